@@ -1,0 +1,148 @@
+# xnord: build, test and run. `make help` lists the targets.
+#
+# Layers: compute <- proto <- server, enforced by include paths. CUDA is used when nvcc is found
+# (CUDA=0 builds without; CUDA=1 insists). One folder of objects a variant: BUILD=build.
+
+BUILD    ?= build
+VARIANT  ?=
+CC       ?= cc
+AR       ?= ar
+NVCC     ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA     ?= auto
+OPENMP   ?= 1
+WERROR   ?= 1
+VERSION  := 0.1.0
+PKG_CONFIG ?= pkg-config
+
+ifeq ($(CUDA),auto)
+USE_CUDA := $(if $(NVCC),1,0)
+else
+USE_CUDA := $(CUDA)
+endif
+
+OPT      ?= -O3
+WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes \
+            -Wpointer-arith -Wvla -Wwrite-strings -Wformat=2 -Wundef $(if $(filter 1,$(WERROR)),-Werror)
+CFLAGS   ?= -g
+XN_CFLAGS = -std=c11 -D_GNU_SOURCE -fno-math-errno -fvisibility=hidden -pthread $(OPT) $(WARN) \
+            $(if $(filter 1,$(OPENMP)),-fopenmp,-Wno-unknown-pragmas) $(SANITIZE) $(CFLAGS)
+XN_LDFLAGS = -pthread $(if $(filter 1,$(OPENMP)),-fopenmp) $(SANITIZE) $(LDFLAGS)
+DEPFLAGS  = -MMD -MP
+
+COMPUTE_INC := -Icompute/include -Icompute/core
+PROTO_INC   := -Icompute/include -Iproto/include -Iproto/src
+SERVER_INC  := -Icompute/include -Iproto/include -Iserver
+TEST_INC    := -Icompute/include -Icompute/core -Iproto/include -Iproto/src -Iserver -Itests
+
+COMPUTE_SRC := $(wildcard compute/core/*.c compute/ref/*.c compute/cpu/*.c)
+PROTO_SRC   := $(wildcard proto/src/*.c)
+SERVER_SRC  := $(filter-out server/main.c,$(wildcard server/*.c))
+CUDA_SRC    := $(wildcard compute/cuda/*.cu)
+TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
+BENCH_SRC   := $(wildcard tests/bench/*.c)
+BENCH_CUDA_SRC := $(wildcard tests/bench/*.cu)
+
+obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
+
+# Evaluated once, when first used: before `make deps` has run, pkg-config may not be there yet.
+once = $(eval $(1) := $(2))$($(1))
+SERVER_CFLAGS = $(call once,SERVER_CFLAGS,$(shell $(PKG_CONFIG) --cflags libmicrohttpd))
+JANSSON_CFLAGS = $(call once,JANSSON_CFLAGS,$(shell $(PKG_CONFIG) --cflags jansson))
+CHECK_CFLAGS = $(call once,CHECK_CFLAGS,$(shell $(PKG_CONFIG) --cflags check))
+SERVER_LIBS = $(call once,SERVER_LIBS,$(shell $(PKG_CONFIG) --libs libmicrohttpd jansson))
+CHECK_LIBS  = $(call once,CHECK_LIBS,$(shell $(PKG_CONFIG) --libs check))
+
+# ---- CUDA ----
+ifeq ($(USE_CUDA),1)
+CUDA_HOME   ?= $(patsubst %/bin/nvcc,%,$(realpath $(NVCC)))
+CUDA_LIBDIR ?= $(firstword $(wildcard $(CUDA_HOME)/targets/x86_64-linux/lib $(CUDA_HOME)/lib64 \
+               /usr/lib/x86_64-linux-gnu))
+# Machine code for the chips with kernels of their own, PTX for those still to come. One chip only,
+# for a faster build: make CUDA_GENCODE=-gencode=arch=compute_90a,code=sm_90a
+CUDA_KNOWN  = $(call once,CUDA_KNOWN,$(shell $(NVCC) --list-gpu-arch))
+cuda_gencode = $(if $(filter compute_$(patsubst %a,%,$(1)),$(CUDA_KNOWN)),-gencode=arch=compute_$(1),code=sm_$(1))
+CUDA_GENCODE ?= $(call cuda_gencode,75) $(call cuda_gencode,80) $(call cuda_gencode,90a) \
+               -gencode=arch=compute_80,code=compute_80
+XN_NVCCFLAGS = -std=c++17 -O3 -lineinfo $(CUDA_GENCODE) -DXN_HAVE_CUDA=1 \
+               -Xcompiler=-fvisibility=hidden,-pthread,-Wall,-Wextra $(NVCCFLAGS)
+CUDA_LIBS   := -L$(CUDA_LIBDIR) -lcudart_static -lrt -ldl -lstdc++
+COMPUTE_DEFS := -DXN_HAVE_CUDA=1
+CUDA_OBJ    := $(call obj,$(CUDA_SRC))
+else
+COMPUTE_DEFS := -DXN_HAVE_CUDA=0
+CUDA_OBJ    :=
+endif
+
+COMPUTE_OBJ := $(call obj,$(COMPUTE_SRC)) $(CUDA_OBJ)
+PROTO_OBJ   := $(call obj,$(PROTO_SRC))
+SERVER_OBJ  := $(call obj,$(SERVER_SRC))
+MAIN_OBJ    := $(call obj,server/main.c)
+TEST_OBJ    := $(call obj,$(TEST_SRC))
+LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
+
+.DEFAULT_GOAL := all
+.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan \
+        format lint install clean help test-binary compute-lib proto-lib
+
+all: deps ## set up, build build/xnord
+	@$(MAKE) --no-print-directory build
+
+deps: ## install the system packages that are missing (does nothing when all are there)
+	@deploy/install-deps.sh
+
+build: $(BUILD)/xnord
+test-binary: $(BUILD)/xnord-tests
+compute-lib: $(BUILD)/libxn_compute.a
+proto-lib: $(BUILD)/libxn_proto.a
+
+test: deps ## set up, build and pass all tests
+	@$(MAKE) --no-print-directory check
+
+check: $(BUILD)/xnord $(BUILD)/xnord-tests
+	XNORD_BIN=$(abspath $(BUILD)/xnord) $(BUILD)/xnord-tests
+
+$(BUILD)/xnord: $(MAIN_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
+	$(CC) $(XN_LDFLAGS) -o $@ $^ $(LIBS)
+
+$(BUILD)/xnord-tests: $(TEST_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
+	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(LIBS)
+
+$(BUILD)/libxn_compute.a: $(COMPUTE_OBJ)
+$(BUILD)/libxn_proto.a: $(PROTO_OBJ)
+$(BUILD)/libxn_server.a: $(SERVER_OBJ)
+$(BUILD)/%.a:
+	@rm -f $@
+	$(AR) rcs $@ $^
+
+# An object depends on this file too: other flags must not leave old objects behind.
+$(BUILD)/obj/compute/%.c.o: compute/%.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(COMPUTE_INC) $(COMPUTE_DEFS) -c -o $@ $<
+$(BUILD)/obj/compute/%.cu.o: compute/%.cu Makefile
+	@mkdir -p $(@D)
+	$(NVCC) $(XN_NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) $(COMPUTE_INC) -Icompute/cuda -c -o $@ $<
+$(BUILD)/obj/proto/%.c.o: proto/%.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(PROTO_INC) $(JANSSON_CFLAGS) -c -o $@ $<
+$(BUILD)/obj/server/%.c.o: server/%.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
+$(BUILD)/obj/tests/%.c.o: tests/%.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
+
+# ---- sanitizers: their own folders, no CUDA (compute-sanitizer does that side) ----
+asan: ## the tests under AddressSanitizer and LeakSanitizer
+	$(MAKE) check BUILD=build-asan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=address -fno-omit-frame-pointer"
+ubsan: ## the tests under UndefinedBehaviorSanitizer
+	$(MAKE) check BUILD=build-ubsan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=undefined -fno-sanitize-recover=all"
+tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
+	$(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
+
+clean:
+	rm -rf build build-asan build-ubsan build-tsan
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

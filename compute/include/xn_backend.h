@@ -1,0 +1,105 @@
+/* xn_backend.h: what runs convolutions. A backend is a table of functions; ref, cpu and cuda each
+ * provide one, and the registry (xn_backend_find) is the only place that knows which exist.
+ *
+ *   device    one GPU, or the CPU. Opened once.
+ *   prepared  weights on one device, ready for any geometry. Shared by that device's streams.
+ *   stream    what one worker thread owns: a CUDA stream with its events and workspace, or the
+ *             CPU's scratch memory. Used by one thread at a time.
+ *   plan      one problem on one stream, for up to max_images images. Making it allocates all it
+ *             needs (from the stream's workspace, which grows only here); running it allocates
+ *             nothing and, on a GPU, blocks the calling thread only until its own batch is done.
+ *
+ * Handles are opaque and belong to the table that made them: never hand one to another backend. */
+#ifndef XN_BACKEND_H
+#define XN_BACKEND_H
+
+#include "xn_conv.h"
+#include "xn_weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct xn_device xn_device;
+typedef struct xn_prepared xn_prepared;
+typedef struct xn_stream xn_stream;
+typedef struct xn_plan xn_plan;
+
+typedef struct xn_device_info {
+    char id[24];           /* "cuda:0", "cpu", "ref": what answers and metrics carry */
+    char description[128]; /* "NVIDIA H200, sm_90, 132 SMs", "16 threads, avx512" */
+    uint64_t memory_bytes; /* total; 0 if not known */
+    int compute_units;     /* SMs or hardware threads */
+} xn_device_info;
+
+typedef struct xn_stream_options {
+    int threads; /* CPU: the most threads a run may use; 0 = all. Ignored by cuda. */
+} xn_stream_options;
+
+/* One request's share of a batch. input and output are contiguous NCHW of `images` images, in the
+ * plan's datatypes, aligned to their element size; for cuda they should come from host_alloc
+ * (pageable memory works but is slow). Borrowed for the duration of run. */
+typedef struct xn_batch_item {
+    const void *input;
+    void *output;
+    int64_t images;
+} xn_batch_item;
+
+/* Durations in nanoseconds. On cuda from CUDA events on the stream; on cpu and ref upload and
+ * download are 0. */
+typedef struct xn_run_times {
+    int64_t upload_ns, compute_ns, download_ns;
+} xn_run_times;
+
+typedef struct xn_backend {
+    const char *name; /* "ref", "cpu", "cuda" */
+
+    /* Usable devices; 0 with XN_OK when there are none. On XN_ERR_NO_DEVICE the message says why
+     * (no driver, driver too old, ...). */
+    xn_status (*device_count)(int *count, xn_error *error);
+    xn_status (*device_open)(int ordinal, xn_device **out, xn_error *error);
+    void (*device_close)(xn_device *device); /* NULL-safe; after all that was made from it */
+    void (*device_info)(const xn_device *device, xn_device_info *out);
+    /* A tiny fixed computation checked against known results: XN_OK, or why the device is not
+     * fit to serve. Thread-safe beside running streams. */
+    xn_status (*device_canary)(xn_device *device, xn_error *error);
+
+    /* Memory that transfers to this device at full speed (pinned for cuda). 64-byte aligned.
+     * NULL when there is none. Slow on a GPU: pool it. */
+    void *(*host_alloc)(xn_device *device, size_t bytes);
+    void (*host_free)(xn_device *device, void *memory); /* NULL-safe */
+
+    /* Puts weights on the device: bits, alpha, scale, bias and what modes bwn and float need.
+     * Borrows weights only during the call. Thread-safe. */
+    xn_status (*weights_prepare)(xn_device *device, const xn_weights *weights, xn_prepared **out,
+                                 xn_error *error);
+    void (*weights_free)(xn_prepared *prepared); /* NULL-safe; when no run uses it any more */
+
+    xn_status (*stream_create)(xn_device *device, const xn_stream_options *options,
+                               xn_stream **out, xn_error *error);
+    void (*stream_free)(xn_stream *stream); /* NULL-safe; after its plans */
+    /* Changes the most threads later runs may use (CPU). May be NULL in the table. */
+    void (*stream_set_threads)(xn_stream *stream, int threads);
+
+    /* A plan borrows the stream. It fits any prepared weights of the same shape with the same
+     * has_scale/has_bias. Errors: XN_ERR_DEVICE_MEMORY (ask for fewer images), XN_ERR_NO_MEMORY,
+     * XN_ERR_UNSUPPORTED, XN_ERR_DEVICE_LOST. */
+    xn_status (*plan_create)(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+                             xn_plan **out, xn_error *error);
+    void (*plan_free)(xn_plan *plan); /* NULL-safe */
+
+    /* Runs the batch and returns when every output is written. The sum of images is 1..max_images.
+     * Cannot fail on input: only XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST or XN_ERR_INTERNAL. */
+    xn_status (*run)(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
+                     size_t count, xn_run_times *times, xn_error *error);
+} xn_backend;
+
+/* The backend of that name, or NULL when this build has none. */
+const xn_backend *xn_backend_find(const char *name);
+/* All of this build, in the order of preference of "auto" (cuda, cpu, ref); NULL-terminated. */
+const xn_backend *const *xn_backend_all(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,116 @@
+/* xn_conv.h: what a convolution is: parameters as the client gives them, and the resolved problem
+ * every backend works from.
+ *
+ *   input   I [N, C, H, W]           weights W [O, C/groups, KH, KW]
+ *   output  [N, O, OH, OW]           OH = (H + top + bottom - dilation_h*(KH-1) - 1)/stride_h + 1
+ *
+ *   sign(v) = +1 if v >= 0 else -1   (sign(-0) = +1, sign(NaN) = -1), inputs and weights alike
+ *   dot[n,o,y,x] = sum over c,i,j of sign(I) * sign(W)            an exact integer
+ *   alpha[o] = mean |W[o]|                                        Eq. 6 of XNOR-Net (1603.05279)
+ *   K = (mean over the group's channels of |I|) * box(KHxKW, 1/(KH*KW))         Eq. 10
+ *       outside taps count 0, the divisor is always KH*KW
+ *
+ *   mode xnor:   out = dot * (scale or alpha)[o] * K[n,g,y,x] + bias[o]         scaling xnor, Eq. 11
+ *                out = dot * (scale or alpha)[o] + bias[o]                      scaling alpha
+ *                out = dot + bias[o]                                            scaling none
+ *   mode bwn:    out = (I conv sign(W)) * (scale or alpha)[o] + bias[o]         Eq. 1
+ *                (scaling none: without the factor; scaling xnor means alpha)
+ *   mode float:  out = (I conv W) [* scale[o] if given and scaling is not none] + bias[o]
+ *
+ * A tap outside the image contributes as if the image held pad_value there: for mode xnor 0 adds
+ * nothing, +-1 adds +-sign(W); for bwn and float the real value 0, 1 or -1 (0 adds nothing, even
+ * where the weight is NaN or Inf). K ignores pad_value.
+ * scale with scaling none is refused: there is nothing it would replace. INT32 output needs mode
+ * xnor, scaling none and no bias. */
+#ifndef XN_CONV_H
+#define XN_CONV_H
+
+#include "xn_tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum { XN_MODE_XNOR, XN_MODE_BWN, XN_MODE_FLOAT } xn_mode;
+typedef enum { XN_SCALING_XNOR, XN_SCALING_ALPHA, XN_SCALING_NONE } xn_scaling;
+typedef enum { XN_PADDING_EXPLICIT, XN_PADDING_SAME, XN_PADDING_VALID } xn_padding_kind;
+
+/* As the client gives them; xn_conv_params_default() fills the defaults: stride 1, dilation 1,
+ * groups 1, padding 0, pad_value 0, scaling xnor, mode xnor, FP32. */
+typedef struct xn_conv_params {
+    int64_t stride[2];   /* h, w; >= 1 */
+    int64_t dilation[2]; /* h, w; >= 1 */
+    xn_padding_kind padding_kind;
+    int64_t padding[4]; /* top, left, bottom, right; >= 0; for XN_PADDING_EXPLICIT */
+    int64_t groups;
+    int pad_value; /* -1, 0, 1 */
+    xn_scaling scaling;
+    xn_mode mode;
+    xn_datatype output_datatype; /* XN_FP32, XN_FP16, XN_INT32 */
+} xn_conv_params;
+
+void xn_conv_params_default(xn_conv_params *params);
+
+const char *xn_mode_name(xn_mode mode);          /* "xnor" "bwn" "float" */
+const char *xn_scaling_name(xn_scaling scaling); /* "xnor" "alpha" "none" */
+bool xn_mode_parse(const char *name, xn_mode *out);
+bool xn_scaling_parse(const char *name, xn_scaling *out);
+
+typedef struct xn_conv_limits {
+    int64_t max_elements;     /* of any one tensor                 --max-elements */
+    int64_t max_output_bytes; /* of the output tensor              --max-output-bytes */
+    int64_t max_operations;   /* N*O*OH*OW * C/groups*KH*KW        --max-operations */
+} xn_conv_limits;
+
+/* The resolved problem without the batch: two requests with equal weights and equal problems can
+ * share a launch, whatever their numbers of images. Plain data without pointers; made only by
+ * xn_conv_resolve, which zero-fills it first, so xn_conv_equal and xn_conv_hash may compare
+ * bytes. All fields int32: every one is checked to be < 2^31, and so are H + top + bottom,
+ * W + left + right, the extents dilation*(K-1)+1, and C/groups*KH*KW (so dot fits int32). */
+typedef struct xn_conv {
+    int32_t channels, height, width;          /* C, H, W */
+    int32_t out_channels, kernel_h, kernel_w; /* O, KH, KW */
+    int32_t out_height, out_width;            /* OH, OW; >= 1 */
+    int32_t groups, group_channels, group_out_channels; /* G, C/G, O/G */
+    int32_t stride_h, stride_w, dilation_h, dilation_w;
+    int32_t pad_top, pad_left, pad_bottom, pad_right;
+    int32_t pad_value;
+    int32_t scaling, mode;                    /* xn_scaling, xn_mode */
+    int32_t input_datatype, output_datatype;  /* xn_datatype */
+    int32_t has_scale, has_bias;              /* from the weights */
+} xn_conv;
+
+/* What resolve needs to know of the weights. */
+typedef struct xn_weights_shape {
+    int64_t dims[4]; /* O, C/groups, KH, KW */
+    bool has_scale, has_bias;
+} xn_weights_shape;
+
+/* Validates the geometry and the limits with checked arithmetic; allocates nothing. input is the
+ * NCHW shape. "same" pads as PyTorch and TensorFlow agree for stride 1: total dilation*(K-1),
+ * the smaller half first (top/left); for stride > 1 TensorFlow's rule: OH = ceil(H/stride),
+ * total = max((OH-1)*stride + extent - H, 0), the smaller half first.
+ * images gets N. Errors: XN_ERR_GEOMETRY for shapes that cannot fit, XN_ERR_MALFORMED for
+ * parameters out of their range, XN_ERR_LIMIT. Fields named: "input.shape", "weights.shape",
+ * "stride", "dilation", "padding", "groups", "pad_value", "scaling", "output_datatype", "scale",
+ * "bias". */
+xn_status xn_conv_resolve(const xn_conv_params *params, xn_datatype input_datatype,
+                          const xn_shape *input, const xn_weights_shape *weights,
+                          const xn_conv_limits *limits, xn_conv *out, int64_t *images,
+                          xn_error *error);
+
+bool xn_conv_equal(const xn_conv *a, const xn_conv *b);
+uint64_t xn_conv_hash(const xn_conv *conv);
+
+/* Per image: elements and bytes of input and output, multiply-adds. They fit: resolve checked N
+ * times each. */
+int64_t xn_conv_input_elements(const xn_conv *conv);
+int64_t xn_conv_output_elements(const xn_conv *conv);
+size_t xn_conv_input_bytes(const xn_conv *conv);
+size_t xn_conv_output_bytes(const xn_conv *conv);
+int64_t xn_conv_operations(const xn_conv *conv);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

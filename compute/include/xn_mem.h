@@ -1,0 +1,47 @@
+/* xn_mem.h: host memory and checked sizes. All host allocation of compute, proto and server goes
+ * through xn_mem_alloc and friends, so that tests can fail each allocation in turn. */
+#ifndef XN_MEM_H
+#define XN_MEM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define XN_MEM_ALIGNMENT 64 /* bytes; every xn_mem_alloc result, a cache line and a zmm register */
+
+/* Uninitialised memory of that many bytes, 64-byte aligned; NULL when there is none. Size 0 gives
+ * a valid pointer. The caller owns it and frees it with xn_mem_free. */
+void *xn_mem_alloc(size_t bytes);
+/* The same, zero-filled, for count objects of that size; NULL also when the product overflows. */
+void *xn_mem_zalloc(size_t count, size_t bytes);
+/* A copy of a string, or NULL. */
+char *xn_mem_strdup(const char *text);
+void xn_mem_free(void *memory); /* NULL-safe */
+
+/* Test hook: called before each allocation with its size; returning false makes it fail. Set it
+ * before other threads start. NULL restores the default. */
+typedef bool (*xn_mem_hook)(void *context, size_t bytes);
+void xn_mem_set_hook(xn_mem_hook hook, void *context);
+
+/* Checked arithmetic: false on overflow, *out written only on true. */
+static inline bool xn_mul_size(size_t a, size_t b, size_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool xn_add_size(size_t a, size_t b, size_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
+static inline bool xn_mul_i64(int64_t a, int64_t b, int64_t *out) {
+    return !__builtin_mul_overflow(a, b, out);
+}
+static inline bool xn_add_i64(int64_t a, int64_t b, int64_t *out) {
+    return !__builtin_add_overflow(a, b, out);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

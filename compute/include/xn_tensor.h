@@ -1,0 +1,69 @@
+/* xn_tensor.h: datatypes and tensor views. A view borrows its memory; it never owns it. */
+#ifndef XN_TENSOR_H
+#define XN_TENSOR_H
+
+#include "xn_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define XN_MAX_RANK 8
+
+/* Names are those of the Open Inference Protocol; all little-endian, dense, row-major (the last
+ * dimension varies fastest). BOOL is one byte, 0 = false = 0.0 and any other = true = 1.0. */
+typedef enum {
+    XN_FP32,
+    XN_FP16, /* IEEE binary16 */
+    XN_BF16,
+    XN_INT8,
+    XN_UINT8,
+    XN_BOOL,
+    XN_INT32, /* outputs only */
+    XN_DATATYPE_COUNT
+} xn_datatype;
+
+size_t xn_datatype_bytes(xn_datatype datatype);
+const char *xn_datatype_name(xn_datatype datatype);          /* "FP32" */
+bool xn_datatype_parse(const char *name, xn_datatype *out);  /* exact, upper case */
+
+typedef struct xn_shape {
+    int rank;                  /* 0..XN_MAX_RANK */
+    int64_t dims[XN_MAX_RANK]; /* each >= 1 once validated; unused ones are 0 */
+} xn_shape;
+
+/* "[1, 3, 224, 224]" into text; always terminated. */
+void xn_shape_format(const xn_shape *shape, char *text, size_t size);
+
+/* The number of elements and bytes of a shape. Fails with XN_ERR_MALFORMED on a dimension < 1 and
+ * XN_ERR_LIMIT ("max-elements") when the product overflows or exceeds max_elements. field names
+ * the tensor in messages. bytes may be NULL. */
+xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t max_elements,
+                            const char *field, int64_t *elements, size_t *bytes, xn_error *error);
+
+typedef struct xn_tensor {
+    xn_datatype datatype;
+    xn_shape shape;
+    int64_t elements;
+    size_t bytes;
+    const void *data; /* borrowed, aligned to the datatype's size */
+} xn_tensor;
+
+/* Converts element values to fp32, exactly (every input datatype is a subset of fp32). src and
+ * dst do not overlap; count elements. */
+void xn_tensor_to_fp32(xn_datatype datatype, const void *src, float *dst, int64_t count);
+
+/* fp32 to binary16 / bfloat16, round to nearest even, overflow to infinity, NaN stays NaN. */
+uint16_t xn_fp32_to_fp16(float value);
+float xn_fp16_to_fp32(uint16_t bits);
+uint16_t xn_fp32_to_bf16(float value);
+float xn_bf16_to_fp32(uint16_t bits);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
