@@ -1,0 +1,18 @@
+/* clock.h: the one clock of the daemon. */
+#ifndef XN_CLOCK_H
+#define XN_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define XN_NS_PER_US INT64_C(1000)
+#define XN_NS_PER_MS INT64_C(1000000)
+#define XN_NS_PER_S INT64_C(1000000000)
+
+static inline int64_t xn_now_ns(void) { /* CLOCK_MONOTONIC */
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
+}
+
+#endif

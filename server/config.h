@@ -1,0 +1,85 @@
+/* config.h: every setting of the daemon. One table in config.c gives each its flag, environment
+ * variable (XNORD_ + the flag in upper case, '-' as '_'), configuration-file key (the flag
+ * without dashes in front), type, range, default and help text. Precedence: flag over environment
+ * over configuration file over default. The file has "key = value" lines, '#' comments. */
+#ifndef XN_CONFIG_H
+#define XN_CONFIG_H
+
+#include "xn_status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef enum { XN_LOG_TEXT, XN_LOG_JSON } xn_log_format;
+typedef enum { XN_LOG_DEBUG, XN_LOG_INFO, XN_LOG_WARN, XN_LOG_ERROR } xn_log_level;
+typedef enum { XN_LOSS_EXIT, XN_LOSS_CPU } xn_loss_policy;
+
+typedef struct xn_config {
+    /* where */
+    char listen[64]; /* --listen 127.0.0.1     numeric IPv4 or IPv6 address */
+    int64_t port;    /* --port 8080            0 = any free port, printed at start */
+    char tls_cert[256], tls_key[256]; /* --tls-cert, --tls-key    PEM files, both or none */
+    char api_keys_file[256];          /* --api-keys-file          one key a line */
+    bool allow_unauthenticated; /* --allow-unauthenticated  listen beyond loopback without keys */
+    /* what runs it */
+    char backend[8];  /* --backend auto|cuda|cpu|ref */
+    char devices[64]; /* --devices all         or CUDA ordinals "0,2" */
+    int64_t workers;  /* --workers 0           per device; 0 = 3 a GPU, one a CPU thread */
+    int64_t threads;  /* --threads 0           CPU thread budget; 0 = all the process may use */
+    int64_t http_threads;      /* --http-threads 0   0 = by cores, 1..8 */
+    xn_loss_policy on_device_loss; /* --on-device-loss exit|cpu */
+    int64_t canary_interval_ms;    /* --canary-interval-ms 10000     0 = only at start */
+    /* batching and the queue */
+    int64_t max_batch_images; /* --max-batch-images 256 */
+    int64_t batch_delay_us;   /* --batch-delay-us 0     0 = only what is already waiting */
+    int64_t queue_depth;      /* --queue-depth 1024     requests accepted and not yet answered */
+    int64_t queue_bytes;      /* --queue-bytes 1 GiB    bodies and outputs of those */
+    /* limits of one request */
+    int64_t max_body_bytes;   /* --max-body-bytes 256 MiB */
+    int64_t max_elements;     /* --max-elements 2^27 */
+    int64_t max_output_bytes; /* --max-output-bytes 256 MiB */
+    int64_t max_operations;   /* --max-operations 2e13 */
+    int64_t timeout_ms;       /* --timeout-ms 30000     a request's deadline when it names none */
+    int64_t max_timeout_ms;   /* --max-timeout-ms 300000 */
+    /* connections */
+    int64_t max_connections;             /* --max-connections 1024 */
+    int64_t max_connections_per_address; /* --max-connections-per-address 256   0 = no limit */
+    int64_t header_timeout_ms;           /* --header-timeout-ms 10000 */
+    int64_t body_timeout_ms;             /* --body-timeout-ms 60000 */
+    int64_t body_min_rate;    /* --body-min-rate 1024   bytes a second, after the first 5 s */
+    int64_t idle_timeout_ms;  /* --idle-timeout-ms 60000  between requests of a connection */
+    int64_t grace_ms;         /* --grace-ms 30000       time to finish what was accepted */
+    /* weights */
+    int64_t max_weights;         /* --max-weights 1024          registered names */
+    int64_t max_weights_bytes;   /* --max-weights-bytes 4 GiB   host memory of all of them */
+    int64_t weights_cache_bytes; /* --weights-cache-bytes 256 MiB   recognised inline weights */
+    /* logs */
+    xn_log_format log_format; /* --log-format text|json */
+    xn_log_level log_level;   /* --log-level debug|info|warn|error */
+} xn_config;
+
+/* What the command line asks for besides settings. */
+typedef enum {
+    XN_COMMAND_SERVE,
+    XN_COMMAND_HELP,
+    XN_COMMAND_VERSION,
+    XN_COMMAND_CHECK_CONFIG,
+    XN_COMMAND_LIST_DEVICES
+} xn_command;
+
+void xn_config_default(xn_config *config);
+
+/* Reads everything: --config FILE (or XNORD_CONFIG), the environment, the flags ("--flag value"
+ * and "--flag=value"; booleans take no value or true/false; byte sizes take K, M, G suffixes of
+ * 1024). Unknown flags, keys and XNORD_* variables (except XNORD_CONFIG, XNORD_TEST_*,
+ * XNORD_BIN) are errors that name them; an out-of-range value names the setting, the value, the
+ * range and where it came from. environment is an envp-like array. */
+xn_status xn_config_load(int argc, char *const *argv, char *const *environment, xn_config *out,
+                         xn_command *command, xn_error *error);
+
+void xn_config_help(FILE *out);                          /* --help */
+void xn_config_print(const xn_config *config, FILE *out); /* as a configuration file */
+bool xn_config_is_loopback(const xn_config *config);
+
+#endif

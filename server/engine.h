@@ -1,0 +1,109 @@
+/* engine.h: from an accepted job to its result: devices, the bounded queue, the batcher, the
+ * worker pool. Knows nothing of HTTP.
+ *
+ * A pool is one backend with its devices, its workers and its queue. The first pool is the primary
+ * one, which "auto" means. --backend auto: cuda where there is a GPU, and cpu beside it for
+ * requests that ask for it; else cpu alone. cuda, cpu, ref: that one alone.
+ *
+ * A worker is one thread with one stream and one cache of plans. Idle workers wait on their pool's
+ * condition; a free one takes the oldest group of jobs with equal weights (the same entry) and an
+ * equal xn_conv once the batcher (batcher.h, a pure function) says it is ready. On a GPU several
+ * workers per device keep upload, compute and download of different batches overlapping. On the
+ * CPU a shared budget of threads is dealt out: a worker takes what its batch can use of what is
+ * free, at least one, so many small requests run side by side and a big one gets all cores. */
+#ifndef XN_ENGINE_H
+#define XN_ENGINE_H
+
+#include "buffers.h"
+#include "config.h"
+#include "metrics.h"
+#include "store.h"
+
+typedef struct xn_engine xn_engine;
+typedef struct xn_job xn_job;
+
+/* One request's work. The submitter fills the first part, keeps the memory alive and untouched
+ * from a successful submit until `done` is called, exactly once, from an engine thread (never from
+ * inside submit or cancel; never with an engine lock held). */
+struct xn_job {
+    /* in */
+    xn_conv conv;
+    int64_t images;
+    xn_entry *entry;     /* a reference, the submitter's; held until done */
+    const void *input;   /* as xn_batch_item */
+    void *output;
+    int pool;            /* from xn_engine_pool */
+    int64_t deadline_ns; /* monotonic; not started after it */
+    const char *id;      /* request id for logs, borrowed */
+    void (*done)(xn_job *job);
+    void *context;
+    /* out, valid in done */
+    xn_status status; /* XN_OK, DEADLINE, CANCELLED, DRAINING, DEVICE_LOST, DEVICE_MEMORY, ... */
+    xn_error error;
+    int device;          /* index for xn_engine_device_id; -1 if it never ran */
+    int64_t batch_requests, batch_images;
+    int64_t submitted_ns, started_ns, finished_ns; /* queue time = started - submitted */
+    xn_run_times times;  /* of the whole batch */
+    /* the engine's own */
+    xn_job *next, *previous;
+    struct xn_group *group;
+    int state;
+};
+
+/* Opens devices, makes streams, runs the canary, starts the workers. Errors say what is missing:
+ * XN_ERR_NO_DEVICE for --backend cuda without a GPU, a bad --devices list, ... */
+xn_status xn_engine_create(const xn_config *config, xn_engine **out, xn_error *error);
+/* After stop: joins everything, frees everything. */
+void xn_engine_free(xn_engine *engine);
+
+xn_store *xn_engine_store(xn_engine *engine);
+xn_metrics *xn_engine_metrics(xn_engine *engine);
+xn_buffers *xn_engine_buffers(xn_engine *engine);
+
+/* The pool for a request's backend name ("auto", "cpu", "cuda", "ref"), or XN_ERR_UNSUPPORTED with
+ * what this daemon serves. */
+xn_status xn_engine_pool(const xn_engine *engine, const char *backend, int *pool,
+                         xn_error *error);
+
+/* Admission, before the body is read. Counts one request and these bytes until release. XN_ERR_BUSY
+ * over --queue-depth or --queue-bytes (field "", message with both numbers), XN_ERR_DRAINING,
+ * XN_ERR_DEVICE_LOST. grow adds bytes to an admitted request (the output, once known). */
+xn_status xn_engine_admit(xn_engine *engine, size_t bytes, xn_error *error);
+xn_status xn_engine_admit_grow(xn_engine *engine, size_t bytes, xn_error *error);
+void xn_engine_release(xn_engine *engine, size_t bytes); /* the total admitted and grown */
+/* Seconds for Retry-After, >= 1, from the recent rate of finished jobs. */
+int xn_engine_retry_after(const xn_engine *engine);
+
+/* Hands over an admitted job. On failure done is not called and the job stays the caller's. */
+xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error);
+/* Takes the job out if it is still queued: its done comes soon with that status. Otherwise it has
+ * started or finished and nothing changes. Only valid until done was called (the caller makes
+ * sure of that with its own lock). */
+void xn_engine_cancel(xn_engine *engine, xn_job *job, xn_status status);
+
+int xn_engine_device_count(const xn_engine *engine);
+void xn_engine_device_info(const xn_engine *engine, int device, xn_device_info *out);
+const char *xn_engine_device_id(const xn_engine *engine, int device);
+const char *xn_engine_primary(const xn_engine *engine); /* "cuda", "cpu", "ref" */
+
+/* What /v2/health/ready reports. */
+typedef struct xn_engine_health {
+    bool ready;
+    bool draining;
+    bool device_lost; /* the process should exit non-zero once drained (policy exit) */
+    char backend[8];  /* the primary's name now: "cpu" after a loss under policy cpu */
+    char reason[200]; /* why not ready, or "" */
+} xn_engine_health;
+void xn_engine_health_get(xn_engine *engine, xn_engine_health *out);
+
+/* Called (from an engine thread) once when a device is lost under policy exit. Set before serving. */
+void xn_engine_on_fatal(xn_engine *engine, void (*callback)(void *context), void *context);
+
+/* No new admissions; what was admitted goes on. Idempotent, any thread. */
+void xn_engine_drain(xn_engine *engine);
+/* Waits until nothing is admitted any more, or until the deadline; true when all is done. */
+bool xn_engine_wait_idle(xn_engine *engine, int64_t deadline_ns);
+/* Drops what is still queued (status DRAINING), finishes what runs, stops the workers. */
+void xn_engine_stop(xn_engine *engine);
+
+#endif

@@ -1,0 +1,77 @@
+/* metrics.h: what /metrics shows, in Prometheus text format 0.0.4. Closed label sets: every label
+ * value comes from an enumeration here or from the fixed list of devices given at creation, so a
+ * client cannot grow the output. Updates are atomic adds; safe from any thread. Base units:
+ * seconds and bytes. */
+#ifndef XN_METRICS_H
+#define XN_METRICS_H
+
+#include "xn_status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct xn_metrics xn_metrics;
+
+typedef enum {
+    XN_ROUTE_CONV, XN_ROUTE_WEIGHTS, XN_ROUTE_HEALTH, XN_ROUTE_METRICS, XN_ROUTE_META,
+    XN_ROUTE_OPENAPI, XN_ROUTE_OTHER, XN_ROUTE_COUNT
+} xn_route_label; /* "conv" "weights" "health" "metrics" "meta" "openapi" "other" */
+
+typedef enum {
+    XN_REJECT_QUEUE_FULL, XN_REJECT_DRAINING, XN_REJECT_UNAUTHORIZED, XN_REJECT_TOO_LARGE,
+    XN_REJECT_MALFORMED, XN_REJECT_GEOMETRY, XN_REJECT_FRAMING, XN_REJECT_DEADLINE,
+    XN_REJECT_DEVICE, XN_REJECT_CLIENT_GONE, XN_REJECT_NO_MEMORY, XN_REJECT_OTHER,
+    XN_REJECT_COUNT
+} xn_reject_reason; /* label values: the names in lower case */
+
+typedef enum {
+    XN_STAGE_RECEIVE, XN_STAGE_DECODE, XN_STAGE_QUEUE, XN_STAGE_UPLOAD, XN_STAGE_COMPUTE,
+    XN_STAGE_DOWNLOAD, XN_STAGE_ENCODE, XN_STAGE_TOTAL, XN_STAGE_COUNT
+} xn_stage;
+
+typedef enum {
+    XN_CLOSE_HEADER_TIMEOUT, XN_CLOSE_BODY_TIMEOUT, XN_CLOSE_IDLE_TIMEOUT, XN_CLOSE_CLIENT_GONE,
+    XN_CLOSE_COUNT
+} xn_close_reason;
+
+typedef enum {
+    XN_GAUGE_QUEUE_DEPTH,      /* xnord_queue_depth: waiting for a worker */
+    XN_GAUGE_INFLIGHT,         /* xnord_inflight_requests: accepted and not yet answered */
+    XN_GAUGE_INFLIGHT_BYTES,   /* xnord_inflight_bytes */
+    XN_GAUGE_CONNECTIONS,      /* xnord_connections */
+    XN_GAUGE_WEIGHTS,          /* xnord_weights: registered */
+    XN_GAUGE_WEIGHTS_BYTES,    /* xnord_weights_bytes */
+    XN_GAUGE_WEIGHTS_CACHE_BYTES, /* xnord_weights_cache_bytes: inline ones */
+    XN_GAUGE_READY,            /* xnord_ready: 0 or 1 */
+    XN_GAUGE_COUNT
+} xn_gauge;
+
+typedef enum {
+    XN_COUNTER_CACHE_HITS,   /* xnord_weights_cache_hits_total */
+    XN_COUNTER_CACHE_MISSES, /* xnord_weights_cache_misses_total */
+    XN_COUNTER_RECEIVED_BYTES, XN_COUNTER_SENT_BYTES, /* xnord_{received,sent}_body_bytes_total */
+    XN_COUNTER_COUNT
+} xn_counter;
+
+/* device_ids: "cuda:0", "cpu", ... copied. primary: the backend that "auto" means. */
+xn_status xn_metrics_create(const char *const *device_ids, int device_count, const char *version,
+                            const char *primary_backend, xn_metrics **out, xn_error *error);
+void xn_metrics_free(xn_metrics *metrics);
+
+void xn_metrics_request(xn_metrics *metrics, xn_route_label route, int http_status);
+void xn_metrics_rejected(xn_metrics *metrics, xn_reject_reason reason);
+void xn_metrics_closed(xn_metrics *metrics, xn_close_reason reason);
+void xn_metrics_stage(xn_metrics *metrics, xn_stage stage, int64_t ns); /* histogram */
+void xn_metrics_batch(xn_metrics *metrics, int device, int64_t requests, int64_t images,
+                      int64_t busy_ns); /* batch-size histograms and per-device counters */
+void xn_metrics_device_error(xn_metrics *metrics, int device);
+void xn_metrics_device_up(xn_metrics *metrics, int device, int up);
+void xn_metrics_gauge_add(xn_metrics *metrics, xn_gauge gauge, int64_t delta);
+void xn_metrics_gauge_set(xn_metrics *metrics, xn_gauge gauge, int64_t value);
+int64_t xn_metrics_gauge(const xn_metrics *metrics, xn_gauge gauge);
+void xn_metrics_add(xn_metrics *metrics, xn_counter counter, int64_t amount);
+
+/* The whole page into fresh memory (xn_mem_free); NULL without memory. */
+char *xn_metrics_render(const xn_metrics *metrics, size_t *length);
+
+#endif

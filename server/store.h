@@ -1,0 +1,70 @@
+/* store.h: kernel weights the daemon knows: registered by name, and inline ones recognised by
+ * content. An entry is immutable and reference-counted: deleting or replacing a name never pulls
+ * weights from under a running batch. Thread-safe. */
+#ifndef XN_STORE_H
+#define XN_STORE_H
+
+#include "metrics.h"
+#include "xn_backend.h"
+
+typedef struct xn_store xn_store;
+typedef struct xn_entry xn_entry;
+
+/* One device that entries are prepared on; index = position in the array given to create. */
+typedef struct xn_store_device {
+    const xn_backend *backend;
+    xn_device *device;
+} xn_store_device;
+
+typedef struct xn_store_limits {
+    int64_t max_weights;       /* names                       --max-weights */
+    int64_t max_weights_bytes; /* host bytes of registered    --max-weights-bytes */
+    int64_t cache_bytes;       /* host bytes of inline ones   --weights-cache-bytes */
+} xn_store_limits;
+
+xn_status xn_store_create(const xn_store_device *devices, int device_count,
+                          const xn_store_limits *limits, xn_metrics *metrics, xn_store **out,
+                          xn_error *error);
+void xn_store_free(xn_store *store); /* after every entry was released */
+
+/* Validates, packs and prepares on every device, then makes it visible under the name, replacing
+ * what was there. *created: whether the name is new. XN_ERR_LIMIT names max-weights or
+ * max-weights-bytes. Tensors are borrowed for the call. */
+xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weights,
+                       const xn_tensor *scale, const xn_tensor *bias, bool *created,
+                       xn_error *error);
+xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /* or NOT_FOUND */
+
+/* A reference to the named entry, or XN_ERR_NOT_FOUND (field "weights"). */
+xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_error *error);
+
+/* A reference to an entry of these contents: from the cache when the same datatype, shapes and
+ * bytes were seen before (hash, then compared byte by byte), else made, cached within the bound
+ * (least recently used out) and prepared lazily on the device that first runs it. When base is
+ * not NULL, weights is NULL and the entry is base's weights with these scale and bias instead. */
+xn_status xn_store_intern(xn_store *store, const xn_entry *base, const xn_tensor *weights,
+                          const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
+                          xn_error *error);
+
+void xn_entry_release(xn_entry *entry); /* NULL-safe */
+void xn_entry_retain(xn_entry *entry);
+const xn_weights *xn_entry_weights(const xn_entry *entry);
+
+/* The entry on that device, prepared now if it is not yet. Borrowed from the entry. */
+xn_status xn_entry_prepared(xn_entry *entry, int device, const xn_prepared **out,
+                            xn_error *error);
+
+/* The names in order with what GET /weights shows, as a snapshot; free with xn_mem_free. */
+typedef struct xn_store_item {
+    char name[129];
+    int64_t dims[4];
+    xn_datatype datatype;
+    bool has_scale, has_bias;
+    size_t host_bytes;
+    int64_t requests; /* served with these weights so far */
+} xn_store_item;
+xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, xn_error *error);
+xn_status xn_store_item_get(xn_store *store, const char *name, xn_store_item *out,
+                            xn_error *error);
+
+#endif
