@@ -3,7 +3,8 @@
  *
  * A pool is one backend with its devices, its workers and its queue. The first pool is the primary
  * one, which "auto" means. --backend auto: cuda where there is a GPU, and cpu beside it for
- * requests that ask for it; else cpu alone. cuda, cpu, ref: that one alone.
+ * requests that ask for it; else cpu alone. cuda, cpu, ref: that one alone; cuda with
+ * --on-device-loss cpu has the cpu pool standing by too.
  *
  * A worker is one thread with one stream and one cache of plans. Idle workers wait on their pool's
  * condition; a free one takes the oldest group of jobs with equal weights (the same entry) and an
@@ -33,6 +34,7 @@ struct xn_job {
     const void *input;   /* as xn_batch_item */
     void *output;
     int pool;            /* from xn_engine_pool */
+    bool any_pool;       /* the request said "auto": may move to the pool that is primary then */
     int64_t deadline_ns; /* monotonic; not started after it */
     const char *id;      /* request id for logs, borrowed */
     void (*done)(xn_job *job);
@@ -42,18 +44,22 @@ struct xn_job {
     xn_error error;
     int device;          /* index for xn_engine_device_id; -1 if it never ran */
     int64_t batch_requests, batch_images;
-    int64_t submitted_ns, started_ns, finished_ns; /* queue time = started - submitted */
+    /* queue time = started - submitted; started = finished for a job that never ran */
+    int64_t submitted_ns, started_ns, finished_ns;
     xn_run_times times;  /* of the whole batch */
     /* the engine's own */
-    xn_job *next, *previous;
+    xn_job *next, *previous;             /* in its pool's order of arrival, or a list of taken ones */
+    xn_job *group_next, *group_previous; /* in its group's */
     struct xn_group *group;
+    size_t deadline_slot; /* in the heap of deadlines */
     int state;
 };
 
 /* Opens devices, makes streams, runs the canary, starts the workers. Errors say what is missing:
  * XN_ERR_NO_DEVICE for --backend cuda without a GPU, a bad --devices list, ... */
 xn_status xn_engine_create(const xn_config *config, xn_engine **out, xn_error *error);
-/* After stop: joins everything, frees everything. */
+/* NULL-safe. Stops if that was not done, then frees everything; the submitters have released their
+ * entries and buffers by then. */
 void xn_engine_free(xn_engine *engine);
 
 xn_store *xn_engine_store(xn_engine *engine);
@@ -66,8 +72,9 @@ xn_status xn_engine_pool(const xn_engine *engine, const char *backend, int *pool
                          xn_error *error);
 
 /* Admission, before the body is read. Counts one request and these bytes until release. XN_ERR_BUSY
- * over --queue-depth or --queue-bytes (field "", message with both numbers), XN_ERR_DRAINING,
- * XN_ERR_DEVICE_LOST. grow adds bytes to an admitted request (the output, once known). */
+ * over --queue-depth or --queue-bytes (field "", message with both numbers), XN_ERR_LIMIT
+ * ("queue-bytes") for bytes that would not fit even alone, XN_ERR_DRAINING, XN_ERR_DEVICE_LOST.
+ * grow adds bytes to an admitted request (the output, once known), also while draining. */
 xn_status xn_engine_admit(xn_engine *engine, size_t bytes, xn_error *error);
 xn_status xn_engine_admit_grow(xn_engine *engine, size_t bytes, xn_error *error);
 void xn_engine_release(xn_engine *engine, size_t bytes); /* the total admitted and grown */
@@ -85,6 +92,8 @@ int xn_engine_device_count(const xn_engine *engine);
 void xn_engine_device_info(const xn_engine *engine, int device, xn_device_info *out);
 const char *xn_engine_device_id(const xn_engine *engine, int device);
 const char *xn_engine_primary(const xn_engine *engine); /* "cuda", "cpu", "ref" */
+/* Why --backend auto took the CPU, for the log; "" when it did not have to. */
+const char *xn_engine_fallback_reason(const xn_engine *engine);
 
 /* What /v2/health/ready reports. */
 typedef struct xn_engine_health {
@@ -103,7 +112,8 @@ void xn_engine_on_fatal(xn_engine *engine, void (*callback)(void *context), void
 void xn_engine_drain(xn_engine *engine);
 /* Waits until nothing is admitted any more, or until the deadline; true when all is done. */
 bool xn_engine_wait_idle(xn_engine *engine, int64_t deadline_ns);
-/* Drops what is still queued (status DRAINING), finishes what runs, stops the workers. */
+/* Drops what is still queued (status DRAINING), finishes what runs, stops and joins all threads:
+ * every done was called when it returns. Idempotent; by the thread that frees the engine. */
 void xn_engine_stop(xn_engine *engine);
 
 #endif

@@ -22,10 +22,21 @@ typedef struct xn_store_limits {
     int64_t cache_bytes;       /* host bytes of inline ones   --weights-cache-bytes */
 } xn_store_limits;
 
+/* Called by whichever thread finds, while it prepares weights, that a device is lost. */
+typedef void (*xn_store_lost_fn)(void *context, int device, const xn_error *error);
+
 xn_status xn_store_create(const xn_store_device *devices, int device_count,
                           const xn_store_limits *limits, xn_metrics *metrics, xn_store **out,
                           xn_error *error);
-void xn_store_free(xn_store *store); /* after every entry was released */
+void xn_store_free(xn_store *store); /* NULL-safe; after every entry was released */
+
+void xn_store_on_device_lost(xn_store *store, xn_store_lost_fn callback, void *context);
+/* From now on that device's backend is only called to free: put leaves it out, and
+ * xn_entry_prepared answers XN_ERR_DEVICE_LOST for it. */
+void xn_store_device_lost(xn_store *store, int device);
+/* Forgets the recognised inline weights, so that their device memory comes back once no running
+ * job holds them. */
+void xn_store_trim(xn_store *store);
 
 /* Validates, packs and prepares on every device, then makes it visible under the name, replacing
  * what was there. *created: whether the name is new. XN_ERR_LIMIT names max-weights or
@@ -41,7 +52,8 @@ xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_err
 /* A reference to an entry of these contents: from the cache when the same datatype, shapes and
  * bytes were seen before (hash, then compared byte by byte), else made, cached within the bound
  * (least recently used out) and prepared lazily on the device that first runs it. When base is
- * not NULL, weights is NULL and the entry is base's weights with these scale and bias instead. */
+ * not NULL, weights is NULL and the entry is base's weights with these scale and bias instead.
+ * Threads that ask for the same contents at once share one making of it. */
 xn_status xn_store_intern(xn_store *store, const xn_entry *base, const xn_tensor *weights,
                           const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
                           xn_error *error);
@@ -49,6 +61,9 @@ xn_status xn_store_intern(xn_store *store, const xn_entry *base, const xn_tensor
 void xn_entry_release(xn_entry *entry); /* NULL-safe */
 void xn_entry_retain(xn_entry *entry);
 const xn_weights *xn_entry_weights(const xn_entry *entry);
+
+/* Adds to what xn_store_item.requests shows. */
+void xn_entry_count_requests(xn_entry *entry, int64_t requests);
 
 /* The entry on that device, prepared now if it is not yet. Borrowed from the entry. */
 xn_status xn_entry_prepared(xn_entry *entry, int device, const xn_prepared **out,
