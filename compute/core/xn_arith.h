@@ -31,12 +31,13 @@ XN_HD int32_t xn_dot_from_and(int32_t taps, int32_t popc_a, int32_t popc_w, int3
 }
 
 /* The tap range [*first, *last) of one axis that falls inside the image: input index of tap i is
- * start + i*dilation, 0 <= index < size. start = out*stride - pad, may be negative. */
+ * start + i*dilation, 0 <= index < size. start = out*stride - pad, may be negative. Rounded up as
+ * (n - 1) / d + 1: n + d - 1 could pass 2^31 for sizes that xn_conv_resolve accepts. */
 XN_HD void xn_valid_taps(int32_t start, int32_t dilation, int32_t kernel, int32_t size,
                          int32_t *first, int32_t *last) {
-    int32_t lo = start >= 0 ? 0 : (-start + dilation - 1) / dilation;
+    int32_t lo = start >= 0 ? 0 : (-start - 1) / dilation + 1;
     int32_t room = size - start; /* taps with i*dilation < room are inside */
-    int32_t hi = room <= 0 ? 0 : (room + dilation - 1) / dilation;
+    int32_t hi = room <= 0 ? 0 : (room - 1) / dilation + 1;
     if (hi > kernel)
         hi = kernel;
     if (lo > hi)

@@ -40,8 +40,8 @@ typedef struct xn_shape {
 void xn_shape_format(const xn_shape *shape, char *text, size_t size);
 
 /* The number of elements and bytes of a shape. Fails with XN_ERR_MALFORMED on a dimension < 1 and
- * XN_ERR_LIMIT ("max-elements") when the product overflows or exceeds max_elements. field names
- * the tensor in messages. bytes may be NULL. */
+ * XN_ERR_LIMIT ("max-elements") when the product overflows or exceeds max_elements. field is
+ * the tensor's name, "input"; errors name "input.shape". bytes may be NULL. */
 xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t max_elements,
                             const char *field, int64_t *elements, size_t *bytes, xn_error *error);
 

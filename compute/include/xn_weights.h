@@ -22,7 +22,7 @@ typedef struct xn_weights {
     float *alpha;      /* [O] mean |W|, summed in double, rounded once */
     float *scale;      /* [O] or NULL */
     float *bias;       /* [O] or NULL */
-    uint64_t hash;     /* of everything above; equal contents have equal hashes */
+    uint64_t hash;     /* of shape, real, scale and bias: equal weights, equal hashes */
     size_t host_bytes; /* memory this object holds */
 } xn_weights;
 

@@ -1,0 +1,175 @@
+/* tensor.c: datatypes, shapes and exact conversions between real formats. */
+#include "xn_mem.h"
+#include "xn_tensor.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    size_t bytes;
+} datatypes[XN_DATATYPE_COUNT] = {
+    [XN_FP32] = {"FP32", 4},   [XN_FP16] = {"FP16", 2},   [XN_BF16] = {"BF16", 2},
+    [XN_INT8] = {"INT8", 1},   [XN_UINT8] = {"UINT8", 1}, [XN_BOOL] = {"BOOL", 1},
+    [XN_INT32] = {"INT32", 4},
+};
+
+size_t xn_datatype_bytes(xn_datatype datatype) {
+    assert((unsigned)datatype < XN_DATATYPE_COUNT);
+    return datatypes[datatype].bytes;
+}
+
+const char *xn_datatype_name(xn_datatype datatype) {
+    return (unsigned)datatype < XN_DATATYPE_COUNT ? datatypes[datatype].name : "unknown";
+}
+
+bool xn_datatype_parse(const char *name, xn_datatype *out) {
+    for (int i = 0; i < XN_DATATYPE_COUNT; i++) {
+        if (!strcmp(name, datatypes[i].name)) {
+            *out = (xn_datatype)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- shapes ---- */
+
+void xn_shape_format(const xn_shape *shape, char *text, size_t size) {
+    if (size == 0)
+        return;
+    size_t used = 0;
+    for (int i = 0; i < shape->rank && used < size; i++) {
+        int n = snprintf(text + used, size - used, "%s%" PRId64, i ? ", " : "[", shape->dims[i]);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    if (used < size)
+        snprintf(text + used, size - used, shape->rank > 0 ? "]" : "[]");
+}
+
+xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t max_elements,
+                            const char *field, int64_t *elements, size_t *bytes, xn_error *error) {
+    char path[64], text[200];
+    snprintf(path, sizeof path, "%s.shape", field);
+    if (shape->rank < 0 || shape->rank > XN_MAX_RANK)
+        return xn_fail(error, XN_ERR_MALFORMED, path, "%s has %d dimensions; at most %d", path,
+                       shape->rank, XN_MAX_RANK);
+    for (int i = 0; i < shape->rank; i++)
+        if (shape->dims[i] < 1)
+            return xn_fail(error, XN_ERR_MALFORMED, path,
+                           "%s[%d] is %" PRId64 "; every dimension must be at least 1", path, i,
+                           shape->dims[i]);
+    int64_t total = 1, total_bytes;
+    bool fits = true;
+    for (int i = 0; i < shape->rank && fits; i++)
+        fits = xn_mul_i64(total, shape->dims[i], &total);
+    fits = fits && xn_mul_i64(total, (int64_t)xn_datatype_bytes(datatype), &total_bytes);
+    if (!fits || total > max_elements) {
+        xn_shape_format(shape, text, sizeof text);
+        return xn_fail_limit(error, "max-elements", path,
+                             "%s %s has more than %" PRId64
+                             " elements; send a smaller tensor or raise --max-elements",
+                             path, text, max_elements);
+    }
+    *elements = total;
+    if (bytes)
+        *bytes = (size_t)total_bytes;
+    return XN_OK;
+}
+
+/* ---- real formats ---- */
+
+static uint32_t float_bits(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static float bits_float(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* binary16 has 5 bits of exponent (bias 15) and 10 of fraction, binary32 8 (bias 127) and 23.
+ * Moved to binary32's place, the exponent is too small by 112: a multiplication by 2^112 puts it
+ * right and normalises subnormals on the way, exactly. */
+float xn_fp16_to_fp32(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16;
+    uint32_t magnitude = (uint32_t)(half & 0x7fffu) << 13;
+    uint32_t finite = float_bits(bits_float(magnitude) * 0x1p112f);
+    uint32_t special = magnitude | 0x7f800000u;
+    return bits_float(sign | ((half & 0x7c00u) == 0x7c00u ? special : finite));
+}
+
+uint16_t xn_fp32_to_fp16(float value) {
+    uint32_t bits = float_bits(value);
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
+    uint32_t magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) /* NaN: keep the upper fraction, force it quiet */
+        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+    if (magnitude >= 0x477ff000u) /* 65520 and more round to infinity */
+        return (uint16_t)(sign | 0x7c00u);
+    if (magnitude < 0x33000000u) /* under 2^-25, half of the least subnormal */
+        return sign;
+    /* Below 2^-14 the result is a subnormal: drop as many more bits as the exponent is short. */
+    uint32_t exponent = magnitude >> 23;
+    uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
+    uint32_t drop = exponent < 113 ? 13 + (113 - exponent) : 13;
+    uint32_t kept = significand >> drop;
+    uint32_t rest = significand & ((1u << drop) - 1), half = 1u << (drop - 1);
+    if (rest > half || (rest == half && (kept & 1)))
+        kept++;
+    /* A normal `kept` carries its leading 1 at bit 10: added to the exponent field less one, it
+     * becomes the exponent; a carry out of rounding moves on to the next exponent by itself. */
+    uint32_t base = exponent < 113 ? 0 : (exponent - 113) << 10;
+    return (uint16_t)(sign | (base + kept));
+}
+
+uint16_t xn_fp32_to_bf16(float value) {
+    uint32_t bits = float_bits(value);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
+float xn_bf16_to_fp32(uint16_t bits) {
+    return bits_float((uint32_t)bits << 16);
+}
+
+void xn_tensor_to_fp32(xn_datatype datatype, const void *src, float *dst, int64_t count) {
+    const uint16_t *words = src;
+    const int8_t *ints = src;
+    const uint8_t *bytes = src;
+    switch (datatype) {
+    case XN_FP32:
+        memcpy(dst, src, (size_t)count * sizeof *dst);
+        return;
+    case XN_FP16:
+        for (int64_t i = 0; i < count; i++)
+            dst[i] = xn_fp16_to_fp32(words[i]);
+        return;
+    case XN_BF16:
+        for (int64_t i = 0; i < count; i++)
+            dst[i] = xn_bf16_to_fp32(words[i]);
+        return;
+    case XN_INT8:
+        for (int64_t i = 0; i < count; i++)
+            dst[i] = (float)ints[i];
+        return;
+    case XN_UINT8:
+        for (int64_t i = 0; i < count; i++)
+            dst[i] = (float)bytes[i];
+        return;
+    case XN_BOOL:
+        for (int64_t i = 0; i < count; i++)
+            dst[i] = bytes[i] ? 1.0f : 0.0f;
+        return;
+    case XN_INT32:
+    case XN_DATATYPE_COUNT:
+        break;
+    }
+    assert(!"an input datatype");
+}

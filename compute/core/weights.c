@@ -1,0 +1,206 @@
+/* weights.c: kernel weights, validated and prepared once: real values, bits, alpha, hash. */
+#include "hash.h"
+#include "pack.h"
+#include "xn_mem.h"
+#include "xn_weights.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A tensor whose fields contradict each other is a caller's bug that would read past its data:
+ * refused rather than trusted. */
+static xn_status check_tensor(const xn_tensor *tensor, const char *name, int rank,
+                              const char *layout, int64_t *elements, xn_error *error) {
+    char path[40];
+    size_t bytes;
+    if ((unsigned)tensor->datatype >= XN_INT32) {
+        snprintf(path, sizeof path, "%s.datatype", name);
+        return xn_fail(error, XN_ERR_MALFORMED, path,
+                       "%s is %s; expected FP32, FP16, BF16, INT8, UINT8 or BOOL", path,
+                       xn_datatype_name(tensor->datatype));
+    }
+    snprintf(path, sizeof path, "%s.shape", name);
+    if (tensor->shape.rank != rank)
+        return xn_fail(error, XN_ERR_GEOMETRY, path, "%s has %d dimensions; it must be %s", path,
+                       tensor->shape.rank, layout);
+    xn_status status = xn_shape_elements(&tensor->shape, tensor->datatype, INT64_MAX, name,
+                                         elements, &bytes, error);
+    if (status)
+        return status;
+    if (*elements != tensor->elements || bytes != tensor->bytes)
+        return xn_fail(error, XN_ERR_GEOMETRY, path,
+                       "%s means %" PRId64
+                       " elements of %zu bytes in all; the tensor holds %" PRId64 " of %zu bytes",
+                       path, *elements, bytes, tensor->elements, tensor->bytes);
+    return XN_OK;
+}
+
+/* Every dimension, and the number of taps of a filter, fits int32: so does every dot. */
+static xn_status check_filter(const xn_shape *shape, xn_error *error) {
+    int64_t filter = 1;
+    for (int i = 0; i < 4; i++)
+        if (shape->dims[i] > INT32_MAX)
+            return xn_fail(error, XN_ERR_GEOMETRY, "weights.shape",
+                           "weights.shape[%d] is %" PRId64 "; it must be at most %d", i,
+                           shape->dims[i], INT32_MAX);
+    for (int i = 1; i < 4; i++)
+        if (!xn_mul_i64(filter, shape->dims[i], &filter) || filter > INT32_MAX)
+            return xn_fail(error, XN_ERR_GEOMETRY, "weights.shape",
+                           "weights.shape makes filters of %" PRId64 " x %" PRId64 " x %" PRId64
+                           " values; a filter may have at most %d",
+                           shape->dims[1], shape->dims[2], shape->dims[3], INT32_MAX);
+    return XN_OK;
+}
+
+static xn_status check_channels(const xn_tensor *tensor, const char *name, int64_t out_channels,
+                                xn_error *error) {
+    char path[40];
+    int64_t elements;
+    if (!tensor)
+        return XN_OK;
+    xn_status status =
+        check_tensor(tensor, name, 1, "[O], one value per output channel", &elements, error);
+    if (status)
+        return status;
+    if (elements == out_channels)
+        return XN_OK;
+    snprintf(path, sizeof path, "%s.shape", name);
+    return xn_fail(error, XN_ERR_GEOMETRY, path,
+                   "%s[0] is %" PRId64 "; weights.shape[0] is %" PRId64 ", so it must be that too",
+                   path, elements, out_channels);
+}
+
+/* A new array of count elements of that size; its bytes are added to *total. */
+static void *grab(int64_t count, size_t size, size_t *total) {
+    size_t bytes;
+    if (!xn_mul_size((size_t)count, size, &bytes) || !xn_add_size(*total, bytes, total))
+        return NULL;
+    return xn_mem_zalloc((size_t)count, size);
+}
+
+static float *grab_values(const xn_tensor *tensor, size_t *total) {
+    float *values = grab(tensor->elements, sizeof *values, total);
+    if (values)
+        xn_tensor_to_fp32(tensor->datatype, tensor->data, values, tensor->elements);
+    return values;
+}
+
+/* Eq. 6: summed in double, where the sum of fewer than 2^31 fp32 magnitudes cannot overflow. */
+static float mean_magnitude(const float *values, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += fabs((double)values[i]);
+    return (float)(sum / (double)count);
+}
+
+static int64_t filter_size(const xn_weights *w) {
+    return (int64_t)w->group_channels * w->kernel_h * w->kernel_w;
+}
+
+/* The shape and the real values decide everything else, bits and alpha too; datatype is left out,
+ * so that weights equal by xn_weights_equal have equal hashes. */
+static uint64_t hash_contents(const xn_weights *w) {
+    size_t channels = (size_t)w->out_channels;
+    int32_t head[6] = {w->out_channels, w->group_channels, w->kernel_h,
+                       w->kernel_w,     w->scale != NULL,  w->bias != NULL};
+    uint64_t h = xn_hash_bytes(0, head, sizeof head);
+    h = xn_hash_bytes(h, w->real, channels * (size_t)filter_size(w) * sizeof *w->real);
+    if (w->scale)
+        h = xn_hash_bytes(h, w->scale, channels * sizeof *w->scale);
+    if (w->bias)
+        h = xn_hash_bytes(h, w->bias, channels * sizeof *w->bias);
+    return h;
+}
+
+static bool fill(xn_weights *w, const xn_tensor *weights, const xn_tensor *scale,
+                 const xn_tensor *bias) {
+    int64_t taps = (int64_t)w->kernel_h * w->kernel_w, filter = filter_size(w), words;
+    if (!xn_mul_i64(w->out_channels * (int64_t)w->words, taps, &words))
+        return false;
+    w->host_bytes = sizeof *w;
+    w->real = grab_values(weights, &w->host_bytes);
+    w->bits = grab(words, sizeof *w->bits, &w->host_bytes);
+    w->alpha = grab(w->out_channels, sizeof *w->alpha, &w->host_bytes);
+    w->scale = scale ? grab_values(scale, &w->host_bytes) : NULL;
+    w->bias = bias ? grab_values(bias, &w->host_bytes) : NULL;
+    if (!w->real || !w->bits || !w->alpha || (scale && !w->scale) || (bias && !w->bias))
+        return false;
+    xn_pack_weights(w->real, w->out_channels, w->group_channels, taps, w->bits);
+    for (int32_t o = 0; o < w->out_channels; o++)
+        w->alpha[o] = mean_magnitude(w->real + o * filter, filter);
+    w->hash = hash_contents(w);
+    return true;
+}
+
+xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, const xn_tensor *bias,
+                            xn_weights **out, xn_error *error) {
+    int64_t elements;
+    xn_status status =
+        check_tensor(weights, "weights", 4, "[O, C/groups, KH, KW]", &elements, error);
+    if (!status)
+        status = check_filter(&weights->shape, error);
+    if (!status)
+        status = check_channels(scale, "scale", weights->shape.dims[0], error);
+    if (!status)
+        status = check_channels(bias, "bias", weights->shape.dims[0], error);
+    if (status)
+        return status;
+
+    const int64_t *dims = weights->shape.dims;
+    xn_weights *w = xn_mem_zalloc(1, sizeof *w);
+    if (w) {
+        w->out_channels = (int32_t)dims[0];
+        w->group_channels = (int32_t)dims[1];
+        w->kernel_h = (int32_t)dims[2];
+        w->kernel_w = (int32_t)dims[3];
+        w->words = xn_pack_words(w->group_channels);
+        w->datatype = weights->datatype;
+    }
+    if (!w || !fill(w, weights, scale, bias)) {
+        xn_weights_free(w);
+        return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
+                       "no memory for weights of %" PRId64 " elements", elements);
+    }
+    *out = w;
+    return XN_OK;
+}
+
+void xn_weights_free(xn_weights *weights) {
+    if (!weights)
+        return;
+    xn_mem_free(weights->bias);
+    xn_mem_free(weights->scale);
+    xn_mem_free(weights->alpha);
+    xn_mem_free(weights->bits);
+    xn_mem_free(weights->real);
+    xn_mem_free(weights);
+}
+
+static bool same_channels(const float *a, const float *b, int32_t channels) {
+    if (!a || !b)
+        return a == b;
+    return !memcmp(a, b, (size_t)channels * sizeof *a);
+}
+
+bool xn_weights_equal(const xn_weights *a, const xn_weights *b) {
+    if (a == b)
+        return true;
+    if (a->out_channels != b->out_channels || a->group_channels != b->group_channels ||
+        a->kernel_h != b->kernel_h || a->kernel_w != b->kernel_w)
+        return false;
+    size_t elements = (size_t)a->out_channels * (size_t)filter_size(a);
+    return a->hash == b->hash && !memcmp(a->real, b->real, elements * sizeof *a->real) &&
+           same_channels(a->scale, b->scale, a->out_channels) &&
+           same_channels(a->bias, b->bias, a->out_channels);
+}
+
+void xn_weights_shape_of(const xn_weights *weights, xn_weights_shape *out) {
+    *out = (xn_weights_shape){
+        .dims = {weights->out_channels, weights->group_channels, weights->kernel_h,
+                 weights->kernel_w},
+        .has_scale = weights->scale != NULL,
+        .has_bias = weights->bias != NULL,
+    };
+}
