@@ -66,7 +66,9 @@ typedef struct xn_conv_limits {
  * share a launch, whatever their numbers of images. Plain data without pointers; made only by
  * xn_conv_resolve, which zero-fills it first, so xn_conv_equal and xn_conv_hash may compare
  * bytes. All fields int32: every one is checked to be < 2^31, and so are H + top + bottom,
- * W + left + right, the extents dilation*(K-1)+1, and C/groups*KH*KW (so dot fits int32). */
+ * W + left + right, the extents dilation*(K-1)+1, and C/groups*KH*KW (so dot fits int32). What
+ * has no effect is made canonical: the dilation of a kernel of one tap, and the stride to a single
+ * output, are 1 (an axis each), so neither ever exceeds the padded size. */
 typedef struct xn_conv {
     int32_t channels, height, width;          /* C, H, W */
     int32_t out_channels, kernel_h, kernel_w; /* O, KH, KW */
