@@ -131,6 +131,8 @@ $(BUILD)/obj/tests/%.c.o: tests/%.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
 
+$(BUILD)/obj/server/openapi.c.o: proto/openapi.yaml
+
 # ---- sanitizers: their own folders, no CUDA (compute-sanitizer does that side) ----
 asan: ## the tests under AddressSanitizer and LeakSanitizer
 	$(MAKE) check BUILD=build-asan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=address -fno-omit-frame-pointer"

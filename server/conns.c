@@ -1,0 +1,271 @@
+/* conns.c: the list of connections and its watcher thread; see conns.h. */
+#include "conns.h"
+
+#include "clock.h"
+#include "xn_mem.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define TICK_NS (25 * XN_NS_PER_MS)
+#define RATE_FREE_NS (5 * XN_NS_PER_S) /* a body's rate is not judged before */
+
+struct xn_conns {
+    xn_conns_options options;
+    pthread_mutex_t lock; /* guards the list, stopping and polled; taken before any conn's lock */
+    pthread_cond_t wake;
+    pthread_t thread;
+    xn_conn *first;
+    size_t count;
+    bool stopping;
+    struct pollfd *polled; /* capacity entries, parallel to owners */
+    xn_conn **owners;
+    size_t capacity;
+};
+
+#define TIMEOUT_BODY                                                                               \
+    "{\"error\": {\"code\": \"request_timeout\", \"message\": \"the request did not arrive in time; "  \
+    "the connection is closed\", \"field\": \"\"}}\n"
+static const char timeout_response[] =
+    "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    "Content-Length: 127\r\n\r\n" TIMEOUT_BODY;
+_Static_assert(sizeof TIMEOUT_BODY - 1 == 127, "the Content-Length above");
+
+/* Both locks held. Nothing of a response has been written in these phases, so a whole one may be,
+ * past the library; with TLS only the library could. */
+static void shut_locked(xn_conns *conns, xn_conn *conn, xn_close_reason reason, bool tell) {
+    if (conn->shut)
+        return;
+    conn->shut = true;
+    if (tell && !conn->tls)
+        (void)!send(conn->fd, timeout_response, sizeof timeout_response - 1,
+                    MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(conn->fd, SHUT_RDWR);
+    xn_metrics_closed(conns->options.metrics, reason);
+}
+
+static bool body_too_slow(const xn_conns_options *o, const xn_conn *conn, int64_t age_ns) {
+    if (age_ns > o->body_timeout_ns)
+        return true;
+    if (age_ns < RATE_FREE_NS || o->body_min_rate <= 0)
+        return false;
+    return (double)conn->bytes < (double)o->body_min_rate * ((double)age_ns / (double)XN_NS_PER_S);
+}
+
+static bool reader_too_slow(const xn_conns_options *o, const xn_conn *conn, int64_t age_ns) {
+    double allowed = (double)o->body_timeout_ns;
+    if (o->body_min_rate > 0)
+        allowed += (double)conn->bytes / (double)o->body_min_rate * (double)XN_NS_PER_S;
+    return (double)age_ns > allowed;
+}
+
+/* Both locks held. */
+static void check_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
+    const xn_conns_options *o = &conns->options;
+    int64_t age = now - conn->since_ns;
+    switch (conn->phase) {
+    case XN_PHASE_NEW:
+        if (age > o->header_timeout_ns)
+            shut_locked(conns, conn, XN_CLOSE_HEADER_TIMEOUT, true);
+        break;
+    case XN_PHASE_IDLE:
+        if (age > o->idle_timeout_ns)
+            shut_locked(conns, conn, XN_CLOSE_IDLE_TIMEOUT, false);
+        break;
+    case XN_PHASE_HEADERS:
+        if (age > o->header_timeout_ns)
+            shut_locked(conns, conn, XN_CLOSE_HEADER_TIMEOUT, true);
+        break;
+    case XN_PHASE_BODY:
+        if (body_too_slow(o, conn, age))
+            shut_locked(conns, conn, XN_CLOSE_BODY_TIMEOUT, true);
+        break;
+    case XN_PHASE_SENDING:
+        if (reader_too_slow(o, conn, age))
+            shut_locked(conns, conn, XN_CLOSE_BODY_TIMEOUT, false);
+        break;
+    case XN_PHASE_BUSY:
+    case XN_PHASE_PARKED:
+        break;
+    }
+}
+
+/* conns->lock held. One poll for all parked requests that have lasted a tick or more. */
+static void watch_parked_locked(xn_conns *conns, size_t parked) {
+    if (!parked || poll(conns->polled, parked, 0) <= 0)
+        return;
+    for (size_t i = 0; i < parked; i++) {
+        xn_conn *conn = conns->owners[i];
+        if (!(conns->polled[i].revents & (POLLRDHUP | POLLHUP | POLLERR)))
+            continue;
+        pthread_mutex_lock(&conn->lock);
+        if (conn->phase == XN_PHASE_PARKED && conn->request && !conn->shut) {
+            conns->options.gone(conns->options.context, conn->request);
+            shut_locked(conns, conn, XN_CLOSE_CLIENT_GONE, false);
+        }
+        pthread_mutex_unlock(&conn->lock);
+    }
+}
+
+/* conns->lock held. Grows the poll array; without memory some parked clients go unwatched until
+ * there is. */
+static void reserve_locked(xn_conns *conns) {
+    if (conns->capacity >= conns->count)
+        return;
+    size_t capacity = conns->count * 2;
+    struct pollfd *polled = xn_mem_zalloc(capacity, sizeof *polled);
+    xn_conn **owners = xn_mem_zalloc(capacity, sizeof *owners);
+    if (!polled || !owners) {
+        xn_mem_free(polled);
+        xn_mem_free(owners);
+        return;
+    }
+    xn_mem_free(conns->polled);
+    xn_mem_free(conns->owners);
+    conns->polled = polled;
+    conns->owners = owners;
+    conns->capacity = capacity;
+}
+
+/* conns->lock held. */
+static void tick_locked(xn_conns *conns) {
+    int64_t now = xn_now_ns();
+    size_t parked = 0;
+    reserve_locked(conns);
+    for (xn_conn *conn = conns->first; conn; conn = conn->next) {
+        pthread_mutex_lock(&conn->lock);
+        check_locked(conns, conn, now);
+        if (conn->phase == XN_PHASE_PARKED && !conn->shut && now - conn->since_ns >= TICK_NS &&
+            parked < conns->capacity) {
+            conns->polled[parked] = (struct pollfd){.fd = conn->fd, .events = POLLRDHUP};
+            conns->owners[parked++] = conn;
+        }
+        pthread_mutex_unlock(&conn->lock);
+    }
+    watch_parked_locked(conns, parked);
+}
+
+static void *watch(void *context) {
+    xn_conns *conns = context;
+    pthread_mutex_lock(&conns->lock);
+    while (!conns->stopping) {
+        if (!conns->count) {
+            pthread_cond_wait(&conns->wake, &conns->lock);
+            continue;
+        }
+        struct timespec until;
+        int64_t at = xn_now_ns() + TICK_NS;
+        until.tv_sec = (time_t)(at / XN_NS_PER_S);
+        until.tv_nsec = (long)(at % XN_NS_PER_S);
+        while (!conns->stopping &&
+               pthread_cond_timedwait(&conns->wake, &conns->lock, &until) != ETIMEDOUT)
+            ;
+        if (!conns->stopping)
+            tick_locked(conns);
+    }
+    pthread_mutex_unlock(&conns->lock);
+    return NULL;
+}
+
+xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_error *error) {
+    xn_conns *conns = xn_mem_zalloc(1, sizeof *conns);
+    if (!conns)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the list of connections");
+    conns->options = *options;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&conns->wake, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&conns->lock, NULL);
+    int failed = pthread_create(&conns->thread, NULL, watch, conns);
+    if (failed) {
+        pthread_mutex_destroy(&conns->lock);
+        pthread_cond_destroy(&conns->wake);
+        xn_mem_free(conns);
+        return xn_fail(error, XN_ERR_INTERNAL, NULL, "cannot start the watcher thread: %s",
+                       strerror(failed));
+    }
+    *out = conns;
+    return XN_OK;
+}
+
+void xn_conns_free(xn_conns *conns) {
+    if (!conns)
+        return;
+    pthread_mutex_lock(&conns->lock);
+    conns->stopping = true;
+    pthread_cond_signal(&conns->wake);
+    pthread_mutex_unlock(&conns->lock);
+    pthread_join(conns->thread, NULL);
+    pthread_mutex_destroy(&conns->lock);
+    pthread_cond_destroy(&conns->wake);
+    xn_mem_free(conns->polled);
+    xn_mem_free(conns->owners);
+    xn_mem_free(conns);
+}
+
+xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls) {
+    xn_conn *conn = xn_mem_zalloc(1, sizeof *conn);
+    if (!conn)
+        return NULL;
+    pthread_mutex_init(&conn->lock, NULL);
+    conn->fd = fd;
+    conn->tls = tls;
+    conn->phase = XN_PHASE_NEW;
+    conn->since_ns = xn_now_ns();
+    pthread_mutex_lock(&conns->lock);
+    conn->next = conns->first;
+    if (conns->first)
+        conns->first->previous = conn;
+    conns->first = conn;
+    if (!conns->count++)
+        pthread_cond_signal(&conns->wake);
+    pthread_mutex_unlock(&conns->lock);
+    xn_metrics_gauge_add(conns->options.metrics, XN_GAUGE_CONNECTIONS, 1);
+    return conn;
+}
+
+void xn_conns_remove(xn_conns *conns, xn_conn *conn) {
+    pthread_mutex_lock(&conns->lock);
+    if (conn->previous)
+        conn->previous->next = conn->next;
+    else
+        conns->first = conn->next;
+    if (conn->next)
+        conn->next->previous = conn->previous;
+    conns->count--;
+    pthread_mutex_unlock(&conns->lock);
+    xn_metrics_gauge_add(conns->options.metrics, XN_GAUGE_CONNECTIONS, -1);
+    pthread_mutex_destroy(&conn->lock);
+    xn_mem_free(conn);
+}
+
+void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request) {
+    pthread_mutex_lock(&conn->lock);
+    conn->phase = phase;
+    conn->since_ns = xn_now_ns();
+    conn->bytes = bytes;
+    conn->request = request;
+    pthread_mutex_unlock(&conn->lock);
+}
+
+void xn_conn_received(xn_conn *conn, size_t bytes) {
+    pthread_mutex_lock(&conn->lock);
+    conn->bytes = bytes;
+    pthread_mutex_unlock(&conn->lock);
+}
+
+int xn_conns_active(xn_conns *conns) {
+    int active = 0;
+    pthread_mutex_lock(&conns->lock);
+    for (xn_conn *conn = conns->first; conn; conn = conn->next) {
+        pthread_mutex_lock(&conn->lock);
+        active += conn->phase != XN_PHASE_NEW && conn->phase != XN_PHASE_IDLE;
+        pthread_mutex_unlock(&conn->lock);
+    }
+    pthread_mutex_unlock(&conns->lock);
+    return active;
+}

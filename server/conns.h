@@ -1,0 +1,57 @@
+/* conns.h: every open connection and its deadlines. libmicrohttpd's own timeout is for silence
+ * only, is not a deadline, and is off while a connection is suspended; so one watcher thread looks
+ * at all connections a few times a second: headers or bodies that take too long, idle ones, slow
+ * readers, and (by polling the socket) clients of parked requests that hung up. It never closes
+ * a descriptor, it shuts the socket down and lets the library notice. */
+#ifndef XN_CONNS_H
+#define XN_CONNS_H
+
+#include "metrics.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+typedef struct xn_conns xn_conns;
+
+typedef enum {
+    XN_PHASE_NEW,     /* accepted, nothing of a request seen */
+    XN_PHASE_IDLE,    /* between requests */
+    XN_PHASE_HEADERS, /* the request line came */
+    XN_PHASE_BODY,
+    XN_PHASE_BUSY,   /* being handled */
+    XN_PHASE_PARKED, /* suspended: somebody else works on it */
+    XN_PHASE_SENDING
+} xn_phase;
+
+typedef struct xn_conn {
+    int fd;   /* open as long as the connection is in the list */
+    bool tls; /* no raw bytes may be written */
+    pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
+    xn_phase phase;
+    int64_t since_ns;    /* when the phase began */
+    size_t bytes;        /* BODY: received so far; SENDING: to be sent */
+    void *request;       /* PARKED: whose client is watched */
+    bool shut;           /* the watcher has shut the socket down */
+    struct xn_conn *next, *previous; /* guarded by xn_conns' lock */
+} xn_conn;
+
+typedef struct xn_conns_options {
+    int64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns;
+    int64_t body_min_rate; /* bytes a second, after the first 5 s */
+    xn_metrics *metrics;
+    /* Called with conn->lock held when a parked request's client hung up. */
+    void (*gone)(void *context, void *request);
+    void *context;
+} xn_conns_options;
+
+xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_error *error);
+void xn_conns_free(xn_conns *conns); /* NULL-safe; when every connection was removed */
+
+xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls); /* NULL without memory */
+void xn_conns_remove(xn_conns *conns, xn_conn *conn);     /* frees it */
+void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request);
+void xn_conn_received(xn_conn *conn, size_t bytes); /* BODY: the total so far */
+/* Connections not NEW or IDLE. */
+int xn_conns_active(xn_conns *conns);
+
+#endif

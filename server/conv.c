@@ -1,0 +1,407 @@
+/* conv.c: POST /conv. Decode on the HTTP thread, compute on a worker while the connection is
+ * parked, encode on the HTTP thread when it wakes. Everything is validated before memory that
+ * depends on the request's content is taken. */
+#include "clock.h"
+#include "log.h"
+#include "service.h"
+#include "xn_mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_QUERY 32
+#define OWNER_BYTES 64 /* in front of an output's headroom: how it is given back */
+
+/* Lives in the first bytes of an output buffer, which outlives the exchange: the HTTP library
+ * gives a sent body back last. */
+typedef struct {
+    xn_buffers *buffers;
+    size_t bytes;
+} output_owner;
+
+typedef struct xn_conv_exchange {
+    xn_exchange *exchange;
+    xn_conv_request parsed;
+    xn_job job;
+    xn_entry *entry;
+    void *input; /* values that could not stay in the body; from the pool, or NULL */
+    size_t input_bytes;
+    unsigned char *output; /* owner, headroom, tensor; NULL once the response owns it */
+    size_t output_bytes;
+    int64_t decode_ns;
+} conv_exchange;
+
+static void release_output(void *context) {
+    output_owner *owner = context;
+    xn_buffers_put(owner->buffers, owner, owner->bytes);
+}
+
+static xn_buffers *buffers_of(const conv_exchange *conv) {
+    return xn_engine_buffers(conv->exchange->service->engine);
+}
+
+/* ---- decoding ---- */
+
+typedef struct {
+    xn_proto_query pairs[MAX_QUERY];
+    size_t count;
+    bool too_many;
+} query;
+
+static bool add_query(void *context, const char *key, const char *value) {
+    query *q = context;
+    if (q->count == MAX_QUERY) {
+        q->too_many = true;
+        return false;
+    }
+    q->pairs[q->count++] = (xn_proto_query){key, value ? value : ""};
+    return true;
+}
+
+static xn_status parse(conv_exchange *conv, xn_error *error) {
+    const xn_proto_limits limits = {conv->exchange->service->config->max_elements};
+    query q = {.count = 0};
+    xn_proto_body body;
+    xn_request_query(conv->exchange->request, add_query, &q);
+    if (q.too_many)
+        return xn_fail(error, XN_ERR_MALFORMED, "query",
+                       "the query string has more than %d parameters", MAX_QUERY);
+    xn_exchange_body(conv->exchange, &body);
+    return xn_proto_parse_conv(&body, q.pairs, q.count, &limits, &conv->parsed, error);
+}
+
+static xn_status shape_of_inline(const xn_conv_request *parsed, xn_weights_shape *out,
+                                 xn_error *error) {
+    const xn_shape *shape = &parsed->weights.shape;
+    char text[160];
+    if (shape->rank != 4) {
+        xn_shape_format(shape, text, sizeof text);
+        return xn_fail(error, XN_ERR_GEOMETRY, "weights.shape",
+                       "weights.shape is %s; it must be [O, C/groups, KH, KW]", text);
+    }
+    memcpy(out->dims, shape->dims, sizeof out->dims);
+    return XN_OK;
+}
+
+/* The shape of the weights and, for registered ones, the entry: enough to judge the geometry. */
+static xn_status look_up(conv_exchange *conv, xn_weights_shape *shape, xn_error *error) {
+    const xn_conv_request *parsed = &conv->parsed;
+    xn_status status;
+    if (parsed->weights_name[0]) {
+        status = xn_store_get(xn_engine_store(conv->exchange->service->engine),
+                              parsed->weights_name, &conv->entry, error);
+        if (!status)
+            xn_weights_shape_of(xn_entry_weights(conv->entry), shape);
+    } else {
+        memset(shape, 0, sizeof *shape);
+        status = shape_of_inline(parsed, shape, error);
+    }
+    shape->has_scale |= parsed->scale.present;
+    shape->has_bias |= parsed->bias.present;
+    return status;
+}
+
+static xn_status resolve(conv_exchange *conv, xn_error *error) {
+    const xn_config *config = conv->exchange->service->config;
+    const xn_conv_limits limits = {config->max_elements, config->max_output_bytes,
+                                   config->max_operations};
+    const xn_tensor_ref *input = &conv->parsed.input;
+    xn_weights_shape shape;
+    xn_status status = look_up(conv, &shape, error);
+    if (status)
+        return status;
+    return xn_conv_resolve(&conv->parsed.params, input->datatype, &input->shape, &shape, &limits,
+                           &conv->job.conv, &conv->job.images, error);
+}
+
+/* A view of a small tensor (weights, scale, bias): in the body where it lies aligned, else copied
+ * to memory that *owned gets. */
+static xn_status view(const xn_tensor_ref *ref, const char *field, xn_tensor *out, void **owned,
+                      xn_error *error) {
+    *out = (xn_tensor){ref->datatype, ref->shape, ref->elements, ref->bytes, ref->data};
+    if (ref->data && (uintptr_t)ref->data % xn_datatype_bytes(ref->datatype) == 0)
+        return XN_OK;
+    *owned = xn_mem_alloc(ref->bytes);
+    if (!*owned)
+        return xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory for %s of %zu bytes", field,
+                       ref->bytes);
+    out->data = *owned;
+    return xn_proto_tensor_read(ref, field, *owned, error);
+}
+
+/* The entry of inline weights, or of registered ones with the request's own scale and bias. */
+static xn_status intern(conv_exchange *conv, xn_error *error) {
+    const xn_conv_request *p = &conv->parsed;
+    xn_tensor weights, scale, bias;
+    void *owned[3] = {NULL, NULL, NULL};
+    xn_entry *base = conv->entry, *made = NULL;
+    xn_status status = XN_OK;
+    if (base && !p->scale.present && !p->bias.present)
+        return XN_OK;
+    if (p->weights.present)
+        status = view(&p->weights, "weights", &weights, &owned[0], error);
+    if (!status && p->scale.present)
+        status = view(&p->scale, "scale", &scale, &owned[1], error);
+    if (!status && p->bias.present)
+        status = view(&p->bias, "bias", &bias, &owned[2], error);
+    if (!status)
+        status = xn_store_intern(xn_engine_store(conv->exchange->service->engine), base,
+                                 p->weights.present ? &weights : NULL,
+                                 p->scale.present ? &scale : NULL, p->bias.present ? &bias : NULL,
+                                 &made, error);
+    if (!status) {
+        xn_entry_release(base);
+        conv->entry = made;
+    }
+    for (int i = 0; i < 3; i++)
+        xn_mem_free(owned[i]);
+    return status;
+}
+
+static xn_status admit_more(conv_exchange *conv, size_t bytes, xn_error *error) {
+    xn_status status =
+        xn_engine_admit_grow(conv->exchange->service->engine, bytes, error);
+    if (!status)
+        conv->exchange->admitted += bytes;
+    return status;
+}
+
+/* The input where the backend can read it: in the body if it lies aligned, else in a buffer. */
+static xn_status place_input(conv_exchange *conv, xn_error *error) {
+    const xn_tensor_ref *input = &conv->parsed.input;
+    conv->job.input = input->data;
+    if (input->data && (uintptr_t)input->data % xn_datatype_bytes(input->datatype) == 0)
+        return XN_OK;
+    xn_status status = admit_more(conv, input->bytes, error);
+    if (status)
+        return status;
+    conv->input = xn_buffers_get(buffers_of(conv), input->bytes);
+    if (!conv->input)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "input", "no memory for an input of %zu bytes",
+                       input->bytes);
+    conv->input_bytes = input->bytes;
+    conv->job.input = conv->input;
+    return xn_proto_tensor_read(input, "input", conv->input, error);
+}
+
+static void describe(const conv_exchange *conv, xn_answer *out) {
+    const xn_job *job = &conv->job;
+    *out = (xn_answer){.id = xn_request_id(conv->exchange->request),
+                       .backend = "",
+                       .batch_requests = job->batch_requests,
+                       .batch_images = job->batch_images,
+                       .datatype = (xn_datatype)job->conv.output_datatype,
+                       .shape = {4,
+                                 {job->images, job->conv.out_channels, job->conv.out_height,
+                                  job->conv.out_width}},
+                       .output_bytes = (size_t)job->images * xn_conv_output_bytes(&job->conv)};
+    if (job->device >= 0)
+        out->backend = xn_engine_device_id(conv->exchange->service->engine, job->device);
+}
+
+/* The output, and the text of a JSON answer: counted before anything is taken. */
+static xn_status place_output(conv_exchange *conv, xn_error *error) {
+    xn_answer answer;
+    size_t text = 0;
+    conv->job.device = -1;
+    describe(conv, &answer);
+    if (conv->exchange->answer_form == XN_FORM_JSON && !xn_proto_json_answer_bound(&answer, &text))
+        return xn_fail_limit(error, "max-output-bytes", "output",
+                             "an output of %zu bytes is too large to be written as JSON",
+                             answer.output_bytes);
+    conv->output_bytes = OWNER_BYTES + XN_PROTO_HEADROOM_BYTES + answer.output_bytes;
+    xn_status status = admit_more(conv, conv->output_bytes + text, error);
+    if (status)
+        return status;
+    conv->output = xn_buffers_get(buffers_of(conv), conv->output_bytes);
+    if (!conv->output)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "output", "no memory for an output of %zu bytes",
+                       answer.output_bytes);
+    *(output_owner *)conv->output = (output_owner){buffers_of(conv), conv->output_bytes};
+    conv->job.output = conv->output + OWNER_BYTES + XN_PROTO_HEADROOM_BYTES;
+    return XN_OK;
+}
+
+static xn_status set_deadline(conv_exchange *conv, xn_error *error) {
+    const xn_config *config = conv->exchange->service->config;
+    int64_t timeout = conv->parsed.timeout_ms < 0 ? config->timeout_ms : conv->parsed.timeout_ms;
+    if (timeout > config->max_timeout_ms)
+        return xn_fail(error, XN_ERR_MALFORMED, "timeout_ms",
+                       "timeout_ms is %lld; at most %lld (set by --max-timeout-ms)",
+                       (long long)timeout, (long long)config->max_timeout_ms);
+    conv->job.deadline_ns =
+        xn_request_received_ns(conv->exchange->request) + timeout * XN_NS_PER_MS;
+    return XN_OK;
+}
+
+static void job_done(xn_job *job) {
+    conv_exchange *conv = job->context;
+    xn_request_unpark(conv->exchange->request);
+}
+
+static xn_status prepare(conv_exchange *conv, xn_error *error) {
+    xn_engine *engine = conv->exchange->service->engine;
+    xn_job *job = &conv->job;
+    xn_status status = parse(conv, error);
+    if (status)
+        return status;
+    if (conv->parsed.id[0])
+        xn_request_set_id(conv->exchange->request, conv->parsed.id);
+    if ((status = set_deadline(conv, error)) ||
+        (status = xn_engine_pool(engine, conv->parsed.backend, &job->pool, error)) ||
+        (status = resolve(conv, error)) || (status = place_output(conv, error)) ||
+        (status = place_input(conv, error)) || (status = intern(conv, error)))
+        return status;
+    job->any_pool = !strcmp(conv->parsed.backend, "auto");
+    job->entry = conv->entry;
+    job->id = xn_request_id(conv->exchange->request);
+    job->done = job_done;
+    job->context = conv;
+    return XN_OK;
+}
+
+static void conv_headers(xn_exchange *exchange) {
+    xn_exchange_accept_body(exchange, true);
+}
+
+static void conv_complete(xn_exchange *exchange) {
+    xn_error error;
+    conv_exchange *conv = xn_mem_zalloc(1, sizeof *conv);
+    if (!conv) {
+        xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    exchange->of.conv = conv;
+    conv->exchange = exchange;
+    if (prepare(conv, &error)) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    conv->decode_ns = xn_now_ns() - xn_request_received_ns(exchange->request);
+    /* Parked first: the job may be done before submit returns. */
+    xn_request_park(exchange->request);
+    if (xn_engine_submit(exchange->service->engine, &conv->job, &error)) {
+        conv->job.status = error.status;
+        conv->job.error = error;
+        xn_request_unpark(exchange->request);
+    }
+}
+
+/* ---- answering ---- */
+
+static void time_stages(const conv_exchange *conv, int64_t encode_started_ns, xn_timing *out) {
+    const xn_request *request = conv->exchange->request;
+    const xn_job *job = &conv->job;
+    int64_t now = xn_now_ns(), started = xn_request_started_ns(request);
+    *out = (xn_timing){.receive_ns = xn_request_received_ns(request) - started,
+                       .decode_ns = conv->decode_ns,
+                       .queue_ns = job->started_ns - job->submitted_ns,
+                       .upload_ns = job->times.upload_ns,
+                       .compute_ns = job->times.compute_ns,
+                       .download_ns = job->times.download_ns,
+                       .encode_ns = now - encode_started_ns,
+                       .total_ns = now - started};
+    out->other_ns = out->total_ns - out->receive_ns - out->decode_ns - out->queue_ns -
+                    out->upload_ns - out->compute_ns - out->download_ns - out->encode_ns;
+}
+
+static void observe(const conv_exchange *conv, const xn_timing *t) {
+    xn_metrics *metrics = xn_engine_metrics(conv->exchange->service->engine);
+    xn_metrics_stage(metrics, XN_STAGE_RECEIVE, t->receive_ns);
+    xn_metrics_stage(metrics, XN_STAGE_DECODE, t->decode_ns);
+    xn_metrics_stage(metrics, XN_STAGE_QUEUE, t->queue_ns);
+    xn_metrics_stage(metrics, XN_STAGE_UPLOAD, t->upload_ns);
+    xn_metrics_stage(metrics, XN_STAGE_COMPUTE, t->compute_ns);
+    xn_metrics_stage(metrics, XN_STAGE_DOWNLOAD, t->download_ns);
+    xn_metrics_stage(metrics, XN_STAGE_ENCODE, t->encode_ns);
+    xn_metrics_stage(metrics, XN_STAGE_TOTAL, t->total_ns);
+}
+
+static void add_timing_header(const conv_exchange *conv, const xn_timing *timing) {
+    char text[352];
+    xn_proto_server_timing(timing, text, sizeof text);
+    xn_request_add_header(conv->exchange->request, "Server-Timing", text);
+    observe(conv, timing);
+}
+
+static void answer_binary(conv_exchange *conv, xn_answer *answer, int64_t encode_started_ns) {
+    xn_request *request = conv->exchange->request;
+    xn_form form = conv->exchange->answer_form;
+    char length_text[24];
+    size_t header_length = 0;
+    unsigned char *tensor = conv->job.output;
+    time_stages(conv, encode_started_ns, &answer->timing);
+    unsigned char *body = xn_proto_write_binary_answer(form, answer, tensor, &header_length);
+    size_t length = (size_t)(tensor - body) + answer->output_bytes;
+    if (form == XN_FORM_OIP_BINARY) {
+        snprintf(length_text, sizeof length_text, "%zu", header_length);
+        xn_request_add_header(request, "Inference-Header-Content-Length", length_text);
+    }
+    add_timing_header(conv, &answer->timing);
+    xn_request_respond(request, 200, xn_form_media_type(form), body, length, release_output,
+                       conv->output);
+    conv->output = NULL;
+}
+
+static void answer_json(conv_exchange *conv, xn_answer *answer, int64_t encode_started_ns) {
+    size_t bound = 0;
+    char *text = xn_proto_json_answer_bound(answer, &bound) ? xn_mem_alloc(bound) : NULL;
+    if (!text) {
+        xn_exchange_json(conv->exchange, 200, NULL, 0);
+        return;
+    }
+    size_t length = xn_proto_json_answer_begin(answer, conv->job.output, text);
+    time_stages(conv, encode_started_ns, &answer->timing);
+    length = xn_proto_json_answer_end(answer, text, length);
+    add_timing_header(conv, &answer->timing);
+    xn_exchange_json(conv->exchange, 200, text, length);
+}
+
+static void conv_answer(xn_exchange *exchange) {
+    conv_exchange *conv = exchange->of.conv;
+    const xn_job *job = &conv->job;
+    int64_t encode_started_ns = xn_now_ns();
+    xn_answer answer;
+    xn_error error = job->error;
+    if (!job->status && encode_started_ns > job->deadline_ns)
+        xn_fail(&error, XN_ERR_DEADLINE, "timeout_ms",
+                "the deadline passed during the computation, %lld ms after the request was complete",
+                (long long)((encode_started_ns - xn_request_received_ns(exchange->request)) /
+                            XN_NS_PER_MS));
+    else if (!job->status)
+        error.status = XN_OK;
+    else
+        error.status = job->status;
+    if (error.status) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    describe(conv, &answer);
+    if (exchange->answer_form == XN_FORM_JSON)
+        answer_json(conv, &answer, encode_started_ns);
+    else
+        answer_binary(conv, &answer, encode_started_ns);
+}
+
+static void conv_gone(xn_exchange *exchange) {
+    xn_engine_cancel(exchange->service->engine, &exchange->of.conv->job, XN_ERR_CANCELLED);
+}
+
+static void conv_finished(xn_exchange *exchange) {
+    conv_exchange *conv = exchange->of.conv;
+    if (!conv)
+        return;
+    if (conv->input)
+        xn_buffers_put(buffers_of(conv), conv->input, conv->input_bytes);
+    if (conv->output)
+        xn_buffers_put(buffers_of(conv), conv->output, conv->output_bytes);
+    xn_entry_release(conv->entry);
+    xn_mem_free(conv);
+}
+
+const xn_resource xn_conv_resource = {.headers = conv_headers,
+                                      .complete = conv_complete,
+                                      .answer = conv_answer,
+                                      .gone = conv_gone,
+                                      .finished = conv_finished};

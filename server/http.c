@@ -1,0 +1,633 @@
+/* http.c: the exchange over libmicrohttpd; see http.h. The library runs a pool of epoll threads. A
+ * parked request is a suspended connection.
+ *
+ * What the library does not do, done here: it accepts a repeated Content-Length, and Content-Length
+ * beside Transfer-Encoding; it waits for ever on an unknown encoding. So the first callback counts
+ * and checks these headers and closes on a reject. A response queued before the body was read
+ * makes the library close the connection; small bodies are therefore read and thrown away first,
+ * so that a refused client keeps its connection and surely sees the answer. */
+#include "http.h"
+
+#include "clock.h"
+#include "conns.h"
+#include "xn_mem.h"
+#include "xn_proto.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <microhttpd.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define CONNECTION_MEMORY_BYTES 65536 /* also the limit of a request's header section */
+#define DISCARD_BYTES (1u << 20)      /* the largest body read only to be thrown away */
+#define MAX_HEADERS 8
+#define HEADER_VALUE_BYTES 352
+
+struct xn_http {
+    xn_http_handler handler;
+    struct MHD_Daemon *daemon;
+    xn_conns *conns;
+    xn_metrics *metrics;
+    int port;
+    atomic_bool draining;
+    atomic_uint_least64_t next_id;
+    uint64_t id_salt;
+};
+
+typedef enum {
+    STAGE_NEW,       /* the request line came; handler's headers not called yet */
+    STAGE_BODY,      /* receiving or discarding */
+    STAGE_PARKED,    /* suspended */
+    STAGE_RESPONDING /* given to the library */
+} xn_stage_of_request;
+
+struct xn_request {
+    xn_http *http;
+    struct MHD_Connection *connection;
+    xn_conn *conn;
+    const char *method, *path;
+    void *user;
+    int64_t started_ns, received_ns;
+    xn_stage_of_request stage;
+    bool has_length, bad_path, id_from_header;
+    bool expects; /* waits for 100 Continue: answer a refusal at once, do not invite the body */
+    bool aborted, responded, close;
+    size_t length, received;
+    unsigned char *body; /* the handler's; NULL: discard */
+    char id[XN_PROTO_MAX_ID + 1];
+    /* the response */
+    int status;
+    void *response_body;
+    size_t response_length;
+    void (*release)(void *context);
+    void *release_context;
+    const char *content_type;
+    int header_count;
+    struct {
+        const char *name; /* static */
+        char value[HEADER_VALUE_BYTES];
+    } headers[MAX_HEADERS];
+};
+
+/* ---- accessors ---- */
+
+const char *xn_request_method(const xn_request *request) {
+    return request->method;
+}
+const char *xn_request_path(const xn_request *request) {
+    return request->path;
+}
+const char *xn_request_header(const xn_request *request, const char *name) {
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+}
+bool xn_request_has_length(const xn_request *request) {
+    return request->has_length;
+}
+size_t xn_request_length(const xn_request *request) {
+    return request->length;
+}
+int64_t xn_request_started_ns(const xn_request *request) {
+    return request->started_ns;
+}
+int64_t xn_request_received_ns(const xn_request *request) {
+    return request->received_ns;
+}
+const char *xn_request_id(const xn_request *request) {
+    return request->id;
+}
+void xn_request_set_id(xn_request *request, const char *id) {
+    if (!request->id_from_header)
+        snprintf(request->id, sizeof request->id, "%s", id);
+}
+void xn_request_set_user(xn_request *request, void *user) {
+    request->user = user;
+}
+void *xn_request_user(const xn_request *request) {
+    return request->user;
+}
+void xn_request_receive(xn_request *request, void *buffer) {
+    request->body = buffer;
+}
+bool xn_request_responded(const xn_request *request) {
+    return request->responded || request->aborted;
+}
+
+typedef struct {
+    bool (*visit)(void *context, const char *key, const char *value);
+    void *context;
+} query_visit;
+
+static enum MHD_Result visit_query(void *context, enum MHD_ValueKind kind, const char *key,
+                                   const char *value) {
+    query_visit *visit = context;
+    (void)kind;
+    return visit->visit(visit->context, key, value) ? MHD_YES : MHD_NO;
+}
+
+void xn_request_query(const xn_request *request,
+                      bool (*visit)(void *context, const char *key, const char *value),
+                      void *context) {
+    query_visit state = {visit, context};
+    MHD_get_connection_values(request->connection, MHD_GET_ARGUMENT_KIND, visit_query, &state);
+}
+
+/* ---- the response ---- */
+
+void xn_request_respond(xn_request *request, int status, const char *content_type, void *body,
+                        size_t length, void (*release)(void *context), void *release_context) {
+    if (xn_request_responded(request)) { /* the first one counts */
+        if (release)
+            release(release_context);
+        return;
+    }
+    request->responded = true;
+    request->status = status;
+    request->content_type = content_type;
+    request->response_body = body;
+    request->response_length = length;
+    request->release = release;
+    request->release_context = release_context;
+}
+
+void xn_request_add_header(xn_request *request, const char *name, const char *value) {
+    if (request->header_count == MAX_HEADERS)
+        return;
+    int i = request->header_count++;
+    request->headers[i].name = name;
+    snprintf(request->headers[i].value, sizeof request->headers[i].value, "%s", value);
+}
+
+void xn_request_abort(xn_request *request) {
+    request->aborted = true;
+}
+
+static void release_body(xn_request *request) {
+    if (request->release)
+        request->release(request->release_context);
+    request->release = NULL;
+}
+
+/* The library calls this when it no longer needs the body. */
+typedef struct {
+    void (*release)(void *context);
+    void *context;
+} body_owner;
+
+static void library_released(void *context) {
+    body_owner *owner = context;
+    owner->release(owner->context);
+    xn_mem_free(owner);
+}
+
+static struct MHD_Response *make_response(xn_request *request) {
+    struct MHD_Response *response = NULL;
+    if (!request->release)
+        return MHD_create_response_from_buffer(request->response_length, request->response_body,
+                                               MHD_RESPMEM_PERSISTENT);
+    body_owner *owner = xn_mem_alloc(sizeof *owner);
+    if (owner) {
+        *owner = (body_owner){request->release, request->release_context};
+        response = MHD_create_response_from_buffer_with_free_callback_cls(
+            request->response_length, request->response_body, library_released, owner);
+        if (!response)
+            xn_mem_free(owner);
+    }
+    if (response)
+        request->release = NULL;
+    return response;
+}
+
+static enum MHD_Result deliver(xn_request *request) {
+    if (request->aborted || !request->responded)
+        return MHD_NO;
+    struct MHD_Response *response = make_response(request);
+    if (!response)
+        return MHD_NO;
+    if (request->content_type)
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, request->content_type);
+    MHD_add_response_header(response, "X-Request-Id", request->id);
+    for (int i = 0; i < request->header_count; i++)
+        MHD_add_response_header(response, request->headers[i].name, request->headers[i].value);
+    if (request->close || atomic_load_explicit(&request->http->draining, memory_order_relaxed))
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    request->stage = STAGE_RESPONDING;
+    xn_conn_enter(request->conn, XN_PHASE_SENDING, request->response_length, NULL);
+    enum MHD_Result queued =
+        MHD_queue_response(request->connection, (unsigned)request->status, response);
+    MHD_destroy_response(response);
+    return queued;
+}
+
+/* An error of this layer, as JSON like all others. */
+static void refuse(xn_request *request, int status, xn_reject_reason reason, const char *code,
+                   const char *field, const char *message) {
+    char text[640];
+    size_t length = xn_proto_write_error(code, message, field, text, sizeof text);
+    char *copy = xn_mem_alloc(length);
+    if (!copy) {
+        xn_request_abort(request);
+        return;
+    }
+    memcpy(copy, text, length);
+    xn_metrics_rejected(request->http->metrics, reason);
+    xn_request_respond(request, status, "application/json", copy, length, xn_mem_free, copy);
+}
+
+/* ---- framing ---- */
+
+typedef struct {
+    int content_length, transfer_encoding, host, expect;
+    const char *repeated; /* a header that may stand only once and stood twice */
+    const char *length_value, *encoding_value, *expect_value;
+    unsigned seen; /* bits of the singletons below */
+} framing;
+
+static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *key,
+                                    const char *value) {
+    static const char *const singletons[] = {"Content-Type", "Authorization", "X-Request-Id",
+                                             "Inference-Header-Content-Length",
+                                             "Content-Encoding", "Host"};
+    framing *f = context;
+    (void)kind;
+    if (!strcasecmp(key, "Content-Length")) {
+        f->content_length++;
+        f->length_value = value;
+    } else if (!strcasecmp(key, "Transfer-Encoding")) {
+        f->transfer_encoding++;
+        f->encoding_value = value;
+    } else if (!strcasecmp(key, "Expect")) {
+        f->expect++;
+        f->expect_value = value;
+    } else {
+        for (unsigned i = 0; i < sizeof singletons / sizeof *singletons; i++) {
+            if (strcasecmp(key, singletons[i]))
+                continue;
+            if (f->seen & (1u << i))
+                f->repeated = singletons[i];
+            f->seen |= 1u << i;
+        }
+    }
+    return MHD_YES;
+}
+
+static bool parse_length(const char *text, size_t *out) {
+    size_t value = 0;
+    if (!text || !*text)
+        return false;
+    for (; *text; text++) {
+        if (*text < '0' || *text > '9' || !xn_mul_size(value, 10, &value) ||
+            !xn_add_size(value, (size_t)(*text - '0'), &value))
+            return false;
+    }
+    *out = value;
+    return true;
+}
+
+static void refuse_framing(xn_request *request, int status, const char *code, const char *field,
+                           const char *message) {
+    request->close = true;
+    refuse(request, status, XN_REJECT_FRAMING, code, field, message);
+}
+
+/* What RFC 9112 section 6.3 wants of a server that must not be smuggled past. */
+static void check_framing(xn_request *request) {
+    framing f = {0};
+    char message[200];
+    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count_header, &f);
+    if (f.content_length > 1)
+        refuse_framing(request, 400, "bad_request", "Content-Length",
+                       "Content-Length is given more than once; give it once");
+    else if (f.content_length && f.transfer_encoding)
+        refuse_framing(request, 400, "bad_request", "Transfer-Encoding",
+                       "both Content-Length and Transfer-Encoding are given; give Content-Length");
+    else if (f.transfer_encoding > 1 ||
+             (f.transfer_encoding && strcasecmp(f.encoding_value, "chunked")))
+        refuse_framing(request, 501, "not_implemented", "Transfer-Encoding",
+                       "this Transfer-Encoding is not known; send the body with Content-Length");
+    else if (f.transfer_encoding)
+        refuse_framing(request, 411, "length_required", "Content-Length",
+                       "chunked bodies are not taken; send the body with Content-Length");
+    else if (f.content_length && !parse_length(f.length_value, &request->length))
+        refuse_framing(request, 400, "bad_request", "Content-Length",
+                       "Content-Length is not a decimal number of bytes");
+    else if (f.repeated) {
+        snprintf(message, sizeof message, "%s is given more than once; give it once", f.repeated);
+        refuse_framing(request, 400, "bad_request", f.repeated, message);
+    } else if (f.expect && strcasecmp(f.expect_value, "100-continue"))
+        refuse_framing(request, 417, "expectation_failed", "Expect",
+                       "only the expectation 100-continue is known");
+    else if (request->bad_path)
+        refuse_framing(request, 400, "bad_request", "path",
+                       "the path holds an encoded NUL byte (%00)");
+    request->has_length = f.content_length == 1;
+    request->expects = f.expect > 0;
+}
+
+static void check_id(xn_request *request) {
+    const char *id = xn_request_header(request, "X-Request-Id");
+    if (!id)
+        return;
+    if (xn_proto_id_valid(id)) {
+        snprintf(request->id, sizeof request->id, "%s", id);
+        request->id_from_header = true;
+    } else if (!request->responded) {
+        refuse(request, 400, XN_REJECT_MALFORMED, "bad_request", "X-Request-Id",
+               "X-Request-Id must be 1 to 128 printable ASCII characters without quotation mark "
+               "or backslash");
+    }
+}
+
+/* ---- the callbacks of the library ---- */
+
+static void *request_line(void *context, const char *uri, struct MHD_Connection *connection) {
+    xn_http *http = context;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    xn_request *request = info && info->socket_context ? xn_mem_alloc(sizeof *request) : NULL;
+    if (!request)
+        return NULL;
+    memset(request, 0, offsetof(xn_request, headers));
+    request->http = http;
+    request->connection = connection;
+    request->conn = info->socket_context;
+    request->started_ns = xn_now_ns();
+    request->bad_path = uri && strstr(uri, "%00");
+    uint64_t n = atomic_fetch_add_explicit(&http->next_id, 1, memory_order_relaxed);
+    snprintf(request->id, sizeof request->id, "%08llx-%08llx",
+             (unsigned long long)(http->id_salt & 0xffffffffu), (unsigned long long)n);
+    xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
+    return request;
+}
+
+/* Headers are in. Returns what the library's callback returns. */
+static enum MHD_Result begin(xn_request *request, const char *url, const char *method) {
+    request->method = method;
+    request->path = url;
+    check_framing(request);
+    check_id(request);
+    if (!xn_request_responded(request))
+        request->http->handler.headers(request->http->handler.context, request);
+    if (request->aborted)
+        return MHD_NO;
+    bool early = request->close || request->expects || request->length > DISCARD_BYTES;
+    if (request->responded && early)
+        return deliver(request);
+    if (!request->responded && !request->body && request->length > DISCARD_BYTES) {
+        request->close = true;
+        refuse(request, 413, XN_REJECT_TOO_LARGE, "too_large", "Content-Length",
+               "this route takes no body of that size");
+        return deliver(request);
+    }
+    request->stage = STAGE_BODY;
+    xn_conn_enter(request->conn, XN_PHASE_BODY, 0, NULL);
+    return MHD_YES;
+}
+
+static enum MHD_Result receive(xn_request *request, const char *data, size_t *size) {
+    if (*size > request->length - request->received)
+        return MHD_NO; /* the library never delivers more than Content-Length */
+    if (request->body && !request->responded)
+        memcpy(request->body + request->received, data, *size);
+    request->received += *size;
+    *size = 0;
+    xn_conn_received(request->conn, request->received);
+    return MHD_YES;
+}
+
+static enum MHD_Result complete(xn_request *request) {
+    if (request->received != request->length)
+        return MHD_NO;
+    request->received_ns = xn_now_ns();
+    xn_metrics_add(request->http->metrics, XN_COUNTER_RECEIVED_BYTES, (int64_t)request->length);
+    xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
+    if (!request->responded)
+        request->http->handler.complete(request->http->handler.context, request);
+    return MHD_YES;
+}
+
+static enum MHD_Result handle(void *context, struct MHD_Connection *connection, const char *url,
+                              const char *method, const char *version, const char *data,
+                              size_t *size, void **state) {
+    xn_request *request = *state;
+    (void)context, (void)version, (void)connection;
+    if (!request)
+        return MHD_NO; /* no memory at the request line */
+    switch (request->stage) {
+    case STAGE_NEW:
+        return begin(request, url, method);
+    case STAGE_BODY: {
+        if (*size)
+            return receive(request, data, size);
+        if (complete(request) != MHD_YES)
+            return MHD_NO;
+        if (request->stage == STAGE_PARKED) /* written by this thread alone */
+            return MHD_YES;
+        return deliver(request);
+    }
+    case STAGE_PARKED:
+        if (!xn_request_responded(request))
+            request->http->handler.answer(request->http->handler.context, request);
+        return deliver(request);
+    case STAGE_RESPONDING:
+        break;
+    }
+    return MHD_NO;
+}
+
+void xn_request_park(xn_request *request) {
+    request->stage = STAGE_PARKED;
+    xn_conn_enter(request->conn, XN_PHASE_PARKED, 0, request);
+    MHD_suspend_connection(request->connection);
+}
+
+void xn_request_unpark(xn_request *request) {
+    struct MHD_Connection *connection = request->connection;
+    xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
+    MHD_resume_connection(connection);
+}
+
+static void completed(void *context, struct MHD_Connection *connection, void **state,
+                      enum MHD_RequestTerminationCode why) {
+    xn_request *request = *state;
+    xn_http *http = context;
+    (void)connection;
+    if (!request)
+        return;
+    bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    int status = request->stage == STAGE_RESPONDING ? request->status : 0;
+    if (status && delivered)
+        xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
+    release_body(request);
+    http->handler.finished(http->handler.context, request, status, delivered);
+    xn_conn_enter(request->conn, XN_PHASE_IDLE, 0, NULL);
+    xn_mem_free(request);
+    *state = NULL;
+}
+
+static void connection_changed(void *context, struct MHD_Connection *connection,
+                               void **socket_context, enum MHD_ConnectionNotificationCode code) {
+    xn_http *http = context;
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*socket_context)
+            xn_conns_remove(http->conns, *socket_context);
+        *socket_context = NULL;
+        return;
+    }
+    const union MHD_ConnectionInfo *fd =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const union MHD_ConnectionInfo *tls =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    if (!fd)
+        return;
+    int on = 1;
+    setsockopt(fd->connect_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    *socket_context = xn_conns_add(http->conns, fd->connect_fd, tls && tls->tls_session);
+}
+
+static void request_gone(void *context, void *request) {
+    xn_http *http = context;
+    http->handler.gone(http->handler.context, request);
+}
+
+/* ---- start and stop ---- */
+
+static xn_status parse_address(const xn_http_options *options, struct sockaddr_storage *address,
+                               socklen_t *length, xn_error *error) {
+    memset(address, 0, sizeof *address);
+    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
+    if (inet_pton(AF_INET, options->listen, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)options->port);
+        *length = sizeof *v4;
+    } else if (inet_pton(AF_INET6, options->listen, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)options->port);
+        *length = sizeof *v6;
+    } else {
+        return xn_fail(error, XN_ERR_MALFORMED, "listen",
+                       "listen is \"%s\"; it must be a numeric IPv4 or IPv6 address",
+                       options->listen);
+    }
+    return XN_OK;
+}
+
+/* A listening socket of our own, so that a failure names the address and the cause. */
+static xn_status open_listener(const xn_http_options *options, int *out, int *port,
+                               xn_error *error) {
+    struct sockaddr_storage address;
+    socklen_t length = 0;
+    xn_status status = parse_address(options, &address, &length, error);
+    if (status)
+        return status;
+    int on = 1, fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        goto failed;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, (struct sockaddr *)&address, length) || listen(fd, SOMAXCONN) ||
+        getsockname(fd, (struct sockaddr *)&address, &length))
+        goto failed;
+    *port = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
+                                               : ((struct sockaddr_in6 *)&address)->sin6_port);
+    *out = fd;
+    return XN_OK;
+failed:
+    xn_fail(error, XN_ERR_IO, "listen", "cannot listen on %s port %d: %s", options->listen,
+            options->port, strerror(errno));
+    if (fd >= 0)
+        close(fd);
+    return XN_ERR_IO;
+}
+
+static xn_status start_daemon(xn_http *http, const xn_http_options *options, int listener,
+                              xn_error *error) {
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
+                     (options->tls_cert ? MHD_USE_TLS : 0);
+    struct MHD_OptionItem tls[] = {
+        {options->tls_cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0,
+         (void *)(uintptr_t)options->tls_cert},
+        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)options->tls_key},
+        {MHD_OPTION_END, 0, NULL}};
+    struct MHD_OptionItem pool[] = {
+        {options->threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, options->threads,
+         NULL},
+        {MHD_OPTION_END, 0, NULL}};
+    http->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, handle, http, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)listener,
+        MHD_OPTION_NOTIFY_COMPLETED, completed, http, MHD_OPTION_NOTIFY_CONNECTION,
+        connection_changed, http, MHD_OPTION_URI_LOG_CALLBACK, request_line, http,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->max_connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_address,
+#if MHD_VERSION >= 0x01000000
+        MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
+#else
+        MHD_OPTION_STRICT_FOR_CLIENT, 1,
+#endif
+        MHD_OPTION_ARRAY, pool, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+    if (!http->daemon)
+        return xn_fail(error, XN_ERR_IO, "listen",
+                       "the HTTP library did not start on %s port %d%s", options->listen,
+                       http->port,
+                       options->tls_cert ? "; check the certificate and the key of TLS" : "");
+    return XN_OK;
+}
+
+xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *handler,
+                        xn_http **out, xn_error *error) {
+    int listener = -1;
+    xn_http *http = xn_mem_zalloc(1, sizeof *http);
+    if (!http)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the HTTP server");
+    http->handler = *handler;
+    http->metrics = options->metrics;
+    http->id_salt = (uint64_t)xn_now_ns() * 0x9e3779b97f4a7c15u >> 16;
+    const xn_conns_options conns = {.header_timeout_ns = options->header_timeout_ms * XN_NS_PER_MS,
+                                    .body_timeout_ns = options->body_timeout_ms * XN_NS_PER_MS,
+                                    .idle_timeout_ns = options->idle_timeout_ms * XN_NS_PER_MS,
+                                    .body_min_rate = options->body_min_rate,
+                                    .metrics = options->metrics,
+                                    .gone = request_gone,
+                                    .context = http};
+    xn_status status = xn_conns_create(&conns, &http->conns, error);
+    if (!status)
+        status = open_listener(options, &listener, &http->port, error);
+    if (!status)
+        status = start_daemon(http, options, listener, error);
+    if (status) {
+        if (listener >= 0)
+            close(listener);
+        xn_conns_free(http->conns);
+        xn_mem_free(http);
+        return status;
+    }
+    *out = http;
+    return XN_OK;
+}
+
+int xn_http_port(const xn_http *http) {
+    return http->port;
+}
+
+void xn_http_drain(xn_http *http) {
+    atomic_store(&http->draining, true);
+}
+
+void xn_http_stop(xn_http *http, int64_t deadline_ns) {
+    atomic_store(&http->draining, true);
+    MHD_socket listener = MHD_quiesce_daemon(http->daemon);
+    const struct timespec pause = {0, 2 * XN_NS_PER_MS};
+    while (xn_conns_active(http->conns) && xn_now_ns() < deadline_ns)
+        nanosleep(&pause, NULL);
+    MHD_stop_daemon(http->daemon);
+    if (listener != MHD_INVALID_SOCKET)
+        close(listener);
+    xn_conns_free(http->conns);
+    xn_mem_free(http);
+}

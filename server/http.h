@@ -1,0 +1,96 @@
+/* http.h: HTTP/1.1 over libmicrohttpd, and nothing else of that library above it: http.c is the
+ * only file that includes microhttpd.h. It owns sockets, framing checks, deadlines of headers,
+ * bodies and idle connections, and the life of an exchange; what a request means is the
+ * handler's.
+ *
+ * One exchange: headers -> (body received straight into the handler's buffer) -> complete ->
+ * respond at once, or park the connection and respond from another thread -> finished. */
+#ifndef XN_HTTP_H
+#define XN_HTTP_H
+
+#include "metrics.h"
+#include "xn_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct xn_http xn_http;
+typedef struct xn_request xn_request;
+
+typedef struct xn_http_options {
+    const char *listen;            /* numeric address */
+    int port;                      /* 0 = any */
+    const char *tls_cert, *tls_key; /* PEM texts or NULL */
+    int threads;
+    int max_connections, max_connections_per_address; /* per address: 0 = no limit */
+    int64_t header_timeout_ms, body_timeout_ms, idle_timeout_ms;
+    int64_t body_min_rate; /* bytes a second */
+    xn_metrics *metrics;
+} xn_http_options;
+
+/* What the server above does with requests. headers, complete and finished are called on an HTTP
+ * thread, one at a time for a request; gone on the watcher thread. */
+typedef struct xn_http_handler {
+    void *context;
+    /* The request line and headers are in. Respond to refuse before the body is read; otherwise
+     * call xn_request_receive if there is a body to keep (else it is read and thrown away). */
+    void (*headers)(void *context, xn_request *request);
+    /* The body is complete. Respond, or park. Not called after a refusal in headers. */
+    void (*complete)(void *context, xn_request *request);
+    /* A parked request's client hung up. The request stays valid during the call; it still has
+     * to be unparked, by whoever would have answered. */
+    void (*gone)(void *context, xn_request *request);
+    /* The request was unparked without a response: make it now, on an HTTP thread. */
+    void (*answer)(void *context, xn_request *request);
+    /* The exchange is over, delivered or not; free what hangs on it. Last call for a request.
+     * status is what was answered, 0 when nothing was. */
+    void (*finished)(void *context, xn_request *request, int status, bool delivered);
+} xn_http_handler;
+
+xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *handler,
+                        xn_http **out, xn_error *error);
+int xn_http_port(const xn_http *http);
+/* Answers carry "Connection: close" from now on. */
+void xn_http_drain(xn_http *http);
+/* Closes the listening socket, waits up to the deadline for open exchanges to be delivered, closes
+ * everything. Every parked request must have been unparked or be about to be. */
+void xn_http_stop(xn_http *http, int64_t deadline_ns);
+
+/* ---- a request; strings are valid until finished ---- */
+const char *xn_request_method(const xn_request *request);
+const char *xn_request_path(const xn_request *request); /* percent-decoded, without the query */
+/* A header's value or NULL; of the ones that may stand only once, duplicates were refused. */
+const char *xn_request_header(const xn_request *request, const char *name);
+/* Calls visit for each query parameter (value NULL when there is no '='); stops on false. */
+void xn_request_query(const xn_request *request,
+                      bool (*visit)(void *context, const char *key, const char *value),
+                      void *context);
+bool xn_request_has_length(const xn_request *request);
+size_t xn_request_length(const xn_request *request); /* Content-Length, 0 when absent */
+int64_t xn_request_started_ns(const xn_request *request);  /* the request line came */
+int64_t xn_request_received_ns(const xn_request *request); /* the body was complete */
+/* The identifier answers and logs carry: X-Request-Id if valid, else a made one. */
+const char *xn_request_id(const xn_request *request);
+void xn_request_set_id(xn_request *request, const char *id); /* unless the header gave one */
+
+void xn_request_set_user(xn_request *request, void *user);
+void *xn_request_user(const xn_request *request);
+
+/* Where the body goes: xn_request_length bytes. Only in headers. */
+void xn_request_receive(xn_request *request, void *buffer);
+
+/* Sets the response; once per request. body is released by release(release_context) when sent or
+ * dropped; release NULL: body is static. */
+void xn_request_respond(xn_request *request, int status, const char *content_type, void *body,
+                        size_t length, void (*release)(void *context), void *release_context);
+void xn_request_add_header(xn_request *request, const char *name, const char *value);
+/* Gives up: the connection is closed without an answer. */
+void xn_request_abort(xn_request *request);
+bool xn_request_responded(const xn_request *request);
+
+/* Parks the connection (only in complete). Then, exactly once and from any thread, unpark it. */
+void xn_request_park(xn_request *request);
+void xn_request_unpark(xn_request *request);
+
+#endif

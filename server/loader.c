@@ -1,0 +1,77 @@
+/* loader.c: see loader.h. */
+#include "loader.h"
+
+#include "xn_mem.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+struct xn_loader {
+    pthread_mutex_t lock; /* guards first, last and stopping; never held while a task runs */
+    pthread_cond_t wake;
+    pthread_t thread;
+    xn_task *first, **last;
+    bool stopping;
+};
+
+static void *work(void *context) {
+    xn_loader *loader = context;
+    pthread_mutex_lock(&loader->lock);
+    for (;;) {
+        while (!loader->first && !loader->stopping)
+            pthread_cond_wait(&loader->wake, &loader->lock);
+        xn_task *task = loader->first;
+        if (!task)
+            break;
+        loader->first = task->next;
+        if (!loader->first)
+            loader->last = &loader->first;
+        pthread_mutex_unlock(&loader->lock);
+        task->run(task);
+        pthread_mutex_lock(&loader->lock);
+    }
+    pthread_mutex_unlock(&loader->lock);
+    return NULL;
+}
+
+xn_status xn_loader_create(xn_loader **out, xn_error *error) {
+    xn_loader *loader = xn_mem_zalloc(1, sizeof *loader);
+    if (!loader)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the loader");
+    loader->last = &loader->first;
+    pthread_mutex_init(&loader->lock, NULL);
+    pthread_cond_init(&loader->wake, NULL);
+    int failed = pthread_create(&loader->thread, NULL, work, loader);
+    if (failed) {
+        pthread_cond_destroy(&loader->wake);
+        pthread_mutex_destroy(&loader->lock);
+        xn_mem_free(loader);
+        return xn_fail(error, XN_ERR_INTERNAL, NULL, "cannot start the loader thread: %s",
+                       strerror(failed));
+    }
+    *out = loader;
+    return XN_OK;
+}
+
+void xn_loader_free(xn_loader *loader) {
+    if (!loader)
+        return;
+    pthread_mutex_lock(&loader->lock);
+    loader->stopping = true;
+    pthread_cond_signal(&loader->wake);
+    pthread_mutex_unlock(&loader->lock);
+    pthread_join(loader->thread, NULL);
+    pthread_cond_destroy(&loader->wake);
+    pthread_mutex_destroy(&loader->lock);
+    xn_mem_free(loader);
+}
+
+void xn_loader_submit(xn_loader *loader, xn_task *task) {
+    task->next = NULL;
+    pthread_mutex_lock(&loader->lock);
+    *loader->last = task;
+    loader->last = &task->next;
+    pthread_cond_signal(&loader->wake);
+    pthread_mutex_unlock(&loader->lock);
+}

@@ -1,0 +1,302 @@
+/* main.c: the daemon's life: read the configuration, open devices, serve, drain, leave.
+ *
+ * Exit status: 0 served and drained; 1 could not start, or the grace time was over before
+ * everything was finished; 2 wrong usage; 3 a device was lost (a supervisor restarts); 130 a second
+ * signal. Signals are taken by sigtimedwait on the main thread: there is no signal handler. */
+#include "clock.h"
+#include "log.h"
+#include "service.h"
+#include "xn_mem.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define EXIT_USAGE 2
+#define EXIT_DEVICE_LOST 3
+#define EXIT_SECOND_SIGNAL 130
+#define MAX_PEM_BYTES (1 << 20)
+
+extern char **environ;
+
+typedef struct {
+    xn_config config;
+    xn_service service;
+    xn_http *http;
+    char *tls_cert, *tls_key; /* PEM texts */
+    sigset_t signals;
+} daemon_state;
+
+static atomic_bool device_lost;
+static pthread_t main_thread;
+
+static void on_fatal(void *context) {
+    (void)context;
+    atomic_store(&device_lost, true);
+    pthread_kill(main_thread, SIGUSR1); /* wakes sigtimedwait */
+}
+
+static int list_devices(void) {
+    const xn_backend *const *all = xn_backend_all();
+    for (; *all; all++) {
+        int count = 0;
+        xn_error error = {.message = "no device"};
+        if ((*all)->device_count(&count, &error) || !count)
+            printf("%-8s none: %s\n", (*all)->name, error.message);
+        for (int i = 0; i < count; i++) {
+            xn_device *device = NULL;
+            xn_device_info info;
+            if ((*all)->device_open(i, &device, &error)) {
+                printf("%s:%-3d not usable: %s\n", (*all)->name, i, error.message);
+                continue;
+            }
+            (*all)->device_info(device, &info);
+            printf("%-8s %s", info.id, info.description);
+            if (info.memory_bytes)
+                printf(", %llu MiB", (unsigned long long)(info.memory_bytes >> 20));
+            putchar('\n');
+            (*all)->device_close(device);
+        }
+    }
+    return 0;
+}
+
+/* A whole small file as text, or NULL with the cause in error. */
+static char *read_file(const char *path, const char *field, xn_error *error) {
+    FILE *file = fopen(path, "rb");
+    char *text = NULL;
+    if (!file) {
+        xn_fail(error, XN_ERR_IO, field, "%s: cannot read %s: %s", field, path, strerror(errno));
+        return NULL;
+    }
+    text = xn_mem_alloc(MAX_PEM_BYTES + 1);
+    if (!text) {
+        xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory to read %s", path);
+    } else {
+        size_t length = fread(text, 1, MAX_PEM_BYTES + 1, file);
+        if (ferror(file) || length > MAX_PEM_BYTES) {
+            xn_fail(error, XN_ERR_IO, field, "%s: %s is not readable or over 1 MiB", field, path);
+            xn_mem_free(text);
+            text = NULL;
+        } else {
+            text[length] = '\0';
+        }
+    }
+    fclose(file);
+    return text;
+}
+
+static xn_status read_tls(daemon_state *d, xn_error *error) {
+    if (!d->config.tls_cert[0])
+        return XN_OK;
+    d->tls_cert = read_file(d->config.tls_cert, "tls-cert", error);
+    if (!d->tls_cert)
+        return error->status;
+    d->tls_key = read_file(d->config.tls_key, "tls-key", error);
+    return d->tls_key ? XN_OK : error->status;
+}
+
+/* Every connection is a descriptor: take as many as the system lets us. */
+static void raise_descriptor_limit(int64_t connections) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit))
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    if (limit.rlim_max != RLIM_INFINITY && (int64_t)limit.rlim_max < connections + 64)
+        xn_log(XN_LOG_WARN, NULL,
+               "the system allows %llu open files, fewer than max-connections %lld needs",
+               (unsigned long long)limit.rlim_max, (long long)connections);
+}
+
+static int http_threads(const xn_config *config) {
+    cpu_set_t set;
+    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    if (config->http_threads > 0)
+        return (int)config->http_threads;
+    return cores < 8 ? cores : 8;
+}
+
+static xn_status start_http(daemon_state *d, xn_error *error) {
+    const xn_config *c = &d->config;
+    const xn_http_options options = {
+        .listen = c->listen,
+        .port = (int)c->port,
+        .tls_cert = d->tls_cert,
+        .tls_key = d->tls_key,
+        .threads = http_threads(c),
+        .max_connections = (int)c->max_connections,
+        .max_connections_per_address = (int)c->max_connections_per_address,
+        .header_timeout_ms = c->header_timeout_ms,
+        .body_timeout_ms = c->body_timeout_ms,
+        .idle_timeout_ms = c->idle_timeout_ms,
+        .body_min_rate = c->body_min_rate,
+        .metrics = xn_engine_metrics(d->service.engine)};
+    xn_http_handler handler;
+    xn_service_handler(&d->service, &handler);
+    return xn_http_start(&options, &handler, &d->http, error);
+}
+
+static xn_status start(daemon_state *d, xn_error *error) {
+    xn_status status;
+    d->service.config = &d->config;
+    raise_descriptor_limit(d->config.max_connections);
+    if ((status = read_tls(d, error)))
+        return status;
+    if (d->config.api_keys_file[0] &&
+        (status = xn_auth_load(d->config.api_keys_file, &d->service.auth, error)))
+        return status;
+    if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
+        return status;
+    xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
+    if ((status = xn_loader_create(&d->service.loader, error)))
+        return status;
+    return start_http(d, error);
+}
+
+static void announce(const daemon_state *d) {
+    const xn_config *c = &d->config;
+    const xn_engine *engine = d->service.engine;
+    const char *scheme = c->tls_cert[0] ? "https" : "http";
+    bool v6 = strchr(c->listen, ':') != NULL;
+    char url[128];
+    bool any = !strcmp(c->listen, "0.0.0.0") || !strcmp(c->listen, "::");
+    snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "", c->listen, v6 ? "]" : "",
+             xn_http_port(d->http));
+    xn_log(XN_LOG_INFO, NULL, "xnord %s, backend %s", XN_VERSION, xn_engine_primary(engine));
+    if (xn_engine_fallback_reason(engine)[0])
+        xn_log(XN_LOG_WARN, NULL, "serving on the CPU: %s", xn_engine_fallback_reason(engine));
+    for (int i = 0; i < xn_engine_device_count(engine); i++) {
+        xn_device_info info;
+        xn_engine_device_info(engine, i, &info);
+        xn_log(XN_LOG_INFO, NULL, "device %s: %s", info.id, info.description);
+    }
+    xn_log(XN_LOG_INFO, NULL,
+           "limits: body %lld, output %lld, queue %lld bytes; %lld elements; %lld operations; %lld "
+           "requests in the queue; %lld connections; batches of %lld images, delay %lld us",
+           (long long)c->max_body_bytes, (long long)c->max_output_bytes, (long long)c->queue_bytes,
+           (long long)c->max_elements, (long long)c->max_operations, (long long)c->queue_depth,
+           (long long)c->max_connections, (long long)c->max_batch_images,
+           (long long)c->batch_delay_us);
+    xn_log(XN_LOG_INFO, NULL, "keys: %s", d->service.auth ? "required" : "none, open to all");
+    xn_log(XN_LOG_INFO, NULL, "listening on %s", url);
+    snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "",
+             any ? (v6 ? "::1" : "127.0.0.1") : c->listen, v6 ? "]" : "", xn_http_port(d->http));
+    xn_log(XN_LOG_INFO, NULL,
+           "try: curl -s %s%s/conv -H 'Content-Type: application/json' %s-d '{\"input\": {\"shape\": "
+           "[1,1,3,3], \"datatype\": \"FP32\", \"data\": [1,-2,3,-4,5,-6,7,-8,9]}, \"weights\": "
+           "{\"shape\": [1,1,3,3], \"datatype\": \"FP32\", \"data\": [1,-1,1,-1,1,-1,1,-1,1]}}'",
+           c->tls_cert[0] ? "-k " : "", url,
+           d->service.auth ? "-H \"Authorization: Bearer $KEY\" " : "");
+}
+
+/* Returns the signal, or 0 after the time. */
+static int wait_signal(const daemon_state *d, int64_t ns) {
+    const struct timespec time = {(time_t)(ns / XN_NS_PER_S), (long)(ns % XN_NS_PER_S)};
+    int signal = sigtimedwait(&d->signals, NULL, &time);
+    return signal > 0 ? signal : 0;
+}
+
+/* What was accepted is finished, or the grace time passes, or a second signal comes. */
+static int drain(daemon_state *d) {
+    int64_t deadline = xn_now_ns() + d->config.grace_ms * XN_NS_PER_MS;
+    xn_engine_drain(d->service.engine);
+    xn_http_drain(d->http);
+    while (!xn_engine_wait_idle(d->service.engine, xn_now_ns() + 20 * XN_NS_PER_MS)) {
+        int signal = wait_signal(d, 0);
+        if (signal == SIGTERM || signal == SIGINT) {
+            xn_log(XN_LOG_WARN, NULL, "second signal: leaving at once");
+            _exit(EXIT_SECOND_SIGNAL);
+        }
+        if (xn_now_ns() > deadline) {
+            xn_log(XN_LOG_ERROR, NULL,
+                   "the grace time of %lld ms is over and %lld requests are not finished",
+                   (long long)d->config.grace_ms,
+                   (long long)xn_metrics_gauge(xn_engine_metrics(d->service.engine),
+                                               XN_GAUGE_INFLIGHT));
+            _exit(EXIT_FAILURE);
+        }
+    }
+    return EXIT_SUCCESS;
+}
+
+static int serve(daemon_state *d) {
+    int signal = 0;
+    while (signal != SIGTERM && signal != SIGINT && !atomic_load(&device_lost))
+        signal = wait_signal(d, 3600 * XN_NS_PER_S);
+    if (atomic_load(&device_lost))
+        xn_log(XN_LOG_ERROR, NULL, "a device is lost: finishing what can be, then exit %d",
+               EXIT_DEVICE_LOST);
+    else
+        xn_log(XN_LOG_INFO, NULL, "signal %d: draining", signal);
+    int result = drain(d);
+    return atomic_load(&device_lost) ? EXIT_DEVICE_LOST : result;
+}
+
+static void cleanup(daemon_state *d) {
+    if (d->http)
+        xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
+    xn_loader_free(d->service.loader);
+    xn_engine_free(d->service.engine);
+    xn_auth_free(d->service.auth);
+    xn_mem_free(d->tls_cert);
+    if (d->tls_key)
+        explicit_bzero(d->tls_key, strlen(d->tls_key));
+    xn_mem_free(d->tls_key);
+}
+
+static int run_daemon(daemon_state *d) {
+    xn_error error;
+    int result = EXIT_FAILURE;
+    main_thread = pthread_self();
+    sigemptyset(&d->signals);
+    sigaddset(&d->signals, SIGTERM);
+    sigaddset(&d->signals, SIGINT);
+    sigaddset(&d->signals, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &d->signals, NULL); /* before any thread is started */
+    signal(SIGPIPE, SIG_IGN);
+    xn_log_init(d->config.log_format, d->config.log_level);
+    if (start(d, &error)) {
+        xn_log(XN_LOG_ERROR, NULL, "cannot start: %s", error.message);
+    } else {
+        announce(d);
+        result = serve(d);
+    }
+    cleanup(d);
+    if (result == EXIT_SUCCESS)
+        xn_log(XN_LOG_INFO, NULL, "finished everything, goodbye");
+    return result;
+}
+
+int main(int argc, char **argv) {
+    static daemon_state d;
+    xn_command command = XN_COMMAND_SERVE;
+    xn_error error;
+    if (xn_config_load(argc, argv, environ, &d.config, &command, &error)) {
+        fprintf(stderr, "xnord: %s\nxnord --help lists every setting\n", error.message);
+        return EXIT_USAGE;
+    }
+    switch (command) {
+    case XN_COMMAND_HELP:
+        xn_config_help(stdout);
+        return EXIT_SUCCESS;
+    case XN_COMMAND_VERSION:
+        puts("xnord " XN_VERSION);
+        return EXIT_SUCCESS;
+    case XN_COMMAND_CHECK_CONFIG:
+        xn_config_print(&d.config, stdout);
+        return EXIT_SUCCESS;
+    case XN_COMMAND_LIST_DEVICES:
+        return list_devices();
+    case XN_COMMAND_SERVE:
+        break;
+    }
+    return run_daemon(&d);
+}

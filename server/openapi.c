@@ -1,0 +1,11 @@
+/* openapi.c: proto/openapi.yaml inside the binary, so that what is served is what is in the tree. */
+#include "service.h"
+
+__asm__(".section .rodata\n"
+        ".global xn_openapi_yaml\n"
+        ".global xn_openapi_yaml_end\n"
+        "xn_openapi_yaml:\n"
+        ".incbin \"proto/openapi.yaml\"\n"
+        "xn_openapi_yaml_end:\n"
+        ".byte 0\n"
+        ".previous\n");

@@ -1,0 +1,491 @@
+/* service.c: which route a request means, who may use it, and the small documents: health, server
+ * metadata, metrics, the OpenAPI file. Errors leave the daemon in one form, made here. */
+#include "service.h"
+
+#include "log.h"
+#include "text.h"
+#include "xn_mem.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- errors ---- */
+
+typedef struct {
+    int http_status;
+    const char *code;
+    xn_reject_reason reason;
+} error_class;
+
+static const error_class classes[XN_STATUS_COUNT] = {
+    [XN_OK] = {500, "internal", XN_REJECT_OTHER},
+    [XN_ERR_MALFORMED] = {400, "bad_request", XN_REJECT_MALFORMED},
+    [XN_ERR_UNSUPPORTED] = {422, "unprocessable", XN_REJECT_GEOMETRY},
+    [XN_ERR_GEOMETRY] = {422, "unprocessable", XN_REJECT_GEOMETRY},
+    [XN_ERR_LIMIT] = {413, "too_large", XN_REJECT_TOO_LARGE},
+    [XN_ERR_NOT_FOUND] = {404, "not_found", XN_REJECT_OTHER},
+    [XN_ERR_NO_MEMORY] = {503, "unavailable", XN_REJECT_NO_MEMORY},
+    [XN_ERR_DEVICE_MEMORY] = {503, "unavailable", XN_REJECT_NO_MEMORY},
+    [XN_ERR_DEVICE_LOST] = {503, "unavailable", XN_REJECT_DEVICE},
+    [XN_ERR_NO_DEVICE] = {503, "unavailable", XN_REJECT_DEVICE},
+    [XN_ERR_BUSY] = {429, "too_many_requests", XN_REJECT_QUEUE_FULL},
+    [XN_ERR_DEADLINE] = {504, "deadline_exceeded", XN_REJECT_DEADLINE},
+    [XN_ERR_CANCELLED] = {503, "unavailable", XN_REJECT_CLIENT_GONE},
+    [XN_ERR_DRAINING] = {503, "unavailable", XN_REJECT_DRAINING},
+    [XN_ERR_IO] = {500, "internal", XN_REJECT_OTHER},
+    [XN_ERR_INTERNAL] = {500, "internal", XN_REJECT_OTHER},
+};
+
+/* No rejection is counted when reason is XN_REJECT_COUNT. */
+static void respond_error(xn_exchange *exchange, int http_status, xn_reject_reason reason,
+                          const char *code, const char *field, const char *message) {
+    char text[1024];
+    size_t length = xn_proto_write_error(code, message, field, text, sizeof text);
+    char *copy = xn_mem_alloc(length);
+    xn_metrics_rejected(xn_engine_metrics(exchange->service->engine), reason);
+    xn_log(http_status >= 500 ? XN_LOG_WARN : XN_LOG_DEBUG, xn_request_id(exchange->request),
+           "%s %s: %d %s: %s", xn_request_method(exchange->request),
+           xn_request_path(exchange->request), http_status, code, message);
+    if (!copy) {
+        xn_request_abort(exchange->request);
+        return;
+    }
+    memcpy(copy, text, length);
+    if (http_status == 429 || http_status == 503) {
+        char seconds[16];
+        snprintf(seconds, sizeof seconds, "%d",
+                 xn_engine_retry_after(exchange->service->engine));
+        xn_request_add_header(exchange->request, "Retry-After", seconds);
+    }
+    xn_request_respond(exchange->request, http_status, "application/json", copy, length,
+                       xn_mem_free, copy);
+}
+
+void xn_exchange_refuse(xn_exchange *exchange, int http_status, xn_reject_reason reason,
+                        const char *code, const char *field, const char *message) {
+    respond_error(exchange, http_status, reason, code, field, message);
+}
+
+void xn_exchange_fail(xn_exchange *exchange, const xn_error *error) {
+    const error_class *class = &classes[error->status];
+    char message[sizeof error->message + 64];
+    if (error->status == XN_ERR_CANCELLED) {
+        xn_metrics_rejected(xn_engine_metrics(exchange->service->engine), class->reason);
+        xn_request_abort(exchange->request);
+        return;
+    }
+    if (error->limit[0])
+        snprintf(message, sizeof message, "%s (the limit is set by --%s)", error->message,
+                 error->limit);
+    else
+        snprintf(message, sizeof message, "%s", error->message);
+    respond_error(exchange, class->http_status, class->reason, class->code, error->field, message);
+}
+
+void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t length) {
+    if (text) {
+        xn_request_respond(exchange->request, http_status, "application/json", text, length,
+                           xn_mem_free, text);
+        return;
+    }
+    xn_error error;
+    xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the answer; try again later");
+    xn_exchange_fail(exchange, &error);
+}
+
+/* ---- bodies ---- */
+
+static bool accept_types(xn_exchange *exchange, bool answers) {
+    const char *type = xn_request_header(exchange->request, "Content-Type");
+    const char *coding = xn_request_header(exchange->request, "Content-Encoding");
+    char message[400];
+    if (!type || !xn_form_parse(type, &exchange->form)) {
+        snprintf(message, sizeof message,
+                 "Content-Type is %.100s; it must be application/json, application/octet-stream "
+                 "(with Inference-Header-Content-Length) or application/vnd.safetensors",
+                 type ? type : "missing");
+        xn_exchange_refuse(exchange, 415, XN_REJECT_MALFORMED, "unsupported_media_type",
+                           "Content-Type", message);
+        return false;
+    }
+    if (coding && strcasecmp(coding, "identity")) {
+        snprintf(message, sizeof message, "Content-Encoding is %.100s; send the body as it is",
+                 coding);
+        xn_exchange_refuse(exchange, 415, XN_REJECT_MALFORMED, "unsupported_media_type",
+                           "Content-Encoding", message);
+        return false;
+    }
+    const char *accept = xn_request_header(exchange->request, "Accept");
+    if (answers && !xn_form_negotiate(accept, exchange->form, &exchange->answer_form)) {
+        snprintf(message, sizeof message,
+                 "Accept is %.100s; the answer can be application/json, application/octet-stream "
+                 "or application/vnd.safetensors",
+                 accept);
+        xn_exchange_refuse(exchange, 406, XN_REJECT_MALFORMED, "not_acceptable", "Accept",
+                           message);
+        return false;
+    }
+    return true;
+}
+
+static bool accept_header_length(xn_exchange *exchange) {
+    const char *text = xn_request_header(exchange->request, "Inference-Header-Content-Length");
+    size_t value = 0, total = xn_request_length(exchange->request);
+    char message[240];
+    if (exchange->form != XN_FORM_OIP_BINARY || !text)
+        return true; /* its absence is the parser's to report */
+    for (const char *c = text; *c; c++) {
+        if (*c < '0' || *c > '9' || value > total) {
+            value = total + 1;
+            break;
+        }
+        value = value * 10 + (size_t)(*c - '0');
+    }
+    if (!*text || value > total) {
+        snprintf(message, sizeof message,
+                 "Inference-Header-Content-Length is \"%.40s\"; it must be a number of bytes, at "
+                 "most the Content-Length of %zu",
+                 text, total);
+        xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request",
+                           "Inference-Header-Content-Length", message);
+        return false;
+    }
+    exchange->has_header_length = true;
+    exchange->header_length = value;
+    return true;
+}
+
+static bool accept_length(xn_exchange *exchange) {
+    int64_t limit = exchange->service->config->max_body_bytes;
+    size_t length = xn_request_length(exchange->request);
+    xn_error error;
+    if (!xn_request_has_length(exchange->request)) {
+        xn_exchange_refuse(exchange, 411, XN_REJECT_FRAMING, "length_required", "Content-Length",
+                           "Content-Length is missing; this route needs a body of known length");
+        return false;
+    }
+    if (length > (size_t)limit) {
+        xn_fail_limit(&error, "max-body-bytes", "Content-Length",
+                      "Content-Length is %zu; at most %lld bytes are taken", length,
+                      (long long)limit);
+        xn_exchange_fail(exchange, &error);
+        return false;
+    }
+    return true;
+}
+
+bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
+    xn_engine *engine = exchange->service->engine;
+    size_t length = xn_request_length(exchange->request);
+    xn_error error;
+    if (!accept_types(exchange, answers) || !accept_length(exchange) ||
+        !accept_header_length(exchange))
+        return false;
+    if (xn_engine_admit(engine, length, &error)) {
+        xn_exchange_fail(exchange, &error);
+        return false;
+    }
+    exchange->is_admitted = true;
+    exchange->admitted = length;
+    /* Binary values begin right after the header: let them begin on a 64-byte boundary. Room for
+     * a later move where the header's length is not known yet. */
+    exchange->offset = (XN_MEM_ALIGNMENT - exchange->header_length % XN_MEM_ALIGNMENT) %
+                       XN_MEM_ALIGNMENT;
+    exchange->buffer_bytes = length + 2 * XN_MEM_ALIGNMENT;
+    exchange->buffer = xn_buffers_get(xn_engine_buffers(engine), exchange->buffer_bytes);
+    if (!exchange->buffer) {
+        xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for a body of %zu bytes", length);
+        xn_exchange_fail(exchange, &error);
+        return false;
+    }
+    xn_request_receive(exchange->request, exchange->buffer + exchange->offset);
+    return true;
+}
+
+void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
+    size_t length = xn_request_length(exchange->request);
+    unsigned char *bytes = exchange->buffer + exchange->offset;
+    if (exchange->form == XN_FORM_SAFETENSORS && length >= 8) {
+        uint64_t header = 0;
+        for (int i = 7; i >= 0; i--)
+            header = header << 8 | bytes[i];
+        size_t shift = (XN_MEM_ALIGNMENT - (8 + header) % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
+        if (header < length && header % 4) { /* else every element is aligned already */
+            memmove(exchange->buffer + shift, bytes, length);
+            bytes = exchange->buffer + shift;
+        }
+    }
+    *out = (xn_proto_body){.form = exchange->form,
+                           .bytes = bytes,
+                           .length = length,
+                           .has_header_length = exchange->has_header_length,
+                           .header_length = exchange->header_length};
+}
+
+void xn_exchange_release(xn_exchange *exchange) {
+    xn_engine *engine = exchange->service->engine;
+    if (exchange->buffer)
+        xn_buffers_put(xn_engine_buffers(engine), exchange->buffer, exchange->buffer_bytes);
+    exchange->buffer = NULL;
+    if (exchange->is_admitted)
+        xn_engine_release(engine, exchange->admitted);
+    exchange->is_admitted = false;
+}
+
+/* ---- small documents ---- */
+
+static void show_live(xn_exchange *exchange) {
+    static char body[] = "{\"live\": true}\n";
+    xn_request_respond(exchange->request, 200, "application/json", body, sizeof body - 1, NULL,
+                       NULL);
+}
+
+static void append_devices(xn_text *text, const xn_engine *engine) {
+    xn_text_append(text, "[");
+    for (int i = 0; i < xn_engine_device_count(engine); i++) {
+        xn_device_info info;
+        xn_engine_device_info(engine, i, &info);
+        xn_text_append(text, "%s{\"id\": ", i ? ", " : "");
+        xn_text_append_json(text, info.id);
+        xn_text_append(text, ", \"description\": ");
+        xn_text_append_json(text, info.description);
+        xn_text_append(text, ", \"memory_bytes\": %llu}", (unsigned long long)info.memory_bytes);
+    }
+    xn_text_append(text, "]");
+}
+
+static void show_ready(xn_exchange *exchange) {
+    xn_engine *engine = exchange->service->engine;
+    xn_engine_health health;
+    xn_text text = {0};
+    size_t length = 0;
+    xn_engine_health_get(engine, &health);
+    xn_text_append(&text, "{\"ready\": %s, \"backend\": ", health.ready ? "true" : "false");
+    xn_text_append_json(&text, health.backend);
+    xn_text_append(&text, ", \"draining\": %s, \"reason\": ", health.draining ? "true" : "false");
+    xn_text_append_json(&text, health.reason);
+    xn_text_append(&text, ", \"devices\": ");
+    append_devices(&text, engine);
+    xn_text_append(&text, "}\n");
+    char *body = xn_text_take(&text, &length);
+    xn_exchange_json(exchange, health.ready ? 200 : 503, body, length);
+}
+
+static void show_server(xn_exchange *exchange) {
+    const xn_config *c = exchange->service->config;
+    xn_engine *engine = exchange->service->engine;
+    xn_engine_health health;
+    xn_text text = {0};
+    size_t length = 0;
+    xn_engine_health_get(engine, &health);
+    xn_text_append(&text, "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
+                          "[\"binary_tensor_data\"], \"backend\": ",
+                   XN_VERSION);
+    xn_text_append_json(&text, health.backend);
+    xn_text_append(&text, ", \"devices\": ");
+    append_devices(&text, engine);
+    xn_text_append(&text,
+                   ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
+                   "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
+                   "\"queue_bytes\": %lld, \"timeout_ms\": %lld, \"max_timeout_ms\": %lld, "
+                   "\"max_batch_images\": %lld}}\n",
+                   (long long)c->max_body_bytes, (long long)c->max_elements,
+                   (long long)c->max_output_bytes, (long long)c->max_operations,
+                   (long long)c->queue_depth, (long long)c->queue_bytes, (long long)c->timeout_ms,
+                   (long long)c->max_timeout_ms, (long long)c->max_batch_images);
+    char *body = xn_text_take(&text, &length);
+    xn_exchange_json(exchange, 200, body, length);
+}
+
+static void show_metrics(xn_exchange *exchange) {
+    size_t length = 0;
+    char *text = xn_metrics_render(xn_engine_metrics(exchange->service->engine), &length);
+    if (!text) {
+        xn_exchange_json(exchange, 200, NULL, 0);
+        return;
+    }
+    xn_request_respond(exchange->request, 200, "text/plain; version=0.0.4; charset=utf-8", text,
+                       length, xn_mem_free, text);
+}
+
+static void show_openapi(xn_exchange *exchange) {
+    xn_request_respond(exchange->request, 200, "application/yaml",
+                       (void *)(uintptr_t)xn_openapi_yaml,
+                       (size_t)(xn_openapi_yaml_end - xn_openapi_yaml), NULL, NULL);
+}
+
+/* ---- routes ---- */
+
+static const xn_resource live = {.complete = show_live};
+static const xn_resource ready = {.complete = show_ready};
+static const xn_resource server = {.complete = show_server};
+static const xn_resource metrics = {.complete = show_metrics};
+static const xn_resource openapi = {.complete = show_openapi};
+static const xn_resource weights_list = {.complete = xn_weights_list};
+static const xn_resource weights_show = {.complete = xn_weights_show};
+static const xn_resource weights_remove = {.complete = xn_weights_remove};
+
+typedef struct {
+    const char *path; /* one that ends in '/' is followed by a name */
+    xn_route_label label;
+    bool open; /* needs no key */
+    const char *allow;
+    const xn_resource *get, *post, *put, *delete;
+} route;
+
+static const route routes[] = {
+    {"/conv", XN_ROUTE_CONV, false, "POST, OPTIONS", .post = &xn_conv_resource},
+    {"/weights", XN_ROUTE_WEIGHTS, false, "GET, HEAD, OPTIONS", .get = &weights_list},
+    {"/weights/", XN_ROUTE_WEIGHTS, false, "GET, HEAD, PUT, DELETE, OPTIONS",
+     .get = &weights_show, .put = &xn_weights_put_resource, .delete = &weights_remove},
+    {"/v2", XN_ROUTE_META, false, "GET, HEAD, OPTIONS", .get = &server},
+    {"/v2/health/live", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &live},
+    {"/v2/health/ready", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &ready},
+    {"/metrics", XN_ROUTE_METRICS, false, "GET, HEAD, OPTIONS", .get = &metrics},
+    {"/openapi.yaml", XN_ROUTE_OPENAPI, false, "GET, HEAD, OPTIONS", .get = &openapi},
+};
+
+static const route *find_route(const char *path, const char **name) {
+    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
+        size_t length = strlen(routes[i].path);
+        bool named = length > 1 && routes[i].path[length - 1] == '/';
+        if (named ? !strncmp(path, routes[i].path, length) : !strcmp(path, routes[i].path)) {
+            *name = named ? path + length : NULL;
+            return &routes[i];
+        }
+    }
+    return NULL;
+}
+
+static const xn_resource *resource_of(const route *r, const char *method) {
+    if (!strcmp(method, "GET") || !strcmp(method, "HEAD"))
+        return r->get;
+    if (!strcmp(method, "POST"))
+        return r->post;
+    if (!strcmp(method, "PUT"))
+        return r->put;
+    return !strcmp(method, "DELETE") ? r->delete : NULL;
+}
+
+static void refuse_path(xn_exchange *exchange) {
+    char message[256];
+    snprintf(message, sizeof message,
+             "there is nothing at %.100s; see /openapi.yaml for what there is",
+             xn_request_path(exchange->request));
+    xn_exchange_refuse(exchange, 404, XN_REJECT_OTHER, "not_found", "path", message);
+}
+
+static void refuse_method(xn_exchange *exchange, const route *r) {
+    char message[256];
+    xn_request_add_header(exchange->request, "Allow", r->allow);
+    if (!strcmp(xn_request_method(exchange->request), "OPTIONS")) {
+        static char nothing[1];
+        xn_request_respond(exchange->request, 204, NULL, nothing, 0, NULL, NULL);
+        return;
+    }
+    snprintf(message, sizeof message, "the method is %.32s; %.100s takes %s",
+             xn_request_method(exchange->request), xn_request_path(exchange->request), r->allow);
+    xn_exchange_refuse(exchange, 405, XN_REJECT_OTHER, "method_not_allowed", "method", message);
+}
+
+static bool authorized(xn_exchange *exchange, const route *r) {
+    if (r->open || xn_auth_allows(exchange->service->auth,
+                                  xn_request_header(exchange->request, "Authorization")))
+        return true;
+    xn_request_add_header(exchange->request, "WWW-Authenticate", "Bearer realm=\"xnord\"");
+    xn_exchange_refuse(exchange, 401, XN_REJECT_UNAUTHORIZED, "unauthorized", "Authorization",
+                       "a key is needed: send Authorization: Bearer KEY with a key of this "
+                       "server's");
+    return false;
+}
+
+static bool take_name(xn_exchange *exchange, const char *name) {
+    char message[400];
+    if (!name)
+        return true;
+    if (!xn_proto_name_valid(name)) {
+        snprintf(message, sizeof message,
+                 "the name of weights is \"%.140s\"; it must be 1 to %d of A-Z a-z 0-9 . _ -, and "
+                 "not . or ..",
+                 name, XN_PROTO_MAX_NAME);
+        xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request", "name", message);
+        return false;
+    }
+    snprintf(exchange->name, sizeof exchange->name, "%s", name);
+    return true;
+}
+
+static void on_headers(void *context, xn_request *request) {
+    const char *name = NULL;
+    xn_exchange *exchange = xn_mem_zalloc(1, sizeof *exchange);
+    if (!exchange) {
+        xn_request_abort(request);
+        return;
+    }
+    exchange->service = context;
+    exchange->request = request;
+    exchange->label = XN_ROUTE_OTHER;
+    xn_request_set_user(request, exchange);
+    const route *r = find_route(xn_request_path(request), &name);
+    if (r)
+        exchange->label = r->label;
+    if (!r) {
+        refuse_path(exchange);
+        return;
+    }
+    const xn_resource *resource = resource_of(r, xn_request_method(request));
+    if (!resource) {
+        refuse_method(exchange, r);
+        return;
+    }
+    if (!authorized(exchange, r) || !take_name(exchange, name))
+        return;
+    exchange->resource = resource;
+    if (resource->headers)
+        resource->headers(exchange);
+}
+
+static void on_complete(void *context, xn_request *request) {
+    xn_exchange *exchange = xn_request_user(request);
+    (void)context;
+    exchange->resource->complete(exchange);
+}
+
+static void on_answer(void *context, xn_request *request) {
+    xn_exchange *exchange = xn_request_user(request);
+    (void)context;
+    exchange->resource->answer(exchange);
+}
+
+static void on_gone(void *context, xn_request *request) {
+    xn_exchange *exchange = xn_request_user(request);
+    (void)context;
+    if (exchange->resource->gone)
+        exchange->resource->gone(exchange);
+}
+
+static void on_finished(void *context, xn_request *request, int status, bool delivered) {
+    xn_service *service = context;
+    xn_exchange *exchange = xn_request_user(request);
+    if (status)
+        xn_metrics_request(xn_engine_metrics(service->engine),
+                           exchange ? exchange->label : XN_ROUTE_OTHER, status);
+    xn_log(XN_LOG_DEBUG, xn_request_id(request), "answered %d%s", status,
+           delivered ? "" : ", not delivered");
+    if (!exchange)
+        return;
+    if (exchange->resource && exchange->resource->finished)
+        exchange->resource->finished(exchange);
+    xn_exchange_release(exchange);
+    xn_mem_free(exchange);
+}
+
+void xn_service_handler(xn_service *service, xn_http_handler *out) {
+    *out = (xn_http_handler){.context = service,
+                             .headers = on_headers,
+                             .complete = on_complete,
+                             .gone = on_gone,
+                             .answer = on_answer,
+                             .finished = on_finished};
+}

@@ -1,0 +1,177 @@
+/* weights.c: /weights. Registering waits for devices, so it runs on the loader thread while the
+ * connection is parked; the rest is answered at once. */
+#include "service.h"
+#include "log.h"
+#include "text.h"
+#include "xn_mem.h"
+
+#include <string.h>
+
+typedef struct xn_weights_exchange {
+    xn_task task; /* first: the loader hands it back */
+    xn_exchange *exchange;
+    xn_weights_request parsed;
+    xn_error error; /* status XN_OK when registered */
+    bool created;
+} weights_exchange;
+
+static xn_store *store_of(const xn_exchange *exchange) {
+    return xn_engine_store(exchange->service->engine);
+}
+
+static void append_item(xn_text *text, const xn_store_item *item) {
+    xn_text_append(text, "{\"name\": ");
+    xn_text_append_json(text, item->name);
+    xn_text_append(text,
+                   ", \"shape\": [%lld, %lld, %lld, %lld], \"datatype\": \"%s\", \"scale\": %s, "
+                   "\"bias\": %s, \"bytes\": %zu, \"requests\": %lld}",
+                   (long long)item->dims[0], (long long)item->dims[1], (long long)item->dims[2],
+                   (long long)item->dims[3], xn_datatype_name(item->datatype),
+                   item->has_scale ? "true" : "false", item->has_bias ? "true" : "false",
+                   item->host_bytes, (long long)item->requests);
+}
+
+static void respond_item(xn_exchange *exchange, int http_status) {
+    xn_store_item item;
+    xn_error error;
+    xn_text text = {0};
+    size_t length = 0;
+    if (xn_store_item_get(store_of(exchange), exchange->name, &item, &error)) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    append_item(&text, &item);
+    xn_text_append(&text, "\n");
+    char *body = xn_text_take(&text, &length);
+    xn_exchange_json(exchange, http_status, body, length);
+}
+
+void xn_weights_list(xn_exchange *exchange) {
+    xn_store_item *items = NULL;
+    size_t count = 0, length = 0;
+    xn_error error;
+    xn_text text = {0};
+    if (xn_store_list(store_of(exchange), &items, &count, &error)) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    xn_text_append(&text, "{\"weights\": [");
+    for (size_t i = 0; i < count; i++) {
+        if (i)
+            xn_text_append(&text, ", ");
+        append_item(&text, &items[i]);
+    }
+    xn_text_append(&text, "]}\n");
+    xn_mem_free(items);
+    char *body = xn_text_take(&text, &length);
+    xn_exchange_json(exchange, 200, body, length);
+}
+
+void xn_weights_show(xn_exchange *exchange) {
+    respond_item(exchange, 200);
+}
+
+void xn_weights_remove(xn_exchange *exchange) {
+    static char nothing[1];
+    xn_error error;
+    if (xn_store_delete(store_of(exchange), exchange->name, &error)) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    xn_log(XN_LOG_INFO, xn_request_id(exchange->request), "weights \"%s\" deleted",
+           exchange->name);
+    xn_request_respond(exchange->request, 204, NULL, nothing, 0, NULL, NULL);
+}
+
+/* ---- PUT ---- */
+
+/* Values of one tensor, aligned; *owned is the caller's to free. */
+static xn_status read_tensor(const xn_tensor_ref *ref, const char *field, xn_tensor *out,
+                             void **owned, xn_error *error) {
+    *out = (xn_tensor){ref->datatype, ref->shape, ref->elements, ref->bytes, NULL};
+    *owned = xn_mem_alloc(ref->bytes);
+    if (!*owned)
+        return xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory for %s of %zu bytes", field,
+                       ref->bytes);
+    out->data = *owned;
+    return xn_proto_tensor_read(ref, field, *owned, error);
+}
+
+static xn_status put(weights_exchange *w, xn_error *error) {
+    const xn_weights_request *p = &w->parsed;
+    xn_tensor weights, scale, bias;
+    void *owned[3] = {NULL, NULL, NULL};
+    xn_status status = read_tensor(&p->weights, "weights", &weights, &owned[0], error);
+    if (!status && p->scale.present)
+        status = read_tensor(&p->scale, "scale", &scale, &owned[1], error);
+    if (!status && p->bias.present)
+        status = read_tensor(&p->bias, "bias", &bias, &owned[2], error);
+    if (!status)
+        status = xn_store_put(store_of(w->exchange), w->exchange->name, &weights,
+                              p->scale.present ? &scale : NULL, p->bias.present ? &bias : NULL,
+                              &w->created, error);
+    for (int i = 0; i < 3; i++)
+        xn_mem_free(owned[i]);
+    return status;
+}
+
+static void run_put(xn_task *task) {
+    weights_exchange *w = (weights_exchange *)task;
+    xn_error error = {.status = XN_OK};
+    if (!put(w, &error))
+        error.status = XN_OK;
+    w->error = error;
+    xn_request_unpark(w->exchange->request);
+}
+
+static void put_headers(xn_exchange *exchange) {
+    xn_exchange_accept_body(exchange, false);
+}
+
+static void put_complete(xn_exchange *exchange) {
+    const xn_proto_limits limits = {exchange->service->config->max_elements};
+    xn_proto_body body;
+    xn_error error;
+    weights_exchange *w = xn_mem_zalloc(1, sizeof *w);
+    if (!w) {
+        xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    exchange->of.weights = w;
+    w->exchange = exchange;
+    xn_exchange_body(exchange, &body);
+    if (xn_proto_parse_weights(&body, &limits, &w->parsed, &error)) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    size_t bytes = w->parsed.weights.bytes + w->parsed.scale.bytes + w->parsed.bias.bytes;
+    if (xn_engine_admit_grow(exchange->service->engine, bytes, &error)) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    exchange->admitted += bytes;
+    w->task.run = run_put;
+    xn_request_park(exchange->request);
+    xn_loader_submit(exchange->service->loader, &w->task);
+}
+
+static void put_answer(xn_exchange *exchange) {
+    const weights_exchange *w = exchange->of.weights;
+    if (w->error.status) {
+        xn_exchange_fail(exchange, &w->error);
+        return;
+    }
+    xn_log(XN_LOG_INFO, xn_request_id(exchange->request), "weights \"%s\" %s", exchange->name,
+           w->created ? "registered" : "replaced");
+    respond_item(exchange, w->created ? 201 : 200);
+}
+
+static void put_finished(xn_exchange *exchange) {
+    xn_mem_free(exchange->of.weights);
+}
+
+const xn_resource xn_weights_put_resource = {.headers = put_headers,
+                                             .complete = put_complete,
+                                             .answer = put_answer,
+                                             .finished = put_finished};
