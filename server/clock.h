@@ -15,4 +15,9 @@ static inline int64_t xn_now_ns(void) { /* CLOCK_MONOTONIC */
     return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
 }
 
+static inline struct timespec xn_timespec(int64_t ns) { /* for timed waits on that clock */
+    struct timespec t = {ns > 0 ? ns / XN_NS_PER_S : 0, ns > 0 ? ns % XN_NS_PER_S : 0};
+    return t;
+}
+
 #endif

@@ -23,11 +23,11 @@ typedef struct xn_config {
     char api_keys_file[256];          /* --api-keys-file          one key a line */
     bool allow_unauthenticated; /* --allow-unauthenticated  listen beyond loopback without keys */
     /* what runs it */
-    char backend[8];  /* --backend auto|cuda|cpu|ref */
-    char devices[64]; /* --devices all         or CUDA ordinals "0,2" */
-    int64_t workers;  /* --workers 0           per device; 0 = 3 a GPU, one a CPU thread */
-    int64_t threads;  /* --threads 0           CPU thread budget; 0 = all the process may use */
-    int64_t http_threads;      /* --http-threads 0   0 = by cores, 1..8 */
+    char backend[8];      /* --backend auto|cuda|cpu|ref */
+    char devices[64];     /* --devices all         or CUDA ordinals "0,2" */
+    int64_t workers;      /* --workers 0           per device; 0 = 3 a GPU, one a CPU thread */
+    int64_t threads;      /* --threads 0           CPU thread budget; 0 = all the process may use */
+    int64_t http_threads; /* --http-threads 0   0 = by cores, 1..8 */
     xn_loss_policy on_device_loss; /* --on-device-loss exit|cpu */
     int64_t canary_interval_ms;    /* --canary-interval-ms 10000     0 = only at start */
     /* batching and the queue */
@@ -47,9 +47,9 @@ typedef struct xn_config {
     int64_t max_connections_per_address; /* --max-connections-per-address 256   0 = no limit */
     int64_t header_timeout_ms;           /* --header-timeout-ms 10000 */
     int64_t body_timeout_ms;             /* --body-timeout-ms 60000 */
-    int64_t body_min_rate;    /* --body-min-rate 1024   bytes a second, after the first 5 s */
-    int64_t idle_timeout_ms;  /* --idle-timeout-ms 60000  between requests of a connection */
-    int64_t grace_ms;         /* --grace-ms 30000       time to finish what was accepted */
+    int64_t body_min_rate;   /* --body-min-rate 1024   bytes a second, after the first 5 s */
+    int64_t idle_timeout_ms; /* --idle-timeout-ms 60000  between requests of a connection */
+    int64_t grace_ms;        /* --grace-ms 30000       time to finish what was accepted */
     /* weights */
     int64_t max_weights;         /* --max-weights 1024          registered names */
     int64_t max_weights_bytes;   /* --max-weights-bytes 4 GiB   host memory of all of them */
@@ -78,7 +78,7 @@ void xn_config_default(xn_config *config);
 xn_status xn_config_load(int argc, char *const *argv, char *const *environment, xn_config *out,
                          xn_command *command, xn_error *error);
 
-void xn_config_help(FILE *out);                          /* --help */
+void xn_config_help(FILE *out);                           /* --help */
 void xn_config_print(const xn_config *config, FILE *out); /* as a configuration file */
 bool xn_config_is_loopback(const xn_config *config);
 

@@ -26,7 +26,8 @@ struct xn_conns {
 };
 
 #define TIMEOUT_BODY                                                                               \
-    "{\"error\": {\"code\": \"request_timeout\", \"message\": \"the request did not arrive in time; "  \
+    "{\"error\": {\"code\": \"request_timeout\", \"message\": \"the request did not arrive in "    \
+    "time; "                                                                                       \
     "the connection is closed\", \"field\": \"\"}}\n"
 static const char timeout_response[] =
     "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json\r\n"

@@ -24,14 +24,14 @@ typedef enum {
 } xn_phase;
 
 typedef struct xn_conn {
-    int fd;   /* open as long as the connection is in the list */
-    bool tls; /* no raw bytes may be written */
+    int fd;               /* open as long as the connection is in the list */
+    bool tls;             /* no raw bytes may be written */
     pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
     xn_phase phase;
-    int64_t since_ns;    /* when the phase began */
-    size_t bytes;        /* BODY: received so far; SENDING: to be sent */
-    void *request;       /* PARKED: whose client is watched */
-    bool shut;           /* the watcher has shut the socket down */
+    int64_t since_ns;                /* when the phase began */
+    size_t bytes;                    /* BODY: received so far; SENDING: to be sent */
+    void *request;                   /* PARKED: whose client is watched */
+    bool shut;                       /* the watcher has shut the socket down */
     struct xn_conn *next, *previous; /* guarded by xn_conns' lock */
 } xn_conn;
 

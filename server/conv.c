@@ -145,10 +145,10 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
     if (!status && p->bias.present)
         status = view(&p->bias, "bias", &bias, &owned[2], error);
     if (!status)
-        status = xn_store_intern(xn_engine_store(conv->exchange->service->engine), base,
-                                 p->weights.present ? &weights : NULL,
-                                 p->scale.present ? &scale : NULL, p->bias.present ? &bias : NULL,
-                                 &made, error);
+        status =
+            xn_store_intern(xn_engine_store(conv->exchange->service->engine), base,
+                            p->weights.present ? &weights : NULL, p->scale.present ? &scale : NULL,
+                            p->bias.present ? &bias : NULL, &made, error);
     if (!status) {
         xn_entry_release(base);
         conv->entry = made;
@@ -159,8 +159,7 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
 }
 
 static xn_status admit_more(conv_exchange *conv, size_t bytes, xn_error *error) {
-    xn_status status =
-        xn_engine_admit_grow(conv->exchange->service->engine, bytes, error);
+    xn_status status = xn_engine_admit_grow(conv->exchange->service->engine, bytes, error);
     if (!status)
         conv->exchange->admitted += bytes;
     return status;
@@ -186,15 +185,15 @@ static xn_status place_input(conv_exchange *conv, xn_error *error) {
 
 static void describe(const conv_exchange *conv, xn_answer *out) {
     const xn_job *job = &conv->job;
-    *out = (xn_answer){.id = xn_request_id(conv->exchange->request),
-                       .backend = "",
-                       .batch_requests = job->batch_requests,
-                       .batch_images = job->batch_images,
-                       .datatype = (xn_datatype)job->conv.output_datatype,
-                       .shape = {4,
-                                 {job->images, job->conv.out_channels, job->conv.out_height,
-                                  job->conv.out_width}},
-                       .output_bytes = (size_t)job->images * xn_conv_output_bytes(&job->conv)};
+    *out = (xn_answer){
+        .id = xn_request_id(conv->exchange->request),
+        .backend = "",
+        .batch_requests = job->batch_requests,
+        .batch_images = job->batch_images,
+        .datatype = (xn_datatype)job->conv.output_datatype,
+        .shape = {4,
+                  {job->images, job->conv.out_channels, job->conv.out_height, job->conv.out_width}},
+        .output_bytes = (size_t)job->images * xn_conv_output_bytes(&job->conv)};
     if (job->device >= 0)
         out->backend = xn_engine_device_id(conv->exchange->service->engine, job->device);
 }
@@ -365,10 +364,11 @@ static void conv_answer(xn_exchange *exchange) {
     xn_answer answer;
     xn_error error = job->error;
     if (!job->status && encode_started_ns > job->deadline_ns)
-        xn_fail(&error, XN_ERR_DEADLINE, "timeout_ms",
-                "the deadline passed during the computation, %lld ms after the request was complete",
-                (long long)((encode_started_ns - xn_request_received_ns(exchange->request)) /
-                            XN_NS_PER_MS));
+        xn_fail(
+            &error, XN_ERR_DEADLINE, "timeout_ms",
+            "the deadline passed during the computation, %lld ms after the request was complete",
+            (long long)((encode_started_ns - xn_request_received_ns(exchange->request)) /
+                        XN_NS_PER_MS));
     else if (!job->status)
         error.status = XN_OK;
     else

@@ -30,8 +30,8 @@ struct xn_job {
     /* in */
     xn_conv conv;
     int64_t images;
-    xn_entry *entry;     /* a reference, the submitter's; held until done */
-    const void *input;   /* as xn_batch_item */
+    xn_entry *entry;   /* a reference, the submitter's; held until done */
+    const void *input; /* as xn_batch_item */
     void *output;
     int pool;            /* from xn_engine_pool */
     bool any_pool;       /* the request said "auto": may move to the pool that is primary then */
@@ -42,13 +42,13 @@ struct xn_job {
     /* out, valid in done */
     xn_status status; /* XN_OK, DEADLINE, CANCELLED, DRAINING, DEVICE_LOST, DEVICE_MEMORY, ... */
     xn_error error;
-    int device;          /* index for xn_engine_device_id; -1 if it never ran */
+    int device; /* index for xn_engine_device_id; -1 if it never ran */
     int64_t batch_requests, batch_images;
     /* queue time = started - submitted; started = finished for a job that never ran */
     int64_t submitted_ns, started_ns, finished_ns;
-    xn_run_times times;  /* of the whole batch */
+    xn_run_times times; /* of the whole batch */
     /* the engine's own */
-    xn_job *next, *previous;             /* in its pool's order of arrival, or a list of taken ones */
+    xn_job *next, *previous; /* in its pool's order of arrival, or a list of taken ones */
     xn_job *group_next, *group_previous; /* in its group's */
     struct xn_group *group;
     size_t deadline_slot; /* in the heap of deadlines */
@@ -68,8 +68,7 @@ xn_buffers *xn_engine_buffers(xn_engine *engine);
 
 /* The pool for a request's backend name ("auto", "cpu", "cuda", "ref"), or XN_ERR_UNSUPPORTED with
  * what this daemon serves. */
-xn_status xn_engine_pool(const xn_engine *engine, const char *backend, int *pool,
-                         xn_error *error);
+xn_status xn_engine_pool(const xn_engine *engine, const char *backend, int *pool, xn_error *error);
 
 /* Admission, before the body is read. Counts one request and these bytes until release. XN_ERR_BUSY
  * over --queue-depth or --queue-bytes (field "", message with both numbers), XN_ERR_LIMIT
@@ -105,7 +104,8 @@ typedef struct xn_engine_health {
 } xn_engine_health;
 void xn_engine_health_get(xn_engine *engine, xn_engine_health *out);
 
-/* Called (from an engine thread) once when a device is lost under policy exit. Set before serving. */
+/* Called (from an engine thread) once when a device is lost under policy exit. Set before serving.
+ */
 void xn_engine_on_fatal(xn_engine *engine, void (*callback)(void *context), void *context);
 
 /* No new admissions; what was admitted goes on. Idempotent, any thread. */

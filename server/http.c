@@ -250,8 +250,8 @@ typedef struct {
 
 static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *key,
                                     const char *value) {
-    static const char *const singletons[] = {"Content-Type", "Authorization", "X-Request-Id",
-                                             "Inference-Header-Content-Length",
+    static const char *const singletons[] = {"Content-Type",     "Authorization",
+                                             "X-Request-Id",     "Inference-Header-Content-Length",
                                              "Content-Encoding", "Host"};
     framing *f = context;
     (void)kind;
@@ -572,9 +572,8 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, int
 #endif
         MHD_OPTION_ARRAY, pool, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (!http->daemon)
-        return xn_fail(error, XN_ERR_IO, "listen",
-                       "the HTTP library did not start on %s port %d%s", options->listen,
-                       http->port,
+        return xn_fail(error, XN_ERR_IO, "listen", "the HTTP library did not start on %s port %d%s",
+                       options->listen, http->port,
                        options->tls_cert ? "; check the certificate and the key of TLS" : "");
     return XN_OK;
 }

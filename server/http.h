@@ -19,8 +19,8 @@ typedef struct xn_http xn_http;
 typedef struct xn_request xn_request;
 
 typedef struct xn_http_options {
-    const char *listen;            /* numeric address */
-    int port;                      /* 0 = any */
+    const char *listen;             /* numeric address */
+    int port;                       /* 0 = any */
     const char *tls_cert, *tls_key; /* PEM texts or NULL */
     int threads;
     int max_connections, max_connections_per_address; /* per address: 0 = no limit */
@@ -67,7 +67,7 @@ void xn_request_query(const xn_request *request,
                       bool (*visit)(void *context, const char *key, const char *value),
                       void *context);
 bool xn_request_has_length(const xn_request *request);
-size_t xn_request_length(const xn_request *request); /* Content-Length, 0 when absent */
+size_t xn_request_length(const xn_request *request);       /* Content-Length, 0 when absent */
 int64_t xn_request_started_ns(const xn_request *request);  /* the request line came */
 int64_t xn_request_received_ns(const xn_request *request); /* the body was complete */
 /* The identifier answers and logs carry: X-Request-Id if valid, else a made one. */

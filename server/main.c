@@ -126,19 +126,19 @@ static int http_threads(const xn_config *config) {
 
 static xn_status start_http(daemon_state *d, xn_error *error) {
     const xn_config *c = &d->config;
-    const xn_http_options options = {
-        .listen = c->listen,
-        .port = (int)c->port,
-        .tls_cert = d->tls_cert,
-        .tls_key = d->tls_key,
-        .threads = http_threads(c),
-        .max_connections = (int)c->max_connections,
-        .max_connections_per_address = (int)c->max_connections_per_address,
-        .header_timeout_ms = c->header_timeout_ms,
-        .body_timeout_ms = c->body_timeout_ms,
-        .idle_timeout_ms = c->idle_timeout_ms,
-        .body_min_rate = c->body_min_rate,
-        .metrics = xn_engine_metrics(d->service.engine)};
+    const xn_http_options options = {.listen = c->listen,
+                                     .port = (int)c->port,
+                                     .tls_cert = d->tls_cert,
+                                     .tls_key = d->tls_key,
+                                     .threads = http_threads(c),
+                                     .max_connections = (int)c->max_connections,
+                                     .max_connections_per_address =
+                                         (int)c->max_connections_per_address,
+                                     .header_timeout_ms = c->header_timeout_ms,
+                                     .body_timeout_ms = c->body_timeout_ms,
+                                     .idle_timeout_ms = c->idle_timeout_ms,
+                                     .body_min_rate = c->body_min_rate,
+                                     .metrics = xn_engine_metrics(d->service.engine)};
     xn_http_handler handler;
     xn_service_handler(&d->service, &handler);
     return xn_http_start(&options, &handler, &d->http, error);
@@ -189,12 +189,13 @@ static void announce(const daemon_state *d) {
     xn_log(XN_LOG_INFO, NULL, "listening on %s", url);
     snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "",
              any ? (v6 ? "::1" : "127.0.0.1") : c->listen, v6 ? "]" : "", xn_http_port(d->http));
-    xn_log(XN_LOG_INFO, NULL,
-           "try: curl -s %s%s/conv -H 'Content-Type: application/json' %s-d '{\"input\": {\"shape\": "
-           "[1,1,3,3], \"datatype\": \"FP32\", \"data\": [1,-2,3,-4,5,-6,7,-8,9]}, \"weights\": "
-           "{\"shape\": [1,1,3,3], \"datatype\": \"FP32\", \"data\": [1,-1,1,-1,1,-1,1,-1,1]}}'",
-           c->tls_cert[0] ? "-k " : "", url,
-           d->service.auth ? "-H \"Authorization: Bearer $KEY\" " : "");
+    xn_log(
+        XN_LOG_INFO, NULL,
+        "try: curl -s %s%s/conv -H 'Content-Type: application/json' %s-d '{\"input\": {\"shape\": "
+        "[1,1,3,3], \"datatype\": \"FP32\", \"data\": [1,-2,3,-4,5,-6,7,-8,9]}, \"weights\": "
+        "{\"shape\": [1,1,3,3], \"datatype\": \"FP32\", \"data\": [1,-1,1,-1,1,-1,1,-1,1]}}'",
+        c->tls_cert[0] ? "-k " : "", url,
+        d->service.auth ? "-H \"Authorization: Bearer $KEY\" " : "");
 }
 
 /* Returns the signal, or 0 after the time. */

@@ -13,43 +13,69 @@
 typedef struct xn_metrics xn_metrics;
 
 typedef enum {
-    XN_ROUTE_CONV, XN_ROUTE_WEIGHTS, XN_ROUTE_HEALTH, XN_ROUTE_METRICS, XN_ROUTE_META,
-    XN_ROUTE_OPENAPI, XN_ROUTE_OTHER, XN_ROUTE_COUNT
+    XN_ROUTE_CONV,
+    XN_ROUTE_WEIGHTS,
+    XN_ROUTE_HEALTH,
+    XN_ROUTE_METRICS,
+    XN_ROUTE_META,
+    XN_ROUTE_OPENAPI,
+    XN_ROUTE_OTHER,
+    XN_ROUTE_COUNT
 } xn_route_label; /* "conv" "weights" "health" "metrics" "meta" "openapi" "other" */
 
 typedef enum {
-    XN_REJECT_QUEUE_FULL, XN_REJECT_DRAINING, XN_REJECT_UNAUTHORIZED, XN_REJECT_TOO_LARGE,
-    XN_REJECT_MALFORMED, XN_REJECT_GEOMETRY, XN_REJECT_FRAMING, XN_REJECT_DEADLINE,
-    XN_REJECT_DEVICE, XN_REJECT_CLIENT_GONE, XN_REJECT_NO_MEMORY, XN_REJECT_OTHER,
+    XN_REJECT_QUEUE_FULL,
+    XN_REJECT_DRAINING,
+    XN_REJECT_UNAUTHORIZED,
+    XN_REJECT_TOO_LARGE,
+    XN_REJECT_MALFORMED,
+    XN_REJECT_GEOMETRY,
+    XN_REJECT_FRAMING,
+    XN_REJECT_DEADLINE,
+    XN_REJECT_DEVICE,
+    XN_REJECT_CLIENT_GONE,
+    XN_REJECT_NO_MEMORY,
+    XN_REJECT_OTHER,
     XN_REJECT_COUNT
 } xn_reject_reason; /* label values: the names in lower case */
 
 typedef enum {
-    XN_STAGE_RECEIVE, XN_STAGE_DECODE, XN_STAGE_QUEUE, XN_STAGE_UPLOAD, XN_STAGE_COMPUTE,
-    XN_STAGE_DOWNLOAD, XN_STAGE_ENCODE, XN_STAGE_TOTAL, XN_STAGE_COUNT
+    XN_STAGE_RECEIVE,
+    XN_STAGE_DECODE,
+    XN_STAGE_QUEUE,
+    XN_STAGE_UPLOAD,
+    XN_STAGE_COMPUTE,
+    XN_STAGE_DOWNLOAD,
+    XN_STAGE_ENCODE,
+    XN_STAGE_TOTAL,
+    XN_STAGE_COUNT
 } xn_stage;
 
 typedef enum {
-    XN_CLOSE_HEADER_TIMEOUT, XN_CLOSE_BODY_TIMEOUT, XN_CLOSE_IDLE_TIMEOUT, XN_CLOSE_CLIENT_GONE,
+    XN_CLOSE_HEADER_TIMEOUT,
+    XN_CLOSE_BODY_TIMEOUT,
+    XN_CLOSE_IDLE_TIMEOUT,
+    XN_CLOSE_CLIENT_GONE,
     XN_CLOSE_COUNT
 } xn_close_reason;
 
 typedef enum {
-    XN_GAUGE_QUEUE_DEPTH,      /* xnord_queue_depth: waiting for a worker */
-    XN_GAUGE_INFLIGHT,         /* xnord_inflight_requests: accepted and not yet answered */
-    XN_GAUGE_INFLIGHT_BYTES,   /* xnord_inflight_bytes */
-    XN_GAUGE_CONNECTIONS,      /* xnord_connections */
-    XN_GAUGE_WEIGHTS,          /* xnord_weights: registered */
-    XN_GAUGE_WEIGHTS_BYTES,    /* xnord_weights_bytes */
+    XN_GAUGE_QUEUE_DEPTH,         /* xnord_queue_depth: waiting for a worker */
+    XN_GAUGE_INFLIGHT,            /* xnord_inflight_requests: accepted and not yet answered */
+    XN_GAUGE_INFLIGHT_BYTES,      /* xnord_inflight_bytes */
+    XN_GAUGE_CONNECTIONS,         /* xnord_connections */
+    XN_GAUGE_WEIGHTS,             /* xnord_weights: registered */
+    XN_GAUGE_WEIGHTS_BYTES,       /* xnord_weights_bytes */
     XN_GAUGE_WEIGHTS_CACHE_BYTES, /* xnord_weights_cache_bytes: inline ones */
-    XN_GAUGE_READY,            /* xnord_ready: 0 or 1 */
+    XN_GAUGE_READY,               /* xnord_ready: 0 or 1 */
     XN_GAUGE_COUNT
 } xn_gauge;
 
 typedef enum {
     XN_COUNTER_CACHE_HITS,   /* xnord_weights_cache_hits_total */
     XN_COUNTER_CACHE_MISSES, /* xnord_weights_cache_misses_total */
-    XN_COUNTER_RECEIVED_BYTES, XN_COUNTER_SENT_BYTES, /* xnord_{received,sent}_body_bytes_total */
+    XN_COUNTER_RECEIVED_BYTES,
+    XN_COUNTER_SENT_BYTES, /* xnord_{received,sent}_body_bytes_total */
     XN_COUNTER_COUNT
 } xn_counter;
 

@@ -1,4 +1,5 @@
-/* openapi.c: proto/openapi.yaml inside the binary, so that what is served is what is in the tree. */
+/* openapi.c: proto/openapi.yaml inside the binary, so that what is served is what is in the tree.
+ */
 #include "service.h"
 
 __asm__(".section .rodata\n"

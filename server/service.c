@@ -54,8 +54,7 @@ static void respond_error(xn_exchange *exchange, int http_status, xn_reject_reas
     memcpy(copy, text, length);
     if (http_status == 429 || http_status == 503) {
         char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d",
-                 xn_engine_retry_after(exchange->service->engine));
+        snprintf(seconds, sizeof seconds, "%d", xn_engine_retry_after(exchange->service->engine));
         xn_request_add_header(exchange->request, "Retry-After", seconds);
     }
     xn_request_respond(exchange->request, http_status, "application/json", copy, length,
@@ -122,8 +121,7 @@ static bool accept_types(xn_exchange *exchange, bool answers) {
                  "Accept is %.100s; the answer can be application/json, application/octet-stream "
                  "or application/vnd.safetensors",
                  accept);
-        xn_exchange_refuse(exchange, 406, XN_REJECT_MALFORMED, "not_acceptable", "Accept",
-                           message);
+        xn_exchange_refuse(exchange, 406, XN_REJECT_MALFORMED, "not_acceptable", "Accept", message);
         return false;
     }
     return true;
@@ -190,8 +188,8 @@ bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
     exchange->admitted = length;
     /* Binary values begin right after the header: let them begin on a 64-byte boundary. Room for
      * a later move where the header's length is not known yet. */
-    exchange->offset = (XN_MEM_ALIGNMENT - exchange->header_length % XN_MEM_ALIGNMENT) %
-                       XN_MEM_ALIGNMENT;
+    exchange->offset =
+        (XN_MEM_ALIGNMENT - exchange->header_length % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
     exchange->buffer_bytes = length + 2 * XN_MEM_ALIGNMENT;
     exchange->buffer = xn_buffers_get(xn_engine_buffers(engine), exchange->buffer_bytes);
     if (!exchange->buffer) {
@@ -279,8 +277,9 @@ static void show_server(xn_exchange *exchange) {
     xn_text text = {0};
     size_t length = 0;
     xn_engine_health_get(engine, &health);
-    xn_text_append(&text, "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
-                          "[\"binary_tensor_data\"], \"backend\": ",
+    xn_text_append(&text,
+                   "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
+                   "[\"binary_tensor_data\"], \"backend\": ",
                    XN_VERSION);
     xn_text_append_json(&text, health.backend);
     xn_text_append(&text, ", \"devices\": ");
@@ -337,8 +336,8 @@ typedef struct {
 static const route routes[] = {
     {"/conv", XN_ROUTE_CONV, false, "POST, OPTIONS", .post = &xn_conv_resource},
     {"/weights", XN_ROUTE_WEIGHTS, false, "GET, HEAD, OPTIONS", .get = &weights_list},
-    {"/weights/", XN_ROUTE_WEIGHTS, false, "GET, HEAD, PUT, DELETE, OPTIONS",
-     .get = &weights_show, .put = &xn_weights_put_resource, .delete = &weights_remove},
+    {"/weights/", XN_ROUTE_WEIGHTS, false, "GET, HEAD, PUT, DELETE, OPTIONS", .get = &weights_show,
+     .put = &xn_weights_put_resource, .delete = &weights_remove},
     {"/v2", XN_ROUTE_META, false, "GET, HEAD, OPTIONS", .get = &server},
     {"/v2/health/live", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &live},
     {"/v2/health/ready", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &ready},

@@ -66,8 +66,7 @@ const xn_weights *xn_entry_weights(const xn_entry *entry);
 void xn_entry_count_requests(xn_entry *entry, int64_t requests);
 
 /* The entry on that device, prepared now if it is not yet. Borrowed from the entry. */
-xn_status xn_entry_prepared(xn_entry *entry, int device, const xn_prepared **out,
-                            xn_error *error);
+xn_status xn_entry_prepared(xn_entry *entry, int device, const xn_prepared **out, xn_error *error);
 
 /* The names in order with what GET /weights shows, as a snapshot; free with xn_mem_free. */
 typedef struct xn_store_item {
@@ -79,7 +78,6 @@ typedef struct xn_store_item {
     int64_t requests; /* served with these weights so far */
 } xn_store_item;
 xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, xn_error *error);
-xn_status xn_store_item_get(xn_store *store, const char *name, xn_store_item *out,
-                            xn_error *error);
+xn_status xn_store_item_get(xn_store *store, const char *name, xn_store_item *out, xn_error *error);
 
 #endif

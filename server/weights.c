@@ -1,7 +1,7 @@
 /* weights.c: /weights. Registering waits for devices, so it runs on the loader thread while the
  * connection is parked; the rest is answered at once. */
-#include "service.h"
 #include "log.h"
+#include "service.h"
 #include "text.h"
 #include "xn_mem.h"
 
@@ -78,8 +78,7 @@ void xn_weights_remove(xn_exchange *exchange) {
         xn_exchange_fail(exchange, &error);
         return;
     }
-    xn_log(XN_LOG_INFO, xn_request_id(exchange->request), "weights \"%s\" deleted",
-           exchange->name);
+    xn_log(XN_LOG_INFO, xn_request_id(exchange->request), "weights \"%s\" deleted", exchange->name);
     xn_request_respond(exchange->request, 204, NULL, nothing, 0, NULL, NULL);
 }
 

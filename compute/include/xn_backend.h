@@ -75,8 +75,8 @@ typedef struct xn_backend {
                                  xn_error *error);
     void (*weights_free)(xn_prepared *prepared); /* NULL-safe; when no run uses it any more */
 
-    xn_status (*stream_create)(xn_device *device, const xn_stream_options *options,
-                               xn_stream **out, xn_error *error);
+    xn_status (*stream_create)(xn_device *device, const xn_stream_options *options, xn_stream **out,
+                               xn_error *error);
     void (*stream_free)(xn_stream *stream); /* NULL-safe; after its plans */
     /* Changes the most threads later runs may use (CPU). May be NULL in the table. */
     void (*stream_set_threads)(xn_stream *stream, int threads);

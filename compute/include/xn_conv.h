@@ -10,12 +10,12 @@
  *   K = (mean over the group's channels of |I|) * box(KHxKW, 1/(KH*KW))         Eq. 10
  *       outside taps count 0, the divisor is always KH*KW
  *
- *   mode xnor:   out = dot * (scale or alpha)[o] * K[n,g,y,x] + bias[o]         scaling xnor, Eq. 11
- *                out = dot * (scale or alpha)[o] + bias[o]                      scaling alpha
- *                out = dot + bias[o]                                            scaling none
- *   mode bwn:    out = (I conv sign(W)) * (scale or alpha)[o] + bias[o]         Eq. 1
- *                (scaling none: without the factor; scaling xnor means alpha)
- *   mode float:  out = (I conv W) [* scale[o] if given and scaling is not none] + bias[o]
+ *   mode xnor:   out = dot * (scale or alpha)[o] * K[n,g,y,x] + bias[o]         scaling xnor, Eq.
+ * 11 out = dot * (scale or alpha)[o] + bias[o]                      scaling alpha out = dot +
+ * bias[o]                                            scaling none mode bwn:    out = (I conv
+ * sign(W)) * (scale or alpha)[o] + bias[o]         Eq. 1 (scaling none: without the factor; scaling
+ * xnor means alpha) mode float:  out = (I conv W) [* scale[o] if given and scaling is not none] +
+ * bias[o]
  *
  * A tap outside the image contributes as if the image held pad_value there: for mode xnor 0 adds
  * nothing, +-1 adds +-sign(W); for bwn and float the real value 0, 1 or -1 (0 adds nothing, even
@@ -70,16 +70,16 @@ typedef struct xn_conv_limits {
  * has no effect is made canonical: the dilation of a kernel of one tap, and the stride to a single
  * output, are 1 (an axis each), so neither ever exceeds the padded size. */
 typedef struct xn_conv {
-    int32_t channels, height, width;          /* C, H, W */
-    int32_t out_channels, kernel_h, kernel_w; /* O, KH, KW */
-    int32_t out_height, out_width;            /* OH, OW; >= 1 */
+    int32_t channels, height, width;                    /* C, H, W */
+    int32_t out_channels, kernel_h, kernel_w;           /* O, KH, KW */
+    int32_t out_height, out_width;                      /* OH, OW; >= 1 */
     int32_t groups, group_channels, group_out_channels; /* G, C/G, O/G */
     int32_t stride_h, stride_w, dilation_h, dilation_w;
     int32_t pad_top, pad_left, pad_bottom, pad_right;
     int32_t pad_value;
-    int32_t scaling, mode;                    /* xn_scaling, xn_mode */
-    int32_t input_datatype, output_datatype;  /* xn_datatype */
-    int32_t has_scale, has_bias;              /* from the weights */
+    int32_t scaling, mode;                   /* xn_scaling, xn_mode */
+    int32_t input_datatype, output_datatype; /* xn_datatype */
+    int32_t has_scale, has_bias;             /* from the weights */
 } xn_conv;
 
 /* What resolve needs to know of the weights. */

@@ -14,21 +14,21 @@ extern "C" {
 
 typedef enum {
     XN_OK = 0,
-    XN_ERR_MALFORMED,   /* the request cannot be understood: syntax, types, unknown fields */
-    XN_ERR_UNSUPPORTED, /* understood, but this build or backend has no such thing */
-    XN_ERR_GEOMETRY,    /* well-formed but impossible: shapes that do not fit together */
-    XN_ERR_LIMIT,       /* over a configured limit; xn_error.limit names it */
-    XN_ERR_NOT_FOUND,   /* no weights of that name */
-    XN_ERR_NO_MEMORY,   /* host memory */
+    XN_ERR_MALFORMED,     /* the request cannot be understood: syntax, types, unknown fields */
+    XN_ERR_UNSUPPORTED,   /* understood, but this build or backend has no such thing */
+    XN_ERR_GEOMETRY,      /* well-formed but impossible: shapes that do not fit together */
+    XN_ERR_LIMIT,         /* over a configured limit; xn_error.limit names it */
+    XN_ERR_NOT_FOUND,     /* no weights of that name */
+    XN_ERR_NO_MEMORY,     /* host memory */
     XN_ERR_DEVICE_MEMORY, /* device memory; not sticky, the device stays usable */
-    XN_ERR_DEVICE_LOST, /* sticky device error: nothing on this device can work again */
-    XN_ERR_NO_DEVICE,   /* the backend has no usable device */
-    XN_ERR_BUSY,        /* queue full; try again later */
-    XN_ERR_DEADLINE,    /* the deadline passed first */
-    XN_ERR_CANCELLED,   /* the client hung up, nobody waits for this */
-    XN_ERR_DRAINING,    /* the service is shutting down */
-    XN_ERR_IO,          /* a file or a socket */
-    XN_ERR_INTERNAL,    /* a bug */
+    XN_ERR_DEVICE_LOST,   /* sticky device error: nothing on this device can work again */
+    XN_ERR_NO_DEVICE,     /* the backend has no usable device */
+    XN_ERR_BUSY,          /* queue full; try again later */
+    XN_ERR_DEADLINE,      /* the deadline passed first */
+    XN_ERR_CANCELLED,     /* the client hung up, nobody waits for this */
+    XN_ERR_DRAINING,      /* the service is shutting down */
+    XN_ERR_IO,            /* a file or a socket */
+    XN_ERR_INTERNAL,      /* a bug */
     XN_STATUS_COUNT
 } xn_status;
 

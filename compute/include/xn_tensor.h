@@ -28,8 +28,8 @@ typedef enum {
 } xn_datatype;
 
 size_t xn_datatype_bytes(xn_datatype datatype);
-const char *xn_datatype_name(xn_datatype datatype);          /* "FP32" */
-bool xn_datatype_parse(const char *name, xn_datatype *out);  /* exact, upper case */
+const char *xn_datatype_name(xn_datatype datatype);         /* "FP32" */
+bool xn_datatype_parse(const char *name, xn_datatype *out); /* exact, upper case */
 
 typedef struct xn_shape {
     int rank;                  /* 0..XN_MAX_RANK */

@@ -15,23 +15,23 @@ extern "C" {
  * on stride, padding, dilation or the number of groups. */
 typedef struct xn_weights {
     int32_t out_channels, group_channels, kernel_h, kernel_w;
-    int32_t words;     /* per tap */
+    int32_t words;        /* per tap */
     xn_datatype datatype; /* of the tensor it was made from */
-    float *real;       /* [O][C/groups][KH][KW], exact fp32 of the source */
-    uint32_t *bits;    /* [O][KH][KW][words] */
-    float *alpha;      /* [O] mean |W|, summed in double, rounded once */
-    float *scale;      /* [O] or NULL */
-    float *bias;       /* [O] or NULL */
-    uint64_t hash;     /* of shape, real, scale and bias: equal weights, equal hashes */
-    size_t host_bytes; /* memory this object holds */
+    float *real;          /* [O][C/groups][KH][KW], exact fp32 of the source */
+    uint32_t *bits;       /* [O][KH][KW][words] */
+    float *alpha;         /* [O] mean |W|, summed in double, rounded once */
+    float *scale;         /* [O] or NULL */
+    float *bias;          /* [O] or NULL */
+    uint64_t hash;        /* of shape, real, scale and bias: equal weights, equal hashes */
+    size_t host_bytes;    /* memory this object holds */
 } xn_weights;
 
 /* Copies and prepares. weights: rank 4 [O, C/groups, KH, KW] of an input datatype; scale and bias:
  * NULL or rank 1 [O] of an input datatype. Errors: XN_ERR_GEOMETRY (rank, sizes that differ; fields
  * "weights.shape", "scale.shape", "bias.shape"), XN_ERR_LIMIT, XN_ERR_NO_MEMORY. The caller owns
  * *out and frees it with xn_weights_free. */
-xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale,
-                            const xn_tensor *bias, xn_weights **out, xn_error *error);
+xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, const xn_tensor *bias,
+                            xn_weights **out, xn_error *error);
 void xn_weights_free(xn_weights *weights); /* NULL-safe */
 
 /* True when both give the same results: same shape, real values, scale and bias, compared by

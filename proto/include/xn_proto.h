@@ -50,8 +50,8 @@ typedef struct xn_conv_request {
     xn_tensor_ref input, weights, scale, bias;
     char weights_name[XN_PROTO_MAX_NAME + 1]; /* "" when the weights are inline */
     xn_conv_params params;
-    char backend[8];    /* "auto" (default), "cpu", "cuda", "ref" */
-    int64_t timeout_ms; /* -1 when not given; >= 1 */
+    char backend[8];              /* "auto" (default), "cpu", "cuda", "ref" */
+    int64_t timeout_ms;           /* -1 when not given; >= 1 */
     char id[XN_PROTO_MAX_ID + 1]; /* "" when not given */
 } xn_conv_request;
 
@@ -60,7 +60,7 @@ typedef struct xn_proto_body {
     xn_form form;
     const void *bytes;
     size_t length;
-    bool has_header_length;  /* OIP binary: Inference-Header-Content-Length was given */
+    bool has_header_length; /* OIP binary: Inference-Header-Content-Length was given */
     size_t header_length;
 } xn_proto_body;
 
