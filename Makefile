@@ -39,7 +39,6 @@ PROTO_SRC   := $(wildcard proto/src/*.c)
 SERVER_SRC  := $(filter-out server/main.c,$(wildcard server/*.c))
 CUDA_SRC    := $(wildcard compute/cuda/*.cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
-BENCH_SRC   := $(wildcard tests/bench/*.c)
 BENCH_CUDA_SRC := $(wildcard tests/bench/*.cu)
 
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
@@ -132,6 +131,37 @@ $(BUILD)/obj/tests/%.c.o: tests/%.c Makefile
 	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
 
 $(BUILD)/obj/server/openapi.c.o: proto/openapi.yaml
+
+# ---- benchmarks: each prints a table and writes JSON into $(BUILD)/bench ----
+ifeq ($(USE_CUDA),1)
+BENCH_OBJ := $(call obj,tests/bench/bench.c $(BENCH_CUDA_SRC))
+else
+BENCH_OBJ := $(call obj,tests/bench/bench.c tests/bench/no_gpu.c)
+endif
+$(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
+	@mkdir -p $(@D)
+	$(NVCC) $(XN_NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+$(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
+$(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
+$(BUILD)/bench-%:
+	@mkdir -p $(BUILD)/bench
+	$(CC) $(XN_LDFLAGS) -o $@ $^ $(LIBS)
+
+bench: deps ## convolution: this machine's backends beside the copy floor
+	@$(MAKE) --no-print-directory $(BUILD)/bench-conv
+	$(BUILD)/bench-conv --json $(BUILD)/bench/bench_conv.json
+bench-paper: deps ## the paper's three tables beside its published figures
+	@$(MAKE) --no-print-directory $(BUILD)/bench-paper
+	$(BUILD)/bench-paper --json $(BUILD)/bench/bench_paper.json
+bench-json: deps ## reading JSON tensors beside Jansson
+	@$(MAKE) --no-print-directory $(BUILD)/bench-json
+	$(BUILD)/bench-json --json $(BUILD)/bench/bench_json.json
+bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorch peer
+	@deploy/install-deps.sh --with-bench
+	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/bench-http_echo
+	tests/bench/bench_http.sh $(BUILD) $(BENCH_FLAGS)
 
 # ---- sanitizers: their own folders, no CUDA (compute-sanitizer does that side) ----
 asan: ## the tests under AddressSanitizer and LeakSanitizer
