@@ -59,7 +59,8 @@ CUDA_LIBDIR ?= $(firstword $(wildcard $(CUDA_HOME)/targets/x86_64-linux/lib $(CU
 # Machine code for the chips with kernels of their own, PTX for those still to come. One chip only,
 # for a faster build: make CUDA_GENCODE=-gencode=arch=compute_90a,code=sm_90a
 CUDA_KNOWN  = $(call once,CUDA_KNOWN,$(shell $(NVCC) --list-gpu-arch))
-cuda_gencode = $(if $(filter compute_$(patsubst %a,%,$(1)),$(CUDA_KNOWN)),-gencode=arch=compute_$(1),code=sm_$(1))
+comma       := ,
+cuda_gencode = $(if $(filter compute_$(patsubst %a,%,$(1)),$(CUDA_KNOWN)),-gencode=arch=compute_$(1)$(comma)code=sm_$(1))
 CUDA_GENCODE ?= $(call cuda_gencode,75) $(call cuda_gencode,80) $(call cuda_gencode,90a) \
                -gencode=arch=compute_80,code=compute_80
 XN_NVCCFLAGS = -std=c++17 -O3 -lineinfo $(CUDA_GENCODE) -DXN_HAVE_CUDA=1 \

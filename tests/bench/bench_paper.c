@@ -41,11 +41,18 @@ static void measure(series *s) {
     xn_bench_close(&device);
 }
 
-static void cell(double value, const char *format, const char *missing) {
-    if (value > 0)
-        printf(format, value);
+static void cell(double ms) {
+    if (ms > 0)
+        printf("%-12.4f ", ms);
     else
-        printf("%s", missing);
+        printf("%-12s ", "no device");
+}
+
+static void ratio(double slow, double fast) {
+    if (slow > 0 && fast > 0)
+        printf("%8.2f", slow / fast);
+    else
+        printf("%8s", "-");
 }
 
 static void table(const char *title, const series *slow, const series *fast) {
@@ -53,11 +60,10 @@ static void table(const char *title, const series *slow, const series *fast) {
            "ratio", slow->name, fast->name, "ratio");
     printf("%6s | %-34s | %-34s\n", "", "here, ms", "published, ms");
     for (int i = 0; i < SIZES; i++) {
-        bool both = slow->ms[i] > 0 && fast->ms[i] > 0;
         printf("%6lld | ", (long long)sides[i]);
-        cell(slow->ms[i], "%-12.4f ", "no device    ");
-        cell(fast->ms[i], "%-12.4f ", "no device    ");
-        cell(both ? slow->ms[i] / fast->ms[i] : 0, "%8.2f", "       -");
+        cell(slow->ms[i]);
+        cell(fast->ms[i]);
+        ratio(slow->ms[i], fast->ms[i]);
         printf(" | %-12.3f %-12.3f %8.2f\n", slow->published_ms[i], fast->published_ms[i],
                slow->published_ms[i] / fast->published_ms[i]);
     }
