@@ -2,8 +2,8 @@
  * metadata, metrics, the OpenAPI file. Errors leave the daemon in one form, made here. */
 #include "service.h"
 
+#include "document.h"
 #include "log.h"
-#include "text.h"
 #include "xn_mem.h"
 
 #include <stdio.h>
@@ -239,34 +239,34 @@ static void show_live(xn_exchange *exchange) {
                        NULL);
 }
 
-static void append_devices(xn_text *text, const xn_engine *engine) {
-    xn_text_append(text, "[");
+static void append_devices(xn_document *text, const xn_engine *engine) {
+    xn_document_add(text, "[");
     for (int i = 0; i < xn_engine_device_count(engine); i++) {
         xn_device_info info;
         xn_engine_device_info(engine, i, &info);
-        xn_text_append(text, "%s{\"id\": ", i ? ", " : "");
-        xn_text_append_json(text, info.id);
-        xn_text_append(text, ", \"description\": ");
-        xn_text_append_json(text, info.description);
-        xn_text_append(text, ", \"memory_bytes\": %llu}", (unsigned long long)info.memory_bytes);
+        xn_document_add(text, "%s{\"id\": ", i ? ", " : "");
+        xn_document_string(text, info.id);
+        xn_document_add(text, ", \"description\": ");
+        xn_document_string(text, info.description);
+        xn_document_add(text, ", \"memory_bytes\": %llu}", (unsigned long long)info.memory_bytes);
     }
-    xn_text_append(text, "]");
+    xn_document_add(text, "]");
 }
 
 static void show_ready(xn_exchange *exchange) {
     xn_engine *engine = exchange->service->engine;
     xn_engine_health health;
-    xn_text text = {0};
+    xn_document text = {0};
     size_t length = 0;
     xn_engine_health_get(engine, &health);
-    xn_text_append(&text, "{\"ready\": %s, \"backend\": ", health.ready ? "true" : "false");
-    xn_text_append_json(&text, health.backend);
-    xn_text_append(&text, ", \"draining\": %s, \"reason\": ", health.draining ? "true" : "false");
-    xn_text_append_json(&text, health.reason);
-    xn_text_append(&text, ", \"devices\": ");
+    xn_document_add(&text, "{\"ready\": %s, \"backend\": ", health.ready ? "true" : "false");
+    xn_document_string(&text, health.backend);
+    xn_document_add(&text, ", \"draining\": %s, \"reason\": ", health.draining ? "true" : "false");
+    xn_document_string(&text, health.reason);
+    xn_document_add(&text, ", \"devices\": ");
     append_devices(&text, engine);
-    xn_text_append(&text, "}\n");
-    char *body = xn_text_take(&text, &length);
+    xn_document_add(&text, "}\n");
+    char *body = xn_document_take(&text, &length);
     xn_exchange_json(exchange, health.ready ? 200 : 503, body, length);
 }
 
@@ -274,26 +274,26 @@ static void show_server(xn_exchange *exchange) {
     const xn_config *c = exchange->service->config;
     xn_engine *engine = exchange->service->engine;
     xn_engine_health health;
-    xn_text text = {0};
+    xn_document text = {0};
     size_t length = 0;
     xn_engine_health_get(engine, &health);
-    xn_text_append(&text,
-                   "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
-                   "[\"binary_tensor_data\"], \"backend\": ",
-                   XN_VERSION);
-    xn_text_append_json(&text, health.backend);
-    xn_text_append(&text, ", \"devices\": ");
+    xn_document_add(&text,
+                    "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
+                    "[\"binary_tensor_data\"], \"backend\": ",
+                    XN_VERSION);
+    xn_document_string(&text, health.backend);
+    xn_document_add(&text, ", \"devices\": ");
     append_devices(&text, engine);
-    xn_text_append(&text,
-                   ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
-                   "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
-                   "\"queue_bytes\": %lld, \"timeout_ms\": %lld, \"max_timeout_ms\": %lld, "
-                   "\"max_batch_images\": %lld}}\n",
-                   (long long)c->max_body_bytes, (long long)c->max_elements,
-                   (long long)c->max_output_bytes, (long long)c->max_operations,
-                   (long long)c->queue_depth, (long long)c->queue_bytes, (long long)c->timeout_ms,
-                   (long long)c->max_timeout_ms, (long long)c->max_batch_images);
-    char *body = xn_text_take(&text, &length);
+    xn_document_add(&text,
+                    ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
+                    "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
+                    "\"queue_bytes\": %lld, \"timeout_ms\": %lld, \"max_timeout_ms\": %lld, "
+                    "\"max_batch_images\": %lld}}\n",
+                    (long long)c->max_body_bytes, (long long)c->max_elements,
+                    (long long)c->max_output_bytes, (long long)c->max_operations,
+                    (long long)c->queue_depth, (long long)c->queue_bytes, (long long)c->timeout_ms,
+                    (long long)c->max_timeout_ms, (long long)c->max_batch_images);
+    char *body = xn_document_take(&text, &length);
     xn_exchange_json(exchange, 200, body, length);
 }
 

@@ -1,8 +1,8 @@
 /* weights.c: /weights. Registering waits for devices, so it runs on the loader thread while the
  * connection is parked; the rest is answered at once. */
+#include "document.h"
 #include "log.h"
 #include "service.h"
-#include "text.h"
 #include "xn_mem.h"
 
 #include <string.h>
@@ -19,30 +19,30 @@ static xn_store *store_of(const xn_exchange *exchange) {
     return xn_engine_store(exchange->service->engine);
 }
 
-static void append_item(xn_text *text, const xn_store_item *item) {
-    xn_text_append(text, "{\"name\": ");
-    xn_text_append_json(text, item->name);
-    xn_text_append(text,
-                   ", \"shape\": [%lld, %lld, %lld, %lld], \"datatype\": \"%s\", \"scale\": %s, "
-                   "\"bias\": %s, \"bytes\": %zu, \"requests\": %lld}",
-                   (long long)item->dims[0], (long long)item->dims[1], (long long)item->dims[2],
-                   (long long)item->dims[3], xn_datatype_name(item->datatype),
-                   item->has_scale ? "true" : "false", item->has_bias ? "true" : "false",
-                   item->host_bytes, (long long)item->requests);
+static void append_item(xn_document *text, const xn_store_item *item) {
+    xn_document_add(text, "{\"name\": ");
+    xn_document_string(text, item->name);
+    xn_document_add(text,
+                    ", \"shape\": [%lld, %lld, %lld, %lld], \"datatype\": \"%s\", \"scale\": %s, "
+                    "\"bias\": %s, \"bytes\": %zu, \"requests\": %lld}",
+                    (long long)item->dims[0], (long long)item->dims[1], (long long)item->dims[2],
+                    (long long)item->dims[3], xn_datatype_name(item->datatype),
+                    item->has_scale ? "true" : "false", item->has_bias ? "true" : "false",
+                    item->host_bytes, (long long)item->requests);
 }
 
 static void respond_item(xn_exchange *exchange, int http_status) {
     xn_store_item item;
     xn_error error;
-    xn_text text = {0};
+    xn_document text = {0};
     size_t length = 0;
     if (xn_store_item_get(store_of(exchange), exchange->name, &item, &error)) {
         xn_exchange_fail(exchange, &error);
         return;
     }
     append_item(&text, &item);
-    xn_text_append(&text, "\n");
-    char *body = xn_text_take(&text, &length);
+    xn_document_add(&text, "\n");
+    char *body = xn_document_take(&text, &length);
     xn_exchange_json(exchange, http_status, body, length);
 }
 
@@ -50,20 +50,20 @@ void xn_weights_list(xn_exchange *exchange) {
     xn_store_item *items = NULL;
     size_t count = 0, length = 0;
     xn_error error;
-    xn_text text = {0};
+    xn_document text = {0};
     if (xn_store_list(store_of(exchange), &items, &count, &error)) {
         xn_exchange_fail(exchange, &error);
         return;
     }
-    xn_text_append(&text, "{\"weights\": [");
+    xn_document_add(&text, "{\"weights\": [");
     for (size_t i = 0; i < count; i++) {
         if (i)
-            xn_text_append(&text, ", ");
+            xn_document_add(&text, ", ");
         append_item(&text, &items[i]);
     }
-    xn_text_append(&text, "]}\n");
+    xn_document_add(&text, "]}\n");
     xn_mem_free(items);
-    char *body = xn_text_take(&text, &length);
+    char *body = xn_document_take(&text, &length);
     xn_exchange_json(exchange, 200, body, length);
 }
 

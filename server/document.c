@@ -1,5 +1,5 @@
-/* text.c: see text.h. */
-#include "text.h"
+/* document.c: see document.h. */
+#include "document.h"
 
 #include "xn_mem.h"
 
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool reserve(xn_text *text, size_t more) {
+static bool reserve(xn_document *text, size_t more) {
     if (text->failed)
         return false;
     if (text->capacity - text->length > more)
@@ -26,7 +26,7 @@ static bool reserve(xn_text *text, size_t more) {
     return true;
 }
 
-void xn_text_append(xn_text *text, const char *format, ...) {
+void xn_document_add(xn_document *text, const char *format, ...) {
     va_list list, again;
     va_start(list, format);
     va_copy(again, list);
@@ -41,21 +41,21 @@ void xn_text_append(xn_text *text, const char *format, ...) {
     va_end(again);
 }
 
-void xn_text_append_json(xn_text *text, const char *value) {
-    xn_text_append(text, "\"");
+void xn_document_string(xn_document *text, const char *value) {
+    xn_document_add(text, "\"");
     for (; *value; value++) {
         unsigned char c = (unsigned char)*value;
         if (c == '"' || c == '\\')
-            xn_text_append(text, "\\%c", c);
+            xn_document_add(text, "\\%c", c);
         else if (c < 0x20)
-            xn_text_append(text, "\\u%04x", c);
+            xn_document_add(text, "\\u%04x", c);
         else
-            xn_text_append(text, "%c", c < 0x7f ? c : '?');
+            xn_document_add(text, "%c", c < 0x7f ? c : '?');
     }
-    xn_text_append(text, "\"");
+    xn_document_add(text, "\"");
 }
 
-char *xn_text_take(xn_text *text, size_t *length) {
+char *xn_document_take(xn_document *text, size_t *length) {
     char *bytes = text->bytes;
     if (text->failed || !bytes) {
         xn_mem_free(bytes);
@@ -64,6 +64,6 @@ char *xn_text_take(xn_text *text, size_t *length) {
         bytes[text->length] = '\0';
         *length = text->length;
     }
-    *text = (xn_text){0};
+    *text = (xn_document){0};
     return bytes;
 }
