@@ -1,0 +1,556 @@
+/* config.c: where settings come from (defaults, then the file, the environment, the flags, each
+ * over the one before) and how they must fit together. Which settings there are is the table's
+ * matter, config_settings.c.
+ *
+ * Two passes over the flags: the first finds --config and the commands, because the file is read
+ * before the flags are applied. Every value remembers its source, so that an error about two
+ * settings that do not fit can say where each came from. */
+#include "config.h"
+
+#include "config_settings.h"
+#include "xn_mem.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+#define FILE_BYTES_MAX (256 * 1024)
+#define PLACE_MAX 120 /* of "app.conf:12" */
+#define LABEL_MAX 160 /* of that with a setting's name */
+#define PATH_SHOWN_MAX 100
+
+typedef enum { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG } origin;
+
+typedef struct loader {
+    xn_config config;
+    const char *path; /* of the file; NULL: none */
+    struct {
+        origin origin;
+        int line;
+    } from[XN_SETTINGS_MAX];
+} loader;
+
+void xn_config_default(xn_config *config) {
+    memset(config, 0, sizeof *config);
+    for (int i = 0; i < xn_setting_count; i++)
+        xn_setting_reset(&xn_settings[i], config);
+}
+
+/* "app.conf:12"; of a long path the end, which tells more than its start. */
+static void label_line(const char *path, int line, char label[PLACE_MAX]) {
+    size_t length = strlen(path), most = PATH_SHOWN_MAX;
+    bool cut = length > most;
+    snprintf(label, PLACE_MAX, "%s%s:%d", cut ? "..." : "", path + (cut ? length - most : 0), line);
+}
+
+/* A setting with its source, in the user's words: "--port", "XNORD_PORT", "app.conf:12: port". */
+static void label_of(const loader *l, int index, char label[LABEL_MAX]) {
+    const char *name = xn_settings[index].name;
+    char place[PLACE_MAX];
+    switch (l->from[index].origin) {
+    case FROM_DEFAULT:
+        snprintf(label, LABEL_MAX, "%s (default)", name);
+        break;
+    case FROM_FILE:
+        label_line(l->path, l->from[index].line, place);
+        snprintf(label, LABEL_MAX, "%s: %.36s", place, name);
+        break;
+    case FROM_ENVIRONMENT:
+        xn_setting_environment(&xn_settings[index], label);
+        break;
+    case FROM_FLAG:
+        snprintf(label, LABEL_MAX, "--%s", name);
+        break;
+    }
+}
+
+static xn_status apply(loader *l, int index, origin from, int line, const char *value,
+                       xn_error *error) {
+    char label[LABEL_MAX];
+    l->from[index].origin = from;
+    l->from[index].line = line;
+    label_of(l, index, label);
+    return xn_setting_parse(&xn_settings[index], value, label, &l->config, error);
+}
+
+/* ---- names that do not exist ---- */
+
+/* Levenshtein's distance of two names, by one row of the table. */
+static size_t name_distance(const char *a, size_t a_length, const char *b, size_t b_length) {
+    size_t row[XN_SETTING_ENV_MAX + 1];
+    if (a_length > XN_SETTING_ENV_MAX)
+        return a_length;
+    for (size_t i = 0; i <= a_length; i++)
+        row[i] = i;
+    for (size_t j = 1; j <= b_length; j++) {
+        size_t diagonal = row[0];
+        row[0] = j;
+        for (size_t i = 1; i <= a_length; i++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[i];
+            best = row[i] + 1 < best ? row[i] + 1 : best;
+            row[i] = row[i - 1] + 1 < best ? row[i - 1] + 1 : best;
+        }
+    }
+    return row[a_length];
+}
+
+/* where: what is wrong, up to "no such ..."; name: as the table writes it; from: how to write the
+ * name that was perhaps meant. */
+static xn_status fail_unknown(const char *where, origin from, const char *name, size_t length,
+                              xn_error *error) {
+    size_t best = 4; /* farther away it would not be a misspelling */
+    int near = -1;
+    char meant[XN_SETTING_ENV_MAX + 8] = "";
+    for (int i = 0; i < xn_setting_count; i++) {
+        const char *other = xn_settings[i].name;
+        size_t distance = name_distance(name, length, other, strlen(other));
+        if (distance < best) {
+            best = distance;
+            near = i;
+        }
+    }
+    if (near >= 0 && from == FROM_ENVIRONMENT)
+        xn_setting_environment(&xn_settings[near], meant);
+    else if (near >= 0)
+        snprintf(meant, sizeof meant, "%s%.40s", from == FROM_FLAG ? "--" : "",
+                 xn_settings[near].name);
+    return xn_fail(error, XN_ERR_MALFORMED, NULL, "%s; %s%s%s--help lists all", where,
+                   *meant ? "did you mean " : "", meant, *meant ? "? " : "");
+}
+
+/* Copies text for a message: printable characters only, and not too many. */
+static void show(const char *text, size_t length, char shown[LABEL_MAX]) {
+    size_t n = 0;
+    for (; n < length && n < 100; n++)
+        shown[n] = text[n] >= 0x20 && text[n] < 0x7f ? text[n] : '?';
+    shown[n] = 0;
+}
+
+/* ---- the file ---- */
+
+static const char *skip_space(const char *at, const char *end) {
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r'))
+        at++;
+    return at;
+}
+
+static const char *trim_end(const char *start, const char *end) {
+    while (end > start && (end[-1] == ' ' || end[-1] == '\t' || end[-1] == '\r'))
+        end--;
+    return end;
+}
+
+/* Reads the value from `at`: bare up to a comment, or quoted with \" and \\. */
+static bool read_value(const char *at, const char *end, char *value, size_t size) {
+    size_t n = 0;
+    if (at == end || *at != '"') {
+        const char *stop = at;
+        while (stop < end && !(*stop == '#' && (stop == at || stop[-1] == ' ' || stop[-1] == '\t')))
+            stop++;
+        stop = trim_end(at, stop);
+        if ((size_t)(stop - at) >= size)
+            return false;
+        memcpy(value, at, (size_t)(stop - at));
+        value[stop - at] = 0;
+        return true;
+    }
+    for (at++; at < end && *at != '"'; at++) {
+        at += *at == '\\' && at + 1 < end && (at[1] == '"' || at[1] == '\\');
+        if (n + 1 >= size)
+            return false;
+        value[n++] = *at;
+    }
+    value[n] = 0;
+    if (at == end)
+        return false;
+    at = skip_space(at + 1, end);
+    return at == end || *at == '#';
+}
+
+static xn_status read_line(loader *l, const char *at, const char *end, int line, xn_error *error) {
+    char label[PLACE_MAX], value[XN_SETTING_TEXT_MAX];
+    at = skip_space(at, end);
+    if (at == end || *at == '#')
+        return XN_OK;
+    label_line(l->path, line, label);
+    const char *equals = memchr(at, '=', (size_t)(end - at));
+    if (!equals || memchr(at, 0, (size_t)(end - at)))
+        return xn_fail(error, XN_ERR_MALFORMED, NULL,
+                       "%s: not a setting; a line is \"key = value\" or starts with '#'", label);
+    size_t length = (size_t)(trim_end(at, equals) - at);
+    int index = xn_setting_find(at, length);
+    if (index < 0) {
+        char shown[LABEL_MAX], where[2 * LABEL_MAX];
+        show(at, length, shown);
+        snprintf(where, sizeof where, "%s: there is no setting \"%s\"", label, shown);
+        return fail_unknown(where, FROM_FILE, at, length, error);
+    }
+    if (l->from[index].origin == FROM_FILE)
+        return xn_fail(error, XN_ERR_MALFORMED, xn_settings[index].name,
+                       "%s: %s is given twice; line %d has it too", label, xn_settings[index].name,
+                       l->from[index].line);
+    if (!read_value(skip_space(equals + 1, end), end, value, sizeof value))
+        return xn_fail(error, XN_ERR_MALFORMED, xn_settings[index].name,
+                       "%s: the value of %s is longer than %zu characters or its quotes are not "
+                       "closed",
+                       label, xn_settings[index].name, sizeof value - 1);
+    return apply(l, index, FROM_FILE, line, value, error);
+}
+
+/* The whole file in fresh memory. */
+static xn_status slurp(const char *path, char **text, size_t *length, xn_error *error) {
+    xn_status status = XN_OK;
+    char *bytes = NULL;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return xn_fail(error, XN_ERR_IO, "config", "%.200s: %s", path, strerror(errno));
+    bytes = xn_mem_alloc(FILE_BYTES_MAX + 1);
+    if (!bytes) {
+        status = xn_fail(error, XN_ERR_NO_MEMORY, "config", "no memory to read %.200s", path);
+        goto done;
+    }
+    *length = fread(bytes, 1, FILE_BYTES_MAX + 1, file);
+    if (ferror(file))
+        status = xn_fail(error, XN_ERR_IO, "config", "%.200s: %s", path, strerror(errno));
+    else if (*length > FILE_BYTES_MAX)
+        status = xn_fail(error, XN_ERR_MALFORMED, "config",
+                         "%.200s is larger than %d bytes, the most a configuration file may have",
+                         path, FILE_BYTES_MAX);
+done:
+    fclose(file);
+    if (status != XN_OK)
+        xn_mem_free(bytes);
+    else
+        *text = bytes;
+    return status;
+}
+
+static xn_status read_file(loader *l, xn_error *error) {
+    char *text = NULL;
+    size_t length = 0;
+    int line = 1;
+    xn_status status = slurp(l->path, &text, &length, error);
+    if (status != XN_OK)
+        return status;
+    const char *at = text, *stop = text + length;
+    while (status == XN_OK && at < stop) {
+        const char *end = memchr(at, '\n', (size_t)(stop - at));
+        end = end ? end : stop;
+        status = read_line(l, at, end, line++, error);
+        at = end + 1;
+    }
+    xn_mem_free(text);
+    return status;
+}
+
+/* ---- the environment ---- */
+
+static bool has_suffix(const char *text, size_t length, const char *suffix) {
+    size_t n = strlen(suffix);
+    return length >= n && !memcmp(text + length - n, suffix, n);
+}
+
+/* Kubernetes and old Docker links describe a service called "xnord" or "xnord-..." to every pod in
+ * variables such as XNORD_SERVICE_HOST or XNORD_PORT=tcp://10.0.0.1:8080. They are not settings. */
+static bool is_service_link(const char *name, size_t length, const char *value) {
+    static const char *const ends[] = {"_SERVICE_HOST", "_TCP_PORT",  "_TCP_PROTO", "_TCP_ADDR",
+                                       "_UDP_PORT",     "_UDP_PROTO", "_UDP_ADDR"};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        if (has_suffix(name, length, ends[i]))
+            return true;
+    return memmem(name, length, "_SERVICE_PORT", strlen("_SERVICE_PORT")) ||
+           !strncmp(value, "tcp://", 6) || !strncmp(value, "udp://", 6);
+}
+
+static bool is_ours_but_no_setting(const char *name, size_t length) {
+    return !strncmp(name, "XNORD_TEST_", 11) ||
+           (length == 12 && !memcmp(name, "XNORD_CONFIG", 12)) ||
+           (length == 9 && !memcmp(name, "XNORD_BIN", 9));
+}
+
+static int find_by_environment(const char *name, size_t length) {
+    char candidate[XN_SETTING_ENV_MAX];
+    for (int i = 0; i < xn_setting_count; i++) {
+        xn_setting_environment(&xn_settings[i], candidate);
+        if (strlen(candidate) == length && !memcmp(candidate, name, length))
+            return i;
+    }
+    return -1;
+}
+
+static xn_status fail_variable(const char *name, size_t length, xn_error *error) {
+    char shown[LABEL_MAX], where[LABEL_MAX + 40], key[XN_SETTING_ENV_MAX];
+    size_t n = 0, prefix = strlen("XNORD_");
+    for (; n + prefix < length && n < sizeof key; n++) {
+        char c = name[n + prefix];
+        key[n] = c == '_' ? '-' : c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    }
+    show(name, length, shown);
+    snprintf(where, sizeof where, "there is no environment variable %s", shown);
+    return fail_unknown(where, FROM_ENVIRONMENT, key, n, error);
+}
+
+/* An empty variable counts as not set: that is how compose files pass what the user left out. */
+static xn_status read_environment(loader *l, char *const *environment, xn_error *error) {
+    for (; environment && *environment; environment++) {
+        const char *name = *environment, *equals = strchr(name, '=');
+        if (strncmp(name, "XNORD_", 6) || !equals || !equals[1])
+            continue;
+        size_t length = (size_t)(equals - name);
+        if (is_ours_but_no_setting(name, length) || is_service_link(name, length, equals + 1))
+            continue;
+        int index = find_by_environment(name, length);
+        if (index < 0)
+            return fail_variable(name, length, error);
+        xn_status status = apply(l, index, FROM_ENVIRONMENT, 0, equals + 1, error);
+        if (status != XN_OK)
+            return status;
+    }
+    return XN_OK;
+}
+
+static const char *environment_value(char *const *environment, const char *name) {
+    size_t length = strlen(name);
+    for (; environment && *environment; environment++)
+        if (!strncmp(*environment, name, length) && (*environment)[length] == '=')
+            return *environment + length + 1;
+    return NULL;
+}
+
+/* ---- the flags ---- */
+
+/* One flag as it stands on the command line. */
+typedef struct flag {
+    int setting;        /* index, or -1: */
+    xn_command command; /* a command, or SERVE: */
+    const char *value;  /* the file of --config */
+} flag;
+
+static const struct {
+    const char *name;
+    xn_command command;
+} commands[] = {{"help", XN_COMMAND_HELP},
+                {"version", XN_COMMAND_VERSION},
+                {"check-config", XN_COMMAND_CHECK_CONFIG},
+                {"list-devices", XN_COMMAND_LIST_DEVICES},
+                {"config", XN_COMMAND_SERVE}};
+
+static bool identify(const char *name, size_t length, flag *out) {
+    out->setting = xn_setting_find(name, length);
+    out->command = XN_COMMAND_SERVE;
+    if (out->setting >= 0)
+        return true;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strlen(commands[i].name) == length && !memcmp(commands[i].name, name, length)) {
+            out->command = commands[i].command;
+            return true;
+        }
+    return false;
+}
+
+/* A word that cannot be the value of the flag before it: a forgotten value must not eat a flag. */
+static bool looks_like_flag(const char *word) {
+    return word[0] == '-' && !(word[1] >= '0' && word[1] <= '9');
+}
+
+/* Reads the flag at argv[*at] and moves *at past it and its value. */
+static xn_status next_flag(int argc, char *const *argv, int *at, flag *out, xn_error *error) {
+    const char *word = argv[(*at)++];
+    char shown[LABEL_MAX];
+    size_t length = strcspn(word, "=");
+    show(word, length, shown);
+    if (strncmp(word, "--", 2) || length < 3)
+        return xn_fail(error, XN_ERR_MALFORMED, NULL,
+                       "\"%s\" is not a flag; settings are given as --flag value, --help lists all",
+                       shown);
+    if (!identify(word + 2, length - 2, out)) {
+        char where[LABEL_MAX + 24];
+        snprintf(where, sizeof where, "there is no flag %s", shown);
+        return fail_unknown(where, FROM_FLAG, word + 2, length - 2, error);
+    }
+    const char *next = *at < argc ? argv[*at] : NULL;
+    out->value = word[length] == '=' ? word + length + 1 : NULL;
+    if (out->command != XN_COMMAND_SERVE) {
+        if (out->value)
+            return xn_fail(error, XN_ERR_MALFORMED, NULL, "%s takes no value", shown);
+        return XN_OK;
+    }
+    if (out->value)
+        return XN_OK;
+    if (out->setting >= 0 && xn_settings[out->setting].kind == XN_SETTING_BOOL) {
+        bool given = next && (!strcmp(next, "true") || !strcmp(next, "false"));
+        out->value = given ? next : "true";
+        *at += given;
+        return XN_OK;
+    }
+    if (!next || looks_like_flag(next))
+        return xn_fail(error, XN_ERR_MALFORMED, NULL, "%s needs a value", shown);
+    out->value = next;
+    (*at)++;
+    return XN_OK;
+}
+
+/* --help and --version answer whatever else is on the line. */
+static bool asks_for_text(int argc, char *const *argv, xn_command *command) {
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            *command = XN_COMMAND_HELP;
+        else if (!strcmp(argv[i], "--version") || !strcmp(argv[i], "-V"))
+            *command = XN_COMMAND_VERSION;
+        else
+            continue;
+        return true;
+    }
+    return false;
+}
+
+static xn_status read_commands(int argc, char *const *argv, loader *l, xn_command *command,
+                               xn_error *error) {
+    for (int at = 1; at < argc;) {
+        flag found;
+        xn_status status = next_flag(argc, argv, &at, &found, error);
+        if (status != XN_OK)
+            return status;
+        if (found.command != XN_COMMAND_SERVE)
+            *command = found.command;
+        else if (found.setting < 0)
+            l->path = found.value;
+    }
+    if (l->path && !*l->path)
+        return xn_fail(error, XN_ERR_MALFORMED, "config", "--config is empty; a file is needed");
+    return XN_OK;
+}
+
+static xn_status read_flags(int argc, char *const *argv, loader *l, xn_error *error) {
+    for (int at = 1; at < argc;) {
+        flag found;
+        xn_status status = next_flag(argc, argv, &at, &found, error);
+        if (status == XN_OK && found.setting >= 0)
+            status = apply(l, found.setting, FROM_FLAG, 0, found.value, error);
+        if (status != XN_OK)
+            return status;
+    }
+    return XN_OK;
+}
+
+/* ---- how the settings fit together ---- */
+
+static void label_by_name(const loader *l, const char *name, char label[LABEL_MAX]) {
+    label_of(l, xn_setting_find(name, strlen(name)), label);
+}
+
+bool xn_config_is_loopback(const xn_config *config) {
+    struct in_addr v4;
+    struct in6_addr v6;
+    if (inet_pton(AF_INET, config->listen, &v4) == 1)
+        return ntohl(v4.s_addr) >> 24 == 127;
+    if (inet_pton(AF_INET6, config->listen, &v6) != 1)
+        return false;
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+}
+
+static xn_status check_listen(const loader *l, xn_error *error) {
+    const xn_config *config = &l->config;
+    struct in6_addr address;
+    char label[LABEL_MAX];
+    label_by_name(l, "listen", label);
+    if (inet_pton(AF_INET, config->listen, &address) != 1 &&
+        inet_pton(AF_INET6, config->listen, &address) != 1)
+        return xn_fail(error, XN_ERR_MALFORMED, "listen",
+                       "%s is \"%s\"; a numeric IPv4 or IPv6 address is accepted, such as "
+                       "127.0.0.1, 0.0.0.0 or ::1",
+                       label, config->listen);
+    if (!xn_config_is_loopback(config) && !config->api_keys_file[0] &&
+        !config->allow_unauthenticated)
+        return xn_fail(error, XN_ERR_MALFORMED, "listen",
+                       "%s is %s, which others can reach, and no api-keys-file is given; "
+                       "give --api-keys-file FILE, or --allow-unauthenticated if anybody may use "
+                       "it",
+                       label, config->listen);
+    return XN_OK;
+}
+
+static xn_status check_tls(const loader *l, xn_error *error) {
+    bool cert = l->config.tls_cert[0], key = l->config.tls_key[0];
+    char label[LABEL_MAX];
+    if (cert == key)
+        return XN_OK;
+    label_by_name(l, cert ? "tls-cert" : "tls-key", label);
+    return xn_fail(error, XN_ERR_MALFORMED, cert ? "tls-key" : "tls-cert",
+                   "%s is given without %s; HTTPS needs both", label,
+                   cert ? "tls-key" : "tls-cert");
+}
+
+static xn_status check_timeouts(const loader *l, xn_error *error) {
+    char usual[LABEL_MAX], most[LABEL_MAX];
+    if (l->config.timeout_ms <= l->config.max_timeout_ms)
+        return XN_OK;
+    label_by_name(l, "timeout-ms", usual);
+    label_by_name(l, "max-timeout-ms", most);
+    return xn_fail(error, XN_ERR_MALFORMED, "timeout-ms",
+                   "%s is %lld; it must be at most %s, which is %lld", usual,
+                   (long long)l->config.timeout_ms, most, (long long)l->config.max_timeout_ms);
+}
+
+/* "all", or ordinals 0..255 separated by commas, none twice. */
+static xn_status check_devices(const loader *l, xn_error *error) {
+    const char *at = l->config.devices;
+    bool seen[256] = {false};
+    char label[LABEL_MAX];
+    if (!strcmp(at, "all"))
+        return XN_OK;
+    label_by_name(l, "devices", label);
+    for (;; at++) {
+        int ordinal = 0, digits = 0;
+        for (; *at >= '0' && *at <= '9' && digits < 4; at++, digits++)
+            ordinal = ordinal * 10 + (*at - '0');
+        if (!digits || ordinal > 255 || (*at && *at != ','))
+            return xn_fail(error, XN_ERR_MALFORMED, "devices",
+                           "%s is \"%s\"; accepted is all, or ordinals from 0 to 255 "
+                           "separated by commas, such as 0,2",
+                           label, l->config.devices);
+        if (seen[ordinal])
+            return xn_fail(error, XN_ERR_MALFORMED, "devices", "%s is \"%s\"; it has %d twice",
+                           label, l->config.devices, ordinal);
+        seen[ordinal] = true;
+        if (!*at)
+            return XN_OK;
+    }
+}
+
+static xn_status check_together(const loader *l, xn_error *error) {
+    static xn_status (*const checks[])(const loader *, xn_error *) = {
+        check_listen, check_tls, check_timeouts, check_devices};
+    xn_status status = XN_OK;
+    for (size_t i = 0; status == XN_OK && i < sizeof checks / sizeof checks[0]; i++)
+        status = checks[i](l, error);
+    return status;
+}
+
+xn_status xn_config_load(int argc, char *const *argv, char *const *environment, xn_config *out,
+                         xn_command *command, xn_error *error) {
+    loader l = {.path = environment_value(environment, "XNORD_CONFIG")};
+    xn_command asked = XN_COMMAND_SERVE;
+    xn_status status = XN_OK;
+    if (l.path && !*l.path)
+        l.path = NULL;
+    xn_config_default(&l.config);
+    if (!asks_for_text(argc, argv, &asked)) {
+        status = read_commands(argc, argv, &l, &asked, error);
+        if (status == XN_OK && l.path)
+            status = read_file(&l, error);
+        if (status == XN_OK)
+            status = read_environment(&l, environment, error);
+        if (status == XN_OK)
+            status = read_flags(argc, argv, &l, error);
+        /* Listing devices serves nobody, so a listener that is not fit to serve may list them. */
+        if (status == XN_OK && asked != XN_COMMAND_LIST_DEVICES)
+            status = check_together(&l, error);
+    }
+    if (status != XN_OK)
+        return status;
+    *out = l.config;
+    *command = asked;
+    return XN_OK;
+}
