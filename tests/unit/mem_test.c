@@ -1,0 +1,112 @@
+/* Host memory: alignment, zeroes, overflow, the hook that fails allocations. */
+#include "xn_mem.h"
+#include "xn_test.h"
+
+#include <string.h>
+
+START_TEST(every_size_is_aligned_and_writable) {
+    static const size_t sizes[] = {0, 1, 2, 3, 7, 63, 64, 65, 1000, 4096, 1 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *memory = xn_mem_alloc(sizes[i]);
+        ck_assert_ptr_nonnull(memory);
+        ck_assert_uint_eq((uintptr_t)memory % XN_MEM_ALIGNMENT, 0);
+        memset(memory, 0x5a, sizes[i]);
+        xn_mem_free(memory);
+    }
+    xn_mem_free(NULL);
+}
+END_TEST
+
+START_TEST(zalloc_zeroes_and_checks_the_product) {
+    for (int round = 0; round < 8; round++) { /* reused memory is zeroed too */
+        unsigned char *memory = xn_mem_zalloc(33, 7);
+        ck_assert_ptr_nonnull(memory);
+        ck_assert_uint_eq((uintptr_t)memory % XN_MEM_ALIGNMENT, 0);
+        for (int i = 0; i < 33 * 7; i++)
+            ck_assert_msg(memory[i] == 0, "byte %d is %d", i, memory[i]);
+        memset(memory, 0xff, 33 * 7);
+        xn_mem_free(memory);
+    }
+    void *empty = xn_mem_zalloc(0, 8);
+    ck_assert_ptr_nonnull(empty);
+    xn_mem_free(empty);
+    ck_assert_ptr_null(xn_mem_zalloc(SIZE_MAX, 2));
+    ck_assert_ptr_null(xn_mem_zalloc(SIZE_MAX / 2 + 1, 2));
+    ck_assert_ptr_null(xn_mem_zalloc((size_t)1 << 33, (size_t)1 << 33));
+}
+END_TEST
+
+START_TEST(strdup_copies) {
+    char text[] = "conv";
+    char *copy = xn_mem_strdup(text);
+    text[0] = 'x';
+    ck_assert_str_eq(copy, "conv");
+    xn_mem_free(copy);
+    copy = xn_mem_strdup("");
+    ck_assert_str_eq(copy, "");
+    xn_mem_free(copy);
+}
+END_TEST
+
+typedef struct record {
+    int calls, fail_at;
+    size_t sizes[8];
+} record;
+
+static bool recording(void *context, size_t bytes) {
+    record *r = context;
+    if (r->calls < 8)
+        r->sizes[r->calls] = bytes;
+    return ++r->calls != r->fail_at;
+}
+
+START_TEST(hook_sees_and_fails_each_kind) {
+    record r = {.fail_at = 2};
+    xn_mem_set_hook(recording, &r);
+    void *first = xn_mem_alloc(10), *second = xn_mem_zalloc(3, 5), *third = xn_mem_strdup("abc");
+    r.fail_at = 4;
+    char *fourth = xn_mem_strdup("abc");
+    xn_mem_set_hook(NULL, NULL);
+    void *after = xn_mem_alloc(1);
+    ck_assert_ptr_nonnull(first);
+    ck_assert_ptr_null(second);
+    ck_assert_ptr_nonnull(third);
+    ck_assert_ptr_null(fourth);
+    ck_assert_ptr_nonnull(after);
+    ck_assert_int_eq(r.calls, 4);
+    ck_assert_uint_eq(r.sizes[0], 10);
+    ck_assert_uint_eq(r.sizes[1], 15);
+    ck_assert_uint_eq(r.sizes[2], 4);
+    xn_mem_free(first);
+    xn_mem_free(third);
+    xn_mem_free(after);
+}
+END_TEST
+
+START_TEST(checked_arithmetic) {
+    size_t s = 7;
+    int64_t i = 7;
+    ck_assert(xn_mul_size(1u << 20, 1u << 20, &s) && s == (size_t)1 << 40);
+    ck_assert(!xn_mul_size(SIZE_MAX, 2, &(size_t){0}));
+    ck_assert(xn_add_size(SIZE_MAX - 1, 1, &s) && s == SIZE_MAX);
+    ck_assert(!xn_add_size(SIZE_MAX, 1, &(size_t){0}));
+    ck_assert(xn_mul_i64(INT64_MAX, 1, &i) && i == INT64_MAX);
+    ck_assert(!xn_mul_i64(INT64_MAX, 2, &(int64_t){0}));
+    ck_assert(!xn_mul_i64(INT64_MIN, -1, &(int64_t){0}));
+    ck_assert(!xn_add_i64(INT64_MAX, 1, &(int64_t){0}));
+    ck_assert(xn_add_i64(INT64_MAX, INT64_MIN, &i) && i == -1);
+}
+END_TEST
+
+XN_SUITE(mem) {
+    Suite *s = suite_create("mem");
+    TCase *t = tcase_create("mem");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, every_size_is_aligned_and_writable);
+    tcase_add_test(t, zalloc_zeroes_and_checks_the_product);
+    tcase_add_test(t, strdup_copies);
+    tcase_add_test(t, hook_sees_and_fails_each_kind);
+    tcase_add_test(t, checked_arithmetic);
+    suite_add_tcase(s, t);
+    return s;
+}
