@@ -164,6 +164,31 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/bench-http_echo
 	tests/bench/bench_http.sh $(BUILD) $(BENCH_FLAGS)
 
+# ---- demo, checks, installation ----
+PREFIX ?= /usr/local
+
+$(BUILD)/xnord-demo-pnm: deploy/demo/pnm.c Makefile
+	@mkdir -p $(@D)
+	$(CC) $(XN_CFLAGS) $(XN_LDFLAGS) -o $@ $< -lm
+
+demo: deps ## a picture through an edge kernel: make demo [IMAGE=picture.pgm|.ppm]
+	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/xnord-demo-pnm
+	@BUILD=$(BUILD) IMAGE="$(IMAGE)" deploy/demo/demo.sh
+
+format: ## clang-format on every source file, in place
+	git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
+lint: ## format, layers, shellcheck, cppcheck, clang-tidy
+	@deploy/install-deps.sh --with-checks
+	@.ci/lint
+
+install: build ## to PREFIX=/usr/local: the daemon, its systemd unit, the example configuration
+	install -D -m 755 $(BUILD)/xnord $(DESTDIR)$(PREFIX)/bin/xnord
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|/usr/local/bin/xnord|$(PREFIX)/bin/xnord|' deploy/xnord.service \
+	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/xnord.service
+	install -D -m 644 deploy/xnord.conf.example $(DESTDIR)$(PREFIX)/share/doc/xnord/xnord.conf.example
+	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/xnord/LICENSE
+
 # ---- sanitizers: their own folders, no CUDA (compute-sanitizer does that side) ----
 asan: ## the tests under AddressSanitizer and LeakSanitizer
 	$(MAKE) check BUILD=build-asan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=address -fno-omit-frame-pointer"

@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# The demo: starts the daemon on a free port, sends it a picture through an edge kernel, and leaves
+# the answer as a picture to open. Called by `make demo [IMAGE=picture.pgm|.ppm]`, which builds what
+# it needs; BUILD names the build folder. Needs curl and nothing else that a shell does not have.
+set -euo pipefail
+
+readonly build=${BUILD:-build}
+readonly image=${IMAGE:-}
+readonly xnord=$build/xnord pnm=$build/xnord-demo-pnm work=$build/demo
+readonly log=$work/xnord.log
+readonly start_seconds=60 # opening several GPUs takes a while
+daemon=''
+
+stop_daemon() { # its exit status
+    local pid=$daemon
+    daemon=''
+    kill -TERM "$pid" 2>/dev/null || true
+    wait "$pid"
+}
+
+on_exit() {
+    local status=$?
+    trap - EXIT
+    if [[ -n $daemon ]]; then
+        stop_daemon || true
+    fi
+    if ((status != 0)); then
+        echo "demo: FAILED" >&2
+        if [[ -s $log ]]; then
+            echo "---- the daemon's log, $log:" >&2
+            tail -n 40 "$log" >&2
+        fi
+    fi
+    exit "$status"
+}
+trap on_exit EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+fail() {
+    echo "demo: $*" >&2
+    exit 1
+}
+
+title() { printf '\n== %s\n' "$*"; }
+
+# Everything goes to our own daemon: no proxy, no surprises from ~/.curlrc (-q must come first).
+# "Expect:" spares large bodies the round trip of 100-continue.
+request() { curl -q --noproxy '*' --silent --show-error --max-time 120 -H 'Expect:' "$@"; }
+
+# Sends the arguments to curl; the answer's head and body go to these files. Fails unless HTTP says
+# 2xx, showing what the server answered.
+send() { # head file, body file, curl arguments
+    local head=$1 body=$2 status
+    shift 2
+    status=$(request -D "$head" -o "$body" -w '%{http_code}' "$@") || fail "curl could not send the request"
+    if [[ $status != 2?? ]]; then
+        fail "the server answered $status: $(head -c 2000 "$body")"
+    fi
+}
+
+header() { # name, head file: the header's value
+    awk -v name="$1" -F': *' 'tolower($1) == tolower(name) {
+        sub(/^[^:]*: */, ""); sub(/\r$/, ""); print; exit }' "$2"
+}
+
+# "receive;dur=0.01, decode;dur=0.2" as one readable line
+timings() {
+    header Server-Timing "$1" | sed -E 's/;[ ]*dur=/ /g; s/$/ (ms)/'
+}
+
+start_daemon() {
+    local tenths
+    # The demo's own settings: keys, certificates or a configuration file of yours do not apply.
+    env -u XNORD_CONFIG -u XNORD_API_KEYS_FILE -u XNORD_TLS_CERT -u XNORD_TLS_KEY \
+        "$xnord" --listen 127.0.0.1 --port 0 --log-format text --log-level info >"$log" 2>&1 &
+    daemon=$!
+    for ((tenths = 0; tenths < start_seconds * 10; tenths++)); do
+        if ! kill -0 "$daemon" 2>/dev/null; then
+            daemon=''
+            fail "the daemon did not start"
+        fi
+        url=$(sed -nE 's/.*listening on (http:[^ ]+).*/\1/p' "$log" | head -n1)
+        if [[ -n $url ]] && request -f -o "$work/ready.json" "$url/v2/health/ready" 2>/dev/null; then
+            return
+        fi
+        sleep 0.1
+    done
+    fail "the daemon was not ready after $start_seconds seconds"
+}
+
+[[ -x $xnord && -x $pnm ]] || fail "$xnord or $pnm is not there: run 'make demo'"
+command -v curl >/dev/null || fail "curl is not there: run deploy/install-deps.sh"
+mkdir -p "$work"
+rm -f "$log" "$work"/edges.pgm
+
+title "The daemon"
+start_daemon
+echo "$("$xnord" --version) at $url, log in $log"
+echo "GET $url/v2/health/ready"
+cat "$work/ready.json"
+echo
+
+title "A small convolution in JSON, in full"
+json='{"input": {"shape": [1, 1, 3, 3], "datatype": "FP32", "data": [1, -2, 3, -4, 5, -6, 7, -8, 9]},
+ "weights": {"shape": [1, 1, 3, 3], "datatype": "FP32", "data": [1, -1, 1, -1, 1, -1, 1, -1, 1]},
+ "padding": "same"}'
+cat <<END
+curl $url/conv -H 'Content-Type: application/json' -d '$json'
+END
+send "$work/json.head" "$work/json.answer" "$url/conv" -H 'Content-Type: application/json' -d "$json"
+cat "$work/json.answer"
+echo
+
+title "The picture"
+if [[ -n $image ]]; then
+    source_picture=$image
+    echo "yours: $image"
+else
+    source_picture=$work/input.pgm
+    "$pnm" draw "$source_picture"
+    echo "drawn: $source_picture (your own: make demo IMAGE=picture.pgm)"
+fi
+size=$("$pnm" floats "$source_picture" "$work/input.f32")
+read -r width height <<<"$size"
+echo "$width x $height pixels; each less the mean around it, as floats: $work/input.f32"
+
+# Binary weights are +1 or -1, so an edge kernel is one half against the other: above against
+# below, and left against right. Two output channels: the two directions of the gradient.
+title "The weights, registered under the name \"edge\""
+weights='{"weights": {"shape": [2, 1, 4, 4], "datatype": "FP32", "data": [
+  -1,-1,-1,-1, -1,-1,-1,-1,  1, 1, 1, 1,  1, 1, 1, 1,
+  -1,-1, 1, 1, -1,-1, 1, 1, -1,-1, 1, 1, -1,-1, 1, 1]}}'
+cat <<END
+curl -X PUT $url/weights/edge -H 'Content-Type: application/json' -d '$weights'
+END
+send "$work/weights.head" "$work/weights.answer" -X PUT "$url/weights/edge" \
+    -H 'Content-Type: application/json' -d "$weights"
+cat "$work/weights.answer"
+echo
+
+title "The picture through the kernel, as raw floats"
+bytes=$((width * height * 4))
+start="{\"input\": {\"shape\": [1, 1, $height, $width], \"datatype\": \"FP32\", \"parameters\": {\"binary_data_size\": $bytes}}, \"weights\": \"edge\", \"padding\": [1, 1, 2, 2]}"
+# One file, first the JSON, then the floats: curl sends a file without reading it all.
+{
+    printf '%s' "$start"
+    cat "$work/input.f32"
+} >"$work/request.bin"
+call=("$url/conv" -H 'Content-Type: application/octet-stream'
+    -H "Inference-Header-Content-Length: ${#start}" --data-binary "@$work/request.bin")
+cat <<END
+(printf '%s' '$start'; cat $work/input.f32) > $work/request.bin
+curl $url/conv -H 'Content-Type: application/octet-stream' \\
+     -H 'Inference-Header-Content-Length: ${#start}' --data-binary @$work/request.bin
+END
+send "$work/first.head" "$work/answer.bin" "${call[@]}"
+# A second time: what the first of its kind prepares (plans, memory) is there now.
+send "$work/answer.head" "$work/answer.bin" "${call[@]}"
+
+length=$(header Inference-Header-Content-Length "$work/answer.head")
+[[ $length =~ ^[0-9]+$ ]] || fail "the answer does not say how long its JSON is"
+echo "answer:"
+head -c "$length" "$work/answer.bin"
+echo
+tail -c +$((length + 1)) "$work/answer.bin" >"$work/output.f32"
+received=$(wc -c <"$work/output.f32")
+((received == 2 * bytes)) || fail "the answer has $received bytes of floats instead of $((2 * bytes))"
+"$pnm" picture "$work/output.f32" "$width" "$height" "$work/edges.pgm"
+
+title "Timings"
+echo "first request:  $(timings "$work/first.head")"
+echo "second request: $(timings "$work/answer.head")"
+echo "$width x $height pixels, 2 kernels of 4 x 4, backend" \
+    "$(head -c "$length" "$work/answer.bin" | sed -nE 's/.*"backend": ?"([^"]*)".*/\1/p')"
+
+title "Files"
+printf '%-18s %s\n' "the picture" "$source_picture" "its edges" "$work/edges.pgm" \
+    "raw floats in" "$work/input.f32" "raw floats out" "$work/output.f32" \
+    "the daemon's log" "$log"
+
+stop_daemon || fail "the daemon left with exit status $?"
