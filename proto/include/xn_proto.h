@@ -22,6 +22,12 @@
 #define XN_PROTO_MAX_NAME 128 /* characters of a weights name: [A-Za-z0-9._-]+, not "." or ".." */
 #define XN_PROTO_MAX_ID 128   /* characters of a request id: printable ASCII without '"' and '\' */
 
+/* Routes the JSON parser's allocations through xn_mem, so that they are bounded, counted and
+ * failed by tests like all others, and seeds its hash tables. It sets state of the whole process:
+ * a program calls it once, before it starts threads and before any other function here. Without it
+ * everything works, with the parser on malloc. */
+void xn_proto_init(void);
+
 typedef enum { XN_FORM_JSON, XN_FORM_OIP_BINARY, XN_FORM_SAFETENSORS } xn_form;
 
 /* The media type without parameters: "application/json", "application/octet-stream",
@@ -92,8 +98,8 @@ xn_status xn_proto_parse_weights(const xn_proto_body *body, const xn_proto_limit
 
 /* Reads the values into destination (ref->bytes long, aligned to the element size). JSON: decodes
  * the numbers (correctly rounded; range-checked for integer datatypes; true/false for BOOL), flat
- * or nested as the shape says; the count must match. field prefixes messages: "input.data[17] is
- * ...". */
+ * or nested as the shape says; the count must match. field is the tensor's name ("input"); messages
+ * speak of "input.data[17]". */
 xn_status xn_proto_tensor_read(const xn_tensor_ref *ref, const char *field, void *destination,
                                xn_error *error);
 

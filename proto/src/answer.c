@@ -1,0 +1,245 @@
+/* answer.c: results to bytes in the three forms, and errors; see xn_proto.h and PROTOCOL.md. */
+#include "xn_mem.h"
+#include "xn_proto.h"
+#include "xn_text.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- timing ---- */
+
+#define STAGES 9
+typedef struct stage {
+    const char *name;
+    int64_t ns;
+} stage;
+
+static void stages_of(const xn_timing *timing, stage out[STAGES]) {
+    const stage stages[STAGES] = {
+        {"receive", timing->receive_ns}, {"decode", timing->decode_ns},
+        {"queue", timing->queue_ns},     {"upload", timing->upload_ns},
+        {"compute", timing->compute_ns}, {"download", timing->download_ns},
+        {"encode", timing->encode_ns},   {"other", timing->other_ns},
+        {"total", timing->total_ns},
+    };
+    memcpy(out, stages, sizeof stages);
+}
+
+/* {"receive":12.345,...} in microseconds; quote is how a quotation mark is written (as \" inside a
+ * string). */
+static void write_timing(xn_text *text, const xn_timing *timing, const char *quote) {
+    stage stages[STAGES];
+    stages_of(timing, stages);
+    for (int i = 0; i < STAGES; i++) {
+        xn_text_string(text, i ? "," : "{");
+        xn_text_string(text, quote);
+        xn_text_string(text, stages[i].name);
+        xn_text_string(text, quote);
+        xn_text_string(text, ":");
+        xn_text_thousandths(text, stages[i].ns);
+    }
+    xn_text_string(text, "}");
+}
+
+void xn_proto_server_timing(const xn_timing *timing, char *text, size_t size) {
+    if (size == 0)
+        return;
+    stage stages[STAGES];
+    stages_of(timing, stages);
+    xn_text t = xn_text_over(text, size - 1);
+    for (int i = 0; i < STAGES; i++) {
+        char metric[64];
+        xn_text m = xn_text_over(metric, sizeof metric);
+        xn_text_string(&m, i ? ", " : "");
+        xn_text_string(&m, stages[i].name);
+        xn_text_string(&m, ";dur=");
+        int64_t ns = stages[i].ns; /* to the nearest microsecond */
+        xn_text_thousandths(&m, ns / 1000 + (ns % 1000 >= 500) - (ns % 1000 <= -500));
+        if (m.length > t.size - t.length)
+            break; /* whole metrics only */
+        xn_text_bytes(&t, metric, m.length);
+    }
+    text[t.length] = 0;
+}
+
+/* ---- pieces ---- */
+
+static void write_shape(xn_text *text, const xn_shape *shape) {
+    xn_text_string(text, "[");
+    for (int i = 0; i < shape->rank; i++) {
+        if (i)
+            xn_text_string(text, ",");
+        xn_text_int(text, shape->dims[i]);
+    }
+    xn_text_string(text, "]");
+}
+
+/* An id or a device name, whose lengths are bounded: what is over is cut. */
+static void write_word(xn_text *text, const char *word) {
+    xn_text_escaped(text, word, text->length + XN_PROTO_MAX_ID);
+}
+
+static void write_backend_and_batch(xn_text *text, const xn_answer *answer) {
+    xn_text_string(text, ",\"backend\":\"");
+    write_word(text, answer->backend);
+    xn_text_string(text, "\",\"batch\":{\"requests\":");
+    xn_text_int(text, answer->batch_requests);
+    xn_text_string(text, ",\"images\":");
+    xn_text_int(text, answer->batch_images);
+    xn_text_string(text, "},\"timing\":");
+    write_timing(text, &answer->timing, "\"");
+    xn_text_string(text, "}");
+}
+
+static void write_output_type(xn_text *text, const xn_answer *answer) {
+    xn_text_string(text, "\"datatype\":\"");
+    xn_text_string(text, xn_datatype_name(answer->datatype));
+    xn_text_string(text, "\",\"shape\":");
+    write_shape(text, &answer->shape);
+}
+
+/* ---- binary forms ---- */
+
+static void write_oip_header(xn_text *text, const xn_answer *answer) {
+    xn_text_string(text, "{\"id\":\"");
+    write_word(text, answer->id);
+    xn_text_string(text, "\",\"output\":{\"name\":\"output\",");
+    write_output_type(text, answer);
+    xn_text_string(text, ",\"parameters\":{\"binary_data_size\":");
+    xn_text_int(text, (int64_t)answer->output_bytes);
+    xn_text_string(text, "}}");
+    write_backend_and_batch(text, answer);
+}
+
+static const char *safetensors_dtype(xn_datatype datatype) {
+    return datatype == XN_INT32 ? "I32" : datatype == XN_FP16 ? "F16" : "F32";
+}
+
+static void write_safetensors_header(xn_text *text, const xn_answer *answer) {
+    xn_text_string(text, "{\"__metadata__\":{\"id\":\"");
+    write_word(text, answer->id);
+    xn_text_string(text, "\",\"backend\":\"");
+    write_word(text, answer->backend);
+    xn_text_string(text, "\",\"batch_requests\":\"");
+    xn_text_int(text, answer->batch_requests);
+    xn_text_string(text, "\",\"batch_images\":\"");
+    xn_text_int(text, answer->batch_images);
+    xn_text_string(text, "\",\"timing\":\"");
+    write_timing(text, &answer->timing, "\\\"");
+    xn_text_string(text, "\"},\"output\":{\"dtype\":\"");
+    xn_text_string(text, safetensors_dtype(answer->datatype));
+    xn_text_string(text, "\",\"shape\":");
+    write_shape(text, &answer->shape);
+    xn_text_string(text, ",\"data_offsets\":[0,");
+    xn_text_int(text, (int64_t)answer->output_bytes);
+    xn_text_string(text, "]}}");
+}
+
+void *xn_proto_write_binary_answer(xn_form form, const xn_answer *answer, void *tensor,
+                                   size_t *header_length) {
+    /* The longest header: 2 words of 128, 8 dimensions and 3 counts of 20 digits, 9 stages of 44,
+     * and under 400 fixed characters, together under 1300. */
+    char header[XN_PROTO_HEADROOM_BYTES];
+    bool safetensors = form == XN_FORM_SAFETENSORS;
+    xn_text text = xn_text_over(header, sizeof header);
+    if (safetensors) {
+        xn_text_bytes(&text, "\0\0\0\0\0\0\0\0", 8);
+        write_safetensors_header(&text, answer);
+    } else {
+        write_oip_header(&text, answer);
+    }
+    while (text.length % 8)
+        xn_text_bytes(&text, " ", 1);
+    assert(!text.overflow);
+    if (safetensors)
+        for (int i = 0; i < 8; i++)
+            header[i] = (char)((uint64_t)(text.length - 8) >> (8 * i));
+    *header_length = text.length;
+    return memcpy((char *)tensor - text.length, header, text.length);
+}
+
+/* ---- JSON ---- */
+
+#define JSON_FRAME_BYTES XN_PROTO_HEADROOM_BYTES /* everything but the numbers */
+
+static size_t number_bytes(xn_datatype datatype) {
+    return datatype == XN_INT32 ? 12 : XN_FLOAT_CHARS; /* both with a comma */
+}
+
+bool xn_proto_json_answer_bound(const xn_answer *answer, size_t *bytes) {
+    size_t elements = answer->output_bytes / xn_datatype_bytes(answer->datatype), numbers, total;
+    if (!xn_mul_size(elements, number_bytes(answer->datatype), &numbers) ||
+        !xn_add_size(numbers, JSON_FRAME_BYTES, &total))
+        return false;
+    *bytes = total;
+    return true;
+}
+
+static size_t write_int32(int32_t value, char *text) {
+    size_t sign = value < 0;
+    text[0] = '-';
+    uint32_t magnitude = value < 0 ? 0 - (uint32_t)value : (uint32_t)value;
+    return sign + xn_text_u64(magnitude, text + sign);
+}
+
+size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, char *text) {
+    xn_text head = xn_text_over(text, JSON_FRAME_BYTES / 2);
+    xn_text_string(&head, "{\"id\":\"");
+    write_word(&head, answer->id);
+    xn_text_string(&head, "\",\"output\":{");
+    write_output_type(&head, answer);
+    xn_text_string(&head, ",\"data\":[");
+    assert(!head.overflow);
+    size_t count = answer->output_bytes / xn_datatype_bytes(answer->datatype);
+    char *p = text + head.length;
+    const float *floats = tensor;
+    const uint16_t *halves = tensor;
+    const int32_t *ints = tensor;
+    for (size_t i = 0; i < count; i++) {
+        if (answer->datatype == XN_INT32)
+            p += write_int32(ints[i], p);
+        else if (answer->datatype == XN_FP16)
+            p += xn_float_write(xn_fp16_to_fp32(halves[i]), p);
+        else
+            p += xn_float_write(floats[i], p);
+        *p++ = ',';
+    }
+    p -= count > 0;
+    *p++ = ']';
+    *p++ = '}';
+    return (size_t)(p - text);
+}
+
+size_t xn_proto_json_answer_end(const xn_answer *answer, char *text, size_t length) {
+    xn_text tail = xn_text_over(text + length, JSON_FRAME_BYTES / 2);
+    write_backend_and_batch(&tail, answer);
+    assert(!tail.overflow);
+    return length + tail.length;
+}
+
+/* ---- errors ---- */
+
+size_t xn_proto_write_error(const char *code, const char *message, const char *field, char *text,
+                            size_t size) {
+    static const char end[] = "\"}}";
+    char tail_text[512];
+    xn_text tail = xn_text_over(tail_text, sizeof tail_text);
+    xn_text_string(&tail, "\",\"field\":\"");
+    xn_text_escaped(&tail, field ? field : "", sizeof tail_text - sizeof end);
+    xn_text_string(&tail, end);
+    if (size == 0)
+        return 0;
+    xn_text t = xn_text_over(text, size - 1);
+    xn_text_string(&t, "{\"error\":{\"code\":\"");
+    xn_text_escaped(&t, code, t.size);
+    xn_text_string(&t, "\",\"message\":\"");
+    if (t.overflow || t.size - t.length < tail.length) { /* no room for even an empty message */
+        t = xn_text_over(text, size - 1);
+        xn_text_string(&t, "{}");
+    } else {
+        xn_text_escaped(&t, message ? message : "", t.size - tail.length);
+        xn_text_bytes(&t, tail_text, tail.length);
+    }
+    text[t.length] = 0;
+    return t.length;
+}

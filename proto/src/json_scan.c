@@ -1,0 +1,278 @@
+/* json_scan.c: finds the data arrays of a JSON request; see xn_json_scan.h. */
+#include "xn_json_scan.h"
+#include "xn_mem.h"
+#include "xn_proto.h"
+#include "xn_text.h"
+
+#include <assert.h>
+#include <string.h>
+
+const char *const xn_member_names[XN_MEMBER_COUNT] = {
+    [XN_MEMBER_INPUT] = "input",
+    [XN_MEMBER_WEIGHTS] = "weights",
+    [XN_MEMBER_SCALE] = "scale",
+    [XN_MEMBER_BIAS] = "bias",
+};
+
+int xn_member_find(const char *name) {
+    for (int i = 0; i < XN_MEMBER_COUNT; i++)
+        if (!strcmp(name, xn_member_names[i]))
+            return i;
+    return -1;
+}
+
+typedef struct scanner {
+    const char *at, *end;
+    const char *copied; /* the text before it is in the skeleton, or was taken out */
+    size_t capacity;
+    int depth;
+    bool is_object[XN_PROTO_MAX_NESTING + 1]; /* by depth; [0] is outside everything */
+    const char *string;                       /* the last string token, without its quotes */
+    size_t string_length;
+    int member;     /* the tensor whose value is being scanned at depth 1, or -1 */
+    bool after_key; /* the last token was the ':' after a key */
+    xn_json_scan *out;
+    xn_error *error;
+} scanner;
+
+static int hex_digit(char c) {
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    c = (char)(c | 0x20);
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Whether the string token, its escapes decoded, is that name (lower-case letters: no escape but
+ * \u can mean one of them). */
+static bool string_is(const scanner *s, const char *name) {
+    const char *p = s->string, *end = p + s->string_length;
+    for (; *name; name++) {
+        int c;
+        if (end - p >= 6 && p[0] == '\\' && p[1] == 'u') {
+            c = 0;
+            for (int i = 2; i < 6; i++) {
+                int digit = hex_digit(p[i]);
+                if (digit < 0)
+                    return false;
+                c = c * 16 + digit;
+            }
+            p += 6;
+        } else if (p < end) {
+            c = (unsigned char)*p++;
+        } else {
+            return false;
+        }
+        if (c != *name)
+            return false;
+    }
+    return p == end;
+}
+
+static xn_status append(scanner *s, const char *bytes, size_t length) {
+    xn_json_scan *out = s->out;
+    if (length > s->capacity - out->skeleton_length)
+        return xn_fail(s->error, XN_ERR_MALFORMED, "",
+                       "the JSON without its data arrays is more than %d bytes, the limit; send "
+                       "numbers only in \"data\", without long white space",
+                       XN_PROTO_MAX_HEADER_BYTES);
+    memcpy(out->skeleton + out->skeleton_length, bytes, length);
+    out->skeleton_length += length;
+    return XN_OK;
+}
+
+static xn_status fail_nesting(const scanner *s) {
+    return xn_fail(s->error, XN_ERR_MALFORMED, "",
+                   "the JSON is nested more than %d deep, the limit (a data array nested as a "
+                   "rank-4 shape needs 6)",
+                   XN_PROTO_MAX_NESTING);
+}
+
+/* The string whose opening quote is at s->at. One that does not end is the parser's to report. */
+static void scan_string(scanner *s) {
+    const char *p = ++s->at;
+    while (p < s->end && *p != '"')
+        p += *p == '\\' ? 2 : 1;
+    if (p > s->end)
+        p = s->end;
+    s->string = s->at;
+    s->string_length = (size_t)(p - s->at);
+    s->at = p < s->end ? p + 1 : p;
+}
+
+/* Blocks without a bracket, a quote or a brace are passed over whole; compilers make vector code
+ * of this loop. */
+#define BLOCK 64
+static bool plain_block(const char *p, int64_t *commas) {
+    uint8_t special = 0, count = 0;
+    for (int i = 0; i < BLOCK; i++) {
+        uint8_t c = (uint8_t)p[i];
+        /* [ ] { } become 0x7f, and so do a few characters no number has */
+        special |= (uint8_t)((c | 0x26) == 0x7f) | (uint8_t)(c == '"');
+        count = (uint8_t)(count + (c == ','));
+    }
+    if (special)
+        return false;
+    *commas += count;
+    return true;
+}
+
+static bool has_value(const char *p, const char *end) {
+    while (p < end && strchr("[] \t\r\n", *p) && *p)
+        p++;
+    return p < end;
+}
+
+/* One character of a data array other than the plain ones. False stops the scan. */
+static xn_status scan_data_character(scanner *s, const char *field, int *depth) {
+    switch (*s->at) {
+    case '[':
+        if (++*depth > XN_PROTO_MAX_NESTING)
+            return fail_nesting(s);
+        return XN_OK;
+    case ']':
+        --*depth;
+        return XN_OK;
+    case '"':
+        return xn_fail(s->error, XN_ERR_MALFORMED, field, "%s holds a string; only numbers%s",
+                       field, " (or true and false for BOOL)");
+    default:
+        return xn_fail(s->error, XN_ERR_MALFORMED, field, "%s holds an object; only numbers%s",
+                       field, " (or true and false for BOOL)");
+    }
+}
+
+/* The array whose '[' is at s->at: records it as the data of s->member and takes it out. */
+static xn_status scan_data(scanner *s) {
+    char field[32];
+    xn_text name = xn_text_over(field, sizeof field - 1);
+    xn_text_string(&name, xn_member_names[s->member]);
+    xn_text_string(&name, ".data");
+    field[name.length] = 0;
+    const char *begin = s->at;
+    int64_t commas = 0;
+    int depth = s->depth;
+    xn_status status = append(s, s->copied, (size_t)(begin - s->copied));
+    const char *one_by_one = begin; /* before here, blocks hold something special */
+    do {
+        while (s->at >= one_by_one && s->end - s->at >= BLOCK) {
+            if (plain_block(s->at, &commas))
+                s->at += BLOCK;
+            else
+                one_by_one = s->at + BLOCK;
+        }
+        if (s->at == s->end)
+            return xn_fail(s->error, XN_ERR_MALFORMED, field,
+                           "%s does not end: its ']' is missing at the end of the text", field);
+        if (*s->at == ',')
+            commas++;
+        else if (*s->at == '[' || *s->at == ']' || *s->at == '"' || *s->at == '{' || *s->at == '}')
+            status = status ? status : scan_data_character(s, field, &depth);
+        if (status)
+            return status;
+        s->at++;
+    } while (depth > s->depth);
+    xn_json_span *span = &s->out->data[s->member];
+    span->text = begin;
+    span->length = (size_t)(s->at - begin);
+    span->values = commas || has_value(begin, s->at) ? commas + 1 : 0;
+    span->skeleton_at = s->out->skeleton_length;
+    s->copied = s->at;
+    return append(s, "[]", 2);
+}
+
+static xn_status open_container(scanner *s, bool with_data) {
+    bool object = *s->at == '{';
+    if (!object && with_data && s->after_key && s->depth == 2 && s->member >= 0 &&
+        s->is_object[1] && s->is_object[2] && string_is(s, "data"))
+        return scan_data(s);
+    if (s->depth == XN_PROTO_MAX_NESTING)
+        return fail_nesting(s);
+    s->is_object[++s->depth] = object;
+    s->at++;
+    return XN_OK;
+}
+
+/* A ':' after a key of the top-level object says which member comes. */
+static void note_key(scanner *s) {
+    if (s->depth != 1 || !s->is_object[1] || !s->string)
+        return;
+    s->member = -1;
+    for (int i = 0; i < XN_MEMBER_COUNT; i++)
+        if (string_is(s, xn_member_names[i]))
+            s->member = i;
+}
+
+static xn_status scan(scanner *s, bool with_data) {
+    while (s->at < s->end) {
+        char c = *s->at;
+        xn_status status = XN_OK;
+        bool key_done = false;
+        switch (c) {
+        case ' ':
+        case '\t':
+        case '\r':
+        case '\n':
+            s->at++;
+            continue;
+        case '"':
+            scan_string(s);
+            break;
+        case ':':
+            note_key(s);
+            key_done = true;
+            s->at++;
+            break;
+        case '{':
+        case '[':
+            status = open_container(s, with_data);
+            break;
+        case '}':
+        case ']':
+            s->depth -= s->depth > 0;
+            s->at++;
+            break;
+        default:
+            s->at++;
+        }
+        if (status)
+            return status;
+        s->after_key = key_done;
+    }
+    return append(s, s->copied, (size_t)(s->end - s->copied));
+}
+
+xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_json_scan *out,
+                            xn_error *error) {
+    xn_json_scan result = {0};
+    size_t capacity = length < XN_PROTO_MAX_HEADER_BYTES ? length : XN_PROTO_MAX_HEADER_BYTES;
+    result.skeleton = xn_mem_alloc(capacity);
+    if (!result.skeleton)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "", "no memory for a JSON header of %zu bytes",
+                       capacity);
+    scanner s = {.at = text,
+                 .end = text + length,
+                 .copied = text,
+                 .capacity = capacity,
+                 .member = -1,
+                 .out = &result,
+                 .error = error};
+    xn_status status = scan(&s, with_data);
+    if (status)
+        xn_json_scan_free(&result);
+    else
+        *out = result;
+    return status;
+}
+
+void xn_json_scan_free(xn_json_scan *out) {
+    xn_mem_free(out->skeleton);
+    out->skeleton = NULL;
+}
+
+size_t xn_json_scan_offset(const xn_json_scan *out, size_t skeleton_offset) {
+    size_t offset = skeleton_offset;
+    for (int i = 0; i < XN_MEMBER_COUNT; i++)
+        if (out->data[i].text && out->data[i].skeleton_at < skeleton_offset)
+            offset += out->data[i].length - 2;
+    return offset;
+}

@@ -1,0 +1,162 @@
+/* json_tree.c: the only file that knows Jansson; see xn_json_tree.h. */
+#include "xn_json_tree.h"
+#include "xn_mem.h"
+#include "xn_proto.h"
+#include "xn_text.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#if JANSSON_VERSION_HEX < 0x020b00
+#error "Jansson 2.11 or later is needed: ordered members and json_error_code"
+#endif
+
+/* Jansson drops a character of a token when the memory for it cannot grow, and goes on. So a
+ * failed allocation is remembered, and a parse during which one failed counts as failed. */
+static _Thread_local bool allocation_failed;
+
+static void *json_alloc(size_t bytes) {
+    void *memory = xn_mem_alloc(bytes);
+    if (!memory)
+        allocation_failed = true;
+    return memory;
+}
+
+void xn_proto_init(void) {
+    json_set_alloc_funcs(json_alloc, xn_mem_free);
+    json_object_seed(0); /* from the system's random source, before threads could race for it */
+}
+
+/* The key in Jansson's "duplicate object key near '"key"'", or "". */
+static const char *duplicate_key(const json_error_t *failure, char out[XN_TEXT_EXCERPT]) {
+    out[0] = 0;
+    const char *begin = strstr(failure->text, "'\""), *end = strrchr(failure->text, '\'');
+    if (json_error_code(failure) == json_error_duplicate_key && begin && end - begin >= 4)
+        xn_text_excerpt(begin + 2, (size_t)(end - begin - 3), out);
+    return out;
+}
+
+static xn_status parse_failure(const xn_json_scan *scan, const char *what,
+                               const json_error_t *failure, xn_error *error) {
+    char key[XN_TEXT_EXCERPT];
+    duplicate_key(failure, key);
+    size_t at = failure->position > 0 ? (size_t)failure->position : 0;
+    at = xn_json_scan_offset(scan, at);
+    if (key[0])
+        return xn_fail(error, XN_ERR_MALFORMED, key,
+                       "%s has the key \"%s\" twice in one object, again before byte %zu", what,
+                       key, at);
+    char text[JSON_ERROR_TEXT_LENGTH];
+    size_t length = strlen(failure->text);
+    for (size_t i = 0; i <= length; i++) /* it quotes the input */
+        text[i] =
+            (char)((unsigned char)failure->text[i] < ' ' && i < length ? ' ' : failure->text[i]);
+    return xn_fail(error, XN_ERR_MALFORMED, "", "%s is not valid JSON before byte %zu: %s", what,
+                   at, text);
+}
+
+xn_status xn_json_parse(const xn_json_scan *scan, const char *what, xn_json **out,
+                        xn_error *error) {
+    json_error_t failure = {0};
+    allocation_failed = false;
+    json_t *root = json_loadb(scan->skeleton, scan->skeleton_length,
+                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &failure);
+    if (allocation_failed || (!root && !failure.text[0])) {
+        json_decref(root);
+        return xn_fail(error, XN_ERR_NO_MEMORY, "", "no memory to parse %s", what);
+    }
+    if (!root)
+        return parse_failure(scan, what, &failure, error);
+    *out = (xn_json *)root;
+    return XN_OK;
+}
+
+void xn_json_free(xn_json *root) {
+    json_decref((json_t *)root);
+}
+
+static const json_t *node(const xn_json *value) {
+    return (const json_t *)value;
+}
+
+xn_json_kind xn_json_kind_of(const xn_json *value) {
+    switch (json_typeof(node(value))) {
+    case JSON_OBJECT:
+        return XN_JSON_OBJECT;
+    case JSON_ARRAY:
+        return XN_JSON_ARRAY;
+    case JSON_STRING:
+        return XN_JSON_STRING;
+    case JSON_INTEGER:
+        return XN_JSON_INTEGER;
+    case JSON_REAL:
+        return XN_JSON_REAL;
+    case JSON_TRUE:
+        return XN_JSON_TRUE;
+    case JSON_FALSE:
+        return XN_JSON_FALSE;
+    default:
+        return XN_JSON_NULL;
+    }
+}
+
+const char *xn_json_string(const xn_json *value) {
+    return json_string_value(node(value));
+}
+
+int64_t xn_json_integer(const xn_json *value) {
+    return (int64_t)json_integer_value(node(value));
+}
+
+size_t xn_json_count(const xn_json *value) {
+    return json_array_size(node(value));
+}
+
+const xn_json *xn_json_element(const xn_json *array, size_t index) {
+    return (const xn_json *)json_array_get(node(array), index);
+}
+
+/* Jansson's iterators take the object unconst and do not change it. */
+static json_t *unconst(const xn_json *value) {
+    union {
+        const xn_json *in;
+        json_t *out;
+    } cast = {.in = value};
+    return cast.out;
+}
+
+bool xn_json_next(const xn_json *object, void **iterator, const char **key, const xn_json **value) {
+    json_t *o = unconst(object);
+    *iterator = *iterator ? json_object_iter_next(o, *iterator) : json_object_iter(o);
+    if (!*iterator)
+        return false;
+    *key = json_object_iter_key(*iterator);
+    *value = (const xn_json *)json_object_iter_value(*iterator);
+    return true;
+}
+
+const xn_json *xn_json_member(const xn_json *object, const char *key) {
+    return (const xn_json *)json_object_get(node(object), key);
+}
+
+const char *xn_json_describe(const xn_json *value, char out[XN_JSON_DESCRIPTION]) {
+    static const char *const plain[] = {[XN_JSON_OBJECT] = "an object",
+                                        [XN_JSON_ARRAY] = "an array",
+                                        [XN_JSON_TRUE] = "true",
+                                        [XN_JSON_FALSE] = "false",
+                                        [XN_JSON_NULL] = "null"};
+    char excerpt[XN_TEXT_EXCERPT];
+    const json_t *v = node(value);
+    xn_json_kind kind = xn_json_kind_of(value);
+    if (kind == XN_JSON_STRING)
+        snprintf(out, XN_JSON_DESCRIPTION, "the string \"%s\"",
+                 xn_text_excerpt(json_string_value(v), json_string_length(v), excerpt));
+    else if (kind == XN_JSON_INTEGER)
+        snprintf(out, XN_JSON_DESCRIPTION, "%lld", (long long)json_integer_value(v));
+    else if (kind == XN_JSON_REAL)
+        snprintf(out, XN_JSON_DESCRIPTION, "the real number %.9g", json_real_value(v));
+    else
+        snprintf(out, XN_JSON_DESCRIPTION, "%s", plain[kind]);
+    return out;
+}

@@ -1,0 +1,126 @@
+/* request.c: the entry points of parsing: dispatch on the form, and what holds for a message as a
+ * whole whatever its form. */
+#include "xn_request.h"
+#include "xn_text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+bool xn_proto_name_valid(const char *name) {
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                  "._-";
+    size_t length = strspn(name, allowed);
+    return length > 0 && length <= XN_PROTO_MAX_NAME && !name[length] && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0;
+}
+
+bool xn_proto_id_valid(const char *id) {
+    size_t length = 0;
+    for (; id[length]; length++)
+        if (length == XN_PROTO_MAX_ID || id[length] < ' ' || id[length] > '~' ||
+            id[length] == '"' || id[length] == '\\')
+            return false;
+    return length > 0;
+}
+
+xn_targets xn_targets_conv(xn_conv_request *request) {
+    return (xn_targets){.refs = {[XN_MEMBER_INPUT] = &request->input,
+                                 [XN_MEMBER_WEIGHTS] = &request->weights,
+                                 [XN_MEMBER_SCALE] = &request->scale,
+                                 [XN_MEMBER_BIAS] = &request->bias},
+                        .conv = request};
+}
+
+xn_targets xn_targets_weights(xn_weights_request *request) {
+    return (xn_targets){.refs = {[XN_MEMBER_WEIGHTS] = &request->weights,
+                                 [XN_MEMBER_SCALE] = &request->scale,
+                                 [XN_MEMBER_BIAS] = &request->bias}};
+}
+
+xn_status xn_request_shape(const xn_json *value, const char *name, xn_shape *out, xn_error *error) {
+    char field[64], got[XN_JSON_DESCRIPTION];
+    xn_text path = xn_text_over(field, sizeof field - 1);
+    xn_text_string(&path, name);
+    xn_text_string(&path, ".shape");
+    field[path.length] = 0;
+    if (xn_json_kind_of(value) != XN_JSON_ARRAY)
+        return xn_fail(error, XN_ERR_MALFORMED, field, "%s is %s; it takes a list of integers",
+                       field, xn_json_describe(value, got));
+    size_t rank = xn_json_count(value);
+    if (rank < 1 || rank > XN_MAX_RANK)
+        return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu dimensions; it takes 1 to %d",
+                       field, rank, XN_MAX_RANK);
+    xn_shape shape = {.rank = (int)rank};
+    for (size_t i = 0; i < rank; i++) {
+        const xn_json *element = xn_json_element(value, i);
+        if (xn_json_kind_of(element) != XN_JSON_INTEGER)
+            return xn_fail(error, XN_ERR_MALFORMED, field, "%s[%zu] is %s; it takes an integer",
+                           field, i, xn_json_describe(element, got));
+        shape.dims[i] = xn_json_integer(element);
+    }
+    *out = shape;
+    return XN_OK;
+}
+
+static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, size_t query_count,
+                       const xn_proto_limits *limits, const xn_targets *targets, xn_error *error) {
+    char excerpt[XN_TEXT_EXCERPT];
+    if (query_count && body->form != XN_FORM_SAFETENSORS) {
+        xn_text_excerpt(query[0].key, strlen(query[0].key), excerpt);
+        return xn_fail(error, XN_ERR_MALFORMED, excerpt,
+                       "query parameter \"%s\": only %s takes parameters in the query; put them "
+                       "in the JSON",
+                       excerpt, xn_form_media_type(XN_FORM_SAFETENSORS));
+    }
+    if (body->has_header_length && body->form != XN_FORM_OIP_BINARY)
+        return xn_fail(error, XN_ERR_MALFORMED, "Inference-Header-Content-Length",
+                       "Inference-Header-Content-Length is %zu, but the body is %s; it belongs to "
+                       "%s",
+                       body->header_length, xn_form_media_type(body->form),
+                       xn_form_media_type(XN_FORM_OIP_BINARY));
+    if (body->form == XN_FORM_SAFETENSORS)
+        return xn_request_parse_safetensors(body, query, query_count, limits, targets, error);
+    return xn_request_parse_json(body, limits, targets, error);
+}
+
+static xn_status fail_missing(const char *name, const char *what, xn_error *error) {
+    return xn_fail(error, XN_ERR_MALFORMED, name, "%s is missing; it takes %s", name, what);
+}
+
+xn_status xn_proto_parse_conv(const xn_proto_body *body, const xn_proto_query *query,
+                              size_t query_count, const xn_proto_limits *limits,
+                              xn_conv_request *out, xn_error *error) {
+    xn_conv_request request;
+    xn_params_default(&request);
+    xn_targets targets = xn_targets_conv(&request);
+    xn_status status = parse(body, query, query_count, limits, &targets, error);
+    if (status)
+        return status;
+    if (!request.input.present)
+        return fail_missing("input", "a tensor of shape [N, C, H, W]", error);
+    if (!request.weights.present && !request.weights_name[0])
+        return fail_missing("weights",
+                            "a tensor of shape [O, C/groups, KH, KW] or the name of registered "
+                            "weights",
+                            error);
+    if (request.weights.present && request.weights_name[0])
+        return xn_fail(error, XN_ERR_MALFORMED, "weights",
+                       "weights is given twice: as a tensor and as the name \"%.*s\"", 40,
+                       request.weights_name);
+    *out = request;
+    return XN_OK;
+}
+
+xn_status xn_proto_parse_weights(const xn_proto_body *body, const xn_proto_limits *limits,
+                                 xn_weights_request *out, xn_error *error) {
+    xn_weights_request request;
+    memset(&request, 0, sizeof request);
+    xn_targets targets = xn_targets_weights(&request);
+    xn_status status = parse(body, NULL, 0, limits, &targets, error);
+    if (status)
+        return status;
+    if (!request.weights.present)
+        return fail_missing("weights", "a tensor of shape [O, C/groups, KH, KW]", error);
+    *out = request;
+    return XN_OK;
+}

@@ -1,0 +1,255 @@
+/* request_json.c: requests whose header is the JSON of PROTOCOL.md: form JSON, where values are
+ * text, and form OIP binary, where they follow the header as bytes in the order of the members. */
+#include "xn_request.h"
+#include "xn_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct parser {
+    const xn_proto_limits *limits;
+    const xn_targets *targets;
+    const xn_json_scan *scan;
+    bool binary;           /* OIP binary */
+    const uint8_t *values; /* OIP binary: the bytes not yet given to a tensor */
+    size_t values_left;
+    xn_error *error;
+} parser;
+
+/* A tensor object being read. */
+typedef struct tensor_parse {
+    const char *name;
+    const xn_json_span *span;
+    const xn_json *shape, *datatype, *data, *parameters;
+} tensor_parse;
+
+static const char *path(const tensor_parse *t, const char *member, char out[64]) {
+    snprintf(out, 64, "%s.%s", t->name, member);
+    return out;
+}
+
+static xn_status fail_value(const parser *p, const char *field, const xn_json *value,
+                            const char *takes) {
+    char got[XN_JSON_DESCRIPTION];
+    return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s", field,
+                   xn_json_describe(value, got), takes);
+}
+
+static xn_status collect_members(const parser *p, const xn_json *object, tensor_parse *t) {
+    void *iterator = NULL;
+    const char *key;
+    const xn_json *value;
+    char field[64], excerpt[XN_TEXT_EXCERPT];
+    while (xn_json_next(object, &iterator, &key, &value)) {
+        if (!strcmp(key, "shape")) {
+            t->shape = value;
+        } else if (!strcmp(key, "datatype")) {
+            t->datatype = value;
+        } else if (!strcmp(key, "data")) {
+            t->data = value;
+        } else if (!strcmp(key, "parameters")) {
+            t->parameters = value;
+        } else if (!strcmp(key, "name")) { /* an OIP tensor has one; it says nothing new here */
+            if (xn_json_kind_of(value) != XN_JSON_STRING || strcmp(xn_json_string(value), t->name))
+                return fail_value(p, path(t, "name", field), value,
+                                  "the name of the member, or leave it out");
+        } else {
+            xn_text_excerpt(key, strlen(key), excerpt);
+            return xn_fail(p->error, XN_ERR_MALFORMED, path(t, excerpt, field),
+                           "unknown field \"%s\" in %s; accepted: shape, datatype, %s", excerpt,
+                           t->name, p->binary ? "data, parameters, name" : "data, name");
+        }
+    }
+    return XN_OK;
+}
+
+static xn_status read_datatype(const parser *p, const tensor_parse *t, xn_datatype *out) {
+    static const char takes[] = "\"FP32\", \"FP16\", \"BF16\", \"INT8\", \"UINT8\" or \"BOOL\"";
+    char field[64];
+    path(t, "datatype", field);
+    if (!t->datatype)
+        return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is missing; it takes %s", field,
+                       takes);
+    if (xn_json_kind_of(t->datatype) != XN_JSON_STRING ||
+        !xn_datatype_parse(xn_json_string(t->datatype), out) || *out == XN_INT32)
+        return fail_value(p, field, t->datatype, takes);
+    return XN_OK;
+}
+
+/* data: a JSON array the scanner took out. */
+static xn_status take_text(const parser *p, const tensor_parse *t, xn_tensor_ref *ref) {
+    char field[64], shape[200];
+    path(t, "data", field);
+    if (xn_json_kind_of(t->data) != XN_JSON_ARRAY || !t->span->text)
+        return fail_value(p, field, t->data, "an array of numbers, flat or nested as the shape");
+    if (t->span->values != ref->elements) {
+        xn_shape_format(&ref->shape, shape, sizeof shape);
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s has %" PRId64 " values; shape %s needs %" PRId64, field, t->span->values,
+                       shape, ref->elements);
+    }
+    ref->text = t->span->text;
+    ref->text_length = t->span->length;
+    return XN_OK;
+}
+
+/* parameters: {"binary_data_size": B}; the next B bytes after the header. */
+static xn_status take_bytes(parser *p, const tensor_parse *t, xn_tensor_ref *ref) {
+    char field[64], shape[200], excerpt[XN_TEXT_EXCERPT];
+    void *iterator = NULL;
+    const char *key;
+    const xn_json *value, *size = NULL;
+    if (xn_json_kind_of(t->parameters) != XN_JSON_OBJECT)
+        return fail_value(p, path(t, "parameters", field), t->parameters,
+                          "an object with binary_data_size");
+    while (xn_json_next(t->parameters, &iterator, &key, &value)) {
+        if (strcmp(key, "binary_data_size") != 0) {
+            xn_text_excerpt(key, strlen(key), excerpt);
+            return xn_fail(p->error, XN_ERR_MALFORMED, path(t, "parameters", field),
+                           "unknown field \"%s\" in %s.parameters; accepted: binary_data_size",
+                           excerpt, t->name);
+        }
+        size = value;
+    }
+    path(t, "parameters.binary_data_size", field);
+    if (!size)
+        return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is missing", field);
+    if (xn_json_kind_of(size) != XN_JSON_INTEGER || xn_json_integer(size) < 0 ||
+        (uint64_t)xn_json_integer(size) != ref->bytes) {
+        char got[XN_JSON_DESCRIPTION];
+        xn_shape_format(&ref->shape, shape, sizeof shape);
+        return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is %s; shape %s of %s needs %zu",
+                       field, xn_json_describe(size, got), shape, xn_datatype_name(ref->datatype),
+                       ref->bytes);
+    }
+    if (ref->bytes > p->values_left)
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s is %zu, but only %zu bytes of the body are left for it", field,
+                       ref->bytes, p->values_left);
+    ref->data = p->values;
+    p->values += ref->bytes;
+    p->values_left -= ref->bytes;
+    return XN_OK;
+}
+
+static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object,
+                              xn_tensor_ref *out) {
+    tensor_parse t = {.name = xn_member_names[member], .span = &p->scan->data[member]};
+    char field[64];
+    xn_tensor_ref ref = {.present = true};
+    if (xn_json_kind_of(object) != XN_JSON_OBJECT)
+        return fail_value(p, t.name, object,
+                          "a tensor {\"shape\": [...], \"datatype\": \"FP32\", \"data\": [...]}");
+    xn_status status = collect_members(p, object, &t);
+    if (status)
+        return status;
+    if (!t.shape)
+        return xn_fail(p->error, XN_ERR_MALFORMED, path(&t, "shape", field),
+                       "%s.shape is missing; it takes a list of integers", t.name);
+    status = xn_request_shape(t.shape, t.name, &ref.shape, p->error);
+    if (!status)
+        status = read_datatype(p, &t, &ref.datatype);
+    if (!status)
+        status = xn_shape_elements(&ref.shape, ref.datatype, p->limits->max_elements, t.name,
+                                   &ref.elements, &ref.bytes, p->error);
+    if (status)
+        return status;
+    if (t.parameters && !p->binary)
+        return xn_fail(p->error, XN_ERR_MALFORMED, path(&t, "parameters", field),
+                       "%s.parameters needs Content-Type %s and Inference-Header-Content-Length; "
+                       "in JSON the values are in \"data\"",
+                       t.name, xn_form_media_type(XN_FORM_OIP_BINARY));
+    if (!t.data && !t.parameters)
+        return xn_fail(p->error, XN_ERR_MALFORMED, path(&t, "data", field),
+                       "%s.data is missing; it takes an array of numbers%s", t.name,
+                       p->binary ? ", or parameters.binary_data_size instead" : "");
+    if (t.data && t.parameters)
+        return xn_fail(p->error, XN_ERR_MALFORMED, t.name,
+                       "%s has both data and parameters.binary_data_size; it takes one of them",
+                       t.name);
+    status = t.data ? take_text(p, &t, &ref) : take_bytes(p, &t, &ref);
+    if (!status)
+        *out = ref;
+    return status;
+}
+
+static xn_status parse_member(parser *p, const char *key, const xn_json *value) {
+    const xn_targets *targets = p->targets;
+    int member = xn_member_find(key);
+    bool name =
+        member == XN_MEMBER_WEIGHTS && targets->conv && xn_json_kind_of(value) == XN_JSON_STRING;
+    if (member >= 0 && targets->refs[member] && !name)
+        return parse_tensor(p, (xn_member)member, value, targets->refs[member]);
+    if (!targets->conv) {
+        char excerpt[XN_TEXT_EXCERPT];
+        xn_text_excerpt(key, strlen(key), excerpt);
+        return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
+                       "unknown field \"%s\"; accepted: weights, scale, bias", excerpt);
+    }
+    const xn_param *param = xn_param_find(key);
+    if (!param)
+        return xn_param_fail_unknown("field", key, true, p->error);
+    return xn_param_set_json(param, value, targets->conv, p->error);
+}
+
+static xn_status parse_root(parser *p, const xn_json *root) {
+    char got[XN_JSON_DESCRIPTION];
+    if (xn_json_kind_of(root) != XN_JSON_OBJECT)
+        return xn_fail(p->error, XN_ERR_MALFORMED, "", "the JSON is %s; it takes an object",
+                       xn_json_describe(root, got));
+    void *iterator = NULL;
+    const char *key;
+    const xn_json *value;
+    xn_status status = XN_OK;
+    while (!status && xn_json_next(root, &iterator, &key, &value))
+        status = parse_member(p, key, value);
+    if (!status && p->values_left)
+        status = xn_fail(p->error, XN_ERR_MALFORMED, "",
+                         "%zu bytes are left at the end of the body that belong to no tensor; "
+                         "Inference-Header-Content-Length or a binary_data_size is too small",
+                         p->values_left);
+    return status;
+}
+
+static xn_status check_header_length(const xn_proto_body *body, xn_error *error) {
+    static const char header[] = "Inference-Header-Content-Length";
+    if (!body->has_header_length)
+        return xn_fail(error, XN_ERR_MALFORMED, header,
+                       "%s needs the header %s: how many bytes of JSON come before the tensors",
+                       xn_form_media_type(XN_FORM_OIP_BINARY), header);
+    if (body->header_length > body->length)
+        return xn_fail(error, XN_ERR_MALFORMED, header, "%s is %zu, but the body has %zu bytes",
+                       header, body->header_length, body->length);
+    return XN_OK;
+}
+
+xn_status xn_request_parse_json(const xn_proto_body *body, const xn_proto_limits *limits,
+                                const xn_targets *targets, xn_error *error) {
+    bool binary = body->form == XN_FORM_OIP_BINARY;
+    xn_status status = binary ? check_header_length(body, error) : XN_OK;
+    if (status)
+        return status;
+    size_t length = binary ? body->header_length : body->length;
+    const char *what = binary ? "the JSON header" : "the body";
+    if (length == 0)
+        return xn_fail(error, XN_ERR_MALFORMED, "", "%s is empty; it takes a JSON object", what);
+    xn_json_scan scan = {0};
+    xn_json *root = NULL;
+    status = xn_json_scan_text(body->bytes, length, true, &scan, error);
+    if (!status)
+        status = xn_json_parse(&scan, what, &root, error);
+    if (!status) {
+        parser p = {.limits = limits,
+                    .targets = targets,
+                    .scan = &scan,
+                    .binary = binary,
+                    .values = (const uint8_t *)body->bytes + length,
+                    .values_left = body->length - length,
+                    .error = error};
+        status = parse_root(&p, root);
+    }
+    xn_json_free(root);
+    xn_json_scan_free(&scan);
+    return status;
+}

@@ -1,0 +1,305 @@
+/* safetensors.c: requests as one safetensors file:
+ *     8 bytes    N, little-endian
+ *     N bytes    {"name": {"dtype": "F32", "shape": [...], "data_offsets": [begin, end]}, ...,
+ *                 "__metadata__": {"key": "string", ...}}, begins with '{', may end in spaces
+ *     the rest   the tensors' bytes; together they fill it without gaps and overlaps
+ * Everything the file holds must mean something: other tensors or metadata are refused by name. */
+#include "xn_request.h"
+#include "xn_text.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    xn_datatype datatype;
+} dtypes[] = {{"F32", XN_FP32}, {"F16", XN_FP16}, {"BF16", XN_BF16},
+              {"I8", XN_INT8},  {"U8", XN_UINT8}, {"BOOL", XN_BOOL}};
+
+typedef struct extent {
+    const char *name; /* NULL: no such tensor */
+    uint64_t begin, end;
+} extent;
+
+typedef struct parser {
+    const xn_proto_limits *limits;
+    const xn_targets *targets;
+    const xn_proto_query *query;
+    size_t query_count;
+    const uint8_t *values;
+    size_t values_length;
+    extent extents[XN_MEMBER_COUNT];
+    xn_error *error;
+} parser;
+
+static xn_status fail_value(const parser *p, const char *field, const xn_json *value,
+                            const char *takes) {
+    char got[XN_JSON_DESCRIPTION];
+    if (!value)
+        return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is missing; it takes %s", field,
+                       takes);
+    return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s", field,
+                   xn_json_describe(value, got), takes);
+}
+
+static xn_status read_dtype(const parser *p, const char *name, const xn_json *value,
+                            xn_datatype *out) {
+    char field[64];
+    snprintf(field, sizeof field, "%s.dtype", name);
+    if (value && xn_json_kind_of(value) == XN_JSON_STRING) {
+        for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
+            if (!strcmp(xn_json_string(value), dtypes[i].name)) {
+                *out = dtypes[i].datatype;
+                return XN_OK;
+            }
+        }
+    }
+    return fail_value(p, field, value, "\"F32\", \"F16\", \"BF16\", \"I8\", \"U8\" or \"BOOL\"");
+}
+
+static xn_status read_offsets(const parser *p, const char *name, const xn_json *value,
+                              extent *out) {
+    static const char takes[] = "[begin, end], two integers";
+    char field[64];
+    snprintf(field, sizeof field, "%s.data_offsets", name);
+    if (!value || xn_json_kind_of(value) != XN_JSON_ARRAY || xn_json_count(value) != 2)
+        return fail_value(p, field, value, takes);
+    int64_t offsets[2];
+    for (size_t i = 0; i < 2; i++) {
+        const xn_json *element = xn_json_element(value, i);
+        if (xn_json_kind_of(element) != XN_JSON_INTEGER)
+            return fail_value(p, field, element, takes);
+        offsets[i] = xn_json_integer(element);
+    }
+    if (offsets[0] < 0 || offsets[1] < offsets[0] || (uint64_t)offsets[1] > p->values_length)
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s is [%" PRId64 ", %" PRId64
+                       "]; it must lie within the %zu bytes after the header",
+                       field, offsets[0], offsets[1], p->values_length);
+    *out = (extent){name, (uint64_t)offsets[0], (uint64_t)offsets[1]};
+    return XN_OK;
+}
+
+static xn_status check_members(const parser *p, const char *name, const xn_json *object) {
+    void *iterator = NULL;
+    const char *key;
+    const xn_json *value;
+    while (xn_json_next(object, &iterator, &key, &value)) {
+        if (!strcmp(key, "dtype") || !strcmp(key, "shape") || !strcmp(key, "data_offsets"))
+            continue;
+        char field[64], excerpt[XN_TEXT_EXCERPT];
+        xn_text_excerpt(key, strlen(key), excerpt);
+        snprintf(field, sizeof field, "%s.%s", name, excerpt);
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "unknown field \"%s\" in %s; accepted: dtype, shape, data_offsets", excerpt,
+                       name);
+    }
+    return XN_OK;
+}
+
+static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object) {
+    const char *name = xn_member_names[member];
+    xn_tensor_ref ref = {.present = true};
+    extent where = {0};
+    char field[64];
+    if (xn_json_kind_of(object) != XN_JSON_OBJECT)
+        return fail_value(p, name, object, "an object with dtype, shape and data_offsets");
+    snprintf(field, sizeof field, "%s.shape", name);
+    const xn_json *shape = xn_json_member(object, "shape");
+    xn_status status = check_members(p, name, object);
+    if (!status)
+        status = read_dtype(p, name, xn_json_member(object, "dtype"), &ref.datatype);
+    if (!status)
+        status = shape ? xn_request_shape(shape, name, &ref.shape, p->error)
+                       : fail_value(p, field, shape, "a list of integers");
+    if (!status)
+        status = xn_shape_elements(&ref.shape, ref.datatype, p->limits->max_elements, name,
+                                   &ref.elements, &ref.bytes, p->error);
+    if (!status)
+        status = read_offsets(p, name, xn_json_member(object, "data_offsets"), &where);
+    if (status)
+        return status;
+    if (where.end - where.begin != ref.bytes) {
+        char text[200];
+        xn_shape_format(&ref.shape, text, sizeof text);
+        snprintf(field, sizeof field, "%s.data_offsets", name);
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s spans %" PRIu64 " bytes; shape %s of %s needs %zu", field,
+                       where.end - where.begin, text, xn_datatype_name(ref.datatype), ref.bytes);
+    }
+    ref.data = p->values + where.begin;
+    p->extents[member] = where;
+    *p->targets->refs[member] = ref;
+    return XN_OK;
+}
+
+/* The tensors, in the order of their offsets, must follow each other from 0 to the end. */
+static xn_status check_tiling(const parser *p) {
+    uint64_t at = 0;
+    for (int left = XN_MEMBER_COUNT; left > 0; left--) {
+        const extent *next = NULL;
+        for (int i = 0; i < XN_MEMBER_COUNT; i++) {
+            const extent *e = &p->extents[i];
+            if (e->name && e->end > at && (!next || e->begin < next->begin))
+                next = e;
+        }
+        if (!next)
+            break;
+        if (next->begin != at)
+            return xn_fail(p->error, XN_ERR_MALFORMED, next->name,
+                           "%s begins at byte %" PRIu64 " of the values, but the tensors before "
+                           "it end at %" PRIu64 "; gaps and overlaps are not allowed",
+                           next->name, next->begin, at);
+        at = next->end;
+    }
+    if (at != p->values_length)
+        return xn_fail(p->error, XN_ERR_MALFORMED, "",
+                       "the tensors end at byte %" PRIu64 " of the values, but the body has %zu",
+                       at, p->values_length);
+    /* An extent that ends inside another one was never `next`. */
+    uint64_t total = 0;
+    for (int i = 0; i < XN_MEMBER_COUNT; i++)
+        total += p->extents[i].end - p->extents[i].begin;
+    if (total != at)
+        return xn_fail(p->error, XN_ERR_MALFORMED, "",
+                       "the tensors' data_offsets overlap: %" PRIu64 " bytes in %" PRIu64, total,
+                       at);
+    return XN_OK;
+}
+
+/* The first query parameter of that name; query_count if there is none. */
+static size_t query_find(const parser *p, const char *key) {
+    size_t i = 0;
+    while (i < p->query_count && strcmp(p->query[i].key, key) != 0)
+        i++;
+    return i;
+}
+
+static xn_status parse_metadata(const parser *p, const xn_json *object) {
+    void *iterator = NULL;
+    const char *key;
+    const xn_json *value;
+    if (xn_json_kind_of(object) != XN_JSON_OBJECT)
+        return fail_value(p, "__metadata__", object, "an object of strings");
+    while (xn_json_next(object, &iterator, &key, &value)) {
+        char excerpt[XN_TEXT_EXCERPT];
+        xn_text_excerpt(key, strlen(key), excerpt);
+        if (xn_json_kind_of(value) != XN_JSON_STRING)
+            return fail_value(p, excerpt, value, "a string, as all of __metadata__ does");
+        if (!strcmp(key, "format")) /* the writing library's mark: "pt", "np", ... */
+            continue;
+        const xn_param *param = p->targets->conv ? xn_param_find(key) : NULL;
+        if (!param && p->targets->conv)
+            return xn_param_fail_unknown("__metadata__ key", key, false, p->error);
+        if (!param)
+            return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
+                           "unknown __metadata__ key \"%s\"; weights take no parameters", excerpt);
+        if (query_find(p, key) < p->query_count)
+            return xn_fail(p->error, XN_ERR_MALFORMED, key,
+                           "%s is given twice: in the query and in __metadata__", key);
+        xn_status status =
+            xn_param_set_text(param, xn_json_string(value), p->targets->conv, p->error);
+        if (status)
+            return status;
+    }
+    return XN_OK;
+}
+
+static xn_status parse_query(const parser *p) {
+    for (size_t i = 0; i < p->query_count; i++) {
+        const char *key = p->query[i].key;
+        const xn_param *param = xn_param_find(key);
+        if (!param || !p->targets->conv)
+            return xn_param_fail_unknown("query parameter", key, false, p->error);
+        if (query_find(p, key) != i)
+            return xn_fail(p->error, XN_ERR_MALFORMED, key, "%s is given twice in the query", key);
+        const char *value = p->query[i].value ? p->query[i].value : "";
+        xn_status status = xn_param_set_text(param, value, p->targets->conv, p->error);
+        if (status)
+            return status;
+    }
+    return XN_OK;
+}
+
+static xn_status parse_root(parser *p, const xn_json *root) {
+    void *iterator = NULL;
+    const char *key;
+    const xn_json *value;
+    if (xn_json_kind_of(root) != XN_JSON_OBJECT)
+        return fail_value(p, "", root, "a safetensors header, an object");
+    while (xn_json_next(root, &iterator, &key, &value)) {
+        int member = xn_member_find(key);
+        xn_status status;
+        if (!strcmp(key, "__metadata__")) {
+            status = parse_metadata(p, value);
+        } else if (member >= 0 && p->targets->refs[member]) {
+            status = parse_tensor(p, (xn_member)member, value);
+        } else {
+            char excerpt[XN_TEXT_EXCERPT];
+            xn_text_excerpt(key, strlen(key), excerpt);
+            return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
+                           "unknown tensor \"%s\"; accepted: %sweights, scale, bias", excerpt,
+                           p->targets->refs[XN_MEMBER_INPUT] ? "input, " : "");
+        }
+        if (status)
+            return status;
+    }
+    return check_tiling(p);
+}
+
+/* Splits the body; *length gets the header's. */
+static xn_status read_prefix(const xn_proto_body *body, size_t *length, xn_error *error) {
+    const uint8_t *bytes = body->bytes;
+    if (body->length < 8)
+        return xn_fail(error, XN_ERR_MALFORMED, "",
+                       "the body has %zu bytes; a safetensors file begins with 8 bytes of header "
+                       "length",
+                       body->length);
+    uint64_t n = 0;
+    for (int i = 7; i >= 0; i--)
+        n = n << 8 | bytes[i];
+    if (n > XN_PROTO_MAX_HEADER_BYTES)
+        return xn_fail(error, XN_ERR_MALFORMED, "",
+                       "the safetensors header length is %" PRIu64 "; the limit is %d", n,
+                       XN_PROTO_MAX_HEADER_BYTES);
+    if (n > body->length - 8)
+        return xn_fail(error, XN_ERR_MALFORMED, "",
+                       "the safetensors header length is %" PRIu64 ", but only %zu bytes follow", n,
+                       body->length - 8);
+    if (n == 0 || bytes[8] != '{')
+        return xn_fail(error, XN_ERR_MALFORMED, "",
+                       "the safetensors header must be a JSON object beginning with '{'");
+    *length = (size_t)n;
+    return XN_OK;
+}
+
+xn_status xn_request_parse_safetensors(const xn_proto_body *body, const xn_proto_query *query,
+                                       size_t query_count, const xn_proto_limits *limits,
+                                       const xn_targets *targets, xn_error *error) {
+    size_t length = 0;
+    xn_json_scan scan = {0};
+    xn_json *root = NULL;
+    xn_status status = read_prefix(body, &length, error);
+    if (status)
+        return status;
+    const char *header = (const char *)body->bytes + 8;
+    status = xn_json_scan_text(header, length, false, &scan, error);
+    if (!status)
+        status = xn_json_parse(&scan, "the safetensors header", &root, error);
+    if (!status) {
+        parser p = {.limits = limits,
+                    .targets = targets,
+                    .query = query,
+                    .query_count = query_count,
+                    .values = (const uint8_t *)header + length,
+                    .values_length = body->length - 8 - length,
+                    .error = error};
+        status = parse_query(&p);
+        if (!status)
+            status = parse_root(&p, root);
+    }
+    xn_json_free(root);
+    xn_json_scan_free(&scan);
+    return status;
+}

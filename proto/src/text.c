@@ -1,0 +1,110 @@
+/* text.c: bounded text building; see xn_text.h. */
+#include "xn_text.h"
+
+#include <string.h>
+
+void xn_text_bytes(xn_text *text, const char *bytes, size_t length) {
+    if (length > text->size - text->length) {
+        text->overflow = true;
+        return;
+    }
+    memcpy(text->data + text->length, bytes, length);
+    text->length += length;
+}
+
+void xn_text_string(xn_text *text, const char *string) {
+    xn_text_bytes(text, string, strlen(string));
+}
+
+size_t xn_text_u64(uint64_t value, char *out) {
+    char reversed[20];
+    size_t n = 0;
+    do {
+        reversed[n++] = (char)('0' + value % 10);
+        value /= 10;
+    } while (value);
+    for (size_t i = 0; i < n; i++)
+        out[i] = reversed[n - 1 - i];
+    return n;
+}
+
+void xn_text_int(xn_text *text, int64_t value) {
+    char digits[24];
+    uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    digits[0] = '-';
+    size_t n = xn_text_u64(magnitude, digits + 1);
+    xn_text_bytes(text, digits + (value >= 0), n + (value < 0));
+}
+
+void xn_text_thousandths(xn_text *text, int64_t value) {
+    uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    char number[32];
+    size_t n = 0;
+    if (value < 0)
+        number[n++] = '-';
+    n += xn_text_u64(magnitude / 1000, number + n);
+    number[n++] = '.';
+    for (unsigned rest = (unsigned)(magnitude % 1000), unit = 100; unit; unit /= 10)
+        number[n++] = (char)('0' + rest / unit % 10);
+    xn_text_bytes(text, number, n);
+}
+
+/* The length of the valid UTF-8 character at s, or 0. The terminator ends any sequence, so nothing
+ * past it is read. */
+static size_t utf8_length(const unsigned char *s) {
+    if (s[0] < 0x80)
+        return 1;
+    size_t length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
+    if (s[0] < 0xc2 || s[0] > 0xf4)
+        return 0;
+    /* The second byte's range excludes overlong forms, surrogates and what is past U+10FFFF. */
+    unsigned low = s[0] == 0xe0 ? 0xa0 : s[0] == 0xf0 ? 0x90 : 0x80;
+    unsigned high = s[0] == 0xed ? 0x9f : s[0] == 0xf4 ? 0x8f : 0xbf;
+    if (s[1] < low || s[1] > high)
+        return 0;
+    for (size_t i = 2; i < length; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    return length;
+}
+
+void xn_text_escaped(xn_text *text, const char *string, size_t limit) {
+    static const char hex[] = "0123456789abcdef";
+    const unsigned char *s = (const unsigned char *)string;
+    if (limit > text->size)
+        limit = text->size;
+    while (*s) {
+        char unit[6] = {'\\', 'u', '0', '0', 0, 0};
+        const char *bytes = unit;
+        size_t length, consumed = utf8_length(s);
+        if (consumed == 0) {
+            bytes = "\xef\xbf\xbd"; /* U+FFFD */
+            length = 3;
+            consumed = 1;
+        } else if (*s == '"' || *s == '\\') {
+            unit[1] = (char)*s;
+            length = 2;
+        } else if (*s < 0x20 || *s == 0x7f) {
+            unit[4] = hex[*s >> 4];
+            unit[5] = hex[*s & 15];
+            length = 6;
+        } else {
+            bytes = (const char *)s;
+            length = consumed;
+        }
+        if (text->length > limit || length > limit - text->length) {
+            text->overflow = true;
+            return;
+        }
+        xn_text_bytes(text, bytes, length);
+        s += consumed;
+    }
+}
+
+const char *xn_text_excerpt(const char *bytes, size_t length, char out[XN_TEXT_EXCERPT]) {
+    size_t kept = length > 40 ? 40 : length;
+    for (size_t i = 0; i < kept; i++)
+        out[i] = (char)(bytes[i] >= ' ' && bytes[i] <= '~' ? bytes[i] : '?');
+    memcpy(out + kept, length > kept ? "..." : "", length > kept ? 4 : 1);
+    return out;
+}

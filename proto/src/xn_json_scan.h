@@ -1,0 +1,55 @@
+/* xn_json_scan.h: takes the big number arrays out of a JSON text, so that the general parser sees
+ * only the small rest.
+ *
+ * The scanner walks the text once, string- and escape-aware, without recursion, and finds the
+ * arrays that are the value of "data" inside the top-level members input, weights, scale and bias.
+ * The skeleton is the text with each of these arrays replaced by []; it goes to the parser, which
+ * alone judges the syntax. The scanner may lose its way only in a text that is no JSON; the array
+ * it took out was balanced, so the skeleton of such a text is no JSON either and is refused. A key
+ * that appears twice (also "data") is still twice in the skeleton and refused there. What is inside
+ * the arrays is judged when they are read. */
+#ifndef XN_JSON_SCAN_H
+#define XN_JSON_SCAN_H
+
+#include "xn_status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The tensors a request can have, in the order of their names below. */
+typedef enum {
+    XN_MEMBER_INPUT,
+    XN_MEMBER_WEIGHTS,
+    XN_MEMBER_SCALE,
+    XN_MEMBER_BIAS,
+    XN_MEMBER_COUNT
+} xn_member;
+extern const char *const xn_member_names[XN_MEMBER_COUNT];
+int xn_member_find(const char *name); /* xn_member, or -1 */
+
+typedef struct xn_json_span {
+    const char *text; /* in the scanned text, from '[' to ']'; NULL when there is none */
+    size_t length;
+    int64_t values;     /* how many values it holds, if its syntax is right */
+    size_t skeleton_at; /* where its [] is in the skeleton */
+} xn_json_span;
+
+typedef struct xn_json_scan {
+    char *skeleton; /* owned */
+    size_t skeleton_length;
+    xn_json_span data[XN_MEMBER_COUNT];
+} xn_json_scan;
+
+/* Errors: nesting over XN_PROTO_MAX_NESTING, a skeleton over XN_PROTO_MAX_HEADER_BYTES, a string or
+ * an object in a data array, a data array that does not end (all XN_ERR_MALFORMED);
+ * XN_ERR_NO_MEMORY. with_data false takes nothing out. The result is freed with
+ * xn_json_scan_free. */
+xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_json_scan *out,
+                            xn_error *error);
+void xn_json_scan_free(xn_json_scan *scan); /* of a zeroed or a filled one */
+
+/* The offset in the scanned text of an offset in the skeleton. */
+size_t xn_json_scan_offset(const xn_json_scan *scan, size_t skeleton_offset);
+
+#endif

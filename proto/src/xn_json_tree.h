@@ -1,0 +1,42 @@
+/* xn_json_tree.h: the small JSON tree of a request's header. A thin wall around Jansson, so that
+ * one file includes it and the rest of proto could live with another parser. */
+#ifndef XN_JSON_TREE_H
+#define XN_JSON_TREE_H
+
+#include "xn_json_scan.h"
+
+typedef struct xn_json xn_json;
+
+typedef enum {
+    XN_JSON_OBJECT,
+    XN_JSON_ARRAY,
+    XN_JSON_STRING,
+    XN_JSON_INTEGER,
+    XN_JSON_REAL,
+    XN_JSON_TRUE,
+    XN_JSON_FALSE,
+    XN_JSON_NULL
+} xn_json_kind;
+
+/* Parses the skeleton; a duplicate key, invalid UTF-8, an integer over 64 bits, NaN, or anything
+ * after the value is an error, with its offset in the scanned text. `what` names the text in
+ * messages ("the JSON body"). Freed with xn_json_free. */
+xn_status xn_json_parse(const xn_json_scan *scan, const char *what, xn_json **out, xn_error *error);
+void xn_json_free(xn_json *root); /* NULL-safe; members and elements live as long as the root */
+
+xn_json_kind xn_json_kind_of(const xn_json *value);
+const char *xn_json_string(const xn_json *value); /* of a string; holds no NUL inside */
+int64_t xn_json_integer(const xn_json *value);    /* of an integer */
+size_t xn_json_count(const xn_json *value);       /* elements of an array; else 0 */
+const xn_json *xn_json_element(const xn_json *array, size_t index);
+
+/* Walks an object's members in the order of the text: start with *iterator NULL. False at the
+ * end. */
+bool xn_json_next(const xn_json *object, void **iterator, const char **key, const xn_json **value);
+const xn_json *xn_json_member(const xn_json *object, const char *key); /* or NULL */
+
+/* What a value is, for messages: "a string \"abc\"", "the number 1.5", "an object". Returns out. */
+#define XN_JSON_DESCRIPTION 80
+const char *xn_json_describe(const xn_json *value, char out[XN_JSON_DESCRIPTION]);
+
+#endif

@@ -1,0 +1,30 @@
+/* xn_request.h: what the parsers of the three forms share: tensors found in a body and the checks
+ * that make them tensor references. */
+#ifndef XN_REQUEST_H
+#define XN_REQUEST_H
+
+#include "xn_json_tree.h"
+#include "xn_params.h"
+#include "xn_proto.h"
+
+/* Where a parser puts what it finds: refs[XN_MEMBER_*] points at the request's field, or is NULL
+ * where the message has no such tensor. */
+typedef struct xn_targets {
+    xn_tensor_ref *refs[XN_MEMBER_COUNT];
+    xn_conv_request *conv; /* parameters go here; NULL: the message takes none */
+} xn_targets;
+
+xn_targets xn_targets_conv(xn_conv_request *request);
+xn_targets xn_targets_weights(xn_weights_request *request);
+
+/* Reads an array of 1 to XN_MAX_RANK integers into a shape (sizes are checked later). name is the
+ * tensor, for messages about name.shape. */
+xn_status xn_request_shape(const xn_json *value, const char *name, xn_shape *out, xn_error *error);
+
+xn_status xn_request_parse_json(const xn_proto_body *body, const xn_proto_limits *limits,
+                                const xn_targets *targets, xn_error *error);
+xn_status xn_request_parse_safetensors(const xn_proto_body *body, const xn_proto_query *query,
+                                       size_t query_count, const xn_proto_limits *limits,
+                                       const xn_targets *targets, xn_error *error);
+
+#endif
