@@ -1,0 +1,176 @@
+/* bk_run.c: devices, guarded memory, one run. Judging is in bk_judge.c. */
+#include "bk_run.h"
+
+#include "xn_mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { TARGETS = 8, GUARD = 64, POISON = 0xa5 };
+
+static bk_target opened[TARGETS];
+
+int bk_target_count(void) {
+    int count = 0;
+    while (xn_backend_all()[count])
+        count++;
+    return count;
+}
+
+static bool required(const char *name) {
+    const char *names = getenv("XNORD_TEST_REQUIRE");
+    return names && strstr(names, name);
+}
+
+const bk_target *bk_target_open(int index) {
+    bk_target *t = &opened[index];
+    int count = 0;
+    xn_error error = {0};
+    xn_stream_options options = {0};
+    if (t->stream)
+        return t;
+    t->backend = xn_backend_all()[index];
+    snprintf(t->name, sizeof t->name, "%s", t->backend->name);
+    xn_status status = t->backend->device_count(&count, &error);
+    if ((status == XN_OK && count == 0) || status == XN_ERR_NO_DEVICE) {
+        ck_assert_msg(!required(t->name), "%s is required, but there is no device: %s", t->name,
+                      error.message);
+        return NULL;
+    }
+    ck_assert_msg(status == XN_OK, "%s devices: %s", t->name, error.message);
+    status = t->backend->device_open(0, &t->device, &error);
+    ck_assert_msg(status == XN_OK, "%s device 0: %s", t->name, error.message);
+    status = t->backend->stream_create(t->device, &options, &t->stream, &error);
+    ck_assert_msg(status == XN_OK, "%s stream: %s", t->name, error.message);
+    return t;
+}
+
+const bk_target *bk_target_ref(void) {
+    for (int i = 0; i < bk_target_count(); i++)
+        if (!strcmp(xn_backend_all()[i]->name, "ref"))
+            return bk_target_open(i);
+    ck_abort_msg("this build has no backend ref");
+    return NULL;
+}
+
+void bk_expect_ok(const bk_target *target, const bk_problem *problem, const char *what,
+                  xn_status status, const xn_error *error) {
+    char text[BK_TEXT];
+    if (status == XN_OK)
+        return;
+    bk_case_describe(problem->c, text);
+    ck_abort_msg("%s on %s: %s: %s: %s", what, target->name, text, xn_status_name(status),
+                 error->message);
+}
+
+/* ---- guarded memory ---- */
+
+static unsigned char *host_memory(const bk_target *target, size_t bytes) {
+    unsigned char *memory = target->backend->host_alloc(target->device, bytes);
+    ck_assert_msg(memory != NULL, "%s: no host memory of %zu bytes", target->name, bytes);
+    return memory;
+}
+
+/* Every second item starts one element past the allocation's alignment. */
+static size_t offset_of(size_t item, int32_t datatype) {
+    return item % 2 ? xn_datatype_bytes((xn_datatype)datatype) : 0;
+}
+
+void bk_batch_make(const bk_target *target, const bk_problem *problem, const xn_conv *conv,
+                   int64_t images, int items, bk_batch *out) {
+    size_t count = (size_t)(items < images ? items : images);
+    const char *source = problem->input;
+    *out = (bk_batch){.target = target, .problem = problem, .count = count};
+    out->items = xn_mem_zalloc(count, sizeof *out->items);
+    out->memory = xn_mem_zalloc(2 * count, sizeof *out->memory);
+    ck_assert(out->items && out->memory);
+    for (size_t i = 0; i < count; i++) {
+        xn_batch_item *item = &out->items[i];
+        item->images = images / (int64_t)count + ((int64_t)i < images % (int64_t)count);
+        size_t in = (size_t)item->images * xn_conv_input_bytes(conv);
+        size_t to = (size_t)item->images * xn_conv_output_bytes(conv);
+        size_t in_offset = offset_of(i, conv->input_datatype);
+        size_t to_offset = offset_of(i, conv->output_datatype);
+        /* nothing after the input, so that a sanitizer sees a read past it */
+        unsigned char *input = host_memory(target, in_offset + in);
+        unsigned char *output = host_memory(target, GUARD + to_offset + to + GUARD);
+        memcpy(input + in_offset, source, in);
+        source += in;
+        item->input = input + in_offset;
+        item->output = output + GUARD + to_offset;
+        out->memory[2 * i] = input;
+        out->memory[2 * i + 1] = output;
+    }
+}
+
+void bk_batch_poison(bk_batch *batch, const xn_conv *conv) {
+    for (size_t i = 0; i < batch->count; i++) {
+        size_t bytes = (size_t)batch->items[i].images * xn_conv_output_bytes(conv);
+        memset(batch->memory[2 * i + 1], POISON,
+               2 * GUARD + offset_of(i, conv->output_datatype) + bytes);
+    }
+}
+
+static bool is_poison(const unsigned char *bytes, const unsigned char *end) {
+    while (bytes < end)
+        if (*bytes++ != POISON)
+            return false;
+    return true;
+}
+
+void bk_batch_collect(const bk_batch *batch, const xn_conv *conv, void *output) {
+    char *to = output, text[BK_TEXT];
+    const char *source = batch->problem->input;
+    for (size_t i = 0; i < batch->count; i++) {
+        const xn_batch_item *item = &batch->items[i];
+        size_t bytes = (size_t)item->images * xn_conv_output_bytes(conv);
+        size_t in = (size_t)item->images * xn_conv_input_bytes(conv);
+        const unsigned char *start = item->output;
+        bool before = is_poison(batch->memory[2 * i + 1], start);
+        bool after = is_poison(start + bytes, start + bytes + GUARD);
+        bool input = !memcmp(item->input, source, in);
+        if (!before || !after || !input) {
+            bk_case_describe(batch->problem->c, text);
+            ck_abort_msg("%s wrote %s item %zu: %s", batch->target->name,
+                         !input   ? "over the input of"
+                         : before ? "past the output of"
+                                  : "before the output of",
+                         i, text);
+        }
+        memcpy(to, start, bytes);
+        to += bytes;
+        source += in;
+    }
+}
+
+void bk_batch_free(bk_batch *batch) {
+    for (size_t i = 0; i < 2 * batch->count; i++)
+        batch->target->backend->host_free(batch->target->device, batch->memory[i]);
+    xn_mem_free(batch->memory);
+    xn_mem_free(batch->items);
+}
+
+/* ---- a run ---- */
+
+void bk_run(const bk_target *target, const bk_problem *problem, const xn_conv *conv, void *output) {
+    const xn_backend *b = target->backend;
+    xn_prepared *prepared = NULL;
+    xn_plan *plan = NULL;
+    bk_batch batch;
+    xn_error error = {0};
+    xn_run_times times = {-1, -1, -1};
+    int64_t room = problem->images + problem->c->spare;
+    bk_expect_ok(target, problem, "prepare",
+                 b->weights_prepare(target->device, problem->weights, &prepared, &error), &error);
+    bk_expect_ok(target, problem, "plan", b->plan_create(target->stream, conv, room, &plan, &error),
+                 &error);
+    bk_batch_make(target, problem, conv, problem->images, problem->c->items, &batch);
+    bk_batch_poison(&batch, conv);
+    bk_expect_ok(target, problem, "run",
+                 b->run(plan, prepared, batch.items, batch.count, &times, &error), &error);
+    ck_assert(times.upload_ns >= 0 && times.compute_ns >= 0 && times.download_ns >= 0);
+    bk_batch_collect(&batch, conv, output);
+    bk_batch_free(&batch);
+    b->plan_free(plan);
+    b->weights_free(prepared);
+}

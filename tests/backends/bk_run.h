@@ -1,0 +1,66 @@
+/* bk_run.h: running cases on backends, and judging what comes back.
+ *
+ * A target is one way to run a problem: today a backend's first device with one stream. Further
+ * ways (a forced kernel path, a forced instruction set) become further targets; the table and the
+ * judging stay the same. Devices are opened inside the test function, because Check forks and CUDA
+ * must start only in the child, and stay open for the process. */
+#ifndef BK_RUN_H
+#define BK_RUN_H
+
+#include "bk_case.h"
+#include "bk_model.h"
+
+typedef struct bk_target {
+    char name[32];
+    const xn_backend *backend;
+    xn_device *device;
+    xn_stream *stream;
+} bk_target;
+
+/* How many targets this build has; known without touching a device. */
+int bk_target_count(void);
+/* Target 0 .. count - 1, opened. NULL when this machine has no device for it, unless
+ * XNORD_TEST_REQUIRE names its backend ("cuda,cpu"): then the test fails. */
+const bk_target *bk_target_open(int index);
+const bk_target *bk_target_ref(void);
+
+/* Outputs of a batch on guarded, poisoned memory. */
+typedef struct bk_batch {
+    const bk_target *target;
+    const bk_problem *problem;
+    xn_batch_item *items;
+    size_t count;
+    void **memory; /* 2 per item: input, output */
+} bk_batch;
+
+/* Splits the problem's first `images` images over at most `items` items, each in memory of its own
+ * from host_alloc, aligned to no more than its element size. */
+void bk_batch_make(const bk_target *target, const bk_problem *problem, const xn_conv *conv,
+                   int64_t images, int items, bk_batch *out);
+/* Poisons the outputs and their guards. */
+void bk_batch_poison(bk_batch *batch, const xn_conv *conv);
+/* Checks guards and that inputs are untouched, and gathers the outputs in order. */
+void bk_batch_collect(const bk_batch *batch, const xn_conv *conv, void *output);
+void bk_batch_free(bk_batch *batch);
+
+/* Fails the test with the error's text if status is not XN_OK. */
+void bk_expect_ok(const bk_target *target, const bk_problem *problem, const char *what,
+                  xn_status status, const xn_error *error);
+
+/* The whole way: prepare, plan, run, collect. output holds all images in conv's output datatype;
+ * conv is the problem's, or one that differs in output_datatype only. */
+void bk_run(const bk_target *target, const bk_problem *problem, const xn_conv *conv, void *output);
+
+/* Element i of an output as a double. */
+double bk_value(xn_datatype datatype, const void *output, int64_t i);
+
+/* Fails the test where got (in the problem's output datatype) is not what reference and expected
+ * allow. reference is backend ref's FP32 (INT32 for INT32) output, or NULL to judge by the
+ * model's values. */
+void bk_judge(const bk_target *target, const bk_problem *problem, const void *got, int64_t images,
+              const void *reference, const bk_expected *expected);
+
+/* A case on a target, judged against ref; ref itself is judged against the model. */
+void bk_check(const bk_target *target, const bk_case *c);
+
+#endif
