@@ -125,7 +125,7 @@ static bool read_raster(FILE *in, const char *path, char kind, int64_t maximum, 
     static const int64_t weight[3] = {299, 587, 114};
     bool plain = kind == '2' || kind == '3', colour = kind == '3' || kind == '6';
     for (int64_t i = 0; i < (int64_t)p->width * p->height; i++) {
-        int64_t grey = 0, sample;
+        int64_t grey = 0, sample = 0;
         for (int k = 0; k < (colour ? 3 : 1); k++) {
             if (!read_sample(in, path, plain, maximum, &sample))
                 return false;
