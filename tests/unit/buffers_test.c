@@ -14,7 +14,7 @@
 static struct fake {
     atomic_size_t live, allocated, freed; /* buffers; calls */
     atomic_long left;                     /* allocations that still succeed */
-    size_t last_bytes;
+    atomic_size_t last_bytes;             /* of the newest */
 } fake;
 
 static void *fake_alloc(xn_device *device, size_t bytes) {

@@ -61,7 +61,8 @@ static void load_ok(const char *flags, const char *environment, const char *file
     xn_command command = XN_COMMAND_SERVE;
     xn_error error = {0};
     xn_status status = load(flags, environment, file, out, &command, &error);
-    ck_assert_msg(status == XN_OK, "%s | %s | %s: %s", flags, environment, file, error.message);
+    ck_assert_msg(status == XN_OK, "%s | %s | %s: %s", flags, environment, file ? file : "no file",
+                  error.message);
 }
 
 static const char *print(const xn_config *config) {
@@ -371,7 +372,7 @@ START_TEST(refused_with_source_value_and_limit) {
     memcpy(&untouched, &c, sizeof c);
     xn_status status = load(bad[_i].flags, bad[_i].environment, bad[_i].file, &c, &command, &error);
     ck_assert_msg(status == XN_ERR_MALFORMED || status == XN_ERR_IO, "%s %s %s: accepted",
-                  bad[_i].flags, bad[_i].environment, bad[_i].file);
+                  bad[_i].flags, bad[_i].environment, bad[_i].file ? bad[_i].file : "no file");
     ck_assert_int_eq(error.status, status);
     ck_assert_mem_eq(&c, &untouched, sizeof c);
     ck_assert_int_eq(command, XN_COMMAND_LIST_DEVICES);

@@ -5,6 +5,7 @@
 #include "xn_test.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -205,6 +206,10 @@ START_TEST(process_values_are_plausible) {
     ck_assert(value_of("process_resident_memory_bytes") > 100 * 1024);
     ck_assert(value_of("process_cpu_seconds_total") >= 0);
     double fds = value_of("process_open_fds");
+    int open_fds = 0;
+    for (int fd = 0; fd < 4096; fd++)
+        open_fds += fcntl(fd, F_GETFD) >= 0;
+    ck_assert_int_eq((int)fds, open_fds);
     FILE *more = fopen("/dev/null", "r");
     render(metrics);
     ck_assert(value_of("process_open_fds") == fds + 1);
@@ -369,7 +374,7 @@ END_TEST
 /* So many devices that the page must grow. */
 START_TEST(page_grows) {
     const char *ids[64];
-    char names[64][16], series[64];
+    char names[64][24], series[64];
     xn_metrics *metrics = NULL;
     xn_error error = {0};
     for (int i = 0; i < 64; i++) {
