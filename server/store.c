@@ -1,0 +1,261 @@
+/* store.c: weights registered by name: a sorted array, searched by halves. What an entry is and how
+ * it gets onto devices: store_entry.c; inline weights: store_cache.c; locks: store_internal.h. */
+#include "store_internal.h"
+
+#include <string.h>
+
+xn_status xn_store_create(const xn_store_device *devices, int device_count,
+                          const xn_store_limits *limits, xn_metrics *metrics, xn_store **out,
+                          xn_error *error) {
+    xn_store *store = xn_mem_zalloc(1, sizeof *store);
+    if (!store)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the weights store");
+    pthread_mutex_init(&store->mutex, NULL);
+    pthread_cond_init(&store->cache.made, NULL);
+    store->device_count = device_count;
+    store->limits = *limits;
+    store->metrics = metrics;
+    atomic_init(&store->next_serial, 0);
+    store->devices = xn_mem_zalloc((size_t)device_count, sizeof *store->devices);
+    store->lost = xn_mem_zalloc((size_t)device_count, sizeof *store->lost);
+    xn_status status = XN_OK;
+    if (!store->devices || !store->lost)
+        status = xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the weights store");
+    if (status == XN_OK)
+        status = xn_cache_init(&store->cache, limits->cache_bytes, error);
+    if (status != XN_OK) {
+        xn_store_free(store);
+        return status;
+    }
+    for (int i = 0; i < device_count; i++) {
+        store->devices[i] = devices[i];
+        atomic_init(&store->lost[i], false);
+    }
+    *out = store;
+    return XN_OK;
+}
+
+void xn_store_free(xn_store *store) {
+    if (!store)
+        return;
+    for (size_t i = 0; i < store->name_count; i++)
+        xn_entry_release(store->names[i].entry);
+    xn_cache_clear(&store->cache);
+    xn_mem_free(store->names);
+    xn_mem_free(store->lost);
+    xn_mem_free(store->devices);
+    pthread_cond_destroy(&store->cache.made);
+    pthread_mutex_destroy(&store->mutex);
+    xn_mem_free(store);
+}
+
+void xn_store_on_device_lost(xn_store *store, xn_store_lost_fn callback, void *context) {
+    store->on_lost = callback;
+    store->on_lost_context = context;
+}
+
+void xn_store_device_lost(xn_store *store, int device) {
+    atomic_store(&store->lost[device], true);
+}
+
+/* ---- names; store->mutex is held ---- */
+
+/* Where the name is (true) or belongs (false). */
+static bool find_locked(const xn_store *store, const char *name, size_t *at) {
+    size_t low = 0, high = store->name_count;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        int order = strcmp(store->names[middle].name, name);
+        if (order == 0) {
+            *at = middle;
+            return true;
+        }
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *at = low;
+    return false;
+}
+
+static xn_status not_found(const char *name, xn_error *error) {
+    return xn_fail(error, XN_ERR_NOT_FOUND, "weights",
+                   "no weights are registered under \"%s\"; PUT /weights/%s registers them", name,
+                   name);
+}
+
+static void show_totals_locked(const xn_store *store) {
+    xn_metrics_gauge_set(store->metrics, XN_GAUGE_WEIGHTS, (int64_t)store->name_count);
+    xn_metrics_gauge_set(store->metrics, XN_GAUGE_WEIGHTS_BYTES, store->named_bytes);
+}
+
+/* Whether weights of that size may take the name: it may replace what has the name now. */
+static xn_status check_limits_locked(const xn_store *store, const char *name, int64_t bytes,
+                                     xn_error *error) {
+    size_t at;
+    bool replaces = find_locked(store, name, &at);
+    if (!replaces && (int64_t)store->name_count >= store->limits.max_weights)
+        return xn_fail_limit(error, "max-weights", "weights",
+                             "%zu weights are registered; --max-weights is %lld; delete some first",
+                             store->name_count, (long long)store->limits.max_weights);
+    int64_t others = store->named_bytes;
+    if (replaces)
+        others -= (int64_t)store->names[at].entry->weights->host_bytes;
+    if (bytes > store->limits.max_weights_bytes - others)
+        return xn_fail_limit(error, "max-weights-bytes", "weights",
+                             "these weights take %lld bytes and the other registered ones %lld; "
+                             "--max-weights-bytes is %lld",
+                             (long long)bytes, (long long)others,
+                             (long long)store->limits.max_weights_bytes);
+    return XN_OK;
+}
+
+static xn_status reserve_locked(xn_store *store, xn_error *error) {
+    enum { FIRST_CAPACITY = 16 };
+    if (store->name_count < store->name_capacity)
+        return XN_OK;
+    size_t capacity = store->name_capacity ? store->name_capacity * 2 : FIRST_CAPACITY;
+    xn_named *names = xn_mem_zalloc(capacity, sizeof *names);
+    if (!names)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another name");
+    if (store->name_count)
+        memcpy(names, store->names, store->name_count * sizeof *names);
+    xn_mem_free(store->names);
+    store->names = names;
+    store->name_capacity = capacity;
+    return XN_OK;
+}
+
+/* Takes the caller's reference to entry. *replaced: the entry that had the name, or NULL. */
+static xn_status publish_locked(xn_store *store, const char *name, xn_entry *entry,
+                                xn_entry **replaced, xn_error *error) {
+    int64_t bytes = (int64_t)entry->weights->host_bytes;
+    xn_status status = check_limits_locked(store, name, bytes, error);
+    if (status == XN_OK)
+        status = reserve_locked(store, error);
+    if (status != XN_OK)
+        return status;
+    size_t at;
+    if (find_locked(store, name, &at)) {
+        *replaced = store->names[at].entry;
+        store->named_bytes -= (int64_t)(*replaced)->weights->host_bytes;
+    } else {
+        *replaced = NULL;
+        xn_named *slot = &store->names[at];
+        memmove(slot + 1, slot, (store->name_count - at) * sizeof *slot);
+        memset(slot, 0, sizeof *slot);
+        memcpy(slot->name, name, strlen(name));
+        store->name_count++;
+    }
+    store->names[at].entry = entry;
+    store->named_bytes += bytes;
+    show_totals_locked(store);
+    return XN_OK;
+}
+
+/* ---- the interface ---- */
+
+xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weights,
+                       const xn_tensor *scale, const xn_tensor *bias, bool *created,
+                       xn_error *error) {
+    xn_entry *entry = NULL, *replaced = NULL;
+    size_t length = strlen(name);
+    if (length == 0 || length >= sizeof store->names->name)
+        return xn_fail(error, XN_ERR_MALFORMED, "name",
+                       "the name has %zu characters; it needs 1 "
+                       "to %zu",
+                       length, sizeof store->names->name - 1);
+    xn_status status = xn_entry_create(store, &entry, error);
+    if (status == XN_OK)
+        status = xn_weights_create(weights, scale, bias, &entry->weights, error);
+    if (status == XN_OK) { /* before the devices are troubled; checked again when it counts */
+        pthread_mutex_lock(&store->mutex);
+        status = check_limits_locked(store, name, (int64_t)entry->weights->host_bytes, error);
+        pthread_mutex_unlock(&store->mutex);
+    }
+    if (status == XN_OK)
+        status = xn_entry_prepare_all(entry, error);
+    if (status == XN_OK) {
+        pthread_mutex_lock(&store->mutex);
+        status = publish_locked(store, name, entry, &replaced, error);
+        pthread_mutex_unlock(&store->mutex);
+    }
+    if (status != XN_OK) {
+        xn_entry_release(entry);
+        return status;
+    }
+    *created = !replaced;
+    xn_entry_release(replaced);
+    return XN_OK;
+}
+
+xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
+    pthread_mutex_lock(&store->mutex);
+    size_t at;
+    xn_entry *entry = NULL;
+    if (find_locked(store, name, &at)) {
+        xn_named *slot = &store->names[at];
+        entry = slot->entry;
+        store->named_bytes -= (int64_t)entry->weights->host_bytes;
+        store->name_count--;
+        memmove(slot, slot + 1, (store->name_count - at) * sizeof *slot);
+        show_totals_locked(store);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    if (!entry)
+        return not_found(name, error);
+    xn_entry_release(entry);
+    return XN_OK;
+}
+
+xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_error *error) {
+    pthread_mutex_lock(&store->mutex);
+    size_t at;
+    bool found = find_locked(store, name, &at);
+    if (found) {
+        *out = store->names[at].entry;
+        xn_entry_retain(*out);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    return found ? XN_OK : not_found(name, error);
+}
+
+static void describe_locked(const xn_named *named, xn_store_item *out) {
+    const xn_entry *entry = named->entry;
+    const xn_weights *weights = entry->weights;
+    xn_weights_shape shape;
+    xn_weights_shape_of(weights, &shape);
+    *out = (xn_store_item){.datatype = weights->datatype,
+                           .has_scale = shape.has_scale,
+                           .has_bias = shape.has_bias,
+                           .host_bytes = weights->host_bytes,
+                           .requests = atomic_load(&entry->requests)};
+    memcpy(out->name, named->name, sizeof out->name);
+    memcpy(out->dims, shape.dims, sizeof out->dims);
+}
+
+xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, xn_error *error) {
+    pthread_mutex_lock(&store->mutex);
+    size_t listed = store->name_count;
+    xn_store_item *list = xn_mem_zalloc(listed, sizeof *list);
+    for (size_t i = 0; list && i < listed; i++)
+        describe_locked(&store->names[i], &list[i]);
+    pthread_mutex_unlock(&store->mutex);
+    if (!list)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to list %zu weights", listed);
+    *items = list;
+    *count = listed;
+    return XN_OK;
+}
+
+xn_status xn_store_item_get(xn_store *store, const char *name, xn_store_item *out,
+                            xn_error *error) {
+    pthread_mutex_lock(&store->mutex);
+    size_t at;
+    bool found = find_locked(store, name, &at);
+    if (found)
+        describe_locked(&store->names[at], out);
+    pthread_mutex_unlock(&store->mutex);
+    return found ? XN_OK : not_found(name, error);
+}

@@ -1,0 +1,110 @@
+/* store_internal.h: what the parts of the store share: store.c (names), store_cache.c (inline
+ * weights by content), store_entry.c (one entry and its prepared forms).
+ *
+ * Locks: store->mutex guards names, cache and their totals; entry->mutex guards which devices an
+ * entry is being prepared on. Neither is held while the other is taken, nor while a backend, the
+ * packing of weights or a callback runs; last references are released outside of both. */
+#ifndef XN_STORE_INTERNAL_H
+#define XN_STORE_INTERNAL_H
+
+#include "store.h"
+#include "xn_mem.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* ---- contents: what makes inline weights equal ---- */
+
+enum { XN_CONTENT_PARTS = 3 }; /* weights, scale, bias */
+
+typedef struct xn_content_part {
+    bool present;
+    xn_datatype datatype;
+    xn_shape shape;
+    size_t bytes;
+    const void *data;
+} xn_content_part;
+
+typedef struct xn_content {
+    uint64_t base; /* the serial number of the base entry, or 0 */
+    xn_content_part parts[XN_CONTENT_PARTS];
+} xn_content;
+
+uint64_t xn_content_hash(const xn_content *content, uint64_t seed);
+bool xn_content_equal(const xn_content *a, const xn_content *b);
+/* Copies the bytes that content points to into one block and points into that. *memory: the
+ * caller's to free, *bytes long. */
+xn_status xn_content_copy(const xn_content *content, xn_content *out, void **memory, size_t *bytes,
+                          xn_error *error);
+
+/* ---- entries ---- */
+
+typedef struct xn_entry_slot {
+    _Atomic(xn_prepared *) prepared; /* set once; read without the lock */
+    bool preparing;                  /* entry->mutex: a thread is at it */
+} xn_entry_slot;
+
+struct xn_entry {
+    xn_store *store;
+    atomic_int references;
+    uint64_t serial;     /* never reused, unlike addresses */
+    xn_weights *weights; /* immutable once the entry is visible; NULL while making */
+    atomic_llong requests;
+
+    /* For the cache; guarded by store->mutex. */
+    uint64_t hash;
+    xn_content content; /* points into memory */
+    void *memory;
+    size_t memory_bytes, cost; /* cost: what it counts for in the cache; 0 when not in it */
+    bool making;               /* in the table, but its weights are not packed yet */
+    xn_status failure;         /* why making failed; the threads that waited return it */
+    xn_error error;
+    xn_entry *chain;         /* in its hash bucket, or in a list of evicted ones */
+    xn_entry *newer, *older; /* in the order of use */
+
+    pthread_mutex_t mutex; /* guards slots[].preparing */
+    pthread_cond_t settled;
+    xn_entry_slot slots[]; /* one a device */
+};
+
+xn_status xn_entry_create(xn_store *store, xn_entry **out, xn_error *error); /* one reference */
+/* Prepares on every device that is not lost. */
+xn_status xn_entry_prepare_all(xn_entry *entry, xn_error *error);
+
+/* ---- the store ---- */
+
+typedef struct xn_cache {
+    size_t limit_bytes, bytes;
+    uint64_t seed;      /* of the hash, so that clients cannot aim for one bucket */
+    xn_entry **buckets; /* holds a reference to each entry */
+    size_t bucket_mask;
+    xn_entry *newest, *oldest;
+    pthread_cond_t made; /* an entry is no longer `making` */
+} xn_cache;
+
+xn_status xn_cache_init(xn_cache *cache, int64_t limit_bytes, xn_error *error);
+void xn_cache_clear(xn_cache *cache); /* releases everything; no other thread uses the store */
+
+typedef struct xn_named {
+    char name[129];
+    xn_entry *entry; /* a reference */
+} xn_named;
+
+struct xn_store {
+    int device_count;
+    xn_store_device *devices;
+    atomic_bool *lost; /* one a device */
+    xn_store_limits limits;
+    xn_metrics *metrics;
+    atomic_ullong next_serial;
+    xn_store_lost_fn on_lost;
+    void *on_lost_context;
+
+    pthread_mutex_t mutex; /* guards all below */
+    xn_named *names;       /* in order */
+    size_t name_count, name_capacity;
+    int64_t named_bytes;
+    xn_cache cache;
+};
+
+#endif
