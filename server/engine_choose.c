@@ -1,0 +1,171 @@
+/* engine_choose.c: from the configuration to pools: which backends, which devices, how many
+ * workers. */
+#include "engine_internal.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WORKERS_PER_GPU 3 /* one uploads, one computes, one downloads */
+
+/* ---- the list of devices ---- */
+
+static void list_devices(int found, char *text, size_t size) {
+    size_t length = 0;
+    text[0] = '\0';
+    for (int i = 0; i < found && length < size; i++)
+        length += (size_t)snprintf(text + length, size - length, i ? ", %d" : "%d", i);
+}
+
+static xn_status bad_list(const char *list, const char *what, int found, xn_error *error) {
+    char text[120];
+    list_devices(found, text, sizeof text);
+    return xn_fail(error, XN_ERR_NO_DEVICE, "devices",
+                   "--devices is \"%.63s\": %s; this host has %s; give \"all\" or ordinals such as "
+                   "\"0\" or \"0,1\"",
+                   list, what, text);
+}
+
+static bool contains(const int *ordinals, int count, int ordinal) {
+    for (int i = 0; i < count; i++)
+        if (ordinals[i] == ordinal)
+            return true;
+    return false;
+}
+
+/* The digits at *at, advanced; -1 for none or for more than any host has. */
+static int read_ordinal(const char **at) {
+    const char *digit = *at;
+    int value = 0;
+    while (*digit >= '0' && *digit <= '9' && value < 100000)
+        value = value * 10 + (*digit++ - '0');
+    if (digit == *at || (*digit && *digit != ','))
+        return -1;
+    *at = digit;
+    return value;
+}
+
+xn_status xn_devices_parse(const char *list, int found, int *ordinals, int *count,
+                           xn_error *error) {
+    int taken = 0;
+    if (!strcmp(list, "all")) {
+        for (; taken < found; taken++)
+            ordinals[taken] = taken;
+        *count = taken;
+        return XN_OK;
+    }
+    for (const char *at = list;; at++) {
+        int ordinal = read_ordinal(&at);
+        if (ordinal < 0)
+            return bad_list(list, "it is not a list of ordinals", found, error);
+        if (ordinal >= found)
+            return bad_list(list, "there is no such device", found, error);
+        if (contains(ordinals, taken, ordinal))
+            return bad_list(list, "it names a device twice", found, error);
+        ordinals[taken++] = ordinal;
+        if (!*at)
+            break;
+    }
+    *count = taken;
+    return XN_OK;
+}
+
+/* ---- pools ---- */
+
+/* At most cuda with its stand-in. */
+enum { MAX_POOLS = 2 };
+
+typedef struct choice {
+    xn_pool_spec pools[MAX_POOLS];
+    int count;
+    int *ordinals; /* of cuda; owned */
+    char fallback_reason[256];
+} choice;
+
+static int usable_threads(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than cpu_set_t holds */
+    return online > 0 && online < 65536 ? (int)online : 1;
+}
+
+static xn_status add_host(const xn_config *config, const char *name, choice *out, xn_error *error) {
+    static const int first = 0;
+    const xn_backend *backend = xn_backend_find(name);
+    if (!backend)
+        return xn_fail(error, XN_ERR_NO_DEVICE, "backend", "this build has no backend %s", name);
+    int threads = config->threads ? (int)config->threads : usable_threads();
+    out->pools[out->count++] = (xn_pool_spec){
+        .backend = backend,
+        .ordinals = &first,
+        .ordinal_count = 1,
+        .workers = config->workers ? (int)config->workers : threads,
+        .threads = threads,
+    };
+    return XN_OK;
+}
+
+/* XN_ERR_NO_DEVICE when there is no GPU to use, and why. */
+static xn_status find_gpus(const xn_backend **backend, int *found, xn_error *error) {
+    *backend = xn_backend_find("cuda");
+    if (!*backend)
+        return xn_fail(error, XN_ERR_NO_DEVICE, "backend",
+                       "this build has no backend cuda; it was built without nvcc");
+    xn_status status = (*backend)->device_count(found, error);
+    if (status == XN_OK && *found < 1)
+        return xn_fail(error, XN_ERR_NO_DEVICE, "backend", "no usable GPU was found");
+    return status;
+}
+
+static xn_status add_gpus(const xn_config *config, const xn_backend *backend, int found,
+                          choice *out, xn_error *error) {
+    int count = 0;
+    out->ordinals = xn_mem_zalloc((size_t)found, sizeof *out->ordinals);
+    if (!out->ordinals)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a list of %d devices", found);
+    xn_status status = xn_devices_parse(config->devices, found, out->ordinals, &count, error);
+    if (status != XN_OK)
+        return status;
+    out->pools[out->count++] = (xn_pool_spec){
+        .backend = backend,
+        .ordinals = out->ordinals,
+        .ordinal_count = count,
+        .workers = config->workers ? (int)config->workers : WORKERS_PER_GPU,
+    };
+    return XN_OK;
+}
+
+static xn_status choose(const xn_config *config, choice *out, xn_error *error) {
+    bool automatic = !strcmp(config->backend, "auto");
+    if (!automatic && strcmp(config->backend, "cuda"))
+        return add_host(config, config->backend, out, error);
+    const xn_backend *cuda = NULL;
+    int found = 0;
+    xn_error why = {0};
+    xn_status status = find_gpus(&cuda, &found, &why);
+    if (status == XN_ERR_NO_DEVICE && automatic) {
+        snprintf(out->fallback_reason, sizeof out->fallback_reason, "%.250s", why.message);
+        return add_host(config, "cpu", out, error);
+    }
+    if (status != XN_OK) {
+        if (error)
+            *error = why;
+        return status;
+    }
+    status = add_gpus(config, cuda, found, out, error);
+    if (status == XN_OK && (automatic || config->on_device_loss == XN_LOSS_CPU))
+        status = add_host(config, "cpu", out, error);
+    return status;
+}
+
+xn_status xn_engine_create(const xn_config *config, xn_engine **out, xn_error *error) {
+    choice chosen = {.count = 0};
+    xn_status status = choose(config, &chosen, error);
+    if (status == XN_OK)
+        status = xn_engine_create_with(config, chosen.pools, chosen.count, chosen.fallback_reason,
+                                       out, error);
+    xn_mem_free(chosen.ordinals);
+    return status;
+}

@@ -1,0 +1,157 @@
+/* engine_internal.h: what the parts of the engine share, and the door for tests.
+ *
+ *   engine.c         creating and ending; submit, cancel, health
+ *   engine_choose.c  which backends and devices, from the configuration
+ *   engine_loss.c    the loss of a device
+ *   engine_memory.c  host memory for bodies that survives the loss of the device it is pinned for
+ *   worker.c         the workers: taking batches and running them
+ *   watcher.c        the thread of deadlines and unstarted jobs, the thread of canaries
+ *   queue, deadlines, plans, admission: data structures, each with its own header
+ *
+ * Locks. engine->mutex guards the queues, the deadlines, the states of jobs, workers, devices and
+ * pools. It is never held while a backend, a `done` or a callback runs. Below it, taken while it
+ * may be held: the admission's mutex. The store's locks are never taken under it, nor it under
+ * them. A caller may hold locks of its own in submit and cancel, because `done` comes without any
+ * lock of the engine. */
+#ifndef XN_ENGINE_INTERNAL_H
+#define XN_ENGINE_INTERNAL_H
+
+#include "admission.h"
+#include "deadlines.h"
+#include "engine.h"
+#include "plans.h"
+#include "queue.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define XN_PLANS_PER_WORKER 64
+
+/* ---- the door for tests: pools given explicitly ---- */
+
+typedef struct xn_pool_spec {
+    const xn_backend *backend;
+    const int *ordinals; /* devices to open */
+    int ordinal_count;   /* >= 1 */
+    int workers;         /* per device, >= 1 */
+    int threads;         /* the budget its workers share, >= 1; 0 = runs use no host threads */
+} xn_pool_spec;
+
+/* The first pool is the primary one. Everything is copied. fallback_reason: "" or what
+ * xn_engine_fallback_reason gives. */
+xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *pools, int pool_count,
+                                const char *fallback_reason, xn_engine **out, xn_error *error);
+
+/* ---- inside ---- */
+
+typedef enum {
+    XN_JOB_QUEUED = 1, /* in its pool's queue and in the deadlines */
+    XN_JOB_ENDING,     /* will not run; the watcher calls done */
+    XN_JOB_RUNNING     /* a worker has it, until done */
+} xn_job_state;
+
+/* Of an open device; guarded by engine->mutex where not constant. */
+typedef struct xn_member {
+    const xn_backend *backend;
+    xn_device *device;
+    xn_device_info info;
+    int pool;
+    bool up;
+    int64_t canary_since_ns; /* when the canary that runs now started; 0 = none runs */
+    char canary_error[128];  /* of the last canary; "" when it passed */
+} xn_member;
+
+typedef struct xn_pool {
+    const xn_backend *backend;
+    xn_queue *queue;
+    pthread_cond_t work; /* idle workers: work to do, to stop, or a lent stream is back */
+    int members_up;      /* 0: the pool is lost */
+    int idle;            /* workers in a wait on `work` */
+    bool timing;         /* one of them wakes by itself when the oldest group is due */
+    int threads;         /* the budget; 0 = none */
+    int threads_free;
+} xn_pool;
+
+typedef struct xn_worker {
+    xn_engine *engine;
+    int member, pool;
+    pthread_t thread;
+    bool started;
+    bool busy; /* engine->mutex: its thread runs a batch */
+    bool lent; /* engine->mutex: another worker frees its plans; its thread keeps off them */
+    xn_stream *stream;
+    xn_plans *plans;
+    xn_job **jobs; /* the batch; like items, max_batch_images long */
+    xn_batch_item *items;
+} xn_worker;
+
+struct xn_engine {
+    /* constant after creation */
+    xn_loss_policy loss_policy;
+    int64_t canary_interval_ns, max_batch_images;
+    int pool_count, member_count, worker_count;
+    xn_pool *pools;
+    xn_member *members;
+    xn_worker *workers;
+    xn_metrics *metrics;
+    xn_admission *admission;
+    xn_store *store;
+    xn_buffers *buffers;
+    char fallback_reason[256];
+
+    atomic_int primary;              /* index of a pool; written under mutex */
+    atomic_bool primary_memory_lost; /* pools[0]'s device must not give host memory any more */
+
+    pthread_mutex_t mutex; /* guards all below and what says so above */
+    xn_deadlines deadlines;
+    bool draining, stopping;
+    char lost_reason[160]; /* set once the primary is lost with nothing to take over */
+
+    /* the watcher */
+    pthread_t watcher, canary;
+    bool watcher_started, canary_started;
+    pthread_cond_t watch; /* something to end, an earlier deadline, or watcher_stop */
+    pthread_cond_t canary_stop;
+    int64_t watch_until_ns;             /* when the watcher wakes by itself */
+    xn_job *ending_first, *ending_last; /* linked by next */
+    void (*on_fatal)(void *context);
+    void *on_fatal_context;
+    bool fatal_pending; /* on_fatal is still to be called */
+    bool watcher_stop;  /* nothing more will come */
+};
+
+/* Threads with all signals blocked: signals are for main. */
+xn_status xn_engine_start_thread(pthread_t *thread, const char *name, void *(*body)(void *),
+                                 void *argument, xn_error *error);
+void xn_engine_init_cond(pthread_cond_t *cond); /* timed waits on CLOCK_MONOTONIC */
+
+/* Takes a queued job out; the watcher will call its done with that status. */
+void xn_engine_end_job_locked(xn_engine *engine, xn_job *job, xn_status status);
+/* The same for a job that is out of its queue already. */
+void xn_engine_end_taken_locked(xn_engine *engine, xn_job *job, xn_status status);
+/* Does so for every queued job whose deadline has come. */
+void xn_engine_expire_locked(xn_engine *engine, int64_t now_ns);
+/* Wakes one idle worker if there is one and anything for it: a batch to take, or a group that waits
+ * for company while no worker watches the time. */
+void xn_pool_wake_locked(xn_engine *engine, xn_pool *pool, int64_t now_ns);
+/* The gauge of readiness, after anything it depends on changed. */
+void xn_engine_show_ready_locked(xn_engine *engine);
+bool xn_engine_ready_locked(const xn_engine *engine, int64_t now_ns, char *reason, size_t size);
+
+/* A device answered XN_ERR_DEVICE_LOST. Any thread, no lock held; only the first call counts. */
+void xn_engine_lose_member(xn_engine *engine, int member, const xn_error *why);
+
+void *xn_worker_main(void *worker);
+void *xn_watcher_main(void *engine);
+void *xn_canary_main(void *engine);
+
+xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error);
+
+/* Host threads a batch of that many images can use, 1 .. limit. Pure. */
+int xn_worker_threads(const xn_conv *conv, int64_t images, int limit);
+
+/* The ordinals of "all" or a list such as "0,2", checked against `found` devices. Writes at most
+ * `found` of them. Pure. */
+xn_status xn_devices_parse(const char *list, int found, int *ordinals, int *count, xn_error *error);
+
+#endif

@@ -1,0 +1,50 @@
+/* engine_memory.c: where the buffers of bodies and outputs come from: memory pinned for the primary
+ * device while it lives, plain memory once it is lost (under --on-device-loss cpu the daemon goes
+ * on without it). Each block says in a header where it came from, because blocks of both kinds are
+ * in use at the same time then. The buffer pool sees this as one more backend's host memory. */
+#include "engine_internal.h"
+
+typedef struct header {
+    _Alignas(XN_MEM_ALIGNMENT) bool plain;
+} header;
+
+/* The handle that the pool passes back is the engine. */
+static xn_engine *engine_of(xn_device *device) {
+    return (xn_engine *)(void *)device;
+}
+
+static void *memory_alloc(xn_device *device, size_t bytes) {
+    xn_engine *engine = engine_of(device);
+    const xn_member *member = &engine->members[0];
+    bool plain = atomic_load(&engine->primary_memory_lost);
+    size_t total;
+    if (!xn_add_size(bytes, sizeof(header), &total))
+        return NULL;
+    header *block =
+        plain ? xn_mem_alloc(total) : member->backend->host_alloc(member->device, total);
+    if (!block)
+        return NULL;
+    block->plain = plain;
+    return block + 1;
+}
+
+static void memory_free(xn_device *device, void *memory) {
+    const xn_member *member = &engine_of(device)->members[0];
+    if (!memory)
+        return;
+    header *block = (header *)memory - 1;
+    if (block->plain)
+        xn_mem_free(block);
+    else
+        member->backend->host_free(member->device, block);
+}
+
+xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
+    static const xn_backend memory = {
+        .name = "memory", .host_alloc = memory_alloc, .host_free = memory_free};
+    const xn_backend *primary = engine->members[0].backend;
+    if (!primary->host_alloc || !primary->host_free)
+        return xn_buffers_create(NULL, NULL, keep_bytes, &engine->buffers, error);
+    return xn_buffers_create(&memory, (xn_device *)(void *)engine, keep_bytes, &engine->buffers,
+                             error);
+}

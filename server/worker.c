@@ -1,0 +1,273 @@
+/* worker.c: one thread, one stream, one cache of plans. The thread waits for a batch, takes it out
+ * of its pool's queue, and runs it without any lock.
+ *
+ * Waking is bounded: a submit wakes at most one worker, and a worker that takes a batch wakes
+ * another when something is left. While the oldest group waits for company, one idle worker (the
+ * pool is `timing`) sleeps until it is due; the others sleep until they are woken.
+ *
+ * Device memory. When it runs out, the plans of this worker and of the device's idle workers go,
+ * and the recognised inline weights; then the batch is halved, down to single jobs. */
+#include "engine_internal.h"
+
+#include "clock.h"
+#include "log.h"
+
+#include <assert.h>
+
+/* ---- device memory ---- */
+
+/* Frees the plans of the idle workers of the same device. Their threads wait meanwhile. */
+static void trim_idle_workers(xn_worker *worker) {
+    xn_engine *engine = worker->engine;
+    for (int i = 0; i < engine->worker_count; i++) {
+        xn_worker *other = &engine->workers[i];
+        if (other == worker || other->member != worker->member)
+            continue;
+        pthread_mutex_lock(&engine->mutex);
+        bool mine = !other->busy && !other->lent;
+        if (mine)
+            other->lent = true;
+        pthread_mutex_unlock(&engine->mutex);
+        if (!mine)
+            continue;
+        xn_plans_trim(other->plans);
+        pthread_mutex_lock(&engine->mutex);
+        other->lent = false;
+        pthread_cond_broadcast(&engine->pools[other->pool].work);
+        pthread_mutex_unlock(&engine->mutex);
+    }
+}
+
+static void free_device_memory(xn_worker *worker, const xn_error *why) {
+    xn_engine *engine = worker->engine;
+    xn_log(XN_LOG_WARN, NULL, "%s: out of device memory (%s); freeing plans and cached weights",
+           engine->members[worker->member].info.id, why->message);
+    xn_plans_trim(worker->plans);
+    trim_idle_workers(worker);
+    xn_store_trim(engine->store);
+}
+
+/* ---- running ---- */
+
+static int64_t images_of(xn_job *const *jobs, size_t count) {
+    int64_t images = 0;
+    for (size_t i = 0; i < count; i++)
+        images += jobs[i]->images;
+    return images;
+}
+
+static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
+                        const xn_prepared *prepared, xn_run_times *times, xn_error *error) {
+    const xn_backend *backend = worker->engine->members[worker->member].backend;
+    xn_plan *plan;
+    xn_status status =
+        xn_plans_get(worker->plans, &jobs[0]->conv, images_of(jobs, count), &plan, error);
+    if (status != XN_OK)
+        return status;
+    for (size_t i = 0; i < count; i++)
+        worker->items[i] = (xn_batch_item){jobs[i]->input, jobs[i]->output, jobs[i]->images};
+    return backend->run(plan, prepared, worker->items, count, times, error);
+}
+
+/* Gives jobs of one launch their outcome and hands them back; they are gone afterwards. */
+static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
+                   const xn_run_times *times, const xn_error *error) {
+    xn_engine *engine = worker->engine;
+    int64_t now_ns = xn_now_ns(), images = images_of(jobs, count);
+    if (status == XN_OK) {
+        int64_t busy_ns = times->upload_ns + times->compute_ns + times->download_ns;
+        xn_metrics_batch(engine->metrics, worker->member, (int64_t)count, images, busy_ns);
+        xn_entry_count_requests(jobs[0]->entry, (int64_t)count);
+    }
+    xn_admission_finished(engine->admission, (int64_t)count, now_ns);
+    for (size_t i = 0; i < count; i++) {
+        xn_job *job = jobs[i];
+        job->status = status;
+        if (status != XN_OK)
+            job->error = *error;
+        job->times = *times;
+        job->device = worker->member;
+        job->batch_requests = (int64_t)count;
+        job->batch_images = images;
+        job->finished_ns = now_ns;
+        job->done(job);
+    }
+}
+
+static void report(xn_worker *worker, xn_status status, const xn_error *error, const xn_job *job) {
+    xn_engine *engine = worker->engine;
+    if (status == XN_ERR_DEVICE_LOST) {
+        xn_engine_lose_member(engine, worker->member, error);
+        return;
+    }
+    xn_metrics_device_error(engine->metrics, worker->member);
+    xn_log(XN_LOG_ERROR, job->id, "%s: a batch failed: %s", engine->members[worker->member].info.id,
+           error->message);
+}
+
+static xn_status prepare(xn_worker *worker, const xn_prepared **prepared, xn_error *error) {
+    xn_entry *entry = worker->jobs[0]->entry;
+    xn_status status = xn_entry_prepared(entry, worker->member, prepared, error);
+    if (status == XN_ERR_DEVICE_MEMORY) {
+        free_device_memory(worker, error);
+        status = xn_entry_prepared(entry, worker->member, prepared, error);
+    }
+    return status;
+}
+
+/* One job alone that the device has no memory for. */
+static void explain_too_large(const xn_worker *worker, const xn_job *job, xn_error *error) {
+    xn_error why = *error;
+    xn_fail(error, XN_ERR_DEVICE_MEMORY, "input",
+            "%s has not enough memory for this request (%lld images) even alone: %.200s; send "
+            "fewer images at once",
+            worker->engine->members[worker->member].info.id, (long long)job->images, why.message);
+}
+
+/* Runs jobs[0, count), in one launch if the device has the memory, else in smaller ones. */
+static void run_batch(xn_worker *worker, size_t count) {
+    xn_error error = {0};
+    const xn_prepared *prepared = NULL;
+    xn_run_times times = {0};
+    xn_status status = prepare(worker, &prepared, &error);
+    if (status != XN_OK) {
+        report(worker, status, &error, worker->jobs[0]);
+        finish(worker, worker->jobs, count, status, &times, &error);
+        return;
+    }
+    size_t piece = count;
+    bool trimmed = false;
+    for (size_t at = 0; at < count;) {
+        xn_job **jobs = &worker->jobs[at];
+        size_t now = piece < count - at ? piece : count - at;
+        times = (xn_run_times){0};
+        status = launch(worker, jobs, now, prepared, &times, &error);
+        if (status == XN_ERR_DEVICE_MEMORY && !trimmed) {
+            free_device_memory(worker, &error);
+            trimmed = true;
+            continue;
+        }
+        if (status == XN_ERR_DEVICE_MEMORY && now > 1) {
+            piece = (now + 1) / 2;
+            continue;
+        }
+        if (status == XN_ERR_DEVICE_MEMORY)
+            explain_too_large(worker, jobs[0], &error);
+        if (status == XN_ERR_DEVICE_LOST)
+            now = count - at; /* the rest is lost with it */
+        if (status != XN_OK)
+            report(worker, status, &error, jobs[0]);
+        finish(worker, jobs, now, status, &times, &error);
+        trimmed = false;
+        at += now;
+    }
+}
+
+/* ---- taking ---- */
+
+int xn_worker_threads(const xn_conv *conv, int64_t images, int limit) {
+    /* What one thread does in some tens of microseconds: enough to be worth waking another. */
+    const double operations_a_thread = 200000.0;
+    const double real_operation = 32.0; /* in mode bwn and float, counted in bit operations */
+    double operations = (double)xn_conv_operations(conv) * (double)images;
+    if (conv->mode != XN_MODE_XNOR)
+        operations *= real_operation;
+    double threads = operations / operations_a_thread;
+    if (threads >= (double)limit)
+        return limit;
+    return threads < 1.0 ? 1 : (int)threads;
+}
+
+/* Takes a batch into worker->jobs, and what it can use of the thread budget. 0: none is ready. */
+static size_t take_locked(xn_worker *worker, int64_t now_ns, int *threads) {
+    xn_engine *engine = worker->engine;
+    xn_pool *pool = &engine->pools[worker->pool];
+    size_t count = 0;
+    if (pool->threads && !pool->threads_free)
+        return 0;
+    xn_job *job = xn_queue_take(pool->queue, engine->draining, now_ns, &count);
+    for (size_t i = 0; job; i++, job = job->next) {
+        assert(i < (size_t)engine->max_batch_images);
+        worker->jobs[i] = job;
+        job->state = XN_JOB_RUNNING;
+        job->started_ns = now_ns;
+        xn_deadlines_remove(&engine->deadlines, job);
+    }
+    if (!count)
+        return 0;
+    xn_metrics_gauge_add(engine->metrics, XN_GAUGE_QUEUE_DEPTH, -(int64_t)count);
+    *threads = 0;
+    if (pool->threads) {
+        /* A backend that cannot be told runs on the worker's own thread. */
+        int most = pool->backend->stream_set_threads ? pool->threads_free : 1;
+        int64_t images = images_of(worker->jobs, count);
+        *threads = xn_worker_threads(&worker->jobs[0]->conv, images, most);
+        pool->threads_free -= *threads;
+    }
+    return count;
+}
+
+/* Nothing to take: sleeps until woken, or until the oldest group is due if nobody else does. */
+static void idle_locked(xn_worker *worker, int64_t now_ns) {
+    xn_engine *engine = worker->engine;
+    xn_pool *pool = &engine->pools[worker->pool];
+    int64_t wait_ns = xn_queue_wait_ns(pool->queue, engine->draining, now_ns);
+    /* 0 with nothing taken: no thread of the budget is free; whoever gives some back wakes us. */
+    bool timing = !worker->lent && !pool->timing && wait_ns > 0 && wait_ns != XN_QUEUE_EMPTY;
+    pool->idle++;
+    if (timing) {
+        struct timespec until = xn_timespec(now_ns + wait_ns);
+        pool->timing = true;
+        pthread_cond_timedwait(&pool->work, &engine->mutex, &until);
+        pool->timing = false;
+    } else {
+        pthread_cond_wait(&pool->work, &engine->mutex);
+    }
+    pool->idle--;
+}
+
+void xn_pool_wake_locked(xn_engine *engine, xn_pool *pool, int64_t now_ns) {
+    if (!pool->idle || (pool->threads && !pool->threads_free))
+        return;
+    int64_t wait_ns = xn_queue_wait_ns(pool->queue, engine->draining, now_ns);
+    if (wait_ns == 0 || (wait_ns != XN_QUEUE_EMPTY && !pool->timing))
+        pthread_cond_signal(&pool->work);
+}
+
+/* Runs the batch without the lock. */
+static void run_unlocked(xn_worker *worker, size_t count, int threads) {
+    xn_engine *engine = worker->engine;
+    xn_pool *pool = &engine->pools[worker->pool];
+    worker->busy = true;
+    xn_pool_wake_locked(engine, pool, xn_now_ns());
+    pthread_mutex_unlock(&engine->mutex);
+    if (threads && pool->backend->stream_set_threads)
+        pool->backend->stream_set_threads(worker->stream, threads);
+    run_batch(worker, count);
+    pthread_mutex_lock(&engine->mutex);
+    worker->busy = false;
+    pool->threads_free += threads;
+    if (threads > 1) /* more than this worker takes back for itself at once */
+        xn_pool_wake_locked(engine, pool, xn_now_ns());
+}
+
+void *xn_worker_main(void *argument) {
+    xn_worker *worker = argument;
+    xn_engine *engine = worker->engine;
+    xn_pool *pool = &engine->pools[worker->pool];
+    pthread_mutex_lock(&engine->mutex);
+    while (!engine->stopping && engine->members[worker->member].up) {
+        int64_t now_ns = xn_now_ns();
+        int threads = 0;
+        xn_engine_expire_locked(engine, now_ns);
+        size_t count = worker->lent ? 0 : take_locked(worker, now_ns, &threads);
+        if (count)
+            run_unlocked(worker, count, threads);
+        else
+            idle_locked(worker, now_ns);
+    }
+    /* The wake that ended this worker may have been meant for work. */
+    xn_pool_wake_locked(engine, pool, xn_now_ns());
+    pthread_mutex_unlock(&engine->mutex);
+    return NULL;
+}

@@ -1,0 +1,448 @@
+/* The engine over the fake backend: batching, waiting, cancelling, expiring, admission, ending.
+ * Threads meet on semaphores; a gated run holds its worker until the test lets it go. */
+#include "engine_fake.h"
+
+#include <string.h>
+
+static void wait_for(sem_t *sem) {
+    while (sem_wait(sem))
+        ;
+}
+
+typedef struct bench {
+    xn_engine *engine;
+    xn_entry *a, *b;
+    fake_job blocker;
+} bench;
+
+/* An engine with `workers` workers on one GPU, and weights 2 and 3. */
+static void bench_start(bench *t, const xn_config *config, int workers) {
+    fake_reset();
+    t->engine = fake_engine(config, workers);
+    t->a = fake_weights(xn_engine_store(t->engine), 2.0f);
+    t->b = fake_weights(xn_engine_store(t->engine), 3.0f);
+}
+
+static void bench_end(bench *t) {
+    xn_engine_stop(t->engine);
+    xn_entry_release(t->a);
+    xn_entry_release(t->b);
+    xn_engine_free(t->engine);
+    fake_expect_all_freed();
+}
+
+/* Holds the only worker in a run until bench_unblock. */
+static void bench_block(bench *t) {
+    fake[FAKE_GPU].gated = true;
+    fake_job_init(&t->blocker, t->engine, t->b, 1, 100);
+    fake_job_submit(&t->blocker);
+    wait_for(&fake[FAKE_GPU].entered);
+    fake[FAKE_GPU].gated = false;
+}
+
+static void bench_unblock(bench *t) {
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&t->blocker, XN_OK);
+}
+
+START_TEST(one_job) {
+    bench t;
+    xn_config config = fake_config();
+    bench_start(&t, &config, 1);
+    fake_job job;
+    fake_job_init(&job, t.engine, t.a, 3, 5);
+    int64_t before = xn_now_ns();
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_OK);
+    ck_assert_int_eq(job.job.device, 0);
+    ck_assert_str_eq(xn_engine_device_id(t.engine, job.job.device), "cuda:0");
+    ck_assert_int_eq(job.job.batch_requests, 1);
+    ck_assert_int_eq(job.job.batch_images, 3);
+    ck_assert_int_eq(job.job.times.compute_ns, 2000);
+    ck_assert(before <= job.job.submitted_ns && job.job.submitted_ns <= job.job.started_ns &&
+              job.job.started_ns <= job.job.finished_ns && job.job.finished_ns <= xn_now_ns());
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(t.engine), XN_GAUGE_QUEUE_DEPTH), 0);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(equal_groups_join) {
+    bench t;
+    xn_config config = fake_config();
+    bench_start(&t, &config, 1);
+    bench_block(&t);
+    fake_job jobs[6];
+    xn_entry *entries[6] = {t.a, t.b, t.a, t.a, t.b, t.a};
+    for (int i = 0; i < 6; i++)
+        fake_job_init(&jobs[i], t.engine, entries[i], 1 + i % 2, (float)(10 * i));
+    jobs[5].job.conv.stride_h = 2; /* the same result, but another problem */
+    for (int i = 0; i < 6; i++)
+        fake_job_submit(&jobs[i]);
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(t.engine), XN_GAUGE_QUEUE_DEPTH), 6);
+    bench_unblock(&t);
+    for (int i = 0; i < 6; i++)
+        fake_job_expect(&jobs[i], XN_OK);
+    ck_assert_int_eq(fake_record_count(FAKE_GPU), 4);
+    fake_record first = fake_record_get(FAKE_GPU, 1), second = fake_record_get(FAKE_GPU, 2),
+                third = fake_record_get(FAKE_GPU, 3);
+    ck_assert(first.weight == 2.0f && first.count == 3 && first.images == 4);
+    ck_assert(second.weight == 3.0f && second.count == 2 && second.images == 3);
+    ck_assert(third.weight == 2.0f && third.count == 1 && third.first_input == 50.0f);
+    ck_assert_int_eq(jobs[3].job.batch_requests, 3);
+    ck_assert_int_eq(jobs[3].job.batch_images, 4);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(max_images_bounds_a_batch) {
+    bench t;
+    xn_config config = fake_config();
+    config.max_batch_images = 4;
+    bench_start(&t, &config, 1);
+    bench_block(&t);
+    const int64_t images[5] = {3, 1, 1, 9, 2};
+    fake_job jobs[5];
+    for (int i = 0; i < 5; i++) {
+        fake_job_init(&jobs[i], t.engine, t.a, images[i], (float)(20 * i));
+        fake_job_submit(&jobs[i]);
+    }
+    bench_unblock(&t);
+    for (int i = 0; i < 5; i++)
+        fake_job_expect(&jobs[i], XN_OK);
+    const int64_t expected[4] = {4, 1, 9, 2};
+    ck_assert_int_eq(fake_record_count(FAKE_GPU), 5);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(fake_record_get(FAKE_GPU, i + 1).images, expected[i]);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(delay_waits_for_company) {
+    bench t;
+    xn_config config = fake_config();
+    config.max_batch_images = 2;
+    config.batch_delay_us = INT64_C(3600) * 1000000; /* longer than any test runs */
+    bench_start(&t, &config, 2);
+    fake_job first, second, drained;
+    fake_job_init(&first, t.engine, t.a, 1, 1);
+    fake_job_init(&second, t.engine, t.a, 1, 2);
+    fake_job_submit(&first);
+    fake_job_submit(&second);
+    fake_job_expect(&first, XN_OK);
+    fake_job_expect(&second, XN_OK);
+    ck_assert_int_eq(first.job.batch_images, 2);
+    /* Draining launches what waits for company. */
+    fake_job_init(&drained, t.engine, t.a, 1, 3);
+    fake_job_submit(&drained);
+    xn_engine_drain(t.engine);
+    fake_job_expect(&drained, XN_OK);
+    ck_assert_int_eq(drained.job.batch_images, 1);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(delay_ends) {
+    bench t;
+    xn_config config = fake_config();
+    config.batch_delay_us = 2000;
+    bench_start(&t, &config, 3);
+    for (int round = 0; round < 5; round++) {
+        fake_job a, b;
+        fake_job_init(&a, t.engine, t.a, 1, 1);
+        fake_job_init(&b, t.engine, t.b, 1, 1);
+        fake_job_submit(&a);
+        fake_job_submit(&b);
+        fake_job_expect(&a, XN_OK);
+        fake_job_expect(&b, XN_OK);
+        ck_assert_int_ge(a.job.started_ns - a.job.submitted_ns, 2000 * XN_NS_PER_US);
+        ck_assert_int_ge(b.job.started_ns - b.job.submitted_ns, 2000 * XN_NS_PER_US);
+    }
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(near_deadline_shortens_the_delay) {
+    bench t;
+    xn_config config = fake_config();
+    config.batch_delay_us = INT64_C(3600) * 1000000;
+    bench_start(&t, &config, 1);
+    fake_job job;
+    fake_job_init(&job, t.engine, t.a, 1, 1);
+    job.job.deadline_ns = xn_now_ns() + 600 * XN_NS_PER_S;
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_OK);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(workers_run_side_by_side) {
+    bench t;
+    xn_config config = fake_config();
+    config.max_batch_images = 1;
+    bench_start(&t, &config, 3);
+    fake[FAKE_GPU].gated = true;
+    fake_job jobs[3];
+    for (int i = 0; i < 3; i++) {
+        fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
+        fake_job_submit(&jobs[i]);
+    }
+    for (int i = 0; i < 3; i++) /* all three are in their runs before any is let go */
+        wait_for(&fake[FAKE_GPU].entered);
+    for (int i = 0; i < 3; i++)
+        sem_post(&fake[FAKE_GPU].gate);
+    for (int i = 0; i < 3; i++)
+        fake_job_expect(&jobs[i], XN_OK);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(devices_share_the_queue) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.max_batch_images = 1;
+    xn_engine *engine = fake_engine_pair(&config, 2);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake[FAKE_GPU].gated = true;
+    fake_job jobs[2];
+    for (int i = 0; i < 2; i++) {
+        fake_job_init(&jobs[i], engine, entry, 1, (float)i);
+        fake_job_submit(&jobs[i]);
+    }
+    wait_for(&fake[FAKE_GPU].entered);
+    wait_for(&fake[FAKE_GPU].entered);
+    sem_post(&fake[FAKE_GPU].gate);
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&jobs[0], XN_OK);
+    fake_job_expect(&jobs[1], XN_OK);
+    ck_assert_int_eq(jobs[0].job.device + jobs[1].job.device, 1); /* one each */
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, 2);                 /* once a device */
+    xn_engine_stop(engine);
+    xn_entry_release(entry);
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+END_TEST
+
+START_TEST(cancel) {
+    bench t;
+    xn_config config = fake_config();
+    bench_start(&t, &config, 1);
+    bench_block(&t);
+    fake_job jobs[3];
+    for (int i = 0; i < 3; i++) {
+        fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
+        fake_job_submit(&jobs[i]);
+    }
+    xn_engine_cancel(t.engine, &jobs[1].job, XN_ERR_CANCELLED);
+    fake_job_expect(&jobs[1], XN_ERR_CANCELLED); /* while the only worker is held */
+    ck_assert_int_eq(jobs[1].job.device, -1);
+    xn_engine_cancel(t.engine, &t.blocker.job, XN_ERR_CANCELLED); /* it runs: nothing changes */
+    bench_unblock(&t);
+    fake_job_expect(&jobs[0], XN_OK);
+    fake_job_expect(&jobs[2], XN_OK);
+    ck_assert_int_eq(fake_record_get(FAKE_GPU, 1).images, 2); /* without the cancelled one */
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(expiry_while_workers_are_blocked) {
+    bench t;
+    xn_config config = fake_config();
+    bench_start(&t, &config, 1);
+    bench_block(&t);
+    fake_job late, soon, later, none;
+    int64_t now = xn_now_ns();
+    fake_job_init(&none, t.engine, t.a, 1, 0);
+    fake_job_init(&later, t.engine, t.a, 1, 1);
+    fake_job_init(&soon, t.engine, t.a, 1, 2);
+    fake_job_init(&late, t.engine, t.a, 1, 3);
+    later.job.deadline_ns = now + 20 * XN_NS_PER_MS;
+    soon.job.deadline_ns = now + 5 * XN_NS_PER_MS;
+    late.job.deadline_ns = now - 1; /* already over */
+    fake_job_submit(&none);
+    fake_job_submit(&later);
+    fake_job_submit(&soon);
+    fake_job_submit(&late);
+    fake_job_expect(&late, XN_ERR_DEADLINE);
+    fake_job_expect(&soon, XN_ERR_DEADLINE);
+    fake_job_expect(&later, XN_ERR_DEADLINE);
+    ck_assert_int_ge(soon.job.finished_ns, soon.job.deadline_ns);
+    ck_assert_int_ge(later.job.finished_ns, later.job.deadline_ns);
+    ck_assert_int_eq(later.job.started_ns, later.job.finished_ns);
+    bench_unblock(&t);
+    fake_job_expect(&none, XN_OK);
+    ck_assert_int_eq(none.job.batch_requests, 1); /* the expired ones were never launched */
+    ck_assert_int_eq(fake_record_count(FAKE_GPU), 2);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(run_failure_fails_its_batch_only) {
+    bench t;
+    xn_config config = fake_config();
+    bench_start(&t, &config, 1);
+    fake[FAKE_GPU].run_failure = XN_ERR_INTERNAL;
+    fake_job job;
+    fake_job_init(&job, t.engine, t.a, 1, 1);
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_ERR_INTERNAL);
+    fake[FAKE_GPU].run_failure = XN_OK;
+    fake_job_init(&job, t.engine, t.a, 1, 1);
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_OK);
+    bench_end(&t);
+}
+END_TEST
+
+/* ---- admission and ending ---- */
+
+START_TEST(admission_bounds) {
+    bench t;
+    xn_config config = fake_config();
+    config.queue_depth = 2;
+    config.queue_bytes = 1000;
+    bench_start(&t, &config, 1);
+    xn_metrics *metrics = xn_engine_metrics(t.engine);
+    xn_error error = {0};
+    ck_assert_int_eq(xn_engine_admit(t.engine, 1001, &error), XN_ERR_LIMIT);
+    ck_assert_str_eq(error.limit, "queue-bytes");
+    ck_assert_int_eq(xn_engine_admit(t.engine, 400, &error), XN_OK);
+    ck_assert_int_eq(xn_engine_admit(t.engine, 601, &error), XN_ERR_BUSY);
+    ck_assert_str_eq(error.field, "");
+    ck_assert_ptr_nonnull(strstr(error.message, "1000"));
+    ck_assert_int_eq(xn_engine_admit(t.engine, 500, &error), XN_OK);
+    ck_assert_int_eq(xn_engine_admit(t.engine, 0, &error), XN_ERR_BUSY);
+    ck_assert_ptr_nonnull(strstr(error.message, "--queue-depth is 2"));
+    ck_assert_int_eq(xn_engine_admit_grow(t.engine, 101, &error), XN_ERR_BUSY);
+    ck_assert_int_eq(xn_engine_admit_grow(t.engine, 100, &error), XN_OK);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT), 2);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES), 1000);
+    ck_assert_int_ge(xn_engine_retry_after(t.engine), 1);
+    xn_engine_release(t.engine, 500);
+    ck_assert_int_eq(xn_engine_admit(t.engine, 500, &error), XN_OK);
+    xn_engine_drain(t.engine);
+    xn_engine_drain(t.engine);
+    ck_assert_int_eq(xn_engine_admit(t.engine, 0, &error), XN_ERR_DRAINING);
+    ck_assert(!xn_engine_wait_idle(t.engine, xn_now_ns() + XN_NS_PER_MS));
+    xn_engine_release(t.engine, 500);
+    ck_assert_int_eq(xn_engine_admit_grow(t.engine, 100, &error), XN_OK); /* still admitted */
+    xn_engine_release(t.engine, 600);
+    ck_assert(xn_engine_wait_idle(t.engine, INT64_MAX));
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES), 0);
+    bench_end(&t);
+}
+END_TEST
+
+static void *wait_idle_main(void *engine) {
+    return xn_engine_wait_idle(engine, INT64_MAX) ? engine : NULL;
+}
+
+START_TEST(drain_finishes_what_was_admitted) {
+    bench t;
+    xn_config config = fake_config();
+    bench_start(&t, &config, 1);
+    xn_engine_health health;
+    xn_engine_health_get(t.engine, &health);
+    ck_assert(health.ready && !health.draining && !health.reason[0]);
+    ck_assert_str_eq(health.backend, "cuda");
+    ck_assert_int_eq(xn_engine_admit(t.engine, 10, NULL), XN_OK);
+    ck_assert_int_eq(xn_engine_admit(t.engine, 10, NULL), XN_OK);
+    bench_block(&t);
+    fake_job queued;
+    fake_job_init(&queued, t.engine, t.a, 1, 1);
+    xn_engine_drain(t.engine);
+    xn_engine_health_get(t.engine, &health);
+    ck_assert(!health.ready && health.draining && health.reason[0]);
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(t.engine), XN_GAUGE_READY), 0);
+    fake_job_submit(&queued); /* admitted before */
+    pthread_t waiter;
+    ck_assert_int_eq(pthread_create(&waiter, NULL, wait_idle_main, t.engine), 0);
+    bench_unblock(&t);
+    fake_job_expect(&queued, XN_OK);
+    xn_engine_release(t.engine, 10);
+    xn_engine_release(t.engine, 10);
+    void *idle = NULL;
+    pthread_join(waiter, &idle);
+    ck_assert_ptr_eq(idle, t.engine);
+    bench_end(&t);
+}
+END_TEST
+
+static void *stop_main(void *engine) {
+    xn_engine_stop(engine);
+    return NULL;
+}
+
+START_TEST(stop_drops_what_is_queued) {
+    bench t;
+    xn_config config = fake_config();
+    config.canary_interval_ms = 3600 * 1000;
+    bench_start(&t, &config, 1);
+    bench_block(&t);
+    fake_job jobs[3], refused;
+    for (int i = 0; i < 3; i++) {
+        fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
+        fake_job_submit(&jobs[i]);
+    }
+    pthread_t stopper;
+    ck_assert_int_eq(pthread_create(&stopper, NULL, stop_main, t.engine), 0);
+    for (int i = 0; i < 3; i++)
+        fake_job_expect(&jobs[i], XN_ERR_DRAINING); /* while the running one is still held */
+    fake_job_init(&refused, t.engine, t.a, 1, 9);
+    ck_assert_int_eq(xn_engine_submit(t.engine, &refused.job, NULL), XN_ERR_DRAINING);
+    ck_assert_int_eq(refused.done_calls, 0);
+    bench_unblock(&t); /* what runs is finished */
+    pthread_join(stopper, NULL);
+    ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(pools_by_name) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine_pair(&config, 1);
+    xn_error error = {0};
+    int pool = -1;
+    ck_assert_int_eq(xn_engine_pool(engine, "auto", &pool, &error), XN_OK);
+    ck_assert_int_eq(pool, 0);
+    ck_assert_int_eq(xn_engine_pool(engine, "cpu", &pool, &error), XN_OK);
+    ck_assert_int_eq(pool, 1);
+    ck_assert_int_eq(xn_engine_pool(engine, "cuda", &pool, &error), XN_OK);
+    ck_assert_int_eq(pool, 0);
+    ck_assert_int_eq(xn_engine_pool(engine, "ref", &pool, &error), XN_ERR_UNSUPPORTED);
+    ck_assert_str_eq(error.field, "backend");
+    ck_assert_ptr_nonnull(strstr(error.message, "auto, cuda, cpu"));
+    ck_assert_str_eq(xn_engine_primary(engine), "cuda");
+    ck_assert_str_eq(xn_engine_fallback_reason(engine), "");
+    ck_assert_int_eq(xn_engine_device_count(engine), 2);
+    xn_device_info info;
+    xn_engine_device_info(engine, 1, &info);
+    ck_assert_str_eq(info.id, "cpu");
+    xn_engine_free(engine); /* stops by itself */
+    fake_expect_all_freed();
+}
+END_TEST
+
+XN_SUITE(engine_batch) {
+    Suite *s = suite_create("engine_batch");
+    TCase *t = tcase_create("engine");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, one_job);
+    tcase_add_test(t, equal_groups_join);
+    tcase_add_test(t, max_images_bounds_a_batch);
+    tcase_add_test(t, delay_waits_for_company);
+    tcase_add_test(t, delay_ends);
+    tcase_add_test(t, near_deadline_shortens_the_delay);
+    tcase_add_test(t, workers_run_side_by_side);
+    tcase_add_test(t, devices_share_the_queue);
+    tcase_add_test(t, cancel);
+    tcase_add_test(t, expiry_while_workers_are_blocked);
+    tcase_add_test(t, run_failure_fails_its_batch_only);
+    tcase_add_test(t, admission_bounds);
+    tcase_add_test(t, drain_finishes_what_was_admitted);
+    tcase_add_test(t, stop_drops_what_is_queued);
+    tcase_add_test(t, pools_by_name);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,430 @@
+/* The engine when devices fail: lost under both policies, out of memory, canaries. */
+#include "engine_fake.h"
+
+#include <string.h>
+
+static void wait_for(sem_t *sem) {
+    while (sem_wait(sem))
+        ;
+}
+
+static void hold(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t images) {
+    fake[FAKE_GPU].gated = true;
+    fake_job_init(job, engine, entry, images, 100);
+    fake_job_submit(job);
+    wait_for(&fake[FAKE_GPU].entered);
+    fake[FAKE_GPU].gated = false;
+}
+
+static void finish(xn_engine *engine, xn_entry *entry) {
+    xn_engine_stop(engine);
+    xn_entry_release(entry);
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+
+/* ---- lost ---- */
+
+static void on_fatal(void *context) {
+    sem_post(context);
+}
+
+START_TEST(loss_policy_exit) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.on_device_loss = XN_LOSS_EXIT;
+    xn_engine *engine = fake_engine_pair(&config, 1);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    sem_t fatal;
+    sem_init(&fatal, 0, 0);
+    xn_engine_on_fatal(engine, on_fatal, &fatal);
+    fake_job running, queued, any;
+    hold(&running, engine, entry, 1);
+    fake_job_init(&queued, engine, entry, 1, 1);
+    fake_job_init(&any, engine, entry, 1, 2);
+    any.job.any_pool = true;
+    fake_job_submit(&queued);
+    fake_job_submit(&any);
+    fake[FAKE_GPU].lost[0] = true;
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&running, XN_ERR_DEVICE_LOST);
+    fake_job_expect(&queued, XN_ERR_DEVICE_LOST);
+    fake_job_expect(&any, XN_ERR_DEVICE_LOST); /* the process is to end: nothing moves */
+    wait_for(&fatal);
+    xn_engine_health health;
+    xn_engine_health_get(engine, &health);
+    ck_assert(!health.ready && health.device_lost);
+    ck_assert_ptr_nonnull(strstr(health.reason, "cuda:0"));
+    ck_assert_int_eq(xn_engine_admit(engine, 1, NULL), XN_ERR_DEVICE_LOST);
+    fake_job_init(&queued, engine, entry, 1, 1);
+    ck_assert_int_eq(xn_engine_submit(engine, &queued.job, NULL), XN_ERR_DEVICE_LOST);
+    xn_engine_drain(engine);
+    ck_assert_int_eq(xn_engine_admit(engine, 1, NULL), XN_ERR_DEVICE_LOST);
+    finish(engine, entry);
+    ck_assert_int_ne(sem_trywait(&fatal), 0); /* called once */
+    ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
+}
+END_TEST
+
+START_TEST(loss_policy_cpu) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.on_device_loss = XN_LOSS_CPU;
+    xn_engine *engine = fake_engine_pair(&config, 1);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_buffers *buffers = xn_engine_buffers(engine);
+    void *pinned = xn_buffers_get(buffers, 5000);
+    ck_assert_ptr_nonnull(pinned);
+    ck_assert_uint_eq((uintptr_t)pinned % 64, 0);
+    fake_job running, queued, any, after, stale;
+    hold(&running, engine, entry, 1);
+    fake_job_init(&queued, engine, entry, 1, 1);
+    fake_job_init(&any, engine, entry, 1, 2);
+    any.job.any_pool = true;
+    fake_job_submit(&queued);
+    fake_job_submit(&any);
+    fake[FAKE_GPU].lost[0] = true;
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&running, XN_ERR_DEVICE_LOST);
+    fake_job_expect(&queued, XN_ERR_DEVICE_LOST); /* it asked for cuda */
+    fake_job_expect(&any, XN_OK);
+    ck_assert_str_eq(xn_engine_device_id(engine, any.job.device), "cpu");
+    xn_engine_health health;
+    xn_engine_health_get(engine, &health);
+    ck_assert(health.ready && !health.device_lost);
+    ck_assert_str_eq(health.backend, "cpu");
+    ck_assert_str_eq(xn_engine_primary(engine), "cpu");
+    ck_assert_int_eq(xn_engine_admit(engine, 1, NULL), XN_OK);
+    xn_engine_release(engine, 1);
+
+    fake_job_init(&after, engine, entry, 1, 3);
+    after.job.any_pool = true;
+    ck_assert_int_eq(xn_engine_pool(engine, "auto", &after.job.pool, NULL), XN_OK);
+    fake_job_submit(&after);
+    fake_job_expect(&after, XN_OK);
+    fake_job_init(&stale, engine, entry, 1, 4); /* chose its pool before the loss */
+    stale.job.any_pool = true;
+    fake_job_submit(&stale);
+    fake_job_expect(&stale, XN_OK);
+
+    /* Host memory no longer comes from the lost device, and old blocks still go back to it. */
+    void *plain = xn_buffers_get(buffers, 100000);
+    ck_assert_ptr_nonnull(plain);
+    ck_assert_uint_eq((uintptr_t)plain % 64, 0);
+    memset(plain, 1, 100000);
+    xn_buffers_put(buffers, plain, 100000);
+    xn_buffers_put(buffers, pinned, 5000);
+    finish(engine, entry);
+}
+END_TEST
+
+START_TEST(other_devices_go_on) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.on_device_loss = XN_LOSS_EXIT;
+    xn_engine *engine = fake_engine_pair(&config, 2);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake_job running, next[8];
+    hold(&running, engine, entry, 1);
+    int device = fake_record_get(FAKE_GPU, 0).ordinal;
+    fake[FAKE_GPU].lost[device] = true;
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&running, XN_ERR_DEVICE_LOST);
+    for (int i = 0; i < 8; i++) {
+        fake_job_init(&next[i], engine, entry, 1, (float)i);
+        fake_job_submit(&next[i]);
+        fake_job_expect(&next[i], XN_OK);
+        ck_assert_int_eq(next[i].job.device, 1 - device);
+    }
+    xn_engine_health health;
+    xn_engine_health_get(engine, &health);
+    ck_assert(health.ready);
+    /* New names are put on the devices that are left. */
+    float value = 5.0f;
+    xn_tensor tensor = {XN_FP32, {4, {1, 1, 1, 1}}, 1, sizeof value, &value};
+    bool created = false;
+    int prepares = fake[FAKE_GPU].prepares;
+    ck_assert_int_eq(
+        xn_store_put(xn_engine_store(engine), "w", &tensor, NULL, NULL, &created, NULL), XN_OK);
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares + 1);
+    finish(engine, entry);
+}
+END_TEST
+
+START_TEST(lost_while_preparing) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.on_device_loss = XN_LOSS_CPU;
+    xn_engine *engine = fake_engine_pair(&config, 1);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake[FAKE_GPU].lost[0] = true;
+    fake_job job;
+    fake_job_init(&job, engine, entry, 1, 1);
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_ERR_DEVICE_LOST);
+    ck_assert_str_eq(xn_engine_primary(engine), "cpu");
+    finish(engine, entry);
+}
+END_TEST
+
+START_TEST(lost_while_registering) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.on_device_loss = XN_LOSS_CPU;
+    xn_engine *engine = fake_engine_pair(&config, 1);
+    float value = 5.0f;
+    xn_tensor tensor = {XN_FP32, {4, {1, 1, 1, 1}}, 1, sizeof value, &value};
+    bool created = false;
+    fake[FAKE_GPU].lost[0] = true;
+    xn_store *store = xn_engine_store(engine);
+    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL),
+                     XN_ERR_DEVICE_LOST);
+    ck_assert_str_eq(xn_engine_primary(engine), "cpu");
+    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL), XN_OK);
+    ck_assert(created);
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+END_TEST
+
+/* ---- canaries ---- */
+
+START_TEST(canary_at_start) {
+    fake_reset();
+    xn_config config = fake_config();
+    int first = 0;
+    xn_pool_spec pool = {&fake_gpu, &first, 1, 1, 0};
+    xn_engine *engine = NULL;
+    xn_error error = {0};
+    fake[FAKE_GPU].canary_failure = XN_ERR_INTERNAL;
+    ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &engine, &error),
+                     XN_ERR_INTERNAL);
+    ck_assert_ptr_null(engine);
+    ck_assert_ptr_nonnull(strstr(error.message, "cuda:0"));
+    ck_assert_ptr_nonnull(strstr(error.message, "41 instead of 42"));
+    fake_expect_all_freed();
+}
+END_TEST
+
+/* After two more canaries of a device have begun, the first one's result has been noted. */
+static void two_canaries(void) {
+    while (!sem_trywait(&fake[FAKE_GPU].canary_done))
+        ;
+    wait_for(&fake[FAKE_GPU].canary_done);
+    wait_for(&fake[FAKE_GPU].canary_done);
+    wait_for(&fake[FAKE_GPU].canary_done);
+}
+
+START_TEST(canary_makes_unready_and_ready) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.canary_interval_ms = 1;
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_engine_health health;
+    two_canaries();
+    xn_engine_health_get(engine, &health);
+    ck_assert(health.ready);
+    fake[FAKE_GPU].canary_failure = XN_ERR_INTERNAL;
+    two_canaries();
+    xn_engine_health_get(engine, &health);
+    ck_assert(!health.ready && !health.device_lost);
+    ck_assert_ptr_nonnull(strstr(health.reason, "cuda:0 fails its canary"));
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 0);
+    fake[FAKE_GPU].canary_failure = XN_OK;
+    two_canaries();
+    xn_engine_health_get(engine, &health);
+    ck_assert(health.ready);
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+END_TEST
+
+START_TEST(canary_finds_the_loss) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.canary_interval_ms = 1;
+    xn_engine *engine = fake_engine(&config, 1);
+    sem_t fatal;
+    sem_init(&fatal, 0, 0);
+    fake[FAKE_GPU].lost[0] = true;
+    xn_engine_on_fatal(engine, on_fatal, &fatal); /* perhaps after the loss: still called */
+    wait_for(&fatal);
+    xn_engine_health health;
+    xn_engine_health_get(engine, &health);
+    ck_assert(!health.ready && health.device_lost);
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+END_TEST
+
+/* ---- device memory ---- */
+
+START_TEST(batch_is_halved) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake_job running, jobs[7];
+    hold(&running, engine, entry, 1);
+    for (int i = 0; i < 7; i++) {
+        fake_job_init(&jobs[i], engine, entry, 1, (float)i);
+        fake_job_submit(&jobs[i]);
+    }
+    fake[FAKE_GPU].memory[0] = 2;
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&running, XN_OK);
+    for (int i = 0; i < 7; i++) {
+        fake_job_expect(&jobs[i], XN_OK);
+        ck_assert_int_eq(jobs[i].job.batch_images, i < 6 ? 2 : 1); /* 7, 4, 2 */
+    }
+    finish(engine, entry);
+}
+END_TEST
+
+START_TEST(run_out_of_memory_is_halved) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake_job running, jobs[4];
+    hold(&running, engine, entry, 1);
+    const int64_t images[4] = {1, 1, 5, 1};
+    for (int i = 0; i < 4; i++) {
+        fake_job_init(&jobs[i], engine, entry, images[i], (float)(10 * i));
+        fake_job_submit(&jobs[i]);
+    }
+    fake[FAKE_GPU].run_memory = 3;
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&running, XN_OK);
+    fake_job_expect(&jobs[0], XN_OK);
+    fake_job_expect(&jobs[1], XN_OK);
+    fake_job_expect(&jobs[2], XN_ERR_DEVICE_MEMORY); /* does not fit even alone */
+    fake_job_expect(&jobs[3], XN_OK);
+    ck_assert_ptr_nonnull(strstr(jobs[2].job.error.message, "5 images"));
+    ck_assert_int_eq(jobs[0].job.batch_images, 2);
+    xn_engine_health health;
+    xn_engine_health_get(engine, &health); /* not sticky */
+    ck_assert(health.ready);
+    finish(engine, entry);
+}
+END_TEST
+
+START_TEST(rounding_up_is_given_up_first) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake[FAKE_GPU].memory[0] = 5; /* the class of 5 images is 8 */
+    fake_job job;
+    for (int i = 0; i < 2; i++) {
+        fake_job_init(&job, engine, entry, 5, 1);
+        fake_job_submit(&job);
+        fake_job_expect(&job, XN_OK);
+    }
+    ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 1);
+    finish(engine, entry);
+}
+END_TEST
+
+START_TEST(plans_make_room) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 2);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    /* Both workers keep a plan of 4 images; then neither has room for 8. */
+    fake[FAKE_GPU].memory[0] = 8;
+    fake[FAKE_GPU].gated = true;
+    fake_job first, second, large, again;
+    fake_job_init(&first, engine, entry, 4, 1);
+    fake_job_submit(&first);
+    wait_for(&fake[FAKE_GPU].entered);
+    fake_job_init(&second, engine, entry, 4, 1);
+    fake_job_submit(&second);
+    wait_for(&fake[FAKE_GPU].entered);
+    fake[FAKE_GPU].gated = false;
+    sem_post(&fake[FAKE_GPU].gate);
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&first, XN_OK);
+    fake_job_expect(&second, XN_OK);
+    ck_assert_int_eq(fake[FAKE_GPU].live_plans, 2);
+    /* The other worker may still be on its way back from done: then it keeps its plan, and the
+     * job is refused without harm. Once it idles, its plan goes. */
+    do {
+        fake_job_init(&large, engine, entry, 8, 1);
+        fake_job_submit(&large);
+        wait_for(&large.done);
+    } while (large.job.status == XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(large.job.status, XN_OK);
+    ck_assert_int_eq(fake[FAKE_GPU].live_plans, 1);
+    fake_job_init(&again, engine, entry, 8, 1);
+    fake_job_submit(&again);
+    fake_job_expect(&again, XN_OK);
+    finish(engine, entry);
+}
+END_TEST
+
+START_TEST(weights_that_do_not_fit) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake[FAKE_GPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
+    fake_job job;
+    fake_job_init(&job, engine, entry, 2, 1);
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, 2); /* tried again after making room */
+    fake[FAKE_GPU].prepare_failure = XN_OK;
+    fake_job_init(&job, engine, entry, 2, 1);
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_OK);
+    finish(engine, entry);
+}
+END_TEST
+
+START_TEST(plans_are_reused_and_bounded) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake_job job;
+    for (int round = 0; round < 3; round++)
+        for (int images = 1; images <= 8; images++) {
+            fake_job_init(&job, engine, entry, images, 1);
+            fake_job_submit(&job);
+            fake_job_expect(&job, XN_OK);
+        }
+    ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4); /* 1, 2, 4, 8 */
+    for (int i = 0; i < XN_PLANS_PER_WORKER; i++) {
+        fake_job_init(&job, engine, entry, 1, 1);
+        job.job.conv.stride_h = 2 + i; /* another problem to the cache, the same to the fake */
+        fake_job_submit(&job);
+        fake_job_expect(&job, XN_OK);
+    }
+    ck_assert_int_eq(fake[FAKE_GPU].live_plans, XN_PLANS_PER_WORKER);
+    ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4 + XN_PLANS_PER_WORKER);
+    finish(engine, entry);
+}
+END_TEST
+
+XN_SUITE(engine_device) {
+    Suite *s = suite_create("engine_device");
+    TCase *t = tcase_create("device");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, loss_policy_exit);
+    tcase_add_test(t, loss_policy_cpu);
+    tcase_add_test(t, other_devices_go_on);
+    tcase_add_test(t, lost_while_preparing);
+    tcase_add_test(t, lost_while_registering);
+    tcase_add_test(t, canary_at_start);
+    tcase_add_test(t, canary_makes_unready_and_ready);
+    tcase_add_test(t, canary_finds_the_loss);
+    tcase_add_test(t, batch_is_halved);
+    tcase_add_test(t, run_out_of_memory_is_halved);
+    tcase_add_test(t, rounding_up_is_given_up_first);
+    tcase_add_test(t, plans_make_room);
+    tcase_add_test(t, weights_that_do_not_fit);
+    tcase_add_test(t, plans_are_reused_and_bounded);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,447 @@
+/* engine_fake.c: see engine_fake.h. */
+#include "engine_fake.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct xn_device {
+    int kind, ordinal;
+    atomic_llong plan_images;
+};
+
+struct xn_prepared {
+    xn_device *device;
+    float weight;
+};
+
+struct xn_stream {
+    xn_device *device;
+    atomic_bool in_use;
+    int threads;
+};
+
+struct xn_plan {
+    xn_stream *stream;
+    xn_conv conv;
+    int64_t max_images;
+};
+
+fake_control fake[FAKE_KINDS];
+
+#define require(condition)                                                                         \
+    do {                                                                                           \
+        if (!(condition)) {                                                                        \
+            fprintf(stderr, "engine_fake.c:%d: %s\n", __LINE__, #condition);                       \
+            abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static fake_control *control(const xn_device *device) {
+    return &fake[device->kind];
+}
+
+static bool lost(const xn_device *device) {
+    return atomic_load(&control(device)->lost[device->ordinal]);
+}
+
+static xn_status fail_lost(xn_error *error) {
+    return xn_fail(error, XN_ERR_DEVICE_LOST, NULL, "fake: unspecified launch failure");
+}
+
+void fake_reset(void) {
+    memset(fake, 0, sizeof fake);
+    for (int k = 0; k < FAKE_KINDS; k++) {
+        sem_init(&fake[k].entered, 0, 0);
+        sem_init(&fake[k].gate, 0, 0);
+        sem_init(&fake[k].canary_done, 0, 0);
+        sem_init(&fake[k].prepare_entered, 0, 0);
+        sem_init(&fake[k].prepare_gate, 0, 0);
+        pthread_mutex_init(&fake[k].mutex, NULL);
+    }
+}
+
+void fake_expect_all_freed(void) {
+    for (int k = 0; k < FAKE_KINDS; k++) {
+        ck_assert_int_eq(fake[k].live_devices, 0);
+        ck_assert_int_eq(fake[k].live_streams, 0);
+        ck_assert_int_eq(fake[k].live_plans, 0);
+        ck_assert_int_eq(fake[k].live_prepared, 0);
+        ck_assert_int_eq(fake[k].live_host, 0);
+    }
+}
+
+int fake_record_count(int kind) {
+    pthread_mutex_lock(&fake[kind].mutex);
+    int count = fake[kind].record_count;
+    pthread_mutex_unlock(&fake[kind].mutex);
+    return count;
+}
+
+fake_record fake_record_get(int kind, int index) {
+    pthread_mutex_lock(&fake[kind].mutex);
+    ck_assert_int_lt(index, fake[kind].record_count);
+    fake_record record = fake[kind].records[index];
+    pthread_mutex_unlock(&fake[kind].mutex);
+    return record;
+}
+
+/* ---- devices ---- */
+
+static xn_status open_kind(int kind, int ordinal, xn_device **out, xn_error *error) {
+    xn_device *device = xn_mem_zalloc(1, sizeof *device);
+    if (!device)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "fake: no memory for a device");
+    device->kind = kind;
+    device->ordinal = ordinal;
+    atomic_fetch_add(&fake[kind].live_devices, 1);
+    *out = device;
+    return XN_OK;
+}
+
+static xn_status gpu_count(int *count, xn_error *error) {
+    (void)error;
+    *count = FAKE_DEVICES;
+    return XN_OK;
+}
+
+static xn_status cpu_count(int *count, xn_error *error) {
+    (void)error;
+    *count = 1;
+    return XN_OK;
+}
+
+static xn_status gpu_open(int ordinal, xn_device **out, xn_error *error) {
+    return open_kind(FAKE_GPU, ordinal, out, error);
+}
+
+static xn_status cpu_open(int ordinal, xn_device **out, xn_error *error) {
+    return open_kind(FAKE_CPU, ordinal, out, error);
+}
+
+static void device_close(xn_device *device) {
+    if (!device)
+        return;
+    atomic_fetch_sub(&control(device)->live_devices, 1);
+    xn_mem_free(device);
+}
+
+static void device_info(const xn_device *device, xn_device_info *out) {
+    *out = (xn_device_info){.compute_units = 1};
+    if (device->kind == FAKE_GPU)
+        snprintf(out->id, sizeof out->id, "cuda:%d", device->ordinal);
+    else
+        snprintf(out->id, sizeof out->id, "cpu");
+}
+
+static xn_status device_canary(xn_device *device, xn_error *error) {
+    fake_control *c = control(device);
+    atomic_fetch_add(&c->canaries, 1);
+    xn_status status = atomic_load(&c->canary_failure);
+    sem_post(&c->canary_done);
+    if (lost(device))
+        return fail_lost(error);
+    return status == XN_OK ? XN_OK : xn_fail(error, status, NULL, "fake: 41 instead of 42");
+}
+
+static void *host_alloc(xn_device *device, size_t bytes) {
+    if (lost(device))
+        return NULL;
+    void *memory = xn_mem_alloc(bytes);
+    if (memory)
+        atomic_fetch_add(&control(device)->live_host, 1);
+    return memory;
+}
+
+static void host_free(xn_device *device, void *memory) {
+    if (memory)
+        atomic_fetch_sub(&control(device)->live_host, 1);
+    xn_mem_free(memory);
+}
+
+/* ---- weights, streams, plans ---- */
+
+static xn_status weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
+                                 xn_error *error) {
+    fake_control *c = control(device);
+    atomic_fetch_add(&c->prepares, 1);
+    if (atomic_load(&c->prepare_gated)) {
+        sem_post(&c->prepare_entered);
+        while (sem_wait(&c->prepare_gate))
+            ;
+    }
+    if (lost(device))
+        return fail_lost(error);
+    xn_status status = atomic_load(&c->prepare_failure);
+    if (status != XN_OK)
+        return xn_fail(error, status, NULL, "fake: cannot prepare");
+    xn_prepared *prepared = xn_mem_zalloc(1, sizeof *prepared);
+    if (!prepared)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "fake: no memory for weights");
+    prepared->device = device;
+    prepared->weight = weights->real[0];
+    atomic_fetch_add(&c->live_prepared, 1);
+    *out = prepared;
+    return XN_OK;
+}
+
+static void weights_free(xn_prepared *prepared) {
+    if (!prepared)
+        return;
+    atomic_fetch_sub(&control(prepared->device)->live_prepared, 1);
+    xn_mem_free(prepared);
+}
+
+static xn_status stream_create(xn_device *device, const xn_stream_options *options, xn_stream **out,
+                               xn_error *error) {
+    xn_stream *stream = xn_mem_zalloc(1, sizeof *stream);
+    if (!stream)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "fake: no memory for a stream");
+    stream->device = device;
+    stream->threads = options->threads;
+    atomic_fetch_add(&control(device)->live_streams, 1);
+    *out = stream;
+    return XN_OK;
+}
+
+static void stream_free(xn_stream *stream) {
+    if (!stream)
+        return;
+    atomic_fetch_sub(&control(stream->device)->live_streams, 1);
+    xn_mem_free(stream);
+}
+
+static void stream_set_threads(xn_stream *stream, int threads) {
+    stream->threads = threads;
+}
+
+/* From here to leave(), the stream is this thread's. */
+static void enter(xn_stream *stream) {
+    require(!atomic_exchange(&stream->in_use, true));
+}
+
+static void leave(xn_stream *stream) {
+    atomic_store(&stream->in_use, false);
+}
+
+static bool reserve(xn_device *device, int64_t images) {
+    int64_t limit = atomic_load(&control(device)->memory[device->ordinal]);
+    int64_t held = atomic_fetch_add(&device->plan_images, images);
+    if (!limit || held + images <= limit)
+        return true;
+    atomic_fetch_sub(&device->plan_images, images);
+    return false;
+}
+
+static xn_status plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+                             xn_plan **out, xn_error *error) {
+    fake_control *c = control(stream->device);
+    if (lost(stream->device))
+        return fail_lost(error);
+    if (!reserve(stream->device, max_images))
+        return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL, "fake: no memory for %lld images",
+                       (long long)max_images);
+    xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
+    if (!plan) {
+        atomic_fetch_sub(&stream->device->plan_images, max_images);
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "fake: no memory for a plan");
+    }
+    enter(stream);
+    plan->stream = stream;
+    plan->conv = *conv;
+    plan->max_images = max_images;
+    atomic_fetch_add(&c->live_plans, 1);
+    atomic_fetch_add(&c->plan_creates, 1);
+    leave(stream);
+    *out = plan;
+    return XN_OK;
+}
+
+static void plan_free(xn_plan *plan) {
+    if (!plan)
+        return;
+    xn_stream *stream = plan->stream;
+    enter(stream);
+    atomic_fetch_sub(&stream->device->plan_images, plan->max_images);
+    atomic_fetch_sub(&control(stream->device)->live_plans, 1);
+    leave(stream);
+    xn_mem_free(plan);
+}
+
+/* ---- running ---- */
+
+static void record(fake_control *c, const xn_plan *plan, const xn_prepared *prepared,
+                   const xn_batch_item *items, size_t count, int64_t images) {
+    pthread_mutex_lock(&c->mutex);
+    if (c->record_count < FAKE_MAX_RECORDS)
+        c->records[c->record_count++] =
+            (fake_record){plan->stream->device->ordinal, count, images, prepared->weight,
+                          *(const float *)items[0].input};
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static void count_threads(fake_control *c, int threads) {
+    int now = atomic_fetch_add(&c->threads_now, threads) + threads;
+    int most = atomic_load(&c->threads_most);
+    while (now > most && !atomic_compare_exchange_weak(&c->threads_most, &most, now))
+        ;
+}
+
+static int64_t multiply(const xn_batch_item *items, size_t count, float weight) {
+    int64_t images = 0;
+    for (size_t i = 0; i < count; i++) {
+        for (int64_t n = 0; n < items[i].images; n++)
+            ((float *)items[i].output)[n] = ((const float *)items[i].input)[n] * weight;
+        images += items[i].images;
+    }
+    return images;
+}
+
+static xn_status run_failure(const xn_device *device, int64_t images, xn_error *error) {
+    fake_control *c = control(device);
+    int64_t room = atomic_load(&c->run_memory);
+    xn_status status = atomic_load(&c->run_failure);
+    if (lost(device))
+        return fail_lost(error);
+    if (room && images > room)
+        return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL, "fake: no memory to run");
+    return status == XN_OK ? XN_OK : xn_fail(error, status, NULL, "fake: the run fails");
+}
+
+static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
+                     size_t count, xn_run_times *times, xn_error *error) {
+    xn_stream *stream = plan->stream;
+    fake_control *c = control(stream->device);
+    require(prepared->device == stream->device && count > 0);
+    enter(stream);
+    int threads = stream->threads;
+    count_threads(c, threads);
+    int64_t images = multiply(items, count, prepared->weight);
+    require(images >= 1 && images <= plan->max_images);
+    record(c, plan, prepared, items, count, images);
+    if (atomic_load(&c->gated)) {
+        sem_post(&c->entered);
+        while (sem_wait(&c->gate))
+            ;
+    }
+    *times = (xn_run_times){1000, 2000, 3000};
+    xn_status status = run_failure(stream->device, images, error);
+    atomic_fetch_sub(&c->threads_now, threads);
+    leave(stream);
+    return status;
+}
+
+#define FAKE_TABLE(name_, count_, open_, threads_)                                                 \
+    {                                                                                              \
+        .name = name_, .device_count = count_, .device_open = open_, .device_close = device_close, \
+        .device_info = device_info, .device_canary = device_canary, .host_alloc = host_alloc,      \
+        .host_free = host_free, .weights_prepare = weights_prepare, .weights_free = weights_free,  \
+        .stream_create = stream_create, .stream_free = stream_free,                                \
+        .stream_set_threads = threads_, .plan_create = plan_create, .plan_free = plan_free,        \
+        .run = run                                                                                 \
+    }
+
+const xn_backend fake_gpu = FAKE_TABLE("cuda", gpu_count, gpu_open, NULL);
+const xn_backend fake_cpu = FAKE_TABLE("cpu", cpu_count, cpu_open, stream_set_threads);
+
+/* ---- engines and jobs ---- */
+
+xn_config fake_config(void) {
+    xn_config config = {0};
+    config.max_batch_images = 64;
+    config.queue_depth = 1000;
+    config.queue_bytes = 1 << 20;
+    config.max_weights = 100;
+    config.max_weights_bytes = 1 << 20;
+    config.weights_cache_bytes = 1 << 20;
+    return config;
+}
+
+static const int ordinals[FAKE_DEVICES] = {0, 1, 2, 3};
+
+xn_engine *fake_engine(const xn_config *config, int workers) {
+    xn_pool_spec pool = {&fake_gpu, ordinals, 1, workers, 0};
+    xn_engine *engine = NULL;
+    xn_error error = {0};
+    xn_status status = xn_engine_create_with(config, &pool, 1, "", &engine, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    return engine;
+}
+
+xn_engine *fake_engine_pair(const xn_config *config, int gpus) {
+    xn_pool_spec pools[2] = {{&fake_gpu, ordinals, gpus, 1, 0}, {&fake_cpu, ordinals, 1, 2, 2}};
+    xn_engine *engine = NULL;
+    xn_error error = {0};
+    xn_status status = xn_engine_create_with(config, pools, 2, "", &engine, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    return engine;
+}
+
+xn_entry *fake_weights(xn_store *store, float value) {
+    xn_tensor tensor = {XN_FP32, {4, {1, 1, 1, 1}}, 1, sizeof value, &value};
+    xn_entry *entry = NULL;
+    xn_error error = {0};
+    xn_status status = xn_store_intern(store, NULL, &tensor, NULL, NULL, &entry, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    return entry;
+}
+
+/* The submitter's part of the contract: after done, the memory may go at once. */
+static void job_done(xn_job *job) {
+    fake_job *self = job->context;
+    xn_engine_health health;
+    xn_engine_health_get(self->engine, &health); /* would hang if a lock were held */
+    atomic_fetch_add(&self->done_calls, 1);
+    sem_post(&self->done);
+}
+
+void fake_job_init(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t images, float start) {
+    memset(job, 0, sizeof *job);
+    for (int64_t i = 0; i < images; i++)
+        job->input[i] = start + (float)i;
+    sem_init(&job->done, 0, 0);
+    job->engine = engine;
+    job->weight = xn_entry_weights(entry)->real[0];
+    job->job = (xn_job){.images = images,
+                        .entry = entry,
+                        .input = job->input,
+                        .output = job->output,
+                        .deadline_ns = INT64_MAX,
+                        .id = "test",
+                        .done = job_done,
+                        .context = job};
+    xn_conv_params params;
+    xn_conv_params_default(&params);
+    params.mode = XN_MODE_FLOAT;
+    xn_shape shape = {4, {images, 1, 1, 1}};
+    xn_weights_shape weights;
+    xn_weights_shape_of(xn_entry_weights(entry), &weights);
+    xn_conv_limits limits = {1 << 20, 1 << 20, 1 << 20};
+    int64_t resolved;
+    xn_error error = {0};
+    xn_status status = xn_conv_resolve(&params, XN_FP32, &shape, &weights, &limits, &job->job.conv,
+                                       &resolved, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+}
+
+void fake_job_submit(fake_job *job) {
+    xn_error error = {0};
+    xn_status status = xn_engine_submit(job->engine, &job->job, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+}
+
+void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line) {
+    while (sem_wait(&job->done))
+        ;
+    ck_assert_msg(job->job.status == status, "%s:%d: status %s instead of %s (%s)", file, line,
+                  xn_status_name(job->job.status), xn_status_name(status), job->job.error.message);
+    ck_assert_msg(job->done_calls == 1, "%s:%d: done was called %d times", file, line,
+                  job->done_calls);
+    if (status != XN_OK) {
+        ck_assert_msg(job->job.error.status == status && job->job.error.message[0],
+                      "%s:%d: no message", file, line);
+        return;
+    }
+    for (int64_t i = 0; i < job->job.images; i++)
+        ck_assert_msg(job->output[i] == job->input[i] * job->weight, "%s:%d: image %lld is wrong",
+                      file, line, (long long)i);
+}

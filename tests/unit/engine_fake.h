@@ -1,0 +1,82 @@
+/* engine_fake.h: two backends that tests steer, named "cuda" (4 devices) and "cpu" (1), and jobs
+ * for them. A run multiplies each image's one value by the weights' one value, so that every answer
+ * shows which input and which weights it came from. A gated run posts `entered` and waits for
+ * `gate`; failures and memory are dialled in; live objects and calls are counted; each run is
+ * recorded. Misuse (a stream used by two threads, a foreign handle, a call on a lost device other
+ * than a free) aborts the test. */
+#ifndef XN_ENGINE_FAKE_H
+#define XN_ENGINE_FAKE_H
+
+#include "clock.h"
+#include "engine_internal.h"
+#include "xn_test.h"
+
+#include <semaphore.h>
+
+enum { FAKE_GPU, FAKE_CPU, FAKE_KINDS };
+enum { FAKE_DEVICES = 4, FAKE_MAX_RECORDS = 4096 };
+
+typedef struct fake_record {
+    int ordinal;
+    size_t count;
+    int64_t images;
+    float weight, first_input;
+} fake_record;
+
+typedef struct fake_control {
+    sem_t entered, gate;
+    atomic_bool gated;
+    atomic_bool lost[FAKE_DEVICES];    /* run, prepare and canary answer DEVICE_LOST */
+    atomic_int run_failure;            /* xn_status of the next runs */
+    atomic_int canary_failure;         /* xn_status */
+    atomic_int prepare_failure;        /* xn_status */
+    atomic_llong memory[FAKE_DEVICES]; /* images that all plans of a device may hold; 0 = any */
+    atomic_llong run_memory;           /* images a run may have; 0 = any */
+    atomic_int live_devices, live_streams, live_plans, live_prepared, live_host;
+    atomic_int plan_creates, prepares, canaries;
+    atomic_int threads_now, threads_most; /* of set_threads, over runs in flight */
+    sem_t canary_done;                    /* posted by each canary */
+    sem_t prepare_entered, prepare_gate;
+    atomic_bool prepare_gated;
+    pthread_mutex_t mutex; /* guards records */
+    int record_count;
+    fake_record records[FAKE_MAX_RECORDS];
+} fake_control;
+
+extern fake_control fake[FAKE_KINDS];
+extern const xn_backend fake_gpu, fake_cpu;
+
+void fake_reset(void); /* before each test that uses a fake */
+void fake_expect_all_freed(void);
+fake_record fake_record_get(int kind, int index);
+int fake_record_count(int kind);
+
+/* Settings that tests start from: 64 images, no delay, depth 1000, bytes 1 MiB, no canary thread.
+ */
+xn_config fake_config(void);
+/* One pool of one GPU with that many workers. */
+xn_engine *fake_engine(const xn_config *config, int workers);
+/* GPUs 0 .. gpus-1 with one worker each, and the cpu with two threads beside them. */
+xn_engine *fake_engine_pair(const xn_config *config, int gpus);
+
+/* Weights of one value, 1x1x1x1: a reference to an entry. */
+xn_entry *fake_weights(xn_store *store, float value);
+
+enum { FAKE_JOB_IMAGES = 16 };
+typedef struct fake_job {
+    xn_job job;
+    float input[FAKE_JOB_IMAGES], output[FAKE_JOB_IMAGES];
+    float weight;
+    xn_engine *engine;
+    atomic_int done_calls;
+    sem_t done;
+} fake_job;
+
+/* A job of `images` values start, start+1, ... for those weights, without a deadline. */
+void fake_job_init(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t images, float start);
+void fake_job_submit(fake_job *job); /* must be accepted */
+/* Waits for done; the status must be that one, the outputs right when it is XN_OK. */
+void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line);
+#define fake_job_expect(job, status) fake_job_expect_at(job, status, __FILE__, __LINE__)
+
+#endif
