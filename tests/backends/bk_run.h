@@ -54,9 +54,13 @@ void bk_run(const bk_target *target, const bk_problem *problem, const xn_conv *c
 /* Element i of an output as a double. */
 double bk_value(xn_datatype datatype, const void *output, int64_t i);
 
+/* Whether an output element may be `got` where `reference` is right to within `tolerance`; loose as
+ * in bk_expected. */
+bool bk_is_right(xn_datatype datatype, double got, double reference, double tolerance, bool loose);
+
 /* Fails the test where got (in the problem's output datatype) is not what reference and expected
  * allow. reference is backend ref's FP32 (INT32 for INT32) output, or NULL to judge by the
- * model's values. */
+ * model's values. Backend ref itself is held to one rounding. */
 void bk_judge(const bk_target *target, const bk_problem *problem, const void *got, int64_t images,
               const void *reference, const bk_expected *expected);
 

@@ -1,0 +1,452 @@
+/* The contract of xn_backend.h beside the numbers: devices, plans used again and side by side,
+ * streams on several threads, thread limits, and every host allocation failed in turn. */
+#include "bk_run.h"
+
+#include "xn_mem.h"
+
+#include <pthread.h>
+#include <string.h>
+
+START_TEST(registry_finds_what_it_lists) {
+    static const char *const order[] = {"cuda", "cpu", "ref"};
+    int last = -1;
+    for (const xn_backend *const *b = xn_backend_all(); *b; b++) {
+        int place = 0;
+        while (place < 3 && strcmp(order[place], (*b)->name))
+            place++;
+        ck_assert_msg(place < 3 && place > last, "%s is out of order", (*b)->name);
+        last = place;
+        ck_assert_ptr_eq(xn_backend_find((*b)->name), *b);
+    }
+    ck_assert_ptr_nonnull(xn_backend_find("cpu"));
+    ck_assert_ptr_nonnull(xn_backend_find("ref"));
+    ck_assert_ptr_null(xn_backend_find("auto"));
+    ck_assert_ptr_null(xn_backend_find(""));
+    ck_assert_ptr_null(xn_backend_find("CPU"));
+}
+END_TEST
+
+START_TEST(devices) {
+    const bk_target *t = bk_target_open(_i);
+    if (!t)
+        return;
+    const xn_backend *b = t->backend;
+    xn_device_info info;
+    xn_device *device = NULL, *none = NULL;
+    xn_error error = {0};
+    int count = 0;
+    ck_assert_int_eq(b->device_count(&count, &error), XN_OK);
+    for (int ordinal = 0; ordinal < count; ordinal++) {
+        ck_assert_msg(b->device_open(ordinal, &device, &error) == XN_OK, "%s", error.message);
+        memset(&info, 0x7f, sizeof info);
+        b->device_info(device, &info);
+        ck_assert_uint_lt(strnlen(info.id, sizeof info.id), sizeof info.id);
+        ck_assert_int_eq(strncmp(info.id, b->name, strlen(b->name)), 0);
+        ck_assert_uint_gt(strnlen(info.description, sizeof info.description), 0);
+        ck_assert_int_ge(info.compute_units, 1);
+        ck_assert_msg(b->device_canary(device, &error) == XN_OK, "%s: %s", info.id, error.message);
+        b->device_close(device);
+    }
+    int wrong[] = {count, -1, 1000000};
+    for (int i = 0; i < 3; i++) {
+        error = (xn_error){0};
+        ck_assert_int_ne(b->device_open(wrong[i], &none, &error), XN_OK);
+        ck_assert_ptr_null(none);
+        ck_assert_str_ne(error.message, "");
+    }
+}
+END_TEST
+
+START_TEST(host_memory_and_null) {
+    const bk_target *t = bk_target_open(_i);
+    if (!t)
+        return;
+    const xn_backend *b = t->backend;
+    for (size_t bytes = 1; bytes < 100000; bytes = bytes * 3 + 1) {
+        void *memory = b->host_alloc(t->device, bytes);
+        ck_assert_ptr_nonnull(memory);
+        ck_assert_uint_eq((uintptr_t)memory % XN_MEM_ALIGNMENT, 0);
+        memset(memory, 1, bytes);
+        b->host_free(t->device, memory);
+    }
+    b->host_free(t->device, NULL);
+    b->plan_free(NULL);
+    b->weights_free(NULL);
+    b->stream_free(NULL);
+    b->device_close(NULL);
+}
+END_TEST
+
+/* ---- plans ---- */
+
+/* Two problems on different code: few channels and many. */
+static bk_case usual_case(int which, int64_t images) {
+    bk_case c = bk_case_default();
+    c.images = images;
+    c.channels = which ? 70 : 1;
+    c.height = which ? 6 : 13;
+    c.width = which ? 7 : 37;
+    c.out_channels = which ? 5 : 3;
+    for (int i = 0; i < 4; i++)
+        c.params.padding[i] = 1;
+    c.scale = c.bias = true;
+    c.seed = 99 + (uint64_t)which;
+    return c;
+}
+
+static xn_prepared *prepare(const bk_target *t, const bk_problem *p) {
+    xn_prepared *made = NULL;
+    xn_error error = {0};
+    bk_expect_ok(t, p, "prepare", t->backend->weights_prepare(t->device, p->weights, &made, &error),
+                 &error);
+    return made;
+}
+
+static xn_plan *plan_for(const bk_target *t, const bk_problem *p, int64_t images) {
+    xn_plan *made = NULL;
+    xn_error error = {0};
+    bk_expect_ok(t, p, "plan", t->backend->plan_create(t->stream, &p->conv, images, &made, &error),
+                 &error);
+    return made;
+}
+
+/* Runs the first `images` images in `items` items, and judges them by the model. */
+static void run_and_judge(const bk_target *t, const bk_problem *p, xn_plan *plan,
+                          const xn_prepared *prepared, int64_t images, int items,
+                          const bk_expected *expected, void *output) {
+    bk_batch batch;
+    xn_error error = {0};
+    xn_run_times times;
+    bk_batch_make(t, p, &p->conv, images, items, &batch);
+    bk_batch_poison(&batch, &p->conv);
+    bk_expect_ok(t, p, "run",
+                 t->backend->run(plan, prepared, batch.items, batch.count, &times, &error), &error);
+    bk_batch_collect(&batch, &p->conv, output);
+    bk_batch_free(&batch);
+    bk_judge(t, p, output, images, NULL, expected);
+}
+
+/* One plan for five images serves any number up to five, in any split, with any weights of its
+ * shape: nothing of one run is left in the next. */
+START_TEST(one_plan_many_runs) {
+    static const struct {
+        int64_t images;
+        int items;
+    } runs[] = {{5, 1}, {1, 1}, {3, 2}, {2, 2}, {5, 5}, {4, 3}, {1, 1}, {5, 2}};
+    const bk_target *t = bk_target_open(_i / 2);
+    if (!t)
+        return;
+    bk_case cases[2] = {usual_case(_i % 2, 5), usual_case(_i % 2, 5)};
+    bk_problem problems[2];
+    xn_prepared *prepared[2];
+    bk_expected *expected[2];
+    cases[1].seed += 1000;
+    for (int k = 0; k < 2; k++) {
+        bk_problem_make(&cases[k], &problems[k]);
+        prepared[k] = prepare(t, &problems[k]);
+        expected[k] = bk_model(&problems[k]);
+    }
+    ck_assert(xn_conv_equal(&problems[0].conv, &problems[1].conv));
+    xn_plan *plan = plan_for(t, &problems[0], 5);
+    void *output = xn_mem_alloc(5 * xn_conv_output_bytes(&problems[0].conv));
+    for (size_t i = 0; i < 2 * sizeof runs / sizeof *runs; i++) {
+        int k = (int)(i / 2 + i) % 2;
+        run_and_judge(t, &problems[k], plan, prepared[k], runs[i / 2].images, runs[i / 2].items,
+                      expected[k], output);
+    }
+    xn_mem_free(output);
+    t->backend->plan_free(plan);
+    for (int k = 0; k < 2; k++) {
+        xn_mem_free(expected[k]);
+        t->backend->weights_free(prepared[k]);
+        bk_problem_free(&problems[k]);
+    }
+}
+END_TEST
+
+/* Plans of one stream live side by side: making a larger one moves the shared workspace, and the
+ * smaller ones made before, and after freeing others, must still find theirs. */
+START_TEST(plans_share_a_stream) {
+    enum { PLANS = 5 };
+    static const int64_t sizes[PLANS] = {4, 9, 40, 3, 25};
+    const bk_target *t = bk_target_open(_i);
+    if (!t)
+        return;
+    bk_case cases[PLANS];
+    bk_problem problems[PLANS];
+    xn_prepared *prepared[PLANS];
+    bk_expected *expected[PLANS];
+    xn_plan *plans[PLANS];
+    void *output = xn_mem_alloc(1 << 20);
+    for (int k = 0; k < PLANS; k++) {
+        cases[k] = usual_case(k % 2, 2);
+        cases[k].height = sizes[k];
+        cases[k].seed = (uint64_t)k;
+        bk_problem_make(&cases[k], &problems[k]);
+        ck_assert_uint_lt(2 * xn_conv_output_bytes(&problems[k].conv), 1 << 20);
+        prepared[k] = prepare(t, &problems[k]);
+        expected[k] = bk_model(&problems[k]);
+        plans[k] = plan_for(t, &problems[k], 2);
+        for (int j = 0; j <= k; j++)
+            run_and_judge(t, &problems[j], plans[j], prepared[j], 2, 1, expected[j], output);
+    }
+    for (int k = 0; k < PLANS; k++) { /* freed in another order than made */
+        int gone = (k * 3 + 2) % PLANS;
+        t->backend->plan_free(plans[gone]);
+        plans[gone] = NULL;
+        for (int j = 0; j < PLANS; j++)
+            if (plans[j])
+                run_and_judge(t, &problems[j], plans[j], prepared[j], 2, 2, expected[j], output);
+    }
+    for (int k = 0; k < PLANS; k++) {
+        xn_mem_free(expected[k]);
+        t->backend->weights_free(prepared[k]);
+        bk_problem_free(&problems[k]);
+    }
+    xn_mem_free(output);
+}
+END_TEST
+
+/* ---- threads ---- */
+
+enum { WORKERS = 3, ROUNDS = 6, WORKER_IMAGES = 3 };
+
+/* One thread's share. Check's assertions are not for other threads: it records, main judges. */
+typedef struct worker {
+    const bk_target *target;
+    const bk_problem *problem;
+    const xn_prepared *prepared;
+    bk_batch batch;
+    char *outputs; /* of each round */
+    size_t bytes;  /* of one round */
+    xn_status status;
+    xn_error error;
+} worker;
+
+static void *work(void *context) {
+    worker *w = context;
+    const xn_backend *b = w->target->backend;
+    xn_stream_options options = {.threads = 2};
+    xn_stream *stream = NULL;
+    xn_plan *plan = NULL;
+    xn_run_times times;
+    w->status = b->stream_create(w->target->device, &options, &stream, &w->error);
+    for (int round = 0; round < ROUNDS && !w->status; round++) {
+        w->status = b->plan_create(stream, &w->problem->conv, WORKER_IMAGES, &plan, &w->error);
+        if (!w->status)
+            w->status =
+                b->run(plan, w->prepared, w->batch.items, w->batch.count, &times, &w->error);
+        char *to = w->outputs + (size_t)round * w->bytes;
+        for (size_t i = 0; i < w->batch.count && !w->status; i++) {
+            size_t bytes =
+                (size_t)w->batch.items[i].images * xn_conv_output_bytes(&w->problem->conv);
+            memcpy(to, w->batch.items[i].output, bytes);
+            memset(w->batch.items[i].output, 0xee, bytes);
+            to += bytes;
+        }
+        b->plan_free(plan);
+        plan = NULL;
+    }
+    b->stream_free(stream);
+    return NULL;
+}
+
+/* Streams run at once on one device, sharing prepared weights; a canary runs beside them. */
+START_TEST(streams_at_once) {
+    const bk_target *t = bk_target_open(_i / 2);
+    if (!t)
+        return;
+    bk_case c = usual_case(_i % 2, WORKER_IMAGES);
+    bk_problem problem;
+    bk_problem_make(&c, &problem);
+    xn_prepared *prepared = prepare(t, &problem);
+    bk_expected *expected = bk_model(&problem);
+    worker workers[WORKERS];
+    pthread_t threads[WORKERS];
+    xn_error error = {0};
+    for (int i = 0; i < WORKERS; i++) {
+        workers[i] = (worker){.target = t, .problem = &problem, .prepared = prepared};
+        workers[i].bytes = WORKER_IMAGES * xn_conv_output_bytes(&problem.conv);
+        workers[i].outputs = xn_mem_zalloc(ROUNDS, workers[i].bytes);
+        ck_assert_ptr_nonnull(workers[i].outputs);
+        bk_batch_make(t, &problem, &problem.conv, WORKER_IMAGES, 1 + i, &workers[i].batch);
+    }
+    for (int i = 0; i < WORKERS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+    xn_status canary = t->backend->device_canary(t->device, &error);
+    for (int i = 0; i < WORKERS; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_msg(canary == XN_OK, "canary: %s", error.message);
+    for (int i = 0; i < WORKERS; i++) {
+        bk_expect_ok(t, &problem, "worker", workers[i].status, &workers[i].error);
+        for (int round = 0; round < ROUNDS; round++)
+            bk_judge(t, &problem, workers[i].outputs + (size_t)round * workers[i].bytes,
+                     WORKER_IMAGES, NULL, expected);
+        bk_batch_free(&workers[i].batch);
+        xn_mem_free(workers[i].outputs);
+    }
+    xn_mem_free(expected);
+    t->backend->weights_free(prepared);
+    bk_problem_free(&problem);
+}
+END_TEST
+
+/* The number of threads changes how long it takes, not a bit of the result; nor does running
+ * again. */
+START_TEST(thread_limits_change_nothing) {
+    const bk_target *t = bk_target_open(_i / 2);
+    if (!t)
+        return;
+    bk_case c = usual_case(_i % 2, 4);
+    bk_problem problem;
+    bk_problem_make(&c, &problem);
+    xn_prepared *prepared = prepare(t, &problem);
+    bk_expected *expected = bk_model(&problem);
+    xn_plan *plan = plan_for(t, &problem, 4);
+    size_t bytes = 4 * xn_conv_output_bytes(&problem.conv);
+    void *first = xn_mem_alloc(bytes), *again = xn_mem_alloc(bytes);
+    ck_assert(first && again);
+    run_and_judge(t, &problem, plan, prepared, 4, 1, expected, first);
+    static const int limits[] = {1, 2, 3, 7, 64, 0};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        if (t->backend->stream_set_threads)
+            t->backend->stream_set_threads(t->stream, limits[i]);
+        run_and_judge(t, &problem, plan, prepared, 4, 1, expected, again);
+        ck_assert_msg(!memcmp(first, again, bytes), "%s with %d threads gives other bits", t->name,
+                      limits[i]);
+    }
+    xn_mem_free(again);
+    xn_mem_free(first);
+    t->backend->plan_free(plan);
+    xn_mem_free(expected);
+    t->backend->weights_free(prepared);
+    bk_problem_free(&problem);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+typedef struct countdown {
+    int left, calls;
+} countdown;
+
+static bool counting(void *context, size_t bytes) {
+    countdown *c = context;
+    (void)bytes;
+    c->calls++;
+    return c->left-- != 0;
+}
+
+typedef struct made {
+    xn_prepared *prepared;
+    xn_stream *stream;
+    xn_plan *plan;
+} made;
+
+static xn_status make_all(const bk_target *t, const bk_problem *p, made *m, xn_error *error) {
+    const xn_backend *b = t->backend;
+    xn_stream_options options = {.threads = 1};
+    *m = (made){0};
+    xn_status status = b->weights_prepare(t->device, p->weights, &m->prepared, error);
+    if (!status)
+        status = b->stream_create(t->device, &options, &m->stream, error);
+    if (!status)
+        status = b->plan_create(m->stream, &p->conv, 2, &m->plan, error);
+    return status;
+}
+
+static void free_all(const bk_target *t, made *m) {
+    t->backend->plan_free(m->plan);
+    t->backend->stream_free(m->stream);
+    t->backend->weights_free(m->prepared);
+}
+
+/* Whatever allocation fails, the answer is NO_MEMORY and the device still works after it. The
+ * leak sanitizer watches what is left behind. */
+START_TEST(every_allocation_failed_in_turn) {
+    const bk_target *t = bk_target_open(_i / 6);
+    int kind = _i % 6;
+    if (!t)
+        return;
+    bk_case c = usual_case(kind % 2, 2);
+    c.params.mode = (xn_mode)(kind / 2);
+    bk_problem problem;
+    bk_problem_make(&c, &problem);
+    bk_expected *expected = bk_model(&problem);
+    void *output = xn_mem_alloc(2 * xn_conv_output_bytes(&problem.conv));
+    made m;
+    int fail = 0;
+    for (xn_status status = XN_ERR_NO_MEMORY; status != XN_OK; fail++) {
+        countdown count = {.left = fail};
+        xn_error error = {0};
+        xn_mem_set_hook(counting, &count);
+        status = make_all(t, &problem, &m, &error);
+        xn_mem_set_hook(NULL, NULL);
+        if (status != XN_OK) {
+            ck_assert_msg(status == XN_ERR_NO_MEMORY, "allocation %d: %s: %s", fail,
+                          xn_status_name(status), error.message);
+            ck_assert_str_ne(error.message, "");
+            ck_assert_int_lt(fail, 500);
+            free_all(t, &m);
+        }
+    }
+    ck_assert_msg(fail >= 3, "only %d allocations", fail);
+    run_and_judge(t, &problem, m.plan, m.prepared, 2, 2, expected, output);
+    free_all(t, &m);
+    xn_mem_free(output);
+    xn_mem_free(expected);
+    bk_problem_free(&problem);
+}
+END_TEST
+
+/* A plan allocates everything: not even its first run asks for memory. */
+START_TEST(runs_allocate_nothing) {
+    const bk_target *t = bk_target_open(_i / 6);
+    int kind = _i % 6;
+    if (!t)
+        return;
+    bk_case c = usual_case(kind % 2, 3);
+    c.params.mode = (xn_mode)(kind / 2);
+    c.input_datatype = XN_FP16;
+    bk_problem problem;
+    bk_problem_make(&c, &problem);
+    xn_prepared *prepared = prepare(t, &problem);
+    xn_plan *plan = plan_for(t, &problem, 3);
+    bk_batch batch;
+    bk_batch_make(t, &problem, &problem.conv, 3, 2, &batch);
+    for (int round = 0; round < 2; round++) {
+        countdown count = {.left = -1};
+        xn_error error = {0};
+        xn_run_times times;
+        xn_mem_set_hook(counting, &count);
+        xn_status status =
+            t->backend->run(plan, prepared, batch.items, batch.count, &times, &error);
+        xn_mem_set_hook(NULL, NULL);
+        bk_expect_ok(t, &problem, "run", status, &error);
+        ck_assert_msg(count.calls == 0, "%s: run %d allocated %d times", t->name, round,
+                      count.calls);
+    }
+    bk_batch_free(&batch);
+    t->backend->plan_free(plan);
+    t->backend->weights_free(prepared);
+    bk_problem_free(&problem);
+}
+END_TEST
+
+XN_SUITE(backends_contract) {
+    Suite *s = suite_create("backends_contract");
+    TCase *t = tcase_create("contract");
+    int targets = bk_target_count();
+    tcase_set_timeout(t, 180);
+    tcase_add_test(t, registry_finds_what_it_lists);
+    tcase_add_loop_test(t, devices, 0, targets);
+    tcase_add_loop_test(t, host_memory_and_null, 0, targets);
+    tcase_add_loop_test(t, one_plan_many_runs, 0, 2 * targets);
+    tcase_add_loop_test(t, plans_share_a_stream, 0, targets);
+    tcase_add_loop_test(t, streams_at_once, 0, 2 * targets);
+    tcase_add_loop_test(t, thread_limits_change_nothing, 0, 2 * targets);
+    tcase_add_loop_test(t, every_allocation_failed_in_turn, 0, 6 * targets);
+    tcase_add_loop_test(t, runs_allocate_nothing, 0, 6 * targets);
+    suite_add_tcase(s, t);
+    return s;
+}
