@@ -64,6 +64,13 @@ header() { # name, head file: the header's value
         sub(/^[^:]*: */, ""); sub(/\r$/, ""); print; exit }' "$2"
 }
 
+show() { # a text file, with a line end whether it has one or not
+    sed -e 's/[ ]*$//' -e '/^$/d' "$1"
+    if [[ -n $(tail -c1 "$1") ]]; then
+        echo
+    fi
+}
+
 # "receive;dur=0.01, decode;dur=0.2" as one readable line
 timings() {
     header Server-Timing "$1" | sed -E 's/;[ ]*dur=/ /g; s/$/ (ms)/'
@@ -92,14 +99,14 @@ start_daemon() {
 [[ -x $xnord && -x $pnm ]] || fail "$xnord or $pnm is not there: run 'make demo'"
 command -v curl >/dev/null || fail "curl is not there: run deploy/install-deps.sh"
 mkdir -p "$work"
-rm -f "$log" "$work"/edges.pgm
+rm -f "$work"/edges.pgm
+: >"$log" # there before it is looked into
 
 title "The daemon"
 start_daemon
 echo "$("$xnord" --version) at $url, log in $log"
 echo "GET $url/v2/health/ready"
-cat "$work/ready.json"
-echo
+show "$work/ready.json"
 
 title "A small convolution in JSON, in full"
 json='{"input": {"shape": [1, 1, 3, 3], "datatype": "FP32", "data": [1, -2, 3, -4, 5, -6, 7, -8, 9]},
@@ -109,8 +116,7 @@ cat <<END
 curl $url/conv -H 'Content-Type: application/json' -d '$json'
 END
 send "$work/json.head" "$work/json.answer" "$url/conv" -H 'Content-Type: application/json' -d "$json"
-cat "$work/json.answer"
-echo
+show "$work/json.answer"
 
 title "The picture"
 if [[ -n $image ]]; then
@@ -136,8 +142,7 @@ curl -X PUT $url/weights/edge -H 'Content-Type: application/json' -d '$weights'
 END
 send "$work/weights.head" "$work/weights.answer" -X PUT "$url/weights/edge" \
     -H 'Content-Type: application/json' -d "$weights"
-cat "$work/weights.answer"
-echo
+show "$work/weights.answer"
 
 title "The picture through the kernel, as raw floats"
 bytes=$((width * height * 4))
@@ -160,9 +165,9 @@ send "$work/answer.head" "$work/answer.bin" "${call[@]}"
 
 length=$(header Inference-Header-Content-Length "$work/answer.head")
 [[ $length =~ ^[0-9]+$ ]] || fail "the answer does not say how long its JSON is"
-echo "answer:"
-head -c "$length" "$work/answer.bin"
-echo
+head -c "$length" "$work/answer.bin" >"$work/answer.json"
+echo "answer, and behind it the floats:"
+show "$work/answer.json"
 tail -c +$((length + 1)) "$work/answer.bin" >"$work/output.f32"
 received=$(wc -c <"$work/output.f32")
 ((received == 2 * bytes)) || fail "the answer has $received bytes of floats instead of $((2 * bytes))"
@@ -172,7 +177,7 @@ title "Timings"
 echo "first request:  $(timings "$work/first.head")"
 echo "second request: $(timings "$work/answer.head")"
 echo "$width x $height pixels, 2 kernels of 4 x 4, backend" \
-    "$(head -c "$length" "$work/answer.bin" | sed -nE 's/.*"backend": ?"([^"]*)".*/\1/p')"
+    "$(sed -nE 's/.*"backend": ?"([^"]*)".*/\1/p' "$work/answer.json")"
 
 title "Files"
 printf '%-18s %s\n' "the picture" "$source_picture" "its edges" "$work/edges.pgm" \
