@@ -59,6 +59,7 @@ static xn_status allocate(xn_engine *engine, const xn_pool_spec *specs, int pool
         engine->pools[p].backend = specs[p].backend;
         engine->pools[p].threads = engine->pools[p].threads_free = specs[p].threads;
         xn_engine_init_cond(&engine->pools[p].work);
+        xn_engine_init_cond(&engine->pools[p].quiet);
         engine->pool_count++;
     }
     return XN_OK;
@@ -252,6 +253,7 @@ static void stop_taking(xn_engine *engine) {
         while (pool->queue && (job = xn_queue_oldest(pool->queue)))
             xn_engine_end_job_locked(engine, job, XN_ERR_DRAINING);
         pthread_cond_broadcast(&pool->work);
+        pthread_cond_broadcast(&pool->quiet);
     }
     pthread_cond_signal(&engine->canary_stop);
     if (engine->metrics)
@@ -301,6 +303,7 @@ void xn_engine_free(xn_engine *engine) {
         engine->members[i].backend->device_close(engine->members[i].device);
     for (int p = 0; p < engine->pool_count; p++) {
         xn_queue_free(engine->pools[p].queue);
+        pthread_cond_destroy(&engine->pools[p].quiet);
         pthread_cond_destroy(&engine->pools[p].work);
     }
     xn_deadlines_clear(&engine->deadlines);

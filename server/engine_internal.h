@@ -57,6 +57,8 @@ typedef struct xn_member {
     xn_device_info info;
     int pool;
     bool up;
+    int starving; /* workers that wait to be alone on it, or are; the others start nothing */
+    bool alone;   /* one of them is */
     int64_t canary_since_ns; /* when the canary that runs now started; 0 = none runs */
     char canary_error[128];  /* of the last canary; "" when it passed */
 } xn_member;
@@ -64,11 +66,12 @@ typedef struct xn_member {
 typedef struct xn_pool {
     const xn_backend *backend;
     xn_queue *queue;
-    pthread_cond_t work; /* idle workers: work to do, to stop, or a lent stream is back */
-    int members_up;      /* 0: the pool is lost */
-    int idle;            /* workers in a wait on `work` */
-    bool timing;         /* one of them wakes by itself when the oldest group is due */
-    int threads;         /* the budget; 0 = none */
+    pthread_cond_t work;  /* idle workers: work to do, or to stop */
+    pthread_cond_t quiet; /* workers of a device short of memory: see be_alone in worker.c */
+    int members_up;       /* 0: the pool is lost */
+    int idle;             /* workers in a wait on `work` */
+    bool timing;          /* one of them wakes by itself when the oldest group is due */
+    int threads;          /* the budget; 0 = none */
     int threads_free;
 } xn_pool;
 
@@ -77,8 +80,8 @@ typedef struct xn_worker {
     int member, pool;
     pthread_t thread;
     bool started;
-    bool busy; /* engine->mutex: its thread runs a batch */
-    bool lent; /* engine->mutex: another worker frees its plans; its thread keeps off them */
+    bool busy;     /* engine->mutex: its thread runs a batch */
+    bool starving; /* engine->mutex: it waits to be alone on its device, or is */
     xn_stream *stream;
     xn_plans *plans;
     xn_job **jobs; /* the batch; like items, max_batch_images long */

@@ -80,6 +80,7 @@ void xn_engine_lose_member(xn_engine *engine, int index, const xn_error *why) {
         if (pool_lost)
             lose_pool_locked(engine, member->pool, reason);
         pthread_cond_broadcast(&pool->work); /* its workers end, the others look again */
+        pthread_cond_broadcast(&pool->quiet);
         xn_engine_show_ready_locked(engine);
     }
     bool fatal = engine->lost_reason[0];

@@ -1,5 +1,5 @@
 /* plans.h: the plans one worker keeps: least recently used out. Owned and used by one thread at a
- * time (its worker, or whoever the pool lends the worker's stream to; see engine_internal.h).
+ * time (its worker, or one that is alone on the device; see worker.c).
  *
  * A plan is made for a capacity class, not for the batch at hand: images rounded up to a power of
  * two, at most max_batch_images; a batch beyond that (one job alone) has a plan of its own size.

@@ -5,8 +5,10 @@
  * another when something is left. While the oldest group waits for company, one idle worker (the
  * pool is `timing`) sleeps until it is due; the others sleep until they are woken.
  *
- * Device memory. When it runs out, the plans of this worker and of the device's idle workers go,
- * and the recognised inline weights; then the batch is halved, down to single jobs. */
+ * Device memory. When it runs out, the worker waits until it is alone on its device, frees the
+ * plans of all the device's workers and the recognised inline weights, and tries again; then it
+ * halves the batch, down to single jobs. So a job is refused only if the device cannot hold it even
+ * alone. */
 #include "engine_internal.h"
 
 #include "clock.h"
@@ -14,37 +16,50 @@
 
 #include <assert.h>
 
-/* ---- device memory ---- */
+/* ---- device memory: alone on the device ---- */
 
-/* Frees the plans of the idle workers of the same device. Their threads wait meanwhile. */
-static void trim_idle_workers(xn_worker *worker) {
-    xn_engine *engine = worker->engine;
+/* Whether another worker of the device is in a run; those that wait to be alone are not. */
+static bool others_run_locked(const xn_worker *worker) {
+    const xn_engine *engine = worker->engine;
     for (int i = 0; i < engine->worker_count; i++) {
-        xn_worker *other = &engine->workers[i];
-        if (other == worker || other->member != worker->member)
-            continue;
-        pthread_mutex_lock(&engine->mutex);
-        bool mine = !other->busy && !other->lent;
-        if (mine)
-            other->lent = true;
-        pthread_mutex_unlock(&engine->mutex);
-        if (!mine)
-            continue;
-        xn_plans_trim(other->plans);
-        pthread_mutex_lock(&engine->mutex);
-        other->lent = false;
-        pthread_cond_broadcast(&engine->pools[other->pool].work);
-        pthread_mutex_unlock(&engine->mutex);
+        const xn_worker *other = &engine->workers[i];
+        if (other != worker && other->member == worker->member && other->busy && !other->starving)
+            return true;
     }
+    return false;
 }
 
-static void free_device_memory(xn_worker *worker, const xn_error *why) {
+/* From here to rejoin the other workers of the device do not run, and their plans are gone. Two
+ * that wait for each other cannot hang: the one that waits does not count as running. */
+static void be_alone(xn_worker *worker, const xn_error *why) {
     xn_engine *engine = worker->engine;
+    xn_member *member = &engine->members[worker->member];
+    xn_pool *pool = &engine->pools[worker->pool];
     xn_log(XN_LOG_WARN, NULL, "%s: out of device memory (%s); freeing plans and cached weights",
-           engine->members[worker->member].info.id, why->message);
-    xn_plans_trim(worker->plans);
-    trim_idle_workers(worker);
+           member->info.id, why->message);
+    pthread_mutex_lock(&engine->mutex);
+    worker->starving = true;
+    member->starving++;
+    pthread_cond_broadcast(&pool->work); /* idle workers of this device go and wait in quiet */
+    pthread_cond_broadcast(&pool->quiet);
+    while (member->alone || others_run_locked(worker))
+        pthread_cond_wait(&pool->quiet, &engine->mutex);
+    member->alone = true;
+    pthread_mutex_unlock(&engine->mutex);
+    for (int i = 0; i < engine->worker_count; i++)
+        if (engine->workers[i].member == worker->member)
+            xn_plans_trim(engine->workers[i].plans);
     xn_store_trim(engine->store);
+}
+
+static void rejoin(xn_worker *worker) {
+    xn_engine *engine = worker->engine;
+    xn_member *member = &engine->members[worker->member];
+    pthread_mutex_lock(&engine->mutex);
+    worker->starving = member->alone = false;
+    member->starving--;
+    pthread_cond_broadcast(&engine->pools[worker->pool].quiet);
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 /* ---- running ---- */
@@ -109,8 +124,9 @@ static xn_status prepare(xn_worker *worker, const xn_prepared **prepared, xn_err
     xn_entry *entry = worker->jobs[0]->entry;
     xn_status status = xn_entry_prepared(entry, worker->member, prepared, error);
     if (status == XN_ERR_DEVICE_MEMORY) {
-        free_device_memory(worker, error);
+        be_alone(worker, error);
         status = xn_entry_prepared(entry, worker->member, prepared, error);
+        rejoin(worker);
     }
     return status;
 }
@@ -136,21 +152,24 @@ static void run_batch(xn_worker *worker, size_t count) {
         return;
     }
     size_t piece = count;
-    bool trimmed = false;
+    bool alone = false;
     for (size_t at = 0; at < count;) {
         xn_job **jobs = &worker->jobs[at];
         size_t now = piece < count - at ? piece : count - at;
         times = (xn_run_times){0};
         status = launch(worker, jobs, now, prepared, &times, &error);
-        if (status == XN_ERR_DEVICE_MEMORY && !trimmed) {
-            free_device_memory(worker, &error);
-            trimmed = true;
+        if (status == XN_ERR_DEVICE_MEMORY && !alone) {
+            be_alone(worker, &error);
+            alone = true;
             continue;
         }
         if (status == XN_ERR_DEVICE_MEMORY && now > 1) {
             piece = (now + 1) / 2;
             continue;
         }
+        if (alone)
+            rejoin(worker);
+        alone = false;
         if (status == XN_ERR_DEVICE_MEMORY)
             explain_too_large(worker, jobs[0], &error);
         if (status == XN_ERR_DEVICE_LOST)
@@ -158,7 +177,6 @@ static void run_batch(xn_worker *worker, size_t count) {
         if (status != XN_OK)
             report(worker, status, &error, jobs[0]);
         finish(worker, jobs, now, status, &times, &error);
-        trimmed = false;
         at += now;
     }
 }
@@ -213,7 +231,7 @@ static void idle_locked(xn_worker *worker, int64_t now_ns) {
     xn_pool *pool = &engine->pools[worker->pool];
     int64_t wait_ns = xn_queue_wait_ns(pool->queue, engine->draining, now_ns);
     /* 0 with nothing taken: no thread of the budget is free; whoever gives some back wakes us. */
-    bool timing = !worker->lent && !pool->timing && wait_ns > 0 && wait_ns != XN_QUEUE_EMPTY;
+    bool timing = !pool->timing && wait_ns > 0 && wait_ns != XN_QUEUE_EMPTY;
     pool->idle++;
     if (timing) {
         struct timespec until = xn_timespec(now_ns + wait_ns);
@@ -246,6 +264,8 @@ static void run_unlocked(xn_worker *worker, size_t count, int threads) {
     run_batch(worker, count);
     pthread_mutex_lock(&engine->mutex);
     worker->busy = false;
+    if (engine->members[worker->member].starving)
+        pthread_cond_broadcast(&pool->quiet);
     pool->threads_free += threads;
     if (threads > 1) /* more than this worker takes back for itself at once */
         xn_pool_wake_locked(engine, pool, xn_now_ns());
@@ -255,12 +275,17 @@ void *xn_worker_main(void *argument) {
     xn_worker *worker = argument;
     xn_engine *engine = worker->engine;
     xn_pool *pool = &engine->pools[worker->pool];
+    const xn_member *member = &engine->members[worker->member];
     pthread_mutex_lock(&engine->mutex);
-    while (!engine->stopping && engine->members[worker->member].up) {
+    while (!engine->stopping && member->up) {
+        if (member->starving) { /* another worker needs the device for itself */
+            pthread_cond_wait(&pool->quiet, &engine->mutex);
+            continue;
+        }
         int64_t now_ns = xn_now_ns();
         int threads = 0;
         xn_engine_expire_locked(engine, now_ns);
-        size_t count = worker->lent ? 0 : take_locked(worker, now_ns, &threads);
+        size_t count = take_locked(worker, now_ns, &threads);
         if (count)
             run_unlocked(worker, count, threads);
         else

@@ -1,0 +1,612 @@
+/* The weights store: names, limits, recognising inline weights, preparing once, losing devices,
+ * memory failing at every point. */
+#include "engine_fake.h"
+#include "store_internal.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static xn_metrics *metrics;
+static xn_device *gpu, *cpu;
+
+static xn_store_limits wide(void) {
+    return (xn_store_limits){100, 1 << 20, 1 << 20};
+}
+
+static xn_store *store_new(const xn_store_limits *limits) {
+    const char *ids[2] = {"cuda:0", "cpu"};
+    fake_reset();
+    ck_assert_int_eq(xn_metrics_create(ids, 2, "test", "cuda", &metrics, NULL), XN_OK);
+    ck_assert_int_eq(fake_gpu.device_open(0, &gpu, NULL), XN_OK);
+    ck_assert_int_eq(fake_cpu.device_open(0, &cpu, NULL), XN_OK);
+    const xn_store_device devices[2] = {{&fake_gpu, gpu}, {&fake_cpu, cpu}};
+    xn_store *store = NULL;
+    ck_assert_int_eq(xn_store_create(devices, 2, limits, metrics, &store, NULL), XN_OK);
+    return store;
+}
+
+static void store_end(xn_store *store) {
+    xn_store_free(store);
+    fake_gpu.device_close(gpu);
+    fake_cpu.device_close(cpu);
+    xn_metrics_free(metrics);
+    fake_expect_all_freed();
+}
+
+/* [count, 1, 1, 1] and [count] of fp32. */
+static xn_tensor weights_of(const float *values, int64_t count) {
+    return (xn_tensor){
+        XN_FP32, {4, {count, 1, 1, 1}}, count, (size_t)count * sizeof *values, values};
+}
+
+static xn_tensor vector_of(const float *values, int64_t count) {
+    return (xn_tensor){XN_FP32, {1, {count}}, count, (size_t)count * sizeof *values, values};
+}
+
+static xn_status put(xn_store *store, const char *name, float value, bool *created,
+                     xn_error *error) {
+    xn_tensor tensor = weights_of(&value, 1);
+    return xn_store_put(store, name, &tensor, NULL, NULL, created, error);
+}
+
+static xn_entry *intern(xn_store *store, const xn_tensor *weights, const xn_tensor *scale,
+                        const xn_tensor *bias) {
+    xn_entry *entry = NULL;
+    xn_error error = {0};
+    xn_status status = xn_store_intern(store, NULL, weights, scale, bias, &entry, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    return entry;
+}
+
+START_TEST(names) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    xn_error error = {0};
+    xn_entry *old = NULL, *fresh = NULL;
+    bool created = false;
+    ck_assert_int_eq(xn_store_get(store, "edge", &old, &error), XN_ERR_NOT_FOUND);
+    ck_assert_str_eq(error.field, "weights");
+    ck_assert_ptr_nonnull(strstr(error.message, "edge"));
+    ck_assert_int_eq(put(store, "edge", 2, &created, &error), XN_OK);
+    ck_assert(created);
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 1); /* before anybody asks */
+    ck_assert_int_eq(fake[FAKE_CPU].live_prepared, 1);
+    ck_assert_int_eq(xn_store_get(store, "edge", &old, &error), XN_OK);
+    ck_assert_int_eq(put(store, "edge", 3, &created, &error), XN_OK);
+    ck_assert(!created);
+    ck_assert_int_eq(xn_store_get(store, "edge", &fresh, &error), XN_OK);
+    ck_assert(xn_entry_weights(old)->real[0] == 2.0f); /* still whole */
+    ck_assert(xn_entry_weights(fresh)->real[0] == 3.0f);
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 2);
+    xn_entry_release(old);
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 1);
+    ck_assert_int_eq(xn_store_delete(store, "edge", &error), XN_OK);
+    ck_assert_int_eq(xn_store_delete(store, "edge", &error), XN_ERR_NOT_FOUND);
+    const xn_prepared *prepared = NULL;
+    ck_assert_int_eq(xn_entry_prepared(fresh, 1, &prepared, &error), XN_OK);
+    ck_assert_ptr_nonnull(prepared);
+    xn_entry_release(fresh);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS), 0);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_BYTES), 0);
+    char longest[140];
+    memset(longest, 'n', sizeof longest);
+    longest[129] = '\0';
+    ck_assert_int_eq(put(store, longest, 1, &created, &error), XN_ERR_MALFORMED);
+    longest[128] = '\0';
+    ck_assert_int_eq(put(store, longest, 1, &created, &error), XN_OK);
+    ck_assert_int_eq(put(store, "", 1, &created, &error), XN_ERR_MALFORMED);
+    store_end(store);
+}
+END_TEST
+
+START_TEST(listing) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    xn_error error = {0};
+    bool created;
+    xn_store_item *items = NULL, item;
+    size_t count = 99;
+    ck_assert_int_eq(xn_store_list(store, &items, &count, &error), XN_OK);
+    ck_assert_uint_eq(count, 0);
+    xn_mem_free(items);
+    uint64_t seed = xn_test_seed();
+    xn_rng rng = {seed};
+    bool in[100] = {false};
+    for (int step = 0; step < 600; step++) {
+        int i = (int)xn_rng_below(&rng, 100);
+        char name[8];
+        snprintf(name, sizeof name, "w%02d", i);
+        if (xn_rng_below(&rng, 3) == 0) {
+            ck_assert_int_eq(xn_store_delete(store, name, NULL), in[i] ? XN_OK : XN_ERR_NOT_FOUND);
+            in[i] = false;
+        } else {
+            ck_assert_int_eq(put(store, name, (float)i, &created, NULL), XN_OK);
+            ck_assert_int_eq(created, !in[i]);
+            in[i] = true;
+        }
+    }
+    ck_assert_int_eq(xn_store_list(store, &items, &count, &error), XN_OK);
+    size_t at = 0;
+    int64_t bytes = 0;
+    for (int i = 0; i < 100; i++)
+        if (in[i]) {
+            char name[8];
+            snprintf(name, sizeof name, "w%02d", i);
+            ck_assert_uint_lt(at, count);
+            ck_assert_msg(!strcmp(items[at].name, name), "seed %llu", (unsigned long long)seed);
+            bytes += (int64_t)items[at++].host_bytes;
+        }
+    ck_assert_uint_eq(at, count);
+    xn_mem_free(items);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS), (int64_t)count);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_BYTES), bytes);
+
+    const float values[2] = {1, -1}, scale[2] = {3, 4};
+    xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2);
+    ck_assert_int_eq(xn_store_put(store, "z", &tensor, &factor, NULL, &created, &error), XN_OK);
+    xn_entry *entry = NULL;
+    ck_assert_int_eq(xn_store_get(store, "z", &entry, &error), XN_OK);
+    xn_entry_count_requests(entry, 5);
+    xn_entry_release(entry);
+    ck_assert_int_eq(xn_store_item_get(store, "z", &item, &error), XN_OK);
+    ck_assert(item.dims[0] == 2 && item.dims[3] == 1 && item.has_scale && !item.has_bias);
+    ck_assert_int_eq(item.datatype, XN_FP32);
+    ck_assert_int_eq(item.requests, 5);
+    ck_assert_int_eq(xn_store_item_get(store, "none", &item, &error), XN_ERR_NOT_FOUND);
+    store_end(store);
+}
+END_TEST
+
+START_TEST(limits_of_names) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    xn_error error = {0};
+    bool created = false;
+    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
+    int64_t one = xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_BYTES);
+    store_end(store);
+
+    limits = (xn_store_limits){2, 100 * one, 0};
+    store = store_new(&limits);
+    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
+    ck_assert_int_eq(put(store, "b", 1, &created, &error), XN_OK);
+    int prepares = fake[FAKE_GPU].prepares;
+    ck_assert_int_eq(put(store, "c", 1, &created, &error), XN_ERR_LIMIT);
+    ck_assert_str_eq(error.limit, "max-weights");
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares);           /* refused before the devices */
+    ck_assert_int_eq(put(store, "b", 2, &created, &error), XN_OK); /* replacing is no new name */
+    store_end(store);
+
+    limits = (xn_store_limits){100, 2 * one, 0};
+    store = store_new(&limits);
+    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
+    ck_assert_int_eq(put(store, "b", 1, &created, &error), XN_OK);
+    ck_assert_int_eq(put(store, "c", 1, &created, &error), XN_ERR_LIMIT);
+    ck_assert_str_eq(error.limit, "max-weights-bytes");
+    ck_assert_int_eq(put(store, "b", 2, &created, &error), XN_OK);
+    ck_assert_int_eq(xn_store_delete(store, "a", &error), XN_OK);
+    ck_assert_int_eq(put(store, "c", 1, &created, &error), XN_OK);
+    store_end(store);
+}
+END_TEST
+
+START_TEST(failed_put_changes_nothing) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    xn_error error = {0};
+    bool created = false;
+    xn_entry *entry = NULL;
+    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
+    fake[FAKE_CPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
+    ck_assert_int_eq(put(store, "a", 2, &created, &error), XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(put(store, "b", 2, &created, &error), XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(xn_store_get(store, "b", &entry, &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(xn_store_get(store, "a", &entry, &error), XN_OK);
+    ck_assert(xn_entry_weights(entry)->real[0] == 1.0f);
+    xn_entry_release(entry);
+    float value = 1;
+    xn_tensor wrong = vector_of(&value, 1);
+    ck_assert_int_eq(xn_store_put(store, "c", &wrong, NULL, NULL, &created, &error),
+                     XN_ERR_GEOMETRY);
+    ck_assert_str_eq(error.field, "weights.shape");
+    store_end(store);
+}
+END_TEST
+
+/* ---- inline weights ---- */
+
+START_TEST(equal_contents_are_one_entry) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    const float values[3] = {1, -2, 3}, copy[3] = {1, -2, 3}, other[3] = {1, -2, -3};
+    const float extra[3] = {1, 1, 1};
+    xn_tensor tensor = weights_of(values, 3), same = weights_of(copy, 3);
+    xn_tensor differs = weights_of(other, 3), vector = vector_of(extra, 3);
+    xn_tensor row = same, bytes = same;
+    row.shape = (xn_shape){4, {1, 3, 1, 1}};
+    bytes.datatype = XN_INT8; /* the same bytes mean other values */
+    bytes.shape = (xn_shape){4, {12, 1, 1, 1}};
+    bytes.elements = 12;
+    xn_entry *entries[7] = {
+        intern(store, &tensor, NULL, NULL),  intern(store, &same, NULL, NULL),
+        intern(store, &differs, NULL, NULL), intern(store, &row, NULL, NULL),
+        intern(store, &bytes, NULL, NULL),   intern(store, &same, &vector, NULL),
+        intern(store, &same, NULL, &vector),
+    };
+    ck_assert_ptr_eq(entries[0], entries[1]);
+    for (int i = 1; i < 7; i++)
+        for (int k = i + 1; k < 7; k++)
+            ck_assert_ptr_ne(entries[i], entries[k]);
+    ck_assert(xn_entry_weights(entries[5])->scale && !xn_entry_weights(entries[5])->bias);
+    ck_assert(!xn_entry_weights(entries[6])->scale && xn_entry_weights(entries[6])->bias);
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, 0); /* lazily */
+    const xn_prepared *first = NULL, *second = NULL;
+    ck_assert_int_eq(xn_entry_prepared(entries[0], 0, &first, NULL), XN_OK);
+    ck_assert_int_eq(xn_entry_prepared(entries[1], 0, &second, NULL), XN_OK);
+    ck_assert_ptr_eq(first, second);
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, 1);
+    ck_assert_int_eq(fake[FAKE_CPU].prepares, 0);
+    for (int i = 0; i < 7; i++)
+        xn_entry_release(entries[i]);
+    ck_assert_int_gt(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
+    xn_store_trim(store);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 0);
+    store_end(store);
+}
+END_TEST
+
+START_TEST(other_scale_for_named_weights) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    bool created;
+    const float values[2] = {1, -2}, scale[2] = {3, 4}, bias[2] = {5, 6};
+    xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2),
+              offset = vector_of(bias, 2), wrong = vector_of(bias, 1);
+    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, &offset, &created, NULL), XN_OK);
+    xn_entry *base = NULL, *first = NULL, *second = NULL, *plain = NULL;
+    xn_error error = {0};
+    ck_assert_int_eq(xn_store_get(store, "w", &base, NULL), XN_OK);
+    ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &first, &error), XN_OK);
+    ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &second, &error), XN_OK);
+    ck_assert_ptr_eq(first, second);
+    const xn_weights *made = xn_entry_weights(first);
+    ck_assert(!memcmp(made->real, values, sizeof values) && made->scale[1] == 4.0f && !made->bias);
+    plain = intern(store, &tensor, &factor, NULL); /* the same by value, but not by request */
+    ck_assert_ptr_ne(plain, first);
+    ck_assert_int_eq(xn_store_intern(store, base, NULL, &wrong, NULL, &second, &error),
+                     XN_ERR_GEOMETRY);
+    ck_assert_str_eq(error.field, "scale.shape");
+    xn_entry_release(plain);
+    xn_entry_release(first);
+    xn_entry_release(first);
+    xn_entry_release(base);
+    store_end(store);
+}
+END_TEST
+
+START_TEST(cache_is_bounded_and_forgets_the_least_used) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    float value = 0;
+    xn_tensor tensor = weights_of(&value, 1);
+    xn_entry_release(intern(store, &tensor, NULL, NULL));
+    int64_t one = xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES);
+    ck_assert_int_gt(one, (int64_t)sizeof value);
+    store_end(store);
+
+    limits.cache_bytes = 3 * one + one / 2;
+    store = store_new(&limits);
+    xn_entry *held[4];
+    for (int i = 0; i < 4; i++) {
+        value = (float)i;
+        held[i] = intern(store, &tensor, NULL, NULL);
+        value = 0; /* 0 is used again each time, so it stays */
+        xn_entry *again = intern(store, &tensor, NULL, NULL);
+        ck_assert_ptr_eq(again, held[0]);
+        xn_entry_release(again);
+    }
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 3 * one);
+    value = 1; /* the least recently used: made anew, while the old one is still held */
+    xn_entry *again = intern(store, &tensor, NULL, NULL);
+    ck_assert_ptr_ne(again, held[1]);
+    ck_assert(xn_entry_weights(held[1])->real[0] == 1.0f);
+    xn_entry_release(again);
+    value = 3;
+    again = intern(store, &tensor, NULL, NULL);
+    ck_assert_ptr_eq(again, held[3]);
+    xn_entry_release(again);
+    /* What is larger than the whole cache is served without it, and evicts nothing. */
+    static float large[4096];
+    xn_tensor giant = weights_of(large, 4096);
+    int64_t before = xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES);
+    again = intern(store, &giant, NULL, NULL);
+    ck_assert_int_eq(xn_entry_weights(again)->out_channels, 4096);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), before);
+    xn_entry_release(again);
+    for (int i = 0; i < 4; i++)
+        xn_entry_release(held[i]);
+    store_end(store);
+
+    limits.cache_bytes = 0; /* no cache at all */
+    store = store_new(&limits);
+    value = 7;
+    again = intern(store, &tensor, NULL, NULL);
+    ck_assert(xn_entry_weights(again)->real[0] == 7.0f);
+    xn_entry_release(again);
+    store_end(store);
+}
+END_TEST
+
+START_TEST(wrong_inline_weights) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    float value = 1;
+    xn_tensor wrong = vector_of(&value, 1);
+    for (int i = 0; i < 2; i++) { /* a failure is not remembered as an entry */
+        xn_entry *entry = NULL;
+        xn_error error = {0};
+        ck_assert_int_eq(xn_store_intern(store, NULL, &wrong, NULL, NULL, &entry, &error),
+                         XN_ERR_GEOMETRY);
+        ck_assert_ptr_null(entry);
+        ck_assert_str_eq(error.field, "weights.shape");
+    }
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
+    store_end(store);
+}
+END_TEST
+
+/* The hash only narrows the search: contents that share a bucket are told apart by bytes. */
+START_TEST(content_hash_and_equality) {
+    unsigned char bytes[64], copy[64];
+    uint64_t seed = xn_test_seed();
+    xn_rng rng = {seed};
+    for (size_t i = 0; i < sizeof bytes; i++)
+        copy[i] = bytes[i] = (unsigned char)xn_rng_next(&rng);
+    for (size_t length = 1; length <= sizeof bytes; length++) {
+        xn_content a = {0, {{true, XN_INT8, {1, {(int64_t)length}}, length, bytes}}};
+        xn_content b = a;
+        b.parts[0].data = copy;
+        ck_assert(xn_content_equal(&a, &b));
+        ck_assert_uint_eq(xn_content_hash(&a, 1), xn_content_hash(&b, 1));
+        ck_assert_uint_ne(xn_content_hash(&a, 1), xn_content_hash(&a, 2));
+        for (size_t flip = 0; flip < length; flip++) {
+            copy[flip] ^= 1;
+            ck_assert(!xn_content_equal(&a, &b));
+            ck_assert_msg(xn_content_hash(&a, 1) != xn_content_hash(&b, 1), "seed %llu",
+                          (unsigned long long)seed);
+            copy[flip] ^= 1;
+        }
+        b.base = 7;
+        ck_assert(!xn_content_equal(&a, &b));
+        b.base = 0;
+        b.parts[1] = b.parts[0];
+        ck_assert(!xn_content_equal(&a, &b));
+    }
+}
+END_TEST
+
+/* ---- threads ---- */
+
+typedef struct interner {
+    xn_store *store;
+    pthread_t thread;
+    pthread_barrier_t *start;
+    xn_entry *entry;
+    const xn_prepared *prepared;
+} interner;
+
+static void *interner_main(void *argument) {
+    interner *self = argument;
+    static float values[20000];
+    xn_tensor tensor = weights_of(values, 20000);
+    pthread_barrier_wait(self->start);
+    self->entry = intern(self->store, &tensor, NULL, NULL);
+    ck_assert_int_eq(xn_entry_prepared(self->entry, 0, &self->prepared, NULL), XN_OK);
+    return NULL;
+}
+
+START_TEST(concurrent_intern_prepares_once) {
+    enum { N = 6 };
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    interner threads[N];
+    pthread_barrier_t start;
+    pthread_barrier_init(&start, NULL, N);
+    fake[FAKE_GPU].prepare_gated = true;
+    for (int i = 0; i < N; i++) {
+        threads[i] = (interner){.store = store, .start = &start};
+        ck_assert_int_eq(pthread_create(&threads[i].thread, NULL, interner_main, &threads[i]), 0);
+    }
+    while (sem_wait(&fake[FAKE_GPU].prepare_entered)) /* one is at it, the others wait */
+        ;
+    sem_post(&fake[FAKE_GPU].prepare_gate);
+    for (int i = 0; i < N; i++) {
+        pthread_join(threads[i].thread, NULL);
+        ck_assert_ptr_eq(threads[i].entry, threads[0].entry);
+        ck_assert_ptr_eq(threads[i].prepared, threads[0].prepared);
+    }
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, 1);
+    for (int i = 0; i < N; i++)
+        xn_entry_release(threads[i].entry);
+    store_end(store);
+}
+END_TEST
+
+typedef struct mixer {
+    xn_store *store;
+    uint64_t seed;
+    pthread_t thread;
+} mixer;
+
+static void mix_named(xn_store *store, xn_rng *rng) {
+    char name[8];
+    bool created;
+    xn_entry *entry = NULL;
+    int which = (int)xn_rng_below(rng, 4);
+    snprintf(name, sizeof name, "n%d", which);
+    switch (xn_rng_below(rng, 4)) {
+    case 0:
+        ck_assert_int_eq(put(store, name, (float)which, &created, NULL), XN_OK);
+        break;
+    case 1:
+        if (xn_store_delete(store, name, NULL) != XN_OK)
+            xn_store_trim(store);
+        break;
+    default:
+        if (xn_store_get(store, name, &entry, NULL) == XN_OK)
+            ck_assert(xn_entry_weights(entry)->real[0] == (float)which);
+        xn_entry_release(entry);
+    }
+}
+
+static void *mixer_main(void *argument) {
+    mixer *self = argument;
+    xn_rng rng = {self->seed};
+    for (int i = 0; i < 1500; i++) {
+        float value = (float)xn_rng_below(&rng, 12);
+        xn_tensor tensor = weights_of(&value, 1);
+        xn_entry *entry = intern(self->store, &tensor, NULL, NULL);
+        const xn_prepared *prepared = NULL;
+        ck_assert(xn_entry_weights(entry)->real[0] == value);
+        ck_assert_int_eq(xn_entry_prepared(entry, (int)xn_rng_below(&rng, 2), &prepared, NULL),
+                         XN_OK);
+        mix_named(self->store, &rng);
+        xn_entry_release(entry);
+    }
+    return NULL;
+}
+
+START_TEST(hammer) {
+    enum { N = 6 };
+    xn_store_limits limits = wide();
+    limits.cache_bytes = 4096; /* a few entries: much comes and goes */
+    xn_store *store = store_new(&limits);
+    mixer threads[N];
+    for (int i = 0; i < N; i++) {
+        threads[i] = (mixer){.store = store, .seed = xn_test_seed() + (uint64_t)i};
+        ck_assert_int_eq(pthread_create(&threads[i].thread, NULL, mixer_main, &threads[i]), 0);
+    }
+    for (int i = 0; i < N; i++)
+        pthread_join(threads[i].thread, NULL);
+    store_end(store);
+}
+END_TEST
+
+/* ---- lost devices ---- */
+
+static void count_lost(void *context, int device, const xn_error *error) {
+    ck_assert_int_eq(device, 0);
+    ck_assert_int_eq(error->status, XN_ERR_DEVICE_LOST);
+    (*(int *)context)++;
+}
+
+START_TEST(lost_device) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    xn_error error = {0};
+    int calls = 0;
+    bool created;
+    xn_store_on_device_lost(store, count_lost, &calls);
+    fake[FAKE_GPU].lost[0] = true;
+    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(calls, 1);
+    int prepares = fake[FAKE_GPU].prepares;
+    ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
+    xn_entry *entry = NULL;
+    const xn_prepared *prepared = NULL;
+    ck_assert_int_eq(xn_store_get(store, "a", &entry, &error), XN_OK);
+    ck_assert_int_eq(xn_entry_prepared(entry, 0, &prepared, &error), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(xn_entry_prepared(entry, 1, &prepared, &error), XN_OK);
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares); /* left alone */
+    xn_store_device_lost(store, 1);
+    ck_assert_int_eq(put(store, "b", 1, &created, &error), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(calls, 1);
+    xn_entry_release(entry);
+    store_end(store);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+static atomic_int countdown;
+
+static bool fail_at(void *context, size_t bytes) {
+    (void)context;
+    (void)bytes;
+    return atomic_fetch_sub(&countdown, 1) != 0;
+}
+
+/* Everything a store does, once; the first failure ends it. */
+static xn_status tour(xn_store *store, xn_error *error) {
+    const float values[2] = {1, -2}, scale[2] = {3, 4};
+    xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2);
+    xn_entry *named = NULL, *made = NULL, *derived = NULL;
+    xn_store_item *items = NULL;
+    const xn_prepared *prepared;
+    size_t count;
+    bool created;
+    xn_status status = xn_store_put(store, "w", &tensor, NULL, NULL, &created, error);
+    if (status == XN_OK)
+        status = xn_store_get(store, "w", &named, error);
+    if (status == XN_OK)
+        status = xn_store_intern(store, NULL, &tensor, &factor, NULL, &made, error);
+    if (status == XN_OK)
+        status = xn_entry_prepared(made, 1, &prepared, error);
+    if (status == XN_OK)
+        status = xn_store_intern(store, named, NULL, &factor, NULL, &derived, error);
+    if (status == XN_OK)
+        status = xn_store_list(store, &items, &count, error);
+    xn_mem_free(items);
+    xn_entry_release(derived);
+    xn_entry_release(made);
+    xn_entry_release(named);
+    return status;
+}
+
+START_TEST(allocations_fail) {
+    for (int i = 0;; i++) {
+        xn_store_limits limits = wide();
+        xn_store *usual = store_new(&limits), *store = NULL;
+        const xn_store_device devices[2] = {{&fake_gpu, gpu}, {&fake_cpu, cpu}};
+        xn_error error = {0};
+        atomic_store(&countdown, i);
+        xn_mem_set_hook(fail_at, NULL);
+        xn_status status = xn_store_create(devices, 2, &limits, metrics, &store, &error);
+        if (status == XN_OK)
+            status = tour(store, &error);
+        xn_mem_set_hook(NULL, NULL);
+        if (store && status != XN_OK)
+            ck_assert_int_eq(tour(store, &error), XN_OK); /* whole again */
+        xn_store_free(store);
+        store_end(usual);
+        if (status == XN_OK) {
+            ck_assert_int_gt(i, 20);
+            return;
+        }
+        ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
+        ck_assert_int_eq(error.status, XN_ERR_NO_MEMORY);
+    }
+}
+END_TEST
+
+XN_SUITE(store) {
+    Suite *s = suite_create("store");
+    TCase *t = tcase_create("store");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, names);
+    tcase_add_test(t, listing);
+    tcase_add_test(t, limits_of_names);
+    tcase_add_test(t, failed_put_changes_nothing);
+    tcase_add_test(t, equal_contents_are_one_entry);
+    tcase_add_test(t, other_scale_for_named_weights);
+    tcase_add_test(t, cache_is_bounded_and_forgets_the_least_used);
+    tcase_add_test(t, wrong_inline_weights);
+    tcase_add_test(t, content_hash_and_equality);
+    tcase_add_test(t, concurrent_intern_prepares_once);
+    tcase_add_test(t, hammer);
+    tcase_add_test(t, lost_device);
+    tcase_add_test(t, allocations_fail);
+    suite_add_tcase(s, t);
+    return s;
+}
