@@ -196,6 +196,64 @@ START_TEST(workers_run_side_by_side) {
 }
 END_TEST
 
+/* One worker watches the time for all; whoever takes a batch wakes the next. */
+START_TEST(due_groups_wake_all_workers) {
+    bench t;
+    xn_config config = fake_config();
+    config.batch_delay_us = 2000;
+    bench_start(&t, &config, 3);
+    fake[FAKE_GPU].gated = true;
+    fake_job jobs[3];
+    for (int i = 0; i < 3; i++) {
+        fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
+        jobs[i].job.conv.stride_h = i + 1; /* a group each */
+        fake_job_submit(&jobs[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        wait_for(&fake[FAKE_GPU].entered);
+    for (int i = 0; i < 3; i++)
+        sem_post(&fake[FAKE_GPU].gate);
+    for (int i = 0; i < 3; i++)
+        fake_job_expect(&jobs[i], XN_OK);
+    bench_end(&t);
+}
+END_TEST
+
+START_TEST(threads_are_dealt_out) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.max_batch_images = 1;
+    const int ordinal = 0;
+    xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 4, 4};
+    xn_engine *engine = NULL;
+    ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &engine, NULL), XN_OK);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake[FAKE_CPU].gated = true;
+    fake_job jobs[40];
+    for (int i = 0; i < 40; i++) {
+        fake_job_init(&jobs[i], engine, entry, 1, (float)i);
+        if (i % 2 == 0) /* work for more threads than there are, to the engine's eyes */
+            jobs[i].job.conv.group_channels = 1 << 24;
+        fake_job_submit(&jobs[i]);
+        if (i == 0) {
+            wait_for(&fake[FAKE_CPU].entered);
+            ck_assert_int_eq(fake[FAKE_CPU].threads_now, 4); /* all that is free */
+        }
+    }
+    /* Nothing starts while no thread is free. */
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_QUEUE_DEPTH), 39);
+    fake[FAKE_CPU].gated = false;
+    sem_post(&fake[FAKE_CPU].gate);
+    for (int i = 0; i < 40; i++)
+        fake_job_expect(&jobs[i], XN_OK);
+    ck_assert_int_eq(fake[FAKE_CPU].threads_most, 4);
+    xn_engine_stop(engine);
+    xn_entry_release(entry);
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+END_TEST
+
 START_TEST(devices_share_the_queue) {
     fake_reset();
     xn_config config = fake_config();
@@ -435,6 +493,8 @@ XN_SUITE(engine_batch) {
     tcase_add_test(t, delay_ends);
     tcase_add_test(t, near_deadline_shortens_the_delay);
     tcase_add_test(t, workers_run_side_by_side);
+    tcase_add_test(t, due_groups_wake_all_workers);
+    tcase_add_test(t, threads_are_dealt_out);
     tcase_add_test(t, devices_share_the_queue);
     tcase_add_test(t, cancel);
     tcase_add_test(t, expiry_while_workers_are_blocked);

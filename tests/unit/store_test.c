@@ -114,7 +114,7 @@ START_TEST(listing) {
     bool in[100] = {false};
     for (int step = 0; step < 600; step++) {
         int i = (int)xn_rng_below(&rng, 100);
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "w%02d", i);
         if (xn_rng_below(&rng, 3) == 0) {
             ck_assert_int_eq(xn_store_delete(store, name, NULL), in[i] ? XN_OK : XN_ERR_NOT_FOUND);
@@ -130,7 +130,7 @@ START_TEST(listing) {
     int64_t bytes = 0;
     for (int i = 0; i < 100; i++)
         if (in[i]) {
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "w%02d", i);
             ck_assert_uint_lt(at, count);
             ck_assert_msg(!strcmp(items[at].name, name), "seed %llu", (unsigned long long)seed);
@@ -440,7 +440,7 @@ typedef struct mixer {
 } mixer;
 
 static void mix_named(xn_store *store, xn_rng *rng) {
-    char name[8];
+    char name[16];
     bool created;
     xn_entry *entry = NULL;
     int which = (int)xn_rng_below(rng, 4);
