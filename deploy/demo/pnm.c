@@ -33,21 +33,23 @@ typedef struct {
     uint16_t *samples; /* grey, 0..WHITE, row by row */
 } picture;
 
-static bool fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static bool fail(const char *format, ...) {
+static void complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void complain(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     fputs("xnord-demo-pnm: ", stderr);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
     va_end(arguments);
-    return false;
 }
+
+/* false, so that callers write: return fail("%s: ...", path); */
+#define fail(...) (complain(__VA_ARGS__), false)
 
 static FILE *open_file(const char *path, const char *mode) {
     FILE *file = fopen(path, mode);
     if (!file)
-        fail("%s: %s", path, strerror(errno));
+        complain("%s: %s", path, strerror(errno));
     return file;
 }
 
@@ -125,7 +127,7 @@ static bool read_raster(FILE *in, const char *path, char kind, int64_t maximum, 
     static const int64_t weight[3] = {299, 587, 114};
     bool plain = kind == '2' || kind == '3', colour = kind == '3' || kind == '6';
     for (int64_t i = 0; i < (int64_t)p->width * p->height; i++) {
-        int64_t grey = 0, sample = 0;
+        int64_t grey = 0, sample;
         for (int k = 0; k < (colour ? 3 : 1); k++) {
             if (!read_sample(in, path, plain, maximum, &sample))
                 return false;
@@ -154,9 +156,10 @@ static bool read_picture(const char *path, picture *p) {
     if (!in)
         return false;
     if (fread(magic, 1, 2, in) != 2 || magic[0] != 'P' || !memchr("2356", magic[1], 4)) {
-        fail("%s: this is %s; a PGM or PPM (P2, P3, P5, P6) is needed, which ImageMagick makes: "
-             "convert %s picture.pgm",
-             path, format_name(magic), path);
+        complain(
+            "%s: this is %s; a PGM or PPM (P2, P3, P5, P6) is needed, which ImageMagick makes: "
+            "convert %s picture.pgm",
+            path, format_name(magic), path);
         goto end;
     }
     if (!read_number(in, path, "the width", &width) ||
@@ -164,7 +167,7 @@ static bool read_picture(const char *path, picture *p) {
         !read_number(in, path, "the maximum", &maximum))
         goto end;
     if (maximum < 1 || maximum > 65535) {
-        fail("%s: the maximum is %lld; 1 to 65535 are possible", path, (long long)maximum);
+        complain("%s: the maximum is %lld; 1 to 65535 are possible", path, (long long)maximum);
         goto end;
     }
     good =
