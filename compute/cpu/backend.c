@@ -1,0 +1,142 @@
+/* backend.c: the CPU backend's table: its one device, its streams, and run.
+ *
+ * A run uses as many threads as its work is worth. Opening a parallel region and waking threads
+ * costs several microseconds on an idle machine, and on a busy one the region ends only when its
+ * last thread has got a core, which can take a scheduler's time slice. So a thread more is taken
+ * only for each 40 us of estimated work, and work under 100 us stays on the calling thread, without
+ * a parallel region. */
+#include "cpu.h"
+#include "xn_backends.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <time.h>
+
+static const double thread_ns = 40e3, alone_ns = 100e3;
+
+static xn_status device_count(int *count, xn_error *error) {
+    (void)error;
+    *count = 1;
+    return XN_OK;
+}
+
+static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
+    if (ordinal != 0)
+        return xn_fail(error, XN_ERR_NO_DEVICE, NULL,
+                       "there is no cpu device %d; the only one is 0", ordinal);
+    xn_device *device = xn_mem_zalloc(1, sizeof *device);
+    if (!device)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the cpu device");
+    device->threads = xn_cpu_thread_count();
+    device->kernels = xn_cpu_kernels_choose();
+    *out = device;
+    return XN_OK;
+}
+
+static void device_close(xn_device *device) {
+    xn_mem_free(device);
+}
+
+static void device_info(const xn_device *device, xn_device_info *out) {
+    *out = (xn_device_info){.compute_units = device->threads};
+    snprintf(out->id, sizeof out->id, "cpu");
+    snprintf(out->description, sizeof out->description, "%d thread%s, %s", device->threads,
+             device->threads == 1 ? "" : "s", device->kernels->name);
+}
+
+static void *host_alloc(xn_device *device, size_t bytes) {
+    (void)device;
+    return xn_mem_alloc(bytes);
+}
+
+static void host_free(xn_device *device, void *memory) {
+    (void)device;
+    xn_mem_free(memory);
+}
+
+static void stream_set_threads(xn_stream *stream, int threads) {
+    int most = stream->device->threads;
+    stream->threads = threads <= 0 || threads > most ? most : threads;
+}
+
+static xn_status stream_create(xn_device *device, const xn_stream_options *options, xn_stream **out,
+                               xn_error *error) {
+    xn_stream *stream = xn_mem_zalloc(1, sizeof *stream);
+    if (!stream)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a cpu stream");
+    stream->device = device;
+    stream_set_threads(stream, options ? options->threads : 0);
+    *out = stream;
+    return XN_OK;
+}
+
+static void stream_free(xn_stream *stream) {
+    if (!stream)
+        return;
+    xn_mem_free(stream->scratch);
+    xn_mem_free(stream);
+}
+
+static int64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* The weights must have the shape that the plan was made for: the batcher's duty. */
+static bool weights_fit(const xn_conv *conv, const xn_prepared *p) {
+    return p->out_channels == conv->out_channels && p->group_channels == conv->group_channels &&
+           p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w &&
+           (p->scale != NULL) == (conv->has_scale != 0) &&
+           (p->bias != NULL) == (conv->has_bias != 0);
+}
+
+static int64_t list_images(xn_plan *plan, const xn_batch_item *items, size_t count) {
+    size_t input = xn_conv_input_bytes(&plan->conv), output = xn_conv_output_bytes(&plan->conv);
+    int64_t images = 0;
+    for (size_t k = 0; k < count; k++)
+        for (int64_t n = 0; n < items[k].images; n++) {
+            assert(images < plan->max_images);
+            plan->images[images++] = (xn_cpu_image){
+                .input = (const unsigned char *)items[k].input + (size_t)n * input,
+                .output = (unsigned char *)items[k].output + (size_t)n * output,
+            };
+        }
+    return images;
+}
+
+static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
+                     size_t count, xn_run_times *times, xn_error *error) {
+    (void)error;
+    assert(weights_fit(&plan->conv, prepared));
+    int64_t start = now_ns();
+    int64_t images = list_images(plan, items, count);
+    double work_ns = plan->image_ns * (double)images;
+    double worth = work_ns < alone_ns ? 1 : work_ns / thread_ns;
+    xn_cpu_run job = {.plan = plan, .prepared = prepared, .threads = plan->stream->threads};
+    if (worth < job.threads)
+        job.threads = (int)worth;
+    plan->path->run(&job, images);
+    if (times)
+        *times = (xn_run_times){.compute_ns = now_ns() - start};
+    return XN_OK;
+}
+
+const xn_backend xn_backend_cpu = {
+    .name = "cpu",
+    .device_count = device_count,
+    .device_open = device_open,
+    .device_close = device_close,
+    .device_info = device_info,
+    .device_canary = xn_cpu_canary,
+    .host_alloc = host_alloc,
+    .host_free = host_free,
+    .weights_prepare = xn_cpu_weights_prepare,
+    .weights_free = xn_cpu_weights_free,
+    .stream_create = stream_create,
+    .stream_free = stream_free,
+    .stream_set_threads = stream_set_threads,
+    .plan_create = xn_cpu_plan_create,
+    .plan_free = xn_cpu_plan_free,
+    .run = run,
+};

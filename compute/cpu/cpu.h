@@ -1,0 +1,238 @@
+/* cpu.h: what the files of the CPU backend share. One device, "cpu"; OpenMP threads inside a run.
+ *
+ *   backend.c   the table: device, stream (scratch memory), run
+ *   plan.c      chooses a path for a problem, sizes its scratch
+ *   prepared.c  weights in the layouts of the paths
+ *   parallel.c  the one place with OpenMP
+ *   kernels.h   the vector kernels; kernels_body.h is their one text, compiled for three machines
+ *   rows.c      padded rows of an image, in an order in which every tap reads contiguously
+ *   few.c       mode xnor, few channels: signs as bytes, one fused pass
+ *   many.c      mode xnor, many channels: signs as bits, popcount
+ *   real.c      modes bwn and float
+ *   kmap.c      K in double, from |I|
+ *   emit.c      accumulators to output elements
+ *   canary.c    a known problem
+ *
+ * A path is two functions: one adds what a run needs to the plan's scratch sizes, one runs. All
+ * scratch belongs to the stream and is one block: a part that the threads of a run share (written
+ * by one phase, read by the next, with a barrier between), then one slice for each thread that the
+ * machine could give, so that stream_set_threads never needs memory. */
+#ifndef XN_CPU_H
+#define XN_CPU_H
+
+#include "kernels.h"
+#include "xn_backend.h"
+#include "xn_mem.h"
+
+#define XN_CPU_ALIGNMENT 64
+/* The few-channel path is for filters of at most so many channels and taps in all; prepared
+ * weights of other shapes carry no tap order. */
+#define XN_CPU_FEW_CHANNELS 32
+#define XN_CPU_FEW_FILTER 8192
+
+struct xn_device {
+    int threads; /* what the machine gives this process; at least 1 */
+    const xn_cpu_kernels *kernels;
+};
+
+struct xn_stream {
+    const xn_device *device; /* borrowed */
+    int threads;             /* the most a run may use: 1 .. device->threads */
+    unsigned char *scratch;  /* owned; grows in plan_create only, to the most any plan asked */
+    size_t scratch_bytes;
+};
+
+/* Weights of one shape. Owns all its arrays. Immutable, shared by threads. */
+struct xn_prepared {
+    int32_t out_channels, group_channels, kernel_h, kernel_w;
+    int32_t taps;   /* KH*KW */
+    int32_t filter; /* C/groups*KH*KW */
+    int32_t words;  /* per tap */
+    int32_t blocks; /* ceil(O / XN_CPU_LANES) */
+    /* [block][tap][word][XN_CPU_LANES]: output channel o is lane o % 16 of block o / 16; lanes past
+     * O are 0. A block's weights are contiguous, so that they stay in L1 while pixels go by. */
+    uint32_t *bits;
+    int32_t *tap_ones; /* [block][tap][XN_CPU_LANES]: +1 weights of the tap */
+    /* [O][filter]: indices (c*KH + i)*KW + j of the filter's taps, those of weight +1 first;
+     * plus[o] of them are +1. NULL for filters that are too large for the few-channel path. */
+    int32_t *order, *plus;
+    float *real;  /* [O][C/groups][KH][KW] */
+    float *alpha; /* [O] */
+    float *scale; /* [O] or NULL */
+    float *bias;  /* [O] or NULL */
+};
+
+/* One image of a batch, wherever its request's buffers are. */
+typedef struct xn_cpu_image {
+    const unsigned char *input; /* [C][H][W] */
+    unsigned char *output;      /* [O][OH][OW] */
+} xn_cpu_image;
+
+/* Columns start, start + stride_w, ... of the image, count of them, stored from `offset` of a row;
+ * those outside the image hold the pad value. */
+typedef struct xn_cpu_segment {
+    int32_t start, count;
+    int64_t offset; /* elements */
+} xn_cpu_segment;
+
+/* A padded row, rearranged (rows.c): output x of tap column j reads element column[j] + x. */
+typedef struct xn_cpu_rows {
+    xn_cpu_segment *segments; /* owned */
+    int64_t *column;          /* [KW], owned */
+    int32_t segment_count;
+    int64_t pitch; /* elements of a row */
+} xn_cpu_rows;
+
+typedef struct xn_cpu_path xn_cpu_path;
+
+/* What a path's run function gets; lives for one run. */
+typedef struct xn_cpu_run {
+    const xn_plan *plan;
+    const xn_prepared *prepared;
+    int threads;
+} xn_cpu_run;
+
+struct xn_plan {
+    xn_stream *stream; /* borrowed */
+    xn_conv conv;
+    const xn_cpu_kernels *kernels;
+    const xn_cpu_path *path;
+    int64_t max_images;
+    xn_cpu_image *images;              /* [max_images], owned; filled by run */
+    size_t shared_bytes, thread_bytes; /* of the stream's scratch */
+    double image_ns;   /* rough time of one image on one core; only decides on threads */
+    xn_cpu_rows rows;  /* few, real */
+    int32_t ring;      /* few: input rows a thread keeps, a slot each */
+    int32_t band;      /* many: most output rows of a unit */
+    int32_t wave;      /* many, real: images whose input is held in shared scratch at a time */
+    size_t offset[16]; /* of the path's arrays in the shared part or the slice; path-private */
+};
+
+struct xn_cpu_path {
+    const char *name;
+    /* Sets rows, offsets, sizes and image_ns. Errors: XN_ERR_NO_MEMORY. */
+    xn_status (*layout)(xn_plan *plan, xn_error *error);
+    /* images [0, count) of the plan. */
+    void (*run)(const xn_cpu_run *run, int64_t count);
+};
+
+extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real;
+
+/* True when the few-channel path takes this problem on these kernels (few.c says why). */
+bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels);
+
+/* ---- sizes ---- */
+
+/* Adds up arrays with checked arithmetic; `failed` sticks. */
+typedef struct xn_cpu_sizer {
+    size_t bytes;
+    bool failed;
+} xn_cpu_sizer;
+
+/* Room for count objects of `bytes` each, aligned, with 64 elements' slack for vectors that run
+ * past the end. Returns its offset. */
+size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes);
+
+static inline unsigned char *xn_cpu_shared(const xn_plan *plan) {
+    return plan->stream->scratch;
+}
+
+static inline unsigned char *xn_cpu_slice(const xn_plan *plan, int thread) {
+    return plan->stream->scratch + plan->shared_bytes + (size_t)thread * plan->thread_bytes;
+}
+
+static inline int64_t xn_cpu_min(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline int64_t xn_cpu_max(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+static inline int64_t xn_cpu_div_up(int64_t a, int64_t b) {
+    return (a - 1) / b + 1; /* a >= 1 */
+}
+
+/* The outputs [*first, *last) of one axis whose tap at `offset` (= i*dilation - pad) is inside the
+ * image: 0 <= x*stride + offset < size. */
+static inline void xn_cpu_valid_outputs(int64_t offset, int32_t stride, int32_t size,
+                                        int32_t outputs, int32_t *first, int32_t *last) {
+    int64_t lo = offset >= 0 ? 0 : xn_cpu_div_up(-offset, stride);
+    int64_t room = size - offset;
+    int64_t hi = room <= 0 ? 0 : xn_cpu_min(xn_cpu_div_up(room, stride), outputs);
+    *first = (int32_t)xn_cpu_min(lo, hi);
+    *last = (int32_t)hi;
+}
+
+/* ---- parallel.c ---- */
+
+int xn_cpu_thread_count(void);
+/* Calls task(context, unit, thread) for every unit of [0, units), by at most `threads` threads,
+ * 0 <= thread < threads; returns when all are done. One thread or unit: no parallel region. */
+typedef void (*xn_cpu_task)(void *context, int64_t unit, int thread);
+void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context);
+
+/* ---- rows.c ---- */
+
+xn_status xn_cpu_rows_create(const xn_conv *conv, xn_cpu_rows *out, xn_error *error);
+void xn_cpu_rows_free(xn_cpu_rows *rows); /* NULL-safe */
+
+/* The part of a segment that lies inside the image: elements [*first, *last) of it. */
+static inline void xn_cpu_segment_inside(const xn_conv *conv, const xn_cpu_segment *segment,
+                                         int32_t *first, int32_t *last) {
+    xn_cpu_valid_outputs(segment->start, conv->stride_w, conv->width, segment->count, first, last);
+}
+
+/* Row y of channel c of an image as fp32: in place where it is fp32 already, else converted into
+ * temp [W]. */
+const float *xn_cpu_row_fp32(const xn_conv *conv, const unsigned char *input, int32_t c, int32_t y,
+                             float *temp);
+
+/* ---- kmap.c ---- */
+
+/* K[y][0..OW) of a group whose mean of |I| over its channels is a [H][W], summed in double.
+ * Scratch: vertical [W], sums [OW]. */
+void xn_cpu_k_row(const xn_cpu_kernels *kernels, const xn_conv *conv, const float *a, int32_t y,
+                  double *vertical, double *sums, float *k);
+/* The same from the image itself; also scratch temp [W] for rows that are not fp32. */
+void xn_cpu_k_row_exact(const xn_cpu_kernels *kernels, const xn_conv *conv,
+                        const unsigned char *input, int32_t group, int32_t y, float *temp,
+                        double *vertical, double *sums, float *k);
+
+/* ---- emit.c ---- */
+
+/* The epilogue of one output channel of one run. */
+typedef struct xn_cpu_epilogue {
+    float factor; /* 1 for scaling none */
+    float bias;   /* 0 if none */
+    bool wide;    /* acc * factor may pass FLT_MAX before K brings it back: multiply in double */
+    int32_t datatype;
+} xn_cpu_epilogue;
+
+void xn_cpu_epilogue_of(const xn_conv *conv, const xn_prepared *prepared, int32_t o,
+                        xn_cpu_epilogue *out);
+/* n elements from accumulators to dst, in the output's datatype. k is [n] or NULL. */
+void xn_cpu_emit_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
+                     const int32_t *acc, const float *k, int32_t n, void *dst);
+void xn_cpu_emit_f32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
+                     const float *acc, int32_t n, void *dst);
+void xn_cpu_emit_f64(const xn_cpu_epilogue *epilogue, const double *acc, int32_t n, void *dst);
+
+/* Where row y of output channel o goes. */
+static inline unsigned char *xn_cpu_output_row(const xn_conv *conv, unsigned char *output,
+                                               int32_t o, int32_t y) {
+    return output + ((size_t)o * (size_t)conv->out_height + (size_t)y) * (size_t)conv->out_width *
+                        xn_datatype_bytes((xn_datatype)conv->output_datatype);
+}
+
+/* ---- prepared.c, plan.c, canary.c: the table's functions ---- */
+
+xn_status xn_cpu_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
+                                 xn_error *error);
+void xn_cpu_weights_free(xn_prepared *prepared);
+xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+                             xn_plan **out, xn_error *error);
+void xn_cpu_plan_free(xn_plan *plan);
+xn_status xn_cpu_canary(xn_device *device, xn_error *error);
+
+#endif

@@ -1,0 +1,87 @@
+/* emit.c: from accumulators to output elements: factor, K, bias, datatype. In fp32, in the order
+ * of xn_epilogue, but for two cases that are computed in double because fp32 would lose a finite
+ * result: factors so large that acc * factor overflows before a small K brings it back, and sums
+ * that come in double because fp32 overflowed on the way. */
+#include "cpu.h"
+#include "xn_arith.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+enum { EMIT_CHUNK = 256 };
+
+void xn_cpu_epilogue_of(const xn_conv *conv, const xn_prepared *prepared, int32_t o,
+                        xn_cpu_epilogue *out) {
+    float factor = 1.0f;
+    if (conv->scaling != XN_SCALING_NONE) {
+        if (prepared->scale)
+            factor = prepared->scale[o];
+        else if (conv->mode != XN_MODE_FLOAT)
+            factor = prepared->alpha[o];
+    }
+    out->factor = factor;
+    out->bias = prepared->bias ? prepared->bias[o] : 0.0f;
+    out->wide = conv->mode == XN_MODE_XNOR && conv->scaling == XN_SCALING_XNOR &&
+                fabs((double)factor) * prepared->filter > (double)FLT_MAX;
+    out->datatype = conv->output_datatype;
+}
+
+static void store_fp16(const float *values, int32_t n, uint16_t *dst) {
+    for (int32_t x = 0; x < n; x++)
+        dst[x] = xn_fp32_to_fp16(values[x]);
+}
+
+static void finish_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
+                       const int32_t *acc, const float *k, int32_t n, float *dst) {
+    if (!epilogue->wide || !k) {
+        kernels->emit_i32(acc, k, epilogue->factor, epilogue->bias, n, dst);
+        return;
+    }
+    for (int32_t x = 0; x < n; x++)
+        dst[x] = (float)((double)acc[x] * epilogue->factor * k[x] + epilogue->bias);
+}
+
+void xn_cpu_emit_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
+                     const int32_t *acc, const float *k, int32_t n, void *dst) {
+    if (epilogue->datatype == XN_INT32) {
+        memcpy(dst, acc, (size_t)n * sizeof *acc);
+        return;
+    }
+    if (epilogue->datatype == XN_FP32) {
+        finish_i32(kernels, epilogue, acc, k, n, dst);
+        return;
+    }
+    float values[EMIT_CHUNK];
+    for (int32_t x = 0; x < n; x += EMIT_CHUNK) {
+        int32_t part = (int32_t)xn_cpu_min(n - x, EMIT_CHUNK);
+        finish_i32(kernels, epilogue, acc + x, k ? k + x : NULL, part, values);
+        store_fp16(values, part, (uint16_t *)dst + x);
+    }
+}
+
+void xn_cpu_emit_f32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
+                     const float *acc, int32_t n, void *dst) {
+    if (epilogue->datatype == XN_FP32) {
+        kernels->emit_f32(acc, epilogue->factor, epilogue->bias, n, dst);
+        return;
+    }
+    float values[EMIT_CHUNK];
+    for (int32_t x = 0; x < n; x += EMIT_CHUNK) {
+        int32_t part = (int32_t)xn_cpu_min(n - x, EMIT_CHUNK);
+        kernels->emit_f32(acc + x, epilogue->factor, epilogue->bias, part, values);
+        store_fp16(values, part, (uint16_t *)dst + x);
+    }
+}
+
+void xn_cpu_emit_f64(const xn_cpu_epilogue *epilogue, const double *acc, int32_t n, void *dst) {
+    float *reals = dst;
+    uint16_t *halves = dst;
+    for (int32_t x = 0; x < n; x++) {
+        float value = (float)(acc[x] * epilogue->factor + epilogue->bias);
+        if (epilogue->datatype == XN_FP32)
+            reals[x] = value;
+        else
+            halves[x] = xn_fp32_to_fp16(value);
+    }
+}

@@ -1,0 +1,77 @@
+/* plan.c: one problem on one stream: its path, its scratch. All memory of a run is had here. */
+#include "cpu.h"
+
+size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes) {
+    size_t offset = sizer->bytes, size, end;
+    bool fits = xn_add_size(count, 64, &count) && xn_mul_size(count, bytes, &size) &&
+                xn_add_size(size, XN_CPU_ALIGNMENT - 1, &size) &&
+                xn_add_size(offset, size / XN_CPU_ALIGNMENT * XN_CPU_ALIGNMENT, &end);
+    if (!fits) {
+        sizer->failed = true;
+        return 0;
+    }
+    sizer->bytes = end;
+    return offset;
+}
+
+/* Grows the stream's scratch to what the plan needs with all threads that the machine has: other
+ * plans find it through the stream, so it may move. */
+static bool reserve(xn_stream *stream, const xn_plan *plan) {
+    size_t bytes;
+    if (!xn_mul_size(plan->thread_bytes, (size_t)stream->device->threads, &bytes) ||
+        !xn_add_size(bytes, plan->shared_bytes, &bytes))
+        return false;
+    if (bytes <= stream->scratch_bytes)
+        return true;
+    unsigned char *scratch = xn_mem_zalloc(bytes, 1);
+    if (!scratch)
+        return false;
+    xn_mem_free(stream->scratch);
+    stream->scratch = scratch;
+    stream->scratch_bytes = bytes;
+    return true;
+}
+
+static const xn_cpu_path *choose(const xn_conv *conv, const xn_cpu_kernels *kernels) {
+    if (conv->mode != XN_MODE_XNOR)
+        return &xn_cpu_real;
+    return xn_cpu_few_suits(conv, kernels) ? &xn_cpu_few : &xn_cpu_many;
+}
+
+xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+                             xn_plan **out, xn_error *error) {
+    xn_status status = XN_ERR_NO_MEMORY;
+    xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
+    xn_cpu_image *images = xn_mem_zalloc((size_t)max_images, sizeof *images);
+    if (!plan || !images) {
+        xn_mem_free(images);
+        xn_mem_free(plan);
+        return xn_fail(error, status, NULL, "no memory for the plan of a batch");
+    }
+    plan->stream = stream;
+    plan->conv = *conv;
+    plan->kernels = stream->device->kernels;
+    plan->max_images = max_images;
+    plan->images = images;
+    plan->path = choose(conv, plan->kernels);
+    status = plan->path->layout(plan, error);
+    if (!status && !reserve(stream, plan))
+        status = xn_fail(error, XN_ERR_NO_MEMORY, NULL,
+                         "no memory for the scratch of this convolution: %zu bytes shared and "
+                         "%zu bytes for each of %d threads",
+                         plan->shared_bytes, plan->thread_bytes, stream->device->threads);
+    if (status) {
+        xn_cpu_plan_free(plan);
+        return status;
+    }
+    *out = plan;
+    return XN_OK;
+}
+
+void xn_cpu_plan_free(xn_plan *plan) {
+    if (!plan)
+        return;
+    xn_cpu_rows_free(&plan->rows);
+    xn_mem_free(plan->images);
+    xn_mem_free(plan);
+}

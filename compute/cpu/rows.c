@@ -1,0 +1,69 @@
+/* rows.c: padded rows whose taps read contiguously.
+ *
+ * Output x reads, at tap column j, padded column x*s + j*d (s stride, d dilation). Written as
+ * s*(x + q) + r with r = j*d mod s and q = j*d / s, that is element x + q of the sequence of the
+ * columns r, r + s, r + 2s, ... So a row is stored as such sequences, one for each r that occurs,
+ * and tap column j of output x is element column[j] + x, a constant offset, for every stride and
+ * dilation: the kernels run along x with plain loads. For stride 1 it is the padded row itself.
+ *
+ * r repeats with period P = s / gcd(s, d): columns j, j+P, j+2P... share a sequence, P*d/s elements
+ * apart. Where that distance is more than the OW elements a column needs (large dilations), each
+ * column gets a sequence of its own instead, so a row never takes more than KW*OW elements,
+ * whatever the padding. */
+#include "cpu.h"
+
+static int32_t greatest_common_divisor(int32_t a, int32_t b) {
+    while (b) {
+        int32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+xn_status xn_cpu_rows_create(const xn_conv *conv, xn_cpu_rows *out, xn_error *error) {
+    int32_t gcd = greatest_common_divisor(conv->stride_w, conv->dilation_w);
+    int32_t period = conv->stride_w / gcd, distance = conv->dilation_w / gcd;
+    bool shared = distance <= conv->out_width && period <= conv->kernel_w;
+    int32_t count = shared ? period : conv->kernel_w;
+
+    xn_cpu_rows rows = {.segment_count = count};
+    rows.segments = xn_mem_zalloc((size_t)count, sizeof *rows.segments);
+    rows.column = xn_mem_zalloc((size_t)conv->kernel_w, sizeof *rows.column);
+    if (!rows.segments || !rows.column) {
+        xn_cpu_rows_free(&rows);
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL,
+                       "no memory for the plan of a kernel of width %d", conv->kernel_w);
+    }
+    for (int32_t k = 0; k < count; k++) {
+        xn_cpu_segment *segment = &rows.segments[k];
+        int32_t more = shared ? (conv->kernel_w - 1 - k) / period : 0;
+        segment->start = k * conv->dilation_w - conv->pad_left;
+        segment->count = conv->out_width + more * distance;
+        segment->offset = rows.pitch;
+        for (int32_t m = 0; m <= more; m++)
+            rows.column[k + m * period] = rows.pitch + (int64_t)m * distance;
+        rows.pitch += segment->count;
+    }
+    *out = rows;
+    return XN_OK;
+}
+
+void xn_cpu_rows_free(xn_cpu_rows *rows) {
+    if (!rows)
+        return;
+    xn_mem_free(rows->segments);
+    xn_mem_free(rows->column);
+    *rows = (xn_cpu_rows){0};
+}
+
+const float *xn_cpu_row_fp32(const xn_conv *conv, const unsigned char *input, int32_t c, int32_t y,
+                             float *temp) {
+    size_t bytes = xn_datatype_bytes((xn_datatype)conv->input_datatype);
+    size_t first = ((size_t)c * (size_t)conv->height + (size_t)y) * (size_t)conv->width;
+    const unsigned char *row = input + first * bytes;
+    if (conv->input_datatype == XN_FP32)
+        return (const float *)(const void *)row;
+    xn_tensor_to_fp32((xn_datatype)conv->input_datatype, row, temp, conv->width);
+    return temp;
+}
