@@ -138,7 +138,8 @@ INLINE void sum_products_block(const float *const *rows, const float *weights, i
             uint32_t flip = weights[t] >= 0.0f ? 0u : 0x80000000u;
             for (int v = 0; v < vectors; v++) {
                 if (signs)
-                    sum[v] += (vector_f32)(*(const loose_u32 *)(row + v * WORDS) ^ flip);
+                    sum[v] +=
+                        (vector_f32)((vector_u32) * (const loose_f32 *)(row + v * WORDS) ^ flip);
                 else
                     sum[v] += *(const loose_f32 *)(row + v * WORDS) * weights[t];
             }
@@ -177,7 +178,7 @@ static bool all_finite(const float *values, int32_t n) {
     vector_u32 bad = {0};
     int32_t x = 0;
     for (; x + WORDS <= n; x += WORDS) {
-        vector_u32 v = *(const loose_u32 *)(values + x);
+        vector_u32 v = (vector_u32) * (const loose_f32 *)(values + x);
         bad |= (vector_u32)((v & exponent) == exponent);
     }
     uint32_t any = 0;
@@ -311,7 +312,8 @@ INLINE void dots_tile(const xn_cpu_dots *job, int32_t start_y, int32_t x, const 
                        job->weights + tap * job->words * XN_CPU_LANES, run, pixels, acc);
         }
     uint32_t differ[8][XN_CPU_LANES] __attribute__((aligned(64)));
-    memcpy(differ, acc, sizeof differ);
+    for (int p = 0; p < pixels; p++)
+        memcpy(differ[p], acc[p], sizeof differ[p]);
     int32_t taps = rows * columns;
     int32_t all = conv->kernel_h * conv->kernel_w;
     if (conv->pad_value != 0 && taps < all) {
@@ -351,7 +353,7 @@ static void dots(const xn_cpu_dots *job, int32_t y, int32_t x0, int32_t n,
     const xn_conv *conv = job->conv;
     int32_t tile[XN_CPU_SEGMENT][XN_CPU_LANES] __attribute__((aligned(64)));
     int32_t start_y = y * conv->stride_h - conv->pad_top;
-    tap_box rows, box;
+    tap_box rows = {0}, box;
     xn_valid_taps(start_y, conv->dilation_h, conv->kernel_h, conv->height, &rows.i0, &rows.i1);
     for (int32_t x = x0; x < x0 + n;) {
         int32_t(*to)[XN_CPU_LANES] = tile + (x - x0);
