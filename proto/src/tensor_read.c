@@ -39,15 +39,32 @@ static xn_status fail_at(const reader *r, const char *text) {
     return xn_fail(r->error, XN_ERR_MALFORMED, field, "%s%s", field, text);
 }
 
+/* Something else stands where the shape needs that. */
+static xn_status fail_structure(const reader *r, const char *expected) {
+    char shape[160], text[300], got[16];
+    xn_shape_format(&r->ref->shape, shape, sizeof shape);
+    if (r->at < r->end)
+        snprintf(got, sizeof got, "'%c'", *r->at >= ' ' && *r->at <= '~' ? *r->at : '?');
+    else
+        snprintf(got, sizeof got, "the end");
+    snprintf(text, sizeof text,
+             " has %s after %" PRId64 " values where %s was expected; it takes %" PRId64
+             " values, flat or nested as shape %s",
+             got, r->index, expected, r->ref->elements, shape);
+    return fail_at(r, text);
+}
+
 /* The text at r->at is no value for this datatype. */
 static xn_status fail_value(const reader *r, value_result result) {
     static const char *const ranges[XN_DATATYPE_COUNT] = {[XN_INT8] = "an integer from -128 to 127",
                                                           [XN_UINT8] = "an integer from 0 to 255",
                                                           [XN_BOOL] = "true, false, 0 or 1"};
+    if (r->at == r->end || strchr(",[]", *r->at))
+        return fail_structure(r, "a value");
     const char *p = r->at;
     while (p < r->end && !strchr(",[]{} \t\r\n", *p))
         p++;
-    if (p == r->at && p < r->end)
+    if (p == r->at)
         p++;
     char excerpt[XN_TEXT_EXCERPT], text[200];
     xn_text_excerpt(r->at, (size_t)(p - r->at), excerpt);
@@ -61,21 +78,6 @@ static xn_status fail_value(const reader *r, value_result result) {
     else
         snprintf(text, sizeof text, "[%" PRId64 "] is \"%s\", which is no JSON number", r->index,
                  excerpt);
-    return fail_at(r, text);
-}
-
-/* Something else stands where the shape needs that character. */
-static xn_status fail_structure(const reader *r, char expected) {
-    char shape[160], text[300], got[16];
-    xn_shape_format(&r->ref->shape, shape, sizeof shape);
-    if (r->at < r->end)
-        snprintf(got, sizeof got, "'%c'", *r->at >= ' ' && *r->at <= '~' ? *r->at : '?');
-    else
-        snprintf(got, sizeof got, "the end");
-    snprintf(text, sizeof text,
-             " has %s after %" PRId64 " values where '%c' was expected; it takes %" PRId64
-             " values, flat or nested as shape %s",
-             got, r->index, expected, r->ref->elements, shape);
     return fail_at(r, text);
 }
 
@@ -211,7 +213,7 @@ static inline __attribute__((always_inline)) xn_status read_row(reader *r, value
             break;
         if (p == end || *p != ',') {
             r->at = p;
-            return fail_structure(r, ',');
+            return fail_structure(r, "','");
         }
         p++;
     }
@@ -242,7 +244,7 @@ static xn_status read_brackets(reader *r, char bracket, int count) {
     for (int i = 0; i < count; i++) {
         r->at = skip_space(r->at, r->end);
         if (r->at == r->end || *r->at != bracket)
-            return fail_structure(r, bracket);
+            return fail_structure(r, bracket == '[' ? "'['" : "']'");
         r->at++;
     }
     return XN_OK;
@@ -265,7 +267,7 @@ static xn_status read_between_rows(reader *r, int64_t row) {
         return status;
     r->at = skip_space(r->at, r->end);
     if (r->at == r->end || *r->at != ',')
-        return fail_structure(r, ',');
+        return fail_structure(r, "','");
     r->at++;
     return read_brackets(r, '[', count);
 }
@@ -280,7 +282,7 @@ static xn_status read_text(const xn_tensor_ref *ref, const char *field, uint8_t 
                 .row = ref->elements,
                 .error = error};
     if (ref->text_length == 0)
-        return fail_structure(&r, '[');
+        return fail_structure(&r, "'['");
     const char *second = skip_space(r.at + 1, r.end);
     if (second < r.end && *second == '[') {
         r.levels = ref->shape.rank;

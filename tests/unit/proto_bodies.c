@@ -1,0 +1,126 @@
+/* proto_bodies.c: see proto_bodies.h. */
+#include "proto_bodies.h"
+#include "xn_test.h"
+
+#include <string.h>
+
+proto_bytes proto_bytes_join(const void *a, size_t a_length, const void *b, size_t b_length) {
+    size_t length = a_length + b_length;
+    proto_bytes out = {malloc(length ? length : 1), length};
+    ck_assert_ptr_nonnull(out.bytes);
+    if (a_length)
+        memcpy(out.bytes, a, a_length);
+    if (b_length)
+        memcpy(out.bytes + a_length, b, b_length);
+    return out;
+}
+
+proto_bytes proto_bytes_of(const void *bytes, size_t length) {
+    return proto_bytes_join(bytes, length, NULL, 0);
+}
+
+void proto_bytes_free(proto_bytes *bytes) {
+    free(bytes->bytes);
+    bytes->bytes = NULL;
+}
+
+proto_bytes proto_safetensors(const char *header, const void *values, size_t values_length) {
+    size_t length = strlen(header);
+    unsigned char prefix[8];
+    for (int i = 0; i < 8; i++)
+        prefix[i] = (unsigned char)(length >> (8 * i));
+    proto_bytes head = proto_bytes_join(prefix, 8, header, length);
+    proto_bytes out = proto_bytes_join(head.bytes, head.length, values, values_length);
+    proto_bytes_free(&head);
+    return out;
+}
+
+static const xn_proto_limits limits = {PROTO_TEST_MAX_ELEMENTS};
+
+xn_status proto_parse_json(const char *text, proto_bytes *copy, xn_conv_request *out,
+                           xn_error *error) {
+    *copy = proto_bytes_of(text, strlen(text));
+    xn_proto_body body = {.form = XN_FORM_JSON, .bytes = copy->bytes, .length = copy->length};
+    return xn_proto_parse_conv(&body, NULL, 0, &limits, out, error);
+}
+
+xn_status proto_parse_oip(const char *header, const void *values, size_t values_length,
+                          proto_bytes *copy, xn_conv_request *out, xn_error *error) {
+    *copy = proto_bytes_join(header, strlen(header), values, values_length);
+    xn_proto_body body = {XN_FORM_OIP_BINARY, copy->bytes, copy->length, true, strlen(header)};
+    return xn_proto_parse_conv(&body, NULL, 0, &limits, out, error);
+}
+
+void proto_expect_error(xn_status status, const xn_error *error, const char *what,
+                        const char *field, const char *fragment) {
+    ck_assert_msg(status == XN_ERR_MALFORMED || status == XN_ERR_LIMIT, "%.300s: status %s", what,
+                  xn_status_name(status));
+    ck_assert_msg(error->status == status, "%.300s: error.status differs", what);
+    ck_assert_msg(!strcmp(error->field, field), "%.300s: field \"%s\", not \"%s\" (%s)", what,
+                  error->field, field, error->message);
+    ck_assert_msg(strstr(error->message, fragment), "%.300s: \"%s\" does not say \"%s\"", what,
+                  error->message, fragment);
+}
+
+static proto_sample oip_sample(const char *name, const char *header, const void *values,
+                               size_t length) {
+    return (proto_sample){name, XN_FORM_OIP_BINARY,
+                          proto_bytes_join(header, strlen(header), values, length), strlen(header)};
+}
+
+proto_sample proto_sample_make(int index) {
+    static const char flat[] =
+        "{\"input\":{\"shape\":[1,1,2,3],\"datatype\":\"FP32\",\"data\":[1,-2.5,3e2,0,-0.0,6]},"
+        "\"weights\":{\"datatype\":\"INT8\",\"data\":[1,-1],\"shape\":[1,1,1,2]},"
+        "\"scale\":{\"shape\":[1],\"datatype\":\"FP16\",\"data\":[0.5]},"
+        "\"bias\":{\"shape\":[1],\"datatype\":\"BF16\",\"data\":[-1]},"
+        "\"stride\":[1,2],\"padding\":[0,1,2,3],\"dilation\":2,\"groups\":1,\"pad_value\":-1,"
+        "\"scaling\":\"alpha\",\"mode\":\"xnor\",\"output_datatype\":\"FP16\",\"backend\":\"cpu\","
+        "\"timeout_ms\":1000,\"id\":\"r-1\"}";
+    static const char nested[] =
+        " {\n \"we\\u0069ghts\" : \"edge\",\t\"input\" : { \"d\\u0061ta\" : [ [ [ [ 1 , 0 ] , "
+        "[ true , false ] ] ] ,\r\n [ [ [ 0 , 0 ] , [ 1 , 1 ] ] ] ] , \"datatype\" : \"BOOL\" , "
+        "\"shape\" : [ 2 , 1 , 2 , 2 ] , \"name\":\"input\" } , \"padding\" : \"same\" } ";
+    static const char binary[] =
+        "{\"weights\":{\"shape\":[1,1,1,2],\"datatype\":\"UINT8\",\"parameters\":"
+        "{\"binary_data_size\":2}},\"input\":{\"shape\":[1,1,1,3],\"datatype\":\"FP16\","
+        "\"parameters\":{\"binary_data_size\":6}},\"padding\":3}";
+    static const char mixed[] =
+        "{\"input\":{\"shape\":[1,1,1,3],\"datatype\":\"INT8\",\"parameters\":"
+        "{\"binary_data_size\":3}},\"weights\":{\"shape\":[1,1,1,2],\"datatype\":\"FP32\","
+        "\"data\":[0.5,-0.5]},\"stride\":1}";
+    static const char safetensors[] =
+        "{\"__metadata__\":{\"format\":\"pt\",\"stride\":\"1,2\",\"padding\":\"same\","
+        "\"mode\":\"bwn\",\"id\":\"s-1\"},\"weights\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1],"
+        "\"data_offsets\":[3,7]},\"input\":{\"dtype\":\"I8\",\"shape\":[1,1,1,3],"
+        "\"data_offsets\":[0,3]}}   ";
+    static const char named[] = "{\"input\":{\"dtype\":\"BF16\",\"shape\":[1,1,1,2],"
+                                "\"data_offsets\":[0,4]},\"__metadata__\":{\"weights\":\"edge\"}}";
+    switch (index) {
+    case 0:
+        return (proto_sample){"flat JSON", XN_FORM_JSON, proto_bytes_of(flat, sizeof flat - 1), 0};
+    case 1:
+        return (proto_sample){"nested JSON", XN_FORM_JSON,
+                              proto_bytes_of(nested, sizeof nested - 1), 0};
+    case 2:
+        return oip_sample("OIP binary", binary, "\x01\x00\x00\x3c\x00\xbc\x00\x40", 8);
+    case 3:
+        return oip_sample("OIP mixed", mixed, "\x01\xff\x7f", 3);
+    case 4:
+        return (proto_sample){"safetensors", XN_FORM_SAFETENSORS,
+                              proto_safetensors(safetensors, "\x01\xff\x7f\x00\x00\x80\x3f", 7), 0};
+    default:
+        return (proto_sample){"safetensors, named weights", XN_FORM_SAFETENSORS,
+                              proto_safetensors(named, "\x80\x3f\x80\xbf", 4), 0};
+    }
+}
+
+xn_status proto_sample_parse(const proto_sample *sample, size_t length, xn_conv_request *out,
+                             xn_error *error) {
+    xn_proto_body body = {.form = sample->form, .bytes = sample->body.bytes, .length = length};
+    if (sample->form == XN_FORM_OIP_BINARY) {
+        body.has_header_length = true;
+        body.header_length = sample->header_length;
+    }
+    return xn_proto_parse_conv(&body, NULL, 0, &limits, out, error);
+}

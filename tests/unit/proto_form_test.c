@@ -1,0 +1,128 @@
+/* Media types and content negotiation. */
+#include "xn_proto.h"
+#include "xn_test.h"
+
+#include <string.h>
+
+START_TEST(parses_content_types) {
+    static const struct {
+        const char *text;
+        int form; /* -1: none of the three */
+    } cases[] = {{"application/json", XN_FORM_JSON},
+                 {"Application/JSON; charset=utf-8", XN_FORM_JSON},
+                 {"application/json;charset=\"a;b\"", XN_FORM_JSON},
+                 {"  application/octet-stream\t", XN_FORM_OIP_BINARY},
+                 {"application/vnd.safetensors", XN_FORM_SAFETENSORS},
+                 {"application/vnd.safetensors ; x=y", XN_FORM_SAFETENSORS},
+                 {"application/jsonx", -1},
+                 {"application/jso", -1},
+                 {"text/plain", -1},
+                 {"application/x-www-form-urlencoded", -1},
+                 {"", -1},
+                 {";", -1},
+                 {"*/*", -1},
+                 {NULL, -1}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        xn_form form = XN_FORM_JSON;
+        bool ok = xn_form_parse(cases[i].text, &form);
+        ck_assert_msg(ok == (cases[i].form >= 0), "case %zu", i);
+        ck_assert_msg(!ok || (int)form == cases[i].form, "case %zu: %d", i, (int)form);
+    }
+    for (int f = XN_FORM_JSON; f <= XN_FORM_SAFETENSORS; f++) {
+        xn_form form;
+        ck_assert(xn_form_parse(xn_form_media_type((xn_form)f), &form) && (int)form == f);
+    }
+}
+END_TEST
+
+START_TEST(negotiates) {
+    enum { J = XN_FORM_JSON, B = XN_FORM_OIP_BINARY, S = XN_FORM_SAFETENSORS, NONE = -1 };
+    static const struct {
+        const char *accept;
+        int request, expected;
+    } cases[] = {
+        {NULL, B, B},
+        {"", S, S},
+        {" \t", J, J},
+        {"*/*", S, S},
+        {"*/*", B, B},
+        {"application/*", B, B},
+        {"text/*", J, NONE},
+        {"text/html", J, NONE},
+        {"application/json", B, J},
+        {"APPLICATION/JSON", B, J},
+        {"application/octet-stream", J, B},
+        {"application/json, application/octet-stream", S, J},
+        {"application/octet-stream, application/json", S, B},
+        {"application/octet-stream, application/json", J, J},
+        {"application/json;q=0.5, application/octet-stream", J, B},
+        {"application/json;q=0.5, application/octet-stream;q=0.4", B, J},
+        {"application/json;q=0", J, NONE},
+        {"application/json;q=0, */*", J, B},
+        {"application/json;q=0, */*;q=0.1", S, S},
+        {"*/*;q=0", J, NONE},
+        {"*/*;q=0, application/json", B, J},
+        {"application/*;q=0.2, application/json;q=0.9", B, J},
+        {"*/*, application/json;q=0.1", J, B},
+        {"text/html, application/xhtml+xml, application/xml;q=0.9, */*;q=0.8", S, S},
+        {"application/json;charset=utf-8;q=0.3, application/vnd.safetensors;q=0.31", J, S},
+        {"application/json;Q=0.001", B, J},
+        {"application/json;q=0.000", B, NONE},
+        {"application/json;q=1.000", B, J},
+        {"application/json;q=1.001", B, NONE},
+        {"application/json;q=2", B, NONE},
+        {"application/json;q=-1", B, NONE},
+        {"application/json;q=", B, NONE},
+        {"application/json;q=0.1234", B, NONE},
+        {"application/json ; q=0.7 , application/octet-stream ; q=0.8", J, B},
+        {"text/plain;x=\"a,application/json\"", J, NONE},
+        {"text/plain;x=\"\\\",application/json;\"", J, NONE},
+        {"text/plain;x=\"a\", application/json", B, J},
+        {",,application/json,,", B, J},
+        {"json", J, NONE},
+        {"/", J, NONE},
+        {"*/json", J, NONE},
+        {"*", J, NONE},
+        {"text/plain;x=\"unterminated, application/json", J, NONE},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        xn_form form = XN_FORM_JSON;
+        bool ok = xn_form_negotiate(cases[i].accept, (xn_form)cases[i].request, &form);
+        ck_assert_msg((ok ? (int)form : NONE) == cases[i].expected, "Accept: %s: got %d, not %d",
+                      cases[i].accept ? cases[i].accept : "(none)", ok ? (int)form : NONE,
+                      cases[i].expected);
+    }
+}
+END_TEST
+
+START_TEST(names_and_ids) {
+    char longest[XN_PROTO_MAX_NAME + 2];
+    memset(longest, 'a', sizeof longest);
+    longest[XN_PROTO_MAX_NAME + 1] = 0;
+    ck_assert(!xn_proto_name_valid(longest) && !xn_proto_id_valid(longest));
+    longest[XN_PROTO_MAX_NAME] = 0;
+    ck_assert(xn_proto_name_valid(longest) && xn_proto_id_valid(longest));
+    static const char *const good[] = {"a", "edge", "layer1.0-conv_2", "...", ".a", "-"};
+    static const char *const bad[] = {"",         ".",   "..",   "a/b", "a b",
+                                      "\xc3\xa9", "a\n", "a%20", "a\""};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        ck_assert_msg(xn_proto_name_valid(good[i]), "%s", good[i]);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(!xn_proto_name_valid(bad[i]), "%s", bad[i]);
+    ck_assert(xn_proto_id_valid("req 1/a:~!"));
+    ck_assert(!xn_proto_id_valid("") && !xn_proto_id_valid("a\"") && !xn_proto_id_valid("a\\"));
+    ck_assert(!xn_proto_id_valid("a\x7f") && !xn_proto_id_valid("\t") &&
+              !xn_proto_id_valid("\xff"));
+}
+END_TEST
+
+XN_SUITE(proto_form) {
+    Suite *s = suite_create("proto_form");
+    TCase *t = tcase_create("forms");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, parses_content_types);
+    tcase_add_test(t, negotiates);
+    tcase_add_test(t, names_and_ids);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,584 @@
+/* Requests in JSON and OIP binary: what a valid one means, and every way to be refused. */
+#include "proto_bodies.h"
+#include "xn_mem.h"
+#include "xn_test.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define T "{\"shape\":[1,1,1,1],\"datatype\":\"FP32\",\"data\":[1]}"
+#define INPUT "\"input\":" T
+#define WEIGHTS "\"weights\":" T
+#define BOTH INPUT "," WEIGHTS
+
+START_TEST(parses_everything) {
+    xn_error error = {0};
+    xn_conv_request r;
+    proto_sample sample = proto_sample_make(0);
+    ck_assert_msg(!proto_sample_parse(&sample, sample.body.length, &r, &error), "%s",
+                  error.message);
+    ck_assert(r.input.present && r.weights.present && r.scale.present && r.bias.present);
+    ck_assert_int_eq(r.input.datatype, XN_FP32);
+    ck_assert_int_eq(r.input.shape.rank, 4);
+    ck_assert_int_eq(r.input.shape.dims[3], 3);
+    ck_assert_int_eq(r.input.elements, 6);
+    ck_assert_uint_eq(r.input.bytes, 24);
+    ck_assert_ptr_null(r.input.data);
+    ck_assert_msg(!strncmp(r.input.text, "[1,-2.5,3e2,0,-0.0,6]", r.input.text_length), "%.30s",
+                  r.input.text);
+    ck_assert_int_eq(r.weights.datatype, XN_INT8);
+    ck_assert_int_eq(r.scale.datatype, XN_FP16);
+    ck_assert_int_eq(r.bias.datatype, XN_BF16);
+    ck_assert_str_eq(r.weights_name, "");
+    ck_assert(r.params.stride[0] == 1 && r.params.stride[1] == 2);
+    ck_assert(r.params.dilation[0] == 2 && r.params.dilation[1] == 2);
+    ck_assert_int_eq(r.params.padding_kind, XN_PADDING_EXPLICIT);
+    for (int i = 0; i < 4; i++)
+        ck_assert_int_eq(r.params.padding[i], i);
+    ck_assert_int_eq(r.params.groups, 1);
+    ck_assert_int_eq(r.params.pad_value, -1);
+    ck_assert_int_eq(r.params.scaling, XN_SCALING_ALPHA);
+    ck_assert_int_eq(r.params.output_datatype, XN_FP16);
+    ck_assert_str_eq(r.backend, "cpu");
+    ck_assert_str_eq(r.id, "r-1");
+    ck_assert_int_eq(r.timeout_ms, 1000);
+    proto_bytes_free(&sample.body);
+}
+END_TEST
+
+START_TEST(parses_defaults_and_escapes) {
+    xn_error error = {0};
+    xn_conv_request r;
+    xn_conv_params defaults;
+    xn_conv_params_default(&defaults);
+    proto_bytes copy;
+    ck_assert(!proto_parse_json("{" BOTH "}", &copy, &r, &error));
+    ck_assert(!memcmp(&r.params, &defaults, sizeof defaults));
+    ck_assert_str_eq(r.backend, "auto");
+    ck_assert_str_eq(r.id, "");
+    ck_assert_int_eq(r.timeout_ms, -1);
+    ck_assert(!r.scale.present && !r.bias.present);
+    proto_bytes_free(&copy);
+
+    proto_sample sample = proto_sample_make(1);
+    ck_assert_msg(!proto_sample_parse(&sample, sample.body.length, &r, &error), "%s",
+                  error.message);
+    ck_assert_str_eq(r.weights_name, "edge");
+    ck_assert_int_eq(r.params.padding_kind, XN_PADDING_SAME);
+    unsigned char values[8];
+    ck_assert_uint_eq(r.input.bytes, sizeof values);
+    ck_assert_msg(!xn_proto_tensor_read(&r.input, "input", values, &error), "%s", error.message);
+    ck_assert(!memcmp(values, "\1\0\1\0\0\0\1\1", 8));
+    proto_bytes_free(&sample.body);
+}
+END_TEST
+
+START_TEST(parses_parameter_forms) {
+    static const struct {
+        const char *text;
+        int64_t padding[4], stride[2];
+    } cases[] = {
+        {"\"padding\":3", {3, 3, 3, 3}, {1, 1}},
+        {"\"padding\":[1,2]", {1, 2, 1, 2}, {1, 1}},
+        {"\"padding\":[1,2,3,4],\"stride\":[2,1]", {1, 2, 3, 4}, {2, 1}},
+        {"\"stride\":2147483647", {0, 0, 0, 0}, {2147483647, 2147483647}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[400];
+        proto_bytes copy;
+        xn_conv_request r;
+        xn_error error = {0};
+        snprintf(text, sizeof text, "{%s,%s}", BOTH, cases[i].text);
+        ck_assert_msg(!proto_parse_json(text, &copy, &r, &error), "%s: %s", text, error.message);
+        ck_assert(!memcmp(r.params.padding, cases[i].padding, sizeof r.params.padding));
+        ck_assert(!memcmp(r.params.stride, cases[i].stride, sizeof r.params.stride));
+        proto_bytes_free(&copy);
+    }
+}
+END_TEST
+
+typedef struct bad_case {
+    const char *text, *field, *fragment;
+} bad_case;
+
+static void check_bad(const bad_case *cases, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        proto_bytes copy;
+        xn_conv_request r;
+        xn_error error = {0};
+        xn_status status = proto_parse_json(cases[i].text, &copy, &r, &error);
+        proto_expect_error(status, &error, cases[i].text, cases[i].field, cases[i].fragment);
+        proto_bytes_free(&copy);
+    }
+}
+
+START_TEST(refuses_bad_syntax) {
+    static const bad_case cases[] = {
+        {"", "", "the body is empty"},
+        {" ", "", "not valid JSON"},
+        {"{", "", "not valid JSON before byte"},
+        {"[]", "", "the JSON is an array; it takes an object"},
+        {"3", "", "the JSON is 3; it takes an object"},
+        {"null", "", "the JSON is null"},
+        {"\"a\"", "", "the JSON is the string \"a\""},
+        {"{" BOTH "} x", "", "end of file expected"},
+        {"{" BOTH "}}", "", "end of file expected"},
+        {"{" BOTH ",}", "", "not valid JSON"},
+        {"{" INPUT " " WEIGHTS "}", "", "not valid JSON"},
+        {"{'input':1}", "", "not valid JSON"},
+        {"{" BOTH ",\"stride\":NaN}", "", "NaN"},
+        {"{" BOTH ",\"stride\":Infinity}", "", "Infinity"},
+        {"{" BOTH ",\"stride\":01}", "", "not valid JSON"},
+        {"{" BOTH ",\"stride\":9223372036854775808}", "", "too big integer"},
+        {"{" BOTH ",\"stride\":1e999}", "", "overflow"},
+        {"{" BOTH ",\"id\":\"\xff\"}", "", "unable to decode byte 0xff"},
+        {"{" BOTH ",\"id\":\"\xc0\x80\"}", "", "unable to decode byte 0xc0"},
+        {"{" BOTH ",\"id\":\"\\ud800\"}", "", "not valid JSON"},
+        {"{" BOTH ",\"id\":\"\\u0000\"}", "", "not valid JSON"},
+        {"{" BOTH ",\"id\":\"a\nb\"}", "", "unexpected newline"},
+        {"{" BOTH ",\"id\":\"a", "", "not valid JSON"},
+        {"{" BOTH ",\"id\":\"a\\", "", "not valid JSON"},
+        {"{" BOTH "\xef\xbb\xbf}", "", "not valid JSON"},
+        {"\xef\xbb\xbf{" BOTH "}", "", "not valid JSON"},
+        /* duplicates */
+        {"{" INPUT "," BOTH "}", "input", "has the key \"input\" twice"},
+        {"{" BOTH ",\"stride\":1,\"stride\":1}", "stride", "twice in one object"},
+        {"{\"input\":{\"shape\":[1],\"datatype\":\"INT8\",\"data\":[1],\"data\":[1]}}", "data",
+         "has the key \"data\" twice"},
+        {"{\"input\":{\"shape\":[1],\"datatype\":\"INT8\",\"data\":[1],\"d\\u0061ta\":[1]}}",
+         "d\\u0061ta", "u0061ta\" twice"},
+        {"{\"input\":{\"shape\":[1],\"shape\":[1]}}", "shape", "twice"},
+        /* nesting */
+        {"{\"a\":[[[[[[[[1]]]]]]]]}", "", "nested more than 8 deep"},
+        {"{\"input\":{\"data\":[[[[[[[1]]]]]]]}}", "", "nested more than 8 deep"},
+        {"[[[[[[[[[", "", "nested more than 8 deep"},
+        /* data */
+        {"{\"input\":{\"data\":[1,", "input.data", "input.data does not end"},
+        {"{\"input\":{\"data\":[[1]", "input.data", "input.data does not end"},
+        {"{\"weights\":{\"data\":[1,\"2\"]}}", "weights.data", "weights.data holds a string"},
+        {"{\"bias\":{\"data\":[1,{}]}}", "bias.data", "bias.data holds an object"},
+        {"{\"input\":{\"data\":[1,}]}}", "input.data", "holds an object"},
+    };
+    check_bad(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+START_TEST(refuses_bad_fields) {
+    static const bad_case cases[] = {
+        {"{}", "input", "input is missing"},
+        {"{" WEIGHTS "}", "input", "input is missing"},
+        {"{" INPUT "}", "weights", "weights is missing"},
+        {"{" BOTH ",\"strid\":1}", "strid", "unknown field \"strid\"; accepted: input, scale"},
+        {"{" BOTH ",\"\":1}", "", "unknown field \"\""},
+        {"{" BOTH ",\"Stride\":1}", "Stride", "unknown field"},
+        {"{" BOTH ",\"a\\nb\":1}", "a?b", "unknown field \"a?b\""},
+        {"{\"input\":3," WEIGHTS "}", "input", "input is 3; it takes a tensor"},
+        {"{\"input\":\"edge\"," WEIGHTS "}", "input", "the string \"edge\"; it takes a tensor"},
+        {"{\"input\":null," WEIGHTS "}", "input", "input is null"},
+        {"{" INPUT ",\"weights\":3}", "weights", "weights is 3; it takes a tensor"},
+        {"{" INPUT ",\"weights\":\"\"}", "weights", "weights is \"\""},
+        {"{" INPUT ",\"weights\":\"a/b\"}", "weights", "weights is \"a/b\"; it takes a tensor or"},
+        {"{" INPUT ",\"weights\":\"..\"}", "weights", "weights is \"..\""},
+        {"{" BOTH ",\"scale\":1}", "scale", "scale is 1; it takes a tensor"},
+        {"{" BOTH ",\"bias\":[1]}", "bias", "bias is an array; it takes a tensor"},
+        {"{" BOTH ",\"stride\":0}", "stride", "stride is 0; it must be between 1 and 2147483647"},
+        {"{" BOTH ",\"stride\":[1,0]}", "stride", "stride[1] is 0"},
+        {"{" BOTH ",\"stride\":2147483648}", "stride", "stride is 2147483648"},
+        {"{" BOTH ",\"stride\":1.0}", "stride", "stride is the real number 1; it takes an integer"},
+        {"{" BOTH ",\"stride\":true}", "stride", "stride is true"},
+        {"{" BOTH ",\"stride\":\"1\"}", "stride", "stride is the string \"1\"; it takes"},
+        {"{" BOTH ",\"stride\":null}", "stride", "stride is null"},
+        {"{" BOTH ",\"stride\":[]}", "stride", "a list of 0 numbers"},
+        {"{" BOTH ",\"stride\":[1]}", "stride", "a list of 1 numbers"},
+        {"{" BOTH ",\"stride\":[1,1,1]}", "stride", "a list of 3 numbers"},
+        {"{" BOTH ",\"stride\":[1,\"1\"]}", "stride", "stride[1] is the string"},
+        {"{" BOTH ",\"stride\":{}}", "stride", "stride is an object"},
+        {"{" BOTH ",\"dilation\":0}", "dilation", "dilation is 0"},
+        {"{" BOTH ",\"padding\":-1}", "padding", "padding is -1; it must be between 0 and"},
+        {"{" BOTH ",\"padding\":[0,0,0,-1]}", "padding", "padding[3] is -1"},
+        {"{" BOTH ",\"padding\":[1,2,3]}", "padding", "a list of 3 numbers"},
+        {"{" BOTH ",\"padding\":[1,2,3,4,5]}", "padding", "a list of 5 numbers"},
+        {"{" BOTH ",\"padding\":\"SAME\"}", "padding", "padding is \"SAME\"; it takes"},
+        {"{" BOTH ",\"groups\":0}", "groups", "groups is 0"},
+        {"{" BOTH ",\"groups\":[1]}", "groups", "a list of 1 numbers"},
+        {"{" BOTH ",\"pad_value\":2}", "pad_value", "pad_value is 2; it must be between -1 and 1"},
+        {"{" BOTH ",\"scaling\":\"XNOR\"}", "scaling", "scaling is \"XNOR\"; it takes \"xnor\""},
+        {"{" BOTH ",\"scaling\":1}", "scaling", "scaling is 1"},
+        {"{" BOTH ",\"mode\":\"xor\"}", "mode", "mode is \"xor\""},
+        {"{" BOTH ",\"output_datatype\":\"INT8\"}", "output_datatype", "is \"INT8\"; it takes"},
+        {"{" BOTH ",\"backend\":\"gpu\"}", "backend", "backend is \"gpu\"; it takes \"auto\""},
+        {"{" BOTH ",\"timeout_ms\":0}", "timeout_ms", "timeout_ms is 0"},
+        {"{" BOTH ",\"timeout_ms\":-1}", "timeout_ms", "timeout_ms is -1"},
+        {"{" BOTH ",\"id\":\"\"}", "id", "id is \"\""},
+        {"{" BOTH ",\"id\":\"a\\\"b\"}", "id", "id is \"a\"b\""},
+        {"{" BOTH ",\"id\":7}", "id", "id is 7; it takes a string"},
+    };
+    check_bad(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+#define WITH(tensor) "{\"input\":" tensor "," WEIGHTS "}"
+START_TEST(refuses_bad_tensors) {
+    static const bad_case cases[] = {
+        {WITH("{}"), "input.shape", "input.shape is missing"},
+        {WITH("{\"shape\":[1],\"data\":[1]}"), "input.datatype", "input.datatype is missing"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\"}"), "input.data", "input.data is missing"},
+        {WITH("{\"shape\":3}"), "input.shape", "input.shape is 3; it takes a list"},
+        {WITH("{\"shape\":[]}"), "input.shape", "has 0 dimensions"},
+        {WITH("{\"shape\":[1,1,1,1,1,1,1,1,1]}"), "input.shape", "has 9 dimensions"},
+        {WITH("{\"shape\":[1.5]}"), "input.shape", "input.shape[0] is the real number 1.5"},
+        {WITH("{\"shape\":[\"1\"]}"), "input.shape", "input.shape[0] is the string"},
+        {WITH("{\"shape\":[0],\"datatype\":\"FP32\",\"data\":[]}"), "input.shape", "is 0"},
+        {WITH("{\"shape\":[-1],\"datatype\":\"FP32\",\"data\":[]}"), "input.shape", "is -1"},
+        {WITH("{\"shape\":[1001,1000],\"datatype\":\"INT8\",\"data\":[1]}"), "input.shape",
+         "more than 1000000 elements"},
+        {WITH("{\"shape\":[4294967296,4294967296],\"datatype\":\"INT8\",\"data\":[1]}"),
+         "input.shape", "more than 1000000 elements"},
+        {WITH("{\"shape\":[1],\"datatype\":\"fp32\",\"data\":[1]}"), "input.datatype",
+         "the string \"fp32\"; it takes \"FP32\""},
+        {WITH("{\"shape\":[1],\"datatype\":\"INT32\",\"data\":[1]}"), "input.datatype", "INT32"},
+        {WITH("{\"shape\":[1],\"datatype\":1,\"data\":[1]}"), "input.datatype", "is 1"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":1}"), "input.data",
+         "input.data is 1; it takes an array"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":\"AAAA\"}"), "input.data",
+         "the string \"AAAA\""},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":null}"), "input.data", "is null"},
+        {WITH("{\"shape\":[2,2],\"datatype\":\"FP32\",\"data\":[1,2,3]}"), "input.data",
+         "input.data has 3 values; shape [2, 2] needs 4"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":[]}"), "input.data",
+         "input.data has 0 values; shape [1] needs 1"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":[[ ]]}"), "input.data",
+         "has 0 values"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1],\"dat\":1}"), "input.dat",
+         "unknown field \"dat\" in input; accepted: shape, datatype, data"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1],\"name\":\"x\"}"), "input.name",
+         "the string \"x\"; it takes the name"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"parameters\":{\"binary_data_size\":4}}"),
+         "input.parameters", "needs Content-Type application/octet-stream"},
+    };
+    check_bad(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+/* A small text cannot claim a big tensor: refused while parsing, before anyone allocates for it. */
+START_TEST(refuses_giant_claims) {
+    static const bad_case cases[] = {
+        {WITH("{\"shape\":[1,1,1000,1000],\"datatype\":\"FP32\",\"data\":[1]}"), "input.data",
+         "has 1 values; shape [1, 1, 1000, 1000] needs 1000000"},
+    };
+    check_bad(cases, 1);
+}
+END_TEST
+
+/* Everything but the numbers is bounded, whatever it is made of. */
+START_TEST(refuses_long_headers) {
+    static const char *const fillers[] = {" ", "[1],", "\"a\":1,", "{", "\"", "1"};
+    for (size_t i = 0; i < sizeof fillers / sizeof *fillers; i++) {
+        size_t unit = strlen(fillers[i]), length = 0;
+        size_t size = XN_PROTO_MAX_HEADER_BYTES + 100;
+        char *text = malloc(size + 1);
+        ck_assert_ptr_nonnull(text);
+        memcpy(text, "{\"x\":", 5);
+        for (length = 5; length + unit <= size; length += unit)
+            memcpy(text + length, fillers[i], unit);
+        text[length] = 0;
+        proto_bytes copy;
+        xn_conv_request r;
+        xn_error error = {0};
+        proto_expect_error(proto_parse_json(text, &copy, &r, &error), &error, fillers[i], "",
+                           *fillers[i] == '{' ? "nested more than" : "more than 65536 bytes");
+        proto_bytes_free(&copy);
+        free(text);
+    }
+}
+END_TEST
+
+/* The bytes of the numbers do not count against the header's limit. */
+START_TEST(takes_long_data) {
+    enum { COUNT = 100000 };
+    char *text = malloc(COUNT * 8 + 400);
+    ck_assert_ptr_nonnull(text);
+    size_t length = (size_t)sprintf(text,
+                                    "{\"input\":{\"shape\":[1,1,1,%d],\"datatype\":\"FP32\","
+                                    "\"data\":[",
+                                    COUNT);
+    for (int i = 0; i < COUNT; i++)
+        length += (size_t)sprintf(text + length, "%s%d.5", i ? "," : "", i);
+    strcpy(text + length, "]}," WEIGHTS "}");
+    proto_bytes copy;
+    xn_conv_request r;
+    xn_error error = {0};
+    ck_assert_msg(!proto_parse_json(text, &copy, &r, &error), "%s", error.message);
+    float *values = malloc(r.input.bytes);
+    ck_assert_ptr_nonnull(values);
+    ck_assert_msg(!xn_proto_tensor_read(&r.input, "input", values, &error), "%s", error.message);
+    for (int i = 0; i < COUNT; i++)
+        ck_assert_msg(values[i] == (float)i + 0.5f, "[%d] is %a", i, (double)values[i]);
+    free(values);
+    proto_bytes_free(&copy);
+    /* An error behind the array is reported where it is in the body. */
+    size_t behind = length + strlen("]}," WEIGHTS);
+    strcpy(text + behind, "?}");
+    char expected[40];
+    snprintf(expected, sizeof expected, "before byte %zu", behind + 1);
+    xn_status status = proto_parse_json(text, &copy, &r, &error);
+    proto_expect_error(status, &error, "tail", "", expected);
+    proto_bytes_free(&copy);
+    free(text);
+}
+END_TEST
+
+/* ---- OIP binary ---- */
+
+#define BIN(shape, type, size)                                                                     \
+    "{\"shape\":" shape ",\"datatype\":\"" type "\",\"parameters\":{\"binary_data_size\":" size "}}"
+
+START_TEST(oip_orders_tensors_as_members) {
+    xn_error error = {0};
+    xn_conv_request r;
+    proto_sample sample = proto_sample_make(2);
+    ck_assert_msg(!proto_sample_parse(&sample, sample.body.length, &r, &error), "%s",
+                  error.message);
+    const unsigned char *values = sample.body.bytes + sample.header_length;
+    ck_assert_ptr_eq(r.weights.data, values);
+    ck_assert_ptr_eq(r.input.data, values + 2);
+    ck_assert_ptr_null(r.input.text);
+    uint16_t halves[3];
+    ck_assert(!xn_proto_tensor_read(&r.input, "input", halves, &error));
+    ck_assert(halves[0] == 0x3c00 && halves[1] == 0xbc00 && halves[2] == 0x4000);
+    proto_bytes_free(&sample.body);
+
+    sample = proto_sample_make(3); /* one tensor inline, one binary */
+    ck_assert_msg(!proto_sample_parse(&sample, sample.body.length, &r, &error), "%s",
+                  error.message);
+    float weights[2];
+    ck_assert(!xn_proto_tensor_read(&r.weights, "weights", weights, &error));
+    ck_assert(weights[0] == 0.5f && weights[1] == -0.5f);
+    ck_assert_ptr_eq(r.input.data, sample.body.bytes + sample.header_length);
+    proto_bytes_free(&sample.body);
+}
+END_TEST
+
+START_TEST(oip_refuses) {
+    static const struct {
+        const char *header, *field, *fragment;
+        size_t values;
+    } cases[] = {
+        {"", "", "the JSON header is empty", 4},
+        {"{\"input\":" BIN("[1]", "FP32", "4") ",\"weights\":\"w\"}", "",
+         "1 bytes are left at the end", 5},
+        {"{\"input\":" BIN("[1]", "FP32", "4") ",\"weights\":\"w\"}",
+         "input.parameters.binary_data_size", "only 3 bytes of the body are left", 3},
+        {"{\"input\":" BIN("[1]", "FP32", "5") ",\"weights\":\"w\"}",
+         "input.parameters.binary_data_size", "is 5; shape [1] of FP32 needs 4", 5},
+        {"{\"input\":" BIN("[1]", "FP32", "-4") ",\"weights\":\"w\"}",
+         "input.parameters.binary_data_size", "is -4", 4},
+        {"{\"input\":" BIN("[1]", "FP32", "\"4\"") ",\"weights\":\"w\"}",
+         "input.parameters.binary_data_size", "is the string \"4\"", 4},
+        {"{\"input\":" BIN("[1]", "FP32", "4.0") ",\"weights\":\"w\"}",
+         "input.parameters.binary_data_size", "is the real number 4", 4},
+        {"{\"input\":{\"shape\":[1],\"datatype\":\"INT8\",\"parameters\":{}}}",
+         "input.parameters.binary_data_size", "is missing", 1},
+        {"{\"input\":{\"shape\":[1],\"datatype\":\"INT8\",\"parameters\":3}}", "input.parameters",
+         "is 3; it takes an object", 1},
+        {"{\"input\":{\"shape\":[1],\"datatype\":\"INT8\",\"parameters\":{\"a\":1}}}",
+         "input.parameters", "unknown field \"a\"", 1},
+        {"{\"input\":{\"shape\":[1],\"datatype\":\"INT8\"}}", "input.data",
+         "or parameters.binary_data_size instead", 1},
+        {"{\"input\":{\"shape\":[1],\"datatype\":\"INT8\",\"data\":[1],"
+         "\"parameters\":{\"binary_data_size\":1}}}",
+         "input", "has both data and parameters.binary_data_size", 1},
+        {"{\"input\":" BIN("[1]", "INT8", "1") ",\"weights\":" BIN("[1]", "INT8", "1") "}",
+         "weights.parameters.binary_data_size", "only 0 bytes", 1},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        proto_bytes copy;
+        xn_conv_request r;
+        xn_error error = {0};
+        xn_status status =
+            proto_parse_oip(cases[i].header, "\0\0\0\0\0\0\0", cases[i].values, &copy, &r, &error);
+        proto_expect_error(status, &error, cases[i].header, cases[i].field, cases[i].fragment);
+        proto_bytes_free(&copy);
+    }
+}
+END_TEST
+
+START_TEST(refuses_wrong_envelopes) {
+    static const char name[] = "Inference-Header-Content-Length";
+    static const char text[] = "{" BOTH "}";
+    const xn_proto_limits limits = {1000};
+    const xn_proto_query query = {"stride", "1"};
+    xn_proto_body body = {XN_FORM_OIP_BINARY, text, strlen(text), false, 0};
+    xn_conv_request r;
+    xn_error error = {0};
+    xn_status status = xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error);
+    proto_expect_error(status, &error, "no length", name, "needs the header Inference-Header-Con");
+    body.has_header_length = true;
+    body.header_length = body.length + 1;
+    status = xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error);
+    proto_expect_error(status, &error, "too long", name, "but the body has");
+    body.header_length = SIZE_MAX;
+    status = xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error);
+    proto_expect_error(status, &error, "far too long", name, "but the body has");
+    body.header_length = body.length; /* all inline: nothing binary follows */
+    ck_assert(!xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error));
+    status = xn_proto_parse_conv(&body, &query, 1, &limits, &r, &error);
+    proto_expect_error(status, &error, "query", "stride", "takes parameters in the query");
+    body.form = XN_FORM_JSON;
+    status = xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error);
+    proto_expect_error(status, &error, "JSON", name, "but the body is application/json");
+}
+END_TEST
+
+/* ---- weights ---- */
+
+START_TEST(parses_weights) {
+    static const struct {
+        const char *text, *field, *fragment; /* fragment NULL: accepted */
+    } cases[] = {
+        {"{" WEIGHTS "}", "", NULL},
+        {"{\"bias\":" T "," WEIGHTS ",\"scale\":" T "}", "", NULL},
+        {"{}", "weights", "weights is missing"},
+        {"{\"weights\":\"edge\"}", "weights", "the string \"edge\"; it takes a tensor"},
+        {"{" BOTH "}", "input", "unknown field \"input\"; accepted: weights, scale, bias"},
+        {"{" WEIGHTS ",\"stride\":1}", "stride", "unknown field \"stride\""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        proto_bytes copy = proto_bytes_of(cases[i].text, strlen(cases[i].text));
+        xn_proto_body body = {.form = XN_FORM_JSON, .bytes = copy.bytes, .length = copy.length};
+        const xn_proto_limits limits = {1000};
+        xn_weights_request r;
+        xn_error error = {0};
+        xn_status status = xn_proto_parse_weights(&body, &limits, &r, &error);
+        if (cases[i].fragment) {
+            proto_expect_error(status, &error, cases[i].text, cases[i].field, cases[i].fragment);
+        } else {
+            ck_assert_msg(!status, "%s", error.message);
+            ck_assert(r.weights.present && r.scale.present == r.bias.present);
+        }
+        proto_bytes_free(&copy);
+    }
+}
+END_TEST
+
+/* ---- all forms ---- */
+
+/* A message cut anywhere is refused, and nothing is read past the cut. */
+START_TEST(refuses_every_truncation) {
+    for (int i = 0; i < PROTO_SAMPLES; i++) {
+        proto_sample sample = proto_sample_make(i);
+        xn_conv_request r;
+        xn_error error = {0};
+        size_t end = sample.body.length;
+        ck_assert_msg(!proto_sample_parse(&sample, end, &r, &error), "%s: %s", sample.name,
+                      error.message);
+        if (sample.form == XN_FORM_JSON) /* white space after the object means nothing */
+            while (sample.body.bytes[end - 1] == ' ')
+                end--;
+        for (size_t n = 0; n < end; n++) {
+            proto_sample cut = sample;
+            cut.body = proto_bytes_of(sample.body.bytes, n);
+            error.message[0] = 0;
+            xn_status status = proto_sample_parse(&cut, n, &r, &error);
+            ck_assert_msg(status == XN_ERR_MALFORMED, "%s cut at %zu: %s", sample.name, n,
+                          xn_status_name(status));
+            ck_assert_msg(error.message[0], "%s cut at %zu: no message", sample.name, n);
+            proto_bytes_free(&cut.body);
+        }
+        proto_bytes_free(&sample.body);
+    }
+}
+END_TEST
+
+/* Every byte in turn replaced by others: parsed or refused, never a crash; what is parsed can be
+ * read or is refused with a message. */
+START_TEST(survives_every_changed_byte) {
+    static const char replacements[] = "\"\\[]{},:0-9eE. tn\xff\x80\n";
+    for (int i = 0; i < PROTO_SAMPLES; i++) {
+        proto_sample sample = proto_sample_make(i);
+        for (size_t n = 0; n < sample.body.length; n++) {
+            unsigned char original = sample.body.bytes[n];
+            for (size_t k = 0; k < sizeof replacements; k++) {
+                xn_conv_request r;
+                xn_error error = {0};
+                sample.body.bytes[n] = (unsigned char)replacements[k];
+                if (proto_sample_parse(&sample, sample.body.length, &r, &error)) {
+                    ck_assert(error.message[0]);
+                    continue;
+                }
+                void *values = malloc(r.input.bytes);
+                ck_assert_ptr_nonnull(values);
+                if (xn_proto_tensor_read(&r.input, "input", values, &error))
+                    ck_assert_str_eq(error.field, "input.data");
+                free(values);
+            }
+            sample.body.bytes[n] = original;
+        }
+        proto_bytes_free(&sample.body);
+    }
+}
+END_TEST
+
+typedef struct failing {
+    int64_t countdown; /* this many succeed, then one fails (or all) */
+    bool all;
+} failing;
+
+static bool fail_in_turn(void *context, size_t bytes) {
+    failing *f = context;
+    (void)bytes;
+    int64_t left = f->countdown--;
+    return left > 0 || (left < 0 && !f->all);
+}
+
+/* Each allocation failed in turn, alone or with all after it: NO_MEMORY, or (when the parse needed
+ * fewer) the right result. */
+START_TEST(survives_every_failed_allocation) {
+    xn_proto_init();
+    for (int i = 0; i < PROTO_SAMPLES; i++) {
+        proto_sample sample = proto_sample_make(i);
+        xn_conv_request expected, r;
+        xn_error error = {0};
+        ck_assert(!proto_sample_parse(&sample, sample.body.length, &expected, &error));
+        for (int all = 0; all < 2; all++) {
+            xn_status status = XN_ERR_NO_MEMORY;
+            int n = 0;
+            for (; status && n < 10000; n++) {
+                failing f = {n, all};
+                xn_mem_set_hook(fail_in_turn, &f);
+                status = proto_sample_parse(&sample, sample.body.length, &r, &error);
+                xn_mem_set_hook(NULL, NULL);
+                ck_assert_msg(status == XN_OK || status == XN_ERR_NO_MEMORY, "%s, %d: %s: %s",
+                              sample.name, n, xn_status_name(status), error.message);
+            }
+            ck_assert_msg(n > 5 && !status, "%s: %d allocations", sample.name, n);
+            ck_assert_msg(!memcmp(&r, &expected, sizeof r), "%s: results differ", sample.name);
+        }
+        proto_bytes_free(&sample.body);
+    }
+}
+END_TEST
+
+XN_SUITE(proto_json) {
+    Suite *s = suite_create("proto_json");
+    TCase *t = tcase_create("requests");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, parses_everything);
+    tcase_add_test(t, parses_defaults_and_escapes);
+    tcase_add_test(t, parses_parameter_forms);
+    tcase_add_test(t, refuses_bad_syntax);
+    tcase_add_test(t, refuses_bad_fields);
+    tcase_add_test(t, refuses_bad_tensors);
+    tcase_add_test(t, refuses_giant_claims);
+    tcase_add_test(t, refuses_long_headers);
+    tcase_add_test(t, takes_long_data);
+    tcase_add_test(t, oip_orders_tensors_as_members);
+    tcase_add_test(t, oip_refuses);
+    tcase_add_test(t, refuses_wrong_envelopes);
+    tcase_add_test(t, parses_weights);
+    tcase_add_test(t, refuses_every_truncation);
+    tcase_add_test(t, survives_every_changed_byte);
+    tcase_add_test(t, survives_every_failed_allocation);
+    suite_add_tcase(s, t);
+    return s;
+}
