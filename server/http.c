@@ -246,6 +246,7 @@ typedef struct {
     const char *repeated; /* a header that may stand only once and stood twice */
     const char *length_value, *encoding_value, *expect_value;
     unsigned seen; /* bits of the singletons below */
+    bool bad_name; /* "Content-Length : 5": the library takes it for another header */
 } framing;
 
 static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *key,
@@ -255,6 +256,7 @@ static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, cons
                                              "Content-Encoding", "Host"};
     framing *f = context;
     (void)kind;
+    f->bad_name |= key[strcspn(key, " \t")] != '\0';
     if (!strcasecmp(key, "Content-Length")) {
         f->content_length++;
         f->length_value = value;
@@ -300,7 +302,10 @@ static void check_framing(xn_request *request) {
     framing f = {0};
     char message[200];
     MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count_header, &f);
-    if (f.content_length > 1)
+    if (f.bad_name)
+        refuse_framing(request, 400, "bad_request", "headers",
+                       "the name of a header holds white space; none may stand before the colon");
+    else if (f.content_length > 1)
         refuse_framing(request, 400, "bad_request", "Content-Length",
                        "Content-Length is given more than once; give it once");
     else if (f.content_length && f.transfer_encoding)
