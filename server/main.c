@@ -208,8 +208,8 @@ static int wait_signal(const daemon_state *d, int64_t ns) {
 /* What was accepted is finished, or the grace time passes, or a second signal comes. */
 static int drain(daemon_state *d) {
     int64_t deadline = xn_now_ns() + d->config.grace_ms * XN_NS_PER_MS;
+    xn_http_drain(d->http); /* first: what the engine's drain sets free is answered with it */
     xn_engine_drain(d->service.engine);
-    xn_http_drain(d->http);
     while (!xn_engine_wait_idle(d->service.engine, xn_now_ns() + 20 * XN_NS_PER_MS)) {
         int signal = wait_signal(d, 0);
         if (signal == SIGTERM || signal == SIGINT) {
