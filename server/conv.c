@@ -87,18 +87,19 @@ static xn_status shape_of_inline(const xn_conv_request *parsed, xn_weights_shape
 static xn_status look_up(conv_exchange *conv, xn_weights_shape *shape, xn_error *error) {
     const xn_conv_request *parsed = &conv->parsed;
     xn_status status;
+    memset(shape, 0, sizeof *shape);
     if (parsed->weights_name[0]) {
         status = xn_store_get(xn_engine_store(conv->exchange->service->engine),
                               parsed->weights_name, &conv->entry, error);
-        if (!status)
-            xn_weights_shape_of(xn_entry_weights(conv->entry), shape);
-    } else {
-        memset(shape, 0, sizeof *shape);
-        status = shape_of_inline(parsed, shape, error);
+        if (status)
+            return status;
+        xn_weights_shape_of(xn_entry_weights(conv->entry), shape);
+    } else if ((status = shape_of_inline(parsed, shape, error))) {
+        return status;
     }
     shape->has_scale |= parsed->scale.present;
     shape->has_bias |= parsed->bias.present;
-    return status;
+    return XN_OK;
 }
 
 static xn_status resolve(conv_exchange *conv, xn_error *error) {

@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-#define XN_MEM_ALIGNMENT 64 /* bytes; every xn_mem_alloc result, a cache line and a zmm register   \
-                             */
+#define XN_MEM_ALIGNMENT                                                                           \
+    64 /* bytes; every xn_mem_alloc result, a cache line and a zmm register                        \
+        */
 
 /* Uninitialised memory of that many bytes, 64-byte aligned; NULL when there is none. Size 0 gives
  * a valid pointer. The caller owns it and frees it with xn_mem_free. */
