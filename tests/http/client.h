@@ -49,8 +49,11 @@ typedef struct xt_daemon {
 xt_daemon *xt_daemon_start(const char *const *flags);
 /* The same without waiting for /v2/health/ready: only for its start-up line. */
 xt_daemon *xt_daemon_launch(const char *const *flags);
-/* For unchecked fixtures: one daemon for many tests. */
+/* For unchecked fixtures: one daemon for many tests. The suite adds the stopped case right after
+ * the case with the fixture: its test checks that the daemon ended with status 0. */
 xt_daemon *xt_daemon_start_shared(const char *const *flags);
+void xt_daemon_stop_shared(xt_daemon *daemon);
+void xt_add_stopped_case(Suite *suite);
 /* SIGTERM, then waits; the exit status (or 1000 + signal). Aborts the test when it does not end. */
 int xt_daemon_stop(xt_daemon *daemon);
 /* Waits for an end that the test has caused itself. */
@@ -72,6 +75,9 @@ int xt_run(const char *const *flags, const char *const *environment, xt_buffer *
  * program. */
 int xt_run_program(const char *const *arguments, const char *const *environment, const char *input,
                    xt_buffer *out, xt_buffer *err);
+
+/* A new temporary file of this content; its name into path. The test unlinks it. */
+void xt_make_file(char *path, size_t size, const char *content);
 
 /* ---- connections ---- */
 

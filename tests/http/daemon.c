@@ -154,7 +154,7 @@ static void give_up(xt_daemon *daemon, const char *what) {
     bool ended = wait_bounded(daemon->pid, 0, &status);
     char *log = read_all(daemon->log_fd);
     size_t length = strlen(log);
-    snprintf(text, sizeof text, "%s (%s, exit %d); its log: %s", what,
+    snprintf(text, sizeof text, "%s: %s (%s, exit %d); its log: %s", binary(), what,
              ended ? "it ended" : "it runs", status, length > 4000 ? log + length - 4000 : log);
     free(log);
     release(daemon);
@@ -239,6 +239,38 @@ int xt_daemon_stop(xt_daemon *daemon) {
     return xt_daemon_wait(daemon);
 }
 
+/* ---- daemons shared by the tests of a case ---- */
+
+/* libcheck cannot report a failure of an unchecked teardown, so the stop of a shared daemon leaves
+ * its outcome here and a test of the next case reads it. */
+static int shared_status = -1;
+static char shared_log[4096];
+
+void xt_daemon_stop_shared(xt_daemon *daemon) {
+    if (!daemon || !daemon->pid)
+        return;
+    kill(daemon->pid, SIGTERM);
+    bool in_time = wait_bounded(daemon->pid, XT_PATIENCE_MS, &shared_status);
+    char *log = read_all(daemon->log_fd);
+    size_t length = strlen(log);
+    snprintf(shared_log, sizeof shared_log, "%s%s", in_time ? "" : "(had to be killed) ",
+             length > 4000 ? log + length - 4000 : log);
+    free(log);
+    release(daemon);
+}
+
+START_TEST(shared_daemon_stopped_cleanly) {
+    ck_assert_msg(shared_status == 0, "the daemon's exit status is %d; its log: %s", shared_status,
+                  shared_log);
+}
+END_TEST
+
+void xt_add_stopped_case(Suite *suite) {
+    TCase *tcase = tcase_create("stopped");
+    tcase_add_test(tcase, shared_daemon_stopped_cleanly);
+    suite_add_tcase(suite, tcase);
+}
+
 void xt_reap(void) {
     for (int i = 0; i < MAX_DAEMONS; i++) {
         int status;
@@ -284,6 +316,15 @@ long xt_daemon_memory_kb(const xt_daemon *daemon, const char *name) {
 }
 
 /* ---- programs that run to their end ---- */
+
+void xt_make_file(char *path, size_t size, const char *content) {
+    size_t length = strlen(content);
+    snprintf(path, size, "/tmp/xnord-test-XXXXXX");
+    int fd = mkstemp(path);
+    ck_assert_msg(fd >= 0 && write(fd, content, length) == (ssize_t)length, "%s: %s", path,
+                  strerror(errno));
+    close(fd);
+}
 
 static int input_file(const char *input) {
     int fd = memfd_create("xnord-in", MFD_CLOEXEC);

@@ -181,12 +181,14 @@ static double factor(const xt_problem *p, const geometry *g, const char *mode, c
     return sum / (double)taps;
 }
 
-static void convolve(xt_problem *p) {
+void xt_problem_solve(xt_problem *p) {
     const xt_case *c = &p->what;
     const char *mode = c->mode ? c->mode : "xnor", *scaling = c->scaling ? c->scaling : "xnor";
     geometry g = resolve(c);
     memcpy(p->shape, (int64_t[4]){c->n, c->o, g.out[0], g.out[1]}, sizeof p->shape);
     p->count = c->n * c->o * g.out[0] * g.out[1];
+    free(p->expected);
+    free(p->magnitude);
     p->expected = must((size_t)p->count, sizeof *p->expected);
     p->magnitude = must((size_t)p->count, sizeof *p->magnitude);
     bool with_k = !strcmp(mode, "xnor") && !strcmp(scaling, "xnor");
@@ -218,7 +220,7 @@ void xt_problem_make(xt_problem *problem, const xt_case *what, uint64_t seed) {
         problem->scale = xt_tensor_random(&rng, "FP32", 1, &what->o);
     if (what->bias)
         problem->bias = xt_tensor_random(&rng, "FP32", 1, &what->o);
-    convolve(problem);
+    xt_problem_solve(problem);
 }
 
 void xt_problem_free(xt_problem *problem) {

@@ -56,7 +56,8 @@ typedef struct xt_problem {
 } xt_problem;
 
 void xt_problem_make(xt_problem *problem, const xt_case *what, uint64_t seed);
-/* The same weights (borrowed tensors stay the other's), a new input of its own size. */
+/* Computes what is expected anew, after a test changed values (and raw) of a tensor. */
+void xt_problem_solve(xt_problem *problem);
 void xt_problem_free(xt_problem *problem);
 
 /* ---- requests ---- */
@@ -114,6 +115,7 @@ typedef struct xt_answer {
     int64_t shape[4];
     int64_t count;
     double *values; /* JSON null is NAN */
+    bool json;
     double batch_requests, batch_images;
     double timing_us[XT_STAGES];
 } xt_answer;

@@ -1,0 +1,406 @@
+/* POST /conv on a real daemon: every form of request and answer over a table of cases, each output
+ * element held against the naive oracle. */
+#include "wire.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static xt_daemon *daemon_;
+
+static void start(void) {
+    daemon_ = xt_daemon_start_shared(XT_NO_FLAGS);
+}
+
+static void stop(void) {
+    xt_daemon_stop_shared(daemon_);
+}
+
+/* clang-format off */
+static const xt_case cases[] = {
+    {"one channel, 3x3", 1, 1, 16, 16, 1, 3, 3, .padding = {1, 1, 1, 1}},
+    {"one channel, wide", 1, 1, 5, 67, 1, 3, 3, .padding_name = "same"},
+    {"no padding, 3 to 5 channels", 2, 3, 9, 7, 5, 3, 3, .groups = 1},
+    {"1x1", 3, 4, 5, 6, 7, 1, 1, .groups = 1},
+    {"1x5 and 5x1 rows", 1, 2, 8, 9, 3, 1, 5, .padding = {0, 2, 0, 2}},
+    {"37 channels: a tail", 1, 37, 6, 5, 4, 3, 3, .padding = {1, 1, 1, 1}},
+    {"64 channels", 1, 64, 7, 7, 8, 3, 3, .padding = {1, 1, 1, 1}},
+    {"33 channels in 3 groups", 2, 33, 5, 6, 6, 3, 3, .groups = 3, .padding = {1, 1, 1, 1}},
+    {"depthwise", 1, 6, 8, 8, 6, 3, 3, .groups = 6, .padding_name = "same"},
+    {"asymmetric padding", 1, 2, 6, 6, 3, 3, 3, .padding = {1, 2, 0, 3}},
+    {"stride and dilation", 1, 3, 11, 12, 2, 3, 2, .stride = {2, 1}, .dilation = {1, 3}},
+    {"stride over the kernel", 1, 2, 13, 13, 2, 2, 2, .stride = {4, 5}, .padding_name = "valid"},
+    {"same with stride 2", 1, 3, 8, 9, 2, 3, 3, .stride = {2, 2}, .padding_name = "same"},
+    {"same, even kernel", 1, 1, 7, 6, 1, 4, 2, .padding_name = "same"},
+    {"kernel over the image", 1, 1, 3, 2, 2, 5, 5, .padding = {2, 2, 2, 2}},
+    {"border of ones, exact", 2, 5, 5, 6, 3, 3, 3, .padding = {1, 1, 1, 1}, .pad_value = 1,
+     .scaling = "none", .output_datatype = "INT32"},
+    {"border of minus ones, exact", 1, 35, 5, 5, 3, 3, 3, .padding = {2, 1, 1, 2},
+     .pad_value = -1, .scaling = "none", .output_datatype = "INT32"},
+    {"border of zeros, exact", 1, 35, 5, 5, 3, 3, 3, .padding = {2, 1, 1, 2}, .scaling = "none",
+     .output_datatype = "INT32"},
+    {"border of ones, scaled", 1, 2, 6, 6, 2, 3, 3, .padding = {1, 1, 1, 1}, .pad_value = 1},
+    {"scaling alpha", 1, 3, 7, 7, 4, 3, 3, .scaling = "alpha", .bias = true},
+    {"scale and bias", 2, 3, 7, 7, 4, 3, 3, .padding_name = "same", .scale = true, .bias = true},
+    {"scaling none and bias", 1, 3, 7, 7, 4, 3, 3, .scaling = "none", .bias = true},
+    {"bwn", 2, 3, 7, 7, 4, 3, 3, .padding_name = "same", .mode = "bwn"},
+    {"bwn, grouped, border of ones", 1, 4, 6, 6, 4, 3, 3, .groups = 2, .mode = "bwn",
+     .padding = {1, 1, 1, 1}, .pad_value = 1, .scaling = "alpha", .bias = true},
+    {"bwn, no factor", 1, 2, 6, 6, 2, 3, 3, .mode = "bwn", .scaling = "none"},
+    {"float", 2, 3, 7, 7, 4, 3, 3, .padding_name = "same", .mode = "float"},
+    {"float, scaled", 1, 4, 7, 7, 4, 3, 3, .groups = 2, .mode = "float", .stride = {2, 2},
+     .dilation = {2, 2}, .scale = true, .bias = true},
+    {"binary16 output", 1, 3, 7, 7, 4, 3, 3, .output_datatype = "FP16"},
+    {"binary16 input and weights", 1, 3, 6, 7, 4, 3, 3, .datatype = "FP16",
+     .weights_datatype = "FP16"},
+    {"bfloat16 input and weights", 1, 3, 6, 7, 4, 3, 3, .datatype = "BF16",
+     .weights_datatype = "BF16"},
+    {"int8 input and weights", 1, 3, 6, 7, 4, 3, 3, .datatype = "INT8",
+     .weights_datatype = "INT8"},
+    {"uint8 input", 1, 3, 6, 7, 4, 3, 3, .datatype = "UINT8", .mode = "bwn"},
+    {"bool input", 1, 40, 6, 7, 4, 3, 3, .datatype = "BOOL", .padding_name = "same"},
+    {"a batch of five", 5, 2, 4, 4, 2, 3, 3, .padding_name = "same"},
+};
+/* clang-format on */
+
+static void post_and_match(xt_conn *conn, const xt_problem *problem, xt_form form, xt_form answer,
+                           const xt_options *options) {
+    xt_message message;
+    xt_response response;
+    char error[512] = "";
+    xt_encode(problem, form, options, &message);
+    xt_result result = xt_post(conn, &message, &response);
+    ck_assert_msg(result == XT_GOT, "%s, %s: got %s", problem->what.name, xt_form_type(form),
+                  xt_result_name(result));
+    bool ok = xt_response_matches(&response, answer, problem, options->id, error, sizeof error);
+    ck_assert_msg(ok, "%s, %s to %s, seed %llu: %s", problem->what.name, xt_form_type(form),
+                  xt_form_type(answer), (unsigned long long)xn_test_seed(), error);
+    xt_message_free(&message);
+    xt_response_free(&response);
+}
+
+START_TEST(every_form_gives_the_oracles_answer) {
+    xt_problem problem;
+    xt_conn conn;
+    ck_assert(xt_connect(&conn, daemon_));
+    xt_problem_make(&problem, &cases[_i], xn_test_seed() + (uint64_t)_i);
+    for (int form = 0; form < XT_FORMS; form++) {
+        char id[32];
+        snprintf(id, sizeof id, "case-%d-%d", _i, form);
+        xt_options options = {.id = id, .nested = _i % 2, .in_file = _i % 2};
+        post_and_match(&conn, &problem, (xt_form)form, (xt_form)form, &options);
+        for (int answer = 0; answer < XT_FORMS; answer++) {
+            options.accept = xt_form_type((xt_form)answer);
+            post_and_match(&conn, &problem, (xt_form)form, (xt_form)answer, &options);
+        }
+    }
+    xt_disconnect(&conn);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+START_TEST(accept_is_negotiated) {
+    static const struct {
+        const char *accept;
+        xt_form request, answer;
+    } table[] = {
+        {"*/*", XT_OIP, XT_OIP},
+        {"*/*", XT_SAFETENSORS, XT_SAFETENSORS},
+        {"application/*", XT_OIP, XT_OIP},
+        {"application/json;q=0.5, application/octet-stream", XT_JSON, XT_OIP},
+        {"application/octet-stream;q=0.2, application/json;q=0.9", XT_SAFETENSORS, XT_JSON},
+        {"text/html, application/vnd.safetensors;q=0.1", XT_JSON, XT_SAFETENSORS},
+        {"application/json;q=0, */*;q=0.1", XT_OIP, XT_OIP},
+        {"APPLICATION/JSON", XT_OIP, XT_JSON},
+    };
+    xt_problem problem;
+    xt_conn conn;
+    ck_assert(xt_connect(&conn, daemon_));
+    xt_problem_make(&problem, &cases[0], xn_test_seed());
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        xt_options options = {.accept = table[i].accept};
+        post_and_match(&conn, &problem, table[i].request, table[i].answer, &options);
+    }
+    xt_disconnect(&conn);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* NaN, infinities and zeros of both signs, which JSON cannot bring but bytes can. */
+START_TEST(special_values) {
+    static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
+    static const xt_case table[] = {
+        {"specials, exact", 1, 2, 6, 6, 3, 3, 3, .padding = {1, 1, 1, 1}, .scaling = "none",
+         .output_datatype = "INT32"},
+        {"specials, through K", 1, 2, 6, 6, 3, 3, 3, .padding = {1, 1, 1, 1}},
+        {"specials, bwn", 1, 2, 6, 6, 3, 3, 3, .mode = "bwn"},
+        {"a bias of specials", 1, 2, 4, 4, 5, 3, 3, .scaling = "alpha", .bias = true},
+    };
+    xt_problem p;
+    xt_conn conn;
+    ck_assert(xt_connect(&conn, daemon_));
+    xt_problem_make(&p, &table[_i], xn_test_seed());
+    xt_tensor *into = p.bias.values ? &p.bias : &p.input;
+    for (int i = 0; i < 5; i++) {
+        int64_t at = into == &p.bias ? i : 13 * i + 1;
+        float value = (float)specials[i];
+        into->values[at] = specials[i];
+        memcpy(into->raw + 4 * at, &value, 4);
+    }
+    xt_problem_solve(&p);
+    for (int answer = 0; answer < XT_FORMS; answer++) {
+        xt_options options = {.accept = xt_form_type((xt_form)answer)};
+        post_and_match(&conn, &p, XT_OIP, (xt_form)answer, &options);
+        post_and_match(&conn, &p, XT_SAFETENSORS, (xt_form)answer, &options);
+    }
+    xt_disconnect(&conn);
+    xt_problem_free(&p);
+}
+END_TEST
+
+/* The same request by a file of parameters, by query, split over both writes and connections. */
+START_TEST(body_in_pieces) {
+    xt_problem problem;
+    xt_message message;
+    xt_response response;
+    xt_conn conn;
+    char error[512] = "";
+    xt_problem_make(&problem, &cases[9], xn_test_seed());
+    for (int form = 0; form < XT_FORMS; form++) {
+        ck_assert(xt_connect(&conn, daemon_));
+        xt_encode(&problem, (xt_form)form, &(xt_options){0}, &message);
+        xt_buffer head = {0};
+        xt_print(&head, "POST %s HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
+                 message.target.data, message.headers.data, message.body.length);
+        ck_assert(xt_send(&conn, head.data, head.length));
+        for (size_t at = 0; at < message.body.length; at += 7) {
+            size_t left = message.body.length - at;
+            ck_assert(xt_send(&conn, message.body.data + at, left < 7 ? left : 7));
+        }
+        ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+        ck_assert_msg(
+            xt_response_matches(&response, (xt_form)form, &problem, NULL, error, sizeof error),
+            "%s in pieces: %s", xt_form_type((xt_form)form), error);
+        xt_buffer_free(&head);
+        xt_message_free(&message);
+        xt_response_free(&response);
+        xt_disconnect(&conn);
+    }
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* ---- identity and timing ---- */
+
+static void fetch_conv(const xt_problem *problem, xt_form form, const xt_options *options,
+                       xt_response *response) {
+    xt_message message;
+    xt_encode(problem, form, options, &message);
+    xt_fetch(daemon_, "POST", message.target.data, message.headers.data, message.body.data,
+             message.body.length, response);
+    xt_message_free(&message);
+}
+
+START_TEST(request_ids_are_echoed) {
+    xt_problem problem;
+    xt_response response;
+    char made[2][64];
+    xt_problem_make(&problem, &cases[0], xn_test_seed());
+    fetch_conv(&problem, XT_JSON, &(xt_options){.extra_headers = "X-Request-Id: from-header.1\r\n"},
+               &response);
+    ck_assert_int_eq(response.status, 200);
+    ck_assert_str_eq(XT_HEADER(&response, "X-Request-Id"), "from-header.1");
+    ck_assert(xt_json_is(response.body, "id", "from-header.1"));
+    xt_response_free(&response);
+
+    fetch_conv(&problem, XT_JSON, &(xt_options){.id = "from body"}, &response);
+    ck_assert_str_eq(XT_HEADER(&response, "X-Request-Id"), "from body");
+    ck_assert(xt_json_is(response.body, "id", "from body"));
+    xt_response_free(&response);
+
+    for (int i = 0; i < 2; i++) { /* made ones differ */
+        fetch_conv(&problem, XT_JSON, &(xt_options){0}, &response);
+        ck_assert_ptr_nonnull(xt_header(&response, "X-Request-Id", made[i], sizeof made[i]));
+        ck_assert(xt_json_is(response.body, "id", made[i]));
+        xt_response_free(&response);
+    }
+    ck_assert_str_ne(made[0], made[1]);
+
+    /* errors carry it too, and so do the small documents */
+    xt_fetch(daemon_, "GET", "/nothing", "X-Request-Id: lost\r\n", NULL, 0, &response);
+    ck_assert_int_eq(response.status, 404);
+    ck_assert_str_eq(XT_HEADER(&response, "X-Request-Id"), "lost");
+    xt_response_free(&response);
+    xt_fetch(daemon_, "GET", "/v2/health/live", "X-Request-Id: alive\r\n", NULL, 0, &response);
+    ck_assert_str_eq(XT_HEADER(&response, "X-Request-Id"), "alive");
+    xt_response_free(&response);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+START_TEST(bad_request_ids_are_refused) {
+    xt_response response;
+    xt_buffer header = {0};
+    xt_fetch(daemon_, "GET", "/v2", "X-Request-Id: a\"b\r\n", NULL, 0, &response);
+    xt_check_error(&response, 400, "X-Request-Id", NULL, "a quotation mark in the id");
+    xt_response_free(&response);
+    xt_print(&header, "X-Request-Id: %0129d\r\n", 7);
+    xt_fetch(daemon_, "GET", "/v2", header.data, NULL, 0, &response);
+    xt_check_error(&response, 400, "X-Request-Id", "128", "an id of 129 characters");
+    xt_response_free(&response);
+    xt_buffer_free(&header);
+}
+END_TEST
+
+/* Milliseconds of one metric of the Server-Timing header, or NAN. */
+static double server_timing(const char *header, const char *name) {
+    size_t length = strlen(name);
+    for (const char *at = header; at; at = strchr(at, ',')) {
+        at += strspn(at, ", ");
+        if (!strncmp(at, name, length) && !strncmp(at + length, ";dur=", 5))
+            return strtod(at + length + 5, NULL);
+    }
+    return NAN;
+}
+
+START_TEST(timing_adds_up) {
+    xt_problem problem;
+    xt_response response;
+    xt_answer answer;
+    char error[512] = "", header[512];
+    xt_problem_make(&problem, &cases[6], xn_test_seed());
+    for (int form = 0; form < XT_FORMS; form++) {
+        fetch_conv(&problem, (xt_form)form, &(xt_options){0}, &response);
+        ck_assert_msg(xt_answer_read(&response, (xt_form)form, &answer, error, sizeof error), "%s",
+                      error);
+        ck_assert_ptr_nonnull(xt_header(&response, "Server-Timing", header, sizeof header));
+        double sum = 0;
+        for (int i = 0; i < XT_STAGES; i++) {
+            double ms = server_timing(header, xt_stage_names[i]);
+            ck_assert_msg(fabs(ms * 1000 - answer.timing_us[i]) <= 1.01,
+                          "%s is %g us in the answer, %g ms in Server-Timing: %s",
+                          xt_stage_names[i], answer.timing_us[i], ms, header);
+            ck_assert_msg(answer.timing_us[i] >= 0 || i == XT_OTHER, "%s is %g us",
+                          xt_stage_names[i], answer.timing_us[i]);
+            sum += i == XT_TOTAL ? 0 : answer.timing_us[i];
+        }
+        ck_assert_msg(fabs(sum - answer.timing_us[XT_TOTAL]) <= XT_STAGES,
+                      "the stages sum to %g us, the total is %g us: %s", sum,
+                      answer.timing_us[XT_TOTAL], header);
+        ck_assert_msg(answer.timing_us[XT_COMPUTE] > 0, "compute took no time: %s", header);
+        xt_answer_free(&answer);
+        xt_response_free(&response);
+    }
+    xt_problem_free(&problem);
+}
+END_TEST
+
+START_TEST(a_lone_request_is_a_batch_of_one) {
+    xt_problem problem;
+    xt_response response;
+    xt_answer answer;
+    char error[512] = "";
+    xt_problem_make(&problem, &cases[33], xn_test_seed());
+    fetch_conv(&problem, XT_OIP, &(xt_options){0}, &response);
+    ck_assert_msg(xt_answer_read(&response, XT_OIP, &answer, error, sizeof error), "%s", error);
+    ck_assert_double_eq(answer.batch_requests, 1);
+    ck_assert_double_eq(answer.batch_images, 5);
+    xt_answer_free(&answer);
+    xt_response_free(&response);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* ---- the backend parameter ---- */
+
+START_TEST(only_served_backends_are_taken) {
+    static const char *const names[] = {"cpu", "cuda", "ref"};
+    xt_problem problem;
+    xt_response response;
+    char *ready = xt_get(daemon_, "/v2/health/ready");
+    const char *devices = xt_json_at(ready, "devices");
+    ck_assert_ptr_nonnull(devices);
+    xt_problem_make(&problem, &cases[0], xn_test_seed());
+    for (int i = 0; i < 3; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "\"id\": \"%s", names[i]);
+        bool served = strstr(devices, id) != NULL;
+        fetch_conv(&problem, XT_JSON, &(xt_options){.backend = names[i]}, &response);
+        if (served) {
+            ck_assert_int_eq(response.status, 200);
+            char *backend = xt_json_string(response.body, "backend");
+            ck_assert_msg(backend && !strncmp(backend, names[i], strlen(names[i])),
+                          "asked for %s, served by %s", names[i], backend ? backend : "nothing");
+            free(backend);
+        } else {
+            char *primary = xt_json_string(ready, "backend");
+            xt_check_error(&response, 422, "backend", primary, names[i]);
+            free(primary);
+        }
+        xt_response_free(&response);
+    }
+    fetch_conv(&problem, XT_JSON, &(xt_options){.backend = "auto"}, &response);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    fetch_conv(&problem, XT_JSON, &(xt_options){.backend = "tpu"}, &response);
+    xt_check_error(&response, 400, "backend", "tpu", "an unknown backend");
+    xt_response_free(&response);
+    xt_problem_free(&problem);
+    free(ready);
+}
+END_TEST
+
+/* Equal inline weights are prepared once: the cache counts a hit. */
+START_TEST(inline_weights_are_recognised) {
+    xt_problem problem;
+    xt_response response;
+    static const xt_case what = {"recognised", 1, 3, 6, 6, 9, 3, 3, .padding_name = "same"};
+    xt_problem_make(&problem, &what, xn_test_seed() + 99);
+    double hits = xt_metric(daemon_, "xnord_weights_cache_hits_total");
+    double misses = xt_metric(daemon_, "xnord_weights_cache_misses_total");
+    for (int i = 0; i < 3; i++) {
+        fetch_conv(&problem, XT_OIP, &(xt_options){0}, &response);
+        ck_assert_int_eq(response.status, 200);
+        xt_response_free(&response);
+    }
+    ck_assert_double_eq(xt_metric(daemon_, "xnord_weights_cache_hits_total"), hits + 2);
+    ck_assert_double_eq(xt_metric(daemon_, "xnord_weights_cache_misses_total"), misses + 1);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* A picture of the paper's size through every form at once: bodies over the socket's buffers. */
+START_TEST(larger_bodies) {
+    static const xt_case what = {"256x256", 1, 1, 256, 256, 2, 3, 3, .padding_name = "same"};
+    xt_problem problem;
+    xt_conn conn;
+    ck_assert(xt_connect(&conn, daemon_));
+    xt_problem_make(&problem, &what, xn_test_seed());
+    for (int form = 0; form < XT_FORMS; form++)
+        post_and_match(&conn, &problem, (xt_form)form, (xt_form)form, &(xt_options){0});
+    xt_disconnect(&conn);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+XN_SUITE(http_conv) {
+    Suite *s = suite_create("http_conv");
+    TCase *t = tcase_create("conv");
+    tcase_set_timeout(t, 120);
+    tcase_add_unchecked_fixture(t, start, stop);
+    tcase_add_loop_test(t, every_form_gives_the_oracles_answer, 0,
+                        (int)(sizeof cases / sizeof *cases));
+    tcase_add_test(t, accept_is_negotiated);
+    tcase_add_loop_test(t, special_values, 0, 4);
+    tcase_add_test(t, body_in_pieces);
+    tcase_add_test(t, request_ids_are_echoed);
+    tcase_add_test(t, bad_request_ids_are_refused);
+    tcase_add_test(t, timing_adds_up);
+    tcase_add_test(t, a_lone_request_is_a_batch_of_one);
+    tcase_add_test(t, only_served_backends_are_taken);
+    tcase_add_test(t, inline_weights_are_recognised);
+    tcase_add_test(t, larger_bodies);
+    suite_add_tcase(s, t);
+    xt_add_stopped_case(s);
+    return s;
+}

@@ -1,0 +1,320 @@
+/* Many clients at once: every answer is checked value by value and must carry its own request's
+ * identity; requests share launches; clients that hang up are noticed and cost nothing. */
+#include "wire.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static xt_daemon *daemon_;
+
+static void start(void) {
+    daemon_ = xt_daemon_start_shared(XT_FLAGS("--batch-delay-us", "300"));
+}
+
+static void stop(void) {
+    xt_daemon_stop_shared(daemon_);
+}
+
+/* ---- concurrent clients ---- */
+
+enum { CLIENTS = 6, REQUESTS = 60, NAMED = 3 };
+
+/* clang-format off */
+static const xt_case mix[] = {
+    {"named, 16 channels", 1, 16, 9, 8, 8, 3, 3, .padding_name = "same", .scaling = "none",
+     .output_datatype = "INT32"},
+    {"named, one channel", 2, 1, 17, 19, 2, 5, 5, .padding = {2, 2, 2, 2}, .scaling = "none",
+     .output_datatype = "INT32"},
+    {"named, scaled", 1, 5, 8, 8, 3, 3, 3, .padding_name = "same", .scale = true, .bias = true},
+    {"inline, 40 channels", 1, 40, 6, 6, 5, 3, 3, .pad_value = 1, .padding = {1, 1, 1, 1},
+     .scaling = "none", .output_datatype = "INT32"},
+    {"inline, int8", 3, 3, 7, 7, 4, 3, 3, .datatype = "INT8", .stride = {2, 2}},
+    {"inline, bwn", 1, 3, 7, 7, 4, 3, 3, .mode = "bwn", .bias = true},
+    {"inline, groups", 1, 8, 7, 7, 8, 3, 3, .groups = 4, .scaling = "none",
+     .output_datatype = "INT32"},
+};
+/* clang-format on */
+enum { MIX = sizeof mix / sizeof *mix };
+
+typedef struct client {
+    pthread_t thread;
+    int number, answered;
+    xt_problem problems[MIX]; /* inputs of its own, so that answers cannot be another client's */
+    char error[640];
+} client;
+
+static void weights_of(int kind, char *name, size_t size) {
+    snprintf(name, size, "load-%d", kind);
+}
+
+static void one_request(client *c, xt_conn *conn, xn_rng *rng, int number) {
+    int kind = (int)xn_rng_below(rng, MIX);
+    xt_form form = (xt_form)xn_rng_below(rng, XT_FORMS);
+    xt_form answer = (xt_form)xn_rng_below(rng, XT_FORMS);
+    char id[48], name[32], error[512] = "";
+    xt_message message;
+    xt_response response;
+    snprintf(id, sizeof id, "client-%d-request-%d", c->number, number);
+    weights_of(kind, name, sizeof name);
+    xt_options options = {.id = id,
+                          .accept = xt_form_type(answer),
+                          .weights_name = kind < NAMED ? name : NULL,
+                          .in_file = number % 2};
+    xt_encode(&c->problems[kind], form, &options, &message);
+    xt_result result = xt_post(conn, &message, &response);
+    if (result != XT_GOT)
+        snprintf(c->error, sizeof c->error, "%s: %s", id, xt_result_name(result));
+    else if (!xt_response_matches(&response, answer, &c->problems[kind], id, error, sizeof error))
+        snprintf(c->error, sizeof c->error, "%s, %s: %.400s", id, mix[kind].name, error);
+    else
+        c->answered++;
+    xt_response_free(&response);
+    xt_message_free(&message);
+}
+
+static void *run_client(void *context) {
+    client *c = context;
+    xn_rng rng = {xn_test_seed() * 31 + (uint64_t)c->number};
+    xt_conn conn;
+    if (!xt_connect(&conn, daemon_))
+        snprintf(c->error, sizeof c->error, "cannot connect");
+    for (int i = 0; i < REQUESTS && !c->error[0]; i++) {
+        if (i % 20 == 19) { /* now and then a new connection */
+            xt_disconnect(&conn);
+            if (!xt_connect(&conn, daemon_))
+                snprintf(c->error, sizeof c->error, "cannot connect again");
+        }
+        one_request(c, &conn, &rng, i);
+    }
+    xt_disconnect(&conn);
+    return NULL;
+}
+
+/* Problems of one kind share the weights of client 0. */
+static void share_weights(xt_problem *to, const xt_problem *from) {
+    const xt_tensor *const sources[] = {&from->weights, &from->scale, &from->bias};
+    xt_tensor *const targets[] = {&to->weights, &to->scale, &to->bias};
+    for (int i = 0; i < 3; i++) {
+        if (!sources[i]->datatype)
+            continue;
+        memcpy(targets[i]->raw, sources[i]->raw, sources[i]->bytes);
+        memcpy(targets[i]->values, sources[i]->values, (size_t)sources[i]->count * sizeof(double));
+    }
+    xt_problem_solve(to);
+}
+
+static void register_weights(const xt_problem *problem, int kind) {
+    xt_message message;
+    xt_response response;
+    char name[32], target[48];
+    weights_of(kind, name, sizeof name);
+    snprintf(target, sizeof target, "/weights/%s", name);
+    xt_encode_weights(problem, XT_SAFETENSORS, &message);
+    xt_fetch(daemon_, "PUT", target, message.headers.data, message.body.data, message.body.length,
+             &response);
+    ck_assert_msg(response.status == 201, "%s", response.body);
+    xt_response_free(&response);
+    xt_message_free(&message);
+}
+
+START_TEST(concurrent_clients_get_their_own_answers) {
+    static client clients[CLIENTS];
+    for (int c = 0; c < CLIENTS; c++) {
+        clients[c].number = c;
+        for (int kind = 0; kind < MIX; kind++) {
+            uint64_t seed = xn_test_seed() + (uint64_t)(c * MIX + kind) * 1000;
+            xt_problem_make(&clients[c].problems[kind], &mix[kind], seed);
+            if (c)
+                share_weights(&clients[c].problems[kind], &clients[0].problems[kind]);
+            else if (kind < NAMED)
+                register_weights(&clients[0].problems[kind], kind);
+        }
+    }
+    for (int c = 0; c < CLIENTS; c++)
+        ck_assert_int_eq(pthread_create(&clients[c].thread, NULL, run_client, &clients[c]), 0);
+    for (int c = 0; c < CLIENTS; c++)
+        pthread_join(clients[c].thread, NULL);
+    for (int c = 0; c < CLIENTS; c++) {
+        ck_assert_msg(!clients[c].error[0], "seed %llu: %s", (unsigned long long)xn_test_seed(),
+                      clients[c].error);
+        ck_assert_int_eq(clients[c].answered, REQUESTS);
+        for (int kind = 0; kind < MIX; kind++)
+            xt_problem_free(&clients[c].problems[kind]);
+    }
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_requests", 0));
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_bytes", 0));
+    ck_assert_double_eq(xt_metric(daemon_, "xnord_queue_depth"), 0);
+}
+END_TEST
+
+/* ---- batches ---- */
+
+typedef struct waiting {
+    xt_conn conn;
+    xt_problem problem;
+    xt_message message;
+} waiting;
+
+static void send_waiting(waiting *w, xt_daemon *daemon, const xt_case *what, uint64_t seed,
+                         const waiting *same_weights) {
+    xt_problem_make(&w->problem, what, seed);
+    if (same_weights)
+        share_weights(&w->problem, &same_weights->problem);
+    xt_encode(&w->problem, XT_OIP, &(xt_options){0}, &w->message);
+    xt_buffer head = {0};
+    xt_print(&head, "POST /conv HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
+             w->message.headers.data, w->message.body.length);
+    ck_assert(xt_connect(&w->conn, daemon));
+    ck_assert(xt_send(&w->conn, head.data, head.length));
+    ck_assert(xt_send(&w->conn, w->message.body.data, w->message.body.length));
+    xt_buffer_free(&head);
+}
+
+static void free_waiting(waiting *w) {
+    xt_disconnect(&w->conn);
+    xt_problem_free(&w->problem);
+    xt_message_free(&w->message);
+}
+
+static void receive_waiting(waiting *w, double requests, double images, const char *what) {
+    xt_response response;
+    xt_answer answer;
+    char error[512] = "";
+    xt_result result = xt_receive(&w->conn, false, false, &response);
+    ck_assert_msg(result == XT_GOT, "%s: got %s", what, xt_result_name(result));
+    ck_assert_msg(xt_response_matches(&response, XT_OIP, &w->problem, NULL, error, sizeof error),
+                  "%s: %s", what, error);
+    ck_assert(xt_answer_read(&response, XT_OIP, &answer, error, sizeof error));
+    ck_assert_msg(answer.batch_requests >= requests && answer.batch_requests <= requests &&
+                      answer.batch_images >= images && answer.batch_images <= images,
+                  "%s: a batch of %g requests and %g images, expected %g and %g", what,
+                  answer.batch_requests, answer.batch_images, requests, images);
+    xt_answer_free(&answer);
+    xt_response_free(&response);
+    free_waiting(w);
+}
+
+/* The delay is longer than the test may last: only a full batch is launched before. */
+START_TEST(a_full_batch_is_launched_at_once) {
+    static const xt_case what = {"joins", 2, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
+    enum { COUNT = 4 };
+    waiting clients[COUNT];
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--batch-delay-us", "10000000", "--max-batch-images",
+                                            "8", "--timeout-ms", "300000", "--workers", "1"));
+    for (uint64_t i = 0; i < COUNT; i++)
+        send_waiting(&clients[i], d, &what, xn_test_seed() + i, i ? clients : NULL);
+    for (int i = 1; i < COUNT; i++) /* client 0's problem is shared until all were sent */
+        receive_waiting(&clients[i], COUNT, 2 * COUNT, "one of four");
+    receive_waiting(&clients[0], COUNT, 2 * COUNT, "the first of four");
+    char *page = xt_get(d, "/metrics");
+    ck_assert_double_eq(xt_sample(page, "xnord_batch_requests_sum"), COUNT);
+    ck_assert_double_eq(xt_sample(page, "xnord_batch_requests_count"), 1);
+    ck_assert_double_eq(xt_sample(page, "xnord_batch_images_sum"), 2 * COUNT);
+    free(page);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
+START_TEST(only_equals_share_a_launch) {
+    static const xt_case what = {"equal", 1, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
+    static const xt_case other = {"another geometry", 1, 3, 6, 7, 4, 3, 3, .padding_name = "valid"};
+    static const xt_case many = {"over the maximum", 5, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
+    waiting clients[4];
+    xt_daemon *d =
+        xt_daemon_start(XT_FLAGS("--batch-delay-us", "300000", "--max-batch-images", "4"));
+    send_waiting(&clients[0], d, &what, xn_test_seed(), NULL);
+    send_waiting(&clients[1], d, &what, xn_test_seed() + 1, NULL); /* other weights */
+    send_waiting(&clients[2], d, &other, xn_test_seed() + 2, &clients[0]);
+    send_waiting(&clients[3], d, &many, xn_test_seed() + 3, &clients[0]);
+    receive_waiting(&clients[3], 1, 5, "more images than a batch may have");
+    receive_waiting(&clients[2], 1, 1, "another geometry");
+    receive_waiting(&clients[1], 1, 1, "other weights");
+    receive_waiting(&clients[0], 1, 1, "the first");
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
+/* ---- hang-ups ---- */
+
+static void hang_up(waiting *w, bool by_reset) {
+    if (by_reset)
+        xt_reset(&w->conn);
+    free_waiting(w);
+}
+
+/* Requests that wait for company when their clients go: dropped, never run, nothing leaks. */
+START_TEST(queued_work_of_gone_clients_is_dropped) {
+    static const xt_case what = {"gone", 1, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
+    enum { COUNT = 6 };
+    waiting clients[COUNT], stays;
+    xt_daemon *d =
+        xt_daemon_start(XT_FLAGS("--batch-delay-us", "3000000", "--timeout-ms", "300000"));
+    for (uint64_t i = 0; i < COUNT; i++)
+        send_waiting(&clients[i], d, &what, xn_test_seed() + i, NULL);
+    send_waiting(&stays, d, &what, xn_test_seed() + COUNT, NULL);
+    ck_assert(xt_metric_becomes(d, "xnord_queue_depth", COUNT + 1));
+    for (int i = 0; i < COUNT; i++)
+        hang_up(&clients[i], i % 2);
+    ck_assert(xt_metric_becomes(d, "xnord_rejected_requests_total{reason=\"client_gone\"}", COUNT));
+    receive_waiting(&stays, 1, 1, "the client that stayed");
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
+    char *page = xt_get(d, "/metrics");
+    ck_assert_double_eq(xt_sample(page, "xnord_batch_requests_sum"), 1); /* the others never ran */
+    ck_assert_double_eq(xt_sample(page, "xnord_queue_depth"), 0);
+    free(page);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
+/* At every stage of sending a request, and before reading the answer. */
+START_TEST(hang_ups_anywhere) {
+    static const xt_case what = {"cut", 1, 2, 12, 12, 4, 3, 3, .groups = 1};
+    xt_problem problem;
+    xt_message message;
+    xt_conn conn;
+    xt_buffer bytes = {0};
+    xn_rng rng = {xn_test_seed() + 5};
+    xt_problem_make(&problem, &what, xn_test_seed());
+    xt_encode(&problem, XT_JSON, &(xt_options){0}, &message);
+    xt_print(&bytes, "POST /conv HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
+             message.headers.data, message.body.length);
+    xt_append(&bytes, message.body.data, message.body.length);
+    for (int i = 0; i < 120; i++) {
+        size_t length = i % 3 ? (size_t)xn_rng_below(&rng, bytes.length) : bytes.length;
+        ck_assert(xt_connect(&conn, daemon_));
+        xt_send(&conn, bytes.data, length);
+        if (i % 2)
+            xt_reset(&conn);
+        xt_disconnect(&conn);
+    }
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_requests", 0));
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_bytes", 0));
+    ck_assert(xt_metric_becomes(daemon_, "xnord_connections", 1)); /* this very request's */
+    ck_assert_double_eq(xt_metric(daemon_, "xnord_queue_depth"), 0);
+    xt_buffer_free(&bytes);
+    xt_message_free(&message);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+XN_SUITE(http_load) {
+    Suite *s = suite_create("http_load");
+    TCase *t = tcase_create("shared");
+    tcase_set_timeout(t, 240);
+    tcase_add_unchecked_fixture(t, start, stop);
+    tcase_add_test(t, concurrent_clients_get_their_own_answers);
+    tcase_add_test(t, hang_ups_anywhere);
+    suite_add_tcase(s, t);
+    xt_add_stopped_case(s);
+    t = tcase_create("own");
+    tcase_set_timeout(t, 180);
+    tcase_add_checked_fixture(t, NULL, xt_reap);
+    tcase_add_test(t, a_full_batch_is_launched_at_once);
+    tcase_add_test(t, only_equals_share_a_launch);
+    tcase_add_test(t, queued_work_of_gone_clients_is_dropped);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,326 @@
+/* More work than there is room or time for: 429 with Retry-After, 504, and what SIGTERM does to
+ * work in progress. Requests are made to wait with a long batch delay, which a drain cuts short, or
+ * by slow work on the naive backend: no test depends on how fast anything is. */
+#include "wire.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const xt_case small = {"small", 1, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
+
+typedef struct request {
+    xt_conn conn;
+    xt_problem problem;
+    xt_message message;
+} request;
+
+/* Sends the head and the first `bytes` of the body. */
+static void send_part(request *r, xt_daemon *daemon, uint64_t seed, size_t bytes) {
+    xt_buffer head = {0};
+    xt_problem_make(&r->problem, &small, seed);
+    xt_encode(&r->problem, XT_OIP, &(xt_options){0}, &r->message);
+    xt_print(&head, "POST /conv HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
+             r->message.headers.data, r->message.body.length);
+    ck_assert(xt_connect(&r->conn, daemon));
+    ck_assert(xt_send(&r->conn, head.data, head.length));
+    bytes = bytes < r->message.body.length ? bytes : r->message.body.length;
+    ck_assert(xt_send(&r->conn, r->message.body.data, bytes));
+    xt_buffer_free(&head);
+}
+
+static void send_rest(request *r, size_t from) {
+    ck_assert(xt_send(&r->conn, r->message.body.data + from, r->message.body.length - from));
+}
+
+static void free_request(request *r) {
+    xt_disconnect(&r->conn);
+    xt_message_free(&r->message);
+    xt_problem_free(&r->problem);
+}
+
+static void expect_answer(request *r, bool last, const char *what) {
+    xt_response response;
+    char error[512] = "";
+    xt_result result = xt_receive(&r->conn, false, false, &response);
+    ck_assert_msg(result == XT_GOT, "%s: got %s", what, xt_result_name(result));
+    ck_assert_msg(xt_response_matches(&response, XT_OIP, &r->problem, NULL, error, sizeof error),
+                  "%s: %s", what, error);
+    if (last) {
+        ck_assert_msg(response.close, "%s: no Connection: close while draining", what);
+        ck_assert_msg(xt_closed_within(&r->conn, XT_PATIENCE_MS), "%s: stays open", what);
+    }
+    xt_response_free(&response);
+}
+
+static void post_small(xt_daemon *daemon, xt_response *response) {
+    xt_problem problem;
+    xt_message message;
+    xt_problem_make(&problem, &small, xn_test_seed());
+    xt_encode(&problem, XT_OIP, &(xt_options){0}, &message);
+    xt_fetch(daemon, "POST", message.target.data, message.headers.data, message.body.data,
+             message.body.length, response);
+    xt_message_free(&message);
+    xt_problem_free(&problem);
+}
+
+static void check_retry_after(const xt_response *response) {
+    const char *after = XT_HEADER(response, "Retry-After");
+    ck_assert_msg(after && strtol(after, NULL, 10) >= 1 && strtol(after, NULL, 10) <= 3600,
+                  "Retry-After: %s", after ? after : "missing");
+}
+
+/* ---- overload ---- */
+
+#define LONG_DELAY "--batch-delay-us", "10000000", "--timeout-ms", "300000"
+
+START_TEST(queue_depth) {
+    enum { DEPTH = 3 };
+    request waiting[DEPTH];
+    xt_response response;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS(LONG_DELAY, "--queue-depth", "3"));
+    for (uint64_t i = 0; i < DEPTH; i++)
+        send_part(&waiting[i], d, xn_test_seed() + i, SIZE_MAX);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", DEPTH));
+    post_small(d, &response);
+    xt_check_error(&response, 429, NULL, "3", "a fourth request");
+    check_retry_after(&response);
+    xt_response_free(&response);
+    char *live = xt_get(d, "/v2/health/ready"); /* full is not sick */
+    free(live);
+    ck_assert(xt_metric_becomes(d, "xnord_rejected_requests_total{reason=\"queue_full\"}", 1));
+    free_request(&waiting[0]); /* one hangs up: there is room again */
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", DEPTH - 1));
+    send_part(&waiting[0], d, xn_test_seed(), SIZE_MAX);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", DEPTH));
+    kill(d->pid, SIGTERM); /* launches what waits */
+    for (int i = 0; i < DEPTH; i++) {
+        expect_answer(&waiting[i], true, "an accepted request");
+        free_request(&waiting[i]);
+    }
+    ck_assert_int_eq(xt_daemon_wait(d), 0);
+}
+END_TEST
+
+/* Refused from its Content-Length, while the bytes of others fill the queue. */
+START_TEST(queue_bytes) {
+    request waiting;
+    xt_response response;
+    xt_conn conn;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS(LONG_DELAY, "--queue-bytes", "1M"));
+    send_part(&waiting, d, xn_test_seed(), SIZE_MAX);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
+    ck_assert(xt_connect(&conn, d));
+    ck_assert(xt_send_text(&conn, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                                  "application/json\r\nContent-Length: 1040000\r\n\r\n"));
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 2)); /* fits beside the other */
+    xt_disconnect(&conn);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
+    ck_assert(xt_connect(&conn, d));
+    ck_assert(xt_send_text(&conn, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                                  "application/json\r\nExpect: 100-continue\r\n"
+                                  "Content-Length: 1048570\r\n\r\n"));
+    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+    xt_check_error(&response, 429, NULL, "queue-bytes", "a body over what is left");
+    check_retry_after(&response);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    ck_assert(xt_connect(&conn, d)); /* over the whole: no time would help */
+    ck_assert(xt_send_text(&conn, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                                  "application/json\r\nExpect: 100-continue\r\n"
+                                  "Content-Length: 1048577\r\n\r\n"));
+    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+    xt_check_error(&response, 413, NULL, "queue-bytes", "a body over all");
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    kill(d->pid, SIGTERM);
+    expect_answer(&waiting, true, "an accepted request");
+    free_request(&waiting);
+    ck_assert_int_eq(xt_daemon_wait(d), 0);
+}
+END_TEST
+
+/* ---- deadlines ---- */
+
+/* Some 4e8 multiply-adds: a good part of a second, or more, on the naive backend. */
+#define SEVEN "1,1,1,1,1,1,1"
+#define SLOW_BODY(extra)                                                                           \
+    "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, \"weights\": "     \
+    "{\"shape\": [1,1,7,7], \"datatype\": \"INT8\", \"data\": [" SEVEN "," SEVEN "," SEVEN         \
+    "," SEVEN "," SEVEN "," SEVEN "," SEVEN "]}, \"padding\": 1500, \"pad_value\": " extra "}"
+#define JSON_HEADERS "Content-Type: application/json\r\nAccept: application/octet-stream\r\n"
+
+static void send_slow(xt_conn *conn, xt_daemon *daemon, const char *body) {
+    xt_buffer bytes = {0};
+    xt_print(&bytes,
+             "POST /conv HTTP/1.1\r\nHost: a\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n%s",
+             strlen(body), body);
+    ck_assert(xt_connect(conn, daemon));
+    ck_assert(xt_send(conn, bytes.data, bytes.length));
+    xt_buffer_free(&bytes);
+}
+
+START_TEST(deadline_in_the_computation) {
+    xt_conn conn;
+    xt_response response;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "ref", "--workers", "1"));
+    send_slow(&conn, d, SLOW_BODY("1, \"timeout_ms\": 1"));
+    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+    xt_check_error(&response, 504, "timeout_ms", NULL, "a deadline of 1 ms");
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    ck_assert(xt_metric_becomes(d, "xnord_rejected_requests_total{reason=\"deadline\"}", 1));
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
+/* Waits behind slow work longer than its deadline; answered when that passes, not when the worker
+ * is free, and never run. */
+START_TEST(deadline_in_the_queue) {
+    xt_conn slow, late;
+    xt_response response;
+    xt_daemon *d =
+        xt_daemon_start(XT_FLAGS("--backend", "ref", "--workers", "1", "--timeout-ms", "300000"));
+    send_slow(&slow, d, SLOW_BODY("1"));
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
+    send_slow(&late, d, SLOW_BODY("-1, \"timeout_ms\": 1"));
+    ck_assert_int_eq(xt_receive(&late, false, false, &response), XT_GOT);
+    xt_check_error(&response, 504, "timeout_ms", NULL, "a deadline of 1 ms in the queue");
+    xt_response_free(&response);
+    ck_assert_int_eq(xt_receive(&slow, false, false, &response), XT_GOT);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    xt_disconnect(&slow);
+    xt_disconnect(&late);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
+/* A deadline nearer than the batch delay: launched in time instead of waiting for company. */
+START_TEST(deadline_before_the_batch_delay) {
+    xt_problem problem;
+    xt_message message;
+    xt_response response;
+    char error[512] = "";
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--batch-delay-us", "10000000"));
+    xt_problem_make(&problem, &small, xn_test_seed());
+    xt_encode(&problem, XT_JSON, &(xt_options){.timeout_ms = 5000}, &message);
+    xt_fetch(d, "POST", message.target.data, message.headers.data, message.body.data,
+             message.body.length, &response);
+    ck_assert_msg(xt_response_matches(&response, XT_JSON, &problem, NULL, error, sizeof error),
+                  "%s", error);
+    xt_response_free(&response);
+    xt_message_free(&message);
+    xt_problem_free(&problem);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
+/* ---- drain ---- */
+
+static int ready_status(xt_conn *conn) {
+    xt_response response;
+    xt_result result = xt_request(conn, "GET", "/v2/health/ready", "", NULL, 0, &response);
+    int status = result == XT_GOT ? response.status : 0;
+    xt_response_free(&response);
+    return status;
+}
+
+START_TEST(sigterm_under_load) {
+    enum { COUNT = 6 };
+    request waiting[COUNT], half;
+    xt_conn watcher, newcomer;
+    xt_response response;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS(LONG_DELAY));
+    for (uint64_t i = 0; i < COUNT; i++)
+        send_part(&waiting[i], d, xn_test_seed() + i, SIZE_MAX);
+    send_part(&half, d, xn_test_seed() + COUNT, 100); /* accepted, its body still coming */
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", COUNT + 1));
+    ck_assert(xt_connect(&watcher, d));
+    ck_assert_int_eq(ready_status(&watcher), 200);
+    ck_assert(xt_connect(&newcomer, d));
+    kill(d->pid, SIGTERM);
+    for (int i = 0; i < COUNT; i++) {
+        expect_answer(&waiting[i], true, "accepted before SIGTERM");
+        free_request(&waiting[i]);
+    }
+    /* Unready, and closed to new work, while the half request keeps it alive. */
+    ck_assert_int_eq(ready_status(&watcher), 503);
+    xt_result result = xt_request(&newcomer, "POST", "/conv", "Content-Type: application/json\r\n",
+                                  "{}", 2, &response);
+    if (result == XT_GOT) {
+        xt_check_error(&response, 503, NULL, NULL, "a new request while draining");
+        check_retry_after(&response);
+    } else {
+        ck_assert_msg(result == XT_CLOSED, "a new request: %s", xt_result_name(result));
+    }
+    xt_response_free(&response);
+    send_rest(&half, 100);
+    expect_answer(&half, true, "accepted with half its body");
+    free_request(&half);
+    xt_disconnect(&watcher);
+    xt_disconnect(&newcomer);
+    ck_assert_int_eq(xt_daemon_wait(d), 0);
+}
+END_TEST
+
+START_TEST(idle_connections_do_not_delay_the_end) {
+    xt_conn idle, silent;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--grace-ms", "600000"));
+    ck_assert(xt_connect(&idle, d));
+    ck_assert(xt_connect(&silent, d));
+    ck_assert_int_eq(ready_status(&idle), 200);
+    kill(d->pid, _i ? SIGINT : SIGTERM);
+    ck_assert_int_eq(xt_daemon_wait(d), 0);
+    ck_assert(xt_closed_within(&idle, XT_PATIENCE_MS));
+    xt_disconnect(&idle);
+    xt_disconnect(&silent);
+}
+END_TEST
+
+START_TEST(second_signal_exits_at_once) {
+    request half;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--grace-ms", "600000"));
+    send_part(&half, d, xn_test_seed(), 100);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
+    kill(d->pid, SIGTERM);
+    ck_assert(xt_daemon_log_wait(d, "draining"));
+    ck_assert(xt_daemon_alive(d));
+    kill(d->pid, SIGTERM);
+    ck_assert_int_eq(xt_daemon_wait(d), 130);
+    free_request(&half);
+}
+END_TEST
+
+START_TEST(grace_time_ends) {
+    request half;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--grace-ms", "300"));
+    send_part(&half, d, xn_test_seed(), 100);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
+    ck_assert_int_eq(xt_daemon_stop(d), 1);
+    free_request(&half);
+}
+END_TEST
+
+XN_SUITE(http_overload) {
+    Suite *s = suite_create("http_overload");
+    TCase *t = tcase_create("overload");
+    tcase_set_timeout(t, 180);
+    tcase_add_checked_fixture(t, NULL, xt_reap);
+    tcase_add_test(t, queue_depth);
+    tcase_add_test(t, queue_bytes);
+    tcase_add_test(t, deadline_in_the_computation);
+    tcase_add_test(t, deadline_in_the_queue);
+    tcase_add_test(t, deadline_before_the_batch_delay);
+    suite_add_tcase(s, t);
+    t = tcase_create("drain");
+    tcase_set_timeout(t, 180);
+    tcase_add_checked_fixture(t, NULL, xt_reap);
+    tcase_add_test(t, sigterm_under_load);
+    tcase_add_loop_test(t, idle_connections_do_not_delay_the_end, 0, 2);
+    tcase_add_test(t, second_signal_exits_at_once);
+    tcase_add_test(t, grace_time_ends);
+    suite_add_tcase(s, t);
+    return s;
+}
