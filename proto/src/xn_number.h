@@ -54,26 +54,45 @@ static inline bool xn_is_digit(char c) {
     return (unsigned char)(c - '0') < 10;
 }
 
-/* Eight ASCII digits at once, or false. Little-endian: the first character is the low byte. */
-static inline bool xn_eight_digits(const char *text, uint64_t *value) {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+/* The digits at text, up to 8 of them, at once: *value gets the number they make. Returns how many.
+ * No branch depends on the count, which random data would make the processor guess wrong. Reads 8
+ * bytes. Little-endian: the first character is the low byte. */
+static inline int xn_eight_digits(const char *text, uint64_t *value) {
     uint64_t v;
     memcpy(&v, text, sizeof v);
-    if (((v & 0xf0f0f0f0f0f0f0f0u) | (((v + 0x0606060606060606u) & 0xf0f0f0f0f0f0f0f0u) >> 4)) !=
-        0x3333333333333333u)
-        return false;
-    v -= 0x3030303030303030u;
-    v = v * 10 + (v >> 8); /* pairs in every other byte */
+    v ^= 0x3030303030303030u; /* digits become 0 .. 9, all else 10 and more */
+    /* High bits where there is no digit; a carry out of such a byte reaches only bytes after it. */
+    uint64_t others = ((v + 0x7676767676767676u) | v) & 0x8080808080808080u;
+    int count = others ? __builtin_ctzll(others) >> 3 : 8;
+    v = count ? v << (64 - 8 * count) : 0; /* zeros in front, what is no digit shifted out */
+    v = v * 10 + (v >> 8);                 /* pairs, in every other byte */
     v = ((v & 0x000000ff000000ffu) * 0x000f424000000064u +
          ((v >> 16) & 0x000000ff000000ffu) * 0x0000271000000001u) >>
         32;
     *value = v & 0xffffffffu;
-    return true;
-#else
-    (void)text;
-    (void)value;
-    return false;
+    return count;
+}
+
+/* Appends the digits at *text to *value (modulo 2^64) and advances past them. */
+static inline void xn_take_digits(const char **text, const char *end, uint64_t *value) {
+    const char *p = *text;
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    static const uint64_t powers[] = {1,      10,      100,      1000,     10000,
+                                      100000, 1000000, 10000000, 100000000};
+    while (end - p >= 8) {
+        uint64_t eight;
+        int count = xn_eight_digits(p, &eight);
+        *value = *value * powers[count] + eight;
+        p += count;
+        if (count < 8) {
+            *text = p;
+            return;
+        }
+    }
 #endif
+    for (; p < end && xn_is_digit(*p); p++)
+        *value = *value * 10 + (uint64_t)(*p - '0');
+    *text = p;
 }
 
 /* Scans number = [ "-" ] int [ "." digits ] [ ( "e" / "E" ) [ "+" / "-" ] digits ] at text (RFC
@@ -85,8 +104,10 @@ static inline bool xn_number_scan(const char *text, const char *end, xn_number *
     p += out->negative;
     const char *first = p;
     uint64_t value = 0;
-    while (p < end && xn_is_digit(*p))
-        value = value * 10 + (uint64_t)(*p++ - '0');
+    if (end - p >= 2 && xn_is_digit(p[0]) && p[1] == '.') /* 0.1234: very common */
+        value = (uint64_t)(*p++ - '0');
+    else
+        xn_take_digits(&p, end, &value);
     ptrdiff_t digits = p - first;
     if (digits == 0 || (digits > 1 && *first == '0'))
         return false;
@@ -94,13 +115,7 @@ static inline bool xn_number_scan(const char *text, const char *end, xn_number *
     out->integer = true;
     if (p < end && *p == '.') {
         const char *fraction = ++p;
-        uint64_t eight;
-        while (end - p >= 8 && xn_eight_digits(p, &eight)) {
-            value = value * 100000000u + eight;
-            p += 8;
-        }
-        while (p < end && xn_is_digit(*p))
-            value = value * 10 + (uint64_t)(*p++ - '0');
+        xn_take_digits(&p, end, &value);
         if (p == fraction)
             return false;
         exponent = fraction - p;
