@@ -1,0 +1,21 @@
+/* backend.cu: the table of the CUDA backend. */
+#include "xn_cuda.h"
+
+const xn_backend xn_backend_cuda = {
+    "cuda",
+    xn_cuda_device_count,
+    xn_cuda_device_open,
+    xn_cuda_device_close,
+    xn_cuda_device_info,
+    xn_cuda_device_canary,
+    xn_cuda_host_alloc,
+    xn_cuda_host_free,
+    xn_cuda_weights_prepare,
+    xn_cuda_weights_free,
+    xn_cuda_stream_create,
+    xn_cuda_stream_free,
+    NULL, /* stream_set_threads: nothing to set */
+    xn_cuda_plan_create,
+    xn_cuda_plan_free,
+    xn_cuda_run,
+};

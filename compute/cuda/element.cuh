@@ -1,0 +1,145 @@
+/* element.cuh: one element in device code: its datatypes in and out, sums of |x|, the epilogue. */
+#ifndef XN_CUDA_ELEMENT_CUH
+#define XN_CUDA_ELEMENT_CUH
+
+#include "xn_arith.h"
+
+#include <cuda_fp16.h>
+#include <math.h>
+#include <stdint.h>
+
+struct xn_bf16_bits {
+    uint16_t bits;
+};
+struct xn_bool_byte {
+    uint8_t byte;
+};
+
+__device__ __forceinline__ float xn_to_fp32(float v) {
+    return v;
+}
+__device__ __forceinline__ float xn_to_fp32(__half v) {
+    return __half2float(v);
+}
+__device__ __forceinline__ float xn_to_fp32(xn_bf16_bits v) {
+    return __uint_as_float((uint32_t)v.bits << 16);
+}
+__device__ __forceinline__ float xn_to_fp32(int8_t v) {
+    return (float)v;
+}
+__device__ __forceinline__ float xn_to_fp32(uint8_t v) {
+    return (float)v;
+}
+__device__ __forceinline__ float xn_to_fp32(xn_bool_byte v) {
+    return v.byte ? 1.0f : 0.0f;
+}
+
+/* Calls action with a typed pointer to the input, so that a group of loads shares one branch on
+ * the datatype and they are all in flight together. */
+template <class Action>
+__device__ __forceinline__ void xn_with_input(const void *input, int32_t datatype, Action action) {
+    switch (datatype) {
+    case XN_FP32:
+        action((const float *)input);
+        break;
+    case XN_FP16:
+        action((const __half *)input);
+        break;
+    case XN_BF16:
+        action((const xn_bf16_bits *)input);
+        break;
+    case XN_INT8:
+        action((const int8_t *)input);
+        break;
+    case XN_UINT8:
+        action((const uint8_t *)input);
+        break;
+    default:
+        action((const xn_bool_byte *)input);
+    }
+}
+
+/* A sum of at most 32 magnitudes in fp32, within 32 roundings. `scaled` is the sum of 1/32 of each:
+ * it stays finite when the plain sum passes FLT_MAX though the mean does not. Both are infinite
+ * when a term is; a NaN stays in both. */
+struct xn_abs_sum {
+    float plain, scaled;
+};
+
+__device__ __forceinline__ void xn_abs_sum_add(xn_abs_sum *sum, float v) {
+    sum->plain += fabsf(v);
+    sum->scaled += fabsf(v) * 0x1p-5f;
+}
+
+__device__ __forceinline__ double xn_abs_sum_value(const xn_abs_sum *sum) {
+    return isinf(sum->plain) ? (double)sum->scaled * 32.0 : (double)sum->plain;
+}
+
+/* The mean of `count` magnitudes, whose reciprocal the caller has. */
+__device__ __forceinline__ float xn_abs_sum_mean(const xn_abs_sum *sum, int32_t count,
+                                                 float reciprocal) {
+    return isinf(sum->plain) ? sum->scaled / ((float)count * 0x1p-5f) : sum->plain * reciprocal;
+}
+
+/* The epilogue, in double where fp32 overflowed on the way to a result that may be finite. */
+__device__ __forceinline__ float xn_cuda_epilogue(int32_t dot, float factor, float k, float bias) {
+    float value = xn_epilogue((float)dot, factor, k, bias);
+    if (!isfinite(value))
+        value = (float)((double)dot * factor * k + bias);
+    return value;
+}
+
+/* Per-filter constants; a null array stands for 1 (factor) or 0 (bias). */
+__device__ __forceinline__ float xn_factor_of(const float *factor, int64_t o) {
+    return factor ? __ldg(factor + o) : 1.0f;
+}
+__device__ __forceinline__ float xn_bias_of(const float *bias, int64_t o) {
+    return bias ? __ldg(bias + o) : 0.0f;
+}
+
+/* How an accumulator becomes an output; the same for all paths of mode xnor. */
+struct xn_output {
+    void *data;
+    int32_t datatype; /* XN_FP32, XN_FP16, XN_INT32 */
+};
+
+__device__ __forceinline__ void xn_store_fp32(const xn_output &out, int64_t index, float value) {
+    if (out.datatype == XN_FP16)
+        ((__half *)out.data)[index] = __float2half_rn(value);
+    else
+        ((float *)out.data)[index] = value;
+}
+
+__device__ __forceinline__ void xn_store_dot(const xn_output &out, int64_t index, int32_t dot,
+                                             float factor, float k, float bias) {
+    if (out.datatype == XN_INT32)
+        ((int32_t *)out.data)[index] = dot;
+    else
+        xn_store_fp32(out, index, xn_cuda_epilogue(dot, factor, k, bias));
+}
+
+/* Four neighbours from index on, which is a multiple of 4: one store of 16 or 8 bytes. */
+__device__ __forceinline__ void xn_store_4_dots(const xn_output &out, int64_t index,
+                                                const int32_t *dots, float factor, const float *k,
+                                                float bias) {
+    if (out.datatype == XN_INT32) {
+        *(int4 *)((int32_t *)out.data + index) = make_int4(dots[0], dots[1], dots[2], dots[3]);
+        return;
+    }
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = xn_cuda_epilogue(dots[i], factor, k[i], bias);
+    if (out.datatype == XN_FP32) {
+        *(float4 *)((float *)out.data + index) = make_float4(v[0], v[1], v[2], v[3]);
+        return;
+    }
+    uint32_t halves[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        halves[i] = __half_as_ushort(__float2half_rn(v[i]));
+    *(uint2 *)((__half *)out.data + index) =
+        make_uint2(halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]);
+}
+
+#endif

@@ -1,0 +1,67 @@
+/* kernels.h: the launchers. Each puts one kernel on a stream and returns the launch's own error;
+ * none allocates, waits, or looks at tensor data. Pointers are device memory. `images` is this
+ * run's number, at most the plan's; xn_cuda_*_fits tell the plan what a kernel can do. */
+#ifndef XN_CUDA_KERNELS_H
+#define XN_CUDA_KERNELS_H
+
+#include "xn_conv.h"
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* What the epilogue of every path takes: null factor means 1, null bias 0. */
+typedef struct xn_cuda_epilogue_args {
+    const float *factor, *bias;
+    void *output;
+} xn_cuda_epilogue_args;
+
+/* few.cu: mode xnor for groups of few channels, all in one kernel. patches is the prepared layout
+ * of layout.h. */
+bool xn_cuda_few_fits(const xn_conv *conv, int64_t images);
+cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                               const void *input, const uint32_t *patches,
+                               const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+
+/* pack.cu: NCHW of any datatype -> activation bits; per pixel and group the set bits (popc) and
+ * the mean magnitude (mean). popc and mean may be NULL. */
+cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, const void *input,
+                                uint32_t *bits, int32_t *popc, float *mean, cudaStream_t stream);
+
+/* box.cu: per output pixel and group, the pixel part of dot (layout.h) from popc and K from mean.
+ * Each pair (popc, pixel_part) and (mean, k) may be NULL. */
+cudaError_t xn_cuda_box_launch(const xn_conv *conv, int64_t images, const int32_t *popc,
+                               const float *mean, int32_t *pixel_part, float *k,
+                               cudaStream_t stream);
+
+/* Bits and filters as the two kernels below read them; k is NULL unless scaling is xnor. */
+typedef struct xn_cuda_bit_args {
+    const uint32_t *bits, *rows;
+    const int32_t *prefix, *pixel_part; /* direct does not use pixel_part */
+    const float *k;
+} xn_cuda_bit_args;
+
+/* gemm.cu: implicit GEMM on the matrix units, sm_80 and later. */
+bool xn_cuda_gemm_fits(const xn_conv *conv, int64_t images);
+cudaError_t xn_cuda_gemm_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                const xn_cuda_bit_args *bits, const xn_cuda_epilogue_args *epilogue,
+                                cudaStream_t stream);
+
+/* direct.cu: any geometry on any chip, by population counts. */
+cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_cuda_bit_args *bits,
+                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+
+/* real.cu: modes bwn and float. weights is [O][C/groups][KH][KW]. */
+cudaError_t xn_cuda_real_launch(const xn_conv *conv, int64_t images, const void *input,
+                                const float *weights, const xn_cuda_epilogue_args *epilogue,
+                                cudaStream_t stream);
+
+/* Loads the code of every kernel onto the current device, which would else happen inside the
+ * first launches; fails when this build has no code for the device. matrix: with gemm. */
+cudaError_t xn_cuda_few_load(void);
+cudaError_t xn_cuda_pack_load(void);
+cudaError_t xn_cuda_box_load(void);
+cudaError_t xn_cuda_gemm_load(void);
+cudaError_t xn_cuda_direct_load(void);
+cudaError_t xn_cuda_real_load(void);
+
+#endif

@@ -1,0 +1,32 @@
+/* launch.cuh: what every launcher does: a grid for so many threads, the launch, its error. */
+#ifndef XN_CUDA_LAUNCH_CUH
+#define XN_CUDA_LAUNCH_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#define XN_CUDA_THREADS 256
+#define XN_CUDA_MAX_GRID 0x40000000 /* blocks in x; kernels loop when there is more to do */
+
+/* Blocks for `work` items of `per_block`; at least one. */
+static inline int xn_cuda_grid(int64_t work, int64_t per_block) {
+    int64_t blocks = work > 0 ? (work - 1) / per_block + 1 : 1;
+    return (int)(blocks < XN_CUDA_MAX_GRID ? blocks : XN_CUDA_MAX_GRID);
+}
+
+template <typename Args>
+static cudaError_t xn_cuda_launch(void (*kernel)(const Args), int grid, int block,
+                                  size_t shared_bytes, cudaStream_t stream, const Args &args) {
+    void *pointers[1] = {const_cast<Args *>(&args)};
+    return cudaLaunchKernel((const void *)kernel, dim3((unsigned)grid), dim3((unsigned)block),
+                            pointers, shared_bytes, stream);
+}
+
+/* Loads a kernel's code onto the current device. */
+template <typename Args>
+static cudaError_t xn_cuda_load(void (*kernel)(const Args)) {
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, (const void *)kernel);
+}
+
+#endif

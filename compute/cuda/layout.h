@@ -1,0 +1,152 @@
+/* layout.h: how bits lie in device memory, and the index arithmetic that goes with it. Shared by
+ * the host code that packs weights and sizes the workspace and by the kernels.
+ *
+ *   activations  bits[N*G][H*W][tap_words]     channel c of the group is bit c % 32 of word c / 32
+ *   filters      rows[O][row_words]            tap-major: word (i*KW + j)*tap_words + c/32, then 0
+ *   tap popcount prefix[O][(KH+1)*(KW+1)]      of popc over filter taps [0,i) x [0,j)
+ *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
+ *
+ * tap_words is 1, 2 or a multiple of 4, so that a tap is copied in units of 4, 8 or 16 bytes, and
+ * row_words is a multiple of 8: the 256 bits of one matrix instruction. The words that pad are
+ * zero on both sides, so neither AND nor XOR counts them. */
+#ifndef XN_CUDA_LAYOUT_H
+#define XN_CUDA_LAYOUT_H
+
+#include "xn_arith.h"
+
+#define XN_CUDA_STEP_WORDS 8      /* 256 bits: k of one matrix instruction */
+#define XN_CUDA_FEW_CHANNELS 8    /* the most channels a group may have for the fused kernel, */
+#define XN_CUDA_FEW_PATCH_WORDS 8 /* the most words its filters may take, */
+#define XN_CUDA_FEW_KERNEL_W 32   /* and the widest kernel: a row of taps fits one word */
+
+XN_HD int32_t xn_cuda_tap_words(int32_t group_channels) {
+    int32_t words = (group_channels - 1) / 32 + 1;
+    return words <= 2 ? words : (words + 3) / 4 * 4;
+}
+
+XN_HD int64_t xn_cuda_row_words(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
+    int64_t words = (int64_t)kernel_h * kernel_w * xn_cuda_tap_words(group_channels);
+    return (words + XN_CUDA_STEP_WORDS - 1) / XN_CUDA_STEP_WORDS * XN_CUDA_STEP_WORDS;
+}
+
+/* Words of a filter for the fused kernel: 1, 2, 3, 5 or 8, the sizes it is compiled for; 0 when it
+ * is not one of its kind. */
+XN_HD int32_t xn_cuda_patch_words(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
+    int64_t bits = (int64_t)group_channels * kernel_h * kernel_w;
+    if (group_channels > XN_CUDA_FEW_CHANNELS || kernel_w > XN_CUDA_FEW_KERNEL_W ||
+        bits > 32 * XN_CUDA_FEW_PATCH_WORDS)
+        return 0;
+    int32_t words = (int32_t)((bits + 31) / 32);
+    return words <= 3 ? words : words <= 5 ? 5 : 8;
+}
+
+/* The taps of one output that fall inside the image: rows [i0, i1), columns [j0, j1). */
+typedef struct xn_cuda_rect {
+    int32_t i0, i1, j0, j1;
+} xn_cuda_rect;
+
+XN_HD xn_cuda_rect xn_cuda_valid_rect(const xn_conv *c, int32_t out_y, int32_t out_x) {
+    xn_cuda_rect r;
+    xn_valid_taps(out_y * c->stride_h - c->pad_top, c->dilation_h, c->kernel_h, c->height, &r.i0,
+                  &r.i1);
+    xn_valid_taps(out_x * c->stride_w - c->pad_left, c->dilation_w, c->kernel_w, c->width, &r.j0,
+                  &r.j1);
+    return r;
+}
+
+XN_HD int32_t xn_cuda_rect_taps(const xn_cuda_rect *r) {
+    return (r->i1 - r->i0) * (r->j1 - r->j0);
+}
+
+/* Set bits of one filter over the taps of a rectangle, from its prefix table. */
+XN_HD int32_t xn_cuda_rect_popc(const int32_t *prefix, int32_t kernel_w, const xn_cuda_rect *r) {
+    int64_t pitch = kernel_w + 1;
+    return prefix[r->i1 * pitch + r->j1] - prefix[r->i0 * pitch + r->j1] -
+           prefix[r->i1 * pitch + r->j0] + prefix[r->i0 * pitch + r->j0];
+}
+
+/* What the taps outside the image add to dot: there the image holds pad_value, so each adds
+ * pad_value * sum over channels of sign(w) = pad_value * (2 popc(w) - channels). */
+XN_HD int32_t xn_cuda_outside_dot(int32_t pad_value, int32_t channels, int32_t taps_outside,
+                                  int32_t popc_w_outside) {
+    uint32_t signs = 2u * (uint32_t)popc_w_outside - (uint32_t)channels * (uint32_t)taps_outside;
+    return (int32_t)((uint32_t)pad_value * signs);
+}
+
+/* dot splits into what depends on the pixel only, on the filter (and border) only, and the count
+ * of the AND, which is zero for taps outside the image because their words are read as zero:
+ *
+ *   dot = [k - 2 popc(a)]                            k and popc(a) over the taps inside
+ *       - 2 popc(w inside) + 4 popc(a and w)
+ *       + pad_value * (2 popc(w outside) - channels * taps outside)
+ *
+ * In unsigned arithmetic, since parts may pass 2^31 where the sum does not. */
+XN_HD int32_t xn_cuda_pixel_part(int32_t pad_value, int32_t channels, int32_t taps_inside,
+                                 int32_t taps_outside, int32_t popc_a) {
+    return (int32_t)((uint32_t)channels * (uint32_t)taps_inside - 2u * (uint32_t)popc_a -
+                     (uint32_t)pad_value * (uint32_t)channels * (uint32_t)taps_outside);
+}
+
+XN_HD int32_t xn_cuda_filter_part(int32_t pad_value, int32_t popc_w_inside,
+                                  int32_t popc_w_outside) {
+    return (int32_t)(2u * (uint32_t)pad_value * (uint32_t)popc_w_outside -
+                     2u * (uint32_t)popc_w_inside);
+}
+
+XN_HD int32_t xn_cuda_dot(int32_t pixel_part, int32_t filter_part, int32_t popc_and) {
+    return (int32_t)((uint32_t)pixel_part + (uint32_t)filter_part + 4u * (uint32_t)popc_and);
+}
+
+/* A walk along the words of a filter row: tap (i, j), word within the tap. */
+typedef struct xn_cuda_walk {
+    int32_t i, j, word;
+} xn_cuda_walk;
+
+XN_HD void xn_cuda_walk_advance(xn_cuda_walk *walk, int32_t words, int32_t tap_words,
+                                int32_t kernel_w) {
+    walk->word += words;
+    while (walk->word >= tap_words) {
+        walk->word -= tap_words;
+        if (++walk->j == kernel_w) {
+            walk->j = 0;
+            walk->i++;
+        }
+    }
+}
+
+/* ---- the fused kernel for few channels ---- */
+
+/* `count` (1..32) low bits set. */
+XN_HD uint32_t xn_cuda_low_bits(int32_t count) {
+    return 0xffffffffu >> (32 - count);
+}
+
+/* Bits [first, last) of a word; 0 <= first <= last <= 32. */
+XN_HD uint32_t xn_cuda_bit_range(int32_t first, int32_t last) {
+    return first < last ? xn_cuda_low_bits(last - first) << first : 0u;
+}
+
+/* 64 columns of a packed row from `column` on, as far as the word after the one it starts in. */
+XN_HD uint64_t xn_cuda_row_window(const uint32_t *row, int32_t column) {
+    const uint32_t *word = row + (column >> 5);
+    return ((uint64_t)word[1] << 32 | word[0]) >> (column & 31);
+}
+
+/* The kernel_w taps of one kernel row, dilation apart, from `column` of a packed row on. */
+XN_HD uint32_t xn_cuda_row_taps(const uint32_t *row, int32_t column, int32_t dilation,
+                                int32_t kernel_w) {
+    if (dilation == 1)
+        return (uint32_t)xn_cuda_row_window(row, column) & xn_cuda_low_bits(kernel_w);
+    uint32_t taps = 0;
+    for (int32_t j = 0; j < kernel_w; j++, column += dilation)
+        taps |= (row[column >> 5] >> (column & 31) & 1u) << j;
+    return taps;
+}
+
+/* The position of a column in a row of the |x| tile: four interleaved quarters, so that the four
+ * columns of neighbouring threads, 4t .. 4t+3, are read from neighbouring banks. */
+XN_HD int32_t xn_cuda_quarter_index(int32_t column, int32_t quarter) {
+    return (column & 3) * quarter + (column >> 2);
+}
+
+#endif

@@ -1,0 +1,59 @@
+/* ptx.cuh: the instructions that CUDA C++ has no name for, of sm_80 and later. Kernels that use
+ * them are launched there only; for older chips they compile to a trap. */
+#ifndef XN_CUDA_PTX_CUH
+#define XN_CUDA_PTX_CUH
+
+#include <stdint.h>
+
+/* acc[16 x 8] += popc(a[16 x 256 bits] and b[8 x 256 bits]), by one warp. With g = lane / 4 and
+ * t = lane % 4: a[0], a[2] are 32-bit blocks t and t + 4 of row g, a[1], a[3] those of row g + 8;
+ * b[0], b[1] are blocks t and t + 4 of column g; acc[0..1] are row g, columns 2t and 2t + 1,
+ * acc[2..3] the same of row g + 8. Which bits a block holds is free, as long as a and b agree. */
+__device__ __forceinline__ void xn_mma_and_popc(int32_t (&acc)[4], const uint32_t (&a)[4],
+                                                const uint32_t (&b)[2]) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
+                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(acc[0]), "+r"(acc[1]), "+r"(acc[2]), "+r"(acc[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+
+/* Starts copying BYTES (4, 8 or 16, both addresses aligned to it) from global to shared memory;
+ * when `valid` is false nothing is read and zeros are written. */
+template <int BYTES>
+__device__ __forceinline__ void xn_copy_async(void *shared, const void *global, bool valid) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    int bytes = valid ? BYTES : 0;
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
+                     "r"(bytes)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global),
+                     "n"(BYTES), "r"(bytes)
+                     : "memory");
+#else
+    __trap();
+#endif
+}
+
+/* Closes a group of the copies this thread started. */
+__device__ __forceinline__ void xn_copy_commit() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits until all but the last PENDING groups of this thread have arrived. */
+template <int PENDING>
+__device__ __forceinline__ void xn_copy_wait() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+#endif

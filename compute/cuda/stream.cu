@@ -1,0 +1,123 @@
+/* stream.cu: what a worker thread owns: a CUDA stream that waits for no other, four events around
+ * the three stages of a run, and a device workspace that grows when plans are made, never when
+ * they run. */
+#include "xn_cuda.h"
+
+#include <time.h>
+
+#define POLL_NS 30000 /* about what falling asleep and waking up costs */
+
+static xn_status create_events(xn_stream *s, xn_error *error) {
+    cudaEvent_t *const events[] = {&s->start, &s->uploaded, &s->computed};
+    xn_status status = XN_OK;
+    for (int i = 0; i < 3 && status == XN_OK; i++)
+        status = xn_cuda_check(cudaEventCreateWithFlags(events[i], cudaEventDefault),
+                               "creating an event", error);
+    if (status == XN_OK)
+        status = xn_cuda_check(cudaEventCreateWithFlags(&s->done, cudaEventBlockingSync),
+                               "creating an event", error);
+    return status;
+}
+
+xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *options,
+                                xn_stream **out, xn_error *error) {
+    (void)options;
+    xn_status status = xn_cuda_device_use(device, error);
+    if (status)
+        return status;
+    xn_stream *s = (xn_stream *)xn_mem_zalloc(1, sizeof *s);
+    if (!s)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a stream handle");
+    s->device = device;
+    status = xn_cuda_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking),
+                           "creating a stream", error);
+    if (status == XN_OK)
+        status = create_events(s, error);
+    if (status) {
+        xn_cuda_stream_free(s);
+        return status;
+    }
+    *out = s;
+    return XN_OK;
+}
+
+void xn_cuda_stream_free(xn_stream *s) {
+    if (!s)
+        return;
+    (void)xn_cuda_device_use(s->device, NULL);
+    if (s->stream)
+        (void)cudaStreamSynchronize(s->stream);
+    const cudaEvent_t events[] = {s->start, s->uploaded, s->computed, s->done};
+    for (int i = 0; i < 4; i++)
+        if (events[i])
+            (void)cudaEventDestroy(events[i]);
+    if (s->workspace)
+        (void)cudaFree(s->workspace);
+    if (s->stream)
+        (void)cudaStreamDestroy(s->stream);
+    (void)cudaGetLastError();
+    xn_mem_free(s);
+}
+
+static cudaError_t allocate(size_t bytes, char **out) {
+    void *memory = NULL;
+    cudaError_t result = cudaMalloc(&memory, bytes);
+    if (result == cudaSuccess)
+        *out = (char *)memory;
+    else
+        (void)cudaGetLastError();
+    return result;
+}
+
+/* When there is no room for the old and the new workspace at once, the old one goes first. When
+ * there is none for the new one even then, the old size is taken back for the plans that live with
+ * it; should that fail too, their runs say XN_ERR_DEVICE_MEMORY. */
+xn_status xn_cuda_stream_reserve(xn_stream *s, size_t bytes, xn_error *error) {
+    if (bytes <= s->workspace_bytes)
+        return XN_OK;
+    char *larger = NULL;
+    xn_status status =
+        xn_cuda_check(cudaStreamSynchronize(s->stream), "waiting for a stream", error);
+    if (status)
+        return status;
+    cudaError_t result = allocate(bytes, &larger);
+    if (result == cudaSuccess || result == cudaErrorMemoryAllocation) {
+        status = xn_cuda_check(cudaFree(s->workspace), "freeing the workspace", error);
+        s->workspace = NULL;
+        if (status == XN_OK && !larger)
+            result = allocate(bytes, &larger);
+    }
+    if (larger) {
+        s->workspace = larger;
+        s->workspace_bytes = bytes;
+        return status;
+    }
+    if (!s->workspace &&
+        (!s->workspace_bytes || allocate(s->workspace_bytes, &s->workspace) != cudaSuccess))
+        s->workspace_bytes = 0;
+    if (result == cudaErrorMemoryAllocation)
+        return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
+                       "GPU %d has no room for a workspace of %zu bytes; send fewer or smaller "
+                       "images",
+                       s->device->ordinal, bytes);
+    return xn_cuda_check(result, "allocating the workspace", error);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+xn_status xn_cuda_stream_wait(xn_stream *s, xn_error *error) {
+    const int64_t until = now_ns() + POLL_NS;
+    cudaError_t result;
+    do {
+        result = cudaEventQuery(s->done);
+    } while (result == cudaErrorNotReady && now_ns() < until);
+    if (result == cudaErrorNotReady) {
+        (void)cudaGetLastError();
+        result = cudaEventSynchronize(s->done);
+    }
+    return xn_cuda_check(result, "running a batch", error);
+}

@@ -1,0 +1,164 @@
+/* weights.cu: weights onto a device, in every layout a kernel may want (layout.h): one host buffer
+ * filled, one allocation, one copy. Independent of stride, padding, dilation and groups. */
+#include "xn_cuda.h"
+
+/* Where the parts lie in the allocation, in bytes. */
+struct parts {
+    size_t rows, patches, prefix, real, alpha, scale, bias, total;
+    int64_t row_words, taps;
+    int32_t patch_words;
+};
+
+static bool add_part(struct parts *p, size_t count, size_t each, size_t *offset) {
+    size_t bytes;
+    *offset = p->total;
+    return xn_mul_size(count, each, &bytes) && xn_add_size(bytes, XN_CUDA_ALIGNMENT - 1, &bytes) &&
+           xn_add_size(p->total, bytes / XN_CUDA_ALIGNMENT * XN_CUDA_ALIGNMENT, &p->total);
+}
+
+static bool lay_out(const xn_weights *w, struct parts *p) {
+    const size_t filters = (size_t)w->out_channels;
+    size_t row_bytes, patch_bytes, prefix_bytes, real_bytes;
+    *p = {};
+    p->taps = (int64_t)w->kernel_h * w->kernel_w;
+    p->row_words = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
+    p->patch_words = xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w);
+    patch_bytes = (size_t)p->patch_words * sizeof(uint32_t);
+    return xn_mul_size((size_t)p->row_words, sizeof(uint32_t), &row_bytes) &&
+           xn_mul_size(((size_t)w->kernel_h + 1) * ((size_t)w->kernel_w + 1), sizeof(int32_t),
+                       &prefix_bytes) &&
+           xn_mul_size((size_t)p->taps, (size_t)w->group_channels * sizeof(float), &real_bytes) &&
+           add_part(p, filters, row_bytes, &p->rows) &&
+           add_part(p, filters, patch_bytes, &p->patches) &&
+           add_part(p, filters, prefix_bytes, &p->prefix) &&
+           add_part(p, filters, real_bytes, &p->real) &&
+           add_part(p, filters, sizeof(float), &p->alpha) &&
+           add_part(p, w->scale ? filters : 0, sizeof(float), &p->scale) &&
+           add_part(p, w->bias ? filters : 0, sizeof(float), &p->bias);
+}
+
+/* ---- filling, one filter at a time; out is zero-filled ---- */
+
+static void fill_row(const xn_weights *w, int64_t taps, const uint32_t *bits, uint32_t *out) {
+    const int32_t tap_words = xn_cuda_tap_words(w->group_channels);
+    for (int64_t tap = 0; tap < taps; tap++)
+        for (int32_t word = 0; word < w->words; word++)
+            out[tap * tap_words + word] = bits[tap * w->words + word];
+}
+
+/* At most 8 channels, so a tap is one word. */
+static void fill_patch(const xn_weights *w, int64_t taps, const uint32_t *bits, uint32_t *out) {
+    for (int32_t c = 0; c < w->group_channels; c++)
+        for (int64_t tap = 0; tap < taps; tap++) {
+            int64_t at = c * taps + tap;
+            out[at / 32] |= (bits[tap] >> c & 1u) << at % 32;
+        }
+}
+
+static void fill_prefix(const xn_weights *w, const uint32_t *bits, int32_t *out) {
+    const int64_t pitch = (int64_t)w->kernel_w + 1;
+    for (int32_t i = 0; i < w->kernel_h; i++) {
+        int32_t row = 0;
+        for (int32_t j = 0; j < w->kernel_w; j++) {
+            const uint32_t *tap = bits + ((int64_t)i * w->kernel_w + j) * w->words;
+            for (int32_t word = 0; word < w->words; word++)
+                row += __builtin_popcount(tap[word]);
+            out[(i + 1) * pitch + j + 1] = out[i * pitch + j + 1] + row;
+        }
+    }
+}
+
+static void fill_floats(char *out, const float *values, int64_t count) {
+    for (int64_t i = 0; values && i < count; i++)
+        ((float *)out)[i] = values[i];
+}
+
+static void fill(const xn_weights *w, const struct parts *p, char *out) {
+    const int64_t prefix = ((int64_t)w->kernel_h + 1) * ((int64_t)w->kernel_w + 1);
+    for (int64_t o = 0; o < w->out_channels; o++) {
+        const uint32_t *bits = w->bits + o * p->taps * w->words;
+        fill_row(w, p->taps, bits, (uint32_t *)(out + p->rows) + o * p->row_words);
+        if (p->patch_words)
+            fill_patch(w, p->taps, bits, (uint32_t *)(out + p->patches) + o * p->patch_words);
+        fill_prefix(w, bits, (int32_t *)(out + p->prefix) + o * prefix);
+    }
+    fill_floats(out + p->real, w->real, p->taps * w->group_channels * w->out_channels);
+    fill_floats(out + p->alpha, w->alpha, w->out_channels);
+    fill_floats(out + p->scale, w->scale, w->out_channels);
+    fill_floats(out + p->bias, w->bias, w->out_channels);
+}
+
+/* ---- device memory ---- */
+
+static xn_status upload(xn_device *device, const char *staging, size_t bytes, void **memory,
+                        xn_error *error) {
+    cudaError_t result = device->pool
+                             ? cudaMallocFromPoolAsync(memory, bytes, device->pool, device->setup)
+                             : cudaMalloc(memory, bytes);
+    xn_status status = xn_cuda_check(result, "allocating weights on the GPU", error);
+    if (status)
+        return status;
+    status = xn_cuda_check(
+        cudaMemcpyAsync(*memory, staging, bytes, cudaMemcpyHostToDevice, device->setup),
+        "uploading weights", error);
+    if (status == XN_OK)
+        status = xn_cuda_check(cudaStreamSynchronize(device->setup), "uploading weights", error);
+    return status;
+}
+
+static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepared *prepared) {
+    const char *base = (const char *)prepared->memory;
+    prepared->rows = (const uint32_t *)(base + p->rows);
+    prepared->patches = p->patch_words ? (const uint32_t *)(base + p->patches) : NULL;
+    prepared->prefix = (const int32_t *)(base + p->prefix);
+    prepared->real = (const float *)(base + p->real);
+    prepared->alpha = (const float *)(base + p->alpha);
+    prepared->scale = w->scale ? (const float *)(base + p->scale) : NULL;
+    prepared->bias = w->bias ? (const float *)(base + p->bias) : NULL;
+}
+
+xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
+                                  xn_error *error) {
+    struct parts parts;
+    xn_prepared *prepared = NULL;
+    char *staging = NULL;
+    xn_status status = xn_cuda_device_use(device, error);
+    if (status)
+        return status;
+    if (!lay_out(weights, &parts))
+        return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
+                       "the packed weights pass the address space");
+    staging = (char *)xn_mem_zalloc(1, parts.total);
+    prepared = (xn_prepared *)xn_mem_zalloc(1, sizeof *prepared);
+    if (prepared)
+        prepared->device = device;
+    if (!staging || !prepared) {
+        status = xn_fail(error, XN_ERR_NO_MEMORY, "weights",
+                         "no host memory for %zu bytes of packed weights", parts.total);
+        goto done;
+    }
+    fill(weights, &parts, staging);
+    status = upload(device, staging, parts.total, &prepared->memory, error);
+    if (status)
+        goto done;
+    point_at_parts(weights, &parts, prepared);
+    *out = prepared;
+    prepared = NULL;
+done:
+    xn_cuda_weights_free(prepared);
+    xn_mem_free(staging);
+    return status;
+}
+
+void xn_cuda_weights_free(xn_prepared *prepared) {
+    if (!prepared)
+        return;
+    (void)xn_cuda_device_use(prepared->device, NULL);
+    if (prepared->memory) {
+        cudaError_t result = prepared->device->pool
+                                 ? cudaFreeAsync(prepared->memory, prepared->device->setup)
+                                 : cudaFree(prepared->memory);
+        (void)xn_cuda_check(result, "freeing weights", NULL);
+    }
+    xn_mem_free(prepared);
+}

@@ -1,0 +1,113 @@
+/* xn_cuda.h: the host side of the CUDA backend: what its handles hold, and the functions of its
+ * table. Nothing here is global: every handle knows its device, and every entry point makes that
+ * device current on the calling thread first. Host memory of handles comes from xn_mem. */
+#ifndef XN_CUDA_H
+#define XN_CUDA_H
+
+#include "kernels.h"
+#include "layout.h"
+#include "xn_backends.h"
+#include "xn_mem.h"
+
+#include <cuda_runtime.h>
+#include <pthread.h>
+
+#define XN_CUDA_ALIGNMENT 256 /* bytes, of every part of a device allocation */
+
+/* ---- errors (status.cu) ---- */
+
+/* XN_OK for cudaSuccess; else fills *error with what failed and why, and takes a non-sticky error
+ * off this thread so that it does not show up in a later, innocent call. */
+xn_status xn_cuda_check(cudaError_t result, const char *what, xn_error *error);
+
+/* ---- handles ---- */
+
+typedef struct xn_canary xn_canary;
+
+struct xn_device {
+    int ordinal;
+    char name[256];
+    int major, minor; /* compute capability */
+    int multiprocessors;
+    size_t memory_bytes;
+    cudaStream_t setup; /* puts weights on the device; threads may share it */
+    cudaMemPool_t pool; /* of weights; NULL where the driver has none */
+    xn_canary *canary;
+};
+
+/* Weights on a device: one allocation, and where its parts lie. Immutable. */
+struct xn_prepared {
+    xn_device *device;
+    void *memory;
+    const uint32_t *rows;    /* layout.h */
+    const uint32_t *patches; /* NULL when the filters are too large for the fused kernel */
+    const int32_t *prefix;
+    const float *real, *alpha;
+    const float *scale, *bias; /* NULL when the weights have none */
+};
+
+/* What one worker owns. The workspace serves all plans of the stream in turn; plans keep offsets,
+ * so it may move when it grows. */
+struct xn_stream {
+    xn_device *device;
+    cudaStream_t stream;
+    cudaEvent_t start, uploaded, computed, done;
+    char *workspace;
+    size_t workspace_bytes;
+};
+
+typedef enum { XN_CUDA_FEW, XN_CUDA_GEMM, XN_CUDA_DIRECT, XN_CUDA_REAL } xn_cuda_path;
+
+struct xn_plan {
+    xn_stream *stream;
+    xn_conv conv;
+    int64_t max_images;
+    xn_cuda_path path;
+    size_t input_bytes, output_bytes; /* of one image */
+    bool want_k;                      /* scaling xnor of mode xnor */
+    /* Offsets into the workspace; those a path does not use are 0. */
+    size_t input, output, bits, popc, mean, pixel_part, k;
+    size_t workspace_bytes;
+};
+
+/* ---- the table's functions, by file ---- */
+
+/* device.cu */
+xn_status xn_cuda_device_count(int *count, xn_error *error);
+xn_status xn_cuda_device_open(int ordinal, xn_device **out, xn_error *error);
+void xn_cuda_device_close(xn_device *device);
+void xn_cuda_device_info(const xn_device *device, xn_device_info *out);
+void *xn_cuda_host_alloc(xn_device *device, size_t bytes);
+void xn_cuda_host_free(xn_device *device, void *memory);
+/* Makes the device current on this thread. */
+xn_status xn_cuda_device_use(const xn_device *device, xn_error *error);
+
+/* canary.cu */
+xn_status xn_cuda_canary_create(xn_device *device, xn_canary **out, xn_error *error);
+void xn_cuda_canary_free(xn_canary *canary);
+xn_status xn_cuda_device_canary(xn_device *device, xn_error *error);
+
+/* weights.cu */
+xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
+                                  xn_error *error);
+void xn_cuda_weights_free(xn_prepared *prepared);
+
+/* stream.cu */
+xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *options,
+                                xn_stream **out, xn_error *error);
+void xn_cuda_stream_free(xn_stream *stream);
+/* Makes the workspace at least that large. Not while a run is under way. */
+xn_status xn_cuda_stream_reserve(xn_stream *stream, size_t bytes, xn_error *error);
+/* Blocks until the stream's `done` event: polls for a moment, then sleeps. */
+xn_status xn_cuda_stream_wait(xn_stream *stream, xn_error *error);
+
+/* plan.cu */
+xn_status xn_cuda_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+                              xn_plan **out, xn_error *error);
+void xn_cuda_plan_free(xn_plan *plan);
+
+/* run.cu */
+xn_status xn_cuda_run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
+                      size_t count, xn_run_times *times, xn_error *error);
+
+#endif
