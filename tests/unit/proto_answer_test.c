@@ -132,6 +132,60 @@ START_TEST(documented_answers_are_written) {
 }
 END_TEST
 
+/* The two descriptions name the same routes, error codes and parameters. */
+START_TEST(openapi_agrees_with_protocol) {
+    static const char *const names[] = {"/conv",
+                                        "/weights/{name}",
+                                        "/v2/health/live",
+                                        "/v2/health/ready",
+                                        "/metrics",
+                                        "/openapi.yaml",
+                                        "bad_request",
+                                        "unauthorized",
+                                        "not_found",
+                                        "method_not_allowed",
+                                        "not_acceptable",
+                                        "request_timeout",
+                                        "length_required",
+                                        "too_large",
+                                        "unsupported_media_type",
+                                        "expectation_failed",
+                                        "unprocessable",
+                                        "too_many_requests",
+                                        "header_too_large",
+                                        "internal",
+                                        "not_implemented",
+                                        "unavailable",
+                                        "deadline_exceeded",
+                                        "Inference-Header-Content-Length",
+                                        "X-Request-Id",
+                                        "Server-Timing",
+                                        "Retry-After",
+                                        "stride",
+                                        "padding",
+                                        "dilation",
+                                        "groups",
+                                        "pad_value",
+                                        "scaling",
+                                        "mode",
+                                        "output_datatype",
+                                        "backend",
+                                        "timeout_ms",
+                                        "application/vnd.safetensors"};
+    static const char *const files[] = {"proto/PROTOCOL.md", "proto/openapi.yaml"};
+    for (size_t f = 0; f < 2; f++) {
+        char *text = calloc(1, 200000);
+        FILE *file = fopen(files[f], "rb");
+        ck_assert_msg(file && text, "%s: run the tests from the repository's root", files[f]);
+        ck_assert_uint_gt(fread(text, 1, 199999, file), 0);
+        fclose(file);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            ck_assert_msg(strstr(text, names[i]), "%s does not speak of %s", files[f], names[i]);
+        free(text);
+    }
+}
+END_TEST
+
 /* ---- answers ---- */
 
 static xn_json *parse_text(const char *text, size_t length, xn_json_scan *scan) {
@@ -354,6 +408,7 @@ XN_SUITE(proto_answer) {
     tcase_set_timeout(t, 60);
     tcase_add_test(t, documented_requests_parse);
     tcase_add_test(t, documented_answers_are_written);
+    tcase_add_test(t, openapi_agrees_with_protocol);
     tcase_add_test(t, longest_answers_fit);
     tcase_add_test(t, json_floats_round_trip);
     tcase_add_test(t, json_writes_datatypes);
