@@ -28,6 +28,7 @@ static bool read_exactly(const char *text, size_t length, float *out, size_t *us
     const char *at = copy;
     bool ok = xn_float_read(&at, copy + length, out);
     *used = (size_t)(at - copy);
+    __asm__ volatile("" ::: "memory"); /* gcc 12 sinks the line above below free, and warns of it */
     free(copy);
     return ok;
 }
