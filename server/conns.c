@@ -7,10 +7,12 @@
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define TICK_NS (25 * XN_NS_PER_MS)
 #define RATE_FREE_NS (5 * XN_NS_PER_S) /* a body's rate is not judged before */
+#define ENDED_NS XN_NS_PER_S           /* between the stream's end and giving its request up */
 
 struct xn_conns {
     xn_conns_options options;
@@ -93,24 +95,46 @@ static void check_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
     }
 }
 
-/* conns->lock held. One poll for all parked requests that have lasted a tick or more. */
-static void watch_parked_locked(xn_conns *conns, size_t parked) {
-    if (!parked || poll(conns->polled, parked, 0) <= 0)
+static bool watched_phase(xn_phase phase) {
+    return phase == XN_PHASE_PARKED || phase == XN_PHASE_HEADERS || phase == XN_PHASE_BODY;
+}
+
+/* Both locks held; the client has closed its side. A parked request has nobody to answer. One that
+ * is still being received can never be complete once all that came was read and nothing more has
+ * happened for a while. The library does not notice by itself when the end came together with the
+ * last bytes: its epoll is edge-triggered, and it reads once per edge. */
+static void client_ended_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
+    int unread = 0;
+    if (conn->phase == XN_PHASE_PARKED) {
+        if (conn->request)
+            conns->options.gone(conns->options.context, conn->request);
+    } else if (ioctl(conn->fd, FIONREAD, &unread) || unread) {
         return;
-    for (size_t i = 0; i < parked; i++) {
+    } else if (!conn->ended_ns) {
+        conn->ended_ns = now;
+        return;
+    } else if (now - conn->ended_ns < ENDED_NS) {
+        return;
+    }
+    shut_locked(conns, conn, XN_CLOSE_CLIENT_GONE, false);
+}
+
+/* conns->lock held. One poll for all phases worth watching that have lasted a tick or more. */
+static void watch_clients_locked(xn_conns *conns, size_t watched, int64_t now) {
+    if (!watched || poll(conns->polled, watched, 0) <= 0)
+        return;
+    for (size_t i = 0; i < watched; i++) {
         xn_conn *conn = conns->owners[i];
         if (!(conns->polled[i].revents & (POLLRDHUP | POLLHUP | POLLERR)))
             continue;
         pthread_mutex_lock(&conn->lock);
-        if (conn->phase == XN_PHASE_PARKED && conn->request && !conn->shut) {
-            conns->options.gone(conns->options.context, conn->request);
-            shut_locked(conns, conn, XN_CLOSE_CLIENT_GONE, false);
-        }
+        if (watched_phase(conn->phase) && !conn->shut)
+            client_ended_locked(conns, conn, now);
         pthread_mutex_unlock(&conn->lock);
     }
 }
 
-/* conns->lock held. Grows the poll array; without memory some parked clients go unwatched until
+/* conns->lock held. Grows the poll array; without memory some clients go unwatched until
  * there is. */
 static void reserve_locked(xn_conns *conns) {
     if (conns->capacity >= conns->count)
@@ -133,19 +157,19 @@ static void reserve_locked(xn_conns *conns) {
 /* conns->lock held. */
 static void tick_locked(xn_conns *conns) {
     int64_t now = xn_now_ns();
-    size_t parked = 0;
+    size_t watched = 0;
     reserve_locked(conns);
     for (xn_conn *conn = conns->first; conn; conn = conn->next) {
         pthread_mutex_lock(&conn->lock);
         check_locked(conns, conn, now);
-        if (conn->phase == XN_PHASE_PARKED && !conn->shut && now - conn->since_ns >= TICK_NS &&
-            parked < conns->capacity) {
-            conns->polled[parked] = (struct pollfd){.fd = conn->fd, .events = POLLRDHUP};
-            conns->owners[parked++] = conn;
+        if (watched_phase(conn->phase) && !conn->shut && now - conn->since_ns >= TICK_NS &&
+            watched < conns->capacity) {
+            conns->polled[watched] = (struct pollfd){.fd = conn->fd, .events = POLLRDHUP};
+            conns->owners[watched++] = conn;
         }
         pthread_mutex_unlock(&conn->lock);
     }
-    watch_parked_locked(conns, parked);
+    watch_clients_locked(conns, watched, now);
 }
 
 static void *watch(void *context) {
@@ -248,6 +272,7 @@ void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request) {
     pthread_mutex_lock(&conn->lock);
     conn->phase = phase;
     conn->since_ns = xn_now_ns();
+    conn->ended_ns = 0;
     conn->bytes = bytes;
     conn->request = request;
     pthread_mutex_unlock(&conn->lock);
@@ -256,6 +281,7 @@ void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request) {
 void xn_conn_received(xn_conn *conn, size_t bytes) {
     pthread_mutex_lock(&conn->lock);
     conn->bytes = bytes;
+    conn->ended_ns = 0;
     pthread_mutex_unlock(&conn->lock);
 }
 

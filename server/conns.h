@@ -1,8 +1,8 @@
 /* conns.h: every open connection and its deadlines. libmicrohttpd's own timeout is for silence
  * only, is not a deadline, and is off while a connection is suspended; so one watcher thread looks
  * at all connections a few times a second: headers or bodies that take too long, idle ones, slow
- * readers, and (by polling the socket) clients of parked requests that hung up. It never closes
- * a descriptor, it shuts the socket down and lets the library notice. */
+ * readers, and (by polling the socket) clients that hung up while their request was received or
+ * parked. It never closes a descriptor, it shuts the socket down and lets the library notice. */
 #ifndef XN_CONNS_H
 #define XN_CONNS_H
 
@@ -29,6 +29,7 @@ typedef struct xn_conn {
     pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
     xn_phase phase;
     int64_t since_ns;                /* when the phase began */
+    int64_t ended_ns;                /* when the end of the client's stream was first seen, or 0 */
     size_t bytes;                    /* BODY: received so far; SENDING: to be sent */
     void *request;                   /* PARKED: whose client is watched */
     bool shut;                       /* the watcher has shut the socket down */
