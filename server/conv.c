@@ -393,6 +393,9 @@ static void conv_finished(xn_exchange *exchange) {
     conv_exchange *conv = exchange->of.conv;
     if (!conv)
         return;
+    /* Here and not in answer: the library may find the socket shut before it would ask for one. */
+    if (conv->job.status == XN_ERR_CANCELLED)
+        xn_metrics_rejected(xn_engine_metrics(exchange->service->engine), XN_REJECT_CLIENT_GONE);
     if (conv->input)
         xn_buffers_put(buffers_of(conv), conv->input, conv->input_bytes);
     if (conv->output)

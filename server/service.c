@@ -69,8 +69,7 @@ void xn_exchange_refuse(xn_exchange *exchange, int http_status, xn_reject_reason
 void xn_exchange_fail(xn_exchange *exchange, const xn_error *error) {
     const error_class *class = &classes[error->status];
     char message[sizeof error->message + 64];
-    if (error->status == XN_ERR_CANCELLED) {
-        xn_metrics_rejected(xn_engine_metrics(exchange->service->engine), class->reason);
+    if (error->status == XN_ERR_CANCELLED) { /* counted when the exchange is over */
         xn_request_abort(exchange->request);
         return;
     }
