@@ -5,6 +5,7 @@
 #include "service.h"
 #include "xn_mem.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct xn_weights_exchange {
@@ -123,7 +124,24 @@ static void run_put(xn_task *task) {
     xn_request_unpark(w->exchange->request);
 }
 
+static bool note_parameter(void *context, const char *key, const char *value) {
+    (void)value;
+    *(const char **)context = key;
+    return false;
+}
+
 static void put_headers(xn_exchange *exchange) {
+    const char *parameter = NULL;
+    char message[160];
+    xn_request_query(exchange->request, note_parameter, &parameter);
+    if (parameter) {
+        snprintf(message, sizeof message,
+                 "query parameter \"%.64s\": weights are registered without parameters; give them "
+                 "to /conv",
+                 parameter);
+        xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request", "query", message);
+        return;
+    }
     xn_exchange_accept_body(exchange, false);
 }
 
