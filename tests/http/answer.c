@@ -279,6 +279,23 @@ bool xt_response_matches(const xt_response *response, xt_form form, const xt_pro
 
 /* ---- refusals ---- */
 
+/* The closed set: one code for each status. */
+static const char *code_of(int status) {
+    static const struct {
+        int status;
+        const char *code;
+    } codes[] = {
+        {400, "bad_request"},        {401, "unauthorized"},   {404, "not_found"},
+        {405, "method_not_allowed"}, {406, "not_acceptable"}, {408, "request_timeout"},
+        {411, "length_required"},    {413, "too_large"},      {415, "unsupported_media_type"},
+        {417, "expectation_failed"}, {422, "unprocessable"},  {429, "too_many_requests"},
+        {501, "not_implemented"},    {503, "unavailable"},    {504, "deadline_exceeded"}};
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i].status == status)
+            return codes[i].code;
+    return "none";
+}
+
 void xt_check_error(const xt_response *response, int status, const char *field,
                     const char *message_part, const char *what) {
     const char *body = response->body ? response->body : "";
@@ -291,7 +308,9 @@ void xt_check_error(const xt_response *response, int status, const char *field,
     char *code = xt_json_string(body, "error.code");
     char *message = xt_json_string(body, "error.message");
     char *named = xt_json_string(body, "error.field");
-    ck_assert_msg(code && *code && message && *message, "%s: no code or message: %s", what, body);
+    ck_assert_msg(code && !strcmp(code, code_of(status)), "%s: code is not %s: %s", what,
+                  code_of(status), body);
+    ck_assert_msg(message && *message, "%s: no message: %s", what, body);
     ck_assert_msg(!field || (named && strstr(named, field)), "%s: field is not %s: %s", what, field,
                   body);
     ck_assert_msg(!message_part || strstr(message, message_part), "%s: message lacks '%s': %s",

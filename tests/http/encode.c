@@ -157,7 +157,7 @@ static void encode_json(const xt_problem *p, xt_form form, const xt_options *opt
         xt_print(&json, ", \"weights\": \"%s\"", options->weights_name);
     else
         put_tensor(&json, &bytes, "weights", &p->weights, form, options->nested);
-    if (!options->weights_name) {
+    if (!options->weights_name || options->own_affine) {
         put_tensor(&json, &bytes, "scale", &p->scale, form, options->nested);
         put_tensor(&json, &bytes, "bias", &p->bias, form, options->nested);
     }
@@ -214,8 +214,9 @@ static void encode_file(const xt_problem *p, const xt_options *options, xt_messa
     else if (parameters.length)
         xt_append(&message->target, parameters.data, parameters.length);
     put_file_tensor(&header, &bytes, "input", &p->input);
-    if (!options->weights_name) {
+    if (!options->weights_name)
         put_file_tensor(&header, &bytes, "weights", &p->weights);
+    if (!options->weights_name || options->own_affine) {
         put_file_tensor(&header, &bytes, "scale", &p->scale);
         put_file_tensor(&header, &bytes, "bias", &p->bias);
     }

@@ -3,6 +3,7 @@
 #include "wire.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -250,7 +251,7 @@ START_TEST(queued_work_of_gone_clients_is_dropped) {
     enum { COUNT = 6 };
     waiting clients[COUNT], stays;
     xt_daemon *d =
-        xt_daemon_start(XT_FLAGS("--batch-delay-us", "3000000", "--timeout-ms", "300000"));
+        xt_daemon_start(XT_FLAGS("--batch-delay-us", "10000000", "--timeout-ms", "300000"));
     for (uint64_t i = 0; i < COUNT; i++)
         send_waiting(&clients[i], d, &what, xn_test_seed() + i, NULL);
     send_waiting(&stays, d, &what, xn_test_seed() + COUNT, NULL);
@@ -258,14 +259,12 @@ START_TEST(queued_work_of_gone_clients_is_dropped) {
     for (int i = 0; i < COUNT; i++)
         hang_up(&clients[i], i % 2);
     ck_assert(xt_metric_becomes(d, "xnord_rejected_requests_total{reason=\"client_gone\"}", COUNT));
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
+    ck_assert_double_eq(xt_metric(d, "xnord_queue_depth"), 1);
+    ck_assert_double_eq(xt_metric(d, "xnord_batch_requests_count"), 0); /* nothing ran */
+    kill(d->pid, SIGTERM);                                              /* launches what waits */
     receive_waiting(&stays, 1, 1, "the client that stayed");
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
-    char *page = xt_get(d, "/metrics");
-    ck_assert_double_eq(xt_sample(page, "xnord_batch_requests_sum"), 1); /* the others never ran */
-    ck_assert_double_eq(xt_sample(page, "xnord_queue_depth"), 0);
-    free(page);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    ck_assert_int_eq(xt_daemon_wait(d), 0);
 }
 END_TEST
 
@@ -300,6 +299,31 @@ START_TEST(hang_ups_anywhere) {
 }
 END_TEST
 
+/* While the body is still coming, without any deadline to end it: the end of the stream does. */
+START_TEST(hang_ups_in_the_body) {
+    static const char *const parts[] = {
+        "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n",
+        "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        "Content-Length: 100000000\r\n\r\n",
+        "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        "Content-Length: 100000000\r\n\r\n{\"input\": "};
+    xt_conn conn;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--body-timeout-ms", "3600000", "--body-min-rate", "0",
+                                            "--header-timeout-ms", "3600000"));
+    for (int i = 0; i < 30; i++) {
+        ck_assert(xt_connect(&conn, d));
+        ck_assert(xt_send_text(&conn, parts[i % 3]));
+        if (i % 2)
+            xt_reset(&conn);
+        xt_disconnect(&conn);
+    }
+    ck_assert(xt_metric_becomes(d, "xnord_connections", 1)); /* this very request's */
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
 XN_SUITE(http_load) {
     Suite *s = suite_create("http_load");
     TCase *t = tcase_create("shared");
@@ -315,6 +339,7 @@ XN_SUITE(http_load) {
     tcase_add_test(t, a_full_batch_is_launched_at_once);
     tcase_add_test(t, only_equals_share_a_launch);
     tcase_add_test(t, queued_work_of_gone_clients_is_dropped);
+    tcase_add_test(t, hang_ups_in_the_body);
     suite_add_tcase(s, t);
     return s;
 }

@@ -97,6 +97,7 @@ START_TEST(life_of_a_name) {
         check_named(daemon_, name, &second, (xt_form)f);
 
     char *item = xt_get(daemon_, target);
+    ck_assert_double_eq(xt_json_number(item, "requests"), XT_FORMS);
     ck_assert(xt_json_valid(item) && xt_json_is(item, "name", name));
     ck_assert(xt_json_is(item, "datatype", "FP32"));
     const char *shape = xt_json_at(item, "shape");
@@ -119,6 +120,58 @@ START_TEST(life_of_a_name) {
     free(list);
     xt_problem_free(&first);
     xt_problem_free(&second);
+}
+END_TEST
+
+/* scale and bias of the request replace those registered with the weights. */
+START_TEST(own_scale_and_bias) {
+    xt_problem registered, own;
+    xt_message message;
+    xt_response response;
+    char error[512] = "";
+    xt_problem_make(&registered, &affine, xn_test_seed() + 1);
+    xt_problem_make(&own, &affine, xn_test_seed() + 1); /* the same, but its scale and bias */
+    for (int i = 0; i < 4; i++) {
+        float scale = 0.5f + (float)i, bias = -2.25f * (float)i;
+        own.scale.values[i] = (double)scale;
+        own.bias.values[i] = (double)bias;
+        memcpy(own.scale.raw + 4 * i, &scale, 4);
+        memcpy(own.bias.raw + 4 * i, &bias, 4);
+    }
+    xt_problem_solve(&own);
+    ck_assert_int_eq(put_only(daemon_, "affine", &registered, XT_OIP), 201);
+    for (int form = 0; form < XT_FORMS; form++) {
+        xt_options options = {.weights_name = "affine", .own_affine = true};
+        xt_encode(&own, (xt_form)form, &options, &message);
+        xt_fetch(daemon_, "POST", message.target.data, message.headers.data, message.body.data,
+                 message.body.length, &response);
+        ck_assert_msg(
+            xt_response_matches(&response, (xt_form)form, &own, NULL, error, sizeof error),
+            "%s: %s", xt_form_type((xt_form)form), error);
+        xt_response_free(&response);
+        xt_message_free(&message);
+        check_named(daemon_, "affine", &registered, (xt_form)form);
+    }
+    ck_assert_int_eq(delete_weights(daemon_, "affine"), 204);
+    xt_problem_free(&registered);
+    xt_problem_free(&own);
+}
+END_TEST
+
+START_TEST(parameters_are_refused) {
+    xt_problem problem;
+    xt_message message;
+    xt_response response;
+    xt_problem_make(&problem, &plain, xn_test_seed());
+    for (int form = 0; form < XT_FORMS; form++) {
+        xt_encode_weights(&problem, (xt_form)form, &message);
+        xt_fetch(daemon_, "PUT", "/weights/parameters?stride=1", message.headers.data,
+                 message.body.data, message.body.length, &response);
+        xt_check_error(&response, 400, NULL, "stride", "PUT with a parameter");
+        xt_response_free(&response);
+        xt_message_free(&message);
+    }
+    xt_problem_free(&problem);
 }
 END_TEST
 
@@ -330,6 +383,8 @@ XN_SUITE(http_weights) {
     tcase_set_timeout(t, 120);
     tcase_add_unchecked_fixture(t, start, stop);
     tcase_add_loop_test(t, life_of_a_name, 0, XT_FORMS);
+    tcase_add_test(t, own_scale_and_bias);
+    tcase_add_test(t, parameters_are_refused);
     tcase_add_test(t, names_are_checked);
     tcase_add_test(t, bad_bodies_are_refused);
     tcase_add_test(t, wrong_geometry_for_registered_weights);

@@ -66,8 +66,9 @@ typedef struct xt_options {
     const char *weights_name; /* instead of the inline tensor */
     const char *id, *backend, *accept;
     int64_t timeout_ms;
-    bool nested;  /* JSON data as nested arrays */
-    bool in_file; /* safetensors: parameters in __metadata__, not in the query string */
+    bool own_affine; /* scale and bias in the request although the weights have a name */
+    bool nested;     /* JSON data as nested arrays */
+    bool in_file;    /* safetensors: parameters in __metadata__, not in the query string */
     const char *extra_headers;
 } xt_options;
 
@@ -134,8 +135,9 @@ bool xt_response_matches(const xt_response *response, xt_form form, const xt_pro
 
 /* ---- refusals ---- */
 
-/* That the response is this status with a well-formed error object, whose field and message hold
- * these texts (NULL: any); aborts the test otherwise. what names the case. */
+/* That the response is this status with a well-formed error object of the status's code, whose
+ * field and message hold these texts (NULL: any); aborts the test otherwise. what names the case.
+ */
 void xt_check_error(const xt_response *response, int status, const char *field,
                     const char *message_part, const char *what);
 
