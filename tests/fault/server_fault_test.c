@@ -1,0 +1,307 @@
+/* Every allocation failed in turn. The whole server runs inside the test, on the CPU backend and a
+ * socket of its own, so that one hook reaches the HTTP layer, the parser, the store, the engine,
+ * the plans and the encoder, in whatever thread they allocate.
+ *
+ * A failed allocation may cost the request (503, or a close when not even that could be said) or
+ * nothing (a cache that stays empty), but never a wrong answer, a wrong blame (4xx), a leak of what
+ * was admitted, or the next request. AddressSanitizer sees the leaks of memory. */
+#include "fault.h"
+#include "http/wire.h"
+#include "log.h"
+#include "service.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MOST_ALLOCATIONS 2000 /* far over what any request makes: an endless loop ends here */
+
+typedef struct instance {
+    xn_config config;
+    xn_service service;
+    xn_http *http;
+    xt_daemon address; /* only its port: for the client functions */
+} instance;
+
+static xt_fault fault;
+
+static xn_status start(instance *i, xn_error *error) {
+    memset(i, 0, sizeof *i);
+    xn_log_init(XN_LOG_TEXT, XN_LOG_ERROR); /* every fault would be a line */
+    xn_config_default(&i->config);
+    strcpy(i->config.backend, "cpu");
+    i->config.port = 0;
+    i->config.canary_interval_ms = 0;
+    i->config.workers = 2;
+    i->config.threads = 2;
+    i->service.config = &i->config;
+    xn_status status = xn_engine_create(&i->config, &i->service.engine, error);
+    if (!status)
+        status = xn_loader_create(&i->service.loader, error);
+    if (status)
+        return status;
+    xn_http_handler handler;
+    xn_service_handler(&i->service, &handler);
+    const xn_http_options options = {.listen = i->config.listen,
+                                     .threads = 2,
+                                     .max_connections = 64,
+                                     .header_timeout_ms = i->config.header_timeout_ms,
+                                     .body_timeout_ms = i->config.body_timeout_ms,
+                                     .idle_timeout_ms = i->config.idle_timeout_ms,
+                                     .body_min_rate = i->config.body_min_rate,
+                                     .metrics = xn_engine_metrics(i->service.engine)};
+    status = xn_http_start(&options, &handler, &i->http, error);
+    if (!status)
+        i->address.port = xn_http_port(i->http);
+    return status;
+}
+
+static void stop(instance *i) {
+    int64_t patience_ns = (int64_t)XT_PATIENCE_MS * 1000000;
+    if (i->http)
+        xn_http_drain(i->http);
+    if (i->service.engine)
+        xn_engine_drain(i->service.engine);
+    if (i->http)
+        xn_http_stop(i->http, patience_ns);
+    xn_loader_free(i->service.loader);
+    if (i->service.engine)
+        xn_engine_free(i->service.engine);
+}
+
+/* ---- requests ---- */
+
+typedef struct action {
+    const char *name, *method, *target, *headers;
+    const char *body;
+    size_t length;
+    int expected; /* the status without faults */
+    /* of a /conv request, whose answer is held against the oracle */
+    const xt_problem *problem;
+    xt_form form;
+} action;
+
+/* NULL, or what is wrong with the outcome. */
+static const char *judge(const action *a, xt_result result, const xt_response *response,
+                         long failed, char *text, size_t size) {
+    if (result == XT_CLOSED && failed)
+        return NULL;
+    if (result != XT_GOT) {
+        snprintf(text, size, "got %s", xt_result_name(result));
+        return text;
+    }
+    if (response->status == a->expected) {
+        if (a->problem && !xt_response_matches(response, a->form, a->problem, NULL, text, size))
+            return text;
+        return NULL;
+    }
+    snprintf(text, size, "status %d: %.300s", response->status, response->body);
+    if (!failed || response->status != 503 ||
+        !xt_json_is(response->body, "error.code", "unavailable"))
+        return text;
+    return NULL;
+}
+
+/* Nothing stays counted once the exchange is over. */
+static void check_quiet(const instance *i, const action *a, long n) {
+    xn_metrics *metrics = xn_engine_metrics(i->service.engine);
+    int64_t deadline = xt_now_ms() + XT_PATIENCE_MS;
+    while ((xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT) ||
+            xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES) ||
+            xn_metrics_gauge(metrics, XN_GAUGE_QUEUE_DEPTH)) &&
+           xt_now_ms() < deadline)
+        xt_nap();
+    ck_assert_msg(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT) == 0 &&
+                      xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES) == 0 &&
+                      xn_metrics_gauge(metrics, XN_GAUGE_QUEUE_DEPTH) == 0,
+                  "%s, allocation %ld failed: %lld requests and %lld bytes are still counted",
+                  a->name, n, (long long)xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT),
+                  (long long)xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES));
+}
+
+/* One request with that allocation failing; returns how many failed. */
+static long run_once(const instance *i, const action *a, long n, bool for_good) {
+    xt_conn conn;
+    xt_response response;
+    char text[512] = "";
+    xt_fault_arm(&fault, n, for_good);
+    ck_assert_msg(xt_connect(&conn, &i->address), "cannot connect");
+    xt_result result =
+        xt_request(&conn, a->method, a->target, a->headers, a->body, a->length, &response);
+    long failed = xt_fault_disarm(&fault);
+    const char *wrong = judge(a, result, &response, failed, text, sizeof text);
+    ck_assert_msg(!wrong, "%s, allocation %ld failed%s: %s", a->name, n,
+                  for_good ? " and all after it" : "", wrong);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    check_quiet(i, a, n);
+    return failed;
+}
+
+static void fail_each(const instance *i, const action *a) {
+    for (int for_good = 0; for_good < 2; for_good++) {
+        long n = 0;
+        while (run_once(i, a, n, for_good)) {
+            ck_assert_msg(++n < MOST_ALLOCATIONS, "%s never ends", a->name);
+            run_once(i, a, MOST_ALLOCATIONS, false); /* the next request is served as ever */
+        }
+        ck_assert_msg(n > 0, "%s allocates nothing: the hook is not called", a->name);
+    }
+}
+
+static const xt_case affine = {"fault",       2,           5, 6, 7, 4, 3, 3, .padding_name = "same",
+                               .scale = true, .bias = true};
+
+static action conv_action(const char *name, const xt_problem *problem, xt_form answer,
+                          const xt_message *message) {
+    return (action){.name = name,
+                    .method = "POST",
+                    .target = message->target.data,
+                    .headers = message->headers.data,
+                    .body = message->body.data,
+                    .length = message->body.length,
+                    .expected = 200,
+                    .problem = problem,
+                    .form = answer};
+}
+
+static void register_weights(const instance *i, const xt_problem *problem) {
+    xt_message message;
+    xt_response response;
+    xt_encode_weights(problem, XT_OIP, &message);
+    xt_fetch(&i->address, "PUT", "/weights/known", message.headers.data, message.body.data,
+             message.body.length, &response);
+    ck_assert_int_eq(response.status, 201);
+    xt_response_free(&response);
+    xt_message_free(&message);
+}
+
+/* Form of the request, form of the answer, weights by name or inline: the loop's index. */
+START_TEST(conv_survives_every_failed_allocation) {
+    xt_form form = (xt_form)(_i % XT_FORMS), answer = (xt_form)((_i / XT_FORMS) % XT_FORMS);
+    bool named = _i / (XT_FORMS * XT_FORMS);
+    char name[96];
+    instance i;
+    xn_error error;
+    xt_problem problem;
+    xt_message message;
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
+    xt_problem_make(&problem, &affine, xn_test_seed() + (uint64_t)_i);
+    if (named)
+        register_weights(&i, &problem);
+    xt_options options = {.weights_name = named ? "known" : NULL, .accept = xt_form_type(answer)};
+    xt_encode(&problem, form, &options, &message);
+    snprintf(name, sizeof name, "%s to %s%s", xt_form_type(form), xt_form_type(answer),
+             named ? ", named weights" : "");
+    action a = conv_action(name, &problem, answer, &message);
+    fail_each(&i, &a);
+    stop(&i);
+    xn_mem_set_hook(NULL, NULL);
+    xt_message_free(&message);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* A problem that the server has not seen: new weights, a new geometry and so a new plan each time,
+ * where the loop above mostly meets caches. */
+START_TEST(new_problems_survive) {
+    instance i;
+    xn_error error;
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
+    long n = 0, failed = 1;
+    for (int round = 0; failed && n < MOST_ALLOCATIONS; round++, n++) {
+        xt_problem problem;
+        xt_message message;
+        xt_case what = affine;
+        what.w = 8 + round;
+        what.mode = round % 3 == 1 ? "bwn" : round % 3 == 2 ? "float" : "xnor";
+        xt_problem_make(&problem, &what, xn_test_seed() + (uint64_t)round);
+        xt_encode(&problem, XT_OIP, &(xt_options){0}, &message);
+        action a = conv_action("a new problem", &problem, XT_OIP, &message);
+        failed = run_once(&i, &a, n, false);
+        xt_message_free(&message);
+        xt_problem_free(&problem);
+    }
+    ck_assert_msg(n > 5 && n < MOST_ALLOCATIONS, "%ld allocations", n);
+    stop(&i);
+    xn_mem_set_hook(NULL, NULL);
+}
+END_TEST
+
+START_TEST(weights_and_documents_survive) {
+    instance i;
+    xn_error error;
+    xt_problem problem;
+    xt_message messages[XT_FORMS];
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
+    xt_problem_make(&problem, &affine, xn_test_seed());
+    register_weights(&i, &problem);
+    for (int form = 0; form < XT_FORMS; form++) {
+        xt_encode_weights(&problem, (xt_form)form, &messages[form]);
+        action put = {.name = xt_form_type((xt_form)form),
+                      .method = "PUT",
+                      .target = "/weights/known",
+                      .headers = messages[form].headers.data,
+                      .body = messages[form].body.data,
+                      .length = messages[form].body.length,
+                      .expected = 200};
+        fail_each(&i, &put);
+        xt_message_free(&messages[form]);
+    }
+    static const action gets[] = {
+        {"list", "GET", "/weights", "", NULL, 0, 200, NULL, XT_JSON},
+        {"item", "GET", "/weights/known", "", NULL, 0, 200, NULL, XT_JSON},
+        {"metrics", "GET", "/metrics", "", NULL, 0, 200, NULL, XT_JSON},
+        {"server", "GET", "/v2", "", NULL, 0, 200, NULL, XT_JSON},
+        {"ready", "GET", "/v2/health/ready", "", NULL, 0, 200, NULL, XT_JSON},
+        {"openapi", "GET", "/openapi.yaml", "", NULL, 0, 200, NULL, XT_JSON},
+        {"nothing", "GET", "/nothing", "", NULL, 0, 404, NULL, XT_JSON},
+        {"bad body", "POST", "/conv", "Content-Type: application/json\r\n", "{\"input\": 1}", 12,
+         400, NULL, XT_JSON},
+    };
+    for (size_t g = 0; g < sizeof gets / sizeof *gets; g++)
+        fail_each(&i, &gets[g]);
+    stop(&i);
+    xn_mem_set_hook(NULL, NULL);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* ---- the start ---- */
+
+START_TEST(start_up_survives_every_failed_allocation) {
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    long n = 0, failed = 1;
+    for (; failed && n < MOST_ALLOCATIONS; n++) {
+        instance i;
+        xn_error error = {0};
+        xt_fault_arm(&fault, n, false);
+        xn_status status = start(&i, &error);
+        failed = xt_fault_disarm(&fault);
+        ck_assert_msg(status == XN_OK || (failed && error.status == status && error.message[0]),
+                      "allocation %ld failed: status %s, message '%s'", n, xn_status_name(status),
+                      error.message);
+        if (status == XN_OK) { /* whatever it lacks, it serves */
+            char *live = xt_get(&i.address, "/v2/health/live");
+            free(live);
+        }
+        stop(&i);
+    }
+    ck_assert_msg(n > 10 && n < MOST_ALLOCATIONS, "%ld allocations", n);
+    xn_mem_set_hook(NULL, NULL);
+}
+END_TEST
+
+XN_SUITE(fault_server) {
+    Suite *s = suite_create("fault_server");
+    TCase *t = tcase_create("fault");
+    tcase_set_timeout(t, 300);
+    tcase_add_loop_test(t, conv_survives_every_failed_allocation, 0, 2 * XT_FORMS * XT_FORMS);
+    tcase_add_test(t, new_problems_survive);
+    tcase_add_test(t, weights_and_documents_survive);
+    tcase_add_test(t, start_up_survives_every_failed_allocation);
+    suite_add_tcase(s, t);
+    return s;
+}
