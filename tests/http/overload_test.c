@@ -142,12 +142,13 @@ END_TEST
 
 /* ---- deadlines ---- */
 
-/* Some 4e8 multiply-adds: a good part of a second, or more, on the naive backend. */
+/* Some 5e7 multiply-adds: tens of milliseconds or more on the naive backend, over any deadline
+ * of 1. */
 #define SEVEN "1,1,1,1,1,1,1"
 #define SLOW_BODY(extra)                                                                           \
     "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, \"weights\": "     \
     "{\"shape\": [1,1,7,7], \"datatype\": \"INT8\", \"data\": [" SEVEN "," SEVEN "," SEVEN         \
-    "," SEVEN "," SEVEN "," SEVEN "," SEVEN "]}, \"padding\": 1500, \"pad_value\": " extra "}"
+    "," SEVEN "," SEVEN "," SEVEN "," SEVEN "]}, \"padding\": 500, \"pad_value\": " extra "}"
 #define JSON_HEADERS "Content-Type: application/json\r\nAccept: application/octet-stream\r\n"
 
 static void send_slow(xt_conn *conn, xt_daemon *daemon, const char *body) {
