@@ -19,11 +19,11 @@ static void stop(void) {
 
 static const xt_case small = {"small", 1, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
 
-static void post_one(const xt_problem *problem, const char *weights_name) {
+static void post_one(const xt_problem *problem) {
     xt_message message;
     xt_response response;
     char error[512] = "";
-    xt_encode(problem, XT_OIP, &(xt_options){.weights_name = weights_name}, &message);
+    xt_encode(problem, XT_OIP, &(xt_options){0}, &message);
     xt_fetch(daemon_, "POST", message.target.data, message.headers.data, message.body.data,
              message.body.length, &response);
     ck_assert_msg(xt_response_matches(&response, XT_OIP, problem, NULL, error, sizeof error), "%s",
@@ -182,7 +182,8 @@ START_TEST(metrics_are_prometheus_text) {
     xt_response response;
     char labels[64];
     xt_problem_make(&problem, &small, xn_test_seed());
-    post_one(&problem, NULL);
+    post_one(&problem);
+    ck_assert(xt_metric_reaches(daemon_, "xnord_batch_images_count", 1));
     xt_fetch(daemon_, "GET", "/metrics", "", NULL, 0, &response);
     ck_assert_int_eq(response.status, 200);
     ck_assert_msg(strstr(XT_HEADER(&response, "Content-Type"), "version=0.0.4") != NULL, "%s",
@@ -207,12 +208,12 @@ START_TEST(metrics_count_requests) {
     xt_problem problem;
     xt_response response;
     xt_problem_make(&problem, &small, xn_test_seed());
-    post_one(&problem, NULL);
+    post_one(&problem);
     double before = xt_metric(daemon_, ok);
     double received = xt_metric(daemon_, "xnord_received_body_bytes_total");
     double malformed = xt_metric(daemon_, "xnord_rejected_requests_total{reason=\"malformed\"}");
     for (int i = 0; i < 3; i++)
-        post_one(&problem, NULL);
+        post_one(&problem);
     /* A sent answer is counted a moment after its last byte left. */
     ck_assert(xt_metric_becomes(daemon_, ok, before + 3));
     ck_assert(xt_metric(daemon_, "xnord_received_body_bytes_total") >= received + 3 * 500);
