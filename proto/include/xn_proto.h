@@ -137,7 +137,7 @@ void *xn_proto_write_binary_answer(xn_form form, const xn_answer *answer, void *
  * they read back as the same float; NaN and infinities, which JSON does not have, as null.
  * capacity >= the bound; returns the length. The caller sets timing.encode_ns and total after the
  * numbers are written: xn_proto_json_answer_begin writes everything up to and including the
- * output's data, xn_proto_json_answer_end the rest (backend, batch, timing). */
+ * output's data, xn_proto_json_answer_end the rest (backend, batch, timing, a newline). */
 bool xn_proto_json_answer_bound(const xn_answer *answer, size_t *bytes);
 size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, char *text);
 size_t xn_proto_json_answer_end(const xn_answer *answer, char *text, size_t length);
@@ -145,8 +145,8 @@ size_t xn_proto_json_answer_end(const xn_answer *answer, char *text, size_t leng
 /* "receive;dur=0.012, decode;dur=..." (milliseconds), terminated; Server-Timing of W3C. */
 void xn_proto_server_timing(const xn_timing *timing, char *text, size_t size);
 
-/* {"error": {"code": "...", "message": "...", "field": "..."}}; always valid JSON and terminated.
- * code is one of the closed set in PROTOCOL.md. field may be "". Returns the length. */
+/* {"error": {"code": "...", "message": "...", "field": "..."}} and a newline; always valid JSON and
+ * terminated. code is one of the closed set in PROTOCOL.md. field may be "". Returns the length. */
 size_t xn_proto_write_error(const char *code, const char *message, const char *field, char *text,
                             size_t size);
 

@@ -213,6 +213,7 @@ size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, c
 size_t xn_proto_json_answer_end(const xn_answer *answer, char *text, size_t length) {
     xn_text tail = xn_text_over(text + length, JSON_FRAME_BYTES / 2);
     write_backend_and_batch(&tail, answer);
+    xn_text_string(&tail, "\n");
     assert(!tail.overflow);
     return length + tail.length;
 }
@@ -221,7 +222,7 @@ size_t xn_proto_json_answer_end(const xn_answer *answer, char *text, size_t leng
 
 size_t xn_proto_write_error(const char *code, const char *message, const char *field, char *text,
                             size_t size) {
-    static const char end[] = "\"}}";
+    static const char end[] = "\"}}\n";
     char tail_text[512];
     xn_text tail = xn_text_over(tail_text, sizeof tail_text);
     xn_text_string(&tail, "\",\"field\":\"");

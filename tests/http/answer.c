@@ -124,6 +124,8 @@ static bool read_numbers(xt_answer *answer, const char *text) {
 static bool read_json(const xt_response *r, xt_answer *answer, char *error, size_t size) {
     if (!xt_json_valid(r->body))
         return wrong(error, size, "not valid JSON", r->body);
+    if (r->body[r->length - 1] != '\n')
+        return wrong(error, size, "no newline at the end", r->body);
     if (!read_common(r->body, answer) || !read_shape(r->body, "output.shape", answer) ||
         !copy_string(r->body, "output.datatype", answer->datatype, sizeof answer->datatype))
         return wrong(error, size, "the answer lacks a field", r->body);
@@ -305,6 +307,8 @@ void xt_check_error(const xt_response *response, int status, const char *field,
     ck_assert_msg(type && !strncmp(type, "application/json", 16), "%s: Content-Type %s", what,
                   type ? type : "missing");
     ck_assert_msg(xt_json_valid(body), "%s: not JSON: %s", what, body);
+    ck_assert_msg(response->length && body[response->length - 1] == '\n',
+                  "%s: no newline at the end: %s", what, body);
     char *code = xt_json_string(body, "error.code");
     char *message = xt_json_string(body, "error.message");
     char *named = xt_json_string(body, "error.field");
