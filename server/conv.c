@@ -159,20 +159,13 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
     return status;
 }
 
-static xn_status admit_more(conv_exchange *conv, size_t bytes, xn_error *error) {
-    xn_status status = xn_engine_admit_grow(conv->exchange->service->engine, bytes, error);
-    if (!status)
-        conv->exchange->admitted += bytes;
-    return status;
-}
-
 /* The input where the backend can read it: in the body if it lies aligned, else in a buffer. */
 static xn_status place_input(conv_exchange *conv, xn_error *error) {
     const xn_tensor_ref *input = &conv->parsed.input;
     conv->job.input = input->data;
     if (input->data && (uintptr_t)input->data % xn_datatype_bytes(input->datatype) == 0)
         return XN_OK;
-    xn_status status = admit_more(conv, input->bytes, error);
+    xn_status status = xn_exchange_grow(conv->exchange, input->bytes, error);
     if (status)
         return status;
     conv->input = xn_buffers_get(buffers_of(conv), input->bytes);
@@ -210,7 +203,7 @@ static xn_status place_output(conv_exchange *conv, xn_error *error) {
                              "an output of %zu bytes is too large to be written as JSON",
                              answer.output_bytes);
     conv->output_bytes = OWNER_BYTES + XN_PROTO_HEADROOM_BYTES + answer.output_bytes;
-    xn_status status = admit_more(conv, conv->output_bytes + text, error);
+    xn_status status = xn_exchange_grow(conv->exchange, conv->output_bytes + text, error);
     if (status)
         return status;
     conv->output = xn_buffers_get(buffers_of(conv), conv->output_bytes);

@@ -37,6 +37,12 @@ static const error_class classes[XN_STATUS_COUNT] = {
     [XN_ERR_INTERNAL] = {500, "internal", XN_REJECT_OTHER},
 };
 
+static void add_retry_after(xn_exchange *exchange) {
+    char seconds[16];
+    snprintf(seconds, sizeof seconds, "%d", xn_engine_retry_after(exchange->service->engine));
+    xn_request_add_header(exchange->request, "Retry-After", seconds);
+}
+
 /* No rejection is counted when reason is XN_REJECT_COUNT. */
 static void respond_error(xn_exchange *exchange, int http_status, xn_reject_reason reason,
                           const char *code, const char *field, const char *message) {
@@ -52,11 +58,8 @@ static void respond_error(xn_exchange *exchange, int http_status, xn_reject_reas
         return;
     }
     memcpy(copy, text, length);
-    if (http_status == 429 || http_status == 503) {
-        char seconds[16];
-        snprintf(seconds, sizeof seconds, "%d", xn_engine_retry_after(exchange->service->engine));
-        xn_request_add_header(exchange->request, "Retry-After", seconds);
-    }
+    if (http_status == 429 || http_status == 503)
+        add_retry_after(exchange);
     xn_request_respond(exchange->request, http_status, "application/json", copy, length,
                        xn_mem_free, copy);
 }
@@ -130,8 +133,17 @@ static bool accept_header_length(xn_exchange *exchange) {
     const char *text = xn_request_header(exchange->request, "Inference-Header-Content-Length");
     size_t value = 0, total = xn_request_length(exchange->request);
     char message[240];
-    if (exchange->form != XN_FORM_OIP_BINARY || !text)
-        return true; /* its absence is the parser's to report */
+    if (!text)
+        return true; /* the parser reports it where it is needed */
+    if (exchange->form != XN_FORM_OIP_BINARY) {
+        snprintf(message, sizeof message,
+                 "Inference-Header-Content-Length is \"%.40s\", but Content-Type is %s; it belongs "
+                 "to %s",
+                 text, xn_form_media_type(exchange->form), xn_form_media_type(XN_FORM_OIP_BINARY));
+        xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request",
+                           "Inference-Header-Content-Length", message);
+        return false;
+    }
     for (const char *c = text; *c; c++) {
         if (*c < '0' || *c > '9' || value > total) {
             value = total + 1;
@@ -200,6 +212,19 @@ bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
     return true;
 }
 
+xn_status xn_exchange_grow(xn_exchange *exchange, size_t bytes, xn_error *error) {
+    size_t all = (size_t)exchange->service->config->queue_bytes;
+    if (bytes > all - exchange->admitted)
+        return xn_fail_limit(error, "queue-bytes", NULL,
+                             "the request needs %zu bytes at once beside the %zu of its body and "
+                             "what came of it; --queue-bytes allows %zu for all requests together",
+                             bytes, exchange->admitted, all);
+    xn_status status = xn_engine_admit_grow(exchange->service->engine, bytes, error);
+    if (!status)
+        exchange->admitted += bytes;
+    return status;
+}
+
 void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
     size_t length = xn_request_length(exchange->request);
     unsigned char *bytes = exchange->buffer + exchange->offset;
@@ -266,6 +291,8 @@ static void show_ready(xn_exchange *exchange) {
     append_devices(&text, engine);
     xn_document_add(&text, "}\n");
     char *body = xn_document_take(&text, &length);
+    if (body && !health.ready) /* without a body the error adds it */
+        add_retry_after(exchange);
     xn_exchange_json(exchange, health.ready ? 200 : 503, body, length);
 }
 

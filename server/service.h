@@ -68,6 +68,9 @@ void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t
 /* Content-Type, Accept, lengths, limits, admission, the buffer for the body: what conv and weights
  * share in their headers hook. answers: Accept must name one of the three forms. False: refused. */
 bool xn_exchange_accept_body(xn_exchange *exchange, bool answers);
+/* Counts that many bytes more for the request. XN_ERR_LIMIT when it could not have them even alone,
+ * XN_ERR_BUSY when it may later. */
+xn_status xn_exchange_grow(xn_exchange *exchange, size_t bytes, xn_error *error);
 /* The received body for the parser; moves it within its buffer so that binary tensors right after
  * a header of unknown length are aligned. */
 void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out);

@@ -163,11 +163,10 @@ static void put_complete(xn_exchange *exchange) {
         return;
     }
     size_t bytes = w->parsed.weights.bytes + w->parsed.scale.bytes + w->parsed.bias.bytes;
-    if (xn_engine_admit_grow(exchange->service->engine, bytes, &error)) {
+    if (xn_exchange_grow(exchange, bytes, &error)) {
         xn_exchange_fail(exchange, &error);
         return;
     }
-    exchange->admitted += bytes;
     w->task.run = run_put;
     xn_request_park(exchange->request);
     xn_loader_submit(exchange->service->loader, &w->task);

@@ -261,6 +261,26 @@ START_TEST(binary_headers) {
 }
 END_TEST
 
+/* PROTOCOL.md section 10: OIP binary only, elsewhere refused; whatever its value. */
+START_TEST(header_length_belongs_to_oip) {
+    static const char *const types[] = {"application/json", "application/vnd.safetensors"};
+    static const char *const values[] = {"2", "0", "none"};
+    xt_response response;
+    xt_buffer headers = {0};
+    for (int i = 0; i < 12; i++) {
+        const char *body = WITH("");
+        xt_print(&headers, "Content-Type: %s\r\nInference-Header-Content-Length: %s\r\n",
+                 types[i % 2], values[i / 4]);
+        xt_fetch(daemon_, i / 2 % 2 ? "PUT" : "POST", i / 2 % 2 ? "/weights/a" : "/conv",
+                 headers.data, body, strlen(body), &response);
+        xt_check_error(&response, 400, "Inference-Header-Content-Length", types[i % 2],
+                       headers.data);
+        xt_response_free(&response);
+        xt_buffer_free(&headers);
+    }
+}
+END_TEST
+
 /* Byte counts that do not fit: each message changes one number of a good request. */
 START_TEST(binary_sizes) {
     static const char *const tensors[] = {
@@ -461,6 +481,7 @@ XN_SUITE(http_refuse) {
     tcase_add_test(t, nesting_is_bounded);
     tcase_add_test(t, media_types);
     tcase_add_test(t, binary_headers);
+    tcase_add_test(t, header_length_belongs_to_oip);
     tcase_add_test(t, binary_sizes);
     tcase_add_test(t, safetensors_refusals);
     tcase_add_test(t, query_belongs_to_safetensors);
