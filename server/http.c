@@ -34,6 +34,7 @@ struct xn_http {
     struct MHD_Daemon *daemon;
     xn_conns *conns;
     xn_metrics *metrics;
+    int listener; /* the library's to close once it runs */
     int port;
     atomic_bool draining;
     atomic_uint_least64_t next_id;
@@ -484,15 +485,17 @@ static void connection_changed(void *context, struct MHD_Connection *connection,
         *socket_context = NULL;
         return;
     }
-    const union MHD_ConnectionInfo *fd =
+    const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    const union MHD_ConnectionInfo *tls =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
-    if (!fd)
+    if (!info)
         return;
-    int on = 1;
-    setsockopt(fd->connect_fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    *socket_context = xn_conns_add(http->conns, fd->connect_fd, tls && tls->tls_session);
+    /* Before the next question: 1.0 gives every answer in the same place. */
+    int on = 1, fd = info->connect_fd;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    *socket_context = xn_conns_add(http->conns, fd, info && info->tls_session);
+    if (!*socket_context) /* no memory to watch it: it must not stay */
+        shutdown(fd, SHUT_RDWR);
 }
 
 static void request_gone(void *context, void *request) {
@@ -550,8 +553,9 @@ failed:
     return XN_ERR_IO;
 }
 
-static xn_status start_daemon(xn_http *http, const xn_http_options *options, int listener,
-                              xn_error *error) {
+/* Takes the listener, also when it fails: the library has closed it then, except before it got as
+ * far as to look at it. */
+static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_error *error) {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
                      (options->tls_cert ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = {
@@ -564,7 +568,7 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, int
          NULL},
         {MHD_OPTION_END, 0, NULL}};
     http->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, handle, http, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)listener,
+        flags, 0, NULL, NULL, handle, http, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)http->listener,
         MHD_OPTION_NOTIFY_COMPLETED, completed, http, MHD_OPTION_NOTIFY_CONNECTION,
         connection_changed, http, MHD_OPTION_URI_LOG_CALLBACK, request_line, http,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES,
@@ -585,7 +589,6 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, int
 
 xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *handler,
                         xn_http **out, xn_error *error) {
-    int listener = -1;
     xn_http *http = xn_mem_zalloc(1, sizeof *http);
     if (!http)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the HTTP server");
@@ -601,12 +604,10 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
                                     .context = http};
     xn_status status = xn_conns_create(&conns, &http->conns, error);
     if (!status)
-        status = open_listener(options, &listener, &http->port, error);
+        status = open_listener(options, &http->listener, &http->port, error);
     if (!status)
-        status = start_daemon(http, options, listener, error);
+        status = start_daemon(http, options, error);
     if (status) {
-        if (listener >= 0)
-            close(listener);
         xn_conns_free(http->conns);
         xn_mem_free(http);
         return status;
@@ -623,15 +624,17 @@ void xn_http_drain(xn_http *http) {
     atomic_store(&http->draining, true);
 }
 
+/* Not by MHD_quiesce_daemon: it takes the socket out of the epoll sets of threads that may be doing
+ * the same at that moment, and whichever comes second makes the library abort the process. A
+ * listening socket that is shut down refuses new connections too; the library's threads spin on it
+ * until they are stopped, which is soon. */
 void xn_http_stop(xn_http *http, int64_t deadline_ns) {
     atomic_store(&http->draining, true);
-    MHD_socket listener = MHD_quiesce_daemon(http->daemon);
+    shutdown(http->listener, SHUT_RDWR);
     const struct timespec pause = {0, 2 * XN_NS_PER_MS};
     while (xn_conns_active(http->conns) && xn_now_ns() < deadline_ns)
         nanosleep(&pause, NULL);
     MHD_stop_daemon(http->daemon);
-    if (listener != MHD_INVALID_SOCKET)
-        close(listener);
     xn_conns_free(http->conns);
     xn_mem_free(http);
 }
