@@ -263,6 +263,7 @@ static int run_daemon(daemon_state *d) {
     sigaddset(&d->signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &d->signals, NULL); /* before any thread is started */
     signal(SIGPIPE, SIG_IGN);
+    xn_proto_init(); /* once, before any thread */
     xn_log_init(d->config.log_format, d->config.log_level);
     if (start(d, &error)) {
         xn_log(XN_LOG_ERROR, NULL, "cannot start: %s", error.message);
