@@ -3,6 +3,7 @@
  * order of use, and counts for the bound, once it is made. */
 #include "store_internal.h"
 
+#include <assert.h>
 #include <stddef.h>
 #include <sys/random.h>
 
@@ -40,8 +41,8 @@ static void insert_locked(xn_cache *cache, xn_entry *entry) {
 
 static void remove_locked(xn_cache *cache, xn_entry *entry) {
     xn_entry **at = &cache->buckets[entry->hash & cache->bucket_mask];
-    while (*at != entry)
-        at = &(*at)->chain;
+    for (; *at != entry; at = &(*at)->chain)
+        assert(*at); /* it is in its bucket */
     *at = entry->chain;
     entry->chain = NULL;
 }
