@@ -10,6 +10,8 @@ AR       ?= ar
 NVCC     ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA     ?= auto
 OPENMP   ?= 1
+FUZZ_ROUNDS ?= 200000
+FUZZ_SEED   ?= 1
 WERROR   ?= 1
 VERSION  := 0.1.0
 PKG_CONFIG ?= pkg-config
@@ -81,7 +83,7 @@ TEST_OBJ    := $(call obj,$(TEST_SRC))
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
-.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan \
+.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz \
         format lint install clean help test-binary compute-lib proto-lib
 
 all: deps ## set up, build build/xnord
@@ -196,6 +198,14 @@ ubsan: ## the tests under UndefinedBehaviorSanitizer
 	$(MAKE) check BUILD=build-ubsan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=undefined -fno-sanitize-recover=all"
 tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
 	$(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
+
+fuzz: ## mutated requests through every parser, under ASan and UBSan (FUZZ_ROUNDS, FUZZ_SEED)
+	@mkdir -p build
+	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all \
+	  $(PROTO_INC) -Icompute/core $(JANSSON_CFLAGS) -o build/fuzz_proto tests/fuzz/fuzz_proto.c \
+	  $(PROTO_SRC) $(addprefix compute/core/,mem.c status.c tensor.c conv.c) \
+	  $(shell $(PKG_CONFIG) --libs jansson) -lm
+	build/fuzz_proto $(FUZZ_ROUNDS) $(FUZZ_SEED)
 
 clean:
 	rm -rf build build-asan build-ubsan build-tsan
