@@ -153,6 +153,9 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
     if (!status) {
         xn_entry_release(base);
         conv->entry = made;
+        /* Up to 12 times the body's bytes, or a copy of registered weights for a few of scale. They
+         * are counted even if they were recognised: the cache may let go of them first. */
+        status = xn_exchange_grow(conv->exchange, xn_entry_weights(made)->host_bytes, error);
     }
     for (int i = 0; i < 3; i++)
         xn_mem_free(owned[i]);

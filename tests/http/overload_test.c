@@ -174,6 +174,43 @@ START_TEST(queue_bytes_of_outputs) {
 }
 END_TEST
 
+/* So do weights: in the form they are computed with, and the copy of registered ones that a scale
+ * of the request's own needs. */
+START_TEST(queue_bytes_of_weights) {
+    enum { CHANNELS = 30000 };
+    static const char *const paths[] = {"/weights/many", "/conv", "/conv"};
+    static const char *const methods[] = {"PUT", "POST", "POST"};
+    static const char *const heads[] = {
+        "", "\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, ",
+        "\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, "
+        "\"weights\": \"many\", "};
+    static const char *const names[] = {"weights", "weights", "bias"};
+    static const char *const more[] = {",1,1,1", ",1,1,1", ""};
+    static const int statuses[] = {201, 413, 413};
+    xt_response response;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--queue-bytes", "400K"));
+    for (int i = 0; i < 3; i++) {
+        xt_buffer text = {0};
+        xt_print(&text, "{%s\"%s\": {\"shape\": [%d%s], \"datatype\": \"INT8\", \"data\": [1",
+                 heads[i], names[i], CHANNELS, more[i]);
+        for (int n = 1; n < CHANNELS; n++)
+            xt_print(&text, ",1");
+        xt_print(&text, "]}}");
+        xt_fetch(d, methods[i], paths[i],
+                 "Content-Type: application/json\r\nAccept: application/octet-stream\r\n",
+                 text.data, text.length, &response);
+        if (statuses[i] == 413)
+            xt_check_error(&response, 413, NULL, "--queue-bytes", names[i]);
+        else
+            ck_assert_msg(response.status == statuses[i], "%d %s", response.status, response.body);
+        xt_response_free(&response);
+        xt_buffer_free(&text);
+    }
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
 /* ---- deadlines ---- */
 
 /* Some 5e7 multiply-adds: tens of milliseconds or more on the naive backend, over any deadline
@@ -348,6 +385,7 @@ XN_SUITE(http_overload) {
     tcase_add_test(t, queue_depth);
     tcase_add_test(t, queue_bytes);
     tcase_add_test(t, queue_bytes_of_outputs);
+    tcase_add_test(t, queue_bytes_of_weights);
     tcase_add_test(t, deadline_in_the_computation);
     tcase_add_test(t, deadline_in_the_queue);
     tcase_add_test(t, deadline_before_the_batch_delay);
