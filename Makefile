@@ -47,9 +47,13 @@ obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 
 # Evaluated once, when first used: before `make deps` has run, pkg-config may not be there yet.
 once = $(eval $(1) := $(2))$($(1))
-SERVER_CFLAGS = $(call once,SERVER_CFLAGS,$(shell $(PKG_CONFIG) --cflags libmicrohttpd))
-JANSSON_CFLAGS = $(call once,JANSSON_CFLAGS,$(shell $(PKG_CONFIG) --cflags jansson))
-CHECK_CFLAGS = $(call once,CHECK_CFLAGS,$(shell $(PKG_CONFIG) --cflags check))
+# --cflags fails where a module's private dependencies have no .pc file, although nothing here needs
+# them (libmicrohttpd asks for gnutls's): then the module's own include folder does.
+pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null || \
+               { folder=$$($(PKG_CONFIG) --variable=includedir $(1)) && echo "-I$$folder"; })
+SERVER_CFLAGS = $(call once,SERVER_CFLAGS,$(call pkg_cflags,libmicrohttpd))
+JANSSON_CFLAGS = $(call once,JANSSON_CFLAGS,$(call pkg_cflags,jansson))
+CHECK_CFLAGS = $(call once,CHECK_CFLAGS,$(call pkg_cflags,check))
 SERVER_LIBS = $(call once,SERVER_LIBS,$(shell $(PKG_CONFIG) --libs libmicrohttpd jansson))
 CHECK_LIBS  = $(call once,CHECK_LIBS,$(shell $(PKG_CONFIG) --libs check))
 

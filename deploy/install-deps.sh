@@ -36,6 +36,10 @@ have_compiler() { have "${CC%% *}"; }
 # shellcheck disable=SC2086 # CC is split into words on purpose
 have_headers() { echo '#include <stdio.h>' | $CC -E -x c - >/dev/null 2>&1; }
 
+# --exists and --cflags also ask for the private dependencies of a static library (gnutls's .pc file
+# for libmicrohttpd), which a build does not need; --libs does not.
+have_modules() { "$PKG_CONFIG" --libs "$@" >/dev/null 2>&1; }
+
 find_missing() {
     local module tool
     missing=()
@@ -48,9 +52,9 @@ find_missing() {
     have curl || missing+=(curl)
     if ! have "$PKG_CONFIG"; then
         missing+=(pkg-config "${MODULES[@]}")
-    elif ! "$PKG_CONFIG" --exists "${MODULES[@]}"; then
+    elif ! have_modules "${MODULES[@]}"; then
         for module in "${MODULES[@]}"; do
-            "$PKG_CONFIG" --exists "$module" || missing+=("$module")
+            have_modules "$module" || missing+=("$module")
         done
     fi
     # nvcc compiles the host's half of a .cu file with a C++ compiler.
