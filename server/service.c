@@ -76,7 +76,7 @@ void xn_exchange_fail(xn_exchange *exchange, const xn_error *error) {
         xn_request_abort(exchange->request);
         return;
     }
-    if (error->limit[0])
+    if (error->limit[0] && !strstr(error->message, error->limit))
         snprintf(message, sizeof message, "%s (the limit is set by --%s)", error->message,
                  error->limit);
     else
