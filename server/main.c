@@ -241,10 +241,14 @@ static int serve(daemon_state *d) {
     return atomic_load(&device_lost) ? EXIT_DEVICE_LOST : result;
 }
 
+/* Nothing is admitted any more. The threads that hand requests back end before the server: such a
+ * call may return after its request was answered and is gone, and still needs the server then. */
 static void cleanup(daemon_state *d) {
+    if (d->service.engine)
+        xn_engine_stop(d->service.engine);
+    xn_loader_free(d->service.loader);
     if (d->http)
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
-    xn_loader_free(d->service.loader);
     xn_engine_free(d->service.engine);
     xn_auth_free(d->service.auth);
     xn_mem_free(d->tls_cert);

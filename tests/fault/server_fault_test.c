@@ -55,15 +55,20 @@ static xn_status start(instance *i, xn_error *error) {
     return status;
 }
 
+/* As the daemon does: nothing is admitted any more, then what hands requests back ends, then HTTP.
+ */
 static void stop(instance *i) {
-    int64_t patience_ns = (int64_t)XT_PATIENCE_MS * 1000000;
+    int64_t deadline_ns = (xt_now_ms() + XT_PATIENCE_MS) * 1000000;
     if (i->http)
         xn_http_drain(i->http);
-    if (i->service.engine)
+    if (i->service.engine) {
         xn_engine_drain(i->service.engine);
-    if (i->http)
-        xn_http_stop(i->http, patience_ns);
+        ck_assert(xn_engine_wait_idle(i->service.engine, deadline_ns));
+        xn_engine_stop(i->service.engine);
+    }
     xn_loader_free(i->service.loader);
+    if (i->http)
+        xn_http_stop(i->http, deadline_ns);
     if (i->service.engine)
         xn_engine_free(i->service.engine);
 }
