@@ -70,7 +70,7 @@ const xn_setting xn_settings[] = {
     NUMBER("queue-depth", queue_depth, "N", 1, 1000000, 1024,
            "Requests accepted and not yet answered; more are refused with 429."),
     BYTES("queue-bytes", queue_bytes, 1, 65536 * GI, GI,
-          "Bodies and outputs of all accepted requests; more are refused with 429."),
+          "Bodies, weights and outputs of all accepted requests; more are refused with 429."),
 #undef GROUP
 #define GROUP "Limits of one request"
     BYTES("max-body-bytes", max_body_bytes, 1, 1024 * GI, 256 * MI, "The largest request body."),

@@ -39,7 +39,7 @@ static const struct {
     {
         {"xnord_queue_depth", "Requests waiting for a worker."},
         {"xnord_inflight_requests", "Requests accepted and not yet answered."},
-        {"xnord_inflight_bytes", "Bodies and outputs of the requests in flight."},
+        {"xnord_inflight_bytes", "Bodies, weights and outputs of the requests in flight."},
         {"xnord_connections", "Open connections."},
         {"xnord_weights", "Registered weights, by number."},
         {"xnord_weights_bytes", "Host memory of registered weights."},
