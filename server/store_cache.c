@@ -67,6 +67,7 @@ static xn_entry *evict_locked(xn_store *store, size_t keep_bytes) {
     xn_entry *evicted = NULL;
     while (cache->bytes > keep_bytes) {
         xn_entry *entry = cache->oldest;
+        assert(entry); /* bytes is the sum over the order of use: there is one */
         use_unlink_locked(cache, entry);
         remove_locked(cache, entry);
         cache->bytes -= entry->cost;
