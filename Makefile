@@ -41,7 +41,7 @@ PROTO_SRC   := $(wildcard proto/src/*.c)
 SERVER_SRC  := $(filter-out server/main.c,$(wildcard server/*.c))
 CUDA_SRC    := $(wildcard compute/cuda/*.cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
-BENCH_CUDA_SRC := $(wildcard tests/bench/*.cu)
+BENCH_CUDA_SRC := tests/bench/gpu_copy.cu
 
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 
@@ -87,7 +87,7 @@ TEST_OBJ    := $(call obj,$(TEST_SRC))
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
-.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz \
+.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu-few \
         format lint install clean help test-binary compute-lib proto-lib
 
 all: deps ## set up, build build/xnord
@@ -151,6 +151,13 @@ $(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
 $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
+ifeq ($(USE_CUDA),1)
+$(call obj,tests/bench/gpu_few.cu): XN_NVCCFLAGS += $(COMPUTE_INC) -Icompute/cuda
+$(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu) $(BUILD)/libxn_compute.a
+bench-gpu-few: deps ## few channels on the GPU: the fused kernels beside a copy of the same bytes
+	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-few
+	$(BUILD)/bench-gpu-few --json $(BUILD)/bench/bench_gpu_few.json
+endif
 $(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
 $(BUILD)/bench-%:
 	@mkdir -p $(BUILD)/bench

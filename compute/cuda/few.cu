@@ -10,6 +10,7 @@
  * K is a box sum over the tile of |x|. When there are more multiprocessors than tiles, the filters
  * of a group are divided among o_splits blocks, which load the same tile. */
 #include "element.cuh"
+#include "few_strip.h"
 #include "kernels.h"
 #include "launch.cuh"
 #include "layout.h"
@@ -459,7 +460,7 @@ static few_tile choose_tile(const xn_conv *c, int64_t images, int multiprocessor
     return high.shared_bytes && enough ? high : narrow;
 }
 
-bool xn_cuda_few_fits(const xn_conv *c, int64_t images) {
+bool xn_cuda_few_tile_fits(const xn_conv *c, int64_t images) {
     if (!xn_cuda_patch_words(c->group_channels, c->kernel_h, c->kernel_w) ||
         (int64_t)c->group_channels * c->height * c->width > INT32_MAX ||
         (int64_t)c->height + c->pad_top + c->pad_bottom > MAX_PADDED ||
@@ -467,6 +468,11 @@ bool xn_cuda_few_fits(const xn_conv *c, int64_t images) {
         return false;
     few_tile t = widest_tile(c);
     return t.shared_bytes && tile_count(c, &t, images) <= INT32_MAX;
+}
+
+bool xn_cuda_few_fits(const xn_conv *c, int64_t images) {
+    xn_cuda_strip strip;
+    return xn_cuda_strip_choose(c, images, 1, &strip) || xn_cuda_few_tile_fits(c, images);
 }
 
 typedef void (*few_function)(const few_args);
@@ -491,6 +497,15 @@ static few_function choose_kernel(const xn_conv *c) {
 cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                const void *input, const uint32_t *patches,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+    xn_cuda_strip strip;
+    if (xn_cuda_strip_choose(conv, images, multiprocessors, &strip))
+        return xn_cuda_strip_launch(conv, images, &strip, input, patches, epilogue, stream);
+    return xn_cuda_few_tile_launch(conv, images, multiprocessors, input, patches, epilogue, stream);
+}
+
+cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                    const void *input, const uint32_t *patches,
+                                    const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
     few_args a = {};
     a.conv = *conv;
     a.tile = choose_tile(conv, images, multiprocessors);
@@ -524,5 +539,5 @@ cudaError_t xn_cuda_few_load(void) {
         if (e != cudaSuccess)
             return e;
     }
-    return cudaSuccess;
+    return xn_cuda_strip_load();
 }

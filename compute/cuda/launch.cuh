@@ -15,11 +15,11 @@ static inline int xn_cuda_grid(int64_t work, int64_t per_block) {
 }
 
 template <typename Args>
-static cudaError_t xn_cuda_launch(void (*kernel)(const Args), int grid, int block,
+static cudaError_t xn_cuda_launch(void (*kernel)(const Args), dim3 grid, int block,
                                   size_t shared_bytes, cudaStream_t stream, const Args &args) {
     void *pointers[1] = {const_cast<Args *>(&args)};
-    return cudaLaunchKernel((const void *)kernel, dim3((unsigned)grid), dim3((unsigned)block),
-                            pointers, shared_bytes, stream);
+    return cudaLaunchKernel((const void *)kernel, grid, dim3((unsigned)block), pointers,
+                            shared_bytes, stream);
 }
 
 /* Loads a kernel's code onto the current device. */

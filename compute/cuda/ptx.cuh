@@ -1,9 +1,30 @@
-/* ptx.cuh: the instructions that CUDA C++ has no name for, of sm_80 and later. Kernels that use
- * them are launched there only; for older chips they compile to a trap. */
+/* ptx.cuh: the instructions that CUDA C++ has no name for. Kernels that use those of sm_80 and
+ * later are launched there only; for older chips they compile to a trap. */
 #ifndef XN_CUDA_PTX_CUH
 #define XN_CUDA_PTX_CUH
 
 #include <stdint.h>
+
+/* Loads of read-only data that happen only when `valid`, without a branch; else *out stays. */
+__device__ __forceinline__ void xn_load_if(uint32_t (&out)[4], const void *from, bool valid) {
+    asm("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+        " @p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+        : "+r"(out[0]), "+r"(out[1]), "+r"(out[2]), "+r"(out[3])
+        : "l"(from), "r"((uint32_t)valid));
+}
+__device__ __forceinline__ void xn_load_if(uint32_t (&out)[1], const void *from, bool valid) {
+    asm("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
+        : "+r"(out[0])
+        : "l"(from), "r"((uint32_t)valid));
+}
+
+/* Byte n of the result is the byte of {high, low} that nibble n of select names; the highest bit of
+ * each nibble must be clear. */
+__device__ __forceinline__ uint32_t xn_permute(uint32_t low, uint32_t high, uint32_t select) {
+    uint32_t bytes;
+    asm("prmt.b32 %0, %1, %2, %3;" : "=r"(bytes) : "r"(low), "r"(high), "r"(select));
+    return bytes;
+}
 
 /* acc[16 x 8] += popc(a[16 x 256 bits] and b[8 x 256 bits]), by one warp. With g = lane / 4 and
  * t = lane % 4: a[0], a[2] are 32-bit blocks t and t + 4 of row g, a[1], a[3] those of row g + 8;

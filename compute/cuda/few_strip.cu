@@ -1,0 +1,235 @@
+/* few_strip.cu: which strip kernel runs a problem, how it is cut, and the launch. */
+#include "few_strip.cuh"
+
+enum {
+    MAX_PADDED = 1 << 30, /* of an axis, so that columns past its end fit 32 bits */
+    MAX_GRID_YZ = 65535,
+    SHARED_LIMIT = 48 << 10,
+    MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
+};
+
+typedef void (*strip_function)(const xn_strip_args);
+
+struct strip_kernel {
+    int32_t kernel_w, kernel_h, rows; /* kernel_h: at most, or EXACT */
+    bool exact, one, hot;
+    int32_t max_rows; /* kernel_h as compiled */
+    strip_function function;
+};
+
+#define KERNEL(KW, KH, ROWS, EXACT, ONE, HOT)                                                      \
+    { KW, KH, ROWS, EXACT, ONE, HOT, KH, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, HOT> }
+#define ANY(KW) KERNEL(KW, 7, 2, false, true, false), KERNEL(KW, 7, 2, false, false, false)
+/* The first that takes the problem is the fastest that does. */
+static const strip_kernel kernels[] = {
+    KERNEL(3, 3, 1, true, true, true),
+    KERNEL(3, 3, 2, true, true, true),
+    KERNEL(3, 3, 4, true, true, true),
+    KERNEL(3, 3, 8, true, true, true),
+    KERNEL(5, 5, 4, true, true, true),
+    KERNEL(7, 7, 4, true, true, true),
+    KERNEL(3, 3, 2, true, false, true),
+    KERNEL(3, 3, 1, true, true, false),
+    KERNEL(3, 3, 4, true, true, false),
+    KERNEL(3, 3, 2, true, false, false),
+    ANY(1),
+    ANY(2),
+    ANY(3),
+    ANY(4),
+    ANY(5),
+    ANY(6),
+    ANY(7),
+};
+
+/* 4 elements at a time: the input's rows start at such a multiple, and so do the windows. */
+static bool vector_in(const xn_conv *c) {
+    return c->width % XN_STRIP_WIDTH == 0 && (c->kernel_w / 2 - c->pad_left) % XN_STRIP_WIDTH == 0;
+}
+
+static bool vector_out(const xn_conv *c) {
+    return c->out_width % XN_STRIP_WIDTH == 0;
+}
+
+static bool is_hot(const xn_conv *c) {
+    return c->input_datatype == XN_FP32 && c->output_datatype == XN_FP32 &&
+           c->scaling == XN_SCALING_XNOR && vector_in(c) && vector_out(c);
+}
+
+/* The kernel of so many rows; of any number when rows is 0. */
+static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows) {
+    for (const strip_kernel &k : kernels)
+        if (k.kernel_w == c->kernel_w && (!rows || rows == k.rows) &&
+            (k.exact ? k.kernel_h == c->kernel_h : k.kernel_h >= c->kernel_h) &&
+            k.one == (c->group_channels == 1) && (!k.hot || is_hot(c)))
+            return &k;
+    return NULL;
+}
+
+/* Shared memory of a block. */
+static int64_t shared_bytes(const xn_conv *c, const strip_kernel *k, int32_t threads,
+                            int32_t span) {
+    const int64_t tables = (int64_t)c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
+    const int64_t words = c->kernel_w == 7 ? 2 : 1, in_rows = k->rows + k->max_rows - 1;
+    return span * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_strip_filter)) +
+           (k->one ? 0 : c->group_channels * in_rows * words * threads * 4);
+}
+
+static int64_t tiles_across(const xn_conv *c, const xn_cuda_strip *s) {
+    return (c->out_width - 1) / (s->lanes * s->across * XN_STRIP_WIDTH) + 1;
+}
+
+static int64_t tiles_down(const xn_conv *c, const xn_cuda_strip *s) {
+    const int64_t rows = (int64_t)s->threads / s->lanes / s->across * s->rows * s->chunks;
+    return (c->out_height - 1) / rows + 1;
+}
+
+static int64_t splits_of(const xn_conv *c, const xn_cuda_strip *s) {
+    return (c->group_out_channels - 1) / s->span + 1;
+}
+
+static int64_t planes_of(const xn_conv *c, int64_t images) {
+    return images * c->groups;
+}
+
+/* z has the planes as far as it goes, x the rest of them. */
+static int64_t grid_z(const xn_conv *c, int64_t images) {
+    const int64_t planes = planes_of(c, images);
+    return planes < MAX_GRID_YZ ? planes : MAX_GRID_YZ;
+}
+
+static int64_t grid_x(const xn_conv *c, int64_t images, const xn_cuda_strip *s) {
+    const int64_t folds = (planes_of(c, images) - 1) / grid_z(c, images) + 1;
+    return tiles_across(c, s) * splits_of(c, s) * folds;
+}
+
+static bool takes(const xn_conv *c) {
+    return c->mode == XN_MODE_XNOR && c->stride_h == 1 && c->stride_w == 1 && c->dilation_h == 1 &&
+           c->dilation_w == 1 && c->kernel_h <= XN_STRIP_MAX_KERNEL &&
+           c->kernel_w <= XN_STRIP_MAX_KERNEL && c->group_channels <= XN_CUDA_FEW_CHANNELS &&
+           c->group_channels * c->kernel_h * c->kernel_w <= XN_STRIP_MAX_TAPS &&
+           (int64_t)c->group_channels * c->height * c->width <= INT32_MAX &&
+           (int64_t)c->out_height * c->out_width <= INT32_MAX &&
+           (int64_t)c->height + c->pad_top + c->pad_bottom <= MAX_PADDED &&
+           (int64_t)c->width + c->pad_left + c->pad_right <= MAX_PADDED;
+}
+
+static bool is_power_of_2(int32_t v) {
+    return v > 0 && !(v & (v - 1));
+}
+
+bool xn_cuda_strip_fits(const xn_conv *c, int64_t images, const xn_cuda_strip *s) {
+    if (!takes(c) || !is_power_of_2(s->lanes) || s->lanes < 8 || s->lanes > 32 ||
+        !is_power_of_2(s->across) || s->threads < 32 || s->threads > XN_STRIP_MAX_THREADS ||
+        s->threads % 32 || s->threads % (s->lanes * s->across) || s->chunks < 1 || s->span < 1)
+        return false;
+    const strip_kernel *k = find_kernel(c, s->rows);
+    return k && (s->chunks == 1 || (k->one && k->exact)) &&
+           shared_bytes(c, k, s->threads, s->span) <= SHARED_LIMIT &&
+           planes_of(c, images) <= INT32_MAX && grid_x(c, images, s) <= INT32_MAX &&
+           tiles_down(c, s) <= MAX_GRID_YZ;
+}
+
+/* Few rows a thread while that is what fills the multiprocessors, then more, which reads less of
+ * the rows between strips again. */
+static int32_t choose_rows(const xn_conv *c, int64_t images, int multiprocessors) {
+    static const int32_t choices[] = {8, 4, 2, 1};
+    const int64_t warps =
+        images * c->groups * c->out_height * (int64_t)((c->out_width - 1) / 128 + 1);
+    for (int32_t rows : choices)
+        if (rows <= 4 && find_kernel(c, rows) && warps / rows >= 12 * (int64_t)multiprocessors)
+            return rows;
+    const strip_kernel *k = find_kernel(c, 0);
+    return k ? k->rows : 0;
+}
+
+/* Filters a block makes: all, unless there are multiprocessors to spare or too little memory. */
+static int32_t choose_span(const xn_conv *c, int64_t images, int multiprocessors,
+                           const xn_cuda_strip *s) {
+    const strip_kernel *k = find_kernel(c, s->rows);
+    const int64_t fixed = shared_bytes(c, k, s->threads, 0);
+    const int64_t most = (SHARED_LIMIT - fixed) / (shared_bytes(c, k, s->threads, 1) - fixed);
+    const int64_t tiles = tiles_across(c, s) * tiles_down(c, s) * images * c->groups;
+    const int64_t filters = c->group_out_channels, wanted = 2 * (int64_t)multiprocessors;
+    int64_t splits = tiles < wanted ? (wanted + tiles - 1) / tiles : 1;
+    const int64_t useful = (filters + MIN_SPLIT_FILTERS - 1) / MIN_SPLIT_FILTERS;
+    splits = splits < useful ? splits : useful;
+    const int64_t span = (filters + splits - 1) / splits;
+    return (int32_t)(span < most ? span : most);
+}
+
+bool xn_cuda_strip_choose(const xn_conv *c, int64_t images, int multiprocessors,
+                          xn_cuda_strip *out) {
+    xn_cuda_strip s = {};
+    if (!takes(c))
+        return false;
+    s.rows = choose_rows(c, images, multiprocessors);
+    if (!s.rows)
+        return false;
+    s.chunks = 1;
+    s.lanes = c->out_width > 64 ? 32 : c->out_width > 32 ? 16 : 8;
+    s.across = c->out_width > 128 ? 2 : 1;
+    s.threads = c->group_channels == 1 && s.rows > 1 ? 256 : 128;
+    s.span = 1;
+    while (s.threads > 32 && shared_bytes(c, find_kernel(c, s.rows), s.threads, 1) > SHARED_LIMIT)
+        s.threads /= 2;
+    s.span = choose_span(c, images, multiprocessors, &s);
+    if (!xn_cuda_strip_fits(c, images, &s))
+        return false;
+    *out = s;
+    return true;
+}
+
+cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda_strip *s,
+                                 const void *input, const uint32_t *patches,
+                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+    if (!xn_cuda_strip_fits(c, images, s))
+        return cudaErrorInvalidConfiguration;
+    const strip_kernel *k = find_kernel(c, s->rows);
+    xn_strip_args a = {};
+    a.input = input;
+    a.patches = patches;
+    a.factor = epilogue->factor;
+    a.bias = epilogue->bias;
+    a.out = {epilogue->output, c->output_datatype};
+    a.channels = c->group_channels;
+    a.filters = c->group_out_channels;
+    a.groups = c->groups;
+    a.height = c->height;
+    a.width = c->width;
+    a.out_height = c->out_height;
+    a.out_width = c->out_width;
+    a.kernel_h = c->kernel_h;
+    a.pad_top = c->pad_top;
+    a.pad_left = c->pad_left;
+    a.pad_value = c->pad_value;
+    a.datatype = c->input_datatype;
+    a.want_k = c->scaling == XN_SCALING_XNOR;
+    a.vector_in = vector_in(c);
+    a.vector_out = vector_out(c);
+    a.patch_words = xn_cuda_patch_words(c->group_channels, c->kernel_h, c->kernel_w);
+    a.reciprocal = a.want_k ? 1.0f / (float)(c->group_channels * c->kernel_h * c->kernel_w) : 1.0f;
+    while (1 << a.lanes_log2 < s->lanes)
+        a.lanes_log2++;
+    while (1 << a.across_log2 < s->across)
+        a.across_log2++;
+    a.chunks = s->chunks;
+    a.tiles_x = (int32_t)tiles_across(c, s);
+    a.splits = (int32_t)splits_of(c, s);
+    a.span = s->span;
+    a.planes = (int32_t)planes_of(c, images);
+    a.in_plane = (int64_t)c->group_channels * c->height * c->width;
+    a.out_plane = (int64_t)c->group_out_channels * c->out_height * c->out_width;
+    const dim3 grid((unsigned)grid_x(c, images, s), (unsigned)tiles_down(c, s),
+                    (unsigned)grid_z(c, images));
+    return xn_cuda_launch(k->function, grid, s->threads,
+                          (size_t)shared_bytes(c, k, s->threads, s->span), stream, a);
+}
+
+cudaError_t xn_cuda_strip_load(void) {
+    for (const strip_kernel &k : kernels) {
+        cudaError_t e = xn_cuda_load(k.function);
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}

@@ -1,0 +1,742 @@
+/* few_strip.cuh: XNOR convolution of few channels at the speed of memory: stride 1, dilation 1,
+ * kernels up to 7 x 7.
+ *
+ * A thread owns 4 output columns and walks down a strip of rows with the rows of its windows in
+ * registers; columns of its neighbours come by shuffles, those past the segment's ends by a load of
+ * its first and last lane. Nothing but the filters' tables passes through shared memory (and, with
+ * several channels, the thread's own patterns). Of an input row a thread keeps
+ *
+ *   h[4]      the sums of |x| over the KW columns of each output's window; K is their vertical sum
+ *   pattern   one nibble an output: the signs (1 = negative) of the 3 columns from the window's
+ *             first on; further nibbles are the windows that start further right
+ *
+ * PRMT looks up 4 nibbles at once in a table of 8 bytes. The table of 3 taps holds for each pattern
+ * of 3 signs the number that differ from the filter's, so one PRMT counts 3 taps for 4 outputs, and
+ * byte-wise sums of the words (no byte passes 255) give 4 outputs' differing taps:
+ *     dot = taps - 2 differ
+ * Outside the image the sign is +1, which is pad_value 1. For -1 the pattern's bits are set. For 0
+ * the taps cancel in the mean of both: dot = taps - differ(+1) - differ(-1); only warps that touch
+ * a border count twice.
+ *
+ * No sum is ever taken back, so NaN and Inf stay in their windows. What could pass FLT_MAX on the
+ * way to a finite result (rows of |x| beyond 2^64, extreme factors) is computed once more, in
+ * double, when the strip is done. */
+#ifndef XN_CUDA_FEW_STRIP_CUH
+#define XN_CUDA_FEW_STRIP_CUH
+
+#include "element.cuh"
+#include "few_strip.h"
+#include "launch.cuh"
+#include "layout.h"
+#include "ptx.cuh"
+
+#define XN_STRIP_WIDTH 4            /* outputs of a thread, side by side */
+#define XN_STRIP_MAX_THREADS 256    /* of a block */
+#define XN_STRIP_MAX_KERNEL 7       /* of either axis */
+#define XN_STRIP_MAX_TAPS 255       /* counts are bytes */
+#define XN_STRIP_ALL 0x77777777u    /* every column of a pattern */
+#define XN_STRIP_LARGE 0x1p64f      /* sums of |x| up to here cannot overflow, */
+#define XN_STRIP_MAX_FACTOR 0x1p48f /* with factors up to here, */
+#define XN_STRIP_MIN_FACTOR 0x1p-100f
+#define XN_STRIP_MAX_BIAS 0x1p120f /* and biases up to here */
+
+struct xn_strip_args {
+    const void *input;
+    const uint32_t *patches;
+    const float *factor, *bias;
+    xn_output out;
+    int32_t channels, filters, groups; /* of a group; groups */
+    int32_t height, width, out_height, out_width;
+    int32_t kernel_h, pad_top, pad_left, pad_value;
+    int32_t datatype, want_k;
+    int32_t vector_in, vector_out; /* rows may be read, written 4 elements at a time */
+    int32_t patch_words;
+    float reciprocal; /* of the terms of K, or 1 */
+    int32_t lanes_log2, across_log2, chunks, tiles_x, splits, span, planes;
+    int64_t in_plane, out_plane; /* elements of a group's input and output */
+};
+
+/* What a block prepares of each filter. */
+struct __align__(16) xn_strip_filter {
+    float factor, bias; /* factor divided by what K's sums must be */
+    uint32_t extreme;
+};
+
+/* Columns left and right of an output's own; loads for those past the segment's ends (HOT reads
+ * them as a vector when there are several); words of a pattern, tables of a row of taps. */
+template <int KW>
+struct xn_strip_window {
+    static constexpr int LEFT = KW / 2, RIGHT = (KW - 1) / 2, COLUMNS = KW + 3;
+    static constexpr int SIDE = LEFT < 2 ? 1 : XN_STRIP_WIDTH;
+    static constexpr int WORDS = KW == 7 ? 2 : 1, TABLES = (KW + 2) / 3;
+};
+
+/* Where a thread works. */
+struct xn_strip_place {
+    int32_t in_x, out_x, out_y; /* in_x: the input column under output column out_x */
+    int32_t live;               /* outputs of its 4 that exist */
+    bool first, last;           /* lane of its segment */
+    uint32_t own, side;         /* bit n: that column, that column past the end, is inside */
+    int32_t lanes;
+};
+
+template <int KW>
+struct xn_strip_raw {
+    uint32_t own[XN_STRIP_WIDTH], side[xn_strip_window<KW>::SIDE];
+};
+
+/* ---- loading ---- */
+
+template <class T>
+__device__ __forceinline__ void xn_strip_load_elements(const T *from, uint32_t columns,
+                                                       uint32_t *raw) {
+#pragma unroll
+    for (int n = 0; n < XN_STRIP_WIDTH; n++)
+        if (columns >> n & 1)
+            raw[n] = __ldg(from + n);
+}
+
+/* Loads stay raw until they are used, so that many are in flight. Zeros outside the image. */
+template <int KW, class T, class Vector>
+__device__ __forceinline__ void xn_strip_load_row(const T *row, const xn_strip_place &p,
+                                                  bool vector, xn_strip_raw<KW> *raw) {
+    const T *from = row + p.in_x;
+    if (!vector) {
+        xn_strip_load_elements(from, p.own, raw->own);
+    } else if (p.own) {
+        const Vector v = __ldg((const Vector *)from);
+        memcpy(raw->own, &v, sizeof v);
+    }
+#pragma unroll
+    for (int n = 0; n < xn_strip_window<KW>::LEFT; n++)
+        if (p.side >> n & 1)
+            raw->side[n] = __ldg(from + (p.first ? -1 - n : XN_STRIP_WIDTH + n));
+}
+
+/* The same for fp32 in vectors, without branches. CHECK: rows may be outside. */
+template <int KW, int ROWS, bool CHECK>
+__device__ __forceinline__ void xn_strip_load_hot(const xn_strip_args &a, int64_t first,
+                                                  const xn_strip_place &p, int32_t y,
+                                                  xn_strip_raw<KW> *raw) {
+    const int64_t pitch = (int64_t)a.width * (int64_t)sizeof(float);
+    const char *own =
+        (const char *)((const float *)a.input + first + (int64_t)y * a.width + p.in_x);
+    constexpr int BEFORE = xn_strip_window<KW>::SIDE * (int)sizeof(float);
+    const char *side = own + (p.first ? -BEFORE : XN_STRIP_WIDTH * (int)sizeof(float));
+#pragma unroll
+    for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
+        const bool inside = !CHECK || (uint32_t)(y + r) < (uint32_t)a.height;
+        raw[r] = {};
+        xn_load_if(raw[r].own, own, inside && p.own);
+        if (xn_strip_window<KW>::LEFT > 0)
+            xn_load_if(raw[r].side, side, inside && p.side);
+    }
+}
+
+/* Rows y .. y + ROWS - 1 of the channel that starts at element `first`, of which `rows` matter.
+ * HOT: fp32 in vectors. */
+template <int KW, int ROWS, bool HOT>
+__device__ __forceinline__ void xn_strip_load(const xn_strip_args &a, int64_t first,
+                                              const xn_strip_place &p, int32_t y, int32_t rows,
+                                              xn_strip_raw<KW> *raw) {
+    if constexpr (HOT) {
+        if (y >= 0 && y + ROWS <= a.height)
+            xn_strip_load_hot<KW, ROWS, false>(a, first, p, y, raw);
+        else
+            xn_strip_load_hot<KW, ROWS, true>(a, first, p, y, raw);
+        return;
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        raw[r] = {};
+        if (r >= rows || (uint32_t)(y + r) >= (uint32_t)a.height)
+            continue;
+        const int64_t at = first + (int32_t)((y + r) * a.width);
+        if (a.datatype == XN_FP32)
+            xn_strip_load_row<KW, uint32_t, uint4>((const uint32_t *)a.input + at, p, a.vector_in,
+                                                   &raw[r]);
+        else if (a.datatype == XN_FP16 || a.datatype == XN_BF16)
+            xn_strip_load_row<KW, uint16_t, uint2>((const uint16_t *)a.input + at, p, a.vector_in,
+                                                   &raw[r]);
+        else
+            xn_strip_load_row<KW, uint8_t, uint32_t>((const uint8_t *)a.input + at, p, a.vector_in,
+                                                     &raw[r]);
+    }
+}
+
+/* ---- from raw elements to floats ---- */
+
+__device__ __forceinline__ float xn_strip_float(int32_t datatype, uint32_t element) {
+    switch (datatype) {
+    case XN_FP32:
+        return __uint_as_float(element);
+    case XN_FP16:
+        return __half2float(__ushort_as_half((unsigned short)element));
+    case XN_BF16:
+        return __uint_as_float(element << 16);
+    case XN_INT8:
+        return (float)(int8_t)element;
+    case XN_UINT8:
+        return (float)element;
+    default:
+        return element ? 1.0f : 0.0f;
+    }
+}
+
+template <int KW, bool HOT>
+__device__ __forceinline__ void xn_strip_floats(const xn_strip_args &a, const xn_strip_raw<KW> &raw,
+                                                bool first, float *own, float *side) {
+    const int32_t datatype = HOT ? (int32_t)XN_FP32 : a.datatype;
+    uint32_t element[XN_STRIP_WIDTH];
+#pragma unroll
+    for (int n = 0; n < XN_STRIP_WIDTH; n++)
+        element[n] = raw.own[n];
+    if (!HOT && a.vector_in && datatype != XN_FP32) {
+        const bool half = datatype == XN_FP16 || datatype == XN_BF16;
+#pragma unroll
+        for (int n = 0; n < XN_STRIP_WIDTH; n++)
+            element[n] =
+                half ? raw.own[n / 2] >> n % 2 * 16 & 0xffffu : raw.own[0] >> n * 8 & 0xffu;
+    }
+#pragma unroll
+    for (int n = 0; n < XN_STRIP_WIDTH; n++)
+        own[n] = xn_strip_float(datatype, element[n]);
+#pragma unroll
+    for (int n = 0; n < xn_strip_window<KW>::LEFT; n++) { /* HOT: in the order of memory */
+        const bool turn = HOT && xn_strip_window<KW>::SIDE > 1 && first;
+        const uint32_t back = raw.side[xn_strip_window<KW>::SIDE - 1 - n];
+        side[n] = xn_strip_float(datatype, turn ? back : raw.side[n]);
+    }
+}
+
+/* The columns of the 4 windows: 4 own ones between LEFT and RIGHT of the neighbours. All lanes of
+ * the warp. */
+template <int KW>
+__device__ __forceinline__ void xn_strip_columns(const xn_strip_place &p, const float *own,
+                                                 const float *side, float *columns) {
+    typedef xn_strip_window<KW> window;
+#pragma unroll
+    for (int n = 0; n < XN_STRIP_WIDTH; n++)
+        columns[window::LEFT + n] = own[n];
+#pragma unroll
+    for (int n = 0; n < window::LEFT; n++) {
+        const float v = __shfl_up_sync(0xffffffffu, own[XN_STRIP_WIDTH - 1 - n], 1, p.lanes);
+        columns[window::LEFT - 1 - n] = p.first ? side[n] : v;
+    }
+#pragma unroll
+    for (int n = 0; n < window::RIGHT; n++) {
+        const float v = __shfl_down_sync(0xffffffffu, own[n], 1, p.lanes);
+        columns[window::LEFT + XN_STRIP_WIDTH + n] = p.last ? side[n] : v;
+    }
+}
+
+/* ---- a row's sums and pattern ---- */
+
+/* Four sliding sums of KW magnitudes; neighbours share what they have in common. */
+template <int KW>
+__device__ __forceinline__ void xn_strip_sums(const float *columns, float *h) {
+    if constexpr (KW < 4) {
+        float pair[XN_STRIP_WIDTH];
+#pragma unroll
+        for (int j = 0; j < XN_STRIP_WIDTH; j++) {
+            /* 3 columns: a pair that two outputs share, and one more */
+            const int at = KW == 3 ? j / 2 * 2 + 1 : j;
+            pair[j] = fabsf(columns[at]);
+            if (KW > 1)
+                pair[j] += fabsf(columns[at + 1]);
+            h[j] = KW < 3 ? pair[j] : pair[j] + fabsf(columns[j % 2 ? j + 2 : j]);
+        }
+    } else {
+        float common = fabsf(columns[3]); /* of all 4 windows: columns 3 .. KW - 1 */
+#pragma unroll
+        for (int n = 4; n < KW; n++)
+            common += fabsf(columns[n]);
+        const float l1 = fabsf(columns[2]), l2 = l1 + fabsf(columns[1]);
+        const float r1 = fabsf(columns[KW]), r2 = r1 + fabsf(columns[KW + 1]);
+        h[0] = common + (l2 + fabsf(columns[0]));
+        h[1] = common + l2 + r1;
+        h[2] = common + l1 + r2;
+        h[3] = common + (r2 + fabsf(columns[KW + 2]));
+    }
+}
+
+/* One bit a column, 4 apart: column n at bit 4 n of the low word and on into the high one. sign(n)
+ * has the column's sign in its highest bit; what else it has is masked away. */
+template <int COLUMNS, class Sign>
+__device__ __forceinline__ void xn_strip_spread(Sign sign, uint32_t *low, uint32_t *high) {
+    uint32_t words[2] = {0, 0};
+#pragma unroll
+    for (int n = COLUMNS - 1; n >= 0; n--)
+        words[n / 8] = __funnelshift_l(sign(n), words[n / 8], n % 8 ? 4 : 1);
+    *low = words[0] & 0x11111111u;
+    *high = words[1] & 0x11111111u;
+}
+
+/* Nibble n: columns n, n + 1, n + 2. The second word, for 7 columns, has nibbles 6 .. 9, of which
+ * the tables read the first column only. */
+template <int KW, class Sign>
+__device__ __forceinline__ void xn_strip_pattern(Sign sign, uint32_t *pattern) {
+    uint32_t low, high;
+    xn_strip_spread<xn_strip_window<KW>::COLUMNS>(sign, &low, &high);
+    pattern[0] = low | __funnelshift_r(low, high, 3) | __funnelshift_r(low, high, 6);
+    if constexpr (xn_strip_window<KW>::WORDS == 2)
+        pattern[1] = __funnelshift_r(low, high, 24);
+}
+
+/* The columns outside the image as a pattern. */
+template <int KW>
+__device__ __forceinline__ void xn_strip_outside(const xn_strip_args &a, const xn_strip_place &p,
+                                                 uint32_t *pattern) {
+    const int32_t first = p.in_x - xn_strip_window<KW>::LEFT;
+    xn_strip_pattern<KW>(
+        [&](int n) { return (uint32_t)(first + n) < (uint32_t)a.width ? 0u : 0x80000000u; },
+        pattern);
+}
+
+/* Raw row to sums and pattern. When K is wanted a NaN's sign has no effect: its windows are NaN. */
+template <int KW, bool HOT>
+__device__ __forceinline__ void xn_strip_digest(const xn_strip_args &a, const xn_strip_place &p,
+                                                const xn_strip_raw<KW> &raw, float *h,
+                                                uint32_t *pattern) {
+    typedef xn_strip_window<KW> window;
+    float own[XN_STRIP_WIDTH], side[window::SIDE], columns[window::COLUMNS];
+    xn_strip_floats<KW, HOT>(a, raw, p.first, own, side);
+    if (HOT) { /* -0 to +0, so that the sign bit is the sign */
+#pragma unroll
+        for (int n = 0; n < XN_STRIP_WIDTH; n++)
+            own[n] += 0.0f;
+#pragma unroll
+        for (int n = 0; n < window::LEFT; n++)
+            side[n] += 0.0f;
+    }
+    xn_strip_columns<KW>(p, own, side, columns);
+    xn_strip_pattern<KW>(
+        [&](int n) {
+            return HOT ? __float_as_uint(columns[n]) : (xn_sign_bit(columns[n]) ? 0u : 0x80000000u);
+        },
+        pattern);
+    xn_strip_sums<KW>(columns, h);
+}
+
+/* ---- filters ---- */
+
+/* The table of up to 3 taps: byte p is how many of them differ from the signs p. */
+__device__ __forceinline__ uint2 xn_strip_table(uint32_t negative, int32_t taps) {
+    const uint32_t low = taps == 1 ? 0x01000100u : 0x02010100u;
+    const uint32_t high = taps == 3 ? 0x03020201u : low;
+    const uint32_t flip = (negative & ((1u << taps) - 1u)) * 0x1111u;
+    return make_uint2(xn_permute(low, high, 0x3210u ^ flip), xn_permute(low, high, 0x7654u ^ flip));
+}
+
+/* tables[filter][channel][row of taps][TABLES] and the constants of a block's filters. */
+template <int KW>
+__device__ __forceinline__ void xn_strip_prepare(const xn_strip_args &a, int32_t first,
+                                                 int32_t count, xn_strip_filter *filters,
+                                                 int32_t tap_rows, uint2 *tables) {
+    constexpr int TABLES = xn_strip_window<KW>::TABLES;
+    for (int32_t e = threadIdx.x; e < count * tap_rows * TABLES; e += blockDim.x) {
+        const int32_t part = e % TABLES * 3, row = e / TABLES % tap_rows;
+        const int32_t at = row * KW + part, taps = min(KW - part, 3);
+        const uint32_t *patch =
+            a.patches + (int64_t)(first + e / (TABLES * tap_rows)) * a.patch_words + at / 32;
+        uint32_t bits = __ldg(patch) >> at % 32;
+        if (at % 32 + taps > 32)
+            bits |= __ldg(patch + 1) << (32 - at % 32);
+        tables[e] = xn_strip_table(~bits, taps);
+    }
+    for (int32_t f = threadIdx.x; f < count; f += blockDim.x) {
+        const float factor = xn_factor_of(a.factor, first + f), size = fabsf(factor);
+        const float bias = xn_bias_of(a.bias, first + f);
+        const bool tame = (size == 0.0f || size >= XN_STRIP_MIN_FACTOR) &&
+                          size <= XN_STRIP_MAX_FACTOR && fabsf(bias) <= XN_STRIP_MAX_BIAS;
+        filters[f] = {factor * a.reciprocal, bias, !tame};
+    }
+}
+
+/* ---- outputs ---- */
+
+/* Nibbles 3 part and on of a pattern, in the low bits. */
+__device__ __forceinline__ uint32_t xn_strip_select(const uint32_t *pattern, int part) {
+    return part == 2 ? pattern[1] : part == 1 ? pattern[0] >> 12 : pattern[0];
+}
+
+/* Byte j of the counts as a float: 2^15 + count, by placing it in the mantissa. */
+__device__ __forceinline__ float xn_strip_count(uint32_t counts, int j) {
+    return __uint_as_float(xn_permute(counts, 0x47000000u, 0x7404u | (uint32_t)j << 4));
+}
+
+__device__ __forceinline__ void xn_strip_store(const xn_strip_args &a, int64_t index, int32_t live,
+                                               const float *v) {
+    if (a.vector_out && live == XN_STRIP_WIDTH) {
+        if (a.out.datatype == XN_FP32) {
+            *(float4 *)((float *)a.out.data + index) = make_float4(v[0], v[1], v[2], v[3]);
+        } else if (a.out.datatype == XN_INT32) {
+            *(int4 *)((int32_t *)a.out.data + index) =
+                make_int4((int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3]);
+        } else {
+            uint32_t halves[XN_STRIP_WIDTH];
+#pragma unroll
+            for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                halves[j] = __half_as_ushort(__float2half_rn(v[j]));
+            *(uint2 *)((__half *)a.out.data + index) =
+                make_uint2(halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]);
+        }
+        return;
+    }
+#pragma unroll
+    for (int j = 0; j < XN_STRIP_WIDTH; j++) {
+        if (j >= live)
+            break;
+        if (a.out.datatype == XN_INT32)
+            ((int32_t *)a.out.data)[index + j] = (int32_t)v[j];
+        else
+            xn_store_fp32(a.out, index + j, v[j]);
+    }
+}
+
+/* Differing taps of ROWS x 4 outputs, one byte each. TWICE: also with the columns and rows outside
+ * counted as -1. rows(c, pattern) gives the patterns of a channel. */
+template <int KW, int KH, int ROWS, bool TWICE, class Rows>
+__device__ __forceinline__ void
+xn_strip_differ(const xn_strip_args &a, const uint2 *tables, int32_t channels, int32_t kernel_h,
+                const uint32_t (&outside)[ROWS + KH - 1][xn_strip_window<KW>::WORDS], Rows rows,
+                uint32_t *counts, uint32_t *others) {
+    typedef xn_strip_window<KW> window;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        counts[r] = others[r] = 0;
+    for (int32_t c = 0; c < channels; c++) {
+        uint32_t pattern[ROWS + KH - 1][window::WORDS];
+        rows(c, pattern);
+#pragma unroll
+        for (int i = 0; i < KH; i++) {
+            if (i >= kernel_h)
+                break;
+#pragma unroll
+            for (int part = 0; part < window::TABLES; part++) {
+                const uint2 t = tables[(c * kernel_h + i) * window::TABLES + part];
+#pragma unroll
+                for (int r = 0; r < ROWS; r++) {
+                    const uint32_t select = xn_strip_select(pattern[r + i], part);
+                    counts[r] += xn_permute(t.x, t.y, select);
+                    if (TWICE)
+                        others[r] +=
+                            xn_permute(t.x, t.y, select | xn_strip_select(outside[r + i], part));
+                }
+            }
+        }
+    }
+}
+
+/* K's sums of ROWS x 4 outputs. */
+template <int KH, int ROWS>
+__device__ __forceinline__ void xn_strip_box(const float (&h)[ROWS + KH - 1][XN_STRIP_WIDTH],
+                                             int32_t kernel_h, float (&k)[ROWS][XN_STRIP_WIDTH]) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int j = 0; j < XN_STRIP_WIDTH; j++) {
+            if (KH == 3) { /* two rows share a pair */
+                const int pair = r / 2 * 2 + 1;
+                k[r][j] = (h[pair][j] + h[pair + 1][j]) + h[r % 2 ? r + 2 : r][j];
+            } else {
+                k[r][j] = h[r][j];
+#pragma unroll
+                for (int i = 1; i < KH; i++)
+                    if (i < kernel_h)
+                        k[r][j] += h[r + i][j];
+            }
+        }
+}
+
+/* ---- what fp32 cannot do ---- */
+
+/* Computes outputs again from the input, in double: rows out_y .. of one filter. */
+template <int KW>
+__device__ __forceinline__ void xn_strip_again(const xn_strip_args &a, int32_t plane,
+                                               int32_t filter, int32_t out_x, int32_t out_y,
+                                               int32_t rows, int32_t live) {
+    const int64_t o = plane % a.groups * a.filters + filter;
+    const double factor = xn_factor_of(a.factor, o), bias = xn_bias_of(a.bias, o);
+    const int64_t outputs = (int64_t)a.out_height * a.out_width;
+    for (int32_t e = 0; e < rows * live; e++) {
+        const int32_t y = out_y + e / live, x = out_x + e % live;
+        double sum = 0.0;
+        int32_t dot = 0, bit = 0;
+        for (int32_t c = 0; c < a.channels; c++)
+            for (int32_t i = 0; i < a.kernel_h; i++)
+                for (int32_t j = 0; j < KW; j++, bit++) {
+                    const int32_t in_y = y - a.pad_top + i, in_x = x - a.pad_left + j;
+                    const uint32_t word = __ldg(a.patches + o * a.patch_words + bit / 32);
+                    const int32_t weight = word >> bit % 32 & 1 ? 1 : -1;
+                    if (in_y < 0 || in_y >= a.height || in_x < 0 || in_x >= a.width) {
+                        dot += weight * a.pad_value;
+                        continue;
+                    }
+                    const int64_t at =
+                        plane * a.in_plane + ((int64_t)c * a.height + in_y) * a.width + in_x;
+                    float v = 0.0f;
+                    xn_with_input(a.input, a.datatype,
+                                  [&](auto *input) { v = xn_to_fp32(input[at]); });
+                    dot += xn_sign_bit(v) ? weight : -weight;
+                    sum += fabs((double)v);
+                }
+        const double k = a.want_k ? sum / (a.channels * a.kernel_h * KW) : 1.0;
+        const int64_t index = plane * a.out_plane + filter * outputs + (int64_t)y * a.out_width + x;
+        xn_store_fp32(a.out, index, (float)((double)dot * factor * k + bias));
+    }
+}
+
+/* ---- the kernel ---- */
+
+template <int KW, int KH, int ROWS>
+struct xn_strip_state {
+    static constexpr int IN_ROWS = ROWS + KH - 1;
+    float h[IN_ROWS][XN_STRIP_WIDTH];
+    uint32_t pattern[IN_ROWS][xn_strip_window<KW>::WORDS];
+};
+
+/* Where in the launch a block is: x holds tiles across, and where there are any, splits and planes
+ * beyond what z takes; y the tiles down. */
+struct xn_strip_block {
+    int32_t tile_x, tile_y, split, plane;
+};
+
+__device__ __forceinline__ xn_strip_block xn_strip_find_block(const xn_strip_args &a) {
+    int32_t x = (int32_t)blockIdx.x;
+    xn_strip_block b = {x, (int32_t)blockIdx.y, 0, (int32_t)blockIdx.z};
+    if ((int32_t)gridDim.x == a.tiles_x)
+        return b;
+    b.split = x % a.splits;
+    x /= a.splits;
+    b.tile_x = x % a.tiles_x;
+    b.plane += x / a.tiles_x * (int32_t)gridDim.z;
+    return b;
+}
+
+__device__ __forceinline__ xn_strip_place xn_strip_find(const xn_strip_args &a,
+                                                        const xn_strip_block &b, int32_t strip_rows,
+                                                        int32_t left, bool hot) {
+    xn_strip_place p;
+    p.lanes = 1 << a.lanes_log2;
+    const int32_t lane = (int32_t)threadIdx.x & (p.lanes - 1);
+    const int32_t segment = (int32_t)threadIdx.x >> a.lanes_log2, across = 1 << a.across_log2;
+    const int32_t down = (int32_t)blockDim.x >> (a.lanes_log2 + a.across_log2);
+    p.out_x = (((b.tile_x << a.across_log2) + (segment & (across - 1))) * p.lanes + lane) *
+              XN_STRIP_WIDTH;
+    p.out_y = (b.tile_y * down + (segment >> a.across_log2)) * strip_rows;
+    p.in_x = p.out_x - a.pad_left + left;
+    p.live = min(a.out_width - p.out_x, (int32_t)XN_STRIP_WIDTH);
+    p.first = lane == 0;
+    p.last = lane == p.lanes - 1;
+    const int32_t past = p.in_x + (p.first ? -1 : XN_STRIP_WIDTH);
+    if (hot) { /* aligned: all four or none */
+        p.own = (uint32_t)p.in_x < (uint32_t)a.width;
+        p.side = (p.first || p.last) && (uint32_t)past < (uint32_t)a.width;
+        return p;
+    }
+    p.own = p.side = 0;
+#pragma unroll
+    for (int n = 0; n < XN_STRIP_WIDTH; n++) {
+        if ((uint32_t)(p.in_x + n) < (uint32_t)a.width)
+            p.own |= 1u << n;
+        if ((p.first || p.last) && (uint32_t)(past + (p.first ? -n : n)) < (uint32_t)a.width)
+            p.side |= 1u << n;
+    }
+    return p;
+}
+
+/* Outputs of one chunk for the block's filters. pattern rows come from `rows`. */
+template <int KW, int KH, int ROWS, bool TWICE, bool HOT, class Rows>
+__device__ __forceinline__ void
+xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p, int32_t plane, int32_t o_first,
+                 int32_t o_count, const xn_strip_filter *filters, const uint2 *tables,
+                 int32_t channels, int32_t kernel_h, int32_t out_y, const uint32_t *columns,
+                 const float (&k)[ROWS][XN_STRIP_WIDTH], Rows rows) {
+    typedef xn_strip_window<KW> window;
+    constexpr int IN_ROWS = ROWS + KH - 1;
+    uint32_t outside[IN_ROWS][window::WORDS];
+#pragma unroll
+    for (int r = 0; r < IN_ROWS; r++)
+#pragma unroll
+        for (int w = 0; w < window::WORDS; w++)
+            outside[r][w] =
+                (uint32_t)(out_y - a.pad_top + r) < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
+    const float taps = (float)(channels * kernel_h * KW) + 0x1p16f;
+    const int64_t outputs = (int64_t)a.out_height * a.out_width;
+    int64_t index = plane * a.out_plane + o_first * outputs + out_y * a.out_width + p.out_x;
+    for (int32_t f = 0; f < o_count; f++, index += outputs) {
+        uint32_t counts[ROWS], others[ROWS];
+        xn_strip_differ<KW, KH, ROWS, TWICE>(a, tables + f * channels * kernel_h * window::TABLES,
+                                             channels, kernel_h, outside, rows, counts, others);
+        const float factor = filters[f].factor, bias = filters[f].bias;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float v[XN_STRIP_WIDTH];
+#pragma unroll
+            for (int j = 0; j < XN_STRIP_WIDTH; j++) {
+                const float differ = xn_strip_count(counts[r], j);
+                const float dot = TWICE ? taps - differ - xn_strip_count(others[r], j)
+                                        : fmaf(differ, -2.0f, taps);
+                v[j] = fmaf(dot * factor, k[r][j], bias);
+            }
+            if (p.live <= 0 || out_y + r >= a.out_height)
+                continue;
+            if (HOT)
+                *(float4 *)((float *)a.out.data + index + r * a.out_width) =
+                    make_float4(v[0], v[1], v[2], v[3]);
+            else
+                xn_strip_store(a, index + r * a.out_width, p.live, v);
+        }
+    }
+}
+
+/* KH: the most rows of taps; EXACT: no fewer. ONE: one channel a group. HOT: fp32 read
+ * and written in vectors, K wanted. */
+template <int KW, int KH, int ROWS, bool EXACT, bool ONE, bool HOT>
+__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS)
+    xn_strip_kernel(const __grid_constant__ xn_strip_args a) {
+    typedef xn_strip_window<KW> window;
+    constexpr int IN_ROWS = ROWS + KH - 1, CARRY = KH - 1;
+    extern __shared__ uint32_t shared[];
+    const int32_t kernel_h = EXACT ? KH : a.kernel_h, channels = ONE ? 1 : a.channels;
+    const int32_t chunks = ONE && EXACT ? a.chunks : 1; /* else slots are not compile-time */
+    const xn_strip_block at = xn_strip_find_block(a);
+    const int32_t plane = at.plane;
+    if (plane >= a.planes)
+        return;
+    const int32_t o_first = at.split * a.span, o_count = min(a.span, a.filters - o_first);
+
+    xn_strip_filter *filters = (xn_strip_filter *)shared;
+    uint2 *tables = (uint2 *)(filters + a.span);
+    uint32_t *patterns = (uint32_t *)(tables + a.span * channels * kernel_h * window::TABLES);
+
+    const xn_strip_place p = xn_strip_find(a, at, ROWS * chunks, window::LEFT, HOT);
+    const int32_t in_y = p.out_y - a.pad_top, in_rows = ROWS + kernel_h - 1;
+    const int32_t leftmost = p.in_x - window::LEFT;
+    const bool touches = leftmost < 0 || leftmost + window::COLUMNS > a.width || in_y < 0 ||
+                         in_y + in_rows + (chunks - 1) * ROWS > a.height;
+    const bool border = a.pad_value < 1 && __any_sync(0xffffffffu, touches && p.live > 0);
+    uint32_t columns[window::WORDS] = {}; /* outside */
+    if (border)
+        xn_strip_outside<KW>(a, p, columns);
+
+    xn_strip_state<KW, KH, ROWS> s;
+    xn_strip_raw<KW> raw[IN_ROWS];
+    bool large = false;
+    /* A row into slot `slot` of the state. */
+    auto digest = [&](const xn_strip_raw<KW> &row, int32_t y, float *h, uint32_t *pattern) {
+        xn_strip_digest<KW, HOT>(a, p, row, h, pattern);
+        if (border && a.pad_value < 0)
+#pragma unroll
+            for (int w = 0; w < window::WORDS; w++)
+                pattern[w] |= (uint32_t)y < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
+    };
+    auto judge = [&](const float *h) {
+        const float total = KW < 3 ? h[0] + h[1] + h[2] + h[3] : h[0] + h[3];
+        large = large || !(total <= XN_STRIP_LARGE);
+    };
+
+    xn_strip_load<KW, IN_ROWS, HOT>(a, plane * a.in_plane, p, in_y, in_rows, raw);
+    const int32_t group = a.groups == 1 ? 0 : (int32_t)(plane % a.groups);
+    xn_strip_prepare<KW>(a, group * a.filters + o_first, o_count, filters, channels * kernel_h,
+                         tables);
+    __syncthreads();
+
+    if constexpr (ONE) {
+#pragma unroll
+        for (int r = 0; r < IN_ROWS; r++)
+            if (r < in_rows) {
+                digest(raw[r], in_y + r, s.h[r], s.pattern[r]);
+                judge(s.h[r]);
+            }
+    } else {
+        for (int32_t c = 0;;) {
+#pragma unroll
+            for (int r = 0; r < IN_ROWS; r++)
+                if (r < in_rows) {
+                    float h[XN_STRIP_WIDTH];
+                    uint32_t pattern[window::WORDS];
+                    digest(raw[r], in_y + r, h, pattern);
+#pragma unroll
+                    for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                        s.h[r][j] = c ? s.h[r][j] + h[j] : h[j];
+#pragma unroll
+                    for (int w = 0; w < window::WORDS; w++)
+                        patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x +
+                                 threadIdx.x] = pattern[w];
+                }
+            if (++c == channels)
+                break;
+            xn_strip_load<KW, IN_ROWS, HOT>(a, plane * a.in_plane + (int64_t)c * a.height * a.width,
+                                            p, in_y, in_rows, raw);
+        }
+#pragma unroll
+        for (int r = 0; r < IN_ROWS; r++)
+            if (r < in_rows)
+                judge(s.h[r]);
+    }
+
+    auto rows = [&](int32_t c, uint32_t(&pattern)[IN_ROWS][window::WORDS]) {
+#pragma unroll
+        for (int r = 0; r < IN_ROWS; r++)
+#pragma unroll
+            for (int w = 0; w < window::WORDS; w++)
+                if (ONE)
+                    pattern[r][w] = s.pattern[r][w];
+                else
+                    pattern[r][w] =
+                        r < in_rows
+                            ? patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x +
+                                       threadIdx.x]
+                            : 0u;
+    };
+    for (int32_t chunk = 0;;) {
+        const int32_t out_y = p.out_y + chunk * ROWS;
+        const bool more = ++chunk < chunks;
+        if (more)
+            xn_strip_load<KW, ROWS, HOT>(a, plane * a.in_plane, p, out_y - a.pad_top + in_rows,
+                                         ROWS, raw);
+        float k[ROWS][XN_STRIP_WIDTH];
+        if (HOT || a.want_k)
+            xn_strip_box<KH, ROWS>(s.h, kernel_h, k);
+        else
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                    k[r][j] = 1.0f;
+        if (border && a.pad_value == 0)
+            xn_strip_outputs<KW, KH, ROWS, true, HOT>(a, p, plane, o_first, o_count, filters,
+                                                      tables, channels, kernel_h, out_y, columns, k,
+                                                      rows);
+        else
+            xn_strip_outputs<KW, KH, ROWS, false, HOT>(a, p, plane, o_first, o_count, filters,
+                                                       tables, channels, kernel_h, out_y, columns,
+                                                       k, rows);
+        if (!more)
+            break;
+#pragma unroll
+        for (int r = 0; r < CARRY; r++) {
+#pragma unroll
+            for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                s.h[r][j] = s.h[r + ROWS][j];
+#pragma unroll
+            for (int w = 0; w < window::WORDS; w++)
+                s.pattern[r][w] = s.pattern[r + ROWS][w];
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            digest(raw[r], out_y - a.pad_top + in_rows + r, s.h[CARRY + r], s.pattern[CARRY + r]);
+            judge(s.h[CARRY + r]);
+        }
+    }
+
+    const int32_t left = min(a.out_height - p.out_y, ROWS * chunks);
+    for (int32_t f = 0; f < o_count; f++)
+        if ((filters[f].extreme || (large && (HOT || a.want_k))) && p.live > 0 && left > 0 &&
+            a.out.datatype != XN_INT32)
+            xn_strip_again<KW>(a, plane, o_first + f, p.out_x, p.out_y, left, p.live);
+}
+
+#endif

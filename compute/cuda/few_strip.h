@@ -1,0 +1,41 @@
+/* few_strip.h: the fast kernels of the path for few channels (few_strip.cuh): what they take, and
+ * how a problem is cut into strips. Both are pure functions of the geometry, so that benchmarks and
+ * tests can force any cut. */
+#ifndef XN_CUDA_FEW_STRIP_H
+#define XN_CUDA_FEW_STRIP_H
+
+#include "kernels.h"
+
+/* A thread makes `rows` * `chunks` output rows of 4 columns; `lanes` threads side by side make a
+ * segment; a block is `threads` / `lanes` segments, `across` of them side by side, and makes the
+ * outputs of `span` filters. */
+typedef struct xn_cuda_strip {
+    int32_t rows;   /* 1, 2, 4 or 8: compiled in */
+    int32_t chunks; /* 1 when a group has more than one channel */
+    int32_t lanes;  /* 8, 16 or 32: shuffles stay inside a segment */
+    int32_t across; /* a power of two */
+    int32_t threads;
+    int32_t span;
+} xn_cuda_strip;
+
+/* The cut for this problem; false when no kernel here takes it. */
+bool xn_cuda_strip_choose(const xn_conv *conv, int64_t images, int multiprocessors,
+                          xn_cuda_strip *out);
+
+/* True when that cut can be launched: the kernel exists and what it needs fits. */
+bool xn_cuda_strip_fits(const xn_conv *conv, int64_t images, const xn_cuda_strip *strip);
+
+/* Launches a cut that fits. */
+cudaError_t xn_cuda_strip_launch(const xn_conv *conv, int64_t images, const xn_cuda_strip *strip,
+                                 const void *input, const uint32_t *patches,
+                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+cudaError_t xn_cuda_strip_load(void);
+
+/* few.cu: the kernel for what no strip takes: any stride and dilation, filters of up to 256 bits.
+ */
+bool xn_cuda_few_tile_fits(const xn_conv *conv, int64_t images);
+cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                    const void *input, const uint32_t *patches,
+                                    const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+
+#endif

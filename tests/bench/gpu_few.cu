@@ -1,0 +1,361 @@
+/* gpu_few.cu: `make bench-gpu-few`: convolutions of few channels beside a copy kernel of the same
+ * bytes, in one run. Every result is checked against the reference backend first. Times are kernel
+ * times by graph replay: LAUNCHES launches a graph, back to back on the same buffers, so what fits
+ * the L2 cache is read from there on both sides; median, 10th and 90th percentile of the replays.
+ *   bench-gpu-few [--json FILE] [--sweep]     --sweep: every cut of the 3 x 3 kernels */
+#include "few_strip.h"
+#include "xn_backend.h"
+#include "xn_cuda.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define CHECK(call)                                                                                \
+    do {                                                                                           \
+        cudaError_t result_ = (call);                                                              \
+        if (result_ != cudaSuccess) {                                                              \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call,                          \
+                    cudaGetErrorString(result_));                                                  \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+#define REQUIRE(call)                                                                              \
+    do {                                                                                           \
+        if (call) {                                                                                \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, error.message);          \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+enum { LAUNCHES = 50, REPLAYS = 21 };
+
+struct problem {
+    int64_t images, channels, side, filters, kernel, stride, groups;
+    xn_datatype datatype;
+    double target; /* microseconds below 0, ratio to the copy above; 0: none */
+};
+
+static const problem problems[] = {
+    {1, 1, 256, 1, 3, 1, 1, XN_FP32, -3.0},  {1, 1, 512, 1, 3, 1, 1, XN_FP32, -3.0},
+    {1, 1, 1024, 1, 3, 1, 1, XN_FP32, -3.5}, {1, 1, 2048, 1, 3, 1, 1, XN_FP32, 1.15},
+    {1, 1, 4096, 1, 3, 1, 1, XN_FP32, 1.15}, {1, 1, 8192, 1, 3, 1, 1, XN_FP32, 1.15},
+    {1, 1, 2048, 1, 3, 1, 1, XN_FP16, 0},    {1, 1, 4096, 1, 3, 1, 1, XN_FP16, 0},
+    {1, 1, 1024, 1, 5, 1, 1, XN_FP32, 0},    {1, 1, 4096, 1, 5, 1, 1, XN_FP32, 0},
+    {1, 1, 1024, 1, 7, 1, 1, XN_FP32, 0},    {1, 1, 4096, 1, 7, 1, 1, XN_FP32, 0},
+    {1, 1, 1024, 16, 3, 1, 1, XN_FP32, 0},   {1, 3, 1024, 1, 3, 1, 1, XN_FP32, 0},
+    {1, 8, 1024, 8, 3, 1, 1, XN_FP32, 0},    {1, 8, 512, 8, 5, 1, 1, XN_FP32, 0},
+    {16, 3, 224, 64, 3, 1, 1, XN_FP32, 0},   {16, 3, 224, 64, 7, 2, 1, XN_FP32, 0},
+    {16, 64, 56, 64, 3, 1, 64, XN_FP32, 0},  {16, 512, 14, 512, 3, 1, 512, XN_FP32, 0},
+};
+
+struct made {
+    xn_conv conv;
+    xn_prepared *prepared;
+    void *input, *output; /* device */
+    std::vector<unsigned char> host_input;
+    size_t in_bytes, out_bytes;
+};
+
+/* ---- timing ---- */
+
+struct stats {
+    double median, p10, p90;
+};
+
+static stats replay(cudaStream_t stream, const std::function<void()> &launch,
+                    int launches = LAUNCHES, int replays = REPLAYS) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t start, stop;
+    std::vector<double> us;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < launches; i++)
+        launch();
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaEventCreate(&start));
+    CHECK(cudaEventCreate(&stop));
+    for (int i = 0; i < replays; i++) {
+        float ms;
+        CHECK(cudaEventRecord(start, stream));
+        CHECK(cudaGraphLaunch(exec, stream));
+        CHECK(cudaEventRecord(stop, stream));
+        CHECK(cudaEventSynchronize(stop));
+        CHECK(cudaEventElapsedTime(&ms, start, stop));
+        us.push_back(ms * 1e3 / launches);
+    }
+    CHECK(cudaEventDestroy(start));
+    CHECK(cudaEventDestroy(stop));
+    CHECK(cudaGraphExecDestroy(exec));
+    CHECK(cudaGraphDestroy(graph));
+    std::sort(us.begin(), us.end());
+    return {us[replays / 2], us[replays / 10], us[replays - 1 - replays / 10]};
+}
+
+/* The floor: a thread a vector, as the kernels under test do. */
+static __global__ void copy(const float4 *in, float4 *out, size_t in_count, size_t out_count) {
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float4 v = make_float4(1, 2, 3, 4);
+    if (i < in_count)
+        v = in[i];
+    if (i < out_count)
+        out[i] = v;
+    else if (v.x + v.y + v.z + v.w == 12345.678f)
+        out[0] = v;
+}
+
+static stats time_copy(cudaStream_t stream, const made &m) {
+    const size_t in = m.in_bytes / 16, out = m.out_bytes / 16, most = std::max(in, out);
+    return replay(stream, [&] {
+        copy<<<(unsigned)((most + 255) / 256), 256, 0, stream>>>((const float4 *)m.input,
+                                                                 (float4 *)m.output, in, out);
+        CHECK(cudaGetLastError());
+    });
+}
+
+/* ---- problems ---- */
+
+static uint64_t next_random(uint64_t *state) {
+    *state += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static std::vector<float> random_floats(size_t count, uint64_t seed) {
+    std::vector<float> v(count);
+    for (float &x : v)
+        x = (float)((double)(next_random(&seed) >> 40) / (1 << 23) - 1.0);
+    return v;
+}
+
+static std::vector<unsigned char> encode(const std::vector<float> &v, xn_datatype datatype) {
+    std::vector<unsigned char> bytes(v.size() * xn_datatype_bytes(datatype));
+    if (datatype == XN_FP32)
+        memcpy(bytes.data(), v.data(), bytes.size());
+    else
+        for (size_t i = 0; i < v.size(); i++)
+            ((uint16_t *)bytes.data())[i] = xn_fp32_to_fp16(v[i]);
+    return bytes;
+}
+
+static xn_conv resolve(const problem &p, xn_datatype in, xn_datatype out, int64_t images) {
+    const xn_conv_limits limits = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 60};
+    const xn_shape input = {4, {images, p.channels, p.side, p.side}};
+    const xn_weights_shape weights = {
+        {p.filters, p.channels / p.groups, p.kernel, p.kernel}, false, false};
+    xn_conv_params params;
+    xn_conv conv;
+    xn_error error;
+    int64_t resolved;
+    xn_conv_params_default(&params);
+    for (int i = 0; i < 4; i++)
+        params.padding[i] = p.kernel / 2;
+    params.stride[0] = params.stride[1] = p.stride;
+    params.groups = p.groups;
+    params.output_datatype = out;
+    REQUIRE(xn_conv_resolve(&params, in, &input, &weights, &limits, &conv, &resolved, &error));
+    return conv;
+}
+
+static xn_weights *make_weights(const problem &p) {
+    const std::vector<float> values =
+        random_floats((size_t)(p.filters * (p.channels / p.groups) * p.kernel * p.kernel), 99);
+    const xn_tensor tensor = {XN_FP32,
+                              {4, {p.filters, p.channels / p.groups, p.kernel, p.kernel}},
+                              (int64_t)values.size(),
+                              values.size() * sizeof(float),
+                              values.data()};
+    xn_weights *weights;
+    xn_error error;
+    REQUIRE(xn_weights_create(&tensor, NULL, NULL, &weights, &error));
+    return weights;
+}
+
+static made make(xn_device *device, const problem &p, const xn_weights *weights) {
+    made m = {};
+    xn_error error;
+    m.conv = resolve(p, p.datatype, p.datatype, p.images);
+    m.in_bytes = (size_t)p.images * xn_conv_input_bytes(&m.conv);
+    m.out_bytes = (size_t)p.images * xn_conv_output_bytes(&m.conv);
+    m.host_input = encode(random_floats(m.in_bytes / xn_datatype_bytes(p.datatype), 7), p.datatype);
+    REQUIRE(xn_backend_cuda.weights_prepare(device, weights, &m.prepared, &error));
+    CHECK(cudaMalloc(&m.input, m.in_bytes));
+    CHECK(cudaMalloc(&m.output, m.out_bytes));
+    CHECK(cudaMemcpy(m.input, m.host_input.data(), m.in_bytes, cudaMemcpyHostToDevice));
+    return m;
+}
+
+/* The first image by the reference backend, in fp32. */
+static std::vector<float> reference(const problem &p, const made &m, const xn_weights *weights) {
+    const xn_backend *ref = xn_backend_find("ref");
+    const xn_conv conv = resolve(p, p.datatype, XN_FP32, 1);
+    const xn_stream_options options = {0};
+    std::vector<float> out((size_t)xn_conv_output_elements(&conv));
+    const xn_batch_item item = {m.host_input.data(), out.data(), 1};
+    xn_device *device;
+    xn_stream *stream;
+    xn_plan *plan;
+    xn_prepared *prepared;
+    xn_error error;
+    REQUIRE(ref->device_open(0, &device, &error));
+    REQUIRE(ref->stream_create(device, &options, &stream, &error));
+    REQUIRE(ref->weights_prepare(device, weights, &prepared, &error));
+    REQUIRE(ref->plan_create(stream, &conv, 1, &plan, &error));
+    REQUIRE(ref->run(plan, prepared, &item, 1, NULL, &error));
+    ref->plan_free(plan);
+    ref->weights_free(prepared);
+    ref->stream_free(stream);
+    ref->device_close(device);
+    return out;
+}
+
+/* Outputs that are not within 1e-5 of the reference, after one launch into poisoned memory. */
+static size_t count_wrong(const made &m, xn_datatype datatype, const std::vector<float> &want,
+                          cudaStream_t stream, const std::function<void()> &launch) {
+    std::vector<unsigned char> got(m.out_bytes);
+    size_t wrong = 0;
+    CHECK(cudaMemsetAsync(m.output, 0xff, m.out_bytes, stream));
+    launch();
+    CHECK(cudaStreamSynchronize(stream));
+    CHECK(cudaMemcpy(got.data(), m.output, m.out_bytes, cudaMemcpyDeviceToHost));
+    for (size_t i = 0; i < want.size(); i++) {
+        const bool half = datatype == XN_FP16;
+        const float v =
+            half ? xn_fp16_to_fp32(((uint16_t *)got.data())[i]) : ((float *)got.data())[i];
+        const double tolerance = (half ? 5e-4 : 1e-5) * std::fabs(want[i]) + (half ? 1e-7 : 1e-12);
+        wrong += !(std::fabs((double)v - want[i]) <= tolerance);
+    }
+    return wrong;
+}
+
+/* ---- the runs ---- */
+
+static xn_cuda_epilogue_args epilogue_of(const made &m) {
+    return {m.prepared->alpha, NULL, m.output};
+}
+
+static void sweep(const problem &p, const made &m, const std::vector<float> &want,
+                  cudaStream_t stream, double copy_us) {
+    struct timed {
+        xn_cuda_strip cut;
+        double us;
+    };
+    std::vector<timed> all;
+    const xn_cuda_epilogue_args epilogue = epilogue_of(m);
+    for (int rows = 1; rows <= 8; rows *= 2)
+        for (int chunks = 1; chunks <= 16; chunks *= 2)
+            for (int across = 1; across <= 4; across *= 2)
+                for (int threads = 64; threads <= 256; threads *= 2) {
+                    const xn_cuda_strip cut = {rows, chunks, 32, across, threads, 1};
+                    const int64_t strips = p.side * p.side / (128 * rows * chunks);
+                    if (!xn_cuda_strip_fits(&m.conv, p.images, &cut) || strips < 128)
+                        continue;
+                    auto launch = [&] {
+                        CHECK(xn_cuda_strip_launch(&m.conv, p.images, &cut, m.input,
+                                                   m.prepared->patches, &epilogue, stream));
+                    };
+                    if (across == 1 && threads == 128 &&
+                        count_wrong(m, p.datatype, want, stream, launch))
+                        printf("  WRONG: rows %d chunks %d\n", rows, chunks);
+                    all.push_back({cut, replay(stream, launch, p.side > 2048 ? 10 : 50, 7).median});
+                }
+    std::sort(all.begin(), all.end(), [](const timed &a, const timed &b) { return a.us < b.us; });
+    printf("  sweep of %zu at %lld:", all.size(), (long long)p.side);
+    for (size_t i = 0; i < all.size() && (i < 10 || i + 1 == all.size()); i++)
+        printf(" [r%d c%d a%d t%d %.2f %.2fx]", all[i].cut.rows, all[i].cut.chunks,
+               all[i].cut.across, all[i].cut.threads, all[i].us, all[i].us / copy_us);
+    puts("");
+}
+
+static bool run(xn_device *device, cudaStream_t stream, const problem &p, bool want_sweep,
+                FILE *json, bool first) {
+    xn_weights *weights = make_weights(p);
+    made m = make(device, p, weights);
+    const std::vector<float> want = reference(p, m, weights);
+    const xn_cuda_epilogue_args epilogue = epilogue_of(m);
+    xn_cuda_strip cut = {};
+    const bool strip = xn_cuda_strip_choose(&m.conv, p.images, device->multiprocessors, &cut);
+    auto ours = [&] {
+        CHECK(xn_cuda_few_launch(&m.conv, p.images, device->multiprocessors, m.input,
+                                 m.prepared->patches, &epilogue, stream));
+    };
+    auto tile = [&] {
+        CHECK(xn_cuda_few_tile_launch(&m.conv, p.images, device->multiprocessors, m.input,
+                                      m.prepared->patches, &epilogue, stream));
+    };
+    size_t wrong = count_wrong(m, p.datatype, want, stream, tile);
+    wrong += count_wrong(m, p.datatype, want, stream, ours);
+    const stats t = replay(stream, ours), before = replay(stream, tile), c = time_copy(stream, m);
+    const double ratio = t.median / c.median;
+    const char *verdict = wrong          ? "WRONG"
+                          : !p.target    ? ""
+                          : p.target > 0 ? (ratio <= p.target ? "reached" : "missed")
+                                         : (t.median <= -p.target ? "reached" : "missed");
+    char name[96], path[64];
+    snprintf(name, sizeof name, "%lldx%lldx%lld %lldx%lld s%lld o%lld g%lld %s",
+             (long long)p.images, (long long)p.channels, (long long)p.side, (long long)p.kernel,
+             (long long)p.kernel, (long long)p.stride, (long long)p.filters, (long long)p.groups,
+             xn_datatype_name(p.datatype));
+    if (strip)
+        snprintf(path, sizeof path, "strip r%d c%d l%d a%d t%d f%d", cut.rows, cut.chunks,
+                 cut.lanes, cut.across, cut.threads, cut.span);
+    else
+        snprintf(path, sizeof path, "tile");
+    printf("%-34s %-28s | %8.2f %8.2f %8.2f | %8.2f | %8.2f %6.2f %s\n", name, path, t.median,
+           t.p10, t.p90, before.median, c.median, ratio, verdict);
+    fflush(stdout);
+    if (json)
+        fprintf(json,
+                "%s\n{\"problem\": \"%s\", \"path\": \"%s\", \"median_us\": %.3f, \"p10_us\": %.3f,"
+                " \"p90_us\": %.3f, \"tile_us\": %.3f, \"copy_us\": %.3f, \"ratio\": %.3f,"
+                " \"wrong\": %zu}",
+                first ? "" : ",", name, path, t.median, t.p10, t.p90, before.median, c.median,
+                ratio, wrong);
+    if (want_sweep && p.channels == 1 && p.filters == 1 && p.datatype == XN_FP32 && p.kernel == 3)
+        sweep(p, m, want, stream, c.median);
+    CHECK(cudaFree(m.input));
+    CHECK(cudaFree(m.output));
+    xn_backend_cuda.weights_free(m.prepared);
+    xn_weights_free(weights);
+    return !wrong;
+}
+
+int main(int argc, char **argv) {
+    xn_error error;
+    xn_device *device;
+    cudaStream_t stream;
+    FILE *json = NULL;
+    bool want_sweep = false, right = true;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--sweep"))
+            want_sweep = true;
+        else if (!strcmp(argv[i], "--json") && i + 1 < argc)
+            json = fopen(argv[++i], "w");
+        else
+            return fprintf(stderr, "usage: bench-gpu-few [--json FILE] [--sweep]\n"), 2;
+    }
+    REQUIRE(xn_backend_cuda.device_open(0, &device, &error));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    printf("%s, %d multiprocessors; us a launch by graph replay, %d launches, %d replays\n",
+           device->name, device->multiprocessors, LAUNCHES, REPLAYS);
+    printf("%-34s %-28s | %8s %8s %8s | %8s | %8s %6s\n", "images x channels x side", "path",
+           "median", "p10", "p90", "tile", "copy", "ratio");
+    if (json)
+        fputc('[', json);
+    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
+        right &= run(device, stream, problems[i], want_sweep, json, i == 0);
+    if (json) {
+        fputs("\n]\n", json);
+        fclose(json);
+    }
+    CHECK(cudaStreamDestroy(stream));
+    xn_backend_cuda.device_close(device);
+    return right ? 0 : 1;
+}
