@@ -4,6 +4,10 @@
 enum {
     MAX_PADDED = 1 << 30, /* of an axis, so that columns past its end fit 32 bits */
     MAX_GRID_YZ = 65535,
+    MAX_PLANES = 1 << 30, /* with the last stack they fit 32 bits */
+    MIN_WARPS = 3,        /* a multiprocessor's, below which threads take single rows, */
+    CHUNK_WARPS = 16,     /* and which it keeps when they take more, */
+    MAX_CHUNKS = 4,       /* up to so many times 4 */
     SHARED_LIMIT = 48 << 10,
     MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
 };
@@ -11,27 +15,29 @@ enum {
 typedef void (*strip_function)(const xn_strip_args);
 
 struct strip_kernel {
-    int32_t kernel_w, kernel_h, rows; /* kernel_h: at most, or EXACT */
-    bool exact, one, hot;
-    int32_t max_rows; /* kernel_h as compiled */
+    int32_t kernel_w, kernel_h, rows; /* kernel_h: at most, or exactly */
+    bool exact, one;
+    int32_t kind;
     strip_function function;
 };
 
-#define KERNEL(KW, KH, ROWS, EXACT, ONE, HOT)                                                      \
-    { KW, KH, ROWS, EXACT, ONE, HOT, KH, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, HOT> }
-#define ANY(KW) KERNEL(KW, 7, 2, false, true, false), KERNEL(KW, 7, 2, false, false, false)
-/* The first that takes the problem is the fastest that does. */
+#define KERNEL(KW, KH, ROWS, EXACT, ONE, KIND)                                                     \
+    { KW, KH, ROWS, EXACT, ONE, KIND, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
+#define ANY(KW)                                                                                    \
+    KERNEL(KW, 7, 4, false, true, XN_STRIP_ANY), KERNEL(KW, 7, 4, false, false, XN_STRIP_ANY)
+/* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
-    KERNEL(3, 3, 1, true, true, true),
-    KERNEL(3, 3, 2, true, true, true),
-    KERNEL(3, 3, 4, true, true, true),
-    KERNEL(3, 3, 8, true, true, true),
-    KERNEL(5, 5, 4, true, true, true),
-    KERNEL(7, 7, 4, true, true, true),
-    KERNEL(3, 3, 2, true, false, true),
-    KERNEL(3, 3, 1, true, true, false),
-    KERNEL(3, 3, 4, true, true, false),
-    KERNEL(3, 3, 2, true, false, false),
+    KERNEL(3, 3, 4, true, true, XN_STRIP_FP32),
+    KERNEL(3, 3, 2, true, true, XN_STRIP_FP32),
+    KERNEL(3, 3, 1, true, true, XN_STRIP_FP32),
+    KERNEL(3, 3, 4, true, true, XN_STRIP_FP16),
+    KERNEL(5, 5, 4, true, true, XN_STRIP_FP32),
+    KERNEL(7, 7, 4, true, true, XN_STRIP_FP32),
+    KERNEL(3, 3, 4, true, false, XN_STRIP_FP32),
+    KERNEL(3, 3, 4, true, true, XN_STRIP_ANY),
+    KERNEL(3, 3, 1, true, true, XN_STRIP_ANY),
+    KERNEL(3, 3, 4, true, false, XN_STRIP_ANY),
+    KERNEL(5, 5, 4, true, false, XN_STRIP_ANY),
     ANY(1),
     ANY(2),
     ANY(3),
@@ -50,9 +56,11 @@ static bool vector_out(const xn_conv *c) {
     return c->out_width % XN_STRIP_WIDTH == 0;
 }
 
-static bool is_hot(const xn_conv *c) {
-    return c->input_datatype == XN_FP32 && c->output_datatype == XN_FP32 &&
-           c->scaling == XN_SCALING_XNOR && vector_in(c) && vector_out(c);
+static bool has_kind(const xn_conv *c, int32_t kind) {
+    const int32_t datatype = kind == XN_STRIP_FP32 ? XN_FP32 : XN_FP16;
+    return kind == XN_STRIP_ANY ||
+           (c->input_datatype == datatype && c->output_datatype == datatype &&
+            c->scaling == XN_SCALING_XNOR && c->pad_value >= 0 && vector_in(c) && vector_out(c));
 }
 
 /* The kernel of so many rows; of any number when rows is 0. */
@@ -60,17 +68,17 @@ static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows) {
     for (const strip_kernel &k : kernels)
         if (k.kernel_w == c->kernel_w && (!rows || rows == k.rows) &&
             (k.exact ? k.kernel_h == c->kernel_h : k.kernel_h >= c->kernel_h) &&
-            k.one == (c->group_channels == 1) && (!k.hot || is_hot(c)))
+            k.one == (c->group_channels == 1) && has_kind(c, k.kind))
             return &k;
     return NULL;
 }
 
 /* Shared memory of a block. */
 static int64_t shared_bytes(const xn_conv *c, const strip_kernel *k, int32_t threads,
-                            int32_t span) {
+                            int64_t filters) {
     const int64_t tables = (int64_t)c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
-    const int64_t words = c->kernel_w == 7 ? 2 : 1, in_rows = k->rows + k->max_rows - 1;
-    return span * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_strip_filter)) +
+    const int64_t words = c->kernel_w == 7 ? 2 : 1, in_rows = k->rows + k->kernel_h - 1;
+    return filters * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_strip_filter)) +
            (k->one ? 0 : c->group_channels * in_rows * words * threads * 4);
 }
 
@@ -78,9 +86,12 @@ static int64_t tiles_across(const xn_conv *c, const xn_cuda_strip *s) {
     return (c->out_width - 1) / (s->lanes * s->across * XN_STRIP_WIDTH) + 1;
 }
 
+static int32_t segments_down(const xn_cuda_strip *s) {
+    return s->threads / (s->lanes * s->across * s->stack);
+}
+
 static int64_t tiles_down(const xn_conv *c, const xn_cuda_strip *s) {
-    const int64_t rows = (int64_t)s->threads / s->lanes / s->across * s->rows * s->chunks;
-    return (c->out_height - 1) / rows + 1;
+    return (c->out_height - 1) / ((int64_t)segments_down(s) * s->rows * s->chunks) + 1;
 }
 
 static int64_t splits_of(const xn_conv *c, const xn_cuda_strip *s) {
@@ -91,14 +102,18 @@ static int64_t planes_of(const xn_conv *c, int64_t images) {
     return images * c->groups;
 }
 
-/* z has the planes as far as it goes, x the rest of them. */
-static int64_t grid_z(const xn_conv *c, int64_t images) {
-    const int64_t planes = planes_of(c, images);
-    return planes < MAX_GRID_YZ ? planes : MAX_GRID_YZ;
+static int64_t stacks_of(const xn_conv *c, int64_t images, const xn_cuda_strip *s) {
+    return (planes_of(c, images) - 1) / s->stack + 1;
+}
+
+/* z has the stacks of planes as far as it goes, x the rest of them. */
+static int64_t grid_z(const xn_conv *c, int64_t images, const xn_cuda_strip *s) {
+    const int64_t stacks = stacks_of(c, images, s);
+    return stacks < MAX_GRID_YZ ? stacks : (int64_t)MAX_GRID_YZ;
 }
 
 static int64_t grid_x(const xn_conv *c, int64_t images, const xn_cuda_strip *s) {
-    const int64_t folds = (planes_of(c, images) - 1) / grid_z(c, images) + 1;
+    const int64_t folds = (stacks_of(c, images, s) - 1) / grid_z(c, images, s) + 1;
     return tiles_across(c, s) * splits_of(c, s) * folds;
 }
 
@@ -118,28 +133,44 @@ static bool is_power_of_2(int32_t v) {
 }
 
 bool xn_cuda_strip_fits(const xn_conv *c, int64_t images, const xn_cuda_strip *s) {
-    if (!takes(c) || !is_power_of_2(s->lanes) || s->lanes < 8 || s->lanes > 32 ||
-        !is_power_of_2(s->across) || s->threads < 32 || s->threads > XN_STRIP_MAX_THREADS ||
-        s->threads % 32 || s->threads % (s->lanes * s->across) || s->chunks < 1 || s->span < 1)
+    if (!takes(c) || !is_power_of_2(s->lanes) || s->lanes < 4 || s->lanes > 32 ||
+        !is_power_of_2(s->across) || !is_power_of_2(s->stack) || !is_power_of_2(s->threads) ||
+        s->threads < 32 || s->threads > XN_STRIP_MAX_THREADS ||
+        (int64_t)s->lanes * s->across * s->stack > s->threads || s->chunks < 1 || s->span < 1)
         return false;
     const strip_kernel *k = find_kernel(c, s->rows);
     return k && (s->chunks == 1 || (k->one && k->exact)) &&
-           shared_bytes(c, k, s->threads, s->span) <= SHARED_LIMIT &&
-           planes_of(c, images) <= INT32_MAX && grid_x(c, images, s) <= INT32_MAX &&
+           shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack) <= SHARED_LIMIT &&
+           planes_of(c, images) <= MAX_PLANES && grid_x(c, images, s) <= INT32_MAX &&
            tiles_down(c, s) <= MAX_GRID_YZ;
 }
 
-/* Few rows a thread while that is what fills the multiprocessors, then more, which reads less of
- * the rows between strips again. */
-static int32_t choose_rows(const xn_conv *c, int64_t images, int multiprocessors) {
-    static const int32_t choices[] = {8, 4, 2, 1};
-    const int64_t warps =
-        images * c->groups * c->out_height * (int64_t)((c->out_width - 1) / 128 + 1);
-    for (int32_t rows : choices)
-        if (rows <= 4 && find_kernel(c, rows) && warps / rows >= 12 * (int64_t)multiprocessors)
-            return rows;
+static int32_t log2_of(int32_t power) {
+    int32_t log = 0;
+    while (1 << log < power)
+        log++;
+    return log;
+}
+
+static int32_t power_of_2_from(int64_t v, int32_t most) {
+    int32_t power = 1;
+    while (power < v && power < most)
+        power *= 2;
+    return power;
+}
+
+/* Few rows a thread while only that fills the multiprocessors; else more, which reads less of the
+ * rows between strips again. */
+static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_strip *s) {
     const strip_kernel *k = find_kernel(c, 0);
-    return k ? k->rows : 0;
+    const int64_t warps = planes_of(c, images) * ((c->out_height - 1) / 4 + 1) *
+                          ((c->out_width - 1) / (s->lanes * XN_STRIP_WIDTH) + 1) * s->lanes / 32;
+    s->rows = k->rows;
+    s->chunks = 1;
+    if (warps < MIN_WARPS * multiprocessors && find_kernel(c, 1))
+        s->rows = 1;
+    else if (k->one && k->exact)
+        s->chunks = power_of_2_from(warps / (CHUNK_WARPS * (int64_t)multiprocessors), MAX_CHUNKS);
 }
 
 /* Filters a block makes: all, unless there are multiprocessors to spare or too little memory. */
@@ -148,13 +179,13 @@ static int32_t choose_span(const xn_conv *c, int64_t images, int multiprocessors
     const strip_kernel *k = find_kernel(c, s->rows);
     const int64_t fixed = shared_bytes(c, k, s->threads, 0);
     const int64_t most = (SHARED_LIMIT - fixed) / (shared_bytes(c, k, s->threads, 1) - fixed);
-    const int64_t tiles = tiles_across(c, s) * tiles_down(c, s) * images * c->groups;
+    const int64_t tiles = tiles_across(c, s) * tiles_down(c, s) * stacks_of(c, images, s);
     const int64_t filters = c->group_out_channels, wanted = 2 * (int64_t)multiprocessors;
     int64_t splits = tiles < wanted ? (wanted + tiles - 1) / tiles : 1;
     const int64_t useful = (filters + MIN_SPLIT_FILTERS - 1) / MIN_SPLIT_FILTERS;
     splits = splits < useful ? splits : useful;
     const int64_t span = (filters + splits - 1) / splits;
-    return (int32_t)(span < most ? span : most);
+    return (int32_t)(span * s->stack < most ? span : most / s->stack);
 }
 
 bool xn_cuda_strip_choose(const xn_conv *c, int64_t images, int multiprocessors,
@@ -162,16 +193,20 @@ bool xn_cuda_strip_choose(const xn_conv *c, int64_t images, int multiprocessors,
     xn_cuda_strip s = {};
     if (!takes(c))
         return false;
-    s.rows = choose_rows(c, images, multiprocessors);
-    if (!s.rows)
-        return false;
-    s.chunks = 1;
-    s.lanes = c->out_width > 64 ? 32 : c->out_width > 32 ? 16 : 8;
-    s.across = c->out_width > 128 ? 2 : 1;
-    s.threads = c->group_channels == 1 && s.rows > 1 ? 256 : 128;
-    s.span = 1;
-    while (s.threads > 32 && shared_bytes(c, find_kernel(c, s.rows), s.threads, 1) > SHARED_LIMIT)
+    s.lanes = power_of_2_from((c->out_width - 1) / XN_STRIP_WIDTH + 1, 32);
+    s.lanes = s.lanes < 4 ? 4 : s.lanes;
+    choose_rows(c, images, multiprocessors, &s);
+    const strip_kernel *k = find_kernel(c, s.rows);
+    s.threads = 128;
+    while (s.threads > 32 && shared_bytes(c, k, s.threads, 1) > SHARED_LIMIT)
         s.threads /= 2;
+    s.across = power_of_2_from((c->out_width - 1) / (s.lanes * XN_STRIP_WIDTH) + 1,
+                               s.threads / s.lanes < 2 ? 1 : 2);
+    const int32_t segments = s.threads / (s.lanes * s.across);
+    const int32_t down = power_of_2_from((c->out_height - 1) / (s.rows * s.chunks) + 1, segments);
+    s.stack = power_of_2_from(planes_of(c, images), segments / down);
+    while (s.stack > 1 && shared_bytes(c, k, s.threads, s.stack) > SHARED_LIMIT)
+        s.stack /= 2;
     s.span = choose_span(c, images, multiprocessors, &s);
     if (!xn_cuda_strip_fits(c, images, &s))
         return false;
@@ -208,10 +243,10 @@ cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda
     a.vector_out = vector_out(c);
     a.patch_words = xn_cuda_patch_words(c->group_channels, c->kernel_h, c->kernel_w);
     a.reciprocal = a.want_k ? 1.0f / (float)(c->group_channels * c->kernel_h * c->kernel_w) : 1.0f;
-    while (1 << a.lanes_log2 < s->lanes)
-        a.lanes_log2++;
-    while (1 << a.across_log2 < s->across)
-        a.across_log2++;
+    a.lanes_log2 = log2_of(s->lanes);
+    a.across_log2 = log2_of(s->across);
+    a.down_log2 = log2_of(segments_down(s));
+    a.stack_log2 = log2_of(s->stack);
     a.chunks = s->chunks;
     a.tiles_x = (int32_t)tiles_across(c, s);
     a.splits = (int32_t)splits_of(c, s);
@@ -220,9 +255,10 @@ cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda
     a.in_plane = (int64_t)c->group_channels * c->height * c->width;
     a.out_plane = (int64_t)c->group_out_channels * c->out_height * c->out_width;
     const dim3 grid((unsigned)grid_x(c, images, s), (unsigned)tiles_down(c, s),
-                    (unsigned)grid_z(c, images));
+                    (unsigned)grid_z(c, images, s));
     return xn_cuda_launch(k->function, grid, s->threads,
-                          (size_t)shared_bytes(c, k, s->threads, s->span), stream, a);
+                          (size_t)shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack),
+                          stream, a);
 }
 
 cudaError_t xn_cuda_strip_load(void) {

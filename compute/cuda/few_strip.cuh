@@ -30,10 +30,16 @@
 #include "layout.h"
 #include "ptx.cuh"
 
-#define XN_STRIP_WIDTH 4            /* outputs of a thread, side by side */
-#define XN_STRIP_MAX_THREADS 256    /* of a block */
-#define XN_STRIP_MAX_KERNEL 7       /* of either axis */
-#define XN_STRIP_MAX_TAPS 255       /* counts are bytes */
+#define XN_STRIP_WIDTH 4         /* outputs of a thread, side by side */
+#define XN_STRIP_MAX_THREADS 256 /* of a block */
+#define XN_STRIP_MAX_KERNEL 7    /* of either axis */
+#define XN_STRIP_MAX_TAPS 255    /* counts are bytes */
+/* What a kernel reads and writes: any datatypes, any alignment; or fp32, fp16 in and out with rows
+ * that start at multiples of 4 elements, K wanted, no pad_value -1. */
+#define XN_STRIP_ANY 0
+#define XN_STRIP_FP32 1
+#define XN_STRIP_FP16 2
+#define XN_STRIP_BATCH 4            /* rows a thread of kind ANY has in flight */
 #define XN_STRIP_ALL 0x77777777u    /* every column of a pattern */
 #define XN_STRIP_LARGE 0x1p64f      /* sums of |x| up to here cannot overflow, */
 #define XN_STRIP_MAX_FACTOR 0x1p48f /* with factors up to here, */
@@ -51,8 +57,9 @@ struct xn_strip_args {
     int32_t datatype, want_k;
     int32_t vector_in, vector_out; /* rows may be read, written 4 elements at a time */
     int32_t patch_words;
-    float reciprocal; /* of the terms of K, or 1 */
-    int32_t lanes_log2, across_log2, chunks, tiles_x, splits, span, planes;
+    float reciprocal;                                       /* of the terms of K, or 1 */
+    int32_t lanes_log2, across_log2, down_log2, stack_log2; /* of a block, see xn_cuda_strip */
+    int32_t chunks, tiles_x, splits, span, planes;
     int64_t in_plane, out_plane; /* elements of a group's input and output */
 };
 
@@ -62,8 +69,8 @@ struct __align__(16) xn_strip_filter {
     uint32_t extreme;
 };
 
-/* Columns left and right of an output's own; loads for those past the segment's ends (HOT reads
- * them as a vector when there are several); words of a pattern, tables of a row of taps. */
+/* Columns left and right of an output's own; elements loaded past a segment's ends (kinds FP32 and
+ * FP16 load a vector when it is several); words of a pattern; tables of a row of taps. */
 template <int KW>
 struct xn_strip_window {
     static constexpr int LEFT = KW / 2, RIGHT = (KW - 1) / 2, COLUMNS = KW + 3;
@@ -73,11 +80,11 @@ struct xn_strip_window {
 
 /* Where a thread works. */
 struct xn_strip_place {
-    int32_t in_x, out_x, out_y; /* in_x: the input column under output column out_x */
-    int32_t live;               /* outputs of its 4 that exist */
-    bool first, last;           /* lane of its segment */
-    uint32_t own, side;         /* bit n: that column, that column past the end, is inside */
-    int32_t lanes;
+    int32_t in_x, out_x, out_y;  /* in_x: the input column under output column out_x */
+    int32_t live;                /* outputs of its 4 that exist */
+    bool first, last;            /* lane of its segment */
+    uint32_t own, side;          /* bit n: that column, that column past the end, is inside */
+    int32_t lanes, plane, stack; /* stack: which of the block's planes */
 };
 
 template <int KW>
@@ -113,39 +120,42 @@ __device__ __forceinline__ void xn_strip_load_row(const T *row, const xn_strip_p
             raw->side[n] = __ldg(from + (p.first ? -1 - n : XN_STRIP_WIDTH + n));
 }
 
-/* The same for fp32 in vectors, without branches. CHECK: rows may be outside. */
-template <int KW, int ROWS, bool CHECK>
+/* Rows y .. y + ROWS - 1 of the channel that starts at element `first`, in vectors, no branches.
+ * CHECK: rows may be outside. */
+template <int KW, int ROWS, int KIND, bool CHECK>
 __device__ __forceinline__ void xn_strip_load_hot(const xn_strip_args &a, int64_t first,
                                                   const xn_strip_place &p, int32_t y,
                                                   xn_strip_raw<KW> *raw) {
-    const int64_t pitch = (int64_t)a.width * (int64_t)sizeof(float);
-    const char *own =
-        (const char *)((const float *)a.input + first + (int64_t)y * a.width + p.in_x);
-    constexpr int BEFORE = xn_strip_window<KW>::SIDE * (int)sizeof(float);
-    const char *side = own + (p.first ? -BEFORE : XN_STRIP_WIDTH * (int)sizeof(float));
+    constexpr int BYTES = KIND == XN_STRIP_FP32 ? 4 : 2, SIDE = xn_strip_window<KW>::SIDE;
+    const int64_t pitch = (int64_t)a.width * BYTES;
+    const char *own = (const char *)a.input + (first + (int64_t)y * a.width + p.in_x) * BYTES;
+    const char *side = own + (p.first ? -SIDE : XN_STRIP_WIDTH) * BYTES;
 #pragma unroll
     for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
         const bool inside = !CHECK || (uint32_t)(y + r) < (uint32_t)a.height;
+        const bool own_inside = inside && p.own, side_inside = inside && p.side;
         raw[r] = {};
-        xn_load_if(raw[r].own, own, inside && p.own);
-        if (xn_strip_window<KW>::LEFT > 0)
-            xn_load_if(raw[r].side, side, inside && p.side);
+        if (KIND == XN_STRIP_FP32)
+            xn_load_16_if(raw[r].own, own, own_inside);
+        else
+            xn_load_8_if(raw[r].own, own, own_inside);
+        if (xn_strip_window<KW>::LEFT == 0)
+            continue;
+        if (SIDE * BYTES == 16)
+            xn_load_16_if(raw[r].side, side, side_inside);
+        else if (SIDE * BYTES == 8)
+            xn_load_8_if(raw[r].side, side, side_inside);
+        else if (SIDE * BYTES == 4)
+            xn_load_4_if(raw[r].side, side, side_inside);
+        else
+            xn_load_2_if(raw[r].side, side, side_inside);
     }
 }
 
-/* Rows y .. y + ROWS - 1 of the channel that starts at element `first`, of which `rows` matter.
- * HOT: fp32 in vectors. */
-template <int KW, int ROWS, bool HOT>
-__device__ __forceinline__ void xn_strip_load(const xn_strip_args &a, int64_t first,
-                                              const xn_strip_place &p, int32_t y, int32_t rows,
-                                              xn_strip_raw<KW> *raw) {
-    if constexpr (HOT) {
-        if (y >= 0 && y + ROWS <= a.height)
-            xn_strip_load_hot<KW, ROWS, false>(a, first, p, y, raw);
-        else
-            xn_strip_load_hot<KW, ROWS, true>(a, first, p, y, raw);
-        return;
-    }
+template <int KW, int ROWS>
+__device__ __forceinline__ void xn_strip_load_any(const xn_strip_args &a, int64_t first,
+                                                  const xn_strip_place &p, int32_t y, int32_t rows,
+                                                  xn_strip_raw<KW> *raw) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
         raw[r] = {};
@@ -161,6 +171,21 @@ __device__ __forceinline__ void xn_strip_load(const xn_strip_args &a, int64_t fi
         else
             xn_strip_load_row<KW, uint8_t, uint32_t>((const uint8_t *)a.input + at, p, a.vector_in,
                                                      &raw[r]);
+    }
+}
+
+/* Rows y .. y + ROWS - 1 of the channel that starts at element `first`, of which `rows` matter. */
+template <int KW, int ROWS, int KIND>
+__device__ __forceinline__ void xn_strip_load(const xn_strip_args &a, int64_t first,
+                                              const xn_strip_place &p, int32_t y, int32_t rows,
+                                              xn_strip_raw<KW> *raw) {
+    if constexpr (KIND != XN_STRIP_ANY) {
+        if (y >= 0 && y + ROWS <= a.height)
+            xn_strip_load_hot<KW, ROWS, KIND, false>(a, first, p, y, raw);
+        else
+            xn_strip_load_hot<KW, ROWS, KIND, true>(a, first, p, y, raw);
+    } else {
+        xn_strip_load_any<KW, ROWS>(a, first, p, y, rows, raw);
     }
 }
 
@@ -183,29 +208,36 @@ __device__ __forceinline__ float xn_strip_float(int32_t datatype, uint32_t eleme
     }
 }
 
-template <int KW, bool HOT>
+/* Element n of a packed or, when it was loaded alone, unpacked row. */
+__device__ __forceinline__ uint32_t xn_strip_element(const uint32_t *words, int n, int32_t bytes) {
+    return bytes == 4   ? words[n]
+           : bytes == 2 ? words[n / 2] >> n % 2 * 16 & 0xffffu
+                        : words[n / 4] >> n % 4 * 8 & 0xffu;
+}
+
+template <int KW, int KIND>
 __device__ __forceinline__ void xn_strip_floats(const xn_strip_args &a, const xn_strip_raw<KW> &raw,
                                                 bool first, float *own, float *side) {
-    const int32_t datatype = HOT ? (int32_t)XN_FP32 : a.datatype;
-    uint32_t element[XN_STRIP_WIDTH];
+    typedef xn_strip_window<KW> window;
+    const int32_t datatype = KIND == XN_STRIP_FP32   ? (int32_t)XN_FP32
+                             : KIND == XN_STRIP_FP16 ? (int32_t)XN_FP16
+                                                     : a.datatype;
+    const int32_t bytes = datatype == XN_FP32                          ? 4
+                          : datatype == XN_FP16 || datatype == XN_BF16 ? 2
+                                                                       : 1;
+    const int32_t own_bytes = KIND == XN_STRIP_ANY && !a.vector_in ? 4 : bytes;
 #pragma unroll
     for (int n = 0; n < XN_STRIP_WIDTH; n++)
-        element[n] = raw.own[n];
-    if (!HOT && a.vector_in && datatype != XN_FP32) {
-        const bool half = datatype == XN_FP16 || datatype == XN_BF16;
+        own[n] = xn_strip_float(datatype, xn_strip_element(raw.own, n, own_bytes));
 #pragma unroll
-        for (int n = 0; n < XN_STRIP_WIDTH; n++)
-            element[n] =
-                half ? raw.own[n / 2] >> n % 2 * 16 & 0xffffu : raw.own[0] >> n * 8 & 0xffu;
-    }
-#pragma unroll
-    for (int n = 0; n < XN_STRIP_WIDTH; n++)
-        own[n] = xn_strip_float(datatype, element[n]);
-#pragma unroll
-    for (int n = 0; n < xn_strip_window<KW>::LEFT; n++) { /* HOT: in the order of memory */
-        const bool turn = HOT && xn_strip_window<KW>::SIDE > 1 && first;
-        const uint32_t back = raw.side[xn_strip_window<KW>::SIDE - 1 - n];
-        side[n] = xn_strip_float(datatype, turn ? back : raw.side[n]);
+    for (int n = 0; n < window::LEFT; n++) {
+        if (KIND == XN_STRIP_ANY || window::SIDE == 1) { /* one by one, nearest first */
+            side[n] = xn_strip_float(datatype, raw.side[n]);
+            continue;
+        }
+        const uint32_t near = xn_strip_element(raw.side, n, bytes);
+        const uint32_t far = xn_strip_element(raw.side, window::SIDE - 1 - n, bytes);
+        side[n] = xn_strip_float(datatype, first ? far : near);
     }
 }
 
@@ -278,7 +310,10 @@ template <int KW, class Sign>
 __device__ __forceinline__ void xn_strip_pattern(Sign sign, uint32_t *pattern) {
     uint32_t low, high;
     xn_strip_spread<xn_strip_window<KW>::COLUMNS>(sign, &low, &high);
-    pattern[0] = low | __funnelshift_r(low, high, 3) | __funnelshift_r(low, high, 6);
+    if (KW <= 3) /* 24 bits, which do not meet: one multiplication adds the three shifts */
+        pattern[0] = low * 73u >> 6;
+    else
+        pattern[0] = low | __funnelshift_r(low, high, 3) | __funnelshift_r(low, high, 6);
     if constexpr (xn_strip_window<KW>::WORDS == 2)
         pattern[1] = __funnelshift_r(low, high, 24);
 }
@@ -294,14 +329,14 @@ __device__ __forceinline__ void xn_strip_outside(const xn_strip_args &a, const x
 }
 
 /* Raw row to sums and pattern. When K is wanted a NaN's sign has no effect: its windows are NaN. */
-template <int KW, bool HOT>
+template <int KW, int KIND>
 __device__ __forceinline__ void xn_strip_digest(const xn_strip_args &a, const xn_strip_place &p,
                                                 const xn_strip_raw<KW> &raw, float *h,
                                                 uint32_t *pattern) {
     typedef xn_strip_window<KW> window;
     float own[XN_STRIP_WIDTH], side[window::SIDE], columns[window::COLUMNS];
-    xn_strip_floats<KW, HOT>(a, raw, p.first, own, side);
-    if (HOT) { /* -0 to +0, so that the sign bit is the sign */
+    xn_strip_floats<KW, KIND>(a, raw, p.first, own, side);
+    if (KIND != XN_STRIP_ANY) { /* -0 to +0, so that the sign bit is the sign */
 #pragma unroll
         for (int n = 0; n < XN_STRIP_WIDTH; n++)
             own[n] += 0.0f;
@@ -312,7 +347,9 @@ __device__ __forceinline__ void xn_strip_digest(const xn_strip_args &a, const xn
     xn_strip_columns<KW>(p, own, side, columns);
     xn_strip_pattern<KW>(
         [&](int n) {
-            return HOT ? __float_as_uint(columns[n]) : (xn_sign_bit(columns[n]) ? 0u : 0x80000000u);
+            return KIND != XN_STRIP_ANY      ? __float_as_uint(columns[n])
+                   : xn_sign_bit(columns[n]) ? 0u
+                                             : 0x80000000u;
         },
         pattern);
     xn_strip_sums<KW>(columns, h);
@@ -328,25 +365,33 @@ __device__ __forceinline__ uint2 xn_strip_table(uint32_t negative, int32_t taps)
     return make_uint2(xn_permute(low, high, 0x3210u ^ flip), xn_permute(low, high, 0x7654u ^ flip));
 }
 
-/* tables[filter][channel][row of taps][TABLES] and the constants of a block's filters. */
+/* tables[plane of the stack][filter][channel][row of taps][TABLES] and the filters' constants. */
 template <int KW>
-__device__ __forceinline__ void xn_strip_prepare(const xn_strip_args &a, int32_t first,
-                                                 int32_t count, xn_strip_filter *filters,
-                                                 int32_t tap_rows, uint2 *tables) {
+__device__ __forceinline__ void xn_strip_prepare(const xn_strip_args &a, int32_t plane,
+                                                 int32_t o_first, int32_t tap_rows,
+                                                 xn_strip_filter *filters, uint2 *tables) {
     constexpr int TABLES = xn_strip_window<KW>::TABLES;
-    for (int32_t e = threadIdx.x; e < count * tap_rows * TABLES; e += blockDim.x) {
+    const int32_t all = a.span << a.stack_log2;
+    /* Filter f of the stack; past the last one it repeats, which nothing reads. */
+    auto filter_of = [&](int32_t f) {
+        const int32_t group = a.groups == 1 ? 0 : (plane + f / a.span) % a.groups;
+        const int32_t o = o_first + (a.span == 1 ? 0 : f % a.span);
+        return group * a.filters + min(o, a.filters - 1);
+    };
+    for (int32_t e = threadIdx.x; e < all * tap_rows * TABLES; e += blockDim.x) {
         const int32_t part = e % TABLES * 3, row = e / TABLES % tap_rows;
         const int32_t at = row * KW + part, taps = min(KW - part, 3);
         const uint32_t *patch =
-            a.patches + (int64_t)(first + e / (TABLES * tap_rows)) * a.patch_words + at / 32;
+            a.patches + (int64_t)filter_of(e / (TABLES * tap_rows)) * a.patch_words + at / 32;
         uint32_t bits = __ldg(patch) >> at % 32;
         if (at % 32 + taps > 32)
             bits |= __ldg(patch + 1) << (32 - at % 32);
         tables[e] = xn_strip_table(~bits, taps);
     }
-    for (int32_t f = threadIdx.x; f < count; f += blockDim.x) {
-        const float factor = xn_factor_of(a.factor, first + f), size = fabsf(factor);
-        const float bias = xn_bias_of(a.bias, first + f);
+    for (int32_t f = threadIdx.x; f < all; f += blockDim.x) {
+        const int32_t o = filter_of(f);
+        const float factor = xn_factor_of(a.factor, o), size = fabsf(factor);
+        const float bias = xn_bias_of(a.bias, o);
         const bool tame = (size == 0.0f || size >= XN_STRIP_MIN_FACTOR) &&
                           size <= XN_STRIP_MAX_FACTOR && fabsf(bias) <= XN_STRIP_MAX_BIAS;
         filters[f] = {factor * a.reciprocal, bias, !tame};
@@ -365,6 +410,14 @@ __device__ __forceinline__ float xn_strip_count(uint32_t counts, int j) {
     return __uint_as_float(xn_permute(counts, 0x47000000u, 0x7404u | (uint32_t)j << 4));
 }
 
+__device__ __forceinline__ uint2 xn_strip_halves(const float *v) {
+    uint32_t halves[XN_STRIP_WIDTH];
+#pragma unroll
+    for (int j = 0; j < XN_STRIP_WIDTH; j++)
+        halves[j] = __half_as_ushort(__float2half_rn(v[j]));
+    return make_uint2(halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]);
+}
+
 __device__ __forceinline__ void xn_strip_store(const xn_strip_args &a, int64_t index, int32_t live,
                                                const float *v) {
     if (a.vector_out && live == XN_STRIP_WIDTH) {
@@ -374,12 +427,7 @@ __device__ __forceinline__ void xn_strip_store(const xn_strip_args &a, int64_t i
             *(int4 *)((int32_t *)a.out.data + index) =
                 make_int4((int32_t)v[0], (int32_t)v[1], (int32_t)v[2], (int32_t)v[3]);
         } else {
-            uint32_t halves[XN_STRIP_WIDTH];
-#pragma unroll
-            for (int j = 0; j < XN_STRIP_WIDTH; j++)
-                halves[j] = __half_as_ushort(__float2half_rn(v[j]));
-            *(uint2 *)((__half *)a.out.data + index) =
-                make_uint2(halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]);
+            *(uint2 *)((__half *)a.out.data + index) = xn_strip_halves(v);
         }
         return;
     }
@@ -447,6 +495,20 @@ __device__ __forceinline__ void xn_strip_box(const float (&h)[ROWS + KH - 1][XN_
                         k[r][j] += h[r + i][j];
             }
         }
+}
+
+/* True when a sum may have overflowed, or may in the epilogue. Every row is in one of the windows
+ * looked at, every column in the first or last of the 4. */
+template <int KW, int KH, int ROWS, bool EXACT>
+__device__ __forceinline__ bool xn_strip_large(const float (&k)[ROWS][XN_STRIP_WIDTH]) {
+    bool large = false;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        if (!EXACT || r % KH == 0 || r == ROWS - 1) {
+            const float total = KW < 3 ? k[r][0] + k[r][1] + k[r][2] + k[r][3] : k[r][0] + k[r][3];
+            large = large || !(total <= XN_STRIP_LARGE);
+        }
+    return large;
 }
 
 /* ---- what fp32 cannot do ---- */
@@ -520,11 +582,13 @@ __device__ __forceinline__ xn_strip_place xn_strip_find(const xn_strip_args &a,
     xn_strip_place p;
     p.lanes = 1 << a.lanes_log2;
     const int32_t lane = (int32_t)threadIdx.x & (p.lanes - 1);
-    const int32_t segment = (int32_t)threadIdx.x >> a.lanes_log2, across = 1 << a.across_log2;
-    const int32_t down = (int32_t)blockDim.x >> (a.lanes_log2 + a.across_log2);
-    p.out_x = (((b.tile_x << a.across_log2) + (segment & (across - 1))) * p.lanes + lane) *
-              XN_STRIP_WIDTH;
-    p.out_y = (b.tile_y * down + (segment >> a.across_log2)) * strip_rows;
+    const int32_t segment = (int32_t)threadIdx.x >> a.lanes_log2;
+    const int32_t right = segment & ((1 << a.across_log2) - 1);
+    const int32_t below = segment >> a.across_log2 & ((1 << a.down_log2) - 1);
+    p.stack = segment >> (a.across_log2 + a.down_log2);
+    p.plane = (b.plane << a.stack_log2) + p.stack;
+    p.out_x = (((b.tile_x << a.across_log2) + right << a.lanes_log2) + lane) * XN_STRIP_WIDTH;
+    p.out_y = ((b.tile_y << a.down_log2) + below) * strip_rows;
     p.in_x = p.out_x - a.pad_left + left;
     p.live = min(a.out_width - p.out_x, (int32_t)XN_STRIP_WIDTH);
     p.first = lane == 0;
@@ -533,9 +597,15 @@ __device__ __forceinline__ xn_strip_place xn_strip_find(const xn_strip_args &a,
     if (hot) { /* aligned: all four or none */
         p.own = (uint32_t)p.in_x < (uint32_t)a.width;
         p.side = (p.first || p.last) && (uint32_t)past < (uint32_t)a.width;
+        if (p.plane >= a.planes)
+            p.own = p.side = 0, p.live = 0;
         return p;
     }
     p.own = p.side = 0;
+    if (p.plane >= a.planes) {
+        p.live = 0;
+        return p;
+    }
 #pragma unroll
     for (int n = 0; n < XN_STRIP_WIDTH; n++) {
         if ((uint32_t)(p.in_x + n) < (uint32_t)a.width)
@@ -547,11 +617,11 @@ __device__ __forceinline__ xn_strip_place xn_strip_find(const xn_strip_args &a,
 }
 
 /* Outputs of one chunk for the block's filters. pattern rows come from `rows`. */
-template <int KW, int KH, int ROWS, bool TWICE, bool HOT, class Rows>
+template <int KW, int KH, int ROWS, bool TWICE, int KIND, class Rows>
 __device__ __forceinline__ void
-xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p, int32_t plane, int32_t o_first,
-                 int32_t o_count, const xn_strip_filter *filters, const uint2 *tables,
-                 int32_t channels, int32_t kernel_h, int32_t out_y, const uint32_t *columns,
+xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p, int32_t o_first, int32_t o_count,
+                 const xn_strip_filter *filters, const uint2 *tables, int32_t channels,
+                 int32_t kernel_h, int32_t out_y, const uint32_t *columns,
                  const float (&k)[ROWS][XN_STRIP_WIDTH], Rows rows) {
     typedef xn_strip_window<KW> window;
     constexpr int IN_ROWS = ROWS + KH - 1;
@@ -564,14 +634,18 @@ xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p, int32_t plane,
                 (uint32_t)(out_y - a.pad_top + r) < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
     const float taps = (float)(channels * kernel_h * KW) + 0x1p16f;
     const int64_t outputs = (int64_t)a.out_height * a.out_width;
-    int64_t index = plane * a.out_plane + o_first * outputs + out_y * a.out_width + p.out_x;
+    const int32_t rows_left = p.live > 0 ? a.out_height - out_y : 0;
+    int64_t index =
+        p.plane * a.out_plane + o_first * outputs + (int64_t)out_y * a.out_width + p.out_x;
     for (int32_t f = 0; f < o_count; f++, index += outputs) {
         uint32_t counts[ROWS], others[ROWS];
         xn_strip_differ<KW, KH, ROWS, TWICE>(a, tables + f * channels * kernel_h * window::TABLES,
                                              channels, kernel_h, outside, rows, counts, others);
         const float factor = filters[f].factor, bias = filters[f].bias;
+        constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
+        char *to = (char *)a.out.data + index * BYTES;
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
+        for (int r = 0; r < ROWS; r++, to += (int64_t)a.out_width * BYTES) {
             float v[XN_STRIP_WIDTH];
 #pragma unroll
             for (int j = 0; j < XN_STRIP_WIDTH; j++) {
@@ -580,40 +654,42 @@ xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p, int32_t plane,
                                         : fmaf(differ, -2.0f, taps);
                 v[j] = fmaf(dot * factor, k[r][j], bias);
             }
-            if (p.live <= 0 || out_y + r >= a.out_height)
-                continue;
-            if (HOT)
-                *(float4 *)((float *)a.out.data + index + r * a.out_width) =
-                    make_float4(v[0], v[1], v[2], v[3]);
-            else
+            if (KIND == XN_STRIP_FP32)
+                xn_store_16_if(to, make_float4(v[0], v[1], v[2], v[3]), r < rows_left);
+            else if (KIND == XN_STRIP_FP16)
+                xn_store_8_if(to, xn_strip_halves(v), r < rows_left);
+            else if (r < rows_left)
                 xn_strip_store(a, index + r * a.out_width, p.live, v);
         }
     }
 }
 
-/* KH: the most rows of taps; EXACT: no fewer. ONE: one channel a group. HOT: fp32 read
- * and written in vectors, K wanted. */
-template <int KW, int KH, int ROWS, bool EXACT, bool ONE, bool HOT>
-__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS)
+/* KH: the most rows of taps; EXACT: no fewer. ONE: one channel a group. */
+template <int KW, int KH, int ROWS, bool EXACT, bool ONE, int KIND>
+__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || !ONE ? 1 : 2)
     xn_strip_kernel(const __grid_constant__ xn_strip_args a) {
     typedef xn_strip_window<KW> window;
     constexpr int IN_ROWS = ROWS + KH - 1, CARRY = KH - 1;
+    constexpr int BATCH =
+        KIND == XN_STRIP_ANY && IN_ROWS > XN_STRIP_BATCH ? XN_STRIP_BATCH : IN_ROWS;
     extern __shared__ uint32_t shared[];
     const int32_t kernel_h = EXACT ? KH : a.kernel_h, channels = ONE ? 1 : a.channels;
     const int32_t chunks = ONE && EXACT ? a.chunks : 1; /* else slots are not compile-time */
-    const xn_strip_block at = xn_strip_find_block(a);
-    const int32_t plane = at.plane;
-    if (plane >= a.planes)
+    const bool want_k = KIND != XN_STRIP_ANY || a.want_k;
+    const xn_strip_block block = xn_strip_find_block(a);
+    if (block.plane << a.stack_log2 >= a.planes)
         return;
-    const int32_t o_first = at.split * a.span, o_count = min(a.span, a.filters - o_first);
+    const int32_t o_first = block.split * a.span, o_count = min(a.span, a.filters - o_first);
+    const int32_t in_rows = ROWS + kernel_h - 1;
 
     xn_strip_filter *filters = (xn_strip_filter *)shared;
-    uint2 *tables = (uint2 *)(filters + a.span);
-    uint32_t *patterns = (uint32_t *)(tables + a.span * channels * kernel_h * window::TABLES);
+    uint2 *tables = (uint2 *)(filters + (a.span << a.stack_log2));
+    const int32_t tables_each = a.span * channels * kernel_h * window::TABLES;
+    uint32_t *patterns = (uint32_t *)(tables + (tables_each << a.stack_log2)) + threadIdx.x;
 
-    const xn_strip_place p = xn_strip_find(a, at, ROWS * chunks, window::LEFT, HOT);
-    const int32_t in_y = p.out_y - a.pad_top, in_rows = ROWS + kernel_h - 1;
-    const int32_t leftmost = p.in_x - window::LEFT;
+    const xn_strip_place p =
+        xn_strip_find(a, block, ROWS * chunks, window::LEFT, KIND != XN_STRIP_ANY);
+    const int32_t in_y = p.out_y - a.pad_top, leftmost = p.in_x - window::LEFT;
     const bool touches = leftmost < 0 || leftmost + window::COLUMNS > a.width || in_y < 0 ||
                          in_y + in_rows + (chunks - 1) * ROWS > a.height;
     const bool border = a.pad_value < 1 && __any_sync(0xffffffffu, touches && p.live > 0);
@@ -622,59 +698,50 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS)
         xn_strip_outside<KW>(a, p, columns);
 
     xn_strip_state<KW, KH, ROWS> s;
-    xn_strip_raw<KW> raw[IN_ROWS];
-    bool large = false;
-    /* A row into slot `slot` of the state. */
+    xn_strip_raw<KW> raw[BATCH];
+    const int64_t start = p.plane * a.in_plane;
     auto digest = [&](const xn_strip_raw<KW> &row, int32_t y, float *h, uint32_t *pattern) {
-        xn_strip_digest<KW, HOT>(a, p, row, h, pattern);
-        if (border && a.pad_value < 0)
+        xn_strip_digest<KW, KIND>(a, p, row, h, pattern);
+        if (KIND == XN_STRIP_ANY && border && a.pad_value < 0)
 #pragma unroll
             for (int w = 0; w < window::WORDS; w++)
                 pattern[w] |= (uint32_t)y < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
     };
-    auto judge = [&](const float *h) {
-        const float total = KW < 3 ? h[0] + h[1] + h[2] + h[3] : h[0] + h[3];
-        large = large || !(total <= XN_STRIP_LARGE);
-    };
 
-    xn_strip_load<KW, IN_ROWS, HOT>(a, plane * a.in_plane, p, in_y, in_rows, raw);
-    const int32_t group = a.groups == 1 ? 0 : (int32_t)(plane % a.groups);
-    xn_strip_prepare<KW>(a, group * a.filters + o_first, o_count, filters, channels * kernel_h,
+    xn_strip_load<KW, BATCH, KIND>(a, start, p, in_y, in_rows, raw);
+    xn_strip_prepare<KW>(a, block.plane << a.stack_log2, o_first, channels * kernel_h, filters,
                          tables);
     __syncthreads();
+    filters += p.stack * a.span;
+    tables += p.stack * tables_each;
 
-    if constexpr (ONE) {
+    for (int32_t c = 0; c < channels; c++) {
 #pragma unroll
-        for (int r = 0; r < IN_ROWS; r++)
-            if (r < in_rows) {
-                digest(raw[r], in_y + r, s.h[r], s.pattern[r]);
-                judge(s.h[r]);
-            }
-    } else {
-        for (int32_t c = 0;;) {
-#pragma unroll
-            for (int r = 0; r < IN_ROWS; r++)
-                if (r < in_rows) {
-                    float h[XN_STRIP_WIDTH];
-                    uint32_t pattern[window::WORDS];
-                    digest(raw[r], in_y + r, h, pattern);
-#pragma unroll
-                    for (int j = 0; j < XN_STRIP_WIDTH; j++)
-                        s.h[r][j] = c ? s.h[r][j] + h[j] : h[j];
-#pragma unroll
-                    for (int w = 0; w < window::WORDS; w++)
-                        patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x +
-                                 threadIdx.x] = pattern[w];
-                }
-            if (++c == channels)
+        for (int from = 0; from < IN_ROWS; from += BATCH) {
+            if (from >= in_rows)
                 break;
-            xn_strip_load<KW, IN_ROWS, HOT>(a, plane * a.in_plane + (int64_t)c * a.height * a.width,
-                                            p, in_y, in_rows, raw);
-        }
+            if (c || from)
+                xn_strip_load<KW, BATCH, KIND>(a, start + (int64_t)c * a.height * a.width, p,
+                                               in_y + from, in_rows - from, raw);
 #pragma unroll
-        for (int r = 0; r < IN_ROWS; r++)
-            if (r < in_rows)
-                judge(s.h[r]);
+            for (int r = from; r < from + BATCH && r < IN_ROWS; r++) {
+                if (r >= in_rows)
+                    break;
+                if constexpr (ONE) {
+                    digest(raw[r - from], in_y + r, s.h[r], s.pattern[r]);
+                    continue;
+                }
+                float h[XN_STRIP_WIDTH];
+                uint32_t pattern[window::WORDS];
+                digest(raw[r - from], in_y + r, h, pattern);
+#pragma unroll
+                for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                    s.h[r][j] = c ? s.h[r][j] + h[j] : h[j];
+#pragma unroll
+                for (int w = 0; w < window::WORDS; w++)
+                    patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x] = pattern[w];
+            }
+        }
     }
 
     auto rows = [&](int32_t c, uint32_t(&pattern)[IN_ROWS][window::WORDS]) {
@@ -686,34 +753,31 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS)
                     pattern[r][w] = s.pattern[r][w];
                 else
                     pattern[r][w] =
-                        r < in_rows
-                            ? patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x +
-                                       threadIdx.x]
-                            : 0u;
+                        r < in_rows ? patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x]
+                                    : 0u;
     };
+    bool large = false;
     for (int32_t chunk = 0;;) {
         const int32_t out_y = p.out_y + chunk * ROWS;
         const bool more = ++chunk < chunks;
         if (more)
-            xn_strip_load<KW, ROWS, HOT>(a, plane * a.in_plane, p, out_y - a.pad_top + in_rows,
-                                         ROWS, raw);
+            xn_strip_load<KW, ROWS, KIND>(a, start, p, out_y - a.pad_top + in_rows, ROWS, raw);
         float k[ROWS][XN_STRIP_WIDTH];
-        if (HOT || a.want_k)
-            xn_strip_box<KH, ROWS>(s.h, kernel_h, k);
-        else
+        xn_strip_box<KH, ROWS>(s.h, kernel_h, k);
+        large = large || xn_strip_large<KW, KH, ROWS, EXACT>(k);
+        if (!want_k)
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
 #pragma unroll
                 for (int j = 0; j < XN_STRIP_WIDTH; j++)
                     k[r][j] = 1.0f;
         if (border && a.pad_value == 0)
-            xn_strip_outputs<KW, KH, ROWS, true, HOT>(a, p, plane, o_first, o_count, filters,
-                                                      tables, channels, kernel_h, out_y, columns, k,
-                                                      rows);
+            xn_strip_outputs<KW, KH, ROWS, true, KIND>(a, p, o_first, o_count, filters, tables,
+                                                       channels, kernel_h, out_y, columns, k, rows);
         else
-            xn_strip_outputs<KW, KH, ROWS, false, HOT>(a, p, plane, o_first, o_count, filters,
-                                                       tables, channels, kernel_h, out_y, columns,
-                                                       k, rows);
+            xn_strip_outputs<KW, KH, ROWS, false, KIND>(a, p, o_first, o_count, filters, tables,
+                                                        channels, kernel_h, out_y, columns, k,
+                                                        rows);
         if (!more)
             break;
 #pragma unroll
@@ -726,17 +790,14 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS)
                 s.pattern[r][w] = s.pattern[r + ROWS][w];
         }
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
+        for (int r = 0; r < ROWS; r++)
             digest(raw[r], out_y - a.pad_top + in_rows + r, s.h[CARRY + r], s.pattern[CARRY + r]);
-            judge(s.h[CARRY + r]);
-        }
     }
 
-    const int32_t left = min(a.out_height - p.out_y, ROWS * chunks);
+    const int32_t left = p.live > 0 ? min(a.out_height - p.out_y, ROWS * chunks) : 0;
     for (int32_t f = 0; f < o_count; f++)
-        if ((filters[f].extreme || (large && (HOT || a.want_k))) && p.live > 0 && left > 0 &&
-            a.out.datatype != XN_INT32)
-            xn_strip_again<KW>(a, plane, o_first + f, p.out_x, p.out_y, left, p.live);
+        if ((filters[f].extreme || (large && want_k)) && left > 0 && a.out.datatype != XN_INT32)
+            xn_strip_again<KW>(a, p.plane, o_first + f, p.out_x, p.out_y, left, p.live);
 }
 
 #endif

@@ -7,14 +7,15 @@
 #include "kernels.h"
 
 /* A thread makes `rows` * `chunks` output rows of 4 columns; `lanes` threads side by side make a
- * segment; a block is `threads` / `lanes` segments, `across` of them side by side, and makes the
- * outputs of `span` filters. */
+ * segment; a block is `threads` / `lanes` segments: `across` of them side by side, of `stack`
+ * planes, the rest below each other; and makes the outputs of `span` filters. All but span are
+ * powers of 2. */
 typedef struct xn_cuda_strip {
     int32_t rows;   /* 1, 2, 4 or 8: compiled in */
-    int32_t chunks; /* 1 when a group has more than one channel */
-    int32_t lanes;  /* 8, 16 or 32: shuffles stay inside a segment */
-    int32_t across; /* a power of two */
-    int32_t threads;
+    int32_t chunks; /* 1 unless the kernel is of the shape of one that is compiled for it */
+    int32_t lanes;  /* 4, 8, 16 or 32: shuffles stay inside a segment */
+    int32_t across, stack;
+    int32_t threads; /* 32 .. 256 */
     int32_t span;
 } xn_cuda_strip;
 

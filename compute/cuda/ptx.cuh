@@ -6,16 +6,40 @@
 #include <stdint.h>
 
 /* Loads of read-only data that happen only when `valid`, without a branch; else *out stays. */
-__device__ __forceinline__ void xn_load_if(uint32_t (&out)[4], const void *from, bool valid) {
+__device__ __forceinline__ void xn_load_16_if(uint32_t *out, const void *from, bool valid) {
     asm("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
         " @p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4]; }"
         : "+r"(out[0]), "+r"(out[1]), "+r"(out[2]), "+r"(out[3])
         : "l"(from), "r"((uint32_t)valid));
 }
-__device__ __forceinline__ void xn_load_if(uint32_t (&out)[1], const void *from, bool valid) {
+__device__ __forceinline__ void xn_load_8_if(uint32_t *out, const void *from, bool valid) {
+    asm("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.nc.v2.u32 {%0,%1}, [%2]; }"
+        : "+r"(out[0]), "+r"(out[1])
+        : "l"(from), "r"((uint32_t)valid));
+}
+__device__ __forceinline__ void xn_load_4_if(uint32_t *out, const void *from, bool valid) {
     asm("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
         : "+r"(out[0])
         : "l"(from), "r"((uint32_t)valid));
+}
+__device__ __forceinline__ void xn_load_2_if(uint32_t *out, const void *from, bool valid) {
+    asm("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
+        : "+r"(out[0])
+        : "l"(from), "r"((uint32_t)valid));
+}
+
+/* Stores likewise. */
+__device__ __forceinline__ void xn_store_16_if(void *to, float4 v, bool valid) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+                 " @p st.global.v4.f32 [%0], {%1,%2,%3,%4}; }" ::"l"(to),
+                 "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w), "r"((uint32_t)valid)
+                 : "memory");
+}
+__device__ __forceinline__ void xn_store_8_if(void *to, uint2 v, bool valid) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.u32 p, %3, 0; @p st.global.v2.u32 [%0], {%1,%2}; }" ::"l"(to),
+        "r"(v.x), "r"(v.y), "r"((uint32_t)valid)
+        : "memory");
 }
 
 /* Byte n of the result is the byte of {high, low} that nibble n of select names; the highest bit of

@@ -2,7 +2,9 @@
  * bytes, in one run. Every result is checked against the reference backend first. Times are kernel
  * times by graph replay: LAUNCHES launches a graph, back to back on the same buffers, so what fits
  * the L2 cache is read from there on both sides; median, 10th and 90th percentile of the replays.
- *   bench-gpu-few [--json FILE] [--sweep]     --sweep: every cut of the 3 x 3 kernels */
+ *   bench-gpu-few [--json FILE] [--sweep] [--once]
+ *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile
+ */
 #include "few_strip.h"
 #include "xn_backend.h"
 #include "xn_cuda.h"
@@ -253,7 +255,7 @@ static void sweep(const problem &p, const made &m, const std::vector<float> &wan
         for (int chunks = 1; chunks <= 16; chunks *= 2)
             for (int across = 1; across <= 4; across *= 2)
                 for (int threads = 64; threads <= 256; threads *= 2) {
-                    const xn_cuda_strip cut = {rows, chunks, 32, across, threads, 1};
+                    const xn_cuda_strip cut = {rows, chunks, 32, across, 1, threads, 1};
                     const int64_t strips = p.side * p.side / (128 * rows * chunks);
                     if (!xn_cuda_strip_fits(&m.conv, p.images, &cut) || strips < 128)
                         continue;
@@ -274,8 +276,13 @@ static void sweep(const problem &p, const made &m, const std::vector<float> &wan
     puts("");
 }
 
-static bool run(xn_device *device, cudaStream_t stream, const problem &p, bool want_sweep,
-                FILE *json, bool first) {
+struct options {
+    bool sweep, once;
+    FILE *json;
+};
+
+static bool run(xn_device *device, cudaStream_t stream, const problem &p, const options &o,
+                bool first) {
     xn_weights *weights = make_weights(p);
     made m = make(device, p, weights);
     const std::vector<float> want = reference(p, m, weights);
@@ -292,7 +299,9 @@ static bool run(xn_device *device, cudaStream_t stream, const problem &p, bool w
     };
     size_t wrong = count_wrong(m, p.datatype, want, stream, tile);
     wrong += count_wrong(m, p.datatype, want, stream, ours);
-    const stats t = replay(stream, ours), before = replay(stream, tile), c = time_copy(stream, m);
+    const int replays = o.once ? 1 : REPLAYS, launches = o.once ? 1 : LAUNCHES;
+    const stats t = replay(stream, ours, launches, replays),
+                before = replay(stream, tile, launches, replays), c = time_copy(stream, m);
     const double ratio = t.median / c.median;
     const char *verdict = wrong          ? "WRONG"
                           : !p.target    ? ""
@@ -304,21 +313,21 @@ static bool run(xn_device *device, cudaStream_t stream, const problem &p, bool w
              (long long)p.kernel, (long long)p.stride, (long long)p.filters, (long long)p.groups,
              xn_datatype_name(p.datatype));
     if (strip)
-        snprintf(path, sizeof path, "strip r%d c%d l%d a%d t%d f%d", cut.rows, cut.chunks,
-                 cut.lanes, cut.across, cut.threads, cut.span);
+        snprintf(path, sizeof path, "strip r%d c%d l%d a%d s%d t%d f%d", cut.rows, cut.chunks,
+                 cut.lanes, cut.across, cut.stack, cut.threads, cut.span);
     else
         snprintf(path, sizeof path, "tile");
     printf("%-34s %-28s | %8.2f %8.2f %8.2f | %8.2f | %8.2f %6.2f %s\n", name, path, t.median,
            t.p10, t.p90, before.median, c.median, ratio, verdict);
     fflush(stdout);
-    if (json)
-        fprintf(json,
+    if (o.json)
+        fprintf(o.json,
                 "%s\n{\"problem\": \"%s\", \"path\": \"%s\", \"median_us\": %.3f, \"p10_us\": %.3f,"
                 " \"p90_us\": %.3f, \"tile_us\": %.3f, \"copy_us\": %.3f, \"ratio\": %.3f,"
                 " \"wrong\": %zu}",
                 first ? "" : ",", name, path, t.median, t.p10, t.p90, before.median, c.median,
                 ratio, wrong);
-    if (want_sweep && p.channels == 1 && p.filters == 1 && p.datatype == XN_FP32 && p.kernel == 3)
+    if (o.sweep && p.channels == 1 && p.filters == 1 && p.datatype == XN_FP32 && p.kernel == 3)
         sweep(p, m, want, stream, c.median);
     CHECK(cudaFree(m.input));
     CHECK(cudaFree(m.output));
@@ -331,15 +340,17 @@ int main(int argc, char **argv) {
     xn_error error;
     xn_device *device;
     cudaStream_t stream;
-    FILE *json = NULL;
-    bool want_sweep = false, right = true;
+    options o = {};
+    bool right = true;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--sweep"))
-            want_sweep = true;
+            o.sweep = true;
+        else if (!strcmp(argv[i], "--once"))
+            o.once = true;
         else if (!strcmp(argv[i], "--json") && i + 1 < argc)
-            json = fopen(argv[++i], "w");
+            o.json = fopen(argv[++i], "w");
         else
-            return fprintf(stderr, "usage: bench-gpu-few [--json FILE] [--sweep]\n"), 2;
+            return fprintf(stderr, "usage: bench-gpu-few [--json FILE] [--sweep] [--once]\n"), 2;
     }
     REQUIRE(xn_backend_cuda.device_open(0, &device, &error));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
@@ -347,13 +358,13 @@ int main(int argc, char **argv) {
            device->name, device->multiprocessors, LAUNCHES, REPLAYS);
     printf("%-34s %-28s | %8s %8s %8s | %8s | %8s %6s\n", "images x channels x side", "path",
            "median", "p10", "p90", "tile", "copy", "ratio");
-    if (json)
-        fputc('[', json);
+    if (o.json)
+        fputc('[', o.json);
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)
-        right &= run(device, stream, problems[i], want_sweep, json, i == 0);
-    if (json) {
-        fputs("\n]\n", json);
-        fclose(json);
+        right &= run(device, stream, problems[i], o, i == 0);
+    if (o.json) {
+        fputs("\n]\n", o.json);
+        fclose(o.json);
     }
     CHECK(cudaStreamDestroy(stream));
     xn_backend_cuda.device_close(device);
