@@ -1,4 +1,5 @@
 /* few_strip.cu: which strip kernel runs a problem, how it is cut, and the launch. */
+#include "few_single.cuh"
 #include "few_strip.cuh"
 
 enum {
@@ -16,28 +17,32 @@ typedef void (*strip_function)(const xn_strip_args);
 
 struct strip_kernel {
     int32_t kernel_w, kernel_h, rows; /* kernel_h: at most, or exactly */
-    bool exact, one;
+    bool exact, one, single;          /* one channel; and one filter */
     int32_t kind;
     strip_function function;
 };
 
-#define KERNEL(KW, KH, ROWS, EXACT, ONE, KIND)                                                     \
-    { KW, KH, ROWS, EXACT, ONE, KIND, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
-#define ANY(KW)                                                                                    \
-    KERNEL(KW, 7, 4, false, true, XN_STRIP_ANY), KERNEL(KW, 7, 4, false, false, XN_STRIP_ANY)
+#define SINGLE(K, ROWS, KIND)                                                                      \
+    { K, K, ROWS, true, true, true, KIND, xn_single_kernel<K, K, ROWS, KIND> }
+#define STRIP(KW, KH, EXACT, ONE, KIND)                                                            \
+    { KW, KH, 4, EXACT, ONE, false, KIND, xn_strip_kernel<KW, KH, 4, EXACT, ONE, KIND> }
+#define ANY(KW) STRIP(KW, 7, false, true, XN_STRIP_ANY), STRIP(KW, 7, false, false, XN_STRIP_ANY)
 /* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
-    KERNEL(3, 3, 4, true, true, XN_STRIP_FP32),
-    KERNEL(3, 3, 2, true, true, XN_STRIP_FP32),
-    KERNEL(3, 3, 1, true, true, XN_STRIP_FP32),
-    KERNEL(3, 3, 4, true, true, XN_STRIP_FP16),
-    KERNEL(5, 5, 4, true, true, XN_STRIP_FP32),
-    KERNEL(7, 7, 4, true, true, XN_STRIP_FP32),
-    KERNEL(3, 3, 4, true, false, XN_STRIP_FP32),
-    KERNEL(3, 3, 4, true, true, XN_STRIP_ANY),
-    KERNEL(3, 3, 1, true, true, XN_STRIP_ANY),
-    KERNEL(3, 3, 4, true, false, XN_STRIP_ANY),
-    KERNEL(5, 5, 4, true, false, XN_STRIP_ANY),
+    SINGLE(3, 4, XN_STRIP_FP32),
+    SINGLE(3, 2, XN_STRIP_FP32),
+    SINGLE(3, 1, XN_STRIP_FP32),
+    SINGLE(3, 4, XN_STRIP_FP16),
+    SINGLE(3, 1, XN_STRIP_FP16),
+    SINGLE(5, 4, XN_STRIP_FP32),
+    SINGLE(7, 4, XN_STRIP_FP32),
+    SINGLE(3, 4, XN_STRIP_ANY),
+    SINGLE(3, 1, XN_STRIP_ANY),
+    STRIP(3, 3, true, true, XN_STRIP_FP32),
+    STRIP(3, 3, true, false, XN_STRIP_FP32),
+    STRIP(3, 3, true, true, XN_STRIP_ANY),
+    STRIP(3, 3, true, false, XN_STRIP_ANY),
+    STRIP(5, 5, true, false, XN_STRIP_ANY),
     ANY(1),
     ANY(2),
     ANY(3),
@@ -52,15 +57,14 @@ static bool vector_in(const xn_conv *c) {
     return c->width % XN_STRIP_WIDTH == 0 && (c->kernel_w / 2 - c->pad_left) % XN_STRIP_WIDTH == 0;
 }
 
-static bool vector_out(const xn_conv *c) {
-    return c->out_width % XN_STRIP_WIDTH == 0;
-}
-
+/* FP32 and FP16 also want each thread's own columns to be under its outputs. */
 static bool has_kind(const xn_conv *c, int32_t kind) {
     const int32_t datatype = kind == XN_STRIP_FP32 ? XN_FP32 : XN_FP16;
     return kind == XN_STRIP_ANY ||
            (c->input_datatype == datatype && c->output_datatype == datatype &&
-            c->scaling == XN_SCALING_XNOR && c->pad_value >= 0 && vector_in(c) && vector_out(c));
+            c->scaling == XN_SCALING_XNOR && c->pad_value >= 0 && c->pad_left == c->kernel_w / 2 &&
+            c->out_width <= c->width && c->width % XN_STRIP_WIDTH == 0 &&
+            c->out_width % XN_STRIP_WIDTH == 0);
 }
 
 /* The kernel of so many rows; of any number when rows is 0. */
@@ -68,7 +72,8 @@ static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows) {
     for (const strip_kernel &k : kernels)
         if (k.kernel_w == c->kernel_w && (!rows || rows == k.rows) &&
             (k.exact ? k.kernel_h == c->kernel_h : k.kernel_h >= c->kernel_h) &&
-            k.one == (c->group_channels == 1) && has_kind(c, k.kind))
+            k.one == (c->group_channels == 1) && (!k.single || c->group_out_channels == 1) &&
+            has_kind(c, k.kind))
             return &k;
     return NULL;
 }
@@ -76,6 +81,8 @@ static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows) {
 /* Shared memory of a block. */
 static int64_t shared_bytes(const xn_conv *c, const strip_kernel *k, int32_t threads,
                             int64_t filters) {
+    if (k->single)
+        return 0;
     const int64_t tables = (int64_t)c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
     const int64_t words = c->kernel_w == 7 ? 2 : 1, in_rows = k->rows + k->kernel_h - 1;
     return filters * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_strip_filter)) +
@@ -177,6 +184,8 @@ static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, x
 static int32_t choose_span(const xn_conv *c, int64_t images, int multiprocessors,
                            const xn_cuda_strip *s) {
     const strip_kernel *k = find_kernel(c, s->rows);
+    if (k->single)
+        return 1;
     const int64_t fixed = shared_bytes(c, k, s->threads, 0);
     const int64_t most = (SHARED_LIMIT - fixed) / (shared_bytes(c, k, s->threads, 1) - fixed);
     const int64_t tiles = tiles_across(c, s) * tiles_down(c, s) * stacks_of(c, images, s);
@@ -240,7 +249,7 @@ cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda
     a.datatype = c->input_datatype;
     a.want_k = c->scaling == XN_SCALING_XNOR;
     a.vector_in = vector_in(c);
-    a.vector_out = vector_out(c);
+    a.vector_out = c->out_width % XN_STRIP_WIDTH == 0;
     a.patch_words = xn_cuda_patch_words(c->group_channels, c->kernel_h, c->kernel_w);
     a.reciprocal = a.want_k ? 1.0f / (float)(c->group_channels * c->kernel_h * c->kernel_w) : 1.0f;
     a.lanes_log2 = log2_of(s->lanes);

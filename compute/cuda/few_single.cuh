@@ -1,0 +1,249 @@
+/* few_single.cuh: the strip kernel (few_strip.cuh) where a group is one channel and one filter, as
+ * in the single-channel images this path is for and in depth-wise layers. The filter's tables stay
+ * in registers, so nothing is shared and no thread waits for another but in shuffles; addresses
+ * move on by the pitch from row to row. */
+#ifndef XN_CUDA_FEW_SINGLE_CUH
+#define XN_CUDA_FEW_SINGLE_CUH
+
+#include "few_rows.cuh"
+
+template <int KW, int KH>
+struct xn_single_filter {
+    uint2 tables[KH][xn_strip_window<KW>::TABLES];
+    float factor, bias; /* factor divided by what K's sums must be */
+    bool extreme;
+};
+
+template <int KW, int KH>
+__device__ __forceinline__ xn_single_filter<KW, KH> xn_single_prepare(const xn_strip_args &a,
+                                                                      int32_t o) {
+    constexpr int WORDS = (KH * KW + 31) / 32;
+    xn_single_filter<KW, KH> filter;
+    uint32_t words[WORDS + 1];
+#pragma unroll
+    for (int w = 0; w < WORDS; w++)
+        words[w] = ~__ldg(a.patches + (int64_t)o * a.patch_words + w);
+    words[WORDS] = 0;
+    const float factor = xn_factor_of(a.factor, o);
+    filter.bias = xn_bias_of(a.bias, o);
+    filter.factor = factor * a.reciprocal;
+    filter.extreme = xn_strip_extreme(factor, filter.bias);
+#pragma unroll
+    for (int i = 0; i < KH; i++)
+#pragma unroll
+        for (int part = 0; part < xn_strip_window<KW>::TABLES; part++) {
+            const int at = i * KW + part * 3;
+            filter.tables[i][part] =
+                xn_strip_table(__funnelshift_r(words[at / 32], words[at / 32 + 1], at % 32),
+                               KW - part * 3 < 3 ? KW - part * 3 : 3);
+        }
+    return filter;
+}
+
+/* Where the next rows come from. Kinds FP32 and FP16 read vectors: a thread whose columns do not
+ * exist reads others, which end in outputs that do not exist. */
+template <int KW, int KIND>
+struct xn_single_source {
+    static constexpr int BYTES = KIND == XN_STRIP_FP32 ? 4 : 2;
+    static constexpr int SIDE = xn_strip_window<KW>::SIDE;
+    const char *own, *side;
+    int64_t start, pitch;
+    int32_t y;
+
+    __device__ __forceinline__ void begin(const xn_strip_args &a, const xn_strip_place &p) {
+        y = p.out_y - a.pad_top;
+        start = min(p.plane, a.planes - 1) * a.in_plane;
+        pitch = (int64_t)a.width * BYTES;
+        own = (const char *)a.input + (start + (int64_t)y * a.width + (p.own ? p.in_x : 0)) * BYTES;
+        side = own + (p.first ? -SIDE : XN_STRIP_WIDTH) * BYTES;
+    }
+
+    static __device__ __forceinline__ void load_own(uint32_t *to, const char *from, bool valid) {
+        if (KIND == XN_STRIP_FP32)
+            xn_load_16_if(to, from, valid);
+        else
+            xn_load_8_if(to, from, valid);
+    }
+
+    static __device__ __forceinline__ void load_side(uint32_t *to, const char *from, bool valid) {
+        if (xn_strip_window<KW>::LEFT == 0)
+            return;
+        if (SIDE * BYTES == 16)
+            xn_load_16_if(to, from, valid);
+        else if (SIDE * BYTES == 8)
+            xn_load_8_if(to, from, valid);
+        else if (SIDE * BYTES == 4)
+            xn_load_4_if(to, from, valid);
+        else
+            xn_load_2_if(to, from, valid);
+    }
+
+    /* raw[].side is zero or of earlier rows: it stays zero where there is nothing to load. */
+    template <int ROWS>
+    __device__ __forceinline__ void next(const xn_strip_args &a, const xn_strip_place &p,
+                                         xn_strip_raw<KW> *raw) {
+        if constexpr (KIND == XN_STRIP_ANY) {
+            xn_strip_load_any<KW, ROWS>(a, start, p, y, ROWS, raw);
+        } else if (y >= 0 && y + ROWS <= a.height) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
+                load_own(raw[r].own, own, true);
+                load_side(raw[r].side, side, p.side);
+            }
+        } else {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
+                const bool inside = (uint32_t)(y + r) < (uint32_t)a.height;
+                raw[r] = {};
+                load_own(raw[r].own, own, inside);
+                load_side(raw[r].side, side, inside && p.side);
+            }
+        }
+        y += ROWS;
+    }
+};
+
+/* Differing taps of the 4 outputs whose windows start in this row, one byte each. TWICE: others
+ * counts with what is outside the image as -1. */
+template <int KW, int KH, bool TWICE>
+__device__ __forceinline__ void
+xn_single_differ(const xn_single_filter<KW, KH> &filter,
+                 const uint32_t (*pattern)[xn_strip_window<KW>::WORDS], const xn_strip_args &a,
+                 const uint32_t *columns, int32_t in_y, uint32_t *counts, uint32_t *others) {
+    typedef xn_strip_window<KW> window;
+    *counts = *others = 0;
+#pragma unroll
+    for (int i = 0; i < KH; i++)
+#pragma unroll
+        for (int part = 0; part < window::TABLES; part++) {
+            const uint2 t = filter.tables[i][part];
+            const uint32_t select = xn_strip_select(pattern[i], part);
+            *counts += xn_permute(t.x, t.y, select);
+            if (TWICE) {
+                const bool inside = (uint32_t)(in_y + i) < (uint32_t)a.height;
+                *others += xn_permute(
+                    t.x, t.y, select | (inside ? xn_strip_select(columns, part) : XN_STRIP_ALL));
+            }
+        }
+}
+
+/* ROWS rows of outputs, to `to`, of which rows_left exist. */
+template <int KW, int KH, int ROWS, int KIND, bool TWICE>
+__device__ __forceinline__ void xn_single_outputs(
+    const xn_strip_args &a, const xn_strip_place &p, const xn_single_filter<KW, KH> &filter,
+    const uint32_t (*pattern)[xn_strip_window<KW>::WORDS], const uint32_t *columns,
+    const float (&k)[ROWS][XN_STRIP_WIDTH], int32_t in_y, int32_t rows_left, int64_t index) {
+    constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
+    constexpr float TAPS = (float)(KH * KW) + 0x1p16f;
+    char *to = (char *)a.out.data + index * BYTES;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++, to += (int64_t)a.out_width * BYTES) {
+        uint32_t counts, others;
+        xn_single_differ<KW, KH, TWICE>(filter, pattern + r, a, columns, in_y + r, &counts,
+                                        &others);
+        float v[XN_STRIP_WIDTH];
+#pragma unroll
+        for (int j = 0; j < XN_STRIP_WIDTH; j++) {
+            const float differ = xn_strip_count(counts, j);
+            const float dot =
+                TWICE ? TAPS - differ - xn_strip_count(others, j) : fmaf(differ, -2.0f, TAPS);
+            v[j] = fmaf(dot * filter.factor, k[r][j], filter.bias);
+        }
+        if (KIND == XN_STRIP_FP32)
+            xn_store_16_if(to, make_float4(v[0], v[1], v[2], v[3]), r < rows_left);
+        else if (KIND == XN_STRIP_FP16)
+            xn_store_8_if(to, xn_strip_halves(v), r < rows_left);
+        else if (r < rows_left)
+            xn_strip_store(a, index + r * a.out_width, p.live, v);
+    }
+}
+
+template <int KW, int KH, int ROWS, int KIND>
+__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 ? 1 : 2)
+    xn_single_kernel(const __grid_constant__ xn_strip_args a) {
+    typedef xn_strip_window<KW> window;
+    constexpr int IN_ROWS = ROWS + KH - 1, CARRY = KH - 1;
+    const bool want_k = KIND != XN_STRIP_ANY || a.want_k;
+    const xn_strip_block block = xn_strip_find_block(a);
+    if (block.plane << a.stack_log2 >= a.planes)
+        return;
+    xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, KIND != XN_STRIP_ANY);
+    xn_single_source<KW, KIND> source;
+    source.begin(a, p);
+    if (KIND != XN_STRIP_ANY && p.in_x + XN_STRIP_WIDTH >= a.width)
+        p.last = true; /* the next thread has no columns to give */
+
+    xn_strip_raw<KW> raw[IN_ROWS] = {};
+    source.template next<IN_ROWS>(a, p, raw);
+    const xn_single_filter<KW, KH> filter =
+        xn_single_prepare<KW, KH>(a, a.groups == 1 ? 0 : p.plane % a.groups);
+
+    int32_t in_y = p.out_y - a.pad_top;
+    const int32_t leftmost = p.in_x - window::LEFT;
+    const bool touches = leftmost < 0 || leftmost + window::COLUMNS > a.width || in_y < 0 ||
+                         in_y + IN_ROWS + (a.chunks - 1) * ROWS > a.height;
+    const bool border = a.pad_value < 1 && __any_sync(0xffffffffu, touches && p.live > 0);
+    uint32_t columns[window::WORDS] = {}; /* outside */
+    if (border)
+        xn_strip_outside<KW>(a, p, columns);
+
+    float h[IN_ROWS][XN_STRIP_WIDTH];
+    uint32_t pattern[IN_ROWS][window::WORDS];
+    auto digest = [&](int from, int slot, int32_t y) {
+        xn_strip_digest<KW, KIND>(a, p, raw[from], h[slot], pattern[slot]);
+        if (KIND == XN_STRIP_ANY && border && a.pad_value < 0)
+#pragma unroll
+            for (int w = 0; w < window::WORDS; w++)
+                pattern[slot][w] |= (uint32_t)y < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
+    };
+#pragma unroll
+    for (int r = 0; r < IN_ROWS; r++)
+        digest(r, r, in_y + r);
+
+    bool large = false;
+    int32_t rows_left = p.live > 0 ? a.out_height - p.out_y : 0;
+    int64_t index = p.plane * a.out_plane + (int64_t)p.out_y * a.out_width + p.out_x;
+    for (int32_t chunk = a.chunks;;) {
+        const bool more = --chunk > 0;
+        if (more)
+            source.template next<ROWS>(a, p, raw);
+        float k[ROWS][XN_STRIP_WIDTH];
+        xn_strip_box<KH, ROWS>(h, KH, k);
+        large = large || xn_strip_large<KW, KH, ROWS, true>(k);
+        if (!want_k)
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                    k[r][j] = 1.0f;
+        if (border && a.pad_value == 0)
+            xn_single_outputs<KW, KH, ROWS, KIND, true>(a, p, filter, pattern, columns, k, in_y,
+                                                        rows_left, index);
+        else
+            xn_single_outputs<KW, KH, ROWS, KIND, false>(a, p, filter, pattern, columns, k, in_y,
+                                                         rows_left, index);
+        if (!more)
+            break;
+        in_y += ROWS;
+        rows_left -= ROWS;
+        index += ROWS * a.out_width;
+#pragma unroll
+        for (int r = 0; r < CARRY; r++) {
+#pragma unroll
+            for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                h[r][j] = h[r + ROWS][j];
+#pragma unroll
+            for (int w = 0; w < window::WORDS; w++)
+                pattern[r][w] = pattern[r + ROWS][w];
+        }
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+            digest(r, CARRY + r, in_y + CARRY + r);
+    }
+
+    const int32_t made = p.live > 0 ? min(a.out_height - p.out_y, ROWS * a.chunks) : 0;
+    if ((filter.extreme || (large && want_k)) && made > 0 && a.out.datatype != XN_INT32)
+        xn_strip_again<KW>(a, p.plane, 0, p.out_x, p.out_y, made, p.live);
+}
+
+#endif
