@@ -19,9 +19,10 @@
 #define XN_STRIP_ANY 0
 #define XN_STRIP_FP32 1
 #define XN_STRIP_FP16 2
-#define XN_STRIP_BATCH 4            /* rows a thread of kind ANY has in flight */
-#define XN_STRIP_ALL 0x77777777u    /* every column of a pattern */
-#define XN_STRIP_LARGE 0x1p64f      /* sums of |x| up to here cannot overflow, */
+#define XN_STRIP_LOOSE 3         /* fp32 with K as well, but any alignment, one element at a time */
+#define XN_STRIP_BATCH 4         /* rows a thread of kind ANY has in flight */
+#define XN_STRIP_ALL 0x77777777u /* every column of a pattern */
+#define XN_STRIP_LARGE 0x1p64f   /* sums of |x| up to here cannot overflow, */
 #define XN_STRIP_MAX_FACTOR 0x1p48f /* with factors up to here, */
 #define XN_STRIP_MIN_FACTOR 0x1p-100f
 #define XN_STRIP_MAX_BIAS 0x1p120f /* and biases up to here */
@@ -193,9 +194,9 @@ template <int KW, int KIND>
 __device__ __forceinline__ void xn_strip_floats(const xn_strip_args &a, const xn_strip_raw<KW> &raw,
                                                 bool first, float *own, float *side) {
     typedef xn_strip_window<KW> window;
-    const int32_t datatype = KIND == XN_STRIP_FP32   ? (int32_t)XN_FP32
-                             : KIND == XN_STRIP_FP16 ? (int32_t)XN_FP16
-                                                     : a.datatype;
+    const int32_t datatype = KIND == XN_STRIP_FP32 || KIND == XN_STRIP_LOOSE ? (int32_t)XN_FP32
+                             : KIND == XN_STRIP_FP16                         ? (int32_t)XN_FP16
+                                                                             : a.datatype;
     const int32_t bytes = datatype == XN_FP32                          ? 4
                           : datatype == XN_FP16 || datatype == XN_BF16 ? 2
                                                                        : 1;
@@ -205,7 +206,8 @@ __device__ __forceinline__ void xn_strip_floats(const xn_strip_args &a, const xn
         own[n] = xn_strip_float(datatype, xn_strip_element(raw.own, n, own_bytes));
 #pragma unroll
     for (int n = 0; n < window::LEFT; n++) {
-        if (KIND == XN_STRIP_ANY || window::SIDE == 1) { /* one by one, nearest first */
+        if (KIND == XN_STRIP_ANY || KIND == XN_STRIP_LOOSE ||
+            window::SIDE == 1) { /* one by one, nearest first */
             side[n] = xn_strip_float(datatype, raw.side[n]);
             continue;
         }

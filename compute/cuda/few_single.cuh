@@ -7,11 +7,46 @@
 
 #include "few_rows.cuh"
 
+/* From counted bytes to dot * factor. Up to 15 taps the tables hold 4 (taps - 2 differ + taps) a
+ * part, so that the sum is 4 (dot + taps) < 128: placed below the exponent of 32 it is the float
+ * 32 + taps + dot, and one fused operation takes the rest away; its rounding is 41/2 units in the
+ * last place of a dot of 1, 2.5e-6. */
 template <int KW, int KH>
 struct xn_single_filter {
+    static constexpr bool SMALL = KH * KW <= 15;
+    static constexpr float OFFSET = 32.0f + KH * KW;
     uint2 tables[KH][xn_strip_window<KW>::TABLES];
     float factor, bias; /* factor divided by what K's sums must be */
+    float offset;       /* OFFSET * factor */
     bool extreme;
+
+    __device__ __forceinline__ uint2 make_table(uint32_t negative, int32_t taps) const {
+        uint2 t = xn_strip_table(negative, taps);
+        if (SMALL) { /* bytes d to 8 (taps - d); none borrows */
+            t.x = (uint32_t)taps * 0x08080808u - t.x * 8u;
+            t.y = (uint32_t)taps * 0x08080808u - t.y * 8u;
+        }
+        return t;
+    }
+
+    __device__ __forceinline__ float product(uint32_t counts, int j) const {
+        if (SMALL)
+            return fmaf(place(counts, j), factor, -offset);
+        return fmaf(xn_strip_count(counts, j), -2.0f, (float)(KH * KW) + 0x1p16f) * factor;
+    }
+
+    /* Of the mean of two dots: exact, since it may be 0. */
+    __device__ __forceinline__ float product(uint32_t counts, uint32_t others, int j) const {
+        if (SMALL)
+            return (place(counts, j) + place(others, j) - 2.0f * OFFSET) * (factor * 0.5f);
+        return ((float)(KH * KW) + 0x1p16f - xn_strip_count(counts, j) -
+                xn_strip_count(others, j)) *
+               factor;
+    }
+
+    static __device__ __forceinline__ float place(uint32_t counts, int j) {
+        return __uint_as_float(xn_permute(counts, 0x42000000u, 0x7044u | (uint32_t)j << 8));
+    }
 };
 
 template <int KW, int KH>
@@ -27,6 +62,7 @@ __device__ __forceinline__ xn_single_filter<KW, KH> xn_single_prepare(const xn_s
     const float factor = xn_factor_of(a.factor, o);
     filter.bias = xn_bias_of(a.bias, o);
     filter.factor = factor * a.reciprocal;
+    filter.offset = filter.factor * filter.OFFSET;
     filter.extreme = xn_strip_extreme(factor, filter.bias);
 #pragma unroll
     for (int i = 0; i < KH; i++)
@@ -34,8 +70,8 @@ __device__ __forceinline__ xn_single_filter<KW, KH> xn_single_prepare(const xn_s
         for (int part = 0; part < xn_strip_window<KW>::TABLES; part++) {
             const int at = i * KW + part * 3;
             filter.tables[i][part] =
-                xn_strip_table(__funnelshift_r(words[at / 32], words[at / 32 + 1], at % 32),
-                               KW - part * 3 < 3 ? KW - part * 3 : 3);
+                filter.make_table(__funnelshift_r(words[at / 32], words[at / 32 + 1], at % 32),
+                                  KW - part * 3 < 3 ? KW - part * 3 : 3);
         }
     return filter;
 }
@@ -44,7 +80,7 @@ __device__ __forceinline__ xn_single_filter<KW, KH> xn_single_prepare(const xn_s
  * exist reads others, which end in outputs that do not exist. */
 template <int KW, int KIND>
 struct xn_single_source {
-    static constexpr int BYTES = KIND == XN_STRIP_FP32 ? 4 : 2;
+    static constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
     static constexpr int SIDE = xn_strip_window<KW>::SIDE;
     const char *own, *side;
     int64_t start, pitch;
@@ -54,8 +90,10 @@ struct xn_single_source {
         y = p.out_y - a.pad_top;
         start = min(p.plane, a.planes - 1) * a.in_plane;
         pitch = (int64_t)a.width * BYTES;
-        own = (const char *)a.input + (start + (int64_t)y * a.width + (p.own ? p.in_x : 0)) * BYTES;
-        side = own + (p.first ? -SIDE : XN_STRIP_WIDTH) * BYTES;
+        const bool elsewhere = KIND != XN_STRIP_LOOSE && !p.own;
+        own = (const char *)a.input +
+              (start + (int64_t)y * a.width + (elsewhere ? 0 : p.in_x)) * BYTES;
+        side = own + (p.first ? KIND == XN_STRIP_LOOSE ? -1 : -SIDE : XN_STRIP_WIDTH) * BYTES;
     }
 
     static __device__ __forceinline__ void load_own(uint32_t *to, const char *from, bool valid) {
@@ -84,6 +122,19 @@ struct xn_single_source {
                                          xn_strip_raw<KW> *raw) {
         if constexpr (KIND == XN_STRIP_ANY) {
             xn_strip_load_any<KW, ROWS>(a, start, p, y, ROWS, raw);
+        } else if constexpr (KIND == XN_STRIP_LOOSE) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
+                const bool inside = (uint32_t)(y + r) < (uint32_t)a.height;
+                raw[r] = {};
+#pragma unroll
+                for (int n = 0; n < XN_STRIP_WIDTH; n++)
+                    xn_load_4_if(&raw[r].own[n], own + n * BYTES, inside && (p.own >> n & 1));
+#pragma unroll
+                for (int n = 0; n < xn_strip_window<KW>::LEFT; n++)
+                    xn_load_4_if(&raw[r].side[n], side + (p.first ? -n : n) * BYTES,
+                                 inside && (p.side >> n & 1));
+            }
         } else if (y >= 0 && y + ROWS <= a.height) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
@@ -103,7 +154,7 @@ struct xn_single_source {
     }
 };
 
-/* Differing taps of the 4 outputs whose windows start in this row, one byte each. TWICE: others
+/* What the tables say of the 4 outputs whose windows start in this row, a byte each. TWICE: others
  * counts with what is outside the image as -1. */
 template <int KW, int KH, bool TWICE>
 __device__ __forceinline__ void
@@ -134,7 +185,6 @@ __device__ __forceinline__ void xn_single_outputs(
     const uint32_t (*pattern)[xn_strip_window<KW>::WORDS], const uint32_t *columns,
     const float (&k)[ROWS][XN_STRIP_WIDTH], int32_t in_y, int32_t rows_left, int64_t index) {
     constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
-    constexpr float TAPS = (float)(KH * KW) + 0x1p16f;
     char *to = (char *)a.out.data + index * BYTES;
 #pragma unroll
     for (int r = 0; r < ROWS; r++, to += (int64_t)a.out_width * BYTES) {
@@ -144,22 +194,26 @@ __device__ __forceinline__ void xn_single_outputs(
         float v[XN_STRIP_WIDTH];
 #pragma unroll
         for (int j = 0; j < XN_STRIP_WIDTH; j++) {
-            const float differ = xn_strip_count(counts, j);
-            const float dot =
-                TWICE ? TAPS - differ - xn_strip_count(others, j) : fmaf(differ, -2.0f, TAPS);
-            v[j] = fmaf(dot * filter.factor, k[r][j], filter.bias);
+            const float product =
+                TWICE ? filter.product(counts, others, j) : filter.product(counts, j);
+            v[j] = fmaf(product, k[r][j], filter.bias);
         }
         if (KIND == XN_STRIP_FP32)
             xn_store_16_if(to, make_float4(v[0], v[1], v[2], v[3]), r < rows_left);
         else if (KIND == XN_STRIP_FP16)
             xn_store_8_if(to, xn_strip_halves(v), r < rows_left);
-        else if (r < rows_left)
+        else if (KIND == XN_STRIP_LOOSE) {
+#pragma unroll
+            for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                if (r < rows_left && j < p.live)
+                    ((float *)to)[j] = v[j];
+        } else if (r < rows_left)
             xn_strip_store(a, index + r * a.out_width, p.live, v);
     }
 }
 
 template <int KW, int KH, int ROWS, int KIND>
-__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 ? 1 : 2)
+__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 : 2)
     xn_single_kernel(const __grid_constant__ xn_strip_args a) {
     typedef xn_strip_window<KW> window;
     constexpr int IN_ROWS = ROWS + KH - 1, CARRY = KH - 1;
@@ -167,10 +221,11 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 ? 1 : 2)
     const xn_strip_block block = xn_strip_find_block(a);
     if (block.plane << a.stack_log2 >= a.planes)
         return;
-    xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, KIND != XN_STRIP_ANY);
+    constexpr bool VECTORS = KIND == XN_STRIP_FP32 || KIND == XN_STRIP_FP16;
+    xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, VECTORS);
     xn_single_source<KW, KIND> source;
     source.begin(a, p);
-    if (KIND != XN_STRIP_ANY && p.in_x + XN_STRIP_WIDTH >= a.width)
+    if (VECTORS && p.in_x + XN_STRIP_WIDTH >= a.width)
         p.last = true; /* the next thread has no columns to give */
 
     xn_strip_raw<KW> raw[IN_ROWS] = {};

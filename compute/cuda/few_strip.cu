@@ -7,7 +7,8 @@ enum {
     MAX_GRID_YZ = 65535,
     MAX_PLANES = 1 << 30, /* with the last stack they fit 32 bits */
     MIN_WARPS = 3,        /* a multiprocessor's, below which threads take single rows, */
-    CHUNK_WARPS = 16,     /* and which it keeps when they take more, */
+    MIN_WARPS_MANY = 9,   /* where channels follow each other, */
+    CHUNK_WARPS = 8,      /* and which it keeps when they take more, */
     MAX_CHUNKS = 4,       /* up to so many times 4 */
     SHARED_LIMIT = 48 << 10,
     MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
@@ -24,25 +25,30 @@ struct strip_kernel {
 
 #define SINGLE(K, ROWS, KIND)                                                                      \
     { K, K, ROWS, true, true, true, KIND, xn_single_kernel<K, K, ROWS, KIND> }
-#define STRIP(KW, KH, EXACT, ONE, KIND)                                                            \
-    { KW, KH, 4, EXACT, ONE, false, KIND, xn_strip_kernel<KW, KH, 4, EXACT, ONE, KIND> }
-#define ANY(KW) STRIP(KW, 7, false, true, XN_STRIP_ANY), STRIP(KW, 7, false, false, XN_STRIP_ANY)
+#define STRIP(KW, KH, ROWS, EXACT, ONE, KIND)                                                      \
+    { KW, KH, ROWS, EXACT, ONE, false, KIND, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
+#define ANY(KW)                                                                                    \
+    STRIP(KW, 7, 4, false, true, XN_STRIP_ANY), STRIP(KW, 7, 4, false, false, XN_STRIP_ANY),       \
+        STRIP(KW, 7, 1, false, false, XN_STRIP_ANY)
 /* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
     SINGLE(3, 4, XN_STRIP_FP32),
+    SINGLE(3, 8, XN_STRIP_FP32),
     SINGLE(3, 2, XN_STRIP_FP32),
     SINGLE(3, 1, XN_STRIP_FP32),
     SINGLE(3, 4, XN_STRIP_FP16),
     SINGLE(3, 1, XN_STRIP_FP16),
     SINGLE(5, 4, XN_STRIP_FP32),
     SINGLE(7, 4, XN_STRIP_FP32),
+    SINGLE(3, 4, XN_STRIP_LOOSE),
     SINGLE(3, 4, XN_STRIP_ANY),
     SINGLE(3, 1, XN_STRIP_ANY),
-    STRIP(3, 3, true, true, XN_STRIP_FP32),
-    STRIP(3, 3, true, false, XN_STRIP_FP32),
-    STRIP(3, 3, true, true, XN_STRIP_ANY),
-    STRIP(3, 3, true, false, XN_STRIP_ANY),
-    STRIP(5, 5, true, false, XN_STRIP_ANY),
+    STRIP(3, 3, 4, true, true, XN_STRIP_FP32),
+    STRIP(3, 3, 4, true, false, XN_STRIP_FP32),
+    STRIP(3, 3, 1, true, false, XN_STRIP_FP32),
+    STRIP(3, 3, 4, true, true, XN_STRIP_ANY),
+    STRIP(3, 3, 4, true, false, XN_STRIP_ANY),
+    STRIP(3, 3, 1, true, false, XN_STRIP_ANY),
     ANY(1),
     ANY(2),
     ANY(3),
@@ -59,12 +65,15 @@ static bool vector_in(const xn_conv *c) {
 
 /* FP32 and FP16 also want each thread's own columns to be under its outputs. */
 static bool has_kind(const xn_conv *c, int32_t kind) {
-    const int32_t datatype = kind == XN_STRIP_FP32 ? XN_FP32 : XN_FP16;
-    return kind == XN_STRIP_ANY ||
-           (c->input_datatype == datatype && c->output_datatype == datatype &&
-            c->scaling == XN_SCALING_XNOR && c->pad_value >= 0 && c->pad_left == c->kernel_w / 2 &&
-            c->out_width <= c->width && c->width % XN_STRIP_WIDTH == 0 &&
-            c->out_width % XN_STRIP_WIDTH == 0);
+    if (kind == XN_STRIP_ANY)
+        return true;
+    const int32_t datatype = kind == XN_STRIP_FP16 ? XN_FP16 : XN_FP32;
+    if (c->input_datatype != datatype || c->output_datatype != datatype ||
+        c->scaling != XN_SCALING_XNOR || c->pad_value < 0)
+        return false;
+    return kind == XN_STRIP_LOOSE ||
+           (c->pad_left == c->kernel_w / 2 && c->out_width <= c->width &&
+            c->width % XN_STRIP_WIDTH == 0 && c->out_width % XN_STRIP_WIDTH == 0);
 }
 
 /* The kernel of so many rows; of any number when rows is 0. */
@@ -159,6 +168,14 @@ static int32_t log2_of(int32_t power) {
     return log;
 }
 
+/* The largest that is not more than v; 1 at least. */
+static int32_t power_of_2_until(int64_t v, int32_t most) {
+    int32_t power = 1;
+    while (2 * power <= v && power < most)
+        power *= 2;
+    return power;
+}
+
 static int32_t power_of_2_from(int64_t v, int32_t most) {
     int32_t power = 1;
     while (power < v && power < most)
@@ -174,10 +191,11 @@ static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, x
                           ((c->out_width - 1) / (s->lanes * XN_STRIP_WIDTH) + 1) * s->lanes / 32;
     s->rows = k->rows;
     s->chunks = 1;
-    if (warps < MIN_WARPS * multiprocessors && find_kernel(c, 1))
+    const int64_t few = k->one ? MIN_WARPS : MIN_WARPS_MANY;
+    if (warps < few * multiprocessors && find_kernel(c, 1))
         s->rows = 1;
     else if (k->one && k->exact)
-        s->chunks = power_of_2_from(warps / (CHUNK_WARPS * (int64_t)multiprocessors), MAX_CHUNKS);
+        s->chunks = power_of_2_until(warps / (CHUNK_WARPS * (int64_t)multiprocessors), MAX_CHUNKS);
 }
 
 /* Filters a block makes: all, unless there are multiprocessors to spare or too little memory. */

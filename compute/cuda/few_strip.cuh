@@ -165,6 +165,9 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || !ONE ? 1 : 2)
     constexpr int IN_ROWS = ROWS + KH - 1, CARRY = KH - 1;
     constexpr int BATCH =
         KIND == XN_STRIP_ANY && IN_ROWS > XN_STRIP_BATCH ? XN_STRIP_BATCH : IN_ROWS;
+    /* The next rows are on their way while these are digested; the steps are channels and, when a
+     * channel's rows are more than a batch, parts of them. */
+    constexpr int PARTS = (IN_ROWS + BATCH - 1) / BATCH;
     extern __shared__ uint32_t shared[];
     const int32_t kernel_h = EXACT ? KH : a.kernel_h, channels = ONE ? 1 : a.channels;
     const int32_t chunks = ONE && EXACT ? a.chunks : 1; /* else slots are not compile-time */
@@ -208,14 +211,15 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || !ONE ? 1 : 2)
     filters += p.stack * a.span;
     tables += p.stack * tables_each;
 
+    const int64_t channel = (int64_t)a.height * a.width;
     for (int32_t c = 0; c < channels; c++) {
 #pragma unroll
-        for (int from = 0; from < IN_ROWS; from += BATCH) {
-            if (from >= in_rows)
-                break;
-            if (c || from)
-                xn_strip_load<KW, BATCH, KIND>(a, start + (int64_t)c * a.height * a.width, p,
-                                               in_y + from, in_rows - from, raw);
+        for (int part = 0; part < PARTS; part++) {
+            const int from = part * BATCH, next = part + 1 < PARTS ? from + BATCH : 0;
+            xn_strip_raw<KW> ahead[BATCH] = {};
+            if (c + (next == 0) < channels)
+                xn_strip_load<KW, BATCH, KIND>(a, start + (c + (next == 0)) * channel, p,
+                                               in_y + next, in_rows - next, ahead);
 #pragma unroll
             for (int r = from; r < from + BATCH && r < IN_ROWS; r++) {
                 if (r >= in_rows)
@@ -234,6 +238,9 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || !ONE ? 1 : 2)
                 for (int w = 0; w < window::WORDS; w++)
                     patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x] = pattern[w];
             }
+#pragma unroll
+            for (int r = 0; r < BATCH; r++)
+                raw[r] = ahead[r];
         }
     }
 
