@@ -147,12 +147,12 @@ BENCH_OBJ := $(call obj,tests/bench/bench.c tests/bench/no_gpu.c)
 endif
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
 	@mkdir -p $(@D)
-	$(NVCC) $(XN_NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(NVCC) $(XN_NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) $(COMPUTE_INC) -Icompute/cuda -Itests -c -o $@ $<
 $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-gpu_layers: $(call obj,tests/bench/gpu_layers.cu $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
 ifeq ($(USE_CUDA),1)
-$(call obj,tests/bench/gpu_few.cu): XN_NVCCFLAGS += $(COMPUTE_INC) -Icompute/cuda
 $(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu) $(BUILD)/libxn_compute.a
 bench-gpu-few: deps ## few channels on the GPU: the fused kernels beside a copy of the same bytes
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-few
@@ -166,6 +166,10 @@ $(BUILD)/bench-%:
 bench: deps ## convolution: this machine's backends beside the copy floor
 	@$(MAKE) --no-print-directory $(BUILD)/bench-conv
 	$(BUILD)/bench-conv --json $(BUILD)/bench/bench_conv.json
+bench-gpu: deps ## kernels of many-channel layers by graph replay, and cuDNN where PyTorch is
+	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu_layers
+	$(BUILD)/bench-gpu_layers
+	-python3 tests/bench/peer_torch_conv.py
 bench-paper: deps ## the paper's three tables beside its published figures
 	@$(MAKE) --no-print-directory $(BUILD)/bench-paper
 	$(BUILD)/bench-paper --json $(BUILD)/bench/bench_paper.json

@@ -93,7 +93,7 @@ static xn_status create_pool(xn_device *device, xn_error *error) {
 }
 
 /* Code is otherwise loaded inside the first launch of each kernel, which stalls other streams. */
-static xn_status load_kernels(const xn_device *device, xn_error *error) {
+static xn_status load_kernels(xn_device *device, xn_error *error) {
     static cudaError_t (*const loaders[])(void) = {xn_cuda_few_load,    xn_cuda_pack_load,
                                                    xn_cuda_box_load,    xn_cuda_gemm_load,
                                                    xn_cuda_direct_load, xn_cuda_real_load};
@@ -107,7 +107,7 @@ static xn_status load_kernels(const xn_device *device, xn_error *error) {
         if (status)
             return status;
     }
-    return XN_OK;
+    return xn_cuda_check(xn_cuda_wide_load(&device->wide), "loading the kernels", error);
 }
 
 static xn_status open_device(xn_device *device, xn_error *error) {

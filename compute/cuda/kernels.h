@@ -23,9 +23,20 @@ cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multipro
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
 /* pack.cu: NCHW of any datatype -> activation bits; per pixel and group the set bits (popc) and
- * the mean magnitude (mean). popc and mean may be NULL. */
+ * the mean magnitude (mean). popc and mean may be NULL. overlapped: may start before the kernel
+ * ahead of it in the stream has ended (sm_90 and later). */
 cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, const void *input,
-                                uint32_t *bits, int32_t *popc, float *mean, cudaStream_t stream);
+                                uint32_t *bits, int32_t *popc, float *mean, bool overlapped,
+                                cudaStream_t stream);
+
+/* The set bits of packed pixels of tap_words words each. */
+cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32_t *bits,
+                                 int32_t *popc, cudaStream_t stream);
+
+/* Dots of all filters, NCHW, to bits per filter: dot >= threshold, turned where flip has a bit. */
+cudaError_t xn_cuda_threshold_launch(const xn_conv *conv, int64_t images, const int32_t *dots,
+                                     const int32_t *threshold, const uint32_t *flip,
+                                     uint32_t *packed, cudaStream_t stream);
 
 /* box.cu: per output pixel and group, the pixel part of dot (layout.h) from popc and K from mean.
  * Each pair (popc, pixel_part) and (mean, k) may be NULL. */
@@ -46,6 +57,26 @@ cudaError_t xn_cuda_gemm_launch(const xn_conv *conv, int64_t images, int multipr
                                 const xn_cuda_bit_args *bits, const xn_cuda_epilogue_args *epilogue,
                                 cudaStream_t stream);
 
+/* What gemm_wide.cu reads and, where packed is not NULL, writes instead of the epilogue's output:
+ * bits per filter as xn_cuda_threshold_launch. mean is NULL unless scaling is xnor. */
+typedef struct xn_cuda_wide_io {
+    const uint32_t *bits;
+    const void *filters; /* layout.h: wide */
+    int64_t filter_rows;
+    const int32_t *prefix;
+    const float *mean;
+    const int32_t *threshold;
+    const uint32_t *flip; /* NULL: none */
+    uint32_t *packed;
+    bool overlapped; /* may start before the kernel ahead of it in the stream has ended */
+} xn_cuda_wide_io;
+
+/* gemm_wide.cu: the same on sm_90a by wgmma, without box.cu. */
+bool xn_cuda_wide_fits(const xn_conv *conv, int64_t images, bool packed);
+cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                const xn_cuda_wide_io *io, const xn_cuda_epilogue_args *epilogue,
+                                cudaStream_t stream);
+
 /* direct.cu: any geometry on any chip, by population counts. */
 cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_cuda_bit_args *bits,
                                   const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
@@ -61,6 +92,7 @@ cudaError_t xn_cuda_few_load(void);
 cudaError_t xn_cuda_pack_load(void);
 cudaError_t xn_cuda_box_load(void);
 cudaError_t xn_cuda_gemm_load(void);
+cudaError_t xn_cuda_wide_load(bool *usable); /* false: not on this device or in this build */
 cudaError_t xn_cuda_direct_load(void);
 cudaError_t xn_cuda_real_load(void);
 

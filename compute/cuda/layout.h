@@ -4,7 +4,9 @@
  *   activations  bits[N*G][H*W][tap_words]     channel c of the group is bit c % 32 of word c / 32
  *   filters      rows[O][row_words]            tap-major: word (i*KW + j)*tap_words + c/32, then 0
  *   tap popcount prefix[O][(KH+1)*(KW+1)]      of popc over filter taps [0,i) x [0,j)
- *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
+ *   wide filters wide[KH*row_chunks][wide_rows][4] chunk c*KH + i: words 4c .. 4c+3 of kernel row
+ * i, taps j = 0..KW-1 one after the other; filters in the order of xn_cuda_wide_row few channels
+ * patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
  *
  * tap_words is 1, 2 or a multiple of 4, so that a tap is copied in units of 4, 8 or 16 bytes, and
  * row_words is a multiple of 8: the 256 bits of one matrix instruction. The words that pad are
@@ -27,6 +29,22 @@ XN_HD int32_t xn_cuda_tap_words(int32_t group_channels) {
 XN_HD int64_t xn_cuda_row_words(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
     int64_t words = (int64_t)kernel_h * kernel_w * xn_cuda_tap_words(group_channels);
     return (words + XN_CUDA_STEP_WORDS - 1) / XN_CUDA_STEP_WORDS * XN_CUDA_STEP_WORDS;
+}
+
+/* Chunks of 128 bits of one kernel row. */
+XN_HD int64_t xn_cuda_row_chunks(int32_t group_channels, int32_t kernel_w) {
+    return ((int64_t)kernel_w * xn_cuda_tap_words(group_channels) + 3) / 4;
+}
+
+/* Filters of the wide layout: the last tile of up to 128 reads past the filters there are. */
+XN_HD int64_t xn_cuda_wide_rows(int32_t out_channels) {
+    return ((int64_t)out_channels + 31) / 32 * 32 + 96;
+}
+
+/* Where a filter lies: within 32, so that column 8j + 2t + e of the matrix instruction, which is
+ * with thread t of a quad, is filter 8t + 2j + e: a thread has 8 neighbours. */
+XN_HD int64_t xn_cuda_wide_row(int32_t filter) {
+    return (filter & ~31) + (filter >> 1 & 3) * 8 + (filter >> 3 & 3) * 2 + (filter & 1);
 }
 
 /* Words of a filter for the fused kernel: 1, 2, 3, 5 or 8, the sizes it is compiled for; 0 when it

@@ -101,4 +101,19 @@ __device__ __forceinline__ void xn_copy_wait() {
 #endif
 }
 
+/* A kernel launched to overlap the one ahead of it in the stream (launch.cuh): waits until that one
+ * has ended, and its writes are visible. Before that it may read what no kernel writes. */
+__device__ __forceinline__ void xn_wait_for_previous_kernel() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+/* Lets the next kernel's blocks start in the room this one leaves, once all blocks are here. */
+__device__ __forceinline__ void xn_let_next_kernel_start() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
 #endif

@@ -60,57 +60,11 @@ static xn_status copy_items(const struct transfer *t, xn_error *error) {
     return XN_OK;
 }
 
-/* What the specification multiplies by: nothing, the given scale, or alpha (mode float has none).
- */
-static xn_cuda_epilogue_args epilogue_of(const xn_plan *plan, const xn_prepared *prepared) {
-    const xn_conv *c = &plan->conv;
-    xn_cuda_epilogue_args e;
-    e.factor = c->scaling == XN_SCALING_NONE ? NULL
-               : c->has_scale                ? prepared->scale
-               : c->mode == XN_MODE_FLOAT    ? NULL
-                                             : prepared->alpha;
-    e.bias = c->has_bias ? prepared->bias : NULL;
-    e.output = plan->stream->workspace + plan->output;
-    return e;
-}
-
-/* The two paths over packed bits. */
-static cudaError_t launch_packed(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
-                                 const xn_cuda_epilogue_args *epilogue) {
-    const xn_conv *c = &plan->conv;
-    char *base = plan->stream->workspace;
-    cudaStream_t stream = plan->stream->stream;
-    const bool gemm = plan->path == XN_CUDA_GEMM;
-    uint32_t *bits = (uint32_t *)(base + plan->bits);
-    int32_t *popc = gemm ? (int32_t *)(base + plan->popc) : NULL;
-    int32_t *pixel_part = gemm ? (int32_t *)(base + plan->pixel_part) : NULL;
-    float *mean = plan->want_k ? (float *)(base + plan->mean) : NULL;
-    float *k = plan->want_k ? (float *)(base + plan->k) : NULL;
-    cudaError_t e = xn_cuda_pack_launch(c, images, base + plan->input, bits, popc, mean, stream);
-    if (e == cudaSuccess && (popc || mean))
-        e = xn_cuda_box_launch(c, images, popc, mean, pixel_part, k, stream);
-    if (e != cudaSuccess)
-        return e;
-    xn_cuda_bit_args args = {bits, prepared->rows, prepared->prefix, pixel_part, k};
-    if (gemm)
-        return xn_cuda_gemm_launch(c, images, plan->stream->device->multiprocessors, &args,
-                                   epilogue, stream);
-    return xn_cuda_direct_launch(c, images, &args, epilogue, stream);
-}
-
 static cudaError_t launch(const xn_plan *plan, const xn_prepared *prepared, int64_t images) {
-    const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared);
-    const void *input = plan->stream->workspace + plan->input;
-    switch (plan->path) {
-    case XN_CUDA_FEW:
-        return xn_cuda_few_launch(&plan->conv, images, plan->stream->device->multiprocessors, input,
-                                  prepared->patches, &epilogue, plan->stream->stream);
-    case XN_CUDA_REAL:
-        return xn_cuda_real_launch(&plan->conv, images, input, prepared->real, &epilogue,
-                                   plan->stream->stream);
-    default:
-        return launch_packed(plan, prepared, images, &epilogue);
-    }
+    xn_cuda_run_io io = {};
+    io.input = plan->stream->workspace + plan->input;
+    io.output = plan->stream->workspace + plan->output;
+    return xn_cuda_enqueue(plan, prepared, images, &io, plan->stream->stream);
 }
 
 static xn_status record(cudaEvent_t event, const xn_stream *stream, xn_error *error) {

@@ -4,8 +4,8 @@
 
 /* Where the parts lie in the allocation, in bytes. */
 struct parts {
-    size_t rows, patches, prefix, real, alpha, scale, bias, total;
-    int64_t row_words, taps;
+    size_t rows, wide, patches, prefix, real, alpha, scale, bias, total;
+    int64_t row_words, taps, chunks, wide_rows; /* chunks: 0 without the wide layout */
     int32_t patch_words;
 };
 
@@ -16,19 +16,23 @@ static bool add_part(struct parts *p, size_t count, size_t each, size_t *offset)
            xn_add_size(p->total, bytes / XN_CUDA_ALIGNMENT * XN_CUDA_ALIGNMENT, &p->total);
 }
 
-static bool lay_out(const xn_weights *w, struct parts *p) {
+static bool lay_out(const xn_weights *w, bool wide, struct parts *p) {
     const size_t filters = (size_t)w->out_channels;
-    size_t row_bytes, patch_bytes, prefix_bytes, real_bytes;
+    size_t row_bytes, wide_bytes, patch_bytes, prefix_bytes, real_bytes;
     *p = {};
     p->taps = (int64_t)w->kernel_h * w->kernel_w;
     p->row_words = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->patch_words = xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w);
+    p->chunks = wide ? w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w) : 0;
+    p->wide_rows = xn_cuda_wide_rows(w->out_channels);
     patch_bytes = (size_t)p->patch_words * sizeof(uint32_t);
     return xn_mul_size((size_t)p->row_words, sizeof(uint32_t), &row_bytes) &&
+           xn_mul_size((size_t)p->chunks, 16, &wide_bytes) &&
            xn_mul_size(((size_t)w->kernel_h + 1) * ((size_t)w->kernel_w + 1), sizeof(int32_t),
                        &prefix_bytes) &&
            xn_mul_size((size_t)p->taps, (size_t)w->group_channels * sizeof(float), &real_bytes) &&
            add_part(p, filters, row_bytes, &p->rows) &&
+           add_part(p, (size_t)p->wide_rows, wide_bytes, &p->wide) &&
            add_part(p, filters, patch_bytes, &p->patches) &&
            add_part(p, filters, prefix_bytes, &p->prefix) &&
            add_part(p, filters, real_bytes, &p->real) &&
@@ -44,6 +48,20 @@ static void fill_row(const xn_weights *w, int64_t taps, const uint32_t *bits, ui
     for (int64_t tap = 0; tap < taps; tap++)
         for (int32_t word = 0; word < w->words; word++)
             out[tap * tap_words + word] = bits[tap * w->words + word];
+}
+
+static void fill_wide(const xn_weights *w, const struct parts *p, int32_t filter,
+                      const uint32_t *bits, uint32_t *out) {
+    const int32_t tap_words = xn_cuda_tap_words(w->group_channels);
+    const int64_t row = xn_cuda_wide_row(filter);
+    for (int32_t i = 0; i < w->kernel_h; i++)
+        for (int32_t j = 0; j < w->kernel_w; j++)
+            for (int32_t word = 0; word < w->words; word++) {
+                const int64_t at = (int64_t)j * tap_words + word;
+                const int64_t chunk = at / 4 * w->kernel_h + i;
+                out[(chunk * p->wide_rows + row) * 4 + at % 4] =
+                    bits[((int64_t)i * w->kernel_w + j) * w->words + word];
+            }
 }
 
 /* At most 8 channels, so a tap is one word. */
@@ -78,6 +96,8 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
     for (int64_t o = 0; o < w->out_channels; o++) {
         const uint32_t *bits = w->bits + o * p->taps * w->words;
         fill_row(w, p->taps, bits, (uint32_t *)(out + p->rows) + o * p->row_words);
+        if (p->chunks)
+            fill_wide(w, p, (int32_t)o, bits, (uint32_t *)(out + p->wide));
         if (p->patch_words)
             fill_patch(w, p->taps, bits, (uint32_t *)(out + p->patches) + o * p->patch_words);
         fill_prefix(w, bits, (int32_t *)(out + p->prefix) + o * prefix);
@@ -109,6 +129,8 @@ static xn_status upload(xn_device *device, const char *staging, size_t bytes, vo
 static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepared *prepared) {
     const char *base = (const char *)prepared->memory;
     prepared->rows = (const uint32_t *)(base + p->rows);
+    prepared->wide = p->chunks ? base + p->wide : NULL;
+    prepared->wide_rows = p->wide_rows;
     prepared->patches = p->patch_words ? (const uint32_t *)(base + p->patches) : NULL;
     prepared->prefix = (const int32_t *)(base + p->prefix);
     prepared->real = (const float *)(base + p->real);
@@ -125,7 +147,7 @@ xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, 
     xn_status status = xn_cuda_device_use(device, error);
     if (status)
         return status;
-    if (!lay_out(weights, &parts))
+    if (!lay_out(weights, device->wide, &parts))
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
                        "the packed weights pass the address space");
     staging = (char *)xn_mem_zalloc(1, parts.total);

@@ -29,6 +29,7 @@ struct xn_device {
     char name[256];
     int major, minor; /* compute capability */
     int multiprocessors;
+    bool wide; /* gemm_wide.cu runs here */
     size_t memory_bytes;
     cudaStream_t setup; /* puts weights on the device; threads may share it */
     cudaMemPool_t pool; /* of weights; NULL where the driver has none */
@@ -39,7 +40,9 @@ struct xn_device {
 struct xn_prepared {
     xn_device *device;
     void *memory;
-    const uint32_t *rows;    /* layout.h */
+    const uint32_t *rows; /* layout.h */
+    const void *wide;     /* NULL where gemm_wide.cu does not run */
+    int64_t wide_rows;
     const uint32_t *patches; /* NULL when the filters are too large for the fused kernel */
     const int32_t *prefix;
     const float *real, *alpha;
@@ -56,17 +59,48 @@ struct xn_stream {
     size_t workspace_bytes;
 };
 
-typedef enum { XN_CUDA_FEW, XN_CUDA_GEMM, XN_CUDA_DIRECT, XN_CUDA_REAL } xn_cuda_path;
+typedef enum {
+    XN_CUDA_FEW,
+    XN_CUDA_WIDE,
+    XN_CUDA_GEMM,
+    XN_CUDA_DIRECT,
+    XN_CUDA_REAL,
+    XN_CUDA_PATHS
+} xn_cuda_path;
+
+/* What a plan may be told beside its problem. Packed input and output (mode xnor) are device
+ * memory in the layout of activations, bits[N*G][H*W][tap_words]; output counts as one group of all
+ * filters, as the next layer with groups 1 reads it. Packed input has no K: scaling alpha or none.
+ */
+typedef struct xn_cuda_plan_options {
+    bool packed_input, packed_output;
+    bool forced; /* to that path; XN_ERR_UNSUPPORTED where it cannot */
+    xn_cuda_path path;
+} xn_cuda_plan_options;
+
+/* Device memory of one run: input or bits; output, or packed with the threshold of every filter
+ * on dot: bit = dot >= threshold, turned where flip (bit o % 32 of word o / 32; NULL: nowhere) has
+ * one. threshold and flip of batch norm and sign, gamma * (dot * alpha - mean) / sigma + beta >= 0:
+ * with negative gamma the bit is dot <= t, which is dot >= t + 1 turned. All 16-byte aligned. */
+typedef struct xn_cuda_run_io {
+    const void *input;
+    const uint32_t *bits;
+    void *output;
+    uint32_t *packed;
+    const int32_t *threshold;
+    const uint32_t *flip;
+} xn_cuda_run_io;
 
 struct xn_plan {
     xn_stream *stream;
     xn_conv conv;
     int64_t max_images;
     xn_cuda_path path;
+    bool packed_input, packed_output;
     size_t input_bytes, output_bytes; /* of one image */
     bool want_k;                      /* scaling xnor of mode xnor */
     /* Offsets into the workspace; those a path does not use are 0. */
-    size_t input, output, bits, popc, mean, pixel_part, k;
+    size_t input, output, bits, popc, mean, pixel_part, k, dots;
     size_t workspace_bytes;
 };
 
@@ -104,7 +138,16 @@ xn_status xn_cuda_stream_wait(xn_stream *stream, xn_error *error);
 /* plan.cu */
 xn_status xn_cuda_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
                               xn_plan **out, xn_error *error);
+xn_status xn_cuda_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+                                   const xn_cuda_plan_options *options, xn_plan **out,
+                                   xn_error *error);
 void xn_cuda_plan_free(xn_plan *plan);
+
+/* launch.cu: the kernels of a plan on device memory, without transfers, on any stream of the
+ * device; what lies between kernels is in the workspace of the plan's stream. Can be captured in a
+ * graph. */
+cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                            const xn_cuda_run_io *io, cudaStream_t stream);
 
 /* run.cu */
 xn_status xn_cuda_run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,

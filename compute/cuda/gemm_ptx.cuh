@@ -1,0 +1,195 @@
+/* gemm_ptx.cuh: what gemm_wide.cu needs of sm_90a: barriers in shared memory that count bytes,
+ * bulk copies that complete on them, and the matrix instruction of a warpgroup (128 threads). Code
+ * for other chips has none of it (XN_HAS_WGMMA is 0). Shared addresses are 32 bits wide here. */
+#ifndef XN_CUDA_GEMM_PTX_CUH
+#define XN_CUDA_GEMM_PTX_CUH
+
+#include <stdint.h>
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define XN_HAS_WGMMA 1
+#else
+#define XN_HAS_WGMMA 0
+#endif
+
+#if XN_HAS_WGMMA
+
+__device__ __forceinline__ uint32_t xn_shared_address(const void *shared) {
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+
+/* ---- barriers ---- */
+
+/* `arrivals` complete a phase, together with all bytes announced in it. */
+__device__ __forceinline__ void xn_mbarrier_init(uint64_t *barrier, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(xn_shared_address(barrier)),
+                 "r"(arrivals)
+                 : "memory");
+}
+
+/* Makes initialised barriers visible to bulk copies and to the other blocks of a cluster. */
+__device__ __forceinline__ void xn_mbarrier_init_fence() {
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* Arrives, and announces bytes that copies will bring. */
+__device__ __forceinline__ void xn_mbarrier_expect(uint64_t *barrier, uint32_t bytes) {
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(xn_shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+}
+
+/* Arrives at the barrier of the same name in block `rank` of the cluster. */
+__device__ __forceinline__ void xn_mbarrier_arrive(uint64_t *barrier, uint32_t rank) {
+    asm volatile(
+        "{ .reg .b32 remote;\n"
+        "mapa.shared::cluster.u32 remote, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [remote]; }" ::"r"(xn_shared_address(barrier)),
+        "r"(rank)
+        : "memory");
+}
+
+/* Waits until the phase of that parity is complete. Scope and order are the defaults: acquire at
+ * cluster scope would empty the L1 cache at every wait, which costs 700 cycles. */
+__device__ __forceinline__ void xn_mbarrier_wait(uint64_t *barrier, uint32_t parity) {
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again; }" ::"r"(xn_shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* Barrier `id` (1 to 15) among `threads` threads of the block. */
+__device__ __forceinline__ void xn_named_barrier(int32_t id, int32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ uint32_t xn_cluster_rank() {
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+__device__ __forceinline__ void xn_cluster_sync() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+/* ---- copies ---- */
+
+/* `bytes` (a multiple of 16) into this block, or into the blocks of `mask` at the same place; they
+ * count on the barrier of each. */
+__device__ __forceinline__ void xn_bulk_copy(void *shared, const void *global, uint32_t bytes,
+                                             uint64_t *barrier, uint32_t mask) {
+    if (mask == 1)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                     "[%0], [%1], %2, [%3];" ::"r"(xn_shared_address(shared)),
+                     "l"(global), "r"(bytes), "r"(xn_shared_address(barrier))
+                     : "memory");
+    else
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+            ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(xn_shared_address(shared)),
+            "l"(global), "r"(bytes), "r"(xn_shared_address(barrier)), "h"((uint16_t)mask)
+            : "memory");
+}
+
+/* What this thread wrote to shared memory becomes visible to matrix instructions, once the threads
+ * have met at a barrier. */
+__device__ __forceinline__ void xn_fence_proxy() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* ---- the matrix instruction ---- */
+
+/* An operand of 256 bits a row: 8 rows of 16 bytes lie one after the other (a core matrix), the
+ * next 8 rows `rows_8` bytes on, the second 128 bits of each row `k_128` bytes on. The start may be
+ * any multiple of 16, so a window slides along rows that overlap. */
+__device__ __forceinline__ uint64_t xn_matrix(uint32_t start, uint32_t k_128, uint32_t rows_8) {
+    return (uint64_t)(start >> 4 & 0x3fff) | (uint64_t)(k_128 >> 4 & 0x3fff) << 16 |
+           (uint64_t)(rows_8 >> 4 & 0x3fff) << 32;
+}
+
+__device__ __forceinline__ void xn_wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void xn_wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Waits until at most PENDING groups are under way. */
+template <int PENDING>
+__device__ __forceinline__ void xn_wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+/* d[64 x N] = (add ? d : 0) + popc(a[64 x 256 bits] and b[N x 256 bits]). Thread (warp w, lane
+ * 4g + t) has of rows 16w + g (h = 0) and 16w + 8 + g (h = 1) the columns 8j + 2t + e in
+ * d[4j + 2h + e]. */
+template <int N>
+struct xn_wgmma;
+
+template <>
+struct xn_wgmma<32> {
+    static __device__ __forceinline__ void run(int32_t (&d)[16], uint64_t a, uint64_t b,
+                                               int32_t add) {
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n32k256.s32.b1.b1.and.popc {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 "
+                     "}, %16, %17, p; }"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),
+                       "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]),
+                       "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
+                     : "l"(a), "l"(b), "r"(add));
+    }
+};
+
+template <>
+struct xn_wgmma<64> {
+    static __device__ __forceinline__ void run(int32_t (&d)[32], uint64_t a, uint64_t b,
+                                               int32_t add) {
+        asm volatile(
+            "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 "
+            "}, %32, %33, p; }"
+            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
+              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
+              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
+              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
+              "+r"(d[31])
+            : "l"(a), "l"(b), "r"(add));
+    }
+};
+
+template <>
+struct xn_wgmma<128> {
+    static __device__ __forceinline__ void run(int32_t (&d)[64], uint64_t a, uint64_t b,
+                                               int32_t add) {
+        asm volatile(
+            "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n128k256.s32.b1.b1.and.popc {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 "
+            "}, %64, %65, p; }"
+            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
+              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
+              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
+              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
+              "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]),
+              "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]),
+              "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]),
+              "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]),
+              "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]),
+              "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
+            : "l"(a), "l"(b), "r"(add));
+    }
+};
+
+#endif
+#endif

@@ -1,0 +1,50 @@
+/* gemm_wide.h: the shape of gemm_wide.cu's work: its tiles, raster and shared memory, decided on
+ * the host from the geometry alone (gemm_wide_plan.cu) and read by the kernel. */
+#ifndef XN_CUDA_GEMM_WIDE_H
+#define XN_CUDA_GEMM_WIDE_H
+
+#include "kernels.h"
+#include "layout.h"
+
+enum {
+    XN_CUDA_WIDE_PIXELS = 128,     /* positions a tile: 64 a warpgroup */
+    XN_CUDA_WIDE_THREADS = 256,    /* two warpgroups */
+    XN_CUDA_WIDE_STAGES = 8,       /* of the ring */
+    XN_CUDA_WIDE_STAGE_CHUNKS = 2, /* 256 bits: one matrix instruction */
+    XN_CUDA_WIDE_MAX_STAGES = 32,  /* that stay resident */
+    XN_CUDA_WIDE_TURN_PITCH = 72,  /* elements */
+    XN_CUDA_WIDE_MAX_CLASSES = 8,  /* distinct ranges of taps inside, an axis */
+    XN_CUDA_WIDE_MAX_CLUSTER = 4,
+    XN_CUDA_WIDE_TILES = 3,    /* of 128, 64 and 32 filters */
+    XN_CUDA_WIDE_PACKED = 100, /* an output beside the datatypes */
+    XN_CUDA_WIDE_SHARED_BYTES = 226 * 1024,
+};
+
+/* Taps [first, last) inside the image. */
+typedef struct xn_cuda_range {
+    uint8_t first, last;
+} xn_cuda_range;
+
+typedef struct xn_cuda_wide_shape {
+    int32_t tile, tile_filters; /* 0: 128, 1: 64, 2: 32 */
+    bool packed;
+    int32_t tap_words, row_chunks, chunks; /* 128 bits of a row vector; of all kernel rows */
+    bool overlap;                          /* kernel rows share positions */
+    int32_t slots;                         /* positions in shared memory of a tile */
+    int32_t plane, tap_step;               /* positions from chunk to chunk, kernel row to row */
+    int32_t image_pitch;                   /* of the raster; rows of out_width */
+    int32_t tiles, filter_tiles, workers, cluster;
+    int32_t stages; /* of 2 chunks */
+    bool resident;
+    int32_t buffers, buffer_bytes;
+    int32_t zeros_at, filters_at, turn_at, table_at, constants_at, pixels_at, bytes;
+    int32_t packed_words; /* a pixel of packed output */
+    int32_t rows_classes, columns_classes;
+    xn_cuda_range rows[XN_CUDA_WIDE_MAX_CLASSES], columns[XN_CUDA_WIDE_MAX_CLASSES];
+} xn_cuda_wide_shape;
+
+/* False when the kernel cannot do it. */
+bool xn_cuda_wide_plan(const xn_conv *conv, int64_t images, int multiprocessors, bool packed,
+                       xn_cuda_wide_shape *out);
+
+#endif

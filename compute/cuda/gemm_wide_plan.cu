@@ -1,0 +1,202 @@
+/* gemm_wide_plan.cu: which tile of gemm_wide.cu a problem gets, and where its data lies in shared
+ * memory. Host code without a device. */
+#include "gemm_wide.h"
+
+enum {
+#ifndef XN_WIDE_CLUSTER
+#define XN_WIDE_CLUSTER 2
+#endif
+    PIXELS = XN_CUDA_WIDE_PIXELS,
+    CLUSTER = XN_WIDE_CLUSTER,
+    RESIDENT_BYTES = 48 * 1024, /* the most that filters may keep of shared memory */
+    BLOCK_BYTES = 1024,         /* what a block takes beside its own */
+    BORDER_ROWS = 4096,         /* outputs an axis looked at for their border class */
+};
+
+static const int32_t tile_filters[XN_CUDA_WIDE_TILES] = {128, 64, 32};
+static const int32_t tile_blocks[XN_CUDA_WIDE_TILES] = {2, 3, 3}; /* that registers allow */
+
+static int64_t round_up(int64_t n, int64_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+/* ---- border classes ---- */
+
+static bool add_range(xn_cuda_range *ranges, int32_t *count, int32_t first, int32_t last) {
+    for (int32_t i = 0; i < *count; i++)
+        if (ranges[i].first == first && ranges[i].last == last)
+            return true;
+    if (*count == XN_CUDA_WIDE_MAX_CLASSES)
+        return false;
+    ranges[(*count)++] = {(uint8_t)first, (uint8_t)last};
+    return true;
+}
+
+/* The distinct ranges of one axis; the first is that of all taps. From both ends inwards, as far
+ * as taps are missing. */
+static bool make_classes(int32_t outputs, int32_t stride, int32_t pad, int32_t dilation,
+                         int32_t kernel, int32_t size, xn_cuda_range *ranges, int32_t *count) {
+    *count = 0;
+    if (!add_range(ranges, count, 0, kernel))
+        return false;
+    for (int end = 0; end < 2; end++)
+        for (int32_t n = 0; n < outputs; n++) {
+            int32_t first, last;
+            xn_valid_taps((end ? outputs - 1 - n : n) * stride - pad, dilation, kernel, size,
+                          &first, &last);
+            if (first == 0 && last == kernel)
+                break;
+            if (n == BORDER_ROWS || !add_range(ranges, count, first, last))
+                return false;
+        }
+    return true;
+}
+
+/* ---- the raster ---- */
+
+static bool make_raster(const xn_conv *c, int64_t images, xn_cuda_wide_shape *s) {
+    const int64_t width = c->out_width, span = (int64_t)(c->kernel_h - 1) * c->dilation_h;
+    const int64_t shared = PIXELS + span * width, own = (int64_t)c->kernel_h * PIXELS;
+    int64_t rows = c->out_height;
+    s->overlap = c->stride_h == 1 && c->kernel_h > 1 && shared < own;
+    if (s->overlap) { /* the rows below an image are zeros, and so are those above the next */
+        const int64_t below = (int64_t)c->pad_top + c->height;
+        const int64_t needed = c->out_height + span - c->pad_top;
+        rows = rows > below ? rows : below;
+        rows = rows > needed ? rows : needed;
+    }
+    const int64_t slots = s->overlap ? shared : own;
+    int64_t pitch = rows * width;
+    if (c->out_height * width % 4 == 0)
+        pitch = round_up(pitch, 4);
+    const int64_t positions = (images - 1) * pitch + (int64_t)c->out_height * width;
+    if (slots > 1 << 16 || pitch > INT32_MAX / 2 ||
+        positions > INT32_MAX / 2 - slots - XN_CUDA_WIDE_MAX_CLUSTER * PIXELS)
+        return false;
+    s->slots = (int32_t)slots;
+    s->plane = s->slots | 1;
+    s->tap_step = s->overlap ? c->dilation_h * c->out_width : PIXELS;
+    s->image_pitch = (int32_t)pitch;
+    s->tiles = (int32_t)((positions + PIXELS - 1) / PIXELS);
+    return true;
+}
+
+/* ---- shared memory ---- */
+
+static int32_t place(int64_t *total, int64_t bytes) {
+    int64_t at = *total;
+    *total += round_up(bytes, 128);
+    return (int32_t)at;
+}
+
+static bool make_layout(xn_cuda_wide_shape *s, int32_t buffers) {
+    const int64_t filters = s->tile_filters;
+    const int64_t stage = XN_CUDA_WIDE_STAGE_CHUNKS * filters * 16;
+    const int64_t classes = (int64_t)s->rows_classes * s->columns_classes;
+    int64_t total = 0;
+    s->buffers = buffers;
+    s->buffer_bytes = (int32_t)round_up((int64_t)s->row_chunks * s->plane * 16, 128);
+    place(&total, (int64_t)buffers * s->buffer_bytes);
+    s->zeros_at = place(&total, PIXELS * 16);
+    s->filters_at = place(&total, (s->resident ? s->stages : XN_CUDA_WIDE_STAGES) * stage);
+    s->turn_at = place(&total, s->packed ? 0 : 2 * 16 * XN_CUDA_WIDE_TURN_PITCH * 4);
+    s->table_at = place(&total, classes * (filters + 4) * 4);
+    s->constants_at = place(&total, filters * 2 * 4);
+    s->pixels_at = place(&total, PIXELS * (8 + 4 + 4 + 4) + (int64_t)s->slots * 4);
+    if (total > XN_CUDA_WIDE_SHARED_BYTES)
+        return false;
+    s->bytes = (int32_t)total;
+    return true;
+}
+
+static int32_t blocks_at_once(const xn_cuda_wide_shape *s, int multiprocessors) {
+    int32_t fit = (XN_CUDA_WIDE_SHARED_BYTES + BLOCK_BYTES) / (s->bytes + BLOCK_BYTES);
+    return multiprocessors * (fit < tile_blocks[s->tile] ? fit : tile_blocks[s->tile]);
+}
+
+/* Blocks a filter tile: one a tile of pixels, or where filters stay resident, as many as run at
+ * once, each with as many tiles as the next. */
+static bool make_workers(const xn_conv *c, xn_cuda_wide_shape *s, int multiprocessors) {
+    s->workers = s->tiles;
+    s->cluster = 1;
+    if (!make_layout(s, 1))
+        return false;
+    if (!s->resident) { /* filters stream: neighbouring tiles share what they read */
+        s->cluster = s->tiles >= CLUSTER ? CLUSTER : 1;
+        s->tiles = (int32_t)round_up(s->tiles, s->cluster);
+        s->workers = s->tiles;
+        return true;
+    }
+    xn_cuda_wide_shape twice = *s;
+    if (!make_layout(&twice, 2))
+        return true;
+    int64_t workers =
+        blocks_at_once(&twice, multiprocessors) / ((int64_t)s->filter_tiles * c->groups);
+    if (workers < 1)
+        workers = 1;
+    if (workers >= s->tiles)
+        return true;
+    *s = twice;
+    const int64_t rounds = (s->tiles + workers - 1) / workers;
+    s->workers = (int32_t)((s->tiles + rounds - 1) / rounds);
+    return true;
+}
+
+static bool make_tile(const xn_conv *c, int64_t images, int multiprocessors, int tile,
+                      xn_cuda_wide_shape *s) {
+    s->tile = tile;
+    s->tile_filters = tile_filters[tile];
+    /* packed output also writes the words that only pad */
+    const int64_t filters =
+        s->packed && c->groups == 1 ? (int64_t)s->packed_words * 32 : c->group_out_channels;
+    s->filter_tiles = (int32_t)((filters - 1) / s->tile_filters + 1);
+    s->stages = (s->chunks - 1) / XN_CUDA_WIDE_STAGE_CHUNKS + 1;
+    s->resident =
+        s->stages <= XN_CUDA_WIDE_MAX_STAGES &&
+        (int64_t)s->stages * XN_CUDA_WIDE_STAGE_CHUNKS * s->tile_filters * 16 <= RESIDENT_BYTES;
+    (void)images;
+    return make_workers(c, s, multiprocessors) &&
+           (int64_t)s->workers * s->filter_tiles * c->groups <= INT32_MAX;
+}
+
+bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bool packed,
+                       xn_cuda_wide_shape *out) {
+    xn_cuda_wide_shape s = {};
+    s.packed = packed;
+    s.tap_words = xn_cuda_tap_words(c->group_channels);
+    s.packed_words = xn_cuda_tap_words(c->out_channels);
+    const int64_t row_chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w);
+    if (c->mode != XN_MODE_XNOR || c->kernel_h > UINT8_MAX || c->kernel_w > UINT8_MAX ||
+        (c->groups > 1 && c->group_out_channels % 32) || row_chunks * c->kernel_h > 1 << 16 ||
+        images > INT32_MAX / 4)
+        return false;
+    if (packed && c->groups > 1 && s.packed_words * 32 != c->out_channels)
+        return false; /* nobody would write the words that only pad a pixel */
+    s.row_chunks = (int32_t)row_chunks;
+    s.chunks = s.row_chunks * c->kernel_h;
+    if (!make_raster(c, images, &s) ||
+        !make_classes(c->out_height, c->stride_h, c->pad_top, c->dilation_h, c->kernel_h, c->height,
+                      s.rows, &s.rows_classes) ||
+        !make_classes(c->out_width, c->stride_w, c->pad_left, c->dilation_w, c->kernel_w, c->width,
+                      s.columns, &s.columns_classes))
+        return false;
+    bool found = false;
+    for (int tile = 0; tile < XN_CUDA_WIDE_TILES; tile++) {
+        xn_cuda_wide_shape candidate = s;
+        const bool last = tile == XN_CUDA_WIDE_TILES - 1;
+        if (!last && c->group_out_channels <= tile_filters[tile] / 2)
+            continue;
+        if (!make_tile(c, images, multiprocessors, tile, &candidate))
+            continue;
+        *out = candidate;
+        found = true;
+        if ((int64_t)candidate.tiles * candidate.filter_tiles * c->groups >= multiprocessors)
+            break;
+    }
+    return found;
+}
+
+bool xn_cuda_wide_fits(const xn_conv *conv, int64_t images, bool packed) {
+    xn_cuda_wide_shape shape;
+    return xn_cuda_wide_plan(conv, images, 1, packed, &shape);
+}

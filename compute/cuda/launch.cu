@@ -1,0 +1,110 @@
+/* launch.cu: the kernels of a plan, one after the other on a stream, from device memory to device
+ * memory. Allocates nothing, copies nothing, waits for nothing. */
+#include "xn_cuda.h"
+
+/* What the specification multiplies by: nothing, the given scale, or alpha (mode float has none).
+ */
+static xn_cuda_epilogue_args epilogue_of(const xn_plan *plan, const xn_prepared *prepared,
+                                         void *output) {
+    const xn_conv *c = &plan->conv;
+    xn_cuda_epilogue_args e;
+    e.factor = c->scaling == XN_SCALING_NONE ? NULL
+               : c->has_scale                ? prepared->scale
+               : c->mode == XN_MODE_FLOAT    ? NULL
+                                             : prepared->alpha;
+    e.bias = c->has_bias ? prepared->bias : NULL;
+    e.output = output;
+    return e;
+}
+
+/* Where the parts of a run over packed bits are. */
+struct packed_parts {
+    const uint32_t *bits;
+    int32_t *popc, *pixel_part;
+    float *mean, *k;
+};
+
+static packed_parts parts_of(const xn_plan *plan, const xn_cuda_run_io *io) {
+    char *base = plan->stream->workspace;
+    const bool gemm = plan->path == XN_CUDA_GEMM;
+    packed_parts p = {};
+    p.bits = plan->packed_input ? io->bits : (const uint32_t *)(base + plan->bits);
+    p.popc = gemm ? (int32_t *)(base + plan->popc) : NULL;
+    p.pixel_part = gemm ? (int32_t *)(base + plan->pixel_part) : NULL;
+    p.mean = plan->want_k ? (float *)(base + plan->mean) : NULL;
+    p.k = plan->want_k ? (float *)(base + plan->k) : NULL;
+    return p;
+}
+
+/* Real input to bits, counts and means; of packed input only the counts are missing. */
+static cudaError_t launch_pack(const xn_plan *plan, int64_t images, const xn_cuda_run_io *io,
+                               const packed_parts *p, cudaStream_t stream) {
+    const xn_conv *c = &plan->conv;
+    if (!plan->packed_input)
+        return xn_cuda_pack_launch(c, images, io->input, const_cast<uint32_t *>(p->bits), p->popc,
+                                   p->mean, plan->path == XN_CUDA_WIDE, stream);
+    if (!p->popc)
+        return cudaSuccess;
+    return xn_cuda_count_launch(images * c->groups * c->height * c->width,
+                                xn_cuda_tap_words(c->group_channels), p->bits, p->popc, stream);
+}
+
+static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                               const xn_cuda_run_io *io, const packed_parts *p,
+                               const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+    xn_cuda_wide_io wide = {};
+    wide.bits = p->bits;
+    wide.filters = prepared->wide;
+    wide.filter_rows = prepared->wide_rows;
+    wide.prefix = prepared->prefix;
+    wide.mean = p->mean;
+    wide.threshold = io->threshold;
+    wide.flip = io->flip;
+    wide.packed = plan->packed_output ? io->packed : NULL;
+    wide.overlapped = true;
+    return xn_cuda_wide_launch(&plan->conv, images, plan->stream->device->multiprocessors, &wide,
+                               epilogue, stream);
+}
+
+/* mma.sync and population counts. Packed output goes through dots in memory. */
+static cudaError_t launch_narrow(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                                 const xn_cuda_run_io *io, const packed_parts *p,
+                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+    xn_conv conv = plan->conv;
+    xn_cuda_epilogue_args out = *epilogue;
+    if (plan->packed_output) {
+        conv.output_datatype = XN_INT32;
+        out.output = plan->stream->workspace + plan->dots;
+    }
+    cudaError_t e = cudaSuccess;
+    if (p->popc || p->mean)
+        e = xn_cuda_box_launch(&conv, images, p->popc, p->mean, p->pixel_part, p->k, stream);
+    xn_cuda_bit_args args = {p->bits, prepared->rows, prepared->prefix, p->pixel_part, p->k};
+    if (e == cudaSuccess)
+        e = plan->path == XN_CUDA_GEMM
+                ? xn_cuda_gemm_launch(&conv, images, plan->stream->device->multiprocessors, &args,
+                                      &out, stream)
+                : xn_cuda_direct_launch(&conv, images, &args, &out, stream);
+    if (e == cudaSuccess && plan->packed_output)
+        e = xn_cuda_threshold_launch(&conv, images, (const int32_t *)out.output, io->threshold,
+                                     io->flip, io->packed, stream);
+    return e;
+}
+
+cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                            const xn_cuda_run_io *io, cudaStream_t stream) {
+    const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared, io->output);
+    if (plan->path == XN_CUDA_FEW)
+        return xn_cuda_few_launch(&plan->conv, images, plan->stream->device->multiprocessors,
+                                  io->input, prepared->patches, &epilogue, stream);
+    if (plan->path == XN_CUDA_REAL)
+        return xn_cuda_real_launch(&plan->conv, images, io->input, prepared->real, &epilogue,
+                                   stream);
+    const packed_parts parts = parts_of(plan, io);
+    cudaError_t e = launch_pack(plan, images, io, &parts, stream);
+    if (e != cudaSuccess)
+        return e;
+    if (plan->path == XN_CUDA_WIDE)
+        return launch_wide(plan, prepared, images, io, &parts, &epilogue, stream);
+    return launch_narrow(plan, prepared, images, io, &parts, &epilogue, stream);
+}
