@@ -40,8 +40,12 @@ __device__ __forceinline__ void xn_mbarrier_expect(uint64_t *barrier, uint32_t b
         : "memory");
 }
 
-/* Arrives at the barrier of the same name in block `rank` of the cluster. */
-__device__ __forceinline__ void xn_mbarrier_arrive(uint64_t *barrier, uint32_t rank) {
+/* Arrives; in a cluster, at the barrier of the same name in block `rank`. */
+__device__ __forceinline__ void xn_mbarrier_arrive(uint64_t *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(xn_shared_address(barrier))
+                 : "memory");
+}
+__device__ __forceinline__ void xn_mbarrier_arrive_at(uint64_t *barrier, uint32_t rank) {
     asm volatile(
         "{ .reg .b32 remote;\n"
         "mapa.shared::cluster.u32 remote, %0, %1;\n"
@@ -105,10 +109,13 @@ __device__ __forceinline__ void xn_fence_proxy() {
 
 /* An operand of 256 bits a row: 8 rows of 16 bytes lie one after the other (a core matrix), the
  * next 8 rows `rows_8` bytes on, the second 128 bits of each row `k_128` bytes on. The start may be
- * any multiple of 16, so a window slides along rows that overlap. */
-__device__ __forceinline__ uint64_t xn_matrix(uint32_t start, uint32_t k_128, uint32_t rows_8) {
-    return (uint64_t)(start >> 4 & 0x3fff) | (uint64_t)(k_128 >> 4 & 0x3fff) << 16 |
-           (uint64_t)(rows_8 >> 4 & 0x3fff) << 32;
+ * any multiple of 16, so a window slides along rows that overlap. The low half of the descriptor
+ * has start and k_128 and may be added to: a start further on. */
+__host__ __device__ __forceinline__ uint32_t xn_matrix_low(uint32_t start, uint32_t k_128) {
+    return start >> 4 | k_128 >> 4 << 16;
+}
+__device__ __forceinline__ uint64_t xn_matrix(uint32_t low, uint32_t rows_8) {
+    return (uint64_t)(rows_8 >> 4) << 32 | low;
 }
 
 __device__ __forceinline__ void xn_wgmma_fence() {

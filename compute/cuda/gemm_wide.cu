@@ -14,9 +14,10 @@
  * positions yield outputs that nobody stores. With stride 2 and more, and where the overlap saves
  * nothing, every kernel row has its own positions.
  *
- * Filters: [chunk][filter][16 bytes] in device memory (layout.h), so a stage of 2 chunks is 2 bulk
- * copies by one thread, in a ring of STAGES, or, when all chunks fit, copied once for all
- * tiles of a persistent block. Blocks of a cluster share the filters: each copies its part to all.
+ * Filters: as the matrix instruction reads them, in device memory too (layout.h), so a stage of two
+ * chunks is one bulk copy, started by one thread, in a ring of STAGES, or, when all chunks fit,
+ * copied once for all tiles of a persistent block. Blocks of a cluster share the filters: each
+ * copies its part to all.
  *
  * The rest of dot (layout.h) is done while the matrix instructions run: the set bits of each
  * position from shared memory, K from the channel means; the filters' part from a table of border
@@ -45,15 +46,16 @@ struct wide_args {
     xn_cuda_wide_shape shape;
     fast_divisor image_pitch, width; /* of the raster */
     int32_t workers;                 /* blocks a filter tile */
-    int32_t filter_tiles, copy_lanes, cluster;
-    bool vectors; /* a raster group of 4 may be 4 neighbours in memory, aligned */
+    int32_t filter_tiles, cluster;
+    int32_t lanes_shift; /* lanes that share a row vector, as a power of two */
+    bool vectors;        /* a raster group of 4 may be 4 neighbours in memory, aligned */
 };
 
 enum {
     MT = XN_CUDA_WIDE_PIXELS,
     THREADS = XN_CUDA_WIDE_THREADS,
     STAGES = XN_CUDA_WIDE_STAGES,
-    STAGE_CHUNKS = XN_CUDA_WIDE_STAGE_CHUNKS,
+    STAGES_LOG = 3,
     AHEAD = 2, /* matrix instructions under way while a slot is refilled */
     MAX_STAGES = XN_CUDA_WIDE_MAX_STAGES,
     PITCH = XN_CUDA_WIDE_TURN_PITCH,
@@ -64,24 +66,28 @@ enum {
 
 /* The parts of dynamic shared memory. */
 struct wide_shared {
-    char *activations, *zeros, *filters, *turn;
+    char *activations, *filters, *turn;
     int32_t *table; /* [class][NT + 4] */
     float *factor, *bias;
+    int32_t *class_part;   /* [class]: the pixel part of dot but for the set bits */
+    uint32_t *stage_chunk; /* [stage]: low half of the descriptor of its chunks, from address 0 */
     int32_t *row_popc, *pixel_part, *pixel_class;
     float *k;
     int64_t *base;
 };
 
+template <int NT>
 __device__ __forceinline__ wide_shared parts_of(const wide_args &a, char *memory) {
     const xn_cuda_wide_shape &s = a.shape;
     wide_shared p;
     p.activations = memory;
-    p.zeros = memory + s.zeros_at;
     p.filters = memory + s.filters_at;
     p.turn = memory + s.turn_at;
     p.table = (int32_t *)(memory + s.table_at);
     p.factor = (float *)(memory + s.constants_at);
-    p.bias = p.factor + s.tile_filters;
+    p.bias = p.factor + NT;
+    p.class_part = (int32_t *)(p.bias + NT);
+    p.stage_chunk = (uint32_t *)(p.class_part + s.rows.classes * s.columns.classes);
     p.base = (int64_t *)(memory + s.pixels_at);
     p.pixel_part = (int32_t *)(p.base + MT);
     p.pixel_class = p.pixel_part + MT;
@@ -103,40 +109,50 @@ __device__ __forceinline__ position position_of(const wide_args &a, int32_t rast
     return p;
 }
 
-/* ---- activations into shared memory, ---- */
+/* ---- activations into shared memory ---- */
 
+/* The row vector of one position, whose first tap is at column x0 of the image row that begins at
+ * pixel `line`. Taps of 4 words and more: each of the lanes copies every lanes-th 16 bytes. */
 template <int WORDS>
-__device__ __forceinline__ void copy_words(char *to, const uint32_t *from, bool inside) {
-    xn_copy_async<WORDS * 4>(to, from, inside);
-}
-
-/* The row vector of one position: `lane` of copy_lanes copies every copy_lanes-th unit of a tap. */
-template <int WORDS>
-__device__ __forceinline__ void gather_row(const wide_args &a, const uint32_t *bits, int64_t line,
-                                           int32_t x0, bool row_inside, int32_t slot, int32_t lane,
-                                           char *activations) {
+__device__ __forceinline__ void gather_row(const wide_args &a, int64_t line, int32_t x0,
+                                           bool row_inside, int32_t lane, uint32_t to) {
     const xn_conv &c = a.conv;
-    const int32_t tap_words = a.shape.tap_words, units = tap_words / WORDS;
+    const uint32_t plane_bytes = (uint32_t)a.shape.plane * 16;
+    const int32_t units = a.shape.tap_words / WORDS, lanes = 1 << a.lanes_shift;
+    const char *bits = (const char *)a.io.bits;
+    const char *from = bits + ((line + x0) * units + lane) * (WORDS * 4);
+    int32_t x = x0;
+    to += (uint32_t)lane * plane_bytes;
+#pragma unroll 1
     for (int32_t j = 0; j < c.kernel_w; j++) {
-        const int32_t x = x0 + j * c.dilation_w;
-        const bool inside = row_inside && x >= 0 && x < c.width;
-        const uint32_t *from = inside ? bits + (line + x) * tap_words : bits;
-        for (int32_t u = lane; u < units; u += a.copy_lanes) {
-            const int32_t word = j * tap_words + u * WORDS;
-            copy_words<WORDS>(activations + ((int64_t)(word >> 2) * a.shape.plane + slot) * 16 +
-                                  (word & 3) * 4,
-                              inside ? from + u * WORDS : bits, inside);
+        const bool inside = row_inside && (uint32_t)x < (uint32_t)c.width;
+        const char *at = inside ? from : bits;
+        if (WORDS == 4) {
+            uint32_t unit_to = to;
+            for (int32_t u = lane; u < units; u += lanes) {
+                xn_copy_async_at<WORDS * 4>(unit_to, at, inside);
+                unit_to += (uint32_t)lanes * plane_bytes;
+                at += lanes * 16;
+            }
+            to += (uint32_t)units * plane_bytes;
+        } else {
+            const int32_t word = j * WORDS;
+            xn_copy_async_at<WORDS * 4>(to + (uint32_t)(word >> 2) * plane_bytes + (word & 3) * 4,
+                                        at, inside);
         }
+        x += c.dilation_w;
+        from += (int64_t)c.dilation_w * units * (WORDS * 4);
     }
 }
 
 template <int WORDS>
 __device__ __forceinline__ void gather_tile(const wide_args &a, int32_t group, int32_t first,
-                                            char *activations) {
+                                            uint32_t activations) {
     const xn_conv &c = a.conv;
-    const int32_t lane = (int32_t)threadIdx.x % a.copy_lanes;
-    for (int32_t slot = (int32_t)threadIdx.x / a.copy_lanes; slot < a.shape.slots;
-         slot += THREADS / a.copy_lanes) {
+    const int32_t lane = (int32_t)threadIdx.x & ((1 << a.lanes_shift) - 1);
+#pragma unroll 1
+    for (int32_t slot = (int32_t)threadIdx.x >> a.lanes_shift; slot < a.shape.slots;
+         slot += THREADS >> a.lanes_shift) {
         int32_t i = 0, m = slot;
         if (!a.shape.overlap) {
             i = slot / MT;
@@ -144,16 +160,16 @@ __device__ __forceinline__ void gather_tile(const wide_args &a, int32_t group, i
         }
         const position p = position_of(a, first + m);
         const int32_t y = p.row * c.stride_h + i * c.dilation_h - c.pad_top;
-        const bool inside = p.image < a.images && y >= 0 && y < c.height;
+        const bool inside = p.image < a.images && (uint32_t)y < (uint32_t)c.height;
         const int64_t line =
             inside ? (((int64_t)p.image * c.groups + group) * c.height + y) * c.width : 0;
-        gather_row<WORDS>(a, a.io.bits, line, p.column * c.stride_w - c.pad_left, inside, slot,
-                          lane, activations);
+        gather_row<WORDS>(a, line, p.column * c.stride_w - c.pad_left, inside, lane,
+                          activations + (uint32_t)slot * 16);
     }
 }
 
 __device__ __forceinline__ void gather(const wide_args &a, int32_t group, int32_t first,
-                                       char *activations) {
+                                       uint32_t activations) {
     if (a.shape.tap_words >= 4)
         gather_tile<4>(a, group, first, activations);
     else if (a.shape.tap_words == 2)
@@ -175,45 +191,73 @@ __device__ __forceinline__ void clear_padding(const wide_args &a, const wide_sha
                 *(uint32_t *)(activations + ((int64_t)(word >> 2) * a.shape.plane + slot) * 16 +
                               (word & 3) * 4) = 0;
         }
-    for (int32_t e = threadIdx.x; e < MT; e += THREADS)
-        *(uint4 *)(s.zeros + e * 16) = make_uint4(0, 0, 0, 0);
+    if (a.shape.chunks % 2)
+        for (int32_t e = threadIdx.x; e < MT * a.shape.buffers; e += THREADS)
+            *(uint4 *)(s.activations + (e >= MT ? a.shape.buffer_bytes : 0) + a.shape.zeros_at +
+                       e % MT * 16) = make_uint4(0, 0, 0, 0);
+}
+
+/* Where the two chunks of each stage are: of kernel rows of one chunk, then of the next, so that
+ * the second is never before the first. */
+__device__ __forceinline__ void make_stages(const wide_args &a, const wide_shared &s) {
+    for (int32_t stage = threadIdx.x; stage < a.shape.stages; stage += THREADS) {
+        int32_t at[2];
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const int32_t chunk = stage * 2 + n, c = chunk / a.conv.kernel_h;
+            at[n] = chunk < a.shape.chunks
+                        ? (c * a.shape.plane + chunk % a.conv.kernel_h * a.shape.tap_step) * 16
+                        : a.shape.zeros_at;
+        }
+        s.stage_chunk[stage] = xn_matrix_low((uint32_t)at[0], (uint32_t)(at[1] - at[0]));
+    }
 }
 
 /* ---- what depends on the filter ---- */
 
 /* The table of the filters' part of dot, or for packed output of threshold - 1 - that part; factor
- * and bias. */
+ * and bias; and what is common to the pixels of a class. */
 template <int NT, bool PACKED>
 __device__ __forceinline__ void make_filters(const wide_args &a, const wide_shared &s,
                                              int32_t group, int32_t m0) {
     const xn_conv &c = a.conv;
-    const int32_t pitch = (c.kernel_h + 1) * (c.kernel_w + 1);
-    const int32_t classes = a.shape.rows_classes * a.shape.columns_classes;
-    for (int32_t e = threadIdx.x; e < classes * NT; e += THREADS) {
-        const int32_t cls = e / NT, m = e % NT;
-        int32_t value = PACKED ? 1 << 29 : 0;
-        if (m0 + m < c.group_out_channels) {
-            const int32_t filter = group * c.group_out_channels + m0 + m;
-            const xn_cuda_range v = a.shape.rows[cls / a.shape.columns_classes];
-            const xn_cuda_range h = a.shape.columns[cls % a.shape.columns_classes];
-            const xn_cuda_rect rect = {v.first, v.last, h.first, h.last};
-            const int32_t *prefix = a.io.prefix + (int64_t)filter * pitch;
-            const int32_t inside = xn_cuda_rect_popc(prefix, c.kernel_w, &rect);
-            value = xn_cuda_filter_part(c.pad_value, inside, prefix[pitch - 1] - inside);
-            if (PACKED) { /* beyond +-(bits + 1) a threshold means no more */
-                const int32_t most = c.group_channels * c.kernel_h * c.kernel_w + 1;
-                value = max(-most, min(most, a.io.threshold[filter])) - 1 - value;
+    const int64_t pitch = c.out_channels;
+    const int32_t m = (int32_t)threadIdx.x % NT, row = c.kernel_w + 1;
+    const bool live = m0 + m < c.group_out_channels;
+    const int32_t filter = group * c.group_out_channels + m0 + m, taps = c.kernel_h * c.kernel_w;
+    const int32_t *prefix = a.io.prefix + filter;
+    const int32_t all = live ? prefix[(c.kernel_h * row + c.kernel_w) * pitch] : 0;
+    int32_t limit = 0;
+    if (PACKED && live) { /* beyond +-(bits + 1) a threshold means no more */
+        const int32_t most = c.group_channels * taps + 1;
+        limit = max(-most, min(most, a.io.threshold[filter])) - 1;
+    }
+    int32_t cls = 0;
+    for (int32_t v = 0; v < a.shape.rows.classes; v++)
+        for (int32_t h = 0; h < a.shape.columns.classes; h++, cls++) {
+            const xn_cuda_range rows = a.shape.rows.range[v], columns = a.shape.columns.range[h];
+            if (cls % (THREADS / NT) == (int32_t)threadIdx.x / NT) {
+                int32_t value = PACKED ? 1 << 29 : 0;
+                if (live) {
+                    const int32_t *low = prefix + rows.first * row * pitch;
+                    const int32_t *high = prefix + rows.last * row * pitch;
+                    const int32_t inside = high[columns.last * pitch] - low[columns.last * pitch] -
+                                           high[columns.first * pitch] + low[columns.first * pitch];
+                    value = xn_cuda_filter_part(c.pad_value, inside, all - inside);
+                    value = PACKED ? limit - value : value;
+                }
+                s.table[cls * (NT + 4) + m] = value;
+            }
+            if (threadIdx.x == 0) {
+                const int32_t inside = (rows.last - rows.first) * (columns.last - columns.first);
+                s.class_part[cls] =
+                    xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, 0);
             }
         }
-        s.table[cls * (NT + 4) + m] = value;
+    if (!PACKED && threadIdx.x < NT) {
+        s.factor[m] = live ? xn_factor_of(a.factor, filter) : 0.0f;
+        s.bias[m] = live ? xn_bias_of(a.bias, filter) : 0.0f;
     }
-    if (!PACKED)
-        for (int32_t m = threadIdx.x; m < NT; m += THREADS) {
-            const bool live = m0 + m < c.group_out_channels;
-            const int64_t filter = (int64_t)group * c.group_out_channels + m0 + m;
-            s.factor[m] = live ? xn_factor_of(a.factor, filter) : 0.0f;
-            s.bias[m] = live ? xn_bias_of(a.bias, filter) : 0.0f;
-        }
 }
 
 /* ---- what depends on the pixel ---- */
@@ -221,36 +265,36 @@ __device__ __forceinline__ void make_filters(const wide_args &a, const wide_shar
 /* Set bits of each position's row vector. */
 __device__ __forceinline__ void count_rows(const wide_args &a, const char *activations,
                                            int32_t *row_popc) {
+    const int32_t plane_bytes = a.shape.plane * 16;
     for (int32_t slot = threadIdx.x; slot < a.shape.slots; slot += THREADS) {
+        const char *at = activations + slot * 16;
         int32_t count = 0;
-        for (int32_t chunk = 0; chunk < a.shape.row_chunks; chunk++) {
-            const uint4 v =
-                *(const uint4 *)(activations + ((int64_t)chunk * a.shape.plane + slot) * 16);
+#pragma unroll 4
+        for (int32_t chunk = 0; chunk < a.shape.row_chunks; chunk++, at += plane_bytes) {
+            const uint4 v = *(const uint4 *)at;
             count += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
         }
         row_popc[slot] = count;
     }
 }
 
-__device__ __forceinline__ int32_t class_of(const wide_args &a, const xn_cuda_rect &r) {
-    const xn_cuda_wide_shape &s = a.shape;
-    int32_t v = 0, h = 0;
-    while (v + 1 < s.rows_classes && (s.rows[v].first != r.i0 || s.rows[v].last != r.i1))
-        v++;
-    while (h + 1 < s.columns_classes && (s.columns[h].first != r.j0 || s.columns[h].last != r.j1))
-        h++;
-    return v * s.columns_classes + h;
+__device__ __forceinline__ int32_t class_of(const xn_cuda_axis &axis, int32_t at, int32_t outputs) {
+    if (at < axis.first_count)
+        return axis.first[at];
+    const int32_t from_end = outputs - 1 - at;
+    return from_end < axis.last_count ? axis.last[from_end] : 0;
 }
 
 __device__ __forceinline__ float pixel_k(const wide_args &a, int64_t plane, const position &p,
-                                         const xn_cuda_rect &r) {
+                                         const xn_cuda_range &rows, const xn_cuda_range &columns) {
     const xn_conv &c = a.conv;
     const int32_t y0 = p.row * c.stride_h - c.pad_top, x0 = p.column * c.stride_w - c.pad_left;
     double sum = 0.0;
-    for (int32_t i = r.i0; i < r.i1; i++)
-        for (int32_t j = r.j0; j < r.j1; j++)
-            sum += a.io.mean[(plane * c.height + y0 + i * c.dilation_h) * c.width + x0 +
-                             j * c.dilation_w];
+    for (int32_t i = rows.first; i < rows.last; i++) {
+        const float *line = a.io.mean + (plane * c.height + y0 + i * c.dilation_h) * c.width + x0;
+        for (int32_t j = columns.first; j < columns.last; j++)
+            sum += line[j * c.dilation_w];
+    }
     return (float)(sum / (double)(c.kernel_h * c.kernel_w));
 }
 
@@ -259,112 +303,146 @@ __device__ __forceinline__ void make_pixel(const wide_args &a, const wide_shared
                                            int32_t first, int32_t m) {
     const xn_conv &c = a.conv;
     const position p = position_of(a, first + m);
-    s.base[m] = NO_OUTPUT;
-    s.pixel_part[m] = s.pixel_class[m] = 0;
-    s.k[m] = 0.0f;
-    if (p.image >= a.images || p.row >= c.out_height)
-        return;
-    const int64_t plane_outputs = (int64_t)c.out_height * c.out_width;
-    const int64_t at = (int64_t)p.row * c.out_width + p.column;
-    const xn_cuda_rect rect = xn_cuda_valid_rect(&c, p.row, p.column);
-    const int32_t taps = c.kernel_h * c.kernel_w, inside = xn_cuda_rect_taps(&rect);
-    int32_t popc = 0;
-    for (int32_t i = 0; i < c.kernel_h; i++)
-        popc += s.row_popc[m + i * a.shape.tap_step];
-    s.pixel_part[m] =
-        xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, popc);
-    s.pixel_class[m] = class_of(a, rect) * (NT + 4);
-    s.k[m] = a.io.mean ? pixel_k(a, (int64_t)p.image * c.groups + group, p, rect) : 1.0f;
-    s.base[m] = PACKED ? (p.image * plane_outputs + at) * a.shape.packed_words
-                       : p.image * c.out_channels * plane_outputs + at;
+    const bool live = p.image < a.images && p.row < c.out_height;
+    int32_t popc = 0, cls = 0;
+    int64_t base = NO_OUTPUT;
+    if (live) {
+        const int32_t v = class_of(a.shape.rows, p.row, c.out_height);
+        const int32_t h = class_of(a.shape.columns, p.column, c.out_width);
+        const int32_t plane_outputs = c.out_height * c.out_width;
+        const int32_t at = p.row * c.out_width + p.column;
+        for (int32_t i = 0; i < c.kernel_h; i++)
+            popc += s.row_popc[m + i * a.shape.tap_step];
+        cls = v * a.shape.columns.classes + h;
+        base = PACKED ? ((int64_t)p.image * plane_outputs + at) * a.shape.packed_words
+                      : (int64_t)p.image * c.out_channels * plane_outputs + at;
+        if (!PACKED)
+            s.k[m] = a.io.mean ? pixel_k(a, (int64_t)p.image * c.groups + group, p,
+                                         a.shape.rows.range[v], a.shape.columns.range[h])
+                               : 1.0f;
+    }
+    s.pixel_part[m] = s.class_part[cls] - 2 * popc;
+    s.pixel_class[m] = cls * (NT + 4);
+    s.base[m] = base;
 }
 
 /* ---- the pipeline ---- */
 
-/* Stages are numbered over all tiles of the block; number n lies in slot n % slots. */
+/* Stages are numbered over all tiles of the block where they pass through the ring, within a tile
+ * where all are resident; number n lies in slot n & mask, and its round's parity is bit `shift`. */
 struct wide_pipe {
     uint64_t *full, *empty;
-    int32_t stages; /* of a tile */
-    bool resident;  /* all of them stay in shared memory */
-    int32_t done;   /* stages of the tiles before this one; 0 when resident */
-    int32_t filled, fills;
+    uint32_t mask, shift;
+    bool resident;
+    uint32_t number; /* of the stage multiplied next */
+    /* what is copied next; used by one thread */
+    uint32_t fill, fills; /* number, and where it ends */
+    const char *from, *begin;
+    int64_t step; /* bytes from stage to stage */
+    int32_t left; /* stages of the tile */
 };
 
-__device__ __forceinline__ int32_t slot_of(const wide_pipe &p, int32_t number) {
-    return p.resident ? number : number % STAGES;
-}
-__device__ __forceinline__ uint32_t round_of(const wide_pipe &p, int32_t number) {
-    return p.resident ? 0 : (uint32_t)(number / STAGES) & 1;
-}
-
-/* Starts the copies of the stages before `end`, by one thread, once all consumers have left their
- * slots. The blocks of a cluster copy a part each, to all of them. */
 template <int NT>
-__device__ __forceinline__ void fill(const wide_args &a, const wide_shared &s, wide_pipe *pipe,
-                                     int64_t filter, int32_t end) {
-    end = min(end, pipe->fills);
-    if (threadIdx.x == 0)
-        for (int32_t number = pipe->filled; number < end; number++) {
-            const int32_t slot = slot_of(*pipe, number);
-            const int32_t chunk = number % pipe->stages * STAGE_CHUNKS;
-            const int32_t count = min(a.shape.chunks - chunk, (int32_t)STAGE_CHUNKS);
-            if (!pipe->resident && number >= STAGES)
-                xn_mbarrier_wait(&pipe->empty[slot], round_of(*pipe, number) ^ 1);
-            xn_mbarrier_expect(&pipe->full[slot], (uint32_t)count * NT * 16);
-            const int32_t rank = a.cluster > 1 ? (int32_t)xn_cluster_rank() : 0;
-            const int32_t split = a.cluster > 2 ? 2 : 1, bytes = NT * 16 / split;
-#pragma unroll 1
-            for (int32_t part = rank; part < count * split; part += a.cluster)
-                xn_bulk_copy(s.filters + slot * STAGE_CHUNKS * NT * 16 + part * bytes,
-                             (const char *)a.io.filters +
-                                 ((chunk + part / split) * a.io.filter_rows + filter) * 16 +
-                                 part % split * bytes,
-                             bytes, &pipe->full[slot], (1u << a.cluster) - 1);
-        }
-    __syncwarp();
-    pipe->filled = max(pipe->filled, end);
+__device__ __forceinline__ wide_pipe make_pipe(const wide_args &a, uint64_t *full, uint64_t *empty,
+                                               int64_t filter, int32_t tiles) {
+    wide_pipe p;
+    p.full = full;
+    p.empty = empty;
+    p.resident = a.shape.resident;
+    p.mask = p.resident ? MAX_STAGES - 1 : STAGES - 1;
+    p.shift = p.resident ? 31 : STAGES_LOG;
+    p.number = p.fill = 0;
+    p.fills = (uint32_t)(p.resident ? a.shape.stages : a.shape.stages * tiles);
+    const int32_t rank = a.cluster > 1 ? (int32_t)xn_cluster_rank() : 0;
+    p.begin = p.from =
+        (const char *)a.io.filters + filter * 32 + (int64_t)rank * (NT * 32 / a.cluster);
+    p.step = a.io.filter_rows * 32;
+    p.left = a.shape.stages;
+    return p;
 }
 
-/* The chunks of the activations in the order of the filters': kernel rows of one chunk, then the
- * next chunk; addresses only grow. */
-struct chunk_walk {
-    uint32_t address;
-    int32_t i, left;
-};
-
-__device__ __forceinline__ uint32_t next_chunk(const wide_args &a, chunk_walk *w, uint32_t zeros) {
-    const uint32_t address = w->left > 0 ? w->address : zeros;
-    w->left--;
-    w->address += (uint32_t)a.shape.tap_step * 16;
-    if (++w->i == a.conv.kernel_h) {
-        w->i = 0;
-        w->address += (uint32_t)(a.shape.plane - a.conv.kernel_h * a.shape.tap_step) * 16;
+/* Starts the copy of one stage, once all consumers have left its slot; thread 0. The blocks of a
+ * cluster copy a part each, to all of them. */
+template <int NT>
+__device__ __forceinline__ void fill(const wide_args &a, const wide_shared &s, wide_pipe *p) {
+    if (p->fill >= p->fills)
+        return;
+    const uint32_t slot = p->fill & p->mask;
+    if (!p->resident && p->fill >= STAGES)
+        xn_mbarrier_wait(&p->empty[slot], (p->fill >> p->shift & 1) ^ 1);
+    xn_mbarrier_expect(&p->full[slot], NT * 32);
+    char *to = s.filters + slot * (NT * 32);
+    if (a.cluster == 1)
+        xn_bulk_copy(to, p->from, NT * 32, &p->full[slot], 1);
+    else {
+        const uint32_t bytes = NT * 32 / a.cluster;
+        xn_bulk_copy(to + xn_cluster_rank() * bytes, p->from, bytes, &p->full[slot],
+                     (1u << a.cluster) - 1);
     }
-    return address;
+    p->fill++;
+    p->from += p->step;
+    if (--p->left == 0) {
+        p->left = a.shape.stages;
+        p->from = p->begin;
+    }
 }
 
-/* A stage's matrix instruction. */
+/* One thread of each warpgroup tells the cluster's blocks that a slot is free. */
+__device__ __forceinline__ void release(const wide_args &a, const wide_pipe &p, uint32_t number) {
+    if (threadIdx.x % 128 == 0) {
+        uint64_t *empty = &p.empty[number & p.mask];
+        if (a.cluster == 1)
+            xn_mbarrier_arrive(empty);
+        else
+#pragma unroll 1
+            for (int32_t rank = 0; rank < a.cluster; rank++)
+                xn_mbarrier_arrive_at(empty, rank);
+    }
+    __syncwarp();
+}
+
 template <int NT>
-__device__ __forceinline__ void multiply(const wide_args &a, const wide_shared &s,
-                                         const wide_pipe &pipe, int32_t stage, chunk_walk *walk,
-                                         uint32_t zeros, int32_t (&acc)[NT / 2]) {
-    const int32_t number = pipe.done + stage, slot = slot_of(pipe, number);
-    const uint32_t first = next_chunk(a, walk, zeros), second = next_chunk(a, walk, zeros);
-    const uint32_t filters = xn_shared_address(s.filters) + slot * STAGE_CHUNKS * NT * 16;
-    xn_mbarrier_wait(&pipe.full[slot], round_of(pipe, number));
+__device__ __forceinline__ void multiply_stage(const wide_shared &s, const wide_pipe &p,
+                                               int32_t stage, uint32_t rows, uint32_t filters,
+                                               int32_t (&acc)[NT / 2]) {
+    const uint32_t slot = p.number & p.mask;
+    const uint32_t low = rows + s.stage_chunk[stage];
+    xn_mbarrier_wait(&p.full[slot], p.number >> p.shift & 1);
     xn_wgmma_fence();
-    xn_wgmma<NT>::run(acc, xn_matrix(first, second - first, 128), xn_matrix(filters, NT * 16, 128),
+    xn_wgmma<NT>::run(acc, xn_matrix(low, 128), xn_matrix(filters + slot * (NT * 2), 256),
                       stage > 0);
     xn_wgmma_commit();
 }
 
-/* One thread of each warpgroup tells the cluster's blocks that a slot is free. */
-__device__ __forceinline__ void release(const wide_args &a, const wide_pipe &pipe, int32_t stage) {
-    if (!pipe.resident && stage >= 0 && threadIdx.x % 128 == 0)
+/* All stages of a tile. While they run, `meanwhile` is called once. */
+template <int NT, class Meanwhile>
+__device__ __forceinline__ void multiply(const wide_args &a, const wide_shared &s, wide_pipe *p,
+                                         uint32_t activations, int32_t (&acc)[NT / 2],
+                                         Meanwhile meanwhile) {
+    const int32_t stages = a.shape.stages;
+    const uint32_t rows = activations >> 4;
+    const uint32_t filters = xn_matrix_low(xn_shared_address(s.filters), 128);
+    const int32_t pause = p->resident ? stages : min(stages, (int32_t)AHEAD);
 #pragma unroll 1
-        for (int32_t rank = 0; rank < a.cluster; rank++)
-            xn_mbarrier_arrive(&pipe.empty[slot_of(pipe, pipe.done + stage)], rank);
-    __syncwarp();
+    for (int32_t stage = 0; stage < pause; stage++, p->number++)
+        multiply_stage<NT>(s, *p, stage, rows, filters, acc);
+    meanwhile();
+#pragma unroll 1
+    for (int32_t stage = pause; stage < stages; stage++, p->number++) {
+        xn_wgmma_wait<AHEAD - 1>();
+        release(a, *p, p->number - AHEAD);
+        if (threadIdx.x == 0 && stage > pause)
+            fill<NT>(a, s, p);
+        __syncwarp();
+        multiply_stage<NT>(s, *p, stage, rows, filters, acc);
+    }
+    xn_wgmma_wait<0>();
+    if (p->resident)
+        p->number = 0;
+    else
+#pragma unroll 1
+        for (int32_t last = pause; last > 0; last--)
+            release(a, *p, p->number - last);
 }
 
 /* ---- from counts to outputs ---- */
@@ -507,11 +585,8 @@ template <int NT, int OUT>
 __device__ __forceinline__ void run_tiles(const wide_args &a, const wide_shared &s, wide_pipe pipe,
                                           int32_t group, int32_t m0, int32_t worker) {
     constexpr bool PACKED = OUT == XN_CUDA_WIDE_PACKED;
-    const int64_t filter = (int64_t)group * a.conv.group_out_channels + m0;
-    const int32_t wg = (int32_t)threadIdx.x / 128;
-    const uint32_t zeros = xn_shared_address(s.zeros) + wg * 1024;
-    const int32_t ahead = pipe.resident ? pipe.stages : min(pipe.stages, (int32_t)AHEAD);
     int32_t buffer = 0;
+#pragma unroll 1
     for (int32_t tile = worker; tile < a.shape.tiles; tile += a.workers) {
         char *activations = s.activations + buffer * a.shape.buffer_bytes;
         xn_copy_wait<0>();
@@ -520,33 +595,23 @@ __device__ __forceinline__ void run_tiles(const wide_args &a, const wide_shared 
         if (tile + a.workers < a.shape.tiles) {
             buffer ^= 1; /* there are two where a block has several tiles */
             gather(a, group, (tile + a.workers) * MT,
-                   s.activations + buffer * a.shape.buffer_bytes);
+                   xn_shared_address(s.activations) + buffer * a.shape.buffer_bytes);
         }
         int32_t acc[NT / 2];
-        chunk_walk walk = {xn_shared_address(activations) + wg * 1024, 0, a.shape.chunks};
-#pragma unroll 1
-        for (int32_t stage = 0; stage < ahead; stage++)
-            multiply<NT>(a, s, pipe, stage, &walk, zeros, acc);
-        count_rows(a, activations, s.row_popc);
+        multiply<NT>(a, s, &pipe, xn_shared_address(activations) + threadIdx.x / 128 * 1024, acc,
+                     [&] {
+                         count_rows(a, activations, s.row_popc);
+                         __syncthreads();
+                         if (threadIdx.x < MT)
+                             make_pixel<NT, PACKED>(a, s, group, tile * MT, threadIdx.x);
+                         __syncwarp();
+                     });
         __syncthreads();
-        if (threadIdx.x < MT)
-            make_pixel<NT, PACKED>(a, s, group, tile * MT, threadIdx.x);
+        if (threadIdx.x == 0 && !pipe.resident)
+#pragma unroll 1
+            for (int n = 0; n <= AHEAD; n++)
+                fill<NT>(a, s, &pipe);
         __syncwarp();
-#pragma unroll 1
-        for (int32_t stage = ahead; stage < pipe.stages; stage++) {
-            xn_wgmma_wait<AHEAD - 1>();
-            release(a, pipe, stage - AHEAD);
-            fill<NT>(a, s, &pipe, filter, pipe.done + stage - AHEAD + STAGES);
-            multiply<NT>(a, s, pipe, stage, &walk, zeros, acc);
-        }
-        xn_wgmma_wait<0>();
-#pragma unroll 1
-        for (int32_t stage = pipe.stages - ahead; stage < pipe.stages; stage++)
-            release(a, pipe, stage);
-        if (!pipe.resident)
-            pipe.done += pipe.stages;
-        __syncthreads();
-        fill<NT>(a, s, &pipe, filter, pipe.done + STAGES);
         if constexpr (PACKED)
             write_packed<NT>(a, s, group, m0, acc);
         else
@@ -562,15 +627,16 @@ __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 #if XN_HAS_WGMMA
     extern __shared__ __align__(128) char wide_memory[];
     __shared__ uint64_t full[MAX_STAGES], empty[STAGES];
-    const wide_shared s = parts_of(a, wide_memory);
+    const wide_shared s = parts_of<NT>(a, wide_memory);
     const int32_t worker = (int32_t)blockIdx.x % a.workers;
     const int32_t rest = (int32_t)blockIdx.x / a.workers;
     const int32_t group = rest / a.filter_tiles, m0 = rest % a.filter_tiles * NT;
     const int32_t tiles = (a.shape.tiles - worker + a.workers - 1) / a.workers;
-    wide_pipe pipe = {full, empty, a.shape.stages, a.shape.resident, 0, 0, 0};
-    pipe.fills = pipe.resident ? pipe.stages : pipe.stages * tiles;
+    wide_pipe pipe =
+        make_pipe<NT>(a, full, empty, (int64_t)group * a.conv.group_out_channels + m0, tiles);
+    const int32_t slots = pipe.resident ? a.shape.stages : STAGES;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < MAX_STAGES; i++)
+        for (int i = 0; i < slots; i++)
             xn_mbarrier_init(&full[i], 1);
         for (int i = 0; i < STAGES; i++)
             xn_mbarrier_init(&empty[i], THREADS / 128 * a.cluster);
@@ -578,14 +644,18 @@ __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     }
     clear_padding(a, s);
     xn_fence_proxy();
+    make_stages(a, s);
     __syncthreads();
     if (a.cluster > 1)
         xn_cluster_sync();
-    fill<NT>(a, s, &pipe, (int64_t)group * a.conv.group_out_channels + m0,
-             pipe.resident ? pipe.stages : STAGES);
+    if (threadIdx.x == 0)
+#pragma unroll 1
+        for (int i = 0; i < slots; i++)
+            fill<NT>(a, s, &pipe);
+    __syncwarp();
     xn_let_next_kernel_start();
     xn_wait_for_previous_kernel();
-    gather(a, group, worker * MT, s.activations);
+    gather(a, group, worker * MT, xn_shared_address(s.activations));
     make_filters<NT, OUT == XN_CUDA_WIDE_PACKED>(a, s, group, m0);
     run_tiles<NT, OUT>(a, s, pipe, group, m0, worker);
     if (a.cluster > 1)
@@ -628,11 +698,11 @@ static wide_function kernel_of(const xn_cuda_wide_shape *shape, const xn_conv *c
 }
 
 /* Lanes that share a row vector: as many as a tap has copies of 16 bytes, up to 8. */
-static int32_t copy_lanes(const xn_cuda_wide_shape *shape) {
-    int32_t lanes = 1;
-    while (lanes < 8 && lanes * 8 <= shape->tap_words)
-        lanes *= 2;
-    return lanes;
+static int32_t lanes_shift(const xn_cuda_wide_shape *shape) {
+    int32_t shift = 0;
+    while (shift < 3 && 8 << shift <= shape->tap_words)
+        shift++;
+    return shift;
 }
 
 cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multiprocessors,
@@ -652,7 +722,7 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
     a.workers = a.shape.workers;
     a.filter_tiles = a.shape.filter_tiles;
     a.cluster = a.shape.cluster;
-    a.copy_lanes = copy_lanes(&a.shape);
+    a.lanes_shift = lanes_shift(&a.shape);
     a.vectors = (int64_t)conv->out_height * conv->out_width % 4 == 0;
     int blocks = a.workers * a.filter_tiles * conv->groups;
     return xn_cuda_launch_with(kernel_of(&a.shape, conv), blocks, THREADS, a.shape.bytes, a.cluster,

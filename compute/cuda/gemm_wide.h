@@ -13,6 +13,7 @@ enum {
     XN_CUDA_WIDE_STAGE_CHUNKS = 2, /* 256 bits: one matrix instruction */
     XN_CUDA_WIDE_MAX_STAGES = 32,  /* that stay resident */
     XN_CUDA_WIDE_TURN_PITCH = 72,  /* elements */
+    XN_CUDA_WIDE_BORDER = 16,      /* outputs at an end of an axis that may miss taps */
     XN_CUDA_WIDE_MAX_CLASSES = 8,  /* distinct ranges of taps inside, an axis */
     XN_CUDA_WIDE_MAX_CLUSTER = 4,
     XN_CUDA_WIDE_TILES = 3,    /* of 128, 64 and 32 filters */
@@ -24,6 +25,14 @@ enum {
 typedef struct xn_cuda_range {
     uint8_t first, last;
 } xn_cuda_range;
+
+/* The border classes of one axis: the distinct ranges; class 0 is that of all taps. `first` and
+ * `last` are the classes of as many outputs at either end, the rest is class 0. */
+typedef struct xn_cuda_axis {
+    int32_t classes, first_count, last_count;
+    xn_cuda_range range[XN_CUDA_WIDE_MAX_CLASSES];
+    uint8_t first[XN_CUDA_WIDE_BORDER], last[XN_CUDA_WIDE_BORDER];
+} xn_cuda_axis;
 
 typedef struct xn_cuda_wide_shape {
     int32_t tile, tile_filters; /* 0: 128, 1: 64, 2: 32 */
@@ -37,10 +46,10 @@ typedef struct xn_cuda_wide_shape {
     int32_t stages; /* of 2 chunks */
     bool resident;
     int32_t buffers, buffer_bytes;
-    int32_t zeros_at, filters_at, turn_at, table_at, constants_at, pixels_at, bytes;
+    int32_t zeros_at; /* in a buffer: a chunk of zeros, for an odd number of them */
+    int32_t filters_at, turn_at, table_at, constants_at, pixels_at, bytes;
     int32_t packed_words; /* a pixel of packed output */
-    int32_t rows_classes, columns_classes;
-    xn_cuda_range rows[XN_CUDA_WIDE_MAX_CLASSES], columns[XN_CUDA_WIDE_MAX_CLASSES];
+    xn_cuda_axis rows, columns;
 } xn_cuda_wide_shape;
 
 /* False when the kernel cannot do it. */

@@ -10,7 +10,6 @@ enum {
     CLUSTER = XN_WIDE_CLUSTER,
     RESIDENT_BYTES = 48 * 1024, /* the most that filters may keep of shared memory */
     BLOCK_BYTES = 1024,         /* what a block takes beside its own */
-    BORDER_ROWS = 4096,         /* outputs an axis looked at for their border class */
 };
 
 static const int32_t tile_filters[XN_CUDA_WIDE_TILES] = {128, 64, 32};
@@ -22,34 +21,42 @@ static int64_t round_up(int64_t n, int64_t unit) {
 
 /* ---- border classes ---- */
 
-static bool add_range(xn_cuda_range *ranges, int32_t *count, int32_t first, int32_t last) {
-    for (int32_t i = 0; i < *count; i++)
-        if (ranges[i].first == first && ranges[i].last == last)
+/* The class of a range, a new one if there is none; -1 when there are too many. */
+static int class_of(xn_cuda_axis *axis, int32_t first, int32_t last) {
+    for (int32_t i = 0; i < axis->classes; i++)
+        if (axis->range[i].first == first && axis->range[i].last == last)
+            return i;
+    if (axis->classes == XN_CUDA_WIDE_MAX_CLASSES)
+        return -1;
+    axis->range[axis->classes] = {(uint8_t)first, (uint8_t)last};
+    return axis->classes++;
+}
+
+struct axis_conv {
+    int32_t outputs, stride, pad, dilation, kernel, size;
+};
+
+/* From one end inwards, as far as taps are missing. */
+static bool add_border(xn_cuda_axis *axis, const axis_conv &c, bool from_end, uint8_t *classes,
+                       int32_t *count) {
+    for (*count = 0; *count < c.outputs; (*count)++) {
+        int32_t first, last;
+        xn_valid_taps((from_end ? c.outputs - 1 - *count : *count) * c.stride - c.pad, c.dilation,
+                      c.kernel, c.size, &first, &last);
+        if (first == 0 && last == c.kernel)
             return true;
-    if (*count == XN_CUDA_WIDE_MAX_CLASSES)
-        return false;
-    ranges[(*count)++] = {(uint8_t)first, (uint8_t)last};
+        const int cls = class_of(axis, first, last);
+        if (cls < 0 || *count == XN_CUDA_WIDE_BORDER)
+            return false;
+        classes[*count] = (uint8_t)cls;
+    }
     return true;
 }
 
-/* The distinct ranges of one axis; the first is that of all taps. From both ends inwards, as far
- * as taps are missing. */
-static bool make_classes(int32_t outputs, int32_t stride, int32_t pad, int32_t dilation,
-                         int32_t kernel, int32_t size, xn_cuda_range *ranges, int32_t *count) {
-    *count = 0;
-    if (!add_range(ranges, count, 0, kernel))
-        return false;
-    for (int end = 0; end < 2; end++)
-        for (int32_t n = 0; n < outputs; n++) {
-            int32_t first, last;
-            xn_valid_taps((end ? outputs - 1 - n : n) * stride - pad, dilation, kernel, size,
-                          &first, &last);
-            if (first == 0 && last == kernel)
-                break;
-            if (n == BORDER_ROWS || !add_range(ranges, count, first, last))
-                return false;
-        }
-    return true;
+static bool make_axis(xn_cuda_axis *axis, const axis_conv &c) {
+    return class_of(axis, 0, c.kernel) == 0 &&
+           add_border(axis, c, false, axis->first, &axis->first_count) &&
+           add_border(axis, c, true, axis->last, &axis->last_count);
 }
 
 /* ---- the raster ---- */
@@ -92,16 +99,16 @@ static int32_t place(int64_t *total, int64_t bytes) {
 static bool make_layout(xn_cuda_wide_shape *s, int32_t buffers) {
     const int64_t filters = s->tile_filters;
     const int64_t stage = XN_CUDA_WIDE_STAGE_CHUNKS * filters * 16;
-    const int64_t classes = (int64_t)s->rows_classes * s->columns_classes;
+    const int64_t classes = (int64_t)s->rows.classes * s->columns.classes;
     int64_t total = 0;
     s->buffers = buffers;
-    s->buffer_bytes = (int32_t)round_up((int64_t)s->row_chunks * s->plane * 16, 128);
+    s->zeros_at = (int32_t)round_up((int64_t)s->row_chunks * s->plane * 16, 128);
+    s->buffer_bytes = s->zeros_at + (s->chunks % 2 ? PIXELS * 16 : 0);
     place(&total, (int64_t)buffers * s->buffer_bytes);
-    s->zeros_at = place(&total, PIXELS * 16);
     s->filters_at = place(&total, (s->resident ? s->stages : XN_CUDA_WIDE_STAGES) * stage);
     s->turn_at = place(&total, s->packed ? 0 : 2 * 16 * XN_CUDA_WIDE_TURN_PITCH * 4);
     s->table_at = place(&total, classes * (filters + 4) * 4);
-    s->constants_at = place(&total, filters * 2 * 4);
+    s->constants_at = place(&total, filters * 2 * 4 + classes * 4 + s->stages * 4);
     s->pixels_at = place(&total, PIXELS * (8 + 4 + 4 + 4) + (int64_t)s->slots * 4);
     if (total > XN_CUDA_WIDE_SHARED_BYTES)
         return false;
@@ -175,10 +182,10 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
     s.row_chunks = (int32_t)row_chunks;
     s.chunks = s.row_chunks * c->kernel_h;
     if (!make_raster(c, images, &s) ||
-        !make_classes(c->out_height, c->stride_h, c->pad_top, c->dilation_h, c->kernel_h, c->height,
-                      s.rows, &s.rows_classes) ||
-        !make_classes(c->out_width, c->stride_w, c->pad_left, c->dilation_w, c->kernel_w, c->width,
-                      s.columns, &s.columns_classes))
+        !make_axis(&s.rows, {c->out_height, c->stride_h, c->pad_top, c->dilation_h, c->kernel_h,
+                             c->height}) ||
+        !make_axis(&s.columns,
+                   {c->out_width, c->stride_w, c->pad_left, c->dilation_w, c->kernel_w, c->width}))
         return false;
     bool found = false;
     for (int tile = 0; tile < XN_CUDA_WIDE_TILES; tile++) {

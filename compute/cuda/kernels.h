@@ -63,7 +63,7 @@ typedef struct xn_cuda_wide_io {
     const uint32_t *bits;
     const void *filters; /* layout.h: wide */
     int64_t filter_rows;
-    const int32_t *prefix;
+    const int32_t *prefix; /* layout.h: wide_prefix */
     const float *mean;
     const int32_t *threshold;
     const uint32_t *flip; /* NULL: none */

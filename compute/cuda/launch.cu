@@ -56,7 +56,7 @@ static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared,
     wide.bits = p->bits;
     wide.filters = prepared->wide;
     wide.filter_rows = prepared->wide_rows;
-    wide.prefix = prepared->prefix;
+    wide.prefix = prepared->wide_prefix;
     wide.mean = p->mean;
     wide.threshold = io->threshold;
     wide.flip = io->flip;

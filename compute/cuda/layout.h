@@ -4,9 +4,12 @@
  *   activations  bits[N*G][H*W][tap_words]     channel c of the group is bit c % 32 of word c / 32
  *   filters      rows[O][row_words]            tap-major: word (i*KW + j)*tap_words + c/32, then 0
  *   tap popcount prefix[O][(KH+1)*(KW+1)]      of popc over filter taps [0,i) x [0,j)
- *   wide filters wide[KH*row_chunks][wide_rows][4] chunk c*KH + i: words 4c .. 4c+3 of kernel row
- * i, taps j = 0..KW-1 one after the other; filters in the order of xn_cuda_wide_row few channels
- * patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
+ *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
+ *   wide filters wide[stages][rows/8][2][8][4] two chunks a stage, 8 filters at a time
+ *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
+ *
+ * A chunk is 128 bits: chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie one after
+ * the other, tap_words each. The filters of a chunk are in the order of xn_cuda_wide_row.
  *
  * tap_words is 1, 2 or a multiple of 4, so that a tap is copied in units of 4, 8 or 16 bytes, and
  * row_words is a multiple of 8: the 256 bits of one matrix instruction. The words that pad are
@@ -39,6 +42,11 @@ XN_HD int64_t xn_cuda_row_chunks(int32_t group_channels, int32_t kernel_w) {
 /* Filters of the wide layout: the last tile of up to 128 reads past the filters there are. */
 XN_HD int64_t xn_cuda_wide_rows(int32_t out_channels) {
     return ((int64_t)out_channels + 31) / 32 * 32 + 96;
+}
+
+/* The first of the 4 words of a filter's chunk; row as xn_cuda_wide_row. */
+XN_HD int64_t xn_cuda_wide_word(int64_t chunk, int64_t row, int64_t rows) {
+    return (((chunk / 2 * (rows / 8) + row / 8) * 2 + chunk % 2) * 8 + row % 8) * 4;
 }
 
 /* Where a filter lies: within 32, so that column 8j + 2t + e of the matrix instruction, which is

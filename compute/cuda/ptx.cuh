@@ -66,12 +66,10 @@ __device__ __forceinline__ void xn_mma_and_popc(int32_t (&acc)[4], const uint32_
 #endif
 }
 
-/* Starts copying BYTES (4, 8 or 16, both addresses aligned to it) from global to shared memory;
- * when `valid` is false nothing is read and zeros are written. */
+/* As xn_copy_async below, by an address in the shared window. */
 template <int BYTES>
-__device__ __forceinline__ void xn_copy_async(void *shared, const void *global, bool valid) {
+__device__ __forceinline__ void xn_copy_async_at(uint32_t to, const void *global, bool valid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
     int bytes = valid ? BYTES : 0;
     if (BYTES == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
@@ -81,6 +79,17 @@ __device__ __forceinline__ void xn_copy_async(void *shared, const void *global, 
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global),
                      "n"(BYTES), "r"(bytes)
                      : "memory");
+#else
+    __trap();
+#endif
+}
+
+/* Starts copying BYTES (4, 8 or 16, both addresses aligned to it) from global to shared memory;
+ * when `valid` is false nothing is read and zeros are written. */
+template <int BYTES>
+__device__ __forceinline__ void xn_copy_async(void *shared, const void *global, bool valid) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    xn_copy_async_at<BYTES>((uint32_t)__cvta_generic_to_shared(shared), global, valid);
 #else
     __trap();
 #endif

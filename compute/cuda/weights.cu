@@ -4,7 +4,7 @@
 
 /* Where the parts lie in the allocation, in bytes. */
 struct parts {
-    size_t rows, wide, patches, prefix, real, alpha, scale, bias, total;
+    size_t rows, wide, wide_prefix, patches, prefix, real, alpha, scale, bias, total;
     int64_t row_words, taps, chunks, wide_rows; /* chunks: 0 without the wide layout */
     int32_t patch_words;
 };
@@ -27,12 +27,13 @@ static bool lay_out(const xn_weights *w, bool wide, struct parts *p) {
     p->wide_rows = xn_cuda_wide_rows(w->out_channels);
     patch_bytes = (size_t)p->patch_words * sizeof(uint32_t);
     return xn_mul_size((size_t)p->row_words, sizeof(uint32_t), &row_bytes) &&
-           xn_mul_size((size_t)p->chunks, 16, &wide_bytes) &&
+           xn_mul_size((size_t)(p->chunks + 1) / 2, 32, &wide_bytes) &&
            xn_mul_size(((size_t)w->kernel_h + 1) * ((size_t)w->kernel_w + 1), sizeof(int32_t),
                        &prefix_bytes) &&
            xn_mul_size((size_t)p->taps, (size_t)w->group_channels * sizeof(float), &real_bytes) &&
            add_part(p, filters, row_bytes, &p->rows) &&
            add_part(p, (size_t)p->wide_rows, wide_bytes, &p->wide) &&
+           add_part(p, wide ? filters : 0, prefix_bytes, &p->wide_prefix) &&
            add_part(p, filters, patch_bytes, &p->patches) &&
            add_part(p, filters, prefix_bytes, &p->prefix) &&
            add_part(p, filters, real_bytes, &p->real) &&
@@ -59,7 +60,7 @@ static void fill_wide(const xn_weights *w, const struct parts *p, int32_t filter
             for (int32_t word = 0; word < w->words; word++) {
                 const int64_t at = (int64_t)j * tap_words + word;
                 const int64_t chunk = at / 4 * w->kernel_h + i;
-                out[(chunk * p->wide_rows + row) * 4 + at % 4] =
+                out[xn_cuda_wide_word(chunk, row, p->wide_rows) + at % 4] =
                     bits[((int64_t)i * w->kernel_w + j) * w->words + word];
             }
 }
@@ -101,6 +102,9 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
         if (p->patch_words)
             fill_patch(w, p->taps, bits, (uint32_t *)(out + p->patches) + o * p->patch_words);
         fill_prefix(w, bits, (int32_t *)(out + p->prefix) + o * prefix);
+        for (int64_t i = 0; p->chunks && i < prefix; i++)
+            ((int32_t *)(out + p->wide_prefix))[i * w->out_channels + o] =
+                ((const int32_t *)(out + p->prefix))[o * prefix + i];
     }
     fill_floats(out + p->real, w->real, p->taps * w->group_channels * w->out_channels);
     fill_floats(out + p->alpha, w->alpha, w->out_channels);
@@ -131,6 +135,7 @@ static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepar
     prepared->rows = (const uint32_t *)(base + p->rows);
     prepared->wide = p->chunks ? base + p->wide : NULL;
     prepared->wide_rows = p->wide_rows;
+    prepared->wide_prefix = (const int32_t *)(base + p->wide_prefix);
     prepared->patches = p->patch_words ? (const uint32_t *)(base + p->patches) : NULL;
     prepared->prefix = (const int32_t *)(base + p->prefix);
     prepared->real = (const float *)(base + p->real);

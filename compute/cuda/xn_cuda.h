@@ -43,6 +43,7 @@ struct xn_prepared {
     const uint32_t *rows; /* layout.h */
     const void *wide;     /* NULL where gemm_wide.cu does not run */
     int64_t wide_rows;
+    const int32_t *wide_prefix;
     const uint32_t *patches; /* NULL when the filters are too large for the fused kernel */
     const int32_t *prefix;
     const float *real, *alpha;

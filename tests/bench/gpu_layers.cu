@@ -442,10 +442,12 @@ static int check_layers(xn_device *device, xn_stream *stream, int path) {
     return wrong;
 }
 
-static void time_layers(xn_device *device, xn_stream *stream, int path, int only) {
+static void time_layers(xn_device *device, xn_stream *stream, int path, int only, int only_layer) {
     printf("%-12s %-15s %-6s %9s %9s %9s %9s %7s %9s\n", "layer", "variant", "path", "median us",
            "p10", "p90", "copy us", "x copy", "Tops");
     for (const auto &d : layers) {
+        if (only_layer >= 0 && &d != &layers[only_layer])
+            continue;
         layer l = make_layer(d[0], d[1], d[2]);
         XN(xn_cuda_weights_prepare(device, l.weights, &l.prepared, &g_error));
         for (const variant &v : variants) {
@@ -475,7 +477,7 @@ static void time_layers(xn_device *device, xn_stream *stream, int path, int only
 int main(int argc, char **argv) {
     int64_t random = 0;
     uint64_t seed = 1;
-    int path = -1, only = -1;
+    int path = -1, only = -1, only_layer = -1;
     bool timed = true, checked = true;
     for (int i = 1; i < argc; i++) {
         const char *next = i + 1 < argc ? argv[i + 1] : "";
@@ -487,6 +489,8 @@ int main(int argc, char **argv) {
             path = atoi(next), i++;
         else if (!strcmp(argv[i], "--variant"))
             only = atoi(next), i++;
+        else if (!strcmp(argv[i], "--layer"))
+            only_layer = atoi(next), i++;
         else if (!strcmp(argv[i], "--check-only"))
             timed = false;
         else if (!strcmp(argv[i], "--no-check"))
@@ -505,7 +509,7 @@ int main(int argc, char **argv) {
         if (checked)
             failed = check_layers(device, stream, path);
         if (timed)
-            time_layers(device, stream, path, only);
+            time_layers(device, stream, path, only, only_layer);
     }
     xn_cuda_stream_free(stream);
     xn_cuda_device_close(device);
