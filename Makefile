@@ -87,7 +87,8 @@ TEST_OBJ    := $(call obj,$(TEST_SRC))
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
-.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu-few \
+.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu \
+        bench-gpu-few \
         format lint install clean help test-binary compute-lib proto-lib
 
 all: deps ## set up, build build/xnord
