@@ -18,48 +18,35 @@ __device__ __forceinline__ uint32_t xn_shared_address(const void *shared) {
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* ---- barriers ---- */
+/* ---- barriers, by shared address ---- */
 
 /* `arrivals` complete a phase, together with all bytes announced in it. */
-__device__ __forceinline__ void xn_mbarrier_init(uint64_t *barrier, uint32_t arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(xn_shared_address(barrier)),
-                 "r"(arrivals)
+__device__ __forceinline__ void xn_mbarrier_init(uint32_t barrier, uint32_t arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
                  : "memory");
 }
 
-/* Makes initialised barriers visible to bulk copies and to the other blocks of a cluster. */
+/* Makes initialised barriers visible to bulk copies. */
 __device__ __forceinline__ void xn_mbarrier_init_fence() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 /* Arrives, and announces bytes that copies will bring. */
-__device__ __forceinline__ void xn_mbarrier_expect(uint64_t *barrier, uint32_t bytes) {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(xn_shared_address(barrier)),
-        "r"(bytes)
-        : "memory");
-}
-
-/* Arrives; in a cluster, at the barrier of the same name in block `rank`. */
-__device__ __forceinline__ void xn_mbarrier_arrive(uint64_t *barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(xn_shared_address(barrier))
+__device__ __forceinline__ void xn_mbarrier_expect(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                  : "memory");
 }
-__device__ __forceinline__ void xn_mbarrier_arrive_at(uint64_t *barrier, uint32_t rank) {
-    asm volatile(
-        "{ .reg .b32 remote;\n"
-        "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [remote]; }" ::"r"(xn_shared_address(barrier)),
-        "r"(rank)
-        : "memory");
+
+__device__ __forceinline__ void xn_mbarrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 /* Waits until the phase of that parity is complete. Scope and order are the defaults: acquire at
  * cluster scope would empty the L1 cache at every wait, which costs 700 cycles. */
-__device__ __forceinline__ void xn_mbarrier_wait(uint64_t *barrier, uint32_t parity) {
+__device__ __forceinline__ void xn_mbarrier_wait(uint32_t barrier, uint32_t parity) {
     asm volatile("{ .reg .pred done;\n"
                  "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again; }" ::"r"(xn_shared_address(barrier)),
+                 "@!done bra again; }" ::"r"(barrier),
                  "r"(parity)
                  : "memory");
 }
@@ -69,34 +56,15 @@ __device__ __forceinline__ void xn_named_barrier(int32_t id, int32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ uint32_t xn_cluster_rank() {
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
-}
-__device__ __forceinline__ void xn_cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
-}
-
 /* ---- copies ---- */
 
-/* `bytes` (a multiple of 16) into this block, or into the blocks of `mask` at the same place; they
- * count on the barrier of each. */
-__device__ __forceinline__ void xn_bulk_copy(void *shared, const void *global, uint32_t bytes,
-                                             uint64_t *barrier, uint32_t mask) {
-    if (mask == 1)
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
-                     "[%0], [%1], %2, [%3];" ::"r"(xn_shared_address(shared)),
-                     "l"(global), "r"(bytes), "r"(xn_shared_address(barrier))
-                     : "memory");
-    else
-        asm volatile(
-            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-            ".multicast::cluster [%0], [%1], %2, [%3], %4;" ::"r"(xn_shared_address(shared)),
-            "l"(global), "r"(bytes), "r"(xn_shared_address(barrier)), "h"((uint16_t)mask)
-            : "memory");
+/* `bytes` (a multiple of 16) to a shared address; they count on the barrier. */
+__device__ __forceinline__ void xn_bulk_copy(uint32_t to, const void *from, uint32_t bytes,
+                                             uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
 }
 
 /* What this thread wrote to shared memory becomes visible to matrix instructions, once the threads

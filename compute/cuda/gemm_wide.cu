@@ -14,10 +14,9 @@
  * positions yield outputs that nobody stores. With stride 2 and more, and where the overlap saves
  * nothing, every kernel row has its own positions.
  *
- * Filters: as the matrix instruction reads them, in device memory too (layout.h), so a stage of two
- * chunks is one bulk copy, started by one thread, in a ring of STAGES, or, when all chunks fit,
- * copied once for all tiles of a persistent block. Blocks of a cluster share the filters: each
- * copies its part to all.
+ * Filters: as the matrix instruction reads them, in device memory too (layout.h), so half a stage
+ * of four chunks is one bulk copy, started by one thread: through a ring of STAGES, or, when all
+ * chunks fit, once for all tiles of a persistent block.
  *
  * The rest of dot (layout.h) is done while the matrix instructions run: the set bits of each
  * position from shared memory, K from the channel means; the filters' part from a table of border
@@ -46,7 +45,7 @@ struct wide_args {
     xn_cuda_wide_shape shape;
     fast_divisor image_pitch, width; /* of the raster */
     int32_t workers;                 /* blocks a filter tile */
-    int32_t filter_tiles, cluster;
+    int32_t filter_tiles;
     int32_t lanes_shift; /* lanes that share a row vector, as a power of two */
     bool vectors;        /* a raster group of 4 may be 4 neighbours in memory, aligned */
 };
@@ -55,8 +54,7 @@ enum {
     MT = XN_CUDA_WIDE_PIXELS,
     THREADS = XN_CUDA_WIDE_THREADS,
     STAGES = XN_CUDA_WIDE_STAGES,
-    STAGES_LOG = 3,
-    AHEAD = 2, /* matrix instructions under way while a slot is refilled */
+    STAGE_CHUNKS = XN_CUDA_WIDE_STAGE_CHUNKS,
     MAX_STAGES = XN_CUDA_WIDE_MAX_STAGES,
     PITCH = XN_CUDA_WIDE_TURN_PITCH,
     NO_OUTPUT = -1,
@@ -69,8 +67,8 @@ struct wide_shared {
     char *activations, *filters, *turn;
     int32_t *table; /* [class][NT + 4] */
     float *factor, *bias;
-    int32_t *class_part;   /* [class]: the pixel part of dot but for the set bits */
-    uint32_t *stage_chunk; /* [stage]: low half of the descriptor of its chunks, from address 0 */
+    int32_t *class_part; /* [class]: the pixel part of dot but for the set bits */
+    uint2 *stage_chunks; /* [stage]: low halves of its chunks' descriptors, from address 0 */
     int32_t *row_popc, *pixel_part, *pixel_class;
     float *k;
     int64_t *base;
@@ -87,7 +85,9 @@ __device__ __forceinline__ wide_shared parts_of(const wide_args &a, char *memory
     p.factor = (float *)(memory + s.constants_at);
     p.bias = p.factor + NT;
     p.class_part = (int32_t *)(p.bias + NT);
-    p.stage_chunk = (uint32_t *)(p.class_part + s.rows.classes * s.columns.classes);
+    p.stage_chunks =
+        (uint2 *)(((uintptr_t)(p.class_part + s.rows.classes * s.columns.classes) + 7) &
+                  ~(uintptr_t)7);
     p.base = (int64_t *)(memory + s.pixels_at);
     p.pixel_part = (int32_t *)(p.base + MT);
     p.pixel_class = p.pixel_part + MT;
@@ -191,25 +191,29 @@ __device__ __forceinline__ void clear_padding(const wide_args &a, const wide_sha
                 *(uint32_t *)(activations + ((int64_t)(word >> 2) * a.shape.plane + slot) * 16 +
                               (word & 3) * 4) = 0;
         }
-    if (a.shape.chunks % 2)
+    if (a.shape.chunks % STAGE_CHUNKS)
         for (int32_t e = threadIdx.x; e < MT * a.shape.buffers; e += THREADS)
             *(uint4 *)(s.activations + (e >= MT ? a.shape.buffer_bytes : 0) + a.shape.zeros_at +
                        e % MT * 16) = make_uint4(0, 0, 0, 0);
 }
 
-/* Where the two chunks of each stage are: of kernel rows of one chunk, then of the next, so that
- * the second is never before the first. */
+__device__ __forceinline__ uint32_t chunk_offset(const wide_args &a, int32_t chunk) {
+    if (chunk >= a.shape.chunks)
+        return (uint32_t)a.shape.zeros_at;
+    const int32_t c = chunk / a.conv.kernel_h, i = chunk % a.conv.kernel_h;
+    return (uint32_t)(c * a.shape.plane + i * a.shape.tap_step) * 16;
+}
+
+/* Where the four chunks of each stage are: of kernel rows of one chunk, then of the next, so that
+ * the second of a pair is never before the first. */
 __device__ __forceinline__ void make_stages(const wide_args &a, const wide_shared &s) {
     for (int32_t stage = threadIdx.x; stage < a.shape.stages; stage += THREADS) {
-        int32_t at[2];
+        uint32_t at[STAGE_CHUNKS];
 #pragma unroll
-        for (int n = 0; n < 2; n++) {
-            const int32_t chunk = stage * 2 + n, c = chunk / a.conv.kernel_h;
-            at[n] = chunk < a.shape.chunks
-                        ? (c * a.shape.plane + chunk % a.conv.kernel_h * a.shape.tap_step) * 16
-                        : a.shape.zeros_at;
-        }
-        s.stage_chunk[stage] = xn_matrix_low((uint32_t)at[0], (uint32_t)(at[1] - at[0]));
+        for (int n = 0; n < STAGE_CHUNKS; n++)
+            at[n] = chunk_offset(a, stage * STAGE_CHUNKS + n);
+        s.stage_chunks[stage] =
+            make_uint2(xn_matrix_low(at[0], at[1] - at[0]), xn_matrix_low(at[2], at[3] - at[2]));
     }
 }
 
@@ -328,121 +332,66 @@ __device__ __forceinline__ void make_pixel(const wide_args &a, const wide_shared
 
 /* ---- the pipeline ---- */
 
-/* Stages are numbered over all tiles of the block where they pass through the ring, within a tile
- * where all are resident; number n lies in slot n & mask, and its round's parity is bit `shift`. */
+/* Shared addresses of the barriers, and of the stages' filters. Resident stages have a slot each
+ * and are copied once; otherwise stage n passes through slot n % STAGES, and the block has one
+ * tile. */
 struct wide_pipe {
-    uint64_t *full, *empty;
-    uint32_t mask, shift;
+    uint32_t full, empty, filters;
     bool resident;
-    uint32_t number; /* of the stage multiplied next */
-    /* what is copied next; used by one thread */
-    uint32_t fill, fills; /* number, and where it ends */
-    const char *from, *begin;
-    int64_t step; /* bytes from stage to stage */
-    int32_t left; /* stages of the tile */
+    const char *from; /* of stage 0 */
+    int64_t step;     /* bytes from chunk pair to chunk pair */
 };
 
+/* Starts the copies of a stage into a slot; one thread. */
 template <int NT>
-__device__ __forceinline__ wide_pipe make_pipe(const wide_args &a, uint64_t *full, uint64_t *empty,
-                                               int64_t filter, int32_t tiles) {
-    wide_pipe p;
-    p.full = full;
-    p.empty = empty;
-    p.resident = a.shape.resident;
-    p.mask = p.resident ? MAX_STAGES - 1 : STAGES - 1;
-    p.shift = p.resident ? 31 : STAGES_LOG;
-    p.number = p.fill = 0;
-    p.fills = (uint32_t)(p.resident ? a.shape.stages : a.shape.stages * tiles);
-    const int32_t rank = a.cluster > 1 ? (int32_t)xn_cluster_rank() : 0;
-    p.begin = p.from =
-        (const char *)a.io.filters + filter * 32 + (int64_t)rank * (NT * 32 / a.cluster);
-    p.step = a.io.filter_rows * 32;
-    p.left = a.shape.stages;
-    return p;
+__device__ __forceinline__ void fill(const wide_pipe &p, int32_t stage, uint32_t slot) {
+    const char *from = p.from + (int64_t)stage * 2 * p.step;
+    const uint32_t to = p.filters + slot * (NT * 64), full = p.full + slot * 8;
+    xn_mbarrier_expect(full, NT * 64);
+    xn_bulk_copy(to, from, NT * 32, full);
+    xn_bulk_copy(to + NT * 32, from + p.step, NT * 32, full);
 }
 
-/* Starts the copy of one stage, once all consumers have left its slot; thread 0. The blocks of a
- * cluster copy a part each, to all of them. */
-template <int NT>
-__device__ __forceinline__ void fill(const wide_args &a, const wide_shared &s, wide_pipe *p) {
-    if (p->fill >= p->fills)
-        return;
-    const uint32_t slot = p->fill & p->mask;
-    if (!p->resident && p->fill >= STAGES)
-        xn_mbarrier_wait(&p->empty[slot], (p->fill >> p->shift & 1) ^ 1);
-    xn_mbarrier_expect(&p->full[slot], NT * 32);
-    char *to = s.filters + slot * (NT * 32);
-    if (a.cluster == 1)
-        xn_bulk_copy(to, p->from, NT * 32, &p->full[slot], 1);
-    else {
-        const uint32_t bytes = NT * 32 / a.cluster;
-        xn_bulk_copy(to + xn_cluster_rank() * bytes, p->from, bytes, &p->full[slot],
-                     (1u << a.cluster) - 1);
-    }
-    p->fill++;
-    p->from += p->step;
-    if (--p->left == 0) {
-        p->left = a.shape.stages;
-        p->from = p->begin;
-    }
-}
-
-/* One thread of each warpgroup tells the cluster's blocks that a slot is free. */
-__device__ __forceinline__ void release(const wide_args &a, const wide_pipe &p, uint32_t number) {
-    if (threadIdx.x % 128 == 0) {
-        uint64_t *empty = &p.empty[number & p.mask];
-        if (a.cluster == 1)
-            xn_mbarrier_arrive(empty);
-        else
-#pragma unroll 1
-            for (int32_t rank = 0; rank < a.cluster; rank++)
-                xn_mbarrier_arrive_at(empty, rank);
-    }
-    __syncwarp();
-}
-
-template <int NT>
-__device__ __forceinline__ void multiply_stage(const wide_shared &s, const wide_pipe &p,
-                                               int32_t stage, uint32_t rows, uint32_t filters,
-                                               int32_t (&acc)[NT / 2]) {
-    const uint32_t slot = p.number & p.mask;
-    const uint32_t low = rows + s.stage_chunk[stage];
-    xn_mbarrier_wait(&p.full[slot], p.number >> p.shift & 1);
-    xn_wgmma_fence();
-    xn_wgmma<NT>::run(acc, xn_matrix(low, 128), xn_matrix(filters + slot * (NT * 2), 256),
-                      stage > 0);
-    xn_wgmma_commit();
-}
-
-/* All stages of a tile. While they run, `meanwhile` is called once. */
+/* All stages of a tile, two matrix instructions each. While they run, `meanwhile` is called once.
+ * A slot is refilled when both warpgroups have left it, behind the next stage's instructions. */
 template <int NT, class Meanwhile>
-__device__ __forceinline__ void multiply(const wide_args &a, const wide_shared &s, wide_pipe *p,
-                                         uint32_t activations, int32_t (&acc)[NT / 2],
-                                         Meanwhile meanwhile) {
+__device__ __forceinline__ void multiply(const wide_args &a, const wide_shared &s,
+                                         const wide_pipe &p, uint32_t activations,
+                                         int32_t (&acc)[NT / 2], Meanwhile meanwhile) {
     const int32_t stages = a.shape.stages;
     const uint32_t rows = activations >> 4;
-    const uint32_t filters = xn_matrix_low(xn_shared_address(s.filters), 128);
-    const int32_t pause = p->resident ? stages : min(stages, (int32_t)AHEAD);
+    const uint32_t slots = p.resident ? (uint32_t)stages : STAGES;
+    const int32_t pause = p.resident ? stages - 1 : min(stages - 1, 1);
+    uint32_t slot = 0, parity = 0;
 #pragma unroll 1
-    for (int32_t stage = 0; stage < pause; stage++, p->number++)
-        multiply_stage<NT>(s, *p, stage, rows, filters, acc);
-    meanwhile();
-#pragma unroll 1
-    for (int32_t stage = pause; stage < stages; stage++, p->number++) {
-        xn_wgmma_wait<AHEAD - 1>();
-        release(a, *p, p->number - AHEAD);
-        if (threadIdx.x == 0 && stage > pause)
-            fill<NT>(a, s, p);
-        __syncwarp();
-        multiply_stage<NT>(s, *p, stage, rows, filters, acc);
+    for (int32_t stage = 0; stage < stages; stage++) {
+        const uint2 low = s.stage_chunks[stage];
+        const uint32_t filters = xn_matrix_low(p.filters + slot * (NT * 64), 128);
+        xn_mbarrier_wait(p.full + slot * 8, parity);
+        xn_wgmma_fence();
+        xn_wgmma<NT>::run(acc, xn_matrix(rows + low.x, 128), xn_matrix(filters, 256), stage > 0);
+        xn_wgmma<NT>::run(acc, xn_matrix(rows + low.y, 128), xn_matrix(filters + NT * 2, 256), 1);
+        xn_wgmma_commit();
+        if (stage == pause)
+            meanwhile();
+        if (!p.resident && stage > 0) {
+            const uint32_t left = (slot - 1) % STAGES, empty = p.empty + left * 8;
+            xn_wgmma_wait<1>();
+            if (threadIdx.x % 128 == 0) {
+                xn_mbarrier_arrive(empty);
+                if (threadIdx.x == 0 && stage - 1 + STAGES < stages) {
+                    xn_mbarrier_wait(empty, slot ? parity : parity ^ 1);
+                    fill<NT>(p, stage - 1 + STAGES, left);
+                }
+            }
+            __syncwarp();
+        }
+        if (++slot == slots) {
+            slot = 0;
+            parity ^= 1;
+        }
     }
     xn_wgmma_wait<0>();
-    if (p->resident)
-        p->number = 0;
-    else
-#pragma unroll 1
-        for (int32_t last = pause; last > 0; last--)
-            release(a, *p, p->number - last);
 }
 
 /* ---- from counts to outputs ---- */
@@ -496,16 +445,35 @@ struct wide_output<XN_FP16> {
     typedef __half type;
 };
 
-__device__ __forceinline__ void convert(int32_t dot, float, float, float, int32_t *out) {
-    *out = dot;
+/* Four filters of a pixel into the turned block, whose rows are four times PITCH apart. */
+template <typename T>
+__device__ __forceinline__ void put_four(const int32_t (&dot)[4], const float4 &factor, float k,
+                                         const float4 &bias, T *to) {
+    const float f[4] = {factor.x, factor.y, factor.z, factor.w};
+    const float b[4] = {bias.x, bias.y, bias.z, bias.w};
+    float v[4], finite = 0.0f; /* NaN when one of them is not finite */
+#pragma unroll
+    for (int r = 0; r < 4; r++) {
+        v[r] = xn_epilogue((float)dot[r], f[r], k, b[r]);
+        finite = fmaf(v[r], 0.0f, finite);
+    }
+    if (finite != 0.0f)
+#pragma unroll
+        for (int r = 0; r < 4; r++)
+            v[r] = xn_cuda_epilogue(dot[r], f[r], k, b[r]);
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+        if constexpr (sizeof(T) == 2)
+            to[r * 4 * PITCH] = __float2half_rn(v[r]);
+        else
+            to[r * 4 * PITCH] = v[r];
 }
-__device__ __forceinline__ void convert(int32_t dot, float factor, float k, float bias,
-                                        float *out) {
-    *out = xn_cuda_epilogue(dot, factor, k, bias);
-}
-__device__ __forceinline__ void convert(int32_t dot, float factor, float k, float bias,
-                                        __half *out) {
-    *out = __float2half_rn(xn_cuda_epilogue(dot, factor, k, bias));
+
+__device__ __forceinline__ void put_four(const int32_t (&dot)[4], const float4 &, float,
+                                         const float4 &, int32_t *to) {
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+        to[r * 4 * PITCH] = dot[r];
 }
 
 /* Four neighbours of a turned row, to four outputs. */
@@ -552,18 +520,16 @@ __device__ __forceinline__ void write_real(const wide_args &a, const wide_shared
 #pragma unroll
     for (int p = 0; p < NT / 16; p++) {
         const int32_t column = p / 2 * 32 + p % 2 * 4 + 8 * t;
-        const float4 f4 = *(const float4 *)(s.factor + column);
-        const float4 b4 = *(const float4 *)(s.bias + column);
-        const float factor[4] = {f4.x, f4.y, f4.z, f4.w}, bias[4] = {b4.x, b4.y, b4.z, b4.w};
+        const float4 factor = *(const float4 *)(s.factor + column);
+        const float4 bias = *(const float4 *)(s.bias + column);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int4 part4 = *(const int4 *)(s.table + cls[h] + column);
-            const int32_t part[4] = {part4.x, part4.y, part4.z, part4.w};
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
-                const int32_t dot = pixel[h] + part[r] + 4 * acc[p * 8 + r / 2 * 4 + h * 2 + r % 2];
-                convert(dot, factor[r], k[h], bias[r], turn + (r * 4 + t) * PITCH + own + h * 8);
-            }
+            const int4 part = *(const int4 *)(s.table + cls[h] + column);
+            const int32_t *count = &acc[p * 8 + h * 2];
+            const int32_t dot[4] = {
+                pixel[h] + part.x + 4 * count[0], pixel[h] + part.y + 4 * count[1],
+                pixel[h] + part.z + 4 * count[4], pixel[h] + part.w + 4 * count[5]};
+            put_four(dot, factor, k[h], bias, turn + t * PITCH + own + h * 8);
         }
         xn_named_barrier(2 + half, 128);
 #pragma unroll
@@ -582,8 +548,9 @@ __device__ __forceinline__ void write_real(const wide_args &a, const wide_shared
 /* ---- the kernel ---- */
 
 template <int NT, int OUT>
-__device__ __forceinline__ void run_tiles(const wide_args &a, const wide_shared &s, wide_pipe pipe,
-                                          int32_t group, int32_t m0, int32_t worker) {
+__device__ __forceinline__ void run_tiles(const wide_args &a, const wide_shared &s,
+                                          const wide_pipe &pipe, int32_t group, int32_t m0,
+                                          int32_t worker) {
     constexpr bool PACKED = OUT == XN_CUDA_WIDE_PACKED;
     int32_t buffer = 0;
 #pragma unroll 1
@@ -598,7 +565,7 @@ __device__ __forceinline__ void run_tiles(const wide_args &a, const wide_shared 
                    xn_shared_address(s.activations) + buffer * a.shape.buffer_bytes);
         }
         int32_t acc[NT / 2];
-        multiply<NT>(a, s, &pipe, xn_shared_address(activations) + threadIdx.x / 128 * 1024, acc,
+        multiply<NT>(a, s, pipe, xn_shared_address(activations) + threadIdx.x / 128 * 1024, acc,
                      [&] {
                          count_rows(a, activations, s.row_popc);
                          __syncthreads();
@@ -607,11 +574,6 @@ __device__ __forceinline__ void run_tiles(const wide_args &a, const wide_shared 
                          __syncwarp();
                      });
         __syncthreads();
-        if (threadIdx.x == 0 && !pipe.resident)
-#pragma unroll 1
-            for (int n = 0; n <= AHEAD; n++)
-                fill<NT>(a, s, &pipe);
-        __syncwarp();
         if constexpr (PACKED)
             write_packed<NT>(a, s, group, m0, acc);
         else
@@ -626,40 +588,39 @@ __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     wide_kernel(const __grid_constant__ wide_args a) {
 #if XN_HAS_WGMMA
     extern __shared__ __align__(128) char wide_memory[];
-    __shared__ uint64_t full[MAX_STAGES], empty[STAGES];
+    __shared__ uint64_t barriers[MAX_STAGES + STAGES];
     const wide_shared s = parts_of<NT>(a, wide_memory);
     const int32_t worker = (int32_t)blockIdx.x % a.workers;
     const int32_t rest = (int32_t)blockIdx.x / a.workers;
     const int32_t group = rest / a.filter_tiles, m0 = rest % a.filter_tiles * NT;
-    const int32_t tiles = (a.shape.tiles - worker + a.workers - 1) / a.workers;
-    wide_pipe pipe =
-        make_pipe<NT>(a, full, empty, (int64_t)group * a.conv.group_out_channels + m0, tiles);
-    const int32_t slots = pipe.resident ? a.shape.stages : STAGES;
+    const int64_t filter = (int64_t)group * a.conv.group_out_channels + m0;
+    wide_pipe pipe;
+    pipe.full = xn_shared_address(barriers);
+    pipe.empty = pipe.full + MAX_STAGES * 8;
+    pipe.filters = xn_shared_address(s.filters);
+    pipe.resident = a.shape.resident;
+    pipe.from = (const char *)a.io.filters + filter * 32;
+    pipe.step = a.io.filter_rows * 32;
     if (threadIdx.x == 0) {
+        const int32_t slots = pipe.resident ? a.shape.stages : min(a.shape.stages, (int32_t)STAGES);
         for (int i = 0; i < slots; i++)
-            xn_mbarrier_init(&full[i], 1);
+            xn_mbarrier_init(pipe.full + i * 8, 1);
         for (int i = 0; i < STAGES; i++)
-            xn_mbarrier_init(&empty[i], THREADS / 128 * a.cluster);
+            xn_mbarrier_init(pipe.empty + i * 8, THREADS / 128);
         xn_mbarrier_init_fence();
+#pragma unroll 1
+        for (int i = 0; i < slots; i++)
+            fill<NT>(pipe, i, (uint32_t)i);
     }
+    __syncwarp();
     clear_padding(a, s);
     xn_fence_proxy();
     make_stages(a, s);
-    __syncthreads();
-    if (a.cluster > 1)
-        xn_cluster_sync();
-    if (threadIdx.x == 0)
-#pragma unroll 1
-        for (int i = 0; i < slots; i++)
-            fill<NT>(a, s, &pipe);
-    __syncwarp();
     xn_let_next_kernel_start();
     xn_wait_for_previous_kernel();
     gather(a, group, worker * MT, xn_shared_address(s.activations));
     make_filters<NT, OUT == XN_CUDA_WIDE_PACKED>(a, s, group, m0);
     run_tiles<NT, OUT>(a, s, pipe, group, m0, worker);
-    if (a.cluster > 1)
-        xn_cluster_sync(); /* no block leaves while another may still write into it */
 #else
     (void)a;
     __trap();
@@ -721,11 +682,10 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
     a.width = divisor_of(conv->out_width);
     a.workers = a.shape.workers;
     a.filter_tiles = a.shape.filter_tiles;
-    a.cluster = a.shape.cluster;
     a.lanes_shift = lanes_shift(&a.shape);
     a.vectors = (int64_t)conv->out_height * conv->out_width % 4 == 0;
     int blocks = a.workers * a.filter_tiles * conv->groups;
-    return xn_cuda_launch_with(kernel_of(&a.shape, conv), blocks, THREADS, a.shape.bytes, a.cluster,
+    return xn_cuda_launch_with(kernel_of(&a.shape, conv), blocks, THREADS, a.shape.bytes,
                                io->overlapped, stream, a);
 }
 

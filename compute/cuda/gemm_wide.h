@@ -9,15 +9,14 @@
 enum {
     XN_CUDA_WIDE_PIXELS = 128,     /* positions a tile: 64 a warpgroup */
     XN_CUDA_WIDE_THREADS = 256,    /* two warpgroups */
-    XN_CUDA_WIDE_STAGES = 8,       /* of the ring */
-    XN_CUDA_WIDE_STAGE_CHUNKS = 2, /* 256 bits: one matrix instruction */
-    XN_CUDA_WIDE_MAX_STAGES = 32,  /* that stay resident */
+    XN_CUDA_WIDE_STAGES = 4,       /* of the ring */
+    XN_CUDA_WIDE_STAGE_CHUNKS = 4, /* 512 bits: two matrix instructions */
+    XN_CUDA_WIDE_MAX_STAGES = 16,  /* that stay resident */
     XN_CUDA_WIDE_TURN_PITCH = 72,  /* elements */
     XN_CUDA_WIDE_BORDER = 16,      /* outputs at an end of an axis that may miss taps */
     XN_CUDA_WIDE_MAX_CLASSES = 8,  /* distinct ranges of taps inside, an axis */
-    XN_CUDA_WIDE_MAX_CLUSTER = 4,
-    XN_CUDA_WIDE_TILES = 3,    /* of 128, 64 and 32 filters */
-    XN_CUDA_WIDE_PACKED = 100, /* an output beside the datatypes */
+    XN_CUDA_WIDE_TILES = 3,        /* of 128, 64 and 32 filters */
+    XN_CUDA_WIDE_PACKED = 100,     /* an output beside the datatypes */
     XN_CUDA_WIDE_SHARED_BYTES = 226 * 1024,
 };
 
@@ -42,11 +41,11 @@ typedef struct xn_cuda_wide_shape {
     int32_t slots;                         /* positions in shared memory of a tile */
     int32_t plane, tap_step;               /* positions from chunk to chunk, kernel row to row */
     int32_t image_pitch;                   /* of the raster; rows of out_width */
-    int32_t tiles, filter_tiles, workers, cluster;
-    int32_t stages; /* of 2 chunks */
+    int32_t tiles, filter_tiles, workers;
+    int32_t stages; /* of 4 chunks */
     bool resident;
     int32_t buffers, buffer_bytes;
-    int32_t zeros_at; /* in a buffer: a chunk of zeros, for an odd number of them */
+    int32_t zeros_at; /* in a buffer: a chunk of zeros, where the last stage is not full */
     int32_t filters_at, turn_at, table_at, constants_at, pixels_at, bytes;
     int32_t packed_words; /* a pixel of packed output */
     xn_cuda_axis rows, columns;

@@ -3,11 +3,7 @@
 #include "gemm_wide.h"
 
 enum {
-#ifndef XN_WIDE_CLUSTER
-#define XN_WIDE_CLUSTER 2
-#endif
     PIXELS = XN_CUDA_WIDE_PIXELS,
-    CLUSTER = XN_WIDE_CLUSTER,
     RESIDENT_BYTES = 48 * 1024, /* the most that filters may keep of shared memory */
     BLOCK_BYTES = 1024,         /* what a block takes beside its own */
 };
@@ -77,8 +73,7 @@ static bool make_raster(const xn_conv *c, int64_t images, xn_cuda_wide_shape *s)
     if (c->out_height * width % 4 == 0)
         pitch = round_up(pitch, 4);
     const int64_t positions = (images - 1) * pitch + (int64_t)c->out_height * width;
-    if (slots > 1 << 16 || pitch > INT32_MAX / 2 ||
-        positions > INT32_MAX / 2 - slots - XN_CUDA_WIDE_MAX_CLUSTER * PIXELS)
+    if (slots > 1 << 16 || pitch > INT32_MAX / 2 || positions > INT32_MAX / 2 - slots - PIXELS)
         return false;
     s->slots = (int32_t)slots;
     s->plane = s->slots | 1;
@@ -103,12 +98,12 @@ static bool make_layout(xn_cuda_wide_shape *s, int32_t buffers) {
     int64_t total = 0;
     s->buffers = buffers;
     s->zeros_at = (int32_t)round_up((int64_t)s->row_chunks * s->plane * 16, 128);
-    s->buffer_bytes = s->zeros_at + (s->chunks % 2 ? PIXELS * 16 : 0);
+    s->buffer_bytes = s->zeros_at + (s->chunks % XN_CUDA_WIDE_STAGE_CHUNKS ? PIXELS * 16 : 0);
     place(&total, (int64_t)buffers * s->buffer_bytes);
     s->filters_at = place(&total, (s->resident ? s->stages : XN_CUDA_WIDE_STAGES) * stage);
     s->turn_at = place(&total, s->packed ? 0 : 2 * 16 * XN_CUDA_WIDE_TURN_PITCH * 4);
     s->table_at = place(&total, classes * (filters + 4) * 4);
-    s->constants_at = place(&total, filters * 2 * 4 + classes * 4 + s->stages * 4);
+    s->constants_at = place(&total, filters * 2 * 4 + classes * 4 + 8 + s->stages * 8);
     s->pixels_at = place(&total, PIXELS * (8 + 4 + 4 + 4) + (int64_t)s->slots * 4);
     if (total > XN_CUDA_WIDE_SHARED_BYTES)
         return false;
@@ -125,15 +120,10 @@ static int32_t blocks_at_once(const xn_cuda_wide_shape *s, int multiprocessors) 
  * once, each with as many tiles as the next. */
 static bool make_workers(const xn_conv *c, xn_cuda_wide_shape *s, int multiprocessors) {
     s->workers = s->tiles;
-    s->cluster = 1;
     if (!make_layout(s, 1))
         return false;
-    if (!s->resident) { /* filters stream: neighbouring tiles share what they read */
-        s->cluster = s->tiles >= CLUSTER ? CLUSTER : 1;
-        s->tiles = (int32_t)round_up(s->tiles, s->cluster);
-        s->workers = s->tiles;
+    if (!s->resident)
         return true;
-    }
     xn_cuda_wide_shape twice = *s;
     if (!make_layout(&twice, 2))
         return true;

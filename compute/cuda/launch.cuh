@@ -22,23 +22,19 @@ static cudaError_t xn_cuda_launch(void (*kernel)(const Args), dim3 grid, int blo
                             shared_bytes, stream);
 }
 
-/* The same in clusters of so many blocks, and, when overlapped, without waiting for the kernel
- * ahead of it to end: the kernel itself does (griddepcontrol.wait). */
+/* The same, when overlapped without waiting for the kernel ahead of it to end: the kernel itself
+ * does (griddepcontrol.wait). */
 template <typename Args>
 static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), int grid, int block,
-                                       size_t shared_bytes, int cluster, bool overlapped,
-                                       cudaStream_t stream, const Args &args) {
+                                       size_t shared_bytes, bool overlapped, cudaStream_t stream,
+                                       const Args &args) {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attributes[2];
+    cudaLaunchAttribute attributes[1];
     config.gridDim = dim3((unsigned)grid);
     config.blockDim = dim3((unsigned)block);
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
     config.attrs = attributes;
-    if (cluster > 1) {
-        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attributes[config.numAttrs++].val.clusterDim = {(unsigned)cluster, 1, 1};
-    }
     if (overlapped) {
         attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;

@@ -5,7 +5,7 @@
  *   filters      rows[O][row_words]            tap-major: word (i*KW + j)*tap_words + c/32, then 0
  *   tap popcount prefix[O][(KH+1)*(KW+1)]      of popc over filter taps [0,i) x [0,j)
  *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
- *   wide filters wide[stages][rows/8][2][8][4] two chunks a stage, 8 filters at a time
+ *   wide filters wide[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
  *
  * A chunk is 128 bits: chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie one after

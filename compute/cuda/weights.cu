@@ -27,7 +27,7 @@ static bool lay_out(const xn_weights *w, bool wide, struct parts *p) {
     p->wide_rows = xn_cuda_wide_rows(w->out_channels);
     patch_bytes = (size_t)p->patch_words * sizeof(uint32_t);
     return xn_mul_size((size_t)p->row_words, sizeof(uint32_t), &row_bytes) &&
-           xn_mul_size((size_t)(p->chunks + 1) / 2, 32, &wide_bytes) &&
+           xn_mul_size((size_t)(p->chunks + 3) / 4, 64, &wide_bytes) &&
            xn_mul_size(((size_t)w->kernel_h + 1) * ((size_t)w->kernel_w + 1), sizeof(int32_t),
                        &prefix_bytes) &&
            xn_mul_size((size_t)p->taps, (size_t)w->group_channels * sizeof(float), &real_bytes) &&
