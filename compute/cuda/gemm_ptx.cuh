@@ -42,7 +42,7 @@ __device__ __forceinline__ void xn_mbarrier_arrive(uint32_t barrier) {
 }
 
 /* Waits until the phase of that parity is complete. Scope and order are the defaults: acquire at
- * cluster scope would empty the L1 cache at every wait, which costs 700 cycles. */
+ * cluster scope would empty the L1 cache at every wait. */
 __device__ __forceinline__ void xn_mbarrier_wait(uint32_t barrier, uint32_t parity) {
     asm volatile("{ .reg .pred done;\n"
                  "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
