@@ -6,13 +6,16 @@
  * packed output wants. A chunk is 128 bits: 16 bytes of the row vector of kernel row i, the taps
  * (i, 0..KW-1) of a pixel one after the other.
  *
- * Activations: a block has 128 positions of the raster of all images' outputs. Row vectors are
+ * Activations: a block has 128 positions of the raster of all images' outputs. What they read is
  * gathered once into shared memory, chunk-major, 16 bytes a position. There the matrix instruction
  * reads rows from any multiple of 16 on, so with stride 1 the operand of kernel row i is the same
  * memory dilation * i raster rows further on: nothing is copied per kernel row, and taps outside
  * the image were gathered as zeros. For that the raster has rows of zeros between images, whose
- * positions yield outputs that nobody stores. With stride 2 and more, and where the overlap saves
- * nothing, every kernel row has its own positions.
+ * positions yield outputs that nobody stores. Where chunks pair up within a tap (256 channels and
+ * more) the taps of a row overlap in the same way, with columns of zeros between rows; otherwise a
+ * position has the taps of a kernel row one after the other, which packs few channels densely.
+ * With stride 2 and more, and where the overlap saves nothing, every kernel row has its own
+ * positions.
  *
  * Filters: as the matrix instruction reads them, in device memory too (layout.h), so half a stage
  * of four chunks is one bulk copy, started by one thread: through a ring of STAGES, or, when all
@@ -53,7 +56,6 @@ struct wide_args {
 enum {
     MT = XN_CUDA_WIDE_PIXELS,
     THREADS = XN_CUDA_WIDE_THREADS,
-    STAGES = XN_CUDA_WIDE_STAGES,
     STAGE_CHUNKS = XN_CUDA_WIDE_STAGE_CHUNKS,
     MAX_STAGES = XN_CUDA_WIDE_MAX_STAGES,
     PITCH = XN_CUDA_WIDE_TURN_PITCH,
@@ -67,6 +69,7 @@ struct wide_shared {
     char *activations, *filters, *turn;
     int32_t *table; /* [class][NT + 4] */
     float *factor, *bias;
+    uint32_t *flips;     /* in the place of factor, for packed output */
     int32_t *class_part; /* [class]: the pixel part of dot but for the set bits */
     uint2 *stage_chunks; /* [stage]: low halves of its chunks' descriptors, from address 0 */
     int32_t *row_popc, *pixel_part, *pixel_class;
@@ -84,10 +87,9 @@ __device__ __forceinline__ wide_shared parts_of(const wide_args &a, char *memory
     p.table = (int32_t *)(memory + s.table_at);
     p.factor = (float *)(memory + s.constants_at);
     p.bias = p.factor + NT;
-    p.class_part = (int32_t *)(p.bias + NT);
-    p.stage_chunks =
-        (uint2 *)(((uintptr_t)(p.class_part + s.rows.classes * s.columns.classes) + 7) &
-                  ~(uintptr_t)7);
+    p.stage_chunks = (uint2 *)(p.bias + NT);
+    p.class_part = (int32_t *)(p.stage_chunks + s.stages);
+    p.flips = (uint32_t *)p.factor;
     p.base = (int64_t *)(memory + s.pixels_at);
     p.pixel_part = (int32_t *)(p.base + MT);
     p.pixel_class = p.pixel_part + MT;
@@ -124,7 +126,7 @@ __device__ __forceinline__ void gather_row(const wide_args &a, int64_t line, int
     int32_t x = x0;
     to += (uint32_t)lane * plane_bytes;
 #pragma unroll 1
-    for (int32_t j = 0; j < c.kernel_w; j++) {
+    for (int32_t j = 0; j < a.shape.row_taps; j++) {
         const bool inside = row_inside && (uint32_t)x < (uint32_t)c.width;
         const char *at = inside ? from : bits;
         if (WORDS == 4) {
@@ -181,7 +183,7 @@ __device__ __forceinline__ void gather(const wide_args &a, int32_t group, int32_
 
 /* Words of the row vectors past their taps, and the chunk that pads an odd number: once a block. */
 __device__ __forceinline__ void clear_padding(const wide_args &a, const wide_shared &s) {
-    const int32_t words = a.conv.kernel_w * a.shape.tap_words;
+    const int32_t words = a.shape.row_taps * a.shape.tap_words;
     const int32_t planes = a.shape.buffers * a.shape.slots;
     if (words % 4)
         for (int32_t e = threadIdx.x; e < planes; e += THREADS) {
@@ -200,12 +202,19 @@ __device__ __forceinline__ void clear_padding(const wide_args &a, const wide_sha
 __device__ __forceinline__ uint32_t chunk_offset(const wide_args &a, int32_t chunk) {
     if (chunk >= a.shape.chunks)
         return (uint32_t)a.shape.zeros_at;
-    const int32_t c = chunk / a.conv.kernel_h, i = chunk % a.conv.kernel_h;
-    return (uint32_t)(c * a.shape.plane + i * a.shape.tap_step) * 16;
+    const xn_cuda_wide_shape &s = a.shape;
+    if (s.tap_words % 8) {
+        const int32_t c = chunk / a.conv.kernel_h, i = chunk % a.conv.kernel_h;
+        return (uint32_t)(c * s.plane + i * s.row_step) * 16;
+    }
+    const int32_t units = s.tap_words / 4, tap = chunk / units, unit = chunk % units;
+    const int32_t i = tap / a.conv.kernel_w, j = tap % a.conv.kernel_w;
+    const int32_t plane = s.slide ? unit : j * units + unit;
+    return (uint32_t)(plane * s.plane + i * s.row_step + j * s.column_step) * 16;
 }
 
-/* Where the four chunks of each stage are: of kernel rows of one chunk, then of the next, so that
- * the second of a pair is never before the first. */
+/* Where the four chunks of each stage are. Their order (layout.h) is such that the second of a pair
+ * is never before the first. */
 __device__ __forceinline__ void make_stages(const wide_args &a, const wide_shared &s) {
     for (int32_t stage = threadIdx.x; stage < a.shape.stages; stage += THREADS) {
         uint32_t at[STAGE_CHUNKS];
@@ -224,6 +233,7 @@ __device__ __forceinline__ void make_stages(const wide_args &a, const wide_share
 template <int NT, bool PACKED>
 __device__ __forceinline__ void make_filters(const wide_args &a, const wide_shared &s,
                                              int32_t group, int32_t m0) {
+    constexpr int32_t GROUPS = THREADS / NT, BATCH = NT == 128 ? 5 : 3;
     const xn_conv &c = a.conv;
     const int64_t pitch = c.out_channels;
     const int32_t m = (int32_t)threadIdx.x % NT, row = c.kernel_w + 1;
@@ -236,28 +246,41 @@ __device__ __forceinline__ void make_filters(const wide_args &a, const wide_shar
         const int32_t most = c.group_channels * taps + 1;
         limit = max(-most, min(most, a.io.threshold[filter])) - 1;
     }
-    int32_t cls = 0;
-    for (int32_t v = 0; v < a.shape.rows.classes; v++)
-        for (int32_t h = 0; h < a.shape.columns.classes; h++, cls++) {
-            const xn_cuda_range rows = a.shape.rows.range[v], columns = a.shape.columns.range[h];
-            if (cls % (THREADS / NT) == (int32_t)threadIdx.x / NT) {
-                int32_t value = PACKED ? 1 << 29 : 0;
-                if (live) {
-                    const int32_t *low = prefix + rows.first * row * pitch;
-                    const int32_t *high = prefix + rows.last * row * pitch;
-                    const int32_t inside = high[columns.last * pitch] - low[columns.last * pitch] -
-                                           high[columns.first * pitch] + low[columns.first * pitch];
-                    value = xn_cuda_filter_part(c.pad_value, inside, all - inside);
-                    value = PACKED ? limit - value : value;
-                }
-                s.table[cls * (NT + 4) + m] = value;
-            }
-            if (threadIdx.x == 0) {
-                const int32_t inside = (rows.last - rows.first) * (columns.last - columns.first);
-                s.class_part[cls] =
-                    xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, 0);
-            }
+    const int32_t columns_classes = a.shape.columns.classes;
+    const int32_t classes = a.shape.rows.classes * columns_classes;
+    for (int32_t first = (int32_t)threadIdx.x / NT; first < classes; first += BATCH * GROUPS) {
+        int32_t inside[BATCH]; /* loads of several classes at once */
+#pragma unroll
+        for (int n = 0; n < BATCH; n++) {
+            const int32_t cls = min(first + n * GROUPS, classes - 1);
+            const xn_cuda_range rows = a.shape.rows.range[cls / columns_classes];
+            const xn_cuda_range columns = a.shape.columns.range[cls % columns_classes];
+            const int32_t *low = prefix + rows.first * row * pitch;
+            const int32_t *high = prefix + rows.last * row * pitch;
+            inside[n] =
+                live ? __ldg(high + columns.last * pitch) - __ldg(low + columns.last * pitch) -
+                           __ldg(high + columns.first * pitch) + __ldg(low + columns.first * pitch)
+                     : 0;
         }
+#pragma unroll
+        for (int n = 0; n < BATCH; n++) {
+            const int32_t cls = first + n * GROUPS;
+            const int32_t part = xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]);
+            if (cls < classes)
+                s.table[cls * (NT + 4) + m] = !PACKED ? part : live ? limit - part : 1 << 29;
+        }
+    }
+    for (int32_t cls = threadIdx.x; cls < classes; cls += THREADS) {
+        const xn_cuda_range rows = a.shape.rows.range[cls / columns_classes];
+        const xn_cuda_range columns = a.shape.columns.range[cls % columns_classes];
+        const int32_t inside = (rows.last - rows.first) * (columns.last - columns.first);
+        s.class_part[cls] =
+            xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, 0);
+    }
+    if (PACKED && threadIdx.x < NT / 32) {
+        const int32_t word = (group * c.group_out_channels + m0) / 32 + (int32_t)threadIdx.x;
+        s.flips[threadIdx.x] = a.io.flip && word * 32 < c.out_channels ? a.io.flip[word] : 0;
+    }
     if (!PACKED && threadIdx.x < NT) {
         s.factor[m] = live ? xn_factor_of(a.factor, filter) : 0.0f;
         s.bias[m] = live ? xn_bias_of(a.bias, filter) : 0.0f;
@@ -274,7 +297,7 @@ __device__ __forceinline__ void count_rows(const wide_args &a, const char *activ
         const char *at = activations + slot * 16;
         int32_t count = 0;
 #pragma unroll 4
-        for (int32_t chunk = 0; chunk < a.shape.row_chunks; chunk++, at += plane_bytes) {
+        for (int32_t chunk = 0; chunk < a.shape.planes; chunk++, at += plane_bytes) {
             const uint4 v = *(const uint4 *)at;
             count += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
         }
@@ -307,7 +330,7 @@ __device__ __forceinline__ void make_pixel(const wide_args &a, const wide_shared
                                            int32_t first, int32_t m) {
     const xn_conv &c = a.conv;
     const position p = position_of(a, first + m);
-    const bool live = p.image < a.images && p.row < c.out_height;
+    const bool live = p.image < a.images && p.row < c.out_height && p.column < c.out_width;
     int32_t popc = 0, cls = 0;
     int64_t base = NO_OUTPUT;
     if (live) {
@@ -315,8 +338,10 @@ __device__ __forceinline__ void make_pixel(const wide_args &a, const wide_shared
         const int32_t h = class_of(a.shape.columns, p.column, c.out_width);
         const int32_t plane_outputs = c.out_height * c.out_width;
         const int32_t at = p.row * c.out_width + p.column;
+        const int32_t columns = a.shape.slide ? c.kernel_w : 1;
         for (int32_t i = 0; i < c.kernel_h; i++)
-            popc += s.row_popc[m + i * a.shape.tap_step];
+            for (int32_t j = 0; j < columns; j++)
+                popc += s.row_popc[m + i * a.shape.row_step + j * a.shape.column_step];
         cls = v * a.shape.columns.classes + h;
         base = PACKED ? ((int64_t)p.image * plane_outputs + at) * a.shape.packed_words
                       : (int64_t)p.image * c.out_channels * plane_outputs + at;
@@ -332,12 +357,10 @@ __device__ __forceinline__ void make_pixel(const wide_args &a, const wide_shared
 
 /* ---- the pipeline ---- */
 
-/* Shared addresses of the barriers, and of the stages' filters. Resident stages have a slot each
- * and are copied once; otherwise stage n passes through slot n % STAGES, and the block has one
- * tile. */
+/* Shared addresses of the barriers, and of the stages' filters. Stage n has slot n % ring. Resident
+ * stages have a slot each and are copied once; otherwise the block has one tile. */
 struct wide_pipe {
     uint32_t full, empty, filters;
-    bool resident;
     const char *from; /* of stage 0 */
     int64_t step;     /* bytes from chunk pair to chunk pair */
 };
@@ -360,8 +383,9 @@ __device__ __forceinline__ void multiply(const wide_args &a, const wide_shared &
                                          int32_t (&acc)[NT / 2], Meanwhile meanwhile) {
     const int32_t stages = a.shape.stages;
     const uint32_t rows = activations >> 4;
-    const uint32_t slots = p.resident ? (uint32_t)stages : STAGES;
-    const int32_t pause = p.resident ? stages - 1 : min(stages - 1, 1);
+    const uint32_t slots = (uint32_t)a.shape.ring;
+    const bool resident = a.shape.resident;
+    const int32_t pause = resident ? stages - 1 : min(stages - 1, 1);
     uint32_t slot = 0, parity = 0;
 #pragma unroll 1
     for (int32_t stage = 0; stage < stages; stage++) {
@@ -374,14 +398,15 @@ __device__ __forceinline__ void multiply(const wide_args &a, const wide_shared &
         xn_wgmma_commit();
         if (stage == pause)
             meanwhile();
-        if (!p.resident && stage > 0) {
-            const uint32_t left = (slot - 1) % STAGES, empty = p.empty + left * 8;
+        if (!resident && stage > 0) {
+            const uint32_t left = (slot ? slot : slots) - 1, empty = p.empty + left * 8;
             xn_wgmma_wait<1>();
             if (threadIdx.x % 128 == 0) {
                 xn_mbarrier_arrive(empty);
-                if (threadIdx.x == 0 && stage - 1 + STAGES < stages) {
+                const int32_t next = stage - 1 + (int32_t)slots;
+                if (threadIdx.x == 0 && next < stages) {
                     xn_mbarrier_wait(empty, slot ? parity : parity ^ 1);
-                    fill<NT>(p, stage - 1 + STAGES, left);
+                    fill<NT>(p, next, left);
                 }
             }
             __syncwarp();
@@ -423,11 +448,8 @@ __device__ __forceinline__ void write_packed(const wide_args &a, const wide_shar
             uint32_t word = byte << (8 * t);
             word |= __shfl_xor_sync(0xffffffffu, word, 1);
             word |= __shfl_xor_sync(0xffffffffu, word, 2);
-            if (t == b % 4 && base >= 0 && column + b < a.shape.packed_words) {
-                if (a.io.flip && (column + b) * 32 < a.conv.out_channels)
-                    word ^= a.io.flip[column + b];
-                a.io.packed[base + column + b] = word;
-            }
+            if (t == b % 4 && base >= 0 && column + b < a.shape.packed_words)
+                a.io.packed[base + column + b] = word ^ s.flips[b];
         }
     }
 }
@@ -476,10 +498,10 @@ __device__ __forceinline__ void put_four(const int32_t (&dot)[4], const float4 &
         to[r * 4 * PITCH] = dot[r];
 }
 
-/* Four neighbours of a turned row, to four outputs. */
+/* Four pixels of a turned row, `apart` from each other. */
 template <typename T>
-__device__ __forceinline__ void store_group(T *output, const int64_t (&base)[4], bool together,
-                                            int64_t offset, const T *from) {
+__device__ __forceinline__ void store_four(T *output, const int64_t (&base)[4], bool together,
+                                           int64_t offset, const T *from, int32_t apart) {
     if (together && sizeof(T) == 4)
         *(uint4 *)(output + base[0] + offset) = *(const uint4 *)from;
     else if (together)
@@ -488,7 +510,7 @@ __device__ __forceinline__ void store_group(T *output, const int64_t (&base)[4],
 #pragma unroll
         for (int i = 0; i < 4; i++)
             if (base[i] >= 0)
-                output[base[i] + offset] = from[i];
+                output[base[i] + offset] = from[i * apart];
 }
 
 /* A warpgroup turns its 64 pixels by 16 filters at a time in shared memory, so that 16 lanes store
@@ -502,11 +524,11 @@ __device__ __forceinline__ void write_real(const wide_args &a, const wide_shared
     const int32_t lane = thread & 31, t = lane & 3, own = thread / 32 * 16 + lane / 4;
     T *turn = (T *)(s.turn + half * 16 * PITCH * 4);
     const int64_t plane_outputs = (int64_t)a.conv.out_height * a.conv.out_width;
-    const int32_t quad = half * 64 + thread % 16 * 4;
+    const int32_t apart = a.vectors ? 1 : 16, pixel0 = thread % 16 * (a.vectors ? 4 : 1);
     int64_t base[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
-        base[i] = s.base[quad + i];
+        base[i] = s.base[half * 64 + pixel0 + i * apart];
     const bool together = a.vectors && base[0] >= 0 && base[0] % 4 == 0 && base[1] == base[0] + 1 &&
                           base[2] == base[0] + 2 && base[3] == base[0] + 3;
     int32_t pixel[2], cls[2];
@@ -537,9 +559,9 @@ __device__ __forceinline__ void write_real(const wide_args &a, const wide_shared
             const int32_t row = thread / 16 + u * 8;
             const int32_t m = m0 + p / 2 * 32 + p % 2 * 4 + row % 4 * 8 + row / 4;
             if (m < a.conv.group_out_channels)
-                store_group((T *)a.output, base, together,
-                            (group * a.conv.group_out_channels + m) * plane_outputs,
-                            turn + row * PITCH + thread % 16 * 4);
+                store_four((T *)a.output, base, together,
+                           (group * a.conv.group_out_channels + m) * plane_outputs,
+                           turn + row * PITCH + pixel0, apart);
         }
         xn_named_barrier(2 + half, 128);
     }
@@ -588,7 +610,7 @@ __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     wide_kernel(const __grid_constant__ wide_args a) {
 #if XN_HAS_WGMMA
     extern __shared__ __align__(128) char wide_memory[];
-    __shared__ uint64_t barriers[MAX_STAGES + STAGES];
+    __shared__ uint64_t barriers[2 * MAX_STAGES];
     const wide_shared s = parts_of<NT>(a, wide_memory);
     const int32_t worker = (int32_t)blockIdx.x % a.workers;
     const int32_t rest = (int32_t)blockIdx.x / a.workers;
@@ -598,18 +620,16 @@ __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     pipe.full = xn_shared_address(barriers);
     pipe.empty = pipe.full + MAX_STAGES * 8;
     pipe.filters = xn_shared_address(s.filters);
-    pipe.resident = a.shape.resident;
     pipe.from = (const char *)a.io.filters + filter * 32;
     pipe.step = a.io.filter_rows * 32;
     if (threadIdx.x == 0) {
-        const int32_t slots = pipe.resident ? a.shape.stages : min(a.shape.stages, (int32_t)STAGES);
-        for (int i = 0; i < slots; i++)
+        for (int i = 0; i < a.shape.ring; i++) {
             xn_mbarrier_init(pipe.full + i * 8, 1);
-        for (int i = 0; i < STAGES; i++)
             xn_mbarrier_init(pipe.empty + i * 8, THREADS / 128);
+        }
         xn_mbarrier_init_fence();
 #pragma unroll 1
-        for (int i = 0; i < slots; i++)
+        for (int i = 0; i < a.shape.ring; i++)
             fill<NT>(pipe, i, (uint32_t)i);
     }
     __syncwarp();
@@ -679,11 +699,11 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
     a.output = epilogue->output;
     a.images = (int32_t)images;
     a.image_pitch = divisor_of(a.shape.image_pitch);
-    a.width = divisor_of(conv->out_width);
+    a.width = divisor_of(a.shape.width);
     a.workers = a.shape.workers;
     a.filter_tiles = a.shape.filter_tiles;
     a.lanes_shift = lanes_shift(&a.shape);
-    a.vectors = (int64_t)conv->out_height * conv->out_width % 4 == 0;
+    a.vectors = !a.shape.slide && (int64_t)conv->out_height * conv->out_width % 4 == 0;
     int blocks = a.workers * a.filter_tiles * conv->groups;
     return xn_cuda_launch_with(kernel_of(&a.shape, conv), blocks, THREADS, a.shape.bytes,
                                io->overlapped, stream, a);

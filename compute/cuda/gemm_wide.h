@@ -7,11 +7,11 @@
 #include "layout.h"
 
 enum {
-    XN_CUDA_WIDE_PIXELS = 128,     /* positions a tile: 64 a warpgroup */
-    XN_CUDA_WIDE_THREADS = 256,    /* two warpgroups */
-    XN_CUDA_WIDE_STAGES = 4,       /* of the ring */
+    XN_CUDA_WIDE_PIXELS = 128,  /* positions a tile: 64 a warpgroup */
+    XN_CUDA_WIDE_THREADS = 256, /* two warpgroups */
+    XN_CUDA_WIDE_MIN_RING = 4,
     XN_CUDA_WIDE_STAGE_CHUNKS = 4, /* 512 bits: two matrix instructions */
-    XN_CUDA_WIDE_MAX_STAGES = 16,  /* that stay resident */
+    XN_CUDA_WIDE_MAX_STAGES = 16,  /* in shared memory at once */
     XN_CUDA_WIDE_TURN_PITCH = 72,  /* elements */
     XN_CUDA_WIDE_BORDER = 16,      /* outputs at an end of an axis that may miss taps */
     XN_CUDA_WIDE_MAX_CLASSES = 8,  /* distinct ranges of taps inside, an axis */
@@ -36,14 +36,20 @@ typedef struct xn_cuda_axis {
 typedef struct xn_cuda_wide_shape {
     int32_t tile, tile_filters; /* 0: 128, 1: 64, 2: 32 */
     bool packed;
-    int32_t tap_words, row_chunks, chunks; /* 128 bits of a row vector; of all kernel rows */
-    bool overlap;                          /* kernel rows share positions */
-    int32_t slots;                         /* positions in shared memory of a tile */
-    int32_t plane, tap_step;               /* positions from chunk to chunk, kernel row to row */
-    int32_t image_pitch;                   /* of the raster; rows of out_width */
+    int32_t tap_words, chunks;
+    bool overlap; /* kernel rows share positions; */
+    bool slide;   /* and so do the taps of a row: a position has one tap, not a row of them */
+    int32_t row_taps, planes; /* taps, and chunks, a position has in shared memory */
+    int32_t slots;            /* positions in shared memory of a tile */
+    int32_t plane;            /* positions from chunk to chunk */
+    int32_t row_step;         /* positions from kernel row to kernel row */
+    int32_t column_step;      /* and from tap to tap of a row, 0 unless slide */
+    int32_t width;            /* of the raster */
+    int32_t image_pitch;      /* and its positions an image */
     int32_t tiles, filter_tiles, workers;
     int32_t stages; /* of 4 chunks */
     bool resident;
+    int32_t ring; /* stages in shared memory */
     int32_t buffers, buffer_bytes;
     int32_t zeros_at; /* in a buffer: a chunk of zeros, where the last stage is not full */
     int32_t filters_at, turn_at, table_at, constants_at, pixels_at, bytes;

@@ -57,27 +57,41 @@ static bool make_axis(xn_cuda_axis *axis, const axis_conv &c) {
 
 /* ---- the raster ---- */
 
+/* Rows (or columns) of the raster from image to image (or row to row), such that a window that
+ * reaches past the end reads zeros: those below this image and above the next. */
+static int64_t shared_pitch(int64_t outputs, int64_t span, int64_t before, int64_t size) {
+    int64_t pitch = outputs;
+    pitch = pitch > before + size ? pitch : before + size;
+    return pitch > outputs + span - before ? pitch : outputs + span - before;
+}
+
 static bool make_raster(const xn_conv *c, int64_t images, xn_cuda_wide_shape *s) {
-    const int64_t width = c->out_width, span = (int64_t)(c->kernel_h - 1) * c->dilation_h;
-    const int64_t shared = PIXELS + span * width, own = (int64_t)c->kernel_h * PIXELS;
-    int64_t rows = c->out_height;
-    s->overlap = c->stride_h == 1 && c->kernel_h > 1 && shared < own;
-    if (s->overlap) { /* the rows below an image are zeros, and so are those above the next */
-        const int64_t below = (int64_t)c->pad_top + c->height;
-        const int64_t needed = c->out_height + span - c->pad_top;
-        rows = rows > below ? rows : below;
-        rows = rows > needed ? rows : needed;
+    const int64_t span_h = (int64_t)(c->kernel_h - 1) * c->dilation_h;
+    const int64_t span_w = (int64_t)(c->kernel_w - 1) * c->dilation_w;
+    const int64_t own = (int64_t)c->kernel_h * PIXELS;
+    int64_t width = c->out_width, rows = c->out_height, span = 0;
+    s->overlap = c->stride_h == 1 && c->kernel_h > 1 && span_h * width < own - PIXELS;
+    s->slide = s->overlap && c->stride_w == 1 && c->kernel_w > 1 && s->tap_words % 8 == 0;
+    if (s->slide) {
+        width = shared_pitch(width, span_w, c->pad_left, c->width);
+        span = span_w;
     }
-    const int64_t slots = s->overlap ? shared : own;
+    if (s->overlap)
+        rows = shared_pitch(rows, span_h, c->pad_top, c->height);
+    const int64_t slots = s->overlap ? PIXELS + span_h * width + span : own;
     int64_t pitch = rows * width;
-    if (c->out_height * width % 4 == 0)
+    if (!s->slide && c->out_height * width % 4 == 0)
         pitch = round_up(pitch, 4);
     const int64_t positions = (images - 1) * pitch + (int64_t)c->out_height * width;
     if (slots > 1 << 16 || pitch > INT32_MAX / 2 || positions > INT32_MAX / 2 - slots - PIXELS)
         return false;
+    s->row_taps = s->slide ? 1 : c->kernel_w;
+    s->planes = (s->row_taps * s->tap_words + 3) / 4;
     s->slots = (int32_t)slots;
     s->plane = s->slots | 1;
-    s->tap_step = s->overlap ? c->dilation_h * c->out_width : PIXELS;
+    s->row_step = s->overlap ? (int32_t)(c->dilation_h * width) : PIXELS;
+    s->column_step = s->slide ? c->dilation_w : 0;
+    s->width = (int32_t)width;
     s->image_pitch = (int32_t)pitch;
     s->tiles = (int32_t)((positions + PIXELS - 1) / PIXELS);
     return true;
@@ -91,24 +105,43 @@ static int32_t place(int64_t *total, int64_t bytes) {
     return (int32_t)at;
 }
 
-static bool make_layout(xn_cuda_wide_shape *s, int32_t buffers) {
+static int64_t place_all(xn_cuda_wide_shape *s, int32_t buffers) {
     const int64_t filters = s->tile_filters;
     const int64_t stage = XN_CUDA_WIDE_STAGE_CHUNKS * filters * 16;
     const int64_t classes = (int64_t)s->rows.classes * s->columns.classes;
     int64_t total = 0;
     s->buffers = buffers;
-    s->zeros_at = (int32_t)round_up((int64_t)s->row_chunks * s->plane * 16, 128);
+    s->zeros_at = (int32_t)round_up((int64_t)s->planes * s->plane * 16, 128);
     s->buffer_bytes = s->zeros_at + (s->chunks % XN_CUDA_WIDE_STAGE_CHUNKS ? PIXELS * 16 : 0);
     place(&total, (int64_t)buffers * s->buffer_bytes);
-    s->filters_at = place(&total, (s->resident ? s->stages : XN_CUDA_WIDE_STAGES) * stage);
+    s->filters_at = place(&total, s->ring * stage);
     s->turn_at = place(&total, s->packed ? 0 : 2 * 16 * XN_CUDA_WIDE_TURN_PITCH * 4);
     s->table_at = place(&total, classes * (filters + 4) * 4);
-    s->constants_at = place(&total, filters * 2 * 4 + classes * 4 + 8 + s->stages * 8);
+    s->constants_at = place(&total, filters * 2 * 4 + s->stages * 8 + classes * 4);
     s->pixels_at = place(&total, PIXELS * (8 + 4 + 4 + 4) + (int64_t)s->slots * 4);
-    if (total > XN_CUDA_WIDE_SHARED_BYTES)
-        return false;
-    s->bytes = (int32_t)total;
-    return true;
+    s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
+    return total;
+}
+
+/* The ring takes what is left when as many blocks run on a multiprocessor as registers allow, or
+ * fewer where that is not enough for a ring. */
+static bool make_layout(xn_cuda_wide_shape *s, int32_t buffers) {
+    const int64_t stage = XN_CUDA_WIDE_STAGE_CHUNKS * (int64_t)s->tile_filters * 16;
+    const int32_t most =
+        s->resident || s->stages < XN_CUDA_WIDE_MAX_STAGES ? s->stages : XN_CUDA_WIDE_MAX_STAGES;
+    const int32_t least =
+        s->resident || most < XN_CUDA_WIDE_MIN_RING ? most : XN_CUDA_WIDE_MIN_RING;
+    s->ring = 0;
+    const int64_t rest = place_all(s, buffers);
+    for (int32_t blocks = tile_blocks[s->tile]; blocks > 0; blocks--) {
+        const int64_t room =
+            (XN_CUDA_WIDE_SHARED_BYTES + BLOCK_BYTES) / blocks - BLOCK_BYTES - rest;
+        if (room >= least * stage) {
+            s->ring = (int32_t)(room / stage < most ? room / stage : most);
+            return place_all(s, buffers) <= XN_CUDA_WIDE_SHARED_BYTES;
+        }
+    }
+    return false;
 }
 
 static int32_t blocks_at_once(const xn_cuda_wide_shape *s, int multiprocessors) {
@@ -162,15 +195,13 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
     s.packed = packed;
     s.tap_words = xn_cuda_tap_words(c->group_channels);
     s.packed_words = xn_cuda_tap_words(c->out_channels);
-    const int64_t row_chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w);
+    const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
     if (c->mode != XN_MODE_XNOR || c->kernel_h > UINT8_MAX || c->kernel_w > UINT8_MAX ||
-        (c->groups > 1 && c->group_out_channels % 32) || row_chunks * c->kernel_h > 1 << 16 ||
-        images > INT32_MAX / 4)
+        (c->groups > 1 && c->group_out_channels % 32) || chunks > 1 << 16 || images > INT32_MAX / 4)
         return false;
     if (packed && c->groups > 1 && s.packed_words * 32 != c->out_channels)
         return false; /* nobody would write the words that only pad a pixel */
-    s.row_chunks = (int32_t)row_chunks;
-    s.chunks = s.row_chunks * c->kernel_h;
+    s.chunks = (int32_t)chunks;
     if (!make_raster(c, images, &s) ||
         !make_axis(&s.rows, {c->out_height, c->stride_h, c->pad_top, c->dilation_h, c->kernel_h,
                              c->height}) ||

@@ -8,8 +8,9 @@
  *   wide filters wide[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
  *
- * A chunk is 128 bits: chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie one after
- * the other, tap_words each. The filters of a chunk are in the order of xn_cuda_wide_row.
+ * A chunk is 128 bits, 4 words. Where tap_words is a multiple of 8, chunks are those of tap (0, 0),
+ * (0, 1) and so on. Otherwise chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie
+ * one after the other. The filters of a chunk are in the order of xn_cuda_wide_row.
  *
  * tap_words is 1, 2 or a multiple of 4, so that a tap is copied in units of 4, 8 or 16 bytes, and
  * row_words is a multiple of 8: the 256 bits of one matrix instruction. The words that pad are
@@ -42,6 +43,14 @@ XN_HD int64_t xn_cuda_row_chunks(int32_t group_channels, int32_t kernel_w) {
 /* Filters of the wide layout: the last tile of up to 128 reads past the filters there are. */
 XN_HD int64_t xn_cuda_wide_rows(int32_t out_channels) {
     return ((int64_t)out_channels + 31) / 32 * 32 + 96;
+}
+
+/* The chunk that has a word of tap (i, j). */
+XN_HD int64_t xn_cuda_wide_chunk(int32_t i, int32_t j, int32_t word, int32_t tap_words,
+                                 int32_t kernel_h, int32_t kernel_w) {
+    if (tap_words % 8 == 0)
+        return ((int64_t)i * kernel_w + j) * (tap_words / 4) + word / 4;
+    return ((int64_t)j * tap_words + word) / 4 * kernel_h + i;
 }
 
 /* The first of the 4 words of a filter's chunk; row as xn_cuda_wide_row. */

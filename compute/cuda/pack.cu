@@ -15,6 +15,7 @@ enum {
     WARPS = XN_CUDA_THREADS / 32,
     IN_FLIGHT = 32,       /* loads of a thread */
     QUADS_IN_FLIGHT = 16, /* of four pixels */
+    QUAD_BLOCKS = 150,    /* fewer, and one pixel a thread keeps more of the chip busy */
 };
 
 struct pack_args {
@@ -163,8 +164,8 @@ __device__ __forceinline__ void pack_four(const pack_args &a, int64_t pixel, int
 template <typename T>
 __global__ void __launch_bounds__(XN_CUDA_THREADS, 2)
     pack_quad_kernel(const __grid_constant__ pack_args a) {
-    __shared__ double totals[WARPS][32][4];
-    __shared__ int32_t counts[WARPS][32][4];
+    __shared__ double totals[WARPS][4][32];
+    __shared__ int32_t counts[WARPS][4][32];
     xn_let_next_kernel_start();
     xn_wait_for_previous_kernel();
     const int32_t lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -181,16 +182,16 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS, 2)
         if (a.word_lanes > 1) {
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                totals[warp][lane][i] = total[i];
-                counts[warp][lane][i] = count[i];
+                totals[warp][i][lane] = total[i];
+                counts[warp][i][lane] = count[i];
             }
             __syncthreads();
             if (word_lane == 0)
                 for (int32_t w = 1; w < a.word_lanes; w++)
 #pragma unroll
                     for (int i = 0; i < 4; i++) {
-                        total[i] += totals[warp + w][lane][i];
-                        count[i] += counts[warp + w][lane][i];
+                        total[i] += totals[warp + w][i][lane];
+                        count[i] += counts[warp + w][i][lane];
                     }
             __syncthreads();
         }
@@ -230,7 +231,8 @@ cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, const void 
     a.group_channels = conv->group_channels;
     a.tap_words = xn_cuda_tap_words(conv->group_channels);
     a.word_lanes = a.tap_words >= 8 ? 8 : a.tap_words; /* 1, 2, 4 or a multiple of 4 */
-    const bool quads = a.plane % 4 == 0;
+    const int64_t quad_blocks = a.pixels / 128 * a.word_lanes / WARPS;
+    const bool quads = a.plane % 4 == 0 && quad_blocks >= QUAD_BLOCKS;
     return xn_cuda_launch_with(kernels[conv->input_datatype][quads],
                                xn_cuda_grid(a.pixels, (quads ? 128 : 32) * (WARPS / a.word_lanes)),
                                XN_CUDA_THREADS, 0, overlapped, stream, a);

@@ -59,7 +59,8 @@ static void fill_wide(const xn_weights *w, const struct parts *p, int32_t filter
         for (int32_t j = 0; j < w->kernel_w; j++)
             for (int32_t word = 0; word < w->words; word++) {
                 const int64_t at = (int64_t)j * tap_words + word;
-                const int64_t chunk = at / 4 * w->kernel_h + i;
+                const int64_t chunk =
+                    xn_cuda_wide_chunk(i, j, word, tap_words, w->kernel_h, w->kernel_w);
                 out[xn_cuda_wide_word(chunk, row, p->wide_rows) + at % 4] =
                     bits[((int64_t)i * w->kernel_w + j) * w->words + word];
             }
