@@ -33,6 +33,12 @@ typedef struct xn_cuda_axis {
     uint8_t first[XN_CUDA_WIDE_BORDER], last[XN_CUDA_WIDE_BORDER];
 } xn_cuda_axis;
 
+/* A pair of ranges: rows of wide_prefix at its four corners, signs + - - +, and taps inside. */
+typedef struct xn_cuda_class {
+    uint16_t high_last, low_last, high_first, low_first;
+    int32_t inside;
+} xn_cuda_class;
+
 typedef struct xn_cuda_wide_shape {
     int32_t tile, tile_filters; /* 0: 128, 1: 64, 2: 32 */
     bool packed;
@@ -55,6 +61,9 @@ typedef struct xn_cuda_wide_shape {
     int32_t filters_at, turn_at, table_at, constants_at, pixels_at, bytes;
     int32_t packed_words; /* a pixel of packed output */
     xn_cuda_axis rows, columns;
+    /* of pixels: a class of rows and one of columns, which runs fastest */
+    int32_t classes;
+    xn_cuda_class pixel_class[XN_CUDA_WIDE_MAX_CLASSES * XN_CUDA_WIDE_MAX_CLASSES];
 } xn_cuda_wide_shape;
 
 /* False when the kernel cannot do it. */

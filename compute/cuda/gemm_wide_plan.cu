@@ -55,6 +55,21 @@ static bool make_axis(xn_cuda_axis *axis, const axis_conv &c) {
            add_border(axis, c, true, axis->last, &axis->last_count);
 }
 
+static void make_pixel_classes(const xn_conv *c, xn_cuda_wide_shape *s) {
+    const int32_t row = c->kernel_w + 1;
+    s->classes = 0;
+    for (int32_t v = 0; v < s->rows.classes; v++)
+        for (int32_t h = 0; h < s->columns.classes; h++) {
+            const xn_cuda_range y = s->rows.range[v], x = s->columns.range[h];
+            xn_cuda_class *cls = &s->pixel_class[s->classes++];
+            cls->high_last = (uint16_t)(y.last * row + x.last);
+            cls->low_last = (uint16_t)(y.first * row + x.last);
+            cls->high_first = (uint16_t)(y.last * row + x.first);
+            cls->low_first = (uint16_t)(y.first * row + x.first);
+            cls->inside = (y.last - y.first) * (x.last - x.first);
+        }
+}
+
 /* ---- the raster ---- */
 
 /* Rows (or columns) of the raster from image to image (or row to row), such that a window that
@@ -108,7 +123,7 @@ static int32_t place(int64_t *total, int64_t bytes) {
 static int64_t place_all(xn_cuda_wide_shape *s, int32_t buffers) {
     const int64_t filters = s->tile_filters;
     const int64_t stage = XN_CUDA_WIDE_STAGE_CHUNKS * filters * 16;
-    const int64_t classes = (int64_t)s->rows.classes * s->columns.classes;
+    const int64_t classes = s->classes;
     int64_t total = 0;
     s->buffers = buffers;
     s->zeros_at = (int32_t)round_up((int64_t)s->planes * s->plane * 16, 128);
@@ -196,7 +211,7 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
     s.tap_words = xn_cuda_tap_words(c->group_channels);
     s.packed_words = xn_cuda_tap_words(c->out_channels);
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
-    if (c->mode != XN_MODE_XNOR || c->kernel_h > UINT8_MAX || c->kernel_w > UINT8_MAX ||
+    if (c->mode != XN_MODE_XNOR || c->kernel_h >= UINT8_MAX || c->kernel_w >= UINT8_MAX ||
         (c->groups > 1 && c->group_out_channels % 32) || chunks > 1 << 16 || images > INT32_MAX / 4)
         return false;
     if (packed && c->groups > 1 && s.packed_words * 32 != c->out_channels)
@@ -208,6 +223,7 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
         !make_axis(&s.columns,
                    {c->out_width, c->stride_w, c->pad_left, c->dilation_w, c->kernel_w, c->width}))
         return false;
+    make_pixel_classes(c, &s);
     bool found = false;
     for (int tile = 0; tile < XN_CUDA_WIDE_TILES; tile++) {
         xn_cuda_wide_shape candidate = s;
