@@ -3,7 +3,8 @@
  * backend ref on a smaller batch (INT32 and packed bits exactly, floats to 1e-5). Beside each
  * figure the copy kernel of the same bytes, in the same run.
  *
- *   bench-gpu-layers [--check-only] [--random N] [--seed S]
+ *   bench-gpu_layers [--check-only | --no-check] [--path P] [--variant V] [--layer L]
+ *   bench-gpu_layers --random N [--seed S]
  *
  * --random N: instead, N random geometries on every kernel path that can run them, INT32 and packed
  * bits compared with ref. */
