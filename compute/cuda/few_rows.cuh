@@ -190,31 +190,69 @@ __device__ __forceinline__ uint32_t xn_strip_element(const uint32_t *words, int 
                         : words[n / 4] >> n % 4 * 8 & 0xffu;
 }
 
+/* A row of one datatype. PACKED: own elements were read as a vector, and so were the sides where
+ * SIDES says so; those lie as in memory, others nearest first. */
+template <int KW, int DATATYPE, bool PACKED, bool SIDES>
+__device__ __forceinline__ void xn_strip_convert(const xn_strip_raw<KW> &raw, bool first,
+                                                 float *own, float *side) {
+    typedef xn_strip_window<KW> window;
+    constexpr int BYTES = DATATYPE == XN_FP32                          ? 4
+                          : DATATYPE == XN_FP16 || DATATYPE == XN_BF16 ? 2
+                                                                       : 1;
+#pragma unroll
+    for (int n = 0; n < XN_STRIP_WIDTH; n++)
+        own[n] = xn_strip_float(DATATYPE, xn_strip_element(raw.own, n, PACKED ? BYTES : 4));
+#pragma unroll
+    for (int n = 0; n < window::LEFT; n++) {
+        uint32_t element = raw.side[n];
+        if (SIDES)
+            element = first ? xn_strip_element(raw.side, window::SIDE - 1 - n, BYTES)
+                            : xn_strip_element(raw.side, n, BYTES);
+        side[n] = xn_strip_float(DATATYPE, element);
+    }
+}
+
+/* One branch a row, on what is the same for all. */
+template <int KW>
+__device__ __forceinline__ void xn_strip_convert_any(const xn_strip_args &a,
+                                                     const xn_strip_raw<KW> &raw, bool first,
+                                                     float *own, float *side) {
+    if (a.datatype == XN_FP32)
+        xn_strip_convert<KW, XN_FP32, false, false>(raw, first, own, side);
+    else if (a.datatype == XN_FP16 && a.vector_in)
+        xn_strip_convert<KW, XN_FP16, true, false>(raw, first, own, side);
+    else if (a.datatype == XN_FP16)
+        xn_strip_convert<KW, XN_FP16, false, false>(raw, first, own, side);
+    else if (a.datatype == XN_BF16 && a.vector_in)
+        xn_strip_convert<KW, XN_BF16, true, false>(raw, first, own, side);
+    else if (a.datatype == XN_BF16)
+        xn_strip_convert<KW, XN_BF16, false, false>(raw, first, own, side);
+    else if (a.datatype == XN_INT8 && a.vector_in)
+        xn_strip_convert<KW, XN_INT8, true, false>(raw, first, own, side);
+    else if (a.datatype == XN_INT8)
+        xn_strip_convert<KW, XN_INT8, false, false>(raw, first, own, side);
+    else if (a.datatype == XN_UINT8 && a.vector_in)
+        xn_strip_convert<KW, XN_UINT8, true, false>(raw, first, own, side);
+    else if (a.datatype == XN_UINT8)
+        xn_strip_convert<KW, XN_UINT8, false, false>(raw, first, own, side);
+    else if (a.vector_in)
+        xn_strip_convert<KW, XN_BOOL, true, false>(raw, first, own, side);
+    else
+        xn_strip_convert<KW, XN_BOOL, false, false>(raw, first, own, side);
+}
+
 template <int KW, int KIND>
 __device__ __forceinline__ void xn_strip_floats(const xn_strip_args &a, const xn_strip_raw<KW> &raw,
                                                 bool first, float *own, float *side) {
-    typedef xn_strip_window<KW> window;
-    const int32_t datatype = KIND == XN_STRIP_FP32 || KIND == XN_STRIP_LOOSE ? (int32_t)XN_FP32
-                             : KIND == XN_STRIP_FP16                         ? (int32_t)XN_FP16
-                                                                             : a.datatype;
-    const int32_t bytes = datatype == XN_FP32                          ? 4
-                          : datatype == XN_FP16 || datatype == XN_BF16 ? 2
-                                                                       : 1;
-    const int32_t own_bytes = KIND == XN_STRIP_ANY && !a.vector_in ? 4 : bytes;
-#pragma unroll
-    for (int n = 0; n < XN_STRIP_WIDTH; n++)
-        own[n] = xn_strip_float(datatype, xn_strip_element(raw.own, n, own_bytes));
-#pragma unroll
-    for (int n = 0; n < window::LEFT; n++) {
-        if (KIND == XN_STRIP_ANY || KIND == XN_STRIP_LOOSE ||
-            window::SIDE == 1) { /* one by one, nearest first */
-            side[n] = xn_strip_float(datatype, raw.side[n]);
-            continue;
-        }
-        const uint32_t near = xn_strip_element(raw.side, n, bytes);
-        const uint32_t far = xn_strip_element(raw.side, window::SIDE - 1 - n, bytes);
-        side[n] = xn_strip_float(datatype, first ? far : near);
-    }
+    constexpr bool SIDES = xn_strip_window<KW>::SIDE > 1;
+    if constexpr (KIND == XN_STRIP_ANY)
+        xn_strip_convert_any<KW>(a, raw, first, own, side);
+    else if constexpr (KIND == XN_STRIP_FP32)
+        xn_strip_convert<KW, XN_FP32, true, SIDES>(raw, first, own, side);
+    else if constexpr (KIND == XN_STRIP_FP16)
+        xn_strip_convert<KW, XN_FP16, true, SIDES>(raw, first, own, side);
+    else
+        xn_strip_convert<KW, XN_FP32, false, false>(raw, first, own, side);
 }
 
 /* The columns of the 4 windows: 4 own ones between LEFT and RIGHT of the neighbours. All lanes of

@@ -76,8 +76,7 @@ __device__ __forceinline__ xn_single_filter<KW, KH> xn_single_prepare(const xn_s
     return filter;
 }
 
-/* Where the next rows come from. Kinds FP32 and FP16 read vectors: a thread whose columns do not
- * exist reads others, which end in outputs that do not exist. */
+/* Where the next rows come from. */
 template <int KW, int KIND>
 struct xn_single_source {
     static constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
@@ -88,11 +87,9 @@ struct xn_single_source {
 
     __device__ __forceinline__ void begin(const xn_strip_args &a, const xn_strip_place &p) {
         y = p.out_y - a.pad_top;
-        start = min(p.plane, a.planes - 1) * a.in_plane;
+        start = p.plane * a.in_plane;
         pitch = (int64_t)a.width * BYTES;
-        const bool elsewhere = KIND != XN_STRIP_LOOSE && !p.own;
-        own = (const char *)a.input +
-              (start + (int64_t)y * a.width + (elsewhere ? 0 : p.in_x)) * BYTES;
+        own = (const char *)a.input + (start + (int64_t)y * a.width + p.in_x) * BYTES;
         side = own + (p.first ? KIND == XN_STRIP_LOOSE ? -1 : -SIDE : XN_STRIP_WIDTH) * BYTES;
     }
 
@@ -116,7 +113,7 @@ struct xn_single_source {
             xn_load_2_if(to, from, valid);
     }
 
-    /* raw[].side is zero or of earlier rows: it stays zero where there is nothing to load. */
+    /* raw is zero or of earlier rows: it stays zero where there is nothing to load. */
     template <int ROWS>
     __device__ __forceinline__ void next(const xn_strip_args &a, const xn_strip_place &p,
                                          xn_strip_raw<KW> *raw) {
@@ -138,7 +135,7 @@ struct xn_single_source {
         } else if (y >= 0 && y + ROWS <= a.height) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
-                load_own(raw[r].own, own, true);
+                load_own(raw[r].own, own, p.own);
                 load_side(raw[r].side, side, p.side);
             }
         } else {
@@ -146,12 +143,115 @@ struct xn_single_source {
             for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
                 const bool inside = (uint32_t)(y + r) < (uint32_t)a.height;
                 raw[r] = {};
-                load_own(raw[r].own, own, inside);
+                load_own(raw[r].own, own, inside && p.own);
                 load_side(raw[r].side, side, inside && p.side);
             }
         }
         y += ROWS;
     }
+};
+
+/* The same rows by way of shared memory, where far more can be on their way than in registers: a
+ * ring of DEPTH chunks of rows, of which each thread reads only what it copied itself, so that
+ * nobody waits for another. In front of the ring are the KH - 1 rows above the first chunk. */
+template <int KW, int KH, int ROWS, int KIND, int DEPTH>
+struct xn_single_ring {
+    static constexpr int BYTES = KIND == XN_STRIP_FP32 ? 4 : 2;
+    static constexpr int OWN = XN_STRIP_WIDTH * BYTES;
+    /* The copies are of 4 bytes at least: one float, or 4 halves. */
+    static constexpr int SIDE =
+        KIND == XN_STRIP_FP32 && xn_strip_window<KW>::LEFT == 1 ? 4 : XN_STRIP_WIDTH * BYTES;
+    static constexpr int SLOTS = DEPTH * ROWS + KH - 1, SLOT_BYTES = OWN + SIDE;
+    static_assert(xn_strip_window<KW>::SIDE == 1, "a wider window needs the sides turned");
+    const char *own, *side; /* of row y, to be copied next */
+    char *to_own, *to_side; /* this thread's slot 0 */
+    int64_t pitch;
+    int32_t y, copied, taken; /* chunks modulo DEPTH */
+
+    __device__ __forceinline__ void begin(const xn_strip_args &a, const xn_strip_place &p,
+                                          char *shared) {
+        y = p.out_y - a.pad_top;
+        pitch = (int64_t)a.width * BYTES;
+        own =
+            (const char *)a.input + (p.plane * a.in_plane + (int64_t)y * a.width + p.in_x) * BYTES;
+        side = own + (p.first ? -SIDE : OWN);
+        to_own = shared + threadIdx.x * OWN;
+        to_side = shared + SLOTS * blockDim.x * OWN + threadIdx.x * SIDE;
+        copied = taken = 0;
+    }
+
+    template <int COUNT>
+    __device__ __forceinline__ void copy(const xn_strip_args &a, const xn_strip_place &p,
+                                         int32_t slot) {
+        const uint32_t own_bytes = p.own ? OWN : 0, side_bytes = p.side ? SIDE : 0;
+        const bool all = y >= 0 && y + COUNT <= a.height;
+#pragma unroll
+        for (int r = 0; r < COUNT; r++, own += pitch, side += pitch) {
+            const bool inside = all || (uint32_t)(y + r) < (uint32_t)a.height;
+            xn_copy_ahead<OWN>(to_own + (slot + r) * blockDim.x * OWN, own, inside ? own_bytes : 0);
+            if (p.first || p.last)
+                xn_copy_ahead<SIDE>(to_side + (slot + r) * blockDim.x * SIDE, side,
+                                    inside ? side_bytes : 0);
+        }
+        y += COUNT;
+    }
+
+    /* Rows COUNT from slot on into registers. */
+    template <int COUNT>
+    __device__ __forceinline__ void take(const xn_strip_place &p, int32_t slot,
+                                         xn_strip_raw<KW> *raw) const {
+#pragma unroll
+        for (int r = 0; r < COUNT; r++) {
+            const char *own_at = to_own + (slot + r) * blockDim.x * OWN;
+            const char *side_at = to_side + (slot + r) * blockDim.x * SIDE;
+            if (KIND == XN_STRIP_FP32) {
+                const uint4 v = *(const uint4 *)own_at;
+                memcpy(raw[r].own, &v, sizeof v);
+                raw[r].side[0] = *(const uint32_t *)side_at;
+            } else {
+                const uint2 v = *(const uint2 *)own_at;
+                memcpy(raw[r].own, &v, sizeof v);
+                /* the nearest half of the 4: the last on the left, the first on the right */
+                raw[r].side[0] = *(const uint16_t *)(side_at + (p.first ? 6 : 0));
+            }
+        }
+    }
+
+    __device__ __forceinline__ void copy_first(const xn_strip_args &a, const xn_strip_place &p) {
+        copy<ROWS + KH - 1>(a, p, 0);
+        xn_copy_commit();
+        copied = DEPTH > 1 ? 1 : 0;
+#pragma unroll
+        for (int chunk = 1; chunk < DEPTH; chunk++)
+            copy_next(a, p, chunk < a.chunks);
+    }
+    __device__ __forceinline__ void copy_next(const xn_strip_args &a, const xn_strip_place &p,
+                                              bool more) {
+        if (more)
+            copy<ROWS>(a, p, KH - 1 + copied * ROWS);
+        xn_copy_commit();
+        copied = copied + 1 == DEPTH ? 0 : copied + 1;
+    }
+    __device__ __forceinline__ void take_first(const xn_strip_place &p, xn_strip_raw<KW> *raw) {
+        xn_copy_wait<DEPTH - 1>();
+        take<ROWS + KH - 1>(p, 0, raw);
+        taken = DEPTH > 1 ? 1 : 0;
+    }
+    __device__ __forceinline__ void take_next(const xn_strip_place &p, xn_strip_raw<KW> *raw) {
+        xn_copy_wait<DEPTH - 1>();
+        take<ROWS>(p, KH - 1 + taken * ROWS, raw);
+        taken = taken + 1 == DEPTH ? 0 : taken + 1;
+    }
+};
+
+struct xn_single_no_ring {};
+template <int KW, int KH, int ROWS, int KIND, int DEPTH>
+struct xn_single_ring_of {
+    typedef xn_single_ring<KW, KH, ROWS, KIND, DEPTH> type;
+};
+template <int KW, int KH, int ROWS, int KIND>
+struct xn_single_ring_of<KW, KH, ROWS, KIND, 0> {
+    typedef xn_single_no_ring type;
 };
 
 /* What the tables say of the 4 outputs whose windows start in this row, a byte each. TWICE: others
@@ -212,7 +312,8 @@ __device__ __forceinline__ void xn_single_outputs(
     }
 }
 
-template <int KW, int KH, int ROWS, int KIND>
+/* DEPTH: chunks that are on their way while one is made; 0: one, in registers. */
+template <int KW, int KH, int ROWS, int KIND, int DEPTH>
 __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 : 2)
     xn_single_kernel(const __grid_constant__ xn_strip_args a) {
     typedef xn_strip_window<KW> window;
@@ -222,14 +323,18 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
     if (block.plane << a.stack_log2 >= a.planes)
         return;
     constexpr bool VECTORS = KIND == XN_STRIP_FP32 || KIND == XN_STRIP_FP16;
-    xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, VECTORS);
-    xn_single_source<KW, KIND> source;
-    source.begin(a, p);
-    if (VECTORS && p.in_x + XN_STRIP_WIDTH >= a.width)
-        p.last = true; /* the next thread has no columns to give */
-
+    const xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, VECTORS);
     xn_strip_raw<KW> raw[IN_ROWS] = {};
-    source.template next<IN_ROWS>(a, p, raw);
+    xn_single_source<KW, KIND> source;
+    typename xn_single_ring_of<KW, KH, ROWS, KIND, DEPTH>::type ring;
+    if constexpr (DEPTH > 0) {
+        extern __shared__ uint32_t shared[];
+        ring.begin(a, p, (char *)shared);
+        ring.copy_first(a, p);
+    } else {
+        source.begin(a, p);
+        source.template next<IN_ROWS>(a, p, raw);
+    }
     const xn_single_filter<KW, KH> filter =
         xn_single_prepare<KW, KH>(a, a.groups == 1 ? 0 : p.plane % a.groups);
 
@@ -251,6 +356,8 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
             for (int w = 0; w < window::WORDS; w++)
                 pattern[slot][w] |= (uint32_t)y < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
     };
+    if constexpr (DEPTH > 0)
+        ring.take_first(p, raw);
 #pragma unroll
     for (int r = 0; r < IN_ROWS; r++)
         digest(r, r, in_y + r);
@@ -260,7 +367,9 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
     int64_t index = p.plane * a.out_plane + (int64_t)p.out_y * a.out_width + p.out_x;
     for (int32_t chunk = a.chunks;;) {
         const bool more = --chunk > 0;
-        if (more)
+        if constexpr (DEPTH > 0)
+            ring.copy_next(a, p, chunk >= DEPTH);
+        else if (more)
             source.template next<ROWS>(a, p, raw);
         float k[ROWS][XN_STRIP_WIDTH];
         xn_strip_box<KH, ROWS>(h, KH, k);
@@ -291,6 +400,8 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
             for (int w = 0; w < window::WORDS; w++)
                 pattern[r][w] = pattern[r + ROWS][w];
         }
+        if constexpr (DEPTH > 0)
+            ring.take_next(p, raw);
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
             digest(r, CARRY + r, in_y + CARRY + r);

@@ -7,9 +7,9 @@ enum {
     MAX_GRID_YZ = 65535,
     MAX_PLANES = 1 << 30, /* with the last stack they fit 32 bits */
     MIN_WARPS = 3,        /* a multiprocessor's, below which threads take single rows, */
-    MIN_WARPS_MANY = 9,   /* where channels follow each other, */
     CHUNK_WARPS = 8,      /* and which it keeps when they take more, */
-    MAX_CHUNKS = 4,       /* up to so many times 4 */
+    RING_DEPTH = 2,
+    MAX_CHUNKS = 4, /* up to so many times 4 */
     SHARED_LIMIT = 48 << 10,
     MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
 };
@@ -19,36 +19,40 @@ typedef void (*strip_function)(const xn_strip_args);
 struct strip_kernel {
     int32_t kernel_w, kernel_h, rows; /* kernel_h: at most, or exactly */
     bool exact, one, single;          /* one channel; and one filter */
-    int32_t kind;
+    int32_t kind, depth;
     strip_function function;
 };
 
-#define SINGLE(K, ROWS, KIND)                                                                      \
-    { K, K, ROWS, true, true, true, KIND, xn_single_kernel<K, K, ROWS, KIND> }
+#define SINGLE(K, ROWS, KIND, DEPTH)                                                               \
+    { K, K, ROWS, true, true, true, KIND, DEPTH, xn_single_kernel<K, K, ROWS, KIND, DEPTH> }
 #define STRIP(KW, KH, ROWS, EXACT, ONE, KIND)                                                      \
-    { KW, KH, ROWS, EXACT, ONE, false, KIND, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
+    { KW, KH, ROWS, EXACT, ONE, false, KIND, 0, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
 #define ANY(KW)                                                                                    \
-    STRIP(KW, 7, 4, false, true, XN_STRIP_ANY), STRIP(KW, 7, 4, false, false, XN_STRIP_ANY),       \
-        STRIP(KW, 7, 1, false, false, XN_STRIP_ANY)
+    STRIP(KW, 7, 4, false, true, XN_STRIP_ANY), STRIP(KW, 7, 4, false, false, XN_STRIP_ANY)
 /* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
-    SINGLE(3, 4, XN_STRIP_FP32),
-    SINGLE(3, 8, XN_STRIP_FP32),
-    SINGLE(3, 2, XN_STRIP_FP32),
-    SINGLE(3, 1, XN_STRIP_FP32),
-    SINGLE(3, 4, XN_STRIP_FP16),
-    SINGLE(3, 1, XN_STRIP_FP16),
-    SINGLE(5, 4, XN_STRIP_FP32),
-    SINGLE(7, 4, XN_STRIP_FP32),
-    SINGLE(3, 4, XN_STRIP_LOOSE),
-    SINGLE(3, 4, XN_STRIP_ANY),
-    SINGLE(3, 1, XN_STRIP_ANY),
+    SINGLE(3, 4, XN_STRIP_FP32, 2),
+    SINGLE(3, 4, XN_STRIP_FP32, 3),
+    SINGLE(3, 4, XN_STRIP_FP32, 4),
+    SINGLE(3, 2, XN_STRIP_FP32, 2),
+    SINGLE(3, 2, XN_STRIP_FP32, 4),
+    SINGLE(3, 4, XN_STRIP_FP16, 2),
+    SINGLE(3, 4, XN_STRIP_FP16, 4),
+    SINGLE(3, 4, XN_STRIP_FP32, 0),
+    SINGLE(3, 2, XN_STRIP_FP32, 0),
+    SINGLE(3, 1, XN_STRIP_FP32, 0),
+    SINGLE(3, 4, XN_STRIP_FP16, 0),
+    SINGLE(3, 1, XN_STRIP_FP16, 0),
+    SINGLE(5, 4, XN_STRIP_FP32, 0),
+    SINGLE(7, 4, XN_STRIP_FP32, 0),
+    SINGLE(3, 4, XN_STRIP_LOOSE, 0),
+    SINGLE(3, 4, XN_STRIP_ANY, 0),
+    SINGLE(3, 1, XN_STRIP_ANY, 0),
     STRIP(3, 3, 4, true, true, XN_STRIP_FP32),
     STRIP(3, 3, 4, true, false, XN_STRIP_FP32),
     STRIP(3, 3, 1, true, false, XN_STRIP_FP32),
     STRIP(3, 3, 4, true, true, XN_STRIP_ANY),
     STRIP(3, 3, 4, true, false, XN_STRIP_ANY),
-    STRIP(3, 3, 1, true, false, XN_STRIP_ANY),
     ANY(1),
     ANY(2),
     ANY(3),
@@ -76,10 +80,10 @@ static bool has_kind(const xn_conv *c, int32_t kind) {
             c->width % XN_STRIP_WIDTH == 0 && c->out_width % XN_STRIP_WIDTH == 0);
 }
 
-/* The kernel of so many rows; of any number when rows is 0. */
-static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows) {
+/* The kernel of so many rows and that depth; with rows 0, the fastest of that depth. */
+static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows, int32_t depth) {
     for (const strip_kernel &k : kernels)
-        if (k.kernel_w == c->kernel_w && (!rows || rows == k.rows) &&
+        if (k.kernel_w == c->kernel_w && (!rows || rows == k.rows) && depth == k.depth &&
             (k.exact ? k.kernel_h == c->kernel_h : k.kernel_h >= c->kernel_h) &&
             k.one == (c->group_channels == 1) && (!k.single || c->group_out_channels == 1) &&
             has_kind(c, k.kind))
@@ -90,8 +94,10 @@ static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows) {
 /* Shared memory of a block. */
 static int64_t shared_bytes(const xn_conv *c, const strip_kernel *k, int32_t threads,
                             int64_t filters) {
-    if (k->single)
-        return 0;
+    if (k->single) { /* the ring: own elements and those past the ends */
+        const int64_t own = k->kind == XN_STRIP_FP16 ? 8 : 16, side = own == 8 ? 8 : 4;
+        return k->depth ? (k->depth * k->rows + k->kernel_h - 1) * (own + side) * threads : 0;
+    }
     const int64_t tables = (int64_t)c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
     const int64_t words = c->kernel_w == 7 ? 2 : 1, in_rows = k->rows + k->kernel_h - 1;
     return filters * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_strip_filter)) +
@@ -154,7 +160,7 @@ bool xn_cuda_strip_fits(const xn_conv *c, int64_t images, const xn_cuda_strip *s
         s->threads < 32 || s->threads > XN_STRIP_MAX_THREADS ||
         (int64_t)s->lanes * s->across * s->stack > s->threads || s->chunks < 1 || s->span < 1)
         return false;
-    const strip_kernel *k = find_kernel(c, s->rows);
+    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     return k && (s->chunks == 1 || (k->one && k->exact)) &&
            shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack) <= SHARED_LIMIT &&
            planes_of(c, images) <= MAX_PLANES && grid_x(c, images, s) <= INT32_MAX &&
@@ -186,22 +192,23 @@ static int32_t power_of_2_from(int64_t v, int32_t most) {
 /* Few rows a thread while only that fills the multiprocessors; else more, which reads less of the
  * rows between strips again. */
 static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_strip *s) {
-    const strip_kernel *k = find_kernel(c, 0);
+    const strip_kernel *k = find_kernel(c, 0, 0);
     const int64_t warps = planes_of(c, images) * ((c->out_height - 1) / 4 + 1) *
                           ((c->out_width - 1) / (s->lanes * XN_STRIP_WIDTH) + 1) * s->lanes / 32;
     s->rows = k->rows;
     s->chunks = 1;
-    const int64_t few = k->one ? MIN_WARPS : MIN_WARPS_MANY;
-    if (warps < few * multiprocessors && find_kernel(c, 1))
+    if (warps < MIN_WARPS * (int64_t)multiprocessors && find_kernel(c, 1, 0))
         s->rows = 1;
     else if (k->one && k->exact)
         s->chunks = power_of_2_until(warps / (CHUNK_WARPS * (int64_t)multiprocessors), MAX_CHUNKS);
+    if (s->chunks > 1 && find_kernel(c, s->rows, RING_DEPTH))
+        s->depth = RING_DEPTH;
 }
 
 /* Filters a block makes: all, unless there are multiprocessors to spare or too little memory. */
 static int32_t choose_span(const xn_conv *c, int64_t images, int multiprocessors,
                            const xn_cuda_strip *s) {
-    const strip_kernel *k = find_kernel(c, s->rows);
+    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     if (k->single)
         return 1;
     const int64_t fixed = shared_bytes(c, k, s->threads, 0);
@@ -223,7 +230,7 @@ bool xn_cuda_strip_choose(const xn_conv *c, int64_t images, int multiprocessors,
     s.lanes = power_of_2_from((c->out_width - 1) / XN_STRIP_WIDTH + 1, 32);
     s.lanes = s.lanes < 4 ? 4 : s.lanes;
     choose_rows(c, images, multiprocessors, &s);
-    const strip_kernel *k = find_kernel(c, s.rows);
+    const strip_kernel *k = find_kernel(c, s.rows, s.depth);
     s.threads = 128;
     while (s.threads > 32 && shared_bytes(c, k, s.threads, 1) > SHARED_LIMIT)
         s.threads /= 2;
@@ -246,7 +253,7 @@ cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda
                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
     if (!xn_cuda_strip_fits(c, images, s))
         return cudaErrorInvalidConfiguration;
-    const strip_kernel *k = find_kernel(c, s->rows);
+    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     xn_strip_args a = {};
     a.input = input;
     a.patches = patches;

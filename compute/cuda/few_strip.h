@@ -13,6 +13,7 @@
 typedef struct xn_cuda_strip {
     int32_t rows;   /* 1, 2, 4 or 8: compiled in */
     int32_t chunks; /* 1 unless the kernel is of the shape of one that is compiled for it */
+    int32_t depth;  /* chunks on their way at a time: 0 (in registers), 2, 3 or 4: compiled in */
     int32_t lanes;  /* 4, 8, 16 or 32: shuffles stay inside a segment */
     int32_t across, stack;
     int32_t threads; /* 32 .. 256 */

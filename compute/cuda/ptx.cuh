@@ -95,6 +95,27 @@ __device__ __forceinline__ void xn_copy_async(void *shared, const void *global, 
 #endif
 }
 
+/* The same for chips of any kind, which read at once where they cannot copy in the background;
+ * `bytes` is BYTES or 0, and then zeros are written. */
+template <int BYTES>
+__device__ __forceinline__ void xn_copy_ahead(void *shared, const void *global, uint32_t bytes) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
+    if (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
+                     "r"(bytes)
+                     : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global),
+                     "n"(BYTES), "r"(bytes)
+                     : "memory");
+#else
+#pragma unroll
+    for (int w = 0; w < BYTES / 4; w++)
+        ((uint32_t *)shared)[w] = bytes ? ((const uint32_t *)global)[w] : 0u;
+#endif
+}
+
 /* Closes a group of the copies this thread started. */
 __device__ __forceinline__ void xn_copy_commit() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800

@@ -194,13 +194,13 @@ static made make(xn_device *device, const problem &p, const xn_weights *weights)
     return m;
 }
 
-/* The first image by the reference backend, in fp32. */
-static std::vector<float> reference(const problem &p, const made &m, const xn_weights *weights) {
+/* Images by the reference backend; conv says in what datatype. */
+static std::vector<unsigned char> reference_of(const xn_conv &conv, int64_t images,
+                                               const void *input, const xn_weights *weights) {
     const xn_backend *ref = xn_backend_find("ref");
-    const xn_conv conv = resolve(p, p.datatype, XN_FP32, 1);
     const xn_stream_options options = {0};
-    std::vector<float> out((size_t)xn_conv_output_elements(&conv));
-    const xn_batch_item item = {m.host_input.data(), out.data(), 1};
+    std::vector<unsigned char> out((size_t)images * xn_conv_output_bytes(&conv));
+    const xn_batch_item item = {input, out.data(), images};
     xn_device *device;
     xn_stream *stream;
     xn_plan *plan;
@@ -209,13 +209,37 @@ static std::vector<float> reference(const problem &p, const made &m, const xn_we
     REQUIRE(ref->device_open(0, &device, &error));
     REQUIRE(ref->stream_create(device, &options, &stream, &error));
     REQUIRE(ref->weights_prepare(device, weights, &prepared, &error));
-    REQUIRE(ref->plan_create(stream, &conv, 1, &plan, &error));
+    REQUIRE(ref->plan_create(stream, &conv, images, &plan, &error));
     REQUIRE(ref->run(plan, prepared, &item, 1, NULL, &error));
     ref->plan_free(plan);
     ref->weights_free(prepared);
     ref->stream_free(stream);
     ref->device_close(device);
     return out;
+}
+
+/* The first image, in fp32. */
+static std::vector<float> reference(const problem &p, const made &m, const xn_weights *weights) {
+    const xn_conv conv = resolve(p, p.datatype, XN_FP32, 1);
+    const std::vector<unsigned char> bytes = reference_of(conv, 1, m.host_input.data(), weights);
+    std::vector<float> out(bytes.size() / sizeof(float));
+    memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+}
+
+static bool is_right(xn_datatype datatype, const void *output, size_t i, double want) {
+    if (datatype == XN_INT32)
+        return ((const int32_t *)output)[i] == want;
+    const bool half = datatype == XN_FP16;
+    const double got = half ? (double)xn_fp16_to_fp32(((const uint16_t *)output)[i])
+                            : (double)((const float *)output)[i];
+    if (std::isnan(want))
+        return std::isnan(got);
+    if (half && std::fabs(want) > 65000 && std::isinf(got))
+        return (got > 0) == (want > 0);
+    if (std::isinf(want))
+        return got == want;
+    return std::fabs(got - want) <= (half ? 5e-4 : 1e-5) * std::fabs(want) + (half ? 1e-7 : 1e-37);
 }
 
 /* Outputs that are not within 1e-5 of the reference, after one launch into poisoned memory. */
@@ -227,14 +251,146 @@ static size_t count_wrong(const made &m, xn_datatype datatype, const std::vector
     launch();
     CHECK(cudaStreamSynchronize(stream));
     CHECK(cudaMemcpy(got.data(), m.output, m.out_bytes, cudaMemcpyDeviceToHost));
-    for (size_t i = 0; i < want.size(); i++) {
-        const bool half = datatype == XN_FP16;
-        const float v =
-            half ? xn_fp16_to_fp32(((uint16_t *)got.data())[i]) : ((float *)got.data())[i];
-        const double tolerance = (half ? 5e-4 : 1e-5) * std::fabs(want[i]) + (half ? 1e-7 : 1e-12);
-        wrong += !(std::fabs((double)v - want[i]) <= tolerance);
-    }
+    for (size_t i = 0; i < want.size(); i++)
+        wrong += !is_right(datatype, got.data(), i, want[i]);
     return wrong;
+}
+
+/* ---- random geometries and cuts ---- */
+
+static int64_t pick(uint64_t *state, int64_t first, int64_t last) {
+    return first + (int64_t)(next_random(state) % (uint64_t)(last - first + 1));
+}
+
+static float pick_value(uint64_t *state, int64_t kind) {
+    static const float odd[] = {0.0f, -0.0f, NAN, INFINITY, -INFINITY, 1.0f, -1.0f, 3e38f, 1e-40f};
+    if (kind == 1 && pick(state, 0, 9) == 0)
+        return odd[pick(state, 0, 8)];
+    if (kind == 2)
+        return pick(state, 0, 1) ? 3.4e38f : -3.4e38f;
+    return (float)pick(state, -1000000, 1000000) / 250000.0f;
+}
+
+/* Geometries of which most take the vector kernels; what does not resolve is drawn again. */
+static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatype *out) {
+    static const int64_t kernels[] = {3, 3, 3, 5, 7, 1, 2, 4, 6};
+    const bool single = pick(state, 0, 2) > 0;
+    p->groups = pick(state, 0, 3) ? 1 : pick(state, 2, 9);
+    p->channels = p->groups * (single ? 1 : pick(state, 1, 8));
+    p->filters = p->groups * (single ? 1 : pick(state, 1, 20));
+    p->kernel = kernels[pick(state, 0, 8)];
+    p->images = pick(state, 1, 3);
+    p->side = pick(state, 0, 2) ? 4 * pick(state, 1, 75) : pick(state, 1, 300);
+    p->datatype = (xn_datatype)(pick(state, 0, 3) ? pick(state, 0, 1) : pick(state, 0, 5));
+    xn_conv_params_default(params);
+    for (int64_t &padding : params->padding)
+        padding = pick(state, 0, 4) ? p->kernel / 2 : pick(state, 0, 5);
+    params->groups = p->groups;
+    params->pad_value = (int)(pick(state, 0, 3) ? 0 : pick(state, -1, 1));
+    params->scaling = (xn_scaling)(pick(state, 0, 3) ? 0 : pick(state, 0, 2));
+    *out = pick(state, 0, 5) && p->datatype <= XN_FP16 ? p->datatype : XN_FP32;
+    if (params->scaling == XN_SCALING_NONE && pick(state, 0, 1))
+        *out = XN_INT32;
+    params->output_datatype = *out;
+    const int64_t height = pick(state, 1, 100);
+    const xn_conv_limits limits = {1 << 24, 1 << 26, (int64_t)1 << 27};
+    const xn_shape input = {4, {p->images, p->channels, height, p->side}};
+    const xn_weights_shape weights = {
+        {p->filters, p->channels / p->groups, p->kernel, p->kernel}, false, false};
+    int64_t images;
+    xn_error error;
+    xn_conv conv;
+    if (xn_conv_resolve(params, p->datatype, &input, &weights, &limits, &conv, &images, &error))
+        return false;
+    p->stride = height; /* of the image: the stride is 1 */
+    return true;
+}
+
+static bool draw_cut(uint64_t *state, const xn_conv *conv, int64_t images, xn_cuda_strip *cut) {
+    for (int tries = 0; tries < 200; tries++) {
+        cut->rows = 1 << pick(state, 0, 2);
+        cut->chunks = (int32_t)pick(state, 1, 8);
+        cut->depth = (int32_t)(pick(state, 0, 1) ? pick(state, 2, 4) : 0);
+        cut->lanes = 4 << pick(state, 0, 3);
+        cut->across = 1 << pick(state, 0, 2);
+        cut->stack = 1 << pick(state, 0, 3);
+        cut->threads = 32 << pick(state, 0, 3);
+        cut->span = (int32_t)pick(state, 1, 20);
+        if (xn_cuda_strip_fits(conv, images, cut))
+            return true;
+    }
+    return xn_cuda_strip_choose(conv, images, 132, cut);
+}
+
+static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
+    uint64_t state = seed;
+    problem p = {};
+    xn_conv_params params;
+    xn_datatype out;
+    while (!draw(&state, &p, &params, &out)) {
+    }
+    const int64_t height = p.stride, kind = pick(&state, 0, 2) ? 0 : pick(&state, 1, 2);
+    const xn_conv_limits limits = {1 << 24, 1 << 26, (int64_t)1 << 27};
+    const xn_shape input = {4, {p.images, p.channels, height, p.side}};
+    const xn_weights_shape shape = {
+        {p.filters, p.channels / p.groups, p.kernel, p.kernel}, false, false};
+    made m = {};
+    xn_conv want_conv;
+    xn_cuda_strip cut;
+    xn_error error;
+    int64_t images;
+    REQUIRE(
+        xn_conv_resolve(&params, p.datatype, &input, &shape, &limits, &m.conv, &images, &error));
+    params.output_datatype = out == XN_INT32 ? XN_INT32 : XN_FP32;
+    REQUIRE(
+        xn_conv_resolve(&params, p.datatype, &input, &shape, &limits, &want_conv, &images, &error));
+    if (!draw_cut(&state, &m.conv, images, &cut))
+        return true; /* no strip takes it */
+    m.in_bytes = (size_t)images * xn_conv_input_bytes(&m.conv);
+    m.out_bytes = (size_t)images * xn_conv_output_bytes(&m.conv);
+    m.host_input.resize(m.in_bytes);
+    const size_t each = xn_datatype_bytes(p.datatype);
+    for (size_t i = 0; i < m.in_bytes / each; i++) {
+        const float v = pick_value(&state, kind);
+        if (each == 4)
+            ((float *)m.host_input.data())[i] = v;
+        else if (each == 2)
+            ((uint16_t *)m.host_input.data())[i] =
+                p.datatype == XN_FP16 ? xn_fp32_to_fp16(v) : xn_fp32_to_bf16(v);
+        else
+            m.host_input[i] = (unsigned char)next_random(&state);
+    }
+    xn_weights *weights = make_weights(p);
+    REQUIRE(xn_backend_cuda.weights_prepare(device, weights, &m.prepared, &error));
+    CHECK(cudaMalloc(&m.input, m.in_bytes));
+    CHECK(cudaMalloc(&m.output, m.out_bytes));
+    CHECK(cudaMemcpy(m.input, m.host_input.data(), m.in_bytes, cudaMemcpyHostToDevice));
+    const xn_cuda_epilogue_args epilogue = {
+        m.conv.scaling == XN_SCALING_NONE ? NULL : m.prepared->alpha, NULL, m.output};
+    const std::vector<unsigned char> bytes =
+        reference_of(want_conv, images, m.host_input.data(), weights);
+    std::vector<float> want(bytes.size() / 4);
+    for (size_t i = 0; i < want.size(); i++)
+        want[i] = out == XN_INT32 ? (float)((const int32_t *)bytes.data())[i]
+                                  : ((const float *)bytes.data())[i];
+    const size_t wrong = count_wrong(m, out, want, stream, [&] {
+        CHECK(xn_cuda_strip_launch(&m.conv, images, &cut, m.input, m.prepared->patches, &epilogue,
+                                   stream));
+    });
+    if (wrong)
+        printf("WRONG seed %llu: %zu of %zu; %lldx%lldx%lldx%lld o%lld g%lld k%lld pad %lld,%lld "
+               "value %d scaling %d in %d out %d kind %lld; r%d c%d d%d l%d a%d s%d t%d f%d\n",
+               (unsigned long long)seed, wrong, want.size(), (long long)images,
+               (long long)p.channels, (long long)height, (long long)p.side, (long long)p.filters,
+               (long long)p.groups, (long long)p.kernel, (long long)params.padding[0],
+               (long long)params.padding[1], params.pad_value, params.scaling, p.datatype, out,
+               (long long)kind, cut.rows, cut.chunks, cut.depth, cut.lanes, cut.across, cut.stack,
+               cut.threads, cut.span);
+    CHECK(cudaFree(m.input));
+    CHECK(cudaFree(m.output));
+    xn_backend_cuda.weights_free(m.prepared);
+    xn_weights_free(weights);
+    return !wrong;
 }
 
 /* ---- the runs ---- */
@@ -251,33 +407,37 @@ static void sweep(const problem &p, const made &m, const std::vector<float> &wan
     };
     std::vector<timed> all;
     const xn_cuda_epilogue_args epilogue = epilogue_of(m);
-    for (int rows = 1; rows <= 8; rows *= 2)
-        for (int chunks = 1; chunks <= 16; chunks *= 2)
-            for (int across = 1; across <= 4; across *= 2)
-                for (int threads = 64; threads <= 256; threads *= 2) {
-                    const xn_cuda_strip cut = {rows, chunks, 32, across, 1, threads, 1};
-                    const int64_t strips = p.side * p.side / (128 * rows * chunks);
-                    if (!xn_cuda_strip_fits(&m.conv, p.images, &cut) || strips < 128)
-                        continue;
-                    auto launch = [&] {
-                        CHECK(xn_cuda_strip_launch(&m.conv, p.images, &cut, m.input,
-                                                   m.prepared->patches, &epilogue, stream));
-                    };
-                    if (across == 1 && threads == 128 &&
-                        count_wrong(m, p.datatype, want, stream, launch))
-                        printf("  WRONG: rows %d chunks %d\n", rows, chunks);
-                    all.push_back({cut, replay(stream, launch, p.side > 2048 ? 10 : 50, 7).median});
-                }
+    for (int depth = 0; depth <= 4; depth++)
+        for (int rows = 1; rows <= 4; rows *= 2)
+            for (int chunks = 1; chunks <= 16; chunks *= 2)
+                for (int across = 1; across <= 4; across *= 2)
+                    for (int threads = 64; threads <= 256; threads *= 2) {
+                        const xn_cuda_strip cut = {rows, chunks, depth, 32, across, 1, threads, 1};
+                        const int64_t strips = p.side * p.side / (128 * rows * chunks);
+                        if (!xn_cuda_strip_fits(&m.conv, p.images, &cut) || strips < 128)
+                            continue;
+                        auto launch = [&] {
+                            CHECK(xn_cuda_strip_launch(&m.conv, p.images, &cut, m.input,
+                                                       m.prepared->patches, &epilogue, stream));
+                        };
+                        if (across == 1 && threads == 128 &&
+                            count_wrong(m, p.datatype, want, stream, launch))
+                            printf("  WRONG: rows %d chunks %d depth %d\n", rows, chunks, depth);
+                        all.push_back(
+                            {cut, replay(stream, launch, p.side > 2048 ? 10 : 50, 7).median});
+                    }
     std::sort(all.begin(), all.end(), [](const timed &a, const timed &b) { return a.us < b.us; });
     printf("  sweep of %zu at %lld:", all.size(), (long long)p.side);
     for (size_t i = 0; i < all.size() && (i < 10 || i + 1 == all.size()); i++)
-        printf(" [r%d c%d a%d t%d %.2f %.2fx]", all[i].cut.rows, all[i].cut.chunks,
-               all[i].cut.across, all[i].cut.threads, all[i].us, all[i].us / copy_us);
+        printf(" [r%d c%d d%d a%d t%d %.2f %.2fx]", all[i].cut.rows, all[i].cut.chunks,
+               all[i].cut.depth, all[i].cut.across, all[i].cut.threads, all[i].us,
+               all[i].us / copy_us);
     puts("");
 }
 
 struct options {
     bool sweep, once;
+    int check;
     FILE *json;
 };
 
@@ -313,8 +473,8 @@ static bool run(xn_device *device, cudaStream_t stream, const problem &p, const 
              (long long)p.kernel, (long long)p.stride, (long long)p.filters, (long long)p.groups,
              xn_datatype_name(p.datatype));
     if (strip)
-        snprintf(path, sizeof path, "strip r%d c%d l%d a%d s%d t%d f%d", cut.rows, cut.chunks,
-                 cut.lanes, cut.across, cut.stack, cut.threads, cut.span);
+        snprintf(path, sizeof path, "strip r%d c%d d%d l%d a%d s%d t%d f%d", cut.rows, cut.chunks,
+                 cut.depth, cut.lanes, cut.across, cut.stack, cut.threads, cut.span);
     else
         snprintf(path, sizeof path, "tile");
     printf("%-34s %-28s | %8.2f %8.2f %8.2f | %8.2f | %8.2f %6.2f %s\n", name, path, t.median,
@@ -347,13 +507,24 @@ int main(int argc, char **argv) {
             o.sweep = true;
         else if (!strcmp(argv[i], "--once"))
             o.once = true;
+        else if (!strcmp(argv[i], "--check") && i + 1 < argc)
+            o.check = atoi(argv[++i]);
         else if (!strcmp(argv[i], "--json") && i + 1 < argc)
             o.json = fopen(argv[++i], "w");
         else
-            return fprintf(stderr, "usage: bench-gpu-few [--json FILE] [--sweep] [--once]\n"), 2;
+            return fprintf(stderr,
+                           "usage: bench-gpu-few [--json FILE] [--sweep] [--once] [--check N]\n"),
+                   2;
     }
     REQUIRE(xn_backend_cuda.device_open(0, &device, &error));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    if (o.check) {
+        int wrong = 0;
+        for (int i = 0; i < o.check; i++)
+            wrong += !check_one(device, stream, (uint64_t)i * 7919 + 1);
+        printf("%d random geometries and cuts, %d wrong\n", o.check, wrong);
+        return wrong != 0;
+    }
     printf("%s, %d multiprocessors; us a launch by graph replay, %d launches, %d replays\n",
            device->name, device->multiprocessors, LAUNCHES, REPLAYS);
     printf("%-34s %-28s | %8s %8s %8s | %8s | %8s %6s\n", "images x channels x side", "path",
