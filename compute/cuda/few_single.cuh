@@ -49,32 +49,41 @@ struct xn_single_filter {
     }
 };
 
+/* What the filter is made from. It is read before the rows: after them its loads would be issued
+ * only when the rows have arrived. */
 template <int KW, int KH>
-__device__ __forceinline__ xn_single_filter<KW, KH> xn_single_prepare(const xn_strip_args &a,
-                                                                      int32_t o) {
-    constexpr int WORDS = (KH * KW + 31) / 32;
-    xn_single_filter<KW, KH> filter;
-    uint32_t words[WORDS + 1];
+struct xn_single_weights {
+    static constexpr int WORDS = (KH * KW + 31) / 32;
+    uint32_t words[WORDS];
+    float factor, bias;
+
+    __device__ __forceinline__ void load(const xn_strip_args &a, int32_t o) {
 #pragma unroll
-    for (int w = 0; w < WORDS; w++)
-        words[w] = ~__ldg(a.patches + (int64_t)o * a.patch_words + w);
-    words[WORDS] = 0;
-    const float factor = xn_factor_of(a.factor, o);
-    filter.bias = xn_bias_of(a.bias, o);
-    filter.factor = factor * a.reciprocal;
-    filter.offset = filter.factor * filter.OFFSET;
-    filter.extreme = xn_strip_extreme(factor, filter.bias);
+        for (int w = 0; w < WORDS; w++)
+            words[w] = xn_load_4(a.patches + (int64_t)o * a.patch_words + w);
+        factor = a.factor ? __uint_as_float(xn_load_4(a.factor + o)) : 1.0f;
+        bias = a.bias ? __uint_as_float(xn_load_4(a.bias + o)) : 0.0f;
+    }
+
+    __device__ __forceinline__ xn_single_filter<KW, KH> make(float reciprocal) const {
+        xn_single_filter<KW, KH> filter;
+        filter.bias = bias;
+        filter.factor = factor * reciprocal;
+        filter.offset = filter.factor * filter.OFFSET;
+        filter.extreme = xn_strip_extreme(factor, bias);
 #pragma unroll
-    for (int i = 0; i < KH; i++)
+        for (int i = 0; i < KH; i++)
 #pragma unroll
-        for (int part = 0; part < xn_strip_window<KW>::TABLES; part++) {
-            const int at = i * KW + part * 3;
-            filter.tables[i][part] =
-                filter.make_table(__funnelshift_r(words[at / 32], words[at / 32 + 1], at % 32),
-                                  KW - part * 3 < 3 ? KW - part * 3 : 3);
-        }
-    return filter;
-}
+            for (int part = 0; part < xn_strip_window<KW>::TABLES; part++) {
+                const int at = i * KW + part * 3, word = at / 32;
+                const uint32_t next = word + 1 < WORDS ? words[word + 1 < WORDS ? word + 1 : 0] : 0;
+                filter.tables[i][part] =
+                    filter.make_table(~__funnelshift_r(words[word], next, at % 32),
+                                      KW - part * 3 < 3 ? KW - part * 3 : 3);
+            }
+        return filter;
+    }
+};
 
 /* Where the next rows come from. */
 template <int KW, int KIND>
@@ -324,6 +333,8 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
         return;
     constexpr bool VECTORS = KIND == XN_STRIP_FP32 || KIND == XN_STRIP_FP16;
     const xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, VECTORS);
+    xn_single_weights<KW, KH> weights;
+    weights.load(a, a.groups == 1 ? 0 : p.plane % a.groups);
     xn_strip_raw<KW> raw[IN_ROWS] = {};
     xn_single_source<KW, KIND> source;
     typename xn_single_ring_of<KW, KH, ROWS, KIND, DEPTH>::type ring;
@@ -335,8 +346,7 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
         source.begin(a, p);
         source.template next<IN_ROWS>(a, p, raw);
     }
-    const xn_single_filter<KW, KH> filter =
-        xn_single_prepare<KW, KH>(a, a.groups == 1 ? 0 : p.plane % a.groups);
+    const xn_single_filter<KW, KH> filter = weights.make(a.reciprocal);
 
     int32_t in_y = p.out_y - a.pad_top;
     const int32_t leftmost = p.in_x - window::LEFT;

@@ -5,27 +5,34 @@
 
 #include <stdint.h>
 
+/* A load of read-only data that stays where it is written. */
+__device__ __forceinline__ uint32_t xn_load_4(const void *from) {
+    uint32_t value;
+    asm volatile("ld.global.nc.u32 %0, [%1];" : "=r"(value) : "l"(from));
+    return value;
+}
+
 /* Loads of read-only data that happen only when `valid`, without a branch; else *out stays. */
 __device__ __forceinline__ void xn_load_16_if(uint32_t *out, const void *from, bool valid) {
-    asm("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
-        " @p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4]; }"
-        : "+r"(out[0]), "+r"(out[1]), "+r"(out[2]), "+r"(out[3])
-        : "l"(from), "r"((uint32_t)valid));
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+                 " @p ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4]; }"
+                 : "+r"(out[0]), "+r"(out[1]), "+r"(out[2]), "+r"(out[3])
+                 : "l"(from), "r"((uint32_t)valid));
 }
 __device__ __forceinline__ void xn_load_8_if(uint32_t *out, const void *from, bool valid) {
-    asm("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.nc.v2.u32 {%0,%1}, [%2]; }"
-        : "+r"(out[0]), "+r"(out[1])
-        : "l"(from), "r"((uint32_t)valid));
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0; @p ld.global.nc.v2.u32 {%0,%1}, [%2]; }"
+                 : "+r"(out[0]), "+r"(out[1])
+                 : "l"(from), "r"((uint32_t)valid));
 }
 __device__ __forceinline__ void xn_load_4_if(uint32_t *out, const void *from, bool valid) {
-    asm("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
-        : "+r"(out[0])
-        : "l"(from), "r"((uint32_t)valid));
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u32 %0, [%1]; }"
+                 : "+r"(out[0])
+                 : "l"(from), "r"((uint32_t)valid));
 }
 __device__ __forceinline__ void xn_load_2_if(uint32_t *out, const void *from, bool valid) {
-    asm("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
-        : "+r"(out[0])
-        : "l"(from), "r"((uint32_t)valid));
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p ld.global.nc.u16 %0, [%1]; }"
+                 : "+r"(out[0])
+                 : "l"(from), "r"((uint32_t)valid));
 }
 
 /* Stores likewise. */
