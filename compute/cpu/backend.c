@@ -61,10 +61,15 @@ static void stream_set_threads(xn_stream *stream, int threads) {
 
 static xn_status stream_create(xn_device *device, const xn_stream_options *options, xn_stream **out,
                                xn_error *error) {
+    const xn_cpu_way *way = NULL;
+    if (options && options->path && !(way = xn_cpu_way_find(options->path)))
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "this cpu has no kernel path \"%s\"",
+                       options->path);
     xn_stream *stream = xn_mem_zalloc(1, sizeof *stream);
     if (!stream)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a cpu stream");
     stream->device = device;
+    stream->way = way;
     stream_set_threads(stream, options ? options->threads : 0);
     *out = stream;
     return XN_OK;
@@ -122,6 +127,16 @@ static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_
     return XN_OK;
 }
 
+static const char *device_path(const xn_device *device, int index) {
+    const xn_cpu_way *way = xn_cpu_way_at(index);
+    (void)device;
+    return way ? way->name : NULL;
+}
+
+static const char *plan_path(const xn_plan *plan) {
+    return plan->way->name;
+}
+
 const xn_backend xn_backend_cpu = {
     .name = "cpu",
     .device_count = device_count,
@@ -139,4 +154,6 @@ const xn_backend xn_backend_cpu = {
     .plan_create = xn_cpu_plan_create,
     .plan_free = xn_cpu_plan_free,
     .run = run,
+    .device_path = device_path,
+    .plan_path = plan_path,
 };

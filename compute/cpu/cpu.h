@@ -35,8 +35,18 @@ struct xn_device {
     const xn_cpu_kernels *kernels;
 };
 
+typedef struct xn_cpu_path xn_cpu_path;
+
+/* A way to run problems: a path with the kernels of one instruction set. */
+typedef struct xn_cpu_way {
+    const char *name; /* "few/avx2" */
+    const xn_cpu_path *path;
+    const xn_cpu_kernels *kernels;
+} xn_cpu_way;
+
 struct xn_stream {
     const xn_device *device; /* borrowed */
+    const xn_cpu_way *way;   /* forced; NULL: plans choose */
     int threads;             /* the most a run may use: 1 .. device->threads */
     unsigned char *scratch;  /* owned; grows in plan_create only, to the most any plan asked */
     size_t scratch_bytes;
@@ -83,8 +93,6 @@ typedef struct xn_cpu_rows {
     int64_t pitch; /* elements of a row */
 } xn_cpu_rows;
 
-typedef struct xn_cpu_path xn_cpu_path;
-
 /* What a path's run function gets; lives for one run. */
 typedef struct xn_cpu_run {
     const xn_plan *plan;
@@ -95,8 +103,9 @@ typedef struct xn_cpu_run {
 struct xn_plan {
     xn_stream *stream; /* borrowed */
     xn_conv conv;
-    const xn_cpu_kernels *kernels;
-    const xn_cpu_path *path;
+    const xn_cpu_way *way;
+    const xn_cpu_kernels *kernels; /* the way's */
+    const xn_cpu_path *path;       /* the way's */
     int64_t max_images;
     xn_cpu_image *images;              /* [max_images], owned; filled by run */
     size_t shared_bytes, thread_bytes; /* of the stream's scratch */
@@ -109,7 +118,8 @@ struct xn_plan {
 };
 
 struct xn_cpu_path {
-    const char *name;
+    /* True when it can run this problem at all. */
+    bool (*fits)(const xn_conv *conv);
     /* Sets rows, offsets, sizes and image_ns. Errors: XN_ERR_NO_MEMORY. */
     xn_status (*layout)(xn_plan *plan, xn_error *error);
     /* images [0, count) of the plan. */
@@ -118,8 +128,13 @@ struct xn_cpu_path {
 
 extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real;
 
-/* True when the few-channel path takes this problem on these kernels (few.c says why). */
+/* True when the few-channel path fits and is the faster one on these kernels (few.c says why). */
 bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels);
+
+/* Way `index` of the ways that this machine can go, NULL past the last. */
+const xn_cpu_way *xn_cpu_way_at(int index);
+/* The one of that name, NULL if there is none. */
+const xn_cpu_way *xn_cpu_way_find(const char *name);
 
 /* ---- sizes ---- */
 

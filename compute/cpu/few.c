@@ -47,21 +47,24 @@ static int64_t ring_rows(const xn_conv *conv) {
     return xn_cpu_min(extent, conv->height);
 }
 
-/* Instructions for the signs of one output row, tap and group: bytes waste lanes of narrow rows,
- * words of bits waste bits of few channels and lanes of few output channels. */
-bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels) {
+static bool fits(const xn_conv *conv) {
     int64_t filter = (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w;
-    if (conv->group_channels > XN_CPU_FEW_CHANNELS || filter > XN_CPU_FEW_FILTER)
+    if (conv->mode != XN_MODE_XNOR || conv->group_channels > XN_CPU_FEW_CHANNELS ||
+        filter > XN_CPU_FEW_FILTER)
         return false;
     int64_t padded = (int64_t)conv->width + conv->pad_left + conv->pad_right;
     double pitch = (double)xn_cpu_min(padded, (int64_t)conv->kernel_w * conv->out_width);
-    if (pitch * (double)ring_rows(conv) * (conv->group_channels + 4) > RING_BYTES)
-        return false;
+    return pitch * (double)ring_rows(conv) * (conv->group_channels + 4) <= RING_BYTES;
+}
+
+/* Instructions for the signs of one output row, tap and group: bytes waste lanes of narrow rows,
+ * words of bits waste bits of few channels and lanes of few output channels. */
+bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels) {
     double bytes = (double)conv->group_channels * conv->group_out_channels *
                    (double)xn_cpu_div_up(conv->out_width, kernels->byte_lanes);
     double bits = (double)xn_cpu_div_up(conv->group_channels, 32) * kernels->word_cost *
                   (double)xn_cpu_div_up(conv->group_out_channels, XN_CPU_LANES) * conv->out_width;
-    return bytes <= bits;
+    return fits(conv) && bytes <= bits;
 }
 
 static xn_status layout(xn_plan *plan, xn_error *error) {
@@ -291,4 +294,4 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     xn_cpu_for(run->threads, whole * j.bands, task, &j);
 }
 
-const xn_cpu_path xn_cpu_few = {.name = "few", .layout = layout, .run = run_images};
+const xn_cpu_path xn_cpu_few = {.fits = fits, .layout = layout, .run = run_images};

@@ -59,6 +59,8 @@ typedef struct xn_cpu_kernels {
     void (*emit_f32)(const float *acc, float factor, float bias, int32_t n, float *dst);
 } xn_cpu_kernels;
 
+/* Whether this machine has the instructions of a table. */
+bool xn_cpu_kernels_run(const xn_cpu_kernels *kernels);
 /* The best table for the machine it runs on. */
 const xn_cpu_kernels *xn_cpu_kernels_choose(void);
 

@@ -22,13 +22,23 @@ static inline __attribute__((always_inline)) count_vector count_bytes(count_vect
 
 #include "kernels_body.h"
 
+bool xn_cpu_kernels_run(const xn_cpu_kernels *kernels) {
+#if defined(__x86_64__)
+    if (kernels == &xn_cpu_kernels_avx512)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vpopcntdq");
+    if (kernels == &xn_cpu_kernels_avx2)
+        return __builtin_cpu_supports("avx2");
+#endif
+    return kernels == &xn_cpu_kernels_portable;
+}
+
 const xn_cpu_kernels *xn_cpu_kernels_choose(void) {
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vpopcntdq"))
+    if (xn_cpu_kernels_run(&xn_cpu_kernels_avx512))
         return &xn_cpu_kernels_avx512;
-    if (__builtin_cpu_supports("avx2"))
+    if (xn_cpu_kernels_run(&xn_cpu_kernels_avx2))
         return &xn_cpu_kernels_avx2;
 #endif
     return &xn_cpu_kernels_portable;

@@ -1,5 +1,8 @@
-/* plan.c: one problem on one stream: its path, its scratch. All memory of a run is had here. */
+/* plan.c: one problem on one stream: the way it goes, its scratch. All memory of a run is had here.
+ */
 #include "cpu.h"
+
+#include <string.h>
 
 size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes) {
     size_t offset = sizer->bytes, size, end;
@@ -32,15 +35,50 @@ static bool reserve(xn_stream *stream, const xn_plan *plan) {
     return true;
 }
 
-static const xn_cpu_path *choose(const xn_conv *conv, const xn_cpu_kernels *kernels) {
-    if (conv->mode != XN_MODE_XNOR)
-        return &xn_cpu_real;
-    return xn_cpu_few_suits(conv, kernels) ? &xn_cpu_few : &xn_cpu_many;
+#define WAYS(kernels, set)                                                                         \
+    {"few/" set, &xn_cpu_few, &kernels}, {"many/" set, &xn_cpu_many, &kernels}, {                  \
+        "real/" set, &xn_cpu_real, &kernels                                                        \
+    }
+static const xn_cpu_way ways[] = {
+#if defined(__x86_64__)
+    WAYS(xn_cpu_kernels_avx512, "avx512"),
+    WAYS(xn_cpu_kernels_avx2, "avx2"),
+#endif
+    WAYS(xn_cpu_kernels_portable, "portable"),
+};
+enum { WAY_COUNT = sizeof ways / sizeof *ways };
+
+const xn_cpu_way *xn_cpu_way_at(int index) {
+    for (int i = 0; i < WAY_COUNT; i++)
+        if (xn_cpu_kernels_run(ways[i].kernels) && index-- == 0)
+            return &ways[i];
+    return NULL;
+}
+
+const xn_cpu_way *xn_cpu_way_find(const char *name) {
+    for (int i = 0; i < WAY_COUNT; i++)
+        if (xn_cpu_kernels_run(ways[i].kernels) && !strcmp(ways[i].name, name))
+            return &ways[i];
+    return NULL;
+}
+
+static const xn_cpu_way *choose(const xn_conv *conv, const xn_cpu_kernels *kernels) {
+    const xn_cpu_path *path = conv->mode != XN_MODE_XNOR        ? &xn_cpu_real
+                              : xn_cpu_few_suits(conv, kernels) ? &xn_cpu_few
+                                                                : &xn_cpu_many;
+    const xn_cpu_way *way = ways;
+    while (way->path != path || way->kernels != kernels)
+        way++;
+    return way;
 }
 
 xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
                              xn_plan **out, xn_error *error) {
     xn_status status = XN_ERR_NO_MEMORY;
+    const xn_cpu_way *way = stream->way ? stream->way : choose(conv, stream->device->kernels);
+    if (!way->path->fits(conv))
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "%s cannot run this convolution",
+                       way->name);
     xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
     xn_cpu_image *images = xn_mem_zalloc((size_t)max_images, sizeof *images);
     if (!plan || !images) {
@@ -50,10 +88,11 @@ xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max
     }
     plan->stream = stream;
     plan->conv = *conv;
-    plan->kernels = stream->device->kernels;
+    plan->way = way;
+    plan->kernels = way->kernels;
+    plan->path = way->path;
     plan->max_images = max_images;
     plan->images = images;
-    plan->path = choose(conv, plan->kernels);
     status = plan->path->layout(plan, error);
     if (!status && !reserve(stream, plan))
         status = xn_fail(error, XN_ERR_NO_MEMORY, NULL,

@@ -252,4 +252,8 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     }
 }
 
-const xn_cpu_path xn_cpu_real = {.name = "real", .layout = layout, .run = run_images};
+static bool fits(const xn_conv *conv) {
+    return conv->mode != XN_MODE_XNOR;
+}
+
+const xn_cpu_path xn_cpu_real = {.fits = fits, .layout = layout, .run = run_images};

@@ -470,11 +470,6 @@ bool xn_cuda_few_tile_fits(const xn_conv *c, int64_t images) {
     return t.shared_bytes && tile_count(c, &t, images) <= INT32_MAX;
 }
 
-bool xn_cuda_few_fits(const xn_conv *c, int64_t images) {
-    xn_cuda_strip strip;
-    return xn_cuda_strip_choose(c, images, 1, &strip) || xn_cuda_few_tile_fits(c, images);
-}
-
 typedef void (*few_function)(const few_args);
 
 static few_function choose_kernel(const xn_conv *c) {
@@ -526,7 +521,7 @@ cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int mul
     a.o_splits = (conv->group_out_channels - 1) / a.o_span + 1;
     int64_t blocks = tiles * a.o_splits;
     if (blocks > INT32_MAX)
-        return cudaErrorInvalidConfiguration; /* xn_cuda_few_fits said so */
+        return cudaErrorInvalidConfiguration; /* xn_cuda_few_tile_fits said so */
     return xn_cuda_launch(choose_kernel(conv), (int)blocks, THREADS, (size_t)a.tile.shared_bytes,
                           stream, a);
 }

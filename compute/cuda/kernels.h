@@ -17,7 +17,6 @@ typedef struct xn_cuda_epilogue_args {
 
 /* few.cu: mode xnor for groups of few channels, all in one kernel. patches is the prepared layout
  * of layout.h. */
-bool xn_cuda_few_fits(const xn_conv *conv, int64_t images);
 cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                const void *input, const uint32_t *patches,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);

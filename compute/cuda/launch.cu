@@ -1,5 +1,6 @@
 /* launch.cu: the kernels of a plan, one after the other on a stream, from device memory to device
  * memory. Allocates nothing, copies nothing, waits for nothing. */
+#include "few_strip.h"
 #include "xn_cuda.h"
 
 /* What the specification multiplies by: nothing, the given scale, or alpha (mode float has none).
@@ -15,6 +16,17 @@ static xn_cuda_epilogue_args epilogue_of(const xn_plan *plan, const xn_prepared 
     e.bias = c->has_bias ? prepared->bias : NULL;
     e.output = output;
     return e;
+}
+
+/* The cut is that of this run's images, which may be fewer than the plan's. */
+static cudaError_t launch_strips(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                                 const xn_cuda_run_io *io, const xn_cuda_epilogue_args *epilogue,
+                                 cudaStream_t stream) {
+    xn_cuda_strip strip;
+    if (!xn_cuda_strip_choose(&plan->conv, images, plan->stream->device->multiprocessors, &strip))
+        return cudaErrorInvalidConfiguration;
+    return xn_cuda_strip_launch(&plan->conv, images, &strip, io->input, prepared->patches, epilogue,
+                                stream);
 }
 
 /* Where the parts of a run over packed bits are. */
@@ -94,9 +106,11 @@ static cudaError_t launch_narrow(const xn_plan *plan, const xn_prepared *prepare
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_cuda_run_io *io, cudaStream_t stream) {
     const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared, io->output);
-    if (plan->path == XN_CUDA_FEW)
-        return xn_cuda_few_launch(&plan->conv, images, plan->stream->device->multiprocessors,
-                                  io->input, prepared->patches, &epilogue, stream);
+    if (plan->path == XN_CUDA_STRIPS)
+        return launch_strips(plan, prepared, images, io, &epilogue, stream);
+    if (plan->path == XN_CUDA_TILES)
+        return xn_cuda_few_tile_launch(&plan->conv, images, plan->stream->device->multiprocessors,
+                                       io->input, prepared->patches, &epilogue, stream);
     if (plan->path == XN_CUDA_REAL)
         return xn_cuda_real_launch(&plan->conv, images, io->input, prepared->real, &epilogue,
                                    stream);

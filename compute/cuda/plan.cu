@@ -1,9 +1,42 @@
 /* plan.cu: which kernels run a problem, and where their data lies in the stream's workspace. All
  * decisions and all allocation are here. */
+#include "few_strip.h"
 #include "xn_cuda.h"
+
+#include <string.h>
 
 #define MATRIX_CAPABILITY 80 /* mma with AND and population count */
 #define WIDE_FILTERS 17      /* a group, for gemm_wide.cu to be worth it */
+
+static const char *const path_names[XN_CUDA_PATHS] = {"strips", "tiles",  "wide",
+                                                      "gemm",   "direct", "real"};
+
+/* Whether the device has the instructions of a path. */
+static bool path_exists(const xn_device *device, int path) {
+    if (path == XN_CUDA_GEMM)
+        return device->major * 10 + device->minor >= MATRIX_CAPABILITY;
+    return path != XN_CUDA_WIDE || device->wide;
+}
+
+const char *xn_cuda_device_path(const xn_device *device, int index) {
+    for (int path = 0; path < XN_CUDA_PATHS; path++)
+        if (path_exists(device, path) && index-- == 0)
+            return path_names[path];
+    return NULL;
+}
+
+bool xn_cuda_path_find(const xn_device *device, const char *name, xn_cuda_path *out) {
+    for (int path = 0; path < XN_CUDA_PATHS; path++)
+        if (path_exists(device, path) && !strcmp(path_names[path], name)) {
+            *out = (xn_cuda_path)path;
+            return true;
+        }
+    return false;
+}
+
+const char *xn_cuda_plan_path(const xn_plan *plan) {
+    return path_names[plan->path];
+}
 
 /* Adds a part of count * each bytes per image for all images; its offset to *offset. */
 static bool add_part(xn_plan *plan, int64_t count, size_t each, size_t *offset) {
@@ -20,19 +53,21 @@ static bool add_part(xn_plan *plan, int64_t count, size_t each, size_t *offset) 
 static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path path) {
     const xn_conv *conv = &plan->conv;
     const bool packed = plan->packed_input || plan->packed_output;
+    xn_cuda_strip strip;
+    if (!path_exists(device, path) || (conv->mode == XN_MODE_XNOR) == (path == XN_CUDA_REAL))
+        return false;
     switch (path) {
-    case XN_CUDA_FEW:
-        return !packed && conv->mode == XN_MODE_XNOR && xn_cuda_few_fits(conv, plan->max_images);
+    case XN_CUDA_STRIPS:
+        return !packed &&
+               xn_cuda_strip_choose(conv, plan->max_images, device->multiprocessors, &strip);
+    case XN_CUDA_TILES:
+        return !packed && xn_cuda_few_tile_fits(conv, plan->max_images);
     case XN_CUDA_WIDE:
-        return device->wide && xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
+        return xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_GEMM:
-        return conv->mode == XN_MODE_XNOR &&
-               device->major * 10 + device->minor >= MATRIX_CAPABILITY &&
-               xn_cuda_gemm_fits(conv, plan->max_images);
-    case XN_CUDA_DIRECT:
-        return conv->mode == XN_MODE_XNOR;
-    default:
-        return conv->mode != XN_MODE_XNOR;
+        return xn_cuda_gemm_fits(conv, plan->max_images);
+    default: /* direct takes any geometry of mode xnor, real any of the other modes */
+        return true;
     }
 }
 
@@ -43,7 +78,7 @@ static xn_cuda_path choose_path(const xn_device *device, const xn_plan *plan) {
             !(path == XN_CUDA_WIDE && plan->conv.group_out_channels < WIDE_FILTERS &&
               path_fits(device, plan, XN_CUDA_GEMM)))
             return (xn_cuda_path)path;
-    return XN_CUDA_DIRECT; /* takes any geometry of mode xnor, and real.cu the other modes */
+    return XN_CUDA_REAL; /* not reached: direct or real fits */
 }
 
 static bool lay_out(xn_plan *plan) {
@@ -54,7 +89,7 @@ static bool lay_out(xn_plan *plan) {
     const bool own_sums = plan->path == XN_CUDA_WIDE; /* no popc, pixel_part and k in memory */
     bool fits = add_part(plan, 1, plan->input_bytes, &plan->input) &&
                 add_part(plan, 1, plan->output_bytes, &plan->output);
-    if (plan->path == XN_CUDA_FEW || plan->path == XN_CUDA_REAL)
+    if (plan->path == XN_CUDA_STRIPS || plan->path == XN_CUDA_TILES || plan->path == XN_CUDA_REAL)
         return fits;
     if (!plan->packed_input)
         fits = fits && add_part(plan, groups * in_plane, pixel_bytes, &plan->bits);
@@ -92,7 +127,8 @@ static xn_status fill_plan(xn_plan *plan, const xn_cuda_plan_options *options, x
     plan->want_k = conv->mode == XN_MODE_XNOR && conv->scaling == XN_SCALING_XNOR;
     plan->path = options->forced ? options->path : choose_path(device, plan);
     if (options->forced && !path_fits(device, plan, plan->path))
-        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "the path asked for cannot run this");
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "path %s cannot run this convolution",
+                       path_names[plan->path]);
     if (!lay_out(plan))
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
                        "the workspace for %lld images passes the address space",
@@ -128,7 +164,9 @@ xn_status xn_cuda_plan_create_with(xn_stream *stream, const xn_conv *conv, int64
 
 xn_status xn_cuda_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
                               xn_plan **out, xn_error *error) {
-    const xn_cuda_plan_options options = {};
+    xn_cuda_plan_options options = {};
+    options.forced = stream->forced;
+    options.path = stream->path;
     return xn_cuda_plan_create_with(stream, conv, max_images, &options, out, error);
 }
 

@@ -21,7 +21,11 @@ static xn_status create_events(xn_stream *s, xn_error *error) {
 
 xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *options,
                                 xn_stream **out, xn_error *error) {
-    (void)options;
+    xn_cuda_path path = XN_CUDA_PATHS;
+    const bool forced = options && options->path;
+    if (forced && !xn_cuda_path_find(device, options->path, &path))
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "GPU %d has no kernel path \"%s\"",
+                       device->ordinal, options->path);
     xn_status status = xn_cuda_device_use(device, error);
     if (status)
         return status;
@@ -29,6 +33,8 @@ xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *opti
     if (!s)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a stream handle");
     s->device = device;
+    s->forced = forced;
+    s->path = path;
     status = xn_cuda_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking),
                            "creating a stream", error);
     if (status == XN_OK)

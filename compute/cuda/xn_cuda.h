@@ -22,6 +22,16 @@ xn_status xn_cuda_check(cudaError_t result, const char *what, xn_error *error);
 
 /* ---- handles ---- */
 
+typedef enum {
+    XN_CUDA_STRIPS, /* few channels: few_strip.cu */
+    XN_CUDA_TILES,  /* few channels: few.cu */
+    XN_CUDA_WIDE,
+    XN_CUDA_GEMM,
+    XN_CUDA_DIRECT,
+    XN_CUDA_REAL,
+    XN_CUDA_PATHS
+} xn_cuda_path;
+
 typedef struct xn_canary xn_canary;
 
 struct xn_device {
@@ -54,20 +64,13 @@ struct xn_prepared {
  * so it may move when it grows. */
 struct xn_stream {
     xn_device *device;
+    bool forced; /* all plans to that path */
+    xn_cuda_path path;
     cudaStream_t stream;
     cudaEvent_t start, uploaded, computed, done;
     char *workspace;
     size_t workspace_bytes;
 };
-
-typedef enum {
-    XN_CUDA_FEW,
-    XN_CUDA_WIDE,
-    XN_CUDA_GEMM,
-    XN_CUDA_DIRECT,
-    XN_CUDA_REAL,
-    XN_CUDA_PATHS
-} xn_cuda_path;
 
 /* What a plan may be told beside its problem. Packed input and output (mode xnor) are device
  * memory in the layout of activations, bits[N*G][H*W][tap_words]; output counts as one group of all
@@ -143,6 +146,10 @@ xn_status xn_cuda_plan_create_with(xn_stream *stream, const xn_conv *conv, int64
                                    const xn_cuda_plan_options *options, xn_plan **out,
                                    xn_error *error);
 void xn_cuda_plan_free(xn_plan *plan);
+const char *xn_cuda_plan_path(const xn_plan *plan);
+const char *xn_cuda_device_path(const xn_device *device, int index);
+/* The path of that name; false when the device has none. */
+bool xn_cuda_path_find(const xn_device *device, const char *name, xn_cuda_path *out);
 
 /* launch.cu: the kernels of a plan on device memory, without transfers, on any stream of the
  * device; what lies between kernels is in the workspace of the plan's stream. Can be captured in a

@@ -34,6 +34,11 @@ typedef struct xn_device_info {
 
 typedef struct xn_stream_options {
     int threads; /* CPU: the most threads a run may use; 0 = all. Ignored by cuda. */
+    /* NULL: plan_create takes the kernel path it thinks fastest. Otherwise the name of one of the
+     * device's paths: the plans of this stream take that one, or are refused with
+     * XN_ERR_UNSUPPORTED where it cannot run the problem. For tests and benchmarks; read during
+     * stream_create only. */
+    const char *path;
 } xn_stream_options;
 
 /* One request's share of a batch. input and output are contiguous NCHW of `images` images, in the
@@ -92,6 +97,12 @@ typedef struct xn_backend {
      * Cannot fail on input: only XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST or XN_ERR_INTERNAL. */
     xn_status (*run)(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
                      size_t count, xn_run_times *times, xn_error *error);
+
+    /* The kernel paths of this device: the name of path 0, 1, ...; NULL past the last. On which
+     * problems each can run, only plan_create knows. Both may be NULL in the table: then there is
+     * one way, without a name. */
+    const char *(*device_path)(const xn_device *device, int index);
+    const char *(*plan_path)(const xn_plan *plan); /* the name of the path that a plan takes */
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */

@@ -127,7 +127,9 @@ no_memory:
 
 static xn_status ref_stream_create(xn_device *device, const xn_stream_options *options,
                                    xn_stream **out, xn_error *error) {
-    (void)options;
+    if (options && options->path)
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "ref has no kernel path \"%s\"",
+                       options->path);
     xn_stream *stream = xn_mem_zalloc(1, sizeof *stream);
     if (!stream)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a stream of ref");
