@@ -64,6 +64,7 @@ typedef void (*bk_visit)(const bk_case *c, void *context);
 typedef struct bk_section {
     const char *name;
     void (*each)(bk_visit visit, void *context); /* calls visit for every case, in order */
+    const char *only; /* the backend it is for, whose kernels alone are cut like that; NULL: all */
 } bk_section;
 
 extern const bk_section bk_sections[];

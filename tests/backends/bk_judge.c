@@ -3,8 +3,6 @@
  * value within that tolerance rounds. */
 #include "bk_run.h"
 
-#include "xn_mem.h"
-
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -80,29 +78,4 @@ void bk_judge(const bk_target *target, const bk_problem *problem, const void *go
             (long long)(i % v->out_width), value, right, tolerance, e->value, text,
             (unsigned long long)xn_test_seed());
     }
-}
-
-void bk_check(const bk_target *target, const bk_case *c) {
-    bk_problem problem;
-    bk_problem_make(c, &problem);
-    const bk_target *ref = bk_target_ref();
-    xn_conv wide = problem.conv; /* what ref gives before a narrower output rounds it */
-    if (wide.output_datatype == XN_FP16)
-        wide.output_datatype = XN_FP32;
-    size_t images = (size_t)problem.images;
-    void *got = xn_mem_alloc(images * xn_conv_output_bytes(&problem.conv));
-    void *reference = NULL;
-    ck_assert_ptr_nonnull(got);
-    if (target != ref) {
-        reference = xn_mem_alloc(images * xn_conv_output_bytes(&wide));
-        ck_assert_ptr_nonnull(reference);
-        bk_run(ref, &problem, &wide, reference);
-    }
-    bk_expected *expected = bk_model(&problem);
-    bk_run(target, &problem, &problem.conv, got);
-    bk_judge(target, &problem, got, problem.images, reference, expected);
-    xn_mem_free(expected);
-    xn_mem_free(reference);
-    xn_mem_free(got);
-    bk_problem_free(&problem);
 }

@@ -2,15 +2,17 @@
  * shrinking what costs most, so that hundreds of cases take seconds even for the oracle. */
 #include "bk_case.h"
 
-enum { MOST_WORK = 300000 }; /* multiply-adds of one case */
+/* Multiply-adds of one case; one case in LARGE_EVERY may be larger, so that it has many tiles. */
+enum { MOST_WORK = 300000, LARGE_EVERY = 16, MOST_LARGE_WORK = 6000000 };
 
 static int64_t between(xn_rng *rng, int64_t low, int64_t high) {
     return low + (int64_t)xn_rng_below(rng, (uint64_t)(high - low + 1));
 }
 
-static void pick_channels(xn_rng *rng, bk_case *c) {
-    static const int64_t counts[] = {1, 1, 2, 3, 4, 8, 16, 31, 32, 33, 64, 65, 96, 128, 200, 257};
-    int64_t group_channels = counts[xn_rng_below(rng, 16)];
+static void pick_channels(xn_rng *rng, bk_case *c, bool large) {
+    static const int64_t counts[] = {1,  1,  2,  3,   4,   8,   16,  31,  32,  33,
+                                     64, 65, 96, 128, 200, 257, 511, 512, 640, 1030};
+    int64_t group_channels = counts[xn_rng_below(rng, large ? 20 : 16)];
     int64_t groups = xn_rng_below(rng, 4) ? 1 : between(rng, 2, 5);
     if (xn_rng_below(rng, 10) == 0) { /* depth-wise */
         groups = group_channels;
@@ -18,7 +20,8 @@ static void pick_channels(xn_rng *rng, bk_case *c) {
     }
     c->params.groups = groups;
     c->channels = groups * group_channels;
-    c->out_channels = groups * between(rng, 1, groups > 5 ? 2 : 9);
+    int64_t most = groups > 5 ? 2 : large ? 150 : 9;
+    c->out_channels = groups * between(rng, 1, xn_rng_below(rng, 4) ? most : most * 4);
 }
 
 /* One axis: kernel, stride, dilation and padding freely, then a size that they fit. */
@@ -79,6 +82,8 @@ static int64_t work_of(const bk_case *c) {
 }
 
 void bk_case_random(uint64_t seed, bk_case *out) {
+    const bool large = seed % LARGE_EVERY == LARGE_EVERY - 1;
+    const int64_t most = large ? MOST_LARGE_WORK : MOST_WORK;
     for (uint64_t attempt = 0;; attempt++) {
         xn_rng rng = {seed * 1000003 + attempt};
         bk_case c = bk_case_default();
@@ -86,19 +91,19 @@ void bk_case_random(uint64_t seed, bk_case *out) {
         c.params.padding_kind = kind == 0   ? XN_PADDING_SAME
                                 : kind == 1 ? XN_PADDING_VALID
                                             : XN_PADDING_EXPLICIT;
-        pick_channels(&rng, &c);
+        pick_channels(&rng, &c, large);
         pick_axis(&rng, &c, 0);
         pick_axis(&rng, &c, 1);
         pick_epilogue(&rng, &c);
-        c.images = between(&rng, 1, 5);
+        c.images = between(&rng, 1, large ? 20 : 5);
         c.items = (int)between(&rng, 1, 5);
         c.spare = (int)between(&rng, 0, 2);
         c.seed = seed;
-        while (c.images > 1 && work_of(&c) > MOST_WORK)
+        while (c.images > 1 && work_of(&c) > most)
             c.images--;
-        while (c.out_channels > c.params.groups && work_of(&c) > MOST_WORK)
+        while (c.out_channels > c.params.groups && work_of(&c) > most)
             c.out_channels -= c.params.groups;
-        if (work_of(&c) > MOST_WORK)
+        if (work_of(&c) > most)
             continue;
         *out = c;
         return;

@@ -1,20 +1,23 @@
-/* bk_run.c: devices, guarded memory, one run. Judging is in bk_judge.c. */
+/* bk_run.c: devices and their paths, guarded memory, one run. Judging is in bk_judge.c. */
 #include "bk_run.h"
 
 #include "xn_mem.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { TARGETS = 8, GUARD = 64, POISON = 0xa5 };
+enum { GUARD = 64, POISON = 0xa5 };
 
-static bk_target opened[TARGETS];
+/* By backend: the free choice, then the device's paths. */
+static bk_target opened[BK_BACKENDS][1 + BK_PATHS];
 
 int bk_target_count(void) {
     int count = 0;
     while (xn_backend_all()[count])
         count++;
-    return count;
+    return count < BK_BACKENDS ? count : BK_BACKENDS;
 }
 
 static bool required(const char *name) {
@@ -22,14 +25,35 @@ static bool required(const char *name) {
     return names && strstr(names, name);
 }
 
+static void open_stream(bk_target *t) {
+    xn_stream_options options = {.path = t->path};
+    xn_error error = {0};
+    xn_status status = t->backend->stream_create(t->device, &options, &t->stream, &error);
+    ck_assert_msg(status == XN_OK, "%s stream: %s", t->name, error.message);
+}
+
+static void open_paths(const bk_target *free_choice) {
+    const xn_backend *backend = free_choice->backend;
+    const char *path = NULL;
+    for (int i = 0; backend->device_path && (path = backend->device_path(free_choice->device, i));
+         i++) {
+        ck_assert_int_lt(i, BK_PATHS);
+        bk_target *t = &opened[free_choice->number][1 + i];
+        *t = *free_choice;
+        t->path = path;
+        t->path_number = i;
+        snprintf(t->name, sizeof t->name, "%s:%s", backend->name, path);
+        open_stream(t);
+    }
+}
+
 const bk_target *bk_target_open(int index) {
-    bk_target *t = &opened[index];
+    bk_target *t = &opened[index][0];
     int count = 0;
     xn_error error = {0};
-    xn_stream_options options = {0};
     if (t->stream)
         return t;
-    t->backend = xn_backend_all()[index];
+    *t = (bk_target){.backend = xn_backend_all()[index], .number = index, .path_number = -1};
     snprintf(t->name, sizeof t->name, "%s", t->backend->name);
     xn_status status = t->backend->device_count(&count, &error);
     if ((status == XN_OK && count == 0) || status == XN_ERR_NO_DEVICE) {
@@ -40,8 +64,8 @@ const bk_target *bk_target_open(int index) {
     ck_assert_msg(status == XN_OK, "%s devices: %s", t->name, error.message);
     status = t->backend->device_open(0, &t->device, &error);
     ck_assert_msg(status == XN_OK, "%s device 0: %s", t->name, error.message);
-    status = t->backend->stream_create(t->device, &options, &t->stream, &error);
-    ck_assert_msg(status == XN_OK, "%s stream: %s", t->name, error.message);
+    open_stream(t);
+    open_paths(t);
     return t;
 }
 
@@ -51,6 +75,40 @@ const bk_target *bk_target_ref(void) {
             return bk_target_open(i);
     ck_abort_msg("this build has no backend ref");
     return NULL;
+}
+
+const bk_target *bk_target_forced(const bk_target *target, int path) {
+    const bk_target *t = path < BK_PATHS ? &opened[target->number][1 + path] : NULL;
+    return t && t->stream ? t : NULL;
+}
+
+/* ---- the tally ---- */
+
+static atomic_int (*tally)[1 + BK_PATHS];
+
+void bk_tally_start(void) {
+    if (tally)
+        return;
+    tally = mmap(NULL, sizeof *tally * BK_BACKENDS, PROT_READ | PROT_WRITE,
+                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (tally == MAP_FAILED) { /* no test is running yet that could fail */
+        perror("tally");
+        exit(1);
+    }
+}
+
+void bk_tally_clear(void) {
+    for (int i = 0; i < BK_BACKENDS; i++)
+        for (int path = 0; path < 1 + BK_PATHS; path++)
+            atomic_store(&tally[i][path], 0);
+}
+
+void bk_tally_add(const bk_target *target) {
+    atomic_fetch_add(&tally[target->number][1 + target->path_number], 1);
+}
+
+int bk_tally_of(const bk_target *target) {
+    return atomic_load(&tally[target->number][1 + target->path_number]);
 }
 
 void bk_expect_ok(const bk_target *target, const bk_problem *problem, const char *what,
@@ -152,25 +210,58 @@ void bk_batch_free(bk_batch *batch) {
 
 /* ---- a run ---- */
 
-void bk_run(const bk_target *target, const bk_problem *problem, const xn_conv *conv, void *output) {
+/* NULL where the target is held to a path that cannot run this; a plan of any other path than the
+ * one asked for is a failure. */
+static xn_plan *plan_for(const bk_target *target, const bk_problem *problem, const xn_conv *conv) {
     const xn_backend *b = target->backend;
-    xn_prepared *prepared = NULL;
     xn_plan *plan = NULL;
-    bk_batch batch;
+    xn_error error = {0};
+    xn_status status =
+        b->plan_create(target->stream, conv, problem->images + problem->c->spare, &plan, &error);
+    if (target->path && status == XN_ERR_UNSUPPORTED) {
+        ck_assert_str_ne(error.message, "");
+        return NULL;
+    }
+    bk_expect_ok(target, problem, "plan", status, &error);
+    if (target->path)
+        ck_assert_str_eq(b->plan_path(plan), target->path);
+    return plan;
+}
+
+xn_prepared *bk_prepare(const bk_target *target, const bk_problem *problem) {
+    xn_prepared *prepared = NULL;
+    xn_error error = {0};
+    bk_expect_ok(
+        target, problem, "prepare",
+        target->backend->weights_prepare(target->device, problem->weights, &prepared, &error),
+        &error);
+    return prepared;
+}
+
+bool bk_run_batch(const bk_target *target, bk_batch *batch, const xn_conv *conv,
+                  const xn_prepared *prepared, void *output) {
+    const xn_backend *b = target->backend;
+    xn_plan *plan = plan_for(target, batch->problem, conv);
     xn_error error = {0};
     xn_run_times times = {-1, -1, -1};
-    int64_t room = problem->images + problem->c->spare;
-    bk_expect_ok(target, problem, "prepare",
-                 b->weights_prepare(target->device, problem->weights, &prepared, &error), &error);
-    bk_expect_ok(target, problem, "plan", b->plan_create(target->stream, conv, room, &plan, &error),
-                 &error);
-    bk_batch_make(target, problem, conv, problem->images, problem->c->items, &batch);
-    bk_batch_poison(&batch, conv);
-    bk_expect_ok(target, problem, "run",
-                 b->run(plan, prepared, batch.items, batch.count, &times, &error), &error);
+    if (!plan)
+        return false;
+    batch->target = target;
+    bk_batch_poison(batch, conv);
+    bk_expect_ok(target, batch->problem, "run",
+                 b->run(plan, prepared, batch->items, batch->count, &times, &error), &error);
     ck_assert(times.upload_ns >= 0 && times.compute_ns >= 0 && times.download_ns >= 0);
-    bk_batch_collect(&batch, conv, output);
-    bk_batch_free(&batch);
+    bk_batch_collect(batch, conv, output);
     b->plan_free(plan);
-    b->weights_free(prepared);
+    return true;
+}
+
+bool bk_run(const bk_target *target, const bk_problem *problem, const xn_conv *conv, void *output) {
+    bk_batch batch;
+    xn_prepared *prepared = bk_prepare(target, problem);
+    bk_batch_make(target, problem, conv, problem->images, problem->c->items, &batch);
+    bool ran = bk_run_batch(target, &batch, conv, prepared, output);
+    bk_batch_free(&batch);
+    target->backend->weights_free(prepared);
+    return ran;
 }

@@ -1,28 +1,44 @@
 /* bk_run.h: running cases on backends, and judging what comes back.
  *
- * A target is one way to run a problem: today a backend's first device with one stream. Further
- * ways (a forced kernel path, a forced instruction set) become further targets; the table and the
- * judging stay the same. Devices are opened inside the test function, because Check forks and CUDA
- * must start only in the child, and stay open for the process. */
+ * A target is one way to run a problem: a backend's first device with a stream that leaves the
+ * choice of the kernel path to the plan, or one that is held to a path. Devices are opened inside
+ * the test function, because Check forks and CUDA must start only in the child, and stay open for
+ * the process. */
 #ifndef BK_RUN_H
 #define BK_RUN_H
 
 #include "bk_case.h"
 #include "bk_model.h"
 
+enum { BK_BACKENDS = 4, BK_PATHS = 16 };
+
 typedef struct bk_target {
-    char name[32];
+    char name[40];    /* "cuda", "cuda:strips" */
+    const char *path; /* NULL: the plan chooses */
     const xn_backend *backend;
     xn_device *device;
     xn_stream *stream;
+    int number, path_number; /* of the backend; of the path, -1 for none */
 } bk_target;
 
-/* How many targets this build has; known without touching a device. */
+/* How many backends this build has; known without touching a device. */
 int bk_target_count(void);
-/* Target 0 .. count - 1, opened. NULL when this machine has no device for it, unless
- * XNORD_TEST_REQUIRE names its backend ("cuda,cpu"): then the test fails. */
+/* The target of backend 0 .. count - 1 that leaves the choice to it, opened. NULL when this machine
+ * has no device for it, unless XNORD_TEST_REQUIRE names the backend ("cuda,cpu"): then the test
+ * fails. */
 const bk_target *bk_target_open(int index);
 const bk_target *bk_target_ref(void);
+/* The targets on the same device that are held to its paths 0, 1, ...; NULL past the last. */
+const bk_target *bk_target_forced(const bk_target *target, int path);
+
+/* ---- how often each path ran, across the processes that Check forks ---- */
+
+/* Before the first fork. */
+void bk_tally_start(void);
+void bk_tally_clear(void);
+void bk_tally_add(const bk_target *target);
+/* Runs of that target since it was cleared. */
+int bk_tally_of(const bk_target *target);
 
 /* Outputs of a batch on guarded, poisoned memory. */
 typedef struct bk_batch {
@@ -47,9 +63,16 @@ void bk_batch_free(bk_batch *batch);
 void bk_expect_ok(const bk_target *target, const bk_problem *problem, const char *what,
                   xn_status status, const xn_error *error);
 
+xn_prepared *bk_prepare(const bk_target *target, const bk_problem *problem);
+
+/* Plans, runs and collects. batch and prepared may be of any target of the device; conv is the
+ * batch's. False, with nothing run, where the target is held to a path that cannot run this. */
+bool bk_run_batch(const bk_target *target, bk_batch *batch, const xn_conv *conv,
+                  const xn_prepared *prepared, void *output);
+
 /* The whole way: prepare, plan, run, collect. output holds all images in conv's output datatype;
- * conv is the problem's, or one that differs in output_datatype only. */
-void bk_run(const bk_target *target, const bk_problem *problem, const xn_conv *conv, void *output);
+ * conv is the problem's, or one that differs in output_datatype only. False as bk_run_batch. */
+bool bk_run(const bk_target *target, const bk_problem *problem, const xn_conv *conv, void *output);
 
 /* Element i of an output as a double. */
 double bk_value(xn_datatype datatype, const void *output, int64_t i);
@@ -64,7 +87,8 @@ bool bk_is_right(xn_datatype datatype, double got, double reference, double tole
 void bk_judge(const bk_target *target, const bk_problem *problem, const void *got, int64_t images,
               const void *reference, const bk_expected *expected);
 
-/* A case on a target, judged against ref; ref itself is judged against the model. */
-void bk_check(const bk_target *target, const bk_case *c);
+/* Cases on a target and on every path of its device that can run them, judged against ref; ref
+ * itself is judged against the model. */
+void bk_check(const bk_target *target, const bk_case *cases, int count);
 
 #endif

@@ -77,6 +77,29 @@ START_TEST(host_memory_and_null) {
 }
 END_TEST
 
+/* The paths of a device have names of their own, a stream is held to one of them or not made, and
+ * of the problems every plan is of that path or refused. That each path runs is table_test.c's. */
+START_TEST(paths_have_names) {
+    const bk_target *t = bk_target_open(_i), *at = NULL;
+    if (!t)
+        return;
+    xn_stream_options options = {.path = "no such path"};
+    xn_stream *none = NULL;
+    xn_error error = {0};
+    ck_assert_int_eq(t->backend->stream_create(t->device, &options, &none, &error),
+                     XN_ERR_UNSUPPORTED);
+    ck_assert_ptr_null(none);
+    ck_assert_ptr_nonnull(strstr(error.message, "no such path"));
+    for (int path = 0; (at = bk_target_forced(t, path)); path++) {
+        ck_assert_str_ne(at->path, "");
+        for (int other = 0; other < path; other++)
+            ck_assert_str_ne(at->path, bk_target_forced(t, other)->path);
+    }
+    ck_assert(!t->backend->device_path == !bk_target_forced(t, 0));
+    ck_assert(!t->backend->device_path == !t->backend->plan_path);
+}
+END_TEST
+
 /* ---- plans ---- */
 
 /* Two problems on different code: few channels and many. */
@@ -92,14 +115,6 @@ static bk_case usual_case(int which, int64_t images) {
     c.scale = c.bias = true;
     c.seed = 99 + (uint64_t)which;
     return c;
-}
-
-static xn_prepared *prepare(const bk_target *t, const bk_problem *p) {
-    xn_prepared *made = NULL;
-    xn_error error = {0};
-    bk_expect_ok(t, p, "prepare", t->backend->weights_prepare(t->device, p->weights, &made, &error),
-                 &error);
-    return made;
 }
 
 static xn_plan *plan_for(const bk_target *t, const bk_problem *p, int64_t images) {
@@ -143,7 +158,7 @@ START_TEST(one_plan_many_runs) {
     cases[1].seed += 1000;
     for (int k = 0; k < 2; k++) {
         bk_problem_make(&cases[k], &problems[k]);
-        prepared[k] = prepare(t, &problems[k]);
+        prepared[k] = bk_prepare(t, &problems[k]);
         expected[k] = bk_model(&problems[k]);
     }
     ck_assert(xn_conv_equal(&problems[0].conv, &problems[1].conv));
@@ -184,7 +199,7 @@ START_TEST(plans_share_a_stream) {
         cases[k].seed = (uint64_t)k;
         bk_problem_make(&cases[k], &problems[k]);
         ck_assert_uint_lt(2 * xn_conv_output_bytes(&problems[k].conv), 1 << 20);
-        prepared[k] = prepare(t, &problems[k]);
+        prepared[k] = bk_prepare(t, &problems[k]);
         expected[k] = bk_model(&problems[k]);
         plans[k] = plan_for(t, &problems[k], 2);
         for (int j = 0; j <= k; j++)
@@ -259,7 +274,7 @@ START_TEST(streams_at_once) {
     bk_case c = usual_case(_i % 2, WORKER_IMAGES);
     bk_problem problem;
     bk_problem_make(&c, &problem);
-    xn_prepared *prepared = prepare(t, &problem);
+    xn_prepared *prepared = bk_prepare(t, &problem);
     bk_expected *expected = bk_model(&problem);
     worker workers[WORKERS];
     pthread_t threads[WORKERS];
@@ -300,7 +315,7 @@ START_TEST(thread_limits_change_nothing) {
     bk_case c = usual_case(_i % 2, 4);
     bk_problem problem;
     bk_problem_make(&c, &problem);
-    xn_prepared *prepared = prepare(t, &problem);
+    xn_prepared *prepared = bk_prepare(t, &problem);
     bk_expected *expected = bk_model(&problem);
     xn_plan *plan = plan_for(t, &problem, 4);
     size_t bytes = 4 * xn_conv_output_bytes(&problem.conv);
@@ -410,7 +425,7 @@ START_TEST(runs_allocate_nothing) {
     c.input_datatype = XN_FP16;
     bk_problem problem;
     bk_problem_make(&c, &problem);
-    xn_prepared *prepared = prepare(t, &problem);
+    xn_prepared *prepared = bk_prepare(t, &problem);
     xn_plan *plan = plan_for(t, &problem, 3);
     bk_batch batch;
     bk_batch_make(t, &problem, &problem.conv, 3, 2, &batch);
@@ -441,6 +456,7 @@ XN_SUITE(backends_contract) {
     tcase_add_test(t, registry_finds_what_it_lists);
     tcase_add_loop_test(t, devices, 0, targets);
     tcase_add_loop_test(t, host_memory_and_null, 0, targets);
+    tcase_add_loop_test(t, paths_have_names, 0, targets);
     tcase_add_loop_test(t, one_plan_many_runs, 0, 2 * targets);
     tcase_add_loop_test(t, plans_share_a_stream, 0, targets);
     tcase_add_loop_test(t, streams_at_once, 0, 2 * targets);

@@ -1,58 +1,128 @@
-/* The case table and the random cases on every target of this build that this machine has. */
+/* The case table and the random cases on every backend of this build that this machine has a device
+ * for, on each by the plan's own choice of path and by every path in turn. */
 #include "bk_run.h"
 
-enum { RANDOM_CHUNKS = 6 };
+#include "xn_mem.h"
 
-typedef struct tally {
-    const bk_target *target;
-    int cases;
-} tally;
+#include <stdio.h>
+#include <string.h>
 
-static void check_one(const bk_case *c, void *context) {
-    tally *t = context;
-    bk_check(t->target, c);
-    t->cases++;
+enum { RANDOM_CHUNKS = 6, USUAL_RANDOM = 300 };
+
+typedef struct case_list {
+    bk_case *cases;
+    int count, room;
+} case_list;
+
+static void add(const bk_case *c, void *context) {
+    case_list *list = context;
+    if (list->count == list->room) {
+        int room = list->room ? 2 * list->room : 256;
+        bk_case *cases = xn_mem_zalloc((size_t)room, sizeof *cases);
+        ck_assert_ptr_nonnull(cases);
+        for (int i = 0; i < list->count; i++)
+            cases[i] = list->cases[i];
+        xn_mem_free(list->cases);
+        list->cases = cases;
+        list->room = room;
+    }
+    list->cases[list->count++] = *c;
 }
 
-/* One test for a section on a target: _i counts sections within targets. */
+/* One test for a section on a backend: _i counts sections within backends. */
 START_TEST(section) {
     const bk_section *s = &bk_sections[_i % bk_section_count];
-    tally t = {bk_target_open(_i / bk_section_count), 0};
-    if (!t.target)
+    const bk_target *target = bk_target_open(_i / bk_section_count);
+    case_list list = {0};
+    if (!target || (s->only && strcmp(s->only, target->backend->name)))
         return;
-    s->each(check_one, &t);
-    ck_assert_msg(t.cases >= 20, "section %s has %d cases", s->name, t.cases);
+    s->each(add, &list);
+    ck_assert_msg(list.count >= 20, "section %s has %d cases", s->name, list.count);
+    bk_check(target, list.cases, list.count);
+    xn_mem_free(list.cases);
 }
 END_TEST
 
 static int random_cases(void) {
     const char *text = getenv("XNORD_TEST_RANDOM");
-    int count = text ? atoi(text) : 300;
+    int count = text ? atoi(text) : USUAL_RANDOM;
     return count > 0 ? count : 0;
 }
 
-/* Case i is the same whatever the count. */
+/* Case i is the same whatever the count: its seed is the run's plus i, so a case that failed is
+ * case 0 of a run with the seed that the failure names. */
 START_TEST(random_problems) {
     const bk_target *target = bk_target_open(_i / RANDOM_CHUNKS);
     int count = random_cases();
-    for (int i = _i % RANDOM_CHUNKS; target && i < count; i += RANDOM_CHUNKS) {
+    case_list list = {0};
+    if (!target)
+        return;
+    for (int i = _i % RANDOM_CHUNKS; i < count; i += RANDOM_CHUNKS) {
         bk_case c;
         bk_case_random(xn_test_seed() + (uint64_t)i, &c);
-        bk_check(target, &c);
+        add(&c, &list);
     }
+    bk_check(target, list.cases, list.count);
+    xn_mem_free(list.cases);
 }
 END_TEST
 
-/* One suite with a case of tests per target, so that a report names the backend. */
+static void report(const bk_target *target) {
+    const bk_target *at = NULL;
+    printf("%s: %d cases", target->name, bk_tally_of(target));
+    for (int path = 0; (at = bk_target_forced(target, path)); path++)
+        printf("%s %s %d", path ? "," : "; by path", at->path, bk_tally_of(at));
+    printf("\n");
+}
+
+/* The last test of a backend: a path that its device has and that no case took is not tested. */
+START_TEST(every_path_ran) {
+    const bk_target *target = bk_target_open(_i), *at = NULL;
+    if (!target)
+        return;
+    report(target);
+    for (int path = 0; (at = bk_target_forced(target, path)); path++)
+        ck_assert_msg(bk_tally_of(at) > 0, "no case ran on %s", at->name);
+}
+END_TEST
+
+START_TEST(random_report) {
+    const bk_target *target = bk_target_open(_i);
+    if (!target)
+        return;
+    report(target);
+    ck_assert_int_eq(bk_tally_of(target), random_cases());
+}
+END_TEST
+
+static TCase *new_case(Suite *s, const char *name) {
+    TCase *t = tcase_create(name);
+    tcase_set_timeout(t, 600);
+    tcase_add_unchecked_fixture(t, bk_tally_clear, NULL);
+    suite_add_tcase(s, t);
+    return t;
+}
+
+/* Cases of tests by backend, so that a report names it. */
 XN_SUITE(backends) {
     Suite *s = suite_create("backends");
-    for (int target = 0; target < bk_target_count(); target++) {
-        TCase *t = tcase_create(xn_backend_all()[target]->name);
-        tcase_set_timeout(t, 600);
-        tcase_add_loop_test(t, section, target * bk_section_count, (target + 1) * bk_section_count);
-        tcase_add_loop_test(t, random_problems, target * RANDOM_CHUNKS,
-                            (target + 1) * RANDOM_CHUNKS);
-        suite_add_tcase(s, t);
+    bk_tally_start();
+    for (int i = 0; i < bk_target_count(); i++) {
+        TCase *t = new_case(s, xn_backend_all()[i]->name);
+        tcase_add_loop_test(t, section, i * bk_section_count, (i + 1) * bk_section_count);
+        tcase_add_loop_test(t, every_path_ran, i, i + 1);
+    }
+    return s;
+}
+
+/* A suite of its own, to be run for longer: XNORD_TEST_RANDOM=10000 xnord-tests backends_random */
+XN_SUITE(backends_random) {
+    Suite *s = suite_create("backends_random");
+    bk_tally_start();
+    for (int i = 0; i < bk_target_count(); i++) {
+        TCase *t = new_case(s, xn_backend_all()[i]->name);
+        tcase_add_loop_test(t, random_problems, i * RANDOM_CHUNKS, (i + 1) * RANDOM_CHUNKS);
+        tcase_add_loop_test(t, random_report, i, i + 1);
     }
     return s;
 }

@@ -1,0 +1,28 @@
+/* bk_table.h: what the files of the case table share. */
+#ifndef BK_TABLE_H
+#define BK_TABLE_H
+
+#include "bk_case.h"
+
+typedef struct bk_cursor {
+    bk_visit visit;
+    void *context;
+    uint64_t number; /* of the case in its section; it deals the turns and is the seed */
+} bk_cursor;
+
+/* Hands the case on, with a seed, items and spare images by its number. */
+void bk_deal(bk_cursor *at, bk_case c);
+
+bk_case bk_geometry(int64_t images, int64_t channels, int64_t height, int64_t width,
+                    int64_t out_channels, int64_t kernel_h, int64_t kernel_w);
+void bk_pad(bk_case *c, int64_t top, int64_t left, int64_t bottom, int64_t right);
+
+/* Sections of bk_tiles.c. */
+void bk_each_strip(bk_visit visit, void *context);
+void bk_each_tile(bk_visit visit, void *context);
+void bk_each_position_count(bk_visit visit, void *context);
+void bk_each_filter_tile(bk_visit visit, void *context);
+void bk_each_bit_count(bk_visit visit, void *context);
+void bk_each_grid(bk_visit visit, void *context);
+
+#endif

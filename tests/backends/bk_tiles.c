@@ -1,0 +1,216 @@
+/* bk_tiles.c: the sections of the case table that go along the tiles of the kernels: just under, at
+ * and over each size at which one ends. The sizes are those of the GPU kernels, whose cuts also
+ * depend on how many multiprocessors there are to fill; every case runs on every path that takes
+ * it, so one list serves all. What a size is meant for is said beside it. */
+#include "bk_table.h"
+
+#include <stddef.h>
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+
+/* ---- few channels ---- */
+
+/* The datatypes that have kernels of their own, and one that has none. */
+static void few_variants(bk_cursor *at, bk_case c) {
+    static const xn_datatype others[4] = {XN_BF16, XN_INT8, XN_FP32, XN_FP16};
+    c.input_datatype = XN_FP32;
+    c.params.output_datatype = XN_FP32;
+    bk_deal(at, c);
+    c.input_datatype = c.params.output_datatype = XN_FP16;
+    c.params.pad_value = 1;
+    bk_deal(at, c);
+    c.input_datatype = others[at->number % 4];
+    c.params.scaling = XN_SCALING_NONE;
+    c.params.output_datatype = XN_INT32;
+    c.params.pad_value = -1;
+    bk_deal(at, c);
+}
+
+/* A square kernel with its outputs as many as its inputs. */
+static bk_case same(int64_t images, int64_t channels, int64_t height, int64_t width,
+                    int64_t out_channels, int64_t kernel) {
+    bk_case c = bk_geometry(images, channels, height, width, out_channels, kernel, kernel);
+    bk_pad(&c, kernel / 2, kernel / 2, kernel / 2, kernel / 2);
+    return c;
+}
+
+/* few_strip.cu: 4 columns a thread, 4 to 32 threads a segment, 1 or 2 segments side by side. */
+static void strip_widths(bk_cursor *at) {
+    static const int64_t widths[] = {16, 32, 64, 128, 256, 512, 1024};
+    static const int64_t around[] = {-4, -1, 0, 1, 4};
+    for (size_t i = 0; i < COUNT(widths); i++) {
+        for (size_t k = 0; k < COUNT(around); k++) {
+            few_variants(at, same(1, 1, 5, widths[i] + around[k], 1, 3));
+            if (widths[i] > 256)
+                continue;
+            few_variants(at, same(1, 3, 4, widths[i] + around[k], 5, 3));
+            few_variants(at, same(2, 1, 3, widths[i] + around[k], 1, 5 + 2 * (int64_t)(i % 2)));
+        }
+    }
+}
+
+/* 1, 2 or 4 rows a thread, up to 4 such chunks, 1 to 32 threads below each other, and planes
+ * stacked where an image leaves threads over. */
+static void strip_heights(bk_cursor *at) {
+    static const int64_t heights[] = {1, 2, 3, 4, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 65};
+    for (size_t i = 0; i < COUNT(heights); i++) {
+        few_variants(at, same(1, 1, heights[i], 36, 1, 3));
+        few_variants(at, same(1, 1, heights[i], 132, 2, 3));
+        bk_case planes = same(1, heights[i], 8, 8 + (int64_t)i % 2, heights[i], 3);
+        planes.params.groups = heights[i];
+        few_variants(at, planes);
+    }
+}
+
+void bk_each_strip(bk_visit visit, void *context) {
+    bk_cursor at = {visit, context, 0};
+    strip_widths(&at);
+    strip_heights(&at);
+}
+
+/* few.cu: tiles of 128 x 8, 64 x 16 or 32 x 32 outputs; filters of 1, 2, 3, 5 or 8 words. */
+void bk_each_tile(bk_visit visit, void *context) {
+    static const int64_t outputs[][2] = {{7, 127},  {8, 128},  {9, 129}, {15, 63}, {16, 64},
+                                         {17, 65},  {31, 31},  {32, 32}, {33, 33}, {8, 255},
+                                         {16, 256}, {17, 257}, {64, 32}, {65, 33}, {1, 32}};
+    static const int64_t filters[][3] = {/* channels, kernel: bits at either side of a word */
+                                         {3, 3, 3},  {4, 2, 4}, {3, 3, 4}, {7, 3, 3}, {8, 2, 4},
+                                         {5, 1, 13}, {8, 3, 4}, {7, 2, 7}, {8, 4, 5}, {7, 1, 23},
+                                         {8, 4, 8},  {8, 8, 4}, {1, 8, 32}};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < COUNT(outputs); i++) {
+        bk_case c = same(1, 1 + (int64_t)i % 3, outputs[i][0], outputs[i][1], 2, 3);
+        few_variants(&at, c);
+        c.height *= 2;
+        c.width *= 2;
+        c.params.stride[0] = c.params.stride[1] = 2;
+        few_variants(&at, c);
+        c = same(1, 2, outputs[i][0], outputs[i][1], 9, 3);
+        c.params.dilation[0] = c.params.dilation[1] = 2;
+        bk_pad(&c, 2, 2, 2, 2);
+        few_variants(&at, c);
+    }
+    for (size_t i = 0; i < COUNT(filters); i++) {
+        bk_case c = bk_geometry(2, filters[i][0], 9, 33, 3, filters[i][1], filters[i][2]);
+        bk_pad(&c, 1, 2, 0, 3);
+        few_variants(&at, c);
+    }
+}
+
+/* ---- many channels ---- */
+
+/* The integer itself, and a real output, which takes another way out of the kernel. */
+static void many_variants(bk_cursor *at, bk_case c) {
+    c.params.scaling = XN_SCALING_NONE;
+    c.params.output_datatype = XN_INT32;
+    c.params.pad_value = (int)(at->number / 2 % 3) - 1;
+    bk_deal(at, c);
+    c.params.scaling = XN_SCALING_XNOR;
+    c.params.output_datatype = at->number % 4 == 1 ? XN_FP16 : XN_FP32;
+    c.input_datatype = c.params.output_datatype;
+    c.scale = at->number % 8 == 5;
+    c.bias = at->number % 8 == 7;
+    bk_deal(at, c);
+}
+
+static void real_variants(bk_cursor *at, bk_case c) {
+    c.params.mode = at->number % 2 ? XN_MODE_FLOAT : XN_MODE_BWN;
+    c.params.pad_value = (int)(at->number % 3) - 1;
+    c.input_datatype = at->number % 4 == 2 ? XN_FP16 : XN_FP32;
+    bk_deal(at, c);
+}
+
+/* gemm.cu: 32, 64 or 128 output positions a block; gemm_wide.cu: 128, 64 a warpgroup. Positions
+ * count through rows and images, with rows and images kept apart by zeros in some layouts. */
+void bk_each_position_count(bk_visit visit, void *context) {
+    static const int64_t images[][3] = {
+        /* images, height, width */
+        {1, 1, 31}, {1, 4, 8},   {1, 3, 11}, {1, 7, 9},   {1, 8, 8},   {1, 5, 13}, {1, 1, 95},
+        {1, 1, 97}, {1, 1, 127}, {2, 8, 8},  {3, 1, 43},  {1, 8, 16},  {3, 5, 9},  {1, 3, 85},
+        {4, 8, 8},  {1, 1, 257}, {5, 7, 7},  {1, 3, 129}, {2, 14, 14}, {1, 17, 31}};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < COUNT(images); i++) {
+        const int64_t *n = images[i];
+        many_variants(&at, same(n[0], 32, n[1], n[2], 18, 3));
+        many_variants(&at, same(n[0], 64, n[1], n[2], 33, 1));
+        many_variants(&at, same(n[0], 256, n[1], n[2], 2, 3));
+        real_variants(&at, same(n[0], 16, n[1], n[2], 17, 3));
+    }
+}
+
+/* 32, 64 or 128 filters a block; outputs turned 16 at a time; packed in words of 32. */
+void bk_each_filter_tile(bk_visit visit, void *context) {
+    static const int64_t filters[] = {15, 16,  17,  31,  32,  33,  47,  48,  63,  64,  65, 95,
+                                      97, 127, 128, 129, 160, 191, 192, 193, 255, 256, 257};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < COUNT(filters); i++) {
+        many_variants(&at, same(1, 33, 9, 9, filters[i], 1));
+        many_variants(&at, same(2, 32, 4, 5, filters[i], 3));
+        real_variants(&at, same(1, 8, 5, 13, filters[i], 3));
+        if (filters[i] % 16)
+            continue;
+        bk_case c = same(1, 66, 4, 6, 2 * filters[i], 3);
+        c.params.groups = 2;
+        many_variants(&at, c);
+    }
+}
+
+/* Words of 32 bits, copies of 1, 2 or 4 words, chunks of 128, instructions of 256, stages of 512.
+ */
+void bk_each_bit_count(bk_visit visit, void *context) {
+    static const int64_t channels[] = {31,  32,  33,  63,  64,  65,  95,  96,  97,   127,  128,
+                                       129, 159, 160, 161, 191, 193, 223, 225, 255,  256,  257,
+                                       383, 384, 385, 511, 512, 513, 767, 768, 1023, 1024, 1025};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < COUNT(channels); i++) {
+        many_variants(&at, same(1, channels[i], 4, 5, 17, 1));
+        many_variants(&at, same(1, channels[i], 3, 4, 9, 3));
+        real_variants(&at, same(1, channels[i], 3, 3, 5, 3));
+        bk_case c = bk_geometry(1, channels[i], 3, 9, 5, 1 + (int64_t)i % 3, 2 + (int64_t)i % 5);
+        bk_pad(&c, 0, 1, 0, 2);
+        many_variants(&at, c);
+    }
+}
+
+/* Images that fill the multiprocessors: more rows a thread, rows copied ahead. */
+static void strip_grids(bk_cursor *at) {
+    static const int64_t grids[][3] = {/* images, height, width */
+                                       {1, 700, 1028},
+                                       {1, 1059, 1028},
+                                       {1, 1061, 1027},
+                                       {2, 1058, 1032}};
+    for (size_t i = 0; i < COUNT(grids); i++) {
+        bk_case c = same(grids[i][0], 1, grids[i][1], grids[i][2], 1, 3);
+        bk_deal(at, c);
+        c.input_datatype = c.params.output_datatype = XN_FP16;
+        if (i % 2)
+            bk_deal(at, c);
+    }
+}
+
+/* The large tiles are taken only where they give each multiprocessor a block, here by groups; and
+ * blocks take several tiles only where there are more than run at once. */
+void bk_each_grid(bk_visit visit, void *context) {
+    static const int64_t groups[][5] = {
+        /* groups, channels and filters of one, height, width */
+        {33, 3, 129, 3, 43},  {66, 2, 128, 1, 129}, {66, 2, 128, 8, 16},
+        {132, 2, 96, 1, 127}, {66, 1, 64, 5, 13},   {132, 1, 64, 7, 9},
+        {70, 33, 33, 3, 11},  {132, 1, 32, 1, 65},  {132, 4, 17, 1, 33}};
+    static const int64_t tiles[][4] = {/* images, channels, filters, kernel, of 64 x 64 */
+                                       {13, 3, 17, 1},
+                                       {13, 3, 5, 3},
+                                       {13, 3, 33, 1},
+                                       {9, 3, 65, 1},
+                                       {9, 40, 3, 3}};
+    bk_cursor at = {visit, context, 0};
+    strip_grids(&at);
+    for (size_t i = 0; i < COUNT(groups); i++) {
+        const int64_t *g = groups[i];
+        bk_case c = same(1, g[0] * g[1], g[3], g[4], g[0] * g[2], g[2] == 64 ? 3 : 1);
+        c.params.groups = g[0];
+        many_variants(&at, c);
+        real_variants(&at, c);
+    }
+    for (size_t i = 0; i < COUNT(tiles); i++)
+        many_variants(&at, same(tiles[i][0], tiles[i][1], 64, 64, tiles[i][2], tiles[i][3]));
+}
