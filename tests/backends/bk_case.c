@@ -67,6 +67,8 @@ static float draw(xn_rng *rng, bk_fill fill, xn_datatype datatype) {
         return pick < 6 ? sign * 0.0f : (float)(int)(xn_rng_below(rng, 5)) - 2;
     case BK_EQUAL:
         return 0.1f;
+    case BK_MINUS:
+        return -0.1f;
     case BK_ZERO:
         return 0.0f;
     case BK_NEGATIVE_ZERO:

@@ -10,6 +10,7 @@ typedef enum {
     BK_RANDOM, /* uniform in [-1, 1), of all signs */
     BK_TIES,   /* small integers with many zeros of both signs */
     BK_EQUAL,  /* one value everywhere */
+    BK_MINUS,  /* the same, negative: with BK_EQUAL every bit differs */
     BK_ZERO,   /* +0: as weights, alpha is 0 */
     BK_NEGATIVE_ZERO,
     BK_NAN,      /* a few NaNs among random values */

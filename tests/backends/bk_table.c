@@ -346,6 +346,8 @@ static void each_long_sum(bk_visit visit, void *context) {
         c.input_fill = BK_EQUAL;
         c.weights_fill = BK_EQUAL;
         extreme_epilogues(&at, c);
+        c.weights_fill = BK_MINUS;
+        extreme_epilogues(&at, c);
     }
     bk_case c = bk_geometry(1, 1, 40, 50, 1, 31, 33);
     c.input_fill = BK_EQUAL;
