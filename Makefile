@@ -41,6 +41,7 @@ PROTO_SRC   := $(wildcard proto/src/*.c)
 SERVER_SRC  := $(filter-out server/main.c,$(wildcard server/*.c))
 CUDA_SRC    := $(wildcard compute/cuda/*.cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
+TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
 BENCH_CUDA_SRC := tests/bench/gpu_copy.cu
 
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
@@ -83,7 +84,7 @@ COMPUTE_OBJ := $(call obj,$(COMPUTE_SRC)) $(CUDA_OBJ)
 PROTO_OBJ   := $(call obj,$(PROTO_SRC))
 SERVER_OBJ  := $(call obj,$(SERVER_SRC))
 MAIN_OBJ    := $(call obj,server/main.c)
-TEST_OBJ    := $(call obj,$(TEST_SRC))
+TEST_OBJ    := $(call obj,$(TEST_SRC)) $(if $(filter 1,$(USE_CUDA)),$(call obj,$(TEST_CUDA_SRC)))
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
@@ -148,7 +149,8 @@ BENCH_OBJ := $(call obj,tests/bench/bench.c tests/bench/no_gpu.c)
 endif
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
 	@mkdir -p $(@D)
-	$(NVCC) $(XN_NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) $(COMPUTE_INC) -Icompute/cuda -Itests -c -o $@ $<
+	$(NVCC) $(XN_NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) $(COMPUTE_INC) -Icompute/cuda -Itests \
+	  $(filter -I%,$(CHECK_CFLAGS)) -c -o $@ $<
 $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-gpu_layers: $(call obj,tests/bench/gpu_layers.cu $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a

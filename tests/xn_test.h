@@ -9,6 +9,10 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct xn_test_suite {
     const char *name;
     Suite *(*make)(void);
@@ -29,4 +33,7 @@ void xn_test_register(xn_test_suite *suite);
 /* The seed of this run, printed at its start: XNORD_TEST_SEED or the default. */
 uint64_t xn_test_seed(void);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

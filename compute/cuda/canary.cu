@@ -45,7 +45,7 @@ static xn_status prepare_filter(xn_canary *canary, xn_weights_shape *shape, xn_e
 static xn_status make_plan(xn_canary *canary, const xn_weights_shape *shape, xn_error *error) {
     const xn_conv_limits limits = {64, 64, 64};
     const xn_shape input = {4, {1, 1, 3, 3}};
-    const xn_stream_options options = {0};
+    const xn_stream_options options = {};
     xn_conv_params params;
     xn_conv conv;
     int64_t images;

@@ -5,6 +5,10 @@
 #include "xn_backend.h"
 #include "xn_test.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* How values are drawn. Integer datatypes take random bytes for all but EQUAL and ZERO. */
 typedef enum {
     BK_RANDOM, /* uniform in [-1, 1), of all signs */
@@ -74,4 +78,7 @@ extern const int bk_section_count;
 /* A random case from its seed alone; its work is bounded. */
 void bk_case_random(uint64_t seed, bk_case *out);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -6,6 +6,10 @@
 
 #include "bk_case.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct bk_expected {
     double value;
     double magnitude; /* the sum of the magnitudes of the terms: 1e-5 of it is the tolerance */
@@ -17,4 +21,7 @@ typedef struct bk_expected {
 /* One per output element, [images][O][OH][OW]; free with xn_mem_free. */
 bk_expected *bk_model(const bk_problem *problem);
 
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -24,6 +24,16 @@ static void pick_channels(xn_rng *rng, bk_case *c, bool large) {
     c->out_channels = groups * between(rng, 1, xn_rng_below(rng, 4) ? most : most * 4);
 }
 
+/* What most layers are: an odd kernel, stride 1, as many outputs as inputs. */
+static void pick_plain_axis(xn_rng *rng, bk_case *c, int axis) {
+    int64_t kernel = 2 * (int64_t)xn_rng_below(rng, 4) + 1;
+    int64_t size = xn_rng_below(rng, 2) ? between(rng, 1, 40) : 4 * between(rng, 1, axis ? 40 : 10);
+    bool explicit = c->params.padding_kind == XN_PADDING_EXPLICIT;
+    c->params.padding[axis] = c->params.padding[axis + 2] = explicit ? kernel / 2 : 0;
+    *(axis ? &c->kernel_w : &c->kernel_h) = kernel;
+    *(axis ? &c->width : &c->height) = size < kernel ? kernel : size;
+}
+
 /* One axis: kernel, stride, dilation and padding freely, then a size that they fit. */
 static void pick_axis(xn_rng *rng, bk_case *c, int axis) {
     int64_t kernel = xn_rng_below(rng, 3) ? between(rng, 1, 5) : between(rng, 1, 11);
@@ -92,8 +102,9 @@ void bk_case_random(uint64_t seed, bk_case *out) {
                                 : kind == 1 ? XN_PADDING_VALID
                                             : XN_PADDING_EXPLICIT;
         pick_channels(&rng, &c, large);
-        pick_axis(&rng, &c, 0);
-        pick_axis(&rng, &c, 1);
+        bool plain = xn_rng_below(&rng, 3) == 0;
+        for (int axis = 0; axis < 2; axis++)
+            (plain ? pick_plain_axis : pick_axis)(&rng, &c, axis);
         pick_epilogue(&rng, &c);
         c.images = between(&rng, 1, large ? 20 : 5);
         c.items = (int)between(&rng, 1, 5);

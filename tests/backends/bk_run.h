@@ -10,6 +10,10 @@
 #include "bk_case.h"
 #include "bk_model.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum { BK_BACKENDS = 4, BK_PATHS = 16 };
 
 typedef struct bk_target {
@@ -91,4 +95,7 @@ void bk_judge(const bk_target *target, const bk_problem *problem, const void *go
  * itself is judged against the model. */
 void bk_check(const bk_target *target, const bk_case *cases, int count);
 
+#ifdef __cplusplus
+}
+#endif
 #endif
