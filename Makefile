@@ -153,9 +153,11 @@ $(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
 	  $(filter -I%,$(CHECK_CFLAGS)) -c -o $@ $<
 $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-$(BUILD)/bench-gpu_layers: $(call obj,tests/bench/gpu_layers.cu $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
+# cuDNN's figures, where this Python has PyTorch.
+PEER ?= $(shell python3 -c 'import torch' 2>/dev/null && echo python3 tests/bench/peer_torch_conv.py)
 ifeq ($(USE_CUDA),1)
+$(BUILD)/bench-gpu: $(call obj,tests/bench/bench_gpu.cu tests/bench/bench_layer.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu) $(BUILD)/libxn_compute.a
 bench-gpu-few: deps ## few channels on the GPU: the fused kernels beside a copy of the same bytes
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-few
@@ -166,13 +168,19 @@ $(BUILD)/bench-%:
 	@mkdir -p $(BUILD)/bench
 	$(CC) $(XN_LDFLAGS) -o $@ $^ $(LIBS)
 
-bench: deps ## convolution: this machine's backends beside the copy floor
+bench: deps ## convolution: the CPU, then the GPU's kernels, beside copies, peak rates and cuDNN
 	@$(MAKE) --no-print-directory $(BUILD)/bench-conv
-	$(BUILD)/bench-conv --json $(BUILD)/bench/bench_conv.json
-bench-gpu: deps ## kernels of many-channel layers by graph replay, and cuDNN where PyTorch is
-	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu_layers
-	$(BUILD)/bench-gpu_layers
-	-python3 tests/bench/peer_torch_conv.py
+	$(BUILD)/bench-conv --json $(BUILD)/bench/bench_conv.json cpu
+	@$(MAKE) --no-print-directory bench-gpu
+ifeq ($(USE_CUDA),1)
+bench-gpu: deps ## the GPU's part of bench: --only, --path and --check-only in BENCH_FLAGS
+	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu
+	$(BUILD)/bench-gpu --json $(BUILD)/bench/bench_gpu.json $(BENCH_FLAGS) \
+	  $(if $(PEER),--peer "$(PEER)")
+else
+bench-gpu:
+	@echo "GPU: this build has no CUDA"
+endif
 bench-paper: deps ## the paper's three tables beside its published figures
 	@$(MAKE) --no-print-directory $(BUILD)/bench-paper
 	$(BUILD)/bench-paper --json $(BUILD)/bench/bench_paper.json

@@ -111,6 +111,12 @@ int bk_tally_of(const bk_target *target) {
     return atomic_load(&tally[target->number][1 + target->path_number]);
 }
 
+int bk_every(void) {
+    const char *text = getenv("XNORD_TEST_EVERY");
+    const int every = text ? atoi(text) : 1;
+    return every > 1 ? every : 1;
+}
+
 void bk_expect_ok(const bk_target *target, const bk_problem *problem, const char *what,
                   xn_status status, const xn_error *error) {
     char text[BK_TEXT];

@@ -63,6 +63,9 @@ void bk_batch_poison(bk_batch *batch, const xn_conv *conv);
 void bk_batch_collect(const bk_batch *batch, const xn_conv *conv, void *output);
 void bk_batch_free(bk_batch *batch);
 
+/* Every how manieth case of the table is to run: XNORD_TEST_EVERY, for slow checkers; usually 1. */
+int bk_every(void);
+
 /* Fails the test with the error's text if status is not XN_OK. */
 void bk_expect_ok(const bk_target *target, const bk_problem *problem, const char *what,
                   xn_status status, const xn_error *error);

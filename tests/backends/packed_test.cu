@@ -232,9 +232,16 @@ static void check_case(const bk_target *target, const bk_case *c) {
 
 /* ---- tests ---- */
 
+struct table_walk {
+    const bk_target *target;
+    int64_t number;
+};
+
 static void visit(const bk_case *c, void *context) {
-    if (c->params.mode == XN_MODE_XNOR && c->params.output_datatype == XN_INT32)
-        check_case((const bk_target *)context, c);
+    table_walk *walk = (table_walk *)context;
+    if (c->params.mode == XN_MODE_XNOR && c->params.output_datatype == XN_INT32 &&
+        walk->number++ % bk_every() == 0)
+        check_case(walk->target, c);
 }
 
 static void report(const bk_target *target) {
@@ -254,8 +261,9 @@ START_TEST(table) {
     const bk_target *target = cuda_target();
     if (!target)
         return;
+    table_walk walk = {target, 0};
     for (int i = 0; i < bk_section_count; i++)
-        bk_sections[i].each(visit, (void *)target);
+        bk_sections[i].each(visit, &walk);
     report(target);
 }
 END_TEST

@@ -38,7 +38,10 @@ START_TEST(section) {
         return;
     s->each(add, &list);
     ck_assert_msg(list.count >= 20, "section %s has %d cases", s->name, list.count);
-    bk_check(target, list.cases, list.count);
+    int chosen = 0;
+    for (int i = 0; i < list.count; i += bk_every())
+        list.cases[chosen++] = list.cases[i];
+    bk_check(target, list.cases, chosen);
     xn_mem_free(list.cases);
 }
 END_TEST

@@ -8,6 +8,10 @@
 
 #include <stdio.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct xn_bench_device {
     const xn_backend *backend;
     xn_device *device;
@@ -52,4 +56,7 @@ FILE *xn_bench_json_open(int argc, char **argv, const char *default_path);
 void xn_bench_json_close(FILE *file);
 void xn_bench_json_row(FILE *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+#ifdef __cplusplus
+}
+#endif
 #endif
