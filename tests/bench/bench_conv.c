@@ -1,4 +1,4 @@
-/* bench_conv.c: `make bench`: the convolution on this machine's backends, the paper's
+/* bench_conv.c: the CPU's part of `make bench`: the convolution on the backends named, the paper's
  * single-channel sizes and the 3x3 layers of a ResNet, fp32 in and out, K and alpha applied; beside
  * each the floor: copying the same bytes.   bench_conv [--json FILE] [--runs N] [BACKEND ...] */
 #include "bench.h"

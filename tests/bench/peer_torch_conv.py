@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""cuDNN's fp16 convolution through PyTorch on the layers of gpu_layers.cu, 3x3, stride 1, padding 1,
+"""cuDNN's fp16 convolution through PyTorch on the layers of bench_gpu.cu, 3x3, stride 1, padding 1,
 channels last, random data: microseconds a launch by graph replay (median, p10, p90)."""
 import torch
 import torch.nn.functional as F
