@@ -54,11 +54,14 @@ static void ask(const bk_target *target, const question *q) {
     ck_assert_ptr_nonnull(got);
     xn_prepared *prepared = bk_prepare(target, problem);
     bk_batch_make(target, problem, conv, problem->images, problem->c->items, &batch);
-    for (int path = 0; at; at = bk_target_forced(target, path++))
+    int path = 0;
+    do {
         if (bk_run_batch(at, &batch, conv, prepared, got)) {
             bk_judge(at, problem, got, problem->images, q->reference, q->expected);
             bk_tally_add(at);
         }
+        at = bk_target_forced(target, path++);
+    } while (at);
     bk_batch_free(&batch);
     target->backend->weights_free(prepared);
     xn_mem_free(got);
