@@ -155,7 +155,8 @@ $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
 # cuDNN's figures, where this Python has PyTorch.
-PEER ?= $(shell python3 -c 'import torch' 2>/dev/null && echo python3 tests/bench/peer_torch_conv.py)
+PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
+         echo python3 tests/bench/peer_torch_conv.py))
 ifeq ($(USE_CUDA),1)
 $(BUILD)/bench-gpu: $(call obj,tests/bench/bench_gpu.cu tests/bench/bench_layer.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu) $(BUILD)/libxn_compute.a
@@ -168,19 +169,21 @@ $(BUILD)/bench-%:
 	@mkdir -p $(BUILD)/bench
 	$(CC) $(XN_LDFLAGS) -o $@ $^ $(LIBS)
 
-bench: deps ## convolution: the CPU, then the GPU's kernels, beside copies, peak rates and cuDNN
-	@$(MAKE) --no-print-directory $(BUILD)/bench-conv
-	$(BUILD)/bench-conv --json $(BUILD)/bench/bench_conv.json cpu
-	@$(MAKE) --no-print-directory bench-gpu
+# What bench has beside the CPU: nothing in a build without CUDA.
 ifeq ($(USE_CUDA),1)
-bench-gpu: deps ## the GPU's part of bench: --only, --path and --check-only in BENCH_FLAGS
-	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu
-	$(BUILD)/bench-gpu --json $(BUILD)/bench/bench_gpu.json $(BENCH_FLAGS) \
-	  $(if $(PEER),--peer "$(PEER)")
+BENCH_GPU := $(BUILD)/bench-gpu
+run_bench_gpu = $(BENCH_GPU) --json $(BUILD)/bench/bench_gpu.json $(if $(PEER),--peer "$(PEER)") $(BENCH_FLAGS)
 else
-bench-gpu:
-	@echo "GPU: this build has no CUDA"
+BENCH_GPU :=
+run_bench_gpu = @echo "GPU: this build has no CUDA"
 endif
+bench: deps ## convolution: the CPU, then the GPU's kernels, beside copies, peak rates and cuDNN
+	@$(MAKE) --no-print-directory $(BUILD)/bench-conv $(BENCH_GPU)
+	$(BUILD)/bench-conv --json $(BUILD)/bench/bench_conv.json cpu
+	$(run_bench_gpu)
+bench-gpu: deps ## the GPU's part of bench; BENCH_FLAGS: --only TEXT, --path NAME, --check-only
+	@$(if $(BENCH_GPU),$(MAKE) --no-print-directory $(BENCH_GPU))
+	$(run_bench_gpu)
 bench-paper: deps ## the paper's three tables beside its published figures
 	@$(MAKE) --no-print-directory $(BUILD)/bench-paper
 	$(BUILD)/bench-paper --json $(BUILD)/bench/bench_paper.json
