@@ -24,9 +24,9 @@ cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multipro
 /* pack.cu: NCHW of any datatype -> activation bits; per pixel and group the set bits (popc) and
  * the mean magnitude (mean). popc and mean may be NULL. overlapped: may start before the kernel
  * ahead of it in the stream has ended (sm_90 and later). */
-cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, const void *input,
-                                uint32_t *bits, int32_t *popc, float *mean, bool overlapped,
-                                cudaStream_t stream);
+cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                const void *input, uint32_t *bits, int32_t *popc, float *mean,
+                                bool overlapped, cudaStream_t stream);
 
 /* The set bits of packed pixels of tap_words words each. */
 cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32_t *bits,

@@ -53,8 +53,9 @@ static cudaError_t launch_pack(const xn_plan *plan, int64_t images, const xn_cud
                                const packed_parts *p, cudaStream_t stream) {
     const xn_conv *c = &plan->conv;
     if (!plan->packed_input)
-        return xn_cuda_pack_launch(c, images, io->input, const_cast<uint32_t *>(p->bits), p->popc,
-                                   p->mean, plan->path == XN_CUDA_WIDE, stream);
+        return xn_cuda_pack_launch(c, images, plan->stream->device->multiprocessors, io->input,
+                                   const_cast<uint32_t *>(p->bits), p->popc, p->mean,
+                                   plan->path == XN_CUDA_WIDE, stream);
     if (!p->popc)
         return cudaSuccess;
     return xn_cuda_count_launch(images * c->groups * c->height * c->width,
