@@ -3,7 +3,7 @@
  * input once, and is bound by that, or where the input comes from the L2 cache by the instructions.
  *
  * A thread has V neighbouring pixels of C channels (pack_vector.cuh). A block has some such vectors
- * side by side, and `rows` groups of C channels: all there are up to PANEL_CHANNELS, else panel
+ * side by side, and `rows` groups of C channels: all there are, or up to 1024 channels and panel
  * after panel. Bits and sums meet in shared memory; from there the bits leave in pieces of 16
  * bytes, neighbours to neighbours.
  *
@@ -21,8 +21,10 @@
 enum {
     MAX_THREADS = 512,
     PANEL_CHANNELS = 1024,
-    PIECE_WORDS = 4,     /* of a store of bits */
-    FEW_ELEMENTS = 8192, /* a multiprocessor; below, threads take fewer each */
+    BLOCK_BYTES = 32 * 1024, /* of input that a block's threads read at once */
+    PIECE_WORDS = 4,         /* of a store of bits */
+    FEW_ELEMENTS = 8192,     /* a multiprocessor; below, threads take fewer each, */
+    FEW_ROWS = 16,           /* in so many rows of them */
 };
 static const int64_t SLICE_PIXELS = 1 << 30; /* of one launch, so that pixels count in 32 bits */
 
@@ -222,27 +224,32 @@ struct pack_shape {
     bool few; /* far from filling the chip */
 };
 
-static int32_t rows_of(const xn_conv *conv, int32_t cut) {
-    const int32_t channels = xn_cuda_tap_words(conv->group_channels) * 32;
-    return std::min(channels, (int32_t)PANEL_CHANNELS) / cuts[cut].channels;
+static int32_t clamp(int32_t n, int32_t least, int32_t most) {
+    return std::max(least, std::min(n, most));
 }
 
-/* Vectors as wide as planes and address allow; small ones while wide ones would be too few threads.
- * Blocks of 128 threads, but at least 64 bytes (few: 16) side by side. */
+/* Vectors as wide as planes and address allow; small ones where little is to do and they do not
+ * make too many rows. Blocks of 128 threads and more, of up to BLOCK_BYTES in flight, with
+ * neighbours of 64 bytes side by side (few: 16), as otherwise sectors are read twice. */
 static pack_shape shape_of(const xn_conv *conv, const void *input, int64_t pixels,
                            int multiprocessors) {
     const int64_t plane = (int64_t)conv->height * conv->width;
+    const int32_t channels = xn_cuda_tap_words(conv->group_channels) * 32;
     const int32_t bytes = (int32_t)xn_datatype_bytes((xn_datatype)conv->input_datatype);
     const int32_t factor = plane % 4 == 0 && (uintptr_t)input % (4 * bytes) == 0   ? 4
                            : plane % 2 == 0 && (uintptr_t)input % (2 * bytes) == 0 ? 2
                                                                                    : 1;
     pack_shape s;
     s.few = pixels * conv->group_channels < (int64_t)multiprocessors * FEW_ELEMENTS;
-    s.cut = factor == 1 ? SINGLE : s.few || factor == 2 ? SMALL : WIDE;
-    s.rows = rows_of(conv, s.cut);
-    const int32_t side = (s.few ? 16 : 64) / (bytes << cuts[s.cut].vector);
-    s.vectors = (std::max(128 / s.rows, side) + 3) / 4 * 4;
-    s.vectors = std::min(s.vectors, MAX_THREADS / s.rows / 4 * 4);
+    s.cut = factor == 1                                                             ? SINGLE
+            : factor == 2 || (s.few && channels <= FEW_ROWS * cuts[SMALL].channels) ? SMALL
+                                                                                    : WIDE;
+    const int32_t vector_bytes = bytes << cuts[s.cut].vector, c = cuts[s.cut].channels;
+    const int32_t threads = std::min(BLOCK_BYTES / (vector_bytes * c), (int32_t)MAX_THREADS);
+    const int32_t side = s.few ? clamp(16 / vector_bytes, 4, 8) : clamp(64 / vector_bytes, 8, 32);
+    /* More channels than that are panels of a power of two of rows: whole pieces of bits. */
+    s.rows = std::min(std::min(channels, (int32_t)PANEL_CHANNELS) / c, threads / side);
+    s.vectors = std::min(std::max((128 / s.rows + 3) / 4 * 4, side), threads / s.rows / 4 * 4);
     return s;
 }
 

@@ -9,7 +9,7 @@
  * and counts exactly, means to 1e-5.
  *
  * Times are by graph replay. `one by one`: each kernel starts when the one before has ended;
- * otherwise by programmatic launches, as the library makes them. `layer` is both kernels, 3 x 3
+ * otherwise by programmatic launches, where the library makes them. `layer` is both kernels, 3 x 3
  * with as many filters as channels, scaling xnor; `conv` is the second alone. */
 #include "gpu_replay.h"
 #include "xn_cuda.h"
