@@ -22,8 +22,9 @@ cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multipro
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
 /* pack.cu: NCHW of any datatype -> activation bits; per pixel and group the set bits (popc) and
- * the mean magnitude (mean). popc and mean may be NULL. overlapped: may start before the kernel
- * ahead of it in the stream has ended (sm_90 and later). */
+ * the mean magnitude (mean). popc and mean may be NULL. input is aligned to its elements, bits to
+ * 16 bytes. overlapped: may start before the kernel ahead of it in the stream has ended (sm_90 and
+ * later), which it does where the problem is small. */
 cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                 const void *input, uint32_t *bits, int32_t *popc, float *mean,
                                 bool overlapped, cudaStream_t stream);

@@ -179,9 +179,9 @@ __global__ void __launch_bounds__(MAX_THREADS) pack_kernel(const __grid_constant
             mine.clear_from(channels);
         mine.store(bits + (row * a.pitch + at * V) * (C / 8));
         if (a.mean) {
-            float mine_too[V];
-            make_sums<T, V, C>(raw, mine_too);
-            store_sums(sums + row * block_pixels + at * V, mine_too);
+            float magnitudes[V];
+            make_sums<T, V, C>(raw, magnitudes);
+            store_sums(sums + row * block_pixels + at * V, magnitudes);
         }
         __syncthreads();
         add_panel<T, V, C>(a, bits, sums, first_pixel, block_pixels, panel, last, &total, &count);
