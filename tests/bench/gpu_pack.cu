@@ -11,7 +11,7 @@
  * Times are by graph replay. `one by one`: each kernel starts when the one before has ended;
  * otherwise by programmatic launches, where the library makes them. `layer` is both kernels, 3 x 3
  * with as many filters as channels, scaling xnor; `conv` is the second alone. */
-#include "gpu_replay.h"
+#include "gpu_timing.cuh"
 #include "xn_cuda.h"
 #include "xn_rng.h"
 
@@ -80,8 +80,8 @@ static std::vector<unsigned char> random_input(int64_t count, xn_datatype type, 
 
 static void *to_device(const void *data, size_t bytes) {
     void *memory;
-    XN_GPU_CHECK(cudaMalloc(&memory, bytes + 256));
-    XN_GPU_CHECK(cudaMemcpy(memory, data, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaMalloc(&memory, bytes + 256));
+    CHECK(cudaMemcpy(memory, data, bytes, cudaMemcpyHostToDevice));
     return memory;
 }
 
@@ -93,18 +93,18 @@ struct guarded {
     T *data;
 
     explicit guarded(size_t elements) : count(elements) {
-        XN_GPU_CHECK(cudaMalloc(&data, count * sizeof(T) + MARGIN));
-        XN_GPU_CHECK(cudaMemset(data, 0xa5, count * sizeof(T) + MARGIN));
+        CHECK(cudaMalloc(&data, count * sizeof(T) + MARGIN));
+        CHECK(cudaMemset(data, 0xa5, count * sizeof(T) + MARGIN));
     }
     ~guarded() {
-        XN_GPU_CHECK(cudaFree(data));
+        CHECK(cudaFree(data));
     }
     guarded(const guarded &) = delete;
     std::vector<T> read(bool *intact) const {
         std::vector<T> host(count);
         unsigned char margin[MARGIN];
-        XN_GPU_CHECK(cudaMemcpy(host.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
-        XN_GPU_CHECK(cudaMemcpy(margin, data + count, MARGIN, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(host.data(), data, count * sizeof(T), cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(margin, data + count, MARGIN, cudaMemcpyDeviceToHost));
         for (unsigned char byte : margin)
             *intact = *intact && byte == 0xa5;
         return host;
@@ -155,10 +155,10 @@ static bool check(const shape &s, xn_datatype type, int multiprocessors, bool wi
     guarded<uint32_t> bits((size_t)(pixels * words));
     guarded<int32_t> counts((size_t)pixels);
     guarded<float> means((size_t)pixels);
-    XN_GPU_CHECK(xn_cuda_pack_launch(&c, s.images, multiprocessors, input, bits.data,
-                                     with_count ? counts.data : NULL, with_mean ? means.data : NULL,
-                                     false, 0));
-    XN_GPU_CHECK(cudaDeviceSynchronize());
+    CHECK(xn_cuda_pack_launch(&c, s.images, multiprocessors, input, bits.data,
+                              with_count ? counts.data : NULL, with_mean ? means.data : NULL, false,
+                              0));
+    CHECK(cudaDeviceSynchronize());
     bool right = true;
     const std::vector<uint32_t> got = bits.read(&right);
     const std::vector<int32_t> got_counts = counts.read(&right);
@@ -172,7 +172,7 @@ static bool check(const shape &s, xn_datatype type, int multiprocessors, bool wi
         fprintf(stderr, "WRONG: %lld x %lld x %lld x %lld, %lld groups, %s, pixel %lld\n",
                 (long long)s.images, (long long)s.channels, (long long)s.height, (long long)s.width,
                 (long long)s.groups, xn_datatype_name(type), (long long)p - 1);
-    XN_GPU_CHECK(cudaFree(input));
+    CHECK(cudaFree(input));
     return right;
 }
 
@@ -207,6 +207,15 @@ static int check_all() {
 
 /* ---- timing ---- */
 
+/* Microseconds a launch; launch() gives its error. */
+template <class Launch>
+static double time_launches(cudaStream_t stream, Launch launch) {
+    enum { LAUNCHES = 20, REPLAYS = 21 };
+    return replay(
+               stream, [&] { CHECK(launch()); }, LAUNCHES, REPLAYS)
+        .median;
+}
+
 /* The floor: reads as many bytes, 16 a load and several loads in flight, and writes nothing. */
 static __global__ void __launch_bounds__(256)
     read_kernel(const uint4 *in, int64_t count, uint32_t *never) {
@@ -227,13 +236,13 @@ static __global__ void __launch_bounds__(256)
 static double time_read(const void *input, size_t bytes, cudaStream_t stream) {
     const int64_t count = (int64_t)(bytes / 16);
     uint32_t *never;
-    XN_GPU_CHECK(cudaMalloc(&never, 4));
-    const double us = xn_gpu_replay(stream, [&] {
-                          read_kernel<<<(unsigned)((count + 2047) / 2048), 256, 0, stream>>>(
-                              (const uint4 *)input, count, never);
-                          return cudaGetLastError();
-                      }).median;
-    XN_GPU_CHECK(cudaFree(never));
+    CHECK(cudaMalloc(&never, 4));
+    const double us = time_launches(stream, [&] {
+        read_kernel<<<(unsigned)((count + 2047) / 2048), 256, 0, stream>>>((const uint4 *)input,
+                                                                           count, never);
+        return cudaGetLastError();
+    });
+    CHECK(cudaFree(never));
     return us;
 }
 
@@ -296,30 +305,28 @@ static layer make_layer(xn_device *device, const shape &s, xn_datatype type) {
     l.in_bytes = raw.size();
     l.prepared = make_weights(device, s.channels);
     l.input = to_device(raw.data(), raw.size());
-    XN_GPU_CHECK(cudaMalloc(&l.output, (size_t)elements * 4));
-    XN_GPU_CHECK(
-        cudaMalloc(&l.bits, (size_t)(pixels * xn_cuda_tap_words(l.conv.group_channels)) * 4));
-    XN_GPU_CHECK(cudaMalloc(&l.mean, (size_t)pixels * 4));
+    CHECK(cudaMalloc(&l.output, (size_t)elements * 4));
+    CHECK(cudaMalloc(&l.bits, (size_t)(pixels * xn_cuda_tap_words(l.conv.group_channels)) * 4));
+    CHECK(cudaMalloc(&l.mean, (size_t)pixels * 4));
     return l;
 }
 
 static void free_layer(layer *l) {
     xn_cuda_weights_free(l->prepared);
     for (void *memory : {l->input, l->output, (void *)l->bits, (void *)l->mean})
-        XN_GPU_CHECK(cudaFree(memory));
+        CHECK(cudaFree(memory));
 }
 
 static void time_layer(xn_device *device, const shape &s, xn_datatype type, cudaStream_t stream) {
     layer l = make_layer(device, s, type);
     double pack[2], conv[2], both[2], copy;
     for (int overlapped = 0; overlapped < 2; overlapped++) {
-        pack[overlapped] = xn_gpu_replay(stream, [&] { return l.pack(overlapped, stream); }).median;
-        conv[overlapped] =
-            xn_gpu_replay(stream, [&] { return l.convolve(overlapped, stream); }).median;
-        both[overlapped] = xn_gpu_replay(stream, [&] {
-                               const cudaError_t e = l.pack(overlapped, stream);
-                               return e ? e : l.convolve(overlapped, stream);
-                           }).median;
+        pack[overlapped] = time_launches(stream, [&] { return l.pack(overlapped, stream); });
+        conv[overlapped] = time_launches(stream, [&] { return l.convolve(overlapped, stream); });
+        both[overlapped] = time_launches(stream, [&] {
+            const cudaError_t e = l.pack(overlapped, stream);
+            return e ? e : l.convolve(overlapped, stream);
+        });
     }
     const size_t out_bytes = (size_t)(s.images * s.height * s.width) *
                              (size_t)(xn_cuda_tap_words(l.conv.group_channels) * 4 + 4);
@@ -356,11 +363,11 @@ int main(int argc, char **argv) {
     xn_device *device;
     cudaStream_t stream;
     XN(xn_cuda_device_open(0, &device, &g_error));
-    XN_GPU_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     const int wrong = no_check ? 0 : check_all();
     if (!check_only && device->wide)
         time_all(device, stream);
-    XN_GPU_CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaStreamDestroy(stream));
     xn_cuda_device_close(device);
     return wrong != 0;
 }

@@ -77,8 +77,8 @@ static __global__ void copy_kernel(const float4 *in, float4 *out, size_t in_coun
         out[0] = v;
 }
 
-static stats time_copy(cudaStream_t stream, const void *input, size_t in_bytes, void *output,
-                       size_t out_bytes, int launches, int replays) {
+[[maybe_unused]] static stats time_copy(cudaStream_t stream, const void *input, size_t in_bytes,
+                                        void *output, size_t out_bytes, int launches, int replays) {
     const size_t in = in_bytes / 16, out = out_bytes / 16, most = std::max(in, out);
     return replay(
         stream,
