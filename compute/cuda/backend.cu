@@ -18,4 +18,5 @@ const xn_backend xn_backend_cuda = {
     xn_cuda_plan_create,
     xn_cuda_plan_free,
     xn_cuda_run,
+    xn_cuda_precision,
 };

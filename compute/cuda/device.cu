@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define MIN_CAPABILITY 75                        /* the oldest chip there is code for */
+#define MATRIX_CAPABILITY 80                     /* mma.sync as gemm.cu and real_mma.cu use it */
 #define POOL_KEEPS_BYTES (uint64_t)(64ull << 20) /* freed weights kept for the next ones */
 
 xn_status xn_cuda_device_use(const xn_device *device, xn_error *error) {
@@ -57,6 +58,7 @@ static xn_status read_properties(xn_device *device, xn_error *error) {
     snprintf(device->name, sizeof device->name, "%s", p.name);
     device->major = p.major;
     device->minor = p.minor;
+    device->matrix = p.major * 10 + p.minor >= MATRIX_CAPABILITY;
     device->multiprocessors = p.multiProcessorCount;
     device->memory_bytes = p.totalGlobalMem;
     if (p.major * 10 + p.minor < MIN_CAPABILITY)
@@ -94,9 +96,9 @@ static xn_status create_pool(xn_device *device, xn_error *error) {
 
 /* Code is otherwise loaded inside the first launch of each kernel, which stalls other streams. */
 static xn_status load_kernels(xn_device *device, xn_error *error) {
-    static cudaError_t (*const loaders[])(void) = {xn_cuda_few_load,    xn_cuda_pack_load,
-                                                   xn_cuda_box_load,    xn_cuda_gemm_load,
-                                                   xn_cuda_direct_load, xn_cuda_real_load};
+    static cudaError_t (*const loaders[])(void) = {
+        xn_cuda_few_load,    xn_cuda_pack_load, xn_cuda_box_load,     xn_cuda_gemm_load,
+        xn_cuda_direct_load, xn_cuda_real_load, xn_cuda_real_mma_load};
     for (size_t i = 0; i < sizeof loaders / sizeof *loaders; i++) {
         xn_status status = xn_cuda_check(loaders[i](), "loading the kernels", error);
         if (status == XN_ERR_NO_DEVICE)

@@ -92,6 +92,10 @@ typedef struct xn_backend {
      * Cannot fail on input: only XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST or XN_ERR_INTERNAL. */
     xn_status (*run)(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
                      size_t count, xn_run_times *times, xn_error *error);
+
+    /* What a run of this plan with these weights computes its products from: the problem's
+     * precision or a better one. NULL in the table: always fp32. */
+    xn_precision (*precision)(const xn_plan *plan, const xn_prepared *prepared);
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */

@@ -268,7 +268,8 @@ static bool real_equals(xn_datatype type, const std::vector<float> &want, const 
 }
 
 static const char *path_name(int path) {
-    static const char *const names[] = {"few", "wide", "gemm", "direct", "real"};
+    static const char *const names[] = {"few",    "wide",     "gemm",
+                                        "direct", "real mma", "real"};
     return names[path];
 }
 
@@ -366,7 +367,7 @@ static int check_random(xn_device *device, xn_stream *stream, int64_t count, uin
                 continue;
             const std::vector<float> scaled =
                 v == 3 ? reference(l, random_variants[3]) : std::vector<float>();
-            for (int path = 0; path < XN_CUDA_REAL; path++) {
+            for (int path = 0; path <= XN_CUDA_DIRECT; path++) {
                 int result =
                     check(stream, l, random_variants[v], path, v == 3 ? scaled : dots, what);
                 runs[path] += result >= 0;
