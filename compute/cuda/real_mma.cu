@@ -315,26 +315,31 @@ typedef void (*mma_function)(const mma_args);
 enum { FP16_8, FP16_16, TF32_16, FORMS };
 struct mma_variant {
     int32_t filters, pixels, threads;
+    int32_t resident; /* blocks on a multiprocessor */
+    int32_t weight;   /* time of a multiply-add, in percent of the first's */
     size_t shared_bytes;
     mma_function by_form[FORMS];
 };
 
 template <class Tile, int MIN_BLOCKS>
-static constexpr mma_variant variant() {
+static constexpr mma_variant variant(int32_t weight) {
     return {Tile::FILTERS,
             Tile::PIXELS,
             Tile::THREADS,
+            MIN_BLOCKS,
+            weight,
             sizeof(typename Tile::shared),
             {mma_kernel<XN_PRECISION_FP16, 8, Tile, MIN_BLOCKS>,
              mma_kernel<XN_PRECISION_FP16, 16, Tile, MIN_BLOCKS>,
              mma_kernel<XN_PRECISION_TF32, 16, Tile, MIN_BLOCKS>}};
 }
 
-/* From the least traffic an operation to the most blocks. All fit the 99 KiB of sm_86 and sm_89. */
+/* From the least traffic an operation to the most blocks. All fit the 99 KiB of sm_86 and sm_89.
+ * The weights are measured (README.md). */
 static const mma_variant variants[] = {
-    variant<xn_mma_tile<128, 128, 64, 64, 3>, 2>(),
-    variant<xn_mma_tile<64, 128, 32, 64, 3>, 3>(),
-    variant<xn_mma_tile<XN_CUDA_MMA_SPLIT_SIDE, XN_CUDA_MMA_SPLIT_SIDE, 32, 32, 4>, 3>(),
+    variant<xn_mma_tile<128, 128, 64, 64, 3>, 2>(100),
+    variant<xn_mma_tile<64, 128, 32, 64, 3>, 3>(120),
+    variant<xn_mma_tile<XN_CUDA_MMA_SPLIT_SIDE, XN_CUDA_MMA_SPLIT_SIDE, 32, 32, 4>, 3>(135),
 };
 enum { VARIANTS = 3, LEAST_STEPS = 4, SPLIT_STEPS = 16 };
 
@@ -343,13 +348,20 @@ static int64_t blocks_of(const xn_conv *c, const mma_variant *v, int64_t images)
            ((images * c->out_height * c->out_width - 1) / v->pixels + 1) * c->groups;
 }
 
-/* The largest tile that is not mostly empty and gives every multiprocessor a block. */
+/* The tile whose rounds of blocks take the least time. */
 static const mma_variant *choose_variant(const xn_conv *c, int64_t images, int multiprocessors) {
-    for (int i = 0; i < VARIANTS - 1; i++)
-        if (c->group_out_channels > variants[i].filters / 2 &&
-            blocks_of(c, &variants[i], images) >= multiprocessors)
-            return &variants[i];
-    return &variants[VARIANTS - 1];
+    const mma_variant *best = NULL;
+    double least = 0.0;
+    for (const mma_variant &v : variants) {
+        const int64_t round = (int64_t)v.resident * multiprocessors;
+        const int64_t rounds = (blocks_of(c, &v, images) - 1) / round + 1;
+        const double time = (double)rounds * v.resident * v.filters * v.pixels * v.weight;
+        if (!best || time < least) {
+            best = &v;
+            least = time;
+        }
+    }
+    return best;
 }
 
 /* How many blocks share a tile's steps: as many as there is room for on the chip, each with

@@ -66,21 +66,24 @@ __device__ __forceinline__ xn_mma_filter xn_mma_filter_of(float factor, float bi
     return f;
 }
 
+__device__ __noinline__ float xn_mma_value_exact(const xn_mma_filter &f, float acc) {
+    return (float)(scalbn((double)acc, f.exponent) * f.factor + f.bias);
+}
+
 __device__ __forceinline__ float xn_mma_value(const xn_mma_filter &f, float acc) {
-    float value = fmaf(acc, f.scale, f.bias);
-    if (!f.normal || !isfinite(value))
-        value = (float)(scalbn((double)acc, f.exponent) * f.factor + f.bias);
-    return value;
+    const float value = fmaf(acc, f.scale, f.bias);
+    return f.normal && fabsf(value) < INFINITY ? value : xn_mma_value_exact(f, acc);
 }
 
 /* A block of BM filters by BN pixels, WM by WN a warp. The stages of the pipeline, and in the same
- * place, once it has run, 16 filters of every warp's sums: rows 4 longer than they need be. */
+ * place, once it has run, 16 filters of every warp's sums: rows 8 longer than they need be, so that
+ * neighbouring ones begin in other banks. */
 template <int BM, int BN, int WM, int WN, int STAGE_COUNT>
 struct xn_mma_tile {
     static constexpr int FILTERS = BM, PIXELS = BN, WARP_FILTERS = WM, WARP_PIXELS = WN;
     static constexpr int STAGES = STAGE_COUNT;
     static constexpr int WARPS = BM / WM * (BN / WN), THREADS = WARPS * 32;
-    static constexpr int PITCH = WN + 4;
+    static constexpr int PITCH = WN + 8;
 
     struct stage {
         uint4 filters[BM][8], pixels[BN][8];

@@ -4,8 +4,7 @@
  *   pixels   [N*G][padded H][padded W][tap_units]   the input in the plan's precision, channels of
  *            the group innermost and, past them, zeros; around the image what pad_value says. With
  *            the border in memory no tap is ever outside, whatever stride, padding and dilation
- *   filters  [O][row]                               tap-major as pixels: (i, j, channel), then
- * zeros
+ *   filters  [O][row]   tap-major as pixels: (i, j, channel), then zeros
  *
  * A unit is what one copy moves: 16 bytes, or 8 where a pixel has no more (up to 4 channels in
  * fp16: a 7x7 kernel of 3 channels then takes 4 steps; in units of 16 bytes it would take 7). */
