@@ -94,7 +94,8 @@ static cudaError_t launch_narrow(const xn_plan *plan, const xn_prepared *prepare
 /* Border pixels are zeros that are multiplied, unlike in real.cu, and 0 * NaN would not be nothing:
  * weights that are not finite go that way, where they are not just signs. */
 static bool takes_matrix_units(const xn_plan *plan, const xn_prepared *prepared) {
-    return plan->path == XN_CUDA_REAL_MMA && (plan->conv.mode == XN_MODE_BWN || prepared->finite);
+    return (plan->path == XN_CUDA_REAL_WGMMA || plan->path == XN_CUDA_REAL_MMA) &&
+           (plan->conv.mode == XN_MODE_BWN || prepared->finite);
 }
 
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared) {
@@ -115,6 +116,7 @@ static cudaError_t launch_real(const xn_plan *plan, const xn_prepared *prepared,
     mma.partial = (float *)(plan->stream->workspace + plan->partial);
     mma.filters = prepared->mma[fp16][real];
     mma.exponent = fp16 && real ? prepared->mma_exponent : NULL;
+    mma.wgmma = plan->path == XN_CUDA_REAL_WGMMA;
     mma.overlapped = plan->stream->device->major >= 9;
     return xn_cuda_real_mma_launch(c, images, plan->stream->device->multiprocessors, &mma, epilogue,
                                    stream);
@@ -126,7 +128,7 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
     if (plan->path == XN_CUDA_FEW)
         return xn_cuda_few_launch(&plan->conv, images, plan->stream->device->multiprocessors,
                                   io->input, prepared->patches, &epilogue, stream);
-    if (plan->path == XN_CUDA_REAL || plan->path == XN_CUDA_REAL_MMA)
+    if (plan->conv.mode != XN_MODE_XNOR)
         return launch_real(plan, prepared, images, io, &epilogue, stream);
     const packed_parts parts = parts_of(plan, io);
     cudaError_t e = launch_pack(plan, images, io, &parts, stream);

@@ -34,8 +34,10 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
                xn_cuda_gemm_fits(conv, plan->max_images);
     case XN_CUDA_DIRECT:
         return conv->mode == XN_MODE_XNOR;
+    case XN_CUDA_REAL_WGMMA:
     case XN_CUDA_REAL_MMA:
-        return device->matrix && xn_cuda_real_mma_fits(conv, plan->max_images);
+        return (path == XN_CUDA_REAL_MMA ? device->matrix : device->wide) &&
+               xn_cuda_real_mma_fits(conv, plan->max_images);
     default:
         return conv->mode != XN_MODE_XNOR;
     }
@@ -47,7 +49,8 @@ static bool other_pays(const xn_device *device, const xn_plan *plan, xn_cuda_pat
     if (path == XN_CUDA_WIDE)
         return plan->conv.group_out_channels < WIDE_FILTERS &&
                path_fits(device, plan, XN_CUDA_GEMM);
-    return path == XN_CUDA_REAL_MMA && !xn_cuda_real_mma_pays(&plan->conv);
+    return (path == XN_CUDA_REAL_WGMMA || path == XN_CUDA_REAL_MMA) &&
+           !xn_cuda_real_mma_pays(&plan->conv);
 }
 
 static xn_cuda_path choose_path(const xn_device *device, const xn_plan *plan) {
@@ -66,7 +69,7 @@ static bool lay_out(xn_plan *plan) {
     const bool own_sums = plan->path == XN_CUDA_WIDE; /* no popc, pixel_part and k in memory */
     bool fits = add_part(plan, 1, plan->input_bytes, &plan->input) &&
                 add_part(plan, 1, plan->output_bytes, &plan->output);
-    if (plan->path == XN_CUDA_REAL_MMA)
+    if (plan->path == XN_CUDA_REAL_WGMMA || plan->path == XN_CUDA_REAL_MMA)
         return fits && add_part(plan, xn_cuda_mma_pixel_bytes(c), 1, &plan->pixels) &&
                add_bytes(plan, xn_cuda_mma_partial_bytes(plan->stream->device->multiprocessors),
                          &plan->partial);

@@ -13,6 +13,9 @@
 #include "element.cuh"
 #include "launch.cuh"
 #include "real_mma.cuh"
+#include "real_wgmma.cuh"
+
+#include <iterator>
 
 struct mma_args {
     xn_conv conv;
@@ -138,6 +141,22 @@ multiply(uint32_t filters, uint32_t pixels,
     }
 }
 
+/* The same on sm_90a. A warpgroup has 64 filters and all pixels, each of its warps 16 filters, as
+ * mma.sync would. Runs on: the caller waits. */
+template <int PRECISION, class Tile>
+__device__ __forceinline__ void
+multiply_ahead(uint32_t filters, uint32_t pixels,
+               float (&acc)[Tile::WARP_FILTERS / 16][Tile::WARP_PIXELS / 8][4]) {
+#if XN_HAS_WGMMA
+    xn_wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < XN_CUDA_MMA_STEP_BYTES / 32; k++)
+        xn_wgmma_real<PRECISION, Tile::WARP_PIXELS>::run(&acc[0][0][0], filters + k * 32,
+                                                         pixels + k * 32);
+    xn_wgmma_commit();
+#endif
+}
+
 /* ---- from sums to outputs ---- */
 
 /* V neighbouring outputs of a filter from index on; partial sums go as they are. */
@@ -218,66 +237,121 @@ __device__ __forceinline__ void describe(const mma_args &a, const mma_place &at,
     }
 }
 
+/* What both kernels do with a block: its tile, its part of K, and what its threads copy. */
+template <class Tile, int UNIT>
+struct mma_block {
+    static constexpr uint32_t STAGE_BYTES = sizeof(typename Tile::stage);
+    static constexpr uint32_t PIXELS_AT = Tile::FILTERS * XN_CUDA_MMA_STEP_BYTES;
+    mma_place at;
+    int32_t steps;
+    uint32_t base; /* of the stages */
+    filter_loader<Tile> filters;
+    pixel_loader<Tile, UNIT> pixels;
+
+    /* Starts the copies of `ahead` steps, a group each. */
+    __device__ __forceinline__ void start(const mma_args &a, typename Tile::shared &s, int ahead) {
+        const int32_t tile = (int32_t)blockIdx.x, first = (int32_t)blockIdx.y * a.steps_a_split;
+        at = {tile / a.tiles_m / a.tiles_n, tile % a.tiles_m * Tile::FILTERS,
+              tile / a.tiles_m % a.tiles_n * Tile::PIXELS};
+        steps = min(a.steps - first, a.steps_a_split);
+        base = (uint32_t)__cvta_generic_to_shared(&s);
+        xn_let_next_kernel_start();
+        describe<Tile>(a, at, s);
+        __syncthreads();
+        filters.start(a, at, first);
+        pixels.start(a, s.window, first);
+#pragma unroll
+        for (int step = 0; step < ahead; step++)
+            if (step < steps)
+                filters.copy(a, base + step * STAGE_BYTES);
+        xn_wait_for_previous_kernel(); /* which wrote the pixels, but not the filters */
+#pragma unroll
+        for (int step = 0; step < ahead; step++) {
+            if (step < steps)
+                pixels.copy(a, base + step * STAGE_BYTES + PIXELS_AT);
+            xn_copy_commit();
+        }
+    }
+    /* Those of one more step, if there is one. */
+    __device__ __forceinline__ void copy(const mma_args &a, int32_t step, uint32_t stage) {
+        if (step < steps) {
+            filters.copy(a, stage);
+            pixels.copy(a, stage + PIXELS_AT);
+        }
+        xn_copy_commit();
+    }
+    __device__ __forceinline__ uint32_t next(uint32_t stage) const {
+        return stage == base + (Tile::STAGES - 1) * STAGE_BYTES ? base : stage + STAGE_BYTES;
+    }
+    /* When no thread reads the stages any more, whose place the sums take. */
+    __device__ __forceinline__ void
+    finish(const mma_args &a, typename Tile::shared &s,
+           const float (&acc)[Tile::WARP_FILTERS / 16][Tile::WARP_PIXELS / 8][4]) const {
+        const int32_t warp = (int32_t)threadIdx.x / 32;
+        const int32_t m = Tile::filter_of(warp), n = Tile::pixel_of(warp);
+        const mma_place part = {at.group, at.m0 + m, at.p0 + n};
+        if (a.quads)
+            write_outputs<Tile, 4>(a, part, s.filters + m, s.sums[warp], acc);
+        else
+            write_outputs<Tile, 1>(a, part, s.filters + m, s.sums[warp], acc);
+    }
+};
+
 template <int PRECISION, int UNIT, class Tile, int MIN_BLOCKS>
 __global__ void __launch_bounds__(Tile::THREADS, MIN_BLOCKS)
     mma_kernel(const __grid_constant__ mma_args a) {
-    extern __shared__ __align__(128) char memory[];
+    extern __shared__ __align__(1024) char memory[];
     typename Tile::shared &s = *(typename Tile::shared *)memory;
-    constexpr int STAGES = Tile::STAGES;
-    constexpr uint32_t STAGE_BYTES = sizeof(typename Tile::stage);
-    constexpr uint32_t PIXELS_AT = Tile::FILTERS * XN_CUDA_MMA_STEP_BYTES;
-    const int32_t tile = (int32_t)blockIdx.x;
-    const mma_place at = {tile / a.tiles_m / a.tiles_n, tile % a.tiles_m * Tile::FILTERS,
-                          tile / a.tiles_m % a.tiles_n * Tile::PIXELS};
-    const int32_t first = (int32_t)blockIdx.y * a.steps_a_split;
-    const int32_t steps = min(a.steps - first, a.steps_a_split);
-    xn_let_next_kernel_start();
-    describe<Tile>(a, at, s);
-    __syncthreads();
-
-    filter_loader<Tile> filters;
-    pixel_loader<Tile, UNIT> pixels;
-    const uint32_t base = (uint32_t)__cvta_generic_to_shared(&s);
-    filters.start(a, at, first);
-    pixels.start(a, s.window, first);
-#pragma unroll
-    for (int step = 0; step < STAGES - 1; step++)
-        if (step < steps)
-            filters.copy(a, base + step * STAGE_BYTES);
-    xn_wait_for_previous_kernel(); /* which wrote the pixels, but not the filters */
-#pragma unroll
-    for (int step = 0; step < STAGES - 1; step++) {
-        if (step < steps)
-            pixels.copy(a, base + step * STAGE_BYTES + PIXELS_AT);
-        xn_copy_commit();
-    }
-
-    constexpr int ACROSS = Tile::FILTERS / Tile::WARP_FILTERS;
+    constexpr int AHEAD = Tile::STAGES - 1;
     const int32_t warp = (int32_t)threadIdx.x / 32;
-    const int32_t wm = warp % ACROSS * Tile::WARP_FILTERS, wn = warp / ACROSS * Tile::WARP_PIXELS;
+    mma_block<Tile, UNIT> block;
+    block.start(a, s, AHEAD);
     float acc[Tile::WARP_FILTERS / 16][Tile::WARP_PIXELS / 8][4] = {};
-    uint32_t reading = base, writing = base + (STAGES - 1) * STAGE_BYTES;
-    for (int32_t step = 0; step < steps; step++) {
-        xn_copy_wait<STAGES - 2>();
+    uint32_t reading = block.base, writing = block.base + AHEAD * block.STAGE_BYTES;
+    for (int32_t step = 0; step < block.steps; step++) {
+        xn_copy_wait<AHEAD - 1>();
         __syncthreads(); /* this step has arrived for all; the stage refilled next is read no more
                           */
-        if (step + STAGES - 1 < steps) {
-            filters.copy(a, writing);
-            pixels.copy(a, writing + PIXELS_AT);
-        }
-        xn_copy_commit();
-        multiply<PRECISION, Tile>(reading + wm * XN_CUDA_MMA_STEP_BYTES,
-                                  reading + PIXELS_AT + wn * XN_CUDA_MMA_STEP_BYTES, acc);
+        block.copy(a, step + AHEAD, writing);
+        multiply<PRECISION, Tile>(
+            reading + Tile::filter_of(warp) * XN_CUDA_MMA_STEP_BYTES,
+            reading + block.PIXELS_AT + Tile::pixel_of(warp) * XN_CUDA_MMA_STEP_BYTES, acc);
         writing = reading;
-        reading =
-            reading + STAGE_BYTES == base + STAGES * STAGE_BYTES ? base : reading + STAGE_BYTES;
+        reading = block.next(reading);
     }
-    __syncthreads(); /* no warp reads the stages any more, whose place the sums take */
-    const mma_place part = {at.group, at.m0 + wm, at.p0 + wn};
-    if (a.quads)
-        write_outputs<Tile, 4>(a, part, s.filters + wm, s.sums[warp], acc);
-    else
-        write_outputs<Tile, 1>(a, part, s.filters + wm, s.sums[warp], acc);
+    __syncthreads();
+    block.finish(a, s, acc);
+}
+
+/* On sm_90a. The matrix instructions of a step run while the next step's data is waited for, so a
+ * stage is free, and refilled, one step later than above. */
+template <int PRECISION, int UNIT, class Tile, int MIN_BLOCKS>
+__global__ void __launch_bounds__(Tile::THREADS, MIN_BLOCKS)
+    wgmma_kernel(const __grid_constant__ mma_args a) {
+#if XN_HAS_WGMMA
+    extern __shared__ __align__(1024) char memory[];
+    typename Tile::shared &s = *(typename Tile::shared *)memory;
+    constexpr int AHEAD = Tile::STAGES - 2;
+    mma_block<Tile, UNIT> block;
+    block.start(a, s, AHEAD);
+    const uint32_t from =
+        (uint32_t)threadIdx.x / 128 * 64 * XN_CUDA_MMA_STEP_BYTES; /* the warpgroup's filters */
+    float acc[1][Tile::WARP_PIXELS / 8][4] = {};
+    uint32_t reading = block.base, writing = block.base + AHEAD * block.STAGE_BYTES;
+    for (int32_t step = 0; step < block.steps; step++) {
+        xn_copy_wait<AHEAD - 1>();
+        xn_fence_proxy(); /* what this thread copied, the matrix units may read */
+        __syncthreads();
+        multiply_ahead<PRECISION, Tile>(reading + from, reading + block.PIXELS_AT, acc);
+        block.copy(a, step + AHEAD, writing);
+        xn_wgmma_wait<1>();
+        reading = block.next(reading);
+        writing = block.next(writing);
+    }
+    xn_wgmma_wait<0>();
+    __syncthreads();
+    block.finish(a, s, acc);
+#endif
 }
 
 /* ---- partial sums ---- */
@@ -321,46 +395,63 @@ struct mma_variant {
     mma_function by_form[FORMS];
 };
 
-template <class Tile, int MIN_BLOCKS>
-static constexpr mma_variant variant(int32_t weight) {
-    return {Tile::FILTERS,
-            Tile::PIXELS,
-            Tile::THREADS,
-            MIN_BLOCKS,
-            weight,
-            sizeof(typename Tile::shared),
-            {mma_kernel<XN_PRECISION_FP16, 8, Tile, MIN_BLOCKS>,
-             mma_kernel<XN_PRECISION_FP16, 16, Tile, MIN_BLOCKS>,
-             mma_kernel<XN_PRECISION_TF32, 16, Tile, MIN_BLOCKS>}};
-}
+#define VARIANT(KERNEL, BLOCKS, WEIGHT, ...)                                                       \
+    {                                                                                              \
+        xn_mma_tile<__VA_ARGS__>::FILTERS, xn_mma_tile<__VA_ARGS__>::PIXELS,                       \
+            xn_mma_tile<__VA_ARGS__>::THREADS, BLOCKS, WEIGHT,                                     \
+            sizeof(xn_mma_tile<__VA_ARGS__>::shared), {                                            \
+            KERNEL<XN_PRECISION_FP16, 8, xn_mma_tile<__VA_ARGS__>, BLOCKS>,                        \
+                KERNEL<XN_PRECISION_FP16, 16, xn_mma_tile<__VA_ARGS__>, BLOCKS>,                   \
+                KERNEL<XN_PRECISION_TF32, 16, xn_mma_tile<__VA_ARGS__>, BLOCKS>                    \
+        }                                                                                          \
+    }
+enum { SIDE = XN_CUDA_MMA_SPLIT_SIDE, LEAST_STEPS = 4, SPLIT_STEPS = 16 };
 
-/* From the least traffic an operation to the most blocks. All fit the 99 KiB of sm_86 and sm_89.
- * The weights are measured (README.md). */
+/* From the least traffic an operation to the most blocks; the last may be split. The weights are
+ * measured (README.md). Those of mma.sync fit the 99 KiB of sm_86 and sm_89. */
 static const mma_variant variants[] = {
-    variant<xn_mma_tile<128, 128, 64, 64, 3>, 2>(100),
-    variant<xn_mma_tile<64, 128, 32, 64, 3>, 3>(120),
-    variant<xn_mma_tile<XN_CUDA_MMA_SPLIT_SIDE, XN_CUDA_MMA_SPLIT_SIDE, 32, 32, 4>, 3>(135),
+    VARIANT(mma_kernel, 2, 100, 128, 128, 64, 64, 3),
+    VARIANT(mma_kernel, 3, 120, 64, 128, 32, 64, 3),
+    VARIANT(mma_kernel, 3, 135, SIDE, SIDE, 32, 32, 4),
 };
-enum { VARIANTS = 3, LEAST_STEPS = 4, SPLIT_STEPS = 16 };
+static const mma_variant wgmma_variants[] = {
+    VARIANT(wgmma_kernel, 1, 100, 128, 256, 16, 256, 4),
+    VARIANT(wgmma_kernel, 2, 112, 128, 128, 16, 128, 3),
+    VARIANT(wgmma_kernel, 3, 135, 64, 128, 16, 128, 3),
+    VARIANT(wgmma_kernel, 3, 170, SIDE, SIDE, 16, 64, 4),
+};
+
+/* The tiles of a chip, its last one last. */
+struct mma_variants {
+    const mma_variant *first, *last;
+};
+static mma_variants variants_of(bool wgmma) {
+    if (wgmma)
+        return {std::begin(wgmma_variants), std::end(wgmma_variants) - 1};
+    return {std::begin(variants), std::end(variants) - 1};
+}
 
 static int64_t blocks_of(const xn_conv *c, const mma_variant *v, int64_t images) {
     return ((c->group_out_channels - 1) / v->filters + 1) *
            ((images * c->out_height * c->out_width - 1) / v->pixels + 1) * c->groups;
 }
 
-/* The tile whose rounds of blocks take the least time. */
-static const mma_variant *choose_variant(const xn_conv *c, int64_t images, int multiprocessors) {
-    const mma_variant *best = NULL;
-    double least = 0.0;
-    for (const mma_variant &v : variants) {
-        const int64_t round = (int64_t)v.resident * multiprocessors;
-        const int64_t rounds = (blocks_of(c, &v, images) - 1) / round + 1;
-        const double time = (double)rounds * v.resident * v.filters * v.pixels * v.weight;
-        if (!best || time < least) {
-            best = &v;
-            least = time;
-        }
-    }
+/* The time of a problem by that tile, in multiply-adds of the first. A multiprocessor takes its
+ * blocks in rounds of as many as are resident; fewer in the last round hide less of each other's
+ * waiting, so half of its time stays. */
+static double time_of(const xn_conv *c, const mma_variant *v, int64_t images, int multiprocessors) {
+    const int64_t blocks = (blocks_of(c, v, images) - 1) / multiprocessors + 1;
+    const int64_t last = blocks % v->resident;
+    const double rounds = (double)(blocks - last) + (last ? (v->resident + last) / 2.0 : 0.0);
+    return rounds * v->filters * v->pixels * v->weight;
+}
+
+static const mma_variant *choose_variant(const xn_conv *c, int64_t images, int multiprocessors,
+                                         mma_variants among) {
+    const mma_variant *best = among.first;
+    for (const mma_variant *v = best + 1; v <= among.last; v++)
+        if (time_of(c, v, images, multiprocessors) < time_of(c, best, images, multiprocessors))
+            best = v;
     return best;
 }
 
@@ -368,7 +459,7 @@ static const mma_variant *choose_variant(const xn_conv *c, int64_t images, int m
  * LEAST_STEPS or more; for few steps the third kernel costs more than it saves. */
 static int32_t choose_splits(const mma_variant *v, int64_t blocks, int32_t steps,
                              int multiprocessors) {
-    if (v != &variants[VARIANTS - 1] || steps < SPLIT_STEPS || blocks >= multiprocessors)
+    if (v->pixels != SIDE || steps < SPLIT_STEPS || blocks >= multiprocessors)
         return 1;
     const int64_t room = multiprocessors / blocks, most = steps / LEAST_STEPS;
     return (int32_t)(room < most ? room : most);
@@ -383,7 +474,7 @@ bool xn_cuda_real_mma_fits(const xn_conv *c, int64_t images) {
     return c->mode != XN_MODE_XNOR && c->precision != XN_PRECISION_FP32 &&
            row / XN_CUDA_MMA_STEP_BYTES < INT32_MAX / 16 - 16 &&
            units <= INT32_MAX / images / c->groups && outputs <= (INT32_MAX - 256) / images &&
-           blocks_of(c, &variants[VARIANTS - 1], images) <= INT32_MAX;
+           blocks_of(c, variants_of(false).last, images) <= INT32_MAX;
 }
 
 bool xn_cuda_real_mma_pays(const xn_conv *c) {
@@ -435,7 +526,7 @@ static cudaError_t launch_sum(const mma_args *mma, int32_t splits, bool overlapp
 cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                     const xn_cuda_mma_io *io, const xn_cuda_epilogue_args *epilogue,
                                     cudaStream_t stream) {
-    const mma_variant *v = choose_variant(conv, images, multiprocessors);
+    const mma_variant *v = choose_variant(conv, images, multiprocessors, variants_of(io->wgmma));
     const int64_t blocks = blocks_of(conv, v, images);
     mma_args a = arguments(conv, images, io, epilogue, v);
     int32_t splits = choose_splits(v, blocks, a.steps, multiprocessors);
@@ -455,15 +546,22 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
     return e;
 }
 
-cudaError_t xn_cuda_real_mma_load(void) {
-    cudaError_t e = xn_cuda_mma_pack_load();
-    if (e == cudaSuccess)
-        e = xn_cuda_load(mma_sum_kernel);
-    for (const mma_variant &v : variants)
-        for (mma_function kernel : v.by_form)
+static cudaError_t load_variants(mma_variants all) {
+    cudaError_t e = cudaSuccess;
+    for (const mma_variant *v = all.first; v <= all.last; v++)
+        for (mma_function kernel : v->by_form)
             if (e == cudaSuccess)
                 e = cudaFuncSetAttribute((const void *)kernel,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         (int)v.shared_bytes);
+                                         (int)v->shared_bytes);
     return e;
+}
+
+cudaError_t xn_cuda_real_mma_load(bool wgmma) {
+    cudaError_t e = xn_cuda_mma_pack_load();
+    if (e == cudaSuccess)
+        e = xn_cuda_load(mma_sum_kernel);
+    if (e == cudaSuccess)
+        e = load_variants(variants_of(false));
+    return e == cudaSuccess && wgmma ? load_variants(variants_of(true)) : e;
 }

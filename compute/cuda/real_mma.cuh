@@ -85,6 +85,14 @@ struct xn_mma_tile {
     static constexpr int WARPS = BM / WM * (BN / WN), THREADS = WARPS * 32;
     static constexpr int PITCH = WN + 8;
 
+    /* The first filter and pixel of a warp. */
+    static __device__ __forceinline__ int32_t filter_of(int32_t warp) {
+        return warp % (BM / WM) * WM;
+    }
+    static __device__ __forceinline__ int32_t pixel_of(int32_t warp) {
+        return warp / (BM / WM) * WN;
+    }
+
     struct stage {
         uint4 filters[BM][8], pixels[BN][8];
     };

@@ -71,7 +71,8 @@ typedef enum {
     XN_CUDA_WIDE,
     XN_CUDA_GEMM,
     XN_CUDA_DIRECT,
-    XN_CUDA_REAL_MMA,
+    XN_CUDA_REAL_WGMMA, /* real_mma.cu by wgmma, */
+    XN_CUDA_REAL_MMA,   /* and by mma.sync */
     XN_CUDA_REAL,
     XN_CUDA_PATHS
 } xn_cuda_path;

@@ -268,8 +268,8 @@ static bool real_equals(xn_datatype type, const std::vector<float> &want, const 
 }
 
 static const char *path_name(int path) {
-    static const char *const names[] = {"few",    "wide",     "gemm",
-                                        "direct", "real mma", "real"};
+    static const char *const names[] = {"few",        "wide",     "gemm", "direct",
+                                        "real wgmma", "real mma", "real"};
     return names[path];
 }
 

@@ -4,9 +4,9 @@
  * backend cpu (which the tests hold against ref): operands are exact in fp16, so that only the
  * sums' own rounding may differ; printed as a part of the sum of the magnitudes of the terms.
  *
- *   bench-gpu-real [--check-only | --no-check] [--exact] [--layer L]
+ *   bench-gpu-real [--check-only | --no-check] [--exact] [--mma] [--layer L]
  *
- * --exact: the fp32 kernel too. */
+ * --exact: the fp32 kernel too. --mma: times of mma.sync where there is wgmma. */
 #include "xn_cuda.h"
 #include "xn_rng.h"
 
@@ -117,11 +117,14 @@ struct device_run {
 };
 
 static device_run make_run(xn_stream *stream, const shape &s, const variant &v, int64_t images,
-                           const std::vector<float> &input, const std::vector<float> &real) {
+                           bool mma, const std::vector<float> &input,
+                           const std::vector<float> &real) {
     device_run r = {};
     const xn_conv c = conv_of(s, v);
     void *memory;
-    XN(xn_cuda_plan_create(stream, &c, images, &r.plan, &g_error));
+    const bool forced = mma && v.precision != XN_PRECISION_FP32;
+    const xn_cuda_plan_options options = {false, false, forced, XN_CUDA_REAL_MMA};
+    XN(xn_cuda_plan_create_with(stream, &c, images, &options, &r.plan, &g_error));
     r.weights = weights_of(s, real);
     XN(xn_cuda_weights_prepare(stream->device, r.weights, &r.prepared, &g_error));
     r.images = images;
@@ -193,7 +196,7 @@ static double error_of(const device_run &r, xn_datatype type, const std::vector<
     return worst;
 }
 
-static int check(xn_stream *stream, const shape &s) {
+static int check(xn_stream *stream, const shape &s, bool mma) {
     const int64_t count = s.channels * s.kernel * s.kernel;
     const std::vector<float> input = draw(s.checked * s.channels * s.side * s.side, 11);
     const std::vector<float> real = draw(s.filters * count, 7);
@@ -209,17 +212,17 @@ static int check(xn_stream *stream, const shape &s) {
         for (const variant &v : variants) {
             if (v.mode != mode)
                 continue;
-            device_run r = make_run(stream, s, v, s.checked, input, real);
+            device_run r = make_run(stream, s, v, s.checked, mma, input, real);
             CUDA(cudaMemset(stream->workspace, 0xff, stream->workspace_bytes));
             CUDA(cudaDeviceSynchronize());
             CUDA(xn_cuda_enqueue(r.plan, r.prepared, r.images, &r.io, stream->stream));
             CUDA(cudaStreamSynchronize(stream->stream));
             const double error = error_of(r, v.type, want, magnitude);
             const double limit = 1e-6 + (double)count / 8 * 0x1p-23;
-            printf("check %-14s %-5s %s to %s: off by %.1e (limit %.1e)%s\n", s.name,
+            printf("check %-14s %-5s %s to %s%s: off by %.1e (limit %.1e)%s\n", s.name,
                    xn_mode_name(v.mode), xn_datatype_name(v.type),
-                   xn_precision_name(xn_cuda_precision(r.plan, r.prepared)), error, limit,
-                   error <= limit ? "" : " WRONG");
+                   xn_precision_name(xn_cuda_precision(r.plan, r.prepared)),
+                   mma ? " by mma.sync" : "", error, limit, error <= limit ? "" : " WRONG");
             wrong += !(error <= limit);
             free_run(&r);
         }
@@ -264,7 +267,7 @@ static times time_run(const device_run &r, cudaStream_t stream, int launches, in
     return {us[us.size() / 2], us[us.size() / 10], us[us.size() - 1 - us.size() / 10]};
 }
 
-static void time_shape(xn_stream *stream, const shape &s, bool exact) {
+static void time_shape(xn_stream *stream, const shape &s, bool exact, bool mma) {
     const std::vector<float> input = draw(s.images * s.channels * s.side * s.side, 11);
     const std::vector<float> real = draw(s.filters * s.channels * s.kernel * s.kernel, 7);
     for (const variant &v : variants) {
@@ -272,7 +275,7 @@ static void time_shape(xn_stream *stream, const shape &s, bool exact) {
         double copy;
         if (slow && !exact)
             continue;
-        device_run r = make_run(stream, s, v, s.images, input, real);
+        device_run r = make_run(stream, s, v, s.images, mma, input, real);
         const times t = time_run(r, stream->stream, slow ? 2 : 20, slow ? 5 : 21);
         if (!xn_bench_gpu_copy(r.in_bytes, r.out_bytes, &copy))
             exit(1);
@@ -288,7 +291,7 @@ static void time_shape(xn_stream *stream, const shape &s, bool exact) {
 }
 
 int main(int argc, char **argv) {
-    bool timed = true, checked = true, exact = false;
+    bool timed = true, checked = true, exact = false, mma = false;
     int only = -1, wrong = 0;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--check-only"))
@@ -297,6 +300,8 @@ int main(int argc, char **argv) {
             checked = false;
         else if (!strcmp(argv[i], "--exact"))
             exact = true;
+        else if (!strcmp(argv[i], "--mma"))
+            mma = true;
         else if (!strcmp(argv[i], "--layer") && i + 1 < argc)
             only = atoi(argv[++i]);
     }
@@ -308,13 +313,13 @@ int main(int argc, char **argv) {
     printf("%s\n", device->name);
     for (const shape &s : shapes)
         if (checked && (only < 0 || &s == &shapes[only]))
-            wrong += check(stream, s);
+            wrong += check(stream, s, false) + check(stream, s, true);
     if (timed)
         printf("%-14s %-5s %-12s %-4s %9s %9s %9s %9s %7s %9s\n", "layer", "mode", "in, out", "by",
                "median us", "p10", "p90", "copy us", "x copy", "Tflop/s");
     for (const shape &s : shapes)
         if (timed && (only < 0 || &s == &shapes[only]))
-            time_shape(stream, s, exact);
+            time_shape(stream, s, exact, mma);
     xn_cuda_stream_free(stream);
     xn_cuda_device_close(device);
     printf("%d wrong\n", wrong);
