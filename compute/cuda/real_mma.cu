@@ -411,7 +411,7 @@ enum { SIDE = XN_CUDA_MMA_SPLIT_SIDE, LEAST_STEPS = 4, SPLIT_STEPS = 16 };
  * measured (README.md). Those of mma.sync fit the 99 KiB of sm_86 and sm_89. */
 static const mma_variant variants[] = {
     VARIANT(mma_kernel, 2, 100, 128, 128, 64, 64, 3),
-    VARIANT(mma_kernel, 3, 120, 64, 128, 32, 64, 3),
+    VARIANT(mma_kernel, 3, 115, 64, 128, 32, 64, 3),
     VARIANT(mma_kernel, 3, 135, SIDE, SIDE, 32, 32, 4),
 };
 static const mma_variant wgmma_variants[] = {

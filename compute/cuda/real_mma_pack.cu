@@ -34,7 +34,6 @@ struct pack_args {
     const void *input;
     void *pixels;
     int64_t planes; /* images * groups */
-    int64_t work;   /* warps' tasks a plane */
     int32_t padded_w, tap_units;
     int32_t positions; /* a plane, with the border */
     int32_t row_units; /* units side by side in a warp, as a shift: 0 or 1 */
