@@ -45,11 +45,11 @@ typedef enum { XN_PADDING_EXPLICIT, XN_PADDING_SAME, XN_PADDING_VALID } xn_paddi
  *         multiples of 2^-24, from 65520 on infinite. This is about inputs: weights are scaled by a
  *         power of 2 a filter first, and back in the epilogue.
  *
- * With tf32 and fp16 every product is exact and sums are fp32, rounded down once every 16 (8 with
- * tf32) products. So an output is within 2^-10 (mode float) or 2^-11 (bwn) of the sum of the
- * magnitudes of its terms, besides the sum's own error of up to 2^-23 every 16 terms. Inputs of
- * FP16, INT8, UINT8 and BOOL, with tf32 BF16 too, are not changed by rounding, nor are the signs
- * that bwn has for weights: then only the sum's error is left. */
+ * With tf32 and fp16 every product is exact and sums are fp32, not always rounded to nearest. So an
+ * output is within 2^-10 (mode float) or 2^-11 (bwn) of the sum of the magnitudes of its terms,
+ * besides the sum's own error of up to 2^-23 of it every 8 terms. Inputs of FP16, INT8, UINT8 and
+ * BOOL, with tf32 BF16 too, are not changed by rounding, nor are the signs that bwn has for
+ * weights: then only the sum's error is left. */
 typedef enum { XN_PRECISION_FP32, XN_PRECISION_TF32, XN_PRECISION_FP16 } xn_precision;
 
 /* As the client gives them; xn_conv_params_default() fills the defaults: stride 1, dilation 1,
