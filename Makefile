@@ -89,7 +89,7 @@ LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
 .PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu \
-        bench-gpu-few bench-gpu-pack \
+        bench-gpu-few bench-gpu-pack bench-gpu-real \
         format lint install clean help test-binary compute-lib proto-lib
 
 all: deps ## set up, build build/xnord
@@ -167,6 +167,11 @@ $(BUILD)/bench-gpu-pack: $(call obj,tests/bench/gpu_pack.cu $(BENCH_CUDA_SRC)) $
 bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-pack
 	$(BUILD)/bench-gpu-pack
+$(BUILD)/bench-gpu-real: $(call obj,tests/bench/gpu_real.cu $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
+bench-gpu-real: deps ## modes float and bwn on the matrix units, and cuDNN where PyTorch is
+	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-real
+	$(BUILD)/bench-gpu-real --exact
+	-python3 tests/bench/peer_torch_conv.py
 endif
 $(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
 $(BUILD)/bench-%:

@@ -185,6 +185,7 @@ static void describe(const conv_exchange *conv, xn_answer *out) {
     *out = (xn_answer){
         .id = xn_request_id(conv->exchange->request),
         .backend = "",
+        .precision = job->precision,
         .batch_requests = job->batch_requests,
         .batch_images = job->batch_images,
         .datatype = (xn_datatype)job->conv.output_datatype,

@@ -42,7 +42,8 @@ struct xn_job {
     /* out, valid in done */
     xn_status status; /* XN_OK, DEADLINE, CANCELLED, DRAINING, DEVICE_LOST, DEVICE_MEMORY, ... */
     xn_error error;
-    int device; /* index for xn_engine_device_id; -1 if it never ran */
+    int device;             /* index for xn_engine_device_id; -1 if it never ran */
+    xn_precision precision; /* what the launch computed products from */
     int64_t batch_requests, batch_images;
     /* queue time = started - submitted; started = finished for a job that never ran */
     int64_t submitted_ns, started_ns, finished_ns;

@@ -71,8 +71,14 @@ static int64_t images_of(xn_job *const *jobs, size_t count) {
     return images;
 }
 
+/* What a launch tells its jobs. */
+typedef struct outcome {
+    xn_run_times times;
+    xn_precision precision;
+} outcome;
+
 static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
-                        const xn_prepared *prepared, xn_run_times *times, xn_error *error) {
+                        const xn_prepared *prepared, outcome *out, xn_error *error) {
     const xn_backend *backend = worker->engine->members[worker->member].backend;
     xn_plan *plan;
     xn_status status =
@@ -81,15 +87,18 @@ static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
         return status;
     for (size_t i = 0; i < count; i++)
         worker->items[i] = (xn_batch_item){jobs[i]->input, jobs[i]->output, jobs[i]->images};
-    return backend->run(plan, prepared, worker->items, count, times, error);
+    if (backend->precision)
+        out->precision = backend->precision(plan, prepared);
+    return backend->run(plan, prepared, worker->items, count, &out->times, error);
 }
 
 /* Gives jobs of one launch their outcome and hands them back; they are gone afterwards. */
 static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
-                   const xn_run_times *times, const xn_error *error) {
+                   const outcome *out, const xn_error *error) {
     xn_engine *engine = worker->engine;
     int64_t now_ns = xn_now_ns(), images = images_of(jobs, count);
     if (status == XN_OK) {
+        const xn_run_times *times = &out->times;
         int64_t busy_ns = times->upload_ns + times->compute_ns + times->download_ns;
         xn_metrics_batch(engine->metrics, worker->member, (int64_t)count, images, busy_ns);
         xn_entry_count_requests(jobs[0]->entry, (int64_t)count);
@@ -100,7 +109,8 @@ static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_stat
         job->status = status;
         if (status != XN_OK)
             job->error = *error;
-        job->times = *times;
+        job->times = out->times;
+        job->precision = out->precision;
         job->device = worker->member;
         job->batch_requests = (int64_t)count;
         job->batch_images = images;
@@ -144,11 +154,11 @@ static void explain_too_large(const xn_worker *worker, const xn_job *job, xn_err
 static void run_batch(xn_worker *worker, size_t count) {
     xn_error error = {0};
     const xn_prepared *prepared = NULL;
-    xn_run_times times = {0};
+    outcome out = {.precision = XN_PRECISION_FP32};
     xn_status status = prepare(worker, &prepared, &error);
     if (status != XN_OK) {
         report(worker, status, &error, worker->jobs[0]);
-        finish(worker, worker->jobs, count, status, &times, &error);
+        finish(worker, worker->jobs, count, status, &out, &error);
         return;
     }
     size_t piece = count;
@@ -156,8 +166,8 @@ static void run_batch(xn_worker *worker, size_t count) {
     for (size_t at = 0; at < count;) {
         xn_job **jobs = &worker->jobs[at];
         size_t now = piece < count - at ? piece : count - at;
-        times = (xn_run_times){0};
-        status = launch(worker, jobs, now, prepared, &times, &error);
+        out = (outcome){.precision = XN_PRECISION_FP32};
+        status = launch(worker, jobs, now, prepared, &out, &error);
         if (status == XN_ERR_DEVICE_MEMORY && !alone) {
             be_alone(worker, &error);
             alone = true;
@@ -176,7 +186,7 @@ static void run_batch(xn_worker *worker, size_t count) {
             now = count - at; /* the rest is lost with it */
         if (status != XN_OK)
             report(worker, status, &error, jobs[0]);
-        finish(worker, jobs, now, status, &times, &error);
+        finish(worker, jobs, now, status, &out, &error);
         at += now;
     }
 }

@@ -4,7 +4,8 @@
  *
  * What has no effect is made canonical, so that requests that mean the same share a launch, and so
  * that no later product of it can overflow: dilation of a kernel of one tap, and stride to a
- * single output, become 1. Then dilation and stride are always below the padded size. */
+ * single output, become 1; mode xnor has one precision. Then dilation and stride are always below
+ * the padded size. */
 #include "hash.h"
 #include "xn_conv.h"
 #include "xn_mem.h"
@@ -26,6 +27,7 @@ void xn_conv_params_default(xn_conv_params *params) {
 
 static const char *const mode_names[] = {"xnor", "bwn", "float"};
 static const char *const scaling_names[] = {"xnor", "alpha", "none"};
+static const char *const precision_names[] = {"fp32", "tf32", "fp16"};
 enum { NAMES = 3 };
 
 static int find_name(const char *const *names, const char *name) {
@@ -43,6 +45,10 @@ const char *xn_scaling_name(xn_scaling scaling) {
     return (unsigned)scaling < NAMES ? scaling_names[scaling] : "unknown";
 }
 
+const char *xn_precision_name(xn_precision precision) {
+    return (unsigned)precision < NAMES ? precision_names[precision] : "unknown";
+}
+
 bool xn_mode_parse(const char *name, xn_mode *out) {
     int i = find_name(mode_names, name);
     if (i >= 0)
@@ -54,6 +60,13 @@ bool xn_scaling_parse(const char *name, xn_scaling *out) {
     int i = find_name(scaling_names, name);
     if (i >= 0)
         *out = (xn_scaling)i;
+    return i >= 0;
+}
+
+bool xn_precision_parse(const char *name, xn_precision *out) {
+    int i = find_name(precision_names, name);
+    if (i >= 0)
+        *out = (xn_precision)i;
     return i >= 0;
 }
 
@@ -87,6 +100,10 @@ static xn_status check_choices(const xn_conv_params *p, xn_datatype input_dataty
     if ((unsigned)p->mode >= NAMES)
         return xn_fail(error, XN_ERR_MALFORMED, "mode",
                        "mode is %d; expected \"xnor\", \"bwn\" or \"float\"", (int)p->mode);
+    if ((unsigned)p->precision >= NAMES)
+        return xn_fail(error, XN_ERR_MALFORMED, "precision",
+                       "precision is %d; expected \"fp32\", \"tf32\" or \"fp16\"",
+                       (int)p->precision);
     if ((unsigned)input_datatype >= XN_INT32)
         return xn_fail(error, XN_ERR_MALFORMED, "input.datatype",
                        "input.datatype is %s; expected FP32, FP16, BF16, INT8, UINT8 or BOOL",
@@ -306,6 +323,7 @@ static void fill(xn_conv *conv, const xn_conv_params *p, xn_datatype input_datat
     conv->output_datatype = (int32_t)p->output_datatype;
     conv->has_scale = weights->has_scale;
     conv->has_bias = weights->has_bias;
+    conv->precision = p->mode == XN_MODE_XNOR ? XN_PRECISION_FP32 : (int32_t)p->precision;
 }
 
 xn_status xn_conv_resolve(const xn_conv_params *params, xn_datatype input_datatype,

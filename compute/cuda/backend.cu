@@ -20,4 +20,5 @@ const xn_backend xn_backend_cuda = {
     xn_cuda_run,
     xn_cuda_device_path,
     xn_cuda_plan_path,
+    xn_cuda_precision,
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define MIN_CAPABILITY 75                        /* the oldest chip there is code for */
+#define MATRIX_CAPABILITY 80                     /* mma.sync as gemm.cu and real_mma.cu use it */
 #define POOL_KEEPS_BYTES (uint64_t)(64ull << 20) /* freed weights kept for the next ones */
 
 xn_status xn_cuda_device_use(const xn_device *device, xn_error *error) {
@@ -57,6 +58,7 @@ static xn_status read_properties(xn_device *device, xn_error *error) {
     snprintf(device->name, sizeof device->name, "%s", p.name);
     device->major = p.major;
     device->minor = p.minor;
+    device->matrix = p.major * 10 + p.minor >= MATRIX_CAPABILITY;
     device->multiprocessors = p.multiProcessorCount;
     device->memory_bytes = p.totalGlobalMem;
     if (p.major * 10 + p.minor < MIN_CAPABILITY)
@@ -107,7 +109,11 @@ static xn_status load_kernels(xn_device *device, xn_error *error) {
         if (status)
             return status;
     }
-    return xn_cuda_check(xn_cuda_wide_load(&device->wide), "loading the kernels", error);
+    xn_status status =
+        xn_cuda_check(xn_cuda_wide_load(&device->wide), "loading the kernels", error);
+    if (status == XN_OK && device->matrix)
+        status = xn_cuda_check(xn_cuda_real_mma_load(device->wide), "loading the kernels", error);
+    return status;
 }
 
 static xn_status open_device(xn_device *device, xn_error *error) {

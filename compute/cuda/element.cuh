@@ -119,6 +119,20 @@ __device__ __forceinline__ void xn_store_dot(const xn_output &out, int64_t index
 }
 
 /* Four neighbours from index on, which is a multiple of 4: one store of 16 or 8 bytes. */
+__device__ __forceinline__ void xn_store_4_fp32(const xn_output &out, int64_t index,
+                                                const float *v) {
+    if (out.datatype == XN_FP32) {
+        *(float4 *)((float *)out.data + index) = make_float4(v[0], v[1], v[2], v[3]);
+        return;
+    }
+    uint32_t halves[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        halves[i] = __half_as_ushort(__float2half_rn(v[i]));
+    *(uint2 *)((__half *)out.data + index) =
+        make_uint2(halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]);
+}
+
 __device__ __forceinline__ void xn_store_4_dots(const xn_output &out, int64_t index,
                                                 const int32_t *dots, float factor, const float *k,
                                                 float bias) {
@@ -130,16 +144,7 @@ __device__ __forceinline__ void xn_store_4_dots(const xn_output &out, int64_t in
 #pragma unroll
     for (int i = 0; i < 4; i++)
         v[i] = xn_cuda_epilogue(dots[i], factor, k[i], bias);
-    if (out.datatype == XN_FP32) {
-        *(float4 *)((float *)out.data + index) = make_float4(v[0], v[1], v[2], v[3]);
-        return;
-    }
-    uint32_t halves[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        halves[i] = __half_as_ushort(__float2half_rn(v[i]));
-    *(uint2 *)((__half *)out.data + index) =
-        make_uint2(halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]);
+    xn_store_4_fp32(out, index, v);
 }
 
 #endif

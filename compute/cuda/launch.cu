@@ -104,6 +104,37 @@ static cudaError_t launch_narrow(const xn_plan *plan, const xn_prepared *prepare
     return e;
 }
 
+/* Border pixels are zeros that are multiplied, unlike in real.cu, and 0 * NaN would not be nothing:
+ * weights that are not finite go that way, where they are not just signs. */
+static bool takes_matrix_units(const xn_plan *plan, const xn_prepared *prepared) {
+    return (plan->path == XN_CUDA_REAL_WGMMA || plan->path == XN_CUDA_REAL_MMA) &&
+           (plan->conv.mode == XN_MODE_BWN || prepared->finite);
+}
+
+xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared) {
+    return takes_matrix_units(plan, prepared) ? (xn_precision)plan->conv.precision
+                                              : XN_PRECISION_FP32;
+}
+
+static cudaError_t launch_real(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                               const xn_cuda_run_io *io, const xn_cuda_epilogue_args *epilogue,
+                               cudaStream_t stream) {
+    const xn_conv *c = &plan->conv;
+    if (!takes_matrix_units(plan, prepared))
+        return xn_cuda_real_launch(c, images, io->input, prepared->real, epilogue, stream);
+    const bool fp16 = c->precision == XN_PRECISION_FP16, real = c->mode == XN_MODE_FLOAT;
+    xn_cuda_mma_io mma = {};
+    mma.input = io->input;
+    mma.pixels = plan->stream->workspace + plan->pixels;
+    mma.partial = (float *)(plan->stream->workspace + plan->partial);
+    mma.filters = prepared->mma[fp16][real];
+    mma.exponent = fp16 && real ? prepared->mma_exponent : NULL;
+    mma.wgmma = plan->path == XN_CUDA_REAL_WGMMA;
+    mma.overlapped = plan->stream->device->major >= 9;
+    return xn_cuda_real_mma_launch(c, images, plan->stream->device->multiprocessors, &mma, epilogue,
+                                   stream);
+}
+
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_cuda_run_io *io, cudaStream_t stream) {
     const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared, io->output);
@@ -112,9 +143,8 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
     if (plan->path == XN_CUDA_TILES)
         return xn_cuda_few_tile_launch(&plan->conv, images, plan->stream->device->multiprocessors,
                                        io->input, prepared->patches, &epilogue, stream);
-    if (plan->path == XN_CUDA_REAL)
-        return xn_cuda_real_launch(&plan->conv, images, io->input, prepared->real, &epilogue,
-                                   stream);
+    if (plan->conv.mode != XN_MODE_XNOR)
+        return launch_real(plan, prepared, images, io, &epilogue, stream);
     const packed_parts parts = parts_of(plan, io);
     cudaError_t e = launch_pack(plan, images, io, &parts, stream);
     if (e != cudaSuccess)

@@ -5,17 +5,16 @@
 
 #include <string.h>
 
-#define MATRIX_CAPABILITY 80 /* mma with AND and population count */
-#define WIDE_FILTERS 17      /* a group, for gemm_wide.cu to be worth it */
+#define WIDE_FILTERS 17 /* a group, for gemm_wide.cu to be worth it */
 
-static const char *const path_names[XN_CUDA_PATHS] = {"strips", "tiles",  "wide",
-                                                      "gemm",   "direct", "real"};
+static const char *const path_names[XN_CUDA_PATHS] = {"strips", "tiles",      "wide",     "gemm",
+                                                      "direct", "real_wgmma", "real_mma", "real"};
 
 /* Whether the device has the instructions of a path. */
 static bool path_exists(const xn_device *device, int path) {
-    if (path == XN_CUDA_GEMM)
-        return device->major * 10 + device->minor >= MATRIX_CAPABILITY;
-    return path != XN_CUDA_WIDE || device->wide;
+    if (path == XN_CUDA_GEMM || path == XN_CUDA_REAL_MMA)
+        return device->matrix;
+    return (path != XN_CUDA_WIDE && path != XN_CUDA_REAL_WGMMA) || device->wide;
 }
 
 const char *xn_cuda_device_path(const xn_device *device, int index) {
@@ -38,15 +37,20 @@ const char *xn_cuda_plan_path(const xn_plan *plan) {
     return path_names[plan->path];
 }
 
-/* Adds a part of count * each bytes per image for all images; its offset to *offset. */
-static bool add_part(xn_plan *plan, int64_t count, size_t each, size_t *offset) {
-    size_t bytes, images = (size_t)plan->max_images;
-    if (!xn_mul_size((size_t)count, each, &bytes) || !xn_mul_size(bytes, images, &bytes) ||
-        !xn_add_size(bytes, XN_CUDA_ALIGNMENT - 1, &bytes))
+/* Adds a part; its offset to *offset. */
+static bool add_bytes(xn_plan *plan, size_t bytes, size_t *offset) {
+    if (!xn_add_size(bytes, XN_CUDA_ALIGNMENT - 1, &bytes))
         return false;
     *offset = plan->workspace_bytes;
     return xn_add_size(plan->workspace_bytes, bytes / XN_CUDA_ALIGNMENT * XN_CUDA_ALIGNMENT,
                        &plan->workspace_bytes);
+}
+
+/* A part of count * each bytes an image, for all images. */
+static bool add_part(xn_plan *plan, int64_t count, size_t each, size_t *offset) {
+    size_t bytes, images = (size_t)plan->max_images;
+    return xn_mul_size((size_t)count, each, &bytes) && xn_mul_size(bytes, images, &bytes) &&
+           add_bytes(plan, bytes, offset);
 }
 
 /* Whether a path can run the problem at all. */
@@ -54,7 +58,7 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
     const xn_conv *conv = &plan->conv;
     const bool packed = plan->packed_input || plan->packed_output;
     xn_cuda_strip strip;
-    if (!path_exists(device, path) || (conv->mode == XN_MODE_XNOR) == (path == XN_CUDA_REAL))
+    if (!path_exists(device, path) || (conv->mode == XN_MODE_XNOR) == (path >= XN_CUDA_REAL_WGMMA))
         return false;
     switch (path) {
     case XN_CUDA_STRIPS:
@@ -66,17 +70,28 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
         return xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_GEMM:
         return xn_cuda_gemm_fits(conv, plan->max_images);
+    case XN_CUDA_REAL_WGMMA:
+    case XN_CUDA_REAL_MMA:
+        return xn_cuda_real_mma_fits(conv, plan->max_images);
     default: /* direct takes any geometry of mode xnor, real any of the other modes */
         return true;
     }
 }
 
-/* The wide kernel computes tiles of 32 filters and more, which few filters a group would waste. */
+/* Whether another path that can run it is better. The wide kernel computes tiles of 32 filters and
+ * more, which few filters a group would waste. */
+static bool other_pays(const xn_device *device, const xn_plan *plan, xn_cuda_path path) {
+    if (path == XN_CUDA_WIDE)
+        return plan->conv.group_out_channels < WIDE_FILTERS &&
+               path_fits(device, plan, XN_CUDA_GEMM);
+    return (path == XN_CUDA_REAL_WGMMA || path == XN_CUDA_REAL_MMA) &&
+           !xn_cuda_real_mma_pays(&plan->conv);
+}
+
 static xn_cuda_path choose_path(const xn_device *device, const xn_plan *plan) {
     for (int path = 0; path < XN_CUDA_PATHS; path++)
         if (path_fits(device, plan, (xn_cuda_path)path) &&
-            !(path == XN_CUDA_WIDE && plan->conv.group_out_channels < WIDE_FILTERS &&
-              path_fits(device, plan, XN_CUDA_GEMM)))
+            !other_pays(device, plan, (xn_cuda_path)path))
             return (xn_cuda_path)path;
     return XN_CUDA_REAL; /* not reached: direct or real fits */
 }
@@ -89,6 +104,10 @@ static bool lay_out(xn_plan *plan) {
     const bool own_sums = plan->path == XN_CUDA_WIDE; /* no popc, pixel_part and k in memory */
     bool fits = add_part(plan, 1, plan->input_bytes, &plan->input) &&
                 add_part(plan, 1, plan->output_bytes, &plan->output);
+    if (plan->path == XN_CUDA_REAL_WGMMA || plan->path == XN_CUDA_REAL_MMA)
+        return fits && add_part(plan, xn_cuda_mma_pixel_bytes(c), 1, &plan->pixels) &&
+               add_bytes(plan, xn_cuda_mma_partial_bytes(plan->stream->device->multiprocessors),
+                         &plan->partial);
     if (plan->path == XN_CUDA_STRIPS || plan->path == XN_CUDA_TILES || plan->path == XN_CUDA_REAL)
         return fits;
     if (!plan->packed_input)

@@ -1,10 +1,15 @@
 /* weights.cu: weights onto a device, in every layout a kernel may want (layout.h): one host buffer
- * filled, one allocation, one copy. Independent of stride, padding, dilation and groups. */
+ * filled, one allocation, one copy; what the matrix units take of modes bwn and float is made of it
+ * on the device. Independent of stride, padding, dilation and groups. */
 #include "xn_cuda.h"
+
+#include <math.h>
 
 /* Where the parts lie in the allocation, in bytes. */
 struct parts {
-    size_t rows, wide, wide_prefix, patches, prefix, real, alpha, scale, bias, total;
+    size_t rows, wide, wide_prefix, patches, prefix, real, alpha, scale, bias, exponent;
+    size_t mma[XN_CUDA_MMA_PRECISIONS][XN_CUDA_MMA_MODES];
+    size_t staged, total;                       /* from staged on, the device makes it */
     int64_t row_words, taps, chunks, wide_rows; /* chunks: 0 without the wide layout */
     int32_t patch_words;
 };
@@ -16,30 +21,46 @@ static bool add_part(struct parts *p, size_t count, size_t each, size_t *offset)
            xn_add_size(p->total, bytes / XN_CUDA_ALIGNMENT * XN_CUDA_ALIGNMENT, &p->total);
 }
 
-static bool lay_out(const xn_weights *w, bool wide, struct parts *p) {
+/* Filters for real_mma.cu, where it runs. */
+static bool lay_out_mma(const xn_weights *w, struct parts *p) {
+    bool fits = true;
+    for (int32_t i = 0; i < XN_CUDA_MMA_PRECISIONS * XN_CUDA_MMA_MODES; i++) {
+        const int32_t precision = XN_PRECISION_TF32 + i / XN_CUDA_MMA_MODES;
+        const int64_t bytes = xn_cuda_mma_row_bytes(precision, w->group_channels, p->taps);
+        fits = fits && add_part(p, (size_t)w->out_channels, (size_t)bytes,
+                                &p->mma[i / XN_CUDA_MMA_MODES][i % XN_CUDA_MMA_MODES]);
+    }
+    return fits;
+}
+
+static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *p) {
     const size_t filters = (size_t)w->out_channels;
     size_t row_bytes, wide_bytes, patch_bytes, prefix_bytes, real_bytes;
     *p = {};
     p->taps = (int64_t)w->kernel_h * w->kernel_w;
     p->row_words = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->patch_words = xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w);
-    p->chunks = wide ? w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w) : 0;
+    p->chunks = device->wide ? w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w) : 0;
     p->wide_rows = xn_cuda_wide_rows(w->out_channels);
     patch_bytes = (size_t)p->patch_words * sizeof(uint32_t);
-    return xn_mul_size((size_t)p->row_words, sizeof(uint32_t), &row_bytes) &&
-           xn_mul_size((size_t)(p->chunks + 3) / 4, 64, &wide_bytes) &&
-           xn_mul_size(((size_t)w->kernel_h + 1) * ((size_t)w->kernel_w + 1), sizeof(int32_t),
-                       &prefix_bytes) &&
-           xn_mul_size((size_t)p->taps, (size_t)w->group_channels * sizeof(float), &real_bytes) &&
-           add_part(p, filters, row_bytes, &p->rows) &&
-           add_part(p, (size_t)p->wide_rows, wide_bytes, &p->wide) &&
-           add_part(p, wide ? filters : 0, prefix_bytes, &p->wide_prefix) &&
-           add_part(p, filters, patch_bytes, &p->patches) &&
-           add_part(p, filters, prefix_bytes, &p->prefix) &&
-           add_part(p, filters, real_bytes, &p->real) &&
-           add_part(p, filters, sizeof(float), &p->alpha) &&
-           add_part(p, w->scale ? filters : 0, sizeof(float), &p->scale) &&
-           add_part(p, w->bias ? filters : 0, sizeof(float), &p->bias);
+    bool fits =
+        xn_mul_size((size_t)p->row_words, sizeof(uint32_t), &row_bytes) &&
+        xn_mul_size((size_t)(p->chunks + 3) / 4, 64, &wide_bytes) &&
+        xn_mul_size(((size_t)w->kernel_h + 1) * ((size_t)w->kernel_w + 1), sizeof(int32_t),
+                    &prefix_bytes) &&
+        xn_mul_size((size_t)p->taps, (size_t)w->group_channels * sizeof(float), &real_bytes) &&
+        add_part(p, filters, row_bytes, &p->rows) &&
+        add_part(p, (size_t)p->wide_rows, wide_bytes, &p->wide) &&
+        add_part(p, device->wide ? filters : 0, prefix_bytes, &p->wide_prefix) &&
+        add_part(p, filters, patch_bytes, &p->patches) &&
+        add_part(p, filters, prefix_bytes, &p->prefix) &&
+        add_part(p, filters, real_bytes, &p->real) &&
+        add_part(p, filters, sizeof(float), &p->alpha) &&
+        add_part(p, w->scale ? filters : 0, sizeof(float), &p->scale) &&
+        add_part(p, w->bias ? filters : 0, sizeof(float), &p->bias) &&
+        add_part(p, filters, sizeof(int32_t), &p->exponent);
+    p->staged = p->total;
+    return fits && (!device->matrix || lay_out_mma(w, p));
 }
 
 /* ---- filling, one filter at a time; out is zero-filled ---- */
@@ -93,6 +114,15 @@ static void fill_floats(char *out, const float *values, int64_t count) {
         ((float *)out)[i] = values[i];
 }
 
+/* The power of 2 that a filter is divided by so that its largest weight is from 2^14 to 2^15: in
+ * fp16 none overflows then, and only those 2^28 times smaller lose bits. */
+static int32_t exponent_of(const float *weights, int64_t count) {
+    float largest = 0.0f;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmaxf(largest, fabsf(weights[i]));
+    return largest > 0.0f && isfinite(largest) ? ilogbf(largest) - 14 : 0;
+}
+
 static void fill(const xn_weights *w, const struct parts *p, char *out) {
     const int64_t prefix = ((int64_t)w->kernel_h + 1) * ((int64_t)w->kernel_w + 1);
     for (int64_t o = 0; o < w->out_channels; o++) {
@@ -103,6 +133,8 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
         if (p->patch_words)
             fill_patch(w, p->taps, bits, (uint32_t *)(out + p->patches) + o * p->patch_words);
         fill_prefix(w, bits, (int32_t *)(out + p->prefix) + o * prefix);
+        ((int32_t *)(out + p->exponent))[o] =
+            exponent_of(w->real + o * p->taps * w->group_channels, p->taps * w->group_channels);
         for (int64_t i = 0; p->chunks && i < prefix; i++)
             ((int32_t *)(out + p->wide_prefix))[i * w->out_channels + o] =
                 ((const int32_t *)(out + p->prefix))[o * prefix + i];
@@ -115,20 +147,50 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
 
 /* ---- device memory ---- */
 
-static xn_status upload(xn_device *device, const char *staging, size_t bytes, void **memory,
-                        xn_error *error) {
-    cudaError_t result = device->pool
-                             ? cudaMallocFromPoolAsync(memory, bytes, device->pool, device->setup)
-                             : cudaMalloc(memory, bytes);
+/* From the real weights and exponents, which are on the device already. */
+static cudaError_t convert(const xn_weights *w, const struct parts *p, char *memory,
+                           cudaStream_t stream) {
+    cudaError_t e = cudaSuccess;
+    for (int i = 0; i < XN_CUDA_MMA_PRECISIONS && e == cudaSuccess; i++) {
+        xn_cuda_mma_filters f = {};
+        f.precision = XN_PRECISION_TF32 + i;
+        f.out_channels = w->out_channels;
+        f.group_channels = w->group_channels;
+        f.taps = p->taps;
+        f.real = (const float *)(memory + p->real);
+        if (f.precision == XN_PRECISION_FP16)
+            f.exponent = (const int32_t *)(memory + p->exponent);
+        f.as_signs = memory + p->mma[i][0];
+        f.as_real = memory + p->mma[i][1];
+        e = xn_cuda_mma_filters_launch(&f, stream);
+    }
+    return e;
+}
+
+static xn_status upload(xn_device *device, const xn_weights *w, const struct parts *p,
+                        const char *staging, void **memory, xn_error *error) {
+    cudaError_t result =
+        device->pool ? cudaMallocFromPoolAsync(memory, p->total, device->pool, device->setup)
+                     : cudaMalloc(memory, p->total);
     xn_status status = xn_cuda_check(result, "allocating weights on the GPU", error);
     if (status)
         return status;
     status = xn_cuda_check(
-        cudaMemcpyAsync(*memory, staging, bytes, cudaMemcpyHostToDevice, device->setup),
+        cudaMemcpyAsync(*memory, staging, p->staged, cudaMemcpyHostToDevice, device->setup),
         "uploading weights", error);
+    if (status == XN_OK && device->matrix)
+        status = xn_cuda_check(convert(w, p, (char *)*memory, device->setup), "converting weights",
+                               error);
     if (status == XN_OK)
         status = xn_cuda_check(cudaStreamSynchronize(device->setup), "uploading weights", error);
     return status;
+}
+
+static bool all_finite(const float *values, int64_t count) {
+    int64_t finite = 0;
+    for (int64_t i = 0; i < count; i++)
+        finite += isfinite(values[i]) != 0;
+    return finite == count;
 }
 
 static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepared *prepared) {
@@ -141,6 +203,12 @@ static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepar
     prepared->prefix = (const int32_t *)(base + p->prefix);
     prepared->real = (const float *)(base + p->real);
     prepared->alpha = (const float *)(base + p->alpha);
+    for (int i = 0; i < XN_CUDA_MMA_PRECISIONS * XN_CUDA_MMA_MODES; i++)
+        if (prepared->device->matrix)
+            prepared->mma[i / XN_CUDA_MMA_MODES][i % XN_CUDA_MMA_MODES] =
+                base + p->mma[i / XN_CUDA_MMA_MODES][i % XN_CUDA_MMA_MODES];
+    prepared->mma_exponent = (const int32_t *)(base + p->exponent);
+    prepared->finite = all_finite(w->real, p->taps * w->group_channels * w->out_channels);
     prepared->scale = w->scale ? (const float *)(base + p->scale) : NULL;
     prepared->bias = w->bias ? (const float *)(base + p->bias) : NULL;
 }
@@ -153,20 +221,20 @@ xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, 
     xn_status status = xn_cuda_device_use(device, error);
     if (status)
         return status;
-    if (!lay_out(weights, device->wide, &parts))
+    if (!lay_out(weights, device, &parts))
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
                        "the packed weights pass the address space");
-    staging = (char *)xn_mem_zalloc(1, parts.total);
+    staging = (char *)xn_mem_zalloc(1, parts.staged);
     prepared = (xn_prepared *)xn_mem_zalloc(1, sizeof *prepared);
     if (prepared)
         prepared->device = device;
     if (!staging || !prepared) {
         status = xn_fail(error, XN_ERR_NO_MEMORY, "weights",
-                         "no host memory for %zu bytes of packed weights", parts.total);
+                         "no host memory for %zu bytes of packed weights", parts.staged);
         goto done;
     }
     fill(weights, &parts, staging);
-    status = upload(device, staging, parts.total, &prepared->memory, error);
+    status = upload(device, weights, &parts, staging, &prepared->memory, error);
     if (status)
         goto done;
     point_at_parts(weights, &parts, prepared);

@@ -6,6 +6,7 @@
 
 #include "kernels.h"
 #include "layout.h"
+#include "real_mma.h"
 #include "xn_backends.h"
 #include "xn_mem.h"
 
@@ -28,6 +29,8 @@ typedef enum {
     XN_CUDA_WIDE,
     XN_CUDA_GEMM,
     XN_CUDA_DIRECT,
+    XN_CUDA_REAL_WGMMA, /* modes bwn and float from here on: real_mma.cu by wgmma, */
+    XN_CUDA_REAL_MMA,   /* and by mma.sync */
     XN_CUDA_REAL,
     XN_CUDA_PATHS
 } xn_cuda_path;
@@ -39,7 +42,8 @@ struct xn_device {
     char name[256];
     int major, minor; /* compute capability */
     int multiprocessors;
-    bool wide; /* gemm_wide.cu runs here */
+    bool wide;   /* gemm_wide.cu runs here */
+    bool matrix; /* mma.sync does: real_mma.cu */
     size_t memory_bytes;
     cudaStream_t setup; /* puts weights on the device; threads may share it */
     cudaMemPool_t pool; /* of weights; NULL where the driver has none */
@@ -57,7 +61,11 @@ struct xn_prepared {
     const uint32_t *patches; /* NULL when the filters are too large for the fused kernel */
     const int32_t *prefix;
     const float *real, *alpha;
-    const float *scale, *bias; /* NULL when the weights have none */
+    /* real_mma.h, by precision and mode; NULL where real_mma.cu does not run. */
+    const void *mma[XN_CUDA_MMA_PRECISIONS][XN_CUDA_MMA_MODES];
+    const int32_t *mma_exponent; /* of those of mode float in fp16 */
+    bool finite;                 /* no real weight is NaN or infinite */
+    const float *scale, *bias;   /* NULL when the weights have none */
 };
 
 /* What one worker owns. The workspace serves all plans of the stream in turn; plans keep offsets,
@@ -104,7 +112,7 @@ struct xn_plan {
     size_t input_bytes, output_bytes; /* of one image */
     bool want_k;                      /* scaling xnor of mode xnor */
     /* Offsets into the workspace; those a path does not use are 0. */
-    size_t input, output, bits, popc, mean, pixel_part, k, dots;
+    size_t input, output, bits, popc, mean, pixel_part, k, dots, pixels, partial;
     size_t workspace_bytes;
 };
 
@@ -156,6 +164,8 @@ bool xn_cuda_path_find(const xn_device *device, const char *name, xn_cuda_path *
  * graph. */
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_cuda_run_io *io, cudaStream_t stream);
+/* xn_backend.h: precision. */
+xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared);
 
 /* run.cu */
 xn_status xn_cuda_run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,

@@ -103,6 +103,10 @@ typedef struct xn_backend {
      * one way, without a name. */
     const char *(*device_path)(const xn_device *device, int index);
     const char *(*plan_path)(const xn_plan *plan); /* the name of the path that a plan takes */
+
+    /* What a run of this plan with these weights computes its products from: the problem's
+     * precision or a better one. NULL in the table: always fp32. */
+    xn_precision (*precision)(const xn_plan *plan, const xn_prepared *prepared);
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */

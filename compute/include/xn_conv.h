@@ -35,8 +35,25 @@ typedef enum { XN_MODE_XNOR, XN_MODE_BWN, XN_MODE_FLOAT } xn_mode;
 typedef enum { XN_SCALING_XNOR, XN_SCALING_ALPHA, XN_SCALING_NONE } xn_scaling;
 typedef enum { XN_PADDING_EXPLICIT, XN_PADDING_SAME, XN_PADDING_VALID } xn_padding_kind;
 
+/* What the products of modes bwn and float are computed from. A request names the least that will
+ * do; a backend may take a better one, and says which it took (xn_backend.h). The dot of mode xnor
+ * is an exact integer and its epilogue fp32: there precision has no effect.
+ *
+ *   fp32  operands as they are; sums within 1e-5 of the sum of the magnitudes of their terms.
+ *   tf32  operands rounded to 11 significant bits, with the range of fp32.
+ *   fp16  operands rounded to IEEE binary16: 11 significant bits from 2^-14 to 65504, below that
+ *         multiples of 2^-24, from 65520 on infinite. This is about inputs: weights are scaled by a
+ *         power of 2 a filter first, and back in the epilogue.
+ *
+ * With tf32 and fp16 every product is exact and sums are fp32, not always rounded to nearest. So an
+ * output is within 2^-10 (mode float) or 2^-11 (bwn) of the sum of the magnitudes of its terms,
+ * besides the sum's own error of up to 2^-23 of it every 8 terms. Inputs of FP16, INT8, UINT8 and
+ * BOOL, with tf32 BF16 too, are not changed by rounding, nor are the signs that bwn has for
+ * weights: then only the sum's error is left. */
+typedef enum { XN_PRECISION_FP32, XN_PRECISION_TF32, XN_PRECISION_FP16 } xn_precision;
+
 /* As the client gives them; xn_conv_params_default() fills the defaults: stride 1, dilation 1,
- * groups 1, padding 0, pad_value 0, scaling xnor, mode xnor, FP32. */
+ * groups 1, padding 0, pad_value 0, scaling xnor, mode xnor, FP32, precision fp32. */
 typedef struct xn_conv_params {
     int64_t stride[2];   /* h, w; >= 1 */
     int64_t dilation[2]; /* h, w; >= 1 */
@@ -47,14 +64,17 @@ typedef struct xn_conv_params {
     xn_scaling scaling;
     xn_mode mode;
     xn_datatype output_datatype; /* XN_FP32, XN_FP16, XN_INT32 */
+    xn_precision precision;      /* the least that will do */
 } xn_conv_params;
 
 void xn_conv_params_default(xn_conv_params *params);
 
-const char *xn_mode_name(xn_mode mode);          /* "xnor" "bwn" "float" */
-const char *xn_scaling_name(xn_scaling scaling); /* "xnor" "alpha" "none" */
+const char *xn_mode_name(xn_mode mode);                /* "xnor" "bwn" "float" */
+const char *xn_scaling_name(xn_scaling scaling);       /* "xnor" "alpha" "none" */
+const char *xn_precision_name(xn_precision precision); /* "fp32" "tf32" "fp16" */
 bool xn_mode_parse(const char *name, xn_mode *out);
 bool xn_scaling_parse(const char *name, xn_scaling *out);
+bool xn_precision_parse(const char *name, xn_precision *out);
 
 typedef struct xn_conv_limits {
     int64_t max_elements;     /* of any one tensor                 --max-elements */
@@ -68,7 +88,8 @@ typedef struct xn_conv_limits {
  * bytes. All fields int32: every one is checked to be < 2^31, and so are H + top + bottom,
  * W + left + right, the extents dilation*(K-1)+1, and C/groups*KH*KW (so dot fits int32). What
  * has no effect is made canonical: the dilation of a kernel of one tap, and the stride to a single
- * output, are 1 (an axis each), so neither ever exceeds the padded size. */
+ * output, are 1 (an axis each), so neither ever exceeds the padded size; the precision of mode xnor
+ * is fp32. */
 typedef struct xn_conv {
     int32_t channels, height, width;                    /* C, H, W */
     int32_t out_channels, kernel_h, kernel_w;           /* O, KH, KW */
@@ -80,6 +101,7 @@ typedef struct xn_conv {
     int32_t scaling, mode;                   /* xn_scaling, xn_mode */
     int32_t input_datatype, output_datatype; /* xn_datatype */
     int32_t has_scale, has_bias;             /* from the weights */
+    int32_t precision;                       /* xn_precision */
 } xn_conv;
 
 /* What resolve needs to know of the weights. */
@@ -95,7 +117,7 @@ typedef struct xn_weights_shape {
  * images gets N. Errors: XN_ERR_GEOMETRY for shapes that cannot fit, XN_ERR_MALFORMED for
  * parameters out of their range, XN_ERR_LIMIT. Fields named: "input.shape", "weights.shape",
  * "stride", "dilation", "padding", "groups", "pad_value", "scaling", "output_datatype", "scale",
- * "bias". */
+ * "bias", "precision". */
 xn_status xn_conv_resolve(const xn_conv_params *params, xn_datatype input_datatype,
                           const xn_shape *input, const xn_weights_shape *weights,
                           const xn_conv_limits *limits, xn_conv *out, int64_t *images,

@@ -115,8 +115,9 @@ typedef struct xn_timing {
 } xn_timing;
 
 typedef struct xn_answer {
-    const char *id;      /* request id, never NULL */
-    const char *backend; /* "cuda:0", "cpu" */
+    const char *id;         /* request id, never NULL */
+    const char *backend;    /* "cuda:0", "cpu" */
+    xn_precision precision; /* what products were computed from; fp32 for mode xnor */
     int64_t batch_requests, batch_images;
     xn_timing timing;
     xn_datatype datatype;
@@ -137,7 +138,8 @@ void *xn_proto_write_binary_answer(xn_form form, const xn_answer *answer, void *
  * they read back as the same float; NaN and infinities, which JSON does not have, as null.
  * capacity >= the bound; returns the length. The caller sets timing.encode_ns and total after the
  * numbers are written: xn_proto_json_answer_begin writes everything up to and including the
- * output's data, xn_proto_json_answer_end the rest (backend, batch, timing, a newline). */
+ * output's data, xn_proto_json_answer_end the rest (backend, precision, batch, timing, a newline).
+ */
 bool xn_proto_json_answer_bound(const xn_answer *answer, size_t *bytes);
 size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, char *text);
 size_t xn_proto_json_answer_end(const xn_answer *answer, char *text, size_t length);

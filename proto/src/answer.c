@@ -79,9 +79,11 @@ static void write_word(xn_text *text, const char *word) {
     xn_text_escaped(text, word, text->length + XN_PROTO_MAX_ID);
 }
 
-static void write_backend_and_batch(xn_text *text, const xn_answer *answer) {
+static void write_circumstances(xn_text *text, const xn_answer *answer) {
     xn_text_string(text, ",\"backend\":\"");
     write_word(text, answer->backend);
+    xn_text_string(text, "\",\"precision\":\"");
+    xn_text_string(text, xn_precision_name(answer->precision));
     xn_text_string(text, "\",\"batch\":{\"requests\":");
     xn_text_int(text, answer->batch_requests);
     xn_text_string(text, ",\"images\":");
@@ -108,7 +110,7 @@ static void write_oip_header(xn_text *text, const xn_answer *answer) {
     xn_text_string(text, ",\"parameters\":{\"binary_data_size\":");
     xn_text_int(text, (int64_t)answer->output_bytes);
     xn_text_string(text, "}}");
-    write_backend_and_batch(text, answer);
+    write_circumstances(text, answer);
 }
 
 static const char *safetensors_dtype(xn_datatype datatype) {
@@ -120,6 +122,8 @@ static void write_safetensors_header(xn_text *text, const xn_answer *answer) {
     write_word(text, answer->id);
     xn_text_string(text, "\",\"backend\":\"");
     write_word(text, answer->backend);
+    xn_text_string(text, "\",\"precision\":\"");
+    xn_text_string(text, xn_precision_name(answer->precision));
     xn_text_string(text, "\",\"batch_requests\":\"");
     xn_text_int(text, answer->batch_requests);
     xn_text_string(text, "\",\"batch_images\":\"");
@@ -212,7 +216,7 @@ size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, c
 
 size_t xn_proto_json_answer_end(const xn_answer *answer, char *text, size_t length) {
     xn_text tail = xn_text_over(text + length, JSON_FRAME_BYTES / 2);
-    write_backend_and_batch(&tail, answer);
+    write_circumstances(&tail, answer);
     xn_text_string(&tail, "\n");
     assert(!tail.overflow);
     return length + tail.length;

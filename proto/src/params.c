@@ -150,6 +150,13 @@ static xn_status set_mode(const xn_param *param, const xn_param_value *value,
     return XN_OK;
 }
 
+static xn_status set_precision(const xn_param *param, const xn_param_value *value,
+                               xn_conv_request *request, xn_error *error) {
+    if (!xn_precision_parse(value->word, &request->params.precision))
+        return fail_word(param, value->word, error);
+    return XN_OK;
+}
+
 static xn_status set_output_datatype(const xn_param *param, const xn_param_value *value,
                                      xn_conv_request *request, xn_error *error) {
     xn_datatype datatype;
@@ -201,6 +208,7 @@ static const xn_param table[] = {
     {"pad_value", true, false, "-1, 0 or 1", set_pad_value},
     {"scaling", false, true, "\"xnor\", \"alpha\" or \"none\"", set_scaling},
     {"mode", false, true, "\"xnor\", \"bwn\" or \"float\"", set_mode},
+    {"precision", false, true, "\"fp32\", \"tf32\" or \"fp16\"", set_precision},
     {"output_datatype", false, true, "\"FP32\", \"FP16\" or \"INT32\"", set_output_datatype},
     {"backend", false, true, "\"auto\", \"cpu\", \"cuda\" or \"ref\"", set_backend},
     {"timeout_ms", true, false, "an integer, milliseconds, at least 1", set_timeout},

@@ -374,6 +374,7 @@ const bk_section bk_sections[] = {
     {"positions of a tile", bk_each_position_count, NULL},
     {"filters of a tile", bk_each_filter_tile, NULL},
     {"bits of a step", bk_each_bit_count, NULL},
+    {"allowed precisions", bk_each_allowed_precision, NULL},
     {"full grids", bk_each_grid, "cuda"},
 };
 const int bk_section_count = sizeof bk_sections / sizeof *bk_sections;

@@ -172,6 +172,29 @@ void bk_each_bit_count(bk_visit visit, void *context) {
     }
 }
 
+/* Matrix kernels of mode bwn, which a lower precision allows: with fp16 input no operand is
+ * rounded, so that these results are those of fp32. Tiles of 64 or 128 pixels by 64 or 128 filters,
+ * steps of 64 channels. */
+void bk_each_allowed_precision(bk_visit visit, void *context) {
+    static const int64_t filters[] = {4, 31, 32, 33, 63, 64, 65, 127, 128, 129};
+    static const int64_t channels[] = {1, 3, 8, 31, 33, 63, 64, 65, 128};
+    static const int64_t sides[] = {1, 7, 8, 9, 11, 12};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < COUNT(filters); i++)
+        for (size_t j = i % 2; j < COUNT(channels); j += 2) {
+            const int64_t side = sides[(i * 5 + j) % COUNT(sides)];
+            bk_case c = same(1 + (int64_t)(i + j) % 3, channels[j], side, side, filters[i],
+                             1 + (int64_t)(i + j) % 3);
+            c.params.mode = XN_MODE_BWN;
+            c.params.precision = i % 3 ? XN_PRECISION_FP16 : XN_PRECISION_TF32;
+            c.params.pad_value = (int)(j % 3) - 1;
+            c.params.output_datatype = j % 2 ? XN_FP16 : XN_FP32;
+            c.input_datatype = XN_FP16;
+            c.bias = j % 2;
+            bk_deal(&at, c);
+        }
+}
+
 /* Images that fill the multiprocessors: more rows a thread, rows copied ahead. */
 static void strip_grids(bk_cursor *at) {
     static const int64_t grids[][3] = {/* images, height, width */

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """cuDNN's fp16 convolution through PyTorch on the layers of bench_gpu.cu, 3x3, stride 1, padding 1,
-channels last, random data: microseconds a launch by graph replay (median, p10, p90)."""
+and the 7x7 stem of gpu_real.cu; channels last, random data: microseconds a launch by graph replay
+(median, p10, p90)."""
 import torch
 import torch.nn.functional as F
 
-LAYERS = [(1, 64, 56), (1, 128, 28), (1, 256, 14), (1, 512, 7),
-          (64, 64, 56), (64, 128, 28), (64, 256, 14), (64, 512, 7), (64, 1024, 14)]
+# batch, channels, side, filters, kernel, stride
+LAYERS = [(b, c, s, c, 3, 1) for b in (1, 64) for c, s in ((64, 56), (128, 28), (256, 14), (512, 7))]
+LAYERS += [(64, 1024, 14, 1024, 3, 1), (1, 3, 224, 64, 7, 2), (64, 3, 224, 64, 7, 2)]
 LAUNCHES, REPLAYS = 20, 21
 
 
@@ -33,13 +35,15 @@ def microseconds(convolve):
 def main():
     torch.backends.cudnn.benchmark = True
     print("cuDNN fp16, torch", torch.__version__, torch.cuda.get_device_name())
-    for batch, channels, side in LAYERS:
+    for batch, channels, side, filters, kernel, stride in LAYERS:
         x = torch.randn(batch, channels, side, side, device="cuda", dtype=torch.float16)
-        w = torch.randn(channels, channels, 3, 3, device="cuda", dtype=torch.float16)
+        w = torch.randn(filters, channels, kernel, kernel, device="cuda", dtype=torch.float16)
         x, w = (t.to(memory_format=torch.channels_last) for t in (x, w))
         with torch.no_grad():
-            median, p10, p90 = microseconds(lambda: F.conv2d(x, w, padding=1))
-        tops = 2e-6 * batch * channels * channels * 9 * side * side / median
+            median, p10, p90 = microseconds(
+                lambda: F.conv2d(x, w, padding=kernel // 2, stride=stride))
+        outputs = batch * filters * (side // stride) ** 2
+        tops = 2e-6 * outputs * channels * kernel * kernel / median
         print(f"{batch}x{channels}x{side:<10d} cudnn fp16 {median:9.2f} {p10:9.2f} {p90:9.2f} "
               f"{tops:9.1f} Tops", flush=True)
 

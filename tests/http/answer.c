@@ -60,10 +60,11 @@ static bool read_timing(const char *timing, xt_answer *answer) {
 static bool read_names(const char *text, xt_answer *answer) {
     return copy_string(text, "id", answer->id, sizeof answer->id) &&
            copy_string(text, "backend", answer->backend, sizeof answer->backend) &&
+           copy_string(text, "precision", answer->precision, sizeof answer->precision) &&
            answer->batch_requests >= 1 && answer->batch_images >= answer->batch_requests;
 }
 
-/* id, backend, batch and timing of the JSON forms. */
+/* id, backend, precision, batch and timing of the JSON forms. */
 static bool read_common(const char *text, xt_answer *answer) {
     answer->batch_requests = xt_json_number(text, "batch.requests");
     answer->batch_images = xt_json_number(text, "batch.images");
@@ -248,6 +249,8 @@ bool xt_answer_matches(const xt_answer *answer, const xt_problem *problem, char 
     }
     bool exact = !strcmp(datatype, "INT32");
     double relative = !strcmp(datatype, "FP16") ? 1e-5 + 1.0 / 2048 : 1e-5;
+    if (strcmp(answer->precision, "fp32")) /* two operands, each rounded to 11 bits */
+        relative += 1.0 / 1024;
     double least = !strcmp(datatype, "FP16") ? ldexp(1, -25) : 0;
     for (int64_t i = 0; i < problem->count; i++) {
         double want = problem->expected[i], got = answer->values[i];

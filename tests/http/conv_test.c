@@ -50,6 +50,11 @@ static const xt_case cases[] = {
     {"float", 2, 3, 7, 7, 4, 3, 3, .padding_name = "same", .mode = "float"},
     {"float, scaled", 1, 4, 7, 7, 4, 3, 3, .groups = 2, .mode = "float", .stride = {2, 2},
      .dilation = {2, 2}, .scale = true, .bias = true},
+    {"bwn in fp16", 2, 16, 7, 7, 8, 3, 3, .padding_name = "same", .mode = "bwn",
+     .precision = "fp16"},
+    {"float in tf32", 2, 16, 7, 7, 8, 3, 3, .padding_name = "same", .mode = "float",
+     .precision = "tf32"},
+    {"precision without effect", 1, 3, 7, 7, 4, 3, 3, .precision = "fp16"},
     {"binary16 output", 1, 3, 7, 7, 4, 3, 3, .output_datatype = "FP16"},
     {"binary16 input and weights", 1, 3, 6, 7, 4, 3, 3, .datatype = "FP16",
      .weights_datatype = "FP16"},
@@ -300,7 +305,7 @@ START_TEST(a_lone_request_is_a_batch_of_one) {
     xt_response response;
     xt_answer answer;
     char error[512] = "";
-    xt_problem_make(&problem, &cases[33], xn_test_seed());
+    xt_problem_make(&problem, &cases[36], xn_test_seed());
     fetch_conv(&problem, XT_OIP, &(xt_options){0}, &response);
     ck_assert_msg(xt_answer_read(&response, XT_OIP, &answer, error, sizeof error), "%s", error);
     ck_assert_double_eq(answer.batch_requests, 1);
@@ -347,6 +352,33 @@ START_TEST(only_served_backends_are_taken) {
     xt_response_free(&response);
     xt_problem_free(&problem);
     free(ready);
+}
+END_TEST
+
+/* In every form: on the CPU, and for mode xnor, fp32 whatever is asked for. */
+START_TEST(precision_is_stated) {
+    static const char *const asked[] = {NULL, "fp32", "tf32", "fp16"};
+    xt_case what = {"stated", 1, 16, 6, 6, 8, 3, 3, .groups = 1};
+    for (int i = 0; i < 4 * 2 * XT_FORMS; i++) {
+        xt_form form = (xt_form)(i / 8);
+        xt_problem problem;
+        xt_response response;
+        xt_answer answer;
+        char error[512] = "";
+        what.precision = asked[i % 4];
+        what.mode = i % 8 < 4 ? "bwn" : "xnor";
+        xt_problem_make(&problem, &what, xn_test_seed());
+        fetch_conv(&problem, form, &(xt_options){0}, &response);
+        ck_assert_msg(xt_answer_read(&response, form, &answer, error, sizeof error), "%s", error);
+        bool may = i % 8 < 4 && i % 4 && !strncmp(answer.backend, "cuda", 4);
+        ck_assert_msg(!strcmp(answer.precision, "fp32") ||
+                          (may && !strcmp(answer.precision, what.precision)),
+                      "mode %s on %s, asked for %s: %s", what.mode, answer.backend,
+                      what.precision ? what.precision : "nothing", answer.precision);
+        xt_answer_free(&answer);
+        xt_response_free(&response);
+        xt_problem_free(&problem);
+    }
 }
 END_TEST
 
@@ -398,6 +430,7 @@ XN_SUITE(http_conv) {
     tcase_add_test(t, timing_adds_up);
     tcase_add_test(t, a_lone_request_is_a_batch_of_one);
     tcase_add_test(t, only_served_backends_are_taken);
+    tcase_add_test(t, precision_is_stated);
     tcase_add_test(t, inline_weights_are_recognised);
     tcase_add_test(t, larger_bodies);
     suite_add_tcase(s, t);

@@ -75,6 +75,7 @@ static void put_parameters(xt_buffer *out, put_parameter put, const xt_case *c,
     put_integer(out, put, "groups", c->groups);
     put_integer(out, put, "pad_value", c->pad_value);
     put_text(out, put, "mode", c->mode);
+    put_text(out, put, "precision", c->precision);
     put_text(out, put, "scaling", c->scaling);
     put_text(out, put, "output_datatype", c->output_datatype);
     put_text(out, put, "backend", options->backend);

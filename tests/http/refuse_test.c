@@ -73,6 +73,7 @@ static const refusal refusals[] = {
     {WITH(", \"padding\": \"full\""), 400, "padding", "full"},
     {WITH(", \"mode\": \"XNOR\""), 400, "mode", "XNOR"},
     {WITH(", \"mode\": 1"), 400, "mode", NULL},
+    {WITH(", \"precision\": \"half\""), 400, "precision", "half"},
     {WITH(", \"scaling\": \"beta\""), 400, "scaling", "beta"},
     {WITH(", \"output_datatype\": \"FP64\""), 400, "output_datatype", "FP64"},
     {WITH(", \"timeout_ms\": 0"), 400, "timeout_ms", "0"},

@@ -41,6 +41,7 @@ typedef struct xt_case {
     const char *padding_name; /* "same", "valid" or NULL */
     int pad_value;
     const char *mode, *scaling;              /* NULL: "xnor" */
+    const char *precision;                   /* NULL: fp32 */
     const char *datatype, *weights_datatype; /* NULL: FP32 */
     const char *output_datatype;             /* NULL: FP32 */
     bool scale, bias;
@@ -112,7 +113,7 @@ enum {
 extern const char *const xt_stage_names[XT_STAGES];
 
 typedef struct xt_answer {
-    char id[160], backend[32], datatype[8];
+    char id[160], backend[32], precision[8], datatype[8];
     int64_t shape[4];
     int64_t count;
     double *values; /* JSON null is NAN */

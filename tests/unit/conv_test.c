@@ -54,9 +54,13 @@ END_TEST
 START_TEST(names) {
     static const char *const modes[] = {"xnor", "bwn", "float"};
     static const char *const scalings[] = {"xnor", "alpha", "none"};
+    static const char *const precisions[] = {"fp32", "tf32", "fp16"};
     for (int i = 0; i < 3; i++) {
         xn_mode mode = (xn_mode)9;
         xn_scaling scaling = (xn_scaling)9;
+        xn_precision precision = (xn_precision)9;
+        ck_assert_str_eq(xn_precision_name((xn_precision)i), precisions[i]);
+        ck_assert(xn_precision_parse(precisions[i], &precision) && (int)precision == i);
         ck_assert_str_eq(xn_mode_name((xn_mode)i), modes[i]);
         ck_assert_str_eq(xn_scaling_name((xn_scaling)i), scalings[i]);
         ck_assert(xn_mode_parse(modes[i], &mode) && (int)mode == i);
@@ -66,6 +70,8 @@ START_TEST(names) {
     xn_scaling scaling = XN_SCALING_NONE;
     ck_assert(!xn_mode_parse("XNOR", &mode) && mode == XN_MODE_BWN);
     ck_assert(!xn_mode_parse("", &mode) && !xn_mode_parse("none", &mode));
+    xn_precision precision = XN_PRECISION_TF32;
+    ck_assert(!xn_precision_parse("FP16", &precision) && precision == XN_PRECISION_TF32);
     ck_assert(!xn_scaling_parse("bwn", &scaling) && scaling == XN_SCALING_NONE);
 }
 END_TEST
@@ -85,7 +91,8 @@ START_TEST(every_field_is_filled) {
                                 .pad_value = -1,
                                 .scaling = XN_SCALING_ALPHA,
                                 .mode = XN_MODE_BWN,
-                                .output_datatype = XN_FP16};
+                                .output_datatype = XN_FP16,
+                                .precision = XN_PRECISION_TF32};
     memset(&conv, 0xaa, sizeof conv);
     memset(&again, 0x55, sizeof again);
     ck_assert_msg(resolve(&p, &conv, &images, &error) == XN_OK, "%s", error.message);
@@ -114,7 +121,8 @@ START_TEST(every_field_is_filled) {
                               .input_datatype = XN_BF16,
                               .output_datatype = XN_FP16,
                               .has_scale = 1,
-                              .has_bias = 1};
+                              .has_bias = 1,
+                              .precision = XN_PRECISION_TF32};
     ck_assert_int_eq(memcmp(&conv, &expected, sizeof conv), 0);
     ck_assert_int_eq(images, 7);
     ck_assert_int_eq(conv.out_height, 10);
@@ -274,6 +282,7 @@ EDIT(pad_value_2, p->params.pad_value = 2)
 EDIT(pad_value_negative, p->params.pad_value = -2)
 EDIT(scaling_odd, p->params.scaling = (xn_scaling)3)
 EDIT(mode_odd, p->params.mode = (xn_mode)-1)
+EDIT(precision_odd, p->params.precision = (xn_precision)3)
 EDIT(input_int32, p->datatype = XN_INT32)
 EDIT(input_odd, p->datatype = XN_DATATYPE_COUNT)
 EDIT(output_bf16, p->params.output_datatype = XN_BF16)
@@ -334,6 +343,7 @@ static const struct {
     {"pad_value_negative", pad_value_negative, XN_ERR_MALFORMED, "pad_value", "", "is -2"},
     {"scaling_odd", scaling_odd, XN_ERR_MALFORMED, "scaling", "", "expected \"xnor\""},
     {"mode_odd", mode_odd, XN_ERR_MALFORMED, "mode", "", "expected \"xnor\""},
+    {"precision_odd", precision_odd, XN_ERR_MALFORMED, "precision", "", "expected \"fp32\""},
     {"input_int32", input_int32, XN_ERR_MALFORMED, "input.datatype", "", "INT32; expected FP32"},
     {"input_odd", input_odd, XN_ERR_MALFORMED, "input.datatype", "", "expected FP32"},
     {"output_bf16", output_bf16, XN_ERR_MALFORMED, "output_datatype", "", "BF16; expected FP32"},
@@ -480,6 +490,12 @@ START_TEST(equality_and_hash_see_every_field) {
     ck_assert_int_eq(resolve(&explicit, &other, &images, NULL), XN_OK);
     ck_assert(xn_conv_equal(&conv, &other));
     ck_assert_uint_eq(xn_conv_hash(&conv), xn_conv_hash(&other));
+    explicit.params.precision = XN_PRECISION_FP16; /* no part of mode xnor */
+    ck_assert_int_eq(resolve(&explicit, &other, &images, NULL), XN_OK);
+    ck_assert(xn_conv_equal(&conv, &other));
+    explicit.params.mode = XN_MODE_BWN;
+    ck_assert_int_eq(resolve(&explicit, &other, &images, NULL), XN_OK);
+    ck_assert_int_eq(other.precision, XN_PRECISION_FP16);
 }
 END_TEST
 

@@ -94,6 +94,29 @@ START_TEST(equal_groups_join) {
 }
 END_TEST
 
+/* The precision is part of the problem, and comes back as the backend took it. */
+START_TEST(precisions_do_not_join) {
+    bench t;
+    xn_config config = fake_config();
+    bench_start(&t, &config, 1);
+    bench_block(&t);
+    fake_job jobs[3];
+    for (int i = 0; i < 3; i++)
+        fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
+    jobs[1].job.conv.precision = XN_PRECISION_FP16;
+    for (int i = 0; i < 3; i++)
+        fake_job_submit(&jobs[i]);
+    bench_unblock(&t);
+    for (int i = 0; i < 3; i++)
+        fake_job_expect(&jobs[i], XN_OK);
+    ck_assert_int_eq(jobs[0].job.batch_requests, 2);
+    ck_assert_int_eq(jobs[1].job.batch_requests, 1);
+    ck_assert_int_eq(jobs[0].job.precision, XN_PRECISION_FP32);
+    ck_assert_int_eq(jobs[1].job.precision, XN_PRECISION_FP16);
+    bench_end(&t);
+}
+END_TEST
+
 START_TEST(max_images_bounds_a_batch) {
     bench t;
     xn_config config = fake_config();
@@ -488,6 +511,7 @@ XN_SUITE(engine_batch) {
     tcase_set_timeout(t, 60);
     tcase_add_test(t, one_job);
     tcase_add_test(t, equal_groups_join);
+    tcase_add_test(t, precisions_do_not_join);
     tcase_add_test(t, max_images_bounds_a_batch);
     tcase_add_test(t, delay_waits_for_company);
     tcase_add_test(t, delay_ends);

@@ -43,6 +43,7 @@ START_TEST(loss_policy_exit) {
     fake_job_init(&queued, engine, entry, 1, 1);
     fake_job_init(&any, engine, entry, 1, 2);
     any.job.any_pool = true;
+    any.job.conv.precision = XN_PRECISION_TF32;
     fake_job_submit(&queued);
     fake_job_submit(&any);
     fake[FAKE_GPU].lost[0] = true;
@@ -89,6 +90,7 @@ START_TEST(loss_policy_cpu) {
     fake_job_expect(&queued, XN_ERR_DEVICE_LOST); /* it asked for cuda */
     fake_job_expect(&any, XN_OK);
     ck_assert_str_eq(xn_engine_device_id(engine, any.job.device), "cpu");
+    ck_assert_int_eq(any.job.precision, XN_PRECISION_FP32); /* what ran it, not what was asked */
     xn_engine_health health;
     xn_engine_health_get(engine, &health);
     ck_assert(health.ready && !health.device_lost);

@@ -330,18 +330,24 @@ static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_
     return status;
 }
 
-#define FAKE_TABLE(name_, count_, open_, threads_)                                                 \
+/* The GPU takes the precision it is asked for. */
+static xn_precision precision(const xn_plan *plan, const xn_prepared *prepared) {
+    require(prepared->device == plan->stream->device);
+    return (xn_precision)plan->conv.precision;
+}
+
+#define FAKE_TABLE(name_, count_, open_, threads_, precision_)                                     \
     {                                                                                              \
         .name = name_, .device_count = count_, .device_open = open_, .device_close = device_close, \
         .device_info = device_info, .device_canary = device_canary, .host_alloc = host_alloc,      \
         .host_free = host_free, .weights_prepare = weights_prepare, .weights_free = weights_free,  \
         .stream_create = stream_create, .stream_free = stream_free,                                \
         .stream_set_threads = threads_, .plan_create = plan_create, .plan_free = plan_free,        \
-        .run = run                                                                                 \
+        .run = run, .precision = precision_                                                        \
     }
 
-const xn_backend fake_gpu = FAKE_TABLE("cuda", gpu_count, gpu_open, NULL);
-const xn_backend fake_cpu = FAKE_TABLE("cpu", cpu_count, cpu_open, stream_set_threads);
+const xn_backend fake_gpu = FAKE_TABLE("cuda", gpu_count, gpu_open, NULL, precision);
+const xn_backend fake_cpu = FAKE_TABLE("cpu", cpu_count, cpu_open, stream_set_threads, NULL);
 
 /* ---- engines and jobs ---- */
 

@@ -106,8 +106,8 @@ START_TEST(documented_answers_are_written) {
         xn_form form;
         const char *block;
         size_t header;
-    } cases[] = {{XN_FORM_OIP_BINARY, "hex oip-answer", 320},
-                 {XN_FORM_SAFETENSORS, "hex safetensors-answer", 336}};
+    } cases[] = {{XN_FORM_OIP_BINARY, "hex oip-answer", 336},
+                 {XN_FORM_SAFETENSORS, "hex safetensors-answer", 352}};
     xn_answer answer = example_answer();
     const float output = 5;
     for (size_t i = 0; i < 2; i++) {
@@ -168,6 +168,7 @@ START_TEST(openapi_agrees_with_protocol) {
                                         "pad_value",
                                         "scaling",
                                         "mode",
+                                        "precision",
                                         "output_datatype",
                                         "backend",
                                         "timeout_ms",
@@ -207,6 +208,7 @@ START_TEST(longest_answers_fit) {
     backend[23] = 0;
     xn_answer answer = {.id = id,
                         .backend = backend,
+                        .precision = XN_PRECISION_TF32,
                         .batch_requests = INT64_MAX,
                         .batch_images = INT64_MIN,
                         .datatype = XN_INT32,

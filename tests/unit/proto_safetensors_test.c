@@ -37,10 +37,11 @@ END_TEST
 
 START_TEST(takes_parameters_from_the_query) {
     static const xn_proto_query query[] = {
-        {"weights", "edge"}, {"stride", "2"},     {"padding", "1,2,3,4"},
-        {"dilation", "1,3"}, {"groups", "4"},     {"pad_value", "-1"},
-        {"scaling", "none"}, {"mode", "xnor"},    {"output_datatype", "INT32"},
-        {"backend", "ref"},  {"timeout_ms", "5"}, {"id", "q 1"}};
+        {"weights", "edge"},  {"stride", "2"},     {"padding", "1,2,3,4"},
+        {"dilation", "1,3"},  {"groups", "4"},     {"pad_value", "-1"},
+        {"scaling", "none"},  {"mode", "xnor"},    {"output_datatype", "INT32"},
+        {"backend", "ref"},   {"timeout_ms", "5"}, {"id", "q 1"},
+        {"precision", "tf32"}};
     proto_bytes file = proto_safetensors("{" IN "}", "\1\2", 2);
     xn_conv_request r;
     xn_error error = {0};
@@ -54,6 +55,7 @@ START_TEST(takes_parameters_from_the_query) {
     ck_assert(r.params.groups == 4 && r.params.pad_value == -1 && r.timeout_ms == 5);
     ck_assert_int_eq(r.params.scaling, XN_SCALING_NONE);
     ck_assert_int_eq(r.params.output_datatype, XN_INT32);
+    ck_assert_int_eq(r.params.precision, XN_PRECISION_TF32);
     ck_assert_str_eq(r.backend, "ref");
     ck_assert_str_eq(r.id, "q 1");
     proto_bytes_free(&file);

@@ -1,0 +1,98 @@
+/* real_mma.h: how modes bwn and float lie in memory for the matrix units (real_mma.cu), and what
+ * its launcher takes. Shared by the host code that plans and prepares and by the kernels.
+ *
+ *   pixels   [N*G][padded H][padded W][tap_units]   the input in the plan's precision, channels of
+ *            the group innermost and, past them, zeros; around the image what pad_value says. With
+ *            the border in memory no tap is ever outside, whatever stride, padding and dilation
+ *   filters  [O][row]   tap-major as pixels: (i, j, channel), then zeros
+ *
+ * A unit is what one copy moves: 16 bytes, or 8 where a pixel has no more (up to 4 channels in
+ * fp16: a 7x7 kernel of 3 channels then takes 4 steps; in units of 16 bytes it would take 7). */
+#ifndef XN_CUDA_REAL_MMA_H
+#define XN_CUDA_REAL_MMA_H
+
+#include "kernels.h"
+#include "xn_arith.h"
+
+#define XN_CUDA_MMA_STEP_BYTES 128 /* of a row: what one stage of the kernel has */
+#define XN_CUDA_MMA_PRECISIONS 2   /* tf32, fp16 */
+#define XN_CUDA_MMA_MODES 2        /* bwn, float */
+#define XN_CUDA_MMA_SPLIT_SIDE 64  /* filters and pixels of the tile that may be split */
+
+XN_HD int32_t xn_cuda_mma_element_bytes(int32_t precision) {
+    return precision == XN_PRECISION_FP16 ? 2 : 4;
+}
+
+XN_HD int32_t xn_cuda_mma_unit_bytes(int32_t precision, int32_t group_channels) {
+    return precision == XN_PRECISION_FP16 && group_channels <= 4 ? 8 : 16;
+}
+
+XN_HD int32_t xn_cuda_mma_tap_units(int32_t precision, int32_t group_channels) {
+    const int32_t elements =
+        xn_cuda_mma_unit_bytes(precision, group_channels) / xn_cuda_mma_element_bytes(precision);
+    return (group_channels - 1) / elements + 1;
+}
+
+/* Bytes of a filter: whole steps. */
+XN_HD int64_t xn_cuda_mma_row_bytes(int32_t precision, int32_t group_channels, int64_t taps) {
+    const int64_t bytes = taps * xn_cuda_mma_tap_units(precision, group_channels) *
+                          xn_cuda_mma_unit_bytes(precision, group_channels);
+    return (bytes + XN_CUDA_MMA_STEP_BYTES - 1) / XN_CUDA_MMA_STEP_BYTES * XN_CUDA_MMA_STEP_BYTES;
+}
+
+/* Positions of an image with its border. */
+XN_HD int64_t xn_cuda_mma_positions(const xn_conv *c) {
+    return ((int64_t)c->height + c->pad_top + c->pad_bottom) *
+           ((int64_t)c->width + c->pad_left + c->pad_right);
+}
+
+/* Bytes of one image's pixels. */
+XN_HD int64_t xn_cuda_mma_pixel_bytes(const xn_conv *c) {
+    return xn_cuda_mma_positions(c) * c->groups *
+           xn_cuda_mma_tap_units(c->precision, c->group_channels) *
+           xn_cuda_mma_unit_bytes(c->precision, c->group_channels);
+}
+
+/* Bytes that partial sums of a split problem take at most: no more blocks than there are
+ * multiprocessors. */
+static inline size_t xn_cuda_mma_partial_bytes(int multiprocessors) {
+    return (size_t)multiprocessors * XN_CUDA_MMA_SPLIT_SIDE * XN_CUDA_MMA_SPLIT_SIDE *
+           sizeof(float);
+}
+
+/* Device memory of a run. */
+typedef struct xn_cuda_mma_io {
+    const void *input;
+    void *pixels;            /* written, then read */
+    float *partial;          /* likewise */
+    const void *filters;     /* of the precision and mode */
+    const int32_t *exponent; /* filters were multiplied by 2^-exponent[o]; NULL: 0 */
+    bool wgmma;              /* by wgmma (sm_90a) instead of mma.sync */
+    bool overlapped;         /* may start before the kernel ahead of it in the stream has ended */
+} xn_cuda_mma_io;
+
+/* Whether the kernels can run it at all, and whether they are likely better than real.cu, which
+ * wastes nothing where a group has few filters. */
+bool xn_cuda_real_mma_fits(const xn_conv *conv, int64_t images);
+bool xn_cuda_real_mma_pays(const xn_conv *conv);
+cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                    const xn_cuda_mma_io *io, const xn_cuda_epilogue_args *epilogue,
+                                    cudaStream_t stream);
+cudaError_t xn_cuda_real_mma_load(bool wgmma);
+
+/* real_mma_pack.cu: input of any datatype to pixels. */
+cudaError_t xn_cuda_mma_pack_launch(const xn_conv *conv, int64_t images, const void *input,
+                                    void *pixels, bool overlapped, cudaStream_t stream);
+
+/* Filters of one precision from the real ones, [O][C/groups][taps]; those of mode bwn are +-1. */
+typedef struct xn_cuda_mma_filters {
+    int32_t precision, out_channels, group_channels;
+    int64_t taps;
+    const float *real;
+    const int32_t *exponent; /* NULL: 0 */
+    void *as_real, *as_signs;
+} xn_cuda_mma_filters;
+cudaError_t xn_cuda_mma_filters_launch(const xn_cuda_mma_filters *filters, cudaStream_t stream);
+cudaError_t xn_cuda_mma_pack_load(void);
+
+#endif
