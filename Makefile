@@ -88,7 +88,7 @@ LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
 .PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu \
-        bench-gpu-few \
+        bench-gpu-few bench-gpu-shapes \
         format lint install clean help test-binary compute-lib proto-lib
 
 all: deps ## set up, build build/xnord
@@ -158,6 +158,10 @@ $(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu) $(BUILD)/libxn_comput
 bench-gpu-few: deps ## few channels on the GPU: the fused kernels beside a copy of the same bytes
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-few
 	$(BUILD)/bench-gpu-few --json $(BUILD)/bench/bench_gpu_few.json
+$(BUILD)/bench-gpu-shapes: $(call obj,tests/bench/gpu_shapes.cu) $(BUILD)/libxn_compute.a
+bench-gpu-shapes: deps ## other shapes on the GPU, every kernel path, each against its own floor
+	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-shapes
+	$(BUILD)/bench-gpu-shapes --json $(BUILD)/bench/bench_gpu_shapes.json
 endif
 $(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
 $(BUILD)/bench-%:

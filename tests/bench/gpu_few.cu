@@ -6,33 +6,12 @@
  *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile
  */
 #include "few_strip.h"
+#include "gpu_timing.cuh"
 #include "xn_backend.h"
 #include "xn_cuda.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <vector>
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        cudaError_t result_ = (call);                                                              \
-        if (result_ != cudaSuccess) {                                                              \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call,                          \
-                    cudaGetErrorString(result_));                                                  \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-#define REQUIRE(call)                                                                              \
-    do {                                                                                           \
-        if (call) {                                                                                \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, error.message);          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 enum { LAUNCHES = 50, REPLAYS = 21 };
 
@@ -63,61 +42,8 @@ struct made {
     size_t in_bytes, out_bytes;
 };
 
-/* ---- timing ---- */
-
-struct stats {
-    double median, p10, p90;
-};
-
-static stats replay(cudaStream_t stream, const std::function<void()> &launch,
-                    int launches = LAUNCHES, int replays = REPLAYS) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cudaEvent_t start, stop;
-    std::vector<double> us;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < launches; i++)
-        launch();
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    CHECK(cudaEventCreate(&start));
-    CHECK(cudaEventCreate(&stop));
-    for (int i = 0; i < replays; i++) {
-        float ms;
-        CHECK(cudaEventRecord(start, stream));
-        CHECK(cudaGraphLaunch(exec, stream));
-        CHECK(cudaEventRecord(stop, stream));
-        CHECK(cudaEventSynchronize(stop));
-        CHECK(cudaEventElapsedTime(&ms, start, stop));
-        us.push_back(ms * 1e3 / launches);
-    }
-    CHECK(cudaEventDestroy(start));
-    CHECK(cudaEventDestroy(stop));
-    CHECK(cudaGraphExecDestroy(exec));
-    CHECK(cudaGraphDestroy(graph));
-    std::sort(us.begin(), us.end());
-    return {us[replays / 2], us[replays / 10], us[replays - 1 - replays / 10]};
-}
-
-/* The floor: a thread a vector, as the kernels under test do. */
-static __global__ void copy(const float4 *in, float4 *out, size_t in_count, size_t out_count) {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float4 v = make_float4(1, 2, 3, 4);
-    if (i < in_count)
-        v = in[i];
-    if (i < out_count)
-        out[i] = v;
-    else if (v.x + v.y + v.z + v.w == 12345.678f)
-        out[0] = v;
-}
-
 static stats time_copy(cudaStream_t stream, const made &m) {
-    const size_t in = m.in_bytes / 16, out = m.out_bytes / 16, most = std::max(in, out);
-    return replay(stream, [&] {
-        copy<<<(unsigned)((most + 255) / 256), 256, 0, stream>>>((const float4 *)m.input,
-                                                                 (float4 *)m.output, in, out);
-        CHECK(cudaGetLastError());
-    });
+    return time_copy(stream, m.input, m.in_bytes, m.output, m.out_bytes, LAUNCHES, REPLAYS);
 }
 
 /* ---- problems ---- */
