@@ -10,6 +10,7 @@
  * K is a box sum over the tile of |x|. When there are more multiprocessors than tiles, the filters
  * of a group are divided among o_splits blocks, which load the same tile. */
 #include "element.cuh"
+#include "few_matrix.h"
 #include "few_strip.h"
 #include "kernels.h"
 #include "launch.cuh"
@@ -470,11 +471,6 @@ bool xn_cuda_few_tile_fits(const xn_conv *c, int64_t images) {
     return t.shared_bytes && tile_count(c, &t, images) <= INT32_MAX;
 }
 
-bool xn_cuda_few_fits(const xn_conv *c, int64_t images) {
-    xn_cuda_strip strip;
-    return xn_cuda_strip_choose(c, images, 1, &strip) || xn_cuda_few_tile_fits(c, images);
-}
-
 typedef void (*few_function)(const few_args);
 
 static few_function choose_kernel(const xn_conv *c) {
@@ -494,23 +490,14 @@ static few_function choose_kernel(const xn_conv *c) {
     }
 }
 
-cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                               const void *input, const uint32_t *patches,
-                               const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
-    xn_cuda_strip strip;
-    if (xn_cuda_strip_choose(conv, images, multiprocessors, &strip))
-        return xn_cuda_strip_launch(conv, images, &strip, input, patches, epilogue, stream);
-    return xn_cuda_few_tile_launch(conv, images, multiprocessors, input, patches, epilogue, stream);
-}
-
 cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                    const void *input, const uint32_t *patches,
-                                    const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                    const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                    cudaStream_t stream) {
     few_args a = {};
     a.conv = *conv;
     a.tile = choose_tile(conv, images, multiprocessors);
-    a.input = input;
-    a.patches = patches;
+    a.input = io->input;
+    a.patches = io->patches;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
     a.out = {epilogue->output, conv->output_datatype};
@@ -539,5 +526,35 @@ cudaError_t xn_cuda_few_load(void) {
         if (e != cudaSuccess)
             return e;
     }
-    return xn_cuda_strip_load();
+    cudaError_t e = xn_cuda_matrix_load();
+    return e == cudaSuccess ? xn_cuda_strip_load() : e;
+}
+
+/* ---- which kernel ---- */
+
+xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *c, int64_t images,
+                                    const xn_cuda_few_chip *chip) {
+    xn_cuda_strip strip;
+    xn_cuda_matrix_cut cut;
+    if (xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip))
+        return XN_CUDA_FEW_STRIP;
+    if (chip->matrix && c->group_channels <= 16 &&
+        xn_cuda_matrix_choose(c, images, chip->multiprocessors, &cut))
+        return XN_CUDA_FEW_MATRIX;
+    return xn_cuda_few_tile_fits(c, images) ? XN_CUDA_FEW_TILE : XN_CUDA_FEW_NONE;
+}
+
+cudaError_t xn_cuda_few_launch(const xn_conv *c, int64_t images, const xn_cuda_few_chip *chip,
+                               const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                               cudaStream_t stream) {
+    const xn_cuda_few_kind kind = xn_cuda_few_choose(c, images, chip);
+    xn_cuda_strip strip;
+    xn_cuda_matrix_cut cut;
+    if (kind == XN_CUDA_FEW_STRIP && xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip))
+        return xn_cuda_strip_launch(c, images, &strip, io, epilogue, chip->overlaps, stream);
+    if (kind == XN_CUDA_FEW_MATRIX && xn_cuda_matrix_choose(c, images, chip->multiprocessors, &cut))
+        return xn_cuda_matrix_launch(c, images, &cut, io, epilogue, chip->overlaps, stream);
+    if (kind == XN_CUDA_FEW_TILE)
+        return xn_cuda_few_tile_launch(c, images, chip->multiprocessors, io, epilogue, stream);
+    return cudaErrorInvalidConfiguration; /* xn_cuda_few_choose said so */
 }

@@ -249,14 +249,14 @@ bool xn_cuda_strip_choose(const xn_conv *c, int64_t images, int multiprocessors,
 }
 
 cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda_strip *s,
-                                 const void *input, const uint32_t *patches,
-                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                 const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                 bool overlapped, cudaStream_t stream) {
     if (!xn_cuda_strip_fits(c, images, s))
         return cudaErrorInvalidConfiguration;
     const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     xn_strip_args a = {};
-    a.input = input;
-    a.patches = patches;
+    a.input = io->input;
+    a.patches = io->patches;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
     a.out = {epilogue->output, c->output_datatype};
@@ -290,9 +290,9 @@ cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda
     a.out_plane = (int64_t)c->group_out_channels * c->out_height * c->out_width;
     const dim3 grid((unsigned)grid_x(c, images, s), (unsigned)tiles_down(c, s),
                     (unsigned)grid_z(c, images, s));
-    return xn_cuda_launch(k->function, grid, s->threads,
-                          (size_t)shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack),
-                          stream, a);
+    return xn_cuda_launch_with(k->function, grid, s->threads,
+                               (size_t)shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack),
+                               overlapped, stream, a);
 }
 
 cudaError_t xn_cuda_strip_load(void) {

@@ -29,15 +29,15 @@ bool xn_cuda_strip_fits(const xn_conv *conv, int64_t images, const xn_cuda_strip
 
 /* Launches a cut that fits. */
 cudaError_t xn_cuda_strip_launch(const xn_conv *conv, int64_t images, const xn_cuda_strip *strip,
-                                 const void *input, const uint32_t *patches,
-                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+                                 const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                 bool overlapped, cudaStream_t stream);
 cudaError_t xn_cuda_strip_load(void);
 
-/* few.cu: the kernel for what no strip takes: any stride and dilation, filters of up to 256 bits.
+/* few.cu: the kernel for what no other takes: any stride and dilation, filters of up to 256 bits.
  */
 bool xn_cuda_few_tile_fits(const xn_conv *conv, int64_t images);
 cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                    const void *input, const uint32_t *patches,
-                                    const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+                                    const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                    cudaStream_t stream);
 
 #endif

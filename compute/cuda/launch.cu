@@ -94,9 +94,11 @@ static cudaError_t launch_narrow(const xn_plan *plan, const xn_prepared *prepare
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_cuda_run_io *io, cudaStream_t stream) {
     const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared, io->output);
-    if (plan->path == XN_CUDA_FEW)
-        return xn_cuda_few_launch(&plan->conv, images, plan->stream->device->multiprocessors,
-                                  io->input, prepared->patches, &epilogue, stream);
+    if (plan->path == XN_CUDA_FEW) {
+        const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
+        const xn_cuda_few_io few = {io->input, prepared->patches, prepared->rows};
+        return xn_cuda_few_launch(&plan->conv, images, &chip, &few, &epilogue, stream);
+    }
     if (plan->path == XN_CUDA_REAL)
         return xn_cuda_real_launch(&plan->conv, images, io->input, prepared->real, &epilogue,
                                    stream);

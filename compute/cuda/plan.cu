@@ -2,8 +2,7 @@
  * decisions and all allocation are here. */
 #include "xn_cuda.h"
 
-#define MATRIX_CAPABILITY 80 /* mma with AND and population count */
-#define WIDE_FILTERS 17      /* a group, for gemm_wide.cu to be worth it */
+#define WIDE_FILTERS 17 /* a group, for gemm_wide.cu to be worth it */
 
 /* Adds a part of count * each bytes per image for all images; its offset to *offset. */
 static bool add_part(xn_plan *plan, int64_t count, size_t each, size_t *offset) {
@@ -20,14 +19,15 @@ static bool add_part(xn_plan *plan, int64_t count, size_t each, size_t *offset) 
 static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path path) {
     const xn_conv *conv = &plan->conv;
     const bool packed = plan->packed_input || plan->packed_output;
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
     switch (path) {
     case XN_CUDA_FEW:
-        return !packed && conv->mode == XN_MODE_XNOR && xn_cuda_few_fits(conv, plan->max_images);
+        return !packed && conv->mode == XN_MODE_XNOR &&
+               xn_cuda_few_choose(conv, plan->max_images, &chip) != XN_CUDA_FEW_NONE;
     case XN_CUDA_WIDE:
         return device->wide && xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_GEMM:
-        return conv->mode == XN_MODE_XNOR &&
-               device->major * 10 + device->minor >= MATRIX_CAPABILITY &&
+        return conv->mode == XN_MODE_XNOR && device->major >= XN_CUDA_MATRIX_MAJOR &&
                xn_cuda_gemm_fits(conv, plan->max_images);
     case XN_CUDA_DIRECT:
         return conv->mode == XN_MODE_XNOR;

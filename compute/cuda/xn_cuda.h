@@ -12,7 +12,9 @@
 #include <cuda_runtime.h>
 #include <pthread.h>
 
-#define XN_CUDA_ALIGNMENT 256 /* bytes, of every part of a device allocation */
+#define XN_CUDA_ALIGNMENT 256   /* bytes, of every part of a device allocation */
+#define XN_CUDA_MATRIX_MAJOR 8  /* compute capability with mma with AND and population count, */
+#define XN_CUDA_OVERLAP_MAJOR 9 /* and with programmatic launch */
 
 /* ---- errors (status.cu) ---- */
 
@@ -35,6 +37,13 @@ struct xn_device {
     cudaMemPool_t pool; /* of weights; NULL where the driver has none */
     xn_canary *canary;
 };
+
+/* What the kernels for few channels ask of it. */
+static inline xn_cuda_few_chip xn_cuda_few_chip_of(const xn_device *device) {
+    const xn_cuda_few_chip chip = {device->multiprocessors, device->major >= XN_CUDA_MATRIX_MAJOR,
+                                   device->major >= XN_CUDA_OVERLAP_MAJOR};
+    return chip;
+}
 
 /* Weights on a device: one allocation, and where its parts lie. Immutable. */
 struct xn_prepared {

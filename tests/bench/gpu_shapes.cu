@@ -8,6 +8,7 @@
  * [--chosen] [--json FILE]
  *     --chosen: no other paths
  */
+#include "few_matrix.h"
 #include "few_strip.h"
 #include "gpu_timing.cuh"
 #include "xn_backend.h"
@@ -103,9 +104,9 @@ static const shape shapes[] = {
     BATCHES("one 3x3 d2", 1, 1024, 1, 3, 1, 2, 1),
 };
 
-/* The ways to compute a shape: the kernel paths, the fused one by its two kernels. */
-enum way { STRIP, TILE, WIDE, GEMM, DIRECT, WAYS };
-static const char *const way_names[WAYS] = {"strip", "tile", "wide", "gemm", "direct"};
+/* The ways to compute a shape: the kernel paths, the fused one by its three kernels. */
+enum way { STRIP, MATRIX, TILE, WIDE, GEMM, DIRECT, WAYS };
+static const char *const way_names[WAYS] = {"strip", "matrix", "tile", "wide", "gemm", "direct"};
 
 struct session {
     xn_device *device;
@@ -201,35 +202,54 @@ static void free_problem(problem *p) {
 
 /* ---- launching ---- */
 
+static bool prepare_few(const session &s, const problem &p, const xn_conv &conv, way w,
+                        void *output, std::function<void()> *launch) {
+    const xn_conv c = conv;
+    const int64_t images = p.images;
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(s.device);
+    const cudaStream_t stream = s.stream->stream;
+    const xn_cuda_few_io io = {p.input, p.prepared->patches, p.prepared->rows};
+    const xn_cuda_epilogue_args epilogue = {c.scaling == XN_SCALING_NONE ? NULL : p.prepared->alpha,
+                                            NULL, output};
+    xn_cuda_strip strip;
+    xn_cuda_matrix_cut cut;
+    switch (w) {
+    case STRIP:
+        if (!xn_cuda_strip_choose(&c, images, chip.multiprocessors, &strip))
+            return false;
+        *launch = [=] {
+            CHECK(xn_cuda_strip_launch(&c, images, &strip, &io, &epilogue, chip.overlaps, stream));
+        };
+        return true;
+    case MATRIX:
+        if (!chip.matrix || !xn_cuda_matrix_choose(&c, images, chip.multiprocessors, &cut))
+            return false;
+        *launch = [=] {
+            CHECK(xn_cuda_matrix_launch(&c, images, &cut, &io, &epilogue, chip.overlaps, stream));
+        };
+        return true;
+    default:
+        *launch = [=] {
+            CHECK(
+                xn_cuda_few_tile_launch(&c, images, chip.multiprocessors, &io, &epilogue, stream));
+        };
+        return xn_cuda_few_tile_fits(&c, images);
+    }
+}
+
 /* The launch of a way, false where it cannot; *plan is to be freed after the last one. */
 static bool prepare_way(const session &s, const problem &p, const xn_conv &conv, way w,
                         xn_plan **plan, void *output, std::function<void()> *launch) {
-    static const xn_cuda_path paths[WAYS] = {XN_CUDA_FEW, XN_CUDA_FEW, XN_CUDA_WIDE, XN_CUDA_GEMM,
-                                             XN_CUDA_DIRECT};
+    static const xn_cuda_path paths[WAYS] = {XN_CUDA_FEW,  XN_CUDA_FEW,  XN_CUDA_FEW,
+                                             XN_CUDA_WIDE, XN_CUDA_GEMM, XN_CUDA_DIRECT};
     const xn_conv c = conv;
     const int64_t images = p.images;
-    const int multiprocessors = s.device->multiprocessors;
     const cudaStream_t stream = s.stream->stream;
-    const void *input = p.input;
     const xn_prepared *prepared = p.prepared;
+    const void *input = p.input;
     *plan = NULL;
-    if (w == STRIP || w == TILE) {
-        xn_cuda_strip cut;
-        const xn_cuda_epilogue_args epilogue = {
-            c.scaling == XN_SCALING_NONE ? NULL : prepared->alpha, NULL, output};
-        if (w == STRIP ? !xn_cuda_strip_choose(&c, images, multiprocessors, &cut)
-                       : !xn_cuda_few_tile_fits(&c, images))
-            return false;
-        *launch = [=] {
-            if (w == STRIP)
-                CHECK(xn_cuda_strip_launch(&c, images, &cut, input, prepared->patches, &epilogue,
-                                           stream));
-            else
-                CHECK(xn_cuda_few_tile_launch(&c, images, multiprocessors, input, prepared->patches,
-                                              &epilogue, stream));
-        };
-        return true;
-    }
+    if (w == STRIP || w == MATRIX || w == TILE)
+        return prepare_few(s, p, conv, w, output, launch);
     const xn_cuda_plan_options options = {false, false, true, paths[w]};
     xn_error error;
     if (xn_cuda_plan_create_with(s.stream, &c, images, &options, plan, &error))
@@ -250,11 +270,17 @@ static way chosen_way(const session &s, const problem &p) {
     REQUIRE(xn_cuda_plan_create(s.stream, &p.conv, p.images, &plan, &error));
     const xn_cuda_path path = plan->path;
     xn_cuda_plan_free(plan);
-    xn_cuda_strip cut;
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(s.device);
     switch (path) {
     case XN_CUDA_FEW:
-        return xn_cuda_strip_choose(&p.conv, p.images, s.device->multiprocessors, &cut) ? STRIP
-                                                                                        : TILE;
+        switch (xn_cuda_few_choose(&p.conv, p.images, &chip)) {
+        case XN_CUDA_FEW_STRIP:
+            return STRIP;
+        case XN_CUDA_FEW_MATRIX:
+            return MATRIX;
+        default:
+            return TILE;
+        }
     case XN_CUDA_WIDE:
         return WIDE;
     case XN_CUDA_GEMM:
