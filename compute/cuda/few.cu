@@ -11,6 +11,7 @@
  * of a group are divided among o_splits blocks, which load the same tile. */
 #include "element.cuh"
 #include "few_matrix.h"
+#include "few_planes.h"
 #include "few_strip.h"
 #include "kernels.h"
 #include "launch.cuh"
@@ -527,19 +528,28 @@ cudaError_t xn_cuda_few_load(void) {
             return e;
     }
     cudaError_t e = xn_cuda_matrix_load();
+    if (e == cudaSuccess)
+        e = xn_cuda_planes_load();
     return e == cudaSuccess ? xn_cuda_strip_load() : e;
 }
 
 /* ---- which kernel ---- */
 
+/* Strips where rows are whole vectors; planes where they are not, or steps are not one. */
 xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *c, int64_t images,
                                     const xn_cuda_few_chip *chip) {
     xn_cuda_strip strip;
-    xn_cuda_matrix_cut cut;
-    if (xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip))
+    xn_cuda_planes_cut planes;
+    xn_cuda_matrix_cut matrix;
+    const bool strips = xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip);
+    if (strips && xn_cuda_strip_vectors(c))
+        return XN_CUDA_FEW_STRIP;
+    if (xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes))
+        return XN_CUDA_FEW_PLANES;
+    if (strips)
         return XN_CUDA_FEW_STRIP;
     if (chip->matrix && c->group_channels <= 16 &&
-        xn_cuda_matrix_choose(c, images, chip->multiprocessors, &cut))
+        xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix))
         return XN_CUDA_FEW_MATRIX;
     return xn_cuda_few_tile_fits(c, images) ? XN_CUDA_FEW_TILE : XN_CUDA_FEW_NONE;
 }
@@ -547,14 +557,22 @@ xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *c, int64_t images,
 cudaError_t xn_cuda_few_launch(const xn_conv *c, int64_t images, const xn_cuda_few_chip *chip,
                                const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
                                cudaStream_t stream) {
-    const xn_cuda_few_kind kind = xn_cuda_few_choose(c, images, chip);
     xn_cuda_strip strip;
-    xn_cuda_matrix_cut cut;
-    if (kind == XN_CUDA_FEW_STRIP && xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip))
+    xn_cuda_planes_cut planes;
+    xn_cuda_matrix_cut matrix;
+    switch (xn_cuda_few_choose(c, images, chip)) { /* the choice below then fits */
+    case XN_CUDA_FEW_STRIP:
+        xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip);
         return xn_cuda_strip_launch(c, images, &strip, io, epilogue, chip->overlaps, stream);
-    if (kind == XN_CUDA_FEW_MATRIX && xn_cuda_matrix_choose(c, images, chip->multiprocessors, &cut))
-        return xn_cuda_matrix_launch(c, images, &cut, io, epilogue, chip->overlaps, stream);
-    if (kind == XN_CUDA_FEW_TILE)
+    case XN_CUDA_FEW_PLANES:
+        xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes);
+        return xn_cuda_planes_launch(c, images, &planes, io, epilogue, chip->overlaps, stream);
+    case XN_CUDA_FEW_MATRIX:
+        xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix);
+        return xn_cuda_matrix_launch(c, images, &matrix, io, epilogue, chip->overlaps, stream);
+    case XN_CUDA_FEW_TILE:
         return xn_cuda_few_tile_launch(c, images, chip->multiprocessors, io, epilogue, stream);
-    return cudaErrorInvalidConfiguration; /* xn_cuda_few_choose said so */
+    default:
+        return cudaErrorInvalidConfiguration;
+    }
 }

@@ -5,11 +5,12 @@
 enum {
     MAX_PADDED = 1 << 30, /* of an axis, so that columns past its end fit 32 bits */
     MAX_GRID_YZ = 65535,
-    MAX_PLANES = 1 << 30, /* with the last stack they fit 32 bits */
-    MIN_WARPS = 3,        /* a multiprocessor's, below which threads take single rows, */
-    CHUNK_WARPS = 8,      /* and which it keeps when they take more, */
-    RING_DEPTH = 2,
-    MAX_CHUNKS = 4, /* up to so many times 4 */
+    MAX_PLANES = 1 << 30,   /* with the last stack they fit 32 bits */
+    MIN_WARPS = 3,          /* a multiprocessor's, below which threads take single rows, */
+    CHUNK_WARPS = 7,        /* and which it keeps when they take more, */
+    MAX_CHUNKS = 8,         /* up to so many times 4 */
+    CACHE_BYTES = 40 << 20, /* input and output that stay in the L2 cache together */
+    STREAM_CHUNKS = 2,      /* for what does not */
     SHARED_LIMIT = 48 << 10,
     MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
 };
@@ -78,6 +79,10 @@ static bool has_kind(const xn_conv *c, int32_t kind) {
     return kind == XN_STRIP_LOOSE ||
            (c->pad_left == c->kernel_w / 2 && c->out_width <= c->width &&
             c->width % XN_STRIP_WIDTH == 0 && c->out_width % XN_STRIP_WIDTH == 0);
+}
+
+bool xn_cuda_strip_vectors(const xn_conv *c) {
+    return has_kind(c, XN_STRIP_FP32) || has_kind(c, XN_STRIP_FP16);
 }
 
 /* The kernel of so many rows and that depth; with rows 0, the fastest of that depth. */
@@ -189,6 +194,29 @@ static int32_t power_of_2_from(int64_t v, int32_t most) {
     return power;
 }
 
+static bool is_cached(const xn_conv *c, int64_t images) {
+    return (double)images * (double)(xn_conv_input_bytes(c) + xn_conv_output_bytes(c)) <
+           (double)CACHE_BYTES;
+}
+
+/* Data from the L2 cache comes fast enough for the instructions to count: long strips, which make
+ * fewer sums twice, as far as all multiprocessors are kept busy. Not so long that much of the last
+ * one is beyond the plane. */
+static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
+    int32_t chunks = STREAM_CHUNKS;
+    if (is_cached(c, images)) {
+        const int32_t most = c->input_datatype == XN_FP16 ? MAX_CHUNKS / 2 : MAX_CHUNKS;
+        chunks = power_of_2_until(warps / CHUNK_WARPS, most);
+        chunks = chunks > 2 ? chunks : 1; /* two do not pay for what they add */
+    }
+    for (; chunks > 1; chunks /= 2) {
+        const int64_t strip = 4 * (int64_t)chunks;
+        if (((c->out_height - 1) / strip + 1) * strip - c->out_height <= c->out_height / 8)
+            break;
+    }
+    return chunks;
+}
+
 /* Few rows a thread while only that fills the multiprocessors; else more, which reads less of the
  * rows between strips again. */
 static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_strip *s) {
@@ -200,9 +228,12 @@ static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, x
     if (warps < MIN_WARPS * (int64_t)multiprocessors && find_kernel(c, 1, 0))
         s->rows = 1;
     else if (k->one && k->exact)
-        s->chunks = power_of_2_until(warps / (CHUNK_WARPS * (int64_t)multiprocessors), MAX_CHUNKS);
-    if (s->chunks > 1 && find_kernel(c, s->rows, RING_DEPTH))
-        s->depth = RING_DEPTH;
+        s->chunks = choose_chunks(c, images, warps / multiprocessors);
+    for (const int32_t depth : {4, 2})
+        if (s->chunks > 1 && !s->depth && (depth <= s->chunks) && find_kernel(c, s->rows, depth))
+            s->depth = depth;
+    if (c->input_datatype == XN_FP16 && is_cached(c, images))
+        s->depth = 0; /* half the bytes: the copies' instructions cost more than they hide */
 }
 
 /* Filters a block makes: all, unless there are multiprocessors to spare or too little memory. */

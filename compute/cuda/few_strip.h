@@ -27,6 +27,9 @@ bool xn_cuda_strip_choose(const xn_conv *conv, int64_t images, int multiprocesso
 /* True when that cut can be launched: the kernel exists and what it needs fits. */
 bool xn_cuda_strip_fits(const xn_conv *conv, int64_t images, const xn_cuda_strip *strip);
 
+/* True when the input's and the output's rows are read and written as whole vectors. */
+bool xn_cuda_strip_vectors(const xn_conv *conv);
+
 /* Launches a cut that fits. */
 cudaError_t xn_cuda_strip_launch(const xn_conv *conv, int64_t images, const xn_cuda_strip *strip,
                                  const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,

@@ -31,6 +31,7 @@ typedef struct xn_cuda_few_io {
 typedef enum {
     XN_CUDA_FEW_NONE,
     XN_CUDA_FEW_STRIP,
+    XN_CUDA_FEW_PLANES,
     XN_CUDA_FEW_MATRIX,
     XN_CUDA_FEW_TILE
 } xn_cuda_few_kind;

@@ -6,6 +6,7 @@
  *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile
  */
 #include "few_matrix.h"
+#include "few_planes.h"
 #include "few_strip.h"
 #include "gpu_timing.cuh"
 #include "xn_backend.h"
@@ -247,27 +248,37 @@ static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatyp
     return true;
 }
 
-/* A cut of either kernel. */
+/* A cut of one of the kernels. */
 struct any_cut {
-    bool is_matrix;
+    xn_cuda_few_kind kind;
     xn_cuda_strip strip;
+    xn_cuda_planes_cut planes;
     xn_cuda_matrix_cut matrix;
 
     cudaError_t launch(const xn_conv *conv, int64_t images, const xn_cuda_few_io *io,
                        const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) const {
-        return is_matrix ? xn_cuda_matrix_launch(conv, images, &matrix, io, epilogue, true, stream)
-                         : xn_cuda_strip_launch(conv, images, &strip, io, epilogue, true, stream);
+        switch (kind) {
+        case XN_CUDA_FEW_STRIP:
+            return xn_cuda_strip_launch(conv, images, &strip, io, epilogue, true, stream);
+        case XN_CUDA_FEW_PLANES:
+            return xn_cuda_planes_launch(conv, images, &planes, io, epilogue, true, stream);
+        default:
+            return xn_cuda_matrix_launch(conv, images, &matrix, io, epilogue, true, stream);
+        }
     }
 
     std::string name() const {
         char text[80];
-        if (is_matrix)
-            snprintf(text, sizeof text, "matrix g%d %dx%d f%d", matrix.together, matrix.tile_w,
-                     matrix.tile_h, matrix.span);
-        else
+        if (kind == XN_CUDA_FEW_STRIP)
             snprintf(text, sizeof text, "strip r%d c%d d%d l%d a%d s%d t%d f%d", strip.rows,
                      strip.chunks, strip.depth, strip.lanes, strip.across, strip.stack,
                      strip.threads, strip.span);
+        else if (kind == XN_CUDA_FEW_PLANES)
+            snprintf(text, sizeof text, "planes %d band %d rows %d threads %d", planes.planes,
+                     planes.band, planes.rows, planes.threads);
+        else
+            snprintf(text, sizeof text, "matrix g%d %dx%d f%d", matrix.together, matrix.tile_w,
+                     matrix.tile_h, matrix.span);
         return text;
     }
 };
@@ -301,10 +312,29 @@ static bool draw_matrix(uint64_t *state, const xn_conv *conv, int64_t images,
     return xn_cuda_matrix_choose(conv, images, 132, cut);
 }
 
+static bool draw_planes(uint64_t *state, const xn_conv *conv, int64_t images,
+                        xn_cuda_planes_cut *cut) {
+    for (int tries = 0; tries < 50; tries++) {
+        cut->planes = (int32_t)pick(state, 1, 8);
+        cut->band = cut->planes > 1 ? conv->out_height : (int32_t)pick(state, 1, conv->out_height);
+        cut->rows = (int32_t)pick(state, 1, 12);
+        cut->threads = 32 * (int32_t)pick(state, 1, 8);
+        if (xn_cuda_planes_fits(conv, images, cut))
+            return true;
+    }
+    return xn_cuda_planes_choose(conv, images, 132, cut);
+}
+
 static bool draw_cut(uint64_t *state, const xn_conv *conv, int64_t images, any_cut *cut) {
-    cut->is_matrix = pick(state, 0, 1);
-    return cut->is_matrix ? draw_matrix(state, conv, images, &cut->matrix)
-                          : draw_strip(state, conv, images, &cut->strip);
+    cut->kind = (xn_cuda_few_kind)pick(state, XN_CUDA_FEW_STRIP, XN_CUDA_FEW_MATRIX);
+    switch (cut->kind) {
+    case XN_CUDA_FEW_STRIP:
+        return draw_strip(state, conv, images, &cut->strip);
+    case XN_CUDA_FEW_PLANES:
+        return draw_planes(state, conv, images, &cut->planes);
+    default:
+        return draw_matrix(state, conv, images, &cut->matrix);
+    }
 }
 
 static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
@@ -330,7 +360,7 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
     REQUIRE(
         xn_conv_resolve(&params, p.datatype, &input, &shape, &limits, &want_conv, &images, &error));
     if (!draw_cut(&state, &m.conv, images, &cut))
-        return true; /* neither takes it */
+        return true; /* that kernel does not take it */
     m.in_bytes = (size_t)images * xn_conv_input_bytes(&m.conv);
     m.out_bytes = (size_t)images * xn_conv_output_bytes(&m.conv);
     m.host_input.resize(m.in_bytes);

@@ -9,6 +9,7 @@
  *     --chosen: no other paths
  */
 #include "few_matrix.h"
+#include "few_planes.h"
 #include "few_strip.h"
 #include "gpu_timing.cuh"
 #include "xn_backend.h"
@@ -100,13 +101,16 @@ static const shape shapes[] = {
     BATCHES("few 5x5", 8, 112, 8, 5, 1, 1, 1),
     BATCHES("few 7x7", 1, 112, 32, 7, 1, 1, 1),
     BATCHES("few 7x7", 3, 112, 32, 7, 1, 1, 1),
+    BATCHES("one 3x3", 1, 1023, 1, 3, 1, 1, 1),
+    BATCHES("one 5x5", 1, 1022, 1, 5, 1, 1, 1),
     BATCHES("one 3x3 s2", 1, 1024, 1, 3, 2, 1, 1),
     BATCHES("one 3x3 d2", 1, 1024, 1, 3, 1, 2, 1),
 };
 
-/* The ways to compute a shape: the kernel paths, the fused one by its three kernels. */
-enum way { STRIP, MATRIX, TILE, WIDE, GEMM, DIRECT, WAYS };
-static const char *const way_names[WAYS] = {"strip", "matrix", "tile", "wide", "gemm", "direct"};
+/* The ways to compute a shape: the kernel paths, the fused one by its four kernels. */
+enum way { STRIP, PLANES, MATRIX, TILE, WIDE, GEMM, DIRECT, WAYS };
+static const char *const way_names[WAYS] = {"strip", "planes", "matrix", "tile",
+                                            "wide",  "gemm",   "direct"};
 
 struct session {
     xn_device *device;
@@ -212,6 +216,7 @@ static bool prepare_few(const session &s, const problem &p, const xn_conv &conv,
     const xn_cuda_epilogue_args epilogue = {c.scaling == XN_SCALING_NONE ? NULL : p.prepared->alpha,
                                             NULL, output};
     xn_cuda_strip strip;
+    xn_cuda_planes_cut planes;
     xn_cuda_matrix_cut cut;
     switch (w) {
     case STRIP:
@@ -219,6 +224,14 @@ static bool prepare_few(const session &s, const problem &p, const xn_conv &conv,
             return false;
         *launch = [=] {
             CHECK(xn_cuda_strip_launch(&c, images, &strip, &io, &epilogue, chip.overlaps, stream));
+        };
+        return true;
+    case PLANES:
+        if (!xn_cuda_planes_choose(&c, images, chip.multiprocessors, &planes))
+            return false;
+        *launch = [=] {
+            CHECK(
+                xn_cuda_planes_launch(&c, images, &planes, &io, &epilogue, chip.overlaps, stream));
         };
         return true;
     case MATRIX:
@@ -240,7 +253,7 @@ static bool prepare_few(const session &s, const problem &p, const xn_conv &conv,
 /* The launch of a way, false where it cannot; *plan is to be freed after the last one. */
 static bool prepare_way(const session &s, const problem &p, const xn_conv &conv, way w,
                         xn_plan **plan, void *output, std::function<void()> *launch) {
-    static const xn_cuda_path paths[WAYS] = {XN_CUDA_FEW,  XN_CUDA_FEW,  XN_CUDA_FEW,
+    static const xn_cuda_path paths[WAYS] = {XN_CUDA_FEW,  XN_CUDA_FEW,  XN_CUDA_FEW,   XN_CUDA_FEW,
                                              XN_CUDA_WIDE, XN_CUDA_GEMM, XN_CUDA_DIRECT};
     const xn_conv c = conv;
     const int64_t images = p.images;
@@ -248,7 +261,7 @@ static bool prepare_way(const session &s, const problem &p, const xn_conv &conv,
     const xn_prepared *prepared = p.prepared;
     const void *input = p.input;
     *plan = NULL;
-    if (w == STRIP || w == MATRIX || w == TILE)
+    if (w <= TILE)
         return prepare_few(s, p, conv, w, output, launch);
     const xn_cuda_plan_options options = {false, false, true, paths[w]};
     xn_error error;
@@ -276,6 +289,8 @@ static way chosen_way(const session &s, const problem &p) {
         switch (xn_cuda_few_choose(&p.conv, p.images, &chip)) {
         case XN_CUDA_FEW_STRIP:
             return STRIP;
+        case XN_CUDA_FEW_PLANES:
+            return PLANES;
         case XN_CUDA_FEW_MATRIX:
             return MATRIX;
         default:

@@ -1,0 +1,510 @@
+/* few_planes.cu: groups of one channel and one filter, 3 x 3, 5 x 5 or 7 x 7, with any stride and
+ * dilation and rows of any length: the depth-wise layers that the strips (few_strip.cuh), which
+ * want rows of whole vectors and unit steps, do not do well.
+ *
+ * Planes lie one after the other in memory, and so do the rows of one. A block takes several whole
+ * planes, or a band of rows of one: one run of the input, which it copies to shared memory in
+ * vectors whatever the row's length, and one run of the output, which it collects there and
+ * writes in vectors. In between a thread has a column and walks down it. Of each input row that
+ * its windows touch it makes
+ *
+ *   sum      of |x| over the row's KW taps; K is the sum of KH of these
+ *   signs    KW bits, and as many that say which taps are inside
+ *
+ * and keeps those of the last KH rows, so with stride 1 a row is read once a column. With dilation
+ * d the rows of a window are d apart: a walk takes every d-th output row (in general d / gcd(d,
+ * stride)-th) and goes ADVANCE = stride / gcd window rows further each time.
+ *     dot = taps - 2 popc((signs xor filter) and inside)
+ *
+ * Bound by memory; about 25 instructions an output of 3 x 3. */
+#include "element.cuh"
+#include "few_planes.h"
+#include "launch.cuh"
+#include "layout.h"
+#include "ptx.cuh"
+
+enum {
+    MAX_THREADS = 256,
+    SHARED_LIMIT = 48 << 10,
+    OUTPUTS_MOST = 4096, /* of a block, */
+    OUTPUTS_LEAST = 256, /* and of one when there are few */
+    BLOCKS_WANTED = 4,   /* a multiprocessor's */
+    MAX_PLANES = 1 << 30,
+};
+
+struct planes_args {
+    const void *input;
+    const uint32_t *patches;
+    const float *factor, *bias;
+    xn_output out;
+    int32_t datatype, want_k;
+    int32_t groups, planes; /* of an image; of all */
+    int32_t height, width, out_height, out_width;
+    int32_t stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left, pad_value;
+    int32_t patch_words;
+    int32_t block_planes, band, rows, bands;
+    int32_t apart;           /* output rows from one of a walk to the next */
+    int32_t strips;          /* walks of a column */
+    int32_t info_at, out_at; /* words into shared memory; the input is at 0 */
+    float reciprocal;        /* of the terms of K */
+};
+
+/* The filter of a plane. */
+template <int KW, int KH>
+struct __align__(16) planes_filter {
+    static constexpr int WORDS = KW * KH > 32 ? 2 : 1;
+    uint32_t words[WORDS];
+    float factor, bias;
+};
+
+/* What a block works on. */
+struct planes_block {
+    int32_t plane, planes; /* the first and how many */
+    int32_t out_y, out_rows;
+    int32_t in_y, in_rows; /* staged, of each plane */
+};
+
+__device__ __forceinline__ planes_block find_block(const planes_args &a, int32_t kernel_h) {
+    planes_block b;
+    b.plane = (int32_t)blockIdx.x / a.bands * a.block_planes;
+    b.planes = min(a.block_planes, a.planes - b.plane);
+    b.out_y = (int32_t)blockIdx.x % a.bands * a.band;
+    b.out_rows = min(a.band, a.out_height - b.out_y);
+    b.in_y = 0;
+    b.in_rows = a.height;
+    if (a.bands > 1) {
+        const int32_t first = b.out_y * a.stride_h - a.pad_top;
+        const int32_t end =
+            first + (b.out_rows - 1) * a.stride_h + (kernel_h - 1) * a.dilation_h + 1;
+        b.in_y = min(max(first, 0), a.height);
+        b.in_rows = max(min(end, a.height) - b.in_y, 0);
+    }
+    return b;
+}
+
+/* ---- runs of memory ---- */
+
+/* Copies elements first .. first + count - 1 as floats to shared + first % 4. The vectors at both
+ * ends may reach beyond, but not beyond the `total` elements there are. */
+template <class T>
+__device__ __forceinline__ void read_run(const T *input, int64_t first, int32_t count,
+                                         int64_t total, float *shared) {
+    struct alignas(4 * sizeof(T)) vector {
+        T element[4];
+    };
+    const int64_t start = first & ~(int64_t)3;
+    const int32_t vectors = (int32_t)((first + count - start + 3) / 4);
+#pragma unroll 4
+    for (int32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
+        const int64_t at = start + (int64_t)v * 4;
+        float *to = shared + v * 4;
+        if (at + 4 > total) {
+            for (int n = 0; n < total - at; n++)
+                to[n] = xn_to_fp32(input[at + n]);
+        } else {
+            const vector in = *(const vector *)(input + at);
+            *(float4 *)to = make_float4(xn_to_fp32(in.element[0]), xn_to_fp32(in.element[1]),
+                                        xn_to_fp32(in.element[2]), xn_to_fp32(in.element[3]));
+        }
+    }
+}
+
+/* The same of fp32, copied in the background. */
+__device__ __forceinline__ void copy_run(const float *input, int64_t first, int32_t count,
+                                         int64_t total, float *shared) {
+    const int64_t start = first & ~(int64_t)3;
+    const int32_t vectors = (int32_t)((first + count - start + 3) / 4);
+    for (int32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
+        const int64_t at = start + (int64_t)v * 4;
+        if (at + 4 > total)
+            for (int n = 0; n < total - at; n++)
+                shared[v * 4 + n] = input[at + n];
+        else
+            xn_copy_ahead<16>(shared + v * 4, input + at, 16);
+    }
+    xn_copy_commit();
+    xn_copy_wait<0>();
+}
+
+/* Writes elements first .. first + count - 1 from shared + first % 4 on. */
+__device__ __forceinline__ void write_run(const xn_output &out, int64_t first, int32_t count,
+                                          const float *shared) {
+    const int64_t start = first & ~(int64_t)3, end = first + count;
+    const int32_t vectors = (int32_t)((end - start + 3) / 4);
+    for (int32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
+        const int64_t at = start + (int64_t)v * 4;
+        const float *from = shared + v * 4;
+        if (at < first || at + 4 > end) {
+            for (int n = 0; n < 4; n++)
+                if (at + n >= first && at + n < end) {
+                    if (out.datatype == XN_INT32)
+                        ((int32_t *)out.data)[at + n] = __float_as_int(from[n]);
+                    else
+                        xn_store_fp32(out, at + n, from[n]);
+                }
+            continue;
+        }
+        const float4 value = *(const float4 *)from;
+        if (out.datatype == XN_FP16) {
+            const __half2 low = __floats2half2_rn(value.x, value.y),
+                          high = __floats2half2_rn(value.z, value.w);
+            uint2 packed;
+            memcpy(&packed.x, &low, 4);
+            memcpy(&packed.y, &high, 4);
+            *(uint2 *)((__half *)out.data + at) = packed;
+        } else {
+            *(float4 *)((float *)out.data + at) = value;
+        }
+    }
+}
+
+/* ---- a column ---- */
+
+/* The last KH window rows of a walk, KW bits a row, the newest on top. */
+template <int KW, int KH>
+struct planes_window {
+    static constexpr int WORDS = KW * KH > 32 ? 2 : 1;
+    /* rows in the low word: all, or as many as fit */
+    static constexpr int LOW = WORDS == 1 ? KH : 32 / KW, HIGH = KH - LOW;
+    float sums[KH];
+    uint32_t signs[WORDS], inside[WORDS];
+
+    static __device__ __forceinline__ void push(uint32_t (&words)[WORDS], uint32_t row) {
+        if constexpr (WORDS == 1) {
+            words[0] = words[0] >> KW | row << (KW * (KH - 1));
+        } else {
+            words[0] = words[0] >> KW | (words[1] & ((1u << KW) - 1u)) << (KW * (LOW - 1));
+            words[1] = words[1] >> KW | row << (KW * (HIGH - 1));
+        }
+    }
+
+    /* The filter's bits in the same places. */
+    static __device__ __forceinline__ void place(const uint32_t *patch, uint32_t (&words)[WORDS]) {
+        if constexpr (WORDS == 1) {
+            words[0] = patch[0];
+        } else {
+            words[0] = patch[0] & (0xffffffffu >> (32 - KW * LOW));
+            words[1] = __funnelshift_r(patch[0], patch[1], KW * LOW);
+        }
+    }
+};
+
+/* Where a column's taps are. */
+template <int KW>
+struct planes_column {
+    const float *first; /* of row 0 of the image, the first tap; not to be read where outside */
+    uint32_t inside;    /* bit j: tap j is */
+    uint32_t outside;   /* signs of the others */
+};
+
+/* One row of taps to the window; row y of the image. */
+template <int KW, int KH>
+__device__ __forceinline__ void push_row(const planes_args &a, const planes_column<KW> &column,
+                                         int32_t y, planes_window<KW, KH> *w) {
+    float sum = 0.0f;
+    uint32_t signs = a.pad_value > 0 ? (1u << KW) - 1u : 0u, inside = 0;
+    if ((uint32_t)y < (uint32_t)a.height) {
+        const float *row = column.first + y * a.width;
+        signs = column.outside;
+        inside = column.inside;
+#pragma unroll
+        for (int j = 0; j < KW; j++) {
+            float v = 0.0f;
+            if (column.inside >> j & 1) {
+                v = row[j * a.dilation_w];
+                if (v >= 0.0f)
+                    signs |= 1u << j;
+            }
+            sum += fabsf(v);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < KH - 1; i++)
+        w->sums[i] = w->sums[i + 1];
+    w->sums[KH - 1] = sum;
+    planes_window<KW, KH>::push(w->signs, signs);
+    planes_window<KW, KH>::push(w->inside, a.pad_value ? (1u << KW) - 1u : inside);
+}
+
+/* K, where the sum in fp32 overflowed: the window's first row is y of the image. */
+template <int KW, int KH>
+__device__ __noinline__ float k_again(const planes_args &a, const planes_column<KW> &column,
+                                      int32_t y) {
+    double sum = 0.0;
+    for (int32_t i = 0; i < KH; i++)
+        for (int32_t j = 0; j < KW; j++)
+            if ((uint32_t)(y + i * a.dilation_h) < (uint32_t)a.height && (column.inside >> j & 1))
+                sum +=
+                    fabs((double)column.first[(y + i * a.dilation_h) * a.width + j * a.dilation_w]);
+    return (float)(sum * (1.0 / (KW * KH)));
+}
+
+/* The output of a full window; dots of INT32 output as the bits of an integer. */
+template <int KW, int KH>
+__device__ __forceinline__ float output_of(const planes_args &a, const planes_window<KW, KH> &w,
+                                           const planes_filter<KW, KH> &f,
+                                           const planes_column<KW> &column, int32_t y) {
+    constexpr int WORDS = planes_filter<KW, KH>::WORDS;
+    int32_t differ = 0, taps = 0;
+#pragma unroll
+    for (int n = 0; n < WORDS; n++) {
+        differ += __popc((w.signs[n] ^ f.words[n]) & w.inside[n]);
+        taps += __popc(w.inside[n]);
+    }
+    const int32_t dot = xn_dot_from_xor(taps, differ);
+    if (a.out.datatype == XN_INT32)
+        return __int_as_float(dot);
+    float k = 1.0f;
+    if (a.want_k) {
+        float sum = w.sums[0];
+#pragma unroll
+        for (int i = 1; i < KH; i++)
+            sum += w.sums[i];
+        k = sum * a.reciprocal;
+        if (isinf(sum))
+            k = k_again<KW, KH>(a, column, y);
+    }
+    return xn_cuda_epilogue(dot, f.factor, k, f.bias);
+}
+
+/* Walk `strip` of column x of one of the block's planes: its output rows of the block. */
+template <int KW, int KH, int ADVANCE>
+__device__ __forceinline__ void walk(const planes_args &a, const planes_block &b, int32_t strip,
+                                     int32_t x, const float *plane,
+                                     const planes_filter<KW, KH> &filter, float *out) {
+    constexpr int CARRY = ADVANCE < KH ? KH - ADVANCE : 0;
+    int32_t row = strip % a.apart + strip / a.apart * a.rows * a.apart;
+    const int32_t end = min(row + a.rows * a.apart, b.out_rows);
+    const int32_t in_x = x * a.stride_w - a.pad_left;
+    planes_column<KW> column = {plane - b.in_y * a.width + in_x, 0, 0};
+#pragma unroll
+    for (int j = 0; j < KW; j++)
+        if ((uint32_t)(in_x + j * a.dilation_w) < (uint32_t)a.width)
+            column.inside |= 1u << j;
+        else if (a.pad_value > 0)
+            column.outside |= 1u << j;
+    planes_window<KW, KH> w = {};
+    int32_t y = (b.out_y + row) * a.stride_h - a.pad_top; /* of the window's first row */
+    if (row < end)
+#pragma unroll
+        for (int i = 0; i < CARRY; i++)
+            push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
+    for (; row < end; row += a.apart, y += a.apart * a.stride_h) {
+#pragma unroll
+        for (int i = CARRY; i < KH; i++)
+            push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
+        out[row * a.out_width + x] = output_of<KW, KH>(a, w, filter, column, y);
+    }
+}
+
+/* ---- the kernel ---- */
+
+/* ADVANCE: window rows from one output of a walk to the next; KH stands for that many and more. */
+template <int KW, int KH, int ADVANCE>
+__global__ void __launch_bounds__(MAX_THREADS)
+    planes_kernel(const __grid_constant__ planes_args a) {
+    extern __shared__ __align__(16) float shared[];
+    typedef planes_filter<KW, KH> filter;
+    filter *filters = (filter *)(shared + a.info_at);
+    const planes_block b = find_block(a, KH);
+    for (int32_t p = threadIdx.x; p < b.planes; p += blockDim.x) {
+        const int32_t o = a.groups == 1 ? 0 : (b.plane + p) % a.groups;
+        uint32_t patch[2];
+        patch[0] = __ldg(a.patches + (int64_t)o * a.patch_words);
+        patch[1] = filter::WORDS > 1 ? __ldg(a.patches + (int64_t)o * a.patch_words + 1) : 0u;
+        planes_window<KW, KH>::place(patch, filters[p].words);
+        filters[p].factor = xn_factor_of(a.factor, o);
+        filters[p].bias = xn_bias_of(a.bias, o);
+    }
+    xn_wait_for_previous_kernel();
+    xn_let_next_kernel_start();
+    const int64_t in_plane = (int64_t)a.height * a.width;
+    const int64_t in_first = b.plane * in_plane + (int64_t)b.in_y * a.width;
+    const int32_t in_count = b.planes * b.in_rows * a.width; /* planes > 1: all their rows */
+    const int64_t total = a.planes * in_plane;
+    if (a.datatype == XN_FP32)
+        copy_run((const float *)a.input, in_first, in_count, total, shared);
+    else
+        xn_with_input(a.input, a.datatype,
+                      [&](auto *input) { read_run(input, in_first, in_count, total, shared); });
+    __syncthreads();
+
+    const int64_t out_plane = (int64_t)a.out_height * a.out_width;
+    const int64_t out_first = b.plane * out_plane + (int64_t)b.out_y * a.out_width;
+    const float *in = shared + (in_first & 3);
+    float *out = shared + a.out_at + (out_first & 3);
+    const int32_t columns = b.planes * a.out_width;
+    for (int32_t item = threadIdx.x; item < columns * a.strips; item += blockDim.x) {
+        const int32_t strip = item / columns, at = item % columns;
+        const int32_t plane = at / a.out_width, x = at % a.out_width;
+        walk<KW, KH, ADVANCE>(a, b, strip, x, in + plane * b.in_rows * a.width, filters[plane],
+                              out + plane * b.out_rows * a.out_width);
+    }
+    __syncthreads();
+    write_run(a.out, out_first, b.planes * b.out_rows * a.out_width, shared + a.out_at);
+}
+
+/* ---- the cut ---- */
+
+typedef void (*planes_function)(const planes_args);
+
+#define PLANES(K)                                                                                  \
+    {K, 1, planes_kernel<K, K, 1>}, {K, 2, planes_kernel<K, K, 2>}, {                              \
+        K, K, planes_kernel<K, K, K>                                                               \
+    }
+static const struct {
+    int32_t kernel, advance;
+    planes_function function;
+} kernels[] = {PLANES(3), PLANES(5), PLANES(7)};
+
+static int32_t gcd(int32_t a, int32_t b) {
+    return b ? gcd(b, a % b) : a;
+}
+
+static int32_t apart_of(const xn_conv *c) {
+    return c->dilation_h / gcd(c->dilation_h, c->stride_h);
+}
+
+static planes_function find_kernel(const xn_conv *c) {
+    const int32_t advance = c->stride_h / gcd(c->dilation_h, c->stride_h);
+    for (const auto &k : kernels)
+        if (k.kernel == c->kernel_h && (k.advance == advance || k.advance == k.kernel))
+            return k.function;
+    return NULL;
+}
+
+static bool takes(const xn_conv *c) {
+    return c->mode == XN_MODE_XNOR && c->group_channels == 1 && c->group_out_channels == 1 &&
+           c->kernel_h == c->kernel_w && find_kernel(c) &&
+           (int64_t)c->height * c->width <= INT32_MAX / 4 &&
+           (int64_t)c->out_height * c->out_width <= INT32_MAX / 4 &&
+           (int64_t)c->height + c->pad_top + c->pad_bottom <= 1 << 29 &&
+           (int64_t)c->width + c->pad_left + c->pad_right <= 1 << 29;
+}
+
+static int64_t bands_of(const xn_conv *c, const xn_cuda_planes_cut *cut) {
+    return (c->out_height - 1) / cut->band + 1;
+}
+
+static int64_t blocks_of(const xn_conv *c, int64_t images, const xn_cuda_planes_cut *cut) {
+    return ((images * c->groups - 1) / cut->planes + 1) * bands_of(c, cut);
+}
+
+/* Words of shared memory: the input run, the filters, the output run. */
+static int64_t shared_words(const xn_conv *c, const xn_cuda_planes_cut *cut, int64_t *info_at,
+                            int64_t *out_at) {
+    int64_t rows = c->height;
+    if (bands_of(c, cut) > 1) {
+        rows = (int64_t)(cut->band - 1) * c->stride_h + (c->kernel_h - 1) * c->dilation_h + 1;
+        rows = rows < c->height ? rows : c->height;
+    }
+    *info_at = (cut->planes * rows * c->width + 3 + 3) / 4 * 4;
+    *out_at = *info_at + cut->planes * (int64_t)sizeof(planes_filter<7, 7>) / 4;
+    return *out_at + (cut->planes * (int64_t)cut->band * c->out_width + 3 + 3) / 4 * 4;
+}
+
+bool xn_cuda_planes_fits(const xn_conv *c, int64_t images, const xn_cuda_planes_cut *cut) {
+    int64_t info_at, out_at;
+    return takes(c) && cut->planes >= 1 && cut->band >= 1 && cut->rows >= 1 &&
+           cut->planes <= 1024 && cut->rows <= c->out_height && cut->threads >= 32 &&
+           cut->threads <= MAX_THREADS && cut->threads % 32 == 0 &&
+           (cut->planes == 1 || cut->band >= c->out_height) && cut->band <= c->out_height &&
+           images * c->groups <= MAX_PLANES && blocks_of(c, images, cut) <= INT32_MAX &&
+           shared_words(c, cut, &info_at, &out_at) * 4 <= SHARED_LIMIT;
+}
+
+/* As many outputs a block as `most`: whole planes, or rows of one. */
+static void choose_run(const xn_conv *c, int64_t images, int64_t most, xn_cuda_planes_cut *cut) {
+    const int64_t plane = (int64_t)c->out_height * c->out_width, all = images * c->groups;
+    cut->planes = 1;
+    cut->band = c->out_height;
+    if (plane * 2 <= most) {
+        const int64_t planes = most / plane < all ? most / plane : all;
+        cut->planes = (int32_t)(planes < 1024 ? planes : 1024);
+    } else if (plane > most) {
+        const int64_t rows = most / c->out_width < 1 ? 1 : most / c->out_width;
+        const int64_t bands = (c->out_height - 1) / rows + 1;
+        cut->band = (int32_t)((c->out_height - 1) / bands + 1);
+    }
+}
+
+/* Long walks read less twice; short ones give threads enough. */
+static void choose_walks(const xn_conv *c, xn_cuda_planes_cut *cut) {
+    const int64_t columns = (int64_t)cut->planes * c->out_width, apart = apart_of(c);
+    const int64_t longest = (cut->band - 1) / apart + 1; /* rows of a walk */
+    int64_t strips = (MAX_THREADS + columns / 2) / columns / apart;
+    strips = strips < 1 ? 1 : strips;
+    cut->rows = (int32_t)((longest - 1) / strips + 1);
+    const int64_t items = columns * apart * ((longest - 1) / cut->rows + 1);
+    cut->threads = items < MAX_THREADS ? (int32_t)(items + 31) / 32 * 32 : (int32_t)MAX_THREADS;
+}
+
+bool xn_cuda_planes_choose(const xn_conv *c, int64_t images, int multiprocessors,
+                           xn_cuda_planes_cut *out) {
+    xn_cuda_planes_cut cut = {};
+    bool found = false;
+    if (!takes(c))
+        return false;
+    for (int64_t most = OUTPUTS_MOST; most >= OUTPUTS_LEAST; most /= 2) {
+        choose_run(c, images, most, &cut);
+        choose_walks(c, &cut);
+        if (!xn_cuda_planes_fits(c, images, &cut))
+            continue;
+        found = true;
+        *out = cut;
+        if (blocks_of(c, images, &cut) >= BLOCKS_WANTED * (int64_t)multiprocessors)
+            break;
+    }
+    return found;
+}
+
+cudaError_t xn_cuda_planes_launch(const xn_conv *c, int64_t images, const xn_cuda_planes_cut *cut,
+                                  const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                  bool overlapped, cudaStream_t stream) {
+    if (!xn_cuda_planes_fits(c, images, cut))
+        return cudaErrorInvalidConfiguration;
+    int64_t info_at, out_at;
+    const int64_t words = shared_words(c, cut, &info_at, &out_at);
+    planes_args a = {};
+    a.input = io->input;
+    a.patches = io->patches;
+    a.factor = epilogue->factor;
+    a.bias = epilogue->bias;
+    a.out = {epilogue->output, c->output_datatype};
+    a.datatype = c->input_datatype;
+    a.want_k = c->scaling == XN_SCALING_XNOR;
+    a.groups = c->groups;
+    a.planes = (int32_t)(images * c->groups);
+    a.height = c->height;
+    a.width = c->width;
+    a.out_height = c->out_height;
+    a.out_width = c->out_width;
+    a.stride_h = c->stride_h;
+    a.stride_w = c->stride_w;
+    a.dilation_h = c->dilation_h;
+    a.dilation_w = c->dilation_w;
+    a.pad_top = c->pad_top;
+    a.pad_left = c->pad_left;
+    a.pad_value = c->pad_value;
+    a.patch_words = xn_cuda_patch_words(1, c->kernel_h, c->kernel_w);
+    a.block_planes = cut->planes;
+    a.band = cut->band;
+    a.rows = cut->rows;
+    a.bands = (int32_t)bands_of(c, cut);
+    a.apart = apart_of(c);
+    a.strips = a.apart * (((cut->band - 1) / a.apart) / cut->rows + 1);
+    a.info_at = (int32_t)info_at;
+    a.out_at = (int32_t)out_at;
+    a.reciprocal = 1.0f / (float)(c->kernel_h * c->kernel_w);
+    return xn_cuda_launch_with(find_kernel(c), dim3((unsigned)blocks_of(c, images, cut)),
+                               cut->threads, (size_t)words * 4, overlapped, stream, a);
+}
+
+cudaError_t xn_cuda_planes_load(void) {
+    for (const auto &k : kernels) {
+        cudaError_t e = xn_cuda_load(k.function);
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}
