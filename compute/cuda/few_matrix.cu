@@ -32,7 +32,8 @@ enum {
     STEP = XN_CUDA_STEP_WORDS,
     ROWS = 16, /* filters, and outputs of a warp, of one matrix instruction and of two */
     MAX_SPAN = 128,
-    IN_FLIGHT = 16, /* loads of a thread */
+    FEW = 4,        /* channels, of which a thread reads those of as many pixels at a time, */
+    IN_FLIGHT = 16, /* else so many of one */
     MAX_STEPS = 6,
     MAX_TILE = 512,
     MIN_TILE = 64,
@@ -42,6 +43,15 @@ enum {
     BLOCKS_WANTED = 4, /* a multiprocessor's */
     MAX_KERNEL = 32,
     MAX_STAGED = 1 << 14, /* rows and columns */
+};
+
+/* Division by a number that the host knows, of up to 15 bits: n up to 2^16. */
+struct matrix_divisor {
+    uint32_t magic, divisor;
+
+    __device__ __forceinline__ int32_t of(int32_t n) const {
+        return divisor == 1 ? n : (int32_t)__umulhi((uint32_t)n, magic);
+    }
 };
 
 /* What the host works out of a cut. */
@@ -58,6 +68,7 @@ struct matrix_shape {
     int32_t bundles;                  /* of groups */
     int32_t tile;                     /* outputs, rounded up to whole warps' */
     int32_t filters_at, info_at, sums_at, k_at, taps_at; /* bytes into shared memory; rows at 0 */
+    matrix_divisor by_tile_w, by_chunks, by_phase_w;
     int32_t shared_bytes;
 };
 
@@ -108,7 +119,8 @@ __device__ __forceinline__ matrix_block find_block(const matrix_args &a) {
 /* Which input column lies at a position of a staged row. */
 __device__ __forceinline__ int32_t column_at(const matrix_args &a, int32_t position) {
     const int32_t d = a.conv.dilation_w;
-    return d == 1 ? position : position % a.shape.phase_w * d + position / a.shape.phase_w;
+    const int32_t phase = d == 1 ? 0 : a.shape.by_phase_w.of(position);
+    return (position - phase * a.shape.phase_w) * d + phase;
 }
 
 __device__ __forceinline__ int32_t position_of(const matrix_args &a, int32_t column) {
@@ -116,114 +128,152 @@ __device__ __forceinline__ int32_t position_of(const matrix_args &a, int32_t col
     return d == 1 ? column : column % d * a.shape.phase_w + column / d;
 }
 
+/* A pixel of the stage: what its channels gave so far. */
+struct matrix_pixel {
+    int32_t at;     /* of the staged plane; -1: none */
+    int32_t offset; /* of the image's plane; -1: outside */
+    uint32_t field;
+    float sum;
+};
+
 /* The mean of |x| over one group's channels of a pixel whose plain sum overflowed. */
-__device__ __noinline__ float mean_again(const matrix_args &a, int64_t first, int64_t plane) {
+template <class T>
+__device__ __noinline__ float mean_again(const T *first, int32_t plane, int32_t channels) {
     xn_abs_sum sum = {0.0f, 0.0f};
-    xn_with_input(a.input, a.conv.input_datatype, [&](auto *input) {
-        for (int32_t ch = 0; ch < a.conv.group_channels; ch++)
-            xn_abs_sum_add(&sum, xn_to_fp32(input[first + ch * plane]));
-    });
-    return xn_abs_sum_mean(&sum, a.conv.group_channels, 1.0f / (float)a.conv.group_channels);
+    for (int32_t ch = 0; ch < channels; ch++)
+        xn_abs_sum_add(&sum, xn_to_fp32(first[(int64_t)ch * plane]));
+    return xn_abs_sum_mean(&sum, channels, 1.0f / (float)channels);
 }
 
-/* The signs of one pixel's channels, and where K is wanted the mean of each group to `means`. */
-__device__ __forceinline__ uint32_t read_pixel(const matrix_args &a, int32_t channels,
-                                               int64_t first, float *means, int32_t means_pitch) {
-    const xn_conv &c = a.conv;
-    const int64_t plane = (int64_t)c.height * c.width;
-    const float reciprocal = 1.0f / (float)c.group_channels;
-    uint32_t field = 0;
-    int32_t left = c.group_channels;
-    float sum = 0.0f;
-    for (int32_t from = 0; from < channels; from += IN_FLIGHT) {
-        float values[IN_FLIGHT];
-        xn_with_input(a.input, c.input_datatype, [&](auto *input) {
-            auto *at = input + first + from * plane;
+/* Channels from .. from + CHANNELS - 1 of all pixels, of which `channels` exist. */
+template <int PIXELS, int CHANNELS, class T>
+__device__ __forceinline__ void
+read_channels(const T *input, int32_t plane, int32_t from, int32_t channels,
+              const matrix_pixel (&pixels)[PIXELS], float (&values)[PIXELS][CHANNELS]) {
+    T raw[PIXELS][CHANNELS];
 #pragma unroll
-            for (int u = 0; u < IN_FLIGHT; u++, at += plane) {
-                if (from + u >= channels)
-                    break;
-                values[u] = xn_to_fp32(*at);
-            }
-        });
+    for (int u = 0; u < PIXELS; u++)
 #pragma unroll
-        for (int u = 0; u < IN_FLIGHT; u++) {
-            if (from + u >= channels)
-                break;
-            field |= xn_sign_bit(values[u]) << (from + u);
-            sum += fabsf(values[u]);
-            if (--left == 0) {
-                if (a.want_k) {
-                    float mean = sum * reciprocal;
-                    if (isinf(sum))
-                        mean =
-                            mean_again(a, first + (from + u + 1 - c.group_channels) * plane, plane);
-                    *means = mean;
-                    means += means_pitch;
-                }
-                left = c.group_channels;
-                sum = 0.0f;
-            }
+        for (int n = 0; n < CHANNELS; n++)
+            if (pixels[u].offset >= 0 && from + n < channels)
+                raw[u][n] = input[(int64_t)(from + n) * plane + pixels[u].offset];
+#pragma unroll
+    for (int u = 0; u < PIXELS; u++)
+#pragma unroll
+        for (int n = 0; n < CHANNELS; n++)
+            values[u][n] =
+                pixels[u].offset >= 0 && from + n < channels ? xn_to_fp32(raw[u][n]) : 0.0f;
+}
+
+/* Writes the fields of positive and negative signs of this lane and its neighbours, a byte at
+ * least. All lanes; the position is the lane's, modulo 32. */
+__device__ __forceinline__ void write_fields(uint32_t *positives, uint32_t *negatives,
+                                             int32_t position, int32_t field_log2,
+                                             uint32_t positive, uint32_t negative) {
+    if (field_log2 == 5) {
+        positives[position] = positive;
+        negatives[position] = negative;
+    } else if (field_log2 == 4) {
+        ((uint16_t *)positives)[position] = (uint16_t)positive;
+        ((uint16_t *)negatives)[position] = (uint16_t)negative;
+    } else {
+        uint32_t both = negative << 16 | positive;
+        for (int32_t log2 = field_log2; log2 < 3; log2++) /* two lanes' into the lower one's */
+            both |= __shfl_down_sync(0xffffffffu, both, 1 << (log2 - field_log2)) << (1 << log2);
+        if ((position & ((8 >> field_log2) - 1)) == 0) {
+            ((uint8_t *)positives)[position >> (3 - field_log2)] = (uint8_t)both;
+            ((uint8_t *)negatives)[position >> (3 - field_log2)] = (uint8_t)(both >> 16);
         }
     }
-    return field;
 }
 
-/* Writes a field of this lane and those of its neighbours, in units of bytes at least. All lanes.
- */
-__device__ __forceinline__ void write_field(uint32_t *row, int32_t position, int32_t field_log2,
-                                            uint32_t field) {
-    for (int32_t log2 = field_log2; log2 < 3; log2++) { /* two lanes' into the lower one's */
-        const int32_t distance = 1 << (log2 - field_log2);
-        const uint32_t other = __shfl_down_sync(0xffffffffu, field, distance);
-        field |= other << (1 << log2);
+/* Sums and signs of one batch of channels. SEVERAL: groups; `left` channels of the group that is
+ * under way are to come, whose mean goes to means. */
+template <bool SEVERAL, int PIXELS, int CHANNELS, class T>
+__device__ __forceinline__ void
+take_channels(const matrix_args &a, const T *input, int32_t from, int32_t channels,
+              const float (&values)[PIXELS][CHANNELS], matrix_pixel (&pixels)[PIXELS],
+              int32_t *left, float **means) {
+    const xn_conv &c = a.conv;
+    const float reciprocal = 1.0f / (float)c.group_channels;
+#pragma unroll
+    for (int u = 0; u < PIXELS; u++) {
+        uint32_t bits = 0;
+#pragma unroll
+        for (int n = 0; n < CHANNELS; n++)
+            if (values[u][n] >= 0.0f) /* xn_sign_bit */
+                bits |= 1u << n;
+        pixels[u].field |= bits << from;
     }
-    if (field_log2 == 5)
-        row[position] = field;
-    else if (field_log2 == 4)
-        ((uint16_t *)row)[position] = (uint16_t)field;
-    else if ((position & ((8 >> field_log2) - 1)) == 0)
-        ((uint8_t *)row)[position >> (3 - field_log2)] = (uint8_t)field;
+#pragma unroll
+    for (int n = 0; n < CHANNELS; n++) {
+        if (SEVERAL && from + n >= channels)
+            break;
+#pragma unroll
+        for (int u = 0; u < PIXELS; u++)
+            pixels[u].sum += fabsf(values[u][n]);
+        if (SEVERAL ? --*left == 0 : from + n == channels - 1) {
+            const int32_t plane = c.height * c.width;
+#pragma unroll
+            for (int u = 0; u < PIXELS; u++) {
+                float mean = pixels[u].sum * reciprocal;
+                if (isinf(mean) && pixels[u].offset >= 0)
+                    mean = mean_again(input + pixels[u].offset +
+                                          (int64_t)(from + n + 1 - c.group_channels) * plane,
+                                      plane, c.group_channels);
+                if (pixels[u].at >= 0 && a.want_k)
+                    (*means)[pixels[u].at] = mean;
+                pixels[u].sum = 0.0f;
+            }
+            *means += a.shape.in_h * a.shape.chunks * 32;
+            *left = c.group_channels;
+        }
+    }
 }
 
+/* Both planes of fields and the means of the block's tile. */
+template <bool SEVERAL, int PIXELS, int CHANNELS, class T>
 __device__ __forceinline__ void stage_inputs(const matrix_args &a, const matrix_block &b,
-                                             uint32_t *rows, float *means) {
+                                             const T *input, uint32_t *rows, float *means) {
     const xn_conv &c = a.conv;
     const matrix_shape &s = a.shape;
     const int32_t lane = threadIdx.x & 31, channels = b.groups * c.group_channels;
-    const uint32_t all = channels == 32 ? 0xffffffffu : (1u << channels) - 1u;
+    const uint32_t all = xn_cuda_low_bits(channels);
     const int32_t y0 = b.out_y * c.stride_h - c.pad_top, x0 = b.out_x * c.stride_w - c.pad_left;
-    const int64_t base =
-        (b.image * c.channels + (int64_t)b.group * c.group_channels) * c.height * c.width;
-    const int32_t means_pitch = s.in_h * s.chunks * 32;
-    int32_t row = 0, chunk = (int32_t)threadIdx.x >> 5;
-    while (true) {
-        while (chunk >= s.chunks) {
-            chunk -= s.chunks;
-            row++;
+    const int32_t plane = c.height * c.width, chunks = s.in_h * s.chunks;
+    input += (b.image * c.channels + (int64_t)b.group * c.group_channels) * plane;
+    for (int32_t first = (int32_t)threadIdx.x >> 5; first < chunks; first += WARPS * PIXELS) {
+        matrix_pixel pixels[PIXELS];
+#pragma unroll
+        for (int u = 0; u < PIXELS; u++) {
+            const int32_t chunk = first + u * WARPS, row = s.by_chunks.of(chunk);
+            const int32_t position = (chunk - row * s.chunks) * 32 + lane;
+            const int32_t column = column_at(a, position), y = y0 + row, x = x0 + column;
+            const bool inside = (uint32_t)y < (uint32_t)c.height &&
+                                (uint32_t)x < (uint32_t)c.width && column < s.in_w &&
+                                chunk < chunks;
+            pixels[u] = {chunk < chunks ? chunk * 32 + lane : -1, inside ? y * c.width + x : -1, 0u,
+                         0.0f};
         }
-        if (row >= s.in_h)
-            break;
-        const int32_t position = chunk * 32 + lane, column = column_at(a, position);
-        const int32_t y = y0 + row, x = x0 + column;
-        const bool inside =
-            (uint32_t)y < (uint32_t)c.height && (uint32_t)x < (uint32_t)c.width && column < s.in_w;
-        float *mean = means + row * s.chunks * 32 + position;
-        uint32_t positive = 0, counted = c.pad_value ? all : 0u;
-        if (inside) {
-            positive = read_pixel(a, channels, base + (int64_t)y * c.width + x, mean, means_pitch);
-            counted = all;
-        } else {
-            if (c.pad_value > 0)
-                positive = all;
-            if (a.want_k)
-                for (int32_t g = 0; g < b.groups; g++)
-                    mean[g * means_pitch] = 0.0f;
+        float *to = means;
+        int32_t left = c.group_channels;
+        for (int32_t from = 0; from < channels; from += CHANNELS) {
+            float values[PIXELS][CHANNELS];
+            read_channels(input, plane, from, channels, pixels, values);
+            take_channels<SEVERAL>(a, input, from, channels, values, pixels, &left, &to);
         }
-        uint32_t *at = rows + row * s.pitch;
-        write_field(at, position, s.field_log2, positive);
-        write_field(at + s.in_h * s.pitch, position, s.field_log2, counted & ~positive);
-        chunk += WARPS;
+#pragma unroll
+        for (int u = 0; u < PIXELS; u++) {
+            const int32_t chunk = first + u * WARPS, row = s.by_chunks.of(chunk);
+            if (chunk >= chunks)
+                break;
+            const bool inside = pixels[u].offset >= 0;
+            const uint32_t counted = inside || c.pad_value ? all : 0u;
+            const uint32_t signs = inside ? pixels[u].field : c.pad_value > 0 ? all : 0u;
+            uint32_t *at = rows + row * s.pitch;
+            write_fields(at, at + s.in_h * s.pitch, (chunk - row * s.chunks) * 32 + lane,
+                         s.field_log2, counted & signs, counted & ~signs);
+        }
     }
 }
 
@@ -237,6 +287,7 @@ __device__ __forceinline__ uint32_t filter_word(const matrix_args &a, const uint
     const uint32_t own = xn_cuda_low_bits(c.group_channels);
     const int32_t last = min(c.kernel_w, j + (32 >> a.shape.field_log2));
     uint32_t word = 0;
+#pragma unroll 4
     for (; j < last; j++, shift += 1 << a.shape.field_log2) {
         const uint32_t tap = __ldg(taps + i * c.kernel_w + j);
         word |= ((inverted ? ~tap : tap) & own) << shift;
@@ -251,16 +302,20 @@ __device__ __forceinline__ void stage_filters(const matrix_args &a, const matrix
     const xn_conv &c = a.conv;
     const matrix_shape &s = a.shape;
     const int64_t first = (int64_t)b.group * c.group_out_channels + b.filter;
-    for (int32_t e = threadIdx.x; e < s.steps * span * STEP; e += THREADS) {
-        const int32_t f = e / STEP % span, at = e / STEP / span * STEP + e % STEP;
-        uint32_t word = 0;
-        if (f < b.filters && at < 2 * s.words) {
-            const int32_t half = at % s.words, group = (b.filter + f) / c.group_out_channels;
-            word = filter_word(a, a.rows + (first + f) * a.row_words, half / s.parts,
-                               half % s.parts << (5 - s.field_log2), group * c.group_channels,
-                               at >= s.words);
+    for (int32_t step = 0; step < s.steps;
+         step++) { /* a thread has one word of every 16th filter */
+        const int32_t at = step * STEP + (int32_t)threadIdx.x % STEP;
+        const int32_t inverted = at / s.words, half = at - inverted * s.words;
+        const int32_t i = half / s.parts, part = half - i * s.parts;
+        for (int32_t f = (int32_t)threadIdx.x / STEP; f < span; f += THREADS / STEP) {
+            uint32_t word = 0;
+            if (f < b.filters && inverted < 2) {
+                const int32_t group = a.cut.together > 1 ? f / c.group_out_channels : 0;
+                word = filter_word(a, a.rows + (first + f) * a.row_words, i,
+                                   part << (5 - s.field_log2), group * c.group_channels, inverted);
+            }
+            filters[(step * span + f) * STEP + at % STEP] = word;
         }
-        filters[e] = word;
     }
     for (int32_t f = threadIdx.x; f < span; f += THREADS) {
         const int64_t o = first + min(f, b.filters - 1);
@@ -279,6 +334,16 @@ __device__ __forceinline__ double box_exact(const matrix_args &a, const float *m
     return sum;
 }
 
+/* The taps of an output that count. */
+__device__ __forceinline__ int32_t count_taps(const xn_conv &c, int32_t out_y, int32_t out_x) {
+    const int32_t y = out_y * c.stride_h - c.pad_top, x = out_x * c.stride_w - c.pad_left;
+    if (c.pad_value || (y >= 0 && y + (c.kernel_h - 1) * c.dilation_h < c.height && x >= 0 &&
+                        x + (c.kernel_w - 1) * c.dilation_w < c.width))
+        return c.kernel_h * c.kernel_w;
+    const xn_cuda_rect rect = xn_cuda_valid_rect(&c, out_y, out_x);
+    return xn_cuda_rect_taps(&rect);
+}
+
 /* k[group][tile] and taps[tile], which count. */
 __device__ __forceinline__ void make_pixels(const matrix_args &a, const matrix_block &b,
                                             const float *means, float *k, float *taps) {
@@ -288,22 +353,21 @@ __device__ __forceinline__ void make_pixels(const matrix_args &a, const matrix_b
     const int32_t kernel_h = c.kernel_h, kernel_w = c.kernel_w, step = c.dilation_h * pitch;
     const float reciprocal = 1.0f / (float)(kernel_h * kernel_w);
     for (int32_t p = threadIdx.x; p < tile; p += THREADS) {
-        const int32_t y = p / a.cut.tile_w, x = p % a.cut.tile_w;
+        const int32_t y = a.shape.by_tile_w.of(p), x = p - y * a.cut.tile_w;
         if (y >= a.cut.tile_h) { /* nobody stores these */
             taps[p] = 0.0f;
             for (int32_t g = 0; g < a.cut.together; g++)
                 k[g * tile + p] = 0.0f;
             continue;
         }
-        const xn_cuda_rect rect = xn_cuda_valid_rect(&c, b.out_y + y, b.out_x + x);
-        taps[p] = (float)(c.group_channels *
-                          (c.pad_value ? kernel_h * kernel_w : xn_cuda_rect_taps(&rect)));
+        taps[p] = (float)(c.group_channels * count_taps(c, b.out_y + y, b.out_x + x));
         const float *window = means + y * c.stride_h * pitch + position_of(a, x * c.stride_w);
         for (int32_t g = 0; g < (a.want_k ? b.groups : 0); g++, window += s.in_h * pitch) {
             float sum = 0.0f;
             const float *row = window;
             for (int32_t i = 0; i < kernel_h; i++, row += step) {
                 float line = row[0]; /* by rows: fewer roundings in a row for large kernels */
+#pragma unroll 4
                 for (int32_t j = 1; j < kernel_w; j++)
                     line += row[j];
                 sum += line;
@@ -340,7 +404,7 @@ __device__ __forceinline__ matrix_quad find_quad(const matrix_args &a, const mat
         q.index = (int64_t)b.out_y * c.out_width + p;
         q.live = min(4, min(tile, (c.out_height - b.out_y) * c.out_width) - p);
     } else {
-        const int32_t y = p / a.cut.tile_w, x = p % a.cut.tile_w;
+        const int32_t y = a.shape.by_tile_w.of(p), x = p - y * a.cut.tile_w;
         q.index = (int64_t)(b.out_y + y) * c.out_width + b.out_x + x;
         q.live = p < tile && b.out_y + y < c.out_height ? min(4, c.out_width - b.out_x - x) : 0;
     }
@@ -349,7 +413,7 @@ __device__ __forceinline__ matrix_quad find_quad(const matrix_args &a, const mat
 
 /* The outputs of one filter; agreeing as floats from 2^23 on. */
 __device__ __forceinline__ void write_quad(const matrix_args &a, const matrix_quad &q,
-                                           const matrix_filter &f, int64_t plane, bool vector,
+                                           const matrix_filter &f, int64_t index, bool vector,
                                            const float *agreeing) {
     float dots[4], v[4];
 #pragma unroll
@@ -357,7 +421,6 @@ __device__ __forceinline__ void write_quad(const matrix_args &a, const matrix_qu
         dots[n] = fmaf(agreeing[n] - 0x1p23f, 2.0f, -q.taps[n]);
         v[n] = xn_epilogue(dots[n], f.factor, q.k[n], f.bias);
     }
-    const int64_t index = plane + q.index;
     if (a.out.datatype == XN_INT32) {
         int32_t *out = (int32_t *)a.out.data + index;
         if (vector && q.live == 4)
@@ -416,7 +479,7 @@ __device__ __forceinline__ void load_patches(const matrix_args &a, const uint32_
 #pragma unroll
     for (int n = 0; n < 2; n++) {
         const int32_t at = min(p + (g >> 1) * 4 + n * 2 + (g & 1), tile - 1);
-        const int32_t y = at / a.cut.tile_w, x = at % a.cut.tile_w;
+        const int32_t y = a.shape.by_tile_w.of(at), x = at - y * a.cut.tile_w;
         const int32_t bit = position_of(a, x * a.conv.stride_w) << a.shape.field_log2;
         const uint32_t *first = rows + y * a.conv.stride_h * a.shape.pitch + (bit >> 5);
 #pragma unroll
@@ -470,11 +533,12 @@ __device__ __forceinline__ void make_outputs(const matrix_args &a, const matrix_
         const bool vector = ((outputs | q.index) & 3) == 0;
         load_quad(taps + at, q.taps);
         load_quad(k + at, q.k);
+        int64_t index = first + g * outputs + q.index;
         for (int32_t m = 0; m < span; m += ROWS) {
             int32_t counts[2][4];
             multiply<STEPS>(filters + m * STEP, span, patch, counts);
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
+            for (int h = 0; h < 2; h++, index += 8 * outputs) {
                 const int32_t f = m + g + h * 8;
                 if (f >= b.filters)
                     continue;
@@ -483,14 +547,14 @@ __device__ __forceinline__ void make_outputs(const matrix_args &a, const matrix_
                 const float agreeing[4] = {
                     __int_as_float(counts[0][h * 2]), __int_as_float(counts[0][h * 2 + 1]),
                     __int_as_float(counts[1][h * 2]), __int_as_float(counts[1][h * 2 + 1])};
-                write_quad(a, q, info[f], first + f * outputs, vector, agreeing);
+                write_quad(a, q, info[f], index, vector, agreeing);
             }
         }
     }
 }
 
 template <int STEPS>
-__global__ void __launch_bounds__(THREADS, 4) matrix_kernel(const __grid_constant__ matrix_args a) {
+__global__ void __launch_bounds__(THREADS, 5) matrix_kernel(const __grid_constant__ matrix_args a) {
     extern __shared__ __align__(16) char shared[];
     const matrix_shape &s = a.shape;
     const int32_t span = (a.cut.span + ROWS - 1) / ROWS * ROWS;
@@ -502,7 +566,14 @@ __global__ void __launch_bounds__(THREADS, 4) matrix_kernel(const __grid_constan
     stage_filters(a, b, span, filters, info);
     xn_wait_for_previous_kernel();
     xn_let_next_kernel_start();
-    stage_inputs(a, b, rows, means);
+    xn_with_input(a.input, a.conv.input_datatype, [&](auto *input) {
+        if (a.cut.together > 1)
+            stage_inputs<true, 1, IN_FLIGHT>(a, b, input, rows, means);
+        else if (a.shape.channels <= FEW)
+            stage_inputs<false, FEW, FEW>(a, b, input, rows, means);
+        else
+            stage_inputs<false, 1, IN_FLIGHT>(a, b, input, rows, means);
+    });
     __syncthreads();
     make_pixels(a, b, means, k, taps);
     __syncthreads();
@@ -516,6 +587,12 @@ static int32_t log2_from(int32_t v) {
     while (1 << log < v)
         log++;
     return log;
+}
+
+static matrix_divisor divisor_of(int32_t n) {
+    const matrix_divisor d = {n > 1 ? (uint32_t)(((uint64_t)1 << 32) / (uint32_t)n + 1) : 0u,
+                              (uint32_t)n};
+    return d;
 }
 
 static int32_t place(int64_t *total, int64_t bytes) {
@@ -575,6 +652,9 @@ static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_matrix_cu
     if (total > SHARED_LIMIT ||
         images * s.bundles > INT32_MAX / ((int64_t)s.tiles_x * s.tiles_y * s.splits))
         return false;
+    s.by_tile_w = divisor_of(cut->tile_w);
+    s.by_chunks = divisor_of(s.chunks);
+    s.by_phase_w = divisor_of(s.phase_w);
     s.shared_bytes = (int32_t)total;
     *out = s;
     return true;

@@ -45,7 +45,8 @@ struct planes_args {
     int32_t block_planes, band, rows, bands;
     int32_t apart;           /* output rows from one of a walk to the next */
     int32_t strips;          /* walks of a column */
-    int32_t info_at, out_at; /* words into shared memory; the input is at 0 */
+    uint32_t width_magic;    /* of out_width, for quotient() */
+    int32_t info_at, out_at; /* words into shared memory; a zero is at 0, the input at 4 */
     float reciprocal;        /* of the terms of K */
 };
 
@@ -80,6 +81,11 @@ __device__ __forceinline__ planes_block find_block(const planes_args &a, int32_t
         b.in_rows = max(min(end, a.height) - b.in_y, 0);
     }
     return b;
+}
+
+/* n divided by what magic is of, 2^32 / d rounded up (0: of 1); n and d below 2^16. */
+__device__ __forceinline__ int32_t quotient(int32_t n, uint32_t magic) {
+    return (int32_t)__umulhi((uint32_t)n, magic);
 }
 
 /* ---- runs of memory ---- */
@@ -189,61 +195,84 @@ struct planes_window {
     }
 };
 
-/* Where a column's taps are. */
+/* Where a column's taps are. Those outside the image are all the zero before the run. */
 template <int KW>
 struct planes_column {
-    const float *first; /* of row 0 of the image, the first tap; not to be read where outside */
-    uint32_t inside;    /* bit j: tap j is */
-    uint32_t outside;   /* signs of the others */
+    const float *tap[KW]; /* of row 0 of the image, which need not be staged */
+    int32_t pitch[KW];    /* elements from row to row, 0 outside */
+    uint32_t inside;      /* bit j: tap j counts */
+    uint32_t signs;       /* bit j: tap j may be +1; off where pad_value is -1 */
 };
+
+template <int KW>
+__device__ __forceinline__ planes_column<KW> find_column(const planes_args &a, int32_t in_x,
+                                                         const float *row, const float *zero) {
+    constexpr uint32_t ALL = (1u << KW) - 1u;
+    planes_column<KW> c;
+    uint32_t inside = 0;
+#pragma unroll
+    for (int j = 0; j < KW; j++) {
+        const int32_t x = in_x + j * a.dilation_w;
+        const bool is_inside = (uint32_t)x < (uint32_t)a.width;
+        c.tap[j] = is_inside ? row + x : zero;
+        c.pitch[j] = is_inside ? a.width : 0;
+        inside |= is_inside ? 1u << j : 0u;
+    }
+    c.inside = a.pad_value ? ALL : inside;
+    c.signs = a.pad_value < 0 ? inside : ALL;
+    return c;
+}
 
 /* One row of taps to the window; row y of the image. */
 template <int KW, int KH>
 __device__ __forceinline__ void push_row(const planes_args &a, const planes_column<KW> &column,
                                          int32_t y, planes_window<KW, KH> *w) {
+    constexpr uint32_t ALL = (1u << KW) - 1u;
     float sum = 0.0f;
-    uint32_t signs = a.pad_value > 0 ? (1u << KW) - 1u : 0u, inside = 0;
+    uint32_t signs = a.pad_value > 0 ? ALL : 0u, inside = a.pad_value ? ALL : 0u;
     if ((uint32_t)y < (uint32_t)a.height) {
-        const float *row = column.first + y * a.width;
-        signs = column.outside;
-        inside = column.inside;
+        float v[KW];
+#pragma unroll
+        for (int j = 0; j < KW; j++)
+            v[j] = column.tap[j][y * column.pitch[j]];
+        signs = 0;
 #pragma unroll
         for (int j = 0; j < KW; j++) {
-            float v = 0.0f;
-            if (column.inside >> j & 1) {
-                v = row[j * a.dilation_w];
-                if (v >= 0.0f)
-                    signs |= 1u << j;
-            }
-            sum += fabsf(v);
+            if (v[j] >= 0.0f)
+                signs |= 1u << j;
+            sum += fabsf(v[j]);
         }
+        signs &= column.signs;
+        inside = column.inside;
     }
 #pragma unroll
     for (int i = 0; i < KH - 1; i++)
         w->sums[i] = w->sums[i + 1];
     w->sums[KH - 1] = sum;
     planes_window<KW, KH>::push(w->signs, signs);
-    planes_window<KW, KH>::push(w->inside, a.pad_value ? (1u << KW) - 1u : inside);
+    planes_window<KW, KH>::push(w->inside, inside);
 }
 
-/* K, where the sum in fp32 overflowed: the window's first row is y of the image. */
+/* An output in double, from the staged rows; image is where row 0 of the image would be. */
 template <int KW, int KH>
-__device__ __noinline__ float k_again(const planes_args &a, const planes_column<KW> &column,
-                                      int32_t y) {
-    double sum = 0.0;
+__device__ __noinline__ float output_again(const planes_args &a, const float *image, int32_t y0,
+                                           int32_t x0, int32_t dot, float factor, float bias) {
+    double k = 0.0;
     for (int32_t i = 0; i < KH; i++)
-        for (int32_t j = 0; j < KW; j++)
-            if ((uint32_t)(y + i * a.dilation_h) < (uint32_t)a.height && (column.inside >> j & 1))
-                sum +=
-                    fabs((double)column.first[(y + i * a.dilation_h) * a.width + j * a.dilation_w]);
-    return (float)(sum * (1.0 / (KW * KH)));
+        for (int32_t j = 0; j < KW; j++) {
+            const int32_t y = y0 + i * a.dilation_h, x = x0 + j * a.dilation_w;
+            if ((uint32_t)y < (uint32_t)a.height && (uint32_t)x < (uint32_t)a.width)
+                k += fabs((double)image[y * a.width + x]);
+        }
+    k = a.want_k ? k / (KW * KH) : 1.0;
+    return (float)((double)dot * factor * k + bias);
 }
 
 /* The output of a full window; dots of INT32 output as the bits of an integer. */
 template <int KW, int KH>
 __device__ __forceinline__ float output_of(const planes_args &a, const planes_window<KW, KH> &w,
-                                           const planes_filter<KW, KH> &f,
-                                           const planes_column<KW> &column, int32_t y) {
+                                           const planes_filter<KW, KH> &f, const float *image,
+                                           int32_t y, int32_t in_x) {
     constexpr int WORDS = planes_filter<KW, KH>::WORDS;
     int32_t differ = 0, taps = 0;
 #pragma unroll
@@ -254,46 +283,42 @@ __device__ __forceinline__ float output_of(const planes_args &a, const planes_wi
     const int32_t dot = xn_dot_from_xor(taps, differ);
     if (a.out.datatype == XN_INT32)
         return __int_as_float(dot);
-    float k = 1.0f;
-    if (a.want_k) {
-        float sum = w.sums[0];
+    float sum = w.sums[0];
 #pragma unroll
-        for (int i = 1; i < KH; i++)
-            sum += w.sums[i];
-        k = sum * a.reciprocal;
-        if (isinf(sum))
-            k = k_again<KW, KH>(a, column, y);
-    }
-    return xn_cuda_epilogue(dot, f.factor, k, f.bias);
+    for (int i = 1; i < KH; i++)
+        sum += w.sums[i];
+    const float value =
+        xn_epilogue((float)dot, f.factor, a.want_k ? sum * a.reciprocal : 1.0f, f.bias);
+    if (!isfinite(value)) /* also where only the sum passed FLT_MAX */
+        return output_again<KW, KH>(a, image, y, in_x, dot, f.factor, f.bias);
+    return value;
 }
 
-/* Walk `strip` of column x of one of the block's planes: its output rows of the block. */
+/* Where a walk is: rows `row` and on, every apart-th below `end`, of the block's; column x. */
+struct planes_place {
+    int32_t row, end, x;
+};
+
 template <int KW, int KH, int ADVANCE>
-__device__ __forceinline__ void walk(const planes_args &a, const planes_block &b, int32_t strip,
-                                     int32_t x, const float *plane,
+__device__ __forceinline__ void walk(const planes_args &a, const planes_block &b,
+                                     const planes_place &p, const float *image, const float *zero,
                                      const planes_filter<KW, KH> &filter, float *out) {
     constexpr int CARRY = ADVANCE < KH ? KH - ADVANCE : 0;
-    int32_t row = strip % a.apart + strip / a.apart * a.rows * a.apart;
-    const int32_t end = min(row + a.rows * a.apart, b.out_rows);
-    const int32_t in_x = x * a.stride_w - a.pad_left;
-    planes_column<KW> column = {plane - b.in_y * a.width + in_x, 0, 0};
-#pragma unroll
-    for (int j = 0; j < KW; j++)
-        if ((uint32_t)(in_x + j * a.dilation_w) < (uint32_t)a.width)
-            column.inside |= 1u << j;
-        else if (a.pad_value > 0)
-            column.outside |= 1u << j;
+    const int32_t in_x = p.x * a.stride_w - a.pad_left;
+    const planes_column<KW> column = find_column<KW>(a, in_x, image, zero);
     planes_window<KW, KH> w = {};
-    int32_t y = (b.out_y + row) * a.stride_h - a.pad_top; /* of the window's first row */
-    if (row < end)
+    int32_t y = (b.out_y + p.row) * a.stride_h - a.pad_top; /* of the window's first row */
 #pragma unroll
-        for (int i = 0; i < CARRY; i++)
-            push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
-    for (; row < end; row += a.apart, y += a.apart * a.stride_h) {
+    for (int i = 0; i < CARRY; i++)
+        push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
+    out += p.row * a.out_width + p.x;
+    for (int32_t row = p.row; row < p.end; row += a.apart) {
 #pragma unroll
         for (int i = CARRY; i < KH; i++)
             push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
-        out[row * a.out_width + x] = output_of<KW, KH>(a, w, filter, column, y);
+        *out = output_of<KW, KH>(a, w, filter, image, y, in_x);
+        out += a.apart * a.out_width;
+        y += a.apart * a.stride_h;
     }
 }
 
@@ -322,23 +347,34 @@ __global__ void __launch_bounds__(MAX_THREADS)
     const int64_t in_first = b.plane * in_plane + (int64_t)b.in_y * a.width;
     const int32_t in_count = b.planes * b.in_rows * a.width; /* planes > 1: all their rows */
     const int64_t total = a.planes * in_plane;
+    float *in = shared + 4, *zero = shared;
+    if (threadIdx.x == 0)
+        *zero = 0.0f;
     if (a.datatype == XN_FP32)
-        copy_run((const float *)a.input, in_first, in_count, total, shared);
+        copy_run((const float *)a.input, in_first, in_count, total, in);
     else
         xn_with_input(a.input, a.datatype,
-                      [&](auto *input) { read_run(input, in_first, in_count, total, shared); });
+                      [&](auto *input) { read_run(input, in_first, in_count, total, in); });
     __syncthreads();
 
     const int64_t out_plane = (int64_t)a.out_height * a.out_width;
     const int64_t out_first = b.plane * out_plane + (int64_t)b.out_y * a.out_width;
-    const float *in = shared + (in_first & 3);
+    in += in_first & 3;
     float *out = shared + a.out_at + (out_first & 3);
     const int32_t columns = b.planes * a.out_width;
     for (int32_t item = threadIdx.x; item < columns * a.strips; item += blockDim.x) {
-        const int32_t strip = item / columns, at = item % columns;
-        const int32_t plane = at / a.out_width, x = at % a.out_width;
-        walk<KW, KH, ADVANCE>(a, b, strip, x, in + plane * b.in_rows * a.width, filters[plane],
-                              out + plane * b.out_rows * a.out_width);
+        const int32_t strip = a.strips == 1 ? 0 : item / columns;
+        const int32_t at = item - strip * columns;
+        const int32_t plane = quotient(at, a.width_magic), x = at - plane * a.out_width;
+        const int32_t part = a.apart == 1 ? strip : strip / a.apart;
+        planes_place p;
+        p.x = x;
+        p.row = strip - part * a.apart + part * a.rows * a.apart;
+        p.end = min(p.row + a.rows * a.apart, b.out_rows);
+        if (p.row >= p.end)
+            continue;
+        walk<KW, KH, ADVANCE>(a, b, p, in + (plane * b.in_rows - b.in_y) * a.width, zero,
+                              filters[plane], out + plane * b.out_rows * a.out_width);
     }
     __syncthreads();
     write_run(a.out, out_first, b.planes * b.out_rows * a.out_width, shared + a.out_at);
@@ -375,8 +411,8 @@ static planes_function find_kernel(const xn_conv *c) {
 
 static bool takes(const xn_conv *c) {
     return c->mode == XN_MODE_XNOR && c->group_channels == 1 && c->group_out_channels == 1 &&
-           c->kernel_h == c->kernel_w && find_kernel(c) &&
-           (int64_t)c->height * c->width <= INT32_MAX / 4 &&
+           c->kernel_h == c->kernel_w && find_kernel(c) && c->out_width > 1 &&
+           c->out_width < 1 << 14 && (int64_t)c->height * c->width <= INT32_MAX / 4 &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX / 4 &&
            (int64_t)c->height + c->pad_top + c->pad_bottom <= 1 << 29 &&
            (int64_t)c->width + c->pad_left + c->pad_right <= 1 << 29;
@@ -398,7 +434,7 @@ static int64_t shared_words(const xn_conv *c, const xn_cuda_planes_cut *cut, int
         rows = (int64_t)(cut->band - 1) * c->stride_h + (c->kernel_h - 1) * c->dilation_h + 1;
         rows = rows < c->height ? rows : c->height;
     }
-    *info_at = (cut->planes * rows * c->width + 3 + 3) / 4 * 4;
+    *info_at = 4 + (cut->planes * rows * c->width + 3 + 3) / 4 * 4;
     *out_at = *info_at + cut->planes * (int64_t)sizeof(planes_filter<7, 7>) / 4;
     return *out_at + (cut->planes * (int64_t)cut->band * c->out_width + 3 + 3) / 4 * 4;
 }
@@ -493,6 +529,7 @@ cudaError_t xn_cuda_planes_launch(const xn_conv *c, int64_t images, const xn_cud
     a.bands = (int32_t)bands_of(c, cut);
     a.apart = apart_of(c);
     a.strips = a.apart * (((cut->band - 1) / a.apart) / cut->rows + 1);
+    a.width_magic = (uint32_t)(((uint64_t)1 << 32) / c->out_width + 1);
     a.info_at = (int32_t)info_at;
     a.out_at = (int32_t)out_at;
     a.reciprocal = 1.0f / (float)(c->kernel_h * c->kernel_w);

@@ -10,7 +10,9 @@ enum {
     CHUNK_WARPS = 7,        /* and which it keeps when they take more, */
     MAX_CHUNKS = 8,         /* up to so many times 4 */
     CACHE_BYTES = 40 << 20, /* input and output that stay in the L2 cache together */
-    STREAM_CHUNKS = 2,      /* for what does not */
+    STREAM_CHUNKS = 4,      /* for what does not, */
+    HIGH_CHUNKS = 2,        /* or for planes as high as HIGH */
+    HIGH = 2048,
     SHARED_LIMIT = 48 << 10,
     MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
 };
@@ -203,7 +205,8 @@ static bool is_cached(const xn_conv *c, int64_t images) {
  * fewer sums twice, as far as all multiprocessors are kept busy. Not so long that much of the last
  * one is beyond the plane. */
 static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
-    int32_t chunks = STREAM_CHUNKS;
+    const bool high = c->out_height >= HIGH && has_kind(c, XN_STRIP_FP32) && c->kernel_w == 3;
+    int32_t chunks = high ? HIGH_CHUNKS : STREAM_CHUNKS;
     if (is_cached(c, images)) {
         const int32_t most = c->input_datatype == XN_FP16 ? MAX_CHUNKS / 2 : MAX_CHUNKS;
         chunks = power_of_2_until(warps / CHUNK_WARPS, most);
@@ -211,7 +214,7 @@ static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
     }
     for (; chunks > 1; chunks /= 2) {
         const int64_t strip = 4 * (int64_t)chunks;
-        if (((c->out_height - 1) / strip + 1) * strip - c->out_height <= c->out_height / 8)
+        if (((c->out_height - 1) / strip + 1) * strip - c->out_height <= c->out_height / 6)
             break;
     }
     return chunks;
@@ -229,9 +232,9 @@ static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, x
         s->rows = 1;
     else if (k->one && k->exact)
         s->chunks = choose_chunks(c, images, warps / multiprocessors);
-    for (const int32_t depth : {4, 2})
-        if (s->chunks > 1 && !s->depth && (depth <= s->chunks) && find_kernel(c, s->rows, depth))
-            s->depth = depth;
+    const int32_t depth = s->chunks >= MAX_CHUNKS ? 4 : 2;
+    if (s->chunks > 1 && find_kernel(c, s->rows, depth))
+        s->depth = depth;
     if (c->input_datatype == XN_FP16 && is_cached(c, images))
         s->depth = 0; /* half the bytes: the copies' instructions cost more than they hide */
 }
