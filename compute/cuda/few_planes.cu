@@ -455,8 +455,10 @@ static void choose_run(const xn_conv *c, int64_t images, int64_t most, xn_cuda_p
     cut->planes = 1;
     cut->band = c->out_height;
     if (plane * 2 <= most) {
-        const int64_t planes = most / plane < all ? most / plane : all;
-        cut->planes = (int32_t)(planes < 1024 ? planes : 1024);
+        int64_t planes = most / plane < all ? most / plane : all;
+        if (planes * c->out_width > MAX_THREADS) /* a thread a column, in one round */
+            planes = MAX_THREADS / c->out_width > 1 ? MAX_THREADS / c->out_width : 1;
+        cut->planes = (int32_t)planes;
     } else if (plane > most) {
         const int64_t rows = most / c->out_width < 1 ? 1 : most / c->out_width;
         const int64_t bands = (c->out_height - 1) / rows + 1;
@@ -468,11 +470,12 @@ static void choose_run(const xn_conv *c, int64_t images, int64_t most, xn_cuda_p
 static void choose_walks(const xn_conv *c, xn_cuda_planes_cut *cut) {
     const int64_t columns = (int64_t)cut->planes * c->out_width, apart = apart_of(c);
     const int64_t longest = (cut->band - 1) / apart + 1; /* rows of a walk */
-    int64_t strips = (MAX_THREADS + columns / 2) / columns / apart;
+    int64_t strips = MAX_THREADS / (columns * apart);
     strips = strips < 1 ? 1 : strips;
     cut->rows = (int32_t)((longest - 1) / strips + 1);
     const int64_t items = columns * apart * ((longest - 1) / cut->rows + 1);
-    cut->threads = items < MAX_THREADS ? (int32_t)(items + 31) / 32 * 32 : (int32_t)MAX_THREADS;
+    const int64_t rounds = (items - 1) / MAX_THREADS + 1, each = (items - 1) / rounds + 1;
+    cut->threads = (int32_t)((each + 31) / 32 * 32);
 }
 
 bool xn_cuda_planes_choose(const xn_conv *c, int64_t images, int multiprocessors,
