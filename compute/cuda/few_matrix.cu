@@ -374,7 +374,7 @@ bool xn_cuda_matrix_choose(const xn_conv *c, int64_t images, int multiprocessors
         return false;
     /* few tiles: fewer filters a block */
     cut = *out;
-    while (cut.together == 1 && cut.span > 2 * ROWS && make_shape(c, images, &cut, &shape) &&
+    while (cut.together == 1 && cut.span > ROWS && make_shape(c, images, &cut, &shape) &&
            images * shape.bundles * shape.tiles_x * shape.tiles_y * shape.splits < multiprocessors)
         cut.span = (cut.span / 2 + ROWS - 1) / ROWS * ROWS;
     *out = cut;

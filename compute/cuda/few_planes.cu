@@ -26,9 +26,11 @@
 enum {
     MAX_THREADS = 256,
     SHARED_LIMIT = 48 << 10,
-    OUTPUTS_MOST = 4096, /* of a block, */
-    OUTPUTS_LEAST = 256, /* and of one when there are few */
-    BLOCKS_WANTED = 4,   /* a multiprocessor's */
+    OUTPUTS_MOST = 8192,   /* of a block in rows, */
+    COLLECTED_MOST = 4096, /* of one that collects them, */
+    OUTPUTS_LEAST = 256,   /* and of one when there are few */
+    BLOCKS_WANTED = 4,     /* a multiprocessor's, */
+    ROWS_LEAST = 4,        /* which bands of fewer rows are not worth */
     MAX_PLANES = 1 << 30,
 };
 
@@ -43,6 +45,7 @@ struct planes_args {
     int32_t stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left, pad_value;
     int32_t patch_words;
     int32_t block_planes, band, rows, bands;
+    int32_t direct;          /* outputs are not collected: a warp's are neighbours anyway */
     int32_t apart;           /* output rows from one of a walk to the next */
     int32_t strips;          /* walks of a column */
     uint32_t width_magic;    /* of out_width, for quotient() */
@@ -299,10 +302,11 @@ struct planes_place {
     int32_t row, end, x;
 };
 
+/* To out, or where outputs are not collected, to the output from element out_first on. */
 template <int KW, int KH, int ADVANCE>
-__device__ __forceinline__ void walk(const planes_args &a, const planes_block &b,
-                                     const planes_place &p, const float *image, const float *zero,
-                                     const planes_filter<KW, KH> &filter, float *out) {
+__device__ __forceinline__ void
+walk(const planes_args &a, const planes_block &b, const planes_place &p, const float *image,
+     const float *zero, const planes_filter<KW, KH> &filter, float *out, int64_t out_first) {
     constexpr int CARRY = ADVANCE < KH ? KH - ADVANCE : 0;
     const int32_t in_x = p.x * a.stride_w - a.pad_left;
     const planes_column<KW> column = find_column<KW>(a, in_x, image, zero);
@@ -311,13 +315,19 @@ __device__ __forceinline__ void walk(const planes_args &a, const planes_block &b
 #pragma unroll
     for (int i = 0; i < CARRY; i++)
         push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
-    out += p.row * a.out_width + p.x;
+    int32_t at = p.row * a.out_width + p.x;
     for (int32_t row = p.row; row < p.end; row += a.apart) {
 #pragma unroll
         for (int i = CARRY; i < KH; i++)
             push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
-        *out = output_of<KW, KH>(a, w, filter, image, y, in_x);
-        out += a.apart * a.out_width;
+        const float value = output_of<KW, KH>(a, w, filter, image, y, in_x);
+        if (!a.direct)
+            out[at] = value;
+        else if (a.out.datatype == XN_INT32)
+            ((int32_t *)a.out.data)[out_first + at] = __float_as_int(value);
+        else
+            xn_store_fp32(a.out, out_first + at, value);
+        at += a.apart * a.out_width;
         y += a.apart * a.stride_h;
     }
 }
@@ -374,8 +384,10 @@ __global__ void __launch_bounds__(MAX_THREADS)
         if (p.row >= p.end)
             continue;
         walk<KW, KH, ADVANCE>(a, b, p, in + (plane * b.in_rows - b.in_y) * a.width, zero,
-                              filters[plane], out + plane * b.out_rows * a.out_width);
+                              filters[plane], out + plane * b.out_rows * a.out_width, out_first);
     }
+    if (a.direct) /* of one plane */
+        return;
     __syncthreads();
     write_run(a.out, out_first, b.planes * b.out_rows * a.out_width, shared + a.out_at);
 }
@@ -426,6 +438,10 @@ static int64_t blocks_of(const xn_conv *c, int64_t images, const xn_cuda_planes_
     return ((images * c->groups - 1) / cut->planes + 1) * bands_of(c, cut);
 }
 
+static bool is_direct(const xn_conv *c, const xn_cuda_planes_cut *cut) {
+    return cut->planes == 1 && c->out_width >= 2 * 32;
+}
+
 /* Words of shared memory: the input run, the filters, the output run. */
 static int64_t shared_words(const xn_conv *c, const xn_cuda_planes_cut *cut, int64_t *info_at,
                             int64_t *out_at) {
@@ -436,7 +452,9 @@ static int64_t shared_words(const xn_conv *c, const xn_cuda_planes_cut *cut, int
     }
     *info_at = 4 + (cut->planes * rows * c->width + 3 + 3) / 4 * 4;
     *out_at = *info_at + cut->planes * (int64_t)sizeof(planes_filter<7, 7>) / 4;
-    return *out_at + (cut->planes * (int64_t)cut->band * c->out_width + 3 + 3) / 4 * 4;
+    return *out_at + (is_direct(c, cut)
+                          ? 0
+                          : (cut->planes * (int64_t)cut->band * c->out_width + 3 + 3) / 4 * 4);
 }
 
 bool xn_cuda_planes_fits(const xn_conv *c, int64_t images, const xn_cuda_planes_cut *cut) {
@@ -487,8 +505,10 @@ bool xn_cuda_planes_choose(const xn_conv *c, int64_t images, int multiprocessors
     for (int64_t most = OUTPUTS_MOST; most >= OUTPUTS_LEAST; most /= 2) {
         choose_run(c, images, most, &cut);
         choose_walks(c, &cut);
-        if (!xn_cuda_planes_fits(c, images, &cut))
+        if (!xn_cuda_planes_fits(c, images, &cut) || (!is_direct(c, &cut) && most > COLLECTED_MOST))
             continue;
+        if (found && bands_of(c, &cut) > 1 && cut.band < ROWS_LEAST)
+            break;
         found = true;
         *out = cut;
         if (blocks_of(c, images, &cut) >= BLOCKS_WANTED * (int64_t)multiprocessors)
@@ -530,6 +550,7 @@ cudaError_t xn_cuda_planes_launch(const xn_conv *c, int64_t images, const xn_cud
     a.band = cut->band;
     a.rows = cut->rows;
     a.bands = (int32_t)bands_of(c, cut);
+    a.direct = is_direct(c, cut);
     a.apart = apart_of(c);
     a.strips = a.apart * (((cut->band - 1) / a.apart) / cut->rows + 1);
     a.width_magic = (uint32_t)(((uint64_t)1 << 32) / c->out_width + 1);
