@@ -35,14 +35,9 @@ struct strip_kernel {
 /* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
     SINGLE(3, 4, XN_STRIP_FP32, 2),
-    SINGLE(3, 4, XN_STRIP_FP32, 3),
     SINGLE(3, 4, XN_STRIP_FP32, 4),
-    SINGLE(3, 2, XN_STRIP_FP32, 2),
-    SINGLE(3, 2, XN_STRIP_FP32, 4),
     SINGLE(3, 4, XN_STRIP_FP16, 2),
-    SINGLE(3, 4, XN_STRIP_FP16, 4),
     SINGLE(3, 4, XN_STRIP_FP32, 0),
-    SINGLE(3, 2, XN_STRIP_FP32, 0),
     SINGLE(3, 1, XN_STRIP_FP32, 0),
     SINGLE(3, 4, XN_STRIP_FP16, 0),
     SINGLE(3, 1, XN_STRIP_FP16, 0),

@@ -11,9 +11,9 @@
  * planes, the rest below each other; and makes the outputs of `span` filters. All but span are
  * powers of 2. */
 typedef struct xn_cuda_strip {
-    int32_t rows;   /* 1, 2, 4 or 8: compiled in */
+    int32_t rows;   /* 1 or 4: compiled in */
     int32_t chunks; /* 1 unless the kernel is of the shape of one that is compiled for it */
-    int32_t depth;  /* chunks on their way at a time: 0 (in registers), 2, 3 or 4: compiled in */
+    int32_t depth;  /* chunks on their way at a time: 0 (in registers), 2 or 4: compiled in */
     int32_t lanes;  /* 4, 8, 16 or 32: shuffles stay inside a segment */
     int32_t across, stack;
     int32_t threads; /* 32 .. 256 */
@@ -42,5 +42,6 @@ bool xn_cuda_few_tile_fits(const xn_conv *conv, int64_t images);
 cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                     const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
                                     cudaStream_t stream);
+cudaError_t xn_cuda_few_tile_load(void);
 
 #endif

@@ -27,7 +27,7 @@ typedef struct xn_cuda_few_io {
     const uint32_t *patches, *rows; /* filters, layout.h; patches may be NULL where it has none */
 } xn_cuda_few_io;
 
-/* few.cu: mode xnor for groups of few channels, all in one kernel: which, if any. */
+/* few_choose.cu: mode xnor for groups of few channels, all in one kernel: which, if any. */
 typedef enum {
     XN_CUDA_FEW_NONE,
     XN_CUDA_FEW_STRIP,

@@ -2,8 +2,9 @@
  * bytes, in one run. Every result is checked against the reference backend first. Times are kernel
  * times by graph replay: LAUNCHES launches a graph, back to back on the same buffers, so what fits
  * the L2 cache is read from there on both sides; median, 10th and 90th percentile of the replays.
- *   bench-gpu-few [--json FILE] [--sweep] [--once]
- *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile
+ *   bench-gpu-few [--json FILE] [--sweep] [--once] [--check N]
+ *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile;
+ *     --check N: instead, N random geometries and cuts of all kernels but tiles against ref
  */
 #include "few_matrix.h"
 #include "few_planes.h"
@@ -285,9 +286,9 @@ struct any_cut {
 
 static bool draw_strip(uint64_t *state, const xn_conv *conv, int64_t images, xn_cuda_strip *cut) {
     for (int tries = 0; tries < 200; tries++) {
-        cut->rows = 1 << pick(state, 0, 2);
+        cut->rows = 1 << 2 * pick(state, 0, 1);
         cut->chunks = (int32_t)pick(state, 1, 8);
-        cut->depth = (int32_t)(pick(state, 0, 1) ? pick(state, 2, 4) : 0);
+        cut->depth = 2 * (int32_t)pick(state, 0, 2);
         cut->lanes = 4 << pick(state, 0, 3);
         cut->across = 1 << pick(state, 0, 2);
         cut->stack = 1 << pick(state, 0, 3);
@@ -417,8 +418,8 @@ static void sweep(const problem &p, const made &m, const std::vector<float> &wan
     std::vector<timed> all;
     const xn_cuda_epilogue_args epilogue = epilogue_of(m);
     const xn_cuda_few_io io = io_of(m);
-    for (int depth = 0; depth <= 4; depth++)
-        for (int rows = 1; rows <= 4; rows *= 2)
+    for (int depth = 0; depth <= 4; depth += 2)
+        for (int rows = 1; rows <= 4; rows *= 4)
             for (int chunks = 1; chunks <= 16; chunks *= 2)
                 for (int across = 1; across <= 4; across *= 2)
                     for (int threads = 64; threads <= 256; threads *= 2) {
