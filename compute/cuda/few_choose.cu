@@ -25,7 +25,8 @@ static bool matrix_is_faster(const xn_conv *c, int64_t images, const xn_cuda_mat
     const bool vectors = xn_cuda_strip_vectors(c) && (c->group_channels == 1 || c->kernel_w == 3);
     const int64_t outputs = images * xn_conv_output_elements(c);
     const int64_t filters = (int64_t)cut->together * c->group_out_channels;
-    if (outputs < SMALL_OUTPUTS && !vectors && tables >= SMALL_TABLES)
+    const bool hot = xn_cuda_strip_vectors(c) && c->kernel_h == 3 && c->kernel_w == 3;
+    if (outputs < SMALL_OUTPUTS && !hot && tables >= SMALL_TABLES)
         return filters > 1;
     return 25 + 3600 / filters < 40 + (vectors ? 22 * tables / 5 : 10 * tables);
 }
