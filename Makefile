@@ -89,7 +89,7 @@ LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
 .PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu \
-        bench-gpu-few bench-gpu-pack bench-gpu-real \
+        bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         format lint install clean help test-binary compute-lib proto-lib
 
 all: deps ## set up, build build/xnord
@@ -172,6 +172,10 @@ bench-gpu-real: deps ## modes float and bwn on the matrix units, and cuDNN where
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-real
 	$(BUILD)/bench-gpu-real --exact
 	-python3 tests/bench/peer_torch_conv.py
+$(BUILD)/bench-gpu-shapes: $(call obj,tests/bench/gpu_shapes.cu) $(BUILD)/libxn_compute.a
+bench-gpu-shapes: deps ## other shapes on the GPU, every kernel path, each against its own floor
+	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-shapes
+	$(BUILD)/bench-gpu-shapes --json $(BUILD)/bench/bench_gpu_shapes.json
 endif
 $(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
 $(BUILD)/bench-%:

@@ -1,5 +1,6 @@
-/* few.cu: mode xnor for groups of few channels, in one kernel that reads each input value once (and
- * the halo between tiles again) and writes each output once: it is bound by memory.
+/* few.cu: mode xnor for groups of few channels in tiles, of any stride and dilation and on any
+ * chip: what few_choose.cu falls back to. It reads each input value once (and the halo between
+ * tiles again) and writes each output once; few outputs a thread leave it bound by instructions.
  *
  * A block makes a tile of tile_w x tile_h outputs of one plane (image, group), 4 neighbours a
  * thread. It loads the input tile with its halo, one warp per 32 columns of a row; a ballot packs
@@ -489,23 +490,14 @@ static few_function choose_kernel(const xn_conv *c) {
     }
 }
 
-cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                               const void *input, const uint32_t *patches,
-                               const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
-    xn_cuda_strip strip;
-    if (xn_cuda_strip_choose(conv, images, multiprocessors, &strip))
-        return xn_cuda_strip_launch(conv, images, &strip, input, patches, epilogue, stream);
-    return xn_cuda_few_tile_launch(conv, images, multiprocessors, input, patches, epilogue, stream);
-}
-
 cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                    const void *input, const uint32_t *patches,
-                                    const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                    const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                    cudaStream_t stream) {
     few_args a = {};
     a.conv = *conv;
     a.tile = choose_tile(conv, images, multiprocessors);
-    a.input = input;
-    a.patches = patches;
+    a.input = io->input;
+    a.patches = io->patches;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
     a.out = {epilogue->output, conv->output_datatype};
@@ -526,7 +518,7 @@ cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int mul
                           stream, a);
 }
 
-cudaError_t xn_cuda_few_load(void) {
+cudaError_t xn_cuda_few_tile_load(void) {
     const few_function all[] = {few_kernel<1, true>,  few_kernel<1, false>, few_kernel<2, false>,
                                 few_kernel<3, false>, few_kernel<5, false>, few_kernel<8, false>};
     for (few_function kernel : all) {
@@ -534,5 +526,5 @@ cudaError_t xn_cuda_few_load(void) {
         if (e != cudaSuccess)
             return e;
     }
-    return xn_cuda_strip_load();
+    return cudaSuccess;
 }

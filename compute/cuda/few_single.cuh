@@ -335,6 +335,8 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
     const xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, VECTORS);
     xn_single_weights<KW, KH> weights;
     weights.load(a, a.groups == 1 ? 0 : p.plane % a.groups);
+    xn_wait_for_previous_kernel();
+    xn_let_next_kernel_start();
     xn_strip_raw<KW> raw[IN_ROWS] = {};
     xn_single_source<KW, KIND> source;
     typename xn_single_ring_of<KW, KH, ROWS, KIND, DEPTH>::type ring;

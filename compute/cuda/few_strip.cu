@@ -5,11 +5,14 @@
 enum {
     MAX_PADDED = 1 << 30, /* of an axis, so that columns past its end fit 32 bits */
     MAX_GRID_YZ = 65535,
-    MAX_PLANES = 1 << 30, /* with the last stack they fit 32 bits */
-    MIN_WARPS = 3,        /* a multiprocessor's, below which threads take single rows, */
-    CHUNK_WARPS = 8,      /* and which it keeps when they take more, */
-    RING_DEPTH = 2,
-    MAX_CHUNKS = 4, /* up to so many times 4 */
+    MAX_PLANES = 1 << 30,   /* with the last stack they fit 32 bits */
+    MIN_WARPS = 3,          /* a multiprocessor's, below which threads take single rows, */
+    CHUNK_WARPS = 7,        /* and which it keeps when they take more, */
+    MAX_CHUNKS = 8,         /* up to so many times 4 */
+    CACHE_BYTES = 40 << 20, /* input and output that stay in the L2 cache together */
+    STREAM_CHUNKS = 4,      /* for what does not, */
+    HIGH_CHUNKS = 2,        /* or for planes as high as HIGH */
+    HIGH = 2048,
     SHARED_LIMIT = 48 << 10,
     MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
 };
@@ -32,14 +35,9 @@ struct strip_kernel {
 /* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
     SINGLE(3, 4, XN_STRIP_FP32, 2),
-    SINGLE(3, 4, XN_STRIP_FP32, 3),
     SINGLE(3, 4, XN_STRIP_FP32, 4),
-    SINGLE(3, 2, XN_STRIP_FP32, 2),
-    SINGLE(3, 2, XN_STRIP_FP32, 4),
     SINGLE(3, 4, XN_STRIP_FP16, 2),
-    SINGLE(3, 4, XN_STRIP_FP16, 4),
     SINGLE(3, 4, XN_STRIP_FP32, 0),
-    SINGLE(3, 2, XN_STRIP_FP32, 0),
     SINGLE(3, 1, XN_STRIP_FP32, 0),
     SINGLE(3, 4, XN_STRIP_FP16, 0),
     SINGLE(3, 1, XN_STRIP_FP16, 0),
@@ -78,6 +76,10 @@ static bool has_kind(const xn_conv *c, int32_t kind) {
     return kind == XN_STRIP_LOOSE ||
            (c->pad_left == c->kernel_w / 2 && c->out_width <= c->width &&
             c->width % XN_STRIP_WIDTH == 0 && c->out_width % XN_STRIP_WIDTH == 0);
+}
+
+bool xn_cuda_strip_vectors(const xn_conv *c) {
+    return has_kind(c, XN_STRIP_FP32) || has_kind(c, XN_STRIP_FP16);
 }
 
 /* The kernel of so many rows and that depth; with rows 0, the fastest of that depth. */
@@ -189,6 +191,30 @@ static int32_t power_of_2_from(int64_t v, int32_t most) {
     return power;
 }
 
+static bool is_cached(const xn_conv *c, int64_t images) {
+    return (double)images * (double)(xn_conv_input_bytes(c) + xn_conv_output_bytes(c)) <
+           (double)CACHE_BYTES;
+}
+
+/* Data from the L2 cache comes fast enough for the instructions to count: long strips, which make
+ * fewer sums twice, as far as all multiprocessors are kept busy. Not so long that much of the last
+ * one is beyond the plane. */
+static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
+    const bool high = c->out_height >= HIGH && has_kind(c, XN_STRIP_FP32) && c->kernel_w == 3;
+    int32_t chunks = high ? HIGH_CHUNKS : STREAM_CHUNKS;
+    if (is_cached(c, images)) {
+        const int32_t most = c->input_datatype == XN_FP16 ? MAX_CHUNKS / 2 : MAX_CHUNKS;
+        chunks = power_of_2_until(warps / CHUNK_WARPS, most);
+        chunks = chunks > 2 ? chunks : 1; /* two do not pay for what they add */
+    }
+    for (; chunks > 1; chunks /= 2) {
+        const int64_t strip = 4 * (int64_t)chunks;
+        if (((c->out_height - 1) / strip + 1) * strip - c->out_height <= c->out_height / 6)
+            break;
+    }
+    return chunks;
+}
+
 /* Few rows a thread while only that fills the multiprocessors; else more, which reads less of the
  * rows between strips again. */
 static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_strip *s) {
@@ -200,9 +226,12 @@ static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, x
     if (warps < MIN_WARPS * (int64_t)multiprocessors && find_kernel(c, 1, 0))
         s->rows = 1;
     else if (k->one && k->exact)
-        s->chunks = power_of_2_until(warps / (CHUNK_WARPS * (int64_t)multiprocessors), MAX_CHUNKS);
-    if (s->chunks > 1 && find_kernel(c, s->rows, RING_DEPTH))
-        s->depth = RING_DEPTH;
+        s->chunks = choose_chunks(c, images, warps / multiprocessors);
+    const int32_t depth = s->chunks >= MAX_CHUNKS ? 4 : 2;
+    if (s->chunks > 1 && find_kernel(c, s->rows, depth))
+        s->depth = depth;
+    if (c->input_datatype == XN_FP16 && is_cached(c, images))
+        s->depth = 0; /* half the bytes: the copies' instructions cost more than they hide */
 }
 
 /* Filters a block makes: all, unless there are multiprocessors to spare or too little memory. */
@@ -249,14 +278,14 @@ bool xn_cuda_strip_choose(const xn_conv *c, int64_t images, int multiprocessors,
 }
 
 cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda_strip *s,
-                                 const void *input, const uint32_t *patches,
-                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                 const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                 bool overlapped, cudaStream_t stream) {
     if (!xn_cuda_strip_fits(c, images, s))
         return cudaErrorInvalidConfiguration;
     const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     xn_strip_args a = {};
-    a.input = input;
-    a.patches = patches;
+    a.input = io->input;
+    a.patches = io->patches;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
     a.out = {epilogue->output, c->output_datatype};
@@ -290,9 +319,9 @@ cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda
     a.out_plane = (int64_t)c->group_out_channels * c->out_height * c->out_width;
     const dim3 grid((unsigned)grid_x(c, images, s), (unsigned)tiles_down(c, s),
                     (unsigned)grid_z(c, images, s));
-    return xn_cuda_launch(k->function, grid, s->threads,
-                          (size_t)shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack),
-                          stream, a);
+    return xn_cuda_launch_with(k->function, grid, s->threads,
+                               (size_t)shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack),
+                               overlapped, stream, a);
 }
 
 cudaError_t xn_cuda_strip_load(void) {

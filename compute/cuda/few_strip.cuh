@@ -204,6 +204,8 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || !ONE ? 1 : 2)
                 pattern[w] |= (uint32_t)y < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
     };
 
+    xn_wait_for_previous_kernel();
+    xn_let_next_kernel_start();
     xn_strip_load<KW, BATCH, KIND>(a, start, p, in_y, in_rows, raw);
     xn_strip_prepare<KW>(a, block.plane << a.stack_log2, o_first, channels * kernel_h, filters,
                          tables);

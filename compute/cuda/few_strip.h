@@ -11,9 +11,9 @@
  * planes, the rest below each other; and makes the outputs of `span` filters. All but span are
  * powers of 2. */
 typedef struct xn_cuda_strip {
-    int32_t rows;   /* 1, 2, 4 or 8: compiled in */
+    int32_t rows;   /* 1 or 4: compiled in */
     int32_t chunks; /* 1 unless the kernel is of the shape of one that is compiled for it */
-    int32_t depth;  /* chunks on their way at a time: 0 (in registers), 2, 3 or 4: compiled in */
+    int32_t depth;  /* chunks on their way at a time: 0 (in registers), 2 or 4: compiled in */
     int32_t lanes;  /* 4, 8, 16 or 32: shuffles stay inside a segment */
     int32_t across, stack;
     int32_t threads; /* 32 .. 256 */
@@ -27,17 +27,21 @@ bool xn_cuda_strip_choose(const xn_conv *conv, int64_t images, int multiprocesso
 /* True when that cut can be launched: the kernel exists and what it needs fits. */
 bool xn_cuda_strip_fits(const xn_conv *conv, int64_t images, const xn_cuda_strip *strip);
 
+/* True when the input's and the output's rows are read and written as whole vectors. */
+bool xn_cuda_strip_vectors(const xn_conv *conv);
+
 /* Launches a cut that fits. */
 cudaError_t xn_cuda_strip_launch(const xn_conv *conv, int64_t images, const xn_cuda_strip *strip,
-                                 const void *input, const uint32_t *patches,
-                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+                                 const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                 bool overlapped, cudaStream_t stream);
 cudaError_t xn_cuda_strip_load(void);
 
-/* few.cu: the kernel for what no strip takes: any stride and dilation, filters of up to 256 bits.
+/* few.cu: the kernel for what no other takes: any stride and dilation, filters of up to 256 bits.
  */
 bool xn_cuda_few_tile_fits(const xn_conv *conv, int64_t images);
 cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                    const void *input, const uint32_t *patches,
-                                    const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+                                    const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                    cudaStream_t stream);
+cudaError_t xn_cuda_few_tile_load(void);
 
 #endif

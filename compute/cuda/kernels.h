@@ -15,10 +15,33 @@ typedef struct xn_cuda_epilogue_args {
     void *output;
 } xn_cuda_epilogue_args;
 
-/* few.cu: mode xnor for groups of few channels, all in one kernel. patches is the prepared layout
- * of layout.h. */
-cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                               const void *input, const uint32_t *patches,
+/* What the kernels for few channels want to know of the chip. */
+typedef struct xn_cuda_few_chip {
+    int multiprocessors;
+    bool matrix;   /* sm_80 and later: mma.sync of bits */
+    bool overlaps; /* sm_90 and later: a kernel may start before the one ahead of it has ended */
+} xn_cuda_few_chip;
+
+typedef struct xn_cuda_few_io {
+    const void *input;
+    const uint32_t *patches, *rows; /* filters, layout.h; patches may be NULL where it has none */
+} xn_cuda_few_io;
+
+/* few_choose.cu: mode xnor for groups of few channels, all in one kernel: which can, which
+ * is the fastest, if any can, and its launch, cut for this run's images. */
+typedef enum {
+    XN_CUDA_FEW_STRIP,
+    XN_CUDA_FEW_PLANES,
+    XN_CUDA_FEW_MATRIX,
+    XN_CUDA_FEW_TILE,
+    XN_CUDA_FEW_NONE
+} xn_cuda_few_kind;
+bool xn_cuda_few_fits(xn_cuda_few_kind kind, const xn_conv *conv, int64_t images,
+                      const xn_cuda_few_chip *chip);
+xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *conv, int64_t images,
+                                    const xn_cuda_few_chip *chip);
+cudaError_t xn_cuda_few_launch(xn_cuda_few_kind kind, const xn_conv *conv, int64_t images,
+                               const xn_cuda_few_chip *chip, const xn_cuda_few_io *io,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
 /* pack.cu: NCHW of any datatype -> activation bits; per pixel and group the set bits (popc) and

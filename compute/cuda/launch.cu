@@ -18,17 +18,6 @@ static xn_cuda_epilogue_args epilogue_of(const xn_plan *plan, const xn_prepared 
     return e;
 }
 
-/* The cut is that of this run's images, which may be fewer than the plan's. */
-static cudaError_t launch_strips(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
-                                 const xn_cuda_run_io *io, const xn_cuda_epilogue_args *epilogue,
-                                 cudaStream_t stream) {
-    xn_cuda_strip strip;
-    if (!xn_cuda_strip_choose(&plan->conv, images, plan->stream->device->multiprocessors, &strip))
-        return cudaErrorInvalidConfiguration;
-    return xn_cuda_strip_launch(&plan->conv, images, &strip, io->input, prepared->patches, epilogue,
-                                stream);
-}
-
 /* Where the parts of a run over packed bits are. */
 struct packed_parts {
     const uint32_t *bits;
@@ -138,11 +127,12 @@ static cudaError_t launch_real(const xn_plan *plan, const xn_prepared *prepared,
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_cuda_run_io *io, cudaStream_t stream) {
     const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared, io->output);
-    if (plan->path == XN_CUDA_STRIPS)
-        return launch_strips(plan, prepared, images, io, &epilogue, stream);
-    if (plan->path == XN_CUDA_TILES)
-        return xn_cuda_few_tile_launch(&plan->conv, images, plan->stream->device->multiprocessors,
-                                       io->input, prepared->patches, &epilogue, stream);
+    const xn_cuda_few_kind kind = xn_cuda_few_kind_of(plan->path);
+    if (kind != XN_CUDA_FEW_NONE) {
+        const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
+        const xn_cuda_few_io few = {io->input, prepared->patches, prepared->rows};
+        return xn_cuda_few_launch(kind, &plan->conv, images, &chip, &few, &epilogue, stream);
+    }
     if (plan->conv.mode != XN_MODE_XNOR)
         return launch_real(plan, prepared, images, io, &epilogue, stream);
     const packed_parts parts = parts_of(plan, io);

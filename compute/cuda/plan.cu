@@ -1,18 +1,18 @@
 /* plan.cu: which kernels run a problem, and where their data lies in the stream's workspace. All
  * decisions and all allocation are here. */
-#include "few_strip.h"
 #include "xn_cuda.h"
 
 #include <string.h>
 
 #define WIDE_FILTERS 17 /* a group, for gemm_wide.cu to be worth it */
 
-static const char *const path_names[XN_CUDA_PATHS] = {"strips", "tiles",      "wide",     "gemm",
-                                                      "direct", "real_wgmma", "real_mma", "real"};
+static const char *const path_names[XN_CUDA_PATHS] = {"strips",   "planes", "matrix", "tiles",
+                                                      "wide",     "gemm",   "direct", "real_wgmma",
+                                                      "real_mma", "real"};
 
 /* Whether the device has the instructions of a path. */
 static bool path_exists(const xn_device *device, int path) {
-    if (path == XN_CUDA_GEMM || path == XN_CUDA_REAL_MMA)
+    if (path == XN_CUDA_MATRIX || path == XN_CUDA_GEMM || path == XN_CUDA_REAL_MMA)
         return device->matrix;
     return (path != XN_CUDA_WIDE && path != XN_CUDA_REAL_WGMMA) || device->wide;
 }
@@ -57,15 +57,16 @@ static bool add_part(xn_plan *plan, int64_t count, size_t each, size_t *offset) 
 static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path path) {
     const xn_conv *conv = &plan->conv;
     const bool packed = plan->packed_input || plan->packed_output;
-    xn_cuda_strip strip;
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
     if (!path_exists(device, path) || (conv->mode == XN_MODE_XNOR) == (path >= XN_CUDA_REAL_WGMMA))
         return false;
     switch (path) {
     case XN_CUDA_STRIPS:
-        return !packed &&
-               xn_cuda_strip_choose(conv, plan->max_images, device->multiprocessors, &strip);
+    case XN_CUDA_PLANES:
+    case XN_CUDA_MATRIX:
     case XN_CUDA_TILES:
-        return !packed && xn_cuda_few_tile_fits(conv, plan->max_images);
+        return !packed &&
+               xn_cuda_few_fits(xn_cuda_few_kind_of(path), conv, plan->max_images, &chip);
     case XN_CUDA_WIDE:
         return xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_GEMM:
@@ -88,9 +89,13 @@ static bool other_pays(const xn_device *device, const xn_plan *plan, xn_cuda_pat
            !xn_cuda_real_mma_pays(&plan->conv);
 }
 
+/* Few channels have four kernels, whose own choice it is; of the rest the first that fits. */
 static xn_cuda_path choose_path(const xn_device *device, const xn_plan *plan) {
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
+    const xn_cuda_few_kind few = xn_cuda_few_choose(&plan->conv, plan->max_images, &chip);
     for (int path = 0; path < XN_CUDA_PATHS; path++)
-        if (path_fits(device, plan, (xn_cuda_path)path) &&
+        if ((path >= XN_CUDA_WIDE || xn_cuda_few_kind_of((xn_cuda_path)path) == few) &&
+            path_fits(device, plan, (xn_cuda_path)path) &&
             !other_pays(device, plan, (xn_cuda_path)path))
             return (xn_cuda_path)path;
     return XN_CUDA_REAL; /* not reached: direct or real fits */
@@ -108,7 +113,7 @@ static bool lay_out(xn_plan *plan) {
         return fits && add_part(plan, xn_cuda_mma_pixel_bytes(c), 1, &plan->pixels) &&
                add_bytes(plan, xn_cuda_mma_partial_bytes(plan->stream->device->multiprocessors),
                          &plan->partial);
-    if (plan->path == XN_CUDA_STRIPS || plan->path == XN_CUDA_TILES || plan->path == XN_CUDA_REAL)
+    if (xn_cuda_few_kind_of(plan->path) != XN_CUDA_FEW_NONE || plan->path == XN_CUDA_REAL)
         return fits;
     if (!plan->packed_input)
         fits = fits && add_part(plan, groups * in_plane, pixel_bytes, &plan->bits);

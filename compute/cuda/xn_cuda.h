@@ -13,7 +13,8 @@
 #include <cuda_runtime.h>
 #include <pthread.h>
 
-#define XN_CUDA_ALIGNMENT 256 /* bytes, of every part of a device allocation */
+#define XN_CUDA_ALIGNMENT 256   /* bytes, of every part of a device allocation */
+#define XN_CUDA_OVERLAP_MAJOR 9 /* compute capability with programmatic launch */
 
 /* ---- errors (status.cu) ---- */
 
@@ -24,8 +25,10 @@ xn_status xn_cuda_check(cudaError_t result, const char *what, xn_error *error);
 /* ---- handles ---- */
 
 typedef enum {
-    XN_CUDA_STRIPS, /* few channels: few_strip.cu */
-    XN_CUDA_TILES,  /* few channels: few.cu */
+    XN_CUDA_STRIPS, /* few channels: few_strip.cu, */
+    XN_CUDA_PLANES, /* few_planes.cu, */
+    XN_CUDA_MATRIX, /* few_matrix.cu, */
+    XN_CUDA_TILES,  /* few.cu */
     XN_CUDA_WIDE,
     XN_CUDA_GEMM,
     XN_CUDA_DIRECT,
@@ -43,12 +46,35 @@ struct xn_device {
     int major, minor; /* compute capability */
     int multiprocessors;
     bool wide;   /* gemm_wide.cu runs here */
-    bool matrix; /* mma.sync does: real_mma.cu */
+    bool matrix; /* mma.sync does, also of bits: gemm.cu, few_matrix.cu, real_mma.cu */
     size_t memory_bytes;
     cudaStream_t setup; /* puts weights on the device; threads may share it */
     cudaMemPool_t pool; /* of weights; NULL where the driver has none */
     xn_canary *canary;
 };
+
+/* What the kernels for few channels ask of it. */
+static inline xn_cuda_few_chip xn_cuda_few_chip_of(const xn_device *device) {
+    const xn_cuda_few_chip chip = {device->multiprocessors, device->matrix,
+                                   device->major >= XN_CUDA_OVERLAP_MAJOR};
+    return chip;
+}
+
+/* Which of them a path is; XN_CUDA_FEW_NONE for the other paths. */
+static inline xn_cuda_few_kind xn_cuda_few_kind_of(xn_cuda_path path) {
+    switch (path) {
+    case XN_CUDA_STRIPS:
+        return XN_CUDA_FEW_STRIP;
+    case XN_CUDA_PLANES:
+        return XN_CUDA_FEW_PLANES;
+    case XN_CUDA_MATRIX:
+        return XN_CUDA_FEW_MATRIX;
+    case XN_CUDA_TILES:
+        return XN_CUDA_FEW_TILE;
+    default:
+        return XN_CUDA_FEW_NONE;
+    }
+}
 
 /* Weights on a device: one allocation, and where its parts lie. Immutable. */
 struct xn_prepared {

@@ -2,37 +2,20 @@
  * bytes, in one run. Every result is checked against the reference backend first. Times are kernel
  * times by graph replay: LAUNCHES launches a graph, back to back on the same buffers, so what fits
  * the L2 cache is read from there on both sides; median, 10th and 90th percentile of the replays.
- *   bench-gpu-few [--json FILE] [--sweep] [--once]
- *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile
+ *   bench-gpu-few [--json FILE] [--sweep] [--once] [--check N]
+ *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile;
+ *     --check N: instead, N random geometries and cuts of all kernels but tiles against ref
  */
+#include "few_matrix.h"
+#include "few_planes.h"
 #include "few_strip.h"
+#include "gpu_timing.cuh"
 #include "xn_backend.h"
 #include "xn_cuda.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <vector>
-
-#define CHECK(call)                                                                                \
-    do {                                                                                           \
-        cudaError_t result_ = (call);                                                              \
-        if (result_ != cudaSuccess) {                                                              \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call,                          \
-                    cudaGetErrorString(result_));                                                  \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-#define REQUIRE(call)                                                                              \
-    do {                                                                                           \
-        if (call) {                                                                                \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, error.message);          \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
+#include <string>
 
 enum { LAUNCHES = 50, REPLAYS = 21 };
 
@@ -63,61 +46,16 @@ struct made {
     size_t in_bytes, out_bytes;
 };
 
-/* ---- timing ---- */
-
-struct stats {
-    double median, p10, p90;
-};
-
-static stats replay(cudaStream_t stream, const std::function<void()> &launch,
-                    int launches = LAUNCHES, int replays = REPLAYS) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cudaEvent_t start, stop;
-    std::vector<double> us;
-    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < launches; i++)
-        launch();
-    CHECK(cudaStreamEndCapture(stream, &graph));
-    CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    CHECK(cudaEventCreate(&start));
-    CHECK(cudaEventCreate(&stop));
-    for (int i = 0; i < replays; i++) {
-        float ms;
-        CHECK(cudaEventRecord(start, stream));
-        CHECK(cudaGraphLaunch(exec, stream));
-        CHECK(cudaEventRecord(stop, stream));
-        CHECK(cudaEventSynchronize(stop));
-        CHECK(cudaEventElapsedTime(&ms, start, stop));
-        us.push_back(ms * 1e3 / launches);
-    }
-    CHECK(cudaEventDestroy(start));
-    CHECK(cudaEventDestroy(stop));
-    CHECK(cudaGraphExecDestroy(exec));
-    CHECK(cudaGraphDestroy(graph));
-    std::sort(us.begin(), us.end());
-    return {us[replays / 2], us[replays / 10], us[replays - 1 - replays / 10]};
-}
-
-/* The floor: a thread a vector, as the kernels under test do. */
-static __global__ void copy(const float4 *in, float4 *out, size_t in_count, size_t out_count) {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float4 v = make_float4(1, 2, 3, 4);
-    if (i < in_count)
-        v = in[i];
-    if (i < out_count)
-        out[i] = v;
-    else if (v.x + v.y + v.z + v.w == 12345.678f)
-        out[0] = v;
-}
-
 static stats time_copy(cudaStream_t stream, const made &m) {
-    const size_t in = m.in_bytes / 16, out = m.out_bytes / 16, most = std::max(in, out);
-    return replay(stream, [&] {
-        copy<<<(unsigned)((most + 255) / 256), 256, 0, stream>>>((const float4 *)m.input,
-                                                                 (float4 *)m.output, in, out);
-        CHECK(cudaGetLastError());
-    });
+    return time_copy(stream, m.input, m.in_bytes, m.output, m.out_bytes, LAUNCHES, REPLAYS);
+}
+
+static xn_cuda_epilogue_args epilogue_of(const made &m) {
+    return {m.conv.scaling == XN_SCALING_NONE ? NULL : m.prepared->alpha, NULL, m.output};
+}
+
+static xn_cuda_few_io io_of(const made &m) {
+    return {m.input, m.prepared->patches, m.prepared->rows};
 }
 
 /* ---- problems ---- */
@@ -198,7 +136,7 @@ static made make(xn_device *device, const problem &p, const xn_weights *weights)
 static std::vector<unsigned char> reference_of(const xn_conv &conv, int64_t images,
                                                const void *input, const xn_weights *weights) {
     const xn_backend *ref = xn_backend_find("ref");
-    const xn_stream_options options = {0};
+    const xn_stream_options options = {};
     std::vector<unsigned char> out((size_t)images * xn_conv_output_bytes(&conv));
     const xn_batch_item item = {input, out.data(), images};
     xn_device *device;
@@ -271,13 +209,14 @@ static float pick_value(uint64_t *state, int64_t kind) {
     return (float)pick(state, -1000000, 1000000) / 250000.0f;
 }
 
-/* Geometries of which most take the vector kernels; what does not resolve is drawn again. */
+/* Geometries of which most take the vector kernels, a third with strides or dilation, which only
+ * the matrix kernel takes; what does not resolve is drawn again. */
 static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatype *out) {
     static const int64_t kernels[] = {3, 3, 3, 5, 7, 1, 2, 4, 6};
     const bool single = pick(state, 0, 2) > 0;
     p->groups = pick(state, 0, 3) ? 1 : pick(state, 2, 9);
-    p->channels = p->groups * (single ? 1 : pick(state, 1, 8));
-    p->filters = p->groups * (single ? 1 : pick(state, 1, 20));
+    p->channels = p->groups * (single ? 1 : pick(state, 1, pick(state, 0, 3) ? 8 : 32));
+    p->filters = p->groups * (single ? 1 : pick(state, 1, pick(state, 0, 3) ? 20 : 150));
     p->kernel = kernels[pick(state, 0, 8)];
     p->images = pick(state, 1, 3);
     p->side = pick(state, 0, 2) ? 4 * pick(state, 1, 75) : pick(state, 1, 300);
@@ -285,6 +224,10 @@ static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatyp
     xn_conv_params_default(params);
     for (int64_t &padding : params->padding)
         padding = pick(state, 0, 4) ? p->kernel / 2 : pick(state, 0, 5);
+    for (int axis = 0; axis < 2; axis++) {
+        params->stride[axis] = pick(state, 0, 2) ? 1 : pick(state, 1, 4);
+        params->dilation[axis] = pick(state, 0, 3) ? 1 : pick(state, 1, 4);
+    }
     params->groups = p->groups;
     params->pad_value = (int)(pick(state, 0, 3) ? 0 : pick(state, -1, 1));
     params->scaling = (xn_scaling)(pick(state, 0, 3) ? 0 : pick(state, 0, 2));
@@ -306,11 +249,46 @@ static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatyp
     return true;
 }
 
-static bool draw_cut(uint64_t *state, const xn_conv *conv, int64_t images, xn_cuda_strip *cut) {
+/* A cut of one of the kernels. */
+struct any_cut {
+    xn_cuda_few_kind kind;
+    xn_cuda_strip strip;
+    xn_cuda_planes_cut planes;
+    xn_cuda_matrix_cut matrix;
+
+    cudaError_t launch(const xn_conv *conv, int64_t images, const xn_cuda_few_io *io,
+                       const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) const {
+        switch (kind) {
+        case XN_CUDA_FEW_STRIP:
+            return xn_cuda_strip_launch(conv, images, &strip, io, epilogue, true, stream);
+        case XN_CUDA_FEW_PLANES:
+            return xn_cuda_planes_launch(conv, images, &planes, io, epilogue, true, stream);
+        default:
+            return xn_cuda_matrix_launch(conv, images, &matrix, io, epilogue, true, stream);
+        }
+    }
+
+    std::string name() const {
+        char text[80];
+        if (kind == XN_CUDA_FEW_STRIP)
+            snprintf(text, sizeof text, "strip r%d c%d d%d l%d a%d s%d t%d f%d", strip.rows,
+                     strip.chunks, strip.depth, strip.lanes, strip.across, strip.stack,
+                     strip.threads, strip.span);
+        else if (kind == XN_CUDA_FEW_PLANES)
+            snprintf(text, sizeof text, "planes %d band %d rows %d threads %d", planes.planes,
+                     planes.band, planes.rows, planes.threads);
+        else
+            snprintf(text, sizeof text, "matrix g%d %dx%d f%d", matrix.together, matrix.tile_w,
+                     matrix.tile_h, matrix.span);
+        return text;
+    }
+};
+
+static bool draw_strip(uint64_t *state, const xn_conv *conv, int64_t images, xn_cuda_strip *cut) {
     for (int tries = 0; tries < 200; tries++) {
-        cut->rows = 1 << pick(state, 0, 2);
+        cut->rows = 1 << 2 * pick(state, 0, 1);
         cut->chunks = (int32_t)pick(state, 1, 8);
-        cut->depth = (int32_t)(pick(state, 0, 1) ? pick(state, 2, 4) : 0);
+        cut->depth = 2 * (int32_t)pick(state, 0, 2);
         cut->lanes = 4 << pick(state, 0, 3);
         cut->across = 1 << pick(state, 0, 2);
         cut->stack = 1 << pick(state, 0, 3);
@@ -320,6 +298,44 @@ static bool draw_cut(uint64_t *state, const xn_conv *conv, int64_t images, xn_cu
             return true;
     }
     return xn_cuda_strip_choose(conv, images, 132, cut);
+}
+
+static bool draw_matrix(uint64_t *state, const xn_conv *conv, int64_t images,
+                        xn_cuda_matrix_cut *cut) {
+    for (int tries = 0; tries < 50; tries++) {
+        cut->together = (int32_t)pick(state, 1, 16);
+        cut->tile_w = pick(state, 0, 1) ? conv->out_width : 16 * (int32_t)pick(state, 1, 8);
+        cut->tile_h = (int32_t)pick(state, 1, 20);
+        cut->span = (int32_t)pick(state, 1, 64);
+        if (xn_cuda_matrix_fits(conv, images, cut))
+            return true;
+    }
+    return xn_cuda_matrix_choose(conv, images, 132, cut);
+}
+
+static bool draw_planes(uint64_t *state, const xn_conv *conv, int64_t images,
+                        xn_cuda_planes_cut *cut) {
+    for (int tries = 0; tries < 50; tries++) {
+        cut->planes = (int32_t)pick(state, 1, 8);
+        cut->band = cut->planes > 1 ? conv->out_height : (int32_t)pick(state, 1, conv->out_height);
+        cut->rows = (int32_t)pick(state, 1, 12);
+        cut->threads = 32 * (int32_t)pick(state, 1, 8);
+        if (xn_cuda_planes_fits(conv, images, cut))
+            return true;
+    }
+    return xn_cuda_planes_choose(conv, images, 132, cut);
+}
+
+static bool draw_cut(uint64_t *state, const xn_conv *conv, int64_t images, any_cut *cut) {
+    cut->kind = (xn_cuda_few_kind)pick(state, XN_CUDA_FEW_STRIP, XN_CUDA_FEW_MATRIX);
+    switch (cut->kind) {
+    case XN_CUDA_FEW_STRIP:
+        return draw_strip(state, conv, images, &cut->strip);
+    case XN_CUDA_FEW_PLANES:
+        return draw_planes(state, conv, images, &cut->planes);
+    default:
+        return draw_matrix(state, conv, images, &cut->matrix);
+    }
 }
 
 static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
@@ -336,7 +352,7 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
         {p.filters, p.channels / p.groups, p.kernel, p.kernel}, false, false};
     made m = {};
     xn_conv want_conv;
-    xn_cuda_strip cut;
+    any_cut cut;
     xn_error error;
     int64_t images;
     REQUIRE(
@@ -345,7 +361,7 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
     REQUIRE(
         xn_conv_resolve(&params, p.datatype, &input, &shape, &limits, &want_conv, &images, &error));
     if (!draw_cut(&state, &m.conv, images, &cut))
-        return true; /* no strip takes it */
+        return true; /* that kernel does not take it */
     m.in_bytes = (size_t)images * xn_conv_input_bytes(&m.conv);
     m.out_bytes = (size_t)images * xn_conv_output_bytes(&m.conv);
     m.host_input.resize(m.in_bytes);
@@ -365,27 +381,25 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
     CHECK(cudaMalloc(&m.input, m.in_bytes));
     CHECK(cudaMalloc(&m.output, m.out_bytes));
     CHECK(cudaMemcpy(m.input, m.host_input.data(), m.in_bytes, cudaMemcpyHostToDevice));
-    const xn_cuda_epilogue_args epilogue = {
-        m.conv.scaling == XN_SCALING_NONE ? NULL : m.prepared->alpha, NULL, m.output};
+    const xn_cuda_epilogue_args epilogue = epilogue_of(m);
+    const xn_cuda_few_io io = io_of(m);
     const std::vector<unsigned char> bytes =
         reference_of(want_conv, images, m.host_input.data(), weights);
     std::vector<float> want(bytes.size() / 4);
     for (size_t i = 0; i < want.size(); i++)
         want[i] = out == XN_INT32 ? (float)((const int32_t *)bytes.data())[i]
                                   : ((const float *)bytes.data())[i];
-    const size_t wrong = count_wrong(m, out, want, stream, [&] {
-        CHECK(xn_cuda_strip_launch(&m.conv, images, &cut, m.input, m.prepared->patches, &epilogue,
-                                   stream));
-    });
+    const size_t wrong = count_wrong(
+        m, out, want, stream, [&] { CHECK(cut.launch(&m.conv, images, &io, &epilogue, stream)); });
     if (wrong)
         printf("WRONG seed %llu: %zu of %zu; %lldx%lldx%lldx%lld o%lld g%lld k%lld pad %lld,%lld "
-               "value %d scaling %d in %d out %d kind %lld; r%d c%d d%d l%d a%d s%d t%d f%d\n",
+               "value %d scaling %d in %d out %d kind %lld stride %d,%d dilation %d,%d; %s\n",
                (unsigned long long)seed, wrong, want.size(), (long long)images,
                (long long)p.channels, (long long)height, (long long)p.side, (long long)p.filters,
                (long long)p.groups, (long long)p.kernel, (long long)params.padding[0],
                (long long)params.padding[1], params.pad_value, params.scaling, p.datatype, out,
-               (long long)kind, cut.rows, cut.chunks, cut.depth, cut.lanes, cut.across, cut.stack,
-               cut.threads, cut.span);
+               (long long)kind, m.conv.stride_h, m.conv.stride_w, m.conv.dilation_h,
+               m.conv.dilation_w, cut.name().c_str());
     CHECK(cudaFree(m.input));
     CHECK(cudaFree(m.output));
     xn_backend_cuda.weights_free(m.prepared);
@@ -395,10 +409,6 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
 
 /* ---- the runs ---- */
 
-static xn_cuda_epilogue_args epilogue_of(const made &m) {
-    return {m.prepared->alpha, NULL, m.output};
-}
-
 static void sweep(const problem &p, const made &m, const std::vector<float> &want,
                   cudaStream_t stream, double copy_us) {
     struct timed {
@@ -407,8 +417,9 @@ static void sweep(const problem &p, const made &m, const std::vector<float> &wan
     };
     std::vector<timed> all;
     const xn_cuda_epilogue_args epilogue = epilogue_of(m);
-    for (int depth = 0; depth <= 4; depth++)
-        for (int rows = 1; rows <= 4; rows *= 2)
+    const xn_cuda_few_io io = io_of(m);
+    for (int depth = 0; depth <= 4; depth += 2)
+        for (int rows = 1; rows <= 4; rows *= 4)
             for (int chunks = 1; chunks <= 16; chunks *= 2)
                 for (int across = 1; across <= 4; across *= 2)
                     for (int threads = 64; threads <= 256; threads *= 2) {
@@ -417,8 +428,8 @@ static void sweep(const problem &p, const made &m, const std::vector<float> &wan
                         if (!xn_cuda_strip_fits(&m.conv, p.images, &cut) || strips < 128)
                             continue;
                         auto launch = [&] {
-                            CHECK(xn_cuda_strip_launch(&m.conv, p.images, &cut, m.input,
-                                                       m.prepared->patches, &epilogue, stream));
+                            CHECK(xn_cuda_strip_launch(&m.conv, p.images, &cut, &io, &epilogue,
+                                                       true, stream));
                         };
                         if (p.side <= 2048 && across == 1 && threads == 128 &&
                             count_wrong(m, p.datatype, want, stream, launch))
@@ -447,15 +458,15 @@ static bool run(xn_device *device, cudaStream_t stream, const problem &p, const 
     made m = make(device, p, weights);
     const std::vector<float> want = reference(p, m, weights);
     const xn_cuda_epilogue_args epilogue = epilogue_of(m);
-    xn_cuda_strip cut = {};
-    const bool strip = xn_cuda_strip_choose(&m.conv, p.images, device->multiprocessors, &cut);
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
+    const xn_cuda_few_io io = io_of(m);
+    const xn_cuda_few_kind kind = xn_cuda_few_choose(&m.conv, p.images, &chip);
     auto ours = [&] {
-        CHECK(xn_cuda_few_launch(&m.conv, p.images, device->multiprocessors, m.input,
-                                 m.prepared->patches, &epilogue, stream));
+        CHECK(xn_cuda_few_launch(kind, &m.conv, p.images, &chip, &io, &epilogue, stream));
     };
     auto tile = [&] {
-        CHECK(xn_cuda_few_tile_launch(&m.conv, p.images, device->multiprocessors, m.input,
-                                      m.prepared->patches, &epilogue, stream));
+        CHECK(xn_cuda_few_tile_launch(&m.conv, p.images, device->multiprocessors, &io, &epilogue,
+                                      stream));
     };
     size_t wrong = count_wrong(m, p.datatype, want, stream, tile);
     wrong += count_wrong(m, p.datatype, want, stream, ours);
@@ -467,26 +478,21 @@ static bool run(xn_device *device, cudaStream_t stream, const problem &p, const 
                           : !p.target    ? ""
                           : p.target > 0 ? (ratio <= p.target ? "reached" : "missed")
                                          : (t.median <= -p.target ? "reached" : "missed");
-    char name[96], path[64];
+    char name[96];
     snprintf(name, sizeof name, "%lldx%lldx%lld %lldx%lld s%lld o%lld g%lld %s",
              (long long)p.images, (long long)p.channels, (long long)p.side, (long long)p.kernel,
              (long long)p.kernel, (long long)p.stride, (long long)p.filters, (long long)p.groups,
              xn_datatype_name(p.datatype));
-    if (strip)
-        snprintf(path, sizeof path, "strip r%d c%d d%d l%d a%d s%d t%d f%d", cut.rows, cut.chunks,
-                 cut.depth, cut.lanes, cut.across, cut.stack, cut.threads, cut.span);
-    else
-        snprintf(path, sizeof path, "tile");
-    printf("%-34s %-28s | %8.2f %8.2f %8.2f | %8.2f | %8.2f %6.2f %s\n", name, path, t.median,
-           t.p10, t.p90, before.median, c.median, ratio, verdict);
+    printf("%-34s | %8.2f %8.2f %8.2f | %8.2f | %8.2f %6.2f %s\n", name, t.median, t.p10, t.p90,
+           before.median, c.median, ratio, verdict);
     fflush(stdout);
     if (o.json)
         fprintf(o.json,
-                "%s\n{\"problem\": \"%s\", \"path\": \"%s\", \"median_us\": %.3f, \"p10_us\": %.3f,"
+                "%s\n{\"problem\": \"%s\", \"median_us\": %.3f, \"p10_us\": %.3f,"
                 " \"p90_us\": %.3f, \"tile_us\": %.3f, \"copy_us\": %.3f, \"ratio\": %.3f,"
                 " \"wrong\": %zu}",
-                first ? "" : ",", name, path, t.median, t.p10, t.p90, before.median, c.median,
-                ratio, wrong);
+                first ? "" : ",", name, t.median, t.p10, t.p90, before.median, c.median, ratio,
+                wrong);
     if (o.sweep && p.channels == 1 && p.filters == 1 && p.kernel == 3)
         sweep(p, m, want, stream, c.median);
     CHECK(cudaFree(m.input));
@@ -527,8 +533,8 @@ int main(int argc, char **argv) {
     }
     printf("%s, %d multiprocessors; us a launch by graph replay, %d launches, %d replays\n",
            device->name, device->multiprocessors, LAUNCHES, REPLAYS);
-    printf("%-34s %-28s | %8s %8s %8s | %8s | %8s %6s\n", "images x channels x side", "path",
-           "median", "p10", "p90", "tile", "copy", "ratio");
+    printf("%-34s | %8s %8s %8s | %8s | %8s %6s\n", "images x channels x side", "median", "p10",
+           "p90", "tile", "copy", "ratio");
     if (o.json)
         fputc('[', o.json);
     for (size_t i = 0; i < sizeof problems / sizeof *problems; i++)

@@ -1,0 +1,103 @@
+/* few_choose.cu: which of the kernels for few channels runs a problem:
+ *
+ *   strips  few_strip.cuh, few_single.cuh  unit steps, up to 7 x 7; best where rows are vectors
+ *   planes  few_planes.cu                  one channel and filter a group, any step, short rows
+ *   matrix  few_matrix.cu                  any step; filters share a pixel's cost; sm_80 and later
+ *   tiles   few.cu                         the rest
+ */
+#include "few_matrix.h"
+#include "few_planes.h"
+#include "few_strip.h"
+
+enum {
+    LONG_ROW = 48,           /* outputs: from there on strips win though rows are no vectors */
+    MATRIX_CHANNELS = 16,    /* of a group; more is for the wide kernel */
+    SMALL_OUTPUTS = 1 << 20, /* fewer do not fill the chip: */
+    SMALL_TABLES = 8,        /* from so many look-ups on a thread takes too long */
+};
+
+/* Costs of an output, measured on an H200 at work enough to fill it, in units of 20 ns a thousand:
+ * strips spend it on table look-ups, and more where rows are not whole vectors; the matrix kernel
+ * on the pixel, which the filters share. With little work a thread's chain of look-ups is what
+ * lasts. */
+static bool matrix_is_faster(const xn_conv *c, int64_t images, const xn_cuda_matrix_cut *cut) {
+    const int64_t tables = (int64_t)c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
+    const bool vectors = xn_cuda_strip_vectors(c) && (c->group_channels == 1 || c->kernel_w == 3);
+    const int64_t outputs = images * xn_conv_output_elements(c);
+    const int64_t filters = (int64_t)cut->together * c->group_out_channels;
+    const bool hot = xn_cuda_strip_vectors(c) && c->kernel_h == 3 && c->kernel_w == 3;
+    if (outputs < SMALL_OUTPUTS && !hot && tables >= SMALL_TABLES)
+        return filters > 1;
+    return 25 + 3600 / filters < 40 + (vectors ? 22 * tables / 5 : 10 * tables);
+}
+
+/* One channel and one filter: strips where rows are whole vectors, planes where they are short or
+ * steps are not one. More of them: strips or the matrix units. */
+xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *c, int64_t images,
+                                    const xn_cuda_few_chip *chip) {
+    xn_cuda_strip strip;
+    xn_cuda_planes_cut planes;
+    xn_cuda_matrix_cut matrix;
+    const bool strips = xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip);
+    const bool single = c->group_channels == 1 && c->group_out_channels == 1;
+    if (single && strips && (xn_cuda_strip_vectors(c) || c->out_width >= LONG_ROW))
+        return XN_CUDA_FEW_STRIP;
+    if (xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes))
+        return XN_CUDA_FEW_PLANES;
+    if (chip->matrix && c->group_channels <= MATRIX_CHANNELS &&
+        xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix) &&
+        (!strips || (!single && matrix_is_faster(c, images, &matrix))))
+        return XN_CUDA_FEW_MATRIX;
+    if (strips)
+        return XN_CUDA_FEW_STRIP;
+    return xn_cuda_few_tile_fits(c, images) ? XN_CUDA_FEW_TILE : XN_CUDA_FEW_NONE;
+}
+
+bool xn_cuda_few_fits(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
+                      const xn_cuda_few_chip *chip) {
+    xn_cuda_strip strip;
+    xn_cuda_planes_cut planes;
+    xn_cuda_matrix_cut matrix;
+    switch (kind) {
+    case XN_CUDA_FEW_STRIP:
+        return xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip);
+    case XN_CUDA_FEW_PLANES:
+        return xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes);
+    case XN_CUDA_FEW_MATRIX:
+        return chip->matrix && xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix);
+    case XN_CUDA_FEW_TILE:
+        return xn_cuda_few_tile_fits(c, images);
+    default:
+        return false;
+    }
+}
+
+cudaError_t xn_cuda_few_launch(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
+                               const xn_cuda_few_chip *chip, const xn_cuda_few_io *io,
+                               const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+    xn_cuda_strip strip;
+    xn_cuda_planes_cut planes;
+    xn_cuda_matrix_cut matrix;
+    if (kind == XN_CUDA_FEW_STRIP && xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip))
+        return xn_cuda_strip_launch(c, images, &strip, io, epilogue, chip->overlaps, stream);
+    if (kind == XN_CUDA_FEW_PLANES &&
+        xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes))
+        return xn_cuda_planes_launch(c, images, &planes, io, epilogue, chip->overlaps, stream);
+    if (kind == XN_CUDA_FEW_MATRIX &&
+        xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix))
+        return xn_cuda_matrix_launch(c, images, &matrix, io, epilogue, chip->overlaps, stream);
+    if (kind == XN_CUDA_FEW_TILE)
+        return xn_cuda_few_tile_launch(c, images, chip->multiprocessors, io, epilogue, stream);
+    return cudaErrorInvalidConfiguration;
+}
+
+cudaError_t xn_cuda_few_load(void) {
+    cudaError_t (*const loaders[])(void) = {xn_cuda_strip_load, xn_cuda_planes_load,
+                                            xn_cuda_matrix_load, xn_cuda_few_tile_load};
+    for (cudaError_t (*load)(void) : loaders) {
+        cudaError_t e = load();
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}

@@ -1,0 +1,425 @@
+/* few_matrix.cu: groups of few channels by the matrix units of sm_80 and later, in one pass: any
+ * stride, dilation and kernel whose patch is a few hundred bits; and, several groups at a time as
+ * one whose filters are zero outside their own channels, depth-wise layers too.
+ *
+ * A block makes a tile of outputs of one image and of up to MAX_SPAN filters:
+ *
+ * 1. It reads the tile's inputs, a pixel a thread, and packs the signs of a pixel's channels into a
+ *    field of 1 to 32 bits. Fields lie along the row, so that the taps of a kernel row are
+ *    neighbouring bits (with dilation d, columns are ordered by their remainder modulo d first).
+ *    There are two such images: `positive`, the bits of signs +1, and `negative`, those of -1. Taps
+ *    outside are in neither where pad_value is 0, so nothing further knows of borders but the
+ *    number of taps inside. The mean of |x| goes beside them.
+ * 2. Filters are laid out in the same order of bits, and once more inverted.
+ * 3. K is the box sum of the means, a thread an output.
+ * 4. A warp takes 16 outputs at a time. Their patches' words are unaligned windows of the rows, one
+ *    funnel shift each, straight into the fragment that the matrix instruction multiplies with 16
+ *    filters:
+ *        agreeing = popc(positive and w) + popc(negative and not w),  dot = 2 agreeing - taps
+ *    The accumulator starts as the bits of 2^23, so that it ends as the float 2^23 + agreeing.
+ *
+ * Bound by reading the input and writing the output when there are several filters a channel, by
+ * the instructions of steps 1 and 3 for depth-wise layers. */
+#include "few_matrix_stage.cuh"
+#include "launch.cuh"
+#include "ptx.cuh"
+
+enum {
+    ROWS = 16, /* filters, and outputs of a warp, of one matrix instruction and of two */
+    MAX_SPAN = 128,
+    MAX_STEPS = 6,
+    MAX_TILE = 512,
+    MIN_TILE = 64,
+    WIDE_ROW = 128, /* outputs; wider images are cut into tiles of up to WIDE_TILE */
+    WIDE_TILE = 64,
+    SHARED_LIMIT = 48 << 10,
+    BLOCKS_WANTED = 4, /* a multiprocessor's */
+    MAX_KERNEL = 32,
+    MAX_STAGED = 1 << 14, /* rows and columns */
+};
+
+/* ---- 4: outputs ---- */
+
+/* Four outputs side by side. */
+struct matrix_quad {
+    float k[4], taps[4];
+    int32_t live;  /* how many exist */
+    int64_t index; /* in its plane */
+};
+
+__device__ __forceinline__ void load_quad(const float *from, float (&to)[4]) {
+    const float4 v = *(const float4 *)from;
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+}
+
+__device__ __forceinline__ matrix_quad find_quad(const matrix_args &a, const matrix_block &b,
+                                                 int32_t p) {
+    const xn_conv &c = a.conv;
+    const int32_t tile = a.cut.tile_w * a.cut.tile_h;
+    matrix_quad q;
+    if (a.cut.tile_w == c.out_width) { /* a run of outputs */
+        q.index = (int64_t)b.out_y * c.out_width + p;
+        q.live = min(4, min(tile, (c.out_height - b.out_y) * c.out_width) - p);
+    } else {
+        const int32_t y = a.shape.by_tile_w.of(p), x = p - y * a.cut.tile_w;
+        q.index = (int64_t)(b.out_y + y) * c.out_width + b.out_x + x;
+        q.live = p < tile && b.out_y + y < c.out_height ? min(4, c.out_width - b.out_x - x) : 0;
+    }
+    return q;
+}
+
+/* The outputs of one filter; agreeing as floats from 2^23 on. */
+__device__ __forceinline__ void write_quad(const matrix_args &a, const matrix_quad &q,
+                                           const matrix_filter &f, int64_t index, bool vector,
+                                           const float *agreeing) {
+    float dots[4], v[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++) {
+        dots[n] = fmaf(agreeing[n] - 0x1p23f, 2.0f, -q.taps[n]);
+        v[n] = xn_epilogue(dots[n], f.factor, q.k[n], f.bias);
+    }
+    if (a.out.datatype == XN_INT32) {
+        int32_t *out = (int32_t *)a.out.data + index;
+        if (vector && q.live == 4)
+            *(int4 *)out =
+                make_int4((int32_t)dots[0], (int32_t)dots[1], (int32_t)dots[2], (int32_t)dots[3]);
+        else
+            for (int n = 0; n < 4; n++)
+                if (n < q.live)
+                    out[n] = (int32_t)dots[n];
+        return;
+    }
+    if (!isfinite(fabsf(v[0]) + fabsf(v[1]) + fabsf(v[2]) + fabsf(v[3])))
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            v[n] = xn_cuda_epilogue((int32_t)dots[n], f.factor, q.k[n], f.bias);
+    if (!vector || q.live < 4) {
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            if (n < q.live)
+                xn_store_fp32(a.out, index + n, v[n]);
+    } else if (a.out.datatype == XN_FP32) {
+        *(float4 *)((float *)a.out.data + index) = make_float4(v[0], v[1], v[2], v[3]);
+    } else {
+        const __half2 low = __floats2half2_rn(v[0], v[1]), high = __floats2half2_rn(v[2], v[3]);
+        uint2 packed;
+        memcpy(&packed.x, &low, 4);
+        memcpy(&packed.y, &high, 4);
+        *(uint2 *)((__half *)a.out.data + index) = packed;
+    }
+}
+
+/* Where the words of this thread's part of a fragment lie, from a patch's first word on. */
+template <int STEPS>
+__device__ __forceinline__ void find_words(const matrix_args &a, int32_t (&offset)[STEPS][2]) {
+    const matrix_shape &s = a.shape;
+#pragma unroll
+    for (int k = 0; k < STEPS; k++)
+#pragma unroll
+        for (int n = 0; n < 2; n++) {
+            const int32_t at = k * STEP + (int32_t)(threadIdx.x & 3) * 2 + n;
+            const int32_t half = at % s.words, inverted = at / s.words;
+            offset[k][n] =
+                inverted > 1 ? 0 /* any: the filters are zero there */
+                             : (inverted * s.in_h + half / s.parts * a.conv.dilation_h) * s.pitch +
+                                   half % s.parts;
+        }
+}
+
+/* Both instructions' columns, 16 outputs from p on: column g of instruction n is output
+ * 4 (g / 2) + 2 n + g % 2, so that a thread's four results are neighbours. */
+template <int STEPS>
+__device__ __forceinline__ void load_patches(const matrix_args &a, const uint32_t *rows, int32_t p,
+                                             const int32_t (&offset)[STEPS][2],
+                                             uint32_t (&patch)[2][STEPS][2]) {
+    const int32_t g = (threadIdx.x & 31) >> 2, tile = a.cut.tile_w * a.cut.tile_h;
+#pragma unroll
+    for (int n = 0; n < 2; n++) {
+        const int32_t at = min(p + (g >> 1) * 4 + n * 2 + (g & 1), tile - 1);
+        const int32_t y = a.shape.by_tile_w.of(at), x = at - y * a.cut.tile_w;
+        const int32_t bit = position_of(a, x * a.conv.stride_w) << a.shape.field_log2;
+        const uint32_t *first = rows + y * a.conv.stride_h * a.shape.pitch + (bit >> 5);
+#pragma unroll
+        for (int k = 0; k < STEPS; k++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                patch[n][k][e] = __funnelshift_r(first[offset[k][e]], first[offset[k][e] + 1],
+                                                 (uint32_t)bit & 31u);
+    }
+}
+
+/* Counts of 16 filters by 16 outputs: counts[n][..] of instruction n as the fragment has them. */
+template <int STEPS>
+__device__ __forceinline__ void multiply(const uint32_t *filters, int32_t span,
+                                         const uint32_t (&patch)[2][STEPS][2],
+                                         int32_t (&counts)[2][4]) {
+    const int32_t g = (threadIdx.x & 31) >> 2, t = threadIdx.x & 3;
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            counts[n][e] = 0x4b000000; /* 2^23 */
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {
+        const uint32_t *from = filters + (k * span + g) * STEP + t * 2;
+        const uint2 upper = *(const uint2 *)from, lower = *(const uint2 *)(from + 8 * STEP);
+        const uint32_t fragment[4] = {upper.x, lower.x, upper.y, lower.y};
+        xn_mma_and_popc(counts[0], fragment, patch[0][k]);
+        xn_mma_and_popc(counts[1], fragment, patch[1][k]);
+    }
+}
+
+template <int STEPS>
+__device__ __forceinline__ void make_outputs(const matrix_args &a, const matrix_block &b,
+                                             int32_t span, const uint32_t *rows,
+                                             const uint32_t *filters, const matrix_filter *info,
+                                             const float *k, const float *taps) {
+    const xn_conv &c = a.conv;
+    const int32_t tile = a.cut.tile_w * a.cut.tile_h, lane = threadIdx.x & 31, g = lane >> 2;
+    const int64_t outputs = (int64_t)c.out_height * c.out_width;
+    const int64_t first =
+        (b.image * c.out_channels + (int64_t)b.group * c.group_out_channels + b.filter) * outputs;
+    const bool several = a.cut.together > 1;
+    int32_t offset[STEPS][2];
+    find_words<STEPS>(a, offset);
+    for (int32_t p = (int32_t)(threadIdx.x >> 5) * ROWS; p < tile; p += WARPS * ROWS) {
+        uint32_t patch[2][STEPS][2];
+        load_patches<STEPS>(a, rows, p, offset, patch);
+        const int32_t at = p + (lane & 3) * 4;
+        matrix_quad q = find_quad(a, b, at);
+        const bool vector = ((outputs | q.index) & 3) == 0;
+        load_quad(taps + at, q.taps);
+        load_quad(k + at, q.k);
+        int64_t index = first + g * outputs + q.index;
+        for (int32_t m = 0; m < span; m += ROWS) {
+            int32_t counts[2][4];
+            multiply<STEPS>(filters + m * STEP, span, patch, counts);
+#pragma unroll
+            for (int h = 0; h < 2; h++, index += 8 * outputs) {
+                const int32_t f = m + g + h * 8;
+                if (f >= b.filters)
+                    continue;
+                if (several)
+                    load_quad(k + info[f].group * a.shape.tile + at, q.k);
+                const float agreeing[4] = {
+                    __int_as_float(counts[0][h * 2]), __int_as_float(counts[0][h * 2 + 1]),
+                    __int_as_float(counts[1][h * 2]), __int_as_float(counts[1][h * 2 + 1])};
+                write_quad(a, q, info[f], index, vector, agreeing);
+            }
+        }
+    }
+}
+
+template <int STEPS>
+__global__ void __launch_bounds__(THREADS, 5) matrix_kernel(const __grid_constant__ matrix_args a) {
+    extern __shared__ __align__(16) char shared[];
+    const matrix_shape &s = a.shape;
+    const int32_t span = (a.cut.span + ROWS - 1) / ROWS * ROWS;
+    uint32_t *rows = (uint32_t *)shared, *filters = (uint32_t *)(shared + s.filters_at);
+    matrix_filter *info = (matrix_filter *)(shared + s.info_at);
+    float *means = (float *)(shared + s.sums_at), *k = (float *)(shared + s.k_at);
+    float *taps = (float *)(shared + s.taps_at);
+    const matrix_block b = find_block(a);
+    stage_filters(a, b, span, filters, info);
+    xn_wait_for_previous_kernel();
+    xn_let_next_kernel_start();
+    const int32_t datatype = a.conv.input_datatype;
+    if (datatype == XN_FP32)
+        stage_inputs(a, b, matrix_input<float>{(const float *)a.input}, rows, means);
+    else if (datatype == XN_FP16)
+        stage_inputs(a, b, matrix_input<__half>{(const __half *)a.input}, rows, means);
+    else
+        stage_inputs(a, b, matrix_any_input{a.input, datatype}, rows, means);
+    __syncthreads();
+    make_pixels(a, b, means, k, taps);
+    __syncthreads();
+    make_outputs<STEPS>(a, b, span, rows, filters, info, k, taps);
+}
+
+/* ---- the cut ---- */
+
+static int32_t log2_from(int32_t v) {
+    int32_t log = 0;
+    while (1 << log < v)
+        log++;
+    return log;
+}
+
+static matrix_divisor divisor_of(int32_t n) {
+    const matrix_divisor d = {n > 1 ? (uint32_t)(((uint64_t)1 << 32) / (uint32_t)n + 1) : 0u,
+                              (uint32_t)n};
+    return d;
+}
+
+static int32_t place(int64_t *total, int64_t bytes) {
+    const int64_t at = *total;
+    *total += (bytes + 15) / 16 * 16;
+    return (int32_t)at;
+}
+
+static bool takes(const xn_conv *c) {
+    return c->mode == XN_MODE_XNOR && c->group_channels <= XN_CUDA_MATRIX_CHANNELS &&
+           c->kernel_h <= MAX_KERNEL && c->kernel_w <= MAX_KERNEL &&
+           (int64_t)c->channels * c->height * c->width <= INT32_MAX &&
+           (int64_t)c->out_height * c->out_width <= INT32_MAX &&
+           (int64_t)c->height + c->pad_top + c->pad_bottom <= 1 << 30 &&
+           (int64_t)c->width + c->pad_left + c->pad_right <= 1 << 30;
+}
+
+/* False when what a block would need does not fit. */
+static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_matrix_cut *cut,
+                       matrix_shape *out) {
+    matrix_shape s = {};
+    const bool want_k = c->scaling == XN_SCALING_XNOR;
+    const int64_t in_w =
+        (int64_t)(cut->tile_w - 1) * c->stride_w + (int64_t)(c->kernel_w - 1) * c->dilation_w + 1;
+    const int64_t in_h =
+        (int64_t)(cut->tile_h - 1) * c->stride_h + (int64_t)(c->kernel_h - 1) * c->dilation_h + 1;
+    if (in_w > MAX_STAGED || in_h > MAX_STAGED)
+        return false;
+    s.channels = cut->together * c->group_channels;
+    s.filters = cut->together * c->group_out_channels;
+    s.field_log2 = log2_from(s.channels);
+    s.in_w = (int32_t)in_w;
+    s.in_h = (int32_t)in_h;
+    s.phase_w = (s.in_w - 1) / c->dilation_w + 1;
+    s.chunks = (s.phase_w * c->dilation_w - 1) / 32 + 1;
+    s.pitch = (s.chunks << s.field_log2) + 1;
+    s.parts = ((c->kernel_w << s.field_log2) - 1) / 32 + 1;
+    s.words = s.parts * c->kernel_h;
+    s.steps = (2 * s.words - 1) / STEP + 1;
+    if (s.steps > MAX_STEPS)
+        return false;
+    s.steps = s.steps == 5 ? 6 : s.steps;
+    s.tiles_x = (c->out_width - 1) / cut->tile_w + 1;
+    s.tiles_y = (c->out_height - 1) / cut->tile_h + 1;
+    s.splits = cut->together > 1 ? 1 : (s.filters - 1) / cut->span + 1;
+    s.bundles = (c->groups - 1) / cut->together + 1;
+    s.tile = (cut->tile_w * cut->tile_h + ROWS - 1) / ROWS * ROWS;
+    const int64_t staged = in_h * s.chunks * 32;
+    const int64_t span = (cut->span + ROWS - 1) / ROWS * ROWS;
+    int64_t total = 0;
+    place(&total, 2 * in_h * s.pitch * 4);
+    s.filters_at = place(&total, s.steps * span * STEP * 4);
+    s.info_at = place(&total, span * (int64_t)sizeof(matrix_filter));
+    s.sums_at = place(&total, want_k ? cut->together * staged * 4 : 0);
+    s.k_at = place(&total, (int64_t)cut->together * s.tile * 4);
+    s.taps_at = place(&total, (int64_t)s.tile * 4);
+    if (total > SHARED_LIMIT ||
+        images * s.bundles > INT32_MAX / ((int64_t)s.tiles_x * s.tiles_y * s.splits))
+        return false;
+    s.by_tile_w = divisor_of(cut->tile_w);
+    s.by_chunks = divisor_of(s.chunks);
+    s.by_phase_w = divisor_of(s.phase_w);
+    s.shared_bytes = (int32_t)total;
+    *out = s;
+    return true;
+}
+
+bool xn_cuda_matrix_fits(const xn_conv *c, int64_t images, const xn_cuda_matrix_cut *cut) {
+    matrix_shape shape;
+    return takes(c) && cut->together >= 1 && cut->tile_w >= 1 && cut->tile_h >= 1 &&
+           (int64_t)cut->tile_w * cut->tile_h <= MAX_TILE && cut->span >= 1 &&
+           cut->span <= MAX_SPAN &&
+           (cut->tile_w == c->out_width ||
+            (cut->tile_w % ROWS == 0 && cut->tile_w < c->out_width)) &&
+           (int64_t)cut->together * c->group_channels <= XN_CUDA_MATRIX_CHANNELS &&
+           (cut->together == 1 || (int64_t)cut->together * c->group_out_channels <= cut->span) &&
+           make_shape(c, images, cut, &shape);
+}
+
+/* Groups until they have 16 filters, as far as their channels fit. */
+static int32_t choose_together(const xn_conv *c) {
+    int32_t together = 1;
+    while (together * c->group_out_channels < ROWS && together < c->groups &&
+           2 * together * c->group_channels <= ROWS)
+        together *= 2;
+    return together;
+}
+
+/* The most outputs that `most` allows, in tiles of like size. */
+static void choose_tile(const xn_conv *c, int32_t most, xn_cuda_matrix_cut *cut) {
+    cut->tile_w = c->out_width;
+    if (c->out_width > WIDE_ROW) {
+        const int32_t across = (c->out_width - 1) / WIDE_TILE + 1;
+        cut->tile_w = ((c->out_width - 1) / across + ROWS) / ROWS * ROWS;
+    }
+    const int32_t rows = most / cut->tile_w < 1 ? 1 : most / cut->tile_w;
+    const int32_t down = (c->out_height - 1) / rows + 1;
+    cut->tile_h = (c->out_height - 1) / down + 1;
+}
+
+bool xn_cuda_matrix_choose(const xn_conv *c, int64_t images, int multiprocessors,
+                           xn_cuda_matrix_cut *out) {
+    xn_cuda_matrix_cut cut = {};
+    matrix_shape shape;
+    if (!takes(c))
+        return false;
+    cut.together = choose_together(c);
+    const int32_t filters = cut.together * c->group_out_channels;
+    const int32_t splits = (filters - 1) / MAX_SPAN + 1;
+    cut.span = (filters - 1) / splits + 1;
+    bool found = false;
+    for (int32_t most = MAX_TILE; most >= MIN_TILE; most /= 2) {
+        choose_tile(c, most, &cut);
+        if (!xn_cuda_matrix_fits(c, images, &cut) || !make_shape(c, images, &cut, &shape))
+            continue;
+        found = true;
+        *out = cut;
+        if (images * shape.bundles * shape.tiles_x * shape.tiles_y * shape.splits >=
+            BLOCKS_WANTED * (int64_t)multiprocessors)
+            break;
+    }
+    if (!found)
+        return false;
+    /* few tiles: fewer filters a block */
+    cut = *out;
+    while (cut.together == 1 && cut.span > ROWS && make_shape(c, images, &cut, &shape) &&
+           images * shape.bundles * shape.tiles_x * shape.tiles_y * shape.splits < multiprocessors)
+        cut.span = (cut.span / 2 + ROWS - 1) / ROWS * ROWS;
+    *out = cut;
+    return xn_cuda_matrix_fits(c, images, out);
+}
+
+typedef void (*matrix_function)(const matrix_args);
+static const struct {
+    int32_t steps;
+    matrix_function function;
+} kernels[] = {{1, matrix_kernel<1>},
+               {2, matrix_kernel<2>},
+               {3, matrix_kernel<3>},
+               {4, matrix_kernel<4>},
+               {6, matrix_kernel<6>}};
+
+cudaError_t xn_cuda_matrix_launch(const xn_conv *c, int64_t images, const xn_cuda_matrix_cut *cut,
+                                  const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                  bool overlapped, cudaStream_t stream) {
+    matrix_args a = {};
+    if (!xn_cuda_matrix_fits(c, images, cut) || !make_shape(c, images, cut, &a.shape))
+        return cudaErrorInvalidConfiguration;
+    a.conv = *c;
+    a.cut = *cut;
+    a.input = io->input;
+    a.rows = io->rows;
+    a.factor = epilogue->factor;
+    a.bias = epilogue->bias;
+    a.out = {epilogue->output, c->output_datatype};
+    a.row_words = (int32_t)xn_cuda_row_words(c->group_channels, c->kernel_h, c->kernel_w);
+    a.want_k = c->scaling == XN_SCALING_XNOR;
+    const matrix_shape &s = a.shape;
+    const int64_t blocks = images * s.bundles * s.tiles_x * s.tiles_y * s.splits;
+    for (const auto &k : kernels)
+        if (k.steps == s.steps)
+            return xn_cuda_launch_with(k.function, (int)blocks, THREADS, (size_t)s.shared_bytes,
+                                       overlapped, stream, a);
+    return cudaErrorInvalidConfiguration; /* make_shape said so */
+}
+
+cudaError_t xn_cuda_matrix_load(void) {
+    for (const auto &k : kernels) {
+        cudaError_t e = xn_cuda_load(k.function);
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}
