@@ -68,17 +68,26 @@ __device__ __forceinline__ void multiply(const wide_args &a, wide_filters *f, ui
                                          uint32_t filters, int32_t (&counts)[NT / 2]) {
     const int32_t pairs = a.shape.pairs;
     const uint32_t step = (uint32_t)a.shape.block_tiles * (NT * 2);
-    xn_wgmma_fence();
-#pragma unroll 1
-    for (int32_t pair = 0; pair < pairs; pair++) {
-        if (pair >= f->ready) {
-            xn_mbarrier_wait(f->barrier, 0);
-            f->barrier += 8;
-            f->ready += a.shape.piece_pairs;
-        }
+    const auto run = [&](int32_t pair) {
         xn_wgmma<NT>::run(counts, xn_matrix(rows + a.shape.pair_low[pair], 128),
                           xn_matrix(filters, 256), pair > 0);
         filters += step;
+    };
+    xn_wgmma_fence();
+    if (f->ready >= pairs) {
+#pragma unroll 3
+        for (int32_t pair = 0; pair < pairs; pair++)
+            run(pair);
+    } else {
+#pragma unroll 1
+        for (int32_t pair = 0; pair < pairs; pair++) {
+            if (pair >= f->ready) {
+                xn_mbarrier_wait(f->barrier, 0);
+                f->barrier += 8;
+                f->ready += a.shape.piece_pairs;
+            }
+            run(pair);
+        }
     }
     xn_wgmma_commit();
 }
@@ -88,14 +97,11 @@ struct wide_range {
     int32_t next, end;
 };
 
-__device__ __forceinline__ wide_range range_of(const wide_args &a, int32_t pixel_block) {
-    const int32_t workers = a.shape.pixel_blocks * a.shape.workers;
-    const int32_t worker = (int32_t)threadIdx.x / WORKER * a.shape.pixel_blocks + pixel_block;
-    const int32_t each = a.shape.raster.subtiles / workers;
-    const int32_t more = a.shape.raster.subtiles % workers;
+__device__ __forceinline__ wide_range range_of(const wide_args &a) {
+    const int32_t worker = (int32_t)(threadIdx.x / WORKER * gridDim.x + blockIdx.x);
     wide_range r;
-    r.next = worker * each + min(worker, more);
-    r.end = r.next + each + (worker < more);
+    r.next = worker * a.range_each + min(worker, a.range_more);
+    r.end = r.next + a.range_each + (worker < a.range_more);
     return r;
 }
 
@@ -181,11 +187,9 @@ __global__ void __launch_bounds__(wide_limits<NT>::WORKERS *WORKER, wide_limits<
     constexpr bool PACKED = OUT == XN_CUDA_WIDE_PACKED;
     const wide_block block = block_parts(a, wide_memory);
     const wide_worker worker = worker_parts(a, wide_memory);
-    const int32_t pixel_block = (int32_t)blockIdx.x % a.shape.pixel_blocks;
-    const int32_t rest = (int32_t)blockIdx.x / a.shape.pixel_blocks;
-    const int32_t group = rest / a.shape.filter_blocks;
-    const int32_t m0 = rest % a.shape.filter_blocks * a.shape.block_tiles * NT;
-    const wide_range range = range_of(a, pixel_block);
+    const int32_t group = (int32_t)blockIdx.z;
+    const int32_t m0 = (int32_t)blockIdx.y * a.shape.block_tiles * NT;
+    const wide_range range = range_of(a);
     wide_filters filters = {xn_shared_address(barriers), 0};
     xn_let_next_kernel_start();
     if (threadIdx.x < 32)
@@ -269,7 +273,14 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
     a.width = divisor_of(a.shape.raster.width);
     a.lanes_shift = lanes_shift(&a.shape);
     a.vector = vector_of(conv, &a.shape.raster);
-    const int blocks = a.shape.pixel_blocks * a.shape.filter_blocks * conv->groups;
+    a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);
+    while (1 << a.filters_shift < a.shape.block_tiles * a.shape.tile_filters)
+        a.filters_shift++;
+    const int32_t workers = a.shape.pixel_blocks * a.shape.workers;
+    a.range_each = a.shape.raster.subtiles / workers;
+    a.range_more = a.shape.raster.subtiles % workers;
+    const dim3 blocks((unsigned)a.shape.pixel_blocks, (unsigned)a.shape.filter_blocks,
+                      (unsigned)conv->groups);
     return xn_cuda_launch_with(kernel_of(&a.shape, conv), blocks, a.shape.workers * WORKER,
                                a.shape.bytes, io->overlapped, stream, a);
 }

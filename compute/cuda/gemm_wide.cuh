@@ -25,7 +25,10 @@ struct wide_args {
     int32_t images;
     xn_cuda_wide_shape shape;
     fast_divisor image_pitch, width; /* of the raster */
-    int32_t lanes_shift;             /* lanes that share a row vector, as a power of two */
+    float taps_reciprocal;
+    int32_t lanes_shift;            /* lanes that share a row vector, as a power of two */
+    int32_t filters_shift;          /* filters of a block, likewise */
+    int32_t range_each, range_more; /* subtiles a worker; so many workers have one more */
     int32_t vector; /* pixels from a multiple of so many on are neighbours in memory: 8, 4 or 1 */
 };
 
@@ -110,88 +113,117 @@ __device__ __forceinline__ position position_of(const wide_args &a, int32_t rast
 
 /* ---- positions into shared memory ---- */
 
-/* Where a position's bits and means go, and how far it is to the next chunk or tap. */
-struct gather_target {
-    uint32_t bits, plane_bytes, means, means_bytes;
+/* A position as a lane knows it: the pixel of its row vector's first tap, whose column is x; no
+ * column of an image where the row lies outside. */
+struct source {
+    int32_t pixel, x;
 };
 
-/* The row vector of one position, whose first tap is at column x0 of the image row that begins at
- * pixel `line`. Taps of 4 words and more: each of the lanes copies every lanes-th 16 bytes. */
-template <int WORDS>
-__device__ __forceinline__ void gather_row(const wide_args &a, int64_t line, int32_t x0,
-                                           bool row_inside, int32_t lane, gather_target to) {
+__device__ __forceinline__ source source_of(const wide_args &a, int32_t group, int32_t first,
+                                            int32_t slot) {
     const xn_conv &c = a.conv;
-    const int32_t units = a.shape.tap_words / WORDS, lanes = 1 << a.lanes_shift;
-    const char *bits = (const char *)a.io.bits;
-    const char *from = bits + ((line + x0) * units + lane) * (WORDS * 4);
-    const float *mean = a.io.mean + line;
-    const bool means = a.shape.means && lane == 0;
-    int32_t x = x0;
-    to.bits += (uint32_t)lane * to.plane_bytes;
-#pragma unroll 1
-    for (int32_t j = 0; j < a.shape.raster.row_taps; j++) {
-        const bool inside = row_inside && (uint32_t)x < (uint32_t)c.width;
-        const char *at = inside ? from : bits;
-        if (WORDS == 4) {
-            uint32_t unit_to = to.bits;
-            for (int32_t u = lane; u < units; u += lanes) {
-                xn_copy_async_at<WORDS * 4>(unit_to, at, inside);
-                unit_to += (uint32_t)lanes * to.plane_bytes;
-                at += lanes * 16;
-            }
-            to.bits += (uint32_t)units * to.plane_bytes;
-        } else {
-            const int32_t word = j * WORDS;
-            xn_copy_async_at<WORDS * 4>(
-                to.bits + (uint32_t)(word >> 2) * to.plane_bytes + (word & 3) * 4, at, inside);
-        }
-        if (means)
-            xn_copy_async_at<4>(to.means, inside ? mean + x : a.io.mean, inside);
-        to.means += to.means_bytes;
-        x += c.dilation_w;
-        from += (int64_t)c.dilation_w * units * (WORDS * 4);
+    const xn_cuda_raster &r = a.shape.raster;
+    int32_t i = 0, m = slot;
+    if (!r.overlap) {
+        i = slot / r.row_step;
+        m = slot % r.row_step;
+    }
+    const position p = position_of(a, first + m);
+    const int32_t y = p.row * c.stride_h + i * c.dilation_h - c.pad_top;
+    const int32_t x = p.column * c.stride_w - c.pad_left;
+    const bool inside = p.image < a.images && (uint32_t)y < (uint32_t)c.height;
+    const int32_t line = ((p.image * c.groups + group) * c.height + y) * c.width;
+    return {line + x, inside ? x : INT32_MIN / 2};
+}
+
+/* Taps of less than 16 bytes: a lane copies its own position. */
+template <int WORDS>
+__device__ __forceinline__ void gather_small(const wide_args &a, const source &from, uint32_t to) {
+    const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
+    const uint32_t plane_bytes = (uint32_t)a.shape.raster.plane * 16;
+    const char *bits = (const char *)a.io.bits + (int64_t)from.pixel * (WORDS * 4);
+    int32_t x = from.x;
+#pragma unroll 3
+    for (int32_t word = 0; word < taps * WORDS; word += WORDS) {
+        const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
+        xn_copy_async_at<WORDS * 4>(to + (uint32_t)(word >> 2) * plane_bytes + (word & 3) * 4,
+                                    inside ? bits : (const char *)a.io.bits, inside);
+        bits += step * (WORDS * 4);
+        x += step;
     }
 }
 
-template <int WORDS>
-__device__ __forceinline__ void gather_positions(const wide_args &a, const wide_worker &w,
-                                                 int32_t group, int32_t first, int32_t pixels,
-                                                 uint32_t buffer) {
-    const xn_conv &c = a.conv;
+/* Taps of `units` 16 bytes: 2^shift neighbouring lanes copy one of 32 positions that a warp knows,
+ * each every 2^shift-th unit, and then those of the next 32 >> shift positions. */
+__device__ __forceinline__ void gather_units(const wide_args &a, const source &own, int32_t slots,
+                                             uint32_t to) {
     const xn_cuda_raster &r = a.shape.raster;
-    const int32_t lane = w.thread & ((1 << a.lanes_shift) - 1);
-    const int32_t count = r.overlap ? pixels + r.span : r.slots;
-    gather_target to;
-    to.plane_bytes = (uint32_t)r.plane * 16;
-    to.means_bytes = (uint32_t)r.slots * 4;
+    const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
+    const int32_t units = a.shape.tap_words / 4, step = a.conv.dilation_w;
+    const uint32_t plane_bytes = (uint32_t)r.plane * 16;
+    to += (uint32_t)(lane >> shift) * 16 + (uint32_t)unit * plane_bytes;
 #pragma unroll 1
-    for (int32_t slot = w.thread >> a.lanes_shift; slot < count; slot += WORKER >> a.lanes_shift) {
-        int32_t i = 0, m = slot;
-        if (!r.overlap) {
-            i = slot / r.row_step;
-            m = slot % r.row_step;
+    for (int32_t slot = lane >> shift; slot < 32; slot += 32 >> shift) {
+        const int32_t pixel = __shfl_sync(0xffffffffu, own.pixel, slot);
+        int32_t x = __shfl_sync(0xffffffffu, own.x, slot);
+        if (slot < slots) {
+            const char *bits = (const char *)a.io.bits + ((int64_t)pixel * units + unit) * 16;
+            uint32_t tap_to = to;
+#pragma unroll 1
+            for (int32_t j = 0; j < r.row_taps; j++) {
+                const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
+                const char *from = inside ? bits : (const char *)a.io.bits;
+                uint32_t unit_to = tap_to;
+                for (int32_t u = unit; u < units; u += 1 << shift) {
+                    xn_copy_async_at<16>(unit_to, from, inside);
+                    unit_to += plane_bytes << shift;
+                    from += 16 << shift;
+                }
+                tap_to += (uint32_t)units * plane_bytes;
+                bits += (int64_t)step * units * 16;
+                x += step;
+            }
         }
-        const position p = position_of(a, first + m);
-        const int32_t y = p.row * c.stride_h + i * c.dilation_h - c.pad_top;
-        const bool inside = p.image < a.images && (uint32_t)y < (uint32_t)c.height;
-        const int64_t line =
-            inside ? (((int64_t)p.image * c.groups + group) * c.height + y) * c.width : 0;
-        to.bits = buffer + (uint32_t)slot * 16;
-        to.means = buffer + (uint32_t)a.shape.means_at + (uint32_t)slot * 4;
-        gather_row<WORDS>(a, line, p.column * c.stride_w - c.pad_left, inside, lane, to);
+        to += (uint32_t)(32 >> shift) * 16;
+    }
+}
+
+__device__ __forceinline__ void gather_means(const wide_args &a, const source &from, uint32_t to) {
+    const float *mean = a.io.mean + from.pixel;
+    const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
+    int32_t x = from.x;
+#pragma unroll 3
+    for (int32_t j = 0; j < taps; j++) {
+        const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
+        xn_copy_async_at<4>(to, inside ? mean : a.io.mean, inside);
+        to += (uint32_t)a.shape.raster.slots * 4;
+        mean += step;
+        x += step;
     }
 }
 
 /* Starts the copies of all that `subtiles` from position `first` on read. */
 __device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w, int32_t group,
                                        int32_t first, int32_t subtiles, int32_t buffer) {
+    const xn_cuda_raster &r = a.shape.raster;
+    const int32_t slots = r.overlap ? subtiles * SUB + r.span : r.slots;
+    const int32_t lane = w.thread & 31, words = a.shape.tap_words;
     const uint32_t to = xn_shared_address(w.buffers) + (uint32_t)(buffer * a.shape.buffer_bytes);
-    if (a.shape.tap_words >= 4)
-        gather_positions<4>(a, w, group, first, subtiles * SUB, to);
-    else if (a.shape.tap_words == 2)
-        gather_positions<2>(a, w, group, first, subtiles * SUB, to);
-    else
-        gather_positions<1>(a, w, group, first, subtiles * SUB, to);
+#pragma unroll 1
+    for (int32_t begin = w.thread - lane; begin < slots; begin += WORKER) {
+        const source own = source_of(a, group, first, begin + lane);
+        const uint32_t at = to + (uint32_t)begin * 16;
+        if (words >= 4)
+            gather_units(a, own, slots - begin, at);
+        if (begin + lane < slots) {
+            if (words == 2)
+                gather_small<2>(a, own, at + (uint32_t)lane * 16);
+            if (words == 1)
+                gather_small<1>(a, own, at + (uint32_t)lane * 16);
+            if (a.shape.means)
+                gather_means(a, own, to + (uint32_t)a.shape.means_at + (begin + lane) * 4);
+        }
+    }
     xn_copy_commit();
 }
 
@@ -242,51 +274,49 @@ __device__ __forceinline__ wide_filter filter_of(const wide_args &a, int32_t gro
     return f;
 }
 
-/* The table, for filters from m0 of the group on. */
+/* The table, for filters from m0 of the group on: a thread has one filter and every so many-th
+ * class. */
 template <bool PACKED>
 __device__ __forceinline__ void make_table(const wide_args &a, const wide_block &b, int32_t group,
                                            int32_t m0) {
-    constexpr int32_t BATCH = 4; /* loads of several entries at once */
+    constexpr int32_t BATCH = 4; /* loads of several classes at once */
     const xn_conv &c = a.conv;
     const int64_t pitch = c.out_channels;
-    const int32_t filters = a.shape.block_tiles * a.shape.tile_filters;
-    const int32_t taps = c.kernel_h * c.kernel_w, entries = a.shape.classes * filters;
-    const int32_t last = (c.kernel_h + 1) * (c.kernel_w + 1) - 1;
-    for (int32_t first = threadIdx.x; first < entries; first += BATCH * blockDim.x) {
-        int32_t inside[BATCH], all[BATCH];
+    const int32_t shift = a.filters_shift, classes = a.shape.classes;
+    const int32_t taps = c.kernel_h * c.kernel_w, step = max((int32_t)blockDim.x >> shift, 1);
+    for (int32_t m = threadIdx.x & ((1 << shift) - 1); m < 1 << shift; m += blockDim.x) {
+        const wide_filter f = filter_of<PACKED>(a, group, m0 + m);
+        const int32_t *prefix = a.io.prefix + f.index;
+        const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
+        for (int32_t first = (int32_t)threadIdx.x >> shift; first < classes;
+             first += BATCH * step) {
+            int32_t inside[BATCH];
 #pragma unroll
-        for (int n = 0; n < BATCH; n++) {
-            const int32_t e = min(first + n * (int32_t)blockDim.x, entries - 1);
-            const xn_cuda_class cls = a.shape.pixel_class[e / filters];
-            const wide_filter f = filter_of<false>(a, group, m0 + e % filters);
-            const int32_t *prefix = a.io.prefix + f.index;
-            inside[n] =
-                __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
-                __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
-            all[n] = __ldg(prefix + last * pitch);
-        }
-#pragma unroll
-        for (int n = 0; n < BATCH; n++) {
-            const int32_t e = first + n * (int32_t)blockDim.x;
-            if (e >= entries)
-                break;
-            const int32_t cls = e / filters, m = e % filters;
-            const int32_t in = a.shape.pixel_class[cls].inside;
-            const int32_t part = xn_cuda_filter_part(c.pad_value, inside[n], all[n] - inside[n]);
-            const int32_t base =
-                xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0);
-            if (PACKED) {
-                const wide_filter f = filter_of<true>(a, group, m0 + m);
-                int32_t *row = b.table + cls * 2 * a.shape.table_pitch + m;
-#pragma unroll
-                for (int odd = 0; odd < 2; odd++)
-                    row[odd * a.shape.table_pitch] =
-                        f.live ? count_limit(f.threshold, part, base, odd) : 1 << 29;
-            } else {
-                b.table[cls * a.shape.table_pitch + m] = part;
+            for (int n = 0; n < BATCH; n++) {
+                const xn_cuda_class cls = a.shape.pixel_class[min(first + n * step, classes - 1)];
+                inside[n] =
+                    __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
+                    __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
             }
-            if (m == 0)
-                b.class_part[cls] = base;
+#pragma unroll
+            for (int n = 0; n < BATCH; n++) {
+                const int32_t cls = first + n * step;
+                if (cls >= classes)
+                    break;
+                const int32_t in = a.shape.pixel_class[cls].inside;
+                const int32_t part = xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]);
+                const int32_t base =
+                    xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0);
+                int32_t *row = b.table + (PACKED ? 2 : 1) * cls * a.shape.table_pitch + m;
+                if (m == 0)
+                    b.class_part[cls] = base;
+                row[0] = !PACKED  ? part
+                         : f.live ? count_limit(f.threshold, part, base, 0)
+                                  : 1 << 29;
+                if (PACKED)
+                    row[a.shape.table_pitch] =
+                        f.live ? count_limit(f.threshold, part, base, 1) : 1 << 29;
+            }
         }
     }
 }
@@ -337,24 +367,37 @@ __device__ __forceinline__ int32_t class_of(const xn_cuda_axis &axis, int32_t at
     return from_end < axis.last_count ? axis.last[from_end] : 0;
 }
 
+/* The sum of rows x columns values; loads of three rows or columns are under way at once. */
+template <typename Sum, typename T>
+__device__ __forceinline__ Sum window_sum(const T *at, int32_t rows, int32_t row_step,
+                                          int32_t columns, int32_t column_step) {
+    Sum sum = 0;
+    if (columns == 3 && rows == 3) {
+#pragma unroll
+        for (int i = 0; i < 3; i++, at += row_step)
+            sum += (Sum)at[0] + (Sum)at[column_step] + (Sum)at[2 * column_step];
+        return sum;
+    }
+#pragma unroll 1
+    for (int32_t i = 0; i < rows; i++, at += row_step)
+#pragma unroll 3
+        for (int32_t j = 0; j < columns; j++)
+            sum += at[j * column_step];
+    return sum;
+}
+
 /* Means of the window's taps, which are zero outside the image. Up to 64 terms in fp32, more, or a
  * sum that overflowed on the way to a finite mean, in double. */
-__device__ __forceinline__ float pixel_k(const wide_args &a, const float *means, int32_t m) {
+__device__ __forceinline__ float pixel_k(const wide_args &a, const float *means) {
     const xn_conv &c = a.conv;
     const xn_cuda_raster &r = a.shape.raster;
-    const int32_t taps = c.kernel_h * c.kernel_w;
-    const int32_t tap_step = r.slide ? r.column_step : r.slots;
-    float sum = 0.0f;
-    for (int32_t i = 0; i < c.kernel_h; i++)
-        for (int32_t j = 0; j < c.kernel_w; j++)
-            sum += means[m + i * r.row_step + j * tap_step];
-    if (taps <= 64 && sum <= 3e38f)
-        return sum / (float)taps;
-    double total = 0.0;
-    for (int32_t i = 0; i < c.kernel_h; i++)
-        for (int32_t j = 0; j < c.kernel_w; j++)
-            total += means[m + i * r.row_step + j * tap_step];
-    return (float)(total / taps);
+    const int32_t taps = c.kernel_h * c.kernel_w, step = r.slide ? r.column_step : r.slots;
+    if (taps <= 64) {
+        const float sum = window_sum<float>(means, c.kernel_h, r.row_step, c.kernel_w, step);
+        if (sum <= 3e38f)
+            return sum * a.taps_reciprocal;
+    }
+    return (float)(window_sum<double>(means, c.kernel_h, r.row_step, c.kernel_w, step) / taps);
 }
 
 /* A warp makes the 16 pixels of each subtile that it has in the matrix unit, and only these. */
@@ -374,13 +417,13 @@ __device__ __forceinline__ void make_pixels(const wide_args &a, const wide_block
             const int32_t v = class_of(a.shape.rows, p.row, c.out_height);
             const int32_t h = class_of(a.shape.columns, p.column, c.out_width);
             const int32_t cls = v * a.shape.columns.classes + h;
-            const int32_t columns = r.slide ? c.kernel_w : 1;
             const int64_t plane = (int64_t)c.out_height * c.out_width;
             const int32_t at = p.row * c.out_width + p.column;
-            int32_t bits = 0;
-            for (int32_t i = 0; i < c.kernel_h; i++)
-                for (int32_t j = 0; j < columns; j++)
-                    bits += w.counts[m + i * r.row_step + j * r.column_step];
+            const int32_t *counts = w.counts + m;
+            const int32_t bits =
+                r.slide
+                    ? window_sum<int32_t>(counts, c.kernel_h, r.row_step, c.kernel_w, r.column_step)
+                    : window_sum<int32_t>(counts, 1, 0, c.kernel_h, r.row_step);
             if (PACKED) {
                 pixel.base = (p.image * plane + at) * a.shape.packed_words;
                 pixel.part = bits >> 1;
@@ -390,7 +433,7 @@ __device__ __forceinline__ void make_pixels(const wide_args &a, const wide_block
                 pixel.part = b.class_part[cls] - 2 * bits + (OUT == XN_INT32 ? 0 : MAGIC);
                 pixel.row = cls * a.shape.table_pitch;
                 if (OUT != XN_INT32 && a.shape.means)
-                    k = pixel_k(a, (const float *)(buffer + a.shape.means_at), m);
+                    k = pixel_k(a, (const float *)(buffer + a.shape.means_at) + m);
             }
         }
         w.pixels[m] = pixel;

@@ -131,31 +131,43 @@ __device__ __forceinline__ void write_wide(const wide_args &a, const wide_block 
                                            const wide_outputs &o, const int32_t (&counts)[NT / 2]) {
     const int32_t t = threadIdx.x & 3;
     const int64_t plane = (int64_t)a.conv.out_height * a.conv.out_width;
-    const int32_t m = o.m0 + o.column + 8 * t, left = a.conv.group_out_channels - m;
-    float *output = (float *)a.output + ((int64_t)o.group * a.conv.group_out_channels + m) * plane;
+    const int32_t m = o.m0 + o.column + 8 * t;
+    int32_t left = a.conv.group_out_channels - m;
     real_pixel p[2];
+    float *to[2];
 #pragma unroll
-    for (int h = 0; h < 2; h++)
+    for (int h = 0; h < 2; h++) {
         p[h] = load_pixel<OUT>(a, b, pixels + h * 8, k + h * 8);
+        to[h] = (float *)a.output + p[h].at.base +
+                ((int64_t)o.group * a.conv.group_out_channels + m) * plane;
+    }
+    const int32_t *column = b.table + o.column + 8 * t;
 #pragma unroll
     for (int q = 0; q < NT / 16; q++) { /* four filters of each 8 */
-        const int32_t at = q / 2 * 32 + q % 2 * 4, column = o.column + 8 * t + at;
         float4 factor = {}, bias = {};
         if (OUT != XN_INT32) {
-            factor = *(const float4 *)(b.factor + column);
-            bias = *(const float4 *)(b.bias + column);
+            factor = *(const float4 *)(b.factor + o.column + 8 * t + q / 2 * 32 + q % 2 * 4);
+            bias = *(const float4 *)(b.bias + o.column + 8 * t + q / 2 * 32 + q % 2 * 4);
         }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int4 part = *(const int4 *)(b.table + p[h].at.row + column);
+            const int4 part = *(const int4 *)(column + p[h].at.row + q / 2 * 32 + q % 2 * 4);
             float v[4];
             four_outputs<OUT>(part, &counts[q * 8 + h * 2], p[h], factor, bias, v);
-            float *to = output + p[h].at.base + at * plane;
+            float *next = to[h];
+            if (p[h].at.base >= 0 && left >= 4) {
 #pragma unroll
-            for (int r = 0; r < 4; r++)
-                if (p[h].at.base >= 0 && at + r < left)
-                    to[r * plane] = v[r];
+                for (int r = 0; r < 4; r++, next += plane)
+                    *next = v[r];
+            } else if (p[h].at.base >= 0) {
+#pragma unroll
+                for (int r = 0; r < 3; r++, next += plane)
+                    if (r < left)
+                        *next = v[r];
+            }
+            to[h] += (q % 2 ? 28 : 4) * plane;
         }
+        left -= q % 2 ? 28 : 4;
     }
 }
 

@@ -221,7 +221,7 @@ static double tile_instructions(const xn_conv *c, const xn_cuda_wide_shape *s) {
 
 /* Cycles a launch adds to a chain of them. */
 static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multiprocessors) {
-    const double ipc = 0.65, latency = 2.5, gather = 900, start = 1800, fill_rate = 20;
+    const double ipc = 0.65, latency = 4.5, gather = 900, start = 1800, fill_rate = 20;
     const int64_t blocks = (int64_t)s->pixel_blocks * s->filter_blocks * c->groups;
     const double here = (double)quotient_up(blocks, multiprocessors); /* a multiprocessor's */
     const double most =
@@ -255,7 +255,7 @@ static bool make_grid(const xn_conv *c, int multiprocessors, xn_cuda_wide_shape 
     const int64_t work = quotient_up(s->raster.subtiles, s->workers);
     const int64_t blocks = room < work ? room : work;
     s->pixel_blocks = (int32_t)(blocks < 1 ? 1 : blocks);
-    return s->pixel_blocks * others <= INT32_MAX;
+    return s->filter_blocks <= UINT16_MAX && c->groups <= UINT16_MAX;
 }
 
 struct wide_choice {
@@ -314,6 +314,8 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
         (c->groups > 1 && c->group_out_channels % 32) || chunks > 2 * XN_CUDA_WIDE_MAX_PAIRS ||
         images > INT32_MAX / 4)
         return false;
+    if (images * c->groups * c->height * c->width > INT32_MAX / 2)
+        return false; /* pixels are numbered in 32 bits */
     if (packed && c->groups > 1 && s.packed_words * 32 != c->out_channels)
         return false; /* nobody would write the words that only pad a pixel */
     s.chunks = (int32_t)chunks;

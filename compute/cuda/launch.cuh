@@ -25,12 +25,12 @@ static cudaError_t xn_cuda_launch(void (*kernel)(const Args), dim3 grid, int blo
 /* The same, when overlapped without waiting for the kernel ahead of it to end: the kernel itself
  * does (griddepcontrol.wait). */
 template <typename Args>
-static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), int grid, int block,
+static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), dim3 grid, int block,
                                        size_t shared_bytes, bool overlapped, cudaStream_t stream,
                                        const Args &args) {
     cudaLaunchConfig_t config = {};
     cudaLaunchAttribute attributes[1];
-    config.gridDim = dim3((unsigned)grid);
+    config.gridDim = grid;
     config.blockDim = dim3((unsigned)block);
     config.dynamicSmemBytes = shared_bytes;
     config.stream = stream;
