@@ -196,7 +196,6 @@ __global__ void __launch_bounds__(wide_limits<NT>::WORKERS *WORKER, wide_limits<
         start_filters(a, block, filters.barrier, (int64_t)group * a.conv.group_out_channels + m0);
     if (threadIdx.x == 32)
         block.largest[0] = block.largest[1] = 0;
-    clear_padding(a, worker);
     make_table<PACKED>(a, block, group, m0);
     xn_wait_for_previous_kernel();
     if (range.next < range.end)
@@ -241,12 +240,20 @@ static wide_function kernel_of(const xn_cuda_wide_shape *shape, const xn_conv *c
     return kernels[shape->tile][output];
 }
 
-/* Lanes that share a row vector: as many as a tap has copies of 16 bytes, up to 8. */
+/* Lanes that share a row vector: 8, or less where the 16 bytes of a tap are not a multiple. */
 static int32_t lanes_shift(const xn_cuda_wide_shape *shape) {
     int32_t shift = 0;
-    while (shift < 3 && 8 << shift <= shape->tap_words)
+    while (shift < 3 && shape->tap_words % (8 << shift) == 0)
         shift++;
     return shift;
+}
+
+/* Positions that a warp gathers at once: all of a tile in as few rounds as 32 a warp allow, shared
+ * evenly. */
+static int32_t warp_slots(const xn_cuda_raster *raster) {
+    const int32_t rounds = (raster->slots + WORKER - 1) / WORKER;
+    const int32_t slots = (raster->slots + 4 * rounds - 1) / (4 * rounds);
+    return (slots + 3) / 4 * 4;
 }
 
 /* Pixels of an aligned group of the raster that are neighbours in memory, and aligned there. */
@@ -272,6 +279,7 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
     a.image_pitch = divisor_of(a.shape.raster.image_pitch);
     a.width = divisor_of(a.shape.raster.width);
     a.lanes_shift = lanes_shift(&a.shape);
+    a.warp_slots = warp_slots(&a.shape.raster);
     a.vector = vector_of(conv, &a.shape.raster);
     a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);
     while (1 << a.filters_shift < a.shape.block_tiles * a.shape.tile_filters)
@@ -298,6 +306,10 @@ cudaError_t xn_cuda_wide_load(bool *usable) {
                 e = cudaFuncSetAttribute((const void *)kernel,
                                          cudaFuncAttributeMaxDynamicSharedMemorySize,
                                          XN_CUDA_WIDE_SHARED_BYTES);
+            if (e == cudaSuccess && *usable) /* all blocks of the plan at once */
+                e = cudaFuncSetAttribute((const void *)kernel,
+                                         cudaFuncAttributePreferredSharedMemoryCarveout,
+                                         cudaSharedmemCarveoutMaxShared);
             if (e != cudaSuccess)
                 return e;
         }

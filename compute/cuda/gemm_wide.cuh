@@ -28,6 +28,7 @@ struct wide_args {
     float taps_reciprocal;
     int32_t lanes_shift;            /* lanes that share a row vector, as a power of two */
     int32_t filters_shift;          /* filters of a block, likewise */
+    int32_t warp_slots;             /* positions that a warp gathers at once */
     int32_t range_each, range_more; /* subtiles a worker; so many workers have one more */
     int32_t vector; /* pixels from a multiple of so many on are neighbours in memory: 8, 4 or 1 */
 };
@@ -136,51 +137,52 @@ __device__ __forceinline__ source source_of(const wide_args &a, int32_t group, i
     return {line + x, inside ? x : INT32_MIN / 2};
 }
 
-/* Taps of less than 16 bytes: a lane copies its own position. */
+/* Taps of less than 16 bytes: a lane copies its own position. Where a copy is not of the image its
+ * address is not read. */
 template <int WORDS>
 __device__ __forceinline__ void gather_small(const wide_args &a, const source &from, uint32_t to) {
     const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
-    const uint32_t plane_bytes = (uint32_t)a.shape.raster.plane * 16;
+    const uint32_t next_plane = (uint32_t)a.shape.raster.plane * 16 - (16 - WORDS * 4);
     const char *bits = (const char *)a.io.bits + (int64_t)from.pixel * (WORDS * 4);
     int32_t x = from.x;
-#pragma unroll 3
-    for (int32_t word = 0; word < taps * WORDS; word += WORDS) {
-        const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
-        xn_copy_async_at<WORDS * 4>(to + (uint32_t)(word >> 2) * plane_bytes + (word & 3) * 4,
-                                    inside ? bits : (const char *)a.io.bits, inside);
+#pragma unroll 1
+    for (int32_t j = 1; j <= taps; j++) {
+        xn_copy_async_at<WORDS * 4>(to, bits, (uint32_t)x < (uint32_t)a.conv.width);
         bits += step * (WORDS * 4);
+        to += j * WORDS % 4 ? WORDS * 4 : next_plane;
         x += step;
     }
 }
 
-/* Taps of `units` 16 bytes: 2^shift neighbouring lanes copy one of 32 positions that a warp knows,
- * each every 2^shift-th unit, and then those of the next 32 >> shift positions. */
+/* Taps of 16 bytes and more: of 32 positions that a warp knows, 2^shift neighbouring lanes copy
+ * one, each every 2^shift-th 16 bytes of its taps, and then one of the next 32 >> shift. */
 __device__ __forceinline__ void gather_units(const wide_args &a, const source &own, int32_t slots,
                                              uint32_t to) {
     const xn_cuda_raster &r = a.shape.raster;
     const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
-    const int32_t units = a.shape.tap_words / 4, step = a.conv.dilation_w;
-    const uint32_t plane_bytes = (uint32_t)r.plane * 16;
-    to += (uint32_t)(lane >> shift) * 16 + (uint32_t)unit * plane_bytes;
-#pragma unroll 1
+    const int32_t tap_copies = a.shape.tap_words / 4 >> shift, step = a.conv.dilation_w;
+    const uint32_t plane_bytes = (uint32_t)r.plane * 16 << shift;
+    const int64_t pixel_bytes = a.shape.tap_words * 4;
+    const char *bits = (const char *)a.io.bits + unit * 16;
+    to += (uint32_t)(lane >> shift) * 16 + (uint32_t)(unit * r.plane) * 16;
+#pragma unroll 2
     for (int32_t slot = lane >> shift; slot < 32; slot += 32 >> shift) {
         const int32_t pixel = __shfl_sync(0xffffffffu, own.pixel, slot);
         int32_t x = __shfl_sync(0xffffffffu, own.x, slot);
         if (slot < slots) {
-            const char *bits = (const char *)a.io.bits + ((int64_t)pixel * units + unit) * 16;
-            uint32_t tap_to = to;
+            const char *from = bits + pixel * pixel_bytes;
+            uint32_t unit_to = to;
 #pragma unroll 1
             for (int32_t j = 0; j < r.row_taps; j++) {
                 const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
-                const char *from = inside ? bits : (const char *)a.io.bits;
-                uint32_t unit_to = tap_to;
-                for (int32_t u = unit; u < units; u += 1 << shift) {
-                    xn_copy_async_at<16>(unit_to, from, inside);
-                    unit_to += plane_bytes << shift;
-                    from += 16 << shift;
+                const char *next = from;
+#pragma unroll 1
+                for (int32_t u = 0; u < tap_copies; u++) {
+                    xn_copy_async_at<16>(unit_to, next, inside);
+                    unit_to += plane_bytes;
+                    next += 16 << shift;
                 }
-                tap_to += (uint32_t)units * plane_bytes;
-                bits += (int64_t)step * units * 16;
+                from += step * pixel_bytes;
                 x += step;
             }
         }
@@ -192,30 +194,31 @@ __device__ __forceinline__ void gather_means(const wide_args &a, const source &f
     const float *mean = a.io.mean + from.pixel;
     const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
     int32_t x = from.x;
-#pragma unroll 3
+#pragma unroll 1
     for (int32_t j = 0; j < taps; j++) {
-        const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
-        xn_copy_async_at<4>(to, inside ? mean : a.io.mean, inside);
+        xn_copy_async_at<4>(to, mean, (uint32_t)x < (uint32_t)a.conv.width);
         to += (uint32_t)a.shape.raster.slots * 4;
         mean += step;
         x += step;
     }
 }
 
-/* Starts the copies of all that `subtiles` from position `first` on read. */
+/* Starts the copies of all that `subtiles` from position `first` on read. The warps share the
+ * positions evenly, up to 32 each at a time. */
 __device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w, int32_t group,
                                        int32_t first, int32_t subtiles, int32_t buffer) {
     const xn_cuda_raster &r = a.shape.raster;
     const int32_t slots = r.overlap ? subtiles * SUB + r.span : r.slots;
-    const int32_t lane = w.thread & 31, words = a.shape.tap_words;
+    const int32_t lane = w.thread & 31, words = a.shape.tap_words, each = a.warp_slots;
     const uint32_t to = xn_shared_address(w.buffers) + (uint32_t)(buffer * a.shape.buffer_bytes);
 #pragma unroll 1
-    for (int32_t begin = w.thread - lane; begin < slots; begin += WORKER) {
+    for (int32_t begin = w.thread / 32 * each; begin < slots; begin += 4 * each) {
         const source own = source_of(a, group, first, begin + lane);
+        const int32_t count = min(each, slots - begin);
         const uint32_t at = to + (uint32_t)begin * 16;
         if (words >= 4)
-            gather_units(a, own, slots - begin, at);
-        if (begin + lane < slots) {
+            gather_units(a, own, count, at);
+        if (lane < count) {
             if (words == 2)
                 gather_small<2>(a, own, at + (uint32_t)lane * 16);
             if (words == 1)
@@ -225,19 +228,6 @@ __device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w,
         }
     }
     xn_copy_commit();
-}
-
-/* Words of the row vectors past their taps, which no copy writes: once. */
-__device__ __forceinline__ void clear_padding(const wide_args &a, const wide_worker &w) {
-    const xn_cuda_raster &r = a.shape.raster;
-    const int32_t words = r.row_taps * a.shape.tap_words;
-    if (words % 4 == 0)
-        return;
-    for (int32_t b = 0; b < a.shape.buffers; b++)
-        for (int32_t slot = w.thread; slot < r.slots; slot += WORKER)
-            for (int32_t word = words; word % 4; word++)
-                *(uint32_t *)(w.buffers + b * a.shape.buffer_bytes +
-                              ((int64_t)(word >> 2) * r.plane + slot) * 16 + (word & 3) * 4) = 0;
 }
 
 /* ---- what depends on the filter: once a block ---- */
@@ -343,18 +333,24 @@ __device__ __forceinline__ void make_constants(const wide_args &a, const wide_bl
 
 /* ---- what depends on the pixel: once a tile ---- */
 
-/* Set bits of each position's row vector. */
+/* Set bits of each position's row vector, without what follows its last word. */
 __device__ __forceinline__ void count_positions(const wide_args &a, const wide_worker &w,
                                                 const char *buffer, int32_t pixels) {
     const xn_cuda_raster &r = a.shape.raster;
     const int32_t plane_bytes = r.plane * 16, count = r.overlap ? pixels + r.span : r.slots;
+    const int32_t words = r.row_taps * a.shape.tap_words, whole = words / 4;
     for (int32_t slot = w.thread; slot < count; slot += WORKER) {
         const char *at = buffer + slot * 16;
         int32_t bits = 0;
 #pragma unroll 4
-        for (int32_t chunk = 0; chunk < r.planes; chunk++, at += plane_bytes) {
+        for (int32_t chunk = 0; chunk < whole; chunk++, at += plane_bytes) {
             const uint4 v = *(const uint4 *)at;
             bits += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
+        }
+        if (words & 3) {
+            const uint4 v = *(const uint4 *)at;
+            bits += __popc(v.x) + ((words & 3) > 1 ? __popc(v.y) : 0) +
+                    ((words & 3) > 2 ? __popc(v.z) : 0);
         }
         w.counts[slot] = bits;
     }

@@ -11,6 +11,7 @@ enum {
     SUB = XN_CUDA_WIDE_PIXELS,
     BLOCK_BYTES = 1024 + 128, /* what a block takes beside its dynamic shared memory */
     MULTIPROCESSOR_BYTES = 228 * 1024,
+    MULTIPROCESSOR_BLOCKS = 4, /* of 16 barriers each: their numbers are computed */
 };
 
 static const int32_t tile_filters[XN_CUDA_WIDE_TILES] = {128, 64, 32};
@@ -194,7 +195,8 @@ static bool make_layout(xn_cuda_wide_shape *s, bool turned) {
 static int32_t blocks_at_once(const xn_cuda_wide_shape *s) {
     const int32_t memory = MULTIPROCESSOR_BYTES / (s->bytes + BLOCK_BYTES);
     const int32_t workers = tile_workers[s->tile] * tile_blocks[s->tile] / s->workers;
-    return memory < workers ? memory : workers;
+    const int32_t blocks = memory < workers ? memory : workers;
+    return blocks < MULTIPROCESSOR_BLOCKS ? blocks : MULTIPROCESSOR_BLOCKS;
 }
 
 /* ---- which shape ---- */
@@ -239,13 +241,15 @@ static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multipr
     const double worker =
         waves * (most * s->block_tiles * (s->pairs * instruction + latency * unit) +
                  tiles * (latency * tile + (s->buffers == 1 ? gather : 0)));
-    double busy = matrix > issue ? matrix : issue;
-    busy = busy > worker ? busy : worker;
     const double fill = here * s->block_tiles * s->tile_filters * 32.0 * s->pairs / fill_rate;
     const bool beside = 2 * (s->bytes + BLOCK_BYTES) <= MULTIPROCESSOR_BYTES &&
                         2 * s->workers <= tile_workers[s->tile] * tile_blocks[s->tile];
-    busy = busy > fill ? busy : fill;
-    return busy + latency * (tile + unit) + (beside && here <= 1 ? start / 2 : start + fill / 8);
+    double busy = matrix > issue ? matrix : issue;
+    busy = (busy > fill ? busy : fill) + latency * (tile + unit);
+    busy = busy > worker ? busy : worker;
+    const double entries = (double)s->classes * s->block_tiles * s->tile_filters;
+    const double setup = 200 + 40 * entries / (s->workers * XN_CUDA_WIDE_WORKER);
+    return busy + (beside && here <= 1 ? start / 2 : start + fill / 8 + latency * setup);
 }
 
 /* How many blocks share the pixels: as many as run at once, but not more than there is work. */
