@@ -68,6 +68,8 @@ __device__ __forceinline__ void multiply(const wide_args &a, wide_filters *f, ui
                                          uint32_t filters, int32_t (&counts)[NT / 2]) {
     const int32_t pairs = a.shape.pairs;
     const uint32_t step = (uint32_t)a.shape.block_tiles * (NT * 2);
+    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
+    filters = __shfl_sync(0xffffffffu, filters, 0);
     const auto run = [&](int32_t pair) {
         xn_wgmma<NT>::run(counts, xn_matrix(rows + a.shape.pair_low[pair], 128),
                           xn_matrix(filters, 256), pair > 0);
@@ -92,6 +94,22 @@ __device__ __forceinline__ void multiply(const wide_args &a, wide_filters *f, ui
     xn_wgmma_commit();
 }
 
+/* Where multiplying takes long, workers take turns: side by side they would all end at the same
+ * time and leave the matrix units idle while all write and gather. A meeting of the worker follows.
+ * Only the first tile, which the filters hold up, all multiply together. */
+__device__ __forceinline__ void take_turn(const wide_block &b, const wide_worker &w) {
+    if (w.thread == 0)
+        while (atomicSub(b.multiplying, 1) <= 0) {
+            atomicAdd(b.multiplying, 1);
+            __nanosleep(32);
+        }
+}
+
+__device__ __forceinline__ void end_turn(const wide_block &b, const wide_worker &w) {
+    if (w.thread == 0)
+        atomicAdd(b.multiplying, 1);
+}
+
 /* Subtiles [next, end) of a worker. */
 struct wide_range {
     int32_t next, end;
@@ -114,6 +132,8 @@ __device__ __forceinline__ void prepare(const wide_args &a, const wide_block &b,
     count_positions(a, w, positions, subtiles * SUB);
     worker_barrier(w);
     make_pixels<OUT>(a, b, w, positions, first * SUB, subtiles);
+    if (OUT != XN_CUDA_WIDE_PACKED)
+        worker_barrier(w); /* other warps store these pixels' outputs */
 }
 
 template <int NT, int OUT>
@@ -131,13 +151,19 @@ __device__ __forceinline__ void run_worker(const wide_args &a, const wide_block 
         range.next += subtiles;
         xn_copy_wait<0>();
         xn_fence_proxy();
-        worker_barrier(w);
         int32_t subtile = 0, tile = 0;
 #pragma unroll 1
         do {
             int32_t counts[NT / 2];
+            const bool turns = a.shape.in_turn && filters.ready >= a.shape.pairs;
+            if (turns)
+                take_turn(b, w);
+            if (turns || (subtile == 0 && tile == 0))
+                worker_barrier(w);
             multiply<NT>(a, &filters, rows + (uint32_t)subtile * SUB,
                          filter_low + (uint32_t)tile * (NT * 2), counts);
+            if (turns)
+                end_turn(b, w);
             const wide_outputs outputs = {group, m0, tile * NT};
             const int32_t at = subtile;
             if (subtile == 0 && tile == 0) {
@@ -165,21 +191,26 @@ __device__ __forceinline__ void run_worker(const wide_args &a, const wide_block 
 #endif
 
 /* Registers: 65536 over the threads that run at once. */
-template <int NT>
+template <int NT, bool PACKED>
 struct wide_limits {
     enum { WORKERS = XN_CUDA_WIDE_WORKERS_128, BLOCKS = XN_CUDA_WIDE_BLOCKS_128 };
 };
 template <>
-struct wide_limits<64> {
+struct wide_limits<64, true> {
     enum { WORKERS = XN_CUDA_WIDE_WORKERS_64, BLOCKS = XN_CUDA_WIDE_BLOCKS_64 };
 };
 template <>
-struct wide_limits<32> {
+struct wide_limits<64, false> {
+    enum { WORKERS = XN_CUDA_WIDE_WORKERS_64_REAL, BLOCKS = XN_CUDA_WIDE_BLOCKS_64_REAL };
+};
+template <bool PACKED>
+struct wide_limits<32, PACKED> {
     enum { WORKERS = XN_CUDA_WIDE_WORKERS_32, BLOCKS = XN_CUDA_WIDE_BLOCKS_32 };
 };
 
 template <int NT, int OUT>
-__global__ void __launch_bounds__(wide_limits<NT>::WORKERS *WORKER, wide_limits<NT>::BLOCKS)
+__global__ void __launch_bounds__((wide_limits<NT, OUT == XN_CUDA_WIDE_PACKED>::WORKERS) * WORKER,
+                                  (wide_limits<NT, OUT == XN_CUDA_WIDE_PACKED>::BLOCKS))
     wide_kernel(const __grid_constant__ wide_args a) {
 #if XN_HAS_WGMMA
     extern __shared__ __align__(128) char wide_memory[];
@@ -194,8 +225,10 @@ __global__ void __launch_bounds__(wide_limits<NT>::WORKERS *WORKER, wide_limits<
     xn_let_next_kernel_start();
     if (threadIdx.x < 32)
         start_filters(a, block, filters.barrier, (int64_t)group * a.conv.group_out_channels + m0);
-    if (threadIdx.x == 32)
+    if (threadIdx.x == 32) {
         block.largest[0] = block.largest[1] = 0;
+        *block.multiplying = 2;
+    }
     make_table<PACKED>(a, block, group, m0);
     xn_wait_for_previous_kernel();
     if (range.next < range.end)

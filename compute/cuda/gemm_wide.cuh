@@ -47,9 +47,10 @@ struct wide_block {
     uint32_t filters; /* shared address */
     int32_t *table;   /* packed output: [class][odd][filter]; else [class][filter] */
     float *factor, *bias;
-    uint32_t *flips;     /* in the place of factor, for packed output */
-    int32_t *class_part; /* [class]: the pixel part of dot but for the set bits */
-    uint32_t *largest;   /* bits of the largest |factor| and |bias| */
+    uint32_t *flips;      /* in the place of factor, for packed output */
+    int32_t *class_part;  /* [class]: the pixel part of dot but for the set bits */
+    uint32_t *largest;    /* bits of the largest |factor| and |bias| */
+    int32_t *multiplying; /* workers that may begin to */
 };
 
 /* Of an output pixel: where it goes (NO_OUTPUT: nowhere), its part of dot, its row of the table. */
@@ -61,8 +62,8 @@ struct __align__(16) wide_pixel {
 /* What a worker, a warpgroup, has of its own. */
 struct wide_worker {
     int32_t thread, barrier;
-    char *buffers, *turn; /* turn: of this warp */
-    int32_t *counts;      /* set bits of each position */
+    char *buffers, *turn;
+    int32_t *counts; /* set bits of each position */
     wide_pixel *pixels;
     float *k;
 };
@@ -78,6 +79,7 @@ __device__ __forceinline__ wide_block block_parts(const wide_args &a, char *memo
     b.flips = (uint32_t *)b.factor;
     b.class_part = (int32_t *)(b.bias + filters);
     b.largest = (uint32_t *)(b.class_part + s.classes);
+    b.multiplying = (int32_t *)b.largest + 2;
     return b;
 }
 
@@ -91,7 +93,7 @@ __device__ __forceinline__ wide_worker worker_parts(const wide_args &a, char *me
     w.counts = (int32_t *)(w.buffers + s.counts_at);
     w.pixels = (wide_pixel *)(w.buffers + s.pixels_at);
     w.k = (float *)(w.buffers + s.k_at);
-    w.turn = w.buffers + s.turn_at + w.thread / 32 * XN_CUDA_WIDE_TURN_BYTES;
+    w.turn = w.buffers + s.turn_at;
     return w;
 }
 

@@ -11,7 +11,7 @@ enum {
     XN_CUDA_WIDE_WORKER = 128,      /* threads of a warpgroup */
     XN_CUDA_WIDE_MAX_PAIRS = 256,   /* matrix instructions a subtile: chunks of 128 bits, by two */
     XN_CUDA_WIDE_MAX_PIECES = 8,    /* in which filters arrive */
-    XN_CUDA_WIDE_TURN_BYTES = 1024, /* a warp: 32 filters by 16 pixels of 2 bytes */
+    XN_CUDA_WIDE_TURN_COLUMNS = 32, /* filters by 64 pixels of a worker, to turn */
     XN_CUDA_WIDE_BORDER = 16,       /* outputs at an end of an axis that may miss taps */
     XN_CUDA_WIDE_MAX_CLASSES = 8,   /* distinct ranges of taps inside, an axis */
     XN_CUDA_WIDE_TILES = 3,         /* of 128, 64 and 32 filters */
@@ -19,10 +19,12 @@ enum {
     XN_CUDA_WIDE_SHARED_BYTES = 226 * 1024,
     /* Warpgroups that registers allow: in a block, and in all blocks of a multiprocessor. */
     XN_CUDA_WIDE_WORKERS_128 = 4,
-    XN_CUDA_WIDE_WORKERS_64 = 3,
-    XN_CUDA_WIDE_WORKERS_32 = 4,
     XN_CUDA_WIDE_BLOCKS_128 = 1,
+    XN_CUDA_WIDE_WORKERS_64 = 3,
     XN_CUDA_WIDE_BLOCKS_64 = 2,
+    XN_CUDA_WIDE_WORKERS_64_REAL = 5,
+    XN_CUDA_WIDE_BLOCKS_64_REAL = 1,
+    XN_CUDA_WIDE_WORKERS_32 = 3,
     XN_CUDA_WIDE_BLOCKS_32 = 2,
 };
 
@@ -68,6 +70,7 @@ typedef struct xn_cuda_wide_shape {
     int32_t workers;            /* warpgroups a block */
     int32_t pixel_blocks;       /* blocks that share the pixels of a filter block */
     bool packed, means;
+    bool in_turn; /* two workers at a time multiply */
     int32_t tap_words, chunks, pairs;
     xn_cuda_raster raster;
     int32_t piece_pairs;                         /* filters arrive in pieces of so many pairs */

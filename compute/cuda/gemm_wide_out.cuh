@@ -1,7 +1,9 @@
 /* gemm_wide_out.cuh: from the counts of a subtile, 64 pixels by NT filters in the registers of a
- * warpgroup, to outputs. A warp has 16 pixels and needs no other: thread 4g + t has pixels g and
- * g + 8 (h = 0, 1), and of every 32 filters (a word b) the 8 neighbours from 8t on, filter
- * 8t + 2j + e in counts[16b + 4j + 2h + e]. */
+ * warpgroup, to outputs. A warp has 16 pixels: thread 4g + t has pixels g and g + 8 (h = 0, 1), and
+ * of every 32 filters (a word b) the 8 neighbours from 8t on, filter 8t + 2j + e in
+ * counts[16b + 4j + 2h + e]. For packed output a warp needs no other. Other outputs are planes of
+ * pixels, and memory takes whole lines at several times the rate of the 32 bytes that 8 lanes have
+ * at once: the warpgroup turns them in shared memory. */
 #ifndef XN_CUDA_GEMM_WIDE_OUT_CUH
 #define XN_CUDA_GEMM_WIDE_OUT_CUH
 
@@ -101,8 +103,16 @@ __device__ __forceinline__ real_pixel load_pixel(const wide_args &a, const wide_
     return p;
 }
 
+/* The epilogue where fp32 overflows on the way to a result that may be finite (k is at least 2^-16
+ * then, real_pixel): all terms by 2^-64 meanwhile. */
+__device__ __forceinline__ float scaled_epilogue(float dot, float k, float factor, float bias) {
+    const float value = fmaf(dot * k, factor, bias);
+    const float scaled = fmaf(dot * (k * 0x1p-64f), factor, bias * 0x1p-64f) * 0x1p64f;
+    return isfinite(value) ? value : scaled;
+}
+
 /* Four filters of pixel h from `column` on. MAGIC is in the pixel's part for floats. */
-template <int OUT>
+template <int OUT, bool SAFE>
 __device__ __forceinline__ void four_outputs(const int4 &part, const int32_t *counts,
                                              const real_pixel &p, const float4 &factor,
                                              const float4 &bias, float (&v)[4]) {
@@ -110,110 +120,13 @@ __device__ __forceinline__ void four_outputs(const int4 &part, const int32_t *co
     const int32_t count[4] = {counts[0], counts[1], counts[4], counts[5]};
     const float f[4] = {factor.x, factor.y, factor.z, factor.w};
     const float b[4] = {bias.x, bias.y, bias.z, bias.w};
-    int32_t dot[4];
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        dot[r] = p.at.part + parts[r] + 4 * count[r];
-        v[r] = OUT == XN_INT32
-                   ? __int_as_float(dot[r])
-                   : fmaf((__int_as_float(dot[r]) - __int_as_float(MAGIC)) * p.k, f[r], b[r]);
-    }
-    if (!p.safe)
-#pragma unroll
-        for (int r = 0; r < 4; r++)
-            v[r] = xn_cuda_epilogue(dot[r] - MAGIC, f[r], p.k, b[r]);
-}
-
-/* 4-byte outputs straight from the registers: 8 lanes store 8 neighbouring pixels, 32 bytes. */
-template <int NT, int OUT>
-__device__ __forceinline__ void write_wide(const wide_args &a, const wide_block &b,
-                                           const wide_pixel *pixels, const float *k,
-                                           const wide_outputs &o, const int32_t (&counts)[NT / 2]) {
-    const int32_t t = threadIdx.x & 3;
-    const int64_t plane = (int64_t)a.conv.out_height * a.conv.out_width;
-    const int32_t m = o.m0 + o.column + 8 * t;
-    int32_t left = a.conv.group_out_channels - m;
-    real_pixel p[2];
-    float *to[2];
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        p[h] = load_pixel<OUT>(a, b, pixels + h * 8, k + h * 8);
-        to[h] = (float *)a.output + p[h].at.base +
-                ((int64_t)o.group * a.conv.group_out_channels + m) * plane;
-    }
-    const int32_t *column = b.table + o.column + 8 * t;
-#pragma unroll
-    for (int q = 0; q < NT / 16; q++) { /* four filters of each 8 */
-        float4 factor = {}, bias = {};
-        if (OUT != XN_INT32) {
-            factor = *(const float4 *)(b.factor + o.column + 8 * t + q / 2 * 32 + q % 2 * 4);
-            bias = *(const float4 *)(b.bias + o.column + 8 * t + q / 2 * 32 + q % 2 * 4);
-        }
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const int4 part = *(const int4 *)(column + p[h].at.row + q / 2 * 32 + q % 2 * 4);
-            float v[4];
-            four_outputs<OUT>(part, &counts[q * 8 + h * 2], p[h], factor, bias, v);
-            float *next = to[h];
-            if (p[h].at.base >= 0 && left >= 4) {
-#pragma unroll
-                for (int r = 0; r < 4; r++, next += plane)
-                    *next = v[r];
-            } else if (p[h].at.base >= 0) {
-#pragma unroll
-                for (int r = 0; r < 3; r++, next += plane)
-                    if (r < left)
-                        *next = v[r];
-            }
-            to[h] += (q % 2 ? 28 : 4) * plane;
-        }
-        left -= q % 2 ? 28 : 4;
-    }
-}
-
-/* Where pixel half h of column n of 32 lies in a warp's turned 1 KB, such that the 8 columns that
- * are written at once lie in different banks. */
-__device__ __forceinline__ uint32_t turned_at(int32_t n, int32_t h) {
-    return (uint32_t)(n * 32 + ((h ^ (n >> 2 & 1)) << 4));
-}
-
-/* The filter of column n, of 32. */
-__device__ __forceinline__ int32_t filter_of_column(int32_t n) {
-    return (n >> 1 & 3) * 8 + (n >> 3) * 2 + (n & 1);
-}
-
-/* Turned outputs of 32 filters by 16 pixels to memory, a lane 8 pixels (or twice 4) at a time. */
-__device__ __forceinline__ void store_vectors(const wide_args &a, const char *turn,
-                                              const int64_t (&base)[2], __half *output,
-                                              int64_t plane, int32_t left) {
-    const int32_t lane = threadIdx.x & 31, h = lane & 1;
-#pragma unroll
-    for (int u = 0; u < 2; u++) {
-        const int32_t n = lane / 2 + u * 16, filter = filter_of_column(n);
-        const uint4 v = *(const uint4 *)(turn + turned_at(n, h));
-        __half *to = output + filter * plane;
-        if (filter < left && a.vector == 8) {
-            if (base[0] >= 0)
-                *(uint4 *)(to + base[0]) = v;
-        } else if (filter < left) {
-            if (base[0] >= 0)
-                *(uint2 *)(to + base[0]) = make_uint2(v.x, v.y);
-            if (base[1] >= 0)
-                *(uint2 *)(to + base[1]) = make_uint2(v.z, v.w);
-        }
-    }
-}
-
-/* The same one pixel at a time, where neighbours of the raster need not be in memory. */
-__device__ __forceinline__ void store_single(const char *turn, int64_t base, __half *output,
-                                             int64_t plane, int32_t left) {
-    const int32_t lane = threadIdx.x & 31, pixel = lane & 15;
-#pragma unroll 8
-    for (int u = 0; u < 16; u++) {
-        const int32_t n = u * 2 + lane / 16, filter = filter_of_column(n);
-        const __half v = *(const __half *)(turn + turned_at(n, pixel >> 3) + (pixel & 7) * 2);
-        if (base >= 0 && filter < left)
-            output[filter * plane + base] = v;
+        const float whole = __int_as_float(p.at.part + parts[r] + 4 * count[r]);
+        const float dot = whole - __int_as_float(MAGIC);
+        v[r] = OUT == XN_INT32 ? whole
+               : SAFE          ? fmaf(dot * p.k, f[r], b[r])
+                               : scaled_epilogue(dot, p.k, f[r], b[r]);
     }
 }
 
@@ -222,64 +135,137 @@ __device__ __forceinline__ uint32_t half_pair(float low, float high) {
     return *(const uint32_t *)&pair;
 }
 
-/* fp16: 32 filters at a time are turned in shared memory, so that pixels are neighbours. */
-template <int NT>
-__device__ __forceinline__ void write_half(const wide_args &a, const wide_block &b,
-                                           const wide_worker &w, const wide_pixel *warp_pixels,
-                                           const float *warp_k, const wide_outputs &o,
-                                           const int32_t (&counts)[NT / 2]) {
-    const int32_t lane = threadIdx.x & 31, t = lane & 3, g = lane >> 2;
-    const int64_t plane = (int64_t)a.conv.out_height * a.conv.out_width;
-    const uint32_t turn = xn_shared_address(w.turn);
-    __half *output = (__half *)a.output +
-                     ((int64_t)o.group * a.conv.group_out_channels + o.m0 + o.column) * plane;
-    real_pixel p[2];
+/* The filter, of 32, that column n of the matrix instruction has. */
+__device__ __forceinline__ int32_t filter_of_column(int32_t n) {
+    return (n >> 1 & 3) * 8 + (n >> 3) * 2 + (n & 1);
+}
+
+/* Bytes from column to column of a turned pass: what a warp writes at once lies in different
+ * banks. */
+template <typename T>
+struct turn_pitch {
+    enum { BYTES = (SUB + 16 / sizeof(T)) * sizeof(T) };
+};
+
+/* Four filters of each of a thread's two pixels into a turned pass. fp16: as 8 x 8 matrices. */
+__device__ __forceinline__ void put_turned(const float (&v)[2][4], int32_t own, char *turn,
+                                           const __half *) {
+    const int32_t lane = threadIdx.x & 31, column = (lane >> 4) * 8 + (lane & 7);
+    const uint32_t pairs[4] = {half_pair(v[0][0], v[0][1]), half_pair(v[1][0], v[1][1]),
+                               half_pair(v[0][2], v[0][3]), half_pair(v[1][2], v[1][3])};
+    xn_store_turned(xn_shared_address(turn) + column * turn_pitch<__half>::BYTES +
+                        (own + (lane >> 3 & 1) * 8) * 2,
+                    pairs);
+}
+
+__device__ __forceinline__ void put_turned(const float (&v)[2][4], int32_t own, char *turn,
+                                           const float *) {
+    const int32_t lane = threadIdx.x & 31;
+    char *to = turn + (lane & 3) * 2 * turn_pitch<float>::BYTES + (own + (lane >> 2)) * 4;
 #pragma unroll
     for (int h = 0; h < 2; h++)
-        p[h] = load_pixel<XN_FP16>(a, b, warp_pixels + g + h * 8, warp_k + g + h * 8);
-    const bool vectors = a.vector > 1;
-    const int64_t base[2] = {warp_pixels[vectors ? (lane & 1) * 8 : lane & 15].base,
-                             warp_pixels[(lane & 1) * 8 + 4].base};
 #pragma unroll
-    for (int word = 0; word < NT / 32; word++) {
+        for (int r = 0; r < 4; r++)
+            *(float *)(to + (r / 2 * 8 + r % 2) * turn_pitch<float>::BYTES + h * 32) = v[h][r];
+}
+
+/* A thread stores BYTES of neighbouring pixels of every WORKER / LANES-th column. `to` is of the
+ * first, whose filter is the pass's first plus `filter`. */
+template <int BYTES, int LANES, int PITCH>
+__device__ __forceinline__ void store_turned(const char *turn, char *to, int64_t plane_bytes,
+                                             int32_t filter, int32_t left) {
 #pragma unroll
-        for (int q = word * 2; q < word * 2 + 2; q++) {
-            const int32_t column = o.column + 8 * t + word * 32 + q % 2 * 4;
-            const float4 factor = *(const float4 *)(b.factor + column);
-            const float4 bias = *(const float4 *)(b.bias + column);
-            uint32_t pairs[4];
-#pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int4 part = *(const int4 *)(b.table + p[h].at.row + column);
-                float v[4];
-                four_outputs<XN_FP16>(part, &counts[q * 8 + h * 2], p[h], factor, bias, v);
-                pairs[h] = half_pair(v[0], v[1]);
-                pairs[2 + h] = half_pair(v[2], v[3]);
-            }
-            const int32_t n = q % 2 * 16 + (lane >> 4) * 8 + (lane & 7);
-            xn_store_turned(turn + turned_at(n, lane >> 3 & 1), pairs);
-        }
-        __syncwarp();
-        const int32_t left = a.conv.group_out_channels - o.m0 - o.column - word * 32;
-        if (vectors)
-            store_vectors(a, w.turn, base, output + word * 32 * plane, plane, left);
+    for (int n = 0; n < 16 * LANES / WORKER; n++) {
+        const int column = n * (WORKER / LANES); /* more; disjoint bits, so filters add up */
+        const int more = (column >> 1 & 3) * 8 + (column >> 3) * 2;
+        if (filter + more >= left)
+            continue;
+        if (BYTES == 16)
+            *(uint4 *)(to + more * plane_bytes) = *(const uint4 *)(turn + column * PITCH);
+        else if (BYTES == 8)
+            *(uint2 *)(to + more * plane_bytes) = *(const uint2 *)(turn + column * PITCH);
+        else if (BYTES == 4)
+            *(uint32_t *)(to + more * plane_bytes) = *(const uint32_t *)(turn + column * PITCH);
         else
-            store_single(w.turn, base[0], output + word * 32 * plane, plane, left);
-        __syncwarp();
+            *(uint16_t *)(to + more * plane_bytes) = *(const uint16_t *)(turn + column * PITCH);
     }
+}
+
+/* All that is left of a subtile once it is known how many pixels a thread stores at a time. A
+ * warpgroup turns 16 filters at a time in shared memory, where pixels become neighbours, and
+ * stores them by whole lines. It does so in two places by turns: by the meeting of the next pass
+ * all have read the one before. */
+template <int NT, int OUT, typename T, int VECTOR, bool SAFE>
+__device__ __forceinline__ void write_turned(const wide_args &a, const wide_block &b,
+                                             const wide_worker &w, const wide_pixel *pixels,
+                                             const real_pixel (&p)[2], const wide_outputs &o,
+                                             const int32_t (&counts)[NT / 2]) {
+    constexpr int32_t PITCH = turn_pitch<T>::BYTES, SIZE = sizeof(T);
+    constexpr int32_t LANES = VECTOR > 1 ? SUB / VECTOR : 32;
+    const int64_t plane_bytes = (int64_t)a.conv.out_height * a.conv.out_width * SIZE;
+    const int32_t own = w.thread / 32 * 16, first = w.thread % LANES * VECTOR;
+    const int32_t filter = filter_of_column(w.thread / LANES), m = o.m0 + o.column;
+    const int64_t base = pixels[first].base, next = VECTOR > 1 ? 0 : pixels[first + 32].base;
+    char *to = (char *)a.output + base * SIZE +
+               (int64_t)(o.group * a.conv.group_out_channels + m + filter) * plane_bytes;
+    const char *from = w.turn + w.thread / LANES * PITCH + first * SIZE;
+    const int32_t column = o.column + 8 * (w.thread & 3);
+#pragma unroll
+    for (int q = 0; q < NT / 16; q++) {
+        const int32_t at = column + q / 2 * 32 + q % 2 * 4;
+        const int32_t left = a.conv.group_out_channels - m - q / 2 * 32 - q % 2 * 4;
+        float4 factor = {}, bias = {};
+        float v[2][4];
+        if (OUT != XN_INT32) {
+            factor = *(const float4 *)(b.factor + at);
+            bias = *(const float4 *)(b.bias + at);
+        }
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            four_outputs<OUT, SAFE>(*(const int4 *)(b.table + p[h].at.row + at),
+                                    &counts[q * 8 + h * 2], p[h], factor, bias, v[h]);
+        put_turned(v, own, w.turn + q % 2 * 16 * PITCH, (const T *)nullptr);
+        worker_barrier(w);
+        char *pass = to + (q / 2 * 32 + q % 2 * 4) * plane_bytes;
+        if (base >= 0)
+            store_turned<VECTOR * SIZE, LANES, PITCH>(from + q % 2 * 16 * PITCH, pass, plane_bytes,
+                                                      filter, left);
+        if (VECTOR == 1 && next >= 0)
+            store_turned<SIZE, LANES, PITCH>(from + q % 2 * 16 * PITCH + 32 * SIZE,
+                                             pass + (next - base) * SIZE, plane_bytes, filter,
+                                             left);
+    }
+}
+
+template <int NT, int OUT, typename T>
+__device__ __forceinline__ void
+write_real(const wide_args &a, const wide_block &b, const wide_worker &w, const wide_pixel *pixels,
+           const float *k, const wide_outputs &o, const int32_t (&counts)[NT / 2]) {
+    constexpr int32_t MOST = 16 / sizeof(T);
+    const int32_t own = w.thread / 32 * 16 + w.thread % 32 / 4;
+    const real_pixel p[2] = {load_pixel<OUT>(a, b, pixels + own, k + own),
+                             load_pixel<OUT>(a, b, pixels + own + 8, k + own + 8)};
+    if (OUT != XN_INT32 && !__all_sync(0xffffffffu, p[0].safe && p[1].safe))
+        write_turned<NT, OUT, T, 1, false>(a, b, w, pixels, p, o, counts);
+    else if (a.vector >= MOST)
+        write_turned<NT, OUT, T, MOST, true>(a, b, w, pixels, p, o, counts);
+    else if (a.vector >= 4)
+        write_turned<NT, OUT, T, 4, true>(a, b, w, pixels, p, o, counts);
+    else
+        write_turned<NT, OUT, T, 1, true>(a, b, w, pixels, p, o, counts);
 }
 
 template <int NT, int OUT>
 __device__ __forceinline__ void
 write_outputs(const wide_args &a, const wide_block &b, const wide_worker &w, int32_t subtile,
               const wide_outputs &o, const int32_t (&counts)[NT / 2]) {
-    const int32_t own = subtile * SUB + w.thread / 32 * 16, g = w.thread % 32 / 4;
+    const wide_pixel *pixels = w.pixels + subtile * SUB;
     if constexpr (OUT == XN_CUDA_WIDE_PACKED)
-        write_packed<NT>(a, b, w.pixels + own + g, o, counts);
+        write_packed<NT>(a, b, pixels + w.thread / 32 * 16 + w.thread % 32 / 4, o, counts);
     else if constexpr (OUT == XN_FP16)
-        write_half<NT>(a, b, w, w.pixels + own, w.k + own, o, counts);
+        write_real<NT, OUT, __half>(a, b, w, pixels, w.k + subtile * SUB, o, counts);
     else
-        write_wide<NT, OUT>(a, b, w.pixels + own + g, w.k + own + g, o, counts);
+        write_real<NT, OUT, float>(a, b, w, pixels, w.k + subtile * SUB, o, counts);
 }
 
 #endif

@@ -11,14 +11,18 @@ enum {
     SUB = XN_CUDA_WIDE_PIXELS,
     BLOCK_BYTES = 1024 + 128, /* what a block takes beside its dynamic shared memory */
     MULTIPROCESSOR_BYTES = 228 * 1024,
+    IN_TURN_CYCLES = 500,      /* of a subtile's matrix instructions */
     MULTIPROCESSOR_BLOCKS = 4, /* of 16 barriers each: their numbers are computed */
 };
 
 static const int32_t tile_filters[XN_CUDA_WIDE_TILES] = {128, 64, 32};
-static const int32_t tile_workers[XN_CUDA_WIDE_TILES] = {
-    XN_CUDA_WIDE_WORKERS_128, XN_CUDA_WIDE_WORKERS_64, XN_CUDA_WIDE_WORKERS_32};
-static const int32_t tile_blocks[XN_CUDA_WIDE_TILES] = {
-    XN_CUDA_WIDE_BLOCKS_128, XN_CUDA_WIDE_BLOCKS_64, XN_CUDA_WIDE_BLOCKS_32};
+/* Of packed output, and of other. */
+static const int32_t tile_workers[2][XN_CUDA_WIDE_TILES] = {
+    {XN_CUDA_WIDE_WORKERS_128, XN_CUDA_WIDE_WORKERS_64_REAL, XN_CUDA_WIDE_WORKERS_32},
+    {XN_CUDA_WIDE_WORKERS_128, XN_CUDA_WIDE_WORKERS_64, XN_CUDA_WIDE_WORKERS_32}};
+static const int32_t tile_blocks[2][XN_CUDA_WIDE_TILES] = {
+    {XN_CUDA_WIDE_BLOCKS_128, XN_CUDA_WIDE_BLOCKS_64_REAL, XN_CUDA_WIDE_BLOCKS_32},
+    {XN_CUDA_WIDE_BLOCKS_128, XN_CUDA_WIDE_BLOCKS_64, XN_CUDA_WIDE_BLOCKS_32}};
 
 static int64_t round_up(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit * unit;
@@ -167,7 +171,8 @@ static int32_t place(int64_t *total, int64_t bytes) {
     return (int32_t)at;
 }
 
-static bool make_layout(xn_cuda_wide_shape *s, bool turned) {
+/* turned: bytes an output that is turned in shared memory, or 0. */
+static bool make_layout(xn_cuda_wide_shape *s, int32_t turned) {
     const xn_cuda_raster *r = &s->raster;
     const int64_t filters = s->block_tiles * s->tile_filters, classes = s->classes;
     const int64_t pixels = s->tile_pixels * SUB;
@@ -182,11 +187,11 @@ static bool make_layout(xn_cuda_wide_shape *s, bool turned) {
     s->counts_at = place(&own, (int64_t)r->slots * 4);
     s->pixels_at = place(&own, pixels * 16);
     s->k_at = place(&own, s->packed ? 0 : pixels * 4);
-    s->turn_at = place(&own, turned ? 4 * XN_CUDA_WIDE_TURN_BYTES : 0);
+    s->turn_at = place(&own, turned ? XN_CUDA_WIDE_TURN_COLUMNS * (SUB * turned + 16) : 0);
     s->worker_bytes = (int32_t)own;
     place(&total, filters * 32 * s->pairs);
     s->table_at = place(&total, (s->packed ? 2 : 1) * classes * s->table_pitch * 4);
-    s->constants_at = place(&total, filters * 8 + classes * 4 + 8);
+    s->constants_at = place(&total, filters * 8 + classes * 4 + 12);
     s->workers_at = place(&total, s->workers * own);
     s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
     return total <= XN_CUDA_WIDE_SHARED_BYTES;
@@ -194,7 +199,8 @@ static bool make_layout(xn_cuda_wide_shape *s, bool turned) {
 
 static int32_t blocks_at_once(const xn_cuda_wide_shape *s) {
     const int32_t memory = MULTIPROCESSOR_BYTES / (s->bytes + BLOCK_BYTES);
-    const int32_t workers = tile_workers[s->tile] * tile_blocks[s->tile] / s->workers;
+    const int32_t workers =
+        tile_workers[s->packed][s->tile] * tile_blocks[s->packed][s->tile] / s->workers;
     const int32_t blocks = memory < workers ? memory : workers;
     return blocks < MULTIPROCESSOR_BLOCKS ? blocks : MULTIPROCESSOR_BLOCKS;
 }
@@ -242,8 +248,9 @@ static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multipr
         waves * (most * s->block_tiles * (s->pairs * instruction + latency * unit) +
                  tiles * (latency * tile + (s->buffers == 1 ? gather : 0)));
     const double fill = here * s->block_tiles * s->tile_filters * 32.0 * s->pairs / fill_rate;
-    const bool beside = 2 * (s->bytes + BLOCK_BYTES) <= MULTIPROCESSOR_BYTES &&
-                        2 * s->workers <= tile_workers[s->tile] * tile_blocks[s->tile];
+    const bool beside =
+        2 * (s->bytes + BLOCK_BYTES) <= MULTIPROCESSOR_BYTES &&
+        2 * s->workers <= tile_workers[s->packed][s->tile] * tile_blocks[s->packed][s->tile];
     double busy = matrix > issue ? matrix : issue;
     busy = (busy > fill ? busy : fill) + latency * (tile + unit);
     busy = busy > worker ? busy : worker;
@@ -273,8 +280,8 @@ struct wide_choice {
 /* All numbers of workers and buffers of a shape that has its tiles and raster. */
 static void try_workers(wide_choice *choice, xn_cuda_wide_shape *s) {
     const xn_conv *c = choice->conv;
-    const bool turned = !s->packed && c->output_datatype == XN_FP16;
-    for (s->workers = 1; s->workers <= tile_workers[s->tile]; s->workers++)
+    const int32_t turned = s->packed ? 0 : c->output_datatype == XN_FP16 ? 2 : 4;
+    for (s->workers = 1; s->workers <= tile_workers[s->packed][s->tile]; s->workers++)
         for (s->buffers = 1; s->buffers <= 2; s->buffers++) {
             if (!make_layout(s, turned) || !make_grid(c, choice->multiprocessors, s))
                 break;
@@ -284,6 +291,8 @@ static void try_workers(wide_choice *choice, xn_cuda_wide_shape *s) {
             choice->found = true;
             choice->cost = cost;
             *choice->best = *s;
+            choice->best->in_turn =
+                s->workers > 1 && s->pairs * s->tile_filters / 2 >= IN_TURN_CYCLES;
         }
 }
 
