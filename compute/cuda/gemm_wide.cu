@@ -286,7 +286,7 @@ static int32_t lanes_shift(const xn_cuda_wide_shape *shape) {
 static int32_t warp_slots(const xn_cuda_raster *raster) {
     const int32_t rounds = (raster->slots + WORKER - 1) / WORKER;
     const int32_t slots = (raster->slots + 4 * rounds - 1) / (4 * rounds);
-    return (slots + 3) / 4 * 4;
+    return (slots + 7) / 8 * 8;
 }
 
 /* Pixels of an aligned group of the raster that are neighbours in memory, and aligned there. */

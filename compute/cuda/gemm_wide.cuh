@@ -156,7 +156,7 @@ __device__ __forceinline__ void gather_small(const wide_args &a, const source &f
     }
 }
 
-/* Taps of 16 bytes and more: of 32 positions that a warp knows, 2^shift neighbouring lanes copy
+/* Taps of 16 bytes and more: of the positions that a warp knows, 2^shift neighbouring lanes copy
  * one, each every 2^shift-th 16 bytes of its taps, and then one of the next 32 >> shift. */
 __device__ __forceinline__ void gather_units(const wide_args &a, const source &own, int32_t slots,
                                              uint32_t to) {
@@ -167,8 +167,9 @@ __device__ __forceinline__ void gather_units(const wide_args &a, const source &o
     const int64_t pixel_bytes = a.shape.tap_words * 4;
     const char *bits = (const char *)a.io.bits + unit * 16;
     to += (uint32_t)(lane >> shift) * 16 + (uint32_t)(unit * r.plane) * 16;
-#pragma unroll 2
-    for (int32_t slot = lane >> shift; slot < 32; slot += 32 >> shift) {
+#pragma unroll 1
+    for (int32_t done = 0; done < slots; done += 32 >> shift) {
+        const int32_t slot = done + (lane >> shift);
         const int32_t pixel = __shfl_sync(0xffffffffu, own.pixel, slot);
         int32_t x = __shfl_sync(0xffffffffu, own.x, slot);
         if (slot < slots) {
@@ -188,6 +189,24 @@ __device__ __forceinline__ void gather_units(const wide_args &a, const source &o
                 x += step;
             }
         }
+        to += (uint32_t)(32 >> shift) * 16;
+    }
+}
+
+/* The same where a position has one tap, of one copy a lane. */
+__device__ __forceinline__ void gather_once(const wide_args &a, const source &own, int32_t slots,
+                                            uint32_t to) {
+    const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
+    const int32_t pixel = (uint32_t)own.x < (uint32_t)a.conv.width ? own.pixel : -1;
+    const char *bits = (const char *)a.io.bits + unit * 16;
+    int32_t slot = lane >> shift;
+    to += (uint32_t)(slot + unit * a.shape.raster.plane) * 16;
+#pragma unroll 2
+    for (int32_t done = 0; done < slots; done += 32 >> shift) {
+        const int32_t from = __shfl_sync(0xffffffffu, pixel, slot);
+        if (slot < slots)
+            xn_copy_async_at<16>(to, bits + ((int64_t)from << shift) * 16, from >= 0);
+        slot += 32 >> shift;
         to += (uint32_t)(32 >> shift) * 16;
     }
 }
@@ -218,7 +237,9 @@ __device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w,
         const source own = source_of(a, group, first, begin + lane);
         const int32_t count = min(each, slots - begin);
         const uint32_t at = to + (uint32_t)begin * 16;
-        if (words >= 4)
+        if (words == 4 << a.lanes_shift && r.row_taps == 1)
+            gather_once(a, own, count, at);
+        else if (words >= 4)
             gather_units(a, own, count, at);
         if (lane < count) {
             if (words == 2)

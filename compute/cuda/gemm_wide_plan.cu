@@ -229,7 +229,7 @@ static double tile_instructions(const xn_conv *c, const xn_cuda_wide_shape *s) {
 
 /* Cycles a launch adds to a chain of them. */
 static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multiprocessors) {
-    const double ipc = 0.65, latency = 4.5, gather = 900, start = 1800, fill_rate = 20;
+    const double latency = 6, gather = 1200, start = 1800, fill_rate = 20;
     const int64_t blocks = (int64_t)s->pixel_blocks * s->filter_blocks * c->groups;
     const double here = (double)quotient_up(blocks, multiprocessors); /* a multiprocessor's */
     const double most =
@@ -241,22 +241,24 @@ static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multipr
                                    : 20 + s->tile_filters / 4;
     const double unit = unit_instructions(c, s), tile = tile_instructions(c, s);
     const double matrix = here * subtiles * s->block_tiles * s->pairs * instruction;
+    const double entries = (double)s->classes * s->block_tiles * s->tile_filters;
+    const double setup = 250 + 40 * entries / (s->workers * XN_CUDA_WIDE_WORKER);
+    const double share = (double)s->raster.subtiles / ((double)s->pixel_blocks * s->workers);
+    const double shared_tiles = share > s->tile_pixels ? share / s->tile_pixels : 1;
+    const int32_t at_once = blocks_at_once(s) * s->workers; /* warps a scheduler */
+    const double ipc = at_once < 6 ? 0.12 * at_once : 0.7;
     const double issue =
-        here * (subtiles * s->block_tiles * unit + s->workers * tiles * tile) / ipc;
+        here * s->workers * (share * s->block_tiles * unit + shared_tiles * tile + setup) / ipc;
     const double waves = (double)quotient_up(blocks, (int64_t)multiprocessors * blocks_at_once(s));
     const double worker =
         waves * (most * s->block_tiles * (s->pairs * instruction + latency * unit) +
                  tiles * (latency * tile + (s->buffers == 1 ? gather : 0)));
     const double fill = here * s->block_tiles * s->tile_filters * 32.0 * s->pairs / fill_rate;
-    const bool beside =
-        2 * (s->bytes + BLOCK_BYTES) <= MULTIPROCESSOR_BYTES &&
-        2 * s->workers <= tile_workers[s->packed][s->tile] * tile_blocks[s->packed][s->tile];
     double busy = matrix > issue ? matrix : issue;
     busy = (busy > fill ? busy : fill) + latency * (tile + unit);
     busy = busy > worker ? busy : worker;
-    const double entries = (double)s->classes * s->block_tiles * s->tile_filters;
-    const double setup = 200 + 40 * entries / (s->workers * XN_CUDA_WIDE_WORKER);
-    return busy + (beside && here <= 1 ? start / 2 : start + fill / 8 + latency * setup);
+    const double small = 1 + 0.08 * s->tile + 0.04 * (s->block_tiles - 1); /* seen, not explained */
+    return small * (busy + start + latency * setup + fill / 2);
 }
 
 /* How many blocks share the pixels: as many as run at once, but not more than there is work. */
