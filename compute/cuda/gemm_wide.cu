@@ -70,9 +70,11 @@ __device__ __forceinline__ void multiply(const wide_args &a, wide_filters *f, ui
     const uint32_t step = (uint32_t)a.shape.block_tiles * (NT * 2);
     rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
     filters = __shfl_sync(0xffffffffu, filters, 0);
+    uint32_t next = a.shape.pair_low[0]; /* read ahead: it takes longer than an instruction */
     const auto run = [&](int32_t pair) {
-        xn_wgmma<NT>::run(counts, xn_matrix(rows + a.shape.pair_low[pair], 128),
-                          xn_matrix(filters, 256), pair > 0);
+        const uint32_t low = rows + next;
+        next = a.shape.pair_low[pair + 1];
+        xn_wgmma<NT>::run(counts, xn_matrix(low, 128), xn_matrix(filters, 256), pair > 0);
         filters += step;
     };
     xn_wgmma_fence();
@@ -229,13 +231,13 @@ __global__ void __launch_bounds__((wide_limits<NT, OUT == XN_CUDA_WIDE_PACKED>::
         block.largest[0] = block.largest[1] = 0;
         *block.multiplying = 2;
     }
+    __syncthreads();
+    make_constants<PACKED>(a, block, group, m0);
     make_table<PACKED>(a, block, group, m0);
     xn_wait_for_previous_kernel();
     if (range.next < range.end)
         gather(a, worker, group, range.next * SUB, min(a.shape.tile_pixels, range.end - range.next),
                0);
-    __syncthreads();
-    make_constants<PACKED>(a, block, group, m0);
     __syncthreads();
     run_worker<NT, OUT>(a, block, worker, filters, group, m0, range);
 #else

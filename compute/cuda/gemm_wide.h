@@ -85,7 +85,7 @@ typedef struct xn_cuda_wide_shape {
     int32_t classes;
     xn_cuda_class pixel_class[XN_CUDA_WIDE_MAX_CLASSES * XN_CUDA_WIDE_MAX_CLASSES];
     /* Low halves of the descriptors of each pair's positions, from address 0. */
-    uint32_t pair_low[XN_CUDA_WIDE_MAX_PAIRS];
+    uint32_t pair_low[XN_CUDA_WIDE_MAX_PAIRS + 1];
 } xn_cuda_wide_shape;
 
 /* False when the kernel cannot do it. */

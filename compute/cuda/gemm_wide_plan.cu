@@ -11,6 +11,9 @@ enum {
     SUB = XN_CUDA_WIDE_PIXELS,
     BLOCK_BYTES = 1024 + 128, /* what a block takes beside its dynamic shared memory */
     MULTIPROCESSOR_BYTES = 228 * 1024,
+    /* More than half a multiprocessor's: next to blocks of the kernel that packs real input a block
+     * would take registers that they need, only to wait for them. */
+    ALONE_BYTES = 116 * 1024,
     IN_TURN_CYCLES = 500,      /* of a subtile's matrix instructions */
     MULTIPROCESSOR_BLOCKS = 4, /* of 16 barriers each: their numbers are computed */
 };
@@ -257,7 +260,7 @@ static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multipr
     double busy = matrix > issue ? matrix : issue;
     busy = (busy > fill ? busy : fill) + latency * (tile + unit);
     busy = busy > worker ? busy : worker;
-    const double small = 1 + 0.08 * s->tile + 0.04 * (s->block_tiles - 1); /* seen, not explained */
+    const double small = 1 + 0.25 * s->tile + 0.04 * (s->block_tiles - 1); /* seen, not explained */
     return small * (busy + start + latency * setup + fill / 2);
 }
 
@@ -293,6 +296,9 @@ static void try_workers(wide_choice *choice, xn_cuda_wide_shape *s) {
             choice->found = true;
             choice->cost = cost;
             *choice->best = *s;
+            if (s->means && s->bytes < ALONE_BYTES &&
+                s->pixel_blocks * s->filter_blocks * c->groups <= choice->multiprocessors)
+                choice->best->bytes = ALONE_BYTES;
             choice->best->in_turn =
                 s->workers > 1 && s->pairs * s->tile_filters / 2 >= IN_TURN_CYCLES;
         }
