@@ -292,7 +292,7 @@ __device__ __forceinline__ wide_filter filter_of(const wide_args &a, int32_t gro
 template <bool PACKED>
 __device__ __forceinline__ void make_table(const wide_args &a, const wide_block &b, int32_t group,
                                            int32_t m0) {
-    constexpr int32_t BATCH = 4; /* loads of several classes at once */
+    constexpr int32_t BATCH = 3; /* loads of several classes at once */
     const xn_conv &c = a.conv;
     const int64_t pitch = c.out_channels;
     const int32_t shift = a.filters_shift, classes = a.shape.classes;

@@ -169,25 +169,39 @@ __device__ __forceinline__ void put_turned(const float (&v)[2][4], int32_t own, 
             *(float *)(to + (r / 2 * 8 + r % 2) * turn_pitch<float>::BYTES + h * 32) = v[h][r];
 }
 
-/* A thread stores BYTES of neighbouring pixels of every WORKER / LANES-th column. `to` is of the
- * first, whose filter is the pass's first plus `filter`. */
+/* Copies BYTES from shared to global memory if `valid`. Without a branch, and with no order among
+ * other accesses, so that a pass's stores and the next one's arithmetic mix. */
+template <int BYTES>
+__device__ __forceinline__ void copy_out(char *to, const char *from, bool valid) {
+    if (BYTES == 16) {
+        const uint4 v = *(const uint4 *)from;
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+                     " @p st.global.v4.u32 [%0], {%1,%2,%3,%4}; }" ::"l"(to),
+                     "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((uint32_t)valid));
+    } else if (BYTES == 8) {
+        const uint2 v = *(const uint2 *)from;
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0;"
+                     " @p st.global.v2.u32 [%0], {%1,%2}; }" ::"l"(to),
+                     "r"(v.x), "r"(v.y), "r"((uint32_t)valid));
+    } else if (BYTES == 4) {
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(to),
+                     "r"(*(const uint32_t *)from), "r"((uint32_t)valid));
+    } else {
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u16 [%0], %1; }" ::"l"(to),
+                     "h"(*(const uint16_t *)from), "r"((uint32_t)valid));
+    }
+}
+
+/* A thread stores BYTES of neighbouring pixels of every WORKER / LANES-th column, from
+ * the filter of `to` on; `left` filters from there are live. */
 template <int BYTES, int LANES, int PITCH>
 __device__ __forceinline__ void store_turned(const char *turn, char *to, int64_t plane_bytes,
-                                             int32_t filter, int32_t left) {
+                                             int32_t left) {
 #pragma unroll
     for (int n = 0; n < 16 * LANES / WORKER; n++) {
         const int column = n * (WORKER / LANES); /* more; disjoint bits, so filters add up */
         const int more = (column >> 1 & 3) * 8 + (column >> 3) * 2;
-        if (filter + more >= left)
-            continue;
-        if (BYTES == 16)
-            *(uint4 *)(to + more * plane_bytes) = *(const uint4 *)(turn + column * PITCH);
-        else if (BYTES == 8)
-            *(uint2 *)(to + more * plane_bytes) = *(const uint2 *)(turn + column * PITCH);
-        else if (BYTES == 4)
-            *(uint32_t *)(to + more * plane_bytes) = *(const uint32_t *)(turn + column * PITCH);
-        else
-            *(uint16_t *)(to + more * plane_bytes) = *(const uint16_t *)(turn + column * PITCH);
+        copy_out<BYTES>(to + more * plane_bytes, turn + column * PITCH, more < left);
     }
 }
 
@@ -213,7 +227,7 @@ __device__ __forceinline__ void write_turned(const wide_args &a, const wide_bloc
 #pragma unroll
     for (int q = 0; q < NT / 16; q++) {
         const int32_t at = column + q / 2 * 32 + q % 2 * 4;
-        const int32_t left = a.conv.group_out_channels - m - q / 2 * 32 - q % 2 * 4;
+        const int32_t left = a.conv.group_out_channels - m - filter - q / 2 * 32 - q % 2 * 4;
         float4 factor = {}, bias = {};
         float v[2][4];
         if (OUT != XN_INT32) {
@@ -227,13 +241,11 @@ __device__ __forceinline__ void write_turned(const wide_args &a, const wide_bloc
         put_turned(v, own, w.turn + q % 2 * 16 * PITCH, (const T *)nullptr);
         worker_barrier(w);
         char *pass = to + (q / 2 * 32 + q % 2 * 4) * plane_bytes;
-        if (base >= 0)
-            store_turned<VECTOR * SIZE, LANES, PITCH>(from + q % 2 * 16 * PITCH, pass, plane_bytes,
-                                                      filter, left);
-        if (VECTOR == 1 && next >= 0)
-            store_turned<SIZE, LANES, PITCH>(from + q % 2 * 16 * PITCH + 32 * SIZE,
-                                             pass + (next - base) * SIZE, plane_bytes, filter,
-                                             left);
+        const char *turned = from + q % 2 * 16 * PITCH;
+        store_turned<VECTOR * SIZE, LANES, PITCH>(turned, pass, plane_bytes, base >= 0 ? left : 0);
+        if (VECTOR == 1)
+            store_turned<SIZE, LANES, PITCH>(turned + 32 * SIZE, pass + (next - base) * SIZE,
+                                             plane_bytes, next >= 0 ? left : 0);
     }
 }
 
