@@ -79,15 +79,8 @@ __device__ __forceinline__ void multiply(const wide_args &a, wide_filters *f, ui
     };
     xn_wgmma_fence();
     if (f->ready >= pairs) {
-        int32_t pair = 0;
-#pragma unroll 1
-        for (; pair + 3 <= pairs; pair += 3) {
-            run(pair);
-            run(pair + 1);
-            run(pair + 2);
-        }
-#pragma unroll 1
-        for (; pair < pairs; pair++)
+#pragma unroll 3
+        for (int32_t pair = 0; pair < pairs; pair++)
             run(pair);
     } else {
 #pragma unroll 1
