@@ -1,5 +1,5 @@
-/* gemm_wide.cuh: what a block of gemm_wide.cu has in shared memory before it multiplies, and beside
- * it: the activations of a tile, the table of the filters' part of dot, the pixels' part. */
+/* gemm_wide.cuh: what gemm_wide.cu has in shared memory beside filters: of a block the table of the
+ * filters' part of dot, of each worker its positions, their set bits and the pixels' part. */
 #ifndef XN_CUDA_GEMM_WIDE_CUH
 #define XN_CUDA_GEMM_WIDE_CUH
 
@@ -25,55 +25,80 @@ struct wide_args {
     int32_t images;
     xn_cuda_wide_shape shape;
     fast_divisor image_pitch, width; /* of the raster */
-    int32_t workers;                 /* blocks a filter tile */
-    int32_t filter_tiles;
-    int32_t lanes_shift; /* lanes that share a row vector, as a power of two */
-    bool vectors;        /* a raster group of 4 may be 4 neighbours in memory, aligned */
+    float taps_reciprocal;
+    int32_t lanes_shift;            /* lanes that share a row vector, as a power of two */
+    int32_t filters_shift;          /* filters of a block, likewise */
+    int32_t warp_slots;             /* positions that a warp gathers at once */
+    int32_t range_each, range_more; /* subtiles a worker; so many workers have one more */
+    int32_t vector; /* pixels from a multiple of so many on are neighbours in memory: 8, 4 or 1 */
 };
 
 enum {
-    MT = XN_CUDA_WIDE_PIXELS,
-    THREADS = XN_CUDA_WIDE_THREADS,
-    STAGE_CHUNKS = XN_CUDA_WIDE_STAGE_CHUNKS,
-    MAX_STAGES = XN_CUDA_WIDE_MAX_STAGES,
-    PITCH = XN_CUDA_WIDE_TURN_PITCH,
+    SUB = XN_CUDA_WIDE_PIXELS,
+    WORKER = XN_CUDA_WIDE_WORKER,
     NO_OUTPUT = -1,
+    MAGIC = 0x4b400000, /* plus an integer: the float 1.5 * 2^23 plus that integer */
 };
 
 #if XN_HAS_WGMMA
 
-/* The parts of dynamic shared memory. */
-struct wide_shared {
-    char *activations, *filters, *turn;
-    int32_t *table; /* [class][NT + 4] */
+/* What a block shares. */
+struct wide_block {
+    uint32_t filters; /* shared address */
+    int32_t *table;   /* packed output: [class][odd][filter]; else [class][filter] */
     float *factor, *bias;
-    uint32_t *flips;     /* in the place of factor, for packed output */
-    int32_t *class_part; /* [class]: the pixel part of dot but for the set bits */
-    uint2 *stage_chunks; /* [stage]: low halves of its chunks' descriptors, from address 0 */
-    int32_t *row_popc, *pixel_part, *pixel_class;
-    float *k;
-    int64_t *base;
+    uint32_t *flips;      /* in the place of factor, for packed output */
+    int32_t *class_part;  /* [class]: the pixel part of dot but for the set bits */
+    uint32_t *largest;    /* bits of the largest |factor| and |bias| */
+    int32_t *multiplying; /* workers that may begin to */
 };
 
-template <int NT>
-__device__ __forceinline__ wide_shared parts_of(const wide_args &a, char *memory) {
+/* Of an output pixel: where it goes (NO_OUTPUT: nowhere), its part of dot, its row of the table. */
+struct __align__(16) wide_pixel {
+    int64_t base;
+    int32_t part, row;
+};
+
+/* What a worker, a warpgroup, has of its own. */
+struct wide_worker {
+    int32_t thread, barrier;
+    char *buffers, *turn;
+    int32_t *counts; /* set bits of each position */
+    wide_pixel *pixels;
+    float *k;
+};
+
+__device__ __forceinline__ wide_block block_parts(const wide_args &a, char *memory) {
     const xn_cuda_wide_shape &s = a.shape;
-    wide_shared p;
-    p.activations = memory;
-    p.filters = memory + s.filters_at;
-    p.turn = memory + s.turn_at;
-    p.table = (int32_t *)(memory + s.table_at);
-    p.factor = (float *)(memory + s.constants_at);
-    p.bias = p.factor + NT;
-    p.stage_chunks = (uint2 *)(p.bias + NT);
-    p.class_part = (int32_t *)(p.stage_chunks + s.stages);
-    p.flips = (uint32_t *)p.factor;
-    p.base = (int64_t *)(memory + s.pixels_at);
-    p.pixel_part = (int32_t *)(p.base + MT);
-    p.pixel_class = p.pixel_part + MT;
-    p.k = (float *)(p.pixel_class + MT);
-    p.row_popc = (int32_t *)(p.k + MT);
-    return p;
+    const int32_t filters = s.block_tiles * s.tile_filters;
+    wide_block b;
+    b.filters = xn_shared_address(memory);
+    b.table = (int32_t *)(memory + s.table_at);
+    b.factor = (float *)(memory + s.constants_at);
+    b.bias = b.factor + filters;
+    b.flips = (uint32_t *)b.factor;
+    b.class_part = (int32_t *)(b.bias + filters);
+    b.largest = (uint32_t *)(b.class_part + s.classes);
+    b.multiplying = (int32_t *)b.largest + 2;
+    return b;
+}
+
+__device__ __forceinline__ wide_worker worker_parts(const wide_args &a, char *memory) {
+    const xn_cuda_wide_shape &s = a.shape;
+    const int32_t index = (int32_t)threadIdx.x / WORKER;
+    wide_worker w;
+    w.thread = (int32_t)threadIdx.x % WORKER;
+    w.barrier = 1 + index;
+    w.buffers = memory + s.workers_at + index * s.worker_bytes;
+    w.counts = (int32_t *)(w.buffers + s.counts_at);
+    w.pixels = (wide_pixel *)(w.buffers + s.pixels_at);
+    w.k = (float *)(w.buffers + s.k_at);
+    w.turn = w.buffers + s.turn_at;
+    return w;
+}
+
+__device__ __forceinline__ void worker_barrier(const wide_worker &w) {
+    xn_named_barrier(w.barrier, WORKER);
 }
 
 struct position {
@@ -89,191 +114,268 @@ __device__ __forceinline__ position position_of(const wide_args &a, int32_t rast
     return p;
 }
 
-/* ---- activations into shared memory ---- */
+/* ---- positions into shared memory ---- */
 
-/* The row vector of one position, whose first tap is at column x0 of the image row that begins at
- * pixel `line`. Taps of 4 words and more: each of the lanes copies every lanes-th 16 bytes. */
-template <int WORDS>
-__device__ __forceinline__ void gather_row(const wide_args &a, int64_t line, int32_t x0,
-                                           bool row_inside, int32_t lane, uint32_t to) {
+/* A position as a lane knows it: the pixel of its row vector's first tap, whose column is x; no
+ * column of an image where the row lies outside. */
+struct source {
+    int32_t pixel, x;
+};
+
+__device__ __forceinline__ source source_of(const wide_args &a, int32_t group, int32_t first,
+                                            int32_t slot) {
     const xn_conv &c = a.conv;
-    const uint32_t plane_bytes = (uint32_t)a.shape.plane * 16;
-    const int32_t units = a.shape.tap_words / WORDS, lanes = 1 << a.lanes_shift;
-    const char *bits = (const char *)a.io.bits;
-    const char *from = bits + ((line + x0) * units + lane) * (WORDS * 4);
-    int32_t x = x0;
-    to += (uint32_t)lane * plane_bytes;
+    const xn_cuda_raster &r = a.shape.raster;
+    int32_t i = 0, m = slot;
+    if (!r.overlap) {
+        i = slot / r.row_step;
+        m = slot % r.row_step;
+    }
+    const position p = position_of(a, first + m);
+    const int32_t y = p.row * c.stride_h + i * c.dilation_h - c.pad_top;
+    const int32_t x = p.column * c.stride_w - c.pad_left;
+    const bool inside = p.image < a.images && (uint32_t)y < (uint32_t)c.height;
+    const int32_t line = ((p.image * c.groups + group) * c.height + y) * c.width;
+    return {line + x, inside ? x : INT32_MIN / 2};
+}
+
+/* Taps of less than 16 bytes: a lane copies its own position. Where a copy is not of the image its
+ * address is not read. */
+template <int WORDS>
+__device__ __forceinline__ void gather_small(const wide_args &a, const source &from, uint32_t to) {
+    const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
+    const uint32_t next_plane = (uint32_t)a.shape.raster.plane * 16 - (16 - WORDS * 4);
+    const char *bits = (const char *)a.io.bits + (int64_t)from.pixel * (WORDS * 4);
+    int32_t x = from.x;
 #pragma unroll 1
-    for (int32_t j = 0; j < a.shape.row_taps; j++) {
-        const bool inside = row_inside && (uint32_t)x < (uint32_t)c.width;
-        const char *at = inside ? from : bits;
-        if (WORDS == 4) {
+    for (int32_t j = 1; j <= taps; j++) {
+        xn_copy_async_at<WORDS * 4>(to, bits, (uint32_t)x < (uint32_t)a.conv.width);
+        bits += step * (WORDS * 4);
+        to += j * WORDS % 4 ? WORDS * 4 : next_plane;
+        x += step;
+    }
+}
+
+/* Taps of 16 bytes and more: of the positions that a warp knows, 2^shift neighbouring lanes copy
+ * one, each every 2^shift-th 16 bytes of its taps, and then one of the next 32 >> shift. */
+__device__ __forceinline__ void gather_units(const wide_args &a, const source &own, int32_t slots,
+                                             uint32_t to) {
+    const xn_cuda_raster &r = a.shape.raster;
+    const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
+    const int32_t tap_copies = a.shape.tap_words / 4 >> shift, step = a.conv.dilation_w;
+    const uint32_t plane_bytes = (uint32_t)r.plane * 16 << shift;
+    const int64_t pixel_bytes = a.shape.tap_words * 4;
+    const char *bits = (const char *)a.io.bits + unit * 16;
+    to += (uint32_t)(lane >> shift) * 16 + (uint32_t)(unit * r.plane) * 16;
+#pragma unroll 1
+    for (int32_t done = 0; done < slots; done += 32 >> shift) {
+        const int32_t slot = done + (lane >> shift);
+        const int32_t pixel = __shfl_sync(0xffffffffu, own.pixel, slot);
+        int32_t x = __shfl_sync(0xffffffffu, own.x, slot);
+        if (slot < slots) {
+            const char *from = bits + pixel * pixel_bytes;
             uint32_t unit_to = to;
-            for (int32_t u = lane; u < units; u += lanes) {
-                xn_copy_async_at<WORDS * 4>(unit_to, at, inside);
-                unit_to += (uint32_t)lanes * plane_bytes;
-                at += lanes * 16;
-            }
-            to += (uint32_t)units * plane_bytes;
-        } else {
-            const int32_t word = j * WORDS;
-            xn_copy_async_at<WORDS * 4>(to + (uint32_t)(word >> 2) * plane_bytes + (word & 3) * 4,
-                                        at, inside);
-        }
-        x += c.dilation_w;
-        from += (int64_t)c.dilation_w * units * (WORDS * 4);
-    }
-}
-
-template <int WORDS>
-__device__ __forceinline__ void gather_tile(const wide_args &a, int32_t group, int32_t first,
-                                            uint32_t activations) {
-    const xn_conv &c = a.conv;
-    const int32_t lane = (int32_t)threadIdx.x & ((1 << a.lanes_shift) - 1);
 #pragma unroll 1
-    for (int32_t slot = (int32_t)threadIdx.x >> a.lanes_shift; slot < a.shape.slots;
-         slot += THREADS >> a.lanes_shift) {
-        int32_t i = 0, m = slot;
-        if (!a.shape.overlap) {
-            i = slot / MT;
-            m = slot % MT;
+            for (int32_t j = 0; j < r.row_taps; j++) {
+                const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
+                const char *next = from;
+#pragma unroll 1
+                for (int32_t u = 0; u < tap_copies; u++) {
+                    xn_copy_async_at<16>(unit_to, next, inside);
+                    unit_to += plane_bytes;
+                    next += 16 << shift;
+                }
+                from += step * pixel_bytes;
+                x += step;
+            }
         }
-        const position p = position_of(a, first + m);
-        const int32_t y = p.row * c.stride_h + i * c.dilation_h - c.pad_top;
-        const bool inside = p.image < a.images && (uint32_t)y < (uint32_t)c.height;
-        const int64_t line =
-            inside ? (((int64_t)p.image * c.groups + group) * c.height + y) * c.width : 0;
-        gather_row<WORDS>(a, line, p.column * c.stride_w - c.pad_left, inside, lane,
-                          activations + (uint32_t)slot * 16);
+        to += (uint32_t)(32 >> shift) * 16;
     }
 }
 
-__device__ __forceinline__ void gather(const wide_args &a, int32_t group, int32_t first,
-                                       uint32_t activations) {
-    if (a.shape.tap_words >= 4)
-        gather_tile<4>(a, group, first, activations);
-    else if (a.shape.tap_words == 2)
-        gather_tile<2>(a, group, first, activations);
-    else
-        gather_tile<1>(a, group, first, activations);
+/* The same where a position has one tap, of one copy a lane. */
+__device__ __forceinline__ void gather_once(const wide_args &a, const source &own, int32_t slots,
+                                            uint32_t to) {
+    const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
+    const int32_t pixel = (uint32_t)own.x < (uint32_t)a.conv.width ? own.pixel : -1;
+    const char *bits = (const char *)a.io.bits + unit * 16;
+    int32_t slot = lane >> shift;
+    to += (uint32_t)(slot + unit * a.shape.raster.plane) * 16;
+#pragma unroll 2
+    for (int32_t done = 0; done < slots; done += 32 >> shift) {
+        const int32_t from = __shfl_sync(0xffffffffu, pixel, slot);
+        if (slot < slots)
+            xn_copy_async_at<16>(to, bits + ((int64_t)from << shift) * 16, from >= 0);
+        slot += 32 >> shift;
+        to += (uint32_t)(32 >> shift) * 16;
+    }
+}
+
+__device__ __forceinline__ void gather_means(const wide_args &a, const source &from, uint32_t to) {
+    const float *mean = a.io.mean + from.pixel;
+    const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
+    int32_t x = from.x;
+#pragma unroll 1
+    for (int32_t j = 0; j < taps; j++) {
+        xn_copy_async_at<4>(to, mean, (uint32_t)x < (uint32_t)a.conv.width);
+        to += (uint32_t)a.shape.raster.slots * 4;
+        mean += step;
+        x += step;
+    }
+}
+
+/* Starts the copies of all that `subtiles` from position `first` on read. The warps share the
+ * positions evenly, up to 32 each at a time. */
+__device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w, int32_t group,
+                                       int32_t first, int32_t subtiles, int32_t buffer) {
+    const xn_cuda_raster &r = a.shape.raster;
+    const int32_t slots = r.overlap ? subtiles * SUB + r.span : r.slots;
+    const int32_t lane = w.thread & 31, words = a.shape.tap_words, each = a.warp_slots;
+    const uint32_t to = xn_shared_address(w.buffers) + (uint32_t)(buffer * a.shape.buffer_bytes);
+#pragma unroll 1
+    for (int32_t begin = w.thread / 32 * each; begin < slots; begin += 4 * each) {
+        const source own = source_of(a, group, first, begin + lane);
+        const int32_t count = min(each, slots - begin);
+        const uint32_t at = to + (uint32_t)begin * 16;
+        if (words == 4 << a.lanes_shift && r.row_taps == 1)
+            gather_once(a, own, count, at);
+        else if (words >= 4)
+            gather_units(a, own, count, at);
+        if (lane < count) {
+            if (words == 2)
+                gather_small<2>(a, own, at + (uint32_t)lane * 16);
+            if (words == 1)
+                gather_small<1>(a, own, at + (uint32_t)lane * 16);
+            if (a.shape.means)
+                gather_means(a, own, to + (uint32_t)a.shape.means_at + (begin + lane) * 4);
+        }
+    }
     xn_copy_commit();
 }
 
-/* Words of the row vectors past their taps, and the chunk that pads an odd number: once a block. */
-__device__ __forceinline__ void clear_padding(const wide_args &a, const wide_shared &s) {
-    const int32_t words = a.shape.row_taps * a.shape.tap_words;
-    const int32_t planes = a.shape.buffers * a.shape.slots;
-    if (words % 4)
-        for (int32_t e = threadIdx.x; e < planes; e += THREADS) {
-            char *activations = s.activations + (e >= a.shape.slots ? a.shape.buffer_bytes : 0);
-            const int32_t slot = e >= a.shape.slots ? e - a.shape.slots : e;
-            for (int32_t word = words; word % 4; word++)
-                *(uint32_t *)(activations + ((int64_t)(word >> 2) * a.shape.plane + slot) * 16 +
-                              (word & 3) * 4) = 0;
-        }
-    if (a.shape.chunks % STAGE_CHUNKS)
-        for (int32_t e = threadIdx.x; e < MT * a.shape.buffers; e += THREADS)
-            *(uint4 *)(s.activations + (e >= MT ? a.shape.buffer_bytes : 0) + a.shape.zeros_at +
-                       e % MT * 16) = make_uint4(0, 0, 0, 0);
+/* ---- what depends on the filter: once a block ---- */
+
+/* For packed output the least count of AND that does not suffice for dot >= threshold, without the
+ * whole half of the activations' set bits, which is added to it (write_packed):
+ *
+ *   base - 2 popc(a) + part + 4 count >= threshold      base: class_part, part: of the filter
+ *   count >= ceil((ceil((threshold - part - base) / 2) + popc(a)) / 2)
+ *
+ * and popc(a) = 2 (popc(a) / 2) + odd. */
+__device__ __forceinline__ int32_t count_limit(int32_t threshold, int32_t part, int32_t base,
+                                               int32_t odd) {
+    const int32_t half = (threshold - part - base + 1) >> 1;
+    return ((half + odd + 1) >> 1) - 1;
 }
 
-__device__ __forceinline__ uint32_t chunk_offset(const wide_args &a, int32_t chunk) {
-    if (chunk >= a.shape.chunks)
-        return (uint32_t)a.shape.zeros_at;
-    const xn_cuda_wide_shape &s = a.shape;
-    if (s.tap_words % 8) {
-        const int32_t c = chunk / a.conv.kernel_h, i = chunk % a.conv.kernel_h;
-        return (uint32_t)(c * s.plane + i * s.row_step) * 16;
+struct wide_filter {
+    bool live;
+    int32_t index, threshold;
+};
+
+template <bool PACKED>
+__device__ __forceinline__ wide_filter filter_of(const wide_args &a, int32_t group, int32_t m) {
+    const xn_conv &c = a.conv;
+    wide_filter f;
+    f.live = m < c.group_out_channels;
+    f.index = group * c.group_out_channels + (f.live ? m : 0);
+    f.threshold = 0;
+    if (PACKED) { /* beyond +-(bits + 1) a threshold means no more */
+        const int32_t most = c.group_channels * c.kernel_h * c.kernel_w + 1;
+        f.threshold = max(-most, min(most, __ldg(a.io.threshold + f.index)));
     }
-    const int32_t units = s.tap_words / 4, tap = chunk / units, unit = chunk % units;
-    const int32_t i = tap / a.conv.kernel_w, j = tap % a.conv.kernel_w;
-    const int32_t plane = s.slide ? unit : j * units + unit;
-    return (uint32_t)(plane * s.plane + i * s.row_step + j * s.column_step) * 16;
+    return f;
 }
 
-/* Where the four chunks of each stage are. Their order (layout.h) is such that the second of a pair
- * is never before the first. */
-__device__ __forceinline__ void make_stages(const wide_args &a, const wide_shared &s) {
-    for (int32_t stage = threadIdx.x; stage < a.shape.stages; stage += THREADS) {
-        uint32_t at[STAGE_CHUNKS];
-#pragma unroll
-        for (int n = 0; n < STAGE_CHUNKS; n++)
-            at[n] = chunk_offset(a, stage * STAGE_CHUNKS + n);
-        s.stage_chunks[stage] =
-            make_uint2(xn_matrix_low(at[0], at[1] - at[0]), xn_matrix_low(at[2], at[3] - at[2]));
-    }
-}
-
-/* ---- what depends on the filter ---- */
-
-/* The table of the filters' part of dot, or for packed output of threshold - 1 - that part; factor
- * and bias; and what is common to the pixels of a class. */
-template <int NT, bool PACKED>
-__device__ __forceinline__ void make_filters(const wide_args &a, const wide_shared &s,
-                                             int32_t group, int32_t m0) {
-    constexpr int32_t GROUPS = THREADS / NT, BATCH = NT == 128 ? 5 : 3;
+/* The table, for filters from m0 of the group on: a thread has one filter and every so many-th
+ * class. */
+template <bool PACKED>
+__device__ __forceinline__ void make_table(const wide_args &a, const wide_block &b, int32_t group,
+                                           int32_t m0) {
+    constexpr int32_t BATCH = 3; /* loads of several classes at once */
     const xn_conv &c = a.conv;
     const int64_t pitch = c.out_channels;
-    const int32_t m = (int32_t)threadIdx.x % NT;
-    const bool live = m0 + m < c.group_out_channels;
-    const int32_t filter = group * c.group_out_channels + m0 + m, taps = c.kernel_h * c.kernel_w;
-    const int32_t *prefix = a.io.prefix + filter;
-    const int32_t all = live ? prefix[((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch] : 0;
-    int32_t limit = 0;
-    if (PACKED && live) { /* beyond +-(bits + 1) a threshold means no more */
-        const int32_t most = c.group_channels * taps + 1;
-        limit = max(-most, min(most, a.io.threshold[filter])) - 1;
-    }
-    const int32_t classes = a.shape.classes;
-    for (int32_t first = (int32_t)threadIdx.x / NT; first < classes; first += BATCH * GROUPS) {
-        int32_t inside[BATCH]; /* loads of several classes at once */
+    const int32_t shift = a.filters_shift, classes = a.shape.classes;
+    const int32_t taps = c.kernel_h * c.kernel_w, step = max((int32_t)blockDim.x >> shift, 1);
+    for (int32_t m = threadIdx.x & ((1 << shift) - 1); m < 1 << shift; m += blockDim.x) {
+        const wide_filter f = filter_of<PACKED>(a, group, m0 + m);
+        const int32_t *prefix = a.io.prefix + f.index;
+        const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
+        for (int32_t first = (int32_t)threadIdx.x >> shift; first < classes;
+             first += BATCH * step) {
+            int32_t inside[BATCH];
 #pragma unroll
-        for (int n = 0; n < BATCH; n++) {
-            const xn_cuda_class cls = a.shape.pixel_class[min(first + n * GROUPS, classes - 1)];
-            inside[n] = live ? __ldg(prefix + cls.high_last * pitch) -
-                                   __ldg(prefix + cls.low_last * pitch) -
-                                   __ldg(prefix + cls.high_first * pitch) +
-                                   __ldg(prefix + cls.low_first * pitch)
-                             : 0;
-        }
+            for (int n = 0; n < BATCH; n++) {
+                const xn_cuda_class cls = a.shape.pixel_class[min(first + n * step, classes - 1)];
+                inside[n] =
+                    __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
+                    __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
+            }
 #pragma unroll
-        for (int n = 0; n < BATCH; n++) {
-            const int32_t cls = first + n * GROUPS;
-            const int32_t part = xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]);
-            if (cls < classes)
-                s.table[cls * (NT + 4) + m] = !PACKED ? part : live ? limit - part : 1 << 29;
+            for (int n = 0; n < BATCH; n++) {
+                const int32_t cls = first + n * step;
+                if (cls >= classes)
+                    break;
+                const int32_t in = a.shape.pixel_class[cls].inside;
+                const int32_t part = xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]);
+                const int32_t base =
+                    xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0);
+                int32_t *row = b.table + (PACKED ? 2 : 1) * cls * a.shape.table_pitch + m;
+                if (m == 0)
+                    b.class_part[cls] = base;
+                row[0] = !PACKED  ? part
+                         : f.live ? count_limit(f.threshold, part, base, 0)
+                                  : 1 << 29;
+                if (PACKED)
+                    row[a.shape.table_pitch] =
+                        f.live ? count_limit(f.threshold, part, base, 1) : 1 << 29;
+            }
         }
-    }
-    for (int32_t cls = threadIdx.x; cls < classes; cls += THREADS) {
-        const int32_t inside = a.shape.pixel_class[cls].inside;
-        s.class_part[cls] =
-            xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, 0);
-    }
-    if (PACKED && threadIdx.x < NT / 32) {
-        const int32_t word = (group * c.group_out_channels + m0) / 32 + (int32_t)threadIdx.x;
-        s.flips[threadIdx.x] = a.io.flip && word * 32 < c.out_channels ? a.io.flip[word] : 0;
-    }
-    if (!PACKED && threadIdx.x < NT) {
-        s.factor[m] = live ? xn_factor_of(a.factor, filter) : 0.0f;
-        s.bias[m] = live ? xn_bias_of(a.bias, filter) : 0.0f;
     }
 }
 
-/* ---- what depends on the pixel ---- */
-
-/* Set bits of each position's row vector. */
-__device__ __forceinline__ void count_rows(const wide_args &a, const char *activations,
-                                           int32_t *row_popc) {
-    const int32_t plane_bytes = a.shape.plane * 16;
-    for (int32_t slot = threadIdx.x; slot < a.shape.slots; slot += THREADS) {
-        const char *at = activations + slot * 16;
-        int32_t count = 0;
-#pragma unroll 4
-        for (int32_t chunk = 0; chunk < a.shape.planes; chunk++, at += plane_bytes) {
-            const uint4 v = *(const uint4 *)at;
-            count += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
+/* Factor and bias, or the bits to turn. *b.largest is zero before, and threads meet after. */
+template <bool PACKED>
+__device__ __forceinline__ void make_constants(const wide_args &a, const wide_block &b,
+                                               int32_t group, int32_t m0) {
+    const xn_conv &c = a.conv;
+    const int32_t filters = a.shape.block_tiles * a.shape.tile_filters;
+    for (int32_t m = threadIdx.x; m < filters; m += blockDim.x) {
+        const wide_filter f = filter_of<false>(a, group, m0 + m);
+        if (!PACKED) {
+            b.factor[m] = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
+            b.bias[m] = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;
+            atomicMax(b.largest, __float_as_uint(fabsf(b.factor[m])));
+            atomicMax(b.largest + 1, __float_as_uint(fabsf(b.bias[m])));
+        } else if (m % 32 == 0) {
+            const int32_t word = (group * c.group_out_channels + m0 + m) / 32;
+            b.flips[m / 32] = a.io.flip && word * 32 < c.out_channels ? a.io.flip[word] : 0;
         }
-        row_popc[slot] = count;
+    }
+}
+
+/* ---- what depends on the pixel: once a tile ---- */
+
+/* Set bits of each position's row vector, without what follows its last word. */
+__device__ __forceinline__ void count_positions(const wide_args &a, const wide_worker &w,
+                                                const char *buffer, int32_t pixels) {
+    const xn_cuda_raster &r = a.shape.raster;
+    const int32_t plane_bytes = r.plane * 16, count = r.overlap ? pixels + r.span : r.slots;
+    const int32_t words = r.row_taps * a.shape.tap_words, whole = words / 4;
+    for (int32_t slot = w.thread; slot < count; slot += WORKER) {
+        const char *at = buffer + slot * 16;
+        int32_t bits = 0;
+#pragma unroll 4
+        for (int32_t chunk = 0; chunk < whole; chunk++, at += plane_bytes) {
+            const uint4 v = *(const uint4 *)at;
+            bits += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
+        }
+        if (words & 3) {
+            const uint4 v = *(const uint4 *)at;
+            bits += __popc(v.x) + ((words & 3) > 1 ? __popc(v.y) : 0) +
+                    ((words & 3) > 2 ? __popc(v.z) : 0);
+        }
+        w.counts[slot] = bits;
     }
 }
 
@@ -284,47 +386,80 @@ __device__ __forceinline__ int32_t class_of(const xn_cuda_axis &axis, int32_t at
     return from_end < axis.last_count ? axis.last[from_end] : 0;
 }
 
-__device__ __forceinline__ float pixel_k(const wide_args &a, int64_t plane, const position &p,
-                                         const xn_cuda_range &rows, const xn_cuda_range &columns) {
-    const xn_conv &c = a.conv;
-    const int32_t y0 = p.row * c.stride_h - c.pad_top, x0 = p.column * c.stride_w - c.pad_left;
-    double sum = 0.0;
-    for (int32_t i = rows.first; i < rows.last; i++) {
-        const float *line = a.io.mean + (plane * c.height + y0 + i * c.dilation_h) * c.width + x0;
-        for (int32_t j = columns.first; j < columns.last; j++)
-            sum += line[j * c.dilation_w];
+/* The sum of rows x columns values; loads of three rows or columns are under way at once. */
+template <typename Sum, typename T>
+__device__ __forceinline__ Sum window_sum(const T *at, int32_t rows, int32_t row_step,
+                                          int32_t columns, int32_t column_step) {
+    Sum sum = 0;
+    if (columns == 3 && rows == 3) {
+#pragma unroll
+        for (int i = 0; i < 3; i++, at += row_step)
+            sum += (Sum)at[0] + (Sum)at[column_step] + (Sum)at[2 * column_step];
+        return sum;
     }
-    return (float)(sum / (double)(c.kernel_h * c.kernel_w));
+#pragma unroll 1
+    for (int32_t i = 0; i < rows; i++, at += row_step)
+#pragma unroll 3
+        for (int32_t j = 0; j < columns; j++)
+            sum += at[j * column_step];
+    return sum;
 }
 
-template <int NT, bool PACKED>
-__device__ __forceinline__ void make_pixel(const wide_args &a, const wide_shared &s, int32_t group,
-                                           int32_t first, int32_t m) {
+/* Means of the window's taps, which are zero outside the image. Up to 64 terms in fp32, more, or a
+ * sum that overflowed on the way to a finite mean, in double. */
+__device__ __forceinline__ float pixel_k(const wide_args &a, const float *means) {
     const xn_conv &c = a.conv;
-    const position p = position_of(a, first + m);
-    const bool live = p.image < a.images && p.row < c.out_height && p.column < c.out_width;
-    int32_t popc = 0, cls = 0;
-    int64_t base = NO_OUTPUT;
-    if (live) {
-        const int32_t v = class_of(a.shape.rows, p.row, c.out_height);
-        const int32_t h = class_of(a.shape.columns, p.column, c.out_width);
-        const int32_t plane_outputs = c.out_height * c.out_width;
-        const int32_t at = p.row * c.out_width + p.column;
-        const int32_t columns = a.shape.slide ? c.kernel_w : 1;
-        for (int32_t i = 0; i < c.kernel_h; i++)
-            for (int32_t j = 0; j < columns; j++)
-                popc += s.row_popc[m + i * a.shape.row_step + j * a.shape.column_step];
-        cls = v * a.shape.columns.classes + h;
-        base = PACKED ? ((int64_t)p.image * plane_outputs + at) * a.shape.packed_words
-                      : (int64_t)p.image * c.out_channels * plane_outputs + at;
-        if (!PACKED)
-            s.k[m] = a.io.mean ? pixel_k(a, (int64_t)p.image * c.groups + group, p,
-                                         a.shape.rows.range[v], a.shape.columns.range[h])
-                               : 1.0f;
+    const xn_cuda_raster &r = a.shape.raster;
+    const int32_t taps = c.kernel_h * c.kernel_w, step = r.slide ? r.column_step : r.slots;
+    if (taps <= 64) {
+        const float sum = window_sum<float>(means, c.kernel_h, r.row_step, c.kernel_w, step);
+        if (sum <= 3e38f)
+            return sum * a.taps_reciprocal;
     }
-    s.pixel_part[m] = s.class_part[cls] - 2 * popc;
-    s.pixel_class[m] = cls * (NT + 4);
-    s.base[m] = base;
+    return (float)(window_sum<double>(means, c.kernel_h, r.row_step, c.kernel_w, step) / taps);
+}
+
+/* A warp makes the 16 pixels of each subtile that it has in the matrix unit, and only these. */
+template <int OUT>
+__device__ __forceinline__ void make_pixels(const wide_args &a, const wide_block &b,
+                                            const wide_worker &w, const char *buffer, int32_t first,
+                                            int32_t subtiles) {
+    constexpr bool PACKED = OUT == XN_CUDA_WIDE_PACKED;
+    const xn_conv &c = a.conv;
+    const xn_cuda_raster &r = a.shape.raster;
+    for (int32_t e = w.thread % 32; e < subtiles * 16; e += 32) {
+        const int32_t m = e / 16 * SUB + w.thread / 32 * 16 + e % 16;
+        const position p = position_of(a, first + m);
+        wide_pixel pixel = {NO_OUTPUT, 0, 0};
+        float k = 1.0f;
+        if (p.image < a.images && p.row < c.out_height && p.column < c.out_width) {
+            const int32_t v = class_of(a.shape.rows, p.row, c.out_height);
+            const int32_t h = class_of(a.shape.columns, p.column, c.out_width);
+            const int32_t cls = v * a.shape.columns.classes + h;
+            const int64_t plane = (int64_t)c.out_height * c.out_width;
+            const int32_t at = p.row * c.out_width + p.column;
+            const int32_t *counts = w.counts + m;
+            const int32_t bits =
+                r.slide
+                    ? window_sum<int32_t>(counts, c.kernel_h, r.row_step, c.kernel_w, r.column_step)
+                    : window_sum<int32_t>(counts, 1, 0, c.kernel_h, r.row_step);
+            if (PACKED) {
+                pixel.base = (p.image * plane + at) * a.shape.packed_words;
+                pixel.part = bits >> 1;
+                pixel.row = (cls * 2 + (bits & 1)) * a.shape.table_pitch;
+            } else {
+                pixel.base = (int64_t)p.image * c.out_channels * plane + at;
+                pixel.part = b.class_part[cls] - 2 * bits + (OUT == XN_INT32 ? 0 : MAGIC);
+                pixel.row = cls * a.shape.table_pitch;
+                if (OUT != XN_INT32 && a.shape.means)
+                    k = pixel_k(a, (const float *)(buffer + a.shape.means_at) + m);
+            }
+        }
+        w.pixels[m] = pixel;
+        if (OUT == XN_FP32 || OUT == XN_FP16)
+            w.k[m] = k;
+    }
+    __syncwarp();
 }
 
 #endif

@@ -7,17 +7,25 @@
 #include "layout.h"
 
 enum {
-    XN_CUDA_WIDE_PIXELS = 128,  /* positions a tile: 64 a warpgroup */
-    XN_CUDA_WIDE_THREADS = 256, /* two warpgroups */
-    XN_CUDA_WIDE_MIN_RING = 4,
-    XN_CUDA_WIDE_STAGE_CHUNKS = 4, /* 512 bits: two matrix instructions */
-    XN_CUDA_WIDE_MAX_STAGES = 16,  /* in shared memory at once */
-    XN_CUDA_WIDE_TURN_PITCH = 72,  /* elements */
-    XN_CUDA_WIDE_BORDER = 16,      /* outputs at an end of an axis that may miss taps */
-    XN_CUDA_WIDE_MAX_CLASSES = 8,  /* distinct ranges of taps inside, an axis */
-    XN_CUDA_WIDE_TILES = 3,        /* of 128, 64 and 32 filters */
-    XN_CUDA_WIDE_PACKED = 100,     /* an output beside the datatypes */
+    XN_CUDA_WIDE_PIXELS = 64,       /* positions a matrix instruction: a subtile */
+    XN_CUDA_WIDE_WORKER = 128,      /* threads of a warpgroup */
+    XN_CUDA_WIDE_MAX_PAIRS = 256,   /* matrix instructions a subtile: chunks of 128 bits, by two */
+    XN_CUDA_WIDE_MAX_PIECES = 8,    /* in which filters arrive */
+    XN_CUDA_WIDE_TURN_COLUMNS = 32, /* filters by 64 pixels of a worker, to turn */
+    XN_CUDA_WIDE_BORDER = 16,       /* outputs at an end of an axis that may miss taps */
+    XN_CUDA_WIDE_MAX_CLASSES = 8,   /* distinct ranges of taps inside, an axis */
+    XN_CUDA_WIDE_TILES = 3,         /* of 128, 64 and 32 filters */
+    XN_CUDA_WIDE_PACKED = 100,      /* an output beside the datatypes */
     XN_CUDA_WIDE_SHARED_BYTES = 226 * 1024,
+    /* Warpgroups that registers allow: in a block, and in all blocks of a multiprocessor. */
+    XN_CUDA_WIDE_WORKERS_128 = 4,
+    XN_CUDA_WIDE_BLOCKS_128 = 1,
+    XN_CUDA_WIDE_WORKERS_64 = 3,
+    XN_CUDA_WIDE_BLOCKS_64 = 2,
+    XN_CUDA_WIDE_WORKERS_64_REAL = 5,
+    XN_CUDA_WIDE_BLOCKS_64_REAL = 1,
+    XN_CUDA_WIDE_WORKERS_32 = 3,
+    XN_CUDA_WIDE_BLOCKS_32 = 2,
 };
 
 /* Taps [first, last) inside the image. */
@@ -39,31 +47,45 @@ typedef struct xn_cuda_class {
     int32_t inside;
 } xn_cuda_class;
 
-typedef struct xn_cuda_wide_shape {
-    int32_t tile, tile_filters; /* 0: 128, 1: 64, 2: 32 */
-    bool packed;
-    int32_t tap_words, chunks;
+/* A worker's positions in shared memory, and where each pair of chunks is read among them. */
+typedef struct xn_cuda_raster {
     bool overlap; /* kernel rows share positions; */
     bool slide;   /* and so do the taps of a row: a position has one tap, not a row of them */
     int32_t row_taps, planes; /* taps, and chunks, a position has in shared memory */
+    int32_t span;             /* positions of a tile beyond its own, where kernel rows share them */
     int32_t slots;            /* positions in shared memory of a tile */
     int32_t plane;            /* positions from chunk to chunk */
     int32_t row_step;         /* positions from kernel row to kernel row */
     int32_t column_step;      /* and from tap to tap of a row, 0 unless slide */
     int32_t width;            /* of the raster */
     int32_t image_pitch;      /* and its positions an image */
-    int32_t tiles, filter_tiles, workers;
-    int32_t stages; /* of 4 chunks */
-    bool resident;
-    int32_t ring; /* stages in shared memory */
-    int32_t buffers, buffer_bytes;
-    int32_t zeros_at; /* in a buffer: a chunk of zeros, where the last stage is not full */
-    int32_t filters_at, turn_at, table_at, constants_at, pixels_at, bytes;
-    int32_t packed_words; /* a pixel of packed output */
+    int32_t subtiles;         /* of 64 positions, in all images */
+} xn_cuda_raster;
+
+typedef struct xn_cuda_wide_shape {
+    int32_t tile, tile_filters; /* 0: 128, 1: 64, 2: 32 */
+    int32_t block_tiles;        /* filter tiles that a block keeps */
+    int32_t filter_blocks;      /* of as many tiles, a group */
+    int32_t tile_pixels;        /* subtiles that a worker gathers at once */
+    int32_t workers;            /* warpgroups a block */
+    int32_t pixel_blocks;       /* blocks that share the pixels of a filter block */
+    bool packed, means;
+    bool in_turn; /* two workers at a time multiply */
+    int32_t tap_words, chunks, pairs;
+    xn_cuda_raster raster;
+    int32_t piece_pairs;                         /* filters arrive in pieces of so many pairs */
+    int32_t buffers, buffer_bytes, means_at;     /* of a worker's positions */
+    int32_t counts_at, pixels_at, k_at, turn_at; /* in a worker's part of shared memory */
+    int32_t workers_at, worker_bytes;
+    int32_t table_at, constants_at, bytes; /* filters come first */
+    int32_t table_pitch;                   /* from class to class */
+    int32_t packed_words;                  /* a pixel of packed output */
     xn_cuda_axis rows, columns;
     /* of pixels: a class of rows and one of columns, which runs fastest */
     int32_t classes;
     xn_cuda_class pixel_class[XN_CUDA_WIDE_MAX_CLASSES * XN_CUDA_WIDE_MAX_CLASSES];
+    /* Low halves of the descriptors of each pair's positions, from address 0. */
+    uint32_t pair_low[XN_CUDA_WIDE_MAX_PAIRS + 1];
 } xn_cuda_wide_shape;
 
 /* False when the kernel cannot do it. */

@@ -1,18 +1,38 @@
 /* gemm_wide_plan.cu: which tile of gemm_wide.cu a problem gets, and where its data lies in shared
- * memory. Host code without a device. */
+ * memory. Host code without a device.
+ *
+ * Every shape that fits is given a time by a small model (cost_of): what the busiest multiprocessor
+ * has to multiply and to issue, what its slowest worker has to do one after the other, and what is
+ * left of the beginning. The figures in it are cycles and instructions counted in the kernel's
+ * machine code, good to about a quarter; they only have to order the shapes. */
 #include "gemm_wide.h"
 
 enum {
-    PIXELS = XN_CUDA_WIDE_PIXELS,
-    RESIDENT_BYTES = 48 * 1024, /* the most that filters may keep of shared memory */
-    BLOCK_BYTES = 1024,         /* what a block takes beside its own */
+    SUB = XN_CUDA_WIDE_PIXELS,
+    BLOCK_BYTES = 1024 + 128, /* what a block takes beside its dynamic shared memory */
+    MULTIPROCESSOR_BYTES = 228 * 1024,
+    /* More than half a multiprocessor's: next to blocks of the kernel that packs real input a block
+     * would take registers that they need, only to wait for them. */
+    ALONE_BYTES = 116 * 1024,
+    IN_TURN_CYCLES = 500,      /* of a subtile's matrix instructions */
+    MULTIPROCESSOR_BLOCKS = 4, /* of 16 barriers each: their numbers are computed */
 };
 
 static const int32_t tile_filters[XN_CUDA_WIDE_TILES] = {128, 64, 32};
-static const int32_t tile_blocks[XN_CUDA_WIDE_TILES] = {2, 3, 3}; /* that registers allow */
+/* Of packed output, and of other. */
+static const int32_t tile_workers[2][XN_CUDA_WIDE_TILES] = {
+    {XN_CUDA_WIDE_WORKERS_128, XN_CUDA_WIDE_WORKERS_64_REAL, XN_CUDA_WIDE_WORKERS_32},
+    {XN_CUDA_WIDE_WORKERS_128, XN_CUDA_WIDE_WORKERS_64, XN_CUDA_WIDE_WORKERS_32}};
+static const int32_t tile_blocks[2][XN_CUDA_WIDE_TILES] = {
+    {XN_CUDA_WIDE_BLOCKS_128, XN_CUDA_WIDE_BLOCKS_64_REAL, XN_CUDA_WIDE_BLOCKS_32},
+    {XN_CUDA_WIDE_BLOCKS_128, XN_CUDA_WIDE_BLOCKS_64, XN_CUDA_WIDE_BLOCKS_32}};
 
 static int64_t round_up(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit * unit;
+}
+
+static int64_t quotient_up(int64_t n, int64_t unit) {
+    return (n + unit - 1) / unit;
 }
 
 /* ---- border classes ---- */
@@ -80,36 +100,70 @@ static int64_t shared_pitch(int64_t outputs, int64_t span, int64_t before, int64
     return pitch > outputs + span - before ? pitch : outputs + span - before;
 }
 
-static bool make_raster(const xn_conv *c, int64_t images, xn_cuda_wide_shape *s) {
+static bool can_slide(const xn_conv *c) {
+    return c->stride_h == 1 && c->stride_w == 1 && c->kernel_w > 1 &&
+           xn_cuda_tap_words(c->group_channels) % 8 == 0;
+}
+
+/* The raster for tiles of that many subtiles; with slide only where can_slide. */
+static bool make_raster(const xn_conv *c, int64_t images, int32_t tile_pixels, bool slide,
+                        xn_cuda_raster *r) {
+    const int32_t tap_words = xn_cuda_tap_words(c->group_channels);
     const int64_t span_h = (int64_t)(c->kernel_h - 1) * c->dilation_h;
     const int64_t span_w = (int64_t)(c->kernel_w - 1) * c->dilation_w;
-    const int64_t own = (int64_t)c->kernel_h * PIXELS;
+    const int64_t pixels = (int64_t)tile_pixels * SUB, own = c->kernel_h * pixels;
     int64_t width = c->out_width, rows = c->out_height, span = 0;
-    s->overlap = c->stride_h == 1 && c->kernel_h > 1 && span_h * width < own - PIXELS;
-    s->slide = s->overlap && c->stride_w == 1 && c->kernel_w > 1 && s->tap_words % 8 == 0;
-    if (s->slide) {
+    *r = {};
+    r->slide = slide;
+    if (slide) {
         width = shared_pitch(width, span_w, c->pad_left, c->width);
         span = span_w;
     }
-    if (s->overlap)
+    span += span_h * width;
+    r->overlap = slide || (c->stride_h == 1 && c->kernel_h > 1 && span < own - pixels);
+    if (r->overlap)
         rows = shared_pitch(rows, span_h, c->pad_top, c->height);
-    const int64_t slots = s->overlap ? PIXELS + span_h * width + span : own;
+    const int64_t slots = r->overlap ? pixels + span : own;
     int64_t pitch = rows * width;
-    if (!s->slide && c->out_height * width % 4 == 0)
-        pitch = round_up(pitch, 4);
+    if (!slide && (int64_t)c->out_height * width % 4 == 0)
+        pitch = round_up(pitch, 8);
     const int64_t positions = (images - 1) * pitch + (int64_t)c->out_height * width;
-    if (slots > 1 << 16 || pitch > INT32_MAX / 2 || positions > INT32_MAX / 2 - slots - PIXELS)
+    if (slots > 1 << 14 || pitch > INT32_MAX / 2 || positions > INT32_MAX / 2 - slots - SUB)
         return false;
-    s->row_taps = s->slide ? 1 : c->kernel_w;
-    s->planes = (s->row_taps * s->tap_words + 3) / 4;
-    s->slots = (int32_t)slots;
-    s->plane = s->slots | 1;
-    s->row_step = s->overlap ? (int32_t)(c->dilation_h * width) : PIXELS;
-    s->column_step = s->slide ? c->dilation_w : 0;
-    s->width = (int32_t)width;
-    s->image_pitch = (int32_t)pitch;
-    s->tiles = (int32_t)((positions + PIXELS - 1) / PIXELS);
+    r->row_taps = slide ? 1 : c->kernel_w;
+    r->planes = (r->row_taps * tap_words + 3) / 4;
+    r->span = (int32_t)(r->overlap ? span : 0);
+    r->slots = (int32_t)slots;
+    r->plane = r->slots | 1;
+    r->row_step = r->overlap ? (int32_t)(c->dilation_h * width) : (int32_t)pixels;
+    r->column_step = slide ? c->dilation_w : 0;
+    r->width = (int32_t)width;
+    r->image_pitch = (int32_t)pitch;
+    r->subtiles = (int32_t)quotient_up(positions, SUB);
     return true;
+}
+
+/* Positions from a tile's first to those of a chunk. */
+static int64_t chunk_offset(const xn_conv *c, const xn_cuda_wide_shape *s, int32_t chunk) {
+    const xn_cuda_raster *r = &s->raster;
+    if (s->tap_words % 8) {
+        const int32_t column = chunk / c->kernel_h, i = chunk % c->kernel_h;
+        return (int64_t)column * r->plane + (int64_t)i * r->row_step;
+    }
+    const int32_t units = s->tap_words / 4, tap = chunk / units, unit = chunk % units;
+    const int32_t i = tap / c->kernel_w, j = tap % c->kernel_w;
+    const int32_t plane = r->slide ? unit : j * units + unit;
+    return (int64_t)plane * r->plane + (int64_t)i * r->row_step + (int64_t)j * r->column_step;
+}
+
+/* The order of chunks (layout.h) is such that the second of a pair is never before the first. Where
+ * their number is odd the filters have a chunk of zeros, whatever the positions hold. */
+static void make_pairs(const xn_conv *c, xn_cuda_wide_shape *s) {
+    for (int32_t pair = 0; pair < s->pairs; pair++) {
+        const int64_t first = chunk_offset(c, s, 2 * pair);
+        const int64_t second = 2 * pair + 1 < s->chunks ? chunk_offset(c, s, 2 * pair + 1) : first;
+        s->pair_low[pair] = (uint32_t)first | (uint32_t)(second - first) << 16;
+    }
 }
 
 /* ---- shared memory ---- */
@@ -120,124 +174,187 @@ static int32_t place(int64_t *total, int64_t bytes) {
     return (int32_t)at;
 }
 
-static int64_t place_all(xn_cuda_wide_shape *s, int32_t buffers) {
-    const int64_t filters = s->tile_filters;
-    const int64_t stage = XN_CUDA_WIDE_STAGE_CHUNKS * filters * 16;
-    const int64_t classes = s->classes;
-    int64_t total = 0;
-    s->buffers = buffers;
-    s->zeros_at = (int32_t)round_up((int64_t)s->planes * s->plane * 16, 128);
-    s->buffer_bytes = s->zeros_at + (s->chunks % XN_CUDA_WIDE_STAGE_CHUNKS ? PIXELS * 16 : 0);
-    place(&total, (int64_t)buffers * s->buffer_bytes);
-    s->filters_at = place(&total, s->ring * stage);
-    s->turn_at = place(&total, s->packed ? 0 : 2 * 16 * XN_CUDA_WIDE_TURN_PITCH * 4);
-    s->table_at = place(&total, classes * (filters + 4) * 4);
-    s->constants_at = place(&total, filters * 2 * 4 + s->stages * 8 + classes * 4);
-    s->pixels_at = place(&total, PIXELS * (8 + 4 + 4 + 4) + (int64_t)s->slots * 4);
-    s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
-    return total;
-}
-
-/* The ring takes what is left when as many blocks run on a multiprocessor as registers allow, or
- * fewer where that is not enough for a ring. */
-static bool make_layout(xn_cuda_wide_shape *s, int32_t buffers) {
-    const int64_t stage = XN_CUDA_WIDE_STAGE_CHUNKS * (int64_t)s->tile_filters * 16;
-    const int32_t most =
-        s->resident || s->stages < XN_CUDA_WIDE_MAX_STAGES ? s->stages : XN_CUDA_WIDE_MAX_STAGES;
-    const int32_t least =
-        s->resident || most < XN_CUDA_WIDE_MIN_RING ? most : XN_CUDA_WIDE_MIN_RING;
-    s->ring = 0;
-    const int64_t rest = place_all(s, buffers);
-    for (int32_t blocks = tile_blocks[s->tile]; blocks > 0; blocks--) {
-        const int64_t room =
-            (XN_CUDA_WIDE_SHARED_BYTES + BLOCK_BYTES) / blocks - BLOCK_BYTES - rest;
-        if (room >= least * stage) {
-            s->ring = (int32_t)(room / stage < most ? room / stage : most);
-            return place_all(s, buffers) <= XN_CUDA_WIDE_SHARED_BYTES;
-        }
-    }
-    return false;
-}
-
-static int32_t blocks_at_once(const xn_cuda_wide_shape *s, int multiprocessors) {
-    int32_t fit = (XN_CUDA_WIDE_SHARED_BYTES + BLOCK_BYTES) / (s->bytes + BLOCK_BYTES);
-    return multiprocessors * (fit < tile_blocks[s->tile] ? fit : tile_blocks[s->tile]);
-}
-
-/* Blocks a filter tile: one a tile of pixels, or where filters stay resident, as many as run at
- * once, each with as many tiles as the next. */
-static bool make_workers(const xn_conv *c, xn_cuda_wide_shape *s, int multiprocessors) {
-    s->workers = s->tiles;
-    if (!make_layout(s, 1))
+/* turned: bytes an output that is turned in shared memory, or 0. */
+static bool make_layout(xn_cuda_wide_shape *s, int32_t turned) {
+    const xn_cuda_raster *r = &s->raster;
+    const int64_t filters = s->block_tiles * s->tile_filters, classes = s->classes;
+    const int64_t pixels = s->tile_pixels * SUB;
+    int64_t own = 0, total = 0, positions = 0;
+    s->table_pitch = (int32_t)filters + 4;
+    place(&positions, (int64_t)r->planes * r->plane * 16);
+    s->means_at = place(&positions, s->means ? (int64_t)r->row_taps * r->slots * 4 : 0);
+    if (positions > XN_CUDA_WIDE_SHARED_BYTES)
         return false;
-    if (!s->resident)
-        return true;
-    xn_cuda_wide_shape twice = *s;
-    if (!make_layout(&twice, 2))
-        return true;
-    int64_t workers =
-        blocks_at_once(&twice, multiprocessors) / ((int64_t)s->filter_tiles * c->groups);
-    if (workers < 1)
-        workers = 1;
-    if (workers >= s->tiles)
-        return true;
-    *s = twice;
-    const int64_t rounds = (s->tiles + workers - 1) / workers;
-    s->workers = (int32_t)((s->tiles + rounds - 1) / rounds);
-    return true;
+    s->buffer_bytes = (int32_t)positions;
+    place(&own, s->buffers * positions);
+    s->counts_at = place(&own, (int64_t)r->slots * 4);
+    s->pixels_at = place(&own, pixels * 16);
+    s->k_at = place(&own, s->packed ? 0 : pixels * 4);
+    s->turn_at = place(&own, turned ? XN_CUDA_WIDE_TURN_COLUMNS * (SUB * turned + 16) : 0);
+    s->worker_bytes = (int32_t)own;
+    place(&total, filters * 32 * s->pairs);
+    s->table_at = place(&total, (s->packed ? 2 : 1) * classes * s->table_pitch * 4);
+    s->constants_at = place(&total, filters * 8 + classes * 4 + 12);
+    s->workers_at = place(&total, s->workers * own);
+    s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
+    return total <= XN_CUDA_WIDE_SHARED_BYTES;
 }
 
-static bool make_tile(const xn_conv *c, int64_t images, int multiprocessors, int tile,
-                      xn_cuda_wide_shape *s) {
-    s->tile = tile;
-    s->tile_filters = tile_filters[tile];
+static int32_t blocks_at_once(const xn_cuda_wide_shape *s) {
+    const int32_t memory = MULTIPROCESSOR_BYTES / (s->bytes + BLOCK_BYTES);
+    const int32_t workers =
+        tile_workers[s->packed][s->tile] * tile_blocks[s->packed][s->tile] / s->workers;
+    const int32_t blocks = memory < workers ? memory : workers;
+    return blocks < MULTIPROCESSOR_BLOCKS ? blocks : MULTIPROCESSOR_BLOCKS;
+}
+
+/* ---- which shape ---- */
+
+/* Instructions of a warp: for the outputs of a subtile and a filter tile, and for a tile. */
+static double unit_instructions(const xn_conv *c, const xn_cuda_wide_shape *s) {
+    const bool vectors = s->raster.width == c->out_width;
+    const double each = s->packed                        ? 2.2
+                        : c->output_datatype == XN_INT32 ? 5
+                        : c->output_datatype == XN_FP32  ? 8
+                        : vectors                        ? 7
+                                                         : 12;
+    return 60 + 8 * s->pairs + each * s->tile_filters / 2;
+}
+
+static double tile_instructions(const xn_conv *c, const xn_cuda_wide_shape *s) {
+    const xn_cuda_raster *r = &s->raster;
+    const double rounds = r->slots / 128.0, taps = c->kernel_h * c->kernel_w;
+    const double copies = r->row_taps * (double)quotient_up(s->tap_words, 4);
+    const double pixel = 60 + 4 * (r->slide ? taps : c->kernel_h) + (s->means ? 4 * taps : 0);
+    return 60 + rounds * (60 + 7 * copies + (s->means ? 4 * r->row_taps : 0) + 13 * r->planes) +
+           quotient_up(s->tile_pixels, 2) * pixel;
+}
+
+/* Cycles a launch adds to a chain of them. */
+static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multiprocessors) {
+    const double latency = 6, gather = 1200, start = 1800, fill_rate = 20;
+    const int64_t blocks = (int64_t)s->pixel_blocks * s->filter_blocks * c->groups;
+    const double here = (double)quotient_up(blocks, multiprocessors); /* a multiprocessor's */
+    const double most =
+        (double)quotient_up(s->raster.subtiles, (int64_t)s->pixel_blocks * s->workers);
+    const double subtiles = (double)quotient_up(s->raster.subtiles, s->pixel_blocks);
+    const double tiles = (double)quotient_up((int64_t)most, s->tile_pixels);
+    const double instruction = s->tile_filters / 2 > 20 + s->tile_filters / 4
+                                   ? s->tile_filters / 2
+                                   : 20 + s->tile_filters / 4;
+    const double unit = unit_instructions(c, s), tile = tile_instructions(c, s);
+    const double matrix = here * subtiles * s->block_tiles * s->pairs * instruction;
+    const double entries = (double)s->classes * s->block_tiles * s->tile_filters;
+    const double setup = 250 + 40 * entries / (s->workers * XN_CUDA_WIDE_WORKER);
+    const double share = (double)s->raster.subtiles / ((double)s->pixel_blocks * s->workers);
+    const double shared_tiles = share > s->tile_pixels ? share / s->tile_pixels : 1;
+    const int32_t at_once = blocks_at_once(s) * s->workers; /* warps a scheduler */
+    const double ipc = at_once < 6 ? 0.12 * at_once : 0.7;
+    const double issue =
+        here * s->workers * (share * s->block_tiles * unit + shared_tiles * tile + setup) / ipc;
+    const double waves = (double)quotient_up(blocks, (int64_t)multiprocessors * blocks_at_once(s));
+    const double worker =
+        waves * (most * s->block_tiles * (s->pairs * instruction + latency * unit) +
+                 tiles * (latency * tile + (s->buffers == 1 ? gather : 0)));
+    const double fill = here * s->block_tiles * s->tile_filters * 32.0 * s->pairs / fill_rate;
+    double busy = matrix > issue ? matrix : issue;
+    busy = (busy > fill ? busy : fill) + latency * (tile + unit);
+    busy = busy > worker ? busy : worker;
+    const double small = 1 + 0.25 * s->tile + 0.04 * (s->block_tiles - 1); /* seen, not explained */
+    return small * (busy + start + latency * setup + fill / 2);
+}
+
+/* How many blocks share the pixels: as many as run at once, but not more than there is work. */
+static bool make_grid(const xn_conv *c, int multiprocessors, xn_cuda_wide_shape *s) {
+    const int64_t others = (int64_t)s->filter_blocks * c->groups;
+    const int64_t room = (int64_t)multiprocessors * blocks_at_once(s) / others;
+    const int64_t work = quotient_up(s->raster.subtiles, s->workers);
+    const int64_t blocks = room < work ? room : work;
+    s->pixel_blocks = (int32_t)(blocks < 1 ? 1 : blocks);
+    return s->filter_blocks <= UINT16_MAX && c->groups <= UINT16_MAX;
+}
+
+struct wide_choice {
+    const xn_conv *conv;
+    int multiprocessors;
+    double cost; /* of *best */
+    xn_cuda_wide_shape *best;
+    bool found;
+};
+
+/* All numbers of workers and buffers of a shape that has its tiles and raster. */
+static void try_workers(wide_choice *choice, xn_cuda_wide_shape *s) {
+    const xn_conv *c = choice->conv;
+    const int32_t turned = s->packed ? 0 : c->output_datatype == XN_FP16 ? 2 : 4;
+    for (s->workers = 1; s->workers <= tile_workers[s->packed][s->tile]; s->workers++)
+        for (s->buffers = 1; s->buffers <= 2; s->buffers++) {
+            if (!make_layout(s, turned) || !make_grid(c, choice->multiprocessors, s))
+                break;
+            const double cost = cost_of(c, s, choice->multiprocessors);
+            if (choice->found && cost >= choice->cost)
+                continue;
+            choice->found = true;
+            choice->cost = cost;
+            *choice->best = *s;
+            if (s->means && s->bytes < ALONE_BYTES &&
+                s->pixel_blocks * s->filter_blocks * c->groups <= choice->multiprocessors)
+                choice->best->bytes = ALONE_BYTES;
+            choice->best->in_turn =
+                s->workers > 1 && s->pairs * s->tile_filters / 2 >= IN_TURN_CYCLES;
+        }
+}
+
+static void try_tiles(wide_choice *choice, xn_cuda_wide_shape *s) {
+    const xn_conv *c = choice->conv;
     /* packed output also writes the words that only pad */
     const int64_t filters =
         s->packed && c->groups == 1 ? (int64_t)s->packed_words * 32 : c->group_out_channels;
-    s->filter_tiles = (int32_t)((filters - 1) / s->tile_filters + 1);
-    s->stages = (s->chunks - 1) / XN_CUDA_WIDE_STAGE_CHUNKS + 1;
-    s->resident =
-        s->stages <= XN_CUDA_WIDE_MAX_STAGES &&
-        (int64_t)s->stages * XN_CUDA_WIDE_STAGE_CHUNKS * s->tile_filters * 16 <= RESIDENT_BYTES;
-    (void)images;
-    return make_workers(c, s, multiprocessors) &&
-           (int64_t)s->workers * s->filter_tiles * c->groups <= INT32_MAX;
+    for (s->tile = 0; s->tile < XN_CUDA_WIDE_TILES; s->tile++) {
+        s->tile_filters = tile_filters[s->tile];
+        const int32_t tiles = (int32_t)quotient_up(filters, s->tile_filters);
+        if (s->tile < XN_CUDA_WIDE_TILES - 1 && filters <= s->tile_filters / 2)
+            continue;
+        for (s->block_tiles = 1; s->block_tiles <= 4; s->block_tiles *= 2)
+            if (tiles % s->block_tiles == 0) {
+                s->filter_blocks = tiles / s->block_tiles;
+                try_workers(choice, s);
+            }
+    }
 }
 
 bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bool packed,
                        xn_cuda_wide_shape *out) {
     xn_cuda_wide_shape s = {};
+    wide_choice choice = {c, multiprocessors, 0, out, false};
     s.packed = packed;
+    s.means = c->scaling == XN_SCALING_XNOR;
     s.tap_words = xn_cuda_tap_words(c->group_channels);
     s.packed_words = xn_cuda_tap_words(c->out_channels);
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
     if (c->mode != XN_MODE_XNOR || c->kernel_h >= UINT8_MAX || c->kernel_w >= UINT8_MAX ||
-        (c->groups > 1 && c->group_out_channels % 32) || chunks > 1 << 16 || images > INT32_MAX / 4)
+        (c->groups > 1 && c->group_out_channels % 32) || chunks > 2 * XN_CUDA_WIDE_MAX_PAIRS ||
+        images > INT32_MAX / 4)
         return false;
+    if (images * c->groups * c->height * c->width > INT32_MAX / 2)
+        return false; /* pixels are numbered in 32 bits */
     if (packed && c->groups > 1 && s.packed_words * 32 != c->out_channels)
         return false; /* nobody would write the words that only pad a pixel */
     s.chunks = (int32_t)chunks;
-    if (!make_raster(c, images, &s) ||
-        !make_axis(&s.rows, {c->out_height, c->stride_h, c->pad_top, c->dilation_h, c->kernel_h,
+    s.pairs = (s.chunks + 1) / 2;
+    s.piece_pairs = (int32_t)quotient_up(s.pairs, XN_CUDA_WIDE_MAX_PIECES);
+    if (!make_axis(&s.rows, {c->out_height, c->stride_h, c->pad_top, c->dilation_h, c->kernel_h,
                              c->height}) ||
         !make_axis(&s.columns,
                    {c->out_width, c->stride_w, c->pad_left, c->dilation_w, c->kernel_w, c->width}))
         return false;
     make_pixel_classes(c, &s);
-    bool found = false;
-    for (int tile = 0; tile < XN_CUDA_WIDE_TILES; tile++) {
-        xn_cuda_wide_shape candidate = s;
-        const bool last = tile == XN_CUDA_WIDE_TILES - 1;
-        if (!last && c->group_out_channels <= tile_filters[tile] / 2)
-            continue;
-        if (!make_tile(c, images, multiprocessors, tile, &candidate))
-            continue;
-        *out = candidate;
-        found = true;
-        if ((int64_t)candidate.tiles * candidate.filter_tiles * c->groups >= multiprocessors)
-            break;
-    }
-    return found;
+    for (s.tile_pixels = 1; s.tile_pixels <= 4; s.tile_pixels *= 2)
+        for (int slide = 0; slide <= can_slide(c); slide++)
+            if (make_raster(c, images, s.tile_pixels, slide, &s.raster))
+                try_tiles(&choice, &s);
+    if (choice.found)
+        make_pairs(c, out);
+    return choice.found;
 }
 
 bool xn_cuda_wide_fits(const xn_conv *conv, int64_t images, bool packed) {
