@@ -96,9 +96,9 @@ __device__ __forceinline__ void multiply(const wide_args &a, wide_filters *f, ui
     xn_wgmma_commit();
 }
 
-/* Where multiplying takes long, workers take turns: side by side they would all end at the same
- * time and leave the matrix units idle while all write and gather. A meeting of the worker follows.
- * Only the first tile, which the filters hold up, all multiply together. */
+/* Where multiplying takes long, two workers at a time do it: if all did, all would end at the same
+ * time and leave the matrix units idle while they write and gather, and one alone cannot start
+ * instructions fast enough. A meeting of the worker follows. */
 __device__ __forceinline__ void take_turn(const wide_block &b, const wide_worker &w) {
     if (w.thread == 0)
         while (atomicSub(b.multiplying, 1) <= 0) {
@@ -157,7 +157,7 @@ __device__ __forceinline__ void run_worker(const wide_args &a, const wide_block 
 #pragma unroll 1
         do {
             int32_t counts[NT / 2];
-            const bool turns = a.shape.in_turn && filters.ready >= a.shape.pairs;
+            const bool turns = a.shape.in_turn;
             if (turns)
                 take_turn(b, w);
             if (turns || (subtile == 0 && tile == 0))

@@ -300,7 +300,8 @@ static void try_workers(wide_choice *choice, xn_cuda_wide_shape *s) {
                 s->pixel_blocks * s->filter_blocks * c->groups <= choice->multiprocessors)
                 choice->best->bytes = ALONE_BYTES;
             choice->best->in_turn =
-                s->workers > 1 && s->pairs * s->tile_filters / 2 >= IN_TURN_CYCLES;
+                s->workers > 1 && s->pairs * s->tile_filters / 2 >= IN_TURN_CYCLES &&
+                s->raster.subtiles * s->block_tiles >= 2 * s->pixel_blocks * s->workers;
         }
 }
 
