@@ -145,6 +145,8 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
         if (tap < f.taps && c < f.group_channels) {
             const float w = f.real[(filter * f.group_channels + c) * f.taps + tap];
             value = f.exponent ? scalbnf(w, -f.exponent[filter]) : w;
+            if (PRECISION == XN_PRECISION_TF32 && isfinite(w)) /* must not round to infinity */
+                value = copysignf(fminf(fabsf(w), 0x1.ffcp127f), w);
             sign = xn_sign_bit(w) ? 1.0f : -1.0f;
         }
         ((bits *)f.as_real)[e] = (bits)round_to<PRECISION>(value);

@@ -40,7 +40,8 @@ typedef enum { XN_PADDING_EXPLICIT, XN_PADDING_SAME, XN_PADDING_VALID } xn_paddi
  * is an exact integer and its epilogue fp32: there precision has no effect.
  *
  *   fp32  operands as they are; sums within 1e-5 of the sum of the magnitudes of their terms.
- *   tf32  operands rounded to 11 significant bits, with the range of fp32.
+ *   tf32  operands rounded to 11 significant bits, with the range of fp32; of what would round to
+ *         infinity, weights stay finite.
  *   fp16  operands rounded to IEEE binary16: 11 significant bits from 2^-14 to 65504, below that
  *         multiples of 2^-24, from 65520 on infinite. This is about inputs: weights are scaled by a
  *         power of 2 a filter first, and back in the epilogue.
