@@ -37,10 +37,6 @@ __device__ __forceinline__ void xn_mbarrier_expect(uint32_t barrier, uint32_t by
                  : "memory");
 }
 
-__device__ __forceinline__ void xn_mbarrier_arrive(uint32_t barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
 /* Waits until the phase of that parity is complete. Scope and order are the defaults: acquire at
  * cluster scope would empty the L1 cache at every wait. */
 __device__ __forceinline__ void xn_mbarrier_wait(uint32_t barrier, uint32_t parity) {

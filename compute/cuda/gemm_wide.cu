@@ -62,7 +62,9 @@ __device__ __forceinline__ void start_filters(const wide_args &a, const wide_blo
 /* ---- a worker ---- */
 
 /* Starts all matrix instructions of a subtile, whose positions begin at shared address `rows` * 16,
- * and a filter tile, whose first pair has the descriptor `filters`. */
+ * and a filter tile, whose first pair has the descriptor `filters`. The loops are in the form that
+ * ptxas leaves alone: unrolled by hand, or with a fence in every round, they get a wait behind
+ * every instruction (its remark C7520). */
 template <int NT>
 __device__ __forceinline__ void multiply(const wide_args &a, wide_filters *f, uint32_t rows,
                                          uint32_t filters, int32_t (&counts)[NT / 2]) {
