@@ -2,6 +2,7 @@
 #ifndef XN_CUDA_FAST_DIVIDE_CUH
 #define XN_CUDA_FAST_DIVIDE_CUH
 
+#include <cuda_runtime.h>
 #include <stdint.h>
 
 struct xn_fast_divisor {

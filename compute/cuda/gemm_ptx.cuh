@@ -78,6 +78,29 @@ __device__ __forceinline__ void xn_store_turned(uint32_t to, const uint32_t (&v)
                  : "memory");
 }
 
+/* Copies BYTES from shared to global memory if `valid`. Without a branch, and with no order among
+ * other accesses, so that a pass's stores and the next one's arithmetic mix. */
+template <int BYTES>
+__device__ __forceinline__ void xn_copy_out(char *to, const char *from, bool valid) {
+    if (BYTES == 16) {
+        const uint4 v = *(const uint4 *)from;
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+                     " @p st.global.v4.u32 [%0], {%1,%2,%3,%4}; }" ::"l"(to),
+                     "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((uint32_t)valid));
+    } else if (BYTES == 8) {
+        const uint2 v = *(const uint2 *)from;
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0;"
+                     " @p st.global.v2.u32 [%0], {%1,%2}; }" ::"l"(to),
+                     "r"(v.x), "r"(v.y), "r"((uint32_t)valid));
+    } else if (BYTES == 4) {
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(to),
+                     "r"(*(const uint32_t *)from), "r"((uint32_t)valid));
+    } else {
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u16 [%0], %1; }" ::"l"(to),
+                     "h"(*(const uint16_t *)from), "r"((uint32_t)valid));
+    }
+}
+
 /* ---- the matrix instruction ---- */
 
 /* An operand of 256 bits a row: 8 rows of 16 bytes lie one after the other (a core matrix), the

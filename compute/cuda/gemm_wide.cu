@@ -47,11 +47,13 @@ __device__ __forceinline__ void start_filters(const wide_args &a, const wide_blo
     const int32_t lane = threadIdx.x & 31;
     const uint32_t bytes = (uint32_t)(s.block_tiles * s.tile_filters) * 32;
     const int32_t first = lane * s.piece_pairs;
-    if (first < s.pairs) {
-        xn_mbarrier_init(barriers + lane * 8, 1);
-        xn_mbarrier_init_fence();
+    if (lane == 0)
+        for (int32_t piece = 0; piece < XN_CUDA_WIDE_MAX_PIECES; piece++)
+            xn_mbarrier_init(barriers + piece * 8, 1);
+    xn_mbarrier_init_fence();
+    __syncwarp();
+    if (first < s.pairs)
         xn_mbarrier_expect(barriers + lane * 8, min(s.piece_pairs, s.pairs - first) * bytes);
-    }
     __syncwarp();
     for (int32_t pair = lane; pair < s.pairs; pair += 32)
         xn_bulk_copy(b.filters + (uint32_t)pair * bytes,
@@ -260,15 +262,6 @@ typedef void (*wide_function)(const wide_args);
 /* By XN_CUDA_WIDE_TILES, then output. */
 static const wide_function kernels[XN_CUDA_WIDE_TILES][4] = {TILE(128), TILE(64), TILE(32)};
 
-static fast_divisor divisor_of(int32_t divisor) {
-    uint32_t shift = 0;
-    while ((INT64_C(1) << shift) < divisor)
-        shift++;
-    uint64_t power = UINT64_C(1) << (31 + shift);
-    return {(uint32_t)((power + (uint32_t)divisor - 1) / (uint32_t)divisor), shift,
-            (uint32_t)divisor};
-}
-
 static wide_function kernel_of(const xn_cuda_wide_shape *shape, const xn_conv *conv) {
     int output = shape->packed                       ? 3
                  : conv->output_datatype == XN_INT32 ? 2
@@ -313,8 +306,8 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
     a.bias = epilogue->bias;
     a.output = epilogue->output;
     a.images = (int32_t)images;
-    a.image_pitch = divisor_of(a.shape.raster.image_pitch);
-    a.width = divisor_of(a.shape.raster.width);
+    a.image_pitch = xn_fast_divisor_of(a.shape.raster.image_pitch);
+    a.width = xn_fast_divisor_of(a.shape.raster.width);
     a.lanes_shift = lanes_shift(&a.shape);
     a.warp_slots = warp_slots(&a.shape.raster);
     a.vector = vector_of(conv, &a.shape.raster);

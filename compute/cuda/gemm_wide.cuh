@@ -4,18 +4,10 @@
 #define XN_CUDA_GEMM_WIDE_CUH
 
 #include "element.cuh"
+#include "fast_divide.cuh"
 #include "gemm_ptx.cuh"
 #include "gemm_wide.h"
 #include "ptx.cuh"
-
-struct fast_divisor {
-    uint32_t multiplier, shift, divisor;
-};
-
-/* Exact for dividends below 2^31. */
-__device__ __forceinline__ int32_t divide(int32_t n, const fast_divisor &d) {
-    return (int32_t)(__umulhi((uint32_t)n * 2, d.multiplier) >> d.shift);
-}
 
 struct wide_args {
     xn_conv conv;
@@ -24,7 +16,7 @@ struct wide_args {
     void *output;
     int32_t images;
     xn_cuda_wide_shape shape;
-    fast_divisor image_pitch, width; /* of the raster */
+    xn_fast_divisor image_pitch, width; /* of the raster */
     float taps_reciprocal;
     int32_t lanes_shift;            /* lanes that share a row vector, as a power of two */
     int32_t filters_shift;          /* filters of a block, likewise */
@@ -107,9 +99,9 @@ struct position {
 
 __device__ __forceinline__ position position_of(const wide_args &a, int32_t raster) {
     position p;
-    p.image = divide(raster, a.image_pitch);
+    p.image = xn_divide(raster, a.image_pitch);
     const int32_t rest = raster - p.image * (int32_t)a.image_pitch.divisor;
-    p.row = divide(rest, a.width);
+    p.row = xn_divide(rest, a.width);
     p.column = rest - p.row * (int32_t)a.width.divisor;
     return p;
 }

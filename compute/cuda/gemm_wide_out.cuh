@@ -79,32 +79,33 @@ __device__ __forceinline__ void write_packed(const wide_args &a, const wide_bloc
 
 /* ---- INT32 and floats ---- */
 
-/* A pixel in registers. `safe`: no product or sum of the epilogue can overflow. */
+/* A pixel in registers. */
 struct real_pixel {
     wide_pixel at;
     float k;
-    bool safe;
 };
 
 template <int OUT>
-__device__ __forceinline__ real_pixel load_pixel(const wide_args &a, const wide_block &b,
-                                                 const wide_pixel *pixels, const float *k) {
-    real_pixel p;
-    p.at = *pixels;
-    p.k = 1.0f;
-    p.safe = true;
-    if (OUT != XN_INT32) {
-        const float most = (float)(a.conv.group_channels * a.conv.kernel_h * a.conv.kernel_w);
-        const float factor = fmaxf(__uint_as_float(b.largest[0]), 1.0f); /* NaN: not safe below */
-        const float bias = __uint_as_float(b.largest[1]);
-        p.k = *k;
-        p.safe = b.largest[0] < 0x7f800000u && p.k * most * factor + bias < 3e38f;
-    }
-    return p;
+__device__ __forceinline__ real_pixel load_pixel(const wide_pixel *pixels, const float *k) {
+    return {*pixels, OUT == XN_INT32 ? 1.0f : *k};
+}
+
+/* Whether no product or sum of the epilogue can overflow at any of a subtile's pixels. All warps of
+ * the worker ask for the same pixels, since together they store what each has turned. */
+__device__ __forceinline__ bool cannot_overflow(const wide_args &a, const wide_block &b,
+                                                const float *k) {
+    const float most = (float)(a.conv.group_channels * a.conv.kernel_h * a.conv.kernel_w);
+    const float factor = fmaxf(__uint_as_float(b.largest[0]), 1.0f);
+    const float bias = __uint_as_float(b.largest[1]); /* NaN: the comparison fails */
+    const int32_t lane = threadIdx.x & 31;
+    const float most_k = fmaxf(k[lane], k[lane + 32]);
+    const bool numbers = !isnan(k[lane]) && !isnan(k[lane + 32]);
+    return __all_sync(0xffffffffu, b.largest[0] < 0x7f800000u && numbers &&
+                                       most_k * most * factor + bias < 3e38f);
 }
 
 /* The epilogue where fp32 overflows on the way to a result that may be finite (k is at least 2^-16
- * then, real_pixel): all terms by 2^-64 meanwhile. */
+ * then): all terms by 2^-64 meanwhile. */
 __device__ __forceinline__ float scaled_epilogue(float dot, float k, float factor, float bias) {
     const float value = fmaf(dot * k, factor, bias);
     const float scaled = fmaf(dot * (k * 0x1p-64f), factor, bias * 0x1p-64f) * 0x1p64f;
@@ -169,29 +170,6 @@ __device__ __forceinline__ void put_turned(const float (&v)[2][4], int32_t own, 
             *(float *)(to + (r / 2 * 8 + r % 2) * turn_pitch<float>::BYTES + h * 32) = v[h][r];
 }
 
-/* Copies BYTES from shared to global memory if `valid`. Without a branch, and with no order among
- * other accesses, so that a pass's stores and the next one's arithmetic mix. */
-template <int BYTES>
-__device__ __forceinline__ void copy_out(char *to, const char *from, bool valid) {
-    if (BYTES == 16) {
-        const uint4 v = *(const uint4 *)from;
-        asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
-                     " @p st.global.v4.u32 [%0], {%1,%2,%3,%4}; }" ::"l"(to),
-                     "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((uint32_t)valid));
-    } else if (BYTES == 8) {
-        const uint2 v = *(const uint2 *)from;
-        asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0;"
-                     " @p st.global.v2.u32 [%0], {%1,%2}; }" ::"l"(to),
-                     "r"(v.x), "r"(v.y), "r"((uint32_t)valid));
-    } else if (BYTES == 4) {
-        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(to),
-                     "r"(*(const uint32_t *)from), "r"((uint32_t)valid));
-    } else {
-        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u16 [%0], %1; }" ::"l"(to),
-                     "h"(*(const uint16_t *)from), "r"((uint32_t)valid));
-    }
-}
-
 /* A thread stores BYTES of neighbouring pixels of every WORKER / LANES-th column, from
  * the filter of `to` on; `left` filters from there are live. */
 template <int BYTES, int LANES, int PITCH>
@@ -201,7 +179,7 @@ __device__ __forceinline__ void store_turned(const char *turn, char *to, int64_t
     for (int n = 0; n < 16 * LANES / WORKER; n++) {
         const int column = n * (WORKER / LANES); /* more; disjoint bits, so filters add up */
         const int more = (column >> 1 & 3) * 8 + (column >> 3) * 2;
-        copy_out<BYTES>(to + more * plane_bytes, turn + column * PITCH, more < left);
+        xn_copy_out<BYTES>(to + more * plane_bytes, turn + column * PITCH, more < left);
     }
 }
 
@@ -255,9 +233,9 @@ write_real(const wide_args &a, const wide_block &b, const wide_worker &w, const 
            const float *k, const wide_outputs &o, const int32_t (&counts)[NT / 2]) {
     constexpr int32_t MOST = 16 / sizeof(T);
     const int32_t own = w.thread / 32 * 16 + w.thread % 32 / 4;
-    const real_pixel p[2] = {load_pixel<OUT>(a, b, pixels + own, k + own),
-                             load_pixel<OUT>(a, b, pixels + own + 8, k + own + 8)};
-    if (OUT != XN_INT32 && !__all_sync(0xffffffffu, p[0].safe && p[1].safe))
+    const real_pixel p[2] = {load_pixel<OUT>(pixels + own, k + own),
+                             load_pixel<OUT>(pixels + own + 8, k + own + 8)};
+    if (OUT != XN_INT32 && !cannot_overflow(a, b, k))
         write_turned<NT, OUT, T, 1, false>(a, b, w, pixels, p, o, counts);
     else if (a.vector >= MOST)
         write_turned<NT, OUT, T, MOST, true>(a, b, w, pixels, p, o, counts);

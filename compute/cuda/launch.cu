@@ -1,6 +1,5 @@
 /* launch.cu: the kernels of a plan, one after the other on a stream, from device memory to device
  * memory. Allocates nothing, copies nothing, waits for nothing. */
-#include "few_strip.h"
 #include "xn_cuda.h"
 
 /* What the specification multiplies by: nothing, the given scale, or alpha (mode float has none).
