@@ -295,11 +295,16 @@ static int32_t vector_of(const xn_conv *conv, const xn_cuda_raster *raster) {
 }
 
 cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                const xn_cuda_wide_io *io, const xn_cuda_epilogue_args *epilogue,
-                                cudaStream_t stream) {
+                                xn_cuda_wide_cut *cut, const xn_cuda_wide_io *io,
+                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
     wide_args a = {};
-    if (!xn_cuda_wide_plan(conv, images, multiprocessors, io->packed != NULL, &a.shape))
-        return cudaErrorInvalidConfiguration; /* xn_cuda_wide_fits said so */
+    if (cut->images != images) {
+        cut->images = 0;
+        if (!xn_cuda_wide_plan(conv, images, multiprocessors, io->packed != NULL, &cut->shape))
+            return cudaErrorInvalidConfiguration; /* xn_cuda_wide_fits said so */
+        cut->images = images;
+    }
+    a.shape = cut->shape;
     a.conv = *conv;
     a.io = *io;
     a.factor = epilogue->factor;

@@ -88,6 +88,12 @@ typedef struct xn_cuda_wide_shape {
     uint32_t pair_low[XN_CUDA_WIDE_MAX_PAIRS + 1];
 } xn_cuda_wide_shape;
 
+/* The shape for so many images; 0: none yet. */
+struct xn_cuda_wide_cut {
+    int64_t images;
+    xn_cuda_wide_shape shape;
+};
+
 /* False when the kernel cannot do it. */
 bool xn_cuda_wide_plan(const xn_conv *conv, int64_t images, int multiprocessors, bool packed,
                        xn_cuda_wide_shape *out);

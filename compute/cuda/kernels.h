@@ -96,9 +96,12 @@ typedef struct xn_cuda_wide_io {
 
 /* gemm_wide.cu: the same on sm_90a by wgmma, without box.cu. */
 bool xn_cuda_wide_fits(const xn_conv *conv, int64_t images, bool packed);
+/* *cut keeps what was decided for this conv, multiprocessors and kind of output (gemm_wide.h); it
+ * is decided anew where the number of images is not that of the launch before. */
+typedef struct xn_cuda_wide_cut xn_cuda_wide_cut;
 cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                const xn_cuda_wide_io *io, const xn_cuda_epilogue_args *epilogue,
-                                cudaStream_t stream);
+                                xn_cuda_wide_cut *cut, const xn_cuda_wide_io *io,
+                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
 /* direct.cu: any geometry on any chip, by population counts. */
 cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_cuda_bit_args *bits,

@@ -63,8 +63,8 @@ static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared,
     wide.flip = io->flip;
     wide.packed = plan->packed_output ? io->packed : NULL;
     wide.overlapped = true;
-    return xn_cuda_wide_launch(&plan->conv, images, plan->stream->device->multiprocessors, &wide,
-                               epilogue, stream);
+    return xn_cuda_wide_launch(&plan->conv, images, plan->stream->device->multiprocessors,
+                               plan->wide, &wide, epilogue, stream);
 }
 
 /* mma.sync and population counts. Packed output goes through dots in memory. */

@@ -1,5 +1,6 @@
 /* plan.cu: which kernels run a problem, and where their data lies in the stream's workspace. All
  * decisions and all allocation are here. */
+#include "gemm_wide.h"
 #include "xn_cuda.h"
 
 #include <string.h>
@@ -153,6 +154,9 @@ static xn_status fill_plan(xn_plan *plan, const xn_cuda_plan_options *options, x
     if (options->forced && !path_fits(device, plan, plan->path))
         return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "path %s cannot run this convolution",
                        path_names[plan->path]);
+    if (plan->path == XN_CUDA_WIDE &&
+        !(plan->wide = (xn_cuda_wide_cut *)xn_mem_zalloc(1, sizeof *plan->wide)))
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a plan");
     if (!lay_out(plan))
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
                        "the workspace for %lld images passes the address space",
@@ -195,5 +199,7 @@ xn_status xn_cuda_plan_create(xn_stream *stream, const xn_conv *conv, int64_t ma
 }
 
 void xn_cuda_plan_free(xn_plan *plan) {
+    if (plan)
+        xn_mem_free(plan->wide);
     xn_mem_free(plan); /* the workspace stays with the stream */
 }

@@ -11,6 +11,7 @@
  * Times are by graph replay. `one by one`: each kernel starts when the one before has ended;
  * otherwise by programmatic launches, where the library makes them. `layer` is both kernels, 3 x 3
  * with as many filters as channels, scaling xnor; `conv` is the second alone. */
+#include "gemm_wide.h"
 #include "gpu_timing.cuh"
 #include "xn_cuda.h"
 #include "xn_rng.h"
@@ -256,12 +257,13 @@ struct layer {
     void *input, *output;
     uint32_t *bits;
     float *mean;
+    xn_cuda_wide_cut cut;
 
     cudaError_t pack(bool overlapped, cudaStream_t stream) const {
         return xn_cuda_pack_launch(&conv, images, multiprocessors, input, bits, NULL, mean,
                                    overlapped, stream);
     }
-    cudaError_t convolve(bool overlapped, cudaStream_t stream) const {
+    cudaError_t convolve(bool overlapped, cudaStream_t stream) {
         xn_cuda_wide_io io = {};
         io.bits = bits;
         io.filters = prepared->wide;
@@ -270,7 +272,7 @@ struct layer {
         io.mean = mean;
         io.overlapped = overlapped;
         const xn_cuda_epilogue_args epilogue = {prepared->alpha, NULL, output};
-        return xn_cuda_wide_launch(&conv, images, multiprocessors, &io, &epilogue, stream);
+        return xn_cuda_wide_launch(&conv, images, multiprocessors, &cut, &io, &epilogue, stream);
     }
 };
 
