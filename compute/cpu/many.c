@@ -42,6 +42,7 @@ enum {
     KINDS,      /* int32 [pitch]: class of each lane */
     DIFFERS,    /* uint32 [BLOCK][pitch] */
     DOTS,       /* int32 [pitch], or the words of packed output */
+    GATHERED,   /* bytes [BLOCK][OH*OW], where chunks may be whole images */
     LIMITS,     /* int32 [BLOCK][map.pitch], of packed output */
 };
 
@@ -54,9 +55,11 @@ enum {
     PATCH_BYTES = 20 << 10, /* of the patches at a time, unless that were below */
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
     MOST_LANES = 128,
-    START_FILTERS = 64,      /* of a unit of phase 1 */
-    K_ROWS = 16,             /* of a unit of phase 2 */
-    STREAM_BYTES = 16 << 20, /* output of a run from which on it does not pass through the cache */
+    MOST_WHOLE = 256,       /* outputs of the whole images of a unit */
+    START_FILTERS = 64,     /* of a unit of phase 1 */
+    K_ROWS = 16,            /* of a unit of phase 2 */
+    STREAM_BYTES = 4 << 20, /* output of a run from which on it does not pass through the cache */
+    LINE = 64,
 };
 
 static size_t plane_of(const xn_conv *conv) {
@@ -76,6 +79,12 @@ static xn_cpu_patch patch_of(const xn_conv *conv) {
 }
 
 /* ---- the plan ---- */
+
+/* Images of a unit whose outputs are gathered; 0: none. */
+static int32_t whole_of(const xn_conv *conv) {
+    size_t bytes = out_plane_of(conv) * xn_datatype_bytes((xn_datatype)conv->output_datatype);
+    return bytes % LINE ? (int32_t)(MOST_WHOLE / out_plane_of(conv)) : 0;
+}
 
 static void take_shared(xn_plan *plan, xn_cpu_sizer *sizer) {
     const xn_conv *conv = &plan->conv;
@@ -107,6 +116,8 @@ static void take_slice(xn_plan *plan, xn_cpu_sizer *sizer) {
     plan->offset[KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
     plan->offset[DIFFERS] = xn_cpu_take(sizer, BLOCK * pitch, sizeof(uint32_t));
     plan->offset[DOTS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
+    plan->offset[GATHERED] =
+        xn_cpu_take(sizer, whole_of(conv) ? LINE + BLOCK * out_plane_of(conv) : 0, sizeof(float));
     plan->offset[LIMITS] = xn_cpu_take(
         sizer, plan->packed_output ? BLOCK * (size_t)plan->map->pitch : 0, sizeof(int32_t));
 }
@@ -142,6 +153,11 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
     if (!plan->map)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
     plan->lanes = lanes_of(plan);
+    if (!plan->packed_output)
+        plan->lanes = (int32_t)xn_cpu_max(
+            plan->lanes,
+            xn_cpu_div_up((int64_t)out_plane_of(conv) * whole_of(conv) + 1, LEAST_LANES) *
+                LEAST_LANES);
     xn_cpu_sizer shared = {0}, slice = {0};
     take_shared(plan, &shared);
     take_slice(plan, &slice);
@@ -169,7 +185,9 @@ typedef struct job {
     int64_t chunks, splits;  /* phase 3: of lanes, and of filters */
     int32_t lanes, pitch;    /* of a chunk */
     size_t plane, out_plane; /* pixels */
+    size_t output_bytes;     /* of an element */
     bool stream;             /* outputs are too many for the cache */
+    bool gather;             /* and chunks are whole images */
 } job;
 
 static void *shared_array(const job *j, int array) {
@@ -331,6 +349,7 @@ typedef struct unit_of_work {
     int64_t first; /* lane, of all of the wave */
     int32_t lanes;
     uint32_t *patches, *differs;
+    unsigned char *gathered;
     void *arranged;
     int32_t *kinds, *dots, *limits;
 } unit_of_work;
@@ -342,24 +361,33 @@ typedef struct image_part {
     int32_t lane, count;
 } image_part;
 
+/* For walking the parts of a unit from part = {0} on. */
 static bool next_part(const unit_of_work *u, image_part *part) {
     int32_t lane = part->lane + part->count;
+    size_t plane = u->j->out_plane;
     if (lane >= u->lanes)
         return false;
-    int64_t at = u->first + lane, plane = (int64_t)u->j->out_plane;
-    *part = (image_part){.slot = at / plane, .pixel = (size_t)(at % plane), .lane = lane};
-    part->count = (int32_t)xn_cpu_min(u->lanes - lane, plane - (int64_t)part->pixel);
+    if (lane == 0)
+        *part = (image_part){.slot = u->first / (int64_t)plane,
+                             .pixel = (size_t)(u->first % (int64_t)plane)};
+    else
+        *part = (image_part){.slot = part->slot + 1, .lane = lane};
+    part->count = (int32_t)xn_cpu_min(u->lanes - lane, (int64_t)(plane - part->pixel));
     return true;
 }
 
+/* For walking the pieces of a part from {.lane = part.lane} on. */
 static bool next_piece(const job *j, const image_part *part, xn_cpu_piece *piece) {
-    int32_t lane = piece->lane + piece->count;
+    int32_t lane = piece->lane + piece->count, width = j->conv->out_width;
     if (lane >= part->lane + part->count)
         return false;
-    size_t pixel = part->pixel + (size_t)(lane - part->lane), width = (size_t)j->conv->out_width;
-    *piece =
-        (xn_cpu_piece){.lane = lane, .y = (int32_t)(pixel / width), .x = (int32_t)(pixel % width)};
-    piece->count = (int32_t)xn_cpu_min(part->lane + part->count - lane, (int64_t)width - piece->x);
+    if (piece->count == 0)
+        *piece = (xn_cpu_piece){.lane = lane,
+                                .y = (int32_t)(part->pixel / (size_t)width),
+                                .x = (int32_t)(part->pixel % (size_t)width)};
+    else
+        *piece = (xn_cpu_piece){.lane = lane, .y = piece->y + 1};
+    piece->count = (int32_t)xn_cpu_min(part->lane + part->count - lane, width - piece->x);
     return true;
 }
 
@@ -395,6 +423,37 @@ static void make_patches(unit_of_work *u, int32_t group) {
                             u->arranged);
 }
 
+/* Where the outputs of a part and a filter go. */
+static unsigned char *output_of(const job *j, const image_part *part, int32_t o) {
+    return j->images[part->slot].output +
+           ((size_t)o * j->out_plane + part->pixel) * j->output_bytes;
+}
+
+/* How a part's outputs reach memory where they are too many for the cache. Rows that start with a
+ * line go past it. Whole images, whose rows follow one another, are gathered first, so that only
+ * their ends share lines. The rest is fetched, see below. */
+static bool is_streamed(const job *j, const unsigned char *to) {
+    return j->stream && (uintptr_t)to % LINE == 0;
+}
+
+static bool is_gathered(const job *j, const image_part *part) {
+    return j->gather && (size_t)part->count == j->out_plane;
+}
+
+/* Fetches the lines that a block's outputs will go to while its differences are counted: rows are
+ * short and a plane apart, which the hardware does not foresee. */
+static void fetch_outputs(const unit_of_work *u, int32_t first, int32_t last) {
+    const job *j = u->j;
+    image_part part = {0};
+    while (next_part(u, &part))
+        for (int32_t o = first; o < last && !is_gathered(j, &part); o++) {
+            const unsigned char *to = output_of(j, &part, o);
+            size_t size = (size_t)part.count * j->output_bytes;
+            for (size_t at = 0; !is_streamed(j, to) && at < size; at += LINE)
+                __builtin_prefetch(to + at, 1);
+        }
+}
+
 /* differs[o - first][lane] for filters [first, last); `group` is the one whose patches there are.
  */
 static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
@@ -416,41 +475,51 @@ static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *g
     }
 }
 
-static void emit_part(const unit_of_work *u, const image_part *part, int32_t o,
-                      const xn_cpu_epilogue *epilogue, const uint32_t *differs) {
+/* One filter's outputs of a part. */
+static void emit_row(const unit_of_work *u, const image_part *part, int32_t o,
+                     const xn_cpu_epilogue *epilogue, const uint32_t *differs, bool stream,
+                     void *to) {
     const job *j = u->j;
     const xn_conv *conv = j->conv;
-    size_t bytes = xn_datatype_bytes((xn_datatype)conv->output_datatype);
-    unsigned char *to =
-        j->images[part->slot].output + ((size_t)o * j->out_plane + part->pixel) * bytes;
     const int32_t *start =
         (const int32_t *)shared_array(j, STARTS) + (size_t)o * (size_t)j->map->pitch;
     const int32_t *kind = u->kinds + part->lane;
     const float *k =
         has_k(conv) ? k_of(j, part->slot, o / conv->group_out_channels) + part->pixel : NULL;
-    bool stream = j->stream && (uintptr_t)to % XN_CPU_ALIGNMENT == 0;
-    differs += part->lane;
     if (epilogue->datatype == XN_INT32) {
-        j->kernels->dots(differs, start, kind, j->map->classes, part->count, stream,
-                         (int32_t *)(void *)to);
+        j->kernels->dots(differs, start, kind, j->map->classes, part->count, stream, to);
     } else if (epilogue->datatype == XN_FP32 && !(epilogue->wide && k)) {
         j->kernels->reals(differs, start, kind, j->map->classes, k, epilogue->factor,
-                          epilogue->bias, part->count, stream, (float *)(void *)to);
+                          epilogue->bias, part->count, stream, to);
     } else {
         j->kernels->dots(differs, start, kind, j->map->classes, part->count, false, u->dots);
         xn_cpu_emit_i32(j->plan->kernels, epilogue, u->dots, k, part->count, to);
     }
 }
 
-static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
+static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last,
+                      const xn_cpu_epilogue *epilogues) {
     const job *j = u->j;
-    for (int32_t o = first; o < last; o++) {
-        xn_cpu_epilogue epilogue;
-        image_part part = {0};
-        xn_cpu_epilogue_of(j->conv, j->run->prepared, o, &epilogue);
-        while (next_part(u, &part))
-            emit_part(u, &part, o, &epilogue, u->differs + (size_t)(o - first) * (size_t)j->pitch);
+    unsigned char *to = output_of(j, part, first), *row = to;
+    bool gathered = is_gathered(j, part);
+    if (gathered) /* at the same place in its line */
+        row = u->gathered + (uintptr_t)to % LINE;
+    unsigned char *from = row;
+    for (int32_t o = first; o < last; o++, row += j->out_plane * j->output_bytes) {
+        const uint32_t *differs = u->differs + (size_t)(o - first) * (size_t)j->pitch + part->lane;
+        emit_row(u, part, o, &epilogues[o - first], differs, is_streamed(j, row) && !gathered, row);
     }
+    if (gathered)
+        j->kernels->copy(from, (size_t)(row - from), to);
+}
+
+static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
+    xn_cpu_epilogue epilogues[BLOCK];
+    image_part part = {0};
+    for (int32_t o = first; o < last; o++)
+        xn_cpu_epilogue_of(u->j->conv, u->j->run->prepared, o, &epilogues[o - first]);
+    while (next_part(u, &part))
+        emit_part(u, &part, first, last, epilogues);
 }
 
 /* dot >= threshold, for differ: differ <= (start - threshold) / 2, rounded down. */
@@ -481,11 +550,12 @@ static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
                      last - first, u->lanes, (uint32_t *)u->dots);
     while (next_part(u, &part)) {
         uint32_t *to = (uint32_t *)(void *)j->images[part.slot].output + part.pixel * words;
-        for (int32_t x = 0; x < part.count; x++, to += words) {
-            to[word] = (uint32_t)u->dots[part.lane + x] ^ flip;
-            for (size_t w = word + 1; w < end; w++)
-                to[w] = 0;
-        }
+        const int32_t *from = u->dots + part.lane;
+        for (int32_t x = 0; x < part.count; x++)
+            to[word + (size_t)x * words] = (uint32_t)from[x] ^ flip;
+        for (size_t w = word + 1; w < end; w++)
+            for (int32_t x = 0; x < part.count; x++)
+                to[w + (size_t)x * words] = 0;
     }
 }
 
@@ -510,11 +580,14 @@ static void dots_task(void *context, int64_t unit, int thread) {
     u.differs = own_array(j, thread, DIFFERS);
     u.kinds = own_array(j, thread, KINDS);
     u.dots = own_array(j, thread, DOTS);
+    u.gathered = own_array(j, thread, GATHERED);
     u.limits = own_array(j, thread, LIMITS);
     make_kinds(&u);
     for (int64_t b = blocks * split / j->splits; b < blocks * (split + 1) / j->splits; b++) {
         int32_t first = (int32_t)b * BLOCK;
         int32_t last = (int32_t)xn_cpu_min(first + (int64_t)BLOCK, j->conv->out_channels);
+        if (!j->plan->packed_output)
+            fetch_outputs(&u, first, last);
         count_block(&u, first, last, &group);
         if (j->plan->packed_output)
             emit_bits(&u, first, last);
@@ -543,12 +616,14 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     j.shape = patch_of(conv);
     j.plane = plane_of(conv);
     j.out_plane = out_plane_of(conv);
-    j.lanes = plan->lanes;
     j.pitch = plan->lanes + SLACK_LANES;
     j.plane_chunks = xn_cpu_div_up((int64_t)j.plane, CHUNK);
     j.k_bands = xn_cpu_div_up(conv->out_height, K_ROWS);
+    j.output_bytes = xn_datatype_bytes((xn_datatype)conv->output_datatype);
     j.stream =
         !plan->packed_output && xn_conv_output_bytes(conv) * (size_t)count >= (size_t)STREAM_BYTES;
+    j.gather = j.stream && whole_of(conv);
+    j.lanes = j.gather ? whole_of(conv) * (int32_t)j.out_plane : lanes_of(plan);
     for (int64_t first = 0; first < count; first += plan->wave) {
         start_wave(&j, first, xn_cpu_min(plan->wave, count - first));
         int64_t groups = j.count * conv->groups;

@@ -96,6 +96,8 @@ typedef struct xn_cpu_many_kernels {
     void (*reals)(const uint32_t *differ, const int32_t *start, const int32_t *kind,
                   int32_t classes, const float *k, float factor, float bias, int32_t n, bool stream,
                   float *out);
+    /* bytes to memory past the cache; both addresses are at the same place in a line. */
+    void (*copy)(const void *from, size_t bytes, void *to);
     /* word[x] bit f = differ[f][x] <= limit[f][kind[x]], f < filters <= 32; other bits 0. */
     void (*bits)(const uint32_t *differ, int32_t pitch, const int32_t *limit, int32_t limit_pitch,
                  const int32_t *kind, int32_t classes, int32_t filters, int32_t n, uint32_t *word);

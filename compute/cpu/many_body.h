@@ -303,6 +303,21 @@ static void reals(const uint32_t *differs, const int32_t *start, const int32_t *
         reals_by(differs, start, kind, k, factor, bias, n, stream, out, MANY_CLASSES);
 }
 
+static void copy(const void *from, size_t bytes, void *to) {
+    const unsigned char *source = from, *end = source + bytes;
+    unsigned char *dest = to;
+    size_t head = (size_t)(-(uintptr_t)dest % VECTOR_BYTES);
+    if (head > bytes)
+        head = bytes;
+    memcpy(dest, source, head);
+    for (source += head, dest += head; end - source >= VECTOR_BYTES;
+         source += VECTOR_BYTES, dest += VECTOR_BYTES) {
+        vector_u32 v = *(const loose_u32 *)(const void *)source;
+        STREAM(dest, v);
+    }
+    memcpy(dest, source, (size_t)(end - source));
+}
+
 INLINE void bits_by(const uint32_t *differs, int32_t pitch, const int32_t *limit,
                     int32_t limit_pitch, const int32_t *kind, int32_t filters, int32_t n,
                     uint32_t *word, const class_way way) {
@@ -341,5 +356,6 @@ const xn_cpu_many_kernels KERNELS = {
     .differ = differ,
     .dots = dots,
     .reals = reals,
+    .copy = copy,
     .bits = bits,
 };
