@@ -31,7 +31,7 @@ enum {
     PLANES,     /* shared: uint32 [wave][G][words][H*W] */
     MEANS,      /* shared: float [wave][G][H*W], with scaling xnor */
     KS,         /* shared: float [wave][G][OH*OW], with scaling xnor */
-    STARTS,     /* shared: int32 [O][map.pitch] */
+    STARTS,     /* shared: int32 [O][map.pitch]; of packed output, limits */
     MAGNITUDES, /* float [CHUNK]: sum of |I| over up to 32 channels */
     SUMS,       /* double [CHUNK]: over all */
     REALS,      /* float [32][CHUNK]: input that is not fp32 */
@@ -43,18 +43,19 @@ enum {
     DIFFERS,    /* uint32 [BLOCK][pitch] */
     DOTS,       /* int32 [pitch], or the words of packed output */
     GATHERED,   /* bytes [BLOCK][OH*OW], where chunks may be whole images */
-    LIMITS,     /* int32 [BLOCK][map.pitch], of packed output */
 };
 
 enum {
     CHUNK = 512, /* pixels packed at a time */
     WORD_CHANNELS = 32,
     WAVE_BYTES = 32 << 20,  /* packed images held at a time, if more than one */
-    BLOCK = 32,             /* filters between two epilogues: a word of packed output */
+    BLOCK = 32,             /* filters of a unit are a multiple: a word of packed output */
+    ROWS = 8,               /* filters between two epilogues of outputs that are not gathered: */
+                            /* stores then go out evenly, while others are counted */
     SLACK_LANES = 16,       /* after a row of patches: kernels write past the end of a piece */
     PATCH_BYTES = 20 << 10, /* of the patches at a time, unless that were below */
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
-    MOST_LANES = 128,
+    MOST_LANES = 256,
     MOST_WHOLE = 256,       /* outputs of the whole images of a unit */
     START_FILTERS = 64,     /* of a unit of phase 1 */
     K_ROWS = 16,            /* of a unit of phase 2 */
@@ -118,8 +119,6 @@ static void take_slice(xn_plan *plan, xn_cpu_sizer *sizer) {
     plan->offset[DOTS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
     plan->offset[GATHERED] =
         xn_cpu_take(sizer, whole_of(conv) ? LINE + BLOCK * out_plane_of(conv) : 0, sizeof(float));
-    plan->offset[LIMITS] = xn_cpu_take(
-        sizer, plan->packed_output ? BLOCK * (size_t)plan->map->pitch : 0, sizeof(int32_t));
 }
 
 /* Lanes of a unit: so many that reading the filters is paid for, so few that the patches stay in
@@ -184,6 +183,7 @@ typedef struct job {
     int64_t k_bands;         /* phase 2: of rows */
     int64_t chunks, splits;  /* phase 3: of lanes, and of filters */
     int32_t lanes, pitch;    /* of a chunk */
+    int32_t block;           /* filters between two epilogues */
     size_t plane, out_plane; /* pixels */
     size_t output_bytes;     /* of an element */
     bool stream;             /* outputs are too many for the cache */
@@ -209,6 +209,11 @@ static float *means_of(const job *j, int64_t slot, int32_t group) {
 
 static float *k_of(const job *j, int64_t slot, int32_t group) {
     return (float *)shared_array(j, KS) + (size_t)(slot * j->conv->groups + group) * j->out_plane;
+}
+
+/* Of one filter, an entry a class. */
+static int32_t *starts_of(const job *j, int32_t o) {
+    return (int32_t *)shared_array(j, STARTS) + (size_t)o * (size_t)j->map->pitch;
 }
 
 /* ---- phase 1 ---- */
@@ -294,7 +299,7 @@ static void make_starts(const job *j, int32_t o) {
     const int32_t *prefix = p->prefix + (size_t)o * (size_t)(conv->kernel_h + 1) * (size_t)pitch;
     uint32_t taps = (uint32_t)p->taps, channels = (uint32_t)conv->group_channels;
     uint32_t ones = (uint32_t)prefix[(int64_t)conv->kernel_h * pitch + conv->kernel_w];
-    int32_t *start = (int32_t *)shared_array(j, STARTS) + (size_t)o * (size_t)map->pitch;
+    int32_t *start = starts_of(j, o);
     for (int32_t r = 0; r < map->row_kinds; r++)
         for (int32_t c = 0; c < map->column_kinds; c++) {
             xn_cpu_range rows = map->rows[r], columns = map->columns[c];
@@ -306,14 +311,26 @@ static void make_starts(const job *j, int32_t o) {
         }
 }
 
+/* Packed output: from where dot starts to the most that may differ. */
+static void make_limits(const job *j, int32_t o) {
+    int32_t *limit = starts_of(j, o);
+    for (int32_t c = 0; c < j->map->classes; c++) {
+        int64_t room = (int64_t)limit[c] - j->run->threshold[o];
+        limit[c] = room < 0 ? -1 : (int32_t)xn_cpu_min(room / 2, INT32_MAX);
+    }
+}
+
 static void pack_task(void *context, int64_t unit, int thread) {
     const job *j = context;
     const xn_conv *conv = j->conv;
     int64_t packs = j->count * conv->groups * j->plane_chunks;
     if (unit >= packs) {
         int64_t o = (unit - packs) * START_FILTERS;
-        for (int64_t end = xn_cpu_min(o + START_FILTERS, conv->out_channels); o < end; o++)
+        for (int64_t end = xn_cpu_min(o + START_FILTERS, conv->out_channels); o < end; o++) {
             make_starts(j, (int32_t)o);
+            if (j->plan->packed_output)
+                make_limits(j, (int32_t)o);
+        }
         return;
     }
     size_t pixel = (size_t)(unit % j->plane_chunks) * CHUNK;
@@ -351,7 +368,7 @@ typedef struct unit_of_work {
     uint32_t *patches, *differs;
     unsigned char *gathered;
     void *arranged;
-    int32_t *kinds, *dots, *limits;
+    int32_t *kinds, *dots;
 } unit_of_work;
 
 /* Lanes of one image: [lane, lane + count) of the unit are its outputs from `pixel` on. */
@@ -445,7 +462,7 @@ static bool is_gathered(const job *j, const image_part *part) {
 static void fetch_outputs(const unit_of_work *u, int32_t first, int32_t last) {
     const job *j = u->j;
     image_part part = {0};
-    while (next_part(u, &part))
+    while (j->stream && next_part(u, &part))
         for (int32_t o = first; o < last && !is_gathered(j, &part); o++) {
             const unsigned char *to = output_of(j, &part, o);
             size_t size = (size_t)part.count * j->output_bytes;
@@ -481,8 +498,7 @@ static void emit_row(const unit_of_work *u, const image_part *part, int32_t o,
                      void *to) {
     const job *j = u->j;
     const xn_conv *conv = j->conv;
-    const int32_t *start =
-        (const int32_t *)shared_array(j, STARTS) + (size_t)o * (size_t)j->map->pitch;
+    const int32_t *start = starts_of(j, o);
     const int32_t *kind = u->kinds + part->lane;
     const float *k =
         has_k(conv) ? k_of(j, part->slot, o / conv->group_out_channels) + part->pixel : NULL;
@@ -522,21 +538,6 @@ static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
         emit_part(u, &part, first, last, epilogues);
 }
 
-/* dot >= threshold, for differ: differ <= (start - threshold) / 2, rounded down. */
-static void make_limits(const unit_of_work *u, int32_t first, int32_t last) {
-    const job *j = u->j;
-    size_t pitch = (size_t)j->map->pitch;
-    for (int32_t o = first; o < last; o++) {
-        const int32_t *start = (const int32_t *)shared_array(j, STARTS) + (size_t)o * pitch;
-        int32_t *limit = u->limits + (size_t)(o - first) * pitch;
-        int64_t threshold = j->run->threshold[o];
-        for (int32_t c = 0; c < j->map->classes; c++) {
-            int64_t room = start[c] - threshold;
-            limit[c] = room < 0 ? -1 : (int32_t)xn_cpu_min(room / 2, INT32_MAX);
-        }
-    }
-}
-
 /* Word first / 32 of every lane's pixel. The words that round a pixel up to a multiple of 4 are
  * written with the last one. */
 static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
@@ -545,9 +546,8 @@ static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
     size_t end = last == j->conv->out_channels ? words : word + 1;
     uint32_t flip = j->run->flip ? j->run->flip[word] & 0xffffffffu >> (BLOCK - (last - first)) : 0;
     image_part part = {0};
-    make_limits(u, first, last);
-    j->kernels->bits(u->differs, j->pitch, u->limits, j->map->pitch, u->kinds, j->map->classes,
-                     last - first, u->lanes, (uint32_t *)u->dots);
+    j->kernels->bits(u->differs, j->pitch, starts_of(j, first), j->map->pitch, u->kinds,
+                     j->map->classes, last - first, u->lanes, (uint32_t *)u->dots);
     while (next_part(u, &part)) {
         uint32_t *to = (uint32_t *)(void *)j->images[part.slot].output + part.pixel * words;
         const int32_t *from = u->dots + part.lane;
@@ -581,18 +581,19 @@ static void dots_task(void *context, int64_t unit, int thread) {
     u.kinds = own_array(j, thread, KINDS);
     u.dots = own_array(j, thread, DOTS);
     u.gathered = own_array(j, thread, GATHERED);
-    u.limits = own_array(j, thread, LIMITS);
     make_kinds(&u);
-    for (int64_t b = blocks * split / j->splits; b < blocks * (split + 1) / j->splits; b++) {
-        int32_t first = (int32_t)b * BLOCK;
-        int32_t last = (int32_t)xn_cpu_min(first + (int64_t)BLOCK, j->conv->out_channels);
+    int32_t o = (int32_t)(blocks * split / j->splits) * BLOCK;
+    int32_t end =
+        (int32_t)xn_cpu_min(blocks * (split + 1) / j->splits * BLOCK, j->conv->out_channels);
+    for (int32_t last; o < end; o = last) {
+        last = (int32_t)xn_cpu_min(o + (int64_t)j->block, end);
         if (!j->plan->packed_output)
-            fetch_outputs(&u, first, last);
-        count_block(&u, first, last, &group);
+            fetch_outputs(&u, o, last);
+        count_block(&u, o, last, &group);
         if (j->plan->packed_output)
-            emit_bits(&u, first, last);
+            emit_bits(&u, o, last);
         else
-            emit_block(&u, first, last);
+            emit_block(&u, o, last);
     }
     fence(j->stream);
 }
@@ -623,6 +624,7 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     j.stream =
         !plan->packed_output && xn_conv_output_bytes(conv) * (size_t)count >= (size_t)STREAM_BYTES;
     j.gather = j.stream && whole_of(conv);
+    j.block = j.gather || plan->packed_output ? BLOCK : ROWS;
     j.lanes = j.gather ? whole_of(conv) * (int32_t)j.out_plane : lanes_of(plan);
     for (int64_t first = 0; first < count; first += plan->wave) {
         start_wave(&j, first, xn_cpu_min(plan->wave, count - first));
