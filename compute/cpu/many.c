@@ -604,8 +604,11 @@ static void start_wave(job *j, int64_t first, int64_t count) {
     j->images = j->plan->images + first;
     j->count = count;
     j->chunks = xn_cpu_div_up(lanes, j->lanes);
-    /* Filters are split only where there are too few chunks: each split makes the patches anew. */
-    int64_t wanted = j->run->threads > 1 ? 4 * (int64_t)j->run->threads : 1;
+    /* Filters are split only where there are too few chunks: each split makes the patches anew. So
+     * a lone chunk is split no more than threads need; several are of different size. */
+    int64_t wanted = (j->chunks == 1 ? 1 : 4) * (int64_t)j->run->threads;
+    if (j->run->threads == 1)
+        wanted = 1;
     j->splits = xn_cpu_min(blocks, xn_cpu_div_up(wanted, j->chunks));
 }
 

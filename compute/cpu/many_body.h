@@ -13,6 +13,7 @@
  *   COUNT(x)     from a vector of words to counts of set bits: of each word (FOLD_WORDS 0), or of
  *                each of its bytes, of which FOLD_WORDS may be added before they are folded;
  *                TILE_VECTORS x TILE_FILTERS accumulators fit the registers
+ *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
  *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up */
 #include "cpu.h"
 #include "many.h"
@@ -145,7 +146,7 @@ static void patch(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch
 #include "many_nibbles.h"
 #else
 
-enum { TILE_LANES = 16, WORD_BYTES = 4 };
+enum { TILE_LANES = WORDS, WORD_BYTES = 4 };
 #define ARRANGE NULL
 
 /* Byte counts of a 32-bit lane to their sum. */
@@ -153,25 +154,44 @@ enum { TILE_LANES = 16, WORD_BYTES = 4 };
     (((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) & 0xffffu) +                        \
      ((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) >> 16))
 
+#ifndef COUNT3
+#define COUNT3(a, b, c) (COUNT(a) + COUNT(b) + COUNT(c))
+#define COUNT3_WORDS 1
+#else
+#define COUNT3_WORDS 3
+#endif
+
+/* Adds one word of a tile, or three. */
+INLINE void add_words(const uint32_t *patches, int32_t words, int32_t pitch, const uint32_t *bits,
+                      vector_u32 part[][4], const int vectors, const int filters, const int count) {
+    vector_u32 x[3][4], w[3];
+    for (int k = 0; k < count; k++)
+        for (int v = 0; v < vectors; v++)
+            x[k][v] = *(const loose_u32 *)(patches + k * pitch + v * WORDS);
+    for (int f = 0; f < filters; f++) {
+        for (int k = 0; k < count; k++)
+            w[k] = bits[(size_t)f * (size_t)words + (size_t)k] - (vector_u32){0};
+        for (int v = 0; v < vectors; v++)
+            part[f][v] += count == 3 ? COUNT3(x[0][v] ^ w[0], x[1][v] ^ w[1], x[2][v] ^ w[2])
+                                     : COUNT(x[0][v] ^ w[0]);
+    }
+}
+
 /* One tile of lanes and filters, whose counts stay in registers over all words. */
 INLINE void differ_tile(const uint32_t *patches, int32_t words, int32_t pitch, const uint32_t *bits,
                         uint32_t *out, const int vectors, const int filters) {
-    vector_u32 count[TILE_FILTERS][TILE_VECTORS], part[TILE_FILTERS][TILE_VECTORS];
+    vector_u32 count[TILE_FILTERS][4], part[TILE_FILTERS][4];
     for (int f = 0; f < filters; f++)
         for (int v = 0; v < vectors; v++)
             count[f][v] = part[f][v] = (vector_u32){0};
     for (int32_t k = 0; k < words;) {
         int32_t end = FOLD_WORDS && words - k > FOLD_WORDS ? k + FOLD_WORDS : words;
-        for (; k < end; k++) {
-            vector_u32 x[TILE_VECTORS];
-            for (int v = 0; v < vectors; v++)
-                x[v] = *(const loose_u32 *)(patches + (size_t)k * (size_t)pitch + v * WORDS);
-            for (int f = 0; f < filters; f++) {
-                vector_u32 w = bits[(size_t)f * (size_t)words + (size_t)k] - (vector_u32){0};
-                for (int v = 0; v < vectors; v++)
-                    part[f][v] += COUNT(x[v] ^ w);
-            }
-        }
+        for (; COUNT3_WORDS == 3 && k + 3 <= end; k += 3)
+            add_words(patches + (size_t)k * (size_t)pitch, words, pitch, bits + k, part, vectors,
+                      filters, 3);
+        for (; k < end; k++)
+            add_words(patches + (size_t)k * (size_t)pitch, words, pitch, bits + k, part, vectors,
+                      filters, 1);
         for (int f = 0; f < filters && FOLD_WORDS; f++)
             for (int v = 0; v < vectors; v++) {
                 count[f][v] += FOLD(part[f][v]);
@@ -195,15 +215,31 @@ INLINE void differ_lanes(const uint32_t *patches, int32_t words, int32_t pitch,
                     out + (size_t)f * (size_t)pitch, vectors, 1);
 }
 
+/* Vectors of the next tile: a vector alone would load a filter's word for one step only, so 5 go
+ * as 3 and 2. */
+static int32_t tile_vectors(int32_t left) {
+    if (TILE_VECTORS == 4 && left == 5)
+        return 3;
+    return left < TILE_VECTORS ? left : TILE_VECTORS;
+}
+
 static void differ(const void *patches, int32_t words, int32_t pitch, int32_t lanes,
                    const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *out) {
     (void)nibbles;
     const uint32_t *from = patches;
-    int32_t x = 0;
-    for (; x + TILE_VECTORS * WORDS <= lanes; x += TILE_VECTORS * WORDS)
-        differ_lanes(from + x, words, pitch, bits, filters, out + x, TILE_VECTORS);
-    for (; x < lanes; x += WORDS)
-        differ_lanes(from + x, words, pitch, bits, filters, out + x, 1);
+    for (int32_t x = 0; x < lanes;) {
+        int32_t left = (lanes - x) / WORDS;
+        int32_t vectors = tile_vectors(left);
+        if (vectors == TILE_VECTORS)
+            differ_lanes(from + x, words, pitch, bits, filters, out + x, TILE_VECTORS);
+        else if (vectors == 3)
+            differ_lanes(from + x, words, pitch, bits, filters, out + x, 3);
+        else if (vectors == 2)
+            differ_lanes(from + x, words, pitch, bits, filters, out + x, 2);
+        else
+            differ_lanes(from + x, words, pitch, bits, filters, out + x, 1);
+        x += vectors * WORDS;
+    }
 }
 #endif
 
