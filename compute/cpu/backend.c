@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-static const double thread_ns = 40e3, alone_ns = 100e3;
+static const double thread_ns = 20e3, alone_ns = 40e3;
 
 static xn_status device_count(int *count, xn_error *error) {
     (void)error;
@@ -29,6 +29,7 @@ static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the cpu device");
     device->threads = xn_cpu_thread_count();
     device->kernels = xn_cpu_kernels_choose();
+    device->many = xn_cpu_many_choose();
     *out = device;
     return XN_OK;
 }
@@ -110,18 +111,49 @@ static int64_t list_images(xn_plan *plan, const xn_batch_item *items, size_t cou
     return images;
 }
 
-static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
-                     size_t count, xn_run_times *times, xn_error *error) {
-    (void)error;
-    assert(weights_fit(&plan->conv, prepared));
-    int64_t start = now_ns();
-    int64_t images = list_images(plan, items, count);
+/* images of the plan, whose addresses are in plan->images. */
+static void run_images(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                       const xn_cpu_run_io *io) {
     double work_ns = plan->image_ns * (double)images;
     double worth = work_ns < alone_ns ? 1 : work_ns / thread_ns;
-    xn_cpu_run job = {.plan = plan, .prepared = prepared, .threads = plan->stream->threads};
+    xn_cpu_run job = {.plan = plan,
+                      .prepared = prepared,
+                      .threads = plan->stream->threads,
+                      .threshold = io ? io->threshold : NULL,
+                      .flip = io ? io->flip : NULL};
+    assert(weights_fit(&plan->conv, prepared));
     if (worth < job.threads)
         job.threads = (int)worth;
     plan->path->run(&job, images);
+}
+
+void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                     const xn_cpu_run_io *io) {
+    const xn_conv *conv = &plan->conv;
+    size_t in = xn_conv_input_bytes(conv), out = xn_conv_output_bytes(conv);
+    const unsigned char *input = io->input;
+    unsigned char *output = io->output;
+    if (plan->packed_input) {
+        input = (const unsigned char *)io->bits;
+        in = (size_t)conv->groups * (size_t)conv->height * (size_t)conv->width *
+             (size_t)xn_cpu_packed_words(conv->group_channels) * sizeof(uint32_t);
+    }
+    if (plan->packed_output) {
+        output = (unsigned char *)io->packed;
+        out = (size_t)conv->out_height * (size_t)conv->out_width *
+              (size_t)xn_cpu_packed_words(conv->out_channels) * sizeof(uint32_t);
+    }
+    assert(images <= plan->max_images);
+    for (int64_t n = 0; n < images; n++)
+        plan->images[n] = (xn_cpu_image){input + (size_t)n * in, output + (size_t)n * out};
+    run_images(plan, prepared, images, io);
+}
+
+static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
+                     size_t count, xn_run_times *times, xn_error *error) {
+    (void)error;
+    int64_t start = now_ns();
+    run_images(plan, prepared, list_images(plan, items, count), NULL);
     if (times)
         *times = (xn_run_times){.compute_ns = now_ns() - start};
     return XN_OK;

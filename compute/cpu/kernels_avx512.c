@@ -1,5 +1,5 @@
-/* kernels_avx512.c: the kernels for x86-64 with AVX-512 and VPOPCNTDQ (Ice Lake, Zen 4 and later):
- * one instruction counts the bits of 16 words. */
+/* kernels_avx512.c: the kernels for x86-64 with AVX-512 and VPOPCNTDQ (Ice Lake, Zen 4 and later).
+ */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__x86_64__)
@@ -12,9 +12,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define KERNELS xn_cpu_kernels_avx512
 #define KERNELS_NAME "avx512-vpopcntdq"
 #define VECTOR_BYTES 64
-#define FOLD_WORDS 0
 #define WORD_COST 3
-#define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
 
 #include "kernels_body.h"
 #endif
