@@ -88,7 +88,7 @@ TEST_OBJ    := $(call obj,$(TEST_SRC)) $(if $(filter 1,$(USE_CUDA)),$(call obj,$
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
-.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu \
+.PHONY: all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers format lint install clean help test-binary compute-lib proto-lib
 
@@ -155,6 +155,7 @@ $(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
 	  $(filter -I%,$(CHECK_CFLAGS)) -c -o $@ $<
 $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-cpu-few: $(call obj,tests/bench/cpu_few.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
 # Tests and benchmarks of what is internal to the CPU backend.
 $(BUILD)/obj/tests/bench/cpu_layers.c.o $(BUILD)/obj/tests/backends/cpu_packed_test.c.o: TEST_INC += -Icompute/cpu
@@ -205,6 +206,9 @@ bench: deps ## convolution: the CPU, then the GPU's kernels, beside copies, peak
 bench-gpu: deps ## the GPU's part of bench; BENCH_FLAGS: --only TEXT, --path NAME, --check-only
 	@$(if $(BENCH_GPU),$(MAKE) --no-print-directory $(BENCH_GPU))
 	$(run_bench_gpu)
+bench-cpu-few: deps ## few channels on the CPU beside a parallel memcpy of the same bytes
+	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-few
+	$(BUILD)/bench-cpu-few --json $(BUILD)/bench/bench_cpu_few.json $(BENCH_FLAGS)
 bench-paper: deps ## the paper's three tables beside its published figures
 	@$(MAKE) --no-print-directory $(BUILD)/bench-paper
 	$(BUILD)/bench-paper --json $(BUILD)/bench/bench_paper.json

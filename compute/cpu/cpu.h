@@ -6,7 +6,7 @@
  *   parallel.c  the one place with OpenMP
  *   kernels.h   the vector kernels; kernels_body.h is their one text, compiled for three machines
  *   rows.c      padded rows of an image, in an order in which every tap reads contiguously
- *   few.c       mode xnor, few channels: signs as bytes, one fused pass
+ *   few.c       mode xnor, few channels: one fused pass; few_kernels.h are its own kernels
  *   many.c      mode xnor, many channels: signs as bits, popcount; many.h lists its other files
  *   real.c      modes bwn and float
  *   kmap.c      K in double, from |I|
@@ -20,6 +20,7 @@
 #ifndef XN_CPU_H
 #define XN_CPU_H
 
+#include "few_kernels.h"
 #include "kernels.h"
 #include "many.h"
 #include "xn_backend.h"
@@ -68,6 +69,12 @@ struct xn_prepared {
     /* [O][filter]: indices (c*KH + i)*KW + j of the filter's taps, those of weight +1 first;
      * plus[o] of them are +1. NULL for filters that are too large for the few-channel path. */
     int32_t *order, *plus;
+    /* For the few-channel path too, and NULL likewise. A kernel row's taps, channel by channel, go
+     * into `planes` patterns; tables is [O][KH][planes][XN_CPU_TABLE_BYTES]. above is
+     * [O][KH + 1][KW]: the sum of the weights of all channels in the kernel rows above i. */
+    int32_t planes;
+    uint8_t *tables;
+    int32_t *above;
     float *real;  /* [O][C/groups][KH][KW] */
     float *alpha; /* [O] */
     float *scale; /* [O] or NULL */
@@ -117,11 +124,12 @@ struct xn_plan {
     double image_ns;  /* rough time of one image on one core; only decides on threads */
     xn_cpu_rows rows; /* few, real */
     int32_t ring;     /* few: input rows a thread keeps, a slot each */
+    int32_t strip;    /* few: most output columns of a unit; rows are a strip's */
     xn_cpu_map *map;  /* many: owned */
     int32_t lanes;    /* many: most outputs of a unit */
     bool packed_input, packed_output; /* many */
     int32_t wave;      /* many, real: images whose input is held in shared scratch at a time */
-    size_t offset[16]; /* of the path's arrays in the shared part or the slice; path-private */
+    size_t offset[20]; /* of the path's arrays in the shared part or the slice; path-private */
 };
 
 struct xn_cpu_path {

@@ -13,19 +13,14 @@
 
 #define XN_CPU_LANES 16 /* outputs that word_cost is for */
 
+struct xn_cpu_few_kernels;
+
 typedef struct xn_cpu_kernels {
     const char *name;
-    int byte_lanes;   /* signs an instruction adds */
-    double word_cost; /* instructions for one word of 16 output channels */
+    const struct xn_cpu_few_kernels *few; /* of the same instruction set */
+    int byte_lanes;                       /* signs an instruction adds */
+    double word_cost;                     /* instructions for one word of 16 output channels */
 
-    /* sign[x] = +1 or -1 of src[x]. magnitude: NULL, or |src| is stored (add false) or added. */
-    void (*split)(const float *src, int32_t n, bool add, int8_t *sign, float *magnitude);
-    /* acc[x] = sum of taps[order[t]][x] over t < plus, minus the sum over plus <= t < count.
-     * Vectors. */
-    void (*sum_signs)(const int8_t *const *taps, const int32_t *order, int32_t plus, int32_t count,
-                      int32_t n, int32_t *acc);
-    /* dst[x] = factor * sum of rows[r][x]; count may be 0. Vectors. */
-    void (*sum_rows)(const float *const *rows, int32_t count, int32_t n, float factor, float *dst);
     /* dst[x] = sum of weights[t] * rows[t][x], or of rows[t][x] with the sign of the weight
      * (signs). Vectors. */
     void (*sum_products)(const float *const *rows, const float *weights, int32_t count, int32_t n,

@@ -3,6 +3,7 @@
  *
  *   KERNELS       the table's symbol
  *   KERNELS_NAME  its name
+ *   KERNELS_FEW   the few-channel kernels of the same instruction set
  *   VECTOR_BYTES  16, 32 or 64
  *   WORD_COST     instructions that the path for many channels takes for a word of 16 outputs
  *
@@ -17,106 +18,18 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNALIGNED(type) aligned(sizeof(type)), may_alias
 
-typedef uint8_t vector_u8 __attribute__((vector_size(VECTOR_BYTES)));
 typedef uint32_t vector_u32 __attribute__((vector_size(VECTOR_BYTES)));
 typedef float vector_f32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint8_t loose_u8 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(uint8_t)));
 typedef uint32_t loose_u32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(uint32_t)));
 typedef float loose_f32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(float)));
 
 enum {
     WORDS = VECTOR_BYTES / 4, /* lanes of a vector of words or floats */
     UNROLL = 4,               /* vectors along x at a time */
-    INT8_TAPS = 127,          /* signs that an int8 can add up */
     FLOAT_TAPS = 64,          /* products added in fp32 before they go into a double */
 };
 
-/* ---- signs as bytes ---- */
-
-static void split(const float *restrict src, int32_t n, bool add, int8_t *restrict sign,
-                  float *restrict magnitude) {
-    for (int32_t x = 0; x < n; x++)
-        sign[x] = src[x] >= 0.0f ? 1 : -1;
-    if (!magnitude)
-        return;
-    if (add)
-        for (int32_t x = 0; x < n; x++)
-            magnitude[x] += fabsf(src[x]);
-    else
-        for (int32_t x = 0; x < n; x++)
-            magnitude[x] = fabsf(src[x]);
-}
-
-/* Adds each sign once, without a multiplication: dot = sum over the +1 weights - sum over the -1
- * weights. A byte holds INT8_TAPS of them; longer filters go into acc in parts. */
-INLINE void sum_signs_block(const int8_t *const *taps, const int32_t *order, int32_t plus,
-                            int32_t count, int32_t x, int32_t *restrict acc, const int vectors) {
-    int8_t bytes[UNROLL * VECTOR_BYTES] __attribute__((aligned(64)));
-    int32_t t = 0;
-    do {
-        int32_t end = count - t > INT8_TAPS ? t + INT8_TAPS : count;
-        vector_u8 sum[UNROLL] = {{0}};
-        bool first = t == 0;
-        for (; t < end && t < plus; t++) {
-            const int8_t *tap = taps[order[t]] + x;
-            for (int v = 0; v < vectors; v++)
-                sum[v] += *(const loose_u8 *)(tap + v * VECTOR_BYTES);
-        }
-        for (; t < end; t++) {
-            const int8_t *tap = taps[order[t]] + x;
-            for (int v = 0; v < vectors; v++)
-                sum[v] -= *(const loose_u8 *)(tap + v * VECTOR_BYTES);
-        }
-        memcpy(bytes, sum, (size_t)vectors * VECTOR_BYTES);
-        if (first)
-            for (int l = 0; l < vectors * VECTOR_BYTES; l++)
-                acc[x + l] = bytes[l];
-        else
-            for (int l = 0; l < vectors * VECTOR_BYTES; l++)
-                acc[x + l] += bytes[l];
-    } while (t < count);
-}
-
-static void sum_signs(const int8_t *const *taps, const int32_t *order, int32_t plus, int32_t count,
-                      int32_t n, int32_t *acc) {
-    int32_t x = 0;
-    for (; n - x > (UNROLL - 1) * VECTOR_BYTES; x += UNROLL * VECTOR_BYTES)
-        sum_signs_block(taps, order, plus, count, x, acc, UNROLL);
-    for (; x < n; x += VECTOR_BYTES)
-        sum_signs_block(taps, order, plus, count, x, acc, 1);
-}
-
 /* ---- sums of float rows ---- */
-
-INLINE void sum_rows_block(const float *const *rows, int32_t count, int32_t x, float factor,
-                           float *restrict dst, const int vectors) {
-    vector_f32 sum[UNROLL] = {{0}};
-    for (int32_t r = 0; r < count; r++)
-        for (int v = 0; v < vectors; v++)
-            sum[v] += *(const loose_f32 *)(rows[r] + x + v * WORDS);
-    for (int v = 0; v < vectors; v++)
-        *(loose_f32 *)(dst + x + v * WORDS) = sum[v] * factor;
-}
-
-INLINE void sum_rows_all(const float *const *rows, int32_t count, int32_t n, float factor,
-                         float *dst) {
-    int32_t x = 0;
-    for (; n - x > (UNROLL - 1) * WORDS; x += UNROLL * WORDS)
-        sum_rows_block(rows, count, x, factor, dst, UNROLL);
-    for (; x < n; x += WORDS)
-        sum_rows_block(rows, count, x, factor, dst, 1);
-}
-
-/* Kernels of height or width 3 are the rule; a constant count keeps their row pointers in
- * registers, which saves a third of the time of K. */
-static void sum_rows(const float *const *rows, int32_t count, int32_t n, float factor, float *dst) {
-    if (count == 3) {
-        const float *three[3] = {rows[0], rows[1], rows[2]};
-        sum_rows_all(three, 3, n, factor, dst);
-    } else {
-        sum_rows_all(rows, count, n, factor, dst);
-    }
-}
 
 /* FLOAT_TAPS products in fp32 are within 64 * 2^-24 = 3.8e-6 of the sum of their magnitudes; the
  * parts are added in double, so the length of the filter does not matter. */
@@ -220,11 +133,9 @@ static void emit_f32(const float *restrict acc, float factor, float bias, int32_
 
 const xn_cpu_kernels KERNELS = {
     .name = KERNELS_NAME,
+    .few = KERNELS_FEW,
     .byte_lanes = VECTOR_BYTES,
     .word_cost = WORD_COST,
-    .split = split,
-    .sum_signs = sum_signs,
-    .sum_rows = sum_rows,
     .sum_products = sum_products,
     .all_finite = all_finite,
     .add_magnitude = add_magnitude,

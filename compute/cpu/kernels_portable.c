@@ -1,9 +1,11 @@
 /* kernels_portable.c: the kernels for any machine, with what the compiler makes of 16-byte vectors,
  * and the choice at run time. */
+#include "few_kernels.h"
 #include "kernels.h"
 
 #define KERNELS xn_cpu_kernels_portable
 #define KERNELS_NAME "portable"
+#define KERNELS_FEW &xn_cpu_few_portable
 #define VECTOR_BYTES 16
 #define WORD_COST 52
 

@@ -54,6 +54,35 @@ static void order_taps(xn_prepared *p, int32_t words, const uint32_t *bits) {
     }
 }
 
+/* What the taps of a kernel row add, 4 at a time, for each pattern of signs: twice the weights of
+ * the taps that are +1. Also the sums of the weights above each kernel row (few_kernels.h). */
+static void lay_out_tables(xn_prepared *p, int32_t words, const uint32_t *bits) {
+    const int32_t across = p->filter / p->kernel_h; /* taps of a kernel row, channel by channel */
+    const size_t tap_words = (size_t)words;
+    for (int32_t o = 0; o < p->out_channels; o++)
+        for (int32_t i = 0; i < p->kernel_h; i++)
+            for (int32_t t = 0; t < across; t++) {
+                const int32_t c = t / p->kernel_w, j = t % p->kernel_w;
+                const size_t tap = (size_t)o * (size_t)p->taps + (size_t)(i * p->kernel_w + j);
+                const int weight =
+                    bits[tap * tap_words + (size_t)(c / 32)] >> (c % 32) & 1u ? 1 : -1;
+                const size_t row = (size_t)o * (size_t)p->kernel_h + (size_t)i;
+                const size_t plane = row * (size_t)p->planes + (size_t)(t / XN_CPU_PATTERN_TAPS);
+                uint8_t *table = p->tables + plane * XN_CPU_TABLE_BYTES;
+                for (int pattern = 0; pattern < XN_CPU_TABLE_BYTES; pattern++)
+                    if (pattern >> t % XN_CPU_PATTERN_TAPS & 1)
+                        table[pattern] = (uint8_t)(table[pattern] + 2 * weight);
+                p->above[((size_t)o * (size_t)(p->kernel_h + 1) + (size_t)i + 1) *
+                             (size_t)p->kernel_w +
+                         (size_t)j] += weight;
+            }
+    const size_t columns = (size_t)p->kernel_w, rows = (size_t)p->kernel_h;
+    for (size_t o = 0; o < (size_t)p->out_channels; o++)
+        for (size_t at = columns; at < (rows + 1) * columns; at++)
+            p->above[o * (rows + 1) * columns + at] +=
+                p->above[o * (rows + 1) * columns + at - columns];
+}
+
 static void *copy(const void *from, size_t count, size_t bytes, bool *failed) {
     if (!from)
         return NULL;
@@ -91,9 +120,13 @@ static bool fill(xn_prepared *p, const xn_weights *weights) {
         return true;
     p->order = xn_mem_zalloc(outputs * filter, sizeof *p->order);
     p->plus = xn_mem_zalloc(outputs, sizeof *p->plus);
-    if (!p->order || !p->plus)
+    p->planes = (int32_t)xn_cpu_div_up(p->filter / p->kernel_h, XN_CPU_PATTERN_TAPS);
+    p->tables = xn_mem_zalloc(outputs * (size_t)(p->kernel_h * p->planes), XN_CPU_TABLE_BYTES);
+    p->above = xn_mem_zalloc(outputs * (size_t)((p->kernel_h + 1) * p->kernel_w), sizeof *p->above);
+    if (!p->order || !p->plus || !p->tables || !p->above)
         return false;
     order_taps(p, weights->words, weights->bits);
+    lay_out_tables(p, weights->words, weights->bits);
     return true;
 }
 
@@ -126,6 +159,8 @@ void xn_cpu_weights_free(xn_prepared *prepared) {
     xn_mem_free(prepared->scale);
     xn_mem_free(prepared->alpha);
     xn_mem_free(prepared->real);
+    xn_mem_free(prepared->above);
+    xn_mem_free(prepared->tables);
     xn_mem_free(prepared->plus);
     xn_mem_free(prepared->order);
     xn_mem_free(prepared->prefix);

@@ -68,6 +68,35 @@ void bk_each_strip(bk_visit visit, void *context) {
     strip_heights(&at);
 }
 
+/* cpu/few.c: tiles of 64 columns and 32 rows, two rows at a time, that are done again row by row
+ * where a sum overflows; strips of 1024 columns; outputs of 8 MiB and more past the caches, from
+ * rows that start on a cache line and rows that do not. */
+void bk_each_strip_of_columns(bk_visit visit, void *context) {
+    static const int64_t tiles[][2] = {{33, 300}, {34, 191}, {35, 257}, {66, 129}, {67, 320}};
+    static const int64_t strips[][2] = {{4, 1536}, {3, 1537}, {3, 2049}, {3, 3200}};
+    static const int64_t large[][2] = {{1025, 2048}, {1448, 1449}};
+    static const bk_fill fills[] = {BK_RANDOM, BK_NAN,   BK_INFINITY, BK_HUGE,
+                                    BK_TIES,   BK_MIXED, BK_DENORMAL};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < COUNT(tiles); i++)
+        for (size_t f = 0; f < COUNT(fills); f++) {
+            bk_case c = same(1 + (int64_t)f % 2, 1, tiles[i][0], tiles[i][1], 1, 3);
+            bk_pad(&c, (int64_t)f % 3, (int64_t)i % 3, 1, 2);
+            c.params.pad_value = (int)(i + f) % 3 - 1;
+            c.bias = f % 2;
+            c.input_fill = fills[f];
+            bk_deal(&at, c);
+        }
+    for (size_t i = 0; i < COUNT(strips); i++) {
+        few_variants(&at, same(1, 1, strips[i][0], strips[i][1], 1, 3));
+        few_variants(&at, same(1, 3, strips[i][0], strips[i][1], 2, 5));
+    }
+    for (size_t i = 0; i < COUNT(large); i++) {
+        bk_deal(&at, same(1, 1, large[i][0], large[i][1], 1, 3));
+        bk_deal(&at, same(1, 1, large[i][0] / 2, large[i][1] + 1, 2, 3));
+    }
+}
+
 /* few.cu: tiles of 128 x 8, 64 x 16 or 32 x 32 outputs; filters of 1, 2, 3, 5 or 8 words. */
 void bk_each_tile(bk_visit visit, void *context) {
     static const int64_t outputs[][2] = {{7, 127},  {8, 128},  {9, 129}, {15, 63}, {16, 64},
