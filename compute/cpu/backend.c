@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <time.h>
 
-static const double thread_ns = 20e3, alone_ns = 40e3;
+static const double thread_ns = 40e3, alone_ns = 100e3;
 
 static xn_status device_count(int *count, xn_error *error) {
     (void)error;

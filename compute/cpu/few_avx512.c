@@ -212,7 +212,9 @@ INLINE tile_row tile_take(const xn_cpu_few_tile *t, const float *columns, const 
     for (int q = 0; q < 5; q++) {
         v[q] = edge ? _mm512_maskz_loadu_ps(mask->inside[q], columns + q * 16)
                     : _mm512_loadu_ps(columns + q * 16);
+#if !defined(__clang__)           /* which has no such operand without the target's flags */
         __asm__("" : "+v"(v[q])); /* or it is loaded twice, from two lines each time */
+#endif
     }
     for (int q = 0; q < 4; q++)
         signs = _mm512_mask_or_epi32(signs, tile_signs(t, v[q], mask->inside[q], edge), signs,

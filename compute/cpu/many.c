@@ -629,6 +629,7 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     j.gather = j.stream && whole_of(conv);
     j.block = j.gather || plan->packed_output ? BLOCK : ROWS;
     j.lanes = j.gather ? whole_of(conv) * (int32_t)j.out_plane : lanes_of(plan);
+    assert(j.lanes > 0);
     for (int64_t first = 0; first < count; first += plan->wave) {
         start_wave(&j, first, xn_cpu_min(plan->wave, count - first));
         int64_t groups = j.count * conv->groups;
