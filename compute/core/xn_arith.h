@@ -18,6 +18,13 @@ XN_HD uint32_t xn_sign_bit(float v) {
     return v >= 0.0f ? 1u : 0u;
 }
 
+/* Words of a pixel in packed tensors, 32 channels of a group to a word, on every backend: 1, 2 or a
+ * multiple of 4, so that a pixel is copied in units of 4, 8 or 16 bytes. */
+XN_HD int32_t xn_packed_words(int32_t group_channels) {
+    int32_t words = (group_channels - 1) / 32 + 1;
+    return words <= 2 ? words : (words + 3) / 4 * 4;
+}
+
 /* dot from the number of positions where the signs differ, among `taps` counted positions:
  * each agreement adds 1, each difference subtracts 1. */
 XN_HD int32_t xn_dot_from_xor(int32_t taps, int32_t popc_xor) {

@@ -6,6 +6,7 @@
  * only for each 40 us of estimated work, and work under 100 us stays on the calling thread, without
  * a parallel region. */
 #include "cpu.h"
+#include "xn_arith.h"
 #include "xn_backends.h"
 
 #include <assert.h>
@@ -136,12 +137,12 @@ void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
     if (plan->packed_input) {
         input = (const unsigned char *)io->bits;
         in = (size_t)conv->groups * (size_t)conv->height * (size_t)conv->width *
-             (size_t)xn_cpu_packed_words(conv->group_channels) * sizeof(uint32_t);
+             (size_t)xn_packed_words(conv->group_channels) * sizeof(uint32_t);
     }
     if (plan->packed_output) {
         output = (unsigned char *)io->packed;
         out = (size_t)conv->out_height * (size_t)conv->out_width *
-              (size_t)xn_cpu_packed_words(conv->out_channels) * sizeof(uint32_t);
+              (size_t)xn_packed_words(conv->out_channels) * sizeof(uint32_t);
     }
     assert(images <= plan->max_images);
     for (int64_t n = 0; n < images; n++)

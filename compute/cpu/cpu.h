@@ -265,7 +265,7 @@ xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max
 void xn_cpu_plan_free(xn_plan *plan);
 
 /* What a plan may be told beside its problem. Packed tensors (mode xnor) are bits[N*G][H*W][words],
- * channel c of the group bit c % 32 of word c / 32, words of a pixel as xn_cpu_packed_words, the
+ * channel c of the group bit c % 32 of word c / 32, words of a pixel as xn_packed_words, the
  * bits and words past the channels 0: the layout of the CUDA backend. Packed output counts as one
  * group of all filters, as the next layer with groups 1 reads it; its problem is one of INT32
  * output. Packed input has no K: scaling alpha or none. */

@@ -272,7 +272,7 @@ static void pack_reals(const job *j, int64_t slot, int32_t group, size_t pixel, 
 
 /* From [pixel][packed words] to planes. */
 static void spread_bits(const job *j, int64_t slot, int32_t group, size_t pixel, int32_t n) {
-    size_t step = (size_t)xn_cpu_packed_words(j->conv->group_channels);
+    size_t step = (size_t)xn_packed_words(j->conv->group_channels);
     const uint32_t *bits = (const uint32_t *)(const void *)j->images[slot].input +
                            ((size_t)group * j->plane + pixel) * step;
     uint32_t *to = planes_of(j, slot, group) + pixel;
@@ -542,7 +542,7 @@ static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
  * written with the last one. */
 static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
     const job *j = u->j;
-    size_t words = (size_t)xn_cpu_packed_words(j->conv->out_channels), word = (size_t)first / BLOCK;
+    size_t words = (size_t)xn_packed_words(j->conv->out_channels), word = (size_t)first / BLOCK;
     size_t end = last == j->conv->out_channels ? words : word + 1;
     uint32_t flip = j->run->flip ? j->run->flip[word] & 0xffffffffu >> (BLOCK - (last - first)) : 0;
     image_part part = {0};

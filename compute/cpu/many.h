@@ -31,13 +31,6 @@ typedef struct xn_cpu_patch {
 
 xn_cpu_patch xn_cpu_patch_of(int32_t group_channels, int32_t kernel_h, int32_t kernel_w);
 
-/* Words of a pixel in packed tensors (layout.h of the CUDA backend has the same): 1, 2, or a
- * multiple of 4. */
-static inline int32_t xn_cpu_packed_words(int32_t channels) {
-    int32_t words = (channels - 1) / 32 + 1;
-    return words <= 2 ? words : (words + 3) / 4 * 4;
-}
-
 /* ---- geometry ---- */
 
 typedef struct xn_cpu_range {

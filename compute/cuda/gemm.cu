@@ -366,7 +366,7 @@ cudaError_t xn_cuda_gemm_launch(const xn_conv *conv, int64_t images, int multipr
     a.out = {epilogue->output, conv->output_datatype};
     a.pixels = images * conv->out_height * conv->out_width;
     a.row_words = xn_cuda_row_words(conv->group_channels, conv->kernel_h, conv->kernel_w);
-    a.tap_words = xn_cuda_tap_words(conv->group_channels);
+    a.tap_words = xn_packed_words(conv->group_channels);
     a.steps = (int32_t)(a.row_words / STEP);
     a.tiles_m = (int32_t)blocks_m(conv, tile);
     a.tiles_n = (int32_t)blocks_n(conv, tile, images);

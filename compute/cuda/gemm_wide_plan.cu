@@ -102,13 +102,13 @@ static int64_t shared_pitch(int64_t outputs, int64_t span, int64_t before, int64
 
 static bool can_slide(const xn_conv *c) {
     return c->stride_h == 1 && c->stride_w == 1 && c->kernel_w > 1 &&
-           xn_cuda_tap_words(c->group_channels) % 8 == 0;
+           xn_packed_words(c->group_channels) % 8 == 0;
 }
 
 /* The raster for tiles of that many subtiles; with slide only where can_slide. */
 static bool make_raster(const xn_conv *c, int64_t images, int32_t tile_pixels, bool slide,
                         xn_cuda_raster *r) {
-    const int32_t tap_words = xn_cuda_tap_words(c->group_channels);
+    const int32_t tap_words = xn_packed_words(c->group_channels);
     const int64_t span_h = (int64_t)(c->kernel_h - 1) * c->dilation_h;
     const int64_t span_w = (int64_t)(c->kernel_w - 1) * c->dilation_w;
     const int64_t pixels = (int64_t)tile_pixels * SUB, own = c->kernel_h * pixels;
@@ -329,8 +329,8 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
     wide_choice choice = {c, multiprocessors, 0, out, false};
     s.packed = packed;
     s.means = c->scaling == XN_SCALING_XNOR;
-    s.tap_words = xn_cuda_tap_words(c->group_channels);
-    s.packed_words = xn_cuda_tap_words(c->out_channels);
+    s.tap_words = xn_packed_words(c->group_channels);
+    s.packed_words = xn_packed_words(c->out_channels);
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
     if (c->mode != XN_MODE_XNOR || c->kernel_h >= UINT8_MAX || c->kernel_w >= UINT8_MAX ||
         (c->groups > 1 && c->group_out_channels % 32) || chunks > 2 * XN_CUDA_WIDE_MAX_PAIRS ||

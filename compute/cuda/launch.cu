@@ -47,7 +47,7 @@ static cudaError_t launch_pack(const xn_plan *plan, int64_t images, const xn_cud
     if (!p->popc)
         return cudaSuccess;
     return xn_cuda_count_launch(images * c->groups * c->height * c->width,
-                                xn_cuda_tap_words(c->group_channels), p->bits, p->popc, stream);
+                                xn_packed_words(c->group_channels), p->bits, p->popc, stream);
 }
 
 static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared, int64_t images,

@@ -25,19 +25,14 @@
 #define XN_CUDA_FEW_PATCH_WORDS 8 /* the most words its filters may take, */
 #define XN_CUDA_FEW_KERNEL_W 32   /* and the widest kernel: a row of taps fits one word */
 
-XN_HD int32_t xn_cuda_tap_words(int32_t group_channels) {
-    int32_t words = (group_channels - 1) / 32 + 1;
-    return words <= 2 ? words : (words + 3) / 4 * 4;
-}
-
 XN_HD int64_t xn_cuda_row_words(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
-    int64_t words = (int64_t)kernel_h * kernel_w * xn_cuda_tap_words(group_channels);
+    int64_t words = (int64_t)kernel_h * kernel_w * xn_packed_words(group_channels);
     return (words + XN_CUDA_STEP_WORDS - 1) / XN_CUDA_STEP_WORDS * XN_CUDA_STEP_WORDS;
 }
 
 /* Chunks of 128 bits of one kernel row. */
 XN_HD int64_t xn_cuda_row_chunks(int32_t group_channels, int32_t kernel_w) {
-    return ((int64_t)kernel_w * xn_cuda_tap_words(group_channels) + 3) / 4;
+    return ((int64_t)kernel_w * xn_packed_words(group_channels) + 3) / 4;
 }
 
 /* Filters of the wide layout: the last tile of up to 128 reads past the filters there are. */

@@ -234,7 +234,7 @@ static int32_t clamp(int32_t n, int32_t least, int32_t most) {
 static pack_shape shape_of(const xn_conv *conv, const void *input, int64_t pixels,
                            int multiprocessors) {
     const int64_t plane = (int64_t)conv->height * conv->width;
-    const int32_t channels = xn_cuda_tap_words(conv->group_channels) * 32;
+    const int32_t channels = xn_packed_words(conv->group_channels) * 32;
     const int32_t bytes = (int32_t)xn_datatype_bytes((xn_datatype)conv->input_datatype);
     const int32_t factor = plane % 4 == 0 && (uintptr_t)input % (4 * bytes) == 0   ? 4
                            : plane % 2 == 0 && (uintptr_t)input % (2 * bytes) == 0 ? 2
@@ -284,7 +284,7 @@ cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multipr
     a.slab = a.plane * conv->group_channels;
     a.reciprocal = 1.0 / conv->group_channels;
     a.group_channels = conv->group_channels;
-    a.tap_words = xn_cuda_tap_words(conv->group_channels);
+    a.tap_words = xn_packed_words(conv->group_channels);
     const pack_shape shape = shape_of(conv, input, pixels, multiprocessors);
     const int64_t step = plane < SLICE_PIXELS ? SLICE_PIXELS / plane * plane : SLICE_PIXELS;
     cudaError_t e = cudaSuccess;
@@ -365,7 +365,7 @@ cudaError_t xn_cuda_threshold_launch(const xn_conv *conv, int64_t images, const 
     a.plane = (int64_t)conv->out_height * conv->out_width;
     a.pixels = a.plane * images;
     a.filters = conv->out_channels;
-    a.words = xn_cuda_tap_words(conv->out_channels);
+    a.words = xn_packed_words(conv->out_channels);
     return xn_cuda_launch(threshold_kernel, xn_cuda_grid(a.pixels * a.words, XN_CUDA_THREADS),
                           XN_CUDA_THREADS, 0, stream, a);
 }

@@ -106,7 +106,7 @@ static bool lay_out(xn_plan *plan) {
     const xn_conv *c = &plan->conv;
     const int64_t in_plane = (int64_t)c->height * c->width, groups = c->groups;
     const int64_t out_plane = (int64_t)c->out_height * c->out_width;
-    const size_t pixel_bytes = (size_t)xn_cuda_tap_words(c->group_channels) * sizeof(uint32_t);
+    const size_t pixel_bytes = (size_t)xn_packed_words(c->group_channels) * sizeof(uint32_t);
     const bool own_sums = plan->path == XN_CUDA_WIDE; /* no popc, pixel_part and k in memory */
     bool fits = add_part(plan, 1, plan->input_bytes, &plan->input) &&
                 add_part(plan, 1, plan->output_bytes, &plan->output);

@@ -66,7 +66,7 @@ static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *
 /* ---- filling, one filter at a time; out is zero-filled ---- */
 
 static void fill_row(const xn_weights *w, int64_t taps, const uint32_t *bits, uint32_t *out) {
-    const int32_t tap_words = xn_cuda_tap_words(w->group_channels);
+    const int32_t tap_words = xn_packed_words(w->group_channels);
     for (int64_t tap = 0; tap < taps; tap++)
         for (int32_t word = 0; word < w->words; word++)
             out[tap * tap_words + word] = bits[tap * w->words + word];
@@ -74,7 +74,7 @@ static void fill_row(const xn_weights *w, int64_t taps, const uint32_t *bits, ui
 
 static void fill_wide(const xn_weights *w, const struct parts *p, int32_t filter,
                       const uint32_t *bits, uint32_t *out) {
-    const int32_t tap_words = xn_cuda_tap_words(w->group_channels);
+    const int32_t tap_words = xn_packed_words(w->group_channels);
     const int64_t row = xn_cuda_wide_row(filter);
     for (int32_t i = 0; i < w->kernel_h; i++)
         for (int32_t j = 0; j < w->kernel_w; j++)

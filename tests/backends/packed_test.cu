@@ -49,7 +49,7 @@ static const bk_target *cuda_target() {
 /* layout.h's activations from the real input. */
 static std::vector<uint32_t> pack(const bk_problem &p) {
     const xn_conv &c = p.conv;
-    const int64_t words = xn_cuda_tap_words(c.group_channels), plane = (int64_t)c.height * c.width;
+    const int64_t words = xn_packed_words(c.group_channels), plane = (int64_t)c.height * c.width;
     std::vector<uint32_t> bits((size_t)(p.images * c.groups * plane * words));
     for (int64_t n = 0; n < p.images; n++)
         for (int64_t channel = 0; channel < c.channels; channel++)
@@ -116,7 +116,7 @@ static bool is_real_right(const packed_problem &p, const variant &v, const void 
 /* Word i of [N][OH*OW][words]. */
 static uint32_t right_word(const packed_problem &p, size_t i) {
     const xn_conv &c = p.problem.conv;
-    const size_t words = (size_t)xn_cuda_tap_words(c.out_channels);
+    const size_t words = (size_t)xn_packed_words(c.out_channels);
     const size_t plane = (size_t)c.out_height * c.out_width;
     const size_t pixel = i / words % plane, image = i / words / plane;
     const int32_t first = (int32_t)(i % words) * 32;
@@ -170,7 +170,7 @@ static size_t output_bytes(const packed_problem &p, const variant &v) {
     if (!v.packed_out)
         return (size_t)p.problem.images * xn_conv_output_bytes(&conv);
     return (size_t)p.problem.images * conv.out_height * conv.out_width *
-           (size_t)xn_cuda_tap_words(conv.out_channels) * 4;
+           (size_t)xn_packed_words(conv.out_channels) * 4;
 }
 
 static void run_on(xn_stream *stream, const packed_problem &p, const variant &v, int path,

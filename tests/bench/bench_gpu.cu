@@ -173,7 +173,7 @@ static bool make(const session &s, const xn_bench_layer &l, xn_bench_kind kind, 
     xn_error error;
     *d = {};
     d->images = l.shape.images;
-    d->words = {xn_cuda_tap_words(conv.group_channels), xn_cuda_tap_words(conv.out_channels)};
+    d->words = {xn_packed_words(conv.group_channels), xn_packed_words(conv.out_channels)};
     if (!make_plan(s, conv, kind, d))
         return false;
     REQUIRE(xn_cuda_weights_prepare(s.device, l.weights, &d->prepared, &error));

@@ -9,6 +9,7 @@
 #include "cpu_peak.h"
 
 #include "cpu.h"
+#include "xn_arith.h"
 #include "xn_backends.h"
 
 #include <stdlib.h>
@@ -57,8 +58,8 @@ static bool is_packed(xn_bench_kind kind) {
 static void make_subject(const bench *b, xn_bench_layer *layer, xn_bench_kind kind,
                          const xn_prepared *prepared, subject *s) {
     xn_conv conv = xn_bench_layer_conv(layer, kind);
-    xn_bench_words words = {xn_cpu_packed_words(conv.group_channels),
-                            xn_cpu_packed_words(conv.out_channels)};
+    xn_bench_words words = {xn_packed_words(conv.group_channels),
+                            xn_packed_words(conv.out_channels)};
     xn_cpu_plan_options options = {is_packed(kind), kind == XN_BENCH_PACKED_PACKED};
     xn_error error;
     s->in_bytes = xn_bench_input_bytes(layer, kind, words);

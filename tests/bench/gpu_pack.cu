@@ -125,7 +125,7 @@ static bool mean_is(double want, float got) {
 /* One pixel of one group, by the definition. */
 static bool pixel_is(const xn_conv &c, const float *from, const uint32_t *bits,
                      const int32_t *count, const float *mean) {
-    const int64_t plane = (int64_t)c.height * c.width, words = xn_cuda_tap_words(c.group_channels);
+    const int64_t plane = (int64_t)c.height * c.width, words = xn_packed_words(c.group_channels);
     double sum = 0;
     int32_t set = 0;
     bool right = true;
@@ -148,7 +148,7 @@ static bool check(const shape &s, xn_datatype type, int multiprocessors, bool wi
     const xn_conv c = conv_of(s, type, XN_FP32);
     const int64_t plane = s.height * s.width, pixels = s.images * s.groups * plane;
     const int64_t elements = s.images * s.channels * plane,
-                  words = xn_cuda_tap_words(c.group_channels);
+                  words = xn_packed_words(c.group_channels);
     const std::vector<unsigned char> raw = random_input(elements, type, strange, rng);
     std::vector<float> real((size_t)elements);
     xn_tensor_to_fp32(type, raw.data(), real.data(), elements);
@@ -308,7 +308,7 @@ static layer make_layer(xn_device *device, const shape &s, xn_datatype type) {
     l.prepared = make_weights(device, s.channels);
     l.input = to_device(raw.data(), raw.size());
     CHECK(cudaMalloc(&l.output, (size_t)elements * 4));
-    CHECK(cudaMalloc(&l.bits, (size_t)(pixels * xn_cuda_tap_words(l.conv.group_channels)) * 4));
+    CHECK(cudaMalloc(&l.bits, (size_t)(pixels * xn_packed_words(l.conv.group_channels)) * 4));
     CHECK(cudaMalloc(&l.mean, (size_t)pixels * 4));
     return l;
 }
@@ -331,7 +331,7 @@ static void time_layer(xn_device *device, const shape &s, xn_datatype type, cuda
         });
     }
     const size_t out_bytes = (size_t)(s.images * s.height * s.width) *
-                             (size_t)(xn_cuda_tap_words(l.conv.group_channels) * 4 + 4);
+                             (size_t)(xn_packed_words(l.conv.group_channels) * 4 + 4);
     const double read = time_read(l.input, l.in_bytes, stream);
     if (!xn_bench_gpu_copy(l.in_bytes, out_bytes, &copy))
         exit(1);
