@@ -73,11 +73,11 @@ __device__ __forceinline__ void xn_mma_and_popc(int32_t (&acc)[4], const uint32_
 #endif
 }
 
-/* As xn_copy_async below, by an address in the shared window. */
+/* Starts copying BYTES (4, 8 or 16, both addresses aligned to it) from global memory to an address
+ * in the shared window; `bytes` is BYTES, or 0: then nothing is read and zeros are written. */
 template <int BYTES>
-__device__ __forceinline__ void xn_copy_async_at(uint32_t to, const void *global, bool valid) {
+__device__ __forceinline__ void xn_copy_bytes_at(uint32_t to, const void *global, uint32_t bytes) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    int bytes = valid ? BYTES : 0;
     if (BYTES == 16)
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
                      "r"(bytes)
@@ -91,8 +91,12 @@ __device__ __forceinline__ void xn_copy_async_at(uint32_t to, const void *global
 #endif
 }
 
-/* Starts copying BYTES (4, 8 or 16, both addresses aligned to it) from global to shared memory;
- * when `valid` is false nothing is read and zeros are written. */
+template <int BYTES>
+__device__ __forceinline__ void xn_copy_async_at(uint32_t to, const void *global, bool valid) {
+    xn_copy_bytes_at<BYTES>(to, global, valid ? BYTES : 0);
+}
+
+/* The same by a pointer to shared memory. */
 template <int BYTES>
 __device__ __forceinline__ void xn_copy_async(void *shared, const void *global, bool valid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
@@ -102,20 +106,12 @@ __device__ __forceinline__ void xn_copy_async(void *shared, const void *global, 
 #endif
 }
 
-/* The same for chips of any kind, which read at once where they cannot copy in the background;
- * `bytes` is BYTES or 0, and then zeros are written. */
+/* As xn_copy_bytes_at, for chips of any kind, which read at once where they cannot copy in the
+ * background. */
 template <int BYTES>
 __device__ __forceinline__ void xn_copy_ahead(void *shared, const void *global, uint32_t bytes) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    uint32_t to = (uint32_t)__cvta_generic_to_shared(shared);
-    if (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global),
-                     "r"(bytes)
-                     : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(global),
-                     "n"(BYTES), "r"(bytes)
-                     : "memory");
+    xn_copy_bytes_at<BYTES>((uint32_t)__cvta_generic_to_shared(shared), global, bytes);
 #else
 #pragma unroll
     for (int w = 0; w < BYTES / 4; w++)
