@@ -104,12 +104,12 @@ __device__ __forceinline__ bool cannot_overflow(const wide_args &a, const wide_b
                                        most_k * most * factor + bias < 3e38f);
 }
 
-/* The epilogue where fp32 overflows on the way to a result that may be finite (k is at least 2^-16
- * then): all terms by 2^-64 meanwhile. */
+/* The epilogue where fp32 overflows on the way to a result that may be finite: all terms by 2^-64
+ * meanwhile. k is at least 2^-16 then, unless the factor is infinite, which no scaling helps. */
 __device__ __forceinline__ float scaled_epilogue(float dot, float k, float factor, float bias) {
     const float value = fmaf(dot * k, factor, bias);
     const float scaled = fmaf(dot * (k * 0x1p-64f), factor, bias * 0x1p-64f) * 0x1p64f;
-    return isfinite(value) ? value : scaled;
+    return isfinite(value) || isinf(factor) ? value : scaled;
 }
 
 /* Four filters of pixel h from `column` on. MAGIC is in the pixel's part for floats. */
