@@ -71,6 +71,31 @@ xn_status xn_devices_parse(const char *list, int found, int *ordinals, int *coun
     return XN_OK;
 }
 
+/* ---- one device ---- */
+
+xn_status xn_engine_open_device(const xn_config *config, const xn_backend *backend, int ordinal,
+                                xn_device **out, xn_error *error) {
+    bool automatic = !config->cpu_isa[0] || !strcmp(config->cpu_isa, "auto");
+    const xn_device_options options = {.instruction_set = automatic ? NULL : config->cpu_isa};
+    xn_device *device = NULL;
+    xn_error why = {0};
+    xn_status status = backend->device_open(ordinal, &device, error);
+    if (status != XN_OK)
+        return status;
+    if (backend->device_configure)
+        status = backend->device_configure(device, &options, &why);
+    if (status == XN_ERR_UNSUPPORTED)
+        xn_fail(error, status, "cpu-isa", "--cpu-isa: %.300s", why.message);
+    else if (status != XN_OK && error)
+        *error = why;
+    if (status != XN_OK) {
+        backend->device_close(device);
+        return status;
+    }
+    *out = device;
+    return XN_OK;
+}
+
 /* ---- pools ---- */
 
 /* At most cuda with its stand-in. */

@@ -28,8 +28,31 @@ static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
     if (!device)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the cpu device");
     device->threads = xn_cpu_thread_count();
-    device->kernels = xn_cpu_kernels_choose();
+    device->kernels = xn_cpu_kernels_at(0);
     *out = device;
+    return XN_OK;
+}
+
+/* "avx2, portable" */
+static void list_sets(char *text, size_t size) {
+    const xn_cpu_kernels *set = NULL;
+    size_t length = 0;
+    text[0] = '\0';
+    for (int i = 0; length < size && (set = xn_cpu_kernels_at(i)); i++)
+        length += (size_t)snprintf(text + length, size - length, "%s%s", i ? ", " : "", set->name);
+}
+
+static xn_status device_configure(xn_device *device, const xn_device_options *options,
+                                  xn_error *error) {
+    const char *name = options->instruction_set;
+    const xn_cpu_kernels *set = name ? xn_cpu_kernels_find(name) : xn_cpu_kernels_at(0);
+    if (!set) {
+        char there[80];
+        list_sets(there, sizeof there);
+        return xn_fail(error, XN_ERR_UNSUPPORTED, "instruction_set",
+                       "this CPU cannot run the kernels for %.40s; it has %s", name, there);
+    }
+    device->kernels = set;
     return XN_OK;
 }
 
@@ -40,6 +63,7 @@ static void device_close(xn_device *device) {
 static void device_info(const xn_device *device, xn_device_info *out) {
     *out = (xn_device_info){.compute_units = device->threads};
     snprintf(out->id, sizeof out->id, "cpu");
+    snprintf(out->instruction_set, sizeof out->instruction_set, "%s", device->kernels->name);
     snprintf(out->description, sizeof out->description, "%d thread%s, %s", device->threads,
              device->threads == 1 ? "" : "s", device->kernels->name);
 }
@@ -141,6 +165,7 @@ const xn_backend xn_backend_cpu = {
     .name = "cpu",
     .device_count = device_count,
     .device_open = device_open,
+    .device_configure = device_configure,
     .device_close = device_close,
     .device_info = device_info,
     .device_canary = xn_cpu_canary,

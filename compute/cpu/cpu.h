@@ -4,7 +4,8 @@
  *   plan.c      chooses a path for a problem, sizes its scratch
  *   prepared.c  weights in the layouts of the paths
  *   parallel.c  the one place with OpenMP
- *   kernels.h   the vector kernels; kernels_body.h is their one text, compiled for three machines
+ *   kernels.h   the vector kernels; kernels_body.h is their one text, compiled for each instruction
+ *               set, and kernels_choose.c says which of them this machine has
  *   rows.c      padded rows of an image, in an order in which every tap reads contiguously
  *   few.c       mode xnor, few channels: signs as bytes, one fused pass
  *   many.c      mode xnor, many channels: signs as bits, popcount

@@ -25,7 +25,7 @@ typedef struct xn_cpu_dots {
 } xn_cpu_dots;
 
 typedef struct xn_cpu_kernels {
-    const char *name;
+    const char *name; /* of the instruction set: "avx2" */
     int byte_lanes;   /* signs an instruction adds */
     double word_cost; /* instructions for one word of 16 output channels */
 
@@ -59,14 +59,21 @@ typedef struct xn_cpu_kernels {
     void (*emit_f32)(const float *acc, float factor, float bias, int32_t n, float *dst);
 } xn_cpu_kernels;
 
+/* ---- kernels_choose.c ---- */
+
+/* The tables that this machine can run, best first; NULL past the last. There is always one. */
+const xn_cpu_kernels *xn_cpu_kernels_at(int index);
+/* The one of that name; NULL where this machine or this build lacks it. */
+const xn_cpu_kernels *xn_cpu_kernels_find(const char *name);
 /* Whether this machine has the instructions of a table. */
 bool xn_cpu_kernels_run(const xn_cpu_kernels *kernels);
-/* The best table for the machine it runs on. */
-const xn_cpu_kernels *xn_cpu_kernels_choose(void);
 
 extern const xn_cpu_kernels xn_cpu_kernels_portable;
 #if defined(__x86_64__)
-extern const xn_cpu_kernels xn_cpu_kernels_avx2, xn_cpu_kernels_avx512;
+extern const xn_cpu_kernels xn_cpu_kernels_avx2, xn_cpu_kernels_avx512,
+    xn_cpu_kernels_avx512_shuffle;
+#elif defined(__aarch64__)
+extern const xn_cpu_kernels xn_cpu_kernels_neon;
 #endif
 
 #endif

@@ -10,7 +10,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,prefer-vector-width=512")
 
 #define KERNELS xn_cpu_kernels_avx512
-#define KERNELS_NAME "avx512-vpopcntdq"
+#define KERNELS_NAME "avx512-vpopcnt"
 #define VECTOR_BYTES 64
 #define FOLD_WORDS 0
 #define WORD_COST 3

@@ -1,12 +1,15 @@
-/* kernels_body.h: the one text of all vector kernels. kernels_portable.c, kernels_avx2.c and
- * kernels_avx512.c include it, each after choosing its instruction set and defining
+/* kernels_body.h: the one text of all vector kernels. kernels_portable.c, kernels_avx2.c,
+ * kernels_avx512.c, kernels_avx512_shuffle.c and kernels_neon.c include it, each after choosing its
+ * instruction set and defining
  *
  *   KERNELS       the table's symbol
  *   KERNELS_NAME  its name
  *   VECTOR_BYTES  16, 32 or 64
  *   COUNT(x)      from a vector of 32-bit words, counts of set bits: of each word (FOLD_WORDS 0),
- * or of each of its bytes FOLD_WORDS    how many such byte counts may be added before FOLD; 0 when
- * COUNT is final WORD_COST     instructions that one word of XN_CPU_LANES output channels takes
+ *                 or of each of its bytes
+ *   FOLD_WORDS    how many such byte counts may be added before FOLD; 0 when COUNT is final
+ *   FOLD(x)       byte counts of 32-bit lanes to their sums, where there is a shorter way than ours
+ *   WORD_COST     instructions that one word of XN_CPU_LANES output channels takes
  *
  * It uses GNU vectors where registers must be named (accumulators that stay in registers over a
  * loop of unknown length) and plain loops where the compiler vectorises well by itself. */
@@ -239,9 +242,11 @@ static void pack(const float *src, int64_t stride, int32_t channels, int32_t n, 
 }
 
 /* Byte counts of a 32-bit lane to their sum. */
+#ifndef FOLD
 #define FOLD(counts)                                                                               \
     (((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) & 0xffffu) +                        \
      ((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) >> 16))
+#endif
 
 /* Adds to acc, for `pixels` pixels `step` words apart and the block's 16 output channels, how many
  * bits differ in a run of words that is contiguous in both operands. One load of weights serves

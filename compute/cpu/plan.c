@@ -41,8 +41,11 @@ static bool reserve(xn_stream *stream, const xn_plan *plan) {
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)
-    WAYS(xn_cpu_kernels_avx512, "avx512"),
+    WAYS(xn_cpu_kernels_avx512, "avx512-vpopcnt"),
+    WAYS(xn_cpu_kernels_avx512_shuffle, "avx512"),
     WAYS(xn_cpu_kernels_avx2, "avx2"),
+#elif defined(__aarch64__)
+    WAYS(xn_cpu_kernels_neon, "neon"),
 #endif
     WAYS(xn_cpu_kernels_portable, "portable"),
 };
