@@ -41,6 +41,9 @@ PROTO_SRC   := $(wildcard proto/src/*.c)
 SERVER_SRC  := $(filter-out server/main.c,$(wildcard server/*.c))
 CUDA_SRC    := $(wildcard compute/cuda/*.cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
+# What compute/ alone is tested with, for a cross-compiler without the server's libraries.
+COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
+               $(patsubst %,tests/unit/%_test.c,arith conv mem tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
 BENCH_CUDA_SRC := tests/bench/gpu_copy.cu
 
@@ -88,7 +91,7 @@ TEST_OBJ    := $(call obj,$(TEST_SRC)) $(if $(filter 1,$(USE_CUDA)),$(call obj,$
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
-.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu \
+.PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan test-arm64 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         format lint install clean help test-binary compute-lib proto-lib
 
@@ -114,6 +117,9 @@ $(BUILD)/xnord: $(MAIN_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUI
 
 $(BUILD)/xnord-tests: $(TEST_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
 	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(LIBS)
+
+$(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a
+	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(CUDA_LIBS) -lm
 
 $(BUILD)/libxn_compute.a: $(COMPUTE_OBJ)
 $(BUILD)/libxn_proto.a: $(PROTO_OBJ)
@@ -241,6 +247,10 @@ ubsan: ## the tests under UndefinedBehaviorSanitizer
 tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
 	$(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
 
+test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_TEST_EVERY=1: all)
+	@deploy/install-deps.sh --with-arm64
+	+tests/arm64.sh $(BUILD)/arm64
+
 fuzz: ## mutated requests through every parser, under ASan and UBSan (FUZZ_ROUNDS, FUZZ_SEED)
 	@mkdir -p build
 	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all \
@@ -253,6 +263,6 @@ clean:
 	rm -rf build build-asan build-ubsan build-tsan
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
