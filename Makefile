@@ -160,6 +160,11 @@ $(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
 $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
+# oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
+ONEDNN = $(call once,ONEDNN,$(shell echo '\#include <dnnl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1))
+BENCH_PEER = $(if $(ONEDNN),peer_onednn,no_onednn)
+$(BUILD)/bench-cpu: LIBS += $(if $(ONEDNN),-ldnnl)
+$(BUILD)/bench-cpu: $(call obj,tests/bench/bench_cpu.c tests/bench/$(BENCH_PEER).c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 # cuDNN's figures, where this Python has PyTorch.
 PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
          echo python3 tests/bench/peer_torch_conv.py))
@@ -196,9 +201,9 @@ else
 BENCH_GPU :=
 run_bench_gpu = @echo "GPU: this build has no CUDA"
 endif
-bench: deps ## convolution: the CPU, then the GPU's kernels, beside copies, peak rates and cuDNN
-	@$(MAKE) --no-print-directory $(BUILD)/bench-conv $(BENCH_GPU)
-	$(BUILD)/bench-conv --json $(BUILD)/bench/bench_conv.json cpu
+bench: deps ## convolution: the CPU beside oneDNN, then the GPU beside cuDNN; copies and peak rates
+	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu $(BENCH_GPU)
+	$(BUILD)/bench-cpu --json $(BUILD)/bench/bench_cpu.json $(BENCH_CPU_FLAGS)
 	$(run_bench_gpu)
 bench-gpu: deps ## the GPU's part of bench; BENCH_FLAGS: --only TEXT, --path NAME, --check-only
 	@$(if $(BENCH_GPU),$(MAKE) --no-print-directory $(BENCH_GPU))
