@@ -45,7 +45,7 @@ RUN make -j"$(nproc)" build CUDA=0 WERROR=0 && strip build/xnord
 FROM nvidia/cuda:${CUDA_VERSION}-base-ubuntu24.04 AS run-cuda
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12t64 libstdc++6 \
+        ca-certificates curl libjansson4 libmicrohttpd12t64 libstdc++6 \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build-cuda /src/build/xnord /usr/local/bin/xnord
 COPY --from=build-cuda /src/LICENSE /usr/local/share/doc/xnord/LICENSE
@@ -58,7 +58,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
 FROM debian:12-slim AS run-cpu
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12 \
+        ca-certificates curl libjansson4 libmicrohttpd12 \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build-cpu /src/build/xnord /usr/local/bin/xnord
 COPY --from=build-cpu /src/LICENSE /usr/local/share/doc/xnord/LICENSE
@@ -68,11 +68,9 @@ FROM run-${VARIANT} AS xnord
 LABEL org.opencontainers.image.title="xnord" \
       org.opencontainers.image.description="XNOR (1-bit) convolution over HTTP, on GPU and CPU" \
       org.opencontainers.image.licenses="Apache-2.0"
-# Idle OpenMP threads sleep instead of spinning: in a container the cores are shared.
 ENV XNORD_LISTEN=0.0.0.0 \
     XNORD_PORT=8080 \
-    XNORD_ALLOW_UNAUTHENTICATED=true \
-    OMP_WAIT_POLICY=passive
+    XNORD_ALLOW_UNAUTHENTICATED=true
 # Fails the build if a library is missing.
 RUN ["/usr/local/bin/xnord", "--version"]
 # A number, so that Kubernetes' runAsNonRoot can tell that it is not root.

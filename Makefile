@@ -27,14 +27,16 @@ WARN     := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prot
             -Wpointer-arith -Wvla -Wwrite-strings -Wformat=2 -Wundef $(if $(filter 1,$(WERROR)),-Werror)
 CFLAGS   ?= -g
 XN_CFLAGS = -std=c11 -D_GNU_SOURCE -fno-math-errno -fvisibility=hidden -pthread $(OPT) $(WARN) \
-            $(if $(filter 1,$(OPENMP)),-fopenmp,-Wno-unknown-pragmas) $(SANITIZE) $(CFLAGS)
-XN_LDFLAGS = -pthread $(if $(filter 1,$(OPENMP)),-fopenmp) $(SANITIZE) $(LDFLAGS)
+            $(SANITIZE) $(CFLAGS)
+XN_LDFLAGS = -pthread $(SANITIZE) $(LDFLAGS)
+# Tests and benchmarks alone: what is right is worked out on all cores, and copies run on them.
+TEST_OPENMP = $(if $(filter 1,$(OPENMP)),-fopenmp,-Wno-unknown-pragmas)
 DEPFLAGS  = -MMD -MP
 
 COMPUTE_INC := -Icompute/include -Icompute/core
 PROTO_INC   := -Icompute/include -Iproto/include -Iproto/src
 SERVER_INC  := -Icompute/include -Iproto/include -Iserver
-TEST_INC    := -Icompute/include -Icompute/core -Iproto/include -Iproto/src -Iserver -Itests
+TEST_INC    := -Icompute/include -Icompute/core -Icompute/cpu -Iproto/include -Iproto/src -Iserver -Itests
 
 COMPUTE_SRC := $(wildcard compute/core/*.c compute/ref/*.c compute/cpu/*.c)
 PROTO_SRC   := $(wildcard proto/src/*.c)
@@ -43,7 +45,7 @@ CUDA_SRC    := $(wildcard compute/cuda/*.cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
 COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
-               $(patsubst %,tests/unit/%_test.c,arith conv mem tensor weights)
+               $(patsubst %,tests/unit/%_test.c,arith conv cpus mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
 BENCH_CUDA_SRC := tests/bench/gpu_copy.cu
 
@@ -116,10 +118,10 @@ $(BUILD)/xnord: $(MAIN_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUI
 	$(CC) $(XN_LDFLAGS) -o $@ $^ $(LIBS)
 
 $(BUILD)/xnord-tests: $(TEST_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
-	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(LIBS)
+	$(CC) $(XN_LDFLAGS) $(TEST_OPENMP) -o $@ $^ $(CHECK_LIBS) $(LIBS)
 
 $(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a
-	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(CUDA_LIBS) -lm
+	$(CC) $(XN_LDFLAGS) $(TEST_OPENMP) -o $@ $^ $(CHECK_LIBS) $(CUDA_LIBS) -lm
 
 $(BUILD)/libxn_compute.a: $(COMPUTE_OBJ)
 $(BUILD)/libxn_proto.a: $(PROTO_OBJ)
@@ -143,7 +145,7 @@ $(BUILD)/obj/server/%.c.o: server/%.c Makefile
 	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
 $(BUILD)/obj/tests/%.c.o: tests/%.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
+	$(CC) $(XN_CFLAGS) $(TEST_OPENMP) $(DEPFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
 
 $(BUILD)/obj/server/openapi.c.o: proto/openapi.yaml
 
@@ -191,7 +193,7 @@ endif
 $(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
 $(BUILD)/bench-%:
 	@mkdir -p $(BUILD)/bench
-	$(CC) $(XN_LDFLAGS) -o $@ $^ $(LIBS)
+	$(CC) $(XN_LDFLAGS) $(TEST_OPENMP) -o $@ $^ $(LIBS)
 
 # What bench has beside the CPU: nothing in a build without CUDA.
 ifeq ($(USE_CUDA),1)
@@ -249,7 +251,7 @@ asan: ## the tests under AddressSanitizer and LeakSanitizer
 	$(MAKE) check BUILD=build-asan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=address -fno-omit-frame-pointer"
 ubsan: ## the tests under UndefinedBehaviorSanitizer
 	$(MAKE) check BUILD=build-ubsan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=undefined -fno-sanitize-recover=all"
-tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
+tsan: ## the tests under ThreadSanitizer (their own OpenMP off: libgomp is not instrumented)
 	$(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
 
 test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_TEST_EVERY=1: all)

@@ -172,7 +172,8 @@ elif have dnf; then
     manager=dnf
 else
     say "this system has neither apt-get nor dnf: install these by its own means:" \
-        "a C11 compiler with OpenMP, make, pkg-config, curl and the development files of" \
+        "a C11 compiler (with OpenMP for the tests), make, pkg-config, curl and the" \
+        "development files of" \
         "libmicrohttpd (0.9.75 or later), jansson (2.13 or later) and check (0.15 or later)"
     exit 1
 fi

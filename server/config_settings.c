@@ -56,7 +56,10 @@ const xn_setting xn_settings[] = {
     NUMBER("workers", workers, "N", 0, 256, 0,
            "Workers of each device; 0 means 3 a GPU and one a CPU thread."),
     NUMBER("threads", threads, "N", 0, 4096, 0,
-           "CPU threads for all computation together; 0 means all the process may use."),
+           "CPU threads for all computation together; 0 means all the process may use, by its "
+           "container's quota too."),
+    BOOL("cpu-pin", cpu_pin, false,
+         "Keep each helper thread of the CPU's kernels on a core of its own."),
     NUMBER("http-threads", http_threads, "N", 0, 64, 0,
            "Threads that speak HTTP; 0 means by the number of cores, 1 to 8."),
     ENUM("on-device-loss", on_device_loss, "exit|cpu", XN_LOSS_EXIT,

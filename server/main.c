@@ -6,11 +6,11 @@
 #include "clock.h"
 #include "log.h"
 #include "service.h"
+#include "xn_cpus.h"
 #include "xn_mem.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -117,8 +117,7 @@ static void raise_descriptor_limit(int64_t connections) {
 }
 
 static int http_threads(const xn_config *config) {
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    int cores = xn_cpus_usable();
     if (config->http_threads > 0)
         return (int)config->http_threads;
     return cores < 8 ? cores : 8;

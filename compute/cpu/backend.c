@@ -1,23 +1,21 @@
 /* backend.c: the CPU backend's table: its one device, its streams, and run.
- *
- * A run uses as many threads as its work is worth. Opening a parallel region and waking threads
- * costs several microseconds on an idle machine, and on a busy one the region ends only when its
- * last thread has got a core, which can take a scheduler's time slice. So a thread more is taken
- * only for each 40 us of estimated work, and work under 100 us stays on the calling thread, without
- * a parallel region. */
+ */
 #include "cpu.h"
 #include "xn_backends.h"
+#include "xn_cpus.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <time.h>
 
-static const double thread_ns = 40e3, alone_ns = 100e3;
-
 static xn_status device_count(int *count, xn_error *error) {
     (void)error;
     *count = 1;
     return XN_OK;
+}
+
+static int usable_threads(void) {
+    return (int)xn_cpu_min(xn_cpus_usable(), XN_CPU_MAX_THREADS);
 }
 
 static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
@@ -27,8 +25,9 @@ static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
     xn_device *device = xn_mem_zalloc(1, sizeof *device);
     if (!device)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the cpu device");
-    device->threads = xn_cpu_thread_count();
+    device->threads = usable_threads();
     device->kernels = xn_cpu_kernels_at(0);
+    xn_cpu_threads_open();
     *out = device;
     return XN_OK;
 }
@@ -53,10 +52,16 @@ static xn_status device_configure(xn_device *device, const xn_device_options *op
                        "this CPU cannot run the kernels for %.40s; it has %s", name, there);
     }
     device->kernels = set;
+    device->pinned = options->pin_threads;
+    device->threads = options->threads > 0 ? (int)xn_cpu_min(options->threads, XN_CPU_MAX_THREADS)
+                                           : usable_threads();
     return XN_OK;
 }
 
 static void device_close(xn_device *device) {
+    if (!device)
+        return;
+    xn_cpu_threads_close();
     xn_mem_free(device);
 }
 
@@ -95,6 +100,7 @@ static xn_status stream_create(xn_device *device, const xn_stream_options *optio
     stream->device = device;
     stream->way = way;
     stream_set_threads(stream, options ? options->threads : 0);
+    xn_cpu_threads_start(device->threads - 1, device->pinned);
     *out = stream;
     return XN_OK;
 }
@@ -141,10 +147,8 @@ static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_
     int64_t start = now_ns();
     int64_t images = list_images(plan, items, count);
     double work_ns = plan->image_ns * (double)images;
-    double worth = work_ns < alone_ns ? 1 : work_ns / thread_ns;
-    xn_cpu_run job = {.plan = plan, .prepared = prepared, .threads = plan->stream->threads};
-    if (worth < job.threads)
-        job.threads = (int)worth;
+    xn_cpu_run job = {.plan = plan, .prepared = prepared};
+    job.threads = xn_cpu_threads_worth(work_ns, plan->stream->threads);
     plan->path->run(&job, images);
     if (times)
         *times = (xn_run_times){.compute_ns = now_ns() - start};

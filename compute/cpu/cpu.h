@@ -1,9 +1,9 @@
-/* cpu.h: what the files of the CPU backend share. One device, "cpu"; OpenMP threads inside a run.
+/* cpu.h: what the files of the CPU backend share. One device, "cpu"; threads inside a run.
  *
  *   backend.c   the table: device, stream (scratch memory), run
  *   plan.c      chooses a path for a problem, sizes its scratch
  *   prepared.c  weights in the layouts of the paths
- *   parallel.c  the one place with OpenMP
+ *   parallel.c  the threads
  *   kernels.h   the vector kernels; kernels_body.h is their one text, compiled for each instruction
  *               set, and kernels_choose.c says which of them this machine has
  *   rows.c      padded rows of an image, in an order in which every tap reads contiguously
@@ -32,7 +32,8 @@
 #define XN_CPU_FEW_FILTER 8192
 
 struct xn_device {
-    int threads; /* what the machine gives this process; at least 1 */
+    int threads; /* the most that a run may use: what the process may, or as configured */
+    bool pinned; /* helper threads stay on a processor each */
     const xn_cpu_kernels *kernels;
 };
 
@@ -182,11 +183,20 @@ static inline void xn_cpu_valid_outputs(int64_t offset, int32_t stride, int32_t 
 
 /* ---- parallel.c ---- */
 
-int xn_cpu_thread_count(void);
-/* Calls task(context, unit, thread) for every unit of [0, units), by at most `threads` threads,
- * 0 <= thread < threads; returns when all are done. One thread or unit: no parallel region. */
+/* Calls task(context, unit, thread) for every unit of [0, units), by the calling thread (number 0)
+ * and at most threads - 1 of the pool's helpers; returns when all are done. Any thread, but not
+ * from within a task. One thread or unit: no other thread is asked. */
 typedef void (*xn_cpu_task)(void *context, int64_t unit, int thread);
 void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context);
+/* How many threads, 1 .. most, work of about so many nanoseconds is worth. Pure. */
+int xn_cpu_threads_worth(double work_ns, int most);
+
+/* The pool of helpers lives while a device is open. start adds what is missing to so many of them,
+ * pinned to a processor each or not; with fewer, or none, regions are done by fewer threads. */
+#define XN_CPU_MAX_THREADS 1024
+void xn_cpu_threads_open(void);
+void xn_cpu_threads_close(void);
+void xn_cpu_threads_start(int helpers, bool pinned);
 
 /* ---- rows.c ---- */
 

@@ -39,6 +39,8 @@ typedef struct xn_device_options {
     /* CPU: the kernels' instruction set (avx512-vpopcnt, avx512, avx2, neon, portable); NULL takes
      * the best that the machine has. Read during device_configure only. */
     const char *instruction_set;
+    int threads;      /* CPU: the most threads of any run; 0 = all that the process may use */
+    bool pin_threads; /* CPU: helper threads stay on a processor each */
 } xn_device_options;
 
 typedef struct xn_stream_options {
