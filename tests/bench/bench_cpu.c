@@ -14,7 +14,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { ROUNDS = 5, RUNS_A_ROUND = 20, SIDES = 12, MAX_SAMPLES = ROUNDS * RUNS_A_ROUND };
+enum {
+    ROUNDS = 5,
+    RUNS_A_ROUND = 20,
+    SIDES = 12,
+    MAX_SAMPLES = ROUNDS * RUNS_A_ROUND,
+    NAME_BYTES = 48
+};
 
 static const int64_t round_ns = 15000000, pause_ns = 10000000;
 
@@ -25,25 +31,32 @@ typedef struct row {
     bool fp32;     /* its fp32, not its best datatype */
 } row;
 
-#define ONE(side)                                                                                  \
-    { 1, 1, side, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR }
-#define LAYER(batch, channels, side)                                                               \
-    { batch, channels, side, channels, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR }
+/* clang-format off: a row is read as a row. */
+#define ONE(side, mode)                                                                            \
+    { 1, 1, side, 1, 3, 1, mode, XN_SCALING_XNOR }
+#define LAYER(batch, channels, side, mode)                                                         \
+    { batch, channels, side, channels, 3, 1, mode, XN_SCALING_XNOR }
 static const row rows[] = {
-    {ONE(256), 0, 10, true},
-    {ONE(512), 0, 10, true},
-    {ONE(1024), 1.5, 10, true},
-    {ONE(2048), 1.5, 10, true},
-    {ONE(4096), 1.5, 10, true},
-    {LAYER(1, 64, 56), 0, 0, false},
-    {LAYER(1, 128, 28), 0, 0, false},
-    {LAYER(1, 256, 14), 0, 0, false},
-    {LAYER(1, 512, 7), 0, 0, false},
-    {LAYER(64, 64, 56), 0, 1.5, false},
-    {LAYER(64, 128, 28), 0, 1.5, false},
-    {LAYER(64, 256, 14), 0, 1.5, false},
-    {LAYER(64, 512, 7), 0, 1.5, false},
+    {ONE(256, XN_MODE_XNOR), 0, 10, true},
+    {ONE(512, XN_MODE_XNOR), 0, 10, true},
+    {ONE(1024, XN_MODE_XNOR), 1.5, 10, true},
+    {ONE(2048, XN_MODE_XNOR), 1.5, 10, true},
+    {ONE(4096, XN_MODE_XNOR), 1.5, 10, true},
+    {LAYER(1, 64, 56, XN_MODE_XNOR), 0, 0, false},
+    {LAYER(1, 128, 28, XN_MODE_XNOR), 0, 0, false},
+    {LAYER(1, 256, 14, XN_MODE_XNOR), 0, 0, false},
+    {LAYER(1, 512, 7, XN_MODE_XNOR), 0, 0, false},
+    {LAYER(64, 64, 56, XN_MODE_XNOR), 0, 1.5, false},
+    {LAYER(64, 128, 28, XN_MODE_XNOR), 0, 1.5, false},
+    {LAYER(64, 256, 14, XN_MODE_XNOR), 0, 1.5, false},
+    {LAYER(64, 512, 7, XN_MODE_XNOR), 0, 1.5, false},
+    {ONE(1024, XN_MODE_FLOAT), 0, 0, true},
+    {LAYER(1, 64, 56, XN_MODE_FLOAT), 0, 0, true},
+    {LAYER(1, 256, 14, XN_MODE_FLOAT), 0, 0, true},
+    {LAYER(8, 256, 14, XN_MODE_FLOAT), 0, 0, true},
+    {LAYER(1, 256, 14, XN_MODE_BWN), 0, 0, true},
 };
+/* clang-format on */
 enum { ROWS = sizeof rows / sizeof *rows };
 
 static const char *const type_names[XN_PEER_TYPES] = {"fp32", "bf16", "int8"};
@@ -222,6 +235,13 @@ static double least(const double us[XN_PEER_TYPES]) {
     return best;
 }
 
+/* "64x256x14", "1x1x1024 float" */
+static void name_problem(const xn_bench_problem *p, char name[NAME_BYTES]) {
+    static const char *const modes[] = {"", " bwn", " float"};
+    snprintf(name, NAME_BYTES, "%lldx%lldx%lld%s", (long long)p->batch, (long long)p->channels,
+             (long long)p->side, modes[p->mode]);
+}
+
 static void describe_target(const row *r, const figures *f, char *text, size_t size) {
     double peer = r->fp32 ? f->plain_us[XN_PEER_FP32] : least(f->plain_us);
     size_t n = 0;
@@ -237,13 +257,11 @@ static void describe_target(const row *r, const figures *f, char *text, size_t s
 }
 
 static void print_row(const row *r, const figures *f, FILE *json) {
-    const xn_bench_problem *p = &r->problem;
-    char name[48], target[80];
+    char name[NAME_BYTES], target[80];
     double ours = f->ours.median_us, best = least(f->plain_us);
-    snprintf(name, sizeof name, "%lldx%lldx%lld", (long long)p->batch, (long long)p->channels,
-             (long long)p->side);
+    name_problem(&r->problem, name);
     describe_target(r, f, target, sizeof target);
-    printf("%-12s %10.1f %9.1f..%-9.1f %9.1f %6.2f |", name, ours, f->ours.p10_us, f->ours.p90_us,
+    printf("%-15s %10.1f %9.1f..%-9.1f %9.1f %6.2f |", name, ours, f->ours.p10_us, f->ours.p90_us,
            f->copy.median_us, ours / f->copy.median_us);
     for (int t = 0; t < XN_PEER_TYPES; t++)
         printf(" %9.1f", f->plain_us[t]);
@@ -269,9 +287,8 @@ static void print_kernels(const figures *f) {
 }
 
 static bool wanted(const xn_bench_problem *p, const char *only) {
-    char name[48];
-    snprintf(name, sizeof name, "%lldx%lldx%lld", (long long)p->batch, (long long)p->channels,
-             (long long)p->side);
+    char name[NAME_BYTES];
+    name_problem(p, name);
     return !only || strstr(name, only);
 }
 
@@ -281,7 +298,7 @@ static void bench_rows(const xn_bench_device *d, const char *only, FILE *json) {
         "\n3x3, padding 1; ours: fp32 in and out, K and alpha; medians in us; copy: the same bytes."
         "\noneDNN with fp32 NCHW in and out, reorders in the time; then in its own layouts, from"
         "\nand to its own datatypes. x: the best of oneDNN's three over ours.");
-    printf("%-12s %10s %20s %9s %6s | %9s %9s %9s %6s | %9s %9s %9s | to reach\n", "batch", "ours",
+    printf("%-15s %10s %20s %9s %6s | %9s %9s %9s %6s | %9s %9s %9s | to reach\n", "batch", "ours",
            "p10..p90", "copy", "ratio", "fp32", "bf16", "int8", "x", "fp32 own", "bf16 own",
            "int8 own");
     for (int i = 0; i < ROWS; i++) {
@@ -325,17 +342,18 @@ static void bench_set_row(const xn_bench_device *devices, const bool *has,
         if (has[i])
             sides[i] = (contender){.run = run_job, .context = xn_bench_job_create(&devices[i], p)};
     measure(sides, SETS);
-    printf("%lldx%lldx%-7lld", (long long)p->batch, (long long)p->channels, (long long)p->side);
+    char name[NAME_BYTES];
+    name_problem(p, name);
+    printf("%-15s", name);
     for (int i = 0; i < SETS; i++) {
         if (!has[i])
             continue;
         double us = sides[i].stats.median_us, portable = sides[SETS - 1].stats.median_us;
         printf(" %9.1f (%5.2f)", us, portable / us);
         xn_bench_json_row(json,
-                          "{\"problem\": \"%lldx%lldx%lld\", \"instruction_set\": \"%s\", "
+                          "{\"problem\": \"%s\", \"instruction_set\": \"%s\", "
                           "\"ours_us\": %.2f, \"portable_us\": %.2f}",
-                          (long long)p->batch, (long long)p->channels, (long long)p->side, sets[i],
-                          us, portable);
+                          name, sets[i], us, portable);
         xn_bench_job_free(sides[i].context);
     }
     putchar('\n');
@@ -346,7 +364,7 @@ static void bench_set_row(const xn_bench_device *devices, const bool *has,
 static void bench_sets(const char *only, FILE *json) {
     xn_bench_device devices[SETS];
     bool has[SETS];
-    printf("\neach instruction set: us (times as fast as portable)\n%-12s", "");
+    printf("\neach instruction set: us (times as fast as portable)\n%-15s", "");
     for (int i = 0; i < SETS; i++) {
         has[i] = open_set(sets[i], &devices[i]);
         if (has[i])

@@ -1,4 +1,4 @@
-/* peer_onednn.c: see peer_onednn.h. The one file that includes oneDNN (2.6 or later of major 2).
+/* peer_onednn.c: see peer_onednn.h. The one file that includes oneDNN, versions 2 and 3.
  *
  * It gets what is best for it: layouts of its own choice (format "any"), the algorithm of its own
  * choice (Winograd where it thinks that faster), inference only, weights reordered before the
@@ -37,20 +37,74 @@ const char *xn_peer_version(void) {
     return text;
 }
 
+/* ---- where versions 2 and 3 differ: descriptors of memory and of a convolution ---- */
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef dnnl_memory_desc_t owned_desc;
+typedef const_dnnl_memory_desc_t seen_desc;
+
+static owned_desc make_desc(const dnnl_dims_t dims, dnnl_data_type_t element,
+                            dnnl_format_tag_t tag) {
+    owned_desc desc;
+    need(dnnl_memory_desc_create_with_tag(&desc, 4, dims, element, tag), "desc");
+    return desc;
+}
+
+static void free_desc(owned_desc desc) {
+    dnnl_memory_desc_destroy(desc);
+}
+
+static bool describe_convolution(xn_peer *p, const owned_desc desc[TENSORS],
+                                 const dnnl_dims_t padding) {
+    const dnnl_dims_t strides = {1, 1}, dilation = {0, 0};
+    return dnnl_convolution_forward_primitive_desc_create(
+               &p->description, p->engine, dnnl_forward_inference, dnnl_convolution_auto, desc[SRC],
+               desc[WEIGHTS], NULL, desc[DST], strides, dilation, padding, padding,
+               NULL) == dnnl_success;
+}
+#else
+typedef dnnl_memory_desc_t *owned_desc;
+typedef const dnnl_memory_desc_t *seen_desc;
+
+static owned_desc make_desc(const dnnl_dims_t dims, dnnl_data_type_t element,
+                            dnnl_format_tag_t tag) {
+    owned_desc desc = xn_mem_zalloc(1, sizeof *desc);
+    need(desc ? dnnl_memory_desc_init_by_tag(desc, 4, dims, element, tag) : dnnl_out_of_memory,
+         "desc");
+    return desc;
+}
+
+static void free_desc(owned_desc desc) {
+    xn_mem_free(desc);
+}
+
+static bool describe_convolution(xn_peer *p, const owned_desc desc[TENSORS],
+                                 const dnnl_dims_t padding) {
+    const dnnl_dims_t strides = {1, 1};
+    dnnl_convolution_desc_t convolution;
+    need(dnnl_convolution_forward_desc_init(&convolution, dnnl_forward_inference,
+                                            dnnl_convolution_auto, desc[SRC], desc[WEIGHTS], NULL,
+                                            desc[DST], strides, padding, padding),
+         "convolution");
+    return dnnl_primitive_desc_create(&p->description, &convolution, NULL, p->engine, NULL) ==
+           dnnl_success;
+}
+#endif
+
 static float *values_of(dnnl_memory_t memory) {
     void *values = NULL;
     need(dnnl_memory_get_data_handle(memory, &values), "data handle");
     return values;
 }
 
-static dnnl_memory_t allocate(const xn_peer *p, const dnnl_memory_desc_t *desc) {
+static dnnl_memory_t allocate(const xn_peer *p, seen_desc desc) {
     dnnl_memory_t memory;
     need(dnnl_memory_create(&memory, desc, p->engine, DNNL_MEMORY_ALLOCATE), "memory");
     return memory;
 }
 
 static dnnl_primitive_t make_reorder(const xn_peer *p, dnnl_memory_t from, dnnl_memory_t to) {
-    const dnnl_memory_desc_t *a, *b;
+    seen_desc a, b;
     dnnl_primitive_desc_t description;
     dnnl_primitive_t reorder;
     need(dnnl_memory_get_memory_desc(from, &a), "desc");
@@ -83,9 +137,8 @@ static bool describe(xn_peer *p, const xn_bench_problem *b, xn_peer_type type, x
         {dnnl_bf16, dnnl_bf16, dnnl_bf16},
         {dnnl_u8, dnnl_s8, dnnl_u8},
     };
-    const dnnl_dims_t strides = {1, 1}, padding = {b->padding, b->padding};
-    dnnl_memory_desc_t desc[TENSORS];
-    dnnl_convolution_desc_t convolution;
+    const dnnl_dims_t padding = {b->padding, b->padding};
+    owned_desc desc[TENSORS];
     for (int t = 0; t < TENSORS; t++) {
         dnnl_data_type_t element = types[type][t];
         if (type == XN_PEER_INT8 && form != XN_PEER_OWN && t == SRC)
@@ -94,14 +147,12 @@ static bool describe(xn_peer *p, const xn_bench_problem *b, xn_peer_type type, x
             element = dnnl_f32;
         dnnl_format_tag_t tag =
             form == XN_PEER_PLAIN && t != WEIGHTS ? dnnl_nchw : dnnl_format_tag_any;
-        need(dnnl_memory_desc_init_by_tag(&desc[t], 4, dims[t], element, tag), "desc");
+        desc[t] = make_desc(dims[t], element, tag);
     }
-    need(dnnl_convolution_forward_desc_init(&convolution, dnnl_forward_inference,
-                                            dnnl_convolution_auto, &desc[SRC], &desc[WEIGHTS], NULL,
-                                            &desc[DST], strides, padding, padding),
-         "convolution");
-    return dnnl_primitive_desc_create(&p->description, &convolution, NULL, p->engine, NULL) ==
-           dnnl_success;
+    bool made = describe_convolution(p, desc, padding);
+    for (int t = 0; t < TENSORS; t++)
+        free_desc(desc[t]);
+    return made;
 }
 
 static void fill(float *values, int64_t count, xn_rng *rng, bool bits) {
@@ -116,12 +167,10 @@ static void make_tensors(xn_peer *p, xn_peer_form form, dnnl_dims_t dims[TENSORS
                                                 dnnl_query_dst_md};
     xn_rng rng = {20200728};
     for (int t = 0; t < TENSORS; t++) {
-        dnnl_memory_desc_t plain;
         int64_t count = dims[t][0] * dims[t][1] * dims[t][2] * dims[t][3];
-        need(dnnl_memory_desc_init_by_tag(&plain, 4, dims[t], dnnl_f32,
-                                          t == WEIGHTS ? dnnl_oihw : dnnl_nchw),
-             "desc");
-        p->plain[t] = allocate(p, &plain);
+        owned_desc plain = make_desc(dims[t], dnnl_f32, t == WEIGHTS ? dnnl_oihw : dnnl_nchw);
+        p->plain[t] = allocate(p, plain);
+        free_desc(plain);
         fill(values_of(p->plain[t]), count, &rng, bits && t == SRC);
         if (form == XN_PEER_PLAIN && t != WEIGHTS)
             continue;
