@@ -95,7 +95,7 @@ LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 .DEFAULT_GOAL := all
 .PHONY: all deps build test check demo bench bench-http bench-paper bench-json asan ubsan tsan test-arm64 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
-        format lint install clean help test-binary compute-lib proto-lib
+        bench-cpu-layers format lint install clean help test-binary compute-lib proto-lib
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) --no-print-directory build
@@ -167,6 +167,10 @@ ONEDNN = $(call once,ONEDNN,$(shell echo '\#include <dnnl.h>' | $(CC) -E -x c - 
 BENCH_PEER = $(if $(ONEDNN),peer_onednn,no_onednn)
 $(BUILD)/bench-cpu: LIBS += $(if $(ONEDNN),-ldnnl)
 $(BUILD)/bench-cpu: $(call obj,tests/bench/bench_cpu.c tests/bench/$(BENCH_PEER).c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-cpu-layers: $(call obj,tests/bench/cpu_layers.c tests/bench/cpu_peak.c tests/bench/bench_layer.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
+	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-layers
+	$(BUILD)/bench-cpu-layers --json $(BUILD)/bench/bench_cpu_layers.json $(BENCH_FLAGS)
 # cuDNN's figures, where this Python has PyTorch.
 PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
          echo python3 tests/bench/peer_torch_conv.py))

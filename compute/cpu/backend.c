@@ -26,7 +26,7 @@ static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
     if (!device)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the cpu device");
     device->threads = usable_threads();
-    device->kernels = xn_cpu_kernels_at(0);
+    device->set = xn_cpu_set_at(0);
     xn_cpu_threads_open();
     *out = device;
     return XN_OK;
@@ -34,24 +34,24 @@ static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
 
 /* "avx2, portable" */
 static void list_sets(char *text, size_t size) {
-    const xn_cpu_kernels *set = NULL;
+    const xn_cpu_set *set = NULL;
     size_t length = 0;
     text[0] = '\0';
-    for (int i = 0; length < size && (set = xn_cpu_kernels_at(i)); i++)
+    for (int i = 0; length < size && (set = xn_cpu_set_at(i)); i++)
         length += (size_t)snprintf(text + length, size - length, "%s%s", i ? ", " : "", set->name);
 }
 
 static xn_status device_configure(xn_device *device, const xn_device_options *options,
                                   xn_error *error) {
     const char *name = options->instruction_set;
-    const xn_cpu_kernels *set = name ? xn_cpu_kernels_find(name) : xn_cpu_kernels_at(0);
+    const xn_cpu_set *set = name ? xn_cpu_set_find(name) : xn_cpu_set_at(0);
     if (!set) {
         char there[80];
         list_sets(there, sizeof there);
         return xn_fail(error, XN_ERR_UNSUPPORTED, "instruction_set",
                        "this CPU cannot run the kernels for %.40s; it has %s", name, there);
     }
-    device->kernels = set;
+    device->set = set;
     device->pinned = options->pin_threads;
     device->threads = options->threads > 0 ? (int)xn_cpu_min(options->threads, XN_CPU_MAX_THREADS)
                                            : usable_threads();
@@ -68,9 +68,9 @@ static void device_close(xn_device *device) {
 static void device_info(const xn_device *device, xn_device_info *out) {
     *out = (xn_device_info){.compute_units = device->threads};
     snprintf(out->id, sizeof out->id, "cpu");
-    snprintf(out->instruction_set, sizeof out->instruction_set, "%s", device->kernels->name);
+    snprintf(out->instruction_set, sizeof out->instruction_set, "%s", device->set->name);
     snprintf(out->description, sizeof out->description, "%d thread%s, %s", device->threads,
-             device->threads == 1 ? "" : "s", device->kernels->name);
+             device->threads == 1 ? "" : "s", device->set->name);
 }
 
 static void *host_alloc(xn_device *device, size_t bytes) {
@@ -140,16 +140,46 @@ static int64_t list_images(xn_plan *plan, const xn_batch_item *items, size_t cou
     return images;
 }
 
+/* images of the plan, whose addresses are in plan->images. */
+static void run_images(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                       const xn_cpu_run_io *io) {
+    double work_ns = plan->image_ns * (double)images;
+    xn_cpu_run job = {.plan = plan,
+                      .prepared = prepared,
+                      .threshold = io ? io->threshold : NULL,
+                      .flip = io ? io->flip : NULL};
+    assert(weights_fit(&plan->conv, prepared));
+    job.threads = xn_cpu_threads_worth(work_ns, plan->stream->threads);
+    plan->path->run(&job, images);
+}
+
+void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                     const xn_cpu_run_io *io) {
+    const xn_conv *conv = &plan->conv;
+    size_t in = xn_conv_input_bytes(conv), out = xn_conv_output_bytes(conv);
+    const unsigned char *input = io->input;
+    unsigned char *output = io->output;
+    if (plan->packed_input) {
+        input = (const unsigned char *)io->bits;
+        in = (size_t)conv->groups * (size_t)conv->height * (size_t)conv->width *
+             (size_t)xn_cpu_packed_words(conv->group_channels) * sizeof(uint32_t);
+    }
+    if (plan->packed_output) {
+        output = (unsigned char *)io->packed;
+        out = (size_t)conv->out_height * (size_t)conv->out_width *
+              (size_t)xn_cpu_packed_words(conv->out_channels) * sizeof(uint32_t);
+    }
+    assert(images <= plan->max_images);
+    for (int64_t n = 0; n < images; n++)
+        plan->images[n] = (xn_cpu_image){input + (size_t)n * in, output + (size_t)n * out};
+    run_images(plan, prepared, images, io);
+}
+
 static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
                      size_t count, xn_run_times *times, xn_error *error) {
     (void)error;
-    assert(weights_fit(&plan->conv, prepared));
     int64_t start = now_ns();
-    int64_t images = list_images(plan, items, count);
-    double work_ns = plan->image_ns * (double)images;
-    xn_cpu_run job = {.plan = plan, .prepared = prepared};
-    job.threads = xn_cpu_threads_worth(work_ns, plan->stream->threads);
-    plan->path->run(&job, images);
+    run_images(plan, prepared, list_images(plan, items, count), NULL);
     if (times)
         *times = (xn_run_times){.compute_ns = now_ns() - start};
     return XN_OK;

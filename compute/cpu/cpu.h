@@ -8,7 +8,7 @@
  *               set, and kernels_choose.c says which of them this machine has
  *   rows.c      padded rows of an image, in an order in which every tap reads contiguously
  *   few.c       mode xnor, few channels: signs as bytes, one fused pass
- *   many.c      mode xnor, many channels: signs as bits, popcount
+ *   many.c      mode xnor, many channels: signs as bits, popcount; many.h lists its other files
  *   real.c      modes bwn and float
  *   kmap.c      K in double, from |I|
  *   emit.c      accumulators to output elements
@@ -22,6 +22,7 @@
 #define XN_CPU_H
 
 #include "kernels.h"
+#include "many.h"
 #include "xn_backend.h"
 #include "xn_mem.h"
 
@@ -31,10 +32,18 @@
 #define XN_CPU_FEW_CHANNELS 32
 #define XN_CPU_FEW_FILTER 8192
 
+/* An instruction set: the kernels that are compiled for it, and whether this machine has it. */
+typedef struct xn_cpu_set {
+    const char *name; /* "avx2" */
+    const xn_cpu_kernels *kernels;
+    const xn_cpu_many_kernels *many;
+    bool (*has)(void);
+} xn_cpu_set;
+
 struct xn_device {
     int threads; /* the most that a run may use: what the process may, or as configured */
     bool pinned; /* helper threads stay on a processor each */
-    const xn_cpu_kernels *kernels;
+    const xn_cpu_set *set;
 };
 
 typedef struct xn_cpu_path xn_cpu_path;
@@ -43,7 +52,7 @@ typedef struct xn_cpu_path xn_cpu_path;
 typedef struct xn_cpu_way {
     const char *name; /* "few/avx2" */
     const xn_cpu_path *path;
-    const xn_cpu_kernels *kernels;
+    const xn_cpu_set *set;
 } xn_cpu_way;
 
 struct xn_stream {
@@ -59,12 +68,11 @@ struct xn_prepared {
     int32_t out_channels, group_channels, kernel_h, kernel_w;
     int32_t taps;   /* KH*KW */
     int32_t filter; /* C/groups*KH*KW */
-    int32_t words;  /* per tap */
-    int32_t blocks; /* ceil(O / XN_CPU_LANES) */
-    /* [block][tap][word][XN_CPU_LANES]: output channel o is lane o % 16 of block o / 16; lanes past
-     * O are 0. A block's weights are contiguous, so that they stay in L1 while pixels go by. */
+    /* The words of each filter in the order of many.h, [O][words], and the same as offsets into a
+     * table of rows of 16 bytes: 16 * each nibble, the lowest first. */
     uint32_t *bits;
-    int32_t *tap_ones; /* [block][tap][XN_CPU_LANES]: +1 weights of the tap */
+    uint8_t *nibbles;
+    int32_t *prefix; /* [O][KH + 1][KW + 1]: +1 weights in taps [0, i) x [0, j) */
     /* [O][filter]: indices (c*KH + i)*KW + j of the filter's taps, those of weight +1 first;
      * plus[o] of them are +1. NULL for filters that are too large for the few-channel path. */
     int32_t *order, *plus;
@@ -100,21 +108,26 @@ typedef struct xn_cpu_run {
     const xn_plan *plan;
     const xn_prepared *prepared;
     int threads;
+    const int32_t *threshold; /* of packed output (xn_cpu_run_io) */
+    const uint32_t *flip;
 } xn_cpu_run;
 
 struct xn_plan {
     xn_stream *stream; /* borrowed */
     xn_conv conv;
     const xn_cpu_way *way;
-    const xn_cpu_kernels *kernels; /* the way's */
-    const xn_cpu_path *path;       /* the way's */
+    const xn_cpu_kernels *kernels;   /* the way's */
+    const xn_cpu_path *path;         /* the way's */
+    const xn_cpu_many_kernels *many; /* the way's */
     int64_t max_images;
     xn_cpu_image *images;              /* [max_images], owned; filled by run */
     size_t shared_bytes, thread_bytes; /* of the stream's scratch */
-    double image_ns;   /* rough time of one image on one core; only decides on threads */
-    xn_cpu_rows rows;  /* few, real */
-    int32_t ring;      /* few: input rows a thread keeps, a slot each */
-    int32_t band;      /* many: most output rows of a unit */
+    double image_ns;  /* rough time of one image on one core; only decides on threads */
+    xn_cpu_rows rows; /* few, real */
+    int32_t ring;     /* few: input rows a thread keeps, a slot each */
+    xn_cpu_map *map;  /* many: owned */
+    int32_t lanes;    /* many: most outputs of a unit */
+    bool packed_input, packed_output; /* many */
     int32_t wave;      /* many, real: images whose input is held in shared scratch at a time */
     size_t offset[16]; /* of the path's arrays in the shared part or the slice; path-private */
 };
@@ -132,6 +145,22 @@ extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real;
 
 /* True when the few-channel path fits and is the faster one on these kernels (few.c says why). */
 bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels);
+
+/* ---- kernels_choose.c ---- */
+
+/* The sets that this machine has, best first; NULL past the last. There is always one. */
+const xn_cpu_set *xn_cpu_set_at(int index);
+/* The one of that name; NULL where this machine or this build lacks it. */
+const xn_cpu_set *xn_cpu_set_find(const char *name);
+
+extern const xn_cpu_set xn_cpu_set_portable;
+#if defined(__x86_64__)
+extern const xn_cpu_set xn_cpu_set_vpopcnt, xn_cpu_set_avx512, xn_cpu_set_avx2;
+#elif defined(__aarch64__)
+extern const xn_cpu_set xn_cpu_set_neon;
+#endif
+
+/* ---- plan.c ---- */
 
 /* Way `index` of the ways that this machine can go, NULL past the last. */
 const xn_cpu_way *xn_cpu_way_at(int index);
@@ -259,6 +288,36 @@ void xn_cpu_weights_free(xn_prepared *prepared);
 xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
                              xn_plan **out, xn_error *error);
 void xn_cpu_plan_free(xn_plan *plan);
+
+/* What a plan may be told beside its problem. Packed tensors (mode xnor) are bits[N*G][H*W][words],
+ * channel c of the group bit c % 32 of word c / 32, words of a pixel as xn_cpu_packed_words, the
+ * bits and words past the channels 0: the layout of the CUDA backend. Packed output counts as one
+ * group of all filters, as the next layer with groups 1 reads it; its problem is one of INT32
+ * output. Packed input has no K: scaling alpha or none. */
+typedef struct xn_cpu_plan_options {
+    bool packed_input, packed_output;
+} xn_cpu_plan_options;
+
+/* Errors: those of the table's plan_create; XN_ERR_UNSUPPORTED where the problem cannot be packed
+ * or the stream is held to a path without packed tensors. */
+xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+                                  const xn_cpu_plan_options *options, xn_plan **out,
+                                  xn_error *error);
+
+/* Memory of one run: input or bits; output, or packed with the threshold of every filter on dot:
+ * bit = dot >= threshold, turned where flip (bit o % 32 of word o / 32; NULL: nowhere) has one. */
+typedef struct xn_cpu_run_io {
+    const void *input;
+    const uint32_t *bits;
+    void *output;
+    uint32_t *packed;
+    const int32_t *threshold;
+    const uint32_t *flip;
+} xn_cpu_run_io;
+
+/* As the table's run, for plans of either kind. */
+void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                     const xn_cpu_run_io *io);
 xn_status xn_cpu_canary(xn_device *device, xn_error *error);
 
 #endif

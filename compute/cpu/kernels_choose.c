@@ -1,6 +1,6 @@
-/* kernels_choose.c: which of the tables of kernels this machine can run, by what it says of itself.
- * The order is that of preference. Their names are what --cpu-isa takes. */
-#include "kernels.h"
+/* kernels_choose.c: the instruction sets: their names, which --cpu-isa takes, their kernels, and
+ * whether this machine can run them, by what it says of itself. The order is that of preference. */
+#include "cpu.h"
 
 #include <string.h>
 
@@ -23,38 +23,41 @@ static bool always(void) {
     return true;
 }
 
-static const struct {
-    const xn_cpu_kernels *kernels;
-    bool (*has)(void);
-} sets[] = {
+const xn_cpu_set xn_cpu_set_portable = {"portable", &xn_cpu_kernels_portable, &xn_cpu_many_portable,
+                                        always};
 #if defined(__x86_64__)
-    {&xn_cpu_kernels_avx512, has_vpopcnt},
-    {&xn_cpu_kernels_avx512_shuffle, has_avx512},
-    {&xn_cpu_kernels_avx2, has_avx2},
+/* The other paths have no use for VPOPCNTDQ: they share the kernels of AVX-512. */
+const xn_cpu_set xn_cpu_set_vpopcnt = {"avx512-vpopcnt", &xn_cpu_kernels_avx512,
+                                       &xn_cpu_many_vpopcnt, has_vpopcnt};
+const xn_cpu_set xn_cpu_set_avx512 = {"avx512", &xn_cpu_kernels_avx512, &xn_cpu_many_avx512,
+                                      has_avx512};
+const xn_cpu_set xn_cpu_set_avx2 = {"avx2", &xn_cpu_kernels_avx2, &xn_cpu_many_avx2, has_avx2};
 #elif defined(__aarch64__)
-    {&xn_cpu_kernels_neon, always},
+const xn_cpu_set xn_cpu_set_neon = {"neon", &xn_cpu_kernels_neon, &xn_cpu_many_neon, always};
 #endif
-    {&xn_cpu_kernels_portable, always},
+
+static const xn_cpu_set *const sets[] = {
+#if defined(__x86_64__)
+    &xn_cpu_set_vpopcnt,
+    &xn_cpu_set_avx512,
+    &xn_cpu_set_avx2,
+#elif defined(__aarch64__)
+    &xn_cpu_set_neon,
+#endif
+    &xn_cpu_set_portable,
 };
 enum { SET_COUNT = sizeof sets / sizeof *sets };
 
-const xn_cpu_kernels *xn_cpu_kernels_at(int index) {
+const xn_cpu_set *xn_cpu_set_at(int index) {
     for (int i = 0; i < SET_COUNT; i++)
-        if (sets[i].has() && index-- == 0)
-            return sets[i].kernels;
+        if (sets[i]->has() && index-- == 0)
+            return sets[i];
     return NULL;
 }
 
-const xn_cpu_kernels *xn_cpu_kernels_find(const char *name) {
+const xn_cpu_set *xn_cpu_set_find(const char *name) {
     for (int i = 0; i < SET_COUNT; i++)
-        if (sets[i].has() && !strcmp(sets[i].kernels->name, name))
-            return sets[i].kernels;
+        if (sets[i]->has() && !strcmp(sets[i]->name, name))
+            return sets[i];
     return NULL;
-}
-
-bool xn_cpu_kernels_run(const xn_cpu_kernels *kernels) {
-    for (int i = 0; i < SET_COUNT; i++)
-        if (sets[i].kernels == kernels)
-            return sets[i].has();
-    return false;
 }

@@ -1,6 +1,4 @@
-/* kernels_neon.c: the kernels for arm64, where NEON is always there. CNT counts the bits of 16
- * bytes at once, which leaves byte counts: 31 words fit before they must be folded, and the fold is
- * two pairwise additions. */
+/* kernels_neon.c: the kernels for arm64, where NEON is always there. */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__aarch64__)
@@ -9,12 +7,8 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #include "kernels.h"
 
 #define KERNELS xn_cpu_kernels_neon
-#define KERNELS_NAME "neon"
 #define VECTOR_BYTES 16
-#define FOLD_WORDS 31
-#define WORD_COST 16
-#define COUNT(x) (vector_u32) vcntq_u8((uint8x16_t)(x))
-#define FOLD(counts) (vector_u32) vpaddlq_u16(vpaddlq_u8((uint8x16_t)(counts)))
+#define WORD_COST 8
 
 #include "kernels_body.h"
 #endif

@@ -1,109 +1,219 @@
 /* many.c: mode xnor for many channels: signs as bits, 32 channels to a word, popcount.
  *
- * Phase 1 packs the images: pixels[group][y][x][word], the channels' order of xn_weights.h, bits
+ * Phase 1 packs the images: planes[group][word][y][x], the channels' order of xn_weights.h, bits
  * past C/groups 0; beside it, for K, A[group][y][x] = mean |I|. Channel rows are read in chunks
- * that stay in L1, and each input element is read once.
+ * that stay in L1, and each input element is read once. Packed input is only put in that order.
+ * It also makes, for every filter, the table of what dot starts from in each border class.
  *
- * Phase 2, for each block of 16 output channels and each output row: differ = popc(a xor w) added
- * over the valid taps, one vector lane for each output channel (kernels_body.h), then
+ * Phase 2, with scaling xnor: K from A, a plane of each image and group.
  *
- *     dot = taps * C/groups - 2 * differ
+ * Phase 3, for some lanes (many.h) and filters: the patches of the lanes, a copy in L1 that knows
+ * of geometry so that nothing after it does; then differ = popc(patch xor filter). Outside the
+ * image patches are 0, where they differ from filter o in popc(o outside) places. So
  *
- * with taps the number that count: the valid ones for pad value 0, all for +-1, where what differs
- * outside is known from the weights alone. Tail bits are 0 in both operands and never differ.
- * The block's weights stay in L1 while the rows of a band go by; the dots of 64 pixels are turned
- * from [pixel][channel] to [channel][pixel] in L1 and leave through the epilogue.
+ *     dot = start[o][class] - 2 * differ
  *
- * No padded copy is made, so memory does not depend on padding: this path takes every geometry. */
+ *     pad  0   start = C/groups * taps inside + 2 popc(o outside)
+ *     pad  1   start = C/groups * (taps inside - taps outside) + 4 popc(o outside)
+ *     pad -1   start = C/groups * taps
+ *
+ * Packed output, bit = dot >= threshold, compares differ with (start - threshold) / 2 instead.
+ *
+ * Planes have no padding, so memory does not depend on it: this path takes every geometry. */
+#include "many.h"
 #include "cpu.h"
 #include "xn_arith.h"
 
+#include <assert.h>
 #include <string.h>
 
 enum {
-    PIXELS,     /* shared: uint32 [wave][G][H*W][words] */
+    PLANES,     /* shared: uint32 [wave][G][words][H*W] */
     MEANS,      /* shared: float [wave][G][H*W], with scaling xnor */
-    BITS,       /* uint32 [CHUNK]: a word of each pixel */
+    KS,         /* shared: float [wave][G][OH*OW], with scaling xnor */
+    STARTS,     /* shared: int32 [O][map.pitch]; of packed output, limits */
     MAGNITUDES, /* float [CHUNK]: sum of |I| over up to 32 channels */
     SUMS,       /* double [CHUNK]: over all */
     REALS,      /* float [32][CHUNK]: input that is not fp32 */
-    K,          /* float [band][OW] */
     VERTICAL,   /* double [W] */
     ACROSS,     /* double [OW] */
+    PATCHES,    /* uint32 [words][pitch] */
+    ARRANGED,   /* the same as the kernels read it, if they arrange it */
+    KINDS,      /* int32 [pitch]: class of each lane */
+    DIFFERS,    /* uint32 [BLOCK][pitch] */
+    DOTS,       /* int32 [pitch], or the words of packed output */
+    GATHERED,   /* bytes [BLOCK][OH*OW], where chunks may be whole images */
 };
 
 enum {
     CHUNK = 512, /* pixels packed at a time */
     WORD_CHANNELS = 32,
-    WAVE_BYTES = 32 << 20, /* packed images held at a time, if more than one */
-    K_FLOATS = 16384,      /* of a band */
-    BAND_ROWS = 4,         /* fewer rows only when there is nothing else to split */
+    WAVE_BYTES = 32 << 20,  /* packed images held at a time, if more than one */
+    BLOCK = 32,             /* filters of a unit are a multiple: a word of packed output */
+    ROWS = 8,               /* filters between two epilogues of outputs that are not gathered: */
+                            /* stores then go out evenly, while others are counted */
+    SLACK_LANES = 16,       /* after a row of patches: kernels write past the end of a piece */
+    PATCH_BYTES = 20 << 10, /* of the patches at a time, unless that were below */
+    LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
+    MOST_LANES = 256,
+    MOST_WHOLE = 256,       /* outputs of the whole images of a unit */
+    START_FILTERS = 64,     /* of a unit of phase 1 */
+    K_ROWS = 16,            /* of a unit of phase 2 */
+    STREAM_BYTES = 4 << 20, /* output of a run from which on it does not pass through the cache */
+    LINE = 64,
 };
-
-static size_t words_of(const xn_conv *conv) {
-    return (size_t)xn_cpu_div_up(conv->group_channels, WORD_CHANNELS);
-}
 
 static size_t plane_of(const xn_conv *conv) {
     return (size_t)conv->height * (size_t)conv->width;
 }
 
+static size_t out_plane_of(const xn_conv *conv) {
+    return (size_t)conv->out_height * (size_t)conv->out_width;
+}
+
+static bool has_k(const xn_conv *conv) {
+    return conv->scaling == XN_SCALING_XNOR;
+}
+
+static xn_cpu_patch patch_of(const xn_conv *conv) {
+    return xn_cpu_patch_of(conv->group_channels, conv->kernel_h, conv->kernel_w);
+}
+
+/* ---- the plan ---- */
+
+/* Images of a unit whose outputs are gathered; 0: none. */
+static int32_t whole_of(const xn_conv *conv) {
+    size_t bytes = out_plane_of(conv) * xn_datatype_bytes((xn_datatype)conv->output_datatype);
+    return bytes % LINE ? (int32_t)(MOST_WHOLE / out_plane_of(conv)) : 0;
+}
+
+static void take_shared(xn_plan *plan, xn_cpu_sizer *sizer) {
+    const xn_conv *conv = &plan->conv;
+    size_t wave = (size_t)plan->wave, groups = wave * (size_t)conv->groups, starts;
+    size_t words = (size_t)patch_of(conv).tap_words;
+    bool with_k = has_k(conv);
+    if (!xn_mul_size((size_t)conv->out_channels, (size_t)plan->map->pitch, &starts))
+        sizer->failed = true;
+    plan->offset[PLANES] = xn_cpu_take(sizer, groups * words * plane_of(conv), sizeof(uint32_t));
+    plan->offset[MEANS] = xn_cpu_take(sizer, with_k ? groups * plane_of(conv) : 0, sizeof(float));
+    plan->offset[KS] = xn_cpu_take(sizer, with_k ? groups * out_plane_of(conv) : 0, sizeof(float));
+    plan->offset[STARTS] = xn_cpu_take(sizer, starts, sizeof(int32_t));
+}
+
+static void take_slice(xn_plan *plan, xn_cpu_sizer *sizer) {
+    const xn_conv *conv = &plan->conv;
+    size_t pitch = (size_t)plan->lanes + SLACK_LANES, words = (size_t)patch_of(conv).words;
+    size_t column;
+    if (!xn_mul_size(words, pitch, &column))
+        sizer->failed = true;
+    plan->offset[MAGNITUDES] = xn_cpu_take(sizer, CHUNK, sizeof(float));
+    plan->offset[SUMS] = xn_cpu_take(sizer, CHUNK, sizeof(double));
+    plan->offset[REALS] = xn_cpu_take(sizer, WORD_CHANNELS * CHUNK, sizeof(float));
+    plan->offset[VERTICAL] = xn_cpu_take(sizer, (size_t)conv->width, sizeof(double));
+    plan->offset[ACROSS] = xn_cpu_take(sizer, (size_t)conv->out_width, sizeof(double));
+    plan->offset[PATCHES] = xn_cpu_take(sizer, column, sizeof(uint32_t));
+    plan->offset[ARRANGED] =
+        xn_cpu_take(sizer, plan->many->arrange ? column : 0, (size_t)plan->many->word_bytes);
+    plan->offset[KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
+    plan->offset[DIFFERS] = xn_cpu_take(sizer, BLOCK * pitch, sizeof(uint32_t));
+    plan->offset[DOTS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
+    plan->offset[GATHERED] =
+        xn_cpu_take(sizer, whole_of(conv) ? LINE + BLOCK * out_plane_of(conv) : 0, sizeof(float));
+}
+
+/* Lanes of a unit: so many that reading the filters is paid for, so few that the patches stay in
+ * L1, and not many more than there are. */
+static int32_t lanes_of(const xn_plan *plan) {
+    int64_t tile = xn_cpu_max(plan->many->tile_lanes, SLACK_LANES);
+    int64_t there = (int64_t)out_plane_of(&plan->conv) * plan->wave;
+    int64_t lanes = PATCH_BYTES / ((int64_t)patch_of(&plan->conv).words * 4);
+    lanes = xn_cpu_max(LEAST_LANES, xn_cpu_min(MOST_LANES, lanes / LEAST_LANES * LEAST_LANES));
+    return (int32_t)xn_cpu_min(lanes, xn_cpu_div_up(there, tile) * tile);
+}
+
+static double image_ns(const xn_plan *plan) {
+    const xn_conv *conv = &plan->conv;
+    double outputs = (double)xn_conv_output_elements(conv);
+    double words = (double)patch_of(conv).words;
+    return plan->many->step_ns * words * outputs / 16 +
+           0.1 * words * conv->groups * (double)out_plane_of(conv) +
+           (plan->packed_input ? 0.0 : 0.08 * (double)xn_conv_input_elements(conv)) + 0.1 * outputs;
+}
+
 static xn_status layout(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
-    bool with_k = conv->scaling == XN_SCALING_XNOR;
-    size_t pixels = plane_of(conv) * (size_t)conv->groups, words = words_of(conv);
-    size_t image_bytes = pixels * (words + with_k) * 4; /* fits: not above 8 bytes an element */
+    size_t words = (size_t)patch_of(conv).tap_words + has_k(conv);
+    /* fits: not above 8 bytes an element of input, 4 of output */
+    size_t image_bytes =
+        (size_t)conv->groups * 4 * (plane_of(conv) * words + has_k(conv) * out_plane_of(conv));
     plan->wave =
         (int32_t)xn_cpu_min(plan->max_images, xn_cpu_max(1, (int64_t)(WAVE_BYTES / image_bytes)));
-    plan->band = (int32_t)xn_cpu_max(1, K_FLOATS / conv->out_width);
-
+    plan->map = xn_cpu_map_create(conv);
+    if (!plan->map)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
+    plan->lanes = lanes_of(plan);
+    if (!plan->packed_output)
+        plan->lanes = (int32_t)xn_cpu_max(
+            plan->lanes,
+            xn_cpu_div_up((int64_t)out_plane_of(conv) * whole_of(conv) + 1, LEAST_LANES) *
+                LEAST_LANES);
     xn_cpu_sizer shared = {0}, slice = {0};
-    plan->offset[PIXELS] =
-        xn_cpu_take(&shared, (size_t)plan->wave * pixels * words, sizeof(uint32_t));
-    plan->offset[MEANS] =
-        xn_cpu_take(&shared, with_k ? (size_t)plan->wave * pixels : 0, sizeof(float));
-    plan->offset[BITS] = xn_cpu_take(&slice, CHUNK, sizeof(uint32_t));
-    plan->offset[MAGNITUDES] = xn_cpu_take(&slice, CHUNK, sizeof(float));
-    plan->offset[SUMS] = xn_cpu_take(&slice, CHUNK, sizeof(double));
-    plan->offset[REALS] = xn_cpu_take(&slice, WORD_CHANNELS * CHUNK, sizeof(float));
-    plan->offset[K] =
-        xn_cpu_take(&slice, (size_t)plan->band * (size_t)conv->out_width, sizeof(float));
-    plan->offset[VERTICAL] = xn_cpu_take(&slice, (size_t)conv->width, sizeof(double));
-    plan->offset[ACROSS] = xn_cpu_take(&slice, (size_t)conv->out_width, sizeof(double));
+    take_shared(plan, &shared);
+    take_slice(plan, &slice);
     if (shared.failed || slice.failed)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->shared_bytes = shared.bytes;
     plan->thread_bytes = slice.bytes;
-
-    double blocks = (double)xn_cpu_div_up(conv->group_out_channels, XN_CPU_LANES) * conv->groups;
-    plan->image_ns = 0.1 * plan->kernels->word_cost * (double)words * conv->kernel_h *
-                         conv->kernel_w * blocks * conv->out_height * conv->out_width +
-                     0.15 * (double)xn_conv_input_elements(conv) +
-                     0.3 * (double)xn_conv_output_elements(conv);
+    plan->image_ns = image_ns(plan);
     return XN_OK;
 }
 
-/* One wave: images [first, first + count) of the plan, in slots 0.. of the shared arrays. */
+/* ---- a wave: images [first, first + count) of the plan, in slots 0.. of the shared arrays ---- */
+
 typedef struct job {
     const xn_cpu_run *run;
     const xn_plan *plan;
     const xn_conv *conv;
+    const xn_cpu_map *map;
+    const xn_cpu_many_kernels *kernels;
     const xn_cpu_image *images;
-    int32_t words;
-    int64_t chunks;        /* phase 1: of a plane */
-    int64_t bands, splits; /* phase 2: of rows, and of a group's blocks */
-    int32_t band;          /* output rows */
-    int32_t inner_first, inner_last;
+    xn_cpu_patch shape;
+    int64_t count;           /* of the wave */
+    int64_t plane_chunks;    /* phase 1: of a plane */
+    int64_t k_bands;         /* phase 2: of rows */
+    int64_t chunks, splits;  /* phase 3: of lanes, and of filters */
+    int32_t lanes, pitch;    /* of a chunk */
+    int32_t block;           /* filters between two epilogues */
+    size_t plane, out_plane; /* pixels */
+    size_t output_bytes;     /* of an element */
+    bool stream;             /* outputs are too many for the cache */
+    bool gather;             /* and chunks are whole images */
 } job;
 
-static uint32_t *pixels_of(const job *j, int64_t slot, int32_t group) {
-    uint32_t *pixels = (uint32_t *)(void *)(xn_cpu_shared(j->plan) + j->plan->offset[PIXELS]);
-    return pixels + (size_t)(slot * j->conv->groups + group) * plane_of(j->conv) * (size_t)j->words;
+static void *shared_array(const job *j, int array) {
+    return xn_cpu_shared(j->plan) + j->plan->offset[array];
+}
+
+static void *own_array(const job *j, int thread, int array) {
+    return xn_cpu_slice(j->plan, thread) + j->plan->offset[array];
+}
+
+static uint32_t *planes_of(const job *j, int64_t slot, int32_t group) {
+    return (uint32_t *)shared_array(j, PLANES) +
+           (size_t)(slot * j->conv->groups + group) * j->plane * (size_t)j->shape.tap_words;
 }
 
 static float *means_of(const job *j, int64_t slot, int32_t group) {
-    float *means = (float *)(void *)(xn_cpu_shared(j->plan) + j->plan->offset[MEANS]);
-    return means + (size_t)(slot * j->conv->groups + group) * plane_of(j->conv);
+    return (float *)shared_array(j, MEANS) + (size_t)(slot * j->conv->groups + group) * j->plane;
+}
+
+static float *k_of(const job *j, int64_t slot, int32_t group) {
+    return (float *)shared_array(j, KS) + (size_t)(slot * j->conv->groups + group) * j->out_plane;
+}
+
+/* Of one filter, an entry a class. */
+static int32_t *starts_of(const job *j, int32_t o) {
+    return (int32_t *)shared_array(j, STARTS) + (size_t)o * (size_t)j->map->pitch;
 }
 
 /* ---- phase 1 ---- */
@@ -112,7 +222,7 @@ static float *means_of(const job *j, int64_t slot, int32_t group) {
 static const float *source(const job *j, const xn_cpu_image *image, int32_t c, int32_t channels,
                            size_t pixel, int32_t n, float *reals, int64_t *stride) {
     xn_datatype datatype = (xn_datatype)j->conv->input_datatype;
-    size_t plane = plane_of(j->conv), bytes = xn_datatype_bytes(datatype);
+    size_t plane = j->plane, bytes = xn_datatype_bytes(datatype);
     const unsigned char *from = image->input + ((size_t)c * plane + pixel) * bytes;
     if (datatype == XN_FP32) {
         *stride = (int64_t)plane;
@@ -137,31 +247,21 @@ static void add_word(const job *j, const float *src, int64_t stride, int32_t cha
         kernels->add_magnitude(src + c * stride, n, sums);
 }
 
-static void pack_task(void *context, int64_t unit, int thread) {
-    const job *j = context;
+static void pack_reals(const job *j, int64_t slot, int32_t group, size_t pixel, int32_t n,
+                       int thread) {
     const xn_conv *conv = j->conv;
-    unsigned char *slice = xn_cpu_slice(j->plan, thread);
-    const size_t *offset = j->plan->offset;
-    uint32_t *bits = (uint32_t *)(void *)(slice + offset[BITS]);
-    bool with_k = conv->scaling == XN_SCALING_XNOR;
-    float *magnitudes = with_k ? (float *)(void *)(slice + offset[MAGNITUDES]) : NULL;
-    double *sums = (double *)(void *)(slice + offset[SUMS]);
-
-    size_t pixel = (size_t)(unit % j->chunks) * CHUNK;
-    int32_t n = (int32_t)xn_cpu_min(CHUNK, (int64_t)(plane_of(conv) - pixel));
-    int64_t slot = unit / j->chunks / conv->groups;
-    int32_t group = (int32_t)(unit / j->chunks % conv->groups);
-    uint32_t *to = pixels_of(j, slot, group) + pixel * (size_t)j->words;
+    bool with_k = has_k(conv);
+    float *magnitudes = with_k ? own_array(j, thread, MAGNITUDES) : NULL;
+    double *sums = own_array(j, thread, SUMS);
+    uint32_t *to = planes_of(j, slot, group) + pixel;
     memset(sums, 0, CHUNK * sizeof *sums);
-    for (int32_t word = 0; word < j->words; word++) {
+    for (int32_t word = 0; word < j->shape.tap_words; word++, to += j->plane) {
         int32_t c = word * WORD_CHANNELS;
         int32_t channels = (int32_t)xn_cpu_min(WORD_CHANNELS, conv->group_channels - c);
         int64_t stride;
         const float *src = source(j, &j->images[slot], group * conv->group_channels + c, channels,
-                                  pixel, n, (float *)(void *)(slice + offset[REALS]), &stride);
-        j->plan->kernels->pack(src, stride, channels, n, bits, magnitudes);
-        for (int32_t x = 0; x < n; x++)
-            to[(size_t)x * (size_t)j->words + (size_t)word] = bits[x];
+                                  pixel, n, own_array(j, thread, REALS), &stride);
+        j->kernels->pack(src, stride, channels, n, to, magnitudes);
         if (with_k)
             add_word(j, src, stride, channels, n, magnitudes, sums);
     }
@@ -170,114 +270,370 @@ static void pack_task(void *context, int64_t unit, int thread) {
         means[x] = (float)(sums[x] / conv->group_channels);
 }
 
-/* ---- phase 2 ---- */
+/* From [pixel][packed words] to planes. */
+static void spread_bits(const job *j, int64_t slot, int32_t group, size_t pixel, int32_t n) {
+    size_t step = (size_t)xn_cpu_packed_words(j->conv->group_channels);
+    const uint32_t *bits = (const uint32_t *)(const void *)j->images[slot].input +
+                           ((size_t)group * j->plane + pixel) * step;
+    uint32_t *to = planes_of(j, slot, group) + pixel;
+    for (int32_t word = 0; word < j->shape.tap_words; word++, to += j->plane, bits++)
+        for (int32_t x = 0; x < n; x++)
+            to[x] = bits[(size_t)x * step];
+}
 
-/* One block of output channels, of which the group owns lanes [lane0, lane1), over a band. k is
- * [rows][OW] or NULL. */
-static void block_rows(const job *j, const xn_cpu_dots *dots, const xn_cpu_image *image,
-                       int32_t block, int32_t lane0, int32_t lane1, int32_t y0, int32_t y1,
-                       const float *k) {
+/* Set bits of a filter over the taps of two ranges, from its prefix table. */
+static uint32_t ones_inside(const int32_t *prefix, int32_t pitch, xn_cpu_range rows,
+                            xn_cpu_range columns) {
+    const int32_t *top = prefix + (int64_t)rows.first * pitch;
+    const int32_t *bottom = prefix + (int64_t)rows.last * pitch;
+    return (uint32_t)bottom[columns.last] - (uint32_t)bottom[columns.first] -
+           (uint32_t)top[columns.last] + (uint32_t)top[columns.first];
+}
+
+/* In unsigned arithmetic, since parts may pass 2^31 where dot does not. */
+static void make_starts(const job *j, int32_t o) {
     const xn_conv *conv = j->conv;
-    const xn_cpu_kernels *kernels = j->plan->kernels;
-    size_t bytes = xn_datatype_bytes((xn_datatype)conv->output_datatype);
-    int32_t out[XN_CPU_LANES][XN_CPU_SEGMENT] __attribute__((aligned(64)));
-    xn_cpu_epilogue epilogues[XN_CPU_LANES];
-    for (int32_t lane = lane0; lane < lane1; lane++)
-        xn_cpu_epilogue_of(conv, j->run->prepared, block * XN_CPU_LANES + lane, &epilogues[lane]);
-    for (int32_t y = y0; y < y1; y++, k = k ? k + conv->out_width : NULL)
-        for (int32_t x = 0; x < conv->out_width; x += XN_CPU_SEGMENT) {
-            int32_t n = (int32_t)xn_cpu_min(XN_CPU_SEGMENT, conv->out_width - x);
-            kernels->dots(dots, y, x, n, out);
-            for (int32_t lane = lane0; lane < lane1; lane++) {
-                unsigned char *row =
-                    xn_cpu_output_row(conv, image->output, block * XN_CPU_LANES + lane, y);
-                xn_cpu_emit_i32(kernels, &epilogues[lane], out[lane], k ? k + x : NULL, n,
-                                row + (size_t)x * bytes);
-            }
+    const xn_cpu_map *map = j->map;
+    const xn_prepared *p = j->run->prepared;
+    int32_t pitch = conv->kernel_w + 1;
+    const int32_t *prefix = p->prefix + (size_t)o * (size_t)(conv->kernel_h + 1) * (size_t)pitch;
+    uint32_t taps = (uint32_t)p->taps, channels = (uint32_t)conv->group_channels;
+    uint32_t ones = (uint32_t)prefix[(int64_t)conv->kernel_h * pitch + conv->kernel_w];
+    int32_t *start = starts_of(j, o);
+    for (int32_t r = 0; r < map->row_kinds; r++)
+        for (int32_t c = 0; c < map->column_kinds; c++) {
+            xn_cpu_range rows = map->rows[r], columns = map->columns[c];
+            uint32_t inside =
+                (uint32_t)(rows.last - rows.first) * (uint32_t)(columns.last - columns.first);
+            uint32_t outside = ones - ones_inside(prefix, pitch, rows, columns);
+            *start++ = (int32_t)(conv->pad_value > 0 ? channels * (2 * inside - taps) + 4 * outside
+                                                     : channels * inside + 2 * outside);
         }
 }
 
-static const float *band_k(const job *j, int64_t slot, int32_t group, int32_t y0, int32_t y1,
-                           unsigned char *slice) {
+/* Packed output: from where dot starts to the most that may differ. */
+static void make_limits(const job *j, int32_t o) {
+    int32_t *limit = starts_of(j, o);
+    for (int32_t c = 0; c < j->map->classes; c++) {
+        int64_t room = (int64_t)limit[c] - j->run->threshold[o];
+        limit[c] = room < 0 ? -1 : (int32_t)xn_cpu_min(room / 2, INT32_MAX);
+    }
+}
+
+static void pack_task(void *context, int64_t unit, int thread) {
+    const job *j = context;
     const xn_conv *conv = j->conv;
-    float *k = (float *)(void *)(slice + j->plan->offset[K]);
-    for (int32_t y = y0; y < y1; y++)
+    int64_t packs = j->count * conv->groups * j->plane_chunks;
+    if (unit >= packs) {
+        int64_t o = (unit - packs) * START_FILTERS;
+        for (int64_t end = xn_cpu_min(o + START_FILTERS, conv->out_channels); o < end; o++) {
+            make_starts(j, (int32_t)o);
+            if (j->plan->packed_output)
+                make_limits(j, (int32_t)o);
+        }
+        return;
+    }
+    size_t pixel = (size_t)(unit % j->plane_chunks) * CHUNK;
+    int32_t n = (int32_t)xn_cpu_min(CHUNK, (int64_t)(j->plane - pixel));
+    int64_t slot = unit / j->plane_chunks / conv->groups;
+    int32_t group = (int32_t)(unit / j->plane_chunks % conv->groups);
+    if (j->plan->packed_input)
+        spread_bits(j, slot, group, pixel, n);
+    else
+        pack_reals(j, slot, group, pixel, n, thread);
+}
+
+/* ---- phase 2 ---- */
+
+static void k_task(void *context, int64_t unit, int thread) {
+    const job *j = context;
+    const xn_conv *conv = j->conv;
+    int32_t y = (int32_t)(unit % j->k_bands) * K_ROWS;
+    int32_t end = (int32_t)xn_cpu_min((int64_t)y + K_ROWS, conv->out_height);
+    int32_t group = (int32_t)(unit / j->k_bands % conv->groups);
+    int64_t slot = unit / j->k_bands / conv->groups;
+    for (; y < end; y++)
         xn_cpu_k_row(j->plan->kernels, conv, means_of(j, slot, group), y,
-                     (double *)(void *)(slice + j->plan->offset[VERTICAL]),
-                     (double *)(void *)(slice + j->plan->offset[ACROSS]),
-                     k + (int64_t)(y - y0) * conv->out_width);
-    return k;
+                     own_array(j, thread, VERTICAL), own_array(j, thread, ACROSS),
+                     k_of(j, slot, group) + (size_t)y * (size_t)conv->out_width);
+}
+
+/* ---- phase 3 ---- */
+
+/* A unit: some lanes and filters, on one thread. */
+typedef struct unit_of_work {
+    const job *j;
+    int64_t first; /* lane, of all of the wave */
+    int32_t lanes;
+    uint32_t *patches, *differs;
+    unsigned char *gathered;
+    void *arranged;
+    int32_t *kinds, *dots;
+} unit_of_work;
+
+/* Lanes of one image: [lane, lane + count) of the unit are its outputs from `pixel` on. */
+typedef struct image_part {
+    int64_t slot;
+    size_t pixel;
+    int32_t lane, count;
+} image_part;
+
+/* For walking the parts of a unit from part = {0} on. */
+static bool next_part(const unit_of_work *u, image_part *part) {
+    int32_t lane = part->lane + part->count;
+    size_t plane = u->j->out_plane;
+    if (lane >= u->lanes)
+        return false;
+    if (lane == 0)
+        *part = (image_part){.slot = u->first / (int64_t)plane,
+                             .pixel = (size_t)(u->first % (int64_t)plane)};
+    else
+        *part = (image_part){.slot = part->slot + 1, .lane = lane};
+    part->count = (int32_t)xn_cpu_min(u->lanes - lane, (int64_t)(plane - part->pixel));
+    return true;
+}
+
+/* For walking the pieces of a part from {.lane = part.lane} on. */
+static bool next_piece(const job *j, const image_part *part, xn_cpu_piece *piece) {
+    int32_t lane = piece->lane + piece->count, width = j->conv->out_width;
+    if (lane >= part->lane + part->count)
+        return false;
+    if (piece->count == 0)
+        *piece = (xn_cpu_piece){.lane = lane,
+                                .y = (int32_t)(part->pixel / (size_t)width),
+                                .x = (int32_t)(part->pixel % (size_t)width)};
+    else
+        *piece = (xn_cpu_piece){.lane = lane, .y = piece->y + 1};
+    piece->count = (int32_t)xn_cpu_min(part->lane + part->count - lane, width - piece->x);
+    return true;
+}
+
+static void make_kinds(unit_of_work *u) {
+    const xn_cpu_map *map = u->j->map;
+    image_part part = {0};
+    memset(u->kinds, 0, (size_t)u->j->pitch * sizeof *u->kinds);
+    if (map->classes == 1)
+        return;
+    while (next_part(u, &part)) {
+        xn_cpu_piece piece = {.lane = part.lane};
+        while (next_piece(u->j, &part, &piece)) {
+            int32_t row = map->row_kind[piece.y] * map->column_kinds;
+            for (int32_t x = 0; x < piece.count; x++)
+                u->kinds[piece.lane + x] = row + map->column_kind[piece.x + x];
+        }
+    }
+}
+
+static void make_patches(unit_of_work *u, int32_t group) {
+    const job *j = u->j;
+    image_part part = {0};
+    while (next_part(u, &part)) {
+        xn_cpu_piece piece = {.lane = part.lane};
+        const uint32_t *planes = planes_of(j, part.slot, group);
+        while (next_piece(j, &part, &piece))
+            j->kernels->patch(j->conv, j->map, &j->shape, planes, &piece, j->pitch, u->patches);
+    }
+    if (j->kernels->arrange)
+        j->kernels->arrange(u->patches, j->shape.words, j->pitch,
+                            (int32_t)xn_cpu_div_up(u->lanes, j->kernels->tile_lanes) *
+                                j->kernels->tile_lanes,
+                            u->arranged);
+}
+
+/* Where the outputs of a part and a filter go. */
+static unsigned char *output_of(const job *j, const image_part *part, int32_t o) {
+    return j->images[part->slot].output +
+           ((size_t)o * j->out_plane + part->pixel) * j->output_bytes;
+}
+
+/* How a part's outputs reach memory where they are too many for the cache. Rows that start with a
+ * line go past it. Whole images, whose rows follow one another, are gathered first, so that only
+ * their ends share lines. The rest is fetched, see below. */
+static bool is_streamed(const job *j, const unsigned char *to) {
+    return j->stream && (uintptr_t)to % LINE == 0;
+}
+
+static bool is_gathered(const job *j, const image_part *part) {
+    return j->gather && (size_t)part->count == j->out_plane;
+}
+
+/* Fetches the lines that a block's outputs will go to while its differences are counted: rows are
+ * short and a plane apart, which the hardware does not foresee. */
+static void fetch_outputs(const unit_of_work *u, int32_t first, int32_t last) {
+    const job *j = u->j;
+    image_part part = {0};
+    while (j->stream && next_part(u, &part))
+        for (int32_t o = first; o < last && !is_gathered(j, &part); o++) {
+            const unsigned char *to = output_of(j, &part, o);
+            size_t size = (size_t)part.count * j->output_bytes;
+            for (size_t at = 0; !is_streamed(j, to) && at < size; at += LINE)
+                __builtin_prefetch(to + at, 1);
+        }
+}
+
+/* differs[o - first][lane] for filters [first, last); `group` is the one whose patches there are.
+ */
+static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
+    const job *j = u->j;
+    const xn_prepared *p = j->run->prepared;
+    int32_t tile = j->kernels->tile_lanes;
+    int32_t lanes = (int32_t)xn_cpu_div_up(u->lanes, tile) * tile;
+    for (int32_t o = first; o < last;) {
+        int32_t own = o / j->conv->group_out_channels;
+        int32_t end = (int32_t)xn_cpu_min(last, ((int64_t)own + 1) * j->conv->group_out_channels);
+        if (own != *group)
+            make_patches(u, own);
+        *group = own;
+        size_t words = (size_t)o * (size_t)j->shape.words;
+        j->kernels->differ(j->kernels->arrange ? u->arranged : u->patches, j->shape.words, j->pitch,
+                           lanes, p->bits + words, p->nibbles + words * XN_CPU_WORD_NIBBLES,
+                           end - o, u->differs + (size_t)(o - first) * (size_t)j->pitch);
+        o = end;
+    }
+}
+
+/* One filter's outputs of a part. */
+static void emit_row(const unit_of_work *u, const image_part *part, int32_t o,
+                     const xn_cpu_epilogue *epilogue, const uint32_t *differs, bool stream,
+                     void *to) {
+    const job *j = u->j;
+    const xn_conv *conv = j->conv;
+    const int32_t *start = starts_of(j, o);
+    const int32_t *kind = u->kinds + part->lane;
+    const float *k =
+        has_k(conv) ? k_of(j, part->slot, o / conv->group_out_channels) + part->pixel : NULL;
+    if (epilogue->datatype == XN_INT32) {
+        j->kernels->dots(differs, start, kind, j->map->classes, part->count, stream, to);
+    } else if (epilogue->datatype == XN_FP32 && !(epilogue->wide && k)) {
+        j->kernels->reals(differs, start, kind, j->map->classes, k, epilogue->factor,
+                          epilogue->bias, part->count, stream, to);
+    } else {
+        j->kernels->dots(differs, start, kind, j->map->classes, part->count, false, u->dots);
+        xn_cpu_emit_i32(j->plan->kernels, epilogue, u->dots, k, part->count, to);
+    }
+}
+
+static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last,
+                      const xn_cpu_epilogue *epilogues) {
+    const job *j = u->j;
+    unsigned char *to = output_of(j, part, first), *row = to;
+    bool gathered = is_gathered(j, part);
+    if (gathered) /* at the same place in its line */
+        row = u->gathered + (uintptr_t)to % LINE;
+    unsigned char *from = row;
+    for (int32_t o = first; o < last; o++, row += j->out_plane * j->output_bytes) {
+        const uint32_t *differs = u->differs + (size_t)(o - first) * (size_t)j->pitch + part->lane;
+        emit_row(u, part, o, &epilogues[o - first], differs, is_streamed(j, row) && !gathered, row);
+    }
+    if (gathered)
+        j->kernels->copy(from, (size_t)(row - from), to);
+}
+
+static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
+    xn_cpu_epilogue epilogues[BLOCK];
+    image_part part = {0};
+    for (int32_t o = first; o < last; o++)
+        xn_cpu_epilogue_of(u->j->conv, u->j->run->prepared, o, &epilogues[o - first]);
+    while (next_part(u, &part))
+        emit_part(u, &part, first, last, epilogues);
+}
+
+/* Word first / 32 of every lane's pixel. The words that round a pixel up to a multiple of 4 are
+ * written with the last one. */
+static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
+    const job *j = u->j;
+    size_t words = (size_t)xn_cpu_packed_words(j->conv->out_channels), word = (size_t)first / BLOCK;
+    size_t end = last == j->conv->out_channels ? words : word + 1;
+    uint32_t flip = j->run->flip ? j->run->flip[word] & 0xffffffffu >> (BLOCK - (last - first)) : 0;
+    image_part part = {0};
+    j->kernels->bits(u->differs, j->pitch, starts_of(j, first), j->map->pitch, u->kinds,
+                     j->map->classes, last - first, u->lanes, (uint32_t *)u->dots);
+    while (next_part(u, &part)) {
+        uint32_t *to = (uint32_t *)(void *)j->images[part.slot].output + part.pixel * words;
+        const int32_t *from = u->dots + part.lane;
+        for (int32_t x = 0; x < part.count; x++)
+            to[word + (size_t)x * words] = (uint32_t)from[x] ^ flip;
+        for (size_t w = word + 1; w < end; w++)
+            for (int32_t x = 0; x < part.count; x++)
+                to[w + (size_t)x * words] = 0;
+    }
+}
+
+/* Stores past the cache are weakly ordered: they must be done before another thread reads. */
+static void fence(bool streamed) {
+#if defined(__x86_64__)
+    if (streamed)
+        __builtin_ia32_sfence();
+#else
+    (void)streamed;
+#endif
 }
 
 static void dots_task(void *context, int64_t unit, int thread) {
     const job *j = context;
-    const xn_conv *conv = j->conv;
-    const xn_prepared *prepared = j->run->prepared;
-    int64_t split = unit % j->splits, rest = unit / j->splits;
-    int32_t y0 = (int32_t)(rest % j->bands) * j->band;
-    int32_t y1 = (int32_t)xn_cpu_min((int64_t)y0 + j->band, conv->out_height);
-    rest /= j->bands;
-    int32_t group = (int32_t)(rest % conv->groups);
-    int64_t slot = rest / conv->groups;
-
-    int32_t o0 = group * conv->group_out_channels, o1 = o0 + conv->group_out_channels;
-    int64_t b0 = o0 / XN_CPU_LANES, blocks = xn_cpu_div_up(o1, XN_CPU_LANES) - b0;
-    int32_t first = (int32_t)(b0 + blocks * split / j->splits);
-    int32_t last = (int32_t)(b0 + blocks * (split + 1) / j->splits);
-    if (first == last)
-        return;
-    const float *k = conv->scaling == XN_SCALING_XNOR
-                         ? band_k(j, slot, group, y0, y1, xn_cpu_slice(j->plan, thread))
-                         : NULL;
-    xn_cpu_dots dots = {.conv = conv,
-                        .pixels = pixels_of(j, slot, group),
-                        .words = j->words,
-                        .inner_first = j->inner_first,
-                        .inner_last = j->inner_last};
-    size_t ones = (size_t)prepared->taps * XN_CPU_LANES;
-    for (int32_t b = first; b < last; b++) {
-        int32_t base = b * XN_CPU_LANES;
-        dots.weights = prepared->bits + (size_t)b * ones * (size_t)prepared->words;
-        dots.tap_ones = prepared->tap_ones + (size_t)b * ones;
-        block_rows(j, &dots, &j->images[slot], b, (int32_t)xn_cpu_max(o0 - base, 0),
-                   (int32_t)xn_cpu_min(o1 - base, XN_CPU_LANES), y0, y1, k);
+    int64_t blocks = xn_cpu_div_up(j->conv->out_channels, BLOCK), split = unit % j->splits;
+    int32_t group = -1;
+    unit_of_work u = {.j = j, .first = unit / j->splits * j->lanes};
+    u.lanes = (int32_t)xn_cpu_min(j->lanes, j->count * (int64_t)j->out_plane - u.first);
+    u.patches = own_array(j, thread, PATCHES);
+    u.arranged = own_array(j, thread, ARRANGED);
+    u.differs = own_array(j, thread, DIFFERS);
+    u.kinds = own_array(j, thread, KINDS);
+    u.dots = own_array(j, thread, DOTS);
+    u.gathered = own_array(j, thread, GATHERED);
+    make_kinds(&u);
+    int32_t o = (int32_t)(blocks * split / j->splits) * BLOCK;
+    int32_t end =
+        (int32_t)xn_cpu_min(blocks * (split + 1) / j->splits * BLOCK, j->conv->out_channels);
+    for (int32_t last; o < end; o = last) {
+        last = (int32_t)xn_cpu_min(o + (int64_t)j->block, end);
+        if (!j->plan->packed_output)
+            fetch_outputs(&u, o, last);
+        count_block(&u, o, last, &group);
+        if (j->plan->packed_output)
+            emit_bits(&u, o, last);
+        else
+            emit_block(&u, o, last);
     }
+    fence(j->stream);
 }
 
-/* Rows are split first, then blocks, each of which repeats the band's K, then single rows. */
-static void split_units(job *j, int64_t count) {
-    const xn_conv *conv = j->conv;
-    int64_t whole = count * conv->groups, height = conv->out_height;
-    int64_t wanted = j->run->threads > 1 ? xn_cpu_div_up(3 * (int64_t)j->run->threads, whole) : 1;
-    int64_t blocks = xn_cpu_div_up(conv->group_out_channels, XN_CPU_LANES);
-    int64_t least = xn_cpu_div_up(height, j->plan->band); /* bands that a slice's K can hold */
-    int64_t bands = xn_cpu_max(least, xn_cpu_min(wanted, xn_cpu_max(1, height / BAND_ROWS)));
-    j->splits = xn_cpu_min(blocks, xn_cpu_div_up(wanted, bands));
-    if (bands * j->splits < wanted)
-        bands = xn_cpu_max(bands, xn_cpu_min(height, xn_cpu_div_up(wanted, j->splits)));
-    j->band = (int32_t)xn_cpu_div_up(height, bands);
-    j->bands = xn_cpu_div_up(height, j->band);
+static void start_wave(job *j, int64_t first, int64_t count) {
+    int64_t lanes = count * (int64_t)j->out_plane;
+    int64_t blocks = xn_cpu_div_up(j->conv->out_channels, BLOCK);
+    j->images = j->plan->images + first;
+    j->count = count;
+    j->chunks = xn_cpu_div_up(lanes, j->lanes);
+    /* Filters are split only where there are too few chunks: each split makes the patches anew. */
+    int64_t wanted = j->run->threads > 1 ? 4 * (int64_t)j->run->threads : 1;
+    j->splits = xn_cpu_min(blocks, xn_cpu_div_up(wanted, j->chunks));
 }
 
 static void run_images(const xn_cpu_run *run, int64_t count) {
     const xn_plan *plan = run->plan;
     const xn_conv *conv = &plan->conv;
-    job j = {.run = run, .plan = plan, .conv = conv, .words = run->prepared->words};
-    j.chunks = xn_cpu_div_up((int64_t)plane_of(conv), CHUNK);
-    /* Inner outputs: the first tap column and the last are inside, so all between are. */
-    int32_t end, begin;
-    xn_cpu_valid_outputs(-(int64_t)conv->pad_left, conv->stride_w, conv->width, conv->out_width,
-                         &j.inner_first, &end);
-    xn_cpu_valid_outputs((int64_t)(conv->kernel_w - 1) * conv->dilation_w - conv->pad_left,
-                         conv->stride_w, conv->width, conv->out_width, &begin, &j.inner_last);
-    j.inner_last = (int32_t)xn_cpu_min(j.inner_last, end);
-    j.inner_first = (int32_t)xn_cpu_max(j.inner_first, begin);
+    job j = {.run = run, .plan = plan, .conv = conv, .map = plan->map, .kernels = plan->many};
+    assert(!plan->packed_output || run->threshold);
+    j.shape = patch_of(conv);
+    j.plane = plane_of(conv);
+    j.out_plane = out_plane_of(conv);
+    j.pitch = plan->lanes + SLACK_LANES;
+    j.plane_chunks = xn_cpu_div_up((int64_t)j.plane, CHUNK);
+    j.k_bands = xn_cpu_div_up(conv->out_height, K_ROWS);
+    j.output_bytes = xn_datatype_bytes((xn_datatype)conv->output_datatype);
+    j.stream =
+        !plan->packed_output && xn_conv_output_bytes(conv) * (size_t)count >= (size_t)STREAM_BYTES;
+    j.gather = j.stream && whole_of(conv);
+    j.block = j.gather || plan->packed_output ? BLOCK : ROWS;
+    j.lanes = j.gather ? whole_of(conv) * (int32_t)j.out_plane : lanes_of(plan);
     for (int64_t first = 0; first < count; first += plan->wave) {
-        int64_t images = xn_cpu_min(plan->wave, count - first);
-        j.images = plan->images + first;
-        split_units(&j, images);
-        xn_cpu_for(run->threads, images * conv->groups * j.chunks, pack_task, &j);
-        xn_cpu_for(run->threads, images * conv->groups * j.bands * j.splits, dots_task, &j);
+        start_wave(&j, first, xn_cpu_min(plan->wave, count - first));
+        int64_t groups = j.count * conv->groups;
+        int64_t starts = first ? 0 : xn_cpu_div_up(conv->out_channels, START_FILTERS);
+        xn_cpu_for(run->threads, groups * j.plane_chunks + starts, pack_task, &j);
+        if (has_k(conv))
+            xn_cpu_for(run->threads, groups * j.k_bands, k_task, &j);
+        xn_cpu_for(run->threads, j.chunks * j.splits, dots_task, &j);
     }
 }
 

@@ -35,51 +35,69 @@ static bool reserve(xn_stream *stream, const xn_plan *plan) {
     return true;
 }
 
-#define WAYS(kernels, set)                                                                         \
-    {"few/" set, &xn_cpu_few, &kernels}, {"many/" set, &xn_cpu_many, &kernels}, {                  \
-        "real/" set, &xn_cpu_real, &kernels                                                        \
+#define WAYS(set, name)                                                                            \
+    {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set}, {                        \
+        "real/" name, &xn_cpu_real, &set                                                           \
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)
-    WAYS(xn_cpu_kernels_avx512, "avx512-vpopcnt"),
-    WAYS(xn_cpu_kernels_avx512_shuffle, "avx512"),
-    WAYS(xn_cpu_kernels_avx2, "avx2"),
+    WAYS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
+    WAYS(xn_cpu_set_avx512, "avx512"),
+    WAYS(xn_cpu_set_avx2, "avx2"),
 #elif defined(__aarch64__)
-    WAYS(xn_cpu_kernels_neon, "neon"),
+    WAYS(xn_cpu_set_neon, "neon"),
 #endif
-    WAYS(xn_cpu_kernels_portable, "portable"),
+    WAYS(xn_cpu_set_portable, "portable"),
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
 
 const xn_cpu_way *xn_cpu_way_at(int index) {
     for (int i = 0; i < WAY_COUNT; i++)
-        if (xn_cpu_kernels_run(ways[i].kernels) && index-- == 0)
+        if (ways[i].set->has() && index-- == 0)
             return &ways[i];
     return NULL;
 }
 
 const xn_cpu_way *xn_cpu_way_find(const char *name) {
     for (int i = 0; i < WAY_COUNT; i++)
-        if (xn_cpu_kernels_run(ways[i].kernels) && !strcmp(ways[i].name, name))
+        if (ways[i].set->has() && !strcmp(ways[i].name, name))
             return &ways[i];
     return NULL;
 }
 
-static const xn_cpu_way *choose(const xn_conv *conv, const xn_cpu_kernels *kernels) {
-    const xn_cpu_path *path = conv->mode != XN_MODE_XNOR        ? &xn_cpu_real
-                              : xn_cpu_few_suits(conv, kernels) ? &xn_cpu_few
-                                                                : &xn_cpu_many;
+static const xn_cpu_way *choose(const xn_conv *conv, const xn_device *device, bool packed) {
+    const xn_cpu_path *path = conv->mode != XN_MODE_XNOR ? &xn_cpu_real
+                              : !packed && xn_cpu_few_suits(conv, device->set->kernels)
+                                  ? &xn_cpu_few
+                                  : &xn_cpu_many;
     const xn_cpu_way *way = ways;
-    while (way->path != path || way->kernels != kernels)
+    while (way->path != path || way->set != device->set)
         way++;
     return way;
 }
 
+/* Differences of packed output are compared with limits that must fit 32 bits (many.c). */
+static bool can_pack(const xn_conv *conv, const xn_cpu_plan_options *options) {
+    if (options->packed_input && (conv->mode != XN_MODE_XNOR || conv->scaling == XN_SCALING_XNOR))
+        return false;
+    return !options->packed_output ||
+           (conv->output_datatype == XN_INT32 &&
+            (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w < INT64_C(1) << 28);
+}
+
 xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
                              xn_plan **out, xn_error *error) {
+    const xn_cpu_plan_options none = {0};
+    return xn_cpu_plan_create_with(stream, conv, max_images, &none, out, error);
+}
+
+xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+                                  const xn_cpu_plan_options *options, xn_plan **out,
+                                  xn_error *error) {
     xn_status status = XN_ERR_NO_MEMORY;
-    const xn_cpu_way *way = stream->way ? stream->way : choose(conv, stream->device->kernels);
-    if (!way->path->fits(conv))
+    bool packed = options->packed_input || options->packed_output;
+    const xn_cpu_way *way = stream->way ? stream->way : choose(conv, stream->device, packed);
+    if (!way->path->fits(conv) || (packed && way->path != &xn_cpu_many) || !can_pack(conv, options))
         return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "%s cannot run this convolution",
                        way->name);
     xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
@@ -92,8 +110,11 @@ xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max
     plan->stream = stream;
     plan->conv = *conv;
     plan->way = way;
-    plan->kernels = way->kernels;
+    plan->kernels = way->set->kernels;
     plan->path = way->path;
+    plan->many = way->set->many;
+    plan->packed_input = options->packed_input;
+    plan->packed_output = options->packed_output;
     plan->max_images = max_images;
     plan->images = images;
     status = plan->path->layout(plan, error);
@@ -114,6 +135,7 @@ void xn_cpu_plan_free(xn_plan *plan) {
     if (!plan)
         return;
     xn_cpu_rows_free(&plan->rows);
+    xn_cpu_map_free(plan->map);
     xn_mem_free(plan->images);
     xn_mem_free(plan);
 }

@@ -3,25 +3,39 @@
 
 #include <string.h>
 
-/* From [o][tap][word] to [o / 16][tap][word][o % 16]. */
-static void lay_out_bits(xn_prepared *p, const uint32_t *bits) {
-    for (int32_t o = 0; o < p->out_channels; o++) {
-        size_t block = (size_t)(o / XN_CPU_LANES), lane = (size_t)(o % XN_CPU_LANES);
-        size_t taps = (size_t)p->taps, words = (size_t)p->words;
-        for (size_t tap = 0; tap < taps; tap++) {
-            int32_t ones = 0;
-            for (size_t word = 0; word < words; word++) {
-                uint32_t value = bits[((size_t)o * taps + tap) * words + word];
-                p->bits[((block * taps + tap) * words + word) * XN_CPU_LANES + lane] = value;
-                ones += __builtin_popcount(value);
-            }
-            p->tap_ones[(block * taps + tap) * XN_CPU_LANES + lane] = ones;
+/* One filter from [tap][word] to the words of its patches, and their nibbles. */
+static void lay_out_filter(xn_prepared *p, const xn_cpu_patch *patch, size_t o,
+                           const uint32_t *from) {
+    size_t words = (size_t)patch->words;
+    uint32_t *bits = p->bits + o * words;
+    uint8_t *nibbles = p->nibbles + o * words * XN_CPU_WORD_NIBBLES;
+    for (int32_t tap = 0; tap < p->taps; tap++) {
+        int32_t shift = tap % patch->sharing * p->group_channels;
+        uint32_t *to = bits + (size_t)(tap / patch->sharing) * (size_t)patch->tap_words;
+        for (int32_t word = 0; word < patch->tap_words; word++)
+            to[word] |= *from++ << shift;
+    }
+    for (size_t n = 0; n < words * XN_CPU_WORD_NIBBLES; n++)
+        nibbles[n] =
+            (uint8_t)((bits[n / XN_CPU_WORD_NIBBLES] >> 4 * (n % XN_CPU_WORD_NIBBLES) & 15) << 4);
+}
+
+/* prefix[i][j] of one filter. */
+static void add_up_taps(xn_prepared *p, int32_t words, size_t o, const uint32_t *from) {
+    size_t pitch = (size_t)p->kernel_w + 1;
+    int32_t *above = p->prefix + o * ((size_t)p->kernel_h + 1) * pitch;
+    for (int32_t i = 0; i < p->kernel_h; i++, above += pitch) {
+        int32_t row = 0;
+        for (size_t j = 1; j < pitch; j++) {
+            for (int32_t word = 0; word < words; word++)
+                row += __builtin_popcount(*from++);
+            above[pitch + j] = above[j] + row;
         }
     }
 }
 
 /* The taps of weight +1 first; within each sign in memory order. */
-static void order_taps(xn_prepared *p, const uint32_t *bits) {
+static void order_taps(xn_prepared *p, int32_t words, const uint32_t *bits) {
     for (int32_t o = 0; o < p->out_channels; o++) {
         int32_t *order = p->order + (size_t)o * (size_t)p->filter;
         int32_t count = 0;
@@ -30,7 +44,7 @@ static void order_taps(xn_prepared *p, const uint32_t *bits) {
                 size_t tap = (size_t)(t % p->taps);
                 int32_t c = t / p->taps;
                 size_t word =
-                    ((size_t)o * (size_t)p->taps + tap) * (size_t)p->words + (size_t)(c / 32);
+                    ((size_t)o * (size_t)p->taps + tap) * (size_t)words + (size_t)(c / 32);
                 if ((bits[word] >> (c % 32) & 1u) == sign)
                     order[count++] = t;
             }
@@ -52,27 +66,34 @@ static void *copy(const void *from, size_t count, size_t bytes, bool *failed) {
 }
 
 static bool fill(xn_prepared *p, const xn_weights *weights) {
-    size_t outputs = (size_t)p->out_channels, filter = (size_t)p->filter, lanes, words;
-    bool failed = !xn_mul_size((size_t)p->blocks * XN_CPU_LANES, (size_t)p->taps, &lanes) ||
-                  !xn_mul_size(lanes, (size_t)p->words, &words);
+    size_t outputs = (size_t)p->out_channels, filter = (size_t)p->filter, words, prefix;
+    xn_cpu_patch patch = xn_cpu_patch_of(p->group_channels, p->kernel_h, p->kernel_w);
+    bool failed = !xn_mul_size(outputs, (size_t)patch.words, &words) ||
+                  !xn_mul_size((size_t)p->kernel_h + 1, (size_t)p->kernel_w + 1, &prefix) ||
+                  !xn_mul_size(prefix, outputs, &prefix);
     if (failed)
         return false;
     p->bits = xn_mem_zalloc(words, sizeof *p->bits);
-    p->tap_ones = xn_mem_zalloc(lanes, sizeof *p->tap_ones);
+    p->nibbles = xn_mem_zalloc(words, XN_CPU_WORD_NIBBLES);
+    p->prefix = xn_mem_zalloc(prefix, sizeof *p->prefix);
     p->real = copy(weights->real, outputs * filter, sizeof(float), &failed);
     p->alpha = copy(weights->alpha, outputs, sizeof(float), &failed);
     p->scale = copy(weights->scale, outputs, sizeof(float), &failed);
     p->bias = copy(weights->bias, outputs, sizeof(float), &failed);
-    if (failed || !p->bits || !p->tap_ones)
+    if (failed || !p->bits || !p->nibbles || !p->prefix)
         return false;
-    lay_out_bits(p, weights->bits);
+    size_t filter_words = (size_t)p->taps * (size_t)weights->words;
+    for (size_t o = 0; o < outputs; o++) {
+        lay_out_filter(p, &patch, o, weights->bits + o * filter_words);
+        add_up_taps(p, weights->words, o, weights->bits + o * filter_words);
+    }
     if (p->group_channels > XN_CPU_FEW_CHANNELS || p->filter > XN_CPU_FEW_FILTER)
         return true;
     p->order = xn_mem_zalloc(outputs * filter, sizeof *p->order);
     p->plus = xn_mem_zalloc(outputs, sizeof *p->plus);
     if (!p->order || !p->plus)
         return false;
-    order_taps(p, weights->bits);
+    order_taps(p, weights->words, weights->bits);
     return true;
 }
 
@@ -87,8 +108,6 @@ xn_status xn_cpu_weights_prepare(xn_device *device, const xn_weights *weights, x
         p->kernel_w = weights->kernel_w;
         p->taps = weights->kernel_h * weights->kernel_w;
         p->filter = p->taps * weights->group_channels;
-        p->words = weights->words;
-        p->blocks = (int32_t)xn_cpu_div_up(weights->out_channels, XN_CPU_LANES);
     }
     if (!p || !fill(p, weights)) {
         xn_cpu_weights_free(p);
@@ -109,7 +128,8 @@ void xn_cpu_weights_free(xn_prepared *prepared) {
     xn_mem_free(prepared->real);
     xn_mem_free(prepared->plus);
     xn_mem_free(prepared->order);
-    xn_mem_free(prepared->tap_ones);
+    xn_mem_free(prepared->prefix);
+    xn_mem_free(prepared->nibbles);
     xn_mem_free(prepared->bits);
     xn_mem_free(prepared);
 }

@@ -1,0 +1,362 @@
+/* many_body.h: the one text of the kernels for many channels (many.h). many_portable.c,
+ * many_avx2.c, many_avx512.c, many_vpopcnt.c and many_neon.c include it, each after choosing its
+ * instruction set and defining
+ *
+ *   KERNELS                the table's symbol
+ *   VECTOR_BYTES           16, 32 or 64
+ *   STEP_NS                many.h, step_ns
+ *   STREAM(to, v)          stores a vector past the cache; to is aligned to VECTOR_BYTES
+ *   LOOKUP(table, i)       optional: 16 words by index, for VECTOR_BYTES 64
+ *
+ * and one of two ways to count bits that differ:
+ *
+ *   COUNT(x)     from a vector of words to counts of set bits: of each word (FOLD_WORDS 0), or of
+ *                each of its bytes, of which FOLD_WORDS may be added before they are folded;
+ *                TILE_VECTORS x TILE_FILTERS accumulators fit the registers
+ *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up */
+#include "cpu.h"
+#include "many.h"
+#include "xn_arith.h"
+
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNALIGNED(type) aligned(sizeof(type)), may_alias
+
+typedef uint32_t vector_u32 __attribute__((vector_size(VECTOR_BYTES)));
+typedef int32_t vector_i32 __attribute__((vector_size(VECTOR_BYTES)));
+typedef float vector_f32 __attribute__((vector_size(VECTOR_BYTES)));
+typedef uint32_t loose_u32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(uint32_t)));
+typedef int32_t loose_i32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(int32_t)));
+typedef float loose_f32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(float)));
+
+enum { WORDS = VECTOR_BYTES / 4, PACK_ROWS = 8 };
+
+/* ---- pack ---- */
+
+/* Several channels at a time: the words and sums of a chunk are then loaded and stored once for
+ * all of their rows. */
+INLINE void pack_channels(const float *restrict src, int64_t stride, int32_t c, const int channels,
+                          int32_t n, uint32_t *restrict bits, float *restrict magnitude,
+                          const bool first) {
+    for (int32_t x = 0; x < n; x++) {
+        uint32_t word = first ? 0 : bits[x];
+        float sum = first || !magnitude ? 0.0f : magnitude[x];
+        for (int k = 0; k < channels; k++) {
+            float value = src[k * stride + x];
+            word |= value >= 0.0f ? 1u << (c + k) : 0u;
+            sum += fabsf(value);
+        }
+        bits[x] = word;
+        if (magnitude)
+            magnitude[x] = sum;
+    }
+}
+
+INLINE void pack_word(const float *src, int64_t stride, int32_t channels, int32_t n, uint32_t *bits,
+                      float *magnitude) {
+    int32_t c = 0;
+    if (channels >= PACK_ROWS)
+        pack_channels(src, stride, 0, PACK_ROWS, n, bits, magnitude, true), c = PACK_ROWS;
+    else
+        pack_channels(src, stride, 0, 1, n, bits, magnitude, true), c = 1;
+    for (; c + PACK_ROWS <= channels; c += PACK_ROWS)
+        pack_channels(src + c * stride, stride, c, PACK_ROWS, n, bits, magnitude, false);
+    for (; c < channels; c++)
+        pack_channels(src + c * stride, stride, c, 1, n, bits, magnitude, false);
+}
+
+static void pack(const float *src, int64_t stride, int32_t channels, int32_t n, uint32_t *bits,
+                 float *magnitude) {
+    if (magnitude)
+        pack_word(src, stride, channels, n, bits, magnitude);
+    else
+        pack_word(src, stride, channels, n, bits, NULL);
+}
+
+/* ---- patches ---- */
+
+INLINE void zero_words(uint32_t *to, int32_t first, int32_t last) {
+    const vector_u32 zero = {0};
+    for (int32_t x = first; x < last; x += WORDS)
+        *(loose_u32 *)(to + x) = zero;
+}
+
+/* to[x] = from[x * stride] for inside.first <= x < inside.last, 0 elsewhere up to n. Pieces are
+ * filled in the order of their lanes, so what a vector writes past this one is overwritten. */
+INLINE void fill_row(uint32_t *to, const uint32_t *from, int32_t stride, xn_cpu_range inside,
+                     int32_t n) {
+    zero_words(to, 0, inside.first);
+    if (stride == 1)
+        for (int32_t x = 0; x < inside.last - inside.first; x += WORDS)
+            *(loose_u32 *)(to + inside.first + x) = *(const loose_u32 *)(from + x);
+    else
+        for (int32_t x = 0; x < inside.last - inside.first; x++)
+            to[inside.first + x] = from[(int64_t)x * stride];
+    zero_words(to, inside.last, n);
+}
+
+/* Taps after the first of a word that several share. */
+INLINE void or_row(uint32_t *restrict to, const uint32_t *restrict from, int32_t stride,
+                   xn_cpu_range inside, int32_t shift) {
+    for (int32_t x = 0; x < inside.last - inside.first; x++)
+        to[inside.first + x] |= from[(int64_t)x * stride] << shift;
+}
+
+static int32_t clamp(int64_t value, int32_t most) {
+    return (int32_t)(value < 0 ? 0 : value > most ? most : value);
+}
+
+static void patch(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
+                  const uint32_t *planes, const xn_cpu_piece *piece, int32_t pitch,
+                  uint32_t *patches) {
+    int64_t plane = (int64_t)conv->height * conv->width;
+    int64_t start_y = (int64_t)piece->y * conv->stride_h - conv->pad_top;
+    int64_t start_x = (int64_t)piece->x * conv->stride_w - conv->pad_left;
+    int32_t n = piece->count, slot = 0, stride = conv->stride_w;
+    uint32_t *row = patches + piece->lane;
+    for (int32_t i = 0; i < conv->kernel_h; i++) {
+        int64_t y = start_y + (int64_t)i * conv->dilation_h;
+        for (int32_t j = 0; j < conv->kernel_w; j++) {
+            xn_cpu_range inside = {n, n};
+            if (y >= 0 && y < conv->height) {
+                inside.first = clamp((int64_t)map->outputs[j].first - piece->x, n);
+                inside.last = clamp((int64_t)map->outputs[j].last - piece->x, n);
+            }
+            const uint32_t *from = planes;
+            if (inside.first < inside.last)
+                from += y * conv->width + start_x + (int64_t)j * conv->dilation_w +
+                        (int64_t)inside.first * stride;
+            if (slot > 0) {
+                or_row(row - pitch, from, stride, inside, slot * conv->group_channels);
+            } else {
+                for (int32_t word = 0; word < shape->tap_words; word++, row += pitch)
+                    fill_row(row, from + word * plane, stride, inside, n);
+            }
+            slot = slot + 1 < shape->sharing ? slot + 1 : 0;
+        }
+    }
+}
+
+/* ---- bits that differ ---- */
+
+#ifdef NIBBLES
+#include "many_nibbles.h"
+#else
+
+enum { TILE_LANES = 16, WORD_BYTES = 4 };
+#define ARRANGE NULL
+
+/* Byte counts of a 32-bit lane to their sum. */
+#ifndef FOLD
+#define FOLD(counts)                                                                               \
+    (((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) & 0xffffu) +                        \
+     ((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) >> 16))
+#endif
+
+/* One tile of lanes and filters, whose counts stay in registers over all words. */
+INLINE void differ_tile(const uint32_t *patches, int32_t words, int32_t pitch, const uint32_t *bits,
+                        uint32_t *out, const int vectors, const int filters) {
+    vector_u32 count[TILE_FILTERS][TILE_VECTORS], part[TILE_FILTERS][TILE_VECTORS];
+    for (int f = 0; f < filters; f++)
+        for (int v = 0; v < vectors; v++)
+            count[f][v] = part[f][v] = (vector_u32){0};
+    for (int32_t k = 0; k < words;) {
+        int32_t end = FOLD_WORDS && words - k > FOLD_WORDS ? k + FOLD_WORDS : words;
+        for (; k < end; k++) {
+            vector_u32 x[TILE_VECTORS];
+            for (int v = 0; v < vectors; v++)
+                x[v] = *(const loose_u32 *)(patches + (size_t)k * (size_t)pitch + v * WORDS);
+            for (int f = 0; f < filters; f++) {
+                vector_u32 w = bits[(size_t)f * (size_t)words + (size_t)k] - (vector_u32){0};
+                for (int v = 0; v < vectors; v++)
+                    part[f][v] += COUNT(x[v] ^ w);
+            }
+        }
+        for (int f = 0; f < filters && FOLD_WORDS; f++)
+            for (int v = 0; v < vectors; v++) {
+                count[f][v] += FOLD(part[f][v]);
+                part[f][v] = (vector_u32){0};
+            }
+    }
+    for (int f = 0; f < filters; f++)
+        for (int v = 0; v < vectors; v++)
+            *(loose_u32 *)(out + (size_t)f * (size_t)pitch + v * WORDS) =
+                FOLD_WORDS ? count[f][v] : part[f][v];
+}
+
+INLINE void differ_lanes(const uint32_t *patches, int32_t words, int32_t pitch,
+                         const uint32_t *bits, int32_t filters, uint32_t *out, const int vectors) {
+    int32_t f = 0;
+    for (; f + TILE_FILTERS <= filters; f += TILE_FILTERS)
+        differ_tile(patches, words, pitch, bits + (size_t)f * (size_t)words,
+                    out + (size_t)f * (size_t)pitch, vectors, TILE_FILTERS);
+    for (; f < filters; f++)
+        differ_tile(patches, words, pitch, bits + (size_t)f * (size_t)words,
+                    out + (size_t)f * (size_t)pitch, vectors, 1);
+}
+
+static void differ(const void *patches, int32_t words, int32_t pitch, int32_t lanes,
+                   const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *out) {
+    (void)nibbles;
+    const uint32_t *from = patches;
+    int32_t x = 0;
+    for (; x + TILE_VECTORS * WORDS <= lanes; x += TILE_VECTORS * WORDS)
+        differ_lanes(from + x, words, pitch, bits, filters, out + x, TILE_VECTORS);
+    for (; x < lanes; x += WORDS)
+        differ_lanes(from + x, words, pitch, bits, filters, out + x, 1);
+}
+#endif
+
+/* ---- epilogue ---- */
+
+/* How a lane finds its class's entry in a filter's table. */
+typedef enum { ONE_CLASS, FEW_CLASSES, MANY_CLASSES } class_way;
+
+#ifdef LOOKUP
+enum { LOOKUP_CLASSES = 16 };
+#else
+enum { LOOKUP_CLASSES = 0 };
+#define LOOKUP(table, i) (table)
+#endif
+
+/* What a loop over lanes holds in registers of a filter's table. */
+INLINE vector_u32 table_of(const int32_t *table, const class_way way) {
+    if (way == FEW_CLASSES)
+        return (vector_u32) * (const loose_u32 *)table;
+    return (uint32_t)table[0] - (vector_u32){0};
+}
+
+INLINE vector_u32 entries(vector_u32 held, const int32_t *table, const int32_t *kind,
+                          const class_way way) {
+    if (way == FEW_CLASSES)
+        return LOOKUP(held, *(const loose_u32 *)kind);
+    if (way == MANY_CLASSES)
+        for (int l = 0; l < WORDS; l++)
+            held[l] = (uint32_t)table[kind[l]];
+    return held;
+}
+
+INLINE void dots_by(const uint32_t *restrict differs, const int32_t *restrict start,
+                    const int32_t *restrict kind, int32_t n, const bool stream,
+                    int32_t *restrict dot, const class_way way) {
+    vector_u32 held = table_of(start, way);
+    int32_t x = 0;
+    for (; x + WORDS <= n; x += WORDS) {
+        vector_u32 v = entries(held, start, kind + x, way) - *(const loose_u32 *)(differs + x) * 2;
+        if (stream)
+            STREAM(dot + x, v);
+        else
+            *(loose_u32 *)(dot + x) = v;
+    }
+    for (; x < n; x++)
+        dot[x] = xn_dot_from_xor(start[way == ONE_CLASS ? 0 : kind[x]], (int32_t)differs[x]);
+}
+
+static class_way way_of(int32_t classes) {
+    return classes == 1 ? ONE_CLASS : classes <= LOOKUP_CLASSES ? FEW_CLASSES : MANY_CLASSES;
+}
+
+static void dots(const uint32_t *differs, const int32_t *start, const int32_t *kind,
+                 int32_t classes, int32_t n, bool stream, int32_t *dot) {
+    class_way way = way_of(classes);
+    if (way == ONE_CLASS)
+        dots_by(differs, start, kind, n, stream, dot, ONE_CLASS);
+    else if (way == FEW_CLASSES)
+        dots_by(differs, start, kind, n, stream, dot, FEW_CLASSES);
+    else
+        dots_by(differs, start, kind, n, stream, dot, MANY_CLASSES);
+}
+
+INLINE void reals_by(const uint32_t *restrict differs, const int32_t *restrict start,
+                     const int32_t *restrict kind, const float *restrict k, float factor,
+                     float bias, int32_t n, const bool stream, float *restrict out,
+                     const class_way way) {
+    vector_u32 held = table_of(start, way);
+    int32_t x = 0;
+    for (; x + WORDS <= n; x += WORDS) {
+        vector_i32 dot = (vector_i32)(entries(held, start, kind + x, way) -
+                                      *(const loose_u32 *)(differs + x) * 2);
+        vector_f32 value = __builtin_convertvector(dot, vector_f32) * factor;
+        if (k)
+            value *= *(const loose_f32 *)(k + x);
+        value += bias;
+        if (stream)
+            STREAM(out + x, value);
+        else
+            *(loose_f32 *)(out + x) = value;
+    }
+    for (; x < n; x++) {
+        int32_t dot = xn_dot_from_xor(start[way == ONE_CLASS ? 0 : kind[x]], (int32_t)differs[x]);
+        out[x] = xn_epilogue((float)dot, factor, k ? k[x] : 1.0f, bias);
+    }
+}
+
+static void reals(const uint32_t *differs, const int32_t *start, const int32_t *kind,
+                  int32_t classes, const float *k, float factor, float bias, int32_t n, bool stream,
+                  float *out) {
+    class_way way = way_of(classes);
+    if (way == ONE_CLASS)
+        reals_by(differs, start, kind, k, factor, bias, n, stream, out, ONE_CLASS);
+    else if (way == FEW_CLASSES)
+        reals_by(differs, start, kind, k, factor, bias, n, stream, out, FEW_CLASSES);
+    else
+        reals_by(differs, start, kind, k, factor, bias, n, stream, out, MANY_CLASSES);
+}
+
+static void copy(const void *from, size_t bytes, void *to) {
+    const unsigned char *source = from, *end = source + bytes;
+    unsigned char *dest = to;
+    size_t head = (size_t)(-(uintptr_t)dest % VECTOR_BYTES);
+    if (head > bytes)
+        head = bytes;
+    memcpy(dest, source, head);
+    for (source += head, dest += head; end - source >= VECTOR_BYTES;
+         source += VECTOR_BYTES, dest += VECTOR_BYTES) {
+        vector_u32 v = *(const loose_u32 *)(const void *)source;
+        STREAM(dest, v);
+    }
+    memcpy(dest, source, (size_t)(end - source));
+}
+
+INLINE void bits_by(const uint32_t *differs, int32_t pitch, const int32_t *limit,
+                    int32_t limit_pitch, const int32_t *kind, int32_t filters, int32_t n,
+                    uint32_t *word, const class_way way) {
+    for (int32_t x = 0; x < n; x += WORDS) {
+        vector_u32 bits = {0};
+        const uint32_t *count = differs + x;
+        const int32_t *table = limit;
+        for (int32_t f = 0; f < filters; f++, count += pitch, table += limit_pitch) {
+            vector_i32 most = (vector_i32)entries(table_of(table, way), table, kind + x, way);
+            vector_i32 is_one = (vector_i32) * (const loose_i32 *)count <= most;
+            bits |= (vector_u32)is_one & 1u << f;
+        }
+        *(loose_u32 *)(word + x) = bits;
+    }
+}
+
+static void bits(const uint32_t *differs, int32_t pitch, const int32_t *limit, int32_t limit_pitch,
+                 const int32_t *kind, int32_t classes, int32_t filters, int32_t n, uint32_t *word) {
+    class_way way = way_of(classes);
+    if (way == ONE_CLASS)
+        bits_by(differs, pitch, limit, limit_pitch, kind, filters, n, word, ONE_CLASS);
+    else if (way == FEW_CLASSES)
+        bits_by(differs, pitch, limit, limit_pitch, kind, filters, n, word, FEW_CLASSES);
+    else
+        bits_by(differs, pitch, limit, limit_pitch, kind, filters, n, word, MANY_CLASSES);
+}
+
+const xn_cpu_many_kernels KERNELS = {
+    .step_ns = STEP_NS,
+    .tile_lanes = TILE_LANES,
+    .word_bytes = WORD_BYTES,
+    .pack = pack,
+    .patch = patch,
+    .arrange = ARRANGE,
+    .differ = differ,
+    .dots = dots,
+    .reals = reals,
+    .copy = copy,
+    .bits = bits,
+};

@@ -1,0 +1,198 @@
+/* cpu_layers.c: the CPU's path for many channels on the 3x3 layers of a ResNet, packed and real
+ * tensors, beside what the machine can count (cpu_peak.h) and copy, all of a row in turn, round by
+ * round, so that what else runs on the machine disturbs all alike.
+ *
+ *   bench-cpu-layers [--path many/avx2] [--rounds N] [--batch N] [--json FILE]
+ *
+ * A figure is the least and the median time of a whole run; Tops counts 2 operations a tap. */
+#include "bench_layer.h"
+#include "cpu_peak.h"
+
+#include "cpu.h"
+#include "xn_backends.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_ROUNDS = 1000 };
+
+static const xn_bench_kind kinds[] = {XN_BENCH_PACKED_INT32, XN_BENCH_PACKED_PACKED, XN_BENCH_FP32};
+static const char *const kind_names[] = {"packed int32", "packed packed", "fp32 fp32"};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+typedef struct {
+    const char *path;
+    int rounds;
+    int64_t batch; /* 0: all */
+    FILE *json;
+    xn_device *device;
+    xn_stream *stream;
+} bench;
+
+/* One kind of a layer, ready to run. */
+typedef struct {
+    xn_plan *plan;
+    void *input, *output;
+    size_t in_bytes, out_bytes;
+    xn_cpu_run_io io;
+    int64_t samples[MOST_ROUNDS];
+} subject;
+
+static void fail(const char *what, const char *message) {
+    fprintf(stderr, "bench: %s: %s\n", what, message);
+    exit(1);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool is_packed(xn_bench_kind kind) {
+    return kind != XN_BENCH_FP32;
+}
+
+static void make_subject(const bench *b, xn_bench_layer *layer, xn_bench_kind kind,
+                         const xn_prepared *prepared, subject *s) {
+    xn_conv conv = xn_bench_layer_conv(layer, kind);
+    xn_bench_words words = {xn_cpu_packed_words(conv.group_channels),
+                            xn_cpu_packed_words(conv.out_channels)};
+    xn_cpu_plan_options options = {is_packed(kind), kind == XN_BENCH_PACKED_PACKED};
+    xn_error error;
+    s->in_bytes = xn_bench_input_bytes(layer, kind, words);
+    s->out_bytes = xn_bench_output_bytes(layer, kind, words);
+    s->input = xn_mem_alloc(s->in_bytes);
+    s->output = xn_mem_zalloc(s->out_bytes, 1);
+    if (!s->input || !s->output)
+        fail("buffers", "no memory");
+    xn_bench_fill_input(layer, kind, words, s->input);
+    if (xn_cpu_plan_create_with(b->stream, &conv, layer->shape.images, &options, &s->plan, &error))
+        fail("plan", error.message);
+    s->io = (xn_cpu_run_io){.input = s->input,
+                            .bits = s->input,
+                            .output = s->output,
+                            .packed = s->output,
+                            .threshold = layer->threshold,
+                            .flip = layer->flip};
+    xn_cpu_run_with(s->plan, prepared, layer->shape.images, &s->io);
+    if (xn_bench_count_wrong(layer, kind, words, s->output))
+        fail("check", "outputs are wrong");
+}
+
+static void free_subject(subject *s) {
+    xn_cpu_plan_free(s->plan);
+    xn_mem_free(s->input);
+    xn_mem_free(s->output);
+}
+
+static double median(double *values, int count) {
+    for (int i = 1; i < count; i++)
+        for (int k = i; k > 0 && values[k] < values[k - 1]; k--) {
+            double swap = values[k];
+            values[k] = values[k - 1];
+            values[k - 1] = swap;
+        }
+    return values[count / 2];
+}
+
+static void print_row(const bench *b, const xn_bench_shape *shape, int kind, subject *s,
+                      double peak, double copy_us) {
+    double operations = 2.0 * (double)(shape->images * shape->filters * shape->side * shape->side *
+                                       shape->channels * shape->kernel * shape->kernel);
+    xn_bench_stats stats;
+    xn_bench_summarise(s->samples, b->rounds, &stats);
+    double least_us = (double)s->samples[0] / 1e3, tops = operations / stats.median_us / 1e6;
+    printf("%5lld %4lldx%-3lld %-14s | %10.1f %10.1f | %7.3f %6.3f %5.0f%% | %10.1f\n",
+           (long long)shape->images, (long long)shape->channels, (long long)shape->side,
+           kind_names[kind], least_us, stats.median_us, tops, operations / least_us / 1e6,
+           peak > 0 ? 100 * tops / peak : 0, copy_us);
+    xn_bench_json_row(b->json,
+                      "{\"path\": \"%s\", \"batch\": %lld, \"channels\": %lld, \"side\": %lld, "
+                      "\"kind\": \"%s\", \"least_us\": %.3f, \"median_us\": %.3f, \"tops\": %.4f, "
+                      "\"peak_tops\": %.4f, \"copy_us\": %.3f, \"rounds\": %d}",
+                      b->path ? b->path : "auto", (long long)shape->images,
+                      (long long)shape->channels, (long long)shape->side, kind_names[kind],
+                      least_us, stats.median_us, tops, peak, copy_us, b->rounds);
+}
+
+static void bench_layer(const bench *b, int64_t images, int64_t channels, int64_t side) {
+    const xn_bench_shape shape = {.images = images,
+                                  .channels = channels,
+                                  .side = side,
+                                  .filters = channels,
+                                  .kernel = 3,
+                                  .padding = 1,
+                                  .stride = 1,
+                                  .dilation = 1,
+                                  .groups = 1};
+    static subject subjects[KINDS];
+    static double peaks[MOST_ROUNDS], copies[KINDS][MOST_ROUNDS];
+    xn_bench_device floor = {.backend = &xn_backend_cpu};
+    xn_bench_layer layer;
+    xn_prepared *prepared = NULL;
+    xn_error error;
+    xn_bench_layer_make(&shape, &layer);
+    if (xn_cpu_weights_prepare(b->device, layer.weights, &prepared, &error))
+        fail("weights", error.message);
+    for (int k = 0; k < KINDS; k++)
+        make_subject(b, &layer, kinds[k], prepared, &subjects[k]);
+    for (int round = 0; round < b->rounds; round++) {
+        peaks[round] = xn_cpu_peak_xor_count_add();
+        for (int k = 0; k < KINDS; k++) {
+            subject *s = &subjects[k];
+            xn_bench_stats copy;
+            xn_bench_floor(&floor, s->in_bytes, s->out_bytes, 1, &copy);
+            copies[k][round] = copy.median_us;
+            int64_t start = now_ns();
+            xn_cpu_run_with(s->plan, prepared, images, &s->io);
+            s->samples[round] = now_ns() - start;
+        }
+    }
+    double peak = median(peaks, b->rounds);
+    for (int k = 0; k < KINDS; k++) {
+        print_row(b, &shape, k, &subjects[k], peak, median(copies[k], b->rounds));
+        free_subject(&subjects[k]);
+    }
+    printf("%20s peak %.2f Tops (most %.2f); popcount alone %.2f\n", "", peak, peaks[b->rounds - 1],
+           xn_cpu_peak_count());
+    fflush(stdout);
+    xn_cpu_weights_free(prepared);
+    xn_bench_layer_free(&layer);
+}
+
+int main(int argc, char **argv) {
+    static const int64_t layers[][2] = {{64, 56}, {128, 28}, {256, 14}, {512, 7}};
+    static const int64_t batches[] = {1, 64};
+    bench b = {.rounds = 15};
+    xn_device_info info;
+    xn_error error;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--path"))
+            b.path = argv[i + 1];
+        else if (!strcmp(argv[i], "--rounds"))
+            b.rounds = atoi(argv[i + 1]);
+        else if (!strcmp(argv[i], "--batch"))
+            b.batch = atoi(argv[i + 1]);
+    }
+    if (b.rounds < 1 || b.rounds > MOST_ROUNDS)
+        fail("--rounds", "must be 1 to 1000");
+    const xn_stream_options options = {.path = b.path};
+    if (xn_backend_cpu.device_open(0, &b.device, &error) ||
+        xn_backend_cpu.stream_create(b.device, &options, &b.stream, &error))
+        fail("cpu", error.message);
+    xn_backend_cpu.device_info(b.device, &info);
+    b.json = xn_bench_json_open(argc, argv, "bench_cpu_layers.json");
+    printf("%s, path %s\n%5s %8s %-14s | %10s %10s | %7s %6s %6s | %10s\n", info.description,
+           b.path ? b.path : "auto", "batch", "layer", "in, out", "least us", "median us", "Tops",
+           "most", "peak", "copy us");
+    for (size_t n = 0; n < sizeof batches / sizeof *batches; n++)
+        for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
+            if (!b.batch || b.batch == batches[n])
+                bench_layer(&b, batches[n], layers[l][0], layers[l][1]);
+    xn_bench_json_close(b.json);
+    xn_backend_cpu.stream_free(b.stream);
+    xn_backend_cpu.device_close(b.device);
+    return 0;
+}

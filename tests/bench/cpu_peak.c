@@ -1,0 +1,73 @@
+/* cpu_peak.c: see cpu_peak.h. Eight independent chains hide the latency of each instruction; the
+ * empty assembler statements keep the compiler from folding or moving them. */
+#include "cpu_peak.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <time.h>
+
+#pragma GCC target("avx512f,avx512vpopcntdq")
+
+enum { ROUNDS = 200000, CHAINS = 8 };
+
+#define EACH(STEP) STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
+#define DECLARE(i) __m512i x##i = _mm512_set1_epi32(i + 1), sum##i = x##i;
+#define HOLD(v) __asm__ volatile("" : "+v"(v));
+#define COUNT(i)                                                                                   \
+    x##i = _mm512_popcnt_epi32(x##i);                                                              \
+    HOLD(x##i)
+#define XOR_COUNT_ADD(i)                                                                           \
+    sum##i = _mm512_add_epi32(sum##i, _mm512_popcnt_epi32(_mm512_xor_si512(x##i, w)));             \
+    HOLD(sum##i)                                                                                   \
+    HOLD(x##i)
+
+static void count_rounds(void) {
+    EACH(DECLARE)
+    (void)sum0, (void)sum1, (void)sum2, (void)sum3, (void)sum4, (void)sum5, (void)sum6, (void)sum7;
+    for (int round = 0; round < ROUNDS; round++) {
+        EACH(COUNT)
+    }
+}
+
+static void xor_count_add_rounds(void) {
+    __m512i w = _mm512_set1_epi32(77);
+    EACH(DECLARE)
+    for (int round = 0; round < ROUNDS; round++) {
+        HOLD(w)
+        EACH(XOR_COUNT_ADD)
+    }
+}
+
+static double rate(void (*rounds)(void)) {
+    struct timespec start, end;
+    int threads = 0;
+    if (!__builtin_cpu_supports("avx512vpopcntdq"))
+        return 0;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+#pragma omp parallel reduction(+ : threads)
+    {
+        rounds();
+        threads++;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &end);
+    double seconds =
+        (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    return 2.0 * 512 * CHAINS * ROUNDS * threads / seconds / 1e12;
+}
+
+double xn_cpu_peak_xor_count_add(void) {
+    return rate(xor_count_add_rounds);
+}
+
+double xn_cpu_peak_count(void) {
+    return rate(count_rounds);
+}
+#else
+double xn_cpu_peak_xor_count_add(void) {
+    return 0;
+}
+
+double xn_cpu_peak_count(void) {
+    return 0;
+}
+#endif
