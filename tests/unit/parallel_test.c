@@ -1,0 +1,134 @@
+/* parallel_test.c: units over threads: how many threads work is worth, and that every unit runs
+ * once, whoever comes, whatever the numbers, also where several callers share the helpers. */
+#include "cpu.h"
+#include "xn_test.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+START_TEST(threads_by_work) {
+    static const struct {
+        double ns;
+        int most, threads;
+    } cases[] = {
+        {0, 64, 1},      {30e3, 2, 1},   {99e3, 64, 1},      {100e3, 64, 2},
+        {100e3, 1, 1},   {160e3, 64, 4}, {160e3, 2, 2},      {400e3, 8, 8},
+        {400e3, 64, 10}, {3e6, 64, 64},  {1e18, 1024, 1024},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        ck_assert_int_eq(xn_cpu_threads_worth(cases[i].ns, cases[i].most), cases[i].threads);
+}
+END_TEST
+
+enum { MOST_UNITS = 1000 };
+
+typedef struct tally {
+    atomic_int runs[MOST_UNITS];
+    atomic_int threads[64]; /* units by thread number */
+    atomic_int inside[64];  /* of a number, at a time */
+    int most;
+    bool gather; /* units wait until `most` of them run at the same time */
+    atomic_int here;
+} tally;
+
+static void count_unit(void *context, int64_t unit, int thread) {
+    tally *t = context;
+    ck_assert_int_lt(thread, t->most);
+    ck_assert_int_eq(atomic_fetch_add(&t->inside[thread], 1), 0); /* a number is one thread */
+    atomic_fetch_add(&t->runs[unit], 1);
+    atomic_fetch_add(&t->threads[thread], 1);
+    atomic_fetch_add(&t->here, 1);
+    while (t->gather && atomic_load(&t->here) < t->most)
+        sched_yield();
+    atomic_fetch_sub(&t->inside[thread], 1);
+}
+
+static void expect_each_once(const tally *t, int units) {
+    for (int i = 0; i < MOST_UNITS; i++)
+        ck_assert_int_eq(atomic_load(&t->runs[i]), i < units);
+}
+
+/* 1 to 64 threads asked for, with fewer helpers than that, as many, and none. */
+START_TEST(every_unit_runs_once) {
+    static const int threads[] = {1, 2, 3, 8, 64}, units[] = {0, 1, 2, 7, 64, 1000};
+    static const int helpers[] = {0, 1, 7};
+    xn_cpu_threads_open();
+    xn_cpu_threads_start(helpers[_i], _i == 1);
+    for (int repeat = 0; repeat < 20; repeat++)
+        for (size_t a = 0; a < sizeof threads / sizeof *threads; a++)
+            for (size_t b = 0; b < sizeof units / sizeof *units; b++) {
+                tally t = {.most = threads[a]};
+                xn_cpu_for(threads[a], units[b], count_unit, &t);
+                expect_each_once(&t, units[b]);
+            }
+    xn_cpu_threads_close();
+}
+END_TEST
+
+/* Helpers do come: as many units as threads, none of which ends before all have begun. */
+START_TEST(helpers_join) {
+    static const int threads[] = {2, 8, 64};
+    tally t = {.most = threads[_i], .gather = true};
+    xn_cpu_threads_open();
+    xn_cpu_threads_start(t.most - 1, false);
+    xn_cpu_for(t.most, t.most, count_unit, &t);
+    expect_each_once(&t, t.most);
+    for (int i = 0; i < t.most; i++)
+        ck_assert_int_eq(atomic_load(&t.threads[i]), 1);
+    xn_cpu_threads_close();
+}
+END_TEST
+
+/* The helpers are 3 all the same, so callers mostly do their units themselves. */
+static void *call_many(void *unused) {
+    (void)unused;
+    for (int repeat = 0; repeat < 300; repeat++) {
+        tally t = {.most = 4};
+        int units = 2 + repeat % 40;
+        xn_cpu_for(4, units, count_unit, &t);
+        expect_each_once(&t, units);
+    }
+    return NULL;
+}
+
+START_TEST(callers_share_the_helpers) {
+    pthread_t callers[6];
+    xn_cpu_threads_open();
+    xn_cpu_threads_start(3, false);
+    for (int i = 0; i < 6; i++)
+        ck_assert_int_eq(pthread_create(&callers[i], NULL, call_many, NULL), 0);
+    for (int i = 0; i < 6; i++)
+        pthread_join(callers[i], NULL);
+    xn_cpu_threads_close();
+}
+END_TEST
+
+/* The pool ends with its last user and can begin again. */
+START_TEST(the_pool_ends_and_begins) {
+    for (int i = 0; i < 50; i++) {
+        tally t = {.most = 3};
+        xn_cpu_threads_open();
+        xn_cpu_threads_open();
+        xn_cpu_threads_start(2, false);
+        xn_cpu_threads_close();
+        xn_cpu_for(3, 30, count_unit, &t);
+        expect_each_once(&t, 30);
+        xn_cpu_threads_close();
+    }
+}
+END_TEST
+
+XN_SUITE(parallel) {
+    Suite *s = suite_create("parallel");
+    TCase *t = tcase_create("units");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, threads_by_work);
+    tcase_add_loop_test(t, every_unit_runs_once, 0, 3);
+    tcase_add_loop_test(t, helpers_join, 0, 3);
+    tcase_add_test(t, callers_share_the_helpers);
+    tcase_add_test(t, the_pool_ends_and_begins);
+    suite_add_tcase(s, t);
+    return s;
+}
