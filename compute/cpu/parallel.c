@@ -1,19 +1,21 @@
-/* parallel.c: units of work over threads.
+/* parallel.c: units of work over OpenMP's threads.
  *
  * A caller works through its units itself; helper threads join if they can and take units too.
  * Nobody waits for a helper that has not joined: when the units are gone the region is closed, and
- * only those who are still in one are waited for. That is what a barrier cannot do, and why this is
- * not an OpenMP loop: its region ends when every thread of the team has come, and a thread that
+ * only those who are still in one are waited for. That is what a barrier cannot do, and why units
+ * are not an OpenMP loop: its region ends when every thread of the team has come, and a thread that
  * gets no core, on a machine busy with other processes, comes a scheduler's time slice or four
  * later (measured: compute/cpu/README.md).
  *
- * There is one pool of helpers in a process, whatever the number of callers, so that workers that
- * run side by side share the cores instead of each having a team. Who waits, helper or caller,
- * spins for a short while, because the next region mostly follows at once, and then sleeps.
+ * So the helpers are an OpenMP team that is held open: a thread of ours, the leader, opens one
+ * parallel region, whose members, itself among them, wait for work of ours until the pool ends.
+ * There is one pool in a process, whatever the number of callers, so that workers that run side by
+ * side share the cores instead of each having a team; it grows by further teams. Without OpenMP a
+ * team is its leader. Who waits, helper or caller, spins for a short while, because the next region
+ * mostly follows at once, and then sleeps.
  *
  * Helpers wake each other, two each, so that with many of them no one pays for all the wake-ups. */
 #include "cpu.h"
-#include "xn_cpus.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -22,6 +24,11 @@
 #include <time.h>
 
 enum { SPIN_NS = 50000, WAKES = 2, PAUSES = 32 };
+#ifdef _OPENMP
+enum { MOST_MEMBERS = XN_CPU_MAX_THREADS };
+#else
+enum { MOST_MEMBERS = 1 };
+#endif
 
 /* One call of xn_cpu_for; lives on its caller's stack, from open to the end of its last helper. */
 typedef struct region {
@@ -36,7 +43,20 @@ typedef struct region {
     struct region *following;
 } region;
 
+typedef struct team {
+    pthread_t leader;
+    int first, members; /* helpers first .. first + members - 1 */
+    bool pinned;
+    atomic_int numbered; /* members that know their number */
+} team;
+
 static struct {
+    pthread_mutex_t life; /* guards these; held while threads begin and end; taken before mutex */
+    int users;            /* devices open */
+    int helpers;          /* members of all teams */
+    int team_count;
+    team teams[XN_CPU_MAX_THREADS];
+
     pthread_mutex_t mutex; /* guards all below */
     pthread_cond_t work;   /* a region has opened, or stopping */
     pthread_cond_t left;   /* a region's last helper has left it */
@@ -44,11 +64,9 @@ static struct {
     atomic_uint opened;    /* how many were, ever: what spinning helpers watch */
     int spinning, asleep;  /* helpers without a region */
     int leaving;           /* callers asleep until their helpers have left */
-    int users;             /* devices open */
-    int count;             /* helpers running */
     bool stopping;
-    pthread_t threads[XN_CPU_MAX_THREADS];
-} pool = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+} pool = {.life = PTHREAD_MUTEX_INITIALIZER,
+          .mutex = PTHREAD_MUTEX_INITIALIZER,
           .work = PTHREAD_COND_INITIALIZER,
           .left = PTHREAD_COND_INITIALIZER};
 
@@ -119,8 +137,7 @@ static void idle_locked(void) {
     pool.asleep--;
 }
 
-static void *helper_main(void *argument) {
-    (void)argument;
+static void help(void) {
     pthread_mutex_lock(&pool.mutex);
     while (!pool.stopping) {
         region *r = pool.open;
@@ -141,7 +158,6 @@ static void *helper_main(void *argument) {
             pthread_cond_broadcast(&pool.left);
     }
     pthread_mutex_unlock(&pool.mutex);
-    return NULL;
 }
 
 /* ---- callers ---- */
@@ -198,7 +214,7 @@ int xn_cpu_threads_worth(double work_ns, int most) {
 
 /* Helper i stays on the processor after the i-th that the process may use, counted around: the
  * callers' own threads float, and find the one that is left. */
-static void pin(pthread_t thread, int index) {
+static void pin(int index) {
     cpu_set_t all, one;
     if (sched_getaffinity(0, sizeof all, &all) || !CPU_COUNT(&all))
         return;
@@ -208,7 +224,54 @@ static void pin(pthread_t thread, int index) {
             break;
     CPU_ZERO(&one);
     CPU_SET(cpu, &one);
-    pthread_setaffinity_np(thread, sizeof one, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+static void *lead(void *argument) {
+    team *t = argument;
+#pragma omp parallel num_threads(t->members)
+    {
+        int index = t->first + atomic_fetch_add(&t->numbered, 1);
+        pthread_setname_np(pthread_self(), "xn-cpu");
+        if (t->pinned)
+            pin(index);
+        help();
+    }
+    return NULL;
+}
+
+static void *pass(void *gate) {
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* How many threads the system gives, of so many: libgomp ends the process when it cannot have the
+ * members of a team, so they are tried out. Those threads are gone when this returns, and what they
+ * took is there for others. */
+static int threads_to_be_had(int most) {
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[XN_CPU_MAX_THREADS];
+    int count = 0;
+    pthread_mutex_lock(&gate); /* they are all there before the first of them ends */
+    while (count < most && !pthread_create(&threads[count], NULL, pass, &gate))
+        count++;
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < count; i++)
+        pthread_join(threads[i], NULL);
+    return count;
+}
+
+static bool add_team_life_locked(int members, bool pinned) {
+    team *t = &pool.teams[pool.team_count];
+    if (members < 1)
+        return false;
+    *t = (team){.first = pool.helpers, .members = members, .pinned = pinned};
+    if (pthread_create(&t->leader, NULL, lead, t))
+        return false;
+    pool.helpers += members;
+    pool.team_count++;
+    return true;
 }
 
 void xn_cpu_threads_start(int helpers, bool pinned) {
@@ -216,39 +279,69 @@ void xn_cpu_threads_start(int helpers, bool pinned) {
     sigfillset(&all); /* signals are for the application's own threads */
     if (helpers > XN_CPU_MAX_THREADS)
         helpers = XN_CPU_MAX_THREADS;
-    pthread_mutex_lock(&pool.mutex);
+    pthread_mutex_lock(&pool.life);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (pool.count < helpers) {
-        pthread_t *thread = &pool.threads[pool.count];
-        if (pthread_create(thread, NULL, helper_main, NULL))
-            break; /* the callers do without */
-        pthread_setname_np(*thread, "xn-cpu");
-        if (pinned)
-            pin(*thread, pool.count);
-        pool.count++;
+    int missing = helpers - pool.helpers;
+    if (missing > 0)
+        missing = threads_to_be_had(missing); /* the callers do without the others */
+    while (missing > 0) {
+        int members = missing < MOST_MEMBERS ? missing : MOST_MEMBERS;
+        if (!add_team_life_locked(members, pinned))
+            break;
+        missing -= members;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_mutex_unlock(&pool.life);
+}
+
+/* A forked child has none of the helpers; it can start its own, and what it runs before is run by
+ * its callers alone. */
+static void before_fork(void) {
+    pthread_mutex_lock(&pool.life);
+    pthread_mutex_lock(&pool.mutex);
+}
+
+static void after_fork(void) {
     pthread_mutex_unlock(&pool.mutex);
+    pthread_mutex_unlock(&pool.life);
+}
+
+static void after_fork_in_child(void) {
+    pool.helpers = pool.team_count = 0;
+    pool.open = NULL; /* their callers are not here either */
+    pool.spinning = pool.asleep = pool.leaving = 0;
+    pthread_cond_init(&pool.work, NULL);
+    pthread_cond_init(&pool.left, NULL);
+    after_fork();
+}
+
+static void watch_forks(void) {
+    pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 void xn_cpu_threads_open(void) {
-    pthread_mutex_lock(&pool.mutex);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&pool.life);
     pool.users++;
+    pthread_mutex_unlock(&pool.life);
+}
+
+static void stop_life_locked(bool stopping) {
+    pthread_mutex_lock(&pool.mutex);
+    pool.stopping = stopping;
+    pthread_cond_broadcast(&pool.work);
     pthread_mutex_unlock(&pool.mutex);
 }
 
 void xn_cpu_threads_close(void) {
-    pthread_mutex_lock(&pool.mutex);
-    int count = --pool.users ? 0 : pool.count;
-    pool.stopping = count > 0;
-    pthread_cond_broadcast(&pool.work);
-    pthread_mutex_unlock(&pool.mutex);
-    for (int i = 0; i < count; i++)
-        pthread_join(pool.threads[i], NULL);
-    pthread_mutex_lock(&pool.mutex);
-    if (count > 0) {
-        pool.count = 0;
-        pool.stopping = false;
+    pthread_mutex_lock(&pool.life);
+    if (--pool.users == 0) {
+        stop_life_locked(true);
+        for (int i = 0; i < pool.team_count; i++)
+            pthread_join(pool.teams[i].leader, NULL);
+        pool.helpers = pool.team_count = 0;
+        stop_life_locked(false);
     }
-    pthread_mutex_unlock(&pool.mutex);
+    pthread_mutex_unlock(&pool.life);
 }

@@ -3,10 +3,23 @@
 #include "cpu.h"
 #include "xn_test.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#else
+static int omp_get_level(void) {
+    return 1;
+}
+#endif
 
 START_TEST(threads_by_work) {
     static const struct {
@@ -28,6 +41,7 @@ typedef struct tally {
     atomic_int runs[MOST_UNITS];
     atomic_int threads[64]; /* units by thread number */
     atomic_int inside[64];  /* of a number, at a time */
+    atomic_int strangers;   /* units of helpers that are not OpenMP's threads */
     int most;
     bool gather; /* units wait until `most` of them run at the same time */
     atomic_int here;
@@ -40,6 +54,7 @@ static void count_unit(void *context, int64_t unit, int thread) {
     atomic_fetch_add(&t->runs[unit], 1);
     atomic_fetch_add(&t->threads[thread], 1);
     atomic_fetch_add(&t->here, 1);
+    atomic_fetch_add(&t->strangers, thread > 0 && omp_get_level() != 1);
     while (t->gather && atomic_load(&t->here) < t->most)
         sched_yield();
     atomic_fetch_sub(&t->inside[thread], 1);
@@ -48,6 +63,7 @@ static void count_unit(void *context, int64_t unit, int thread) {
 static void expect_each_once(const tally *t, int units) {
     for (int i = 0; i < MOST_UNITS; i++)
         ck_assert_int_eq(atomic_load(&t->runs[i]), i < units);
+    ck_assert_int_eq(atomic_load(&t->strangers), 0);
 }
 
 /* 1 to 64 threads asked for, with fewer helpers than that, as many, and none. */
@@ -67,16 +83,25 @@ START_TEST(every_unit_runs_once) {
 }
 END_TEST
 
-/* Helpers do come: as many units as threads, none of which ends before all have begun. */
+/* As many units as threads, none of which ends before all have begun. */
+static void expect_all_join(int threads) {
+    tally t = {.most = threads, .gather = true};
+    xn_cpu_for(threads, threads, count_unit, &t);
+    expect_each_once(&t, threads);
+    for (int i = 0; i < threads; i++)
+        ck_assert_int_eq(atomic_load(&t.threads[i]), 1);
+}
+
+/* Helpers do come, also when the pool grows, and from sleep. */
 START_TEST(helpers_join) {
     static const int threads[] = {2, 8, 64};
-    tally t = {.most = threads[_i], .gather = true};
     xn_cpu_threads_open();
-    xn_cpu_threads_start(t.most - 1, false);
-    xn_cpu_for(t.most, t.most, count_unit, &t);
-    expect_each_once(&t, t.most);
-    for (int i = 0; i < t.most; i++)
-        ck_assert_int_eq(atomic_load(&t.threads[i]), 1);
+    xn_cpu_threads_start(threads[_i] / 2, false);
+    expect_all_join(threads[_i] / 2 + 1);
+    xn_cpu_threads_start(threads[_i] - 1, true);
+    expect_all_join(threads[_i]);
+    usleep(5000);
+    expect_all_join(threads[_i]);
     xn_cpu_threads_close();
 }
 END_TEST
@@ -120,6 +145,79 @@ START_TEST(the_pool_ends_and_begins) {
 }
 END_TEST
 
+/* A forked child has no helpers, works without, and starts its own. */
+START_TEST(a_child_begins_anew) {
+    int status = 0;
+    xn_cpu_threads_open();
+    xn_cpu_threads_start(3, false);
+    expect_all_join(4);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        tally t = {.most = 4};
+        xn_cpu_for(4, 100, count_unit, &t);
+        bool alone = atomic_load(&t.threads[0]) == 100;
+#ifndef __SANITIZE_THREAD__ /* which forbids it after such a fork */
+        tally all = {.most = 6, .gather = true};
+        xn_cpu_threads_start(5, false);
+        xn_cpu_for(6, 6, count_unit, &all);
+        alone = alone && atomic_load(&all.threads[5]) == 1;
+#endif
+        xn_cpu_threads_close();
+        _exit(alone ? 0 : 1);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    expect_all_join(4); /* the parent's are as they were */
+    xn_cpu_threads_close();
+}
+END_TEST
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* their own memory is huge */
+static rlim_t address_space_bytes(void) {
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+    fclose(file);
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+static int threads_of_process(void) {
+    DIR *folder = opendir("/proc/self/task");
+    int count = 0;
+    ck_assert_ptr_nonnull(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        count += entry->d_name[0] != '.';
+    closedir(folder);
+    return count;
+}
+
+/* Where there is room for a few threads' stacks only, the pool is that small, and work is done. */
+START_TEST(fewer_threads_than_asked) {
+    struct rlimit before, tight;
+    tally t = {.most = 64};
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_STACK, &tight), 0);
+    rlim_t stack = tight.rlim_cur == RLIM_INFINITY ? 2 << 20 : tight.rlim_cur;
+    tight = before;
+    tight.rlim_cur = address_space_bytes() + 4 * stack;
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &tight), 0);
+    xn_cpu_threads_open();
+    xn_cpu_threads_start(63, false);
+    for (int repeat = 0; repeat < 20; repeat++) {
+        memset(&t, 0, sizeof t);
+        t.most = 64;
+        xn_cpu_for(64, 1000, count_unit, &t);
+        expect_each_once(&t, 1000);
+    }
+    ck_assert_int_lt(threads_of_process(), 32);
+    xn_cpu_threads_close();
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+}
+END_TEST
+#endif
+
 XN_SUITE(parallel) {
     Suite *s = suite_create("parallel");
     TCase *t = tcase_create("units");
@@ -129,6 +227,10 @@ XN_SUITE(parallel) {
     tcase_add_loop_test(t, helpers_join, 0, 3);
     tcase_add_test(t, callers_share_the_helpers);
     tcase_add_test(t, the_pool_ends_and_begins);
+    tcase_add_test(t, a_child_begins_anew);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    tcase_add_test(t, fewer_threads_than_asked);
+#endif
     suite_add_tcase(s, t);
     return s;
 }
