@@ -141,17 +141,21 @@ static int64_t list_images(xn_plan *plan, const xn_batch_item *items, size_t cou
     return images;
 }
 
-/* images of the plan, whose addresses are in plan->images. */
-static void run_images(xn_plan *plan, const xn_prepared *prepared, int64_t images,
-                       const xn_cpu_run_io *io) {
+/* images of the plan, whose addresses are in plan->images. Returns nanoseconds. */
+static int64_t run_images(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                          const xn_cpu_run_io *io) {
     double work_ns = plan->image_ns * (double)images;
     xn_cpu_run job = {.plan = plan,
                       .prepared = prepared,
                       .threshold = io ? io->threshold : NULL,
                       .flip = io ? io->flip : NULL};
+    xn_stream *stream = plan->stream;
+    int64_t start_ns = now_ns();
     assert(weights_fit(&plan->conv, prepared));
-    job.threads = xn_cpu_threads_worth(work_ns, plan->stream->threads);
+    job.threads = xn_cpu_threads_worth(work_ns, start_ns - stream->ended_ns, stream->threads);
     plan->path->run(&job, images);
+    stream->ended_ns = now_ns();
+    return stream->ended_ns - start_ns;
 }
 
 void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
@@ -179,10 +183,9 @@ void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
 static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
                      size_t count, xn_run_times *times, xn_error *error) {
     (void)error;
-    int64_t start = now_ns();
-    run_images(plan, prepared, list_images(plan, items, count), NULL);
+    int64_t ns = run_images(plan, prepared, list_images(plan, items, count), NULL);
     if (times)
-        *times = (xn_run_times){.compute_ns = now_ns() - start};
+        *times = (xn_run_times){.compute_ns = ns};
     return XN_OK;
 }
 

@@ -61,6 +61,7 @@ struct xn_stream {
     const xn_device *device; /* borrowed */
     const xn_cpu_way *way;   /* forced; NULL: plans choose */
     int threads;             /* the most a run may use: 1 .. device->threads */
+    int64_t ended_ns;        /* when the last run did */
     unsigned char *scratch;  /* owned; grows in plan_create only, to the most any plan asked */
     size_t scratch_bytes;
 };
@@ -227,8 +228,9 @@ static inline void xn_cpu_valid_outputs(int64_t offset, int32_t stride, int32_t 
  * from within a task. One thread or unit: no other thread is asked. */
 typedef void (*xn_cpu_task)(void *context, int64_t unit, int thread);
 void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context);
-/* How many threads, 1 .. most, work of about so many nanoseconds is worth. Pure. */
-int xn_cpu_threads_worth(double work_ns, int most);
+/* How many threads, 1 .. most, work of about so many nanoseconds is worth, when its caller's last
+ * work ended idle_ns ago. Pure. */
+int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most);
 
 /* The pool of helpers lives while a device is open. start adds what is missing to so many of them,
  * pinned to a processor each or not; with fewer, or none, regions are done by fewer threads. */

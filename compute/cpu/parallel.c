@@ -40,6 +40,7 @@ typedef struct region {
                         * last that a helper touches of a region */
     /* under the mutex: */
     int wanted, joined; /* helpers: at most, and so far */
+    int processor;      /* the caller's, when it opened; -1: unknown */
     struct region *following;
 } region;
 
@@ -137,12 +138,37 @@ static void idle_locked(void) {
     pool.asleep--;
 }
 
-static void help(void) {
+/* A helper that wakes on its caller's processor only takes time from it, and while others idle the
+ * system may leave it there for milliseconds. So it moves, and stays off that one until a caller is
+ * where it is again. */
+typedef struct place {
+    cpu_set_t all; /* what the process gave it */
+    bool may_move;
+} place;
+
+static bool must_move(const place *p, const region *r) {
+    return p->may_move && r->processor >= 0 && r->processor == sched_getcpu();
+}
+
+static void move(place *p, int processor) {
+    cpu_set_t others = p->all;
+    CPU_CLR(processor, &others);
+    p->may_move = CPU_COUNT(&others) > 0 && !sched_setaffinity(0, sizeof others, &others);
+}
+
+static void help(place *p) {
     pthread_mutex_lock(&pool.mutex);
     while (!pool.stopping) {
         region *r = pool.open;
         if (!r) {
             idle_locked();
+            continue;
+        }
+        if (must_move(p, r)) {
+            int processor = r->processor;
+            pthread_mutex_unlock(&pool.mutex);
+            move(p, processor);
+            pthread_mutex_lock(&pool.mutex);
             continue;
         }
         int thread = ++r->joined;
@@ -187,6 +213,7 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
         return;
     }
     region r = {.task = task, .context = context, .units = units, .wanted = threads - 1};
+    r.processor = sched_getcpu();
     pthread_mutex_lock(&pool.mutex);
     region **last = &pool.open;
     while (*last)
@@ -203,9 +230,11 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
     wait_for_helpers(&r);
 }
 
-int xn_cpu_threads_worth(double work_ns, int most) {
-    /* Waking a thread costs several microseconds and takes some tens until it runs. */
-    const double thread_ns = 40e3, alone_ns = 100e3;
+int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
+    /* Helpers that still spin join at once. Those asleep take 20 us to come, 60 from a core that
+     * slept too, and cost the caller several (README.md has the figures). */
+    bool awake = idle_ns < SPIN_NS;
+    double thread_ns = awake ? 20e3 : 40e3, alone_ns = awake ? 40e3 : 100e3;
     double worth = work_ns < alone_ns ? 1 : work_ns / thread_ns;
     return worth < most ? (int)worth : most;
 }
@@ -233,9 +262,12 @@ static void *lead(void *argument) {
     {
         int index = t->first + atomic_fetch_add(&t->numbered, 1);
         pthread_setname_np(pthread_self(), "xn-cpu");
+        place here = {.may_move = !t->pinned};
         if (t->pinned)
             pin(index);
-        help();
+        else if (sched_getaffinity(0, sizeof here.all, &here.all))
+            here.may_move = false;
+        help(&here);
     }
     return NULL;
 }

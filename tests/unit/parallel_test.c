@@ -24,14 +24,27 @@ static int omp_get_level(void) {
 START_TEST(threads_by_work) {
     static const struct {
         double ns;
-        int most, threads;
+        int most, threads, awake; /* awake: when the caller's last work has just ended */
     } cases[] = {
-        {0, 64, 1},      {30e3, 2, 1},   {99e3, 64, 1},      {100e3, 64, 2},
-        {100e3, 1, 1},   {160e3, 64, 4}, {160e3, 2, 2},      {400e3, 8, 8},
-        {400e3, 64, 10}, {3e6, 64, 64},  {1e18, 1024, 1024},
+        {0, 64, 1, 1},
+        {30e3, 2, 1, 1},
+        {39e3, 64, 1, 1},
+        {40e3, 64, 1, 2},
+        {99e3, 64, 1, 4},
+        {100e3, 64, 2, 5},
+        {100e3, 1, 1, 1},
+        {160e3, 64, 4, 8},
+        {160e3, 2, 2, 2},
+        {400e3, 8, 8, 8},
+        {400e3, 64, 10, 20},
+        {3e6, 64, 64, 64},
+        {1e18, 1024, 1024, 1024},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ck_assert_int_eq(xn_cpu_threads_worth(cases[i].ns, cases[i].most), cases[i].threads);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const double ns = cases[i].ns;
+        ck_assert_int_eq(xn_cpu_threads_worth(ns, 1000000, cases[i].most), cases[i].threads);
+        ck_assert_int_eq(xn_cpu_threads_worth(ns, 1000, cases[i].most), cases[i].awake);
+    }
 }
 END_TEST
 
@@ -127,6 +140,52 @@ START_TEST(callers_share_the_helpers) {
     for (int i = 0; i < 6; i++)
         pthread_join(callers[i], NULL);
     xn_cpu_threads_close();
+}
+END_TEST
+
+/* Which processors the units of the caller and of the helper ran on. */
+typedef struct places {
+    tally counts;
+    atomic_int processor[2];
+} places;
+
+static void note_place(void *context, int64_t unit, int thread) {
+    places *p = context;
+    count_unit(&p->counts, unit, thread);
+    atomic_store(&p->processor[thread], sched_getcpu());
+}
+
+static void stay_on(const cpu_set_t *set) {
+    ck_assert_int_eq(sched_setaffinity(0, sizeof *set, set), 0);
+}
+
+/* A caller that comes to where the helper is makes it go elsewhere. */
+START_TEST(helpers_avoid_the_caller) {
+    cpu_set_t all, two, one;
+    int found[2], count = 0, together = 0;
+    ck_assert_int_eq(sched_getaffinity(0, sizeof all, &all), 0);
+    CPU_ZERO(&two);
+    for (int i = 0; i < CPU_SETSIZE && count < 2; i++)
+        if (CPU_ISSET(i, &all)) {
+            found[count++] = i;
+            CPU_SET(i, &two);
+        }
+    if (count < 2)
+        return; /* nowhere to go */
+    stay_on(&two);
+    xn_cpu_threads_open();
+    xn_cpu_threads_start(1, false);
+    for (int repeat = 0; repeat < 100; repeat++) {
+        places p = {.counts = {.most = 2, .gather = true}};
+        CPU_ZERO(&one);
+        CPU_SET(found[repeat / 5 % 2], &one);
+        stay_on(&one);
+        xn_cpu_for(2, 2, note_place, &p);
+        together += atomic_load(&p.processor[0]) == atomic_load(&p.processor[1]);
+    }
+    stay_on(&all);
+    xn_cpu_threads_close();
+    ck_assert_int_le(together, 3); /* the system may move it in between, until it has moved once */
 }
 END_TEST
 
@@ -226,7 +285,17 @@ XN_SUITE(parallel) {
     tcase_add_loop_test(t, every_unit_runs_once, 0, 3);
     tcase_add_loop_test(t, helpers_join, 0, 3);
     tcase_add_test(t, callers_share_the_helpers);
+    tcase_add_test(t, helpers_avoid_the_caller);
     tcase_add_test(t, the_pool_ends_and_begins);
+    suite_add_tcase(s, t);
+    return s;
+}
+
+/* What an emulator of another processor lacks: forks of processes with threads, and limits. */
+XN_SUITE(parallel_process) {
+    Suite *s = suite_create("parallel_process");
+    TCase *t = tcase_create("process");
+    tcase_set_timeout(t, 120);
     tcase_add_test(t, a_child_begins_anew);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     tcase_add_test(t, fewer_threads_than_asked);
