@@ -44,6 +44,15 @@ typedef struct region {
     struct region *following;
 } region;
 
+/* Lives on its own stack. */
+typedef struct helper {
+    pthread_t thread;
+    cpu_set_t all; /* the processors it was given */
+    bool may_move;
+    int processor; /* where it fell asleep */
+    struct helper *following;
+} helper;
+
 typedef struct team {
     pthread_t leader;
     int first, members; /* helpers first .. first + members - 1 */
@@ -64,7 +73,8 @@ static struct {
     region *open;          /* regions that helpers may still join, oldest first */
     atomic_uint opened;    /* how many were, ever: what spinning helpers watch */
     int spinning, asleep;  /* helpers without a region */
-    int leaving;           /* callers asleep until their helpers have left */
+    helper *sleepers;
+    int leaving; /* callers asleep until their helpers have left */
     bool stopping;
 } pool = {.life = PTHREAD_MUTEX_INITIALIZER,
           .mutex = PTHREAD_MUTEX_INITIALIZER,
@@ -98,6 +108,29 @@ static void work(region *r, int thread) {
 
 /* ---- helpers ---- */
 
+/* A helper on its caller's processor only takes time from it, and while others idle the system may
+ * leave it there for milliseconds. So it moves and stays off that one, until a caller is where it
+ * is again: by itself when it finds so, and by the caller, before it is woken, when it slept there.
+ */
+static void keep_off(helper *h, int processor) {
+    cpu_set_t others = h->all;
+    CPU_CLR(processor, &others);
+    h->may_move =
+        CPU_COUNT(&others) > 0 && !pthread_setaffinity_np(h->thread, sizeof others, &others);
+}
+
+static bool is_in_the_way(const helper *h, int there, int processor) {
+    return h->may_move && processor >= 0 && there == processor;
+}
+
+static void clear_processor_locked(int processor) {
+    for (helper *h = pool.sleepers; h; h = h->following)
+        if (is_in_the_way(h, h->processor, processor)) {
+            keep_off(h, processor);
+            h->processor = -1;
+        }
+}
+
 static void close_locked(const region *r) {
     for (region **at = &pool.open; *at; at = &(*at)->following)
         if (*at == r) {
@@ -122,7 +155,7 @@ static void wake(int count) {
 }
 
 /* Returns with the mutex held again when there may be a region to join. */
-static void idle_locked(void) {
+static void idle_locked(helper *h) {
     unsigned seen = atomic_load(&pool.opened);
     pool.spinning++;
     pthread_mutex_unlock(&pool.mutex);
@@ -133,41 +166,30 @@ static void idle_locked(void) {
     pool.spinning--;
     if (pool.open || pool.stopping)
         return;
+    h->processor = sched_getcpu();
+    h->following = pool.sleepers;
+    pool.sleepers = h;
     pool.asleep++;
     pthread_cond_wait(&pool.work, &pool.mutex);
     pool.asleep--;
+    helper **at = &pool.sleepers;
+    while (*at != h)
+        at = &(*at)->following;
+    *at = h->following;
 }
 
-/* A helper that wakes on its caller's processor only takes time from it, and while others idle the
- * system may leave it there for milliseconds. So it moves, and stays off that one until a caller is
- * where it is again. */
-typedef struct place {
-    cpu_set_t all; /* what the process gave it */
-    bool may_move;
-} place;
-
-static bool must_move(const place *p, const region *r) {
-    return p->may_move && r->processor >= 0 && r->processor == sched_getcpu();
-}
-
-static void move(place *p, int processor) {
-    cpu_set_t others = p->all;
-    CPU_CLR(processor, &others);
-    p->may_move = CPU_COUNT(&others) > 0 && !sched_setaffinity(0, sizeof others, &others);
-}
-
-static void help(place *p) {
+static void help(helper *h) {
     pthread_mutex_lock(&pool.mutex);
     while (!pool.stopping) {
         region *r = pool.open;
         if (!r) {
-            idle_locked();
+            idle_locked(h);
             continue;
         }
-        if (must_move(p, r)) {
-            int processor = r->processor;
+        int processor = r->processor;
+        if (is_in_the_way(h, sched_getcpu(), processor)) {
             pthread_mutex_unlock(&pool.mutex);
-            move(p, processor);
+            keep_off(h, processor);
             pthread_mutex_lock(&pool.mutex);
             continue;
         }
@@ -221,6 +243,8 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
     *last = &r;
     atomic_fetch_add(&pool.opened, 1);
     int wakes = wakes_locked();
+    if (wakes)
+        clear_processor_locked(r.processor);
     pthread_mutex_unlock(&pool.mutex);
     wake(wakes);
     work(&r, 0);
@@ -234,7 +258,7 @@ int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
     /* Helpers that still spin join at once. Those asleep take 20 us to come, 60 from a core that
      * slept too, and cost the caller several (README.md has the figures). */
     bool awake = idle_ns < SPIN_NS;
-    double thread_ns = awake ? 20e3 : 40e3, alone_ns = awake ? 40e3 : 100e3;
+    double thread_ns = awake ? 20e3 : 30e3, alone_ns = 2 * thread_ns;
     double worth = work_ns < alone_ns ? 1 : work_ns / thread_ns;
     return worth < most ? (int)worth : most;
 }
@@ -262,12 +286,12 @@ static void *lead(void *argument) {
     {
         int index = t->first + atomic_fetch_add(&t->numbered, 1);
         pthread_setname_np(pthread_self(), "xn-cpu");
-        place here = {.may_move = !t->pinned};
+        helper h = {.thread = pthread_self()};
         if (t->pinned)
             pin(index);
-        else if (sched_getaffinity(0, sizeof here.all, &here.all))
-            here.may_move = false;
-        help(&here);
+        else
+            h.may_move = !sched_getaffinity(0, sizeof h.all, &h.all);
+        help(&h);
     }
     return NULL;
 }
@@ -342,6 +366,7 @@ static void after_fork_in_child(void) {
     pool.helpers = pool.team_count = 0;
     pool.open = NULL; /* their callers are not here either */
     pool.spinning = pool.asleep = pool.leaving = 0;
+    pool.sleepers = NULL;
     pthread_cond_init(&pool.work, NULL);
     pthread_cond_init(&pool.left, NULL);
     after_fork();
