@@ -163,12 +163,13 @@ $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-cpu-few: $(call obj,tests/bench/cpu_few.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
+CPU_LAYER_SRC := $(patsubst %,tests/bench/%.c,cpu_subject cpu_peak bench_layer)
 # oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
 ONEDNN = $(call once,ONEDNN,$(shell echo '\#include <dnnl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1))
 BENCH_PEER = $(if $(ONEDNN),peer_onednn,no_onednn)
 $(BUILD)/bench-cpu: LIBS += $(if $(ONEDNN),-ldnnl)
-$(BUILD)/bench-cpu: $(call obj,tests/bench/bench_cpu.c tests/bench/$(BENCH_PEER).c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-$(BUILD)/bench-cpu-layers: $(call obj,tests/bench/cpu_layers.c tests/bench/cpu_peak.c tests/bench/bench_layer.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-cpu: $(call obj,tests/bench/bench_cpu.c tests/bench/bench_cpu_packed.c tests/bench/bench_turns.c $(CPU_LAYER_SRC) tests/bench/$(BENCH_PEER).c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-cpu-layers: $(call obj,tests/bench/cpu_layers.c $(CPU_LAYER_SRC)) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
 	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-layers
 	$(BUILD)/bench-cpu-layers --json $(BUILD)/bench/bench_cpu_layers.json $(BENCH_FLAGS)

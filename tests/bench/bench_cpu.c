@@ -1,28 +1,19 @@
 /* bench_cpu.c: the CPU's part of `make bench`: the paper's single-channel sizes and the 3x3 layers
  * of a ResNet, in one table ours, oneDNN's convolution of the same layer in its three datatypes
- * (peer_onednn.h) and a parallel memcpy of the same bytes, with what is to be reached; then every
- * instruction set that this machine has.   bench_cpu [--json FILE] [--only TEXT] [--sets]
+ * (peer_onednn.h) and a parallel memcpy of the same bytes, with what is to be reached; the same
+ * layers with packed tensors (bench_cpu_packed.h); then every instruction set that this machine
+ * has.   bench_cpu [--json FILE] [--only TEXT] [--sets]
  *
- * All of a row take turns, round after round, so that what else the machine does meets all of them.
- * Before each turn is a pause in which the threads of the one before, which spin for a while, go to
- * sleep. All use as many threads as the process may. */
-#include "bench.h"
+ * All of a row take turns (bench_turns.h), with as many threads as the process may use. */
+#include "bench_cpu_packed.h"
+#include "bench_turns.h"
 #include "peer_onednn.h"
 #include "xn_mem.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-enum {
-    ROUNDS = 5,
-    RUNS_A_ROUND = 20,
-    SIDES = 12,
-    MAX_SAMPLES = ROUNDS * RUNS_A_ROUND,
-    NAME_BYTES = 48
-};
-
-static const int64_t round_ns = 15000000, pause_ns = 10000000;
+enum { SIDES = 12, NAME_BYTES = 48 };
 
 typedef struct row {
     xn_bench_problem problem;
@@ -66,43 +57,7 @@ static void fail(const char *what) {
     exit(1);
 }
 
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-/* ---- taking turns ---- */
-
-typedef struct contender {
-    void (*run)(void *context);
-    void *context;
-    int64_t samples[MAX_SAMPLES];
-    int count;
-    xn_bench_stats stats;
-} contender;
-
-static void take_turn(contender *s) {
-    const struct timespec pause = {0, pause_ns};
-    nanosleep(&pause, NULL);
-    s->run(s->context);
-    int64_t end = now_ns() + round_ns;
-    for (int i = 0; i < RUNS_A_ROUND && (i < 2 || now_ns() < end); i++) {
-        int64_t start = now_ns();
-        s->run(s->context);
-        s->samples[s->count++] = now_ns() - start;
-    }
-}
-
-static void measure(contender *sides, int count) {
-    for (int round = 0; round < ROUNDS; round++)
-        for (int i = 0; i < count; i++)
-            if (sides[i].run)
-                take_turn(&sides[i]);
-    for (int i = 0; i < count; i++)
-        if (sides[i].run)
-            xn_bench_summarise(sides[i].samples, sides[i].count, &sides[i].stats);
-}
+/* ---- who takes turns ---- */
 
 static void run_job(void *job) {
     xn_bench_job_run(job);
@@ -190,29 +145,27 @@ typedef struct figures {
     const char *kernel[XN_PEER_TYPES];
 } figures;
 
-static double faster(const contender *a, const contender *b) {
+static double faster(const xn_contender *a, const xn_contender *b) {
     if (!a->run || !b->run)
         return a->run ? a->stats.median_us : b->stats.median_us;
     return a->stats.median_us < b->stats.median_us ? a->stats.median_us : b->stats.median_us;
 }
 
 static void measure_row(const xn_bench_device *d, const xn_bench_problem *p, figures *out) {
-    contender *sides = xn_mem_zalloc(SIDES, sizeof *sides);
+    xn_contender *sides = xn_bench_contenders(SIDES);
     peers with = {0};
     copy_job copy = make_copy(p);
     xn_bench_job *job = xn_bench_job_create(d, p);
-    if (!sides)
-        fail("no memory for a row");
     make_peers(p, &with);
-    sides[0] = (contender){.run = run_job, .context = job};
-    sides[1] = (contender){.run = run_copy, .context = &copy};
+    sides[0] = (xn_contender){.run = run_job, .context = job};
+    sides[1] = (xn_contender){.run = run_copy, .context = &copy};
     for (int t = 0; t < XN_PEER_TYPES; t++) {
         xn_peer *all[3] = {with.peer[t][0], with.peer[t][1], with.own[t]};
         for (int k = 0; k < 3; k++)
             if (all[k])
-                sides[2 + 3 * t + k] = (contender){.run = xn_peer_run, .context = all[k]};
+                sides[2 + 3 * t + k] = (xn_contender){.run = xn_peer_run, .context = all[k]};
     }
-    measure(sides, SIDES);
+    xn_bench_turns(sides, SIDES);
     *out = (figures){.ours = sides[0].stats, .copy = sides[1].stats};
     for (int t = 0; t < XN_PEER_TYPES; t++) {
         out->plain_us[t] = faster(&sides[2 + 3 * t], &sides[3 + 3 * t]);
@@ -335,13 +288,12 @@ static bool open_set(const char *set, xn_bench_device *out) {
 
 static void bench_set_row(const xn_bench_device *devices, const bool *has,
                           const xn_bench_problem *p, FILE *json) {
-    contender *sides = xn_mem_zalloc(SETS, sizeof *sides);
-    if (!sides)
-        fail("no memory for a row");
+    xn_contender *sides = xn_bench_contenders(SETS);
     for (int i = 0; i < SETS; i++)
         if (has[i])
-            sides[i] = (contender){.run = run_job, .context = xn_bench_job_create(&devices[i], p)};
-    measure(sides, SETS);
+            sides[i] =
+                (xn_contender){.run = run_job, .context = xn_bench_job_create(&devices[i], p)};
+    xn_bench_turns(sides, SETS);
     char name[NAME_BYTES];
     name_problem(p, name);
     printf("%-15s", name);
@@ -394,8 +346,10 @@ int main(int argc, char **argv) {
         fail("no cpu");
     printf("cpu (%s); oneDNN %s\n", device.info.description,
            version ? version : "is not installed: its columns are 0 (Debian: libdnnl-dev)");
-    if (!sets_only)
+    if (!sets_only) {
         bench_rows(&device, only, json);
+        xn_bench_cpu_packed(&device, only, json);
+    }
     xn_bench_close(&device);
     bench_sets(only, json);
     xn_bench_json_close(json);
