@@ -68,11 +68,9 @@ FROM run-${VARIANT} AS xnord
 LABEL org.opencontainers.image.title="xnord" \
       org.opencontainers.image.description="XNOR (1-bit) convolution over HTTP, on GPU and CPU" \
       org.opencontainers.image.licenses="Apache-2.0"
-# Idle OpenMP threads sleep instead of spinning: in a container the cores are shared.
 ENV XNORD_LISTEN=0.0.0.0 \
     XNORD_PORT=8080 \
-    XNORD_ALLOW_UNAUTHENTICATED=true \
-    OMP_WAIT_POLICY=passive
+    XNORD_ALLOW_UNAUTHENTICATED=true
 # Fails the build if a library is missing.
 RUN ["/usr/local/bin/xnord", "--version"]
 # A number, so that Kubernetes' runAsNonRoot can tell that it is not root.

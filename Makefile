@@ -34,13 +34,16 @@ DEPFLAGS  = -MMD -MP
 COMPUTE_INC := -Icompute/include -Icompute/core
 PROTO_INC   := -Icompute/include -Iproto/include -Iproto/src
 SERVER_INC  := -Icompute/include -Iproto/include -Iserver
-TEST_INC    := -Icompute/include -Icompute/core -Iproto/include -Iproto/src -Iserver -Itests
+TEST_INC    := -Icompute/include -Icompute/core -Icompute/cpu -Iproto/include -Iproto/src -Iserver -Itests
 
 COMPUTE_SRC := $(wildcard compute/core/*.c compute/ref/*.c compute/cpu/*.c)
 PROTO_SRC   := $(wildcard proto/src/*.c)
 SERVER_SRC  := $(filter-out server/main.c,$(wildcard server/*.c))
 CUDA_SRC    := $(wildcard compute/cuda/*.cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
+# What compute/ alone is tested with, for a cross-compiler without the server's libraries.
+COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
+               $(patsubst %,tests/unit/%_test.c,arith conv cpus mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
 BENCH_CUDA_SRC := tests/bench/gpu_copy.cu
 
@@ -88,7 +91,7 @@ TEST_OBJ    := $(call obj,$(TEST_SRC)) $(if $(filter 1,$(USE_CUDA)),$(call obj,$
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
-.PHONY: all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan ubsan tsan fuzz bench-gpu \
+.PHONY: all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan ubsan tsan test-arm64 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers format lint install clean help test-binary compute-lib proto-lib
 
@@ -114,6 +117,9 @@ $(BUILD)/xnord: $(MAIN_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUI
 
 $(BUILD)/xnord-tests: $(TEST_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
 	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(LIBS)
+
+$(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a
+	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(CUDA_LIBS) -lm
 
 $(BUILD)/libxn_compute.a: $(COMPUTE_OBJ)
 $(BUILD)/libxn_proto.a: $(PROTO_OBJ)
@@ -157,9 +163,13 @@ $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-cpu-few: $(call obj,tests/bench/cpu_few.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
-# Tests and benchmarks of what is internal to the CPU backend.
-$(BUILD)/obj/tests/bench/cpu_layers.c.o $(BUILD)/obj/tests/backends/cpu_packed_test.c.o: TEST_INC += -Icompute/cpu
-$(BUILD)/bench-cpu-layers: $(call obj,tests/bench/cpu_layers.c tests/bench/cpu_peak.c tests/bench/bench_layer.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+CPU_LAYER_SRC := $(patsubst %,tests/bench/%.c,cpu_subject cpu_peak bench_layer)
+# oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
+ONEDNN = $(call once,ONEDNN,$(shell echo '\#include <dnnl.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1))
+BENCH_PEER = $(if $(ONEDNN),peer_onednn,no_onednn)
+$(BUILD)/bench-cpu: LIBS += $(if $(ONEDNN),-ldnnl)
+$(BUILD)/bench-cpu: $(call obj,tests/bench/bench_cpu.c tests/bench/bench_cpu_packed.c tests/bench/bench_turns.c $(CPU_LAYER_SRC) tests/bench/$(BENCH_PEER).c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-cpu-layers: $(call obj,tests/bench/cpu_layers.c $(CPU_LAYER_SRC)) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
 	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-layers
 	$(BUILD)/bench-cpu-layers --json $(BUILD)/bench/bench_cpu_layers.json $(BENCH_FLAGS)
@@ -199,9 +209,9 @@ else
 BENCH_GPU :=
 run_bench_gpu = @echo "GPU: this build has no CUDA"
 endif
-bench: deps ## convolution: the CPU, then the GPU's kernels, beside copies, peak rates and cuDNN
-	@$(MAKE) --no-print-directory $(BUILD)/bench-conv $(BENCH_GPU)
-	$(BUILD)/bench-conv --json $(BUILD)/bench/bench_conv.json cpu
+bench: deps ## convolution: the CPU beside oneDNN, then the GPU beside cuDNN; copies and peak rates
+	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu $(BENCH_GPU)
+	$(BUILD)/bench-cpu --json $(BUILD)/bench/bench_cpu.json $(BENCH_CPU_FLAGS)
 	$(run_bench_gpu)
 bench-gpu: deps ## the GPU's part of bench; BENCH_FLAGS: --only TEXT, --path NAME, --check-only
 	@$(if $(BENCH_GPU),$(MAKE) --no-print-directory $(BENCH_GPU))
@@ -253,6 +263,10 @@ ubsan: ## the tests under UndefinedBehaviorSanitizer
 tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
 	$(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
 
+test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_TEST_EVERY=1: all)
+	@deploy/install-deps.sh --with-arm64
+	+tests/arm64.sh $(BUILD)/arm64
+
 fuzz: ## mutated requests through every parser, under ASan and UBSan (FUZZ_ROUNDS, FUZZ_SEED)
 	@mkdir -p build
 	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all \
@@ -265,6 +279,6 @@ clean:
 	rm -rf build build-asan build-ubsan build-tsan
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

@@ -3,10 +3,11 @@
 # fast when everything is there. What counts is what works, not which package brought it: libraries
 # of your own, found through PKG_CONFIG_PATH, pass too.
 #
-#   deploy/install-deps.sh [--with-checks] [--with-bench] [--check]
+#   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--check]
 #
 # --with-checks  also clang-format, clang-tidy, cppcheck and shellcheck (what .ci/run uses)
 # --with-bench   also wrk (what `make bench-http` uses)
+# --with-arm64   also a cross-compiler and qemu-user (what `make test-arm64` uses)
 # --check        only say what is there and what is missing
 #
 # Exit status: 0 all is there, 1 something is missing and could not be installed, 2 wrong use.
@@ -15,7 +16,7 @@ set -euo pipefail
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
 readonly MODULES=(libmicrohttpd jansson check)
 
-with_checks=0 with_bench=0 only_check=0
+with_checks=0 with_bench=0 with_arm64=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
 
 say() { printf 'install-deps: %s\n' "$*" >&2; }
@@ -69,6 +70,10 @@ find_missing() {
     if ((with_bench)); then
         have wrk || missing+=(wrk)
     fi
+    if ((with_arm64)); then
+        have aarch64-linux-gnu-gcc || missing+=(arm64-compiler)
+        have qemu-aarch64 || missing+=(qemu-user)
+    fi
 }
 
 apt_package() {
@@ -79,6 +84,7 @@ apt_package() {
     libmicrohttpd) echo libmicrohttpd-dev ;;
     jansson) echo libjansson-dev ;;
     curl) echo curl ca-certificates ;;
+    arm64-compiler) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;
     *) echo "$1" ;; # check, make, pkg-config and the tools are named like what they bring
     esac
 }
@@ -138,9 +144,10 @@ for argument in "$@"; do
     case $argument in
     --with-checks) with_checks=1 ;;
     --with-bench) with_bench=1 ;;
+    --with-arm64) with_arm64=1 ;;
     --check) only_check=1 ;;
     *)
-        say "unknown argument '$argument' (known: --with-checks, --with-bench, --check)"
+        say "unknown argument '$argument' (known: --with-checks, --with-bench, --with-arm64, --check)"
         exit 2
         ;;
     esac

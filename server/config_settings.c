@@ -51,10 +51,15 @@ const xn_setting xn_settings[] = {
     CHOICE("backend", backend, "auto|cuda|cpu|ref", "auto",
            "What computes; auto takes the GPUs where there are any, else the CPU."),
     TEXT("devices", devices, "LIST", "all", "CUDA devices to use: all, or ordinals such as 0,2."),
+    CHOICE("cpu-isa", cpu_isa, "auto|avx512-vpopcnt|avx512|avx2|neon|portable", "auto",
+           "Instruction set of the CPU's kernels; auto takes the best that the machine has."),
     NUMBER("workers", workers, "N", 0, 256, 0,
            "Workers of each device; 0 means 3 a GPU and one a CPU thread."),
     NUMBER("threads", threads, "N", 0, 4096, 0,
-           "CPU threads for all computation together; 0 means all the process may use."),
+           "CPU threads for all computation together; 0 means all the process may use, by its "
+           "container's quota too."),
+    BOOL("cpu-pin", cpu_pin, false,
+         "Keep each helper thread of the CPU's kernels on a core of its own."),
     NUMBER("http-threads", http_threads, "N", 0, 64, 0,
            "Threads that speak HTTP; 0 means by the number of cores, 1 to 8."),
     ENUM("on-device-loss", on_device_loss, "exit|cpu", XN_LOSS_EXIT,
@@ -247,7 +252,7 @@ static xn_status parse_text(const xn_setting *setting, const char *value, const 
 
 static xn_status parse_choice(const xn_setting *setting, const char *value, const char *source,
                               xn_config *config, xn_error *error) {
-    char accepted[80];
+    char accepted[120];
     int index = choice_index(setting->choices, value);
     if (index < 0) {
         snprintf(accepted, sizeof accepted, "is one of %s", setting->choices);

@@ -65,11 +65,13 @@ static xn_status allocate(xn_engine *engine, const xn_pool_spec *specs, int pool
     return XN_OK;
 }
 
-static xn_status open_member(xn_engine *engine, int pool, int ordinal, xn_error *error) {
+static xn_status open_member(xn_engine *engine, const xn_config *config, int pool, int ordinal,
+                             xn_error *error) {
     xn_member *member = &engine->members[engine->member_count];
     member->backend = engine->pools[pool].backend;
     member->pool = pool;
-    xn_status status = member->backend->device_open(ordinal, &member->device, error);
+    xn_status status =
+        xn_engine_open_device(config, member->backend, ordinal, &member->device, error);
     if (status != XN_OK)
         return status;
     engine->member_count++;
@@ -84,10 +86,11 @@ static xn_status open_member(xn_engine *engine, int pool, int ordinal, xn_error 
     return XN_OK;
 }
 
-static xn_status open_members(xn_engine *engine, const xn_pool_spec *specs, xn_error *error) {
+static xn_status open_members(xn_engine *engine, const xn_config *config, const xn_pool_spec *specs,
+                              xn_error *error) {
     for (int p = 0; p < engine->pool_count; p++)
         for (int i = 0; i < specs[p].ordinal_count; i++) {
-            xn_status status = open_member(engine, p, specs[p].ordinals[i], error);
+            xn_status status = open_member(engine, config, p, specs[p].ordinals[i], error);
             if (status != XN_OK)
                 return status;
         }
@@ -107,8 +110,10 @@ static xn_status create_metrics(xn_engine *engine, xn_error *error) {
     xn_status status = xn_metrics_create(ids, engine->member_count, XN_VERSION,
                                          engine->pools[0].backend->name, &engine->metrics, error);
     xn_mem_free(ids);
-    for (int i = 0; status == XN_OK && i < engine->member_count; i++)
+    for (int i = 0; status == XN_OK && i < engine->member_count; i++) {
+        xn_metrics_device_isa(engine->metrics, i, engine->members[i].info.instruction_set);
         xn_metrics_device_up(engine->metrics, i, 1);
+    }
     return status;
 }
 
@@ -210,7 +215,7 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
 
     xn_status status = allocate(engine, specs, pool_count, error);
     if (status == XN_OK)
-        status = open_members(engine, specs, error);
+        status = open_members(engine, config, specs, error);
     if (status == XN_OK)
         status = create_services(engine, config, error);
     if (status == XN_OK)

@@ -56,6 +56,11 @@ struct xn_job {
     int state;
 };
 
+/* A device by the daemon's settings: opened and configured. An instruction set (--cpu-isa) that the
+ * machine lacks is XN_ERR_UNSUPPORTED, and the message names what there is. */
+xn_status xn_engine_open_device(const xn_config *config, const xn_backend *backend, int ordinal,
+                                xn_device **out, xn_error *error);
+
 /* Opens devices, makes streams, runs the canary, starts the workers. Errors say what is missing:
  * XN_ERR_NO_DEVICE for --backend cuda without a GPU, a bad --devices list, ... */
 xn_status xn_engine_create(const xn_config *config, xn_engine **out, xn_error *error);

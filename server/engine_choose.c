@@ -1,11 +1,10 @@
 /* engine_choose.c: from the configuration to pools: which backends, which devices, how many
  * workers. */
 #include "engine_internal.h"
+#include "xn_cpus.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #define WORKERS_PER_GPU 3 /* one uploads, one computes, one downloads */
 
@@ -71,6 +70,33 @@ xn_status xn_devices_parse(const char *list, int found, int *ordinals, int *coun
     return XN_OK;
 }
 
+/* ---- one device ---- */
+
+xn_status xn_engine_open_device(const xn_config *config, const xn_backend *backend, int ordinal,
+                                xn_device **out, xn_error *error) {
+    bool automatic = !config->cpu_isa[0] || !strcmp(config->cpu_isa, "auto");
+    const xn_device_options options = {.instruction_set = automatic ? NULL : config->cpu_isa,
+                                       .threads = (int)config->threads,
+                                       .pin_threads = config->cpu_pin};
+    xn_device *device = NULL;
+    xn_error why = {0};
+    xn_status status = backend->device_open(ordinal, &device, error);
+    if (status != XN_OK)
+        return status;
+    if (backend->device_configure)
+        status = backend->device_configure(device, &options, &why);
+    if (status == XN_ERR_UNSUPPORTED)
+        xn_fail(error, status, "cpu-isa", "--cpu-isa: %.300s", why.message);
+    else if (status != XN_OK && error)
+        *error = why;
+    if (status != XN_OK) {
+        backend->device_close(device);
+        return status;
+    }
+    *out = device;
+    return XN_OK;
+}
+
 /* ---- pools ---- */
 
 /* At most cuda with its stand-in. */
@@ -83,20 +109,12 @@ typedef struct choice {
     char fallback_reason[256];
 } choice;
 
-static int usable_threads(void) {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN); /* more processors than cpu_set_t holds */
-    return online > 0 && online < 65536 ? (int)online : 1;
-}
-
 static xn_status add_host(const xn_config *config, const char *name, choice *out, xn_error *error) {
     static const int first = 0;
     const xn_backend *backend = xn_backend_find(name);
     if (!backend)
         return xn_fail(error, XN_ERR_NO_DEVICE, "backend", "this build has no backend %s", name);
-    int threads = config->threads ? (int)config->threads : usable_threads();
+    int threads = config->threads ? (int)config->threads : xn_cpus_usable();
     out->pools[out->count++] = (xn_pool_spec){
         .backend = backend,
         .ordinals = &first,

@@ -6,11 +6,11 @@
 #include "clock.h"
 #include "log.h"
 #include "service.h"
+#include "xn_cpus.h"
 #include "xn_mem.h"
 
 #include <errno.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void on_fatal(void *context) {
     pthread_kill(main_thread, SIGUSR1); /* wakes sigtimedwait */
 }
 
-static int list_devices(void) {
+static int list_devices(const xn_config *config) {
     const xn_backend *const *all = xn_backend_all();
     for (; *all; all++) {
         int count = 0;
@@ -53,7 +53,7 @@ static int list_devices(void) {
         for (int i = 0; i < count; i++) {
             xn_device *device = NULL;
             xn_device_info info;
-            if ((*all)->device_open(i, &device, &error)) {
+            if (xn_engine_open_device(config, *all, i, &device, &error)) {
                 printf("%s:%-3d not usable: %s\n", (*all)->name, i, error.message);
                 continue;
             }
@@ -117,8 +117,7 @@ static void raise_descriptor_limit(int64_t connections) {
 }
 
 static int http_threads(const xn_config *config) {
-    cpu_set_t set;
-    int cores = sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
+    int cores = xn_cpus_usable();
     if (config->http_threads > 0)
         return (int)config->http_threads;
     return cores < 8 ? cores : 8;
@@ -300,7 +299,7 @@ int main(int argc, char **argv) {
         xn_config_print(&d.config, stdout);
         return EXIT_SUCCESS;
     case XN_COMMAND_LIST_DEVICES:
-        return list_devices();
+        return list_devices(&d.config);
     case XN_COMMAND_SERVE:
         break;
     }

@@ -80,6 +80,7 @@ typedef struct histogram {
 
 typedef struct device {
     _Alignas(XN_MEM_ALIGNMENT) char id[32];
+    char instruction_set[32];
     atomic_uint_fast64_t batches, images, busy_ns, errors;
     atomic_int up;
 } device;
@@ -386,6 +387,14 @@ static void add_devices(page *p, const xn_metrics *metrics) {
             atomic_load_explicit(&metrics->devices[i].up, memory_order_relaxed));
 }
 
+static void add_device_info(page *p, const xn_metrics *metrics) {
+    family(p, "xnord_device_info", "gauge",
+           "Always 1; the instruction set of the device's kernels, where it has several.");
+    for (int i = 0; i < metrics->device_count; i++)
+        add(p, "xnord_device_info{device=\"%s\",instruction_set=\"%s\"} 1\n",
+            metrics->devices[i].id, metrics->devices[i].instruction_set);
+}
+
 static void add_process(page *p, const xn_metrics *metrics) {
     uint64_t resident = process_resident_bytes(), fds = process_open_fds();
     family(p, "xnord_build_info", "gauge", "Always 1; version and primary backend as labels.");
@@ -412,6 +421,7 @@ char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
                 close_names, XN_CLOSE_COUNT, metrics->closed);
     add_histograms(&p, metrics);
     add_devices(&p, metrics);
+    add_device_info(&p, metrics);
     for (int i = 0; i < XN_GAUGE_COUNT; i++) {
         family(&p, gauges[i].name, "gauge", gauges[i].help);
         add(&p, "%s %lld\n", gauges[i].name, (long long)xn_metrics_gauge(metrics, (xn_gauge)i));
@@ -462,6 +472,11 @@ xn_status xn_metrics_create(const char *const *device_ids, int device_count, con
     metrics->start_time_s = process_start_s();
     *out = metrics;
     return XN_OK;
+}
+
+void xn_metrics_device_isa(xn_metrics *metrics, int index, const char *instruction_set) {
+    device *d = device_at(metrics, index);
+    copy_label(instruction_set, d->instruction_set, sizeof d->instruction_set);
 }
 
 void xn_metrics_free(xn_metrics *metrics) {

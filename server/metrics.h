@@ -92,6 +92,8 @@ void xn_metrics_batch(xn_metrics *metrics, int device, int64_t requests, int64_t
                       int64_t busy_ns); /* batch-size histograms and per-device counters */
 void xn_metrics_device_error(xn_metrics *metrics, int device);
 void xn_metrics_device_up(xn_metrics *metrics, int device, int up);
+/* Once, before others use the metrics: xnord_device_info's label. */
+void xn_metrics_device_isa(xn_metrics *metrics, int device, const char *instruction_set);
 void xn_metrics_gauge_add(xn_metrics *metrics, xn_gauge gauge, int64_t delta);
 void xn_metrics_gauge_set(xn_metrics *metrics, xn_gauge gauge, int64_t value);
 int64_t xn_metrics_gauge(const xn_metrics *metrics, xn_gauge gauge);

@@ -194,16 +194,17 @@ static void run_batch(xn_worker *worker, size_t count) {
 /* ---- taking ---- */
 
 int xn_worker_threads(const xn_conv *conv, int64_t images, int limit) {
-    /* What one thread does in some tens of microseconds: enough to be worth waking another. */
-    const double operations_a_thread = 200000.0;
-    const double real_operation = 32.0; /* in mode bwn and float, counted in bit operations */
-    double operations = (double)xn_conv_operations(conv) * (double)images;
-    if (conv->mode != XN_MODE_XNOR)
-        operations *= real_operation;
-    double threads = operations / operations_a_thread;
-    if (threads >= (double)limit)
-        return limit;
-    return threads < 1.0 ? 1 : (int)threads;
+    /* One core's time, rough: a bit costs little beside the tensors' elements around it. What is
+     * taken here is kept from others, so a batch that one core does in no time takes one thread,
+     * and a longer one a thread for what is worth waking it. */
+    const double bit_ns = 0.002, real_ns = 0.04, element_ns = 0.15;
+    const double alone_ns = 100e3, thread_ns = 40e3;
+    double elements = (double)xn_conv_input_elements(conv) + (double)xn_conv_output_elements(conv);
+    double operation_ns = conv->mode == XN_MODE_XNOR ? bit_ns : real_ns;
+    double image_ns = operation_ns * (double)xn_conv_operations(conv) + element_ns * elements;
+    double ns = image_ns * (double)images;
+    double threads = ns < alone_ns ? 1.0 : ns / thread_ns;
+    return threads >= (double)limit ? limit : (int)threads;
 }
 
 /* Takes a batch into worker->jobs, and what it can use of the thread budget. 0: none is ready. */

@@ -1,24 +1,22 @@
 /* backend.c: the CPU backend's table: its one device, its streams, and run.
- *
- * A run uses as many threads as its work is worth. Opening a parallel region and waking threads
- * costs several microseconds on an idle machine, and on a busy one the region ends only when its
- * last thread has got a core, which can take a scheduler's time slice. So a thread more is taken
- * only for each 40 us of estimated work, and work under 100 us stays on the calling thread, without
- * a parallel region. */
+ */
 #include "cpu.h"
 #include "xn_arith.h"
 #include "xn_backends.h"
+#include "xn_cpus.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <time.h>
 
-static const double thread_ns = 40e3, alone_ns = 100e3;
-
 static xn_status device_count(int *count, xn_error *error) {
     (void)error;
     *count = 1;
     return XN_OK;
+}
+
+static int usable_threads(void) {
+    return (int)xn_cpu_min(xn_cpus_usable(), XN_CPU_MAX_THREADS);
 }
 
 static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
@@ -28,22 +26,52 @@ static xn_status device_open(int ordinal, xn_device **out, xn_error *error) {
     xn_device *device = xn_mem_zalloc(1, sizeof *device);
     if (!device)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the cpu device");
-    device->threads = xn_cpu_thread_count();
-    device->kernels = xn_cpu_kernels_choose();
-    device->many = xn_cpu_many_choose();
+    device->threads = usable_threads();
+    device->set = xn_cpu_set_at(0);
+    xn_cpu_threads_open();
     *out = device;
     return XN_OK;
 }
 
+/* "avx2, portable" */
+static void list_sets(char *text, size_t size) {
+    const xn_cpu_set *set = NULL;
+    size_t length = 0;
+    text[0] = '\0';
+    for (int i = 0; length < size && (set = xn_cpu_set_at(i)); i++)
+        length += (size_t)snprintf(text + length, size - length, "%s%s", i ? ", " : "", set->name);
+}
+
+static xn_status device_configure(xn_device *device, const xn_device_options *options,
+                                  xn_error *error) {
+    const char *name = options->instruction_set;
+    const xn_cpu_set *set = name ? xn_cpu_set_find(name) : xn_cpu_set_at(0);
+    if (!set) {
+        char there[80];
+        list_sets(there, sizeof there);
+        return xn_fail(error, XN_ERR_UNSUPPORTED, "instruction_set",
+                       "this CPU cannot run the kernels for %.40s; it has %s", name, there);
+    }
+    device->set = set;
+    device->pinned = options->pin_threads;
+    device->threads = options->threads > 0 ? (int)xn_cpu_min(options->threads, XN_CPU_MAX_THREADS)
+                                           : usable_threads();
+    return XN_OK;
+}
+
 static void device_close(xn_device *device) {
+    if (!device)
+        return;
+    xn_cpu_threads_close();
     xn_mem_free(device);
 }
 
 static void device_info(const xn_device *device, xn_device_info *out) {
     *out = (xn_device_info){.compute_units = device->threads};
     snprintf(out->id, sizeof out->id, "cpu");
+    snprintf(out->instruction_set, sizeof out->instruction_set, "%s", device->set->name);
     snprintf(out->description, sizeof out->description, "%d thread%s, %s", device->threads,
-             device->threads == 1 ? "" : "s", device->kernels->name);
+             device->threads == 1 ? "" : "s", device->set->name);
 }
 
 static void *host_alloc(xn_device *device, size_t bytes) {
@@ -73,6 +101,7 @@ static xn_status stream_create(xn_device *device, const xn_stream_options *optio
     stream->device = device;
     stream->way = way;
     stream_set_threads(stream, options ? options->threads : 0);
+    xn_cpu_threads_start(device->threads - 1, device->pinned);
     *out = stream;
     return XN_OK;
 }
@@ -112,20 +141,21 @@ static int64_t list_images(xn_plan *plan, const xn_batch_item *items, size_t cou
     return images;
 }
 
-/* images of the plan, whose addresses are in plan->images. */
-static void run_images(xn_plan *plan, const xn_prepared *prepared, int64_t images,
-                       const xn_cpu_run_io *io) {
+/* images of the plan, whose addresses are in plan->images. Returns nanoseconds. */
+static int64_t run_images(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                          const xn_cpu_run_io *io) {
     double work_ns = plan->image_ns * (double)images;
-    double worth = work_ns < alone_ns ? 1 : work_ns / thread_ns;
     xn_cpu_run job = {.plan = plan,
                       .prepared = prepared,
-                      .threads = plan->stream->threads,
                       .threshold = io ? io->threshold : NULL,
                       .flip = io ? io->flip : NULL};
+    xn_stream *stream = plan->stream;
+    int64_t start_ns = now_ns();
     assert(weights_fit(&plan->conv, prepared));
-    if (worth < job.threads)
-        job.threads = (int)worth;
+    job.threads = xn_cpu_threads_worth(work_ns, start_ns - stream->ended_ns, stream->threads);
     plan->path->run(&job, images);
+    stream->ended_ns = now_ns();
+    return stream->ended_ns - start_ns;
 }
 
 void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
@@ -153,10 +183,9 @@ void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
 static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
                      size_t count, xn_run_times *times, xn_error *error) {
     (void)error;
-    int64_t start = now_ns();
-    run_images(plan, prepared, list_images(plan, items, count), NULL);
+    int64_t ns = run_images(plan, prepared, list_images(plan, items, count), NULL);
     if (times)
-        *times = (xn_run_times){.compute_ns = now_ns() - start};
+        *times = (xn_run_times){.compute_ns = ns};
     return XN_OK;
 }
 
@@ -174,6 +203,7 @@ const xn_backend xn_backend_cpu = {
     .name = "cpu",
     .device_count = device_count,
     .device_open = device_open,
+    .device_configure = device_configure,
     .device_close = device_close,
     .device_info = device_info,
     .device_canary = xn_cpu_canary,

@@ -1,10 +1,11 @@
-/* cpu.h: what the files of the CPU backend share. One device, "cpu"; OpenMP threads inside a run.
+/* cpu.h: what the files of the CPU backend share. One device, "cpu"; threads inside a run.
  *
  *   backend.c   the table: device, stream (scratch memory), run
  *   plan.c      chooses a path for a problem, sizes its scratch
  *   prepared.c  weights in the layouts of the paths
- *   parallel.c  the one place with OpenMP
- *   kernels.h   the vector kernels; kernels_body.h is their one text, compiled for three machines
+ *   parallel.c  the threads
+ *   kernels.h   the vector kernels; kernels_body.h is their one text, compiled for each instruction
+ *               set, and kernels_choose.c says which of them this machine has
  *   rows.c      padded rows of an image, in an order in which every tap reads contiguously
  *   few.c       mode xnor, few channels: one fused pass; few_kernels.h are its own kernels
  *   many.c      mode xnor, many channels: signs as bits, popcount; many.h lists its other files
@@ -32,10 +33,19 @@
 #define XN_CPU_FEW_CHANNELS 32
 #define XN_CPU_FEW_FILTER 8192
 
-struct xn_device {
-    int threads; /* what the machine gives this process; at least 1 */
+/* An instruction set: the kernels that are compiled for it, and whether this machine has it. */
+typedef struct xn_cpu_set {
+    const char *name; /* "avx2" */
     const xn_cpu_kernels *kernels;
+    const xn_cpu_few_kernels *few;
     const xn_cpu_many_kernels *many;
+    bool (*has)(void);
+} xn_cpu_set;
+
+struct xn_device {
+    int threads; /* the most that a run may use: what the process may, or as configured */
+    bool pinned; /* helper threads stay on a processor each */
+    const xn_cpu_set *set;
 };
 
 typedef struct xn_cpu_path xn_cpu_path;
@@ -44,14 +54,14 @@ typedef struct xn_cpu_path xn_cpu_path;
 typedef struct xn_cpu_way {
     const char *name; /* "few/avx2" */
     const xn_cpu_path *path;
-    const xn_cpu_kernels *kernels;
-    const xn_cpu_many_kernels *many; /* NULL but for the path of that name */
+    const xn_cpu_set *set;
 } xn_cpu_way;
 
 struct xn_stream {
     const xn_device *device; /* borrowed */
     const xn_cpu_way *way;   /* forced; NULL: plans choose */
     int threads;             /* the most a run may use: 1 .. device->threads */
+    int64_t ended_ns;        /* when the last run did */
     unsigned char *scratch;  /* owned; grows in plan_create only, to the most any plan asked */
     size_t scratch_bytes;
 };
@@ -115,9 +125,10 @@ struct xn_plan {
     xn_stream *stream; /* borrowed */
     xn_conv conv;
     const xn_cpu_way *way;
-    const xn_cpu_kernels *kernels;   /* the way's */
-    const xn_cpu_path *path;         /* the way's */
-    const xn_cpu_many_kernels *many; /* likewise */
+    const xn_cpu_path *path; /* the way's, as the kernels */
+    const xn_cpu_kernels *kernels;
+    const xn_cpu_few_kernels *few;
+    const xn_cpu_many_kernels *many;
     int64_t max_images;
     xn_cpu_image *images;              /* [max_images], owned; filled by run */
     size_t shared_bytes, thread_bytes; /* of the stream's scratch */
@@ -145,6 +156,22 @@ extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real;
 
 /* True when the few-channel path fits and is the faster one on these kernels (few.c says why). */
 bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels);
+
+/* ---- kernels_choose.c ---- */
+
+/* The sets that this machine has, best first; NULL past the last. There is always one. */
+const xn_cpu_set *xn_cpu_set_at(int index);
+/* The one of that name; NULL where this machine or this build lacks it. */
+const xn_cpu_set *xn_cpu_set_find(const char *name);
+
+extern const xn_cpu_set xn_cpu_set_portable;
+#if defined(__x86_64__)
+extern const xn_cpu_set xn_cpu_set_vpopcnt, xn_cpu_set_avx512, xn_cpu_set_avx2;
+#elif defined(__aarch64__)
+extern const xn_cpu_set xn_cpu_set_neon;
+#endif
+
+/* ---- plan.c ---- */
 
 /* Way `index` of the ways that this machine can go, NULL past the last. */
 const xn_cpu_way *xn_cpu_way_at(int index);
@@ -196,11 +223,21 @@ static inline void xn_cpu_valid_outputs(int64_t offset, int32_t stride, int32_t 
 
 /* ---- parallel.c ---- */
 
-int xn_cpu_thread_count(void);
-/* Calls task(context, unit, thread) for every unit of [0, units), by at most `threads` threads,
- * 0 <= thread < threads; returns when all are done. One thread or unit: no parallel region. */
+/* Calls task(context, unit, thread) for every unit of [0, units), by the calling thread (number 0)
+ * and at most threads - 1 of the pool's helpers; returns when all are done. Any thread, but not
+ * from within a task. One thread or unit: no other thread is asked. */
 typedef void (*xn_cpu_task)(void *context, int64_t unit, int thread);
 void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context);
+/* How many threads, 1 .. most, work of about so many nanoseconds is worth, when its caller's last
+ * work ended idle_ns ago. Pure. */
+int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most);
+
+/* The pool of helpers lives while a device is open. start adds what is missing to so many of them,
+ * pinned to a processor each or not; with fewer, or none, regions are done by fewer threads. */
+#define XN_CPU_MAX_THREADS 1024
+void xn_cpu_threads_open(void);
+void xn_cpu_threads_close(void);
+void xn_cpu_threads_start(int helpers, bool pinned);
 
 /* ---- rows.c ---- */
 

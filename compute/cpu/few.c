@@ -93,8 +93,7 @@ bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels) {
 static int64_t plane_count(const xn_plan *plan) {
     const xn_conv *conv = &plan->conv;
     int64_t across = (int64_t)conv->group_channels * conv->kernel_w;
-    return plan->kernels->few->lookup ? xn_cpu_div_up(across, XN_CPU_PATTERN_TAPS)
-                                      : conv->group_channels;
+    return plan->few->lookup ? xn_cpu_div_up(across, XN_CPU_PATTERN_TAPS) : conv->group_channels;
 }
 
 static int64_t strip_pitch(const xn_plan *plan) {
@@ -102,12 +101,12 @@ static int64_t strip_pitch(const xn_plan *plan) {
 }
 
 static int64_t plane_pitch(const xn_plan *plan) {
-    return plan->kernels->few->lookup ? strip_pitch(plan) : plan->rows.pitch;
+    return plan->few->lookup ? strip_pitch(plan) : plan->rows.pitch;
 }
 
 static bool has_tiles(const xn_plan *plan) {
     const xn_conv *conv = &plan->conv;
-    return plan->kernels->few->tile && conv->group_channels == 1 && conv->kernel_h == 3 &&
+    return plan->few->tile && conv->group_channels == 1 && conv->kernel_h == 3 &&
            conv->kernel_w == 3 && conv->stride_h == 1 && conv->stride_w == 1 &&
            conv->dilation_h == 1 && conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
            conv->output_datatype == XN_FP32 && conv->scaling == XN_SCALING_XNOR &&
@@ -121,9 +120,8 @@ static void estimate(xn_plan *plan) {
     const double inputs = (double)xn_conv_input_elements(conv);
     const double outputs = (double)xn_conv_output_elements(conv);
     const double rows = (double)conv->out_channels * conv->out_height;
-    const double across = plan->kernels->few->lookup
-                              ? (double)plane_count(plan)
-                              : (double)conv->group_channels * conv->kernel_w;
+    const double across = plan->few->lookup ? (double)plane_count(plan)
+                                            : (double)conv->group_channels * conv->kernel_w;
     const double blocks = (double)xn_cpu_div_up(conv->out_width, plan->kernels->byte_lanes);
     const double wider = 64.0 / plan->kernels->byte_lanes;
     plan->image_ns = has_tiles(plan) ? 0.14 * outputs + 10 * rows
@@ -593,7 +591,7 @@ static void task(void *context, int64_t unit, int thread) {
         .run = j->run,
         .plan = plan,
         .conv = &plan->conv,
-        .kernels = plan->kernels->few,
+        .kernels = plan->few,
         .image = &plan->images[rest / plan->conv.groups],
         .slice = xn_cpu_slice(plan, thread),
         .group = (int32_t)(rest % plan->conv.groups),

@@ -1,5 +1,5 @@
-/* few_body.h: the one text of the few-channel kernels (few_kernels.h). few_portable.c, few_avx2.c
- * and few_avx512.c include it, each after choosing its instruction set and defining
+/* few_body.h: the one text of the few-channel kernels (few_kernels.h). few_portable.c, few_avx2.c,
+ * few_avx512.c and few_neon.c include it, each after choosing its instruction set and defining
  *
  *   FEW_KERNELS   the table's symbol
  *   VECTOR_BYTES  16, 32 or 64

@@ -13,13 +13,9 @@
 
 #define XN_CPU_LANES 16 /* outputs that word_cost is for */
 
-struct xn_cpu_few_kernels;
-
 typedef struct xn_cpu_kernels {
-    const char *name;
-    const struct xn_cpu_few_kernels *few; /* of the same instruction set */
-    int byte_lanes;                       /* signs an instruction adds */
-    double word_cost;                     /* instructions for one word of 16 output channels */
+    int byte_lanes;   /* signs an instruction adds */
+    double word_cost; /* instructions for one word of 16 output channels */
 
     /* dst[x] = sum of weights[t] * rows[t][x], or of rows[t][x] with the sign of the weight
      * (signs). Vectors. */
@@ -36,14 +32,11 @@ typedef struct xn_cpu_kernels {
     void (*emit_f32)(const float *acc, float factor, float bias, int32_t n, float *dst);
 } xn_cpu_kernels;
 
-/* Whether this machine has the instructions of a table. */
-bool xn_cpu_kernels_run(const xn_cpu_kernels *kernels);
-/* The best table for the machine it runs on. */
-const xn_cpu_kernels *xn_cpu_kernels_choose(void);
-
 extern const xn_cpu_kernels xn_cpu_kernels_portable;
 #if defined(__x86_64__)
 extern const xn_cpu_kernels xn_cpu_kernels_avx2, xn_cpu_kernels_avx512;
+#elif defined(__aarch64__)
+extern const xn_cpu_kernels xn_cpu_kernels_neon;
 #endif
 
 #endif

@@ -4,14 +4,11 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "few_kernels.h"
 #include "kernels.h"
 
 #pragma GCC target("avx2")
 
 #define KERNELS xn_cpu_kernels_avx2
-#define KERNELS_NAME "avx2"
-#define KERNELS_FEW &xn_cpu_few_avx2
 #define VECTOR_BYTES 32
 #define WORD_COST 18
 

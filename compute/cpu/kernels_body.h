@@ -1,9 +1,8 @@
-/* kernels_body.h: the one text of all vector kernels. kernels_portable.c, kernels_avx2.c and
- * kernels_avx512.c include it, each after choosing its instruction set and defining
+/* kernels_body.h: the one text of all vector kernels. kernels_portable.c, kernels_avx2.c,
+ * kernels_avx512.c and kernels_neon.c include it, each after choosing its instruction set and
+ * defining
  *
  *   KERNELS       the table's symbol
- *   KERNELS_NAME  its name
- *   KERNELS_FEW   the few-channel kernels of the same instruction set
  *   VECTOR_BYTES  16, 32 or 64
  *   WORD_COST     instructions that the path for many channels takes for a word of 16 outputs
  *
@@ -132,8 +131,6 @@ static void emit_f32(const float *restrict acc, float factor, float bias, int32_
 }
 
 const xn_cpu_kernels KERNELS = {
-    .name = KERNELS_NAME,
-    .few = KERNELS_FEW,
     .byte_lanes = VECTOR_BYTES,
     .word_cost = WORD_COST,
     .sum_products = sum_products,

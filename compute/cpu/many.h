@@ -60,7 +60,6 @@ typedef struct xn_cpu_piece {
 } xn_cpu_piece;
 
 typedef struct xn_cpu_many_kernels {
-    const char *name;
     double step_ns; /* rough time of one word of 16 lanes and one filter */
     /* Lanes that differ() takes at a time; a multiple of the vectors of all kernels. */
     int32_t tile_lanes;
@@ -96,13 +95,11 @@ typedef struct xn_cpu_many_kernels {
                  const int32_t *kind, int32_t classes, int32_t filters, int32_t n, uint32_t *word);
 } xn_cpu_many_kernels;
 
-/* Whether this machine has the instructions of a table; the best one that it has. */
-bool xn_cpu_many_run(const xn_cpu_many_kernels *kernels);
-const xn_cpu_many_kernels *xn_cpu_many_choose(void);
-
 extern const xn_cpu_many_kernels xn_cpu_many_portable;
 #if defined(__x86_64__)
 extern const xn_cpu_many_kernels xn_cpu_many_avx2, xn_cpu_many_avx512, xn_cpu_many_vpopcnt;
+#elif defined(__aarch64__)
+extern const xn_cpu_many_kernels xn_cpu_many_neon;
 #endif
 
 #endif

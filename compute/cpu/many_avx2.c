@@ -7,7 +7,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #pragma GCC target("avx2")
 
 #define KERNELS xn_cpu_many_avx2
-#define KERNELS_NAME "avx2"
 #define VECTOR_BYTES 32
 #define STEP_NS 0.65
 #define STREAM(to, v) _mm256_stream_si256((__m256i *)(void *)(to), (__m256i)(v))

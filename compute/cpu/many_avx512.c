@@ -8,7 +8,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
 
 #define KERNELS xn_cpu_many_avx512
-#define KERNELS_NAME "avx512"
 #define VECTOR_BYTES 64
 #define STEP_NS 0.35
 #define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))

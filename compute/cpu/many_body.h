@@ -1,8 +1,8 @@
 /* many_body.h: the one text of the kernels for many channels (many.h). many_portable.c,
- * many_avx2.c, many_avx512.c and many_vpopcnt.c include it, each after choosing its instruction
- * set and defining
+ * many_avx2.c, many_avx512.c, many_vpopcnt.c and many_neon.c include it, each after choosing its
+ * instruction set and defining
  *
- *   KERNELS, KERNELS_NAME  the table's symbol and name
+ *   KERNELS                the table's symbol
  *   VECTOR_BYTES           16, 32 or 64
  *   STEP_NS                many.h, step_ns
  *   STREAM(to, v)          stores a vector past the cache; to is aligned to VECTOR_BYTES
@@ -150,9 +150,11 @@ enum { TILE_LANES = WORDS, WORD_BYTES = 4 };
 #define ARRANGE NULL
 
 /* Byte counts of a 32-bit lane to their sum. */
+#ifndef FOLD
 #define FOLD(counts)                                                                               \
     (((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) & 0xffffu) +                        \
      ((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) >> 16))
+#endif
 
 #ifndef COUNT3
 #define COUNT3(a, b, c) (COUNT(a) + COUNT(b) + COUNT(c))
@@ -382,7 +384,6 @@ static void bits(const uint32_t *differs, int32_t pitch, const int32_t *limit, i
 }
 
 const xn_cpu_many_kernels KERNELS = {
-    .name = KERNELS_NAME,
     .step_ns = STEP_NS,
     .tile_lanes = TILE_LANES,
     .word_bytes = WORD_BYTES,

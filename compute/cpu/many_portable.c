@@ -5,7 +5,6 @@
 #include <stdint.h>
 
 #define KERNELS xn_cpu_many_portable
-#define KERNELS_NAME "portable"
 #define VECTOR_BYTES 16
 #define STEP_NS 3.0
 #define STREAM(to, v) memcpy(to, &(v), sizeof(v))
@@ -36,26 +35,3 @@ count_three(count_vector a, count_vector b, count_vector c) {
 }
 
 #include "many_body.h"
-
-bool xn_cpu_many_run(const xn_cpu_many_kernels *kernels) {
-#if defined(__x86_64__)
-    if (kernels == &xn_cpu_many_avx2)
-        return __builtin_cpu_supports("avx2");
-    if (kernels == &xn_cpu_many_avx512 || kernels == &xn_cpu_many_vpopcnt)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-               (kernels == &xn_cpu_many_avx512 || __builtin_cpu_supports("avx512vpopcntdq"));
-#endif
-    return kernels == &xn_cpu_many_portable;
-}
-
-const xn_cpu_many_kernels *xn_cpu_many_choose(void) {
-#if defined(__x86_64__)
-    static const xn_cpu_many_kernels *const best[] = {&xn_cpu_many_vpopcnt, &xn_cpu_many_avx512,
-                                                      &xn_cpu_many_avx2};
-    for (size_t i = 0; i < sizeof best / sizeof *best; i++)
-        if (xn_cpu_many_run(best[i]))
-            return best[i];
-#endif
-    return &xn_cpu_many_portable;
-}

@@ -35,48 +35,43 @@ static bool reserve(xn_stream *stream, const xn_plan *plan) {
     return true;
 }
 
-#define WAYS(kernels, set)                                                                         \
-    {"few/" set, &xn_cpu_few, &kernels, NULL}, {                                                   \
-        "real/" set, &xn_cpu_real, &kernels, NULL                                                  \
+#define WAYS(set, name)                                                                            \
+    {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set}, {                        \
+        "real/" name, &xn_cpu_real, &set                                                           \
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)
-    WAYS(xn_cpu_kernels_avx512, "avx512"),
-    WAYS(xn_cpu_kernels_avx2, "avx2"),
-    {"many/avx512-vpopcnt", &xn_cpu_many, &xn_cpu_kernels_avx512, &xn_cpu_many_vpopcnt},
-    {"many/avx512", &xn_cpu_many, &xn_cpu_kernels_avx2, &xn_cpu_many_avx512},
-    {"many/avx2", &xn_cpu_many, &xn_cpu_kernels_avx2, &xn_cpu_many_avx2},
+    WAYS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
+    WAYS(xn_cpu_set_avx512, "avx512"),
+    WAYS(xn_cpu_set_avx2, "avx2"),
+#elif defined(__aarch64__)
+    WAYS(xn_cpu_set_neon, "neon"),
 #endif
-    WAYS(xn_cpu_kernels_portable, "portable"),
-    {"many/portable", &xn_cpu_many, &xn_cpu_kernels_portable, &xn_cpu_many_portable},
+    WAYS(xn_cpu_set_portable, "portable"),
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
 
-static bool runs(const xn_cpu_way *way) {
-    return xn_cpu_kernels_run(way->kernels) && (!way->many || xn_cpu_many_run(way->many));
-}
-
 const xn_cpu_way *xn_cpu_way_at(int index) {
     for (int i = 0; i < WAY_COUNT; i++)
-        if (runs(&ways[i]) && index-- == 0)
+        if (ways[i].set->has() && index-- == 0)
             return &ways[i];
     return NULL;
 }
 
 const xn_cpu_way *xn_cpu_way_find(const char *name) {
     for (int i = 0; i < WAY_COUNT; i++)
-        if (runs(&ways[i]) && !strcmp(ways[i].name, name))
+        if (ways[i].set->has() && !strcmp(ways[i].name, name))
             return &ways[i];
     return NULL;
 }
 
 static const xn_cpu_way *choose(const xn_conv *conv, const xn_device *device, bool packed) {
-    const xn_cpu_path *path = conv->mode != XN_MODE_XNOR                           ? &xn_cpu_real
-                              : !packed && xn_cpu_few_suits(conv, device->kernels) ? &xn_cpu_few
-                                                                                   : &xn_cpu_many;
+    const xn_cpu_path *path = conv->mode != XN_MODE_XNOR ? &xn_cpu_real
+                              : !packed && xn_cpu_few_suits(conv, device->set->kernels)
+                                  ? &xn_cpu_few
+                                  : &xn_cpu_many;
     const xn_cpu_way *way = ways;
-    while (way->path != path ||
-           (way->many ? way->many != device->many : way->kernels != device->kernels))
+    while (way->path != path || way->set != device->set)
         way++;
     return way;
 }
@@ -102,7 +97,7 @@ xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_
     xn_status status = XN_ERR_NO_MEMORY;
     bool packed = options->packed_input || options->packed_output;
     const xn_cpu_way *way = stream->way ? stream->way : choose(conv, stream->device, packed);
-    if (!way->path->fits(conv) || (packed && !way->many) || !can_pack(conv, options))
+    if (!way->path->fits(conv) || (packed && way->path != &xn_cpu_many) || !can_pack(conv, options))
         return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "%s cannot run this convolution",
                        way->name);
     xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
@@ -115,9 +110,10 @@ xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_
     plan->stream = stream;
     plan->conv = *conv;
     plan->way = way;
-    plan->kernels = way->kernels;
+    plan->kernels = way->set->kernels;
     plan->path = way->path;
-    plan->many = way->many;
+    plan->few = way->set->few;
+    plan->many = way->set->many;
     plan->packed_input = options->packed_input;
     plan->packed_output = options->packed_output;
     plan->max_images = max_images;

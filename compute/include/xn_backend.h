@@ -30,7 +30,18 @@ typedef struct xn_device_info {
     char description[128]; /* "NVIDIA H200, sm_90, 132 SMs", "16 threads, avx512" */
     uint64_t memory_bytes; /* total; 0 if not known */
     int compute_units;     /* SMs or hardware threads */
+    /* "avx2", "neon", ...: whose kernels run; of the sets the backend knows. "" where there is only
+     * one way. */
+    char instruction_set[24];
 } xn_device_info;
+
+typedef struct xn_device_options {
+    /* CPU: the kernels' instruction set (avx512-vpopcnt, avx512, avx2, neon, portable); NULL takes
+     * the best that the machine has. Read during device_configure only. */
+    const char *instruction_set;
+    int threads;      /* CPU: the most threads of any run; 0 = all that the process may use */
+    bool pin_threads; /* CPU: helper threads stay on a processor each */
+} xn_device_options;
 
 typedef struct xn_stream_options {
     int threads; /* CPU: the most threads a run may use; 0 = all. Ignored by cuda. */
@@ -63,6 +74,11 @@ typedef struct xn_backend {
      * (no driver, driver too old, ...). */
     xn_status (*device_count)(int *count, xn_error *error);
     xn_status (*device_open)(int ordinal, xn_device **out, xn_error *error);
+    /* Settles how the device works, before anything else is made from it. XN_ERR_UNSUPPORTED,
+     * saying what there is, for an instruction set that the machine lacks. NULL in the table: there
+     * is nothing to choose. */
+    xn_status (*device_configure)(xn_device *device, const xn_device_options *options,
+                                  xn_error *error);
     void (*device_close)(xn_device *device); /* NULL-safe; after all that was made from it */
     void (*device_info)(const xn_device *device, xn_device_info *out);
     /* A tiny fixed computation checked against known results: XN_OK, or why the device is not

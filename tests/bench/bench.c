@@ -163,38 +163,68 @@ static void check(const made_problem *p, const float *got) {
     xn_mem_free(want);
 }
 
-void xn_bench_conv(const xn_bench_device *d, const xn_bench_problem *problem, int runs,
-                   xn_bench_stats *out) {
-    made_problem p;
+struct xn_bench_job {
+    xn_bench_device device;
+    made_problem problem;
     made_plan plan;
-    make_problem(problem, &p);
-    make_plan(d, &p, &plan);
-    size_t output_bytes = (size_t)p.images * xn_conv_output_bytes(&p.conv);
-    void *input = d->backend->host_alloc(d->device, p.input.bytes);
-    float *output = d->backend->host_alloc(d->device, output_bytes);
-    int64_t *samples = xn_mem_alloc((size_t)runs * sizeof *samples);
-    if (!input || !output || !samples)
+    void *input;
+    float *output;
+};
+
+xn_bench_job *xn_bench_job_create(const xn_bench_device *d, const xn_bench_problem *problem) {
+    xn_bench_job *job = xn_mem_zalloc(1, sizeof *job);
+    if (!job)
+        fail("job", NULL);
+    made_problem *p = &job->problem;
+    job->device = *d;
+    make_problem(problem, p);
+    make_plan(d, p, &job->plan);
+    size_t output_bytes = (size_t)p->images * xn_conv_output_bytes(&p->conv);
+    job->input = d->backend->host_alloc(d->device, p->input.bytes);
+    job->output = d->backend->host_alloc(d->device, output_bytes);
+    if (!job->input || !job->output)
         fail("buffers", NULL);
-    memcpy(input, p.input.data, p.input.bytes);
-    memset(output, 0xff, output_bytes);
-    run_once(d, &plan, input, output, p.images);
-    check(&p, output);
-    for (int i = 0; i < 3; i++)
-        run_once(d, &plan, input, output, p.images);
-    for (int i = 0; i < runs; i++)
-        samples[i] = run_once(d, &plan, input, output, p.images);
-    xn_bench_summarise(samples, runs, out);
-    xn_mem_free(samples);
-    d->backend->host_free(d->device, input);
-    d->backend->host_free(d->device, output);
-    free_plan(d, &plan);
-    xn_weights_free(p.weights);
-    xn_mem_free((void *)(uintptr_t)p.input.data);
+    memcpy(job->input, p->input.data, p->input.bytes);
+    memset(job->output, 0xff, output_bytes);
+    xn_bench_job_run(job);
+    check(p, job->output);
+    return job;
 }
 
-/* Reads in_bytes and writes out_bytes with all threads. */
-static void copy_parallel(unsigned char *to, const unsigned char *from, size_t in_bytes,
-                          size_t out_bytes) {
+int64_t xn_bench_job_run(xn_bench_job *job) {
+    return run_once(&job->device, &job->plan, job->input, job->output, job->problem.images);
+}
+
+void xn_bench_job_free(xn_bench_job *job) {
+    if (!job)
+        return;
+    const xn_bench_device *d = &job->device;
+    d->backend->host_free(d->device, job->input);
+    d->backend->host_free(d->device, job->output);
+    free_plan(d, &job->plan);
+    xn_weights_free(job->problem.weights);
+    xn_mem_free((void *)(uintptr_t)job->problem.input.data);
+    xn_mem_free(job);
+}
+
+void xn_bench_conv(const xn_bench_device *d, const xn_bench_problem *problem, int runs,
+                   xn_bench_stats *out) {
+    xn_bench_job *job = xn_bench_job_create(d, problem);
+    int64_t *samples = xn_mem_alloc((size_t)runs * sizeof *samples);
+    if (!samples)
+        fail("samples", NULL);
+    for (int i = 0; i < 3; i++)
+        xn_bench_job_run(job);
+    for (int i = 0; i < runs; i++)
+        samples[i] = xn_bench_job_run(job);
+    xn_bench_summarise(samples, runs, out);
+    xn_mem_free(samples);
+    xn_bench_job_free(job);
+}
+
+void xn_bench_copy(void *target, const void *source, size_t in_bytes, size_t out_bytes) {
+    unsigned char *to = target;
+    const unsigned char *from = source;
     const size_t block = 64 << 10;
     size_t larger = in_bytes > out_bytes ? in_bytes : out_bytes;
     long blocks = (long)((larger + block - 1) / block);
@@ -231,7 +261,7 @@ void xn_bench_floor(const xn_bench_device *d, size_t in_bytes, size_t out_bytes,
     memset(to, 2, out_bytes);
     for (int i = -3; i < runs; i++) {
         int64_t start = now_ns();
-        copy_parallel(to, from, in_bytes, out_bytes);
+        xn_bench_copy(to, from, in_bytes, out_bytes);
         if (i >= 0)
             samples[i] = now_ns() - start;
     }

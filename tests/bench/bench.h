@@ -43,6 +43,15 @@ void xn_bench_summarise(int64_t *samples_ns, int count, xn_bench_stats *out);
 void xn_bench_conv(const xn_bench_device *device, const xn_bench_problem *problem, int runs,
                    xn_bench_stats *out);
 
+/* The same in parts, for measuring it in turn with others: made, run once and checked. */
+typedef struct xn_bench_job xn_bench_job;
+xn_bench_job *xn_bench_job_create(const xn_bench_device *device, const xn_bench_problem *problem);
+int64_t xn_bench_job_run(xn_bench_job *job); /* nanoseconds of the compute stage */
+void xn_bench_job_free(xn_bench_job *job);
+
+/* Reads in_bytes and writes out_bytes with all threads of OpenMP. */
+void xn_bench_copy(void *to, const void *from, size_t in_bytes, size_t out_bytes);
+
 /* The floor: copying as many bytes as the problem reads and writes, in parallel on the CPU or by a
  * kernel on the GPU. */
 void xn_bench_floor(const xn_bench_device *device, size_t in_bytes, size_t out_bytes, int runs,

@@ -1,6 +1,6 @@
-/* bench_conv.c: the CPU's part of `make bench`: the convolution on the backends named, the paper's
- * single-channel sizes and the 3x3 layers of a ResNet, fp32 in and out, K and alpha applied; beside
- * each the floor: copying the same bytes.   bench_conv [--json FILE] [--runs N] [BACKEND ...] */
+/* bench_conv.c: the convolution on the backends named: the paper's single-channel sizes and the 3x3
+ * layers of a ResNet, fp32 in and out, K and alpha applied; beside each the floor: copying the same
+ * bytes.   bench_conv [--json FILE] [--runs N] [BACKEND ...] */
 #include "bench.h"
 
 #include <stdlib.h>

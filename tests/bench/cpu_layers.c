@@ -5,11 +5,9 @@
  *   bench-cpu-layers [--path many/avx2] [--rounds N] [--batch N] [--json FILE]
  *
  * A figure is the least and the median time of a whole run; Tops counts 2 operations a tap. */
-#include "bench_layer.h"
 #include "cpu_peak.h"
+#include "cpu_subject.h"
 
-#include "cpu.h"
-#include "xn_arith.h"
 #include "xn_backends.h"
 
 #include <stdlib.h>
@@ -31,12 +29,9 @@ typedef struct {
     xn_stream *stream;
 } bench;
 
-/* One kind of a layer, ready to run. */
+/* One kind of a layer. */
 typedef struct {
-    xn_plan *plan;
-    void *input, *output;
-    size_t in_bytes, out_bytes;
-    xn_cpu_run_io io;
+    xn_cpu_subject on_cpu;
     int64_t samples[MOST_ROUNDS];
 } subject;
 
@@ -49,43 +44,6 @@ static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static bool is_packed(xn_bench_kind kind) {
-    return kind != XN_BENCH_FP32;
-}
-
-static void make_subject(const bench *b, xn_bench_layer *layer, xn_bench_kind kind,
-                         const xn_prepared *prepared, subject *s) {
-    xn_conv conv = xn_bench_layer_conv(layer, kind);
-    xn_bench_words words = {xn_packed_words(conv.group_channels),
-                            xn_packed_words(conv.out_channels)};
-    xn_cpu_plan_options options = {is_packed(kind), kind == XN_BENCH_PACKED_PACKED};
-    xn_error error;
-    s->in_bytes = xn_bench_input_bytes(layer, kind, words);
-    s->out_bytes = xn_bench_output_bytes(layer, kind, words);
-    s->input = xn_mem_alloc(s->in_bytes);
-    s->output = xn_mem_zalloc(s->out_bytes, 1);
-    if (!s->input || !s->output)
-        fail("buffers", "no memory");
-    xn_bench_fill_input(layer, kind, words, s->input);
-    if (xn_cpu_plan_create_with(b->stream, &conv, layer->shape.images, &options, &s->plan, &error))
-        fail("plan", error.message);
-    s->io = (xn_cpu_run_io){.input = s->input,
-                            .bits = s->input,
-                            .output = s->output,
-                            .packed = s->output,
-                            .threshold = layer->threshold,
-                            .flip = layer->flip};
-    xn_cpu_run_with(s->plan, prepared, layer->shape.images, &s->io);
-    if (xn_bench_count_wrong(layer, kind, words, s->output))
-        fail("check", "outputs are wrong");
-}
-
-static void free_subject(subject *s) {
-    xn_cpu_plan_free(s->plan);
-    xn_mem_free(s->input);
-    xn_mem_free(s->output);
 }
 
 static double median(double *values, int count) {
@@ -138,23 +96,23 @@ static void bench_layer(const bench *b, int64_t images, int64_t channels, int64_
     if (xn_cpu_weights_prepare(b->device, layer.weights, &prepared, &error))
         fail("weights", error.message);
     for (int k = 0; k < KINDS; k++)
-        make_subject(b, &layer, kinds[k], prepared, &subjects[k]);
+        xn_cpu_subject_make(b->stream, &layer, kinds[k], prepared, &subjects[k].on_cpu);
     for (int round = 0; round < b->rounds; round++) {
         peaks[round] = xn_cpu_peak_xor_count_add();
         for (int k = 0; k < KINDS; k++) {
             subject *s = &subjects[k];
             xn_bench_stats copy;
-            xn_bench_floor(&floor, s->in_bytes, s->out_bytes, 1, &copy);
+            xn_bench_floor(&floor, s->on_cpu.in_bytes, s->on_cpu.out_bytes, 1, &copy);
             copies[k][round] = copy.median_us;
             int64_t start = now_ns();
-            xn_cpu_run_with(s->plan, prepared, images, &s->io);
+            xn_cpu_subject_run(&s->on_cpu);
             s->samples[round] = now_ns() - start;
         }
     }
     double peak = median(peaks, b->rounds);
     for (int k = 0; k < KINDS; k++) {
         print_row(b, &shape, k, &subjects[k], peak, median(copies[k], b->rounds));
-        free_subject(&subjects[k]);
+        xn_cpu_subject_free(&subjects[k].on_cpu);
     }
     printf("%20s peak %.2f Tops (most %.2f); popcount alone %.2f\n", "", peak, peaks[b->rounds - 1],
            xn_cpu_peak_count());

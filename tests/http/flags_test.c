@@ -16,8 +16,10 @@ static const char *const settings[] = {"listen",
                                        "allow-unauthenticated",
                                        "backend",
                                        "devices",
+                                       "cpu-isa",
                                        "workers",
                                        "threads",
+                                       "cpu-pin",
                                        "http-threads",
                                        "on-device-loss",
                                        "canary-interval-ms",
@@ -79,6 +81,37 @@ START_TEST(list_devices_shows_the_cpu) {
     ck_assert_int_eq(xt_run(XT_FLAGS("--list-devices"), NULL, &out, NULL), 0);
     ck_assert_msg(strstr(out.data, "cpu") != NULL, "%s", out.data);
     xt_buffer_free(&out);
+}
+END_TEST
+
+/* The instruction sets of the CPU: of each, that it is taken by name, in --list-devices and as the
+ * label of /metrics, or refused with the names of those that there are. */
+START_TEST(the_instruction_set_is_named_or_refused) {
+    static const char *const sets[] = {"avx512-vpopcnt", "avx512", "avx2", "neon", "portable"};
+    xt_buffer out = {0}, err = {0};
+    char label[80];
+    int status = xt_run(XT_FLAGS("--list-devices", "--cpu-isa", sets[_i]), NULL, &out, NULL);
+    ck_assert_int_eq(status, 0);
+    const char *line = strstr(out.data, "cpu ");
+    bool here = line && strstr(line, sets[_i]);
+    if (here) {
+        xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--cpu-isa", sets[_i]));
+        char *page = xt_get(d, "/metrics");
+        snprintf(label, sizeof label, "{device=\"cpu\",instruction_set=\"%s\"} 1", sets[_i]);
+        ck_assert_msg(strstr(page, label) != NULL, "no %s", label);
+        free(page);
+        ck_assert_int_eq(xt_daemon_stop(d), 0);
+    } else {
+        ck_assert_str_ne(sets[_i], "portable");
+        status = xt_run(XT_FLAGS("--backend", "cpu", "--port", "0", "--cpu-isa", sets[_i]), NULL,
+                        NULL, &err);
+        ck_assert_int_eq(status, 1);
+        ck_assert_msg(strstr(err.data, "--cpu-isa") && strstr(err.data, sets[_i]) &&
+                          strstr(err.data, "portable"),
+                      "%s", err.data);
+    }
+    xt_buffer_free(&out);
+    xt_buffer_free(&err);
 }
 END_TEST
 
@@ -306,6 +339,7 @@ XN_SUITE(http_flags) {
     tcase_add_test(t, help_lists_every_setting);
     tcase_add_test(t, version);
     tcase_add_test(t, list_devices_shows_the_cpu);
+    tcase_add_loop_test(t, the_instruction_set_is_named_or_refused, 0, 5);
     tcase_add_test(t, flag_over_environment_over_file);
     tcase_add_test(t, printed_configuration_reads_back);
     tcase_add_loop_test(t, bad_settings_are_named, 0, (int)(sizeof refusals / sizeof *refusals));

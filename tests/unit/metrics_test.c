@@ -182,11 +182,12 @@ START_TEST(fresh_page_has_every_series_at_zero) {
     xn_metrics *metrics = make();
     render(metrics);
     ck_assert_int_eq(parsed.count, XN_ROUTE_COUNT * 21 + XN_REJECT_COUNT + XN_CLOSE_COUNT +
-                                       XN_STAGE_COUNT * (19 + 3) + 2 * (11 + 3) + 2 * 5 +
+                                       XN_STAGE_COUNT * (19 + 3) + 2 * (11 + 3) + 2 * 6 +
                                        XN_GAUGE_COUNT + XN_COUNTER_COUNT + 5);
     for (int i = 0; i < parsed.count; i++) {
         const sample *s = &parsed.samples[i];
-        if (strncmp(s->name, "process_", 8) && strcmp(s->name, "xnord_build_info"))
+        if (strncmp(s->name, "process_", 8) && strcmp(s->name, "xnord_build_info") &&
+            strcmp(s->name, "xnord_device_info"))
             ck_assert_msg(s->value == 0, "%s is %g", s->series, s->value);
     }
     ck_assert(value_of("xnord_build_info{version=\"0.1.0\",backend=\"cuda\"}") == 1);
@@ -328,6 +329,7 @@ START_TEST(batches_and_devices) {
     xn_metrics_batch(metrics, 0, 3, 2000, 1000000000);
     xn_metrics_batch(metrics, 1, 1024, 1024, 1);
     xn_metrics_device_error(metrics, 1);
+    xn_metrics_device_isa(metrics, 1, "avx2");
     xn_metrics_device_up(metrics, 0, 1);
     xn_metrics_device_up(metrics, 1, 1);
     xn_metrics_device_up(metrics, 1, 0);
@@ -349,6 +351,8 @@ START_TEST(batches_and_devices) {
     ck_assert(value_of("xnord_device_busy_seconds_total{device=\"cpu\"}") == 1e-9);
     ck_assert(value_of("xnord_device_errors_total{device=\"cuda:0\"}") == 0);
     ck_assert(value_of("xnord_device_errors_total{device=\"cpu\"}") == 1);
+    ck_assert(value_of("xnord_device_info{device=\"cuda:0\",instruction_set=\"\"}") == 1);
+    ck_assert(value_of("xnord_device_info{device=\"cpu\",instruction_set=\"avx2\"}") == 1);
     ck_assert(value_of("xnord_device_up{device=\"cuda:0\"}") == 1);
     ck_assert(value_of("xnord_device_up{device=\"cpu\"}") == 0);
     xn_metrics_free(metrics);

@@ -1,0 +1,65 @@
+/* kernels_choose.c: the instruction sets: their names, which --cpu-isa takes, their kernels, and
+ * whether this machine can run them, by what it says of itself. The order is that of preference. */
+#include "cpu.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2");
+}
+
+static bool has_avx512(void) {
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+}
+
+static bool has_vpopcnt(void) {
+    return has_avx512() && __builtin_cpu_supports("avx512vpopcntdq");
+}
+#endif
+
+static bool always(void) {
+    return true;
+}
+
+const xn_cpu_set xn_cpu_set_portable = {"portable", &xn_cpu_kernels_portable, &xn_cpu_few_portable,
+                                        &xn_cpu_many_portable, always};
+#if defined(__x86_64__)
+/* The other paths have no use for VPOPCNTDQ: they share the kernels of AVX-512. */
+const xn_cpu_set xn_cpu_set_vpopcnt = {"avx512-vpopcnt", &xn_cpu_kernels_avx512, &xn_cpu_few_avx512,
+                                       &xn_cpu_many_vpopcnt, has_vpopcnt};
+const xn_cpu_set xn_cpu_set_avx512 = {"avx512", &xn_cpu_kernels_avx512, &xn_cpu_few_avx512,
+                                      &xn_cpu_many_avx512, has_avx512};
+const xn_cpu_set xn_cpu_set_avx2 = {"avx2", &xn_cpu_kernels_avx2, &xn_cpu_few_avx2,
+                                    &xn_cpu_many_avx2, has_avx2};
+#elif defined(__aarch64__)
+const xn_cpu_set xn_cpu_set_neon = {"neon", &xn_cpu_kernels_neon, &xn_cpu_few_neon,
+                                    &xn_cpu_many_neon, always};
+#endif
+
+static const xn_cpu_set *const sets[] = {
+#if defined(__x86_64__)
+    &xn_cpu_set_vpopcnt,
+    &xn_cpu_set_avx512,
+    &xn_cpu_set_avx2,
+#elif defined(__aarch64__)
+    &xn_cpu_set_neon,
+#endif
+    &xn_cpu_set_portable,
+};
+enum { SET_COUNT = sizeof sets / sizeof *sets };
+
+const xn_cpu_set *xn_cpu_set_at(int index) {
+    for (int i = 0; i < SET_COUNT; i++)
+        if (sets[i]->has() && index-- == 0)
+            return sets[i];
+    return NULL;
+}
+
+const xn_cpu_set *xn_cpu_set_find(const char *name) {
+    for (int i = 0; i < SET_COUNT; i++)
+        if (sets[i]->has() && !strcmp(sets[i]->name, name))
+            return sets[i];
+    return NULL;
+}
