@@ -5,6 +5,7 @@ const xn_backend xn_backend_cuda = {
     "cuda",
     xn_cuda_device_count,
     xn_cuda_device_open,
+    NULL, /* device_configure: nothing to choose */
     xn_cuda_device_close,
     xn_cuda_device_info,
     xn_cuda_device_canary,
