@@ -1,4 +1,4 @@
-/* kernels_avx2.c: the kernels for x86-64 with AVX2. */
+/* kernels_avx2.c: the kernels for x86-64 with AVX2 (and FMA, which came with it). */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__x86_64__)
@@ -6,12 +6,14 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 #include "few_kernels.h"
 #include "kernels.h"
+#include "real_kernels.h"
 
 #pragma GCC target("avx2")
 
 #define KERNELS xn_cpu_kernels_avx2
 #define KERNELS_NAME "avx2"
 #define KERNELS_FEW &xn_cpu_few_avx2
+#define KERNELS_REAL &xn_cpu_real_avx2
 #define VECTOR_BYTES 32
 #define WORD_COST 18
 

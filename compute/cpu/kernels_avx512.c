@@ -7,12 +7,14 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 #include "few_kernels.h"
 #include "kernels.h"
+#include "real_kernels.h"
 
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,prefer-vector-width=512")
 
 #define KERNELS xn_cpu_kernels_avx512
 #define KERNELS_NAME "avx512-vpopcntdq"
 #define KERNELS_FEW &xn_cpu_few_avx512
+#define KERNELS_REAL &xn_cpu_real_avx512
 #define VECTOR_BYTES 64
 #define WORD_COST 3
 

@@ -4,6 +4,7 @@
  *   KERNELS       the table's symbol
  *   KERNELS_NAME  its name
  *   KERNELS_FEW   the few-channel kernels of the same instruction set
+ *   KERNELS_REAL  those of modes bwn and float
  *   VECTOR_BYTES  16, 32 or 64
  *   WORD_COST     instructions that the path for many channels takes for a word of 16 outputs
  *
@@ -34,8 +35,7 @@ enum {
 /* FLOAT_TAPS products in fp32 are within 64 * 2^-24 = 3.8e-6 of the sum of their magnitudes; the
  * parts are added in double, so the length of the filter does not matter. */
 INLINE void sum_products_block(const float *const *rows, const float *weights, int32_t count,
-                               int32_t x, const bool signs, float *restrict dst,
-                               const int vectors) {
+                               int32_t x, float *restrict dst, const int vectors) {
     double wide[UNROLL * WORDS] = {0};
     float part[UNROLL * WORDS] __attribute__((aligned(64)));
     int32_t t = 0;
@@ -44,14 +44,8 @@ INLINE void sum_products_block(const float *const *rows, const float *weights, i
         vector_f32 sum[UNROLL] = {{0}};
         for (; t < end; t++) {
             const float *row = rows[t] + x;
-            uint32_t flip = weights[t] >= 0.0f ? 0u : 0x80000000u;
-            for (int v = 0; v < vectors; v++) {
-                if (signs)
-                    sum[v] +=
-                        (vector_f32)((vector_u32) * (const loose_f32 *)(row + v * WORDS) ^ flip);
-                else
-                    sum[v] += *(const loose_f32 *)(row + v * WORDS) * weights[t];
-            }
+            for (int v = 0; v < vectors; v++)
+                sum[v] += *(const loose_f32 *)(row + v * WORDS) * weights[t];
         }
         memcpy(part, sum, (size_t)vectors * VECTOR_BYTES);
         if (count > FLOAT_TAPS)
@@ -64,21 +58,13 @@ INLINE void sum_products_block(const float *const *rows, const float *weights, i
     memcpy(dst + x, part, (size_t)vectors * VECTOR_BYTES);
 }
 
-INLINE void sum_products_row(const float *const *rows, const float *weights, int32_t count,
-                             int32_t n, const bool signs, float *dst) {
+static void sum_products(const float *const *rows, const float *weights, int32_t count, int32_t n,
+                         float *dst) {
     int32_t x = 0;
     for (; n - x > (UNROLL - 1) * WORDS; x += UNROLL * WORDS)
-        sum_products_block(rows, weights, count, x, signs, dst, UNROLL);
+        sum_products_block(rows, weights, count, x, dst, UNROLL);
     for (; x < n; x += WORDS)
-        sum_products_block(rows, weights, count, x, signs, dst, 1);
-}
-
-static void sum_products(const float *const *rows, const float *weights, int32_t count, int32_t n,
-                         bool signs, float *dst) {
-    if (signs)
-        sum_products_row(rows, weights, count, n, true, dst);
-    else
-        sum_products_row(rows, weights, count, n, false, dst);
+        sum_products_block(rows, weights, count, x, dst, 1);
 }
 
 /* Inf and NaN are the values whose exponent is all ones. */
@@ -134,6 +120,7 @@ static void emit_f32(const float *restrict acc, float factor, float bias, int32_
 const xn_cpu_kernels KERNELS = {
     .name = KERNELS_NAME,
     .few = KERNELS_FEW,
+    .real = KERNELS_REAL,
     .byte_lanes = VECTOR_BYTES,
     .word_cost = WORD_COST,
     .sum_products = sum_products,

@@ -2,10 +2,12 @@
  * and the choice at run time. */
 #include "few_kernels.h"
 #include "kernels.h"
+#include "real_kernels.h"
 
 #define KERNELS xn_cpu_kernels_portable
 #define KERNELS_NAME "portable"
 #define KERNELS_FEW &xn_cpu_few_portable
+#define KERNELS_REAL &xn_cpu_real_portable
 #define VECTOR_BYTES 16
 #define WORD_COST 52
 
@@ -18,7 +20,7 @@ bool xn_cpu_kernels_run(const xn_cpu_kernels *kernels) {
                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
                __builtin_cpu_supports("avx512vpopcntdq");
     if (kernels == &xn_cpu_kernels_avx2)
-        return __builtin_cpu_supports("avx2");
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 #endif
     return kernels == &xn_cpu_kernels_portable;
 }

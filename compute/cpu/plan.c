@@ -36,8 +36,8 @@ static bool reserve(xn_stream *stream, const xn_plan *plan) {
 }
 
 #define WAYS(kernels, set)                                                                         \
-    {"few/" set, &xn_cpu_few, &kernels, NULL}, {                                                   \
-        "real/" set, &xn_cpu_real, &kernels, NULL                                                  \
+    {"few/" set, &xn_cpu_few, &kernels, NULL}, {"real/" set, &xn_cpu_real, &kernels, NULL}, {      \
+        "direct/" set, &xn_cpu_direct, &kernels, NULL                                              \
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)
@@ -70,10 +70,14 @@ const xn_cpu_way *xn_cpu_way_find(const char *name) {
     return NULL;
 }
 
+static const xn_cpu_path *choose_path(const xn_conv *conv, const xn_device *device, bool packed) {
+    if (conv->mode != XN_MODE_XNOR)
+        return xn_cpu_real_suits(conv) ? &xn_cpu_real : &xn_cpu_direct;
+    return !packed && xn_cpu_few_suits(conv, device->kernels) ? &xn_cpu_few : &xn_cpu_many;
+}
+
 static const xn_cpu_way *choose(const xn_conv *conv, const xn_device *device, bool packed) {
-    const xn_cpu_path *path = conv->mode != XN_MODE_XNOR                           ? &xn_cpu_real
-                              : !packed && xn_cpu_few_suits(conv, device->kernels) ? &xn_cpu_few
-                                                                                   : &xn_cpu_many;
+    const xn_cpu_path *path = choose_path(conv, device, packed);
     const xn_cpu_way *way = ways;
     while (way->path != path ||
            (way->many ? way->many != device->many : way->kernels != device->kernels))
