@@ -25,6 +25,8 @@ enum {
 
 enum {
     MOST_TILES = 64,
+    MOST_RUN = 16,
+    STREAM_BYTES = 8 << 20, /* of a run's output: more than stays in cache */
     /* every lane may begin a piece, and a piece ends a move early */
     MOST_PIECES = XN_CPU_REAL_LANES,
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
@@ -61,7 +63,10 @@ typedef struct job {
     const xn_cpu_real_kernels *kernels;
     int64_t outputs;         /* lanes: of all images */
     int64_t vectors, panels; /* vectors of lanes; panels differ by one vector at most */
-    int64_t splits;          /* units of a panel and group: of tiles */
+    int64_t run;             /* panels of a unit, one after another */
+    int64_t runs;
+    int64_t splits; /* units of a run and group: of tiles */
+    bool stream;    /* outputs go past the caches */
 } job;
 
 /* Neighbours in an output row. */
@@ -199,7 +204,7 @@ static void write_fp32(const unit *u, int32_t first, int32_t last, const float *
         unsigned char *to = xn_cpu_output_row(conv, source->images[at->slot].output, first, at->y);
         finite &= u->j->kernels->finish(sums + at->to, u->pitch, last - first, count, factor, bias,
                                         (float *)(void *)to + at->x,
-                                        (int64_t)conv->out_height * conv->out_width);
+                                        (int64_t)conv->out_height * conv->out_width, u->j->stream);
     }
     for (int32_t o = first; !finite && o < last; o++, sums += u->pitch)
         write_exact(u, o, sums);
@@ -238,27 +243,36 @@ static void multiply_unit(unit *u) {
     }
 }
 
+static void do_panel(unit *u, int64_t panel) {
+    const job *j = u->j;
+    int64_t lanes = j->kernels->lanes;
+    int64_t first = j->vectors * panel / j->panels, last = j->vectors * (panel + 1) / j->panels;
+    u->pitch = (int32_t)((last - first) * lanes);
+    u->lanes = (int32_t)xn_cpu_min(u->pitch, j->outputs - first * lanes);
+    find_pieces(u, first * lanes);
+    multiply_unit(u);
+    write_unit(u);
+}
+
 static void unit_task(void *context, int64_t number, int thread) {
     const job *j = context;
     const xn_conv *conv = j->source.conv;
     unit u = {.j = j, .slice = xn_cpu_slice(j->source.plan, thread)};
     int64_t split = number % j->splits, rest = number / j->splits;
-    int64_t panel = rest % j->panels, lanes = j->kernels->lanes;
-    u.group = (int32_t)(rest / j->panels);
+    int64_t panel = rest % j->runs * j->run, end = xn_cpu_min(panel + j->run, j->panels);
+    u.group = (int32_t)(rest / j->runs);
     u.first = u.group * conv->group_out_channels;
     u.last = u.first + conv->group_out_channels;
     int64_t tile = u.first / XN_CPU_REAL_FILTERS;
     int64_t tiles = xn_cpu_div_up(u.last, XN_CPU_REAL_FILTERS) - tile;
     u.first_tile = (int32_t)(tile + tiles * split / j->splits);
     u.tiles = (int32_t)(tile + tiles * (split + 1) / j->splits) - u.first_tile;
-    int64_t first = j->vectors * panel / j->panels, last = j->vectors * (panel + 1) / j->panels;
-    u.pitch = (int32_t)((last - first) * lanes);
-    u.lanes = (int32_t)xn_cpu_min(u.pitch, j->outputs - first * lanes);
     if (u.tiles == 0)
         return;
-    find_pieces(&u, first * lanes);
-    multiply_unit(&u);
-    write_unit(&u);
+    for (; panel < end; panel++)
+        do_panel(&u, panel);
+    if (j->stream)
+        j->source.plan->kernels->few->flush();
 }
 
 static void fill_epilogue(const xn_cpu_run *run) {
@@ -272,12 +286,24 @@ static void fill_epilogue(const xn_cpu_run *run) {
     }
 }
 
-/* Tiles of a panel are split among threads only where there are too few panels, since every split
- * packs it. */
+/* Units: runs of panels, so that what a thread reads of a channel is contiguous. Tiles of a panel
+ * are split among threads only where there are too few panels, since every split packs it. */
+static void split_wave(job *j) {
+    const xn_conv *conv = j->source.conv;
+    int64_t threads = j->source.run->threads, whole = j->panels * conv->groups;
+    /* a group may lie across one tile more than it fills */
+    int64_t tiles = xn_cpu_real_tiles(conv->group_out_channels) + (conv->groups > 1);
+    int64_t wanted = threads > 1 ? xn_cpu_div_up(2 * threads, whole) : 1;
+    j->splits = xn_cpu_max(xn_cpu_div_up(tiles, j->source.plan->tiles), xn_cpu_min(wanted, tiles));
+    j->run = xn_cpu_max(1, xn_cpu_min(MOST_RUN, whole / (8 * threads)));
+    j->runs = xn_cpu_div_up(j->panels, j->run);
+}
+
 static void run_images(const xn_cpu_run *run, int64_t count) {
     const xn_plan *plan = run->plan;
     const xn_conv *conv = &plan->conv;
     job j = {.source = {.run = run, .plan = plan, .conv = conv}, .kernels = plan->kernels->real};
+    j.stream = (size_t)count * xn_conv_output_bytes(conv) >= STREAM_BYTES;
     fill_epilogue(run);
     for (int64_t first = 0; first < count; first += plan->wave) {
         int64_t images = xn_cpu_min(plan->wave, count - first);
@@ -286,14 +312,9 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
         j.outputs = images * conv->out_height * conv->out_width;
         j.vectors = xn_cpu_div_up(j.outputs, j.kernels->lanes);
         j.panels = xn_cpu_div_up(j.vectors, j.kernels->most);
-        /* a group may lie across one tile more than it fills */
-        int64_t tiles = xn_cpu_real_tiles(conv->group_out_channels) + (conv->groups > 1);
-        int64_t wanted = run->threads > 1
-                             ? xn_cpu_div_up(2 * (int64_t)run->threads, j.panels * conv->groups)
-                             : 1;
-        j.splits = xn_cpu_max(xn_cpu_div_up(tiles, plan->tiles), xn_cpu_min(wanted, tiles));
+        split_wave(&j);
         xn_cpu_source_fill(&j.source);
-        xn_cpu_for(run->threads, j.panels * conv->groups * j.splits, unit_task, &j);
+        xn_cpu_for(run->threads, j.runs * conv->groups * j.splits, unit_task, &j);
     }
 }
 

@@ -13,6 +13,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define TILE_FILTERS 4
 #define MULTIPLY_ADD(a, b, c) (vector_f32) _mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c))
 #define MOVE(from, inside, pad, to) move(from, inside, (__m256)(pad), to)
+#define STREAM(to, v) _mm256_stream_ps(to, (__m256)(v))
 
 /* Eight lanes of those that the lowest bits of `inside` name. */
 static inline __attribute__((always_inline)) void move_half(const float *from, uint32_t inside,

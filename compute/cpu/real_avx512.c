@@ -13,6 +13,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define MULTIPLY_ADD(a, b, c) (vector_f32) _mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c))
 #define MOVE(from, inside, pad, to)                                                                \
     _mm512_storeu_ps(to, _mm512_mask_loadu_ps((__m512)(pad), (__mmask16)(inside), from))
+#define STREAM(to, v) _mm512_stream_ps(to, (__m512)(v))
 
 #include "real_body.h"
 #endif

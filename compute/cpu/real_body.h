@@ -6,7 +6,8 @@
  *   TILE_VECTORS         vectors of lanes and
  *   TILE_FILTERS         filters (a divisor of XN_CPU_REAL_FILTERS) whose sums are in registers
  *   MULTIPLY_ADD(a,b,c)  a * b + c
- *   MOVE(move, pad, to)  one move; pad is a vector
+ *   MOVE(from, inside, pad, to)  one move; pad is a vector
+ *   STREAM(to, v)        a store past the caches
  *
  * A tile takes TILE_VECTORS loads of pixels and TILE_FILTERS of weights for the product of both in
  * multiplications: it is these that bound it, not loads. */
@@ -27,12 +28,17 @@ enum { LANES = VECTOR_BYTES / 4, FILTERS = XN_CPU_REAL_FILTERS };
 
 /* ---- panels ---- */
 
+/* What the next panel will want of these rows, as a rule what follows there, is fetched meanwhile:
+ * channels are too far apart for the machine to guess. */
 static void pack(const xn_cpu_move *moves, int32_t count, int64_t next, int32_t rows, float pad,
                  float *panel, int32_t pitch) {
     vector_f32 pads = pad - (vector_f32){0};
-    for (int32_t r = 0; r < rows; r++, panel += pitch)
-        for (int32_t m = 0; m < count; m++)
-            MOVE(moves[m].from + r * next, moves[m].inside, pads, panel + moves[m].to);
+    for (int64_t at = 0; rows > 0; rows--, at += next, panel += pitch)
+        for (int32_t m = 0; m < count; m++) {
+            const float *from = moves[m].from + at;
+            __builtin_prefetch(from + pitch, 0, 2);
+            MOVE(from, moves[m].inside, pads, panel + moves[m].to);
+        }
 }
 
 /* ---- products ---- */
@@ -105,15 +111,21 @@ INLINE vector_u32 not_finite(vector_f32 v) {
 }
 
 static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
-                   const float *factor, const float *bias, float *out, int64_t out_pitch) {
+                   const float *factor, const float *bias, float *out, int64_t out_pitch,
+                   bool stream) {
     vector_u32 bad = {0};
     uint32_t any = 0;
     for (int32_t f = 0; f < filters; f++, sums += pitch, out += out_pitch) {
+        bool past = stream && (uintptr_t)out % VECTOR_BYTES == 0;
         int32_t x = 0;
         for (; x + LANES <= n; x += LANES) {
             vector_f32 v = *(const loose_f32 *)(sums + x);
             bad |= not_finite(v);
-            *(loose_f32 *)(out + x) = v * factor[f] + bias[f];
+            v = v * factor[f] + bias[f];
+            if (past)
+                STREAM(out + x, v);
+            else
+                *(loose_f32 *)(out + x) = v;
         }
         for (; x < n; x++) {
             any |= !(fabsf(sums[x]) <= FLT_MAX);

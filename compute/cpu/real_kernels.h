@@ -26,7 +26,7 @@ enum {
 
 /* A piece of a panel row: up to MOVE_LANES neighbours of an image row. Lane `to` + l gets from[l]
  * where bit l of `inside` is set, the pad value elsewhere; all MOVE_LANES lanes are written, so
- * moves go in the order of their lanes. The bits set are neighbours. */
+ * moves go in the order of their lanes. */
 typedef struct xn_cpu_move {
     const float *from;
     int32_t to;
@@ -43,10 +43,12 @@ typedef struct xn_cpu_real_kernels {
      * what rounding took from them. first: sums are set, not added to; rest to 0, unless NULL. */
     void (*multiply)(const float *panel, int32_t pitch, int32_t taps, const float *weights,
                      int32_t tiles, bool first, float *sums, float *rest);
-    /* out = sums * factor + bias for n lanes of `filters` rows. Returns false where a sum is not
-     * finite: what it wrote is then to be written again. */
+    /* out = sums * factor + bias for n lanes of `filters` rows; stream: past the caches, where
+     * whole vectors are aligned. Returns false where a sum is not finite: what it wrote is then to
+     * be written again. */
     bool (*finish)(const float *sums, int32_t pitch, int32_t filters, int32_t n,
-                   const float *factor, const float *bias, float *out, int64_t out_pitch);
+                   const float *factor, const float *bias, float *out, int64_t out_pitch,
+                   bool stream);
 } xn_cpu_real_kernels;
 
 extern const xn_cpu_real_kernels xn_cpu_real_portable;

@@ -13,6 +13,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define TILE_FILTERS 8
 #define MULTIPLY_ADD(a, b, c)                                                                      \
     (vector_f32) vfmaq_f32((float32x4_t)(c), (float32x4_t)(a), (float32x4_t)(b))
+#define STREAM(to, v) (*(loose_f32 *)(to) = (v))
 
 #include "real_body.h"
 #endif

@@ -7,5 +7,6 @@
 #define TILE_VECTORS 2
 #define TILE_FILTERS 4
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#define STREAM(to, v) (*(loose_f32 *)(to) = (v))
 
 #include "real_body.h"

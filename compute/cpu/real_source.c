@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { WAVE_BYTES = 32 << 20, COPY_ROWS = 32 };
+enum { WAVE_BYTES = 8 << 20, COPY_ROWS = 32 };
 
 static xn_status lay_out_in_place(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
@@ -70,9 +70,23 @@ static void copy_row(const xn_cpu_source *s, const float *row, float *to) {
         xn_cpu_segment_inside(conv, segment, &first, &last);
         fill(part, first, (float)conv->pad_value);
         fill(part + last, segment->count - last, (float)conv->pad_value);
-        for (int32_t x = first; x < last; x++)
-            part[x] = row[(int64_t)x * conv->stride_w + segment->start];
+        if (conv->stride_w == 2) /* often so, and a loop that vectorises */
+            for (int32_t x = first; x < last; x++)
+                part[x] = row[(int64_t)x * 2 + segment->start];
+        else
+            for (int32_t x = first; x < last; x++)
+                part[x] = row[(int64_t)x * conv->stride_w + segment->start];
     }
+}
+
+/* Whether a kernel row ever reads image row y. */
+static bool is_read(const xn_conv *conv, int32_t y) {
+    for (int32_t i = 0; i < conv->kernel_h; i++) {
+        int64_t at = (int64_t)y + conv->pad_top - (int64_t)i * conv->dilation_h;
+        if (at >= 0 && at % conv->stride_h == 0 && at / conv->stride_h < conv->out_height)
+            return true;
+    }
+    return false;
 }
 
 static void copy_task(void *context, int64_t unit, int thread) {
@@ -86,8 +100,9 @@ static void copy_task(void *context, int64_t unit, int thread) {
     int32_t c = (int32_t)(rest % conv->channels);
     int64_t slot = rest / conv->channels;
     for (int32_t y = (int32_t)y0; y < y1; y++)
-        copy_row(s, xn_cpu_row_fp32(conv, s->images[slot].input, c, y, temp),
-                 copied_row(s, slot, c, y));
+        if (is_read(conv, y))
+            copy_row(s, xn_cpu_row_fp32(conv, s->images[slot].input, c, y, temp),
+                     copied_row(s, slot, c, y));
 }
 
 void xn_cpu_source_fill(const xn_cpu_source *s) {
