@@ -130,9 +130,10 @@ struct xn_plan {
     xn_cpu_map *map;  /* many: owned */
     int32_t lanes;    /* many: most outputs of a unit */
     bool packed_input, packed_output; /* many */
-    int32_t wave;  /* many, real, direct: images whose input is held in shared scratch at a time */
-    bool in_place; /* real: their rows are read where they are */
-    int32_t tiles; /* real: most tiles of filters of a unit */
+    int32_t wave;      /* many, real: images whose input is held in shared scratch at a time */
+    bool in_place;     /* real: their rows are read where they are */
+    int32_t tiles;     /* real: most tiles of filters of a unit */
+    int32_t band;      /* direct: most output rows of a unit */
     size_t offset[20]; /* of the path's arrays in the shared part or the slice; path-private */
 };
 
@@ -150,8 +151,8 @@ extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct;
 /* True when the few-channel path fits and is the faster one on these kernels (few.c says why). */
 bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels);
 
-/* True when a matrix product is the faster way for modes bwn and float (real.c says why). */
-bool xn_cpu_real_suits(const xn_conv *conv);
+/* True when the direct path fits and is the faster one for modes bwn and float (direct.c). */
+bool xn_cpu_direct_suits(const xn_conv *conv);
 
 /* Way `index` of the ways that this machine can go, NULL past the last. */
 const xn_cpu_way *xn_cpu_way_at(int index);

@@ -1,170 +1,207 @@
-/* direct.c: modes bwn and float by direct sums of rows, for few filters a group (depth-wise): what
- * a panel costs there is more than what its filters gain.
+/* direct.c: modes bwn and float by sums of shifted planes, for few filters a group (depth-wise):
+ * what a panel of real.c costs there is more than its filters gain.
  *
- * Phase 1 copies the images into padded rows of fp32 (real_source.c), so that in phase 2 each tap
- * of an output row is one contiguous row of floats: sums of rows, vectors along x.
+ * A unit is a band of output rows of one group of an image. The rows under it are copied, padded,
+ * in the order of rows.c, into the thread's slice, where they stay in L1 or L2; rows outside the
+ * image hold the pad value. A tap of the whole band is then one shift of a channel's plane: with
+ * stride 1 the sums run through all rows as one vector loop, whatever the width, and what they find
+ * between the rows is dropped. With other strides they go row by row.
  *
- * Rows outside the image are left out for pad value 0; columns outside it hold 0, which adds
- * nothing but where the weight is Inf or NaN. That, and sums that overflow in fp32 though the
- * result does not, show as a row that is not finite: such a row is computed again in double, tap by
- * tap over the outputs that the tap is inside for. */
+ * 0 outside the image adds nothing but where the weight is Inf or NaN. That, and sums that overflow
+ * in fp32 though the result does not, show as rows that are not finite: those are computed again in
+ * double (real_source.c). */
 #include "real.h"
-#include "xn_arith.h"
 
 enum {
-    PAD = XN_CPU_SOURCE_OFFSETS, /* shared: float [pitch]: a row outside the image, pad value +-1 */
-    TAPS,                        /* const float *[filter] */
-    WEIGHTS,                     /* float [filter]: of the taps in TAPS */
-    ACC,                         /* float [OW] */
-    EXACT,                       /* double [OW] */
+    PLANES,  /* float [C/groups][rows under a band][pitch] */
+    TAPS,    /* const float *[filter] */
+    WEIGHTS, /* float [filter] */
+    ACC,     /* float [band][pitch] */
+    EXACT,   /* double [OW] */
+    TEMP,    /* float [W] */
 };
+
+enum { BAND_FLOATS = 16 << 10, FEW_FILTERS = 4, SPARSE = 8 };
+
+/* Input rows under a band. */
+static int64_t rows_under(const xn_conv *conv, int64_t band) {
+    return (band - 1) * conv->stride_h + (int64_t)(conv->kernel_h - 1) * conv->dilation_h + 1;
+}
+
+/* The copy has all rows under a band, so it is only for those that are mostly read. */
+static bool fits(const xn_conv *conv) {
+    return conv->mode != XN_MODE_XNOR && rows_under(conv, 1) <= (int64_t)SPARSE * conv->kernel_h &&
+           conv->stride_h <= SPARSE;
+}
+
+bool xn_cpu_direct_suits(const xn_conv *conv) {
+    return fits(conv) && conv->group_out_channels < FEW_FILTERS;
+}
 
 static xn_status layout(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
-    xn_cpu_sizer shared = {0}, slice = {0};
-    xn_status status = xn_cpu_source_layout(plan, false, &shared, &slice, error);
+    xn_cpu_sizer slice = {0};
+    xn_status status = xn_cpu_rows_create(conv, &plan->rows, error);
     if (status)
         return status;
-    size_t outputs = (size_t)conv->out_width;
-    size_t filter = (size_t)conv->group_channels * (size_t)conv->kernel_h * (size_t)conv->kernel_w;
-    plan->offset[PAD] = xn_cpu_take(&shared, (size_t)plan->rows.pitch, sizeof(float));
+    size_t outputs = (size_t)conv->out_width, pitch = (size_t)plan->rows.pitch, plane;
+    size_t channels = (size_t)conv->group_channels;
+    size_t filter = channels * (size_t)conv->kernel_h * (size_t)conv->kernel_w;
+    int64_t rows = (int64_t)(BAND_FLOATS / pitch / channels) - rows_under(conv, 1);
+    plan->band = (int32_t)xn_cpu_min(1 + xn_cpu_max(rows, 0) / conv->stride_h, conv->out_height);
+    slice.failed = !xn_mul_size((size_t)rows_under(conv, plan->band), pitch, &plane);
+    plan->offset[PLANES] = xn_cpu_take(&slice, slice.failed ? 0 : plane, channels * sizeof(float));
     plan->offset[TAPS] = xn_cpu_take(&slice, filter, sizeof(float *));
     plan->offset[WEIGHTS] = xn_cpu_take(&slice, filter, sizeof(float));
-    plan->offset[ACC] = xn_cpu_take(&slice, outputs, sizeof(float));
+    plan->offset[ACC] = xn_cpu_take(&slice, (size_t)plan->band, pitch * sizeof(float));
     plan->offset[EXACT] = xn_cpu_take(&slice, outputs, sizeof(double));
-    if (shared.failed || slice.failed)
+    plan->offset[TEMP] = xn_cpu_take(&slice, (size_t)conv->width, sizeof(float));
+    if (slice.failed)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
-    plan->shared_bytes = shared.bytes;
     plan->thread_bytes = slice.bytes;
     plan->image_ns = 0.6 * (double)xn_conv_operations(conv) / (plan->kernels->byte_lanes / 4) +
-                     0.15 * (double)xn_conv_input_elements(conv) +
+                     0.3 * (double)xn_conv_input_elements(conv) +
                      0.15 * (double)xn_conv_output_elements(conv);
     return XN_OK;
 }
 
-/* One wave. */
 typedef struct job {
-    xn_cpu_source source;
-    int64_t bands, splits; /* units: of rows, and of a group's output channels */
-    int32_t band;          /* output rows */
+    const xn_cpu_run *run;
+    const xn_plan *plan;
+    const xn_conv *conv;
+    int64_t bands; /* of an image; they differ by one row at most */
+    bool stream;   /* outputs go past the caches */
 } job;
 
-static float *pad_row(const xn_plan *plan) {
-    return (float *)(void *)(xn_cpu_shared(plan) + plan->offset[PAD]);
-}
-
-typedef struct walk {
+typedef struct unit {
     const job *j;
     unsigned char *slice;
-    int64_t slot;
-    int32_t group;
-    int32_t start, i0, i1; /* of the output row: input row of tap row 0, valid tap rows */
-    int32_t count;         /* taps in TAPS */
-} walk;
+    const xn_cpu_image *image;
+    int32_t group, y, rows; /* output rows [y, y + rows) */
+    int64_t plane;          /* floats of a channel */
+} unit;
 
-static void *array(const walk *w, int which) {
-    return w->slice + w->j->source.plan->offset[which];
+static void *array(const unit *u, int which) {
+    return u->slice + u->j->plan->offset[which];
 }
 
-/* Where tap row i of channel c of the group reads; NULL where it is outside and adds nothing. */
-static const float *tap_row(const walk *w, int32_t c, int32_t i) {
-    const xn_conv *conv = w->j->source.conv;
-    if (i >= w->i0 && i < w->i1)
-        return xn_cpu_source_row(&w->j->source, w->slot, w->group * conv->group_channels + c,
-                                 w->start + i * conv->dilation_h);
-    return conv->pad_value ? pad_row(w->j->source.plan) : NULL;
-}
-
-static void find_taps(walk *w) {
-    const xn_conv *conv = w->j->source.conv;
-    const float **tap = array(w, TAPS);
-    w->count = 0;
+static void copy_rows(const unit *u) {
+    const xn_conv *conv = u->j->conv;
+    const xn_plan *plan = u->j->plan;
+    int64_t under = rows_under(conv, u->rows);
+    int64_t top = (int64_t)u->y * conv->stride_h - conv->pad_top;
+    float *to = array(u, PLANES);
     for (int32_t c = 0; c < conv->group_channels; c++)
-        for (int32_t i = 0; i < conv->kernel_h; i++) {
-            const float *row = tap_row(w, c, i);
-            if (!row)
-                continue;
-            for (int32_t k = 0; k < conv->kernel_w; k++)
-                tap[w->count++] = row + w->j->source.plan->rows.column[k];
-        }
+        for (int64_t y = top; y < top + under; y++, to += plan->rows.pitch)
+            if (y >= 0 && y < conv->height)
+                xn_cpu_real_copy_row(plan,
+                                     xn_cpu_row_fp32(conv, u->image->input,
+                                                     u->group * conv->group_channels + c,
+                                                     (int32_t)y, array(u, TEMP)),
+                                     to);
+            else
+                for (int64_t x = 0; x < plan->rows.pitch; x++)
+                    to[x] = (float)conv->pad_value;
 }
 
-/* The weights of the taps in TAPS. */
-static const float *tap_weights(const walk *w, int32_t o) {
-    const xn_conv *conv = w->j->source.conv;
-    bool outside = conv->pad_value != 0;
-    float *to = array(w, WEIGHTS), *start = to;
+/* Taps channel by channel, as the weights are below. */
+static void find_taps(const unit *u) {
+    const xn_conv *conv = u->j->conv;
+    const xn_cpu_rows *rows = &u->j->plan->rows;
+    const float **tap = array(u, TAPS), *plane = array(u, PLANES);
+    for (int32_t c = 0; c < conv->group_channels; c++, plane += u->plane)
+        for (int32_t i = 0; i < conv->kernel_h; i++)
+            for (int32_t k = 0; k < conv->kernel_w; k++)
+                *tap++ = plane + (int64_t)i * conv->dilation_h * rows->pitch + rows->column[k];
+}
+
+static void find_weights(const unit *u, int32_t o) {
+    const xn_conv *conv = u->j->conv;
+    const xn_prepared *prepared = u->j->run->prepared;
+    float *to = array(u, WEIGHTS);
     for (int32_t c = 0; c < conv->group_channels; c++)
-        for (int32_t i = outside ? 0 : w->i0; i < (outside ? conv->kernel_h : w->i1); i++)
-            for (int32_t k = 0; k < conv->kernel_w; k++)
-                *to++ = xn_cpu_real_weight(w->j->source.run->prepared, (xn_mode)conv->mode, o, c,
-                                           i * conv->kernel_w + k);
-    return start;
+        for (int32_t tap = 0; tap < prepared->taps; tap++)
+            *to++ = xn_cpu_real_weight(prepared, (xn_mode)conv->mode, o, c, tap);
 }
 
-static void output_row(const walk *w, int32_t y, int32_t o) {
-    const xn_cpu_source *source = &w->j->source;
-    const xn_conv *conv = source->conv;
-    const xn_cpu_kernels *kernels = source->plan->kernels;
-    unsigned char *to = xn_cpu_output_row(conv, source->images[w->slot].output, o, y);
-    float *acc = array(w, ACC);
-    xn_cpu_epilogue epilogue;
-    xn_cpu_epilogue_of(conv, source->run->prepared, o, &epilogue);
-    kernels->sum_products(array(w, TAPS), tap_weights(w, o), w->count, conv->out_width, acc);
-    if (kernels->all_finite(acc, conv->out_width)) {
-        xn_cpu_emit_f32(kernels, &epilogue, acc, conv->out_width, to);
+/* The sums of the band, rows of pitch floats. */
+static void sum_band(const unit *u, float *acc) {
+    const xn_conv *conv = u->j->conv;
+    const xn_cpu_kernels *kernels = u->j->plan->kernels;
+    const int64_t pitch = u->j->plan->rows.pitch;
+    const int32_t filter = u->j->run->prepared->filter;
+    const float **tap = array(u, TAPS);
+    if (conv->stride_h == 1 && pitch < 2 * (int64_t)conv->out_width) {
+        kernels->sum_products(tap, array(u, WEIGHTS), filter,
+                              (int32_t)((u->rows - 1) * pitch) + conv->out_width, acc);
         return;
     }
-    double *exact = array(w, EXACT);
-    xn_cpu_source_exact(source, w->slot, o, y, 0, conv->out_width, exact);
-    xn_cpu_emit_f64(&epilogue, exact, conv->out_width, to);
+    for (int32_t r = 0; r < u->rows; r++) {
+        kernels->sum_products(tap, array(u, WEIGHTS), filter, conv->out_width, acc + r * pitch);
+        for (int32_t t = 0; t < filter; t++)
+            tap[t] += conv->stride_h * pitch;
+    }
+    for (int32_t t = 0; t < filter; t++)
+        tap[t] -= u->rows * conv->stride_h * pitch;
 }
 
-static void sums_task(void *context, int64_t unit, int thread) {
+static void write_band(const unit *u, int32_t o, const float *acc) {
+    const xn_conv *conv = u->j->conv;
+    const xn_cpu_kernels *kernels = u->j->plan->kernels;
+    const xn_prepared *prepared = u->j->run->prepared;
+    double *exact = array(u, EXACT);
+    xn_cpu_epilogue epilogue;
+    xn_cpu_epilogue_of(conv, prepared, o, &epilogue);
+    for (int32_t y = u->y; y < u->y + u->rows; y++, acc += u->j->plan->rows.pitch) {
+        unsigned char *to = xn_cpu_output_row(conv, u->image->output, o, y);
+        if (conv->output_datatype == XN_FP32) {
+            if (kernels->real->finish(acc, 0, 1, conv->out_width, &epilogue.factor, &epilogue.bias,
+                                      (float *)(void *)to, 0, u->j->stream))
+                continue;
+        } else if (kernels->all_finite(acc, conv->out_width)) {
+            xn_cpu_emit_f32(kernels, &epilogue, acc, conv->out_width, to);
+            continue;
+        }
+        xn_cpu_real_exact(conv, prepared, u->image->input, o, y, 0, conv->out_width, array(u, TEMP),
+                          exact);
+        xn_cpu_emit_f64(&epilogue, exact, conv->out_width, to);
+    }
+}
+
+static void unit_task(void *context, int64_t number, int thread) {
     const job *j = context;
-    const xn_conv *conv = j->source.conv;
-    int64_t split = unit % j->splits, rest = unit / j->splits;
-    int32_t y0 = (int32_t)(rest % j->bands) * j->band;
-    int32_t y1 = (int32_t)xn_cpu_min((int64_t)y0 + j->band, conv->out_height);
-    rest /= j->bands;
-    walk w = {.j = j, .slice = xn_cpu_slice(j->source.plan, thread)};
-    w.group = (int32_t)(rest % conv->groups);
-    w.slot = rest / conv->groups;
-    int64_t channels = conv->group_out_channels, base = w.group * channels;
-    int32_t first = (int32_t)(base + channels * split / j->splits);
-    int32_t last = (int32_t)(base + channels * (split + 1) / j->splits);
-    for (int32_t y = y0; y < y1; y++) {
-        w.start = y * conv->stride_h - conv->pad_top;
-        xn_valid_taps(w.start, conv->dilation_h, conv->kernel_h, conv->height, &w.i0, &w.i1);
-        find_taps(&w);
-        for (int32_t o = first; o < last; o++)
-            output_row(&w, y, o);
+    const xn_conv *conv = j->conv;
+    unit u = {.j = j, .slice = xn_cpu_slice(j->plan, thread)};
+    int64_t band = number % j->bands, rest = number / j->bands;
+    u.group = (int32_t)(rest % conv->groups);
+    u.image = &j->plan->images[rest / conv->groups];
+    u.y = (int32_t)(conv->out_height * band / j->bands);
+    u.rows = (int32_t)(conv->out_height * (band + 1) / j->bands) - u.y;
+    u.plane = rows_under(conv, u.rows) * j->plan->rows.pitch;
+    copy_rows(&u);
+    find_taps(&u);
+    float *acc = array(&u, ACC);
+    for (int32_t f = 0; f < conv->group_out_channels; f++) {
+        int32_t o = u.group * conv->group_out_channels + f;
+        find_weights(&u, o);
+        sum_band(&u, acc);
+        write_band(&u, o, acc);
     }
+    if (j->stream)
+        j->plan->kernels->few->flush();
 }
 
-/* Rows are split first, then output channels, which repeat the search for taps. */
 static void run_images(const xn_cpu_run *run, int64_t count) {
-    const xn_plan *plan = run->plan;
-    const xn_conv *conv = &plan->conv;
-    job j = {.source = {.run = run, .plan = plan, .conv = conv}};
-    for (int64_t x = 0; x < plan->rows.pitch; x++)
-        pad_row(plan)[x] = (float)conv->pad_value;
-    for (int64_t first = 0; first < count; first += plan->wave) {
-        int64_t images = xn_cpu_min(plan->wave, count - first);
-        int64_t whole = images * conv->groups;
-        int64_t wanted = run->threads > 1 ? xn_cpu_div_up(3 * (int64_t)run->threads, whole) : 1;
-        j.source.images = plan->images + first;
-        j.source.count = images;
-        j.band = (int32_t)xn_cpu_div_up(conv->out_height, xn_cpu_min(wanted, conv->out_height));
-        j.bands = xn_cpu_div_up(conv->out_height, j.band);
-        j.splits = xn_cpu_min(conv->group_out_channels, xn_cpu_div_up(wanted, j.bands));
-        xn_cpu_source_fill(&j.source);
-        xn_cpu_for(run->threads, whole * j.bands * j.splits, sums_task, &j);
-    }
-}
-
-static bool fits(const xn_conv *conv) {
-    return conv->mode != XN_MODE_XNOR;
+    const xn_conv *conv = &run->plan->conv;
+    job j = {.run = run,
+             .plan = run->plan,
+             .conv = conv,
+             .stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES};
+    int64_t planes = count * conv->groups;
+    int64_t wanted = run->threads > 1 ? xn_cpu_div_up(3 * (int64_t)run->threads, planes) : 1;
+    j.bands = xn_cpu_max(xn_cpu_div_up(conv->out_height, run->plan->band),
+                         xn_cpu_min(wanted, conv->out_height));
+    xn_cpu_for(run->threads, planes * j.bands, unit_task, &j);
 }
 
 const xn_cpu_path xn_cpu_direct = {.fits = fits, .layout = layout, .run = run_images};

@@ -34,28 +34,34 @@ enum {
 
 /* FLOAT_TAPS products in fp32 are within 64 * 2^-24 = 3.8e-6 of the sum of their magnitudes; the
  * parts are added in double, so the length of the filter does not matter. */
+INLINE void sum_part(const float *const *rows, const float *weights, int32_t count, int32_t x,
+                     float *dst, const int vectors) {
+    vector_f32 sum[UNROLL];
+    for (int v = 0; v < vectors; v++)
+        sum[v] = (vector_f32){0};
+    for (int32_t t = 0; t < count; t++)
+        for (int v = 0; v < vectors; v++)
+            sum[v] += *(const loose_f32 *)(rows[t] + x + v * WORDS) * weights[t];
+    for (int v = 0; v < vectors; v++)
+        *(loose_f32 *)(dst + v * WORDS) = sum[v];
+}
+
 INLINE void sum_products_block(const float *const *rows, const float *weights, int32_t count,
                                int32_t x, float *restrict dst, const int vectors) {
+    if (count <= FLOAT_TAPS) {
+        sum_part(rows, weights, count, x, dst + x, vectors);
+        return;
+    }
     double wide[UNROLL * WORDS] = {0};
     float part[UNROLL * WORDS] __attribute__((aligned(64)));
-    int32_t t = 0;
-    do {
-        int32_t end = count - t > FLOAT_TAPS ? t + FLOAT_TAPS : count;
-        vector_f32 sum[UNROLL] = {{0}};
-        for (; t < end; t++) {
-            const float *row = rows[t] + x;
-            for (int v = 0; v < vectors; v++)
-                sum[v] += *(const loose_f32 *)(row + v * WORDS) * weights[t];
-        }
-        memcpy(part, sum, (size_t)vectors * VECTOR_BYTES);
-        if (count > FLOAT_TAPS)
-            for (int l = 0; l < vectors * WORDS; l++)
-                wide[l] += part[l];
-    } while (t < count);
-    if (count > FLOAT_TAPS)
+    for (int32_t t = 0; t < count; t += FLOAT_TAPS) {
+        int32_t left = count - t;
+        sum_part(rows + t, weights + t, left < FLOAT_TAPS ? left : FLOAT_TAPS, x, part, vectors);
         for (int l = 0; l < vectors * WORDS; l++)
-            part[l] = (float)wide[l];
-    memcpy(dst + x, part, (size_t)vectors * VECTOR_BYTES);
+            wide[l] += part[l];
+    }
+    for (int l = 0; l < vectors * WORDS; l++)
+        dst[x + l] = (float)wide[l];
 }
 
 static void sum_products(const float *const *rows, const float *weights, int32_t count, int32_t n,

@@ -72,7 +72,7 @@ const xn_cpu_way *xn_cpu_way_find(const char *name) {
 
 static const xn_cpu_path *choose_path(const xn_conv *conv, const xn_device *device, bool packed) {
     if (conv->mode != XN_MODE_XNOR)
-        return xn_cpu_real_suits(conv) ? &xn_cpu_real : &xn_cpu_direct;
+        return xn_cpu_direct_suits(conv) ? &xn_cpu_direct : &xn_cpu_real;
     return !packed && xn_cpu_few_suits(conv, device->kernels) ? &xn_cpu_few : &xn_cpu_many;
 }
 

@@ -26,7 +26,6 @@ enum {
 enum {
     MOST_TILES = 64,
     MOST_RUN = 16,
-    STREAM_BYTES = 8 << 20, /* of a run's output: more than stays in cache */
     /* every lane may begin a piece, and a piece ends a move early */
     MOST_PIECES = XN_CPU_REAL_LANES,
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
@@ -35,7 +34,7 @@ enum {
 static xn_status layout(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
     xn_cpu_sizer shared = {0}, slice = {0};
-    xn_status status = xn_cpu_source_layout(plan, true, &shared, &slice, error);
+    xn_status status = xn_cpu_source_layout(plan, &shared, &slice, error);
     if (status)
         return status;
     size_t outputs = (size_t)conv->out_channels, sums;
@@ -183,7 +182,8 @@ static void write_exact(const unit *u, int32_t o, const float *sums) {
             xn_cpu_emit_f32(kernels, &epilogue, sums + at->to, at->count, to);
             continue;
         }
-        xn_cpu_source_exact(source, at->slot, o, at->y, at->x, at->count, exact);
+        xn_cpu_real_exact(conv, source->run->prepared, source->images[at->slot].input, o, at->y,
+                          at->x, at->count, slice_floats(u, XN_CPU_SOURCE_TEMP), exact);
         xn_cpu_emit_f64(&epilogue, exact, at->count, to);
     }
 }
@@ -303,7 +303,7 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     const xn_plan *plan = run->plan;
     const xn_conv *conv = &plan->conv;
     job j = {.source = {.run = run, .plan = plan, .conv = conv}, .kernels = plan->kernels->real};
-    j.stream = (size_t)count * xn_conv_output_bytes(conv) >= STREAM_BYTES;
+    j.stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES;
     fill_epilogue(run);
     for (int64_t first = 0; first < count; first += plan->wave) {
         int64_t images = xn_cpu_min(plan->wave, count - first);
@@ -320,10 +320,6 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
 
 static bool fits(const xn_conv *conv) {
     return conv->mode != XN_MODE_XNOR;
-}
-
-bool xn_cpu_real_suits(const xn_conv *conv) {
-    return conv->group_out_channels >= 4;
 }
 
 const xn_cpu_path xn_cpu_real = {.fits = fits, .layout = layout, .run = run_images};

@@ -1,9 +1,9 @@
 /* real.h: what the files of modes bwn and float share.
  *
- *   real_source.c  the images as rows of fp32; sums in double where fp32 overflowed
+ *   real_source.c  the images as rows of fp32; sums again in double where fp32 overflowed
  *   real_pack.c    weights in the order of the kernels
  *   real.c         blocked: a matrix product over panels of pixels, for any geometry
- *   direct.c       sums of rows, for few filters a group (depth-wise)
+ *   direct.c       sums of shifted planes, for few filters a group (depth-wise)
  *   real_kernels.h the kernels of real.c
  *
  * A tap is a kernel position; a term, a tap of one channel. Terms are numbered tap by tap, channels
@@ -13,6 +13,9 @@
 #define XN_CPU_REAL_H
 
 #include "cpu.h"
+
+/* Outputs of a run from so many bytes on are written past the caches: more than stays there. */
+#define XN_CPU_REAL_STREAM_BYTES (8u << 20)
 
 /* ---- real_pack.c ---- */
 
@@ -66,8 +69,8 @@ enum {
 };
 
 /* Adds what a source needs to the sizes of a plan and sets rows, in_place and wave. */
-xn_status xn_cpu_source_layout(xn_plan *plan, bool may_be_in_place, xn_cpu_sizer *shared,
-                               xn_cpu_sizer *slice, xn_error *error);
+xn_status xn_cpu_source_layout(xn_plan *plan, xn_cpu_sizer *shared, xn_cpu_sizer *slice,
+                               xn_error *error);
 /* Copies the wave's rows, where they are copied. */
 void xn_cpu_source_fill(const xn_cpu_source *source);
 
@@ -78,9 +81,12 @@ static inline int64_t xn_cpu_source_next(const xn_plan *plan) {
     return (int64_t)plan->conv.height * (plan->in_place ? plan->conv.width : plan->rows.pitch);
 }
 
-/* What n outputs from column x of row y on need of the image: one filter's sums, in double, each
- * tap added only to the outputs where it counts. */
-void xn_cpu_source_exact(const xn_cpu_source *source, int64_t slot, int32_t o, int32_t y, int32_t x,
-                         int32_t n, double *sums);
+/* One row of an image as a padded row of the plan. */
+void xn_cpu_real_copy_row(const xn_plan *plan, const float *row, float *to);
+
+/* The sums of filter o at n outputs from column x of row y on, in double and from the image itself,
+ * each tap added only to the outputs where it counts. temp: [W]. */
+void xn_cpu_real_exact(const xn_conv *conv, const xn_prepared *prepared, const unsigned char *input,
+                       int32_t o, int32_t y, int32_t x, int32_t n, float *temp, double *sums);
 
 #endif

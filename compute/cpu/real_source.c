@@ -19,10 +19,11 @@ static xn_status lay_out_in_place(xn_plan *plan, xn_error *error) {
     return XN_OK;
 }
 
-xn_status xn_cpu_source_layout(xn_plan *plan, bool may_be_in_place, xn_cpu_sizer *shared,
-                               xn_cpu_sizer *slice, xn_error *error) {
+xn_status xn_cpu_source_layout(xn_plan *plan, xn_cpu_sizer *shared, xn_cpu_sizer *slice,
+                               xn_error *error) {
     const xn_conv *conv = &plan->conv;
-    plan->in_place = may_be_in_place && conv->input_datatype == XN_FP32 && conv->stride_w == 1;
+    plan->in_place = conv->input_datatype == XN_FP32 && conv->stride_w == 1;
+    plan->offset[XN_CPU_SOURCE_TEMP] = xn_cpu_take(slice, (size_t)conv->width, sizeof(float));
     if (plan->in_place)
         return lay_out_in_place(plan, error);
     xn_status status = xn_cpu_rows_create(conv, &plan->rows, error);
@@ -39,7 +40,6 @@ xn_status xn_cpu_source_layout(xn_plan *plan, bool may_be_in_place, xn_cpu_sizer
     if (fits)
         plan->offset[XN_CPU_SOURCE_ROWS] =
             xn_cpu_take(shared, image, (size_t)plan->wave * sizeof(float));
-    plan->offset[XN_CPU_SOURCE_TEMP] = xn_cpu_take(slice, (size_t)conv->width, sizeof(float));
     return XN_OK;
 }
 
@@ -60,9 +60,9 @@ static void fill(float *to, int32_t n, float value) {
         to[x] = value;
 }
 
-static void copy_row(const xn_cpu_source *s, const float *row, float *to) {
-    const xn_conv *conv = s->conv;
-    const xn_cpu_rows *rows = &s->plan->rows;
+void xn_cpu_real_copy_row(const xn_plan *plan, const float *row, float *to) {
+    const xn_conv *conv = &plan->conv;
+    const xn_cpu_rows *rows = &plan->rows;
     for (int32_t k = 0; k < rows->segment_count; k++) {
         const xn_cpu_segment *segment = &rows->segments[k];
         float *part = to + segment->offset;
@@ -70,7 +70,9 @@ static void copy_row(const xn_cpu_source *s, const float *row, float *to) {
         xn_cpu_segment_inside(conv, segment, &first, &last);
         fill(part, first, (float)conv->pad_value);
         fill(part + last, segment->count - last, (float)conv->pad_value);
-        if (conv->stride_w == 2) /* often so, and a loop that vectorises */
+        if (conv->stride_w == 1 && first < last)
+            memcpy(part + first, row + first + segment->start, (size_t)(last - first) * sizeof *to);
+        else if (conv->stride_w == 2) /* often so, and a loop that vectorises */
             for (int32_t x = first; x < last; x++)
                 part[x] = row[(int64_t)x * 2 + segment->start];
         else
@@ -101,8 +103,8 @@ static void copy_task(void *context, int64_t unit, int thread) {
     int64_t slot = rest / conv->channels;
     for (int32_t y = (int32_t)y0; y < y1; y++)
         if (is_read(conv, y))
-            copy_row(s, xn_cpu_row_fp32(conv, s->images[slot].input, c, y, temp),
-                     copied_row(s, slot, c, y));
+            xn_cpu_real_copy_row(s->plan, xn_cpu_row_fp32(conv, s->images[slot].input, c, y, temp),
+                                 copied_row(s, slot, c, y));
 }
 
 void xn_cpu_source_fill(const xn_cpu_source *s) {
@@ -113,41 +115,57 @@ void xn_cpu_source_fill(const xn_cpu_source *s) {
                    copy_task, &copy);
 }
 
-/* sums[0..n) += weight * what a tap has at outputs x.. of its row; row NULL: outside. */
-static void add_tap(const xn_cpu_source *s, const float *row, int32_t k, float weight, int32_t x,
-                    int32_t n, double *sums) {
-    const xn_conv *conv = s->conv;
-    int32_t first = 0, last = 0;
-    if (row)
-        xn_cpu_valid_outputs((int64_t)k * conv->dilation_w - conv->pad_left, conv->stride_w,
-                             conv->width, conv->out_width, &first, &last);
-    first = (int32_t)xn_cpu_min(xn_cpu_max(first, x), (int64_t)x + n);
-    last = (int32_t)xn_cpu_max(xn_cpu_min(last, (int64_t)x + n), first);
-    if (conv->pad_value)
-        for (int32_t l = 0; l < n; l++)
-            if (l < first - x || l >= last - x)
-                sums[l] += (double)weight * conv->pad_value;
-    const float *tap = row ? row + s->plan->rows.column[k] : NULL;
-    for (int32_t at = first; at < last; at++)
-        sums[at - x] += (double)weight * tap[at];
+/* Columns [lo, hi) of a row as fp32: row[x - lo]. */
+typedef struct stretch {
+    const float *row;
+    int32_t lo, hi;
+} stretch;
+
+static stretch stretch_of(const xn_conv *conv, const unsigned char *input, int32_t c, int32_t y,
+                          int32_t x, int32_t n, float *temp) {
+    int64_t left = (int64_t)x * conv->stride_w - conv->pad_left;
+    int64_t right = left + (int64_t)(n - 1) * conv->stride_w +
+                    (int64_t)(conv->kernel_w - 1) * conv->dilation_w + 1;
+    int32_t lo = (int32_t)xn_cpu_min(xn_cpu_max(left, 0), conv->width);
+    int32_t hi = (int32_t)xn_cpu_max(xn_cpu_min(right, conv->width), lo);
+    size_t bytes = xn_datatype_bytes((xn_datatype)conv->input_datatype);
+    const unsigned char *from =
+        input +
+        (((size_t)c * (size_t)conv->height + (size_t)y) * (size_t)conv->width + (size_t)lo) * bytes;
+    if (conv->input_datatype == XN_FP32)
+        return (stretch){(const float *)(const void *)from, lo, hi};
+    xn_tensor_to_fp32((xn_datatype)conv->input_datatype, from, temp, hi - lo);
+    return (stretch){temp, lo, hi};
 }
 
-void xn_cpu_source_exact(const xn_cpu_source *s, int64_t slot, int32_t o, int32_t y, int32_t x,
-                         int32_t n, double *sums) {
-    const xn_conv *conv = s->conv;
+/* sums[0..n) += weight * what tap column k has at outputs x.. of a row. */
+static void add_tap(const xn_conv *conv, const stretch *s, int32_t k, float weight, int32_t x,
+                    int32_t n, double *sums) {
+    int64_t column = (int64_t)x * conv->stride_w + (int64_t)k * conv->dilation_w - conv->pad_left;
+    for (int32_t l = 0; l < n; l++, column += conv->stride_w)
+        if (column >= s->lo && column < s->hi)
+            sums[l] += (double)weight * s->row[column - s->lo];
+        else if (conv->pad_value)
+            sums[l] += (double)weight * conv->pad_value;
+}
+
+void xn_cpu_real_exact(const xn_conv *conv, const xn_prepared *prepared, const unsigned char *input,
+                       int32_t o, int32_t y, int32_t x, int32_t n, float *temp, double *sums) {
     int32_t start = y * conv->stride_h - conv->pad_top, i0, i1;
     int32_t base = o / conv->group_out_channels * conv->group_channels;
     xn_valid_taps(start, conv->dilation_h, conv->kernel_h, conv->height, &i0, &i1);
     memset(sums, 0, (size_t)n * sizeof *sums);
-    for (int32_t i = 0; i < conv->kernel_h; i++)
-        for (int32_t c = 0; c < conv->group_channels; c++) {
-            bool inside = i >= i0 && i < i1;
-            const float *row =
-                inside ? xn_cpu_source_row(s, slot, base + c, start + i * conv->dilation_h) : NULL;
+    for (int32_t i = 0; i < conv->kernel_h; i++) {
+        bool inside = i >= i0 && i < i1;
+        for (int32_t c = 0; c < conv->group_channels && (inside || conv->pad_value); c++) {
+            stretch s = {0};
+            if (inside)
+                s = stretch_of(conv, input, base + c, start + i * conv->dilation_h, x, n, temp);
             for (int32_t k = 0; k < conv->kernel_w; k++)
-                add_tap(s, row, k,
-                        xn_cpu_real_weight(s->run->prepared, (xn_mode)conv->mode, o, c,
-                                           i * conv->kernel_w + k),
-                        x, n, sums);
+                add_tap(
+                    conv, &s, k,
+                    xn_cpu_real_weight(prepared, (xn_mode)conv->mode, o, c, i * conv->kernel_w + k),
+                    x, n, sums);
         }
+    }
 }

@@ -52,6 +52,7 @@ static void multiply_add_rounds(void) {
     __m512 half = _mm512_set1_ps(0.5f);
     EACH(DECLARE_REAL)
     for (int round = 0; round < ROUNDS; round++) {
+        HOLD(half)
         EACH(MULTIPLY_ADD)
     }
 }
