@@ -59,9 +59,11 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
     if (slice.failed)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->thread_bytes = slice.bytes;
-    plan->image_ns = 0.6 * (double)xn_conv_operations(conv) / (plan->kernels->byte_lanes / 4) +
-                     0.3 * (double)xn_conv_input_elements(conv) +
-                     0.15 * (double)xn_conv_output_elements(conv);
+    plan->image_ns =
+        0.6 * (double)xn_conv_operations(conv) / (plan->kernels->byte_lanes / 4) +
+        0.3 * (double)xn_conv_input_elements(conv) + 0.15 * (double)xn_conv_output_elements(conv) +
+        10 *
+            ((double)conv->channels * conv->height + (double)conv->out_channels * conv->out_height);
     return XN_OK;
 }
 
@@ -115,13 +117,25 @@ static void find_taps(const unit *u) {
                 *tap++ = plane + (int64_t)i * conv->dilation_h * rows->pitch + rows->column[k];
 }
 
+/* Part by part: what xn_cpu_real_weight divides for one weight would take longer than a plane. */
 static void find_weights(const unit *u, int32_t o) {
-    const xn_conv *conv = u->j->conv;
     const xn_prepared *prepared = u->j->run->prepared;
+    const xn_mode mode = (xn_mode)u->j->conv->mode;
+    const int32_t terms = xn_cpu_part_terms(prepared->filter);
     float *to = array(u, WEIGHTS);
-    for (int32_t c = 0; c < conv->group_channels; c++)
-        for (int32_t tap = 0; tap < prepared->taps; tap++)
-            *to++ = xn_cpu_real_weight(prepared, (xn_mode)conv->mode, o, c, tap);
+    for (int32_t term = 0, tap = 0, c = 0; term < prepared->filter;) {
+        const float *from = xn_cpu_real_part(prepared, mode, o / XN_CPU_REAL_FILTERS, term);
+        int32_t count = (int32_t)xn_cpu_min(terms, prepared->filter - term);
+        for (int32_t t = 0; t < count; t++) {
+            to[(size_t)c * (size_t)prepared->taps + (size_t)tap] =
+                from[(size_t)t * XN_CPU_REAL_FILTERS + (size_t)(o % XN_CPU_REAL_FILTERS)];
+            if (++c == prepared->group_channels) {
+                c = 0;
+                tap++;
+            }
+        }
+        term += count;
+    }
 }
 
 /* The sums of the band, rows of pitch floats. */
