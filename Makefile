@@ -93,7 +93,7 @@ LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 .DEFAULT_GOAL := all
 .PHONY: all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan ubsan tsan test-arm64 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
-        bench-cpu-layers format lint install clean help test-binary compute-lib proto-lib
+        bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) --no-print-directory build
@@ -173,6 +173,10 @@ $(BUILD)/bench-cpu-layers: $(call obj,tests/bench/cpu_layers.c $(CPU_LAYER_SRC))
 bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
 	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-layers
 	$(BUILD)/bench-cpu-layers --json $(BUILD)/bench/bench_cpu_layers.json $(BENCH_FLAGS)
+$(BUILD)/bench-cpu-real: $(call obj,tests/bench/cpu_real.c tests/bench/cpu_peak.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
+bench-cpu-real: deps ## modes float and bwn on the CPU, beside the machine's peak of multiplications
+	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-real
+	$(BUILD)/bench-cpu-real --json $(BUILD)/bench/bench_cpu_real.json $(BENCH_FLAGS)
 # cuDNN's figures, where this Python has PyTorch.
 PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
          echo python3 tests/bench/peer_torch_conv.py))

@@ -9,7 +9,7 @@
  *   rows.c      padded rows of an image, in an order in which every tap reads contiguously
  *   few.c       mode xnor, few channels: one fused pass; few_kernels.h are its own kernels
  *   many.c      mode xnor, many channels: signs as bits, popcount; many.h lists its other files
- *   real.c      modes bwn and float
+ *   real.c      modes bwn and float; real.h lists its other files
  *   kmap.c      K in double, from |I|
  *   emit.c      accumulators to output elements
  *   canary.c    a known problem
@@ -24,6 +24,7 @@
 #include "few_kernels.h"
 #include "kernels.h"
 #include "many.h"
+#include "real_kernels.h"
 #include "xn_backend.h"
 #include "xn_mem.h"
 
@@ -39,6 +40,7 @@ typedef struct xn_cpu_set {
     const xn_cpu_kernels *kernels;
     const xn_cpu_few_kernels *few;
     const xn_cpu_many_kernels *many;
+    const xn_cpu_real_kernels *real;
     bool (*has)(void);
 } xn_cpu_set;
 
@@ -85,7 +87,8 @@ struct xn_prepared {
     int32_t planes;
     uint8_t *tables;
     int32_t *above;
-    float *real;  /* [O][C/groups][KH][KW] */
+    /* Weights, and their signs as +1 and -1, in the order of real_pack.c. */
+    float *real, *sign;
     float *alpha; /* [O] */
     float *scale; /* [O] or NULL */
     float *bias;  /* [O] or NULL */
@@ -129,17 +132,21 @@ struct xn_plan {
     const xn_cpu_kernels *kernels;
     const xn_cpu_few_kernels *few;
     const xn_cpu_many_kernels *many;
+    const xn_cpu_real_kernels *real;
     int64_t max_images;
     xn_cpu_image *images;              /* [max_images], owned; filled by run */
     size_t shared_bytes, thread_bytes; /* of the stream's scratch */
     double image_ns;  /* rough time of one image on one core; only decides on threads */
-    xn_cpu_rows rows; /* few, real */
+    xn_cpu_rows rows; /* few, real, direct */
     int32_t ring;     /* few: input rows a thread keeps, a slot each */
     int32_t strip;    /* few: most output columns of a unit; rows are a strip's */
     xn_cpu_map *map;  /* many: owned */
     int32_t lanes;    /* many: most outputs of a unit */
     bool packed_input, packed_output; /* many */
     int32_t wave;      /* many, real: images whose input is held in shared scratch at a time */
+    bool in_place;     /* real: their rows are read where they are */
+    int32_t tiles;     /* real: most tiles of filters of a unit */
+    int32_t band;      /* direct: most output rows of a unit */
     size_t offset[20]; /* of the path's arrays in the shared part or the slice; path-private */
 };
 
@@ -152,10 +159,13 @@ struct xn_cpu_path {
     void (*run)(const xn_cpu_run *run, int64_t count);
 };
 
-extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real;
+extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct;
 
 /* True when the few-channel path fits and is the faster one on these kernels (few.c says why). */
 bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels);
+
+/* True when the direct path fits and is the faster one for modes bwn and float (direct.c). */
+bool xn_cpu_direct_suits(const xn_conv *conv);
 
 /* ---- kernels_choose.c ---- */
 
@@ -294,6 +304,8 @@ static inline unsigned char *xn_cpu_output_row(const xn_conv *conv, unsigned cha
 
 /* ---- prepared.c, plan.c, canary.c: the table's functions ---- */
 
+/* p->real and p->sign from [O][C/groups][KH][KW]; false where memory is short (real_pack.c). */
+bool xn_cpu_real_prepare(xn_prepared *p, const float *real);
 xn_status xn_cpu_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
                                  xn_error *error);
 void xn_cpu_weights_free(xn_prepared *prepared);

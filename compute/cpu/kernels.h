@@ -17,10 +17,9 @@ typedef struct xn_cpu_kernels {
     int byte_lanes;   /* signs an instruction adds */
     double word_cost; /* instructions for one word of 16 output channels */
 
-    /* dst[x] = sum of weights[t] * rows[t][x], or of rows[t][x] with the sign of the weight
-     * (signs). Vectors. */
+    /* dst[x] = sum of weights[t] * rows[t][x]. Vectors. */
     void (*sum_products)(const float *const *rows, const float *weights, int32_t count, int32_t n,
-                         bool signs, float *dst);
+                         float *dst);
     bool (*all_finite)(const float *values, int32_t n);
     /* acc[x] += |src[x]|, in double. */
     void (*add_magnitude)(const float *src, int32_t n, double *acc);

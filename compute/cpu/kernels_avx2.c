@@ -1,4 +1,4 @@
-/* kernels_avx2.c: the kernels for x86-64 with AVX2. */
+/* kernels_avx2.c: the kernels for x86-64 with AVX2 (and FMA, which came with it). */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__x86_64__)

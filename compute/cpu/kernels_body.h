@@ -32,52 +32,43 @@ enum {
 
 /* FLOAT_TAPS products in fp32 are within 64 * 2^-24 = 3.8e-6 of the sum of their magnitudes; the
  * parts are added in double, so the length of the filter does not matter. */
-INLINE void sum_products_block(const float *const *rows, const float *weights, int32_t count,
-                               int32_t x, const bool signs, float *restrict dst,
-                               const int vectors) {
-    double wide[UNROLL * WORDS] = {0};
-    float part[UNROLL * WORDS] __attribute__((aligned(64)));
-    int32_t t = 0;
-    do {
-        int32_t end = count - t > FLOAT_TAPS ? t + FLOAT_TAPS : count;
-        vector_f32 sum[UNROLL] = {{0}};
-        for (; t < end; t++) {
-            const float *row = rows[t] + x;
-            uint32_t flip = weights[t] >= 0.0f ? 0u : 0x80000000u;
-            for (int v = 0; v < vectors; v++) {
-                if (signs)
-                    sum[v] +=
-                        (vector_f32)((vector_u32) * (const loose_f32 *)(row + v * WORDS) ^ flip);
-                else
-                    sum[v] += *(const loose_f32 *)(row + v * WORDS) * weights[t];
-            }
-        }
-        memcpy(part, sum, (size_t)vectors * VECTOR_BYTES);
-        if (count > FLOAT_TAPS)
-            for (int l = 0; l < vectors * WORDS; l++)
-                wide[l] += part[l];
-    } while (t < count);
-    if (count > FLOAT_TAPS)
-        for (int l = 0; l < vectors * WORDS; l++)
-            part[l] = (float)wide[l];
-    memcpy(dst + x, part, (size_t)vectors * VECTOR_BYTES);
+INLINE void sum_part(const float *const *rows, const float *weights, int32_t count, int32_t x,
+                     float *dst, const int vectors) {
+    vector_f32 sum[UNROLL];
+    for (int v = 0; v < vectors; v++)
+        sum[v] = (vector_f32){0};
+    for (int32_t t = 0; t < count; t++)
+        for (int v = 0; v < vectors; v++)
+            sum[v] += *(const loose_f32 *)(rows[t] + x + v * WORDS) * weights[t];
+    for (int v = 0; v < vectors; v++)
+        *(loose_f32 *)(dst + v * WORDS) = sum[v];
 }
 
-INLINE void sum_products_row(const float *const *rows, const float *weights, int32_t count,
-                             int32_t n, const bool signs, float *dst) {
-    int32_t x = 0;
-    for (; n - x > (UNROLL - 1) * WORDS; x += UNROLL * WORDS)
-        sum_products_block(rows, weights, count, x, signs, dst, UNROLL);
-    for (; x < n; x += WORDS)
-        sum_products_block(rows, weights, count, x, signs, dst, 1);
+INLINE void sum_products_block(const float *const *rows, const float *weights, int32_t count,
+                               int32_t x, float *restrict dst, const int vectors) {
+    if (count <= FLOAT_TAPS) {
+        sum_part(rows, weights, count, x, dst + x, vectors);
+        return;
+    }
+    double wide[UNROLL * WORDS] = {0};
+    float part[UNROLL * WORDS] __attribute__((aligned(64)));
+    for (int32_t t = 0; t < count; t += FLOAT_TAPS) {
+        int32_t left = count - t;
+        sum_part(rows + t, weights + t, left < FLOAT_TAPS ? left : FLOAT_TAPS, x, part, vectors);
+        for (int l = 0; l < vectors * WORDS; l++)
+            wide[l] += part[l];
+    }
+    for (int l = 0; l < vectors * WORDS; l++)
+        dst[x + l] = (float)wide[l];
 }
 
 static void sum_products(const float *const *rows, const float *weights, int32_t count, int32_t n,
-                         bool signs, float *dst) {
-    if (signs)
-        sum_products_row(rows, weights, count, n, true, dst);
-    else
-        sum_products_row(rows, weights, count, n, false, dst);
+                         float *dst) {
+    int32_t x = 0;
+    for (; n - x > (UNROLL - 1) * WORDS; x += UNROLL * WORDS)
+        sum_products_block(rows, weights, count, x, dst, UNROLL);
+    for (; x < n; x += WORDS)
+        sum_products_block(rows, weights, count, x, dst, 1);
 }
 
 /* Inf and NaN are the values whose exponent is all ones. */

@@ -6,7 +6,7 @@
 
 #if defined(__x86_64__)
 static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
 static bool has_avx512(void) {
@@ -23,19 +23,25 @@ static bool always(void) {
     return true;
 }
 
-const xn_cpu_set xn_cpu_set_portable = {"portable", &xn_cpu_kernels_portable, &xn_cpu_few_portable,
-                                        &xn_cpu_many_portable, always};
+const xn_cpu_set xn_cpu_set_portable = {"portable",
+                                        &xn_cpu_kernels_portable,
+                                        &xn_cpu_few_portable,
+                                        &xn_cpu_many_portable,
+                                        &xn_cpu_real_portable,
+                                        always};
 #if defined(__x86_64__)
 /* The other paths have no use for VPOPCNTDQ: they share the kernels of AVX-512. */
-const xn_cpu_set xn_cpu_set_vpopcnt = {"avx512-vpopcnt", &xn_cpu_kernels_avx512, &xn_cpu_few_avx512,
-                                       &xn_cpu_many_vpopcnt, has_vpopcnt};
-const xn_cpu_set xn_cpu_set_avx512 = {"avx512", &xn_cpu_kernels_avx512, &xn_cpu_few_avx512,
-                                      &xn_cpu_many_avx512, has_avx512};
-const xn_cpu_set xn_cpu_set_avx2 = {"avx2", &xn_cpu_kernels_avx2, &xn_cpu_few_avx2,
-                                    &xn_cpu_many_avx2, has_avx2};
+const xn_cpu_set xn_cpu_set_vpopcnt = {"avx512-vpopcnt",    &xn_cpu_kernels_avx512,
+                                       &xn_cpu_few_avx512,  &xn_cpu_many_vpopcnt,
+                                       &xn_cpu_real_avx512, has_vpopcnt};
+const xn_cpu_set xn_cpu_set_avx512 = {
+    "avx512",  &xn_cpu_kernels_avx512, &xn_cpu_few_avx512, &xn_cpu_many_avx512, &xn_cpu_real_avx512,
+    has_avx512};
+const xn_cpu_set xn_cpu_set_avx2 = {
+    "avx2", &xn_cpu_kernels_avx2, &xn_cpu_few_avx2, &xn_cpu_many_avx2, &xn_cpu_real_avx2, has_avx2};
 #elif defined(__aarch64__)
-const xn_cpu_set xn_cpu_set_neon = {"neon", &xn_cpu_kernels_neon, &xn_cpu_few_neon,
-                                    &xn_cpu_many_neon, always};
+const xn_cpu_set xn_cpu_set_neon = {
+    "neon", &xn_cpu_kernels_neon, &xn_cpu_few_neon, &xn_cpu_many_neon, &xn_cpu_real_neon, always};
 #endif
 
 static const xn_cpu_set *const sets[] = {

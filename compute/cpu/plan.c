@@ -36,8 +36,9 @@ static bool reserve(xn_stream *stream, const xn_plan *plan) {
 }
 
 #define WAYS(set, name)                                                                            \
-    {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set}, {                        \
-        "real/" name, &xn_cpu_real, &set                                                           \
+    {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set},                          \
+        {"real/" name, &xn_cpu_real, &set}, {                                                      \
+        "direct/" name, &xn_cpu_direct, &set                                                       \
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)
@@ -65,11 +66,14 @@ const xn_cpu_way *xn_cpu_way_find(const char *name) {
     return NULL;
 }
 
+static const xn_cpu_path *choose_path(const xn_conv *conv, const xn_device *device, bool packed) {
+    if (conv->mode != XN_MODE_XNOR)
+        return xn_cpu_direct_suits(conv) ? &xn_cpu_direct : &xn_cpu_real;
+    return !packed && xn_cpu_few_suits(conv, device->set->kernels) ? &xn_cpu_few : &xn_cpu_many;
+}
+
 static const xn_cpu_way *choose(const xn_conv *conv, const xn_device *device, bool packed) {
-    const xn_cpu_path *path = conv->mode != XN_MODE_XNOR ? &xn_cpu_real
-                              : !packed && xn_cpu_few_suits(conv, device->set->kernels)
-                                  ? &xn_cpu_few
-                                  : &xn_cpu_many;
+    const xn_cpu_path *path = choose_path(conv, device, packed);
     const xn_cpu_way *way = ways;
     while (way->path != path || way->set != device->set)
         way++;
@@ -114,6 +118,7 @@ xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_
     plan->path = way->path;
     plan->few = way->set->few;
     plan->many = way->set->many;
+    plan->real = way->set->real;
     plan->packed_input = options->packed_input;
     plan->packed_output = options->packed_output;
     plan->max_images = max_images;

@@ -105,7 +105,7 @@ static bool fill(xn_prepared *p, const xn_weights *weights) {
     p->bits = xn_mem_zalloc(words, sizeof *p->bits);
     p->nibbles = xn_mem_zalloc(words, XN_CPU_WORD_NIBBLES);
     p->prefix = xn_mem_zalloc(prefix, sizeof *p->prefix);
-    p->real = copy(weights->real, outputs * filter, sizeof(float), &failed);
+    failed |= !xn_cpu_real_prepare(p, weights->real);
     p->alpha = copy(weights->alpha, outputs, sizeof(float), &failed);
     p->scale = copy(weights->scale, outputs, sizeof(float), &failed);
     p->bias = copy(weights->bias, outputs, sizeof(float), &failed);
@@ -158,6 +158,7 @@ void xn_cpu_weights_free(xn_prepared *prepared) {
     xn_mem_free(prepared->bias);
     xn_mem_free(prepared->scale);
     xn_mem_free(prepared->alpha);
+    xn_mem_free(prepared->sign);
     xn_mem_free(prepared->real);
     xn_mem_free(prepared->above);
     xn_mem_free(prepared->tables);

@@ -1,254 +1,320 @@
-/* real.c: modes bwn (real inputs, binary weights) and float (plain convolution).
+/* real.c: modes bwn and float as a blocked matrix product, for any geometry.
  *
- * Phase 1 copies the images into padded rows (rows.c) of fp32, so that in phase 2 each tap of an
- * output row is one contiguous row of floats: sums of rows, vectors along x. bwn adds a row or its
- * negation by flipping the sign bit; alpha is a factor of the epilogue.
+ * The outputs of all images of a wave are numbered one after another, and cut into panels of up to
+ * three vectors of lanes, so that rows of 7 fill them like rows of 224. A unit of work is a panel
+ * with up to MOST_TILES tiles of filters. For each part of the terms (real.h) it packs the panel,
+ * [terms of the part][lanes], which stays in L1 while all tiles of filters pass over it; each adds
+ * the part's products, in registers, to the unit's sums, which stay in L2. What a pixel has at a
+ * tap is so copied once a panel, and used by every filter: with 64 filters one copy for 64
+ * multiplications. Which pieces of image rows make up a panel row depends on the tap only, and is
+ * found once for all channels (find_moves).
  *
- * Rows outside the image are left out for pad value 0; columns outside it hold 0, which adds
- * nothing but where the weight is Inf or NaN. That, and sums that overflow in fp32 though the
- * result does not, show as a row that is not finite: such a row is computed again in double, tap by
- * tap over the outputs that the tap is inside for. */
-#include "cpu.h"
+ * Taps outside the image hold the pad value. 0 adds nothing but where the weight is Inf or NaN.
+ * That, and sums that overflow in fp32 though the result does not, show as sums that are not
+ * finite: those are computed again in double (real_source.c). */
+#include "real.h"
 #include "xn_arith.h"
 
-#include <string.h>
-
 enum {
-    REALS,   /* shared: float [wave][C][H][pitch] */
-    PAD,     /* shared: float [pitch]: a row outside the image, pad value +-1 */
-    TAPS,    /* const float *[filter] */
-    WEIGHTS, /* float [filter]: of the taps in TAPS, where that is not all */
-    ACC,     /* float [OW] */
-    EXACT,   /* double [OW] */
-    TEMP,    /* float [W] */
+    FACTOR = XN_CPU_SOURCE_OFFSETS, /* shared: float [O], of the epilogue */
+    BIAS,                           /* shared: float [O] */
+    PANEL,                          /* float [XN_CPU_REAL_TAPS][XN_CPU_REAL_LANES] */
+    SUMS,                           /* float [tiles][XN_CPU_REAL_FILTERS][XN_CPU_REAL_LANES] */
+    REST,                           /* the same */
 };
 
-enum { WAVE_BYTES = 32 << 20, COPY_ROWS = 32 };
+enum {
+    MOST_TILES = 64,
+    MOST_RUN = 16,
+    /* every lane may begin a piece, and a piece ends a move early */
+    MOST_PIECES = XN_CPU_REAL_LANES,
+    MOST_MOVES = 2 * XN_CPU_REAL_LANES,
+};
 
 static xn_status layout(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
-    xn_status status = xn_cpu_rows_create(conv, &plan->rows, error);
+    xn_cpu_sizer shared = {0}, slice = {0};
+    xn_status status = xn_cpu_source_layout(plan, &shared, &slice, error);
     if (status)
         return status;
-    size_t pitch = (size_t)plan->rows.pitch, outputs = (size_t)conv->out_width;
-    size_t filter = (size_t)conv->group_channels * (size_t)conv->kernel_h * (size_t)conv->kernel_w;
-    size_t image; /* floats */
-    bool fits = xn_mul_size((size_t)conv->channels * (size_t)conv->height, pitch, &image);
-    int64_t wave = fits && image <= WAVE_BYTES / sizeof(float)
-                       ? (int64_t)(WAVE_BYTES / sizeof(float) / image)
-                       : 1;
-    plan->wave = (int32_t)xn_cpu_min(plan->max_images, wave);
-
-    xn_cpu_sizer shared = {.failed = !fits}, slice = {0};
-    if (fits)
-        plan->offset[REALS] = xn_cpu_take(&shared, image, (size_t)plan->wave * sizeof(float));
-    plan->offset[PAD] = xn_cpu_take(&shared, pitch, sizeof(float));
-    plan->offset[TAPS] = xn_cpu_take(&slice, filter, sizeof(float *));
-    plan->offset[WEIGHTS] = xn_cpu_take(&slice, filter, sizeof(float));
-    plan->offset[ACC] = xn_cpu_take(&slice, outputs, sizeof(float));
-    plan->offset[EXACT] = xn_cpu_take(&slice, outputs, sizeof(double));
-    plan->offset[TEMP] = xn_cpu_take(&slice, (size_t)conv->width, sizeof(float));
+    size_t outputs = (size_t)conv->out_channels, sums;
+    plan->tiles = (int32_t)xn_cpu_min(MOST_TILES, xn_cpu_real_tiles(conv->out_channels));
+    sums = (size_t)plan->tiles * XN_CPU_REAL_FILTERS * XN_CPU_REAL_LANES;
+    plan->offset[FACTOR] = xn_cpu_take(&shared, outputs, sizeof(float));
+    plan->offset[BIAS] = xn_cpu_take(&shared, outputs, sizeof(float));
+    plan->offset[PANEL] =
+        xn_cpu_take(&slice, (size_t)XN_CPU_REAL_TAPS * XN_CPU_REAL_LANES, sizeof(float));
+    plan->offset[SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
+    plan->offset[REST] = xn_cpu_take(&slice, sums, sizeof(float));
     if (shared.failed || slice.failed)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->shared_bytes = shared.bytes;
     plan->thread_bytes = slice.bytes;
-    plan->image_ns = 0.6 * (double)xn_conv_operations(conv) / (plan->kernels->byte_lanes / 4) +
+    plan->image_ns = 0.2 * (double)xn_conv_operations(conv) / plan->real->lanes +
                      0.15 * (double)xn_conv_input_elements(conv) +
                      0.15 * (double)xn_conv_output_elements(conv);
     return XN_OK;
 }
 
-/* One wave: `images` are those of the wave, in slots 0.. of the shared array. */
+/* One wave. */
 typedef struct job {
-    const xn_cpu_run *run;
-    const xn_plan *plan;
-    const xn_conv *conv;
-    const xn_cpu_image *images;
-    int64_t copies;        /* phase 1: units of a channel */
-    int64_t bands, splits; /* phase 2: of rows, and of a group's output channels */
-    int32_t band;          /* output rows */
+    xn_cpu_source source;
+    const xn_cpu_real_kernels *kernels;
+    int64_t outputs;         /* lanes: of all images */
+    int64_t vectors, panels; /* vectors of lanes; panels differ by one vector at most */
+    int64_t run;             /* panels of a unit, one after another */
+    int64_t runs;
+    int64_t splits; /* units of a run and group: of tiles */
+    bool stream;    /* outputs go past the caches */
 } job;
 
-static float *row_of(const job *j, int64_t slot, int32_t c, int32_t in_y) {
-    float *reals = (float *)(void *)(xn_cpu_shared(j->plan) + j->plan->offset[REALS]);
-    int64_t row = (slot * j->conv->channels + c) * j->conv->height + in_y;
-    return reals + row * j->plan->rows.pitch;
-}
+/* Neighbours in an output row. */
+typedef struct piece {
+    int64_t slot;
+    int32_t y, x, to, count;
+} piece;
 
-static float *pad_row(const job *j) {
-    return (float *)(void *)(xn_cpu_shared(j->plan) + j->plan->offset[PAD]);
-}
-
-/* ---- phase 1 ---- */
-
-static void fill(float *to, int32_t n, float value) {
-    for (int32_t x = 0; x < n; x++)
-        to[x] = value;
-}
-
-static void copy_row(const job *j, const float *row, float *to) {
-    const xn_conv *conv = j->conv;
-    const xn_cpu_rows *rows = &j->plan->rows;
-    for (int32_t s = 0; s < rows->segment_count; s++) {
-        const xn_cpu_segment *segment = &rows->segments[s];
-        float *part = to + segment->offset;
-        int32_t first, last;
-        xn_cpu_segment_inside(conv, segment, &first, &last);
-        fill(part, first, (float)conv->pad_value);
-        fill(part + last, segment->count - last, (float)conv->pad_value);
-        for (int32_t x = first; x < last; x++)
-            part[x] = row[(int64_t)x * conv->stride_w + segment->start];
-    }
-}
-
-static void copy_task(void *context, int64_t unit, int thread) {
-    const job *j = context;
-    const xn_conv *conv = j->conv;
-    float *temp = (float *)(void *)(xn_cpu_slice(j->plan, thread) + j->plan->offset[TEMP]);
-    int64_t y0 = unit % j->copies * COPY_ROWS, rest = unit / j->copies;
-    int32_t y1 = (int32_t)xn_cpu_min(y0 + COPY_ROWS, conv->height);
-    int32_t c = (int32_t)(rest % conv->channels);
-    int64_t slot = rest / conv->channels;
-    for (int32_t y = (int32_t)y0; y < y1; y++)
-        copy_row(j, xn_cpu_row_fp32(conv, j->images[slot].input, c, y, temp),
-                 row_of(j, slot, c, y));
-}
-
-/* ---- phase 2 ---- */
-
-typedef struct walk {
+typedef struct unit {
     const job *j;
     unsigned char *slice;
-    int64_t slot;
     int32_t group;
-    int32_t start, i0, i1; /* of the output row: input row of tap row 0, valid tap rows */
-    int32_t count;         /* taps in TAPS */
-} walk;
+    int32_t first_tile, tiles;
+    int32_t first, last; /* filters */
+    int32_t lanes, pitch;
+    piece pieces[MOST_PIECES];
+    int32_t piece_count;
+    xn_cpu_move moves[MOST_MOVES];
+    int32_t move_count;
+} unit;
 
-static void *array(const walk *w, int which) {
-    return w->slice + w->j->plan->offset[which];
+static float *slice_floats(const unit *u, int which) {
+    return (float *)(void *)(u->slice + u->j->source.plan->offset[which]);
 }
 
-/* Where tap row i of channel c of the group reads; NULL where it is outside and adds nothing. */
-static const float *tap_row(const walk *w, int32_t c, int32_t i) {
-    const xn_conv *conv = w->j->conv;
-    if (i >= w->i0 && i < w->i1)
-        return row_of(w->j, w->slot, w->group * conv->group_channels + c,
-                      w->start + i * conv->dilation_h);
-    return conv->pad_value ? pad_row(w->j) : NULL;
+static float *shared_floats(const xn_plan *plan, int which) {
+    return (float *)(void *)(xn_cpu_shared(plan) + plan->offset[which]);
 }
 
-static void find_taps(walk *w) {
-    const xn_conv *conv = w->j->conv;
-    const float **tap = array(w, TAPS);
-    w->count = 0;
-    for (int32_t c = 0; c < conv->group_channels; c++)
-        for (int32_t i = 0; i < conv->kernel_h; i++) {
-            const float *row = tap_row(w, c, i);
-            if (!row)
-                continue;
-            for (int32_t k = 0; k < conv->kernel_w; k++)
-                tap[w->count++] = row + w->j->plan->rows.column[k];
+/* ---- panels ---- */
+
+static void find_pieces(unit *u, int64_t output) {
+    const xn_conv *conv = u->j->source.conv;
+    int64_t image = (int64_t)conv->out_height * conv->out_width;
+    int64_t slot = output / image, at = output % image;
+    int32_t y = (int32_t)(at / conv->out_width), x = (int32_t)(at % conv->out_width);
+    u->piece_count = 0;
+    for (int32_t to = 0; to < u->lanes;) {
+        int32_t count = (int32_t)xn_cpu_min(u->lanes - to, conv->out_width - x);
+        u->pieces[u->piece_count++] = (piece){slot, y, x, to, count};
+        to += count;
+        x = 0;
+        if (++y == conv->out_height) {
+            y = 0;
+            slot++;
         }
-}
-
-/* The weights of the taps in TAPS. */
-static const float *tap_weights(const walk *w, const float *filter) {
-    const xn_conv *conv = w->j->conv;
-    if (w->count == w->j->run->prepared->filter)
-        return filter;
-    float *to = array(w, WEIGHTS), *start = to;
-    size_t columns = (size_t)conv->kernel_w, rows = (size_t)(w->i1 - w->i0) * columns;
-    for (int32_t c = 0; c < conv->group_channels; c++, to += rows)
-        memcpy(to, filter + ((size_t)c * (size_t)conv->kernel_h + (size_t)w->i0) * columns,
-               rows * sizeof *to);
-    return start;
-}
-
-/* The sum in double, adding each tap only to the outputs where it counts. */
-static const double *exact_row(const walk *w, const float *filter) {
-    const xn_conv *conv = w->j->conv;
-    double *sums = array(w, EXACT);
-    memset(sums, 0, (size_t)conv->out_width * sizeof *sums);
-    for (int32_t c = 0; c < conv->group_channels; c++)
-        for (int32_t i = 0; i < conv->kernel_h; i++) {
-            const float *row = tap_row(w, c, i);
-            for (int32_t k = 0; row && k < conv->kernel_w; k++) {
-                float weight = filter[((size_t)c * (size_t)conv->kernel_h + (size_t)i) *
-                                          (size_t)conv->kernel_w +
-                                      (size_t)k];
-                if (conv->mode == XN_MODE_BWN)
-                    weight = xn_sign_bit(weight) ? 1.0f : -1.0f;
-                int32_t first = 0, last = conv->out_width;
-                if (conv->pad_value == 0)
-                    xn_cpu_valid_outputs((int64_t)k * conv->dilation_w - conv->pad_left,
-                                         conv->stride_w, conv->width, conv->out_width, &first,
-                                         &last);
-                const float *tap = row + w->j->plan->rows.column[k];
-                for (int32_t x = first; x < last; x++)
-                    sums[x] += (double)weight * tap[x];
-            }
-        }
-    return sums;
-}
-
-static void output_row(const walk *w, int32_t y, int32_t o) {
-    const job *j = w->j;
-    const xn_conv *conv = j->conv;
-    const xn_prepared *prepared = j->run->prepared;
-    const xn_cpu_kernels *kernels = j->plan->kernels;
-    const float *filter = prepared->real + (size_t)o * (size_t)prepared->filter;
-    unsigned char *to = xn_cpu_output_row(conv, j->images[w->slot].output, o, y);
-    float *acc = array(w, ACC);
-    xn_cpu_epilogue epilogue;
-    xn_cpu_epilogue_of(conv, prepared, o, &epilogue);
-    kernels->sum_products(array(w, TAPS), tap_weights(w, filter), w->count, conv->out_width,
-                          conv->mode == XN_MODE_BWN, acc);
-    if (kernels->all_finite(acc, conv->out_width))
-        xn_cpu_emit_f32(kernels, &epilogue, acc, conv->out_width, to);
-    else
-        xn_cpu_emit_f64(&epilogue, exact_row(w, filter), conv->out_width, to);
-}
-
-static void sums_task(void *context, int64_t unit, int thread) {
-    const job *j = context;
-    const xn_conv *conv = j->conv;
-    int64_t split = unit % j->splits, rest = unit / j->splits;
-    int32_t y0 = (int32_t)(rest % j->bands) * j->band;
-    int32_t y1 = (int32_t)xn_cpu_min((int64_t)y0 + j->band, conv->out_height);
-    rest /= j->bands;
-    walk w = {.j = j, .slice = xn_cpu_slice(j->plan, thread)};
-    w.group = (int32_t)(rest % conv->groups);
-    w.slot = rest / conv->groups;
-    int64_t channels = conv->group_out_channels, base = w.group * channels;
-    int32_t first = (int32_t)(base + channels * split / j->splits);
-    int32_t last = (int32_t)(base + channels * (split + 1) / j->splits);
-    for (int32_t y = y0; y < y1; y++) {
-        w.start = y * conv->stride_h - conv->pad_top;
-        xn_valid_taps(w.start, conv->dilation_h, conv->kernel_h, conv->height, &w.i0, &w.i1);
-        find_taps(&w);
-        for (int32_t o = first; o < last; o++)
-            output_row(&w, y, o);
     }
 }
 
-/* Rows are split first, then output channels, which repeat the search for taps. */
+/* Bits [first, last) of those that a move has. */
+static uint32_t bits_between(int64_t first, int64_t last) {
+    first = xn_cpu_max(first, 0);
+    last = xn_cpu_min(last, XN_CPU_MOVE_LANES);
+    return first < last ? (1u << last) - (1u << first) : 0;
+}
+
+/* The moves of tap (i, k) for channel `c`. Copied rows have their borders in them. */
+static void find_moves(unit *u, int32_t i, int32_t k, int32_t c) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_conv *conv = source->conv;
+    int64_t column = source->plan->rows.column[k];
+    int32_t first = 0, last = conv->out_width;
+    if (source->plan->in_place)
+        xn_cpu_valid_outputs(column, 1, conv->width, conv->out_width, &first, &last);
+    u->move_count = 0;
+    for (int32_t p = 0; p < u->piece_count; p++) {
+        const piece *at = &u->pieces[p];
+        int64_t y = (int64_t)at->y * conv->stride_h - conv->pad_top + (int64_t)i * conv->dilation_h;
+        bool inside = y >= 0 && y < conv->height;
+        const float *row = xn_cpu_source_row(source, at->slot, c, inside ? (int32_t)y : 0);
+        for (int32_t done = 0; done < at->count; done += XN_CPU_MOVE_LANES) {
+            int64_t x = at->x + done;
+            uint32_t bits =
+                inside ? bits_between(first - x, xn_cpu_min(last - x, at->count - done)) : 0;
+            u->moves[u->move_count++] =
+                (xn_cpu_move){bits ? row + (x + column) : row, at->to + done, bits};
+        }
+    }
+}
+
+/* Terms [first, last) of the panel. */
+static void pack_part(unit *u, int32_t first, int32_t last, float *panel) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_conv *conv = source->conv;
+    const int32_t channels = conv->group_channels;
+    for (int32_t term = first; term < last;) {
+        int32_t tap = term / channels, c = term % channels;
+        int32_t rows = (int32_t)xn_cpu_min(channels - c, last - term);
+        find_moves(u, tap / conv->kernel_w, tap % conv->kernel_w, u->group * channels + c);
+        u->j->kernels->pack(u->moves, u->move_count, xn_cpu_source_next(source->plan), rows,
+                            (float)conv->pad_value, panel, u->pitch);
+        panel += (int64_t)rows * u->pitch;
+        term += rows;
+    }
+}
+
+/* ---- outputs ---- */
+
+/* Writes lanes [to, to + n) of filter o, at dst, piece by piece; the sums of what is not finite are
+ * computed again. */
+static void write_exact(const unit *u, int32_t o, const float *sums) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_conv *conv = source->conv;
+    const xn_cpu_kernels *kernels = source->plan->kernels;
+    size_t bytes = xn_datatype_bytes((xn_datatype)conv->output_datatype);
+    double exact[XN_CPU_REAL_LANES];
+    xn_cpu_epilogue epilogue;
+    xn_cpu_epilogue_of(conv, source->run->prepared, o, &epilogue);
+    for (int32_t p = 0; p < u->piece_count; p++) {
+        const piece *at = &u->pieces[p];
+        unsigned char *to = xn_cpu_output_row(conv, source->images[at->slot].output, o, at->y) +
+                            (size_t)at->x * bytes;
+        if (kernels->all_finite(sums + at->to, at->count)) {
+            xn_cpu_emit_f32(kernels, &epilogue, sums + at->to, at->count, to);
+            continue;
+        }
+        xn_cpu_real_exact(conv, source->run->prepared, source->images[at->slot].input, o, at->y,
+                          at->x, at->count, slice_floats(u, XN_CPU_SOURCE_TEMP), exact);
+        xn_cpu_emit_f64(&epilogue, exact, at->count, to);
+    }
+}
+
+/* Filters [first, last) of a tile, whose sums start at `sums`. Pieces of an image lie one after
+ * another in its output. */
+static void write_fp32(const unit *u, int32_t first, int32_t last, const float *sums) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_conv *conv = source->conv;
+    const float *factor = shared_floats(source->plan, FACTOR) + first;
+    const float *bias = shared_floats(source->plan, BIAS) + first;
+    bool finite = true;
+    for (int32_t p = 0; p < u->piece_count;) {
+        const piece *at = &u->pieces[p];
+        int32_t count = 0;
+        for (; p < u->piece_count && u->pieces[p].slot == at->slot; p++)
+            count += u->pieces[p].count;
+        unsigned char *to = xn_cpu_output_row(conv, source->images[at->slot].output, first, at->y);
+        finite &= u->j->kernels->finish(sums + at->to, u->pitch, last - first, count, factor, bias,
+                                        (float *)(void *)to + at->x,
+                                        (int64_t)conv->out_height * conv->out_width, u->j->stream);
+    }
+    for (int32_t o = first; !finite && o < last; o++, sums += u->pitch)
+        write_exact(u, o, sums);
+}
+
+static void write_unit(const unit *u) {
+    const float *sums = slice_floats(u, SUMS);
+    for (int32_t t = 0; t < u->tiles; t++) {
+        int32_t base = (u->first_tile + t) * XN_CPU_REAL_FILTERS;
+        int32_t first = (int32_t)xn_cpu_max(base, u->first);
+        int32_t last = (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last);
+        const float *tile = sums + ((int64_t)t * XN_CPU_REAL_FILTERS + first - base) * u->pitch;
+        if (u->j->source.conv->output_datatype == XN_FP32)
+            write_fp32(u, first, last, tile);
+        else
+            for (int32_t o = first; o < last; o++, tile += u->pitch)
+                write_exact(u, o, tile);
+    }
+}
+
+/* ---- units ---- */
+
+static void multiply_unit(unit *u) {
+    const job *j = u->j;
+    const xn_prepared *prepared = j->source.run->prepared;
+    const int32_t terms = xn_cpu_part_terms(prepared->filter);
+    float *panel = slice_floats(u, PANEL);
+    float *rest = terms < prepared->filter ? slice_floats(u, REST) : NULL;
+    for (int32_t first = 0, last; first < prepared->filter; first = last) {
+        last = (int32_t)xn_cpu_min((int64_t)first + terms, prepared->filter);
+        pack_part(u, first, last, panel);
+        j->kernels->multiply(
+            panel, u->pitch, last - first,
+            xn_cpu_real_part(prepared, (xn_mode)j->source.conv->mode, u->first_tile, first),
+            u->tiles, first == 0, slice_floats(u, SUMS), rest);
+    }
+}
+
+static void do_panel(unit *u, int64_t panel) {
+    const job *j = u->j;
+    int64_t lanes = j->kernels->lanes;
+    int64_t first = j->vectors * panel / j->panels, last = j->vectors * (panel + 1) / j->panels;
+    u->pitch = (int32_t)((last - first) * lanes);
+    u->lanes = (int32_t)xn_cpu_min(u->pitch, j->outputs - first * lanes);
+    find_pieces(u, first * lanes);
+    multiply_unit(u);
+    write_unit(u);
+}
+
+static void unit_task(void *context, int64_t number, int thread) {
+    const job *j = context;
+    const xn_conv *conv = j->source.conv;
+    unit u = {.j = j, .slice = xn_cpu_slice(j->source.plan, thread)};
+    int64_t split = number % j->splits, rest = number / j->splits;
+    int64_t panel = rest % j->runs * j->run, end = xn_cpu_min(panel + j->run, j->panels);
+    u.group = (int32_t)(rest / j->runs);
+    u.first = u.group * conv->group_out_channels;
+    u.last = u.first + conv->group_out_channels;
+    int64_t tile = u.first / XN_CPU_REAL_FILTERS;
+    int64_t tiles = xn_cpu_div_up(u.last, XN_CPU_REAL_FILTERS) - tile;
+    u.first_tile = (int32_t)(tile + tiles * split / j->splits);
+    u.tiles = (int32_t)(tile + tiles * (split + 1) / j->splits) - u.first_tile;
+    if (u.tiles == 0)
+        return;
+    for (; panel < end; panel++)
+        do_panel(&u, panel);
+    if (j->stream)
+        j->source.plan->few->flush();
+}
+
+static void fill_epilogue(const xn_cpu_run *run) {
+    const xn_plan *plan = run->plan;
+    float *factor = shared_floats(plan, FACTOR), *bias = shared_floats(plan, BIAS);
+    for (int32_t o = 0; o < plan->conv.out_channels; o++) {
+        xn_cpu_epilogue epilogue;
+        xn_cpu_epilogue_of(&plan->conv, run->prepared, o, &epilogue);
+        factor[o] = epilogue.factor;
+        bias[o] = epilogue.bias;
+    }
+}
+
+/* Units: runs of panels, so that what a thread reads of a channel is contiguous. Tiles of a panel
+ * are split among threads only where there are too few panels, since every split packs it. */
+static void split_wave(job *j) {
+    const xn_conv *conv = j->source.conv;
+    int64_t threads = j->source.run->threads, whole = j->panels * conv->groups;
+    /* a group may lie across one tile more than it fills */
+    int64_t tiles = xn_cpu_real_tiles(conv->group_out_channels) + (conv->groups > 1);
+    int64_t wanted = threads > 1 ? xn_cpu_div_up(2 * threads, whole) : 1;
+    j->splits = xn_cpu_max(xn_cpu_div_up(tiles, j->source.plan->tiles), xn_cpu_min(wanted, tiles));
+    j->run = xn_cpu_max(1, xn_cpu_min(MOST_RUN, whole / (8 * threads)));
+    j->runs = xn_cpu_div_up(j->panels, j->run);
+}
+
 static void run_images(const xn_cpu_run *run, int64_t count) {
     const xn_plan *plan = run->plan;
     const xn_conv *conv = &plan->conv;
-    job j = {.run = run, .plan = plan, .conv = conv};
-    j.copies = xn_cpu_div_up(conv->height, COPY_ROWS);
-    fill(pad_row(&j), (int32_t)plan->rows.pitch, (float)conv->pad_value);
+    job j = {.source = {.run = run, .plan = plan, .conv = conv}, .kernels = plan->real};
+    j.stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES;
+    fill_epilogue(run);
     for (int64_t first = 0; first < count; first += plan->wave) {
         int64_t images = xn_cpu_min(plan->wave, count - first);
-        int64_t whole = images * conv->groups;
-        int64_t wanted = run->threads > 1 ? xn_cpu_div_up(3 * (int64_t)run->threads, whole) : 1;
-        j.images = plan->images + first;
-        j.band = (int32_t)xn_cpu_div_up(conv->out_height, xn_cpu_min(wanted, conv->out_height));
-        j.bands = xn_cpu_div_up(conv->out_height, j.band);
-        j.splits = xn_cpu_min(conv->group_out_channels, xn_cpu_div_up(wanted, j.bands));
-        xn_cpu_for(run->threads, images * conv->channels * j.copies, copy_task, &j);
-        xn_cpu_for(run->threads, whole * j.bands * j.splits, sums_task, &j);
+        j.source.images = plan->images + first;
+        j.source.count = images;
+        j.outputs = images * conv->out_height * conv->out_width;
+        j.vectors = xn_cpu_div_up(j.outputs, j.kernels->lanes);
+        j.panels = xn_cpu_div_up(j.vectors, j.kernels->most);
+        split_wave(&j);
+        xn_cpu_source_fill(&j.source);
+        xn_cpu_for(run->threads, j.runs * conv->groups * j.splits, unit_task, &j);
     }
 }
 

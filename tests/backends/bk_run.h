@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-enum { BK_BACKENDS = 4, BK_PATHS = 16 };
+enum { BK_BACKENDS = 4, BK_PATHS = 24 };
 
 typedef struct bk_target {
     char name[40];    /* "cuda", "cuda:strips" */

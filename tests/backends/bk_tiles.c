@@ -167,6 +167,61 @@ void bk_each_position_count(bk_visit visit, void *context) {
     }
 }
 
+/* cpu/real.c: panels of 3 vectors of 4, 8 or 16 lanes, over rows and images; tiles of 8 filters, 64
+ * tiles a unit; parts of 128 terms; rows in place or copied; outputs of 8 MiB and more past the
+ * caches. cpu/direct.c: bands of rows, few filters a group. */
+void bk_each_real_panel(bk_visit visit, void *context) {
+    static const int64_t rows[][3] = {/* images, height, width */
+                                      {1, 1, 7},  {1, 1, 17}, {3, 1, 1},  {1, 3, 15}, {5, 3, 3},
+                                      {1, 7, 7},  {3, 7, 7},  {1, 5, 47}, {1, 2, 48}, {2, 3, 49},
+                                      {1, 1, 97}, {2, 14, 9}, {1, 24, 2}, {7, 1, 23}};
+    static const int64_t terms[][2] = {/* channels, kernel: around parts of 128 */
+                                       {127, 1}, {128, 1}, {129, 1}, {14, 3}, {15, 3}, {29, 3},
+                                       {43, 3},  {256, 1}, {257, 1}, {5, 5},  {6, 5},  {900, 3}};
+    static const int64_t groups[][3] = {/* groups, channels and filters of each */
+                                        {3, 2, 1}, {5, 1, 3}, {2, 3, 5}, {3, 4, 8},
+                                        {4, 2, 7}, {3, 1, 9}, {2, 9, 4}, {7, 1, 1}};
+    static const bk_fill fills[] = {BK_RANDOM, BK_NAN,   BK_INFINITY, BK_HUGE,
+                                    BK_EQUAL,  BK_MIXED, BK_DENORMAL};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < COUNT(rows); i++)
+        for (size_t f = 0; f < COUNT(fills); f++) {
+            bk_case c = same(rows[i][0], 3, rows[i][1], rows[i][2], 5 + 6 * (int64_t)(f % 3), 3);
+            c.input_fill = fills[f];
+            c.weights_fill = fills[(f + i) % COUNT(fills)];
+            c.params.stride[1] = 1 + (int64_t)(i + f) % 3;
+            c.params.stride[0] = 1 + (int64_t)f % 2;
+            real_variants(&at, c);
+        }
+    for (size_t i = 0; i < COUNT(terms); i++)
+        for (int64_t filters = 8; filters <= 17; filters += 9) {
+            bk_case c = same(1, terms[i][0], 4, 5, filters, terms[i][1]);
+            real_variants(&at, c);
+            c.input_fill = BK_EQUAL;
+            c.weights_fill = BK_EQUAL;
+            real_variants(&at, c);
+        }
+    for (size_t i = 0; i < COUNT(groups); i++)
+        for (int64_t stride = 1; stride <= 2; stride++)
+            for (int64_t dilation = 1; dilation <= 3; dilation++) {
+                bk_case c =
+                    same(2, groups[i][0] * groups[i][1], 9, 11, groups[i][0] * groups[i][2], 3);
+                c.params.groups = groups[i][0];
+                c.params.stride[0] = c.params.stride[1] = stride;
+                c.params.dilation[0] = c.params.dilation[1] = dilation;
+                real_variants(&at, c);
+            }
+    real_variants(&at, same(1, 1, 3, 5, 513, 1));
+    real_variants(&at, same(1, 2, 2, 3, 1100, 2));
+    real_variants(&at, same(3, 2, 64, 304, 40, 1));
+    real_variants(&at, same(2, 1, 400, 304, 9, 3));
+    bk_case tall = same(1, 3, 900, 60, 3, 3);
+    tall.params.groups = 3;
+    real_variants(&at, tall);
+    tall.images = 16;
+    real_variants(&at, tall);
+}
+
 /* 32, 64 or 128 filters a block; outputs turned 16 at a time; packed in words of 32. */
 void bk_each_filter_tile(bk_visit visit, void *context) {
     static const int64_t filters[] = {15, 16,  17,  31,  32,  33,  47,  48,  63,  64,  65, 95,

@@ -8,7 +8,7 @@
 
 #pragma GCC target("avx512f,avx512vpopcntdq")
 
-enum { ROUNDS = 200000, CHAINS = 8 };
+enum { ROUNDS = 200000, REAL_ROUNDS = 2000000, CHAINS = 8 };
 
 #define EACH(STEP) STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
 #define DECLARE(i) __m512i x##i = _mm512_set1_epi32(i + 1), sum##i = x##i;
@@ -43,7 +43,22 @@ static void xor_count_add_rounds(void) {
     }
 }
 
-static double rate(void (*rounds)(void)) {
+#define DECLARE_REAL(i) __m512 real##i = _mm512_set1_ps(i + 1.0f);
+#define MULTIPLY_ADD(i)                                                                            \
+    real##i = _mm512_fmadd_ps(real##i, half, half);                                                \
+    HOLD(real##i)
+
+static void multiply_add_rounds(void) {
+    __m512 half = _mm512_set1_ps(0.5f);
+    EACH(DECLARE_REAL)
+    for (int round = 0; round < REAL_ROUNDS; round++) {
+        HOLD(half)
+        EACH(MULTIPLY_ADD)
+    }
+}
+
+/* In units of 10^12, of loops whose every step does 2 operations on so many lanes. */
+static double rate(void (*rounds)(void), int count, int lanes) {
     struct timespec start, end;
     int threads = 0;
     if (!__builtin_cpu_supports("avx512vpopcntdq"))
@@ -57,15 +72,19 @@ static double rate(void (*rounds)(void)) {
     clock_gettime(CLOCK_MONOTONIC, &end);
     double seconds =
         (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
-    return 2.0 * 512 * CHAINS * ROUNDS * threads / seconds / 1e12;
+    return 2.0 * lanes * CHAINS * count * threads / seconds / 1e12;
 }
 
 double xn_cpu_peak_xor_count_add(void) {
-    return rate(xor_count_add_rounds);
+    return rate(xor_count_add_rounds, ROUNDS, 512);
 }
 
 double xn_cpu_peak_count(void) {
-    return rate(count_rounds);
+    return rate(count_rounds, ROUNDS, 512);
+}
+
+double xn_cpu_peak_multiply_add(void) {
+    return 1e3 * rate(multiply_add_rounds, REAL_ROUNDS, 16);
 }
 #else
 double xn_cpu_peak_xor_count_add(void) {
@@ -73,6 +92,10 @@ double xn_cpu_peak_xor_count_add(void) {
 }
 
 double xn_cpu_peak_count(void) {
+    return 0;
+}
+
+double xn_cpu_peak_multiply_add(void) {
     return 0;
 }
 #endif

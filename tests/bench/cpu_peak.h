@@ -1,4 +1,4 @@
-/* cpu_peak.h: what this machine's cores can count, from loops that touch no memory. */
+/* cpu_peak.h: what this machine's cores can count and multiply, from loops that touch no memory. */
 #ifndef XN_CPU_PEAK_H
 #define XN_CPU_PEAK_H
 
@@ -7,5 +7,7 @@
  * call takes about a millisecond. */
 double xn_cpu_peak_xor_count_add(void);
 double xn_cpu_peak_count(void);
+/* Likewise fused multiplications and additions of fp32 (2 operations each), in units of 10^9. */
+double xn_cpu_peak_multiply_add(void);
 
 #endif

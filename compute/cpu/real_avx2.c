@@ -1,0 +1,39 @@
+/* real_avx2.c: modes bwn and float on x86-64 with AVX2 and FMA. */
+typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#include <stdint.h>
+
+#pragma GCC target("avx2,fma")
+
+#define REAL_KERNELS xn_cpu_real_avx2
+#define VECTOR_BYTES 32
+#define TILE_VECTORS 3
+#define TILE_FILTERS 4
+#define MULTIPLY_ADD(a, b, c) (vector_f32) _mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c))
+#define MOVE(from, inside, pad, to) move(from, inside, (__m256)(pad), to)
+#define STREAM(to, v) _mm256_stream_ps(to, (__m256)(v))
+
+/* Eight lanes of those that the lowest bits of `inside` name. */
+static inline __attribute__((always_inline)) void move_half(const float *from, uint32_t inside,
+                                                            __m256 pad, float *to) {
+    const __m256i bits = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    __m256i mask = _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)inside), bits), bits);
+    __m256 v = _mm256_maskload_ps(from, mask);
+    _mm256_storeu_ps(to, _mm256_blendv_ps(pad, v, _mm256_castsi256_ps(mask)));
+}
+
+static inline __attribute__((always_inline)) void move(const float *from, uint32_t inside,
+                                                       __m256 pad, float *to) {
+    if (inside == 0xffff) {
+        _mm256_storeu_ps(to, _mm256_loadu_ps(from));
+        _mm256_storeu_ps(to + 8, _mm256_loadu_ps(from + 8));
+        return;
+    }
+    move_half(from, inside, pad, to);
+    move_half(from + 8, inside >> 8, pad, to + 8);
+}
+
+#include "real_body.h"
+#endif

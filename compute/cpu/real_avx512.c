@@ -1,0 +1,19 @@
+/* real_avx512.c: modes bwn and float on x86-64 with AVX-512. */
+typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
+
+#define REAL_KERNELS xn_cpu_real_avx512
+#define VECTOR_BYTES 64
+#define TILE_VECTORS 3
+#define TILE_FILTERS 8
+#define MULTIPLY_ADD(a, b, c) (vector_f32) _mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c))
+#define MOVE(from, inside, pad, to)                                                                \
+    _mm512_storeu_ps(to, _mm512_mask_loadu_ps((__m512)(pad), (__mmask16)(inside), from))
+#define STREAM(to, v) _mm512_stream_ps(to, (__m512)(v))
+
+#include "real_body.h"
+#endif

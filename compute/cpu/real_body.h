@@ -1,0 +1,146 @@
+/* real_body.h: the one text of the kernels in real_kernels.h. real_avx512.c, real_avx2.c,
+ * real_neon.c and real_portable.c include it, each after choosing its instruction set and defining
+ *
+ *   REAL_KERNELS         the table's symbol
+ *   VECTOR_BYTES         16, 32 or 64
+ *   TILE_VECTORS         vectors of lanes and
+ *   TILE_FILTERS         filters (a divisor of XN_CPU_REAL_FILTERS) whose sums are in registers
+ *   MULTIPLY_ADD(a,b,c)  a * b + c
+ *   MOVE(from, inside, pad, to)  one move; pad is a vector
+ *   STREAM(to, v)        a store past the caches
+ *
+ * A tile takes TILE_VECTORS loads of pixels and TILE_FILTERS of weights for the product of both in
+ * multiplications: it is these that bound it, not loads. */
+#include "real_kernels.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNALIGNED(type) aligned(sizeof(type)), may_alias
+
+typedef uint32_t vector_u32 __attribute__((vector_size(VECTOR_BYTES)));
+typedef float vector_f32 __attribute__((vector_size(VECTOR_BYTES)));
+typedef float loose_f32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(float)));
+
+enum { LANES = VECTOR_BYTES / 4, FILTERS = XN_CPU_REAL_FILTERS };
+
+/* ---- panels ---- */
+
+/* What the next panel will want of these rows, as a rule what follows there, is fetched meanwhile:
+ * channels are too far apart for the machine to guess. */
+static void pack(const xn_cpu_move *moves, int32_t count, int64_t next, int32_t rows, float pad,
+                 float *panel, int32_t pitch) {
+    vector_f32 pads = pad - (vector_f32){0};
+    for (int64_t at = 0; rows > 0; rows--, at += next, panel += pitch)
+        for (int32_t m = 0; m < count; m++) {
+            const float *from = moves[m].from + at;
+            __builtin_prefetch(from + pitch, 0, 2);
+            MOVE(from, moves[m].inside, pads, panel + moves[m].to);
+        }
+}
+
+/* ---- products ---- */
+
+INLINE void add_part(const vector_f32 part, bool first, float *sum, float *rest) {
+    if (first) {
+        *(loose_f32 *)sum = part;
+        if (rest)
+            *(loose_f32 *)rest = (vector_f32){0};
+        return;
+    }
+    vector_f32 before = *(const loose_f32 *)sum, term = part - *(const loose_f32 *)rest;
+    vector_f32 after = before + term;
+    *(loose_f32 *)rest = (after - before) - term;
+    *(loose_f32 *)sum = after;
+}
+
+INLINE void multiply_tile(const float *panel, int32_t pitch, int32_t taps, const float *weights,
+                          bool first, float *sums, float *rest, const int vectors) {
+    vector_f32 sum[TILE_FILTERS][TILE_VECTORS];
+    for (int f = 0; f < TILE_FILTERS; f++)
+        for (int v = 0; v < vectors; v++)
+            sum[f][v] = (vector_f32){0};
+    for (int32_t k = 0; k < taps; k++, panel += pitch, weights += FILTERS) {
+        vector_f32 x[TILE_VECTORS];
+        for (int v = 0; v < vectors; v++)
+            x[v] = *(const loose_f32 *)(panel + v * LANES);
+        for (int f = 0; f < TILE_FILTERS; f++) {
+            vector_f32 weight = weights[f] - (vector_f32){0};
+            for (int v = 0; v < vectors; v++)
+                sum[f][v] = MULTIPLY_ADD(x[v], weight, sum[f][v]);
+        }
+    }
+    for (int f = 0; f < TILE_FILTERS; f++)
+        for (int v = 0; v < vectors; v++) {
+            int64_t at = (int64_t)f * pitch + v * LANES;
+            add_part(sum[f][v], first, sums + at, rest ? rest + at : NULL);
+        }
+}
+
+INLINE void multiply_tiles(const float *panel, int32_t pitch, int32_t taps, const float *weights,
+                           int32_t tiles, bool first, float *sums, float *rest, const int vectors) {
+    for (int32_t t = 0; t < tiles; t++) {
+        for (int f = 0; f < FILTERS; f += TILE_FILTERS) {
+            multiply_tile(panel, pitch, taps, weights + f, first, sums, rest, vectors);
+            sums += (int64_t)TILE_FILTERS * pitch;
+            if (rest)
+                rest += (int64_t)TILE_FILTERS * pitch;
+        }
+        weights += (int64_t)taps * FILTERS;
+    }
+}
+
+static void multiply(const float *panel, int32_t pitch, int32_t taps, const float *weights,
+                     int32_t tiles, bool first, float *sums, float *rest) {
+    if (pitch == LANES)
+        multiply_tiles(panel, LANES, taps, weights, tiles, first, sums, rest, 1);
+    else if (TILE_VECTORS == 2 || pitch == 2 * LANES)
+        multiply_tiles(panel, 2 * LANES, taps, weights, tiles, first, sums, rest, 2);
+    else
+        multiply_tiles(panel, TILE_VECTORS * LANES, taps, weights, tiles, first, sums, rest,
+                       TILE_VECTORS);
+}
+
+/* ---- epilogue ---- */
+
+/* Inf and NaN are the values whose exponent is all ones. */
+INLINE vector_u32 not_finite(vector_f32 v) {
+    return (vector_u32)(((vector_u32)v & 0x7f800000u) == 0x7f800000u);
+}
+
+static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
+                   const float *factor, const float *bias, float *out, int64_t out_pitch,
+                   bool stream) {
+    vector_u32 bad = {0};
+    uint32_t any = 0;
+    for (int32_t f = 0; f < filters; f++, sums += pitch, out += out_pitch) {
+        bool past = stream && (uintptr_t)out % VECTOR_BYTES == 0;
+        int32_t x = 0;
+        for (; x + LANES <= n; x += LANES) {
+            vector_f32 v = *(const loose_f32 *)(sums + x);
+            bad |= not_finite(v);
+            v = v * factor[f] + bias[f];
+            if (past)
+                STREAM(out + x, v);
+            else
+                *(loose_f32 *)(out + x) = v;
+        }
+        for (; x < n; x++) {
+            any |= !(fabsf(sums[x]) <= FLT_MAX);
+            out[x] = sums[x] * factor[f] + bias[f];
+        }
+    }
+    for (int l = 0; l < LANES; l++)
+        any |= bad[l];
+    return !any;
+}
+
+const xn_cpu_real_kernels REAL_KERNELS = {
+    .lanes = LANES,
+    .most = TILE_VECTORS,
+    .pack = pack,
+    .multiply = multiply,
+    .finish = finish,
+};

@@ -1,0 +1,61 @@
+/* real_kernels.h: the vector kernels of modes bwn and float, a table for each instruction set;
+ * real_body.h is their one text. Pure functions of their arguments.
+ *
+ * They multiply a panel by weights, as the inner part of a matrix product:
+ *
+ *   panel    [taps][lanes]: a lane is an output pixel, a row what each pixel has at one tap
+ *   weights  [tile][taps][XN_CPU_REAL_FILTERS]: filters that are computed together
+ *   sums     [tile][XN_CPU_REAL_FILTERS][lanes]
+ *
+ * Precision: at most XN_CPU_REAL_TAPS products are added in a row, in fp32, so such a part is
+ * within 128 * 2^-24 = 7.6e-6 of the sum of its terms' magnitudes. Parts are added by Kahan's
+ * compensated summation, which adds 2 * 2^-24 of it whatever the length of the filter. */
+#ifndef XN_CPU_REAL_KERNELS_H
+#define XN_CPU_REAL_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    XN_CPU_REAL_FILTERS = 8,
+    XN_CPU_REAL_TAPS = 128,
+    XN_CPU_REAL_LANES = 48, /* the most lanes of a panel, of all tables */
+    XN_CPU_MOVE_LANES = 16,
+};
+
+/* A piece of a panel row: up to MOVE_LANES neighbours of an image row. Lane `to` + l gets from[l]
+ * where bit l of `inside` is set, the pad value elsewhere; all MOVE_LANES lanes are written, so
+ * moves go in the order of their lanes. */
+typedef struct xn_cpu_move {
+    const float *from;
+    int32_t to;
+    uint32_t inside;
+} xn_cpu_move;
+
+typedef struct xn_cpu_real_kernels {
+    int lanes; /* of a vector */
+    int most;  /* vectors of a panel */
+    /* Panel rows of a tap: `rows` of them, one a channel, whose images are `next` floats apart. */
+    void (*pack)(const xn_cpu_move *moves, int32_t count, int64_t next, int32_t rows, float pad,
+                 float *panel, int32_t pitch);
+    /* Adds a part: `taps` rows of a panel of pitch lanes, a multiple of a vector. rest is as sums:
+     * what rounding took from them. first: sums are set, not added to; rest to 0, unless NULL. */
+    void (*multiply)(const float *panel, int32_t pitch, int32_t taps, const float *weights,
+                     int32_t tiles, bool first, float *sums, float *rest);
+    /* out = sums * factor + bias for n lanes of `filters` rows; stream: past the caches, where
+     * whole vectors are aligned. Returns false where a sum is not finite: what it wrote is then to
+     * be written again. */
+    bool (*finish)(const float *sums, int32_t pitch, int32_t filters, int32_t n,
+                   const float *factor, const float *bias, float *out, int64_t out_pitch,
+                   bool stream);
+} xn_cpu_real_kernels;
+
+extern const xn_cpu_real_kernels xn_cpu_real_portable;
+#if defined(__x86_64__)
+extern const xn_cpu_real_kernels xn_cpu_real_avx2, xn_cpu_real_avx512;
+#elif defined(__aarch64__)
+extern const xn_cpu_real_kernels xn_cpu_real_neon;
+#endif
+
+#endif
