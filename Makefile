@@ -43,7 +43,7 @@ CUDA_SRC    := $(wildcard compute/cuda/*.cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
 COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
-               $(patsubst %,tests/unit/%_test.c,arith conv cpus mem parallel tensor weights)
+               $(patsubst %,tests/unit/%_test.c,arith conv cpus half mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
 BENCH_CUDA_SRC := tests/bench/gpu_copy.cu
 

@@ -260,10 +260,13 @@ static inline void xn_cpu_segment_inside(const xn_conv *conv, const xn_cpu_segme
     xn_cpu_valid_outputs(segment->start, conv->stride_w, conv->width, segment->count, first, last);
 }
 
+/* Input elements as fp32. */
+void xn_cpu_to_fp32(const xn_cpu_kernels *kernels, xn_datatype datatype, const void *src,
+                    int32_t count, float *dst);
 /* Row y of channel c of an image as fp32: in place where it is fp32 already, else converted into
  * temp [W]. */
-const float *xn_cpu_row_fp32(const xn_conv *conv, const unsigned char *input, int32_t c, int32_t y,
-                             float *temp);
+const float *xn_cpu_row_fp32(const xn_cpu_kernels *kernels, const xn_conv *conv,
+                             const unsigned char *input, int32_t c, int32_t y, float *temp);
 
 /* ---- kmap.c ---- */
 

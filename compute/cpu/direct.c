@@ -97,7 +97,7 @@ static void copy_rows(const unit *u) {
         for (int64_t y = top; y < top + under; y++, to += plan->rows.pitch)
             if (y >= 0 && y < conv->height)
                 xn_cpu_real_copy_row(plan,
-                                     xn_cpu_row_fp32(conv, u->image->input,
+                                     xn_cpu_row_fp32(plan->kernels, conv, u->image->input,
                                                      u->group * conv->group_channels + c,
                                                      (int32_t)y, array(u, TEMP)),
                                      to);

@@ -27,11 +27,6 @@ void xn_cpu_epilogue_of(const xn_conv *conv, const xn_prepared *prepared, int32_
     out->datatype = conv->output_datatype;
 }
 
-static void store_fp16(const float *values, int32_t n, uint16_t *dst) {
-    for (int32_t x = 0; x < n; x++)
-        dst[x] = xn_fp32_to_fp16(values[x]);
-}
-
 static void finish_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
                        const int32_t *acc, const float *k, int32_t n, float *dst) {
     if (!epilogue->wide || !k) {
@@ -56,7 +51,7 @@ void xn_cpu_emit_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilo
     for (int32_t x = 0; x < n; x += EMIT_CHUNK) {
         int32_t part = (int32_t)xn_cpu_min(n - x, EMIT_CHUNK);
         finish_i32(kernels, epilogue, acc + x, k ? k + x : NULL, part, values);
-        store_fp16(values, part, (uint16_t *)dst + x);
+        kernels->to_fp16(values, part, (uint16_t *)dst + x);
     }
 }
 
@@ -70,7 +65,7 @@ void xn_cpu_emit_f32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilo
     for (int32_t x = 0; x < n; x += EMIT_CHUNK) {
         int32_t part = (int32_t)xn_cpu_min(n - x, EMIT_CHUNK);
         kernels->emit_f32(acc + x, epilogue->factor, epilogue->bias, part, values);
-        store_fp16(values, part, (uint16_t *)dst + x);
+        kernels->to_fp16(values, part, (uint16_t *)dst + x);
     }
 }
 

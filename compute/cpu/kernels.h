@@ -29,6 +29,9 @@ typedef struct xn_cpu_kernels {
     void (*emit_i32)(const int32_t *acc, const float *k, float factor, float bias, int32_t n,
                      float *dst);
     void (*emit_f32)(const float *acc, float factor, float bias, int32_t n, float *dst);
+    /* binary16, rounded to the nearest, ties to even; a NaN stays one. */
+    void (*from_fp16)(const uint16_t *src, int32_t n, float *dst);
+    void (*to_fp16)(const float *src, int32_t n, uint16_t *dst);
 } xn_cpu_kernels;
 
 extern const xn_cpu_kernels xn_cpu_kernels_portable;

@@ -5,10 +5,12 @@
  *   KERNELS       the table's symbol
  *   VECTOR_BYTES  16, 32 or 64
  *   WORD_COST     instructions that the path for many channels takes for a word of 16 outputs
+ *   FROM_FP16(h), TO_FP16(h, v)  optional: a vector of floats from and to as many binary16 at h
  *
  * It uses GNU vectors where registers must be named (accumulators that stay in registers over a
  * loop of unknown length) and plain loops where the compiler vectorises well by itself. */
 #include "xn_arith.h"
+#include "xn_tensor.h"
 
 #include <float.h>
 #include <math.h>
@@ -121,6 +123,26 @@ static void emit_f32(const float *restrict acc, float factor, float bias, int32_
         dst[x] = xn_epilogue(acc[x], factor, 1.0f, bias);
 }
 
+static void from_fp16(const uint16_t *src, int32_t n, float *dst) {
+    int32_t x = 0;
+#ifdef FROM_FP16
+    for (; x + WORDS <= n; x += WORDS)
+        *(loose_f32 *)(dst + x) = (vector_f32)FROM_FP16(src + x);
+#endif
+    for (; x < n; x++)
+        dst[x] = xn_fp16_to_fp32(src[x]);
+}
+
+static void to_fp16(const float *src, int32_t n, uint16_t *dst) {
+    int32_t x = 0;
+#ifdef TO_FP16
+    for (; x + WORDS <= n; x += WORDS)
+        TO_FP16(dst + x, *(const loose_f32 *)(src + x));
+#endif
+    for (; x < n; x++)
+        dst[x] = xn_fp32_to_fp16(src[x]);
+}
+
 const xn_cpu_kernels KERNELS = {
     .byte_lanes = VECTOR_BYTES,
     .word_cost = WORD_COST,
@@ -130,4 +152,6 @@ const xn_cpu_kernels KERNELS = {
     .add_strided = add_strided,
     .emit_i32 = emit_i32,
     .emit_f32 = emit_f32,
+    .from_fp16 = from_fp16,
+    .to_fp16 = to_fp16,
 };

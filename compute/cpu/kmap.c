@@ -46,8 +46,9 @@ void xn_cpu_k_row_exact(const xn_cpu_kernels *kernels, const xn_conv *conv,
     memset(vertical, 0, (size_t)conv->width * sizeof *vertical);
     for (int32_t i = i0; i < i1; i++)
         for (int32_t c = 0; c < conv->group_channels; c++) {
-            const float *row = xn_cpu_row_fp32(conv, input, group * conv->group_channels + c,
-                                               start + i * conv->dilation_h, temp);
+            const float *row =
+                xn_cpu_row_fp32(kernels, conv, input, group * conv->group_channels + c,
+                                start + i * conv->dilation_h, temp);
             kernels->add_magnitude(row, conv->width, vertical);
         }
     across(kernels, conv, vertical, (double)conv->kernel_h * conv->kernel_w * conv->group_channels,

@@ -229,7 +229,8 @@ static const float *source(const job *j, const xn_cpu_image *image, int32_t c, i
         return (const float *)(const void *)from;
     }
     for (int32_t k = 0; k < channels; k++)
-        xn_tensor_to_fp32(datatype, from + (size_t)k * plane * bytes, reals + k * CHUNK, n);
+        xn_cpu_to_fp32(j->plan->kernels, datatype, from + (size_t)k * plane * bytes, n,
+                       reals + k * CHUNK);
     *stride = CHUNK;
     return reals;
 }

@@ -103,8 +103,9 @@ static void copy_task(void *context, int64_t unit, int thread) {
     int64_t slot = rest / conv->channels;
     for (int32_t y = (int32_t)y0; y < y1; y++)
         if (is_read(conv, y))
-            xn_cpu_real_copy_row(s->plan, xn_cpu_row_fp32(conv, s->images[slot].input, c, y, temp),
-                                 copied_row(s, slot, c, y));
+            xn_cpu_real_copy_row(
+                s->plan, xn_cpu_row_fp32(s->plan->kernels, conv, s->images[slot].input, c, y, temp),
+                copied_row(s, slot, c, y));
 }
 
 void xn_cpu_source_fill(const xn_cpu_source *s) {

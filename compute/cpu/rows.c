@@ -57,13 +57,21 @@ void xn_cpu_rows_free(xn_cpu_rows *rows) {
     *rows = (xn_cpu_rows){0};
 }
 
-const float *xn_cpu_row_fp32(const xn_conv *conv, const unsigned char *input, int32_t c, int32_t y,
-                             float *temp) {
+void xn_cpu_to_fp32(const xn_cpu_kernels *kernels, xn_datatype datatype, const void *src,
+                    int32_t count, float *dst) {
+    if (datatype == XN_FP16)
+        kernels->from_fp16(src, count, dst);
+    else
+        xn_tensor_to_fp32(datatype, src, dst, count);
+}
+
+const float *xn_cpu_row_fp32(const xn_cpu_kernels *kernels, const xn_conv *conv,
+                             const unsigned char *input, int32_t c, int32_t y, float *temp) {
     size_t bytes = xn_datatype_bytes((xn_datatype)conv->input_datatype);
     size_t first = ((size_t)c * (size_t)conv->height + (size_t)y) * (size_t)conv->width;
     const unsigned char *row = input + first * bytes;
     if (conv->input_datatype == XN_FP32)
         return (const float *)(const void *)row;
-    xn_tensor_to_fp32((xn_datatype)conv->input_datatype, row, temp, conv->width);
+    xn_cpu_to_fp32(kernels, (xn_datatype)conv->input_datatype, row, conv->width, temp);
     return temp;
 }
