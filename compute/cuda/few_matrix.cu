@@ -61,7 +61,7 @@ __device__ __forceinline__ matrix_quad find_quad(const matrix_args &a, const mat
         q.index = (int64_t)b.out_y * c.out_width + p;
         q.live = min(4, min(tile, (c.out_height - b.out_y) * c.out_width) - p);
     } else {
-        const int32_t y = a.shape.by_tile_w.of(p), x = p - y * a.cut.tile_w;
+        const int32_t y = xn_divide(p, a.shape.by_tile_w), x = p - y * a.cut.tile_w;
         q.index = (int64_t)(b.out_y + y) * c.out_width + b.out_x + x;
         q.live = p < tile && b.out_y + y < c.out_height ? min(4, c.out_width - b.out_x - x) : 0;
     }
@@ -136,7 +136,7 @@ __device__ __forceinline__ void load_patches(const matrix_args &a, const uint32_
 #pragma unroll
     for (int n = 0; n < 2; n++) {
         const int32_t at = min(p + (g >> 1) * 4 + n * 2 + (g & 1), tile - 1);
-        const int32_t y = a.shape.by_tile_w.of(at), x = at - y * a.cut.tile_w;
+        const int32_t y = xn_divide(at, a.shape.by_tile_w), x = at - y * a.cut.tile_w;
         const int32_t bit = position_of(a, x * a.conv.stride_w) << a.shape.field_log2;
         const uint32_t *first = rows + y * a.conv.stride_h * a.shape.pitch + (bit >> 5);
 #pragma unroll
@@ -245,12 +245,6 @@ static int32_t log2_from(int32_t v) {
     return log;
 }
 
-static matrix_divisor divisor_of(int32_t n) {
-    const matrix_divisor d = {n > 1 ? (uint32_t)(((uint64_t)1 << 32) / (uint32_t)n + 1) : 0u,
-                              (uint32_t)n};
-    return d;
-}
-
 static int32_t place(int64_t *total, int64_t bytes) {
     const int64_t at = *total;
     *total += (bytes + 15) / 16 * 16;
@@ -308,9 +302,9 @@ static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_matrix_cu
     if (total > SHARED_LIMIT ||
         images * s.bundles > INT32_MAX / ((int64_t)s.tiles_x * s.tiles_y * s.splits))
         return false;
-    s.by_tile_w = divisor_of(cut->tile_w);
-    s.by_chunks = divisor_of(s.chunks);
-    s.by_phase_w = divisor_of(s.phase_w);
+    s.by_tile_w = xn_fast_divisor_of(cut->tile_w);
+    s.by_chunks = xn_fast_divisor_of(s.chunks);
+    s.by_phase_w = xn_fast_divisor_of(s.phase_w);
     s.shared_bytes = (int32_t)total;
     *out = s;
     return true;

@@ -4,6 +4,7 @@
 #define XN_CUDA_FEW_MATRIX_STAGE_CUH
 
 #include "element.cuh"
+#include "fast_divide.cuh"
 #include "few_matrix.h"
 #include "layout.h"
 
@@ -13,15 +14,6 @@ enum {
     STEP = XN_CUDA_STEP_WORDS,
     FEW = 4,        /* channels, of which a thread reads those of as many pixels at a time, */
     IN_FLIGHT = 16, /* else so many of one */
-};
-
-/* Division by a number that the host knows, of up to 15 bits: n up to 2^16. */
-struct matrix_divisor {
-    uint32_t magic, divisor;
-
-    __device__ __forceinline__ int32_t of(int32_t n) const {
-        return divisor == 1 ? n : (int32_t)__umulhi((uint32_t)n, magic);
-    }
 };
 
 /* What the host works out of a cut. */
@@ -38,7 +30,7 @@ struct matrix_shape {
     int32_t bundles;                  /* of groups */
     int32_t tile;                     /* outputs, rounded up to whole warps' */
     int32_t filters_at, info_at, sums_at, k_at, taps_at; /* bytes into shared memory; rows at 0 */
-    matrix_divisor by_tile_w, by_chunks, by_phase_w;
+    xn_fast_divisor by_tile_w, by_chunks, by_phase_w;
     int32_t shared_bytes;
 };
 
@@ -89,7 +81,7 @@ __device__ __forceinline__ matrix_block find_block(const matrix_args &a) {
 /* Which input column lies at a position of a staged row. */
 __device__ __forceinline__ int32_t column_at(const matrix_args &a, int32_t position) {
     const int32_t d = a.conv.dilation_w;
-    const int32_t phase = d == 1 ? 0 : a.shape.by_phase_w.of(position);
+    const int32_t phase = d == 1 ? 0 : xn_divide(position, a.shape.by_phase_w);
     return (position - phase * a.shape.phase_w) * d + phase;
 }
 
@@ -129,7 +121,7 @@ __device__ __forceinline__ matrix_pixel find_pixel(const matrix_args &a, const m
     const xn_conv &c = a.conv;
     const matrix_shape &s = a.shape;
     matrix_pixel p;
-    p.row = s.by_chunks.of(chunk);
+    p.row = xn_divide(chunk, s.by_chunks);
     p.position = (chunk - p.row * s.chunks) * 32 + (int32_t)(threadIdx.x & 31);
     const int32_t column = column_at(a, p.position);
     const int32_t y = b.out_y * c.stride_h - c.pad_top + p.row;
@@ -375,7 +367,7 @@ __device__ __forceinline__ void make_pixels(const matrix_args &a, const matrix_b
     const int32_t kernel_h = c.kernel_h, kernel_w = c.kernel_w, step = c.dilation_h * pitch;
     const float reciprocal = 1.0f / (float)(kernel_h * kernel_w);
     for (int32_t p = threadIdx.x; p < tile; p += THREADS) {
-        const int32_t y = a.shape.by_tile_w.of(p), x = p - y * a.cut.tile_w;
+        const int32_t y = xn_divide(p, a.shape.by_tile_w), x = p - y * a.cut.tile_w;
         if (y >= a.cut.tile_h) { /* nobody stores these */
             taps[p] = 0.0f;
             for (int32_t g = 0; g < a.cut.together; g++)

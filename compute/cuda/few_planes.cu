@@ -18,6 +18,7 @@
  *
  * Bound by memory; about 25 instructions an output of 3 x 3. */
 #include "element.cuh"
+#include "fast_divide.cuh"
 #include "few_planes.h"
 #include "launch.cuh"
 #include "layout.h"
@@ -45,10 +46,10 @@ struct planes_args {
     int32_t stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left, pad_value;
     int32_t patch_words;
     int32_t block_planes, band, rows, bands;
-    int32_t direct;          /* outputs are not collected: a warp's are neighbours anyway */
-    int32_t apart;           /* output rows from one of a walk to the next */
-    int32_t strips;          /* walks of a column */
-    uint32_t width_magic;    /* of out_width, for quotient() */
+    int32_t direct; /* outputs are not collected: a warp's are neighbours anyway */
+    int32_t apart;  /* output rows from one of a walk to the next */
+    int32_t strips; /* walks of a column */
+    xn_fast_divisor by_out_width;
     int32_t info_at, out_at; /* words into shared memory; a zero is at 0, the input at 4 */
     float reciprocal;        /* of the terms of K */
 };
@@ -84,11 +85,6 @@ __device__ __forceinline__ planes_block find_block(const planes_args &a, int32_t
         b.in_rows = max(min(end, a.height) - b.in_y, 0);
     }
     return b;
-}
-
-/* n divided by what magic is of, 2^32 / d rounded up (0: of 1); n and d below 2^16. */
-__device__ __forceinline__ int32_t quotient(int32_t n, uint32_t magic) {
-    return (int32_t)__umulhi((uint32_t)n, magic);
 }
 
 /* ---- runs of memory ---- */
@@ -375,7 +371,7 @@ __global__ void __launch_bounds__(MAX_THREADS)
     for (int32_t item = threadIdx.x; item < columns * a.strips; item += blockDim.x) {
         const int32_t strip = a.strips == 1 ? 0 : item / columns;
         const int32_t at = item - strip * columns;
-        const int32_t plane = quotient(at, a.width_magic), x = at - plane * a.out_width;
+        const int32_t plane = xn_divide(at, a.by_out_width), x = at - plane * a.out_width;
         const int32_t part = a.apart == 1 ? strip : strip / a.apart;
         planes_place p;
         p.x = x;
@@ -553,7 +549,7 @@ cudaError_t xn_cuda_planes_launch(const xn_conv *c, int64_t images, const xn_cud
     a.direct = is_direct(c, cut);
     a.apart = apart_of(c);
     a.strips = a.apart * (((cut->band - 1) / a.apart) / cut->rows + 1);
-    a.width_magic = (uint32_t)(((uint64_t)1 << 32) / c->out_width + 1);
+    a.by_out_width = xn_fast_divisor_of(c->out_width);
     a.info_at = (int32_t)info_at;
     a.out_at = (int32_t)out_at;
     a.reciprocal = 1.0f / (float)(c->kernel_h * c->kernel_w);
