@@ -5,9 +5,7 @@
  *   matrix  few_matrix.cu                  any step; filters share a pixel's cost; sm_80 and later
  *   tiles   few.cu                         the rest
  */
-#include "few_matrix.h"
-#include "few_planes.h"
-#include "few_strip.h"
+#include "few_choose.h"
 
 enum {
     LONG_ROW = 48,           /* outputs: from there on strips win though rows are no vectors */
@@ -53,18 +51,18 @@ xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *c, int64_t images,
     return xn_cuda_few_tile_fits(c, images) ? XN_CUDA_FEW_TILE : XN_CUDA_FEW_NONE;
 }
 
-bool xn_cuda_few_fits(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
-                      const xn_cuda_few_chip *chip) {
-    xn_cuda_strip strip;
-    xn_cuda_planes_cut planes;
-    xn_cuda_matrix_cut matrix;
+bool xn_cuda_few_cut_of(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
+                        const xn_cuda_few_chip *chip, xn_cuda_few_cut *out) {
+    out->kind = kind;
+    out->images = images;
     switch (kind) {
     case XN_CUDA_FEW_STRIP:
-        return xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip);
+        return xn_cuda_strip_choose(c, images, chip->multiprocessors, &out->strip);
     case XN_CUDA_FEW_PLANES:
-        return xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes);
+        return xn_cuda_planes_choose(c, images, chip->multiprocessors, &out->planes);
     case XN_CUDA_FEW_MATRIX:
-        return chip->matrix && xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix);
+        return chip->matrix &&
+               xn_cuda_matrix_choose(c, images, chip->multiprocessors, &out->matrix);
     case XN_CUDA_FEW_TILE:
         return xn_cuda_few_tile_fits(c, images);
     default:
@@ -72,23 +70,25 @@ bool xn_cuda_few_fits(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
     }
 }
 
-cudaError_t xn_cuda_few_launch(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
-                               const xn_cuda_few_chip *chip, const xn_cuda_few_io *io,
+cudaError_t xn_cuda_few_launch(const xn_conv *c, int64_t images, const xn_cuda_few_chip *chip,
+                               xn_cuda_few_cut *cut, const xn_cuda_few_io *io,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
-    xn_cuda_strip strip;
-    xn_cuda_planes_cut planes;
-    xn_cuda_matrix_cut matrix;
-    if (kind == XN_CUDA_FEW_STRIP && xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip))
-        return xn_cuda_strip_launch(c, images, &strip, io, epilogue, chip->overlaps, stream);
-    if (kind == XN_CUDA_FEW_PLANES &&
-        xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes))
-        return xn_cuda_planes_launch(c, images, &planes, io, epilogue, chip->overlaps, stream);
-    if (kind == XN_CUDA_FEW_MATRIX &&
-        xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix))
-        return xn_cuda_matrix_launch(c, images, &matrix, io, epilogue, chip->overlaps, stream);
-    if (kind == XN_CUDA_FEW_TILE)
+    if (cut->images != images && !xn_cuda_few_cut_of(cut->kind, c, images, chip, cut)) {
+        cut->images = 0;
+        return cudaErrorInvalidConfiguration; /* a plan's kernel takes fewer images too */
+    }
+    switch (cut->kind) {
+    case XN_CUDA_FEW_STRIP:
+        return xn_cuda_strip_launch(c, images, &cut->strip, io, epilogue, chip->overlaps, stream);
+    case XN_CUDA_FEW_PLANES:
+        return xn_cuda_planes_launch(c, images, &cut->planes, io, epilogue, chip->overlaps, stream);
+    case XN_CUDA_FEW_MATRIX:
+        return xn_cuda_matrix_launch(c, images, &cut->matrix, io, epilogue, chip->overlaps, stream);
+    case XN_CUDA_FEW_TILE:
         return xn_cuda_few_tile_launch(c, images, chip->multiprocessors, io, epilogue, stream);
-    return cudaErrorInvalidConfiguration;
+    default:
+        return cudaErrorInvalidConfiguration;
+    }
 }
 
 cudaError_t xn_cuda_few_load(void) {

@@ -126,11 +126,10 @@ static cudaError_t launch_real(const xn_plan *plan, const xn_prepared *prepared,
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_cuda_run_io *io, cudaStream_t stream) {
     const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared, io->output);
-    const xn_cuda_few_kind kind = xn_cuda_few_kind_of(plan->path);
-    if (kind != XN_CUDA_FEW_NONE) {
+    if (plan->few) {
         const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
         const xn_cuda_few_io few = {io->input, prepared->patches, prepared->rows};
-        return xn_cuda_few_launch(kind, &plan->conv, images, &chip, &few, &epilogue, stream);
+        return xn_cuda_few_launch(&plan->conv, images, &chip, plan->few, &few, &epilogue, stream);
     }
     if (plan->conv.mode != XN_MODE_XNOR)
         return launch_real(plan, prepared, images, io, &epilogue, stream);

@@ -138,6 +138,7 @@ struct xn_plan {
     size_t input_bytes, output_bytes; /* of one image */
     bool want_k;                      /* scaling xnor of mode xnor */
     xn_cuda_wide_cut *wide;           /* of path wide: how the last run was cut */
+    xn_cuda_few_cut *few;             /* of the paths for few channels: likewise */
     /* Offsets into the workspace; those a path does not use are 0. */
     size_t input, output, bits, popc, mean, pixel_part, k, dots, pixels, partial;
     size_t workspace_bytes;
