@@ -107,6 +107,7 @@ static device_run make_run(xn_stream *stream, const shape &s, const variant &v, 
     REQUIRE(xn_cuda_plan_create_with(stream, &c, images, &options, &r.plan, &error));
     r.weights = weights_of(s, real);
     REQUIRE(xn_cuda_weights_prepare(stream->device, r.weights, &r.prepared, &error));
+    REQUIRE(xn_cuda_weights_ready(r.prepared, r.plan, &error));
     r.images = images;
     r.in_bytes = (size_t)images * xn_conv_input_bytes(&c);
     r.out_bytes = (size_t)images * xn_conv_output_bytes(&c);
