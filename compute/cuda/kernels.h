@@ -24,7 +24,7 @@ typedef struct xn_cuda_few_chip {
 
 typedef struct xn_cuda_few_io {
     const void *input;
-    const uint32_t *patches, *rows; /* filters, layout.h; patches may be NULL where it has none */
+    const uint32_t *patches, *rows, *fields; /* filters, layout.h; NULL where there are none */
 } xn_cuda_few_io;
 
 /* few_choose.cu: mode xnor for groups of few channels, all in one kernel: which is the fastest, if

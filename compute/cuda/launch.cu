@@ -135,7 +135,7 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
     const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared, io->output);
     if (plan->few) {
         const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
-        const xn_cuda_few_io few = {io->input, prepared->patches, prepared->rows};
+        const xn_cuda_few_io few = {io->input, prepared->patches, prepared->rows, prepared->fields};
         return xn_cuda_few_launch(&plan->conv, images, &chip, plan->few, &few, &epilogue, stream);
     }
     if (plan->conv.mode != XN_MODE_XNOR)

@@ -7,10 +7,10 @@
 
 /* Where the parts lie in the allocation, in bytes. */
 struct parts {
-    size_t rows, wide, wide_prefix, patches, prefix, real, alpha, scale, bias, exponent;
+    size_t rows, wide, wide_prefix, patches, fields, prefix, real, alpha, scale, bias, exponent;
     size_t total;
     int64_t row_words, taps, chunks, wide_rows; /* chunks: 0 without the wide layout */
-    int32_t patch_words;
+    int32_t patch_words, field_words;
 };
 
 static bool add_part(struct parts *p, size_t count, size_t each, size_t *offset) {
@@ -27,6 +27,7 @@ static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *
     p->taps = (int64_t)w->kernel_h * w->kernel_w;
     p->row_words = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->patch_words = xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w);
+    p->field_words = xn_cuda_field_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->chunks = device->wide ? w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w) : 0;
     p->wide_rows = xn_cuda_wide_rows(w->out_channels);
     patch_bytes = (size_t)p->patch_words * sizeof(uint32_t);
@@ -40,6 +41,7 @@ static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *
         add_part(p, (size_t)p->wide_rows, wide_bytes, &p->wide) &&
         add_part(p, device->wide ? filters : 0, prefix_bytes, &p->wide_prefix) &&
         add_part(p, filters, patch_bytes, &p->patches) &&
+        add_part(p, filters, (size_t)p->field_words * sizeof(uint32_t), &p->fields) &&
         add_part(p, filters, prefix_bytes, &p->prefix) &&
         add_part(p, filters, real_bytes, &p->real) &&
         add_part(p, filters, sizeof(float), &p->alpha) &&
@@ -82,6 +84,15 @@ static void fill_patch(const xn_weights *w, int64_t taps, const uint32_t *bits, 
         }
 }
 
+/* Up to 32 channels. A field does not cross words: its bits are a power of 2. */
+static void fill_fields(const xn_weights *w, const uint32_t *bits, uint32_t *out) {
+    const int32_t log2 = xn_cuda_field_log2(w->group_channels);
+    const int64_t row_words = xn_cuda_field_row_words(w->group_channels, w->kernel_w);
+    for (int32_t i = 0; i < w->kernel_h; i++, out += row_words)
+        for (int32_t j = 0; j < w->kernel_w; j++)
+            out[(j << log2) / 32] |= *bits++ << (j << log2) % 32;
+}
+
 static void fill_prefix(const xn_weights *w, const uint32_t *bits, int32_t *out) {
     const int64_t pitch = (int64_t)w->kernel_w + 1;
     for (int32_t i = 0; i < w->kernel_h; i++) {
@@ -118,6 +129,8 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
             fill_wide(w, p, (int32_t)o, bits, (uint32_t *)(out + p->wide));
         if (p->patch_words)
             fill_patch(w, p->taps, bits, (uint32_t *)(out + p->patches) + o * p->patch_words);
+        if (p->field_words)
+            fill_fields(w, bits, (uint32_t *)(out + p->fields) + o * p->field_words);
         fill_prefix(w, bits, (int32_t *)(out + p->prefix) + o * prefix);
         ((int32_t *)(out + p->exponent))[o] =
             exponent_of(w->real + o * p->taps * w->group_channels, p->taps * w->group_channels);
@@ -176,6 +189,7 @@ static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepar
     prepared->wide_rows = p->wide_rows;
     prepared->wide_prefix = (const int32_t *)(base + p->wide_prefix);
     prepared->patches = p->patch_words ? (const uint32_t *)(base + p->patches) : NULL;
+    prepared->fields = p->field_words ? (const uint32_t *)(base + p->fields) : NULL;
     prepared->prefix = (const int32_t *)(base + p->prefix);
     prepared->real = (const float *)(base + p->real);
     prepared->alpha = (const float *)(base + p->alpha);

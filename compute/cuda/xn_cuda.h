@@ -88,6 +88,7 @@ struct xn_prepared {
     int64_t wide_rows;
     const int32_t *wide_prefix;
     const uint32_t *patches; /* NULL when the filters are too large for the fused kernel */
+    const uint32_t *fields;  /* and for few_matrix.cu */
     const int32_t *prefix;
     const float *real, *alpha;
     mutable pthread_mutex_t making; /* held while one of mma is made; guards no reading of them */

@@ -53,7 +53,7 @@ static xn_cuda_epilogue_args epilogue_of(const made &m) {
 }
 
 static xn_cuda_few_io io_of(const made &m) {
-    return {m.input, m.prepared->patches, m.prepared->rows};
+    return {m.input, m.prepared->patches, m.prepared->rows, m.prepared->fields};
 }
 
 /* ---- problems ---- */
