@@ -26,12 +26,13 @@
 #include "few_planes_narrow.cuh"
 
 enum {
-    SHARED_LIMIT = 48 << 10,
-    OUTPUTS_MOST = 8192,   /* of a block in rows, */
-    COLLECTED_MOST = 4096, /* of one that collects them, */
-    OUTPUTS_LEAST = 256,   /* and of one when there are few */
-    BLOCKS_WANTED = 4,     /* a multiprocessor's, */
-    ROWS_LEAST = 4,        /* which bands of fewer rows are not worth */
+    SHARED_LIMIT = 64 << 10, /* what every chip of 7.5 and later can give a block */
+    OUTPUTS_MOST = 8192,     /* of a block in rows, */
+    COLLECTED_MOST = 4096,   /* of one that collects them, */
+    OUTPUTS_LEAST = 256,     /* and of one when there are few */
+    BLOCKS_WANTED = 4,       /* a multiprocessor's, */
+    BLOCKS_NARROW = 3,       /* with short rows, */
+    ROWS_LEAST = 4,          /* which bands of fewer rows are not worth */
     MAX_PLANES = 1 << 30,
 };
 
@@ -266,6 +267,8 @@ bool xn_cuda_planes_choose(const xn_conv *c, int64_t images, int multiprocessors
     bool found = false;
     if (!takes(c))
         return false;
+    const int64_t wanted =
+        (is_narrow(c) ? BLOCKS_NARROW : BLOCKS_WANTED) * (int64_t)multiprocessors;
     for (int64_t most = OUTPUTS_MOST; most >= OUTPUTS_LEAST; most /= 2) {
         choose_run(c, images, most, &cut);
         choose_walks(c, &cut);
@@ -275,7 +278,7 @@ bool xn_cuda_planes_choose(const xn_conv *c, int64_t images, int multiprocessors
             break;
         found = true;
         *out = cut;
-        if (blocks_of(c, images, &cut) >= BLOCKS_WANTED * (int64_t)multiprocessors)
+        if (blocks_of(c, images, &cut) >= wanted)
             break;
     }
     return found;
@@ -329,6 +332,9 @@ cudaError_t xn_cuda_planes_launch(const xn_conv *c, int64_t images, const xn_cud
 cudaError_t xn_cuda_planes_load(void) {
     for (const auto &k : kernels) {
         cudaError_t e = xn_cuda_load(k.function);
+        if (e == cudaSuccess)
+            e = cudaFuncSetAttribute((const void *)k.function,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_LIMIT);
         if (e != cudaSuccess)
             return e;
     }
