@@ -83,6 +83,8 @@ static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
     xn_plan *plan;
     xn_status status =
         xn_plans_get(worker->plans, &jobs[0]->conv, images_of(jobs, count), &plan, error);
+    if (status == XN_OK && backend->weights_ready)
+        status = backend->weights_ready(prepared, plan, error);
     if (status != XN_OK)
         return status;
     for (size_t i = 0; i < count; i++)

@@ -22,4 +22,5 @@ const xn_backend xn_backend_cuda = {
     xn_cuda_device_path,
     xn_cuda_plan_path,
     xn_cuda_precision,
+    xn_cuda_weights_ready,
 };

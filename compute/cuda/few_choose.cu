@@ -5,30 +5,33 @@
  *   matrix  few_matrix.cu                  any step; filters share a pixel's cost; sm_80 and later
  *   tiles   few.cu                         the rest
  */
-#include "few_matrix.h"
-#include "few_planes.h"
-#include "few_strip.h"
+#include "few_choose.h"
 
 enum {
     LONG_ROW = 48,           /* outputs: from there on strips win though rows are no vectors */
     MATRIX_CHANNELS = 16,    /* of a group; more is for the wide kernel */
-    SMALL_OUTPUTS = 1 << 20, /* fewer do not fill the chip: */
-    SMALL_TABLES = 8,        /* from so many look-ups on a thread takes too long */
+    SMALL_OUTPUTS = 1 << 20, /* fewer do not fill the chip */
 };
 
-/* Costs of an output, measured on an H200 at work enough to fill it, in units of 20 ns a thousand:
- * strips spend it on table look-ups, and more where rows are not whole vectors; the matrix kernel
- * on the pixel, which the filters share. With little work a thread's chain of look-ups is what
- * lasts. */
-static bool matrix_is_faster(const xn_conv *c, int64_t images, const xn_cuda_matrix_cut *cut) {
-    const int64_t tables = (int64_t)c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
+/* What strips take, in microseconds of an H200, to within a fifth: each pixel of a group costs its
+ * channels' sums and patterns, and for each filter an output and its table look-ups; 2.4 times as
+ * much where rows are not whole vectors. With little work a thread's chain of look-ups shows. */
+static double strips_us(const xn_conv *c, int64_t images, int multiprocessors) {
+    const double tables = c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
+    const double pixels = (double)images * c->groups * c->out_height * c->out_width;
     const bool vectors = xn_cuda_strip_vectors(c) && (c->group_channels == 1 || c->kernel_w == 3);
-    const int64_t outputs = images * xn_conv_output_elements(c);
-    const int64_t filters = (int64_t)cut->together * c->group_out_channels;
     const bool hot = xn_cuda_strip_vectors(c) && c->kernel_h == 3 && c->kernel_w == 3;
-    if (outputs < SMALL_OUTPUTS && !hot && tables >= SMALL_TABLES)
-        return filters > 1;
-    return 25 + 3600 / filters < 40 + (vectors ? 22 * tables / 5 : 10 * tables);
+    const bool small = images * xn_conv_output_elements(c) < SMALL_OUTPUTS;
+    const double chain = hot ? 1.2 + 0.15 * tables : 2 + 0.8 * tables;
+    const double each =
+        2.1e-6 * c->group_channels + c->group_out_channels * (1.1e-6 + 0.065e-6 * tables);
+    return pixels * each * (vectors ? 1 : 2.4) * 132 / multiprocessors + (small ? chain : 0);
+}
+
+static bool matrix_is_faster(const xn_conv *c, int64_t images, int multiprocessors,
+                             const xn_cuda_matrix_cut *cut) {
+    return xn_cuda_matrix_us(c, images, multiprocessors, cut) <
+           strips_us(c, images, multiprocessors);
 }
 
 /* One channel and one filter: strips where rows are whole vectors, planes where they are short or
@@ -46,25 +49,25 @@ xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *c, int64_t images,
         return XN_CUDA_FEW_PLANES;
     if (chip->matrix && c->group_channels <= MATRIX_CHANNELS &&
         xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix) &&
-        (!strips || (!single && matrix_is_faster(c, images, &matrix))))
+        (!strips || (!single && matrix_is_faster(c, images, chip->multiprocessors, &matrix))))
         return XN_CUDA_FEW_MATRIX;
     if (strips)
         return XN_CUDA_FEW_STRIP;
     return xn_cuda_few_tile_fits(c, images) ? XN_CUDA_FEW_TILE : XN_CUDA_FEW_NONE;
 }
 
-bool xn_cuda_few_fits(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
-                      const xn_cuda_few_chip *chip) {
-    xn_cuda_strip strip;
-    xn_cuda_planes_cut planes;
-    xn_cuda_matrix_cut matrix;
+bool xn_cuda_few_cut_of(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
+                        const xn_cuda_few_chip *chip, xn_cuda_few_cut *out) {
+    out->kind = kind;
+    out->images = images;
     switch (kind) {
     case XN_CUDA_FEW_STRIP:
-        return xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip);
+        return xn_cuda_strip_choose(c, images, chip->multiprocessors, &out->strip);
     case XN_CUDA_FEW_PLANES:
-        return xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes);
+        return xn_cuda_planes_choose(c, images, chip->multiprocessors, &out->planes);
     case XN_CUDA_FEW_MATRIX:
-        return chip->matrix && xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix);
+        return chip->matrix &&
+               xn_cuda_matrix_choose(c, images, chip->multiprocessors, &out->matrix);
     case XN_CUDA_FEW_TILE:
         return xn_cuda_few_tile_fits(c, images);
     default:
@@ -72,23 +75,25 @@ bool xn_cuda_few_fits(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
     }
 }
 
-cudaError_t xn_cuda_few_launch(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
-                               const xn_cuda_few_chip *chip, const xn_cuda_few_io *io,
+cudaError_t xn_cuda_few_launch(const xn_conv *c, int64_t images, const xn_cuda_few_chip *chip,
+                               xn_cuda_few_cut *cut, const xn_cuda_few_io *io,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
-    xn_cuda_strip strip;
-    xn_cuda_planes_cut planes;
-    xn_cuda_matrix_cut matrix;
-    if (kind == XN_CUDA_FEW_STRIP && xn_cuda_strip_choose(c, images, chip->multiprocessors, &strip))
-        return xn_cuda_strip_launch(c, images, &strip, io, epilogue, chip->overlaps, stream);
-    if (kind == XN_CUDA_FEW_PLANES &&
-        xn_cuda_planes_choose(c, images, chip->multiprocessors, &planes))
-        return xn_cuda_planes_launch(c, images, &planes, io, epilogue, chip->overlaps, stream);
-    if (kind == XN_CUDA_FEW_MATRIX &&
-        xn_cuda_matrix_choose(c, images, chip->multiprocessors, &matrix))
-        return xn_cuda_matrix_launch(c, images, &matrix, io, epilogue, chip->overlaps, stream);
-    if (kind == XN_CUDA_FEW_TILE)
+    if (cut->images != images && !xn_cuda_few_cut_of(cut->kind, c, images, chip, cut)) {
+        cut->images = 0;
+        return cudaErrorInvalidConfiguration; /* a plan's kernel takes fewer images too */
+    }
+    switch (cut->kind) {
+    case XN_CUDA_FEW_STRIP:
+        return xn_cuda_strip_launch(c, images, &cut->strip, io, epilogue, chip->overlaps, stream);
+    case XN_CUDA_FEW_PLANES:
+        return xn_cuda_planes_launch(c, images, &cut->planes, io, epilogue, chip->overlaps, stream);
+    case XN_CUDA_FEW_MATRIX:
+        return xn_cuda_matrix_launch(c, images, &cut->matrix, io, epilogue, chip->overlaps, stream);
+    case XN_CUDA_FEW_TILE:
         return xn_cuda_few_tile_launch(c, images, chip->multiprocessors, io, epilogue, stream);
-    return cudaErrorInvalidConfiguration;
+    default:
+        return cudaErrorInvalidConfiguration;
+    }
 }
 
 cudaError_t xn_cuda_few_load(void) {

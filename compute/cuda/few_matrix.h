@@ -21,6 +21,10 @@ bool xn_cuda_matrix_choose(const xn_conv *conv, int64_t images, int multiprocess
 /* True when that cut can be launched. */
 bool xn_cuda_matrix_fits(const xn_conv *conv, int64_t images, const xn_cuda_matrix_cut *cut);
 
+/* About how long it takes on an H200, in microseconds. */
+double xn_cuda_matrix_us(const xn_conv *conv, int64_t images, int multiprocessors,
+                         const xn_cuda_matrix_cut *cut);
+
 /* Launches a cut that fits, on sm_80 and later. */
 cudaError_t xn_cuda_matrix_launch(const xn_conv *conv, int64_t images,
                                   const xn_cuda_matrix_cut *cut, const xn_cuda_few_io *io,

@@ -16,187 +16,27 @@
  * stride)-th) and goes ADVANCE = stride / gcd window rows further each time.
  *     dot = taps - 2 popc((signs xor filter) and inside)
  *
- * Bound by memory; about 25 instructions an output of 3 x 3. */
-#include "element.cuh"
-#include "few_planes.h"
-#include "launch.cuh"
-#include "layout.h"
-#include "ptx.cuh"
+ * Rows of up to SHORT_ROW columns, with unit steps, go another way (`narrow`). A thread first has a
+ * staged row: it puts the row's signs into one word and, in place of the row, the sums of |x| over
+ * the taps of each column, which share what neighbours have in common. The walks then read one sum
+ * and one word an output, instead of KW elements.
+ *
+ * Bound by instructions; about 25 an output of 3 x 3. */
+#include "few_planes.cuh"
+#include "few_planes_narrow.cuh"
 
 enum {
-    MAX_THREADS = 256,
-    SHARED_LIMIT = 48 << 10,
-    OUTPUTS_MOST = 8192,   /* of a block in rows, */
-    COLLECTED_MOST = 4096, /* of one that collects them, */
-    OUTPUTS_LEAST = 256,   /* and of one when there are few */
-    BLOCKS_WANTED = 4,     /* a multiprocessor's, */
-    ROWS_LEAST = 4,        /* which bands of fewer rows are not worth */
+    SHARED_LIMIT = 64 << 10, /* what every chip of 7.5 and later can give a block */
+    OUTPUTS_MOST = 8192,     /* of a block in rows, */
+    COLLECTED_MOST = 4096,   /* of one that collects them, */
+    OUTPUTS_LEAST = 256,     /* and of one when there are few */
+    BLOCKS_WANTED = 4,       /* a multiprocessor's, */
+    BLOCKS_NARROW = 3,       /* with short rows, */
+    ROWS_LEAST = 4,          /* which bands of fewer rows are not worth */
     MAX_PLANES = 1 << 30,
 };
 
-struct planes_args {
-    const void *input;
-    const uint32_t *patches;
-    const float *factor, *bias;
-    xn_output out;
-    int32_t datatype, want_k;
-    int32_t groups, planes; /* of an image; of all */
-    int32_t height, width, out_height, out_width;
-    int32_t stride_h, stride_w, dilation_h, dilation_w, pad_top, pad_left, pad_value;
-    int32_t patch_words;
-    int32_t block_planes, band, rows, bands;
-    int32_t direct;          /* outputs are not collected: a warp's are neighbours anyway */
-    int32_t apart;           /* output rows from one of a walk to the next */
-    int32_t strips;          /* walks of a column */
-    uint32_t width_magic;    /* of out_width, for quotient() */
-    int32_t info_at, out_at; /* words into shared memory; a zero is at 0, the input at 4 */
-    float reciprocal;        /* of the terms of K */
-};
-
-/* The filter of a plane. */
-template <int KW, int KH>
-struct __align__(16) planes_filter {
-    static constexpr int WORDS = KW * KH > 32 ? 2 : 1;
-    uint32_t words[WORDS];
-    float factor, bias;
-};
-
-/* What a block works on. */
-struct planes_block {
-    int32_t plane, planes; /* the first and how many */
-    int32_t out_y, out_rows;
-    int32_t in_y, in_rows; /* staged, of each plane */
-};
-
-__device__ __forceinline__ planes_block find_block(const planes_args &a, int32_t kernel_h) {
-    planes_block b;
-    b.plane = (int32_t)blockIdx.x / a.bands * a.block_planes;
-    b.planes = min(a.block_planes, a.planes - b.plane);
-    b.out_y = (int32_t)blockIdx.x % a.bands * a.band;
-    b.out_rows = min(a.band, a.out_height - b.out_y);
-    b.in_y = 0;
-    b.in_rows = a.height;
-    if (a.bands > 1) {
-        const int32_t first = b.out_y * a.stride_h - a.pad_top;
-        const int32_t end =
-            first + (b.out_rows - 1) * a.stride_h + (kernel_h - 1) * a.dilation_h + 1;
-        b.in_y = min(max(first, 0), a.height);
-        b.in_rows = max(min(end, a.height) - b.in_y, 0);
-    }
-    return b;
-}
-
-/* n divided by what magic is of, 2^32 / d rounded up (0: of 1); n and d below 2^16. */
-__device__ __forceinline__ int32_t quotient(int32_t n, uint32_t magic) {
-    return (int32_t)__umulhi((uint32_t)n, magic);
-}
-
-/* ---- runs of memory ---- */
-
-/* Copies elements first .. first + count - 1 as floats to shared + first % 4. The vectors at both
- * ends may reach beyond, but not beyond the `total` elements there are. */
-template <class T>
-__device__ __forceinline__ void read_run(const T *input, int64_t first, int32_t count,
-                                         int64_t total, float *shared) {
-    struct alignas(4 * sizeof(T)) vector {
-        T element[4];
-    };
-    const int64_t start = first & ~(int64_t)3;
-    const int32_t vectors = (int32_t)((first + count - start + 3) / 4);
-#pragma unroll 4
-    for (int32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
-        const int64_t at = start + (int64_t)v * 4;
-        float *to = shared + v * 4;
-        if (at + 4 > total) {
-            for (int n = 0; n < total - at; n++)
-                to[n] = xn_to_fp32(input[at + n]);
-        } else {
-            const vector in = *(const vector *)(input + at);
-            *(float4 *)to = make_float4(xn_to_fp32(in.element[0]), xn_to_fp32(in.element[1]),
-                                        xn_to_fp32(in.element[2]), xn_to_fp32(in.element[3]));
-        }
-    }
-}
-
-/* The same of fp32, copied in the background. */
-__device__ __forceinline__ void copy_run(const float *input, int64_t first, int32_t count,
-                                         int64_t total, float *shared) {
-    const int64_t start = first & ~(int64_t)3;
-    const int32_t vectors = (int32_t)((first + count - start + 3) / 4);
-    for (int32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
-        const int64_t at = start + (int64_t)v * 4;
-        if (at + 4 > total)
-            for (int n = 0; n < total - at; n++)
-                shared[v * 4 + n] = input[at + n];
-        else
-            xn_copy_ahead<16>(shared + v * 4, input + at, 16);
-    }
-    xn_copy_commit();
-    xn_copy_wait<0>();
-}
-
-/* Writes elements first .. first + count - 1 from shared + first % 4 on. */
-__device__ __forceinline__ void write_run(const xn_output &out, int64_t first, int32_t count,
-                                          const float *shared) {
-    const int64_t start = first & ~(int64_t)3, end = first + count;
-    const int32_t vectors = (int32_t)((end - start + 3) / 4);
-    for (int32_t v = threadIdx.x; v < vectors; v += blockDim.x) {
-        const int64_t at = start + (int64_t)v * 4;
-        const float *from = shared + v * 4;
-        if (at < first || at + 4 > end) {
-            for (int n = 0; n < 4; n++)
-                if (at + n >= first && at + n < end) {
-                    if (out.datatype == XN_INT32)
-                        ((int32_t *)out.data)[at + n] = __float_as_int(from[n]);
-                    else
-                        xn_store_fp32(out, at + n, from[n]);
-                }
-            continue;
-        }
-        const float4 value = *(const float4 *)from;
-        if (out.datatype == XN_FP16) {
-            const __half2 low = __floats2half2_rn(value.x, value.y),
-                          high = __floats2half2_rn(value.z, value.w);
-            uint2 packed;
-            memcpy(&packed.x, &low, 4);
-            memcpy(&packed.y, &high, 4);
-            *(uint2 *)((__half *)out.data + at) = packed;
-        } else {
-            *(float4 *)((float *)out.data + at) = value;
-        }
-    }
-}
-
 /* ---- a column ---- */
-
-/* The last KH window rows of a walk, KW bits a row, the newest on top. */
-template <int KW, int KH>
-struct planes_window {
-    static constexpr int WORDS = KW * KH > 32 ? 2 : 1;
-    /* rows in the low word: all, or as many as fit */
-    static constexpr int LOW = WORDS == 1 ? KH : 32 / KW, HIGH = KH - LOW;
-    float sums[KH];
-    uint32_t signs[WORDS], inside[WORDS];
-
-    static __device__ __forceinline__ void push(uint32_t (&words)[WORDS], uint32_t row) {
-        if constexpr (WORDS == 1) {
-            words[0] = words[0] >> KW | row << (KW * (KH - 1));
-        } else {
-            words[0] = words[0] >> KW | (words[1] & ((1u << KW) - 1u)) << (KW * (LOW - 1));
-            words[1] = words[1] >> KW | row << (KW * (HIGH - 1));
-        }
-    }
-
-    /* The filter's bits in the same places. */
-    static __device__ __forceinline__ void place(const uint32_t *patch, uint32_t (&words)[WORDS]) {
-        if constexpr (WORDS == 1) {
-            words[0] = patch[0];
-        } else {
-            words[0] = patch[0] & (0xffffffffu >> (32 - KW * LOW));
-            words[1] = __funnelshift_r(patch[0], patch[1], KW * LOW);
-        }
-    }
-};
 
 /* Where a column's taps are. Those outside the image are all the zero before the run. */
 template <int KW>
@@ -256,57 +96,12 @@ __device__ __forceinline__ void push_row(const planes_args &a, const planes_colu
     planes_window<KW, KH>::push(w->inside, inside);
 }
 
-/* An output in double, from the staged rows; image is where row 0 of the image would be. */
-template <int KW, int KH>
-__device__ __noinline__ float output_again(const planes_args &a, const float *image, int32_t y0,
-                                           int32_t x0, int32_t dot, float factor, float bias) {
-    double k = 0.0;
-    for (int32_t i = 0; i < KH; i++)
-        for (int32_t j = 0; j < KW; j++) {
-            const int32_t y = y0 + i * a.dilation_h, x = x0 + j * a.dilation_w;
-            if ((uint32_t)y < (uint32_t)a.height && (uint32_t)x < (uint32_t)a.width)
-                k += fabs((double)image[y * a.width + x]);
-        }
-    k = a.want_k ? k / (KW * KH) : 1.0;
-    return (float)((double)dot * factor * k + bias);
-}
-
-/* The output of a full window; dots of INT32 output as the bits of an integer. */
-template <int KW, int KH>
-__device__ __forceinline__ float output_of(const planes_args &a, const planes_window<KW, KH> &w,
-                                           const planes_filter<KW, KH> &f, const float *image,
-                                           int32_t y, int32_t in_x) {
-    constexpr int WORDS = planes_filter<KW, KH>::WORDS;
-    int32_t differ = 0, taps = 0;
-#pragma unroll
-    for (int n = 0; n < WORDS; n++) {
-        differ += __popc((w.signs[n] ^ f.words[n]) & w.inside[n]);
-        taps += __popc(w.inside[n]);
-    }
-    const int32_t dot = xn_dot_from_xor(taps, differ);
-    if (a.out.datatype == XN_INT32)
-        return __int_as_float(dot);
-    float sum = w.sums[0];
-#pragma unroll
-    for (int i = 1; i < KH; i++)
-        sum += w.sums[i];
-    const float value =
-        xn_epilogue((float)dot, f.factor, a.want_k ? sum * a.reciprocal : 1.0f, f.bias);
-    if (!isfinite(value)) /* also where only the sum passed FLT_MAX */
-        return output_again<KW, KH>(a, image, y, in_x, dot, f.factor, f.bias);
-    return value;
-}
-
-/* Where a walk is: rows `row` and on, every apart-th below `end`, of the block's; column x. */
-struct planes_place {
-    int32_t row, end, x;
-};
-
 /* To out, or where outputs are not collected, to the output from element out_first on. */
 template <int KW, int KH, int ADVANCE>
-__device__ __forceinline__ void
-walk(const planes_args &a, const planes_block &b, const planes_place &p, const float *image,
-     const float *zero, const planes_filter<KW, KH> &filter, float *out, int64_t out_first) {
+__device__ __forceinline__ void walk(const planes_args &a, const planes_block &b,
+                                     const planes_place &p, int32_t plane, const float *image,
+                                     const float *zero, const planes_filter<KW, KH> &filter,
+                                     float *out, int64_t out_first) {
     constexpr int CARRY = ADVANCE < KH ? KH - ADVANCE : 0;
     const int32_t in_x = p.x * a.stride_w - a.pad_left;
     const planes_column<KW> column = find_column<KW>(a, in_x, image, zero);
@@ -320,7 +115,7 @@ walk(const planes_args &a, const planes_block &b, const planes_place &p, const f
 #pragma unroll
         for (int i = CARRY; i < KH; i++)
             push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
-        const float value = output_of<KW, KH>(a, w, filter, image, y, in_x);
+        const float value = output_of<KW, KH>(a, w, filter, b.plane + plane, y, in_x);
         if (!a.direct)
             out[at] = value;
         else if (a.out.datatype == XN_INT32)
@@ -339,53 +134,15 @@ template <int KW, int KH, int ADVANCE>
 __global__ void __launch_bounds__(MAX_THREADS)
     planes_kernel(const __grid_constant__ planes_args a) {
     extern __shared__ __align__(16) float shared[];
-    typedef planes_filter<KW, KH> filter;
-    filter *filters = (filter *)(shared + a.info_at);
+    const planes_filter<KW, KH> *filters = (const planes_filter<KW, KH> *)(shared + a.info_at);
     const planes_block b = find_block(a, KH);
-    for (int32_t p = threadIdx.x; p < b.planes; p += blockDim.x) {
-        const int32_t o = a.groups == 1 ? 0 : (b.plane + p) % a.groups;
-        uint32_t patch[2];
-        patch[0] = __ldg(a.patches + (int64_t)o * a.patch_words);
-        patch[1] = filter::WORDS > 1 ? __ldg(a.patches + (int64_t)o * a.patch_words + 1) : 0u;
-        planes_window<KW, KH>::place(patch, filters[p].words);
-        filters[p].factor = xn_factor_of(a.factor, o);
-        filters[p].bias = xn_bias_of(a.bias, o);
-    }
-    xn_wait_for_previous_kernel();
-    xn_let_next_kernel_start();
-    const int64_t in_plane = (int64_t)a.height * a.width;
-    const int64_t in_first = b.plane * in_plane + (int64_t)b.in_y * a.width;
-    const int32_t in_count = b.planes * b.in_rows * a.width; /* planes > 1: all their rows */
-    const int64_t total = a.planes * in_plane;
-    float *in = shared + 4, *zero = shared;
-    if (threadIdx.x == 0)
-        *zero = 0.0f;
-    if (a.datatype == XN_FP32)
-        copy_run((const float *)a.input, in_first, in_count, total, in);
-    else
-        xn_with_input(a.input, a.datatype,
-                      [&](auto *input) { read_run(input, in_first, in_count, total, in); });
-    __syncthreads();
-
-    const int64_t out_plane = (int64_t)a.out_height * a.out_width;
-    const int64_t out_first = b.plane * out_plane + (int64_t)b.out_y * a.out_width;
-    in += in_first & 3;
+    const float *in = stage_block<KW, KH>(a, b, shared);
+    const int64_t out_first = first_output(a, b);
     float *out = shared + a.out_at + (out_first & 3);
-    const int32_t columns = b.planes * a.out_width;
-    for (int32_t item = threadIdx.x; item < columns * a.strips; item += blockDim.x) {
-        const int32_t strip = a.strips == 1 ? 0 : item / columns;
-        const int32_t at = item - strip * columns;
-        const int32_t plane = quotient(at, a.width_magic), x = at - plane * a.out_width;
-        const int32_t part = a.apart == 1 ? strip : strip / a.apart;
-        planes_place p;
-        p.x = x;
-        p.row = strip - part * a.apart + part * a.rows * a.apart;
-        p.end = min(p.row + a.rows * a.apart, b.out_rows);
-        if (p.row >= p.end)
-            continue;
-        walk<KW, KH, ADVANCE>(a, b, p, in + (plane * b.in_rows - b.in_y) * a.width, zero,
+    each_walk(a, b, [&](int32_t plane, const planes_place &p) {
+        walk<KW, KH, ADVANCE>(a, b, p, plane, in + (plane * b.in_rows - b.in_y) * a.width, shared,
                               filters[plane], out + plane * b.out_rows * a.out_width, out_first);
-    }
+    });
     if (a.direct) /* of one plane */
         return;
     __syncthreads();
@@ -397,11 +154,11 @@ __global__ void __launch_bounds__(MAX_THREADS)
 typedef void (*planes_function)(const planes_args);
 
 #define PLANES(K)                                                                                  \
-    {K, 1, planes_kernel<K, K, 1>}, {K, 2, planes_kernel<K, K, 2>}, {                              \
+    {K, 0, narrow_kernel<K>}, {K, 1, planes_kernel<K, K, 1>}, {K, 2, planes_kernel<K, K, 2>}, {    \
         K, K, planes_kernel<K, K, K>                                                               \
     }
 static const struct {
-    int32_t kernel, advance;
+    int32_t kernel, advance; /* 0: rows are short */
     planes_function function;
 } kernels[] = {PLANES(3), PLANES(5), PLANES(7)};
 
@@ -413,8 +170,15 @@ static int32_t apart_of(const xn_conv *c) {
     return c->dilation_h / gcd(c->dilation_h, c->stride_h);
 }
 
+/* Threads read whole rows side by side: multiples of 8 columns would meet in few banks. */
+static bool is_narrow(const xn_conv *c) {
+    return c->stride_h == 1 && c->stride_w == 1 && c->dilation_h == 1 && c->dilation_w == 1 &&
+           c->width <= SHORT_ROW && c->width % 8 && c->out_width == c->width &&
+           c->pad_left == c->kernel_w / 2;
+}
+
 static planes_function find_kernel(const xn_conv *c) {
-    const int32_t advance = c->stride_h / gcd(c->dilation_h, c->stride_h);
+    const int32_t advance = is_narrow(c) ? 0 : c->stride_h / gcd(c->dilation_h, c->stride_h);
     for (const auto &k : kernels)
         if (k.kernel == c->kernel_h && (k.advance == advance || k.advance == k.kernel))
             return k.function;
@@ -442,9 +206,9 @@ static bool is_direct(const xn_conv *c, const xn_cuda_planes_cut *cut) {
     return cut->planes == 1 && c->out_width >= 2 * 32;
 }
 
-/* Words of shared memory: the input run, the filters, the output run. */
+/* Words of shared memory: the input run, the filters, the output run, the signs of short rows. */
 static int64_t shared_words(const xn_conv *c, const xn_cuda_planes_cut *cut, int64_t *info_at,
-                            int64_t *out_at) {
+                            int64_t *out_at, int64_t *rows_at) {
     int64_t rows = c->height;
     if (bands_of(c, cut) > 1) {
         rows = (int64_t)(cut->band - 1) * c->stride_h + (c->kernel_h - 1) * c->dilation_h + 1;
@@ -452,19 +216,20 @@ static int64_t shared_words(const xn_conv *c, const xn_cuda_planes_cut *cut, int
     }
     *info_at = 4 + (cut->planes * rows * c->width + 3 + 3) / 4 * 4;
     *out_at = *info_at + cut->planes * (int64_t)sizeof(planes_filter<7, 7>) / 4;
-    return *out_at + (is_direct(c, cut)
-                          ? 0
-                          : (cut->planes * (int64_t)cut->band * c->out_width + 3 + 3) / 4 * 4);
+    *rows_at =
+        *out_at +
+        (is_direct(c, cut) ? 0 : (cut->planes * (int64_t)cut->band * c->out_width + 3 + 3) / 4 * 4);
+    return *rows_at + (is_narrow(c) ? cut->planes * rows : 0);
 }
 
 bool xn_cuda_planes_fits(const xn_conv *c, int64_t images, const xn_cuda_planes_cut *cut) {
-    int64_t info_at, out_at;
+    int64_t info_at, out_at, rows_at;
     return takes(c) && cut->planes >= 1 && cut->band >= 1 && cut->rows >= 1 &&
            cut->planes <= 1024 && cut->rows <= c->out_height && cut->threads >= 32 &&
            cut->threads <= MAX_THREADS && cut->threads % 32 == 0 &&
            (cut->planes == 1 || cut->band >= c->out_height) && cut->band <= c->out_height &&
            images * c->groups <= MAX_PLANES && blocks_of(c, images, cut) <= INT32_MAX &&
-           shared_words(c, cut, &info_at, &out_at) * 4 <= SHARED_LIMIT;
+           shared_words(c, cut, &info_at, &out_at, &rows_at) * 4 <= SHARED_LIMIT;
 }
 
 /* As many outputs a block as `most`: whole planes, or rows of one. */
@@ -502,6 +267,8 @@ bool xn_cuda_planes_choose(const xn_conv *c, int64_t images, int multiprocessors
     bool found = false;
     if (!takes(c))
         return false;
+    const int64_t wanted =
+        (is_narrow(c) ? BLOCKS_NARROW : BLOCKS_WANTED) * (int64_t)multiprocessors;
     for (int64_t most = OUTPUTS_MOST; most >= OUTPUTS_LEAST; most /= 2) {
         choose_run(c, images, most, &cut);
         choose_walks(c, &cut);
@@ -511,7 +278,7 @@ bool xn_cuda_planes_choose(const xn_conv *c, int64_t images, int multiprocessors
             break;
         found = true;
         *out = cut;
-        if (blocks_of(c, images, &cut) >= BLOCKS_WANTED * (int64_t)multiprocessors)
+        if (blocks_of(c, images, &cut) >= wanted)
             break;
     }
     return found;
@@ -522,8 +289,8 @@ cudaError_t xn_cuda_planes_launch(const xn_conv *c, int64_t images, const xn_cud
                                   bool overlapped, cudaStream_t stream) {
     if (!xn_cuda_planes_fits(c, images, cut))
         return cudaErrorInvalidConfiguration;
-    int64_t info_at, out_at;
-    const int64_t words = shared_words(c, cut, &info_at, &out_at);
+    int64_t info_at, out_at, rows_at;
+    const int64_t words = shared_words(c, cut, &info_at, &out_at, &rows_at);
     planes_args a = {};
     a.input = io->input;
     a.patches = io->patches;
@@ -553,9 +320,10 @@ cudaError_t xn_cuda_planes_launch(const xn_conv *c, int64_t images, const xn_cud
     a.direct = is_direct(c, cut);
     a.apart = apart_of(c);
     a.strips = a.apart * (((cut->band - 1) / a.apart) / cut->rows + 1);
-    a.width_magic = (uint32_t)(((uint64_t)1 << 32) / c->out_width + 1);
+    a.by_out_width = xn_fast_divisor_of(c->out_width);
     a.info_at = (int32_t)info_at;
     a.out_at = (int32_t)out_at;
+    a.rows_at = (int32_t)rows_at;
     a.reciprocal = 1.0f / (float)(c->kernel_h * c->kernel_w);
     return xn_cuda_launch_with(find_kernel(c), dim3((unsigned)blocks_of(c, images, cut)),
                                cut->threads, (size_t)words * 4, overlapped, stream, a);
@@ -564,6 +332,9 @@ cudaError_t xn_cuda_planes_launch(const xn_conv *c, int64_t images, const xn_cud
 cudaError_t xn_cuda_planes_load(void) {
     for (const auto &k : kernels) {
         cudaError_t e = xn_cuda_load(k.function);
+        if (e == cudaSuccess)
+            e = cudaFuncSetAttribute((const void *)k.function,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_LIMIT);
         if (e != cudaSuccess)
             return e;
     }

@@ -44,6 +44,8 @@ static const strip_kernel kernels[] = {
     SINGLE(5, 4, XN_STRIP_FP32, 0),
     SINGLE(7, 4, XN_STRIP_FP32, 0),
     SINGLE(3, 4, XN_STRIP_LOOSE, 0),
+    SINGLE(5, 4, XN_STRIP_LOOSE, 0),
+    SINGLE(7, 4, XN_STRIP_LOOSE, 0),
     SINGLE(3, 4, XN_STRIP_ANY, 0),
     SINGLE(3, 1, XN_STRIP_ANY, 0),
     STRIP(3, 3, 4, true, true, XN_STRIP_FP32),

@@ -24,11 +24,11 @@ typedef struct xn_cuda_few_chip {
 
 typedef struct xn_cuda_few_io {
     const void *input;
-    const uint32_t *patches, *rows; /* filters, layout.h; patches may be NULL where it has none */
+    const uint32_t *patches, *rows, *fields; /* filters, layout.h; NULL where there are none */
 } xn_cuda_few_io;
 
-/* few_choose.cu: mode xnor for groups of few channels, all in one kernel: which can, which
- * is the fastest, if any can, and its launch, cut for this run's images. */
+/* few_choose.cu: mode xnor for groups of few channels, all in one kernel: which is the fastest, if
+ * any can, how it is cut, and its launch. */
 typedef enum {
     XN_CUDA_FEW_STRIP,
     XN_CUDA_FEW_PLANES,
@@ -36,12 +36,15 @@ typedef enum {
     XN_CUDA_FEW_TILE,
     XN_CUDA_FEW_NONE
 } xn_cuda_few_kind;
-bool xn_cuda_few_fits(xn_cuda_few_kind kind, const xn_conv *conv, int64_t images,
-                      const xn_cuda_few_chip *chip);
 xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *conv, int64_t images,
                                     const xn_cuda_few_chip *chip);
-cudaError_t xn_cuda_few_launch(xn_cuda_few_kind kind, const xn_conv *conv, int64_t images,
-                               const xn_cuda_few_chip *chip, const xn_cuda_few_io *io,
+/* How that kernel is cut for so many images (few_choose.h); false when it does not take them. */
+typedef struct xn_cuda_few_cut xn_cuda_few_cut;
+bool xn_cuda_few_cut_of(xn_cuda_few_kind kind, const xn_conv *conv, int64_t images,
+                        const xn_cuda_few_chip *chip, xn_cuda_few_cut *out);
+/* *cut is of this conv and chip; it is decided anew where the number of images is not its own. */
+cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
+                               xn_cuda_few_cut *cut, const xn_cuda_few_io *io,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
 /* pack.cu: NCHW of any datatype -> activation bits; per pixel and group the set bits (popc) and

@@ -94,28 +94,35 @@ static cudaError_t launch_narrow(const xn_plan *plan, const xn_prepared *prepare
 
 /* Border pixels are zeros that are multiplied, unlike in real.cu, and 0 * NaN would not be nothing:
  * weights that are not finite go that way, where they are not just signs. */
-static bool takes_matrix_units(const xn_plan *plan, const xn_prepared *prepared) {
+bool xn_cuda_wants_matrix_units(const xn_plan *plan, const xn_prepared *prepared) {
     return (plan->path == XN_CUDA_REAL_WGMMA || plan->path == XN_CUDA_REAL_MMA) &&
            (plan->conv.mode == XN_MODE_BWN || prepared->finite);
 }
 
+/* The filters for the matrix units, NULL where the run is in fp32. */
+static const void *matrix_filters(const xn_plan *plan, const xn_prepared *prepared) {
+    return xn_cuda_wants_matrix_units(plan, prepared)
+               ? xn_cuda_mma_filters_of(prepared, &plan->conv)
+               : NULL;
+}
+
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared) {
-    return takes_matrix_units(plan, prepared) ? (xn_precision)plan->conv.precision
-                                              : XN_PRECISION_FP32;
+    return matrix_filters(plan, prepared) ? (xn_precision)plan->conv.precision : XN_PRECISION_FP32;
 }
 
 static cudaError_t launch_real(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                                const xn_cuda_run_io *io, const xn_cuda_epilogue_args *epilogue,
                                cudaStream_t stream) {
     const xn_conv *c = &plan->conv;
-    if (!takes_matrix_units(plan, prepared))
+    const void *filters = matrix_filters(plan, prepared);
+    if (!filters)
         return xn_cuda_real_launch(c, images, io->input, prepared->real, epilogue, stream);
     const bool fp16 = c->precision == XN_PRECISION_FP16, real = c->mode == XN_MODE_FLOAT;
     xn_cuda_mma_io mma = {};
     mma.input = io->input;
     mma.pixels = plan->stream->workspace + plan->pixels;
     mma.partial = (float *)(plan->stream->workspace + plan->partial);
-    mma.filters = prepared->mma[fp16][real];
+    mma.filters = filters;
     mma.exponent = fp16 && real ? prepared->mma_exponent : NULL;
     mma.wgmma = plan->path == XN_CUDA_REAL_WGMMA;
     mma.overlapped = plan->stream->device->major >= 9;
@@ -126,11 +133,10 @@ static cudaError_t launch_real(const xn_plan *plan, const xn_prepared *prepared,
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_cuda_run_io *io, cudaStream_t stream) {
     const xn_cuda_epilogue_args epilogue = epilogue_of(plan, prepared, io->output);
-    const xn_cuda_few_kind kind = xn_cuda_few_kind_of(plan->path);
-    if (kind != XN_CUDA_FEW_NONE) {
+    if (plan->few) {
         const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
-        const xn_cuda_few_io few = {io->input, prepared->patches, prepared->rows};
-        return xn_cuda_few_launch(kind, &plan->conv, images, &chip, &few, &epilogue, stream);
+        const xn_cuda_few_io few = {io->input, prepared->patches, prepared->rows, prepared->fields};
+        return xn_cuda_few_launch(&plan->conv, images, &chip, plan->few, &few, &epilogue, stream);
     }
     if (plan->conv.mode != XN_MODE_XNOR)
         return launch_real(plan, prepared, images, io, &epilogue, stream);

@@ -1,5 +1,6 @@
 /* plan.cu: which kernels run a problem, and where their data lies in the stream's workspace. All
  * decisions and all allocation are here. */
+#include "few_choose.h"
 #include "gemm_wide.h"
 #include "xn_cuda.h"
 
@@ -59,6 +60,7 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
     const xn_conv *conv = &plan->conv;
     const bool packed = plan->packed_input || plan->packed_output;
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
+    xn_cuda_few_cut cut;
     if (!path_exists(device, path) || (conv->mode == XN_MODE_XNOR) == (path >= XN_CUDA_REAL_WGMMA))
         return false;
     switch (path) {
@@ -67,7 +69,7 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
     case XN_CUDA_MATRIX:
     case XN_CUDA_TILES:
         return !packed &&
-               xn_cuda_few_fits(xn_cuda_few_kind_of(path), conv, plan->max_images, &chip);
+               xn_cuda_few_cut_of(xn_cuda_few_kind_of(path), conv, plan->max_images, &chip, &cut);
     case XN_CUDA_WIDE:
         return xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_GEMM:
@@ -142,6 +144,19 @@ static xn_status check_options(const xn_conv *c, const xn_cuda_plan_options *o, 
     return XN_OK;
 }
 
+/* Room for how the path cuts its work; false without memory. */
+static bool keep_cut(xn_plan *plan) {
+    const xn_cuda_few_kind few = xn_cuda_few_kind_of(plan->path);
+    if (plan->path == XN_CUDA_WIDE)
+        return (plan->wide = (xn_cuda_wide_cut *)xn_mem_zalloc(1, sizeof *plan->wide)) != NULL;
+    if (few == XN_CUDA_FEW_NONE)
+        return true;
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
+    plan->few = (xn_cuda_few_cut *)xn_mem_zalloc(1, sizeof *plan->few);
+    return plan->few && /* path_fits said so */
+           xn_cuda_few_cut_of(few, &plan->conv, plan->max_images, &chip, plan->few);
+}
+
 static xn_status fill_plan(xn_plan *plan, const xn_cuda_plan_options *options, xn_error *error) {
     const xn_conv *conv = &plan->conv;
     const xn_device *device = plan->stream->device;
@@ -154,8 +169,7 @@ static xn_status fill_plan(xn_plan *plan, const xn_cuda_plan_options *options, x
     if (options->forced && !path_fits(device, plan, plan->path))
         return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "path %s cannot run this convolution",
                        path_names[plan->path]);
-    if (plan->path == XN_CUDA_WIDE &&
-        !(plan->wide = (xn_cuda_wide_cut *)xn_mem_zalloc(1, sizeof *plan->wide)))
+    if (!keep_cut(plan))
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a plan");
     if (!lay_out(plan))
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
@@ -199,7 +213,9 @@ xn_status xn_cuda_plan_create(xn_stream *stream, const xn_conv *conv, int64_t ma
 }
 
 void xn_cuda_plan_free(xn_plan *plan) {
-    if (plan)
+    if (plan) {
         xn_mem_free(plan->wide);
+        xn_mem_free(plan->few);
+    }
     xn_mem_free(plan); /* the workspace stays with the stream */
 }

@@ -141,16 +141,16 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     for (int64_t e = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; e < f.out_channels * row;
          e += (int64_t)gridDim.x * XN_CUDA_THREADS) {
         const int64_t filter = e / row, tap = e % row / tap_elements, c = e % row % tap_elements;
-        float value = 0.0f, sign = 0.0f;
+        float value = 0.0f;
         if (tap < f.taps && c < f.group_channels) {
             const float w = f.real[(filter * f.group_channels + c) * f.taps + tap];
             value = f.exponent ? scalbnf(w, -f.exponent[filter]) : w;
             if (PRECISION == XN_PRECISION_TF32 && isfinite(w)) /* must not round to infinity */
                 value = copysignf(fminf(fabsf(w), 0x1.ffcp127f), w);
-            sign = xn_sign_bit(w) ? 1.0f : -1.0f;
+            if (f.signs)
+                value = xn_sign_bit(w) ? 1.0f : -1.0f;
         }
-        ((bits *)f.as_real)[e] = (bits)round_to<PRECISION>(value);
-        ((bits *)f.as_signs)[e] = (bits)round_to<PRECISION>(sign);
+        ((bits *)f.out)[e] = (bits)round_to<PRECISION>(value);
     }
 }
 

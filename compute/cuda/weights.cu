@@ -1,17 +1,16 @@
 /* weights.cu: weights onto a device, in every layout a kernel may want (layout.h): one host buffer
  * filled, one allocation, one copy; what the matrix units take of modes bwn and float is made of it
- * on the device. Independent of stride, padding, dilation and groups. */
+ * on the device when a plan first wants it. Independent of stride, padding, dilation and groups. */
 #include "xn_cuda.h"
 
 #include <math.h>
 
 /* Where the parts lie in the allocation, in bytes. */
 struct parts {
-    size_t rows, wide, wide_prefix, patches, prefix, real, alpha, scale, bias, exponent;
-    size_t mma[XN_CUDA_MMA_PRECISIONS][XN_CUDA_MMA_MODES];
-    size_t staged, total;                       /* from staged on, the device makes it */
+    size_t rows, wide, wide_prefix, patches, fields, prefix, real, alpha, scale, bias, exponent;
+    size_t total;
     int64_t row_words, taps, chunks, wide_rows; /* chunks: 0 without the wide layout */
-    int32_t patch_words;
+    int32_t patch_words, field_words;
 };
 
 static bool add_part(struct parts *p, size_t count, size_t each, size_t *offset) {
@@ -21,18 +20,6 @@ static bool add_part(struct parts *p, size_t count, size_t each, size_t *offset)
            xn_add_size(p->total, bytes / XN_CUDA_ALIGNMENT * XN_CUDA_ALIGNMENT, &p->total);
 }
 
-/* Filters for real_mma.cu, where it runs. */
-static bool lay_out_mma(const xn_weights *w, struct parts *p) {
-    bool fits = true;
-    for (int32_t i = 0; i < XN_CUDA_MMA_PRECISIONS * XN_CUDA_MMA_MODES; i++) {
-        const int32_t precision = XN_PRECISION_TF32 + i / XN_CUDA_MMA_MODES;
-        const int64_t bytes = xn_cuda_mma_row_bytes(precision, w->group_channels, p->taps);
-        fits = fits && add_part(p, (size_t)w->out_channels, (size_t)bytes,
-                                &p->mma[i / XN_CUDA_MMA_MODES][i % XN_CUDA_MMA_MODES]);
-    }
-    return fits;
-}
-
 static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *p) {
     const size_t filters = (size_t)w->out_channels;
     size_t row_bytes, wide_bytes, patch_bytes, prefix_bytes, real_bytes;
@@ -40,6 +27,7 @@ static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *
     p->taps = (int64_t)w->kernel_h * w->kernel_w;
     p->row_words = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->patch_words = xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w);
+    p->field_words = xn_cuda_field_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->chunks = device->wide ? w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w) : 0;
     p->wide_rows = xn_cuda_wide_rows(w->out_channels);
     patch_bytes = (size_t)p->patch_words * sizeof(uint32_t);
@@ -53,14 +41,14 @@ static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *
         add_part(p, (size_t)p->wide_rows, wide_bytes, &p->wide) &&
         add_part(p, device->wide ? filters : 0, prefix_bytes, &p->wide_prefix) &&
         add_part(p, filters, patch_bytes, &p->patches) &&
+        add_part(p, filters, (size_t)p->field_words * sizeof(uint32_t), &p->fields) &&
         add_part(p, filters, prefix_bytes, &p->prefix) &&
         add_part(p, filters, real_bytes, &p->real) &&
         add_part(p, filters, sizeof(float), &p->alpha) &&
         add_part(p, w->scale ? filters : 0, sizeof(float), &p->scale) &&
         add_part(p, w->bias ? filters : 0, sizeof(float), &p->bias) &&
         add_part(p, filters, sizeof(int32_t), &p->exponent);
-    p->staged = p->total;
-    return fits && (!device->matrix || lay_out_mma(w, p));
+    return fits;
 }
 
 /* ---- filling, one filter at a time; out is zero-filled ---- */
@@ -94,6 +82,15 @@ static void fill_patch(const xn_weights *w, int64_t taps, const uint32_t *bits, 
             int64_t at = c * taps + tap;
             out[at / 32] |= (bits[tap] >> c & 1u) << at % 32;
         }
+}
+
+/* Up to 32 channels. A field does not cross words: its bits are a power of 2. */
+static void fill_fields(const xn_weights *w, const uint32_t *bits, uint32_t *out) {
+    const int32_t log2 = xn_cuda_field_log2(w->group_channels);
+    const int64_t row_words = xn_cuda_field_row_words(w->group_channels, w->kernel_w);
+    for (int32_t i = 0; i < w->kernel_h; i++, out += row_words)
+        for (int32_t j = 0; j < w->kernel_w; j++)
+            out[(j << log2) / 32] |= *bits++ << (j << log2) % 32;
 }
 
 static void fill_prefix(const xn_weights *w, const uint32_t *bits, int32_t *out) {
@@ -132,6 +129,8 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
             fill_wide(w, p, (int32_t)o, bits, (uint32_t *)(out + p->wide));
         if (p->patch_words)
             fill_patch(w, p->taps, bits, (uint32_t *)(out + p->patches) + o * p->patch_words);
+        if (p->field_words)
+            fill_fields(w, bits, (uint32_t *)(out + p->fields) + o * p->field_words);
         fill_prefix(w, bits, (int32_t *)(out + p->prefix) + o * prefix);
         ((int32_t *)(out + p->exponent))[o] =
             exponent_of(w->real + o * p->taps * w->group_channels, p->taps * w->group_channels);
@@ -147,40 +146,27 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
 
 /* ---- device memory ---- */
 
-/* From the real weights and exponents, which are on the device already. */
-static cudaError_t convert(const xn_weights *w, const struct parts *p, char *memory,
-                           cudaStream_t stream) {
-    cudaError_t e = cudaSuccess;
-    for (int i = 0; i < XN_CUDA_MMA_PRECISIONS && e == cudaSuccess; i++) {
-        xn_cuda_mma_filters f = {};
-        f.precision = XN_PRECISION_TF32 + i;
-        f.out_channels = w->out_channels;
-        f.group_channels = w->group_channels;
-        f.taps = p->taps;
-        f.real = (const float *)(memory + p->real);
-        if (f.precision == XN_PRECISION_FP16)
-            f.exponent = (const int32_t *)(memory + p->exponent);
-        f.as_signs = memory + p->mma[i][0];
-        f.as_real = memory + p->mma[i][1];
-        e = xn_cuda_mma_filters_launch(&f, stream);
-    }
-    return e;
+static cudaError_t allocate(const xn_device *device, size_t bytes, void **memory) {
+    return device->pool ? cudaMallocFromPoolAsync(memory, bytes, device->pool, device->setup)
+                        : cudaMalloc(memory, bytes);
 }
 
-static xn_status upload(xn_device *device, const xn_weights *w, const struct parts *p,
-                        const char *staging, void **memory, xn_error *error) {
-    cudaError_t result =
-        device->pool ? cudaMallocFromPoolAsync(memory, p->total, device->pool, device->setup)
-                     : cudaMalloc(memory, p->total);
-    xn_status status = xn_cuda_check(result, "allocating weights on the GPU", error);
+/* NULL-safe. */
+static void release(const xn_device *device, void *memory) {
+    if (memory)
+        (void)xn_cuda_check(device->pool ? cudaFreeAsync(memory, device->setup) : cudaFree(memory),
+                            "freeing weights", NULL);
+}
+
+static xn_status upload(xn_device *device, const struct parts *p, const char *staging,
+                        void **memory, xn_error *error) {
+    xn_status status =
+        xn_cuda_check(allocate(device, p->total, memory), "allocating weights on the GPU", error);
     if (status)
         return status;
     status = xn_cuda_check(
-        cudaMemcpyAsync(*memory, staging, p->staged, cudaMemcpyHostToDevice, device->setup),
+        cudaMemcpyAsync(*memory, staging, p->total, cudaMemcpyHostToDevice, device->setup),
         "uploading weights", error);
-    if (status == XN_OK && device->matrix)
-        status = xn_cuda_check(convert(w, p, (char *)*memory, device->setup), "converting weights",
-                               error);
     if (status == XN_OK)
         status = xn_cuda_check(cudaStreamSynchronize(device->setup), "uploading weights", error);
     return status;
@@ -195,18 +181,18 @@ static bool all_finite(const float *values, int64_t count) {
 
 static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepared *prepared) {
     const char *base = (const char *)prepared->memory;
+    prepared->out_channels = w->out_channels;
+    prepared->group_channels = w->group_channels;
+    prepared->taps = p->taps;
     prepared->rows = (const uint32_t *)(base + p->rows);
     prepared->wide = p->chunks ? base + p->wide : NULL;
     prepared->wide_rows = p->wide_rows;
     prepared->wide_prefix = (const int32_t *)(base + p->wide_prefix);
     prepared->patches = p->patch_words ? (const uint32_t *)(base + p->patches) : NULL;
+    prepared->fields = p->field_words ? (const uint32_t *)(base + p->fields) : NULL;
     prepared->prefix = (const int32_t *)(base + p->prefix);
     prepared->real = (const float *)(base + p->real);
     prepared->alpha = (const float *)(base + p->alpha);
-    for (int i = 0; i < XN_CUDA_MMA_PRECISIONS * XN_CUDA_MMA_MODES; i++)
-        if (prepared->device->matrix)
-            prepared->mma[i / XN_CUDA_MMA_MODES][i % XN_CUDA_MMA_MODES] =
-                base + p->mma[i / XN_CUDA_MMA_MODES][i % XN_CUDA_MMA_MODES];
     prepared->mma_exponent = (const int32_t *)(base + p->exponent);
     prepared->finite = all_finite(w->real, p->taps * w->group_channels * w->out_channels);
     prepared->scale = w->scale ? (const float *)(base + p->scale) : NULL;
@@ -224,17 +210,19 @@ xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, 
     if (!lay_out(weights, device, &parts))
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
                        "the packed weights pass the address space");
-    staging = (char *)xn_mem_zalloc(1, parts.staged);
+    staging = (char *)xn_mem_zalloc(1, parts.total);
     prepared = (xn_prepared *)xn_mem_zalloc(1, sizeof *prepared);
-    if (prepared)
+    if (prepared) {
         prepared->device = device;
+        (void)pthread_mutex_init(&prepared->making, NULL); /* cannot fail without attributes */
+    }
     if (!staging || !prepared) {
         status = xn_fail(error, XN_ERR_NO_MEMORY, "weights",
-                         "no host memory for %zu bytes of packed weights", parts.staged);
+                         "no host memory for %zu bytes of packed weights", parts.total);
         goto done;
     }
     fill(weights, &parts, staging);
-    status = upload(device, weights, &parts, staging, &prepared->memory, error);
+    status = upload(device, &parts, staging, &prepared->memory, error);
     if (status)
         goto done;
     point_at_parts(weights, &parts, prepared);
@@ -250,11 +238,67 @@ void xn_cuda_weights_free(xn_prepared *prepared) {
     if (!prepared)
         return;
     (void)xn_cuda_device_use(prepared->device, NULL);
-    if (prepared->memory) {
-        cudaError_t result = prepared->device->pool
-                                 ? cudaFreeAsync(prepared->memory, prepared->device->setup)
-                                 : cudaFree(prepared->memory);
-        (void)xn_cuda_check(result, "freeing weights", NULL);
-    }
+    for (int i = 0; i < XN_CUDA_MMA_PRECISIONS * XN_CUDA_MMA_MODES; i++)
+        release(prepared->device, prepared->mma[i / XN_CUDA_MMA_MODES][i % XN_CUDA_MMA_MODES]);
+    release(prepared->device, prepared->memory);
+    (void)pthread_mutex_destroy(&prepared->making);
     xn_mem_free(prepared);
+}
+
+/* ---- filters for real_mma.cu ---- */
+
+static void **mma_slot(const xn_prepared *prepared, const xn_conv *c) {
+    return &prepared->mma[c->precision - XN_PRECISION_TF32][c->mode == XN_MODE_FLOAT];
+}
+
+const void *xn_cuda_mma_filters_of(const xn_prepared *prepared, const xn_conv *c) {
+    return __atomic_load_n(mma_slot(prepared, c), __ATOMIC_ACQUIRE);
+}
+
+/* From the real weights and exponents, which are on the device already. */
+static xn_status make_mma_filters(const xn_prepared *prepared, const xn_conv *c, xn_error *error) {
+    const xn_device *device = prepared->device;
+    const int64_t row_bytes =
+        xn_cuda_mma_row_bytes(c->precision, prepared->group_channels, prepared->taps);
+    size_t bytes;
+    void *memory = NULL;
+    if (!xn_mul_size((size_t)prepared->out_channels, (size_t)row_bytes, &bytes))
+        return xn_fail(error, XN_ERR_DEVICE_MEMORY, "weights",
+                       "the converted weights pass the address space");
+    xn_status status = xn_cuda_check(allocate(device, bytes, &memory),
+                                     "allocating converted weights on the GPU", error);
+    if (status)
+        return status;
+    xn_cuda_mma_filters f = {};
+    f.precision = c->precision;
+    f.out_channels = prepared->out_channels;
+    f.group_channels = prepared->group_channels;
+    f.taps = prepared->taps;
+    f.real = prepared->real;
+    f.exponent = c->precision == XN_PRECISION_FP16 ? prepared->mma_exponent : NULL;
+    f.signs = c->mode == XN_MODE_BWN;
+    f.out = memory;
+    cudaError_t result = xn_cuda_mma_filters_launch(&f, device->setup);
+    if (result == cudaSuccess)
+        result = cudaStreamSynchronize(device->setup);
+    status = xn_cuda_check(result, "converting weights", error);
+    if (status)
+        release(device, memory);
+    else
+        __atomic_store_n(mma_slot(prepared, c), memory, __ATOMIC_RELEASE);
+    return status;
+}
+
+xn_status xn_cuda_weights_ready(const xn_prepared *prepared, const xn_plan *plan, xn_error *error) {
+    if (!xn_cuda_wants_matrix_units(plan, prepared) ||
+        xn_cuda_mma_filters_of(prepared, &plan->conv))
+        return XN_OK;
+    xn_status status = xn_cuda_device_use(prepared->device, error);
+    if (status)
+        return status;
+    pthread_mutex_lock(&prepared->making);
+    if (!xn_cuda_mma_filters_of(prepared, &plan->conv))
+        status = make_mma_filters(prepared, &plan->conv, error);
+    pthread_mutex_unlock(&prepared->making);
+    return status;
 }

@@ -76,19 +76,25 @@ static inline xn_cuda_few_kind xn_cuda_few_kind_of(xn_cuda_path path) {
     }
 }
 
-/* Weights on a device: one allocation, and where its parts lie. Immutable. */
+/* Weights on a device: one allocation, and where its parts lie. Immutable but for what
+ * xn_cuda_weights_ready adds. */
 struct xn_prepared {
     xn_device *device;
     void *memory;
+    int32_t out_channels, group_channels;
+    int64_t taps;
     const uint32_t *rows; /* layout.h */
     const void *wide;     /* NULL where gemm_wide.cu does not run */
     int64_t wide_rows;
     const int32_t *wide_prefix;
     const uint32_t *patches; /* NULL when the filters are too large for the fused kernel */
+    const uint32_t *fields;  /* and for few_matrix.cu */
     const int32_t *prefix;
     const float *real, *alpha;
-    /* real_mma.h, by precision and mode; NULL where real_mma.cu does not run. */
-    const void *mma[XN_CUDA_MMA_PRECISIONS][XN_CUDA_MMA_MODES];
+    mutable pthread_mutex_t making; /* held while one of mma is made; guards no reading of them */
+    /* real_mma.h, by precision and mode: an allocation each; NULL until a plan wanted it. Written
+     * once; read and written atomically. */
+    mutable void *mma[XN_CUDA_MMA_PRECISIONS][XN_CUDA_MMA_MODES];
     const int32_t *mma_exponent; /* of those of mode float in fp16 */
     bool finite;                 /* no real weight is NaN or infinite */
     const float *scale, *bias;   /* NULL when the weights have none */
@@ -138,6 +144,7 @@ struct xn_plan {
     size_t input_bytes, output_bytes; /* of one image */
     bool want_k;                      /* scaling xnor of mode xnor */
     xn_cuda_wide_cut *wide;           /* of path wide: how the last run was cut */
+    xn_cuda_few_cut *few;             /* of the paths for few channels: likewise */
     /* Offsets into the workspace; those a path does not use are 0. */
     size_t input, output, bits, popc, mean, pixel_part, k, dots, pixels, partial;
     size_t workspace_bytes;
@@ -164,6 +171,9 @@ xn_status xn_cuda_device_canary(xn_device *device, xn_error *error);
 xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
                                   xn_error *error);
 void xn_cuda_weights_free(xn_prepared *prepared);
+xn_status xn_cuda_weights_ready(const xn_prepared *prepared, const xn_plan *plan, xn_error *error);
+/* The filters of real_mma.h that a problem multiplies by; NULL where they have not been made. */
+const void *xn_cuda_mma_filters_of(const xn_prepared *prepared, const xn_conv *conv);
 
 /* stream.cu */
 xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *options,
@@ -191,6 +201,8 @@ bool xn_cuda_path_find(const xn_device *device, const char *name, xn_cuda_path *
  * graph. */
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_cuda_run_io *io, cudaStream_t stream);
+/* Whether a run of this plan would multiply in the matrix units, given filters for them. */
+bool xn_cuda_wants_matrix_units(const xn_plan *plan, const xn_prepared *prepared);
 /* xn_backend.h: precision. */
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared);
 

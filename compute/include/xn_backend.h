@@ -123,6 +123,12 @@ typedef struct xn_backend {
     /* What a run of this plan with these weights computes its products from: the problem's
      * precision or a better one. NULL in the table: always fp32. */
     xn_precision (*precision)(const xn_plan *plan, const xn_prepared *prepared);
+
+    /* Makes, where it is missing, what runs of such plans with these weights want beyond
+     * weights_prepare: weights in the plan's precision, which stay until weights_free. Without it a
+     * run computes in fp32. Thread-safe; quick when there is nothing to make. Errors:
+     * XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST. NULL in the table: there never is. */
+    xn_status (*weights_ready)(const xn_prepared *prepared, const xn_plan *plan, xn_error *error);
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */

@@ -252,6 +252,9 @@ bool bk_run_batch(const bk_target *target, bk_batch *batch, const xn_conv *conv,
     xn_run_times times = {-1, -1, -1};
     if (!plan)
         return false;
+    if (b->weights_ready)
+        bk_expect_ok(target, batch->problem, "ready", b->weights_ready(prepared, plan, &error),
+                     &error);
     batch->target = target;
     bk_batch_poison(batch, conv);
     bk_expect_ok(target, batch->problem, "run",

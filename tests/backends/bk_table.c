@@ -370,6 +370,7 @@ const bk_section bk_sections[] = {
     {"extremes, narrow datatypes", each_extreme_narrow, NULL},
     {"long sums", each_long_sum, NULL},
     {"strips", bk_each_strip, NULL},
+    {"planes", bk_each_plane, NULL},
     {"strips of columns", bk_each_strip_of_columns, NULL},
     {"tiles", bk_each_tile, NULL},
     {"positions of a tile", bk_each_position_count, NULL},

@@ -19,6 +19,7 @@ void bk_pad(bk_case *c, int64_t top, int64_t left, int64_t bottom, int64_t right
 
 /* Sections of bk_tiles.c. */
 void bk_each_strip(bk_visit visit, void *context);
+void bk_each_plane(bk_visit visit, void *context);
 void bk_each_strip_of_columns(bk_visit visit, void *context);
 void bk_each_tile(bk_visit visit, void *context);
 void bk_each_position_count(bk_visit visit, void *context);

@@ -68,6 +68,35 @@ void bk_each_strip(bk_visit visit, void *context) {
     strip_heights(&at);
 }
 
+/* few_planes.cu: rows of up to 16 columns are summed and packed first, but not those of 8 and 16;
+ * few_matrix.cu: rows of 8 positions, 4 pixels of up to 4 channels at a time, 2 of 8 or 1 of 16,
+ * and as many groups as have 16 channels together. Sums of each that are not finite are taken
+ * again. */
+void bk_each_plane(bk_visit visit, void *context) {
+    static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
+    static const int64_t channels[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 32};
+    bk_cursor at = {visit, context, 0};
+    for (int64_t width = 2; width <= 18; width++)
+        for (int64_t kernel = 3; kernel <= 7; kernel += 2) {
+            bk_case c = same(2, 5, 3 + width * 3 % 13, width, 5, kernel);
+            c.params.groups = 5;
+            few_variants(&at, c);
+            c.input_fill = fills[(width + kernel / 2) % 4];
+            bk_deal(&at, c);
+        }
+    for (size_t i = 0; i < COUNT(channels); i++)
+        for (int64_t groups = 1; groups <= 9; groups += 4) {
+            bk_case c = same(2, channels[i] * groups, 5, 13 + (int64_t)i, 3 * groups, 3);
+            c.params.groups = groups;
+            few_variants(&at, c);
+            c.input_fill = fills[(i + (size_t)groups / 4) % 4];
+            bk_deal(&at, c);
+            c.params.dilation[1] = 1 + (int64_t)i % 3;
+            c.params.stride[0] = 2;
+            few_variants(&at, c);
+        }
+}
+
 /* cpu/few.c: tiles of 64 columns and 32 rows, two rows at a time, that are done again row by row
  * where a sum overflows; strips of 1024 columns; outputs of 8 MiB and more past the caches, from
  * rows that start on a cache line and rows that do not. */

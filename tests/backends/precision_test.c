@@ -8,6 +8,7 @@
 #include "xn_mem.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <string.h>
 
 enum { RANDOM_CASES = 600 };
@@ -44,6 +45,11 @@ static bool precision_of(const bk_target *target, const bk_problem *problem,
     bk_expect_ok(target, problem, "plan", status, &error);
     if (b->precision) {
         xn_prepared *prepared = bk_prepare(target, problem);
+        if (b->weights_ready) {
+            ck_assert_int_eq(b->precision(plan, prepared), XN_PRECISION_FP32);
+            bk_expect_ok(target, problem, "ready", b->weights_ready(prepared, plan, &error),
+                         &error);
+        }
         *precision = b->precision(plan, prepared);
         b->weights_free(prepared);
     }
@@ -289,6 +295,85 @@ START_TEST(weights_not_finite) {
 }
 END_TEST
 
+/* ---- threads ---- */
+
+enum { READY_THREADS = 4 };
+
+/* One thread's share. Check's assertions are not for other threads: it records, main judges. */
+typedef struct readier {
+    const bk_target *target;
+    xn_conv conv;
+    const xn_prepared *prepared;
+    pthread_barrier_t *start;
+    xn_status status;
+    xn_precision precision;
+    xn_error error;
+} readier;
+
+static void *make_ready(void *context) {
+    readier *r = context;
+    const xn_backend *b = r->target->backend;
+    const xn_stream_options options = {0};
+    xn_stream *stream = NULL;
+    xn_plan *plan = NULL;
+    r->status = b->stream_create(r->target->device, &options, &stream, &r->error);
+    if (!r->status)
+        r->status = b->plan_create(stream, &r->conv, 1, &plan, &r->error);
+    (void)pthread_barrier_wait(r->start);
+    if (!r->status)
+        r->status = b->weights_ready(r->prepared, plan, &r->error);
+    if (!r->status)
+        r->precision = b->precision(plan, r->prepared);
+    b->plan_free(plan);
+    b->stream_free(stream);
+    return NULL;
+}
+
+/* Threads ask at once for the same weights in two precisions; the weights then compute right. */
+START_TEST(ready_at_once) {
+    const bk_target *t = bk_target_open(_i);
+    if (!t || !t->backend->weights_ready)
+        return;
+    bk_case c = layer(1, 64, 9, 64, 3);
+    c.params.mode = XN_MODE_FLOAT;
+    bk_problem p;
+    bk_problem_make(&c, &p);
+    xn_prepared *prepared = bk_prepare(t, &p);
+    readier readiers[READY_THREADS];
+    pthread_t threads[READY_THREADS];
+    pthread_barrier_t start;
+    ck_assert_int_eq(pthread_barrier_init(&start, NULL, READY_THREADS), 0);
+    for (int i = 0; i < READY_THREADS; i++) {
+        readiers[i] = (readier){.target = t, .conv = p.conv, .prepared = prepared, .start = &start};
+        readiers[i].conv.precision = XN_PRECISION_TF32 + i % 2;
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, make_ready, &readiers[i]), 0);
+    }
+    for (int i = 0; i < READY_THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < READY_THREADS; i++) {
+        bk_expect_ok(t, &p, "ready", readiers[i].status, &readiers[i].error);
+        const xn_precision precision = readiers[i].precision;
+        ck_assert(precision == XN_PRECISION_FP32 ||
+                  precision == (xn_precision)readiers[i].conv.precision);
+        bk_batch batch;
+        char *got = xn_mem_alloc(xn_conv_output_bytes(&p.conv));
+        ck_assert_ptr_nonnull(got);
+        for (int64_t n = 0; n < xn_conv_input_elements(&p.conv); n++)
+            p.real[n] = rounded(precision, p.real[n]);
+        bk_batch_make(t, &p, &readiers[i].conv, 1, 1, &batch);
+        ck_assert(bk_run_batch(t, &batch, &readiers[i].conv, prepared, got));
+        bk_expected *expected = bk_model(&p);
+        judge(t, &p, precision, got, expected);
+        xn_mem_free(expected);
+        xn_mem_free(got);
+        bk_batch_free(&batch);
+    }
+    (void)pthread_barrier_destroy(&start);
+    t->backend->weights_free(prepared);
+    bk_problem_free(&p);
+}
+END_TEST
+
 XN_SUITE(backends_precision) {
     Suite *s = suite_create("backends_precision");
     for (int target = 0; target < bk_target_count(); target++) {
@@ -297,6 +382,7 @@ XN_SUITE(backends_precision) {
         tcase_add_loop_test(t, exact, target, target + 1);
         tcase_add_loop_test(t, weights_not_finite, target, target + 1);
         if (xn_backend_all()[target]->precision) {
+            tcase_add_loop_test(t, ready_at_once, target, target + 1);
             tcase_add_loop_test(t, tiles, target, target + 1);
             tcase_add_loop_test(t, section, target * bk_section_count,
                                 (target + 1) * bk_section_count);

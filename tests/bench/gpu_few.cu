@@ -6,9 +6,7 @@
  *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile;
  *     --check N: instead, N random geometries and cuts of all kernels but tiles against ref
  */
-#include "few_matrix.h"
-#include "few_planes.h"
-#include "few_strip.h"
+#include "few_choose.h"
 #include "gpu_timing.cuh"
 #include "xn_backend.h"
 #include "xn_cuda.h"
@@ -55,7 +53,7 @@ static xn_cuda_epilogue_args epilogue_of(const made &m) {
 }
 
 static xn_cuda_few_io io_of(const made &m) {
-    return {m.input, m.prepared->patches, m.prepared->rows};
+    return {m.input, m.prepared->patches, m.prepared->rows, m.prepared->fields};
 }
 
 /* ---- problems ---- */
@@ -461,8 +459,11 @@ static bool run(xn_device *device, cudaStream_t stream, const problem &p, const 
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
     const xn_cuda_few_io io = io_of(m);
     const xn_cuda_few_kind kind = xn_cuda_few_choose(&m.conv, p.images, &chip);
+    xn_cuda_few_cut cut;
+    if (!xn_cuda_few_cut_of(kind, &m.conv, p.images, &chip, &cut))
+        return false;
     auto ours = [&] {
-        CHECK(xn_cuda_few_launch(kind, &m.conv, p.images, &chip, &io, &epilogue, stream));
+        CHECK(xn_cuda_few_launch(&m.conv, p.images, &chip, &cut, &io, &epilogue, stream));
     };
     auto tile = [&] {
         CHECK(xn_cuda_few_tile_launch(&m.conv, p.images, device->multiprocessors, &io, &epilogue,

@@ -11,6 +11,7 @@
  * Times are by graph replay. `one by one`: each kernel starts when the one before has ended;
  * otherwise by programmatic launches, where the library makes them. `layer` is both kernels, 3 x 3
  * with as many filters as channels, scaling xnor; `conv` is the second alone. */
+#include "bench.h"
 #include "gemm_wide.h"
 #include "gpu_timing.cuh"
 #include "xn_cuda.h"
@@ -20,17 +21,7 @@
 #include <cmath>
 #include <cstring>
 
-extern "C" bool xn_bench_gpu_copy(size_t in_bytes, size_t out_bytes, double *us);
-
-#define XN(call)                                                                                   \
-    do {                                                                                           \
-        if (call) {                                                                                \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, g_error.message);        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-static xn_error g_error;
+static xn_error error;
 
 /* ---- problems ---- */
 
@@ -53,7 +44,7 @@ static xn_conv conv_of(const shape &s, xn_datatype in, xn_datatype out) {
     for (int64_t &p : params.padding)
         p = 1;
     params.output_datatype = out;
-    XN(xn_conv_resolve(&params, in, &input, &weights, &limits, &conv, &images, &g_error));
+    REQUIRE(xn_conv_resolve(&params, in, &input, &weights, &limits, &conv, &images, &error));
     return conv;
 }
 
@@ -289,8 +280,8 @@ static xn_prepared *make_weights(xn_device *device, int64_t channels) {
     tensor.elements = (int64_t)real.size();
     tensor.bytes = real.size() * sizeof(float);
     tensor.data = real.data();
-    XN(xn_weights_create(&tensor, NULL, NULL, &weights, &g_error));
-    XN(xn_cuda_weights_prepare(device, weights, &prepared, &g_error));
+    REQUIRE(xn_weights_create(&tensor, NULL, NULL, &weights, &error));
+    REQUIRE(xn_cuda_weights_prepare(device, weights, &prepared, &error));
     xn_weights_free(weights);
     return prepared;
 }
@@ -364,7 +355,7 @@ int main(int argc, char **argv) {
     const bool no_check = argc > 1 && !strcmp(argv[1], "--no-check");
     xn_device *device;
     cudaStream_t stream;
-    XN(xn_cuda_device_open(0, &device, &g_error));
+    REQUIRE(xn_cuda_device_open(0, &device, &error));
     CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     const int wrong = no_check ? 0 : check_all();
     if (!check_only && device->wide)

@@ -7,35 +7,15 @@
  *   bench-gpu-real [--check-only | --no-check] [--exact] [--mma] [--layer L]
  *
  * --exact: the fp32 kernel too. --mma: times of mma.sync where there is wgmma. */
+#include "bench.h"
+#include "gpu_timing.cuh"
 #include "xn_cuda.h"
 #include "xn_rng.h"
 
-#include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <vector>
 
-extern "C" bool xn_bench_gpu_copy(size_t in_bytes, size_t out_bytes, double *us);
-
-#define CUDA(call)                                                                                 \
-    do {                                                                                           \
-        cudaError_t e_ = (call);                                                                   \
-        if (e_ != cudaSuccess) {                                                                   \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_)); \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-#define XN(call)                                                                                   \
-    do {                                                                                           \
-        if (call) {                                                                                \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, g_error.message);        \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
-
-static xn_error g_error;
+static xn_error error;
 
 /* ---- problems ---- */
 
@@ -83,7 +63,7 @@ static xn_weights *weights_of(const shape &s, const std::vector<float> &values) 
     tensor.elements = (int64_t)values.size();
     tensor.bytes = values.size() * sizeof(float);
     tensor.data = values.data();
-    XN(xn_weights_create(&tensor, NULL, NULL, &weights, &g_error));
+    REQUIRE(xn_weights_create(&tensor, NULL, NULL, &weights, &error));
     return weights;
 }
 
@@ -101,7 +81,7 @@ static xn_conv conv_of(const shape &s, const variant &v) {
     p.mode = v.mode;
     p.precision = v.precision;
     p.output_datatype = v.type;
-    XN(xn_conv_resolve(&p, v.type, &input, &weights, &limits, &conv, &images, &g_error));
+    REQUIRE(xn_conv_resolve(&p, v.type, &input, &weights, &limits, &conv, &images, &error));
     return conv;
 }
 
@@ -124,27 +104,28 @@ static device_run make_run(xn_stream *stream, const shape &s, const variant &v, 
     void *memory;
     const bool forced = mma && v.precision != XN_PRECISION_FP32;
     const xn_cuda_plan_options options = {false, false, forced, XN_CUDA_REAL_MMA};
-    XN(xn_cuda_plan_create_with(stream, &c, images, &options, &r.plan, &g_error));
+    REQUIRE(xn_cuda_plan_create_with(stream, &c, images, &options, &r.plan, &error));
     r.weights = weights_of(s, real);
-    XN(xn_cuda_weights_prepare(stream->device, r.weights, &r.prepared, &g_error));
+    REQUIRE(xn_cuda_weights_prepare(stream->device, r.weights, &r.prepared, &error));
+    REQUIRE(xn_cuda_weights_ready(r.prepared, r.plan, &error));
     r.images = images;
     r.in_bytes = (size_t)images * xn_conv_input_bytes(&c);
     r.out_bytes = (size_t)images * xn_conv_output_bytes(&c);
-    CUDA(cudaMalloc(&memory, r.in_bytes));
+    CHECK(cudaMalloc(&memory, r.in_bytes));
     std::vector<uint16_t> half(v.type == XN_FP16 ? input.size() : 0);
     for (size_t i = 0; i < half.size(); i++)
         half[i] = xn_fp32_to_fp16(input[i]);
-    CUDA(cudaMemcpy(memory, half.empty() ? (const void *)input.data() : half.data(), r.in_bytes,
-                    cudaMemcpyHostToDevice));
+    CHECK(cudaMemcpy(memory, half.empty() ? (const void *)input.data() : half.data(), r.in_bytes,
+                     cudaMemcpyHostToDevice));
     r.io.input = memory;
-    CUDA(cudaMalloc(&r.io.output, r.out_bytes));
-    CUDA(cudaMemset(r.io.output, 0xff, r.out_bytes)); /* NaN, in both datatypes */
+    CHECK(cudaMalloc(&r.io.output, r.out_bytes));
+    CHECK(cudaMemset(r.io.output, 0xff, r.out_bytes)); /* NaN, in both datatypes */
     return r;
 }
 
 static void free_run(device_run *r) {
-    CUDA(cudaFree(const_cast<void *>(r->io.input)));
-    CUDA(cudaFree(r->io.output));
+    CHECK(cudaFree(const_cast<void *>(r->io.input)));
+    CHECK(cudaFree(r->io.output));
     xn_cuda_plan_free(r->plan);
     xn_cuda_weights_free(r->prepared);
     xn_weights_free(r->weights);
@@ -165,11 +146,11 @@ static std::vector<float> on_cpu(const shape &s, xn_mode mode, const std::vector
     xn_run_times times;
     std::vector<float> out((size_t)(s.checked * xn_conv_output_elements(&c)));
     const xn_batch_item item = {input.data(), out.data(), s.checked};
-    XN(cpu->device_open(0, &device, &g_error));
-    XN(cpu->stream_create(device, &options, &stream, &g_error));
-    XN(cpu->weights_prepare(device, weights, &prepared, &g_error));
-    XN(cpu->plan_create(stream, &c, s.checked, &plan, &g_error));
-    XN(cpu->run(plan, prepared, &item, 1, &times, &g_error));
+    REQUIRE(cpu->device_open(0, &device, &error));
+    REQUIRE(cpu->stream_create(device, &options, &stream, &error));
+    REQUIRE(cpu->weights_prepare(device, weights, &prepared, &error));
+    REQUIRE(cpu->plan_create(stream, &c, s.checked, &plan, &error));
+    REQUIRE(cpu->run(plan, prepared, &item, 1, &times, &error));
     cpu->plan_free(plan);
     cpu->weights_free(prepared);
     cpu->stream_free(stream);
@@ -183,15 +164,15 @@ static double error_of(const device_run &r, xn_datatype type, const std::vector<
                        const std::vector<float> &magnitude) {
     std::vector<char> out(r.out_bytes);
     double worst = 0;
-    CUDA(cudaMemcpy(out.data(), r.io.output, out.size(), cudaMemcpyDeviceToHost));
+    CHECK(cudaMemcpy(out.data(), r.io.output, out.size(), cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < want.size(); i++) {
         const double got = type == XN_FP16
                                ? (double)xn_fp16_to_fp32(((const uint16_t *)out.data())[i])
                                : (double)((const float *)out.data())[i];
         const double rounding = type == XN_FP16 ? std::fabs((double)want[i]) / 2048 + 1e-7 : 0;
-        const double error = std::fabs(got - want[i]) - rounding;
-        if (!(error <= 0))
-            worst = std::fmax(worst, std::isnan(error) ? INFINITY : error / magnitude[i]);
+        const double off = std::fabs(got - want[i]) - rounding;
+        if (!(off <= 0))
+            worst = std::fmax(worst, std::isnan(off) ? INFINITY : off / magnitude[i]);
     }
     return worst;
 }
@@ -213,17 +194,17 @@ static int check(xn_stream *stream, const shape &s, bool mma) {
             if (v.mode != mode)
                 continue;
             device_run r = make_run(stream, s, v, s.checked, mma, input, real);
-            CUDA(cudaMemset(stream->workspace, 0xff, stream->workspace_bytes));
-            CUDA(cudaDeviceSynchronize());
-            CUDA(xn_cuda_enqueue(r.plan, r.prepared, r.images, &r.io, stream->stream));
-            CUDA(cudaStreamSynchronize(stream->stream));
-            const double error = error_of(r, v.type, want, magnitude);
+            CHECK(cudaMemset(stream->workspace, 0xff, stream->workspace_bytes));
+            CHECK(cudaDeviceSynchronize());
+            CHECK(xn_cuda_enqueue(r.plan, r.prepared, r.images, &r.io, stream->stream));
+            CHECK(cudaStreamSynchronize(stream->stream));
+            const double off = error_of(r, v.type, want, magnitude);
             const double limit = 1e-6 + (double)count / 8 * 0x1p-23;
             printf("check %-14s %-5s %s to %s%s: off by %.1e (limit %.1e)%s\n", s.name,
                    xn_mode_name(v.mode), xn_datatype_name(v.type),
                    xn_precision_name(xn_cuda_precision(r.plan, r.prepared)),
-                   mma ? " by mma.sync" : "", error, limit, error <= limit ? "" : " WRONG");
-            wrong += !(error <= limit);
+                   mma ? " by mma.sync" : "", off, limit, off <= limit ? "" : " WRONG");
+            wrong += !(off <= limit);
             free_run(&r);
         }
     }
@@ -232,40 +213,6 @@ static int check(xn_stream *stream, const shape &s, bool mma) {
 }
 
 /* ---- timing ---- */
-
-struct times {
-    double median, p10, p90;
-};
-
-static times time_run(const device_run &r, cudaStream_t stream, int launches, int replays) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cudaEvent_t start, stop;
-    std::vector<double> us;
-    CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-    for (int i = 0; i < launches; i++)
-        CUDA(xn_cuda_enqueue(r.plan, r.prepared, r.images, &r.io, stream));
-    CUDA(cudaStreamEndCapture(stream, &graph));
-    CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    CUDA(cudaEventCreate(&start));
-    CUDA(cudaEventCreate(&stop));
-    for (int i = 0; i < replays + 2; i++) {
-        float ms;
-        CUDA(cudaEventRecord(start, stream));
-        CUDA(cudaGraphLaunch(exec, stream));
-        CUDA(cudaEventRecord(stop, stream));
-        CUDA(cudaEventSynchronize(stop));
-        CUDA(cudaEventElapsedTime(&ms, start, stop));
-        if (i >= 2)
-            us.push_back(ms * 1e3 / launches);
-    }
-    std::sort(us.begin(), us.end());
-    CUDA(cudaEventDestroy(start));
-    CUDA(cudaEventDestroy(stop));
-    CUDA(cudaGraphExecDestroy(exec));
-    CUDA(cudaGraphDestroy(graph));
-    return {us[us.size() / 2], us[us.size() / 10], us[us.size() - 1 - us.size() / 10]};
-}
 
 static void time_shape(xn_stream *stream, const shape &s, bool exact, bool mma) {
     const std::vector<float> input = draw(s.images * s.channels * s.side * s.side, 11);
@@ -276,7 +223,10 @@ static void time_shape(xn_stream *stream, const shape &s, bool exact, bool mma) 
         if (slow && !exact)
             continue;
         device_run r = make_run(stream, s, v, s.images, mma, input, real);
-        const times t = time_run(r, stream->stream, slow ? 2 : 20, slow ? 5 : 21);
+        const stats t = replay(
+            stream->stream,
+            [&] { CHECK(xn_cuda_enqueue(r.plan, r.prepared, r.images, &r.io, stream->stream)); },
+            slow ? 2 : 20, slow ? 5 : 21);
         if (!xn_bench_gpu_copy(r.in_bytes, r.out_bytes, &copy))
             exit(1);
         const double operations =
@@ -308,8 +258,8 @@ int main(int argc, char **argv) {
     xn_device *device;
     xn_stream *stream;
     const xn_stream_options options = {};
-    XN(xn_cuda_device_open(0, &device, &g_error));
-    XN(xn_cuda_stream_create(device, &options, &stream, &g_error));
+    REQUIRE(xn_cuda_device_open(0, &device, &error));
+    REQUIRE(xn_cuda_stream_create(device, &options, &stream, &error));
     printf("%s\n", device->name);
     for (const shape &s : shapes)
         if (checked && (only < 0 || &s == &shapes[only]))

@@ -4,8 +4,9 @@
  * same run, a launch, and the matrix units' time for the operations. Every kernel path that can run
  * a shape is timed beside the one the plan chose; first all its outputs are compared with the
  * direct path's (INT32 exactly, fp32 to the sum of both tolerances), and the direct path's first
- * image with backend ref where that takes less than a moment. bench-gpu-shapes [--only SUBSTRING]
- * [--chosen] [--json FILE]
+ * image with backend ref where that takes less than a moment. bench-gpu-shapes [--only
+ * SUBSTRING]... [--chosen] [--json FILE]
+ *     --only: shapes whose name, as printed, has one of these in it
  *     --chosen: no other paths
  */
 #include "gpu_timing.cuh"
@@ -112,7 +113,7 @@ static const char *const way_names[WAYS] = {"strips", "planes", "matrix", "tiles
 struct session {
     xn_device *device;
     xn_stream *stream;
-    const char *only;
+    std::vector<const char *> only; /* parts of names; none: all */
     bool chosen_only;
     FILE *json;
     int wrong;
@@ -355,12 +356,25 @@ static double floor_of(const session &s, const problem &p) {
     return std::max({copy, LAUNCH_US, matrix / MATRIX_OPS_US});
 }
 
-static result run(session *s, const shape &sh) {
+static std::string name_of(const shape &sh) {
     char name[120];
     snprintf(name, sizeof name, "%-17s %2lldx%lldx%lld o%lld k%lld s%lld d%lld g%lld", sh.family,
              (long long)sh.images, (long long)sh.channels, (long long)sh.side,
              (long long)sh.filters, (long long)sh.kernel, (long long)sh.stride,
              (long long)sh.dilation, (long long)sh.groups);
+    return name;
+}
+
+static bool is_wanted(const session &s, const shape &sh) {
+    const std::string name = name_of(sh);
+    return s.only.empty() || std::any_of(s.only.begin(), s.only.end(), [&](const char *part) {
+               return name.find(part) != std::string::npos;
+           });
+}
+
+static result run(session *s, const shape &sh) {
+    const std::string shown = name_of(sh);
+    const char *name = shown.c_str();
     problem p = make(*s, sh);
     const xn_cuda_path chosen = chosen_way(*s, p);
     const double floor = floor_of(*s, p);
@@ -398,7 +412,7 @@ static bool read_options(session *s, int argc, char **argv) {
         if (!strcmp(argv[i], "--chosen"))
             s->chosen_only = true;
         else if (!strcmp(argv[i], "--only") && i + 1 < argc)
-            s->only = argv[++i];
+            s->only.push_back(argv[++i]);
         else if (!strcmp(argv[i], "--json") && i + 1 < argc)
             s->json = fopen(argv[++i], "w");
         else
@@ -413,7 +427,8 @@ int main(int argc, char **argv) {
     std::vector<result> results;
     xn_error error;
     if (!read_options(&s, argc, argv))
-        return fprintf(stderr, "usage: bench-gpu-shapes [--only S] [--chosen] [--json FILE]\n"), 2;
+        return fprintf(stderr, "usage: bench-gpu-shapes [--only S]... [--chosen] [--json FILE]\n"),
+               2;
     REQUIRE(xn_backend_cuda.device_open(0, &s.device, &error));
     REQUIRE(xn_backend_cuda.stream_create(s.device, &options, &s.stream, &error));
     printf("%-52s |", "us a launch by graph replay");
@@ -421,7 +436,7 @@ int main(int argc, char **argv) {
         printf(" %8s", name);
     puts(" | chosen / floor");
     for (const shape &sh : shapes)
-        if (!s.only || strstr(sh.family, s.only))
+        if (is_wanted(s, sh))
             results.push_back(run(&s, sh));
     std::sort(results.begin(), results.end(),
               [](const result &a, const result &b) { return a.ratio > b.ratio; });
