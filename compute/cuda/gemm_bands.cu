@@ -1,4 +1,4 @@
-/* gemm_bands.cu: many channels with stride 1, wgmma and.popc, M = 64 filters, N = up to 256
+/* gemm_bands.cu: many channels with stride 1, wgmma and.popc, M = 64 filters, N = up to 240
  * positions.
  *
  * A band is some whole output rows of an image, or some whole images: its positions, rows and
@@ -289,7 +289,7 @@ typedef void (*bands_function)(const bands_args);
             bands_kernel<N, XN_CUDA_BANDS_PACKED>                                                  \
     }
 /* By gemm_bands_plan.cu's variants, then output. */
-static const bands_function kernels[XN_CUDA_BANDS_VARIANTS][4] = {POSITIONS(256), POSITIONS(224),
+static const bands_function kernels[XN_CUDA_BANDS_VARIANTS][4] = {POSITIONS(240), POSITIONS(224),
                                                                   POSITIONS(128), POSITIONS(64)};
 
 static bands_function kernel_of(const xn_cuda_bands_shape *shape, const xn_conv *conv) {

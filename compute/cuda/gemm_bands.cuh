@@ -140,7 +140,7 @@ __device__ __forceinline__ void walk_on(const bands_args &a, bands_walk *w) {
         w->column -= a.shape.width;
         w->row++;
     }
-    while (w->row >= a.shape.image_rows) {
+    while (a.shape.images > 1 && w->row >= a.shape.image_rows) {
         w->row -= a.shape.image_rows;
         w->image++;
         w->line += a.conv.groups * a.conv.height;
@@ -149,8 +149,8 @@ __device__ __forceinline__ void walk_on(const bands_args &a, bands_walk *w) {
 
 /* Less than 16 bytes a pixel: a position has the pixels of the taps that follow, too. */
 template <int WORDS>
-__device__ __forceinline__ void copy_small(const bands_args &a, int32_t pixel, int32_t x,
-                                           uint32_t to) {
+__device__ __forceinline__ void copy_taps(const bands_args &a, int32_t pixel, int32_t x,
+                                          uint32_t to) {
     const int32_t step = a.conv.dilation_w;
     const char *bits = (const char *)a.io.bits + (int64_t)pixel * (WORDS * 4);
 #pragma unroll
@@ -158,6 +158,55 @@ __device__ __forceinline__ void copy_small(const bands_args &a, int32_t pixel, i
         xn_copy_async_at<WORDS * 4>(to + (uint32_t)j * (WORDS * 4),
                                     bits + (int64_t)j * step * (WORDS * 4),
                                     (uint32_t)(x + j * step) < (uint32_t)a.conv.width);
+}
+
+__device__ __forceinline__ void copy_small(const bands_args &a, int32_t pixel, int32_t x,
+                                           uint32_t to) {
+    if (a.shape.tap_words == 2)
+        copy_taps<2>(a, pixel, x, to);
+    else
+        copy_taps<1>(a, pixel, x, to);
+}
+
+/* Channel means, where several lanes share a position. */
+__device__ __forceinline__ void gather_means(const bands_args &a, const bands_block &b,
+                                             const bands_origin &o, uint32_t to) {
+    for (int32_t slot = threadIdx.x; slot < a.shape.slots; slot += PRODUCERS) {
+        const bands_walk w = walk_from(a, b.group, o, slot);
+        const int32_t y = o.y - a.conv.pad_top + w.row, x = o.x - a.conv.pad_left + w.column;
+        xn_copy_async_at<4>(to + (uint32_t)slot * 4, a.io.mean + (w.line + y) * a.conv.width + x,
+                            w.image < a.images && (uint32_t)y < (uint32_t)a.conv.height &&
+                                (uint32_t)x < (uint32_t)a.conv.width);
+    }
+}
+
+/* Where a band is of one image and each lane copies one unit of a position: the source moves on
+ * with the position. */
+__device__ __forceinline__ void gather_units(const bands_args &a, const bands_walk &w,
+                                             const bands_origin &o, const char *bits, uint32_t to) {
+    const xn_cuda_bands_shape &s = a.shape;
+    const xn_conv &c = a.conv;
+    const int32_t step = PRODUCERS >> a.lanes_shift, pixel_bytes = s.units * 16;
+    const int32_t x0 = o.x - c.pad_left, end = x0 + s.width, width = s.width;
+    const int32_t down = a.step_rows, right = a.step_columns;
+    const int32_t on = (down * c.width + right) * pixel_bytes;
+    const int32_t wrap = (c.width - width) * pixel_bytes;
+    const uint32_t rows = w.image < a.images ? (uint32_t)c.height : 0, columns = (uint32_t)c.width;
+    int32_t y = o.y - c.pad_top + w.row, x = x0 + w.column;
+    const char *from = bits + ((int64_t)(w.line + y) * c.width + x) * pixel_bytes;
+    const uint32_t past = to + (uint32_t)(s.slots - ((int32_t)threadIdx.x >> a.lanes_shift)) * 16;
+#pragma unroll 4
+    for (; (int32_t)(past - to) > 0; to += (uint32_t)step * 16) {
+        xn_copy_async_at<16>(to, from, (uint32_t)y < rows && (uint32_t)x < columns);
+        x += right;
+        y += down;
+        from += on;
+        if (x >= end) {
+            x -= width;
+            y++;
+            from += wrap;
+        }
+    }
 }
 
 /* Starts the copies of all that a band reads. 2^shift neighbouring lanes share a position, each
@@ -174,18 +223,22 @@ __device__ __forceinline__ void gather(const bands_args &a, const bands_block &b
     const char *bits = (const char *)a.io.bits + unit * 16;
     const uint32_t buffer =
         xn_shared_address(b.memory) + (uint32_t)(s.buffers_at + place * s.buffer_bytes);
+    const uint32_t means_at = buffer + (uint32_t)s.means_at;
     const uint32_t units_at = buffer + (uint32_t)(unit * s.plane) * 16;
-    int32_t slot = (int32_t)threadIdx.x >> shift;
-    bands_walk w = walk_from(a, b.group, o, slot);
-#pragma unroll 2
-    for (; slot < s.slots; slot += PRODUCERS >> shift, walk_on(a, &w)) {
+    const bool large = s.tap_words >= 4, simple = large && rounds == 1 && s.images == 1;
+    bands_walk w = walk_from(a, b.group, o, (int32_t)threadIdx.x >> shift);
+    if (simple)
+        gather_units(a, w, o, bits, units_at + (uint32_t)((int32_t)threadIdx.x >> shift) * 16);
+#pragma unroll 1
+    for (int32_t slot = (int32_t)threadIdx.x >> shift; slot < s.slots && !simple;
+         slot += PRODUCERS >> shift, walk_on(a, &w)) {
         const int32_t y = y0 + w.row, x = x0 + w.column;
         const bool line = w.image < a.images && (uint32_t)y < (uint32_t)a.conv.height;
         const bool inside = line && (uint32_t)x < (uint32_t)a.conv.width;
         const int32_t pixel = (w.line + y) * a.conv.width + x;
         uint32_t to = units_at + (uint32_t)slot * 16;
-        if (s.tap_words >= 4) {
-            const char *from = bits + (int64_t)pixel * (s.units * 16);
+        if (large) {
+            const char *from = bits + (uint64_t)(uint32_t)pixel * (uint32_t)(s.units * 16);
             xn_copy_async_at<16>(to, from, inside);
 #pragma unroll 1
             for (int32_t n = 1; n < rounds; n++) {
@@ -193,15 +246,14 @@ __device__ __forceinline__ void gather(const bands_args &a, const bands_block &b
                 from += 16 << shift;
                 xn_copy_async_at<16>(to, from, inside);
             }
-        } else if (s.tap_words == 2) {
-            copy_small<2>(a, pixel, line ? x : INT32_MIN / 2, to);
         } else {
-            copy_small<1>(a, pixel, line ? x : INT32_MIN / 2, to);
+            copy_small(a, pixel, line ? x : INT32_MIN / 2, to);
         }
-        if (s.means && unit == 0)
-            xn_copy_async_at<4>(buffer + (uint32_t)(s.means_at + slot * 4), a.io.mean + pixel,
-                                inside);
+        if (s.means && !simple && shift == 0)
+            xn_copy_async_at<4>(means_at + (uint32_t)slot * 4, a.io.mean + pixel, inside);
     }
+    if (s.means && (simple || shift > 0))
+        gather_means(a, b, o, means_at);
     xn_copy_commit();
 }
 

@@ -47,35 +47,48 @@ struct bands_run {
     int32_t from, bytes;
 };
 
-/* Run r of 8 filters from f on, of the group, of which `live` are there: an image, or the rows of a
- * filter, all at once where they are as wide as the image. */
-template <int SIZE>
-__device__ __forceinline__ bands_run run_of(const bands_args &a, const bands_job &job,
-                                            const bands_origin &o, int32_t f, int32_t live,
-                                            int32_t r) {
+/* Run r of a warp's filters from f on, of the group, and how many runs there are: images of 8
+ * filters, or the rows of a filter, all at once where they are as wide as the image. */
+struct bands_runs {
+    int32_t count, half; /* in all; of 8 filters */
+};
+
+__device__ __forceinline__ bands_runs runs_of(const bands_args &a, const bands_origin &o) {
     const xn_cuda_bands_shape &s = a.shape;
-    const xn_conv &c = a.conv;
-    const int64_t plane = (int64_t)c.out_height * c.out_width;
-    const int64_t first = (int64_t)o.image * c.out_channels + job.group * c.group_out_channels + f;
-    if (s.whole)
-        return {(first + (int64_t)r * c.out_channels) * plane * SIZE, r * s.stage_image,
-                (int32_t)(live * plane * SIZE)};
-    const int32_t rows = min(s.rows, c.out_height - o.y);
-    const int32_t columns = min(s.columns, c.out_width - o.x);
-    const int32_t filter = s.column_bands == 1 ? r : r / rows;
-    const int32_t row = s.column_bands == 1 ? 0 : r - filter * rows;
-    return {((first + filter) * plane + (int64_t)(o.y + row) * c.out_width + o.x) * SIZE,
-            filter * s.stage_row + row * s.columns * SIZE,
-            (s.column_bands == 1 ? rows : 1) * columns * SIZE};
+    const int32_t each = s.whole               ? min(s.images, a.images - o.image)
+                         : s.column_bands == 1 ? 8
+                                               : 8 * min(s.rows, a.conv.out_height - o.y);
+    return {2 * each, each};
 }
 
 template <int SIZE>
-__device__ __forceinline__ int32_t runs_of(const bands_args &a, const bands_origin &o,
-                                           int32_t live) {
+__device__ __forceinline__ bands_run run_of(const bands_args &a, const bands_job &job,
+                                            const bands_origin &o, int32_t f, int32_t half,
+                                            int32_t r) {
     const xn_cuda_bands_shape &s = a.shape;
-    if (s.whole)
-        return live > 0 ? min(s.images, a.images - o.image) : 0;
-    return live * (s.column_bands == 1 ? 1 : min(s.rows, a.conv.out_height - o.y));
+    const xn_conv &c = a.conv;
+    const int32_t plane_bytes = c.out_height * c.out_width * SIZE, h = r >= half;
+    const int32_t from = h * s.stage_half;
+    r -= h ? half : 0;
+    f += h * 8;
+    int32_t image = o.image, live = c.group_out_channels - f;
+    if (s.whole) {
+        const int32_t bytes = max(min(live, 8), 0) * plane_bytes;
+        const int32_t first = (image + r) * c.out_channels + job.group * c.group_out_channels + f;
+        return {(int64_t)first * plane_bytes, from + r * s.stage_image, bytes};
+    }
+    const int32_t rows = min(s.rows, c.out_height - o.y);
+    const int32_t columns = min(s.columns, c.out_width - o.x);
+    int32_t filter = r, row = 0, lines = rows;
+    if (s.column_bands > 1) {
+        filter = r / rows;
+        row = r - filter * rows;
+        lines = 1;
+    }
+    const int32_t first = image * c.out_channels + job.group * c.group_out_channels + f + filter;
+    return {(int64_t)first * plane_bytes + ((o.y + row) * c.out_width + o.x) * SIZE,
+            from + filter * s.stage_row + row * s.columns * SIZE,
+            filter < live ? lines * columns * SIZE : 0};
 }
 
 template <typename T>
@@ -87,26 +100,26 @@ __device__ __forceinline__ void copy_run(char *to, const char *from, int32_t byt
 
 /* A warp's runs leave: in the background where all are multiples of 16 bytes. */
 template <int SIZE>
-__device__ __forceinline__ void send_runs(const bands_args &a, const bands_job &job,
-                                          const bands_origin &o, int32_t f, const char *stage) {
-    const int32_t live = min(a.conv.group_out_channels - f, 8);
-    const int32_t runs = runs_of<SIZE>(a, o, live);
+__device__ __forceinline__ void send_runs(const bands_args &a, const bands_job &job, int32_t f,
+                                          const char *stage) {
+    const bands_origin o = origin_of(a, job.band);
+    const bands_runs runs = runs_of(a, o);
 #pragma unroll 1
-    for (int32_t begin = 0; begin < runs; begin += 32) {
-        const bool mine = begin + job.lane < runs;
+    for (int32_t begin = 0; begin < runs.count; begin += 32) {
         bands_run run = {0, 0, 0};
-        if (mine)
-            run = run_of<SIZE>(a, job, o, f, live, begin + job.lane);
+        if (begin + job.lane < runs.count)
+            run = run_of<SIZE>(a, job, o, f, runs.half, begin + job.lane);
         char *to = (char *)a.output + run.to;
-        const uint32_t odd = (uint32_t)(uintptr_t)to | (uint32_t)run.from | (uint32_t)run.bytes;
-        if (__all_sync(0xffffffffu, odd % 16 == 0 || !mine)) {
-            if (mine)
+        const uint32_t odd =
+            run.bytes ? (uint32_t)(uintptr_t)to | (uint32_t)run.from | (uint32_t)run.bytes : 0;
+        if (__all_sync(0xffffffffu, odd % 16 == 0)) {
+            if (run.bytes)
                 xn_bulk_store(to, xn_shared_address(stage + run.from), (uint32_t)run.bytes);
             continue;
         }
-        const bool words = __all_sync(0xffffffffu, odd % 4 == 0 || !mine);
+        const bool words = __all_sync(0xffffffffu, odd % 4 == 0);
 #pragma unroll 1
-        for (int32_t n = 0; n < min(32, runs - begin); n++) {
+        for (int32_t n = 0; n < min(32, runs.count - begin); n++) {
             const uint32_t low = __shfl_sync(0xffffffffu, (uint32_t)run.to, n);
             const uint32_t high = __shfl_sync(0xffffffffu, (uint32_t)(run.to >> 32), n);
             const int32_t from = __shfl_sync(0xffffffffu, run.from, n);
@@ -133,60 +146,90 @@ __device__ __forceinline__ bool cannot_overflow(const bands_args &a, const bands
            __uint_as_float(k) * most * factor + bias < 3e38f;
 }
 
-/* Two neighbours of a filter into the stage. */
-__device__ __forceinline__ void put_pair(char *to, float first, float second, const float *) {
-    *(float2 *)to = make_float2(first, second);
-}
-__device__ __forceinline__ void put_pair(char *to, float first, float second, const __half *) {
-    *(uint32_t *)to = xn_half_pair(first, second);
-}
-__device__ __forceinline__ void put_one(char *to, float value, const float *) {
-    *(float *)to = value;
-}
-__device__ __forceinline__ void put_one(char *to, float value, const __half *) {
-    *(__half *)to = __float2half_rn(value);
+/* Two neighbours of a filter into the stage, where they are outputs. */
+template <typename T, bool PAIRED>
+__device__ __forceinline__ void put(char *to, const int32_t (&place)[2], const float (&v)[2]) {
+    constexpr bool HALF = sizeof(T) == 2;
+    if constexpr (PAIRED) {
+        if (place[0] != NO_OUTPUT && HALF)
+            *(uint32_t *)(to + place[0]) = xn_half_pair(v[0], v[1]);
+        if (place[0] != NO_OUTPUT && !HALF)
+            *(float2 *)(to + place[0]) = make_float2(v[0], v[1]);
+    } else {
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            if (place[e] != NO_OUTPUT && HALF)
+                *(__half *)(to + place[e]) = __float2half_rn(v[e]);
+            if (place[e] != NO_OUTPUT && !HALF)
+                *(float *)(to + place[e]) = v[e];
+        }
+    }
 }
 
-/* All outputs of a thread. MAGIC is in the pixels' parts for floats. */
+/* The records of neighbouring groups of 8 positions. */
+template <int BATCH>
+struct bands_batch {
+    int4 sums[BATCH], places[BATCH];
+
+    __device__ __forceinline__ void load(const bands_records &records, int32_t pair) {
+#pragma unroll
+        for (int n = 0; n < BATCH; n++) {
+            sums[n] = records.sums(pair + 4 * n);
+            places[n] = records.places(pair + 4 * n);
+        }
+    }
+};
+
+/* All outputs of a thread. MAGIC is in the pixels' parts for floats. Some groups at a time have all
+ * their loads before their stores, and the next ones' records are loaded meanwhile: a warp is alone
+ * with its latencies, and the compiler moves no load before a store. */
 template <int N, int OUT, typename T, bool PAIRED, bool SAFE>
 __device__ __forceinline__ void fill_stage(const bands_args &a, const bands_table &t,
                                            const bands_records &records, const bands_job &job,
                                            char *stage, const int32_t (&counts)[N / 2]) {
+    constexpr int BATCH = N > 224 ? 1 : 2; /* what registers allow */
     const int32_t g = job.lane >> 2, filter = job.tile * M + job.warp * 16 + g;
     const char *rows = t.rows + filter * 4;
     const float factor[2] = {t.factor[filter], t.factor[filter + 8]};
     const float bias[2] = {t.bias[filter], t.bias[filter + 8]};
     char *to[2] = {stage + g * a.shape.stage_row,
                    stage + g * a.shape.stage_row + a.shape.stage_half};
+    bands_batch<BATCH> now, next;
+    next.load(records, job.lane & 3);
 #pragma unroll
-    for (int j = 0; j < N / 8; j++) {
-        if (j * 8 >= a.shape.extent)
+    for (int first = 0; first < N / 8; first += BATCH) {
+        if (first * 8 >= a.shape.extent)
             break;
-        const int4 sums = records.sums(4 * j + (job.lane & 3));
-        const int4 places = records.places(4 * j + (job.lane & 3));
-        const int32_t part[2] = {sums.x, sums.y}, row[2] = {sums.z, sums.w};
-        const float k[2] = {__int_as_float(places.x), __int_as_float(places.y)};
-        const int32_t place[2] = {places.z, places.w};
+        int32_t parts[BATCH][2][2];
+        now = next;
 #pragma unroll
-        for (int h = 0; h < 2; h++) {
-            float v[2];
+        for (int n = 0; n < BATCH; n++) {
+            const int32_t part[2] = {now.sums[n].x, now.sums[n].y};
+            const char *row[2] = {rows + now.sums[n].z, rows + now.sums[n].w};
 #pragma unroll
-            for (int e = 0; e < 2; e++) {
-                const int32_t whole = part[e] + *(const int32_t *)(rows + row[e] + h * 32) +
-                                      4 * counts[4 * j + 2 * h + e];
-                const float dot = __int_as_float(whole) - __int_as_float(MAGIC);
-                v[e] = OUT == XN_INT32 ? __int_as_float(whole)
-                       : SAFE          ? fmaf(dot * k[e], factor[h], bias[h])
-                                       : xn_scaled_epilogue(dot, k[e], factor[h], bias[h]);
-            }
-            if constexpr (PAIRED) {
-                if (place[0] != NO_OUTPUT)
-                    put_pair(to[h] + place[0], v[0], v[1], (const T *)nullptr);
-            } else {
-                if (place[0] != NO_OUTPUT)
-                    put_one(to[h] + place[0], v[0], (const T *)nullptr);
-                if (place[1] != NO_OUTPUT)
-                    put_one(to[h] + place[1], v[1], (const T *)nullptr);
+            for (int h = 0; h < 2; h++)
+#pragma unroll
+                for (int e = 0; e < 2; e++)
+                    parts[n][h][e] = part[e] + *(const int32_t *)(row[e] + h * 32);
+        }
+        if (first + BATCH < N / 8)
+            next.load(records, 4 * (first + BATCH) + (job.lane & 3));
+#pragma unroll
+        for (int n = 0; n < BATCH; n++) {
+            const float k[2] = {__int_as_float(now.places[n].x), __int_as_float(now.places[n].y)};
+            const int32_t place[2] = {now.places[n].z, now.places[n].w};
+#pragma unroll
+            for (int h = 0; h < 2; h++) {
+                float v[2];
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const int32_t whole = parts[n][h][e] + 4 * counts[4 * (first + n) + 2 * h + e];
+                    const float dot = __int_as_float(whole) - __int_as_float(MAGIC);
+                    v[e] = OUT == XN_INT32 ? __int_as_float(whole)
+                           : SAFE          ? fmaf(dot * k[e], factor[h], bias[h])
+                                           : xn_scaled_epilogue(dot, k[e], factor[h], bias[h]);
+                }
+                put<T, PAIRED>(to[h], place, v);
             }
         }
     }
@@ -213,10 +256,7 @@ __device__ __forceinline__ void write_real(const bands_args &a, const bands_bloc
         fill_stage<N, OUT, T, false, true>(a, t, records, job, stage, counts);
     xn_fence_proxy();
     __syncwarp();
-    const bands_origin o = origin_of(a, job.band);
-#pragma unroll 1
-    for (int32_t h = 0; h < 2; h++)
-        send_runs<sizeof(T)>(a, job, o, job.m + job.warp * 16 + h * 8, stage + h * s.stage_half);
+    send_runs<sizeof(T)>(a, job, job.m + job.warp * 16, stage);
     xn_bulk_commit();
     if (!s.shared_stage)
         return;
@@ -271,7 +311,7 @@ __device__ __forceinline__ void write_packed(const bands_args &a, const bands_bl
         char *to = stage + ((w * 16 + g / 2) * 8 + 2 * pair + g % 2) * 8 + job.warp * 2;
 #pragma unroll
         for (int q = 0; q < 4; q++)
-            if (w * 16 + q * 4 < N / 8)
+            if (w * 16 + q * 4 + g / 2 < N / 8)
                 *(uint16_t *)(to + q * 4 * 64) = (uint16_t)(halves[q / 2] >> q % 2 * 16);
     }
     xn_named_barrier(GROUP_MEETS + job.consumer, GROUP);

@@ -10,7 +10,7 @@ enum {
     MOST_ROWS = 4,        /* choices of a band's height */
 };
 
-static const int32_t variant_positions[XN_CUDA_BANDS_VARIANTS] = {256, 224, 128, 64};
+static const int32_t variant_positions[XN_CUDA_BANDS_VARIANTS] = {240, 224, 128, 64};
 static const int32_t variant_consumers[XN_CUDA_BANDS_VARIANTS] = {2, 2, 3, 4};
 
 static int64_t round_up(int64_t n, int64_t unit) {
@@ -114,7 +114,7 @@ static void lay_out_stage(const xn_conv *c, xn_cuda_bands_shape *s) {
         s->stage_bytes = 2 * s->positions * 8;
         return;
     }
-    s->whole = image && (s->images > 1 || plane * size % 16 != 0);
+    s->whole = image;
     int64_t row = s->whole ? plane * size : round_up((int64_t)s->rows * s->columns * size, 16);
     while (!s->whole && row / 4 % (2 * size * 2) != size * 2)
         row += 16;
