@@ -364,20 +364,18 @@ __device__ __forceinline__ void produce(const bands_args &a, const bands_block &
         const bands_records records = records_of(a, b, place);
         const uint32_t full = barrier_at(b.barriers, POSITIONS_FULL + place);
         const int32_t next = place + 1 == s.depth ? 0 : place + 1;
-        /* Where the next band's place may still be multiplied this one's records come first. */
-        const bool early = s.depth > 2 || band + 1 < s.depth;
-        const auto gather_next = [&] {
-            if (band + 1 >= s.depth)
-                xn_mbarrier_wait(barrier_at(b.barriers, POSITIONS_FREE + next),
-                                 next ? round ^ 1 : round);
-            gather(a, b, b.first + band + 1, next);
-        };
+        const uint32_t free = barrier_at(b.barriers, POSITIONS_FREE + next);
+        const uint32_t free_round = next ? round ^ 1 : round;
+        const bool more = band + 1 < bands;
         xn_copy_wait<0>();
         xn_fence_proxy();
         xn_mbarrier_arrive(full);
         xn_mbarrier_wait(full, round); /* the copies of all producers */
-        if (early && band + 1 < bands)
-            gather_next();
+        /* Where the next band's place is still being multiplied this one's records come first. */
+        const bool early = more && (band + 1 < s.depth ||
+                                    __all_sync(0xffffffffu, xn_mbarrier_done(free, free_round)));
+        if (early)
+            gather(a, b, b.first + band + 1, next);
         count_positions(a, positions, counts);
         if (band >= s.depth)
             xn_mbarrier_wait(barrier_at(b.barriers, RECORDS_FREE + place), round ^ 1);
@@ -386,8 +384,10 @@ __device__ __forceinline__ void produce(const bands_args &a, const bands_block &
         xn_named_barrier(PRODUCERS_MEET, PRODUCERS);
         make_records<OUT>(a, origin_of(a, b.first + band), positions, counts, records);
         xn_mbarrier_arrive(barrier_at(b.barriers, RECORDS_FULL + place));
-        if (!early && band + 1 < bands)
-            gather_next();
+        if (more && !early) {
+            xn_mbarrier_wait(free, free_round);
+            gather(a, b, b.first + band + 1, next);
+        }
         place = next;
         round ^= next == 0;
     }

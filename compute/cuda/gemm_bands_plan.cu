@@ -8,6 +8,7 @@ enum {
     TILE = XN_CUDA_BANDS_FILTERS,
     IN_TURN_CYCLES = 600, /* of a job's matrix instructions */
     MOST_ROWS = 4,        /* choices of a band's height */
+    LONG_CHUNKS = 64,     /* of 128 bits a filter: then multiplying takes long */
 };
 
 static const int32_t variant_positions[XN_CUDA_BANDS_VARIANTS] = {240, 224, 128, 64};
@@ -70,6 +71,8 @@ static bool make_band(const xn_conv *c, int64_t images, xn_cuda_bands_shape *s) 
     const bool all_columns = s->columns == c->out_width, even = c->out_width % 2 == 0;
     int64_t width = all_columns ? shared_pitch(c->out_width, span_w, c->pad_left, c->width)
                                 : s->columns + span_w;
+    /* the first tap of a row lies after the last of the row above, as make_pairs needs it */
+    width = largest(width, quotient_up(span_w, c->dilation_h));
     s->paired = even && s->columns % 2 == 0;
     width = s->paired ? round_up(width, 2) : width;
     const int64_t rows = s->images > 1 ? shared_pitch(c->out_height, span_h, c->pad_top, c->height)
@@ -314,6 +317,19 @@ bool xn_cuda_bands_plan(const xn_conv *c, int64_t images, int multiprocessors, b
     if (choice.found)
         make_pairs(c, out);
     return choice.found;
+}
+
+/* As measured (README.md): packed output of so little work that a job each multiprocessor does it,
+ * where this kernel's chain is shorter, and INT32 where multiplying takes long. Elsewhere
+ * gemm_wide.cu is as fast or faster. */
+bool xn_cuda_bands_pays(const xn_conv *c, int64_t images, int multiprocessors, bool packed) {
+    const int64_t pixels = images * c->out_height * c->out_width;
+    const int64_t jobs =
+        quotient_up(pixels, TILE) * quotient_up(c->group_out_channels, TILE) * c->groups;
+    const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
+    if (packed)
+        return jobs <= multiprocessors;
+    return c->output_datatype == XN_INT32 && chunks >= LONG_CHUNKS && jobs > 8 * multiprocessors;
 }
 
 bool xn_cuda_bands_fits(const xn_conv *conv, int64_t images, bool packed) {

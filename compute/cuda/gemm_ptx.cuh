@@ -51,6 +51,17 @@ __device__ __forceinline__ void xn_mbarrier_wait(uint32_t barrier, uint32_t pari
                  : "memory");
 }
 
+/* Whether it is complete already. */
+__device__ __forceinline__ bool xn_mbarrier_done(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;"
+                 " selp.u32 %0, 1, 0, p; }"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
 /* Barrier `id` (1 to 15) among `threads` threads of the block. */
 __device__ __forceinline__ void xn_named_barrier(int32_t id, int32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

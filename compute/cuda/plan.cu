@@ -87,6 +87,10 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
 /* Whether another path that can run it is better. The wide kernel computes tiles of 32 filters and
  * more, which few filters a group would waste. */
 static bool other_pays(const xn_device *device, const xn_plan *plan, xn_cuda_path path) {
+    if (path == XN_CUDA_BANDS && path_fits(device, plan, XN_CUDA_WIDE) &&
+        !xn_cuda_bands_pays(&plan->conv, plan->max_images, device->multiprocessors,
+                            plan->packed_output))
+        return true;
     if (path == XN_CUDA_BANDS || path == XN_CUDA_WIDE)
         return plan->conv.group_out_channels < WIDE_FILTERS &&
                path_fits(device, plan, XN_CUDA_GEMM);
