@@ -277,8 +277,8 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
     s.tap_words = xn_packed_words(c->group_channels);
     s.packed_words = xn_packed_words(c->out_channels);
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
-    if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) || chunks > 2 * XN_CUDA_WIDE_MAX_PAIRS ||
-        images > INT32_MAX / 4)
+    if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
+        chunks > 2 * XN_CUDA_WIDE_MAX_PAIRS || images > INT32_MAX / 4)
         return false;
     if (images * c->groups * c->height * c->width > INT32_MAX / 2)
         return false; /* pixels are numbered in 32 bits */

@@ -11,8 +11,9 @@
  *
  * A chunk is 128 bits, 4 words. Where tap_words is a multiple of 8, chunks are those of tap (0, 0),
  * (0, 1) and so on. Otherwise chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie
- * one after the other.  The filters of a chunk are in the order of xn_cuda_wide_row. In bands a chunk is 4 words of a tap,
- * taps run faster than words, or where a tap has less, as many taps of a kernel row.
+ * one after the other. The filters of a chunk are in the order of xn_cuda_wide_row. In bands a
+ * chunk is 4 words of a tap, taps run faster than words, or where a tap has less, as many taps of a
+ * kernel row.
  *
  * tap_words is 1, 2 or a multiple of 4, so that a tap is copied in units of 4, 8 or 16 bytes, and
  * row_words is a multiple of 8: the 256 bits of one matrix instruction. The words that pad are
