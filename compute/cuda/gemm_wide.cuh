@@ -6,6 +6,7 @@
 #include "element.cuh"
 #include "fast_divide.cuh"
 #include "gemm_ptx.cuh"
+#include "gemm_sums.cuh"
 #include "gemm_wide.h"
 #include "ptx.cuh"
 
@@ -70,7 +71,7 @@ __device__ __forceinline__ wide_block block_parts(const wide_args &a, char *memo
     b.bias = b.factor + filters;
     b.flips = (uint32_t *)b.factor;
     b.class_part = (int32_t *)(b.bias + filters);
-    b.largest = (uint32_t *)(b.class_part + s.classes);
+    b.largest = (uint32_t *)(b.class_part + s.borders.classes);
     b.multiplying = (int32_t *)b.largest + 2;
     return b;
 }
@@ -247,19 +248,6 @@ __device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w,
 
 /* ---- what depends on the filter: once a block ---- */
 
-/* For packed output the least count of AND that does not suffice for dot >= threshold, without the
- * whole half of the activations' set bits, which is added to it (write_packed):
- *
- *   base - 2 popc(a) + part + 4 count >= threshold      base: class_part, part: of the filter
- *   count >= ceil((ceil((threshold - part - base) / 2) + popc(a)) / 2)
- *
- * and popc(a) = 2 (popc(a) / 2) + odd. */
-__device__ __forceinline__ int32_t count_limit(int32_t threshold, int32_t part, int32_t base,
-                                               int32_t odd) {
-    const int32_t half = (threshold - part - base + 1) >> 1;
-    return ((half + odd + 1) >> 1) - 1;
-}
-
 struct wide_filter {
     bool live;
     int32_t index, threshold;
@@ -287,7 +275,7 @@ __device__ __forceinline__ void make_table(const wide_args &a, const wide_block 
     constexpr int32_t BATCH = 3; /* loads of several classes at once */
     const xn_conv &c = a.conv;
     const int64_t pitch = c.out_channels;
-    const int32_t shift = a.filters_shift, classes = a.shape.classes;
+    const int32_t shift = a.filters_shift, classes = a.shape.borders.classes;
     const int32_t taps = c.kernel_h * c.kernel_w, step = max((int32_t)blockDim.x >> shift, 1);
     for (int32_t m = threadIdx.x & ((1 << shift) - 1); m < 1 << shift; m += blockDim.x) {
         const wide_filter f = filter_of<PACKED>(a, group, m0 + m);
@@ -298,7 +286,8 @@ __device__ __forceinline__ void make_table(const wide_args &a, const wide_block 
             int32_t inside[BATCH];
 #pragma unroll
             for (int n = 0; n < BATCH; n++) {
-                const xn_cuda_class cls = a.shape.pixel_class[min(first + n * step, classes - 1)];
+                const xn_cuda_class cls =
+                    a.shape.borders.pixel_class[min(first + n * step, classes - 1)];
                 inside[n] =
                     __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
                     __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
@@ -308,7 +297,7 @@ __device__ __forceinline__ void make_table(const wide_args &a, const wide_block 
                 const int32_t cls = first + n * step;
                 if (cls >= classes)
                     break;
-                const int32_t in = a.shape.pixel_class[cls].inside;
+                const int32_t in = a.shape.borders.pixel_class[cls].inside;
                 const int32_t part = xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]);
                 const int32_t base =
                     xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0);
@@ -316,11 +305,11 @@ __device__ __forceinline__ void make_table(const wide_args &a, const wide_block 
                 if (m == 0)
                     b.class_part[cls] = base;
                 row[0] = !PACKED  ? part
-                         : f.live ? count_limit(f.threshold, part, base, 0)
+                         : f.live ? xn_count_limit(f.threshold, part, base, 0)
                                   : 1 << 29;
                 if (PACKED)
                     row[a.shape.table_pitch] =
-                        f.live ? count_limit(f.threshold, part, base, 1) : 1 << 29;
+                        f.live ? xn_count_limit(f.threshold, part, base, 1) : 1 << 29;
             }
         }
     }
@@ -371,32 +360,6 @@ __device__ __forceinline__ void count_positions(const wide_args &a, const wide_w
     }
 }
 
-__device__ __forceinline__ int32_t class_of(const xn_cuda_axis &axis, int32_t at, int32_t outputs) {
-    if (at < axis.first_count)
-        return axis.first[at];
-    const int32_t from_end = outputs - 1 - at;
-    return from_end < axis.last_count ? axis.last[from_end] : 0;
-}
-
-/* The sum of rows x columns values; loads of three rows or columns are under way at once. */
-template <typename Sum, typename T>
-__device__ __forceinline__ Sum window_sum(const T *at, int32_t rows, int32_t row_step,
-                                          int32_t columns, int32_t column_step) {
-    Sum sum = 0;
-    if (columns == 3 && rows == 3) {
-#pragma unroll
-        for (int i = 0; i < 3; i++, at += row_step)
-            sum += (Sum)at[0] + (Sum)at[column_step] + (Sum)at[2 * column_step];
-        return sum;
-    }
-#pragma unroll 1
-    for (int32_t i = 0; i < rows; i++, at += row_step)
-#pragma unroll 3
-        for (int32_t j = 0; j < columns; j++)
-            sum += at[j * column_step];
-    return sum;
-}
-
 /* Means of the window's taps, which are zero outside the image. Up to 64 terms in fp32, more, or a
  * sum that overflowed on the way to a finite mean, in double. */
 __device__ __forceinline__ float pixel_k(const wide_args &a, const float *means) {
@@ -404,11 +367,11 @@ __device__ __forceinline__ float pixel_k(const wide_args &a, const float *means)
     const xn_cuda_raster &r = a.shape.raster;
     const int32_t taps = c.kernel_h * c.kernel_w, step = r.slide ? r.column_step : r.slots;
     if (taps <= 64) {
-        const float sum = window_sum<float>(means, c.kernel_h, r.row_step, c.kernel_w, step);
+        const float sum = xn_window_sum<float>(means, c.kernel_h, r.row_step, c.kernel_w, step);
         if (sum <= 3e38f)
             return sum * a.taps_reciprocal;
     }
-    return (float)(window_sum<double>(means, c.kernel_h, r.row_step, c.kernel_w, step) / taps);
+    return (float)(xn_window_sum<double>(means, c.kernel_h, r.row_step, c.kernel_w, step) / taps);
 }
 
 /* A warp makes the 16 pixels of each subtile that it has in the matrix unit, and only these. */
@@ -425,16 +388,16 @@ __device__ __forceinline__ void make_pixels(const wide_args &a, const wide_block
         wide_pixel pixel = {NO_OUTPUT, 0, 0};
         float k = 1.0f;
         if (p.image < a.images && p.row < c.out_height && p.column < c.out_width) {
-            const int32_t v = class_of(a.shape.rows, p.row, c.out_height);
-            const int32_t h = class_of(a.shape.columns, p.column, c.out_width);
-            const int32_t cls = v * a.shape.columns.classes + h;
+            const int32_t v = xn_border_class(a.shape.borders.rows, p.row, c.out_height);
+            const int32_t h = xn_border_class(a.shape.borders.columns, p.column, c.out_width);
+            const int32_t cls = v * a.shape.borders.columns.classes + h;
             const int64_t plane = (int64_t)c.out_height * c.out_width;
             const int32_t at = p.row * c.out_width + p.column;
             const int32_t *counts = w.counts + m;
-            const int32_t bits =
-                r.slide
-                    ? window_sum<int32_t>(counts, c.kernel_h, r.row_step, c.kernel_w, r.column_step)
-                    : window_sum<int32_t>(counts, 1, 0, c.kernel_h, r.row_step);
+            const int32_t bits = r.slide
+                                     ? xn_window_sum<int32_t>(counts, c.kernel_h, r.row_step,
+                                                              c.kernel_w, r.column_step)
+                                     : xn_window_sum<int32_t>(counts, 1, 0, c.kernel_h, r.row_step);
             if (PACKED) {
                 pixel.base = (p.image * plane + at) * a.shape.packed_words;
                 pixel.part = bits >> 1;

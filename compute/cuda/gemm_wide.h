@@ -3,6 +3,7 @@
 #ifndef XN_CUDA_GEMM_WIDE_H
 #define XN_CUDA_GEMM_WIDE_H
 
+#include "border.h"
 #include "kernels.h"
 #include "layout.h"
 
@@ -12,8 +13,6 @@ enum {
     XN_CUDA_WIDE_MAX_PAIRS = 256,   /* matrix instructions a subtile: chunks of 128 bits, by two */
     XN_CUDA_WIDE_MAX_PIECES = 8,    /* in which filters arrive */
     XN_CUDA_WIDE_TURN_COLUMNS = 32, /* filters by 64 pixels of a worker, to turn */
-    XN_CUDA_WIDE_BORDER = 16,       /* outputs at an end of an axis that may miss taps */
-    XN_CUDA_WIDE_MAX_CLASSES = 8,   /* distinct ranges of taps inside, an axis */
     XN_CUDA_WIDE_TILES = 3,         /* of 128, 64 and 32 filters */
     XN_CUDA_WIDE_PACKED = 100,      /* an output beside the datatypes */
     XN_CUDA_WIDE_SHARED_BYTES = 226 * 1024,
@@ -27,25 +26,6 @@ enum {
     XN_CUDA_WIDE_WORKERS_32 = 3,
     XN_CUDA_WIDE_BLOCKS_32 = 2,
 };
-
-/* Taps [first, last) inside the image. */
-typedef struct xn_cuda_range {
-    uint8_t first, last;
-} xn_cuda_range;
-
-/* The border classes of one axis: the distinct ranges; class 0 is that of all taps. `first` and
- * `last` are the classes of as many outputs at either end, the rest is class 0. */
-typedef struct xn_cuda_axis {
-    int32_t classes, first_count, last_count;
-    xn_cuda_range range[XN_CUDA_WIDE_MAX_CLASSES];
-    uint8_t first[XN_CUDA_WIDE_BORDER], last[XN_CUDA_WIDE_BORDER];
-} xn_cuda_axis;
-
-/* A pair of ranges: rows of wide_prefix at its four corners, signs + - - +, and taps inside. */
-typedef struct xn_cuda_class {
-    uint16_t high_last, low_last, high_first, low_first;
-    int32_t inside;
-} xn_cuda_class;
 
 /* A worker's positions in shared memory, and where each pair of chunks is read among them. */
 typedef struct xn_cuda_raster {
@@ -80,10 +60,7 @@ typedef struct xn_cuda_wide_shape {
     int32_t table_at, constants_at, bytes; /* filters come first */
     int32_t table_pitch;                   /* from class to class */
     int32_t packed_words;                  /* a pixel of packed output */
-    xn_cuda_axis rows, columns;
-    /* of pixels: a class of rows and one of columns, which runs fastest */
-    int32_t classes;
-    xn_cuda_class pixel_class[XN_CUDA_WIDE_MAX_CLASSES * XN_CUDA_WIDE_MAX_CLASSES];
+    xn_cuda_borders borders;
     /* Low halves of the descriptors of each pair's positions, from address 0. */
     uint32_t pair_low[XN_CUDA_WIDE_MAX_PAIRS + 1];
 } xn_cuda_wide_shape;

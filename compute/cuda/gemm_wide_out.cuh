@@ -104,14 +104,6 @@ __device__ __forceinline__ bool cannot_overflow(const wide_args &a, const wide_b
                                        most_k * most * factor + bias < 3e38f);
 }
 
-/* The epilogue where fp32 overflows on the way to a result that may be finite: all terms by 2^-64
- * meanwhile. k is at least 2^-16 then, unless the factor is infinite, which no scaling helps. */
-__device__ __forceinline__ float scaled_epilogue(float dot, float k, float factor, float bias) {
-    const float value = fmaf(dot * k, factor, bias);
-    const float scaled = fmaf(dot * (k * 0x1p-64f), factor, bias * 0x1p-64f) * 0x1p64f;
-    return isfinite(value) || isinf(factor) ? value : scaled;
-}
-
 /* Four filters of pixel h from `column` on. MAGIC is in the pixel's part for floats. */
 template <int OUT, bool SAFE>
 __device__ __forceinline__ void four_outputs(const int4 &part, const int32_t *counts,
@@ -127,13 +119,8 @@ __device__ __forceinline__ void four_outputs(const int4 &part, const int32_t *co
         const float dot = whole - __int_as_float(MAGIC);
         v[r] = OUT == XN_INT32 ? whole
                : SAFE          ? fmaf(dot * p.k, f[r], b[r])
-                               : scaled_epilogue(dot, p.k, f[r], b[r]);
+                               : xn_scaled_epilogue(dot, p.k, f[r], b[r]);
     }
-}
-
-__device__ __forceinline__ uint32_t half_pair(float low, float high) {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *(const uint32_t *)&pair;
 }
 
 /* The filter, of 32, that column n of the matrix instruction has. */
@@ -152,8 +139,8 @@ struct turn_pitch {
 __device__ __forceinline__ void put_turned(const float (&v)[2][4], int32_t own, char *turn,
                                            const __half *) {
     const int32_t lane = threadIdx.x & 31, column = (lane >> 4) * 8 + (lane & 7);
-    const uint32_t pairs[4] = {half_pair(v[0][0], v[0][1]), half_pair(v[1][0], v[1][1]),
-                               half_pair(v[0][2], v[0][3]), half_pair(v[1][2], v[1][3])};
+    const uint32_t pairs[4] = {xn_half_pair(v[0][0], v[0][1]), xn_half_pair(v[1][0], v[1][1]),
+                               xn_half_pair(v[0][2], v[0][3]), xn_half_pair(v[1][2], v[1][3])};
     xn_store_turned(xn_shared_address(turn) + column * turn_pitch<__half>::BYTES +
                         (own + (lane >> 3 & 1) * 8) * 2,
                     pairs);

@@ -35,61 +35,6 @@ static int64_t quotient_up(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit;
 }
 
-/* ---- border classes ---- */
-
-/* The class of a range, a new one if there is none; -1 when there are too many. */
-static int class_of(xn_cuda_axis *axis, int32_t first, int32_t last) {
-    for (int32_t i = 0; i < axis->classes; i++)
-        if (axis->range[i].first == first && axis->range[i].last == last)
-            return i;
-    if (axis->classes == XN_CUDA_WIDE_MAX_CLASSES)
-        return -1;
-    axis->range[axis->classes] = {(uint8_t)first, (uint8_t)last};
-    return axis->classes++;
-}
-
-struct axis_conv {
-    int32_t outputs, stride, pad, dilation, kernel, size;
-};
-
-/* From one end inwards, as far as taps are missing. */
-static bool add_border(xn_cuda_axis *axis, const axis_conv &c, bool from_end, uint8_t *classes,
-                       int32_t *count) {
-    for (*count = 0; *count < c.outputs; (*count)++) {
-        int32_t first, last;
-        xn_valid_taps((from_end ? c.outputs - 1 - *count : *count) * c.stride - c.pad, c.dilation,
-                      c.kernel, c.size, &first, &last);
-        if (first == 0 && last == c.kernel)
-            return true;
-        const int cls = class_of(axis, first, last);
-        if (cls < 0 || *count == XN_CUDA_WIDE_BORDER)
-            return false;
-        classes[*count] = (uint8_t)cls;
-    }
-    return true;
-}
-
-static bool make_axis(xn_cuda_axis *axis, const axis_conv &c) {
-    return class_of(axis, 0, c.kernel) == 0 &&
-           add_border(axis, c, false, axis->first, &axis->first_count) &&
-           add_border(axis, c, true, axis->last, &axis->last_count);
-}
-
-static void make_pixel_classes(const xn_conv *c, xn_cuda_wide_shape *s) {
-    const int32_t row = c->kernel_w + 1;
-    s->classes = 0;
-    for (int32_t v = 0; v < s->rows.classes; v++)
-        for (int32_t h = 0; h < s->columns.classes; h++) {
-            const xn_cuda_range y = s->rows.range[v], x = s->columns.range[h];
-            xn_cuda_class *cls = &s->pixel_class[s->classes++];
-            cls->high_last = (uint16_t)(y.last * row + x.last);
-            cls->low_last = (uint16_t)(y.first * row + x.last);
-            cls->high_first = (uint16_t)(y.last * row + x.first);
-            cls->low_first = (uint16_t)(y.first * row + x.first);
-            cls->inside = (y.last - y.first) * (x.last - x.first);
-        }
-}
-
 /* ---- the raster ---- */
 
 /* Rows (or columns) of the raster from image to image (or row to row), such that a window that
@@ -177,7 +122,7 @@ static int32_t place(int64_t *total, int64_t bytes) {
 /* turned: bytes an output that is turned in shared memory, or 0. */
 static bool make_layout(xn_cuda_wide_shape *s, int32_t turned) {
     const xn_cuda_raster *r = &s->raster;
-    const int64_t filters = s->block_tiles * s->tile_filters, classes = s->classes;
+    const int64_t filters = s->block_tiles * s->tile_filters, classes = s->borders.classes;
     const int64_t pixels = s->tile_pixels * SUB;
     int64_t own = 0, total = 0, positions = 0;
     s->table_pitch = (int32_t)filters + 4;
@@ -244,7 +189,7 @@ static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multipr
                                    : 20 + s->tile_filters / 4;
     const double unit = unit_instructions(c, s), tile = tile_instructions(c, s);
     const double matrix = here * subtiles * s->block_tiles * s->pairs * instruction;
-    const double entries = (double)s->classes * s->block_tiles * s->tile_filters;
+    const double entries = (double)s->borders.classes * s->block_tiles * s->tile_filters;
     const double setup = 250 + 40 * entries / (s->workers * XN_CUDA_WIDE_WORKER);
     const double share = (double)s->raster.subtiles / ((double)s->pixel_blocks * s->workers);
     const double shared_tiles = share > s->tile_pixels ? share / s->tile_pixels : 1;
@@ -332,9 +277,8 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
     s.tap_words = xn_packed_words(c->group_channels);
     s.packed_words = xn_packed_words(c->out_channels);
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
-    if (c->mode != XN_MODE_XNOR || c->kernel_h >= UINT8_MAX || c->kernel_w >= UINT8_MAX ||
-        (c->groups > 1 && c->group_out_channels % 32) || chunks > 2 * XN_CUDA_WIDE_MAX_PAIRS ||
-        images > INT32_MAX / 4)
+    if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
+        chunks > 2 * XN_CUDA_WIDE_MAX_PAIRS || images > INT32_MAX / 4)
         return false;
     if (images * c->groups * c->height * c->width > INT32_MAX / 2)
         return false; /* pixels are numbered in 32 bits */
@@ -343,12 +287,8 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
     s.chunks = (int32_t)chunks;
     s.pairs = (s.chunks + 1) / 2;
     s.piece_pairs = (int32_t)quotient_up(s.pairs, XN_CUDA_WIDE_MAX_PIECES);
-    if (!make_axis(&s.rows, {c->out_height, c->stride_h, c->pad_top, c->dilation_h, c->kernel_h,
-                             c->height}) ||
-        !make_axis(&s.columns,
-                   {c->out_width, c->stride_w, c->pad_left, c->dilation_w, c->kernel_w, c->width}))
+    if (!xn_cuda_borders_make(c, &s.borders))
         return false;
-    make_pixel_classes(c, &s);
     for (s.tile_pixels = 1; s.tile_pixels <= 4; s.tile_pixels *= 2)
         for (int slide = 0; slide <= can_slide(c); slide++)
             if (make_raster(c, images, s.tile_pixels, slide, &s.raster))

@@ -106,6 +106,16 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
                                 xn_cuda_wide_cut *cut, const xn_cuda_wide_io *io,
                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
+/* gemm_bands.cu: the same for stride 1, with outputs that leave as long runs. filters: layout.h's
+ * bands. */
+bool xn_cuda_bands_fits(const xn_conv *conv, int64_t images, bool packed);
+/* Whether it is faster than gemm_wide.cu. */
+bool xn_cuda_bands_pays(const xn_conv *conv, int64_t images, int multiprocessors, bool packed);
+typedef struct xn_cuda_bands_cut xn_cuda_bands_cut; /* as xn_cuda_wide_cut (gemm_bands.h) */
+cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                 xn_cuda_bands_cut *cut, const xn_cuda_wide_io *io,
+                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+
 /* direct.cu: any geometry on any chip, by population counts. */
 cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_cuda_bit_args *bits,
                                   const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
@@ -121,7 +131,8 @@ cudaError_t xn_cuda_few_load(void);
 cudaError_t xn_cuda_pack_load(void);
 cudaError_t xn_cuda_box_load(void);
 cudaError_t xn_cuda_gemm_load(void);
-cudaError_t xn_cuda_wide_load(bool *usable); /* false: not on this device or in this build */
+cudaError_t xn_cuda_wide_load(bool *usable);  /* false: not on this device or in this build */
+cudaError_t xn_cuda_bands_load(bool *usable); /* likewise */
 cudaError_t xn_cuda_direct_load(void);
 cudaError_t xn_cuda_real_load(void);
 

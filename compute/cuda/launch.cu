@@ -43,7 +43,8 @@ static cudaError_t launch_pack(const xn_plan *plan, int64_t images, const xn_cud
     if (!plan->packed_input)
         return xn_cuda_pack_launch(c, images, plan->stream->device->multiprocessors, io->input,
                                    const_cast<uint32_t *>(p->bits), p->popc, p->mean,
-                                   plan->path == XN_CUDA_WIDE, stream);
+                                   plan->path == XN_CUDA_BANDS || plan->path == XN_CUDA_WIDE,
+                                   stream);
     if (!p->popc)
         return cudaSuccess;
     return xn_cuda_count_launch(images * c->groups * c->height * c->width,
@@ -55,7 +56,7 @@ static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
     xn_cuda_wide_io wide = {};
     wide.bits = p->bits;
-    wide.filters = prepared->wide;
+    wide.filters = plan->path == XN_CUDA_BANDS ? prepared->bands : prepared->wide;
     wide.filter_rows = prepared->wide_rows;
     wide.prefix = prepared->wide_prefix;
     wide.mean = p->mean;
@@ -63,6 +64,9 @@ static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared,
     wide.flip = io->flip;
     wide.packed = plan->packed_output ? io->packed : NULL;
     wide.overlapped = true;
+    if (plan->path == XN_CUDA_BANDS)
+        return xn_cuda_bands_launch(&plan->conv, images, plan->stream->device->multiprocessors,
+                                    plan->bands, &wide, epilogue, stream);
     return xn_cuda_wide_launch(&plan->conv, images, plan->stream->device->multiprocessors,
                                plan->wide, &wide, epilogue, stream);
 }
@@ -144,7 +148,7 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
     cudaError_t e = launch_pack(plan, images, io, &parts, stream);
     if (e != cudaSuccess)
         return e;
-    if (plan->path == XN_CUDA_WIDE)
+    if (plan->path == XN_CUDA_BANDS || plan->path == XN_CUDA_WIDE)
         return launch_wide(plan, prepared, images, io, &parts, &epilogue, stream);
     return launch_narrow(plan, prepared, images, io, &parts, &epilogue, stream);
 }

@@ -7,11 +7,14 @@
  *   few channels patches[O][patch_words]       bit (c*KH + i)*KW + j, then 0
  *   fields       fields[O][KH][row words]      channels of tap j from bit j * field on, then 0
  *   wide filters wide[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
+ *   bands filters bands[chunks/2][rows/8][2][8][4] likewise, in the order of filters
  *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
  *
  * A chunk is 128 bits, 4 words. Where tap_words is a multiple of 8, chunks are those of tap (0, 0),
  * (0, 1) and so on. Otherwise chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie
- * one after the other. The filters of a chunk are in the order of xn_cuda_wide_row.
+ * one after the other. The filters of a chunk are in the order of xn_cuda_wide_row. In bands a
+ * chunk is 4 words of a tap, taps run faster than words, or where a tap has less, as many taps of a
+ * kernel row.
  *
  * tap_words is 1, 2 or a multiple of 4, so that a tap is copied in units of 4, 8 or 16 bytes, and
  * row_words is a multiple of 8: the 256 bits of one matrix instruction. The words that pad are
@@ -48,6 +51,15 @@ XN_HD int64_t xn_cuda_wide_chunk(int32_t i, int32_t j, int32_t word, int32_t tap
     if (tap_words % 8 == 0)
         return ((int64_t)i * kernel_w + j) * (tap_words / 4) + word / 4;
     return ((int64_t)j * tap_words + word) / 4 * kernel_h + i;
+}
+
+/* The same for bands: where taps overlap in memory (gemm_bands.cu), each chunk begins after the one
+ * before. */
+XN_HD int64_t xn_cuda_bands_chunk(int32_t i, int32_t j, int32_t word, int32_t tap_words,
+                                  int32_t kernel_h, int32_t kernel_w) {
+    if (tap_words >= 4)
+        return ((int64_t)(word / 4) * kernel_h + i) * kernel_w + j;
+    return ((int64_t)i * ((kernel_w * tap_words + 3) / 4)) + (j * tap_words + word) / 4;
 }
 
 /* The first of the 4 words of a filter's chunk; row as xn_cuda_wide_row. */

@@ -1,6 +1,7 @@
 /* plan.cu: which kernels run a problem, and where their data lies in the stream's workspace. All
  * decisions and all allocation are here. */
 #include "few_choose.h"
+#include "gemm_bands.h"
 #include "gemm_wide.h"
 #include "xn_cuda.h"
 
@@ -8,15 +9,16 @@
 
 #define WIDE_FILTERS 17 /* a group, for gemm_wide.cu to be worth it */
 
-static const char *const path_names[XN_CUDA_PATHS] = {"strips",   "planes", "matrix", "tiles",
-                                                      "wide",     "gemm",   "direct", "real_wgmma",
-                                                      "real_mma", "real"};
+static const char *const path_names[XN_CUDA_PATHS] = {"strips",     "planes",   "matrix", "tiles",
+                                                      "bands",      "wide",     "gemm",   "direct",
+                                                      "real_wgmma", "real_mma", "real"};
 
 /* Whether the device has the instructions of a path. */
 static bool path_exists(const xn_device *device, int path) {
     if (path == XN_CUDA_MATRIX || path == XN_CUDA_GEMM || path == XN_CUDA_REAL_MMA)
         return device->matrix;
-    return (path != XN_CUDA_WIDE && path != XN_CUDA_REAL_WGMMA) || device->wide;
+    return (path != XN_CUDA_BANDS && path != XN_CUDA_WIDE && path != XN_CUDA_REAL_WGMMA) ||
+           device->wide;
 }
 
 const char *xn_cuda_device_path(const xn_device *device, int index) {
@@ -70,6 +72,8 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
     case XN_CUDA_TILES:
         return !packed &&
                xn_cuda_few_cut_of(xn_cuda_few_kind_of(path), conv, plan->max_images, &chip, &cut);
+    case XN_CUDA_BANDS:
+        return xn_cuda_bands_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_WIDE:
         return xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_GEMM:
@@ -85,7 +89,11 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
 /* Whether another path that can run it is better. The wide kernel computes tiles of 32 filters and
  * more, which few filters a group would waste. */
 static bool other_pays(const xn_device *device, const xn_plan *plan, xn_cuda_path path) {
-    if (path == XN_CUDA_WIDE)
+    if (path == XN_CUDA_BANDS && path_fits(device, plan, XN_CUDA_WIDE) &&
+        !xn_cuda_bands_pays(&plan->conv, plan->max_images, device->multiprocessors,
+                            plan->packed_output))
+        return true;
+    if (path == XN_CUDA_BANDS || path == XN_CUDA_WIDE)
         return plan->conv.group_out_channels < WIDE_FILTERS &&
                path_fits(device, plan, XN_CUDA_GEMM);
     return (path == XN_CUDA_REAL_WGMMA || path == XN_CUDA_REAL_MMA) &&
@@ -97,7 +105,7 @@ static xn_cuda_path choose_path(const xn_device *device, const xn_plan *plan) {
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
     const xn_cuda_few_kind few = xn_cuda_few_choose(&plan->conv, plan->max_images, &chip);
     for (int path = 0; path < XN_CUDA_PATHS; path++)
-        if ((path >= XN_CUDA_WIDE || xn_cuda_few_kind_of((xn_cuda_path)path) == few) &&
+        if ((path >= XN_CUDA_BANDS || xn_cuda_few_kind_of((xn_cuda_path)path) == few) &&
             path_fits(device, plan, (xn_cuda_path)path) &&
             !other_pays(device, plan, (xn_cuda_path)path))
             return (xn_cuda_path)path;
@@ -109,7 +117,8 @@ static bool lay_out(xn_plan *plan) {
     const int64_t in_plane = (int64_t)c->height * c->width, groups = c->groups;
     const int64_t out_plane = (int64_t)c->out_height * c->out_width;
     const size_t pixel_bytes = (size_t)xn_packed_words(c->group_channels) * sizeof(uint32_t);
-    const bool own_sums = plan->path == XN_CUDA_WIDE; /* no popc, pixel_part and k in memory */
+    const bool own_sums = plan->path == XN_CUDA_BANDS ||
+                          plan->path == XN_CUDA_WIDE; /* no popc, pixel_part and k in memory */
     bool fits = add_part(plan, 1, plan->input_bytes, &plan->input) &&
                 add_part(plan, 1, plan->output_bytes, &plan->output);
     if (plan->path == XN_CUDA_REAL_WGMMA || plan->path == XN_CUDA_REAL_MMA)
@@ -149,6 +158,8 @@ static bool keep_cut(xn_plan *plan) {
     const xn_cuda_few_kind few = xn_cuda_few_kind_of(plan->path);
     if (plan->path == XN_CUDA_WIDE)
         return (plan->wide = (xn_cuda_wide_cut *)xn_mem_zalloc(1, sizeof *plan->wide)) != NULL;
+    if (plan->path == XN_CUDA_BANDS)
+        return (plan->bands = (xn_cuda_bands_cut *)xn_mem_zalloc(1, sizeof *plan->bands)) != NULL;
     if (few == XN_CUDA_FEW_NONE)
         return true;
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
@@ -216,6 +227,7 @@ void xn_cuda_plan_free(xn_plan *plan) {
     if (plan) {
         xn_mem_free(plan->wide);
         xn_mem_free(plan->few);
+        xn_mem_free(plan->bands);
     }
     xn_mem_free(plan); /* the workspace stays with the stream */
 }

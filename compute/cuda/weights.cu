@@ -7,7 +7,8 @@
 
 /* Where the parts lie in the allocation, in bytes. */
 struct parts {
-    size_t rows, wide, wide_prefix, patches, fields, prefix, real, alpha, scale, bias, exponent;
+    size_t rows, wide, bands, wide_prefix, patches, fields, prefix, real, alpha, scale, bias,
+        exponent;
     size_t total;
     int64_t row_words, taps, chunks, wide_rows; /* chunks: 0 without the wide layout */
     int32_t patch_words, field_words;
@@ -39,6 +40,7 @@ static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *
         xn_mul_size((size_t)p->taps, (size_t)w->group_channels * sizeof(float), &real_bytes) &&
         add_part(p, filters, row_bytes, &p->rows) &&
         add_part(p, (size_t)p->wide_rows, wide_bytes, &p->wide) &&
+        add_part(p, (size_t)p->wide_rows, wide_bytes, &p->bands) &&
         add_part(p, device->wide ? filters : 0, prefix_bytes, &p->wide_prefix) &&
         add_part(p, filters, patch_bytes, &p->patches) &&
         add_part(p, filters, (size_t)p->field_words * sizeof(uint32_t), &p->fields) &&
@@ -60,16 +62,17 @@ static void fill_row(const xn_weights *w, int64_t taps, const uint32_t *bits, ui
             out[tap * tap_words + word] = bits[tap * w->words + word];
 }
 
-static void fill_wide(const xn_weights *w, const struct parts *p, int32_t filter,
-                      const uint32_t *bits, uint32_t *out) {
+typedef int64_t (*chunk_function)(int32_t i, int32_t j, int32_t word, int32_t tap_words,
+                                  int32_t kernel_h, int32_t kernel_w);
+
+static void fill_wide(const xn_weights *w, const struct parts *p, chunk_function chunk_of,
+                      int64_t row, const uint32_t *bits, uint32_t *out) {
     const int32_t tap_words = xn_packed_words(w->group_channels);
-    const int64_t row = xn_cuda_wide_row(filter);
     for (int32_t i = 0; i < w->kernel_h; i++)
         for (int32_t j = 0; j < w->kernel_w; j++)
             for (int32_t word = 0; word < w->words; word++) {
                 const int64_t at = (int64_t)j * tap_words + word;
-                const int64_t chunk =
-                    xn_cuda_wide_chunk(i, j, word, tap_words, w->kernel_h, w->kernel_w);
+                const int64_t chunk = chunk_of(i, j, word, tap_words, w->kernel_h, w->kernel_w);
                 out[xn_cuda_wide_word(chunk, row, p->wide_rows) + at % 4] =
                     bits[((int64_t)i * w->kernel_w + j) * w->words + word];
             }
@@ -125,8 +128,11 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
     for (int64_t o = 0; o < w->out_channels; o++) {
         const uint32_t *bits = w->bits + o * p->taps * w->words;
         fill_row(w, p->taps, bits, (uint32_t *)(out + p->rows) + o * p->row_words);
-        if (p->chunks)
-            fill_wide(w, p, (int32_t)o, bits, (uint32_t *)(out + p->wide));
+        if (p->chunks) {
+            fill_wide(w, p, xn_cuda_wide_chunk, xn_cuda_wide_row((int32_t)o), bits,
+                      (uint32_t *)(out + p->wide));
+            fill_wide(w, p, xn_cuda_bands_chunk, o, bits, (uint32_t *)(out + p->bands));
+        }
         if (p->patch_words)
             fill_patch(w, p->taps, bits, (uint32_t *)(out + p->patches) + o * p->patch_words);
         if (p->field_words)
@@ -186,6 +192,7 @@ static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepar
     prepared->taps = p->taps;
     prepared->rows = (const uint32_t *)(base + p->rows);
     prepared->wide = p->chunks ? base + p->wide : NULL;
+    prepared->bands = p->chunks ? base + p->bands : NULL;
     prepared->wide_rows = p->wide_rows;
     prepared->wide_prefix = (const int32_t *)(base + p->wide_prefix);
     prepared->patches = p->patch_words ? (const uint32_t *)(base + p->patches) : NULL;

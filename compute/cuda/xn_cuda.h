@@ -29,6 +29,7 @@ typedef enum {
     XN_CUDA_PLANES, /* few_planes.cu, */
     XN_CUDA_MATRIX, /* few_matrix.cu, */
     XN_CUDA_TILES,  /* few.cu */
+    XN_CUDA_BANDS,
     XN_CUDA_WIDE,
     XN_CUDA_GEMM,
     XN_CUDA_DIRECT,
@@ -45,7 +46,7 @@ struct xn_device {
     char name[256];
     int major, minor; /* compute capability */
     int multiprocessors;
-    bool wide;   /* gemm_wide.cu runs here */
+    bool wide;   /* gemm_wide.cu and gemm_bands.cu run here */
     bool matrix; /* mma.sync does, also of bits: gemm.cu, few_matrix.cu, real_mma.cu */
     size_t memory_bytes;
     cudaStream_t setup; /* puts weights on the device; threads may share it */
@@ -85,7 +86,8 @@ struct xn_prepared {
     int64_t taps;
     const uint32_t *rows; /* layout.h */
     const void *wide;     /* NULL where gemm_wide.cu does not run */
-    int64_t wide_rows;
+    const void *bands;    /* likewise of gemm_bands.cu */
+    int64_t wide_rows;    /* of both */
     const int32_t *wide_prefix;
     const uint32_t *patches; /* NULL when the filters are too large for the fused kernel */
     const uint32_t *fields;  /* and for few_matrix.cu */
@@ -145,6 +147,7 @@ struct xn_plan {
     bool want_k;                      /* scaling xnor of mode xnor */
     xn_cuda_wide_cut *wide;           /* of path wide: how the last run was cut */
     xn_cuda_few_cut *few;             /* of the paths for few channels: likewise */
+    xn_cuda_bands_cut *bands;         /* of path bands, likewise */
     /* Offsets into the workspace; those a path does not use are 0. */
     size_t input, output, bits, popc, mean, pixel_part, k, dots, pixels, partial;
     size_t workspace_bytes;

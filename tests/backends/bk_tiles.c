@@ -178,14 +178,18 @@ static void real_variants(bk_cursor *at, bk_case c) {
     bk_deal(at, c);
 }
 
-/* gemm.cu: 32, 64 or 128 output positions a block; gemm_wide.cu: 128, 64 a warpgroup. Positions
- * count through rows and images, with rows and images kept apart by zeros in some layouts. */
+/* gemm.cu: 32, 64 or 128 output positions a block; gemm_wide.cu: 128, 64 a warpgroup;
+ * gemm_bands.cu: 64, 128, 224 or 240 positions a band, of rows, of whole images, of columns.
+ * Positions count through rows and images, with rows and images kept apart by zeros in some
+ * layouts. */
 void bk_each_position_count(bk_visit visit, void *context) {
     static const int64_t images[][3] = {
         /* images, height, width */
-        {1, 1, 31}, {1, 4, 8},   {1, 3, 11}, {1, 7, 9},   {1, 8, 8},   {1, 5, 13}, {1, 1, 95},
-        {1, 1, 97}, {1, 1, 127}, {2, 8, 8},  {3, 1, 43},  {1, 8, 16},  {3, 5, 9},  {1, 3, 85},
-        {4, 8, 8},  {1, 1, 257}, {5, 7, 7},  {1, 3, 129}, {2, 14, 14}, {1, 17, 31}};
+        {1, 1, 31},  {1, 4, 8},   {1, 3, 11},  {1, 7, 9},   {1, 8, 8},   {1, 5, 13},
+        {1, 1, 95},  {1, 1, 97},  {1, 1, 127}, {2, 8, 8},   {3, 1, 43},  {1, 8, 16},
+        {3, 5, 9},   {1, 3, 85},  {4, 8, 8},   {1, 1, 257}, {5, 7, 7},   {1, 3, 129},
+        {2, 14, 14}, {1, 17, 31}, {1, 1, 223}, {1, 1, 225}, {1, 1, 239}, {1, 1, 241},
+        {1, 12, 16}, {1, 13, 16}, {1, 14, 16}, {7, 3, 4},   {9, 1, 1},   {3, 9, 10}};
     bk_cursor at = {visit, context, 0};
     for (size_t i = 0; i < COUNT(images); i++) {
         const int64_t *n = images[i];
@@ -281,6 +285,13 @@ void bk_each_bit_count(bk_visit visit, void *context) {
         real_variants(&at, same(1, channels[i], 3, 3, 5, 3));
         bk_case c = bk_geometry(1, channels[i], 3, 9, 5, 1 + (int64_t)i % 3, 2 + (int64_t)i % 5);
         bk_pad(&c, 0, 1, 0, 2);
+        many_variants(&at, c);
+    }
+    /* gemm_bands.cu: a row of taps that reaches further than from one row to the next */
+    for (int64_t n = 1; n <= 3; n++) {
+        bk_case c = bk_geometry(n, 33 * n, 2, n, 6, 11, 5);
+        bk_pad(&c, 4, 10, 5, 10);
+        c.params.dilation[1] = 5;
         many_variants(&at, c);
     }
 }

@@ -1,0 +1,363 @@
+/* gemm_bands.cu: many channels with stride 1, wgmma and.popc, M = 64 filters, N = up to 240
+ * positions.
+ *
+ * A band is some whole output rows of an image, or some whole images: its positions, rows and
+ * images kept apart by zeros, are gathered into shared memory once, chunk-major, 16 bytes a
+ * position. There the matrix instruction reads rows from any multiple of 16 on, so the operand of
+ * every tap is the same memory some positions on. Filters stay in shared memory; a job is a band
+ * times one tile of them. Filters as M make the outputs of a filter neighbours in a thread's
+ * registers, so that they leave as long runs of memory (gemm_bands_out.cuh).
+ *
+ * Warpgroup 0 produces: it gathers, counts set bits, and makes the pixels' part of every
+ * output. The others take the jobs in turn: they multiply and write, and where multiplying takes
+ * long one passes the matrix units to the next when all its instructions are on their way, so that
+ * one writes while another multiplies. Filters and the table of border classes are under way before
+ * the kernel ahead in the stream has ended. */
+#include "gemm_bands_out.cuh"
+#include "launch.cuh"
+
+#if XN_HAS_WGMMA
+
+/* ---- filters and their table ---- */
+
+/* How far the filters of a block are: piece n has come when barrier n is in its second phase. */
+struct bands_filters {
+    uint32_t barrier; /* of the next piece to wait for */
+    int32_t ready;    /* pairs that this warpgroup knows to be there */
+};
+
+/* Warp 0: barriers, then one bulk copy a pair of chunks, the lanes in turn. */
+__device__ __forceinline__ void start(const bands_args &a, const bands_block &b) {
+    const xn_cuda_bands_shape &s = a.shape;
+    const int32_t lane = threadIdx.x & 31;
+    const uint32_t bytes = (uint32_t)(s.block_tiles * M) * 32;
+    const uint32_t filters = xn_shared_address(b.memory);
+    const int64_t filter = (int64_t)b.group * a.conv.group_out_channels + b.m0;
+    const int32_t first = lane * s.piece_pairs;
+    if (lane < BARRIERS) {
+        const bool produced = (lane >= POSITIONS_FULL && lane < POSITIONS_FREE) ||
+                              (lane >= RECORDS_FULL && lane < RECORDS_FREE);
+        const bool used = (lane >= POSITIONS_FREE && lane < RECORDS_FULL) ||
+                          (lane >= RECORDS_FREE && lane < TURNS);
+        xn_mbarrier_init(barrier_at(b.barriers, lane), produced ? PRODUCERS
+                                                       : used   ? 4 * s.block_tiles
+                                                       : lane >= TURNS && lane < STAGES ? 4
+                                                                                        : 1);
+    }
+    xn_mbarrier_init_fence();
+    __syncwarp();
+    if (first < s.pairs)
+        xn_mbarrier_expect(barrier_at(b.barriers, lane),
+                           min(s.piece_pairs, s.pairs - first) * bytes);
+    __syncwarp();
+    for (int32_t pair = lane; pair < s.pairs; pair += 32)
+        xn_bulk_copy(filters + (uint32_t)pair * bytes,
+                     (const char *)a.io.filters + (pair * a.io.filter_rows + filter) * 32, bytes,
+                     barrier_at(b.barriers, pair / s.piece_pairs));
+}
+
+struct bands_filter {
+    bool live;
+    int32_t index, threshold;
+};
+
+template <bool PACKED>
+__device__ __forceinline__ bands_filter filter_of(const bands_args &a, int32_t group, int32_t m) {
+    const xn_conv &c = a.conv;
+    bands_filter f;
+    f.live = m < c.group_out_channels;
+    f.index = group * c.group_out_channels + (f.live ? m : 0);
+    f.threshold = 0;
+    if (PACKED) { /* beyond +-(bits + 1) a threshold means no more */
+        const int32_t most = c.group_channels * c.kernel_h * c.kernel_w + 1;
+        f.threshold = max(-most, min(most, __ldg(a.io.threshold + f.index)));
+    }
+    return f;
+}
+
+/* What a class adds to the entries of a filter. */
+template <bool PACKED>
+__device__ __forceinline__ void put_entry(const bands_args &a, const bands_filter &f, int32_t cls,
+                                          int32_t inside, int32_t all, int32_t *row) {
+    const xn_conv &c = a.conv;
+    const int32_t taps = c.kernel_h * c.kernel_w, in = a.shape.borders.pixel_class[cls].inside;
+    const int32_t part = xn_cuda_filter_part(c.pad_value, inside, all - inside);
+    const int32_t base = xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0);
+    if (!PACKED) {
+        row[cls * a.shape.table_pitch] = part;
+        return;
+    }
+    row += 2 * cls * a.shape.table_pitch;
+    row[0] = f.live ? xn_count_limit(f.threshold, part, base, 0) : 1 << 29;
+    row[a.shape.table_pitch] = f.live ? xn_count_limit(f.threshold, part, base, 1) : 1 << 29;
+}
+
+/* The table, by all threads that multiply: a thread has one filter and every so many-th class. */
+template <bool PACKED>
+__device__ __forceinline__ void make_table(const bands_args &a, const bands_block &b,
+                                           const bands_table &t, int32_t thread, int32_t threads) {
+    constexpr int32_t BATCH = 3; /* loads of several classes at once */
+    const xn_conv &c = a.conv;
+    const int64_t pitch = c.out_channels;
+    const int32_t filters = a.shape.block_tiles * M, classes = a.shape.borders.classes;
+    const int32_t step = max(threads / filters, 1);
+    for (int32_t m = thread % filters; m < filters; m += threads) {
+        const bands_filter f = filter_of<PACKED>(a, b.group, b.m0 + m);
+        const int32_t *prefix = a.io.prefix + f.index;
+        const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
+        for (int32_t first = thread / filters; first < classes; first += BATCH * step) {
+            int32_t inside[BATCH];
+#pragma unroll
+            for (int n = 0; n < BATCH; n++) {
+                const xn_cuda_class cls =
+                    a.shape.borders.pixel_class[min(first + n * step, classes - 1)];
+                inside[n] =
+                    __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
+                    __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
+            }
+#pragma unroll
+            for (int n = 0; n < BATCH; n++)
+                if (first + n * step < classes)
+                    put_entry<PACKED>(a, f, first + n * step, inside[n], all,
+                                      (int32_t *)t.rows + m);
+        }
+    }
+}
+
+/* Factor and bias, or the bits to turn. *t.largest is zero before, and threads meet after. */
+template <bool PACKED>
+__device__ __forceinline__ void make_constants(const bands_args &a, const bands_block &b,
+                                               const bands_table &t, int32_t thread,
+                                               int32_t threads) {
+    const xn_conv &c = a.conv;
+    for (int32_t m = thread; m < a.shape.block_tiles * M; m += threads) {
+        const bands_filter f = filter_of<false>(a, b.group, b.m0 + m);
+        if (!PACKED) {
+            t.factor[m] = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
+            t.bias[m] = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;
+            atomicMax(t.largest, __float_as_uint(fabsf(t.factor[m])));
+            atomicMax(t.largest + 1, __float_as_uint(fabsf(t.bias[m])));
+        } else if (m % 32 == 0) {
+            const int32_t word = (b.group * c.group_out_channels + b.m0 + m) / 32;
+            ((uint32_t *)t.factor)[m / 32] =
+                a.io.flip && word * 32 < c.out_channels ? a.io.flip[word] : 0;
+        }
+    }
+}
+
+/* ---- the warpgroups that multiply ---- */
+
+/* Starts all matrix instructions of a job: positions begin at shared address `rows` * 16, the first
+ * pair of the filters has the descriptor `filters`. The loops are in the form that ptxas leaves
+ * alone: unrolled by hand, or with a fence in every round, they get a wait behind every instruction
+ * (its remark C7520). */
+template <int N>
+__device__ __forceinline__ void multiply(const bands_args &a, bands_filters *f, uint32_t rows,
+                                         uint32_t filters, int32_t (&counts)[N / 2]) {
+    const int32_t pairs = a.shape.pairs;
+    const uint32_t step = (uint32_t)a.shape.block_tiles * (M * 2);
+    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
+    filters = __shfl_sync(0xffffffffu, filters, 0);
+    uint32_t next = a.shape.pair_low[0]; /* read ahead */
+    const auto run = [&](int32_t pair) {
+        const uint32_t low = rows + next;
+        next = a.shape.pair_low[pair + 1];
+        xn_wgmma<N>::run(counts, xn_matrix(filters, 256), xn_matrix(low, 128), pair > 0);
+        filters += step;
+    };
+    xn_wgmma_fence();
+    if (f->ready >= pairs) {
+#pragma unroll 3
+        for (int32_t pair = 0; pair < pairs; pair++)
+            run(pair);
+    } else {
+#pragma unroll 1
+        for (int32_t pair = 0; pair < pairs; pair++) {
+            if (pair >= f->ready) {
+                xn_mbarrier_wait(f->barrier, 0);
+                f->barrier += 8;
+                f->ready += a.shape.piece_pairs;
+            }
+            run(pair);
+        }
+    }
+    xn_wgmma_commit();
+}
+
+/* One lane of each warp says it for all. */
+__device__ __forceinline__ void warp_arrives(const bands_job &job, uint32_t barrier) {
+    __syncwarp();
+    if (job.lane == 0)
+        xn_mbarrier_arrive(barrier);
+}
+
+template <int N, int OUT>
+__device__ __forceinline__ void consume(const bands_args &a, const bands_block &b,
+                                        const bands_table &t, int32_t consumer) {
+    const xn_cuda_bands_shape &s = a.shape;
+    const int32_t jobs = (b.end - b.first) * s.block_tiles;
+    const int32_t after = consumer + 1 == s.consumers ? 0 : consumer + 1;
+    const uint32_t filter_low = xn_matrix_low(xn_shared_address(b.memory), 128);
+    bands_filters filters = {barrier_at(b.barriers, PIECES), 0};
+    bands_job job = {};
+    job.group = b.group;
+    job.consumer = consumer;
+    job.warp = (int32_t)threadIdx.x / 32 % 4;
+    job.lane = (int32_t)threadIdx.x % 32;
+    if (s.in_turn && after == 0)
+        warp_arrives(job, barrier_at(b.barriers, TURNS));
+    uint32_t turn = 0;
+#pragma unroll 1
+    for (job.number = consumer; job.number < jobs; job.number += s.consumers) {
+        const int32_t band = job.number / s.block_tiles, place = band % s.depth;
+        const uint32_t parity = (uint32_t)(band / s.depth) & 1;
+        const uint32_t rows =
+            (xn_shared_address(b.memory) + (uint32_t)(s.buffers_at + place * s.buffer_bytes)) >> 4;
+        int32_t counts[N / 2];
+        job.band = b.first + band;
+        job.tile = job.number - band * s.block_tiles;
+        job.m = b.m0 + job.tile * M;
+        if (s.in_turn)
+            xn_mbarrier_wait(barrier_at(b.barriers, TURNS + consumer), turn);
+        turn ^= 1;
+        xn_mbarrier_wait(barrier_at(b.barriers, POSITIONS_FULL + place), parity);
+        multiply<N>(a, &filters, rows, filter_low + (uint32_t)job.tile * (M * 2), counts);
+        if (s.in_turn)
+            warp_arrives(job, barrier_at(b.barriers, TURNS + after));
+        xn_wgmma_wait<0>();
+        warp_arrives(job, barrier_at(b.barriers, POSITIONS_FREE + place));
+        xn_mbarrier_wait(barrier_at(b.barriers, RECORDS_FULL + place), parity);
+        write_outputs<N, OUT>(a, b, t, records_of(a, b, place), job, counts);
+        warp_arrives(job, barrier_at(b.barriers, RECORDS_FREE + place));
+    }
+    xn_bulk_wait_read(); /* shared memory is there until then */
+}
+
+#endif
+
+/* Warpgroups that multiply: as many as leave enough registers to a thread. */
+template <int N>
+struct bands_limits {
+    enum { CONSUMERS = N > 128 ? 2 : N > 64 ? 3 : 4 };
+    enum { THREADS = XN_CUDA_BANDS_PRODUCERS + CONSUMERS * XN_CUDA_BANDS_GROUP };
+};
+
+template <int N, int OUT>
+__global__ void __launch_bounds__(bands_limits<N>::THREADS, 1)
+    bands_kernel(const __grid_constant__ bands_args a) {
+#if XN_HAS_WGMMA
+    extern __shared__ __align__(128) char bands_memory[];
+    __shared__ uint64_t barriers[BARRIERS];
+    constexpr bool PACKED = OUT == XN_CUDA_BANDS_PACKED;
+    const int32_t warpgroup = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / GROUP, 0);
+    bands_block b;
+    b.memory = bands_memory;
+    b.barriers = xn_shared_address(barriers);
+    b.group = (int32_t)blockIdx.z;
+    b.m0 = (int32_t)blockIdx.y * a.shape.block_tiles * M;
+    b.first = (int32_t)blockIdx.x * a.bands_each + min((int32_t)blockIdx.x, a.bands_more);
+    b.end = b.first + a.bands_each + ((int32_t)blockIdx.x < a.bands_more);
+    const bands_table table = table_of(a, bands_memory);
+    xn_let_next_kernel_start();
+    if (threadIdx.x < 32)
+        start(a, b);
+    if (threadIdx.x == 32)
+        table.largest[0] = table.largest[1] = 0;
+    __syncthreads();
+    if (warpgroup < PRODUCERS / GROUP) {
+        produce<OUT>(a, b);
+    } else {
+        const int32_t threads = bands_limits<N>::CONSUMERS * GROUP;
+        make_constants<PACKED>(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);
+        make_table<PACKED>(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);
+        xn_named_barrier(MULTIPLIERS_MEET, threads);
+        consume<N, OUT>(a, b, table, warpgroup - PRODUCERS / GROUP);
+    }
+#else
+    (void)a;
+    __trap();
+#endif
+}
+
+/* ---- launcher ---- */
+
+typedef void (*bands_function)(const bands_args);
+
+#define POSITIONS(N)                                                                               \
+    {                                                                                              \
+        bands_kernel<N, XN_FP32>, bands_kernel<N, XN_FP16>, bands_kernel<N, XN_INT32>,             \
+            bands_kernel<N, XN_CUDA_BANDS_PACKED>                                                  \
+    }
+/* By gemm_bands_plan.cu's variants, then output. */
+static const bands_function kernels[XN_CUDA_BANDS_VARIANTS][4] = {POSITIONS(240), POSITIONS(224),
+                                                                  POSITIONS(128), POSITIONS(64)};
+
+static bands_function kernel_of(const xn_cuda_bands_shape *shape, const xn_conv *conv) {
+    int output = shape->packed                       ? 3
+                 : conv->output_datatype == XN_INT32 ? 2
+                 : conv->output_datatype == XN_FP16  ? 1
+                                                     : 0;
+    return kernels[shape->variant][output];
+}
+
+/* Lanes that share a position: 8, or less where its units are not a multiple. */
+static int32_t lanes_shift(const xn_cuda_bands_shape *shape) {
+    int32_t shift = 0;
+    while (shift < 3 && shape->units % (2 << shift) == 0)
+        shift++;
+    return shift;
+}
+
+cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                 xn_cuda_bands_cut *cut, const xn_cuda_wide_io *io,
+                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+    bands_args a = {};
+    if (cut->images != images) {
+        cut->images = 0;
+        if (!xn_cuda_bands_plan(conv, images, multiprocessors, io->packed != NULL, &cut->shape))
+            return cudaErrorInvalidConfiguration; /* xn_cuda_bands_fits said so */
+        cut->images = images;
+    }
+    const xn_cuda_bands_shape *s = &cut->shape;
+    a.shape = *s;
+    a.conv = *conv;
+    a.io = *io;
+    a.factor = epilogue->factor;
+    a.bias = epilogue->bias;
+    a.output = epilogue->output;
+    a.images = (int32_t)images;
+    a.image_pitch = xn_fast_divisor_of(s->image_pitch);
+    a.width = xn_fast_divisor_of(s->width);
+    a.row_bands = xn_fast_divisor_of(s->row_bands);
+    a.column_bands = xn_fast_divisor_of(s->column_bands);
+    a.lanes_shift = lanes_shift(s);
+    a.step_rows = (XN_CUDA_BANDS_PRODUCERS >> a.lanes_shift) / s->width;
+    a.step_columns = (XN_CUDA_BANDS_PRODUCERS >> a.lanes_shift) % s->width;
+    a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);
+    a.bands_each = s->bands / s->pixel_blocks;
+    a.bands_more = s->bands % s->pixel_blocks;
+    const dim3 blocks((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks,
+                      (unsigned)conv->groups);
+    return xn_cuda_launch_with(kernel_of(s, conv), blocks,
+                               XN_CUDA_BANDS_PRODUCERS + s->consumers * XN_CUDA_BANDS_GROUP,
+                               (size_t)s->bytes, io->overlapped, stream, a);
+}
+
+/* Where the device has no such instruction the kernels are a trap, without shared memory. */
+cudaError_t xn_cuda_bands_load(bool *usable) {
+    *usable = true;
+    for (const bands_function(&variant)[4] : kernels)
+        for (bands_function kernel : variant) {
+            cudaFuncAttributes attributes;
+            cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
+            if (e == cudaSuccess && attributes.sharedSizeBytes == 0)
+                *usable = false;
+            else if (e == cudaSuccess)
+                e = cudaFuncSetAttribute((const void *)kernel,
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         XN_CUDA_BANDS_SHARED_BYTES);
+            if (e != cudaSuccess)
+                return e;
+        }
+    return cudaSuccess;
+}

@@ -1,0 +1,81 @@
+/* gemm_sums.cuh: arithmetic that gemm_wide.cu and gemm_bands.cu share: sums over windows, the
+ * threshold of packed output, the epilogue where it overflows. */
+#ifndef XN_CUDA_GEMM_SUMS_CUH
+#define XN_CUDA_GEMM_SUMS_CUH
+
+#include "border.h"
+#include "element.cuh"
+
+/* For packed output the least count of AND that does not suffice for dot >= threshold, without the
+ * whole half of the activations' set bits, which is added to it (write_packed):
+ *
+ *   base - 2 popc(a) + part + 4 count >= threshold      base: class_part, part: of the filter
+ *   count >= ceil((ceil((threshold - part - base) / 2) + popc(a)) / 2)
+ *
+ * and popc(a) = 2 (popc(a) / 2) + odd. */
+__device__ __forceinline__ int32_t xn_count_limit(int32_t threshold, int32_t part, int32_t base,
+                                                  int32_t odd) {
+    const int32_t half = (threshold - part - base + 1) >> 1;
+    return ((half + odd + 1) >> 1) - 1;
+}
+
+__device__ __forceinline__ int32_t xn_border_class(const xn_cuda_axis &axis, int32_t at,
+                                                   int32_t outputs) {
+    if (at < axis.first_count)
+        return axis.first[at];
+    const int32_t from_end = outputs - 1 - at;
+    return from_end < axis.last_count ? axis.last[from_end] : 0;
+}
+
+/* The sum of rows x columns values; loads of three rows or columns are under way at once. */
+template <typename Sum, typename T>
+__device__ __forceinline__ Sum xn_window_sum(const T *at, int32_t rows, int32_t row_step,
+                                             int32_t columns, int32_t column_step) {
+    Sum sum = 0;
+    if (columns == 3 && rows == 3) {
+#pragma unroll
+        for (int i = 0; i < 3; i++, at += row_step)
+            sum += (Sum)at[0] + (Sum)at[column_step] + (Sum)at[2 * column_step];
+        return sum;
+    }
+#pragma unroll 1
+    for (int32_t i = 0; i < rows; i++, at += row_step)
+#pragma unroll 3
+        for (int32_t j = 0; j < columns; j++)
+            sum += at[j * column_step];
+    return sum;
+}
+
+/* The same for two windows of neighbours, which share most values. */
+template <typename Sum, typename T>
+__device__ __forceinline__ void xn_window_sums(const T *at, int32_t rows, int32_t row_step,
+                                               int32_t columns, int32_t column_step,
+                                               Sum (&sums)[2]) {
+    if (columns != 3 || rows != 3 || column_step != 1) {
+        sums[0] = xn_window_sum<Sum>(at, rows, row_step, columns, column_step);
+        sums[1] = xn_window_sum<Sum>(at + 1, rows, row_step, columns, column_step);
+        return;
+    }
+    sums[0] = sums[1] = 0;
+#pragma unroll
+    for (int i = 0; i < 3; i++, at += row_step) {
+        const Sum middle = (Sum)at[1] + (Sum)at[2];
+        sums[0] += (Sum)at[0] + middle;
+        sums[1] += middle + (Sum)at[3];
+    }
+}
+
+/* The epilogue where fp32 overflows on the way to a result that may be finite: all terms by 2^-64
+ * meanwhile. k is at least 2^-16 then, unless the factor is infinite, which no scaling helps. */
+__device__ __forceinline__ float xn_scaled_epilogue(float dot, float k, float factor, float bias) {
+    const float value = fmaf(dot * k, factor, bias);
+    const float scaled = fmaf(dot * (k * 0x1p-64f), factor, bias * 0x1p-64f) * 0x1p64f;
+    return isfinite(value) || isinf(factor) ? value : scaled;
+}
+
+__device__ __forceinline__ uint32_t xn_half_pair(float low, float high) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *(const uint32_t *)&pair;
+}
+
+#endif
