@@ -8,7 +8,7 @@
  * times one tile of them. Filters as M make the outputs of a filter neighbours in a thread's
  * registers, so that they leave as long runs of memory (gemm_bands_out.cuh).
  *
- * Warpgroup 0 produces: it gathers, counts set bits, and makes the pixels' part of every
+ * Two warpgroups produce: they gather, count set bits, and make the pixels' part of every
  * output. The others take the jobs in turn: they multiply and write, and where multiplying takes
  * long one passes the matrix units to the next when all its instructions are on their way, so that
  * one writes while another multiplies. Filters and the table of border classes are under way before
@@ -147,6 +147,19 @@ __device__ __forceinline__ void make_constants(const bands_args &a, const bands_
 
 /* ---- the warpgroups that multiply ---- */
 
+/* 64 filters by N positions, a pair of chunks. More than 128 positions are two instructions, which
+ * take as long as one: ptxas compiles none that needs more registers than the launch bound gives.
+ */
+template <int N>
+__device__ __forceinline__ void multiply_pair(int32_t (&counts)[N / 2], uint32_t filters,
+                                              uint32_t rows, int32_t add) {
+    constexpr int32_t FIRST = N > 224 ? 128 : N > 128 ? N / 2 : N;
+    xn_wgmma<FIRST>::run(counts, xn_matrix(filters, 256), xn_matrix(rows, 128), add);
+    if constexpr (N > FIRST)
+        xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filters, 256),
+                                 xn_matrix(rows + FIRST, 128), add);
+}
+
 /* Starts all matrix instructions of a job: positions begin at shared address `rows` * 16, the first
  * pair of the filters has the descriptor `filters`. The loops are in the form that ptxas leaves
  * alone: unrolled by hand, or with a fence in every round, they get a wait behind every instruction
@@ -162,7 +175,7 @@ __device__ __forceinline__ void multiply(const bands_args &a, bands_filters *f, 
     const auto run = [&](int32_t pair) {
         const uint32_t low = rows + next;
         next = a.shape.pair_low[pair + 1];
-        xn_wgmma<N>::run(counts, xn_matrix(filters, 256), xn_matrix(low, 128), pair > 0);
+        multiply_pair<N>(counts, filters, low, pair > 0);
         filters += step;
     };
     xn_wgmma_fence();
@@ -240,6 +253,8 @@ template <int N>
 struct bands_limits {
     enum { CONSUMERS = N > 128 ? 2 : N > 64 ? 3 : 4 };
     enum { THREADS = XN_CUDA_BANDS_PRODUCERS + CONSUMERS * XN_CUDA_BANDS_GROUP };
+    /* A launch gives each of 4, 5 or 6 warpgroups 128, 96 or 80 registers a thread. */
+    enum { PRODUCER = N > 128 ? 72 : 56, CONSUMER = N > 128 ? 184 : N > 64 ? 120 : 88 };
 };
 
 template <int N, int OUT>
@@ -265,8 +280,10 @@ __global__ void __launch_bounds__(bands_limits<N>::THREADS, 1)
         table.largest[0] = table.largest[1] = 0;
     __syncthreads();
     if (warpgroup < PRODUCERS / GROUP) {
+        xn_fewer_registers<bands_limits<N>::PRODUCER>();
         produce<OUT>(a, b);
     } else {
+        xn_more_registers<bands_limits<N>::CONSUMER>();
         const int32_t threads = bands_limits<N>::CONSUMERS * GROUP;
         make_constants<PACKED>(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);
         make_table<PACKED>(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);

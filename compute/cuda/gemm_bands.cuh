@@ -1,5 +1,5 @@
-/* gemm_bands.cuh: what gemm_bands.cu has in shared memory beside filters, and the warpgroup that
- * fills it: it gathers a band's positions, counts their set bits, and makes a record of every
+/* gemm_bands.cuh: what gemm_bands.cu has in shared memory beside filters, and the warpgroups that
+ * fill it: they gather a band's positions, count their set bits, and make a record of every
  * output pixel from the sums over its window, while others multiply and write. */
 #ifndef XN_CUDA_GEMM_BANDS_CUH
 #define XN_CUDA_GEMM_BANDS_CUH
@@ -94,12 +94,13 @@ struct bands_records {
     __device__ __forceinline__ int32_t place(int32_t m) const {
         return *(const int32_t *)(memory + positions * 8 + m / 2 * 16 + m % 2 * 4 + 8);
     }
-    __device__ __forceinline__ void put(int32_t pair, const int32_t (&part)[2],
-                                        const int32_t (&row)[2], const float (&k)[2],
-                                        const int32_t (&place)[2]) const {
-        *(int4 *)(memory + pair * 16) = make_int4(part[0], part[1], row[0], row[1]);
-        *(int4 *)(memory + positions * 8 + pair * 16) =
-            make_int4(__float_as_int(k[0]), __float_as_int(k[1]), place[0], place[1]);
+    __device__ __forceinline__ void put(int32_t m, int32_t part, int32_t row, float k,
+                                        int32_t place) const {
+        int32_t *to = (int32_t *)memory + m / 2 * 4 + m % 2;
+        to[0] = part;
+        to[2] = row;
+        to[positions * 2] = __float_as_int(k);
+        to[positions * 2 + 2] = place;
     }
     /* Bits of the largest K; of NaN they are larger still. */
     __device__ __forceinline__ uint32_t *largest_k() const {
@@ -280,25 +281,19 @@ __device__ __forceinline__ void count_positions(const bands_args &a, const char 
     }
 }
 
-/* Means of the windows' taps, which are zero outside the image, at two neighbours. Up to 64 terms
- * in fp32, more, or a sum that overflowed on the way to a finite mean, in double. */
-__device__ __forceinline__ void pixels_k(const bands_args &a, const float *means,
-                                         const bool (&live)[2], float (&k)[2]) {
+/* Mean of the window's taps, which are zero outside the image. Up to 64 terms in fp32, more, or a
+ * sum that overflowed on the way to a finite mean, in double. */
+__device__ __forceinline__ float pixel_k(const bands_args &a, const float *means, bool live) {
     const xn_conv &c = a.conv;
     const int32_t taps = c.kernel_h * c.kernel_w;
     const int32_t down = a.shape.row_step, right = a.shape.column_step;
-    float sums[2] = {INFINITY, INFINITY};
-    if (taps <= 64)
-        xn_window_sums<float>(means, c.kernel_h, down, c.kernel_w, right, sums);
-#pragma unroll
-    for (int e = 0; e < 2; e++)
-        k[e] = sums[e] <= 3e38f || !live[e]
-                   ? sums[e] * a.taps_reciprocal
-                   : (float)(xn_window_sum<double>(means + e, c.kernel_h, down, c.kernel_w, right) /
-                             taps);
+    const float sum =
+        taps <= 64 ? xn_window_sum<float>(means, c.kernel_h, down, c.kernel_w, right) : INFINITY;
+    if (sum <= 3e38f || !live)
+        return sum * a.taps_reciprocal;
+    return (float)(xn_window_sum<double>(means, c.kernel_h, down, c.kernel_w, right) / taps);
 }
 
-/* A thread makes the records of two neighbours. */
 template <int OUT>
 __device__ __forceinline__ void make_records(const bands_args &a, const bands_origin &o,
                                              const char *positions, const int32_t *counts,
@@ -307,43 +302,36 @@ __device__ __forceinline__ void make_records(const bands_args &a, const bands_or
     constexpr int32_t SIZE = OUT == XN_FP16 ? 2 : 4;
     const xn_conv &c = a.conv;
     const xn_cuda_bands_shape &s = a.shape;
-    const int32_t taps = c.kernel_h * c.kernel_w;
-    for (int32_t pair = threadIdx.x; pair < s.positions / 2; pair += PRODUCERS) {
-        int32_t bits[2], part[2], row[2], place[2];
-        float k[2] = {1.0f, 1.0f};
-        bool live[2];
-        xn_window_sums<int32_t>(counts + 2 * pair, c.kernel_h, s.row_step, c.kernel_w,
-                                s.column_step, bits);
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int32_t m = 2 * pair + e, image = xn_divide(m, a.image_pitch);
-            const int32_t rest = m - image * s.image_pitch;
-            const int32_t line = xn_divide(rest, a.width), column = rest - line * s.width;
-            const int32_t n = o.image + image, y = o.y + line, x = o.x + column;
-            live[e] = image < s.images && n < a.images && line < s.rows && y < c.out_height &&
+    const int32_t taps = c.kernel_h * c.kernel_w, m = (int32_t)threadIdx.x;
+    if (m >= s.positions)
+        return;
+    const int32_t bits =
+        xn_window_sum<int32_t>(counts + m, c.kernel_h, s.row_step, c.kernel_w, s.column_step);
+    const int32_t image = xn_divide(m, a.image_pitch), rest = m - image * s.image_pitch;
+    const int32_t line = xn_divide(rest, a.width), column = rest - line * s.width;
+    const int32_t n = o.image + image, y = o.y + line, x = o.x + column;
+    const bool live = image < s.images && n < a.images && line < s.rows && y < c.out_height &&
                       column < s.columns && x < c.out_width;
-            const int32_t cls = live[e] ? xn_border_class(s.borders.rows, y, c.out_height) *
-                                                  s.borders.columns.classes +
-                                              xn_border_class(s.borders.columns, x, c.out_width)
-                                        : 0;
-            const int32_t inside = s.borders.pixel_class[cls].inside;
-            row[e] = (PACKED ? cls * 2 + (bits[e] & 1) : cls) * s.table_pitch * 4;
-            part[e] = PACKED ? bits[e] >> 1
-                             : xn_cuda_pixel_part(c.pad_value, c.group_channels, inside,
-                                                  taps - inside, bits[e]) +
-                                   (K ? MAGIC : 0);
-            place[e] = !live[e] ? NO_OUTPUT
-                       : PACKED ? (n * c.out_height + y) * c.out_width + x
-                                : image * s.stage_image + (line * s.columns + column) * SIZE;
-        }
-        if (K && s.means) {
-            pixels_k(a, (const float *)(positions + s.means_at) + 2 * pair, live, k);
-            const float most = fmaxf(live[0] ? k[0] : 0.0f, live[1] ? k[1] : 0.0f);
-            const bool numbers = !(live[0] && isnan(k[0])) && !(live[1] && isnan(k[1]));
-            atomicMax(records.largest_k(), numbers ? __float_as_uint(most) : 0x7fffffffu);
-        }
-        records.put(pair, part, row, k, place);
+    const int32_t cls =
+        live ? xn_border_class(s.borders.rows, y, c.out_height) * s.borders.columns.classes +
+                   xn_border_class(s.borders.columns, x, c.out_width)
+             : 0;
+    const int32_t inside = s.borders.pixel_class[cls].inside;
+    const int32_t row = (PACKED ? cls * 2 + (bits & 1) : cls) * s.table_pitch * 4;
+    const int32_t part =
+        PACKED ? bits >> 1
+               : xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, bits) +
+                     (K ? MAGIC : 0);
+    const int32_t place = !live    ? NO_OUTPUT
+                          : PACKED ? (n * c.out_height + y) * c.out_width + x
+                                   : image * s.stage_image + (line * s.columns + column) * SIZE;
+    float k = 1.0f;
+    if (K && s.means) {
+        k = pixel_k(a, (const float *)(positions + s.means_at) + m, live);
+        if (live)
+            atomicMax(records.largest_k(), isnan(k) ? 0x7fffffffu : __float_as_uint(k));
     }
+    records.put(m, part, row, k, place);
 }
 
 /* ---- the producers ---- */

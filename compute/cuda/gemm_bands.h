@@ -11,7 +11,7 @@
 enum {
     XN_CUDA_BANDS_FILTERS = 64,    /* M of a matrix instruction */
     XN_CUDA_BANDS_GROUP = 128,     /* threads of a warpgroup */
-    XN_CUDA_BANDS_PRODUCERS = 128, /* threads that gather and count */
+    XN_CUDA_BANDS_PRODUCERS = 256, /* threads that gather and count */
     XN_CUDA_BANDS_VARIANTS = 4,    /* numbers of positions, N */
     XN_CUDA_BANDS_MAX_PAIRS = 256, /* matrix instructions a job: chunks of 128 bits, by two */
     XN_CUDA_BANDS_MAX_PIECES = 8,  /* in which filters arrive */
