@@ -254,7 +254,8 @@ struct bands_limits {
     enum { CONSUMERS = N > 128 ? 2 : N > 64 ? 3 : 4 };
     enum { THREADS = XN_CUDA_BANDS_PRODUCERS + CONSUMERS * XN_CUDA_BANDS_GROUP };
     /* A launch gives each of 4, 5 or 6 warpgroups 128, 96 or 80 registers a thread. */
-    enum { PRODUCER = N > 128 ? 72 : 56, CONSUMER = N > 128 ? 184 : N > 64 ? 120 : 88 };
+    enum { PRODUCER = N > 128 ? 72 : N > 64 ? 56 : 64 };
+    enum { CONSUMER = N > 128 ? 184 : N > 64 ? 120 : 88 };
 };
 
 template <int N, int OUT>
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(bands_limits<N>::THREADS, 1)
     __syncthreads();
     if (warpgroup < PRODUCERS / GROUP) {
         xn_fewer_registers<bands_limits<N>::PRODUCER>();
-        produce<OUT>(a, b);
+        produce<N, OUT>(a, b);
     } else {
         xn_more_registers<bands_limits<N>::CONSUMER>();
         const int32_t threads = bands_limits<N>::CONSUMERS * GROUP;
@@ -325,6 +326,15 @@ static int32_t lanes_shift(const xn_cuda_bands_shape *shape) {
     return shift;
 }
 
+/* Loads of a producer for a band, where each takes one unit of every so many positions of an image
+ * and has the registers; else 0. */
+static int32_t held_loads(const xn_cuda_bands_shape *s, int32_t shift) {
+    const int32_t step = XN_CUDA_BANDS_PRODUCERS >> shift, loads = (s->slots + step - 1) / step;
+    const bool fits = loads <= XN_CUDA_BANDS_HELD(s->positions) &&
+                      s->slots <= XN_CUDA_BANDS_HELD_MEANS(s->positions) * XN_CUDA_BANDS_PRODUCERS;
+    return s->images == 1 && s->units > 1 && s->units == 1 << shift && fits ? loads : 0;
+}
+
 cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                  xn_cuda_bands_cut *cut, const xn_cuda_wide_io *io,
                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
@@ -348,6 +358,7 @@ cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multip
     a.row_bands = xn_fast_divisor_of(s->row_bands);
     a.column_bands = xn_fast_divisor_of(s->column_bands);
     a.lanes_shift = lanes_shift(s);
+    a.held = held_loads(s, a.lanes_shift);
     a.step_rows = (XN_CUDA_BANDS_PRODUCERS >> a.lanes_shift) / s->width;
     a.step_columns = (XN_CUDA_BANDS_PRODUCERS >> a.lanes_shift) % s->width;
     a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);

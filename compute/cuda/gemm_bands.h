@@ -53,6 +53,11 @@ typedef struct xn_cuda_bands_shape {
     uint32_t pair_low[XN_CUDA_BANDS_MAX_PAIRS + 1];
 } xn_cuda_bands_shape;
 
+/* What a producer's registers hold of a band where a job has so many positions: loads of 16 bytes,
+ * and channel means. */
+#define XN_CUDA_BANDS_HELD(positions) ((positions) > 128 ? 8 : 4)
+#define XN_CUDA_BANDS_HELD_MEANS(positions) ((positions) > 128 ? 2 : 1)
+
 /* The shape for so many images; 0: none yet. */
 struct xn_cuda_bands_cut {
     int64_t images;
