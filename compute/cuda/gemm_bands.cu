@@ -26,13 +26,11 @@ struct bands_filters {
     int32_t ready;    /* pairs that this warpgroup knows to be there */
 };
 
-/* Warp 0: barriers, then one bulk copy a pair of chunks, the lanes in turn. */
+/* Warp 0: barriers, and what filters will bring. */
 __device__ __forceinline__ void start(const bands_args &a, const bands_block &b) {
     const xn_cuda_bands_shape &s = a.shape;
     const int32_t lane = threadIdx.x & 31;
     const uint32_t bytes = (uint32_t)(s.block_tiles * M) * 32;
-    const uint32_t filters = xn_shared_address(b.memory);
-    const int64_t filter = (int64_t)b.group * a.conv.group_out_channels + b.m0;
     const int32_t first = lane * s.piece_pairs;
     if (lane < BARRIERS) {
         const bool produced = (lane >= POSITIONS_FULL && lane < POSITIONS_FREE) ||
@@ -49,11 +47,22 @@ __device__ __forceinline__ void start(const bands_args &a, const bands_block &b)
     if (first < s.pairs)
         xn_mbarrier_expect(barrier_at(b.barriers, lane),
                            min(s.piece_pairs, s.pairs - first) * bytes);
+}
+
+/* One bulk copy a pair of chunks. The warps share them: to start one takes a thread about a hundred
+ * cycles. */
+__device__ __forceinline__ void copy_filters(const bands_args &a, const bands_block &b,
+                                             int32_t threads) {
+    const xn_cuda_bands_shape &s = a.shape;
+    const uint32_t bytes = (uint32_t)(s.block_tiles * M) * 32;
+    const uint32_t filters = xn_shared_address(b.memory);
+    const int64_t filter = (int64_t)b.group * a.conv.group_out_channels + b.m0;
+    if (threadIdx.x % 32 == 0)
+        for (int32_t pair = (int32_t)threadIdx.x / 32; pair < s.pairs; pair += threads / 32)
+            xn_bulk_copy(filters + (uint32_t)pair * bytes,
+                         (const char *)a.io.filters + (pair * a.io.filter_rows + filter) * 32,
+                         bytes, barrier_at(b.barriers, pair / s.piece_pairs));
     __syncwarp();
-    for (int32_t pair = lane; pair < s.pairs; pair += 32)
-        xn_bulk_copy(filters + (uint32_t)pair * bytes,
-                     (const char *)a.io.filters + (pair * a.io.filter_rows + filter) * 32, bytes,
-                     barrier_at(b.barriers, pair / s.piece_pairs));
 }
 
 struct bands_filter {
@@ -248,14 +257,20 @@ __device__ __forceinline__ void consume(const bands_args &a, const bands_block &
 
 #endif
 
-/* Warpgroups that multiply: as many as leave enough registers to a thread. */
+/* Warpgroups that multiply, and the registers of a thread of each kind. A block has what the launch
+ * gives all its threads alike; the producers give some of theirs to the others. */
 template <int N>
 struct bands_limits {
     enum { CONSUMERS = N > 128 ? 2 : N > 64 ? 3 : 4 };
     enum { THREADS = XN_CUDA_BANDS_PRODUCERS + CONSUMERS * XN_CUDA_BANDS_GROUP };
-    /* A launch gives each of 4, 5 or 6 warpgroups 128, 96 or 80 registers a thread. */
     enum { PRODUCER = N > 128 ? 72 : N > 64 ? 56 : 64 };
     enum { CONSUMER = N > 128 ? 184 : N > 64 ? 120 : 88 };
+    enum { LAUNCHED = 65536 / THREADS / 8 * 8 };
+    /* with more than there are a warpgroup would wait for ever */
+    static_assert(XN_CUDA_BANDS_PRODUCERS * PRODUCER + CONSUMERS * XN_CUDA_BANDS_GROUP * CONSUMER <=
+                      THREADS * LAUNCHED,
+                  "registers of a block");
+    static_assert(PRODUCER < LAUNCHED && LAUNCHED < CONSUMER, "one kind gives, the other takes");
 };
 
 template <int N, int OUT>
@@ -280,6 +295,7 @@ __global__ void __launch_bounds__(bands_limits<N>::THREADS, 1)
     if (threadIdx.x == 32)
         table.largest[0] = table.largest[1] = 0;
     __syncthreads();
+    copy_filters(a, b, bands_limits<N>::THREADS);
     if (warpgroup < PRODUCERS / GROUP) {
         xn_fewer_registers<bands_limits<N>::PRODUCER>();
         produce<N, OUT>(a, b);

@@ -183,8 +183,8 @@ __device__ __forceinline__ void gather_means(const bands_args &a, const bands_bl
 }
 
 /* What a thread has of the next band, where a band is of one image and each lane takes one unit of
- * a position. Copies past the registers (cp.async) would need a cycle of shared memory for each
- * unit, since neighbouring ones go to different planes; stores by odd planes need one for eight. */
+ * a position. Copies past the registers (cp.async) access shared memory once for every unit, since
+ * neighbouring ones go to different planes; stores less than half as often. */
 template <int N>
 struct bands_held {
     enum { UNITS = XN_CUDA_BANDS_HELD(N), MEANS = XN_CUDA_BANDS_HELD_MEANS(N) };
