@@ -8,7 +8,7 @@
  * times one tile of them. Filters as M make the outputs of a filter neighbours in a thread's
  * registers, so that they leave as long runs of memory (gemm_bands_out.cuh).
  *
- * Warpgroup 0 produces: it gathers, counts set bits, and makes the pixels' part of every
+ * Two warpgroups produce: they gather, count set bits, and make the pixels' part of every
  * output. The others take the jobs in turn: they multiply and write, and where multiplying takes
  * long one passes the matrix units to the next when all its instructions are on their way, so that
  * one writes while another multiplies. Filters and the table of border classes are under way before
@@ -26,13 +26,11 @@ struct bands_filters {
     int32_t ready;    /* pairs that this warpgroup knows to be there */
 };
 
-/* Warp 0: barriers, then one bulk copy a pair of chunks, the lanes in turn. */
+/* Warp 0: barriers, and what filters will bring. */
 __device__ __forceinline__ void start(const bands_args &a, const bands_block &b) {
     const xn_cuda_bands_shape &s = a.shape;
     const int32_t lane = threadIdx.x & 31;
     const uint32_t bytes = (uint32_t)(s.block_tiles * M) * 32;
-    const uint32_t filters = xn_shared_address(b.memory);
-    const int64_t filter = (int64_t)b.group * a.conv.group_out_channels + b.m0;
     const int32_t first = lane * s.piece_pairs;
     if (lane < BARRIERS) {
         const bool produced = (lane >= POSITIONS_FULL && lane < POSITIONS_FREE) ||
@@ -49,11 +47,22 @@ __device__ __forceinline__ void start(const bands_args &a, const bands_block &b)
     if (first < s.pairs)
         xn_mbarrier_expect(barrier_at(b.barriers, lane),
                            min(s.piece_pairs, s.pairs - first) * bytes);
+}
+
+/* One bulk copy a pair of chunks. The warps share them: to start one takes a thread about a hundred
+ * cycles. */
+__device__ __forceinline__ void copy_filters(const bands_args &a, const bands_block &b,
+                                             int32_t threads) {
+    const xn_cuda_bands_shape &s = a.shape;
+    const uint32_t bytes = (uint32_t)(s.block_tiles * M) * 32;
+    const uint32_t filters = xn_shared_address(b.memory);
+    const int64_t filter = (int64_t)b.group * a.conv.group_out_channels + b.m0;
+    if (threadIdx.x % 32 == 0)
+        for (int32_t pair = (int32_t)threadIdx.x / 32; pair < s.pairs; pair += threads / 32)
+            xn_bulk_copy(filters + (uint32_t)pair * bytes,
+                         (const char *)a.io.filters + (pair * a.io.filter_rows + filter) * 32,
+                         bytes, barrier_at(b.barriers, pair / s.piece_pairs));
     __syncwarp();
-    for (int32_t pair = lane; pair < s.pairs; pair += 32)
-        xn_bulk_copy(filters + (uint32_t)pair * bytes,
-                     (const char *)a.io.filters + (pair * a.io.filter_rows + filter) * 32, bytes,
-                     barrier_at(b.barriers, pair / s.piece_pairs));
 }
 
 struct bands_filter {
@@ -147,6 +156,19 @@ __device__ __forceinline__ void make_constants(const bands_args &a, const bands_
 
 /* ---- the warpgroups that multiply ---- */
 
+/* 64 filters by N positions, a pair of chunks. More than 128 positions are two instructions, which
+ * take as long as one: ptxas compiles none that needs more registers than the launch bound gives.
+ */
+template <int N>
+__device__ __forceinline__ void multiply_pair(int32_t (&counts)[N / 2], uint32_t filters,
+                                              uint32_t rows, int32_t add) {
+    constexpr int32_t FIRST = N > 224 ? 128 : N > 128 ? N / 2 : N;
+    xn_wgmma<FIRST>::run(counts, xn_matrix(filters, 256), xn_matrix(rows, 128), add);
+    if constexpr (N > FIRST)
+        xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filters, 256),
+                                 xn_matrix(rows + FIRST, 128), add);
+}
+
 /* Starts all matrix instructions of a job: positions begin at shared address `rows` * 16, the first
  * pair of the filters has the descriptor `filters`. The loops are in the form that ptxas leaves
  * alone: unrolled by hand, or with a fence in every round, they get a wait behind every instruction
@@ -162,7 +184,7 @@ __device__ __forceinline__ void multiply(const bands_args &a, bands_filters *f, 
     const auto run = [&](int32_t pair) {
         const uint32_t low = rows + next;
         next = a.shape.pair_low[pair + 1];
-        xn_wgmma<N>::run(counts, xn_matrix(filters, 256), xn_matrix(low, 128), pair > 0);
+        multiply_pair<N>(counts, filters, low, pair > 0);
         filters += step;
     };
     xn_wgmma_fence();
@@ -235,11 +257,20 @@ __device__ __forceinline__ void consume(const bands_args &a, const bands_block &
 
 #endif
 
-/* Warpgroups that multiply: as many as leave enough registers to a thread. */
+/* Warpgroups that multiply, and the registers of a thread of each kind. A block has what the launch
+ * gives all its threads alike; the producers give some of theirs to the others. */
 template <int N>
 struct bands_limits {
     enum { CONSUMERS = N > 128 ? 2 : N > 64 ? 3 : 4 };
     enum { THREADS = XN_CUDA_BANDS_PRODUCERS + CONSUMERS * XN_CUDA_BANDS_GROUP };
+    enum { PRODUCER = N > 128 ? 72 : N > 64 ? 56 : 64 };
+    enum { CONSUMER = N > 128 ? 184 : N > 64 ? 120 : 88 };
+    enum { LAUNCHED = 65536 / THREADS / 8 * 8 };
+    /* with more than there are a warpgroup would wait for ever */
+    static_assert(XN_CUDA_BANDS_PRODUCERS * PRODUCER + CONSUMERS * XN_CUDA_BANDS_GROUP * CONSUMER <=
+                      THREADS * LAUNCHED,
+                  "registers of a block");
+    static_assert(PRODUCER < LAUNCHED && LAUNCHED < CONSUMER, "one kind gives, the other takes");
 };
 
 template <int N, int OUT>
@@ -264,9 +295,12 @@ __global__ void __launch_bounds__(bands_limits<N>::THREADS, 1)
     if (threadIdx.x == 32)
         table.largest[0] = table.largest[1] = 0;
     __syncthreads();
+    copy_filters(a, b, bands_limits<N>::THREADS);
     if (warpgroup < PRODUCERS / GROUP) {
-        produce<OUT>(a, b);
+        xn_fewer_registers<bands_limits<N>::PRODUCER>();
+        produce<N, OUT>(a, b);
     } else {
+        xn_more_registers<bands_limits<N>::CONSUMER>();
         const int32_t threads = bands_limits<N>::CONSUMERS * GROUP;
         make_constants<PACKED>(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);
         make_table<PACKED>(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);
@@ -308,6 +342,15 @@ static int32_t lanes_shift(const xn_cuda_bands_shape *shape) {
     return shift;
 }
 
+/* Loads of a producer for a band, where each takes one unit of every so many positions of an image
+ * and has the registers; else 0. */
+static int32_t held_loads(const xn_cuda_bands_shape *s, int32_t shift) {
+    const int32_t step = XN_CUDA_BANDS_PRODUCERS >> shift, loads = (s->slots + step - 1) / step;
+    const bool fits = loads <= XN_CUDA_BANDS_HELD(s->positions) &&
+                      s->slots <= XN_CUDA_BANDS_HELD_MEANS(s->positions) * XN_CUDA_BANDS_PRODUCERS;
+    return s->images == 1 && s->units > 1 && s->units == 1 << shift && fits ? loads : 0;
+}
+
 cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                  xn_cuda_bands_cut *cut, const xn_cuda_wide_io *io,
                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
@@ -331,6 +374,7 @@ cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multip
     a.row_bands = xn_fast_divisor_of(s->row_bands);
     a.column_bands = xn_fast_divisor_of(s->column_bands);
     a.lanes_shift = lanes_shift(s);
+    a.held = held_loads(s, a.lanes_shift);
     a.step_rows = (XN_CUDA_BANDS_PRODUCERS >> a.lanes_shift) / s->width;
     a.step_columns = (XN_CUDA_BANDS_PRODUCERS >> a.lanes_shift) % s->width;
     a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);

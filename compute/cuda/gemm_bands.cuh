@@ -1,5 +1,5 @@
-/* gemm_bands.cuh: what gemm_bands.cu has in shared memory beside filters, and the warpgroup that
- * fills it: it gathers a band's positions, counts their set bits, and makes a record of every
+/* gemm_bands.cuh: what gemm_bands.cu has in shared memory beside filters, and the warpgroups that
+ * fill it: they gather a band's positions, count their set bits, and make a record of every
  * output pixel from the sums over its window, while others multiply and write. */
 #ifndef XN_CUDA_GEMM_BANDS_CUH
 #define XN_CUDA_GEMM_BANDS_CUH
@@ -23,6 +23,7 @@ struct bands_args {
     xn_cuda_bands_shape shape;
     xn_fast_divisor image_pitch, width, row_bands, column_bands;
     float taps_reciprocal;
+    int32_t held;                    /* loads of a thread for a band; 0: it copies */
     int32_t lanes_shift;             /* lanes that share a position, as a power of two */
     int32_t step_rows, step_columns; /* from position to position of a producer */
     int32_t bands_each, bands_more;  /* bands a block; so many blocks have one more */
@@ -94,12 +95,13 @@ struct bands_records {
     __device__ __forceinline__ int32_t place(int32_t m) const {
         return *(const int32_t *)(memory + positions * 8 + m / 2 * 16 + m % 2 * 4 + 8);
     }
-    __device__ __forceinline__ void put(int32_t pair, const int32_t (&part)[2],
-                                        const int32_t (&row)[2], const float (&k)[2],
-                                        const int32_t (&place)[2]) const {
-        *(int4 *)(memory + pair * 16) = make_int4(part[0], part[1], row[0], row[1]);
-        *(int4 *)(memory + positions * 8 + pair * 16) =
-            make_int4(__float_as_int(k[0]), __float_as_int(k[1]), place[0], place[1]);
+    __device__ __forceinline__ void put(int32_t m, int32_t part, int32_t row, float k,
+                                        int32_t place) const {
+        int32_t *to = (int32_t *)memory + m / 2 * 4 + m % 2;
+        to[0] = part;
+        to[2] = row;
+        to[positions * 2] = __float_as_int(k);
+        to[positions * 2 + 2] = place;
     }
     /* Bits of the largest K; of NaN they are larger still. */
     __device__ __forceinline__ uint32_t *largest_k() const {
@@ -180,24 +182,39 @@ __device__ __forceinline__ void gather_means(const bands_args &a, const bands_bl
     }
 }
 
-/* Where a band is of one image and each lane copies one unit of a position: the source moves on
- * with the position. */
-__device__ __forceinline__ void gather_units(const bands_args &a, const bands_walk &w,
-                                             const bands_origin &o, const char *bits, uint32_t to) {
+/* What a thread has of the next band, where a band is of one image and each lane takes one unit of
+ * a position. Copies past the registers (cp.async) access shared memory once for every unit, since
+ * neighbouring ones go to different planes; stores less than half as often. */
+template <int N>
+struct bands_held {
+    enum { UNITS = XN_CUDA_BANDS_HELD(N), MEANS = XN_CUDA_BANDS_HELD_MEANS(N) };
+    uint4 units[UNITS];
+    float means[MEANS];
+};
+
+/* Starts the loads of a band; zeros where a position is outside the image. */
+template <int N>
+__device__ __forceinline__ void hold(const bands_args &a, const bands_block &b, int32_t band,
+                                     bands_held<N> *held) {
     const xn_cuda_bands_shape &s = a.shape;
     const xn_conv &c = a.conv;
-    const int32_t step = PRODUCERS >> a.lanes_shift, pixel_bytes = s.units * 16;
-    const int32_t x0 = o.x - c.pad_left, end = x0 + s.width, width = s.width;
+    const bands_origin o = origin_of(a, band);
+    const int32_t shift = a.lanes_shift, unit = threadIdx.x & ((1 << shift) - 1);
+    const bands_walk w = walk_from(a, b.group, o, (int32_t)threadIdx.x >> shift);
+    const int32_t pixel_bytes = s.units * 16, width = s.width;
+    const int32_t x0 = o.x - c.pad_left, end = x0 + width;
     const int32_t down = a.step_rows, right = a.step_columns;
     const int32_t on = (down * c.width + right) * pixel_bytes;
     const int32_t wrap = (c.width - width) * pixel_bytes;
-    const uint32_t rows = w.image < a.images ? (uint32_t)c.height : 0, columns = (uint32_t)c.width;
+    const uint32_t lines = w.image < a.images ? (uint32_t)c.height : 0; /* past the band: none */
     int32_t y = o.y - c.pad_top + w.row, x = x0 + w.column;
-    const char *from = bits + ((int64_t)(w.line + y) * c.width + x) * pixel_bytes;
-    const uint32_t past = to + (uint32_t)(s.slots - ((int32_t)threadIdx.x >> a.lanes_shift)) * 16;
-#pragma unroll 4
-    for (; (int32_t)(past - to) > 0; to += (uint32_t)step * 16) {
-        xn_copy_async_at<16>(to, from, (uint32_t)y < rows && (uint32_t)x < columns);
+    const char *from =
+        (const char *)a.io.bits + unit * 16 + ((int64_t)(w.line + y) * c.width + x) * pixel_bytes;
+#pragma unroll
+    for (int n = 0; n < bands_held<N>::UNITS; n++) {
+        held->units[n] = make_uint4(0, 0, 0, 0);
+        if (n < a.held && (uint32_t)y < lines && (uint32_t)x < (uint32_t)c.width)
+            held->units[n] = __ldcg((const uint4 *)from);
         x += right;
         y += down;
         from += on;
@@ -207,6 +224,35 @@ __device__ __forceinline__ void gather_units(const bands_args &a, const bands_wa
             from += wrap;
         }
     }
+#pragma unroll
+    for (int n = 0; n < bands_held<N>::MEANS; n++) {
+        held->means[n] = 0.0f;
+        const int32_t slot = (int32_t)threadIdx.x + n * PRODUCERS;
+        if (!s.means || slot >= s.slots)
+            continue;
+        const bands_walk m = walk_from(a, b.group, o, slot);
+        const int32_t row = o.y - c.pad_top + m.row, column = x0 + m.column;
+        if (m.image < a.images && (uint32_t)row < (uint32_t)c.height &&
+            (uint32_t)column < (uint32_t)c.width)
+            held->means[n] = __ldcg(a.io.mean + (m.line + row) * c.width + column);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void put_held(const bands_args &a, char *positions,
+                                         const bands_held<N> &held) {
+    const xn_cuda_bands_shape &s = a.shape;
+    const int32_t shift = a.lanes_shift, unit = threadIdx.x & ((1 << shift) - 1);
+    const int32_t first = (int32_t)threadIdx.x >> shift, step = PRODUCERS >> shift;
+    uint4 *to = (uint4 *)positions + unit * s.plane + first;
+#pragma unroll
+    for (int n = 0; n < bands_held<N>::UNITS; n++)
+        if (first + n * step < s.slots)
+            to[n * step] = held.units[n];
+#pragma unroll
+    for (int n = 0; n < bands_held<N>::MEANS; n++)
+        if (s.means && (int32_t)threadIdx.x + n * PRODUCERS < s.slots)
+            ((float *)(positions + s.means_at))[threadIdx.x + n * PRODUCERS] = held.means[n];
 }
 
 /* Starts the copies of all that a band reads. 2^shift neighbouring lanes share a position, each
@@ -225,12 +271,10 @@ __device__ __forceinline__ void gather(const bands_args &a, const bands_block &b
         xn_shared_address(b.memory) + (uint32_t)(s.buffers_at + place * s.buffer_bytes);
     const uint32_t means_at = buffer + (uint32_t)s.means_at;
     const uint32_t units_at = buffer + (uint32_t)(unit * s.plane) * 16;
-    const bool large = s.tap_words >= 4, simple = large && rounds == 1 && s.images == 1;
+    const bool large = s.tap_words >= 4;
     bands_walk w = walk_from(a, b.group, o, (int32_t)threadIdx.x >> shift);
-    if (simple)
-        gather_units(a, w, o, bits, units_at + (uint32_t)((int32_t)threadIdx.x >> shift) * 16);
 #pragma unroll 1
-    for (int32_t slot = (int32_t)threadIdx.x >> shift; slot < s.slots && !simple;
+    for (int32_t slot = (int32_t)threadIdx.x >> shift; slot < s.slots;
          slot += PRODUCERS >> shift, walk_on(a, &w)) {
         const int32_t y = y0 + w.row, x = x0 + w.column;
         const bool line = w.image < a.images && (uint32_t)y < (uint32_t)a.conv.height;
@@ -249,10 +293,10 @@ __device__ __forceinline__ void gather(const bands_args &a, const bands_block &b
         } else {
             copy_small(a, pixel, line ? x : INT32_MIN / 2, to);
         }
-        if (s.means && !simple && shift == 0)
+        if (s.means && shift == 0)
             xn_copy_async_at<4>(means_at + (uint32_t)slot * 4, a.io.mean + pixel, inside);
     }
-    if (s.means && (simple || shift > 0))
+    if (s.means && shift > 0)
         gather_means(a, b, o, means_at);
     xn_copy_commit();
 }
@@ -280,25 +324,19 @@ __device__ __forceinline__ void count_positions(const bands_args &a, const char 
     }
 }
 
-/* Means of the windows' taps, which are zero outside the image, at two neighbours. Up to 64 terms
- * in fp32, more, or a sum that overflowed on the way to a finite mean, in double. */
-__device__ __forceinline__ void pixels_k(const bands_args &a, const float *means,
-                                         const bool (&live)[2], float (&k)[2]) {
+/* Mean of the window's taps, which are zero outside the image. Up to 64 terms in fp32, more, or a
+ * sum that overflowed on the way to a finite mean, in double. */
+__device__ __forceinline__ float pixel_k(const bands_args &a, const float *means, bool live) {
     const xn_conv &c = a.conv;
     const int32_t taps = c.kernel_h * c.kernel_w;
     const int32_t down = a.shape.row_step, right = a.shape.column_step;
-    float sums[2] = {INFINITY, INFINITY};
-    if (taps <= 64)
-        xn_window_sums<float>(means, c.kernel_h, down, c.kernel_w, right, sums);
-#pragma unroll
-    for (int e = 0; e < 2; e++)
-        k[e] = sums[e] <= 3e38f || !live[e]
-                   ? sums[e] * a.taps_reciprocal
-                   : (float)(xn_window_sum<double>(means + e, c.kernel_h, down, c.kernel_w, right) /
-                             taps);
+    const float sum =
+        taps <= 64 ? xn_window_sum<float>(means, c.kernel_h, down, c.kernel_w, right) : INFINITY;
+    if (sum <= 3e38f || !live)
+        return sum * a.taps_reciprocal;
+    return (float)(xn_window_sum<double>(means, c.kernel_h, down, c.kernel_w, right) / taps);
 }
 
-/* A thread makes the records of two neighbours. */
 template <int OUT>
 __device__ __forceinline__ void make_records(const bands_args &a, const bands_origin &o,
                                              const char *positions, const int32_t *counts,
@@ -307,73 +345,78 @@ __device__ __forceinline__ void make_records(const bands_args &a, const bands_or
     constexpr int32_t SIZE = OUT == XN_FP16 ? 2 : 4;
     const xn_conv &c = a.conv;
     const xn_cuda_bands_shape &s = a.shape;
-    const int32_t taps = c.kernel_h * c.kernel_w;
-    for (int32_t pair = threadIdx.x; pair < s.positions / 2; pair += PRODUCERS) {
-        int32_t bits[2], part[2], row[2], place[2];
-        float k[2] = {1.0f, 1.0f};
-        bool live[2];
-        xn_window_sums<int32_t>(counts + 2 * pair, c.kernel_h, s.row_step, c.kernel_w,
-                                s.column_step, bits);
-#pragma unroll
-        for (int e = 0; e < 2; e++) {
-            const int32_t m = 2 * pair + e, image = xn_divide(m, a.image_pitch);
-            const int32_t rest = m - image * s.image_pitch;
-            const int32_t line = xn_divide(rest, a.width), column = rest - line * s.width;
-            const int32_t n = o.image + image, y = o.y + line, x = o.x + column;
-            live[e] = image < s.images && n < a.images && line < s.rows && y < c.out_height &&
+    const int32_t taps = c.kernel_h * c.kernel_w, m = (int32_t)threadIdx.x;
+    if (m >= s.positions)
+        return;
+    const int32_t bits =
+        xn_window_sum<int32_t>(counts + m, c.kernel_h, s.row_step, c.kernel_w, s.column_step);
+    const int32_t image = xn_divide(m, a.image_pitch), rest = m - image * s.image_pitch;
+    const int32_t line = xn_divide(rest, a.width), column = rest - line * s.width;
+    const int32_t n = o.image + image, y = o.y + line, x = o.x + column;
+    const bool live = image < s.images && n < a.images && line < s.rows && y < c.out_height &&
                       column < s.columns && x < c.out_width;
-            const int32_t cls = live[e] ? xn_border_class(s.borders.rows, y, c.out_height) *
-                                                  s.borders.columns.classes +
-                                              xn_border_class(s.borders.columns, x, c.out_width)
-                                        : 0;
-            const int32_t inside = s.borders.pixel_class[cls].inside;
-            row[e] = (PACKED ? cls * 2 + (bits[e] & 1) : cls) * s.table_pitch * 4;
-            part[e] = PACKED ? bits[e] >> 1
-                             : xn_cuda_pixel_part(c.pad_value, c.group_channels, inside,
-                                                  taps - inside, bits[e]) +
-                                   (K ? MAGIC : 0);
-            place[e] = !live[e] ? NO_OUTPUT
-                       : PACKED ? (n * c.out_height + y) * c.out_width + x
-                                : image * s.stage_image + (line * s.columns + column) * SIZE;
-        }
-        if (K && s.means) {
-            pixels_k(a, (const float *)(positions + s.means_at) + 2 * pair, live, k);
-            const float most = fmaxf(live[0] ? k[0] : 0.0f, live[1] ? k[1] : 0.0f);
-            const bool numbers = !(live[0] && isnan(k[0])) && !(live[1] && isnan(k[1]));
-            atomicMax(records.largest_k(), numbers ? __float_as_uint(most) : 0x7fffffffu);
-        }
-        records.put(pair, part, row, k, place);
+    const int32_t cls =
+        live ? xn_border_class(s.borders.rows, y, c.out_height) * s.borders.columns.classes +
+                   xn_border_class(s.borders.columns, x, c.out_width)
+             : 0;
+    const int32_t inside = s.borders.pixel_class[cls].inside;
+    const int32_t row = (PACKED ? cls * 2 + (bits & 1) : cls) * s.table_pitch * 4;
+    const int32_t part =
+        PACKED ? bits >> 1
+               : xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, bits) +
+                     (K ? MAGIC : 0);
+    const int32_t place = !live    ? NO_OUTPUT
+                          : PACKED ? (n * c.out_height + y) * c.out_width + x
+                                   : image * s.stage_image + (line * s.columns + column) * SIZE;
+    float k = 1.0f;
+    if (K && s.means) {
+        k = pixel_k(a, (const float *)(positions + s.means_at) + m, live);
+        if (live)
+            atomicMax(records.largest_k(), isnan(k) ? 0x7fffffffu : __float_as_uint(k));
     }
+    records.put(m, part, row, k, place);
 }
 
 /* ---- the producers ---- */
 
-template <int OUT>
+template <int N, int OUT>
 __device__ __forceinline__ void produce(const bands_args &a, const bands_block &b) {
     const xn_cuda_bands_shape &s = a.shape;
     int32_t *counts = (int32_t *)(b.memory + s.counts_at);
     const int32_t bands = b.end - b.first;
     int32_t place = 0;
     uint32_t round = 0; /* how often all places have been used, parity */
+    bands_held<N> held;
     xn_wait_for_previous_kernel();
-    if (bands > 0)
+    if (bands > 0 && a.held)
+        hold(a, b, b.first, &held);
+    else if (bands > 0)
         gather(a, b, b.first, 0);
 #pragma unroll 1
     for (int32_t band = 0; band < bands; band++) {
-        const char *positions = b.memory + s.buffers_at + place * s.buffer_bytes;
+        char *positions = b.memory + s.buffers_at + place * s.buffer_bytes;
         const bands_records records = records_of(a, b, place);
         const uint32_t full = barrier_at(b.barriers, POSITIONS_FULL + place);
         const int32_t next = place + 1 == s.depth ? 0 : place + 1;
         const uint32_t free = barrier_at(b.barriers, POSITIONS_FREE + next);
         const uint32_t free_round = next ? round ^ 1 : round;
         const bool more = band + 1 < bands;
-        xn_copy_wait<0>();
+        if (a.held) {
+            if (band >= s.depth)
+                xn_mbarrier_wait(barrier_at(b.barriers, POSITIONS_FREE + place), round ^ 1);
+            put_held(a, positions, held);
+        } else {
+            xn_copy_wait<0>();
+        }
         xn_fence_proxy();
         xn_mbarrier_arrive(full);
-        xn_mbarrier_wait(full, round); /* the copies of all producers */
+        if (a.held && more)
+            hold(a, b, b.first + band + 1, &held);
+        xn_mbarrier_wait(full, round); /* the positions of all producers */
         /* Where the next band's place is still being multiplied this one's records come first. */
-        const bool early = more && (band + 1 < s.depth ||
-                                    __all_sync(0xffffffffu, xn_mbarrier_done(free, free_round)));
+        const bool early =
+            more && !a.held &&
+            (band + 1 < s.depth || __all_sync(0xffffffffu, xn_mbarrier_done(free, free_round)));
         if (early)
             gather(a, b, b.first + band + 1, next);
         count_positions(a, positions, counts);
@@ -384,7 +427,7 @@ __device__ __forceinline__ void produce(const bands_args &a, const bands_block &
         xn_named_barrier(PRODUCERS_MEET, PRODUCERS);
         make_records<OUT>(a, origin_of(a, b.first + band), positions, counts, records);
         xn_mbarrier_arrive(barrier_at(b.barriers, RECORDS_FULL + place));
-        if (more && !early) {
+        if (more && !early && !a.held) {
             xn_mbarrier_wait(free, free_round);
             gather(a, b, b.first + band + 1, next);
         }

@@ -11,7 +11,7 @@
 enum {
     XN_CUDA_BANDS_FILTERS = 64,    /* M of a matrix instruction */
     XN_CUDA_BANDS_GROUP = 128,     /* threads of a warpgroup */
-    XN_CUDA_BANDS_PRODUCERS = 128, /* threads that gather and count */
+    XN_CUDA_BANDS_PRODUCERS = 256, /* threads that gather and count */
     XN_CUDA_BANDS_VARIANTS = 4,    /* numbers of positions, N */
     XN_CUDA_BANDS_MAX_PAIRS = 256, /* matrix instructions a job: chunks of 128 bits, by two */
     XN_CUDA_BANDS_MAX_PIECES = 8,  /* in which filters arrive */
@@ -52,6 +52,11 @@ typedef struct xn_cuda_bands_shape {
     /* Low halves of the descriptors of each pair's positions, from address 0. */
     uint32_t pair_low[XN_CUDA_BANDS_MAX_PAIRS + 1];
 } xn_cuda_bands_shape;
+
+/* What a producer's registers hold of a band where a job has so many positions: loads of 16 bytes,
+ * and channel means. */
+#define XN_CUDA_BANDS_HELD(positions) ((positions) > 128 ? 8 : 4)
+#define XN_CUDA_BANDS_HELD_MEANS(positions) ((positions) > 128 ? 2 : 1)
 
 /* The shape for so many images; 0: none yet. */
 struct xn_cuda_bands_cut {

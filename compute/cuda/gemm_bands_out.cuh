@@ -187,7 +187,9 @@ template <int N, int OUT, typename T, bool PAIRED, bool SAFE>
 __device__ __forceinline__ void fill_stage(const bands_args &a, const bands_table &t,
                                            const bands_records &records, const bands_job &job,
                                            char *stage, const int32_t (&counts)[N / 2]) {
-    constexpr int BATCH = N > 224 ? 1 : 2; /* what registers allow */
+    constexpr int BATCH = N <= 128 || OUT != XN_INT32 ? 2
+                          : N > 224                   ? 3
+                                                      : 4; /* what registers allow */
     const int32_t g = job.lane >> 2, filter = job.tile * M + job.warp * 16 + g;
     const char *rows = t.rows + filter * 4;
     const float factor[2] = {t.factor[filter], t.factor[filter + 8]};
@@ -280,6 +282,15 @@ __device__ __forceinline__ uint32_t turn_bits(uint32_t bits, int32_t lane) {
     return bits;
 }
 
+/* The sums of groups of 8 positions from `last` down, which may be before `first`. */
+template <int BATCH>
+__device__ __forceinline__ void load_sums(const bands_records &records, int last, int first,
+                                          int32_t pair, int4 (&sums)[BATCH]) {
+#pragma unroll
+    for (int n = 0; n < BATCH; n++)
+        sums[n] = records.sums(4 * max(last - n, first) + pair);
+}
+
 template <int N>
 __device__ __forceinline__ void write_packed(const bands_args &a, const bands_block &b,
                                              const bands_table &t, const bands_records &records,
@@ -293,18 +304,34 @@ __device__ __forceinline__ void write_packed(const bands_args &a, const bands_bl
 #pragma unroll
     for (int w = 0; w < WORDS; w++) {
         uint32_t bits[2] = {0, 0};
+        constexpr int BATCH = 4;
+        const int last = min(w * 16 + 16, N / 8) - 1;
+        int4 now[BATCH], next[BATCH];
+        load_sums<BATCH>(records, last, w * 16, pair, next);
 #pragma unroll
-        for (int j = min(w * 16 + 16, N / 8) - 1; j >= w * 16; j--) {
-            const int4 sums = records.sums(4 * j + pair);
+        for (int top = last; top >= w * 16; top -= BATCH) {
+            int32_t limits[BATCH][2][2];
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int32_t second =
-                    *(const int32_t *)(rows + sums.w + h * 32) + sums.y - counts[4 * j + 2 * h + 1];
-                const int32_t first =
-                    *(const int32_t *)(rows + sums.z + h * 32) + sums.x - counts[4 * j + 2 * h];
-                bits[h] = __funnelshift_l((uint32_t)second, bits[h], 1);
-                bits[h] = __funnelshift_l((uint32_t)first, bits[h], 1);
-            }
+            for (int n = 0; n < BATCH; n++)
+                now[n] = next[n];
+#pragma unroll
+            for (int n = 0; n < BATCH; n++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    limits[n][h][0] = *(const int32_t *)(rows + now[n].z + h * 32);
+                    limits[n][h][1] = *(const int32_t *)(rows + now[n].w + h * 32);
+                }
+            load_sums<BATCH>(records, top - BATCH, w * 16, pair, next);
+#pragma unroll
+            for (int n = 0; n < BATCH; n++)
+#pragma unroll
+                for (int h = 0; h < 2 && top - n >= w * 16; h++) {
+                    const int32_t *count = counts + 4 * (top - n) + 2 * h;
+                    const int32_t second = limits[n][h][1] + now[n].y - count[1];
+                    const int32_t first = limits[n][h][0] + now[n].x - count[0];
+                    bits[h] = __funnelshift_l((uint32_t)second, bits[h], 1);
+                    bits[h] = __funnelshift_l((uint32_t)first, bits[h], 1);
+                }
         }
         const uint32_t low = turn_bits(bits[0], job.lane), high = turn_bits(bits[1], job.lane);
         const uint32_t halves[2] = {xn_permute(low, high, 0x5140), xn_permute(low, high, 0x7362)};

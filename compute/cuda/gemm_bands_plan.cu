@@ -320,7 +320,7 @@ bool xn_cuda_bands_plan(const xn_conv *c, int64_t images, int multiprocessors, b
 }
 
 /* As measured (README.md): packed output of so little work that a job each multiprocessor does it,
- * where this kernel's chain is shorter, and INT32 where multiplying takes long. Elsewhere
+ * where this kernel's chain is shorter, and INT32 and fp16 where multiplying takes long. Elsewhere
  * gemm_wide.cu is as fast or faster. */
 bool xn_cuda_bands_pays(const xn_conv *c, int64_t images, int multiprocessors, bool packed) {
     const int64_t pixels = images * c->out_height * c->out_width;
@@ -329,7 +329,8 @@ bool xn_cuda_bands_pays(const xn_conv *c, int64_t images, int multiprocessors, b
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
     if (packed)
         return jobs <= multiprocessors;
-    return c->output_datatype == XN_INT32 && chunks >= LONG_CHUNKS && jobs > 8 * multiprocessors;
+    const bool measured = c->output_datatype == XN_INT32 || c->output_datatype == XN_FP16;
+    return measured && chunks >= LONG_CHUNKS && jobs > 8 * multiprocessors;
 }
 
 bool xn_cuda_bands_fits(const xn_conv *conv, int64_t images, bool packed) {

@@ -67,6 +67,17 @@ __device__ __forceinline__ void xn_named_barrier(int32_t id, int32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/* All warps of a warpgroup take registers from what the block was launched with and others of its
+ * warpgroups gave back, and wait until there are as many. */
+template <int REGISTERS>
+__device__ __forceinline__ void xn_more_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS>
+__device__ __forceinline__ void xn_fewer_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
 /* ---- copies ---- */
 
 /* `bytes` (a multiple of 16) to a shared address; they count on the barrier. */
@@ -164,8 +175,7 @@ struct xn_wgmma;
 
 template <>
 struct xn_wgmma<32> {
-    static __device__ __forceinline__ void run(int32_t (&d)[16], uint64_t a, uint64_t b,
-                                               int32_t add) {
+    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
         asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
                      "wgmma.mma_async.sync.aligned.m64n32k256.s32.b1.b1.and.popc {"
                      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 "
@@ -179,8 +189,7 @@ struct xn_wgmma<32> {
 
 template <>
 struct xn_wgmma<64> {
-    static __device__ __forceinline__ void run(int32_t (&d)[32], uint64_t a, uint64_t b,
-                                               int32_t add) {
+    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
         asm volatile(
             "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
             "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc {"
@@ -199,8 +208,7 @@ struct xn_wgmma<64> {
 
 template <>
 struct xn_wgmma<128> {
-    static __device__ __forceinline__ void run(int32_t (&d)[64], uint64_t a, uint64_t b,
-                                               int32_t add) {
+    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
         asm volatile(
             "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
             "wgmma.mma_async.sync.aligned.m64n128k256.s32.b1.b1.and.popc {"
@@ -225,21 +233,16 @@ struct xn_wgmma<128> {
 };
 
 template <>
-struct xn_wgmma<224> {
-    static __device__ __forceinline__ void run(int32_t (&d)[112], uint64_t a, uint64_t b,
-                                               int32_t add) {
+struct xn_wgmma<112> {
+    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
         asm volatile(
-            "{ .reg .pred p; setp.ne.b32 p, %114, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n224k256.s32.b1.b1.and.popc {"
+            "{ .reg .pred p; setp.ne.b32 p, %58, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n112k256.s32.b1.b1.and.popc {"
             "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
             "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
             "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-            "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-            "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-            "%111 "
-            "}, %112, %113, p; }"
+            "%48, %49, %50, %51, %52, %53, %54, %55 "
+            "}, %56, %57, p; }"
             : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
               "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
               "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
@@ -249,57 +252,7 @@ struct xn_wgmma<224> {
               "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]),
               "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]),
               "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]),
-              "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]),
-              "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]),
-              "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]),
-              "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]),
-              "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]),
-              "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]),
-              "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]),
-              "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]),
-              "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]),
-              "+r"(d[109]), "+r"(d[110]), "+r"(d[111])
-            : "l"(a), "l"(b), "r"(add));
-    }
-};
-
-template <>
-struct xn_wgmma<240> {
-    static __device__ __forceinline__ void run(int32_t (&d)[120], uint64_t a, uint64_t b,
-                                               int32_t add) {
-        asm volatile(
-            "{ .reg .pred p; setp.ne.b32 p, %122, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n240k256.s32.b1.b1.and.popc {"
-            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
-            "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
-            "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
-            "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, "
-            "%111, "
-            "%112, %113, %114, %115, %116, %117, %118, %119 "
-            "}, %120, %121, p; }"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
-              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
-              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
-              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
-              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
-              "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]),
-              "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]),
-              "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]),
-              "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]),
-              "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]),
-              "+r"(d[61]), "+r"(d[62]), "+r"(d[63]), "+r"(d[64]), "+r"(d[65]), "+r"(d[66]),
-              "+r"(d[67]), "+r"(d[68]), "+r"(d[69]), "+r"(d[70]), "+r"(d[71]), "+r"(d[72]),
-              "+r"(d[73]), "+r"(d[74]), "+r"(d[75]), "+r"(d[76]), "+r"(d[77]), "+r"(d[78]),
-              "+r"(d[79]), "+r"(d[80]), "+r"(d[81]), "+r"(d[82]), "+r"(d[83]), "+r"(d[84]),
-              "+r"(d[85]), "+r"(d[86]), "+r"(d[87]), "+r"(d[88]), "+r"(d[89]), "+r"(d[90]),
-              "+r"(d[91]), "+r"(d[92]), "+r"(d[93]), "+r"(d[94]), "+r"(d[95]), "+r"(d[96]),
-              "+r"(d[97]), "+r"(d[98]), "+r"(d[99]), "+r"(d[100]), "+r"(d[101]), "+r"(d[102]),
-              "+r"(d[103]), "+r"(d[104]), "+r"(d[105]), "+r"(d[106]), "+r"(d[107]), "+r"(d[108]),
-              "+r"(d[109]), "+r"(d[110]), "+r"(d[111]), "+r"(d[112]), "+r"(d[113]), "+r"(d[114]),
-              "+r"(d[115]), "+r"(d[116]), "+r"(d[117]), "+r"(d[118]), "+r"(d[119])
+              "+r"(d[55])
             : "l"(a), "l"(b), "r"(add));
     }
 };

@@ -287,6 +287,13 @@ void bk_each_bit_count(bk_visit visit, void *context) {
         bk_pad(&c, 0, 1, 0, 2);
         many_variants(&at, c);
     }
+    /* gemm_bands.cu: a band's positions through registers, or too many for them, in rows and in
+     * columns of rows */
+    static const int64_t held[][3] = {/* channels, height, width */
+                                      {256, 2, 230}, {256, 1, 300},  {512, 14, 14},
+                                      {512, 2, 241}, {1024, 14, 14}, {1024, 13, 17}};
+    for (size_t i = 0; i < COUNT(held); i++)
+        many_variants(&at, same(1, held[i][0], held[i][1], held[i][2], 2, 3));
     /* gemm_bands.cu: a row of taps that reaches further than from one row to the next */
     for (int64_t n = 1; n <= 3; n++) {
         bk_case c = bk_geometry(n, 33 * n, 2, n, 6, 11, 5);
