@@ -33,8 +33,8 @@ START_TEST(every_half) {
     for (int n = 0; (set = xn_cpu_set_at(n)); n++) {
         set->kernels->from_fp16(halves, HALVES, floats);
         for (int i = 0; i < HALVES; i++)
-            ck_assert_msg(same_float(floats[i], xn_fp16_to_fp32(halves[i])), "%s: half 0x%04x",
-                          set->name, i);
+            if (!same_float(floats[i], xn_fp16_to_fp32(halves[i]))) /* an assertion takes 10 us */
+                ck_abort_msg("%s: half 0x%04x is %a", set->name, i, (double)floats[i]);
     }
 }
 END_TEST
@@ -46,9 +46,9 @@ static void check_floats(const float *floats, int32_t count) {
         set->kernels->to_fp16(floats, count, halves);
         for (int32_t i = 0; i < count; i++) {
             uint16_t right = xn_fp32_to_fp16(floats[i]);
-            ck_assert_msg(halves[i] == right || (is_nan(halves[i]) && is_nan(right)),
-                          "%s: %a is 0x%04x, not 0x%04x", set->name, (double)floats[i], halves[i],
-                          right);
+            if (halves[i] != right && !(is_nan(halves[i]) && is_nan(right)))
+                ck_abort_msg("%s: %a is 0x%04x, not 0x%04x", set->name, (double)floats[i],
+                             halves[i], right);
         }
     }
 }
