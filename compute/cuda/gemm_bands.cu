@@ -14,17 +14,12 @@
  * one writes while another multiplies. Filters and the table of border classes are under way before
  * the kernel ahead in the stream has ended. */
 #include "gemm_bands_out.cuh"
+#include "gemm_products.cuh"
 #include "launch.cuh"
 
 #if XN_HAS_WGMMA
 
 /* ---- filters and their table ---- */
-
-/* How far the filters of a block are: piece n has come when barrier n is in its second phase. */
-struct bands_filters {
-    uint32_t barrier; /* of the next piece to wait for */
-    int32_t ready;    /* pairs that this warpgroup knows to be there */
-};
 
 /* Warp 0: barriers, and what filters will bring. */
 __device__ __forceinline__ void start(const bands_args &a, const bands_block &b) {
@@ -65,28 +60,9 @@ __device__ __forceinline__ void copy_filters(const bands_args &a, const bands_bl
     __syncwarp();
 }
 
-struct bands_filter {
-    bool live;
-    int32_t index, threshold;
-};
-
-template <bool PACKED>
-__device__ __forceinline__ bands_filter filter_of(const bands_args &a, int32_t group, int32_t m) {
-    const xn_conv &c = a.conv;
-    bands_filter f;
-    f.live = m < c.group_out_channels;
-    f.index = group * c.group_out_channels + (f.live ? m : 0);
-    f.threshold = 0;
-    if (PACKED) { /* beyond +-(bits + 1) a threshold means no more */
-        const int32_t most = c.group_channels * c.kernel_h * c.kernel_w + 1;
-        f.threshold = max(-most, min(most, __ldg(a.io.threshold + f.index)));
-    }
-    return f;
-}
-
 /* What a class adds to the entries of a filter. */
 template <bool PACKED>
-__device__ __forceinline__ void put_entry(const bands_args &a, const bands_filter &f, int32_t cls,
+__device__ __forceinline__ void put_entry(const bands_args &a, const xn_gemm_filter &f, int32_t cls,
                                           int32_t inside, int32_t all, int32_t *row) {
     const xn_conv &c = a.conv;
     const int32_t taps = c.kernel_h * c.kernel_w, in = a.shape.borders.pixel_class[cls].inside;
@@ -111,19 +87,15 @@ __device__ __forceinline__ void make_table(const bands_args &a, const bands_bloc
     const int32_t filters = a.shape.block_tiles * M, classes = a.shape.borders.classes;
     const int32_t step = max(threads / filters, 1);
     for (int32_t m = thread % filters; m < filters; m += threads) {
-        const bands_filter f = filter_of<PACKED>(a, b.group, b.m0 + m);
+        const xn_gemm_filter f = xn_gemm_filter_of<PACKED>(c, a.io.threshold, b.group, b.m0 + m);
         const int32_t *prefix = a.io.prefix + f.index;
         const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
         for (int32_t first = thread / filters; first < classes; first += BATCH * step) {
             int32_t inside[BATCH];
 #pragma unroll
-            for (int n = 0; n < BATCH; n++) {
-                const xn_cuda_class cls =
-                    a.shape.borders.pixel_class[min(first + n * step, classes - 1)];
-                inside[n] =
-                    __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
-                    __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
-            }
+            for (int n = 0; n < BATCH; n++)
+                inside[n] = xn_bits_inside(
+                    prefix, pitch, a.shape.borders.pixel_class[min(first + n * step, classes - 1)]);
 #pragma unroll
             for (int n = 0; n < BATCH; n++)
                 if (first + n * step < classes)
@@ -140,7 +112,7 @@ __device__ __forceinline__ void make_constants(const bands_args &a, const bands_
                                                int32_t threads) {
     const xn_conv &c = a.conv;
     for (int32_t m = thread; m < a.shape.block_tiles * M; m += threads) {
-        const bands_filter f = filter_of<false>(a, b.group, b.m0 + m);
+        const xn_gemm_filter f = xn_gemm_filter_of<false>(c, NULL, b.group, b.m0 + m);
         if (!PACKED) {
             t.factor[m] = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
             t.bias[m] = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;
@@ -170,40 +142,14 @@ __device__ __forceinline__ void multiply_pair(int32_t (&counts)[N / 2], uint32_t
 }
 
 /* Starts all matrix instructions of a job: positions begin at shared address `rows` * 16, the first
- * pair of the filters has the descriptor `filters`. The loops are in the form that ptxas leaves
- * alone: unrolled by hand, or with a fence in every round, they get a wait behind every instruction
- * (its remark C7520). */
+ * pair of the filters has the descriptor `filters`. */
 template <int N>
-__device__ __forceinline__ void multiply(const bands_args &a, bands_filters *f, uint32_t rows,
+__device__ __forceinline__ void multiply(const bands_args &a, xn_gemm_filters *f, uint32_t rows,
                                          uint32_t filters, int32_t (&counts)[N / 2]) {
-    const int32_t pairs = a.shape.pairs;
-    const uint32_t step = (uint32_t)a.shape.block_tiles * (M * 2);
-    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
-    filters = __shfl_sync(0xffffffffu, filters, 0);
-    uint32_t next = a.shape.pair_low[0]; /* read ahead */
-    const auto run = [&](int32_t pair) {
-        const uint32_t low = rows + next;
-        next = a.shape.pair_low[pair + 1];
-        multiply_pair<N>(counts, filters, low, pair > 0);
-        filters += step;
-    };
-    xn_wgmma_fence();
-    if (f->ready >= pairs) {
-#pragma unroll 3
-        for (int32_t pair = 0; pair < pairs; pair++)
-            run(pair);
-    } else {
-#pragma unroll 1
-        for (int32_t pair = 0; pair < pairs; pair++) {
-            if (pair >= f->ready) {
-                xn_mbarrier_wait(f->barrier, 0);
-                f->barrier += 8;
-                f->ready += a.shape.piece_pairs;
-            }
-            run(pair);
-        }
-    }
-    xn_wgmma_commit();
+    xn_gemm_products(a.shape, f, rows, filters, (uint32_t)a.shape.block_tiles * (M * 2),
+                     [&](uint32_t position, uint32_t filter, int32_t add) {
+                         multiply_pair<N>(counts, filter, position, add);
+                     });
 }
 
 /* One lane of each warp says it for all. */
@@ -220,7 +166,7 @@ __device__ __forceinline__ void consume(const bands_args &a, const bands_block &
     const int32_t jobs = (b.end - b.first) * s.block_tiles;
     const int32_t after = consumer + 1 == s.consumers ? 0 : consumer + 1;
     const uint32_t filter_low = xn_matrix_low(xn_shared_address(b.memory), 128);
-    bands_filters filters = {barrier_at(b.barriers, PIECES), 0};
+    xn_gemm_filters filters = {barrier_at(b.barriers, PIECES), 0};
     bands_job job = {};
     job.group = b.group;
     job.consumer = consumer;

@@ -1,10 +1,40 @@
-/* gemm_sums.cuh: arithmetic that gemm_wide.cu and gemm_bands.cu share: sums over windows, the
- * threshold of packed output, the epilogue where it overflows. */
+/* gemm_sums.cuh: arithmetic that gemm_wide.cu and gemm_bands.cu share: what a filter brings, sums
+ * over windows, the threshold of packed output, the epilogue where it overflows. */
 #ifndef XN_CUDA_GEMM_SUMS_CUH
 #define XN_CUDA_GEMM_SUMS_CUH
 
 #include "border.h"
 #include "element.cuh"
+
+struct xn_gemm_filter {
+    bool live;
+    int32_t index, threshold;
+};
+
+/* Filter m of a group, or one that is not live past its end. `threshold`: of packed output, of all
+ * filters. */
+template <bool PACKED>
+__device__ __forceinline__ xn_gemm_filter xn_gemm_filter_of(const xn_conv &c,
+                                                            const int32_t *threshold, int32_t group,
+                                                            int32_t m) {
+    xn_gemm_filter f;
+    f.live = m < c.group_out_channels;
+    f.index = group * c.group_out_channels + (f.live ? m : 0);
+    f.threshold = 0;
+    if (PACKED) { /* beyond +-(bits + 1) a threshold means no more */
+        const int32_t most = c.group_channels * c.kernel_h * c.kernel_w + 1;
+        f.threshold = max(-most, min(most, __ldg(threshold + f.index)));
+    }
+    return f;
+}
+
+/* Set bits of a filter over the taps inside at a class; `prefix` is its own (layout.h), with
+ * `pitch` from row to row. */
+__device__ __forceinline__ int32_t xn_bits_inside(const int32_t *prefix, int64_t pitch,
+                                                  const xn_cuda_class cls) {
+    return __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
+           __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
+}
 
 /* For packed output the least count of AND that does not suffice for dot >= threshold, without the
  * whole half of the activations' set bits, which is added to it (write_packed):

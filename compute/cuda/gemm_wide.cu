@@ -27,18 +27,13 @@
  *
  * The rest of dot (layout.h) is made while matrix instructions run: the set bits of each position
  * from shared memory, K from the channel means that came with them. */
+#include "gemm_products.cuh"
 #include "gemm_wide_out.cuh"
 #include "launch.cuh"
 
 #if XN_HAS_WGMMA
 
 /* ---- filters ---- */
-
-/* How far the filters of a block are: piece n has come when barrier n is in its second phase. */
-struct wide_filters {
-    uint32_t barrier; /* of the next piece to wait for */
-    int32_t ready;    /* pairs that this worker knows to be there */
-};
 
 /* Warp 0: barriers, then one bulk copy a pair of chunks, the lanes in turn. */
 __device__ __forceinline__ void start_filters(const wide_args &a, const wide_block &b,
@@ -64,40 +59,15 @@ __device__ __forceinline__ void start_filters(const wide_args &a, const wide_blo
 /* ---- a worker ---- */
 
 /* Starts all matrix instructions of a subtile, whose positions begin at shared address `rows` * 16,
- * and a filter tile, whose first pair has the descriptor `filters`. The loops are in the form that
- * ptxas leaves alone: unrolled by hand, or with a fence in every round, they get a wait behind
- * every instruction (its remark C7520). */
+ * and a filter tile, whose first pair has the descriptor `filters`. */
 template <int NT>
-__device__ __forceinline__ void multiply(const wide_args &a, wide_filters *f, uint32_t rows,
+__device__ __forceinline__ void multiply(const wide_args &a, xn_gemm_filters *f, uint32_t rows,
                                          uint32_t filters, int32_t (&counts)[NT / 2]) {
-    const int32_t pairs = a.shape.pairs;
-    const uint32_t step = (uint32_t)a.shape.block_tiles * (NT * 2);
-    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
-    filters = __shfl_sync(0xffffffffu, filters, 0);
-    uint32_t next = a.shape.pair_low[0]; /* read ahead: it takes longer than an instruction */
-    const auto run = [&](int32_t pair) {
-        const uint32_t low = rows + next;
-        next = a.shape.pair_low[pair + 1];
-        xn_wgmma<NT>::run(counts, xn_matrix(low, 128), xn_matrix(filters, 256), pair > 0);
-        filters += step;
-    };
-    xn_wgmma_fence();
-    if (f->ready >= pairs) {
-#pragma unroll 3
-        for (int32_t pair = 0; pair < pairs; pair++)
-            run(pair);
-    } else {
-#pragma unroll 1
-        for (int32_t pair = 0; pair < pairs; pair++) {
-            if (pair >= f->ready) {
-                xn_mbarrier_wait(f->barrier, 0);
-                f->barrier += 8;
-                f->ready += a.shape.piece_pairs;
-            }
-            run(pair);
-        }
-    }
-    xn_wgmma_commit();
+    xn_gemm_products(a.shape, f, rows, filters, (uint32_t)a.shape.block_tiles * (NT * 2),
+                     [&](uint32_t position, uint32_t filter, int32_t add) {
+                         xn_wgmma<NT>::run(counts, xn_matrix(position, 128), xn_matrix(filter, 256),
+                                           add);
+                     });
 }
 
 /* Where multiplying takes long, two workers at a time do it: if all did, all would end at the same
@@ -144,7 +114,7 @@ __device__ __forceinline__ void prepare(const wide_args &a, const wide_block &b,
 
 template <int NT, int OUT>
 __device__ __forceinline__ void run_worker(const wide_args &a, const wide_block &b,
-                                           const wide_worker &w, wide_filters filters,
+                                           const wide_worker &w, xn_gemm_filters filters,
                                            int32_t group, int32_t m0, wide_range range) {
     const int32_t tiles = a.shape.block_tiles, most = a.shape.tile_pixels;
     const uint32_t filter_low = xn_matrix_low(b.filters, 128);
@@ -227,7 +197,7 @@ __global__ void __launch_bounds__((wide_limits<NT, OUT == XN_CUDA_WIDE_PACKED>::
     const int32_t group = (int32_t)blockIdx.z;
     const int32_t m0 = (int32_t)blockIdx.y * a.shape.block_tiles * NT;
     const wide_range range = range_of(a);
-    wide_filters filters = {xn_shared_address(barriers), 0};
+    xn_gemm_filters filters = {xn_shared_address(barriers), 0};
     xn_let_next_kernel_start();
     if (threadIdx.x < 32)
         start_filters(a, block, filters.barrier, (int64_t)group * a.conv.group_out_channels + m0);

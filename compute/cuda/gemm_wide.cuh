@@ -248,25 +248,6 @@ __device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w,
 
 /* ---- what depends on the filter: once a block ---- */
 
-struct wide_filter {
-    bool live;
-    int32_t index, threshold;
-};
-
-template <bool PACKED>
-__device__ __forceinline__ wide_filter filter_of(const wide_args &a, int32_t group, int32_t m) {
-    const xn_conv &c = a.conv;
-    wide_filter f;
-    f.live = m < c.group_out_channels;
-    f.index = group * c.group_out_channels + (f.live ? m : 0);
-    f.threshold = 0;
-    if (PACKED) { /* beyond +-(bits + 1) a threshold means no more */
-        const int32_t most = c.group_channels * c.kernel_h * c.kernel_w + 1;
-        f.threshold = max(-most, min(most, __ldg(a.io.threshold + f.index)));
-    }
-    return f;
-}
-
 /* The table, for filters from m0 of the group on: a thread has one filter and every so many-th
  * class. */
 template <bool PACKED>
@@ -278,20 +259,16 @@ __device__ __forceinline__ void make_table(const wide_args &a, const wide_block 
     const int32_t shift = a.filters_shift, classes = a.shape.borders.classes;
     const int32_t taps = c.kernel_h * c.kernel_w, step = max((int32_t)blockDim.x >> shift, 1);
     for (int32_t m = threadIdx.x & ((1 << shift) - 1); m < 1 << shift; m += blockDim.x) {
-        const wide_filter f = filter_of<PACKED>(a, group, m0 + m);
+        const xn_gemm_filter f = xn_gemm_filter_of<PACKED>(c, a.io.threshold, group, m0 + m);
         const int32_t *prefix = a.io.prefix + f.index;
         const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
         for (int32_t first = (int32_t)threadIdx.x >> shift; first < classes;
              first += BATCH * step) {
             int32_t inside[BATCH];
 #pragma unroll
-            for (int n = 0; n < BATCH; n++) {
-                const xn_cuda_class cls =
-                    a.shape.borders.pixel_class[min(first + n * step, classes - 1)];
-                inside[n] =
-                    __ldg(prefix + cls.high_last * pitch) - __ldg(prefix + cls.low_last * pitch) -
-                    __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
-            }
+            for (int n = 0; n < BATCH; n++)
+                inside[n] = xn_bits_inside(
+                    prefix, pitch, a.shape.borders.pixel_class[min(first + n * step, classes - 1)]);
 #pragma unroll
             for (int n = 0; n < BATCH; n++) {
                 const int32_t cls = first + n * step;
@@ -322,7 +299,7 @@ __device__ __forceinline__ void make_constants(const wide_args &a, const wide_bl
     const xn_conv &c = a.conv;
     const int32_t filters = a.shape.block_tiles * a.shape.tile_filters;
     for (int32_t m = threadIdx.x; m < filters; m += blockDim.x) {
-        const wide_filter f = filter_of<false>(a, group, m0 + m);
+        const xn_gemm_filter f = xn_gemm_filter_of<false>(c, NULL, group, m0 + m);
         if (!PACKED) {
             b.factor[m] = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
             b.bias[m] = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;
