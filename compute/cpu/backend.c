@@ -7,7 +7,6 @@
 
 #include <assert.h>
 #include <stdio.h>
-#include <time.h>
 
 static xn_status device_count(int *count, xn_error *error) {
     (void)error;
@@ -113,12 +112,6 @@ static void stream_free(xn_stream *stream) {
     xn_mem_free(stream);
 }
 
-static int64_t now_ns(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* The weights must have the shape that the plan was made for: the batcher's duty. */
 static bool weights_fit(const xn_conv *conv, const xn_prepared *p) {
     return p->out_channels == conv->out_channels && p->group_channels == conv->group_channels &&
@@ -150,11 +143,11 @@ static int64_t run_images(xn_plan *plan, const xn_prepared *prepared, int64_t im
                       .threshold = io ? io->threshold : NULL,
                       .flip = io ? io->flip : NULL};
     xn_stream *stream = plan->stream;
-    int64_t start_ns = now_ns();
+    int64_t start_ns = xn_cpu_now_ns();
     assert(weights_fit(&plan->conv, prepared));
     job.threads = xn_cpu_threads_worth(work_ns, start_ns - stream->ended_ns, stream->threads);
     plan->path->run(&job, images);
-    stream->ended_ns = now_ns();
+    stream->ended_ns = xn_cpu_now_ns();
     return stream->ended_ns - start_ns;
 }
 

@@ -238,6 +238,8 @@ static inline void xn_cpu_valid_outputs(int64_t offset, int32_t stride, int32_t 
  * from within a task. One thread or unit: no other thread is asked. */
 typedef void (*xn_cpu_task)(void *context, int64_t unit, int thread);
 void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context);
+/* Of a clock that only moves on. */
+int64_t xn_cpu_now_ns(void);
 /* How many threads, 1 .. most, work of about so many nanoseconds is worth, when its caller's last
  * work ended idle_ns ago. Pure. */
 int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most);

@@ -81,7 +81,7 @@ static struct {
           .work = PTHREAD_COND_INITIALIZER,
           .left = PTHREAD_COND_INITIALIZER};
 
-static int64_t now_ns(void) {
+int64_t xn_cpu_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -159,8 +159,9 @@ static void idle_locked(helper *h) {
     unsigned seen = atomic_load(&pool.opened);
     pool.spinning++;
     pthread_mutex_unlock(&pool.mutex);
-    int64_t end = now_ns() + SPIN_NS;
-    while (atomic_load_explicit(&pool.opened, memory_order_relaxed) == seen && now_ns() < end)
+    int64_t end = xn_cpu_now_ns() + SPIN_NS;
+    while (atomic_load_explicit(&pool.opened, memory_order_relaxed) == seen &&
+           xn_cpu_now_ns() < end)
         relax();
     pthread_mutex_lock(&pool.mutex);
     pool.spinning--;
@@ -211,9 +212,9 @@ static void help(helper *h) {
 /* ---- callers ---- */
 
 static void wait_for_helpers(region *r) {
-    int64_t end = now_ns() + SPIN_NS;
+    int64_t end = xn_cpu_now_ns() + SPIN_NS;
     while (atomic_load(&r->inside)) {
-        if (now_ns() < end) {
+        if (xn_cpu_now_ns() < end) {
             relax();
             continue;
         }
