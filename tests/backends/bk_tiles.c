@@ -272,6 +272,25 @@ void bk_each_filter_tile(bk_visit visit, void *context) {
     }
 }
 
+/* few_single.cuh: columns 2 apart, rows any number: phases of 1 row and more, none in some. */
+void bk_each_dilated_strip(bk_visit visit, void *context) {
+    static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
+    bk_cursor at = {visit, context, 0};
+    for (int64_t height = 1; height <= 40; height += 1 + height / 3)
+        for (int64_t rows = 1; rows <= 9; rows += 1 + rows / 2) {
+            bk_case c = same(1 + height % 2, 3, height, 8 + 4 * (height * rows % 17), 3, 3);
+            c.params.groups = 3;
+            c.params.dilation[0] = rows;
+            c.params.dilation[1] = 2;
+            bk_pad(&c, rows * (1 + height % 2), 2, rows + height % 3, 2);
+            few_variants(&at, c);
+            c.input_fill = fills[(height + rows) % 4];
+            bk_deal(&at, c);
+            c.params.pad_value = 1;
+            bk_deal(&at, c);
+        }
+}
+
 /* Words of 32 bits, copies of 1, 2 or 4 words, chunks of 128, instructions of 256, stages of 512.
  */
 void bk_each_bit_count(bk_visit visit, void *context) {
