@@ -114,6 +114,8 @@ static xn_status load_kernels(xn_device *device, xn_error *error) {
     if (status == XN_OK && device->wide)
         status = xn_cuda_check(xn_cuda_bands_load(&device->wide), "loading the kernels", error);
     if (status == XN_OK && device->matrix)
+        status = xn_cuda_check(xn_cuda_fused_load(), "loading the kernels", error);
+    if (status == XN_OK && device->matrix)
         status = xn_cuda_check(xn_cuda_real_mma_load(device->wide), "loading the kernels", error);
     return status;
 }

@@ -35,6 +35,7 @@ struct xn_strip_args {
     int32_t channels, filters, groups; /* of a group; groups */
     int32_t height, width, out_height, out_width;
     int32_t kernel_h, pad_top, pad_left, pad_value;
+    int32_t dilation_h; /* 1, but in few_single.cuh, where the planes below are of phases */
     int32_t datatype, want_k;
     int32_t vector_in, vector_out; /* rows may be read, written 4 elements at a time */
     int32_t patch_words;
@@ -45,12 +46,22 @@ struct xn_strip_args {
 };
 
 /* Columns left and right of an output's own; elements loaded past a segment's ends (kinds FP32 and
- * FP16 load a vector when it is several); words of a pattern; tables of a row of taps. */
-template <int KW>
+ * FP16 load a vector when it is several); words of a pattern; tables of a row of taps. D: columns
+ * from tap to tap; 2 is for 3 taps. */
+template <int KW, int D = 1>
 struct xn_strip_window {
-    static constexpr int LEFT = KW / 2, RIGHT = (KW - 1) / 2, COLUMNS = KW + 3;
+    static_assert(D == 1 || (D == 2 && KW == 3), "sums and patterns of these alone");
+    static constexpr int LEFT = KW / 2 * D, RIGHT = (KW - 1) / 2 * D;
+    static constexpr int COLUMNS = LEFT + XN_STRIP_WIDTH + RIGHT;
     static constexpr int SIDE = LEFT < 2 ? 1 : XN_STRIP_WIDTH;
     static constexpr int WORDS = KW == 7 ? 2 : 1, TABLES = (KW + 2) / 3;
+};
+
+/* The rows that belong together: with dilation, those of one remainder of it. Row r of them is row
+ * first + step * r of the image, and windows start at row out_y + above. */
+struct xn_strip_phase {
+    int32_t step, first, height, above; /* of the input */
+    int32_t out_first, out_height;      /* of the output */
 };
 
 /* Where a thread works. */
@@ -62,9 +73,9 @@ struct xn_strip_place {
     int32_t lanes, plane, stack; /* stack: which of the block's planes */
 };
 
-template <int KW>
+template <int KW, int D = 1>
 struct xn_strip_raw {
-    uint32_t own[XN_STRIP_WIDTH], side[xn_strip_window<KW>::SIDE];
+    uint32_t own[XN_STRIP_WIDTH], side[xn_strip_window<KW, D>::SIDE];
 };
 
 /* ---- loading ---- */
@@ -192,10 +203,10 @@ __device__ __forceinline__ uint32_t xn_strip_element(const uint32_t *words, int 
 
 /* A row of one datatype. PACKED: own elements were read as a vector, and so were the sides where
  * SIDES says so; those lie as in memory, others nearest first. */
-template <int KW, int DATATYPE, bool PACKED, bool SIDES>
-__device__ __forceinline__ void xn_strip_convert(const xn_strip_raw<KW> &raw, bool first,
+template <int KW, int DATATYPE, bool PACKED, bool SIDES, int D = 1>
+__device__ __forceinline__ void xn_strip_convert(const xn_strip_raw<KW, D> &raw, bool first,
                                                  float *own, float *side) {
-    typedef xn_strip_window<KW> window;
+    typedef xn_strip_window<KW, D> window;
     constexpr int BYTES = DATATYPE == XN_FP32                          ? 4
                           : DATATYPE == XN_FP16 || DATATYPE == XN_BF16 ? 2
                                                                        : 1;
@@ -241,26 +252,27 @@ __device__ __forceinline__ void xn_strip_convert_any(const xn_strip_args &a,
         xn_strip_convert<KW, XN_BOOL, false, false>(raw, first, own, side);
 }
 
-template <int KW, int KIND>
-__device__ __forceinline__ void xn_strip_floats(const xn_strip_args &a, const xn_strip_raw<KW> &raw,
-                                                bool first, float *own, float *side) {
-    constexpr bool SIDES = xn_strip_window<KW>::SIDE > 1;
+template <int KW, int KIND, int D>
+__device__ __forceinline__ void xn_strip_floats(const xn_strip_args &a,
+                                                const xn_strip_raw<KW, D> &raw, bool first,
+                                                float *own, float *side) {
+    constexpr bool SIDES = xn_strip_window<KW, D>::SIDE > 1;
     if constexpr (KIND == XN_STRIP_ANY)
         xn_strip_convert_any<KW>(a, raw, first, own, side);
     else if constexpr (KIND == XN_STRIP_FP32)
-        xn_strip_convert<KW, XN_FP32, true, SIDES>(raw, first, own, side);
+        xn_strip_convert<KW, XN_FP32, true, SIDES, D>(raw, first, own, side);
     else if constexpr (KIND == XN_STRIP_FP16)
-        xn_strip_convert<KW, XN_FP16, true, SIDES>(raw, first, own, side);
+        xn_strip_convert<KW, XN_FP16, true, SIDES, D>(raw, first, own, side);
     else
-        xn_strip_convert<KW, XN_FP32, false, false>(raw, first, own, side);
+        xn_strip_convert<KW, XN_FP32, false, false, D>(raw, first, own, side);
 }
 
 /* The columns of the 4 windows: 4 own ones between LEFT and RIGHT of the neighbours. All lanes of
  * the warp. */
-template <int KW>
+template <int KW, int D>
 __device__ __forceinline__ void xn_strip_columns(const xn_strip_place &p, const float *own,
                                                  const float *side, float *columns) {
-    typedef xn_strip_window<KW> window;
+    typedef xn_strip_window<KW, D> window;
 #pragma unroll
     for (int n = 0; n < XN_STRIP_WIDTH; n++)
         columns[window::LEFT + n] = own[n];
@@ -279,9 +291,16 @@ __device__ __forceinline__ void xn_strip_columns(const xn_strip_place &p, const 
 /* ---- a row's sums and pattern ---- */
 
 /* Four sliding sums of KW magnitudes; neighbours share what they have in common. */
-template <int KW>
+template <int KW, int D>
 __device__ __forceinline__ void xn_strip_sums(const float *columns, float *h) {
-    if constexpr (KW < 4) {
+    if constexpr (D == 2) { /* outputs j and j + 2 share a pair */
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            const float pair = fabsf(columns[j + 2]) + fabsf(columns[j + 4]);
+            h[j] = pair + fabsf(columns[j]);
+            h[j + 2] = pair + fabsf(columns[j + 6]);
+        }
+    } else if constexpr (KW < 4) {
         float pair[XN_STRIP_WIDTH];
 #pragma unroll
         for (int j = 0; j < XN_STRIP_WIDTH; j++) {
@@ -318,38 +337,40 @@ __device__ __forceinline__ void xn_strip_spread(Sign sign, uint32_t *low, uint32
     *high = words[1] & 0x11111111u;
 }
 
-/* Nibble n: columns n, n + 1, n + 2. The second word, for 7 columns, has nibbles 6 .. 9, of which
+/* Nibble n: columns n, n + D, n + 2 D. The second word, for 7 columns, has nibbles 6 .. 9, of which
  * the tables read the first column only. */
-template <int KW, class Sign>
+template <int KW, int D, class Sign>
 __device__ __forceinline__ void xn_strip_pattern(Sign sign, uint32_t *pattern) {
     uint32_t low, high;
-    xn_strip_spread<xn_strip_window<KW>::COLUMNS>(sign, &low, &high);
-    if (KW <= 3) /* 24 bits, which do not meet: one multiplication adds the three shifts */
+    xn_strip_spread<xn_strip_window<KW, D>::COLUMNS>(sign, &low, &high);
+    if (D == 2)
+        pattern[0] = low | low >> 7 | low >> 14;
+    else if (KW <= 3) /* 24 bits, which do not meet: one multiplication adds the three shifts */
         pattern[0] = low * 73u >> 6;
     else
         pattern[0] = low | __funnelshift_r(low, high, 3) | __funnelshift_r(low, high, 6);
-    if constexpr (xn_strip_window<KW>::WORDS == 2)
+    if constexpr (xn_strip_window<KW, D>::WORDS == 2)
         pattern[1] = __funnelshift_r(low, high, 24);
 }
 
 /* The columns outside the image as a pattern. */
-template <int KW>
+template <int KW, int D = 1>
 __device__ __forceinline__ void xn_strip_outside(const xn_strip_args &a, const xn_strip_place &p,
                                                  uint32_t *pattern) {
-    const int32_t first = p.in_x - xn_strip_window<KW>::LEFT;
-    xn_strip_pattern<KW>(
+    const int32_t first = p.in_x - xn_strip_window<KW, D>::LEFT;
+    xn_strip_pattern<KW, D>(
         [&](int n) { return (uint32_t)(first + n) < (uint32_t)a.width ? 0u : 0x80000000u; },
         pattern);
 }
 
 /* Raw row to sums and pattern. When K is wanted a NaN's sign has no effect: its windows are NaN. */
-template <int KW, int KIND>
+template <int KW, int KIND, int D = 1>
 __device__ __forceinline__ void xn_strip_digest(const xn_strip_args &a, const xn_strip_place &p,
-                                                const xn_strip_raw<KW> &raw, float *h,
+                                                const xn_strip_raw<KW, D> &raw, float *h,
                                                 uint32_t *pattern) {
-    typedef xn_strip_window<KW> window;
+    typedef xn_strip_window<KW, D> window;
     float own[XN_STRIP_WIDTH], side[window::SIDE], columns[window::COLUMNS];
-    xn_strip_floats<KW, KIND>(a, raw, p.first, own, side);
+    xn_strip_floats<KW, KIND, D>(a, raw, p.first, own, side);
     if (KIND != XN_STRIP_ANY) { /* -0 to +0, so that the sign bit is the sign */
 #pragma unroll
         for (int n = 0; n < XN_STRIP_WIDTH; n++)
@@ -358,15 +379,15 @@ __device__ __forceinline__ void xn_strip_digest(const xn_strip_args &a, const xn
         for (int n = 0; n < window::LEFT; n++)
             side[n] += 0.0f;
     }
-    xn_strip_columns<KW>(p, own, side, columns);
-    xn_strip_pattern<KW>(
+    xn_strip_columns<KW, D>(p, own, side, columns);
+    xn_strip_pattern<KW, D>(
         [&](int n) {
             return KIND != XN_STRIP_ANY      ? __float_as_uint(columns[n])
                    : xn_sign_bit(columns[n]) ? 0u
                                              : 0x80000000u;
         },
         pattern);
-    xn_strip_sums<KW>(columns, h);
+    xn_strip_sums<KW, D>(columns, h);
 }
 
 /* ---- counting taps ---- */
@@ -445,14 +466,14 @@ __device__ __forceinline__ void xn_strip_box(const float (&h)[ROWS + KH - 1][XN_
 }
 
 /* True when a sum may have overflowed, or may in the epilogue. Every row is in one of the windows
- * looked at, every column in the first or last of the 4. */
-template <int KW, int KH, int ROWS, bool EXACT>
+ * looked at, every column in the first or last of the 4, or in one of all (ALL). */
+template <int KW, int KH, int ROWS, bool EXACT, bool ALL = (KW < 3)>
 __device__ __forceinline__ bool xn_strip_large(const float (&k)[ROWS][XN_STRIP_WIDTH]) {
     bool large = false;
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         if (!EXACT || r % KH == 0 || r == ROWS - 1) {
-            const float total = KW < 3 ? k[r][0] + k[r][1] + k[r][2] + k[r][3] : k[r][0] + k[r][3];
+            const float total = ALL ? k[r][0] + k[r][1] + k[r][2] + k[r][3] : k[r][0] + k[r][3];
             large = large || !(total <= XN_STRIP_LARGE);
         }
     return large;
@@ -467,22 +488,24 @@ __device__ __forceinline__ bool xn_strip_extreme(float factor, float bias) {
              fabsf(bias) <= XN_STRIP_MAX_BIAS);
 }
 
-/* Computes outputs again from the input, in double: rows out_y .. of one filter. */
+/* Computes outputs again from the input, in double: rows out_y .. of the phase, of one filter. */
 template <int KW>
-__device__ __forceinline__ void xn_strip_again(const xn_strip_args &a, int32_t plane,
-                                               int32_t filter, int32_t out_x, int32_t out_y,
-                                               int32_t rows, int32_t live) {
+__device__ __forceinline__ void
+xn_strip_again(const xn_strip_args &a, int32_t plane, int32_t filter, int32_t out_x, int32_t out_y,
+               int32_t rows, int32_t live, const xn_strip_phase &phase, int32_t dilation_w) {
     const int64_t o = plane % a.groups * a.filters + filter;
     const double factor = xn_factor_of(a.factor, o), bias = xn_bias_of(a.bias, o);
     const int64_t outputs = (int64_t)a.out_height * a.out_width;
     for (int32_t e = 0; e < rows * live; e++) {
-        const int32_t y = out_y + e / live, x = out_x + e % live;
+        const int32_t row = out_y + e / live, x = out_x + e % live;
+        const int32_t y = phase.out_first + phase.step * row;
         double sum = 0.0;
         int32_t dot = 0, bit = 0;
         for (int32_t c = 0; c < a.channels; c++)
             for (int32_t i = 0; i < a.kernel_h; i++)
                 for (int32_t j = 0; j < KW; j++, bit++) {
-                    const int32_t in_y = y - a.pad_top + i, in_x = x - a.pad_left + j;
+                    const int32_t in_y = y - a.pad_top + i * phase.step;
+                    const int32_t in_x = x - a.pad_left + j * dilation_w;
                     const uint32_t word = __ldg(a.patches + o * a.patch_words + bit / 32);
                     const int32_t weight = word >> bit % 32 & 1 ? 1 : -1;
                     if (in_y < 0 || in_y >= a.height || in_x < 0 || in_x >= a.width) {
@@ -504,6 +527,20 @@ __device__ __forceinline__ void xn_strip_again(const xn_strip_args &a, int32_t p
 }
 
 /* ---- where a thread works ---- */
+
+/* All rows, without dilation. */
+__device__ __forceinline__ xn_strip_phase xn_strip_whole(const xn_strip_args &a) {
+    return {1, 0, a.height, -a.pad_top, 0, a.out_height};
+}
+
+/* The rows of outputs that are `phase` modulo the dilation, and of the input that they read. */
+__device__ __forceinline__ xn_strip_phase xn_strip_phase_of(const xn_strip_args &a, int32_t phase) {
+    const int32_t d = a.dilation_h, up = (a.pad_top + d - 1) / d; /* no division of negatives */
+    const int32_t at = phase - a.pad_top + up * d;
+    const int32_t first = at % d;
+    return {d,           first, (a.height - first + d - 1) / d,
+            at / d - up, phase, (a.out_height - phase + d - 1) / d};
+}
 
 /* Where in the launch a block is: x holds tiles across, and where there are any, splits and planes
  * beyond what z takes; y the tiles down. */

@@ -1,7 +1,11 @@
 /* few_single.cuh: the strip kernel (few_strip.cuh) where a group is one channel and one filter, as
  * in the single-channel images this path is for and in depth-wise layers. The filter's tables stay
  * in registers, so nothing is shared and no thread waits for another but in shuffles; addresses
- * move on by the pitch from row to row. */
+ * move on by the pitch from row to row.
+ *
+ * Dilation: rows of one remainder of it are an image of their own, and a strip is of one of these.
+ * Columns 2 apart need no other threads than those of a window of 5, and as many instructions as
+ * neighbours. */
 #ifndef XN_CUDA_FEW_SINGLE_CUH
 #define XN_CUDA_FEW_SINGLE_CUH
 
@@ -86,19 +90,22 @@ struct xn_single_weights {
 };
 
 /* Where the next rows come from. */
-template <int KW, int KIND>
+template <int KW, int KIND, int D>
 struct xn_single_source {
+    typedef xn_strip_window<KW, D> window;
     static constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
-    static constexpr int SIDE = xn_strip_window<KW>::SIDE;
+    static constexpr int SIDE = window::SIDE;
     const char *own, *side;
     int64_t start, pitch;
-    int32_t y;
+    int32_t y, height;
 
-    __device__ __forceinline__ void begin(const xn_strip_args &a, const xn_strip_place &p) {
-        y = p.out_y - a.pad_top;
-        start = p.plane * a.in_plane;
-        pitch = (int64_t)a.width * BYTES;
-        own = (const char *)a.input + (start + (int64_t)y * a.width + p.in_x) * BYTES;
+    __device__ __forceinline__ void begin(const xn_strip_args &a, const xn_strip_place &p,
+                                          const xn_strip_phase &phase) {
+        y = p.out_y + phase.above;
+        height = phase.height;
+        start = p.plane * a.in_plane + (int64_t)phase.first * a.width;
+        pitch = (int64_t)a.width * phase.step * BYTES;
+        own = (const char *)a.input + y * pitch + (start + p.in_x) * BYTES;
         side = own + (p.first ? KIND == XN_STRIP_LOOSE ? -1 : -SIDE : XN_STRIP_WIDTH) * BYTES;
     }
 
@@ -110,7 +117,7 @@ struct xn_single_source {
     }
 
     static __device__ __forceinline__ void load_side(uint32_t *to, const char *from, bool valid) {
-        if (xn_strip_window<KW>::LEFT == 0)
+        if (window::LEFT == 0)
             return;
         if (SIDE * BYTES == 16)
             xn_load_16_if(to, from, valid);
@@ -125,23 +132,23 @@ struct xn_single_source {
     /* raw is zero or of earlier rows: it stays zero where there is nothing to load. */
     template <int ROWS>
     __device__ __forceinline__ void next(const xn_strip_args &a, const xn_strip_place &p,
-                                         xn_strip_raw<KW> *raw) {
+                                         xn_strip_raw<KW, D> *raw) {
         if constexpr (KIND == XN_STRIP_ANY) {
             xn_strip_load_any<KW, ROWS>(a, start, p, y, ROWS, raw);
         } else if constexpr (KIND == XN_STRIP_LOOSE) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
-                const bool inside = (uint32_t)(y + r) < (uint32_t)a.height;
+                const bool inside = (uint32_t)(y + r) < (uint32_t)height;
                 raw[r] = {};
 #pragma unroll
                 for (int n = 0; n < XN_STRIP_WIDTH; n++)
                     xn_load_4_if(&raw[r].own[n], own + n * BYTES, inside && (p.own >> n & 1));
 #pragma unroll
-                for (int n = 0; n < xn_strip_window<KW>::LEFT; n++)
+                for (int n = 0; n < window::LEFT; n++)
                     xn_load_4_if(&raw[r].side[n], side + (p.first ? -n : n) * BYTES,
                                  inside && (p.side >> n & 1));
             }
-        } else if (y >= 0 && y + ROWS <= a.height) {
+        } else if (y >= 0 && y + ROWS <= height) {
 #pragma unroll
             for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
                 load_own(raw[r].own, own, p.own);
@@ -150,7 +157,7 @@ struct xn_single_source {
         } else {
 #pragma unroll
             for (int r = 0; r < ROWS; r++, own += pitch, side += pitch) {
-                const bool inside = (uint32_t)(y + r) < (uint32_t)a.height;
+                const bool inside = (uint32_t)(y + r) < (uint32_t)height;
                 raw[r] = {};
                 load_own(raw[r].own, own, inside && p.own);
                 load_side(raw[r].side, side, inside && p.side);
@@ -268,7 +275,7 @@ struct xn_single_ring_of<KW, KH, ROWS, KIND, 0> {
 template <int KW, int KH, bool TWICE>
 __device__ __forceinline__ void
 xn_single_differ(const xn_single_filter<KW, KH> &filter,
-                 const uint32_t (*pattern)[xn_strip_window<KW>::WORDS], const xn_strip_args &a,
+                 const uint32_t (*pattern)[xn_strip_window<KW>::WORDS], int32_t height,
                  const uint32_t *columns, int32_t in_y, uint32_t *counts, uint32_t *others) {
     typedef xn_strip_window<KW> window;
     *counts = *others = 0;
@@ -280,7 +287,7 @@ xn_single_differ(const xn_single_filter<KW, KH> &filter,
             const uint32_t select = xn_strip_select(pattern[i], part);
             *counts += xn_permute(t.x, t.y, select);
             if (TWICE) {
-                const bool inside = (uint32_t)(in_y + i) < (uint32_t)a.height;
+                const bool inside = (uint32_t)(in_y + i) < (uint32_t)height;
                 *others += xn_permute(
                     t.x, t.y, select | (inside ? xn_strip_select(columns, part) : XN_STRIP_ALL));
             }
@@ -289,17 +296,20 @@ xn_single_differ(const xn_single_filter<KW, KH> &filter,
 
 /* ROWS rows of outputs, to `to`, of which rows_left exist. */
 template <int KW, int KH, int ROWS, int KIND, bool TWICE>
-__device__ __forceinline__ void xn_single_outputs(
-    const xn_strip_args &a, const xn_strip_place &p, const xn_single_filter<KW, KH> &filter,
-    const uint32_t (*pattern)[xn_strip_window<KW>::WORDS], const uint32_t *columns,
-    const float (&k)[ROWS][XN_STRIP_WIDTH], int32_t in_y, int32_t rows_left, int64_t index) {
+__device__ __forceinline__ void
+xn_single_outputs(const xn_strip_args &a, const xn_strip_place &p,
+                  const xn_single_filter<KW, KH> &filter,
+                  const uint32_t (*pattern)[xn_strip_window<KW>::WORDS], const uint32_t *columns,
+                  const float (&k)[ROWS][XN_STRIP_WIDTH], const xn_strip_phase &phase, int32_t in_y,
+                  int32_t rows_left, int64_t index) {
     constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
+    const int64_t pitch = (int64_t)a.out_width * phase.step;
     char *to = (char *)a.out.data + index * BYTES;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++, to += (int64_t)a.out_width * BYTES) {
+    for (int r = 0; r < ROWS; r++, to += pitch * BYTES) {
         uint32_t counts, others;
-        xn_single_differ<KW, KH, TWICE>(filter, pattern + r, a, columns, in_y + r, &counts,
-                                        &others);
+        xn_single_differ<KW, KH, TWICE>(filter, pattern + r, phase.height, columns, in_y + r,
+                                        &counts, &others);
         float v[XN_STRIP_WIDTH];
 #pragma unroll
         for (int j = 0; j < XN_STRIP_WIDTH; j++) {
@@ -317,56 +327,63 @@ __device__ __forceinline__ void xn_single_outputs(
                 if (r < rows_left && j < p.live)
                     ((float *)to)[j] = v[j];
         } else if (r < rows_left)
-            xn_strip_store(a, index + r * a.out_width, p.live, v);
+            xn_strip_store(a, index + r * pitch, p.live, v);
     }
 }
 
-/* DEPTH: chunks that are on their way while one is made; 0: one, in registers. */
-template <int KW, int KH, int ROWS, int KIND, int DEPTH>
+/* DEPTH: chunks that are on their way while one is made; 0: one, in registers. D: columns from tap
+ * to tap; with 2, rows have any dilation, and each phase of them is a plane of its own. */
+template <int KW, int KH, int ROWS, int KIND, int DEPTH, int D>
 __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 : 2)
     xn_single_kernel(const __grid_constant__ xn_strip_args a) {
-    typedef xn_strip_window<KW> window;
+    typedef xn_strip_window<KW, D> window;
     constexpr int IN_ROWS = ROWS + KH - 1, CARRY = KH - 1;
     const bool want_k = KIND != XN_STRIP_ANY || a.want_k;
     const xn_strip_block block = xn_strip_find_block(a);
     if (block.plane << a.stack_log2 >= a.planes)
         return;
     constexpr bool VECTORS = KIND == XN_STRIP_FP32 || KIND == XN_STRIP_FP16;
-    const xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, VECTORS);
+    xn_strip_place p = xn_strip_find(a, block, ROWS * a.chunks, window::LEFT, VECTORS);
+    xn_strip_phase phase = xn_strip_whole(a);
+    if (D > 1) {
+        phase = xn_strip_phase_of(a, p.plane % a.dilation_h);
+        p.plane /= a.dilation_h;
+    }
     xn_single_weights<KW, KH> weights;
     weights.load(a, a.groups == 1 ? 0 : p.plane % a.groups);
     xn_wait_for_previous_kernel();
     xn_let_next_kernel_start();
-    xn_strip_raw<KW> raw[IN_ROWS] = {};
-    xn_single_source<KW, KIND> source;
+    xn_strip_raw<KW, D> raw[IN_ROWS] = {};
+    xn_single_source<KW, KIND, D> source;
     typename xn_single_ring_of<KW, KH, ROWS, KIND, DEPTH>::type ring;
     if constexpr (DEPTH > 0) {
         extern __shared__ uint32_t shared[];
         ring.begin(a, p, (char *)shared);
         ring.copy_first(a, p);
     } else {
-        source.begin(a, p);
+        source.begin(a, p, phase);
         source.template next<IN_ROWS>(a, p, raw);
     }
     const xn_single_filter<KW, KH> filter = weights.make(a.reciprocal);
 
-    int32_t in_y = p.out_y - a.pad_top;
+    int32_t in_y = p.out_y + phase.above;
     const int32_t leftmost = p.in_x - window::LEFT;
     const bool touches = leftmost < 0 || leftmost + window::COLUMNS > a.width || in_y < 0 ||
-                         in_y + IN_ROWS + (a.chunks - 1) * ROWS > a.height;
+                         in_y + IN_ROWS + (a.chunks - 1) * ROWS > phase.height;
     const bool border = a.pad_value < 1 && __any_sync(0xffffffffu, touches && p.live > 0);
     uint32_t columns[window::WORDS] = {}; /* outside */
     if (border)
-        xn_strip_outside<KW>(a, p, columns);
+        xn_strip_outside<KW, D>(a, p, columns);
 
     float h[IN_ROWS][XN_STRIP_WIDTH];
     uint32_t pattern[IN_ROWS][window::WORDS];
     auto digest = [&](int from, int slot, int32_t y) {
-        xn_strip_digest<KW, KIND>(a, p, raw[from], h[slot], pattern[slot]);
+        xn_strip_digest<KW, KIND, D>(a, p, raw[from], h[slot], pattern[slot]);
         if (KIND == XN_STRIP_ANY && border && a.pad_value < 0)
 #pragma unroll
             for (int w = 0; w < window::WORDS; w++)
-                pattern[slot][w] |= (uint32_t)y < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
+                pattern[slot][w] |=
+                    (uint32_t)y < (uint32_t)phase.height ? columns[w] : XN_STRIP_ALL;
     };
     if constexpr (DEPTH > 0)
         ring.take_first(p, raw);
@@ -375,8 +392,9 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
         digest(r, r, in_y + r);
 
     bool large = false;
-    int32_t rows_left = p.live > 0 ? a.out_height - p.out_y : 0;
-    int64_t index = p.plane * a.out_plane + (int64_t)p.out_y * a.out_width + p.out_x;
+    int32_t rows_left = p.live > 0 ? phase.out_height - p.out_y : 0;
+    int64_t index = p.plane * a.out_plane + p.out_x +
+                    ((int64_t)p.out_y * phase.step + phase.out_first) * a.out_width;
     for (int32_t chunk = a.chunks;;) {
         const bool more = --chunk > 0;
         if constexpr (DEPTH > 0)
@@ -385,7 +403,7 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
             source.template next<ROWS>(a, p, raw);
         float k[ROWS][XN_STRIP_WIDTH];
         xn_strip_box<KH, ROWS>(h, KH, k);
-        large = large || xn_strip_large<KW, KH, ROWS, true>(k);
+        large = large || xn_strip_large<KW, KH, ROWS, true, (KW < 3 || D > 1)>(k);
         if (!want_k)
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
@@ -393,16 +411,16 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
                 for (int j = 0; j < XN_STRIP_WIDTH; j++)
                     k[r][j] = 1.0f;
         if (border && a.pad_value == 0)
-            xn_single_outputs<KW, KH, ROWS, KIND, true>(a, p, filter, pattern, columns, k, in_y,
-                                                        rows_left, index);
+            xn_single_outputs<KW, KH, ROWS, KIND, true>(a, p, filter, pattern, columns, k, phase,
+                                                        in_y, rows_left, index);
         else
-            xn_single_outputs<KW, KH, ROWS, KIND, false>(a, p, filter, pattern, columns, k, in_y,
-                                                         rows_left, index);
+            xn_single_outputs<KW, KH, ROWS, KIND, false>(a, p, filter, pattern, columns, k, phase,
+                                                         in_y, rows_left, index);
         if (!more)
             break;
         in_y += ROWS;
         rows_left -= ROWS;
-        index += ROWS * a.out_width;
+        index += (int64_t)ROWS * phase.step * a.out_width;
 #pragma unroll
         for (int r = 0; r < CARRY; r++) {
 #pragma unroll
@@ -419,9 +437,9 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || ROWS > 4 ? 1 :
             digest(r, CARRY + r, in_y + CARRY + r);
     }
 
-    const int32_t made = p.live > 0 ? min(a.out_height - p.out_y, ROWS * a.chunks) : 0;
+    const int32_t made = p.live > 0 ? min(phase.out_height - p.out_y, ROWS * a.chunks) : 0;
     if ((filter.extreme || (large && want_k)) && made > 0 && a.out.datatype != XN_INT32)
-        xn_strip_again<KW>(a, p.plane, 0, p.out_x, p.out_y, made, p.live);
+        xn_strip_again<KW>(a, p.plane, 0, p.out_x, p.out_y, made, p.live, phase, D);
 }
 
 #endif

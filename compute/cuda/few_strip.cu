@@ -13,6 +13,7 @@ enum {
     STREAM_CHUNKS = 4,      /* for what does not, */
     HIGH_CHUNKS = 2,        /* or for planes as high as HIGH */
     HIGH = 2048,
+    MAX_PHASES = 1 << 10,
     SHARED_LIMIT = 48 << 10,
     MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
 };
@@ -22,14 +23,15 @@ typedef void (*strip_function)(const xn_strip_args);
 struct strip_kernel {
     int32_t kernel_w, kernel_h, rows; /* kernel_h: at most, or exactly */
     bool exact, one, single;          /* one channel; and one filter */
-    int32_t kind, depth;
+    int32_t kind, depth, dilation;    /* of columns; 1: of rows too, else those have any */
     strip_function function;
 };
 
-#define SINGLE(K, ROWS, KIND, DEPTH)                                                               \
-    { K, K, ROWS, true, true, true, KIND, DEPTH, xn_single_kernel<K, K, ROWS, KIND, DEPTH> }
+#define DILATED(K, ROWS, KIND, DEPTH, D)                                                           \
+    { K, K, ROWS, true, true, true, KIND, DEPTH, D, xn_single_kernel<K, K, ROWS, KIND, DEPTH, D> }
+#define SINGLE(K, ROWS, KIND, DEPTH) DILATED(K, ROWS, KIND, DEPTH, 1)
 #define STRIP(KW, KH, ROWS, EXACT, ONE, KIND)                                                      \
-    { KW, KH, ROWS, EXACT, ONE, false, KIND, 0, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
+    { KW, KH, ROWS, EXACT, ONE, false, KIND, 0, 1, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
 #define ANY(KW)                                                                                    \
     STRIP(KW, 7, 4, false, true, XN_STRIP_ANY), STRIP(KW, 7, 4, false, false, XN_STRIP_ANY)
 /* Of those that take a problem the first is the fastest. */
@@ -46,6 +48,10 @@ static const strip_kernel kernels[] = {
     SINGLE(3, 4, XN_STRIP_LOOSE, 0),
     SINGLE(5, 4, XN_STRIP_LOOSE, 0),
     SINGLE(7, 4, XN_STRIP_LOOSE, 0),
+    DILATED(3, 4, XN_STRIP_FP32, 0, 2),
+    DILATED(3, 1, XN_STRIP_FP32, 0, 2),
+    DILATED(3, 4, XN_STRIP_FP16, 0, 2),
+    DILATED(3, 1, XN_STRIP_FP16, 0, 2),
     SINGLE(3, 4, XN_STRIP_ANY, 0),
     SINGLE(3, 1, XN_STRIP_ANY, 0),
     STRIP(3, 3, 4, true, true, XN_STRIP_FP32),
@@ -76,7 +82,7 @@ static bool has_kind(const xn_conv *c, int32_t kind) {
         c->scaling != XN_SCALING_XNOR || c->pad_value < 0)
         return false;
     return kind == XN_STRIP_LOOSE ||
-           (c->pad_left == c->kernel_w / 2 && c->out_width <= c->width &&
+           (c->pad_left == c->kernel_w / 2 * c->dilation_w && c->out_width <= c->width &&
             c->width % XN_STRIP_WIDTH == 0 && c->out_width % XN_STRIP_WIDTH == 0);
 }
 
@@ -87,8 +93,8 @@ bool xn_cuda_strip_vectors(const xn_conv *c) {
 /* The kernel of so many rows and that depth; with rows 0, the fastest of that depth. */
 static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows, int32_t depth) {
     for (const strip_kernel &k : kernels)
-        if (k.kernel_w == c->kernel_w && (!rows || rows == k.rows) && depth == k.depth &&
-            (k.exact ? k.kernel_h == c->kernel_h : k.kernel_h >= c->kernel_h) &&
+        if (k.kernel_w == c->kernel_w && k.dilation == c->dilation_w && (!rows || rows == k.rows) &&
+            depth == k.depth && (k.exact ? k.kernel_h == c->kernel_h : k.kernel_h >= c->kernel_h) &&
             k.one == (c->group_channels == 1) && (!k.single || c->group_out_channels == 1) &&
             has_kind(c, k.kind))
             return &k;
@@ -116,16 +122,22 @@ static int32_t segments_down(const xn_cuda_strip *s) {
     return s->threads / (s->lanes * s->across * s->stack);
 }
 
+/* Rows of outputs of a phase. */
+static int32_t phase_rows(const xn_conv *c) {
+    return (c->out_height - 1) / c->dilation_h + 1;
+}
+
 static int64_t tiles_down(const xn_conv *c, const xn_cuda_strip *s) {
-    return (c->out_height - 1) / ((int64_t)segments_down(s) * s->rows * s->chunks) + 1;
+    return (phase_rows(c) - 1) / ((int64_t)segments_down(s) * s->rows * s->chunks) + 1;
 }
 
 static int64_t splits_of(const xn_conv *c, const xn_cuda_strip *s) {
     return (c->group_out_channels - 1) / s->span + 1;
 }
 
+/* Each phase of the rows is one. */
 static int64_t planes_of(const xn_conv *c, int64_t images) {
-    return images * c->groups;
+    return images * c->groups * c->dilation_h;
 }
 
 static int64_t stacks_of(const xn_conv *c, int64_t images, const xn_cuda_strip *s) {
@@ -144,9 +156,11 @@ static int64_t grid_x(const xn_conv *c, int64_t images, const xn_cuda_strip *s) 
 }
 
 static bool takes(const xn_conv *c) {
-    return c->mode == XN_MODE_XNOR && c->stride_h == 1 && c->stride_w == 1 && c->dilation_h == 1 &&
-           c->dilation_w == 1 && c->kernel_h <= XN_STRIP_MAX_KERNEL &&
-           c->kernel_w <= XN_STRIP_MAX_KERNEL && c->group_channels <= XN_CUDA_FEW_CHANNELS &&
+    const bool dense = c->dilation_h == 1 && c->dilation_w == 1;
+    return c->mode == XN_MODE_XNOR && c->stride_h == 1 && c->stride_w == 1 &&
+           (dense || (c->dilation_w == 2 && c->dilation_h <= MAX_PHASES && find_kernel(c, 0, 0))) &&
+           c->kernel_h <= XN_STRIP_MAX_KERNEL && c->kernel_w <= XN_STRIP_MAX_KERNEL &&
+           c->group_channels <= XN_CUDA_FEW_CHANNELS &&
            c->group_channels * c->kernel_h * c->kernel_w <= XN_STRIP_MAX_TAPS &&
            (int64_t)c->group_channels * c->height * c->width <= INT32_MAX &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX &&
@@ -202,7 +216,7 @@ static bool is_cached(const xn_conv *c, int64_t images) {
  * fewer sums twice, as far as all multiprocessors are kept busy. Not so long that much of the last
  * one is beyond the plane. */
 static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
-    const bool high = c->out_height >= HIGH && has_kind(c, XN_STRIP_FP32) && c->kernel_w == 3;
+    const bool high = phase_rows(c) >= HIGH && has_kind(c, XN_STRIP_FP32) && c->kernel_w == 3;
     int32_t chunks = high ? HIGH_CHUNKS : STREAM_CHUNKS;
     if (is_cached(c, images)) {
         const int32_t most = c->input_datatype == XN_FP16 ? MAX_CHUNKS / 2 : MAX_CHUNKS;
@@ -211,7 +225,7 @@ static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
     }
     for (; chunks > 1; chunks /= 2) {
         const int64_t strip = 4 * (int64_t)chunks;
-        if (((c->out_height - 1) / strip + 1) * strip - c->out_height <= c->out_height / 6)
+        if (((phase_rows(c) - 1) / strip + 1) * strip - phase_rows(c) <= phase_rows(c) / 6)
             break;
     }
     return chunks;
@@ -221,7 +235,7 @@ static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
  * rows between strips again. */
 static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_strip *s) {
     const strip_kernel *k = find_kernel(c, 0, 0);
-    const int64_t warps = planes_of(c, images) * ((c->out_height - 1) / 4 + 1) *
+    const int64_t warps = planes_of(c, images) * ((phase_rows(c) - 1) / 4 + 1) *
                           ((c->out_width - 1) / (s->lanes * XN_STRIP_WIDTH) + 1) * s->lanes / 32;
     s->rows = k->rows;
     s->chunks = 1;
@@ -268,7 +282,7 @@ bool xn_cuda_strip_choose(const xn_conv *c, int64_t images, int multiprocessors,
     s.across = power_of_2_from((c->out_width - 1) / (s.lanes * XN_STRIP_WIDTH) + 1,
                                s.threads / s.lanes < 2 ? 1 : 2);
     const int32_t segments = s.threads / (s.lanes * s.across);
-    const int32_t down = power_of_2_from((c->out_height - 1) / (s.rows * s.chunks) + 1, segments);
+    const int32_t down = power_of_2_from((phase_rows(c) - 1) / (s.rows * s.chunks) + 1, segments);
     s.stack = power_of_2_from(planes_of(c, images), segments / down);
     while (s.stack > 1 && shared_bytes(c, k, s.threads, s.stack) > SHARED_LIMIT)
         s.stack /= 2;
@@ -302,6 +316,7 @@ cudaError_t xn_cuda_strip_launch(const xn_conv *c, int64_t images, const xn_cuda
     a.pad_top = c->pad_top;
     a.pad_left = c->pad_left;
     a.pad_value = c->pad_value;
+    a.dilation_h = c->dilation_h;
     a.datatype = c->input_datatype;
     a.want_k = c->scaling == XN_SCALING_XNOR;
     a.vector_in = vector_in(c);

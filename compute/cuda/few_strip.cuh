@@ -1,5 +1,5 @@
-/* few_strip.cuh: XNOR convolution of few channels at the speed of memory: stride 1, dilation 1,
- * kernels up to 7 x 7.
+/* few_strip.cuh: XNOR convolution of few channels at the speed of memory: stride 1, dilation 1 (2
+ * in few_single.cuh), kernels up to 7 x 7.
  *
  * A thread owns 4 output columns and walks down a strip of rows with the rows of its windows in
  * registers; columns of its neighbours come by shuffles, those past the segment's ends by a load of
@@ -299,7 +299,8 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || !ONE ? 1 : 2)
     const int32_t left = p.live > 0 ? min(a.out_height - p.out_y, ROWS * chunks) : 0;
     for (int32_t f = 0; f < o_count; f++)
         if ((filters[f].extreme || (large && want_k)) && left > 0 && a.out.datatype != XN_INT32)
-            xn_strip_again<KW>(a, p.plane, o_first + f, p.out_x, p.out_y, left, p.live);
+            xn_strip_again<KW>(a, p.plane, o_first + f, p.out_x, p.out_y, left, p.live,
+                               xn_strip_whole(a), 1);
 }
 
 #endif

@@ -116,6 +116,21 @@ cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multip
                                  xn_cuda_bands_cut *cut, const xn_cuda_wide_io *io,
                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
+/* gemm_fused.cu: real input to outputs in one launch, by the matrix units of sm_80 and later: for
+ * small problems. */
+typedef struct xn_cuda_fused_io {
+    const void *input;
+    const uint32_t *rows; /* layout.h */
+    const int32_t *prefix;
+} xn_cuda_fused_io;
+bool xn_cuda_fused_fits(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip);
+/* Whether it is faster than the other kernels. */
+bool xn_cuda_fused_pays(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip);
+typedef struct xn_cuda_fused_plan xn_cuda_fused_plan; /* as xn_cuda_wide_cut (gemm_fused.h) */
+cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
+                                 xn_cuda_fused_plan *plan, const xn_cuda_fused_io *io,
+                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+
 /* direct.cu: any geometry on any chip, by population counts. */
 cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_cuda_bit_args *bits,
                                   const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
@@ -133,6 +148,7 @@ cudaError_t xn_cuda_box_load(void);
 cudaError_t xn_cuda_gemm_load(void);
 cudaError_t xn_cuda_wide_load(bool *usable);  /* false: not on this device or in this build */
 cudaError_t xn_cuda_bands_load(bool *usable); /* likewise */
+cudaError_t xn_cuda_fused_load(void);         /* sm_80 and later */
 cudaError_t xn_cuda_direct_load(void);
 cudaError_t xn_cuda_real_load(void);
 

@@ -142,6 +142,12 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
         const xn_cuda_few_io few = {io->input, prepared->patches, prepared->rows, prepared->fields};
         return xn_cuda_few_launch(&plan->conv, images, &chip, plan->few, &few, &epilogue, stream);
     }
+    if (plan->fused) {
+        const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
+        const xn_cuda_fused_io fused = {io->input, prepared->rows, prepared->prefix};
+        return xn_cuda_fused_launch(&plan->conv, images, &chip, plan->fused, &fused, &epilogue,
+                                    stream);
+    }
     if (plan->conv.mode != XN_MODE_XNOR)
         return launch_real(plan, prepared, images, io, &epilogue, stream);
     const packed_parts parts = parts_of(plan, io);

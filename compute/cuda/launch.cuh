@@ -23,13 +23,14 @@ static cudaError_t xn_cuda_launch(void (*kernel)(const Args), dim3 grid, int blo
 }
 
 /* The same, when overlapped without waiting for the kernel ahead of it to end: the kernel itself
- * does (griddepcontrol.wait). */
+ * does (griddepcontrol.wait). cluster: neighbours in x that are launched together, sm_90 and later;
+ * 1: none. */
 template <typename Args>
-static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), dim3 grid, int block,
-                                       size_t shared_bytes, bool overlapped, cudaStream_t stream,
-                                       const Args &args) {
+static cudaError_t xn_cuda_launch_clusters(void (*kernel)(const Args), dim3 grid, int block,
+                                           size_t shared_bytes, bool overlapped, int cluster,
+                                           cudaStream_t stream, const Args &args) {
     cudaLaunchConfig_t config = {};
-    cudaLaunchAttribute attributes[1];
+    cudaLaunchAttribute attributes[2];
     config.gridDim = grid;
     config.blockDim = dim3((unsigned)block);
     config.dynamicSmemBytes = shared_bytes;
@@ -39,8 +40,20 @@ static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), dim3 grid, in
         attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
     }
+    if (cluster > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs].val.clusterDim = {(unsigned)cluster, 1, 1};
+        config.numAttrs++;
+    }
     void *pointers[1] = {const_cast<Args *>(&args)};
     return cudaLaunchKernelExC(&config, (const void *)kernel, pointers);
+}
+
+template <typename Args>
+static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), dim3 grid, int block,
+                                       size_t shared_bytes, bool overlapped, cudaStream_t stream,
+                                       const Args &args) {
+    return xn_cuda_launch_clusters(kernel, grid, block, shared_bytes, overlapped, 1, stream, args);
 }
 
 /* Loads a kernel's code onto the current device. */

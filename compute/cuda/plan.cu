@@ -2,6 +2,7 @@
  * decisions and all allocation are here. */
 #include "few_choose.h"
 #include "gemm_bands.h"
+#include "gemm_fused.h"
 #include "gemm_wide.h"
 #include "xn_cuda.h"
 
@@ -9,13 +10,14 @@
 
 #define WIDE_FILTERS 17 /* a group, for gemm_wide.cu to be worth it */
 
-static const char *const path_names[XN_CUDA_PATHS] = {"strips",     "planes",   "matrix", "tiles",
-                                                      "bands",      "wide",     "gemm",   "direct",
-                                                      "real_wgmma", "real_mma", "real"};
+static const char *const path_names[XN_CUDA_PATHS] = {"strips", "planes",     "matrix",   "tiles",
+                                                      "fused",  "bands",      "wide",     "gemm",
+                                                      "direct", "real_wgmma", "real_mma", "real"};
 
 /* Whether the device has the instructions of a path. */
 static bool path_exists(const xn_device *device, int path) {
-    if (path == XN_CUDA_MATRIX || path == XN_CUDA_GEMM || path == XN_CUDA_REAL_MMA)
+    if (path == XN_CUDA_MATRIX || path == XN_CUDA_FUSED || path == XN_CUDA_GEMM ||
+        path == XN_CUDA_REAL_MMA)
         return device->matrix;
     return (path != XN_CUDA_BANDS && path != XN_CUDA_WIDE && path != XN_CUDA_REAL_WGMMA) ||
            device->wide;
@@ -72,6 +74,8 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
     case XN_CUDA_TILES:
         return !packed &&
                xn_cuda_few_cut_of(xn_cuda_few_kind_of(path), conv, plan->max_images, &chip, &cut);
+    case XN_CUDA_FUSED:
+        return !packed && xn_cuda_fused_fits(conv, plan->max_images, &chip);
     case XN_CUDA_BANDS:
         return xn_cuda_bands_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_WIDE:
@@ -89,6 +93,9 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
 /* Whether another path that can run it is better. The wide kernel computes tiles of 32 filters and
  * more, which few filters a group would waste. */
 static bool other_pays(const xn_device *device, const xn_plan *plan, xn_cuda_path path) {
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
+    if (path == XN_CUDA_FUSED)
+        return !xn_cuda_fused_pays(&plan->conv, plan->max_images, &chip);
     if (path == XN_CUDA_BANDS && path_fits(device, plan, XN_CUDA_WIDE) &&
         !xn_cuda_bands_pays(&plan->conv, plan->max_images, device->multiprocessors,
                             plan->packed_output))
@@ -105,7 +112,7 @@ static xn_cuda_path choose_path(const xn_device *device, const xn_plan *plan) {
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
     const xn_cuda_few_kind few = xn_cuda_few_choose(&plan->conv, plan->max_images, &chip);
     for (int path = 0; path < XN_CUDA_PATHS; path++)
-        if ((path >= XN_CUDA_BANDS || xn_cuda_few_kind_of((xn_cuda_path)path) == few) &&
+        if ((path >= XN_CUDA_FUSED || xn_cuda_few_kind_of((xn_cuda_path)path) == few) &&
             path_fits(device, plan, (xn_cuda_path)path) &&
             !other_pays(device, plan, (xn_cuda_path)path))
             return (xn_cuda_path)path;
@@ -125,7 +132,8 @@ static bool lay_out(xn_plan *plan) {
         return fits && add_part(plan, xn_cuda_mma_pixel_bytes(c), 1, &plan->pixels) &&
                add_bytes(plan, xn_cuda_mma_partial_bytes(plan->stream->device->multiprocessors),
                          &plan->partial);
-    if (xn_cuda_few_kind_of(plan->path) != XN_CUDA_FEW_NONE || plan->path == XN_CUDA_REAL)
+    if (xn_cuda_few_kind_of(plan->path) != XN_CUDA_FEW_NONE || plan->path == XN_CUDA_FUSED ||
+        plan->path == XN_CUDA_REAL)
         return fits;
     if (!plan->packed_input)
         fits = fits && add_part(plan, groups * in_plane, pixel_bytes, &plan->bits);
@@ -160,6 +168,8 @@ static bool keep_cut(xn_plan *plan) {
         return (plan->wide = (xn_cuda_wide_cut *)xn_mem_zalloc(1, sizeof *plan->wide)) != NULL;
     if (plan->path == XN_CUDA_BANDS)
         return (plan->bands = (xn_cuda_bands_cut *)xn_mem_zalloc(1, sizeof *plan->bands)) != NULL;
+    if (plan->path == XN_CUDA_FUSED)
+        return (plan->fused = (xn_cuda_fused_plan *)xn_mem_zalloc(1, sizeof *plan->fused)) != NULL;
     if (few == XN_CUDA_FEW_NONE)
         return true;
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(plan->stream->device);
@@ -228,6 +238,7 @@ void xn_cuda_plan_free(xn_plan *plan) {
         xn_mem_free(plan->wide);
         xn_mem_free(plan->few);
         xn_mem_free(plan->bands);
+        xn_mem_free(plan->fused);
     }
     xn_mem_free(plan); /* the workspace stays with the stream */
 }

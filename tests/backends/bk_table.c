@@ -376,6 +376,8 @@ const bk_section bk_sections[] = {
     {"positions of a tile", bk_each_position_count, NULL},
     {"panels of reals", bk_each_real_panel, NULL},
     {"filters of a tile", bk_each_filter_tile, NULL},
+    {"tiles of fused", bk_each_fused_tile, NULL},
+    {"dilated strips", bk_each_dilated_strip, NULL},
     {"bits of a step", bk_each_bit_count, NULL},
     {"allowed precisions", bk_each_allowed_precision, NULL},
     {"full grids", bk_each_grid, "cuda"},

@@ -272,6 +272,66 @@ void bk_each_filter_tile(bk_visit visit, void *context) {
     }
 }
 
+/* gemm_fused.cu: 8 outputs by 16 filters an instruction, 1 to 8 of these down and up to 4 across a
+ * warp, of runs of outputs or of rows; 1 to 8 blocks of filters share the packing, of 8 channels at
+ * a time, 1 to 4 times a thread; positions with steps. Means and windows that overflow are taken
+ * again. */
+void bk_each_fused_tile(bk_visit visit, void *context) {
+    static const int64_t widths[] = {7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129};
+    static const int64_t channels[] = {7, 8, 9, 23, 24, 25, 33, 64, 100, 129, 256, 520, 1024};
+    static const int64_t filters[] = {16, 17, 33, 64, 65, 128, 129, 256};
+    static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
+    bk_cursor at = {visit, context, 0};
+    for (size_t i = 0; i < COUNT(widths); i++) {
+        bk_case c = same(1 + (int64_t)i % 2, 40, 3, widths[i], filters[i % COUNT(filters)], 3);
+        many_variants(&at, c);
+        const int64_t down = 1 + (int64_t)i % 4, across = 1 + (int64_t)i % 3;
+        c.params.dilation[0] = down;
+        c.params.dilation[1] = across;
+        bk_pad(&c, down, across, down, across);
+        many_variants(&at, c);
+        c.params.stride[0] = 1 + (int64_t)i % 2;
+        c.params.stride[1] = 1 + (int64_t)i % 4;
+        many_variants(&at, c);
+        c = same(1, 40, 5, widths[i], filters[(i + 3) % COUNT(filters)], 1);
+        many_variants(&at, c);
+        c.params.stride[0] = c.params.stride[1] = 2;
+        many_variants(&at, c);
+    }
+    for (size_t i = 0; i < COUNT(channels); i++) {
+        bk_case c = same(1, channels[i], 6, 9, filters[i % COUNT(filters)], 3);
+        many_variants(&at, c);
+        c.input_fill = fills[i % COUNT(fills)];
+        c.input_datatype = i % 2 ? XN_BF16 : XN_FP32;
+        bk_deal(&at, c);
+        c.params.dilation[0] = c.params.dilation[1] = 2;
+        c.input_fill = BK_RANDOM;
+        c.input_datatype = i % 3 ? XN_INT8 : XN_UINT8;
+        bk_deal(&at, c);
+    }
+    for (int64_t kernel = 5; kernel <= 15; kernel += 2)
+        many_variants(&at, same(1, 12 * kernel, 9, 11, 20, kernel));
+}
+
+/* few_single.cuh: columns 2 apart, rows any number: phases of 1 row and more, none in some. */
+void bk_each_dilated_strip(bk_visit visit, void *context) {
+    static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
+    bk_cursor at = {visit, context, 0};
+    for (int64_t height = 1; height <= 40; height += 1 + height / 3)
+        for (int64_t rows = 1; rows <= 9; rows += 1 + rows / 2) {
+            bk_case c = same(1 + height % 2, 3, height, 8 + 4 * (height * rows % 17), 3, 3);
+            c.params.groups = 3;
+            c.params.dilation[0] = rows;
+            c.params.dilation[1] = 2;
+            bk_pad(&c, rows * (1 + height % 2), 2, rows + height % 3, 2);
+            few_variants(&at, c);
+            c.input_fill = fills[(height + rows) % 4];
+            bk_deal(&at, c);
+            c.params.pad_value = 1;
+            bk_deal(&at, c);
+        }
+}
+
 /* Words of 32 bits, copies of 1, 2 or 4 words, chunks of 128, instructions of 256, stages of 512.
  */
 void bk_each_bit_count(bk_visit visit, void *context) {

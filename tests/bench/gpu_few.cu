@@ -7,6 +7,7 @@
  *     --check N: instead, N random geometries and cuts of all kernels but tiles against ref
  */
 #include "few_choose.h"
+#include "gemm_fused.h"
 #include "gpu_timing.cuh"
 #include "xn_backend.h"
 #include "xn_cuda.h"
@@ -208,12 +209,17 @@ static float pick_value(uint64_t *state, int64_t kind) {
 }
 
 /* Geometries of which most take the vector kernels, a third with strides or dilation, which only
- * the matrix kernel takes; what does not resolve is drawn again. */
+ * the matrix kernels take, and some with channels that only the fused one does; what does not
+ * resolve is drawn again. */
 static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatype *out) {
     static const int64_t kernels[] = {3, 3, 3, 5, 7, 1, 2, 4, 6};
     const bool single = pick(state, 0, 2) > 0;
     p->groups = pick(state, 0, 3) ? 1 : pick(state, 2, 9);
-    p->channels = p->groups * (single ? 1 : pick(state, 1, pick(state, 0, 3) ? 8 : 32));
+    p->channels = p->groups * (single ? 1
+                                      : pick(state, 1,
+                                             pick(state, 0, 3)   ? 8
+                                             : pick(state, 0, 1) ? 32
+                                                                 : 300));
     p->filters = p->groups * (single ? 1 : pick(state, 1, pick(state, 0, 3) ? 20 : 150));
     p->kernel = kernels[pick(state, 0, 8)];
     p->images = pick(state, 1, 3);
@@ -247,16 +253,21 @@ static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatyp
     return true;
 }
 
-/* A cut of one of the kernels. */
+/* A cut of one of the kernels; kind XN_CUDA_FEW_NONE: of gemm_fused.cu. */
 struct any_cut {
     xn_cuda_few_kind kind;
+    xn_cuda_fused_shape fused;
     xn_cuda_strip strip;
     xn_cuda_planes_cut planes;
     xn_cuda_matrix_cut matrix;
 
     cudaError_t launch(const xn_conv *conv, int64_t images, const xn_cuda_few_io *io,
-                       const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) const {
+                       const int32_t *prefix, const xn_cuda_epilogue_args *epilogue,
+                       cudaStream_t stream) const {
+        const xn_cuda_fused_io fused_io = {io->input, io->rows, prefix};
         switch (kind) {
+        case XN_CUDA_FEW_NONE:
+            return xn_cuda_fused_launch_shape(&fused, &fused_io, epilogue, true, stream);
         case XN_CUDA_FEW_STRIP:
             return xn_cuda_strip_launch(conv, images, &strip, io, epilogue, true, stream);
         case XN_CUDA_FEW_PLANES:
@@ -275,6 +286,9 @@ struct any_cut {
         else if (kind == XN_CUDA_FEW_PLANES)
             snprintf(text, sizeof text, "planes %d band %d rows %d threads %d", planes.planes,
                      planes.band, planes.rows, planes.threads);
+        else if (kind == XN_CUDA_FEW_NONE)
+            snprintf(text, sizeof text, "fused %dx%d rows %d cluster %d warps %d", fused.cut.tile_w,
+                     fused.cut.tile_h, fused.cut.row_tiles, fused.cut.cluster, fused.cut.warps);
         else
             snprintf(text, sizeof text, "matrix g%d %dx%d f%d", matrix.together, matrix.tile_w,
                      matrix.tile_h, matrix.span);
@@ -324,9 +338,29 @@ static bool draw_planes(uint64_t *state, const xn_conv *conv, int64_t images,
     return xn_cuda_planes_choose(conv, images, 132, cut);
 }
 
-static bool draw_cut(uint64_t *state, const xn_conv *conv, int64_t images, any_cut *cut) {
-    cut->kind = (xn_cuda_few_kind)pick(state, XN_CUDA_FEW_STRIP, XN_CUDA_FEW_MATRIX);
+static bool draw_fused(uint64_t *state, const xn_conv *conv, int64_t images,
+                       const xn_cuda_few_chip *chip, xn_cuda_fused_shape *shape) {
+    for (int tries = 0; tries < 50; tries++) {
+        xn_cuda_fused_cut cut;
+        cut.tile_w = pick(state, 0, 1) ? conv->out_width : 8 * (int32_t)pick(state, 1, 12);
+        cut.tile_h = (int32_t)pick(state, 1, pick(state, 0, 1) ? 3 : 14);
+        cut.row_tiles = 1 << pick(state, 0, 3);
+        cut.cluster = 1 << pick(state, 0, 3);
+        cut.warps = 4 << pick(state, 0, 1);
+        if (xn_cuda_fused_shape_of(conv, images, &cut, chip->overlaps, shape))
+            return true;
+    }
+    return xn_cuda_fused_choose(conv, images, chip, shape);
+}
+
+static bool draw_cut(uint64_t *state, const xn_conv *conv, int64_t images,
+                     const xn_cuda_few_chip *chip, any_cut *cut) {
+    static const xn_cuda_few_kind kinds[] = {XN_CUDA_FEW_STRIP, XN_CUDA_FEW_PLANES,
+                                             XN_CUDA_FEW_MATRIX, XN_CUDA_FEW_NONE};
+    cut->kind = kinds[pick(state, 0, 3)];
     switch (cut->kind) {
+    case XN_CUDA_FEW_NONE:
+        return draw_fused(state, conv, images, chip, &cut->fused);
     case XN_CUDA_FEW_STRIP:
         return draw_strip(state, conv, images, &cut->strip);
     case XN_CUDA_FEW_PLANES:
@@ -358,7 +392,8 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
     params.output_datatype = out == XN_INT32 ? XN_INT32 : XN_FP32;
     REQUIRE(
         xn_conv_resolve(&params, p.datatype, &input, &shape, &limits, &want_conv, &images, &error));
-    if (!draw_cut(&state, &m.conv, images, &cut))
+    const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
+    if (!draw_cut(&state, &m.conv, images, &chip, &cut))
         return true; /* that kernel does not take it */
     m.in_bytes = (size_t)images * xn_conv_input_bytes(&m.conv);
     m.out_bytes = (size_t)images * xn_conv_output_bytes(&m.conv);
@@ -387,8 +422,9 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
     for (size_t i = 0; i < want.size(); i++)
         want[i] = out == XN_INT32 ? (float)((const int32_t *)bytes.data())[i]
                                   : ((const float *)bytes.data())[i];
-    const size_t wrong = count_wrong(
-        m, out, want, stream, [&] { CHECK(cut.launch(&m.conv, images, &io, &epilogue, stream)); });
+    const size_t wrong = count_wrong(m, out, want, stream, [&] {
+        CHECK(cut.launch(&m.conv, images, &io, m.prepared->prefix, &epilogue, stream));
+    });
     if (wrong)
         printf("WRONG seed %llu: %zu of %zu; %lldx%lldx%lldx%lld o%lld g%lld k%lld pad %lld,%lld "
                "value %d scaling %d in %d out %d kind %lld stride %d,%d dilation %d,%d; %s\n",

@@ -1,7 +1,8 @@
 /* gpu_shapes.cu: `make bench-gpu-shapes`: shapes beside the square dense layers, each against its
  * own floor, so that a cliff shows: depth-wise, grouped, strided, dilated, 1x1, large kernels,
  * stems. fp32 in and out, K and alpha. The floor is the largest of a copy of the same bytes in the
- * same run, a launch, and the matrix units' time for the operations. Every kernel path that can run
+ * same run, a launch, and the operations at the rate that the matrix units reach in the same run;
+ * which of them it is stands beside it. Every kernel path that can run
  * a shape is timed beside the one the plan chose; first all its outputs are compared with the
  * direct path's (INT32 exactly, fp32 to the sum of both tolerances), and the direct path's first
  * image with backend ref where that takes less than a moment. bench-gpu-shapes [--only
@@ -9,6 +10,7 @@
  *     --only: shapes whose name, as printed, has one of these in it
  *     --chosen: no other paths
  */
+#include "gpu_peak.cuh"
 #include "gpu_timing.cuh"
 #include "xn_backend.h"
 #include "xn_cuda.h"
@@ -18,8 +20,7 @@
 #include <string>
 
 enum { REPLAYS = 9, REF_OPERATIONS = 30000000 };
-#define LAUNCH_US 1.2         /* an empty kernel's share of a graph of launches */
-#define MATRIX_OPS_US 15000e6 /* 1-bit operations, 2 a tap */
+#define LAUNCH_US 1.2 /* an empty kernel's share of a graph of launches */
 
 struct shape {
     const char *family;
@@ -107,12 +108,13 @@ static const shape shapes[] = {
 
 /* The ways to compute a shape: the paths of mode xnor. */
 enum { WAYS = XN_CUDA_DIRECT + 1 };
-static const char *const way_names[WAYS] = {"strips", "planes", "matrix", "tiles",
-                                            "wide",   "gemm",   "direct"};
+static const char *const way_names[WAYS] = {"strips", "planes", "matrix", "tiles", "fused",
+                                            "bands",  "wide",   "gemm",   "direct"};
 
 struct session {
     xn_device *device;
     xn_stream *stream;
+    double matrix_ops_us;           /* 1-bit operations, 2 a tap, that the matrix units do; or 0 */
     std::vector<const char *> only; /* parts of names; none: all */
     bool chosen_only;
     FILE *json;
@@ -128,9 +130,16 @@ struct problem {
     size_t in_bytes, out_bytes;
 };
 
+/* What no kernel passes, and what it is. */
+struct bound {
+    double us;
+    const char *by;
+};
+
 struct result {
     std::string name, way;
-    double us, floor, ratio;
+    double us, ratio;
+    bound floor;
 };
 
 /* ---- problems ---- */
@@ -349,11 +358,20 @@ static double time_way(const session &s, const problem &p, xn_cuda_path w) {
     return us;
 }
 
-static double floor_of(const session &s, const problem &p) {
+static bound floor_of(const session &s, const problem &p) {
     const double copy =
         time_copy(s.stream->stream, p.input, p.in_bytes, p.output, p.out_bytes, 20, REPLAYS).median;
-    const double matrix = 2.0 * (double)p.images * (double)xn_conv_operations(&p.conv);
-    return std::max({copy, LAUNCH_US, matrix / MATRIX_OPS_US});
+    const double operations = 2.0 * (double)p.images * (double)xn_conv_operations(&p.conv);
+    const double matrix = s.matrix_ops_us > 0 ? operations / s.matrix_ops_us : 0;
+    if (matrix > copy && matrix > LAUNCH_US)
+        return {matrix, "matrix"};
+    return copy > LAUNCH_US ? bound{copy, "copy"} : bound{LAUNCH_US, "launch"};
+}
+
+static double matrix_rate(const session &s) {
+    const peak::rates r = peak::measure(s.stream->stream, s.device->multiprocessors, s.device->wide,
+                                        s.device->matrix);
+    return std::max(r.wgmma, r.mma) * 1e6;
 }
 
 static std::string name_of(const shape &sh) {
@@ -377,7 +395,7 @@ static result run(session *s, const shape &sh) {
     const char *name = shown.c_str();
     problem p = make(*s, sh);
     const xn_cuda_path chosen = chosen_way(*s, p);
-    const double floor = floor_of(*s, p);
+    const bound floor = floor_of(*s, p);
     double us[WAYS] = {};
     printf("%-52s |", name);
     for (int w = WAYS - 1; w >= 0; w--) {
@@ -395,14 +413,15 @@ static result run(session *s, const shape &sh) {
         else
             printf(" %8s", "-");
     }
-    result r = {name, way_names[chosen], us[chosen], floor, us[chosen] / floor};
-    printf(" | %-6s %8.2f / %8.2f = %6.2f\n", r.way.c_str(), r.us, r.floor, r.ratio);
+    result r = {name, way_names[chosen], us[chosen], us[chosen] / floor.us, floor};
+    printf(" | %-6s %8.2f / %8.2f %-6s = %6.2f\n", r.way.c_str(), r.us, floor.us, floor.by,
+           r.ratio);
     fflush(stdout);
     if (s->json)
         fprintf(s->json,
                 "{\"shape\": \"%s\", \"path\": \"%s\", \"us\": %.3f, \"floor_us\": %.3f, "
-                "\"ratio\": %.3f}\n",
-                name, r.way.c_str(), r.us, r.floor, r.ratio);
+                "\"floor\": \"%s\", \"ratio\": %.3f}\n",
+                name, r.way.c_str(), r.us, floor.us, floor.by, r.ratio);
     free_problem(&p);
     return r;
 }
@@ -431,6 +450,8 @@ int main(int argc, char **argv) {
                2;
     REQUIRE(xn_backend_cuda.device_open(0, &s.device, &error));
     REQUIRE(xn_backend_cuda.stream_create(s.device, &options, &s.stream, &error));
+    s.matrix_ops_us = matrix_rate(s);
+    printf("matrix units: %.0f Tops\n", s.matrix_ops_us / 1e6);
     printf("%-52s |", "us a launch by graph replay");
     for (const char *name : way_names)
         printf(" %8s", name);
@@ -442,8 +463,9 @@ int main(int argc, char **argv) {
               [](const result &a, const result &b) { return a.ratio > b.ratio; });
     puts("\nfarthest from the floor:");
     for (size_t i = 0; i < results.size() && (i < 20 || results[i].ratio > 4); i++)
-        printf("%-52s %-6s %8.2f / %8.2f = %6.2f\n", results[i].name.c_str(),
-               results[i].way.c_str(), results[i].us, results[i].floor, results[i].ratio);
+        printf("%-52s %-6s %8.2f / %8.2f %-6s = %6.2f\n", results[i].name.c_str(),
+               results[i].way.c_str(), results[i].us, results[i].floor.us, results[i].floor.by,
+               results[i].ratio);
     printf("%zu shapes, %d wrong\n", results.size(), s.wrong);
     if (s.json)
         fclose(s.json);
