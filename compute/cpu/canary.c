@@ -64,6 +64,8 @@ static xn_status check(xn_device *device, const known *problem, xn_error *error)
         status = cpu->stream_create(device, NULL, &stream, error);
     if (!status)
         status = cpu->plan_create(stream, &conv, 1, &plan, error);
+    if (!status)
+        status = cpu->weights_ready(prepared, plan, error);
     if (!status) {
         xn_batch_item item = {.input = problem->input_data, .output = output, .images = 1};
         status = cpu->run(plan, prepared, &item, 1, NULL, error);

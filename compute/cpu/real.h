@@ -14,6 +14,8 @@
 
 #include "cpu.h"
 
+#include <assert.h>
+
 /* Outputs of a run from so many bytes on are written past the caches: more than stays there. */
 #define XN_CPU_REAL_STREAM_BYTES (8u << 20)
 
@@ -28,11 +30,17 @@ static inline int32_t xn_cpu_real_tiles(int32_t out_channels) {
     return (int32_t)xn_cpu_div_up(out_channels, XN_CPU_REAL_FILTERS);
 }
 
+/* Where the weights of a mode are once a plan has wanted them. */
+static inline _Atomic(float *) *xn_cpu_real_slot(const xn_prepared *p, xn_mode mode) {
+    return mode == XN_MODE_BWN ? &p->on_demand->sign : &p->on_demand->real;
+}
+
 /* The weights of terms first.. of a part, for tiles from `tile` on: real_kernels.h's order. first
  * is a multiple of part_terms. */
 static inline const float *xn_cpu_real_part(const xn_prepared *p, xn_mode mode, int32_t tile,
                                             int32_t first) {
-    const float *weights = mode == XN_MODE_BWN ? p->sign : p->real;
+    const float *weights = atomic_load_explicit(xn_cpu_real_slot(p, mode), memory_order_relaxed);
+    assert(weights); /* weights_ready came before */
     int32_t terms = (int32_t)xn_cpu_min(xn_cpu_part_terms(p->filter), p->filter - first);
     return weights + ((size_t)first * (size_t)xn_cpu_real_tiles(p->out_channels) +
                       (size_t)tile * (size_t)terms) *
