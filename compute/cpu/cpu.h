@@ -147,13 +147,13 @@ struct xn_plan {
     int64_t max_images;
     xn_cpu_image *images;              /* [max_images], owned; filled by run */
     size_t shared_bytes, thread_bytes; /* of the stream's scratch */
-    double image_ns;  /* rough time of one image on one core; only decides on threads */
-    xn_cpu_rows rows; /* few, real, direct */
-    int32_t ring;     /* few: input rows a thread keeps, a slot each */
-    int32_t strip;    /* few: most output columns of a unit; rows are a strip's */
-    xn_cpu_map *map;  /* many: owned */
-    int32_t lanes;    /* many: most outputs of a unit */
-    bool packed_input, packed_output; /* many */
+    double image_ns;                   /* the path's */
+    xn_cpu_rows rows;                  /* few, real, direct */
+    int32_t ring;                      /* few: input rows a thread keeps, a slot each */
+    int32_t strip;                     /* few: most output columns of a unit; rows are a strip's */
+    xn_cpu_map *map;                   /* many: owned */
+    int32_t lanes;                     /* many: most outputs of a unit */
+    bool packed_input, packed_output;  /* many */
     int32_t wave;      /* many, real: images whose input is held in shared scratch at a time */
     bool in_place;     /* real: their rows are read where they are */
     int32_t tiles;     /* real: most tiles of filters of a unit */
@@ -164,16 +164,16 @@ struct xn_plan {
 struct xn_cpu_path {
     /* True when it can run this problem at all. */
     bool (*fits)(const xn_conv *conv);
-    /* Sets rows, offsets, sizes and image_ns. Errors: XN_ERR_NO_MEMORY. */
+    /* Rough time of one image on one core with a set's kernels: decides on threads, and between
+     * paths. Pure. packed_input: its signs come as bits. */
+    double (*image_ns)(const xn_conv *conv, const xn_cpu_set *set, bool packed_input);
+    /* Sets rows, offsets and sizes. Errors: XN_ERR_NO_MEMORY. */
     xn_status (*layout)(xn_plan *plan, xn_error *error);
     /* images [0, count) of the plan. */
     void (*run)(const xn_cpu_run *run, int64_t count);
 };
 
 extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct;
-
-/* True when the few-channel path fits and is the faster one on these kernels (few.c says why). */
-bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels);
 
 /* True when the direct path fits and is the faster one for modes bwn and float (direct.c). */
 bool xn_cpu_direct_suits(const xn_conv *conv);

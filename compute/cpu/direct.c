@@ -38,6 +38,15 @@ bool xn_cpu_direct_suits(const xn_conv *conv) {
     return fits(conv) && conv->group_out_channels < FEW_FILTERS;
 }
 
+static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_input) {
+    const double rows =
+        (double)conv->channels * conv->height + (double)conv->out_channels * conv->out_height;
+    (void)packed_input;
+    return 0.6 * (double)xn_conv_operations(conv) / (set->kernels->byte_lanes / 4) +
+           0.3 * (double)xn_conv_input_elements(conv) +
+           0.15 * (double)xn_conv_output_elements(conv) + 10 * rows;
+}
+
 static xn_status layout(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
     xn_cpu_sizer slice = {0};
@@ -59,11 +68,6 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
     if (slice.failed)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->thread_bytes = slice.bytes;
-    plan->image_ns =
-        0.6 * (double)xn_conv_operations(conv) / (plan->kernels->byte_lanes / 4) +
-        0.3 * (double)xn_conv_input_elements(conv) + 0.15 * (double)xn_conv_output_elements(conv) +
-        10 *
-            ((double)conv->channels * conv->height + (double)conv->out_channels * conv->out_height);
     return XN_OK;
 }
 
@@ -218,4 +222,5 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     xn_cpu_for(run->threads, planes * j.bands, unit_task, &j);
 }
 
-const xn_cpu_path xn_cpu_direct = {.fits = fits, .layout = layout, .run = run_images};
+const xn_cpu_path xn_cpu_direct = {
+    .fits = fits, .image_ns = image_ns, .layout = layout, .run = run_images};

@@ -31,6 +31,13 @@ enum {
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
 };
 
+static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_input) {
+    (void)packed_input;
+    return 0.2 * (double)xn_conv_operations(conv) / set->real->lanes +
+           0.15 * (double)xn_conv_input_elements(conv) +
+           0.15 * (double)xn_conv_output_elements(conv);
+}
+
 static xn_status layout(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
     xn_cpu_sizer shared = {0}, slice = {0};
@@ -50,9 +57,6 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->shared_bytes = shared.bytes;
     plan->thread_bytes = slice.bytes;
-    plan->image_ns = 0.2 * (double)xn_conv_operations(conv) / plan->real->lanes +
-                     0.15 * (double)xn_conv_input_elements(conv) +
-                     0.15 * (double)xn_conv_output_elements(conv);
     return XN_OK;
 }
 
@@ -322,4 +326,5 @@ static bool fits(const xn_conv *conv) {
     return conv->mode != XN_MODE_XNOR;
 }
 
-const xn_cpu_path xn_cpu_real = {.fits = fits, .layout = layout, .run = run_images};
+const xn_cpu_path xn_cpu_real = {
+    .fits = fits, .image_ns = image_ns, .layout = layout, .run = run_images};
