@@ -9,6 +9,8 @@
  *   MOVE(from, inside, pad, to)  one move; pad is a vector
  *   STREAM(to, v)        a store past the caches
  *
+ * and those of real_shifts.h.
+ *
  * A tile takes TILE_VECTORS loads of pixels and TILE_FILTERS of weights for the product of both in
  * multiplications: it is these that bound it, not loads. */
 #include "real_kernels.h"
@@ -137,10 +139,13 @@ static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
     return !any;
 }
 
+#include "real_shifts.h"
+
 const xn_cpu_real_kernels REAL_KERNELS = {
     .lanes = LANES,
     .most = TILE_VECTORS,
     .pack = pack,
     .multiply = multiply,
     .finish = finish,
+    .shift_rows = shift_rows,
 };
