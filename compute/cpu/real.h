@@ -58,9 +58,10 @@ static inline float xn_cpu_real_weight(const xn_prepared *p, xn_mode mode, int32
 
 /* ---- real_source.c ---- */
 
-/* The images of a wave. Where columns are neighbours of each other and fp32 already, rows are read
- * in place; else they are copied as padded rows (rows.c) into shared scratch, once for all taps.
- * Either way output x reads, at tap column j, element plan->rows.column[j] + x of a row. */
+/* The images of a wave. Where columns are fp32 already, and neighbours of each other or every other
+ * one, rows are read in place; else they are copied as padded rows (rows.c) into shared scratch,
+ * once for all taps. Output x reads, at tap column j, element plan->rows.column[j] + x *
+ * source_stride of a row. */
 typedef struct xn_cpu_source {
     const xn_cpu_run *run;
     const xn_plan *plan;
@@ -84,6 +85,10 @@ void xn_cpu_source_fill(const xn_cpu_source *source);
 
 /* Row y of channel c (of all); rows of the next channel are source_next floats on. */
 const float *xn_cpu_source_row(const xn_cpu_source *source, int64_t slot, int32_t c, int32_t y);
+
+static inline int32_t xn_cpu_source_stride(const xn_plan *plan) {
+    return plan->in_place ? plan->conv.stride_w : 1;
+}
 
 static inline int64_t xn_cpu_source_next(const xn_plan *plan) {
     return (int64_t)plan->conv.height * (plan->in_place ? plan->conv.width : plan->rows.pitch);
