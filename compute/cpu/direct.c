@@ -17,15 +17,16 @@
 #include "real.h"
 
 enum {
-    PLANES,  /* float [C/groups][rows under a band][pitch] */
-    TAPS,    /* const float *[filter] */
-    WEIGHTS, /* float [filter] */
-    ACC,     /* float [band][pitch] */
-    EXACT,   /* double [OW] */
-    TEMP,    /* float [W] */
+    PLANES,   /* float [C/groups][rows under a band][pitch] */
+    TAPS,     /* const float *[filter] */
+    WEIGHTS,  /* float [filter] */
+    ACC,      /* float [band][pitch] */
+    EXACT,    /* double [OW] */
+    GATHERED, /* float [UNIT_OUTPUTS], from somewhere in a line on */
+    TEMP,     /* float [W] */
 };
 
-enum { BAND_FLOATS = 16 << 10, UNIT_OUTPUTS = 16 << 10, FEW_FILTERS = 4, SPARSE = 8 };
+enum { BAND_FLOATS = 16 << 10, UNIT_OUTPUTS = 16 << 10, FEW_FILTERS = 4, SPARSE = 8, LINE = 64 };
 
 /* Input rows under a band. */
 static int64_t rows_under(const xn_conv *conv, int64_t band) {
@@ -43,6 +44,17 @@ static bool shifts(const xn_conv *conv) {
     return conv->input_datatype == XN_FP32 && conv->output_datatype == XN_FP32 &&
            (conv->stride_w == 1 || (conv->stride_w == 2 && conv->dilation_w == 1)) &&
            (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w <= XN_CPU_SHIFT_TAPS;
+}
+
+/* Outputs of a group. */
+static int64_t group_outputs(const xn_conv *conv) {
+    return (int64_t)conv->out_height * conv->out_width * conv->group_out_channels;
+}
+
+/* Whether the outputs of whole planes are gathered where they go past the caches. */
+static bool gathers(const xn_conv *conv) {
+    return shifts(conv) && conv->out_width * (int64_t)sizeof(float) % LINE &&
+           group_outputs(conv) <= UNIT_OUTPUTS;
 }
 
 bool xn_cpu_direct_suits(const xn_conv *conv) {
@@ -91,6 +103,8 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
     }
     size_t filter = (size_t)conv->group_channels * (size_t)conv->kernel_h * (size_t)conv->kernel_w;
     plan->offset[WEIGHTS] = xn_cpu_take(&slice, filter, sizeof(float));
+    plan->offset[GATHERED] =
+        xn_cpu_take(&slice, gathers(conv) ? LINE + UNIT_OUTPUTS : 0, sizeof(float));
     plan->offset[EXACT] = xn_cpu_take(&slice, (size_t)conv->out_width, sizeof(double));
     plan->offset[TEMP] = xn_cpu_take(&slice, (size_t)conv->width, sizeof(float));
     if (slice.failed)
@@ -106,7 +120,8 @@ typedef struct job {
     int64_t bands;  /* of a plane; they differ by one row at most */
     int64_t planes; /* of all images: outputs of a group */
     int64_t stack;  /* planes of a unit, one after another */
-    bool stream;    /* outputs go past the caches */
+    bool stream;    /* outputs go past the caches: */
+    bool gather;    /* a unit's together, since rows are no whole lines */
 } job;
 
 typedef struct unit {
@@ -115,6 +130,8 @@ typedef struct unit {
     const xn_cpu_image *image;
     int32_t group, y, rows; /* output rows [y, y + rows) */
     int64_t plane;          /* floats of a channel */
+    float *gathered;        /* outputs from plane first_filter of the image on; NULL: in place */
+    int32_t first_filter;
 } unit;
 
 static void *array(const unit *u, int which) {
@@ -193,14 +210,21 @@ static void sum_band(const unit *u, float *acc) {
         tap[t] -= u->rows * conv->stride_h * pitch;
 }
 
+/* Where row y of filter o goes, for now. */
+static void *row_of(const unit *u, int32_t o, int32_t y) {
+    const xn_conv *conv = u->j->conv;
+    if (!u->gathered)
+        return xn_cpu_output_row(conv, u->image->output, o, y);
+    return u->gathered + ((int64_t)(o - u->first_filter) * conv->out_height + y) * conv->out_width;
+}
+
 /* Row y of filter o, in double. */
 static void write_exact(const unit *u, int32_t o, int32_t y, const xn_cpu_epilogue *epilogue) {
     const xn_conv *conv = u->j->conv;
     double *exact = array(u, EXACT);
     xn_cpu_real_exact(conv, u->j->run->prepared, u->image->input, o, y, 0, conv->out_width,
                       array(u, TEMP), exact);
-    xn_cpu_emit_f64(epilogue, exact, conv->out_width,
-                    xn_cpu_output_row(conv, u->image->output, o, y));
+    xn_cpu_emit_f64(epilogue, exact, conv->out_width, row_of(u, o, y));
 }
 
 static void write_band(const unit *u, int32_t o, const float *acc,
@@ -224,9 +248,9 @@ static void shift_band(const unit *u, int32_t o, const xn_cpu_epilogue *epilogue
                         (int64_t)u->group * conv->group_channels * conv->height * conv->width;
     int32_t end = u->y + u->rows;
     for (int32_t y = u->y, rows = u->rows; y < end;) {
-        void *to = xn_cpu_output_row(conv, u->image->output, o, y);
-        bool finite = j->plan->real->shift_rows(conv, from, array(u, WEIGHTS), y, rows,
-                                                epilogue->factor, epilogue->bias, j->stream, to);
+        bool finite =
+            j->plan->real->shift_rows(conv, from, array(u, WEIGHTS), y, rows, epilogue->factor,
+                                      epilogue->bias, j->stream && !j->gather, row_of(u, o, y));
         if (!finite && rows == 1)
             write_exact(u, o, y, epilogue);
         if (finite || rows == 1)
@@ -258,6 +282,20 @@ static void do_band(unit *u) {
     }
 }
 
+/* So many groups from the unit's on, of one image, whose outputs follow one another. */
+static void do_planes(unit *u, int64_t groups) {
+    const job *j = u->j;
+    u->first_filter = u->group * j->conv->group_out_channels;
+    unsigned char *to = xn_cpu_output_row(j->conv, u->image->output, u->first_filter, u->y);
+    if (j->gather) /* at the same place in its line */
+        u->gathered = (float *)(void *)((unsigned char *)array(u, GATHERED) + (uintptr_t)to % LINE);
+    for (int64_t g = 0; g < groups; g++, u->group++)
+        do_band(u);
+    if (j->gather)
+        j->plan->many->copy(u->gathered, (size_t)(groups * group_outputs(j->conv)) * sizeof(float),
+                            to);
+}
+
 static void unit_task(void *context, int64_t number, int thread) {
     const job *j = context;
     const xn_conv *conv = j->conv;
@@ -266,10 +304,11 @@ static void unit_task(void *context, int64_t number, int thread) {
     int64_t end = xn_cpu_min(plane + j->stack, j->planes);
     u.y = (int32_t)(conv->out_height * band / j->bands);
     u.rows = (int32_t)(conv->out_height * (band + 1) / j->bands) - u.y;
-    for (; plane < end; plane++) {
-        u.group = (int32_t)(plane % conv->groups);
+    for (int64_t last; plane < end; plane = last) {
         u.image = &j->plan->images[plane / conv->groups];
-        do_band(&u);
+        u.group = (int32_t)(plane % conv->groups);
+        last = xn_cpu_min(end, plane + conv->groups - u.group);
+        do_planes(&u, last - plane);
     }
     if (j->stream)
         j->plan->few->flush();
@@ -284,12 +323,12 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
              .conv = conv,
              .planes = count * conv->groups,
              .stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES};
-    int64_t outputs = (int64_t)conv->out_height * conv->out_width * conv->group_out_channels;
     int64_t units = run->threads > 1 ? 3 * (int64_t)run->threads : 1;
     int64_t wanted = xn_cpu_div_up(units, j.planes);
     j.bands = xn_cpu_max(xn_cpu_div_up(conv->out_height, run->plan->band),
                          xn_cpu_min(wanted, conv->out_height));
-    j.stack = xn_cpu_max(1, xn_cpu_min(UNIT_OUTPUTS / outputs, j.planes / units));
+    j.stack = xn_cpu_max(1, xn_cpu_min(UNIT_OUTPUTS / group_outputs(conv), j.planes / units));
+    j.gather = j.stream && j.bands == 1 && gathers(conv);
     xn_cpu_for(run->threads, xn_cpu_div_up(j.planes, j.stack) * j.bands, unit_task, &j);
 }
 

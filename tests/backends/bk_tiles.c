@@ -288,15 +288,18 @@ void bk_each_shifted_row(bk_visit visit, void *context) {
             c.bias = n % 4 > 1;
             bk_deal(&at, c);
         }
-    static const int64_t large[][3] = {{1, 150, 20}, {16, 900, 60}, {1, 131, 301}, {40, 699, 122}};
-    for (size_t i = 0; i < COUNT(large); i++)
-        for (int64_t stride = 1; stride <= 2; stride++) {
-            bk_case c = same(large[i][0], 3, large[i][1], large[i][2], 3, 3);
-            c.params.groups = 3;
-            c.params.mode = XN_MODE_FLOAT;
-            c.params.stride[0] = c.params.stride[1] = stride;
-            bk_deal(&at, c);
-        }
+    static const int64_t large[][4] = {/* images, height, width, stride */
+                                       {1, 150, 20, 1},   {1, 150, 20, 2},   {16, 900, 60, 1},
+                                       {1, 131, 301, 1},  {1, 131, 301, 2},  {40, 699, 122, 2},
+                                       {3600, 14, 14, 1}, {3600, 27, 28, 2}, {3600, 15, 13, 1}};
+    for (size_t i = 0; i < COUNT(large); i++) {
+        bk_case c = same(large[i][0], 3, large[i][1], large[i][2], i % 2 ? 6 : 3, 3);
+        c.params.groups = 3;
+        c.params.mode = XN_MODE_FLOAT;
+        c.params.stride[0] = c.params.stride[1] = large[i][3];
+        c.input_fill = i == COUNT(large) - 1 ? BK_NAN : BK_RANDOM;
+        bk_deal(&at, c);
+    }
 }
 
 /* 32, 64 or 128 filters a block; outputs turned 16 at a time; packed in words of 32. */
