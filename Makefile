@@ -46,6 +46,7 @@ COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
                $(patsubst %,tests/unit/%_test.c,arith conv cpus half mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
 BENCH_CUDA_SRC := tests/bench/gpu_copy.cu
+BENCH_SRC := tests/bench/bench.c tests/bench/bench_runner.c
 
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 
@@ -151,9 +152,9 @@ $(BUILD)/obj/server/openapi.c.o: proto/openapi.yaml
 
 # ---- benchmarks: each prints a table and writes JSON into $(BUILD)/bench ----
 ifeq ($(USE_CUDA),1)
-BENCH_OBJ := $(call obj,tests/bench/bench.c $(BENCH_CUDA_SRC))
+BENCH_OBJ := $(call obj,$(BENCH_SRC) $(BENCH_CUDA_SRC))
 else
-BENCH_OBJ := $(call obj,tests/bench/bench.c tests/bench/no_gpu.c)
+BENCH_OBJ := $(call obj,$(BENCH_SRC) tests/bench/no_gpu.c)
 endif
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
 	@mkdir -p $(@D)
@@ -182,7 +183,7 @@ PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
          echo python3 tests/bench/peer_torch_conv.py))
 ifeq ($(USE_CUDA),1)
 $(BUILD)/bench-gpu: $(call obj,tests/bench/bench_gpu.cu tests/bench/bench_layer.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-$(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu tests/bench/bench_runner.c) $(BUILD)/libxn_compute.a
 bench-gpu-few: deps ## few channels on the GPU: the fused kernels beside a copy of the same bytes
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-few
 	$(BUILD)/bench-gpu-few --json $(BUILD)/bench/bench_gpu_few.json
@@ -190,12 +191,12 @@ $(BUILD)/bench-gpu-pack: $(call obj,tests/bench/gpu_pack.cu $(BENCH_CUDA_SRC)) $
 bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-pack
 	$(BUILD)/bench-gpu-pack
-$(BUILD)/bench-gpu-real: $(call obj,tests/bench/gpu_real.cu $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-gpu-real: $(call obj,tests/bench/gpu_real.cu tests/bench/bench_runner.c $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
 bench-gpu-real: deps ## modes float and bwn on the matrix units, and cuDNN where PyTorch is
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-real
 	$(BUILD)/bench-gpu-real --exact
 	-python3 tests/bench/peer_torch_conv.py
-$(BUILD)/bench-gpu-shapes: $(call obj,tests/bench/gpu_shapes.cu) $(BUILD)/libxn_compute.a
+$(BUILD)/bench-gpu-shapes: $(call obj,tests/bench/gpu_shapes.cu tests/bench/bench_runner.c) $(BUILD)/libxn_compute.a
 bench-gpu-shapes: deps ## other shapes on the GPU, every kernel path, each against its own floor
 	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-shapes
 	$(BUILD)/bench-gpu-shapes --json $(BUILD)/bench/bench_gpu_shapes.json

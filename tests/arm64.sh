@@ -18,7 +18,7 @@ shift
 suites=("$@")
 if ((${#suites[@]} == 0)); then
     suites=(arith backends backends_contract backends_literal backends_precision backends_random
-        conv cpu_packed cpus half mem parallel tensor weights)
+        backends_ready conv cpu_packed cpus half mem parallel tensor weights)
 fi
 
 fetch_check() {

@@ -212,4 +212,5 @@ const xn_backend xn_backend_cpu = {
     .run = run,
     .device_path = device_path,
     .plan_path = plan_path,
+    .weights_ready = xn_cpu_weights_ready,
 };

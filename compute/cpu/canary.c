@@ -1,5 +1,5 @@
-/* canary.c: known problems, one for each path, checked against results worked out by hand. Runs on
- * a stream of its own, so beside any other.
+/* canary.c: a known problem for each path of the device's instruction set, checked against results
+ * worked out by hand. Runs on a stream of its own, so beside any other.
  *
  *        |  1 -2  3 |                   signs of the four windows agree with W in 4, 0, 0 and 4
  *    I = | -4  5 -6 |   W = |  1 -1 |   places, so dot = 4, -4, -4, 4; alpha = 1; K = 3, 4, 6, 7,
@@ -11,10 +11,12 @@
 #include "cpu.h"
 #include "xn_backends.h"
 
+#include <stdio.h>
+
 enum { MANY = 40, POSITIVE = 30 };
 
 typedef struct known {
-    const char *name;
+    const char *path;
     xn_mode mode;
     xn_shape input, weights;
     const float *input_data, *weights_data, *expected;
@@ -26,7 +28,7 @@ static xn_status compare(const known *problem, const float *output, xn_error *er
         if (output[n] != problem->expected[n])
             return xn_fail(error, XN_ERR_INTERNAL, NULL,
                            "the cpu's known %s problem gave %g for element %d; it is %g",
-                           problem->name, (double)output[n], n, (double)problem->expected[n]);
+                           problem->path, (double)output[n], n, (double)problem->expected[n]);
     return XN_OK;
 }
 
@@ -50,8 +52,11 @@ static xn_status check(xn_device *device, const known *problem, xn_error *error)
     xn_stream *stream = NULL;
     xn_plan *plan = NULL;
     xn_conv conv;
+    char way[48];
+    const xn_stream_options options = {.path = way};
     xn_tensor tensor = {
         .datatype = XN_FP32, .shape = problem->weights, .data = problem->weights_data};
+    snprintf(way, sizeof way, "%s/%s", problem->path, device->set->name);
     xn_status status = xn_shape_elements(&tensor.shape, XN_FP32, INT64_MAX, "weights",
                                          &tensor.elements, &tensor.bytes, error);
     if (!status)
@@ -61,9 +66,11 @@ static xn_status check(xn_device *device, const known *problem, xn_error *error)
     if (!status)
         status = cpu->weights_prepare(device, weights, &prepared, error);
     if (!status)
-        status = cpu->stream_create(device, NULL, &stream, error);
+        status = cpu->stream_create(device, &options, &stream, error);
     if (!status)
         status = cpu->plan_create(stream, &conv, 1, &plan, error);
+    if (!status)
+        status = cpu->weights_ready(prepared, plan, error);
     if (!status) {
         xn_batch_item item = {.input = problem->input_data, .output = output, .images = 1};
         status = cpu->run(plan, prepared, &item, 1, NULL, error);
@@ -86,16 +93,19 @@ xn_status xn_cpu_canary(xn_device *device, xn_error *error) {
         many_image[c * 2 + 1] = c < POSITIVE ? -2.0f : 2.0f;
         many_weights[c] = 0.5f;
     }
-    known cross_problem = {"few-channel", XN_MODE_XNOR, {4, {1, 1, 3, 3}}, {4, {1, 1, 2, 2}},
-                           image,         cross,        cross_expected,    4};
+    known cross_problem = {"few", XN_MODE_XNOR, {4, {1, 1, 3, 3}}, {4, {1, 1, 2, 2}},
+                           image, cross,        cross_expected,    4};
     const known many_problem = {
-        "many-channel", XN_MODE_XNOR, {4, {1, MANY, 1, 2}}, {4, {1, MANY, 1, 1}},
-        many_image,     many_weights, many_expected,        2};
+        "many",     XN_MODE_XNOR, {4, {1, MANY, 1, 2}}, {4, {1, MANY, 1, 1}},
+        many_image, many_weights, many_expected,        2};
     xn_status status = check(device, &cross_problem, error);
     if (!status)
         status = check(device, &many_problem, error);
-    cross_problem.name = "real";
+    cross_problem.path = "real";
     cross_problem.mode = XN_MODE_FLOAT;
+    if (!status)
+        status = check(device, &cross_problem, error);
+    cross_problem.path = "direct";
     if (!status)
         status = check(device, &cross_problem, error);
     return status;

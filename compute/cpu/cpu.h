@@ -28,6 +28,9 @@
 #include "xn_backend.h"
 #include "xn_mem.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 #define XN_CPU_ALIGNMENT 64
 /* The few-channel path is for filters of at most so many channels and taps in all; prepared
  * weights of other shapes carry no tap order. */
@@ -68,7 +71,15 @@ struct xn_stream {
     size_t scratch_bytes;
 };
 
-/* Weights of one shape. Owns all its arrays. Immutable, shared by threads. */
+/* Weights that are made when a plan first wants them: 4 bytes each, and most users want none. Set
+ * once, to memory of the prepared weights; whoever runs with them has seen them set. */
+typedef struct xn_cpu_real_weights {
+    pthread_mutex_t making; /* held to set one of those below; no other is taken under it */
+    _Atomic(float *) real;  /* as they are, in the order of real_pack.c; */
+    _Atomic(float *) sign;  /* as +1 and -1 */
+} xn_cpu_real_weights;
+
+/* Weights of one shape. Owns all its arrays. Immutable but for `on_demand`, shared by threads. */
 struct xn_prepared {
     int32_t out_channels, group_channels, kernel_h, kernel_w;
     int32_t taps;   /* KH*KW */
@@ -87,8 +98,8 @@ struct xn_prepared {
     int32_t planes;
     uint8_t *tables;
     int32_t *above;
-    /* Weights, and their signs as +1 and -1, in the order of real_pack.c. */
-    float *real, *sign;
+    const xn_weights *weights; /* borrowed: what on_demand is made from */
+    xn_cpu_real_weights *on_demand;
     float *alpha; /* [O] */
     float *scale; /* [O] or NULL */
     float *bias;  /* [O] or NULL */
@@ -136,13 +147,13 @@ struct xn_plan {
     int64_t max_images;
     xn_cpu_image *images;              /* [max_images], owned; filled by run */
     size_t shared_bytes, thread_bytes; /* of the stream's scratch */
-    double image_ns;  /* rough time of one image on one core; only decides on threads */
-    xn_cpu_rows rows; /* few, real, direct */
-    int32_t ring;     /* few: input rows a thread keeps, a slot each */
-    int32_t strip;    /* few: most output columns of a unit; rows are a strip's */
-    xn_cpu_map *map;  /* many: owned */
-    int32_t lanes;    /* many: most outputs of a unit */
-    bool packed_input, packed_output; /* many */
+    double image_ns;                   /* the path's */
+    xn_cpu_rows rows;                  /* few, real, direct */
+    int32_t ring;                      /* few: input rows a thread keeps, a slot each */
+    int32_t strip;                     /* few: most output columns of a unit; rows are a strip's */
+    xn_cpu_map *map;                   /* many: owned */
+    int32_t lanes;                     /* many: most outputs of a unit */
+    bool packed_input, packed_output;  /* many */
     int32_t wave;      /* many, real: images whose input is held in shared scratch at a time */
     bool in_place;     /* real: their rows are read where they are */
     int32_t tiles;     /* real: most tiles of filters of a unit */
@@ -153,16 +164,16 @@ struct xn_plan {
 struct xn_cpu_path {
     /* True when it can run this problem at all. */
     bool (*fits)(const xn_conv *conv);
-    /* Sets rows, offsets, sizes and image_ns. Errors: XN_ERR_NO_MEMORY. */
+    /* Rough time of one image on one core with a set's kernels: decides on threads, and between
+     * paths. Pure. packed_input: its signs come as bits. */
+    double (*image_ns)(const xn_conv *conv, const xn_cpu_set *set, bool packed_input);
+    /* Sets rows, offsets and sizes. Errors: XN_ERR_NO_MEMORY. */
     xn_status (*layout)(xn_plan *plan, xn_error *error);
     /* images [0, count) of the plan. */
     void (*run)(const xn_cpu_run *run, int64_t count);
 };
 
 extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct;
-
-/* True when the few-channel path fits and is the faster one on these kernels (few.c says why). */
-bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels);
 
 /* True when the direct path fits and is the faster one for modes bwn and float (direct.c). */
 bool xn_cpu_direct_suits(const xn_conv *conv);
@@ -309,8 +320,10 @@ static inline unsigned char *xn_cpu_output_row(const xn_conv *conv, unsigned cha
 
 /* ---- prepared.c, plan.c, canary.c: the table's functions ---- */
 
-/* p->real and p->sign from [O][C/groups][KH][KW]; false where memory is short (real_pack.c). */
-bool xn_cpu_real_prepare(xn_prepared *p, const float *real);
+/* p->on_demand, with nothing made yet; false where memory is short (real_pack.c). */
+bool xn_cpu_real_open(xn_prepared *p);
+void xn_cpu_real_close(xn_prepared *p); /* also of one that is not open */
+xn_status xn_cpu_weights_ready(const xn_prepared *prepared, const xn_plan *plan, xn_error *error);
 xn_status xn_cpu_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
                                  xn_error *error);
 void xn_cpu_weights_free(xn_prepared *prepared);

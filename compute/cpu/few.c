@@ -79,21 +79,10 @@ static bool fits(const xn_conv *conv) {
     return pitch * (double)ring_rows(conv) * (conv->group_channels + 4) <= RING_BYTES;
 }
 
-/* Instructions for the signs of one output row, tap and group: bytes waste lanes of narrow rows,
- * words of bits waste bits of few channels and lanes of few output channels. */
-bool xn_cpu_few_suits(const xn_conv *conv, const xn_cpu_kernels *kernels) {
-    double bytes = (double)conv->group_channels * conv->group_out_channels *
-                   (double)xn_cpu_div_up(conv->out_width, kernels->byte_lanes);
-    double bits = (double)xn_cpu_div_up(conv->group_channels, 32) * kernels->word_cost *
-                  (double)xn_cpu_div_up(conv->group_out_channels, XN_CPU_LANES) * conv->out_width;
-    return fits(conv) && bytes <= bits;
-}
-
 /* A kernel row's taps are joined 4 to a plane; without look-ups a channel is a plane. */
-static int64_t plane_count(const xn_plan *plan) {
-    const xn_conv *conv = &plan->conv;
+static int64_t plane_count(const xn_conv *conv, const xn_cpu_few_kernels *few) {
     int64_t across = (int64_t)conv->group_channels * conv->kernel_w;
-    return plan->few->lookup ? xn_cpu_div_up(across, XN_CPU_PATTERN_TAPS) : conv->group_channels;
+    return few->lookup ? xn_cpu_div_up(across, XN_CPU_PATTERN_TAPS) : conv->group_channels;
 }
 
 static int64_t strip_pitch(const xn_plan *plan) {
@@ -104,29 +93,34 @@ static int64_t plane_pitch(const xn_plan *plan) {
     return plan->few->lookup ? strip_pitch(plan) : plan->rows.pitch;
 }
 
-static bool has_tiles(const xn_plan *plan) {
-    const xn_conv *conv = &plan->conv;
-    return plan->few->tile && conv->group_channels == 1 && conv->kernel_h == 3 &&
-           conv->kernel_w == 3 && conv->stride_h == 1 && conv->stride_w == 1 &&
-           conv->dilation_h == 1 && conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
+static bool has_tiles(const xn_conv *conv, const xn_cpu_few_kernels *few) {
+    return few->tile && conv->group_channels == 1 && conv->kernel_h == 3 && conv->kernel_w == 3 &&
+           conv->stride_h == 1 && conv->stride_w == 1 && conv->dilation_h == 1 &&
+           conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
            conv->output_datatype == XN_FP32 && conv->scaling == XN_SCALING_XNOR &&
            conv->group_out_channels == 1;
 }
 
-/* Measured (README.md): a look-up or an addition takes 0.9 ns a block of outputs; what an output
- * row takes besides, 40 ns, its float arithmetic and the split of the input. Tiles go faster. */
-static void estimate(xn_plan *plan) {
-    const xn_conv *conv = &plan->conv;
+/* Measured (README.md): what a row takes besides its elements is most of it for small images: 20 ns
+ * for each plane that is joined and each channel that is split, 35 ns for each row of outputs. A
+ * look-up or an addition takes 0.65 ns a block of outputs. Tiles go faster. */
+static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_input) {
     const double inputs = (double)xn_conv_input_elements(conv);
     const double outputs = (double)xn_conv_output_elements(conv);
     const double rows = (double)conv->out_channels * conv->out_height;
-    const double across = plan->few->lookup ? (double)plane_count(plan)
-                                            : (double)conv->group_channels * conv->kernel_w;
-    const double blocks = (double)xn_cpu_div_up(conv->out_width, plan->kernels->byte_lanes);
-    const double wider = 64.0 / plan->kernels->byte_lanes;
-    plan->image_ns = has_tiles(plan) ? 0.14 * outputs + 10 * rows
-                                     : rows * (40 + 0.9 * blocks * across * conv->kernel_h) +
-                                           (0.06 * outputs + 0.2 * inputs) * (wider + 1) / 2;
+    const double in_rows =
+        (double)conv->groups *
+        (double)xn_cpu_min(conv->height, (int64_t)conv->out_height * conv->kernel_h);
+    const double planes = (double)plane_count(conv, set->few);
+    const double across = set->few->lookup ? planes : planes * conv->kernel_w;
+    const double blocks = (double)xn_cpu_div_up(conv->out_width, set->kernels->byte_lanes);
+    (void)packed_input;
+    if (has_tiles(conv, set->few))
+        return 0.14 * outputs + 10 * rows;
+    return rows * (35 + 0.65 * blocks * across * conv->kernel_h) +
+           in_rows * (20 * (planes + conv->group_channels) +
+                      0.05 * (double)conv->kernel_w * conv->out_width) +
+           0.03 * (outputs + inputs);
 }
 
 static void lay_out(xn_plan *plan, xn_cpu_sizer *sizer) {
@@ -142,7 +136,7 @@ static void lay_out(xn_plan *plan, xn_cpu_sizer *sizer) {
         int array;
         size_t count, bytes;
     } arrays[] = {
-        {PLANES, ring * (size_t)plane_count(plan) * plane, 1},
+        {PLANES, ring * (size_t)plane_count(conv, plan->few) * plane, 1},
         {PAD, plane, 1},
         {SIGNS, channels * pitch, 1},
         {MAGNITUDES, pitch, sizeof(float)},
@@ -176,7 +170,6 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
     if (sizer.failed)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->thread_bytes = sizer.bytes;
-    estimate(plan);
     return XN_OK;
 }
 
@@ -597,7 +590,7 @@ static void task(void *context, int64_t unit, int thread) {
         .group = (int32_t)(rest % plan->conv.groups),
         .x0 = x0,
         .n = (int32_t)xn_cpu_min(plan->strip, plan->conv.out_width - x0),
-        .plane_count = plane_count(plan),
+        .plane_count = plane_count(&plan->conv, plan->few),
         .plane_pitch = plane_pitch(plan),
         .strip_pitch = strip_pitch(plan),
         .mean = 1.0 / j->run->prepared->filter,
@@ -607,7 +600,7 @@ static void task(void *context, int64_t unit, int thread) {
     };
     int64_t y0 = band * j->band;
     const int64_t y1 = xn_cpu_min(y0 + j->band, plan->conv.out_height);
-    if (!has_tiles(plan) || !walk_tiles(&w, (int32_t)y0, (int32_t)y1))
+    if (!has_tiles(&plan->conv, plan->few) || !walk_tiles(&w, (int32_t)y0, (int32_t)y1))
         walk_band(&w, (int32_t)y0, (int32_t)y1);
 }
 
@@ -629,4 +622,5 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     xn_cpu_for(run->threads, whole * j.bands, task, &j);
 }
 
-const xn_cpu_path xn_cpu_few = {.fits = fits, .layout = layout, .run = run_images};
+const xn_cpu_path xn_cpu_few = {
+    .fits = fits, .image_ns = image_ns, .layout = layout, .run = run_images};

@@ -11,11 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define XN_CPU_LANES 16 /* outputs that word_cost is for */
-
 typedef struct xn_cpu_kernels {
-    int byte_lanes;   /* signs an instruction adds */
-    double word_cost; /* instructions for one word of 16 output channels */
+    int byte_lanes; /* signs an instruction adds */
 
     /* dst[x] = sum of weights[t] * rows[t][x]. Vectors. */
     void (*sum_products)(const float *const *rows, const float *weights, int32_t count, int32_t n,

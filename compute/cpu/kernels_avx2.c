@@ -10,7 +10,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 #define KERNELS xn_cpu_kernels_avx2
 #define VECTOR_BYTES 32
-#define WORD_COST 18
 #define FROM_FP16(h) _mm256_cvtph_ps(_mm_loadu_si128((const void *)(h)))
 #define TO_FP16(h, v)                                                                              \
     _mm_storeu_si128((void *)(h), _mm256_cvtps_ph((__m256)(v), _MM_FROUND_TO_NEAREST_INT))

@@ -10,7 +10,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 #define KERNELS xn_cpu_kernels_avx512
 #define VECTOR_BYTES 64
-#define WORD_COST 3
 #define FROM_FP16(h) _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(h)))
 #define TO_FP16(h, v)                                                                              \
     _mm256_storeu_si256((void *)(h), _mm512_cvtps_ph((__m512)(v), _MM_FROUND_TO_NEAREST_INT))

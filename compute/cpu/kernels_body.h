@@ -4,7 +4,6 @@
  *
  *   KERNELS       the table's symbol
  *   VECTOR_BYTES  16, 32 or 64
- *   WORD_COST     instructions that the path for many channels takes for a word of 16 outputs
  *   FROM_FP16(h), TO_FP16(h, v)  optional: a vector of floats from and to as many binary16 at h
  *
  * It uses GNU vectors where registers must be named (accumulators that stay in registers over a
@@ -145,7 +144,6 @@ static void to_fp16(const float *src, int32_t n, uint16_t *dst) {
 
 const xn_cpu_kernels KERNELS = {
     .byte_lanes = VECTOR_BYTES,
-    .word_cost = WORD_COST,
     .sum_products = sum_products,
     .all_finite = all_finite,
     .add_magnitude = add_magnitude,

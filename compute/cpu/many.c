@@ -131,13 +131,18 @@ static int32_t lanes_of(const xn_plan *plan) {
     return (int32_t)xn_cpu_min(lanes, xn_cpu_div_up(there, tile) * tile);
 }
 
-static double image_ns(const xn_plan *plan) {
-    const xn_conv *conv = &plan->conv;
-    double outputs = (double)xn_conv_output_elements(conv);
-    double words = (double)patch_of(conv).words;
-    return plan->many->step_ns * words * outputs / 16 +
-           0.1 * words * conv->groups * (double)out_plane_of(conv) +
-           (plan->packed_input ? 0.0 : 0.08 * (double)xn_conv_input_elements(conv)) + 0.1 * outputs;
+/* Measured (README.md): beside the counting, a word of a patch takes 0.2 ns a pixel and 6 ns a row,
+ * the rest of a pixel of input 0.6 ns, K 0.8 ns. Filters are counted 4 at a time. */
+static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_input) {
+    const xn_cpu_patch shape = patch_of(conv);
+    const double groups = conv->groups, rows = groups * conv->out_height;
+    const double pixels = groups * (double)out_plane_of(conv);
+    const double taps = (double)conv->kernel_h * conv->kernel_w;
+    const double counted = set->many->step_ns * shape.words * (conv->group_out_channels + 3) / 16;
+    const double packed = 0.04 * (double)xn_conv_input_elements(conv) +
+                          0.6 * groups * (double)plane_of(conv) + (has_k(conv) ? 0.8 * pixels : 0);
+    return counted * pixels + taps * (0.2 * shape.tap_words * pixels + 6 * rows) +
+           0.1 * (double)xn_conv_output_elements(conv) + (packed_input ? 0 : packed);
 }
 
 static xn_status layout(xn_plan *plan, xn_error *error) {
@@ -164,7 +169,6 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->shared_bytes = shared.bytes;
     plan->thread_bytes = slice.bytes;
-    plan->image_ns = image_ns(plan);
     return XN_OK;
 }
 
@@ -646,4 +650,5 @@ static bool fits(const xn_conv *conv) {
     return conv->mode == XN_MODE_XNOR;
 }
 
-const xn_cpu_path xn_cpu_many = {.fits = fits, .layout = layout, .run = run_images};
+const xn_cpu_path xn_cpu_many = {
+    .fits = fits, .image_ns = image_ns, .layout = layout, .run = run_images};

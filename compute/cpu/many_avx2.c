@@ -8,7 +8,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 #define KERNELS xn_cpu_many_avx2
 #define VECTOR_BYTES 32
-#define STEP_NS 0.65
+#define STEP_NS 1.1
 #define STREAM(to, v) _mm256_stream_si256((__m256i *)(void *)(to), (__m256i)(v))
 #define NIBBLES
 #define TILE_VECTORS 2

@@ -9,7 +9,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 #define KERNELS xn_cpu_many_avx512
 #define VECTOR_BYTES 64
-#define STEP_NS 0.35
+#define STEP_NS 0.7
 #define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
 #define LOOKUP(table, i) (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), (__m512i)(table))
 #define NIBBLES

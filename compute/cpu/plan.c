@@ -66,10 +66,15 @@ const xn_cpu_way *xn_cpu_way_find(const char *name) {
     return NULL;
 }
 
+static bool few_suits(const xn_conv *conv, const xn_cpu_set *set) {
+    return xn_cpu_few.fits(conv) &&
+           xn_cpu_few.image_ns(conv, set, false) <= xn_cpu_many.image_ns(conv, set, false);
+}
+
 static const xn_cpu_path *choose_path(const xn_conv *conv, const xn_device *device, bool packed) {
     if (conv->mode != XN_MODE_XNOR)
         return xn_cpu_direct_suits(conv) ? &xn_cpu_direct : &xn_cpu_real;
-    return !packed && xn_cpu_few_suits(conv, device->set->kernels) ? &xn_cpu_few : &xn_cpu_many;
+    return !packed && few_suits(conv, device->set) ? &xn_cpu_few : &xn_cpu_many;
 }
 
 static const xn_cpu_way *choose(const xn_conv *conv, const xn_device *device, bool packed) {
@@ -123,6 +128,7 @@ xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_
     plan->packed_output = options->packed_output;
     plan->max_images = max_images;
     plan->images = images;
+    plan->image_ns = plan->path->image_ns(conv, way->set, options->packed_input);
     status = plan->path->layout(plan, error);
     if (!status && !reserve(stream, plan))
         status = xn_fail(error, XN_ERR_NO_MEMORY, NULL,

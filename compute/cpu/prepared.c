@@ -105,7 +105,7 @@ static bool fill(xn_prepared *p, const xn_weights *weights) {
     p->bits = xn_mem_zalloc(words, sizeof *p->bits);
     p->nibbles = xn_mem_zalloc(words, XN_CPU_WORD_NIBBLES);
     p->prefix = xn_mem_zalloc(prefix, sizeof *p->prefix);
-    failed |= !xn_cpu_real_prepare(p, weights->real);
+    failed |= !xn_cpu_real_open(p);
     p->alpha = copy(weights->alpha, outputs, sizeof(float), &failed);
     p->scale = copy(weights->scale, outputs, sizeof(float), &failed);
     p->bias = copy(weights->bias, outputs, sizeof(float), &failed);
@@ -141,6 +141,7 @@ xn_status xn_cpu_weights_prepare(xn_device *device, const xn_weights *weights, x
         p->kernel_w = weights->kernel_w;
         p->taps = weights->kernel_h * weights->kernel_w;
         p->filter = p->taps * weights->group_channels;
+        p->weights = weights;
     }
     if (!p || !fill(p, weights)) {
         xn_cpu_weights_free(p);
@@ -158,8 +159,7 @@ void xn_cpu_weights_free(xn_prepared *prepared) {
     xn_mem_free(prepared->bias);
     xn_mem_free(prepared->scale);
     xn_mem_free(prepared->alpha);
-    xn_mem_free(prepared->sign);
-    xn_mem_free(prepared->real);
+    xn_cpu_real_close(prepared);
     xn_mem_free(prepared->above);
     xn_mem_free(prepared->tables);
     xn_mem_free(prepared->plus);

@@ -31,6 +31,13 @@ enum {
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
 };
 
+static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_input) {
+    (void)packed_input;
+    return 0.2 * (double)xn_conv_operations(conv) / set->real->lanes +
+           0.15 * (double)xn_conv_input_elements(conv) +
+           0.15 * (double)xn_conv_output_elements(conv);
+}
+
 static xn_status layout(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
     xn_cpu_sizer shared = {0}, slice = {0};
@@ -50,9 +57,6 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->shared_bytes = shared.bytes;
     plan->thread_bytes = slice.bytes;
-    plan->image_ns = 0.2 * (double)xn_conv_operations(conv) / plan->real->lanes +
-                     0.15 * (double)xn_conv_input_elements(conv) +
-                     0.15 * (double)xn_conv_output_elements(conv);
     return XN_OK;
 }
 
@@ -115,21 +119,24 @@ static void find_pieces(unit *u, int64_t output) {
     }
 }
 
-/* Bits [first, last) of those that a move has. */
-static uint32_t bits_between(int64_t first, int64_t last) {
+/* The columns that lanes [first, last) of a move read, as bits. */
+static uint32_t bits_between(int64_t first, int64_t last, int32_t stride) {
     first = xn_cpu_max(first, 0);
     last = xn_cpu_min(last, XN_CPU_MOVE_LANES);
-    return first < last ? (1u << last) - (1u << first) : 0;
+    if (first >= last)
+        return 0;
+    return (uint32_t)((UINT64_C(1) << ((last - 1) * stride + 1)) - (UINT64_C(1) << first * stride));
 }
 
 /* The moves of tap (i, k) for channel `c`. Copied rows have their borders in them. */
 static void find_moves(unit *u, int32_t i, int32_t k, int32_t c) {
     const xn_cpu_source *source = &u->j->source;
     const xn_conv *conv = source->conv;
+    const int32_t stride = xn_cpu_source_stride(source->plan);
     int64_t column = source->plan->rows.column[k];
     int32_t first = 0, last = conv->out_width;
     if (source->plan->in_place)
-        xn_cpu_valid_outputs(column, 1, conv->width, conv->out_width, &first, &last);
+        xn_cpu_valid_outputs(column, stride, conv->width, conv->out_width, &first, &last);
     u->move_count = 0;
     for (int32_t p = 0; p < u->piece_count; p++) {
         const piece *at = &u->pieces[p];
@@ -139,9 +146,10 @@ static void find_moves(unit *u, int32_t i, int32_t k, int32_t c) {
         for (int32_t done = 0; done < at->count; done += XN_CPU_MOVE_LANES) {
             int64_t x = at->x + done;
             uint32_t bits =
-                inside ? bits_between(first - x, xn_cpu_min(last - x, at->count - done)) : 0;
+                inside ? bits_between(first - x, xn_cpu_min(last - x, at->count - done), stride)
+                       : 0;
             u->moves[u->move_count++] =
-                (xn_cpu_move){bits ? row + (x + column) : row, at->to + done, bits};
+                (xn_cpu_move){bits ? row + (x * stride + column) : row, at->to + done, bits};
         }
     }
 }
@@ -155,8 +163,9 @@ static void pack_part(unit *u, int32_t first, int32_t last, float *panel) {
         int32_t tap = term / channels, c = term % channels;
         int32_t rows = (int32_t)xn_cpu_min(channels - c, last - term);
         find_moves(u, tap / conv->kernel_w, tap % conv->kernel_w, u->group * channels + c);
-        u->j->kernels->pack(u->moves, u->move_count, xn_cpu_source_next(source->plan), rows,
-                            (float)conv->pad_value, panel, u->pitch);
+        u->j->kernels->pack(u->moves, u->move_count, xn_cpu_source_stride(source->plan),
+                            xn_cpu_source_next(source->plan), rows, (float)conv->pad_value, panel,
+                            u->pitch);
         panel += (int64_t)rows * u->pitch;
         term += rows;
     }
@@ -210,36 +219,42 @@ static void write_fp32(const unit *u, int32_t first, int32_t last, const float *
         write_exact(u, o, sums);
 }
 
-static void write_unit(const unit *u) {
-    const float *sums = slice_floats(u, SUMS);
-    for (int32_t t = 0; t < u->tiles; t++) {
-        int32_t base = (u->first_tile + t) * XN_CPU_REAL_FILTERS;
-        int32_t first = (int32_t)xn_cpu_max(base, u->first);
-        int32_t last = (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last);
-        const float *tile = sums + ((int64_t)t * XN_CPU_REAL_FILTERS + first - base) * u->pitch;
-        if (u->j->source.conv->output_datatype == XN_FP32)
-            write_fp32(u, first, last, tile);
-        else
-            for (int32_t o = first; o < last; o++, tile += u->pitch)
-                write_exact(u, o, tile);
-    }
+/* Tile t of the unit, whose sums are complete. */
+static void write_tile(const unit *u, int32_t t) {
+    int32_t base = (u->first_tile + t) * XN_CPU_REAL_FILTERS;
+    int32_t first = (int32_t)xn_cpu_max(base, u->first);
+    int32_t last = (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last);
+    const float *sums =
+        slice_floats(u, SUMS) + ((int64_t)t * XN_CPU_REAL_FILTERS + first - base) * u->pitch;
+    if (u->j->source.conv->output_datatype == XN_FP32)
+        write_fp32(u, first, last, sums);
+    else
+        for (int32_t o = first; o < last; o++, sums += u->pitch)
+            write_exact(u, o, sums);
 }
 
 /* ---- units ---- */
 
-static void multiply_unit(unit *u) {
+/* With the last part a tile is written as soon as it is complete: memory takes its outputs while
+ * the next one is multiplied. */
+static void do_unit(unit *u) {
     const job *j = u->j;
     const xn_prepared *prepared = j->source.run->prepared;
     const int32_t terms = xn_cpu_part_terms(prepared->filter);
-    float *panel = slice_floats(u, PANEL);
+    const int64_t tile = (int64_t)XN_CPU_REAL_FILTERS * u->pitch;
+    float *panel = slice_floats(u, PANEL), *sums = slice_floats(u, SUMS);
     float *rest = terms < prepared->filter ? slice_floats(u, REST) : NULL;
     for (int32_t first = 0, last; first < prepared->filter; first = last) {
         last = (int32_t)xn_cpu_min((int64_t)first + terms, prepared->filter);
         pack_part(u, first, last, panel);
-        j->kernels->multiply(
-            panel, u->pitch, last - first,
-            xn_cpu_real_part(prepared, (xn_mode)j->source.conv->mode, u->first_tile, first),
-            u->tiles, first == 0, slice_floats(u, SUMS), rest);
+        for (int32_t t = 0; t < u->tiles; t++) {
+            const float *weights =
+                xn_cpu_real_part(prepared, (xn_mode)j->source.conv->mode, u->first_tile + t, first);
+            j->kernels->multiply(panel, u->pitch, last - first, weights, first == 0,
+                                 sums + t * tile, rest ? rest + t * tile : NULL);
+            if (last == prepared->filter)
+                write_tile(u, t);
+        }
     }
 }
 
@@ -250,8 +265,7 @@ static void do_panel(unit *u, int64_t panel) {
     u->pitch = (int32_t)((last - first) * lanes);
     u->lanes = (int32_t)xn_cpu_min(u->pitch, j->outputs - first * lanes);
     find_pieces(u, first * lanes);
-    multiply_unit(u);
-    write_unit(u);
+    do_unit(u);
 }
 
 static void unit_task(void *context, int64_t number, int thread) {
@@ -322,4 +336,5 @@ static bool fits(const xn_conv *conv) {
     return conv->mode != XN_MODE_XNOR;
 }
 
-const xn_cpu_path xn_cpu_real = {.fits = fits, .layout = layout, .run = run_images};
+const xn_cpu_path xn_cpu_real = {
+    .fits = fits, .image_ns = image_ns, .layout = layout, .run = run_images};

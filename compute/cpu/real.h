@@ -14,6 +14,8 @@
 
 #include "cpu.h"
 
+#include <assert.h>
+
 /* Outputs of a run from so many bytes on are written past the caches: more than stays there. */
 #define XN_CPU_REAL_STREAM_BYTES (8u << 20)
 
@@ -28,11 +30,17 @@ static inline int32_t xn_cpu_real_tiles(int32_t out_channels) {
     return (int32_t)xn_cpu_div_up(out_channels, XN_CPU_REAL_FILTERS);
 }
 
+/* Where the weights of a mode are once a plan has wanted them. */
+static inline _Atomic(float *) *xn_cpu_real_slot(const xn_prepared *p, xn_mode mode) {
+    return mode == XN_MODE_BWN ? &p->on_demand->sign : &p->on_demand->real;
+}
+
 /* The weights of terms first.. of a part, for tiles from `tile` on: real_kernels.h's order. first
  * is a multiple of part_terms. */
 static inline const float *xn_cpu_real_part(const xn_prepared *p, xn_mode mode, int32_t tile,
                                             int32_t first) {
-    const float *weights = mode == XN_MODE_BWN ? p->sign : p->real;
+    const float *weights = atomic_load_explicit(xn_cpu_real_slot(p, mode), memory_order_relaxed);
+    assert(weights); /* weights_ready came before */
     int32_t terms = (int32_t)xn_cpu_min(xn_cpu_part_terms(p->filter), p->filter - first);
     return weights + ((size_t)first * (size_t)xn_cpu_real_tiles(p->out_channels) +
                       (size_t)tile * (size_t)terms) *
@@ -50,9 +58,10 @@ static inline float xn_cpu_real_weight(const xn_prepared *p, xn_mode mode, int32
 
 /* ---- real_source.c ---- */
 
-/* The images of a wave. Where columns are neighbours of each other and fp32 already, rows are read
- * in place; else they are copied as padded rows (rows.c) into shared scratch, once for all taps.
- * Either way output x reads, at tap column j, element plan->rows.column[j] + x of a row. */
+/* The images of a wave. Where columns are fp32 already, and neighbours of each other or every other
+ * one, rows are read in place; else they are copied as padded rows (rows.c) into shared scratch,
+ * once for all taps. Output x reads, at tap column j, element plan->rows.column[j] + x *
+ * source_stride of a row. */
 typedef struct xn_cpu_source {
     const xn_cpu_run *run;
     const xn_plan *plan;
@@ -76,6 +85,10 @@ void xn_cpu_source_fill(const xn_cpu_source *source);
 
 /* Row y of channel c (of all); rows of the next channel are source_next floats on. */
 const float *xn_cpu_source_row(const xn_cpu_source *source, int64_t slot, int32_t c, int32_t y);
+
+static inline int32_t xn_cpu_source_stride(const xn_plan *plan) {
+    return plan->in_place ? plan->conv.stride_w : 1;
+}
 
 static inline int64_t xn_cpu_source_next(const xn_plan *plan) {
     return (int64_t)plan->conv.height * (plan->in_place ? plan->conv.width : plan->rows.pitch);

@@ -9,6 +9,8 @@
  *   MOVE(from, inside, pad, to)  one move; pad is a vector
  *   STREAM(to, v)        a store past the caches
  *
+ * and those of real_shifts.h.
+ *
  * A tile takes TILE_VECTORS loads of pixels and TILE_FILTERS of weights for the product of both in
  * multiplications: it is these that bound it, not loads. */
 #include "real_kernels.h"
@@ -28,17 +30,40 @@ enum { LANES = VECTOR_BYTES / 4, FILTERS = XN_CPU_REAL_FILTERS };
 
 /* ---- panels ---- */
 
+/* Every other column from `from` on. */
+INLINE void move_even(const float *from, uint32_t inside, vector_f32 pads, float *to) {
+    for (int l = 0; l < XN_CPU_MOVE_LANES; l += LANES, from += 2 * LANES) {
+        const uint32_t low = inside >> l >> l, high = low >> (LANES - 1) >> 1;
+        vector_f32 a = LOAD_INSIDE(from, low & ((1u << LANES) - 1), pads);
+        vector_f32 b = LOAD_INSIDE(from + LANES, high & ((1u << LANES) - 1), pads);
+        *(loose_f32 *)(to + l) = EVENS(a, b);
+    }
+}
+
 /* What the next panel will want of these rows, as a rule what follows there, is fetched meanwhile:
  * channels are too far apart for the machine to guess. */
-static void pack(const xn_cpu_move *moves, int32_t count, int64_t next, int32_t rows, float pad,
-                 float *panel, int32_t pitch) {
+INLINE void pack_by(const xn_cpu_move *moves, int32_t count, int64_t next, int32_t rows, float pad,
+                    float *panel, int32_t pitch, const int32_t stride) {
     vector_f32 pads = pad - (vector_f32){0};
     for (int64_t at = 0; rows > 0; rows--, at += next, panel += pitch)
         for (int32_t m = 0; m < count; m++) {
             const float *from = moves[m].from + at;
-            __builtin_prefetch(from + pitch, 0, 2);
-            MOVE(from, moves[m].inside, pads, panel + moves[m].to);
+            __builtin_prefetch(from + stride * pitch, 0, 2);
+            if (stride == 1) {
+                MOVE(from, moves[m].inside, pads, panel + moves[m].to);
+            } else {
+                __builtin_prefetch(from + stride * pitch + XN_CPU_MOVE_LANES, 0, 2);
+                move_even(from, moves[m].inside, pads, panel + moves[m].to);
+            }
         }
+}
+
+static void pack(const xn_cpu_move *moves, int32_t count, int32_t stride, int64_t next,
+                 int32_t rows, float pad, float *panel, int32_t pitch) {
+    if (stride == 1)
+        pack_by(moves, count, next, rows, pad, panel, pitch, 1);
+    else
+        pack_by(moves, count, next, rows, pad, panel, pitch, 2);
 }
 
 /* ---- products ---- */
@@ -79,28 +104,24 @@ INLINE void multiply_tile(const float *panel, int32_t pitch, int32_t taps, const
         }
 }
 
-INLINE void multiply_tiles(const float *panel, int32_t pitch, int32_t taps, const float *weights,
-                           int32_t tiles, bool first, float *sums, float *rest, const int vectors) {
-    for (int32_t t = 0; t < tiles; t++) {
-        for (int f = 0; f < FILTERS; f += TILE_FILTERS) {
-            multiply_tile(panel, pitch, taps, weights + f, first, sums, rest, vectors);
-            sums += (int64_t)TILE_FILTERS * pitch;
-            if (rest)
-                rest += (int64_t)TILE_FILTERS * pitch;
-        }
-        weights += (int64_t)taps * FILTERS;
+INLINE void multiply_by(const float *panel, int32_t pitch, int32_t taps, const float *weights,
+                        bool first, float *sums, float *rest, const int vectors) {
+    for (int f = 0; f < FILTERS; f += TILE_FILTERS) {
+        multiply_tile(panel, pitch, taps, weights + f, first, sums, rest, vectors);
+        sums += (int64_t)TILE_FILTERS * pitch;
+        if (rest)
+            rest += (int64_t)TILE_FILTERS * pitch;
     }
 }
 
 static void multiply(const float *panel, int32_t pitch, int32_t taps, const float *weights,
-                     int32_t tiles, bool first, float *sums, float *rest) {
+                     bool first, float *sums, float *rest) {
     if (pitch == LANES)
-        multiply_tiles(panel, LANES, taps, weights, tiles, first, sums, rest, 1);
+        multiply_by(panel, LANES, taps, weights, first, sums, rest, 1);
     else if (TILE_VECTORS == 2 || pitch == 2 * LANES)
-        multiply_tiles(panel, 2 * LANES, taps, weights, tiles, first, sums, rest, 2);
+        multiply_by(panel, 2 * LANES, taps, weights, first, sums, rest, 2);
     else
-        multiply_tiles(panel, TILE_VECTORS * LANES, taps, weights, tiles, first, sums, rest,
-                       TILE_VECTORS);
+        multiply_by(panel, TILE_VECTORS * LANES, taps, weights, first, sums, rest, TILE_VECTORS);
 }
 
 /* ---- epilogue ---- */
@@ -137,10 +158,13 @@ static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
     return !any;
 }
 
+#include "real_shifts.h"
+
 const xn_cpu_real_kernels REAL_KERNELS = {
     .lanes = LANES,
     .most = TILE_VECTORS,
     .pack = pack,
     .multiply = multiply,
     .finish = finish,
+    .shift_rows = shift_rows,
 };

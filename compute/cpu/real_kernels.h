@@ -4,14 +4,16 @@
  * They multiply a panel by weights, as the inner part of a matrix product:
  *
  *   panel    [taps][lanes]: a lane is an output pixel, a row what each pixel has at one tap
- *   weights  [tile][taps][XN_CPU_REAL_FILTERS]: filters that are computed together
- *   sums     [tile][XN_CPU_REAL_FILTERS][lanes]
+ *   weights  [taps][XN_CPU_REAL_FILTERS]: those of a tile, filters that are computed together
+ *   sums     [XN_CPU_REAL_FILTERS][lanes]
  *
  * Precision: at most XN_CPU_REAL_TAPS products are added in a row, in fp32, so such a part is
  * within 128 * 2^-24 = 7.6e-6 of the sum of its terms' magnitudes. Parts are added by Kahan's
  * compensated summation, which adds 2 * 2^-24 of it whatever the length of the filter. */
 #ifndef XN_CPU_REAL_KERNELS_H
 #define XN_CPU_REAL_KERNELS_H
+
+#include "xn_conv.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -22,11 +24,14 @@ enum {
     XN_CPU_REAL_TAPS = 128,
     XN_CPU_REAL_LANES = 48, /* the most lanes of a panel, of all tables */
     XN_CPU_MOVE_LANES = 16,
+    XN_CPU_SHIFT_TAPS =
+        64, /* the most terms of a filter of shift_rows: so many are added in fp32 */
 };
 
-/* A piece of a panel row: up to MOVE_LANES neighbours of an image row. Lane `to` + l gets from[l]
- * where bit l of `inside` is set, the pad value elsewhere; all MOVE_LANES lanes are written, so
- * moves go in the order of their lanes. */
+/* A piece of a panel row: up to MOVE_LANES columns of an image row, each or every other one. Lane
+ * `to` + l gets from[l * stride] where bit l * stride of `inside` is set, the pad value elsewhere;
+ * what is read has its bit set. All MOVE_LANES lanes are written, so moves go in the order of their
+ * lanes. */
 typedef struct xn_cpu_move {
     const float *from;
     int32_t to;
@@ -36,19 +41,26 @@ typedef struct xn_cpu_move {
 typedef struct xn_cpu_real_kernels {
     int lanes; /* of a vector */
     int most;  /* vectors of a panel */
-    /* Panel rows of a tap: `rows` of them, one a channel, whose images are `next` floats apart. */
-    void (*pack)(const xn_cpu_move *moves, int32_t count, int64_t next, int32_t rows, float pad,
-                 float *panel, int32_t pitch);
-    /* Adds a part: `taps` rows of a panel of pitch lanes, a multiple of a vector. rest is as sums:
-     * what rounding took from them. first: sums are set, not added to; rest to 0, unless NULL. */
+    /* Panel rows of a tap: `rows` of them, one a channel, whose images are `next` floats apart.
+     * stride is that of the moves, 1 or 2. */
+    void (*pack)(const xn_cpu_move *moves, int32_t count, int32_t stride, int64_t next,
+                 int32_t rows, float pad, float *panel, int32_t pitch);
+    /* Adds a part to a tile's sums: `taps` rows of a panel of pitch lanes, a multiple of a vector.
+     * rest is as sums: what rounding took from them. first: sums are set, not added to; rest to 0,
+     * unless NULL. */
     void (*multiply)(const float *panel, int32_t pitch, int32_t taps, const float *weights,
-                     int32_t tiles, bool first, float *sums, float *rest);
+                     bool first, float *sums, float *rest);
     /* out = sums * factor + bias for n lanes of `filters` rows; stream: past the caches, where
      * whole vectors are aligned. Returns false where a sum is not finite: what it wrote is then to
      * be written again. */
     bool (*finish)(const float *sums, int32_t pitch, int32_t filters, int32_t n,
                    const float *factor, const float *bias, float *out, int64_t out_pitch,
                    bool stream);
+    /* Output rows [y, y + count) of a filter, one after another at `to`, from its group's first
+     * channel: fp32, strides across of 1 and, without dilation, 2, filters of up to SHIFT_TAPS
+     * terms. weights are [C/groups][KH][KW]. Returns as finish. */
+    bool (*shift_rows)(const xn_conv *conv, const float *from, const float *weights, int32_t y,
+                       int32_t count, float factor, float bias, bool stream, float *to);
 } xn_cpu_real_kernels;
 
 extern const xn_cpu_real_kernels xn_cpu_real_portable;

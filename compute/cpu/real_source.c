@@ -4,7 +4,15 @@
 
 #include <string.h>
 
-enum { WAVE_BYTES = 8 << 20, COPY_ROWS = 32 };
+enum { WAVE_BYTES = 8 << 20, COPY_ROWS = 32, EVERY_OTHER_TAPS = 25 };
+
+/* Every other column takes two loads and a shuffle each time a tap reads it, the copy one time
+ * more: measured, 3x3 is a fifth faster without, 7x7 slower. */
+static bool is_in_place(const xn_conv *conv) {
+    return conv->input_datatype == XN_FP32 &&
+           (conv->stride_w == 1 ||
+            (conv->stride_w == 2 && (int64_t)conv->kernel_h * conv->kernel_w <= EVERY_OTHER_TAPS));
+}
 
 static xn_status lay_out_in_place(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->conv;
@@ -22,7 +30,7 @@ static xn_status lay_out_in_place(xn_plan *plan, xn_error *error) {
 xn_status xn_cpu_source_layout(xn_plan *plan, xn_cpu_sizer *shared, xn_cpu_sizer *slice,
                                xn_error *error) {
     const xn_conv *conv = &plan->conv;
-    plan->in_place = conv->input_datatype == XN_FP32 && conv->stride_w == 1;
+    plan->in_place = is_in_place(conv);
     plan->offset[XN_CPU_SOURCE_TEMP] = xn_cpu_take(slice, (size_t)conv->width, sizeof(float));
     if (plan->in_place)
         return lay_out_in_place(plan, error);

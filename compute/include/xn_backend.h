@@ -90,8 +90,8 @@ typedef struct xn_backend {
     void *(*host_alloc)(xn_device *device, size_t bytes);
     void (*host_free)(xn_device *device, void *memory); /* NULL-safe */
 
-    /* Puts weights on the device: bits, alpha, scale, bias and what modes bwn and float need.
-     * Borrows weights only during the call. Thread-safe. */
+    /* Puts weights on the device: bits, alpha, scale and bias; what else plans want is made by
+     * weights_ready. Borrows weights until weights_free. Thread-safe. */
     xn_status (*weights_prepare)(xn_device *device, const xn_weights *weights, xn_prepared **out,
                                  xn_error *error);
     void (*weights_free)(xn_prepared *prepared); /* NULL-safe; when no run uses it any more */
@@ -125,9 +125,11 @@ typedef struct xn_backend {
     xn_precision (*precision)(const xn_plan *plan, const xn_prepared *prepared);
 
     /* Makes, where it is missing, what runs of such plans with these weights want beyond
-     * weights_prepare: weights in the plan's precision, which stay until weights_free. Without it a
-     * run computes in fp32. Thread-safe; quick when there is nothing to make. Errors:
-     * XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST. NULL in the table: there never is. */
+     * weights_prepare, and what stays until weights_free: on cuda weights in the plan's precision,
+     * without which a run computes in fp32; on cpu the weights of modes bwn and float, without
+     * which no such run may be. Thread-safe; quick when there is nothing to make. Errors:
+     * XN_ERR_NO_MEMORY, XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST. NULL in the table: there never
+     * is. */
     xn_status (*weights_ready)(const xn_prepared *prepared, const xn_plan *plan, xn_error *error);
 } xn_backend;
 

@@ -375,6 +375,7 @@ const bk_section bk_sections[] = {
     {"tiles", bk_each_tile, NULL},
     {"positions of a tile", bk_each_position_count, NULL},
     {"panels of reals", bk_each_real_panel, NULL},
+    {"shifted rows", bk_each_shifted_row, "cpu"},
     {"filters of a tile", bk_each_filter_tile, NULL},
     {"tiles of fused", bk_each_fused_tile, NULL},
     {"dilated strips", bk_each_dilated_strip, NULL},

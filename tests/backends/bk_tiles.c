@@ -202,7 +202,7 @@ void bk_each_position_count(bk_visit visit, void *context) {
 
 /* cpu/real.c: panels of 3 vectors of 4, 8 or 16 lanes, over rows and images; tiles of 8 filters, 64
  * tiles a unit; parts of 128 terms; rows in place or copied; outputs of 8 MiB and more past the
- * caches. cpu/direct.c: bands of rows, few filters a group. */
+ * caches. cpu/direct.c: bands of copied rows, few filters a group. */
 void bk_each_real_panel(bk_visit visit, void *context) {
     static const int64_t rows[][3] = {/* images, height, width */
                                       {1, 1, 7},  {1, 1, 17}, {3, 1, 1},  {1, 3, 15}, {5, 3, 3},
@@ -253,6 +253,53 @@ void bk_each_real_panel(bk_visit visit, void *context) {
     real_variants(&at, tall);
     tall.images = 16;
     real_variants(&at, tall);
+}
+
+/* cpu/direct.c, rows read where they are: vectors of 4, 8 or 16 outputs, of which the last has some
+ * and any may reach out of the image on either side; 3x3 kernels of one channel that go down the
+ * rows with strides of 1 and 2, 5x5 and others; up to 64 terms; bands of 64 rows, or of 16 where
+ * the outputs are 8 MiB and more. */
+void bk_each_shifted_row(bk_visit visit, void *context) {
+    static const int64_t widths[] = {1,  2,  3,  4,  5,  7,  8,  9,  11, 15, 16,
+                                     17, 23, 31, 32, 33, 40, 47, 48, 65, 97};
+    static const int64_t kernels[][2] = {{3, 3}, {3, 3}, {5, 5}, {1, 1}, {2, 4},
+                                         {4, 1}, {3, 3}, {7, 9}, {1, 6}};
+    static const bk_fill fills[] = {BK_RANDOM, BK_MIXED, BK_NAN, BK_INFINITY, BK_HUGE};
+    bk_cursor at = {visit, context, 0};
+    for (size_t w = 0; w < COUNT(widths); w++)
+        for (int64_t n = 0; n < 24; n++) {
+            const int64_t *kernel = kernels[(w + (size_t)n) % COUNT(kernels)];
+            const int64_t channels = kernel[0] * kernel[1] > 25 ? 1 : 1 + n / 4 % 3 / 2;
+            bk_case c = bk_geometry(1 + n % 2, 3 * channels, 1 + (n * 5 + (int64_t)w) % 11,
+                                    widths[w], 3 * (1 + n % 3), kernel[0], kernel[1]);
+            c.params.groups = 3;
+            c.params.mode = n % 3 ? XN_MODE_FLOAT : XN_MODE_BWN;
+            c.params.stride[0] = 1 + n / 2 % 3;
+            c.params.stride[1] = 1 + n % 2;
+            c.params.dilation[0] = n % 7 ? 1 : 2;
+            c.params.dilation[1] = n % 2 || n % 5 ? 1 : 3;
+            const int64_t down = (kernel[0] - 1) * c.params.dilation[0];
+            const int64_t across = (kernel[1] - 1) * c.params.dilation[1];
+            bk_pad(&c, down / 2 + n % 3, across / 2 + n % 5, down, across);
+            c.params.pad_value = (int)(n + (int64_t)w) % 3 - 1;
+            c.input_fill = fills[(w + (size_t)n) % COUNT(fills)];
+            c.weights_fill = n % 6 == 5 ? BK_INFINITY : BK_RANDOM;
+            c.scale = n % 4 == 1;
+            c.bias = n % 4 > 1;
+            bk_deal(&at, c);
+        }
+    static const int64_t large[][4] = {/* images, height, width, stride */
+                                       {1, 150, 20, 1},   {1, 150, 20, 2},   {16, 900, 60, 1},
+                                       {1, 131, 301, 1},  {1, 131, 301, 2},  {40, 699, 122, 2},
+                                       {3600, 14, 14, 1}, {3600, 27, 28, 2}, {3600, 15, 13, 1}};
+    for (size_t i = 0; i < COUNT(large); i++) {
+        bk_case c = same(large[i][0], 3, large[i][1], large[i][2], i % 2 ? 6 : 3, 3);
+        c.params.groups = 3;
+        c.params.mode = XN_MODE_FLOAT;
+        c.params.stride[0] = c.params.stride[1] = large[i][3];
+        c.input_fill = i == COUNT(large) - 1 ? BK_NAN : BK_RANDOM;
+        bk_deal(&at, c);
+    }
 }
 
 /* 32, 64 or 128 filters a block; outputs turned 16 at a time; packed in words of 32. */

@@ -367,6 +367,8 @@ static xn_status make_all(const bk_target *t, const bk_problem *p, made *m, xn_e
         status = b->stream_create(t->device, &options, &m->stream, error);
     if (!status)
         status = b->plan_create(m->stream, &p->conv, 2, &m->plan, error);
+    if (!status && b->weights_ready)
+        status = b->weights_ready(m->prepared, m->plan, error);
     return status;
 }
 
@@ -427,6 +429,9 @@ START_TEST(runs_allocate_nothing) {
     bk_problem_make(&c, &problem);
     xn_prepared *prepared = bk_prepare(t, &problem);
     xn_plan *plan = plan_for(t, &problem, 3);
+    xn_error why = {0};
+    if (t->backend->weights_ready)
+        bk_expect_ok(t, &problem, "ready", t->backend->weights_ready(prepared, plan, &why), &why);
     bk_batch batch;
     bk_batch_make(t, &problem, &problem.conv, 3, 2, &batch);
     for (int round = 0; round < 2; round++) {

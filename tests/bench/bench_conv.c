@@ -7,18 +7,18 @@
 #include <string.h>
 
 static const xn_bench_problem problems[] = {
-    {1, 1, 256, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {1, 1, 512, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {1, 1, 1024, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {1, 1, 2048, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {1, 64, 56, 64, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {1, 128, 28, 128, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {1, 256, 14, 256, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {1, 512, 7, 512, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {64, 64, 56, 64, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {64, 128, 28, 128, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {64, 256, 14, 256, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
-    {64, 512, 7, 512, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR},
+    {1, 1, 256, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {1, 1, 512, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {1, 1, 1024, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {1, 1, 2048, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {1, 64, 56, 64, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {1, 128, 28, 128, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {1, 256, 14, 256, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {1, 512, 7, 512, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {64, 64, 56, 64, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {64, 128, 28, 128, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {64, 256, 14, 256, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
+    {64, 512, 7, 512, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
 };
 
 static void bench_device(const xn_bench_device *d, int runs, FILE *json) {
@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
         xn_bench_device device;
         if (!wanted((*b)->name, argc, argv))
             continue;
-        if (!xn_bench_open((*b)->name, &device)) {
+        if (!xn_bench_open((*b)->name, NULL, &device)) {
             printf("\n%s: no device on this machine\n", (*b)->name);
             continue;
         }

@@ -24,9 +24,9 @@ typedef struct row {
 
 /* clang-format off: a row is read as a row. */
 #define ONE(side, mode)                                                                            \
-    { 1, 1, side, 1, 3, 1, mode, XN_SCALING_XNOR }
+    { 1, 1, side, 1, 3, 1, mode, XN_SCALING_XNOR, 1, 1 }
 #define LAYER(batch, channels, side, mode)                                                         \
-    { batch, channels, side, channels, 3, 1, mode, XN_SCALING_XNOR }
+    { batch, channels, side, channels, 3, 1, mode, XN_SCALING_XNOR, 1, 1 }
 static const row rows[] = {
     {ONE(256, XN_MODE_XNOR), 0, 10, true},
     {ONE(512, XN_MODE_XNOR), 0, 10, true},
@@ -342,7 +342,7 @@ int main(int argc, char **argv) {
             sets_only = true;
     }
     FILE *json = xn_bench_json_open(argc, argv, "bench_cpu.json");
-    if (!xn_bench_open("cpu", &device))
+    if (!xn_bench_open("cpu", NULL, &device))
         fail("no cpu");
     printf("cpu (%s); oneDNN %s\n", device.info.description,
            version ? version : "is not installed: its columns are 0 (Debian: libdnnl-dev)");

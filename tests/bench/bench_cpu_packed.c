@@ -72,8 +72,8 @@ static void make_layer(const xn_bench_device *d, const row *r, xn_bench_layer *l
 }
 
 static void fill_peers(const row *r, xn_contender *sides) {
-    const xn_bench_problem problem = {r->batch, r->channels, r->side,      r->channels,
-                                      3,        1,           XN_MODE_XNOR, XN_SCALING_XNOR};
+    const xn_bench_problem problem = {r->batch, r->channels,  r->side,         r->channels, 3,
+                                      1,        XN_MODE_XNOR, XN_SCALING_XNOR, 1,           1};
     for (int t = 0; t < XN_PEER_TYPES; t++) {
         xn_peer *peer = xn_peer_create(&problem, (xn_peer_type)t, XN_PEER_OWN);
         if (peer)

@@ -5,6 +5,7 @@
  * Memory is what the process took beyond the body itself, by its peak resident size; the daemon's
  * bound is the tensor and 16 MiB. Exits 1 when a value is wrong, the ratio is under 10 or the
  * memory over the bound. */
+#include "bench_clock.h"
 #include "xn_proto.h"
 
 #include <jansson.h>
@@ -14,7 +15,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MIB (1024.0 * 1024.0)
@@ -47,9 +47,7 @@ static void *allocate(size_t bytes) {
 }
 
 static double now_s(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return 1e-9 * (double)xn_bench_now_ns();
 }
 
 /* ---- bodies ---- */

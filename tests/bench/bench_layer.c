@@ -11,20 +11,6 @@
 
 enum { SAMPLE_ROWS = 32, SAMPLE_FILTERS = 8 };
 
-static const xn_conv_limits no_limits = {INT64_C(1) << 40, INT64_C(1) << 40, INT64_C(1) << 60};
-
-static void fail(const char *what, const char *message) {
-    fprintf(stderr, "bench: %s: %s\n", what, message);
-    exit(1);
-}
-
-static void *take(size_t count, size_t bytes) {
-    void *memory = xn_mem_zalloc(count, bytes);
-    if (!memory)
-        fail("layer", "no memory");
-    return memory;
-}
-
 /* ---- data ---- */
 
 /* Element i of a sequence is the same however many threads fill it. */
@@ -38,59 +24,24 @@ static void fill(float *values, int64_t count, uint64_t seed, bool halves) {
     }
 }
 
-static xn_conv resolve(const xn_bench_shape *s, int64_t images, int64_t height, int64_t bottom,
-                       int64_t filters) {
-    const xn_shape input = {4, {images, s->channels, height, s->side}};
-    const xn_weights_shape weights = {
-        {filters, s->channels / s->groups, s->kernel, s->kernel}, 0, 0};
-    xn_conv_params params;
-    xn_conv conv;
-    xn_error error;
-    int64_t resolved;
-    xn_conv_params_default(&params);
-    params.padding[0] = params.padding[1] = params.padding[3] = s->padding;
-    params.padding[2] = bottom;
-    params.stride[0] = params.stride[1] = s->stride;
-    params.dilation[0] = params.dilation[1] = s->dilation;
-    params.groups = s->groups;
-    if (xn_conv_resolve(&params, XN_FP32, &input, &weights, &no_limits, &conv, &resolved, &error))
-        fail("layer", error.message);
-    return conv;
-}
-
-static xn_weights *make_weights(const xn_bench_layer *l, int64_t filters) {
-    const xn_bench_shape *s = &l->shape;
-    const int64_t group_channels = s->channels / s->groups;
-    xn_tensor tensor = {.datatype = XN_FP32,
-                        .shape = {4, {filters, group_channels, s->kernel, s->kernel}},
-                        .elements = filters * group_channels * s->kernel * s->kernel,
-                        .data = l->real};
-    xn_weights *weights = NULL;
-    xn_error error;
-    tensor.bytes = (size_t)tensor.elements * sizeof(float);
-    if (xn_weights_create(&tensor, NULL, NULL, &weights, &error))
-        fail("weights", error.message);
-    return weights;
-}
-
 void xn_bench_layer_make(const xn_bench_shape *s, xn_bench_layer *out) {
     const int64_t elements = s->images * s->channels * s->side * s->side;
     const int64_t filter = s->channels / s->groups * s->kernel * s->kernel;
     const int32_t spread = (int32_t)sqrt((double)filter) + 1;
     xn_rng rng = {77};
     *out = (xn_bench_layer){.shape = *s};
-    out->real = take((size_t)(s->filters * filter), sizeof(float));
-    out->input = take((size_t)elements, sizeof(float));
-    out->threshold = take((size_t)s->filters, sizeof(int32_t));
-    out->flip = take((size_t)s->filters / 32 + 1, sizeof(uint32_t));
+    out->real = xn_bench_take((size_t)(s->filters * filter), sizeof(float));
+    out->input = xn_bench_take((size_t)elements, sizeof(float));
+    out->threshold = xn_bench_take((size_t)s->filters, sizeof(int32_t));
+    out->flip = xn_bench_take((size_t)s->filters / 32 + 1, sizeof(uint32_t));
     fill(out->real, s->filters * filter, 7, false);
     fill(out->input, elements, 11, true);
     for (int64_t o = 0; o < s->filters; o++) {
         out->threshold[o] = (int32_t)xn_rng_below(&rng, 2u * (unsigned)spread + 1) - spread;
         out->flip[o / 32] |= (uint32_t)xn_rng_below(&rng, 2) << o % 32;
     }
-    out->conv = resolve(s, s->images, s->side, s->padding, s->filters);
-    out->weights = make_weights(out, s->filters);
+    out->conv = xn_bench_resolve(s, s->side, s->padding, XN_MODE_XNOR, XN_SCALING_XNOR);
+    out->weights = xn_bench_weights(s, out->real);
 }
 
 void xn_bench_layer_free(xn_bench_layer *l) {
@@ -107,24 +58,6 @@ void xn_bench_layer_free(xn_bench_layer *l) {
 
 static bool has_dots(xn_bench_kind kind) {
     return kind >= XN_BENCH_PACKED_INT32;
-}
-
-static void run_on(const char *backend, const xn_conv *conv, const xn_weights *weights,
-                   int64_t images, const void *input, void *output) {
-    xn_bench_device d;
-    xn_prepared *prepared = NULL;
-    xn_plan *plan = NULL;
-    xn_batch_item item = {input, output, images};
-    xn_error error;
-    if (!xn_bench_open(backend, &d))
-        fail(backend, "not there");
-    if (d.backend->weights_prepare(d.device, weights, &prepared, &error) ||
-        d.backend->plan_create(d.stream, conv, images, &plan, &error) ||
-        d.backend->run(plan, prepared, &item, 1, NULL, &error))
-        fail(backend, error.message);
-    d.backend->plan_free(plan);
-    d.backend->weights_free(prepared);
-    xn_bench_close(&d);
 }
 
 static xn_conv of_dots(xn_conv conv) {
@@ -146,24 +79,28 @@ static void check_sample(const xn_bench_layer *l, bool dots) {
     const int64_t rows = all ? s->side : SAMPLE_ROWS + extent;
     const int64_t filters =
         s->groups > 1 || s->filters < SAMPLE_FILTERS ? s->filters : SAMPLE_FILTERS;
-    xn_conv conv = resolve(s, 1, rows, all ? s->padding : 0, filters);
-    xn_weights *weights = make_weights(l, filters);
+    xn_bench_shape part_shape = *s;
+    part_shape.images = 1;
+    part_shape.filters = filters;
+    xn_conv conv =
+        xn_bench_resolve(&part_shape, rows, all ? s->padding : 0, XN_MODE_XNOR, XN_SCALING_XNOR);
+    xn_weights *weights = xn_bench_weights(&part_shape, l->real);
     const int64_t plane = (int64_t)l->conv.out_height * l->conv.out_width;
     const int64_t part = (int64_t)conv.out_height * conv.out_width;
-    float *input = take((size_t)(s->channels * rows * s->side), sizeof(float));
-    float *right = take((size_t)(filters * part), sizeof(float));
+    float *input = xn_bench_take((size_t)(s->channels * rows * s->side), sizeof(float));
+    float *right = xn_bench_take((size_t)(filters * part), sizeof(float));
     if (dots)
         conv = of_dots(conv);
     for (int64_t c = 0; c < s->channels; c++)
         memcpy(input + c * rows * s->side, l->input + c * s->side * s->side,
                (size_t)(rows * s->side) * sizeof(float));
-    run_on("ref", &conv, weights, 1, input, right);
+    xn_bench_run_on("ref", &conv, weights, 1, input, right);
     for (int64_t i = 0; i < filters * part; i++) {
         const int64_t at = i / part * plane + i % part;
         const bool good = dots ? ((const int32_t *)right)[i] == l->dots[at]
                                : is_near((double)l->scaled[at], (double)right[i]);
         if (!good)
-            fail("check", "the CPU backend differs from ref");
+            xn_bench_fail("check", "the CPU backend differs from ref");
     }
     xn_mem_free(input);
     xn_mem_free(right);
@@ -174,13 +111,13 @@ static void expect(xn_bench_layer *l, xn_bench_kind kind) {
     const size_t count = (size_t)(l->shape.images * xn_conv_output_elements(&l->conv));
     if (has_dots(kind) && !l->dots) {
         const xn_conv conv = of_dots(l->conv);
-        l->dots = take(count, sizeof(int32_t));
-        run_on("cpu", &conv, l->weights, l->shape.images, l->input, l->dots);
+        l->dots = xn_bench_take(count, sizeof(int32_t));
+        xn_bench_run_on("cpu", &conv, l->weights, l->shape.images, l->input, l->dots);
         check_sample(l, true);
     }
     if (!has_dots(kind) && !l->scaled) {
-        l->scaled = take(count, sizeof(float));
-        run_on("cpu", &l->conv, l->weights, l->shape.images, l->input, l->scaled);
+        l->scaled = xn_bench_take(count, sizeof(float));
+        xn_bench_run_on("cpu", &l->conv, l->weights, l->shape.images, l->input, l->scaled);
         check_sample(l, false);
     }
 }

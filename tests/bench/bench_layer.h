@@ -11,11 +11,6 @@
 extern "C" {
 #endif
 
-/* Square images and kernels. */
-typedef struct xn_bench_shape {
-    int64_t images, channels, side, filters, kernel, stride, padding, dilation, groups;
-} xn_bench_shape;
-
 /* What a kernel reads and writes. */
 typedef enum {
     XN_BENCH_FP32,          /* K and alpha applied; */
@@ -27,8 +22,8 @@ typedef enum {
 } xn_bench_kind;
 
 typedef struct xn_bench_layer {
-    xn_bench_shape shape;
-    xn_conv conv; /* fp32 to fp32, scaling xnor */
+    xn_bench_shape shape; /* bench_runner.h */
+    xn_conv conv;         /* fp32 to fp32, scaling xnor */
     xn_weights *weights;
     float *real;        /* the weights */
     float *input;       /* fp32 values that fp16 holds exactly, so that all kinds have one input */

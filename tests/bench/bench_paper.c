@@ -27,11 +27,11 @@ enum { VANILLA_CPU, XNOR_CPU, VANILLA_GPU, XNOR_GPU, SERIES };
 
 static void measure(series *s) {
     xn_bench_device device;
-    if (!xn_bench_open(s->backend, &device))
+    if (!xn_bench_open(s->backend, NULL, &device))
         return;
     for (int i = 0; i < SIZES; i++) {
         const xn_bench_problem problem = {
-            1, 1, sides[i], 1, 3, 1, s->mode, XN_SCALING_XNOR,
+            1, 1, sides[i], 1, 3, 1, s->mode, XN_SCALING_XNOR, 1, 1,
         };
         xn_bench_stats stats;
         xn_bench_conv(&device, &problem, RUNS, &stats);

@@ -1,28 +1,19 @@
 /* bench_turns.c: see bench_turns.h. */
 #include "bench_turns.h"
 
-#include "xn_mem.h"
-
-#include <stdlib.h>
-#include <time.h>
+#include "bench_clock.h"
 
 static const int64_t turn_ns = 15000000, pause_ns = 10000000;
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static void take_turn(xn_contender *s) {
     const struct timespec pause = {0, pause_ns};
     nanosleep(&pause, NULL);
     s->run(s->context);
-    int64_t end = now_ns() + turn_ns;
-    for (int i = 0; i < XN_BENCH_TURN_RUNS && (i < 2 || now_ns() < end); i++) {
-        int64_t start = now_ns();
+    int64_t end = xn_bench_now_ns() + turn_ns;
+    for (int i = 0; i < XN_BENCH_TURN_RUNS && (i < 2 || xn_bench_now_ns() < end); i++) {
+        int64_t start = xn_bench_now_ns();
         s->run(s->context);
-        s->samples[s->count++] = now_ns() - start;
+        s->samples[s->count++] = xn_bench_now_ns() - start;
     }
 }
 
@@ -37,10 +28,5 @@ void xn_bench_turns(xn_contender *sides, int count) {
 }
 
 xn_contender *xn_bench_contenders(int count) {
-    xn_contender *sides = xn_mem_zalloc((size_t)count, sizeof *sides);
-    if (!sides) {
-        fputs("bench: no memory for a row\n", stderr);
-        exit(1);
-    }
-    return sides;
+    return xn_bench_take((size_t)count, sizeof(xn_contender));
 }

@@ -5,14 +5,11 @@
  *   bench-cpu-layers [--path many/avx2] [--rounds N] [--batch N] [--json FILE]
  *
  * A figure is the least and the median time of a whole run; Tops counts 2 operations a tap. */
+#include "bench_clock.h"
 #include "cpu_peak.h"
 #include "cpu_subject.h"
 
-#include "xn_backends.h"
-
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 enum { MOST_ROUNDS = 1000 };
 
@@ -25,8 +22,7 @@ typedef struct {
     int rounds;
     int64_t batch; /* 0: all */
     FILE *json;
-    xn_device *device;
-    xn_stream *stream;
+    xn_bench_device on;
 } bench;
 
 /* One kind of a layer. */
@@ -34,17 +30,6 @@ typedef struct {
     xn_cpu_subject on_cpu;
     int64_t samples[MOST_ROUNDS];
 } subject;
-
-static void fail(const char *what, const char *message) {
-    fprintf(stderr, "bench: %s: %s\n", what, message);
-    exit(1);
-}
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static double median(double *values, int count) {
     for (int i = 1; i < count; i++)
@@ -88,25 +73,24 @@ static void bench_layer(const bench *b, int64_t images, int64_t channels, int64_
                                   .groups = 1};
     static subject subjects[KINDS];
     static double peaks[MOST_ROUNDS], copies[KINDS][MOST_ROUNDS];
-    xn_bench_device floor = {.backend = &xn_backend_cpu};
     xn_bench_layer layer;
     xn_prepared *prepared = NULL;
     xn_error error;
     xn_bench_layer_make(&shape, &layer);
-    if (xn_cpu_weights_prepare(b->device, layer.weights, &prepared, &error))
-        fail("weights", error.message);
+    if (xn_cpu_weights_prepare(b->on.device, layer.weights, &prepared, &error))
+        xn_bench_fail("weights", error.message);
     for (int k = 0; k < KINDS; k++)
-        xn_cpu_subject_make(b->stream, &layer, kinds[k], prepared, &subjects[k].on_cpu);
+        xn_cpu_subject_make(b->on.stream, &layer, kinds[k], prepared, &subjects[k].on_cpu);
     for (int round = 0; round < b->rounds; round++) {
         peaks[round] = xn_cpu_peak_xor_count_add();
         for (int k = 0; k < KINDS; k++) {
             subject *s = &subjects[k];
             xn_bench_stats copy;
-            xn_bench_floor(&floor, s->on_cpu.in_bytes, s->on_cpu.out_bytes, 1, &copy);
+            xn_bench_floor(&b->on, s->on_cpu.in_bytes, s->on_cpu.out_bytes, 1, &copy);
             copies[k][round] = copy.median_us;
-            int64_t start = now_ns();
+            int64_t start = xn_bench_now_ns();
             xn_cpu_subject_run(&s->on_cpu);
-            s->samples[round] = now_ns() - start;
+            s->samples[round] = xn_bench_now_ns() - start;
         }
     }
     double peak = median(peaks, b->rounds);
@@ -124,26 +108,16 @@ static void bench_layer(const bench *b, int64_t images, int64_t channels, int64_
 int main(int argc, char **argv) {
     static const int64_t layers[][2] = {{64, 56}, {128, 28}, {256, 14}, {512, 7}};
     static const int64_t batches[] = {1, 64};
-    bench b = {.rounds = 15};
-    xn_device_info info;
-    xn_error error;
-    for (int i = 1; i + 1 < argc; i += 2) {
-        if (!strcmp(argv[i], "--path"))
-            b.path = argv[i + 1];
-        else if (!strcmp(argv[i], "--rounds"))
-            b.rounds = atoi(argv[i + 1]);
-        else if (!strcmp(argv[i], "--batch"))
-            b.batch = atoi(argv[i + 1]);
-    }
+    bench b = {.path = xn_bench_option(argc, argv, "--path", NULL),
+               .rounds = atoi(xn_bench_option(argc, argv, "--rounds", "15")),
+               .batch = atoll(xn_bench_option(argc, argv, "--batch", "0"))};
     if (b.rounds < 1 || b.rounds > MOST_ROUNDS)
-        fail("--rounds", "must be 1 to 1000");
+        xn_bench_fail("--rounds", "must be 1 to 1000");
     const xn_stream_options options = {.path = b.path};
-    if (xn_backend_cpu.device_open(0, &b.device, &error) ||
-        xn_backend_cpu.stream_create(b.device, &options, &b.stream, &error))
-        fail("cpu", error.message);
-    xn_backend_cpu.device_info(b.device, &info);
+    if (!xn_bench_open("cpu", &options, &b.on))
+        xn_bench_fail("cpu", "not there");
     b.json = xn_bench_json_open(argc, argv, "bench_cpu_layers.json");
-    printf("%s, path %s\n%5s %8s %-14s | %10s %10s | %7s %6s %6s | %10s\n", info.description,
+    printf("%s, path %s\n%5s %8s %-14s | %10s %10s | %7s %6s %6s | %10s\n", b.on.info.description,
            b.path ? b.path : "auto", "batch", "layer", "in, out", "least us", "median us", "Tops",
            "most", "peak", "copy us");
     for (size_t n = 0; n < sizeof batches / sizeof *batches; n++)
@@ -151,7 +125,6 @@ int main(int argc, char **argv) {
             if (!b.batch || b.batch == batches[n])
                 bench_layer(&b, batches[n], layers[l][0], layers[l][1]);
     xn_bench_json_close(b.json);
-    xn_backend_cpu.stream_free(b.stream);
-    xn_backend_cpu.device_close(b.device);
+    xn_bench_close(&b.on);
     return 0;
 }

@@ -2,9 +2,10 @@
  * empty assembler statements keep the compiler from folding or moving them. */
 #include "cpu_peak.h"
 
+#include "bench_clock.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
-#include <time.h>
 
 #pragma GCC target("avx512f,avx512vpopcntdq")
 
@@ -59,19 +60,16 @@ static void multiply_add_rounds(void) {
 
 /* In units of 10^12, of loops whose every step does 2 operations on so many lanes. */
 static double rate(void (*rounds)(void), int count, int lanes) {
-    struct timespec start, end;
     int threads = 0;
     if (!__builtin_cpu_supports("avx512vpopcntdq"))
         return 0;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    const int64_t start = xn_bench_now_ns();
 #pragma omp parallel reduction(+ : threads)
     {
         rounds();
         threads++;
     }
-    clock_gettime(CLOCK_MONOTONIC, &end);
-    double seconds =
-        (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+    const double seconds = 1e-9 * (double)(xn_bench_now_ns() - start);
     return 2.0 * lanes * CHAINS * count * threads / seconds / 1e12;
 }
 

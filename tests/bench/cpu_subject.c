@@ -5,11 +5,6 @@
 
 #include <stdlib.h>
 
-static void fail(const char *what, const char *message) {
-    fprintf(stderr, "bench: %s: %s\n", what, message);
-    exit(1);
-}
-
 void xn_cpu_subject_make(xn_stream *stream, xn_bench_layer *layer, xn_bench_kind kind,
                          const xn_prepared *prepared, xn_cpu_subject *s) {
     xn_conv conv = xn_bench_layer_conv(layer, kind);
@@ -24,10 +19,10 @@ void xn_cpu_subject_make(xn_stream *stream, xn_bench_layer *layer, xn_bench_kind
     s->input = xn_mem_alloc(s->in_bytes);
     s->output = xn_mem_zalloc(s->out_bytes, 1);
     if (!s->input || !s->output)
-        fail("buffers", "no memory");
+        xn_bench_fail("buffers", "no memory");
     xn_bench_fill_input(layer, kind, words, s->input);
     if (xn_cpu_plan_create_with(stream, &conv, s->images, &options, &s->plan, &error))
-        fail("plan", error.message);
+        xn_bench_fail("plan", error.message);
     s->io = (xn_cpu_run_io){.input = s->input,
                             .bits = s->input,
                             .output = s->output,
@@ -36,7 +31,7 @@ void xn_cpu_subject_make(xn_stream *stream, xn_bench_layer *layer, xn_bench_kind
                             .flip = layer->flip};
     xn_cpu_subject_run(s);
     if (xn_bench_count_wrong(layer, kind, words, s->output))
-        fail("check", "outputs are wrong");
+        xn_bench_fail("check", "outputs are wrong");
 }
 
 void xn_cpu_subject_run(void *subject) {

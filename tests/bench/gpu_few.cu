@@ -6,10 +6,10 @@
  *     --sweep: every cut of the 3 x 3 kernels; --once: check only, a launch a problem, to profile;
  *     --check N: instead, N random geometries and cuts of all kernels but tiles against ref
  */
+#include "bench_runner.h"
 #include "few_choose.h"
 #include "gemm_fused.h"
 #include "gpu_timing.cuh"
-#include "xn_backend.h"
 #include "xn_cuda.h"
 
 #include <cmath>
@@ -134,24 +134,8 @@ static made make(xn_device *device, const problem &p, const xn_weights *weights)
 /* Images by the reference backend; conv says in what datatype. */
 static std::vector<unsigned char> reference_of(const xn_conv &conv, int64_t images,
                                                const void *input, const xn_weights *weights) {
-    const xn_backend *ref = xn_backend_find("ref");
-    const xn_stream_options options = {};
     std::vector<unsigned char> out((size_t)images * xn_conv_output_bytes(&conv));
-    const xn_batch_item item = {input, out.data(), images};
-    xn_device *device;
-    xn_stream *stream;
-    xn_plan *plan;
-    xn_prepared *prepared;
-    xn_error error;
-    REQUIRE(ref->device_open(0, &device, &error));
-    REQUIRE(ref->stream_create(device, &options, &stream, &error));
-    REQUIRE(ref->weights_prepare(device, weights, &prepared, &error));
-    REQUIRE(ref->plan_create(stream, &conv, images, &plan, &error));
-    REQUIRE(ref->run(plan, prepared, &item, 1, NULL, &error));
-    ref->plan_free(plan);
-    ref->weights_free(prepared);
-    ref->stream_free(stream);
-    ref->device_close(device);
+    xn_bench_run_on("ref", &conv, weights, images, input, out.data());
     return out;
 }
 

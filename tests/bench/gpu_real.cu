@@ -135,26 +135,10 @@ static void free_run(device_run *r) {
 
 static std::vector<float> on_cpu(const shape &s, xn_mode mode, const std::vector<float> &input,
                                  const std::vector<float> &real) {
-    const xn_backend *cpu = xn_backend_find("cpu");
     const xn_conv c = conv_of(s, {mode, XN_FP32, XN_PRECISION_FP32});
-    const xn_stream_options options = {};
     xn_weights *weights = weights_of(s, real);
-    xn_device *device;
-    xn_stream *stream;
-    xn_prepared *prepared;
-    xn_plan *plan;
-    xn_run_times times;
     std::vector<float> out((size_t)(s.checked * xn_conv_output_elements(&c)));
-    const xn_batch_item item = {input.data(), out.data(), s.checked};
-    REQUIRE(cpu->device_open(0, &device, &error));
-    REQUIRE(cpu->stream_create(device, &options, &stream, &error));
-    REQUIRE(cpu->weights_prepare(device, weights, &prepared, &error));
-    REQUIRE(cpu->plan_create(stream, &c, s.checked, &plan, &error));
-    REQUIRE(cpu->run(plan, prepared, &item, 1, &times, &error));
-    cpu->plan_free(plan);
-    cpu->weights_free(prepared);
-    cpu->stream_free(stream);
-    cpu->device_close(device);
+    xn_bench_run_on("cpu", &c, weights, s.checked, input.data(), out.data());
     xn_weights_free(weights);
     return out;
 }

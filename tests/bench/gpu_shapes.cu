@@ -2,17 +2,17 @@
  * own floor, so that a cliff shows: depth-wise, grouped, strided, dilated, 1x1, large kernels,
  * stems. fp32 in and out, K and alpha. The floor is the largest of a copy of the same bytes in the
  * same run, a launch, and the operations at the rate that the matrix units reach in the same run;
- * which of them it is stands beside it. Every kernel path that can run
- * a shape is timed beside the one the plan chose; first all its outputs are compared with the
- * direct path's (INT32 exactly, fp32 to the sum of both tolerances), and the direct path's first
- * image with backend ref where that takes less than a moment. bench-gpu-shapes [--only
- * SUBSTRING]... [--chosen] [--json FILE]
+ * which of them it is stands beside it. Every kernel path that can run a shape is timed beside the
+ * one the plan chose; first all its outputs are compared with the direct path's (INT32 exactly,
+ * fp32 to the sum of both tolerances), and the direct path's first image with backend ref where
+ * that takes less than a moment.
+ *   bench-gpu-shapes [--only SUBSTRING]... [--chosen] [--json FILE]
  *     --only: shapes whose name, as printed, has one of these in it
  *     --chosen: no other paths
  */
+#include "bench_runner.h"
 #include "gpu_peak.cuh"
 #include "gpu_timing.cuh"
-#include "xn_backend.h"
 #include "xn_cuda.h"
 
 #include <cmath>
@@ -275,27 +275,11 @@ static unsigned long long count_wrong(const session &s, const problem &p, bool f
 
 /* The first image by backend ref against the device's `want`. */
 static unsigned long long check_first(const problem &p, const xn_conv &conv) {
-    const xn_backend *ref = xn_backend_find("ref");
-    const xn_stream_options options = {};
     std::vector<float> input(xn_conv_input_bytes(&conv) / 4);
     std::vector<uint32_t> out(xn_conv_output_bytes(&conv) / 4), got(out.size());
-    const xn_batch_item item = {input.data(), out.data(), 1};
-    xn_device *device;
-    xn_stream *stream;
-    xn_plan *plan;
-    xn_prepared *prepared;
-    xn_error error;
     CHECK(cudaMemcpy(input.data(), p.input, input.size() * 4, cudaMemcpyDeviceToHost));
     CHECK(cudaMemcpy(got.data(), p.want, got.size() * 4, cudaMemcpyDeviceToHost));
-    REQUIRE(ref->device_open(0, &device, &error));
-    REQUIRE(ref->stream_create(device, &options, &stream, &error));
-    REQUIRE(ref->weights_prepare(device, p.weights, &prepared, &error));
-    REQUIRE(ref->plan_create(stream, &conv, 1, &plan, &error));
-    REQUIRE(ref->run(plan, prepared, &item, 1, NULL, &error));
-    ref->plan_free(plan);
-    ref->weights_free(prepared);
-    ref->stream_free(stream);
-    ref->device_close(device);
+    xn_bench_run_on("ref", &conv, p.weights, 1, input.data(), out.data());
     unsigned long long wrong = 0;
     for (size_t i = 0; i < out.size(); i++) {
         float g, w;
