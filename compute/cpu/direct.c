@@ -240,23 +240,24 @@ static void write_band(const unit *u, int32_t o, const float *acc,
     }
 }
 
-/* From the image to the outputs; all rows at once, or, where a sum is not finite, row by row. */
-static void shift_band(const unit *u, int32_t o, const xn_cpu_epilogue *epilogue) {
+/* Rows [y, y + rows) from the image to the outputs; false where a sum is not finite. */
+static bool shift(const unit *u, int32_t o, int32_t y, int32_t rows,
+                  const xn_cpu_epilogue *epilogue) {
     const job *j = u->j;
     const xn_conv *conv = j->conv;
     const float *from = (const float *)(const void *)u->image->input +
                         (int64_t)u->group * conv->group_channels * conv->height * conv->width;
-    int32_t end = u->y + u->rows;
-    for (int32_t y = u->y, rows = u->rows; y < end;) {
-        bool finite =
-            j->plan->real->shift_rows(conv, from, array(u, WEIGHTS), y, rows, epilogue->factor,
-                                      epilogue->bias, j->stream && !j->gather, row_of(u, o, y));
-        if (!finite && rows == 1)
+    return j->plan->real->shift_rows(conv, from, array(u, WEIGHTS), y, rows, epilogue->factor,
+                                     epilogue->bias, j->stream && !j->gather, row_of(u, o, y));
+}
+
+/* All rows at once; row by row where that shows a sum that is not finite. */
+static void shift_band(const unit *u, int32_t o, const xn_cpu_epilogue *epilogue) {
+    if (shift(u, o, u->y, u->rows, epilogue))
+        return;
+    for (int32_t y = u->y; y < u->y + u->rows; y++)
+        if (!shift(u, o, y, 1, epilogue))
             write_exact(u, o, y, epilogue);
-        if (finite || rows == 1)
-            y += rows;
-        rows = finite && rows > 1 ? rows : 1;
-    }
 }
 
 static void do_band(unit *u) {
