@@ -92,7 +92,7 @@ TEST_OBJ    := $(call obj,$(TEST_SRC)) $(if $(filter 1,$(USE_CUDA)),$(call obj,$
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
 .DEFAULT_GOAL := all
-.PHONY: all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan ubsan tsan test-arm64 fuzz bench-gpu \
+.PHONY: all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-arm64 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib
 
@@ -261,10 +261,9 @@ install: build ## to PREFIX=/usr/local: the daemon, its systemd unit, the exampl
 	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/xnord/LICENSE
 
 # ---- sanitizers: their own folders, no CUDA (compute-sanitizer does that side) ----
-asan: ## the tests under AddressSanitizer and LeakSanitizer
-	$(MAKE) check BUILD=build-asan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=address -fno-omit-frame-pointer"
-ubsan: ## the tests under UndefinedBehaviorSanitizer
-	$(MAKE) check BUILD=build-ubsan CUDA=0 OPT=-O1 SANITIZE="-fsanitize=undefined -fno-sanitize-recover=all"
+asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
+	$(MAKE) check BUILD=build-asan CUDA=0 OPT=-O1 \
+	  SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
 	$(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
 
@@ -281,7 +280,7 @@ fuzz: ## mutated requests through every parser, under ASan and UBSan (FUZZ_ROUND
 	build/fuzz_proto $(FUZZ_ROUNDS) $(FUZZ_SEED)
 
 clean:
-	rm -rf build build-asan build-ubsan build-tsan
+	rm -rf build build-asan build-tsan
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
