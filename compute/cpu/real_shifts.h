@@ -9,8 +9,8 @@
  *
  *   LOAD_INSIDE(from, inside, pads)  the lanes that bits of `inside` name, of pads elsewhere
  *   STORE_FIRST(to, n, v)            the first n lanes
- *   EVENS(a, b), ODDS(a, b)          lanes 0, 2, 4, ..., or 1, 3, ... of a and b one after the
- * other */
+ *   EVENS(a, b), ODDS(a, b)          lanes 0, 2, 4, ..., or 1, 3, ... of a, then of b */
+
 /* Rows of a band: so many that the first ones, which the next band does not share, are few, and
  * that they stay in L1, where rows of a power of 2 meet in the same sets; fewer where the next rows
  * come from memory. */

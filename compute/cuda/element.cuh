@@ -34,17 +34,12 @@ __device__ __forceinline__ float xn_to_fp32(xn_bool_byte v) {
     return v.byte ? 1.0f : 0.0f;
 }
 
-/* Calls action with a typed pointer to the input, so that a group of loads shares one branch on
- * the datatype and they are all in flight together. */
+/* Calls action with a typed pointer to an input that is neither fp32 nor fp16, which kernels have
+ * instances for where it pays. */
 template <class Action>
-__device__ __forceinline__ void xn_with_input(const void *input, int32_t datatype, Action action) {
+__device__ __forceinline__ void xn_with_other_input(const void *input, int32_t datatype,
+                                                    Action action) {
     switch (datatype) {
-    case XN_FP32:
-        action((const float *)input);
-        break;
-    case XN_FP16:
-        action((const __half *)input);
-        break;
     case XN_BF16:
         action((const xn_bf16_bits *)input);
         break;
@@ -56,6 +51,22 @@ __device__ __forceinline__ void xn_with_input(const void *input, int32_t datatyp
         break;
     default:
         action((const xn_bool_byte *)input);
+    }
+}
+
+/* Calls action with a typed pointer to the input, so that a group of loads shares one branch on
+ * the datatype and they are all in flight together. */
+template <class Action>
+__device__ __forceinline__ void xn_with_input(const void *input, int32_t datatype, Action action) {
+    switch (datatype) {
+    case XN_FP32:
+        action((const float *)input);
+        break;
+    case XN_FP16:
+        action((const __half *)input);
+        break;
+    default:
+        xn_with_other_input(input, datatype, action);
     }
 }
 

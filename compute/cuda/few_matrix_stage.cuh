@@ -124,21 +124,10 @@ struct matrix_any_input {
     template <int CHANNELS>
     __device__ __forceinline__ void read(int32_t index, int32_t step, int32_t count,
                                          float (&values)[CHANNELS]) const {
-        switch (datatype) {
-        case XN_BF16:
-            matrix_input<xn_bf16_bits>{(const xn_bf16_bits *)data, first}.read(index, step, count,
-                                                                               values);
-            break;
-        case XN_INT8:
-            matrix_input<int8_t>{(const int8_t *)data, first}.read(index, step, count, values);
-            break;
-        case XN_UINT8:
-            matrix_input<uint8_t>{(const uint8_t *)data, first}.read(index, step, count, values);
-            break;
-        default:
-            matrix_input<xn_bool_byte>{(const xn_bool_byte *)data, first}.read(index, step, count,
-                                                                               values);
-        }
+        xn_with_other_input(data, datatype, [&](auto *from) {
+            matrix_input<std::remove_cv_t<std::remove_pointer_t<decltype(from)>>>{from, first}.read(
+                index, step, count, values);
+        });
     }
 };
 

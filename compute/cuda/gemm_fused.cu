@@ -241,8 +241,11 @@ __device__ __forceinline__ void run_block(const fused_args &a, const fused_block
     int32_t position[LIVE], inside[LIVE][4] = {}, counts[LIVE][4] = {};
     copy_filters(a, b);
     if (clusters) {
-        if (threadIdx.x == 0)
-            arrival_init(b.arrival, bytes_from_others(a, b));
+        if (threadIdx.x == 0) {
+            xn_mbarrier_init(b.arrival, 1);
+            xn_mbarrier_init_fence();
+            xn_mbarrier_expect(b.arrival, bytes_from_others(a, b));
+        }
         __syncwarp();
         cluster_arrive();
     }
@@ -263,7 +266,7 @@ __device__ __forceinline__ void run_block(const fused_args &a, const fused_block
         send_own<UNIT>(a, b);
     sum_own(a, b);
     if (clusters)
-        arrival_wait(b.arrival);
+        xn_mbarrier_wait(b.arrival, 0);
     __syncthreads();
     make_outputs(a, b);
     multiply_inputs<UNIT, LIVE>(a, b, w, position, counts);
@@ -277,7 +280,7 @@ __global__ void __launch_bounds__(MAX_THREADS, 2)
     extern __shared__ __align__(128) char fused_memory[];
     __shared__ uint64_t arrival;
     xn_let_next_kernel_start();
-    const fused_block b = find_block(a, fused_memory, &arrival);
+    const fused_block b = find_block(a, fused_memory, xn_shared_address(&arrival));
     touch_arguments(a, b.outputs);
     if constexpr (DATATYPE == XN_FP32)
         run_block<UNIT, LIVE>(a, b, fused_input<float>{(const float *)a.input});

@@ -8,6 +8,8 @@
 #include "layout.h"
 #include "ptx.cuh"
 
+#include <type_traits>
+
 enum {
     ROWS = XN_CUDA_FUSED_ROWS,
     COLUMNS = XN_CUDA_FUSED_COLUMNS,
@@ -57,7 +59,7 @@ struct fused_block {
     uint32_t *inside; /* all ones where the position is inside the image */
     float *sums;      /* [octet][own position] */
     fused_output *outputs;
-    uint64_t *arrival; /* of what the other blocks of the cluster have packed */
+    uint32_t arrival; /* barrier for what the other blocks of the cluster pack; its address */
 };
 
 /* ---- clusters ---- */
@@ -85,37 +87,11 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-/* A barrier for `bytes` that other blocks write. */
-__device__ __forceinline__ void arrival_init(uint64_t *barrier, uint32_t bytes) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(barrier);
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at) : "memory");
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes)
-                 : "memory");
-#endif
-}
-
-__device__ __forceinline__ void arrival_wait(uint64_t *barrier) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    const uint32_t at = (uint32_t)__cvta_generic_to_shared(barrier);
-    uint32_t there = 0;
-    while (!there)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0;"
-                     " selp.u32 %0, 1, 0, p; }"
-                     : "=r"(there)
-                     : "r"(at)
-                     : "memory");
-#endif
-}
-
 /* The same place of another block's shared memory. */
-__device__ __forceinline__ uint32_t cluster_address(const void *own, int32_t rank) {
+__device__ __forceinline__ uint32_t cluster_address(uint32_t own, int32_t rank) {
     uint32_t address = 0;
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                 : "=r"(address)
-                 : "r"((uint32_t)__cvta_generic_to_shared(own)), "r"(rank));
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(own), "r"(rank));
 #endif
     return address;
 }
@@ -170,7 +146,7 @@ __device__ __forceinline__ void touch_arguments(const fused_args &a, void *scrat
 }
 
 __device__ __forceinline__ fused_block find_block(const fused_args &a, char *memory,
-                                                  uint64_t *arrival) {
+                                                  uint32_t arrival) {
     const xn_cuda_fused_shape &s = a.shape;
     const xn_conv &c = s.conv;
     fused_block b;
@@ -288,19 +264,10 @@ struct fused_any_input {
     template <bool FULL>
     __device__ __forceinline__ void read(int64_t index, int32_t step, int32_t count,
                                          float (&v)[OCTET]) const {
-        switch (datatype) {
-        case XN_BF16:
-            fused_input<xn_bf16_bits>{(const xn_bf16_bits *)data}.read<FULL>(index, step, count, v);
-            break;
-        case XN_INT8:
-            fused_input<int8_t>{(const int8_t *)data}.read<FULL>(index, step, count, v);
-            break;
-        case XN_UINT8:
-            fused_input<uint8_t>{(const uint8_t *)data}.read<FULL>(index, step, count, v);
-            break;
-        default:
-            fused_input<xn_bool_byte>{(const xn_bool_byte *)data}.read<FULL>(index, step, count, v);
-        }
+        xn_with_other_input(data, datatype, [&](auto *from) {
+            fused_input<std::remove_cv_t<std::remove_pointer_t<decltype(from)>>>{from}
+                .template read<FULL>(index, step, count, v);
+        });
     }
 };
 
@@ -432,7 +399,7 @@ __device__ __forceinline__ void sum_own(const fused_args &a, const fused_block &
 #pragma unroll 1
         for (int32_t to = part; to < s.cut.cluster; to += sharers)
             if (to != b.rank)
-                cluster_store<2>(cluster_address(b.info + position, to),
+                cluster_store<2>(cluster_address(xn_shared_address(b.info + position), to),
                                  cluster_address(b.arrival, to), words);
     }
 }
@@ -448,7 +415,7 @@ __device__ __forceinline__ void send_own(const fused_args &a, const fused_block 
         uint32_t words[UNIT];
         load_words(from + u * UNIT * 4, words);
         if (to != b.rank)
-            cluster_store<UNIT>(cluster_address(from + u * UNIT * 4, to),
+            cluster_store<UNIT>(cluster_address(xn_shared_address(from + u * UNIT * 4), to),
                                 cluster_address(b.arrival, to), words);
     }
 }

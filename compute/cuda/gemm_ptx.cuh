@@ -4,7 +4,7 @@
 #ifndef XN_CUDA_GEMM_PTX_CUH
 #define XN_CUDA_GEMM_PTX_CUH
 
-#include <stdint.h>
+#include "ptx.cuh"
 
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define XN_HAS_WGMMA 1
@@ -14,41 +14,10 @@
 
 #if XN_HAS_WGMMA
 
-__device__ __forceinline__ uint32_t xn_shared_address(const void *shared) {
-    return (uint32_t)__cvta_generic_to_shared(shared);
-}
-
-/* ---- barriers, by shared address ---- */
-
-/* `arrivals` complete a phase, together with all bytes announced in it. */
-__device__ __forceinline__ void xn_mbarrier_init(uint32_t barrier, uint32_t arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
-}
-
-/* Makes initialised barriers visible to bulk copies. */
-__device__ __forceinline__ void xn_mbarrier_init_fence() {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-
-/* Arrives, and announces bytes that copies will bring. */
-__device__ __forceinline__ void xn_mbarrier_expect(uint32_t barrier, uint32_t bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
-}
+/* ---- barriers, by shared address; more in ptx.cuh ---- */
 
 __device__ __forceinline__ void xn_mbarrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-/* Waits until the phase of that parity is complete. Scope and order are the defaults: acquire at
- * cluster scope would empty the L1 cache at every wait. */
-__device__ __forceinline__ void xn_mbarrier_wait(uint32_t barrier, uint32_t parity) {
-    asm volatile("{ .reg .pred done;\n"
-                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again; }" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
 }
 
 /* Whether it is complete already. */

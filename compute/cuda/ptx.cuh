@@ -5,6 +5,11 @@
 
 #include <stdint.h>
 
+/* Shared addresses are 32 bits wide. */
+__device__ __forceinline__ uint32_t xn_shared_address(const void *shared) {
+    return (uint32_t)__cvta_generic_to_shared(shared);
+}
+
 /* A load of read-only data that stays where it is written. */
 __device__ __forceinline__ uint32_t xn_load_4(const void *from) {
     uint32_t value;
@@ -100,7 +105,7 @@ __device__ __forceinline__ void xn_copy_async_at(uint32_t to, const void *global
 template <int BYTES>
 __device__ __forceinline__ void xn_copy_async(void *shared, const void *global, bool valid) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    xn_copy_async_at<BYTES>((uint32_t)__cvta_generic_to_shared(shared), global, valid);
+    xn_copy_async_at<BYTES>(xn_shared_address(shared), global, valid);
 #else
     __trap();
 #endif
@@ -111,7 +116,7 @@ __device__ __forceinline__ void xn_copy_async(void *shared, const void *global, 
 template <int BYTES>
 __device__ __forceinline__ void xn_copy_ahead(void *shared, const void *global, uint32_t bytes) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    xn_copy_bytes_at<BYTES>((uint32_t)__cvta_generic_to_shared(shared), global, bytes);
+    xn_copy_bytes_at<BYTES>(xn_shared_address(shared), global, bytes);
 #else
 #pragma unroll
     for (int w = 0; w < BYTES / 4; w++)
@@ -131,6 +136,43 @@ template <int PENDING>
 __device__ __forceinline__ void xn_copy_wait() {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+
+/* ---- barriers in shared memory that count bytes, by shared address: sm_90 and later ---- */
+
+/* `arrivals` complete a phase, together with all bytes announced in it. */
+__device__ __forceinline__ void xn_mbarrier_init(uint32_t barrier, uint32_t arrivals) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
+                 : "memory");
+#endif
+}
+
+/* Makes initialised barriers visible to bulk copies. */
+__device__ __forceinline__ void xn_mbarrier_init_fence() {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+/* Arrives, and announces bytes that copies will bring. */
+__device__ __forceinline__ void xn_mbarrier_expect(uint32_t barrier, uint32_t bytes) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+#endif
+}
+
+/* Waits until the phase of that parity is complete. Scope and order are the defaults: acquire at
+ * cluster scope would empty the L1 cache at every wait. */
+__device__ __forceinline__ void xn_mbarrier_wait(uint32_t barrier, uint32_t parity) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
+    asm volatile("{ .reg .pred done;\n"
+                 "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again; }" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
 #endif
 }
 

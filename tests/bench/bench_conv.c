@@ -6,26 +6,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const xn_bench_problem problems[] = {
-    {1, 1, 256, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {1, 1, 512, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {1, 1, 1024, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {1, 1, 2048, 1, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {1, 64, 56, 64, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {1, 128, 28, 128, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {1, 256, 14, 256, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {1, 512, 7, 512, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {64, 64, 56, 64, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {64, 128, 28, 128, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {64, 256, 14, 256, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-    {64, 512, 7, 512, 3, 1, XN_MODE_XNOR, XN_SCALING_XNOR, 1, 1},
-};
+static const struct {
+    int64_t batch, channels, side;
+} layers[] = {{1, 1, 256},  {1, 1, 512}, {1, 1, 1024}, {1, 1, 2048},  {1, 64, 56},   {1, 128, 28},
+              {1, 256, 14}, {1, 512, 7}, {64, 64, 56}, {64, 128, 28}, {64, 256, 14}, {64, 512, 7}};
 
 static void bench_device(const xn_bench_device *d, int runs, FILE *json) {
     printf("\n%s (%s)\n%5s %5s %5s | %12s %25s %9s | %12s %7s\n", d->info.id, d->info.description,
            "batch", "chan", "side", "median us", "p10 .. p90", "Tops", "copy us", "ratio");
-    for (size_t i = 0; i < sizeof problems / sizeof *problems; i++) {
-        const xn_bench_problem *p = &problems[i];
+    for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
+        const xn_bench_problem problem = {.batch = layers[i].batch,
+                                          .channels = layers[i].channels,
+                                          .side = layers[i].side,
+                                          .out_channels = layers[i].channels,
+                                          .kernel = 3,
+                                          .padding = 1,
+                                          .mode = XN_MODE_XNOR,
+                                          .scaling = XN_SCALING_XNOR,
+                                          .stride = 1,
+                                          .groups = 1};
+        const xn_bench_problem *p = &problem;
         xn_bench_stats ours, floor;
         size_t in = (size_t)(p->batch * p->channels * p->side * p->side) * sizeof(float);
         size_t out = (size_t)(p->batch * p->out_channels * p->side * p->side) * sizeof(float);
