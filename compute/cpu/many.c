@@ -286,36 +286,6 @@ static void spread_bits(const job *j, int64_t slot, int32_t group, size_t pixel,
             to[x] = bits[(size_t)x * step];
 }
 
-/* Set bits of a filter over the taps of two ranges, from its prefix table. */
-static uint32_t ones_inside(const int32_t *prefix, int32_t pitch, xn_cpu_range rows,
-                            xn_cpu_range columns) {
-    const int32_t *top = prefix + (int64_t)rows.first * pitch;
-    const int32_t *bottom = prefix + (int64_t)rows.last * pitch;
-    return (uint32_t)bottom[columns.last] - (uint32_t)bottom[columns.first] -
-           (uint32_t)top[columns.last] + (uint32_t)top[columns.first];
-}
-
-/* In unsigned arithmetic, since parts may pass 2^31 where dot does not. */
-static void make_starts(const job *j, int32_t o) {
-    const xn_conv *conv = j->conv;
-    const xn_cpu_map *map = j->map;
-    const xn_prepared *p = j->run->prepared;
-    int32_t pitch = conv->kernel_w + 1;
-    const int32_t *prefix = p->prefix + (size_t)o * (size_t)(conv->kernel_h + 1) * (size_t)pitch;
-    uint32_t taps = (uint32_t)p->taps, channels = (uint32_t)conv->group_channels;
-    uint32_t ones = (uint32_t)prefix[(int64_t)conv->kernel_h * pitch + conv->kernel_w];
-    int32_t *start = starts_of(j, o);
-    for (int32_t r = 0; r < map->row_kinds; r++)
-        for (int32_t c = 0; c < map->column_kinds; c++) {
-            xn_cpu_range rows = map->rows[r], columns = map->columns[c];
-            uint32_t inside =
-                (uint32_t)(rows.last - rows.first) * (uint32_t)(columns.last - columns.first);
-            uint32_t outside = ones - ones_inside(prefix, pitch, rows, columns);
-            *start++ = (int32_t)(conv->pad_value > 0 ? channels * (2 * inside - taps) + 4 * outside
-                                                     : channels * inside + 2 * outside);
-        }
-}
-
 /* Packed output: from where dot starts to the most that may differ. */
 static void make_limits(const job *j, int32_t o) {
     int32_t *limit = starts_of(j, o);
@@ -325,17 +295,22 @@ static void make_limits(const job *j, int32_t o) {
     }
 }
 
+static void make_starts(const job *j, int32_t first, int32_t end) {
+    const xn_conv *conv = j->conv;
+    size_t prefix = (size_t)(conv->kernel_h + 1) * (size_t)(conv->kernel_w + 1);
+    j->kernels->starts(j->map, j->run->prepared->prefix + (size_t)first * prefix, end - first,
+                       starts_of(j, first));
+    for (int32_t o = first; j->plan->packed_output && o < end; o++)
+        make_limits(j, o);
+}
+
 static void pack_task(void *context, int64_t unit, int thread) {
     const job *j = context;
     const xn_conv *conv = j->conv;
     int64_t packs = j->count * conv->groups * j->plane_chunks;
     if (unit >= packs) {
-        int64_t o = (unit - packs) * START_FILTERS;
-        for (int64_t end = xn_cpu_min(o + START_FILTERS, conv->out_channels); o < end; o++) {
-            make_starts(j, (int32_t)o);
-            if (j->plan->packed_output)
-                make_limits(j, (int32_t)o);
-        }
+        int32_t o = (int32_t)(unit - packs) * START_FILTERS;
+        make_starts(j, o, (int32_t)xn_cpu_min((int64_t)o + START_FILTERS, conv->out_channels));
         return;
     }
     size_t pixel = (size_t)(unit % j->plane_chunks) * CHUNK;

@@ -43,9 +43,14 @@ typedef struct xn_cpu_range {
 typedef struct xn_cpu_map {
     int32_t row_kinds, column_kinds, classes, pitch; /* pitch: classes, in a table of one filter */
     xn_cpu_range *outputs;                           /* [KW] whose tap in that column is inside */
-    xn_cpu_range *rows, *columns;                    /* [row_kinds], [column_kinds]: taps inside */
     int32_t *row_kind;                               /* [OH] */
     int32_t *column_kind;                            /* [OW] */
+    /* What dot starts from, a class (many.c): base + factor * (+1 weights outside). Those inside
+     * are entries corner[0] - [1] - [2] + [3] of a filter's prefix sums, all of them entry `all`.
+     */
+    int32_t *base;      /* [pitch] */
+    int32_t *corner[4]; /* [pitch] each */
+    int32_t factor, all;
 } xn_cpu_map;
 
 /* NULL when there is no memory. */
@@ -81,6 +86,8 @@ typedef struct xn_cpu_many_kernels {
      * multiple of tile_lanes. bits and nibbles are the first filter's (cpu.h, xn_prepared). */
     void (*differ)(const void *patches, int32_t words, int32_t pitch, int32_t lanes,
                    const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *differ);
+    /* start[f][class] (rows of map.pitch) from filters' prefix sums (cpu.h, xn_prepared). */
+    void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
     /* dot[x] = start[kind[x]] - 2 * differ[x]; start has map.pitch entries. */
     void (*dots)(const uint32_t *differ, const int32_t *start, const int32_t *kind, int32_t classes,
                  int32_t n, bool stream, int32_t *dot);

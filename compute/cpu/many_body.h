@@ -274,6 +274,36 @@ INLINE vector_u32 entries(vector_u32 held, const int32_t *table, const int32_t *
     return held;
 }
 
+/* In unsigned arithmetic, since parts may pass 2^31 where dot does not. */
+static void starts_plain(const xn_cpu_map *map, const uint32_t *prefix, int32_t *start) {
+    for (int32_t c = 0; c < map->classes; c++) {
+        uint32_t inside = prefix[map->corner[0][c]] - prefix[map->corner[1][c]] -
+                          prefix[map->corner[2][c]] + prefix[map->corner[3][c]];
+        start[c] =
+            (int32_t)((uint32_t)map->base[c] + (uint32_t)map->factor * (prefix[map->all] - inside));
+    }
+}
+
+/* All classes at once, where prefix sums and classes fit a vector, as those of 3x3 do. */
+INLINE void starts_vector(const xn_cpu_map *map, const uint32_t *prefix, int32_t *start) {
+    vector_u32 table = *(const loose_u32 *)prefix, inside[4];
+    for (int i = 0; i < 4; i++)
+        inside[i] = LOOKUP(table, *(const loose_u32 *)map->corner[i]);
+    *(loose_u32 *)start =
+        *(const loose_u32 *)map->base +
+        (uint32_t)map->factor * (prefix[map->all] - inside[0] + inside[1] + inside[2] - inside[3]);
+}
+
+static void starts(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start) {
+    const uint32_t *sums = (const uint32_t *)prefix;
+    const bool fits = map->all + 1 == LOOKUP_CLASSES && map->classes <= LOOKUP_CLASSES;
+    for (int32_t f = 0; f < filters; f++, sums += map->all + 1, start += map->pitch)
+        if (fits)
+            starts_vector(map, sums, start);
+        else
+            starts_plain(map, sums, start);
+}
+
 INLINE void dots_by(const uint32_t *restrict differs, const int32_t *restrict start,
                     const int32_t *restrict kind, int32_t n, const bool stream,
                     int32_t *restrict dot, const class_way way) {
@@ -391,6 +421,7 @@ const xn_cpu_many_kernels KERNELS = {
     .patch = patch,
     .arrange = ARRANGE,
     .differ = differ,
+    .starts = starts,
     .dots = dots,
     .reals = reals,
     .copy = copy,
