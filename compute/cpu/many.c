@@ -52,6 +52,7 @@ enum {
     BLOCK = 32,             /* filters of a unit are a multiple: a word of packed output */
     ROWS = 8,               /* filters between two epilogues of outputs that are not gathered: */
                             /* stores then go out evenly, while others are counted */
+    LEAD = 16,              /* words before the planes: kernels read that far */
     SLACK_LANES = 16,       /* after a row of patches: kernels write past the end of a piece */
     PATCH_BYTES = 20 << 10, /* of the patches at a time, unless that were below */
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
@@ -94,7 +95,9 @@ static void take_shared(xn_plan *plan, xn_cpu_sizer *sizer) {
     bool with_k = has_k(conv);
     if (!xn_mul_size((size_t)conv->out_channels, (size_t)plan->map->pitch, &starts))
         sizer->failed = true;
-    plan->offset[PLANES] = xn_cpu_take(sizer, groups * words * plane_of(conv), sizeof(uint32_t));
+    plan->offset[PLANES] =
+        LEAD * sizeof(uint32_t) +
+        xn_cpu_take(sizer, LEAD + groups * words * plane_of(conv), sizeof(uint32_t));
     plan->offset[MEANS] = xn_cpu_take(sizer, with_k ? groups * plane_of(conv) : 0, sizeof(float));
     plan->offset[KS] = xn_cpu_take(sizer, with_k ? groups * out_plane_of(conv) : 0, sizeof(float));
     plan->offset[STARTS] = xn_cpu_take(sizer, starts, sizeof(int32_t));

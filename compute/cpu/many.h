@@ -75,7 +75,7 @@ typedef struct xn_cpu_many_kernels {
     void (*pack)(const float *src, int64_t stride, int32_t channels, int32_t n, uint32_t *bits,
                  float *magnitude);
     /* Fills a piece of patches [words][pitch] from planes [tap_words][H*W]. Reads up to 16 words
-     * past the planes, writes up to 16 past the piece. */
+     * before and past the planes, writes up to 16 past the piece. */
     void (*patch)(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
                   const uint32_t *planes, const xn_cpu_piece *piece, int32_t pitch,
                   uint32_t *patches);

@@ -78,24 +78,49 @@ static void pack(const float *src, int64_t stride, int32_t channels, int32_t n, 
 
 /* ---- patches ---- */
 
-INLINE void zero_words(uint32_t *to, int32_t first, int32_t last) {
+/* What a tap sees of a piece: to[word][x] = from[word][(x - inside.first) * stride] where x is
+ * inside, 0 elsewhere up to n. Pieces are filled in the order of their lanes, so what a vector
+ * writes past this one is overwritten. */
+typedef struct tap_row {
+    const uint32_t *from;
+    uint32_t *to;
+    size_t plane, pitch; /* from one word of the tap to the next */
+    xn_cpu_range inside;
+    int32_t words, n;
+} tap_row;
+
+INLINE void zero_columns(const tap_row *t, int32_t x, int32_t end) {
     const vector_u32 zero = {0};
-    for (int32_t x = first; x < last; x += WORDS)
-        *(loose_u32 *)(to + x) = zero;
+    for (; x < end; x += WORDS)
+        for (int32_t word = 0; word < t->words; word++)
+            *(loose_u32 *)(t->to + (size_t)word * t->pitch + x) = zero;
 }
 
-/* to[x] = from[x * stride] for inside.first <= x < inside.last, 0 elsewhere up to n. Pieces are
- * filled in the order of their lanes, so what a vector writes past this one is overwritten. */
-INLINE void fill_row(uint32_t *to, const uint32_t *from, int32_t stride, xn_cpu_range inside,
-                     int32_t n) {
-    zero_words(to, 0, inside.first);
-    if (stride == 1)
-        for (int32_t x = 0; x < inside.last - inside.first; x += WORDS)
-            *(loose_u32 *)(to + inside.first + x) = *(const loose_u32 *)(from + x);
-    else
-        for (int32_t x = 0; x < inside.last - inside.first; x++)
-            to[inside.first + x] = from[(int64_t)x * stride];
-    zero_words(to, inside.last, n);
+static const int32_t numbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+/* A vector of columns word after word, with stride 1: in most images one to four of them are a row,
+ * of many words. */
+INLINE void copy_columns(const tap_row *t, int32_t x) {
+    const uint32_t *from = t->from + (x - t->inside.first);
+    uint32_t *to = t->to + x;
+    vector_i32 column = *(const loose_i32 *)numbers + x;
+    vector_i32 mask = (column >= t->inside.first) & (column < t->inside.last);
+    for (int32_t word = 0; word < t->words; word++, from += t->plane, to += t->pitch)
+        *(loose_u32 *)to = *(const loose_u32 *)from & (vector_u32)mask;
+}
+
+INLINE void fill_row(const tap_row *t, int32_t stride) {
+    int32_t x = 0;
+    for (; stride == 1 && x < t->inside.last; x += WORDS)
+        if (x + WORDS > t->inside.first)
+            copy_columns(t, x);
+        else
+            zero_columns(t, x, x + 1);
+    zero_columns(t, x, t->n);
+    for (int32_t word = 0; word < t->words && stride != 1; word++)
+        for (x = t->inside.first; x < t->inside.last; x++)
+            t->to[(size_t)word * t->pitch + (size_t)x] =
+                t->from[(size_t)word * t->plane + (size_t)(x - t->inside.first) * (size_t)stride];
 }
 
 /* Taps after the first of a word that several share. */
@@ -132,8 +157,9 @@ static void patch(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch
             if (slot > 0) {
                 or_row(row - pitch, from, stride, inside, slot * conv->group_channels);
             } else {
-                for (int32_t word = 0; word < shape->tap_words; word++, row += pitch)
-                    fill_row(row, from + word * plane, stride, inside, n);
+                tap_row t = {from, row, (size_t)plane, (size_t)pitch, inside, shape->tap_words, n};
+                fill_row(&t, stride);
+                row += (int64_t)shape->tap_words * pitch;
             }
             slot = slot + 1 < shape->sharing ? slot + 1 : 0;
         }
