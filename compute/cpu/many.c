@@ -475,25 +475,31 @@ static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *g
     }
 }
 
-/* One filter's outputs of a part. */
-static void emit_row(const unit_of_work *u, const image_part *part, int32_t o,
-                     const xn_cpu_epilogue *epilogue, const uint32_t *differs, bool stream,
-                     void *to) {
+/* Outputs of filters o .. o + d->filters - 1 of a part; only INT32 takes several at a time. */
+static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o,
+                      const xn_cpu_epilogue *epilogue, const xn_cpu_differences *d, bool stream,
+                      void *to) {
     const job *j = u->j;
     const xn_conv *conv = j->conv;
-    const int32_t *start = starts_of(j, o);
-    const int32_t *kind = u->kinds + part->lane;
+    if (conv->output_datatype == XN_INT32) {
+        j->kernels->dots(d, stream, j->out_plane, to);
+        return;
+    }
     const float *k =
         has_k(conv) ? k_of(j, part->slot, o / conv->group_out_channels) + part->pixel : NULL;
-    if (epilogue->datatype == XN_INT32) {
-        j->kernels->dots(differs, start, kind, j->map->classes, part->count, stream, to);
-    } else if (epilogue->datatype == XN_FP32 && !(epilogue->wide && k)) {
-        j->kernels->reals(differs, start, kind, j->map->classes, k, epilogue->factor,
+    if (epilogue->datatype == XN_FP32 && !(epilogue->wide && k)) {
+        j->kernels->reals(d->differ, d->start, d->kind, j->map->classes, k, epilogue->factor,
                           epilogue->bias, part->count, stream, to);
     } else {
-        j->kernels->dots(differs, start, kind, j->map->classes, part->count, false, u->dots);
+        j->kernels->dots(d, false, 0, u->dots);
         xn_cpu_emit_i32(j->plan->kernels, epilogue, u->dots, k, part->count, to);
     }
+}
+
+/* Filters whose rows of a part go out alike, by one call. */
+static int32_t filters_at_once(const job *j, int32_t filters) {
+    bool alike = !j->stream || j->gather || j->out_plane * j->output_bytes % LINE == 0;
+    return j->conv->output_datatype == XN_INT32 && alike ? filters : 1;
 }
 
 static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last,
@@ -504,19 +510,28 @@ static void emit_part(const unit_of_work *u, const image_part *part, int32_t fir
     if (gathered) /* at the same place in its line */
         row = u->gathered + (uintptr_t)to % LINE;
     unsigned char *from = row;
-    for (int32_t o = first; o < last; o++, row += j->out_plane * j->output_bytes) {
-        const uint32_t *differs = u->differs + (size_t)(o - first) * (size_t)j->pitch + part->lane;
-        emit_row(u, part, o, &epilogues[o - first], differs, is_streamed(j, row) && !gathered, row);
+    xn_cpu_differences d = {.differ = u->differs + part->lane,
+                            .kind = u->kinds + part->lane,
+                            .map = j->map,
+                            .differ_pitch = (size_t)j->pitch,
+                            .filters = filters_at_once(j, last - first),
+                            .n = part->count};
+    for (int32_t o = first; o < last; o += d.filters) {
+        d.start = starts_of(j, o);
+        emit_rows(u, part, o, &epilogues[o - first], &d, is_streamed(j, row) && !gathered, row);
+        d.differ += (size_t)d.filters * d.differ_pitch;
+        row += (size_t)d.filters * j->out_plane * j->output_bytes;
     }
     if (gathered)
         j->kernels->copy(from, (size_t)(row - from), to);
 }
 
 static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
-    xn_cpu_epilogue epilogues[BLOCK];
+    const xn_conv *conv = u->j->conv;
+    xn_cpu_epilogue epilogues[BLOCK] = {0}; /* dots need none */
     image_part part = {0};
-    for (int32_t o = first; o < last; o++)
-        xn_cpu_epilogue_of(u->j->conv, u->j->run->prepared, o, &epilogues[o - first]);
+    for (int32_t o = first; o < last && conv->output_datatype != XN_INT32; o++)
+        xn_cpu_epilogue_of(conv, u->j->run->prepared, o, &epilogues[o - first]);
     while (next_part(u, &part))
         emit_part(u, &part, first, last, epilogues);
 }

@@ -64,6 +64,16 @@ typedef struct xn_cpu_piece {
     int32_t lane, count, y, x;
 } xn_cpu_piece;
 
+/* Differences of some filters and lanes, and what makes outputs of them. */
+typedef struct xn_cpu_differences {
+    const uint32_t *differ; /* [filters][n], rows of differ_pitch */
+    const int32_t *start;   /* [filters][classes], rows of map.pitch */
+    const int32_t *kind;    /* [n]: classes */
+    const xn_cpu_map *map;
+    size_t differ_pitch;
+    int32_t filters, n;
+} xn_cpu_differences;
+
 typedef struct xn_cpu_many_kernels {
     double step_ns; /* rough time of one word of 16 lanes and one filter */
     /* Lanes that differ() takes at a time; a multiple of the vectors of all kernels. */
@@ -88,9 +98,9 @@ typedef struct xn_cpu_many_kernels {
                    const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *differ);
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (cpu.h, xn_prepared). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
-    /* dot[x] = start[kind[x]] - 2 * differ[x]; start has map.pitch entries. */
-    void (*dots)(const uint32_t *differ, const int32_t *start, const int32_t *kind, int32_t classes,
-                 int32_t n, bool stream, int32_t *dot);
+    /* dot[f][x] = start[f][kind[x]] - 2 * differ[f][x], rows of pitch. stream: past the cache; all
+     * rows then start with a line. */
+    void (*dots)(const xn_cpu_differences *d, bool stream, size_t pitch, int32_t *dot);
     /* out[x] = dot * factor * k[x] + bias; k NULL is 1. */
     void (*reals)(const uint32_t *differ, const int32_t *start, const int32_t *kind,
                   int32_t classes, const float *k, float factor, float bias, int32_t n, bool stream,

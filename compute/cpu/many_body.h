@@ -330,35 +330,49 @@ static void starts(const xn_cpu_map *map, const int32_t *prefix, int32_t filters
             starts_plain(map, sums, start);
 }
 
-INLINE void dots_by(const uint32_t *restrict differs, const int32_t *restrict start,
-                    const int32_t *restrict kind, int32_t n, const bool stream,
-                    int32_t *restrict dot, const class_way way) {
+/* The last vector of a row overlaps the one before: what is left is written twice, not one by one.
+ */
+INLINE void dots_row(const uint32_t *restrict differs, const int32_t *restrict start,
+                     const int32_t *restrict kind, int32_t n, const bool stream,
+                     int32_t *restrict dot, const class_way way) {
     vector_u32 held = table_of(start, way);
-    int32_t x = 0;
-    for (; x + WORDS <= n; x += WORDS) {
+    for (int32_t x = 0; x + WORDS <= n; x += WORDS) {
         vector_u32 v = entries(held, start, kind + x, way) - *(const loose_u32 *)(differs + x) * 2;
         if (stream)
             STREAM(dot + x, v);
         else
             *(loose_u32 *)(dot + x) = v;
     }
-    for (; x < n; x++)
+    int32_t x = n - WORDS;
+    if (n % WORDS && x >= 0)
+        *(loose_u32 *)(dot + x) =
+            entries(held, start, kind + x, way) - *(const loose_u32 *)(differs + x) * 2;
+    for (x = 0; n < WORDS && x < n; x++)
         dot[x] = xn_dot_from_xor(start[way == ONE_CLASS ? 0 : kind[x]], (int32_t)differs[x]);
+}
+
+INLINE void dots_by(const xn_cpu_differences *d, const bool stream, size_t pitch, int32_t *dot,
+                    const class_way way) {
+    for (int32_t f = 0; f < d->filters; f++)
+        dots_row(d->differ + (size_t)f * d->differ_pitch,
+                 d->start + (size_t)f * (size_t)d->map->pitch, d->kind, d->n, stream,
+                 dot + (size_t)f * pitch, way);
 }
 
 static class_way way_of(int32_t classes) {
     return classes == 1 ? ONE_CLASS : classes <= LOOKUP_CLASSES ? FEW_CLASSES : MANY_CLASSES;
 }
 
-static void dots(const uint32_t *differs, const int32_t *start, const int32_t *kind,
-                 int32_t classes, int32_t n, bool stream, int32_t *dot) {
-    class_way way = way_of(classes);
+static void dots(const xn_cpu_differences *d, bool stream, size_t pitch, int32_t *dot) {
+    class_way way = way_of(d->map->classes);
     if (way == ONE_CLASS)
-        dots_by(differs, start, kind, n, stream, dot, ONE_CLASS);
+        dots_by(d, stream, pitch, dot, ONE_CLASS);
+    else if (way == FEW_CLASSES && stream)
+        dots_by(d, true, pitch, dot, FEW_CLASSES);
     else if (way == FEW_CLASSES)
-        dots_by(differs, start, kind, n, stream, dot, FEW_CLASSES);
+        dots_by(d, false, pitch, dot, FEW_CLASSES);
     else
-        dots_by(differs, start, kind, n, stream, dot, MANY_CLASSES);
+        dots_by(d, stream, pitch, dot, MANY_CLASSES);
 }
 
 INLINE void reals_by(const uint32_t *restrict differs, const int32_t *restrict start,
