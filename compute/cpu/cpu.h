@@ -85,7 +85,8 @@ struct xn_prepared {
     int32_t taps;   /* KH*KW */
     int32_t filter; /* C/groups*KH*KW */
     /* The words of each filter in the order of many.h, [O][words], and the same as offsets into a
-     * table of rows of 16 bytes: 16 * each nibble, the lowest first. */
+     * table of rows of 16 bytes: 16 * each nibble, the lowest first. Kernels read up to
+     * XN_CPU_COLUMN_WORDS past the bits. */
     uint32_t *bits;
     uint8_t *nibbles;
     int32_t *prefix; /* [O][KH + 1][KW + 1]: +1 weights in taps [0, i) x [0, j) */

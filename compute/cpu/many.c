@@ -39,6 +39,7 @@ enum {
     ACROSS,     /* double [OW] */
     PATCHES,    /* uint32 [words][pitch] */
     ARRANGED,   /* the same as the kernels read it, if they arrange it */
+    COLUMNS,    /* uint32 [lanes of a vector][words]: patches of lanes counted one by one */
     KINDS,      /* int32 [pitch]: class of each lane */
     DIFFERS,    /* uint32 [BLOCK][pitch] */
     DOTS,       /* int32 [pitch], or the words of packed output */
@@ -53,6 +54,7 @@ enum {
     ROWS = 8,               /* filters between two epilogues of outputs that are not gathered: */
                             /* stores then go out evenly, while others are counted */
     LEAD = 16,              /* words before the planes: kernels read that far */
+    COLUMN_STEPS = 13,      /* what a filter's column takes beside its words, in vectors of them */
     SLACK_LANES = 16,       /* after a row of patches: kernels write past the end of a piece */
     PATCH_BYTES = 20 << 10, /* of the patches at a time, unless that were below */
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
@@ -106,8 +108,9 @@ static void take_shared(xn_plan *plan, xn_cpu_sizer *sizer) {
 static void take_slice(xn_plan *plan, xn_cpu_sizer *sizer) {
     const xn_conv *conv = &plan->conv;
     size_t pitch = (size_t)plan->lanes + SLACK_LANES, words = (size_t)patch_of(conv).words;
-    size_t column;
-    if (!xn_mul_size(words, pitch, &column))
+    size_t column = 0, apart = 0;
+    if (!xn_mul_size(words, pitch, &column) ||
+        !xn_mul_size(words + XN_CPU_COLUMN_WORDS, SLACK_LANES, &apart))
         sizer->failed = true;
     plan->offset[MAGNITUDES] = xn_cpu_take(sizer, CHUNK, sizeof(float));
     plan->offset[SUMS] = xn_cpu_take(sizer, CHUNK, sizeof(double));
@@ -117,6 +120,8 @@ static void take_slice(xn_plan *plan, xn_cpu_sizer *sizer) {
     plan->offset[PATCHES] = xn_cpu_take(sizer, column, sizeof(uint32_t));
     plan->offset[ARRANGED] =
         xn_cpu_take(sizer, plan->many->arrange ? column : 0, (size_t)plan->many->word_bytes);
+    plan->offset[COLUMNS] =
+        xn_cpu_take(sizer, plan->many->differ_column ? apart : 0, sizeof(uint32_t));
     plan->offset[KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
     plan->offset[DIFFERS] = xn_cpu_take(sizer, BLOCK * pitch, sizeof(uint32_t));
     plan->offset[DOTS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
@@ -346,9 +351,9 @@ static void k_task(void *context, int64_t unit, int thread) {
 /* A unit: some lanes and filters, on one thread. */
 typedef struct unit_of_work {
     const job *j;
-    int64_t first; /* lane, of all of the wave */
-    int32_t lanes;
-    uint32_t *patches, *differs;
+    int64_t first;          /* lane, of all of the wave */
+    int32_t lanes, columns; /* of which the last so many are counted one by one */
+    uint32_t *patches, *apart, *differs;
     unsigned char *gathered;
     void *arranged;
     int32_t *kinds, *dots;
@@ -407,6 +412,31 @@ static void make_kinds(unit_of_work *u) {
     }
 }
 
+/* A vector of which few lanes are there is not counted as one. */
+static int32_t columns_of(const job *j, int32_t lanes) {
+    int32_t left = lanes % j->kernels->tile_lanes;
+    int32_t steps = (int32_t)xn_cpu_div_up(j->shape.words, XN_CPU_COLUMN_WORDS) + COLUMN_STEPS;
+    return j->kernels->differ_column && left * steps < j->shape.words ? left : 0;
+}
+
+/* Words of a column, as it lies apart. */
+static size_t column_words(const job *j) {
+    return (size_t)xn_cpu_div_up(j->shape.words, XN_CPU_COLUMN_WORDS) * XN_CPU_COLUMN_WORDS;
+}
+
+static void set_columns_apart(const unit_of_work *u) {
+    const job *j = u->j;
+    size_t words = (size_t)j->shape.words, padded = column_words(j);
+    const uint32_t *from = u->patches + u->lanes - u->columns;
+    uint32_t *to = u->apart;
+    for (int32_t c = 0; c < u->columns; c++, to += padded) {
+        for (size_t k = 0; k < words; k++)
+            to[k] = from[k * (size_t)j->pitch + (size_t)c];
+        for (size_t k = words; k < padded; k++)
+            to[k] = 0;
+    }
+}
+
 static void make_patches(unit_of_work *u, int32_t group) {
     const job *j = u->j;
     image_part part = {0};
@@ -421,6 +451,7 @@ static void make_patches(unit_of_work *u, int32_t group) {
                             (int32_t)xn_cpu_div_up(u->lanes, j->kernels->tile_lanes) *
                                 j->kernels->tile_lanes,
                             u->arranged);
+    set_columns_apart(u);
 }
 
 /* Where the outputs of a part and a filter go. */
@@ -454,23 +485,31 @@ static void fetch_outputs(const unit_of_work *u, int32_t first, int32_t last) {
         }
 }
 
+/* differs[f][lane] of a unit for filters [o, o + filters) of the group whose patches there are. */
+static void count_filters(const unit_of_work *u, int32_t o, int32_t filters, uint32_t *differs) {
+    const job *j = u->j;
+    const xn_prepared *p = j->run->prepared;
+    int32_t tile = j->kernels->tile_lanes, words = j->shape.words, lane = u->lanes - u->columns;
+    size_t first = (size_t)o * (size_t)words;
+    j->kernels->differ(j->kernels->arrange ? u->arranged : u->patches, words, j->pitch,
+                       (lane + tile - 1) / tile * tile, p->bits + first,
+                       p->nibbles + first * XN_CPU_WORD_NIBBLES, filters, differs);
+    for (int32_t c = 0; c < u->columns; c++)
+        j->kernels->differ_column(u->apart + (size_t)c * column_words(j), words, j->pitch,
+                                  p->bits + first, filters, differs + lane + c);
+}
+
 /* differs[o - first][lane] for filters [first, last); `group` is the one whose patches there are.
  */
 static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
     const job *j = u->j;
-    const xn_prepared *p = j->run->prepared;
-    int32_t tile = j->kernels->tile_lanes;
-    int32_t lanes = (int32_t)xn_cpu_div_up(u->lanes, tile) * tile;
     for (int32_t o = first; o < last;) {
         int32_t own = o / j->conv->group_out_channels;
         int32_t end = (int32_t)xn_cpu_min(last, ((int64_t)own + 1) * j->conv->group_out_channels);
         if (own != *group)
             make_patches(u, own);
         *group = own;
-        size_t words = (size_t)o * (size_t)j->shape.words;
-        j->kernels->differ(j->kernels->arrange ? u->arranged : u->patches, j->shape.words, j->pitch,
-                           lanes, p->bits + words, p->nibbles + words * XN_CPU_WORD_NIBBLES,
-                           end - o, u->differs + (size_t)(o - first) * (size_t)j->pitch);
+        count_filters(u, o, end - o, u->differs + (size_t)(o - first) * (size_t)j->pitch);
         o = end;
     }
 }
@@ -573,7 +612,9 @@ static void dots_task(void *context, int64_t unit, int thread) {
     int32_t group = -1;
     unit_of_work u = {.j = j, .first = unit / j->splits * j->lanes};
     u.lanes = (int32_t)xn_cpu_min(j->lanes, j->count * (int64_t)j->out_plane - u.first);
+    u.columns = columns_of(j, u.lanes);
     u.patches = own_array(j, thread, PATCHES);
+    u.apart = own_array(j, thread, COLUMNS);
     u.arranged = own_array(j, thread, ARRANGED);
     u.differs = own_array(j, thread, DIFFERS);
     u.kinds = own_array(j, thread, KINDS);

@@ -21,6 +21,7 @@
 #include <stddef.h>
 
 #define XN_CPU_WORD_NIBBLES 8
+#define XN_CPU_COLUMN_WORDS 16
 
 /* What a filter's words are, of a group of so many channels. */
 typedef struct xn_cpu_patch {
@@ -96,6 +97,10 @@ typedef struct xn_cpu_many_kernels {
      * multiple of tile_lanes. bits and nibbles are the first filter's (cpu.h, xn_prepared). */
     void (*differ)(const void *patches, int32_t words, int32_t pitch, int32_t lanes,
                    const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *differ);
+    /* NULL, or the same for one lane, whose patch is contiguous and 0 up to a multiple of 16 words.
+     * Reads that far past a filter's bits. */
+    void (*differ_column)(const uint32_t *patch, int32_t words, int32_t pitch, const uint32_t *bits,
+                          int32_t filters, uint32_t *differ);
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (cpu.h, xn_prepared). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
     /* dot[f][x] = start[f][kind[x]] - 2 * differ[f][x], rows of pitch. stream: past the cache; all

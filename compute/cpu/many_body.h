@@ -13,6 +13,7 @@
  *   COUNT(x)     from a vector of words to counts of set bits: of each word (FOLD_WORDS 0), or of
  *                each of its bytes, of which FOLD_WORDS may be added before they are folded;
  *                TILE_VECTORS x TILE_FILTERS accumulators fit the registers
+ *   SUM(x)       optional, for VECTOR_BYTES 64 and FOLD_WORDS 0: the sum of a vector's words
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
  *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up */
 #include "cpu.h"
@@ -271,6 +272,25 @@ static void differ(const void *patches, int32_t words, int32_t pitch, int32_t la
 }
 #endif
 
+/* A vector is 16 words of the filter here. The last one's may be the next filter's too: masked. */
+#ifdef SUM
+#define DIFFER_COLUMN differ_column
+static void differ_column(const uint32_t *patch, int32_t words, int32_t pitch, const uint32_t *bits,
+                          int32_t filters, uint32_t *differ) {
+    const int32_t whole = (words - 1) / WORDS * WORDS;
+    const vector_u32 mask = (vector_u32)(*(const loose_i32 *)numbers < words - whole);
+    for (int32_t f = 0; f < filters; f++, bits += words, differ += pitch) {
+        vector_u32 sum = COUNT((*(const loose_u32 *)(bits + whole) & mask) ^
+                               *(const loose_u32 *)(patch + whole));
+        for (int32_t k = 0; k < whole; k += WORDS)
+            sum += COUNT(*(const loose_u32 *)(bits + k) ^ *(const loose_u32 *)(patch + k));
+        *differ = SUM(sum);
+    }
+}
+#else
+#define DIFFER_COLUMN NULL
+#endif
+
 /* ---- epilogue ---- */
 
 /* How a lane finds its class's entry in a filter's table. */
@@ -461,6 +481,7 @@ const xn_cpu_many_kernels KERNELS = {
     .patch = patch,
     .arrange = ARRANGE,
     .differ = differ,
+    .differ_column = DIFFER_COLUMN,
     .starts = starts,
     .dots = dots,
     .reals = reals,

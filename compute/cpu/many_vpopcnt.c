@@ -15,6 +15,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define FOLD_WORDS 0
 #define TILE_VECTORS 4
 #define TILE_FILTERS 4
+#define SUM(x) (uint32_t) _mm512_reduce_add_epi32((__m512i)(x))
 #define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
 
 #include "many_body.h"

@@ -102,7 +102,7 @@ static bool fill(xn_prepared *p, const xn_weights *weights) {
                   !xn_mul_size(prefix, outputs, &prefix);
     if (failed)
         return false;
-    p->bits = xn_mem_zalloc(words, sizeof *p->bits);
+    p->bits = xn_mem_zalloc(words + XN_CPU_COLUMN_WORDS, sizeof *p->bits);
     p->nibbles = xn_mem_zalloc(words, XN_CPU_WORD_NIBBLES);
     p->prefix = xn_mem_zalloc(prefix, sizeof *p->prefix);
     failed |= !xn_cpu_real_open(p);
