@@ -608,9 +608,9 @@ static void fence(bool streamed) {
 
 static void dots_task(void *context, int64_t unit, int thread) {
     const job *j = context;
-    int64_t blocks = xn_cpu_div_up(j->conv->out_channels, BLOCK), split = unit % j->splits;
+    int64_t blocks = xn_cpu_div_up(j->conv->out_channels, BLOCK), split = unit / j->chunks;
     int32_t group = -1;
-    unit_of_work u = {.j = j, .first = unit / j->splits * j->lanes};
+    unit_of_work u = {.j = j, .first = unit % j->chunks * j->lanes};
     u.lanes = (int32_t)xn_cpu_min(j->lanes, j->count * (int64_t)j->out_plane - u.first);
     u.columns = columns_of(j, u.lanes);
     u.patches = own_array(j, thread, PATCHES);

@@ -14,6 +14,10 @@
  * team is its leader. Who waits, helper or caller, spins for a short while, because the next region
  * mostly follows at once, and then sleeps.
  *
+ * Neighbouring units go to one thread as far as that goes: what it wrote in one region, such as
+ * packed rows, it then reads in the next, and repeated runs find their outputs in its own cache.
+ * So units are shared out in ranges, and a thread whose range is done takes from the others'.
+ *
  * Helpers wake each other, two each, so that with many of them no one pays for all the wake-ups. */
 #include "cpu.h"
 
@@ -23,19 +27,25 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { SPIN_NS = 50000, WAKES = 2, PAUSES = 32 };
+enum { SPIN_NS = 50000, WAKES = 2, PAUSES = 32, MOST_RANGES = 8, LINE = 64 };
 #ifdef _OPENMP
 enum { MOST_MEMBERS = XN_CPU_MAX_THREADS };
 #else
 enum { MOST_MEMBERS = 1 };
 #endif
 
+/* Units that one thread begins with; others take from it when theirs are gone. */
+typedef struct range {
+    _Alignas(LINE) atomic_llong next; /* the first unit that nobody has taken */
+    int64_t end;
+} range;
+
 /* One call of xn_cpu_for; lives on its caller's stack, from open to the end of its last helper. */
 typedef struct region {
     xn_cpu_task task;
     void *context;
-    int64_t units;
-    atomic_llong next; /* the first unit that nobody has taken */
+    range ranges[MOST_RANGES];
+    int range_count;
     atomic_int inside; /* helpers that joined and have not left; changed under the mutex, and the
                         * last that a helper touches of a region */
     /* under the mutex: */
@@ -98,11 +108,14 @@ static void relax(void) {
 }
 
 static void work(region *r, int thread) {
-    for (;;) {
-        int64_t unit = atomic_fetch_add_explicit(&r->next, 1, memory_order_relaxed);
-        if (unit >= r->units)
-            return;
-        r->task(r->context, unit, thread);
+    for (int i = 0; i < r->range_count; i++) {
+        range *from = &r->ranges[(thread + i) % r->range_count];
+        for (;;) {
+            int64_t unit = atomic_fetch_add_explicit(&from->next, 1, memory_order_relaxed);
+            if (unit >= from->end)
+                break;
+            r->task(r->context, unit, thread);
+        }
     }
 }
 
@@ -227,6 +240,17 @@ static void wait_for_helpers(region *r) {
     }
 }
 
+static void share_out(region *r, int ranges, int64_t units) {
+    int64_t first = 0;
+    for (int i = 0; i < ranges; i++) {
+        int64_t end = first + (units - first) / (ranges - i);
+        atomic_init(&r->ranges[i].next, first);
+        r->ranges[i].end = end;
+        first = end;
+    }
+    r->range_count = ranges;
+}
+
 void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
     if (threads > units)
         threads = (int)units;
@@ -235,8 +259,9 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
             task(context, unit, 0);
         return;
     }
-    region r = {.task = task, .context = context, .units = units, .wanted = threads - 1};
+    region r = {.task = task, .context = context, .wanted = threads - 1};
     r.processor = sched_getcpu();
+    share_out(&r, threads < MOST_RANGES ? threads : MOST_RANGES, units);
     pthread_mutex_lock(&pool.mutex);
     region **last = &pool.open;
     while (*last)
