@@ -26,9 +26,9 @@ void xn_bench_summarise(int64_t *samples, int count, xn_bench_stats *out) {
                             .runs = count};
 }
 
-void xn_bench_conv(const xn_bench_device *d, const xn_bench_problem *problem, int runs,
+void xn_bench_conv(const xn_bench_device *d, const xn_bench_shape *shape, xn_mode mode, int runs,
                    xn_bench_stats *out) {
-    xn_bench_job *job = xn_bench_job_create(d, problem);
+    xn_bench_job *job = xn_bench_job_create(d, shape, mode);
     int64_t *samples = xn_bench_take((size_t)runs, sizeof *samples);
     for (int i = 0; i < 3; i++)
         xn_bench_job_run(job);

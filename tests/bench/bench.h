@@ -22,8 +22,8 @@ typedef struct xn_bench_stats {
 void xn_bench_summarise(int64_t *samples_ns, int count, xn_bench_stats *out);
 
 /* Times `runs` runs of a job (bench_runner.h) after warming up. */
-void xn_bench_conv(const xn_bench_device *device, const xn_bench_problem *problem, int runs,
-                   xn_bench_stats *out);
+void xn_bench_conv(const xn_bench_device *device, const xn_bench_shape *shape, xn_mode mode,
+                   int runs, xn_bench_stats *out);
 
 /* Reads in_bytes and writes out_bytes with all threads of OpenMP. */
 void xn_bench_copy(void *to, const void *from, size_t in_bytes, size_t out_bytes);

@@ -6,36 +6,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    int64_t batch, channels, side;
-} layers[] = {{1, 1, 256},  {1, 1, 512}, {1, 1, 1024}, {1, 1, 2048},  {1, 64, 56},   {1, 128, 28},
-              {1, 256, 14}, {1, 512, 7}, {64, 64, 56}, {64, 128, 28}, {64, 256, 14}, {64, 512, 7}};
+static const xn_bench_shape layers[] = {
+    XN_BENCH_LAYER(1, 1, 256),   XN_BENCH_LAYER(1, 1, 512),   XN_BENCH_LAYER(1, 1, 1024),
+    XN_BENCH_LAYER(1, 1, 2048),  XN_BENCH_LAYER(1, 64, 56),   XN_BENCH_LAYER(1, 128, 28),
+    XN_BENCH_LAYER(1, 256, 14),  XN_BENCH_LAYER(1, 512, 7),   XN_BENCH_LAYER(64, 64, 56),
+    XN_BENCH_LAYER(64, 128, 28), XN_BENCH_LAYER(64, 256, 14), XN_BENCH_LAYER(64, 512, 7)};
 
 static void bench_device(const xn_bench_device *d, int runs, FILE *json) {
     printf("\n%s (%s)\n%5s %5s %5s | %12s %25s %9s | %12s %7s\n", d->info.id, d->info.description,
            "batch", "chan", "side", "median us", "p10 .. p90", "Tops", "copy us", "ratio");
     for (size_t i = 0; i < sizeof layers / sizeof *layers; i++) {
-        const xn_bench_problem problem = {.batch = layers[i].batch,
-                                          .channels = layers[i].channels,
-                                          .side = layers[i].side,
-                                          .out_channels = layers[i].channels,
-                                          .kernel = 3,
-                                          .padding = 1,
-                                          .mode = XN_MODE_XNOR,
-                                          .scaling = XN_SCALING_XNOR,
-                                          .stride = 1,
-                                          .groups = 1};
-        const xn_bench_problem *p = &problem;
+        const xn_bench_shape *p = &layers[i];
         xn_bench_stats ours, floor;
-        size_t in = (size_t)(p->batch * p->channels * p->side * p->side) * sizeof(float);
-        size_t out = (size_t)(p->batch * p->out_channels * p->side * p->side) * sizeof(float);
-        double operations = 2.0 * (double)(p->batch * p->out_channels * p->side * p->side) *
+        size_t in = (size_t)(p->images * p->channels * p->side * p->side) * sizeof(float);
+        size_t out = (size_t)(p->images * p->filters * p->side * p->side) * sizeof(float);
+        double operations = 2.0 * (double)(p->images * p->filters * p->side * p->side) *
                             (double)(p->channels * p->kernel * p->kernel);
-        xn_bench_conv(d, p, runs, &ours);
+        xn_bench_conv(d, p, XN_MODE_XNOR, runs, &ours);
         xn_bench_floor(d, in, out, runs, &floor);
         double tops = operations / ours.median_us / 1e6;
         printf("%5lld %5lld %5lld | %12.2f %11.2f .. %10.2f %9.3f | %12.2f %7.2f\n",
-               (long long)p->batch, (long long)p->channels, (long long)p->side, ours.median_us,
+               (long long)p->images, (long long)p->channels, (long long)p->side, ours.median_us,
                ours.p10_us, ours.p90_us, tops, floor.median_us, ours.median_us / floor.median_us);
         fflush(stdout);
         xn_bench_json_row(
@@ -43,7 +34,7 @@ static void bench_device(const xn_bench_device *d, int runs, FILE *json) {
             "{\"backend\": \"%s\", \"batch\": %lld, \"channels\": %lld, \"side\": %lld, "
             "\"kernel\": %lld, \"median_us\": %.3f, \"p10_us\": %.3f, \"p90_us\": %.3f, "
             "\"tops\": %.4f, \"copy_us\": %.3f, \"runs\": %d}",
-            d->info.id, (long long)p->batch, (long long)p->channels, (long long)p->side,
+            d->info.id, (long long)p->images, (long long)p->channels, (long long)p->side,
             (long long)p->kernel, ours.median_us, ours.p10_us, ours.p90_us, tops, floor.median_us,
             runs);
     }

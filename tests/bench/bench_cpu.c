@@ -16,17 +16,16 @@
 enum { SIDES = 12, NAME_BYTES = 48 };
 
 typedef struct row {
-    xn_bench_problem problem;
+    xn_bench_shape shape;
+    xn_mode mode;
     double copies; /* to reach: at most so many times the copy, 0 for none; */
     double factor; /* so many times faster than the peer named: */
     bool fp32;     /* its fp32, not its best datatype */
 } row;
 
 /* clang-format off: a row is read as a row. */
-#define ONE(side, mode)                                                                            \
-    { 1, 1, side, 1, 3, 1, mode, XN_SCALING_XNOR, 1, 1 }
-#define LAYER(batch, channels, side, mode)                                                         \
-    { batch, channels, side, channels, 3, 1, mode, XN_SCALING_XNOR, 1, 1 }
+#define ONE(side, mode) XN_BENCH_LAYER(1, 1, side), mode
+#define LAYER(images, channels, side, mode) XN_BENCH_LAYER(images, channels, side), mode
 static const row rows[] = {
     {ONE(256, XN_MODE_XNOR), 0, 10, true},
     {ONE(512, XN_MODE_XNOR), 0, 10, true},
@@ -73,10 +72,10 @@ static void run_copy(void *context) {
     xn_bench_copy(c->to, c->from, c->in, c->out);
 }
 
-static copy_job make_copy(const xn_bench_problem *p) {
-    size_t pixels = (size_t)(p->batch * p->side * p->side);
+static copy_job make_copy(const xn_bench_shape *p) {
+    size_t pixels = (size_t)(p->images * p->side * p->side);
     copy_job c = {.in = pixels * (size_t)p->channels * sizeof(float),
-                  .out = pixels * (size_t)p->out_channels * sizeof(float)};
+                  .out = pixels * (size_t)p->filters * sizeof(float)};
     c.from = xn_mem_zalloc(c.in, 1);
     c.to = xn_mem_zalloc(c.out, 1);
     if (!c.from || !c.to)
@@ -89,12 +88,12 @@ static copy_job make_copy(const xn_bench_problem *p) {
 /* ---- the peer ---- */
 
 /* Some outputs, spread over all, from the definition: a wrong peer would be a fast one. */
-static void check_peer(const xn_peer *peer, const xn_bench_problem *p) {
+static void check_peer(const xn_peer *peer, const xn_bench_shape *p) {
     const float *in = xn_peer_input(peer), *w = xn_peer_weights(peer), *out = xn_peer_output(peer);
-    int64_t side = p->side, count = p->batch * p->out_channels * side * side;
+    int64_t side = p->side, count = p->images * p->filters * side * side;
     for (int64_t at = 0; at < count; at += count / 97 + 1) {
-        int64_t x = at % side, y = at / side % side, o = at / side / side % p->out_channels;
-        int64_t n = at / side / side / p->out_channels;
+        int64_t x = at % side, y = at / side % side, o = at / side / side % p->filters;
+        int64_t n = at / side / side / p->filters;
         double sum = 0;
         for (int64_t c = 0; c < p->channels; c++)
             for (int64_t k = 0; k < p->kernel * p->kernel; k++) {
@@ -113,7 +112,7 @@ typedef struct peers {
     xn_peer *own[XN_PEER_TYPES];
 } peers;
 
-static void make_peers(const xn_bench_problem *p, peers *out) {
+static void make_peers(const xn_bench_shape *p, peers *out) {
     for (int t = 0; t < XN_PEER_TYPES; t++) {
         out->own[t] = xn_peer_create(p, (xn_peer_type)t, XN_PEER_OWN);
         for (int f = 0; f < 2; f++) {
@@ -151,12 +150,12 @@ static double faster(const xn_contender *a, const xn_contender *b) {
     return a->stats.median_us < b->stats.median_us ? a->stats.median_us : b->stats.median_us;
 }
 
-static void measure_row(const xn_bench_device *d, const xn_bench_problem *p, figures *out) {
+static void measure_row(const xn_bench_device *d, const row *r, figures *out) {
     xn_contender *sides = xn_bench_contenders(SIDES);
     peers with = {0};
-    copy_job copy = make_copy(p);
-    xn_bench_job *job = xn_bench_job_create(d, p);
-    make_peers(p, &with);
+    copy_job copy = make_copy(&r->shape);
+    xn_bench_job *job = xn_bench_job_create(d, &r->shape, r->mode);
+    make_peers(&r->shape, &with);
     sides[0] = (xn_contender){.run = run_job, .context = job};
     sides[1] = (xn_contender){.run = run_copy, .context = &copy};
     for (int t = 0; t < XN_PEER_TYPES; t++) {
@@ -189,10 +188,10 @@ static double least(const double us[XN_PEER_TYPES]) {
 }
 
 /* "64x256x14", "1x1x1024 float" */
-static void name_problem(const xn_bench_problem *p, char name[NAME_BYTES]) {
+static void name_problem(const row *r, char name[NAME_BYTES]) {
     static const char *const modes[] = {"", " bwn", " float"};
-    snprintf(name, NAME_BYTES, "%lldx%lldx%lld%s", (long long)p->batch, (long long)p->channels,
-             (long long)p->side, modes[p->mode]);
+    snprintf(name, NAME_BYTES, "%lldx%lldx%lld%s", (long long)r->shape.images,
+             (long long)r->shape.channels, (long long)r->shape.side, modes[r->mode]);
 }
 
 static void describe_target(const row *r, const figures *f, char *text, size_t size) {
@@ -212,7 +211,7 @@ static void describe_target(const row *r, const figures *f, char *text, size_t s
 static void print_row(const row *r, const figures *f, FILE *json) {
     char name[NAME_BYTES], target[80];
     double ours = f->ours.median_us, best = least(f->plain_us);
-    name_problem(&r->problem, name);
+    name_problem(r, name);
     describe_target(r, f, target, sizeof target);
     printf("%-15s %10.1f %9.1f..%-9.1f %9.1f %6.2f |", name, ours, f->ours.p10_us, f->ours.p90_us,
            f->copy.median_us, ours / f->copy.median_us);
@@ -239,9 +238,9 @@ static void print_kernels(const figures *f) {
             printf("oneDNN %s ran %s\n", type_names[t], f->kernel[t]);
 }
 
-static bool wanted(const xn_bench_problem *p, const char *only) {
+static bool wanted(const row *r, const char *only) {
     char name[NAME_BYTES];
-    name_problem(p, name);
+    name_problem(r, name);
     return !only || strstr(name, only);
 }
 
@@ -255,9 +254,9 @@ static void bench_rows(const xn_bench_device *d, const char *only, FILE *json) {
            "p10..p90", "copy", "ratio", "fp32", "bf16", "int8", "x", "fp32 own", "bf16 own",
            "int8 own");
     for (int i = 0; i < ROWS; i++) {
-        if (!wanted(&rows[i].problem, only))
+        if (!wanted(&rows[i], only))
             continue;
-        measure_row(d, &rows[i].problem, &f);
+        measure_row(d, &rows[i], &f);
         print_row(&rows[i], &f, json);
     }
     print_kernels(&f);
@@ -286,16 +285,16 @@ static bool open_set(const char *set, xn_bench_device *out) {
     return true;
 }
 
-static void bench_set_row(const xn_bench_device *devices, const bool *has,
-                          const xn_bench_problem *p, FILE *json) {
+static void bench_set_row(const xn_bench_device *devices, const bool *has, const row *r,
+                          FILE *json) {
     xn_contender *sides = xn_bench_contenders(SETS);
     for (int i = 0; i < SETS; i++)
         if (has[i])
-            sides[i] =
-                (xn_contender){.run = run_job, .context = xn_bench_job_create(&devices[i], p)};
+            sides[i] = (xn_contender){
+                .run = run_job, .context = xn_bench_job_create(&devices[i], &r->shape, r->mode)};
     xn_bench_turns(sides, SETS);
     char name[NAME_BYTES];
-    name_problem(p, name);
+    name_problem(r, name);
     printf("%-15s", name);
     for (int i = 0; i < SETS; i++) {
         if (!has[i])
@@ -324,8 +323,8 @@ static void bench_sets(const char *only, FILE *json) {
     }
     putchar('\n');
     for (int i = 0; i < ROWS; i++)
-        if (rows[i].problem.batch == 1 && wanted(&rows[i].problem, only))
-            bench_set_row(devices, has, &rows[i].problem, json);
+        if (rows[i].shape.images == 1 && wanted(&rows[i], only))
+            bench_set_row(devices, has, &rows[i], json);
     for (int i = 0; i < SETS; i++)
         if (has[i])
             xn_bench_close(&devices[i]);

@@ -15,14 +15,16 @@ enum { INT32_OUT, PACKED_OUT, PEAK, COUNT, PEERS, SIDES = PEERS + XN_PEER_TYPES 
 enum { NAME_BYTES = 48 };
 
 typedef struct row {
-    int64_t batch, channels, side;
+    xn_bench_shape shape;
     double factor; /* to reach: so many times faster than oneDNN's best */
     double peak;   /* to reach: this part of the peak; 0: none */
 } row;
 
 static const row rows[] = {
-    {1, 64, 56, 3, 0},    {1, 128, 28, 3, 0},    {1, 256, 14, 3, 0},    {1, 512, 7, 3, 0},
-    {64, 64, 56, 2, 0.6}, {64, 128, 28, 2, 0.6}, {64, 256, 14, 2, 0.6}, {64, 512, 7, 2, 0.6},
+    {XN_BENCH_LAYER(1, 64, 56), 3, 0},     {XN_BENCH_LAYER(1, 128, 28), 3, 0},
+    {XN_BENCH_LAYER(1, 256, 14), 3, 0},    {XN_BENCH_LAYER(1, 512, 7), 3, 0},
+    {XN_BENCH_LAYER(64, 64, 56), 2, 0.6},  {XN_BENCH_LAYER(64, 128, 28), 2, 0.6},
+    {XN_BENCH_LAYER(64, 256, 14), 2, 0.6}, {XN_BENCH_LAYER(64, 512, 7), 2, 0.6},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -45,7 +47,8 @@ typedef struct figures {
 } figures;
 
 static double operations_of(const row *r) {
-    return 2.0 * 9 * (double)(r->batch * r->channels * r->channels * r->side * r->side);
+    const xn_bench_shape *s = &r->shape;
+    return 2.0 * 9 * (double)(s->images * s->filters * s->channels * s->side * s->side);
 }
 
 static double tops_of(const row *r, const xn_bench_stats *stats) {
@@ -54,17 +57,8 @@ static double tops_of(const row *r, const xn_bench_stats *stats) {
 
 static void make_layer(const xn_bench_device *d, const row *r, xn_bench_layer *layer,
                        xn_prepared **prepared) {
-    const xn_bench_shape shape = {.images = r->batch,
-                                  .channels = r->channels,
-                                  .side = r->side,
-                                  .filters = r->channels,
-                                  .kernel = 3,
-                                  .padding = 1,
-                                  .stride = 1,
-                                  .dilation = 1,
-                                  .groups = 1};
     xn_error error;
-    xn_bench_layer_make(&shape, layer);
+    xn_bench_layer_make(&r->shape, layer);
     if (d->backend->weights_prepare(d->device, layer->weights, prepared, &error)) {
         fprintf(stderr, "bench_cpu: weights: %s\n", error.message);
         exit(1);
@@ -72,10 +66,8 @@ static void make_layer(const xn_bench_device *d, const row *r, xn_bench_layer *l
 }
 
 static void fill_peers(const row *r, xn_contender *sides) {
-    const xn_bench_problem problem = {r->batch, r->channels,  r->side,         r->channels, 3,
-                                      1,        XN_MODE_XNOR, XN_SCALING_XNOR, 1,           1};
     for (int t = 0; t < XN_PEER_TYPES; t++) {
-        xn_peer *peer = xn_peer_create(&problem, (xn_peer_type)t, XN_PEER_OWN);
+        xn_peer *peer = xn_peer_create(&r->shape, (xn_peer_type)t, XN_PEER_OWN);
         if (peer)
             sides[t] = (xn_contender){.run = xn_peer_run, .context = peer};
     }
@@ -168,8 +160,8 @@ void xn_bench_cpu_packed(const xn_bench_device *d, const char *only, FILE *json)
     for (int i = 0; i < ROWS; i++) {
         const row *r = &rows[i];
         char name[NAME_BYTES];
-        snprintf(name, sizeof name, "%lldx%lldx%lld", (long long)r->batch, (long long)r->channels,
-                 (long long)r->side);
+        snprintf(name, sizeof name, "%lldx%lldx%lld", (long long)r->shape.images,
+                 (long long)r->shape.channels, (long long)r->shape.side);
         if (only && !strstr(name, only))
             continue;
         measure_row(d, r, &f);

@@ -30,11 +30,9 @@ static void measure(series *s) {
     if (!xn_bench_open(s->backend, NULL, &device))
         return;
     for (int i = 0; i < SIZES; i++) {
-        const xn_bench_problem problem = {
-            1, 1, sides[i], 1, 3, 1, s->mode, XN_SCALING_XNOR, 1, 1,
-        };
+        const xn_bench_shape shape = XN_BENCH_LAYER(1, 1, sides[i]);
         xn_bench_stats stats;
-        xn_bench_conv(&device, &problem, RUNS, &stats);
+        xn_bench_conv(&device, &shape, s->mode, RUNS, &stats);
         s->ms[i] = stats.mean_us / 1e3;
     }
     printf("%-12s measured on %s: %s\n", s->name, device.info.id, device.info.description);

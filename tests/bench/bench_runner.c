@@ -198,21 +198,12 @@ static void fill_job(xn_bench_job *job, const xn_bench_shape *s) {
     xn_mem_free(real);
 }
 
-xn_bench_job *xn_bench_job_create(const xn_bench_device *d, const xn_bench_problem *p) {
-    const xn_bench_shape shape = {.images = p->batch,
-                                  .channels = p->channels,
-                                  .side = p->side,
-                                  .filters = p->out_channels,
-                                  .kernel = p->kernel,
-                                  .stride = p->stride,
-                                  .padding = p->padding,
-                                  .dilation = 1,
-                                  .groups = p->groups};
+xn_bench_job *xn_bench_job_create(const xn_bench_device *d, const xn_bench_shape *s, xn_mode mode) {
     xn_bench_job *job = xn_bench_take(1, sizeof *job);
     job->device = *d;
-    job->images = p->batch;
-    job->conv = xn_bench_resolve(&shape, p->side, p->padding, p->mode, p->scaling);
-    fill_job(job, &shape);
+    job->images = s->images;
+    job->conv = xn_bench_resolve(s, s->side, s->padding, mode, XN_SCALING_XNOR);
+    fill_job(job, s);
     if (!make_runner(&job->device, &job->conv, job->weights, job->images, &job->runner)) {
         xn_bench_job_free(job);
         return NULL;

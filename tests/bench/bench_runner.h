@@ -33,6 +33,10 @@ typedef struct xn_bench_shape {
     int64_t images, channels, side, filters, kernel, stride, padding, dilation, groups;
 } xn_bench_shape;
 
+/* A layer that keeps its channels and its size: 3x3, padding 1. */
+#define XN_BENCH_LAYER(images, channels, side)                                                     \
+    { images, channels, side, channels, 3, 1, 1, 1, 1 }
+
 /* rows: of an image, of which the shape's side are the columns; bottom: the padding below them. */
 xn_conv xn_bench_resolve(const xn_bench_shape *shape, int64_t rows, int64_t bottom, xn_mode mode,
                          xn_scaling scaling);
@@ -44,18 +48,12 @@ void xn_bench_run_on(const char *backend, const xn_conv *conv, const xn_weights 
 
 /* ---- jobs ---- */
 
-typedef struct xn_bench_problem {
-    int64_t batch, channels, side, out_channels, kernel, padding;
-    xn_mode mode;
-    xn_scaling scaling;
-    int64_t stride, groups;
-} xn_bench_problem;
-
-/* A problem with its data on a device: made, run once, and its last image checked against backend
- * ref, where that takes less than a second or so. NULL where the stream is held to a path that
- * cannot run it. The device must live as long. */
+/* A problem, with scaling xnor, and its data on a device: made, run once, and its last image
+ * checked against backend ref, where that takes less than a second or so. NULL where the stream is
+ * held to a path that cannot run it. The device must live as long. */
 typedef struct xn_bench_job xn_bench_job;
-xn_bench_job *xn_bench_job_create(const xn_bench_device *device, const xn_bench_problem *problem);
+xn_bench_job *xn_bench_job_create(const xn_bench_device *device, const xn_bench_shape *shape,
+                                  xn_mode mode);
 int64_t xn_bench_job_run(xn_bench_job *job); /* nanoseconds of the compute stage */
 void xn_bench_job_free(xn_bench_job *job);   /* NULL-safe */
 

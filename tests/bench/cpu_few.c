@@ -87,17 +87,16 @@ static void measure(xn_bench_job *job, double ms, timing *ours, timing *copy) {
 }
 
 static void bench(const problem *p, const options *o) {
-    const xn_bench_problem made = {.batch = p->batch,
-                                   .channels = p->channels,
-                                   .side = p->side,
-                                   .out_channels = p->filters,
-                                   .kernel = p->kernel,
-                                   .padding = p->kernel / 2,
-                                   .mode = XN_MODE_XNOR,
-                                   .scaling = XN_SCALING_XNOR,
-                                   .stride = 1,
-                                   .groups = p->groups};
-    xn_bench_job *job = xn_bench_job_create(&o->device, &made);
+    const xn_bench_shape made = {.images = p->batch,
+                                 .channels = p->channels,
+                                 .side = p->side,
+                                 .filters = p->filters,
+                                 .kernel = p->kernel,
+                                 .stride = 1,
+                                 .padding = p->kernel / 2,
+                                 .dilation = 1,
+                                 .groups = p->groups};
+    xn_bench_job *job = xn_bench_job_create(&o->device, &made, XN_MODE_XNOR);
     timing ours, copy;
     if (!job)
         return;

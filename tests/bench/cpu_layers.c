@@ -62,15 +62,7 @@ static void print_row(const bench *b, const xn_bench_shape *shape, int kind, sub
 }
 
 static void bench_layer(const bench *b, int64_t images, int64_t channels, int64_t side) {
-    const xn_bench_shape shape = {.images = images,
-                                  .channels = channels,
-                                  .side = side,
-                                  .filters = channels,
-                                  .kernel = 3,
-                                  .padding = 1,
-                                  .stride = 1,
-                                  .dilation = 1,
-                                  .groups = 1};
+    const xn_bench_shape shape = XN_BENCH_LAYER(images, channels, side);
     static subject subjects[KINDS];
     static double peaks[MOST_ROUNDS], copies[KINDS][MOST_ROUNDS];
     xn_bench_layer layer;

@@ -53,17 +53,16 @@ static int by_size(const void *a, const void *b) {
 }
 
 static xn_bench_job *make(const options *o, const layer *l, int64_t images) {
-    const xn_bench_problem problem = {.batch = images,
-                                      .channels = l->channels,
-                                      .side = l->side,
-                                      .out_channels = l->filters,
-                                      .kernel = l->kernel,
-                                      .padding = l->padding,
-                                      .mode = o->mode,
-                                      .scaling = XN_SCALING_XNOR,
-                                      .stride = l->stride,
-                                      .groups = l->groups};
-    return xn_bench_job_create(&o->device, &problem);
+    const xn_bench_shape shape = {.images = images,
+                                  .channels = l->channels,
+                                  .side = l->side,
+                                  .filters = l->filters,
+                                  .kernel = l->kernel,
+                                  .stride = l->stride,
+                                  .padding = l->padding,
+                                  .dilation = 1,
+                                  .groups = l->groups};
+    return xn_bench_job_create(&o->device, &shape, o->mode);
 }
 
 static void measure(const options *o, const layer *l, int64_t images) {

@@ -5,8 +5,8 @@ const char *xn_peer_version(void) {
     return NULL;
 }
 
-xn_peer *xn_peer_create(const xn_bench_problem *problem, xn_peer_type type, xn_peer_form form) {
-    (void)problem, (void)type, (void)form;
+xn_peer *xn_peer_create(const xn_bench_shape *shape, xn_peer_type type, xn_peer_form form) {
+    (void)shape, (void)type, (void)form;
     return NULL;
 }
 

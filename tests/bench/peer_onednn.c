@@ -130,7 +130,7 @@ static void copy(const xn_peer *p, dnnl_memory_t from, dnnl_memory_t to) {
 }
 
 /* Shapes as oneDNN's descriptors, in the types of the convolution. */
-static bool describe(xn_peer *p, const xn_bench_problem *b, xn_peer_type type, xn_peer_form form,
+static bool describe(xn_peer *p, const xn_bench_shape *b, xn_peer_type type, xn_peer_form form,
                      dnnl_dims_t dims[TENSORS]) {
     static const dnnl_data_type_t types[XN_PEER_TYPES][TENSORS] = {
         {dnnl_f32, dnnl_f32, dnnl_f32},
@@ -180,11 +180,11 @@ static void make_tensors(xn_peer *p, xn_peer_form form, dnnl_dims_t dims[TENSORS
     }
 }
 
-xn_peer *xn_peer_create(const xn_bench_problem *b, xn_peer_type type, xn_peer_form form) {
+xn_peer *xn_peer_create(const xn_bench_shape *b, xn_peer_type type, xn_peer_form form) {
     dnnl_dim_t out = b->side + 2 * b->padding - b->kernel + 1;
-    dnnl_dims_t dims[TENSORS] = {{b->batch, b->channels, b->side, b->side},
-                                 {b->out_channels, b->channels, b->kernel, b->kernel},
-                                 {b->batch, b->out_channels, out, out}};
+    dnnl_dims_t dims[TENSORS] = {{b->images, b->channels, b->side, b->side},
+                                 {b->filters, b->channels, b->kernel, b->kernel},
+                                 {b->images, b->filters, out, out}};
     if (form == XN_PEER_PLAIN && type != XN_PEER_FP32)
         return NULL;
     xn_peer *p = xn_mem_zalloc(1, sizeof *p);

@@ -19,7 +19,7 @@ typedef enum {
 /* "2.6.3", or NULL where this benchmark was built without it. */
 const char *xn_peer_version(void);
 /* NULL where it has no such convolution. */
-xn_peer *xn_peer_create(const xn_bench_problem *problem, xn_peer_type type, xn_peer_form form);
+xn_peer *xn_peer_create(const xn_bench_shape *shape, xn_peer_type type, xn_peer_form form);
 void xn_peer_free(xn_peer *peer); /* NULL-safe */
 void xn_peer_run(void *peer);
 /* The kernel it took: "brgconv:avx512_core_bf16". */
