@@ -1,6 +1,7 @@
 /* many.h: what the files of the path for many channels share (mode xnor, signs as bits).
  *
- *   many.c           plans and runs: packing, patches, epilogue
+ *   many.c           plans and runs: packing, K
+ *   many_dots.c      patches, counting, epilogue; many_job.h is what both know of a run
  *   many_map.c       what a plan knows of its geometry: valid taps, border classes
  *   many_body.h      the one text of the vector kernels, compiled by
  *   many_*.c         once for each instruction set
