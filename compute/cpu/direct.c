@@ -26,7 +26,14 @@ enum {
     TEMP,     /* float [W] */
 };
 
-enum { BAND_FLOATS = 16 << 10, UNIT_OUTPUTS = 16 << 10, FEW_FILTERS = 4, SPARSE = 8, LINE = 64 };
+enum {
+    BAND_FLOATS = 16 << 10,
+    UNIT_OUTPUTS = 16 << 10,
+    MOST_FILTERS = 3,         /* of a group, for which this path is the faster one; */
+    MOST_FILTERS_OF_ONE = 16, /* where a group is one channel, whose rows are read in place */
+    SPARSE = 8,
+    LINE = 64,
+};
 
 /* Input rows under a band. */
 static int64_t rows_under(const xn_conv *conv, int64_t band) {
@@ -58,7 +65,8 @@ static bool gathers(const xn_conv *conv) {
 }
 
 bool xn_cpu_direct_suits(const xn_conv *conv) {
-    return fits(conv) && conv->group_out_channels < FEW_FILTERS;
+    bool one = conv->group_channels == 1 && shifts(conv);
+    return fits(conv) && conv->group_out_channels <= (one ? MOST_FILTERS_OF_ONE : MOST_FILTERS);
 }
 
 /* Measured (README.md). */
