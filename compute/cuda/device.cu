@@ -96,9 +96,9 @@ static xn_status create_pool(xn_device *device, xn_error *error) {
 
 /* Code is otherwise loaded inside the first launch of each kernel, which stalls other streams. */
 static xn_status load_kernels(xn_device *device, xn_error *error) {
-    static cudaError_t (*const loaders[])(void) = {xn_cuda_few_load,    xn_cuda_pack_load,
-                                                   xn_cuda_box_load,    xn_cuda_gemm_load,
-                                                   xn_cuda_direct_load, xn_cuda_real_load};
+    static cudaError_t (*const loaders[])(void) = {
+        xn_cuda_few_load,  xn_cuda_pack_load,   xn_cuda_packed_load, xn_cuda_box_load,
+        xn_cuda_gemm_load, xn_cuda_direct_load, xn_cuda_real_load};
     for (size_t i = 0; i < sizeof loaders / sizeof *loaders; i++) {
         xn_status status = xn_cuda_check(loaders[i](), "loading the kernels", error);
         if (status == XN_ERR_NO_DEVICE)
@@ -113,6 +113,8 @@ static xn_status load_kernels(xn_device *device, xn_error *error) {
         xn_cuda_check(xn_cuda_wide_load(&device->wide), "loading the kernels", error);
     if (status == XN_OK && device->wide)
         status = xn_cuda_check(xn_cuda_bands_load(&device->wide), "loading the kernels", error);
+    if (status == XN_OK && device->wide)
+        status = xn_cuda_check(xn_cuda_lines_load(&device->wide), "loading the kernels", error);
     if (status == XN_OK && device->matrix)
         status = xn_cuda_check(xn_cuda_fused_load(), "loading the kernels", error);
     if (status == XN_OK && device->matrix)

@@ -1,12 +1,11 @@
-/* gemm_bands.cu: many channels with stride 1, wgmma and.popc, M = 64 filters, N = up to 240
- * positions.
+/* gemm_bands.cu: packed output of many channels with stride 1, wgmma and.popc, M = 64 filters,
+ * N = up to 240 positions. For little work, which its chain suits: no pass over the input before.
  *
  * A band is some whole output rows of an image, or some whole images: its positions, rows and
  * images kept apart by zeros, are gathered into shared memory once, chunk-major, 16 bytes a
  * position. There the matrix instruction reads rows from any multiple of 16 on, so the operand of
  * every tap is the same memory some positions on. Filters stay in shared memory; a job is a band
- * times one tile of them. Filters as M make the outputs of a filter neighbours in a thread's
- * registers, so that they leave as long runs of memory (gemm_bands_out.cuh).
+ * times one tile of them.
  *
  * Two warpgroups produce: they gather, count set bits, and make the pixels' part of every
  * output. The others take the jobs in turn: they multiply and write, and where multiplying takes
@@ -32,10 +31,10 @@ __device__ __forceinline__ void start(const bands_args &a, const bands_block &b)
                               (lane >= RECORDS_FULL && lane < RECORDS_FREE);
         const bool used = (lane >= POSITIONS_FREE && lane < RECORDS_FULL) ||
                           (lane >= RECORDS_FREE && lane < TURNS);
-        xn_mbarrier_init(barrier_at(b.barriers, lane), produced ? PRODUCERS
-                                                       : used   ? 4 * s.block_tiles
-                                                       : lane >= TURNS && lane < STAGES ? 4
-                                                                                        : 1);
+        xn_mbarrier_init(barrier_at(b.barriers, lane), produced        ? PRODUCERS
+                                                       : used          ? 4 * s.block_tiles
+                                                       : lane >= TURNS ? 4
+                                                                       : 1);
     }
     xn_mbarrier_init_fence();
     __syncwarp();
@@ -61,24 +60,18 @@ __device__ __forceinline__ void copy_filters(const bands_args &a, const bands_bl
 }
 
 /* What a class adds to the entries of a filter. */
-template <bool PACKED>
 __device__ __forceinline__ void put_entry(const bands_args &a, const xn_gemm_filter &f, int32_t cls,
                                           int32_t inside, int32_t all, int32_t *row) {
     const xn_conv &c = a.conv;
     const int32_t taps = c.kernel_h * c.kernel_w, in = a.shape.borders.pixel_class[cls].inside;
     const int32_t part = xn_cuda_filter_part(c.pad_value, inside, all - inside);
     const int32_t base = xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0);
-    if (!PACKED) {
-        row[cls * a.shape.table_pitch] = part;
-        return;
-    }
     row += 2 * cls * a.shape.table_pitch;
     row[0] = f.live ? xn_count_limit(f.threshold, part, base, 0) : 1 << 29;
     row[a.shape.table_pitch] = f.live ? xn_count_limit(f.threshold, part, base, 1) : 1 << 29;
 }
 
 /* The table, by all threads that multiply: a thread has one filter and every so many-th class. */
-template <bool PACKED>
 __device__ __forceinline__ void make_table(const bands_args &a, const bands_block &b,
                                            const bands_table &t, int32_t thread, int32_t threads) {
     constexpr int32_t BATCH = 3; /* loads of several classes at once */
@@ -87,7 +80,7 @@ __device__ __forceinline__ void make_table(const bands_args &a, const bands_bloc
     const int32_t filters = a.shape.block_tiles * M, classes = a.shape.borders.classes;
     const int32_t step = max(threads / filters, 1);
     for (int32_t m = thread % filters; m < filters; m += threads) {
-        const xn_gemm_filter f = xn_gemm_filter_of<PACKED>(c, a.io.threshold, b.group, b.m0 + m);
+        const xn_gemm_filter f = xn_gemm_filter_of<true>(c, a.io.threshold, b.group, b.m0 + m);
         const int32_t *prefix = a.io.prefix + f.index;
         const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
         for (int32_t first = thread / filters; first < classes; first += BATCH * step) {
@@ -99,31 +92,18 @@ __device__ __forceinline__ void make_table(const bands_args &a, const bands_bloc
 #pragma unroll
             for (int n = 0; n < BATCH; n++)
                 if (first + n * step < classes)
-                    put_entry<PACKED>(a, f, first + n * step, inside[n], all,
-                                      (int32_t *)t.rows + m);
+                    put_entry(a, f, first + n * step, inside[n], all, (int32_t *)t.rows + m);
         }
     }
 }
 
-/* Factor and bias, or the bits to turn. *t.largest is zero before, and threads meet after. */
-template <bool PACKED>
-__device__ __forceinline__ void make_constants(const bands_args &a, const bands_block &b,
-                                               const bands_table &t, int32_t thread,
-                                               int32_t threads) {
-    const xn_conv &c = a.conv;
-    for (int32_t m = thread; m < a.shape.block_tiles * M; m += threads) {
-        const xn_gemm_filter f = xn_gemm_filter_of<false>(c, NULL, b.group, b.m0 + m);
-        if (!PACKED) {
-            t.factor[m] = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
-            t.bias[m] = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;
-            atomicMax(t.largest, __float_as_uint(fabsf(t.factor[m])));
-            atomicMax(t.largest + 1, __float_as_uint(fabsf(t.bias[m])));
-        } else if (m % 32 == 0) {
-            const int32_t word = (b.group * c.group_out_channels + b.m0 + m) / 32;
-            ((uint32_t *)t.factor)[m / 32] =
-                a.io.flip && word * 32 < c.out_channels ? a.io.flip[word] : 0;
-        }
-    }
+/* The bits to turn. */
+__device__ __forceinline__ void copy_flips(const bands_args &a, const bands_block &b,
+                                           const bands_table &t, int32_t thread) {
+    if (thread >= a.shape.block_tiles * M / 32)
+        return;
+    const int32_t word = (b.group * a.conv.group_out_channels + b.m0) / 32 + thread;
+    t.flips[thread] = a.io.flip && word * 32 < a.conv.out_channels ? a.io.flip[word] : 0;
 }
 
 /* ---- the warpgroups that multiply ---- */
@@ -159,7 +139,7 @@ __device__ __forceinline__ void warp_arrives(const bands_job &job, uint32_t barr
         xn_mbarrier_arrive(barrier);
 }
 
-template <int N, int OUT>
+template <int N>
 __device__ __forceinline__ void consume(const bands_args &a, const bands_block &b,
                                         const bands_table &t, int32_t consumer) {
     const xn_cuda_bands_shape &s = a.shape;
@@ -195,10 +175,9 @@ __device__ __forceinline__ void consume(const bands_args &a, const bands_block &
         xn_wgmma_wait<0>();
         warp_arrives(job, barrier_at(b.barriers, POSITIONS_FREE + place));
         xn_mbarrier_wait(barrier_at(b.barriers, RECORDS_FULL + place), parity);
-        write_outputs<N, OUT>(a, b, t, records_of(a, b, place), job, counts);
+        write_outputs<N>(a, b, t, records_of(a, b, place), job, counts);
         warp_arrives(job, barrier_at(b.barriers, RECORDS_FREE + place));
     }
-    xn_bulk_wait_read(); /* shared memory is there until then */
 }
 
 #endif
@@ -219,13 +198,12 @@ struct bands_limits {
     static_assert(PRODUCER < LAUNCHED && LAUNCHED < CONSUMER, "one kind gives, the other takes");
 };
 
-template <int N, int OUT>
+template <int N>
 __global__ void __launch_bounds__(bands_limits<N>::THREADS, 1)
     bands_kernel(const __grid_constant__ bands_args a) {
 #if XN_HAS_WGMMA
     extern __shared__ __align__(128) char bands_memory[];
     __shared__ uint64_t barriers[BARRIERS];
-    constexpr bool PACKED = OUT == XN_CUDA_BANDS_PACKED;
     const int32_t warpgroup = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / GROUP, 0);
     bands_block b;
     b.memory = bands_memory;
@@ -238,20 +216,18 @@ __global__ void __launch_bounds__(bands_limits<N>::THREADS, 1)
     xn_let_next_kernel_start();
     if (threadIdx.x < 32)
         start(a, b);
-    if (threadIdx.x == 32)
-        table.largest[0] = table.largest[1] = 0;
     __syncthreads();
     copy_filters(a, b, bands_limits<N>::THREADS);
     if (warpgroup < PRODUCERS / GROUP) {
         xn_fewer_registers<bands_limits<N>::PRODUCER>();
-        produce<N, OUT>(a, b);
+        produce<N>(a, b);
     } else {
         xn_more_registers<bands_limits<N>::CONSUMER>();
         const int32_t threads = bands_limits<N>::CONSUMERS * GROUP;
-        make_constants<PACKED>(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);
-        make_table<PACKED>(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);
+        copy_flips(a, b, table, (int32_t)threadIdx.x - PRODUCERS);
+        make_table(a, b, table, (int32_t)threadIdx.x - PRODUCERS, threads);
         xn_named_barrier(MULTIPLIERS_MEET, threads);
-        consume<N, OUT>(a, b, table, warpgroup - PRODUCERS / GROUP);
+        consume<N>(a, b, table, warpgroup - PRODUCERS / GROUP);
     }
 #else
     (void)a;
@@ -263,22 +239,9 @@ __global__ void __launch_bounds__(bands_limits<N>::THREADS, 1)
 
 typedef void (*bands_function)(const bands_args);
 
-#define POSITIONS(N)                                                                               \
-    {                                                                                              \
-        bands_kernel<N, XN_FP32>, bands_kernel<N, XN_FP16>, bands_kernel<N, XN_INT32>,             \
-            bands_kernel<N, XN_CUDA_BANDS_PACKED>                                                  \
-    }
-/* By gemm_bands_plan.cu's variants, then output. */
-static const bands_function kernels[XN_CUDA_BANDS_VARIANTS][4] = {POSITIONS(240), POSITIONS(224),
-                                                                  POSITIONS(128), POSITIONS(64)};
-
-static bands_function kernel_of(const xn_cuda_bands_shape *shape, const xn_conv *conv) {
-    int output = shape->packed                       ? 3
-                 : conv->output_datatype == XN_INT32 ? 2
-                 : conv->output_datatype == XN_FP16  ? 1
-                                                     : 0;
-    return kernels[shape->variant][output];
-}
+/* By gemm_bands_plan.cu's variants. */
+static const bands_function kernels[XN_CUDA_BANDS_VARIANTS] = {bands_kernel<240>, bands_kernel<224>,
+                                                               bands_kernel<128>, bands_kernel<64>};
 
 /* Lanes that share a position: 8, or less where its units are not a multiple. */
 static int32_t lanes_shift(const xn_cuda_bands_shape *shape) {
@@ -292,18 +255,17 @@ static int32_t lanes_shift(const xn_cuda_bands_shape *shape) {
  * and has the registers; else 0. */
 static int32_t held_loads(const xn_cuda_bands_shape *s, int32_t shift) {
     const int32_t step = XN_CUDA_BANDS_PRODUCERS >> shift, loads = (s->slots + step - 1) / step;
-    const bool fits = loads <= XN_CUDA_BANDS_HELD(s->positions) &&
-                      s->slots <= XN_CUDA_BANDS_HELD_MEANS(s->positions) * XN_CUDA_BANDS_PRODUCERS;
+    const bool fits = loads <= XN_CUDA_BANDS_HELD(s->positions);
     return s->images == 1 && s->units > 1 && s->units == 1 << shift && fits ? loads : 0;
 }
 
 cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                  xn_cuda_bands_cut *cut, const xn_cuda_wide_io *io,
-                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                 cudaStream_t stream) {
     bands_args a = {};
     if (cut->images != images) {
         cut->images = 0;
-        if (!xn_cuda_bands_plan(conv, images, multiprocessors, io->packed != NULL, &cut->shape))
+        if (!xn_cuda_bands_plan(conv, images, multiprocessors, &cut->shape))
             return cudaErrorInvalidConfiguration; /* xn_cuda_bands_fits said so */
         cut->images = images;
     }
@@ -311,9 +273,6 @@ cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multip
     a.shape = *s;
     a.conv = *conv;
     a.io = *io;
-    a.factor = epilogue->factor;
-    a.bias = epilogue->bias;
-    a.output = epilogue->output;
     a.images = (int32_t)images;
     a.image_pitch = xn_fast_divisor_of(s->image_pitch);
     a.width = xn_fast_divisor_of(s->width);
@@ -323,12 +282,11 @@ cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multip
     a.held = held_loads(s, a.lanes_shift);
     a.step_rows = (XN_CUDA_BANDS_PRODUCERS >> a.lanes_shift) / s->width;
     a.step_columns = (XN_CUDA_BANDS_PRODUCERS >> a.lanes_shift) % s->width;
-    a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);
     a.bands_each = s->bands / s->pixel_blocks;
     a.bands_more = s->bands % s->pixel_blocks;
     const dim3 blocks((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks,
                       (unsigned)conv->groups);
-    return xn_cuda_launch_with(kernel_of(s, conv), blocks,
+    return xn_cuda_launch_with(kernels[s->variant], blocks,
                                XN_CUDA_BANDS_PRODUCERS + s->consumers * XN_CUDA_BANDS_GROUP,
                                (size_t)s->bytes, io->overlapped, stream, a);
 }
@@ -336,18 +294,17 @@ cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multip
 /* Where the device has no such instruction the kernels are a trap, without shared memory. */
 cudaError_t xn_cuda_bands_load(bool *usable) {
     *usable = true;
-    for (const bands_function(&variant)[4] : kernels)
-        for (bands_function kernel : variant) {
-            cudaFuncAttributes attributes;
-            cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
-            if (e == cudaSuccess && attributes.sharedSizeBytes == 0)
-                *usable = false;
-            else if (e == cudaSuccess)
-                e = cudaFuncSetAttribute((const void *)kernel,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         XN_CUDA_BANDS_SHARED_BYTES);
-            if (e != cudaSuccess)
-                return e;
-        }
+    for (bands_function kernel : kernels) {
+        cudaFuncAttributes attributes;
+        cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
+        if (e == cudaSuccess && attributes.sharedSizeBytes == 0)
+            *usable = false;
+        else if (e == cudaSuccess)
+            e = cudaFuncSetAttribute((const void *)kernel,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     XN_CUDA_BANDS_SHARED_BYTES);
+        if (e != cudaSuccess)
+            return e;
+    }
     return cudaSuccess;
 }

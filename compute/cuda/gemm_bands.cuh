@@ -11,18 +11,12 @@
 #include "gemm_sums.cuh"
 #include "ptx.cuh"
 
-/* What an output is, beside the datatypes. */
-#define XN_CUDA_BANDS_PACKED 100
-
 struct bands_args {
     xn_conv conv;
     xn_cuda_wide_io io;
-    const float *factor, *bias;
-    void *output;
     int32_t images;
     xn_cuda_bands_shape shape;
     xn_fast_divisor image_pitch, width, row_bands, column_bands;
-    float taps_reciprocal;
     int32_t held;                    /* loads of a thread for a band; 0: it copies */
     int32_t lanes_shift;             /* lanes that share a position, as a power of two */
     int32_t step_rows, step_columns; /* from position to position of a producer */
@@ -35,7 +29,6 @@ enum {
     M = XN_CUDA_BANDS_FILTERS,
     DEPTH = XN_CUDA_BANDS_MAX_DEPTH,
     NO_OUTPUT = -1,
-    MAGIC = 0x4b400000, /* plus an integer: the float 1.5 * 2^23 plus that integer */
     /* Barriers of a block, 8 bytes each. Of each place for a band: its positions have come, have
      * been multiplied; its records have come, have been used. */
     PIECES = 0,
@@ -44,8 +37,7 @@ enum {
     RECORDS_FULL = POSITIONS_FREE + DEPTH,
     RECORDS_FREE = RECORDS_FULL + DEPTH,
     TURNS = RECORDS_FREE + DEPTH, /* of each multiplying warpgroup */
-    STAGES = TURNS + 4,           /* of each warp's part of a shared stage */
-    BARRIERS = STAGES + 4,
+    BARRIERS = TURNS + 4,
     /* Named barriers. */
     MULTIPLIERS_MEET = 1,
     PRODUCERS_MEET = 2,
@@ -79,9 +71,8 @@ __device__ __forceinline__ bands_origin origin_of(const bands_args &a, int32_t b
     return {image * a.shape.images, row * a.shape.rows, column * a.shape.columns};
 }
 
-/* Of a band's pixels, in pairs: their part of dot and where in the table their class begins, in
- * bytes; for real outputs K and where in the stage they go, in bytes; for packed ones the number of
- * the pixel. Where there is no output the last is NO_OUTPUT. */
+/* Of a band's pixels, in pairs: half of their set bits and where in the table their class begins,
+ * in bytes; and the number of the pixel, or NO_OUTPUT. */
 struct bands_records {
     char *memory;
     int32_t positions;
@@ -89,23 +80,14 @@ struct bands_records {
     __device__ __forceinline__ int4 sums(int32_t pair) const {
         return *(const int4 *)(memory + pair * 16);
     }
-    __device__ __forceinline__ int4 places(int32_t pair) const {
-        return *(const int4 *)(memory + positions * 8 + pair * 16);
-    }
     __device__ __forceinline__ int32_t place(int32_t m) const {
-        return *(const int32_t *)(memory + positions * 8 + m / 2 * 16 + m % 2 * 4 + 8);
+        return ((const int32_t *)(memory + positions * 8))[m];
     }
-    __device__ __forceinline__ void put(int32_t m, int32_t part, int32_t row, float k,
-                                        int32_t place) const {
+    __device__ __forceinline__ void put(int32_t m, int32_t part, int32_t row, int32_t place) const {
         int32_t *to = (int32_t *)memory + m / 2 * 4 + m % 2;
         to[0] = part;
         to[2] = row;
-        to[positions * 2] = __float_as_int(k);
-        to[positions * 2 + 2] = place;
-    }
-    /* Bits of the largest K; of NaN they are larger still. */
-    __device__ __forceinline__ uint32_t *largest_k() const {
-        return (uint32_t *)(memory + positions * 16);
+        ((int32_t *)(memory + positions * 8))[m] = place;
     }
 };
 
@@ -170,26 +152,13 @@ __device__ __forceinline__ void copy_small(const bands_args &a, int32_t pixel, i
         copy_taps<1>(a, pixel, x, to);
 }
 
-/* Channel means, where several lanes share a position. */
-__device__ __forceinline__ void gather_means(const bands_args &a, const bands_block &b,
-                                             const bands_origin &o, uint32_t to) {
-    for (int32_t slot = threadIdx.x; slot < a.shape.slots; slot += PRODUCERS) {
-        const bands_walk w = walk_from(a, b.group, o, slot);
-        const int32_t y = o.y - a.conv.pad_top + w.row, x = o.x - a.conv.pad_left + w.column;
-        xn_copy_async_at<4>(to + (uint32_t)slot * 4, a.io.mean + (w.line + y) * a.conv.width + x,
-                            w.image < a.images && (uint32_t)y < (uint32_t)a.conv.height &&
-                                (uint32_t)x < (uint32_t)a.conv.width);
-    }
-}
-
 /* What a thread has of the next band, where a band is of one image and each lane takes one unit of
  * a position. Copies past the registers (cp.async) access shared memory once for every unit, since
  * neighbouring ones go to different planes; stores less than half as often. */
 template <int N>
 struct bands_held {
-    enum { UNITS = XN_CUDA_BANDS_HELD(N), MEANS = XN_CUDA_BANDS_HELD_MEANS(N) };
+    enum { UNITS = XN_CUDA_BANDS_HELD(N) };
     uint4 units[UNITS];
-    float means[MEANS];
 };
 
 /* Starts the loads of a band; zeros where a position is outside the image. */
@@ -224,18 +193,6 @@ __device__ __forceinline__ void hold(const bands_args &a, const bands_block &b, 
             from += wrap;
         }
     }
-#pragma unroll
-    for (int n = 0; n < bands_held<N>::MEANS; n++) {
-        held->means[n] = 0.0f;
-        const int32_t slot = (int32_t)threadIdx.x + n * PRODUCERS;
-        if (!s.means || slot >= s.slots)
-            continue;
-        const bands_walk m = walk_from(a, b.group, o, slot);
-        const int32_t row = o.y - c.pad_top + m.row, column = x0 + m.column;
-        if (m.image < a.images && (uint32_t)row < (uint32_t)c.height &&
-            (uint32_t)column < (uint32_t)c.width)
-            held->means[n] = __ldcg(a.io.mean + (m.line + row) * c.width + column);
-    }
 }
 
 template <int N>
@@ -249,10 +206,6 @@ __device__ __forceinline__ void put_held(const bands_args &a, char *positions,
     for (int n = 0; n < bands_held<N>::UNITS; n++)
         if (first + n * step < s.slots)
             to[n * step] = held.units[n];
-#pragma unroll
-    for (int n = 0; n < bands_held<N>::MEANS; n++)
-        if (s.means && (int32_t)threadIdx.x + n * PRODUCERS < s.slots)
-            ((float *)(positions + s.means_at))[threadIdx.x + n * PRODUCERS] = held.means[n];
 }
 
 /* Starts the copies of all that a band reads. 2^shift neighbouring lanes share a position, each
@@ -269,7 +222,6 @@ __device__ __forceinline__ void gather(const bands_args &a, const bands_block &b
     const char *bits = (const char *)a.io.bits + unit * 16;
     const uint32_t buffer =
         xn_shared_address(b.memory) + (uint32_t)(s.buffers_at + place * s.buffer_bytes);
-    const uint32_t means_at = buffer + (uint32_t)s.means_at;
     const uint32_t units_at = buffer + (uint32_t)(unit * s.plane) * 16;
     const bool large = s.tap_words >= 4;
     bands_walk w = walk_from(a, b.group, o, (int32_t)threadIdx.x >> shift);
@@ -293,11 +245,7 @@ __device__ __forceinline__ void gather(const bands_args &a, const bands_block &b
         } else {
             copy_small(a, pixel, line ? x : INT32_MIN / 2, to);
         }
-        if (s.means && shift == 0)
-            xn_copy_async_at<4>(means_at + (uint32_t)slot * 4, a.io.mean + pixel, inside);
     }
-    if (s.means && shift > 0)
-        gather_means(a, b, o, means_at);
     xn_copy_commit();
 }
 
@@ -324,28 +272,11 @@ __device__ __forceinline__ void count_positions(const bands_args &a, const char 
     }
 }
 
-/* Mean of the window's taps, which are zero outside the image. Up to 64 terms in fp32, more, or a
- * sum that overflowed on the way to a finite mean, in double. */
-__device__ __forceinline__ float pixel_k(const bands_args &a, const float *means, bool live) {
-    const xn_conv &c = a.conv;
-    const int32_t taps = c.kernel_h * c.kernel_w;
-    const int32_t down = a.shape.row_step, right = a.shape.column_step;
-    const float sum =
-        taps <= 64 ? xn_window_sum<float>(means, c.kernel_h, down, c.kernel_w, right) : INFINITY;
-    if (sum <= 3e38f || !live)
-        return sum * a.taps_reciprocal;
-    return (float)(xn_window_sum<double>(means, c.kernel_h, down, c.kernel_w, right) / taps);
-}
-
-template <int OUT>
 __device__ __forceinline__ void make_records(const bands_args &a, const bands_origin &o,
-                                             const char *positions, const int32_t *counts,
-                                             const bands_records &records) {
-    constexpr bool PACKED = OUT == XN_CUDA_BANDS_PACKED, K = OUT == XN_FP16 || OUT == XN_FP32;
-    constexpr int32_t SIZE = OUT == XN_FP16 ? 2 : 4;
+                                             const int32_t *counts, const bands_records &records) {
     const xn_conv &c = a.conv;
     const xn_cuda_bands_shape &s = a.shape;
-    const int32_t taps = c.kernel_h * c.kernel_w, m = (int32_t)threadIdx.x;
+    const int32_t m = (int32_t)threadIdx.x;
     if (m >= s.positions)
         return;
     const int32_t bits =
@@ -359,27 +290,13 @@ __device__ __forceinline__ void make_records(const bands_args &a, const bands_or
         live ? xn_border_class(s.borders.rows, y, c.out_height) * s.borders.columns.classes +
                    xn_border_class(s.borders.columns, x, c.out_width)
              : 0;
-    const int32_t inside = s.borders.pixel_class[cls].inside;
-    const int32_t row = (PACKED ? cls * 2 + (bits & 1) : cls) * s.table_pitch * 4;
-    const int32_t part =
-        PACKED ? bits >> 1
-               : xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, bits) +
-                     (K ? MAGIC : 0);
-    const int32_t place = !live    ? NO_OUTPUT
-                          : PACKED ? (n * c.out_height + y) * c.out_width + x
-                                   : image * s.stage_image + (line * s.columns + column) * SIZE;
-    float k = 1.0f;
-    if (K && s.means) {
-        k = pixel_k(a, (const float *)(positions + s.means_at) + m, live);
-        if (live)
-            atomicMax(records.largest_k(), isnan(k) ? 0x7fffffffu : __float_as_uint(k));
-    }
-    records.put(m, part, row, k, place);
+    records.put(m, bits >> 1, (cls * 2 + (bits & 1)) * s.table_pitch * 4,
+                live ? (n * c.out_height + y) * c.out_width + x : NO_OUTPUT);
 }
 
 /* ---- the producers ---- */
 
-template <int N, int OUT>
+template <int N>
 __device__ __forceinline__ void produce(const bands_args &a, const bands_block &b) {
     const xn_cuda_bands_shape &s = a.shape;
     int32_t *counts = (int32_t *)(b.memory + s.counts_at);
@@ -422,10 +339,8 @@ __device__ __forceinline__ void produce(const bands_args &a, const bands_block &
         count_positions(a, positions, counts);
         if (band >= s.depth)
             xn_mbarrier_wait(barrier_at(b.barriers, RECORDS_FREE + place), round ^ 1);
-        if (threadIdx.x == 0)
-            *records.largest_k() = OUT == XN_INT32 || s.means ? 0 : __float_as_uint(1.0f);
         xn_named_barrier(PRODUCERS_MEET, PRODUCERS);
-        make_records<OUT>(a, origin_of(a, b.first + band), positions, counts, records);
+        make_records(a, origin_of(a, b.first + band), counts, records);
         xn_mbarrier_arrive(barrier_at(b.barriers, RECORDS_FULL + place));
         if (more && !early && !a.held) {
             xn_mbarrier_wait(free, free_round);

@@ -21,12 +21,8 @@ enum {
 };
 
 typedef struct xn_cuda_bands_shape {
-    int32_t variant, positions, consumers; /* N; warpgroups that multiply */
-    bool packed, means;
-    bool in_turn;      /* one warpgroup after the other multiplies */
-    bool paired;       /* outputs 2n and 2n + 1 of a band are neighbours, aligned to both */
-    bool whole;        /* the outputs of 8 filters and an image are one run of memory */
-    bool shared_stage; /* all warpgroups write through one area */
+    int32_t variant, positions, consumers;   /* N; warpgroups that multiply */
+    bool in_turn;                            /* one warpgroup after the other multiplies */
     int32_t tap_words, units, chunks, pairs; /* units: of 16 bytes a position */
     /* A band: so many whole images, or rows and columns of one, and how many an image has. */
     int32_t images, rows, columns, row_bands, column_bands, bands;
@@ -41,22 +37,19 @@ typedef struct xn_cuda_bands_shape {
     int32_t pixel_blocks;            /* blocks that share the bands */
     int32_t depth;                   /* bands in shared memory */
     int32_t piece_pairs;             /* filters arrive in pieces of so many pairs */
-    int32_t buffers_at, buffer_bytes, means_at, counts_at;
+    int32_t buffers_at, buffer_bytes, counts_at;
     int32_t records_at, record_bytes;
-    int32_t stage_at, stage_bytes; /* a warpgroup's */
-    /* Bytes from filter to filter, from image to image, and from 8 filters to the next. */
-    int32_t stage_row, stage_image, stage_half;
-    int32_t table_at, table_pitch, constants_at, bytes; /* filters come first */
-    int32_t packed_words;                               /* a pixel of packed output */
+    int32_t stage_at, stage_bytes;                  /* a warpgroup's */
+    int32_t table_at, table_pitch, flips_at, bytes; /* filters come first */
+    int32_t packed_words;                           /* a pixel of packed output */
     xn_cuda_borders borders;
     /* Low halves of the descriptors of each pair's positions, from address 0. */
     uint32_t pair_low[XN_CUDA_BANDS_MAX_PAIRS + 1];
 } xn_cuda_bands_shape;
 
-/* What a producer's registers hold of a band where a job has so many positions: loads of 16 bytes,
- * and channel means. */
+/* Loads of 16 bytes that a producer's registers hold of a band where a job has so many positions.
+ */
 #define XN_CUDA_BANDS_HELD(positions) ((positions) > 128 ? 8 : 4)
-#define XN_CUDA_BANDS_HELD_MEANS(positions) ((positions) > 128 ? 2 : 1)
 
 /* The shape for so many images; 0: none yet. */
 struct xn_cuda_bands_cut {
@@ -65,7 +58,7 @@ struct xn_cuda_bands_cut {
 };
 
 /* False when the kernel cannot do it. */
-bool xn_cuda_bands_plan(const xn_conv *conv, int64_t images, int multiprocessors, bool packed,
+bool xn_cuda_bands_plan(const xn_conv *conv, int64_t images, int multiprocessors,
                         xn_cuda_bands_shape *out);
 
 #endif

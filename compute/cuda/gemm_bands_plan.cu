@@ -7,8 +7,7 @@ enum {
     GROUP = XN_CUDA_BANDS_GROUP,
     TILE = XN_CUDA_BANDS_FILTERS,
     IN_TURN_CYCLES = 600, /* of a job's matrix instructions */
-    MOST_ROWS = 4,        /* choices of a band's height */
-    LONG_CHUNKS = 64,     /* of 128 bits a filter: then multiplying takes long */
+    MOST_ROWS = 3,        /* choices of a band's height */
 };
 
 static const int32_t variant_positions[XN_CUDA_BANDS_VARIANTS] = {240, 224, 128, 64};
@@ -28,10 +27,6 @@ static int64_t largest(int64_t a, int64_t b) {
 
 static int64_t smallest(int64_t a, int64_t b) {
     return a < b ? a : b;
-}
-
-static int32_t output_bytes(const xn_conv *c) {
-    return c->output_datatype == XN_FP16 ? 2 : 4;
 }
 
 /* ---- bands ---- */
@@ -68,13 +63,11 @@ static void make_pairs(const xn_conv *c, xn_cuda_bands_shape *s) {
 static bool make_band(const xn_conv *c, int64_t images, xn_cuda_bands_shape *s) {
     const int64_t span_h = (int64_t)(c->kernel_h - 1) * c->dilation_h;
     const int64_t span_w = (int64_t)(c->kernel_w - 1) * c->dilation_w;
-    const bool all_columns = s->columns == c->out_width, even = c->out_width % 2 == 0;
+    const bool all_columns = s->columns == c->out_width;
     int64_t width = all_columns ? shared_pitch(c->out_width, span_w, c->pad_left, c->width)
                                 : s->columns + span_w;
     /* the first tap of a row lies after the last of the row above, as make_pairs needs it */
     width = largest(width, quotient_up(span_w, c->dilation_h));
-    s->paired = even && s->columns % 2 == 0;
-    width = s->paired ? round_up(width, 2) : width;
     const int64_t rows = s->images > 1 ? shared_pitch(c->out_height, span_h, c->pad_top, c->height)
                                        : s->rows + span_h + 1;
     const int64_t own = (s->images - 1) * rows * width + (s->rows - 1) * width + s->columns;
@@ -106,45 +99,23 @@ static int32_t place(int64_t *total, int64_t bytes) {
     return (int32_t)at;
 }
 
-/* How outputs lie on their way out: filter by filter, so that what a warp writes at once lies in
- * different banks, or where that gives no runs of multiples of 16 bytes, image by image. */
-static void lay_out_stage(const xn_conv *c, xn_cuda_bands_shape *s) {
-    const int64_t size = output_bytes(c), plane = (int64_t)c->out_height * c->out_width;
-    const bool image = s->rows == c->out_height && s->columns == c->out_width;
-    if (s->packed) {
-        s->whole = false;
-        s->stage_row = s->stage_image = s->stage_half = 0;
-        s->stage_bytes = 2 * s->positions * 8;
-        return;
-    }
-    s->whole = image;
-    int64_t row = s->whole ? plane * size : round_up((int64_t)s->rows * s->columns * size, 16);
-    while (!s->whole && row / 4 % (2 * size * 2) != size * 2)
-        row += 16;
-    s->stage_row = (int32_t)row;
-    s->stage_image = (int32_t)(8 * row);
-    s->stage_half = s->stage_image * s->images;
-    s->stage_bytes = 8 * s->stage_half;
-}
-
-static bool make_layout(const xn_conv *c, xn_cuda_bands_shape *s) {
+static bool make_layout(xn_cuda_bands_shape *s) {
     const int64_t filters = s->block_tiles * TILE, classes = s->borders.classes;
     int64_t total = 0, buffer = 0;
-    lay_out_stage(c, s);
+    s->stage_bytes = 2 * s->positions * 8;
     s->table_pitch = (int32_t)filters + 8;
     place(&buffer, (int64_t)s->units * s->plane * 16);
-    s->means_at = place(&buffer, s->means ? (int64_t)s->plane * 4 : 0);
     if (buffer > XN_CUDA_BANDS_SHARED_BYTES)
         return false;
     s->buffer_bytes = (int32_t)buffer;
-    s->record_bytes = (int32_t)round_up(s->positions * 16 + 16, 128);
+    s->record_bytes = (int32_t)round_up(s->positions * 12, 128);
     place(&total, filters * 32 * s->pairs);
     s->buffers_at = place(&total, s->depth * buffer);
     s->records_at = place(&total, s->depth * s->record_bytes);
     s->counts_at = place(&total, (int64_t)s->plane * 4);
-    s->table_at = place(&total, (s->packed ? 2 : 1) * classes * s->table_pitch * 4);
-    s->constants_at = place(&total, filters * 8 + 8);
-    s->stage_at = place(&total, (s->shared_stage ? 1 : s->consumers) * (int64_t)s->stage_bytes);
+    s->table_at = place(&total, 2 * classes * s->table_pitch * 4);
+    s->flips_at = place(&total, filters / 8);
+    s->stage_at = place(&total, s->consumers * (int64_t)s->stage_bytes);
     s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
     return total <= XN_CUDA_BANDS_SHARED_BYTES;
 }
@@ -152,25 +123,21 @@ static bool make_layout(const xn_conv *c, xn_cuda_bands_shape *s) {
 /* ---- which shape ---- */
 
 /* Cycles a launch adds to a chain of them. */
-static double cost_of(const xn_conv *c, const xn_cuda_bands_shape *s) {
-    const double each = s->packed ? 4 : c->output_datatype == XN_INT32 ? 6 : s->paired ? 9 : 10;
+static double cost_of(const xn_cuda_bands_shape *s) {
     const double most = (double)quotient_up(s->bands, s->pixel_blocks),
                  jobs = most * s->block_tiles;
     const double instruction = largest(s->positions / 2, 16 + s->positions / 4);
     const double matrix = s->pairs * instruction;
-    const double out = 150 + each * s->extent / 2; /* instructions of a warp */
-    const double gather =
-        300 + s->slots / 128.0 * (60 + s->units * (8 + 30) + (s->means ? 60 : 20));
+    const double out = 150 + 4.0 * s->extent / 2; /* instructions of a warp */
+    const double gather = 300 + s->slots / 128.0 * (60 + s->units * (8 + 30) + 20);
     const double fill = s->block_tiles * TILE * 32.0 * s->pairs / 20;
     const double turns = (double)quotient_up((int64_t)jobs, s->consumers);
-    const double stored = s->packed ? 0 : jobs * TILE * (double)s->extent * output_bytes(c) / 18;
     double busy = jobs * matrix;
     busy = busy > turns * (matrix + 2 * out) ? busy : turns * (matrix + 2 * out);
     busy = busy > (jobs * out + most * gather) * 1.4 ? busy : (jobs * out + most * gather) * 1.4;
-    busy = busy > stored ? busy : stored;
     busy = busy > fill ? busy : fill;
     const double start = 1500 + 10 * (double)s->borders.classes * s->block_tiles;
-    return start + fill / 2 + gather + busy + (s->shared_stage ? out : 0);
+    return start + fill / 2 + gather + busy;
 }
 
 struct bands_choice {
@@ -189,36 +156,31 @@ static bool make_grid(const bands_choice *choice, xn_cuda_bands_shape *s) {
     return s->filter_blocks <= UINT16_MAX && choice->conv->groups <= UINT16_MAX;
 }
 
-/* A shape that has its bands and filter tiles: one or more bands at a time in shared memory, one
- * way out for each warpgroup or for all. */
+/* A shape that has its bands and filter tiles: one or more bands at a time in shared memory. */
 static void try_memory(bands_choice *choice, xn_cuda_bands_shape *s) {
-    const xn_conv *c = choice->conv;
     if (!make_grid(choice, s))
         return;
     const int64_t most = quotient_up(s->bands, s->pixel_blocks);
     const int32_t deepest = (int32_t)smallest(most, XN_CUDA_BANDS_MAX_DEPTH);
     const int32_t least = (int32_t)smallest(most, 2);
-    for (int shared = 0; shared <= (s->packed ? 0 : 1); shared++)
-        for (s->depth = deepest; s->depth >= least; s->depth--) {
-            s->shared_stage = shared;
-            if (!make_layout(c, s))
-                continue;
-            s->in_turn = s->consumers == 2 && s->pairs * s->positions / 2 >= IN_TURN_CYCLES;
-            const double cost = cost_of(c, s);
-            if (!choice->found || cost < choice->cost) {
-                choice->found = true;
-                choice->cost = cost;
-                *choice->best = *s;
-            }
-            return;
+    for (s->depth = deepest; s->depth >= least; s->depth--) {
+        if (!make_layout(s))
+            continue;
+        s->in_turn = s->consumers == 2 && s->pairs * s->positions / 2 >= IN_TURN_CYCLES;
+        const double cost = cost_of(s);
+        if (!choice->found || cost < choice->cost) {
+            choice->found = true;
+            choice->cost = cost;
+            *choice->best = *s;
         }
+        return;
+    }
 }
 
 static void try_tiles(bands_choice *choice, xn_cuda_bands_shape *s) {
     /* packed output also writes the words that only pad */
-    const int64_t filters = s->packed && choice->conv->groups == 1
-                                ? (int64_t)s->packed_words * 32
-                                : choice->conv->group_out_channels;
+    const int64_t filters = choice->conv->groups == 1 ? (int64_t)s->packed_words * 32
+                                                      : choice->conv->group_out_channels;
     const int64_t tiles = quotient_up(filters, TILE);
     for (s->block_tiles = 1; s->block_tiles <= XN_CUDA_BANDS_MAX_TILES; s->block_tiles *= 2)
         if (tiles % s->block_tiles == 0) {
@@ -232,8 +194,7 @@ static void try_band(bands_choice *choice, int64_t images, xn_cuda_bands_shape *
         try_tiles(choice, s);
 }
 
-/* The most rows that fit, as many in every band of an image, and the same with outputs in runs of
- * 16 bytes. */
+/* The most rows that fit, as many in every band of an image, and half of those. */
 static void try_rows(bands_choice *choice, int64_t images, xn_cuda_bands_shape *s) {
     const xn_conv *c = choice->conv;
     int32_t height[MOST_ROWS];
@@ -244,10 +205,7 @@ static void try_rows(bands_choice *choice, int64_t images, xn_cuda_bands_shape *
             break;
     height[0] = s->rows;
     height[1] = (int32_t)quotient_up(c->out_height, quotient_up(c->out_height, s->rows));
-    for (height[2] = s->rows; height[2] > 1; height[2]--)
-        if ((int64_t)height[2] * c->out_width * output_bytes(c) % 16 == 0)
-            break;
-    height[3] = (int32_t)quotient_up(height[1], 2);
+    height[2] = (int32_t)quotient_up(height[1], 2);
     for (int i = 0; i < MOST_ROWS; i++) {
         s->rows = height[i];
         try_band(choice, images, s);
@@ -279,7 +237,7 @@ static void try_images(bands_choice *choice, int64_t images, xn_cuda_bands_shape
     }
 }
 
-static bool is_possible(const xn_conv *c, int64_t images, bool packed) {
+static bool is_possible(const xn_conv *c, int64_t images) {
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
     if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
         c->stride_h != 1 || c->stride_w != 1 || chunks > 2 * XN_CUDA_BANDS_MAX_PAIRS)
@@ -288,17 +246,15 @@ static bool is_possible(const xn_conv *c, int64_t images, bool packed) {
         images * c->out_height * c->out_width > INT32_MAX / 2)
         return false; /* pixels are numbered in 32 bits */
     /* nobody would write the words that only pad a pixel */
-    return !packed || c->groups == 1 || xn_packed_words(c->out_channels) * 32 == c->out_channels;
+    return c->groups == 1 || xn_packed_words(c->out_channels) * 32 == c->out_channels;
 }
 
-bool xn_cuda_bands_plan(const xn_conv *c, int64_t images, int multiprocessors, bool packed,
+bool xn_cuda_bands_plan(const xn_conv *c, int64_t images, int multiprocessors,
                         xn_cuda_bands_shape *out) {
     xn_cuda_bands_shape s = {};
     bands_choice choice = {c, multiprocessors, 0, out, false};
-    if (!is_possible(c, images, packed) || !xn_cuda_borders_make(c, &s.borders))
+    if (!is_possible(c, images) || !xn_cuda_borders_make(c, &s.borders))
         return false;
-    s.packed = packed;
-    s.means = c->scaling == XN_SCALING_XNOR;
     s.tap_words = xn_packed_words(c->group_channels);
     s.units = (s.tap_words + 3) / 4;
     s.packed_words = xn_packed_words(c->out_channels);
@@ -319,21 +275,15 @@ bool xn_cuda_bands_plan(const xn_conv *c, int64_t images, int multiprocessors, b
     return choice.found;
 }
 
-/* As measured (README.md): packed output of so little work that a job each multiprocessor does it,
- * where this kernel's chain is shorter, and INT32 and fp16 where multiplying takes long. Elsewhere
- * gemm_wide.cu is as fast or faster. */
-bool xn_cuda_bands_pays(const xn_conv *c, int64_t images, int multiprocessors, bool packed) {
+/* As measured (README.md): so little work that a job each multiprocessor does it, where this
+ * kernel's chain is shorter. */
+bool xn_cuda_bands_pays(const xn_conv *c, int64_t images, int multiprocessors) {
     const int64_t pixels = images * c->out_height * c->out_width;
-    const int64_t jobs =
-        quotient_up(pixels, TILE) * quotient_up(c->group_out_channels, TILE) * c->groups;
-    const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
-    if (packed)
-        return jobs <= multiprocessors;
-    const bool measured = c->output_datatype == XN_INT32 || c->output_datatype == XN_FP16;
-    return measured && chunks >= LONG_CHUNKS && jobs > 8 * multiprocessors;
+    return quotient_up(pixels, TILE) * quotient_up(c->group_out_channels, TILE) * c->groups <=
+           multiprocessors;
 }
 
-bool xn_cuda_bands_fits(const xn_conv *conv, int64_t images, bool packed) {
+bool xn_cuda_bands_fits(const xn_conv *conv, int64_t images) {
     xn_cuda_bands_shape shape;
-    return xn_cuda_bands_plan(conv, images, 1, packed, &shape);
+    return xn_cuda_bands_plan(conv, images, 1, &shape);
 }

@@ -58,25 +58,18 @@ __device__ __forceinline__ void xn_bulk_copy(uint32_t to, const void *from, uint
                  : "memory");
 }
 
-/* The same from shared to global memory, in the background. */
-__device__ __forceinline__ void xn_bulk_store(void *to, uint32_t from, uint32_t bytes) {
-    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
-                 "r"(bytes)
-                 : "memory");
-}
-/* Closes a group of the bulk stores that this thread started. */
-__device__ __forceinline__ void xn_bulk_commit() {
-    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
-}
-/* Waits until all bulk stores of this thread have read shared memory. */
-__device__ __forceinline__ void xn_bulk_wait_read() {
-    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
-}
-
-/* What this thread wrote to shared memory becomes visible to matrix instructions and bulk stores,
+/* What this thread wrote to shared memory becomes visible to matrix instructions,
  * once the threads have met at a barrier. */
 __device__ __forceinline__ void xn_fence_proxy() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Four 8 x 8 matrices of 16-bit values: thread 4g + t gives of row g the columns 2t and 2t + 1 of
+ * matrix n in v[n]; row r of matrix n goes to the 16 bytes whose address thread 8n + r gives. */
+__device__ __forceinline__ void xn_store_matrices(uint32_t to, const uint32_t (&v)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
 }
 
 /* Four 8 x 8 matrices of 16-bit values, turned: thread 4g + t gives of row g the columns 2t and

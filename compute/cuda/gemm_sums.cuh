@@ -1,5 +1,5 @@
-/* gemm_sums.cuh: arithmetic that gemm_wide.cu and gemm_bands.cu share: what a filter brings, sums
- * over windows, the threshold of packed output, the epilogue where it overflows. */
+/* gemm_sums.cuh: arithmetic that gemm_wide.cu, gemm_bands.cu and gemm_lines.cu share: what a filter
+ * brings, sums over windows, the threshold of packed output, the epilogue where it overflows. */
 #ifndef XN_CUDA_GEMM_SUMS_CUH
 #define XN_CUDA_GEMM_SUMS_CUH
 
@@ -74,25 +74,6 @@ __device__ __forceinline__ Sum xn_window_sum(const T *at, int32_t rows, int32_t 
         for (int32_t j = 0; j < columns; j++)
             sum += at[j * column_step];
     return sum;
-}
-
-/* The same for two windows of neighbours, which share most values. */
-template <typename Sum, typename T>
-__device__ __forceinline__ void xn_window_sums(const T *at, int32_t rows, int32_t row_step,
-                                               int32_t columns, int32_t column_step,
-                                               Sum (&sums)[2]) {
-    if (columns != 3 || rows != 3 || column_step != 1) {
-        sums[0] = xn_window_sum<Sum>(at, rows, row_step, columns, column_step);
-        sums[1] = xn_window_sum<Sum>(at + 1, rows, row_step, columns, column_step);
-        return;
-    }
-    sums[0] = sums[1] = 0;
-#pragma unroll
-    for (int i = 0; i < 3; i++, at += row_step) {
-        const Sum middle = (Sum)at[1] + (Sum)at[2];
-        sums[0] += (Sum)at[0] + middle;
-        sums[1] += middle + (Sum)at[3];
-    }
 }
 
 /* The epilogue where fp32 overflows on the way to a result that may be finite: all terms by 2^-64

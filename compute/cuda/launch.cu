@@ -26,14 +26,34 @@ struct packed_parts {
 
 static packed_parts parts_of(const xn_plan *plan, const xn_cuda_run_io *io) {
     char *base = plan->stream->workspace;
-    const bool gemm = plan->path == XN_CUDA_GEMM;
+    const bool gemm = plan->path == XN_CUDA_GEMM, lines = plan->path == XN_CUDA_LINES;
     packed_parts p = {};
-    p.bits = plan->packed_input ? io->bits : (const uint32_t *)(base + plan->bits);
-    p.popc = gemm ? (int32_t *)(base + plan->popc) : NULL;
+    p.bits = plan->packed_input && !lines ? io->bits : (const uint32_t *)(base + plan->bits);
+    p.popc = gemm || lines ? (int32_t *)(base + plan->popc) : NULL;
     p.pixel_part = gemm ? (int32_t *)(base + plan->pixel_part) : NULL;
     p.mean = plan->want_k ? (float *)(base + plan->mean) : NULL;
     p.k = plan->want_k ? (float *)(base + plan->k) : NULL;
     return p;
+}
+
+/* Kernels of bits that start before the one ahead has ended. */
+static bool has_wgmma(xn_cuda_path path) {
+    return path == XN_CUDA_LINES || path == XN_CUDA_BANDS || path == XN_CUDA_WIDE;
+}
+
+static cudaError_t launch_lines(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                                const packed_parts *p, const xn_cuda_epilogue_args *epilogue,
+                                cudaStream_t stream) {
+    xn_cuda_lines_io lines = {};
+    lines.bits = p->bits;
+    lines.counts = p->popc;
+    lines.means = p->mean;
+    lines.filters = prepared->bands;
+    lines.filter_rows = prepared->wide_rows;
+    lines.prefix = prepared->wide_prefix;
+    lines.overlapped = true;
+    return xn_cuda_lines_launch(&plan->conv, images, plan->stream->device->multiprocessors,
+                                plan->lines, &lines, epilogue, stream);
 }
 
 /* Real input to bits, counts and means; of packed input only the counts are missing. */
@@ -43,8 +63,10 @@ static cudaError_t launch_pack(const xn_plan *plan, int64_t images, const xn_cud
     if (!plan->packed_input)
         return xn_cuda_pack_launch(c, images, plan->stream->device->multiprocessors, io->input,
                                    const_cast<uint32_t *>(p->bits), p->popc, p->mean,
-                                   plan->path == XN_CUDA_BANDS || plan->path == XN_CUDA_WIDE,
-                                   stream);
+                                   plan->path == XN_CUDA_LINES, has_wgmma(plan->path), stream);
+    if (plan->path == XN_CUDA_LINES)
+        return xn_cuda_spread_launch(c, images, io->bits, const_cast<uint32_t *>(p->bits), p->popc,
+                                     stream);
     if (!p->popc)
         return cudaSuccess;
     return xn_cuda_count_launch(images * c->groups * c->height * c->width,
@@ -66,7 +88,7 @@ static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared,
     wide.overlapped = true;
     if (plan->path == XN_CUDA_BANDS)
         return xn_cuda_bands_launch(&plan->conv, images, plan->stream->device->multiprocessors,
-                                    plan->bands, &wide, epilogue, stream);
+                                    plan->bands, &wide, stream);
     return xn_cuda_wide_launch(&plan->conv, images, plan->stream->device->multiprocessors,
                                plan->wide, &wide, epilogue, stream);
 }
@@ -154,6 +176,8 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
     cudaError_t e = launch_pack(plan, images, io, &parts, stream);
     if (e != cudaSuccess)
         return e;
+    if (plan->path == XN_CUDA_LINES)
+        return launch_lines(plan, prepared, images, &parts, &epilogue, stream);
     if (plan->path == XN_CUDA_BANDS || plan->path == XN_CUDA_WIDE)
         return launch_wide(plan, prepared, images, io, &parts, &epilogue, stream);
     return launch_narrow(plan, prepared, images, io, &parts, &epilogue, stream);

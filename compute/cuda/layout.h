@@ -9,6 +9,7 @@
  *   wide filters wide[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   bands filters bands[chunks/2][rows/8][2][8][4] likewise, in the order of filters
  *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
+ *   lines        lines[N*G][units][plane][4]   activations with their borders (xn_cuda_lines)
  *
  * A chunk is 128 bits, 4 words. Where tap_words is a multiple of 8, chunks are those of tap (0, 0),
  * (0, 1) and so on. Otherwise chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie
@@ -71,6 +72,41 @@ XN_HD int64_t xn_cuda_wide_word(int64_t chunk, int64_t row, int64_t rows) {
  * with thread t of a quad, is filter 8t + 2j + e: a thread has 8 neighbours. */
 XN_HD int64_t xn_cuda_wide_row(int32_t filter) {
     return (filter & ~31) + (filter >> 1 & 3) * 8 + (filter >> 3 & 3) * 2 + (filter & 1);
+}
+
+/* Activations as gemm_lines.cu reads them: 16 bytes a position and unit. A position has 128
+ * channels of its pixel, or below 65 channels (tap_words 1 and 2) all of its pixel and then of the
+ * pixels of the taps to the right, 16 bytes in all. Pixel (y, x) of an image is at position lead +
+ * (top + y) * pitch + x; all others are zeros: lines above and below, and between lines as many as
+ * a window reaches past either end, which both lines share. Set bits and means lie likewise, 4
+ * bytes a position, without units. */
+typedef struct xn_cuda_lines {
+    int32_t tap_words, units, step; /* step: from tap to tap, in positions */
+    int32_t lead, top, pitch;       /* lead and pitch are multiples of 4 and 8 */
+    int32_t lines, plane;           /* an image's; positions of an image and unit */
+} xn_cuda_lines;
+
+/* Where a line is wide enough for outputs and zeros. Sizes are those of a conv with stride 1. */
+XN_HD xn_cuda_lines xn_cuda_lines_of(const xn_conv *c) {
+    const int32_t span_h = (c->kernel_h - 1) * c->dilation_h;
+    const int32_t span_w = (c->kernel_w - 1) * c->dilation_w;
+    const int32_t right = c->out_width + span_w - c->pad_left - c->width; /* zeros read there */
+    const int32_t zeros = right > c->pad_left ? right : c->pad_left;
+    const int32_t below = c->out_height + span_h, own = c->pad_top + c->height;
+    int32_t width = c->width + zeros;
+    xn_cuda_lines l;
+    width = width > c->out_width ? width : c->out_width;
+    /* the first tap of a row lies after the last of the row above (gemm_lines_plan.cu) */
+    width = width > span_w / c->dilation_h + 1 ? width : span_w / c->dilation_h + 1;
+    l.tap_words = xn_packed_words(c->group_channels);
+    l.units = (l.tap_words + 3) / 4;
+    l.step = c->dilation_w;
+    l.lead = (c->pad_left + 3) / 4 * 4;
+    l.top = c->pad_top;
+    l.pitch = (width + 7) / 8 * 8;
+    l.lines = below > own ? below : own;
+    l.plane = l.lead + l.lines * l.pitch;
+    return l;
 }
 
 /* Words of a filter for the fused kernel: 1, 2, 3, 5 or 8, the sizes it is compiled for; 0 when it

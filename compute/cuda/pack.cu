@@ -40,7 +40,30 @@ struct pack_args {
     int32_t vectors, pixels, group_channels, tap_words;
     int32_t rows;
     int32_t pitch, sums_at; /* in shared memory: C bits[rows][pitch], sums[rows][pixel] */
+    xn_cuda_lines lines;    /* where bits, popc and mean are laid out as that */
+    xn_fast_divisor width;
+    int32_t height;
 };
+
+/* A pixel as line and column of a plane, the image of a group. */
+struct pack_place {
+    int32_t plane, y, x;
+};
+
+template <int V>
+__device__ __forceinline__ pack_place place_of(const pack_args &a, int32_t pixel) {
+    pack_place p;
+    p.plane = xn_divide(pixel / V, a.plane_vectors);
+    const int32_t rest = pixel - p.plane * (int32_t)a.plane_vectors.divisor * V;
+    p.y = xn_divide(rest, a.width);
+    p.x = rest - p.y * (int32_t)a.width.divisor;
+    return p;
+}
+
+/* Of lines: the position of a pixel, from the first of its plane. */
+__device__ __forceinline__ int32_t line_position(const xn_cuda_lines &l, const pack_place &p) {
+    return l.lead + (l.top + p.y) * l.pitch + p.x;
+}
 
 /* The panel's magnitudes of a pixel again, where fp32 does not hold their sum. */
 template <typename T, int V>
@@ -114,9 +137,96 @@ __device__ __forceinline__ void write_bits(const pack_args &a, const unsigned ch
     }
 }
 
+/* WORDS words of a pixel, from word w on, into lines: in its own position and, where a pixel has
+ * less than 16 bytes, in those whose taps to the right it is. */
+template <int WORDS>
+__device__ __forceinline__ void put_line(const pack_args &a, int32_t plane, int32_t position,
+                                         int32_t w, const uint32_t (&word)[WORDS]) {
+    const xn_cuda_lines &l = a.lines;
+    if (WORDS == 4) {
+        uint4 *to = (uint4 *)a.bits + ((int64_t)plane * l.units + w / 4) * l.plane + position;
+        *to = make_uint4(word[0], word[WORDS / 2 - 1], word[WORDS / 2], word[WORDS - 1]);
+        return;
+    }
+    uint32_t *to = a.bits + (int64_t)plane * l.plane * 4;
+#pragma unroll
+    for (int j = 0; j < 4 / WORDS; j++) {
+        const int32_t at = position - j * l.step;
+        if (at < 0)
+            break;
+        if (WORDS == 2)
+            *(uint2 *)(to + at * 4 + 2 * j) = make_uint2(word[0], word[WORDS - 1]);
+        else
+            to[at * 4 + j] = word[0];
+    }
+}
+
+/* What lies between lines: zeros, by the warps that have the pixels before them. Of a panel's
+ * units; set bits and means with the last panel. */
+template <int V, int WORDS>
+__device__ __forceinline__ void put_zeros(const pack_args &a, int32_t first_pixel,
+                                          int32_t block_pixels, int32_t first_word, int32_t words,
+                                          bool last) {
+    const xn_cuda_lines &l = a.lines;
+    const int32_t lane = threadIdx.x % 32, count = min(block_pixels, a.pixels - first_pixel);
+    const int32_t units = min(words, l.tap_words - first_word) / WORDS;
+    const uint32_t zero[WORDS] = {};
+    for (int32_t e = (int32_t)threadIdx.x; e - lane < count; e += (int32_t)blockDim.x) {
+        int32_t plane = 0, from = 0, to = 0;
+        if (e < count) {
+            const pack_place p = place_of<V>(a, first_pixel + e);
+            plane = p.plane;
+            if (p.x + 1 == (int32_t)a.width.divisor) {
+                from = line_position(l, p) + 1;
+                to = p.y + 1 == a.height ? l.plane : from - 1 - p.x + l.pitch;
+            }
+        }
+        for (uint32_t some = __ballot_sync(0xffffffffu, from < to); some; some &= some - 1) {
+            const int32_t source = __ffs((int32_t)some) - 1;
+            const int32_t begin = __shfl_sync(0xffffffffu, from, source);
+            const int32_t end = __shfl_sync(0xffffffffu, to, source);
+            const int32_t there = __shfl_sync(0xffffffffu, plane, source);
+            /* with the last line goes what is above the first */
+            const int32_t above = end == l.plane ? l.lead + l.top * l.pitch : 0;
+            for (int32_t n = lane; n < end - begin + above; n += 32) {
+                const int32_t position = n < above ? n : begin + n - above;
+                for (int32_t unit = 0; unit < units; unit++)
+                    put_line<WORDS>(a, there, position, first_word + unit * WORDS, zero);
+                if (last && a.popc)
+                    a.popc[(int64_t)there * l.plane + position] = 0;
+                if (last && a.mean)
+                    a.mean[(int64_t)there * l.plane + position] = 0.0f;
+            }
+        }
+    }
+}
+
+/* As write_bits, into lines. */
+template <int V, int C, int WORDS>
+__device__ __forceinline__ void write_lines(const pack_args &a, const unsigned char *bits,
+                                            int32_t first_pixel, int32_t block_pixels,
+                                            int32_t first_word, bool last) {
+    const int32_t pieces = (int32_t)a.pixel_pieces.divisor, left = a.pixels - first_pixel;
+    /* neighbours are neighbours of one unit */
+    for (int32_t e = (int32_t)(blockDim.x - 1 - threadIdx.x); e < block_pixels * pieces;
+         e += (int32_t)blockDim.x) {
+        const int32_t piece = WORDS < 4 ? 0 : xn_divide(e / V, a.block_vectors);
+        const int32_t p = e - piece * block_pixels, w = piece * PIECE_WORDS;
+        if (p >= left || first_word + w >= a.tap_words)
+            continue;
+        const pack_place place = place_of<V>(a, first_pixel + p);
+        uint32_t word[WORDS];
+#pragma unroll
+        for (int n = 0; n < WORDS; n++)
+            word[n] = word_at<C>(bits, a.pitch, p, w + n);
+        put_line<WORDS>(a, place.plane, line_position(a.lines, place), first_word + w, word);
+    }
+    put_zeros<V, WORDS>(a, first_pixel, block_pixels, first_word, a.rows * C / 32, last);
+}
+
 /* Means and counts of the block's pixels. Where there are several panels a thread has one pixel at
  * most, whose total and count stay with it. */
-template <typename T, int V, int C>
+template <typename T, int V, int C, bool LINED>
 __device__ __forceinline__ void
 add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int32_t first_pixel,
           int32_t block_pixels, int32_t panel, bool last, double *total, int32_t *count) {
@@ -124,15 +234,20 @@ add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int3
         const int32_t pixel = first_pixel + p;
         if (pixel >= a.pixels)
             break;
+        int64_t at = pixel;
+        if (LINED) {
+            const pack_place place = place_of<V>(a, pixel);
+            at = (int64_t)place.plane * a.lines.plane + line_position(a.lines, place);
+        }
         if (a.mean) {
             const float sum = sum_of_rows(sums + p, block_pixels, a.rows);
             const bool again = sums_overflow<T>() && isinf(sum);
             if (last && panel == 0 && !again) {
-                a.mean[pixel] = sum * (float)a.reciprocal;
+                a.mean[at] = sum * (float)a.reciprocal;
             } else {
                 *total += again ? sum_again<T, V>(a, pixel, panel, a.rows * C) : (double)sum;
                 if (last)
-                    a.mean[pixel] = (float)(*total * a.reciprocal);
+                    a.mean[at] = (float)(*total * a.reciprocal);
             }
         }
         if (a.popc) {
@@ -140,7 +255,7 @@ add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int3
             for (int32_t w = 0; w < a.rows * C / 32; w++)
                 *count += __popc(word_at<C>(bits, a.pitch, p, w));
             if (last)
-                a.popc[pixel] = *count;
+                a.popc[at] = *count;
         }
         if (last) {
             *total = 0.0;
@@ -149,8 +264,9 @@ add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int3
     }
 }
 
-template <typename T, int V, int C>
-__global__ void __launch_bounds__(MAX_THREADS) pack_kernel(const __grid_constant__ pack_args a) {
+template <typename T, int V, int C, bool LINED>
+__global__ void __launch_bounds__(MAX_THREADS, LINED &&C == 8 ? 3 : 0)
+    pack_kernel(const __grid_constant__ pack_args a) {
     extern __shared__ __align__(16) unsigned char pack_memory[];
     unsigned char *bits = pack_memory;
     float *sums = (float *)(pack_memory + a.sums_at);
@@ -184,13 +300,22 @@ __global__ void __launch_bounds__(MAX_THREADS) pack_kernel(const __grid_constant
             store_sums(sums + row * block_pixels + at * V, magnitudes);
         }
         __syncthreads();
-        add_panel<T, V, C>(a, bits, sums, first_pixel, block_pixels, panel, last, &total, &count);
-        if (a.tap_words == 1)
+        add_panel<T, V, C, LINED>(a, bits, sums, first_pixel, block_pixels, panel, last, &total,
+                                  &count);
+        if (LINED) {
+            if (a.tap_words == 1)
+                write_lines<V, C, 1>(a, bits, first_pixel, block_pixels, 0, last);
+            else if (a.tap_words == 2)
+                write_lines<V, C, 2>(a, bits, first_pixel, block_pixels, 0, last);
+            else
+                write_lines<V, C, 4>(a, bits, first_pixel, block_pixels, panel / 32, last);
+        } else if (a.tap_words == 1) {
             write_bits<C, 1>(a, bits, first_pixel, block_pixels, 0);
-        else if (a.tap_words == 2)
+        } else if (a.tap_words == 2) {
             write_bits<C, 2>(a, bits, first_pixel, block_pixels, 0);
-        else
+        } else {
             write_bits<C, 4>(a, bits, first_pixel, block_pixels, panel / 32);
+        }
         if (last)
             return;
         __syncthreads();
@@ -211,12 +336,15 @@ struct pack_cut {
 enum { WIDE, SMALL, SINGLE, CUTS };
 static const pack_cut cuts[CUTS] = {{2, 16}, {1, 8}, {0, 32}};
 
-#define KERNELS(T)                                                                                 \
-    { pack_kernel<T, 4, 16>, pack_kernel<T, 2, 8>, pack_kernel<T, 1, 32> }
-/* By datatype, XN_FP32 to XN_BOOL, and cut. */
-static const pack_function kernels[6][CUTS] = {KERNELS(float),        KERNELS(__half),
-                                               KERNELS(xn_bf16_bits), KERNELS(int8_t),
-                                               KERNELS(uint8_t),      KERNELS(xn_bool_byte)};
+#define KERNELS(T, LINED)                                                                          \
+    { pack_kernel<T, 4, 16, LINED>, pack_kernel<T, 2, 8, LINED>, pack_kernel<T, 1, 32, LINED> }
+#define ALL_KERNELS(LINED)                                                                         \
+    {                                                                                              \
+        KERNELS(float, LINED), KERNELS(__half, LINED), KERNELS(xn_bf16_bits, LINED),               \
+            KERNELS(int8_t, LINED), KERNELS(uint8_t, LINED), KERNELS(xn_bool_byte, LINED)          \
+    }
+/* By layout, plain or lines, by datatype, XN_FP32 to XN_BOOL, and cut. */
+static const pack_function kernels[2][6][CUTS] = {ALL_KERNELS(false), ALL_KERNELS(true)};
 
 /* A block has that many vectors side by side, by rows. */
 struct pack_shape {
@@ -254,7 +382,8 @@ static pack_shape shape_of(const xn_conv *conv, const void *input, int64_t pixel
 }
 
 static cudaError_t launch_shape(const xn_conv *conv, const pack_shape &s, int64_t plane,
-                                int64_t pixels, pack_args a, bool overlapped, cudaStream_t stream) {
+                                int64_t pixels, pack_args a, bool lined, bool overlapped,
+                                cudaStream_t stream) {
     const int32_t v = cuts[s.cut].vector, c = cuts[s.cut].channels;
     const int32_t block_pixels = s.vectors << v;
     a.pixels = (int32_t)pixels;
@@ -266,7 +395,7 @@ static cudaError_t launch_shape(const xn_conv *conv, const pack_shape &s, int64_
     a.pitch = block_pixels + 4; /* neither bank by bank nor out of alignment */
     a.sums_at = (s.rows * a.pitch * (c / 8) + 15) / 16 * 16;
     const size_t shared = (size_t)a.sums_at + (a.mean ? s.rows * block_pixels * 4 : 0);
-    return xn_cuda_launch_with(kernels[conv->input_datatype][s.cut],
+    return xn_cuda_launch_with(kernels[lined][conv->input_datatype][s.cut],
                                xn_cuda_grid(pixels, block_pixels), s.rows * s.vectors, shared,
                                overlapped, stream, a);
 }
@@ -275,7 +404,7 @@ static cudaError_t launch_shape(const xn_conv *conv, const pack_shape &s, int64_
  * room that the kernel ahead happens to leave. */
 cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                 const void *input, uint32_t *bits, int32_t *popc, float *mean,
-                                bool overlapped, cudaStream_t stream) {
+                                bool lined, bool overlapped, cudaStream_t stream) {
     const int64_t plane = (int64_t)conv->height * conv->width;
     const int64_t pixels = plane * images * conv->groups;
     const int64_t bytes = (int64_t)xn_datatype_bytes((xn_datatype)conv->input_datatype);
@@ -285,6 +414,11 @@ cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multipr
     a.reciprocal = 1.0 / conv->group_channels;
     a.group_channels = conv->group_channels;
     a.tap_words = xn_packed_words(conv->group_channels);
+    if (lined) {
+        a.lines = xn_cuda_lines_of(conv);
+        a.width = xn_fast_divisor_of(conv->width);
+        a.height = conv->height;
+    }
     const pack_shape shape = shape_of(conv, input, pixels, multiprocessors);
     const int64_t step = plane < SLICE_PIXELS ? SLICE_PIXELS / plane * plane : SLICE_PIXELS;
     cudaError_t e = cudaSuccess;
@@ -296,87 +430,17 @@ cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multipr
         a.bits = bits + at * a.tap_words;
         a.popc = popc ? popc + at : NULL;
         a.mean = mean ? mean + at : NULL;
-        e = launch_shape(conv, shape, plane, count, a, overlapped && shape.few, stream);
+        e = launch_shape(conv, shape, plane, count, a, lined, overlapped && shape.few, stream);
     }
     return e;
 }
 
-/* ---- packed input and output of the paths that do not do it themselves ---- */
-
-struct count_args {
-    const uint32_t *bits;
-    int32_t *popc;
-    int64_t pixels;
-    int32_t tap_words;
-};
-
-__global__ void __launch_bounds__(XN_CUDA_THREADS)
-    count_kernel(const __grid_constant__ count_args a) {
-    for (int64_t p = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; p < a.pixels;
-         p += (int64_t)gridDim.x * XN_CUDA_THREADS) {
-        int32_t count = 0;
-        for (int32_t w = 0; w < a.tap_words; w++)
-            count += __popc(a.bits[p * a.tap_words + w]);
-        a.popc[p] = count;
-    }
-}
-
-cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32_t *bits,
-                                 int32_t *popc, cudaStream_t stream) {
-    count_args a = {bits, popc, pixels, tap_words};
-    return xn_cuda_launch(count_kernel, xn_cuda_grid(pixels, XN_CUDA_THREADS), XN_CUDA_THREADS, 0,
-                          stream, a);
-}
-
-struct threshold_args {
-    const int32_t *dots, *threshold;
-    const uint32_t *flip;
-    uint32_t *packed;
-    int64_t plane, pixels; /* outputs of an image's channel, of all images */
-    int32_t filters, words;
-};
-
-/* A thread makes one word of a pixel. */
-__global__ void __launch_bounds__(XN_CUDA_THREADS)
-    threshold_kernel(const __grid_constant__ threshold_args a) {
-    for (int64_t e = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; e < a.pixels * a.words;
-         e += (int64_t)gridDim.x * XN_CUDA_THREADS) {
-        const int64_t pixel = e % a.pixels;
-        const int32_t first = (int32_t)(e / a.pixels) * 32;
-        const int32_t *dots =
-            a.dots + (pixel / a.plane * a.filters + first) * a.plane + pixel % a.plane;
-        uint32_t word = 0;
-        for (int32_t f = 0; f < 32 && first + f < a.filters; f++)
-            word |= (uint32_t)(dots[f * a.plane] >= a.threshold[first + f]) << f;
-        if (a.flip && first < a.filters)
-            word ^= a.flip[first / 32];
-        a.packed[pixel * a.words + first / 32] = word;
-    }
-}
-
-cudaError_t xn_cuda_threshold_launch(const xn_conv *conv, int64_t images, const int32_t *dots,
-                                     const int32_t *threshold, const uint32_t *flip,
-                                     uint32_t *packed, cudaStream_t stream) {
-    threshold_args a = {};
-    a.dots = dots;
-    a.threshold = threshold;
-    a.flip = flip;
-    a.packed = packed;
-    a.plane = (int64_t)conv->out_height * conv->out_width;
-    a.pixels = a.plane * images;
-    a.filters = conv->out_channels;
-    a.words = xn_packed_words(conv->out_channels);
-    return xn_cuda_launch(threshold_kernel, xn_cuda_grid(a.pixels * a.words, XN_CUDA_THREADS),
-                          XN_CUDA_THREADS, 0, stream, a);
-}
-
 cudaError_t xn_cuda_pack_load(void) {
     cudaError_t e = cudaSuccess;
-    for (const pack_function(&datatype)[CUTS] : kernels)
-        for (pack_function kernel : datatype)
-            if (e == cudaSuccess && kernel)
-                e = xn_cuda_load(kernel);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(count_kernel);
-    return e == cudaSuccess ? xn_cuda_load(threshold_kernel) : e;
+    for (const pack_function(&layout)[6][CUTS] : kernels)
+        for (const pack_function(&datatype)[CUTS] : layout)
+            for (pack_function kernel : datatype)
+                if (e == cudaSuccess)
+                    e = xn_cuda_load(kernel);
+    return e;
 }

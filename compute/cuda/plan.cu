@@ -3,6 +3,7 @@
 #include "few_choose.h"
 #include "gemm_bands.h"
 #include "gemm_fused.h"
+#include "gemm_lines.h"
 #include "gemm_wide.h"
 #include "xn_cuda.h"
 
@@ -10,22 +11,32 @@
 
 #define WIDE_FILTERS 17 /* a group, for gemm_wide.cu to be worth it */
 
-static const char *const path_names[XN_CUDA_PATHS] = {"strips", "planes",     "matrix",   "tiles",
-                                                      "fused",  "bands",      "wide",     "gemm",
-                                                      "direct", "real_wgmma", "real_mma", "real"};
+static const char *const path_names[XN_CUDA_PATHS] = {
+    "strips", "planes", "matrix", "tiles",      "fused",    "lines", "bands",
+    "wide",   "gemm",   "direct", "real_wgmma", "real_mma", "real"};
 
 /* Whether the device has the instructions of a path. */
 static bool path_exists(const xn_device *device, int path) {
-    if (path == XN_CUDA_MATRIX || path == XN_CUDA_FUSED || path == XN_CUDA_GEMM ||
-        path == XN_CUDA_REAL_MMA)
+    switch (path) {
+    case XN_CUDA_MATRIX:
+    case XN_CUDA_FUSED:
+    case XN_CUDA_GEMM:
+    case XN_CUDA_REAL_MMA:
         return device->matrix;
-    return (path != XN_CUDA_BANDS && path != XN_CUDA_WIDE && path != XN_CUDA_REAL_WGMMA) ||
-           device->wide;
+    case XN_CUDA_LINES:
+    case XN_CUDA_BANDS:
+    case XN_CUDA_WIDE:
+    case XN_CUDA_REAL_WGMMA:
+        return device->wide;
+    default:
+        return true;
+    }
 }
 
+/* Of those that a stream may be held to: its plans have outputs that are not packed. */
 const char *xn_cuda_device_path(const xn_device *device, int index) {
     for (int path = 0; path < XN_CUDA_PATHS; path++)
-        if (path_exists(device, path) && index-- == 0)
+        if (path != XN_CUDA_BANDS && path_exists(device, path) && index-- == 0)
             return path_names[path];
     return NULL;
 }
@@ -76,8 +87,10 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
                xn_cuda_few_cut_of(xn_cuda_few_kind_of(path), conv, plan->max_images, &chip, &cut);
     case XN_CUDA_FUSED:
         return !packed && xn_cuda_fused_fits(conv, plan->max_images, &chip);
+    case XN_CUDA_LINES:
+        return !plan->packed_output && xn_cuda_lines_fits(conv, plan->max_images);
     case XN_CUDA_BANDS:
-        return xn_cuda_bands_fits(conv, plan->max_images, plan->packed_output);
+        return plan->packed_output && xn_cuda_bands_fits(conv, plan->max_images);
     case XN_CUDA_WIDE:
         return xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_GEMM:
@@ -96,11 +109,13 @@ static bool other_pays(const xn_device *device, const xn_plan *plan, xn_cuda_pat
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
     if (path == XN_CUDA_FUSED)
         return !xn_cuda_fused_pays(&plan->conv, plan->max_images, &chip);
-    if (path == XN_CUDA_BANDS && path_fits(device, plan, XN_CUDA_WIDE) &&
-        !xn_cuda_bands_pays(&plan->conv, plan->max_images, device->multiprocessors,
-                            plan->packed_output))
+    if (path == XN_CUDA_LINES && !xn_cuda_lines_pays(&plan->conv, plan->max_images,
+                                                     device->multiprocessors, plan->packed_input))
         return true;
-    if (path == XN_CUDA_BANDS || path == XN_CUDA_WIDE)
+    if (path == XN_CUDA_BANDS && path_fits(device, plan, XN_CUDA_WIDE) &&
+        !xn_cuda_bands_pays(&plan->conv, plan->max_images, device->multiprocessors))
+        return true;
+    if (path == XN_CUDA_LINES || path == XN_CUDA_BANDS || path == XN_CUDA_WIDE)
         return plan->conv.group_out_channels < WIDE_FILTERS &&
                path_fits(device, plan, XN_CUDA_GEMM);
     return (path == XN_CUDA_REAL_WGMMA || path == XN_CUDA_REAL_MMA) &&
@@ -135,6 +150,13 @@ static bool lay_out(xn_plan *plan) {
     if (xn_cuda_few_kind_of(plan->path) != XN_CUDA_FEW_NONE || plan->path == XN_CUDA_FUSED ||
         plan->path == XN_CUDA_REAL)
         return fits;
+    if (plan->path == XN_CUDA_LINES) {
+        const xn_cuda_lines l = xn_cuda_lines_of(c);
+        const int64_t positions = groups * l.plane;
+        return fits && add_part(plan, positions * l.units, 16, &plan->bits) &&
+               add_part(plan, positions, sizeof(int32_t), &plan->popc) &&
+               add_part(plan, plan->want_k ? positions : 0, sizeof(float), &plan->mean);
+    }
     if (!plan->packed_input)
         fits = fits && add_part(plan, groups * in_plane, pixel_bytes, &plan->bits);
     if (plan->want_k)
@@ -166,6 +188,8 @@ static bool keep_cut(xn_plan *plan) {
     const xn_cuda_few_kind few = xn_cuda_few_kind_of(plan->path);
     if (plan->path == XN_CUDA_WIDE)
         return (plan->wide = (xn_cuda_wide_cut *)xn_mem_zalloc(1, sizeof *plan->wide)) != NULL;
+    if (plan->path == XN_CUDA_LINES)
+        return (plan->lines = (xn_cuda_lines_cut *)xn_mem_zalloc(1, sizeof *plan->lines)) != NULL;
     if (plan->path == XN_CUDA_BANDS)
         return (plan->bands = (xn_cuda_bands_cut *)xn_mem_zalloc(1, sizeof *plan->bands)) != NULL;
     if (plan->path == XN_CUDA_FUSED)
@@ -238,6 +262,7 @@ void xn_cuda_plan_free(xn_plan *plan) {
         xn_mem_free(plan->wide);
         xn_mem_free(plan->few);
         xn_mem_free(plan->bands);
+        xn_mem_free(plan->lines);
         xn_mem_free(plan->fused);
     }
     xn_mem_free(plan); /* the workspace stays with the stream */

@@ -30,6 +30,7 @@ typedef enum {
     XN_CUDA_MATRIX, /* few_matrix.cu, */
     XN_CUDA_TILES,  /* few.cu */
     XN_CUDA_FUSED,  /* any number of channels, small: gemm_fused.cu */
+    XN_CUDA_LINES,
     XN_CUDA_BANDS,
     XN_CUDA_WIDE,
     XN_CUDA_GEMM,
@@ -149,6 +150,7 @@ struct xn_plan {
     xn_cuda_wide_cut *wide;           /* of path wide: how the last run was cut */
     xn_cuda_few_cut *few;             /* of the paths for few channels: likewise */
     xn_cuda_bands_cut *bands;         /* of path bands, likewise */
+    xn_cuda_lines_cut *lines;         /* of path lines, likewise */
     xn_cuda_fused_plan *fused;        /* of path fused, likewise */
     /* Offsets into the workspace; those a path does not use are 0. */
     size_t input, output, bits, popc, mean, pixel_part, k, dots, pixels, partial;

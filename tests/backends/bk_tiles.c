@@ -179,7 +179,8 @@ static void real_variants(bk_cursor *at, bk_case c) {
 }
 
 /* gemm.cu: 32, 64 or 128 output positions a block; gemm_wide.cu: 128, 64 a warpgroup;
- * gemm_bands.cu: 64, 128, 224 or 240 positions a band, of rows, of whole images, of columns.
+ * gemm_bands.cu: 64, 128, 224 or 240 positions a band, of rows, of whole images, of columns;
+ * gemm_lines.cu: 128, 224 or 256 in lines of whole groups of 8, of rows and of whole images.
  * Positions count through rows and images, with rows and images kept apart by zeros in some
  * layouts. */
 void bk_each_position_count(bk_visit visit, void *context) {
@@ -449,6 +450,23 @@ static void strip_grids(bk_cursor *at) {
     }
 }
 
+/* gemm_lines.cu: several bands a block, which only many groups bring about in problems of this
+ * size: of whole images and of rows, the last one of fewer; 1, 4 and 8 outputs at once. */
+static void many_bands(bk_cursor *at) {
+    static const int64_t bands[][5] = {/* images, channels of a group, height, width, kernel */
+                                       {9, 1, 7, 7, 3},   {8, 33, 5, 5, 3},  {11, 65, 4, 4, 1},
+                                       {7, 1, 8, 8, 3},   {5, 2, 14, 14, 3}, {2, 1, 23, 28, 5},
+                                       {1, 1, 18, 56, 3}, {2, 1, 7, 120, 3}, {3, 1, 3, 251, 3}};
+    for (size_t i = 0; i < COUNT(bands); i++) {
+        const int64_t *b = bands[i];
+        bk_case c = same(b[0], 132 * b[1], b[2], b[3], 132 * 32, b[4]);
+        c.params.groups = 132;
+        many_variants(at, c);
+        c.params.output_datatype = c.input_datatype = XN_FP16;
+        bk_deal(at, c);
+    }
+}
+
 /* The large tiles are taken only where they give each multiprocessor a block, here by groups; and
  * blocks take several tiles only where there are more than run at once. */
 void bk_each_grid(bk_visit visit, void *context) {
@@ -465,6 +483,7 @@ void bk_each_grid(bk_visit visit, void *context) {
                                        {9, 40, 3, 3}};
     bk_cursor at = {visit, context, 0};
     strip_grids(&at);
+    many_bands(&at);
     for (size_t i = 0; i < COUNT(groups); i++) {
         const int64_t *g = groups[i];
         bk_case c = same(1, g[0] * g[1], g[3], g[4], g[0] * g[2], g[2] == 64 ? 3 : 1);

@@ -149,7 +149,7 @@ static bool check(const shape &s, xn_datatype type, int multiprocessors, bool wi
     guarded<float> means((size_t)pixels);
     CHECK(xn_cuda_pack_launch(&c, s.images, multiprocessors, input, bits.data,
                               with_count ? counts.data : NULL, with_mean ? means.data : NULL, false,
-                              0));
+                              false, 0));
     CHECK(cudaDeviceSynchronize());
     bool right = true;
     const std::vector<uint32_t> got = bits.read(&right);
@@ -251,7 +251,7 @@ struct layer {
     xn_cuda_wide_cut cut;
 
     cudaError_t pack(bool overlapped, cudaStream_t stream) const {
-        return xn_cuda_pack_launch(&conv, images, multiprocessors, input, bits, NULL, mean,
+        return xn_cuda_pack_launch(&conv, images, multiprocessors, input, bits, NULL, mean, false,
                                    overlapped, stream);
     }
     cudaError_t convolve(bool overlapped, cudaStream_t stream) {

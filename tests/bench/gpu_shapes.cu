@@ -109,7 +109,7 @@ static const shape shapes[] = {
 /* The ways to compute a shape: the paths of mode xnor. */
 enum { WAYS = XN_CUDA_DIRECT + 1 };
 static const char *const way_names[WAYS] = {"strips", "planes", "matrix", "tiles", "fused",
-                                            "bands",  "wide",   "gemm",   "direct"};
+                                            "lines",  "bands",  "wide",   "gemm",  "direct"};
 
 struct session {
     xn_device *device;
