@@ -31,15 +31,15 @@ __device__ __forceinline__ void start(const bands_args &a, const bands_block &b)
                               (lane >= RECORDS_FULL && lane < RECORDS_FREE);
         const bool used = (lane >= POSITIONS_FREE && lane < RECORDS_FULL) ||
                           (lane >= RECORDS_FREE && lane < TURNS);
-        xn_mbarrier_init(barrier_at(b.barriers, lane), produced        ? PRODUCERS
-                                                       : used          ? 4 * s.block_tiles
-                                                       : lane >= TURNS ? 4
-                                                                       : 1);
+        xn_mbarrier_init(xn_barrier_at(b.barriers, lane), produced        ? PRODUCERS
+                                                          : used          ? 4 * s.block_tiles
+                                                          : lane >= TURNS ? 4
+                                                                          : 1);
     }
     xn_mbarrier_init_fence();
     __syncwarp();
     if (first < s.pairs)
-        xn_mbarrier_expect(barrier_at(b.barriers, lane),
+        xn_mbarrier_expect(xn_barrier_at(b.barriers, lane),
                            min(s.piece_pairs, s.pairs - first) * bytes);
 }
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ void copy_filters(const bands_args &a, const bands_bl
         for (int32_t pair = (int32_t)threadIdx.x / 32; pair < s.pairs; pair += threads / 32)
             xn_bulk_copy(filters + (uint32_t)pair * bytes,
                          (const char *)a.io.filters + (pair * a.io.filter_rows + filter) * 32,
-                         bytes, barrier_at(b.barriers, pair / s.piece_pairs));
+                         bytes, xn_barrier_at(b.barriers, pair / s.piece_pairs));
     __syncwarp();
 }
 
@@ -132,13 +132,6 @@ __device__ __forceinline__ void multiply(const bands_args &a, xn_gemm_filters *f
                      });
 }
 
-/* One lane of each warp says it for all. */
-__device__ __forceinline__ void warp_arrives(const bands_job &job, uint32_t barrier) {
-    __syncwarp();
-    if (job.lane == 0)
-        xn_mbarrier_arrive(barrier);
-}
-
 template <int N>
 __device__ __forceinline__ void consume(const bands_args &a, const bands_block &b,
                                         const bands_table &t, int32_t consumer) {
@@ -146,14 +139,14 @@ __device__ __forceinline__ void consume(const bands_args &a, const bands_block &
     const int32_t jobs = (b.end - b.first) * s.block_tiles;
     const int32_t after = consumer + 1 == s.consumers ? 0 : consumer + 1;
     const uint32_t filter_low = xn_matrix_low(xn_shared_address(b.memory), 128);
-    xn_gemm_filters filters = {barrier_at(b.barriers, PIECES), 0};
+    xn_gemm_filters filters = {xn_barrier_at(b.barriers, PIECES), 0};
     bands_job job = {};
     job.group = b.group;
     job.consumer = consumer;
     job.warp = (int32_t)threadIdx.x / 32 % 4;
     job.lane = (int32_t)threadIdx.x % 32;
     if (s.in_turn && after == 0)
-        warp_arrives(job, barrier_at(b.barriers, TURNS));
+        xn_warp_arrives(job.lane, xn_barrier_at(b.barriers, TURNS));
     uint32_t turn = 0;
 #pragma unroll 1
     for (job.number = consumer; job.number < jobs; job.number += s.consumers) {
@@ -166,17 +159,17 @@ __device__ __forceinline__ void consume(const bands_args &a, const bands_block &
         job.tile = job.number - band * s.block_tiles;
         job.m = b.m0 + job.tile * M;
         if (s.in_turn)
-            xn_mbarrier_wait(barrier_at(b.barriers, TURNS + consumer), turn);
+            xn_mbarrier_wait(xn_barrier_at(b.barriers, TURNS + consumer), turn);
         turn ^= 1;
-        xn_mbarrier_wait(barrier_at(b.barriers, POSITIONS_FULL + place), parity);
+        xn_mbarrier_wait(xn_barrier_at(b.barriers, POSITIONS_FULL + place), parity);
         multiply<N>(a, &filters, rows, filter_low + (uint32_t)job.tile * (M * 2), counts);
         if (s.in_turn)
-            warp_arrives(job, barrier_at(b.barriers, TURNS + after));
+            xn_warp_arrives(job.lane, xn_barrier_at(b.barriers, TURNS + after));
         xn_wgmma_wait<0>();
-        warp_arrives(job, barrier_at(b.barriers, POSITIONS_FREE + place));
-        xn_mbarrier_wait(barrier_at(b.barriers, RECORDS_FULL + place), parity);
+        xn_warp_arrives(job.lane, xn_barrier_at(b.barriers, POSITIONS_FREE + place));
+        xn_mbarrier_wait(xn_barrier_at(b.barriers, RECORDS_FULL + place), parity);
         write_outputs<N>(a, b, t, records_of(a, b, place), job, counts);
-        warp_arrives(job, barrier_at(b.barriers, RECORDS_FREE + place));
+        xn_warp_arrives(job.lane, xn_barrier_at(b.barriers, RECORDS_FREE + place));
     }
 }
 

@@ -46,10 +46,6 @@ enum {
 
 #if XN_HAS_WGMMA
 
-__device__ __forceinline__ uint32_t barrier_at(uint32_t barriers, int32_t index) {
-    return barriers + (uint32_t)index * 8;
-}
-
 /* What a block shares. */
 struct bands_block {
     char *memory;
@@ -313,14 +309,14 @@ __device__ __forceinline__ void produce(const bands_args &a, const bands_block &
     for (int32_t band = 0; band < bands; band++) {
         char *positions = b.memory + s.buffers_at + place * s.buffer_bytes;
         const bands_records records = records_of(a, b, place);
-        const uint32_t full = barrier_at(b.barriers, POSITIONS_FULL + place);
+        const uint32_t full = xn_barrier_at(b.barriers, POSITIONS_FULL + place);
         const int32_t next = place + 1 == s.depth ? 0 : place + 1;
-        const uint32_t free = barrier_at(b.barriers, POSITIONS_FREE + next);
+        const uint32_t free = xn_barrier_at(b.barriers, POSITIONS_FREE + next);
         const uint32_t free_round = next ? round ^ 1 : round;
         const bool more = band + 1 < bands;
         if (a.held) {
             if (band >= s.depth)
-                xn_mbarrier_wait(barrier_at(b.barriers, POSITIONS_FREE + place), round ^ 1);
+                xn_mbarrier_wait(xn_barrier_at(b.barriers, POSITIONS_FREE + place), round ^ 1);
             put_held(a, positions, held);
         } else {
             xn_copy_wait<0>();
@@ -338,10 +334,10 @@ __device__ __forceinline__ void produce(const bands_args &a, const bands_block &
             gather(a, b, b.first + band + 1, next);
         count_positions(a, positions, counts);
         if (band >= s.depth)
-            xn_mbarrier_wait(barrier_at(b.barriers, RECORDS_FREE + place), round ^ 1);
+            xn_mbarrier_wait(xn_barrier_at(b.barriers, RECORDS_FREE + place), round ^ 1);
         xn_named_barrier(PRODUCERS_MEET, PRODUCERS);
         make_records(a, origin_of(a, b.first + band), counts, records);
-        xn_mbarrier_arrive(barrier_at(b.barriers, RECORDS_FULL + place));
+        xn_mbarrier_arrive(xn_barrier_at(b.barriers, RECORDS_FULL + place));
         if (more && !early && !a.held) {
             xn_mbarrier_wait(free, free_round);
             gather(a, b, b.first + band + 1, next);

@@ -2,6 +2,9 @@
  * shared memory. Host code without a device. Every shape that fits is given a time by a small model
  * (cost_of), whose figures only have to order the shapes. */
 #include "gemm_bands.h"
+#include "gemm_plan.h"
+
+#include <algorithm>
 
 enum {
     GROUP = XN_CUDA_BANDS_GROUP,
@@ -13,50 +16,12 @@ enum {
 static const int32_t variant_positions[XN_CUDA_BANDS_VARIANTS] = {240, 224, 128, 64};
 static const int32_t variant_consumers[XN_CUDA_BANDS_VARIANTS] = {2, 2, 3, 4};
 
-static int64_t round_up(int64_t n, int64_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
-
-static int64_t quotient_up(int64_t n, int64_t unit) {
-    return (n + unit - 1) / unit;
-}
-
-static int64_t largest(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-static int64_t smallest(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* ---- bands ---- */
 
 /* Rows (or columns) from image to image (or row to row), such that a window that reaches past the
  * end reads zeros: those below this image and above the next. */
 static int64_t shared_pitch(int64_t outputs, int64_t span, int64_t before, int64_t size) {
-    return largest(largest(outputs, before + size), outputs + span - before);
-}
-
-/* Positions from a band's first to those of a chunk. */
-static int64_t chunk_offset(const xn_conv *c, const xn_cuda_bands_shape *s, int32_t chunk) {
-    if (s->tap_words >= 4) {
-        const int32_t taps = c->kernel_h * c->kernel_w, unit = chunk / taps, tap = chunk % taps;
-        return (int64_t)unit * s->plane + (int64_t)(tap / c->kernel_w) * s->row_step +
-               (int64_t)(tap % c->kernel_w) * s->column_step;
-    }
-    const int32_t row_chunks = s->chunks / c->kernel_h, i = chunk / row_chunks;
-    return (int64_t)i * s->row_step +
-           (int64_t)(chunk % row_chunks * 4 / s->tap_words) * s->column_step;
-}
-
-/* The order of chunks (layout.h) is such that the second of a pair is never before the first. Where
- * their number is odd the filters have a chunk of zeros, whatever the positions hold. */
-static void make_pairs(const xn_conv *c, xn_cuda_bands_shape *s) {
-    for (int32_t pair = 0; pair < s->pairs; pair++) {
-        const int64_t first = chunk_offset(c, s, 2 * pair);
-        const int64_t second = 2 * pair + 1 < s->chunks ? chunk_offset(c, s, 2 * pair + 1) : first;
-        s->pair_low[pair] = (uint32_t)first | (uint32_t)(second - first) << 16;
-    }
+    return std::max<int64_t>(std::max<int64_t>(outputs, before + size), outputs + span - before);
 }
 
 /* What follows from images, rows and columns of a band. False where it does not fit. */
@@ -67,16 +32,16 @@ static bool make_band(const xn_conv *c, int64_t images, xn_cuda_bands_shape *s) 
     int64_t width = all_columns ? shared_pitch(c->out_width, span_w, c->pad_left, c->width)
                                 : s->columns + span_w;
     /* the first tap of a row lies after the last of the row above, as make_pairs needs it */
-    width = largest(width, quotient_up(span_w, c->dilation_h));
+    width = std::max<int64_t>(width, xn_quotient_up(span_w, c->dilation_h));
     const int64_t rows = s->images > 1 ? shared_pitch(c->out_height, span_h, c->pad_top, c->height)
                                        : s->rows + span_h + 1;
     const int64_t own = (s->images - 1) * rows * width + (s->rows - 1) * width + s->columns;
     const int64_t span = span_h * width + span_w;
     if (own > s->positions || span + s->positions >= 1 << 14)
         return false;
-    s->row_bands = (int32_t)quotient_up(c->out_height, s->rows);
-    s->column_bands = (int32_t)quotient_up(c->out_width, s->columns);
-    const int64_t bands = quotient_up(images, s->images) * s->row_bands * s->column_bands;
+    s->row_bands = (int32_t)xn_quotient_up(c->out_height, s->rows);
+    s->column_bands = (int32_t)xn_quotient_up(c->out_width, s->columns);
+    const int64_t bands = xn_quotient_up(images, s->images) * s->row_bands * s->column_bands;
     if (bands > INT32_MAX / 4)
         return false;
     s->bands = (int32_t)bands;
@@ -93,29 +58,23 @@ static bool make_band(const xn_conv *c, int64_t images, xn_cuda_bands_shape *s) 
 
 /* ---- shared memory ---- */
 
-static int32_t place(int64_t *total, int64_t bytes) {
-    int64_t at = *total;
-    *total += round_up(bytes, 128);
-    return (int32_t)at;
-}
-
 static bool make_layout(xn_cuda_bands_shape *s) {
     const int64_t filters = s->block_tiles * TILE, classes = s->borders.classes;
     int64_t total = 0, buffer = 0;
     s->stage_bytes = 2 * s->positions * 8;
     s->table_pitch = (int32_t)filters + 8;
-    place(&buffer, (int64_t)s->units * s->plane * 16);
+    xn_place_shared(&buffer, (int64_t)s->units * s->plane * 16);
     if (buffer > XN_CUDA_BANDS_SHARED_BYTES)
         return false;
     s->buffer_bytes = (int32_t)buffer;
-    s->record_bytes = (int32_t)round_up(s->positions * 12, 128);
-    place(&total, filters * 32 * s->pairs);
-    s->buffers_at = place(&total, s->depth * buffer);
-    s->records_at = place(&total, s->depth * s->record_bytes);
-    s->counts_at = place(&total, (int64_t)s->plane * 4);
-    s->table_at = place(&total, 2 * classes * s->table_pitch * 4);
-    s->flips_at = place(&total, filters / 8);
-    s->stage_at = place(&total, s->consumers * (int64_t)s->stage_bytes);
+    s->record_bytes = (int32_t)xn_round_up(s->positions * 12, 128);
+    xn_place_shared(&total, filters * 32 * s->pairs);
+    s->buffers_at = xn_place_shared(&total, s->depth * buffer);
+    s->records_at = xn_place_shared(&total, s->depth * s->record_bytes);
+    s->counts_at = xn_place_shared(&total, (int64_t)s->plane * 4);
+    s->table_at = xn_place_shared(&total, 2 * classes * s->table_pitch * 4);
+    s->flips_at = xn_place_shared(&total, filters / 8);
+    s->stage_at = xn_place_shared(&total, s->consumers * (int64_t)s->stage_bytes);
     s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
     return total <= XN_CUDA_BANDS_SHARED_BYTES;
 }
@@ -124,14 +83,14 @@ static bool make_layout(xn_cuda_bands_shape *s) {
 
 /* Cycles a launch adds to a chain of them. */
 static double cost_of(const xn_cuda_bands_shape *s) {
-    const double most = (double)quotient_up(s->bands, s->pixel_blocks),
+    const double most = (double)xn_quotient_up(s->bands, s->pixel_blocks),
                  jobs = most * s->block_tiles;
-    const double instruction = largest(s->positions / 2, 16 + s->positions / 4);
+    const double instruction = std::max<int64_t>(s->positions / 2, 16 + s->positions / 4);
     const double matrix = s->pairs * instruction;
     const double out = 150 + 4.0 * s->extent / 2; /* instructions of a warp */
     const double gather = 300 + s->slots / 128.0 * (60 + s->units * (8 + 30) + 20);
     const double fill = s->block_tiles * TILE * 32.0 * s->pairs / 20;
-    const double turns = (double)quotient_up((int64_t)jobs, s->consumers);
+    const double turns = (double)xn_quotient_up((int64_t)jobs, s->consumers);
     double busy = jobs * matrix;
     busy = busy > turns * (matrix + 2 * out) ? busy : turns * (matrix + 2 * out);
     busy = busy > (jobs * out + most * gather) * 1.4 ? busy : (jobs * out + most * gather) * 1.4;
@@ -151,8 +110,8 @@ struct bands_choice {
 /* As many blocks as multiprocessors, but not more than there are bands. */
 static bool make_grid(const bands_choice *choice, xn_cuda_bands_shape *s) {
     const int64_t others = (int64_t)s->filter_blocks * choice->conv->groups;
-    const int64_t blocks = smallest(choice->multiprocessors / others, s->bands);
-    s->pixel_blocks = (int32_t)largest(blocks, 1);
+    const int64_t blocks = std::min<int64_t>(choice->multiprocessors / others, s->bands);
+    s->pixel_blocks = (int32_t)std::max<int64_t>(blocks, 1);
     return s->filter_blocks <= UINT16_MAX && choice->conv->groups <= UINT16_MAX;
 }
 
@@ -160,9 +119,9 @@ static bool make_grid(const bands_choice *choice, xn_cuda_bands_shape *s) {
 static void try_memory(bands_choice *choice, xn_cuda_bands_shape *s) {
     if (!make_grid(choice, s))
         return;
-    const int64_t most = quotient_up(s->bands, s->pixel_blocks);
-    const int32_t deepest = (int32_t)smallest(most, XN_CUDA_BANDS_MAX_DEPTH);
-    const int32_t least = (int32_t)smallest(most, 2);
+    const int64_t most = xn_quotient_up(s->bands, s->pixel_blocks);
+    const int32_t deepest = (int32_t)std::min<int64_t>(most, XN_CUDA_BANDS_MAX_DEPTH);
+    const int32_t least = (int32_t)std::min<int64_t>(most, 2);
     for (s->depth = deepest; s->depth >= least; s->depth--) {
         if (!make_layout(s))
             continue;
@@ -181,7 +140,7 @@ static void try_tiles(bands_choice *choice, xn_cuda_bands_shape *s) {
     /* packed output also writes the words that only pad */
     const int64_t filters = choice->conv->groups == 1 ? (int64_t)s->packed_words * 32
                                                       : choice->conv->group_out_channels;
-    const int64_t tiles = quotient_up(filters, TILE);
+    const int64_t tiles = xn_quotient_up(filters, TILE);
     for (s->block_tiles = 1; s->block_tiles <= XN_CUDA_BANDS_MAX_TILES; s->block_tiles *= 2)
         if (tiles % s->block_tiles == 0) {
             s->filter_blocks = (int32_t)(tiles / s->block_tiles);
@@ -200,12 +159,12 @@ static void try_rows(bands_choice *choice, int64_t images, xn_cuda_bands_shape *
     int32_t height[MOST_ROWS];
     s->images = 1;
     s->columns = c->out_width;
-    for (s->rows = (int32_t)smallest(c->out_height, s->positions); s->rows > 1; s->rows--)
+    for (s->rows = (int32_t)std::min<int64_t>(c->out_height, s->positions); s->rows > 1; s->rows--)
         if (make_band(c, images, s))
             break;
     height[0] = s->rows;
-    height[1] = (int32_t)quotient_up(c->out_height, quotient_up(c->out_height, s->rows));
-    height[2] = (int32_t)quotient_up(height[1], 2);
+    height[1] = (int32_t)xn_quotient_up(c->out_height, xn_quotient_up(c->out_height, s->rows));
+    height[2] = (int32_t)xn_quotient_up(height[1], 2);
     for (int i = 0; i < MOST_ROWS; i++) {
         s->rows = height[i];
         try_band(choice, images, s);
@@ -221,8 +180,8 @@ static void try_columns(bands_choice *choice, int64_t images, xn_cuda_bands_shap
         const int64_t most = (s->positions + span_w) / s->rows - span_w;
         if (most < 2 || most >= c->out_width)
             continue;
-        const int64_t each = quotient_up(c->out_width, quotient_up(c->out_width, most));
-        s->columns = (int32_t)smallest(round_up(each, 2), most / 2 * 2);
+        const int64_t each = xn_quotient_up(c->out_width, xn_quotient_up(c->out_width, most));
+        s->columns = (int32_t)std::min<int64_t>(xn_round_up(each, 2), most / 2 * 2);
         try_band(choice, images, s);
     }
 }
@@ -260,7 +219,7 @@ bool xn_cuda_bands_plan(const xn_conv *c, int64_t images, int multiprocessors,
     s.packed_words = xn_packed_words(c->out_channels);
     s.chunks = (int32_t)xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
     s.pairs = (s.chunks + 1) / 2;
-    s.piece_pairs = (int32_t)quotient_up(s.pairs, XN_CUDA_BANDS_MAX_PIECES);
+    s.piece_pairs = (int32_t)xn_quotient_up(s.pairs, XN_CUDA_BANDS_MAX_PIECES);
     for (s.variant = 0; s.variant < XN_CUDA_BANDS_VARIANTS; s.variant++) {
         s.positions = variant_positions[s.variant];
         s.consumers = variant_consumers[s.variant];
@@ -271,7 +230,7 @@ bool xn_cuda_bands_plan(const xn_conv *c, int64_t images, int multiprocessors,
         try_images(&choice, images, &s);
     }
     if (choice.found)
-        make_pairs(c, out);
+        xn_gemm_make_pairs(out, [&](int32_t chunk) { return xn_gemm_chunk_offset(c, out, chunk); });
     return choice.found;
 }
 
@@ -279,7 +238,7 @@ bool xn_cuda_bands_plan(const xn_conv *c, int64_t images, int multiprocessors,
  * kernel's chain is shorter. */
 bool xn_cuda_bands_pays(const xn_conv *c, int64_t images, int multiprocessors) {
     const int64_t pixels = images * c->out_height * c->out_width;
-    return quotient_up(pixels, TILE) * quotient_up(c->group_out_channels, TILE) * c->groups <=
+    return xn_quotient_up(pixels, TILE) * xn_quotient_up(c->group_out_channels, TILE) * c->groups <=
            multiprocessors;
 }
 

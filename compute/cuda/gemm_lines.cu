@@ -23,14 +23,14 @@ __device__ __forceinline__ void start(const lines_args &a, const lines_block &b)
     /* One arrives with what it expects; all threads that read or wrote; the warps that multiplied,
      * of each a lane. */
     if (lane < BARRIERS)
-        xn_mbarrier_init(barrier_at(b.barriers, lane), lane < BAND_FREE    ? 1
-                                                       : lane < STAGE_FULL ? GROUP + 4
-                                                       : lane < TURNS      ? GROUP
-                                                                           : 4);
+        xn_mbarrier_init(xn_barrier_at(b.barriers, lane), lane < BAND_FREE    ? 1
+                                                          : lane < STAGE_FULL ? GROUP + 4
+                                                          : lane < TURNS      ? GROUP
+                                                                              : 4);
     xn_mbarrier_init_fence();
     __syncwarp();
     if (lane == 0)
-        xn_mbarrier_expect(barrier_at(b.barriers, FILTERS), (uint32_t)a.shape.pairs * (M * 32));
+        xn_mbarrier_expect(xn_barrier_at(b.barriers, FILTERS), (uint32_t)a.shape.pairs * (M * 32));
 }
 
 /* One bulk copy a pair of chunks. The warps share them: to start one takes a thread about a hundred
@@ -44,12 +44,12 @@ __device__ __forceinline__ void copy_filters(const lines_args &a, const lines_bl
         for (int32_t pair = (int32_t)threadIdx.x / 32; pair < s.pairs; pair += threads / 32)
             xn_bulk_copy(filters + (uint32_t)pair * (M * 32),
                          (const char *)a.io.filters + (pair * a.io.filter_rows + filter) * 32,
-                         M * 32, barrier_at(b.barriers, FILTERS));
+                         M * 32, xn_barrier_at(b.barriers, FILTERS));
     __syncwarp();
 }
 
 /* The part of dot that a filter has at a class, with what the class adds for all filters. For real
- * outputs as a float, less what the pixels' parts have too much (make_record). */
+ * outputs as a float, less what the pixels' parts have too much (make_records). */
 template <int OUT>
 __device__ __forceinline__ int32_t entry_of(const lines_args &a, int32_t cls, int32_t inside,
                                             int32_t all) {
@@ -140,7 +140,7 @@ template <int N, int MULTIPLIERS, int WRITERS>
 __device__ __forceinline__ void multiply_jobs(const lines_args &a, const lines_block &b,
                                               int32_t mine) {
     const xn_cuda_lines_shape &s = a.shape;
-    const int32_t after = mine + 1 == MULTIPLIERS ? 0 : mine + 1;
+    const int32_t after = mine + 1 == MULTIPLIERS ? 0 : mine + 1, lane = threadIdx.x % 32;
     const uint32_t filter_low = xn_matrix_low(xn_shared_address(b.memory), 128);
     const uint32_t buffers = (xn_shared_address(b.memory) + (uint32_t)s.buffers_at) >> 4;
     lines_ring ring = {0, 0}, writer = {0, 0};
@@ -150,8 +150,8 @@ __device__ __forceinline__ void multiply_jobs(const lines_args &a, const lines_b
         writer.next(WRITERS);
     }
     if (s.in_turn && after == 0)
-        warp_arrives(barrier_at(b.barriers, TURNS));
-    xn_mbarrier_wait(barrier_at(b.barriers, FILTERS), 0);
+        xn_warp_arrives(lane, xn_barrier_at(b.barriers, TURNS));
+    xn_mbarrier_wait(xn_barrier_at(b.barriers, FILTERS), 0);
 #pragma unroll 1
     for (int32_t number = b.first + mine; number < b.end; number += MULTIPLIERS) {
         const uint32_t rows = buffers + (uint32_t)(ring.place * (s.buffer_bytes >> 4));
@@ -161,18 +161,19 @@ __device__ __forceinline__ void multiply_jobs(const lines_args &a, const lines_b
         for (int i = 0; i < N / 2; i++)
             asm volatile("mov.b32 %0, 0;" : "=r"(counts[i]));
         if (s.in_turn)
-            xn_mbarrier_wait(barrier_at(b.barriers, TURNS + mine), turn);
+            xn_mbarrier_wait(xn_barrier_at(b.barriers, TURNS + mine), turn);
         turn ^= 1;
-        xn_mbarrier_wait(barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
+        xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
         multiply<N>(a, filter_low, rows, counts);
         if (s.in_turn)
-            warp_arrives(barrier_at(b.barriers, TURNS + after));
+            xn_warp_arrives(lane, xn_barrier_at(b.barriers, TURNS + after));
         xn_wgmma_wait<0>();
-        warp_arrives(barrier_at(b.barriers, BAND_FREE + ring.place));
+        xn_warp_arrives(lane, xn_barrier_at(b.barriers, BAND_FREE + ring.place));
         if (number - b.first >= WRITERS)
-            xn_mbarrier_wait(barrier_at(b.barriers, STAGE_FREE + writer.place), writer.parity ^ 1);
+            xn_mbarrier_wait(xn_barrier_at(b.barriers, STAGE_FREE + writer.place),
+                             writer.parity ^ 1);
         put_counts<N>(a, stage_of(a, b, writer.place), counts);
-        xn_mbarrier_arrive(barrier_at(b.barriers, STAGE_FULL + writer.place));
+        xn_mbarrier_arrive(xn_barrier_at(b.barriers, STAGE_FULL + writer.place));
 #pragma unroll
         for (int n = 0; n < MULTIPLIERS; n++) {
             ring.next(s.depth);

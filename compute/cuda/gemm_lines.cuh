@@ -50,17 +50,6 @@ enum {
 
 #if XN_HAS_WGMMA
 
-__device__ __forceinline__ uint32_t barrier_at(uint32_t barriers, int32_t index) {
-    return barriers + (uint32_t)index * 8;
-}
-
-/* One lane of each warp says it for all. */
-__device__ __forceinline__ void warp_arrives(uint32_t barrier) {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0)
-        xn_mbarrier_arrive(barrier);
-}
-
 /* What a block shares. */
 struct lines_block {
     char *memory;
@@ -137,7 +126,7 @@ __device__ __forceinline__ void copy_band(const lines_args &a, const lines_block
     const xn_cuda_lines &l = a.lines;
     const uint32_t to =
         xn_shared_address(b.memory) + (uint32_t)(s.buffers_at + place * s.buffer_bytes);
-    const uint32_t full = barrier_at(b.barriers, BAND_FULL + place);
+    const uint32_t full = xn_barrier_at(b.barriers, BAND_FULL + place);
     const int32_t first = band.y * l.pitch;
     const int32_t count = min(s.copied, l.plane - first);
     const int32_t all = (band.images - 1) * s.image_pitch + count;
@@ -171,7 +160,7 @@ __device__ __forceinline__ void copy_bands(const lines_args &a, const lines_bloc
 #pragma unroll 1
     for (int32_t number = b.first; number < b.end; number++) {
         if (number - b.first >= a.shape.depth)
-            xn_mbarrier_wait(barrier_at(b.barriers, BAND_FREE + ring.place), ring.parity ^ 1);
+            xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FREE + ring.place), ring.parity ^ 1);
         copy_band(a, b, band_of(a, number), ring.place);
         ring.next(a.shape.depth);
     }

@@ -325,21 +325,21 @@ __device__ __forceinline__ void write_jobs(const lines_args &a, const lines_bloc
         const char *buffer = b.memory + s.buffers_at + ring.place * s.buffer_bytes;
         const lines_band band = band_of(a, number);
         const lines_records records = records_of(a, b, 2 * mine + (int32_t)parity);
-        xn_mbarrier_wait(barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
+        xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
         if (nine)
             make_records<OUT, true>(a, band, own, buffer, records);
         else
             make_records<OUT, false>(a, band, own, buffer, records);
-        xn_mbarrier_arrive(barrier_at(b.barriers, BAND_FREE + ring.place));
+        xn_mbarrier_arrive(xn_barrier_at(b.barriers, BAND_FREE + ring.place));
         xn_named_barrier(GROUP_MEETS + mine, GROUP);
-        xn_mbarrier_wait(barrier_at(b.barriers, STAGE_FULL + mine), parity);
+        xn_mbarrier_wait(xn_barrier_at(b.barriers, STAGE_FULL + mine), parity);
         if (OUT == XN_FP16 && s.vector == 8)
             write_outputs<OUT, OUT == XN_FP16 ? 8 : 4>(a, b, t, band, records, stage, m);
         else if (s.vector == 4)
             write_outputs<OUT, 4>(a, b, t, band, records, stage, m);
         else
             write_outputs<OUT, 1>(a, b, t, band, records, stage, m);
-        xn_mbarrier_arrive(barrier_at(b.barriers, STAGE_FREE + mine));
+        xn_mbarrier_arrive(xn_barrier_at(b.barriers, STAGE_FREE + mine));
         parity ^= 1;
 #pragma unroll
         for (int n = 0; n < WRITERS; n++)

@@ -2,6 +2,9 @@
  * shared memory. Host code without a device. Every shape that fits is given a time by a small model
  * (cost_of), whose figures only have to order the shapes. */
 #include "gemm_lines.h"
+#include "gemm_plan.h"
+
+#include <algorithm>
 
 enum {
     TILE = XN_CUDA_LINES_FILTERS,
@@ -15,57 +18,17 @@ enum {
 #define VARIANT(positions, multipliers, writers) {positions, multipliers, writers},
 static const int32_t variants[XN_CUDA_LINES_VARIANTS][3] = {XN_CUDA_LINES_EACH_VARIANT(VARIANT)};
 
-static int64_t round_up(int64_t n, int64_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
-
-static int64_t quotient_up(int64_t n, int64_t unit) {
-    return (n + unit - 1) / unit;
-}
-
-static int64_t largest(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
-static int64_t smallest(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static int32_t output_bytes(const xn_conv *c) {
     return c->output_datatype == XN_FP16 ? 2 : 4;
 }
 
 /* ---- bands ---- */
 
-/* Positions from a band's first to those of a chunk. */
-static int64_t chunk_offset(const xn_conv *c, const xn_cuda_lines_shape *s, int32_t chunk) {
-    if (s->tap_words >= 4) {
-        const int32_t taps = c->kernel_h * c->kernel_w, unit = chunk / taps, tap = chunk % taps;
-        return s->first_tap + (int64_t)unit * s->plane +
-               (int64_t)(tap / c->kernel_w) * s->row_step +
-               (int64_t)(tap % c->kernel_w) * s->column_step;
-    }
-    const int32_t row_chunks = s->chunks / c->kernel_h, i = chunk / row_chunks;
-    return s->first_tap + (int64_t)i * s->row_step +
-           (int64_t)(chunk % row_chunks * 4 / s->tap_words) * s->column_step;
-}
-
-/* The order of chunks (layout.h: bands) is such that the second of a pair is never before the
- * first. Where their number is odd the filters have a chunk of zeros, whatever the positions hold.
- */
-static void make_pairs(const xn_conv *c, xn_cuda_lines_shape *s) {
-    for (int32_t pair = 0; pair < s->pairs; pair++) {
-        const int64_t first = chunk_offset(c, s, 2 * pair);
-        const int64_t second = 2 * pair + 1 < s->chunks ? chunk_offset(c, s, 2 * pair + 1) : first;
-        s->pair_low[pair] = (uint32_t)first | (uint32_t)(second - first) << 16;
-    }
-}
-
 static void make_octets(const xn_conv *c, const xn_cuda_lines *l, xn_cuda_lines_shape *s) {
     for (int32_t octet = 0; octet < XN_CUDA_LINES_OCTETS; octet++) {
         const int32_t at = octet * 8, image = at / s->image_pitch, rest = at % s->image_pitch;
         const int32_t line = rest / l->pitch, column = rest % l->pitch;
-        const int64_t live = smallest(8, c->out_width - column);
+        const int64_t live = std::min<int64_t>(8, c->out_width - column);
         const bool inside = at < s->positions && image < s->images && line < s->rows && live > 0;
         s->octet_live[octet] = inside ? (int32_t)live : 0;
         s->octet_at[octet] =
@@ -77,8 +40,9 @@ static void make_octets(const xn_conv *c, const xn_cuda_lines *l, xn_cuda_lines_
 static bool make_band(const xn_conv *c, const xn_cuda_lines *l, int64_t images,
                       xn_cuda_lines_shape *s) {
     const int32_t span_h = (c->kernel_h - 1) * c->dilation_h;
-    const int64_t shared = largest(largest(c->out_height, c->pad_top + c->height),
-                                   c->out_height + span_h - c->pad_top);
+    const int64_t shared =
+        std::max<int64_t>(std::max<int64_t>(c->out_height, c->pad_top + c->height),
+                          c->out_height + span_h - c->pad_top);
     const int64_t lines = s->images > 1 ? shared : s->rows + span_h;
     const int64_t last = (s->images - 1) * lines * l->pitch;
     const int64_t own = last + (s->rows - 1) * l->pitch + c->out_width;
@@ -86,15 +50,15 @@ static bool make_band(const xn_conv *c, const xn_cuda_lines *l, int64_t images,
                          (int64_t)(c->kernel_w - 1) * c->dilation_w;
     if (own > s->positions || s->positions + span >= 1 << 14)
         return false;
-    s->row_bands = (int32_t)quotient_up(c->out_height, s->rows);
-    const int64_t bands = quotient_up(images, s->images) * s->row_bands;
+    s->row_bands = (int32_t)xn_quotient_up(c->out_height, s->rows);
+    const int64_t bands = xn_quotient_up(images, s->images) * s->row_bands;
     if (bands > INT32_MAX / 4)
         return false;
     s->bands = (int32_t)bands;
     s->pixels = s->images * s->rows * c->out_width;
     s->image_pitch = (int32_t)(lines * l->pitch);
     s->copied = (s->rows + span_h) * l->pitch + l->lead;
-    s->plane = (int32_t)largest(last + s->copied, s->positions + span) | 1;
+    s->plane = (int32_t)std::max<int64_t>(last + s->copied, s->positions + span) | 1;
     s->first_tap = l->lead - c->pad_left;
     s->row_step = c->dilation_h * l->pitch;
     s->column_step = c->dilation_w;
@@ -109,32 +73,26 @@ static bool make_band(const xn_conv *c, const xn_cuda_lines *l, int64_t images,
 
 /* ---- shared memory ---- */
 
-static int32_t place(int64_t *total, int64_t bytes) {
-    int64_t at = *total;
-    *total += round_up(bytes, 128);
-    return (int32_t)at;
-}
-
 static bool make_layout(xn_cuda_lines_shape *s) {
     int64_t total = 0, buffer = 0;
     /* what a warp writes at once, of 8 filters, lies in different banks */
-    s->stage_row = (int32_t)round_up(s->pixels * 2, 16) + 16; /* put_octets writes behind it */
+    s->stage_row = (int32_t)xn_round_up(s->pixels * 2, 16) + 16; /* put_octets writes behind it */
     while (s->stage_row / 4 % 8 != 4)
         s->stage_row += 8;
     s->table_pitch = TILE + 4;
-    place(&buffer, (int64_t)s->units * s->plane * 16);
-    s->counts_at = place(&buffer, (int64_t)s->plane * 4);
-    s->means_at = place(&buffer, s->means ? (int64_t)s->plane * 4 : 0);
+    xn_place_shared(&buffer, (int64_t)s->units * s->plane * 16);
+    s->counts_at = xn_place_shared(&buffer, (int64_t)s->plane * 4);
+    s->means_at = xn_place_shared(&buffer, s->means ? (int64_t)s->plane * 4 : 0);
     if (buffer > XN_CUDA_LINES_SHARED_BYTES)
         return false;
     s->buffer_bytes = (int32_t)buffer;
-    s->record_bytes = (int32_t)round_up(s->pixels + 4, 4) * 12;
-    place(&total, (int64_t)TILE * 32 * s->pairs);
-    s->buffers_at = place(&total, s->depth * buffer);
-    s->records_at = place(&total, 2 * s->writers * (int64_t)s->record_bytes);
-    s->table_at = place(&total, (int64_t)s->borders.classes * s->table_pitch * 4);
-    s->constants_at = place(&total, TILE * 8 + 8);
-    s->stage_at = place(&total, s->writers * TILE * (int64_t)s->stage_row);
+    s->record_bytes = (int32_t)xn_round_up(s->pixels + 4, 4) * 12;
+    xn_place_shared(&total, (int64_t)TILE * 32 * s->pairs);
+    s->buffers_at = xn_place_shared(&total, s->depth * buffer);
+    s->records_at = xn_place_shared(&total, 2 * s->writers * (int64_t)s->record_bytes);
+    s->table_at = xn_place_shared(&total, (int64_t)s->borders.classes * s->table_pitch * 4);
+    s->constants_at = xn_place_shared(&total, TILE * 8 + 8);
+    s->stage_at = xn_place_shared(&total, s->writers * TILE * (int64_t)s->stage_row);
     s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
     return total <= XN_CUDA_LINES_SHARED_BYTES;
 }
@@ -144,13 +102,13 @@ static bool make_layout(xn_cuda_lines_shape *s) {
 /* Cycles a launch takes. Instructions of a warp are counted from the machine code; what one takes,
  * and how much longer products take than by themselves, is measured. */
 static double cost_of(const xn_conv *c, const xn_cuda_lines_shape *s) {
-    const double jobs = (double)quotient_up(s->bands, s->pixel_blocks);
-    const double rounds = (double)quotient_up((int64_t)jobs, s->writers);
+    const double jobs = (double)xn_quotient_up(s->bands, s->pixel_blocks);
+    const double rounds = (double)xn_quotient_up((int64_t)jobs, s->writers);
     const double products = s->pairs * s->positions / 2 * 1.15;
     const double whole = products + 300 + s->positions / 8 * 36.0; /* with the way to the stage */
     const double filters = s->vector == 8 ? 8 * 128 : s->vector == 4 ? 4 * 133 : 4 * 60;
-    const double passes = (double)quotient_up(s->pixels, 32 * s->vector);
-    const double records = (double)quotient_up(s->pixels, XN_CUDA_LINES_GROUP) * 90;
+    const double passes = (double)xn_quotient_up(s->pixels, 32 * s->vector);
+    const double records = (double)xn_quotient_up(s->pixels, XN_CUDA_LINES_GROUP) * 90;
     const double writer = 5 * (250 + records + passes * (100 + filters));
     const double each = whole / s->multipliers > products ? whole / s->multipliers : products;
     const double stored = jobs * TILE * s->pixels * output_bytes(c) / 18;
@@ -162,17 +120,18 @@ static double cost_of(const xn_conv *c, const xn_cuda_lines_shape *s) {
 
 static void try_memory(const xn_conv *c, int multiprocessors, double *cost, xn_cuda_lines_shape *s,
                        xn_cuda_lines_shape *best) {
-    s->filter_blocks = (int32_t)quotient_up(c->group_out_channels, TILE);
+    s->filter_blocks = (int32_t)xn_quotient_up(c->group_out_channels, TILE);
     const int64_t others = (int64_t)s->filter_blocks * c->groups;
-    s->pixel_blocks = (int32_t)largest(smallest(multiprocessors / others, s->bands), 1);
+    s->pixel_blocks =
+        (int32_t)std::max<int64_t>(std::min<int64_t>(multiprocessors / others, s->bands), 1);
     if (s->filter_blocks > UINT16_MAX || c->groups > UINT16_MAX)
         return;
-    const int64_t most = quotient_up(s->bands, s->pixel_blocks);
+    const int64_t most = xn_quotient_up(s->bands, s->pixel_blocks);
     /* Barriers have one bit for whose turn a place is: who takes every n-th band may not be two of
      * a place's bands ahead, so at least as many places as warpgroups take turns, and a multiple of
      * those that multiply, since one of them may be behind the other. */
-    for (s->depth = (int32_t)smallest(most, XN_CUDA_LINES_MAX_DEPTH);
-         s->depth >= (int32_t)smallest(most, s->writers); s->depth--) {
+    for (s->depth = (int32_t)std::min<int64_t>(most, XN_CUDA_LINES_MAX_DEPTH);
+         s->depth >= (int32_t)std::min<int64_t>(most, s->writers); s->depth--) {
         if ((s->depth < most && s->depth % s->multipliers != 0) || !make_layout(s))
             continue;
         const double mine = cost_of(c, s);
@@ -219,8 +178,8 @@ bool xn_cuda_lines_plan(const xn_conv *c, int64_t images, int multiprocessors,
         s.writers = variants[s.variant][2];
         s.in_turn = s.multipliers > 1 && s.pairs * s.positions / 2 >= IN_TURN_CYCLES;
         s.images = 1;
-        for (s.rows = (int32_t)smallest(c->out_height, s.positions / l.pitch + 1); s.rows > 0;
-             s.rows--)
+        for (s.rows = (int32_t)std::min<int64_t>(c->out_height, s.positions / l.pitch + 1);
+             s.rows > 0; s.rows--)
             if (make_band(c, &l, images, &s))
                 try_memory(c, multiprocessors, &cost, &s, out);
         s.rows = c->out_height;
@@ -229,7 +188,8 @@ bool xn_cuda_lines_plan(const xn_conv *c, int64_t images, int multiprocessors,
     }
     if (cost < 0)
         return false;
-    make_pairs(c, out);
+    xn_gemm_make_pairs(
+        out, [&](int32_t chunk) { return out->first_tap + xn_gemm_chunk_offset(c, out, chunk); });
     return true;
 }
 
@@ -243,8 +203,8 @@ bool xn_cuda_lines_fits(const xn_conv *conv, int64_t images) {
  * filters are worth. */
 bool xn_cuda_lines_pays(const xn_conv *c, int64_t images, int multiprocessors, bool packed_input) {
     const int64_t outputs = (int64_t)c->out_height * c->out_width;
-    const int64_t jobs = quotient_up(images * outputs, LEAST_JOB) *
-                         quotient_up(c->group_out_channels, TILE) * c->groups;
+    const int64_t jobs = xn_quotient_up(images * outputs, LEAST_JOB) *
+                         xn_quotient_up(c->group_out_channels, TILE) * c->groups;
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
     return outputs % 4 == 0 && jobs > multiprocessors && (!packed_input || chunks >= LONG_CHUNKS);
 }

@@ -20,6 +20,18 @@ __device__ __forceinline__ void xn_mbarrier_arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/* One lane of the warp says it for all. */
+__device__ __forceinline__ void xn_warp_arrives(int32_t lane, uint32_t barrier) {
+    __syncwarp();
+    if (lane == 0)
+        xn_mbarrier_arrive(barrier);
+}
+
+/* A barrier of several that lie one after the other. */
+__device__ __forceinline__ uint32_t xn_barrier_at(uint32_t barriers, int32_t index) {
+    return barriers + (uint32_t)index * 8;
+}
+
 /* Whether it is complete already. */
 __device__ __forceinline__ bool xn_mbarrier_done(uint32_t barrier, uint32_t parity) {
     uint32_t done;

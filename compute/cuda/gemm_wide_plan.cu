@@ -5,6 +5,7 @@
  * has to multiply and to issue, what its slowest worker has to do one after the other, and what is
  * left of the beginning. The figures in it are cycles and instructions counted in the kernel's
  * machine code, good to about a quarter; they only have to order the shapes. */
+#include "gemm_plan.h"
 #include "gemm_wide.h"
 
 enum {
@@ -26,14 +27,6 @@ static const int32_t tile_workers[2][XN_CUDA_WIDE_TILES] = {
 static const int32_t tile_blocks[2][XN_CUDA_WIDE_TILES] = {
     {XN_CUDA_WIDE_BLOCKS_128, XN_CUDA_WIDE_BLOCKS_64_REAL, XN_CUDA_WIDE_BLOCKS_32},
     {XN_CUDA_WIDE_BLOCKS_128, XN_CUDA_WIDE_BLOCKS_64, XN_CUDA_WIDE_BLOCKS_32}};
-
-static int64_t round_up(int64_t n, int64_t unit) {
-    return (n + unit - 1) / unit * unit;
-}
-
-static int64_t quotient_up(int64_t n, int64_t unit) {
-    return (n + unit - 1) / unit;
-}
 
 /* ---- the raster ---- */
 
@@ -71,7 +64,7 @@ static bool make_raster(const xn_conv *c, int64_t images, int32_t tile_pixels, b
     const int64_t slots = r->overlap ? pixels + span : own;
     int64_t pitch = rows * width;
     if (!slide && (int64_t)c->out_height * width % 4 == 0)
-        pitch = round_up(pitch, 8);
+        pitch = xn_round_up(pitch, 8);
     const int64_t positions = (images - 1) * pitch + (int64_t)c->out_height * width;
     if (slots > 1 << 14 || pitch > INT32_MAX / 2 || positions > INT32_MAX / 2 - slots - SUB)
         return false;
@@ -84,7 +77,7 @@ static bool make_raster(const xn_conv *c, int64_t images, int32_t tile_pixels, b
     r->column_step = slide ? c->dilation_w : 0;
     r->width = (int32_t)width;
     r->image_pitch = (int32_t)pitch;
-    r->subtiles = (int32_t)quotient_up(positions, SUB);
+    r->subtiles = (int32_t)xn_quotient_up(positions, SUB);
     return true;
 }
 
@@ -101,23 +94,7 @@ static int64_t chunk_offset(const xn_conv *c, const xn_cuda_wide_shape *s, int32
     return (int64_t)plane * r->plane + (int64_t)i * r->row_step + (int64_t)j * r->column_step;
 }
 
-/* The order of chunks (layout.h) is such that the second of a pair is never before the first. Where
- * their number is odd the filters have a chunk of zeros, whatever the positions hold. */
-static void make_pairs(const xn_conv *c, xn_cuda_wide_shape *s) {
-    for (int32_t pair = 0; pair < s->pairs; pair++) {
-        const int64_t first = chunk_offset(c, s, 2 * pair);
-        const int64_t second = 2 * pair + 1 < s->chunks ? chunk_offset(c, s, 2 * pair + 1) : first;
-        s->pair_low[pair] = (uint32_t)first | (uint32_t)(second - first) << 16;
-    }
-}
-
 /* ---- shared memory ---- */
-
-static int32_t place(int64_t *total, int64_t bytes) {
-    int64_t at = *total;
-    *total += round_up(bytes, 128);
-    return (int32_t)at;
-}
 
 /* turned: bytes an output that is turned in shared memory, or 0. */
 static bool make_layout(xn_cuda_wide_shape *s, int32_t turned) {
@@ -126,21 +103,22 @@ static bool make_layout(xn_cuda_wide_shape *s, int32_t turned) {
     const int64_t pixels = s->tile_pixels * SUB;
     int64_t own = 0, total = 0, positions = 0;
     s->table_pitch = (int32_t)filters + 4;
-    place(&positions, (int64_t)r->planes * r->plane * 16);
-    s->means_at = place(&positions, s->means ? (int64_t)r->row_taps * r->slots * 4 : 0);
+    xn_place_shared(&positions, (int64_t)r->planes * r->plane * 16);
+    s->means_at = xn_place_shared(&positions, s->means ? (int64_t)r->row_taps * r->slots * 4 : 0);
     if (positions > XN_CUDA_WIDE_SHARED_BYTES)
         return false;
     s->buffer_bytes = (int32_t)positions;
-    place(&own, s->buffers * positions);
-    s->counts_at = place(&own, (int64_t)r->slots * 4);
-    s->pixels_at = place(&own, pixels * 16);
-    s->k_at = place(&own, s->packed ? 0 : pixels * 4);
-    s->turn_at = place(&own, turned ? XN_CUDA_WIDE_TURN_COLUMNS * (SUB * turned + 16) : 0);
+    xn_place_shared(&own, s->buffers * positions);
+    s->counts_at = xn_place_shared(&own, (int64_t)r->slots * 4);
+    s->pixels_at = xn_place_shared(&own, pixels * 16);
+    s->k_at = xn_place_shared(&own, s->packed ? 0 : pixels * 4);
+    s->turn_at =
+        xn_place_shared(&own, turned ? XN_CUDA_WIDE_TURN_COLUMNS * (SUB * turned + 16) : 0);
     s->worker_bytes = (int32_t)own;
-    place(&total, filters * 32 * s->pairs);
-    s->table_at = place(&total, (s->packed ? 2 : 1) * classes * s->table_pitch * 4);
-    s->constants_at = place(&total, filters * 8 + classes * 4 + 12);
-    s->workers_at = place(&total, s->workers * own);
+    xn_place_shared(&total, filters * 32 * s->pairs);
+    s->table_at = xn_place_shared(&total, (s->packed ? 2 : 1) * classes * s->table_pitch * 4);
+    s->constants_at = xn_place_shared(&total, filters * 8 + classes * 4 + 12);
+    s->workers_at = xn_place_shared(&total, s->workers * own);
     s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
     return total <= XN_CUDA_WIDE_SHARED_BYTES;
 }
@@ -169,21 +147,21 @@ static double unit_instructions(const xn_conv *c, const xn_cuda_wide_shape *s) {
 static double tile_instructions(const xn_conv *c, const xn_cuda_wide_shape *s) {
     const xn_cuda_raster *r = &s->raster;
     const double rounds = r->slots / 128.0, taps = c->kernel_h * c->kernel_w;
-    const double copies = r->row_taps * (double)quotient_up(s->tap_words, 4);
+    const double copies = r->row_taps * (double)xn_quotient_up(s->tap_words, 4);
     const double pixel = 60 + 4 * (r->slide ? taps : c->kernel_h) + (s->means ? 4 * taps : 0);
     return 60 + rounds * (60 + 7 * copies + (s->means ? 4 * r->row_taps : 0) + 13 * r->planes) +
-           quotient_up(s->tile_pixels, 2) * pixel;
+           xn_quotient_up(s->tile_pixels, 2) * pixel;
 }
 
 /* Cycles a launch adds to a chain of them. */
 static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multiprocessors) {
     const double latency = 6, gather = 1200, start = 1800, fill_rate = 20;
     const int64_t blocks = (int64_t)s->pixel_blocks * s->filter_blocks * c->groups;
-    const double here = (double)quotient_up(blocks, multiprocessors); /* a multiprocessor's */
+    const double here = (double)xn_quotient_up(blocks, multiprocessors); /* a multiprocessor's */
     const double most =
-        (double)quotient_up(s->raster.subtiles, (int64_t)s->pixel_blocks * s->workers);
-    const double subtiles = (double)quotient_up(s->raster.subtiles, s->pixel_blocks);
-    const double tiles = (double)quotient_up((int64_t)most, s->tile_pixels);
+        (double)xn_quotient_up(s->raster.subtiles, (int64_t)s->pixel_blocks * s->workers);
+    const double subtiles = (double)xn_quotient_up(s->raster.subtiles, s->pixel_blocks);
+    const double tiles = (double)xn_quotient_up((int64_t)most, s->tile_pixels);
     const double instruction = s->tile_filters / 2 > 20 + s->tile_filters / 4
                                    ? s->tile_filters / 2
                                    : 20 + s->tile_filters / 4;
@@ -197,7 +175,8 @@ static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multipr
     const double ipc = at_once < 6 ? 0.12 * at_once : 0.7;
     const double issue =
         here * s->workers * (share * s->block_tiles * unit + shared_tiles * tile + setup) / ipc;
-    const double waves = (double)quotient_up(blocks, (int64_t)multiprocessors * blocks_at_once(s));
+    const double waves =
+        (double)xn_quotient_up(blocks, (int64_t)multiprocessors * blocks_at_once(s));
     const double worker =
         waves * (most * s->block_tiles * (s->pairs * instruction + latency * unit) +
                  tiles * (latency * tile + (s->buffers == 1 ? gather : 0)));
@@ -213,7 +192,7 @@ static double cost_of(const xn_conv *c, const xn_cuda_wide_shape *s, int multipr
 static bool make_grid(const xn_conv *c, int multiprocessors, xn_cuda_wide_shape *s) {
     const int64_t others = (int64_t)s->filter_blocks * c->groups;
     const int64_t room = (int64_t)multiprocessors * blocks_at_once(s) / others;
-    const int64_t work = quotient_up(s->raster.subtiles, s->workers);
+    const int64_t work = xn_quotient_up(s->raster.subtiles, s->workers);
     const int64_t blocks = room < work ? room : work;
     s->pixel_blocks = (int32_t)(blocks < 1 ? 1 : blocks);
     return s->filter_blocks <= UINT16_MAX && c->groups <= UINT16_MAX;
@@ -257,7 +236,7 @@ static void try_tiles(wide_choice *choice, xn_cuda_wide_shape *s) {
         s->packed && c->groups == 1 ? (int64_t)s->packed_words * 32 : c->group_out_channels;
     for (s->tile = 0; s->tile < XN_CUDA_WIDE_TILES; s->tile++) {
         s->tile_filters = tile_filters[s->tile];
-        const int32_t tiles = (int32_t)quotient_up(filters, s->tile_filters);
+        const int32_t tiles = (int32_t)xn_quotient_up(filters, s->tile_filters);
         if (s->tile < XN_CUDA_WIDE_TILES - 1 && filters <= s->tile_filters / 2)
             continue;
         for (s->block_tiles = 1; s->block_tiles <= 4; s->block_tiles *= 2)
@@ -286,7 +265,7 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
         return false; /* nobody would write the words that only pad a pixel */
     s.chunks = (int32_t)chunks;
     s.pairs = (s.chunks + 1) / 2;
-    s.piece_pairs = (int32_t)quotient_up(s.pairs, XN_CUDA_WIDE_MAX_PIECES);
+    s.piece_pairs = (int32_t)xn_quotient_up(s.pairs, XN_CUDA_WIDE_MAX_PIECES);
     if (!xn_cuda_borders_make(c, &s.borders))
         return false;
     for (s.tile_pixels = 1; s.tile_pixels <= 4; s.tile_pixels *= 2)
@@ -294,7 +273,7 @@ bool xn_cuda_wide_plan(const xn_conv *c, int64_t images, int multiprocessors, bo
             if (make_raster(c, images, s.tile_pixels, slide, &s.raster))
                 try_tiles(&choice, &s);
     if (choice.found)
-        make_pairs(c, out);
+        xn_gemm_make_pairs(out, [&](int32_t chunk) { return chunk_offset(c, out, chunk); });
     return choice.found;
 }
 
