@@ -331,12 +331,11 @@ cudaError_t xn_cuda_fused_launch_shape(const xn_cuda_fused_shape *shape, const x
 cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
                                  xn_cuda_fused_plan *plan, const xn_cuda_fused_io *io,
                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
-    if (plan->images != images) {
-        plan->images = 0;
-        if (!xn_cuda_fused_choose(conv, images, chip, &plan->shape))
-            return cudaErrorInvalidConfiguration; /* xn_cuda_fused_fits said so */
-        plan->images = images;
-    }
+    const cudaError_t e = xn_cuda_keep_cut(plan, images, [&](xn_cuda_fused_shape *shape) {
+        return xn_cuda_fused_choose(conv, images, chip, shape);
+    });
+    if (e != cudaSuccess)
+        return e;
     return xn_cuda_fused_launch_shape(&plan->shape, io, epilogue, chip->overlaps, stream);
 }
 

@@ -69,13 +69,10 @@ __device__ __forceinline__ void make_table(const lines_args &a, const lines_bloc
     const int32_t classes = a.shape.borders.classes, m = thread % M, step = threads / M;
     const xn_gemm_filter f = xn_gemm_filter_of<false>(c, NULL, b.group, b.m0 + m);
     const int32_t *prefix = a.io.prefix + f.index;
-    const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
+    const int32_t all = xn_bits_of_filter(c, prefix, pitch);
     for (int32_t first = thread / M; first < classes; first += BATCH * step) {
         int32_t inside[BATCH];
-#pragma unroll
-        for (int n = 0; n < BATCH; n++)
-            inside[n] = xn_bits_inside(
-                prefix, pitch, a.shape.borders.pixel_class[min(first + n * step, classes - 1)]);
+        xn_bits_of_classes(prefix, pitch, a.shape.borders, first, step, inside);
 #pragma unroll
         for (int n = 0; n < BATCH; n++)
             if (first + n * step < classes)
@@ -262,12 +259,11 @@ cudaError_t xn_cuda_lines_launch(const xn_conv *conv, int64_t images, int multip
                                  xn_cuda_lines_cut *cut, const xn_cuda_lines_io *io,
                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
     lines_args a = {};
-    if (cut->images != images) {
-        cut->images = 0;
-        if (!xn_cuda_lines_plan(conv, images, multiprocessors, &cut->shape))
-            return cudaErrorInvalidConfiguration; /* xn_cuda_lines_fits said so */
-        cut->images = images;
-    }
+    const cudaError_t e = xn_cuda_keep_cut(cut, images, [&](xn_cuda_lines_shape *shape) {
+        return xn_cuda_lines_plan(conv, images, multiprocessors, shape);
+    });
+    if (e != cudaSuccess)
+        return e;
     const xn_cuda_lines_shape *s = &cut->shape;
     a.shape = *s;
     a.conv = *conv;
@@ -294,21 +290,12 @@ cudaError_t xn_cuda_lines_launch(const xn_conv *conv, int64_t images, int multip
                                io->overlapped, stream, a);
 }
 
-/* Where the device has no such instruction the kernels are a trap, without shared memory. */
 cudaError_t xn_cuda_lines_load(bool *usable) {
+    cudaError_t e = cudaSuccess;
     *usable = true;
     for (const lines_function(&variant)[3] : kernels)
-        for (lines_function kernel : variant) {
-            cudaFuncAttributes attributes;
-            cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
-            if (e == cudaSuccess && attributes.sharedSizeBytes == 0)
-                *usable = false;
-            else if (e == cudaSuccess)
-                e = cudaFuncSetAttribute((const void *)kernel,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         XN_CUDA_LINES_SHARED_BYTES);
-            if (e != cudaSuccess)
-                return e;
-        }
-    return cudaSuccess;
+        for (lines_function kernel : variant)
+            if (e == cudaSuccess)
+                e = xn_cuda_load_wgmma(kernel, XN_CUDA_LINES_SHARED_BYTES, usable);
+    return e;
 }

@@ -36,6 +36,24 @@ __device__ __forceinline__ int32_t xn_bits_inside(const int32_t *prefix, int64_t
            __ldg(prefix + cls.high_first * pitch) + __ldg(prefix + cls.low_first * pitch);
 }
 
+/* Set bits of all taps of a filter; prefix as above. */
+__device__ __forceinline__ int32_t xn_bits_of_filter(const xn_conv &c, const int32_t *prefix,
+                                                     int64_t pitch) {
+    return __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
+}
+
+/* xn_bits_inside of COUNT classes, every step-th from first on, their loads under way at once. Past
+ * the last class that of the last. */
+template <int COUNT>
+__device__ __forceinline__ void xn_bits_of_classes(const int32_t *prefix, int64_t pitch,
+                                                   const xn_cuda_borders &borders, int32_t first,
+                                                   int32_t step, int32_t (&inside)[COUNT]) {
+#pragma unroll
+    for (int n = 0; n < COUNT; n++)
+        inside[n] = xn_bits_inside(prefix, pitch,
+                                   borders.pixel_class[min(first + n * step, borders.classes - 1)]);
+}
+
 /* For packed output the least count of AND that does not suffice for dot >= threshold, without the
  * whole half of the activations' set bits, which is added to it (write_packed):
  *

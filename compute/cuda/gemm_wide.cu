@@ -268,12 +268,11 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
                                 xn_cuda_wide_cut *cut, const xn_cuda_wide_io *io,
                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
     wide_args a = {};
-    if (cut->images != images) {
-        cut->images = 0;
-        if (!xn_cuda_wide_plan(conv, images, multiprocessors, io->packed != NULL, &cut->shape))
-            return cudaErrorInvalidConfiguration; /* xn_cuda_wide_fits said so */
-        cut->images = images;
-    }
+    const cudaError_t e = xn_cuda_keep_cut(cut, images, [&](xn_cuda_wide_shape *shape) {
+        return xn_cuda_wide_plan(conv, images, multiprocessors, io->packed != NULL, shape);
+    });
+    if (e != cudaSuccess)
+        return e;
     a.shape = cut->shape;
     a.conv = *conv;
     a.io = *io;
@@ -298,19 +297,11 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
                                a.shape.bytes, io->overlapped, stream, a);
 }
 
-/* Where the device has no such instruction the kernels are a trap, without shared memory. */
 cudaError_t xn_cuda_wide_load(bool *usable) {
     *usable = true;
     for (const wide_function(&tile)[4] : kernels)
         for (wide_function kernel : tile) {
-            cudaFuncAttributes attributes;
-            cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
-            if (e == cudaSuccess && attributes.sharedSizeBytes == 0)
-                *usable = false;
-            else if (e == cudaSuccess)
-                e = cudaFuncSetAttribute((const void *)kernel,
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         XN_CUDA_WIDE_SHARED_BYTES);
+            cudaError_t e = xn_cuda_load_wgmma(kernel, XN_CUDA_WIDE_SHARED_BYTES, usable);
             if (e == cudaSuccess && *usable) /* all blocks of the plan at once */
                 e = cudaFuncSetAttribute((const void *)kernel,
                                          cudaFuncAttributePreferredSharedMemoryCarveout,

@@ -261,14 +261,11 @@ __device__ __forceinline__ void make_table(const wide_args &a, const wide_block 
     for (int32_t m = threadIdx.x & ((1 << shift) - 1); m < 1 << shift; m += blockDim.x) {
         const xn_gemm_filter f = xn_gemm_filter_of<PACKED>(c, a.io.threshold, group, m0 + m);
         const int32_t *prefix = a.io.prefix + f.index;
-        const int32_t all = __ldg(prefix + ((c.kernel_h + 1) * (c.kernel_w + 1) - 1) * pitch);
+        const int32_t all = xn_bits_of_filter(c, prefix, pitch);
         for (int32_t first = (int32_t)threadIdx.x >> shift; first < classes;
              first += BATCH * step) {
             int32_t inside[BATCH];
-#pragma unroll
-            for (int n = 0; n < BATCH; n++)
-                inside[n] = xn_bits_inside(
-                    prefix, pitch, a.shape.borders.pixel_class[min(first + n * step, classes - 1)]);
+            xn_bits_of_classes(prefix, pitch, a.shape.borders, first, step, inside);
 #pragma unroll
             for (int n = 0; n < BATCH; n++) {
                 const int32_t cls = first + n * step;

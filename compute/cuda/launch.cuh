@@ -56,11 +56,41 @@ static cudaError_t xn_cuda_launch_with(void (*kernel)(const Args), dim3 grid, in
     return xn_cuda_launch_clusters(kernel, grid, block, shared_bytes, overlapped, 1, stream, args);
 }
 
+/* *cut for so many images: as it is where it is for those, else as plan(&cut->shape) decides. The
+ * kernel's fits function has said that it can, so that an error is the caller's fault. */
+template <typename Cut, typename Plan>
+static cudaError_t xn_cuda_keep_cut(Cut *cut, int64_t images, Plan plan) {
+    if (cut->images == images)
+        return cudaSuccess;
+    cut->images = 0;
+    if (!plan(&cut->shape))
+        return cudaErrorInvalidConfiguration;
+    cut->images = images;
+    return cudaSuccess;
+}
+
 /* Loads a kernel's code onto the current device. */
 template <typename Args>
 static cudaError_t xn_cuda_load(void (*kernel)(const Args)) {
     cudaFuncAttributes attributes;
     return cudaFuncGetAttributes(&attributes, (const void *)kernel);
+}
+
+/* The same for one that needs wgmma, and lets it have that much dynamic shared memory. Where the
+ * device has no such instruction the kernel is a trap without shared memory: *usable is false then.
+ */
+template <typename Args>
+static cudaError_t xn_cuda_load_wgmma(void (*kernel)(const Args), int shared_bytes, bool *usable) {
+    cudaFuncAttributes attributes;
+    cudaError_t e = cudaFuncGetAttributes(&attributes, (const void *)kernel);
+    if (e != cudaSuccess)
+        return e;
+    if (attributes.sharedSizeBytes == 0) {
+        *usable = false;
+        return cudaSuccess;
+    }
+    return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                shared_bytes);
 }
 
 #endif
