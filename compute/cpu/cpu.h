@@ -32,6 +32,7 @@
 #include <stdatomic.h>
 
 #define XN_CPU_ALIGNMENT 64
+#define XN_CPU_LINE 64 /* bytes of a line of the caches */
 /* The few-channel path is for filters of at most so many channels and taps in all; prepared
  * weights of other shapes carry no tap order. */
 #define XN_CPU_FEW_CHANNELS 32

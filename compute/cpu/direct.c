@@ -32,7 +32,6 @@ enum {
     MOST_FILTERS = 3,         /* of a group, for which this path is the faster one; */
     MOST_FILTERS_OF_ONE = 16, /* where a group is one channel, whose rows are read in place */
     SPARSE = 8,
-    LINE = 64,
 };
 
 /* Input rows under a band. */
@@ -60,7 +59,7 @@ static int64_t group_outputs(const xn_conv *conv) {
 
 /* Whether the outputs of whole planes are gathered where they go past the caches. */
 static bool gathers(const xn_conv *conv) {
-    return shifts(conv) && conv->out_width * (int64_t)sizeof(float) % LINE &&
+    return shifts(conv) && conv->out_width * (int64_t)sizeof(float) % XN_CPU_LINE &&
            group_outputs(conv) <= UNIT_OUTPUTS;
 }
 
@@ -112,7 +111,7 @@ static xn_status layout(xn_plan *plan, xn_error *error) {
     size_t filter = (size_t)conv->group_channels * (size_t)conv->kernel_h * (size_t)conv->kernel_w;
     plan->offset[WEIGHTS] = xn_cpu_take(&slice, filter, sizeof(float));
     plan->offset[GATHERED] =
-        xn_cpu_take(&slice, gathers(conv) ? LINE + UNIT_OUTPUTS : 0, sizeof(float));
+        xn_cpu_take(&slice, gathers(conv) ? XN_CPU_LINE + UNIT_OUTPUTS : 0, sizeof(float));
     plan->offset[EXACT] = xn_cpu_take(&slice, (size_t)conv->out_width, sizeof(double));
     plan->offset[TEMP] = xn_cpu_take(&slice, (size_t)conv->width, sizeof(float));
     if (slice.failed)
@@ -297,7 +296,8 @@ static void do_planes(unit *u, int64_t groups) {
     u->first_filter = u->group * j->conv->group_out_channels;
     unsigned char *to = xn_cpu_output_row(j->conv, u->image->output, u->first_filter, u->y);
     if (j->gather) /* at the same place in its line */
-        u->gathered = (float *)(void *)((unsigned char *)array(u, GATHERED) + (uintptr_t)to % LINE);
+        u->gathered =
+            (float *)(void *)((unsigned char *)array(u, GATHERED) + (uintptr_t)to % XN_CPU_LINE);
     for (int64_t g = 0; g < groups; g++, u->group++)
         do_band(u);
     if (j->gather)

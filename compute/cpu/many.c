@@ -60,7 +60,7 @@ static xn_cpu_patch patch_of(const xn_conv *conv) {
 /* Images of a unit whose outputs are gathered; 0: none. */
 static int32_t whole_of(const xn_conv *conv) {
     size_t bytes = out_plane_of(conv) * xn_datatype_bytes((xn_datatype)conv->output_datatype);
-    return bytes % XN_CPU_MANY_LINE ? (int32_t)(MOST_WHOLE / out_plane_of(conv)) : 0;
+    return bytes % XN_CPU_LINE ? (int32_t)(MOST_WHOLE / out_plane_of(conv)) : 0;
 }
 
 static void take_shared(xn_plan *plan, xn_cpu_sizer *sizer) {
@@ -102,7 +102,7 @@ static void take_slice(xn_plan *plan, xn_cpu_sizer *sizer) {
         xn_cpu_take(sizer, XN_CPU_MANY_BLOCK * pitch, sizeof(uint32_t));
     plan->offset[XN_CPU_MANY_DOTS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
     plan->offset[XN_CPU_MANY_GATHERED] = xn_cpu_take(
-        sizer, whole_of(conv) ? XN_CPU_MANY_LINE + XN_CPU_MANY_BLOCK * out_plane_of(conv) : 0,
+        sizer, whole_of(conv) ? XN_CPU_LINE + XN_CPU_MANY_BLOCK * out_plane_of(conv) : 0,
         sizeof(float));
 }
 

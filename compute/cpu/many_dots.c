@@ -125,7 +125,7 @@ static unsigned char *output_of(const xn_cpu_many_job *j, const image_part *part
  * line go past it. Whole images, whose rows follow one another, are gathered first, so that only
  * their ends share lines. The rest is fetched, see below. */
 static bool is_streamed(const xn_cpu_many_job *j, const unsigned char *to) {
-    return j->stream && (uintptr_t)to % XN_CPU_MANY_LINE == 0;
+    return j->stream && (uintptr_t)to % XN_CPU_LINE == 0;
 }
 
 static bool is_gathered(const xn_cpu_many_job *j, const image_part *part) {
@@ -141,7 +141,7 @@ static void fetch_outputs(const unit_of_work *u, int32_t first, int32_t last) {
         for (int32_t o = first; o < last && !is_gathered(j, &part); o++) {
             const unsigned char *to = output_of(j, &part, o);
             size_t size = (size_t)part.count * j->output_bytes;
-            for (size_t at = 0; !is_streamed(j, to) && at < size; at += XN_CPU_MANY_LINE)
+            for (size_t at = 0; !is_streamed(j, to) && at < size; at += XN_CPU_LINE)
                 __builtin_prefetch(to + at, 1);
         }
 }
@@ -199,7 +199,7 @@ static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o,
 
 /* Filters whose rows of a part go out alike, by one call. */
 static int32_t filters_at_once(const xn_cpu_many_job *j, int32_t filters) {
-    bool alike = !j->stream || j->gather || j->out_plane * j->output_bytes % XN_CPU_MANY_LINE == 0;
+    bool alike = !j->stream || j->gather || j->out_plane * j->output_bytes % XN_CPU_LINE == 0;
     return j->conv->output_datatype == XN_INT32 && alike ? filters : 1;
 }
 
@@ -209,7 +209,7 @@ static void emit_part(const unit_of_work *u, const image_part *part, int32_t fir
     unsigned char *to = output_of(j, part, first), *row = to;
     bool gathered = is_gathered(j, part);
     if (gathered) /* at the same place in its line */
-        row = u->gathered + (uintptr_t)to % XN_CPU_MANY_LINE;
+        row = u->gathered + (uintptr_t)to % XN_CPU_LINE;
     unsigned char *from = row;
     xn_cpu_differences d = {.differ = u->differs + part->lane,
                             .kind = u->kinds + part->lane,

@@ -5,7 +5,6 @@
 #include "cpu.h"
 
 #define XN_CPU_MANY_BLOCK 32 /* filters of a unit are a multiple: a word of packed output */
-#define XN_CPU_MANY_LINE 64
 
 /* Of plan->offset. */
 enum {

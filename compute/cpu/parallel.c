@@ -27,7 +27,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-enum { SPIN_NS = 50000, WAKES = 2, PAUSES = 32, MOST_RANGES = 8, LEAST_RANGE = 4, LINE = 64 };
+enum { SPIN_NS = 50000, WAKES = 2, PAUSES = 32, MOST_RANGES = 8, LEAST_RANGE = 4 };
 #ifdef _OPENMP
 enum { MOST_MEMBERS = XN_CPU_MAX_THREADS };
 #else
@@ -36,7 +36,7 @@ enum { MOST_MEMBERS = 1 };
 
 /* Units that one thread begins with; others take from it when theirs are gone. */
 typedef struct range {
-    _Alignas(LINE) atomic_llong next; /* the first unit that nobody has taken */
+    _Alignas(XN_CPU_LINE) atomic_llong next; /* the first unit that nobody has taken */
     int64_t end;
 } range;
 
