@@ -181,7 +181,9 @@ __device__ __forceinline__ void put_zeros(const pack_args &a, int32_t first_pixe
                 to = p.y + 1 == a.height ? l.plane : from - 1 - p.x + l.pitch;
             }
         }
-        for (uint32_t some = __ballot_sync(0xffffffffu, from < to); some; some &= some - 1) {
+        /* a plane may end with its last pixel and still have lines above the first */
+        const bool zeros = from < to || to == l.plane;
+        for (uint32_t some = __ballot_sync(0xffffffffu, zeros); some; some &= some - 1) {
             const int32_t source = __ffs((int32_t)some) - 1;
             const int32_t begin = __shfl_sync(0xffffffffu, from, source);
             const int32_t end = __shfl_sync(0xffffffffu, to, source);

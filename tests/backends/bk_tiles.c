@@ -359,6 +359,12 @@ void bk_each_fused_tile(bk_visit visit, void *context) {
     }
     for (int64_t kernel = 5; kernel <= 15; kernel += 2)
         many_variants(&at, same(1, 12 * kernel, 9, 11, 20, kernel));
+    /* gemm_lines.cu: lines of whole groups of 8 without zeros beside or below them, but above */
+    for (int64_t width = 4; width <= 5; width++) {
+        bk_case c = bk_geometry(2, 33 * width, 3, 8, 17, 1 + width % 2, width);
+        bk_pad(&c, 2, 0, 0, 0);
+        many_variants(&at, c);
+    }
 }
 
 /* few_single.cuh: columns 2 apart, rows any number: phases of 1 row and more, none in some. */
