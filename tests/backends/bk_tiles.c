@@ -68,10 +68,25 @@ void bk_each_strip(bk_visit visit, void *context) {
     strip_heights(&at);
 }
 
+/* few_matrix.cu: rows that are whole runs of 4 pixels, from each column of a run on, with tiles
+ * that are small and large. */
+static void matrix_runs(bk_cursor *at, int64_t channels, int64_t groups, bk_fill fill) {
+    for (int64_t left = 0; left < 4; left++) {
+        const int64_t width = left % 2 ? 24 + 4 * left : 72;
+        bk_case c = same(1, channels * groups, 7 + 8 * left, width, 2 * groups, 3 + 2 * (left % 2));
+        c.params.groups = groups;
+        c.params.stride[0] = c.params.stride[1] = 1 + (channels + left) % 4;
+        bk_pad(&c, 1, left, 2, 3 - left);
+        few_variants(at, c);
+        c.input_fill = fill;
+        bk_deal(at, c);
+    }
+}
+
 /* few_planes.cu: rows of up to 16 columns are summed and packed first, but not those of 8 and 16;
- * few_matrix.cu: rows of 8 positions, 4 pixels of up to 4 channels at a time, 2 of 8 or 1 of 16,
- * and as many groups as have 16 channels together. Sums of each that are not finite are taken
- * again. */
+ * few_matrix.cu: rows of 8 positions, 4 pixels of up to 4 channels at a time, 2 of 8 or 1 of 16, or
+ * runs (matrix_runs), and as many groups as have 16 channels together. Sums of each that are not
+ * finite are taken again. */
 void bk_each_plane(bk_visit visit, void *context) {
     static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
     static const int64_t channels[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 32};
@@ -94,6 +109,7 @@ void bk_each_plane(bk_visit visit, void *context) {
             c.params.dilation[1] = 1 + (int64_t)i % 3;
             c.params.stride[0] = 2;
             few_variants(&at, c);
+            matrix_runs(&at, channels[i], groups, fills[(i + (size_t)groups / 4) % 4]);
         }
 }
 

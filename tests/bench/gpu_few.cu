@@ -398,6 +398,7 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
     CHECK(cudaMalloc(&m.input, m.in_bytes));
     CHECK(cudaMalloc(&m.output, m.out_bytes));
     CHECK(cudaMemcpy(m.input, m.host_input.data(), m.in_bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaDeviceSynchronize()); /* a small copy may return before it has arrived */
     const xn_cuda_epilogue_args epilogue = epilogue_of(m);
     const xn_cuda_few_io io = io_of(m);
     const std::vector<unsigned char> bytes =
