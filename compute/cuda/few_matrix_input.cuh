@@ -267,7 +267,9 @@ template <int COUNT>
 __device__ __forceinline__ void store_run(float *to, const float (&from)[COUNT]) {
 #pragma unroll
     for (int n = 0; n < COUNT; n += RUN)
-        *(float4 *)(to + n) = make_float4(from[n], from[n + 1], from[n + 2], from[n + 3]);
+        asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(xn_shared_address(to + n)),
+                     "f"(from[n]), "f"(from[n + 1]), "f"(from[n + 2]), "f"(from[n + 3])
+                     : "memory");
 }
 
 /* Runs of pixels side by side, of some channels: FIELD bits of each pixel, as a power of 2. The
