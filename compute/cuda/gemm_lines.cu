@@ -33,21 +33,6 @@ __device__ __forceinline__ void start(const lines_args &a, const lines_block &b)
         xn_mbarrier_expect(xn_barrier_at(b.barriers, FILTERS), (uint32_t)a.shape.pairs * (M * 32));
 }
 
-/* One bulk copy a pair of chunks. The warps share them: to start one takes a thread about a hundred
- * cycles. */
-__device__ __forceinline__ void copy_filters(const lines_args &a, const lines_block &b,
-                                             int32_t threads) {
-    const xn_cuda_lines_shape &s = a.shape;
-    const uint32_t filters = xn_shared_address(b.memory);
-    const int64_t filter = (int64_t)b.group * a.conv.group_out_channels + b.m0;
-    if (threadIdx.x % 32 == 0)
-        for (int32_t pair = (int32_t)threadIdx.x / 32; pair < s.pairs; pair += threads / 32)
-            xn_bulk_copy(filters + (uint32_t)pair * (M * 32),
-                         (const char *)a.io.filters + (pair * a.io.filter_rows + filter) * 32,
-                         M * 32, xn_barrier_at(b.barriers, FILTERS));
-    __syncwarp();
-}
-
 /* The part of dot that a filter has at a class, with what the class adds for all filters. For real
  * outputs as a float, less what the pixels' parts have too much (make_records). */
 template <int OUT>
@@ -97,40 +82,6 @@ __device__ __forceinline__ void make_constants(const lines_args &a, const lines_
 
 /* ---- the warpgroups that multiply ---- */
 
-/* 64 filters by N positions, a pair of chunks. More than 128 positions are two instructions, which
- * take as long as one: ptxas compiles none that needs more registers than the launch bound gives.
- */
-template <int N>
-__device__ __forceinline__ void multiply_pair(int32_t (&counts)[N / 2], uint32_t filters,
-                                              uint32_t rows) {
-    constexpr int32_t FIRST = N > 128 ? N / 2 : N;
-    xn_wgmma<FIRST>::run(counts, xn_matrix(filters, 256), xn_matrix(rows, 128), 1);
-    if constexpr (N > FIRST)
-        xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filters, 256),
-                                 xn_matrix(rows + FIRST, 128), 1);
-}
-
-/* Starts all matrix instructions of a job: positions begin at shared address `rows` * 16, the first
- * pair of the filters has the descriptor `filters`. ptxas leaves the loop alone in this form: with
- * anything beside it that may wait it gets a wait behind every instruction (its remark C7520). */
-template <int N>
-__device__ __forceinline__ void multiply(const lines_args &a, uint32_t filters, uint32_t rows,
-                                         int32_t (&counts)[N / 2]) {
-    const int32_t pairs = a.shape.pairs;
-    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
-    filters = __shfl_sync(0xffffffffu, filters, 0);
-    uint32_t next = a.shape.pair_low[0]; /* read ahead: it takes longer than an instruction */
-    xn_wgmma_fence();
-#pragma unroll 3
-    for (int32_t pair = 0; pair < pairs; pair++) {
-        const uint32_t positions = rows + next;
-        next = a.shape.pair_low[pair + 1];
-        multiply_pair<N>(counts, filters, positions);
-        filters += M * 2;
-    }
-    xn_wgmma_commit();
-}
-
 /* Every MULTIPLIERS-th job, from the one of its number on, to the stage of the writers whose turn
  * it is. */
 template <int N, int MULTIPLIERS, int WRITERS>
@@ -140,7 +91,7 @@ __device__ __forceinline__ void multiply_jobs(const lines_args &a, const lines_b
     const int32_t after = mine + 1 == MULTIPLIERS ? 0 : mine + 1, lane = threadIdx.x % 32;
     const uint32_t filter_low = xn_matrix_low(xn_shared_address(b.memory), 128);
     const uint32_t buffers = (xn_shared_address(b.memory) + (uint32_t)s.buffers_at) >> 4;
-    lines_ring ring = {0, 0}, writer = {0, 0};
+    xn_ring ring = {0, 0}, writer = {0, 0};
     uint32_t turn = 0;
     for (int32_t n = 0; n < mine; n++) {
         ring.next(s.depth);
@@ -161,7 +112,7 @@ __device__ __forceinline__ void multiply_jobs(const lines_args &a, const lines_b
             xn_mbarrier_wait(xn_barrier_at(b.barriers, TURNS + mine), turn);
         turn ^= 1;
         xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
-        multiply<N>(a, filter_low, rows, counts);
+        xn_gemm_multiply<N, true>(s, filter_low, rows, counts);
         if (s.in_turn)
             xn_warp_arrives(lane, xn_barrier_at(b.barriers, TURNS + after));
         xn_wgmma_wait<0>();
@@ -221,7 +172,10 @@ __global__ void __launch_bounds__(lines_limits<MULTIPLIERS, WRITERS>::THREADS, 1
     if (threadIdx.x == 32)
         table.largest[0] = table.largest[1] = 0;
     __syncthreads();
-    copy_filters(a, b, limits::THREADS);
+    xn_gemm_copy_filters(
+        xn_shared_address(lines_memory),
+        (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32,
+        a.io.filter_rows, a.shape.pairs, xn_barrier_at(b.barriers, FILTERS), limits::THREADS);
     if (group == 0) {
         xn_fewer_registers<limits::COPIER>();
         if (threadIdx.x == 0)

@@ -7,7 +7,7 @@
 #include "element.cuh"
 #include "fast_divide.cuh"
 #include "gemm_lines.h"
-#include "gemm_ptx.cuh"
+#include "gemm_products.cuh"
 #include "gemm_sums.cuh"
 #include "ptx.cuh"
 
@@ -56,20 +56,6 @@ struct lines_block {
     uint32_t barriers;
     int32_t group, m0;  /* the first filter, of the group */
     int32_t first, end; /* bands */
-};
-
-/* A place in a ring, and the parity of the phase that ends when it is full; free has ended once
- * less. */
-struct lines_ring {
-    int32_t place;
-    uint32_t parity;
-
-    __device__ __forceinline__ void next(int32_t places) {
-        if (++place == places) {
-            place = 0;
-            parity ^= 1;
-        }
-    }
 };
 
 /* A band: its first image and row, images and rows that there are, outputs of a filter. */
@@ -155,7 +141,7 @@ __device__ __forceinline__ void copy_band(const lines_args &a, const lines_block
 }
 
 __device__ __forceinline__ void copy_bands(const lines_args &a, const lines_block &b) {
-    lines_ring ring = {0, 0};
+    xn_ring ring = {0, 0};
     xn_wait_for_previous_kernel();
 #pragma unroll 1
     for (int32_t number = b.first; number < b.end; number++) {
@@ -167,19 +153,6 @@ __device__ __forceinline__ void copy_bands(const lines_args &a, const lines_bloc
 }
 
 /* ---- records ---- */
-
-/* Mean of the window's taps, which are zero outside the image. Up to 64 terms in fp32, more, or a
- * sum that overflowed on the way to a finite mean, in double. */
-__device__ __forceinline__ float pixel_k(const lines_args &a, const float *means) {
-    const xn_conv &c = a.conv;
-    const int32_t taps = c.kernel_h * c.kernel_w;
-    const int32_t down = a.shape.row_step, right = a.shape.column_step;
-    const float sum =
-        taps <= 64 ? xn_window_sum<float>(means, c.kernel_h, down, c.kernel_w, right) : INFINITY;
-    if (sum <= 3e38f)
-        return sum * a.taps_reciprocal;
-    return (float)(xn_window_sum<double>(means, c.kernel_h, down, c.kernel_w, right) / taps);
-}
 
 /* The sum of 3 x 3 values, all under way at once. */
 template <typename T>
@@ -237,7 +210,7 @@ __device__ __forceinline__ void make_records(const lines_args &a, const lines_ba
         if (REAL && s.means && NINE)
             k = sum_of_9(means + own.at[i], s.row_step, s.column_step) * a.taps_reciprocal;
         if (REAL && s.means && (!NINE || !(k <= 3e37f)))
-            k = pixel_k(a, means + own.at[i]);
+            k = xn_window_mean(c, means + own.at[i], s.row_step, s.column_step, a.taps_reciprocal);
         const int32_t cls = xn_border_class(s.borders.rows, band.y + own.line[i], c.out_height) *
                                 s.borders.columns.classes +
                             own.column_class[i];

@@ -255,13 +255,10 @@ __device__ __forceinline__ void some_filters(const lines_args &a, const lines_ta
 template <int V>
 __device__ __forceinline__ bool cannot_overflow(const lines_args &a, const lines_table &t,
                                                 const lines_pixels<V> &p, bool live) {
-    const float most = (float)(a.conv.group_channels * a.conv.kernel_h * a.conv.kernel_w);
-    const float factor = fmaxf(__uint_as_float(t.largest[0]), 1.0f);
-    const float bias = __uint_as_float(t.largest[1]); /* NaN: the comparison fails */
-    bool safe = t.largest[0] < 0x7f800000u;
+    bool safe = true;
 #pragma unroll
     for (int v = 0; v < V; v++)
-        safe = safe && p.k[v] * most * factor + bias < 3e38f;
+        safe = safe && xn_cannot_overflow(a.conv, t.largest, p.k[v]);
     return __all_sync(0xffffffffu, safe || !live);
 }
 
@@ -316,10 +313,9 @@ __device__ __forceinline__ void write_jobs(const lines_args &a, const lines_bloc
     const char *stage = stage_of(a, b, mine);
     const bool nine = a.conv.kernel_h == 3 && a.conv.kernel_w == 3;
     const lines_own own = own_pixels(a);
-    lines_ring ring = {0, 0};
+    xn_ring ring = {0, 0};
     uint32_t parity = 0;
-    for (int32_t n = 0; n < mine; n++)
-        ring.next(s.depth);
+    ring.skip(mine, s.depth);
 #pragma unroll 1
     for (int32_t number = b.first + mine; number < b.end; number += WRITERS) {
         const char *buffer = b.memory + s.buffers_at + ring.place * s.buffer_bytes;

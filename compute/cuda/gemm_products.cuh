@@ -1,12 +1,70 @@
-/* gemm_products.cuh: the loop of products that gemm_wide.cu and gemm_bands.cu share. A block copies
- * its filters in pieces with a barrier each, and the first products wait for one after the other.
- */
+/* gemm_products.cuh: the loops of products that the wgmma kernels share, their filters and turns of
+ * places. */
 #ifndef XN_CUDA_GEMM_PRODUCTS_CUH
 #define XN_CUDA_GEMM_PRODUCTS_CUH
 
 #include "gemm_ptx.cuh"
 
 #if XN_HAS_WGMMA
+
+/* A place in a ring, and the parity of the phase that ends when it is full; free has ended once
+ * less. */
+struct xn_ring {
+    int32_t place;
+    uint32_t parity;
+
+    __device__ __forceinline__ void next(int32_t places) {
+        if (++place == places) {
+            place = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ void skip(int32_t count, int32_t places) {
+        for (int32_t n = 0; n < count; n++)
+            next(places);
+    }
+};
+
+/* A tile of 64 filters to shared memory, a bulk copy a pair of chunks. The warps share them: to
+ * start one takes a thread about a hundred cycles. `filters`: the first one's first pair. */
+__device__ __forceinline__ void xn_gemm_copy_filters(uint32_t to, const void *filters,
+                                                     int64_t filter_rows, int32_t pairs,
+                                                     uint32_t barrier, int32_t threads) {
+    if (threadIdx.x % 32 == 0)
+        for (int32_t pair = (int32_t)threadIdx.x / 32; pair < pairs; pair += threads / 32)
+            xn_bulk_copy(to + (uint32_t)pair * (64 * 32),
+                         (const char *)filters + pair * filter_rows * 32, 64 * 32, barrier);
+    __syncwarp();
+}
+
+/* The products of a tile of 64 filters and N positions, where KEEP added to what `counts` hold.
+ * Positions begin at shared
+ * address `rows` * 16, the first pair of the filters has the descriptor `filters`. ptxas leaves the
+ * loop alone in this form: with anything beside it that may wait it gets a wait behind every
+ * instruction (its remark C7520). More than 128 positions are two instructions, which take as long
+ * as one: ptxas compiles none that needs more registers than the launch bound gives. */
+template <int N, bool KEEP, typename Shape>
+__device__ __forceinline__ void xn_gemm_multiply(const Shape &shape, uint32_t filters,
+                                                 uint32_t rows, int32_t (&counts)[N / 2]) {
+    constexpr int32_t FIRST = N > 128 ? N / 2 : N;
+    const int32_t pairs = shape.pairs;
+    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
+    filters = __shfl_sync(0xffffffffu, filters, 0);
+    uint32_t next = shape.pair_low[0]; /* read ahead: it takes longer than an instruction */
+    xn_wgmma_fence();
+#pragma unroll 3
+    for (int32_t pair = 0; pair < pairs; pair++) {
+        const uint32_t positions = rows + next;
+        next = shape.pair_low[pair + 1];
+        xn_wgmma<FIRST>::run(counts, xn_matrix(filters, 256), xn_matrix(positions, 128),
+                             KEEP || pair > 0);
+        if constexpr (N > FIRST)
+            xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filters, 256),
+                                     xn_matrix(positions + FIRST, 128), KEEP || pair > 0);
+        filters += 64 * 2;
+    }
+    xn_wgmma_commit();
+}
 
 /* How far the filters of a block are: piece n has come when barrier n is in its second phase. */
 struct xn_gemm_filters {

@@ -1,4 +1,4 @@
-/* gemm_sums.cuh: arithmetic that gemm_wide.cu, gemm_bands.cu and gemm_lines.cu share: what a filter
+/* gemm_sums.cuh: arithmetic that gemm_wide.cu, gemm_lines.cu and gemm_rails.cu share: what a filter
  * brings, sums over windows, the threshold of packed output, the epilogue where it overflows. */
 #ifndef XN_CUDA_GEMM_SUMS_CUH
 #define XN_CUDA_GEMM_SUMS_CUH
@@ -92,6 +92,32 @@ __device__ __forceinline__ Sum xn_window_sum(const T *at, int32_t rows, int32_t 
         for (int32_t j = 0; j < columns; j++)
             sum += at[j * column_step];
     return sum;
+}
+
+/* K of a pixel: the mean of the window's means, which are zero outside the image. Up to 64 terms in
+ * fp32, more, or a sum that overflowed on the way to a finite mean, in double. reciprocal: of the
+ * number of taps. */
+__device__ __forceinline__ float xn_window_mean(const xn_conv &c, const float *means,
+                                                int32_t row_step, int32_t column_step,
+                                                float reciprocal) {
+    const int32_t taps = c.kernel_h * c.kernel_w;
+    const float sum =
+        taps <= 64 ? xn_window_sum<float>(means, c.kernel_h, row_step, c.kernel_w, column_step)
+                   : INFINITY;
+    if (sum <= 3e38f)
+        return sum * reciprocal;
+    return (float)(xn_window_sum<double>(means, c.kernel_h, row_step, c.kernel_w, column_step) /
+                   taps);
+}
+
+/* Whether no product or sum of the epilogue can overflow at a pixel. largest: bits of the largest
+ * |factor| and |bias| of its filters. */
+__device__ __forceinline__ bool xn_cannot_overflow(const xn_conv &c, const uint32_t *largest,
+                                                   float k) {
+    const float most = (float)(c.group_channels * c.kernel_h * c.kernel_w);
+    const float factor = fmaxf(__uint_as_float(largest[0]), 1.0f);
+    const float bias = __uint_as_float(largest[1]); /* NaN: the comparison fails */
+    return largest[0] < 0x7f800000u && k * most * factor + bias < 3e38f;
 }
 
 /* The epilogue where fp32 overflows on the way to a result that may be finite: all terms by 2^-64

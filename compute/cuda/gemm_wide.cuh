@@ -334,20 +334,6 @@ __device__ __forceinline__ void count_positions(const wide_args &a, const wide_w
     }
 }
 
-/* Means of the window's taps, which are zero outside the image. Up to 64 terms in fp32, more, or a
- * sum that overflowed on the way to a finite mean, in double. */
-__device__ __forceinline__ float pixel_k(const wide_args &a, const float *means) {
-    const xn_conv &c = a.conv;
-    const xn_cuda_raster &r = a.shape.raster;
-    const int32_t taps = c.kernel_h * c.kernel_w, step = r.slide ? r.column_step : r.slots;
-    if (taps <= 64) {
-        const float sum = xn_window_sum<float>(means, c.kernel_h, r.row_step, c.kernel_w, step);
-        if (sum <= 3e38f)
-            return sum * a.taps_reciprocal;
-    }
-    return (float)(xn_window_sum<double>(means, c.kernel_h, r.row_step, c.kernel_w, step) / taps);
-}
-
 /* A warp makes the 16 pixels of each subtile that it has in the matrix unit, and only these. */
 template <int OUT>
 __device__ __forceinline__ void make_pixels(const wide_args &a, const wide_block &b,
@@ -381,7 +367,9 @@ __device__ __forceinline__ void make_pixels(const wide_args &a, const wide_block
                 pixel.part = b.class_part[cls] - 2 * bits + (OUT == XN_INT32 ? 0 : MAGIC);
                 pixel.row = cls * a.shape.table_pitch;
                 if (OUT != XN_INT32 && a.shape.means)
-                    k = pixel_k(a, (const float *)(buffer + a.shape.means_at) + m);
+                    k = xn_window_mean(c, (const float *)(buffer + a.shape.means_at) + m,
+                                       r.row_step, r.slide ? r.column_step : r.slots,
+                                       a.taps_reciprocal);
             }
         }
         w.pixels[m] = pixel;
