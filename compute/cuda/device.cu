@@ -112,9 +112,9 @@ static xn_status load_kernels(xn_device *device, xn_error *error) {
     xn_status status =
         xn_cuda_check(xn_cuda_wide_load(&device->wide), "loading the kernels", error);
     if (status == XN_OK && device->wide)
-        status = xn_cuda_check(xn_cuda_bands_load(&device->wide), "loading the kernels", error);
-    if (status == XN_OK && device->wide)
         status = xn_cuda_check(xn_cuda_lines_load(&device->wide), "loading the kernels", error);
+    if (status == XN_OK && device->wide)
+        status = xn_cuda_check(xn_cuda_rails_load(&device->wide), "loading the kernels", error);
     if (status == XN_OK && device->matrix)
         status = xn_cuda_check(xn_cuda_fused_load(), "loading the kernels", error);
     if (status == XN_OK && device->matrix)

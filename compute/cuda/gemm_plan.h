@@ -1,4 +1,4 @@
-/* gemm_plan.h: what gemm_wide_plan.cu, gemm_bands_plan.cu and gemm_lines_plan.cu share: whole
+/* gemm_plan.h: what gemm_wide_plan.cu, gemm_lines_plan.cu and gemm_rails_plan.cu share: whole
  * numbers of things, places in shared memory, the descriptors of positions. Host code. */
 #ifndef XN_CUDA_GEMM_PLAN_H
 #define XN_CUDA_GEMM_PLAN_H
@@ -32,7 +32,7 @@ static inline void xn_gemm_make_pairs(Shape *s, Offset offset) {
     }
 }
 
-/* The offset of a chunk in the order of bands (layout.h), whose positions have 16 bytes a unit. */
+/* The offset of a chunk in the order of lines (layout.h), whose positions have 16 bytes a unit. */
 template <typename Shape>
 static inline int64_t xn_gemm_chunk_offset(const xn_conv *c, const Shape *s, int32_t chunk) {
     if (s->tap_words >= 4) {

@@ -1,4 +1,4 @@
-/* gemm_ptx.cuh: what gemm_wide.cu needs of sm_90a: barriers in shared memory that count bytes,
+/* gemm_ptx.cuh: what the wgmma kernels need of sm_90a: barriers in shared memory that count bytes,
  * bulk copies that complete on them, and the matrix instruction of a warpgroup (128 threads). Code
  * for other chips has none of it (XN_HAS_WGMMA is 0). Shared addresses are 32 bits wide here. */
 #ifndef XN_CUDA_GEMM_PTX_CUH
@@ -32,17 +32,6 @@ __device__ __forceinline__ uint32_t xn_barrier_at(uint32_t barriers, int32_t ind
     return barriers + (uint32_t)index * 8;
 }
 
-/* Whether it is complete already. */
-__device__ __forceinline__ bool xn_mbarrier_done(uint32_t barrier, uint32_t parity) {
-    uint32_t done;
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;"
-                 " selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done)
-                 : "r"(barrier), "r"(parity)
-                 : "memory");
-    return done != 0;
-}
-
 /* Barrier `id` (1 to 15) among `threads` threads of the block. */
 __device__ __forceinline__ void xn_named_barrier(int32_t id, int32_t threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
@@ -68,6 +57,21 @@ __device__ __forceinline__ void xn_bulk_copy(uint32_t to, const void *from, uint
                  "[%0], [%1], %2, [%3];" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(barrier)
                  : "memory");
+}
+
+/* A box of a tensor of 4 dimensions, whose map lies in the kernel's arguments, from so many
+ * elements on, which may be outside: there zeros are written. The bytes of the whole box count. */
+__device__ __forceinline__ void xn_tensor_copy(uint32_t to, const void *map, int32_t x, int32_t y,
+                                               int32_t z, int32_t w, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+                 : "memory");
+}
+
+/* Has the map read ahead. */
+__device__ __forceinline__ void xn_touch_map(const void *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
 /* What this thread wrote to shared memory becomes visible to matrix instructions,

@@ -47,14 +47,20 @@ cudaError_t xn_cuda_few_launch(const xn_conv *conv, int64_t images, const xn_cud
                                xn_cuda_few_cut *cut, const xn_cuda_few_io *io,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
+/* How the bits of activations lie in memory, and with them set bits and means (layout.h). */
+typedef enum {
+    XN_CUDA_PLAIN, /* activations */
+    XN_CUDA_AS_LINES,
+    XN_CUDA_AS_RAILS,
+} xn_cuda_bits_layout;
+
 /* pack.cu: NCHW of any datatype -> activation bits; per pixel and group the set bits (popc) and
  * the mean magnitude (mean). popc and mean may be NULL. input is aligned to its elements, bits to
- * 16 bytes. lined: bits, popc and mean are laid out as lines (layout.h). overlapped: may start
- * before the kernel ahead of it in the stream has ended (sm_90 and later), which it does where the
- * problem is small. */
+ * 16 bytes. overlapped: may start before the kernel ahead of it in the stream has ended (sm_90 and
+ * later), which it does where the problem is small. */
 cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                 const void *input, uint32_t *bits, int32_t *popc, float *mean,
-                                bool lined, bool overlapped, cudaStream_t stream);
+                                xn_cuda_bits_layout layout, bool overlapped, cudaStream_t stream);
 
 /* packed.cu: the set bits of packed pixels of tap_words words each. */
 cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32_t *bits,
@@ -63,6 +69,10 @@ cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32
 /* Packed pixels to lines, with their set bits. */
 cudaError_t xn_cuda_spread_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
                                   uint32_t *to, int32_t *counts, cudaStream_t stream);
+
+/* Packed pixels to rails. */
+cudaError_t xn_cuda_to_rails_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
+                                    uint32_t *to, cudaStream_t stream);
 
 /* Dots of all filters, NCHW, to bits per filter: dot >= threshold, turned where flip has a bit. */
 cudaError_t xn_cuda_threshold_launch(const xn_conv *conv, int64_t images, const int32_t *dots,
@@ -111,19 +121,9 @@ cudaError_t xn_cuda_wide_launch(const xn_conv *conv, int64_t images, int multipr
                                 xn_cuda_wide_cut *cut, const xn_cuda_wide_io *io,
                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
 
-/* gemm_bands.cu: packed output of little work, stride 1. filters: layout.h's bands. */
-bool xn_cuda_bands_fits(const xn_conv *conv, int64_t images);
-/* Whether it is faster than gemm_wide.cu. */
-bool xn_cuda_bands_pays(const xn_conv *conv, int64_t images, int multiprocessors);
-typedef struct xn_cuda_bands_cut xn_cuda_bands_cut; /* as xn_cuda_wide_cut (gemm_bands.h) */
-cudaError_t xn_cuda_bands_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                 xn_cuda_bands_cut *cut, const xn_cuda_wide_io *io,
-                                 cudaStream_t stream);
-
 /* gemm_lines.cu: real outputs and INT32, stride 1, from activations with their borders (layout.h:
  * lines). counts and means lie as those; means is NULL unless scaling is xnor. filters: layout.h's
- * bands.
- */
+ * lines filters. */
 typedef struct xn_cuda_lines_io {
     const uint32_t *bits;
     const int32_t *counts;
@@ -141,6 +141,25 @@ typedef struct xn_cuda_lines_cut xn_cuda_lines_cut; /* as xn_cuda_wide_cut (gemm
 cudaError_t xn_cuda_lines_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                  xn_cuda_lines_cut *cut, const xn_cuda_lines_io *io,
                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+
+/* gemm_rails.cu: packed output, stride 1: twice the products and little else. bits and filters lie
+ * as rails (layout.h); so do the packed outputs where packed_rails. */
+typedef struct xn_cuda_rails_io {
+    const uint32_t *bits;
+    const void *filters;
+    int64_t filter_rows;
+    const int32_t *threshold;
+    const uint32_t *flip; /* NULL: none */
+    uint32_t *packed;
+    bool packed_rails, overlapped;
+} xn_cuda_rails_io;
+bool xn_cuda_rails_fits(const xn_conv *conv, int64_t images);
+/* Whether it is faster than gemm_wide.cu. */
+bool xn_cuda_rails_pays(const xn_conv *conv, int64_t images, int multiprocessors);
+typedef struct xn_cuda_rails_cut xn_cuda_rails_cut; /* as xn_cuda_wide_cut (gemm_rails.h) */
+cudaError_t xn_cuda_rails_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                 xn_cuda_rails_cut *cut, const xn_cuda_rails_io *io,
+                                 cudaStream_t stream);
 
 /* gemm_fused.cu: real input to outputs in one launch, by the matrix units of sm_80 and later: for
  * small problems. */
@@ -174,8 +193,8 @@ cudaError_t xn_cuda_packed_load(void);
 cudaError_t xn_cuda_box_load(void);
 cudaError_t xn_cuda_gemm_load(void);
 cudaError_t xn_cuda_wide_load(bool *usable);  /* false: not on this device or in this build */
-cudaError_t xn_cuda_bands_load(bool *usable); /* likewise */
 cudaError_t xn_cuda_lines_load(bool *usable); /* likewise */
+cudaError_t xn_cuda_rails_load(bool *usable); /* likewise */
 cudaError_t xn_cuda_fused_load(void);         /* sm_80 and later */
 cudaError_t xn_cuda_direct_load(void);
 cudaError_t xn_cuda_real_load(void);

@@ -27,8 +27,9 @@ struct packed_parts {
 static packed_parts parts_of(const xn_plan *plan, const xn_cuda_run_io *io) {
     char *base = plan->stream->workspace;
     const bool gemm = plan->path == XN_CUDA_GEMM, lines = plan->path == XN_CUDA_LINES;
+    const bool laid_out = lines || (plan->path == XN_CUDA_RAILS && !plan->rails);
     packed_parts p = {};
-    p.bits = plan->packed_input && !lines ? io->bits : (const uint32_t *)(base + plan->bits);
+    p.bits = plan->packed_input && !laid_out ? io->bits : (const uint32_t *)(base + plan->bits);
     p.popc = gemm || lines ? (int32_t *)(base + plan->popc) : NULL;
     p.pixel_part = gemm ? (int32_t *)(base + plan->pixel_part) : NULL;
     p.mean = plan->want_k ? (float *)(base + plan->mean) : NULL;
@@ -38,7 +39,30 @@ static packed_parts parts_of(const xn_plan *plan, const xn_cuda_run_io *io) {
 
 /* Kernels of bits that start before the one ahead has ended. */
 static bool has_wgmma(xn_cuda_path path) {
-    return path == XN_CUDA_LINES || path == XN_CUDA_BANDS || path == XN_CUDA_WIDE;
+    return path == XN_CUDA_RAILS || path == XN_CUDA_LINES || path == XN_CUDA_WIDE;
+}
+
+/* How a path reads bits. */
+static xn_cuda_bits_layout layout_of(xn_cuda_path path) {
+    return path == XN_CUDA_LINES   ? XN_CUDA_AS_LINES
+           : path == XN_CUDA_RAILS ? XN_CUDA_AS_RAILS
+                                   : XN_CUDA_PLAIN;
+}
+
+static cudaError_t launch_rails(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                                const xn_cuda_run_io *io, const packed_parts *p,
+                                cudaStream_t stream) {
+    xn_cuda_rails_io rails = {};
+    rails.bits = p->bits;
+    rails.filters = prepared->rails;
+    rails.filter_rows = prepared->wide_rows;
+    rails.threshold = io->threshold;
+    rails.flip = io->flip;
+    rails.packed = io->packed;
+    rails.packed_rails = plan->rails;
+    rails.overlapped = true;
+    return xn_cuda_rails_launch(&plan->conv, images, plan->stream->device->multiprocessors,
+                                plan->rails_cut, &rails, stream);
 }
 
 static cudaError_t launch_lines(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
@@ -48,7 +72,7 @@ static cudaError_t launch_lines(const xn_plan *plan, const xn_prepared *prepared
     lines.bits = p->bits;
     lines.counts = p->popc;
     lines.means = p->mean;
-    lines.filters = prepared->bands;
+    lines.filters = prepared->lines;
     lines.filter_rows = prepared->wide_rows;
     lines.prefix = prepared->wide_prefix;
     lines.overlapped = true;
@@ -63,10 +87,13 @@ static cudaError_t launch_pack(const xn_plan *plan, int64_t images, const xn_cud
     if (!plan->packed_input)
         return xn_cuda_pack_launch(c, images, plan->stream->device->multiprocessors, io->input,
                                    const_cast<uint32_t *>(p->bits), p->popc, p->mean,
-                                   plan->path == XN_CUDA_LINES, has_wgmma(plan->path), stream);
+                                   layout_of(plan->path), has_wgmma(plan->path), stream);
     if (plan->path == XN_CUDA_LINES)
         return xn_cuda_spread_launch(c, images, io->bits, const_cast<uint32_t *>(p->bits), p->popc,
                                      stream);
+    if (plan->path == XN_CUDA_RAILS && !plan->rails)
+        return xn_cuda_to_rails_launch(c, images, io->bits, const_cast<uint32_t *>(p->bits),
+                                       stream);
     if (!p->popc)
         return cudaSuccess;
     return xn_cuda_count_launch(images * c->groups * c->height * c->width,
@@ -78,7 +105,7 @@ static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared,
                                const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
     xn_cuda_wide_io wide = {};
     wide.bits = p->bits;
-    wide.filters = plan->path == XN_CUDA_BANDS ? prepared->bands : prepared->wide;
+    wide.filters = prepared->wide;
     wide.filter_rows = prepared->wide_rows;
     wide.prefix = prepared->wide_prefix;
     wide.mean = p->mean;
@@ -86,9 +113,6 @@ static cudaError_t launch_wide(const xn_plan *plan, const xn_prepared *prepared,
     wide.flip = io->flip;
     wide.packed = plan->packed_output ? io->packed : NULL;
     wide.overlapped = true;
-    if (plan->path == XN_CUDA_BANDS)
-        return xn_cuda_bands_launch(&plan->conv, images, plan->stream->device->multiprocessors,
-                                    plan->bands, &wide, stream);
     return xn_cuda_wide_launch(&plan->conv, images, plan->stream->device->multiprocessors,
                                plan->wide, &wide, epilogue, stream);
 }
@@ -176,9 +200,11 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
     cudaError_t e = launch_pack(plan, images, io, &parts, stream);
     if (e != cudaSuccess)
         return e;
+    if (plan->path == XN_CUDA_RAILS)
+        return launch_rails(plan, prepared, images, io, &parts, stream);
     if (plan->path == XN_CUDA_LINES)
         return launch_lines(plan, prepared, images, &parts, &epilogue, stream);
-    if (plan->path == XN_CUDA_BANDS || plan->path == XN_CUDA_WIDE)
+    if (plan->path == XN_CUDA_WIDE)
         return launch_wide(plan, prepared, images, io, &parts, &epilogue, stream);
     return launch_narrow(plan, prepared, images, io, &parts, &epilogue, stream);
 }

@@ -40,10 +40,14 @@ struct pack_args {
     int32_t vectors, pixels, group_channels, tap_words;
     int32_t rows;
     int32_t pitch, sums_at; /* in shared memory: C bits[rows][pitch], sums[rows][pixel] */
-    xn_cuda_lines lines;    /* where bits, popc and mean are laid out as that */
+    xn_cuda_lines lines;    /* where bits, popc and mean are laid out as that, */
+    xn_cuda_rails rails;    /* or bits as that */
     xn_fast_divisor width;
     int32_t height;
 };
+
+/* How bits lie: as layout.h's activations, lines or rails. */
+enum { PLAIN = XN_CUDA_PLAIN, LINED = XN_CUDA_AS_LINES, RAILS = XN_CUDA_AS_RAILS };
 
 /* A pixel as line and column of a plane, the image of a group. */
 struct pack_place {
@@ -226,9 +230,39 @@ __device__ __forceinline__ void write_lines(const pack_args &a, const unsigned c
     put_zeros<V, WORDS>(a, first_pixel, block_pixels, first_word, a.rows * C / 32, last);
 }
 
+/* As write_bits, into rails, with the complements. */
+template <int V, int C, int WORDS>
+__device__ __forceinline__ void write_rails(const pack_args &a, const unsigned char *bits,
+                                            int32_t first_pixel, int32_t block_pixels,
+                                            int32_t first_word) {
+    const int32_t pieces = (int32_t)a.pixel_pieces.divisor, left = a.pixels - first_pixel;
+    const int32_t plane = (int32_t)a.plane_vectors.divisor * V;
+    /* neighbours are neighbours of one unit */
+    for (int32_t e = (int32_t)(blockDim.x - 1 - threadIdx.x); e < block_pixels * pieces;
+         e += (int32_t)blockDim.x) {
+        const int32_t piece = WORDS < 4 ? 0 : xn_divide(e / V, a.block_vectors);
+        const int32_t p = e - piece * block_pixels, w = piece * PIECE_WORDS;
+        if (p >= left || first_word + w >= a.tap_words)
+            continue;
+        const int32_t image = xn_divide((first_pixel + p) / V, a.plane_vectors);
+        const int32_t at = first_pixel + p - image * plane, unit = (first_word + w) / 4;
+        uint4 *to = (uint4 *)a.bits + ((int64_t)image * a.rails.units + unit) * plane + at;
+        uint32_t word[4] = {};
+#pragma unroll
+        for (int n = 0; n < WORDS; n++)
+            word[n] = word_at<C>(bits, a.pitch, p, w + n);
+        if (WORDS < 4) {
+            *to = make_uint4(word[0], word[1], ~word[0], ~word[1]);
+        } else {
+            to[0] = make_uint4(word[0], word[1], word[2], word[3]);
+            to[a.rails.units / 2 * plane] = make_uint4(~word[0], ~word[1], ~word[2], ~word[3]);
+        }
+    }
+}
+
 /* Means and counts of the block's pixels. Where there are several panels a thread has one pixel at
  * most, whose total and count stay with it. */
-template <typename T, int V, int C, bool LINED>
+template <typename T, int V, int C, int LAYOUT>
 __device__ __forceinline__ void
 add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int32_t first_pixel,
           int32_t block_pixels, int32_t panel, bool last, double *total, int32_t *count) {
@@ -237,7 +271,7 @@ add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int3
         if (pixel >= a.pixels)
             break;
         int64_t at = pixel;
-        if (LINED) {
+        if (LAYOUT == LINED) {
             const pack_place place = place_of<V>(a, pixel);
             at = (int64_t)place.plane * a.lines.plane + line_position(a.lines, place);
         }
@@ -266,8 +300,8 @@ add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int3
     }
 }
 
-template <typename T, int V, int C, bool LINED>
-__global__ void __launch_bounds__(MAX_THREADS, LINED &&C == 8 ? 3 : 0)
+template <typename T, int V, int C, int LAYOUT>
+__global__ void __launch_bounds__(MAX_THREADS, LAYOUT == LINED && C == 8 ? 3 : 0)
     pack_kernel(const __grid_constant__ pack_args a) {
     extern __shared__ __align__(16) unsigned char pack_memory[];
     unsigned char *bits = pack_memory;
@@ -302,15 +336,22 @@ __global__ void __launch_bounds__(MAX_THREADS, LINED &&C == 8 ? 3 : 0)
             store_sums(sums + row * block_pixels + at * V, magnitudes);
         }
         __syncthreads();
-        add_panel<T, V, C, LINED>(a, bits, sums, first_pixel, block_pixels, panel, last, &total,
-                                  &count);
-        if (LINED) {
+        add_panel<T, V, C, LAYOUT>(a, bits, sums, first_pixel, block_pixels, panel, last, &total,
+                                   &count);
+        if (LAYOUT == LINED) {
             if (a.tap_words == 1)
                 write_lines<V, C, 1>(a, bits, first_pixel, block_pixels, 0, last);
             else if (a.tap_words == 2)
                 write_lines<V, C, 2>(a, bits, first_pixel, block_pixels, 0, last);
             else
                 write_lines<V, C, 4>(a, bits, first_pixel, block_pixels, panel / 32, last);
+        } else if (LAYOUT == RAILS) {
+            if (a.tap_words == 1)
+                write_rails<V, C, 1>(a, bits, first_pixel, block_pixels, 0);
+            else if (a.tap_words == 2)
+                write_rails<V, C, 2>(a, bits, first_pixel, block_pixels, 0);
+            else
+                write_rails<V, C, 4>(a, bits, first_pixel, block_pixels, panel / 32);
         } else if (a.tap_words == 1) {
             write_bits<C, 1>(a, bits, first_pixel, block_pixels, 0);
         } else if (a.tap_words == 2) {
@@ -338,15 +379,16 @@ struct pack_cut {
 enum { WIDE, SMALL, SINGLE, CUTS };
 static const pack_cut cuts[CUTS] = {{2, 16}, {1, 8}, {0, 32}};
 
-#define KERNELS(T, LINED)                                                                          \
-    { pack_kernel<T, 4, 16, LINED>, pack_kernel<T, 2, 8, LINED>, pack_kernel<T, 1, 32, LINED> }
-#define ALL_KERNELS(LINED)                                                                         \
+#define KERNELS(T, LAYOUT)                                                                         \
+    { pack_kernel<T, 4, 16, LAYOUT>, pack_kernel<T, 2, 8, LAYOUT>, pack_kernel<T, 1, 32, LAYOUT> }
+#define ALL_KERNELS(LAYOUT)                                                                        \
     {                                                                                              \
-        KERNELS(float, LINED), KERNELS(__half, LINED), KERNELS(xn_bf16_bits, LINED),               \
-            KERNELS(int8_t, LINED), KERNELS(uint8_t, LINED), KERNELS(xn_bool_byte, LINED)          \
+        KERNELS(float, LAYOUT), KERNELS(__half, LAYOUT), KERNELS(xn_bf16_bits, LAYOUT),            \
+            KERNELS(int8_t, LAYOUT), KERNELS(uint8_t, LAYOUT), KERNELS(xn_bool_byte, LAYOUT)       \
     }
-/* By layout, plain or lines, by datatype, XN_FP32 to XN_BOOL, and cut. */
-static const pack_function kernels[2][6][CUTS] = {ALL_KERNELS(false), ALL_KERNELS(true)};
+/* By layout, by datatype, XN_FP32 to XN_BOOL, and cut. */
+static const pack_function kernels[3][6][CUTS] = {ALL_KERNELS(PLAIN), ALL_KERNELS(LINED),
+                                                  ALL_KERNELS(RAILS)};
 
 /* A block has that many vectors side by side, by rows. */
 struct pack_shape {
@@ -384,7 +426,7 @@ static pack_shape shape_of(const xn_conv *conv, const void *input, int64_t pixel
 }
 
 static cudaError_t launch_shape(const xn_conv *conv, const pack_shape &s, int64_t plane,
-                                int64_t pixels, pack_args a, bool lined, bool overlapped,
+                                int64_t pixels, pack_args a, int layout, bool overlapped,
                                 cudaStream_t stream) {
     const int32_t v = cuts[s.cut].vector, c = cuts[s.cut].channels;
     const int32_t block_pixels = s.vectors << v;
@@ -397,7 +439,7 @@ static cudaError_t launch_shape(const xn_conv *conv, const pack_shape &s, int64_
     a.pitch = block_pixels + 4; /* neither bank by bank nor out of alignment */
     a.sums_at = (s.rows * a.pitch * (c / 8) + 15) / 16 * 16;
     const size_t shared = (size_t)a.sums_at + (a.mean ? s.rows * block_pixels * 4 : 0);
-    return xn_cuda_launch_with(kernels[lined][conv->input_datatype][s.cut],
+    return xn_cuda_launch_with(kernels[layout][conv->input_datatype][s.cut],
                                xn_cuda_grid(pixels, block_pixels), s.rows * s.vectors, shared,
                                overlapped, stream, a);
 }
@@ -406,7 +448,7 @@ static cudaError_t launch_shape(const xn_conv *conv, const pack_shape &s, int64_
  * room that the kernel ahead happens to leave. */
 cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                 const void *input, uint32_t *bits, int32_t *popc, float *mean,
-                                bool lined, bool overlapped, cudaStream_t stream) {
+                                xn_cuda_bits_layout layout, bool overlapped, cudaStream_t stream) {
     const int64_t plane = (int64_t)conv->height * conv->width;
     const int64_t pixels = plane * images * conv->groups;
     const int64_t bytes = (int64_t)xn_datatype_bytes((xn_datatype)conv->input_datatype);
@@ -416,11 +458,11 @@ cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multipr
     a.reciprocal = 1.0 / conv->group_channels;
     a.group_channels = conv->group_channels;
     a.tap_words = xn_packed_words(conv->group_channels);
-    if (lined) {
+    if (layout == XN_CUDA_AS_LINES)
         a.lines = xn_cuda_lines_of(conv);
-        a.width = xn_fast_divisor_of(conv->width);
-        a.height = conv->height;
-    }
+    a.rails = xn_cuda_rails_of(conv->group_channels);
+    a.width = xn_fast_divisor_of(conv->width);
+    a.height = conv->height;
     const pack_shape shape = shape_of(conv, input, pixels, multiprocessors);
     const int64_t step = plane < SLICE_PIXELS ? SLICE_PIXELS / plane * plane : SLICE_PIXELS;
     cudaError_t e = cudaSuccess;
@@ -432,7 +474,7 @@ cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multipr
         a.bits = bits + at * a.tap_words;
         a.popc = popc ? popc + at : NULL;
         a.mean = mean ? mean + at : NULL;
-        e = launch_shape(conv, shape, plane, count, a, lined, overlapped && shape.few, stream);
+        e = launch_shape(conv, shape, plane, count, a, layout, overlapped && shape.few, stream);
     }
     return e;
 }

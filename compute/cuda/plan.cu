@@ -1,9 +1,9 @@
 /* plan.cu: which kernels run a problem, and where their data lies in the stream's workspace. All
  * decisions and all allocation are here. */
 #include "few_choose.h"
-#include "gemm_bands.h"
 #include "gemm_fused.h"
 #include "gemm_lines.h"
+#include "gemm_rails.h"
 #include "gemm_wide.h"
 #include "xn_cuda.h"
 
@@ -12,7 +12,7 @@
 #define WIDE_FILTERS 17 /* a group, for gemm_wide.cu to be worth it */
 
 static const char *const path_names[XN_CUDA_PATHS] = {
-    "strips", "planes", "matrix", "tiles",      "fused",    "lines", "bands",
+    "strips", "planes", "matrix", "tiles",      "fused",    "rails", "lines",
     "wide",   "gemm",   "direct", "real_wgmma", "real_mma", "real"};
 
 /* Whether the device has the instructions of a path. */
@@ -23,8 +23,8 @@ static bool path_exists(const xn_device *device, int path) {
     case XN_CUDA_GEMM:
     case XN_CUDA_REAL_MMA:
         return device->matrix;
+    case XN_CUDA_RAILS:
     case XN_CUDA_LINES:
-    case XN_CUDA_BANDS:
     case XN_CUDA_WIDE:
     case XN_CUDA_REAL_WGMMA:
         return device->wide;
@@ -36,7 +36,7 @@ static bool path_exists(const xn_device *device, int path) {
 /* Of those that a stream may be held to: its plans have outputs that are not packed. */
 const char *xn_cuda_device_path(const xn_device *device, int index) {
     for (int path = 0; path < XN_CUDA_PATHS; path++)
-        if (path != XN_CUDA_BANDS && path_exists(device, path) && index-- == 0)
+        if (path != XN_CUDA_RAILS && path_exists(device, path) && index-- == 0)
             return path_names[path];
     return NULL;
 }
@@ -76,6 +76,8 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
     const bool packed = plan->packed_input || plan->packed_output;
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
     xn_cuda_few_cut cut;
+    if (plan->rails && packed && path != XN_CUDA_RAILS)
+        return false; /* no other reads or writes that layout */
     if (!path_exists(device, path) || (conv->mode == XN_MODE_XNOR) == (path >= XN_CUDA_REAL_WGMMA))
         return false;
     switch (path) {
@@ -87,10 +89,12 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
                xn_cuda_few_cut_of(xn_cuda_few_kind_of(path), conv, plan->max_images, &chip, &cut);
     case XN_CUDA_FUSED:
         return !packed && xn_cuda_fused_fits(conv, plan->max_images, &chip);
+    case XN_CUDA_RAILS: /* a job's 64 filters are one store of rails */
+        return plan->packed_output &&
+               !(plan->rails && conv->groups > 1 && conv->group_out_channels % 64) &&
+               xn_cuda_rails_fits(conv, plan->max_images);
     case XN_CUDA_LINES:
         return !plan->packed_output && xn_cuda_lines_fits(conv, plan->max_images);
-    case XN_CUDA_BANDS:
-        return plan->packed_output && xn_cuda_bands_fits(conv, plan->max_images);
     case XN_CUDA_WIDE:
         return xn_cuda_wide_fits(conv, plan->max_images, plan->packed_output);
     case XN_CUDA_GEMM:
@@ -109,13 +113,13 @@ static bool other_pays(const xn_device *device, const xn_plan *plan, xn_cuda_pat
     const xn_cuda_few_chip chip = xn_cuda_few_chip_of(device);
     if (path == XN_CUDA_FUSED)
         return !xn_cuda_fused_pays(&plan->conv, plan->max_images, &chip);
+    if (path == XN_CUDA_RAILS && path_fits(device, plan, XN_CUDA_WIDE) &&
+        !xn_cuda_rails_pays(&plan->conv, plan->max_images, device->multiprocessors))
+        return true;
     if (path == XN_CUDA_LINES && !xn_cuda_lines_pays(&plan->conv, plan->max_images,
                                                      device->multiprocessors, plan->packed_input))
         return true;
-    if (path == XN_CUDA_BANDS && path_fits(device, plan, XN_CUDA_WIDE) &&
-        !xn_cuda_bands_pays(&plan->conv, plan->max_images, device->multiprocessors))
-        return true;
-    if (path == XN_CUDA_LINES || path == XN_CUDA_BANDS || path == XN_CUDA_WIDE)
+    if (path == XN_CUDA_RAILS || path == XN_CUDA_LINES || path == XN_CUDA_WIDE)
         return plan->conv.group_out_channels < WIDE_FILTERS &&
                path_fits(device, plan, XN_CUDA_GEMM);
     return (path == XN_CUDA_REAL_WGMMA || path == XN_CUDA_REAL_MMA) &&
@@ -139,8 +143,7 @@ static bool lay_out(xn_plan *plan) {
     const int64_t in_plane = (int64_t)c->height * c->width, groups = c->groups;
     const int64_t out_plane = (int64_t)c->out_height * c->out_width;
     const size_t pixel_bytes = (size_t)xn_packed_words(c->group_channels) * sizeof(uint32_t);
-    const bool own_sums = plan->path == XN_CUDA_BANDS ||
-                          plan->path == XN_CUDA_WIDE; /* no popc, pixel_part and k in memory */
+    const bool own_sums = plan->path == XN_CUDA_WIDE; /* no popc, pixel_part and k in memory */
     bool fits = add_part(plan, 1, plan->input_bytes, &plan->input) &&
                 add_part(plan, 1, plan->output_bytes, &plan->output);
     if (plan->path == XN_CUDA_REAL_WGMMA || plan->path == XN_CUDA_REAL_MMA)
@@ -150,6 +153,11 @@ static bool lay_out(xn_plan *plan) {
     if (xn_cuda_few_kind_of(plan->path) != XN_CUDA_FEW_NONE || plan->path == XN_CUDA_FUSED ||
         plan->path == XN_CUDA_REAL)
         return fits;
+    if (plan->path == XN_CUDA_RAILS) {
+        const int64_t units =
+            plan->packed_input && plan->rails ? 0 : xn_cuda_rails_of(c->group_channels).units;
+        return fits && add_part(plan, groups * in_plane * units, 16, &plan->bits);
+    }
     if (plan->path == XN_CUDA_LINES) {
         const xn_cuda_lines l = xn_cuda_lines_of(c);
         const int64_t positions = groups * l.plane;
@@ -188,10 +196,11 @@ static bool keep_cut(xn_plan *plan) {
     const xn_cuda_few_kind few = xn_cuda_few_kind_of(plan->path);
     if (plan->path == XN_CUDA_WIDE)
         return (plan->wide = (xn_cuda_wide_cut *)xn_mem_zalloc(1, sizeof *plan->wide)) != NULL;
+    if (plan->path == XN_CUDA_RAILS)
+        return (plan->rails_cut = (xn_cuda_rails_cut *)xn_mem_zalloc(1, sizeof *plan->rails_cut)) !=
+               NULL;
     if (plan->path == XN_CUDA_LINES)
         return (plan->lines = (xn_cuda_lines_cut *)xn_mem_zalloc(1, sizeof *plan->lines)) != NULL;
-    if (plan->path == XN_CUDA_BANDS)
-        return (plan->bands = (xn_cuda_bands_cut *)xn_mem_zalloc(1, sizeof *plan->bands)) != NULL;
     if (plan->path == XN_CUDA_FUSED)
         return (plan->fused = (xn_cuda_fused_plan *)xn_mem_zalloc(1, sizeof *plan->fused)) != NULL;
     if (few == XN_CUDA_FEW_NONE)
@@ -207,11 +216,15 @@ static xn_status fill_plan(xn_plan *plan, const xn_cuda_plan_options *options, x
     const xn_device *device = plan->stream->device;
     plan->packed_input = options->packed_input;
     plan->packed_output = options->packed_output;
+    plan->rails = options->rails;
     plan->input_bytes = plan->packed_input ? 0 : xn_conv_input_bytes(conv);
     plan->output_bytes = plan->packed_output ? 0 : xn_conv_output_bytes(conv);
     plan->want_k = conv->mode == XN_MODE_XNOR && conv->scaling == XN_SCALING_XNOR;
-    plan->path = options->forced ? options->path : choose_path(device, plan);
-    if (options->forced && !path_fits(device, plan, plan->path))
+    const bool rails = plan->rails && (plan->packed_input || plan->packed_output);
+    plan->path = options->forced ? options->path
+                 : rails         ? XN_CUDA_RAILS
+                                 : choose_path(device, plan);
+    if ((options->forced || rails) && !path_fits(device, plan, plan->path))
         return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "path %s cannot run this convolution",
                        path_names[plan->path]);
     if (!keep_cut(plan))
@@ -261,8 +274,8 @@ void xn_cuda_plan_free(xn_plan *plan) {
     if (plan) {
         xn_mem_free(plan->wide);
         xn_mem_free(plan->few);
-        xn_mem_free(plan->bands);
         xn_mem_free(plan->lines);
+        xn_mem_free(plan->rails_cut);
         xn_mem_free(plan->fused);
     }
     xn_mem_free(plan); /* the workspace stays with the stream */

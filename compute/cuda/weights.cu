@@ -3,14 +3,16 @@
  * on the device when a plan first wants it. Independent of stride, padding, dilation and groups. */
 #include "xn_cuda.h"
 
+#include <algorithm>
 #include <math.h>
 
 /* Where the parts lie in the allocation, in bytes. */
 struct parts {
-    size_t rows, wide, bands, wide_prefix, patches, fields, prefix, real, alpha, scale, bias,
+    size_t rows, wide, lines, rails, wide_prefix, patches, fields, prefix, real, alpha, scale, bias,
         exponent;
     size_t total;
     int64_t row_words, taps, chunks, wide_rows; /* chunks: 0 without the wide layout */
+    int64_t rails_chunks;                       /* likewise */
     int32_t patch_words, field_words;
 };
 
@@ -23,24 +25,28 @@ static bool add_part(struct parts *p, size_t count, size_t each, size_t *offset)
 
 static bool lay_out(const xn_weights *w, const xn_device *device, struct parts *p) {
     const size_t filters = (size_t)w->out_channels;
-    size_t row_bytes, wide_bytes, patch_bytes, prefix_bytes, real_bytes;
+    size_t row_bytes, wide_bytes, rails_bytes, patch_bytes, prefix_bytes, real_bytes;
     *p = {};
     p->taps = (int64_t)w->kernel_h * w->kernel_w;
     p->row_words = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->patch_words = xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->field_words = xn_cuda_field_words(w->group_channels, w->kernel_h, w->kernel_w);
     p->chunks = device->wide ? w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w) : 0;
+    p->rails_chunks =
+        device->wide ? xn_cuda_rails_chunks(w->group_channels, w->kernel_h, w->kernel_w) : 0;
     p->wide_rows = xn_cuda_wide_rows(w->out_channels);
     patch_bytes = (size_t)p->patch_words * sizeof(uint32_t);
     bool fits =
         xn_mul_size((size_t)p->row_words, sizeof(uint32_t), &row_bytes) &&
         xn_mul_size((size_t)(p->chunks + 3) / 4, 64, &wide_bytes) &&
+        xn_mul_size((size_t)(p->rails_chunks + 3) / 4, 64, &rails_bytes) &&
         xn_mul_size(((size_t)w->kernel_h + 1) * ((size_t)w->kernel_w + 1), sizeof(int32_t),
                     &prefix_bytes) &&
         xn_mul_size((size_t)p->taps, (size_t)w->group_channels * sizeof(float), &real_bytes) &&
         add_part(p, filters, row_bytes, &p->rows) &&
         add_part(p, (size_t)p->wide_rows, wide_bytes, &p->wide) &&
-        add_part(p, (size_t)p->wide_rows, wide_bytes, &p->bands) &&
+        add_part(p, (size_t)p->wide_rows, wide_bytes, &p->lines) &&
+        add_part(p, (size_t)p->wide_rows, rails_bytes, &p->rails) &&
         add_part(p, device->wide ? filters : 0, prefix_bytes, &p->wide_prefix) &&
         add_part(p, filters, patch_bytes, &p->patches) &&
         add_part(p, filters, (size_t)p->field_words * sizeof(uint32_t), &p->fields) &&
@@ -75,6 +81,22 @@ static void fill_wide(const xn_weights *w, const struct parts *p, chunk_function
                 const int64_t chunk = chunk_of(i, j, word, tap_words, w->kernel_h, w->kernel_w);
                 out[xn_cuda_wide_word(chunk, row, p->wide_rows) + at % 4] =
                     bits[((int64_t)i * w->kernel_w + j) * w->words + word];
+            }
+}
+
+static void fill_rails(const xn_weights *w, const struct parts *p, int64_t row,
+                       const uint32_t *bits, uint32_t *out) {
+    const xn_cuda_rails r = xn_cuda_rails_of(w->group_channels);
+    for (int32_t i = 0; i < w->kernel_h; i++)
+        for (int32_t j = 0; j < w->kernel_w; j++)
+            for (int32_t word = 0; word < w->words; word++, bits++) {
+                const uint32_t live = xn_cuda_low_bits(std::min(w->group_channels - word * 32, 32));
+                for (int32_t rail = 0; rail < 2; rail++) {
+                    const int32_t at = rail * r.words + word;
+                    const int64_t chunk = xn_cuda_rails_chunk(i, j, at, w->kernel_h, w->kernel_w);
+                    out[xn_cuda_wide_word(chunk, row, p->wide_rows) + at % 4] =
+                        rail ? ~*bits & live : *bits;
+                }
             }
 }
 
@@ -131,7 +153,8 @@ static void fill(const xn_weights *w, const struct parts *p, char *out) {
         if (p->chunks) {
             fill_wide(w, p, xn_cuda_wide_chunk, xn_cuda_wide_row((int32_t)o), bits,
                       (uint32_t *)(out + p->wide));
-            fill_wide(w, p, xn_cuda_bands_chunk, o, bits, (uint32_t *)(out + p->bands));
+            fill_wide(w, p, xn_cuda_lines_chunk, o, bits, (uint32_t *)(out + p->lines));
+            fill_rails(w, p, o, bits, (uint32_t *)(out + p->rails));
         }
         if (p->patch_words)
             fill_patch(w, p->taps, bits, (uint32_t *)(out + p->patches) + o * p->patch_words);
@@ -192,7 +215,8 @@ static void point_at_parts(const xn_weights *w, const struct parts *p, xn_prepar
     prepared->taps = p->taps;
     prepared->rows = (const uint32_t *)(base + p->rows);
     prepared->wide = p->chunks ? base + p->wide : NULL;
-    prepared->bands = p->chunks ? base + p->bands : NULL;
+    prepared->lines = p->chunks ? base + p->lines : NULL;
+    prepared->rails = p->chunks ? base + p->rails : NULL;
     prepared->wide_rows = p->wide_rows;
     prepared->wide_prefix = (const int32_t *)(base + p->wide_prefix);
     prepared->patches = p->patch_words ? (const uint32_t *)(base + p->patches) : NULL;

@@ -30,8 +30,8 @@ typedef enum {
     XN_CUDA_MATRIX, /* few_matrix.cu, */
     XN_CUDA_TILES,  /* few.cu */
     XN_CUDA_FUSED,  /* any number of channels, small: gemm_fused.cu */
+    XN_CUDA_RAILS,
     XN_CUDA_LINES,
-    XN_CUDA_BANDS,
     XN_CUDA_WIDE,
     XN_CUDA_GEMM,
     XN_CUDA_DIRECT,
@@ -48,7 +48,7 @@ struct xn_device {
     char name[256];
     int major, minor; /* compute capability */
     int multiprocessors;
-    bool wide;   /* gemm_wide.cu and gemm_bands.cu run here */
+    bool wide;   /* gemm_wide.cu and others by wgmma run here */
     bool matrix; /* mma.sync does, also of bits: gemm.cu, few_matrix.cu, real_mma.cu */
     size_t memory_bytes;
     cudaStream_t setup; /* puts weights on the device; threads may share it */
@@ -88,8 +88,9 @@ struct xn_prepared {
     int64_t taps;
     const uint32_t *rows; /* layout.h */
     const void *wide;     /* NULL where gemm_wide.cu does not run */
-    const void *bands;    /* likewise of gemm_bands.cu */
-    int64_t wide_rows;    /* of both */
+    const void *lines;    /* likewise of gemm_lines.cu, */
+    const void *rails;    /* and gemm_rails.cu */
+    int64_t wide_rows;    /* of all three */
     const int32_t *wide_prefix;
     const uint32_t *patches; /* NULL when the filters are too large for the fused kernel */
     const uint32_t *fields;  /* and for few_matrix.cu */
@@ -122,6 +123,7 @@ struct xn_stream {
  */
 typedef struct xn_cuda_plan_options {
     bool packed_input, packed_output;
+    bool rails;  /* packed tensors lie as layout.h's rails, which path rails alone can do */
     bool forced; /* to that path; XN_ERR_UNSUPPORTED where it cannot */
     xn_cuda_path path;
 } xn_cuda_plan_options;
@@ -144,13 +146,13 @@ struct xn_plan {
     xn_conv conv;
     int64_t max_images;
     xn_cuda_path path;
-    bool packed_input, packed_output;
+    bool packed_input, packed_output, rails;
     size_t input_bytes, output_bytes; /* of one image */
     bool want_k;                      /* scaling xnor of mode xnor */
     xn_cuda_wide_cut *wide;           /* of path wide: how the last run was cut */
     xn_cuda_few_cut *few;             /* of the paths for few channels: likewise */
-    xn_cuda_bands_cut *bands;         /* of path bands, likewise */
     xn_cuda_lines_cut *lines;         /* of path lines, likewise */
+    xn_cuda_rails_cut *rails_cut;     /* of path rails, likewise */
     xn_cuda_fused_plan *fused;        /* of path fused, likewise */
     /* Offsets into the workspace; those a path does not use are 0. */
     size_t input, output, bits, popc, mean, pixel_part, k, dots, pixels, partial;

@@ -195,7 +195,7 @@ static void real_variants(bk_cursor *at, bk_case c) {
 }
 
 /* gemm.cu: 32, 64 or 128 output positions a block; gemm_wide.cu: 128, 64 a warpgroup;
- * gemm_bands.cu: 64, 128, 224 or 240 positions a band, of rows, of whole images, of columns;
+ * gemm_rails.cu: 64, 112 or 128 positions a job, of rows, of whole images;
  * gemm_lines.cu: 128, 224 or 256 in lines of whole groups of 8, of rows and of whole images.
  * Positions count through rows and images, with rows and images kept apart by zeros in some
  * layouts. */
@@ -206,7 +206,8 @@ void bk_each_position_count(bk_visit visit, void *context) {
         {1, 1, 95},  {1, 1, 97},  {1, 1, 127}, {2, 8, 8},   {3, 1, 43},  {1, 8, 16},
         {3, 5, 9},   {1, 3, 85},  {4, 8, 8},   {1, 1, 257}, {5, 7, 7},   {1, 3, 129},
         {2, 14, 14}, {1, 17, 31}, {1, 1, 223}, {1, 1, 225}, {1, 1, 239}, {1, 1, 241},
-        {1, 12, 16}, {1, 13, 16}, {1, 14, 16}, {7, 3, 4},   {9, 1, 1},   {3, 9, 10}};
+        {1, 12, 16}, {1, 13, 16}, {1, 14, 16}, {7, 3, 4},   {9, 1, 1},   {3, 9, 10},
+        {1, 1, 63},  {1, 1, 111}, {1, 1, 113}, {1, 5, 56},  {2, 5, 28},  {3, 7, 7}};
     bk_cursor at = {visit, context, 0};
     for (size_t i = 0; i < COUNT(images); i++) {
         const int64_t *n = images[i];
@@ -417,14 +418,13 @@ void bk_each_bit_count(bk_visit visit, void *context) {
         bk_pad(&c, 0, 1, 0, 2);
         many_variants(&at, c);
     }
-    /* gemm_bands.cu: a band's positions through registers, or too many for them, in rows and in
-     * columns of rows */
+    /* many units of rows that are long, and of few lines */
     static const int64_t held[][3] = {/* channels, height, width */
                                       {256, 2, 230}, {256, 1, 300},  {512, 14, 14},
                                       {512, 2, 241}, {1024, 14, 14}, {1024, 13, 17}};
     for (size_t i = 0; i < COUNT(held); i++)
         many_variants(&at, same(1, held[i][0], held[i][1], held[i][2], 2, 3));
-    /* gemm_bands.cu: a row of taps that reaches further than from one row to the next */
+    /* gemm_rails.cu: a row of taps that reaches further than from one row to the next */
     for (int64_t n = 1; n <= 3; n++) {
         bk_case c = bk_geometry(n, 33 * n, 2, n, 6, 11, 5);
         bk_pad(&c, 4, 10, 5, 10);

@@ -3,6 +3,7 @@
  * that can. The geometries are the integer cases of the table and random ones; dots come from ref
  * and are compared bit by bit. */
 #include "bk_run.h"
+#include "rails.h"
 #include "xn_cuda.h"
 
 #include <math.h>
@@ -16,16 +17,18 @@ enum { GUARD = 256, POISON = 0xa5, USUAL_RANDOM = 150 };
 
 struct variant {
     const char *name;
-    bool packed_in, packed_out;
+    bool packed_in, packed_out, rails; /* rails: packed tensors lie as such */
     xn_scaling scaling;
     xn_datatype output;
 };
 
 static const variant variants[] = {
-    {"packed to INT32", true, false, XN_SCALING_NONE, XN_INT32},
-    {"packed to FP16", true, false, XN_SCALING_ALPHA, XN_FP16},
-    {"packed to packed", true, true, XN_SCALING_NONE, XN_INT32},
-    {"real to packed", false, true, XN_SCALING_NONE, XN_INT32},
+    {"packed to INT32", true, false, false, XN_SCALING_NONE, XN_INT32},
+    {"packed to FP16", true, false, false, XN_SCALING_ALPHA, XN_FP16},
+    {"packed to packed", true, true, false, XN_SCALING_NONE, XN_INT32},
+    {"real to packed", false, true, false, XN_SCALING_NONE, XN_INT32},
+    {"rails to rails", true, true, true, XN_SCALING_NONE, XN_INT32},
+    {"real to rails", false, true, true, XN_SCALING_NONE, XN_INT32},
 };
 
 /* What the variants of a case share. */
@@ -169,8 +172,24 @@ static size_t output_bytes(const packed_problem &p, const variant &v) {
     const xn_conv conv = conv_of(p, v);
     if (!v.packed_out)
         return (size_t)p.problem.images * xn_conv_output_bytes(&conv);
-    return (size_t)p.problem.images * conv.out_height * conv.out_width *
-           (size_t)xn_packed_words(conv.out_channels) * 4;
+    const size_t pixels = (size_t)p.problem.images * conv.out_height * conv.out_width;
+    return pixels * (v.rails ? 16 * (size_t)xn_cuda_rails_of(conv.out_channels).units
+                             : 4 * (size_t)xn_packed_words(conv.out_channels));
+}
+
+/* Rails with what guards them, as plain bits with the same; all wrong where a bit's complement is.
+ */
+static std::vector<unsigned char> to_plain(const xn_conv &c, int64_t images,
+                                           const std::vector<unsigned char> &rails) {
+    const size_t pixels = (size_t)c.out_height * c.out_width;
+    const size_t bytes = (size_t)images * pixels * (size_t)xn_packed_words(c.out_channels) * 4;
+    std::vector<unsigned char> plain(GUARD + bytes + GUARD);
+    memcpy(plain.data(), rails.data(), GUARD);
+    memcpy(plain.data() + GUARD + bytes, rails.data() + rails.size() - GUARD, GUARD);
+    if (!xn_rails_to_plain((const uint32_t *)(rails.data() + GUARD), c.out_channels, (size_t)images,
+                           pixels, (uint32_t *)(plain.data() + GUARD)))
+        memset(plain.data() + GUARD, 0xff, bytes);
+    return plain;
 }
 
 static void run_on(xn_stream *stream, const packed_problem &p, const variant &v, int path,
@@ -181,6 +200,7 @@ static void run_on(xn_stream *stream, const packed_problem &p, const variant &v,
     xn_error error = {};
     options.packed_input = v.packed_in;
     options.packed_output = v.packed_out;
+    options.rails = v.rails;
     options.forced = true;
     options.path = (xn_cuda_path)path;
     const xn_status status = xn_cuda_plan_create_with(
@@ -196,6 +216,10 @@ static void run_on(xn_stream *stream, const packed_problem &p, const variant &v,
     CUDA(xn_cuda_enqueue(plan, p.prepared, p.problem.images, &io, stream->stream));
     CUDA(cudaStreamSynchronize(stream->stream));
     CUDA(cudaMemcpy(got.data(), output, got.size(), cudaMemcpyDeviceToHost));
+    if (v.rails && v.packed_out) {
+        got = to_plain(conv, p.problem.images, got);
+        bytes = got.size() - 2 * GUARD;
+    }
     judge(p, v, xn_cuda_plan_path(plan), got, bytes);
     names[path] = xn_cuda_plan_path(plan);
     runs[path]++;
@@ -206,7 +230,12 @@ static void check_case(const bk_target *target, const bk_case *c) {
     packed_problem p = {};
     make(target, c, &p);
     const size_t in_bytes = (size_t)p.problem.images * xn_conv_input_bytes(&p.problem.conv);
+    const xn_conv &conv = p.problem.conv;
+    const std::vector<uint32_t> as_rails =
+        xn_rails_of(p.bits.data(), conv.group_channels, (size_t)(p.problem.images * conv.groups),
+                    (size_t)conv.height * conv.width);
     void *bits = to_device(p.bits.data(), p.bits.size() * 4);
+    void *rails = to_device(as_rails.data(), as_rails.size() * 4);
     void *input = to_device(p.problem.input, in_bytes);
     void *threshold = to_device(p.threshold.data(), p.threshold.size() * 4);
     void *flip = to_device(p.flip.data(), p.flip.size() * 4);
@@ -215,7 +244,7 @@ static void check_case(const bk_target *target, const bk_case *c) {
         unsigned char *output = NULL;
         CUDA(cudaMalloc(&output, GUARD + bytes + GUARD));
         xn_cuda_run_io io = {};
-        io.bits = (const uint32_t *)(v.packed_in ? bits : NULL);
+        io.bits = (const uint32_t *)(!v.packed_in ? NULL : v.rails ? rails : bits);
         io.input = v.packed_in ? NULL : input;
         io.output = v.packed_out ? NULL : output + GUARD;
         io.packed = (uint32_t *)(v.packed_out ? output + GUARD : NULL);
@@ -225,7 +254,7 @@ static void check_case(const bk_target *target, const bk_case *c) {
             run_on(target->stream, p, v, path, io, output, bytes);
         CUDA(cudaFree(output));
     }
-    for (void *memory : {bits, input, threshold, flip})
+    for (void *memory : {bits, rails, input, threshold, flip})
         CUDA(cudaFree(memory));
     free_problem(target, &p);
 }

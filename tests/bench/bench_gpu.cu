@@ -9,6 +9,7 @@
 #include "bench_layer.h"
 #include "gpu_peak.cuh"
 #include "gpu_timing.cuh"
+#include "rails.h"
 #include "xn_cuda.h"
 
 #include <cmath>
@@ -135,9 +136,10 @@ struct device_row {
     xn_plan *plan;
     xn_cuda_run_io io;
     void *input, *output, *threshold, *flip;
-    size_t in_bytes, out_bytes;
+    size_t in_bytes, out_bytes; /* of rails when packed tensors lie so */
     xn_bench_words words;
     int64_t images;
+    bool rails;
 };
 
 static void *to_device(const void *data, size_t bytes) {
@@ -150,6 +152,7 @@ static void *to_device(const void *data, size_t bytes) {
 /* False where the path that is asked for cannot run it. */
 static bool make_plan(const session &s, const xn_conv &conv, xn_bench_kind kind, device_row *d) {
     xn_cuda_plan_options options = {};
+    options.rails = d->rails;
     xn_error error;
     options.packed_input = kind >= XN_BENCH_PACKED_INT32;
     options.packed_output = kind == XN_BENCH_PACKED_PACKED;
@@ -174,6 +177,10 @@ static bool make(const session &s, const xn_bench_layer &l, xn_bench_kind kind, 
     *d = {};
     d->images = l.shape.images;
     d->words = {xn_packed_words(conv.group_channels), xn_packed_words(conv.out_channels)};
+    /* layers that chain: in the layout that is faster to read */
+    d->rails = kind == XN_BENCH_PACKED_PACKED &&
+               (s.path ? !strcmp(s.path, "rails")
+                       : xn_cuda_rails_pays(&conv, d->images, s.device->multiprocessors));
     if (!make_plan(s, conv, kind, d))
         return false;
     REQUIRE(xn_cuda_weights_prepare(s.device, l.weights, &d->prepared, &error));
@@ -181,6 +188,16 @@ static bool make(const session &s, const xn_bench_layer &l, xn_bench_kind kind, 
     d->out_bytes = xn_bench_output_bytes(&l, kind, d->words);
     std::vector<unsigned char> input(d->in_bytes);
     xn_bench_fill_input(&l, kind, d->words, input.data());
+    if (d->rails) {
+        const size_t pixels = (size_t)conv.height * (size_t)conv.width;
+        const std::vector<uint32_t> rails =
+            xn_rails_of((const uint32_t *)input.data(), conv.channels, (size_t)d->images, pixels);
+        input.assign((const unsigned char *)rails.data(),
+                     (const unsigned char *)(rails.data() + rails.size()));
+        d->in_bytes = input.size();
+        d->out_bytes = (size_t)d->images * (size_t)conv.out_height * (size_t)conv.out_width * 16 *
+                       (size_t)xn_cuda_rails_of(conv.out_channels).units;
+    }
     d->input = to_device(input.data(), d->in_bytes);
     d->threshold = to_device(l.threshold, (size_t)l.shape.filters * 4);
     d->flip = to_device(l.flip, ((size_t)l.shape.filters / 32 + 1) * 4);
@@ -215,6 +232,15 @@ static int64_t count_wrong(const session &s, const device_row &d, xn_bench_layer
     launch(s, d);
     CHECK(cudaStreamSynchronize(s.stream->stream));
     CHECK(cudaMemcpy(got.data(), d.output, d.out_bytes, cudaMemcpyDeviceToHost));
+    if (d.rails) {
+        const xn_conv conv = xn_bench_layer_conv(l, kind);
+        std::vector<unsigned char> plain(xn_bench_output_bytes(l, kind, d.words));
+        if (!xn_rails_to_plain((const uint32_t *)got.data(), conv.out_channels, (size_t)d.images,
+                               (size_t)conv.out_height * (size_t)conv.out_width,
+                               (uint32_t *)plain.data()))
+            return -1;
+        got = plain;
+    }
     return xn_bench_count_wrong(l, kind, d.words, got.data());
 }
 

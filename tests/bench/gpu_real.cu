@@ -103,7 +103,7 @@ static device_run make_run(xn_stream *stream, const shape &s, const variant &v, 
     const xn_conv c = conv_of(s, v);
     void *memory;
     const bool forced = mma && v.precision != XN_PRECISION_FP32;
-    const xn_cuda_plan_options options = {false, false, forced, XN_CUDA_REAL_MMA};
+    const xn_cuda_plan_options options = {false, false, false, forced, XN_CUDA_REAL_MMA};
     REQUIRE(xn_cuda_plan_create_with(stream, &c, images, &options, &r.plan, &error));
     r.weights = weights_of(s, real);
     REQUIRE(xn_cuda_weights_prepare(stream->device, r.weights, &r.prepared, &error));

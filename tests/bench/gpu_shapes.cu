@@ -109,7 +109,7 @@ static const shape shapes[] = {
 /* The ways to compute a shape: the paths of mode xnor. */
 enum { WAYS = XN_CUDA_DIRECT + 1 };
 static const char *const way_names[WAYS] = {"strips", "planes", "matrix", "tiles", "fused",
-                                            "lines",  "bands",  "wide",   "gemm",  "direct"};
+                                            "rails",  "lines",  "wide",   "gemm",  "direct"};
 
 struct session {
     xn_device *device;
@@ -222,7 +222,7 @@ static bool prepare_way(const session &s, const problem &p, const xn_conv &conv,
     const xn_prepared *prepared = p.prepared;
     const void *input = p.input;
     *plan = NULL;
-    const xn_cuda_plan_options options = {false, false, true, w};
+    const xn_cuda_plan_options options = {false, false, false, true, w};
     xn_error error;
     if (xn_cuda_plan_create_with(s.stream, &c, images, &options, plan, &error))
         return false;
