@@ -18,7 +18,7 @@
 /* ---- filters and their table ---- */
 
 /* Warp 0: barriers, and what filters will bring. */
-__device__ __forceinline__ void start(const lines_args &a, const lines_block &b) {
+__device__ __forceinline__ void start(const lines_args &a, const xn_gemm_block &b) {
     const int32_t lane = threadIdx.x & 31;
     /* One arrives with what it expects; all threads that read or wrote; the warps that multiplied,
      * of each a lane. */
@@ -46,7 +46,7 @@ __device__ __forceinline__ int32_t entry_of(const lines_args &a, int32_t cls, in
 }
 
 template <int OUT>
-__device__ __forceinline__ void make_table(const lines_args &a, const lines_block &b,
+__device__ __forceinline__ void make_table(const lines_args &a, const xn_gemm_block &b,
                                            const lines_table &t, int32_t thread, int32_t threads) {
     constexpr int32_t BATCH = 3; /* loads of several classes at once */
     const xn_conv &c = a.conv;
@@ -67,7 +67,7 @@ __device__ __forceinline__ void make_table(const lines_args &a, const lines_bloc
 }
 
 /* Factor and bias. *t.largest is zero before, and threads meet after. */
-__device__ __forceinline__ void make_constants(const lines_args &a, const lines_block &b,
+__device__ __forceinline__ void make_constants(const lines_args &a, const xn_gemm_block &b,
                                                const lines_table &t, int32_t thread) {
     if (thread >= M)
         return;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void make_constants(const lines_args &a, const lines_
 /* Every MULTIPLIERS-th job, from the one of its number on, to the stage of the writers whose turn
  * it is. */
 template <int N, int MULTIPLIERS, int WRITERS>
-__device__ __forceinline__ void multiply_jobs(const lines_args &a, const lines_block &b,
+__device__ __forceinline__ void multiply_jobs(const lines_args &a, const xn_gemm_block &b,
                                               int32_t mine) {
     const xn_cuda_lines_shape &s = a.shape;
     const int32_t after = mine + 1 == MULTIPLIERS ? 0 : mine + 1, lane = threadIdx.x % 32;
@@ -158,13 +158,7 @@ __global__ void __launch_bounds__(lines_limits<MULTIPLIERS, WRITERS>::THREADS, 1
     __shared__ uint64_t barriers[BARRIERS];
     const int32_t warp = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / 32, 0);
     const int32_t group = warp / 4;
-    lines_block b;
-    b.memory = lines_memory;
-    b.barriers = xn_shared_address(barriers);
-    b.group = (int32_t)blockIdx.z;
-    b.m0 = (int32_t)blockIdx.y * M;
-    b.first = (int32_t)blockIdx.x * a.bands_each + min((int32_t)blockIdx.x, a.bands_more);
-    b.end = b.first + a.bands_each + ((int32_t)blockIdx.x < a.bands_more);
+    const xn_gemm_block b = xn_gemm_block_of<M>(a, lines_memory, barriers);
     const lines_table table = table_of(a, lines_memory);
     xn_let_next_kernel_start();
     if (warp == 0)
@@ -232,10 +226,7 @@ cudaError_t xn_cuda_lines_launch(const xn_conv *conv, int64_t images, int multip
     a.out_width = xn_fast_divisor_of(conv->out_width);
     a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);
     a.count_high = conv->output_datatype == XN_INT32 ? 0 : COUNT_FLOAT;
-    a.bands_each = s->bands / s->pixel_blocks;
-    a.bands_more = s->bands % s->pixel_blocks;
-    const dim3 blocks((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks,
-                      (unsigned)conv->groups);
+    const dim3 blocks = xn_gemm_grid(s, conv->groups, &a);
     const int output = conv->output_datatype == XN_INT32  ? 2
                        : conv->output_datatype == XN_FP16 ? 1
                                                           : 0;

@@ -50,14 +50,6 @@ enum {
 
 #if XN_HAS_WGMMA
 
-/* What a block shares. */
-struct lines_block {
-    char *memory;
-    uint32_t barriers;
-    int32_t group, m0;  /* the first filter, of the group */
-    int32_t first, end; /* bands */
-};
-
 /* A band: its first image and row, images and rows that there are, outputs of a filter. */
 struct lines_band {
     int32_t image, y, images, rows, pixels;
@@ -91,13 +83,13 @@ struct lines_records {
     }
 };
 
-__device__ __forceinline__ lines_records records_of(const lines_args &a, const lines_block &b,
+__device__ __forceinline__ lines_records records_of(const lines_args &a, const xn_gemm_block &b,
                                                     int32_t place) {
     return {b.memory + a.shape.records_at + place * a.shape.record_bytes, a.shape.record_bytes / 3};
 }
 
 /* Where a warp of a writing warpgroup finds the counts of its 16 filters. */
-__device__ __forceinline__ char *stage_of(const lines_args &a, const lines_block &b,
+__device__ __forceinline__ char *stage_of(const lines_args &a, const xn_gemm_block &b,
                                           int32_t writer) {
     const int32_t warp = (int32_t)threadIdx.x / 32 % 4;
     return b.memory + a.shape.stage_at + (writer * M + warp * 16) * a.shape.stage_row;
@@ -106,7 +98,7 @@ __device__ __forceinline__ char *stage_of(const lines_args &a, const lines_block
 /* ---- the warp that copies ---- */
 
 /* By one lane: everything of a band. */
-__device__ __forceinline__ void copy_band(const lines_args &a, const lines_block &b,
+__device__ __forceinline__ void copy_band(const lines_args &a, const xn_gemm_block &b,
                                           const lines_band &band, int32_t place) {
     const xn_cuda_lines_shape &s = a.shape;
     const xn_cuda_lines &l = a.lines;
@@ -140,7 +132,7 @@ __device__ __forceinline__ void copy_band(const lines_args &a, const lines_block
     }
 }
 
-__device__ __forceinline__ void copy_bands(const lines_args &a, const lines_block &b) {
+__device__ __forceinline__ void copy_bands(const lines_args &a, const xn_gemm_block &b) {
     xn_ring ring = {0, 0};
     xn_wait_for_previous_kernel();
 #pragma unroll 1

@@ -40,10 +40,7 @@ static void make_octets(const xn_conv *c, const xn_cuda_lines *l, xn_cuda_lines_
 static bool make_band(const xn_conv *c, const xn_cuda_lines *l, int64_t images,
                       xn_cuda_lines_shape *s) {
     const int32_t span_h = (c->kernel_h - 1) * c->dilation_h;
-    const int64_t shared =
-        std::max<int64_t>(std::max<int64_t>(c->out_height, c->pad_top + c->height),
-                          c->out_height + span_h - c->pad_top);
-    const int64_t lines = s->images > 1 ? shared : s->rows + span_h;
+    const int64_t lines = s->images > 1 ? xn_gemm_shared_lines(c) : s->rows + span_h;
     const int64_t last = (s->images - 1) * lines * l->pitch;
     const int64_t own = last + (s->rows - 1) * l->pitch + c->out_width;
     const int64_t span = (int64_t)span_h * l->pitch + l->lead - c->pad_left +

@@ -5,6 +5,8 @@
 
 #include "layout.h"
 
+#include <algorithm>
+
 static inline int64_t xn_round_up(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit * unit;
 }
@@ -32,14 +34,25 @@ static inline void xn_gemm_make_pairs(Shape *s, Offset offset) {
     }
 }
 
+/* Lines from image to image where images share the zeros between them, stride 1. */
+static inline int64_t xn_gemm_shared_lines(const xn_conv *c) {
+    const int64_t below = c->out_height + (c->kernel_h - 1) * (int64_t)c->dilation_h;
+    return std::max<int64_t>(std::max<int64_t>(c->out_height, c->pad_top + (int64_t)c->height),
+                             below - c->pad_top);
+}
+
+/* The offset of a chunk that is a unit of a tap, in the order of xn_cuda_unit_chunk. */
+static inline int64_t xn_gemm_unit_offset(const xn_conv *c, int32_t chunk, int64_t plane,
+                                          int64_t row_step, int64_t column_step) {
+    const int32_t taps = c->kernel_h * c->kernel_w, unit = chunk / taps, tap = chunk % taps;
+    return unit * plane + tap / c->kernel_w * row_step + tap % c->kernel_w * column_step;
+}
+
 /* The offset of a chunk in the order of lines (layout.h), whose positions have 16 bytes a unit. */
 template <typename Shape>
 static inline int64_t xn_gemm_chunk_offset(const xn_conv *c, const Shape *s, int32_t chunk) {
-    if (s->tap_words >= 4) {
-        const int32_t taps = c->kernel_h * c->kernel_w, unit = chunk / taps, tap = chunk % taps;
-        return (int64_t)unit * s->plane + (int64_t)(tap / c->kernel_w) * s->row_step +
-               (int64_t)(tap % c->kernel_w) * s->column_step;
-    }
+    if (s->tap_words >= 4)
+        return xn_gemm_unit_offset(c, chunk, s->plane, s->row_step, s->column_step);
     const int32_t row_chunks = s->chunks / c->kernel_h, i = chunk / row_chunks;
     return (int64_t)i * s->row_step +
            (int64_t)(chunk % row_chunks * 4 / s->tap_words) * s->column_step;

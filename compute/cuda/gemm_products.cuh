@@ -5,6 +5,14 @@
 
 #include "gemm_ptx.cuh"
 
+/* The grid whose blocks share a shape's bands, filter tiles and groups; how many bands each has. */
+template <typename Shape, typename Args>
+static inline dim3 xn_gemm_grid(const Shape *s, int32_t groups, Args *a) {
+    a->bands_each = s->bands / s->pixel_blocks;
+    a->bands_more = s->bands % s->pixel_blocks; /* so many blocks have one more */
+    return dim3((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks, (unsigned)groups);
+}
+
 #if XN_HAS_WGMMA
 
 /* A place in a ring, and the parity of the phase that ends when it is full; free has ended once
@@ -24,6 +32,28 @@ struct xn_ring {
             next(places);
     }
 };
+
+/* What a block shares that has a tile of filters and some bands of images. */
+struct xn_gemm_block {
+    char *memory;
+    uint32_t barriers;
+    int32_t group, m0;  /* the first filter, of the group */
+    int32_t first, end; /* bands */
+};
+
+/* TILE: filters of a block. */
+template <int TILE, typename Args>
+__device__ __forceinline__ xn_gemm_block xn_gemm_block_of(const Args &a, char *memory,
+                                                          const uint64_t *barriers) {
+    xn_gemm_block b;
+    b.memory = memory;
+    b.barriers = xn_shared_address(barriers);
+    b.group = (int32_t)blockIdx.z;
+    b.m0 = (int32_t)blockIdx.y * TILE;
+    b.first = (int32_t)blockIdx.x * a.bands_each + min((int32_t)blockIdx.x, a.bands_more);
+    b.end = b.first + a.bands_each + ((int32_t)blockIdx.x < a.bands_more);
+    return b;
+}
 
 /* A tile of 64 filters to shared memory, a bulk copy a pair of chunks. The warps share them: to
  * start one takes a thread about a hundred cycles. `filters`: the first one's first pair. */

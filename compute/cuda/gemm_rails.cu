@@ -25,7 +25,7 @@
 #if XN_HAS_WGMMA
 
 /* One warp: barriers, and what filters will bring. */
-__device__ __forceinline__ void start(const rails_args &a, const rails_block &b) {
+__device__ __forceinline__ void start(const rails_args &a, const xn_gemm_block &b) {
     const int32_t lane = threadIdx.x & 31;
     /* One arrives with what it expects; all threads that used a band; the warps that multiplied, of
      * each a lane. */
@@ -52,7 +52,7 @@ __device__ __forceinline__ uint32_t start_of(const rails_args &a, const xn_gemm_
     return more | more << 16;
 }
 
-__device__ __forceinline__ rails_filters filters_of(const rails_args &a, const rails_block &b,
+__device__ __forceinline__ rails_filters filters_of(const rails_args &a, const xn_gemm_block &b,
                                                     int32_t row) {
     rails_filters mine;
 #pragma unroll
@@ -62,7 +62,7 @@ __device__ __forceinline__ rails_filters filters_of(const rails_args &a, const r
     return mine;
 }
 
-__device__ __forceinline__ uint2 flips_of(const rails_args &a, const rails_block &b) {
+__device__ __forceinline__ uint2 flips_of(const rails_args &a, const xn_gemm_block &b) {
     const int32_t word = (b.group * a.conv.group_out_channels + b.m0) / 32;
     uint2 flips = make_uint2(0, 0);
     if (a.io.flip && word * 32 < a.conv.out_channels)
@@ -87,7 +87,7 @@ __device__ __forceinline__ rails_own own_of(const rails_args &a) {
 /* ---- the warpgroups that multiply and write ---- */
 
 /* What is added to the counts of a job's pixels: half the channels of their taps outside. */
-__device__ __forceinline__ void make_outside(const rails_args &a, const rails_block &b,
+__device__ __forceinline__ void make_outside(const rails_args &a, const xn_gemm_block &b,
                                              const rails_own &own, int32_t y, uint16_t *outside) {
     const xn_conv &c = a.conv;
     const uint8_t *inside = (const uint8_t *)(b.memory + a.shape.inside_at);
@@ -139,7 +139,7 @@ struct rails_jobs {
 
 /* Every CONSUMERS-th job, from the one of its number on. */
 template <int N>
-__device__ __forceinline__ void consume(const rails_args &a, const rails_block &b, int32_t mine) {
+__device__ __forceinline__ void consume(const rails_args &a, const xn_gemm_block &b, int32_t mine) {
     const xn_cuda_rails_shape &s = a.shape;
     const rails_thread thread = {(int32_t)threadIdx.x / 32 % 4, (int32_t)threadIdx.x % 32};
     const int32_t step = s.parts == CONSUMERS ? 1 : CONSUMERS;
@@ -207,13 +207,7 @@ __global__ void __launch_bounds__(THREADS, 2) rails_kernel(const __grid_constant
     extern __shared__ __align__(128) char rails_memory[];
     __shared__ uint64_t barriers[BARRIERS];
     const int32_t group = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / GROUP, 0);
-    rails_block b;
-    b.memory = rails_memory;
-    b.barriers = xn_shared_address(barriers);
-    b.group = (int32_t)blockIdx.z;
-    b.m0 = (int32_t)blockIdx.y * M;
-    b.first = (int32_t)blockIdx.x * a.bands_each + min((int32_t)blockIdx.x, a.bands_more);
-    b.end = b.first + a.bands_each + ((int32_t)blockIdx.x < a.bands_more);
+    const xn_gemm_block b = xn_gemm_block_of<M>(a, rails_memory, barriers);
     xn_let_next_kernel_start();
     if (group == CONSUMERS)
         start(a, b);
@@ -300,10 +294,7 @@ cudaError_t xn_cuda_rails_launch(const xn_conv *conv, int64_t images, int multip
     a.row_bands = xn_fast_divisor_of(s->row_bands);
     a.image_pitch = xn_fast_divisor_of(s->image_pitch);
     a.pitch = xn_fast_divisor_of(s->pitch);
-    a.bands_each = s->bands / s->pixel_blocks;
-    a.bands_more = s->bands % s->pixel_blocks;
-    const dim3 blocks((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks,
-                      (unsigned)conv->groups);
+    const dim3 blocks = xn_gemm_grid(s, conv->groups, &a);
     return xn_cuda_launch_with(kernels[s->variant], blocks, THREADS, (size_t)s->bytes,
                                io->overlapped, stream, a);
 }

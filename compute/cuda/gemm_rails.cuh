@@ -39,14 +39,6 @@ enum {
 
 #if XN_HAS_WGMMA
 
-/* What a block shares. */
-struct rails_block {
-    char *memory;
-    uint32_t barriers;
-    int32_t group, m0;  /* the first filter, of the group */
-    int32_t first, end; /* bands */
-};
-
 /* A band: its first image and row of outputs. */
 struct rails_band {
     int32_t image, y;
@@ -60,7 +52,7 @@ __device__ __forceinline__ rails_band band_of(const rails_args &a, int32_t numbe
     return {image, (number - image * s.row_bands) * s.band_rows};
 }
 
-__device__ __forceinline__ char *buffer_of(const rails_args &a, const rails_block &b,
+__device__ __forceinline__ char *buffer_of(const rails_args &a, const xn_gemm_block &b,
                                            int32_t place) {
     return b.memory + a.shape.buffers_at + place * a.shape.buffer_bytes;
 }
@@ -68,7 +60,7 @@ __device__ __forceinline__ char *buffer_of(const rails_args &a, const rails_bloc
 /* ---- the warp that copies ---- */
 
 /* By one lane. A pixel is two elements of 8 bytes. */
-__device__ __forceinline__ void copy_band(const rails_args &a, const rails_block &b,
+__device__ __forceinline__ void copy_band(const rails_args &a, const xn_gemm_block &b,
                                           const rails_band &band, int32_t place) {
     const xn_cuda_rails_shape &s = a.shape;
     const xn_conv &c = a.conv;
@@ -79,7 +71,7 @@ __device__ __forceinline__ void copy_band(const rails_args &a, const rails_block
                    full);
 }
 
-__device__ __forceinline__ void copy_bands(const rails_args &a, const rails_block &b) {
+__device__ __forceinline__ void copy_bands(const rails_args &a, const xn_gemm_block &b) {
     xn_ring ring = {0, 0};
     xn_wait_for_previous_kernel();
 #pragma unroll 1
@@ -94,7 +86,7 @@ __device__ __forceinline__ void copy_bands(const rails_args &a, const rails_bloc
 /* ---- what a block makes first ---- */
 
 /* Zeros behind a band's planes, where windows of the last line reach. */
-__device__ __forceinline__ void fill_gaps(const rails_args &a, const rails_block &b,
+__device__ __forceinline__ void fill_gaps(const rails_args &a, const xn_gemm_block &b,
                                           int32_t threads) {
     const xn_cuda_rails_shape &s = a.shape;
 #pragma unroll 1
@@ -113,7 +105,7 @@ __device__ __forceinline__ int32_t taps_inside(int32_t at, int32_t dilation, int
 }
 
 /* Of every line of outputs, then of every column. */
-__device__ __forceinline__ void count_inside(const rails_args &a, const rails_block &b,
+__device__ __forceinline__ void count_inside(const rails_args &a, const xn_gemm_block &b,
                                              int32_t threads) {
     const xn_conv &c = a.conv;
     uint8_t *inside = (uint8_t *)(b.memory + a.shape.inside_at);

@@ -27,24 +27,14 @@ static int32_t span_h(const xn_conv *c) {
     return (c->kernel_h - 1) * c->dilation_h;
 }
 
-/* Positions of a line: with the zeros beside the image, which it shares with the next one; the
- * first tap of a row lies after the last of the row above. */
-static int64_t pitch_of(const xn_conv *c) {
-    const int64_t span = (int64_t)(c->kernel_w - 1) * c->dilation_w;
-    int64_t pitch = std::max<int64_t>(c->out_width, (int64_t)c->pad_left + c->width);
-    pitch = std::max(pitch, c->out_width + span - c->pad_left);
-    return std::max(pitch, span / c->dilation_h + 1);
-}
-
 /* What follows from images and rows of a part. False where it does not fit. Images of a band share
  * the zeros between them, and lines those beside them; behind the last line they are a gap. */
 static bool make_parts(const xn_conv *c, int64_t images, xn_cuda_rails_shape *s) {
     const int32_t span = span_h(c);
-    const int32_t shared = std::max(std::max(c->out_height, c->pad_top + c->height),
-                                    c->out_height + span - c->pad_top);
+
     s->band_images = s->whole ? s->parts * s->images : 1;
     s->band_rows = s->whole ? c->out_height : s->parts * s->rows;
-    s->lines = s->whole ? shared : s->band_rows + span;
+    s->lines = s->whole ? (int32_t)xn_gemm_shared_lines(c) : s->band_rows + span;
     s->image_pitch = s->lines * s->pitch;
     s->part_step = s->whole ? s->images * s->image_pitch : s->rows * s->pitch;
     s->plane = s->band_images * s->image_pitch;
@@ -144,7 +134,8 @@ static bool is_possible(const xn_conv *c, int64_t images) {
         c->kernel_h > MOST_TAPS || c->kernel_w > MOST_TAPS || units > MOST_BOX ||
         !has_right_borders(c))
         return false;
-    return c->height <= LONGEST && c->out_height <= LONGEST && 2 * pitch_of(c) <= MOST_BOX &&
+    return c->height <= LONGEST && c->out_height <= LONGEST &&
+           2 * xn_cuda_line_pitch(c) <= MOST_BOX &&
            (c->kernel_h - 1) * (int64_t)c->dilation_h <= LONGEST && c->pad_top <= LONGEST &&
            xn_quotient_up(c->group_out_channels, TILE) < UINT16_MAX && c->groups <= UINT16_MAX &&
            images * c->groups * plane * units < INT32_MAX / 4 &&
@@ -160,7 +151,7 @@ bool xn_cuda_rails_plan(const xn_conv *c, int64_t images, int multiprocessors,
     s.units = xn_cuda_rails_of(c->group_channels).units;
     s.chunks = (int32_t)xn_cuda_rails_chunks(c->group_channels, c->kernel_h, c->kernel_w);
     s.pairs = (s.chunks + 1) / 2;
-    s.pitch = (int32_t)pitch_of(c);
+    s.pitch = (int32_t)xn_cuda_line_pitch(c);
     s.full_first = c->pad_top;
     s.full_end = c->pad_top + c->height - span_h(c);
     s.packed_words = xn_packed_words(c->out_channels);
@@ -186,10 +177,8 @@ bool xn_cuda_rails_plan(const xn_conv *c, int64_t images, int multiprocessors,
     if (cost < 0)
         return false;
     xn_gemm_make_pairs(out, [&](int32_t chunk) {
-        const int32_t taps = c->kernel_h * c->kernel_w, tap = chunk % taps;
-        return (int64_t)(chunk / taps) * out->plane +
-               (int64_t)(tap / c->kernel_w) * c->dilation_h * out->pitch +
-               tap % c->kernel_w * c->dilation_w;
+        return xn_gemm_unit_offset(c, chunk, out->plane, (int64_t)c->dilation_h * out->pitch,
+                                   c->dilation_w);
     });
     return true;
 }

@@ -56,12 +56,18 @@ XN_HD int64_t xn_cuda_wide_chunk(int32_t i, int32_t j, int32_t word, int32_t tap
     return ((int64_t)j * tap_words + word) / 4 * kernel_h + i;
 }
 
+/* Where the words of taps lie unit by unit, 4 words each. */
+XN_HD int64_t xn_cuda_unit_chunk(int32_t i, int32_t j, int32_t word, int32_t kernel_h,
+                                 int32_t kernel_w) {
+    return ((int64_t)(word / 4) * kernel_h + i) * kernel_w + j;
+}
+
 /* The same for lines: where taps overlap in memory (gemm_lines.cu), each chunk begins after the one
  * before. */
 XN_HD int64_t xn_cuda_lines_chunk(int32_t i, int32_t j, int32_t word, int32_t tap_words,
                                   int32_t kernel_h, int32_t kernel_w) {
     if (tap_words >= 4)
-        return ((int64_t)(word / 4) * kernel_h + i) * kernel_w + j;
+        return xn_cuda_unit_chunk(i, j, word, kernel_h, kernel_w);
     return ((int64_t)i * ((kernel_w * tap_words + 3) / 4)) + (j * tap_words + word) / 4;
 }
 
@@ -81,15 +87,9 @@ XN_HD xn_cuda_rails xn_cuda_rails_of(int32_t group_channels) {
     return r;
 }
 
-/* Chunks of a filter, and the chunk that has a word of a tap, words from r.words on being
- * complements. */
+/* Chunks of a filter; words of a tap from r.words on are complements. */
 XN_HD int64_t xn_cuda_rails_chunks(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
     return (int64_t)kernel_h * kernel_w * xn_cuda_rails_of(group_channels).units;
-}
-
-XN_HD int64_t xn_cuda_rails_chunk(int32_t i, int32_t j, int32_t word, int32_t kernel_h,
-                                  int32_t kernel_w) {
-    return ((int64_t)(word / 4) * kernel_h + i) * kernel_w + j;
 }
 
 /* The first of the 4 words of a filter's chunk; row as xn_cuda_wide_row. */
@@ -115,24 +115,30 @@ typedef struct xn_cuda_lines {
     int32_t lines, plane;           /* an image's; positions of an image and unit */
 } xn_cuda_lines;
 
-/* Where a line is wide enough for outputs and zeros. Sizes are those of a conv with stride 1. */
+/* The least positions from line to line where lines share the zeros that a window reaches past
+ * either end: wide enough for inputs and outputs, and the first tap of a kernel row lies after the
+ * last of the row above. Stride 1. */
+XN_HD int64_t xn_cuda_line_pitch(const xn_conv *c) {
+    const int64_t span = (int64_t)(c->kernel_w - 1) * c->dilation_w;
+    const int64_t own = (int64_t)c->pad_left + c->width, reach = c->out_width + span - c->pad_left;
+    const int64_t rows = span / c->dilation_h + 1;
+    int64_t pitch = c->out_width;
+    pitch = pitch > own ? pitch : own;
+    pitch = pitch > reach ? pitch : reach;
+    return pitch > rows ? pitch : rows;
+}
+
+/* Sizes are those of a conv with stride 1. */
 XN_HD xn_cuda_lines xn_cuda_lines_of(const xn_conv *c) {
     const int32_t span_h = (c->kernel_h - 1) * c->dilation_h;
-    const int32_t span_w = (c->kernel_w - 1) * c->dilation_w;
-    const int32_t right = c->out_width + span_w - c->pad_left - c->width; /* zeros read there */
-    const int32_t zeros = right > c->pad_left ? right : c->pad_left;
     const int32_t below = c->out_height + span_h, own = c->pad_top + c->height;
-    int32_t width = c->width + zeros;
     xn_cuda_lines l;
-    width = width > c->out_width ? width : c->out_width;
-    /* the first tap of a row lies after the last of the row above (gemm_lines_plan.cu) */
-    width = width > span_w / c->dilation_h + 1 ? width : span_w / c->dilation_h + 1;
     l.tap_words = xn_packed_words(c->group_channels);
     l.units = (l.tap_words + 3) / 4;
     l.step = c->dilation_w;
     l.lead = (c->pad_left + 3) / 4 * 4;
     l.top = c->pad_top;
-    l.pitch = (width + 7) / 8 * 8;
+    l.pitch = ((int32_t)xn_cuda_line_pitch(c) + 7) / 8 * 8;
     l.lines = below > own ? below : own;
     l.plane = l.lead + l.lines * l.pitch;
     return l;
@@ -151,8 +157,6 @@ XN_HD int32_t xn_cuda_patch_words(int32_t group_channels, int32_t kernel_h, int3
 
 /* Bits of a tap in the fields of few_matrix.cu, as a power of 2; its words of a kernel row, and
  * those of a filter, 0 when it is too large for that kernel. */
-#define XN_CUDA_FIELDS_WORDS 24
-
 XN_HD int32_t xn_cuda_field_log2(int32_t channels) {
     int32_t log = 0;
     while (1 << log < channels)

@@ -93,7 +93,7 @@ static void fill_rails(const xn_weights *w, const struct parts *p, int64_t row,
                 const uint32_t live = xn_cuda_low_bits(std::min(w->group_channels - word * 32, 32));
                 for (int32_t rail = 0; rail < 2; rail++) {
                     const int32_t at = rail * r.words + word;
-                    const int64_t chunk = xn_cuda_rails_chunk(i, j, at, w->kernel_h, w->kernel_w);
+                    const int64_t chunk = xn_cuda_unit_chunk(i, j, at, w->kernel_h, w->kernel_w);
                     out[xn_cuda_wide_word(chunk, row, p->wide_rows) + at % 4] =
                         rail ? ~*bits & live : *bits;
                 }
