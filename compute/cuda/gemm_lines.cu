@@ -166,10 +166,7 @@ __global__ void __launch_bounds__(lines_limits<MULTIPLIERS, WRITERS>::THREADS, 1
     if (threadIdx.x == 32)
         table.largest[0] = table.largest[1] = 0;
     __syncthreads();
-    xn_gemm_copy_filters(
-        xn_shared_address(lines_memory),
-        (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32,
-        a.io.filter_rows, a.shape.pairs, xn_barrier_at(b.barriers, FILTERS), limits::THREADS);
+    xn_gemm_copy_filters(a, b, xn_barrier_at(b.barriers, FILTERS), limits::THREADS);
     if (group == 0) {
         xn_fewer_registers<limits::COPIER>();
         if (threadIdx.x == 0)
@@ -241,6 +238,6 @@ cudaError_t xn_cuda_lines_load(bool *usable) {
     for (const lines_function(&variant)[3] : kernels)
         for (lines_function kernel : variant)
             if (e == cudaSuccess)
-                e = xn_cuda_load_wgmma(kernel, XN_CUDA_LINES_SHARED_BYTES, usable);
+                e = xn_cuda_load_wgmma(kernel, XN_CUDA_WGMMA_SHARED_BYTES, usable);
     return e;
 }

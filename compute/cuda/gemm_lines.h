@@ -17,7 +17,6 @@ enum {
     XN_CUDA_LINES_WRITERS = 4,     /* and that write */
     XN_CUDA_LINES_MAX_DEPTH = 4,   /* bands in shared memory */
     XN_CUDA_LINES_OCTETS = 32,     /* of positions of a job, at most */
-    XN_CUDA_LINES_SHARED_BYTES = 226 * 1024,
 };
 
 /* Positions of a job, N; warpgroups that multiply; those that write. */

@@ -101,35 +101,19 @@ __device__ __forceinline__ void put_counts(const lines_args &a, const char *stag
 
 /* ---- outputs ---- */
 
-/* V words of shared memory at once. */
-template <int V>
-__device__ __forceinline__ void load_words(const int32_t *from, int32_t (&to)[V]) {
-    if constexpr (V >= 4) {
+/* V words of shared memory, 4 at once: V is 1, 2 or a multiple of 4. */
+template <int V, typename T>
+__device__ __forceinline__ void load_words(const T *from, T (&to)[V]) {
+    constexpr int AT_ONCE = V < 4 ? V : 4;
+    struct __align__(4 * AT_ONCE) words {
+        T word[AT_ONCE];
+    };
 #pragma unroll
-        for (int i = 0; i < V; i += 4) {
-            const int4 v = *(const int4 *)(from + i);
-            to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
-        }
-    } else if constexpr (V == 2) {
-        const int2 v = *(const int2 *)from;
-        to[0] = v.x, to[1] = v.y;
-    } else {
-        to[0] = *from;
-    }
-}
-template <int V>
-__device__ __forceinline__ void load_words(const float *from, float (&to)[V]) {
-    if constexpr (V >= 4) {
+    for (int i = 0; i < V; i += AT_ONCE) {
+        const words v = *(const words *)(from + i);
 #pragma unroll
-        for (int i = 0; i < V; i += 4) {
-            const float4 v = *(const float4 *)(from + i);
-            to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
-        }
-    } else if constexpr (V == 2) {
-        const float2 v = *(const float2 *)from;
-        to[0] = v.x, to[1] = v.y;
-    } else {
-        to[0] = *from;
+        for (int n = 0; n < AT_ONCE; n++)
+            to[i + n] = v.word[n];
     }
 }
 

@@ -39,12 +39,11 @@ static void make_octets(const xn_conv *c, const xn_cuda_lines *l, xn_cuda_lines_
 /* What follows from images and rows of a band. False where it does not fit. */
 static bool make_band(const xn_conv *c, const xn_cuda_lines *l, int64_t images,
                       xn_cuda_lines_shape *s) {
-    const int32_t span_h = (c->kernel_h - 1) * c->dilation_h;
+    const int32_t span_h = (int32_t)xn_cuda_span_h(c);
     const int64_t lines = s->images > 1 ? xn_gemm_shared_lines(c) : s->rows + span_h;
     const int64_t last = (s->images - 1) * lines * l->pitch;
     const int64_t own = last + (s->rows - 1) * l->pitch + c->out_width;
-    const int64_t span = (int64_t)span_h * l->pitch + l->lead - c->pad_left +
-                         (int64_t)(c->kernel_w - 1) * c->dilation_w;
+    const int64_t span = (int64_t)span_h * l->pitch + l->lead - c->pad_left + xn_cuda_span_w(c);
     if (own > s->positions || s->positions + span >= 1 << 14)
         return false;
     s->row_bands = (int32_t)xn_quotient_up(c->out_height, s->rows);
@@ -80,7 +79,7 @@ static bool make_layout(xn_cuda_lines_shape *s) {
     xn_place_shared(&buffer, (int64_t)s->units * s->plane * 16);
     s->counts_at = xn_place_shared(&buffer, (int64_t)s->plane * 4);
     s->means_at = xn_place_shared(&buffer, s->means ? (int64_t)s->plane * 4 : 0);
-    if (buffer > XN_CUDA_LINES_SHARED_BYTES)
+    if (buffer > XN_CUDA_WGMMA_SHARED_BYTES)
         return false;
     s->buffer_bytes = (int32_t)buffer;
     s->record_bytes = (int32_t)xn_round_up(s->pixels + 4, 4) * 12;
@@ -91,7 +90,7 @@ static bool make_layout(xn_cuda_lines_shape *s) {
     s->constants_at = xn_place_shared(&total, TILE * 8 + 8);
     s->stage_at = xn_place_shared(&total, s->writers * TILE * (int64_t)s->stage_row);
     s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
-    return total <= XN_CUDA_LINES_SHARED_BYTES;
+    return total <= XN_CUDA_WGMMA_SHARED_BYTES;
 }
 
 /* ---- which shape ---- */
@@ -141,8 +140,8 @@ static void try_memory(const xn_conv *c, int multiprocessors, double *cost, xn_c
 }
 
 static bool is_possible(const xn_conv *c, int64_t images) {
-    const int64_t span_h = (int64_t)(c->kernel_h - 1) * c->dilation_h;
-    const int64_t span_w = (int64_t)(c->kernel_w - 1) * c->dilation_w;
+    const int64_t span_h = xn_cuda_span_h(c);
+    const int64_t span_w = xn_cuda_span_w(c);
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
     if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
         c->stride_h != 1 || c->stride_w != 1 || chunks > 2 * XN_CUDA_LINES_MAX_PAIRS ||

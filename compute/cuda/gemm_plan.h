@@ -36,7 +36,7 @@ static inline void xn_gemm_make_pairs(Shape *s, Offset offset) {
 
 /* Lines from image to image where images share the zeros between them, stride 1. */
 static inline int64_t xn_gemm_shared_lines(const xn_conv *c) {
-    const int64_t below = c->out_height + (c->kernel_h - 1) * (int64_t)c->dilation_h;
+    const int64_t below = c->out_height + xn_cuda_span_h(c);
     return std::max<int64_t>(std::max<int64_t>(c->out_height, c->pad_top + (int64_t)c->height),
                              below - c->pad_top);
 }

@@ -55,15 +55,20 @@ __device__ __forceinline__ xn_gemm_block xn_gemm_block_of(const Args &a, char *m
     return b;
 }
 
-/* A tile of 64 filters to shared memory, a bulk copy a pair of chunks. The warps share them: to
- * start one takes a thread about a hundred cycles. `filters`: the first one's first pair. */
-__device__ __forceinline__ void xn_gemm_copy_filters(uint32_t to, const void *filters,
-                                                     int64_t filter_rows, int32_t pairs,
+/* The block's tile of 64 filters to the beginning of its shared memory, a bulk copy a pair of
+ * chunks. The warps share them: to start one takes a thread about a hundred cycles. */
+template <typename Args>
+__device__ __forceinline__ void xn_gemm_copy_filters(const Args &a, const xn_gemm_block &b,
                                                      uint32_t barrier, int32_t threads) {
+    const uint32_t to = xn_shared_address(b.memory);
+    const char *filters =
+        (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
+    const int64_t filter_rows = a.io.filter_rows;
+    const int32_t pairs = a.shape.pairs;
     if (threadIdx.x % 32 == 0)
         for (int32_t pair = (int32_t)threadIdx.x / 32; pair < pairs; pair += threads / 32)
-            xn_bulk_copy(to + (uint32_t)pair * (64 * 32),
-                         (const char *)filters + pair * filter_rows * 32, 64 * 32, barrier);
+            xn_bulk_copy(to + (uint32_t)pair * (64 * 32), filters + pair * filter_rows * 32,
+                         64 * 32, barrier);
     __syncwarp();
 }
 

@@ -215,10 +215,7 @@ __global__ void __launch_bounds__(THREADS, 2) rails_kernel(const __grid_constant
     fill_gaps(a, b, THREADS);
     xn_fence_proxy();
     __syncthreads();
-    xn_gemm_copy_filters(
-        xn_shared_address(rails_memory),
-        (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32,
-        a.io.filter_rows, a.shape.pairs, xn_barrier_at(b.barriers, FILTERS), THREADS);
+    xn_gemm_copy_filters(a, b, xn_barrier_at(b.barriers, FILTERS), THREADS);
     if (group < CONSUMERS)
         consume<N>(a, b, group);
     else if (threadIdx.x % 32 == 0)
@@ -304,7 +301,7 @@ cudaError_t xn_cuda_rails_load(bool *usable) {
     *usable = true;
     for (rails_function kernel : kernels) {
         if (e == cudaSuccess)
-            e = xn_cuda_load_wgmma(kernel, XN_CUDA_RAILS_SHARED_BYTES, usable);
+            e = xn_cuda_load_wgmma(kernel, XN_CUDA_WGMMA_SHARED_BYTES, usable);
         if (e == cudaSuccess && *usable) /* room for two blocks */
             e = cudaFuncSetAttribute((const void *)kernel,
                                      cudaFuncAttributePreferredSharedMemoryCarveout,

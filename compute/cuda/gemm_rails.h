@@ -16,7 +16,6 @@ enum {
     XN_CUDA_RAILS_MAX_DEPTH = 8,   /* bands in shared memory */
     XN_CUDA_RAILS_OCTETS = 16,     /* of positions of a job, at most */
     XN_CUDA_RAILS_MOST_BOX = 256,  /* elements of a box along a dimension */
-    XN_CUDA_RAILS_SHARED_BYTES = 226 * 1024,
 };
 
 /* Positions of a job, N. */

@@ -23,15 +23,10 @@ static const int32_t variants[XN_CUDA_RAILS_VARIANTS] = {XN_CUDA_RAILS_EACH_VARI
 
 /* ---- parts ---- */
 
-static int32_t span_h(const xn_conv *c) {
-    return (c->kernel_h - 1) * c->dilation_h;
-}
-
 /* What follows from images and rows of a part. False where it does not fit. Images of a band share
  * the zeros between them, and lines those beside them; behind the last line they are a gap. */
 static bool make_parts(const xn_conv *c, int64_t images, xn_cuda_rails_shape *s) {
-    const int32_t span = span_h(c);
-
+    const int32_t span = (int32_t)xn_cuda_span_h(c);
     s->band_images = s->whole ? s->parts * s->images : 1;
     s->band_rows = s->whole ? c->out_height : s->parts * s->rows;
     s->lines = s->whole ? (int32_t)xn_gemm_shared_lines(c) : s->band_rows + span;
@@ -46,9 +41,9 @@ static bool make_parts(const xn_conv *c, int64_t images, xn_cuda_rails_shape *s)
     s->bands = (int32_t)std::min<int64_t>(bands, INT32_MAX);
     /* of a pair of chunks the second one is never before the first, in the next plane either */
     const bool ordered = s->units == 1 || c->kernel_h * c->kernel_w % 2 == 0 ||
-                         s->plane >= span * s->pitch + (c->kernel_w - 1) * c->dilation_w;
+                         s->plane >= span * s->pitch + xn_cuda_span_w(c);
     return ordered && own <= s->positions && s->lines <= MOST_BOX && s->band_images <= MOST_BOX &&
-           (int64_t)s->units * s->plane * 16 <= XN_CUDA_RAILS_SHARED_BYTES &&
+           (int64_t)s->units * s->plane * 16 <= XN_CUDA_WGMMA_SHARED_BYTES &&
            bands <= INT32_MAX / 16;
 }
 
@@ -66,11 +61,9 @@ static bool make_layout(const xn_conv *c, xn_cuda_rails_shape *s) {
     s->buffers_at = xn_place_shared(&total, s->depth * buffer);
     /* The last positions of a job may be past the last plane, and so may their windows. Twice, for
      * compute-sanitizer takes operands that overlap for ones that do not. */
-    total += (2 * s->positions + span_h(c) * (int64_t)s->pitch +
-              (c->kernel_w - 1) * (int64_t)c->dilation_w) *
-             16;
+    total += (2 * s->positions + xn_cuda_span_h(c) * s->pitch + xn_cuda_span_w(c)) * 16;
     s->bytes = (int32_t)std::min<int64_t>(total, INT32_MAX);
-    return total <= XN_CUDA_RAILS_SHARED_BYTES;
+    return total <= XN_CUDA_WGMMA_SHARED_BYTES;
 }
 
 /* ---- which shape ---- */
@@ -118,8 +111,8 @@ static void try_memory(const xn_conv *c, int multiprocessors, double *cost, xn_c
  * channels are a whole number. */
 static bool has_right_borders(const xn_conv *c) {
     const bool inside = c->pad_top == 0 && c->pad_left == 0 &&
-                        c->out_height + (c->kernel_h - 1) * (int64_t)c->dilation_h <= c->height &&
-                        c->out_width + (c->kernel_w - 1) * (int64_t)c->dilation_w <= c->width;
+                        c->out_height + xn_cuda_span_h(c) <= c->height &&
+                        c->out_width + xn_cuda_span_w(c) <= c->width;
     return inside || c->pad_value == 0;
 }
 
@@ -135,10 +128,9 @@ static bool is_possible(const xn_conv *c, int64_t images) {
         !has_right_borders(c))
         return false;
     return c->height <= LONGEST && c->out_height <= LONGEST &&
-           2 * xn_cuda_line_pitch(c) <= MOST_BOX &&
-           (c->kernel_h - 1) * (int64_t)c->dilation_h <= LONGEST && c->pad_top <= LONGEST &&
-           xn_quotient_up(c->group_out_channels, TILE) < UINT16_MAX && c->groups <= UINT16_MAX &&
-           images * c->groups * plane * units < INT32_MAX / 4 &&
+           2 * xn_cuda_line_pitch(c) <= MOST_BOX && xn_cuda_span_h(c) <= LONGEST &&
+           c->pad_top <= LONGEST && xn_quotient_up(c->group_out_channels, TILE) < UINT16_MAX &&
+           c->groups <= UINT16_MAX && images * c->groups * plane * units < INT32_MAX / 4 &&
            images * outputs * (c->out_channels / 16 + 8) < INT32_MAX;
 }
 
@@ -153,7 +145,7 @@ bool xn_cuda_rails_plan(const xn_conv *c, int64_t images, int multiprocessors,
     s.pairs = (s.chunks + 1) / 2;
     s.pitch = (int32_t)xn_cuda_line_pitch(c);
     s.full_first = c->pad_top;
-    s.full_end = c->pad_top + c->height - span_h(c);
+    s.full_end = c->pad_top + c->height - (int32_t)xn_cuda_span_h(c);
     s.packed_words = xn_packed_words(c->out_channels);
     s.packed_units = xn_cuda_rails_of(c->out_channels).units;
     /* words that only pad are written, too */

@@ -301,7 +301,7 @@ cudaError_t xn_cuda_wide_load(bool *usable) {
     *usable = true;
     for (const wide_function(&tile)[4] : kernels)
         for (wide_function kernel : tile) {
-            cudaError_t e = xn_cuda_load_wgmma(kernel, XN_CUDA_WIDE_SHARED_BYTES, usable);
+            cudaError_t e = xn_cuda_load_wgmma(kernel, XN_CUDA_WGMMA_SHARED_BYTES, usable);
             if (e == cudaSuccess && *usable) /* all blocks of the plan at once */
                 e = cudaFuncSetAttribute((const void *)kernel,
                                          cudaFuncAttributePreferredSharedMemoryCarveout,

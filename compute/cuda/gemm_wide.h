@@ -15,7 +15,6 @@ enum {
     XN_CUDA_WIDE_TURN_COLUMNS = 32, /* filters by 64 pixels of a worker, to turn */
     XN_CUDA_WIDE_TILES = 3,         /* of 128, 64 and 32 filters */
     XN_CUDA_WIDE_PACKED = 100,      /* an output beside the datatypes */
-    XN_CUDA_WIDE_SHARED_BYTES = 226 * 1024,
     /* Warpgroups that registers allow: in a block, and in all blocks of a multiprocessor. */
     XN_CUDA_WIDE_WORKERS_128 = 4,
     XN_CUDA_WIDE_BLOCKS_128 = 1,

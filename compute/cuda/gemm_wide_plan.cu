@@ -47,8 +47,8 @@ static bool can_slide(const xn_conv *c) {
 static bool make_raster(const xn_conv *c, int64_t images, int32_t tile_pixels, bool slide,
                         xn_cuda_raster *r) {
     const int32_t tap_words = xn_packed_words(c->group_channels);
-    const int64_t span_h = (int64_t)(c->kernel_h - 1) * c->dilation_h;
-    const int64_t span_w = (int64_t)(c->kernel_w - 1) * c->dilation_w;
+    const int64_t span_h = xn_cuda_span_h(c);
+    const int64_t span_w = xn_cuda_span_w(c);
     const int64_t pixels = (int64_t)tile_pixels * SUB, own = c->kernel_h * pixels;
     int64_t width = c->out_width, rows = c->out_height, span = 0;
     *r = {};
@@ -105,7 +105,7 @@ static bool make_layout(xn_cuda_wide_shape *s, int32_t turned) {
     s->table_pitch = (int32_t)filters + 4;
     xn_place_shared(&positions, (int64_t)r->planes * r->plane * 16);
     s->means_at = xn_place_shared(&positions, s->means ? (int64_t)r->row_taps * r->slots * 4 : 0);
-    if (positions > XN_CUDA_WIDE_SHARED_BYTES)
+    if (positions > XN_CUDA_WGMMA_SHARED_BYTES)
         return false;
     s->buffer_bytes = (int32_t)positions;
     xn_place_shared(&own, s->buffers * positions);
@@ -120,7 +120,7 @@ static bool make_layout(xn_cuda_wide_shape *s, int32_t turned) {
     s->constants_at = xn_place_shared(&total, filters * 8 + classes * 4 + 12);
     s->workers_at = xn_place_shared(&total, s->workers * own);
     s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
-    return total <= XN_CUDA_WIDE_SHARED_BYTES;
+    return total <= XN_CUDA_WGMMA_SHARED_BYTES;
 }
 
 static int32_t blocks_at_once(const xn_cuda_wide_shape *s) {

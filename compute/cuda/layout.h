@@ -33,6 +33,18 @@
 #define XN_CUDA_FEW_KERNEL_W 32   /* and the widest kernel: a row of taps fits one word */
 #define XN_CUDA_FIELDS_WORDS 24   /* the most words a filter may take as fields */
 
+/* Shared memory that a block of the wgmma kernels may have; 1 KiB of sm_90's 227 is left for what
+ * they declare themselves. */
+#define XN_CUDA_WGMMA_SHARED_BYTES (226 * 1024)
+
+/* Lines, and columns, from a window's first tap to its last. */
+XN_HD int64_t xn_cuda_span_h(const xn_conv *c) {
+    return (int64_t)(c->kernel_h - 1) * c->dilation_h;
+}
+XN_HD int64_t xn_cuda_span_w(const xn_conv *c) {
+    return (int64_t)(c->kernel_w - 1) * c->dilation_w;
+}
+
 XN_HD int64_t xn_cuda_row_words(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
     int64_t words = (int64_t)kernel_h * kernel_w * xn_packed_words(group_channels);
     return (words + XN_CUDA_STEP_WORDS - 1) / XN_CUDA_STEP_WORDS * XN_CUDA_STEP_WORDS;
@@ -119,7 +131,7 @@ typedef struct xn_cuda_lines {
  * either end: wide enough for inputs and outputs, and the first tap of a kernel row lies after the
  * last of the row above. Stride 1. */
 XN_HD int64_t xn_cuda_line_pitch(const xn_conv *c) {
-    const int64_t span = (int64_t)(c->kernel_w - 1) * c->dilation_w;
+    const int64_t span = xn_cuda_span_w(c);
     const int64_t own = (int64_t)c->pad_left + c->width, reach = c->out_width + span - c->pad_left;
     const int64_t rows = span / c->dilation_h + 1;
     int64_t pitch = c->out_width;
@@ -130,8 +142,7 @@ XN_HD int64_t xn_cuda_line_pitch(const xn_conv *c) {
 
 /* Sizes are those of a conv with stride 1. */
 XN_HD xn_cuda_lines xn_cuda_lines_of(const xn_conv *c) {
-    const int32_t span_h = (c->kernel_h - 1) * c->dilation_h;
-    const int32_t below = c->out_height + span_h, own = c->pad_top + c->height;
+    const int32_t below = c->out_height + (int32_t)xn_cuda_span_h(c), own = c->pad_top + c->height;
     xn_cuda_lines l;
     l.tap_words = xn_packed_words(c->group_channels);
     l.units = (l.tap_words + 3) / 4;
