@@ -16,18 +16,38 @@
  *
  * Neighbouring units go to one thread as far as that goes: what it wrote in one region, such as
  * packed rows, it then reads in the next, and repeated runs find their outputs in its own cache.
- * So units are shared out in ranges, and a thread whose range is done takes from the others'.
+ * So units are shared out in ranges, and a thread whose range is done takes from the others'. And
+ * helpers have seats of their own in a region, as far as there are seats: that is their number, by
+ * which they have their range and their scratch. Who has none there lets the others go first.
  *
- * Helpers wake each other, two each, so that with many of them no one pays for all the wake-ups. */
+ * Nobody who is awake takes a lock. A region is one of a few places that are never freed, so who
+ * looks at one too late finds no seats, or those of the next region, which it may take as well. A
+ * seat is a bit, taken by whoever clears it; the region is read only after that, until the one
+ * addition that leaves it. The caller, when the units are gone, clears the bits that are left,
+ * knows from their number how many helpers came, and waits until so many have left.
+ *
+ * The mutex is for those who sleep, each on a semaphore of its own: signalling a condition variable
+ * may wait for waiters signalled before to wake up. Helpers wake each other, a few each, so that
+ * with many of them no one pays for all the wake-ups. */
 #include "cpu.h"
 
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
-enum { SPIN_NS = 50000, WAKES = 2, PAUSES = 32, MOST_RANGES = 8, LEAST_RANGE = 4 };
+enum {
+    SPIN_NS = 50000,
+    SPIN_LOOKS = 32, /* between two looks at the clock */
+    WAKES = 4,
+    REGIONS = 64,  /* at a time; more callers than that work alone */
+    PATIENCE = 16, /* looks at open regions before a seat is taken that another helper has first */
+    SEAT_BITS = 64,
+    SEAT_WORDS = XN_CPU_MAX_THREADS / SEAT_BITS,
+    MOST_RANGES = 16
+};
 #ifdef _OPENMP
 enum { MOST_MEMBERS = XN_CPU_MAX_THREADS };
 #else
@@ -40,27 +60,27 @@ typedef struct range {
     int64_t end;
 } range;
 
-/* One call of xn_cpu_for; lives on its caller's stack, from open to the end of its last helper. */
+/* One call of xn_cpu_for. */
 typedef struct region {
-    xn_cpu_task task;
+    _Alignas(XN_CPU_LINE) atomic_int processor; /* the caller's, when it opened; -1: unknown */
+    atomic_int wanted; /* seats given; helpers first .. first + wanted - 1 have one of their own */
+    atomic_int first;
+    _Atomic uint64_t seats[SEAT_WORDS];    /* those that are free */
+    _Alignas(XN_CPU_LINE) atomic_int left; /* helpers that have; the last they touch of it */
+    /* The caller's to write, before it gives seats and after all who took one have left: */
+    _Alignas(XN_CPU_LINE) xn_cpu_task task;
     void *context;
-    range ranges[MOST_RANGES];
     int range_count;
-    atomic_int inside; /* helpers that joined and have not left; changed under the mutex, and the
-                        * last that a helper touches of a region */
-    /* under the mutex: */
-    int wanted, joined; /* helpers: at most, and so far */
-    int processor;      /* the caller's, when it opened; -1: unknown */
-    struct region *following;
+    range ranges[MOST_RANGES];
 } region;
 
-/* Lives on its own stack. */
 typedef struct helper {
     pthread_t thread;
+    int index;
     cpu_set_t all; /* the processors it was given */
     bool may_move;
     int processor; /* where it fell asleep */
-    struct helper *following;
+    sem_t called;  /* out of sleep */
 } helper;
 
 typedef struct team {
@@ -77,18 +97,22 @@ static struct {
     int team_count;
     team teams[XN_CPU_MAX_THREADS];
 
-    pthread_mutex_t mutex; /* guards all below */
-    pthread_cond_t work;   /* a region has opened, or stopping */
-    pthread_cond_t left;   /* a region's last helper has left it */
-    region *open;          /* regions that helpers may still join, oldest first */
-    atomic_uint opened;    /* how many were, ever: what spinning helpers watch */
-    int spinning, asleep;  /* helpers without a region */
-    helper *sleepers;
-    int leaving; /* callers asleep until their helpers have left */
-    bool stopping;
+    region regions[REGIONS];
+    _Alignas(XN_CPU_LINE) _Atomic uint64_t open; /* a bit for each that may have seats */
+    atomic_bool stopping;
+    _Alignas(XN_CPU_LINE) _Atomic uint64_t used; /* a bit for each that has a caller */
+    atomic_int demand;                           /* helpers that all of them want */
+
+    /* Changed under the mutex, but read without: */
+    _Alignas(XN_CPU_LINE) atomic_int awake, asleep; /* helpers; one called is awake */
+    atomic_int waiting;                             /* callers asleep until their helpers left */
+
+    pthread_mutex_t mutex;          /* guards this: */
+    uint64_t sleepers[SEAT_WORDS];  /* a bit for each helper that nobody has called yet */
+    pthread_cond_t left;            /* a region's helper has left it */
+    helper all[XN_CPU_MAX_THREADS]; /* by index; where it sleeps, under the mutex, else its own */
 } pool = {.life = PTHREAD_MUTEX_INITIALIZER,
           .mutex = PTHREAD_MUTEX_INITIALIZER,
-          .work = PTHREAD_COND_INITIALIZER,
           .left = PTHREAD_COND_INITIALIZER};
 
 int64_t xn_cpu_now_ns(void) {
@@ -98,13 +122,23 @@ int64_t xn_cpu_now_ns(void) {
 }
 
 static void relax(void) {
-    for (int i = 0; i < PAUSES; i++) {
 #if defined(__x86_64__)
-        __builtin_ia32_pause();
+    __builtin_ia32_pause();
 #elif defined(__aarch64__)
-        __asm__ volatile("yield");
+    __asm__ volatile("yield");
 #endif
-    }
+}
+
+/* Of a region in its place. */
+static uint64_t bit_of(const region *r) {
+    return (uint64_t)1 << (r - pool.regions);
+}
+
+/* Looks first, so as not to take the line from those who watch it. */
+static void close_region(const region *r) {
+    uint64_t bit = bit_of(r);
+    if (atomic_load_explicit(&pool.open, memory_order_relaxed) & bit)
+        atomic_fetch_and(&pool.open, ~bit);
 }
 
 static void work(region *r, int thread) {
@@ -137,119 +171,215 @@ static bool is_in_the_way(const helper *h, int there, int processor) {
     return h->may_move && processor >= 0 && there == processor;
 }
 
-static void clear_processor_locked(int processor) {
-    for (helper *h = pool.sleepers; h; h = h->following)
-        if (is_in_the_way(h, h->processor, processor)) {
-            keep_off(h, processor);
-            h->processor = -1;
-        }
+/* How many sleepers to call for the seats that nobody awake will take: whoever is awake is in a
+ * region, whose seats count, or looks for one. */
+static int calls_worth(void) {
+    int asleep = atomic_load(&pool.asleep);
+    int missing = asleep > 0 ? atomic_load(&pool.demand) - atomic_load(&pool.awake) : 0;
+    missing = missing < asleep ? missing : asleep;
+    return missing < WAKES ? missing : WAKES;
 }
 
-static void close_locked(const region *r) {
-    for (region **at = &pool.open; *at; at = &(*at)->following)
-        if (*at == r) {
-            *at = r->following;
-            return;
-        }
+/* Always the first: so the same few are called, and the others sleep on. */
+static helper *take_sleeper_locked(void) {
+    int word = 0;
+    while (!pool.sleepers[word])
+        word++;
+    helper *h = &pool.all[word * SEAT_BITS + __builtin_ctzll(pool.sleepers[word])];
+    pool.sleepers[word] &= pool.sleepers[word] - 1;
+    return h;
 }
 
-/* How many sleepers to wake for the helpers that the open regions want and no spinner will be. */
-static int wakes_locked(void) {
-    int wanted = 0;
-    for (const region *r = pool.open; r && wanted < XN_CPU_MAX_THREADS; r = r->following)
-        wanted += r->wanted - r->joined;
-    wanted -= pool.spinning;
-    wanted = wanted < pool.asleep ? wanted : pool.asleep;
-    return wanted < WAKES ? wanted : WAKES;
-}
-
-static void wake(int count) {
-    for (int i = 0; i < count; i++)
-        pthread_cond_signal(&pool.work);
-}
-
-/* Returns with the mutex held again when there may be a region to join. */
-static void idle_locked(helper *h) {
-    unsigned seen = atomic_load(&pool.opened);
-    pool.spinning++;
-    pthread_mutex_unlock(&pool.mutex);
-    int64_t end = xn_cpu_now_ns() + SPIN_NS;
-    while (atomic_load_explicit(&pool.opened, memory_order_relaxed) == seen &&
-           xn_cpu_now_ns() < end)
-        relax();
-    pthread_mutex_lock(&pool.mutex);
-    pool.spinning--;
-    if (pool.open || pool.stopping)
+/* processor: the caller's, that those who are called keep off; -1: they are not moved. */
+static void call_sleepers(int processor) {
+    helper *called[WAKES];
+    if (calls_worth() <= 0)
         return;
-    h->processor = sched_getcpu();
-    h->following = pool.sleepers;
-    pool.sleepers = h;
-    pool.asleep++;
-    pthread_cond_wait(&pool.work, &pool.mutex);
-    pool.asleep--;
-    helper **at = &pool.sleepers;
-    while (*at != h)
-        at = &(*at)->following;
-    *at = h->following;
+    pthread_mutex_lock(&pool.mutex);
+    int calls = calls_worth();
+    for (int i = 0; i < calls; i++) {
+        called[i] = take_sleeper_locked();
+        atomic_fetch_sub(&pool.asleep, 1);
+        atomic_fetch_add(&pool.awake, 1);
+    }
+    pthread_mutex_unlock(&pool.mutex);
+    for (int i = 0; i < calls; i++) { /* theirs is the caller's until they are called */
+        if (is_in_the_way(called[i], called[i]->processor, processor))
+            keep_off(called[i], processor);
+        sem_post(&called[i]->called);
+    }
+}
+
+/* A caller opens a region and then looks for sleepers, a helper is one and then looks for regions:
+ * so at least one sees the other. */
+static void fall_asleep(helper *h) {
+    pthread_mutex_lock(&pool.mutex);
+    atomic_fetch_sub(&pool.awake, 1);
+    atomic_fetch_add(&pool.asleep, 1);
+    bool wanted = atomic_load(&pool.open) || atomic_load(&pool.stopping);
+    if (wanted) {
+        atomic_fetch_sub(&pool.asleep, 1);
+        atomic_fetch_add(&pool.awake, 1);
+    } else {
+        h->processor = sched_getcpu();
+        pool.sleepers[h->index / SEAT_BITS] |= (uint64_t)1 << h->index % SEAT_BITS;
+    }
+    pthread_mutex_unlock(&pool.mutex);
+    while (!wanted && sem_wait(&h->called))
+        ; /* a signal came */
+}
+
+static int words_of(int seats) {
+    return (seats + SEAT_BITS - 1) / SEAT_BITS;
+}
+
+static bool has_seats(const region *r) {
+    int words = words_of(atomic_load_explicit(&r->wanted, memory_order_relaxed));
+    uint64_t free = 0;
+    for (int i = 0; i < words; i++)
+        free |= atomic_load_explicit(&r->seats[i], memory_order_relaxed);
+    return free;
+}
+
+/* A seat, this one if it is free; -1: there is none. Who takes the last one closes the region. */
+static int take_seat(region *r, int seat) {
+    int words = words_of(atomic_load_explicit(&r->wanted, memory_order_relaxed));
+    for (int i = 0; i < words; i++) {
+        int word = (seat / SEAT_BITS + i) % words;
+        uint64_t free = atomic_load_explicit(&r->seats[word], memory_order_relaxed);
+        while (free) {
+            bool own = word == seat / SEAT_BITS && free >> seat % SEAT_BITS & 1;
+            int at = own ? seat % SEAT_BITS : __builtin_ctzll(free);
+            uint64_t bit = (uint64_t)1 << at;
+            free = atomic_fetch_and_explicit(&r->seats[word], ~bit, memory_order_acquire);
+            if (!(free & bit))
+                continue;
+            if (free == bit && !has_seats(r))
+                close_region(r);
+            return word * SEAT_BITS + at;
+        }
+    }
+    return -1;
+}
+
+/* Helpers begin to look at different places, so that they spread over the regions. */
+static region *join(helper *h, bool patient, int *thread) {
+    uint64_t open = atomic_load_explicit(&pool.open, memory_order_relaxed);
+    int begin = h->index % REGIONS;
+    for (uint64_t rest = open >> begin | open << (-begin & (REGIONS - 1)); rest; rest &= rest - 1) {
+        region *r = &pool.regions[(begin + __builtin_ctzll(rest)) % REGIONS];
+        int seat = h->index - atomic_load_explicit(&r->first, memory_order_relaxed);
+        bool own = seat >= 0 && seat < atomic_load_explicit(&r->wanted, memory_order_relaxed);
+        if (!has_seats(r) || (patient && !own))
+            continue;
+        int processor = atomic_load_explicit(&r->processor, memory_order_relaxed);
+        if (is_in_the_way(h, sched_getcpu(), processor))
+            keep_off(h, processor);
+        call_sleepers(-1); /* before it is one that the caller waits for */
+        seat = take_seat(r, own ? seat : 0);
+        if (seat >= 0) {
+            *thread = seat + 1;
+            return r;
+        }
+    }
+    return NULL;
+}
+
+/* NULL: the pool ends. */
+static region *wait_for_region(helper *h, int *thread) {
+    int64_t end = xn_cpu_now_ns() + SPIN_NS;
+    int looks = 0; /* at open regions */
+    while (!atomic_load(&pool.stopping)) {
+        for (int i = 0; i < SPIN_LOOKS; i++, relax()) {
+            if (!atomic_load_explicit(&pool.open, memory_order_relaxed)) {
+                looks = 0;
+                continue;
+            }
+            region *r = join(h, looks++ < PATIENCE, thread);
+            if (r)
+                return r;
+        }
+        if (xn_cpu_now_ns() >= end) {
+            fall_asleep(h);
+            end = xn_cpu_now_ns() + SPIN_NS;
+        }
+    }
+    return NULL;
 }
 
 static void help(helper *h) {
-    pthread_mutex_lock(&pool.mutex);
-    while (!pool.stopping) {
-        region *r = pool.open;
-        if (!r) {
-            idle_locked(h);
-            continue;
-        }
-        int processor = r->processor;
-        if (is_in_the_way(h, sched_getcpu(), processor)) {
-            pthread_mutex_unlock(&pool.mutex);
-            keep_off(h, processor);
-            pthread_mutex_lock(&pool.mutex);
-            continue;
-        }
-        int thread = ++r->joined;
-        if (r->joined == r->wanted)
-            close_locked(r);
-        atomic_fetch_add(&r->inside, 1);
-        int wakes = wakes_locked();
-        pthread_mutex_unlock(&pool.mutex);
-        wake(wakes);
+    int thread;
+    atomic_fetch_add(&pool.awake, 1);
+    for (region *r; (r = wait_for_region(h, &thread)) != NULL;) {
         work(r, thread);
-        pthread_mutex_lock(&pool.mutex);
-        if (atomic_fetch_sub(&r->inside, 1) == 1 && pool.leaving)
+        close_region(r); /* its units are gone */
+        atomic_fetch_add(&r->left, 1);
+        if (atomic_load(&pool.waiting)) {
+            pthread_mutex_lock(&pool.mutex);
             pthread_cond_broadcast(&pool.left);
+            pthread_mutex_unlock(&pool.mutex);
+        }
     }
-    pthread_mutex_unlock(&pool.mutex);
 }
 
 /* ---- callers ---- */
 
-static void wait_for_helpers(region *r) {
-    int64_t end = xn_cpu_now_ns() + SPIN_NS;
-    while (atomic_load(&r->inside)) {
-        if (xn_cpu_now_ns() < end) {
-            relax();
-            continue;
-        }
-        pthread_mutex_lock(&pool.mutex);
-        pool.leaving++;
-        while (atomic_load(&r->inside))
-            pthread_cond_wait(&pool.left, &pool.mutex);
-        pool.leaving--;
-        pthread_mutex_unlock(&pool.mutex);
+/* A place for a region; NULL where all have callers. */
+static region *take_region(void) {
+    uint64_t used = atomic_load_explicit(&pool.used, memory_order_relaxed);
+    while (~used) {
+        int free = __builtin_ctzll(~used);
+        if (atomic_compare_exchange_weak(&pool.used, &used, used | (uint64_t)1 << free))
+            return &pool.regions[free];
     }
+    return NULL;
 }
 
-/* Units are of different size, so where a range would be of fewer than a few of them, who is done
- * takes the next one: 5 panels of 14x14 took a sixth longer in two ranges. Ranges were measured
- * with 2 threads; with 16 in 8 ranges all of bench-conv took a fifth longer than without them on
- * another machine, so more threads than MOST_RANGES have one. */
+static void wait_for_helpers(region *r, int joined) {
+    int64_t end = xn_cpu_now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < SPIN_LOOKS; i++, relax())
+            if (atomic_load(&r->left) == joined)
+                return;
+    } while (xn_cpu_now_ns() < end);
+    pthread_mutex_lock(&pool.mutex);
+    atomic_fetch_add(&pool.waiting, 1);
+    while (atomic_load(&r->left) != joined)
+        pthread_cond_wait(&pool.left, &pool.mutex);
+    atomic_fetch_sub(&pool.waiting, 1);
+    pthread_mutex_unlock(&pool.mutex);
+}
+
+/* Helpers that no other region has, if there are so many, are the first to come. */
+static void open_region(region *r, int wanted) {
+    int processor = sched_getcpu(), others = atomic_fetch_add(&pool.demand, wanted);
+    bool enough = others + wanted <= atomic_load(&pool.awake) + atomic_load(&pool.asleep);
+    atomic_store_explicit(&r->processor, processor, memory_order_relaxed);
+    atomic_store_explicit(&r->wanted, wanted, memory_order_relaxed);
+    atomic_store_explicit(&r->first, enough ? others : 0, memory_order_relaxed);
+    atomic_store_explicit(&r->left, 0, memory_order_relaxed);
+    for (int i = 0, rest = wanted; rest > 0; i++, rest -= SEAT_BITS)
+        atomic_store_explicit(&r->seats[i],
+                              rest < SEAT_BITS ? ((uint64_t)1 << rest) - 1 : UINT64_MAX,
+                              memory_order_release);
+    atomic_fetch_or(&pool.open, bit_of(r));
+    call_sleepers(processor);
+}
+
+static void end_region(region *r, int wanted) {
+    int joined = wanted;
+    close_region(r);
+    for (int i = 0; i < words_of(wanted); i++)
+        joined -= __builtin_popcountll(atomic_exchange(&r->seats[i], 0));
+    wait_for_helpers(r, joined);
+    atomic_fetch_sub(&pool.demand, wanted);
+    atomic_fetch_and(&pool.used, ~bit_of(r));
+}
+
+/* Measured with up to 16 threads (README.md); more have one range. */
 static void share_out(region *r, int threads, int64_t units) {
-    int64_t first = 0, most = units / LEAST_RANGE;
+    int64_t first = 0;
     int ranges = threads > MOST_RANGES ? 1 : threads;
-    if (ranges > most)
-        ranges = most > 1 ? (int)most : 1;
     for (int i = 0; i < ranges; i++) {
         int64_t end = first + (units - first) / (ranges - i);
         atomic_init(&r->ranges[i].next, first);
@@ -260,32 +390,19 @@ static void share_out(region *r, int threads, int64_t units) {
 }
 
 void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
-    if (threads > units)
-        threads = (int)units;
-    if (threads <= 1) {
+    threads = (int)xn_cpu_min(threads, xn_cpu_min(units, XN_CPU_MAX_THREADS));
+    region *r = threads > 1 ? take_region() : NULL;
+    if (!r) {
         for (int64_t unit = 0; unit < units; unit++)
             task(context, unit, 0);
         return;
     }
-    region r = {.task = task, .context = context, .wanted = threads - 1};
-    r.processor = sched_getcpu();
-    share_out(&r, threads, units);
-    pthread_mutex_lock(&pool.mutex);
-    region **last = &pool.open;
-    while (*last)
-        last = &(*last)->following;
-    *last = &r;
-    atomic_fetch_add(&pool.opened, 1);
-    int wakes = wakes_locked();
-    if (wakes)
-        clear_processor_locked(r.processor);
-    pthread_mutex_unlock(&pool.mutex);
-    wake(wakes);
-    work(&r, 0);
-    pthread_mutex_lock(&pool.mutex);
-    close_locked(&r);
-    pthread_mutex_unlock(&pool.mutex);
-    wait_for_helpers(&r);
+    r->task = task;
+    r->context = context;
+    share_out(r, threads, units);
+    open_region(r, threads - 1);
+    work(r, 0);
+    end_region(r, threads - 1);
 }
 
 int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
@@ -320,12 +437,14 @@ static void *lead(void *argument) {
     {
         int index = t->first + atomic_fetch_add(&t->numbered, 1);
         pthread_setname_np(pthread_self(), "xn-cpu");
-        helper h = {.thread = pthread_self()};
+        helper *h = &pool.all[index];
+        *h = (helper){.thread = pthread_self(), .index = index};
+        sem_init(&h->called, 0, 0);
         if (t->pinned)
             pin(index);
         else
-            h.may_move = !sched_getaffinity(0, sizeof h.all, &h.all);
-        help(&h);
+            h->may_move = !sched_getaffinity(0, sizeof h->all, &h->all);
+        help(h);
     }
     return NULL;
 }
@@ -384,6 +503,13 @@ void xn_cpu_threads_start(int helpers, bool pinned) {
     pthread_mutex_unlock(&pool.life);
 }
 
+static void forget_helpers(void) {
+    atomic_store(&pool.awake, 0);
+    atomic_store(&pool.asleep, 0);
+    for (int i = 0; i < SEAT_WORDS; i++)
+        pool.sleepers[i] = 0;
+}
+
 /* A forked child has none of the helpers; it can start its own, and what it runs before is run by
  * its callers alone. */
 static void before_fork(void) {
@@ -398,10 +524,11 @@ static void after_fork(void) {
 
 static void after_fork_in_child(void) {
     pool.helpers = pool.team_count = 0;
-    pool.open = NULL; /* their callers are not here either */
-    pool.spinning = pool.asleep = pool.leaving = 0;
-    pool.sleepers = NULL;
-    pthread_cond_init(&pool.work, NULL);
+    forget_helpers();
+    atomic_store(&pool.open, 0); /* the regions' callers are not here either */
+    atomic_store(&pool.used, 0);
+    atomic_store(&pool.demand, 0);
+    atomic_store(&pool.waiting, 0);
     pthread_cond_init(&pool.left, NULL);
     after_fork();
 }
@@ -418,21 +545,24 @@ void xn_cpu_threads_open(void) {
     pthread_mutex_unlock(&pool.life);
 }
 
-static void stop_life_locked(bool stopping) {
+static void stop_life_locked(void) {
     pthread_mutex_lock(&pool.mutex);
-    pool.stopping = stopping;
-    pthread_cond_broadcast(&pool.work);
+    atomic_store(&pool.stopping, true);
+    for (; atomic_load(&pool.asleep); atomic_fetch_sub(&pool.asleep, 1))
+        sem_post(&take_sleeper_locked()->called);
     pthread_mutex_unlock(&pool.mutex);
+    for (int i = 0; i < pool.team_count; i++)
+        pthread_join(pool.teams[i].leader, NULL);
+    for (int i = 0; i < pool.helpers; i++)
+        sem_destroy(&pool.all[i].called);
+    pool.helpers = pool.team_count = 0;
+    forget_helpers();
+    atomic_store(&pool.stopping, false);
 }
 
 void xn_cpu_threads_close(void) {
     pthread_mutex_lock(&pool.life);
-    if (--pool.users == 0) {
-        stop_life_locked(true);
-        for (int i = 0; i < pool.team_count; i++)
-            pthread_join(pool.teams[i].leader, NULL);
-        pool.helpers = pool.team_count = 0;
-        stop_life_locked(false);
-    }
+    if (--pool.users == 0)
+        stop_life_locked();
     pthread_mutex_unlock(&pool.life);
 }

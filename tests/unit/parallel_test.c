@@ -48,13 +48,13 @@ START_TEST(threads_by_work) {
 }
 END_TEST
 
-enum { MOST_UNITS = 1000 };
+enum { MOST_UNITS = 1000, MOST_THREADS = 130 };
 
 typedef struct tally {
     atomic_int runs[MOST_UNITS];
-    atomic_int threads[64]; /* units by thread number */
-    atomic_int inside[64];  /* of a number, at a time */
-    atomic_int strangers;   /* units of helpers that are not OpenMP's threads */
+    atomic_int threads[MOST_THREADS]; /* units by thread number */
+    atomic_int inside[MOST_THREADS];  /* of a number, at a time */
+    atomic_int strangers;             /* units of helpers that are not OpenMP's threads */
     int most;
     bool gather; /* units wait until `most` of them run at the same time */
     atomic_int here;
@@ -79,9 +79,9 @@ static void expect_each_once(const tally *t, int units) {
     ck_assert_int_eq(atomic_load(&t->strangers), 0);
 }
 
-/* 1 to 64 threads asked for, with fewer helpers than that, as many, and none. */
+/* 1 to 130 threads asked for, with fewer helpers than that, as many, and none. */
 START_TEST(every_unit_runs_once) {
-    static const int threads[] = {1, 2, 3, 8, 64}, units[] = {0, 1, 2, 7, 64, 1000};
+    static const int threads[] = {1, 2, 3, 8, 65, 130}, units[] = {0, 1, 2, 7, 64, 1000};
     static const int helpers[] = {0, 1, 7};
     xn_cpu_threads_open();
     xn_cpu_threads_start(helpers[_i], _i == 1);
@@ -107,7 +107,7 @@ static void expect_all_join(int threads) {
 
 /* Helpers do come, also when the pool grows, and from sleep. */
 START_TEST(helpers_join) {
-    static const int threads[] = {2, 8, 64};
+    static const int threads[] = {2, 8, 65, MOST_THREADS};
     xn_cpu_threads_open();
     xn_cpu_threads_start(threads[_i] / 2, false);
     expect_all_join(threads[_i] / 2 + 1);
@@ -140,6 +140,40 @@ START_TEST(callers_share_the_helpers) {
     for (int i = 0; i < 6; i++)
         pthread_join(callers[i], NULL);
     xn_cpu_threads_close();
+}
+END_TEST
+
+/* More callers at a time than the pool has places for regions: the others work alone. A caller has
+ * a unit at least, and none ends before as many are under way as there are callers. */
+enum { CROWD = 70 };
+
+static void meet(void *context, int64_t unit, int thread) {
+    tally *t = context;
+    atomic_fetch_add(&t->runs[unit], 1);
+    atomic_fetch_add(&t->strangers, thread > 1);
+    atomic_fetch_add(&t->here, 1);
+    while (atomic_load(&t->here) < t->most)
+        sched_yield();
+}
+
+static void *call_in_a_crowd(void *shared) {
+    xn_cpu_for(2, 2, meet, shared);
+    return NULL;
+}
+
+START_TEST(a_crowd_of_callers) {
+    tally t = {.most = CROWD};
+    pthread_t callers[CROWD];
+    xn_cpu_threads_open();
+    xn_cpu_threads_start(3, false);
+    for (int i = 0; i < CROWD; i++)
+        ck_assert_int_eq(pthread_create(&callers[i], NULL, call_in_a_crowd, &t), 0);
+    for (int i = 0; i < CROWD; i++)
+        pthread_join(callers[i], NULL);
+    xn_cpu_threads_close();
+    for (int unit = 0; unit < 2; unit++)
+        ck_assert_int_eq(atomic_load(&t.runs[unit]), CROWD);
+    ck_assert_int_eq(atomic_load(&t.strangers), 0);
 }
 END_TEST
 
@@ -283,8 +317,9 @@ XN_SUITE(parallel) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, threads_by_work);
     tcase_add_loop_test(t, every_unit_runs_once, 0, 3);
-    tcase_add_loop_test(t, helpers_join, 0, 3);
+    tcase_add_loop_test(t, helpers_join, 0, 4);
     tcase_add_test(t, callers_share_the_helpers);
+    tcase_add_test(t, a_crowd_of_callers);
     tcase_add_test(t, helpers_avoid_the_caller);
     tcase_add_test(t, the_pool_ends_and_begins);
     suite_add_tcase(s, t);
