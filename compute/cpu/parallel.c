@@ -406,11 +406,12 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
 }
 
 int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
-    /* Helpers that still spin join at once. Those asleep take 20 us to come, 60 from a core that
+    /* Helpers that still spin join at once. Those asleep take 20 us to come, more from a core that
      * slept too, and cost the caller several (README.md has the figures). */
     bool awake = idle_ns < SPIN_NS;
-    double thread_ns = awake ? 20e3 : 30e3, alone_ns = 2 * thread_ns;
-    double worth = work_ns < alone_ns ? 1 : work_ns / thread_ns;
+    double thread_ns = awake ? 5e3 : 10e3, alone_ns = awake ? 0 : 20e3;
+    double saved_ns = (work_ns - alone_ns) * (most - 1) / most;
+    double worth = saved_ns < 20e3 ? 1 : work_ns / thread_ns;
     return worth < most ? (int)worth : most;
 }
 
