@@ -27,7 +27,10 @@
 #include <string.h>
 
 enum {
-    CHUNK = 512, /* pixels packed at a time */
+    CHUNK = 512, /* most pixels packed at a time, */
+    LEAST_CHUNK =
+        64, /* and least, where more threads then have something to do; packed input has */
+            /* too little to do for that */
     WORD_CHANNELS = 32,
     WAVE_BYTES = 32 << 20,  /* packed images held at a time, if more than one */
     ROWS = 8,               /* filters between two epilogues of outputs that are not gathered: */
@@ -258,8 +261,8 @@ static void pack_task(void *context, int64_t unit, int thread) {
         make_starts(j, o, (int32_t)xn_cpu_min((int64_t)o + START_FILTERS, conv->out_channels));
         return;
     }
-    size_t pixel = (size_t)(unit % j->plane_chunks) * CHUNK;
-    int32_t n = (int32_t)xn_cpu_min(CHUNK, (int64_t)(j->plane - pixel));
+    size_t pixel = (size_t)(unit % j->plane_chunks * j->chunk);
+    int32_t n = (int32_t)xn_cpu_min(j->chunk, (int64_t)(j->plane - pixel));
     int64_t slot = unit / j->plane_chunks / conv->groups;
     int32_t group = (int32_t)(unit / j->plane_chunks % conv->groups);
     if (j->plan->packed_input)
@@ -286,11 +289,23 @@ static void k_task(void *context, int64_t unit, int thread) {
 
 /* ---- waves: images [first, first + count) of the plan, in slots 0.. of the shared arrays ---- */
 
+/* Two for each thread, if need be. */
+static int64_t chunk_of(const xn_cpu_many_job *j) {
+    if (j->run->threads == 1 || j->plan->packed_input)
+        return CHUNK;
+    int64_t planes = xn_cpu_max(1, j->count * j->conv->groups);
+    int64_t chunks = xn_cpu_div_up(2 * (int64_t)j->run->threads, planes);
+    int64_t pixels = xn_cpu_div_up((int64_t)j->plane, chunks * LEAST_CHUNK) * LEAST_CHUNK;
+    return xn_cpu_min(CHUNK, pixels);
+}
+
 static void start_wave(xn_cpu_many_job *j, int64_t first, int64_t count) {
     int64_t lanes = count * (int64_t)j->out_plane;
     int64_t blocks = xn_cpu_div_up(j->conv->out_channels, XN_CPU_MANY_BLOCK);
     j->images = j->plan->images + first;
     j->count = count;
+    j->chunk = chunk_of(j);
+    j->plane_chunks = xn_cpu_div_up((int64_t)j->plane, j->chunk);
     j->chunks = xn_cpu_div_up(lanes, j->lanes);
     /* Filters are split only where there are too few chunks: each split makes the patches anew. So
      * a lone chunk is split no more than threads need; several are of different size. */
@@ -310,7 +325,6 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     j.plane = plane_of(conv);
     j.out_plane = out_plane_of(conv);
     j.pitch = plan->lanes + SLACK_LANES;
-    j.plane_chunks = xn_cpu_div_up((int64_t)j.plane, CHUNK);
     j.k_bands = xn_cpu_div_up(conv->out_height, K_ROWS);
     j.output_bytes = xn_datatype_bytes((xn_datatype)conv->output_datatype);
     j.stream =

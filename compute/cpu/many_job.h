@@ -36,7 +36,8 @@ typedef struct xn_cpu_many_job {
     const xn_cpu_image *images;
     xn_cpu_patch shape;
     int64_t count;           /* of the wave */
-    int64_t plane_chunks;    /* phase 1: of a plane */
+    int64_t chunk;           /* phase 1: pixels, */
+    int64_t plane_chunks;    /* and of them in a plane */
     int64_t k_bands;         /* phase 2: of rows */
     int64_t chunks, splits;  /* phase 3: of lanes, and of filters */
     int32_t lanes, pitch;    /* of a chunk */
