@@ -264,8 +264,14 @@ install: build ## to PREFIX=/usr/local: the daemon, its systemd unit, the exampl
 asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
 	$(MAKE) check BUILD=build-asan CUDA=0 OPT=-O1 \
 	  SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
+# What it looks for is between threads, so of the case table, which runs on one mostly, it needs few
+# cases. Without a pause at the end of each test's process.
+TSAN_EVERY  ?= 60
+TSAN_RANDOM ?= 20
 tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
-	$(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
+	XNORD_TEST_EVERY=$(TSAN_EVERY) XNORD_TEST_RANDOM=$(TSAN_RANDOM) \
+	  TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" \
+	  $(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
 
 test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_TEST_EVERY=1: all)
 	@deploy/install-deps.sh --with-arm64
