@@ -189,11 +189,17 @@ struct lines_output<XN_INT32> {
     typedef int32_t memory;
 };
 
-/* What a thread has of its pixels. */
+/* What a thread has of its pixels. Where there are 8 they are of one line, and only the first and
+ * the last may be at a border (gemm_lines_plan.cu), so there are three rows of the table. */
 template <int V>
 struct lines_pixels {
-    int32_t part[V], row[V];
+    enum { ROWS = V == 8 ? 3 : V };
+    int32_t part[V], row[ROWS];
     float k[V];
+
+    static __device__ __forceinline__ constexpr int row_of(int v) {
+        return V < 8 ? v : v == 0 ? 0 : v < V - 1 ? 1 : 2;
+    }
 };
 
 /* F filters from m on, of which `live` are to be written, of V pixels. `to` moves on. */
@@ -204,11 +210,12 @@ __device__ __forceinline__ void some_filters(const lines_args &a, const lines_ta
                                              typename lines_output<OUT>::memory **to) {
     constexpr bool REAL = OUT != XN_INT32;
     float factor[F], bias[F];
-    int32_t entry[V][F];
+    constexpr int ROWS = lines_pixels<V>::ROWS;
+    int32_t entry[ROWS][F];
     uint32_t count[F][V];
 #pragma unroll
-    for (int v = 0; v < V; v++)
-        load_words<F>((const int32_t *)(t.rows + p.row[v]) + m, entry[v]);
+    for (int r = 0; r < ROWS; r++)
+        load_words<F>((const int32_t *)(t.rows + p.row[r]) + m, entry[r]);
     if (REAL) {
         load_words<F>(t.factor + m, factor);
         load_words<F>(t.bias + m, bias);
@@ -223,11 +230,11 @@ __device__ __forceinline__ void some_filters(const lines_args &a, const lines_ta
         for (int v = 0; v < V; v++) {
             if constexpr (REAL) {
                 const float half = __uint_as_float(count[f][v]) + __int_as_float(p.part[v]);
-                const float dot = fmaf(half, 2.0f, __int_as_float(entry[v][f]));
+                const float dot = fmaf(half, 2.0f, __int_as_float(entry[p.row_of(v)][f]));
                 value[v] = SAFE ? fmaf(dot * p.k[v], factor[f], bias[f])
                                 : xn_scaled_epilogue(dot, p.k[v], factor[f], bias[f]);
             } else {
-                value[v] = (int32_t)(4 * count[f][v]) + p.part[v] + entry[v][f];
+                value[v] = (int32_t)(4 * count[f][v]) + p.part[v] + entry[p.row_of(v)][f];
             }
         }
         store<V>(*to, value, f < live);
@@ -252,7 +259,7 @@ __device__ __forceinline__ void
 write_outputs(const lines_args &a, const xn_gemm_block &b, const lines_table &t,
               const lines_band &band, const lines_records &records, const char *stage, int32_t m) {
     typedef typename lines_output<OUT>::memory memory;
-    constexpr int32_t F = V == 8 ? 2 : 4; /* what registers allow */
+    constexpr int32_t F = 4; /* what registers allow */
     const xn_conv &c = a.conv;
     const int64_t plane = (int64_t)c.out_height * c.out_width;
     const int32_t live = c.group_out_channels - b.m0 - m; /* filters */
@@ -271,7 +278,13 @@ write_outputs(const lines_args &a, const xn_gemm_block &b, const lines_table &t,
         lines_pixels<V> p = {};
         if (mine) {
             load_words<V>(records.parts() + pixel, p.part);
-            load_words<V>(records.rows() + pixel, p.row);
+            if constexpr (V == 8) {
+                p.row[0] = records.rows()[pixel];
+                p.row[1] = records.rows()[pixel + 1];
+                p.row[2] = records.rows()[pixel + V - 1];
+            } else {
+                load_words<V>(records.rows() + pixel, p.row);
+            }
             if (OUT != XN_INT32)
                 load_words<V>(records.ks() + pixel, p.k);
         }

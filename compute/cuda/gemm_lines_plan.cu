@@ -60,9 +60,12 @@ static bool make_band(const xn_conv *c, const xn_cuda_lines *l, int64_t images,
     s->column_step = c->dilation_w;
     const int64_t outputs = (int64_t)c->out_height * c->out_width;
     const int64_t together = outputs | (int64_t)s->rows * c->out_width;
-    s->vector = together % 8 == 0 && c->output_datatype == XN_FP16 && s->positions == 256 ? 8
-                : together % 4 == 0                                                       ? 4
-                                                                                          : 1;
+    /* 16 bytes; 8 are of one line, and none but the first and the last of them at a border */
+    const bool inner = c->out_width % 8 == 0 && s->borders.columns.first_count <= 1 &&
+                       s->borders.columns.last_count <= 1;
+    s->vector = inner && together % 8 == 0 && c->output_datatype == XN_FP16 ? 8
+                : together % 4 == 0                                         ? 4
+                                                                            : 1;
     make_octets(c, l, s);
     return true;
 }
@@ -102,7 +105,7 @@ static double cost_of(const xn_conv *c, const xn_cuda_lines_shape *s) {
     const double rounds = (double)xn_quotient_up((int64_t)jobs, s->writers);
     const double products = s->pairs * s->positions / 2 * 1.15;
     const double whole = products + 300 + s->positions / 8 * 36.0; /* with the way to the stage */
-    const double filters = s->vector == 8 ? 8 * 128 : s->vector == 4 ? 4 * 133 : 4 * 60;
+    const double filters = s->vector == 8 ? 4 * 224 : s->vector == 4 ? 4 * 133 : 4 * 60;
     const double passes = (double)xn_quotient_up(s->pixels, 32 * s->vector);
     const double records = (double)xn_quotient_up(s->pixels, XN_CUDA_LINES_GROUP) * 90;
     const double writer = 5 * (250 + records + passes * (100 + filters));

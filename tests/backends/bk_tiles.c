@@ -487,6 +487,17 @@ static void many_bands(bk_cursor *at) {
         c.params.output_datatype = c.input_datatype = XN_FP16;
         bk_deal(at, c);
     }
+    /* lines of whole groups of 8 outputs, of which none, the first, the last or more miss taps */
+    for (int64_t width = 8; width <= 40; width += 16)
+        for (int64_t sides = 0; sides < 5; sides++) {
+            const int64_t left = sides == 4 ? 2 : sides & 1, right = sides == 4 ? 2 : sides >> 1;
+            bk_case c =
+                bk_geometry(1, 132, 9 - width / 8, width + 2 - left - right, 132 * 32, 3, 3);
+            bk_pad(&c, 1, left, 1, right);
+            c.params.groups = 132;
+            c.params.output_datatype = c.input_datatype = XN_FP16;
+            bk_deal(at, c);
+        }
 }
 
 /* The large tiles are taken only where they give each multiprocessor a block, here by groups; and
