@@ -27,10 +27,8 @@
 #include <string.h>
 
 enum {
-    CHUNK = 512, /* most pixels packed at a time, */
-    LEAST_CHUNK =
-        64, /* and least, where more threads then have something to do; packed input has */
-            /* too little to do for that */
+    CHUNK = 512,      /* most pixels packed at a time, */
+    LEAST_CHUNK = 64, /* and least (chunk_of) */
     WORD_CHANNELS = 32,
     WAVE_BYTES = 32 << 20,  /* packed images held at a time, if more than one */
     ROWS = 8,               /* filters between two epilogues of outputs that are not gathered: */
@@ -289,7 +287,8 @@ static void k_task(void *context, int64_t unit, int thread) {
 
 /* ---- waves: images [first, first + count) of the plan, in slots 0.. of the shared arrays ---- */
 
-/* Two for each thread, if need be. */
+/* Pixels packed at a time: fewer where threads would have less than two chunks each. Packed input
+ * has too little to do for that. */
 static int64_t chunk_of(const xn_cpu_many_job *j) {
     if (j->run->threads == 1 || j->plan->packed_input)
         return CHUNK;

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(lines_limits<MULTIPLIERS, WRITERS>::THREADS, 1
     if (group == 0) {
         xn_fewer_registers<limits::COPIER>();
         if (threadIdx.x == 0)
-            copy_bands(a, b);
+            xn_gemm_copy_bands<BAND_FREE>(a, b);
     } else if (group <= WRITERS) {
         xn_fewer_registers<limits::WRITER>();
         const int32_t thread = (int32_t)threadIdx.x - GROUP;

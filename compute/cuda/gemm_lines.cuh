@@ -132,18 +132,6 @@ __device__ __forceinline__ void copy_band(const lines_args &a, const xn_gemm_blo
     }
 }
 
-__device__ __forceinline__ void copy_bands(const lines_args &a, const xn_gemm_block &b) {
-    xn_ring ring = {0, 0};
-    xn_wait_for_previous_kernel();
-#pragma unroll 1
-    for (int32_t number = b.first; number < b.end; number++) {
-        if (number - b.first >= a.shape.depth)
-            xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FREE + ring.place), ring.parity ^ 1);
-        copy_band(a, b, band_of(a, number), ring.place);
-        ring.next(a.shape.depth);
-    }
-}
-
 /* ---- records ---- */
 
 /* The sum of 3 x 3 values, all under way at once. */

@@ -202,8 +202,11 @@ struct lines_pixels {
     }
 };
 
+/* Filters at once: what registers allow. */
+enum { F = 4 };
+
 /* F filters from m on, of which `live` are to be written, of V pixels. `to` moves on. */
-template <int OUT, int F, int V, bool SAFE>
+template <int OUT, int V, bool SAFE>
 __device__ __forceinline__ void some_filters(const lines_args &a, const lines_table &t, int32_t m,
                                              int32_t live, const char *counts, uint32_t high,
                                              const lines_pixels<V> &p, int64_t plane,
@@ -259,7 +262,6 @@ __device__ __forceinline__ void
 write_outputs(const lines_args &a, const xn_gemm_block &b, const lines_table &t,
               const lines_band &band, const lines_records &records, const char *stage, int32_t m) {
     typedef typename lines_output<OUT>::memory memory;
-    constexpr int32_t F = 4; /* what registers allow */
     const xn_conv &c = a.conv;
     const int64_t plane = (int64_t)c.out_height * c.out_width;
     const int32_t live = c.group_out_channels - b.m0 - m; /* filters */
@@ -291,11 +293,11 @@ write_outputs(const lines_args &a, const xn_gemm_block &b, const lines_table &t,
         if (OUT == XN_INT32 || cannot_overflow<V>(a, t, p, mine)) {
 #pragma unroll 1
             for (int32_t f = 0; f < 16 && mine; f += F, counts += F * a.shape.stage_row)
-                some_filters<OUT, F, V, true>(a, t, m + f, live - f, counts, high, p, plane, &to);
+                some_filters<OUT, V, true>(a, t, m + f, live - f, counts, high, p, plane, &to);
         } else {
 #pragma unroll 1
             for (int32_t f = 0; f < 16 && mine; f += F, counts += F * a.shape.stage_row)
-                some_filters<OUT, F, V, false>(a, t, m + f, live - f, counts, high, p, plane, &to);
+                some_filters<OUT, V, false>(a, t, m + f, live - f, counts, high, p, plane, &to);
         }
     }
 }

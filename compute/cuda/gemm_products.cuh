@@ -72,12 +72,27 @@ __device__ __forceinline__ void xn_gemm_copy_filters(const Args &a, const xn_gem
     __syncwarp();
 }
 
+/* All bands of a block, by one lane: the kernel's copy_band once the band that had the place has
+ * been used. USED: the first place's barrier for that, by number. */
+template <int USED, typename Args>
+__device__ __forceinline__ void xn_gemm_copy_bands(const Args &a, const xn_gemm_block &b) {
+    xn_ring ring = {0, 0};
+    xn_wait_for_previous_kernel();
+#pragma unroll 1
+    for (int32_t number = b.first; number < b.end; number++) {
+        if (number - b.first >= a.shape.depth)
+            xn_mbarrier_wait(xn_barrier_at(b.barriers, USED + ring.place), ring.parity ^ 1);
+        copy_band(a, b, band_of(a, number), ring.place);
+        ring.next(a.shape.depth);
+    }
+}
+
 /* The products of a tile of 64 filters and N positions, where KEEP added to what `counts` hold.
- * Positions begin at shared
- * address `rows` * 16, the first pair of the filters has the descriptor `filters`. ptxas leaves the
- * loop alone in this form: with anything beside it that may wait it gets a wait behind every
- * instruction (its remark C7520). More than 128 positions are two instructions, which take as long
- * as one: ptxas compiles none that needs more registers than the launch bound gives. */
+ * Positions begin at shared address `rows` * 16, the first pair of the filters has the descriptor
+ * `filters`. ptxas leaves the loop alone in this form: with anything beside it that may wait it
+ * gets a wait behind every instruction (its remark C7520). More than 128 positions are two
+ * instructions, which take as long as one: ptxas compiles none that needs more registers than the
+ * launch bound gives. */
 template <int N, bool KEEP, typename Shape>
 __device__ __forceinline__ void xn_gemm_multiply(const Shape &shape, uint32_t filters,
                                                  uint32_t rows, int32_t (&counts)[N / 2]) {

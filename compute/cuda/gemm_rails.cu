@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(THREADS, 2) rails_kernel(const __grid_constant
     if (group < CONSUMERS)
         consume<N>(a, b, group);
     else if (threadIdx.x % 32 == 0)
-        copy_bands(a, b);
+        xn_gemm_copy_bands<BAND_FREE>(a, b);
 #else
     (void)a;
     __trap();

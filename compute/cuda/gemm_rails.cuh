@@ -71,18 +71,6 @@ __device__ __forceinline__ void copy_band(const rails_args &a, const xn_gemm_blo
                    full);
 }
 
-__device__ __forceinline__ void copy_bands(const rails_args &a, const xn_gemm_block &b) {
-    xn_ring ring = {0, 0};
-    xn_wait_for_previous_kernel();
-#pragma unroll 1
-    for (int32_t number = b.first; number < b.end; number++) {
-        if (number - b.first >= a.shape.depth)
-            xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FREE + ring.place), ring.parity ^ 1);
-        copy_band(a, b, band_of(a, number), ring.place);
-        ring.next(a.shape.depth);
-    }
-}
-
 /* ---- what a block makes first ---- */
 
 /* Zeros behind a band's planes, where windows of the last line reach. */
