@@ -1,4 +1,5 @@
-/* admission.c: see admission.h. */
+/* admission.c: see admission.h. Clients are in a hash table that never grows: a client is there
+ * only while it has a connection or a request, whose number is limited. */
 #include "admission.h"
 
 #include "clock.h"
@@ -6,15 +7,33 @@
 #include <assert.h>
 #include <math.h>
 #include <pthread.h>
+#include <string.h>
+
+#define BUCKETS 1024  /* a power of two */
+#define AHEAD_SHARE 8 /* of --queue-bytes, one in so many for what bodies are still to fill */
+
+typedef struct {
+    int64_t requests, bytes;
+} counts;
+
+struct xn_client {
+    xn_client_kind kind;
+    unsigned char identity[XN_CLIENT_IDENTITY_BYTES];
+    int64_t references;
+    counts in_flight; /* bytes: of its connections too */
+    xn_client *next;  /* in its bucket */
+};
 
 struct xn_admission {
-    int64_t max_depth, max_bytes;
+    xn_admission_limits limits;
     xn_metrics *metrics;
-    pthread_mutex_t mutex; /* guards all below; a leaf */
-    pthread_cond_t idle;   /* depth came to 0 */
-    int64_t depth, bytes;
+    pthread_mutex_t mutex; /* guards all below and every client and ticket; a leaf */
+    pthread_cond_t idle;   /* no request is left */
+    counts all;            /* bytes: of requests, without connections */
+    int64_t connections_bytes, ahead;
     xn_status closed; /* XN_OK while open */
     xn_rate rate;
+    xn_client *buckets[BUCKETS];
 };
 
 /* ---- the rate ---- */
@@ -57,15 +76,14 @@ int xn_rate_retry_after(double per_second, int64_t waiting) {
     return seconds < 1.0 ? 1 : (int)seconds;
 }
 
-/* ---- the gate ---- */
+/* ---- creation ---- */
 
-xn_status xn_admission_create(int64_t depth, int64_t bytes, xn_metrics *metrics, xn_admission **out,
-                              xn_error *error) {
+xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *metrics,
+                              xn_admission **out, xn_error *error) {
     xn_admission *admission = xn_mem_zalloc(1, sizeof *admission);
     if (!admission)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the admission counters");
-    admission->max_depth = depth;
-    admission->max_bytes = bytes;
+    admission->limits = *limits;
     admission->metrics = metrics;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -80,28 +98,131 @@ xn_status xn_admission_create(int64_t depth, int64_t bytes, xn_metrics *metrics,
 void xn_admission_free(xn_admission *admission) {
     if (!admission)
         return;
+    for (int i = 0; i < BUCKETS; i++)
+        assert(!admission->buckets[i]);
     pthread_cond_destroy(&admission->idle);
     pthread_mutex_destroy(&admission->mutex);
     xn_mem_free(admission);
 }
 
-/* Over max_bytes by itself: waiting would never help. */
-static xn_status check_possible(const xn_admission *admission, size_t bytes, xn_error *error) {
-    if (bytes <= (size_t)admission->max_bytes)
-        return XN_OK;
-    return xn_fail_limit(error, "queue-bytes", NULL,
-                         "the request needs %zu bytes at once; --queue-bytes allows %lld for all "
-                         "requests together",
-                         bytes, (long long)admission->max_bytes);
+/* ---- clients ---- */
+
+/* FNV-1a: addresses and digests are no secret, and a client that collides on purpose makes a list
+ * of his own connections longer, whose number is limited. */
+static xn_client **bucket_of(xn_admission *admission, xn_client_kind kind,
+                             const unsigned char *identity) {
+    uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)kind;
+    for (int i = 0; i < XN_CLIENT_IDENTITY_BYTES; i++)
+        hash = (hash ^ identity[i]) * 0x100000001b3u;
+    return &admission->buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
-static xn_status check_room_locked(const xn_admission *admission, size_t bytes, xn_error *error) {
-    if ((int64_t)bytes <= admission->max_bytes - admission->bytes)
+static xn_client *find_locked(xn_client *first, xn_client_kind kind,
+                              const unsigned char *identity) {
+    for (xn_client *client = first; client; client = client->next)
+        if (client->kind == kind && !memcmp(client->identity, identity, sizeof client->identity))
+            return client;
+    return NULL;
+}
+
+/* An address is held by its connections, and by nothing else. */
+static void count_connection_locked(xn_admission *admission, xn_client *client, int64_t sign) {
+    if (client->kind != XN_CLIENT_ADDRESS)
+        return;
+    client->in_flight.bytes += sign * admission->limits.connection_bytes;
+    admission->connections_bytes += sign * admission->limits.connection_bytes;
+    xn_metrics_gauge_set(admission->metrics, XN_GAUGE_CONNECTIONS_BYTES,
+                         admission->connections_bytes);
+}
+
+xn_client *xn_client_get(xn_admission *admission, xn_client_kind kind,
+                         const unsigned char identity[XN_CLIENT_IDENTITY_BYTES]) {
+    xn_client **bucket = bucket_of(admission, kind, identity);
+    pthread_mutex_lock(&admission->mutex);
+    xn_client *client = find_locked(*bucket, kind, identity);
+    if (!client && (client = xn_mem_zalloc(1, sizeof *client))) {
+        client->kind = kind;
+        memcpy(client->identity, identity, sizeof client->identity);
+        client->next = *bucket;
+        *bucket = client;
+    }
+    if (client) {
+        client->references++;
+        count_connection_locked(admission, client, 1);
+    }
+    pthread_mutex_unlock(&admission->mutex);
+    return client;
+}
+
+static void put_locked(xn_admission *admission, xn_client *client) {
+    count_connection_locked(admission, client, -1);
+    if (--client->references)
+        return;
+    xn_client **at = bucket_of(admission, client->kind, client->identity);
+    while (*at != client)
+        at = &(*at)->next;
+    *at = client->next;
+    xn_mem_free(client);
+}
+
+void xn_client_put(xn_admission *admission, xn_client *client) {
+    if (!client)
+        return;
+    pthread_mutex_lock(&admission->mutex);
+    put_locked(admission, client);
+    pthread_mutex_unlock(&admission->mutex);
+}
+
+/* ---- the gate ---- */
+
+/* More by itself than a limit: waiting would never help. */
+static xn_status check_possible(const xn_admission *admission, const xn_ticket *ticket,
+                                size_t bytes, xn_error *error) {
+    const xn_admission_limits *limits = &admission->limits;
+    if (bytes > (size_t)limits->bytes - ticket->bytes)
+        return xn_fail_limit(error, "queue-bytes", NULL,
+                             "the request needs %zu bytes at once beside the %zu that it has; "
+                             "--queue-bytes allows %lld for all requests together",
+                             bytes, ticket->bytes, (long long)limits->bytes);
+    if (bytes > (size_t)limits->client_bytes - ticket->bytes)
+        return xn_fail_limit(error, "max-bytes-per-client", NULL,
+                             "the request needs %zu bytes at once beside the %zu that it has; "
+                             "--max-bytes-per-client allows %lld for one client",
+                             bytes, ticket->bytes, (long long)limits->client_bytes);
+    return XN_OK;
+}
+
+static xn_status check_share_locked(const xn_admission *admission, const xn_client *client,
+                                    int64_t requests, size_t bytes, xn_error *error) {
+    const xn_admission_limits *limits = &admission->limits;
+    if (!client)
         return XN_OK;
-    return xn_fail(error, XN_ERR_BUSY, NULL,
-                   "%zu bytes more would exceed --queue-bytes %lld, of which %lld are in use; try "
-                   "again later",
-                   bytes, (long long)admission->max_bytes, (long long)admission->bytes);
+    const char *who = client->kind == XN_CLIENT_KEY ? "key" : "address";
+    if (client->in_flight.requests + requests > limits->client_requests)
+        return xn_fail(error, XN_ERR_BUSY, NULL,
+                       "%lld requests of this client's %s are waiting or running; "
+                       "--max-requests-per-client is %lld; try again later",
+                       (long long)client->in_flight.requests, who,
+                       (long long)limits->client_requests);
+    if ((int64_t)bytes > limits->client_bytes - client->in_flight.bytes)
+        return xn_fail(error, XN_ERR_BUSY, NULL,
+                       "%zu bytes more would exceed --max-bytes-per-client %lld, of which this "
+                       "client's %s has %lld in use; try again later",
+                       bytes, (long long)limits->client_bytes, who,
+                       (long long)client->in_flight.bytes);
+    return XN_OK;
+}
+
+static xn_status check_room_locked(const xn_admission *admission, const xn_ticket *ticket,
+                                   int64_t requests, size_t bytes, xn_error *error) {
+    int64_t used = admission->all.bytes + admission->connections_bytes;
+    if ((int64_t)bytes > admission->limits.bytes - used)
+        return xn_fail(error, XN_ERR_BUSY, NULL,
+                       "%zu bytes more would exceed --queue-bytes %lld, of which %lld are in use; "
+                       "try again later",
+                       bytes, (long long)admission->limits.bytes, (long long)used);
+    xn_status status = check_share_locked(admission, ticket->address, requests, bytes, error);
+    return status ? status : check_share_locked(admission, ticket->key, requests, bytes, error);
 }
 
 static xn_status check_open_locked(const xn_admission *admission, xn_error *error) {
@@ -110,54 +231,105 @@ static xn_status check_open_locked(const xn_admission *admission, xn_error *erro
                        "the device was lost; the service is about to restart");
     if (admission->closed != XN_OK)
         return xn_fail(error, admission->closed, NULL, "the service is shutting down");
-    if (admission->depth >= admission->max_depth)
+    if (admission->all.requests >= admission->limits.requests)
         return xn_fail(error, XN_ERR_BUSY, NULL,
                        "%lld requests are waiting or running; --queue-depth is %lld; try again "
                        "later",
-                       (long long)admission->depth, (long long)admission->max_depth);
+                       (long long)admission->all.requests, (long long)admission->limits.requests);
     return XN_OK;
 }
 
-static void add_locked(xn_admission *admission, int64_t requests, int64_t bytes) {
-    admission->depth += requests;
-    admission->bytes += bytes;
-    assert(admission->depth >= 0 && admission->bytes >= 0);
-    xn_metrics_gauge_set(admission->metrics, XN_GAUGE_INFLIGHT, admission->depth);
-    xn_metrics_gauge_set(admission->metrics, XN_GAUGE_INFLIGHT_BYTES, admission->bytes);
+static void add(counts *to, int64_t requests, int64_t bytes) {
+    to->requests += requests;
+    to->bytes += bytes;
+    assert(to->requests >= 0 && to->bytes >= 0);
 }
 
-xn_status xn_admission_enter(xn_admission *admission, size_t bytes, xn_error *error) {
-    xn_status status = check_possible(admission, bytes, error);
-    if (status != XN_OK)
-        return status;
+static void count_locked(xn_ticket *ticket, int64_t requests, int64_t bytes) {
+    xn_admission *admission = ticket->admission;
+    ticket->bytes += (size_t)bytes;
+    add(&admission->all, requests, bytes);
+    if (ticket->address)
+        add(&ticket->address->in_flight, requests, bytes);
+    if (ticket->key)
+        add(&ticket->key->in_flight, requests, bytes);
+    xn_metrics_gauge_set(admission->metrics, XN_GAUGE_INFLIGHT, admission->all.requests);
+    xn_metrics_gauge_set(admission->metrics, XN_GAUGE_INFLIGHT_BYTES, admission->all.bytes);
+}
+
+xn_status xn_ticket_enter(xn_admission *admission, xn_client *address, xn_client *key,
+                          size_t expected, xn_ticket *out, xn_error *error) {
+    xn_ticket ticket = {.admission = admission, .address = address, .key = key};
+    xn_status status = check_possible(admission, &ticket, expected, error);
     pthread_mutex_lock(&admission->mutex);
-    status = check_open_locked(admission, error);
     if (status == XN_OK)
-        status = check_room_locked(admission, bytes, error);
+        status = check_open_locked(admission, error);
     if (status == XN_OK)
-        add_locked(admission, 1, (int64_t)bytes);
+        status = check_room_locked(admission, &ticket, 1, expected, error);
+    if (status == XN_OK) {
+        count_locked(&ticket, 1, 0);
+        *out = ticket;
+    } else if (key) {
+        put_locked(admission, key);
+    }
     pthread_mutex_unlock(&admission->mutex);
     return status;
 }
 
-xn_status xn_admission_grow(xn_admission *admission, size_t bytes, xn_error *error) {
-    xn_status status = check_possible(admission, bytes, error);
+xn_status xn_ticket_grow(xn_ticket *ticket, size_t bytes, xn_error *error) {
+    xn_admission *admission = ticket->admission;
+    xn_status status = check_possible(admission, ticket, bytes, error);
     if (status != XN_OK)
         return status;
     pthread_mutex_lock(&admission->mutex);
-    status = check_room_locked(admission, bytes, error);
+    status = check_room_locked(admission, ticket, 0, bytes, error);
     if (status == XN_OK)
-        add_locked(admission, 0, (int64_t)bytes);
+        count_locked(ticket, 0, (int64_t)bytes);
     pthread_mutex_unlock(&admission->mutex);
     return status;
 }
 
-void xn_admission_leave(xn_admission *admission, size_t bytes) {
+bool xn_ticket_ahead(xn_ticket *ticket, size_t bytes) {
+    xn_admission *admission = ticket->admission;
+    xn_error ignored;
     pthread_mutex_lock(&admission->mutex);
-    add_locked(admission, -1, -(int64_t)bytes);
-    if (admission->depth == 0)
+    bool granted = bytes <= (size_t)(admission->limits.bytes / AHEAD_SHARE - admission->ahead) &&
+                   !check_room_locked(admission, ticket, 0, bytes, &ignored);
+    if (granted) {
+        count_locked(ticket, 0, (int64_t)bytes);
+        ticket->ahead = bytes;
+        admission->ahead += (int64_t)bytes;
+    }
+    pthread_mutex_unlock(&admission->mutex);
+    return granted;
+}
+
+static void arrived_locked(xn_ticket *ticket) {
+    ticket->admission->ahead -= (int64_t)ticket->ahead;
+    ticket->ahead = 0;
+}
+
+void xn_ticket_arrived(xn_ticket *ticket) {
+    if (!ticket->ahead)
+        return;
+    pthread_mutex_lock(&ticket->admission->mutex);
+    arrived_locked(ticket);
+    pthread_mutex_unlock(&ticket->admission->mutex);
+}
+
+void xn_ticket_leave(xn_ticket *ticket) {
+    xn_admission *admission = ticket->admission;
+    if (!admission)
+        return;
+    pthread_mutex_lock(&admission->mutex);
+    arrived_locked(ticket);
+    count_locked(ticket, -1, -(int64_t)ticket->bytes);
+    if (ticket->key)
+        put_locked(admission, ticket->key);
+    if (admission->all.requests == 0)
         pthread_cond_broadcast(&admission->idle);
     pthread_mutex_unlock(&admission->mutex);
+    *ticket = (xn_ticket){0};
 }
 
 void xn_admission_close(xn_admission *admission, xn_status status) {
@@ -171,9 +343,9 @@ bool xn_admission_wait_idle(xn_admission *admission, int64_t deadline_ns) {
     struct timespec until = xn_timespec(deadline_ns);
     pthread_mutex_lock(&admission->mutex);
     int rc = 0;
-    while (admission->depth > 0 && rc == 0)
+    while (admission->all.requests > 0 && rc == 0)
         rc = pthread_cond_timedwait(&admission->idle, &admission->mutex, &until);
-    bool idle = admission->depth == 0;
+    bool idle = admission->all.requests == 0;
     pthread_mutex_unlock(&admission->mutex);
     return idle;
 }
@@ -187,7 +359,7 @@ void xn_admission_finished(xn_admission *admission, int64_t jobs, int64_t now_ns
 int xn_admission_retry_after(xn_admission *admission, int64_t now_ns) {
     pthread_mutex_lock(&admission->mutex);
     double per_second = xn_rate_per_second(&admission->rate, now_ns);
-    int64_t waiting = admission->depth;
+    int64_t waiting = admission->all.requests;
     bool known = admission->rate.first_ns != 0;
     pthread_mutex_unlock(&admission->mutex);
     return known ? xn_rate_retry_after(per_second, waiting) : 1;

@@ -1,4 +1,10 @@
 /* admission.h: how much the daemon has accepted and not yet answered, and the gate in front of it.
+ *
+ * Counted are requests, the bytes that each of them holds as it comes to hold them, and the bytes
+ * that an open connection holds. Three limits apply: of all together, and of one client, who is an
+ * address and, where keys are used, a key: both have a share of their own. So nobody holds more
+ * than his share, and what is only announced holds nothing.
+ *
  * It has its own mutex, which is a leaf: nothing else is locked while it is held. */
 #ifndef XN_ADMISSION_H
 #define XN_ADMISSION_H
@@ -9,16 +15,53 @@
 #include <stdbool.h>
 
 typedef struct xn_admission xn_admission;
+typedef struct xn_client xn_client;
+
+typedef struct xn_admission_limits {
+    int64_t requests, bytes;               /* --queue-depth, --queue-bytes */
+    int64_t client_requests, client_bytes; /* --max-requests-per-client, --max-bytes-per-client */
+    int64_t connection_bytes;              /* that one open connection holds */
+} xn_admission_limits;
 
 /* metrics: borrowed; its gauges of requests and bytes in flight follow. */
-xn_status xn_admission_create(int64_t depth, int64_t bytes, xn_metrics *metrics, xn_admission **out,
-                              xn_error *error);
-void xn_admission_free(xn_admission *admission); /* NULL-safe */
+xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *metrics,
+                              xn_admission **out, xn_error *error);
+void xn_admission_free(xn_admission *admission); /* NULL-safe; all clients were put */
 
-/* As xn_engine_admit and its siblings document. */
-xn_status xn_admission_enter(xn_admission *admission, size_t bytes, xn_error *error);
-xn_status xn_admission_grow(xn_admission *admission, size_t bytes, xn_error *error);
-void xn_admission_leave(xn_admission *admission, size_t bytes);
+/* ---- clients ---- */
+
+typedef enum { XN_CLIENT_ADDRESS, XN_CLIENT_KEY } xn_client_kind;
+
+#define XN_CLIENT_IDENTITY_BYTES 16
+
+/* The client of that identity, for the caller to put; NULL without memory. An open connection is an
+ * address's, one get each: its memory counts until put. */
+xn_client *xn_client_get(xn_admission *admission, xn_client_kind kind,
+                         const unsigned char identity[XN_CLIENT_IDENTITY_BYTES]);
+void xn_client_put(xn_admission *admission, xn_client *client); /* NULL-safe */
+
+/* ---- one admitted request ---- */
+
+typedef struct xn_ticket {
+    xn_admission *admission;  /* NULL: not admitted */
+    xn_client *address, *key; /* borrowed, owned; NULL where there is none */
+    size_t bytes;             /* counted for it */
+    size_t ahead;             /* of these, for what is still to come of a body */
+} xn_ticket;
+
+/* Counts one request. `expected` bytes are not counted, but must have room now. Takes key, also
+ * when it fails; address must outlive the ticket. XN_ERR_BUSY over a limit (field "", message with
+ * both numbers), XN_ERR_LIMIT (queue-bytes, max-bytes-per-client) for bytes that would not fit even
+ * alone, XN_ERR_DRAINING, XN_ERR_DEVICE_LOST. */
+xn_status xn_ticket_enter(xn_admission *admission, xn_client *address, xn_client *key,
+                          size_t expected, xn_ticket *out, xn_error *error);
+/* Counts bytes more, also while draining: XN_ERR_BUSY or XN_ERR_LIMIT, as above. */
+xn_status xn_ticket_grow(xn_ticket *ticket, size_t bytes, xn_error *error);
+/* Counts bytes for a body before they arrive, if all tickets together have counted at most an
+ * eighth of --queue-bytes so. False: not counted; grow as they arrive. */
+bool xn_ticket_ahead(xn_ticket *ticket, size_t bytes);
+void xn_ticket_arrived(xn_ticket *ticket); /* what was counted ahead is there now */
+void xn_ticket_leave(xn_ticket *ticket);   /* idempotent; all bytes are given back */
 
 /* From now on enter fails with that status (XN_ERR_DRAINING or XN_ERR_DEVICE_LOST); a loss stays
  * the reason once given. */
@@ -27,6 +70,7 @@ bool xn_admission_wait_idle(xn_admission *admission, int64_t deadline_ns);
 
 /* `jobs` more were finished at that time. */
 void xn_admission_finished(xn_admission *admission, int64_t jobs, int64_t now_ns);
+/* Seconds for Retry-After, >= 1, from the recent rate of finished jobs. */
 int xn_admission_retry_after(xn_admission *admission, int64_t now_ns);
 
 /* A rate that forgets: an event weighs less the longer ago it was. Pure. */

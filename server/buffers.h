@@ -1,6 +1,6 @@
 /* buffers.h: pooled host memory for bodies and outputs: pinned when a GPU serves, so that
- * transfers run at full speed and no pinned allocation happens in the steady state. Power-of-two
- * size classes with free lists; what is kept for reuse is bounded. Thread-safe. */
+ * transfers run at full speed and no pinned allocation happens in the steady state. Size classes
+ * with free lists; what is held and what is kept for reuse is bounded together. Thread-safe. */
 #ifndef XN_BUFFERS_H
 #define XN_BUFFERS_H
 
@@ -8,13 +8,22 @@
 
 typedef struct xn_buffers xn_buffers;
 
-/* device may be NULL: plain memory. keep_bytes: the most memory kept in free lists. */
-xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t keep_bytes,
+/* device may be NULL: plain memory. max_bytes: as long as callers hold no more, what they hold and
+ * what is kept in free lists is at most that. */
+xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t max_bytes,
                             xn_buffers **out, xn_error *error);
 void xn_buffers_free(xn_buffers *buffers); /* after every buffer came back */
 
+/* What a buffer for that many bytes takes. */
+size_t xn_buffers_size(size_t bytes);
 /* At least `bytes` bytes, 64-byte aligned; NULL when there is no memory. */
 void *xn_buffers_get(xn_buffers *buffers, size_t bytes);
+/* The same for a thread that must not wait: NULL also where the buffer would have to be made and
+ * making it takes milliseconds. */
+void *xn_buffers_get_quick(xn_buffers *buffers, size_t bytes);
 void xn_buffers_put(xn_buffers *buffers, void *buffer, size_t bytes); /* the same bytes as got */
+
+/* Gives back to the system what was returned before that time; the bytes of it. */
+size_t xn_buffers_trim(xn_buffers *buffers, int64_t returned_before_ns);
 
 #endif

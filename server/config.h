@@ -11,6 +11,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* What an open connection may take for its headers, and so the limit of a header section. */
+#define XN_CONNECTION_BYTES 65536
+
 typedef enum { XN_LOG_TEXT, XN_LOG_JSON } xn_log_format;
 typedef enum { XN_LOG_DEBUG, XN_LOG_INFO, XN_LOG_WARN, XN_LOG_ERROR } xn_log_level;
 typedef enum { XN_LOSS_EXIT, XN_LOSS_CPU } xn_loss_policy;
@@ -36,7 +39,9 @@ typedef struct xn_config {
     int64_t max_batch_images; /* --max-batch-images 256 */
     int64_t batch_delay_us;   /* --batch-delay-us 0     0 = only what is already waiting */
     int64_t queue_depth;      /* --queue-depth 1024     requests accepted and not yet answered */
-    int64_t queue_bytes;      /* --queue-bytes 1 GiB    bodies and outputs of those */
+    int64_t queue_bytes;      /* --queue-bytes 1 GiB    what they and open connections hold */
+    int64_t max_requests_per_client; /* --max-requests-per-client 0   0 = 3/4 of queue_depth */
+    int64_t max_bytes_per_client;    /* --max-bytes-per-client 0      0 = 3/4 of queue_bytes */
     /* limits of one request */
     int64_t max_body_bytes;   /* --max-body-bytes 256 MiB */
     int64_t max_elements;     /* --max-elements 2^27 */
@@ -50,6 +55,7 @@ typedef struct xn_config {
     int64_t header_timeout_ms;           /* --header-timeout-ms 10000 */
     int64_t body_timeout_ms;             /* --body-timeout-ms 60000 */
     int64_t body_min_rate;   /* --body-min-rate 1024   bytes a second, after the first 5 s */
+    int64_t send_timeout_ms; /* --send-timeout-ms 20000  for a reader to make progress */
     int64_t idle_timeout_ms; /* --idle-timeout-ms 60000  between requests of a connection */
     int64_t grace_ms;        /* --grace-ms 30000       time to finish what was accepted */
     /* weights */

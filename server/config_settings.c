@@ -74,8 +74,16 @@ const xn_setting xn_settings[] = {
            "How long a request may wait for others to join; 0 joins only what is waiting."),
     NUMBER("queue-depth", queue_depth, "N", 1, 1000000, 1024,
            "Requests accepted and not yet answered; more are refused with 429."),
-    BYTES("queue-bytes", queue_bytes, 1, 65536 * GI, GI,
-          "Bodies, weights and outputs of all accepted requests; more are refused with 429."),
+    BYTES(
+        "queue-bytes", queue_bytes, 4 * MI, 65536 * GI, GI,
+        "Bodies, weights and outputs of all accepted requests, as they come to hold them, and the "
+        "headers of open connections; more is refused with 429."),
+    NUMBER("max-requests-per-client", max_requests_per_client, "N", 0, 1000000, 0,
+           "Accepted requests of one client address, and of one key; 0 means three quarters of "
+           "--queue-depth."),
+    BYTES(
+        "max-bytes-per-client", max_bytes_per_client, 0, 65536 * GI, 0,
+        "What one client address, and one key, may hold of --queue-bytes; 0 means three quarters."),
 #undef GROUP
 #define GROUP "Limits of one request"
     BYTES("max-body-bytes", max_body_bytes, 1, 1024 * GI, 256 * MI, "The largest request body."),
@@ -100,7 +108,12 @@ const xn_setting xn_settings[] = {
     NUMBER("body-timeout-ms", body_timeout_ms, "MS", 1, DAY_MS, 60000,
            "Time for a request's body to arrive."),
     BYTES("body-min-rate", body_min_rate, 0, GI, KI,
-          "Bytes a second a body must keep up after its first 5 seconds; 0 means any."),
+          "Bytes a second a body must keep up after its first 5 seconds, and the reader of an "
+          "answer; "
+          "0 means any."),
+    NUMBER("send-timeout-ms", send_timeout_ms, "MS", 1, DAY_MS, 20000,
+           "Time for a client to take some of its answer, at least what --body-min-rate asks for; "
+           "the answer is dropped after it, whatever its size."),
     NUMBER("idle-timeout-ms", idle_timeout_ms, "MS", 1, DAY_MS, 60000,
            "How long a connection may stay open between requests."),
     NUMBER("grace-ms", grace_ms, "MS", 0, DAY_MS, 30000,

@@ -5,14 +5,27 @@
 #include "xn_mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define TICK_NS (25 * XN_NS_PER_MS)
 #define RATE_FREE_NS (5 * XN_NS_PER_S) /* a body's rate is not judged before */
 #define ENDED_NS XN_NS_PER_S           /* between the stream's end and giving its request up */
+#define LINGER_NS (2 * XN_NS_PER_S)
+#define LINGER_BYTES ((size_t)1 << 20) /* thrown away at most */
+#define LINGERERS 256                  /* at a time; one more is closed at once */
+
+typedef struct {
+    int fd;
+    int64_t until_ns;
+    size_t left;
+} lingerer;
 
 struct xn_conns {
     xn_conns_options options;
@@ -25,6 +38,8 @@ struct xn_conns {
     struct pollfd *polled; /* capacity entries, parallel to owners */
     xn_conn **owners;
     size_t capacity;
+    lingerer lingerers[LINGERERS]; /* guarded by lock, as is: */
+    int lingering;
 };
 
 #define TIMEOUT_BODY                                                                               \
@@ -57,11 +72,46 @@ static bool body_too_slow(const xn_conns_options *o, const xn_conn *conn, int64_
     return (double)conn->bytes < (double)o->body_min_rate * ((double)age_ns / (double)XN_NS_PER_S);
 }
 
-static bool reader_too_slow(const xn_conns_options *o, const xn_conn *conn, int64_t age_ns) {
-    double allowed = (double)o->body_timeout_ns;
-    if (o->body_min_rate > 0)
-        allowed += (double)conn->bytes / (double)o->body_min_rate * (double)XN_NS_PER_S;
-    return (double)age_ns > allowed;
+/* How many bytes the client has acknowledged on this connection so far. False where the system does
+ * not say. */
+static bool acknowledged(int fd, uint64_t *out) {
+    struct tcp_info info;
+    socklen_t length = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) ||
+        length < offsetof(struct tcp_info, tcpi_bytes_acked) + sizeof info.tcpi_bytes_acked)
+        return false;
+    *out = info.tcpi_bytes_acked;
+    return true;
+}
+
+/* Judged once in each send timeout: whether the client has taken what the least rate asks for.
+ * Where acknowledgements are not known, the whole answer has that time, and the rate's for its
+ * length. */
+static bool reader_too_slow(const xn_conns_options *o, xn_conn *conn, int64_t now) {
+    uint64_t taken = 0;
+    int64_t passed = now - conn->taken_ns;
+    if (conn->taken_ns && passed < o->send_timeout_ns)
+        return false;
+    if (!acknowledged(conn->fd, &taken)) {
+        double allowed = (double)o->send_timeout_ns;
+        if (o->body_min_rate > 0)
+            allowed += (double)conn->bytes / (double)o->body_min_rate * (double)XN_NS_PER_S;
+        return (double)(now - conn->since_ns) > allowed;
+    }
+    double wanted = (double)o->body_min_rate * ((double)passed / (double)XN_NS_PER_S);
+    uint64_t progress = taken - conn->taken;
+    if (conn->taken_ns && (!progress || (double)progress < wanted))
+        return true;
+    conn->taken = taken;
+    conn->taken_ns = now;
+    return false;
+}
+
+/* Both locks held. Without waiting for what lies in the system's buffers: the client takes none. */
+static void drop_reader_locked(xn_conns *conns, xn_conn *conn) {
+    const struct linger at_once = {1, 0};
+    setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    shut_locked(conns, conn, XN_CLOSE_SEND_TIMEOUT, false);
 }
 
 /* Both locks held. */
@@ -86,8 +136,8 @@ static void check_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
             shut_locked(conns, conn, XN_CLOSE_BODY_TIMEOUT, true);
         break;
     case XN_PHASE_SENDING:
-        if (reader_too_slow(o, conn, age))
-            shut_locked(conns, conn, XN_CLOSE_BODY_TIMEOUT, false);
+        if (age >= TICK_NS && !conn->shut && reader_too_slow(o, conn, now))
+            drop_reader_locked(conns, conn);
         break;
     case XN_PHASE_BUSY:
     case XN_PHASE_PARKED:
@@ -96,19 +146,25 @@ static void check_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
 }
 
 static bool watched_phase(xn_phase phase) {
-    return phase == XN_PHASE_PARKED || phase == XN_PHASE_HEADERS || phase == XN_PHASE_BODY;
+    return phase == XN_PHASE_PARKED || phase == XN_PHASE_HEADERS || phase == XN_PHASE_BODY ||
+           phase == XN_PHASE_IDLE;
 }
 
-/* Both locks held; the client has closed its side. A parked request has nobody to answer. One that
- * is still being received can never be complete once all that came was read and nothing more has
- * happened for a while. The library does not notice by itself when the end came together with the
- * last bytes: its epoll is edge-triggered, and it reads once per edge. */
+/* Both locks held; the client has closed its side, or the connection if its request is parked: that
+ * one has nobody to answer. One that is still being received can never be complete once all that
+ * came was read and nothing more has happened for a while. The library does not notice by itself
+ * when the end came together with the last bytes: its epoll is edge-triggered, and it reads once
+ * per edge. */
 static void client_ended_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
     int unread = 0;
     if (conn->phase == XN_PHASE_PARKED) {
         if (conn->request)
             conns->options.gone(conns->options.context, conn->request);
     } else if (ioctl(conn->fd, FIONREAD, &unread) || unread) {
+        return;
+    } else if (conn->phase == XN_PHASE_IDLE) { /* a half-closing client that has its answer */
+        conn->shut = true;
+        shutdown(conn->fd, SHUT_RDWR);
         return;
     } else if (!conn->ended_ns) {
         conn->ended_ns = now;
@@ -154,6 +210,41 @@ static void reserve_locked(xn_conns *conns) {
     conns->capacity = capacity;
 }
 
+/* ---- lingering ---- */
+
+/* conns->lock held. Whether the socket needs no more time: the client has closed, or its time or
+ * its bytes are over. The system throws the bytes away, they are not copied. */
+static bool drained_locked(lingerer *item, int64_t now) {
+    for (;;) {
+        ssize_t got = recv(item->fd, NULL, item->left, MSG_TRUNC | MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR))
+            return now > item->until_ns;
+        if (got <= 0 || (size_t)got >= item->left)
+            return true;
+        item->left -= (size_t)got;
+    }
+}
+
+static void tend_lingerers_locked(xn_conns *conns, int64_t now) {
+    for (int i = conns->lingering - 1; i >= 0; i--)
+        if (drained_locked(&conns->lingerers[i], now)) {
+            close(conns->lingerers[i].fd);
+            conns->lingerers[i] = conns->lingerers[--conns->lingering];
+        }
+}
+
+static void linger_locked(xn_conns *conns, int fd) {
+    if (conns->lingering == LINGERERS)
+        return;
+    int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0)
+        return;
+    shutdown(copy, SHUT_WR);
+    conns->lingerers[conns->lingering++] = (lingerer){copy, xn_now_ns() + LINGER_NS, LINGER_BYTES};
+}
+
+/* ---- the watcher ---- */
+
 /* conns->lock held. */
 static void tick_locked(xn_conns *conns) {
     int64_t now = xn_now_ns();
@@ -164,19 +255,21 @@ static void tick_locked(xn_conns *conns) {
         check_locked(conns, conn, now);
         if (watched_phase(conn->phase) && !conn->shut && now - conn->since_ns >= TICK_NS &&
             watched < conns->capacity) {
-            conns->polled[watched] = (struct pollfd){.fd = conn->fd, .events = POLLRDHUP};
+            short events = conn->phase == XN_PHASE_PARKED ? 0 : POLLRDHUP;
+            conns->polled[watched] = (struct pollfd){.fd = conn->fd, .events = events};
             conns->owners[watched++] = conn;
         }
         pthread_mutex_unlock(&conn->lock);
     }
     watch_clients_locked(conns, watched, now);
+    tend_lingerers_locked(conns, now);
 }
 
 static void *watch(void *context) {
     xn_conns *conns = context;
     pthread_mutex_lock(&conns->lock);
     while (!conns->stopping) {
-        if (!conns->count) {
+        if (!conns->count && !conns->lingering) {
             pthread_cond_wait(&conns->wake, &conns->lock);
             continue;
         }
@@ -225,6 +318,8 @@ void xn_conns_free(xn_conns *conns) {
     pthread_cond_signal(&conns->wake);
     pthread_mutex_unlock(&conns->lock);
     pthread_join(conns->thread, NULL);
+    while (conns->lingering)
+        close(conns->lingerers[--conns->lingering].fd);
     pthread_mutex_destroy(&conns->lock);
     pthread_cond_destroy(&conns->wake);
     xn_mem_free(conns->polled);
@@ -232,13 +327,14 @@ void xn_conns_free(xn_conns *conns) {
     xn_mem_free(conns);
 }
 
-xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls) {
+xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address) {
     xn_conn *conn = xn_mem_zalloc(1, sizeof *conn);
     if (!conn)
         return NULL;
     pthread_mutex_init(&conn->lock, NULL);
     conn->fd = fd;
     conn->tls = tls;
+    conn->address = address;
     conn->phase = XN_PHASE_NEW;
     conn->since_ns = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
@@ -262,6 +358,8 @@ void xn_conns_remove(xn_conns *conns, xn_conn *conn) {
     if (conn->next)
         conn->next->previous = conn->previous;
     conns->count--;
+    if (conn->linger)
+        linger_locked(conns, conn->fd);
     pthread_mutex_unlock(&conns->lock);
     xn_metrics_gauge_add(conns->options.metrics, XN_GAUGE_CONNECTIONS, -1);
     pthread_mutex_destroy(&conn->lock);
@@ -273,6 +371,7 @@ void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request) {
     conn->phase = phase;
     conn->since_ns = xn_now_ns();
     conn->ended_ns = 0;
+    conn->taken_ns = 0;
     conn->bytes = bytes;
     conn->request = request;
     pthread_mutex_unlock(&conn->lock);

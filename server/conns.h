@@ -1,12 +1,21 @@
 /* conns.h: every open connection and its deadlines. libmicrohttpd's own timeout is for silence
  * only, is not a deadline, and is off while a connection is suspended; so one watcher thread looks
- * at all connections a few times a second: headers or bodies that take too long, idle ones, slow
- * readers, and (by polling the socket) clients that hung up while their request was received or
- * parked. It never closes a descriptor, it shuts the socket down and lets the library notice. */
+ * at all connections a few times a second: headers or bodies that take too long, idle ones, readers
+ * that take too little of an answer, and (by polling the socket) clients that hung up while their
+ * request was received or parked. It never closes a descriptor of the library's, it shuts the
+ * socket down and lets the library notice.
+ *
+ * A parked request whose client ended its own direction (a half-close) is answered: only a reset is
+ * a hang-up there.
+ *
+ * Lingering: a socket that is closed with bytes of the client unread is reset, and the reset may
+ * take the answer with it that the client has not read yet. So a connection that was answered in
+ * the middle of a body leaves a duplicate of its socket here, whose bytes are thrown away for a
+ * moment until the client closes. */
 #ifndef XN_CONNS_H
 #define XN_CONNS_H
 
-#include "metrics.h"
+#include "admission.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -26,19 +35,23 @@ typedef enum {
 typedef struct xn_conn {
     int fd;               /* open as long as the connection is in the list */
     bool tls;             /* no raw bytes may be written */
+    xn_client *address;   /* the owner's */
+    bool linger;          /* the HTTP thread's: the client's bytes were not all read */
     pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
     xn_phase phase;
     int64_t since_ns;                /* when the phase began */
     int64_t ended_ns;                /* when the end of the client's stream was first seen, or 0 */
     size_t bytes;                    /* BODY: received so far; SENDING: to be sent */
+    int64_t taken_ns;                /* SENDING: when `taken` was looked at, or 0 */
+    uint64_t taken;                  /* SENDING: bytes that the client had acknowledged then */
     void *request;                   /* PARKED: whose client is watched */
     bool shut;                       /* the watcher has shut the socket down */
     struct xn_conn *next, *previous; /* guarded by xn_conns' lock */
 } xn_conn;
 
 typedef struct xn_conns_options {
-    int64_t header_timeout_ns, body_timeout_ns, idle_timeout_ns;
-    int64_t body_min_rate; /* bytes a second, after the first 5 s */
+    int64_t header_timeout_ns, body_timeout_ns, send_timeout_ns, idle_timeout_ns;
+    int64_t body_min_rate; /* bytes a second: of a body after the first 5 s, of an answer always */
     xn_metrics *metrics;
     /* Called with conn->lock held when a parked request's client hung up. */
     void (*gone)(void *context, void *request);
@@ -48,8 +61,10 @@ typedef struct xn_conns_options {
 xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_error *error);
 void xn_conns_free(xn_conns *conns); /* NULL-safe; when every connection was removed */
 
-xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls); /* NULL without memory */
-void xn_conns_remove(xn_conns *conns, xn_conn *conn);     /* frees it */
+/* NULL without memory. */
+xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address);
+/* Before its socket is closed. Frees it. */
+void xn_conns_remove(xn_conns *conns, xn_conn *conn);
 void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request);
 void xn_conn_received(xn_conn *conn, size_t bytes); /* BODY: the total so far */
 /* Connections not NEW or IDLE. */

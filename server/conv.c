@@ -1,26 +1,33 @@
 /* conv.c: POST /conv. Decode on the HTTP thread, compute on a worker while the connection is
- * parked, encode on the HTTP thread when it wakes. Everything is validated before memory that
- * depends on the request's content is taken. */
+ * parked, encode on the HTTP thread when it wakes; what grows with a large body or answer is done
+ * by the loader instead. Everything is validated before memory that depends on the request's
+ * content is taken. */
 #include "clock.h"
 #include "log.h"
 #include "service.h"
 #include "xn_mem.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MAX_QUERY 32
+#define INLINE_BYTES ((size_t)256 << 10) /* so much is decoded or written on an HTTP thread */
 #define OWNER_BYTES 64 /* in front of an output's headroom: how it is given back */
 
-/* Lives in the first bytes of an output buffer, which outlives the exchange: the HTTP library
- * gives a sent body back last. */
+/* Lives in the first bytes of an output buffer or of a JSON text, which outlive the exchange: the
+ * HTTP library gives a sent body back last. */
 typedef struct {
-    xn_buffers *buffers;
+    xn_buffers *buffers; /* of an output */
+    xn_loader *loader;   /* of a long text, in pages of its own */
     size_t bytes;
 } output_owner;
 
 typedef struct xn_conv_exchange {
+    xn_task task; /* first: the loader hands it back */
     xn_exchange *exchange;
+    bool understood;  /* parsed, resolved, its output counted */
+    atomic_bool gone; /* the client, while the loader decodes */
     xn_conv_request parsed;
     xn_job job;
     xn_entry *entry;
@@ -34,6 +41,14 @@ typedef struct xn_conv_exchange {
 static void release_output(void *context) {
     output_owner *owner = context;
     xn_buffers_put(owner->buffers, owner, owner->bytes);
+}
+
+static void release_text(void *context) {
+    output_owner *owner = context;
+    if (owner->loader)
+        xn_unmap_later(owner, owner->bytes, owner->loader);
+    else
+        xn_mem_free(owner);
 }
 
 static xn_buffers *buffers_of(const conv_exchange *conv) {
@@ -115,12 +130,16 @@ static xn_status resolve(conv_exchange *conv, xn_error *error) {
                            &conv->job.conv, &conv->job.images, error);
 }
 
+static bool lies_aligned(const xn_tensor_ref *ref) {
+    return ref->data && (uintptr_t)ref->data % xn_datatype_bytes(ref->datatype) == 0;
+}
+
 /* A view of a small tensor (weights, scale, bias): in the body where it lies aligned, else copied
  * to memory that *owned gets. */
 static xn_status view(const xn_tensor_ref *ref, const char *field, xn_tensor *out, void **owned,
                       xn_error *error) {
     *out = (xn_tensor){ref->datatype, ref->shape, ref->elements, ref->bytes, ref->data};
-    if (ref->data && (uintptr_t)ref->data % xn_datatype_bytes(ref->datatype) == 0)
+    if (lies_aligned(ref))
         return XN_OK;
     *owned = xn_mem_alloc(ref->bytes);
     if (!*owned)
@@ -155,7 +174,7 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
         conv->entry = made;
         /* Up to 12 times the body's bytes, or a copy of registered weights for a few of scale. They
          * are counted even if they were recognised: the cache may let go of them first. */
-        status = xn_exchange_grow(conv->exchange, xn_entry_weights(made)->host_bytes, error);
+        status = xn_ticket_grow(&conv->exchange->ticket, xn_entry_weights(made)->host_bytes, error);
     }
     for (int i = 0; i < 3; i++)
         xn_mem_free(owned[i]);
@@ -166,9 +185,10 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
 static xn_status place_input(conv_exchange *conv, xn_error *error) {
     const xn_tensor_ref *input = &conv->parsed.input;
     conv->job.input = input->data;
-    if (input->data && (uintptr_t)input->data % xn_datatype_bytes(input->datatype) == 0)
+    if (lies_aligned(input))
         return XN_OK;
-    xn_status status = xn_exchange_grow(conv->exchange, input->bytes, error);
+    xn_status status =
+        xn_ticket_grow(&conv->exchange->ticket, xn_buffers_size(input->bytes), error);
     if (status)
         return status;
     conv->input = xn_buffers_get(buffers_of(conv), input->bytes);
@@ -196,26 +216,40 @@ static void describe(const conv_exchange *conv, xn_answer *out) {
         out->backend = xn_engine_device_id(conv->exchange->service->engine, job->device);
 }
 
+static bool text_bound(const xn_answer *answer, size_t *bytes) {
+    return xn_proto_json_answer_bound(answer, bytes) && xn_add_size(*bytes, OWNER_BYTES, bytes);
+}
+
 /* The output, and the text of a JSON answer: counted before anything is taken. */
-static xn_status place_output(conv_exchange *conv, xn_error *error) {
+static xn_status count_output(conv_exchange *conv, xn_error *error) {
     xn_answer answer;
     size_t text = 0;
     conv->job.device = -1;
     describe(conv, &answer);
-    if (conv->exchange->answer_form == XN_FORM_JSON && !xn_proto_json_answer_bound(&answer, &text))
+    if (conv->exchange->answer_form == XN_FORM_JSON && !text_bound(&answer, &text))
         return xn_fail_limit(error, "max-output-bytes", "output",
                              "an output of %zu bytes is too large to be written as JSON",
                              answer.output_bytes);
     conv->output_bytes = OWNER_BYTES + XN_PROTO_HEADROOM_BYTES + answer.output_bytes;
-    xn_status status = xn_exchange_grow(conv->exchange, conv->output_bytes + text, error);
-    if (status)
-        return status;
-    conv->output = xn_buffers_get(buffers_of(conv), conv->output_bytes);
+    return xn_ticket_grow(&conv->exchange->ticket, xn_buffers_size(conv->output_bytes) + text,
+                          error);
+}
+
+static void own_output(conv_exchange *conv, void *memory) {
+    conv->output = memory;
+    if (!memory)
+        return;
+    *(output_owner *)memory =
+        (output_owner){.buffers = buffers_of(conv), .bytes = conv->output_bytes};
+    conv->job.output = conv->output + OWNER_BYTES + XN_PROTO_HEADROOM_BYTES;
+}
+
+static xn_status place_output(conv_exchange *conv, xn_error *error) {
+    if (!conv->output)
+        own_output(conv, xn_buffers_get(buffers_of(conv), conv->output_bytes));
     if (!conv->output)
         return xn_fail(error, XN_ERR_NO_MEMORY, "output", "no memory for an output of %zu bytes",
-                       answer.output_bytes);
-    *(output_owner *)conv->output = (output_owner){buffers_of(conv), conv->output_bytes};
-    conv->job.output = conv->output + OWNER_BYTES + XN_PROTO_HEADROOM_BYTES;
+                       conv->output_bytes);
     return XN_OK;
 }
 
@@ -231,13 +265,8 @@ static xn_status set_deadline(conv_exchange *conv, xn_error *error) {
     return XN_OK;
 }
 
-static void job_done(xn_job *job) {
-    conv_exchange *conv = job->context;
-    xn_request_unpark(conv->exchange->request);
-}
-
-static xn_status prepare(conv_exchange *conv, xn_error *error) {
-    xn_engine *engine = conv->exchange->service->engine;
+/* What the request wants: refused here if it cannot be, with nothing taken yet. */
+static xn_status understand(conv_exchange *conv, xn_error *error) {
     xn_job *job = &conv->job;
     xn_status status = parse(conv, error);
     if (status)
@@ -245,16 +274,104 @@ static xn_status prepare(conv_exchange *conv, xn_error *error) {
     if (conv->parsed.id[0])
         xn_request_set_id(conv->exchange->request, conv->parsed.id);
     if ((status = set_deadline(conv, error)) ||
-        (status = xn_engine_pool(engine, conv->parsed.backend, &job->pool, error)) ||
-        (status = resolve(conv, error)) || (status = place_output(conv, error)) ||
-        (status = place_input(conv, error)) || (status = intern(conv, error)))
+        (status = xn_engine_pool(conv->exchange->service->engine, conv->parsed.backend, &job->pool,
+                                 error)) ||
+        (status = resolve(conv, error)) || (status = count_output(conv, error)))
         return status;
     job->any_pool = !strcmp(conv->parsed.backend, "auto");
+    conv->understood = true;
+    return XN_OK;
+}
+
+/* From the body to a job that can be submitted; goes on where an earlier call of part of it ended.
+ */
+static xn_status prepare(conv_exchange *conv, xn_error *error) {
+    xn_job *job = &conv->job;
+    xn_status status = conv->understood ? XN_OK : understand(conv, error);
+    if (status || (status = place_output(conv, error)) || (status = place_input(conv, error)) ||
+        (status = intern(conv, error)))
+        return status;
     job->entry = conv->entry;
     job->id = xn_request_id(conv->exchange->request);
+    return XN_OK;
+}
+
+/* Whether parsing takes time that grows with the body: JSON is read number by number, and a
+ * safetensors file whose header is not a multiple of 4 is moved. */
+static bool parsing_is_long(const xn_exchange *exchange) {
+    if (exchange->form == XN_FORM_OIP_BINARY)
+        return exchange->header_length > INLINE_BYTES;
+    if (exchange->form == XN_FORM_SAFETENSORS && exchange->body.length &&
+        exchange->body.memory[exchange->body.offset] % 4 == 0)
+        return false;
+    return exchange->body.length > INLINE_BYTES;
+}
+
+/* The same of the rest; takes the output's buffer if that is quick. */
+static bool preparing_is_long(conv_exchange *conv) {
+    const xn_conv_request *p = &conv->parsed;
+    bool own = conv->entry && (p->scale.present || p->bias.present);
+    if (p->weights.bytes > INLINE_BYTES ||
+        (own && xn_entry_weights(conv->entry)->host_bytes > INLINE_BYTES) ||
+        (!lies_aligned(&p->input) && p->input.bytes > INLINE_BYTES))
+        return true;
+    own_output(conv, xn_buffers_get_quick(buffers_of(conv), conv->output_bytes));
+    return !conv->output;
+}
+
+static void conv_answer(xn_exchange *exchange);
+
+static void encode_on_loader(xn_task *task) {
+    conv_exchange *conv = (conv_exchange *)task;
+    conv_answer(conv->exchange);
+    xn_request_unpark(conv->exchange->request);
+}
+
+static void job_done(xn_job *job) {
+    conv_exchange *conv = job->context;
+    bool text = conv->exchange->answer_form == XN_FORM_JSON && !job->status;
+    if (!text || conv->output_bytes <= INLINE_BYTES) {
+        xn_request_unpark(conv->exchange->request);
+        return;
+    }
+    conv->task.run = encode_on_loader;
+    xn_loader_submit(conv->exchange->service->loader, &conv->task);
+}
+
+/* The request is parked: the job may be done before submit returns. */
+static void submit(conv_exchange *conv) {
+    xn_error error;
+    xn_job *job = &conv->job;
     job->done = job_done;
     job->context = conv;
-    return XN_OK;
+    if (xn_engine_submit(conv->exchange->service->engine, job, &error)) {
+        job->status = error.status;
+        job->error = error;
+        xn_request_unpark(conv->exchange->request);
+    }
+}
+
+static void decode_on_loader(xn_task *task) {
+    conv_exchange *conv = (conv_exchange *)task;
+    xn_request *request = conv->exchange->request;
+    xn_error error;
+    int64_t started_ns = xn_now_ns();
+    if (atomic_load(&conv->gone)) {
+        conv->job.status = XN_ERR_CANCELLED;
+        xn_request_unpark(request);
+    } else if (prepare(conv, &error)) {
+        xn_exchange_fail(conv->exchange, &error);
+        xn_request_unpark(request);
+    } else {
+        conv->decode_ns += xn_now_ns() - started_ns;
+        submit(conv);
+    }
+}
+
+static void decode_later(conv_exchange *conv) {
+    conv->task.run = decode_on_loader;
+    xn_request_park(conv->exchange->request);
+    xn_loader_submit(conv->exchange->service->loader, &conv->task);
 }
 
 static void conv_headers(xn_exchange *exchange) {
@@ -271,17 +388,22 @@ static void conv_complete(xn_exchange *exchange) {
     }
     exchange->of.conv = conv;
     conv->exchange = exchange;
-    if (prepare(conv, &error)) {
+    bool later = parsing_is_long(exchange);
+    xn_status status = later ? XN_OK : understand(conv, &error);
+    if (!status && !later) {
+        later = preparing_is_long(conv);
+        status = later ? XN_OK : prepare(conv, &error);
+    }
+    if (status) {
         xn_exchange_fail(exchange, &error);
         return;
     }
     conv->decode_ns = xn_now_ns() - xn_request_received_ns(exchange->request);
-    /* Parked first: the job may be done before submit returns. */
-    xn_request_park(exchange->request);
-    if (xn_engine_submit(exchange->service->engine, &conv->job, &error)) {
-        conv->job.status = error.status;
-        conv->job.error = error;
-        xn_request_unpark(exchange->request);
+    if (later) {
+        decode_later(conv);
+    } else {
+        xn_request_park(exchange->request);
+        submit(conv);
     }
 }
 
@@ -342,17 +464,24 @@ static void answer_binary(conv_exchange *conv, xn_answer *answer, int64_t encode
 }
 
 static void answer_json(conv_exchange *conv, xn_answer *answer, int64_t encode_started_ns) {
+    xn_exchange *exchange = conv->exchange;
     size_t bound = 0;
-    char *text = xn_proto_json_answer_bound(answer, &bound) ? xn_mem_alloc(bound) : NULL;
-    if (!text) {
-        xn_exchange_json(conv->exchange, 200, NULL, 0);
+    output_owner *owner = NULL;
+    bool known = text_bound(answer, &bound), pages = bound > INLINE_BYTES;
+    if (known) /* the bound is generous: pages that are not written take no memory */
+        owner = pages ? xn_mem_map(bound) : xn_mem_alloc(bound);
+    if (!owner) {
+        xn_exchange_json(exchange, 200, NULL, 0);
         return;
     }
+    *owner = (output_owner){.loader = pages ? exchange->service->loader : NULL, .bytes = bound};
+    char *text = (char *)owner + OWNER_BYTES;
     size_t length = xn_proto_json_answer_begin(answer, conv->job.output, text);
     time_stages(conv, encode_started_ns, &answer->timing);
     length = xn_proto_json_answer_end(answer, text, length);
     add_timing_header(conv, &answer->timing);
-    xn_exchange_json(conv->exchange, 200, text, length);
+    xn_request_respond(exchange->request, 200, "application/json", text, length, release_text,
+                       owner);
 }
 
 static void conv_answer(xn_exchange *exchange) {
@@ -383,6 +512,7 @@ static void conv_answer(xn_exchange *exchange) {
 }
 
 static void conv_gone(xn_exchange *exchange) {
+    atomic_store(&exchange->of.conv->gone, true);
     xn_engine_cancel(exchange->service->engine, &exchange->of.conv->job, XN_ERR_CANCELLED);
 }
 

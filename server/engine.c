@@ -133,11 +133,27 @@ static xn_status create_store(xn_engine *engine, const xn_config *config, xn_err
     return status;
 }
 
+/* A client's share, where the flag does not give one: so much that one alone is hardly held up, and
+ * a part is left for all others. */
+static int64_t share_of(int64_t given, int64_t all) {
+    int64_t share = given ? given : all - all / 4;
+    return share < all ? share : all;
+}
+
+static xn_status create_admission(xn_engine *engine, const xn_config *config, xn_error *error) {
+    const xn_admission_limits limits = {
+        .requests = config->queue_depth,
+        .bytes = config->queue_bytes,
+        .client_requests = share_of(config->max_requests_per_client, config->queue_depth),
+        .client_bytes = share_of(config->max_bytes_per_client, config->queue_bytes),
+        .connection_bytes = XN_CONNECTION_BYTES};
+    return xn_admission_create(&limits, engine->metrics, &engine->admission, error);
+}
+
 static xn_status create_services(xn_engine *engine, const xn_config *config, xn_error *error) {
     xn_status status = create_metrics(engine, error);
     if (status == XN_OK)
-        status = xn_admission_create(config->queue_depth, config->queue_bytes, engine->metrics,
-                                     &engine->admission, error);
+        status = create_admission(engine, config, error);
     if (status == XN_OK)
         status = create_store(engine, config, error);
     if (status == XN_OK)
@@ -323,18 +339,6 @@ void xn_engine_free(xn_engine *engine) {
 
 /* ---- jobs ---- */
 
-xn_status xn_engine_admit(xn_engine *engine, size_t bytes, xn_error *error) {
-    return xn_admission_enter(engine->admission, bytes, error);
-}
-
-xn_status xn_engine_admit_grow(xn_engine *engine, size_t bytes, xn_error *error) {
-    return xn_admission_grow(engine->admission, bytes, error);
-}
-
-void xn_engine_release(xn_engine *engine, size_t bytes) {
-    xn_admission_leave(engine->admission, bytes);
-}
-
 int xn_engine_retry_after(const xn_engine *engine) {
     return xn_admission_retry_after(engine->admission, xn_now_ns());
 }
@@ -392,6 +396,10 @@ xn_metrics *xn_engine_metrics(xn_engine *engine) {
 
 xn_buffers *xn_engine_buffers(xn_engine *engine) {
     return engine->buffers;
+}
+
+xn_admission *xn_engine_admission(xn_engine *engine) {
+    return engine->admission;
 }
 
 xn_status xn_engine_pool(const xn_engine *engine, const char *backend, int *pool, xn_error *error) {

@@ -15,6 +15,7 @@
 #ifndef XN_ENGINE_H
 #define XN_ENGINE_H
 
+#include "admission.h"
 #include "buffers.h"
 #include "config.h"
 #include "metrics.h"
@@ -76,13 +77,8 @@ xn_buffers *xn_engine_buffers(xn_engine *engine);
  * what this daemon serves. */
 xn_status xn_engine_pool(const xn_engine *engine, const char *backend, int *pool, xn_error *error);
 
-/* Admission, before the body is read. Counts one request and these bytes until release. XN_ERR_BUSY
- * over --queue-depth or --queue-bytes (field "", message with both numbers), XN_ERR_LIMIT
- * ("queue-bytes") for bytes that would not fit even alone, XN_ERR_DRAINING, XN_ERR_DEVICE_LOST.
- * grow adds bytes to an admitted request (the output, once known), also while draining. */
-xn_status xn_engine_admit(xn_engine *engine, size_t bytes, xn_error *error);
-xn_status xn_engine_admit_grow(xn_engine *engine, size_t bytes, xn_error *error);
-void xn_engine_release(xn_engine *engine, size_t bytes); /* the total admitted and grown */
+/* The gate in front of it: a request enters before its body is read. */
+xn_admission *xn_engine_admission(xn_engine *engine);
 /* Seconds for Retry-After, >= 1, from the recent rate of finished jobs. */
 int xn_engine_retry_after(const xn_engine *engine);
 

@@ -4,11 +4,14 @@
  * What the library does not do, done here: it accepts a repeated Content-Length, and Content-Length
  * beside Transfer-Encoding; it waits for ever on an unknown encoding. So the first callback counts
  * and checks these headers and closes on a reject. A response queued before the body was read
- * makes the library close the connection; small bodies are therefore read and thrown away first,
- * so that a refused client keeps its connection and surely sees the answer. */
+ * makes the library close the connection: the watcher then keeps the socket a moment (conns.h), so
+ * that the client sees the answer. A body of a few KiB is read and thrown away instead: its client
+ * keeps the connection. In the middle of a body the library takes no response; then the answer is
+ * written past it. */
 #include "http.h"
 
 #include "clock.h"
+#include "config.h"
 #include "conns.h"
 #include "xn_mem.h"
 #include "xn_proto.h"
@@ -24,8 +27,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define CONNECTION_MEMORY_BYTES 65536 /* also the limit of a request's header section */
-#define DISCARD_BYTES (1u << 20)      /* the largest body read only to be thrown away */
+#define DISCARD_BYTES (16u << 10) /* the largest body read only to be thrown away */
 #define MAX_HEADERS 8
 #define HEADER_VALUE_BYTES 352
 
@@ -34,6 +36,7 @@ struct xn_http {
     struct MHD_Daemon *daemon;
     xn_conns *conns;
     xn_metrics *metrics;
+    xn_admission *admission;
     int listener; /* the library's to close once it runs */
     int port;
     atomic_bool draining;
@@ -61,6 +64,7 @@ struct xn_request {
     bool aborted, responded, close;
     size_t length, received;
     unsigned char *body; /* the handler's; NULL: discard */
+    size_t allowed;      /* of the body, before the handler is asked for more */
     char id[XN_PROTO_MAX_ID + 1];
     /* the response */
     int status;
@@ -112,8 +116,12 @@ void xn_request_set_user(xn_request *request, void *user) {
 void *xn_request_user(const xn_request *request) {
     return request->user;
 }
-void xn_request_receive(xn_request *request, void *buffer) {
+void xn_request_receive(xn_request *request, void *buffer, size_t allowed) {
     request->body = buffer;
+    request->allowed = allowed;
+}
+xn_client *xn_request_address_share(const xn_request *request) {
+    return request->conn->address;
 }
 bool xn_request_responded(const xn_request *request) {
     return request->responded || request->aborted;
@@ -218,6 +226,7 @@ static enum MHD_Result deliver(xn_request *request) {
     if (request->close || atomic_load_explicit(&request->http->draining, memory_order_relaxed))
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
     request->stage = STAGE_RESPONDING;
+    request->conn->linger = request->close || request->received < request->length;
     xn_conn_enter(request->conn, XN_PHASE_SENDING, request->response_length, NULL);
     enum MHD_Result queued =
         MHD_queue_response(request->connection, (unsigned)request->status, response);
@@ -238,6 +247,48 @@ static void refuse(xn_request *request, int status, xn_reject_reason reason, con
     memcpy(copy, text, length);
     xn_metrics_rejected(request->http->metrics, reason);
     xn_request_respond(request, status, "application/json", copy, length, xn_mem_free, copy);
+}
+
+/* ---- an answer in the middle of a body ---- */
+
+static const char *reason_phrase(int status) {
+    switch (status) {
+    case 413:
+        return "Content Too Large";
+    case 429:
+        return "Too Many Requests";
+    default:
+        return "Service Unavailable";
+    }
+}
+
+/* Written at once and whole, or not at all: nothing else is in the socket's buffer. With TLS only
+ * the library could write it. */
+static void send_past_library(xn_request *request) {
+    char text[2048];
+    int n = snprintf(text, sizeof text,
+                     "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\n"
+                     "Content-Length: %zu\r\nX-Request-Id: %s\r\n",
+                     request->status, reason_phrase(request->status), request->content_type,
+                     request->response_length, request->id);
+    for (int i = 0; i < request->header_count && n < (int)sizeof text; i++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s: %s\r\n", request->headers[i].name,
+                      request->headers[i].value);
+    if ((size_t)n + 2 + request->response_length >= sizeof text)
+        return;
+    memcpy(text + n, "\r\n", 2);
+    memcpy(text + n + 2, request->response_body, request->response_length);
+    size_t length = (size_t)n + 2 + request->response_length;
+    if (send(request->conn->fd, text, length, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)length)
+        request->stage = STAGE_RESPONDING;
+}
+
+/* The handler has responded and the body is not complete: the rest is not read. */
+static enum MHD_Result cut_off(xn_request *request) {
+    request->conn->linger = true;
+    if (!request->aborted && !request->conn->tls)
+        send_past_library(request);
+    return MHD_NO;
 }
 
 /* ---- framing ---- */
@@ -398,6 +449,12 @@ static enum MHD_Result begin(xn_request *request, const char *url, const char *m
 static enum MHD_Result receive(xn_request *request, const char *data, size_t *size) {
     if (*size > request->length - request->received)
         return MHD_NO; /* the library never delivers more than Content-Length */
+    if (request->body && !request->responded && *size > request->allowed - request->received) {
+        request->http->handler.more(request->http->handler.context, request,
+                                    request->received + *size);
+        if (xn_request_responded(request))
+            return cut_off(request);
+    }
     if (request->body && !request->responded)
         memcpy(request->body + request->received, data, *size);
     request->received += *size;
@@ -465,7 +522,8 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     (void)connection;
     if (!request)
         return;
-    bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK;
+    bool cut_off = request->stage == STAGE_RESPONDING && request->release;
+    bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK || cut_off;
     int status = request->stage == STAGE_RESPONDING ? request->status : 0;
     if (status && delivered)
         xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
@@ -476,26 +534,51 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     *state = NULL;
 }
 
+/* IPv4 as it is, IPv6 by the 64 bits that are a network's: one client has as many addresses in it
+ * as he likes. */
+static void identify(const struct sockaddr *address, unsigned char out[XN_CLIENT_IDENTITY_BYTES]) {
+    memset(out, 0, XN_CLIENT_IDENTITY_BYTES);
+    if (address->sa_family == AF_INET) {
+        memcpy(out, &((const struct sockaddr_in *)address)->sin_addr, 4);
+    } else if (address->sa_family == AF_INET6) {
+        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+        bool mapped = IN6_IS_ADDR_V4MAPPED(v6);
+        memcpy(out, mapped ? &v6->s6_addr[12] : v6->s6_addr, mapped ? 4 : 8);
+    }
+}
+
+static xn_conn *watch_connection(xn_http *http, struct MHD_Connection *connection) {
+    unsigned char identity[XN_CLIENT_IDENTITY_BYTES];
+    /* One question after the other: 1.0 gives every answer in the same place. */
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    int on = 1, fd = info->connect_fd;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    bool tls = info && info->tls_session;
+    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    identify(info->client_addr, identity);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    xn_client *address = xn_client_get(http->admission, XN_CLIENT_ADDRESS, identity);
+    xn_conn *conn = address ? xn_conns_add(http->conns, fd, tls, address) : NULL;
+    if (conn)
+        return conn;
+    xn_client_put(http->admission, address);
+    shutdown(fd, SHUT_RDWR); /* no memory to watch it: it must not stay */
+    return NULL;
+}
+
 static void connection_changed(void *context, struct MHD_Connection *connection,
                                void **socket_context, enum MHD_ConnectionNotificationCode code) {
     xn_http *http = context;
-    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
-        if (*socket_context)
-            xn_conns_remove(http->conns, *socket_context);
+    xn_conn *conn = *socket_context;
+    if (code != MHD_CONNECTION_NOTIFY_CLOSED) {
+        *socket_context = watch_connection(http, connection);
+    } else if (conn) {
+        xn_client *address = conn->address;
+        xn_conns_remove(http->conns, conn);
+        xn_client_put(http->admission, address);
         *socket_context = NULL;
-        return;
     }
-    const union MHD_ConnectionInfo *info =
-        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (!info)
-        return;
-    /* Before the next question: 1.0 gives every answer in the same place. */
-    int on = 1, fd = info->connect_fd;
-    info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    *socket_context = xn_conns_add(http->conns, fd, info && info->tls_session);
-    if (!*socket_context) /* no memory to watch it: it must not stay */
-        shutdown(fd, SHUT_RDWR);
 }
 
 static void request_gone(void *context, void *request) {
@@ -571,7 +654,7 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_
         flags, 0, NULL, NULL, handle, http, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)http->listener,
         MHD_OPTION_NOTIFY_COMPLETED, completed, http, MHD_OPTION_NOTIFY_CONNECTION,
         connection_changed, http, MHD_OPTION_URI_LOG_CALLBACK, request_line, http,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY_BYTES,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)XN_CONNECTION_BYTES,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->max_connections,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_address,
 #if MHD_VERSION >= 0x01000000
@@ -594,9 +677,11 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the HTTP server");
     http->handler = *handler;
     http->metrics = options->metrics;
+    http->admission = options->admission;
     http->id_salt = (uint64_t)xn_now_ns() * 0x9e3779b97f4a7c15u >> 16;
     const xn_conns_options conns = {.header_timeout_ns = options->header_timeout_ms * XN_NS_PER_MS,
                                     .body_timeout_ns = options->body_timeout_ms * XN_NS_PER_MS,
+                                    .send_timeout_ns = options->send_timeout_ms * XN_NS_PER_MS,
                                     .idle_timeout_ns = options->idle_timeout_ms * XN_NS_PER_MS,
                                     .body_min_rate = options->body_min_rate,
                                     .metrics = options->metrics,

@@ -8,8 +8,7 @@
 #ifndef XN_HTTP_H
 #define XN_HTTP_H
 
-#include "metrics.h"
-#include "xn_status.h"
+#include "admission.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,22 +23,27 @@ typedef struct xn_http_options {
     const char *tls_cert, *tls_key; /* PEM texts or NULL */
     int threads;
     int max_connections, max_connections_per_address; /* per address: 0 = no limit */
-    int64_t header_timeout_ms, body_timeout_ms, idle_timeout_ms;
+    int64_t header_timeout_ms, body_timeout_ms, send_timeout_ms, idle_timeout_ms;
     int64_t body_min_rate; /* bytes a second */
     xn_metrics *metrics;
+    xn_admission *admission; /* counts connections */
 } xn_http_options;
 
-/* What the server above does with requests. headers, complete and finished are called on an HTTP
- * thread, one at a time for a request; gone on the watcher thread. */
+/* What the server above does with requests. headers, more, complete and finished are called on an
+ * HTTP thread, one at a time for a request; gone on the watcher thread. */
 typedef struct xn_http_handler {
     void *context;
     /* The request line and headers are in. Respond to refuse before the body is read; otherwise
      * call xn_request_receive if there is a body to keep (else it is read and thrown away). */
     void (*headers)(void *context, xn_request *request);
+    /* The body grows beyond what may be received so far: allow `bytes` of it or more by
+     * xn_request_receive, or respond to refuse the rest of it. */
+    void (*more)(void *context, xn_request *request, size_t bytes);
     /* The body is complete. Respond, or park. Not called after a refusal in headers. */
     void (*complete)(void *context, xn_request *request);
-    /* A parked request's client hung up. The request stays valid during the call; it still has
-     * to be unparked, by whoever would have answered. */
+    /* A parked request's client reset the connection. (One that only ended its own direction is
+     * answered.) The request stays valid during the call; it still has to be unparked, by whoever
+     * would have answered. */
     void (*gone)(void *context, xn_request *request);
     /* The request was unparked without a response: make it now, on an HTTP thread. */
     void (*answer)(void *context, xn_request *request);
@@ -77,8 +81,11 @@ void xn_request_set_id(xn_request *request, const char *id); /* unless the heade
 void xn_request_set_user(xn_request *request, void *user);
 void *xn_request_user(const xn_request *request);
 
-/* Where the body goes: xn_request_length bytes. Only in headers. */
-void xn_request_receive(xn_request *request, void *buffer);
+/* Where the body goes, and how many of its xn_request_length bytes it may fill before `more` is
+ * asked. Only in headers and more. */
+void xn_request_receive(xn_request *request, void *buffer, size_t allowed);
+/* Whose connection it is, for admission. */
+xn_client *xn_request_address_share(const xn_request *request);
 
 /* Sets the response; once per request. body is released by release(release_context) when sent or
  * dropped; release NULL: body is static. */

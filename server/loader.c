@@ -10,9 +10,10 @@
 struct xn_loader {
     pthread_mutex_t lock; /* guards first, last and stopping; never held while a task runs */
     pthread_cond_t wake;
-    pthread_t thread;
     xn_task *first, **last;
     bool stopping;
+    int started;
+    pthread_t threads[];
 };
 
 static void *work(void *context) {
@@ -35,33 +36,42 @@ static void *work(void *context) {
     return NULL;
 }
 
-xn_status xn_loader_create(xn_loader **out, xn_error *error) {
-    xn_loader *loader = xn_mem_zalloc(1, sizeof *loader);
+xn_status xn_loader_create(int threads, xn_loader **out, xn_error *error) {
+    xn_loader *loader =
+        xn_mem_zalloc(1, sizeof *loader + (size_t)threads * sizeof *loader->threads);
     if (!loader)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the loader");
     loader->last = &loader->first;
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->wake, NULL);
-    int failed = pthread_create(&loader->thread, NULL, work, loader);
-    if (failed) {
-        pthread_cond_destroy(&loader->wake);
-        pthread_mutex_destroy(&loader->lock);
-        xn_mem_free(loader);
-        return xn_fail(error, XN_ERR_INTERNAL, NULL, "cannot start the loader thread: %s",
-                       strerror(failed));
+    for (; loader->started < threads; loader->started++) {
+        int failed = pthread_create(&loader->threads[loader->started], NULL, work, loader);
+        if (failed) {
+            xn_loader_free(loader);
+            return xn_fail(error, XN_ERR_INTERNAL, NULL, "cannot start a loader thread: %s",
+                           strerror(failed));
+        }
+        pthread_setname_np(loader->threads[loader->started], "xn-loader");
     }
     *out = loader;
     return XN_OK;
 }
 
-void xn_loader_free(xn_loader *loader) {
+void xn_loader_stop(xn_loader *loader) {
     if (!loader)
         return;
     pthread_mutex_lock(&loader->lock);
     loader->stopping = true;
-    pthread_cond_signal(&loader->wake);
+    pthread_cond_broadcast(&loader->wake);
     pthread_mutex_unlock(&loader->lock);
-    pthread_join(loader->thread, NULL);
+    for (; loader->started; loader->started--)
+        pthread_join(loader->threads[loader->started - 1], NULL);
+}
+
+void xn_loader_free(xn_loader *loader) {
+    if (!loader)
+        return;
+    xn_loader_stop(loader);
     pthread_cond_destroy(&loader->wake);
     pthread_mutex_destroy(&loader->lock);
     xn_mem_free(loader);
@@ -70,8 +80,13 @@ void xn_loader_free(xn_loader *loader) {
 void xn_loader_submit(xn_loader *loader, xn_task *task) {
     task->next = NULL;
     pthread_mutex_lock(&loader->lock);
-    *loader->last = task;
-    loader->last = &task->next;
-    pthread_cond_signal(&loader->wake);
+    bool stopping = loader->stopping;
+    if (!stopping) {
+        *loader->last = task;
+        loader->last = &task->next;
+        pthread_cond_signal(&loader->wake);
+    }
     pthread_mutex_unlock(&loader->lock);
+    if (stopping)
+        task->run(task);
 }

@@ -1,6 +1,6 @@
-/* loader.h: one background thread for work that may wait on a device and so must not run on an
- * HTTP thread: registering weights. Tasks run in order; the number waiting is bounded by the
- * admission of their requests. */
+/* loader.h: a few threads for work that must not run on an HTTP thread or a worker: what grows with
+ * a large body or answer (decoding, packing, writing JSON, giving memory back), and registering
+ * weights, which waits for devices. Tasks start in the order of submission; several run at once. */
 #ifndef XN_LOADER_H
 #define XN_LOADER_H
 
@@ -8,13 +8,16 @@
 
 typedef struct xn_loader xn_loader;
 
-typedef struct xn_task {
-    void (*run)(struct xn_task *task); /* may free the task */
-    struct xn_task *next;
-} xn_task;
+typedef struct xn_task xn_task;
+struct xn_task {
+    void (*run)(xn_task *task); /* the task is run's from then on */
+    xn_task *next;              /* the loader's own */
+};
 
-xn_status xn_loader_create(xn_loader **out, xn_error *error);
-void xn_loader_free(xn_loader *loader); /* NULL-safe; runs what is waiting, then joins */
+xn_status xn_loader_create(int threads, xn_loader **out, xn_error *error);
+/* Runs what is left and ends the threads; what is submitted later runs on its submitter's. */
+void xn_loader_stop(xn_loader *loader); /* NULL-safe, idempotent */
+void xn_loader_free(xn_loader *loader); /* NULL-safe; stops */
 void xn_loader_submit(xn_loader *loader, xn_task *task);
 
 #endif

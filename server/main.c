@@ -10,6 +10,7 @@
 #include "xn_mem.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -23,6 +24,8 @@
 #define EXIT_DEVICE_LOST 3
 #define EXIT_SECOND_SIGNAL 130
 #define MAX_PEM_BYTES (1 << 20)
+#define TICK_NS XN_NS_PER_S
+#define UNUSED_NS (5 * XN_NS_PER_S) /* buffers that nobody used for so long are given back */
 
 extern char **environ;
 
@@ -123,6 +126,12 @@ static int http_threads(const xn_config *config) {
     return cores < 8 ? cores : 8;
 }
 
+/* At least two: one that registers weights waits for devices. */
+static int loader_threads(void) {
+    int cores = xn_cpus_usable();
+    return cores < 2 ? 2 : cores < 8 ? cores : 8;
+}
+
 static xn_status start_http(daemon_state *d, xn_error *error) {
     const xn_config *c = &d->config;
     const xn_http_options options = {.listen = c->listen,
@@ -135,18 +144,32 @@ static xn_status start_http(daemon_state *d, xn_error *error) {
                                          (int)c->max_connections_per_address,
                                      .header_timeout_ms = c->header_timeout_ms,
                                      .body_timeout_ms = c->body_timeout_ms,
+                                     .send_timeout_ms = c->send_timeout_ms,
                                      .idle_timeout_ms = c->idle_timeout_ms,
                                      .body_min_rate = c->body_min_rate,
-                                     .metrics = xn_engine_metrics(d->service.engine)};
+                                     .metrics = xn_engine_metrics(d->service.engine),
+                                     .admission = xn_engine_admission(d->service.engine)};
     xn_http_handler handler;
     xn_service_handler(&d->service, &handler);
     return xn_http_start(&options, &handler, &d->http, error);
+}
+
+/* Connections are taken until --max-connections; what they hold is missing to requests. */
+static void warn_of_connections(const xn_config *config) {
+    int64_t bytes = config->max_connections * XN_CONNECTION_BYTES;
+    if (bytes > config->queue_bytes / 2)
+        xn_log(XN_LOG_WARN, NULL,
+               "%lld connections may hold %lld bytes for their headers, more than half of "
+               "--queue-bytes %lld; lower --max-connections or raise --queue-bytes",
+               (long long)config->max_connections, (long long)bytes,
+               (long long)config->queue_bytes);
 }
 
 static xn_status start(daemon_state *d, xn_error *error) {
     xn_status status;
     d->service.config = &d->config;
     raise_descriptor_limit(d->config.max_connections);
+    warn_of_connections(&d->config);
     if ((status = read_tls(d, error)))
         return status;
     if (d->config.api_keys_file[0] &&
@@ -155,7 +178,7 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
         return status;
     xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
-    if ((status = xn_loader_create(&d->service.loader, error)))
+    if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)))
         return status;
     return start_http(d, error);
 }
@@ -227,10 +250,19 @@ static int drain(daemon_state *d) {
     return EXIT_SUCCESS;
 }
 
+/* What the buffer pool has not used for a while goes back to the C library, and from there to the
+ * system. */
+static void give_back_memory(const daemon_state *d) {
+    if (xn_buffers_trim(xn_engine_buffers(d->service.engine), xn_now_ns() - UNUSED_NS))
+        malloc_trim(0);
+}
+
 static int serve(daemon_state *d) {
     int signal = 0;
-    while (signal != SIGTERM && signal != SIGINT && !atomic_load(&device_lost))
-        signal = wait_signal(d, 3600 * XN_NS_PER_S);
+    while (signal != SIGTERM && signal != SIGINT && !atomic_load(&device_lost)) {
+        signal = wait_signal(d, TICK_NS);
+        give_back_memory(d);
+    }
     if (atomic_load(&device_lost))
         xn_log(XN_LOG_ERROR, NULL, "a device is lost: finishing what can be, then exit %d",
                EXIT_DEVICE_LOST);
@@ -245,9 +277,10 @@ static int serve(daemon_state *d) {
 static void cleanup(daemon_state *d) {
     if (d->service.engine)
         xn_engine_stop(d->service.engine);
-    xn_loader_free(d->service.loader);
+    xn_loader_stop(d->service.loader);
     if (d->http)
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
+    xn_loader_free(d->service.loader);
     xn_engine_free(d->service.engine);
     xn_auth_free(d->service.auth);
     xn_mem_free(d->tls_cert);

@@ -31,8 +31,8 @@ static const char *const reject_names[] = {"queue_full", "draining",    "unautho
                                            "device",     "client_gone", "no_memory",    "other"};
 static const char *const stage_names[] = {"receive", "decode",   "queue",  "upload",
                                           "compute", "download", "encode", "total"};
-static const char *const close_names[] = {"header_timeout", "body_timeout", "idle_timeout",
-                                          "client_gone"};
+static const char *const close_names[] = {"header_timeout", "body_timeout", "send_timeout",
+                                          "idle_timeout", "client_gone"};
 static const struct {
     const char *name, *help;
 } gauges[] =
@@ -41,6 +41,7 @@ static const struct {
         {"xnord_inflight_requests", "Requests accepted and not yet answered."},
         {"xnord_inflight_bytes", "Bodies, weights and outputs of the requests in flight."},
         {"xnord_connections", "Open connections."},
+        {"xnord_connections_bytes", "Memory for the headers of open connections."},
         {"xnord_weights", "Registered weights, by number."},
         {"xnord_weights_bytes", "Host memory of registered weights."},
         {"xnord_weights_cache_bytes", "Host memory of inline weights kept to be recognised."},

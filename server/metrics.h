@@ -54,6 +54,7 @@ typedef enum {
 typedef enum {
     XN_CLOSE_HEADER_TIMEOUT,
     XN_CLOSE_BODY_TIMEOUT,
+    XN_CLOSE_SEND_TIMEOUT,
     XN_CLOSE_IDLE_TIMEOUT,
     XN_CLOSE_CLIENT_GONE,
     XN_CLOSE_COUNT
@@ -64,6 +65,7 @@ typedef enum {
     XN_GAUGE_INFLIGHT,            /* xnord_inflight_requests: accepted and not yet answered */
     XN_GAUGE_INFLIGHT_BYTES,      /* xnord_inflight_bytes */
     XN_GAUGE_CONNECTIONS,         /* xnord_connections */
+    XN_GAUGE_CONNECTIONS_BYTES,   /* xnord_connections_bytes: what their headers may take */
     XN_GAUGE_WEIGHTS,             /* xnord_weights: registered */
     XN_GAUGE_WEIGHTS_BYTES,       /* xnord_weights_bytes */
     XN_GAUGE_WEIGHTS_CACHE_BYTES, /* xnord_weights_cache_bytes: inline ones */

@@ -191,51 +191,42 @@ bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
     if (!accept_types(exchange, answers) || !accept_length(exchange) ||
         !accept_header_length(exchange))
         return false;
-    if (xn_engine_admit(engine, length, &error)) {
-        xn_exchange_fail(exchange, &error);
-        return false;
-    }
-    exchange->is_admitted = true;
-    exchange->admitted = length;
-    /* Binary values begin right after the header: let them begin on a 64-byte boundary. Room for
-     * a later move where the header's length is not known yet. */
-    exchange->offset =
+    /* Binary values begin right after the header: let them begin on a 64-byte boundary. */
+    size_t offset =
         (XN_MEM_ALIGNMENT - exchange->header_length % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
-    exchange->buffer_bytes = length + 2 * XN_MEM_ALIGNMENT;
-    exchange->buffer = xn_buffers_get(xn_engine_buffers(engine), exchange->buffer_bytes);
-    if (!exchange->buffer) {
-        xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for a body of %zu bytes", length);
+    if (xn_ticket_enter(xn_engine_admission(engine), xn_request_address_share(exchange->request),
+                        NULL, length, &exchange->ticket, &error) ||
+        xn_body_open(length, offset, xn_engine_buffers(engine), &exchange->ticket, &exchange->body,
+                     &error)) {
         xn_exchange_fail(exchange, &error);
         return false;
     }
-    xn_request_receive(exchange->request, exchange->buffer + exchange->offset);
+    xn_request_receive(exchange->request, exchange->body.memory + offset, exchange->body.granted);
     return true;
 }
 
-xn_status xn_exchange_grow(xn_exchange *exchange, size_t bytes, xn_error *error) {
-    size_t all = (size_t)exchange->service->config->queue_bytes;
-    if (bytes > all - exchange->admitted)
-        return xn_fail_limit(error, "queue-bytes", NULL,
-                             "the request needs %zu bytes at once beside the %zu of its body and "
-                             "what came of it; --queue-bytes allows %zu for all requests together",
-                             bytes, exchange->admitted, all);
-    xn_status status = xn_engine_admit_grow(exchange->service->engine, bytes, error);
-    if (!status)
-        exchange->admitted += bytes;
-    return status;
+static void on_more(void *context, xn_request *request, size_t bytes) {
+    xn_exchange *exchange = xn_request_user(request);
+    xn_body *body = &exchange->body;
+    xn_error error;
+    (void)context;
+    if (xn_body_grow(body, bytes, &exchange->ticket, &error))
+        xn_exchange_fail(exchange, &error);
+    else
+        xn_request_receive(request, body->memory + body->offset, body->granted);
 }
 
 void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
-    size_t length = xn_request_length(exchange->request);
-    unsigned char *bytes = exchange->buffer + exchange->offset;
+    size_t length = exchange->body.length;
+    unsigned char *bytes = exchange->body.memory + exchange->body.offset;
     if (exchange->form == XN_FORM_SAFETENSORS && length >= 8) {
         uint64_t header = 0;
         for (int i = 7; i >= 0; i--)
             header = header << 8 | bytes[i];
         size_t shift = (XN_MEM_ALIGNMENT - (8 + header) % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
         if (header < length && header % 4) { /* else every element is aligned already */
-            memmove(exchange->buffer + shift, bytes, length);
-            bytes = exchange->buffer + shift;
+            memmove(exchange->body.memory + shift, bytes, length);
+            bytes = exchange->body.memory + shift;
         }
     }
     *out = (xn_proto_body){.form = exchange->form,
@@ -246,13 +237,9 @@ void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
 }
 
 void xn_exchange_release(xn_exchange *exchange) {
-    xn_engine *engine = exchange->service->engine;
-    if (exchange->buffer)
-        xn_buffers_put(xn_engine_buffers(engine), exchange->buffer, exchange->buffer_bytes);
-    exchange->buffer = NULL;
-    if (exchange->is_admitted)
-        xn_engine_release(engine, exchange->admitted);
-    exchange->is_admitted = false;
+    const xn_service *service = exchange->service;
+    xn_body_close(&exchange->body, xn_engine_buffers(service->engine), service->loader);
+    xn_ticket_leave(&exchange->ticket);
 }
 
 /* ---- small documents ---- */
@@ -474,6 +461,7 @@ static void on_headers(void *context, xn_request *request) {
 static void on_complete(void *context, xn_request *request) {
     xn_exchange *exchange = xn_request_user(request);
     (void)context;
+    xn_ticket_arrived(&exchange->ticket);
     exchange->resource->complete(exchange);
 }
 
@@ -509,6 +497,7 @@ static void on_finished(void *context, xn_request *request, int status, bool del
 void xn_service_handler(xn_service *service, xn_http_handler *out) {
     *out = (xn_http_handler){.context = service,
                              .headers = on_headers,
+                             .more = on_more,
                              .complete = on_complete,
                              .gone = on_gone,
                              .answer = on_answer,

@@ -5,6 +5,7 @@
 #define XN_SERVICE_H
 
 #include "auth.h"
+#include "body.h"
 #include "config.h"
 #include "engine.h"
 #include "http.h"
@@ -43,10 +44,8 @@ struct xn_exchange {
     xn_form form, answer_form;
     bool has_header_length;
     size_t header_length;
-    unsigned char *buffer; /* from the engine's pool: body at buffer + offset */
-    size_t buffer_bytes, offset;
-    size_t admitted; /* bytes counted by the engine for this request */
-    bool is_admitted;
+    xn_body body;
+    xn_ticket ticket; /* admitted, and what it holds */
     union {
         struct xn_conv_exchange *conv;
         struct xn_weights_exchange *weights;
@@ -68,13 +67,10 @@ void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t
 /* Content-Type, Accept, lengths, limits, admission, the buffer for the body: what conv and weights
  * share in their headers hook. answers: Accept must name one of the three forms. False: refused. */
 bool xn_exchange_accept_body(xn_exchange *exchange, bool answers);
-/* Counts that many bytes more for the request. XN_ERR_LIMIT when it could not have them even alone,
- * XN_ERR_BUSY when it may later. */
-xn_status xn_exchange_grow(xn_exchange *exchange, size_t bytes, xn_error *error);
 /* The received body for the parser; moves it within its buffer so that binary tensors right after
  * a header of unknown length are aligned. */
 void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out);
-/* Gives the buffer and the admission back; NULL-safe, idempotent. */
+/* Gives the body and the admission back; idempotent. */
 void xn_exchange_release(xn_exchange *exchange);
 
 /* weights.c: the small documents of GET and DELETE. */

@@ -1,5 +1,5 @@
-/* weights.c: /weights. Registering waits for devices, so it runs on the loader thread while the
- * connection is parked; the rest is answered at once. */
+/* weights.c: /weights. Registering decodes a body and waits for devices, so it runs on the loader
+ * while the connection is parked; the rest is answered at once. */
 #include "document.h"
 #include "log.h"
 #include "service.h"
@@ -97,7 +97,7 @@ static xn_status read_tensor(const xn_tensor_ref *ref, const char *field, xn_ten
     return xn_proto_tensor_read(ref, field, *owned, error);
 }
 
-static xn_status put(weights_exchange *w, xn_error *error) {
+static xn_status store(weights_exchange *w, xn_error *error) {
     const xn_weights_request *p = &w->parsed;
     xn_tensor weights, scale, bias;
     void *owned[3] = {NULL, NULL, NULL};
@@ -113,6 +113,18 @@ static xn_status put(weights_exchange *w, xn_error *error) {
     for (int i = 0; i < 3; i++)
         xn_mem_free(owned[i]);
     return status;
+}
+
+static xn_status put(weights_exchange *w, xn_error *error) {
+    const xn_proto_limits limits = {w->exchange->service->config->max_elements};
+    const xn_weights_request *p = &w->parsed;
+    xn_proto_body body;
+    xn_exchange_body(w->exchange, &body);
+    xn_status status = xn_proto_parse_weights(&body, &limits, &w->parsed, error);
+    if (!status)
+        status = xn_ticket_grow(&w->exchange->ticket,
+                                p->weights.bytes + p->scale.bytes + p->bias.bytes, error);
+    return status ? status : store(w, error);
 }
 
 static void run_put(xn_task *task) {
@@ -146,8 +158,6 @@ static void put_headers(xn_exchange *exchange) {
 }
 
 static void put_complete(xn_exchange *exchange) {
-    const xn_proto_limits limits = {exchange->service->config->max_elements};
-    xn_proto_body body;
     xn_error error;
     weights_exchange *w = xn_mem_zalloc(1, sizeof *w);
     if (!w) {
@@ -157,16 +167,6 @@ static void put_complete(xn_exchange *exchange) {
     }
     exchange->of.weights = w;
     w->exchange = exchange;
-    xn_exchange_body(exchange, &body);
-    if (xn_proto_parse_weights(&body, &limits, &w->parsed, &error)) {
-        xn_exchange_fail(exchange, &error);
-        return;
-    }
-    size_t bytes = w->parsed.weights.bytes + w->parsed.scale.bytes + w->parsed.bias.bytes;
-    if (xn_exchange_grow(exchange, bytes, &error)) {
-        xn_exchange_fail(exchange, &error);
-        return;
-    }
     w->task.run = run_put;
     xn_request_park(exchange->request);
     xn_loader_submit(exchange->service->loader, &w->task);

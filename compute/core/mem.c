@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Set before other threads start, read by all: no lock. */
 static xn_mem_hook hook;
@@ -38,6 +39,23 @@ char *xn_mem_strdup(const char *text) {
     if (copy)
         memcpy(copy, text, bytes);
     return copy;
+}
+
+void *xn_mem_map(size_t bytes) {
+    if (hook && !hook(hook_context, bytes))
+        return NULL;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED)
+        return NULL;
+    /* A page of 2 MiB for a first byte would be memory that nobody counted. */
+    (void)madvise(memory, bytes, MADV_NOHUGEPAGE);
+    return memory;
+}
+
+void xn_mem_unmap(void *memory, size_t bytes) {
+    if (memory)
+        munmap(memory, bytes);
 }
 
 void xn_mem_free(void *memory) {

@@ -24,6 +24,11 @@ void *xn_mem_zalloc(size_t count, size_t bytes);
 char *xn_mem_strdup(const char *text);
 void xn_mem_free(void *memory); /* NULL-safe */
 
+/* Pages of their own, zero, that take no memory before they are written: for what may become large
+ * and may not come. bytes > 0. NULL when there is none. */
+void *xn_mem_map(size_t bytes);
+void xn_mem_unmap(void *memory, size_t bytes); /* NULL-safe; the same bytes */
+
 /* Test hook: called before each allocation with its size; returning false makes it fail. Set it
  * before other threads start. NULL restores the default. */
 typedef bool (*xn_mem_hook)(void *context, size_t bytes);

@@ -36,7 +36,7 @@ static xn_status start(instance *i, xn_error *error) {
     i->service.config = &i->config;
     xn_status status = xn_engine_create(&i->config, &i->service.engine, error);
     if (!status)
-        status = xn_loader_create(&i->service.loader, error);
+        status = xn_loader_create(2, &i->service.loader, error);
     if (status)
         return status;
     xn_http_handler handler;
@@ -46,9 +46,11 @@ static xn_status start(instance *i, xn_error *error) {
                                      .max_connections = 64,
                                      .header_timeout_ms = i->config.header_timeout_ms,
                                      .body_timeout_ms = i->config.body_timeout_ms,
+                                     .send_timeout_ms = i->config.send_timeout_ms,
                                      .idle_timeout_ms = i->config.idle_timeout_ms,
                                      .body_min_rate = i->config.body_min_rate,
-                                     .metrics = xn_engine_metrics(i->service.engine)};
+                                     .metrics = xn_engine_metrics(i->service.engine),
+                                     .admission = xn_engine_admission(i->service.engine)};
     status = xn_http_start(&options, &handler, &i->http, error);
     if (!status)
         i->address.port = xn_http_port(i->http);
@@ -66,9 +68,10 @@ static void stop(instance *i) {
         ck_assert(xn_engine_wait_idle(i->service.engine, deadline_ns));
         xn_engine_stop(i->service.engine);
     }
-    xn_loader_free(i->service.loader);
+    xn_loader_stop(i->service.loader);
     if (i->http)
         xn_http_stop(i->http, deadline_ns);
+    xn_loader_free(i->service.loader);
     if (i->service.engine)
         xn_engine_free(i->service.engine);
 }

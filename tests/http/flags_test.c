@@ -161,7 +161,7 @@ END_TEST
 START_TEST(printed_configuration_reads_back) {
     char path[64];
     xt_buffer first = {0}, second = {0};
-    ck_assert_int_eq(xt_run(XT_FLAGS("--check-config", "--queue-bytes", "3M", "--backend", "cpu",
+    ck_assert_int_eq(xt_run(XT_FLAGS("--check-config", "--queue-bytes", "5M", "--backend", "cpu",
                                      "--batch-delay-us", "7", "--log-level", "warn"),
                             NULL, &first, NULL),
                      0);

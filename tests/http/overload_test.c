@@ -89,7 +89,8 @@ START_TEST(queue_depth) {
     char *live = xt_get(d, "/v2/health/ready"); /* full is not sick */
     free(live);
     ck_assert(xt_metric_becomes(d, "xnord_rejected_requests_total{reason=\"queue_full\"}", 1));
-    free_request(&waiting[0]); /* one hangs up: there is room again */
+    xt_reset(&waiting[0].conn); /* one hangs up: there is room again */
+    free_request(&waiting[0]);
     ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", DEPTH - 1));
     send_part(&waiting[0], d, xn_test_seed(), SIZE_MAX);
     ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", DEPTH));
@@ -102,24 +103,29 @@ START_TEST(queue_depth) {
 }
 END_TEST
 
-/* Refused from its Content-Length, while the bytes of others fill the queue. */
+/* Refused from its Content-Length, while the bytes of others fill the queue; what others have only
+ * announced fills nothing. */
 START_TEST(queue_bytes) {
+    static char filler[3 << 20];
     request waiting;
     xt_response response;
-    xt_conn conn;
-    xt_daemon *d = xt_daemon_start(XT_FLAGS(LONG_DELAY, "--queue-bytes", "1M"));
+    xt_conn conn, holder;
+    xt_daemon *d = xt_daemon_start(
+        XT_FLAGS(LONG_DELAY, "--queue-bytes", "4M", "--max-bytes-per-client", "4M"));
+    memset(filler, ' ', sizeof filler);
     send_part(&waiting, d, xn_test_seed(), SIZE_MAX);
     ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
-    ck_assert(xt_connect(&conn, d));
-    ck_assert(xt_send_text(&conn, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
-                                  "application/json\r\nContent-Length: 1040000\r\n\r\n"));
+    ck_assert(xt_connect(&holder, d));
+    ck_assert(xt_send_text(&holder, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
+                                    "application/json\r\nContent-Length: 3800000\r\n\r\n"));
     ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 2)); /* fits beside the other */
-    xt_disconnect(&conn);
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
+    ck_assert_double_lt(xt_metric(d, "xnord_inflight_bytes"), 1 << 20);
+    ck_assert(xt_send(&holder, filler, sizeof filler));
+    ck_assert(xt_metric_reaches(d, "xnord_inflight_bytes", sizeof filler));
     ck_assert(xt_connect(&conn, d));
     ck_assert(xt_send_text(&conn, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
                                   "application/json\r\nExpect: 100-continue\r\n"
-                                  "Content-Length: 1048570\r\n\r\n"));
+                                  "Content-Length: 1000000\r\n\r\n"));
     ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
     xt_check_error(&response, 429, NULL, "queue-bytes", "a body over what is left");
     check_retry_after(&response);
@@ -128,11 +134,13 @@ START_TEST(queue_bytes) {
     ck_assert(xt_connect(&conn, d)); /* over the whole: no time would help */
     ck_assert(xt_send_text(&conn, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: "
                                   "application/json\r\nExpect: 100-continue\r\n"
-                                  "Content-Length: 1048577\r\n\r\n"));
+                                  "Content-Length: 4194305\r\n\r\n"));
     ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
     xt_check_error(&response, 413, NULL, "queue-bytes", "a body over all");
     xt_response_free(&response);
     xt_disconnect(&conn);
+    xt_disconnect(&holder);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
     kill(d->pid, SIGTERM);
     expect_answer(&waiting, true, "an accepted request");
     free_request(&waiting);
@@ -144,28 +152,30 @@ END_TEST
  * little is in use, and not a 429 that no time would cure. */
 START_TEST(queue_bytes_of_outputs) {
     static const char body[] =
-        "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, "
-        "\"weights\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, "
-        "\"padding\": %d}";
+        "{\"weights\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, "
+        "\"padding\": %d, \"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1";
     static const char binary[] =
         "Content-Type: application/json\r\nAccept: application/octet-stream\r\n";
     xt_buffer text = {0};
     xt_response response;
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--queue-bytes", "1M"));
-    /* (2 * padding + 1)^2 floats: 1043200 and some header room fit alone, not beside the body;
-     * 4008004 do not fit at all. */
-    static const int paddings[] = {255, 500};
+    xt_daemon *d = xt_daemon_start(
+        XT_FLAGS("--queue-bytes", "5M", "--max-bytes-per-client", "5M", "--http-threads", "1"));
+    /* (2 * padding + 1)^2 floats: 4 MB and some room fit alone, not beside a body of 1.2 MB;
+     * 16 MB do not fit at all. */
+    static const int paddings[] = {500, 1000};
     for (size_t i = 0; i < 2; i++) {
         xt_print(&text, body, paddings[i]);
-        for (int n = 0; n < 3000; n++) /* white space counts as well */
-            xt_print(&text, "\n");
+        for (int n = 0; n < 1200000; n++) /* white space counts as well */
+            xt_append(&text, "\n", 1);
+        xt_print(&text, "]}}");
         xt_fetch(d, "POST", "/conv", binary, text.data, text.length, &response);
         xt_check_error(&response, 413, NULL, "--queue-bytes", "an output beside its body");
         xt_response_free(&response);
         xt_buffer_free(&text);
     }
     ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
-    xt_print(&text, body, 255);
+    xt_print(&text, body, paddings[0]);
+    xt_print(&text, "]}}");
     xt_fetch(d, "POST", "/conv", binary, text.data, text.length, &response);
     ck_assert_msg(response.status == 200, "%d %s", response.status, response.body);
     xt_response_free(&response);
@@ -177,7 +187,7 @@ END_TEST
 /* So do weights: in the form they are computed with, and the copy of registered ones that a scale
  * of the request's own needs. */
 START_TEST(queue_bytes_of_weights) {
-    enum { CHANNELS = 30000 };
+    enum { CHANNELS = 330000 };
     static const char *const paths[] = {"/weights/many", "/conv", "/conv"};
     static const char *const methods[] = {"PUT", "POST", "POST"};
     static const char *const heads[] = {
@@ -188,13 +198,14 @@ START_TEST(queue_bytes_of_weights) {
     static const char *const more[] = {",1,1,1", ",1,1,1", ""};
     static const int statuses[] = {201, 413, 413};
     xt_response response;
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--queue-bytes", "400K"));
+    xt_daemon *d =
+        xt_daemon_start(XT_FLAGS("--queue-bytes", "4400K", "--max-bytes-per-client", "4400K"));
     for (int i = 0; i < 3; i++) {
         xt_buffer text = {0};
         xt_print(&text, "{%s\"%s\": {\"shape\": [%d%s], \"datatype\": \"INT8\", \"data\": [1",
                  heads[i], names[i], CHANNELS, more[i]);
         for (int n = 1; n < CHANNELS; n++)
-            xt_print(&text, ",1");
+            xt_append(&text, ",1", 2);
         xt_print(&text, "]}}");
         xt_fetch(d, methods[i], paths[i],
                  "Content-Type: application/json\r\nAccept: application/octet-stream\r\n",

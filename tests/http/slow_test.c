@@ -150,7 +150,7 @@ START_TEST(readers_that_do_not_read) {
     static const char body[] =
         "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, \"weights\": "
         "{\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, \"padding\": 1024}";
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--body-timeout-ms", "500", "--body-min-rate", "0"));
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--send-timeout-ms", "500"));
     xt_conn conn;
     xt_buffer head = {0};
     int small = 4096;
@@ -159,7 +159,7 @@ START_TEST(readers_that_do_not_read) {
     ck_assert(xt_connect(&conn, d));
     setsockopt(conn.fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
     ck_assert(xt_send(&conn, head.data, head.length));
-    ck_assert(xt_metric_becomes(d, "xnord_connections_closed_total{reason=\"body_timeout\"}", 1));
+    ck_assert(xt_metric_becomes(d, "xnord_connections_closed_total{reason=\"send_timeout\"}", 1));
     ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
     ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
     xt_disconnect(&conn);

@@ -1,5 +1,6 @@
 /* buffers_test.c: the buffer pool over plain memory and over a device whose allocator counts. */
 #include "buffers.h"
+#include "clock.h"
 #include "xn_mem.h"
 #include "xn_test.h"
 
@@ -64,8 +65,8 @@ START_TEST(class_sizes) {
                  {4 * KIB, 4 * KIB},
                  {4 * KIB + 1, 8 * KIB},
                  {8 * KIB, 8 * KIB},
-                 {65 * KIB, 128 * KIB},
-                 {512 * KIB + 1, MIB},
+                 {65 * KIB, 80 * KIB},
+                 {512 * KIB + 1, 640 * KIB},
                  {MIB, MIB},
                  {MIB + 1, MIB + 256 * KIB},
                  {MIB + 256 * KIB, MIB + 256 * KIB},
@@ -94,7 +95,9 @@ START_TEST(classes_hold_and_bound_waste) {
         size_t size = class_size(buffers, bytes), smaller = class_size(buffers, bytes / 2 + 1);
         ck_assert_msg(size >= bytes && smaller <= size, "seed %llu: %zu bytes in %zu",
                       (unsigned long long)xn_test_seed(), bytes, size);
-        size_t most = bytes <= 4 * KIB ? 4 * KIB : bytes <= MIB ? 2 * bytes : bytes + bytes / 4;
+        size_t most = bytes <= 4 * KIB    ? 4 * KIB
+                      : bytes <= 64 * KIB ? 2 * bytes
+                                          : bytes + bytes / 4;
         ck_assert_msg(size <= most, "seed %llu: %zu bytes in %zu",
                       (unsigned long long)xn_test_seed(), bytes, size);
     }
@@ -146,31 +149,67 @@ START_TEST(the_warmest_buffer_comes_first) {
 }
 END_TEST
 
-/* 16 KiB may be kept: four of 4 KiB. The one returned longest ago leaves, whatever its class. */
-START_TEST(what_is_kept_is_bounded_and_the_oldest_leaves) {
-    xn_buffers *buffers = make(16 * KIB);
-    void *small[6], *mid, *big;
+/* 64 KiB for what is held and kept: what is held leaves the rest for what is kept, and of that the
+ * one returned longest ago leaves first, whatever its class. */
+START_TEST(what_is_held_and_kept_is_bounded_and_the_oldest_leaves) {
+    xn_buffers *buffers = make(64 * KIB);
+    void *small[6], *mid, *big, *more;
     for (int i = 0; i < 6; i++)
         small[i] = xn_buffers_get(buffers, 4096);
     mid = xn_buffers_get(buffers, 8192);
     big = xn_buffers_get(buffers, 32 * KIB);
     xn_buffers_put(buffers, mid, 8192);
-    for (int i = 0; i < 6; i++) /* the third makes mid leave, the sixth and on small[0..] */
+    for (int i = 0; i < 6; i++)
         xn_buffers_put(buffers, small[i], 4096);
+    ck_assert_uint_eq(fake.freed, 0);         /* all 64 KiB are there */
+    more = xn_buffers_get(buffers, 16 * KIB); /* mid and two small ones leave for it */
     ck_assert_uint_eq(fake.freed, 3);
-    xn_buffers_put(buffers, big, 32 * KIB); /* larger than all that may be kept */
-    ck_assert_uint_eq(fake.freed, 4);
     for (int i = 5; i >= 2; i--)
         ck_assert_ptr_eq(xn_buffers_get(buffers, 1), small[i]);
     for (int i = 2; i < 6; i++)
         xn_buffers_put(buffers, small[i], 1);
-    ck_assert_uint_eq(fake.allocated, 8);
-    mid = xn_buffers_get(buffers, 8192);
     ck_assert_uint_eq(fake.allocated, 9);
-    xn_buffers_put(buffers, mid, 8192); /* two small ones leave for it */
+    void *over = xn_buffers_get(buffers, 32 * KIB); /* held beyond the bound: nothing is kept */
     ck_assert_uint_eq(fake.live, 3);
+    xn_buffers_put(buffers, over, 32 * KIB);
+    ck_assert_uint_eq(fake.live, 2);
+    xn_buffers_put(buffers, more, 16 * KIB);
+    xn_buffers_put(buffers, big, 32 * KIB);
     xn_buffers_free(buffers);
     ck_assert_uint_eq(fake.live, 0);
+}
+END_TEST
+
+START_TEST(idle_buffers_are_given_back) {
+    xn_buffers *buffers = make(MIB);
+    void *a = xn_buffers_get(buffers, 5000), *b = xn_buffers_get(buffers, 70000);
+    xn_buffers_put(buffers, a, 5000);
+    int64_t between = xn_now_ns() + 1;
+    while (xn_now_ns() <= between)
+        ;
+    xn_buffers_put(buffers, b, 70000);
+    ck_assert_uint_eq(xn_buffers_trim(buffers, between), 8 * KIB);
+    ck_assert_uint_eq(fake.live, 1);
+    ck_assert_uint_eq(xn_buffers_trim(buffers, between), 0);
+    ck_assert_uint_eq(xn_buffers_trim(buffers, INT64_MAX), 80 * KIB);
+    ck_assert_uint_eq(fake.live, 0);
+    xn_buffers_free(buffers);
+}
+END_TEST
+
+/* A large pinned buffer that is not kept is not made there and then. */
+START_TEST(who_must_not_wait_does_not_pin_much) {
+    xn_buffers *buffers = make(64 * MIB);
+    ck_assert_ptr_null(xn_buffers_get_quick(buffers, 3 * MIB));
+    ck_assert_uint_eq(fake.allocated, 0);
+    void *made = xn_buffers_get(buffers, 3 * MIB), *small = xn_buffers_get_quick(buffers, 5000);
+    ck_assert_ptr_nonnull(small);
+    xn_buffers_put(buffers, made, 3 * MIB);
+    ck_assert_ptr_eq(xn_buffers_get_quick(buffers, 3 * MIB), made);
+    xn_buffers_put(buffers, made, 3 * MIB);
+    xn_buffers_put(buffers, small, 5000);
+    ck_assert_ptr_null(xn_buffers_get_quick(buffers, SIZE_MAX));
+    xn_buffers_free(buffers);
 }
 END_TEST
 
@@ -290,7 +329,9 @@ XN_SUITE(buffers) {
     tcase_add_test(t, impossible_sizes);
     tcase_add_test(t, the_steady_state_allocates_nothing);
     tcase_add_test(t, the_warmest_buffer_comes_first);
-    tcase_add_test(t, what_is_kept_is_bounded_and_the_oldest_leaves);
+    tcase_add_test(t, what_is_held_and_kept_is_bounded_and_the_oldest_leaves);
+    tcase_add_test(t, idle_buffers_are_given_back);
+    tcase_add_test(t, who_must_not_wait_does_not_pin_much);
     tcase_add_test(t, failed_allocation_releases_what_is_kept_and_tries_again);
     tcase_add_test(t, plain_memory_and_its_failures);
     tcase_add_loop_test(t, many_threads, 0, 4);

@@ -242,9 +242,9 @@ START_TEST(booleans_and_numbers_in_their_forms) {
     ck_assert(!c.allow_unauthenticated);
     load_ok("--allow-unauthenticated=false", "", "allow-unauthenticated = true", &c);
     ck_assert(!c.allow_unauthenticated);
-    load_ok("--queue-bytes 3K --max-body-bytes 2m --max-output-bytes 1g --max-weights-bytes 7", "",
-            NULL, &c);
-    ck_assert_int_eq(c.queue_bytes, 3072);
+    load_ok("--queue-bytes 8192K --max-body-bytes 2m --max-output-bytes 1g --max-weights-bytes 7",
+            "", NULL, &c);
+    ck_assert_int_eq(c.queue_bytes, 8388608);
     ck_assert_int_eq(c.max_body_bytes, 2097152);
     ck_assert_int_eq(c.max_output_bytes, 1073741824);
     ck_assert_int_eq(c.max_weights_bytes, 7);

@@ -379,35 +379,39 @@ END_TEST
 
 START_TEST(admission_bounds) {
     bench t;
+    xn_ticket a, b, c;
     xn_config config = fake_config();
     config.queue_depth = 2;
     config.queue_bytes = 1000;
+    config.max_requests_per_client = 2;
+    config.max_bytes_per_client = 1000;
     bench_start(&t, &config, 1);
     xn_metrics *metrics = xn_engine_metrics(t.engine);
     xn_error error = {0};
-    ck_assert_int_eq(xn_engine_admit(t.engine, 1001, &error), XN_ERR_LIMIT);
+    ck_assert_int_eq(fake_admit(t.engine, 1001, &a, &error), XN_ERR_LIMIT);
     ck_assert_str_eq(error.limit, "queue-bytes");
-    ck_assert_int_eq(xn_engine_admit(t.engine, 400, &error), XN_OK);
-    ck_assert_int_eq(xn_engine_admit(t.engine, 601, &error), XN_ERR_BUSY);
+    ck_assert_int_eq(fake_admit(t.engine, 400, &a, &error), XN_OK);
+    ck_assert_int_eq(fake_admit(t.engine, 601, &b, &error), XN_ERR_BUSY);
     ck_assert_str_eq(error.field, "");
     ck_assert_ptr_nonnull(strstr(error.message, "1000"));
-    ck_assert_int_eq(xn_engine_admit(t.engine, 500, &error), XN_OK);
-    ck_assert_int_eq(xn_engine_admit(t.engine, 0, &error), XN_ERR_BUSY);
+    ck_assert_int_eq(fake_admit(t.engine, 500, &b, &error), XN_OK);
+    ck_assert_int_eq(fake_admit(t.engine, 0, &c, &error), XN_ERR_BUSY);
     ck_assert_ptr_nonnull(strstr(error.message, "--queue-depth is 2"));
-    ck_assert_int_eq(xn_engine_admit_grow(t.engine, 101, &error), XN_ERR_BUSY);
-    ck_assert_int_eq(xn_engine_admit_grow(t.engine, 100, &error), XN_OK);
+    ck_assert_int_eq(xn_ticket_grow(&a, 101, &error), XN_ERR_BUSY);
+    ck_assert_int_eq(xn_ticket_grow(&a, 100, &error), XN_OK);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT), 2);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES), 1000);
     ck_assert_int_ge(xn_engine_retry_after(t.engine), 1);
-    xn_engine_release(t.engine, 500);
-    ck_assert_int_eq(xn_engine_admit(t.engine, 500, &error), XN_OK);
+    xn_ticket_leave(&a);
+    xn_ticket_leave(&a); /* once is enough */
+    ck_assert_int_eq(fake_admit(t.engine, 500, &a, &error), XN_OK);
     xn_engine_drain(t.engine);
     xn_engine_drain(t.engine);
-    ck_assert_int_eq(xn_engine_admit(t.engine, 0, &error), XN_ERR_DRAINING);
+    ck_assert_int_eq(fake_admit(t.engine, 0, &c, &error), XN_ERR_DRAINING);
     ck_assert(!xn_engine_wait_idle(t.engine, xn_now_ns() + XN_NS_PER_MS));
-    xn_engine_release(t.engine, 500);
-    ck_assert_int_eq(xn_engine_admit_grow(t.engine, 100, &error), XN_OK); /* still admitted */
-    xn_engine_release(t.engine, 600);
+    xn_ticket_leave(&a);
+    ck_assert_int_eq(xn_ticket_grow(&b, 100, &error), XN_OK); /* still admitted */
+    xn_ticket_leave(&b);
     ck_assert(xn_engine_wait_idle(t.engine, INT64_MAX));
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES), 0);
     bench_end(&t);
@@ -426,8 +430,9 @@ START_TEST(drain_finishes_what_was_admitted) {
     xn_engine_health_get(t.engine, &health);
     ck_assert(health.ready && !health.draining && !health.reason[0]);
     ck_assert_str_eq(health.backend, "cuda");
-    ck_assert_int_eq(xn_engine_admit(t.engine, 10, NULL), XN_OK);
-    ck_assert_int_eq(xn_engine_admit(t.engine, 10, NULL), XN_OK);
+    xn_ticket tickets[2];
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(fake_admit(t.engine, 10, &tickets[i], NULL), XN_OK);
     bench_block(&t);
     fake_job queued;
     fake_job_init(&queued, t.engine, t.a, 1, 1);
@@ -440,8 +445,8 @@ START_TEST(drain_finishes_what_was_admitted) {
     ck_assert_int_eq(pthread_create(&waiter, NULL, wait_idle_main, t.engine), 0);
     bench_unblock(&t);
     fake_job_expect(&queued, XN_OK);
-    xn_engine_release(t.engine, 10);
-    xn_engine_release(t.engine, 10);
+    for (int i = 0; i < 2; i++)
+        xn_ticket_leave(&tickets[i]);
     void *idle = NULL;
     pthread_join(waiter, &idle);
     ck_assert_ptr_eq(idle, t.engine);

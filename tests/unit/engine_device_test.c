@@ -56,11 +56,11 @@ START_TEST(loss_policy_exit) {
     xn_engine_health_get(engine, &health);
     ck_assert(!health.ready && health.device_lost);
     ck_assert_ptr_nonnull(strstr(health.reason, "cuda:0"));
-    ck_assert_int_eq(xn_engine_admit(engine, 1, NULL), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(fake_admit(engine, 1, &(xn_ticket){0}, NULL), XN_ERR_DEVICE_LOST);
     fake_job_init(&queued, engine, entry, 1, 1);
     ck_assert_int_eq(xn_engine_submit(engine, &queued.job, NULL), XN_ERR_DEVICE_LOST);
     xn_engine_drain(engine);
-    ck_assert_int_eq(xn_engine_admit(engine, 1, NULL), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(fake_admit(engine, 1, &(xn_ticket){0}, NULL), XN_ERR_DEVICE_LOST);
     finish(engine, entry);
     ck_assert_int_ne(sem_trywait(&fatal), 0); /* called once */
     ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
@@ -96,8 +96,9 @@ START_TEST(loss_policy_cpu) {
     ck_assert(health.ready && !health.device_lost);
     ck_assert_str_eq(health.backend, "cpu");
     ck_assert_str_eq(xn_engine_primary(engine), "cpu");
-    ck_assert_int_eq(xn_engine_admit(engine, 1, NULL), XN_OK);
-    xn_engine_release(engine, 1);
+    xn_ticket ticket;
+    ck_assert_int_eq(fake_admit(engine, 1, &ticket, NULL), XN_OK);
+    xn_ticket_leave(&ticket);
 
     fake_job_init(&after, engine, entry, 1, 3);
     after.job.any_pool = true;

@@ -451,3 +451,8 @@ void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int l
         ck_assert_msg(job->output[i] == job->input[i] * job->weight, "%s:%d: image %lld is wrong",
                       file, line, (long long)i);
 }
+
+xn_status fake_admit(xn_engine *engine, size_t bytes, xn_ticket *out, xn_error *error) {
+    xn_status status = xn_ticket_enter(xn_engine_admission(engine), NULL, NULL, bytes, out, error);
+    return status ? status : xn_ticket_grow(out, bytes, error);
+}

@@ -70,6 +70,7 @@ typedef struct fake_job {
     xn_engine *engine;
     atomic_int done_calls;
     sem_t done;
+    xn_ticket ticket; /* where a test admits its jobs */
 } fake_job;
 
 /* A job of `images` values start, start+1, ... for those weights, without a deadline. */
@@ -78,5 +79,8 @@ void fake_job_submit(fake_job *job); /* must be accepted */
 /* Waits for done; the status must be that one, the outputs right when it is XN_OK. */
 void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line);
 #define fake_job_expect(job, status) fake_job_expect_at(job, status, __FILE__, __LINE__)
+
+/* Admits a request of nobody's that holds so many bytes at once. */
+xn_status fake_admit(xn_engine *engine, size_t bytes, xn_ticket *out, xn_error *error);
 
 #endif

@@ -30,7 +30,7 @@ static void start_one(hammer *h, fake_job *job, xn_rng *rng, bool *cancel) {
     if (kind == 0)
         job->job.deadline_ns = xn_now_ns() + (int64_t)xn_rng_below(rng, 200) * XN_NS_PER_US;
     *cancel = kind == 1;
-    ck_assert_int_eq(xn_engine_admit(h->engine, 64, NULL), XN_OK);
+    ck_assert_int_eq(fake_admit(h->engine, 64, &job->ticket, NULL), XN_OK);
     fake_job_submit(job);
 }
 
@@ -49,7 +49,7 @@ static void end_one(hammer *h, fake_job *job, bool cancelled) {
         ck_assert_int_lt(job->job.started_ns, job->job.deadline_ns);
     }
     atomic_fetch_add(status == XN_OK ? &h->ok : &h->ended, 1);
-    xn_engine_release(h->engine, 64);
+    xn_ticket_leave(&job->ticket);
 }
 
 static void *hammer_main(void *argument) {

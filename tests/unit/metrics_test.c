@@ -252,16 +252,12 @@ START_TEST(reasons_gauges_and_counters) {
     static const char *const rejects[] = {"queue_full", "draining",    "unauthorized", "too_large",
                                           "malformed",  "geometry",    "framing",      "deadline",
                                           "device",     "client_gone", "no_memory",    "other"};
-    static const char *const closes[] = {"header_timeout", "body_timeout", "idle_timeout",
-                                         "client_gone"};
-    static const char *const gauges[] = {"xnord_queue_depth",
-                                         "xnord_inflight_requests",
-                                         "xnord_inflight_bytes",
-                                         "xnord_connections",
-                                         "xnord_weights",
-                                         "xnord_weights_bytes",
-                                         "xnord_weights_cache_bytes",
-                                         "xnord_ready"};
+    static const char *const closes[] = {"header_timeout", "body_timeout", "send_timeout",
+                                         "idle_timeout", "client_gone"};
+    static const char *const gauges[] = {
+        "xnord_queue_depth",   "xnord_inflight_requests",   "xnord_inflight_bytes",
+        "xnord_connections",   "xnord_connections_bytes",   "xnord_weights",
+        "xnord_weights_bytes", "xnord_weights_cache_bytes", "xnord_ready"};
     static const char *const counters[] = {
         "xnord_weights_cache_hits_total", "xnord_weights_cache_misses_total",
         "xnord_received_body_bytes_total", "xnord_sent_body_bytes_total"};

@@ -1,0 +1,38 @@
+/* body.h: the memory of a request's body while it arrives. A body holds what has come of it and not
+ * what it announces: it is counted in its ticket as it grows.
+ *
+ * A small body, and a larger one while bodies together have not been given too much ahead of their
+ * bytes (xn_ticket_ahead), gets a buffer of the pool at once, counted whole. Any other goes to
+ * pages of its own, which take no memory before they are written, and are counted a step ahead of
+ * the bytes. Neither is ever copied. */
+#ifndef XN_BODY_H
+#define XN_BODY_H
+
+#include "admission.h"
+#include "buffers.h"
+#include "loader.h"
+
+typedef struct xn_body {
+    unsigned char *memory; /* NULL: none */
+    size_t memory_bytes;
+    size_t offset;  /* where the body begins */
+    size_t length;  /* as announced */
+    size_t granted; /* bytes of the body that are counted: so many may be written */
+    bool mapped;    /* pages of its own */
+    bool missed;    /* because the pool had no buffer for it: it gets one for the next */
+} xn_body;
+
+/* Room for `length` bytes, `offset` bytes behind a 64-byte boundary, and as many as that boundary
+ * asks for behind them. Does not wait: also on an HTTP thread. */
+xn_status xn_body_open(size_t length, size_t offset, xn_buffers *buffers, xn_ticket *ticket,
+                       xn_body *out, xn_error *error);
+/* Makes granted at least `needed`, which is at most the length. */
+xn_status xn_body_grow(xn_body *body, size_t needed, xn_ticket *ticket, xn_error *error);
+/* Gives the memory back, a large one on the loader's thread. Idempotent. The ticket still counts
+ * it. */
+void xn_body_close(xn_body *body, xn_buffers *buffers, xn_loader *loader);
+
+/* Unmaps what xn_mem_map gave, more than a little of it on the loader's thread. */
+void xn_unmap_later(void *memory, size_t bytes, xn_loader *loader);
+
+#endif
