@@ -5,8 +5,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #include <immintrin.h>
 
 #include "few_kernels.h"
+#include "target.h"
 
-#pragma GCC target("avx2")
+XN_TARGET_BEGIN("avx2")
 
 #define FEW_KERNELS xn_cpu_few_avx2
 #define VECTOR_BYTES 32
@@ -41,4 +42,6 @@ static inline __attribute__((always_inline)) __m256 widen(__m256i v, const int q
 }
 
 #include "few_body.h"
+
+XN_TARGET_END
 #endif

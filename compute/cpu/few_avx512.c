@@ -5,8 +5,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #include <immintrin.h>
 
 #include "few_kernels.h"
+#include "target.h"
 
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,fma,prefer-vector-width=512")
+XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,fma" XN_TARGET_WIDE)
 
 #define FEW_KERNELS xn_cpu_few_avx512
 #define VECTOR_BYTES 64
@@ -370,4 +371,6 @@ static bool tile(const xn_cpu_few_tile *t) {
     }
     return finite;
 }
+
+XN_TARGET_END
 #endif

@@ -5,8 +5,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #include <immintrin.h>
 
 #include "kernels.h"
+#include "target.h"
 
-#pragma GCC target("avx2,f16c")
+XN_TARGET_BEGIN("avx2,f16c")
 
 #define KERNELS xn_cpu_kernels_avx2
 #define VECTOR_BYTES 32
@@ -15,4 +16,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
     _mm_storeu_si128((void *)(h), _mm256_cvtps_ph((__m256)(v), _MM_FROUND_TO_NEAREST_INT))
 
 #include "kernels_body.h"
+
+XN_TARGET_END
 #endif

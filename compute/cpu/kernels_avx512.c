@@ -5,8 +5,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #include <immintrin.h>
 
 #include "kernels.h"
+#include "target.h"
 
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
+XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 
 #define KERNELS xn_cpu_kernels_avx512
 #define VECTOR_BYTES 64
@@ -15,4 +16,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
     _mm256_storeu_si256((void *)(h), _mm512_cvtps_ph((__m512)(v), _MM_FROUND_TO_NEAREST_INT))
 
 #include "kernels_body.h"
+
+XN_TARGET_END
 #endif

@@ -4,7 +4,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#pragma GCC target("avx2")
+#include "target.h"
+
+XN_TARGET_BEGIN("avx2")
 
 #define KERNELS xn_cpu_many_avx2
 #define VECTOR_BYTES 32
@@ -18,4 +20,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define NIBBLE_LOOKUP(table, i) (vector_u8) _mm256_shuffle_epi8((__m256i)(table), (__m256i)(i))
 
 #include "many_body.h"
+
+XN_TARGET_END
 #endif

@@ -5,7 +5,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
+#include "target.h"
+
+XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 
 #define KERNELS xn_cpu_many_avx512
 #define VECTOR_BYTES 64
@@ -20,4 +22,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define NIBBLE_LOOKUP(table, i) (vector_u8) _mm512_shuffle_epi8((__m512i)(table), (__m512i)(i))
 
 #include "many_body.h"
+
+XN_TARGET_END
 #endif

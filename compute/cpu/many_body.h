@@ -221,7 +221,7 @@ INLINE void differ_tile(const uint32_t *patches, int32_t words, int32_t pitch, c
         for (; k < end; k++)
             add_words(patches + (size_t)k * (size_t)pitch, words, pitch, bits + k, part, vectors,
                       filters, 1);
-        for (int f = 0; f < filters && FOLD_WORDS; f++)
+        for (int f = 0; f < filters && FOLD_WORDS > 0; f++)
             for (int v = 0; v < vectors; v++) {
                 count[f][v] += FOLD(part[f][v]);
                 part[f][v] = (vector_u32){0};

@@ -5,7 +5,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,prefer-vector-width=512")
+#include "target.h"
+
+XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_WIDE)
 
 #define KERNELS xn_cpu_many_vpopcnt
 #define VECTOR_BYTES 64
@@ -19,4 +21,6 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
 
 #include "many_body.h"
+
+XN_TARGET_END
 #endif

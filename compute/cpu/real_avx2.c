@@ -5,7 +5,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #include <immintrin.h>
 #include <stdint.h>
 
-#pragma GCC target("avx2,fma")
+#include "target.h"
+
+XN_TARGET_BEGIN("avx2,fma")
 
 #define REAL_KERNELS xn_cpu_real_avx2
 #define VECTOR_BYTES 32
@@ -51,4 +53,6 @@ static inline __attribute__((always_inline)) void move(const float *from, uint32
 }
 
 #include "real_body.h"
+
+XN_TARGET_END
 #endif

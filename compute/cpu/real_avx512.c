@@ -4,7 +4,9 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq,prefer-vector-width=512")
+#include "target.h"
+
+XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 
 #define REAL_KERNELS xn_cpu_real_avx512
 #define VECTOR_BYTES 64
@@ -26,4 +28,6 @@ static inline __attribute__((always_inline)) __m512 every_other(__m512 a, __m512
 }
 
 #include "real_body.h"
+
+XN_TARGET_END
 #endif

@@ -7,18 +7,15 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#pragma GCC target("avx512f,avx512vpopcntdq")
+#include "target.h"
+
+XN_TARGET_BEGIN("avx512f,avx512vpopcntdq")
 
 enum { ROUNDS = 200000, REAL_ROUNDS = 2000000, CHAINS = 8 };
 
 #define EACH(STEP) STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
 #define DECLARE(i) __m512i x##i = _mm512_set1_epi32(i + 1), sum##i = x##i;
-#if defined(__clang__) /* which has no such operand without the target's flags; it analyses only   \
-                        */
-#define HOLD(v) (void)(v);
-#else
 #define HOLD(v) __asm__ volatile("" : "+v"(v));
-#endif
 #define COUNT(i)                                                                                   \
     x##i = _mm512_popcnt_epi32(x##i);                                                              \
     HOLD(x##i)
@@ -57,6 +54,8 @@ static void multiply_add_rounds(void) {
         EACH(MULTIPLY_ADD)
     }
 }
+
+XN_TARGET_END
 
 /* In units of 10^12, of loops whose every step does 2 operations on so many lanes. */
 static double rate(void (*rounds)(void), int count, int lanes) {
