@@ -31,6 +31,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* Whether helper threads are members of OpenMP teams (parallel.c). Not with clang's library: it
+ * fails its own assertions when a thread that led a team ends and another leads one. */
+#if defined(_OPENMP) && !defined(__clang__)
+#define XN_CPU_OPENMP_TEAMS 1
+#else
+#define XN_CPU_OPENMP_TEAMS 0
+#endif
+
 #define XN_CPU_ALIGNMENT 64
 #define XN_CPU_LINE 64 /* bytes of a line of the caches */
 /* The few-channel path is for filters of at most so many channels and taps in all; prepared

@@ -10,9 +10,9 @@
  * So the helpers are an OpenMP team that is held open: a thread of ours, the leader, opens one
  * parallel region, whose members, itself among them, wait for work of ours until the pool ends.
  * There is one pool in a process, whatever the number of callers, so that workers that run side by
- * side share the cores instead of each having a team; it grows by further teams. Without OpenMP a
- * team is its leader. Who waits, helper or caller, spins for a short while, because the next region
- * mostly follows at once, and then sleeps.
+ * side share the cores instead of each having a team; it grows by further teams. Without OpenMP,
+ * and with clang's, a team is its leader. Who waits, helper or caller, spins for a short while,
+ * because the next region mostly follows at once, and then sleeps.
  *
  * Neighbouring units go to one thread as far as that goes: what it wrote in one region, such as
  * packed rows, it then reads in the next, and repeated runs find their outputs in its own cache.
@@ -48,11 +48,7 @@ enum {
     SEAT_WORDS = XN_CPU_MAX_THREADS / SEAT_BITS,
     MOST_RANGES = 16
 };
-#ifdef _OPENMP
-enum { MOST_MEMBERS = XN_CPU_MAX_THREADS };
-#else
-enum { MOST_MEMBERS = 1 };
-#endif
+enum { MOST_MEMBERS = XN_CPU_OPENMP_TEAMS ? XN_CPU_MAX_THREADS : 1 };
 
 /* Units that one thread begins with; others take from it when theirs are gone. */
 typedef struct range {
@@ -434,7 +430,9 @@ static void pin(int index) {
 
 static void *lead(void *argument) {
     team *t = argument;
+#if XN_CPU_OPENMP_TEAMS
 #pragma omp parallel num_threads(t->members)
+#endif
     {
         int index = t->first + atomic_fetch_add(&t->numbered, 1);
         pthread_setname_np(pthread_self(), "xn-cpu");

@@ -13,7 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifdef _OPENMP
+#if XN_CPU_OPENMP_TEAMS
 #include <omp.h>
 #else
 static int omp_get_level(void) {
