@@ -300,12 +300,13 @@ xn_status xn_setting_parse(const xn_setting *setting, const char *value, const c
 /* ---- and back to text ---- */
 
 static void format_number(int64_t value, bool bytes, char *text, size_t size) {
+    static const char *const units[] = {"", "K", "M", "G"};
     int power = 0;
     int64_t base = bytes ? KI : 10;
     for (int most = bytes ? 3 : 18; value && power < most && value % base == 0; power++)
         value /= base;
     if (bytes) {
-        snprintf(text, size, "%lld%.1s", (long long)value, "\0KMG" + power);
+        snprintf(text, size, "%lld%s", (long long)value, units[power]);
         return;
     }
     bool huge = power >= 9; /* 2e13 reads better than its zeros, 30000 better than 3e4 */

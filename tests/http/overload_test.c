@@ -190,10 +190,9 @@ START_TEST(queue_bytes_of_weights) {
     enum { CHANNELS = 330000 };
     static const char *const paths[] = {"/weights/many", "/conv", "/conv"};
     static const char *const methods[] = {"PUT", "POST", "POST"};
-    static const char *const heads[] = {
-        "", "\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, ",
-        "\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, "
-        "\"weights\": \"many\", "};
+#define ONE_INPUT "\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, "
+    static const char *const heads[] = {"", ONE_INPUT, ONE_INPUT "\"weights\": \"many\", "};
+#undef ONE_INPUT
     static const char *const names[] = {"weights", "weights", "bias"};
     static const char *const more[] = {",1,1,1", ",1,1,1", ""};
     static const int statuses[] = {201, 413, 413};

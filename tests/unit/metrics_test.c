@@ -42,7 +42,8 @@ static size_t name_length(const char *at) {
 static const char *skip_labels(const char *at) {
     if (*at != '{')
         return at;
-    for (at++; *at != '}'; at++) {
+    at++;
+    while (*at != '}') {
         size_t n = name_length(at);
         ck_assert_msg(n && at[n] == '=' && at[n + 1] == '"', "bad label at: %.60s", at);
         for (at += n + 2; *at != '"'; at++) {
@@ -55,7 +56,7 @@ static const char *skip_labels(const char *at) {
         if (at[1] == '}')
             return at + 2;
         ck_assert_msg(at[1] == ',', "bad labels at: %.60s", at);
-        at++;
+        at += 2;
     }
     return at + 1;
 }

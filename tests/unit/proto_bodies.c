@@ -124,3 +124,28 @@ xn_status proto_sample_parse(const proto_sample *sample, size_t length, xn_conv_
     }
     return xn_proto_parse_conv(&body, NULL, 0, &limits, out, error);
 }
+
+bool proto_params_equal(const xn_conv_params *a, const xn_conv_params *b) {
+    return !memcmp(a->stride, b->stride, sizeof a->stride) &&
+           !memcmp(a->dilation, b->dilation, sizeof a->dilation) &&
+           !memcmp(a->padding, b->padding, sizeof a->padding) &&
+           a->padding_kind == b->padding_kind && a->groups == b->groups &&
+           a->pad_value == b->pad_value && a->scaling == b->scaling && a->mode == b->mode &&
+           a->output_datatype == b->output_datatype && a->precision == b->precision;
+}
+
+static bool refs_equal(const xn_tensor_ref *a, const xn_tensor_ref *b) {
+    return a->present == b->present && a->datatype == b->datatype &&
+           a->shape.rank == b->shape.rank &&
+           !memcmp(a->shape.dims, b->shape.dims, sizeof a->shape.dims) &&
+           a->elements == b->elements && a->bytes == b->bytes && a->data == b->data &&
+           a->text == b->text && a->text_length == b->text_length;
+}
+
+bool proto_requests_equal(const xn_conv_request *a, const xn_conv_request *b) {
+    return refs_equal(&a->input, &b->input) && refs_equal(&a->weights, &b->weights) &&
+           refs_equal(&a->scale, &b->scale) && refs_equal(&a->bias, &b->bias) &&
+           !strcmp(a->weights_name, b->weights_name) &&
+           proto_params_equal(&a->params, &b->params) && !strcmp(a->backend, b->backend) &&
+           a->timeout_ms == b->timeout_ms && !strcmp(a->id, b->id);
+}

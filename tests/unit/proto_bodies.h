@@ -43,4 +43,8 @@ proto_sample proto_sample_make(int index);
 xn_status proto_sample_parse(const proto_sample *sample, size_t length, xn_conv_request *out,
                              xn_error *error);
 
+/* Field by field: what lies between fields is the compiler's own. References into equal bodies. */
+bool proto_params_equal(const xn_conv_params *a, const xn_conv_params *b);
+bool proto_requests_equal(const xn_conv_request *a, const xn_conv_request *b);
+
 #endif

@@ -53,7 +53,7 @@ START_TEST(parses_defaults_and_escapes) {
     xn_conv_params_default(&defaults);
     proto_bytes copy;
     ck_assert(!proto_parse_json("{" BOTH "}", &copy, &r, &error));
-    ck_assert(!memcmp(&r.params, &defaults, sizeof defaults));
+    ck_assert(proto_params_equal(&r.params, &defaults));
     ck_assert_str_eq(r.backend, "auto");
     ck_assert_str_eq(r.id, "");
     ck_assert_int_eq(r.timeout_ms, -1);
@@ -555,7 +555,7 @@ START_TEST(survives_every_failed_allocation) {
                               sample.name, n, xn_status_name(status), error.message);
             }
             ck_assert_msg(n > 5 && !status, "%s: %d allocations", sample.name, n);
-            ck_assert_msg(!memcmp(&r, &expected, sizeof r), "%s: results differ", sample.name);
+            ck_assert_msg(proto_requests_equal(&r, &expected), "%s: results differ", sample.name);
         }
         proto_bytes_free(&sample.body);
     }
