@@ -30,8 +30,7 @@ WORKDIR /src
 COPY deploy/install-deps.sh deploy/
 RUN deploy/install-deps.sh && rm -rf /var/lib/apt/lists/*
 COPY . .
-# Warnings of a newer compiler are no reason to have no image.
-RUN make -j"$(nproc)" build CUDA=1 WERROR=0 && strip build/xnord
+RUN make -j"$(nproc)" build CUDA=1 && strip build/xnord
 
 # ---- build, CPU only ----
 FROM debian:12-slim AS build-cpu
@@ -39,7 +38,7 @@ WORKDIR /src
 COPY deploy/install-deps.sh deploy/
 RUN deploy/install-deps.sh && rm -rf /var/lib/apt/lists/*
 COPY . .
-RUN make -j"$(nproc)" build CUDA=0 WERROR=0 && strip build/xnord
+RUN make -j"$(nproc)" build CUDA=0 && strip build/xnord
 
 # ---- run, with CUDA: the runtime is in the binary, the driver comes from the host ----
 FROM nvidia/cuda:${CUDA_VERSION}-base-ubuntu24.04 AS run-cuda
