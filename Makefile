@@ -89,10 +89,8 @@ CUDA_GENCODE ?= $(call cuda_gencode,75) $(call cuda_gencode,80) $(call cuda_genc
 XN_NVCCFLAGS = -std=c++17 -O3 -lineinfo $(CUDA_GENCODE) -DXN_HAVE_CUDA=1 \
                -Xcompiler=-fvisibility=hidden,-pthread,-Wall,-Wextra $(NVCCFLAGS)
 CUDA_LIBS   := -L$(CUDA_LIBDIR) -lcudart_static -lrt -ldl -lstdc++
-COMPUTE_DEFS := -DXN_HAVE_CUDA=1
 CUDA_OBJ    := $(call obj,$(CUDA_SRC))
 else
-COMPUTE_DEFS := -DXN_HAVE_CUDA=0
 CUDA_OBJ    :=
 endif
 
@@ -103,8 +101,41 @@ MAIN_OBJ    := $(call obj,server/main.c)
 TEST_OBJ    := $(call obj,$(TEST_SRC)) $(if $(filter 1,$(USE_CUDA)),$(call obj,$(TEST_CUDA_SRC)))
 LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 
+# ---- what makes what ----
+# The command for each kind of thing. A file in $(MADE_WITH) has the one that was used last, and what
+# is made by it depends on that file: with other flags, another compiler, other members of an archive
+# than last time exactly that is made again, and nothing when nothing changed. Whether a command
+# differs is found out while the Makefile is read, so make -n tells the truth.
+MADE_WITH := $(BUILD)/made-with
+command.compute    = $(CC) $(XN_CFLAGS) $(COMPUTE_INC)
+command.registry   = $(command.compute) -DXN_HAVE_CUDA=$(if $(filter 1,$(USE_CUDA)),1,0)
+command.compute-cu = $(NVCC) $(XN_NVCCFLAGS) $(COMPUTE_INC) -Icompute/cuda
+command.proto      = $(CC) $(XN_CFLAGS) $(PROTO_INC) $(JANSSON_CFLAGS)
+command.server     = $(CC) $(XN_CFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERSION='"$(VERSION)"'
+command.tests      = $(CC) $(XN_CFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"'
+command.tests-cu   = $(command.compute-cu) -Itests $(filter -I%,$(CHECK_CFLAGS))
+command.tool       = $(CC) $(XN_CFLAGS) $(XN_LDFLAGS)
+link               = $(CC) $(XN_LDFLAGS)
+command.link       = $(link) $(CUDA_LIBS) $(SERVER_LIBS)
+command.link-tests = $(command.link) $(CHECK_LIBS) $(TEST_OBJ)
+command.link-compute-tests = $(link) $(CUDA_LIBS) $(CHECK_LIBS)
+command.libxn_compute = $(AR) rcs $(COMPUTE_OBJ)
+command.libxn_proto   = $(AR) rcs $(PROTO_OBJ)
+command.libxn_server  = $(AR) rcs $(SERVER_OBJ)
+
+# Empty when both are the same.
+differ = $(subst x$(1)x,,x$(2)x)$(subst x$(2)x,,x$(1)x)
+quoted = '$(subst ','\'',$(1))'
+.SECONDEXPANSION:
+$(MADE_WITH)/%: $$(if $$(call differ,$$(strip $$(file <$$@)),$$(strip $$(command.$$*))),FORCE)
+	@mkdir -p $(@D)
+	@printf '%s\n' $(call quoted,$(strip $(command.$*))) >$@
+FORCE:
+# Named here, so that make takes none of them for an intermediate file, which may be missing.
+made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
+
 .DEFAULT_GOAL := all
-.PHONY: all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-arm64 fuzz bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-arm64 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib
 
@@ -125,40 +156,46 @@ test: deps ## set up, build and pass all tests
 check: $(BUILD)/xnord $(BUILD)/xnord-tests
 	XNORD_BIN=$(abspath $(BUILD)/xnord) $(BUILD)/xnord-tests
 
-$(BUILD)/xnord: $(MAIN_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
-	$(CC) $(XN_LDFLAGS) -o $@ $^ $(LIBS)
+# Objects and archives of what is to be made: not the files that say how.
+parts = $(filter %.o %.a,$^)
 
-$(BUILD)/xnord-tests: $(TEST_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
-	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(LIBS)
+$(BUILD)/xnord: $(MAIN_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
+	$(link) -o $@ $(parts) $(LIBS)
 
-$(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a
-	$(CC) $(XN_LDFLAGS) -o $@ $^ $(CHECK_LIBS) $(CUDA_LIBS) -lm
+$(BUILD)/xnord-tests: $(TEST_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link-tests
+	$(link) -o $@ $(parts) $(CHECK_LIBS) $(LIBS)
+
+$(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-compute-tests
+	$(link) -o $@ $(parts) $(CHECK_LIBS) $(CUDA_LIBS) -lm
 
 $(BUILD)/libxn_compute.a: $(COMPUTE_OBJ)
 $(BUILD)/libxn_proto.a: $(PROTO_OBJ)
 $(BUILD)/libxn_server.a: $(SERVER_OBJ)
-$(BUILD)/%.a:
+$(BUILD)/%.a: $(MADE_WITH)/%
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(AR) rcs $@ $(parts)
 
-# An object depends on this file too: other flags must not leave old objects behind.
-$(BUILD)/obj/compute/%.c.o: compute/%.c Makefile
+$(BUILD)/obj/compute/%.c.o: compute/%.c $(MADE_WITH)/compute
 	@mkdir -p $(@D)
-	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(COMPUTE_INC) $(COMPUTE_DEFS) -c -o $@ $<
+	$(command.compute) $(DEPFLAGS) -c -o $@ $<
+# Alone asks whether CUDA is there.
+$(BUILD)/obj/compute/core/registry.c.o: compute/core/registry.c $(MADE_WITH)/registry
+	@mkdir -p $(@D)
+	$(command.registry) $(DEPFLAGS) -c -o $@ $<
 # ptxas reports every wgmma.fence it adds by itself, which costs nothing (C7519); all else is shown.
-$(BUILD)/obj/compute/%.cu.o: compute/%.cu Makefile
+$(BUILD)/obj/compute/%.cu.o: compute/%.cu $(MADE_WITH)/compute-cu
 	@mkdir -p $(@D)
-	$(NVCC) $(XN_NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) $(COMPUTE_INC) -Icompute/cuda -c -o $@ $< \
+	$(command.compute-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
 	  2>$@.log; status=$$?; grep -v C7519 $@.log >&2; exit $$status
-$(BUILD)/obj/proto/%.c.o: proto/%.c Makefile
+$(BUILD)/obj/proto/%.c.o: proto/%.c $(MADE_WITH)/proto
 	@mkdir -p $(@D)
-	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(PROTO_INC) $(JANSSON_CFLAGS) -c -o $@ $<
-$(BUILD)/obj/server/%.c.o: server/%.c Makefile
+	$(command.proto) $(DEPFLAGS) -c -o $@ $<
+$(BUILD)/obj/server/%.c.o: server/%.c $(MADE_WITH)/server
 	@mkdir -p $(@D)
-	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
-$(BUILD)/obj/tests/%.c.o: tests/%.c Makefile
+	$(command.server) $(DEPFLAGS) -c -o $@ $<
+$(BUILD)/obj/tests/%.c.o: tests/%.c $(MADE_WITH)/tests
 	@mkdir -p $(@D)
-	$(CC) $(XN_CFLAGS) $(DEPFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"' -c -o $@ $<
+	$(command.tests) $(DEPFLAGS) -c -o $@ $<
 
 $(BUILD)/obj/server/openapi.c.o: proto/openapi.yaml
 
@@ -168,10 +205,9 @@ BENCH_OBJ := $(call obj,$(BENCH_SRC) $(BENCH_CUDA_SRC))
 else
 BENCH_OBJ := $(call obj,$(BENCH_SRC) tests/bench/no_gpu.c)
 endif
-$(BUILD)/obj/tests/%.cu.o: tests/%.cu Makefile
+$(BUILD)/obj/tests/%.cu.o: tests/%.cu $(MADE_WITH)/tests-cu
 	@mkdir -p $(@D)
-	$(NVCC) $(XN_NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) $(COMPUTE_INC) -Icompute/cuda -Itests \
-	  $(filter -I%,$(CHECK_CFLAGS)) -c -o $@ $<
+	$(command.tests-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-cpu-few: $(call obj,tests/bench/cpu_few.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
@@ -214,9 +250,9 @@ bench-gpu-shapes: deps ## other shapes on the GPU, every kernel path, each again
 	$(BUILD)/bench-gpu-shapes --json $(BUILD)/bench/bench_gpu_shapes.json
 endif
 $(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
-$(BUILD)/bench-%:
+$(BUILD)/bench-%: $(MADE_WITH)/link
 	@mkdir -p $(BUILD)/bench
-	$(CC) $(XN_LDFLAGS) -o $@ $^ $(LIBS)
+	$(link) -o $@ $(parts) $(LIBS)
 
 # What bench has beside the CPU: nothing in a build without CUDA.
 ifeq ($(USE_CUDA),1)
@@ -250,9 +286,9 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 # ---- demo, checks, installation ----
 PREFIX ?= /usr/local
 
-$(BUILD)/xnord-demo-pnm: deploy/demo/pnm.c Makefile
+$(BUILD)/xnord-demo-pnm: deploy/demo/pnm.c $(MADE_WITH)/tool
 	@mkdir -p $(@D)
-	$(CC) $(XN_CFLAGS) $(XN_LDFLAGS) -o $@ $< -lm
+	$(command.tool) -o $@ $< -lm
 
 demo: deps ## a picture through an edge kernel: make demo [IMAGE=picture.pgm|.ppm]
 	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/xnord-demo-pnm

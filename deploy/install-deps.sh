@@ -5,7 +5,7 @@
 #
 #   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--check]
 #
-# --with-checks  also clang-format, clang-tidy, cppcheck and shellcheck (what .ci/run uses)
+# --with-checks  also clang, clang-format, clang-tidy, cppcheck and shellcheck (what .ci/run uses)
 # --with-bench   also wrk (what `make bench-http` uses)
 # --with-arm64   also a cross-compiler and qemu-user (what `make test-arm64` uses)
 # --check        only say what is there and what is missing
@@ -63,7 +63,7 @@ find_missing() {
         have g++ || have c++ || missing+=(c++)
     fi
     if ((with_checks)); then
-        for tool in clang-format clang-tidy cppcheck shellcheck; do
+        for tool in clang clang-format clang-tidy cppcheck shellcheck; do
             have "$tool" || missing+=("$tool")
         done
     fi
@@ -172,7 +172,7 @@ elif have dnf; then
     manager=dnf
 else
     say "this system has neither apt-get nor dnf: install these by its own means:" \
-        "a C11 compiler with OpenMP, make, pkg-config, curl and the development files of" \
+        "a C11 compiler (gcc 12 or clang 14, or later), make, pkg-config, curl and the development files of" \
         "libmicrohttpd (0.9.75 or later), jansson (2.13 or later) and check (0.15 or later)"
     exit 1
 fi
