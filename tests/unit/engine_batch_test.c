@@ -4,11 +4,6 @@
 
 #include <string.h>
 
-static void wait_for(sem_t *sem) {
-    while (sem_wait(sem))
-        ;
-}
-
 typedef struct bench {
     xn_engine *engine;
     xn_entry *a, *b;
@@ -36,7 +31,7 @@ static void bench_block(bench *t) {
     fake[FAKE_GPU].gated = true;
     fake_job_init(&t->blocker, t->engine, t->b, 1, 100);
     fake_job_submit(&t->blocker);
-    wait_for(&fake[FAKE_GPU].entered);
+    fake_wait(&fake[FAKE_GPU].entered);
     fake[FAKE_GPU].gated = false;
 }
 
@@ -210,7 +205,7 @@ START_TEST(workers_run_side_by_side) {
         fake_job_submit(&jobs[i]);
     }
     for (int i = 0; i < 3; i++) /* all three are in their runs before any is let go */
-        wait_for(&fake[FAKE_GPU].entered);
+        fake_wait(&fake[FAKE_GPU].entered);
     for (int i = 0; i < 3; i++)
         sem_post(&fake[FAKE_GPU].gate);
     for (int i = 0; i < 3; i++)
@@ -233,7 +228,7 @@ START_TEST(due_groups_wake_all_workers) {
         fake_job_submit(&jobs[i]);
     }
     for (int i = 0; i < 3; i++)
-        wait_for(&fake[FAKE_GPU].entered);
+        fake_wait(&fake[FAKE_GPU].entered);
     for (int i = 0; i < 3; i++)
         sem_post(&fake[FAKE_GPU].gate);
     for (int i = 0; i < 3; i++)
@@ -259,7 +254,7 @@ START_TEST(threads_are_dealt_out) {
             jobs[i].job.conv.group_channels = 1 << 24;
         fake_job_submit(&jobs[i]);
         if (i == 0) {
-            wait_for(&fake[FAKE_CPU].entered);
+            fake_wait(&fake[FAKE_CPU].entered);
             ck_assert_int_eq(fake[FAKE_CPU].threads_now, 4); /* all that is free */
         }
     }
@@ -270,6 +265,36 @@ START_TEST(threads_are_dealt_out) {
     for (int i = 0; i < 40; i++)
         fake_job_expect(&jobs[i], XN_OK);
     ck_assert_int_eq(fake[FAKE_CPU].threads_most, 4);
+    xn_engine_stop(engine);
+    xn_entry_release(entry);
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+END_TEST
+
+/* Whatever a batch took is there for the next one, also where it failed. */
+START_TEST(threads_are_given_back) {
+    fake_reset();
+    xn_config config = fake_config();
+    const int ordinal = 0;
+    xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 1, 4};
+    xn_engine *engine = NULL;
+    ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &engine, NULL), XN_OK);
+    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    fake[FAKE_CPU].gated = true;
+    for (int i = 0; i < 12; i++) {
+        fake_job job;
+        xn_status outcome = i % 3 == 2 ? XN_ERR_INTERNAL : XN_OK;
+        fake_job_init(&job, engine, entry, 1, (float)i);
+        if (i % 2 == 0) /* work for more threads than there are, to the engine's eyes */
+            job.job.conv.group_channels = 1 << 24;
+        fake[FAKE_CPU].run_failure = (int)outcome;
+        fake_job_submit(&job);
+        fake_wait(&fake[FAKE_CPU].entered);
+        ck_assert_int_eq(fake[FAKE_CPU].threads_now, i % 2 == 0 ? 4 : 1);
+        sem_post(&fake[FAKE_CPU].gate);
+        fake_job_expect(&job, outcome);
+    }
     xn_engine_stop(engine);
     xn_entry_release(entry);
     xn_engine_free(engine);
@@ -289,8 +314,8 @@ START_TEST(devices_share_the_queue) {
         fake_job_init(&jobs[i], engine, entry, 1, (float)i);
         fake_job_submit(&jobs[i]);
     }
-    wait_for(&fake[FAKE_GPU].entered);
-    wait_for(&fake[FAKE_GPU].entered);
+    fake_wait(&fake[FAKE_GPU].entered);
+    fake_wait(&fake[FAKE_GPU].entered);
     sem_post(&fake[FAKE_GPU].gate);
     sem_post(&fake[FAKE_GPU].gate);
     fake_job_expect(&jobs[0], XN_OK);
@@ -513,7 +538,7 @@ END_TEST
 XN_SUITE(engine_batch) {
     Suite *s = suite_create("engine_batch");
     TCase *t = tcase_create("engine");
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 120);
     tcase_add_test(t, one_job);
     tcase_add_test(t, equal_groups_join);
     tcase_add_test(t, precisions_do_not_join);
@@ -524,6 +549,7 @@ XN_SUITE(engine_batch) {
     tcase_add_test(t, workers_run_side_by_side);
     tcase_add_test(t, due_groups_wake_all_workers);
     tcase_add_test(t, threads_are_dealt_out);
+    tcase_add_test(t, threads_are_given_back);
     tcase_add_test(t, devices_share_the_queue);
     tcase_add_test(t, cancel);
     tcase_add_test(t, expiry_while_workers_are_blocked);

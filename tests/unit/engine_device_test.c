@@ -3,16 +3,11 @@
 
 #include <string.h>
 
-static void wait_for(sem_t *sem) {
-    while (sem_wait(sem))
-        ;
-}
-
 static void hold(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t images) {
     fake[FAKE_GPU].gated = true;
     fake_job_init(job, engine, entry, images, 100);
     fake_job_submit(job);
-    wait_for(&fake[FAKE_GPU].entered);
+    fake_wait(&fake[FAKE_GPU].entered);
     fake[FAKE_GPU].gated = false;
 }
 
@@ -51,7 +46,7 @@ START_TEST(loss_policy_exit) {
     fake_job_expect(&running, XN_ERR_DEVICE_LOST);
     fake_job_expect(&queued, XN_ERR_DEVICE_LOST);
     fake_job_expect(&any, XN_ERR_DEVICE_LOST); /* the process is to end: nothing moves */
-    wait_for(&fatal);
+    fake_wait(&fatal);
     xn_engine_health health;
     xn_engine_health_get(engine, &health);
     ck_assert(!health.ready && health.device_lost);
@@ -213,9 +208,9 @@ END_TEST
 static void two_canaries(void) {
     while (!sem_trywait(&fake[FAKE_GPU].canary_done))
         ;
-    wait_for(&fake[FAKE_GPU].canary_done);
-    wait_for(&fake[FAKE_GPU].canary_done);
-    wait_for(&fake[FAKE_GPU].canary_done);
+    fake_wait(&fake[FAKE_GPU].canary_done);
+    fake_wait(&fake[FAKE_GPU].canary_done);
+    fake_wait(&fake[FAKE_GPU].canary_done);
 }
 
 START_TEST(canary_makes_unready_and_ready) {
@@ -251,7 +246,7 @@ START_TEST(canary_finds_the_loss) {
     sem_init(&fatal, 0, 0);
     fake[FAKE_GPU].lost[0] = true;
     xn_engine_on_fatal(engine, on_fatal, &fatal); /* perhaps after the loss: still called */
-    wait_for(&fatal);
+    fake_wait(&fatal);
     xn_engine_health health;
     xn_engine_health_get(engine, &health);
     ck_assert(!health.ready && health.device_lost);
@@ -340,10 +335,10 @@ START_TEST(plans_make_room) {
     fake_job first, second, large, again;
     fake_job_init(&first, engine, entry, 4, 1);
     fake_job_submit(&first);
-    wait_for(&fake[FAKE_GPU].entered);
+    fake_wait(&fake[FAKE_GPU].entered);
     fake_job_init(&second, engine, entry, 4, 1);
     fake_job_submit(&second);
-    wait_for(&fake[FAKE_GPU].entered);
+    fake_wait(&fake[FAKE_GPU].entered);
     fake[FAKE_GPU].gated = false;
     sem_post(&fake[FAKE_GPU].gate);
     sem_post(&fake[FAKE_GPU].gate);
@@ -430,7 +425,7 @@ END_TEST
 XN_SUITE(engine_device) {
     Suite *s = suite_create("engine_device");
     TCase *t = tcase_create("device");
-    tcase_set_timeout(t, 60);
+    tcase_set_timeout(t, 120);
     tcase_add_test(t, loss_policy_exit);
     tcase_add_test(t, loss_policy_cpu);
     tcase_add_test(t, other_devices_go_on);

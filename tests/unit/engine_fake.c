@@ -1,6 +1,7 @@
 /* engine_fake.c: see engine_fake.h. */
 #include "engine_fake.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -435,9 +436,16 @@ void fake_job_submit(fake_job *job) {
     ck_assert_msg(status == XN_OK, "%s", error.message);
 }
 
+void fake_wait_at(sem_t *sem, const char *file, int line) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 60;
+    while (sem_timedwait(sem, &until))
+        ck_assert_msg(errno == EINTR, "%s:%d: waits in vain", file, line);
+}
+
 void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line) {
-    while (sem_wait(&job->done))
-        ;
+    fake_wait_at(&job->done, file, line);
     ck_assert_msg(job->job.status == status, "%s:%d: status %s instead of %s (%s)", file, line,
                   xn_status_name(job->job.status), xn_status_name(status), job->job.error.message);
     ck_assert_msg(job->done_calls == 1, "%s:%d: done was called %d times", file, line,

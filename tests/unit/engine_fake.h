@@ -51,6 +51,10 @@ void fake_expect_all_freed(void);
 fake_record fake_record_get(int kind, int index);
 int fake_record_count(int kind);
 
+/* Waits for a post; the test fails where none comes for a minute. */
+void fake_wait_at(sem_t *sem, const char *file, int line);
+#define fake_wait(sem) fake_wait_at(sem, __FILE__, __LINE__)
+
 /* Settings that tests start from: 64 images, no delay, depth 1000, bytes 1 MiB, no canary thread.
  */
 xn_config fake_config(void);
