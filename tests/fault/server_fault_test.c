@@ -6,74 +6,24 @@
  * nothing (a cache that stays empty), but never a wrong answer, a wrong blame (4xx), a leak of what
  * was admitted, or the next request. AddressSanitizer sees the leaks of memory. */
 #include "fault.h"
+#include "http/instance.h"
 #include "http/wire.h"
-#include "log.h"
-#include "service.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define MOST_ALLOCATIONS 2000 /* far over what any request makes: an endless loop ends here */
 
-typedef struct instance {
-    xn_config config;
-    xn_service service;
-    xn_http *http;
-    xt_daemon address; /* only its port: for the client functions */
-} instance;
-
 static xt_fault fault;
 
-static xn_status start(instance *i, xn_error *error) {
-    memset(i, 0, sizeof *i);
-    xn_log_init(XN_LOG_TEXT, XN_LOG_ERROR); /* every fault would be a line */
-    xn_config_default(&i->config);
+static xn_status start(xt_instance *i, xn_error *error) {
+    xn_engine *engine = NULL;
+    xt_instance_init(i);
     strcpy(i->config.backend, "cpu");
-    i->config.port = 0;
-    i->config.canary_interval_ms = 0;
     i->config.workers = 2;
     i->config.threads = 2;
-    i->service.config = &i->config;
-    xn_status status = xn_engine_create(&i->config, &i->service.engine, error);
-    if (!status)
-        status = xn_loader_create(2, &i->service.loader, error);
-    if (status)
-        return status;
-    xn_http_handler handler;
-    xn_service_handler(&i->service, &handler);
-    const xn_http_options options = {.listen = i->config.listen,
-                                     .threads = 2,
-                                     .max_connections = 64,
-                                     .header_timeout_ms = i->config.header_timeout_ms,
-                                     .body_timeout_ms = i->config.body_timeout_ms,
-                                     .send_timeout_ms = i->config.send_timeout_ms,
-                                     .idle_timeout_ms = i->config.idle_timeout_ms,
-                                     .body_min_rate = i->config.body_min_rate,
-                                     .metrics = xn_engine_metrics(i->service.engine),
-                                     .admission = xn_engine_admission(i->service.engine)};
-    status = xn_http_start(&options, &handler, &i->http, error);
-    if (!status)
-        i->address.port = xn_http_port(i->http);
-    return status;
-}
-
-/* As the daemon does: nothing is admitted any more, then what hands requests back ends, then HTTP.
- */
-static void stop(instance *i) {
-    int64_t deadline_ns = (xt_now_ms() + XT_PATIENCE_MS) * 1000000;
-    if (i->http)
-        xn_http_drain(i->http);
-    if (i->service.engine) {
-        xn_engine_drain(i->service.engine);
-        ck_assert(xn_engine_wait_idle(i->service.engine, deadline_ns));
-        xn_engine_stop(i->service.engine);
-    }
-    xn_loader_stop(i->service.loader);
-    if (i->http)
-        xn_http_stop(i->http, deadline_ns);
-    xn_loader_free(i->service.loader);
-    if (i->service.engine)
-        xn_engine_free(i->service.engine);
+    xn_status status = xn_engine_create(&i->config, &engine, error);
+    return status ? status : xt_instance_start(i, engine, error);
 }
 
 /* ---- requests ---- */
@@ -110,7 +60,7 @@ static const char *judge(const action *a, xt_result result, const xt_response *r
 }
 
 /* Nothing stays counted once the exchange is over. */
-static void check_quiet(const instance *i, const action *a, long n) {
+static void check_quiet(const xt_instance *i, const action *a, long n) {
     xn_metrics *metrics = xn_engine_metrics(i->service.engine);
     int64_t deadline = xt_now_ms() + XT_PATIENCE_MS;
     while ((xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT) ||
@@ -127,7 +77,7 @@ static void check_quiet(const instance *i, const action *a, long n) {
 }
 
 /* One request with that allocation failing; returns how many failed. */
-static long run_once(const instance *i, const action *a, long n, bool for_good) {
+static long run_once(const xt_instance *i, const action *a, long n, bool for_good) {
     xt_conn conn;
     xt_response response;
     char text[512] = "";
@@ -145,7 +95,7 @@ static long run_once(const instance *i, const action *a, long n, bool for_good) 
     return failed;
 }
 
-static void fail_each(const instance *i, const action *a) {
+static void fail_each(const xt_instance *i, const action *a) {
     for (int for_good = 0; for_good < 2; for_good++) {
         long n = 0;
         while (run_once(i, a, n, for_good)) {
@@ -172,7 +122,7 @@ static action conv_action(const char *name, const xt_problem *problem, xt_form a
                     .form = answer};
 }
 
-static void register_weights(const instance *i, const xt_problem *problem) {
+static void register_weights(const xt_instance *i, const xt_problem *problem) {
     xt_message message;
     xt_response response;
     xt_encode_weights(problem, XT_OIP, &message);
@@ -188,7 +138,7 @@ START_TEST(conv_survives_every_failed_allocation) {
     xt_form form = (xt_form)(_i % XT_FORMS), answer = (xt_form)((_i / XT_FORMS) % XT_FORMS);
     bool named = _i / (XT_FORMS * XT_FORMS);
     char name[96];
-    instance i;
+    xt_instance i;
     xn_error error;
     xt_problem problem;
     xt_message message;
@@ -203,7 +153,7 @@ START_TEST(conv_survives_every_failed_allocation) {
              named ? ", named weights" : "");
     action a = conv_action(name, &problem, answer, &message);
     fail_each(&i, &a);
-    stop(&i);
+    xt_instance_stop(&i);
     xn_mem_set_hook(NULL, NULL);
     xt_message_free(&message);
     xt_problem_free(&problem);
@@ -213,7 +163,7 @@ END_TEST
 /* A problem that the server has not seen: new weights, a new geometry and so a new plan each time,
  * where the loop above mostly meets caches. */
 START_TEST(new_problems_survive) {
-    instance i;
+    xt_instance i;
     xn_error error;
     xn_mem_set_hook(xt_fault_hook, &fault);
     ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
@@ -232,13 +182,13 @@ START_TEST(new_problems_survive) {
         xt_problem_free(&problem);
     }
     ck_assert_msg(n > 5 && n < MOST_ALLOCATIONS, "%ld allocations", n);
-    stop(&i);
+    xt_instance_stop(&i);
     xn_mem_set_hook(NULL, NULL);
 }
 END_TEST
 
 START_TEST(weights_and_documents_survive) {
-    instance i;
+    xt_instance i;
     xn_error error;
     xt_problem problem;
     xt_message messages[XT_FORMS];
@@ -271,7 +221,7 @@ START_TEST(weights_and_documents_survive) {
     };
     for (size_t g = 0; g < sizeof gets / sizeof *gets; g++)
         fail_each(&i, &gets[g]);
-    stop(&i);
+    xt_instance_stop(&i);
     xn_mem_set_hook(NULL, NULL);
     xt_problem_free(&problem);
 }
@@ -283,7 +233,7 @@ START_TEST(start_up_survives_every_failed_allocation) {
     xn_mem_set_hook(xt_fault_hook, &fault);
     long n = 0, failed = 1;
     for (; failed && n < MOST_ALLOCATIONS; n++) {
-        instance i;
+        xt_instance i;
         xn_error error = {0};
         xt_fault_arm(&fault, n, false);
         xn_status status = start(&i, &error);
@@ -295,7 +245,7 @@ START_TEST(start_up_survives_every_failed_allocation) {
             char *live = xt_get(&i.address, "/v2/health/live");
             free(live);
         }
-        stop(&i);
+        xt_instance_stop(&i);
     }
     ck_assert_msg(n > 10 && n < MOST_ALLOCATIONS, "%ld allocations", n);
     xn_mem_set_hook(NULL, NULL);

@@ -1,0 +1,402 @@
+/* What clients see when devices fail: the HTTP server over the fake backend, which loses devices,
+ * runs out of memory, fails and takes its time when a test says so. Threads meet on semaphores: a
+ * gated run holds its worker until the test lets it go. */
+#include "instance.h"
+#include "unit/engine_fake.h"
+#include "wire.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the server ---- */
+
+typedef struct rig {
+    xt_instance server;
+    sem_t fatal; /* posted by the call that ends the process */
+} rig;
+
+static void on_fatal(void *context) {
+    sem_post(context);
+}
+
+/* One GPU with one worker, the cpu beside it. */
+static void rig_prepare(rig *r) {
+    fake_reset();
+    xt_instance_init(&r->server);
+    sem_init(&r->fatal, 0, 0);
+}
+
+static void rig_start(rig *r) {
+    xn_error error = {0};
+    xn_engine *engine = fake_engine_pair(&r->server.config, 1);
+    xn_engine_on_fatal(engine, on_fatal, &r->fatal);
+    ck_assert_msg(xt_instance_start(&r->server, engine, &error) == XN_OK, "%s", error.message);
+}
+
+static void rig_stop(rig *r) {
+    xn_metrics *metrics = xn_engine_metrics(r->server.service.engine);
+    xn_engine_drain(r->server.service.engine);
+    ck_assert(
+        xn_engine_wait_idle(r->server.service.engine, xn_now_ns() + XT_PATIENCE_MS * XN_NS_PER_MS));
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT), 0);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES), 0);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_QUEUE_DEPTH), 0);
+    xt_instance_stop(&r->server);
+    fake_expect_all_freed();
+}
+
+/* ---- requests ---- */
+
+/* A request on its way: `images` images of the value 3, one weight. */
+typedef struct call {
+    xt_conn conn;
+    int images;
+    double weight;
+} call;
+
+static const char conv_body[] =
+    "{\"input\": {\"shape\": [%d,1,1,1], \"datatype\": \"FP32\", \"data\": [3%s]}, \"weights\": "
+    "{\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [%g]}, \"mode\": \"float\"%s}";
+
+/* more: further members of the JSON object, with their commas. */
+static xt_buffer call_body(const call *c, const char *more) {
+    char values[64] = "";
+    xt_buffer body = {0};
+    ck_assert_int_le(c->images, 16);
+    for (int i = 1; i < c->images; i++)
+        strcat(values, ",3");
+    xt_print(&body, conv_body, c->images, values, c->weight, more);
+    return body;
+}
+
+static void call_head(call *c, const rig *r, size_t length) {
+    xt_buffer head = {0};
+    xt_print(&head,
+             "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n",
+             length);
+    ck_assert(xt_connect(&c->conn, &r->server.address));
+    ck_assert(xt_send(&c->conn, head.data, head.length));
+    xt_buffer_free(&head);
+}
+
+static call call_send(const rig *r, int images, double weight, const char *more) {
+    call c = {.images = images, .weight = weight};
+    xt_buffer body = call_body(&c, more);
+    call_head(&c, r, body.length);
+    ck_assert(xt_send(&c.conn, body.data, body.length));
+    xt_buffer_free(&body);
+    return c;
+}
+
+/* Sends one and waits until a device runs it, where it stays until its gate is posted. */
+static call call_hold(const rig *r, double weight, const char *more) {
+    fake[FAKE_GPU].gated = true;
+    call c = call_send(r, 1, weight, more);
+    fake_wait(&fake[FAKE_GPU].entered);
+    fake[FAKE_GPU].gated = false;
+    return c;
+}
+
+static void wait_queued(const rig *r, double requests) {
+    ck_assert(xt_metric_becomes(&r->server.address, "xnord_queue_depth", requests));
+}
+
+static void take(call *c, xt_response *response) {
+    xt_result result = xt_receive(&c->conn, false, false, response);
+    ck_assert_msg(result == XT_GOT, "got %s", xt_result_name(result));
+    xt_disconnect(&c->conn);
+}
+
+/* 200 from that backend, with the right values. */
+static void expect_served(call *c, const char *backend) {
+    xt_response response;
+    xt_answer answer;
+    char error[256] = "";
+    take(c, &response);
+    ck_assert_msg(response.status == 200, "%d %s", response.status, response.body);
+    ck_assert_msg(xt_answer_read(&response, XT_JSON, &answer, error, sizeof error), "%s", error);
+    ck_assert_str_eq(answer.backend, backend);
+    ck_assert_int_eq(answer.count, c->images);
+    for (int i = 0; i < c->images; i++)
+        ck_assert_double_eq(answer.values[i], 3 * c->weight);
+    xt_answer_free(&answer);
+    xt_response_free(&response);
+}
+
+static void expect_error(call *c, int status, const char *field, const char *part,
+                         const char *what) {
+    xt_response response;
+    take(c, &response);
+    xt_check_error(&response, status, field, part, what);
+    bool retry = XT_HEADER(&response, "Retry-After") != NULL;
+    ck_assert_msg(retry == (status == 503), "%s: Retry-After %s", what,
+                  retry ? "given" : "missing");
+    xt_response_free(&response);
+}
+
+static void expect_rejected(const rig *r, const char *reason, double count) {
+    char sample[96];
+    snprintf(sample, sizeof sample, "xnord_rejected_requests_total{reason=\"%s\"}", reason);
+    ck_assert_double_eq(xt_metric(&r->server.address, sample), count);
+}
+
+static void expect_get(const rig *r, const char *target, int status, const char *part) {
+    xt_response response;
+    xt_fetch(&r->server.address, "GET", target, "", NULL, 0, &response);
+    ck_assert_msg(response.status == status, "%s: %d %s", target, response.status, response.body);
+    ck_assert_msg(strstr(response.body, part), "%s: %s", target, response.body);
+    ck_assert_msg(status != 503 || XT_HEADER(&response, "Retry-After"), "%s: no Retry-After",
+                  target);
+    xt_response_free(&response);
+}
+
+/* ---- lost ---- */
+
+START_TEST(lost_with_policy_exit) {
+    rig r;
+    rig_prepare(&r);
+    r.server.config.on_device_loss = XN_LOSS_EXIT;
+    rig_start(&r);
+    expect_get(&r, "/v2/health/ready", 200, "\"ready\": true");
+    call running = call_hold(&r, 2, "");
+    call queued = call_send(&r, 1, 5, "");
+    wait_queued(&r, 1);
+    fake[FAKE_GPU].lost[0] = true;
+    sem_post(&fake[FAKE_GPU].gate);
+    expect_error(&running, 503, NULL, "launch failure", "the request that ran");
+    expect_error(&queued, 503, NULL, "cuda:0 was lost", "the one behind it");
+    fake_wait(&r.fatal);
+    expect_get(&r, "/v2/health/ready", 503, "cuda:0 was lost");
+    expect_get(&r, "/v2/health/live", 200, "true");
+    call after = call_send(&r, 1, 2, "");
+    expect_error(&after, 503, NULL, "lost", "one that comes later");
+    call cpu = call_send(&r, 1, 2, ", \"backend\": \"cpu\"");
+    expect_error(&cpu, 503, NULL, "lost", "one for the cpu: the process is to end");
+    expect_rejected(&r, "device", 4);
+    ck_assert_double_eq(xt_metric(&r.server.address, "xnord_device_up{device=\"cuda:0\"}"), 0);
+    rig_stop(&r);
+    ck_assert_int_ne(sem_trywait(&r.fatal), 0); /* called once */
+}
+END_TEST
+
+START_TEST(lost_with_policy_cpu) {
+    rig r;
+    rig_prepare(&r);
+    r.server.config.on_device_loss = XN_LOSS_CPU;
+    rig_start(&r);
+    call running = call_hold(&r, 2, "");
+    call any = call_send(&r, 2, 5, "");
+    call cuda = call_send(&r, 1, 7, ", \"backend\": \"cuda\"");
+    wait_queued(&r, 2);
+    fake[FAKE_GPU].lost[0] = true;
+    sem_post(&fake[FAKE_GPU].gate);
+    expect_error(&running, 503, NULL, "launch failure", "the request that ran");
+    expect_error(&cuda, 503, NULL, "not started", "one that asks for cuda");
+    expect_served(&any, "cpu");
+    expect_get(&r, "/v2/health/ready", 200, "\"backend\": \"cpu\"");
+    call later = call_send(&r, 1, 2, "");
+    expect_served(&later, "cpu");
+    call never = call_send(&r, 1, 2, ", \"backend\": \"cuda\"");
+    expect_error(&never, 503, "backend", "cuda", "one that asks for cuda later");
+    expect_rejected(&r, "device", 3);
+    rig_stop(&r);
+    ck_assert_int_ne(sem_trywait(&r.fatal), 0); /* the process goes on */
+}
+END_TEST
+
+/* A device that is lost while weights are put on it. */
+START_TEST(lost_while_preparing) {
+    rig r;
+    rig_prepare(&r);
+    r.server.config.on_device_loss = XN_LOSS_EXIT;
+    rig_start(&r);
+    fake[FAKE_GPU].prepare_gated = true;
+    call c = call_send(&r, 1, 2, "");
+    fake_wait(&fake[FAKE_GPU].prepare_entered);
+    fake[FAKE_GPU].lost[0] = true;
+    sem_post(&fake[FAKE_GPU].prepare_gate);
+    expect_error(&c, 503, NULL, "launch failure", "inline weights");
+    fake_wait(&r.fatal);
+    expect_get(&r, "/v2/health/ready", 503, "cuda:0 was lost");
+    rig_stop(&r);
+}
+END_TEST
+
+/* A self-test that fails turns the service away from new clients, until it passes again. */
+START_TEST(canary) {
+    rig r;
+    rig_prepare(&r);
+    r.server.config.canary_interval_ms = 5;
+    rig_start(&r);
+    for (int fails = 1; fails >= 0; fails--) {
+        bool as_told = false;
+        fake[FAKE_GPU].canary_failure = fails ? XN_ERR_INTERNAL : XN_OK;
+        for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; !as_told && xt_now_ms() < end; xt_nap()) {
+            xt_response response;
+            xt_fetch(&r.server.address, "GET", "/v2/health/ready", "", NULL, 0, &response);
+            as_told = response.status == (fails ? 503 : 200);
+            ck_assert(!fails || !as_told || strstr(response.body, "41 instead of 42"));
+            xt_response_free(&response);
+        }
+        ck_assert_msg(as_told, "readiness does not follow the canary");
+    }
+    rig_stop(&r);
+}
+END_TEST
+
+/* ---- failing ---- */
+
+/* Out of memory even for one request alone: that one is refused, no other. */
+START_TEST(device_memory) {
+    rig r;
+    rig_prepare(&r);
+    rig_start(&r);
+    fake[FAKE_GPU].run_memory = 3;
+    call large = call_send(&r, 4, 2, "");
+    expect_error(&large, 503, "input", "cuda:0 has not enough memory for this request (4 images)",
+                 "more than the device holds");
+    call small = call_send(&r, 3, 2, "");
+    expect_served(&small, "cuda:0");
+    fake[FAKE_GPU].run_memory = 0;
+    fake[FAKE_GPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
+    call fresh = call_send(&r, 1, 9, "");
+    expect_error(&fresh, 503, NULL, "cannot prepare", "no memory for the weights");
+    fake[FAKE_GPU].prepare_failure = XN_OK;
+    call again = call_send(&r, 1, 9, "");
+    expect_served(&again, "cuda:0");
+    expect_rejected(&r, "no_memory", 2);
+    expect_get(&r, "/v2/health/ready", 200, "\"ready\": true");
+    rig_stop(&r);
+}
+END_TEST
+
+/* A batch of several requests: each gets the answer, right or not. */
+START_TEST(all_of_a_batch_are_answered) {
+    enum { REQUESTS = 5 };
+    rig r;
+    call calls[REQUESTS];
+    rig_prepare(&r);
+    rig_start(&r);
+    for (int fails = 0; fails < 2; fails++) {
+        call first = call_hold(&r, 2, "");
+        for (int i = 0; i < REQUESTS; i++)
+            calls[i] = call_send(&r, 1, 5, "");
+        wait_queued(&r, REQUESTS);
+        fake[FAKE_GPU].run_failure = fails ? XN_ERR_INTERNAL : XN_OK;
+        sem_post(&fake[FAKE_GPU].gate);
+        for (int i = -1; i < REQUESTS; i++) {
+            call *c = i < 0 ? &first : &calls[i];
+            if (fails)
+                expect_error(c, 500, NULL, "the run fails", "a batch that fails");
+            else
+                expect_served(c, "cuda:0");
+        }
+        ck_assert_uint_eq(fake_record_get(FAKE_GPU, 2 * fails + 1).count, REQUESTS);
+    }
+    fake[FAKE_GPU].run_failure = XN_OK;
+    call later = call_send(&r, 1, 5, "");
+    expect_served(&later, "cuda:0");
+    rig_stop(&r);
+}
+END_TEST
+
+/* ---- slow ---- */
+
+static void pass_time(int64_t ms) {
+    for (int64_t end = xt_now_ms() + ms; xt_now_ms() < end;)
+        xt_nap();
+}
+
+START_TEST(deadline_in_the_queue) {
+    rig r;
+    rig_prepare(&r);
+    rig_start(&r);
+    call held = call_hold(&r, 2, "");
+    call waits = call_send(&r, 1, 5, ", \"timeout_ms\": 1");
+    expect_error(&waits, 504, "timeout_ms", "in the queue", "while the worker is busy");
+    sem_post(&fake[FAKE_GPU].gate);
+    expect_served(&held, "cuda:0");
+    ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
+    expect_rejected(&r, "deadline", 1);
+    rig_stop(&r);
+}
+END_TEST
+
+START_TEST(deadline_in_the_run) {
+    enum { TIMEOUT_MS = 1500 }; /* and the run has begun before, on the slowest machine */
+    rig r;
+    char more[64];
+    rig_prepare(&r);
+    rig_start(&r);
+    snprintf(more, sizeof more, ", \"timeout_ms\": %d", TIMEOUT_MS);
+    call held = call_hold(&r, 2, more);
+    pass_time(TIMEOUT_MS + 1);
+    sem_post(&fake[FAKE_GPU].gate);
+    expect_error(&held, 504, "timeout_ms", "during the computation", "a run over the deadline");
+    expect_rejected(&r, "deadline", 1);
+    rig_stop(&r);
+}
+END_TEST
+
+/* A deadline counts from the request's last byte: how long the body took to come is the client's
+ * own affair, and has limits of its own. */
+START_TEST(deadline_and_a_slow_body) {
+    enum { TIMEOUT_MS = 1500, BODY_MS = 2000 };
+    rig r;
+    char more[64];
+    call c = {.images = 1, .weight = 2};
+    rig_prepare(&r);
+    rig_start(&r);
+    snprintf(more, sizeof more, ", \"timeout_ms\": %d", TIMEOUT_MS);
+    xt_buffer body = call_body(&c, more);
+    call_head(&c, &r, body.length);
+    ck_assert(xt_send(&c.conn, body.data, body.length - 1));
+    pass_time(BODY_MS);
+    ck_assert(xt_send(&c.conn, body.data + body.length - 1, 1));
+    expect_served(&c, "cuda:0");
+    xt_buffer_free(&body);
+    rig_stop(&r);
+}
+END_TEST
+
+/* Clients that hang up: what is queued never runs, what runs ends, and nobody else notices. */
+START_TEST(hang_ups) {
+    rig r;
+    rig_prepare(&r);
+    rig_start(&r);
+    call running = call_hold(&r, 2, "");
+    call queued = call_send(&r, 1, 5, "");
+    call stays = call_send(&r, 1, 7, "");
+    wait_queued(&r, 2);
+    xt_disconnect(&queued.conn);
+    wait_queued(&r, 1);
+    xt_disconnect(&running.conn);
+    sem_post(&fake[FAKE_GPU].gate);
+    expect_served(&stays, "cuda:0");
+    ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
+    ck_assert_int_eq(fake_record_count(FAKE_GPU), 2);
+    ck_assert_double_eq(fake_record_get(FAKE_GPU, 1).weight, 7);
+    ck_assert(xt_metric_reaches(&r.server.address,
+                                "xnord_rejected_requests_total{reason=\"client_gone\"}", 1));
+    rig_stop(&r);
+}
+END_TEST
+
+XN_SUITE(http_device) {
+    Suite *s = suite_create("http_device");
+    TCase *t = tcase_create("device");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, lost_with_policy_exit);
+    tcase_add_test(t, lost_with_policy_cpu);
+    tcase_add_test(t, lost_while_preparing);
+    tcase_add_test(t, canary);
+    tcase_add_test(t, device_memory);
+    tcase_add_test(t, all_of_a_batch_are_answered);
+    tcase_add_test(t, deadline_in_the_queue);
+    tcase_add_test(t, deadline_in_the_run);
+    tcase_add_test(t, deadline_and_a_slow_body);
+    tcase_add_test(t, hang_ups);
+    suite_add_tcase(s, t);
+    return s;
+}
