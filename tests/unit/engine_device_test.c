@@ -237,6 +237,25 @@ START_TEST(canary_makes_unready_and_ready) {
 }
 END_TEST
 
+/* One that never comes back: as if it had begun a minute ago. */
+START_TEST(canary_that_hangs) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_engine_health health;
+    for (int hangs = 0; hangs < 3; hangs++) {
+        pthread_mutex_lock(&engine->mutex);
+        engine->members[0].canary_since_ns = hangs == 1 ? xn_now_ns() - 60 * XN_NS_PER_S : 0;
+        pthread_mutex_unlock(&engine->mutex);
+        xn_engine_health_get(engine, &health);
+        ck_assert_int_eq(health.ready, hangs != 1);
+        ck_assert(hangs != 1 || strstr(health.reason, "cuda:0 has not answered its canary"));
+    }
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+END_TEST
+
 START_TEST(canary_finds_the_loss) {
     fake_reset();
     xn_config config = fake_config();
@@ -433,6 +452,7 @@ XN_SUITE(engine_device) {
     tcase_add_test(t, lost_while_registering);
     tcase_add_test(t, canary_at_start);
     tcase_add_test(t, canary_makes_unready_and_ready);
+    tcase_add_test(t, canary_that_hangs);
     tcase_add_test(t, canary_finds_the_loss);
     tcase_add_test(t, batch_is_halved);
     tcase_add_test(t, run_out_of_memory_is_halved);

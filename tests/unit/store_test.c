@@ -285,6 +285,34 @@ START_TEST(other_scale_for_named_weights) {
 }
 END_TEST
 
+/* The same scale for other registered weights, or for others that took the name: each keeps its own
+ * weights. */
+START_TEST(one_scale_for_many_named_weights) {
+    enum { NAMES = 3 };
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    const char *const takers[NAMES] = {"a", "b", "a"};
+    const float scale[1] = {3};
+    xn_tensor factor = vector_of(scale, 1);
+    xn_entry *made[NAMES];
+    for (int i = 0; i < NAMES; i++) {
+        bool created;
+        xn_entry *base;
+        xn_error error;
+        ck_assert_int_eq(put(store, takers[i], (float)(i + 1), &created, NULL), XN_OK);
+        ck_assert_int_eq(xn_store_get(store, takers[i], &base, NULL), XN_OK);
+        ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &made[i], &error),
+                         XN_OK);
+        xn_entry_release(base);
+    }
+    for (int i = 0; i < NAMES; i++) {
+        ck_assert_float_eq(xn_entry_weights(made[i])->real[0], (float)(i + 1));
+        xn_entry_release(made[i]);
+    }
+    store_end(store);
+}
+END_TEST
+
 START_TEST(cache_is_bounded_and_forgets_the_least_used) {
     xn_store_limits limits = wide();
     xn_store *store = store_new(&limits);
@@ -600,6 +628,7 @@ XN_SUITE(store) {
     tcase_add_test(t, failed_put_changes_nothing);
     tcase_add_test(t, equal_contents_are_one_entry);
     tcase_add_test(t, other_scale_for_named_weights);
+    tcase_add_test(t, one_scale_for_many_named_weights);
     tcase_add_test(t, cache_is_bounded_and_forgets_the_least_used);
     tcase_add_test(t, wrong_inline_weights);
     tcase_add_test(t, content_hash_and_equality);
