@@ -301,6 +301,40 @@ START_TEST(all_of_a_batch_are_answered) {
 }
 END_TEST
 
+/* Weights tell how many requests used them, however many of those shared a launch. */
+START_TEST(all_of_a_batch_are_counted) {
+    enum { REQUESTS = 5 };
+    static const char weights[] =
+        "{\"weights\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [5]}}";
+    static const char body[] =
+        "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [3]}, "
+        "\"weights\": \"w\", \"mode\": \"float\"}";
+    rig r;
+    call calls[REQUESTS];
+    xt_response response;
+    rig_prepare(&r);
+    rig_start(&r);
+    xt_fetch(&r.server.address, "PUT", "/weights/w", "Content-Type: application/json\r\n", weights,
+             sizeof weights - 1, &response);
+    ck_assert_msg(response.status == 201, "%d %s", response.status, response.body);
+    xt_response_free(&response);
+    call first = call_hold(&r, 2, "");
+    for (int i = 0; i < REQUESTS; i++) {
+        calls[i] = (call){.images = 1, .weight = 5};
+        call_head(&calls[i], &r, sizeof body - 1);
+        ck_assert(xt_send(&calls[i].conn, body, sizeof body - 1));
+    }
+    wait_queued(&r, REQUESTS);
+    sem_post(&fake[FAKE_GPU].gate);
+    expect_served(&first, "cuda:0");
+    for (int i = 0; i < REQUESTS; i++)
+        expect_served(&calls[i], "cuda:0");
+    ck_assert_uint_eq(fake_record_get(FAKE_GPU, 1).count, REQUESTS);
+    expect_get(&r, "/weights/w", 200, "\"requests\": 5");
+    rig_stop(&r);
+}
+END_TEST
+
 /* ---- slow ---- */
 
 static void pass_time(int64_t ms) {
@@ -393,6 +427,7 @@ XN_SUITE(http_device) {
     tcase_add_test(t, canary);
     tcase_add_test(t, device_memory);
     tcase_add_test(t, all_of_a_batch_are_answered);
+    tcase_add_test(t, all_of_a_batch_are_counted);
     tcase_add_test(t, deadline_in_the_queue);
     tcase_add_test(t, deadline_in_the_run);
     tcase_add_test(t, deadline_and_a_slow_body);
