@@ -52,7 +52,8 @@ xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_err
 /* A reference to an entry of these contents: from the cache when the same datatype, shapes and
  * bytes were seen before (hash, then compared byte by byte), else made, cached within the bound
  * (least recently used out) and prepared lazily on the device that first runs it. When base is
- * not NULL, weights is NULL and the entry is base's weights with these scale and bias instead.
+ * not NULL, weights is NULL and the entry is base's weights with these scale and bias instead of
+ * base's own; one that is NULL stays base's own.
  * Threads that ask for the same contents at once share one making of it. */
 xn_status xn_store_intern(xn_store *store, const xn_entry *base, const xn_tensor *weights,
                           const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,

@@ -111,11 +111,29 @@ static xn_content_part part_of(const xn_tensor *tensor) {
     return (xn_content_part){true, tensor->datatype, tensor->shape, tensor->bytes, tensor->data};
 }
 
+/* values: one an output channel, or NULL. */
+static const xn_tensor *channels_of(const xn_weights *from, const float *values, xn_tensor *out) {
+    if (!values)
+        return NULL;
+    *out = (xn_tensor){.datatype = XN_FP32,
+                       .shape = {1, {from->out_channels}},
+                       .elements = from->out_channels,
+                       .bytes = (size_t)from->out_channels * sizeof *values,
+                       .data = values};
+    return out;
+}
+
+/* What the request does not give comes from base. */
 static xn_status pack(const xn_entry *base, const xn_tensor *weights, const xn_tensor *scale,
                       const xn_tensor *bias, xn_weights **out, xn_error *error) {
     if (!base)
         return xn_weights_create(weights, scale, bias, out, error);
     const xn_weights *from = base->weights;
+    xn_tensor own_scale, own_bias;
+    if (!scale)
+        scale = channels_of(from, from->scale, &own_scale);
+    if (!bias)
+        bias = channels_of(from, from->bias, &own_bias);
     xn_tensor real = {
         .datatype = XN_FP32,
         .shape = {4, {from->out_channels, from->group_channels, from->kernel_h, from->kernel_w}},

@@ -158,6 +158,70 @@ START_TEST(own_scale_and_bias) {
 }
 END_TEST
 
+/* bits: 1 for a scale, 2 for a bias. A copy without the others; only its expected values, to be
+ * solved for, are its own. */
+static xt_problem with_affine(const xt_problem *problem, int bits) {
+    xt_problem copy = *problem;
+    copy.expected = copy.magnitude = NULL;
+    if (!(bits & 1))
+        copy.scale = (xt_tensor){0};
+    if (!(bits & 2))
+        copy.bias = (xt_tensor){0};
+    return copy;
+}
+
+static void check_affine(xt_daemon *daemon, const xt_problem *registered, int has,
+                         const xt_problem *own, int gives) {
+    xt_options options = {.weights_name = "either", .own_affine = true};
+    xt_problem put = with_affine(registered, has), asked = with_affine(own, gives), want = asked;
+    xt_message message;
+    xt_response response;
+    char error[512] = "";
+    if (!(gives & 1))
+        want.scale = put.scale;
+    if (!(gives & 2))
+        want.bias = put.bias;
+    xt_problem_solve(&want);
+    int status = put_only(daemon, "either", &put, XT_OIP);
+    ck_assert(status == 200 || status == 201);
+    for (int form = 0; form < XT_FORMS; form++) {
+        xt_encode(&asked, (xt_form)form, &options, &message);
+        xt_fetch(daemon, "POST", message.target.data, message.headers.data, message.body.data,
+                 message.body.length, &response);
+        ck_assert_msg(
+            xt_response_matches(&response, (xt_form)form, &want, NULL, error, sizeof error),
+            "registered with %d, asked with %d, %s: %s", has, gives, xt_form_type((xt_form)form),
+            error);
+        xt_response_free(&response);
+        xt_message_free(&message);
+    }
+    free(want.expected);
+    free(want.magnitude);
+}
+
+/* What a request does not give comes from the registered weights: all 16 combinations. */
+START_TEST(scale_and_bias_from_either_side) {
+    static const char *const backends[] = {"cpu", "ref"};
+    xt_problem registered, own;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", backends[_i]));
+    xt_problem_make(&registered, &affine, xn_test_seed() + 1);
+    xt_problem_make(&own, &affine, xn_test_seed() + 1);
+    for (int i = 0; i < 4; i++) {
+        float scale = 0.5f + (float)i, bias = -2.25f * (float)i;
+        own.scale.values[i] = (double)scale;
+        own.bias.values[i] = (double)bias;
+        memcpy(own.scale.raw + 4 * i, &scale, 4);
+        memcpy(own.bias.raw + 4 * i, &bias, 4);
+    }
+    for (int has = 0; has < 4; has++)
+        for (int gives = 0; gives < 4; gives++)
+            check_affine(d, &registered, has, &own, gives);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    xt_problem_free(&registered);
+    xt_problem_free(&own);
+}
+END_TEST
+
 START_TEST(parameters_are_refused) {
     xt_problem problem;
     xt_message message;
@@ -395,6 +459,7 @@ XN_SUITE(http_weights) {
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, limits);
+    tcase_add_loop_test(t, scale_and_bias_from_either_side, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }
