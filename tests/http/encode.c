@@ -17,7 +17,7 @@ typedef void (*put_parameter)(xt_buffer *out, const char *key, const char *json,
 
 static void put_json(xt_buffer *out, const char *key, const char *json, const char *plain) {
     (void)plain;
-    xt_print(out, ", \"%s\": %s", key, json);
+    xt_print(out, "%s\"%s\": %s", out->length > 1 ? ", " : "", key, json);
 }
 
 static void put_query(xt_buffer *out, const char *key, const char *json, const char *plain) {
@@ -68,6 +68,11 @@ static void put_integer(xt_buffer *out, put_parameter put, const char *key, int6
 
 static void put_parameters(xt_buffer *out, put_parameter put, const xt_case *c,
                            const xt_options *options) {
+    for (int i = 0; i < options->parameter_count; i++)
+        put(out, options->parameters[i].key, options->parameters[i].json,
+            options->parameters[i].plain);
+    if (options->parameters)
+        return;
     put_list(out, put, "stride", c->stride, 2);
     put_list(out, put, "dilation", c->dilation, 2);
     put_list(out, put, "padding", c->padding, 4);
@@ -124,13 +129,13 @@ static void put_data(xt_buffer *out, const xt_tensor *tensor, bool nested) {
 }
 
 static void put_tensor(xt_buffer *json, xt_buffer *bytes, const char *name, const xt_tensor *tensor,
-                       xt_form form, bool nested) {
+                       bool binary, bool nested) {
     if (!tensor->datatype)
         return;
     xt_print(json, "%s\"%s\": {\"shape\": ", json->length > 1 ? ", " : "", name);
     put_shape(json, tensor);
     xt_print(json, ", \"datatype\": \"%s\", ", tensor->datatype);
-    if (form == XT_OIP) {
+    if (binary) {
         xt_print(json, "\"parameters\": {\"binary_data_size\": %zu}}", tensor->bytes);
         xt_append(bytes, tensor->raw, tensor->bytes);
     } else {
@@ -149,19 +154,31 @@ static void finish_json(xt_form form, xt_buffer *json, xt_buffer *bytes, xt_mess
     xt_buffer_free(bytes);
 }
 
+/* The tensors that go along, in their order; the others are NULL. */
+typedef struct parts {
+    const xt_tensor *tensor[4];
+} parts;
+static const char *const part_names[4] = {"input", "weights", "scale", "bias"};
+
+static parts parts_of(const xt_problem *p, const xt_options *options) {
+    bool named = options->weights_name != NULL;
+    bool affine = !named || options->own_affine;
+    return (parts){{&p->input, !named || options->both ? &p->weights : NULL,
+                    affine ? &p->scale : NULL, affine ? &p->bias : NULL}};
+}
+
 static void encode_json(const xt_problem *p, xt_form form, const xt_options *options,
                         xt_message *message) {
+    const parts all = parts_of(p, options);
     xt_buffer json = {0}, bytes = {0};
     xt_print(&json, "{");
-    put_tensor(&json, &bytes, "input", &p->input, form, options->nested);
+    for (int i = 0; i < 4; i++)
+        if (all.tensor[i])
+            put_tensor(&json, &bytes, part_names[i], all.tensor[i],
+                       form == XT_OIP && !(options->inline_data >> i & 1), options->nested);
     if (options->weights_name)
-        xt_print(&json, ", \"weights\": \"%s\"", options->weights_name);
-    else
-        put_tensor(&json, &bytes, "weights", &p->weights, form, options->nested);
-    if (!options->weights_name || options->own_affine) {
-        put_tensor(&json, &bytes, "scale", &p->scale, form, options->nested);
-        put_tensor(&json, &bytes, "bias", &p->bias, form, options->nested);
-    }
+        xt_print(&json, "%s\"weights\": \"%s\"", json.length > 1 ? ", " : "",
+                 options->weights_name);
     put_parameters(&json, put_json, &p->what, options);
     xt_print(&json, "}");
     finish_json(form, &json, &bytes, message);
@@ -205,6 +222,7 @@ static void finish_file(xt_buffer *header, xt_buffer *bytes, xt_message *message
 }
 
 static void encode_file(const xt_problem *p, const xt_options *options, xt_message *message) {
+    const parts all = parts_of(p, options);
     xt_buffer header = {0}, bytes = {0}, parameters = {0};
     put_parameter put = options->in_file ? put_metadata : put_query;
     put_parameters(&parameters, put, &p->what, options);
@@ -214,13 +232,9 @@ static void encode_file(const xt_problem *p, const xt_options *options, xt_messa
         xt_print(&header, "\"__metadata__\": {%s}", parameters.data);
     else if (parameters.length)
         xt_append(&message->target, parameters.data, parameters.length);
-    put_file_tensor(&header, &bytes, "input", &p->input);
-    if (!options->weights_name)
-        put_file_tensor(&header, &bytes, "weights", &p->weights);
-    if (!options->weights_name || options->own_affine) {
-        put_file_tensor(&header, &bytes, "scale", &p->scale);
-        put_file_tensor(&header, &bytes, "bias", &p->bias);
-    }
+    for (int i = 0; i < 4; i++)
+        if (all.tensor[i])
+            put_file_tensor(&header, &bytes, part_names[i], all.tensor[i]);
     finish_file(&header, &bytes, message);
     xt_buffer_free(&parameters);
 }
@@ -243,20 +257,19 @@ void xt_encode(const xt_problem *problem, xt_form form, const xt_options *option
 }
 
 void xt_encode_weights(const xt_problem *problem, xt_form form, xt_message *message) {
+    const xt_tensor *const tensors[] = {&problem->weights, &problem->scale, &problem->bias};
     xt_buffer text = {0}, bytes = {0};
     *message = (xt_message){0};
     xt_print(&message->headers, "Content-Type: %s\r\n", xt_form_type(form));
     xt_print(&text, "{");
     if (form == XT_SAFETENSORS) {
-        put_file_tensor(&text, &bytes, "weights", &problem->weights);
-        put_file_tensor(&text, &bytes, "scale", &problem->scale);
-        put_file_tensor(&text, &bytes, "bias", &problem->bias);
+        for (int i = 0; i < 3; i++)
+            put_file_tensor(&text, &bytes, part_names[i + 1], tensors[i]);
         finish_file(&text, &bytes, message);
         return;
     }
-    put_tensor(&text, &bytes, "weights", &problem->weights, form, false);
-    put_tensor(&text, &bytes, "scale", &problem->scale, form, false);
-    put_tensor(&text, &bytes, "bias", &problem->bias, form, false);
+    for (int i = 0; i < 3; i++)
+        put_tensor(&text, &bytes, part_names[i + 1], tensors[i], form == XT_OIP, false);
     xt_print(&text, "}");
     finish_json(form, &text, &bytes, message);
 }
