@@ -95,6 +95,7 @@ static xn_status shape_of_inline(const xn_conv_request *parsed, xn_weights_shape
                        "weights.shape is %s; it must be [O, C/groups, KH, KW]", text);
     }
     memcpy(out->dims, shape->dims, sizeof out->dims);
+    out->datatype = parsed->weights.datatype;
     return XN_OK;
 }
 

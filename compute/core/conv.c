@@ -136,6 +136,18 @@ static xn_status check_epilogue(const xn_conv_params *p, const xn_weights_shape 
     return XN_OK;
 }
 
+/* All signs of a UINT8 would be +1, which nobody means. */
+static xn_status check_sign(const char *field, xn_datatype datatype, xn_error *error) {
+    if (datatype != XN_UINT8)
+        return XN_OK;
+    return xn_fail(
+        error, XN_ERR_GEOMETRY, field,
+        "%s is UINT8, which has no negative values, and mode \"xnor\" computes with "
+        "signs only; send INT8 of 1 and -1, BOOL (true is +1, false -1), or real numbers "
+        "with their mean subtracted",
+        field);
+}
+
 static xn_status check_params(const xn_conv_params *p, xn_datatype input_datatype,
                               const xn_weights_shape *weights, xn_error *error) {
     xn_status status = check_range("stride", p->stride, 2, 1, error);
@@ -147,6 +159,10 @@ static xn_status check_params(const xn_conv_params *p, xn_datatype input_datatyp
         status = check_range("padding", p->padding, 4, 0, error);
     if (!status)
         status = check_epilogue(p, weights, error);
+    if (!status && p->mode == XN_MODE_XNOR)
+        status = check_sign("input.datatype", input_datatype, error);
+    if (!status && p->mode == XN_MODE_XNOR)
+        status = check_sign("weights.datatype", weights->datatype, error);
     return status;
 }
 
@@ -382,6 +398,13 @@ bool xn_conv_equal(const xn_conv *a, const xn_conv *b) {
 
 uint64_t xn_conv_hash(const xn_conv *conv) {
     return xn_hash_bytes(0, conv, sizeof *conv);
+}
+
+void xn_conv_input_to_fp32(const xn_conv *conv, const void *src, float *dst, int64_t count) {
+    if (conv->mode == XN_MODE_XNOR)
+        xn_tensor_to_signed_fp32((xn_datatype)conv->input_datatype, src, dst, count);
+    else
+        xn_tensor_to_fp32((xn_datatype)conv->input_datatype, src, dst, count);
 }
 
 int64_t xn_conv_input_elements(const xn_conv *conv) {

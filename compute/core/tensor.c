@@ -1,4 +1,5 @@
 /* tensor.c: datatypes, shapes and exact conversions between real formats. */
+#include "xn_arith.h"
 #include "xn_mem.h"
 #include "xn_tensor.h"
 
@@ -172,4 +173,14 @@ void xn_tensor_to_fp32(xn_datatype datatype, const void *src, float *dst, int64_
         break;
     }
     assert(!"an input datatype");
+}
+
+void xn_tensor_to_signed_fp32(xn_datatype datatype, const void *src, float *dst, int64_t count) {
+    const uint8_t *bytes = src;
+    if (datatype != XN_BOOL) {
+        xn_tensor_to_fp32(datatype, src, dst, count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        dst[i] = xn_bool_sign(bytes[i]);
 }

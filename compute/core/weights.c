@@ -80,10 +80,19 @@ static void *grab(int64_t count, size_t size, size_t *total) {
     return xn_mem_zalloc((size_t)count, size);
 }
 
+/* The values of a scale or a bias. */
 static float *grab_values(const xn_tensor *tensor, size_t *total) {
     float *values = grab(tensor->elements, sizeof *values, total);
     if (values)
         xn_tensor_to_fp32(tensor->datatype, tensor->data, values, tensor->elements);
+    return values;
+}
+
+/* Of weights, where BOOL is a sign. */
+static float *grab_weights(const xn_tensor *tensor, size_t *total) {
+    float *values = grab(tensor->elements, sizeof *values, total);
+    if (values)
+        xn_tensor_to_signed_fp32(tensor->datatype, tensor->data, values, tensor->elements);
     return values;
 }
 
@@ -120,7 +129,7 @@ static bool fill(xn_weights *w, const xn_tensor *weights, const xn_tensor *scale
     if (!xn_mul_i64(w->out_channels * (int64_t)w->words, taps, &words))
         return false;
     w->host_bytes = sizeof *w;
-    w->real = grab_values(weights, &w->host_bytes);
+    w->real = grab_weights(weights, &w->host_bytes);
     w->bits = grab(words, sizeof *w->bits, &w->host_bytes);
     w->alpha = grab(w->out_channels, sizeof *w->alpha, &w->host_bytes);
     w->scale = scale ? grab_values(scale, &w->host_bytes) : NULL;
@@ -200,6 +209,7 @@ void xn_weights_shape_of(const xn_weights *weights, xn_weights_shape *out) {
     *out = (xn_weights_shape){
         .dims = {weights->out_channels, weights->group_channels, weights->kernel_h,
                  weights->kernel_w},
+        .datatype = weights->datatype,
         .has_scale = weights->scale != NULL,
         .has_bias = weights->bias != NULL,
     };

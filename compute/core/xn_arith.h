@@ -18,6 +18,11 @@ XN_HD uint32_t xn_sign_bit(float v) {
     return v >= 0.0f ? 1u : 0u;
 }
 
+/* BOOL where it is a sign: an input of mode xnor, and weights. */
+XN_HD float xn_bool_sign(uint8_t byte) {
+    return byte ? 1.0f : -1.0f;
+}
+
 /* Words of a pixel in packed tensors, 32 channels of a group to a word, on every backend: 1, 2 or a
  * multiple of 4, so that a pixel is copied in units of 4, 8 or 16 bytes. */
 XN_HD int32_t xn_packed_words(int32_t group_channels) {

@@ -284,7 +284,7 @@ static inline void xn_cpu_segment_inside(const xn_conv *conv, const xn_cpu_segme
 }
 
 /* Input elements as fp32. */
-void xn_cpu_to_fp32(const xn_cpu_kernels *kernels, xn_datatype datatype, const void *src,
+void xn_cpu_to_fp32(const xn_cpu_kernels *kernels, const xn_conv *conv, const void *src,
                     int32_t count, float *dst);
 /* Row y of channel c of an image as fp32: in place where it is fp32 already, else converted into
  * temp [W]. */

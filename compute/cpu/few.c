@@ -219,8 +219,8 @@ static const float *input_row(const walk *w, int32_t c, int32_t y) {
     last = xn_cpu_min(last, conv->width);
     float *temp = array(w, TEMP);
     if (first < last)
-        xn_cpu_to_fp32(w->plan->kernels, (xn_datatype)conv->input_datatype,
-                       row + (size_t)first * bytes, (int32_t)(last - first), temp + first);
+        xn_cpu_to_fp32(w->plan->kernels, conv, row + (size_t)first * bytes, (int32_t)(last - first),
+                       temp + first);
     return temp;
 }
 

@@ -178,7 +178,7 @@ static const float *source(const xn_cpu_many_job *j, const xn_cpu_image *image, 
         return (const float *)(const void *)from;
     }
     for (int32_t k = 0; k < channels; k++)
-        xn_cpu_to_fp32(j->plan->kernels, datatype, from + (size_t)k * plane * bytes, n,
+        xn_cpu_to_fp32(j->plan->kernels, j->conv, from + (size_t)k * plane * bytes, n,
                        reals + k * CHUNK);
     *stride = CHUNK;
     return reals;

@@ -143,7 +143,7 @@ static stretch stretch_of(const xn_conv *conv, const unsigned char *input, int32
         (((size_t)c * (size_t)conv->height + (size_t)y) * (size_t)conv->width + (size_t)lo) * bytes;
     if (conv->input_datatype == XN_FP32)
         return (stretch){(const float *)(const void *)from, lo, hi};
-    xn_tensor_to_fp32((xn_datatype)conv->input_datatype, from, temp, hi - lo);
+    xn_conv_input_to_fp32(conv, from, temp, hi - lo);
     return (stretch){temp, lo, hi};
 }
 

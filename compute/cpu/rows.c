@@ -57,12 +57,12 @@ void xn_cpu_rows_free(xn_cpu_rows *rows) {
     *rows = (xn_cpu_rows){0};
 }
 
-void xn_cpu_to_fp32(const xn_cpu_kernels *kernels, xn_datatype datatype, const void *src,
+void xn_cpu_to_fp32(const xn_cpu_kernels *kernels, const xn_conv *conv, const void *src,
                     int32_t count, float *dst) {
-    if (datatype == XN_FP16)
+    if (conv->input_datatype == XN_FP16)
         kernels->from_fp16(src, count, dst);
     else
-        xn_tensor_to_fp32(datatype, src, dst, count);
+        xn_conv_input_to_fp32(conv, src, dst, count);
 }
 
 const float *xn_cpu_row_fp32(const xn_cpu_kernels *kernels, const xn_conv *conv,
@@ -72,6 +72,6 @@ const float *xn_cpu_row_fp32(const xn_cpu_kernels *kernels, const xn_conv *conv,
     const unsigned char *row = input + first * bytes;
     if (conv->input_datatype == XN_FP32)
         return (const float *)(const void *)row;
-    xn_cpu_to_fp32(kernels, (xn_datatype)conv->input_datatype, row, conv->width, temp);
+    xn_cpu_to_fp32(kernels, conv, row, conv->width, temp);
     return temp;
 }

@@ -30,7 +30,17 @@ __device__ __forceinline__ float xn_to_fp32(int8_t v) {
 __device__ __forceinline__ float xn_to_fp32(uint8_t v) {
     return (float)v;
 }
+/* Of mode xnor. */
 __device__ __forceinline__ float xn_to_fp32(xn_bool_byte v) {
+    return xn_bool_sign(v.byte);
+}
+
+/* Of modes bwn and float. */
+template <class T>
+__device__ __forceinline__ float xn_real_fp32(T v) {
+    return xn_to_fp32(v);
+}
+__device__ __forceinline__ float xn_real_fp32(xn_bool_byte v) {
     return v.byte ? 1.0f : 0.0f;
 }
 

@@ -138,6 +138,27 @@ __device__ __forceinline__ void xn_strip_load_hot(const xn_strip_args &a, int64_
     }
 }
 
+/* Bytes of BOOL as the INT8 of their signs: what is outside the image stays 0. */
+__device__ __forceinline__ uint32_t xn_strip_bool_bytes(uint32_t word) {
+    const uint32_t is_true = ((word & 0x7f7f7f7fu) + 0x7f7f7f7fu | word) >> 7 & 0x01010101u;
+    return 0xffffffffu - is_true * 0xfeu;
+}
+
+template <int KW>
+__device__ __forceinline__ void xn_strip_bool_signs(const xn_strip_place &p, bool vector,
+                                                    xn_strip_raw<KW> *raw) {
+    if (vector && p.own)
+        raw->own[0] = xn_strip_bool_bytes(raw->own[0]);
+#pragma unroll
+    for (int n = 0; n < XN_STRIP_WIDTH; n++)
+        if (!vector && p.own >> n & 1)
+            raw->own[n] = xn_strip_bool_bytes(raw->own[n]) & 0xffu;
+#pragma unroll
+    for (int n = 0; n < xn_strip_window<KW>::LEFT; n++)
+        if (p.side >> n & 1)
+            raw->side[n] = xn_strip_bool_bytes(raw->side[n]) & 0xffu;
+}
+
 template <int KW, int ROWS>
 __device__ __forceinline__ void xn_strip_load_any(const xn_strip_args &a, int64_t first,
                                                   const xn_strip_place &p, int32_t y, int32_t rows,
@@ -157,6 +178,8 @@ __device__ __forceinline__ void xn_strip_load_any(const xn_strip_args &a, int64_
         else
             xn_strip_load_row<KW, uint8_t, uint32_t>((const uint8_t *)a.input + at, p, a.vector_in,
                                                      &raw[r]);
+        if (a.datatype == XN_BOOL)
+            xn_strip_bool_signs<KW>(p, a.vector_in, &raw[r]);
     }
 }
 
@@ -185,12 +208,8 @@ __device__ __forceinline__ float xn_strip_float(int32_t datatype, uint32_t eleme
         return __half2float(__ushort_as_half((unsigned short)element));
     case XN_BF16:
         return __uint_as_float(element << 16);
-    case XN_INT8:
+    default: /* XN_INT8, and XN_BOOL as it was loaded */
         return (float)(int8_t)element;
-    case XN_UINT8:
-        return (float)element;
-    default:
-        return element ? 1.0f : 0.0f;
     }
 }
 
@@ -238,18 +257,10 @@ __device__ __forceinline__ void xn_strip_convert_any(const xn_strip_args &a,
         xn_strip_convert<KW, XN_BF16, true, false>(raw, first, own, side);
     else if (a.datatype == XN_BF16)
         xn_strip_convert<KW, XN_BF16, false, false>(raw, first, own, side);
-    else if (a.datatype == XN_INT8 && a.vector_in)
-        xn_strip_convert<KW, XN_INT8, true, false>(raw, first, own, side);
-    else if (a.datatype == XN_INT8)
-        xn_strip_convert<KW, XN_INT8, false, false>(raw, first, own, side);
-    else if (a.datatype == XN_UINT8 && a.vector_in)
-        xn_strip_convert<KW, XN_UINT8, true, false>(raw, first, own, side);
-    else if (a.datatype == XN_UINT8)
-        xn_strip_convert<KW, XN_UINT8, false, false>(raw, first, own, side);
     else if (a.vector_in)
-        xn_strip_convert<KW, XN_BOOL, true, false>(raw, first, own, side);
+        xn_strip_convert<KW, XN_INT8, true, false>(raw, first, own, side);
     else
-        xn_strip_convert<KW, XN_BOOL, false, false>(raw, first, own, side);
+        xn_strip_convert<KW, XN_INT8, false, false>(raw, first, own, side);
 }
 
 template <int KW, int KIND, int D>

@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(MAX_THREADS, LAYOUT == LINED && C == 8 ? 3 : 0
         mine.store(bits + (row * a.pitch + at * V) * (C / 8));
         if (a.mean) {
             float magnitudes[V];
-            make_sums<T, V, C>(raw, magnitudes);
+            make_sums<T, V, C>(raw, channels, magnitudes);
             store_sums(sums + row * block_pixels + at * V, magnitudes);
         }
         __syncthreads();

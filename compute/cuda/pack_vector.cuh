@@ -152,6 +152,8 @@ __device__ __forceinline__ void half_bits(const raw_vector<V * 2> (&raw)[C],
 /* In the lowest bit of each byte whether it is not negative; the other bits are anything. */
 template <typename T>
 __device__ __forceinline__ uint32_t byte_signs(uint32_t word) {
+    if constexpr (std::is_same_v<T, xn_bool_byte>) /* whether it is not 0 */
+        return ((word & 0x7f7f7f7fu) + 0x7f7f7f7fu | word) >> 7;
     return std::is_same_v<T, int8_t> ? ~(word >> 7) : 0xffffffffu;
 }
 
@@ -161,8 +163,6 @@ __device__ __forceinline__ uint32_t byte_magnitudes(uint32_t word) {
         const uint32_t negative = word >> 7 & 0x01010101u;
         return (word ^ negative * 0xff) + negative;
     }
-    if constexpr (std::is_same_v<T, xn_bool_byte>)
-        return ((word & 0x7f7f7f7fu) + 0x7f7f7f7fu | word) >> 7 & 0x01010101u;
     return word;
 }
 
@@ -210,10 +210,15 @@ __device__ __forceinline__ void make_bits(const raw_vector<V *(int)sizeof(T)> (&
         real_bits<T, V, C>(raw, bits);
 }
 
+/* Of `channels` channels, which may be less than C. */
 template <typename T, int V, int C>
 __device__ __forceinline__ void make_sums(const raw_vector<V *(int)sizeof(T)> (&raw)[C],
-                                          float (&sums)[V]) {
-    if constexpr (sizeof(T) == 1)
+                                          int32_t channels, float (&sums)[V]) {
+    if constexpr (std::is_same_v<T, xn_bool_byte>) /* a sign's magnitude is 1 */
+#pragma unroll
+        for (int j = 0; j < V; j++)
+            sums[j] = (float)max(min(channels, C), 0);
+    else if constexpr (sizeof(T) == 1)
         byte_sums<T, V, C>(raw, sums);
     else
         real_sums<T, V, C>(raw, sums);

@@ -89,7 +89,7 @@ __device__ __forceinline__ void convolve(const real_args &a, const real_task &ta
             for (int32_t j = 0; j < c.kernel_w; j++) {
                 const int32_t x = task.x0 + j * c.dilation_w;
                 if (row_inside && x >= 0 && x < c.width)
-                    sum.add(a, task, xn_to_fp32(image[(int64_t)y * c.width + x]),
+                    sum.add(a, task, xn_real_fp32(image[(int64_t)y * c.width + x]),
                             weight + (int64_t)i * c.kernel_w + j, pitch);
                 else if (c.pad_value != 0)
                     sum.add(a, task, outside, weight + (int64_t)i * c.kernel_w + j, pitch);

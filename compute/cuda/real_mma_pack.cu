@@ -52,7 +52,7 @@ struct unit_values {
         for (int e = 0; e < COUNT; e++) {
             v[e] = e < channels ? outside : 0.0f;
             if (e < channels && inside)
-                v[e] = xn_to_fp32(from[e * plane]);
+                v[e] = xn_real_fp32(from[e * plane]);
         }
     }
 

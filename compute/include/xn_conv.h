@@ -6,9 +6,11 @@
  *
  *   sign(v) = +1 if v >= 0 else -1   (sign(-0) = +1, sign(NaN) = -1), inputs and weights alike
  *   dot[n,o,y,x] = sum over c,i,j of sign(I) * sign(W)            an exact integer
- *   alpha[o] = mean |W[o]|                                        Eq. 6 of XNOR-Net (1603.05279)
- *   K = (mean over the group's channels of |I|) * box(KHxKW, 1/(KH*KW))         Eq. 10
- *       outside taps count 0, the divisor is always KH*KW
+ *   BOOL is a sign: true +1, false -1, as input of mode xnor and as weights of any mode; as input
+ * of bwn and float it is 0 or 1. UINT8 has no negative values: mode xnor refuses it. alpha[o] =
+ * mean |W[o]|                                        Eq. 6 of XNOR-Net (1603.05279) K = (mean over
+ * the group's channels of |I|) * box(KHxKW, 1/(KH*KW))         Eq. 10 outside taps count 0, the
+ * divisor is always KH*KW
  *
  *   mode xnor:   out = dot * (scale or alpha)[o] * K[n,g,y,x] + bias[o]         scaling xnor, Eq.
  * 11 out = dot * (scale or alpha)[o] + bias[o]                      scaling alpha out = dot +
@@ -108,6 +110,7 @@ typedef struct xn_conv {
 /* What resolve needs to know of the weights. */
 typedef struct xn_weights_shape {
     int64_t dims[4]; /* O, C/groups, KH, KW */
+    xn_datatype datatype;
     bool has_scale, has_bias;
 } xn_weights_shape;
 
@@ -117,8 +120,8 @@ typedef struct xn_weights_shape {
  * total = max((OH-1)*stride + extent - H, 0), the smaller half first.
  * images gets N. Errors: XN_ERR_GEOMETRY for shapes that cannot fit, XN_ERR_MALFORMED for
  * parameters out of their range, XN_ERR_LIMIT. Fields named: "input.shape", "weights.shape",
- * "stride", "dilation", "padding", "groups", "pad_value", "scaling", "output_datatype", "scale",
- * "bias", "precision". */
+ * "input.datatype", "weights.datatype", "stride", "dilation", "padding", "groups", "pad_value",
+ * "scaling", "output_datatype", "scale", "bias", "precision". */
 xn_status xn_conv_resolve(const xn_conv_params *params, xn_datatype input_datatype,
                           const xn_shape *input, const xn_weights_shape *weights,
                           const xn_conv_limits *limits, xn_conv *out, int64_t *images,
@@ -126,6 +129,9 @@ xn_status xn_conv_resolve(const xn_conv_params *params, xn_datatype input_dataty
 
 bool xn_conv_equal(const xn_conv *a, const xn_conv *b);
 uint64_t xn_conv_hash(const xn_conv *conv);
+
+/* count elements of an input as this problem has them: BOOL is a sign in mode xnor. */
+void xn_conv_input_to_fp32(const xn_conv *conv, const void *src, float *dst, int64_t count);
 
 /* Per image: elements and bytes of input and output, multiply-adds. They fit: resolve checked N
  * times each. */

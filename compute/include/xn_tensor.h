@@ -15,7 +15,8 @@ extern "C" {
 #define XN_MAX_RANK 8
 
 /* Names are those of the Open Inference Protocol; all little-endian, dense, row-major (the last
- * dimension varies fastest). BOOL is one byte, 0 = false = 0.0 and any other = true = 1.0. */
+ * dimension varies fastest). BOOL is one byte, 0 = false and any other = true: a sign, -1 or +1, as
+ * an input of mode xnor and as weights, the number 0 or 1 elsewhere. */
 typedef enum {
     XN_FP32,
     XN_FP16, /* IEEE binary16 */
@@ -53,9 +54,13 @@ typedef struct xn_tensor {
     const void *data; /* borrowed, aligned to the datatype's size */
 } xn_tensor;
 
-/* Converts element values to fp32, exactly (every input datatype is a subset of fp32). src and
- * dst do not overlap; count elements. */
+/* Converts element values to fp32, exactly (every input datatype is a subset of fp32), BOOL to 0
+ * and
+ * 1. src and dst do not overlap; count elements. */
 void xn_tensor_to_fp32(xn_datatype datatype, const void *src, float *dst, int64_t count);
+
+/* The same, but BOOL is a sign. */
+void xn_tensor_to_signed_fp32(xn_datatype datatype, const void *src, float *dst, int64_t count);
 
 /* fp32 to binary16 / bfloat16, round to nearest even, overflow to infinity, NaN stays NaN. */
 uint16_t xn_fp32_to_fp16(float value);

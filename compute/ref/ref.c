@@ -326,8 +326,7 @@ static xn_status ref_run(xn_plan *plan, const xn_prepared *prepared, const xn_ba
         const char *input = items[i].input;
         char *output = items[i].output;
         for (int64_t n = 0; n < items[i].images; n++) {
-            xn_tensor_to_fp32((xn_datatype)v->input_datatype, input, plan->image,
-                              xn_conv_input_elements(v));
+            xn_conv_input_to_fp32(v, input, plan->image, xn_conv_input_elements(v));
             convolve_image(plan, prepared, output);
             input += xn_conv_input_bytes(v);
             output += xn_conv_output_bytes(v);

@@ -116,6 +116,22 @@ void bk_fill_values(xn_rng *rng, bk_fill fill, xn_datatype datatype, void *out, 
     }
 }
 
+void bk_read_input(xn_mode mode, xn_datatype datatype, const void *input, float *out,
+                   int64_t count) {
+    xn_tensor_to_fp32(datatype, input, out, count);
+    for (int64_t i = 0; i < count && mode == XN_MODE_XNOR && datatype == XN_BOOL; i++)
+        out[i] = out[i] == 0 ? -1.0f : 1.0f;
+}
+
+void bk_case_signed(bk_case *c) {
+    if (c->params.mode != XN_MODE_XNOR)
+        return;
+    if (c->input_datatype == XN_UINT8)
+        c->input_datatype = XN_BOOL;
+    if (c->weights_datatype == XN_UINT8)
+        c->weights_datatype = XN_BOOL;
+}
+
 static void *drawn(xn_rng *rng, bk_fill fill, xn_datatype datatype, int64_t count) {
     void *values = xn_mem_alloc((size_t)count * xn_datatype_bytes(datatype));
     ck_assert_ptr_nonnull(values);
@@ -165,7 +181,7 @@ void bk_problem_make(const bk_case *c, bk_problem *out) {
     out->input = drawn(&rng, c->input_fill, c->input_datatype, elements);
     out->real = xn_mem_alloc((size_t)elements * sizeof *out->real);
     ck_assert_ptr_nonnull(out->real);
-    xn_tensor_to_fp32(c->input_datatype, out->input, out->real, elements);
+    bk_read_input(c->params.mode, c->input_datatype, out->input, out->real, elements);
     xn_weights_shape_of(out->weights, &shape);
     if (xn_conv_resolve(&c->params, c->input_datatype, &input, &shape, &limits, &out->conv,
                         &out->images, &error)) {

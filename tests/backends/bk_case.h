@@ -59,6 +59,12 @@ typedef struct bk_problem {
 void bk_problem_make(const bk_case *c, bk_problem *out);
 void bk_problem_free(bk_problem *problem);
 
+/* The values that an input has in that mode: in mode xnor a BOOL is a sign. */
+void bk_read_input(xn_mode mode, xn_datatype datatype, const void *input, float *out,
+                   int64_t count);
+/* In mode xnor, which refuses UINT8, BOOL in its place. */
+void bk_case_signed(bk_case *c);
+
 /* Fills count elements of that datatype. */
 void bk_fill_values(xn_rng *rng, bk_fill fill, xn_datatype datatype, void *out, int64_t count);
 

@@ -65,6 +65,7 @@ static void pick_epilogue(xn_rng *rng, bk_case *c) {
     c->params.output_datatype = outputs[xn_rng_below(rng, 2)];
     c->input_datatype = inputs[xn_rng_below(rng, 6)];
     c->weights_datatype = inputs[xn_rng_below(rng, 6)];
+    bk_case_signed(c);
     c->scale = c->params.scaling != XN_SCALING_NONE && xn_rng_below(rng, 2);
     c->bias = xn_rng_below(rng, 2);
     if (c->params.mode == XN_MODE_XNOR && xn_rng_below(rng, 2)) {

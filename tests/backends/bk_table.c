@@ -7,12 +7,14 @@
 
 static const xn_datatype input_datatypes[6] = {XN_FP32, XN_FP16,  XN_BF16,
                                                XN_INT8, XN_UINT8, XN_BOOL};
+static const xn_datatype weights_datatypes[5] = {XN_FP32, XN_FP16, XN_BF16, XN_INT8, XN_BOOL};
 
 void bk_deal(bk_cursor *at, bk_case c) {
     uint64_t turn = at->number++;
     c.seed = turn * 7919 + 17;
     c.items = 1 + (int)(turn % 4);
     c.spare = turn % 3 == 2;
+    bk_case_signed(&c);
     at->visit(&c, at->context);
 }
 
@@ -23,7 +25,7 @@ static void exact_variants(bk_cursor *at, bk_case c) {
     for (int pad = -1; pad <= 1; pad++) {
         c.params.pad_value = pad;
         c.input_datatype = pad ? input_datatypes[at->number % 6] : XN_FP32;
-        c.weights_datatype = pad ? input_datatypes[at->number % 4] : XN_FP32;
+        c.weights_datatype = pad ? weights_datatypes[at->number % 5] : XN_FP32;
         c.input_fill = pad ? BK_TIES : BK_RANDOM;
         c.weights_fill = pad ? BK_RANDOM : BK_TIES;
         bk_deal(at, c);
@@ -52,7 +54,7 @@ static void float_variants(bk_cursor *at, bk_case c) {
         c.scale = epilogues[i].scale;
         c.bias = epilogues[i].bias;
         c.input_datatype = i == 0 ? XN_FP32 : input_datatypes[at->number / 2 % 6];
-        c.weights_datatype = input_datatypes[at->number / 3 % 4];
+        c.weights_datatype = weights_datatypes[at->number / 3 % 5];
         bk_deal(at, c);
     }
 }

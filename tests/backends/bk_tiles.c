@@ -371,7 +371,7 @@ void bk_each_fused_tile(bk_visit visit, void *context) {
         bk_deal(&at, c);
         c.params.dilation[0] = c.params.dilation[1] = 2;
         c.input_fill = BK_RANDOM;
-        c.input_datatype = i % 3 ? XN_INT8 : XN_UINT8;
+        c.input_datatype = i % 3 ? XN_INT8 : XN_BOOL;
         bk_deal(&at, c);
     }
     for (int64_t kernel = 5; kernel <= 15; kernel += 2)

@@ -265,6 +265,7 @@ static void as_dots(bk_case *c) {
     c->params.scaling = XN_SCALING_NONE;
     c->params.output_datatype = XN_INT32;
     c->scale = c->bias = false;
+    bk_case_signed(c);
 }
 
 START_TEST(random_problems) {

@@ -396,9 +396,10 @@ static const literal literals[] = {
      F(2),
      STEP,
      .datatype = XN_UINT8,
+     .mode = XN_MODE_BWN,
      .count = 4,
      .expected = {0, 2, 400, 510}},
-    {"bool input",
+    {"bool input: a sign of magnitude 1",
      {1, 1, 1, 4},
      {1, 1, 1, 1},
      bytes,
@@ -406,8 +407,28 @@ static const literal literals[] = {
      STEP,
      .datatype = XN_BOOL,
      .count = 4,
+     .expected = {2, -2, -2, -2}},
+    {"bool input of bwn: 0 or 1",
+     {1, 1, 1, 4},
+     {1, 1, 1, 1},
+     bytes,
+     F(-2),
+     STEP,
+     .datatype = XN_BOOL,
+     .mode = XN_MODE_BWN,
+     .count = 4,
      .expected = {0, -2, -2, -2}},
-    {"bool signs are all +1",
+    {"bool input of float: 0 or 1",
+     {1, 1, 1, 4},
+     {1, 1, 1, 1},
+     bytes,
+     F(-2),
+     STEP,
+     .datatype = XN_BOOL,
+     .mode = XN_MODE_FLOAT,
+     .count = 4,
+     .expected = {0, -2, -2, -2}},
+    {"bool signs",
      {1, 1, 1, 4},
      {1, 1, 1, 1},
      bytes,
@@ -416,7 +437,7 @@ static const literal literals[] = {
      INT32_DOT,
      .datatype = XN_BOOL,
      .count = 4,
-     .expected = {1, 1, 1, 1}},
+     .expected = {-1, 1, 1, 1}},
 };
 enum { LITERALS = sizeof literals / sizeof *literals };
 
@@ -463,7 +484,7 @@ static void literal_problem(const literal *l, bk_case *c, bk_problem *out) {
     out->real = xn_mem_alloc(count * sizeof *out->real);
     ck_assert(out->input && out->real);
     memcpy(out->input, l->values, count * size);
-    xn_tensor_to_fp32(l->datatype, out->input, out->real, (int64_t)count);
+    bk_read_input(l->mode, l->datatype, out->input, out->real, (int64_t)count);
 }
 
 static bool agrees(double got, double expected, double tolerance) {

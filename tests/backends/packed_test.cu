@@ -310,6 +310,7 @@ START_TEST(random_problems) {
         c.params.scaling = XN_SCALING_NONE;
         c.params.output_datatype = XN_INT32;
         c.scale = c.bias = false;
+        bk_case_signed(&c);
         check_case(target, &c);
     }
     report(target);

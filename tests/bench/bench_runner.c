@@ -54,7 +54,7 @@ xn_conv xn_bench_resolve(const xn_bench_shape *s, int64_t rows, int64_t bottom, 
     const xn_conv_limits limits = {INT64_C(1) << 40, INT64_C(1) << 40, INT64_C(1) << 60};
     const xn_shape input = {4, {s->images, s->channels, rows, s->side}};
     const xn_weights_shape weights = {
-        {s->filters, s->channels / s->groups, s->kernel, s->kernel}, 0, 0};
+        {s->filters, s->channels / s->groups, s->kernel, s->kernel}, XN_FP32, false, false};
     xn_conv_params params;
     xn_conv conv;
     xn_error error;

@@ -88,7 +88,7 @@ static xn_conv resolve(const problem &p, xn_datatype in, xn_datatype out, int64_
     const xn_conv_limits limits = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 60};
     const xn_shape input = {4, {images, p.channels, p.side, p.side}};
     const xn_weights_shape weights = {
-        {p.filters, p.channels / p.groups, p.kernel, p.kernel}, false, false};
+        {p.filters, p.channels / p.groups, p.kernel, p.kernel}, XN_FP32, false, false};
     xn_conv_params params;
     xn_conv conv;
     xn_error error;
@@ -227,7 +227,7 @@ static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatyp
     const xn_conv_limits limits = {1 << 24, 1 << 26, (int64_t)1 << 27};
     const xn_shape input = {4, {p->images, p->channels, height, p->side}};
     const xn_weights_shape weights = {
-        {p->filters, p->channels / p->groups, p->kernel, p->kernel}, false, false};
+        {p->filters, p->channels / p->groups, p->kernel, p->kernel}, XN_FP32, false, false};
     int64_t images;
     xn_error error;
     xn_conv conv;
@@ -365,7 +365,7 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
     const xn_conv_limits limits = {1 << 24, 1 << 26, (int64_t)1 << 27};
     const xn_shape input = {4, {p.images, p.channels, height, p.side}};
     const xn_weights_shape shape = {
-        {p.filters, p.channels / p.groups, p.kernel, p.kernel}, false, false};
+        {p.filters, p.channels / p.groups, p.kernel, p.kernel}, XN_FP32, false, false};
     made m = {};
     xn_conv want_conv;
     any_cut cut;

@@ -70,7 +70,8 @@ static xn_weights *weights_of(const shape &s, const std::vector<float> &values) 
 static xn_conv conv_of(const shape &s, const variant &v) {
     const xn_conv_limits limits = {INT64_C(1) << 40, INT64_C(1) << 40, INT64_C(1) << 60};
     const xn_shape input = {4, {1, s.channels, s.side, s.side}};
-    const xn_weights_shape weights = {{s.filters, s.channels, s.kernel, s.kernel}, false, false};
+    const xn_weights_shape weights = {
+        {s.filters, s.channels, s.kernel, s.kernel}, XN_FP32, false, false};
     xn_conv_params p;
     xn_conv conv;
     int64_t images;

@@ -63,10 +63,19 @@ static const xt_case cases[] = {
     {"int8 input and weights", 1, 3, 6, 7, 4, 3, 3, .datatype = "INT8",
      .weights_datatype = "INT8"},
     {"uint8 input", 1, 3, 6, 7, 4, 3, 3, .datatype = "UINT8", .mode = "bwn"},
+    {"uint8 input and weights", 1, 3, 6, 7, 4, 3, 3, .datatype = "UINT8",
+     .weights_datatype = "UINT8", .mode = "float"},
     {"bool input", 1, 40, 6, 7, 4, 3, 3, .datatype = "BOOL", .padding_name = "same"},
+    {"bool input and weights", 2, 6, 6, 7, 4, 3, 3, .datatype = "BOOL", .weights_datatype = "BOOL",
+     .groups = 2, .padding_name = "same", .scaling = "none", .output_datatype = "INT32"},
+    {"bool of bwn", 1, 6, 6, 7, 4, 3, 3, .datatype = "BOOL", .weights_datatype = "BOOL",
+     .mode = "bwn"},
+    {"bool of float", 1, 6, 6, 7, 4, 3, 3, .datatype = "BOOL", .weights_datatype = "BOOL",
+     .mode = "float"},
     {"a batch of five", 5, 2, 4, 4, 2, 3, 3, .padding_name = "same"},
 };
 /* clang-format on */
+enum { CASES = sizeof cases / sizeof *cases };
 
 static void post_and_match(xt_conn *conn, const xt_problem *problem, xt_form form, xt_form answer,
                            const xt_options *options) {
@@ -305,7 +314,7 @@ START_TEST(a_lone_request_is_a_batch_of_one) {
     xt_response response;
     xt_answer answer;
     char error[512] = "";
-    xt_problem_make(&problem, &cases[36], xn_test_seed());
+    xt_problem_make(&problem, &cases[CASES - 1], xn_test_seed());
     fetch_conv(&problem, XT_OIP, &(xt_options){0}, &response);
     ck_assert_msg(xt_answer_read(&response, XT_OIP, &answer, error, sizeof error), "%s", error);
     ck_assert_double_eq(answer.batch_requests, 1);
@@ -420,8 +429,7 @@ XN_SUITE(http_conv) {
     TCase *t = tcase_create("conv");
     tcase_set_timeout(t, 120);
     tcase_add_unchecked_fixture(t, start, stop);
-    tcase_add_loop_test(t, every_form_gives_the_oracles_answer, 0,
-                        (int)(sizeof cases / sizeof *cases));
+    tcase_add_loop_test(t, every_form_gives_the_oracles_answer, 0, CASES);
     tcase_add_test(t, accept_is_negotiated);
     tcase_add_loop_test(t, special_values, 0, 4);
     tcase_add_test(t, body_in_pieces);

@@ -17,8 +17,9 @@ int64_t xt_between(xt_model *model, int64_t low, int64_t high) {
 }
 
 const char *xt_any_datatype(xt_model *model) {
-    static const char *const names[] = {"FP32", "FP16", "BF16", "INT8", "UINT8", "BOOL"};
-    return xt_chance(model, 2) ? "FP32" : names[xn_rng_below(&model->rng, 6)];
+    static const char *const names[] = {"FP32", "FP32", "FP32", "FP32", "FP16", "FP16", "BF16",
+                                        "BF16", "INT8", "INT8", "BOOL", "BOOL", "UINT8"};
+    return names[xn_rng_below(&model->rng, sizeof names / sizeof *names)];
 }
 
 xt_tensor xt_copy_tensor(const xt_tensor *tensor) {

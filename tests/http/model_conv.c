@@ -417,6 +417,10 @@ static void check_rules(xt_model *model, const asked *a, const xt_problem *want)
         if (want->bias.datatype)
             xt_refuse(model, 400, "bias");
     }
+    if (is(c->mode, "xnor", "xnor") && is(want->input.datatype, "", "UINT8"))
+        xt_refuse(model, 422, "input.datatype");
+    if (is(c->mode, "xnor", "xnor") && is(want->weights.datatype, "", "UINT8"))
+        xt_refuse(model, 422, "weights.datatype");
     if (want->weights.datatype && !a->shapeless)
         check_shapes(model, a, &want->weights);
 }

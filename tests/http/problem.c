@@ -129,6 +129,12 @@ static double sign(double value) {
     return value >= 0 ? 1 : -1;
 }
 
+/* What a value counts as: BOOL is a sign as weights and as input of mode xnor, else 0 or 1. */
+static double counted(const xt_tensor *tensor, int64_t at, bool sign_of_bool) {
+    double value = tensor->values[at];
+    return sign_of_bool && !strcmp(tensor->datatype, "BOOL") && value == 0 ? -1 : value;
+}
+
 typedef struct sums {
     double dot;   /* xnor: of signs; bwn, float: of products */
     double terms; /* of |products| */
@@ -149,11 +155,12 @@ static sums accumulate(const xt_problem *p, const geometry *g, const char *mode,
                 bool inside = row >= 0 && row < c->h && col >= 0 && col < c->w;
                 if (!inside && c->pad_value == 0)
                     continue;
-                double w =
-                    p->weights.values[((o * g->group_channels + ch) * c->kh + i) * c->kw + j];
+                double w = counted(&p->weights,
+                                   ((o * g->group_channels + ch) * c->kh + i) * c->kw + j, true);
                 double v = c->pad_value;
                 if (inside)
-                    v = p->input.values[((n * c->c + first + ch) * c->h + row) * c->w + col];
+                    v = counted(&p->input, ((n * c->c + first + ch) * c->h + row) * c->w + col,
+                                !strcmp(mode, "xnor"));
                 if (inside)
                     s.k += fabs(v);
                 double a = !strcmp(mode, "xnor") ? sign(v) : v;
@@ -177,7 +184,7 @@ static double factor(const xt_problem *p, const geometry *g, const char *mode, c
     int64_t taps = g->group_channels * p->what.kh * p->what.kw;
     double sum = 0;
     for (int64_t i = 0; i < taps; i++)
-        sum += fabs(p->weights.values[o * taps + i]);
+        sum += fabs(counted(&p->weights, o * taps + i, true));
     return sum / (double)taps;
 }
 

@@ -94,7 +94,8 @@ static const refusal refusals[] = {
      NULL},
     {INPUT("{\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [128]}"), 400, "input", NULL},
     {INPUT("{\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1.5]}"), 400, "input", NULL},
-    {INPUT("{\"shape\": [1,1,1,1], \"datatype\": \"UINT8\", \"data\": [-1]}"), 400, "input", NULL},
+    {"{\"mode\": \"bwn\", \"input\": {\"shape\": [1,1,1,1], \"datatype\": \"UINT8\", \"data\": [-1]}, "
+     "\"weights\": " KERNEL "}", 400, "input", NULL},
     {INPUT("{\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [\"1\"]}"), 400, "input",
      NULL},
     {INPUT("{\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [null]}"), 400, "input", NULL},
@@ -128,6 +129,10 @@ static const refusal refusals[] = {
      NULL},
     {INPUT("{\"shape\": [1,2,1,1], \"datatype\": \"FP32\", \"data\": [1,2]}"), 422, "shape", "2"},
     {WITH(", \"groups\": 2"), 422, "groups", "2"},
+    {INPUT("{\"shape\": [1,1,1,1], \"datatype\": \"UINT8\", \"data\": [1]}"), 422,
+     "input.datatype", "send INT8 of 1 and -1, BOOL"},
+    {"{\"input\": " IMAGE ", \"weights\": {\"shape\": [1,1,1,1], \"datatype\": \"UINT8\", "
+     "\"data\": [1]}}", 422, "weights.datatype", "negative"},
     {WITH(", \"dilation\": 1, \"padding\": 0, \"bias\": {\"shape\": [2], \"datatype\": \"FP32\", "
           "\"data\": [1,2]}"), 422, "bias", NULL},
     {"{\"input\": " IMAGE ", \"weights\": {\"shape\": [1,1,3,3], \"datatype\": \"INT8\", \"data\": "

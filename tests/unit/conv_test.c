@@ -83,7 +83,7 @@ START_TEST(every_field_is_filled) {
     xn_error error;
     p.datatype = XN_BF16;
     p.input = (xn_shape){4, {7, 8, 20, 31}};
-    p.weights = (xn_weights_shape){{12, 4, 2, 5}, true, true};
+    p.weights = (xn_weights_shape){{12, 4, 2, 5}, XN_UINT8, true, true};
     p.params = (xn_conv_params){.stride = {2, 3},
                                 .dilation = {4, 2},
                                 .padding = {1, 2, 3, 4},
@@ -285,6 +285,8 @@ EDIT(mode_odd, p->params.mode = (xn_mode)-1)
 EDIT(precision_odd, p->params.precision = (xn_precision)3)
 EDIT(input_int32, p->datatype = XN_INT32)
 EDIT(input_odd, p->datatype = XN_DATATYPE_COUNT)
+EDIT(input_uint8, p->datatype = XN_UINT8)
+EDIT(weights_uint8, p->weights.datatype = XN_UINT8)
 EDIT(output_bf16, p->params.output_datatype = XN_BF16)
 EDIT(output_odd, p->params.output_datatype = (xn_datatype)-2)
 EDIT(int32_scaled, p->params.output_datatype = XN_INT32)
@@ -346,6 +348,9 @@ static const struct {
     {"precision_odd", precision_odd, XN_ERR_MALFORMED, "precision", "", "expected \"fp32\""},
     {"input_int32", input_int32, XN_ERR_MALFORMED, "input.datatype", "", "INT32; expected FP32"},
     {"input_odd", input_odd, XN_ERR_MALFORMED, "input.datatype", "", "expected FP32"},
+    {"input_uint8", input_uint8, XN_ERR_GEOMETRY, "input.datatype", "",
+     "send INT8 of 1 and -1, BOOL"},
+    {"weights_uint8", weights_uint8, XN_ERR_GEOMETRY, "weights.datatype", "", "negative values"},
     {"output_bf16", output_bf16, XN_ERR_MALFORMED, "output_datatype", "", "BF16; expected FP32"},
     {"output_odd", output_odd, XN_ERR_MALFORMED, "output_datatype", "", "expected FP32"},
     {"int32_scaled", int32_scaled, XN_ERR_MALFORMED, "output_datatype", "", "scaling is \"xnor\""},
@@ -412,6 +417,14 @@ START_TEST(accepted_nearby) {
     ck_assert_int_eq(resolve(&p, &conv, &images, NULL), XN_OK);
     p.weights.has_bias = false;
     p.params.output_datatype = XN_INT32;
+    ck_assert_int_eq(resolve(&p, &conv, &images, NULL), XN_OK);
+    p = base();
+    p.datatype = p.weights.datatype = XN_BOOL;
+    ck_assert_int_eq(resolve(&p, &conv, &images, NULL), XN_OK);
+    p.datatype = p.weights.datatype = XN_UINT8;
+    p.params.mode = XN_MODE_BWN;
+    ck_assert_int_eq(resolve(&p, &conv, &images, NULL), XN_OK);
+    p.params.mode = XN_MODE_FLOAT;
     ck_assert_int_eq(resolve(&p, &conv, &images, NULL), XN_OK);
     p = base();
     p.params.padding_kind = XN_PADDING_VALID;

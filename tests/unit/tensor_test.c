@@ -269,6 +269,12 @@ START_TEST(every_input_datatype_becomes_fp32) {
         ck_assert_msg(!memcmp(got, cases[i].expected, sizeof cases[i].expected), "%s",
                       xn_datatype_name(cases[i].datatype));
         ck_assert_float_eq(got[5], 9);
+        xn_tensor_to_signed_fp32(cases[i].datatype, cases[i].source, got, 5);
+        if (cases[i].datatype == XN_BOOL)
+            ck_assert(got[0] == -1 && got[1] == 1 && got[2] == 1 && got[4] == 1);
+        else
+            ck_assert(!memcmp(got, cases[i].expected, sizeof cases[i].expected));
+        ck_assert_float_eq(got[5], 9);
     }
 }
 END_TEST

@@ -132,7 +132,7 @@ START_TEST(every_datatype_is_taken_exactly) {
         uint32_t bits;
     } cases[] = {
         {XN_INT8, ints, {-128, 0, 1, -1}, 6},     {XN_UINT8, bytes, {0, 1, 2, 255}, 15},
-        {XN_BOOL, bytes, {0, 1, 1, 1}, 15},       {XN_FP16, halves, {1, -0.0f, -2, 0x1p-24f}, 11},
+        {XN_BOOL, bytes, {-1, 1, 1, 1}, 14},      {XN_FP16, halves, {1, -0.0f, -2, 0x1p-24f}, 11},
         {XN_BF16, brains, {1, -0.0f, -2, -1}, 3}, {XN_FP32, floats, {1, -2, 0x1p-149f, -0.0f}, 13},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -142,8 +142,11 @@ START_TEST(every_datatype_is_taken_exactly) {
         ck_assert_int_eq(memcmp(w->real, cases[i].real, sizeof cases[i].real), 0);
         ck_assert_uint_eq(w->bits[0], cases[i].bits);
         ck_assert_int_eq(w->datatype, cases[i].datatype);
-        ck_assert_float_eq(w->scale[0], cases[i].real[0]);
-        ck_assert_float_eq(w->bias[0], cases[i].real[0]);
+        /* as weights a BOOL is a sign, as scale and bias 0 or 1 */
+        float first = cases[i].datatype == XN_BOOL ? 0 : cases[i].real[0];
+        ck_assert_float_eq(w->scale[0], first);
+        ck_assert_float_eq(w->bias[0], first);
+        ck_assert(cases[i].datatype != XN_BOOL || w->alpha[0] == 1);
         xn_weights_free(w);
     }
 }
