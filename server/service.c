@@ -102,10 +102,12 @@ static bool accept_types(xn_exchange *exchange, bool answers) {
     const char *coding = xn_request_header(exchange->request, "Content-Encoding");
     char message[400];
     if (!type || !xn_form_parse(type, &exchange->form)) {
+        const char *nearest = type ? xn_form_nearest(type) : NULL;
         snprintf(message, sizeof message,
                  "Content-Type is %.100s; it must be application/json, application/octet-stream "
-                 "(with Inference-Header-Content-Length) or application/vnd.safetensors",
-                 type ? type : "missing");
+                 "(with Inference-Header-Content-Length) or application/vnd.safetensors%s%s%s",
+                 type ? type : "missing", nearest ? "; did you mean " : "", nearest ? nearest : "",
+                 nearest ? "?" : "");
         xn_exchange_refuse(exchange, 415, XN_REJECT_MALFORMED, "unsupported_media_type",
                            "Content-Type", message);
         return false;

@@ -33,6 +33,8 @@ typedef enum { XN_FORM_JSON, XN_FORM_OIP_BINARY, XN_FORM_SAFETENSORS } xn_form;
 /* The media type without parameters: "application/json", "application/octet-stream",
  * "application/vnd.safetensors". */
 const char *xn_form_media_type(xn_form form);
+/* The media type that an unknown Content-Type was probably meant to be, or NULL. */
+const char *xn_form_nearest(const char *content_type);
 /* From a Content-Type header value (parameters such as charset ignored, case-insensitive). */
 bool xn_form_parse(const char *content_type, xn_form *out);
 /* The answer's form: from an Accept header value by RFC 9110 (q-values, wildcards); NULL, "" and

@@ -1,6 +1,7 @@
 /* form.c: which wire form a request is in and which one its answer takes: media types and content
  * negotiation by RFC 9110, sections 8.3.1 and 12.5.1. */
 #include "xn_proto.h"
+#include "xn_text.h"
 
 #include <string.h>
 #include <strings.h>
@@ -48,6 +49,14 @@ static const char *element_end(const char *text, char separator) {
 
 const char *xn_form_media_type(xn_form form) {
     return (unsigned)form < FORMS ? forms[form].media_type : "application/octet-stream";
+}
+
+const char *xn_form_nearest(const char *content_type) {
+    static const char *const names[] = {"application/json", "application/octet-stream",
+                                        "application/vnd.safetensors", NULL};
+    char type[XN_TEXT_EXCERPT];
+    slice given = trim(content_type, element_end(content_type, ';'));
+    return xn_text_nearest(xn_text_excerpt(given.text, given.length, type), names);
 }
 
 bool xn_form_parse(const char *content_type, xn_form *out) {

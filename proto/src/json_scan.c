@@ -264,6 +264,49 @@ xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_
     return status;
 }
 
+/* Where the text before an offset leads to: the key last met at each depth, "" in arrays. */
+typedef struct trail {
+    const char *key[XN_PROTO_MAX_NESTING + 1];
+    size_t length[XN_PROTO_MAX_NESTING + 1];
+    int depth;
+} trail;
+
+static void follow(const char *at, const char *end, trail *out) {
+    const char *string = NULL;
+    size_t length = 0;
+    *out = (trail){.depth = 0};
+    for (; at < end; at++) {
+        if (*at == '"') {
+            for (string = ++at; at < end && *at != '"'; at++)
+                at += *at == '\\';
+            length = at < end ? (size_t)(at - string) : 0;
+        } else if (*at == ':') {
+            out->key[out->depth] = string;
+            out->length[out->depth] = length;
+        } else if ((*at == '{' || *at == '[') && out->depth < XN_PROTO_MAX_NESTING) {
+            out->length[++out->depth] = 0;
+        } else if (*at == '}' || *at == ']') {
+            out->depth -= out->depth > 0;
+        }
+    }
+}
+
+void xn_json_scan_path(const xn_json_scan *scan, size_t skeleton_offset, char *out, size_t size) {
+    trail found;
+    xn_text path = xn_text_over(out, size - 1);
+    if (skeleton_offset > scan->skeleton_length)
+        skeleton_offset = scan->skeleton_length;
+    follow(scan->skeleton, scan->skeleton + skeleton_offset, &found);
+    for (int i = 0; i <= found.depth; i++) {
+        char excerpt[XN_TEXT_EXCERPT];
+        if (!found.length[i])
+            continue;
+        xn_text_string(&path, path.length ? "." : "");
+        xn_text_string(&path, xn_text_excerpt(found.key[i], found.length[i], excerpt));
+    }
+    out[path.length] = 0;
+}
+
 void xn_json_scan_free(xn_json_scan *out) {
     xn_mem_free(out->skeleton);
     out->skeleton = NULL;

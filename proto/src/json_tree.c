@@ -37,6 +37,24 @@ static const char *duplicate_key(const json_error_t *failure, char out[XN_TEXT_E
     return out;
 }
 
+/* A number that is well-formed and too large for 64 bits; end: where it ends in the skeleton. */
+static xn_status fail_number(const xn_json_scan *scan, const char *what, size_t end,
+                             xn_error *error) {
+    char field[64], excerpt[XN_TEXT_EXCERPT];
+    size_t begin = end = end < scan->skeleton_length ? end : scan->skeleton_length;
+    while (begin > 0 && scan->skeleton[begin - 1] &&
+           strchr("0123456789+-.eE", scan->skeleton[begin - 1]))
+        begin--;
+    xn_json_scan_path(scan, begin, field, sizeof field);
+    xn_text_excerpt(scan->skeleton + begin, end - begin, excerpt);
+    bool real = strpbrk(excerpt, ".eE") != NULL;
+    return xn_fail(error, XN_ERR_MALFORMED, field, "%s is %s, before byte %zu of %s; %s",
+                   field[0] ? field : "a number", excerpt, xn_json_scan_offset(scan, end), what,
+                   real ? "no number there may overflow a double"
+                        : "integers there must be within 64 bits, from -9223372036854775808 to "
+                          "9223372036854775807");
+}
+
 static xn_status parse_failure(const xn_json_scan *scan, const char *what,
                                const json_error_t *failure, xn_error *error) {
     char key[XN_TEXT_EXCERPT];
@@ -47,6 +65,9 @@ static xn_status parse_failure(const xn_json_scan *scan, const char *what,
         return xn_fail(error, XN_ERR_MALFORMED, key,
                        "%s has the key \"%s\" twice in one object, again before byte %zu", what,
                        key, at);
+    if (json_error_code(failure) == json_error_numeric_overflow)
+        return fail_number(scan, what, failure->position > 0 ? (size_t)failure->position : 0,
+                           error);
     char text[JSON_ERROR_TEXT_LENGTH];
     size_t length = strlen(failure->text);
     for (size_t i = 0; i <= length; i++) /* it quotes the input */

@@ -11,8 +11,9 @@
 
 struct xn_param {
     const char *name;
-    bool numbers, words; /* the forms it takes; a list is numbers */
-    const char *accepts; /* for messages */
+    bool numbers, words;      /* the forms it takes; a list is numbers */
+    const char *accepts;      /* for messages */
+    const char *const *names; /* the words there are, where they are a closed set; ends with NULL */
     xn_status (*set)(const xn_param *, const xn_param_value *, xn_conv_request *, xn_error *);
 };
 
@@ -29,9 +30,11 @@ static xn_status fail_type(const xn_param *param, const char *got, xn_error *err
 }
 
 static xn_status fail_word(const xn_param *param, const char *word, xn_error *error) {
-    char excerpt[XN_TEXT_EXCERPT];
-    return xn_fail(error, XN_ERR_MALFORMED, param->name, "%s is \"%s\"; it takes %s", param->name,
-                   xn_text_excerpt(word, strlen(word), excerpt), param->accepts);
+    char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT] = "";
+    if (param->names)
+        xn_text_hint(word, param->names, hint);
+    return xn_fail(error, XN_ERR_MALFORMED, param->name, "%s is \"%s\"; it takes %s%s", param->name,
+                   xn_text_excerpt(word, strlen(word), excerpt), param->accepts, hint);
 }
 
 static xn_status check_range(const xn_param *param, const xn_param_value *value, int64_t low,
@@ -169,10 +172,9 @@ static xn_status set_output_datatype(const xn_param *param, const xn_param_value
 
 static xn_status set_backend(const xn_param *param, const xn_param_value *value,
                              xn_conv_request *request, xn_error *error) {
-    static const char *const backends[] = {"auto", "cpu", "cuda", "ref"};
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
-        if (!strcmp(value->word, backends[i])) {
-            memcpy(request->backend, backends[i], strlen(backends[i]) + 1);
+    for (const char *const *name = param->names; *name; name++) {
+        if (!strcmp(value->word, *name)) {
+            memcpy(request->backend, *name, strlen(*name) + 1);
             return XN_OK;
         }
     }
@@ -195,24 +197,32 @@ static xn_status set_weights(const xn_param *param, const xn_param_value *value,
     return XN_OK;
 }
 
+static const char *const paddings[] = {"same", "valid", NULL};
+static const char *const scalings[] = {"xnor", "alpha", "none", NULL};
+static const char *const modes[] = {"xnor", "bwn", "float", NULL};
+static const char *const precisions[] = {"fp32", "tf32", "fp16", NULL};
+static const char *const outputs[] = {"FP32", "FP16", "INT32", NULL};
+static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
+
 #define SIZES "an integer or a list [h, w], each at least 1"
 static const xn_param table[] = {
     {"weights", false, true,
-     "a tensor or the name of registered weights: 1 to 128 of A-Z a-z 0-9 . _ -, not . or ..",
+     "a tensor or the name of registered weights: 1 to 128 of A-Z a-z 0-9 . _ -, not . or ..", NULL,
      set_weights},
-    {"stride", true, false, SIZES, set_stride},
+    {"stride", true, false, SIZES, NULL, set_stride},
     {"padding", true, true, "an integer, [h, w], [top, left, bottom, right], \"same\" or \"valid\"",
-     set_padding},
-    {"dilation", true, false, SIZES, set_dilation},
-    {"groups", true, false, "an integer, at least 1", set_groups},
-    {"pad_value", true, false, "-1, 0 or 1", set_pad_value},
-    {"scaling", false, true, "\"xnor\", \"alpha\" or \"none\"", set_scaling},
-    {"mode", false, true, "\"xnor\", \"bwn\" or \"float\"", set_mode},
-    {"precision", false, true, "\"fp32\", \"tf32\" or \"fp16\"", set_precision},
-    {"output_datatype", false, true, "\"FP32\", \"FP16\" or \"INT32\"", set_output_datatype},
-    {"backend", false, true, "\"auto\", \"cpu\", \"cuda\" or \"ref\"", set_backend},
-    {"timeout_ms", true, false, "an integer, milliseconds, at least 1", set_timeout},
-    {"id", false, true, "a string of 1 to 128 printable ASCII characters without \" and \\",
+     paddings, set_padding},
+    {"dilation", true, false, SIZES, NULL, set_dilation},
+    {"groups", true, false, "an integer, at least 1", NULL, set_groups},
+    {"pad_value", true, false, "-1, 0 or 1", NULL, set_pad_value},
+    {"scaling", false, true, "\"xnor\", \"alpha\" or \"none\"", scalings, set_scaling},
+    {"mode", false, true, "\"xnor\", \"bwn\" or \"float\"", modes, set_mode},
+    {"precision", false, true, "\"fp32\", \"tf32\" or \"fp16\"", precisions, set_precision},
+    {"output_datatype", false, true, "\"FP32\", \"FP16\" or \"INT32\"", outputs,
+     set_output_datatype},
+    {"backend", false, true, "\"auto\", \"cpu\", \"cuda\" or \"ref\"", backends, set_backend},
+    {"timeout_ms", true, false, "an integer, milliseconds, at least 1", NULL, set_timeout},
+    {"id", false, true, "a string of 1 to 128 printable ASCII characters without \" and \\", NULL,
      set_id},
 };
 #define PARAMS (sizeof table / sizeof *table)
@@ -306,17 +316,22 @@ xn_status xn_param_set_text(const xn_param *param, const char *text, xn_conv_req
 
 xn_status xn_param_fail_unknown(const char *kind, const char *name, bool with_tensors,
                                 xn_error *error) {
-    char excerpt[XN_TEXT_EXCERPT], names[200];
-    xn_text list = xn_text_over(names, sizeof names - 1);
-    if (with_tensors)
-        xn_text_string(&list, "input, scale, bias");
-    for (size_t i = 0; i < PARAMS; i++) {
-        if (list.length)
-            xn_text_string(&list, ", ");
-        xn_text_string(&list, table[i].name);
+    static const char *const tensors[] = {"input", "scale", "bias"};
+    enum { TENSORS = sizeof tensors / sizeof *tensors };
+    char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT], text[200];
+    const char *names[TENSORS + PARAMS + 1] = {0};
+    size_t count = 0;
+    for (size_t i = 0; with_tensors && i < TENSORS; i++)
+        names[count++] = tensors[i];
+    for (size_t i = 0; i < PARAMS; i++)
+        names[count++] = table[i].name;
+    xn_text list = xn_text_over(text, sizeof text - 1);
+    for (size_t i = 0; i < count; i++) {
+        xn_text_string(&list, i ? ", " : "");
+        xn_text_string(&list, names[i]);
     }
-    names[list.length] = 0;
+    text[list.length] = 0;
     xn_text_excerpt(name, strlen(name), excerpt);
-    return xn_fail(error, XN_ERR_MALFORMED, excerpt, "unknown %s \"%s\"; accepted: %s", kind,
-                   excerpt, names);
+    return xn_fail(error, XN_ERR_MALFORMED, excerpt, "unknown %s \"%s\"; accepted: %s%s", kind,
+                   excerpt, text, xn_text_hint(name, names, hint));
 }

@@ -62,6 +62,35 @@ xn_status xn_request_shape(const xn_json *value, const char *name, xn_shape *out
     return XN_OK;
 }
 
+xn_status xn_request_fail_datatype(const char *field, const xn_json *value,
+                                   const char *const *names, xn_error *error) {
+    char got[XN_JSON_DESCRIPTION] = "missing", takes[80], hint[XN_TEXT_HINT] = "";
+    const char *word = "";
+    xn_text list = xn_text_over(takes, sizeof takes - 1);
+    for (int i = 0; names[i]; i++) {
+        xn_text_string(&list, !i ? "\"" : names[i + 1] ? ", \"" : " or \"");
+        xn_text_string(&list, names[i]);
+        xn_text_string(&list, "\"");
+    }
+    takes[list.length] = 0;
+    if (value) {
+        xn_json_describe(value, got);
+        if (xn_json_kind_of(value) == XN_JSON_STRING)
+            word = xn_json_string(value);
+    }
+    if (strstr(word, "64"))
+        return xn_fail(error, XN_ERR_MALFORMED, field,
+                       "%s is %s; it takes %s: convert the values to %s, 64-bit ones are not taken",
+                       field, got, takes, names[0]);
+    return xn_fail(error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s%s", field, got, takes,
+                   xn_text_hint(word, names, hint));
+}
+
+const char *xn_request_hint_bytes(xn_datatype datatype, uint64_t got, size_t needed) {
+    bool doubles = datatype == XN_FP32 && got % 2 == 0 && got / 2 == needed;
+    return doubles ? "; 8 bytes a value are FP64, which is not taken: convert to FP32" : "";
+}
+
 static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, size_t query_count,
                        const xn_proto_limits *limits, const xn_targets *targets, xn_error *error) {
     char excerpt[XN_TEXT_EXCERPT];

@@ -55,26 +55,26 @@ static xn_status collect_members(const parser *p, const xn_json *object, tensor_
                 return fail_value(p, path(t, "name", field), value,
                                   "the name of the member, or leave it out");
         } else {
+            static const char *const names[] = {"shape", "datatype",   "data",
+                                                "name",  "parameters", NULL};
+            char hint[XN_TEXT_HINT];
             xn_text_excerpt(key, strlen(key), excerpt);
             return xn_fail(p->error, XN_ERR_MALFORMED, path(t, excerpt, field),
-                           "unknown field \"%s\" in %s; accepted: shape, datatype, %s", excerpt,
-                           t->name, p->binary ? "data, parameters, name" : "data, name");
+                           "unknown field \"%s\" in %s; accepted: shape, datatype, %s%s", excerpt,
+                           t->name, p->binary ? "data, parameters, name" : "data, name",
+                           xn_text_hint(key, names, hint));
         }
     }
     return XN_OK;
 }
 
 static xn_status read_datatype(const parser *p, const tensor_parse *t, xn_datatype *out) {
-    static const char takes[] = "\"FP32\", \"FP16\", \"BF16\", \"INT8\", \"UINT8\" or \"BOOL\"";
+    static const char *const names[] = {"FP32", "FP16", "BF16", "INT8", "UINT8", "BOOL", NULL};
     char field[64];
-    path(t, "datatype", field);
-    if (!t->datatype)
-        return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is missing; it takes %s", field,
-                       takes);
-    if (xn_json_kind_of(t->datatype) != XN_JSON_STRING ||
-        !xn_datatype_parse(xn_json_string(t->datatype), out) || *out == XN_INT32)
-        return fail_value(p, field, t->datatype, takes);
-    return XN_OK;
+    if (t->datatype && xn_json_kind_of(t->datatype) == XN_JSON_STRING &&
+        xn_datatype_parse(xn_json_string(t->datatype), out) && *out != XN_INT32)
+        return XN_OK;
+    return xn_request_fail_datatype(path(t, "datatype", field), t->datatype, names, p->error);
 }
 
 /* data: a JSON array the scanner took out. */
@@ -105,10 +105,12 @@ static xn_status take_bytes(parser *p, const tensor_parse *t, xn_tensor_ref *ref
                           "an object with binary_data_size");
     while (xn_json_next(t->parameters, &iterator, &key, &value)) {
         if (strcmp(key, "binary_data_size") != 0) {
+            static const char *const names[] = {"binary_data_size", NULL};
+            char hint[XN_TEXT_HINT];
             xn_text_excerpt(key, strlen(key), excerpt);
             return xn_fail(p->error, XN_ERR_MALFORMED, path(t, "parameters", field),
-                           "unknown field \"%s\" in %s.parameters; accepted: binary_data_size",
-                           excerpt, t->name);
+                           "unknown field \"%s\" in %s.parameters; accepted: binary_data_size%s",
+                           excerpt, t->name, xn_text_hint(key, names, hint));
         }
         size = value;
     }
@@ -119,9 +121,11 @@ static xn_status take_bytes(parser *p, const tensor_parse *t, xn_tensor_ref *ref
         (uint64_t)xn_json_integer(size) != ref->bytes) {
         char got[XN_JSON_DESCRIPTION];
         xn_shape_format(&ref->shape, shape, sizeof shape);
-        return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is %s; shape %s of %s needs %zu",
-                       field, xn_json_describe(size, got), shape, xn_datatype_name(ref->datatype),
-                       ref->bytes);
+        int64_t bytes = xn_json_kind_of(size) == XN_JSON_INTEGER ? xn_json_integer(size) : 0;
+        return xn_fail(
+            p->error, XN_ERR_MALFORMED, field, "%s is %s; shape %s of %s needs %zu%s", field,
+            xn_json_describe(size, got), shape, xn_datatype_name(ref->datatype), ref->bytes,
+            xn_request_hint_bytes(ref->datatype, bytes > 0 ? (uint64_t)bytes : 0, ref->bytes));
     }
     if (ref->bytes > p->values_left)
         return xn_fail(p->error, XN_ERR_MALFORMED, field,
@@ -182,10 +186,12 @@ static xn_status parse_member(parser *p, const char *key, const xn_json *value) 
     if (member >= 0 && targets->refs[member] && !name)
         return parse_tensor(p, (xn_member)member, value, targets->refs[member]);
     if (!targets->conv) {
-        char excerpt[XN_TEXT_EXCERPT];
+        static const char *const names[] = {"weights", "scale", "bias", NULL};
+        char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT];
         xn_text_excerpt(key, strlen(key), excerpt);
         return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
-                       "unknown field \"%s\"; accepted: weights, scale, bias", excerpt);
+                       "unknown field \"%s\"; accepted: weights, scale, bias%s", excerpt,
+                       xn_text_hint(key, names, hint));
     }
     const xn_param *param = xn_param_find(key);
     if (!param)

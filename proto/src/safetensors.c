@@ -45,6 +45,7 @@ static xn_status fail_value(const parser *p, const char *field, const xn_json *v
 
 static xn_status read_dtype(const parser *p, const char *name, const xn_json *value,
                             xn_datatype *out) {
+    static const char *const names[] = {"F32", "F16", "BF16", "I8", "U8", "BOOL", NULL};
     char field[64];
     snprintf(field, sizeof field, "%s.dtype", name);
     if (value && xn_json_kind_of(value) == XN_JSON_STRING) {
@@ -55,7 +56,7 @@ static xn_status read_dtype(const parser *p, const char *name, const xn_json *va
             }
         }
     }
-    return fail_value(p, field, value, "\"F32\", \"F16\", \"BF16\", \"I8\", \"U8\" or \"BOOL\"");
+    return xn_request_fail_datatype(field, value, names, p->error);
 }
 
 static xn_status read_offsets(const parser *p, const char *name, const xn_json *value,
@@ -88,12 +89,13 @@ static xn_status check_members(const parser *p, const char *name, const xn_json 
     while (xn_json_next(object, &iterator, &key, &value)) {
         if (!strcmp(key, "dtype") || !strcmp(key, "shape") || !strcmp(key, "data_offsets"))
             continue;
-        char field[64], excerpt[XN_TEXT_EXCERPT];
+        static const char *const names[] = {"dtype", "shape", "data_offsets", NULL};
+        char field[64], excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT];
         xn_text_excerpt(key, strlen(key), excerpt);
         snprintf(field, sizeof field, "%s.%s", name, excerpt);
         return xn_fail(p->error, XN_ERR_MALFORMED, field,
-                       "unknown field \"%s\" in %s; accepted: dtype, shape, data_offsets", excerpt,
-                       name);
+                       "unknown field \"%s\" in %s; accepted: dtype, shape, data_offsets%s",
+                       excerpt, name, xn_text_hint(key, names, hint));
     }
     return XN_OK;
 }
@@ -125,8 +127,9 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
         xn_shape_format(&ref.shape, text, sizeof text);
         snprintf(field, sizeof field, "%s.data_offsets", name);
         return xn_fail(p->error, XN_ERR_MALFORMED, field,
-                       "%s spans %" PRIu64 " bytes; shape %s of %s needs %zu", field,
-                       where.end - where.begin, text, xn_datatype_name(ref.datatype), ref.bytes);
+                       "%s spans %" PRIu64 " bytes; shape %s of %s needs %zu%s", field,
+                       where.end - where.begin, text, xn_datatype_name(ref.datatype), ref.bytes,
+                       xn_request_hint_bytes(ref.datatype, where.end - where.begin, ref.bytes));
     }
     ref.data = p->values + where.begin;
     p->extents[member] = where;
@@ -236,11 +239,13 @@ static xn_status parse_root(parser *p, const xn_json *root) {
         } else if (member >= 0 && p->targets->refs[member]) {
             status = parse_tensor(p, (xn_member)member, value);
         } else {
-            char excerpt[XN_TEXT_EXCERPT];
+            static const char *const names[] = {"input", "weights", "scale", "bias", NULL};
+            const bool conv = p->targets->refs[XN_MEMBER_INPUT] != NULL;
+            char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT];
             xn_text_excerpt(key, strlen(key), excerpt);
             return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
-                           "unknown tensor \"%s\"; accepted: %sweights, scale, bias", excerpt,
-                           p->targets->refs[XN_MEMBER_INPUT] ? "input, " : "");
+                           "unknown tensor \"%s\"; accepted: %sweights, scale, bias%s", excerpt,
+                           conv ? "input, " : "", xn_text_hint(key, names + !conv, hint));
         }
         if (status)
             return status;
@@ -248,17 +253,43 @@ static xn_status parse_root(parser *p, const xn_json *root) {
     return check_tiling(p);
 }
 
+/* Something else altogether: its first 8 bytes are no length that a header could have. */
+static xn_status fail_foreign(const uint8_t *bytes, uint64_t length, xn_error *error) {
+    static const struct {
+        const char *begins, *is;
+    } known[] = {
+        {"{", "it looks like JSON, whose Content-Type is application/json"},
+        {"[", "it looks like JSON, whose Content-Type is application/json"},
+        {"\x93NUMPY", "it looks like a NumPy array; safetensors.numpy.save makes such a file"},
+        {"PK\x03\x04", "it looks like a zip archive, as .npz and .pt files are"},
+        {"\x80", "it looks like a Python pickle"},
+        {"\x89HDF", "it looks like an HDF5 file"},
+        {"\x1f\x8b", "it looks like gzip; send it as it was before"},
+    };
+    const char *is = "a file begins with the length of its JSON header in 8 bytes, little-endian";
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (!memcmp(bytes, known[i].begins, strlen(known[i].begins)))
+            is = known[i].is;
+    return xn_fail(error, XN_ERR_MALFORMED, "",
+                   "the body is no safetensors file: as one, its header length is %" PRIu64
+                   "; the limit is %d; %s",
+                   length, XN_PROTO_MAX_HEADER_BYTES, is);
+}
+
 /* Splits the body; *length gets the header's. */
 static xn_status read_prefix(const xn_proto_body *body, size_t *length, xn_error *error) {
     const uint8_t *bytes = body->bytes;
     if (body->length < 8)
-        return xn_fail(error, XN_ERR_MALFORMED, "",
-                       "the body has %zu bytes; a safetensors file begins with 8 bytes of header "
-                       "length",
-                       body->length);
+        return xn_fail(
+            error, XN_ERR_MALFORMED, "",
+            "the body has %zu bytes and is no safetensors file: one begins with 8 bytes of "
+            "header length",
+            body->length);
     uint64_t n = 0;
     for (int i = 7; i >= 0; i--)
         n = n << 8 | bytes[i];
+    if (n > XN_PROTO_MAX_HEADER_BYTES && n > body->length - 8)
+        return fail_foreign(bytes, n, error);
     if (n > XN_PROTO_MAX_HEADER_BYTES)
         return xn_fail(error, XN_ERR_MALFORMED, "",
                        "the safetensors header length is %" PRIu64 "; the limit is %d", n,

@@ -1,6 +1,7 @@
 /* text.c: bounded text building; see xn_text.h. */
 #include "xn_text.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void xn_text_bytes(xn_text *text, const char *bytes, size_t length) {
@@ -106,5 +107,64 @@ const char *xn_text_excerpt(const char *bytes, size_t length, char out[XN_TEXT_E
     for (size_t i = 0; i < kept; i++)
         out[i] = (char)(bytes[i] >= ' ' && bytes[i] <= '~' ? bytes[i] : '?');
     memcpy(out + kept, length > kept ? "..." : "", length > kept ? 4 : 1);
+    return out;
+}
+
+/* ---- near misses ---- */
+
+enum { MOST_COMPARED = 40 }; /* characters of a word; longer ones are like none */
+
+static char lower(char c) {
+    return c >= 'A' && c <= 'Z' ? (char)(c + 32) : c;
+}
+
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Insertions, deletions, replacements and swaps of neighbours that make b of a. */
+static int edits(const char *a, size_t a_length, const char *b, size_t b_length) {
+    int rows[3][MOST_COMPARED + 1];
+    for (size_t j = 0; j <= b_length; j++)
+        rows[0][j] = (int)j;
+    for (size_t i = 1; i <= a_length; i++) {
+        int *now = rows[i % 3];
+        const int *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
+        now[0] = (int)i;
+        for (size_t j = 1; j <= b_length; j++) {
+            bool same = lower(a[i - 1]) == lower(b[j - 1]);
+            now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + !same);
+            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                lower(a[i - 2]) == lower(b[j - 1]))
+                now[j] = least(now[j], before[j - 2] + 1);
+        }
+    }
+    return rows[a_length % 3][b_length];
+}
+
+const char *xn_text_nearest(const char *word, const char *const *names) {
+    size_t length = strnlen(word, MOST_COMPARED + 1);
+    const char *best = NULL;
+    if (length == 0 || length > MOST_COMPARED)
+        return NULL;
+    int fewest = 1 + (int)(length > 4 ? (length - 1) / 3 : length > 2); /* more are no near miss */
+    for (; *names; names++) {
+        size_t name_length = strlen(*names);
+        if (name_length > MOST_COMPARED)
+            continue;
+        int count = edits(word, length, *names, name_length);
+        if (count < fewest) {
+            fewest = count;
+            best = *names;
+        }
+    }
+    return best;
+}
+
+const char *xn_text_hint(const char *word, const char *const *names, char out[XN_TEXT_HINT]) {
+    const char *nearest = xn_text_nearest(word, names);
+    out[0] = 0;
+    if (nearest)
+        snprintf(out, XN_TEXT_HINT, "; did you mean \"%s\"?", nearest);
     return out;
 }

@@ -52,4 +52,8 @@ void xn_json_scan_free(xn_json_scan *scan); /* of a zeroed or a filled one */
 /* The offset in the scanned text of an offset in the skeleton. */
 size_t xn_json_scan_offset(const xn_json_scan *scan, size_t skeleton_offset);
 
+/* The dotted path, such as "input.shape", of the value that ends at an offset in the skeleton; cut
+ * to fit. */
+void xn_json_scan_path(const xn_json_scan *scan, size_t skeleton_offset, char *out, size_t size);
+
 #endif

@@ -31,6 +31,13 @@ void xn_text_escaped(xn_text *text, const char *string, size_t limit);
 #define XN_TEXT_EXCERPT 44
 const char *xn_text_excerpt(const char *bytes, size_t length, char out[XN_TEXT_EXCERPT]);
 
+/* What of a closed set a word was probably meant to be: "; did you mean \"stride\"?", to end a
+ * message with, or "" when nothing is near. names ends with NULL. Returns out. */
+#define XN_TEXT_HINT 64
+const char *xn_text_hint(const char *word, const char *const *names, char out[XN_TEXT_HINT]);
+/* The same as the name alone, or NULL: equal but for case, or few edits away for its length. */
+const char *xn_text_nearest(const char *word, const char *const *names);
+
 /* Decimal digits of value at out, no terminator; at most 20. Returns how many. */
 size_t xn_text_u64(uint64_t value, char *out);
 

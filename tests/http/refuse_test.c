@@ -117,8 +117,8 @@ static const refusal refusals[] = {
      NULL},
     {INPUT("{\"shape\": [4294967296,4294967296,4294967296,4], \"datatype\": \"FP32\", "
            "\"data\": [1]}"), 413, "input", "max-elements"},
-    {INPUT("{\"shape\": [99999999999999999999,1,1,1], \"datatype\": \"FP32\", \"data\": [1]}"), 400, NULL,
-     "99999999999999999999"},
+    {INPUT("{\"shape\": [99999999999999999999,1,1,1], \"datatype\": \"FP32\", \"data\": [1]}"), 400,
+     "input.shape", "input.shape is 99999999999999999999"},
     {INPUT("{\"shape\": [1,1,16384,16384], \"datatype\": \"FP32\", \"data\": [1]}"), 413, "input",
      "max-elements"},
     {INPUT("{\"shape\": [1,1,1,1], \"datatype\": \"fp32\", \"data\": [1]}"), 400, "input", "fp32"},
@@ -214,22 +214,23 @@ START_TEST(media_types) {
     static const struct {
         const char *headers;
         int status;
-        const char *field;
+        const char *field, *text;
     } table[] = {
-        {"", 415, "Content-Type"},
-        {"Content-Type: text/plain\r\n", 415, "Content-Type"},
-        {"Content-Type: application/jsonx\r\n", 415, "Content-Type"},
-        {"Content-Type: application/x-www-form-urlencoded\r\n", 415, "Content-Type"},
-        {"Content-Type: multipart/form-data; boundary=x\r\n", 415, "Content-Type"},
-        {JSON_TYPE "Content-Encoding: gzip\r\n", 415, "Content-Encoding"},
-        {JSON_TYPE "Accept: text/html\r\n", 406, "Accept"},
-        {JSON_TYPE "Accept: application/json;q=0\r\n", 406, "Accept"},
-        {JSON_TYPE "Accept: image/*, text/*;q=0.5\r\n", 406, "Accept"},
+        {"", 415, "Content-Type", "missing"},
+        {"Content-Type: text/plain\r\n", 415, "Content-Type", "text/plain"},
+        {"Content-Type: application/jsonx\r\n", 415, "Content-Type",
+         "; did you mean application/json?"},
+        {"Content-Type: application/x-www-form-urlencoded\r\n", 415, "Content-Type", NULL},
+        {"Content-Type: multipart/form-data; boundary=x\r\n", 415, "Content-Type", NULL},
+        {JSON_TYPE "Content-Encoding: gzip\r\n", 415, "Content-Encoding", NULL},
+        {JSON_TYPE "Accept: text/html\r\n", 406, "Accept", NULL},
+        {JSON_TYPE "Accept: application/json;q=0\r\n", 406, "Accept", NULL},
+        {JSON_TYPE "Accept: image/*, text/*;q=0.5\r\n", 406, "Accept", NULL},
     };
     xt_response response;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         post_text(table[i].headers, WITH(""), &response);
-        xt_check_error(&response, table[i].status, table[i].field, NULL, table[i].headers);
+        xt_check_error(&response, table[i].status, table[i].field, table[i].text, table[i].headers);
         xt_response_free(&response);
     }
     post_text("Content-Type: Application/JSON; charset=utf-8\r\nContent-Encoding: identity\r\n",

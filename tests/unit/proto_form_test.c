@@ -1,6 +1,7 @@
 /* Media types and content negotiation. */
 #include "xn_proto.h"
 #include "xn_test.h"
+#include "xn_text.h"
 
 #include <string.h>
 
@@ -32,6 +33,49 @@ START_TEST(parses_content_types) {
         xn_form form;
         ck_assert(xn_form_parse(xn_form_media_type((xn_form)f), &form) && (int)form == f);
     }
+}
+END_TEST
+
+static void check_near(const char *word, const char *got, const char *want) {
+    ck_assert_msg(got == want || (got && want && !strcmp(got, want)), "%s: %s", word,
+                  got ? got : "none");
+}
+
+START_TEST(guesses_content_types) {
+    static const struct {
+        const char *header, *nearest;
+    } cases[] = {
+        {"application/jsonx", "application/json"},
+        {"aplication/jsn; charset=utf-8", "application/json"},
+        {"application/safetensors", "application/vnd.safetensors"},
+        {"application/octetstream", "application/octet-stream"},
+        {"text/plain", NULL},
+        {"", NULL},
+        {"multipart/form-data; boundary=x", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_near(cases[i].header, xn_form_nearest(cases[i].header), cases[i].nearest);
+}
+END_TEST
+
+/* What is near enough to be offered, and what is not. */
+START_TEST(near_words) {
+    static const char *const names[] = {"stride", "padding", "groups", "id", "mode", "INT8", NULL};
+    static const struct {
+        const char *word, *nearest;
+    } cases[] = {
+        {"stride", "stride"},  {"STRIDE", "stride"},
+        {"strdie", "stride"},  {"tride", "stride"},
+        {"strides", "stride"}, {"padd", NULL},
+        {"pading", "padding"}, {"group", "groups"},
+        {"i", NULL},           {"ID", "id"},
+        {"it", NULL},          {"node", "mode"},
+        {"mod", "mode"},       {"nod", NULL},
+        {"int8", "INT8"},      {"", NULL},
+        {"colour", NULL},      {"a word of more than forty characters has none", NULL},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_near(cases[i].word, xn_text_nearest(cases[i].word, names), cases[i].nearest);
 }
 END_TEST
 
@@ -121,6 +165,8 @@ XN_SUITE(proto_form) {
     TCase *t = tcase_create("forms");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, parses_content_types);
+    tcase_add_test(t, guesses_content_types);
+    tcase_add_test(t, near_words);
     tcase_add_test(t, negotiates);
     tcase_add_test(t, names_and_ids);
     suite_add_tcase(s, t);

@@ -11,6 +11,8 @@
 #define WEIGHTS "\"weights\":" T
 #define BOTH INPUT "," WEIGHTS
 
+#define LARGE "99999999999999999999"
+
 START_TEST(parses_everything) {
     xn_error error = {0};
     xn_conv_request r;
@@ -129,8 +131,18 @@ START_TEST(refuses_bad_syntax) {
         {"{" BOTH ",\"stride\":NaN}", "", "NaN"},
         {"{" BOTH ",\"stride\":Infinity}", "", "Infinity"},
         {"{" BOTH ",\"stride\":01}", "", "not valid JSON"},
-        {"{" BOTH ",\"stride\":9223372036854775808}", "", "too big integer"},
-        {"{" BOTH ",\"stride\":1e999}", "", "overflow"},
+        {"{" BOTH ",\"stride\":9223372036854775808}", "stride",
+         "stride is 9223372036854775808, before byte 145 of the body; integers there must be "
+         "within"},
+        {"{" BOTH ",\"padding\":[1,-9223372036854775809]}", "padding",
+         "padding is -9223372036854775809, before"},
+        {"{\"a\":{\"b\":[{\"\\\"[{:\":[1,2]},{\"d\":92233720368547758080}]}}", "a.b.d",
+         "a.b.d is 92233720368547758080"},
+        {"{" INPUT ",\"weights\":{\"datatype\":\"FP32\",\"data\":[1,2],\"shape\":[1,1,1," LARGE
+         "]}}",
+         "weights.shape", "weights.shape is " LARGE ", before byte "},
+        {LARGE, "", "a number is " LARGE ", before byte 20 of the body"},
+        {"{" BOTH ",\"stride\":1e999}", "stride", "stride is 1e999, before"},
         {"{" BOTH ",\"id\":\"\xff\"}", "", "unable to decode byte 0xff"},
         {"{" BOTH ",\"id\":\"\xc0\x80\"}", "", "unable to decode byte 0xc0"},
         {"{" BOTH ",\"id\":\"\\ud800\"}", "", "not valid JSON"},
@@ -169,6 +181,17 @@ START_TEST(refuses_bad_fields) {
         {"{" WEIGHTS "}", "input", "input is missing"},
         {"{" INPUT "}", "weights", "weights is missing"},
         {"{" BOTH ",\"strid\":1}", "strid", "unknown field \"strid\"; accepted: input, scale"},
+        {"{" BOTH ",\"strid\":1}", "strid", "id; did you mean \"stride\"?"},
+        {"{" BOTH ",\"pading\":1}", "pading", "id; did you mean \"padding\"?"},
+        {"{" BOTH ",\"output_dtype\":1}", "output_dtype", "; did you mean \"output_datatype\"?"},
+        {"{" BOTH ",\"inptu\":1}", "inptu", "; did you mean \"input\"?"},
+        {"{" BOTH ",\"mode\":\"xnr\"}", "mode", "\"float\"; did you mean \"xnor\"?"},
+        {"{" BOTH ",\"scaling\":\"Alpha\"}", "scaling", "; did you mean \"alpha\"?"},
+        {"{" BOTH ",\"precision\":\"pf16\"}", "precision", "; did you mean \"fp16\"?"},
+        {"{" BOTH ",\"output_datatype\":\"int32\"}", "output_datatype", "mean \"INT32\"?"},
+        {"{" BOTH ",\"backend\":\"gpu\"}", "backend", "\"cuda\" or \"ref\""},
+        {"{" BOTH ",\"backend\":\"cdua\"}", "backend", "; did you mean \"cuda\"?"},
+        {"{" BOTH ",\"padding\":\"sane\"}", "padding", "; did you mean \"same\"?"},
         {"{" BOTH ",\"\":1}", "", "unknown field \"\""},
         {"{" BOTH ",\"Stride\":1}", "Stride", "unknown field"},
         {"{" BOTH ",\"a\\nb\":1}", "a?b", "unknown field \"a?b\""},
@@ -239,6 +262,12 @@ START_TEST(refuses_bad_tensors) {
          "input.shape", "more than 1000000 elements"},
         {WITH("{\"shape\":[1],\"datatype\":\"fp32\",\"data\":[1]}"), "input.datatype",
          "the string \"fp32\"; it takes \"FP32\""},
+        {WITH("{\"shape\":[1],\"datatype\":\"fp32\",\"data\":[1]}"), "input.datatype",
+         "\"BOOL\"; did you mean \"FP32\"?"},
+        {WITH("{\"shape\":[1],\"datatype\":\"FP64\",\"data\":[1]}"), "input.datatype",
+         "input.datatype is the string \"FP64\"; it takes \"FP32\", \"FP16\", \"BF16\", \"INT8\", "
+         "\"UINT8\" or \"BOOL\": convert the values to FP32, 64-bit ones are not taken"},
+        {WITH("{\"shape\":[1],\"data\":[1]}"), "input.datatype", "is missing; it takes \"FP32\", "},
         {WITH("{\"shape\":[1],\"datatype\":\"INT32\",\"data\":[1]}"), "input.datatype", "INT32"},
         {WITH("{\"shape\":[1],\"datatype\":1,\"data\":[1]}"), "input.datatype", "is 1"},
         {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":1}"), "input.data",
@@ -254,6 +283,8 @@ START_TEST(refuses_bad_tensors) {
          "has 0 values"},
         {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1],\"dat\":1}"), "input.dat",
          "unknown field \"dat\" in input; accepted: shape, datatype, data"},
+        {WITH("{\"sahpe\":[1],\"datatype\":\"FP32\",\"data\":[1]}"), "input.sahpe",
+         "; did you mean \"shape\"?"},
         {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"data\":[1],\"name\":\"x\"}"), "input.name",
          "the string \"x\"; it takes the name"},
         {WITH("{\"shape\":[1],\"datatype\":\"FP32\",\"parameters\":{\"binary_data_size\":4}}"),
@@ -376,6 +407,11 @@ START_TEST(oip_refuses) {
          "input.parameters.binary_data_size", "is 5; shape [1] of FP32 needs 4", 5},
         {"{\"input\":" BIN("[1]", "FP32", "-4") ",\"weights\":\"w\"}",
          "input.parameters.binary_data_size", "is -4", 4},
+        {"{\"input\":" BIN("[1]", "FP32", "8") ",\"weights\":\"w\"}",
+         "input.parameters.binary_data_size",
+         "of FP32 needs 4; 8 bytes a value are FP64, which is not taken: convert to FP32", 8},
+        {"{\"input\":{\"shape\":[1],\"datatype\":\"INT8\",\"parameters\":{\"binary_datasize\":1}}}",
+         "input.parameters", "; did you mean \"binary_data_size\"?", 1},
         {"{\"input\":" BIN("[1]", "FP32", "\"4\"") ",\"weights\":\"w\"}",
          "input.parameters.binary_data_size", "is the string \"4\"", 4},
         {"{\"input\":" BIN("[1]", "FP32", "4.0") ",\"weights\":\"w\"}",
@@ -445,6 +481,7 @@ START_TEST(parses_weights) {
         {"{\"weights\":\"edge\"}", "weights", "the string \"edge\"; it takes a tensor"},
         {"{" BOTH "}", "input", "unknown field \"input\"; accepted: weights, scale, bias"},
         {"{" WEIGHTS ",\"stride\":1}", "stride", "unknown field \"stride\""},
+        {"{\"weight\":" T "}", "weight", "; did you mean \"weights\"?"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         proto_bytes copy = proto_bytes_of(cases[i].text, strlen(cases[i].text));

@@ -69,6 +69,8 @@ START_TEST(refuses_bad_queries) {
         const char *field, *fragment;
     } cases[] = {
         {{{"strid", "1"}}, 1, "strid", "unknown query parameter \"strid\"; accepted: weights"},
+        {{{"strid", "1"}}, 1, "strid", "id; did you mean \"stride\"?"},
+        {{{"mode", "folat"}}, 1, "mode", "\"float\"; did you mean \"float\"?"},
         {{{"input", "1"}}, 1, "input", "unknown query parameter"},
         {{{"stride", ""}}, 1, "stride", "stride is \"\"; it takes an integer"},
         {{{"stride", NULL}}, 1, "stride", "stride is \"\""},
@@ -134,6 +136,12 @@ START_TEST(refuses_bad_files) {
         {"{\"input\":{}}", "input.dtype", "input.dtype is missing", 0},
         {"{\"input\":{\"dtype\":\"F64\"}}", "input.dtype", "the string \"F64\"; it takes \"F32\"",
          0},
+        {"{\"input\":{\"dtype\":\"F64\"}}", "input.dtype",
+         "\"U8\" or \"BOOL\": convert the values to F32, 64-bit ones are not taken", 0},
+        {"{\"input\":{\"dtype\":\"FP32\"}}", "input.dtype", "; did you mean \"F32\"?", 0},
+        {"{\"input\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,8]}}",
+         "input.data_offsets", "of FP32 needs 4; 8 bytes a value are FP64, which is not taken", 8},
+        {"{\"inputs\":{}}", "inputs", "bias; did you mean \"input\"?", 0},
         {"{\"input\":{\"dtype\":\"I32\"}}", "input.dtype", "the string \"I32\"", 0},
         {"{\"input\":{\"dtype\":1}}", "input.dtype", "input.dtype is 1", 0},
         {"{\"input\":{\"dtype\":\"I8\"}}", "input.shape", "input.shape is missing", 0},
@@ -162,6 +170,7 @@ START_TEST(refuses_bad_files) {
         {"{\"__metadata__\":3," IN "}", "__metadata__", "__metadata__ is 3", 2},
         {META("\"stride\":1"), "stride", "stride is 1; it takes a string", 2},
         {META("\"author\":\"me\""), "author", "unknown __metadata__ key \"author\"", 2},
+        {META("\"Stride\":\"1\""), "Stride", "; did you mean \"stride\"?", 2},
         {META("\"weights\":\"a\",\"mode\":\"q\""), "mode", "mode is \"q\"", 2},
         {META("\"weights\":\"a\",\"weights\":\"a\""), "weights", "twice", 2},
         {"{" IN "," W1("[2,4]") ",\"__metadata__\":{\"weights\":\"a\"}}", "weights",
@@ -191,6 +200,12 @@ START_TEST(refuses_bad_lengths) {
         {"\3\0\0\0\0\0\0\0{}", 10, "header length is 3, but only 2 bytes follow"},
         {"\1\0\1\0\0\0\0\0{}", 10, "header length is 65537; the limit is 65536"},
         {"\377\377\377\377\377\377\377\377{}", 10, "header length is 18446744073709551615"},
+        {"hello, world", 12, "the body is no safetensors file: as one, its header length is"},
+        {"hello, world", 12, "; a file begins with the length of its JSON header in 8 bytes"},
+        {"{\"input\": 1}", 12, "it looks like JSON, whose Content-Type is application/json"},
+        {"\x93NUMPY\1\0v\0{", 11, "it looks like a NumPy array"},
+        {"PK\3\4\24\0\0\0\10\0", 10, "it looks like a zip archive"},
+        {"\x80\4\x95\0\0\0\0\1", 8, "it looks like a Python pickle"},
         {"\0\0\0\0\0\0\0\0", 8, "must be a JSON object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
