@@ -309,8 +309,14 @@ typedef struct xn_cpu_epilogue {
     float factor; /* 1 for scaling none */
     float bias;   /* 0 if none */
     bool wide;    /* acc * factor may pass FLT_MAX before K brings it back: multiply in double */
+    bool counter; /* so may all of the product before the bias, which is as large, brings it back */
     int32_t datatype;
 } xn_cpu_epilogue;
+
+/* Whether fp32 is enough for it: for an accumulator of mode xnor, with or without K. */
+static inline bool xn_cpu_fits_fp32(const xn_cpu_epilogue *epilogue, bool with_k) {
+    return !(epilogue->wide && with_k) && !epilogue->counter;
+}
 
 void xn_cpu_epilogue_of(const xn_conv *conv, const xn_prepared *prepared, int32_t o,
                         xn_cpu_epilogue *out);

@@ -1,7 +1,8 @@
 /* emit.c: from accumulators to output elements: factor, K, bias, datatype. In fp32, in the order
- * of xn_epilogue, but for two cases that are computed in double because fp32 would lose a finite
- * result: factors so large that acc * factor overflows before a small K brings it back, and sums
- * that come in double because fp32 overflowed on the way. */
+ * of xn_epilogue, but for three cases that are computed in double because fp32 would lose a finite
+ * result: factors so large that acc * factor overflows before a small K brings it back, a bias that
+ * brings back a product which overflows, and sums that come in double because fp32 overflowed on
+ * the way. */
 #include "cpu.h"
 #include "xn_arith.h"
 
@@ -10,6 +11,9 @@
 #include <string.h>
 
 enum { EMIT_CHUNK = 256 };
+
+/* A smaller one moves what overflows by less than a unit of FLT_MAX's last place, 2^104. */
+static const float least_counter = 0x1p103f;
 
 void xn_cpu_epilogue_of(const xn_conv *conv, const xn_prepared *prepared, int32_t o,
                         xn_cpu_epilogue *out) {
@@ -24,17 +28,28 @@ void xn_cpu_epilogue_of(const xn_conv *conv, const xn_prepared *prepared, int32_
     out->bias = prepared->bias ? prepared->bias[o] : 0.0f;
     out->wide = conv->mode == XN_MODE_XNOR && conv->scaling == XN_SCALING_XNOR &&
                 fabs((double)factor) * prepared->filter > (double)FLT_MAX;
+    out->counter = conv->scaling != XN_SCALING_NONE && fabsf(out->bias) >= least_counter;
     out->datatype = conv->output_datatype;
 }
 
 static void finish_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
                        const int32_t *acc, const float *k, int32_t n, float *dst) {
-    if (!epilogue->wide || !k) {
+    if (xn_cpu_fits_fp32(epilogue, k != NULL)) {
         kernels->emit_i32(acc, k, epilogue->factor, epilogue->bias, n, dst);
         return;
     }
     for (int32_t x = 0; x < n; x++)
-        dst[x] = (float)((double)acc[x] * epilogue->factor * k[x] + epilogue->bias);
+        dst[x] = (float)((double)acc[x] * epilogue->factor * (k ? k[x] : 1.0f) + epilogue->bias);
+}
+
+static void finish_f32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
+                       const float *acc, int32_t n, float *dst) {
+    if (!epilogue->counter) {
+        kernels->emit_f32(acc, epilogue->factor, epilogue->bias, n, dst);
+        return;
+    }
+    for (int32_t x = 0; x < n; x++)
+        dst[x] = (float)((double)acc[x] * epilogue->factor + epilogue->bias);
 }
 
 void xn_cpu_emit_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
@@ -58,13 +73,13 @@ void xn_cpu_emit_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilo
 void xn_cpu_emit_f32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,
                      const float *acc, int32_t n, void *dst) {
     if (epilogue->datatype == XN_FP32) {
-        kernels->emit_f32(acc, epilogue->factor, epilogue->bias, n, dst);
+        finish_f32(kernels, epilogue, acc, n, dst);
         return;
     }
     float values[EMIT_CHUNK];
     for (int32_t x = 0; x < n; x += EMIT_CHUNK) {
         int32_t part = (int32_t)xn_cpu_min(n - x, EMIT_CHUNK);
-        kernels->emit_f32(acc + x, epilogue->factor, epilogue->bias, part, values);
+        finish_f32(kernels, epilogue, acc + x, part, values);
         kernels->to_fp16(values, part, (uint16_t *)dst + x);
     }
 }

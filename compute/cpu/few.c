@@ -451,7 +451,8 @@ static void output_slowly(walk *w, const band_row *row, xn_cpu_few_outputs *outp
 static bool emits(const walk *w, const xn_cpu_epilogue *epilogue, float *factor) {
     const double whole = epilogue->factor;
     *factor = w->with_k ? (float)(whole * w->mean) : epilogue->factor;
-    return epilogue->datatype == XN_FP32 && w->run->prepared->filter <= XN_CPU_BYTE_TAPS &&
+    return epilogue->datatype == XN_FP32 && !epilogue->counter &&
+           w->run->prepared->filter <= XN_CPU_BYTE_TAPS &&
            !(whole != 0 && fabs((double)*factor) < least_factor);
 }
 

@@ -188,7 +188,7 @@ static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o,
     const float *k = xn_cpu_many_has_k(conv)
                          ? xn_cpu_many_k(j, part->slot, o / conv->group_out_channels) + part->pixel
                          : NULL;
-    if (epilogue->datatype == XN_FP32 && !(epilogue->wide && k)) {
+    if (epilogue->datatype == XN_FP32 && xn_cpu_fits_fp32(epilogue, k != NULL)) {
         j->kernels->reals(d->differ, d->start, d->kind, j->map->classes, k, epilogue->factor,
                           epilogue->bias, part->count, stream, to);
     } else {

@@ -141,16 +141,16 @@ static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
         int32_t x = 0;
         for (; x + LANES <= n; x += LANES) {
             vector_f32 v = *(const loose_f32 *)(sums + x);
-            bad |= not_finite(v);
             v = v * factor[f] + bias[f];
+            bad |= not_finite(v); /* as it is where the sum is not */
             if (past)
                 STREAM(out + x, v);
             else
                 *(loose_f32 *)(out + x) = v;
         }
         for (; x < n; x++) {
-            any |= !(fabsf(sums[x]) <= FLT_MAX);
             out[x] = sums[x] * factor[f] + bias[f];
+            any |= !(fabsf(out[x]) <= FLT_MAX);
         }
     }
     for (int l = 0; l < LANES; l++)

@@ -51,8 +51,8 @@ typedef struct xn_cpu_real_kernels {
     void (*multiply)(const float *panel, int32_t pitch, int32_t taps, const float *weights,
                      bool first, float *sums, float *rest);
     /* out = sums * factor + bias for n lanes of `filters` rows; stream: past the caches, where
-     * whole vectors are aligned. Returns false where a sum is not finite: what it wrote is then to
-     * be written again. */
+     * whole vectors are aligned. Returns false where an output is not finite: what it wrote is then
+     * to be written again, in double. */
     bool (*finish)(const float *sums, int32_t pitch, int32_t filters, int32_t n,
                    const float *factor, const float *bias, float *out, int64_t out_pitch,
                    bool stream);

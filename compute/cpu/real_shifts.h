@@ -87,8 +87,8 @@ INLINE vector_f32 add_row(vector_f32 sum, const vector_f32 *x, const vector_f32 
     return sum;
 }
 
-/* Writes output row y. 0 * sum is NaN where it is not finite, and stays so in what it is added to:
- * returns that. */
+/* Writes output row y. 0 * value is NaN where it is not finite, and stays so in what it is added
+ * to: returns that. */
 INLINE vector_f32 put(const shift *s, int32_t y, vector_f32 sum, vector_f32 bad, const bool whole) {
     float *to = s->to + y * s->to_pitch;
     const vector_f32 value = sum * s->factor + s->bias;
@@ -98,7 +98,7 @@ INLINE vector_f32 put(const shift *s, int32_t y, vector_f32 sum, vector_f32 bad,
         STREAM(to, value);
     else
         *(loose_f32 *)to = value;
-    return MULTIPLY_ADD(sum, (vector_f32){0}, bad);
+    return MULTIPLY_ADD(value, (vector_f32){0}, bad);
 }
 
 /* Rows [y, end) of a 3x3 kernel on one channel without dilation down: of the rows of an output the

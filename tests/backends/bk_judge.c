@@ -49,6 +49,14 @@ static double tolerance_of(const bk_expected *e, bool exact) {
     return 1e-5 * e->magnitude + e->slack;
 }
 
+/* The CPU's paths take what overflows in fp32 again in double; a mean of FLT_MAX that CUDA rounds
+ * up is infinite there. */
+static bool loose_of(const bk_target *target, const bk_expected *e) {
+    if (!strcmp(target->backend->name, "ref"))
+        return false;
+    return e->loose || (e->overflows && strcmp(target->backend->name, "cpu") != 0);
+}
+
 void bk_judge(const bk_target *target, const bk_problem *problem, const void *got, int64_t images,
               const void *reference, const bk_expected *expected) {
     const xn_conv *v = &problem->conv;
@@ -67,7 +75,7 @@ void bk_judge(const bk_target *target, const bk_problem *problem, const void *go
         if (isinf(right) && isfinite(e->value))
             right = e->value;
         double tolerance = tolerance_of(e, exact);
-        if (bk_is_right(datatype, value, right, tolerance, !exact && e->loose))
+        if (bk_is_right(datatype, value, right, tolerance, loose_of(target, e)))
             continue;
         bk_case_describe(problem->c, text);
         ck_abort_msg(

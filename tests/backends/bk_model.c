@@ -102,8 +102,8 @@ static bk_expected expect_xnor(const xn_conv *v, const sums *s, double factor, d
         .value = term + bias,
         .magnitude = size_of(term) + size_of(bias),
         .slack = TINY * (2 + count * size_of(s->dot * used) + size_of(s->dot * k) + size_of(k)),
-        .loose = overflows(s->dot * used) || overflows(s->dot * k) || overflows(used * k) ||
-                 overflows(term + bias),
+        .overflows = overflows(s->dot * used) || overflows(s->dot * k) || overflows(used * k) ||
+                     overflows(term + bias),
     };
 }
 
@@ -118,7 +118,8 @@ static bk_expected expect_real(const xn_conv *v, const sums *s, double factor, d
         .value = (scaled ? s->real * factor : s->real) + bias,
         .magnitude = magnitude,
         .slack = TINY * (2 + count * (1 + size_of(used)) + s->magnitude),
-        .loose = overflows(s->magnitude) || overflows(magnitude) || cancels,
+        .loose = cancels,
+        .overflows = overflows(s->magnitude) || overflows(magnitude),
     };
 }
 

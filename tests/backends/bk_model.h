@@ -14,8 +14,9 @@ typedef struct bk_expected {
     double value;
     double magnitude; /* the sum of the magnitudes of the terms: 1e-5 of it is the tolerance */
     double slack;     /* absolute: what rounding to denormals may add */
-    bool loose;       /* an fp32 step between may overflow although the result need not: infinities
-                         and NaN are accepted beside the value */
+    bool loose;       /* rounding alone decides between the value and what is not finite: that is
+                         accepted beside it */
+    bool overflows;   /* so does a step of fp32 between, in kernels that take it in fp32 */
 } bk_expected;
 
 /* One per output element, [images][O][OH][OW]; free with xn_mem_free. */

@@ -115,7 +115,7 @@ static void judge(const bk_target *target, const bk_problem *p, xn_precision pre
         double value = bk_value((xn_datatype)v->output_datatype, got, i);
         double tolerance = b.relative * e->magnitude + e->slack +
                            b.absolute * scale_of(p, i / area % v->out_channels);
-        bool loose = e->loose || (b.extreme && !isfinite(e->value));
+        bool loose = e->loose || e->overflows || (b.extreme && !isfinite(e->value));
         if (bk_is_right((xn_datatype)v->output_datatype, value, e->value, tolerance, loose))
             continue;
         bk_case_describe(p->c, text);

@@ -1,8 +1,9 @@
 /* Random sequences of PUT, DELETE, GET and conv against a plain model of what must come out: one
  * client that keeps its connection, and several at once on names of their own.
  *
- * XNORD_TEST_MODEL_SEQUENCES: how many sequences, in place of the default; XNORD_TEST_MODEL_SEED:
- * plays only the one of that seed, as a failure prints it. */
+ * XNORD_TEST_MODEL_SEQUENCES: how many sequences a test plays, in place of the default (fewer where
+ * XNORD_TEST_EVERY asks for less). XNORD_TEST_MODEL_SEED: only the one of that seed, as a failure
+ * prints it. */
 #include "model.h"
 
 #include <pthread.h>
