@@ -403,9 +403,9 @@ START_TEST(hang_ups) {
     call queued = call_send(&r, 1, 5, "");
     call stays = call_send(&r, 1, 7, "");
     wait_queued(&r, 2);
-    xt_disconnect(&queued.conn);
+    xt_reset(&queued.conn);
     wait_queued(&r, 1);
-    xt_disconnect(&running.conn);
+    xt_reset(&running.conn);
     sem_post(&fake[FAKE_GPU].gate);
     expect_served(&stays, "cuda:0");
     ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
