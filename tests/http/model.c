@@ -69,6 +69,7 @@ bool xt_exchange(xt_model *model, const char *method, const char *target, const 
     const char *headers = message ? message->headers.data : "";
     const char *body = message ? message->body.data ? message->body.data : nothing : NULL;
     size_t length = message ? message->body.length : 0;
+    *response = (xt_response){0};
     if (model->conn.fd < 0 && !xt_connect(&model->conn, model->daemon))
         return xt_wrong(model, "cannot connect");
     xt_result result = xt_request(&model->conn, method, target, headers, body, length, response);
