@@ -120,7 +120,8 @@ static xn_status check_epilogue(const xn_conv_params *p, const xn_weights_shape 
                                 xn_error *error) {
     if (weights->has_scale && p->scaling == XN_SCALING_NONE)
         return xn_fail(error, XN_ERR_MALFORMED, "scale",
-                       "scale is given, but scaling is \"none\", which has no factor it could "
+                       "scale is given, or registered with the weights, but scaling is \"none\", "
+                       "which has no factor it could "
                        "replace; leave scale out or choose scaling \"xnor\" or \"alpha\"");
     if (p->output_datatype != XN_INT32)
         return XN_OK;
@@ -131,7 +132,8 @@ static xn_status check_epilogue(const xn_conv_params *p, const xn_weights_shape 
                        xn_mode_name(p->mode), xn_scaling_name(p->scaling));
     if (weights->has_bias)
         return xn_fail(error, XN_ERR_MALFORMED, "bias",
-                       "bias is given, but output_datatype is INT32, which has no room for a "
+                       "bias is given, or registered with the weights, but output_datatype is "
+                       "INT32, which has no room for a "
                        "real number; leave bias out or choose FP32 or FP16");
     return XN_OK;
 }

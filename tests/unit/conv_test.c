@@ -356,7 +356,7 @@ static const struct {
     {"int32_scaled", int32_scaled, XN_ERR_MALFORMED, "output_datatype", "", "scaling is \"xnor\""},
     {"int32_alpha", int32_alpha, XN_ERR_MALFORMED, "output_datatype", "", "scaling is \"alpha\""},
     {"int32_bwn", int32_bwn, XN_ERR_MALFORMED, "output_datatype", "", "mode is \"bwn\""},
-    {"int32_bias", int32_bias, XN_ERR_MALFORMED, "bias", "", "bias is given"},
+    {"int32_bias", int32_bias, XN_ERR_MALFORMED, "bias", "", "bias is given, or registered with"},
     {"scale_none", scale_none, XN_ERR_MALFORMED, "scale", "", "scaling is \"none\""},
     {"scale_none_float", scale_none_float, XN_ERR_MALFORMED, "scale", "", "scale is given"},
     {"input_rank", input_rank, XN_ERR_GEOMETRY, "input.shape", "", "3 dimensions; it must be [N"},
