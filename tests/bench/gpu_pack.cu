@@ -149,8 +149,8 @@ static bool check(const shape &s, xn_datatype type, int multiprocessors, bool wi
     guarded<int32_t> counts((size_t)pixels);
     guarded<float> means((size_t)pixels);
     CHECK(xn_cuda_pack_launch(&c, s.images, multiprocessors, input, bits.data,
-                              with_count ? counts.data : NULL, with_mean ? means.data : NULL, false,
-                              false, 0));
+                              with_count ? counts.data : NULL, with_mean ? means.data : NULL,
+                              XN_CUDA_PLAIN, false, 0));
     CHECK(cudaDeviceSynchronize());
     bool right = true;
     const std::vector<uint32_t> got = bits.read(&right);
@@ -254,8 +254,8 @@ struct layer {
     xn_cuda_wide_cut cut;
 
     cudaError_t pack(bool overlapped, cudaStream_t stream) const {
-        return xn_cuda_pack_launch(&conv, images, multiprocessors, input, bits, NULL, mean, false,
-                                   overlapped, stream);
+        return xn_cuda_pack_launch(&conv, images, multiprocessors, input, bits, NULL, mean,
+                                   XN_CUDA_PLAIN, overlapped, stream);
     }
     cudaError_t convolve(bool overlapped, cudaStream_t stream) {
         xn_cuda_wide_io io = {};
