@@ -19,13 +19,17 @@
 
 #define XN_PROTO_MAX_HEADER_BYTES 65536 /* everything of a request but its tensor values */
 #define XN_PROTO_MAX_NESTING 8
+#define XN_PROTO_MAX_VALUES 4096 /* of the JSON beside the data arrays; of "{[:,", to be exact */
 #define XN_PROTO_MAX_NAME 128 /* characters of a weights name: [A-Za-z0-9._-]+, not "." or ".." */
 #define XN_PROTO_MAX_ID 128   /* characters of a request id: printable ASCII without '"' and '\' */
 
-/* Routes the JSON parser's allocations through xn_mem, so that they are bounded, counted and
- * failed by tests like all others, and seeds its hash tables. It sets state of the whole process:
- * a program calls it once, before it starts threads and before any other function here. Without it
- * everything works, with the parser on malloc. */
+/* The most that a parse takes beside the body, at a time and in all: one block for the header's
+ * text, one for the tree made of it. Both are given back before parsing returns. */
+#define XN_PROTO_PARSE_BYTES (4 << 20)
+
+/* Gives the JSON parser its memory functions, which serve it from one block a parse, and seeds its
+ * hash tables. It sets state of the whole process: a program calls it once, before it starts
+ * threads; else the first parse does. */
 void xn_proto_init(void);
 
 typedef enum { XN_FORM_JSON, XN_FORM_OIP_BINARY, XN_FORM_SAFETENSORS } xn_form;

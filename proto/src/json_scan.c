@@ -308,8 +308,9 @@ void xn_json_scan_path(const xn_json_scan *scan, size_t skeleton_offset, char *o
 }
 
 void xn_json_scan_free(xn_json_scan *out) {
+    xn_mem_free(out->memory);
     xn_mem_free(out->skeleton);
-    out->skeleton = NULL;
+    out->memory = out->skeleton = NULL;
 }
 
 size_t xn_json_scan_offset(const xn_json_scan *out, size_t skeleton_offset) {

@@ -5,6 +5,8 @@
 #include "xn_text.h"
 
 #include <jansson.h>
+#include <pthread.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,21 +14,92 @@
 #error "Jansson 2.11 or later is needed: ordered members and json_error_code"
 #endif
 
-/* Jansson drops a character of a token when the memory for it cannot grow, and goes on. So a
- * failed allocation is remembered, and a parse during which one failed counts as failed. */
-static _Thread_local bool allocation_failed;
+/* ---- the memory of a parse ----
+ *
+ * Jansson drops a character of a token when the memory for it cannot grow, and goes on as if it
+ * were there; the next step back writes past its buffer. So no allocation inside it may fail: a
+ * parse takes one block, before it starts, that is large enough for all of it, and gives it back
+ * whole. What it frees meanwhile is not used again. One that asked for more all the same would not
+ * get a null pointer: the parse is left by longjmp. Jansson holds nothing but memory, all of it in
+ * the block, so nothing is lost by that. */
+
+#define ARENA_ALIGNMENT 16 /* of malloc, which Jansson expects */
+
+typedef struct arena {
+    unsigned char *at;
+    size_t left;
+    jmp_buf ran_out;
+} arena;
+
+static _Thread_local arena *active; /* of the parse on this thread; else NULL */
 
 static void *json_alloc(size_t bytes) {
-    void *memory = xn_mem_alloc(bytes);
-    if (!memory)
-        allocation_failed = true;
+    arena *a = active;
+    if (!a) /* nothing here asks for memory outside a parse */
+        return NULL;
+    if (bytes > a->left || a->left - bytes < ARENA_ALIGNMENT)
+        longjmp(a->ran_out, 1);
+    size_t taken = (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+    void *memory = a->at;
+    a->at += taken;
+    a->left -= taken;
     return memory;
 }
 
-void xn_proto_init(void) {
-    json_set_alloc_funcs(json_alloc, xn_mem_free);
+static void json_release(void *memory) {
+    (void)memory;
+}
+
+static void set_up(void) {
+    json_set_alloc_funcs(json_alloc, json_release);
     json_object_seed(0); /* from the system's random source, before threads could race for it */
 }
+
+void xn_proto_init(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, set_up);
+}
+
+/* The sum of all that Jansson 2.14 allocates for a text, freed or not, each rounded up to 16 bytes.
+ * Whatever it makes has consumed a character of its own, so these are counted wherever they stand,
+ * also inside strings; L is the text's length.
+ *     {   an object (72) and its 8 buckets (128)
+ *     [   an array (40), its first 8 elements (64), and a value that is no container (32)
+ *     :   a member: what holds the key (56, the key, a 0); its share of larger bucket tables: with
+ *         m members they double up to fewer than 2m buckets of 16 bytes, 64 m in all; a value
+ *     ,   an element's share of larger tables, likewise 32; a value
+ *     ""  a string's text: no longer than it stands in the input, and a 0
+ *     L   texts and keys, at most L each; the lexer's buffer, 16 bytes that double while the
+ *         longest token does not fit: less than 2 (L + 1) at last, 4 (L + 1) in all
+ * and a value when the text is nothing else. */
+size_t xn_json_parse_bound(const char *text, size_t length) {
+    enum { OBJECT = 80 + 128, ARRAY = 48 + 64, VALUE = 32, MEMBER = 72 + 64, ELEMENT = 32 };
+    size_t objects = 0, arrays = 0, members = 0, elements = 0, quotes = 0;
+    for (size_t i = 0; i < length; i++) {
+        objects += text[i] == '{';
+        arrays += text[i] == '[';
+        members += text[i] == ':';
+        elements += text[i] == ',';
+        quotes += text[i] == '"';
+    }
+    return objects * OBJECT + arrays * (ARRAY + VALUE) + members * (MEMBER + VALUE) +
+           elements * (ELEMENT + VALUE) + quotes / 2 * ARENA_ALIGNMENT + 6 * length + 32 + VALUE;
+}
+
+static xn_status check_values(const xn_json_scan *scan, const char *what, xn_error *error) {
+    size_t values = 0;
+    for (size_t i = 0; i < scan->skeleton_length; i++)
+        values += scan->skeleton[i] == '{' || scan->skeleton[i] == '[' ||
+                  scan->skeleton[i] == ':' || scan->skeleton[i] == ',';
+    if (values <= XN_PROTO_MAX_VALUES)
+        return XN_OK;
+    return xn_fail(error, XN_ERR_MALFORMED, "",
+                   "%s has more than %d values beside its data arrays, the limit; send numbers "
+                   "only in \"data\" of input, weights, scale or bias",
+                   what, XN_PROTO_MAX_VALUES);
+}
+
+/* ---- parsing ---- */
 
 /* The key in Jansson's "duplicate object key near '"key"'", or "". */
 static const char *duplicate_key(const json_error_t *failure, char out[XN_TEXT_EXCERPT]) {
@@ -77,24 +150,49 @@ static xn_status parse_failure(const xn_json_scan *scan, const char *what,
                    at, text);
 }
 
-xn_status xn_json_parse(const xn_json_scan *scan, const char *what, xn_json **out,
-                        xn_error *error) {
-    json_error_t failure = {0};
-    allocation_failed = false;
-    json_t *root = json_loadb(scan->skeleton, scan->skeleton_length,
-                              JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &failure);
-    if (allocation_failed || (!root && !failure.text[0])) {
-        json_decref(root);
-        return xn_fail(error, XN_ERR_NO_MEMORY, "", "no memory to parse %s", what);
+/* NULL: not JSON, or *ran_out. */
+static json_t *load(const xn_json_scan *scan, size_t bytes, json_error_t *failure, bool *ran_out) {
+    arena a = {.at = scan->memory, .left = bytes};
+    json_t *volatile root = NULL;
+    *ran_out = true;
+    active = &a;
+    if (setjmp(a.ran_out) == 0) {
+        root = json_loadb(scan->skeleton, scan->skeleton_length,
+                          JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, failure);
+        *ran_out = false;
     }
+    active = NULL;
+    return root;
+}
+
+xn_status xn_json_parse_within(xn_json_scan *scan, const char *what, size_t bytes,
+                               const xn_json **out, xn_error *error) {
+    json_error_t failure = {0};
+    bool ran_out;
+    xn_status status = check_values(scan, what, error);
+    if (status)
+        return status;
+    xn_proto_init();
+    xn_mem_free(scan->memory);
+    scan->memory = xn_mem_alloc(bytes);
+    if (!scan->memory)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "", "no memory to parse %s: %zu bytes", what,
+                       bytes);
+    json_t *root = load(scan, bytes, &failure, &ran_out);
+    if (ran_out || (!root && !failure.text[0]))
+        return xn_fail(error, XN_ERR_NO_MEMORY, "", "%zu bytes are not enough to parse %s", bytes,
+                       what);
     if (!root)
         return parse_failure(scan, what, &failure, error);
-    *out = (xn_json *)root;
+    *out = (const xn_json *)root;
     return XN_OK;
 }
 
-void xn_json_free(xn_json *root) {
-    json_decref((json_t *)root);
+xn_status xn_json_parse(xn_json_scan *scan, const char *what, const xn_json **out,
+                        xn_error *error) {
+    /* Twice the bound, for other versions of Jansson. */
+    size_t bytes = 2 * xn_json_parse_bound(scan->skeleton, scan->skeleton_length);
+    return xn_json_parse_within(scan, what, bytes, out, error);
 }
 
 static const json_t *node(const xn_json *value) {

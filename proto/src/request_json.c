@@ -241,7 +241,7 @@ xn_status xn_request_parse_json(const xn_proto_body *body, const xn_proto_limits
     if (length == 0)
         return xn_fail(error, XN_ERR_MALFORMED, "", "%s is empty; it takes a JSON object", what);
     xn_json_scan scan = {0};
-    xn_json *root = NULL;
+    const xn_json *root = NULL;
     status = xn_json_scan_text(body->bytes, length, true, &scan, error);
     if (!status)
         status = xn_json_parse(&scan, what, &root, error);
@@ -255,7 +255,6 @@ xn_status xn_request_parse_json(const xn_proto_body *body, const xn_proto_limits
                     .error = error};
         status = parse_root(&p, root);
     }
-    xn_json_free(root);
     xn_json_scan_free(&scan);
     return status;
 }

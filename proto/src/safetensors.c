@@ -310,7 +310,7 @@ xn_status xn_request_parse_safetensors(const xn_proto_body *body, const xn_proto
                                        const xn_targets *targets, xn_error *error) {
     size_t length = 0;
     xn_json_scan scan = {0};
-    xn_json *root = NULL;
+    const xn_json *root = NULL;
     xn_status status = read_prefix(body, &length, error);
     if (status)
         return status;
@@ -330,7 +330,6 @@ xn_status xn_request_parse_safetensors(const xn_proto_body *body, const xn_proto
         if (!status)
             status = parse_root(&p, root);
     }
-    xn_json_free(root);
     xn_json_scan_free(&scan);
     return status;
 }

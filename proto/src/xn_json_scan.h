@@ -38,6 +38,7 @@ typedef struct xn_json_span {
 typedef struct xn_json_scan {
     char *skeleton; /* owned */
     size_t skeleton_length;
+    void *memory; /* of the tree that was parsed from it, or NULL; owned */
     xn_json_span data[XN_MEMBER_COUNT];
 } xn_json_scan;
 
@@ -47,7 +48,7 @@ typedef struct xn_json_scan {
  * xn_json_scan_free. */
 xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_json_scan *out,
                             xn_error *error);
-void xn_json_scan_free(xn_json_scan *scan); /* of a zeroed or a filled one */
+void xn_json_scan_free(xn_json_scan *scan); /* of a zeroed or a filled one; its tree too */
 
 /* The offset in the scanned text of an offset in the skeleton. */
 size_t xn_json_scan_offset(const xn_json_scan *scan, size_t skeleton_offset);

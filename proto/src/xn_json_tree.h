@@ -18,11 +18,18 @@ typedef enum {
     XN_JSON_NULL
 } xn_json_kind;
 
-/* Parses the skeleton; a duplicate key, invalid UTF-8, an integer over 64 bits, NaN, or anything
- * after the value is an error, with its offset in the scanned text. `what` names the text in
- * messages ("the JSON body"). Freed with xn_json_free. */
-xn_status xn_json_parse(const xn_json_scan *scan, const char *what, xn_json **out, xn_error *error);
-void xn_json_free(xn_json *root); /* NULL-safe; members and elements live as long as the root */
+/* Parses the skeleton; a duplicate key, invalid UTF-8, an integer over 64 bits, NaN, more than
+ * XN_PROTO_MAX_VALUES values, or anything after the value is an error, with its offset in the
+ * scanned text. `what` names the text in messages ("the JSON body"). The tree lies in memory that
+ * the scan owns: it lives until xn_json_scan_free. Needs one allocation, taken before the parser
+ * starts: XN_ERR_NO_MEMORY without it. */
+xn_status xn_json_parse(xn_json_scan *scan, const char *what, const xn_json **out, xn_error *error);
+
+/* Its parts, for tests: no parse of that text takes more bytes than the bound, and one that is
+ * given fewer ends with XN_ERR_NO_MEMORY. */
+size_t xn_json_parse_bound(const char *text, size_t length);
+xn_status xn_json_parse_within(xn_json_scan *scan, const char *what, size_t bytes,
+                               const xn_json **out, xn_error *error);
 
 xn_json_kind xn_json_kind_of(const xn_json *value);
 const char *xn_json_string(const xn_json *value); /* of a string; holds no NUL inside */
