@@ -10,7 +10,7 @@ AR       ?= ar
 NVCC     ?= $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
 CUDA     ?= auto
 OPENMP   ?= auto
-FUZZ_ROUNDS ?= 200000
+FUZZ_ROUNDS ?= 100000
 FUZZ_SEED   ?= 1
 WERROR   ?= 0
 VERSION  := 0.1.0
@@ -48,13 +48,14 @@ DEPFLAGS  = -MMD -MP
 COMPUTE_INC := -Icompute/include -Icompute/core
 PROTO_INC   := -Icompute/include -Iproto/include -Iproto/src
 SERVER_INC  := -Icompute/include -Iproto/include -Iserver
-TEST_INC    := -Icompute/include -Icompute/core -Icompute/cpu -Iproto/include -Iproto/src -Iserver -Itests
+TEST_INC    := -Icompute/include -Icompute/core -Icompute/cpu -Iproto/include -Iproto/src -Iserver -Itests -Itests/fuzz
 
 COMPUTE_SRC := $(wildcard compute/core/*.c compute/ref/*.c compute/cpu/*.c)
 PROTO_SRC   := $(wildcard proto/src/*.c)
 SERVER_SRC  := $(filter-out server/main.c,$(wildcard server/*.c))
 CUDA_SRC    := $(wildcard compute/cuda/*.cu)
-TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c)
+TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c \
+               tests/fuzz/*.c)
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
 COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
                $(patsubst %,tests/unit/%_test.c,arith conv cpus half mem parallel tensor weights)
@@ -325,16 +326,34 @@ test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_
 	@deploy/install-deps.sh --with-arm64
 	+tests/arm64.sh $(BUILD)/arm64
 
-fuzz: ## mutated requests through every parser, under ASan and UBSan (FUZZ_ROUNDS, FUZZ_SEED)
-	@mkdir -p build
-	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all \
-	  $(PROTO_INC) -Icompute/core $(JANSSON_CFLAGS) -o build/fuzz_proto tests/fuzz/fuzz_proto.c \
-	  $(PROTO_SRC) $(addprefix compute/core/,mem.c status.c tensor.c conv.c) \
-	  $(shell $(PKG_CONFIG) --libs jansson) -lm
-	build/fuzz_proto $(FUZZ_ROUNDS) $(FUZZ_SEED)
+# ---- fuzzing: every parser and writer of tests/fuzz, coverage-guided where clang has libFuzzer ----
+FUZZ_SECONDS ?= 10
+FUZZ_CC      ?= clang
+FUZZ_TARGETS ?= $(notdir $(wildcard tests/fuzz/corpus/*))
+FUZZ_PROGRAM = $(shell echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) {return 0;}' | \
+                 $(FUZZ_CC) -fsanitize=fuzzer,address,undefined -x c -o /dev/null - >/dev/null 2>&1 && echo fuzz || echo replay)
+FUZZ_FLAGS_fuzz = CC=$(FUZZ_CC) SANITIZE="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all"
+FUZZ_FLAGS_replay = SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
+FUZZ_OBJ := $(call obj,$(filter-out %_test.c,$(wildcard tests/fuzz/*.c)) $(PROTO_SRC) \
+            $(addprefix compute/core/,mem.c status.c tensor.c conv.c) \
+            $(addprefix server/,config.c config_settings.c auth.c))
+JANSSON_LIBS = $(call once,JANSSON_LIBS,$(shell $(PKG_CONFIG) --libs jansson))
+
+fuzz: ## every parser fuzzed for FUZZ_SECONDS (10) each, under ASan and UBSan; FUZZ_TARGETS: some of them
+	+@program=$(FUZZ_PROGRAM); build=build-fuzz/$$program; \
+	if [ $$program = fuzz ]; then set -- $(FUZZ_FLAGS_fuzz); else set -- $(FUZZ_FLAGS_replay); fi; \
+	$(MAKE) --no-print-directory $(foreach t,$(FUZZ_TARGETS),$$build/$$program-$(t)) BUILD=$$build \
+	  CUDA=0 OPENMP=0 OPT=-O1 WERROR=0 "$$@" && \
+	FUZZ_ROUNDS=$(FUZZ_ROUNDS) FUZZ_SEED=$(FUZZ_SEED) \
+	  tests/fuzz/run.sh $$build $$program $(FUZZ_SECONDS) $(FUZZ_TARGETS)
+
+$(BUILD)/fuzz-%: tests/fuzz/driver/libfuzzer.c $(FUZZ_OBJ)
+	$(CC) $(XN_CFLAGS) $(TEST_INC) -DXF_TARGET=xf_$* -fsanitize=fuzzer $(XN_LDFLAGS) -o $@ $^ $(JANSSON_LIBS) -lm
+$(BUILD)/replay-%: tests/fuzz/driver/replay.c $(FUZZ_OBJ)
+	$(CC) $(XN_CFLAGS) $(TEST_INC) $(XN_LDFLAGS) -o $@ $^ $(JANSSON_LIBS) -lm
 
 clean:
-	rm -rf build build-asan build-tsan
+	rm -rf build build-asan build-tsan build-fuzz
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

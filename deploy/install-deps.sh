@@ -5,7 +5,8 @@
 #
 #   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--check]
 #
-# --with-checks  also clang, clang-format, clang-tidy, cppcheck and shellcheck (what .ci/run uses)
+# --with-checks  also clang with libFuzzer, clang-format, clang-tidy, cppcheck and shellcheck (what
+#                .ci/run uses)
 # --with-bench   also wrk (what `make bench-http` uses)
 # --with-arm64   also a cross-compiler and qemu-user (what `make test-arm64` uses)
 # --check        only say what is there and what is missing
@@ -41,6 +42,12 @@ have_headers() { echo '#include <stdio.h>' | $CC -E -x c - >/dev/null 2>&1; }
 # for libmicrohttpd), which a build does not need; --libs does not.
 have_modules() { "$PKG_CONFIG" --libs "$@" >/dev/null 2>&1; }
 
+# Its library is a package of its own.
+have_libfuzzer() {
+    echo 'int LLVMFuzzerTestOneInput(void); int LLVMFuzzerTestOneInput(void) { return 0; }' |
+        clang -fsanitize=fuzzer,address,undefined -x c -o /dev/null - >/dev/null 2>&1
+}
+
 find_missing() {
     local module tool
     missing=()
@@ -66,6 +73,7 @@ find_missing() {
         for tool in clang clang-format clang-tidy cppcheck shellcheck; do
             have "$tool" || missing+=("$tool")
         done
+        have_libfuzzer || missing+=(libfuzzer)
     fi
     if ((with_bench)); then
         have wrk || missing+=(wrk)
@@ -84,6 +92,7 @@ apt_package() {
     libmicrohttpd) echo libmicrohttpd-dev ;;
     jansson) echo libjansson-dev ;;
     curl) echo curl ca-certificates ;;
+    libfuzzer) echo clang libclang-rt-dev ;;
     arm64-compiler) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;
     *) echo "$1" ;; # check, make, pkg-config and the tools are named like what they bring
     esac
@@ -97,6 +106,7 @@ dnf_package() {
     pkg-config) echo pkgconf-pkg-config ;;
     libmicrohttpd | jansson | check) echo "$1-devel" ;;
     clang-format | clang-tidy) echo clang-tools-extra ;;
+    libfuzzer) echo clang compiler-rt ;;
     shellcheck) echo ShellCheck ;;
     *) echo "$1" ;;
     esac

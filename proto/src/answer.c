@@ -76,7 +76,9 @@ static void write_shape(xn_text *text, const xn_shape *shape) {
 
 /* An id or a device name, whose lengths are bounded: what is over is cut. */
 static void write_word(xn_text *text, const char *word) {
+    bool overflow = text->overflow;
     xn_text_escaped(text, word, text->length + XN_PROTO_MAX_ID);
+    text->overflow = overflow; /* a word that was cut still fits */
 }
 
 static void write_circumstances(xn_text *text, const xn_answer *answer) {
