@@ -12,6 +12,7 @@ CUDA     ?= auto
 OPENMP   ?= auto
 FUZZ_ROUNDS ?= 100000
 FUZZ_SEED   ?= 1
+FAULTS      ?= 300000
 WERROR   ?= 0
 VERSION  := 0.1.0
 PKG_CONFIG ?= pkg-config
@@ -136,7 +137,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-arm64 fuzz bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-alloc test-arm64 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib
 
@@ -147,14 +148,14 @@ deps: ## install the system packages that are missing (does nothing when all are
 	@deploy/install-deps.sh
 
 build: $(BUILD)/xnord
-test-binary: $(BUILD)/xnord-tests
+test-binary: $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so
 compute-lib: $(BUILD)/libxn_compute.a
 proto-lib: $(BUILD)/libxn_proto.a
 
 test: deps ## set up, build and pass all tests
 	@$(MAKE) --no-print-directory check
 
-check: $(BUILD)/xnord $(BUILD)/xnord-tests
+check: $(BUILD)/xnord $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so
 	XNORD_BIN=$(abspath $(BUILD)/xnord) $(BUILD)/xnord-tests
 
 # Objects and archives of what is to be made: not the files that say how.
@@ -165,6 +166,17 @@ $(BUILD)/xnord: $(MAIN_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUI
 
 $(BUILD)/xnord-tests: $(TEST_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link-tests
 	$(link) -o $@ $(parts) $(CHECK_LIBS) $(LIBS)
+
+# Preloaded into the daemon by the tests of failing allocations; without sanitizers, which have an
+# allocator of their own.
+$(BUILD)/alloc-fault.so: tests/fault/preload/alloc.c tests/fault/alloc_fault.h
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -O2 $(WARN) $(CFLAGS) -shared -fPIC -o $@ $<
+
+test-alloc: deps ## the whole daemon while 300000 allocations fail at random (FAULTS)
+	@$(MAKE) --no-print-directory $(BUILD)/xnord test-binary
+	XNORD_TEST_FAULTS=$(FAULTS) XNORD_BIN=$(abspath $(BUILD)/xnord) CK_VERBOSITY=verbose \
+	  $(BUILD)/xnord-tests fault_daemon
 
 $(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-compute-tests
 	$(link) -o $@ $(parts) $(CHECK_LIBS) $(CUDA_LIBS) -lm

@@ -212,19 +212,32 @@ static struct MHD_Response *make_response(xn_request *request) {
     return response;
 }
 
+/* False when there was no memory for one: an answer that lacks a header would be a wrong one. */
+static bool add_headers(const xn_request *request, struct MHD_Response *response) {
+    bool close =
+        request->close || atomic_load_explicit(&request->http->draining, memory_order_relaxed);
+    bool ok = MHD_add_response_header(response, "X-Request-Id", request->id) == MHD_YES;
+    if (request->content_type)
+        ok &= MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                                      request->content_type) == MHD_YES;
+    for (int i = 0; i < request->header_count; i++)
+        ok &= MHD_add_response_header(response, request->headers[i].name,
+                                      request->headers[i].value) == MHD_YES;
+    if (close)
+        ok &= MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_YES;
+    return ok;
+}
+
 static enum MHD_Result deliver(xn_request *request) {
     if (request->aborted || !request->responded)
         return MHD_NO;
     struct MHD_Response *response = make_response(request);
     if (!response)
         return MHD_NO;
-    if (request->content_type)
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, request->content_type);
-    MHD_add_response_header(response, "X-Request-Id", request->id);
-    for (int i = 0; i < request->header_count; i++)
-        MHD_add_response_header(response, request->headers[i].name, request->headers[i].value);
-    if (request->close || atomic_load_explicit(&request->http->draining, memory_order_relaxed))
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
+    if (!add_headers(request, response)) {
+        MHD_destroy_response(response);
+        return MHD_NO;
+    }
     request->stage = STAGE_RESPONDING;
     request->conn->linger = request->close || request->received < request->length;
     xn_conn_enter(request->conn, XN_PHASE_SENDING, request->response_length, NULL);

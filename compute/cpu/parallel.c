@@ -31,6 +31,7 @@
  * with many of them no one pays for all the wake-ups. */
 #include "cpu.h"
 
+#include <execinfo.h>
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -83,7 +84,9 @@ typedef struct team {
     pthread_t leader;
     int first, members; /* helpers first .. first + members - 1 */
     bool pinned;
+    bool openmp;         /* else the leader is its only member */
     atomic_int numbered; /* members that know their number */
+    sem_t there;         /* once for each of them */
 } team;
 
 static struct {
@@ -428,23 +431,30 @@ static void pin(int index) {
     sched_setaffinity(0, sizeof one, &one);
 }
 
+static void be_member(team *t) {
+    int index = t->first + atomic_fetch_add(&t->numbered, 1);
+    pthread_setname_np(pthread_self(), "xn-cpu");
+    helper *h = &pool.all[index];
+    *h = (helper){.thread = pthread_self(), .index = index};
+    sem_init(&h->called, 0, 0);
+    if (t->pinned)
+        pin(index);
+    else
+        h->may_move = !sched_getaffinity(0, sizeof h->all, &h->all);
+    sem_post(&t->there);
+    help(h);
+}
+
 static void *lead(void *argument) {
     team *t = argument;
+    if (!t->openmp) {
+        be_member(t);
+        return NULL;
+    }
 #if XN_CPU_OPENMP_TEAMS
 #pragma omp parallel num_threads(t->members)
+    be_member(t);
 #endif
-    {
-        int index = t->first + atomic_fetch_add(&t->numbered, 1);
-        pthread_setname_np(pthread_self(), "xn-cpu");
-        helper *h = &pool.all[index];
-        *h = (helper){.thread = pthread_self(), .index = index};
-        sem_init(&h->called, 0, 0);
-        if (t->pinned)
-            pin(index);
-        else
-            h->may_move = !sched_getaffinity(0, sizeof h->all, &h->all);
-        help(h);
-    }
     return NULL;
 }
 
@@ -470,13 +480,26 @@ static int threads_to_be_had(int most) {
     return count;
 }
 
-static bool add_team_life_locked(int members, bool pinned) {
+/* libgomp ends the process when it has no memory for a team, and its threads end by pthread_exit,
+ * which ends it too when there is no memory to load the unwinder. So a team is opened only where
+ * the unwinder is there, and only as the first of the pool, when the program starts; helpers that
+ * come later, on a machine that had not enough before, are threads of their own. */
+static bool openmp_is_safe_life_locked(void) {
+    void *here[1];
+    return MOST_MEMBERS > 1 && pool.team_count == 0 && backtrace(here, 1) > 0; /* loads it */
+}
+
+static bool add_team_life_locked(int members, bool pinned, bool openmp) {
     team *t = &pool.teams[pool.team_count];
-    if (members < 1)
+    *t = (team){.first = pool.helpers, .members = members, .pinned = pinned, .openmp = openmp};
+    sem_init(&t->there, 0, 0);
+    if (pthread_create(&t->leader, NULL, lead, t)) {
+        sem_destroy(&t->there);
         return false;
-    *t = (team){.first = pool.helpers, .members = members, .pinned = pinned};
-    if (pthread_create(&t->leader, NULL, lead, t))
-        return false;
+    }
+    for (int i = 0; i < members; i++) /* or libgomp has ended the process */
+        while (sem_wait(&t->there))
+            ;
     pool.helpers += members;
     pool.team_count++;
     return true;
@@ -493,8 +516,9 @@ void xn_cpu_threads_start(int helpers, bool pinned) {
     if (missing > 0)
         missing = threads_to_be_had(missing); /* the callers do without the others */
     while (missing > 0) {
-        int members = missing < MOST_MEMBERS ? missing : MOST_MEMBERS;
-        if (!add_team_life_locked(members, pinned))
+        bool openmp = openmp_is_safe_life_locked();
+        int members = openmp ? missing : 1;
+        if (!add_team_life_locked(members, pinned, openmp))
             break;
         missing -= members;
     }
@@ -550,8 +574,10 @@ static void stop_life_locked(void) {
     for (; atomic_load(&pool.asleep); atomic_fetch_sub(&pool.asleep, 1))
         sem_post(&take_sleeper_locked()->called);
     pthread_mutex_unlock(&pool.mutex);
-    for (int i = 0; i < pool.team_count; i++)
+    for (int i = 0; i < pool.team_count; i++) {
         pthread_join(pool.teams[i].leader, NULL);
+        sem_destroy(&pool.teams[i].there);
+    }
     for (int i = 0; i < pool.helpers; i++)
         sem_destroy(&pool.all[i].called);
     pool.helpers = pool.team_count = 0;
