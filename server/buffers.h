@@ -23,7 +23,8 @@ void *xn_buffers_get(xn_buffers *buffers, size_t bytes);
 void *xn_buffers_get_quick(xn_buffers *buffers, size_t bytes);
 void xn_buffers_put(xn_buffers *buffers, void *buffer, size_t bytes); /* the same bytes as got */
 
-/* Gives back to the system what was returned before that time; the bytes of it. */
+/* Gives back to the system what was returned before that time; the bytes of it. The caller may hold
+ * any lock but the backend's. */
 size_t xn_buffers_trim(xn_buffers *buffers, int64_t returned_before_ns);
 
 #endif

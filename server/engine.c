@@ -314,8 +314,7 @@ void xn_engine_free(xn_engine *engine) {
         xn_mem_free(worker->items);
         xn_mem_free(worker->jobs);
     }
-    if (engine->buffers)
-        xn_buffers_free(engine->buffers);
+    xn_engine_free_buffers(engine);
     xn_store_free(engine->store);
     xn_admission_free(engine->admission);
     if (engine->metrics)

@@ -149,6 +149,7 @@ void *xn_watcher_main(void *engine);
 void *xn_canary_main(void *engine);
 
 xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error);
+void xn_engine_free_buffers(xn_engine *engine);
 
 /* Host threads a batch of that many images can use, 1 .. limit. Pure. */
 int xn_worker_threads(const xn_conv *conv, int64_t images, int limit);

@@ -39,7 +39,11 @@ static void memory_free(xn_device *device, void *memory) {
         member->backend->host_free(member->device, block);
 }
 
-xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
+static bool give_back(void *buffers) {
+    return xn_buffers_trim(buffers, INT64_MAX) > 0;
+}
+
+static xn_status create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
     static const xn_backend memory = {
         .name = "memory", .host_alloc = memory_alloc, .host_free = memory_free};
     const xn_backend *primary = engine->members[0].backend;
@@ -47,4 +51,20 @@ xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_erro
         return xn_buffers_create(NULL, NULL, keep_bytes, &engine->buffers, error);
     return xn_buffers_create(&memory, (xn_device *)(void *)engine, keep_bytes, &engine->buffers,
                              error);
+}
+
+/* What the pool keeps for later is given back when anything else finds no memory: else a pool that
+ * holds all there is, in sizes that nobody asks for any more, would be the end of the service. */
+xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
+    xn_status status = create_buffers(engine, keep_bytes, error);
+    if (status == XN_OK)
+        xn_mem_set_reclaim(give_back, engine->buffers);
+    return status;
+}
+
+void xn_engine_free_buffers(xn_engine *engine) {
+    if (!engine->buffers)
+        return;
+    xn_mem_set_reclaim(NULL, NULL);
+    xn_buffers_free(engine->buffers);
 }

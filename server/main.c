@@ -3,6 +3,7 @@
  * Exit status: 0 served and drained; 1 could not start, or the grace time was over before
  * everything was finished; 2 wrong usage; 3 a device was lost (a supervisor restarts); 130 a second
  * signal. Signals are taken by sigtimedwait on the main thread: there is no signal handler. */
+#include "arenas.h"
 #include "clock.h"
 #include "log.h"
 #include "service.h"
@@ -299,6 +300,7 @@ static int run_daemon(daemon_state *d) {
     sigaddset(&d->signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &d->signals, NULL); /* before any thread is started */
     signal(SIGPIPE, SIG_IGN);
+    xn_arenas_set_up(xn_cpus_usable());
     xn_proto_init(); /* once, before any thread */
     xn_log_init(d->config.log_format, d->config.log_level);
     if (start(d, &error)) {

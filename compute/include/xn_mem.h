@@ -15,6 +15,12 @@ extern "C" {
     64 /* bytes; every xn_mem_alloc result, a cache line and a zmm register                        \
         */
 
+/* An allocation of that size or more must leave the headroom to all others, or it fails: where the
+ * process may not have more memory (a limit on its address space, no overcommitment), what is large
+ * is refused first, and small allocations, the libraries' among them, still succeed. */
+#define XN_MEM_LARGE_BYTES ((size_t)1 << 20)
+#define XN_MEM_HEADROOM_BYTES ((size_t)16 << 20)
+
 /* Uninitialised memory of that many bytes, 64-byte aligned; NULL when there is none. Size 0 gives
  * a valid pointer. The caller owns it and frees it with xn_mem_free. */
 void *xn_mem_alloc(size_t bytes);
@@ -33,6 +39,12 @@ void xn_mem_unmap(void *memory, size_t bytes); /* NULL-safe; the same bytes */
  * before other threads start. NULL restores the default. */
 typedef bool (*xn_mem_hook)(void *context, size_t bytes);
 void xn_mem_set_hook(xn_mem_hook hook, void *context);
+
+/* Called when there is no memory, in whatever thread and with whatever locks held that a caller of
+ * xn_mem_alloc holds: gives back what is only kept for later, true if there was any, and the
+ * allocation is tried once more. Set it while no other thread allocates; NULL: there is none. */
+typedef bool (*xn_mem_reclaim)(void *context);
+void xn_mem_set_reclaim(xn_mem_reclaim reclaim, void *context);
 
 /* Checked arithmetic: false on overflow, *out written only on true. */
 static inline bool xn_mul_size(size_t a, size_t b, size_t *out) {

@@ -2,7 +2,10 @@
 #include "xn_mem.h"
 #include "xn_test.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 START_TEST(every_size_is_aligned_and_writable) {
     static const size_t sizes[] = {0, 1, 2, 3, 7, 63, 64, 65, 1000, 4096, 1 << 20};
@@ -83,6 +86,57 @@ START_TEST(hook_sees_and_fails_each_kind) {
 }
 END_TEST
 
+/* ---- a limit on the address space ---- */
+
+typedef struct kept {
+    void *memory;
+    int calls;
+} kept;
+
+static bool give_back(void *context) {
+    kept *k = context;
+    bool any = k->memory != NULL;
+    k->calls++;
+    xn_mem_free(k->memory);
+    k->memory = NULL;
+    return any;
+}
+
+/* Large blocks end before all is taken, small ones go on; and what is only kept is given back. */
+START_TEST(a_limit_leaves_room_for_the_small) {
+    enum { LARGE = 4 << 20, MOST = 64 };
+    struct rlimit before, limit;
+    kept k = {0};
+    void *blocks[MOST];
+    int count = 0;
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    ck_assert(file && fscanf(file, "%ld", &pages) == 1);
+    fclose(file);
+    ck_assert(!getrlimit(RLIMIT_AS, &before));
+    limit = before;
+    limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (100 << 20);
+    ck_assert(!setrlimit(RLIMIT_AS, &limit));
+    k.memory = xn_mem_alloc(3 * LARGE);
+    while (count < MOST && (blocks[count] = xn_mem_alloc(LARGE)) != NULL)
+        count++;
+    void *more = malloc(XN_MEM_HEADROOM_BYTES / 2); /* what a library may ask for */
+    free(more);
+    xn_mem_set_reclaim(give_back, &k);
+    void *again = xn_mem_alloc(LARGE);
+    xn_mem_set_reclaim(NULL, NULL);
+    setrlimit(RLIMIT_AS, &before);
+    ck_assert_int_gt(count, 4);
+    ck_assert_int_lt(count, (100 - 16) / 4 + 1);
+    ck_assert_ptr_nonnull(more);
+    ck_assert_ptr_nonnull(again);
+    ck_assert_int_eq(k.calls, 1);
+    xn_mem_free(again);
+    while (count)
+        xn_mem_free(blocks[--count]);
+}
+END_TEST
+
 START_TEST(checked_arithmetic) {
     size_t s = 7;
     int64_t i = 7;
@@ -106,6 +160,9 @@ XN_SUITE(mem) {
     tcase_add_test(t, zalloc_zeroes_and_checks_the_product);
     tcase_add_test(t, strdup_copies);
     tcase_add_test(t, hook_sees_and_fails_each_kind);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    tcase_add_test(t, a_limit_leaves_room_for_the_small);
+#endif
     tcase_add_test(t, checked_arithmetic);
     suite_add_tcase(s, t);
     return s;
