@@ -36,6 +36,20 @@ void xn_test_register(xn_test_suite *suite);
 void xn_test_mark(const char *file, int line);
 #define _mark_point(file, line) xn_test_mark(file, line)
 
+/* Under AddressSanitizer and ThreadSanitizer, which bring an allocator of their own and take their
+ * shadow memory out of the address space. */
+#if defined(__has_feature)
+#define XN_TEST_FEATURE(name) __has_feature(name)
+#else
+#define XN_TEST_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+    XN_TEST_FEATURE(address_sanitizer) || XN_TEST_FEATURE(thread_sanitizer)
+#define XN_TEST_SANITIZED 1
+#else
+#define XN_TEST_SANITIZED 0
+#endif
+
 /* The seed of this run, printed at its start: XNORD_TEST_SEED or the default. */
 uint64_t xn_test_seed(void);
 

@@ -22,19 +22,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The sanitizers bring an allocator of their own, which cannot be replaced. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { IS_POSSIBLE = 0 };
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-enum { IS_POSSIBLE = 0 };
-#else
-enum { IS_POSSIBLE = 1 };
-#endif
-#else
-enum { IS_POSSIBLE = 1 };
-#endif
-
 #define CLIENTS 6
 #define DEFAULT_FAULTS 20000
 #define RESIDENT_SLACK_KB (48 * 1024) /* what buffers, arenas and caches may keep */
@@ -455,7 +442,7 @@ XN_SUITE(fault_daemon) {
     TCase *t = tcase_create("preload");
     tcase_set_timeout(t, 900);
     tcase_add_checked_fixture(t, NULL, xt_reap);
-    if (IS_POSSIBLE) {
+    if (!XN_TEST_SANITIZED) {
         tcase_add_test(t, survives_failures_under_load);
         tcase_add_test(t, starts_or_says_why_not);
     }
