@@ -32,6 +32,9 @@
 #include "cpu.h"
 
 #include <execinfo.h>
+#if XN_CPU_OPENMP_TEAMS
+#include <omp.h>
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
@@ -83,6 +86,7 @@ typedef struct helper {
 typedef struct team {
     pthread_t leader;
     int first, members; /* helpers first .. first + members - 1 */
+    atomic_int came;    /* members that there are: OpenMP may give fewer than it was asked for */
     bool pinned;
     bool openmp;         /* else the leader is its only member */
     atomic_int numbered; /* members that know their number */
@@ -431,7 +435,8 @@ static void pin(int index) {
     sched_setaffinity(0, sizeof one, &one);
 }
 
-static void be_member(team *t) {
+static void be_member(team *t, int came) {
+    atomic_store(&t->came, came);
     int index = t->first + atomic_fetch_add(&t->numbered, 1);
     pthread_setname_np(pthread_self(), "xn-cpu");
     helper *h = &pool.all[index];
@@ -441,6 +446,8 @@ static void be_member(team *t) {
         pin(index);
     else
         h->may_move = !sched_getaffinity(0, sizeof h->all, &h->all);
+    for (int i = index == t->first ? came : t->members; i < t->members; i++)
+        sem_post(&t->there); /* for those that do not come */
     sem_post(&t->there);
     help(h);
 }
@@ -448,12 +455,12 @@ static void be_member(team *t) {
 static void *lead(void *argument) {
     team *t = argument;
     if (!t->openmp) {
-        be_member(t);
+        be_member(t, 1);
         return NULL;
     }
 #if XN_CPU_OPENMP_TEAMS
 #pragma omp parallel num_threads(t->members)
-    be_member(t);
+    be_member(t, omp_get_num_threads());
 #endif
     return NULL;
 }
@@ -500,7 +507,8 @@ static bool add_team_life_locked(int members, bool pinned, bool openmp) {
     for (int i = 0; i < members; i++) /* or libgomp has ended the process */
         while (sem_wait(&t->there))
             ;
-    pool.helpers += members;
+    t->members = atomic_load(&t->came);
+    pool.helpers += t->members;
     pool.team_count++;
     return true;
 }
@@ -520,7 +528,7 @@ void xn_cpu_threads_start(int helpers, bool pinned) {
         int members = openmp ? missing : 1;
         if (!add_team_life_locked(members, pinned, openmp))
             break;
-        missing -= members;
+        missing -= pool.teams[pool.team_count - 1].members;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_mutex_unlock(&pool.life);

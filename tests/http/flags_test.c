@@ -157,6 +157,16 @@ START_TEST(flag_over_environment_over_file) {
 }
 END_TEST
 
+/* OpenMP may give fewer threads than it is asked for: the daemon takes what comes. */
+START_TEST(fewer_openmp_threads_than_asked_for) {
+    static const char *const variables[][2] = {
+        {"OMP_THREAD_LIMIT", "1"}, {"OMP_THREAD_LIMIT", "2"}, {"OMP_DYNAMIC", "true"}};
+    setenv(variables[_i][0], variables[_i][1], 1);
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--threads", "4"));
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
 /* What --check-config prints is a configuration file that gives the same. */
 START_TEST(printed_configuration_reads_back) {
     char path[64];
@@ -342,6 +352,7 @@ XN_SUITE(http_flags) {
     tcase_add_loop_test(t, the_instruction_set_is_named_or_refused, 0, 5);
     tcase_add_test(t, flag_over_environment_over_file);
     tcase_add_test(t, printed_configuration_reads_back);
+    tcase_add_loop_test(t, fewer_openmp_threads_than_asked_for, 0, 3);
     tcase_add_loop_test(t, bad_settings_are_named, 0, (int)(sizeof refusals / sizeof *refusals));
     tcase_add_test(t, bad_files_name_the_line);
     tcase_add_test(t, open_to_all_needs_an_explicit_flag);
