@@ -209,6 +209,7 @@ START_TEST(metrics_count_requests) {
     xt_response response;
     xt_problem_make(&problem, &small, xn_test_seed());
     post_one(&problem);
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_requests", 0)); /* it is counted */
     double before = xt_metric(daemon_, ok);
     double received = xt_metric(daemon_, "xnord_received_body_bytes_total");
     double malformed = xt_metric(daemon_, "xnord_rejected_requests_total{reason=\"malformed\"}");
