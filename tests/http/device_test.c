@@ -175,6 +175,7 @@ START_TEST(lost_with_policy_exit) {
     expect_error(&cpu, 503, NULL, "lost", "one for the cpu: the process is to end");
     expect_rejected(&r, "device", 4);
     ck_assert_double_eq(xt_metric(&r.server.address, "xnord_device_up{device=\"cuda:0\"}"), 0);
+    ck_assert_double_eq(xt_metric(&r.server.address, "xnord_ready"), 0);
     rig_stop(&r);
     ck_assert_int_ne(sem_trywait(&r.fatal), 0); /* called once */
 }

@@ -173,6 +173,10 @@ static xn_status weights_prepare(xn_device *device, const xn_weights *weights, x
     if (lost(device))
         return fail_lost(error);
     xn_status status = atomic_load(&c->prepare_failure);
+    if (atomic_load(&c->prepare_short) > 0) {
+        atomic_fetch_sub(&c->prepare_short, 1);
+        status = XN_ERR_DEVICE_MEMORY;
+    }
     if (status != XN_OK)
         return xn_fail(error, status, NULL, "fake: cannot prepare");
     xn_prepared *prepared = xn_mem_zalloc(1, sizeof *prepared);

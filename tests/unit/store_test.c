@@ -215,6 +215,24 @@ END_TEST
 
 /* ---- inline weights ---- */
 
+/* Weights that somebody registers are worth more than those that were only recognised. */
+START_TEST(recognised_weights_make_room) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    const float value = 3;
+    bool created;
+    xn_tensor tensor = weights_of(&value, 1);
+    xn_entry_release(intern(store, &tensor, NULL, NULL));
+    ck_assert_int_gt(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
+    fake[FAKE_GPU].prepare_short = 1;
+    ck_assert_int_eq(put(store, "w", 2, &created, NULL), XN_OK);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
+    fake[FAKE_GPU].prepare_short = 2;
+    ck_assert_int_eq(put(store, "x", 2, &created, NULL), XN_ERR_DEVICE_MEMORY);
+    store_end(store);
+}
+END_TEST
+
 START_TEST(equal_contents_are_one_entry) {
     xn_store_limits limits = wide();
     xn_store *store = store_new(&limits);
@@ -627,6 +645,7 @@ XN_SUITE(store) {
     tcase_add_test(t, listing);
     tcase_add_test(t, limits_of_names);
     tcase_add_test(t, failed_put_changes_nothing);
+    tcase_add_test(t, recognised_weights_make_room);
     tcase_add_test(t, equal_contents_are_one_entry);
     tcase_add_test(t, other_scale_for_named_weights);
     tcase_add_test(t, one_scale_for_many_named_weights);
