@@ -127,9 +127,25 @@ static xn_status reserve_locked(xn_store *store, xn_error *error) {
     return XN_OK;
 }
 
-/* Takes the caller's reference to entry. *replaced: the entry that had the name, or NULL. */
+static void describe_locked(const xn_named *named, xn_store_item *out) {
+    const xn_entry *entry = named->entry;
+    const xn_weights *weights = entry->weights;
+    xn_weights_shape shape;
+    xn_weights_shape_of(weights, &shape);
+    *out = (xn_store_item){.datatype = weights->datatype,
+                           .has_scale = shape.has_scale,
+                           .has_bias = shape.has_bias,
+                           .hash = weights->hash,
+                           .host_bytes = weights->host_bytes,
+                           .requests = atomic_load(&entry->requests)};
+    memcpy(out->name, named->name, sizeof out->name);
+    memcpy(out->dims, shape.dims, sizeof out->dims);
+}
+
+/* Takes the caller's reference to entry. *replaced: the entry that had the name, or NULL. item may
+ * be NULL. */
 static xn_status publish_locked(xn_store *store, const char *name, xn_entry *entry,
-                                xn_entry **replaced, xn_error *error) {
+                                xn_entry **replaced, xn_store_item *item, xn_error *error) {
     int64_t bytes = (int64_t)entry->weights->host_bytes;
     xn_status status = check_limits_locked(store, name, bytes, error);
     if (status == XN_OK)
@@ -150,6 +166,8 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_entry *ent
     }
     store->names[at].entry = entry;
     store->named_bytes += bytes;
+    if (item)
+        describe_locked(&store->names[at], item);
     show_totals_locked(store);
     return XN_OK;
 }
@@ -158,7 +176,7 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_entry *ent
 
 xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weights,
                        const xn_tensor *scale, const xn_tensor *bias, bool *created,
-                       xn_error *error) {
+                       xn_store_item *item, xn_error *error) {
     xn_entry *entry = NULL, *replaced = NULL;
     size_t length = strlen(name);
     if (length == 0 || length >= sizeof store->names->name)
@@ -178,7 +196,7 @@ xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weigh
         status = xn_entry_prepare_all(entry, error);
     if (status == XN_OK) {
         pthread_mutex_lock(&store->mutex);
-        status = publish_locked(store, name, entry, &replaced, error);
+        status = publish_locked(store, name, entry, &replaced, item, error);
         pthread_mutex_unlock(&store->mutex);
     }
     if (status != XN_OK) {
@@ -219,20 +237,6 @@ xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_err
     }
     pthread_mutex_unlock(&store->mutex);
     return found ? XN_OK : not_found(name, error);
-}
-
-static void describe_locked(const xn_named *named, xn_store_item *out) {
-    const xn_entry *entry = named->entry;
-    const xn_weights *weights = entry->weights;
-    xn_weights_shape shape;
-    xn_weights_shape_of(weights, &shape);
-    *out = (xn_store_item){.datatype = weights->datatype,
-                           .has_scale = shape.has_scale,
-                           .has_bias = shape.has_bias,
-                           .host_bytes = weights->host_bytes,
-                           .requests = atomic_load(&entry->requests)};
-    memcpy(out->name, named->name, sizeof out->name);
-    memcpy(out->dims, shape.dims, sizeof out->dims);
 }
 
 xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, xn_error *error) {

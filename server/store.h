@@ -38,12 +38,24 @@ void xn_store_device_lost(xn_store *store, int device);
  * job holds them. */
 void xn_store_trim(xn_store *store);
 
+/* What GET /weights shows of a name. */
+typedef struct xn_store_item {
+    char name[129];
+    int64_t dims[4];
+    xn_datatype datatype;
+    bool has_scale, has_bias;
+    uint64_t hash; /* of the contents: equal weights have equal hashes in every daemon */
+    size_t host_bytes;
+    int64_t requests; /* served with these weights so far */
+} xn_store_item;
+
 /* Validates, packs and prepares on every device, then makes it visible under the name, replacing
- * what was there. *created: whether the name is new. XN_ERR_LIMIT names max-weights or
- * max-weights-bytes. Tensors are borrowed for the call. */
+ * what was there. *created: whether the name is new; *item (may be NULL): the name as it was at
+ * that moment, whatever others do to it by the time the caller looks. XN_ERR_LIMIT names
+ * max-weights or max-weights-bytes. Tensors are borrowed for the call. */
 xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weights,
                        const xn_tensor *scale, const xn_tensor *bias, bool *created,
-                       xn_error *error);
+                       xn_store_item *item, xn_error *error);
 xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /* or NOT_FOUND */
 
 /* A reference to the named entry, or XN_ERR_NOT_FOUND (field "weights"). */
@@ -69,15 +81,7 @@ void xn_entry_count_requests(xn_entry *entry, int64_t requests);
 /* The entry on that device, prepared now if it is not yet. Borrowed from the entry. */
 xn_status xn_entry_prepared(xn_entry *entry, int device, const xn_prepared **out, xn_error *error);
 
-/* The names in order with what GET /weights shows, as a snapshot; free with xn_mem_free. */
-typedef struct xn_store_item {
-    char name[129];
-    int64_t dims[4];
-    xn_datatype datatype;
-    bool has_scale, has_bias;
-    size_t host_bytes;
-    int64_t requests; /* served with these weights so far */
-} xn_store_item;
+/* The names in order, as a snapshot; free with xn_mem_free. */
 xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, xn_error *error);
 xn_status xn_store_item_get(xn_store *store, const char *name, xn_store_item *out, xn_error *error);
 

@@ -14,6 +14,7 @@ typedef struct xn_weights_exchange {
     xn_weights_request parsed;
     xn_error error; /* status XN_OK when registered */
     bool created;
+    xn_store_item item; /* as it was registered */
 } weights_exchange;
 
 static xn_store *store_of(const xn_exchange *exchange) {
@@ -32,16 +33,10 @@ static void append_item(xn_document *text, const xn_store_item *item) {
                     item->host_bytes, (long long)item->requests);
 }
 
-static void respond_item(xn_exchange *exchange, int http_status) {
-    xn_store_item item;
-    xn_error error;
+static void respond_item(xn_exchange *exchange, int http_status, const xn_store_item *item) {
     xn_document text = {0};
     size_t length = 0;
-    if (xn_store_item_get(store_of(exchange), exchange->name, &item, &error)) {
-        xn_exchange_fail(exchange, &error);
-        return;
-    }
-    append_item(&text, &item);
+    append_item(&text, item);
     xn_document_add(&text, "\n");
     char *body = xn_document_take(&text, &length);
     xn_exchange_json(exchange, http_status, body, length);
@@ -69,7 +64,12 @@ void xn_weights_list(xn_exchange *exchange) {
 }
 
 void xn_weights_show(xn_exchange *exchange) {
-    respond_item(exchange, 200);
+    xn_store_item item;
+    xn_error error;
+    if (xn_store_item_get(store_of(exchange), exchange->name, &item, &error))
+        xn_exchange_fail(exchange, &error);
+    else
+        respond_item(exchange, 200, &item);
 }
 
 void xn_weights_remove(xn_exchange *exchange) {
@@ -109,7 +109,7 @@ static xn_status store(weights_exchange *w, xn_error *error) {
     if (!status)
         status = xn_store_put(store_of(w->exchange), w->exchange->name, &weights,
                               p->scale.present ? &scale : NULL, p->bias.present ? &bias : NULL,
-                              &w->created, error);
+                              &w->created, &w->item, error);
     for (int i = 0; i < 3; i++)
         xn_mem_free(owned[i]);
     return status;
@@ -180,7 +180,7 @@ static void put_answer(xn_exchange *exchange) {
     }
     xn_log(XN_LOG_INFO, xn_request_id(exchange->request), "weights \"%s\" %s", exchange->name,
            w->created ? "registered" : "replaced");
-    respond_item(exchange, w->created ? 201 : 200);
+    respond_item(exchange, w->created ? 201 : 200, &w->item);
 }
 
 static void put_finished(xn_exchange *exchange) {

@@ -441,6 +441,58 @@ START_TEST(replaced_and_deleted_while_in_use) {
 }
 END_TEST
 
+/* ---- put and deleted at once ---- */
+
+enum { RIVALS = 2, ROUNDS = 400 };
+
+typedef struct rival {
+    pthread_t thread;
+    const xt_message *message; /* NULL: it deletes */
+    int refused, last;         /* PUTs that were not answered with what they did; one's status */
+} rival;
+
+static void *rival_main(void *context) {
+    rival *r = context;
+    xt_conn conn;
+    bool open = xt_connect(&conn, daemon_);
+    for (int i = 0; open && i < ROUNDS; i++) {
+        xt_response response;
+        xt_result result =
+            r->message ? xt_put(&conn, "/weights/contested", r->message, &response)
+                       : xt_request(&conn, "DELETE", "/weights/contested", "", NULL, 0, &response);
+        open = result == XT_GOT;
+        if (r->message && (!open || (response.status != 200 && response.status != 201))) {
+            r->refused++;
+            r->last = open ? response.status : -1;
+        }
+        xt_response_free(&response);
+    }
+    r->refused += !open;
+    xt_disconnect(&conn);
+    return NULL;
+}
+
+START_TEST(a_put_that_races_a_delete_answers_what_it_did) {
+    xt_problem problem;
+    xt_message message;
+    rival rivals[2 * RIVALS] = {0};
+    xt_problem_make(&problem, &plain, xn_test_seed());
+    xt_encode_weights(&problem, XT_OIP, &message);
+    for (int i = 0; i < 2 * RIVALS; i++) {
+        rivals[i].message = i < RIVALS ? &message : NULL;
+        ck_assert_int_eq(pthread_create(&rivals[i].thread, NULL, rival_main, &rivals[i]), 0);
+    }
+    for (int i = 0; i < 2 * RIVALS; i++)
+        pthread_join(rivals[i].thread, NULL);
+    for (int i = 0; i < 2 * RIVALS; i++)
+        ck_assert_msg(!rivals[i].refused, "%d of %d PUTs were not answered with 200 or 201, but %d",
+                      rivals[i].refused, ROUNDS, rivals[i].last);
+    delete_weights(daemon_, "contested");
+    xt_message_free(&message);
+    xt_problem_free(&problem);
+}
+END_TEST
+
 XN_SUITE(http_weights) {
     Suite *s = suite_create("http_weights");
     TCase *t = tcase_create("weights");
@@ -453,6 +505,7 @@ XN_SUITE(http_weights) {
     tcase_add_test(t, bad_bodies_are_refused);
     tcase_add_test(t, wrong_geometry_for_registered_weights);
     tcase_add_test(t, replaced_and_deleted_while_in_use);
+    tcase_add_test(t, a_put_that_races_a_delete_answers_what_it_did);
     suite_add_tcase(s, t);
     xt_add_stopped_case(s);
     t = tcase_create("limits");

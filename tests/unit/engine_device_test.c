@@ -143,7 +143,8 @@ START_TEST(other_devices_go_on) {
     bool created = false;
     int prepares = fake[FAKE_GPU].prepares;
     ck_assert_int_eq(
-        xn_store_put(xn_engine_store(engine), "w", &tensor, NULL, NULL, &created, NULL), XN_OK);
+        xn_store_put(xn_engine_store(engine), "w", &tensor, NULL, NULL, &created, NULL, NULL),
+        XN_OK);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares + 1);
     finish(engine, entry);
 }
@@ -175,10 +176,10 @@ START_TEST(lost_while_registering) {
     bool created = false;
     fake[FAKE_GPU].lost[0] = true;
     xn_store *store = xn_engine_store(engine);
-    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL),
+    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL, NULL),
                      XN_ERR_DEVICE_LOST);
     ck_assert_str_eq(xn_engine_primary(engine), "cpu");
-    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL), XN_OK);
+    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL, NULL), XN_OK);
     ck_assert(created);
     xn_engine_free(engine);
     fake_expect_all_freed();

@@ -46,7 +46,7 @@ static xn_tensor vector_of(const float *values, int64_t count) {
 static xn_status put(xn_store *store, const char *name, float value, bool *created,
                      xn_error *error) {
     xn_tensor tensor = weights_of(&value, 1);
-    return xn_store_put(store, name, &tensor, NULL, NULL, created, error);
+    return xn_store_put(store, name, &tensor, NULL, NULL, created, NULL, error);
 }
 
 static xn_entry *intern(xn_store *store, const xn_tensor *weights, const xn_tensor *scale,
@@ -143,7 +143,8 @@ START_TEST(listing) {
 
     const float values[2] = {1, -1}, scale[2] = {3, 4};
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2);
-    ck_assert_int_eq(xn_store_put(store, "z", &tensor, &factor, NULL, &created, &error), XN_OK);
+    ck_assert_int_eq(xn_store_put(store, "z", &tensor, &factor, NULL, &created, NULL, &error),
+                     XN_OK);
     xn_entry *entry = NULL;
     ck_assert_int_eq(xn_store_get(store, "z", &entry, &error), XN_OK);
     xn_entry_count_requests(entry, 5);
@@ -153,6 +154,28 @@ START_TEST(listing) {
     ck_assert_int_eq(item.datatype, XN_FP32);
     ck_assert_int_eq(item.requests, 5);
     ck_assert_int_eq(xn_store_item_get(store, "none", &item, &error), XN_ERR_NOT_FOUND);
+    store_end(store);
+}
+END_TEST
+
+/* What a put tells of the name is what it did, not what another made of it since. */
+START_TEST(put_describes_what_it_registered) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    bool created = false;
+    const float values[2] = {1, -1}, other[3] = {3, 4, 5};
+    xn_tensor tensor = weights_of(values, 2), replacement = weights_of(other, 3);
+    xn_store_item first, second;
+    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, &tensor, &created, &first, NULL),
+                     XN_ERR_GEOMETRY);
+    xn_tensor bias = vector_of(values, 2);
+    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, &bias, &created, &first, NULL), XN_OK);
+    ck_assert_int_eq(xn_store_put(store, "w", &replacement, NULL, NULL, &created, &second, NULL),
+                     XN_OK);
+    ck_assert_int_eq(xn_store_delete(store, "w", NULL), XN_OK);
+    ck_assert_str_eq(first.name, "w");
+    ck_assert(first.dims[0] == 2 && first.has_bias && !first.has_scale && !first.requests);
+    ck_assert(second.dims[0] == 3 && !second.has_bias && second.hash != first.hash);
     store_end(store);
 }
 END_TEST
@@ -206,7 +229,7 @@ START_TEST(failed_put_changes_nothing) {
     xn_entry_release(entry);
     float value = 1;
     xn_tensor wrong = vector_of(&value, 1);
-    ck_assert_int_eq(xn_store_put(store, "c", &wrong, NULL, NULL, &created, &error),
+    ck_assert_int_eq(xn_store_put(store, "c", &wrong, NULL, NULL, &created, NULL, &error),
                      XN_ERR_GEOMETRY);
     ck_assert_str_eq(error.field, "weights.shape");
     store_end(store);
@@ -281,7 +304,7 @@ START_TEST(other_scale_for_named_weights) {
     const float values[2] = {1, -2}, scale[2] = {3, 4}, bias[2] = {5, 6};
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2),
               offset = vector_of(bias, 2), wrong = vector_of(bias, 1);
-    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, &offset, &created, NULL), XN_OK);
+    ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, &offset, &created, NULL, NULL), XN_OK);
     xn_entry *base = NULL, *first = NULL, *second = NULL, *plain = NULL;
     xn_error error = {0};
     ck_assert_int_eq(xn_store_get(store, "w", &base, NULL), XN_OK);
@@ -593,7 +616,7 @@ static xn_status tour(xn_store *store, xn_error *error) {
     const xn_prepared *prepared;
     size_t count;
     bool created;
-    xn_status status = xn_store_put(store, "w", &tensor, NULL, NULL, &created, error);
+    xn_status status = xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL, error);
     if (status == XN_OK)
         status = xn_store_get(store, "w", &named, error);
     if (status == XN_OK)
@@ -643,6 +666,7 @@ XN_SUITE(store) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, names);
     tcase_add_test(t, listing);
+    tcase_add_test(t, put_describes_what_it_registered);
     tcase_add_test(t, limits_of_names);
     tcase_add_test(t, failed_put_changes_nothing);
     tcase_add_test(t, recognised_weights_make_room);
