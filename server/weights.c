@@ -26,11 +26,11 @@ static void append_item(xn_document *text, const xn_store_item *item) {
     xn_document_string(text, item->name);
     xn_document_add(text,
                     ", \"shape\": [%lld, %lld, %lld, %lld], \"datatype\": \"%s\", \"scale\": %s, "
-                    "\"bias\": %s, \"bytes\": %zu, \"requests\": %lld}",
+                    "\"bias\": %s, \"hash\": \"%016llx\", \"bytes\": %zu, \"requests\": %lld}",
                     (long long)item->dims[0], (long long)item->dims[1], (long long)item->dims[2],
                     (long long)item->dims[3], xn_datatype_name(item->datatype),
                     item->has_scale ? "true" : "false", item->has_bias ? "true" : "false",
-                    item->host_bytes, (long long)item->requests);
+                    (unsigned long long)item->hash, item->host_bytes, (long long)item->requests);
 }
 
 static void respond_item(xn_exchange *exchange, int http_status, const xn_store_item *item) {

@@ -100,6 +100,17 @@ START_TEST(life_of_a_name) {
     ck_assert_double_eq(xt_json_number(item, "requests"), XT_FORMS);
     ck_assert(xt_json_valid(item) && xt_json_is(item, "name", name));
     ck_assert(xt_json_is(item, "datatype", "FP32"));
+    char *hash = xt_json_string(item, "hash"); /* of the values, whatever form they came in */
+    ck_assert_msg(hash && strlen(hash) == 16 && strspn(hash, "0123456789abcdef") == 16, "%s", item);
+    ck_assert_int_eq(
+        put_weights(daemon_, "other", &second, (xt_form)((form + 1) % XT_FORMS), &response), 201);
+    ck_assert(xt_json_is(response.body, "hash", hash));
+    xt_response_free(&response);
+    ck_assert_int_eq(put_weights(daemon_, "other", &first, form, &response), 200);
+    ck_assert(!xt_json_is(response.body, "hash", hash));
+    xt_response_free(&response);
+    ck_assert_int_eq(delete_weights(daemon_, "other"), 204);
+    free(hash);
     const char *shape = xt_json_at(item, "shape");
     ck_assert_msg(shape && !strncmp(shape, "[4, 3, 3, 3]", 12), "%s", item);
     free(item);
