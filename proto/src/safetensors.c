@@ -17,6 +17,13 @@ static const struct {
 } dtypes[] = {{"F32", XN_FP32}, {"F16", XN_FP16}, {"BF16", XN_BF16},
               {"I8", XN_INT8},  {"U8", XN_UINT8}, {"BOOL", XN_BOOL}};
 
+const char *xn_safetensors_dtype(xn_datatype datatype) {
+    size_t i = 0;
+    while (i + 1 < sizeof dtypes / sizeof *dtypes && dtypes[i].datatype != datatype)
+        i++;
+    return dtypes[i].name;
+}
+
 typedef struct extent {
     const char *name; /* NULL: no such tensor */
     uint64_t begin, end;

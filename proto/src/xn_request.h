@@ -35,4 +35,7 @@ xn_status xn_request_parse_safetensors(const xn_proto_body *body, const xn_proto
                                        size_t query_count, const xn_proto_limits *limits,
                                        const xn_targets *targets, xn_error *error);
 
+/* What safetensors calls a datatype that a request may have: "F32". */
+const char *xn_safetensors_dtype(xn_datatype datatype);
+
 #endif
