@@ -62,6 +62,8 @@ typedef struct xn_config {
     int64_t max_weights;         /* --max-weights 1024          registered names */
     int64_t max_weights_bytes;   /* --max-weights-bytes 4 GiB   host memory of all of them */
     int64_t weights_cache_bytes; /* --weights-cache-bytes 256 MiB   recognised inline weights */
+    char weights_dir[256];       /* --weights-dir               registered ones are kept there */
+    int64_t weights_poll_ms;     /* --weights-poll-ms 2000      0 = by inotify alone */
     /* logs */
     xn_log_format log_format; /* --log-format text|json */
     xn_log_level log_level;   /* --log-level debug|info|warn|error */

@@ -125,6 +125,11 @@ const xn_setting xn_settings[] = {
           "Host memory of all registered weights."),
     BYTES("weights-cache-bytes", weights_cache_bytes, 0, 65536 * GI, 256 * MI,
           "Host memory of inline weights kept to be recognised; 0 keeps none."),
+    TEXT("weights-dir", weights_dir, "DIR", "",
+         "Folder that registered weights are kept in; several daemons may share it."),
+    NUMBER("weights-poll-ms", weights_poll_ms, "MS", 0, DAY_MS, 2000,
+           "How often --weights-dir is looked at for changes that the system did not tell of; 0 "
+           "means never."),
 #undef GROUP
 #define GROUP "Logs"
     ENUM("log-format", log_format, "text|json", XN_LOG_TEXT, "Form of the log lines on stderr."),

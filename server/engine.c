@@ -467,6 +467,10 @@ bool xn_engine_ready_locked(const xn_engine *engine, int64_t now_ns, char *reaso
         snprintf(reason, size, "draining");
         return false;
     }
+    if (engine->loading) {
+        snprintf(reason, size, "loading the weights of --weights-dir");
+        return false;
+    }
     int primary = atomic_load(&engine->primary);
     for (int i = 0; i < engine->member_count; i++) {
         const xn_member *member = &engine->members[i];
@@ -479,6 +483,14 @@ bool xn_engine_ready_locked(const xn_engine *engine, int64_t now_ns, char *reaso
 void xn_engine_show_ready_locked(xn_engine *engine) {
     bool ready = xn_engine_ready_locked(engine, xn_now_ns(), NULL, 0);
     xn_metrics_gauge_set(engine->metrics, XN_GAUGE_READY, ready);
+}
+
+void xn_engine_set_loading(xn_engine *engine, bool loading) {
+    xn_store_set_loading(engine->store, loading);
+    pthread_mutex_lock(&engine->mutex);
+    engine->loading = loading;
+    xn_engine_show_ready_locked(engine);
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 void xn_engine_health_get(xn_engine *engine, xn_engine_health *out) {

@@ -166,6 +166,28 @@ static void warn_of_connections(const xn_config *config) {
                (long long)config->queue_bytes);
 }
 
+static void weights_loaded(void *context) {
+    xn_engine_set_loading(context, false);
+}
+
+/* Until its files are read, the daemon is not ready. */
+static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
+    const xn_config *c = &d->config;
+    const xn_weights_dir_options options = {.path = c->weights_dir,
+                                            .poll_ms = c->weights_poll_ms,
+                                            .max_elements = c->max_elements,
+                                            .max_weights = c->max_weights,
+                                            .max_weights_bytes = c->max_weights_bytes,
+                                            .loaded = weights_loaded,
+                                            .context = d->service.engine};
+    if (!c->weights_dir[0])
+        return XN_OK;
+    xn_engine_set_loading(d->service.engine, true);
+    return xn_weights_dir_open(&options, xn_engine_store(d->service.engine),
+                               xn_engine_metrics(d->service.engine), &d->service.weights_dir,
+                               error);
+}
+
 static xn_status start(daemon_state *d, xn_error *error) {
     xn_status status;
     d->service.config = &d->config;
@@ -180,6 +202,8 @@ static xn_status start(daemon_state *d, xn_error *error) {
         return status;
     xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
     if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)))
+        return status;
+    if ((status = open_weights_dir(d, error)))
         return status;
     return start_http(d, error);
 }
@@ -282,6 +306,7 @@ static void cleanup(daemon_state *d) {
     if (d->http)
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
     xn_loader_free(d->service.loader);
+    xn_weights_dir_close(d->service.weights_dir);
     xn_engine_free(d->service.engine);
     xn_auth_free(d->service.auth);
     xn_mem_free(d->tls_cert);
@@ -300,6 +325,7 @@ static int run_daemon(daemon_state *d) {
     sigaddset(&d->signals, SIGUSR1);
     pthread_sigmask(SIG_BLOCK, &d->signals, NULL); /* before any thread is started */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file over the limit of its size is an error of that write */
     xn_arenas_set_up(xn_cpus_usable());
     xn_proto_init(); /* once, before any thread */
     xn_log_init(d->config.log_format, d->config.log_level);

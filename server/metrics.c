@@ -45,11 +45,14 @@ static const struct {
         {"xnord_weights", "Registered weights, by number."},
         {"xnord_weights_bytes", "Host memory of registered weights."},
         {"xnord_weights_cache_bytes", "Host memory of inline weights kept to be recognised."},
+        {"xnord_weights_dir_skipped_files", "Files of --weights-dir that cannot be used."},
         {"xnord_ready", "Whether /v2/health/ready says yes."},
 },
   counters[] = {
       {"xnord_weights_cache_hits_total", "Inline weights that were recognised."},
       {"xnord_weights_cache_misses_total", "Inline weights that were new."},
+      {"xnord_weights_dir_loads_total", "Weights read from files of --weights-dir."},
+      {"xnord_weights_dir_errors_total", "Files of --weights-dir not read, written or removed."},
       {"xnord_received_body_bytes_total", "Bytes of request bodies."},
       {"xnord_sent_body_bytes_total", "Bytes of response bodies."},
 };

@@ -69,13 +69,16 @@ typedef enum {
     XN_GAUGE_WEIGHTS,             /* xnord_weights: registered */
     XN_GAUGE_WEIGHTS_BYTES,       /* xnord_weights_bytes */
     XN_GAUGE_WEIGHTS_CACHE_BYTES, /* xnord_weights_cache_bytes: inline ones */
+    XN_GAUGE_WEIGHTS_DIR_SKIPPED, /* xnord_weights_dir_skipped_files: of no use */
     XN_GAUGE_READY,               /* xnord_ready: 0 or 1 */
     XN_GAUGE_COUNT
 } xn_gauge;
 
 typedef enum {
-    XN_COUNTER_CACHE_HITS,   /* xnord_weights_cache_hits_total */
-    XN_COUNTER_CACHE_MISSES, /* xnord_weights_cache_misses_total */
+    XN_COUNTER_CACHE_HITS,         /* xnord_weights_cache_hits_total */
+    XN_COUNTER_CACHE_MISSES,       /* xnord_weights_cache_misses_total */
+    XN_COUNTER_WEIGHTS_DIR_LOADS,  /* xnord_weights_dir_loads_total */
+    XN_COUNTER_WEIGHTS_DIR_ERRORS, /* xnord_weights_dir_errors_total */
     XN_COUNTER_RECEIVED_BYTES,
     XN_COUNTER_SENT_BYTES, /* xnord_{received,sent}_body_bytes_total */
     XN_COUNTER_COUNT

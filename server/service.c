@@ -33,6 +33,7 @@ static const error_class classes[XN_STATUS_COUNT] = {
     [XN_ERR_DEADLINE] = {504, "deadline_exceeded", XN_REJECT_DEADLINE},
     [XN_ERR_CANCELLED] = {503, "unavailable", XN_REJECT_CLIENT_GONE},
     [XN_ERR_DRAINING] = {503, "unavailable", XN_REJECT_DRAINING},
+    [XN_ERR_LOADING] = {503, "unavailable", XN_REJECT_OTHER},
     [XN_ERR_IO] = {500, "internal", XN_REJECT_OTHER},
     [XN_ERR_INTERNAL] = {500, "internal", XN_REJECT_OTHER},
 };
@@ -338,7 +339,6 @@ static const xn_resource metrics = {.complete = show_metrics};
 static const xn_resource openapi = {.complete = show_openapi};
 static const xn_resource weights_list = {.complete = xn_weights_list};
 static const xn_resource weights_show = {.complete = xn_weights_show};
-static const xn_resource weights_remove = {.complete = xn_weights_remove};
 
 typedef struct {
     const char *path; /* one that ends in '/' is followed by a name */
@@ -352,7 +352,7 @@ static const route routes[] = {
     {"/conv", XN_ROUTE_CONV, false, "POST, OPTIONS", .post = &xn_conv_resource},
     {"/weights", XN_ROUTE_WEIGHTS, false, "GET, HEAD, OPTIONS", .get = &weights_list},
     {"/weights/", XN_ROUTE_WEIGHTS, false, "GET, HEAD, PUT, DELETE, OPTIONS", .get = &weights_show,
-     .put = &xn_weights_put_resource, .delete = &weights_remove},
+     .put = &xn_weights_put_resource, .delete = &xn_weights_delete_resource},
     {"/v2", XN_ROUTE_META, false, "GET, HEAD, OPTIONS", .get = &server},
     {"/v2/health/live", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &live},
     {"/v2/health/ready", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &ready},

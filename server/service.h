@@ -10,13 +10,15 @@
 #include "engine.h"
 #include "http.h"
 #include "loader.h"
+#include "weights_dir.h"
 #include "xn_proto.h"
 
 typedef struct xn_service {
     const xn_config *config;
     xn_engine *engine;
-    xn_auth *auth;     /* NULL: open */
-    xn_loader *loader; /* runs what must not run on an HTTP thread */
+    xn_auth *auth;               /* NULL: open */
+    xn_loader *loader;           /* runs what must not run on an HTTP thread */
+    xn_weights_dir *weights_dir; /* NULL: registered weights are not kept */
 } xn_service;
 
 /* The callbacks for xn_http_start; service must outlive the server. */
@@ -54,6 +56,7 @@ struct xn_exchange {
 
 extern const xn_resource xn_conv_resource;
 extern const xn_resource xn_weights_put_resource;
+extern const xn_resource xn_weights_delete_resource;
 
 /* Answers with an error of the closed set; status gives code and HTTP status. Adds Retry-After,
  * names the flag of a limit, counts the rejection. */
@@ -73,10 +76,9 @@ void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out);
 /* Gives the body and the admission back; idempotent. */
 void xn_exchange_release(xn_exchange *exchange);
 
-/* weights.c: the small documents of GET and DELETE. */
+/* weights.c: the small documents of GET. */
 void xn_weights_list(xn_exchange *exchange);
 void xn_weights_show(xn_exchange *exchange);
-void xn_weights_remove(xn_exchange *exchange);
 
 /* openapi.c: the file, embedded. */
 extern const char xn_openapi_yaml[];

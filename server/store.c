@@ -58,6 +58,12 @@ void xn_store_device_lost(xn_store *store, int device) {
     atomic_store(&store->lost[device], true);
 }
 
+void xn_store_set_loading(xn_store *store, bool loading) {
+    pthread_mutex_lock(&store->mutex);
+    store->loading = loading;
+    pthread_mutex_unlock(&store->mutex);
+}
+
 /* ---- names; store->mutex is held ---- */
 
 /* Where the name is (true) or belongs (false). */
@@ -79,7 +85,12 @@ static bool find_locked(const xn_store *store, const char *name, size_t *at) {
     return false;
 }
 
-static xn_status not_found(const char *name, xn_error *error) {
+static xn_status not_found(const char *name, bool loading, xn_error *error) {
+    if (loading)
+        return xn_fail(error, XN_ERR_LOADING, "weights",
+                       "no weights are known under \"%s\" yet; the daemon is still reading "
+                       "--weights-dir; try again later",
+                       name);
     return xn_fail(error, XN_ERR_NOT_FOUND, "weights",
                    "no weights are registered under \"%s\"; PUT /weights/%s registers them", name,
                    name);
@@ -174,10 +185,10 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_entry *ent
 
 /* ---- the interface ---- */
 
-xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weights,
-                       const xn_tensor *scale, const xn_tensor *bias, bool *created,
-                       xn_store_item *item, xn_error *error) {
-    xn_entry *entry = NULL, *replaced = NULL;
+xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
+                        const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
+                        xn_error *error) {
+    xn_entry *entry = NULL;
     size_t length = strlen(name);
     if (length == 0 || length >= sizeof store->names->name)
         return xn_fail(error, XN_ERR_MALFORMED, "name",
@@ -187,25 +198,51 @@ xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weigh
     xn_status status = xn_entry_create(store, &entry, error);
     if (status == XN_OK)
         status = xn_weights_create(weights, scale, bias, &entry->weights, error);
-    if (status == XN_OK) { /* before the devices are troubled; checked again when it counts */
-        pthread_mutex_lock(&store->mutex);
-        status = check_limits_locked(store, name, (int64_t)entry->weights->host_bytes, error);
-        pthread_mutex_unlock(&store->mutex);
-    }
+    if (status == XN_OK) /* before the devices are troubled; checked again when it counts */
+        status = xn_store_check_room(store, name, entry->weights->host_bytes, error);
     if (status == XN_OK)
         status = xn_entry_prepare_all(entry, error);
-    if (status == XN_OK) {
-        pthread_mutex_lock(&store->mutex);
-        status = publish_locked(store, name, entry, &replaced, item, error);
-        pthread_mutex_unlock(&store->mutex);
-    }
     if (status != XN_OK) {
         xn_entry_release(entry);
         return status;
     }
+    *out = entry;
+    return XN_OK;
+}
+
+xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_bytes,
+                              xn_error *error) {
+    pthread_mutex_lock(&store->mutex);
+    xn_status status = check_limits_locked(store, name, (int64_t)host_bytes, error);
+    if (status == XN_OK)
+        status = reserve_locked(store, error);
+    pthread_mutex_unlock(&store->mutex);
+    return status;
+}
+
+xn_status xn_store_publish(xn_store *store, const char *name, xn_entry *entry, bool *created,
+                           xn_store_item *item, xn_error *error) {
+    xn_entry *replaced = NULL;
+    pthread_mutex_lock(&store->mutex);
+    xn_status status = publish_locked(store, name, entry, &replaced, item, error);
+    pthread_mutex_unlock(&store->mutex);
+    if (status != XN_OK)
+        return status;
     *created = !replaced;
     xn_entry_release(replaced);
     return XN_OK;
+}
+
+xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weights,
+                       const xn_tensor *scale, const xn_tensor *bias, bool *created,
+                       xn_store_item *item, xn_error *error) {
+    xn_entry *entry = NULL;
+    xn_status status = xn_store_make(store, name, weights, scale, bias, &entry, error);
+    if (status == XN_OK)
+        status = xn_store_publish(store, name, entry, created, item, error);
+    if (status != XN_OK)
+        xn_entry_release(entry);
+    return status;
 }
 
 xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
@@ -220,9 +257,10 @@ xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
         memmove(slot, slot + 1, (store->name_count - at) * sizeof *slot);
         show_totals_locked(store);
     }
+    bool loading = store->loading;
     pthread_mutex_unlock(&store->mutex);
     if (!entry)
-        return not_found(name, error);
+        return not_found(name, loading, error);
     xn_entry_release(entry);
     return XN_OK;
 }
@@ -235,8 +273,9 @@ xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_err
         *out = store->names[at].entry;
         xn_entry_retain(*out);
     }
+    bool loading = store->loading;
     pthread_mutex_unlock(&store->mutex);
-    return found ? XN_OK : not_found(name, error);
+    return found ? XN_OK : not_found(name, loading, error);
 }
 
 xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, xn_error *error) {
@@ -260,6 +299,7 @@ xn_status xn_store_item_get(xn_store *store, const char *name, xn_store_item *ou
     bool found = find_locked(store, name, &at);
     if (found)
         describe_locked(&store->names[at], out);
+    bool loading = store->loading;
     pthread_mutex_unlock(&store->mutex);
-    return found ? XN_OK : not_found(name, error);
+    return found ? XN_OK : not_found(name, loading, error);
 }

@@ -58,6 +58,21 @@ xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weigh
                        xn_store_item *item, xn_error *error);
 xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /* or NOT_FOUND */
 
+/* Put in two steps, for who has something to do between them. make does what is slow: afterwards
+ * nothing is visible yet. publish makes it visible and takes the reference if it succeeds, which it
+ * does when check_room just did and nobody else puts or deletes in between. */
+xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
+                        const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
+                        xn_error *error);
+/* Whether weights of that many host bytes may have the name: the limits, and memory for it. */
+xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_bytes,
+                              xn_error *error);
+xn_status xn_store_publish(xn_store *store, const char *name, xn_entry *entry, bool *created,
+                           xn_store_item *item, xn_error *error);
+
+/* While names are still being read in, one that is not known is XN_ERR_LOADING, not NOT_FOUND. */
+void xn_store_set_loading(xn_store *store, bool loading);
+
 /* A reference to the named entry, or XN_ERR_NOT_FOUND (field "weights"). */
 xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_error *error);
 

@@ -104,6 +104,7 @@ struct xn_store {
     xn_named *names;       /* in order */
     size_t name_count, name_capacity;
     int64_t named_bytes;
+    bool loading; /* more names may come by themselves */
     xn_cache cache;
 };
 

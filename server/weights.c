@@ -1,5 +1,6 @@
-/* weights.c: /weights. Registering decodes a body and waits for devices, so it runs on the loader
- * while the connection is parked; the rest is answered at once. */
+/* weights.c: /weights. Registering decodes a body, waits for devices, and for the disk where
+ * weights are kept (--weights-dir), so it runs on the loader while the connection is parked;
+ * deleting too where it waits for the disk; the rest is answered at once. */
 #include "document.h"
 #include "log.h"
 #include "service.h"
@@ -72,17 +73,6 @@ void xn_weights_show(xn_exchange *exchange) {
         respond_item(exchange, 200, &item);
 }
 
-void xn_weights_remove(xn_exchange *exchange) {
-    static char nothing[1];
-    xn_error error;
-    if (xn_store_delete(store_of(exchange), exchange->name, &error)) {
-        xn_exchange_fail(exchange, &error);
-        return;
-    }
-    xn_log(XN_LOG_INFO, xn_request_id(exchange->request), "weights \"%s\" deleted", exchange->name);
-    xn_request_respond(exchange->request, 204, NULL, nothing, 0, NULL, NULL);
-}
-
 /* ---- PUT ---- */
 
 /* Values of one tensor, aligned; *owned is the caller's to free. */
@@ -97,6 +87,16 @@ static xn_status read_tensor(const xn_tensor_ref *ref, const char *field, xn_ten
     return xn_proto_tensor_read(ref, field, *owned, error);
 }
 
+static xn_status put_tensors(weights_exchange *w, const xn_tensor *weights, const xn_tensor *scale,
+                             const xn_tensor *bias, xn_error *error) {
+    xn_weights_dir *dir = w->exchange->service->weights_dir;
+    const char *name = w->exchange->name;
+    if (dir)
+        return xn_weights_dir_put(dir, name, weights, scale, bias, &w->created, &w->item, error);
+    return xn_store_put(store_of(w->exchange), name, weights, scale, bias, &w->created, &w->item,
+                        error);
+}
+
 static xn_status store(weights_exchange *w, xn_error *error) {
     const xn_weights_request *p = &w->parsed;
     xn_tensor weights, scale, bias;
@@ -107,9 +107,8 @@ static xn_status store(weights_exchange *w, xn_error *error) {
     if (!status && p->bias.present)
         status = read_tensor(&p->bias, "bias", &bias, &owned[2], error);
     if (!status)
-        status = xn_store_put(store_of(w->exchange), w->exchange->name, &weights,
-                              p->scale.present ? &scale : NULL, p->bias.present ? &bias : NULL,
-                              &w->created, &w->item, error);
+        status = put_tensors(w, &weights, p->scale.present ? &scale : NULL,
+                             p->bias.present ? &bias : NULL, error);
     for (int i = 0; i < 3; i++)
         xn_mem_free(owned[i]);
     return status;
@@ -157,16 +156,24 @@ static void put_headers(xn_exchange *exchange) {
     xn_exchange_accept_body(exchange, false);
 }
 
-static void put_complete(xn_exchange *exchange) {
-    xn_error error;
+/* NULL: there was no memory, and that is answered. */
+static weights_exchange *begin(xn_exchange *exchange) {
     weights_exchange *w = xn_mem_zalloc(1, sizeof *w);
     if (!w) {
+        xn_error error;
         xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
         xn_exchange_fail(exchange, &error);
-        return;
+        return NULL;
     }
     exchange->of.weights = w;
     w->exchange = exchange;
+    return w;
+}
+
+static void put_complete(xn_exchange *exchange) {
+    weights_exchange *w = begin(exchange);
+    if (!w)
+        return;
     w->task.run = run_put;
     xn_request_park(exchange->request);
     xn_loader_submit(exchange->service->loader, &w->task);
@@ -183,11 +190,60 @@ static void put_answer(xn_exchange *exchange) {
     respond_item(exchange, w->created ? 201 : 200, &w->item);
 }
 
-static void put_finished(xn_exchange *exchange) {
+static void finished(xn_exchange *exchange) {
     xn_mem_free(exchange->of.weights);
 }
 
-const xn_resource xn_weights_put_resource = {.headers = put_headers,
-                                             .complete = put_complete,
-                                             .answer = put_answer,
-                                             .finished = put_finished};
+const xn_resource xn_weights_put_resource = {
+    .headers = put_headers, .complete = put_complete, .answer = put_answer, .finished = finished};
+
+/* ---- DELETE: at once, or on the loader thread where a file goes with the name ---- */
+
+static void respond_deleted(xn_exchange *exchange) {
+    static char nothing[1];
+    xn_log(XN_LOG_INFO, xn_request_id(exchange->request), "weights \"%s\" deleted", exchange->name);
+    xn_request_respond(exchange->request, 204, NULL, nothing, 0, NULL, NULL);
+}
+
+static void run_delete(xn_task *task) {
+    weights_exchange *w = (weights_exchange *)task;
+    xn_error error = {.status = XN_OK};
+    if (!xn_weights_dir_delete(w->exchange->service->weights_dir, w->exchange->name, &error))
+        error.status = XN_OK;
+    w->error = error;
+    xn_request_unpark(w->exchange->request);
+}
+
+static void delete_complete(xn_exchange *exchange) {
+    xn_error error;
+    if (!exchange->service->weights_dir) {
+        if (xn_store_delete(store_of(exchange), exchange->name, &error))
+            xn_exchange_fail(exchange, &error);
+        else
+            respond_deleted(exchange);
+        return;
+    }
+    weights_exchange *w = begin(exchange);
+    if (!w)
+        return;
+    if (xn_ticket_enter(xn_engine_admission(exchange->service->engine),
+                        xn_request_address_share(exchange->request), NULL, 0, &exchange->ticket,
+                        &error)) { /* which bounds what the loader has */
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    w->task.run = run_delete;
+    xn_request_park(exchange->request);
+    xn_loader_submit(exchange->service->loader, &w->task);
+}
+
+static void delete_answer(xn_exchange *exchange) {
+    const weights_exchange *w = exchange->of.weights;
+    if (w->error.status)
+        xn_exchange_fail(exchange, &w->error);
+    else
+        respond_deleted(exchange);
+}
+
+const xn_resource xn_weights_delete_resource = {
+    .complete = delete_complete, .answer = delete_answer, .finished = finished};

@@ -19,6 +19,7 @@ static const char *const names[XN_STATUS_COUNT] = {
     [XN_ERR_DEADLINE] = "deadline",
     [XN_ERR_CANCELLED] = "cancelled",
     [XN_ERR_DRAINING] = "draining",
+    [XN_ERR_LOADING] = "loading",
     [XN_ERR_IO] = "io",
     [XN_ERR_INTERNAL] = "internal",
 };

@@ -27,6 +27,7 @@ typedef enum {
     XN_ERR_DEADLINE,      /* the deadline passed first */
     XN_ERR_CANCELLED,     /* the client hung up, nobody waits for this */
     XN_ERR_DRAINING,      /* the service is shutting down */
+    XN_ERR_LOADING,       /* the service is starting and may know this later */
     XN_ERR_IO,            /* a file or a socket */
     XN_ERR_INTERNAL,      /* a bug */
     XN_STATUS_COUNT

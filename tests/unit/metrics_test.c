@@ -258,9 +258,11 @@ START_TEST(reasons_gauges_and_counters) {
     static const char *const gauges[] = {
         "xnord_queue_depth",   "xnord_inflight_requests",   "xnord_inflight_bytes",
         "xnord_connections",   "xnord_connections_bytes",   "xnord_weights",
-        "xnord_weights_bytes", "xnord_weights_cache_bytes", "xnord_ready"};
+        "xnord_weights_bytes", "xnord_weights_cache_bytes", "xnord_weights_dir_skipped_files",
+        "xnord_ready"};
     static const char *const counters[] = {
-        "xnord_weights_cache_hits_total", "xnord_weights_cache_misses_total",
+        "xnord_weights_cache_hits_total",  "xnord_weights_cache_misses_total",
+        "xnord_weights_dir_loads_total",   "xnord_weights_dir_errors_total",
         "xnord_received_body_bytes_total", "xnord_sent_body_bytes_total"};
     xn_metrics *metrics = make();
     char series[100];
