@@ -46,6 +46,7 @@ typedef struct xn_weights_dir xn_weights_dir;
 typedef struct xn_weights_dir_options {
     const char *path;
     int64_t poll_ms;                        /* 0: inotify alone */
+    bool no_notify;                         /* no inotify: for tests, as on a network file system */
     int64_t max_elements;                   /* of one tensor, as for a PUT */
     int64_t max_weights, max_weights_bytes; /* as of the store */
     void (*loaded)(void *context);          /* once, when all that was there has been read */

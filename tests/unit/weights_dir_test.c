@@ -1,0 +1,929 @@
+/* --weights-dir in process, on fake devices: what is kept, what is skipped, what others do in the
+ * folder, failures. Two folders' objects over one folder are two daemons as far as files go. */
+#include "engine_fake.h"
+#include "fault/fault.h"
+#include "weights_dir_internal.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#define PATIENCE_NS (40 * XN_NS_PER_S) /* for what must come; under sanitizers all is slow */
+#define POLL_MS 20
+
+static char folder[64];
+
+static void make_folder(void) {
+    snprintf(folder, sizeof folder, "/tmp/xnord-weights-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+}
+
+/* The path of a file in the folder; good until the third call from now. */
+static const char *in_folder(const char *file) {
+    static char paths[4][400];
+    static int next;
+    char *path = paths[next++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, file);
+    return path;
+}
+
+/* Calls visit for all that is in the folder, temporaries too. */
+static int each_file(void (*visit)(const char *file, void *context), void *context) {
+    int count = 0;
+    DIR *stream = opendir(folder);
+    ck_assert_ptr_nonnull(stream);
+    for (const struct dirent *e; (e = readdir(stream));)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..")) {
+            visit(e->d_name, context);
+            count++;
+        }
+    closedir(stream);
+    return count;
+}
+
+static void visit_remove(const char *file, void *context) {
+    (void)context;
+    if (unlink(in_folder(file)))
+        rmdir(in_folder(file));
+}
+
+static void visit_aside(const char *file, void *context) {
+    *(int *)context += xn_aside_is(file);
+}
+
+static int asides(void) {
+    int count = 0;
+    each_file(visit_aside, &count);
+    return count;
+}
+
+static void remove_folder(void) {
+    each_file(visit_remove, NULL);
+    rmdir(folder);
+}
+
+static void nap(void) {
+    const struct timespec time = {0, 2000000};
+    nanosleep(&time, NULL);
+}
+
+/* ---- a daemon's part ---- */
+
+typedef struct side {
+    xn_metrics *metrics;
+    xn_device *gpu;
+    xn_store *store;
+    xn_weights_dir *dir;
+    xn_store_limits limits;
+    xn_weights_dir_options options;
+    atomic_bool loaded;
+} side;
+
+static void note_loaded(void *context) {
+    atomic_store(&((side *)context)->loaded, true);
+}
+
+static void side_init(side *s) {
+    *s = (side){.limits = {100, 1 << 20, 0}};
+    s->options = (xn_weights_dir_options){.path = folder,
+                                          .poll_ms = POLL_MS,
+                                          .max_elements = 1 << 20,
+                                          .loaded = note_loaded,
+                                          .context = s};
+}
+
+static void side_prepare(side *s) {
+    const char *ids[1] = {"cuda:0"};
+    ck_assert_int_eq(xn_metrics_create(ids, 1, "test", "cuda", &s->metrics, NULL), XN_OK);
+    ck_assert_int_eq(fake_gpu.device_open(0, &s->gpu, NULL), XN_OK);
+    const xn_store_device device = {&fake_gpu, s->gpu};
+    ck_assert_int_eq(xn_store_create(&device, 1, &s->limits, s->metrics, &s->store, NULL), XN_OK);
+    s->options.max_weights = s->limits.max_weights;
+    s->options.max_weights_bytes = s->limits.max_weights_bytes;
+    atomic_store(&s->loaded, false);
+}
+
+static xn_status side_try_open(side *s, xn_error *error) {
+    side_prepare(s);
+    return xn_weights_dir_open(&s->options, s->store, s->metrics, &s->dir, error);
+}
+
+static void wait_loaded(side *s) {
+    int64_t end = xn_now_ns() + PATIENCE_NS;
+    while (!atomic_load(&s->loaded) && xn_now_ns() < end)
+        nap();
+    ck_assert(atomic_load(&s->loaded));
+}
+
+static void side_open(side *s) {
+    xn_error error = {0};
+    ck_assert_msg(side_try_open(s, &error) == XN_OK, "%s", error.message);
+    wait_loaded(s);
+}
+
+static void side_close(side *s) {
+    xn_weights_dir_close(s->dir);
+    s->dir = NULL;
+    xn_store_free(s->store);
+    fake_gpu.device_close(s->gpu);
+    xn_metrics_free(s->metrics);
+}
+
+/* A side of its own over an empty folder. */
+static void begin(side *s) {
+    fake_reset();
+    make_folder();
+    side_init(s);
+    side_open(s);
+}
+
+static void end(side *s) {
+    side_close(s);
+    remove_folder();
+    fake_expect_all_freed();
+}
+
+static int64_t skipped(const side *s) {
+    return xn_metrics_gauge(s->metrics, XN_GAUGE_WEIGHTS_DIR_SKIPPED);
+}
+
+/* A counter, from the page. */
+static double counter(const side *s, const char *name) {
+    char line[80];
+    size_t length;
+    char *page = xn_metrics_render(s->metrics, &length);
+    snprintf(line, sizeof line, "\n%s ", name);
+    const char *at = page ? strstr(page, line) : NULL;
+    ck_assert_msg(at != NULL, "no %s", name);
+    double value = strtod(at + strlen(line), NULL);
+    xn_mem_free(page);
+    return value;
+}
+
+static double loads(const side *s) {
+    return counter(s, "xnord_weights_dir_loads_total");
+}
+
+/* ---- weights ---- */
+
+static xn_status put_values(side *s, const char *name, const float *values, int64_t count,
+                            xn_error *error) {
+    xn_tensor tensor = {
+        XN_FP32, {4, {count, 1, 1, 1}}, count, (size_t)count * sizeof *values, values};
+    bool created;
+    return xn_weights_dir_put(s->dir, name, &tensor, NULL, NULL, &created, NULL, error);
+}
+
+static void put(side *s, const char *name, float value) {
+    xn_error error = {0};
+    xn_status status = put_values(s, name, &value, 1, &error);
+    ck_assert_msg(status == XN_OK, "%s: %s", name, error.message);
+}
+
+/* The value that the name has in the store, 0 where there is none. */
+static float value_of(const side *s, const char *name) {
+    xn_entry *entry = NULL;
+    if (xn_store_get(s->store, name, &entry, NULL))
+        return 0;
+    float value = xn_entry_weights(entry)->real[0];
+    xn_entry_release(entry);
+    return value;
+}
+
+static bool becomes(const side *s, const char *name, float value) {
+    for (int64_t end_ns = xn_now_ns() + PATIENCE_NS; xn_now_ns() < end_ns; nap())
+        if (value_of(s, name) == value)
+            return true;
+    return false;
+}
+
+static bool skipped_becomes(const side *s, int64_t count) {
+    for (int64_t end_ns = xn_now_ns() + PATIENCE_NS; xn_now_ns() < end_ns; nap())
+        if (skipped(s) == count)
+            return true;
+    return false;
+}
+
+/* ---- files made by hand ---- */
+
+typedef struct contents {
+    unsigned char bytes[XN_WEIGHTS_FILE_HEAD_BYTES + 64];
+    size_t length;
+} contents;
+
+static contents contents_of(float value) {
+    contents c;
+    xn_tensor tensor = {XN_FP32, {4, {1, 1, 1, 1}}, 1, sizeof value, &value};
+    xn_weights_file_head head;
+    xn_weights_file_begin(&tensor, NULL, NULL, &head);
+    memcpy(c.bytes, head.bytes, head.length);
+    memcpy(c.bytes + head.length, &value, sizeof value);
+    c.length = head.length + sizeof value;
+    return c;
+}
+
+static void write_file(const char *file, const void *bytes, size_t length) {
+    int fd = open(in_folder(file), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0666);
+    ck_assert_msg(fd >= 0 && write(fd, bytes, length) == (ssize_t)length, "%s: %s", file,
+                  strerror(errno));
+    close(fd);
+}
+
+/* As another daemon does. */
+static void move_in(const char *file, float value) {
+    contents c = contents_of(value);
+    write_file("moving", c.bytes, c.length);
+    ck_assert_int_eq(rename(in_folder("moving"), in_folder(file)), 0);
+}
+
+/* The value in the file of that name, 0 where there is none; anything else is a failure. */
+static float value_on_disk(const char *name) {
+    char file[XN_WEIGHTS_FILE_MAX];
+    unsigned char bytes[4096];
+    const xn_proto_limits limits = {1 << 20};
+    xn_weights_request r;
+    xn_error error = {0};
+    float value;
+    snprintf(file, sizeof file, "%s" XN_WEIGHTS_SUFFIX, name);
+    int fd = open(in_folder(file), O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    ssize_t got = read(fd, bytes, sizeof bytes);
+    close(fd);
+    ck_assert_int_gt(got, 0);
+    xn_status status = xn_weights_file_parse(bytes, (size_t)got, &limits, &r, &error);
+    ck_assert_msg(status == XN_OK, "%s: %s", file, error.message);
+    memcpy(&value, r.weights.data, sizeof value);
+    return value;
+}
+
+/* ---- what survives ---- */
+
+static void expect_same_vector(const float *kept, const float *given, size_t count) {
+    ck_assert_int_eq(kept != NULL, given != NULL);
+    if (given)
+        ck_assert(!memcmp(kept, given, count * sizeof *given));
+}
+
+START_TEST(weights_survive) {
+    static const xn_datatype datatypes[] = {XN_FP32, XN_FP16, XN_BF16, XN_INT8, XN_UINT8, XN_BOOL};
+    enum { DATATYPES = sizeof datatypes / sizeof *datatypes, O = 3 };
+    static const unsigned char raw[O * 7 * 4] = {0x3f, 1, 0, 0x3c, 0x80, 0xff, 7};
+    static const float scale[O] = {1, 2, 3}, bias[O] = {-1, 0, 5};
+    xn_tensor factor = {XN_FP32, {1, {O}}, O, sizeof scale, scale};
+    xn_tensor offset = {XN_FP32, {1, {O}}, O, sizeof bias, bias};
+    side s;
+    xn_store_item items[DATATYPES * 4], after;
+    begin(&s);
+    for (int i = 0; i < DATATYPES * 4; i++) {
+        char name[16];
+        bool created = false;
+        size_t size = xn_datatype_bytes(datatypes[i % DATATYPES]);
+        xn_tensor t = {datatypes[i % DATATYPES], {4, {O, 1, 1, 7}}, O * 7, O * 7 * size, raw};
+        snprintf(name, sizeof name, "w%d", i);
+        ck_assert_int_eq(xn_weights_dir_put(s.dir, name, &t, i / DATATYPES & 1 ? &factor : NULL,
+                                            i / DATATYPES & 2 ? &offset : NULL, &created, &items[i],
+                                            NULL),
+                         XN_OK);
+        ck_assert(created);
+    }
+    side_close(&s);
+    side_open(&s);
+    ck_assert(loads(&s) == DATATYPES * 4);
+    for (int i = 0; i < DATATYPES * 4; i++) {
+        xn_entry *entry = NULL;
+        ck_assert_int_eq(xn_store_item_get(s.store, items[i].name, &after, NULL), XN_OK);
+        ck_assert_uint_eq(after.hash, items[i].hash);
+        ck_assert_int_eq(after.datatype, items[i].datatype);
+        ck_assert(!memcmp(after.dims, items[i].dims, sizeof after.dims));
+        ck_assert_int_eq(xn_store_get(s.store, items[i].name, &entry, NULL), XN_OK);
+        expect_same_vector(xn_entry_weights(entry)->scale, i / DATATYPES & 1 ? scale : NULL, O);
+        expect_same_vector(xn_entry_weights(entry)->bias, i / DATATYPES & 2 ? bias : NULL, O);
+        xn_entry_release(entry);
+    }
+    end(&s);
+}
+END_TEST
+
+START_TEST(replaced_and_deleted_ones_stay_so) {
+    side s;
+    xn_error error = {0};
+    char longest[XN_PROTO_MAX_NAME + 1];
+    memset(longest, 'n', sizeof longest);
+    longest[XN_PROTO_MAX_NAME] = '\0';
+    begin(&s);
+    put(&s, "a", 1);
+    put(&s, "a", 2);
+    put(&s, "b", 3);
+    put(&s, "..hidden", 4);
+    put(&s, longest, 5);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "b", &error), XN_OK);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "b", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(error.status, XN_ERR_NOT_FOUND);
+    ck_assert(value_of(&s, "b") == 0 && value_on_disk("b") == 0);
+    ck_assert(loads(&s) == 0); /* what it wrote itself it does not read */
+    side_close(&s);
+    side_open(&s);
+    ck_assert(value_of(&s, "a") == 2 && value_of(&s, "b") == 0 && value_of(&s, "..hidden") == 4);
+    ck_assert(value_of(&s, longest) == 5);
+    ck_assert(loads(&s) == 3 && skipped(&s) == 0 && asides() == 0);
+    end(&s);
+}
+END_TEST
+
+/* ---- what is skipped ---- */
+
+/* One file for each length that a writer without our care could have left. */
+START_TEST(every_torn_file_is_skipped) {
+    side s;
+    contents c = contents_of(7);
+    begin(&s);
+    side_close(&s);
+    for (size_t length = 0; length < c.length; length++) {
+        char file[48];
+        snprintf(file, sizeof file, "t%03zu" XN_WEIGHTS_SUFFIX, length);
+        write_file(file, c.bytes, length);
+    }
+    for (size_t i = 0; i < c.length; i++) {
+        char file[48];
+        contents flipped = c;
+        flipped.bytes[i] ^= 0x10;
+        snprintf(file, sizeof file, "f%03zu" XN_WEIGHTS_SUFFIX, i);
+        write_file(file, flipped.bytes, flipped.length);
+    }
+    write_file("whole" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
+    side_open(&s);
+    ck_assert_int_eq(skipped(&s), 2 * (int64_t)c.length);
+    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 2.0 * (double)c.length);
+    ck_assert_int_eq(xn_metrics_gauge(s.metrics, XN_GAUGE_WEIGHTS), 1);
+    ck_assert(value_of(&s, "whole") == 7);
+    end(&s);
+}
+END_TEST
+
+static void make_large(void) {
+    static float many[400000];
+    xn_tensor tensor = {XN_FP32, {4, {400000, 1, 1, 1}}, 400000, sizeof many, many};
+    xn_weights_file_head head;
+    xn_weights_file_begin(&tensor, NULL, NULL, &head);
+    FILE *file = fopen(in_folder("large" XN_WEIGHTS_SUFFIX), "w");
+    ck_assert(file && fwrite(head.bytes, head.length, 1, file) == 1 &&
+              fwrite(many, sizeof many, 1, file) == 1 && !fclose(file));
+}
+
+START_TEST(odd_files_are_skipped_and_never_fatal) {
+    side s;
+    contents c = contents_of(1);
+    begin(&s);
+    side_close(&s);
+    write_file("good" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
+    write_file("README", "hello\n", 6);
+    write_file("wrong name" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
+    write_file("foreign" XN_WEIGHTS_SUFFIX, "\2\0\0\0\0\0\0\0{}", 10);
+    make_large(); /* over max-weights-bytes */
+    ck_assert_int_eq(mkfifo(in_folder("fifo" XN_WEIGHTS_SUFFIX), 0666), 0);
+    ck_assert_int_eq(mkdir(in_folder("folder" XN_WEIGHTS_SUFFIX), 0777), 0);
+    ck_assert_int_eq(symlink("loop" XN_WEIGHTS_SUFFIX, in_folder("loop" XN_WEIGHTS_SUFFIX)), 0);
+    ck_assert_int_eq(symlink("nowhere", in_folder("dangling" XN_WEIGHTS_SUFFIX)), 0);
+    ck_assert_int_eq(symlink("/dev/zero", in_folder("device" XN_WEIGHTS_SUFFIX)), 0);
+    ck_assert_int_eq(symlink("good" XN_WEIGHTS_SUFFIX, in_folder("link" XN_WEIGHTS_SUFFIX)), 0);
+    write_file(".nfs0001", "x", 1); /* these are not even reported */
+    write_file(XN_WEIGHTS_SUFFIX, c.bytes, c.length);
+    side_open(&s);
+    ck_assert_int_eq(skipped(&s), 9);
+    ck_assert_int_eq(xn_metrics_gauge(s.metrics, XN_GAUGE_WEIGHTS), 2);
+    ck_assert(value_of(&s, "good") == 1 && value_of(&s, "link") == 1);
+    /* A PUT takes the place of whatever has the name, but for a folder. */
+    xn_error error = {0};
+    float value = 2;
+    put(&s, "fifo", 2);
+    put(&s, "foreign", 2);
+    put(&s, "loop", 2);
+    put(&s, "link", 2);
+    ck_assert_int_eq(put_values(&s, "folder", &value, 1, &error), XN_ERR_IO);
+    ck_assert(value_on_disk("good") == 1); /* not through the link */
+    ck_assert_int_eq(skipped(&s), 6);
+    ck_assert_int_eq(asides(), 0);
+    /* What is not ours is not deleted. */
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "README", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "device", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(access(in_folder("README"), F_OK), 0);
+    end(&s);
+}
+END_TEST
+
+/* Root reads everything, so that part is for others, with root's help. */
+START_TEST(permissions) {
+    side s;
+    xn_error error = {0};
+    contents c = contents_of(1);
+    bool root = geteuid() == 0;
+    fake_reset();
+    make_folder();
+    side_init(&s);
+    write_file("secret" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
+    ck_assert_int_eq(chmod(in_folder("secret" XN_WEIGHTS_SUFFIX), 0), 0);
+    if (root) {
+        ck_assert_int_eq(chown(folder, 65534, 65534), 0);
+        ck_assert_int_eq(seteuid(65534), 0);
+    }
+    ck_assert_int_eq(chmod(folder, 0555), 0);
+    ck_assert_int_eq(side_try_open(&s, &error), XN_ERR_IO);
+    ck_assert_msg(strstr(error.message, "--weights-dir") && strstr(error.message, folder) &&
+                      strstr(error.message, strerror(EACCES)),
+                  "%s", error.message);
+    side_close(&s);
+    ck_assert_int_eq(chmod(folder, 0777), 0);
+    side_open(&s);
+    ck_assert_int_eq(skipped(&s), 1);
+    ck_assert_int_eq(chmod(folder, 0555), 0); /* from now on it cannot be written */
+    float value = 3;
+    ck_assert_int_eq(put_values(&s, "new", &value, 1, &error), XN_ERR_IO);
+    ck_assert(value_of(&s, "new") == 0);
+    ck_assert_int_eq(chmod(folder, 0777), 0);
+    put(&s, "new", 4);
+    ck_assert_int_eq(chmod(folder, 0555), 0);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "new", &error), XN_ERR_IO);
+    ck_assert(value_of(&s, "new") == 4); /* the file is there, so the weights are */
+    ck_assert_int_eq(chmod(folder, 0777), 0);
+    if (root)
+        ck_assert_int_eq(seteuid(0), 0);
+    /* Its time of change stays, yet it is noticed that it may be read now. */
+    ck_assert_int_eq(chmod(in_folder("secret" XN_WEIGHTS_SUFFIX), 0444), 0);
+    ck_assert(becomes(&s, "secret", 1));
+    ck_assert_int_eq(skipped(&s), 0);
+    end(&s);
+}
+END_TEST
+
+START_TEST(limits_hold_in_the_order_of_names) {
+    side s;
+    contents c = contents_of(1);
+    begin(&s);
+    side_close(&s);
+    write_file("b" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
+    write_file("a-b" XN_WEIGHTS_SUFFIX, c.bytes, c.length); /* '-' is before '.' */
+    write_file("a" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
+    s.limits.max_weights = 1;
+    side_open(&s);
+    ck_assert(value_of(&s, "a") == 1 && value_of(&s, "a-b") == 0);
+    ck_assert_int_eq(skipped(&s), 2);
+    /* Once there is room, what had none is taken. */
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "a", NULL), XN_OK);
+    ck_assert(skipped_becomes(&s, 1));
+    ck_assert(value_of(&s, "a-b") + value_of(&s, "b") == 1);
+    int64_t one = xn_metrics_gauge(s.metrics, XN_GAUGE_WEIGHTS_BYTES);
+    side_close(&s);
+
+    s.limits.max_weights = 100; /* by bytes: the second does not fit any more */
+    s.limits.max_weights_bytes = one + one / 2;
+    side_open(&s);
+    ck_assert_int_eq(xn_metrics_gauge(s.metrics, XN_GAUGE_WEIGHTS), 1);
+    ck_assert_int_eq(skipped(&s), 1);
+    ck_assert(value_of(&s, "a-b") == 1);
+    end(&s);
+}
+END_TEST
+
+START_TEST(left_over_temporaries_go_when_they_are_old) {
+    side s;
+    begin(&s);
+    side_close(&s);
+    write_file(".xnord-0123456789abcdef.tmp", "x", 1);
+    write_file(".xnord-fedcba9876543210.tmp", "x", 1);
+    struct timespec old[2] = {{0, UTIME_NOW}, {0, 0}};
+    clock_gettime(CLOCK_REALTIME, &old[1]);
+    old[1].tv_sec -= 3600;
+    ck_assert_int_eq(utimensat(AT_FDCWD, in_folder(".xnord-0123456789abcdef.tmp"), old, 0), 0);
+    side_open(&s);
+    ck_assert_int_eq(access(in_folder(".xnord-0123456789abcdef.tmp"), F_OK), -1);
+    ck_assert_int_eq(access(in_folder(".xnord-fedcba9876543210.tmp"), F_OK), 0);
+    ck_assert_int_eq(skipped(&s), 0);
+    end(&s);
+}
+END_TEST
+
+/* ---- what others do ---- */
+
+/* With inotify alone, and without it. */
+START_TEST(changes_of_others_are_followed) {
+    side s;
+    contents c = contents_of(4);
+    fake_reset();
+    make_folder();
+    side_init(&s);
+    s.options.no_notify = _i;
+    s.options.poll_ms = _i ? POLL_MS : 0;
+    side_open(&s);
+    put(&s, "mine", 1);
+    move_in("theirs" XN_WEIGHTS_SUFFIX, 2);
+    ck_assert(becomes(&s, "theirs", 2));
+    move_in("mine" XN_WEIGHTS_SUFFIX, 3); /* replaced */
+    ck_assert(becomes(&s, "mine", 3));
+    write_file("theirs" XN_WEIGHTS_SUFFIX, c.bytes, c.length); /* in place */
+    ck_assert(becomes(&s, "theirs", 4));
+    ck_assert_int_eq(
+        rename(in_folder("mine" XN_WEIGHTS_SUFFIX), in_folder("moved" XN_WEIGHTS_SUFFIX)), 0);
+    ck_assert(becomes(&s, "moved", 3) && becomes(&s, "mine", 0));
+    ck_assert_int_eq(unlink(in_folder("theirs" XN_WEIGHTS_SUFFIX)), 0);
+    ck_assert(becomes(&s, "theirs", 0));
+    /* A file that turns bad does not take the weights away. */
+    write_file("moved" XN_WEIGHTS_SUFFIX, c.bytes, c.length - 1);
+    ck_assert(skipped_becomes(&s, 1));
+    ck_assert(value_of(&s, "moved") == 3);
+    put(&s, "moved", 5);
+    ck_assert_int_eq(skipped(&s), 0);
+    ck_assert(value_on_disk("moved") == 5);
+    /* What another put there and this one may not have met yet can be deleted and replaced. */
+    move_in("fresh" XN_WEIGHTS_SUFFIX, 6);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "fresh", NULL), XN_OK);
+    ck_assert_int_eq(access(in_folder("fresh" XN_WEIGHTS_SUFFIX), F_OK), -1);
+    ck_assert(becomes(&s, "fresh", 0));
+    end(&s);
+}
+END_TEST
+
+static void set_modified(const char *file, const struct timespec *modified) {
+    const struct timespec times[2] = {{0, UTIME_OMIT}, *modified};
+    ck_assert_int_eq(utimensat(AT_FDCWD, in_folder(file), times, 0), 0);
+}
+
+/* Waits until all of the folder was looked at after this call. */
+static void wait_for_a_look(side *s) {
+    static float value = 100;
+    for (int i = 0; i < 2; i++) { /* the first may have been met by the look that was going on */
+        move_in("zz" XN_WEIGHTS_SUFFIX, ++value);
+        ck_assert(becomes(s, "zz", value));
+    }
+}
+
+/* An old file that looks the same is not read again: here its contents were spoiled behind inode,
+ * size and time, which a reader would have noticed. */
+START_TEST(unchanged_files_are_not_read_again) {
+    side s;
+    contents c = contents_of(1);
+    struct timespec old;
+    clock_gettime(CLOCK_REALTIME, &old);
+    old.tv_sec -= 3600;
+    begin(&s);
+    side_close(&s);
+    s.options.no_notify = true;
+    write_file("w" XN_WEIGHTS_SUFFIX, c.bytes, c.length);
+    set_modified("w" XN_WEIGHTS_SUFFIX, &old);
+    side_open(&s);
+    ck_assert(value_of(&s, "w") == 1);
+    c.bytes[c.length - 1] ^= 1;
+    int fd = open(in_folder("w" XN_WEIGHTS_SUFFIX), O_WRONLY | O_CLOEXEC);
+    ck_assert(fd >= 0 && write(fd, c.bytes, c.length) == (ssize_t)c.length);
+    close(fd);
+    set_modified("w" XN_WEIGHTS_SUFFIX, &old);
+    double before = counter(&s, "xnord_weights_dir_errors_total");
+    wait_for_a_look(&s);
+    wait_for_a_look(&s);
+    ck_assert_msg(counter(&s, "xnord_weights_dir_errors_total") == before, "it was read again");
+    end(&s);
+}
+END_TEST
+
+/* A young file that looks the same may be another one: inodes are used again and times have a
+ * grain. Its first bytes tell. */
+START_TEST(young_files_that_look_the_same_are_told_apart) {
+    side s;
+    contents first = contents_of(1), second = contents_of(2);
+    struct stat info;
+    fake_reset();
+    make_folder();
+    side_init(&s);
+    s.options.no_notify = true;
+    write_file("w" XN_WEIGHTS_SUFFIX, first.bytes, first.length);
+    ck_assert_int_eq(stat(in_folder("w" XN_WEIGHTS_SUFFIX), &info), 0);
+    side_open(&s);
+    ck_assert(value_of(&s, "w") == 1);
+    int fd = open(in_folder("w" XN_WEIGHTS_SUFFIX), O_WRONLY | O_CLOEXEC);
+    ck_assert(fd >= 0 && write(fd, second.bytes, second.length) == (ssize_t)second.length);
+    close(fd);
+    set_modified("w" XN_WEIGHTS_SUFFIX, &info.st_mtim);
+    ck_assert(becomes(&s, "w", 2));
+    end(&s);
+}
+END_TEST
+
+START_TEST(a_folder_that_goes_away) {
+    side s;
+    xn_error error = {0};
+    char aside[80];
+    float value = 2;
+    begin(&s);
+    put(&s, "w", 1);
+    snprintf(aside, sizeof aside, "%s.moved", folder);
+    ck_assert_int_eq(rename(folder, aside), 0);
+    ck_assert_int_eq(put_values(&s, "w", &value, 1, &error), XN_ERR_IO);
+    ck_assert_msg(strstr(error.message, "--weights-dir"), "%s", error.message);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "w", &error), XN_ERR_IO);
+    ck_assert_int_eq(mkdir(folder, 0777), 0); /* an empty one in its place deletes nothing */
+    ck_assert_int_eq(put_values(&s, "w", &value, 1, &error), XN_ERR_IO);
+    ck_assert_msg(strstr(error.message, "another folder"), "%s", error.message);
+    double errors = counter(&s, "xnord_weights_dir_errors_total");
+    ck_assert(errors >= 3 && value_of(&s, "w") == 1);
+    ck_assert_int_eq(rmdir(folder), 0); /* the PUT above left nothing there */
+    ck_assert_int_eq(rename(aside, folder), 0);
+    put(&s, "w", 2);
+    ck_assert(value_on_disk("w") == 2 && asides() == 0);
+    end(&s);
+}
+END_TEST
+
+/* ---- failures ---- */
+
+START_TEST(a_full_disk_leaves_everything_as_it_was) {
+    side s;
+    xn_error error = {0};
+    static float many[4096] = {9};
+    struct rlimit limit, small;
+    signal(SIGXFSZ, SIG_IGN); /* as the daemon does */
+    begin(&s);
+    put(&s, "w", 1);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    for (rlim_t room = 0; room < 16384; room += 1000) {
+        small = limit;
+        small.rlim_cur = room;
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+        xn_status status = put_values(&s, "w", many, 4096, &error);
+        xn_status fresh = put_values(&s, "new", many, 4096, NULL);
+        ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+        ck_assert_int_eq(status, XN_ERR_IO);
+        ck_assert_int_eq(fresh, XN_ERR_IO);
+        ck_assert_int_eq(error.status, XN_ERR_IO);
+        ck_assert(value_of(&s, "w") == 1 && value_on_disk("w") == 1);
+        ck_assert(value_of(&s, "new") == 0 && value_on_disk("new") == 0);
+        ck_assert_int_eq(asides(), 0);
+    }
+    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 34);
+    ck_assert_int_eq(put_values(&s, "w", many, 4096, NULL), XN_OK);
+    end(&s);
+}
+END_TEST
+
+START_TEST(what_is_refused_leaves_no_file) {
+    side s;
+    xn_error error = {0};
+    float value = 1;
+    xn_tensor wrong = {XN_FP32, {1, {1}}, 1, sizeof value, &value};
+    bool created;
+    begin(&s);
+    s.limits.max_weights = 1;
+    side_close(&s);
+    side_open(&s);
+    put(&s, "a", 1);
+    ck_assert_int_eq(put_values(&s, "b", &value, 1, &error), XN_ERR_LIMIT);
+    ck_assert_str_eq(error.limit, "max-weights");
+    ck_assert_int_eq(xn_weights_dir_put(s.dir, "a", &wrong, NULL, NULL, &created, NULL, &error),
+                     XN_ERR_GEOMETRY);
+    fake[FAKE_GPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
+    value = 2;
+    ck_assert_int_eq(put_values(&s, "a", &value, 1, &error), XN_ERR_DEVICE_MEMORY);
+    fake[FAKE_GPU].prepare_failure = XN_OK;
+    ck_assert(value_on_disk("a") == 1 && value_on_disk("b") == 0 && value_of(&s, "a") == 1);
+    ck_assert_int_eq(asides(), 0);
+    end(&s);
+}
+END_TEST
+
+/* A file system that takes "Edge" and "edge" for one name would lose one of them. */
+START_TEST(names_that_differ_in_case_alone) {
+    side s;
+    xn_error error = {0};
+    float value = 2;
+    begin(&s);
+    ck_assert(!s.dir->folder.ignores_case); /* that of the tests does not */
+    put(&s, "Edge", 1);
+    put(&s, "edge", 1);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "edge", &error), XN_OK);
+    s.dir->folder.ignores_case = true;
+    ck_assert_int_eq(put_values(&s, "edge", &value, 1, &error), XN_ERR_UNSUPPORTED);
+    ck_assert_str_eq(error.field, "name");
+    ck_assert_int_eq(asides(), 0);
+    put(&s, "Edge", 2);
+    ck_assert(value_on_disk("Edge") == 2);
+    end(&s);
+}
+END_TEST
+
+static xt_fault fault;
+
+/* Each allocation of a put, a delete and a load failed in turn: done or not done, never half. */
+START_TEST(allocations_fail) {
+    side s;
+    fake_reset();
+    make_folder();
+    side_init(&s);
+    s.options.no_notify = true;
+    s.options.poll_ms = 3600 * 1000; /* the thread allocates nothing meanwhile */
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    side_open(&s);
+    put(&s, "w", 1);
+    long n = 0, failed = 1;
+    for (; failed; n++) {
+        char name[16];
+        xn_error error = {0};
+        float value = (float)(n + 2), before = value_of(&s, "w");
+        snprintf(name, sizeof name, "n%ld", n);
+        xt_fault_arm(&fault, n, false);
+        xn_status status = put_values(&s, "w", &value, 1, &error);
+        xn_status added = status ? XN_ERR_NO_MEMORY : put_values(&s, name, &value, 1, NULL);
+        xn_status removed = xn_weights_dir_delete(s.dir, "none", NULL);
+        failed = xt_fault_disarm(&fault);
+        ck_assert(status == XN_OK || (failed && error.status == XN_ERR_NO_MEMORY));
+        ck_assert(added == XN_OK || failed);
+        ck_assert_int_eq(removed, XN_ERR_NOT_FOUND);
+        ck_assert(value_of(&s, "w") == (status ? before : value));
+        ck_assert(value_on_disk("w") == value_of(&s, "w"));
+        ck_assert(value_of(&s, name) == (added ? 0 : value));
+        ck_assert(value_on_disk(name) == value_of(&s, name));
+        ck_assert_int_eq(asides(), 0);
+        ck_assert_int_lt(n, 200);
+    }
+    ck_assert_int_gt(n, 8);
+    side_close(&s);
+    xn_mem_set_hook(NULL, NULL);
+    remove_folder();
+    fake_expect_all_freed();
+}
+END_TEST
+
+/* A start in which allocations fail loads all the same: what failed is tried again. */
+START_TEST(loading_survives_failed_allocations) {
+    side s;
+    begin(&s);
+    for (int i = 0; i < 8; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "w%d", i);
+        put(&s, name, (float)(i + 1));
+    }
+    side_close(&s);
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    long n = 0, failed = 1;
+    for (; failed; n++) {
+        xn_error error = {0};
+        side_prepare(&s);
+        xt_fault_arm(&fault, n, false);
+        xn_status status = xn_weights_dir_open(&s.options, s.store, s.metrics, &s.dir, &error);
+        for (int i = 0; !status && i < 8; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "w%d", i);
+            ck_assert_msg(becomes(&s, name, (float)(i + 1)), "allocation %ld failed: no %s", n,
+                          name);
+        }
+        failed = xt_fault_disarm(&fault);
+        ck_assert(status == XN_OK || (failed && error.status == XN_ERR_NO_MEMORY));
+        side_close(&s);
+        ck_assert_int_lt(n, 500);
+    }
+    ck_assert_int_gt(n, 50);
+    xn_mem_set_hook(NULL, NULL);
+    remove_folder();
+    fake_expect_all_freed();
+}
+END_TEST
+
+/* ---- starting ---- */
+
+START_TEST(not_ready_while_loading) {
+    side s;
+    begin(&s);
+    put(&s, "a", 1);
+    put(&s, "b", 2);
+    side_close(&s);
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_store *store = xn_engine_store(engine);
+    xn_engine_health health;
+    xn_entry *entry = NULL;
+    xn_error error = {0};
+    xn_engine_set_loading(engine, true);
+    xn_engine_health_get(engine, &health);
+    ck_assert(!health.ready && strstr(health.reason, "--weights-dir"));
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 0);
+    xn_weights_dir *dir = NULL;
+    atomic_store(&s.loaded, false);
+    fake[FAKE_GPU].prepare_gated = true; /* the first file does not get further */
+    s.options.max_weights = 100;
+    s.options.max_weights_bytes = 1 << 20;
+    ck_assert_int_eq(
+        xn_weights_dir_open(&s.options, store, xn_engine_metrics(engine), &dir, &error), XN_OK);
+    while (sem_wait(&fake[FAKE_GPU].prepare_entered))
+        ;
+    ck_assert_int_eq(xn_store_get(store, "a", &entry, &error), XN_ERR_LOADING);
+    ck_assert_int_eq(xn_store_get(store, "c", &entry, &error), XN_ERR_LOADING);
+    /* What is not read yet can be deleted. */
+    ck_assert_int_eq(xn_weights_dir_delete(dir, "b", &error), XN_OK);
+    fake[FAKE_GPU].prepare_gated = false;
+    sem_post(&fake[FAKE_GPU].prepare_gate);
+    wait_loaded(&s);
+    xn_engine_set_loading(engine, false);
+    xn_engine_health_get(engine, &health);
+    ck_assert(health.ready);
+    ck_assert_int_eq(xn_store_get(store, "a", &entry, &error), XN_OK);
+    xn_entry_release(entry);
+    ck_assert_int_eq(xn_store_get(store, "b", &entry, &error), XN_ERR_NOT_FOUND);
+    xn_weights_dir_close(dir);
+    xn_engine_free(engine);
+    remove_folder();
+    fake_expect_all_freed();
+}
+END_TEST
+
+/* ---- at once ---- */
+
+enum { NAMES = 3, WRITERS = 3, STEPS = 60 };
+
+typedef struct writer {
+    pthread_t thread;
+    side *on;
+    int index;
+} writer;
+
+static void *writer_main(void *context) {
+    writer *w = context;
+    xn_rng rng = {xn_test_seed() + (uint64_t)w->index};
+    for (int i = 0; i < STEPS; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", (int)xn_rng_below(&rng, NAMES));
+        if (xn_rng_below(&rng, 4) == 0) {
+            xn_status status = xn_weights_dir_delete(w->on->dir, name, NULL);
+            ck_assert(status == XN_OK || status == XN_ERR_NOT_FOUND);
+        } else {
+            put(w->on, name, (float)(w->index * STEPS + i + 1));
+        }
+    }
+    return NULL;
+}
+
+/* Threads of one and of two daemons put and delete the same names. When they are done, everybody
+ * has what is on disk: the last rename won everywhere. */
+START_TEST(all_end_with_what_is_on_disk) {
+    side sides[2];
+    writer writers[2 * WRITERS];
+    fake_reset();
+    make_folder();
+    for (int i = 0; i < 2; i++) {
+        side_init(&sides[i]);
+        sides[i].options.no_notify = _i == 1;
+        sides[i].options.poll_ms = _i == 2 ? 0 : POLL_MS;
+        side_open(&sides[i]);
+    }
+    for (int i = 0; i < 2 * WRITERS; i++) {
+        writers[i] = (writer){.on = &sides[_i == 3 ? 0 : i % 2], .index = i};
+        ck_assert_int_eq(pthread_create(&writers[i].thread, NULL, writer_main, &writers[i]), 0);
+    }
+    for (int i = 0; i < 2 * WRITERS; i++)
+        pthread_join(writers[i].thread, NULL);
+    for (int n = 0; n < NAMES; n++) {
+        char name[16];
+        snprintf(name, sizeof name, "n%d", n);
+        float value = value_on_disk(name);
+        for (int i = 0; i < 2; i++)
+            ck_assert_msg(becomes(&sides[i], name, value), "side %d has %g for %s, the disk %g", i,
+                          (double)value_of(&sides[i], name), name, (double)value);
+        if (_i == 3) /* one daemon alone: at once, without following anything */
+            ck_assert(loads(&sides[0]) == 0);
+    }
+    ck_assert_int_eq(asides(), 0);
+    ck_assert_int_eq(skipped(&sides[0]) + skipped(&sides[1]), 0);
+    side_close(&sides[0]);
+    side_close(&sides[1]);
+    remove_folder();
+    fake_expect_all_freed();
+}
+END_TEST
+
+XN_SUITE(weights_dir) {
+    Suite *s = suite_create("weights_dir");
+    TCase *t = tcase_create("weights_dir");
+    tcase_set_timeout(t, 180);
+    tcase_add_test(t, weights_survive);
+    tcase_add_test(t, replaced_and_deleted_ones_stay_so);
+    tcase_add_test(t, every_torn_file_is_skipped);
+    tcase_add_test(t, odd_files_are_skipped_and_never_fatal);
+    tcase_add_test(t, permissions);
+    tcase_add_test(t, limits_hold_in_the_order_of_names);
+    tcase_add_test(t, left_over_temporaries_go_when_they_are_old);
+    tcase_add_loop_test(t, changes_of_others_are_followed, 0, 2);
+    tcase_add_test(t, unchanged_files_are_not_read_again);
+    tcase_add_test(t, young_files_that_look_the_same_are_told_apart);
+    tcase_add_test(t, a_folder_that_goes_away);
+    tcase_add_test(t, a_full_disk_leaves_everything_as_it_was);
+    tcase_add_test(t, what_is_refused_leaves_no_file);
+    tcase_add_test(t, names_that_differ_in_case_alone);
+    tcase_add_test(t, allocations_fail);
+    tcase_add_test(t, loading_survives_failed_allocations);
+    tcase_add_test(t, not_ready_while_loading);
+    tcase_add_loop_test(t, all_end_with_what_is_on_disk, 0, 4);
+    suite_add_tcase(s, t);
+    return s;
+}
