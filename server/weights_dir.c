@@ -172,7 +172,8 @@ static void look_at_all(xn_weights_dir *dir) {
     xn_status status = xn_weights_dir_scan(dir, &error);
     if (status && !dir->unreadable) {
         xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_ERRORS, 1);
-        xn_log(XN_LOG_ERROR, NULL, "weights-dir: %s; changes there are not seen", error.message);
+        xn_log(XN_LOG_ERROR, NULL, "weights-dir %s: %s; changes there are not seen",
+               dir->folder.path, error.message);
     } else if (!status && dir->unreadable) {
         xn_log(XN_LOG_INFO, NULL, "weights-dir: the folder can be read again");
     }

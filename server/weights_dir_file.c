@@ -109,15 +109,17 @@ void xn_folder_close(xn_folder *folder) {
     folder->fd = -1;
 }
 
+/* From here on messages reach clients, who need not know where the folder is. */
+
 xn_status xn_folder_check(const xn_folder *folder, xn_error *error) {
     struct stat info;
     if (stat(folder->path, &info))
-        return fail_folder(folder->path, "it is gone", error);
+        return xn_fail(error, XN_ERR_IO, "weights-dir", "the folder of --weights-dir is gone: %s",
+                       strerror(errno));
     if (info.st_dev != folder->device || info.st_ino != folder->inode)
         return xn_fail(error, XN_ERR_IO, "weights-dir",
-                       "--weights-dir %.200s is another folder than when the daemon was started; "
-                       "restart it if that is meant",
-                       folder->path);
+                       "the folder of --weights-dir is another folder than when the daemon was "
+                       "started; restart it if that is meant");
     return XN_OK;
 }
 
@@ -126,9 +128,9 @@ xn_status xn_folder_sync(const xn_folder *folder, const char *what, xn_error *er
     if (!fsync(folder->fd) || errno == EINVAL)
         return XN_OK;
     return xn_fail(error, XN_ERR_IO, "weights-dir",
-                   "%s, but that may not outlast a loss of power: the folder %.120s cannot be "
-                   "synchronised: %s",
-                   what, folder->path, strerror(errno));
+                   "%s, but that may not outlast a loss of power: the folder of --weights-dir "
+                   "cannot be synchronised: %s",
+                   what, strerror(errno));
 }
 
 int64_t xn_folder_now_ns(const xn_folder *folder) {
@@ -137,18 +139,16 @@ int64_t xn_folder_now_ns(const xn_folder *folder) {
     return ns_of(&now) + folder->clock_skew_ns;
 }
 
-static xn_status fail_file(const xn_folder *folder, const char *verb, const char *file,
-                           xn_error *error) {
-    return xn_fail(error, XN_ERR_IO, "weights-dir", "cannot %s %.140s in --weights-dir %.120s: %s",
-                   verb, file, folder->path, strerror(errno));
+static xn_status fail_file(const char *verb, const char *file, xn_error *error) {
+    return xn_fail(error, XN_ERR_IO, "weights-dir", "cannot %s %.160s in --weights-dir: %s", verb,
+                   file, strerror(errno));
 }
 
 /* The same for a file that others may have removed. */
-static xn_status fail_lookup(const xn_folder *folder, const char *verb, const char *file,
-                             xn_error *error) {
+static xn_status fail_lookup(const char *verb, const char *file, xn_error *error) {
     if (errno == ENOENT)
-        return xn_fail(error, XN_ERR_NOT_FOUND, "weights-dir", "there is no %.140s", file);
-    return fail_file(folder, verb, file, error);
+        return xn_fail(error, XN_ERR_NOT_FOUND, "weights-dir", "there is no %.160s", file);
+    return fail_file(verb, file, error);
 }
 
 xn_status xn_folder_stat(const xn_folder *folder, const char *file, xn_file_id *id,
@@ -160,14 +160,14 @@ xn_status xn_folder_stat(const xn_folder *folder, const char *file, xn_file_id *
         if (cause == ENOENT && !fstatat(folder->fd, file, &info, AT_SYMLINK_NOFOLLOW))
             return xn_fail(error, XN_ERR_IO, "weights-dir", "it is a link to what is not there");
         errno = cause;
-        return fail_lookup(folder, "look at", file, error);
+        return fail_lookup("look at", file, error);
     }
     *id = id_of(&info);
     return XN_OK;
 }
 
 xn_status xn_folder_remove(const xn_folder *folder, const char *file, xn_error *error) {
-    return unlinkat(folder->fd, file, 0) ? fail_lookup(folder, "remove", file, error) : XN_OK;
+    return unlinkat(folder->fd, file, 0) ? fail_lookup("remove", file, error) : XN_OK;
 }
 
 /* ---- written aside ---- */
@@ -200,10 +200,10 @@ static bool finish(int fd, xn_file_id *id) {
 xn_status xn_aside_write(const xn_folder *folder, const xn_weights_file_head *head,
                          const xn_tensor *const tensors[3], xn_aside *out, xn_error *error) {
     if (!make_aside_name(out->file, ""))
-        return fail_file(folder, "name", "a file", error);
+        return fail_file("write", "the weights' file", error);
     int fd = openat(folder->fd, out->file, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666);
     if (fd < 0)
-        return fail_file(folder, "make", out->file, error);
+        return fail_file("write", "the weights' file", error);
     bool written = write_all(fd, head->bytes, head->length);
     for (int i = 0; written && i < 3; i++)
         written = !tensors[i] || write_all(fd, tensors[i]->data, tensors[i]->bytes);
@@ -213,7 +213,7 @@ xn_status xn_aside_write(const xn_folder *folder, const xn_weights_file_head *he
         return XN_OK;
     if (!written)
         errno = cause;
-    fail_file(folder, "write", out->file, error);
+    fail_file("write", "the weights' file", error);
     xn_aside_remove(folder, out);
     return XN_ERR_IO;
 }
@@ -221,7 +221,7 @@ xn_status xn_aside_write(const xn_folder *folder, const xn_weights_file_head *he
 xn_status xn_aside_rename(const xn_folder *folder, const xn_aside *aside, const char *file,
                           xn_error *error) {
     if (renameat(folder->fd, aside->file, folder->fd, file))
-        return fail_file(folder, "put in place", file, error);
+        return fail_file("put in place", file, error);
     return XN_OK;
 }
 
@@ -242,7 +242,7 @@ static xn_status open_plain(const xn_folder *folder, const char *file, int *out,
         known = fd >= 0 && !fstat(fd, info);
     }
     if (!known) {
-        xn_status status = fail_lookup(folder, "read", file, error);
+        xn_status status = fail_lookup("read", file, error);
         if (fd >= 0)
             close(fd);
         return status;
@@ -277,12 +277,11 @@ static bool read_start(int fd, unsigned char *bytes, size_t length, const atomic
     return true;
 }
 
-static xn_status read_mark(const xn_folder *folder, const char *file, int fd, uint64_t *checksum,
-                           xn_error *error) {
+static xn_status read_mark(const char *file, int fd, uint64_t *checksum, xn_error *error) {
     unsigned char start[XN_WEIGHTS_FILE_MARK_BYTES];
     size_t got = 0;
     if (!read_start(fd, start, sizeof start, NULL, &got))
-        return fail_file(folder, "read", file, error);
+        return fail_file("read", file, error);
     return xn_weights_file_mark(start, got, checksum, error);
 }
 
@@ -293,7 +292,7 @@ xn_status xn_folder_mark(const xn_folder *folder, const char *file, uint64_t *ch
     xn_status status = open_plain(folder, file, &fd, &info, error);
     if (status)
         return status;
-    status = read_mark(folder, file, fd, checksum, error);
+    status = read_mark(file, fd, checksum, error);
     close(fd);
     return status;
 }
@@ -323,15 +322,15 @@ static xn_status take_tensors(const xn_weights_request *r, xn_loaded_file *out, 
     return status;
 }
 
-static xn_status read_whole(const xn_folder *folder, const char *file, int fd, size_t size,
-                            const atomic_bool *stop, xn_loaded_file *out, xn_error *error) {
+static xn_status read_whole(const char *file, int fd, size_t size, const atomic_bool *stop,
+                            xn_loaded_file *out, xn_error *error) {
     struct stat info;
     size_t got = 0;
     out->bytes = xn_mem_alloc(size);
     if (!out->bytes)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights-dir", "no memory for its %zu bytes", size);
     if (!read_start(fd, out->bytes, size, stop, &got) || fstat(fd, &info))
-        return fail_file(folder, "read", file, error);
+        return fail_file("read", file, error);
     xn_file_id now = id_of(&info);
     if (got != size || !xn_file_id_equal(&now, &out->id))
         return xn_fail(error, XN_ERR_IO, "weights-dir", "it changed while it was read");
@@ -349,14 +348,14 @@ xn_status xn_loaded_file_read(const xn_folder *folder, const char *file,
     if (status)
         return status;
     out->id = id_of(&info);
-    status = read_mark(folder, file, fd, &out->checksum, error);
+    status = read_mark(file, fd, &out->checksum, error);
     /* Weights take at least as much memory as the file's values. */
     if (!status && info.st_size - XN_PROTO_MAX_HEADER_BYTES - 8 > max_bytes)
         status = xn_fail_limit(error, "max-weights-bytes", "weights",
                                "it has %lld bytes; --max-weights-bytes is %lld",
                                (long long)info.st_size, (long long)max_bytes);
     if (!status)
-        status = read_whole(folder, file, fd, (size_t)info.st_size, stop, out, error);
+        status = read_whole(file, fd, (size_t)info.st_size, stop, out, error);
     close(fd);
     if (!status)
         status = xn_weights_file_parse(out->bytes, (size_t)info.st_size, limits, &request, error);

@@ -11,10 +11,56 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define PATIENCE_NS (40 * XN_NS_PER_S) /* for what must come; under sanitizers all is slow */
 #define POLL_MS 20
+
+/* ---- the disk: these stand in for the C library's, write down their order, and fail on demand */
+
+static struct disk {
+    atomic_bool armed;
+    char calls[64]; /* f: fsync of a file, F: of a folder, r: a rename, u: a removal */
+    atomic_int count;
+    int fails; /* which call does; -1: none */
+} disk;
+
+static bool disk_call(char kind) {
+    if (!atomic_load(&disk.armed))
+        return true;
+    int n = atomic_fetch_add(&disk.count, 1);
+    if (n < (int)sizeof disk.calls - 1)
+        disk.calls[n] = kind;
+    errno = EIO;
+    return n != disk.fails;
+}
+
+int fsync(int fd) {
+    struct stat info;
+    bool is_folder = !fstat(fd, &info) && S_ISDIR(info.st_mode);
+    return disk_call(is_folder ? 'F' : 'f') ? (int)syscall(SYS_fsync, fd) : -1;
+}
+
+int renameat(int from_fd, const char *from, int to_fd, const char *to) {
+    return disk_call('r') ? (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, 0) : -1;
+}
+
+int unlinkat(int fd, const char *file, int flags) {
+    return disk_call('u') ? (int)syscall(SYS_unlinkat, fd, file, flags) : -1;
+}
+
+static void disk_arm(int fails) {
+    memset(disk.calls, 0, sizeof disk.calls);
+    atomic_store(&disk.count, 0);
+    disk.fails = fails;
+    atomic_store(&disk.armed, true);
+}
+
+static const char *disk_disarm(void) {
+    atomic_store(&disk.armed, false);
+    return disk.calls;
+}
 
 static char folder[64];
 
@@ -669,6 +715,54 @@ START_TEST(a_full_disk_leaves_everything_as_it_was) {
 }
 END_TEST
 
+/* Before a change is answered, its file is on disk, then has its name, and the name is on disk. */
+START_TEST(what_is_answered_is_on_disk) {
+    side s;
+    begin(&s);
+    disk_arm(-1);
+    put(&s, "w", 1);
+    ck_assert_str_eq(disk_disarm(), "frF");
+    disk_arm(-1);
+    put(&s, "w", 2);
+    ck_assert_str_eq(disk_disarm(), "frF");
+    disk_arm(-1);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "w", NULL), XN_OK);
+    ck_assert_str_eq(disk_disarm(), "uF");
+    end(&s);
+}
+END_TEST
+
+/* A disk that fails at each step: before the rename nothing has changed, after it everything has,
+ * and the answer is an error either way. */
+START_TEST(a_disk_that_fails) {
+    side s;
+    xn_error error = {0};
+    begin(&s);
+    for (int fails = 0; fails < 3; fails++) {
+        float value = 2;
+        put(&s, "w", 1);
+        disk_arm(fails);
+        ck_assert_int_eq(put_values(&s, "w", &value, 1, &error), XN_ERR_IO);
+        disk_disarm();
+        ck_assert_int_eq(error.status, XN_ERR_IO);
+        ck_assert_msg(strstr(error.message, strerror(EIO)), "%s", error.message);
+        ck_assert(value_of(&s, "w") == (fails == 2 ? 2 : 1));
+        ck_assert(value_on_disk("w") == value_of(&s, "w"));
+        ck_assert_int_eq(asides(), 0);
+    }
+    for (int fails = 0; fails < 2; fails++) {
+        put(&s, "w", 1);
+        disk_arm(fails);
+        ck_assert_int_eq(xn_weights_dir_delete(s.dir, "w", &error), XN_ERR_IO);
+        disk_disarm();
+        ck_assert(value_of(&s, "w") == (fails == 1 ? 0 : 1));
+        ck_assert(value_on_disk("w") == value_of(&s, "w"));
+    }
+    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 5);
+    end(&s);
+}
+END_TEST
+
 START_TEST(what_is_refused_leaves_no_file) {
     side s;
     xn_error error = {0};
@@ -918,6 +1012,8 @@ XN_SUITE(weights_dir) {
     tcase_add_test(t, young_files_that_look_the_same_are_told_apart);
     tcase_add_test(t, a_folder_that_goes_away);
     tcase_add_test(t, a_full_disk_leaves_everything_as_it_was);
+    tcase_add_test(t, what_is_answered_is_on_disk);
+    tcase_add_test(t, a_disk_that_fails);
     tcase_add_test(t, what_is_refused_leaves_no_file);
     tcase_add_test(t, names_that_differ_in_case_alone);
     tcase_add_test(t, allocations_fail);
