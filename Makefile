@@ -139,7 +139,8 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .DEFAULT_GOAL := all
 .PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-alloc test-arm64 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
-        bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib
+        bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
+        test-openapi
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) --no-print-directory build
@@ -337,6 +338,9 @@ tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrum
 test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_TEST_EVERY=1: all)
 	@deploy/install-deps.sh --with-arm64
 	+tests/arm64.sh $(BUILD)/arm64
+
+test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis (PyPI) in a venv in BUILD
+	tests/openapi/run.sh $(BUILD)
 
 # ---- fuzzing: every parser and writer of tests/fuzz, coverage-guided where clang has libFuzzer ----
 FUZZ_SECONDS ?= 10

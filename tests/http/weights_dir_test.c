@@ -118,13 +118,13 @@ typedef struct writer {
     char error[200];
 } writer;
 
-static void name_for(const writer *w, int which, char name[16]) {
-    snprintf(name, 16, "w%d-%d", w->index, which);
+static void name_for(const writer *w, int which, char name[32]) {
+    snprintf(name, 32, "w%d-%d", w->index, which);
 }
 
 /* False when the daemon is gone. */
 static bool change(writer *w, xt_conn *conn, xn_rng *rng) {
-    char name[16];
+    char name[32];
     int which = (int)xn_rng_below(rng, NAMES);
     known *k = &w->names[which];
     xt_response response = {0};
@@ -164,7 +164,7 @@ static void *writer_main(void *context) {
 static void check_survivors(const xt_daemon *daemon, writer *w) {
     for (int i = 0; i < NAMES; i++) {
         known *k = &w->names[i];
-        char name[16], found[HASH], expected[HASH] = "";
+        char name[32], found[HASH], expected[HASH] = "";
         name_for(w, i, name);
         get_hash(daemon, name, found);
         if (k->pending && strcmp(found, k->hash) != 0) {
@@ -317,7 +317,7 @@ static void *rival_main(void *context) {
     xt_conn conn;
     bool on = xt_connect(&conn, r->daemon);
     for (int i = 0; on && i < STEPS; i++) {
-        char name[16];
+        char name[32];
         xt_response response = {0};
         bool deletes = xn_rng_below(&rng, 4) == 0;
         snprintf(name, sizeof name, "shared-%d", (int)xn_rng_below(&rng, SHARED));
@@ -334,7 +334,7 @@ static void *rival_main(void *context) {
 
 /* What a daemon that has just read the folder lists is what is on disk. */
 static void check_same(const xt_daemon *daemon, const xt_daemon *fresh, int which) {
-    char name[16], want[HASH], found[HASH] = "?";
+    char name[32], want[HASH], found[HASH] = "?";
     snprintf(name, sizeof name, "shared-%d", which);
     get_hash(fresh, name, want);
     for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; xt_now_ms() < end; xt_nap()) {

@@ -327,7 +327,7 @@ START_TEST(weights_survive) {
     xn_store_item items[DATATYPES * 4], after;
     begin(&s);
     for (int i = 0; i < DATATYPES * 4; i++) {
-        char name[16];
+        char name[32];
         bool created = false;
         size_t size = xn_datatype_bytes(datatypes[i % DATATYPES]);
         xn_tensor t = {datatypes[i % DATATYPES], {4, {O, 1, 1, 7}}, O * 7, O * 7 * size, raw};
@@ -823,7 +823,7 @@ START_TEST(allocations_fail) {
     put(&s, "w", 1);
     long n = 0, failed = 1;
     for (; failed; n++) {
-        char name[16];
+        char name[32];
         xn_error error = {0};
         float value = (float)(n + 2), before = value_of(&s, "w");
         snprintf(name, sizeof name, "n%ld", n);
@@ -855,7 +855,7 @@ START_TEST(loading_survives_failed_allocations) {
     side s;
     begin(&s);
     for (int i = 0; i < 8; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "w%d", i);
         put(&s, name, (float)(i + 1));
     }
@@ -868,7 +868,7 @@ START_TEST(loading_survives_failed_allocations) {
         xt_fault_arm(&fault, n, false);
         xn_status status = xn_weights_dir_open(&s.options, s.store, s.metrics, &s.dir, &error);
         for (int i = 0; !status && i < 8; i++) {
-            char name[16];
+            char name[32];
             snprintf(name, sizeof name, "w%d", i);
             ck_assert_msg(becomes(&s, name, (float)(i + 1)), "allocation %ld failed: no %s", n,
                           name);
@@ -946,7 +946,7 @@ static void *writer_main(void *context) {
     writer *w = context;
     xn_rng rng = {xn_test_seed() + (uint64_t)w->index};
     for (int i = 0; i < STEPS; i++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "n%d", (int)xn_rng_below(&rng, NAMES));
         if (xn_rng_below(&rng, 4) == 0) {
             xn_status status = xn_weights_dir_delete(w->on->dir, name, NULL);
@@ -978,7 +978,7 @@ START_TEST(all_end_with_what_is_on_disk) {
     for (int i = 0; i < 2 * WRITERS; i++)
         pthread_join(writers[i].thread, NULL);
     for (int n = 0; n < NAMES; n++) {
-        char name[16];
+        char name[32];
         snprintf(name, sizeof name, "n%d", n);
         float value = value_on_disk(name);
         for (int i = 0; i < 2; i++)
