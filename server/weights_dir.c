@@ -72,6 +72,7 @@ static xn_status exchange_locked(xn_weights_dir *dir, const char *name, const ch
     if (kept->bad)
         xn_metrics_gauge_add(dir->metrics, XN_GAUGE_WEIGHTS_DIR_SKIPPED, -1);
     kept->bad = false;
+    kept->pause_ns = 0;
     kept->loaded = true;
     kept->id = aside->id;
     kept->checksum = checksum;
