@@ -32,6 +32,15 @@ if [[ -z $url ]]; then
     exit 1
 fi
 
-PYTHONDONTWRITEBYTECODE=1 "$venv/bin/schemathesis" --config-file tests/openapi/schemathesis.toml \
-    run proto/openapi.yaml --url "$url" --checks all --seed "${OPENAPI_SEED:-20200728}" \
+# It keeps what it found from one run to the next, in the folder it runs in: here each run is the
+# same.
+readonly work=$build/openapi
+rm -rf "$work"
+mkdir -p "$work"
+root=$PWD
+venv_bin=$(cd "$venv/bin" && pwd)
+cd "$work"
+PYTHONDONTWRITEBYTECODE=1 SCHEMATHESIS_HOOKS="$root/tests/openapi/hooks.py" \
+    "$venv_bin/schemathesis" --config-file "$root/tests/openapi/schemathesis.toml" \
+    run "$root/proto/openapi.yaml" --url "$url" --checks all --seed "${OPENAPI_SEED:-20200728}" \
     --max-time "${OPENAPI_SECONDS:-120}" --continue-on-failure --no-color
