@@ -40,7 +40,9 @@ mkdir -p "$work"
 root=$PWD
 venv_bin=$(cd "$venv/bin" && pwd)
 cd "$work"
+readonly seconds=${OPENAPI_SECONDS:-120}
 PYTHONDONTWRITEBYTECODE=1 SCHEMATHESIS_HOOKS="$root/tests/openapi/hooks.py" \
+    timeout --kill-after=10 "$((seconds + 120))" \
     "$venv_bin/schemathesis" --config-file "$root/tests/openapi/schemathesis.toml" \
     run "$root/proto/openapi.yaml" --url "$url" --checks all --seed "${OPENAPI_SEED:-20200728}" \
-    --max-time "${OPENAPI_SECONDS:-120}" --continue-on-failure --no-color
+    --max-time "$seconds" --continue-on-failure --no-color
