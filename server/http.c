@@ -1,24 +1,25 @@
 /* http.c: the exchange over libmicrohttpd; see http.h. The library runs a pool of epoll threads. A
  * parked request is a suspended connection.
  *
- * What the library does not do, done here: it accepts a repeated Content-Length, and Content-Length
- * beside Transfer-Encoding; it waits for ever on an unknown encoding. So the first callback counts
- * and checks these headers and closes on a reject. A response queued before the body was read
- * makes the library close the connection: the watcher then keeps the socket a moment (conns.h), so
- * that the client sees the answer. A body of a few KiB is read and thrown away instead: its client
- * keeps the connection. In the middle of a body the library takes no response; then the answer is
- * written past it. */
+ * What the library makes of a request's head is not trusted: the first callback has framing.c look
+ * at the fields (with version 0.9 of the library at the very bytes) and closes on a reject; what
+ * the library decides by itself goes through http_library.c. A response queued before the body was
+ * read makes the library close the connection: the watcher then keeps the socket a moment
+ * (conns.h), so that the client sees the answer. A body of a few KiB is read and thrown away
+ * instead: its client keeps the connection. In the middle of a body the library takes no response;
+ * then the answer is written past it. */
 #include "http.h"
 
 #include "clock.h"
 #include "config.h"
 #include "conns.h"
+#include "framing.h"
+#include "http_library.h"
 #include "xn_mem.h"
 #include "xn_proto.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <microhttpd.h>
 #include <netinet/tcp.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -29,6 +30,7 @@
 
 #define DISCARD_BYTES (16u << 10) /* the largest body read only to be thrown away */
 #define MAX_HEADERS 8
+#define CLIENT_DISCIPLINE_LVL ((enum MHD_OPTION)38) /* MHD_OPTION_...; headers of 0.9 lack it */
 #define HEADER_VALUE_BYTES 352
 
 struct xn_http {
@@ -56,6 +58,9 @@ struct xn_request {
     struct MHD_Connection *connection;
     xn_conn *conn;
     const char *method, *path;
+    const char *target_text; /* where the target stood; the library decodes it in place */
+    size_t target_length;    /* as it came */
+    xn_target target;
     void *user;
     int64_t started_ns, received_ns;
     xn_stage_of_request stage;
@@ -80,6 +85,12 @@ struct xn_request {
     } headers[MAX_HEADERS];
 };
 
+static void make_id(xn_http *http, char *id, size_t size) {
+    uint64_t n = atomic_fetch_add_explicit(&http->next_id, 1, memory_order_relaxed);
+    snprintf(id, size, "%08llx-%08llx", (unsigned long long)(http->id_salt & 0xffffffffu),
+             (unsigned long long)n);
+}
+
 /* ---- accessors ---- */
 
 const char *xn_request_method(const xn_request *request) {
@@ -89,7 +100,7 @@ const char *xn_request_path(const xn_request *request) {
     return request->path;
 }
 const char *xn_request_header(const xn_request *request, const char *name) {
-    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
+    return xn_library_header(request->connection, name);
 }
 bool xn_request_has_length(const xn_request *request) {
     return request->has_length;
@@ -242,7 +253,7 @@ static enum MHD_Result deliver(xn_request *request) {
     request->conn->linger = request->close || request->received < request->length;
     xn_conn_enter(request->conn, XN_PHASE_SENDING, request->response_length, NULL);
     enum MHD_Result queued =
-        MHD_queue_response(request->connection, (unsigned)request->status, response);
+        xn_library_queue(request->connection, (unsigned)request->status, response);
     MHD_destroy_response(response);
     return queued;
 }
@@ -306,97 +317,116 @@ static enum MHD_Result cut_off(xn_request *request) {
 
 /* ---- framing ---- */
 
-typedef struct {
-    int content_length, transfer_encoding, host, expect;
-    const char *repeated; /* a header that may stand only once and stood twice */
-    const char *length_value, *encoding_value, *expect_value;
-    unsigned seen; /* bits of the singletons below */
-    bool bad_name; /* "Content-Length : 5": the library takes it for another header */
-} framing;
-
-static enum MHD_Result count_header(void *context, enum MHD_ValueKind kind, const char *key,
-                                    const char *value) {
-    static const char *const singletons[] = {"Content-Type",     "Authorization",
-                                             "X-Request-Id",     "Inference-Header-Content-Length",
-                                             "Content-Encoding", "Host"};
-    framing *f = context;
+static enum MHD_Result visit_field(void *context, enum MHD_ValueKind kind, const char *key,
+                                   size_t key_size, const char *value, size_t value_size) {
     (void)kind;
-    f->bad_name |= key[strcspn(key, " \t")] != '\0';
-    if (!strcasecmp(key, "Content-Length")) {
-        f->content_length++;
-        f->length_value = value;
-    } else if (!strcasecmp(key, "Transfer-Encoding")) {
-        f->transfer_encoding++;
-        f->encoding_value = value;
-    } else if (!strcasecmp(key, "Expect")) {
-        f->expect++;
-        f->expect_value = value;
-    } else {
-        for (unsigned i = 0; i < sizeof singletons / sizeof *singletons; i++) {
-            if (strcasecmp(key, singletons[i]))
-                continue;
-            if (f->seen & (1u << i))
-                f->repeated = singletons[i];
-            f->seen |= 1u << i;
-        }
-    }
+    xn_framing_field(context, key, key_size, value, value_size);
     return MHD_YES;
 }
 
-static bool parse_length(const char *text, size_t *out) {
-    size_t value = 0;
-    if (!text || !*text)
-        return false;
-    for (; *text; text++) {
-        if (*text < '0' || *text > '9' || !xn_mul_size(value, 10, &value) ||
-            !xn_add_size(value, (size_t)(*text - '0'), &value))
-            return false;
+typedef struct {
+    xn_framing *framing;
+    xn_framing_walk walk;
+} line_walk;
+
+static enum MHD_Result visit_line(void *context, enum MHD_ValueKind kind, const char *key,
+                                  size_t key_size, const char *value, size_t value_size) {
+    line_walk *lines = context;
+    (void)kind, (void)key_size, (void)value, (void)value_size;
+    xn_framing_walk_field(lines->framing, &lines->walk, key);
+    return MHD_YES;
+}
+
+/* The bytes of the request line and the header section, which version 0.9 of the library leaves in
+ * one piece, as long as it met nothing strange: where it joins folded lines and then needs more
+ * room, what it copied elsewhere lies behind the fold, and the walk ends there. The lengths are
+ * inside its memory in any case. */
+static void walk_head(const xn_request *request, xn_framing *f, const char *version) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
+    const char *line = request->method;
+    char *fields = (char *)(uintptr_t)version + strlen("HTTP/1.1") + 2;
+    const char *end = info ? line + info->header_size : line;
+    if (request->target_text != line + strlen(line) + 1 ||
+        version != request->target_text + request->target_length + 1 || fields > end ||
+        fields[-1] || fields[-2]) {
+        xn_framing_refuse(f, 400, "bad_request", "path",
+                          "the request line is not METHOD, TARGET and VERSION with one space "
+                          "between and CR LF behind them");
+        return;
     }
-    *out = value;
-    return true;
+    line_walk lines = {f, {fields, fields + (end - fields)}};
+    MHD_get_connection_values_n(request->connection, MHD_HEADER_KIND, visit_line, &lines);
+    xn_framing_walk_end(f, &lines.walk);
 }
 
-static void refuse_framing(xn_request *request, int status, const char *code, const char *field,
-                           const char *message) {
+static void check_framing(xn_request *request, const char *version) {
+    xn_framing f = {0};
+    bool old = !strcmp(version, "HTTP/1.0");
+    xn_framing_start(&f, request->method, strlen(request->method), &request->target);
+    if (request->bad_path)
+        xn_framing_refuse(&f, 400, "bad_request", "path",
+                          "the path holds an encoded NUL byte (%00)");
+    if (xn_library_strict())
+        MHD_get_connection_values_n(request->connection, MHD_HEADER_KIND, visit_field, &f);
+    else
+        walk_head(request, &f, version);
+    xn_framing_finish(&f, old);
+    request->has_length = f.has_length;
+    request->length = f.length;
+    request->expects = f.expects;
+    if (!f.status)
+        return;
     request->close = true;
-    refuse(request, status, XN_REJECT_FRAMING, code, field, message);
+    refuse(request, f.status, XN_REJECT_FRAMING, f.code, f.field, f.message);
 }
 
-/* What RFC 9112 section 6.3 wants of a server that must not be smuggled past. */
-static void check_framing(xn_request *request) {
-    framing f = {0};
-    char message[200];
-    MHD_get_connection_values(request->connection, MHD_HEADER_KIND, count_header, &f);
-    if (f.bad_name)
-        refuse_framing(request, 400, "bad_request", "headers",
-                       "the name of a header holds white space; none may stand before the colon");
-    else if (f.content_length > 1)
-        refuse_framing(request, 400, "bad_request", "Content-Length",
-                       "Content-Length is given more than once; give it once");
-    else if (f.content_length && f.transfer_encoding)
-        refuse_framing(request, 400, "bad_request", "Transfer-Encoding",
-                       "both Content-Length and Transfer-Encoding are given; give Content-Length");
-    else if (f.transfer_encoding > 1 ||
-             (f.transfer_encoding && strcasecmp(f.encoding_value, "chunked")))
-        refuse_framing(request, 501, "not_implemented", "Transfer-Encoding",
-                       "this Transfer-Encoding is not known; send the body with Content-Length");
-    else if (f.transfer_encoding)
-        refuse_framing(request, 411, "length_required", "Content-Length",
-                       "chunked bodies are not taken; send the body with Content-Length");
-    else if (f.content_length && !parse_length(f.length_value, &request->length))
-        refuse_framing(request, 400, "bad_request", "Content-Length",
-                       "Content-Length is not a decimal number of bytes");
-    else if (f.repeated) {
-        snprintf(message, sizeof message, "%s is given more than once; give it once", f.repeated);
-        refuse_framing(request, 400, "bad_request", f.repeated, message);
-    } else if (f.expect && strcasecmp(f.expect_value, "100-continue"))
-        refuse_framing(request, 417, "expectation_failed", "Expect",
-                       "only the expectation 100-continue is known");
-    else if (request->bad_path)
-        refuse_framing(request, 400, "bad_request", "path",
-                       "the path holds an encoded NUL byte (%00)");
-    request->has_length = f.content_length == 1;
-    request->expects = f.expect > 0;
+/* The path of the target, which the library has decoded as a whole. */
+static const char *path_of(const xn_request *request, const char *url) {
+    const xn_target *target = &request->target;
+    if (target->form != XN_TARGET_ABSOLUTE)
+        return url;
+    if (target->has_path)
+        return url + target->prefix;
+    return strcmp(request->method, "OPTIONS") ? "/" : "*"; /* RFC 9112 section 3.2.4 */
+}
+
+/* What the library answers by itself; see http_library.h. */
+static struct MHD_Response *library_refusal(void *context, struct MHD_Connection *connection,
+                                            unsigned status) {
+    static const struct {
+        unsigned status;
+        const char *code, *message;
+    } refusals[] = {
+        {400, "bad_request", "the request line or a header is malformed"},
+        {413, "too_large", "the request is too large"},
+        {414, "uri_too_long", "the request line is too long"},
+        {431, "header_too_large", "the headers are too large"},
+        {501, "not_implemented", "the request needs what this server does not do"},
+        {505, "version_not_supported", "the version is not HTTP/1.0 or HTTP/1.1"},
+    };
+    xn_http *http = context;
+    char text[640], id[XN_PROTO_MAX_ID + 1];
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        if (refusals[i].status != status)
+            continue;
+        size_t length =
+            xn_proto_write_error(refusals[i].code, refusals[i].message, "", text, sizeof text);
+        struct MHD_Response *response =
+            MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_COPY);
+        if (!response)
+            return NULL;
+        make_id(http, id, sizeof id);
+        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
+        MHD_add_response_header(response, "X-Request-Id", id);
+        xn_metrics_rejected(http->metrics, XN_REJECT_FRAMING);
+        const union MHD_ConnectionInfo *info =
+            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+        if (info && info->socket_context)
+            ((xn_conn *)info->socket_context)->linger = true;
+        return response;
+    }
+    return NULL;
 }
 
 static void check_id(xn_request *request) {
@@ -427,19 +457,21 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     request->connection = connection;
     request->conn = info->socket_context;
     request->started_ns = xn_now_ns();
+    request->target_text = uri;
+    request->target_length = uri ? strlen(uri) : 0;
+    request->target = xn_target_read(uri, request->target_length);
     request->bad_path = uri && strstr(uri, "%00");
-    uint64_t n = atomic_fetch_add_explicit(&http->next_id, 1, memory_order_relaxed);
-    snprintf(request->id, sizeof request->id, "%08llx-%08llx",
-             (unsigned long long)(http->id_salt & 0xffffffffu), (unsigned long long)n);
+    make_id(http, request->id, sizeof request->id);
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
     return request;
 }
 
 /* Headers are in. Returns what the library's callback returns. */
-static enum MHD_Result begin(xn_request *request, const char *url, const char *method) {
+static enum MHD_Result begin(xn_request *request, const char *url, const char *method,
+                             const char *version) {
     request->method = method;
-    request->path = url;
-    check_framing(request);
+    request->path = path_of(request, url);
+    check_framing(request, version);
     check_id(request);
     if (!xn_request_responded(request))
         request->http->handler.headers(request->http->handler.context, request);
@@ -491,12 +523,12 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
                               const char *method, const char *version, const char *data,
                               size_t *size, void **state) {
     xn_request *request = *state;
-    (void)context, (void)version, (void)connection;
+    (void)context, (void)connection;
     if (!request)
         return MHD_NO; /* no memory at the request line */
     switch (request->stage) {
     case STAGE_NEW:
-        return begin(request, url, method);
+        return begin(request, url, method, version);
     case STAGE_BODY: {
         if (*size)
             return receive(request, data, size);
@@ -659,6 +691,11 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_
          (void *)(uintptr_t)options->tls_cert},
         {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)options->tls_key},
         {MHD_OPTION_END, 0, NULL}};
+    /* 0.9 strict would answer a missing Host by itself, which walk_head and framing.c see. */
+    struct MHD_OptionItem strictness[] = {
+        {xn_library_strict() ? CLIENT_DISCIPLINE_LVL : MHD_OPTION_STRICT_FOR_CLIENT,
+         xn_library_strict() ? 1 : 0, NULL},
+        {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem pool[] = {
         {options->threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, options->threads,
          NULL},
@@ -670,12 +707,8 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)XN_CONNECTION_BYTES,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->max_connections,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_address,
-#if MHD_VERSION >= 0x01000000
-        MHD_OPTION_CLIENT_DISCIPLINE_LVL, 1,
-#else
-        MHD_OPTION_STRICT_FOR_CLIENT, 1,
-#endif
-        MHD_OPTION_ARRAY, pool, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+        MHD_OPTION_ARRAY, strictness, MHD_OPTION_ARRAY, pool, MHD_OPTION_ARRAY, tls,
+        MHD_OPTION_END);
     if (!http->daemon)
         return xn_fail(error, XN_ERR_IO, "listen", "the HTTP library did not start on %s port %d%s",
                        options->listen, http->port,
@@ -702,16 +735,23 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
                                     .context = http};
     xn_status status = xn_conns_create(&conns, &http->conns, error);
     if (!status)
+        status = xn_library_bind(library_refusal, http, error);
+    if (!status)
         status = open_listener(options, &http->listener, &http->port, error);
     if (!status)
         status = start_daemon(http, options, error);
     if (status) {
+        xn_library_unbind();
         xn_conns_free(http->conns);
         xn_mem_free(http);
         return status;
     }
     *out = http;
     return XN_OK;
+}
+
+const char *xn_http_library_version(void) {
+    return MHD_get_version();
 }
 
 int xn_http_port(const xn_http *http) {
@@ -733,6 +773,7 @@ void xn_http_stop(xn_http *http, int64_t deadline_ns) {
     while (xn_conns_active(http->conns) && xn_now_ns() < deadline_ns)
         nanosleep(&pause, NULL);
     MHD_stop_daemon(http->daemon);
+    xn_library_unbind();
     xn_conns_free(http->conns);
     xn_mem_free(http);
 }

@@ -54,6 +54,8 @@ typedef struct xn_http_handler {
 
 xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *handler,
                         xn_http **out, xn_error *error);
+/* Of the HTTP library that runs, such as "1.0.1". */
+const char *xn_http_library_version(void);
 int xn_http_port(const xn_http *http);
 /* Answers carry "Connection: close" from now on. */
 void xn_http_drain(xn_http *http);

@@ -233,6 +233,12 @@ static void announce(const daemon_state *d) {
            (long long)c->max_connections, (long long)c->max_batch_images,
            (long long)c->batch_delay_us);
     xn_log(XN_LOG_INFO, NULL, "keys: %s", d->service.auth ? "required" : "none, open to all");
+    if (xn_http_library_version()[0] == '0')
+        xn_log(XN_LOG_WARN, NULL,
+               "libmicrohttpd %s: of malformed heads, those with NUL beside a bare LF are read as "
+               "if it were CR LF; version 1.0.1 refuses them (README, \"Versions of the HTTP "
+               "library\")",
+               xn_http_library_version());
     xn_log(XN_LOG_INFO, NULL, "listening on %s", url);
     snprintf(url, sizeof url, "%s://%s%s%s:%d", scheme, v6 ? "[" : "",
              any ? (v6 ? "::1" : "127.0.0.1") : c->listen, v6 ? "]" : "", xn_http_port(d->http));

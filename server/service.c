@@ -358,6 +358,8 @@ static const route routes[] = {
     {"/v2/health/ready", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &ready},
     {"/metrics", XN_ROUTE_METRICS, false, "GET, HEAD, OPTIONS", .get = &metrics},
     {"/openapi.yaml", XN_ROUTE_OPENAPI, false, "GET, HEAD, OPTIONS", .get = &openapi},
+    /* the server as a whole: of OPTIONS only (framing.c) */
+    {"*", XN_ROUTE_META, false, "GET, HEAD, POST, PUT, DELETE, OPTIONS", .get = NULL},
 };
 
 static const route *find_route(const char *path, const char **name) {

@@ -1,0 +1,62 @@
+/* framing.h: whether a request's head says without doubt where the request ends, as RFC 9112 has
+ * it. What another server on the way might read in another way is refused: this is what keeps a
+ * body from being answered as a second request. Pure: fields in, a verdict out. */
+#ifndef XN_FRAMING_H
+#define XN_FRAMING_H
+
+#include "target.h"
+
+typedef struct xn_framing {
+    /* The verdict, after xn_framing_finish. status 0: well-formed; else refuse with it and close,
+     * since what follows on the connection is not known to be a request. */
+    int status;
+    const char *code, *field;
+    char message[200];
+    bool has_length; /* exactly one valid Content-Length */
+    size_t length;   /* its value, else 0 */
+    bool expects;    /* waits for 100 Continue */
+    /* While it reads. */
+    int content_lengths, encodings, hosts, expectations;
+    bool bad_length, huge_length, chunked, bad_host, known_expectations;
+    unsigned seen; /* a bit for each field that may stand only once */
+} xn_framing;
+
+/* The request line. A verdict that an earlier step has reached stays, here and below. */
+void xn_framing_start(xn_framing *framing, const char *method, size_t method_length,
+                      const xn_target *target);
+/* One field; white space around the value does not count. */
+void xn_framing_field(xn_framing *framing, const char *name, size_t name_length, const char *value,
+                      size_t value_length);
+/* old: HTTP/1.0, which needs no Host and knows no Expect. */
+void xn_framing_finish(xn_framing *framing, bool old);
+
+/* A walk through a header section as libmicrohttpd 0.9 leaves it in memory, from the first name to
+ * the end of the empty line: NUL in place of the colon behind a name, of CR and of LF, all else as
+ * it came. The caller tells in order where the library found each name; it must be where the walk
+ * is. So any other NUL, a bare CR or LF, a folded line, a name that is no token is refused; the
+ * library would have made something of each. What cannot be told apart: NUL beside a bare LF, and
+ * CR LF. Calls xn_framing_field for each field, and ends each value behind its last visible byte:
+ * the library leaves the blanks there. */
+typedef struct xn_framing_walk {
+    char *at, *end;
+} xn_framing_walk;
+void xn_framing_walk_field(xn_framing *framing, xn_framing_walk *walk, const char *name);
+void xn_framing_walk_end(xn_framing *framing, const xn_framing_walk *walk);
+
+/* The verdict for what only the caller can see. The first one counts. */
+void xn_framing_refuse(xn_framing *framing, int status, const char *code, const char *field,
+                       const char *message);
+
+/* How long the body is, of all fields by the name of Content-Length and Transfer-Encoding: 1 with
+ * *digits and *count set to the decimal number, 0 when there is none, -1 when that is not plain. */
+typedef struct xn_body_length {
+    int lengths, encodings;
+    bool bad;
+    const char *digits;
+    size_t count;
+} xn_body_length;
+void xn_body_length_field(xn_body_length *body, const char *name, size_t name_length,
+                          const char *value, size_t value_length);
+int xn_body_length_known(const xn_body_length *body);
+
+#endif
