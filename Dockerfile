@@ -3,7 +3,7 @@
 # xnord in a container. Two images from one file:
 #
 #   docker build -t xnord .                              GPU and CPU (CUDA on Ubuntu 24.04)
-#   docker build -t xnord:cpu --build-arg VARIANT=cpu .  CPU only (Debian 12; small)
+#   docker build -t xnord:cpu --build-arg VARIANT=cpu .  CPU only (Debian 13; small)
 #
 #   docker run --rm --gpus all -p 127.0.0.1:8080:8080 xnord
 #   docker run --rm            -p 127.0.0.1:8080:8080 xnord       no GPU: it serves on the CPU
@@ -33,7 +33,7 @@ COPY . .
 RUN make -j"$(nproc)" build CUDA=1 && strip build/xnord
 
 # ---- build, CPU only ----
-FROM debian:12-slim AS build-cpu
+FROM debian:13-slim AS build-cpu
 WORKDIR /src
 COPY deploy/install-deps.sh deploy/
 RUN deploy/install-deps.sh && rm -rf /var/lib/apt/lists/*
@@ -54,10 +54,10 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     CUDA_CACHE_PATH=/tmp/xnord-cuda-cache
 
 # ---- run, CPU only ----
-FROM debian:12-slim AS run-cpu
+FROM debian:13-slim AS run-cpu
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12 \
+        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12t64 \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build-cpu /src/build/xnord /usr/local/bin/xnord
 COPY --from=build-cpu /src/LICENSE /usr/local/share/doc/xnord/LICENSE
