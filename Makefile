@@ -137,7 +137,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-alloc test-arm64 fuzz bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
         test-openapi
@@ -341,6 +341,10 @@ test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_
 
 test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis (PyPI) in a venv in BUILD
 	tests/openapi/run.sh $(BUILD)
+
+test-mhd1: ## the HTTP suites with libmicrohttpd 1.0, where the system has an older one
+	@deploy/install-deps.sh --with-mhd1
+	+tests/mhd1.sh $(BUILD)/mhd1
 
 # ---- fuzzing: every parser and writer of tests/fuzz, coverage-guided where clang has libFuzzer ----
 FUZZ_SECONDS ?= 10

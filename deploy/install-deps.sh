@@ -3,12 +3,13 @@
 # fast when everything is there. What counts is what works, not which package brought it: libraries
 # of your own, found through PKG_CONFIG_PATH, pass too.
 #
-#   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--check]
+#   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--with-mhd1] [--check]
 #
 # --with-checks  also clang with libFuzzer, clang-format, clang-tidy, cppcheck and shellcheck (what
 #                .ci/run uses)
 # --with-bench   also wrk (what `make bench-http` uses)
 # --with-arm64   also a cross-compiler and qemu-user (what `make test-arm64` uses)
+# --with-mhd1    also what builds libmicrohttpd 1.0 (what `make test-mhd1` uses)
 # --check        only say what is there and what is missing
 #
 # Exit status: 0 all is there, 1 something is missing and could not be installed, 2 wrong use.
@@ -17,7 +18,7 @@ set -euo pipefail
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
 readonly MODULES=(libmicrohttpd jansson check)
 
-with_checks=0 with_bench=0 with_arm64=0 only_check=0
+with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
 
 say() { printf 'install-deps: %s\n' "$*" >&2; }
@@ -82,6 +83,12 @@ find_missing() {
         have aarch64-linux-gnu-gcc || missing+=(arm64-compiler)
         have qemu-aarch64 || missing+=(qemu-user)
     fi
+    if ((with_mhd1)); then
+        have_modules gnutls || missing+=(gnutls)
+        if have apt-get && [[ ! -e /usr/share/keyrings/debian-archive-keyring.gpg ]]; then
+            missing+=(debian-archive-keyring)
+        fi
+    fi
 }
 
 apt_package() {
@@ -93,6 +100,7 @@ apt_package() {
     jansson) echo libjansson-dev ;;
     curl) echo curl ca-certificates ;;
     libfuzzer) echo clang libclang-rt-dev ;;
+    gnutls) echo libgnutls28-dev ;;
     arm64-compiler) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;
     *) echo "$1" ;; # check, make, pkg-config and the tools are named like what they bring
     esac
@@ -104,7 +112,7 @@ dnf_package() {
     headers) echo glibc-devel ;;
     c++) echo gcc-c++ ;;
     pkg-config) echo pkgconf-pkg-config ;;
-    libmicrohttpd | jansson | check) echo "$1-devel" ;;
+    libmicrohttpd | jansson | check | gnutls) echo "$1-devel" ;;
     clang-format | clang-tidy) echo clang-tools-extra ;;
     libfuzzer) echo clang compiler-rt ;;
     shellcheck) echo ShellCheck ;;
@@ -155,9 +163,11 @@ for argument in "$@"; do
     --with-checks) with_checks=1 ;;
     --with-bench) with_bench=1 ;;
     --with-arm64) with_arm64=1 ;;
+    --with-mhd1) with_mhd1=1 ;;
     --check) only_check=1 ;;
     *)
-        say "unknown argument '$argument' (known: --with-checks, --with-bench, --with-arm64, --check)"
+        say "unknown argument '$argument' (known: --with-checks, --with-bench," \
+            "--with-arm64, --with-mhd1, --check)"
         exit 2
         ;;
     esac
