@@ -137,7 +137,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
         test-openapi
@@ -264,6 +264,7 @@ bench-gpu-shapes: deps ## other shapes on the GPU, every kernel path, each again
 	$(BUILD)/bench-gpu-shapes --json $(BUILD)/bench/bench_gpu_shapes.json
 endif
 $(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
+$(BUILD)/bench-open-loop: $(call obj,$(wildcard tests/bench/open_loop*.c))
 $(BUILD)/bench-%: $(MADE_WITH)/link
 	@mkdir -p $(BUILD)/bench
 	$(link) -o $@ $(parts) $(LIBS)
@@ -296,6 +297,10 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 	@deploy/install-deps.sh --with-bench
 	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/bench-http_echo
 	tests/bench/bench_http.sh $(BUILD) $(BENCH_FLAGS)
+
+bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
+	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/bench-open-loop
+	tests/bench/bench_overload.sh $(BUILD) $(BENCH_FLAGS)
 
 # ---- demo, checks, installation ----
 PREFIX ?= /usr/local
