@@ -137,7 +137,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
         test-openapi
@@ -178,6 +178,12 @@ test-alloc: deps ## the whole daemon while 300000 allocations fail at random (FA
 	@$(MAKE) --no-print-directory $(BUILD)/xnord test-binary
 	XNORD_TEST_FAULTS=$(FAULTS) XNORD_BIN=$(abspath $(BUILD)/xnord) CK_VERBOSITY=verbose \
 	  $(BUILD)/xnord-tests fault_daemon
+
+# Long runs against a real daemon, with the black-box client of the tests.
+STRESS_SRC := tests/main.c $(wildcard tests/stress/*.c) \
+              $(patsubst %,tests/http/%.c,client daemon answer encode json problem)
+$(BUILD)/xnord-stress: $(call obj,$(STRESS_SRC)) $(MADE_WITH)/link-compute-tests
+	$(link) -o $@ $(parts) $(CHECK_LIBS) -lm
 
 $(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-compute-tests
 	$(link) -o $@ $(parts) $(CHECK_LIBS) $(CUDA_LIBS) -lm
@@ -376,6 +382,12 @@ $(BUILD)/fuzz-%: tests/fuzz/driver/libfuzzer.c $(FUZZ_OBJ)
 	$(CC) $(XN_CFLAGS) $(TEST_INC) -DXF_TARGET=xf_$* -fsanitize=fuzzer $(XN_LDFLAGS) -o $@ $^ $(JANSSON_LIBS) -lm
 $(BUILD)/replay-%: tests/fuzz/driver/replay.c $(FUZZ_OBJ)
 	$(CC) $(XN_CFLAGS) $(TEST_INC) $(XN_LDFLAGS) -o $@ $^ $(JANSSON_LIBS) -lm
+
+# ---- long runs ----
+STRESS ?=
+stress: deps ## hang-ups, slow peers, drains, a soak: minutes (SOAK_SECONDS=3600; STRESS=stress_soak: that one)
+	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/xnord-stress
+	XNORD_BIN=$(abspath $(BUILD)/xnord) $(BUILD)/xnord-stress $(STRESS)
 
 clean:
 	rm -rf build build-asan build-tsan build-fuzz
