@@ -16,6 +16,7 @@
 
 #define TICK_NS (25 * XN_NS_PER_MS)
 #define RATE_FREE_NS (5 * XN_NS_PER_S) /* a body's rate is not judged before */
+#define SETTLE_NS (50 * XN_NS_PER_MS)  /* from the system's accept to the list, at the very most */
 #define ENDED_NS XN_NS_PER_S           /* between the stream's end and giving its request up */
 #define LINGER_NS (2 * XN_NS_PER_S)
 #define LINGER_BYTES ((size_t)1 << 20) /* thrown away at most */
@@ -29,12 +30,13 @@ typedef struct {
 
 struct xn_conns {
     xn_conns_options options;
-    pthread_mutex_t lock; /* guards the list, stopping and polled; taken before any conn's lock */
+    pthread_mutex_t lock; /* guards all below to polled; taken before any conn's lock */
     pthread_cond_t wake;
     pthread_t thread;
     xn_conn *first;
     size_t count;
     bool stopping;
+    int64_t added_ns;      /* when the last one came */
     struct pollfd *polled; /* capacity entries, parallel to owners */
     xn_conn **owners;
     size_t capacity;
@@ -338,6 +340,7 @@ xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address) {
     conn->phase = XN_PHASE_NEW;
     conn->since_ns = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
+    conns->added_ns = conn->since_ns;
     conn->next = conns->first;
     if (conns->first)
         conns->first->previous = conn;
@@ -384,14 +387,16 @@ void xn_conn_received(xn_conn *conn, size_t bytes) {
     pthread_mutex_unlock(&conn->lock);
 }
 
-int xn_conns_active(xn_conns *conns) {
-    int active = 0;
+bool xn_conns_expected(xn_conns *conns, int64_t quiet_ns) {
+    int64_t now = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
-    for (xn_conn *conn = conns->first; conn; conn = conn->next) {
+    bool expected = conns->added_ns && now - conns->added_ns < SETTLE_NS;
+    for (xn_conn *conn = conns->first; conn && !expected; conn = conn->next) {
         pthread_mutex_lock(&conn->lock);
-        active += conn->phase != XN_PHASE_NEW && conn->phase != XN_PHASE_IDLE;
+        bool between = conn->phase == XN_PHASE_NEW || conn->phase == XN_PHASE_IDLE;
+        expected = !between || now - conn->since_ns < quiet_ns;
         pthread_mutex_unlock(&conn->lock);
     }
     pthread_mutex_unlock(&conns->lock);
-    return active;
+    return expected;
 }

@@ -20,7 +20,9 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/filter.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,6 +31,7 @@
 #include <unistd.h>
 
 #define DISCARD_BYTES (16u << 10) /* the largest body read only to be thrown away */
+#define LINGER_NS XN_NS_PER_S     /* at the end, for a request that may be on its way */
 #define MAX_HEADERS 8
 #define CLIENT_DISCIPLINE_LVL ((enum MHD_OPTION)38) /* MHD_OPTION_...; headers of 0.9 lack it */
 #define HEADER_VALUE_BYTES 352
@@ -762,16 +765,45 @@ void xn_http_drain(xn_http *http) {
     atomic_store(&http->draining, true);
 }
 
+/* No new connection: the kernel drops the first segment (SYN) of any that would be opened, so that
+ * its sender tries again and is refused once the socket is closed. Shutting the socket down instead
+ * would reset the connections that wait in it to be accepted, with the requests that they sent. The
+ * segments that end a handshake still pass: their senders believe that they were let in. */
+static void refuse_newcomers(int listener) {
+    enum { FLAGS_OFFSET = 13, PASS = 0xffff }; /* within the header of TCP */
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS_OFFSET),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, PASS),
+    };
+    const struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+    (void)!setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+static bool backlog_waits(int listener) {
+    struct pollfd waiting = {.fd = listener, .events = POLLIN};
+    return poll(&waiting, 1, 0) > 0;
+}
+
+/* Until everybody who was let in has an answer and no connection is so young, or so lately used,
+ * that a request may be on its way. */
+static void wait_for_silence(xn_http *http, int64_t deadline_ns) {
+    const struct timespec pause = {0, 2 * XN_NS_PER_MS};
+    while (xn_now_ns() < deadline_ns &&
+           (backlog_waits(http->listener) || xn_conns_expected(http->conns, LINGER_NS)))
+        nanosleep(&pause, NULL);
+}
+
 /* Not by MHD_quiesce_daemon: it takes the socket out of the epoll sets of threads that may be doing
  * the same at that moment, and whichever comes second makes the library abort the process. A
  * listening socket that is shut down refuses new connections too; the library's threads spin on it
  * until they are stopped, which is soon. */
 void xn_http_stop(xn_http *http, int64_t deadline_ns) {
     atomic_store(&http->draining, true);
+    refuse_newcomers(http->listener);
+    wait_for_silence(http, deadline_ns);
     shutdown(http->listener, SHUT_RDWR);
-    const struct timespec pause = {0, 2 * XN_NS_PER_MS};
-    while (xn_conns_active(http->conns) && xn_now_ns() < deadline_ns)
-        nanosleep(&pause, NULL);
     MHD_stop_daemon(http->daemon);
     xn_library_unbind();
     xn_conns_free(http->conns);

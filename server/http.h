@@ -59,7 +59,8 @@ const char *xn_http_library_version(void);
 int xn_http_port(const xn_http *http);
 /* Answers carry "Connection: close" from now on. */
 void xn_http_drain(xn_http *http);
-/* Closes the listening socket, waits up to the deadline for open exchanges to be delivered, closes
+/* Lets nobody in any more, waits up to the deadline until open exchanges are delivered and no
+ * connection has been used for a second (a request may be on its way: it gets its answer), closes
  * everything. Every parked request must have been unparked or be about to be. */
 void xn_http_stop(xn_http *http, int64_t deadline_ns);
 
