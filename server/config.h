@@ -16,6 +16,7 @@
 
 typedef enum { XN_LOG_TEXT, XN_LOG_JSON } xn_log_format;
 typedef enum { XN_LOG_DEBUG, XN_LOG_INFO, XN_LOG_WARN, XN_LOG_ERROR } xn_log_level;
+typedef enum { XN_ACCESS_OFF, XN_ACCESS_TEXT, XN_ACCESS_JSON } xn_access_format;
 typedef enum { XN_LOSS_EXIT, XN_LOSS_CPU } xn_loss_policy;
 
 typedef struct xn_config {
@@ -65,8 +66,10 @@ typedef struct xn_config {
     char weights_dir[256];       /* --weights-dir               registered ones are kept there */
     int64_t weights_poll_ms;     /* --weights-poll-ms 2000      0 = by inotify alone */
     /* logs */
-    xn_log_format log_format; /* --log-format text|json */
-    xn_log_level log_level;   /* --log-level debug|info|warn|error */
+    xn_log_format log_format;    /* --log-format text|json */
+    xn_log_level log_level;      /* --log-level debug|info|warn|error */
+    xn_access_format access_log; /* --access-log off|text|json   one line a request */
+    char log_file[256];          /* --log-file   "" = stderr; SIGHUP opens it anew */
 } xn_config;
 
 /* What the command line asks for besides settings. */

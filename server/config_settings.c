@@ -15,9 +15,11 @@
 /* The enums are read and written as int, their value being the position in `choices`. */
 _Static_assert(sizeof(xn_log_format) == sizeof(int), "enums are stored as int");
 _Static_assert(sizeof(xn_log_level) == sizeof(int), "enums are stored as int");
+_Static_assert(sizeof(xn_access_format) == sizeof(int), "enums are stored as int");
 _Static_assert(sizeof(xn_loss_policy) == sizeof(int), "enums are stored as int");
 _Static_assert(XN_LOG_TEXT == 0 && XN_LOG_JSON == 1, "text|json");
 _Static_assert(XN_LOSS_EXIT == 0 && XN_LOSS_CPU == 1, "exit|cpu");
+_Static_assert(XN_ACCESS_OFF == 0 && XN_ACCESS_JSON == 2, "off|text|json");
 _Static_assert(XN_LOG_DEBUG == 0 && XN_LOG_ERROR == 3, "debug|info|warn|error");
 
 #define FIELD(field) offsetof(xn_config, field), sizeof(((xn_config *)0)->field)
@@ -132,9 +134,13 @@ const xn_setting xn_settings[] = {
            "means never."),
 #undef GROUP
 #define GROUP "Logs"
-    ENUM("log-format", log_format, "text|json", XN_LOG_TEXT, "Form of the log lines on stderr."),
+    ENUM("log-format", log_format, "text|json", XN_LOG_TEXT, "Form of the log lines."),
     ENUM("log-level", log_level, "debug|info|warn|error", XN_LOG_INFO,
          "The least severe lines that are written."),
+    TEXT("log-file", log_file, "FILE", "",
+         "Append log lines to FILE instead of stderr; SIGHUP opens it anew."),
+    ENUM("access-log", access_log, "off|text|json", XN_ACCESS_OFF,
+         "A line for each request, when it is over, to where the log goes."),
 #undef GROUP
 };
 /* clang-format on */

@@ -102,6 +102,18 @@ const char *xn_request_method(const xn_request *request) {
 const char *xn_request_path(const xn_request *request) {
     return request->path;
 }
+const struct sockaddr *xn_request_client(const xn_request *request) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(request->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    return info ? info->client_addr : NULL;
+}
+size_t xn_request_bytes_in(const xn_request *request) {
+    return request->received;
+}
+size_t xn_request_bytes_out(const xn_request *request) {
+    bool sent = request->stage == STAGE_RESPONDING && strcmp(request->method, "HEAD") != 0;
+    return sent ? request->response_length : 0;
+}
 const char *xn_request_header(const xn_request *request, const char *name) {
     return xn_library_header(request->connection, name);
 }
@@ -463,6 +475,8 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     request->target_text = uri;
     request->target_length = uri ? strlen(uri) : 0;
     request->target = xn_target_read(uri, request->target_length);
+    request->method = "-"; /* until the headers are in */
+    request->path = uri ? uri : "";
     request->bad_path = uri && strstr(uri, "%00");
     make_id(http, request->id, sizeof request->id);
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
@@ -563,16 +577,22 @@ void xn_request_unpark(xn_request *request) {
     MHD_resume_connection(connection);
 }
 
+/* What the library answered by itself, where it could make nothing of the headers; 0: nothing. */
+static int library_status(struct MHD_Connection *connection) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_HTTP_STATUS);
+    return info ? (int)info->http_status : 0;
+}
+
 static void completed(void *context, struct MHD_Connection *connection, void **state,
                       enum MHD_RequestTerminationCode why) {
     xn_request *request = *state;
     xn_http *http = context;
-    (void)connection;
     if (!request)
         return;
     bool cut_off = request->stage == STAGE_RESPONDING && request->release;
     bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK || cut_off;
-    int status = request->stage == STAGE_RESPONDING ? request->status : 0;
+    int status = request->stage == STAGE_RESPONDING ? request->status : library_status(connection);
     if (status && delivered)
         xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
     release_body(request);

@@ -16,6 +16,7 @@
 
 typedef struct xn_http xn_http;
 typedef struct xn_request xn_request;
+struct sockaddr;
 
 typedef struct xn_http_options {
     const char *listen;             /* numeric address */
@@ -65,8 +66,12 @@ void xn_http_drain(xn_http *http);
 void xn_http_stop(xn_http *http, int64_t deadline_ns);
 
 /* ---- a request; strings are valid until finished ---- */
-const char *xn_request_method(const xn_request *request);
-const char *xn_request_path(const xn_request *request); /* percent-decoded, without the query */
+const char *xn_request_method(const xn_request *request); /* "-" when it ended before its headers */
+const char *xn_request_path(const xn_request *request);   /* percent-decoded, without the query */
+/* The client's address and port, NULL if not known. */
+const struct sockaddr *xn_request_client(const xn_request *request);
+size_t xn_request_bytes_in(const xn_request *request);  /* of the body, read so far */
+size_t xn_request_bytes_out(const xn_request *request); /* of the answer's body, 0 without one */
 /* A header's value or NULL; of the ones that may stand only once, duplicates were refused. */
 const char *xn_request_header(const xn_request *request, const char *name);
 /* Calls visit for each query parameter (value NULL when there is no '='); stops on false. */

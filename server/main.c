@@ -191,6 +191,8 @@ static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
 static xn_status start(daemon_state *d, xn_error *error) {
     xn_status status;
     d->service.config = &d->config;
+    if (d->config.log_file[0] && (status = xn_log_open(d->config.log_file, error)))
+        return status;
     raise_descriptor_limit(d->config.max_connections);
     warn_of_connections(&d->config);
     if ((status = read_tls(d, error)))

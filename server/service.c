@@ -2,6 +2,7 @@
  * metadata, metrics, the OpenAPI file. Errors leave the daemon in one form, made here. */
 #include "service.h"
 
+#include "access_log.h"
 #include "document.h"
 #include "log.h"
 #include "xn_mem.h"
@@ -488,6 +489,8 @@ static void on_finished(void *context, xn_request *request, int status, bool del
     if (status)
         xn_metrics_request(xn_engine_metrics(service->engine),
                            exchange ? exchange->label : XN_ROUTE_OTHER, status);
+    if (service->config->access_log != XN_ACCESS_OFF)
+        xn_access_log(service->config->access_log, request, status, delivered);
     xn_log(XN_LOG_DEBUG, xn_request_id(request), "answered %d%s", status,
            delivered ? "" : ", not delivered");
     if (!exchange)

@@ -36,7 +36,8 @@ typedef struct xt_daemon {
     int log_fd;
     int port;
     bool tls;
-    bool shared; /* outlives single tests: xt_reap leaves it alone */
+    char log_file[80]; /* of a --log-file among its flags; "": its log is its stderr */
+    bool shared;       /* outlives single tests: xt_reap leaves it alone */
     pid_t owner;
 } xt_daemon;
 
@@ -61,7 +62,7 @@ int xt_daemon_wait(xt_daemon *daemon);
 /* Kills what a failed test of this process left behind; a checked teardown. */
 void xt_reap(void);
 bool xt_daemon_alive(const xt_daemon *daemon);
-char *xt_daemon_log(const xt_daemon *daemon); /* all stderr so far; free() */
+char *xt_daemon_log(const xt_daemon *daemon); /* all of its log so far; free() */
 /* Waits until the log holds the text; false after XT_PATIENCE_MS. */
 bool xt_daemon_log_wait(const xt_daemon *daemon, const char *text);
 /* A "Name:  123 kB" line of /proc/PID/status, in kB; -1 if absent. */

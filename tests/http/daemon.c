@@ -45,6 +45,17 @@ static char *read_all(int fd) {
     return text;
 }
 
+/* The log so far: of the file that was named to the daemon, if any. */
+static char *read_log(const xt_daemon *daemon) {
+    if (!daemon->log_file[0])
+        return read_all(daemon->log_fd);
+    int fd = open(daemon->log_file, O_RDONLY | O_CLOEXEC);
+    char *text = read_all(fd);
+    if (fd >= 0)
+        close(fd);
+    return text;
+}
+
 /* In the child, between fork and exec: async-signal-safe calls only. */
 static void become(char *const *arguments, char *const *environment, int in, int out, int err,
                    pid_t parent) {
@@ -152,7 +163,7 @@ static void give_up(xt_daemon *daemon, const char *what) {
     static char text[8192];
     int status;
     bool ended = wait_bounded(daemon->pid, 0, &status);
-    char *log = read_all(daemon->log_fd);
+    char *log = read_log(daemon);
     size_t length = strlen(log);
     snprintf(text, sizeof text, "%s: %s (%s, exit %d); its log: %s", binary(), what,
              ended ? "it ended" : "it runs", status, length > 4000 ? log + length - 4000 : log);
@@ -176,8 +187,11 @@ static void launch_with(xt_daemon *daemon, const char *const *flags) {
     for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
         if (count < MAX_ARGUMENTS)
             arguments[count++] = word;
-    for (; *flags && count < MAX_ARGUMENTS; flags++)
+    for (; *flags && count < MAX_ARGUMENTS; flags++) {
+        if (!strcmp(*flags, "--log-file"))
+            snprintf(daemon->log_file, sizeof daemon->log_file, "%s", flags[1]);
         arguments[count++] = *flags;
+    }
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     daemon->log_fd = memfd_create("xnord-log", MFD_CLOEXEC);
     ck_assert_msg(null >= 0 && daemon->log_fd >= 0, "no log file: %s", strerror(errno));
@@ -191,7 +205,7 @@ xt_daemon *xt_daemon_launch(const char *const *flags) {
     xt_daemon *daemon = free_slot();
     launch_with(daemon, flags);
     for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; !daemon->port; xt_nap()) {
-        char *log = read_all(daemon->log_fd);
+        char *log = read_log(daemon);
         daemon->port = parse_port(log, &daemon->tls);
         free(log);
         if (!daemon->port && (ended(daemon) || xt_now_ms() > end))
@@ -251,7 +265,7 @@ void xt_daemon_stop_shared(xt_daemon *daemon) {
         return;
     kill(daemon->pid, SIGTERM);
     bool in_time = wait_bounded(daemon->pid, XT_PATIENCE_MS, &shared_status);
-    char *log = read_all(daemon->log_fd);
+    char *log = read_log(daemon);
     size_t length = strlen(log);
     snprintf(shared_log, sizeof shared_log, "%s%s", in_time ? "" : "(had to be killed) ",
              length > 4000 ? log + length - 4000 : log);
@@ -286,12 +300,12 @@ bool xt_daemon_alive(const xt_daemon *daemon) {
 }
 
 char *xt_daemon_log(const xt_daemon *daemon) {
-    return read_all(daemon->log_fd);
+    return read_log(daemon);
 }
 
 bool xt_daemon_log_wait(const xt_daemon *daemon, const char *text) {
     for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; xt_now_ms() < end; xt_nap()) {
-        char *log = read_all(daemon->log_fd);
+        char *log = read_log(daemon);
         bool found = strstr(log, text) != NULL;
         free(log);
         if (found)

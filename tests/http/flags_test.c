@@ -44,7 +44,9 @@ static const char *const settings[] = {"listen",
                                        "max-weights-bytes",
                                        "weights-cache-bytes",
                                        "log-format",
-                                       "log-level"};
+                                       "log-level",
+                                       "log-file",
+                                       "access-log"};
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
 START_TEST(help_lists_every_setting) {

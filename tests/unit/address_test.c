@@ -1,0 +1,54 @@
+/* A client's address as text. */
+#include "address.h"
+#include "xn_test.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+static const struct {
+    int family;
+    const char *host, *text;
+} addresses[] = {
+    {AF_INET, "127.0.0.1", "127.0.0.1:8081"},
+    {AF_INET, "255.255.255.255", "255.255.255.255:8081"},
+    {AF_INET6, "::1", "[::1]:8081"},
+    {AF_INET6, "2001:db8:1111:2222:3333:4444:5555:6666",
+     "[2001:db8:1111:2222:3333:4444:5555:6666]:8081"},
+    {AF_INET6, "::ffff:10.1.2.3", "10.1.2.3:8081"},
+};
+
+START_TEST(texts_of_addresses) {
+    char text[XN_ADDRESS_MAX];
+    struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons(8081)};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons(8081)};
+    bool four = addresses[_i].family == AF_INET;
+    ck_assert_int_eq(inet_pton(addresses[_i].family, addresses[_i].host,
+                               four ? (void *)&v4.sin_addr : (void *)&v6.sin6_addr),
+                     1);
+    xn_address_text(four ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, text);
+    ck_assert_str_eq(text, addresses[_i].text);
+}
+END_TEST
+
+START_TEST(no_address) {
+    char text[XN_ADDRESS_MAX];
+    const struct sockaddr_un local = {.sun_family = AF_UNIX};
+    xn_address_text(NULL, text);
+    ck_assert_str_eq(text, "-");
+    xn_address_text((const struct sockaddr *)&local, text);
+    ck_assert_str_eq(text, "-");
+}
+END_TEST
+
+XN_SUITE(address) {
+    Suite *s = suite_create("address");
+    TCase *t = tcase_create("address");
+    tcase_add_loop_test(t, texts_of_addresses, 0, sizeof addresses / sizeof *addresses);
+    tcase_add_test(t, no_address);
+    suite_add_tcase(s, t);
+    return s;
+}
