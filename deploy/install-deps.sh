@@ -16,7 +16,7 @@
 set -euo pipefail
 
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
-readonly MODULES=(libmicrohttpd jansson check)
+readonly MODULES=(libmicrohttpd gnutls jansson check)
 
 with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
@@ -97,10 +97,10 @@ apt_package() {
     headers) echo libc6-dev ;;
     c++) echo g++ ;;
     libmicrohttpd) echo libmicrohttpd-dev ;;
+    gnutls) echo libgnutls28-dev ;;
     jansson) echo libjansson-dev ;;
     curl) echo curl ca-certificates ;;
     libfuzzer) echo clang libclang-rt-dev ;;
-    gnutls) echo libgnutls28-dev ;;
     arm64-compiler) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;
     *) echo "$1" ;; # check, make, pkg-config and the tools are named like what they bring
     esac
@@ -112,7 +112,7 @@ dnf_package() {
     headers) echo glibc-devel ;;
     c++) echo gcc-c++ ;;
     pkg-config) echo pkgconf-pkg-config ;;
-    libmicrohttpd | jansson | check | gnutls) echo "$1-devel" ;;
+    libmicrohttpd | gnutls | jansson | check) echo "$1-devel" ;;
     clang-format | clang-tidy) echo clang-tools-extra ;;
     libfuzzer) echo clang compiler-rt ;;
     shellcheck) echo ShellCheck ;;
@@ -193,7 +193,8 @@ elif have dnf; then
 else
     say "this system has neither apt-get nor dnf: install these by its own means:" \
         "a C11 compiler (gcc 12 or clang 14, or later), make, pkg-config, curl and the development files of" \
-        "libmicrohttpd (0.9.75 or later), jansson (2.13 or later) and check (0.15 or later)"
+        "libmicrohttpd (0.9.75 or later), gnutls (3.6.3 or later), jansson (2.13 or later)" \
+        "and check (0.15 or later)"
     exit 1
 fi
 for capability in "${missing[@]}"; do

@@ -1,62 +1,41 @@
-/* auth.c: bearer keys, compared in constant time.
+/* auth.c: bearer keys, kept and compared as SHA-256 digests.
  *
- * Every key is kept padded with zeros to KEY_MAX bytes and the candidate is brought to the
- * same form; a request is compared with all bytes of all keys, always, and the results are joined
- * without a branch. What is left in the time taken is the number of keys and the length of the
- * candidate, which the client knows. */
+ * A request's key is hashed and its digest compared with all bytes of all digests, always, the
+ * results joined without a branch. What is left in the time taken is the number of keys and the
+ * length of the candidate, which the client knows. */
 #include "auth.h"
 
+#include "secrets.h"
 #include "xn_mem.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <gnutls/crypto.h>
+#include <gnutls/gnutls.h>
+#include <pthread.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #define KEY_MIN 16
 #define KEY_MAX 256
 #define KEYS_MAX 1024 /* bounds the work of one request */
 #define FILE_BYTES_MAX (1024 * 1024)
+#define DIGEST_BYTES 32
 
-typedef struct padded_key {
-    unsigned char bytes[KEY_MAX]; /* zeros past the length */
-    uint32_t length;
-} padded_key;
+typedef struct digest {
+    unsigned char bytes[DIGEST_BYTES];
+} digest;
+
+/* Never changed once made: a reload makes another. */
+typedef struct key_table {
+    size_t count;
+    digest digests[];
+} key_table;
 
 struct xn_auth {
-    size_t count;
-    padded_key keys[];
+    pthread_rwlock_t lock; /* guards keys; held for reading while they are compared */
+    key_table *keys;
 };
 
 /* ---- the file ---- */
-
-/* Reads the whole file with read(2): stdio would leave copies of the keys in its buffer. */
-static xn_status slurp(const char *path, char *bytes, size_t *length, xn_error *error) {
-    xn_status status = XN_OK;
-    size_t n = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return xn_fail(error, XN_ERR_IO, "api-keys-file", "api-keys-file %.200s: %s", path,
-                       strerror(errno));
-    while (n <= FILE_BYTES_MAX) {
-        ssize_t got = read(fd, bytes + n, FILE_BYTES_MAX + 1 - n);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            status = xn_fail(error, XN_ERR_IO, "api-keys-file", "api-keys-file %.200s: %s", path,
-                             strerror(errno));
-        if (got <= 0)
-            break;
-        n += (size_t)got;
-    }
-    if (status == XN_OK && n > FILE_BYTES_MAX)
-        status = xn_fail(error, XN_ERR_MALFORMED, "api-keys-file",
-                         "api-keys-file %.200s is larger than %d bytes", path, FILE_BYTES_MAX);
-    close(fd);
-    *length = n;
-    return status;
-}
 
 /* The next line that is neither blank nor a comment, without the space around it. */
 static bool next_key(const char **at, const char *stop, int *line, const char **key,
@@ -109,83 +88,139 @@ static xn_status check_keys(const char *path, const char *text, size_t size, siz
     return XN_OK;
 }
 
-xn_status xn_auth_load(const char *path, xn_auth **out, xn_error *error) {
-    xn_auth *auth = NULL;
-    size_t size = 0, count = 0;
-    char *text = xn_mem_alloc(FILE_BYTES_MAX + 1);
-    if (!text)
-        return xn_fail(error, XN_ERR_NO_MEMORY, "api-keys-file", "no memory to read %.200s", path);
-    xn_status status = slurp(path, text, &size, error);
-    if (status == XN_OK)
-        status = check_keys(path, text, size, &count, error);
-    if (status != XN_OK)
-        goto done;
-    auth = xn_mem_zalloc(1, sizeof *auth + count * sizeof auth->keys[0]);
-    if (!auth) {
-        status = xn_fail(error, XN_ERR_NO_MEMORY, "api-keys-file", "no memory for %zu keys", count);
-        goto done;
-    }
+static bool hash(const char *key, size_t length, digest *out) {
+    return gnutls_hash_fast(GNUTLS_DIG_SHA256, key, length, out->bytes) == 0;
+}
+
+static void free_table(key_table *table) {
+    if (table)
+        explicit_bzero(table, sizeof *table + table->count * sizeof table->digests[0]);
+    xn_mem_free(table);
+}
+
+static xn_status make_table(const char *text, size_t size, size_t count, key_table **out,
+                            xn_error *error) {
     const char *at = text, *key = NULL;
     size_t length = 0;
     int line = 0;
-    for (; next_key(&at, text + size, &line, &key, &length); auth->count++) {
-        memcpy(auth->keys[auth->count].bytes, key, length);
-        auth->keys[auth->count].length = (uint32_t)length;
-    }
-    *out = auth;
-done:
-    explicit_bzero(text, size);
-    xn_mem_free(text);
+    key_table *table = xn_mem_zalloc(1, sizeof *table + count * sizeof table->digests[0]);
+    if (!table)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "api-keys-file", "no memory for %zu keys", count);
+    for (; next_key(&at, text + size, &line, &key, &length); table->count++)
+        if (!hash(key, length, &table->digests[table->count])) {
+            free_table(table);
+            return xn_fail(error, XN_ERR_INTERNAL, "api-keys-file",
+                           "api-keys-file: the TLS library computes no SHA-256");
+        }
+    *out = table;
+    return XN_OK;
+}
+
+static xn_status read_table(const char *path, key_table **out, xn_error *error) {
+    char *text = NULL;
+    size_t size = 0, count = 0;
+    xn_status status =
+        xn_secret_read("api-keys-file", path, FILE_BYTES_MAX, true, &text, &size, error);
+    if (status == XN_OK)
+        status = check_keys(path, text, size, &count, error);
+    if (status == XN_OK)
+        status = make_table(text, size, count, out, error);
+    xn_secret_free(text, size);
     return status;
+}
+
+xn_status xn_auth_load(const char *path, xn_auth **out, xn_error *error) {
+    key_table *keys = NULL;
+    xn_status status = read_table(path, &keys, error);
+    if (status != XN_OK)
+        return status;
+    xn_auth *auth = xn_mem_zalloc(1, sizeof *auth);
+    if (!auth) {
+        free_table(keys);
+        return xn_fail(error, XN_ERR_NO_MEMORY, "api-keys-file", "no memory for the keys");
+    }
+    pthread_rwlock_init(&auth->lock, NULL);
+    auth->keys = keys;
+    *out = auth;
+    return XN_OK;
+}
+
+xn_status xn_auth_reload(xn_auth *auth, const char *path, xn_error *error) {
+    key_table *keys = NULL;
+    xn_status status = read_table(path, &keys, error);
+    if (status != XN_OK)
+        return status;
+    pthread_rwlock_wrlock(&auth->lock);
+    key_table *former = auth->keys;
+    auth->keys = keys;
+    pthread_rwlock_unlock(&auth->lock);
+    free_table(former);
+    return XN_OK;
 }
 
 void xn_auth_free(xn_auth *auth) {
     if (!auth)
         return;
-    explicit_bzero(auth, sizeof *auth + auth->count * sizeof auth->keys[0]);
+    pthread_rwlock_destroy(&auth->lock);
+    free_table(auth->keys);
     xn_mem_free(auth);
 }
 
 /* ---- one request ---- */
 
-/* "Bearer KEY" to the padded form. False when the header is no such thing, which tells a client
- * nothing that it does not know. */
-static bool read_header(const char *header, padded_key *out) {
+/* The key of "Bearer KEY". False when the header is no such thing, which tells a client nothing
+ * that it does not know. */
+static bool read_header(const char *header, const char **key, size_t *length) {
     if (strncasecmp(header, "Bearer", 6) || header[6] != ' ')
         return false;
-    const char *key = header + 6;
-    while (*key == ' ')
-        key++;
-    size_t length = strlen(key);
-    while (length && (key[length - 1] == ' ' || key[length - 1] == '\t'))
-        length--;
-    if (length < KEY_MIN || length > KEY_MAX)
-        return false;
-    memset(out, 0, sizeof *out);
-    memcpy(out->bytes, key, length);
-    out->length = (uint32_t)length;
-    return true;
+    header += 6;
+    while (*header == ' ')
+        header++;
+    size_t n = strlen(header);
+    while (n && (header[n - 1] == ' ' || header[n - 1] == '\t'))
+        n--;
+    *key = header;
+    *length = n;
+    return n >= KEY_MIN && n <= KEY_MAX;
 }
 
-/* 1 if equal, else 0, by the same instructions either way. */
-static uint32_t equal(const padded_key *a, const padded_key *b) {
-    uint32_t difference = a->length ^ b->length;
-    for (size_t i = 0; i < KEY_MAX; i++)
+/* All ones if equal, else 0, by the same instructions either way. */
+static uint64_t equal_mask(const digest *a, const digest *b) {
+    uint32_t difference = 0;
+    for (size_t i = 0; i < DIGEST_BYTES; i++)
         difference |= (uint32_t)(a->bytes[i] ^ b->bytes[i]);
     /* The compiler must not know the value, or it could decide early. */
     __asm__ volatile("" : "+r"(difference));
-    return (uint32_t)(((uint64_t)difference - 1) >> 63);
+    return 0 - (((uint64_t)difference - 1) >> 63);
 }
 
-bool xn_auth_allows(const xn_auth *auth, const char *header) {
-    padded_key candidate;
-    uint32_t found = 0;
+static uint64_t first_bytes(const digest *d) {
+    uint64_t value = 0;
+    memcpy(&value, d->bytes, sizeof value);
+    return value;
+}
+
+bool xn_auth_match(xn_auth *auth, const char *header, uint64_t *identity) {
+    const char *key = NULL;
+    size_t length = 0;
+    digest candidate;
+    uint64_t found = 0;
+    if (identity)
+        *identity = 0;
     if (!auth)
         return true;
-    if (!header || !read_header(header, &candidate))
+    if (!header || !read_header(header, &key, &length) || !hash(key, length, &candidate))
         return false;
-    for (size_t i = 0; i < auth->count; i++)
-        found |= equal(&auth->keys[i], &candidate);
+    pthread_rwlock_rdlock(&auth->lock);
+    for (size_t i = 0; i < auth->keys->count; i++)
+        found |= equal_mask(&auth->keys->digests[i], &candidate);
+    pthread_rwlock_unlock(&auth->lock);
+    if (identity)
+        *identity = found & first_bytes(&candidate);
     explicit_bzero(&candidate, sizeof candidate);
     return found != 0;
+}
+
+bool xn_auth_allows(xn_auth *auth, const char *header) {
+    return xn_auth_match(auth, header, NULL);
 }

@@ -1,21 +1,28 @@
-/* auth.h: bearer keys. Keys live in memory only as SHA-256-sized comparisons need them; they are
- * never logged or shown. */
+/* auth.h: bearer keys. Of a key only its SHA-256 digest stays in memory; a digest is not worth
+ * guessing at, since keys are long. Keys are never logged or shown. */
 #ifndef XN_AUTH_H
 #define XN_AUTH_H
 
 #include "xn_status.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef struct xn_auth xn_auth;
 
 /* Reads a file of keys, one a line, blank lines and '#' comments skipped, 16..256 printable
  * characters each; no key at all is an error. */
 xn_status xn_auth_load(const char *path, xn_auth **out, xn_error *error);
-void xn_auth_free(xn_auth *auth); /* NULL-safe; wipes the keys */
+/* Reads the file anew; from then on its keys count, those of before no more. On failure they stay.
+ * Any thread, also while others match. */
+xn_status xn_auth_reload(xn_auth *auth, const char *path, xn_error *error);
+void xn_auth_free(xn_auth *auth); /* NULL-safe; wipes the digests */
 
 /* header: the Authorization header's value or NULL. "Bearer KEY", scheme case-insensitive. The
- * time taken depends neither on which key matches nor on how much of one does. auth NULL: true. */
-bool xn_auth_allows(const xn_auth *auth, const char *header);
+ * time taken depends neither on which key matches nor on how much of one does. identity: whose key
+ * it was, a part of the digest, so the same as long as the key is, over reloads and restarts. auth
+ * NULL: true, identity 0. identity may be NULL. */
+bool xn_auth_match(xn_auth *auth, const char *header, uint64_t *identity);
+bool xn_auth_allows(xn_auth *auth, const char *header);
 
 #endif

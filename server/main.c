@@ -295,6 +295,7 @@ static int serve(daemon_state *d) {
     while (signal != SIGTERM && signal != SIGINT && !atomic_load(&device_lost)) {
         signal = wait_signal(d, TICK_NS);
         give_back_memory(d);
+        xn_service_tick(xn_now_ns());
     }
     if (atomic_load(&device_lost))
         xn_log(XN_LOG_ERROR, NULL, "a device is lost: finishing what can be, then exit %d",

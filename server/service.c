@@ -3,6 +3,9 @@
 #include "service.h"
 
 #include "access_log.h"
+#include "address.h"
+#include "bounded_log.h"
+#include "clock.h"
 #include "document.h"
 #include "log.h"
 #include "xn_mem.h"
@@ -406,10 +409,30 @@ static void refuse_method(xn_exchange *exchange, const route *r) {
     xn_exchange_refuse(exchange, 405, XN_REJECT_OTHER, "method_not_allowed", "method", message);
 }
 
+#define REFUSED_KEYS_A_SECOND 10
+static xn_bounded_log refused_keys =
+    XN_BOUNDED_LOG("requests with a wrong key or none", REFUSED_KEYS_A_SECOND);
+
+static void log_refused_key(const xn_request *request, const char *header) {
+    char client[XN_ADDRESS_MAX];
+    if (!xn_log_enabled(XN_LOG_INFO) || !xn_bounded_log_may(&refused_keys, xn_now_ns()))
+        return;
+    xn_address_text(xn_request_client(request), client);
+    xn_log(XN_LOG_INFO, xn_request_id(request), "%s from %s: %s %.200s", /* never the key */
+           header ? "a wrong key" : "no key", client, xn_request_method(request),
+           xn_request_path(request));
+}
+
+void xn_service_tick(int64_t now_ns) {
+    xn_bounded_log_tick(&refused_keys, now_ns);
+}
+
+/* Whoever has no key is told nothing but that: not which routes there are, nor their methods. */
 static bool authorized(xn_exchange *exchange, const route *r) {
-    if (r->open || xn_auth_allows(exchange->service->auth,
-                                  xn_request_header(exchange->request, "Authorization")))
+    const char *header = xn_request_header(exchange->request, "Authorization");
+    if ((r && r->open) || xn_auth_match(exchange->service->auth, header, &exchange->key))
         return true;
+    log_refused_key(exchange->request, header);
     xn_request_add_header(exchange->request, "WWW-Authenticate", "Bearer realm=\"xnord\"");
     xn_exchange_refuse(exchange, 401, XN_REJECT_UNAUTHORIZED, "unauthorized", "Authorization",
                        "a key is needed: send Authorization: Bearer KEY with a key of this "
@@ -447,6 +470,8 @@ static void on_headers(void *context, xn_request *request) {
     const route *r = find_route(xn_request_path(request), &name);
     if (r)
         exchange->label = r->label;
+    if (!authorized(exchange, r))
+        return;
     if (!r) {
         refuse_path(exchange);
         return;
@@ -456,7 +481,7 @@ static void on_headers(void *context, xn_request *request) {
         refuse_method(exchange, r);
         return;
     }
-    if (!authorized(exchange, r) || !take_name(exchange, name))
+    if (!take_name(exchange, name))
         return;
     exchange->resource = resource;
     if (resource->headers)

@@ -23,6 +23,8 @@ typedef struct xn_service {
 
 /* The callbacks for xn_http_start; service must outlive the server. */
 void xn_service_handler(xn_service *service, xn_http_handler *out);
+/* Housekeeping, once a second or so. */
+void xn_service_tick(int64_t now_ns);
 
 typedef struct xn_exchange xn_exchange;
 
@@ -41,6 +43,7 @@ struct xn_exchange {
     xn_request *request;
     const xn_resource *resource; /* NULL once refused */
     xn_route_label label;
+    uint64_t key; /* whose key it came with (xn_auth_match); 0: none was needed */
     char name[XN_PROTO_MAX_NAME + 1]; /* of /weights/{name} */
     /* the body of conv and weights */
     xn_form form, answer_form;

@@ -1,4 +1,5 @@
-/* The access log: a line for every request, whatever became of it, that no client can forge. */
+/* The access log: a line for every request, whatever became of it, that no client can forge; and
+ * the lines about keys that were refused. */
 #include "wire.h"
 
 #include <arpa/inet.h>
@@ -7,6 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
+
+#define KEY "right-key-0123456789abcdef"
+#define WRONG "wrong-key-0123456789abcdef"
 
 static const char conv[] = "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": "
                            "[2]}, \"weights\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", "
@@ -165,6 +170,103 @@ START_TEST(off_by_default) {
 }
 END_TEST
 
+/* ---- refused keys ---- */
+
+static int status_of(xt_conn *conn, const char *method, const char *target, const char *headers,
+                     xt_response *response) {
+    xt_result got = xt_request(conn, method, target, headers, NULL, 0, response);
+    return got == XT_GOT ? response->status : 0;
+}
+
+/* Without a key every route and every method is the same. */
+START_TEST(without_a_key_nothing_is_told) {
+    static const char *const methods[] = {"GET", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"};
+    static const char *const targets[] = {"/conv", "/weights/a", "/v2",           "/nowhere",
+                                          "/",     "/metrics",   "/weights/a%20b"};
+    char path[64], *first = NULL;
+    xt_conn conn;
+    xt_response response;
+    xt_make_file(path, sizeof path, KEY "\n");
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--api-keys-file", path));
+    ck_assert(xt_connect(&conn, d));
+    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++)
+        for (size_t t = 0; t < sizeof targets / sizeof *targets; t++) {
+            int status = status_of(&conn, methods[m], targets[t], "", &response);
+            ck_assert_msg(status == 401, "%s %s: %d", methods[m], targets[t], status);
+            ck_assert_ptr_null(XT_HEADER(&response, "Allow"));
+            ck_assert_msg(!first || !strcmp(first, response.body), "%s %s: %s", methods[m],
+                          targets[t], response.body);
+            first = first ? first : strdup(response.body);
+            xt_response_free(&response);
+        }
+    free(first);
+    ck_assert_int_eq(status_of(&conn, "GET", "/v2/health/live", "", &response), 200);
+    xt_response_free(&response);
+    ck_assert_int_eq(status_of(&conn, "DELETE", "/v2/health/ready", "", &response), 405);
+    xt_response_free(&response);
+    ck_assert_int_eq(
+        status_of(&conn, "GET", "/nowhere", "Authorization: Bearer " KEY "\r\n", &response), 404);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    unlink(path);
+}
+END_TEST
+
+/* How many refusals a log tells of, in lines of their own and in counts. */
+static int told_of(const char *log, int *lines) {
+    int all = 0;
+    *lines = 0;
+    for (const char *at = log; (at = strstr(at, " key from 127.0.0.1:")); at++)
+        ++*lines;
+    for (const char *at = log; (at = strstr(at, " more requests with a wrong key")); at++) {
+        const char *number = at;
+        while (number > log && number[-1] >= '0' && number[-1] <= '9')
+            number--;
+        all += atoi(number);
+    }
+    return all + *lines;
+}
+
+START_TEST(refused_keys_are_logged_at_a_bounded_rate) {
+    enum { COUNT = 300 };
+    char path[64], expected[80];
+    xt_conn conn;
+    xt_response response;
+    int lines = 0, told = 0;
+    xt_make_file(path, sizeof path, KEY "\n");
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--api-keys-file", path));
+    ck_assert(xt_connect(&conn, d));
+    int64_t begin = xt_now_ms();
+    for (int i = 0; i < COUNT; i++) {
+        const char *headers = i ? "X-Request-Id: attempt\r\nAuthorization: Bearer " WRONG "\r\n"
+                                : "X-Request-Id: attempt\r\n";
+        ck_assert_int_eq(status_of(&conn, "GET", i % 2 ? "/v2" : "/no%0Away", headers, &response),
+                         401);
+        xt_response_free(&response);
+    }
+    int64_t seconds = (xt_now_ms() - begin) / 1000 + 2;
+    char *log = NULL;
+    for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; told < COUNT && xt_now_ms() < end;) {
+        free(log);
+        xt_nap();
+        log = xt_daemon_log(d);
+        told = told_of(log, &lines);
+    }
+    ck_assert_msg(told == COUNT && lines >= 10 && lines <= 10 * seconds, "%d told, %d lines: %s",
+                  told, lines, log);
+    snprintf(expected, sizeof expected, "no key from 127.0.0.1:%d: GET /no\\nway id=attempt",
+             port_of(&conn));
+    ck_assert_msg(strstr(log, expected) && strstr(log, "a wrong key from") &&
+                      !strstr(log, "key-0123"),
+                  "%s", log);
+    free(log);
+    xt_disconnect(&conn);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    unlink(path);
+}
+END_TEST
+
 XN_SUITE(http_access) {
     Suite *s = suite_create("http_access");
     TCase *t = tcase_create("access");
@@ -175,6 +277,8 @@ XN_SUITE(http_access) {
     tcase_add_test(t, json_lines_that_nobody_forges);
     tcase_add_test(t, text_lines_that_nobody_forges);
     tcase_add_test(t, off_by_default);
+    tcase_add_test(t, without_a_key_nothing_is_told);
+    tcase_add_test(t, refused_keys_are_logged_at_a_bounded_rate);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,5 +1,7 @@
-/* A client's address as text. */
+/* A client's address as text, and lines that are written at a bounded rate. */
 #include "address.h"
+#include "bounded_log.h"
+#include "clock.h"
 #include "xn_test.h"
 
 #include <arpa/inet.h>
@@ -44,11 +46,29 @@ START_TEST(no_address) {
 }
 END_TEST
 
+/* By a clock of the test's own: 3 a second, and what is over is counted once. */
+START_TEST(a_bounded_rate) {
+    xn_bounded_log log = XN_BOUNDED_LOG("things", 3);
+    int64_t now = 5 * XN_NS_PER_S;
+    for (int second = 0; second < 3; second++, now += XN_NS_PER_S) {
+        for (int i = 0; i < 10; i++)
+            ck_assert_int_eq(xn_bounded_log_may(&log, now + i), i < 3);
+        ck_assert_int_eq(log.kept_back, 7);
+        xn_bounded_log_tick(&log, now + XN_NS_PER_S / 2); /* its second is not over */
+        ck_assert_int_eq(log.kept_back, 7);
+    }
+    xn_bounded_log_tick(&log, now + XN_NS_PER_S);
+    ck_assert_int_eq(log.kept_back, 0);
+    ck_assert(xn_bounded_log_may(&log, now + XN_NS_PER_S + 1));
+}
+END_TEST
+
 XN_SUITE(address) {
     Suite *s = suite_create("address");
     TCase *t = tcase_create("address");
     tcase_add_loop_test(t, texts_of_addresses, 0, sizeof addresses / sizeof *addresses);
     tcase_add_test(t, no_address);
+    tcase_add_test(t, a_bounded_rate);
     suite_add_tcase(s, t);
     return s;
 }

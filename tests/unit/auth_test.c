@@ -3,6 +3,8 @@
 #include "xn_mem.h"
 #include "xn_test.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -166,6 +168,70 @@ START_TEST(long_keys_zeros_and_large_files) {
 }
 END_TEST
 
+/* Whose key it was stays the same over reloads and files; no two keys share one. */
+START_TEST(identities) {
+    uint64_t first = 0, second = 0, again = 0, other = 1;
+    xn_auth *auth = load_ok(KEY_A "\n" KEY_B "\n"), *turned = load_ok(KEY_B "\n" KEY_A "\n");
+    ck_assert(xn_auth_match(auth, "Bearer " KEY_A, &first));
+    ck_assert(xn_auth_match(auth, "Bearer " KEY_B, &second));
+    ck_assert(first && second && first != second);
+    ck_assert(xn_auth_match(turned, "bearer  " KEY_A, &again));
+    ck_assert(again == first);
+    ck_assert(!xn_auth_match(auth, "Bearer " KEY_A "x", &other));
+    ck_assert(other == 0);
+    other = 1;
+    ck_assert(xn_auth_match(NULL, NULL, &other));
+    ck_assert(other == 0);
+    xn_auth_free(auth);
+    xn_auth_free(turned);
+}
+END_TEST
+
+typedef struct matcher {
+    xn_auth *auth;
+    atomic_bool stop;
+    atomic_int wrong;
+} matcher;
+
+static void *match_on(void *context) {
+    matcher *m = context;
+    while (!atomic_load(&m->stop)) {
+        bool kept = xn_auth_allows(m->auth, "Bearer " KEY_A);
+        bool never = xn_auth_allows(m->auth, "Bearer never-a-key-of-these");
+        atomic_fetch_add(&m->wrong, !kept || never);
+    }
+    return NULL;
+}
+
+/* A key that stands in every file is known at every moment. */
+START_TEST(reloads_under_matches) {
+    char file[] = "/tmp/xnord-auth-XXXXXX";
+    static const char *const contents[] = {KEY_A "\n", KEY_B "\n" KEY_A "\n", "short\n"};
+    matcher m = {.auth = load_ok(KEY_A "\n")};
+    pthread_t threads[3];
+    int fd = mkstemp(file);
+    ck_assert_int_ge(fd, 0);
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, match_on, &m), 0);
+    for (int i = 0; i < 300; i++) {
+        const char *content = contents[i % 3];
+        xn_error error = {0};
+        ck_assert(!ftruncate(fd, 0) &&
+                  pwrite(fd, content, strlen(content), 0) == (ssize_t)strlen(content));
+        ck_assert_int_eq(xn_auth_reload(m.auth, file, &error),
+                         i % 3 == 2 ? XN_ERR_MALFORMED : XN_OK);
+        ck_assert(xn_auth_allows(m.auth, "Bearer " KEY_B) == (i % 3 != 0));
+    }
+    atomic_store(&m.stop, true);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_int_eq(atomic_load(&m.wrong), 0);
+    close(fd);
+    unlink(file);
+    xn_auth_free(m.auth);
+}
+END_TEST
+
 START_TEST(unreadable_files) {
     xn_auth *auth = NULL;
     xn_error error = {0};
@@ -191,7 +257,7 @@ START_TEST(no_memory) {
         xn_status status = load_bytes(KEY_A, strlen(KEY_A), &auth, &error);
         xn_mem_set_hook(NULL, NULL);
         if (status == XN_OK) {
-            ck_assert_int_eq(allowed, 2); /* both allocations were failed before */
+            ck_assert_int_eq(allowed, 3); /* all allocations were failed before */
             xn_auth_free(auth);
             break;
         }
@@ -211,6 +277,8 @@ XN_SUITE(auth) {
     tcase_add_test(t, any_of_many_keys);
     tcase_add_test(t, bad_files);
     tcase_add_test(t, long_keys_zeros_and_large_files);
+    tcase_add_test(t, identities);
+    tcase_add_test(t, reloads_under_matches);
     tcase_add_test(t, unreadable_files);
     tcase_add_test(t, no_memory);
     suite_add_tcase(s, t);

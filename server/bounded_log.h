@@ -1,0 +1,25 @@
+/* bounded_log.h: how many lines of one kind may be written a second, for lines that clients cause.
+ * What is over is counted, and the count told in a line once the second is over. */
+#ifndef XN_BOUNDED_LOG_H
+#define XN_BOUNDED_LOG_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct xn_bounded_log {
+    const char *what;     /* of the line that tells the count: "refused keys" */
+    int64_t most;         /* lines a second */
+    pthread_mutex_t lock; /* guards what follows */
+    int64_t since_ns, written, kept_back;
+} xn_bounded_log;
+
+#define XN_BOUNDED_LOG(what, most)                                                                 \
+    { what, most, PTHREAD_MUTEX_INITIALIZER, 0, 0, 0 }
+
+/* Whether a line may be written now; otherwise it is counted. */
+bool xn_bounded_log_may(xn_bounded_log *log, int64_t now_ns);
+/* Tells the count, if there is one and its second is over. Called now and then. */
+void xn_bounded_log_tick(xn_bounded_log *log, int64_t now_ns);
+
+#endif
