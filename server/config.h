@@ -24,6 +24,7 @@ typedef struct xn_config {
     char listen[64]; /* --listen 127.0.0.1     numeric IPv4 or IPv6 address */
     int64_t port;    /* --port 8080            0 = any free port, printed at start */
     char tls_cert[256], tls_key[256]; /* --tls-cert, --tls-key    PEM files, both or none */
+    char tls_ciphers[256];            /* --tls-ciphers           the TLS library's priorities */
     char api_keys_file[256];          /* --api-keys-file          one key a line */
     bool allow_unauthenticated; /* --allow-unauthenticated  listen beyond loopback without keys */
     /* what runs it */

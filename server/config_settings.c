@@ -44,6 +44,8 @@ const xn_setting xn_settings[] = {
     TEXT("tls-cert", tls_cert, "FILE", "",
          "PEM certificate chain; with --tls-key it turns HTTPS on."),
     TEXT("tls-key", tls_key, "FILE", "", "PEM private key of --tls-cert."),
+    TEXT("tls-ciphers", tls_ciphers, "PRIORITIES", "NORMAL",
+         "What TLS may use, as a priority string of GnuTLS; never less than TLS 1.2."),
     TEXT("api-keys-file", api_keys_file, "FILE", "",
          "Bearer keys that clients must show, one a line; none means no authentication."),
     BOOL("allow-unauthenticated", allow_unauthenticated, false,

@@ -708,11 +708,11 @@ failed:
  * far as to look at it. */
 static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_error *error) {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                     (options->tls_cert ? MHD_USE_TLS : 0);
+                     (options->tls_retrieve ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = {
-        {options->tls_cert ? MHD_OPTION_HTTPS_MEM_CERT : MHD_OPTION_END, 0,
-         (void *)(uintptr_t)options->tls_cert},
-        {MHD_OPTION_HTTPS_MEM_KEY, 0, (void *)(uintptr_t)options->tls_key},
+        {options->tls_retrieve ? MHD_OPTION_HTTPS_CERT_CALLBACK2 : MHD_OPTION_END, 0,
+         (void *)(uintptr_t)options->tls_retrieve},
+        {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)options->tls_priorities},
         {MHD_OPTION_END, 0, NULL}};
     /* 0.9 strict would answer a missing Host by itself, which walk_head and framing.c see. */
     struct MHD_OptionItem strictness[] = {
@@ -735,7 +735,7 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_
     if (!http->daemon)
         return xn_fail(error, XN_ERR_IO, "listen", "the HTTP library did not start on %s port %d%s",
                        options->listen, http->port,
-                       options->tls_cert ? "; check the certificate and the key of TLS" : "");
+                       options->tls_retrieve ? "; was it built with TLS?" : "");
     return XN_OK;
 }
 

@@ -19,9 +19,12 @@ typedef struct xn_request xn_request;
 struct sockaddr;
 
 typedef struct xn_http_options {
-    const char *listen;             /* numeric address */
-    int port;                       /* 0 = any */
-    const char *tls_cert, *tls_key; /* PEM texts or NULL */
+    const char *listen; /* numeric address */
+    int port;           /* 0 = any */
+    /* Gives each handshake its certificate (a gnutls_certificate_retrieve_function3); NULL: no TLS.
+     */
+    void (*tls_retrieve)(void);
+    const char *tls_priorities; /* of the TLS library; outlives the server */
     int threads;
     int max_connections, max_connections_per_address; /* per address: 0 = no limit */
     int64_t header_timeout_ms, body_timeout_ms, send_timeout_ms, idle_timeout_ms;

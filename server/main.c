@@ -2,18 +2,16 @@
  *
  * Exit status: 0 served and drained; 1 could not start, or the grace time was over before
  * everything was finished; 2 wrong usage; 3 a device was lost (a supervisor restarts); 130 a second
- * signal. Signals are taken by sigtimedwait on the main thread: there is no signal handler. */
+ * signal. What signals do: signals.h. */
 #include "arenas.h"
 #include "clock.h"
 #include "log.h"
 #include "service.h"
+#include "signals.h"
+#include "tls.h"
 #include "xn_cpus.h"
-#include "xn_mem.h"
 
-#include <errno.h>
 #include <malloc.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +22,6 @@
 #define EXIT_USAGE 2
 #define EXIT_DEVICE_LOST 3
 #define EXIT_SECOND_SIGNAL 130
-#define MAX_PEM_BYTES (1 << 20)
 #define TICK_NS XN_NS_PER_S
 #define UNUSED_NS (5 * XN_NS_PER_S) /* buffers that nobody used for so long are given back */
 
@@ -34,17 +31,15 @@ typedef struct {
     xn_config config;
     xn_service service;
     xn_http *http;
-    char *tls_cert, *tls_key; /* PEM texts */
-    sigset_t signals;
+    char tls_priorities[XN_TLS_PRIORITIES_MAX];
 } daemon_state;
 
 static atomic_bool device_lost;
-static pthread_t main_thread;
 
 static void on_fatal(void *context) {
     (void)context;
     atomic_store(&device_lost, true);
-    pthread_kill(main_thread, SIGUSR1); /* wakes sigtimedwait */
+    xn_signals_wake();
 }
 
 static int list_devices(const xn_config *config) {
@@ -72,39 +67,15 @@ static int list_devices(const xn_config *config) {
     return 0;
 }
 
-/* A whole small file as text, or NULL with the cause in error. */
-static char *read_file(const char *path, const char *field, xn_error *error) {
-    FILE *file = fopen(path, "rb");
-    char *text = NULL;
-    if (!file) {
-        xn_fail(error, XN_ERR_IO, field, "%s: cannot read %s: %s", field, path, strerror(errno));
-        return NULL;
-    }
-    text = xn_mem_alloc(MAX_PEM_BYTES + 1);
-    if (!text) {
-        xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory to read %s", path);
-    } else {
-        size_t length = fread(text, 1, MAX_PEM_BYTES + 1, file);
-        if (ferror(file) || length > MAX_PEM_BYTES) {
-            xn_fail(error, XN_ERR_IO, field, "%s: %s is not readable or over 1 MiB", field, path);
-            xn_mem_free(text);
-            text = NULL;
-        } else {
-            text[length] = '\0';
-        }
-    }
-    fclose(file);
-    return text;
-}
-
-static xn_status read_tls(daemon_state *d, xn_error *error) {
-    if (!d->config.tls_cert[0])
-        return XN_OK;
-    d->tls_cert = read_file(d->config.tls_cert, "tls-cert", error);
-    if (!d->tls_cert)
-        return error->status;
-    d->tls_key = read_file(d->config.tls_key, "tls-key", error);
-    return d->tls_key ? XN_OK : error->status;
+/* What the settings name besides devices and the log: keys and certificates. */
+static xn_status read_secrets(daemon_state *d, xn_error *error) {
+    const xn_config *c = &d->config;
+    xn_status status = xn_tls_priorities(c->tls_ciphers, d->tls_priorities, error);
+    if (!status && c->tls_cert[0])
+        status = xn_tls_load(c->tls_cert, c->tls_key, error);
+    if (!status && c->api_keys_file[0])
+        status = xn_auth_load(c->api_keys_file, &d->service.auth, error);
+    return status;
 }
 
 /* Every connection is a descriptor: take as many as the system lets us. */
@@ -133,24 +104,27 @@ static int loader_threads(void) {
     return cores < 2 ? 2 : cores < 8 ? cores : 8;
 }
 
-static xn_status start_http(daemon_state *d, xn_error *error) {
+static xn_http_options http_options(const daemon_state *d) {
     const xn_config *c = &d->config;
-    const xn_http_options options = {.listen = c->listen,
-                                     .port = (int)c->port,
-                                     .tls_cert = d->tls_cert,
-                                     .tls_key = d->tls_key,
-                                     .threads = http_threads(c),
-                                     .max_connections = (int)c->max_connections,
-                                     .max_connections_per_address =
-                                         (int)c->max_connections_per_address,
-                                     .header_timeout_ms = c->header_timeout_ms,
-                                     .body_timeout_ms = c->body_timeout_ms,
-                                     .send_timeout_ms = c->send_timeout_ms,
-                                     .idle_timeout_ms = c->idle_timeout_ms,
-                                     .body_min_rate = c->body_min_rate,
-                                     .metrics = xn_engine_metrics(d->service.engine),
-                                     .admission = xn_engine_admission(d->service.engine)};
+    return (xn_http_options){.listen = c->listen,
+                             .port = (int)c->port,
+                             .tls_retrieve = c->tls_cert[0] ? xn_tls_retrieve() : NULL,
+                             .tls_priorities = d->tls_priorities,
+                             .threads = http_threads(c),
+                             .max_connections = (int)c->max_connections,
+                             .max_connections_per_address = (int)c->max_connections_per_address,
+                             .header_timeout_ms = c->header_timeout_ms,
+                             .body_timeout_ms = c->body_timeout_ms,
+                             .send_timeout_ms = c->send_timeout_ms,
+                             .idle_timeout_ms = c->idle_timeout_ms,
+                             .body_min_rate = c->body_min_rate};
+}
+
+static xn_status start_http(daemon_state *d, xn_error *error) {
+    xn_http_options options = http_options(d);
     xn_http_handler handler;
+    options.metrics = xn_engine_metrics(d->service.engine);
+    options.admission = xn_engine_admission(d->service.engine);
     xn_service_handler(&d->service, &handler);
     return xn_http_start(&options, &handler, &d->http, error);
 }
@@ -195,10 +169,7 @@ static xn_status start(daemon_state *d, xn_error *error) {
         return status;
     raise_descriptor_limit(d->config.max_connections);
     warn_of_connections(&d->config);
-    if ((status = read_tls(d, error)))
-        return status;
-    if (d->config.api_keys_file[0] &&
-        (status = xn_auth_load(d->config.api_keys_file, &d->service.auth, error)))
+    if ((status = read_secrets(d, error)))
         return status;
     if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
         return status;
@@ -253,11 +224,49 @@ static void announce(const daemon_state *d) {
         d->service.auth ? "-H \"Authorization: Bearer $KEY\" " : "");
 }
 
-/* Returns the signal, or 0 after the time. */
-static int wait_signal(const daemon_state *d, int64_t ns) {
-    const struct timespec time = {(time_t)(ns / XN_NS_PER_S), (long)(ns % XN_NS_PER_S)};
-    int signal = sigtimedwait(&d->signals, NULL, &time);
-    return signal > 0 ? signal : 0;
+static void told(const char *what, xn_status status, const xn_error *error) {
+    if (status)
+        xn_log(XN_LOG_ERROR, NULL, "SIGHUP: %s stays as it was: %s", what, error->message);
+    else
+        xn_log(XN_LOG_INFO, NULL, "SIGHUP: %s was read anew", what);
+}
+
+/* Each on its own: what cannot be read anew stays as it was. The settings themselves are those of
+ * the start. */
+static void reload(const daemon_state *d) {
+    const xn_config *c = &d->config;
+    xn_error error;
+    if (c->log_file[0] && xn_log_open(c->log_file, &error))
+        xn_log(XN_LOG_ERROR, NULL, "SIGHUP: the log stays where it was: %s", error.message);
+    else
+        xn_log(XN_LOG_INFO, NULL, "SIGHUP: %s",
+               c->log_file[0] ? "the log goes on here" : "reloading");
+    if (d->service.auth)
+        told("api-keys-file", xn_auth_reload(d->service.auth, c->api_keys_file, &error), &error);
+    if (c->tls_cert[0])
+        told("the certificate", xn_tls_load(c->tls_cert, c->tls_key, &error), &error);
+}
+
+/* What the buffer pool has not used for a while goes back to the C library, and from there to the
+ * system. */
+static void give_back_memory(const daemon_state *d) {
+    if (xn_buffers_trim(xn_engine_buffers(d->service.engine), xn_now_ns() - UNUSED_NS))
+        malloc_trim(0);
+}
+
+/* Once a second, and after every signal. */
+static void tick(const daemon_state *d) {
+    xn_service_tick(xn_now_ns());
+    give_back_memory(d);
+}
+
+/* Waits up to that long for a signal and does what is done at any time. Returns one that ends. */
+static int attend(const daemon_state *d, int64_t ns) {
+    int signal = xn_signals_wait(ns);
+    if (signal && !xn_signal_ends(signal))
+        reload(d);
+    tick(d);
+    return xn_signal_ends(signal) ? signal : 0;
 }
 
 /* What was accepted is finished, or the grace time passes, or a second signal comes. */
@@ -266,8 +275,7 @@ static int drain(daemon_state *d) {
     xn_http_drain(d->http); /* first: what the engine's drain sets free is answered with it */
     xn_engine_drain(d->service.engine);
     while (!xn_engine_wait_idle(d->service.engine, xn_now_ns() + 20 * XN_NS_PER_MS)) {
-        int signal = wait_signal(d, 0);
-        if (signal == SIGTERM || signal == SIGINT) {
+        if (attend(d, 0)) {
             xn_log(XN_LOG_WARN, NULL, "second signal: leaving at once");
             _exit(EXIT_SECOND_SIGNAL);
         }
@@ -283,25 +291,15 @@ static int drain(daemon_state *d) {
     return EXIT_SUCCESS;
 }
 
-/* What the buffer pool has not used for a while goes back to the C library, and from there to the
- * system. */
-static void give_back_memory(const daemon_state *d) {
-    if (xn_buffers_trim(xn_engine_buffers(d->service.engine), xn_now_ns() - UNUSED_NS))
-        malloc_trim(0);
-}
-
 static int serve(daemon_state *d) {
     int signal = 0;
-    while (signal != SIGTERM && signal != SIGINT && !atomic_load(&device_lost)) {
-        signal = wait_signal(d, TICK_NS);
-        give_back_memory(d);
-        xn_service_tick(xn_now_ns());
-    }
+    while (!signal && !atomic_load(&device_lost))
+        signal = attend(d, TICK_NS);
     if (atomic_load(&device_lost))
         xn_log(XN_LOG_ERROR, NULL, "a device is lost: finishing what can be, then exit %d",
                EXIT_DEVICE_LOST);
     else
-        xn_log(XN_LOG_INFO, NULL, "signal %d: draining", signal);
+        xn_log(XN_LOG_INFO, NULL, "%s: draining", xn_signal_name(signal));
     int result = drain(d);
     return atomic_load(&device_lost) ? EXIT_DEVICE_LOST : result;
 }
@@ -318,28 +316,25 @@ static void cleanup(daemon_state *d) {
     xn_weights_dir_close(d->service.weights_dir);
     xn_engine_free(d->service.engine);
     xn_auth_free(d->service.auth);
-    xn_mem_free(d->tls_cert);
-    if (d->tls_key)
-        explicit_bzero(d->tls_key, strlen(d->tls_key));
-    xn_mem_free(d->tls_key);
+    xn_tls_unload();
+}
+
+static int cannot_start(const xn_config *config, const xn_error *error) {
+    xn_log(XN_LOG_ERROR, NULL, "cannot start: %s", error->message);
+    if (config->log_file[0]) /* where a supervisor looks first */
+        fprintf(stderr, "xnord: cannot start: %s\n", error->message);
+    return EXIT_FAILURE;
 }
 
 static int run_daemon(daemon_state *d) {
     xn_error error;
-    int result = EXIT_FAILURE;
-    main_thread = pthread_self();
-    sigemptyset(&d->signals);
-    sigaddset(&d->signals, SIGTERM);
-    sigaddset(&d->signals, SIGINT);
-    sigaddset(&d->signals, SIGUSR1);
-    pthread_sigmask(SIG_BLOCK, &d->signals, NULL); /* before any thread is started */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* a file over the limit of its size is an error of that write */
+    int result;
+    xn_signals_init(); /* before any thread is started */
     xn_arenas_set_up(xn_cpus_usable());
     xn_proto_init(); /* once, before any thread */
     xn_log_init(d->config.log_format, d->config.log_level);
     if (start(d, &error)) {
-        xn_log(XN_LOG_ERROR, NULL, "cannot start: %s", error.message);
+        result = cannot_start(&d->config, &error);
     } else {
         announce(d);
         result = serve(d);

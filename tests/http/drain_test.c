@@ -90,7 +90,7 @@ START_TEST(who_was_let_in_gets_an_answer) {
         ck_assert_int_eq(pthread_create(&clients[i].thread, NULL, ask_until_refused, &clients[i]),
                          0);
     }
-    kill(d->pid, SIGTERM);
+    kill(d->pid, _i % 2 ? SIGQUIT : SIGTERM);
     ck_assert(all_were_refused(clients));
     ck_assert(xt_send_text(&held, &CONV_JSON[1]));
     xt_result last = xt_receive(&held, false, false, &response);
