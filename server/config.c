@@ -23,7 +23,8 @@ typedef enum { FROM_DEFAULT, FROM_FILE, FROM_ENVIRONMENT, FROM_FLAG } origin;
 
 typedef struct loader {
     xn_config config;
-    const char *path; /* of the file; NULL: none */
+    const char *path;     /* of the file; NULL: none */
+    const char *named_by; /* what gave the path: "--config" or "XNORD_CONFIG" */
     struct {
         origin origin;
         int line;
@@ -199,24 +200,27 @@ static xn_status read_line(loader *l, const char *at, const char *end, int line,
 }
 
 /* The whole file in fresh memory. */
-static xn_status slurp(const char *path, char **text, size_t *length, xn_error *error) {
+static xn_status slurp(const loader *l, char **text, size_t *length, xn_error *error) {
     xn_status status = XN_OK;
     char *bytes = NULL;
-    FILE *file = fopen(path, "re");
+    FILE *file = fopen(l->path, "re");
     if (!file)
-        return xn_fail(error, XN_ERR_IO, "config", "%.200s: %s", path, strerror(errno));
+        return xn_fail(error, XN_ERR_IO, "config", "%s names %.200s: %s", l->named_by, l->path,
+                       strerror(errno));
     bytes = xn_mem_alloc(FILE_BYTES_MAX + 1);
     if (!bytes) {
-        status = xn_fail(error, XN_ERR_NO_MEMORY, "config", "no memory to read %.200s", path);
+        status = xn_fail(error, XN_ERR_NO_MEMORY, "config", "no memory to read %.200s", l->path);
         goto done;
     }
     *length = fread(bytes, 1, FILE_BYTES_MAX + 1, file);
     if (ferror(file))
-        status = xn_fail(error, XN_ERR_IO, "config", "%.200s: %s", path, strerror(errno));
+        status = xn_fail(error, XN_ERR_IO, "config", "%s names %.200s: %s", l->named_by, l->path,
+                         strerror(errno));
     else if (*length > FILE_BYTES_MAX)
         status = xn_fail(error, XN_ERR_MALFORMED, "config",
-                         "%.200s is larger than %d bytes, the most a configuration file may have",
-                         path, FILE_BYTES_MAX);
+                         "%s names %.200s, which is larger than %d bytes, the most a configuration "
+                         "file may have",
+                         l->named_by, l->path, FILE_BYTES_MAX);
 done:
     fclose(file);
     if (status != XN_OK)
@@ -230,7 +234,7 @@ static xn_status read_file(loader *l, xn_error *error) {
     char *text = NULL;
     size_t length = 0;
     int line = 1;
-    xn_status status = slurp(l->path, &text, &length, error);
+    xn_status status = slurp(l, &text, &length, error);
     if (status != XN_OK)
         return status;
     const char *at = text, *stop = text + length;
@@ -414,8 +418,10 @@ static xn_status read_commands(int argc, char *const *argv, loader *l, xn_comman
             return status;
         if (found.command != XN_COMMAND_SERVE)
             *command = found.command;
-        else if (found.setting < 0)
+        else if (found.setting < 0) {
             l->path = found.value;
+            l->named_by = "--config";
+        }
     }
     if (l->path && !*l->path)
         return xn_fail(error, XN_ERR_MALFORMED, "config", "--config is empty; a file is needed");
@@ -530,7 +536,7 @@ static xn_status check_together(const loader *l, xn_error *error) {
 
 xn_status xn_config_load(int argc, char *const *argv, char *const *environment, xn_config *out,
                          xn_command *command, xn_error *error) {
-    loader l = {.path = environment_value(environment, "XNORD_CONFIG")};
+    loader l = {.path = environment_value(environment, "XNORD_CONFIG"), .named_by = "XNORD_CONFIG"};
     xn_command asked = XN_COMMAND_SERVE;
     xn_status status = XN_OK;
     if (l.path && !*l.path)

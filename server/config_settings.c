@@ -432,7 +432,9 @@ void xn_config_help(FILE *out) {
           out);
     help_row(out, "help", "", "Show this and exit.");
     help_row(out, "version", "", "Show the version and exit.");
-    help_row(out, "check-config", "", "Check all settings, print them as a file, and exit.");
+    help_row(
+        out, "check-config", "",
+        "Check all settings, and the files and devices they name, print them as a file, and exit.");
     help_row(out, "list-devices", "", "Show what can compute on this machine and exit.");
     help_row(out, "config", "FILE", "Read settings from FILE. [default none, XNORD_CONFIG]");
     for (int i = 0; i < xn_setting_count; i++) {

@@ -65,6 +65,10 @@ xn_status xn_engine_open_device(const xn_config *config, const xn_backend *backe
 /* Opens devices, makes streams, runs the canary, starts the workers. Errors say what is missing:
  * XN_ERR_NO_DEVICE for --backend cuda without a GPU, a bad --devices list, ... */
 xn_status xn_engine_create(const xn_config *config, xn_engine **out, xn_error *error);
+/* What create would say of the backend and the devices, by opening and closing them. */
+#define XN_FALLBACK_REASON_MAX 256
+xn_status xn_engine_check(const xn_config *config, char fallback_reason[XN_FALLBACK_REASON_MAX],
+                          xn_error *error);
 /* NULL-safe. Stops if that was not done, then frees everything; the submitters have released their
  * entries and buffers by then. */
 void xn_engine_free(xn_engine *engine);

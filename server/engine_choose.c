@@ -106,7 +106,7 @@ typedef struct choice {
     xn_pool_spec pools[MAX_POOLS];
     int count;
     int *ordinals; /* of cuda; owned */
-    char fallback_reason[256];
+    char fallback_reason[XN_FALLBACK_REASON_MAX];
 } choice;
 
 static xn_status add_host(const xn_config *config, const char *name, choice *out, xn_error *error) {
@@ -130,10 +130,14 @@ static xn_status find_gpus(const xn_backend **backend, int *found, xn_error *err
     *backend = xn_backend_find("cuda");
     if (!*backend)
         return xn_fail(error, XN_ERR_NO_DEVICE, "backend",
-                       "this build has no backend cuda; it was built without nvcc");
+                       "this build has no backend cuda: it was built without nvcc; build it where "
+                       "the CUDA toolkit is (make finds nvcc in PATH or in /usr/local/cuda), or "
+                       "give --backend cpu");
     xn_status status = (*backend)->device_count(found, error);
     if (status == XN_OK && *found < 1)
-        return xn_fail(error, XN_ERR_NO_DEVICE, "backend", "no usable GPU was found");
+        return xn_fail(error, XN_ERR_NO_DEVICE, "backend",
+                       "no usable GPU was found; nvidia-smi says what the "
+                       "driver sees");
     return status;
 }
 
@@ -155,6 +159,19 @@ static xn_status add_gpus(const xn_config *config, const xn_backend *backend, in
     return XN_OK;
 }
 
+/* --backend cuda, and no GPU: why, and that there is another way. */
+static xn_status fail_cuda(const xn_config *config, const xn_error *why, xn_error *error) {
+    if (why->status != XN_ERR_NO_DEVICE || strstr(why->message, "--backend cpu")) {
+        if (error)
+            *error = *why;
+        return why->status;
+    }
+    return xn_fail(error, why->status, "backend",
+                   "--backend %s: %.300s; or give --backend cpu, or auto, which takes the GPU when "
+                   "there is one",
+                   config->backend, why->message);
+}
+
 static xn_status choose(const xn_config *config, choice *out, xn_error *error) {
     bool automatic = !strcmp(config->backend, "auto");
     if (!automatic && strcmp(config->backend, "cuda"))
@@ -167,11 +184,8 @@ static xn_status choose(const xn_config *config, choice *out, xn_error *error) {
         snprintf(out->fallback_reason, sizeof out->fallback_reason, "%.250s", why.message);
         return add_host(config, "cpu", out, error);
     }
-    if (status != XN_OK) {
-        if (error)
-            *error = why;
-        return status;
-    }
+    if (status != XN_OK)
+        return fail_cuda(config, &why, error);
     status = add_gpus(config, cuda, found, out, error);
     if (status == XN_OK && (automatic || config->on_device_loss == XN_LOSS_CPU))
         status = add_host(config, "cpu", out, error);
@@ -184,6 +198,29 @@ xn_status xn_engine_create(const xn_config *config, xn_engine **out, xn_error *e
     if (status == XN_OK)
         status = xn_engine_create_with(config, chosen.pools, chosen.count, chosen.fallback_reason,
                                        out, error);
+    xn_mem_free(chosen.ordinals);
+    return status;
+}
+
+static xn_status check_pool(const xn_config *config, const xn_pool_spec *pool, xn_error *error) {
+    for (int i = 0; i < pool->ordinal_count; i++) {
+        xn_device *device = NULL;
+        xn_status status =
+            xn_engine_open_device(config, pool->backend, pool->ordinals[i], &device, error);
+        if (status != XN_OK)
+            return status;
+        pool->backend->device_close(device);
+    }
+    return XN_OK;
+}
+
+xn_status xn_engine_check(const xn_config *config, char fallback_reason[XN_FALLBACK_REASON_MAX],
+                          xn_error *error) {
+    choice chosen = {.count = 0};
+    xn_status status = choose(config, &chosen, error);
+    for (int i = 0; status == XN_OK && i < chosen.count; i++)
+        status = check_pool(config, &chosen.pools[i], error);
+    memcpy(fallback_reason, chosen.fallback_reason, sizeof chosen.fallback_reason);
     xn_mem_free(chosen.ordinals);
     return status;
 }

@@ -677,31 +677,62 @@ static xn_status parse_address(const xn_http_options *options, struct sockaddr_s
     return XN_OK;
 }
 
-/* A listening socket of our own, so that a failure names the address and the cause. */
-static xn_status open_listener(const xn_http_options *options, int *out, int *port,
-                               xn_error *error) {
+static xn_status fail_listen(const xn_http_options *options, xn_error *error) {
+    return xn_fail(error, XN_ERR_IO, "listen", "cannot listen on %s port %d: %s", options->listen,
+                   options->port, strerror(errno));
+}
+
+/* A socket of our own, so that a failure names the address and the cause. On failure fd is -1 and,
+ * where the system said so, errno is its cause. */
+static xn_status bind_address(const xn_http_options *options, int *fd, xn_error *error) {
     struct sockaddr_storage address;
     socklen_t length = 0;
     xn_status status = parse_address(options, &address, &length, error);
+    *fd = -1;
+    errno = 0;
     if (status)
         return status;
-    int on = 1, fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        goto failed;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(fd, (struct sockaddr *)&address, length) || listen(fd, SOMAXCONN) ||
-        getsockname(fd, (struct sockaddr *)&address, &length))
-        goto failed;
+    int on = 1;
+    *fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        return fail_listen(options, error);
+    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(*fd, (struct sockaddr *)&address, length)) {
+        int cause = errno;
+        fail_listen(options, error);
+        close(*fd);
+        *fd = -1;
+        errno = cause;
+        return XN_ERR_IO;
+    }
+    return XN_OK;
+}
+
+static xn_status open_listener(const xn_http_options *options, int *out, int *port,
+                               xn_error *error) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    int fd = -1;
+    xn_status status = bind_address(options, &fd, error);
+    if (status)
+        return status;
+    if (listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&address, &length)) {
+        status = fail_listen(options, error);
+        close(fd);
+        return status;
+    }
     *port = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
                                                : ((struct sockaddr_in6 *)&address)->sin6_port);
     *out = fd;
     return XN_OK;
-failed:
-    xn_fail(error, XN_ERR_IO, "listen", "cannot listen on %s port %d: %s", options->listen,
-            options->port, strerror(errno));
+}
+
+xn_status xn_http_check(const xn_http_options *options, xn_error *error) {
+    int fd = -1;
+    xn_status status = bind_address(options, &fd, error);
     if (fd >= 0)
         close(fd);
-    return XN_ERR_IO;
+    return status && errno == EADDRINUSE ? XN_OK : status;
 }
 
 /* Takes the listener, also when it fails: the library has closed it then, except before it got as

@@ -181,6 +181,24 @@ static xn_status start(daemon_state *d, xn_error *error) {
     return start_http(d, error);
 }
 
+/* What start would find wrong, without serving and beside a daemon that serves. */
+static xn_status check(daemon_state *d, char fallback_reason[XN_FALLBACK_REASON_MAX],
+                       xn_error *error) {
+    xn_status status = XN_OK;
+    if (d->config.log_file[0])
+        status = xn_log_check(d->config.log_file, error);
+    raise_descriptor_limit(d->config.max_connections);
+    if (!status)
+        status = read_secrets(d, error);
+    if (!status)
+        status = xn_engine_check(&d->config, fallback_reason, error);
+    if (!status) {
+        const xn_http_options options = http_options(d);
+        status = xn_http_check(&options, error);
+    }
+    return status;
+}
+
 static void announce(const daemon_state *d) {
     const xn_config *c = &d->config;
     const xn_engine *engine = d->service.engine;
@@ -345,6 +363,21 @@ static int run_daemon(daemon_state *d) {
     return result;
 }
 
+static int check_config(daemon_state *d) {
+    char fallback_reason[XN_FALLBACK_REASON_MAX] = "";
+    xn_error error;
+    xn_log_init(d->config.log_format, d->config.log_level);
+    xn_status status = check(d, fallback_reason, &error);
+    if (status)
+        xn_log(XN_LOG_ERROR, NULL, "cannot start: %s", error.message);
+    else if (fallback_reason[0])
+        xn_log(XN_LOG_WARN, NULL, "would serve on the CPU: %s", fallback_reason);
+    if (!status)
+        xn_config_print(&d->config, stdout);
+    cleanup(d);
+    return status ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
 int main(int argc, char **argv) {
     static daemon_state d;
     xn_command command = XN_COMMAND_SERVE;
@@ -361,8 +394,7 @@ int main(int argc, char **argv) {
         puts("xnord " XN_VERSION);
         return EXIT_SUCCESS;
     case XN_COMMAND_CHECK_CONFIG:
-        xn_config_print(&d.config, stdout);
-        return EXIT_SUCCESS;
+        return check_config(&d);
     case XN_COMMAND_LIST_DEVICES:
         return list_devices(&d.config);
     case XN_COMMAND_SERVE:

@@ -208,7 +208,8 @@ static const struct {
     {{"--tls-cert", "/dev/null"}, NULL, {"tls-key"}},
     {{"--listen", "0.0.0.0"}, NULL, {"--allow-unauthenticated", "0.0.0.0"}},
     {{"--listen", "::"}, NULL, {"--allow-unauthenticated"}},
-    {{"--config", "/nonexistent/file"}, NULL, {"/nonexistent/file"}},
+    {{"--config", "/nonexistent/file"}, NULL, {"--config names /nonexistent/file"}},
+    {{NULL}, "XNORD_CONFIG=/nonexistent/file", {"XNORD_CONFIG names /nonexistent/file"}},
     {{NULL}, "XNORD_QUEUE_DEPHT=3", {"XNORD_QUEUE_DEPHT"}},
     {{NULL}, "XNORD_QUEUE_DEPTH=many", {"XNORD_QUEUE_DEPTH", "many"}},
 };
