@@ -590,9 +590,11 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     xn_http *http = context;
     if (!request)
         return;
-    bool cut_off = request->stage == STAGE_RESPONDING && request->release;
-    bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK || cut_off;
-    int status = request->stage == STAGE_RESPONDING ? request->status : library_status(connection);
+    bool ours = request->stage == STAGE_RESPONDING;
+    bool cut_off = ours && request->release;
+    int status = ours ? request->status : library_status(connection);
+    /* The library ends what it answered by itself as an error, sent or not. */
+    bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK || cut_off || (!ours && status);
     if (status && delivered)
         xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
     release_body(request);
@@ -713,6 +715,7 @@ static xn_status open_listener(const xn_http_options *options, int *out, int *po
     struct sockaddr_storage address;
     socklen_t length = sizeof address;
     int fd = -1;
+    memset(&address, 0, sizeof address);
     xn_status status = bind_address(options, &fd, error);
     if (status)
         return status;
