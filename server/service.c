@@ -191,6 +191,17 @@ static bool accept_length(xn_exchange *exchange) {
     return true;
 }
 
+xn_status xn_exchange_admit(xn_exchange *exchange, size_t expected, xn_error *error) {
+    xn_admission *admission = xn_engine_admission(exchange->service->engine);
+    unsigned char identity[XN_CLIENT_IDENTITY_BYTES] = {0};
+    xn_client *key = NULL;
+    memcpy(identity, &exchange->key, sizeof exchange->key);
+    if (exchange->key && !(key = xn_client_get(admission, XN_CLIENT_KEY, identity)))
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
+    return xn_ticket_enter(admission, xn_request_address_share(exchange->request), key, expected,
+                           &exchange->ticket, error);
+}
+
 bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
     xn_engine *engine = exchange->service->engine;
     size_t length = xn_request_length(exchange->request);
@@ -201,8 +212,7 @@ bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
     /* Binary values begin right after the header: let them begin on a 64-byte boundary. */
     size_t offset =
         (XN_MEM_ALIGNMENT - exchange->header_length % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
-    if (xn_ticket_enter(xn_engine_admission(engine), xn_request_address_share(exchange->request),
-                        NULL, length, &exchange->ticket, &error) ||
+    if (xn_exchange_admit(exchange, length, &error) ||
         xn_body_open(length, offset, xn_engine_buffers(engine), &exchange->ticket, &exchange->body,
                      &error)) {
         xn_exchange_fail(exchange, &error);

@@ -70,6 +70,8 @@ void xn_exchange_refuse(xn_exchange *exchange, int http_status, xn_reject_reason
 /* Takes the text (xn_mem) as the JSON answer; NULL answers that there is no memory. */
 void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t length);
 
+/* Admits the request, counted at its client's address and key (xn_ticket_enter). */
+xn_status xn_exchange_admit(xn_exchange *exchange, size_t expected, xn_error *error);
 /* Content-Type, Accept, lengths, limits, admission, the buffer for the body: what conv and weights
  * share in their headers hook. answers: Accept must name one of the three forms. False: refused. */
 bool xn_exchange_accept_body(xn_exchange *exchange, bool answers);

@@ -226,9 +226,7 @@ static void delete_complete(xn_exchange *exchange) {
     weights_exchange *w = begin(exchange);
     if (!w)
         return;
-    if (xn_ticket_enter(xn_engine_admission(exchange->service->engine),
-                        xn_request_address_share(exchange->request), NULL, 0, &exchange->ticket,
-                        &error)) { /* which bounds what the loader has */
+    if (xn_exchange_admit(exchange, 0, &error)) { /* which bounds what the loader has */
         xn_exchange_fail(exchange, &error);
         return;
     }

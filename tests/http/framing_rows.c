@@ -390,7 +390,7 @@ const xt_row xt_framing_rows[] = {
 
 const xt_row xt_framing_keyed_rows[] = {
     ANSWERED("a key in a body", "POST /none HTTP/1.1\r\n" HOST
-           "Content-Length: 26\r\n\r\nAuthorization: Bearer ab\r\n", 404),
+           "Content-Length: 26\r\n\r\nAuthorization: Bearer ab\r\n", 401),
     ANSWERED("a name like it", "GET /v2 HTTP/1.1\r\n" HOST "Authorizatio: Bearer " XT_MATRIX_KEY
            "\r\n" "\r\n", 401),
     ANSWERED("a wrong key", "GET /v2 HTTP/1.1\r\n" HOST "Authorization: Bearer " XT_MATRIX_KEY

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define MIB ((size_t)1 << 20)
 #define JSON "Content-Type: application/json\r\n"
@@ -238,6 +239,54 @@ START_TEST(an_address_has_a_share_of_the_requests) {
 }
 END_TEST
 
+/* From wherever it is used. */
+START_TEST(a_key_has_a_share) {
+    enum { SHARE = 2 };
+    static const char keys[] = "one-key-of-the-test\nother-key-of-the-test\n";
+    static const char head[] = "POST /conv HTTP/1.1\r\nHost: a\r\n" JSON
+                               "Authorization: Bearer %s\r\nContent-Length: 100\r\n\r\n";
+    static const struct {
+        const char *key;
+        int status;
+    } cases[] = {{"one-key-of-the-test", 429}, {"other-key-of-the-test", 400}};
+    char path[64], text[300];
+    xt_conn holders[SHARE], conn;
+    xt_response response;
+    xt_make_file(path, sizeof path, keys);
+    xt_daemon *d =
+        xt_daemon_start(XT_FLAGS("--max-requests-per-client", "2", "--api-keys-file", path));
+    snprintf(text, sizeof text, head, cases[0].key);
+    for (int i = 0; i < SHARE; i++) {
+        ck_assert(xt_connect_from(&holders[i], d, i ? "127.0.0.2" : "127.0.0.3"));
+        ck_assert(xt_send_text(&holders[i], text));
+    }
+    ck_assert(xt_daemon_log_wait(d, "listening"));
+    for (int i = 0; i < 2; i++) {
+        for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; xt_now_ms() < end; xt_nap()) {
+            char blank[100];
+            memset(blank, ' ', sizeof blank); /* no JSON: 400 once it is admitted */
+            snprintf(text, sizeof text, head, cases[i].key);
+            ck_assert(xt_connect_from(&conn, d, "127.0.0.4"));
+            ck_assert(xt_send_text(&conn, text));
+            ck_assert(xt_send(&conn, blank, sizeof blank));
+            ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+            xt_disconnect(&conn);
+            if (response.status == cases[i].status)
+                break; /* the holders may be on their way */
+            xt_response_free(&response);
+        }
+        ck_assert_int_eq(response.status, cases[i].status);
+        if (!i)
+            ck_assert_msg(strstr(response.body, "key"), "%s", response.body);
+        xt_response_free(&response);
+    }
+    for (int i = 0; i < SHARE; i++)
+        xt_disconnect(&holders[i]);
+    unlink(path);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
 /* Their headers' memory is part of --queue-bytes: 80 connections hold 5 MiB of the 8. */
 START_TEST(connections_count) {
     enum { COUNT = 80 };
@@ -415,6 +464,7 @@ XN_SUITE(http_memory) {
     tcase_add_test(t, small_refused_bodies_keep_the_connection);
     tcase_add_test(t, an_address_has_a_share_of_the_bytes);
     tcase_add_test(t, an_address_has_a_share_of_the_requests);
+    tcase_add_test(t, a_key_has_a_share);
     tcase_add_test(t, connections_count);
     tcase_add_test(t, a_reader_that_makes_progress_is_served);
     tcase_add_test(t, idle_memory_is_given_back);
