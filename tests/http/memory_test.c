@@ -251,7 +251,7 @@ START_TEST(a_key_has_a_share) {
     } cases[] = {{"one-key-of-the-test", 429}, {"other-key-of-the-test", 400}};
     char path[64], text[300];
     xt_conn holders[SHARE], conn;
-    xt_response response;
+    xt_response response = {0};
     xt_make_file(path, sizeof path, keys);
     xt_daemon *d =
         xt_daemon_start(XT_FLAGS("--max-requests-per-client", "2", "--api-keys-file", path));
