@@ -12,7 +12,7 @@
 #include <stdio.h>
 
 /* What an open connection may take for its headers, and so the limit of a header section. */
-#define XN_CONNECTION_BYTES 65536
+#define XN_CONNECTION_BYTES 32768
 
 typedef enum { XN_LOG_TEXT, XN_LOG_JSON } xn_log_format;
 typedef enum { XN_LOG_DEBUG, XN_LOG_INFO, XN_LOG_WARN, XN_LOG_ERROR } xn_log_level;
@@ -52,6 +52,7 @@ typedef struct xn_config {
     int64_t timeout_ms;       /* --timeout-ms 30000     a request's deadline when it names none */
     int64_t max_timeout_ms;   /* --max-timeout-ms 300000 */
     /* connections */
+    int64_t max_active;                  /* --max-active 0   0 = 16 a core, 64 or more */
     int64_t max_connections;             /* --max-connections 1024 */
     int64_t max_connections_per_address; /* --max-connections-per-address 256   0 = no limit */
     int64_t header_timeout_ms;           /* --header-timeout-ms 10000 */

@@ -103,6 +103,11 @@ const xn_setting xn_settings[] = {
            "The longest deadline a request may name."),
 #undef GROUP
 #define GROUP "Connections"
+    NUMBER(
+        "max-active", max_active, "N", 0, 1000000, 0,
+        "Requests with a body of more than 16 KiB that are received, computed and answered at a "
+        "time; others wait at their headers. One counts for 100 ms at most. 0 means 16 a core, at "
+        "least 64."),
     NUMBER("max-connections", max_connections, "N", 1, 1000000, 1024,
            "Connections open at the same time."),
     NUMBER("max-connections-per-address", max_connections_per_address, "N", 0, 1000000, 256,

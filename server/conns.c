@@ -20,7 +20,8 @@
 #define ENDED_NS XN_NS_PER_S           /* between the stream's end and giving its request up */
 #define LINGER_NS (2 * XN_NS_PER_S)
 #define LINGER_BYTES ((size_t)1 << 20) /* thrown away at most */
-#define LINGERERS 256                  /* at a time; one more is closed at once */
+#define LINGER_QUIET_NS (200 * XN_NS_PER_MS)
+#define LINGERERS 256 /* at a time; one more is closed at once */
 
 typedef struct {
     int fd;
@@ -215,8 +216,14 @@ static void reserve_locked(xn_conns *conns) {
 /* ---- lingering ---- */
 
 /* conns->lock held. Whether the socket needs no more time: the client has closed, or its time or
- * its bytes are over. The system throws the bytes away, they are not copied. */
+ * its bytes are over. At first nothing is read: most clients have sent what they will, read the
+ * answer and close. Then the system throws the bytes away, without a copy. */
 static bool drained_locked(lingerer *item, int64_t now) {
+    struct pollfd socket = {.fd = item->fd, .events = POLLRDHUP};
+    if (poll(&socket, 1, 0) > 0)
+        return true;
+    if (item->until_ns - now > LINGER_NS - LINGER_QUIET_NS)
+        return false;
     for (;;) {
         ssize_t got = recv(item->fd, NULL, item->left, MSG_TRUNC | MSG_DONTWAIT);
         if (got < 0 && (errno == EAGAIN || errno == EINTR))
@@ -282,8 +289,12 @@ static void *watch(void *context) {
         while (!conns->stopping &&
                pthread_cond_timedwait(&conns->wake, &conns->lock, &until) != ETIMEDOUT)
             ;
-        if (!conns->stopping)
-            tick_locked(conns);
+        if (conns->stopping)
+            break;
+        tick_locked(conns);
+        pthread_mutex_unlock(&conns->lock);
+        conns->options.tick(conns->options.context, xn_now_ns());
+        pthread_mutex_lock(&conns->lock);
     }
     pthread_mutex_unlock(&conns->lock);
     return NULL;

@@ -55,6 +55,8 @@ typedef struct xn_conns_options {
     xn_metrics *metrics;
     /* Called with conn->lock held when a parked request's client hung up. */
     void (*gone)(void *context, void *request);
+    /* Called with no lock held some forty times a second while there are connections. */
+    void (*tick)(void *context, int64_t now_ns);
     void *context;
 } xn_conns_options;
 

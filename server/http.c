@@ -14,6 +14,7 @@
 #include "config.h"
 #include "conns.h"
 #include "framing.h"
+#include "gate.h"
 #include "http_library.h"
 #include "xn_mem.h"
 #include "xn_proto.h"
@@ -30,8 +31,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define DISCARD_BYTES (16u << 10) /* the largest body read only to be thrown away */
-#define LINGER_NS XN_NS_PER_S     /* at the end, for a request that may be on its way */
+#define DISCARD_BYTES (16u << 10)    /* the largest body read only to be thrown away */
+#define HOLD_NS (100 * XN_NS_PER_MS) /* a place in the gate */
+#define LINGER_NS XN_NS_PER_S        /* at the end, for a request that may be on its way */
 #define MAX_HEADERS 8
 #define CLIENT_DISCIPLINE_LVL ((enum MHD_OPTION)38) /* MHD_OPTION_...; headers of 0.9 lack it */
 #define HEADER_VALUE_BYTES 352
@@ -44,13 +46,15 @@ struct xn_http {
     xn_admission *admission;
     int listener; /* the library's to close once it runs */
     int port;
-    atomic_bool draining;
+    xn_gate *gate; /* of requests with a body that is not thrown away */
+    atomic_bool draining, stopping;
     atomic_uint_least64_t next_id;
     uint64_t id_salt;
 };
 
 typedef enum {
     STAGE_NEW,       /* the request line came; handler's headers not called yet */
+    STAGE_WAITING,   /* for the gate, suspended */
     STAGE_BODY,      /* receiving or discarding */
     STAGE_PARKED,    /* suspended */
     STAGE_RESPONDING /* given to the library */
@@ -60,6 +64,7 @@ struct xn_request {
     xn_http *http;
     struct MHD_Connection *connection;
     xn_conn *conn;
+    xn_gate_place place;
     const char *method, *path;
     const char *target_text; /* where the target stood; the library decodes it in place */
     size_t target_length;    /* as it came */
@@ -483,6 +488,28 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     return request;
 }
 
+/* Whether the request has to wait, suspended; it is called again when it may go on. */
+static bool waits_at_gate(xn_request *request) {
+    xn_gate *gate = request->http->gate;
+    if (request->responded || request->length <= DISCARD_BYTES ||
+        xn_gate_enter(gate, &request->place))
+        return false;
+    request->stage = STAGE_WAITING;
+    xn_conn_enter(request->conn, XN_PHASE_PARKED, 0, NULL);
+    MHD_suspend_connection(request->connection);
+    xn_gate_wait(gate, &request->place);
+    return true;
+}
+
+static void gate_opens(xn_gate_place *place) {
+    xn_request *request = (xn_request *)(void *)((char *)place - offsetof(xn_request, place));
+    struct MHD_Connection *connection = request->connection;
+    xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
+    MHD_resume_connection(connection);
+}
+
+static enum MHD_Result take_body(xn_request *request);
+
 /* Headers are in. Returns what the library's callback returns. */
 static enum MHD_Result begin(xn_request *request, const char *url, const char *method,
                              const char *version) {
@@ -490,6 +517,10 @@ static enum MHD_Result begin(xn_request *request, const char *url, const char *m
     request->path = path_of(request, url);
     check_framing(request, version);
     check_id(request);
+    return waits_at_gate(request) ? MHD_YES : take_body(request);
+}
+
+static enum MHD_Result take_body(xn_request *request) {
     if (!xn_request_responded(request))
         request->http->handler.headers(request->http->handler.context, request);
     if (request->aborted)
@@ -543,9 +574,14 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     (void)context, (void)connection;
     if (!request)
         return MHD_NO; /* no memory at the request line */
+    /* Once it is being stopped the library takes a response for given and sends none. */
+    if (atomic_load_explicit(&request->http->stopping, memory_order_relaxed))
+        return MHD_NO;
     switch (request->stage) {
     case STAGE_NEW:
         return begin(request, url, method, version);
+    case STAGE_WAITING:
+        return take_body(request);
     case STAGE_BODY: {
         if (*size)
             return receive(request, data, size);
@@ -598,6 +634,7 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     if (status && delivered)
         xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
     release_body(request);
+    xn_gate_leave(http->gate, &request->place);
     http->handler.finished(http->handler.context, request, status, delivered);
     xn_conn_enter(request->conn, XN_PHASE_IDLE, 0, NULL);
     xn_mem_free(request);
@@ -654,6 +691,11 @@ static void connection_changed(void *context, struct MHD_Connection *connection,
 static void request_gone(void *context, void *request) {
     xn_http *http = context;
     http->handler.gone(http->handler.context, request);
+}
+
+static void tick(void *context, int64_t now_ns) {
+    xn_http *http = context;
+    xn_gate_tick(http->gate, now_ns);
 }
 
 /* ---- start and stop ---- */
@@ -789,8 +831,11 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
                                     .body_min_rate = options->body_min_rate,
                                     .metrics = options->metrics,
                                     .gone = request_gone,
+                                    .tick = tick,
                                     .context = http};
-    xn_status status = xn_conns_create(&conns, &http->conns, error);
+    xn_status status = xn_gate_create(options->max_active, HOLD_NS, gate_opens, &http->gate, error);
+    if (!status)
+        status = xn_conns_create(&conns, &http->conns, error);
     if (!status)
         status = xn_library_bind(library_refusal, http, error);
     if (!status)
@@ -800,6 +845,7 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
     if (status) {
         xn_library_unbind();
         xn_conns_free(http->conns);
+        xn_gate_free(http->gate);
         xn_mem_free(http);
         return status;
     }
@@ -817,6 +863,7 @@ int xn_http_port(const xn_http *http) {
 
 void xn_http_drain(xn_http *http) {
     atomic_store(&http->draining, true);
+    xn_gate_unlock(http->gate); /* who waits there is refused */
 }
 
 /* No new connection: the kernel drops the first segment (SYN) of any that would be opened, so that
@@ -854,12 +901,14 @@ static void wait_for_silence(xn_http *http, int64_t deadline_ns) {
  * listening socket that is shut down refuses new connections too; the library's threads spin on it
  * until they are stopped, which is soon. */
 void xn_http_stop(xn_http *http, int64_t deadline_ns) {
-    atomic_store(&http->draining, true);
+    xn_http_drain(http);
     refuse_newcomers(http->listener);
     wait_for_silence(http, deadline_ns);
     shutdown(http->listener, SHUT_RDWR);
+    atomic_store(&http->stopping, true);
     MHD_stop_daemon(http->daemon);
     xn_library_unbind();
     xn_conns_free(http->conns);
+    xn_gate_free(http->gate);
     xn_mem_free(http);
 }

@@ -27,6 +27,7 @@ typedef struct xn_http_options {
     const char *tls_priorities; /* of the TLS library; outlives the server */
     int threads;
     int max_connections, max_connections_per_address; /* per address: 0 = no limit */
+    int max_active; /* requests with a body of over 16 KiB at a time; 0 = no limit */
     int64_t header_timeout_ms, body_timeout_ms, send_timeout_ms, idle_timeout_ms;
     int64_t body_min_rate; /* bytes a second */
     xn_metrics *metrics;

@@ -104,6 +104,14 @@ static int loader_threads(void) {
     return cores < 2 ? 2 : cores < 8 ? cores : 8;
 }
 
+static int max_active(const xn_config *config) {
+    enum { LEAST = 64, PER_CORE = 16 };
+    int by_cores = PER_CORE * xn_cpus_usable();
+    if (config->max_active > 0)
+        return (int)config->max_active;
+    return by_cores > LEAST ? by_cores : LEAST;
+}
+
 static xn_http_options http_options(const daemon_state *d) {
     const xn_config *c = &d->config;
     return (xn_http_options){.listen = c->listen,
@@ -113,6 +121,7 @@ static xn_http_options http_options(const daemon_state *d) {
                              .threads = http_threads(c),
                              .max_connections = (int)c->max_connections,
                              .max_connections_per_address = (int)c->max_connections_per_address,
+                             .max_active = max_active(c),
                              .header_timeout_ms = c->header_timeout_ms,
                              .body_timeout_ms = c->body_timeout_ms,
                              .send_timeout_ms = c->send_timeout_ms,

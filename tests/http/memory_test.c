@@ -2,6 +2,7 @@
  * was answered before all its bytes were read. */
 #include "wire.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -200,6 +201,49 @@ START_TEST(small_refused_bodies_keep_the_connection) {
 }
 END_TEST
 
+/* With one place, bodies take turns: whoever waits holds nothing, and one that stalls holds others
+ * up for a moment only. */
+START_TEST(bodies_wait_for_a_place) {
+    enum { COUNT = 6 };
+    xt_conn conns[COUNT];
+    xt_response response;
+    const size_t length = 100000;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--max-active", "1", "--http-threads", "1"));
+    for (int i = 0; i < COUNT; i++)
+        begin_body(&conns[i], d, NULL, length);
+    ck_assert_int_eq(post(d, 100), 200);   /* a small one does not wait */
+    for (int i = COUNT - 1; i >= 0; i--) { /* the first stalls until the last */
+        ck_assert(xt_send_text(&conns[i], PIXEL_HEAD));
+        ck_assert(send_spaces(&conns[i], length - PIXEL_BYTES));
+        ck_assert(send_tail(&conns[i], 0));
+        ck_assert_int_eq(xt_receive(&conns[i], false, false, &response), XT_GOT);
+        ck_assert_int_eq(response.status, 200);
+        xt_response_free(&response);
+        if (i % 2)
+            xt_reset(&conns[i]);
+        xt_disconnect(&conns[i]);
+    }
+    for (int i = 0; i < COUNT; i++) { /* who hangs up while waiting is no trouble either */
+        begin_body(&conns[i], d, NULL, length);
+        if (i % 2)
+            xt_reset(&conns[i]);
+        xt_disconnect(&conns[i]);
+    }
+    ck_assert_int_eq(post(d, length), 200);
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
+    for (int i = 0; i < COUNT; i++) /* some 100 ms each until the last would come in */
+        begin_body(&conns[i], d, NULL, length);
+    ck_assert(xt_metric_reaches(d, "xnord_inflight_requests", 1));
+    kill(d->pid, SIGTERM); /* a drain refuses who waits */
+    ck_assert_int_eq(xt_receive(&conns[COUNT - 1], false, false, &response), XT_GOT);
+    ck_assert_int_eq(response.status, 503);
+    xt_response_free(&response);
+    for (int i = 0; i < COUNT; i++)
+        xt_disconnect(&conns[i]);
+    ck_assert_int_eq(xt_daemon_wait(d), 0);
+}
+END_TEST
+
 /* ---- clients ---- */
 
 START_TEST(an_address_has_a_share_of_the_bytes) {
@@ -287,18 +331,18 @@ START_TEST(a_key_has_a_share) {
 }
 END_TEST
 
-/* Their headers' memory is part of --queue-bytes: 80 connections hold 5 MiB of the 8. */
+/* Their headers' memory is part of --queue-bytes: 160 connections hold 5 MiB of the 8. */
 START_TEST(connections_count) {
-    enum { COUNT = 80 };
+    enum { COUNT = 160 };
     xt_conn conns[COUNT];
     xt_daemon *d = xt_daemon_start(XT_FLAGS("--queue-bytes", "8M", "--max-bytes-per-client", "8M"));
     for (int i = 0; i < COUNT; i++)
         ck_assert(xt_connect(&conns[i], d));
-    ck_assert(xt_metric_becomes(d, "xnord_connections_bytes", (COUNT + 1) * 65536));
+    ck_assert(xt_metric_becomes(d, "xnord_connections_bytes", (COUNT + 1) * 32768));
     ck_assert_int_eq(post(d, 4 * MIB), 429);
     for (int i = 0; i < COUNT; i++)
         xt_disconnect(&conns[i]);
-    ck_assert(xt_metric_becomes(d, "xnord_connections_bytes", 65536));
+    ck_assert(xt_metric_becomes(d, "xnord_connections_bytes", 32768));
     ck_assert_int_eq(post(d, 4 * MIB), 200);
     ck_assert_int_eq(xt_daemon_stop(d), 0);
 }
@@ -461,6 +505,7 @@ XN_SUITE(http_memory) {
     tcase_add_test(t, bodies_refused_in_the_middle);
     tcase_add_test(t, bodies_of_every_length);
     tcase_add_test(t, refused_bodies_are_not_read);
+    tcase_add_test(t, bodies_wait_for_a_place);
     tcase_add_test(t, small_refused_bodies_keep_the_connection);
     tcase_add_test(t, an_address_has_a_share_of_the_bytes);
     tcase_add_test(t, an_address_has_a_share_of_the_requests);
