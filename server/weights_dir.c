@@ -319,6 +319,14 @@ xn_status xn_weights_dir_open(const xn_weights_dir_options *options, xn_store *s
     return XN_OK;
 }
 
+xn_status xn_weights_dir_check(const char *path, xn_error *error) {
+    xn_folder folder = {.fd = -1};
+    xn_status status = xn_folder_open(&folder, path, error);
+    if (!status)
+        xn_folder_close(&folder);
+    return status;
+}
+
 void xn_weights_dir_close(xn_weights_dir *dir) {
     if (!dir)
         return;

@@ -57,6 +57,8 @@ typedef struct xn_weights_dir_options {
  * --weights-dir. All of options but its texts must outlive the call only. */
 xn_status xn_weights_dir_open(const xn_weights_dir_options *options, xn_store *store,
                               xn_metrics *metrics, xn_weights_dir **out, xn_error *error);
+/* Only whether open would find the folder fit. */
+xn_status xn_weights_dir_check(const char *path, xn_error *error);
 /* NULL-safe. No put or delete runs any more. */
 void xn_weights_dir_close(xn_weights_dir *dir);
 

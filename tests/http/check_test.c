@@ -57,6 +57,8 @@ static const struct {
     {{"--tls-cert", "@fifo", "--tls-key", "@key"}, "is a FIFO"},
     {{"--tls-ciphers", "NORMAL:+NO-SUCH-CIPHER"}, "\"+NO-SUCH-CIPHER\" on"},
     {{"--tls-ciphers", "NORMAL:-VERS-ALL:+VERS-TLS1.1"}, "neither TLS 1.2 nor TLS 1.3"},
+    {{"--weights-dir", "/nonexistent/folder"}, "--weights-dir /nonexistent/folder: there is no"},
+    {{"--weights-dir", "/dev/null"}, "--weights-dir /dev/null: "},
     {{"--log-file", "/nonexistent/log"}, "--log-file: cannot write to /nonexistent/log"},
     {{"--log-file", "/tmp"}, "--log-file: cannot write to /tmp: Is a directory"},
     {{"--listen", "203.0.113.1", "--allow-unauthenticated"}, "cannot listen on 203.0.113.1"},
