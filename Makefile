@@ -137,7 +137,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
         test-openapi
@@ -307,6 +307,10 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
 	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/bench-open-loop
 	tests/bench/bench_overload.sh $(BUILD) $(BENCH_FLAGS)
+bench-probe: deps ## how long a health probe waits beside JSON bodies of 112 MB (PROBE_CPUS, CLIENT_CPUS)
+	@$(MAKE) --no-print-directory $(BUILD)/xnord
+	taskset -c $(or $(CLIENT_CPUS),0-$(shell echo $$(($$(nproc) - 1)))) tests/bench/bench_probe.py \
+	  "taskset -c $(or $(PROBE_CPUS),0,1) $(BUILD)/xnord" 10 $(BENCH_FLAGS)
 
 # ---- demo, checks, installation ----
 PREFIX ?= /usr/local
