@@ -16,14 +16,13 @@
 #include "framing.h"
 #include "gate.h"
 #include "http_library.h"
+#include "listener.h"
 #include "xn_mem.h"
 #include "xn_proto.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <linux/filter.h>
+#include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -700,86 +699,6 @@ static void tick(void *context, int64_t now_ns) {
 
 /* ---- start and stop ---- */
 
-static xn_status parse_address(const xn_http_options *options, struct sockaddr_storage *address,
-                               socklen_t *length, xn_error *error) {
-    memset(address, 0, sizeof *address);
-    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
-    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
-    if (inet_pton(AF_INET, options->listen, &v4->sin_addr) == 1) {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)options->port);
-        *length = sizeof *v4;
-    } else if (inet_pton(AF_INET6, options->listen, &v6->sin6_addr) == 1) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)options->port);
-        *length = sizeof *v6;
-    } else {
-        return xn_fail(error, XN_ERR_MALFORMED, "listen",
-                       "listen is \"%s\"; it must be a numeric IPv4 or IPv6 address",
-                       options->listen);
-    }
-    return XN_OK;
-}
-
-static xn_status fail_listen(const xn_http_options *options, xn_error *error) {
-    return xn_fail(error, XN_ERR_IO, "listen", "cannot listen on %s port %d: %s", options->listen,
-                   options->port, strerror(errno));
-}
-
-/* A socket of our own, so that a failure names the address and the cause. On failure fd is -1 and,
- * where the system said so, errno is its cause. */
-static xn_status bind_address(const xn_http_options *options, int *fd, xn_error *error) {
-    struct sockaddr_storage address;
-    socklen_t length = 0;
-    xn_status status = parse_address(options, &address, &length, error);
-    *fd = -1;
-    errno = 0;
-    if (status)
-        return status;
-    int on = 1;
-    *fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (*fd < 0)
-        return fail_listen(options, error);
-    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    if (bind(*fd, (struct sockaddr *)&address, length)) {
-        int cause = errno;
-        fail_listen(options, error);
-        close(*fd);
-        *fd = -1;
-        errno = cause;
-        return XN_ERR_IO;
-    }
-    return XN_OK;
-}
-
-static xn_status open_listener(const xn_http_options *options, int *out, int *port,
-                               xn_error *error) {
-    struct sockaddr_storage address;
-    socklen_t length = sizeof address;
-    int fd = -1;
-    memset(&address, 0, sizeof address);
-    xn_status status = bind_address(options, &fd, error);
-    if (status)
-        return status;
-    if (listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&address, &length)) {
-        status = fail_listen(options, error);
-        close(fd);
-        return status;
-    }
-    *port = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
-                                               : ((struct sockaddr_in6 *)&address)->sin6_port);
-    *out = fd;
-    return XN_OK;
-}
-
-xn_status xn_http_check(const xn_http_options *options, xn_error *error) {
-    int fd = -1;
-    xn_status status = bind_address(options, &fd, error);
-    if (fd >= 0)
-        close(fd);
-    return status && errno == EADDRINUSE ? XN_OK : status;
-}
-
 /* Takes the listener, also when it fails: the library has closed it then, except before it got as
  * far as to look at it. */
 static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_error *error) {
@@ -839,7 +758,8 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
     if (!status)
         status = xn_library_bind(library_refusal, http, error);
     if (!status)
-        status = open_listener(options, &http->listener, &http->port, error);
+        status =
+            xn_listener_open(options->listen, options->port, &http->listener, &http->port, error);
     if (!status)
         status = start_daemon(http, options, error);
     if (status) {
@@ -866,33 +786,12 @@ void xn_http_drain(xn_http *http) {
     xn_gate_unlock(http->gate); /* who waits there is refused */
 }
 
-/* No new connection: the kernel drops the first segment (SYN) of any that would be opened, so that
- * its sender tries again and is refused once the socket is closed. Shutting the socket down instead
- * would reset the connections that wait in it to be accepted, with the requests that they sent. The
- * segments that end a handshake still pass: their senders believe that they were let in. */
-static void refuse_newcomers(int listener) {
-    enum { FLAGS_OFFSET = 13, PASS = 0xffff }; /* within the header of TCP */
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS_OFFSET),
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, 0),
-        BPF_STMT(BPF_RET | BPF_K, PASS),
-    };
-    const struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
-    (void)!setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
-}
-
-static bool backlog_waits(int listener) {
-    struct pollfd waiting = {.fd = listener, .events = POLLIN};
-    return poll(&waiting, 1, 0) > 0;
-}
-
 /* Until everybody who was let in has an answer and no connection is so young, or so lately used,
  * that a request may be on its way. */
 static void wait_for_silence(xn_http *http, int64_t deadline_ns) {
     const struct timespec pause = {0, 2 * XN_NS_PER_MS};
     while (xn_now_ns() < deadline_ns &&
-           (backlog_waits(http->listener) || xn_conns_expected(http->conns, LINGER_NS)))
+           (xn_listener_waits(http->listener) || xn_conns_expected(http->conns, LINGER_NS)))
         nanosleep(&pause, NULL);
 }
 
@@ -902,7 +801,7 @@ static void wait_for_silence(xn_http *http, int64_t deadline_ns) {
  * until they are stopped, which is soon. */
 void xn_http_stop(xn_http *http, int64_t deadline_ns) {
     xn_http_drain(http);
-    refuse_newcomers(http->listener);
+    xn_listener_refuse(http->listener);
     wait_for_silence(http, deadline_ns);
     shutdown(http->listener, SHUT_RDWR);
     atomic_store(&http->stopping, true);

@@ -61,9 +61,6 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
                         xn_http **out, xn_error *error);
 /* Of the HTTP library that runs, such as "1.0.1". */
 const char *xn_http_library_version(void);
-/* Whether the address could be listened on. A port that is in use passes: a check beside the daemon
- * that uses it finds nothing wrong. */
-xn_status xn_http_check(const xn_http_options *options, xn_error *error);
 int xn_http_port(const xn_http *http);
 /* Answers carry "Connection: close" from now on. */
 void xn_http_drain(xn_http *http);

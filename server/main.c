@@ -5,6 +5,7 @@
  * signal. What signals do: signals.h. */
 #include "arenas.h"
 #include "clock.h"
+#include "listener.h"
 #include "log.h"
 #include "service.h"
 #include "signals.h"
@@ -203,10 +204,8 @@ static xn_status check(daemon_state *d, char fallback_reason[XN_FALLBACK_REASON_
         status = xn_engine_check(&d->config, fallback_reason, error);
     if (!status && d->config.weights_dir[0])
         status = xn_weights_dir_check(d->config.weights_dir, error);
-    if (!status) {
-        const xn_http_options options = http_options(d);
-        status = xn_http_check(&options, error);
-    }
+    if (!status)
+        status = xn_listener_check(d->config.listen, (int)d->config.port, error);
     return status;
 }
 

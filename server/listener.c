@@ -1,0 +1,107 @@
+/* listener.c: see listener.h. */
+#include "listener.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static xn_status parse_address(const char *listen_on, int port, struct sockaddr_storage *address,
+                               socklen_t *length, xn_error *error) {
+    memset(address, 0, sizeof *address);
+    struct sockaddr_in *v4 = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)address;
+    if (inet_pton(AF_INET, listen_on, &v4->sin_addr) == 1) {
+        v4->sin_family = AF_INET;
+        v4->sin_port = htons((uint16_t)port);
+        *length = sizeof *v4;
+    } else if (inet_pton(AF_INET6, listen_on, &v6->sin6_addr) == 1) {
+        v6->sin6_family = AF_INET6;
+        v6->sin6_port = htons((uint16_t)port);
+        *length = sizeof *v6;
+    } else {
+        return xn_fail(error, XN_ERR_MALFORMED, "listen",
+                       "listen is \"%s\"; it must be a numeric IPv4 or IPv6 address", listen_on);
+    }
+    return XN_OK;
+}
+
+static xn_status fail_listen(const char *listen_on, int port, xn_error *error) {
+    return xn_fail(error, XN_ERR_IO, "listen", "cannot listen on %s port %d: %s", listen_on, port,
+                   strerror(errno));
+}
+
+/* A socket of our own, so that a failure names the address and the cause. On failure fd is -1 and,
+ * where the system said so, errno is its cause. */
+static xn_status bind_address(const char *listen_on, int port, int *fd, xn_error *error) {
+    struct sockaddr_storage address;
+    socklen_t length = 0;
+    xn_status status = parse_address(listen_on, port, &address, &length, error);
+    *fd = -1;
+    errno = 0;
+    if (status)
+        return status;
+    int on = 1;
+    *fd = socket(address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (*fd < 0)
+        return fail_listen(listen_on, port, error);
+    setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(*fd, (struct sockaddr *)&address, length)) {
+        int cause = errno;
+        fail_listen(listen_on, port, error);
+        close(*fd);
+        *fd = -1;
+        errno = cause;
+        return XN_ERR_IO;
+    }
+    return XN_OK;
+}
+
+xn_status xn_listener_open(const char *listen_on, int port, int *out, int *actual,
+                           xn_error *error) {
+    struct sockaddr_storage address;
+    socklen_t length = sizeof address;
+    int fd = -1;
+    memset(&address, 0, sizeof address);
+    xn_status status = bind_address(listen_on, port, &fd, error);
+    if (status)
+        return status;
+    if (listen(fd, SOMAXCONN) || getsockname(fd, (struct sockaddr *)&address, &length)) {
+        status = fail_listen(listen_on, port, error);
+        close(fd);
+        return status;
+    }
+    *actual = ntohs(address.ss_family == AF_INET ? ((struct sockaddr_in *)&address)->sin_port
+                                                 : ((struct sockaddr_in6 *)&address)->sin6_port);
+    *out = fd;
+    return XN_OK;
+}
+
+xn_status xn_listener_check(const char *listen_on, int port, xn_error *error) {
+    int fd = -1;
+    xn_status status = bind_address(listen_on, port, &fd, error);
+    if (fd >= 0)
+        close(fd);
+    return status && errno == EADDRINUSE ? XN_OK : status;
+}
+
+void xn_listener_refuse(int listener) {
+    enum { FLAGS_OFFSET = 13, PASS = 0xffff }; /* within the header of TCP */
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_B | BPF_ABS, FLAGS_OFFSET),
+        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, TH_SYN, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, 0),
+        BPF_STMT(BPF_RET | BPF_K, PASS),
+    };
+    const struct sock_fprog program = {.len = sizeof code / sizeof *code, .filter = code};
+    (void)!setsockopt(listener, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
+}
+
+bool xn_listener_waits(int listener) {
+    struct pollfd waiting = {.fd = listener, .events = POLLIN};
+    return poll(&waiting, 1, 0) > 0;
+}
