@@ -71,7 +71,9 @@ static int list_devices(const xn_config *config) {
 /* What the settings name besides devices and the log: keys and certificates. */
 static xn_status read_secrets(daemon_state *d, xn_error *error) {
     const xn_config *c = &d->config;
-    xn_status status = xn_tls_priorities(c->tls_ciphers, d->tls_priorities, error);
+    xn_status status = xn_tls_init(error);
+    if (!status)
+        status = xn_tls_priorities(c->tls_ciphers, d->tls_priorities, error);
     if (!status && c->tls_cert[0])
         status = xn_tls_load(c->tls_cert, c->tls_key, error);
     if (!status && c->api_keys_file[0])

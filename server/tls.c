@@ -226,12 +226,22 @@ static bool has_only_new_versions(gnutls_priority_t priority) {
     return usable > 0;
 }
 
+xn_status xn_tls_init(xn_error *error) {
+    int result = gnutls_global_init();
+    if (result < 0)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the TLS library did not start: %s",
+                       gnutls_strerror(result));
+    return XN_OK;
+}
+
 xn_status xn_tls_priorities(const char *ciphers, char priorities[XN_TLS_PRIORITIES_MAX],
                             xn_error *error) {
     gnutls_priority_t priority = NULL;
     const char *at = NULL;
     /* On its own first, so that what is wrong is wrong in what the user wrote. */
     int result = gnutls_priority_init(&priority, ciphers, &at);
+    if (result == GNUTLS_E_MEMORY_ERROR)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "tls-ciphers", "no memory for --tls-ciphers");
     if (result < 0)
         return xn_fail(error, XN_ERR_MALFORMED, "tls-ciphers",
                        "--tls-ciphers is \"%.100s\"; it is no priority string of GnuTLS from "
