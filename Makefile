@@ -371,8 +371,8 @@ FUZZ_FLAGS_fuzz = CC=$(FUZZ_CC) SANITIZE="-fsanitize=fuzzer-no-link,address,unde
 FUZZ_FLAGS_replay = SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 FUZZ_OBJ := $(call obj,$(filter-out %_test.c,$(wildcard tests/fuzz/*.c)) $(PROTO_SRC) \
             $(addprefix compute/core/,mem.c status.c tensor.c conv.c) \
-            $(addprefix server/,config.c config_settings.c auth.c))
-JANSSON_LIBS = $(call once,JANSSON_LIBS,$(shell $(PKG_CONFIG) --libs jansson))
+            $(addprefix server/,config.c config_settings.c auth.c secrets.c log.c log_line.c))
+FUZZ_LIBS = $(call once,FUZZ_LIBS,$(shell $(PKG_CONFIG) --libs jansson gnutls))
 
 fuzz: ## every parser fuzzed for FUZZ_SECONDS (10) each, under ASan and UBSan; FUZZ_TARGETS: some of them
 	+@program=$(FUZZ_PROGRAM); build=build-fuzz/$$program; \
@@ -383,9 +383,9 @@ fuzz: ## every parser fuzzed for FUZZ_SECONDS (10) each, under ASan and UBSan; F
 	  tests/fuzz/run.sh $$build $$program $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 $(BUILD)/fuzz-%: tests/fuzz/driver/libfuzzer.c $(FUZZ_OBJ)
-	$(CC) $(XN_CFLAGS) $(TEST_INC) -DXF_TARGET=xf_$* -fsanitize=fuzzer $(XN_LDFLAGS) -o $@ $^ $(JANSSON_LIBS) -lm
+	$(CC) $(XN_CFLAGS) $(TEST_INC) -DXF_TARGET=xf_$* -fsanitize=fuzzer $(XN_LDFLAGS) -o $@ $^ $(FUZZ_LIBS) -lm
 $(BUILD)/replay-%: tests/fuzz/driver/replay.c $(FUZZ_OBJ)
-	$(CC) $(XN_CFLAGS) $(TEST_INC) $(XN_LDFLAGS) -o $@ $^ $(JANSSON_LIBS) -lm
+	$(CC) $(XN_CFLAGS) $(TEST_INC) $(XN_LDFLAGS) -o $@ $^ $(FUZZ_LIBS) -lm
 
 # ---- long runs ----
 STRESS ?=

@@ -227,10 +227,12 @@ static void on_more(void *context, xn_request *request, size_t bytes) {
     xn_body *body = &exchange->body;
     xn_error error;
     (void)context;
-    if (xn_body_grow(body, bytes, &exchange->ticket, &error))
-        xn_exchange_fail(exchange, &error);
-    else
+    if (!xn_body_grow(body, bytes, &exchange->ticket, &error)) {
         xn_request_receive(request, body->memory + body->offset, body->granted);
+        return;
+    }
+    xn_exchange_fail(exchange, &error);
+    xn_exchange_release(exchange); /* at once: the next one that asks may have it */
 }
 
 void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
