@@ -82,7 +82,9 @@ static bool takes(const xn_conv *c) {
 /* A convolution that takes pixels one by one has no rows: any run of them is a tile. */
 static xn_conv flatten(const xn_conv *conv) {
     xn_conv c = *conv;
-    const bool plain = c.kernel_h == 1 && c.kernel_w == 1 && c.stride_h == 1 && c.stride_w == 1;
+    /* the stride to a single output is 1 too, but then there are fewer outputs than pixels */
+    const bool plain = c.kernel_h == 1 && c.kernel_w == 1 && c.stride_h == 1 && c.stride_w == 1 &&
+                       c.out_height == c.height && c.out_width == c.width;
     if (plain && !(c.pad_top || c.pad_left || c.pad_bottom || c.pad_right)) {
         c.width *= c.height;
         c.out_width *= c.out_height;
