@@ -242,12 +242,14 @@ xn_status xn_tls_priorities(const char *ciphers, char priorities[XN_TLS_PRIORITI
     int result = gnutls_priority_init(&priority, ciphers, &at);
     if (result == GNUTLS_E_MEMORY_ERROR)
         return xn_fail(error, XN_ERR_NO_MEMORY, "tls-ciphers", "no memory for --tls-ciphers");
-    if (result < 0)
+    /* Nothing is left where the system's configuration disables the old versions: judged below. */
+    if (result < 0 && result != GNUTLS_E_NO_PRIORITIES_WERE_SET)
         return xn_fail(error, XN_ERR_MALFORMED, "tls-ciphers",
                        "--tls-ciphers is \"%.100s\"; it is no priority string of GnuTLS from "
                        "\"%.40s\" on; the plain one is NORMAL",
                        ciphers, at ? at : ciphers);
-    gnutls_priority_deinit(priority);
+    if (result >= 0)
+        gnutls_priority_deinit(priority);
     snprintf(priorities, XN_TLS_PRIORITIES_MAX, "%s" OLD_VERSIONS, ciphers);
     result = gnutls_priority_init(&priority, priorities, NULL);
     bool fits = result >= 0 && has_only_new_versions(priority);
