@@ -343,7 +343,7 @@ asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSa
 	  SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 # What it looks for is between threads, so of the case table, which runs on one mostly, it needs few
 # cases. Without a pause at the end of each test's process.
-TSAN_EVERY  ?= 60
+TSAN_EVERY  ?= 61
 TSAN_RANDOM ?= 20
 tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
 	XNORD_TEST_EVERY=$(TSAN_EVERY) XNORD_TEST_RANDOM=$(TSAN_RANDOM) \

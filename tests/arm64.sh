@@ -45,5 +45,5 @@ make --no-print-directory BUILD="$folder/build" CUDA=0 CC="$triplet-gcc" AR="$tr
     CHECK_CFLAGS="-I$folder/root/usr/include" \
     CHECK_LIBS="-L$folder/root/usr/lib/$triplet -lcheck_pic -lsubunit -lrt" \
     "$folder/build/compute-tests"
-XNORD_TEST_EVERY=${XNORD_TEST_EVERY:-8} XNORD_TEST_RANDOM=${XNORD_TEST_RANDOM:-60} \
+XNORD_TEST_EVERY=${XNORD_TEST_EVERY:-7} XNORD_TEST_RANDOM=${XNORD_TEST_RANDOM:-60} \
     qemu-aarch64 -L "/usr/$triplet" "$folder/build/compute-tests" "${suites[@]}"

@@ -10,6 +10,8 @@
 #include "alloc_fault.h"
 #include "http/wire.h"
 
+#include "xn_backend.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -379,8 +381,17 @@ static bool holds(int fd, const char *text) {
     return strstr(log, text) != NULL;
 }
 
-/* Starts with failures from the first instruction on. It comes up, or ends with status 1 and says
- * why; in the first case, memory comes back and it ends in order. True when it came up. */
+/* The CUDA runtime crashes when it finds no memory to register its kernels, before main. */
+static bool has_cuda(void) {
+    const xn_backend *const *all = xn_backend_all();
+    while (*all && strcmp((*all)->name, "cuda") != 0)
+        all++;
+    return *all != NULL;
+}
+
+/* Starts with failures from the first instruction on, or from main's. It comes up, or ends with
+ * status 1 and says why; in the first case, memory comes back and it ends in order. True when it
+ * came up. */
 static bool start_failing(preload *p, unsigned one_in, uint64_t seed) {
     const char *binary = getenv("XNORD_BIN");
     char words[][16] = {"xnord",     "--listen", "127.0.0.1", "--port", "0",
@@ -391,6 +402,7 @@ static bool start_failing(preload *p, unsigned one_in, uint64_t seed) {
     posix_spawn_file_actions_t actions;
     int log = memfd_create("xnord-log", MFD_CLOEXEC), status = 0;
     pid_t pid;
+    atomic_store(&p->page->from_main, has_cuda());
     fail_one_in(p, one_in, seed);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);

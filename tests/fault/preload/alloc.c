@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "../alloc_fault.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -24,7 +25,7 @@ void *__libc_memalign(size_t alignment, size_t bytes);
 void *memalign(size_t alignment, size_t bytes);
 
 static _Atomic(xt_alloc_fault *) control;
-static atomic_bool looked;
+static atomic_bool looked, in_main;
 
 static void *map(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
     /* NOLINTNEXTLINE(performance-no-int-to-ptr): it is what the system call gives */
@@ -53,7 +54,7 @@ static bool fails(void) {
     xt_alloc_fault *page = find_control();
     errno = saved;
     unsigned one_in = page ? atomic_load_explicit(&page->one_in, memory_order_relaxed) : 0;
-    if (!one_in)
+    if (!one_in || (atomic_load(&page->from_main) && !atomic_load(&in_main)))
         return false;
     uint64_t z = atomic_fetch_add_explicit(&page->calls, 1, memory_order_relaxed);
     z = (z + page->seed + 1) * 0x9e3779b97f4a7c15u; /* splitmix64 */
@@ -65,6 +66,29 @@ static bool fails(void) {
     errno = ENOMEM;
     return true;
 }
+
+/* ---- when main begins ---- */
+
+typedef int main_function(int count, char **arguments, char **variables);
+typedef int start_function(main_function *main, int count, char **arguments, void (*init)(void),
+                           void (*fini)(void), void (*end)(void), void *stack);
+static main_function *real_main;
+
+static int enter_main(int count, char **arguments, char **variables) {
+    atomic_store(&in_main, true);
+    return real_main(count, arguments, variables);
+}
+
+start_function __libc_start_main;
+int __libc_start_main(main_function *main, int count, char **arguments, void (*init)(void),
+                      void (*fini)(void), void (*end)(void), void *stack) {
+    start_function *start = NULL;
+    *(void **)(void *)&start = dlsym(RTLD_NEXT, "__libc_start_main");
+    real_main = main;
+    return start(enter_main, count, arguments, init, fini, end, stack);
+}
+
+/* ---- the allocator ---- */
 
 void *malloc(size_t bytes) {
     return fails() ? NULL : __libc_malloc(bytes);
