@@ -443,6 +443,30 @@ START_TEST(admission_bounds) {
 }
 END_TEST
 
+/* Retry-After follows what is finished: one job in a hundredth of a second or more, and 2,000 that
+ * wait, are 20 s or more; nothing finished yet would be 1. */
+START_TEST(retry_after_follows_the_rate) {
+    enum { WAITING = 2000 };
+    static xn_ticket waiting[WAITING];
+    bench t;
+    xn_config config = fake_config();
+    config.queue_depth = WAITING;
+    config.max_requests_per_client = WAITING;
+    bench_start(&t, &config, 1);
+    fake_job job;
+    fake_job_init(&job, t.engine, t.a, 1, 1);
+    ck_assert_int_eq(xn_engine_retry_after(t.engine), 1);
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_OK);
+    for (int i = 0; i < WAITING; i++)
+        ck_assert_int_eq(fake_admit(t.engine, 0, &waiting[i], NULL), XN_OK);
+    ck_assert_int_ge(xn_engine_retry_after(t.engine), 20);
+    for (int i = 0; i < WAITING; i++)
+        xn_ticket_leave(&waiting[i]);
+    bench_end(&t);
+}
+END_TEST
+
 static void *wait_idle_main(void *engine) {
     return xn_engine_wait_idle(engine, INT64_MAX) ? engine : NULL;
 }
@@ -555,6 +579,7 @@ XN_SUITE(engine_batch) {
     tcase_add_test(t, expiry_while_workers_are_blocked);
     tcase_add_test(t, run_failure_fails_its_batch_only);
     tcase_add_test(t, admission_bounds);
+    tcase_add_test(t, retry_after_follows_the_rate);
     tcase_add_test(t, drain_finishes_what_was_admitted);
     tcase_add_test(t, stop_drops_what_is_queued);
     tcase_add_test(t, pools_by_name);
