@@ -11,8 +11,8 @@ typedef struct xt_alloc_fault {
     atomic_uint one_in; /* of so many allocations one fails, at random; 0: none */
     atomic_uint seed;
     atomic_bool from_main; /* none before main is called */
-    atomic_ulong calls;  /* while one_in is not 0 */
-    atomic_ulong failed; /* of them */
+    atomic_ulong calls;    /* while one_in is not 0 */
+    atomic_ulong failed;   /* of them */
 } xt_alloc_fault;
 
 #endif
