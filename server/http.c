@@ -487,11 +487,15 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     return request;
 }
 
+/* Only a request with such a body ever has to do with the gate and its lock. */
+static bool is_for_gate(const xn_request *request) {
+    return request->length > DISCARD_BYTES;
+}
+
 /* Whether the request has to wait, suspended; it is called again when it may go on. */
 static bool waits_at_gate(xn_request *request) {
     xn_gate *gate = request->http->gate;
-    if (request->responded || request->length <= DISCARD_BYTES ||
-        xn_gate_enter(gate, &request->place))
+    if (request->responded || !is_for_gate(request) || xn_gate_enter(gate, &request->place))
         return false;
     request->stage = STAGE_WAITING;
     xn_conn_enter(request->conn, XN_PHASE_PARKED, 0, NULL);
@@ -505,18 +509,6 @@ static void gate_opens(xn_gate_place *place) {
     struct MHD_Connection *connection = request->connection;
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
     MHD_resume_connection(connection);
-}
-
-static enum MHD_Result take_body(xn_request *request);
-
-/* Headers are in. Returns what the library's callback returns. */
-static enum MHD_Result begin(xn_request *request, const char *url, const char *method,
-                             const char *version) {
-    request->method = method;
-    request->path = path_of(request, url);
-    check_framing(request, version);
-    check_id(request);
-    return waits_at_gate(request) ? MHD_YES : take_body(request);
 }
 
 static enum MHD_Result take_body(xn_request *request) {
@@ -536,6 +528,16 @@ static enum MHD_Result take_body(xn_request *request) {
     request->stage = STAGE_BODY;
     xn_conn_enter(request->conn, XN_PHASE_BODY, 0, NULL);
     return MHD_YES;
+}
+
+/* Headers are in. Returns what the library's callback returns. */
+static enum MHD_Result begin(xn_request *request, const char *url, const char *method,
+                             const char *version) {
+    request->method = method;
+    request->path = path_of(request, url);
+    check_framing(request, version);
+    check_id(request);
+    return waits_at_gate(request) ? MHD_YES : take_body(request);
 }
 
 static enum MHD_Result receive(xn_request *request, const char *data, size_t *size) {
@@ -633,7 +635,8 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     if (status && delivered)
         xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
     release_body(request);
-    xn_gate_leave(http->gate, &request->place);
+    if (is_for_gate(request))
+        xn_gate_leave(http->gate, &request->place);
     http->handler.finished(http->handler.context, request, status, delivered);
     xn_conn_enter(request->conn, XN_PHASE_IDLE, 0, NULL);
     xn_mem_free(request);
