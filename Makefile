@@ -46,15 +46,22 @@ XN_CFLAGS = -std=c11 -D_GNU_SOURCE -fno-math-errno -ffp-contract=off -fvisibilit
 XN_LDFLAGS = -pthread $(if $(USE_OPENMP),-fopenmp) $(SANITIZE) $(LDFLAGS)
 DEPFLAGS  = -MMD -MP
 
-COMPUTE_INC := -Icompute/include -Icompute/core
-PROTO_INC   := -Icompute/include -Iproto/include -Iproto/src
-SERVER_INC  := -Icompute/include -Iproto/include -Iserver
-TEST_INC    := -Icompute/include -Icompute/core -Icompute/cpu -Iproto/include -Iproto/src -Iserver -Itests -Itests/fuzz
+# Sources and headers of a folder and of the folders in it.
+tree        = $(foreach end,$(2),$(wildcard $(1)/*.$(end) $(1)/*/*.$(end)))
+include_of  = $(patsubst %/,-I%,$(sort $(dir $(call tree,$(1),h cuh))))
 
-COMPUTE_SRC := $(wildcard compute/core/*.c compute/ref/*.c compute/cpu/*.c)
-PROTO_SRC   := $(wildcard proto/src/*.c)
-SERVER_SRC  := $(filter-out server/main.c,$(wildcard server/*.c))
-CUDA_SRC    := $(wildcard compute/cuda/*.cu)
+CPU_INC     := $(call include_of,compute/cpu)
+CUDA_INC    := $(call include_of,compute/cuda)
+COMPUTE_INC := -Icompute/include -Icompute/core
+PROTO_INC   := -Icompute/include -Iproto/include $(call include_of,proto/src)
+SERVER_INC  := -Icompute/include -Iproto/include $(call include_of,server)
+TEST_INC    := -Icompute/include -Icompute/core $(CPU_INC) -Iproto/include \
+               $(call include_of,proto/src) $(call include_of,server) -Itests -Itests/fuzz
+
+COMPUTE_SRC := $(call tree,compute/core,c) $(call tree,compute/ref,c) $(call tree,compute/cpu,c)
+PROTO_SRC   := $(call tree,proto/src,c)
+SERVER_SRC  := $(filter-out server/main.c,$(call tree,server,c))
+CUDA_SRC    := $(call tree,compute/cuda,cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c \
                tests/fuzz/*.c)
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
@@ -109,9 +116,9 @@ LIBS         = $(CUDA_LIBS) $(SERVER_LIBS) -lm
 # than last time exactly that is made again, and nothing when nothing changed. Whether a command
 # differs is found out while the Makefile is read, so make -n tells the truth.
 MADE_WITH := $(BUILD)/made-with
-command.compute    = $(CC) $(XN_CFLAGS) $(COMPUTE_INC)
+command.compute    = $(CC) $(XN_CFLAGS) $(COMPUTE_INC) $(CPU_INC)
 command.registry   = $(command.compute) -DXN_HAVE_CUDA=$(if $(filter 1,$(USE_CUDA)),1,0)
-command.compute-cu = $(NVCC) $(XN_NVCCFLAGS) $(COMPUTE_INC) -Icompute/cuda
+command.compute-cu = $(NVCC) $(XN_NVCCFLAGS) $(COMPUTE_INC) $(CUDA_INC)
 command.proto      = $(CC) $(XN_CFLAGS) $(PROTO_INC) $(JANSSON_CFLAGS)
 command.server     = $(CC) $(XN_CFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERSION='"$(VERSION)"'
 command.tests      = $(CC) $(XN_CFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"'
@@ -217,7 +224,7 @@ $(BUILD)/obj/tests/%.c.o: tests/%.c $(MADE_WITH)/tests
 	@mkdir -p $(@D)
 	$(command.tests) $(DEPFLAGS) -c -o $@ $<
 
-$(BUILD)/obj/server/openapi.c.o: proto/openapi.yaml
+$(filter %/openapi.c.o,$(SERVER_OBJ)): proto/openapi.yaml
 
 # ---- benchmarks: each prints a table and writes JSON into $(BUILD)/bench ----
 ifeq ($(USE_CUDA),1)
@@ -371,7 +378,7 @@ FUZZ_FLAGS_fuzz = CC=$(FUZZ_CC) SANITIZE="-fsanitize=fuzzer-no-link,address,unde
 FUZZ_FLAGS_replay = SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all"
 FUZZ_OBJ := $(call obj,$(filter-out %_test.c,$(wildcard tests/fuzz/*.c)) $(PROTO_SRC) \
             $(addprefix compute/core/,mem.c status.c tensor.c conv.c) \
-            $(addprefix server/,config.c config_settings.c auth.c secrets.c log.c log_line.c))
+            $(filter $(addprefix %/,config.c config_settings.c auth.c secrets.c log.c log_line.c),$(SERVER_SRC)))
 FUZZ_LIBS = $(call once,FUZZ_LIBS,$(shell $(PKG_CONFIG) --libs jansson gnutls))
 
 fuzz: ## every parser fuzzed for FUZZ_SECONDS (10) each, under ASan and UBSan; FUZZ_TARGETS: some of them
