@@ -34,7 +34,8 @@ static bk_case same(int64_t images, int64_t channels, int64_t height, int64_t wi
     return c;
 }
 
-/* few_strip.cu: 4 columns a thread, 4 to 32 threads a segment, 1 or 2 segments side by side. */
+/* sliding_window.cu: 4 columns a thread, 4 to 32 threads a segment, 1 or 2 segments side by side.
+ */
 static void strip_widths(bk_cursor *at) {
     static const int64_t widths[] = {16, 32, 64, 128, 256, 512, 1024};
     static const int64_t around[] = {-4, -1, 0, 1, 4};
@@ -68,7 +69,7 @@ void bk_each_strip(bk_visit visit, void *context) {
     strip_heights(&at);
 }
 
-/* few_matrix.cu: rows that are whole runs of 4 pixels, from each column of a run on, with tiles
+/* patch_gemm.cu: rows that are whole runs of 4 pixels, from each column of a run on, with tiles
  * that are small and large. */
 static void matrix_runs(bk_cursor *at, int64_t channels, int64_t groups, bk_fill fill) {
     for (int64_t left = 0; left < 4; left++) {
@@ -83,8 +84,8 @@ static void matrix_runs(bk_cursor *at, int64_t channels, int64_t groups, bk_fill
     }
 }
 
-/* few_planes.cu: rows of up to 16 columns are summed and packed first, but not those of 8 and 16;
- * few_matrix.cu: rows of 8 positions, 4 pixels of up to 4 channels at a time, 2 of 8 or 1 of 16, or
+/* depthwise.cu: rows of up to 16 columns are summed and packed first, but not those of 8 and 16;
+ * patch_gemm.cu: rows of 8 positions, 4 pixels of up to 4 channels at a time, 2 of 8 or 1 of 16, or
  * runs (matrix_runs), and as many groups as have 16 channels together. Sums of each that are not
  * finite are taken again. */
 void bk_each_plane(bk_visit visit, void *context) {
@@ -142,7 +143,7 @@ void bk_each_strip_of_columns(bk_visit visit, void *context) {
     }
 }
 
-/* few.cu: tiles of 128 x 8, 64 x 16 or 32 x 32 outputs; filters of 1, 2, 3, 5 or 8 words. */
+/* tiles.cu: tiles of 128 x 8, 64 x 16 or 32 x 32 outputs; filters of 1, 2, 3, 5 or 8 words. */
 void bk_each_tile(bk_visit visit, void *context) {
     static const int64_t outputs[][2] = {{7, 127},  {8, 128},  {9, 129}, {15, 63}, {16, 64},
                                          {17, 65},  {31, 31},  {32, 32}, {33, 33}, {8, 255},
@@ -194,9 +195,9 @@ static void real_variants(bk_cursor *at, bk_case c) {
     bk_deal(at, c);
 }
 
-/* gemm.cu: 32, 64 or 128 output positions a block; gemm_wide.cu: 128, 64 a warpgroup;
- * gemm_rails.cu: 64, 112 or 128 positions a job, of rows, of whole images;
- * gemm_lines.cu: 128, 224 or 256 in lines of whole groups of 8, of rows and of whole images.
+/* implicit_gemm.cu: 32, 64 or 128 output positions a block; filter_stationary.cu: 128, 64 a
+ * warpgroup; dual_rail.cu: 64, 112 or 128 positions a job, of rows, of whole images;
+ * warp_specialised.cu: 128, 224 or 256 in lines of whole groups of 8, of rows and of whole images.
  * Positions count through rows and images, with rows and images kept apart by zeros in some
  * layouts. */
 void bk_each_position_count(bk_visit visit, void *context) {
@@ -337,7 +338,7 @@ void bk_each_filter_tile(bk_visit visit, void *context) {
     }
 }
 
-/* gemm_fused.cu: 8 outputs by 16 filters an instruction, 1 to 8 of these down and up to 4 across a
+/* fused_gemm.cu: 8 outputs by 16 filters an instruction, 1 to 8 of these down and up to 4 across a
  * warp, of runs of outputs or of rows; 1 to 8 blocks of filters share the packing, of 8 channels at
  * a time, 1 to 4 times a thread; positions with steps. Means and windows that overflow are taken
  * again. */
@@ -376,7 +377,8 @@ void bk_each_fused_tile(bk_visit visit, void *context) {
     }
     for (int64_t kernel = 5; kernel <= 15; kernel += 2)
         many_variants(&at, same(1, 12 * kernel, 9, 11, 20, kernel));
-    /* gemm_lines.cu: lines of whole groups of 8 without zeros beside or below them, but above */
+    /* warp_specialised.cu: lines of whole groups of 8 without zeros beside or below them, but above
+     */
     for (int64_t width = 4; width <= 5; width++) {
         bk_case c = bk_geometry(2, 33 * width, 3, 8, 17, 1 + width % 2, width);
         bk_pad(&c, 2, 0, 0, 0);
@@ -384,7 +386,8 @@ void bk_each_fused_tile(bk_visit visit, void *context) {
     }
 }
 
-/* few_single.cuh: columns 2 apart, rows any number: phases of 1 row and more, none in some. */
+/* sliding_window_single.cuh: columns 2 apart, rows any number: phases of 1 row and more, none in
+ * some. */
 void bk_each_dilated_strip(bk_visit visit, void *context) {
     static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
     bk_cursor at = {visit, context, 0};
@@ -424,7 +427,7 @@ void bk_each_bit_count(bk_visit visit, void *context) {
                                       {512, 2, 241}, {1024, 14, 14}, {1024, 13, 17}};
     for (size_t i = 0; i < COUNT(held); i++)
         many_variants(&at, same(1, held[i][0], held[i][1], held[i][2], 2, 3));
-    /* gemm_rails.cu: a row of taps that reaches further than from one row to the next */
+    /* dual_rail.cu: a row of taps that reaches further than from one row to the next */
     for (int64_t n = 1; n <= 3; n++) {
         bk_case c = bk_geometry(n, 33 * n, 2, n, 6, 11, 5);
         bk_pad(&c, 4, 10, 5, 10);
@@ -472,8 +475,8 @@ static void strip_grids(bk_cursor *at) {
     }
 }
 
-/* gemm_lines.cu: several bands a block, which only many groups bring about in problems of this
- * size: of whole images and of rows, the last one of fewer; 1, 4 and 8 outputs at once. */
+/* warp_specialised.cu: several bands a block, which only many groups bring about in problems of
+ * this size: of whole images and of rows, the last one of fewer; 1, 4 and 8 outputs at once. */
 static void many_bands(bk_cursor *at) {
     static const int64_t bands[][5] = {/* images, channels of a group, height, width, kernel */
                                        {9, 1, 7, 7, 3},   {8, 33, 5, 5, 3},  {11, 65, 4, 4, 1},

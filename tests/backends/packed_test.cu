@@ -173,7 +173,7 @@ static size_t output_bytes(const packed_problem &p, const variant &v) {
     if (!v.packed_out)
         return (size_t)p.problem.images * xn_conv_output_bytes(&conv);
     const size_t pixels = (size_t)p.problem.images * conv.out_height * conv.out_width;
-    return pixels * (v.rails ? 16 * (size_t)xn_cuda_rails_of(conv.out_channels).units
+    return pixels * (v.rails ? 16 * (size_t)xn_cuda_dual_rail_of(conv.out_channels).units
                              : 4 * (size_t)xn_packed_words(conv.out_channels));
 }
 

@@ -179,8 +179,8 @@ static bool make(const session &s, const xn_bench_layer &l, xn_bench_kind kind, 
     d->words = {xn_packed_words(conv.group_channels), xn_packed_words(conv.out_channels)};
     /* layers that chain: in the layout that is faster to read */
     d->rails = kind == XN_BENCH_PACKED_PACKED &&
-               (s.path ? !strcmp(s.path, "rails")
-                       : xn_cuda_rails_pays(&conv, d->images, s.device->multiprocessors));
+               (s.path ? !strcmp(s.path, "dual_rail")
+                       : xn_cuda_dual_rail_pays(&conv, d->images, s.device->multiprocessors));
     if (!make_plan(s, conv, kind, d))
         return false;
     REQUIRE(xn_cuda_weights_prepare(s.device, l.weights, &d->prepared, &error));
@@ -196,7 +196,7 @@ static bool make(const session &s, const xn_bench_layer &l, xn_bench_kind kind, 
                      (const unsigned char *)(rails.data() + rails.size()));
         d->in_bytes = input.size();
         d->out_bytes = (size_t)d->images * (size_t)conv.out_height * (size_t)conv.out_width * 16 *
-                       (size_t)xn_cuda_rails_of(conv.out_channels).units;
+                       (size_t)xn_cuda_dual_rail_of(conv.out_channels).units;
     }
     d->input = to_device(input.data(), d->in_bytes);
     d->threshold = to_device(l.threshold, (size_t)l.shape.filters * 4);

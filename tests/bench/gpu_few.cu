@@ -8,7 +8,7 @@
  */
 #include "bench_runner.h"
 #include "few_choose.h"
-#include "gemm_fused.h"
+#include "fused_gemm.h"
 #include "gpu_timing.cuh"
 #include "xn_cuda.h"
 
@@ -237,13 +237,13 @@ static bool draw(uint64_t *state, problem *p, xn_conv_params *params, xn_datatyp
     return true;
 }
 
-/* A cut of one of the kernels; kind XN_CUDA_FEW_NONE: of gemm_fused.cu. */
+/* A cut of one of the kernels; kind XN_CUDA_FEW_NONE: of fused_gemm.cu. */
 struct any_cut {
     xn_cuda_few_kind kind;
     xn_cuda_fused_shape fused;
-    xn_cuda_strip strip;
-    xn_cuda_planes_cut planes;
-    xn_cuda_matrix_cut matrix;
+    xn_cuda_sliding strip;
+    xn_cuda_depthwise_cut planes;
+    xn_cuda_patch_cut matrix;
 
     cudaError_t launch(const xn_conv *conv, int64_t images, const xn_cuda_few_io *io,
                        const int32_t *prefix, const xn_cuda_epilogue_args *epilogue,
@@ -252,22 +252,22 @@ struct any_cut {
         switch (kind) {
         case XN_CUDA_FEW_NONE:
             return xn_cuda_fused_launch_shape(&fused, &fused_io, epilogue, true, stream);
-        case XN_CUDA_FEW_STRIP:
-            return xn_cuda_strip_launch(conv, images, &strip, io, epilogue, true, stream);
-        case XN_CUDA_FEW_PLANES:
-            return xn_cuda_planes_launch(conv, images, &planes, io, epilogue, true, stream);
+        case XN_CUDA_FEW_SLIDING_WINDOW:
+            return xn_cuda_sliding_launch(conv, images, &strip, io, epilogue, true, stream);
+        case XN_CUDA_FEW_DEPTHWISE:
+            return xn_cuda_depthwise_launch(conv, images, &planes, io, epilogue, true, stream);
         default:
-            return xn_cuda_matrix_launch(conv, images, &matrix, io, epilogue, true, stream);
+            return xn_cuda_patch_launch(conv, images, &matrix, io, epilogue, true, stream);
         }
     }
 
     std::string name() const {
         char text[80];
-        if (kind == XN_CUDA_FEW_STRIP)
+        if (kind == XN_CUDA_FEW_SLIDING_WINDOW)
             snprintf(text, sizeof text, "strip r%d c%d d%d l%d a%d s%d t%d f%d", strip.rows,
                      strip.chunks, strip.depth, strip.lanes, strip.across, strip.stack,
                      strip.threads, strip.span);
-        else if (kind == XN_CUDA_FEW_PLANES)
+        else if (kind == XN_CUDA_FEW_DEPTHWISE)
             snprintf(text, sizeof text, "planes %d band %d rows %d threads %d", planes.planes,
                      planes.band, planes.rows, planes.threads);
         else if (kind == XN_CUDA_FEW_NONE)
@@ -280,7 +280,7 @@ struct any_cut {
     }
 };
 
-static bool draw_strip(uint64_t *state, const xn_conv *conv, int64_t images, xn_cuda_strip *cut) {
+static bool draw_strip(uint64_t *state, const xn_conv *conv, int64_t images, xn_cuda_sliding *cut) {
     for (int tries = 0; tries < 200; tries++) {
         cut->rows = 1 << 2 * pick(state, 0, 1);
         cut->chunks = (int32_t)pick(state, 1, 8);
@@ -290,36 +290,36 @@ static bool draw_strip(uint64_t *state, const xn_conv *conv, int64_t images, xn_
         cut->stack = 1 << pick(state, 0, 3);
         cut->threads = 32 << pick(state, 0, 3);
         cut->span = (int32_t)pick(state, 1, 20);
-        if (xn_cuda_strip_fits(conv, images, cut))
+        if (xn_cuda_sliding_fits(conv, images, cut))
             return true;
     }
-    return xn_cuda_strip_choose(conv, images, 132, cut);
+    return xn_cuda_sliding_choose(conv, images, 132, cut);
 }
 
 static bool draw_matrix(uint64_t *state, const xn_conv *conv, int64_t images,
-                        xn_cuda_matrix_cut *cut) {
+                        xn_cuda_patch_cut *cut) {
     for (int tries = 0; tries < 50; tries++) {
         cut->together = (int32_t)pick(state, 1, 16);
         cut->tile_w = pick(state, 0, 1) ? conv->out_width : 16 * (int32_t)pick(state, 1, 8);
         cut->tile_h = (int32_t)pick(state, 1, 20);
         cut->span = (int32_t)pick(state, 1, 64);
-        if (xn_cuda_matrix_fits(conv, images, cut))
+        if (xn_cuda_patch_fits(conv, images, cut))
             return true;
     }
-    return xn_cuda_matrix_choose(conv, images, 132, cut);
+    return xn_cuda_patch_choose(conv, images, 132, cut);
 }
 
 static bool draw_planes(uint64_t *state, const xn_conv *conv, int64_t images,
-                        xn_cuda_planes_cut *cut) {
+                        xn_cuda_depthwise_cut *cut) {
     for (int tries = 0; tries < 50; tries++) {
         cut->planes = (int32_t)pick(state, 1, 8);
         cut->band = cut->planes > 1 ? conv->out_height : (int32_t)pick(state, 1, conv->out_height);
         cut->rows = (int32_t)pick(state, 1, 12);
         cut->threads = 32 * (int32_t)pick(state, 1, 8);
-        if (xn_cuda_planes_fits(conv, images, cut))
+        if (xn_cuda_depthwise_fits(conv, images, cut))
             return true;
     }
-    return xn_cuda_planes_choose(conv, images, 132, cut);
+    return xn_cuda_depthwise_choose(conv, images, 132, cut);
 }
 
 static bool draw_fused(uint64_t *state, const xn_conv *conv, int64_t images,
@@ -339,15 +339,15 @@ static bool draw_fused(uint64_t *state, const xn_conv *conv, int64_t images,
 
 static bool draw_cut(uint64_t *state, const xn_conv *conv, int64_t images,
                      const xn_cuda_few_chip *chip, any_cut *cut) {
-    static const xn_cuda_few_kind kinds[] = {XN_CUDA_FEW_STRIP, XN_CUDA_FEW_PLANES,
-                                             XN_CUDA_FEW_MATRIX, XN_CUDA_FEW_NONE};
+    static const xn_cuda_few_kind kinds[] = {XN_CUDA_FEW_SLIDING_WINDOW, XN_CUDA_FEW_DEPTHWISE,
+                                             XN_CUDA_FEW_PATCH_GEMM, XN_CUDA_FEW_NONE};
     cut->kind = kinds[pick(state, 0, 3)];
     switch (cut->kind) {
     case XN_CUDA_FEW_NONE:
         return draw_fused(state, conv, images, chip, &cut->fused);
-    case XN_CUDA_FEW_STRIP:
+    case XN_CUDA_FEW_SLIDING_WINDOW:
         return draw_strip(state, conv, images, &cut->strip);
-    case XN_CUDA_FEW_PLANES:
+    case XN_CUDA_FEW_DEPTHWISE:
         return draw_planes(state, conv, images, &cut->planes);
     default:
         return draw_matrix(state, conv, images, &cut->matrix);
@@ -431,7 +431,7 @@ static bool check_one(xn_device *device, cudaStream_t stream, uint64_t seed) {
 static void sweep(const problem &p, const made &m, const std::vector<float> &want,
                   cudaStream_t stream, double copy_us) {
     struct timed {
-        xn_cuda_strip cut;
+        xn_cuda_sliding cut;
         double us;
     };
     std::vector<timed> all;
@@ -442,13 +442,14 @@ static void sweep(const problem &p, const made &m, const std::vector<float> &wan
             for (int chunks = 1; chunks <= 16; chunks *= 2)
                 for (int across = 1; across <= 4; across *= 2)
                     for (int threads = 64; threads <= 256; threads *= 2) {
-                        const xn_cuda_strip cut = {rows, chunks, depth, 32, across, 1, threads, 1};
+                        const xn_cuda_sliding cut = {rows,   chunks, depth,   32,
+                                                     across, 1,      threads, 1};
                         const int64_t strips = p.side * p.side / (128 * rows * chunks);
-                        if (!xn_cuda_strip_fits(&m.conv, p.images, &cut) || strips < 128)
+                        if (!xn_cuda_sliding_fits(&m.conv, p.images, &cut) || strips < 128)
                             continue;
                         auto launch = [&] {
-                            CHECK(xn_cuda_strip_launch(&m.conv, p.images, &cut, &io, &epilogue,
-                                                       true, stream));
+                            CHECK(xn_cuda_sliding_launch(&m.conv, p.images, &cut, &io, &epilogue,
+                                                         true, stream));
                         };
                         if (p.side <= 2048 && across == 1 && threads == 128 &&
                             count_wrong(m, p.datatype, want, stream, launch))

@@ -12,7 +12,7 @@
  * otherwise by programmatic launches, where the library makes them. `layer` is both kernels, 3 x 3
  * with as many filters as channels, scaling xnor; `conv` is the second alone. */
 #include "bench.h"
-#include "gemm_wide.h"
+#include "filter_stationary.h"
 #include "gpu_timing.cuh"
 #include "xn_cuda.h"
 #include "xn_rng.h"
@@ -251,14 +251,14 @@ struct layer {
     void *input, *output;
     uint32_t *bits;
     float *mean;
-    xn_cuda_wide_cut cut;
+    xn_cuda_stationary_cut cut;
 
     cudaError_t pack(bool overlapped, cudaStream_t stream) const {
         return xn_cuda_pack_launch(&conv, images, multiprocessors, input, bits, NULL, mean,
                                    XN_CUDA_PLAIN, overlapped, stream);
     }
     cudaError_t convolve(bool overlapped, cudaStream_t stream) {
-        xn_cuda_wide_io io = {};
+        xn_cuda_stationary_io io = {};
         io.bits = bits;
         io.filters = prepared->wide;
         io.filter_rows = prepared->wide_rows;
@@ -266,7 +266,8 @@ struct layer {
         io.mean = mean;
         io.overlapped = overlapped;
         const xn_cuda_epilogue_args epilogue = {prepared->alpha, NULL, output};
-        return xn_cuda_wide_launch(&conv, images, multiprocessors, &cut, &io, &epilogue, stream);
+        return xn_cuda_stationary_launch(&conv, images, multiprocessors, &cut, &io, &epilogue,
+                                         stream);
     }
 };
 

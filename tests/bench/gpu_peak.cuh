@@ -4,8 +4,8 @@
 #ifndef XN_BENCH_GPU_PEAK_CUH
 #define XN_BENCH_GPU_PEAK_CUH
 
-#include "gemm_ptx.cuh"
 #include "gpu_timing.cuh"
+#include "wgmma_ptx.cuh"
 
 #include <stdint.h>
 

@@ -108,8 +108,9 @@ static const shape shapes[] = {
 
 /* The ways to compute a shape: the paths of mode xnor. */
 enum { WAYS = XN_CUDA_DIRECT + 1 };
-static const char *const way_names[WAYS] = {"strips", "planes", "matrix", "tiles", "fused",
-                                            "rails",  "lines",  "wide",   "gemm",  "direct"};
+static const char *const way_names[WAYS] = {
+    "sliding_window", "depthwise",        "patch_gemm",        "tiles",         "fused_gemm",
+    "dual_rail",      "warp_specialised", "filter_stationary", "implicit_gemm", "direct"};
 
 struct session {
     xn_device *device;
@@ -438,7 +439,7 @@ int main(int argc, char **argv) {
     printf("matrix units: %.0f Tops\n", s.matrix_ops_us / 1e6);
     printf("%-52s |", "us a launch by graph replay");
     for (const char *name : way_names)
-        printf(" %8s", name);
+        printf(" %8.8s", name);
     puts(" | chosen / floor");
     for (const shape &sh : shapes)
         if (is_wanted(s, sh))

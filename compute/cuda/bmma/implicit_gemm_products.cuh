@@ -1,0 +1,164 @@
+/* implicit_gemm_products.cuh: the loops of products that the wgmma kernels share, their filters and
+ * turns of places. */
+#ifndef XN_CUDA_IMPLICIT_GEMM_PRODUCTS_CUH
+#define XN_CUDA_IMPLICIT_GEMM_PRODUCTS_CUH
+
+#include "wgmma_ptx.cuh"
+
+/* The grid whose blocks share a shape's bands, filter tiles and groups; how many bands each has. */
+template <typename Shape, typename Args>
+static inline dim3 xn_gemm_grid(const Shape *s, int32_t groups, Args *a) {
+    a->bands_each = s->bands / s->pixel_blocks;
+    a->bands_more = s->bands % s->pixel_blocks; /* so many blocks have one more */
+    return dim3((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks, (unsigned)groups);
+}
+
+#if XN_HAS_WGMMA
+
+/* A place in a ring, and the parity of the phase that ends when it is full; free has ended once
+ * less. */
+struct xn_ring {
+    int32_t place;
+    uint32_t parity;
+
+    __device__ __forceinline__ void next(int32_t places) {
+        if (++place == places) {
+            place = 0;
+            parity ^= 1;
+        }
+    }
+    __device__ __forceinline__ void skip(int32_t count, int32_t places) {
+        for (int32_t n = 0; n < count; n++)
+            next(places);
+    }
+};
+
+/* What a block shares that has a tile of filters and some bands of images. */
+struct xn_gemm_block {
+    char *memory;
+    uint32_t barriers;
+    int32_t group, m0;  /* the first filter, of the group */
+    int32_t first, end; /* bands */
+};
+
+/* TILE: filters of a block. */
+template <int TILE, typename Args>
+__device__ __forceinline__ xn_gemm_block xn_gemm_block_of(const Args &a, char *memory,
+                                                          const uint64_t *barriers) {
+    xn_gemm_block b;
+    b.memory = memory;
+    b.barriers = xn_shared_address(barriers);
+    b.group = (int32_t)blockIdx.z;
+    b.m0 = (int32_t)blockIdx.y * TILE;
+    b.first = (int32_t)blockIdx.x * a.bands_each + min((int32_t)blockIdx.x, a.bands_more);
+    b.end = b.first + a.bands_each + ((int32_t)blockIdx.x < a.bands_more);
+    return b;
+}
+
+/* The block's tile of 64 filters to the beginning of its shared memory, a bulk copy a pair of
+ * chunks. The warps share them: to start one takes a thread about a hundred cycles. */
+template <typename Args>
+__device__ __forceinline__ void xn_gemm_copy_filters(const Args &a, const xn_gemm_block &b,
+                                                     uint32_t barrier, int32_t threads) {
+    const uint32_t to = xn_shared_address(b.memory);
+    const char *filters =
+        (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
+    const int64_t filter_rows = a.io.filter_rows;
+    const int32_t pairs = a.shape.pairs;
+    if (threadIdx.x % 32 == 0)
+        for (int32_t pair = (int32_t)threadIdx.x / 32; pair < pairs; pair += threads / 32)
+            xn_bulk_copy(to + (uint32_t)pair * (64 * 32), filters + pair * filter_rows * 32,
+                         64 * 32, barrier);
+    __syncwarp();
+}
+
+/* All bands of a block, by one lane: the kernel's copy_band once the band that had the place has
+ * been used. USED: the first place's barrier for that, by number. */
+template <int USED, typename Args>
+__device__ __forceinline__ void xn_gemm_copy_bands(const Args &a, const xn_gemm_block &b) {
+    xn_ring ring = {0, 0};
+    xn_wait_for_previous_kernel();
+#pragma unroll 1
+    for (int32_t number = b.first; number < b.end; number++) {
+        if (number - b.first >= a.shape.depth)
+            xn_mbarrier_wait(xn_barrier_at(b.barriers, USED + ring.place), ring.parity ^ 1);
+        copy_band(a, b, band_of(a, number), ring.place);
+        ring.next(a.shape.depth);
+    }
+}
+
+/* The products of a tile of 64 filters and N positions, where KEEP added to what `counts` hold.
+ * Positions begin at shared address `rows` * 16, the first pair of the filters has the descriptor
+ * `filters`. ptxas leaves the loop alone in this form: with anything beside it that may wait it
+ * gets a wait behind every instruction (its remark C7520). More than 128 positions are two
+ * instructions, which take as long as one: ptxas compiles none that needs more registers than the
+ * launch bound gives. */
+template <int N, bool KEEP, typename Shape>
+__device__ __forceinline__ void xn_gemm_multiply(const Shape &shape, uint32_t filters,
+                                                 uint32_t rows, int32_t (&counts)[N / 2]) {
+    constexpr int32_t FIRST = N > 128 ? N / 2 : N;
+    const int32_t pairs = shape.pairs;
+    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
+    filters = __shfl_sync(0xffffffffu, filters, 0);
+    uint32_t next = shape.pair_low[0]; /* read ahead: it takes longer than an instruction */
+    xn_wgmma_fence();
+#pragma unroll 3
+    for (int32_t pair = 0; pair < pairs; pair++) {
+        const uint32_t positions = rows + next;
+        next = shape.pair_low[pair + 1];
+        xn_wgmma<FIRST>::run(counts, xn_matrix(filters, 256), xn_matrix(positions, 128),
+                             KEEP || pair > 0);
+        if constexpr (N > FIRST)
+            xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filters, 256),
+                                     xn_matrix(positions + FIRST, 128), KEEP || pair > 0);
+        filters += 64 * 2;
+    }
+    xn_wgmma_commit();
+}
+
+/* How far the filters of a block are: piece n has come when barrier n is in its second phase. */
+struct xn_gemm_filters {
+    uint32_t barrier; /* of the next piece to wait for */
+    int32_t ready;    /* pairs that this warpgroup knows to be there */
+};
+
+/* Starts all matrix instructions of one result: multiply(positions, filters, add) for each pair of
+ * chunks, with the low halves of both descriptors. Positions begin at shared address `rows` * 16;
+ * `filters` is the first pair's and moves by `step`. The loops are in the form that ptxas leaves
+ * alone: unrolled by hand, or with a fence in every round, they get a wait behind every instruction
+ * (its remark C7520). */
+template <typename Shape, typename Multiply>
+__device__ __forceinline__ void xn_gemm_products(const Shape &shape, xn_gemm_filters *f,
+                                                 uint32_t rows, uint32_t filters, uint32_t step,
+                                                 Multiply multiply) {
+    const int32_t pairs = shape.pairs;
+    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
+    filters = __shfl_sync(0xffffffffu, filters, 0);
+    uint32_t next = shape.pair_low[0]; /* read ahead: it takes longer than an instruction */
+    const auto run = [&](int32_t pair) {
+        const uint32_t low = rows + next;
+        next = shape.pair_low[pair + 1];
+        multiply(low, filters, pair > 0);
+        filters += step;
+    };
+    xn_wgmma_fence();
+    if (f->ready >= pairs) {
+#pragma unroll 3
+        for (int32_t pair = 0; pair < pairs; pair++)
+            run(pair);
+    } else {
+#pragma unroll 1
+        for (int32_t pair = 0; pair < pairs; pair++) {
+            if (pair >= f->ready) {
+                xn_mbarrier_wait(f->barrier, 0);
+                f->barrier += 8;
+                f->ready += shape.piece_pairs;
+            }
+            run(pair);
+        }
+    }
+    xn_wgmma_commit();
+}
+
+#endif
+#endif

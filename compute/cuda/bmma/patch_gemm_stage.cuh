@@ -1,0 +1,216 @@
+/* patch_gemm_stage.cuh: what a block of patch_gemm.cu has in shared memory before it multiplies,
+ * beside its inputs: steps 2 and 3 of that file's comment. */
+#ifndef XN_CUDA_PATCH_GEMM_STAGE_CUH
+#define XN_CUDA_PATCH_GEMM_STAGE_CUH
+
+#include "patch_gemm_input.cuh"
+
+/* ---- 2: filters ---- */
+
+/* What a thread lays out: the same word of every so many filters. */
+struct matrix_item {
+    int32_t at, row, column; /* among a filter's items; the first tap of its word */
+    uint32_t mask;           /* the word's bits that are taps; 0 past the last word */
+};
+
+__device__ __forceinline__ matrix_item find_item(const matrix_args &a, int32_t at) {
+    const matrix_shape &s = a.shape;
+    const int32_t i = xn_divide(at, s.by_parts), part = at - i * s.parts;
+    return {at, i, part << (5 - s.field_log2),
+            at >= s.words        ? 0u
+            : part + 1 < s.parts ? s.part_mask
+                                 : s.last_mask};
+}
+
+/* One word of a filter of several groups: the taps of `item`, in their group's bits of each field.
+ * Four at a time, so that their loads are under way together. */
+__device__ __forceinline__ uint32_t filter_word(const matrix_args &a, const uint32_t *taps,
+                                                const matrix_item &item, int32_t shift,
+                                                bool valid) {
+    const int32_t each = 1 << a.shape.field_log2;
+    const int32_t count = valid ? min(a.conv.kernel_w - item.column, 32 >> a.shape.field_log2) : 0;
+    uint32_t word = 0;
+    taps += item.row * a.conv.kernel_w + item.column;
+#pragma unroll 1
+    for (int32_t j = 0; j < count; j += 4, taps += 4) {
+        uint32_t tap[4] = {};
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            xn_load_4_if(&tap[n], taps + n, j + n < count);
+#pragma unroll
+        for (int n = 0; n < 4; n++, shift += each)
+            word |= tap[n] << (shift & 31);
+    }
+    return word;
+}
+
+/* filters[steps][span][8 words]: positive, then negative; zero past the last filter and past the
+ * patch. All loads of BATCH filters are under way together. */
+template <int BATCH, class Word>
+__device__ __forceinline__ void lay_out_filters(const matrix_args &a, const matrix_block &b,
+                                                int32_t span, uint32_t *filters, Word word_of) {
+    const matrix_shape &s = a.shape;
+    const int32_t log2 = s.item_lanes_log2, step = THREADS >> log2;
+#pragma unroll 1
+    for (int32_t at = threadIdx.x & ((1 << log2) - 1); at < s.items; at += 1 << log2) {
+        const matrix_item item = find_item(a, at);
+        const int32_t inverted = at + s.words;
+        uint32_t *to = filters + at / STEP * span * STEP + at % STEP;
+        uint32_t *to_inverted = filters + inverted / STEP * span * STEP + inverted % STEP;
+#pragma unroll 1
+        for (int32_t f = (int32_t)threadIdx.x >> log2; f < span; f += step * BATCH) {
+            uint32_t word[BATCH] = {}, mask[BATCH];
+#pragma unroll
+            for (int n = 0; n < BATCH; n++) {
+                const int32_t filter = f + n * step;
+                const bool live = filter < b.filters && item.mask;
+                mask[n] = live ? item.mask : 0u;
+                word_of(item, filter, live, &word[n], &mask[n]);
+            }
+#pragma unroll
+            for (int n = 0; n < BATCH; n++) {
+                const int32_t filter = f + n * step;
+                if (filter < span && at < s.words)
+                    to[filter * STEP] = word[n];
+                if (filter < span)
+                    to_inverted[filter * STEP] = ~word[n] & mask[n];
+            }
+        }
+    }
+}
+
+__device__ __forceinline__ void stage_filters(const matrix_args &a, const matrix_block &b,
+                                              int32_t span, uint32_t *filters,
+                                              matrix_filter *info) {
+    const xn_conv &c = a.conv;
+    const matrix_shape &s = a.shape;
+    const int64_t first = (int64_t)b.group * c.group_out_channels + b.filter;
+    if (a.cut.together == 1) {
+        const uint32_t *fields = a.fields + first * s.words;
+        lay_out_filters<8>(
+            a, b, span, filters,
+            [&](const matrix_item &item, int32_t f, bool live, uint32_t *word, uint32_t *) {
+                xn_load_4_if(word, fields + f * s.words + item.at, live);
+            });
+    } else {
+        const uint32_t *rows = a.rows + first * a.row_words;
+        lay_out_filters<2>(
+            a, b, span, filters,
+            [&](const matrix_item &item, int32_t f, bool live, uint32_t *word, uint32_t *mask) {
+                const int32_t shift = xn_divide(f, s.by_filters) * c.group_channels;
+                *mask <<= shift & 31;
+                *word = filter_word(a, rows + f * a.row_words, item, shift, live);
+            });
+    }
+    for (int32_t f = threadIdx.x; f < span; f += THREADS) {
+        const int64_t o = first + min(f, b.filters - 1);
+        info[f] = {xn_factor_of(a.factor, o), xn_bias_of(a.bias, o),
+                   xn_divide(min(f + b.filter, b.filter + b.filters - 1), s.by_filters)};
+    }
+}
+
+/* Where a patch's words lie, from its first word on; past both halves the filters are zero. */
+__device__ __forceinline__ void stage_offsets(const matrix_args &a, int32_t *offsets) {
+    const matrix_shape &s = a.shape;
+    const int32_t at = threadIdx.x;
+    if (at >= s.steps * STEP)
+        return;
+    const bool inverted = at >= s.words;
+    const int32_t half = at - (inverted ? s.words : 0);
+    const int32_t i = xn_divide(half, s.by_parts);
+    offsets[at] = half >= s.words ? 0
+                                  : ((inverted ? s.in_h : 0) + i * a.conv.dilation_h) * s.pitch +
+                                        half - i * s.parts;
+}
+
+/* ---- 3: K and the number of taps ---- */
+
+__device__ __forceinline__ double box_exact(const matrix_args &a, const float *means) {
+    double sum = 0.0;
+    for (int32_t part = 0; part < a.shape.parts_k; part++, means += a.shape.in_h * a.shape.width)
+        for (int32_t i = 0; i < a.conv.kernel_h; i++)
+            for (int32_t j = 0; j < a.conv.kernel_w; j++)
+                sum += means[i * a.conv.dilation_h * a.shape.width + j];
+    return sum;
+}
+
+/* The taps of an output that count. */
+__device__ __forceinline__ int32_t count_taps(const xn_conv &c, int32_t out_y, int32_t out_x) {
+    const int32_t y = out_y * c.stride_h - c.pad_top, x = out_x * c.stride_w - c.pad_left;
+    if (c.pad_value || (y >= 0 && y + (c.kernel_h - 1) * c.dilation_h < c.height && x >= 0 &&
+                        x + (c.kernel_w - 1) * c.dilation_w < c.width))
+        return c.kernel_h * c.kernel_w;
+    const xn_cuda_rect rect = xn_cuda_valid_rect(&c, out_y, out_x);
+    return xn_cuda_rect_taps(&rect);
+}
+
+/* The same column of a window in the other layers of a group's means. */
+__device__ __forceinline__ float sum_parts(const matrix_args &a, const float *from, int32_t step) {
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int32_t part = 1; part < a.shape.parts_k; part++) {
+        from += a.shape.in_h * a.shape.width;
+#pragma unroll 4
+        for (int32_t i = 0; i < a.conv.kernel_h; i++)
+            sum += from[i * step];
+    }
+    return sum;
+}
+
+/* lines[group][tile row][position]: sums of the means over the rows of a window. Most tiles are
+ * wide and low, so that this order has the fewest additions. */
+__device__ __forceinline__ void make_lines(const matrix_args &a, const matrix_block &b,
+                                           const float *means, float *lines) {
+    const xn_conv &c = a.conv;
+    const matrix_shape &s = a.shape;
+    const int32_t step = c.dilation_h * s.width;
+    for (int32_t at = threadIdx.x; at < b.groups * a.cut.tile_h * s.width; at += THREADS) {
+        const int32_t line = xn_divide(at, s.by_width), group = xn_divide(line, s.by_tile_h);
+        const float *from =
+            means + at + /* row `line` to row stride * y of its group */
+            (group * s.in_h + (line - group * a.cut.tile_h) * c.stride_h - line) * s.width;
+        float sum = from[0];
+#pragma unroll 4
+        for (int32_t i = 1; i < c.kernel_h; i++)
+            sum += from[i * step];
+        if (s.parts_k > 1) /* one group */
+            sum += sum_parts(a, from, step);
+        lines[at] = sum;
+    }
+}
+
+/* k[group][tile] and taps[tile], which count; past the last output nobody stores what comes of
+ * them. Threads share an output's groups where there are more than outputs. */
+__device__ __forceinline__ void make_pixels(const matrix_args &a, const matrix_block &b,
+                                            const float *means, const float *lines, float *k,
+                                            float *taps) {
+    const xn_conv &c = a.conv;
+    const matrix_shape &s = a.shape;
+    for (int32_t at = threadIdx.x; at < s.k_sharers * s.tile; at += THREADS) {
+        const int32_t first = xn_divide(at, s.by_tile), p = at - first * s.tile;
+        const int32_t y = xn_divide(p, s.by_tile_w), x = p - y * a.cut.tile_w;
+        const bool exists = y < a.cut.tile_h;
+        if (first == 0)
+            taps[p] = !exists ? 0.0f
+                              : (float)(c.group_channels * count_taps(c, b.out_y + y, b.out_x + x));
+        const int32_t position = position_of(a, x * c.stride_w);
+        for (int32_t g = first; g < b.groups; g += s.k_sharers) {
+            float mean = 1.0f;
+            if (a.want_k && exists) {
+                const float *line = lines + (g * a.cut.tile_h + y) * s.width + position;
+                float sum = line[0];
+#pragma unroll 4
+                for (int32_t j = 1; j < c.kernel_w; j++)
+                    sum += line[j];
+                mean = sum * s.tap_reciprocal;
+                if (isinf(mean))
+                    mean = (float)(box_exact(a, means + (g * s.in_h + y * c.stride_h) * s.width +
+                                                    position) *
+                                   s.tap_reciprocal);
+            }
+            k[g * s.tile + p] = mean;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* direct.cu: mode xnor for every geometry on every chip: population counts over the packed bits,
+ * tap by tap, only those inside the image. A thread has one output pixel and 4 filters. Bound by
+ * the population count, 16 words a clock and multiprocessor; implicit_gemm.cu and tiles.cu are the
+ * fast paths. */
+#include "element.cuh"
+#include "kernels.h"
+#include "launch.cuh"
+#include "layout.h"
+
+enum { FILTERS = 4 };
+
+struct direct_args {
+    xn_conv conv;
+    xn_cuda_bit_args bits;
+    const float *factor, *bias;
+    xn_output out;
+    int32_t tap_words, filter_blocks; /* filter_blocks = ceil(O/G / FILTERS) */
+    int64_t row_words, work;
+};
+
+/* popc(a xor w) over the taps inside, for up to FILTERS filters from rows on. */
+__device__ __forceinline__ void count_differing(const direct_args &a, const uint32_t *plane_bits,
+                                                const uint32_t *rows, int32_t filters,
+                                                const xn_cuda_rect &rect, int32_t y0, int32_t x0,
+                                                uint32_t *differ) {
+    const xn_conv &c = a.conv;
+    for (int32_t i = rect.i0; i < rect.i1; i++)
+        for (int32_t j = rect.j0; j < rect.j1; j++) {
+            const int64_t pixel =
+                (int64_t)(y0 + i * c.dilation_h) * c.width + x0 + (int64_t)j * c.dilation_w;
+            const uint32_t *act = plane_bits + pixel * a.tap_words;
+            const uint32_t *tap = rows + ((int64_t)i * c.kernel_w + j) * a.tap_words;
+            for (int32_t w = 0; w < a.tap_words; w++) {
+                const uint32_t word = __ldg(act + w);
+#pragma unroll
+                for (int f = 0; f < FILTERS; f++)
+                    if (f < filters)
+                        differ[f] += (uint32_t)__popc(word ^ __ldg(tap + f * a.row_words + w));
+            }
+        }
+}
+
+__global__ void __launch_bounds__(XN_CUDA_THREADS)
+    direct_kernel(const __grid_constant__ direct_args a) {
+    const xn_conv &c = a.conv;
+    const int64_t plane_outputs = (int64_t)c.out_height * c.out_width;
+    const int32_t taps = c.kernel_h * c.kernel_w;
+    for (int64_t t = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; t < a.work;
+         t += (int64_t)gridDim.x * XN_CUDA_THREADS) {
+        const int64_t rest = t % plane_outputs, block = t / plane_outputs;
+        const int32_t first = (int32_t)(block % a.filter_blocks) * FILTERS;
+        const int64_t plane = block / a.filter_blocks;
+        const int64_t filter = plane % c.groups * c.group_out_channels + first;
+        const int32_t filters = min(c.group_out_channels - first, (int32_t)FILTERS);
+        const int32_t out_y = (int32_t)(rest / c.out_width), out_x = (int32_t)(rest % c.out_width);
+        const xn_cuda_rect rect = xn_cuda_valid_rect(&c, out_y, out_x);
+        const int32_t inside = xn_cuda_rect_taps(&rect);
+
+        uint32_t differ[FILTERS] = {0, 0, 0, 0};
+        count_differing(a, a.bits.bits + plane * c.height * c.width * a.tap_words,
+                        a.bits.rows + filter * a.row_words, filters, rect,
+                        out_y * c.stride_h - c.pad_top, out_x * c.stride_w - c.pad_left, differ);
+
+        const float k = a.bits.k ? a.bits.k[plane * plane_outputs + rest] : 1.0f;
+        const int64_t pitch = (int64_t)(c.kernel_h + 1) * (c.kernel_w + 1);
+#pragma unroll
+        for (int f = 0; f < FILTERS; f++)
+            if (f < filters) {
+                const int32_t *prefix = a.bits.prefix + (filter + f) * pitch;
+                uint32_t dot = (uint32_t)c.group_channels * (uint32_t)inside - 2u * differ[f];
+                if (c.pad_value != 0 && inside < taps)
+                    dot += (uint32_t)xn_cuda_outside_dot(
+                        c.pad_value, c.group_channels, taps - inside,
+                        prefix[pitch - 1] - xn_cuda_rect_popc(prefix, c.kernel_w, &rect));
+                const int64_t index =
+                    (plane * c.group_out_channels + first + f) * plane_outputs + rest;
+                xn_store_dot(a.out, index, (int32_t)dot, xn_factor_of(a.factor, filter + f), k,
+                             xn_bias_of(a.bias, filter + f));
+            }
+    }
+}
+
+cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_cuda_bit_args *bits,
+                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+    direct_args a = {};
+    a.conv = *conv;
+    a.bits = *bits;
+    a.factor = epilogue->factor;
+    a.bias = epilogue->bias;
+    a.out = {epilogue->output, conv->output_datatype};
+    a.tap_words = xn_packed_words(conv->group_channels);
+    a.row_words = xn_cuda_row_words(conv->group_channels, conv->kernel_h, conv->kernel_w);
+    a.filter_blocks = (conv->group_out_channels - 1) / FILTERS + 1;
+    a.work = images * conv->groups * a.filter_blocks * conv->out_height * conv->out_width;
+    return xn_cuda_launch(direct_kernel, xn_cuda_grid(a.work, XN_CUDA_THREADS), XN_CUDA_THREADS, 0,
+                          stream, a);
+}
+
+cudaError_t xn_cuda_direct_load(void) {
+    return xn_cuda_load(direct_kernel);
+}

@@ -1,0 +1,351 @@
+/* sliding_window.cu: which strip kernel runs a problem, how it is cut, and the launch. */
+#include "sliding_window.cuh"
+#include "sliding_window_single.cuh"
+
+enum {
+    MAX_PADDED = 1 << 30, /* of an axis, so that columns past its end fit 32 bits */
+    MAX_GRID_YZ = 65535,
+    MAX_PLANES = 1 << 30,   /* with the last stack they fit 32 bits */
+    MIN_WARPS = 3,          /* a multiprocessor's, below which threads take single rows, */
+    CHUNK_WARPS = 7,        /* and which it keeps when they take more, */
+    MAX_CHUNKS = 8,         /* up to so many times 4 */
+    CACHE_BYTES = 40 << 20, /* input and output that stay in the L2 cache together */
+    STREAM_CHUNKS = 4,      /* for what does not, */
+    HIGH_CHUNKS = 2,        /* or for planes as high as HIGH */
+    HIGH = 2048,
+    MAX_PHASES = 1 << 10,
+    SHARED_LIMIT = 48 << 10,
+    MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
+};
+
+typedef void (*strip_function)(const xn_strip_args);
+
+struct strip_kernel {
+    int32_t kernel_w, kernel_h, rows; /* kernel_h: at most, or exactly */
+    bool exact, one, single;          /* one channel; and one filter */
+    int32_t kind, depth, dilation;    /* of columns; 1: of rows too, else those have any */
+    strip_function function;
+};
+
+#define DILATED(K, ROWS, KIND, DEPTH, D)                                                           \
+    { K, K, ROWS, true, true, true, KIND, DEPTH, D, xn_single_kernel<K, K, ROWS, KIND, DEPTH, D> }
+#define SINGLE(K, ROWS, KIND, DEPTH) DILATED(K, ROWS, KIND, DEPTH, 1)
+#define STRIP(KW, KH, ROWS, EXACT, ONE, KIND)                                                      \
+    { KW, KH, ROWS, EXACT, ONE, false, KIND, 0, 1, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
+#define ANY(KW)                                                                                    \
+    STRIP(KW, 7, 4, false, true, XN_STRIP_ANY), STRIP(KW, 7, 4, false, false, XN_STRIP_ANY)
+/* Of those that take a problem the first is the fastest. */
+static const strip_kernel kernels[] = {
+    SINGLE(3, 4, XN_STRIP_FP32, 2),
+    SINGLE(3, 4, XN_STRIP_FP32, 4),
+    SINGLE(3, 4, XN_STRIP_FP16, 2),
+    SINGLE(3, 4, XN_STRIP_FP32, 0),
+    SINGLE(3, 1, XN_STRIP_FP32, 0),
+    SINGLE(3, 4, XN_STRIP_FP16, 0),
+    SINGLE(3, 1, XN_STRIP_FP16, 0),
+    SINGLE(5, 4, XN_STRIP_FP32, 0),
+    SINGLE(7, 4, XN_STRIP_FP32, 0),
+    SINGLE(3, 4, XN_STRIP_LOOSE, 0),
+    SINGLE(5, 4, XN_STRIP_LOOSE, 0),
+    SINGLE(7, 4, XN_STRIP_LOOSE, 0),
+    DILATED(3, 4, XN_STRIP_FP32, 0, 2),
+    DILATED(3, 1, XN_STRIP_FP32, 0, 2),
+    DILATED(3, 4, XN_STRIP_FP16, 0, 2),
+    DILATED(3, 1, XN_STRIP_FP16, 0, 2),
+    SINGLE(3, 4, XN_STRIP_ANY, 0),
+    SINGLE(3, 1, XN_STRIP_ANY, 0),
+    STRIP(3, 3, 4, true, true, XN_STRIP_FP32),
+    STRIP(3, 3, 4, true, false, XN_STRIP_FP32),
+    STRIP(3, 3, 1, true, false, XN_STRIP_FP32),
+    STRIP(3, 3, 4, true, true, XN_STRIP_ANY),
+    STRIP(3, 3, 4, true, false, XN_STRIP_ANY),
+    ANY(1),
+    ANY(2),
+    ANY(3),
+    ANY(4),
+    ANY(5),
+    ANY(6),
+    ANY(7),
+};
+
+/* 4 elements at a time: the input's rows start at such a multiple, and so do the windows. */
+static bool vector_in(const xn_conv *c) {
+    return c->width % XN_STRIP_WIDTH == 0 && (c->kernel_w / 2 - c->pad_left) % XN_STRIP_WIDTH == 0;
+}
+
+/* FP32 and FP16 also want each thread's own columns to be under its outputs. */
+static bool has_kind(const xn_conv *c, int32_t kind) {
+    if (kind == XN_STRIP_ANY)
+        return true;
+    const int32_t datatype = kind == XN_STRIP_FP16 ? XN_FP16 : XN_FP32;
+    if (c->input_datatype != datatype || c->output_datatype != datatype ||
+        c->scaling != XN_SCALING_XNOR || c->pad_value < 0)
+        return false;
+    return kind == XN_STRIP_LOOSE ||
+           (c->pad_left == c->kernel_w / 2 * c->dilation_w && c->out_width <= c->width &&
+            c->width % XN_STRIP_WIDTH == 0 && c->out_width % XN_STRIP_WIDTH == 0);
+}
+
+bool xn_cuda_sliding_vectors(const xn_conv *c) {
+    return has_kind(c, XN_STRIP_FP32) || has_kind(c, XN_STRIP_FP16);
+}
+
+/* The kernel of so many rows and that depth; with rows 0, the fastest of that depth. */
+static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows, int32_t depth) {
+    for (const strip_kernel &k : kernels)
+        if (k.kernel_w == c->kernel_w && k.dilation == c->dilation_w && (!rows || rows == k.rows) &&
+            depth == k.depth && (k.exact ? k.kernel_h == c->kernel_h : k.kernel_h >= c->kernel_h) &&
+            k.one == (c->group_channels == 1) && (!k.single || c->group_out_channels == 1) &&
+            has_kind(c, k.kind))
+            return &k;
+    return NULL;
+}
+
+/* Shared memory of a block. */
+static int64_t shared_bytes(const xn_conv *c, const strip_kernel *k, int32_t threads,
+                            int64_t filters) {
+    if (k->single) { /* the ring: own elements and those past the ends */
+        const int64_t own = k->kind == XN_STRIP_FP16 ? 8 : 16, side = own == 8 ? 8 : 4;
+        return k->depth ? (k->depth * k->rows + k->kernel_h - 1) * (own + side) * threads : 0;
+    }
+    const int64_t tables = (int64_t)c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
+    const int64_t words = c->kernel_w == 7 ? 2 : 1, in_rows = k->rows + k->kernel_h - 1;
+    return filters * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_strip_filter)) +
+           (k->one ? 0 : c->group_channels * in_rows * words * threads * 4);
+}
+
+static int64_t tiles_across(const xn_conv *c, const xn_cuda_sliding *s) {
+    return (c->out_width - 1) / (s->lanes * s->across * XN_STRIP_WIDTH) + 1;
+}
+
+static int32_t segments_down(const xn_cuda_sliding *s) {
+    return s->threads / (s->lanes * s->across * s->stack);
+}
+
+/* Rows of outputs of a phase. */
+static int32_t phase_rows(const xn_conv *c) {
+    return (c->out_height - 1) / c->dilation_h + 1;
+}
+
+static int64_t tiles_down(const xn_conv *c, const xn_cuda_sliding *s) {
+    return (phase_rows(c) - 1) / ((int64_t)segments_down(s) * s->rows * s->chunks) + 1;
+}
+
+static int64_t splits_of(const xn_conv *c, const xn_cuda_sliding *s) {
+    return (c->group_out_channels - 1) / s->span + 1;
+}
+
+/* Each phase of the rows is one. */
+static int64_t planes_of(const xn_conv *c, int64_t images) {
+    return images * c->groups * c->dilation_h;
+}
+
+static int64_t stacks_of(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
+    return (planes_of(c, images) - 1) / s->stack + 1;
+}
+
+/* z has the stacks of planes as far as it goes, x the rest of them. */
+static int64_t grid_z(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
+    const int64_t stacks = stacks_of(c, images, s);
+    return stacks < MAX_GRID_YZ ? stacks : (int64_t)MAX_GRID_YZ;
+}
+
+static int64_t grid_x(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
+    const int64_t folds = (stacks_of(c, images, s) - 1) / grid_z(c, images, s) + 1;
+    return tiles_across(c, s) * splits_of(c, s) * folds;
+}
+
+static bool takes(const xn_conv *c) {
+    const bool dense = c->dilation_h == 1 && c->dilation_w == 1;
+    return c->mode == XN_MODE_XNOR && c->stride_h == 1 && c->stride_w == 1 &&
+           (dense || (c->dilation_w == 2 && c->dilation_h <= MAX_PHASES && find_kernel(c, 0, 0))) &&
+           c->kernel_h <= XN_STRIP_MAX_KERNEL && c->kernel_w <= XN_STRIP_MAX_KERNEL &&
+           c->group_channels <= XN_CUDA_FEW_CHANNELS &&
+           c->group_channels * c->kernel_h * c->kernel_w <= XN_STRIP_MAX_TAPS &&
+           (int64_t)c->group_channels * c->height * c->width <= INT32_MAX &&
+           (int64_t)c->out_height * c->out_width <= INT32_MAX &&
+           (int64_t)c->height + c->pad_top + c->pad_bottom <= MAX_PADDED &&
+           (int64_t)c->width + c->pad_left + c->pad_right <= MAX_PADDED;
+}
+
+static bool is_power_of_2(int32_t v) {
+    return v > 0 && !(v & (v - 1));
+}
+
+bool xn_cuda_sliding_fits(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
+    if (!takes(c) || !is_power_of_2(s->lanes) || s->lanes < 4 || s->lanes > 32 ||
+        !is_power_of_2(s->across) || !is_power_of_2(s->stack) || !is_power_of_2(s->threads) ||
+        s->threads < 32 || s->threads > XN_STRIP_MAX_THREADS ||
+        (int64_t)s->lanes * s->across * s->stack > s->threads || s->chunks < 1 || s->span < 1)
+        return false;
+    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
+    return k && (s->chunks == 1 || (k->one && k->exact)) &&
+           shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack) <= SHARED_LIMIT &&
+           planes_of(c, images) <= MAX_PLANES && grid_x(c, images, s) <= INT32_MAX &&
+           tiles_down(c, s) <= MAX_GRID_YZ;
+}
+
+static int32_t log2_of(int32_t power) {
+    int32_t log = 0;
+    while (1 << log < power)
+        log++;
+    return log;
+}
+
+/* The largest that is not more than v; 1 at least. */
+static int32_t power_of_2_until(int64_t v, int32_t most) {
+    int32_t power = 1;
+    while (2 * power <= v && power < most)
+        power *= 2;
+    return power;
+}
+
+static int32_t power_of_2_from(int64_t v, int32_t most) {
+    int32_t power = 1;
+    while (power < v && power < most)
+        power *= 2;
+    return power;
+}
+
+static bool is_cached(const xn_conv *c, int64_t images) {
+    return (double)images * (double)(xn_conv_input_bytes(c) + xn_conv_output_bytes(c)) <
+           (double)CACHE_BYTES;
+}
+
+/* Data from the L2 cache comes fast enough for the instructions to count: long strips, which make
+ * fewer sums twice, as far as all multiprocessors are kept busy. Not so long that much of the last
+ * one is beyond the plane. */
+static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
+    const bool high = phase_rows(c) >= HIGH && has_kind(c, XN_STRIP_FP32) && c->kernel_w == 3;
+    int32_t chunks = high ? HIGH_CHUNKS : STREAM_CHUNKS;
+    if (is_cached(c, images)) {
+        const int32_t most = c->input_datatype == XN_FP16 ? MAX_CHUNKS / 2 : MAX_CHUNKS;
+        chunks = power_of_2_until(warps / CHUNK_WARPS, most);
+        chunks = chunks > 2 ? chunks : 1; /* two do not pay for what they add */
+    }
+    for (; chunks > 1; chunks /= 2) {
+        const int64_t strip = 4 * (int64_t)chunks;
+        if (((phase_rows(c) - 1) / strip + 1) * strip - phase_rows(c) <= phase_rows(c) / 6)
+            break;
+    }
+    return chunks;
+}
+
+/* Few rows a thread while only that fills the multiprocessors; else more, which reads less of the
+ * rows between strips again. */
+static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_sliding *s) {
+    const strip_kernel *k = find_kernel(c, 0, 0);
+    const int64_t warps = planes_of(c, images) * ((phase_rows(c) - 1) / 4 + 1) *
+                          ((c->out_width - 1) / (s->lanes * XN_STRIP_WIDTH) + 1) * s->lanes / 32;
+    s->rows = k->rows;
+    s->chunks = 1;
+    if (warps < MIN_WARPS * (int64_t)multiprocessors && find_kernel(c, 1, 0))
+        s->rows = 1;
+    else if (k->one && k->exact)
+        s->chunks = choose_chunks(c, images, warps / multiprocessors);
+    const int32_t depth = s->chunks >= MAX_CHUNKS ? 4 : 2;
+    if (s->chunks > 1 && find_kernel(c, s->rows, depth))
+        s->depth = depth;
+    if (c->input_datatype == XN_FP16 && is_cached(c, images))
+        s->depth = 0; /* half the bytes: the copies' instructions cost more than they hide */
+}
+
+/* Filters a block makes: all, unless there are multiprocessors to spare or too little memory. */
+static int32_t choose_span(const xn_conv *c, int64_t images, int multiprocessors,
+                           const xn_cuda_sliding *s) {
+    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
+    if (k->single)
+        return 1;
+    const int64_t fixed = shared_bytes(c, k, s->threads, 0);
+    const int64_t most = (SHARED_LIMIT - fixed) / (shared_bytes(c, k, s->threads, 1) - fixed);
+    const int64_t tiles = tiles_across(c, s) * tiles_down(c, s) * stacks_of(c, images, s);
+    const int64_t filters = c->group_out_channels, wanted = 2 * (int64_t)multiprocessors;
+    int64_t splits = tiles < wanted ? (wanted + tiles - 1) / tiles : 1;
+    const int64_t useful = (filters + MIN_SPLIT_FILTERS - 1) / MIN_SPLIT_FILTERS;
+    splits = splits < useful ? splits : useful;
+    const int64_t span = (filters + splits - 1) / splits;
+    return (int32_t)(span * s->stack < most ? span : most / s->stack);
+}
+
+bool xn_cuda_sliding_choose(const xn_conv *c, int64_t images, int multiprocessors,
+                            xn_cuda_sliding *out) {
+    xn_cuda_sliding s = {};
+    if (!takes(c))
+        return false;
+    s.lanes = power_of_2_from((c->out_width - 1) / XN_STRIP_WIDTH + 1, 32);
+    s.lanes = s.lanes < 4 ? 4 : s.lanes;
+    choose_rows(c, images, multiprocessors, &s);
+    const strip_kernel *k = find_kernel(c, s.rows, s.depth);
+    s.threads = 128;
+    while (s.threads > 32 && shared_bytes(c, k, s.threads, 1) > SHARED_LIMIT)
+        s.threads /= 2;
+    s.across = power_of_2_from((c->out_width - 1) / (s.lanes * XN_STRIP_WIDTH) + 1,
+                               s.threads / s.lanes < 2 ? 1 : 2);
+    const int32_t segments = s.threads / (s.lanes * s.across);
+    const int32_t down = power_of_2_from((phase_rows(c) - 1) / (s.rows * s.chunks) + 1, segments);
+    s.stack = power_of_2_from(planes_of(c, images), segments / down);
+    while (s.stack > 1 && shared_bytes(c, k, s.threads, s.stack) > SHARED_LIMIT)
+        s.stack /= 2;
+    s.span = choose_span(c, images, multiprocessors, &s);
+    if (!xn_cuda_sliding_fits(c, images, &s))
+        return false;
+    *out = s;
+    return true;
+}
+
+cudaError_t xn_cuda_sliding_launch(const xn_conv *c, int64_t images, const xn_cuda_sliding *s,
+                                   const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                   bool overlapped, cudaStream_t stream) {
+    if (!xn_cuda_sliding_fits(c, images, s))
+        return cudaErrorInvalidConfiguration;
+    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
+    xn_strip_args a = {};
+    a.input = io->input;
+    a.patches = io->patches;
+    a.factor = epilogue->factor;
+    a.bias = epilogue->bias;
+    a.out = {epilogue->output, c->output_datatype};
+    a.channels = c->group_channels;
+    a.filters = c->group_out_channels;
+    a.groups = c->groups;
+    a.height = c->height;
+    a.width = c->width;
+    a.out_height = c->out_height;
+    a.out_width = c->out_width;
+    a.kernel_h = c->kernel_h;
+    a.pad_top = c->pad_top;
+    a.pad_left = c->pad_left;
+    a.pad_value = c->pad_value;
+    a.dilation_h = c->dilation_h;
+    a.datatype = c->input_datatype;
+    a.want_k = c->scaling == XN_SCALING_XNOR;
+    a.vector_in = vector_in(c);
+    a.vector_out = c->out_width % XN_STRIP_WIDTH == 0;
+    a.patch_words = xn_cuda_patch_words(c->group_channels, c->kernel_h, c->kernel_w);
+    a.reciprocal = a.want_k ? 1.0f / (float)(c->group_channels * c->kernel_h * c->kernel_w) : 1.0f;
+    a.lanes_log2 = log2_of(s->lanes);
+    a.across_log2 = log2_of(s->across);
+    a.down_log2 = log2_of(segments_down(s));
+    a.stack_log2 = log2_of(s->stack);
+    a.chunks = s->chunks;
+    a.tiles_x = (int32_t)tiles_across(c, s);
+    a.splits = (int32_t)splits_of(c, s);
+    a.span = s->span;
+    a.planes = (int32_t)planes_of(c, images);
+    a.in_plane = (int64_t)c->group_channels * c->height * c->width;
+    a.out_plane = (int64_t)c->group_out_channels * c->out_height * c->out_width;
+    const dim3 grid((unsigned)grid_x(c, images, s), (unsigned)tiles_down(c, s),
+                    (unsigned)grid_z(c, images, s));
+    return xn_cuda_launch_with(k->function, grid, s->threads,
+                               (size_t)shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack),
+                               overlapped, stream, a);
+}
+
+cudaError_t xn_cuda_sliding_load(void) {
+    for (const strip_kernel &k : kernels) {
+        cudaError_t e = xn_cuda_load(k.function);
+        if (e != cudaSuccess)
+            return e;
+    }
+    return cudaSuccess;
+}

@@ -1,0 +1,233 @@
+/* packed.cu: packed input and output of the paths that do not do it themselves: set bits of packed
+ * pixels, packed pixels to lines and rails, dots to bits. */
+#include "fast_divide.cuh"
+#include "kernels.h"
+#include "launch.cuh"
+#include "layout.h"
+#include "ptx.cuh"
+
+struct count_args {
+    const uint32_t *bits;
+    int32_t *popc;
+    int64_t pixels;
+    int32_t tap_words;
+};
+
+__global__ void __launch_bounds__(XN_CUDA_THREADS)
+    count_kernel(const __grid_constant__ count_args a) {
+    for (int64_t p = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; p < a.pixels;
+         p += (int64_t)gridDim.x * XN_CUDA_THREADS) {
+        int32_t count = 0;
+        for (int32_t w = 0; w < a.tap_words; w++)
+            count += __popc(a.bits[p * a.tap_words + w]);
+        a.popc[p] = count;
+    }
+}
+
+struct spread_args {
+    const uint4 *bits;
+    uint4 *to;
+    int32_t *counts;
+    int32_t positions; /* of all planes */
+    xn_cuda_padded lines;
+    int32_t height, width;
+    uint32_t lanes; /* that share a position: a power of 2 */
+    xn_fast_divisor plane, pitch;
+};
+
+/* The pixel at a position of a plane, if there is one. */
+__device__ __forceinline__ bool spread_pixel(const spread_args &a, int32_t plane, int32_t position,
+                                             int64_t *pixel) {
+    const int32_t from = position - a.lines.lead - a.lines.top * a.lines.pitch;
+    const int32_t y = from >= 0 ? xn_divide(from, a.pitch) : 0, x = from - y * a.lines.pitch;
+    *pixel = ((int64_t)plane * a.height + y) * a.width + x;
+    return from >= 0 && y < a.height && x < a.width;
+}
+
+/* 128 channels and more: a thread makes all units of a position, or where `lanes` neighbours share
+ * one, every lanes-th. */
+__global__ void __launch_bounds__(XN_CUDA_THREADS)
+    spread_kernel(const __grid_constant__ spread_args a) {
+    const xn_cuda_padded &l = a.lines;
+    const int32_t at = (int32_t)((blockIdx.x * XN_CUDA_THREADS + threadIdx.x) / a.lanes);
+    const int32_t first = (int32_t)(threadIdx.x % a.lanes);
+    int32_t count = 0;
+    xn_let_next_kernel_start();
+    xn_wait_for_previous_kernel();
+    if (at < a.positions) {
+        const int32_t plane = xn_divide(at, a.plane), position = at - plane * l.plane;
+        int64_t pixel;
+        const bool live = spread_pixel(a, plane, position, &pixel);
+        uint4 *to = a.to + (int64_t)plane * l.units * l.plane + position;
+#pragma unroll 4
+        for (int32_t unit = first; unit < l.units; unit += (int32_t)a.lanes) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (live)
+                v = a.bits[pixel * l.units + unit];
+            count += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
+            to[(int64_t)unit * l.plane] = v;
+        }
+    }
+    for (uint32_t step = a.lanes / 2; step; step /= 2)
+        count += __shfl_xor_sync(0xffffffffu, count, (int)step);
+    if (first == 0 && at < a.positions)
+        a.counts[at] = count;
+}
+
+/* Less: a thread makes a position, of its pixel's words and those to the right. */
+template <int WORDS>
+__global__ void __launch_bounds__(XN_CUDA_THREADS)
+    spread_small_kernel(const __grid_constant__ spread_args a) {
+    const xn_cuda_padded &l = a.lines;
+    const int32_t at = (int32_t)(blockIdx.x * XN_CUDA_THREADS + threadIdx.x);
+    xn_let_next_kernel_start();
+    xn_wait_for_previous_kernel();
+    if (at >= a.positions)
+        return;
+    const int32_t plane = xn_divide(at, a.plane), position = at - plane * l.plane;
+    uint32_t word[4] = {};
+    int32_t count = 0;
+#pragma unroll
+    for (int j = 0; j < 4 / WORDS; j++) {
+        int64_t pixel;
+        if (spread_pixel(a, plane, position + j * l.step, &pixel))
+#pragma unroll
+            for (int n = 0; n < WORDS; n++)
+                word[j * WORDS + n] = ((const uint32_t *)a.bits)[pixel * WORDS + n];
+    }
+#pragma unroll
+    for (int n = 0; n < WORDS; n++)
+        count += __popc(word[n]);
+    a.to[(int64_t)plane * l.plane + position] = make_uint4(word[0], word[1], word[2], word[3]);
+    a.counts[at] = count;
+}
+
+cudaError_t xn_cuda_spread_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
+                                  uint32_t *to, int32_t *counts, cudaStream_t stream) {
+    spread_args a = {};
+    a.bits = (const uint4 *)bits;
+    a.to = (uint4 *)to;
+    a.counts = counts;
+    a.lines = xn_cuda_padded_of(conv);
+    a.positions = (int32_t)(images * conv->groups * a.lines.plane);
+    a.height = conv->height;
+    a.width = conv->width;
+    a.plane = xn_fast_divisor_of(a.lines.plane);
+    a.pitch = xn_fast_divisor_of(a.lines.pitch);
+    for (a.lanes = 1; a.lanes < 8 && a.lines.units % (int32_t)(2 * a.lanes) == 0;)
+        a.lanes *= 2;
+    return xn_cuda_launch_with(a.lines.tap_words >= 4   ? spread_kernel
+                               : a.lines.tap_words == 2 ? spread_small_kernel<2>
+                                                        : spread_small_kernel<1>,
+                               xn_cuda_grid((int64_t)a.positions * a.lanes, XN_CUDA_THREADS),
+                               XN_CUDA_THREADS, 0, true, stream, a);
+}
+
+struct rails_args {
+    const uint32_t *bits;
+    uint4 *to;
+    xn_cuda_dual_rail rails;
+    int32_t units, tap_words; /* units: of bits and of complements, each */
+    int32_t count;            /* of units of all pixels */
+    xn_fast_divisor plane, pixel_units;
+};
+
+/* A thread makes a unit of bits and its complement. */
+__global__ void __launch_bounds__(XN_CUDA_THREADS)
+    to_rails_kernel(const __grid_constant__ rails_args a) {
+    const int32_t at = (int32_t)(blockIdx.x * XN_CUDA_THREADS + threadIdx.x);
+    xn_let_next_kernel_start();
+    xn_wait_for_previous_kernel();
+    if (at >= a.count)
+        return;
+    const int32_t pixel = xn_divide(at, a.pixel_units), unit = at - pixel * a.units;
+    const int32_t image = xn_divide(pixel, a.plane), plane = (int32_t)a.plane.divisor;
+    uint4 *to = a.to + ((int64_t)image * a.rails.units + unit) * plane + (pixel - image * plane);
+    if (a.tap_words >= 4) {
+        const uint4 v = ((const uint4 *)a.bits)[at];
+        to[0] = v;
+        to[a.units * plane] = make_uint4(~v.x, ~v.y, ~v.z, ~v.w);
+    } else {
+        const uint32_t *from = a.bits + (int64_t)pixel * a.tap_words;
+        const uint32_t low = from[0], high = a.tap_words > 1 ? from[1] : 0;
+        *to = make_uint4(low, high, ~low, ~high);
+    }
+}
+
+cudaError_t xn_cuda_to_rails_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
+                                    uint32_t *to, cudaStream_t stream) {
+    rails_args a = {};
+    const int32_t plane = conv->height * conv->width;
+    a.bits = bits;
+    a.to = (uint4 *)to;
+    a.rails = xn_cuda_dual_rail_of(conv->group_channels);
+    a.tap_words = xn_packed_words(conv->group_channels);
+    a.units = a.rails.units < 2 ? 1 : a.rails.units / 2;
+    a.count = (int32_t)(images * conv->groups * plane * a.units);
+    a.plane = xn_fast_divisor_of(plane);
+    a.pixel_units = xn_fast_divisor_of(a.units);
+    return xn_cuda_launch_with(to_rails_kernel, xn_cuda_grid(a.count, XN_CUDA_THREADS),
+                               XN_CUDA_THREADS, 0, true, stream, a);
+}
+
+cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32_t *bits,
+                                 int32_t *popc, cudaStream_t stream) {
+    count_args a = {bits, popc, pixels, tap_words};
+    return xn_cuda_launch(count_kernel, xn_cuda_grid(pixels, XN_CUDA_THREADS), XN_CUDA_THREADS, 0,
+                          stream, a);
+}
+
+struct threshold_args {
+    const int32_t *dots, *threshold;
+    const uint32_t *flip;
+    uint32_t *packed;
+    int64_t plane, pixels; /* outputs of an image's channel, of all images */
+    int32_t filters, words;
+};
+
+/* A thread makes one word of a pixel. */
+__global__ void __launch_bounds__(XN_CUDA_THREADS)
+    threshold_kernel(const __grid_constant__ threshold_args a) {
+    for (int64_t e = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; e < a.pixels * a.words;
+         e += (int64_t)gridDim.x * XN_CUDA_THREADS) {
+        const int64_t pixel = e % a.pixels;
+        const int32_t first = (int32_t)(e / a.pixels) * 32;
+        const int32_t *dots =
+            a.dots + (pixel / a.plane * a.filters + first) * a.plane + pixel % a.plane;
+        uint32_t word = 0;
+        for (int32_t f = 0; f < 32 && first + f < a.filters; f++)
+            word |= (uint32_t)(dots[f * a.plane] >= a.threshold[first + f]) << f;
+        if (a.flip && first < a.filters)
+            word ^= a.flip[first / 32];
+        a.packed[pixel * a.words + first / 32] = word;
+    }
+}
+
+cudaError_t xn_cuda_threshold_launch(const xn_conv *conv, int64_t images, const int32_t *dots,
+                                     const int32_t *threshold, const uint32_t *flip,
+                                     uint32_t *packed, cudaStream_t stream) {
+    threshold_args a = {};
+    a.dots = dots;
+    a.threshold = threshold;
+    a.flip = flip;
+    a.packed = packed;
+    a.plane = (int64_t)conv->out_height * conv->out_width;
+    a.pixels = a.plane * images;
+    a.filters = conv->out_channels;
+    a.words = xn_packed_words(conv->out_channels);
+    return xn_cuda_launch(threshold_kernel, xn_cuda_grid(a.pixels * a.words, XN_CUDA_THREADS),
+                          XN_CUDA_THREADS, 0, stream, a);
+}
+
+cudaError_t xn_cuda_packed_load(void) {
+    cudaError_t e = xn_cuda_load(count_kernel);
+    if (e == cudaSuccess)
+        e = xn_cuda_load(threshold_kernel);
+    if (e == cudaSuccess)
+        e = xn_cuda_load(spread_kernel);
+    if (e == cudaSuccess)
+        e = xn_cuda_load(to_rails_kernel);
+    if (e == cudaSuccess)
+        e = xn_cuda_load(spread_small_kernel<2>);
+    return e == cudaSuccess ? xn_cuda_load(spread_small_kernel<1>) : e;
+}

@@ -1,0 +1,384 @@
+/* filter_stationary.cuh: what filter_stationary.cu has in shared memory beside filters: of a block
+ * the table of the filters' part of dot, of each worker its positions, their set bits and the
+ * pixels' part. */
+#ifndef XN_CUDA_FILTER_STATIONARY_CUH
+#define XN_CUDA_FILTER_STATIONARY_CUH
+
+#include "element.cuh"
+#include "fast_divide.cuh"
+#include "filter_stationary.h"
+#include "ptx.cuh"
+#include "wgmma_ptx.cuh"
+#include "window_sums.cuh"
+
+struct wide_args {
+    xn_conv conv;
+    xn_cuda_stationary_io io;
+    const float *factor, *bias;
+    void *output;
+    int32_t images;
+    xn_cuda_stationary_shape shape;
+    xn_fast_divisor image_pitch, width; /* of the raster */
+    float taps_reciprocal;
+    int32_t lanes_shift;            /* lanes that share a row vector, as a power of two */
+    int32_t filters_shift;          /* filters of a block, likewise */
+    int32_t warp_slots;             /* positions that a warp gathers at once */
+    int32_t range_each, range_more; /* subtiles a worker; so many workers have one more */
+    int32_t vector; /* pixels from a multiple of so many on are neighbours in memory: 8, 4 or 1 */
+};
+
+enum {
+    SUB = XN_CUDA_STATIONARY_PIXELS,
+    WORKER = XN_CUDA_STATIONARY_WORKER,
+    NO_OUTPUT = -1,
+    MAGIC = 0x4b400000, /* plus an integer: the float 1.5 * 2^23 plus that integer */
+};
+
+#if XN_HAS_WGMMA
+
+/* What a block shares. */
+struct wide_block {
+    uint32_t filters; /* shared address */
+    int32_t *table;   /* packed output: [class][odd][filter]; else [class][filter] */
+    float *factor, *bias;
+    uint32_t *flips;      /* in the place of factor, for packed output */
+    int32_t *class_part;  /* [class]: the pixel part of dot but for the set bits */
+    uint32_t *largest;    /* bits of the largest |factor| and |bias| */
+    int32_t *multiplying; /* workers that may begin to */
+};
+
+/* Of an output pixel: where it goes (NO_OUTPUT: nowhere), its part of dot, its row of the table. */
+struct __align__(16) wide_pixel {
+    int64_t base;
+    int32_t part, row;
+};
+
+/* What a worker, a warpgroup, has of its own. */
+struct wide_worker {
+    int32_t thread, barrier;
+    char *buffers, *turn;
+    int32_t *counts; /* set bits of each position */
+    wide_pixel *pixels;
+    float *k;
+};
+
+__device__ __forceinline__ wide_block block_parts(const wide_args &a, char *memory) {
+    const xn_cuda_stationary_shape &s = a.shape;
+    const int32_t filters = s.block_tiles * s.tile_filters;
+    wide_block b;
+    b.filters = xn_shared_address(memory);
+    b.table = (int32_t *)(memory + s.table_at);
+    b.factor = (float *)(memory + s.constants_at);
+    b.bias = b.factor + filters;
+    b.flips = (uint32_t *)b.factor;
+    b.class_part = (int32_t *)(b.bias + filters);
+    b.largest = (uint32_t *)(b.class_part + s.borders.classes);
+    b.multiplying = (int32_t *)b.largest + 2;
+    return b;
+}
+
+__device__ __forceinline__ wide_worker worker_parts(const wide_args &a, char *memory) {
+    const xn_cuda_stationary_shape &s = a.shape;
+    const int32_t index = (int32_t)threadIdx.x / WORKER;
+    wide_worker w;
+    w.thread = (int32_t)threadIdx.x % WORKER;
+    w.barrier = 1 + index;
+    w.buffers = memory + s.workers_at + index * s.worker_bytes;
+    w.counts = (int32_t *)(w.buffers + s.counts_at);
+    w.pixels = (wide_pixel *)(w.buffers + s.pixels_at);
+    w.k = (float *)(w.buffers + s.k_at);
+    w.turn = w.buffers + s.turn_at;
+    return w;
+}
+
+__device__ __forceinline__ void worker_barrier(const wide_worker &w) {
+    xn_named_barrier(w.barrier, WORKER);
+}
+
+struct position {
+    int32_t image, row, column;
+};
+
+__device__ __forceinline__ position position_of(const wide_args &a, int32_t raster) {
+    position p;
+    p.image = xn_divide(raster, a.image_pitch);
+    const int32_t rest = raster - p.image * (int32_t)a.image_pitch.divisor;
+    p.row = xn_divide(rest, a.width);
+    p.column = rest - p.row * (int32_t)a.width.divisor;
+    return p;
+}
+
+/* ---- positions into shared memory ---- */
+
+/* A position as a lane knows it: the pixel of its row vector's first tap, whose column is x; no
+ * column of an image where the row lies outside. */
+struct source {
+    int32_t pixel, x;
+};
+
+__device__ __forceinline__ source source_of(const wide_args &a, int32_t group, int32_t first,
+                                            int32_t slot) {
+    const xn_conv &c = a.conv;
+    const xn_cuda_raster &r = a.shape.raster;
+    int32_t i = 0, m = slot;
+    if (!r.overlap) {
+        i = slot / r.row_step;
+        m = slot % r.row_step;
+    }
+    const position p = position_of(a, first + m);
+    const int32_t y = p.row * c.stride_h + i * c.dilation_h - c.pad_top;
+    const int32_t x = p.column * c.stride_w - c.pad_left;
+    const bool inside = p.image < a.images && (uint32_t)y < (uint32_t)c.height;
+    const int32_t line = ((p.image * c.groups + group) * c.height + y) * c.width;
+    return {line + x, inside ? x : INT32_MIN / 2};
+}
+
+/* Taps of less than 16 bytes: a lane copies its own position. Where a copy is not of the image its
+ * address is not read. */
+template <int WORDS>
+__device__ __forceinline__ void gather_small(const wide_args &a, const source &from, uint32_t to) {
+    const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
+    const uint32_t next_plane = (uint32_t)a.shape.raster.plane * 16 - (16 - WORDS * 4);
+    const char *bits = (const char *)a.io.bits + (int64_t)from.pixel * (WORDS * 4);
+    int32_t x = from.x;
+#pragma unroll 1
+    for (int32_t j = 1; j <= taps; j++) {
+        xn_copy_async_at<WORDS * 4>(to, bits, (uint32_t)x < (uint32_t)a.conv.width);
+        bits += step * (WORDS * 4);
+        to += j * WORDS % 4 ? WORDS * 4 : next_plane;
+        x += step;
+    }
+}
+
+/* Taps of 16 bytes and more: of the positions that a warp knows, 2^shift neighbouring lanes copy
+ * one, each every 2^shift-th 16 bytes of its taps, and then one of the next 32 >> shift. */
+__device__ __forceinline__ void gather_units(const wide_args &a, const source &own, int32_t slots,
+                                             uint32_t to) {
+    const xn_cuda_raster &r = a.shape.raster;
+    const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
+    const int32_t tap_copies = a.shape.tap_words / 4 >> shift, step = a.conv.dilation_w;
+    const uint32_t plane_bytes = (uint32_t)r.plane * 16 << shift;
+    const int64_t pixel_bytes = a.shape.tap_words * 4;
+    const char *bits = (const char *)a.io.bits + unit * 16;
+    to += (uint32_t)(lane >> shift) * 16 + (uint32_t)(unit * r.plane) * 16;
+#pragma unroll 1
+    for (int32_t done = 0; done < slots; done += 32 >> shift) {
+        const int32_t slot = done + (lane >> shift);
+        const int32_t pixel = __shfl_sync(0xffffffffu, own.pixel, slot);
+        int32_t x = __shfl_sync(0xffffffffu, own.x, slot);
+        if (slot < slots) {
+            const char *from = bits + pixel * pixel_bytes;
+            uint32_t unit_to = to;
+#pragma unroll 1
+            for (int32_t j = 0; j < r.row_taps; j++) {
+                const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
+                const char *next = from;
+#pragma unroll 1
+                for (int32_t u = 0; u < tap_copies; u++) {
+                    xn_copy_async_at<16>(unit_to, next, inside);
+                    unit_to += plane_bytes;
+                    next += 16 << shift;
+                }
+                from += step * pixel_bytes;
+                x += step;
+            }
+        }
+        to += (uint32_t)(32 >> shift) * 16;
+    }
+}
+
+/* The same where a position has one tap, of one copy a lane. */
+__device__ __forceinline__ void gather_once(const wide_args &a, const source &own, int32_t slots,
+                                            uint32_t to) {
+    const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
+    const int32_t pixel = (uint32_t)own.x < (uint32_t)a.conv.width ? own.pixel : -1;
+    const char *bits = (const char *)a.io.bits + unit * 16;
+    int32_t slot = lane >> shift;
+    to += (uint32_t)(slot + unit * a.shape.raster.plane) * 16;
+#pragma unroll 2
+    for (int32_t done = 0; done < slots; done += 32 >> shift) {
+        const int32_t from = __shfl_sync(0xffffffffu, pixel, slot);
+        if (slot < slots)
+            xn_copy_async_at<16>(to, bits + ((int64_t)from << shift) * 16, from >= 0);
+        slot += 32 >> shift;
+        to += (uint32_t)(32 >> shift) * 16;
+    }
+}
+
+__device__ __forceinline__ void gather_means(const wide_args &a, const source &from, uint32_t to) {
+    const float *mean = a.io.mean + from.pixel;
+    const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
+    int32_t x = from.x;
+#pragma unroll 1
+    for (int32_t j = 0; j < taps; j++) {
+        xn_copy_async_at<4>(to, mean, (uint32_t)x < (uint32_t)a.conv.width);
+        to += (uint32_t)a.shape.raster.slots * 4;
+        mean += step;
+        x += step;
+    }
+}
+
+/* Starts the copies of all that `subtiles` from position `first` on read. The warps share the
+ * positions evenly, up to 32 each at a time. */
+__device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w, int32_t group,
+                                       int32_t first, int32_t subtiles, int32_t buffer) {
+    const xn_cuda_raster &r = a.shape.raster;
+    const int32_t slots = r.overlap ? subtiles * SUB + r.span : r.slots;
+    const int32_t lane = w.thread & 31, words = a.shape.tap_words, each = a.warp_slots;
+    const uint32_t to = xn_shared_address(w.buffers) + (uint32_t)(buffer * a.shape.buffer_bytes);
+#pragma unroll 1
+    for (int32_t begin = w.thread / 32 * each; begin < slots; begin += 4 * each) {
+        const source own = source_of(a, group, first, begin + lane);
+        const int32_t count = min(each, slots - begin);
+        const uint32_t at = to + (uint32_t)begin * 16;
+        if (words == 4 << a.lanes_shift && r.row_taps == 1)
+            gather_once(a, own, count, at);
+        else if (words >= 4)
+            gather_units(a, own, count, at);
+        if (lane < count) {
+            if (words == 2)
+                gather_small<2>(a, own, at + (uint32_t)lane * 16);
+            if (words == 1)
+                gather_small<1>(a, own, at + (uint32_t)lane * 16);
+            if (a.shape.means)
+                gather_means(a, own, to + (uint32_t)a.shape.means_at + (begin + lane) * 4);
+        }
+    }
+    xn_copy_commit();
+}
+
+/* ---- what depends on the filter: once a block ---- */
+
+/* The table, for filters from m0 of the group on: a thread has one filter and every so many-th
+ * class. */
+template <bool PACKED>
+__device__ __forceinline__ void make_table(const wide_args &a, const wide_block &b, int32_t group,
+                                           int32_t m0) {
+    constexpr int32_t BATCH = 3; /* loads of several classes at once */
+    const xn_conv &c = a.conv;
+    const int64_t pitch = c.out_channels;
+    const int32_t shift = a.filters_shift, classes = a.shape.borders.classes;
+    const int32_t taps = c.kernel_h * c.kernel_w, step = max((int32_t)blockDim.x >> shift, 1);
+    for (int32_t m = threadIdx.x & ((1 << shift) - 1); m < 1 << shift; m += blockDim.x) {
+        const xn_gemm_filter f = xn_gemm_filter_of<PACKED>(c, a.io.threshold, group, m0 + m);
+        const int32_t *prefix = a.io.prefix + f.index;
+        const int32_t all = xn_bits_of_filter(c, prefix, pitch);
+        for (int32_t first = (int32_t)threadIdx.x >> shift; first < classes;
+             first += BATCH * step) {
+            int32_t inside[BATCH];
+            xn_bits_of_classes(prefix, pitch, a.shape.borders, first, step, inside);
+#pragma unroll
+            for (int n = 0; n < BATCH; n++) {
+                const int32_t cls = first + n * step;
+                if (cls >= classes)
+                    break;
+                const int32_t in = a.shape.borders.pixel_class[cls].inside;
+                const int32_t part = xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]);
+                const int32_t base =
+                    xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0);
+                int32_t *row = b.table + (PACKED ? 2 : 1) * cls * a.shape.table_pitch + m;
+                if (m == 0)
+                    b.class_part[cls] = base;
+                row[0] = !PACKED  ? part
+                         : f.live ? xn_count_limit(f.threshold, part, base, 0)
+                                  : 1 << 29;
+                if (PACKED)
+                    row[a.shape.table_pitch] =
+                        f.live ? xn_count_limit(f.threshold, part, base, 1) : 1 << 29;
+            }
+        }
+    }
+}
+
+/* Factor and bias, or the bits to turn. *b.largest is zero before, and threads meet after. */
+template <bool PACKED>
+__device__ __forceinline__ void make_constants(const wide_args &a, const wide_block &b,
+                                               int32_t group, int32_t m0) {
+    const xn_conv &c = a.conv;
+    const int32_t filters = a.shape.block_tiles * a.shape.tile_filters;
+    for (int32_t m = threadIdx.x; m < filters; m += blockDim.x) {
+        const xn_gemm_filter f = xn_gemm_filter_of<false>(c, NULL, group, m0 + m);
+        if (!PACKED) {
+            b.factor[m] = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
+            b.bias[m] = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;
+            atomicMax(b.largest, __float_as_uint(fabsf(b.factor[m])));
+            atomicMax(b.largest + 1, __float_as_uint(fabsf(b.bias[m])));
+        } else if (m % 32 == 0) {
+            const int32_t word = (group * c.group_out_channels + m0 + m) / 32;
+            b.flips[m / 32] = a.io.flip && word * 32 < c.out_channels ? a.io.flip[word] : 0;
+        }
+    }
+}
+
+/* ---- what depends on the pixel: once a tile ---- */
+
+/* Set bits of each position's row vector, without what follows its last word. */
+__device__ __forceinline__ void count_positions(const wide_args &a, const wide_worker &w,
+                                                const char *buffer, int32_t pixels) {
+    const xn_cuda_raster &r = a.shape.raster;
+    const int32_t plane_bytes = r.plane * 16, count = r.overlap ? pixels + r.span : r.slots;
+    const int32_t words = r.row_taps * a.shape.tap_words, whole = words / 4;
+    for (int32_t slot = w.thread; slot < count; slot += WORKER) {
+        const char *at = buffer + slot * 16;
+        int32_t bits = 0;
+#pragma unroll 4
+        for (int32_t chunk = 0; chunk < whole; chunk++, at += plane_bytes) {
+            const uint4 v = *(const uint4 *)at;
+            bits += __popc(v.x) + __popc(v.y) + __popc(v.z) + __popc(v.w);
+        }
+        if (words & 3) {
+            const uint4 v = *(const uint4 *)at;
+            bits += __popc(v.x) + ((words & 3) > 1 ? __popc(v.y) : 0) +
+                    ((words & 3) > 2 ? __popc(v.z) : 0);
+        }
+        w.counts[slot] = bits;
+    }
+}
+
+/* A warp makes the 16 pixels of each subtile that it has in the matrix unit, and only these. */
+template <int OUT>
+__device__ __forceinline__ void make_pixels(const wide_args &a, const wide_block &b,
+                                            const wide_worker &w, const char *buffer, int32_t first,
+                                            int32_t subtiles) {
+    constexpr bool PACKED = OUT == XN_CUDA_STATIONARY_PACKED;
+    const xn_conv &c = a.conv;
+    const xn_cuda_raster &r = a.shape.raster;
+    for (int32_t e = w.thread % 32; e < subtiles * 16; e += 32) {
+        const int32_t m = e / 16 * SUB + w.thread / 32 * 16 + e % 16;
+        const position p = position_of(a, first + m);
+        wide_pixel pixel = {NO_OUTPUT, 0, 0};
+        float k = 1.0f;
+        if (p.image < a.images && p.row < c.out_height && p.column < c.out_width) {
+            const int32_t v = xn_border_class(a.shape.borders.rows, p.row, c.out_height);
+            const int32_t h = xn_border_class(a.shape.borders.columns, p.column, c.out_width);
+            const int32_t cls = v * a.shape.borders.columns.classes + h;
+            const int64_t plane = (int64_t)c.out_height * c.out_width;
+            const int32_t at = p.row * c.out_width + p.column;
+            const int32_t *counts = w.counts + m;
+            const int32_t bits = r.slide
+                                     ? xn_window_sum<int32_t>(counts, c.kernel_h, r.row_step,
+                                                              c.kernel_w, r.column_step)
+                                     : xn_window_sum<int32_t>(counts, 1, 0, c.kernel_h, r.row_step);
+            if (PACKED) {
+                pixel.base = (p.image * plane + at) * a.shape.packed_words;
+                pixel.part = bits >> 1;
+                pixel.row = (cls * 2 + (bits & 1)) * a.shape.table_pitch;
+            } else {
+                pixel.base = (int64_t)p.image * c.out_channels * plane + at;
+                pixel.part = b.class_part[cls] - 2 * bits + (OUT == XN_INT32 ? 0 : MAGIC);
+                pixel.row = cls * a.shape.table_pitch;
+                if (OUT != XN_INT32 && a.shape.means)
+                    k = xn_window_mean(c, (const float *)(buffer + a.shape.means_at) + m,
+                                       r.row_step, r.slide ? r.column_step : r.slots,
+                                       a.taps_reciprocal);
+            }
+        }
+        w.pixels[m] = pixel;
+        if (OUT == XN_FP32 || OUT == XN_FP16)
+            w.k[m] = k;
+    }
+    __syncwarp();
+}
+
+#endif
+#endif

@@ -1,0 +1,208 @@
+/* warp_specialised.cuh: what warp_specialised.cu has in shared memory, and how it gets there: one
+ * warp copies bands from memory, and those who write make a record of every output pixel from the
+ * sums over its window. */
+#ifndef XN_CUDA_WARP_SPECIALISED_CUH
+#define XN_CUDA_WARP_SPECIALISED_CUH
+
+#include "element.cuh"
+#include "fast_divide.cuh"
+#include "implicit_gemm_products.cuh"
+#include "ptx.cuh"
+#include "warp_specialised.h"
+#include "window_sums.cuh"
+
+struct lines_args {
+    xn_conv conv;
+    xn_cuda_specialised_io io;
+    xn_cuda_padded lines; /* of the activations */
+    const float *factor, *bias;
+    void *output;
+    int32_t images;
+    xn_cuda_specialised_shape shape;
+    xn_fast_divisor row_bands, image_pixels, out_width;
+    float taps_reciprocal;
+    uint32_t count_high; /* COUNT_FLOAT, for INT32 0; from here the compiler does not know it: of a
+                            permutation's operands one can be immediate, not two */
+    int32_t bands_each, bands_more; /* bands a block; so many blocks have one more */
+};
+
+enum {
+    GROUP = XN_CUDA_SPECIALISED_GROUP,
+    M = XN_CUDA_SPECIALISED_FILTERS,
+    DEPTH = XN_CUDA_SPECIALISED_MAX_DEPTH,
+    /* Half of what may be subtracted from a count, so that all stays positive until the table's
+     * part is added, which has it taken off again. */
+    MOST = 1 << 16,
+    COUNT_FLOAT = 0x4b80,
+    /* Barriers of a block, 8 bytes each: filters have come; of each place for a band: it has come,
+     * has been used; of each writing warpgroup's stage: likewise; turns of those that multiply. */
+    FILTERS = 0,
+    BAND_FULL = 1,
+    BAND_FREE = BAND_FULL + DEPTH,
+    STAGE_FULL = BAND_FREE + DEPTH,
+    STAGE_FREE = STAGE_FULL + XN_CUDA_SPECIALISED_WRITERS,
+    TURNS = STAGE_FREE + XN_CUDA_SPECIALISED_WRITERS,
+    BARRIERS = TURNS + XN_CUDA_SPECIALISED_MULTIPLIERS,
+    /* Named barriers. */
+    WRITERS_MEET = 1,
+    GROUP_MEETS = 2, /* and one for each writing warpgroup from here on */
+};
+
+#if XN_HAS_WGMMA
+
+/* A band: its first image and row, images and rows that there are, outputs of a filter. */
+struct lines_band {
+    int32_t image, y, images, rows, pixels;
+};
+
+__device__ __forceinline__ lines_band band_of(const lines_args &a, int32_t number) {
+    const int32_t part = xn_divide(number, a.row_bands);
+    lines_band b;
+    b.image = part * a.shape.images;
+    b.y = (number - part * a.shape.row_bands) * a.shape.rows;
+    b.images = min(a.shape.images, a.images - b.image);
+    b.rows = min(a.shape.rows, a.conv.out_height - b.y);
+    b.pixels = b.images * b.rows * a.conv.out_width;
+    return b;
+}
+
+/* Of a band's outputs, one after the other: their part of dot, half of it; K; where in the table
+ * their class begins, in bytes. */
+struct lines_records {
+    char *memory;
+    int32_t bytes; /* of one kind */
+
+    __device__ __forceinline__ int32_t *parts() const {
+        return (int32_t *)memory;
+    }
+    __device__ __forceinline__ float *ks() const {
+        return (float *)(memory + bytes);
+    }
+    __device__ __forceinline__ int32_t *rows() const {
+        return (int32_t *)(memory + 2 * bytes);
+    }
+};
+
+__device__ __forceinline__ lines_records records_of(const lines_args &a, const xn_gemm_block &b,
+                                                    int32_t place) {
+    return {b.memory + a.shape.records_at + place * a.shape.record_bytes, a.shape.record_bytes / 3};
+}
+
+/* Where a warp of a writing warpgroup finds the counts of its 16 filters. */
+__device__ __forceinline__ char *stage_of(const lines_args &a, const xn_gemm_block &b,
+                                          int32_t writer) {
+    const int32_t warp = (int32_t)threadIdx.x / 32 % 4;
+    return b.memory + a.shape.stage_at + (writer * M + warp * 16) * a.shape.stage_row;
+}
+
+/* ---- the warp that copies ---- */
+
+/* By one lane: everything of a band. */
+__device__ __forceinline__ void copy_band(const lines_args &a, const xn_gemm_block &b,
+                                          const lines_band &band, int32_t place) {
+    const xn_cuda_specialised_shape &s = a.shape;
+    const xn_cuda_padded &l = a.lines;
+    const uint32_t to =
+        xn_shared_address(b.memory) + (uint32_t)(s.buffers_at + place * s.buffer_bytes);
+    const uint32_t full = xn_barrier_at(b.barriers, BAND_FULL + place);
+    const int32_t first = band.y * l.pitch;
+    const int32_t count = min(s.copied, l.plane - first);
+    const int32_t all = (band.images - 1) * s.image_pitch + count;
+    xn_mbarrier_expect(full, (uint32_t)(all * (s.units * 16 + 4 + (s.means ? 4 : 0))));
+    int32_t at = 0;
+#pragma unroll 1
+    for (int32_t i = 0; i < band.images; i++) {
+        /* the zeros between images are those below the first of them */
+        const int32_t end =
+            i * s.image_pitch + (i + 1 < band.images ? s.image_pitch + l.lead : count);
+        const int64_t plane = (int64_t)(band.image + i) * a.conv.groups + b.group;
+        const int32_t n = end - at, from = first + at - i * s.image_pitch;
+        const char *bits = (const char *)a.io.bits + (plane * s.units * l.plane + from) * 16;
+        const int64_t single = plane * l.plane + from;
+#pragma unroll 1
+        for (int32_t unit = 0; unit < s.units; unit++)
+            xn_bulk_copy(to + (uint32_t)(unit * s.plane + at) * 16,
+                         bits + (int64_t)unit * l.plane * 16, (uint32_t)n * 16, full);
+        xn_bulk_copy(to + (uint32_t)(s.counts_at + at * 4), a.io.counts + single, (uint32_t)n * 4,
+                     full);
+        if (s.means)
+            xn_bulk_copy(to + (uint32_t)(s.means_at + at * 4), a.io.means + single, (uint32_t)n * 4,
+                         full);
+        at = end;
+    }
+}
+
+/* ---- records ---- */
+
+/* The sum of 3 x 3 values, all under way at once. */
+template <typename T>
+__device__ __forceinline__ T sum_of_9(const T *at, int32_t down, int32_t right) {
+    T v[9];
+#pragma unroll
+    for (int i = 0; i < 9; i++)
+        v[i] = at[i / 3 * down + i % 3 * right];
+    return ((v[0] + v[1]) + v[2]) + ((v[3] + v[4]) + v[5]) + ((v[6] + v[7]) + v[8]);
+}
+
+/* A thread has the same pixels of every band: where their windows begin, and what does not change.
+ */
+enum { OWN = 256 / GROUP };
+struct lines_own {
+    int32_t at[OWN], line[OWN], column_class[OWN];
+};
+
+__device__ __forceinline__ lines_own own_pixels(const lines_args &a) {
+    const xn_conv &c = a.conv;
+    const xn_cuda_specialised_shape &s = a.shape;
+    lines_own own;
+#pragma unroll
+    for (int i = 0; i < OWN; i++) {
+        const int32_t pixel = min((int32_t)threadIdx.x % GROUP + i * GROUP, s.pixels - 1);
+        const int32_t image = s.images > 1 ? xn_divide(pixel, a.image_pixels) : 0;
+        const int32_t rest = pixel - image * s.rows * c.out_width;
+        const int32_t line = xn_divide(rest, a.out_width), x = rest - line * c.out_width;
+        own.at[i] = image * s.image_pitch + line * a.lines.pitch + x + s.first_tap;
+        own.line[i] = line;
+        own.column_class[i] = xn_border_class(s.borders.columns, x, c.out_width);
+    }
+    return own;
+}
+
+/* The records of a band, by a warpgroup. NINE: the window is 3 x 3. */
+template <int OUT, bool NINE>
+__device__ __forceinline__ void make_records(const lines_args &a, const lines_band &band,
+                                             const lines_own &own, const char *buffer,
+                                             const lines_records &records) {
+    constexpr bool REAL = OUT != XN_INT32;
+    const xn_conv &c = a.conv;
+    const xn_cuda_specialised_shape &s = a.shape;
+    const int32_t *counts = (const int32_t *)(buffer + s.counts_at);
+    const float *means = (const float *)(buffer + s.means_at);
+#pragma unroll
+    for (int i = 0; i < OWN; i++) {
+        const int32_t pixel = (int32_t)threadIdx.x % GROUP + i * GROUP;
+        if (i > 0 && i * GROUP >= s.pixels)
+            break;
+        const int32_t bits = NINE ? sum_of_9(counts + own.at[i], s.row_step, s.column_step)
+                                  : xn_window_sum<int32_t>(counts + own.at[i], c.kernel_h,
+                                                           s.row_step, c.kernel_w, s.column_step);
+        float k = 1.0f;
+        if (REAL && s.means && NINE)
+            k = sum_of_9(means + own.at[i], s.row_step, s.column_step) * a.taps_reciprocal;
+        if (REAL && s.means && (!NINE || !(k <= 3e37f)))
+            k = xn_window_mean(c, means + own.at[i], s.row_step, s.column_step, a.taps_reciprocal);
+        const int32_t cls = xn_border_class(s.borders.rows, band.y + own.line[i], c.out_height) *
+                                s.borders.columns.classes +
+                            own.column_class[i];
+        if (pixel < band.pixels) {
+            records.parts()[pixel] =
+                REAL ? __float_as_int((float)(MOST - bits) - 0x1p24f) : -2 * bits;
+            records.rows()[pixel] = cls * s.table_pitch * 4;
+            if (REAL)
+                records.ks()[pixel] = k;
+        }
+    }
+}
+
+#endif
+#endif

@@ -1,0 +1,346 @@
+/* warp_specialised_out.cuh: from the counts of a job, 64 filters by N positions in the registers of
+ * a warpgroup, to outputs. A warp has 16 filters: thread 4g + t has filters g and g + 8 (h = 0, 1),
+ * of every 8 positions the pair 2t and 2t + 1: position 8j + 2t + e in counts[4j + 2h + e].
+ *
+ * A warp puts the counts into its part of a stage in shared memory, 16 bits each, those of outputs
+ * only, one after the other, all or 8 filters at a time. From there a thread has some neighbouring
+ * pixels, with all that belongs to them in registers, and goes through the filters, some at a time.
+ */
+#ifndef XN_CUDA_WARP_SPECIALISED_OUT_CUH
+#define XN_CUDA_WARP_SPECIALISED_OUT_CUH
+
+#include "warp_specialised.cuh"
+
+#if XN_HAS_WGMMA
+
+/* What a block has of its filters. */
+struct lines_table {
+    char *rows; /* [class][filter]: int32_t, for real outputs float */
+    float *factor, *bias;
+    uint32_t *largest; /* bits of the largest |factor| and |bias| */
+};
+
+__device__ __forceinline__ lines_table table_of(const lines_args &a, char *memory) {
+    lines_table t;
+    t.rows = memory + a.shape.table_at;
+    t.factor = (float *)(memory + a.shape.constants_at);
+    t.bias = t.factor + M;
+    t.largest = (uint32_t *)(t.bias + M);
+    return t;
+}
+
+/* ---- counts into the stage ---- */
+
+/* Stores that happen only when `valid`, without a branch. */
+__device__ __forceinline__ void stage_4_if(uint32_t to, uint32_t v, bool valid) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.u32 [%0], %1; }" ::"r"(to),
+                 "r"(v), "r"((uint32_t)valid)
+                 : "memory");
+}
+__device__ __forceinline__ void stage_2_if(uint32_t to, int32_t v, bool valid) {
+    asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.u16 [%0], %1; }" ::"r"(to),
+                 "h"((uint16_t)v), "r"((uint32_t)valid)
+                 : "memory");
+}
+
+/* EVEN: outputs of a line begin at even numbers and are even in number. */
+template <int N, bool EVEN>
+__device__ __forceinline__ void put_pairs(const lines_args &a, const char *stage,
+                                          const int32_t (&counts)[N / 2]) {
+    const xn_cuda_specialised_shape &s = a.shape;
+    const int32_t lane = threadIdx.x % 32, column = lane % 4 * 2;
+    const uint32_t to = xn_shared_address(stage) + (uint32_t)(lane / 4 * s.stage_row + column * 2);
+#pragma unroll
+    for (int j = 0; j < N / 8; j++) {
+        const uint32_t at = to + (uint32_t)s.octet_at[j];
+        const bool live = column < s.octet_live[j], both = column + 1 < s.octet_live[j];
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int32_t *count = counts + 4 * j + 2 * h;
+            const uint32_t row = at + (uint32_t)(h * 8 * s.stage_row);
+            if (EVEN) {
+                stage_4_if(row, xn_permute((uint32_t)count[0], (uint32_t)count[1], 0x5410), live);
+            } else {
+                stage_2_if(row, count[0], live);
+                stage_2_if(row + 2, count[1], both);
+            }
+        }
+    }
+}
+
+/* Where a line's outputs are whole groups of 8. What is no output goes
+ * behind the row. */
+template <int N>
+__device__ __forceinline__ void put_octets(const lines_args &a, const char *stage,
+                                           const int32_t (&counts)[N / 2]) {
+    const xn_cuda_specialised_shape &s = a.shape;
+    const int32_t lane = threadIdx.x % 32;
+    const uint32_t to = xn_shared_address(stage) + (uint32_t)(lane % 16 * s.stage_row);
+#pragma unroll
+    for (int j = 0; j < N / 8; j += 2) {
+        const int32_t at = lane < 16 ? s.octet_at[j] : s.octet_at[j + 1];
+        uint32_t v[4];
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            v[n] = xn_permute((uint32_t)counts[4 * j + 2 * n], (uint32_t)counts[4 * j + 2 * n + 1],
+                              0x5410);
+        xn_store_matrices(to + (uint32_t)at, v);
+    }
+}
+
+template <int N>
+__device__ __forceinline__ void put_counts(const lines_args &a, const char *stage,
+                                           const int32_t (&counts)[N / 2]) {
+    if (a.conv.out_width % 8 == 0)
+        put_octets<N>(a, stage, counts);
+    else if (a.conv.out_width % 2 == 0)
+        put_pairs<N, true>(a, stage, counts);
+    else
+        put_pairs<N, false>(a, stage, counts);
+}
+
+/* ---- outputs ---- */
+
+/* V words of shared memory, 4 at once: V is 1, 2 or a multiple of 4. */
+template <int V, typename T>
+__device__ __forceinline__ void load_words(const T *from, T (&to)[V]) {
+    constexpr int AT_ONCE = V < 4 ? V : 4;
+    struct __align__(4 * AT_ONCE) words {
+        T word[AT_ONCE];
+    };
+#pragma unroll
+    for (int i = 0; i < V; i += AT_ONCE) {
+        const words v = *(const words *)(from + i);
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; n++)
+            to[i + n] = v.word[n];
+    }
+}
+
+/* V counts of a filter as words: the count, or, where `high` is COUNT_FLOAT, the float 2^24 + 2
+ * count. */
+template <int V>
+__device__ __forceinline__ void load_counts(const char *from, uint32_t high, uint32_t (&to)[V]) {
+    if constexpr (V >= 4) {
+        uint32_t v[V / 2];
+        if constexpr (V == 8) {
+            const uint4 all = *(const uint4 *)from;
+            v[0] = all.x, v[1] = all.y, v[2] = all.z, v[3] = all.w;
+        } else {
+            const uint2 all = *(const uint2 *)from;
+            v[0] = all.x, v[1] = all.y;
+        }
+#pragma unroll
+        for (int i = 0; i < V / 2; i++) {
+            to[2 * i] = xn_permute(v[i], high, 0x5410);
+            to[2 * i + 1] = xn_permute(v[i], high, 0x5432);
+        }
+    } else {
+        to[0] = xn_permute(*(const uint16_t *)from, high, 0x5410);
+    }
+}
+
+/* V outputs, when `valid`. */
+template <int V>
+__device__ __forceinline__ void store(float *to, const float (&v)[V], bool valid) {
+    if constexpr (V == 4)
+        xn_store_16_if(to, make_float4(v[0], v[1], v[2], v[3]), valid);
+    else if (valid)
+        *to = v[0];
+}
+template <int V>
+__device__ __forceinline__ void store(int32_t *to, const int32_t (&v)[V], bool valid) {
+    if constexpr (V == 4)
+        xn_store_16_if(to,
+                       make_float4(__int_as_float(v[0]), __int_as_float(v[1]), __int_as_float(v[2]),
+                                   __int_as_float(v[3])),
+                       valid);
+    else if (valid)
+        *to = v[0];
+}
+template <int V>
+__device__ __forceinline__ void store(__half *to, const float (&v)[V], bool valid) {
+    if constexpr (V == 8)
+        xn_store_16_if(to,
+                       make_float4(__uint_as_float(xn_half_pair(v[0], v[1])),
+                                   __uint_as_float(xn_half_pair(v[2], v[3])),
+                                   __uint_as_float(xn_half_pair(v[4], v[5])),
+                                   __uint_as_float(xn_half_pair(v[6], v[7]))),
+                       valid);
+    else if constexpr (V == 4)
+        xn_store_8_if(to, make_uint2(xn_half_pair(v[0], v[1]), xn_half_pair(v[2], v[3])), valid);
+    else if (valid)
+        *to = __float2half_rn(v[0]);
+}
+
+template <int OUT>
+struct lines_output {
+    typedef float type; /* of a value */
+    typedef float memory;
+};
+template <>
+struct lines_output<XN_FP16> {
+    typedef float type;
+    typedef __half memory;
+};
+template <>
+struct lines_output<XN_INT32> {
+    typedef int32_t type;
+    typedef int32_t memory;
+};
+
+/* What a thread has of its pixels. Where there are 8 they are of one line, and only the first and
+ * the last may be at a border (warp_specialised_plan.cu), so there are three rows of the table. */
+template <int V>
+struct lines_pixels {
+    enum { ROWS = V == 8 ? 3 : V };
+    int32_t part[V], row[ROWS];
+    float k[V];
+
+    static __device__ __forceinline__ constexpr int row_of(int v) {
+        return V < 8 ? v : v == 0 ? 0 : v < V - 1 ? 1 : 2;
+    }
+};
+
+/* Filters at once: what registers allow. */
+enum { F = 4 };
+
+/* F filters from m on, of which `live` are to be written, of V pixels. `to` moves on. */
+template <int OUT, int V, bool SAFE>
+__device__ __forceinline__ void some_filters(const lines_args &a, const lines_table &t, int32_t m,
+                                             int32_t live, const char *counts, uint32_t high,
+                                             const lines_pixels<V> &p, int64_t plane,
+                                             typename lines_output<OUT>::memory **to) {
+    constexpr bool REAL = OUT != XN_INT32;
+    float factor[F], bias[F];
+    constexpr int ROWS = lines_pixels<V>::ROWS;
+    int32_t entry[ROWS][F];
+    uint32_t count[F][V];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        load_words<F>((const int32_t *)(t.rows + p.row[r]) + m, entry[r]);
+    if (REAL) {
+        load_words<F>(t.factor + m, factor);
+        load_words<F>(t.bias + m, bias);
+    }
+#pragma unroll
+    for (int f = 0; f < F; f++)
+        load_counts<V>(counts + f * a.shape.stage_row, high, count[f]);
+#pragma unroll
+    for (int f = 0; f < F; f++) {
+        typename lines_output<OUT>::type value[V];
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            if constexpr (REAL) {
+                const float half = __uint_as_float(count[f][v]) + __int_as_float(p.part[v]);
+                const float dot = fmaf(half, 2.0f, __int_as_float(entry[p.row_of(v)][f]));
+                value[v] = SAFE ? fmaf(dot * p.k[v], factor[f], bias[f])
+                                : xn_scaled_epilogue(dot, p.k[v], factor[f], bias[f]);
+            } else {
+                value[v] = (int32_t)(4 * count[f][v]) + p.part[v] + entry[p.row_of(v)][f];
+            }
+        }
+        store<V>(*to, value, f < live);
+        *to += plane;
+    }
+}
+
+/* Whether no product or sum of the epilogue can overflow at any of the warp's pixels. */
+template <int V>
+__device__ __forceinline__ bool cannot_overflow(const lines_args &a, const lines_table &t,
+                                                const lines_pixels<V> &p, bool live) {
+    bool safe = true;
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        safe = safe && xn_cannot_overflow(a.conv, t.largest, p.k[v]);
+    return __all_sync(0xffffffffu, safe || !live);
+}
+
+/* A job's outputs, by one warp: 16 filters from m on, of the block. */
+template <int OUT, int V>
+__device__ __forceinline__ void
+write_outputs(const lines_args &a, const xn_gemm_block &b, const lines_table &t,
+              const lines_band &band, const lines_records &records, const char *stage, int32_t m) {
+    typedef typename lines_output<OUT>::memory memory;
+    const xn_conv &c = a.conv;
+    const int64_t plane = (int64_t)c.out_height * c.out_width;
+    const int32_t live = c.group_out_channels - b.m0 - m; /* filters */
+    const int32_t each = band.rows * c.out_width;         /* of an image */
+    const uint32_t high = a.count_high;
+#pragma unroll 1
+    for (int32_t first = 0; first < band.pixels; first += 32 * V) {
+        const int32_t pixel = first + (int32_t)threadIdx.x % 32 * V;
+        const bool mine = pixel < band.pixels;
+        const int32_t image = a.shape.images > 1 ? xn_divide(pixel, a.image_pixels) : 0;
+        const int64_t filter = ((int64_t)band.image + image) * c.out_channels +
+                               b.group * c.group_out_channels + b.m0 + m;
+        memory *to =
+            (memory *)a.output + filter * plane + band.y * c.out_width + pixel - image * each;
+        const char *counts = stage + pixel * 2;
+        lines_pixels<V> p = {};
+        if (mine) {
+            load_words<V>(records.parts() + pixel, p.part);
+            if constexpr (V == 8) {
+                p.row[0] = records.rows()[pixel];
+                p.row[1] = records.rows()[pixel + 1];
+                p.row[2] = records.rows()[pixel + V - 1];
+            } else {
+                load_words<V>(records.rows() + pixel, p.row);
+            }
+            if (OUT != XN_INT32)
+                load_words<V>(records.ks() + pixel, p.k);
+        }
+        if (OUT == XN_INT32 || cannot_overflow<V>(a, t, p, mine)) {
+#pragma unroll 1
+            for (int32_t f = 0; f < 16 && mine; f += F, counts += F * a.shape.stage_row)
+                some_filters<OUT, V, true>(a, t, m + f, live - f, counts, high, p, plane, &to);
+        } else {
+#pragma unroll 1
+            for (int32_t f = 0; f < 16 && mine; f += F, counts += F * a.shape.stage_row)
+                some_filters<OUT, V, false>(a, t, m + f, live - f, counts, high, p, plane, &to);
+        }
+    }
+}
+
+/* Every WRITERS-th job, from the one of its number on. A band's records are made while it is
+ * multiplied; the records of two bands, since a warp may be one ahead of the others. */
+template <int OUT, int WRITERS>
+__device__ __forceinline__ void write_jobs(const lines_args &a, const xn_gemm_block &b,
+                                           const lines_table &t, int32_t mine) {
+    const xn_cuda_specialised_shape &s = a.shape;
+    const int32_t m = (int32_t)threadIdx.x / 32 % 4 * 16;
+    const char *stage = stage_of(a, b, mine);
+    const bool nine = a.conv.kernel_h == 3 && a.conv.kernel_w == 3;
+    const lines_own own = own_pixels(a);
+    xn_ring ring = {0, 0};
+    uint32_t parity = 0;
+    ring.skip(mine, s.depth);
+#pragma unroll 1
+    for (int32_t number = b.first + mine; number < b.end; number += WRITERS) {
+        const char *buffer = b.memory + s.buffers_at + ring.place * s.buffer_bytes;
+        const lines_band band = band_of(a, number);
+        const lines_records records = records_of(a, b, 2 * mine + (int32_t)parity);
+        xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
+        if (nine)
+            make_records<OUT, true>(a, band, own, buffer, records);
+        else
+            make_records<OUT, false>(a, band, own, buffer, records);
+        xn_mbarrier_arrive(xn_barrier_at(b.barriers, BAND_FREE + ring.place));
+        xn_named_barrier(GROUP_MEETS + mine, GROUP);
+        xn_mbarrier_wait(xn_barrier_at(b.barriers, STAGE_FULL + mine), parity);
+        if (OUT == XN_FP16 && s.vector == 8)
+            write_outputs<OUT, OUT == XN_FP16 ? 8 : 4>(a, b, t, band, records, stage, m);
+        else if (s.vector == 4)
+            write_outputs<OUT, 4>(a, b, t, band, records, stage, m);
+        else
+            write_outputs<OUT, 1>(a, b, t, band, records, stage, m);
+        xn_mbarrier_arrive(xn_barrier_at(b.barriers, STAGE_FREE + mine));
+        parity ^= 1;
+#pragma unroll
+        for (int n = 0; n < WRITERS; n++)
+            ring.next(s.depth);
+    }
+}
+
+#endif
+#endif

@@ -1,0 +1,211 @@
+/* warp_specialised_plan.cu: which bands warp_specialised.cu makes of a problem, and where its data
+ * lies in shared memory. Host code without a device. Every shape that fits is given a time by a
+ * small model (cost_of), whose figures only have to order the shapes. */
+#include "warp_specialised.h"
+#include "wgmma_plan.h"
+
+#include <algorithm>
+
+enum {
+    TILE = XN_CUDA_SPECIALISED_FILTERS,
+    LONGEST = 1 << 9,       /* lines and columns of input or output, and what a window spans */
+    MOST_BITS = UINT16_MAX, /* of a filter: counts are kept in 16 bits */
+    IN_TURN_CYCLES = 600,   /* of a job's matrix instructions */
+    LEAST_JOB = 128,        /* positions */
+    LONG_CHUNKS = 64,       /* of 128 bits a filter: then multiplying takes long */
+};
+
+#define VARIANT(positions, multipliers, writers) {positions, multipliers, writers},
+static const int32_t variants[XN_CUDA_SPECIALISED_VARIANTS][3] = {
+    XN_CUDA_SPECIALISED_EACH_VARIANT(VARIANT)};
+
+static int32_t output_bytes(const xn_conv *c) {
+    return c->output_datatype == XN_FP16 ? 2 : 4;
+}
+
+/* ---- bands ---- */
+
+static void make_octets(const xn_conv *c, const xn_cuda_padded *l, xn_cuda_specialised_shape *s) {
+    for (int32_t octet = 0; octet < XN_CUDA_SPECIALISED_OCTETS; octet++) {
+        const int32_t at = octet * 8, image = at / s->image_pitch, rest = at % s->image_pitch;
+        const int32_t line = rest / l->pitch, column = rest % l->pitch;
+        const int64_t live = std::min<int64_t>(8, c->out_width - column);
+        const bool inside = at < s->positions && image < s->images && line < s->rows && live > 0;
+        s->octet_live[octet] = inside ? (int32_t)live : 0;
+        s->octet_at[octet] =
+            (inside ? (image * s->rows + line) * c->out_width + column : s->pixels) * 2;
+    }
+}
+
+/* What follows from images and rows of a band. False where it does not fit. */
+static bool make_band(const xn_conv *c, const xn_cuda_padded *l, int64_t images,
+                      xn_cuda_specialised_shape *s) {
+    const int32_t span_h = (int32_t)xn_cuda_span_h(c);
+    const int64_t lines = s->images > 1 ? xn_gemm_shared_lines(c) : s->rows + span_h;
+    const int64_t last = (s->images - 1) * lines * l->pitch;
+    const int64_t own = last + (s->rows - 1) * l->pitch + c->out_width;
+    const int64_t span = (int64_t)span_h * l->pitch + l->lead - c->pad_left + xn_cuda_span_w(c);
+    if (own > s->positions || s->positions + span >= 1 << 14)
+        return false;
+    s->row_bands = (int32_t)xn_quotient_up(c->out_height, s->rows);
+    const int64_t bands = xn_quotient_up(images, s->images) * s->row_bands;
+    if (bands > INT32_MAX / 4)
+        return false;
+    s->bands = (int32_t)bands;
+    s->pixels = s->images * s->rows * c->out_width;
+    s->image_pitch = (int32_t)(lines * l->pitch);
+    s->copied = (s->rows + span_h) * l->pitch + l->lead;
+    s->plane = (int32_t)std::max<int64_t>(last + s->copied, s->positions + span) | 1;
+    s->first_tap = l->lead - c->pad_left;
+    s->row_step = c->dilation_h * l->pitch;
+    s->column_step = c->dilation_w;
+    const int64_t outputs = (int64_t)c->out_height * c->out_width;
+    const int64_t together = outputs | (int64_t)s->rows * c->out_width;
+    /* 16 bytes; 8 are of one line, and none but the first and the last of them at a border */
+    const bool inner = c->out_width % 8 == 0 && s->borders.columns.first_count <= 1 &&
+                       s->borders.columns.last_count <= 1;
+    s->vector = inner && together % 8 == 0 && c->output_datatype == XN_FP16 ? 8
+                : together % 4 == 0                                         ? 4
+                                                                            : 1;
+    make_octets(c, l, s);
+    return true;
+}
+
+/* ---- shared memory ---- */
+
+static bool make_layout(xn_cuda_specialised_shape *s) {
+    int64_t total = 0, buffer = 0;
+    /* what a warp writes at once, of 8 filters, lies in different banks */
+    s->stage_row = (int32_t)xn_round_up(s->pixels * 2, 16) + 16; /* put_octets writes behind it */
+    while (s->stage_row / 4 % 8 != 4)
+        s->stage_row += 8;
+    s->table_pitch = TILE + 4;
+    xn_place_shared(&buffer, (int64_t)s->units * s->plane * 16);
+    s->counts_at = xn_place_shared(&buffer, (int64_t)s->plane * 4);
+    s->means_at = xn_place_shared(&buffer, s->means ? (int64_t)s->plane * 4 : 0);
+    if (buffer > XN_CUDA_WGMMA_SHARED_BYTES)
+        return false;
+    s->buffer_bytes = (int32_t)buffer;
+    s->record_bytes = (int32_t)xn_round_up(s->pixels + 4, 4) * 12;
+    xn_place_shared(&total, (int64_t)TILE * 32 * s->pairs);
+    s->buffers_at = xn_place_shared(&total, s->depth * buffer);
+    s->records_at = xn_place_shared(&total, 2 * s->writers * (int64_t)s->record_bytes);
+    s->table_at = xn_place_shared(&total, (int64_t)s->borders.classes * s->table_pitch * 4);
+    s->constants_at = xn_place_shared(&total, TILE * 8 + 8);
+    s->stage_at = xn_place_shared(&total, s->writers * TILE * (int64_t)s->stage_row);
+    s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
+    return total <= XN_CUDA_WGMMA_SHARED_BYTES;
+}
+
+/* ---- which shape ---- */
+
+/* Cycles a launch takes. Instructions of a warp are counted from the machine code; what one takes,
+ * and how much longer products take than by themselves, is measured. */
+static double cost_of(const xn_conv *c, const xn_cuda_specialised_shape *s) {
+    const double jobs = (double)xn_quotient_up(s->bands, s->pixel_blocks);
+    const double rounds = (double)xn_quotient_up((int64_t)jobs, s->writers);
+    const double products = s->pairs * s->positions / 2 * 1.15;
+    const double whole = products + 300 + s->positions / 8 * 36.0; /* with the way to the stage */
+    const double filters = s->vector == 8 ? 4 * 224 : s->vector == 4 ? 4 * 133 : 4 * 60;
+    const double passes = (double)xn_quotient_up(s->pixels, 32 * s->vector);
+    const double records = (double)xn_quotient_up(s->pixels, XN_CUDA_SPECIALISED_GROUP) * 90;
+    const double writer = 5 * (250 + records + passes * (100 + filters));
+    const double each = whole / s->multipliers > products ? whole / s->multipliers : products;
+    const double stored = jobs * TILE * s->pixels * output_bytes(c) / 18;
+    const double fill = TILE * 32.0 * s->pairs / 20;
+    double busy = jobs * each + writer;
+    busy = busy > rounds * writer + whole ? busy : rounds * writer + whole;
+    return 3000 + fill / 2 + (busy > stored ? busy : stored);
+}
+
+static void try_memory(const xn_conv *c, int multiprocessors, double *cost,
+                       xn_cuda_specialised_shape *s, xn_cuda_specialised_shape *best) {
+    s->filter_blocks = (int32_t)xn_quotient_up(c->group_out_channels, TILE);
+    const int64_t others = (int64_t)s->filter_blocks * c->groups;
+    s->pixel_blocks =
+        (int32_t)std::max<int64_t>(std::min<int64_t>(multiprocessors / others, s->bands), 1);
+    if (s->filter_blocks > UINT16_MAX || c->groups > UINT16_MAX)
+        return;
+    const int64_t most = xn_quotient_up(s->bands, s->pixel_blocks);
+    /* Barriers have one bit for whose turn a place is: who takes every n-th band may not be two of
+     * a place's bands ahead, so at least as many places as warpgroups take turns, and a multiple of
+     * those that multiply, since one of them may be behind the other. */
+    for (s->depth = (int32_t)std::min<int64_t>(most, XN_CUDA_SPECIALISED_MAX_DEPTH);
+         s->depth >= (int32_t)std::min<int64_t>(most, s->writers); s->depth--) {
+        if ((s->depth < most && s->depth % s->multipliers != 0) || !make_layout(s))
+            continue;
+        const double mine = cost_of(c, s);
+        if (*cost < 0 || mine < *cost) {
+            *cost = mine;
+            *best = *s;
+        }
+        return;
+    }
+}
+
+static bool is_possible(const xn_conv *c, int64_t images) {
+    const int64_t span_h = xn_cuda_span_h(c);
+    const int64_t span_w = xn_cuda_span_w(c);
+    const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
+    if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
+        c->stride_h != 1 || c->stride_w != 1 || chunks > 2 * XN_CUDA_SPECIALISED_MAX_PAIRS ||
+        (int64_t)c->group_channels * c->kernel_h * c->kernel_w > MOST_BITS)
+        return false;
+    if (c->height > LONGEST || c->width > LONGEST || c->out_height > LONGEST ||
+        c->out_width > LONGEST || span_h > LONGEST || span_w > LONGEST || c->pad_top > LONGEST ||
+        c->pad_left > LONGEST)
+        return false;
+    const xn_cuda_padded l = xn_cuda_padded_of(c);
+    return images < INT32_MAX / 4 &&
+           images * c->groups * l.units * l.plane < INT32_MAX / 16; /* numbered in 32 bits */
+}
+
+bool xn_cuda_specialised_plan(const xn_conv *c, int64_t images, int multiprocessors,
+                              xn_cuda_specialised_shape *out) {
+    xn_cuda_specialised_shape s = {};
+    double cost = -1;
+    if (!is_possible(c, images) || !xn_cuda_borders_make(c, &s.borders))
+        return false;
+    const xn_cuda_padded l = xn_cuda_padded_of(c);
+    s.means = c->scaling == XN_SCALING_XNOR;
+    s.tap_words = l.tap_words;
+    s.units = l.units;
+    s.chunks = (int32_t)xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
+    s.pairs = (s.chunks + 1) / 2;
+    for (s.variant = 0; s.variant < XN_CUDA_SPECIALISED_VARIANTS; s.variant++) {
+        s.positions = variants[s.variant][0];
+        s.multipliers = variants[s.variant][1];
+        s.writers = variants[s.variant][2];
+        s.in_turn = s.multipliers > 1 && s.pairs * s.positions / 2 >= IN_TURN_CYCLES;
+        s.images = 1;
+        for (s.rows = (int32_t)std::min<int64_t>(c->out_height, s.positions / l.pitch + 1);
+             s.rows > 0; s.rows--)
+            if (make_band(c, &l, images, &s))
+                try_memory(c, multiprocessors, &cost, &s, out);
+        s.rows = c->out_height;
+        for (s.images = 2; s.images <= images && make_band(c, &l, images, &s); s.images++)
+            try_memory(c, multiprocessors, &cost, &s, out);
+    }
+    if (cost < 0)
+        return false;
+    xn_gemm_make_pairs(
+        out, [&](int32_t chunk) { return out->first_tap + xn_gemm_chunk_offset(c, out, chunk); });
+    return true;
+}
+
+bool xn_cuda_specialised_fits(const xn_conv *conv, int64_t images) {
+    xn_cuda_specialised_shape shape;
+    return xn_cuda_specialised_plan(conv, images, 1, &shape);
+}
+
+/* As measured (README.md): where there is more to do than a job each multiprocessor, and outputs of
+ * a filter leave 4 at a time. With packed input the bits are laid out anew first, which long
+ * filters are worth. */
+bool xn_cuda_specialised_pays(const xn_conv *c, int64_t images, int multiprocessors,
+                              bool packed_input) {
+    const int64_t outputs = (int64_t)c->out_height * c->out_width;
+    const int64_t jobs = xn_quotient_up(images * outputs, LEAST_JOB) *
+                         xn_quotient_up(c->group_out_channels, TILE) * c->groups;
+    const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
+    return outputs % 4 == 0 && jobs > multiprocessors && (!packed_input || chunks >= LONG_CHUNKS);
+}

@@ -1,0 +1,239 @@
+/* wgmma_ptx.cuh: what the wgmma kernels need of sm_90a: barriers in shared memory that count bytes,
+ * bulk copies that complete on them, and the matrix instruction of a warpgroup (128 threads). Code
+ * for other chips has none of it (XN_HAS_WGMMA is 0). Shared addresses are 32 bits wide here. */
+#ifndef XN_CUDA_WGMMA_PTX_CUH
+#define XN_CUDA_WGMMA_PTX_CUH
+
+#include "ptx.cuh"
+
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define XN_HAS_WGMMA 1
+#else
+#define XN_HAS_WGMMA 0
+#endif
+
+#if XN_HAS_WGMMA
+
+/* ---- barriers, by shared address; more in ptx.cuh ---- */
+
+__device__ __forceinline__ void xn_mbarrier_arrive(uint32_t barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* One lane of the warp says it for all. */
+__device__ __forceinline__ void xn_warp_arrives(int32_t lane, uint32_t barrier) {
+    __syncwarp();
+    if (lane == 0)
+        xn_mbarrier_arrive(barrier);
+}
+
+/* A barrier of several that lie one after the other. */
+__device__ __forceinline__ uint32_t xn_barrier_at(uint32_t barriers, int32_t index) {
+    return barriers + (uint32_t)index * 8;
+}
+
+/* Barrier `id` (1 to 15) among `threads` threads of the block. */
+__device__ __forceinline__ void xn_named_barrier(int32_t id, int32_t threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* All warps of a warpgroup take registers from what the block was launched with and others of its
+ * warpgroups gave back, and wait until there are as many. */
+template <int REGISTERS>
+__device__ __forceinline__ void xn_more_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+template <int REGISTERS>
+__device__ __forceinline__ void xn_fewer_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(REGISTERS));
+}
+
+/* ---- copies ---- */
+
+/* `bytes` (a multiple of 16) to a shared address; they count on the barrier. */
+__device__ __forceinline__ void xn_bulk_copy(uint32_t to, const void *from, uint32_t bytes,
+                                             uint32_t barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* A box of a tensor of 4 dimensions, whose map lies in the kernel's arguments, from so many
+ * elements on, which may be outside: there zeros are written. The bytes of the whole box count. */
+__device__ __forceinline__ void xn_tensor_copy(uint32_t to, const void *map, int32_t x, int32_t y,
+                                               int32_t z, int32_t w, uint32_t barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+                 "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(to),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(barrier)
+                 : "memory");
+}
+
+/* Has the map read ahead. */
+__device__ __forceinline__ void xn_touch_map(const void *map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+/* What this thread wrote to shared memory becomes visible to matrix instructions,
+ * once the threads have met at a barrier. */
+__device__ __forceinline__ void xn_fence_proxy() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* Four 8 x 8 matrices of 16-bit values: thread 4g + t gives of row g the columns 2t and 2t + 1 of
+ * matrix n in v[n]; row r of matrix n goes to the 16 bytes whose address thread 8n + r gives. */
+__device__ __forceinline__ void xn_store_matrices(uint32_t to, const uint32_t (&v)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
+/* Four 8 x 8 matrices of 16-bit values, turned: thread 4g + t gives of row g the columns 2t and
+ * 2t + 1 of matrix n in v[n]; column c of matrix n goes to the 16 bytes whose address thread 8n + c
+ * gives. */
+__device__ __forceinline__ void xn_store_turned(uint32_t to, const uint32_t (&v)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                 : "memory");
+}
+
+/* Copies BYTES from shared to global memory if `valid`. Without a branch, and with no order among
+ * other accesses, so that a pass's stores and the next one's arithmetic mix. */
+template <int BYTES>
+__device__ __forceinline__ void xn_copy_out(char *to, const char *from, bool valid) {
+    if (BYTES == 16) {
+        const uint4 v = *(const uint4 *)from;
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %5, 0;"
+                     " @p st.global.v4.u32 [%0], {%1,%2,%3,%4}; }" ::"l"(to),
+                     "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"((uint32_t)valid));
+    } else if (BYTES == 8) {
+        const uint2 v = *(const uint2 *)from;
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %3, 0;"
+                     " @p st.global.v2.u32 [%0], {%1,%2}; }" ::"l"(to),
+                     "r"(v.x), "r"(v.y), "r"((uint32_t)valid));
+    } else if (BYTES == 4) {
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u32 [%0], %1; }" ::"l"(to),
+                     "r"(*(const uint32_t *)from), "r"((uint32_t)valid));
+    } else {
+        asm volatile("{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.global.u16 [%0], %1; }" ::"l"(to),
+                     "h"(*(const uint16_t *)from), "r"((uint32_t)valid));
+    }
+}
+
+/* ---- the matrix instruction ---- */
+
+/* An operand of 256 bits a row: 8 rows of 16 bytes lie one after the other (a core matrix), the
+ * next 8 rows `rows_8` bytes on, the second 128 bits of each row `k_128` bytes on. The start may be
+ * any multiple of 16, so a window slides along rows that overlap. The low half of the descriptor
+ * has start and k_128 and may be added to: a start further on. */
+__host__ __device__ __forceinline__ uint32_t xn_matrix_low(uint32_t start, uint32_t k_128) {
+    return start >> 4 | k_128 >> 4 << 16;
+}
+__device__ __forceinline__ uint64_t xn_matrix(uint32_t low, uint32_t rows_8) {
+    return (uint64_t)(rows_8 >> 4) << 32 | low;
+}
+
+__device__ __forceinline__ void xn_wgmma_fence() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void xn_wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+/* Waits until at most PENDING groups are under way. */
+template <int PENDING>
+__device__ __forceinline__ void xn_wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+}
+
+/* d[64 x N] = (add ? d : 0) + popc(a[64 x 256 bits] and b[N x 256 bits]). Thread (warp w, lane
+ * 4g + t) has of rows 16w + g (h = 0) and 16w + 8 + g (h = 1) the columns 8j + 2t + e in
+ * d[4j + 2h + e]. */
+template <int N>
+struct xn_wgmma;
+
+template <>
+struct xn_wgmma<32> {
+    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
+                     "wgmma.mma_async.sync.aligned.m64n32k256.s32.b1.b1.and.popc {"
+                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 "
+                     "}, %16, %17, p; }"
+                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),
+                       "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]),
+                       "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
+                     : "l"(a), "l"(b), "r"(add));
+    }
+};
+
+template <>
+struct xn_wgmma<64> {
+    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
+        asm volatile(
+            "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 "
+            "}, %32, %33, p; }"
+            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
+              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
+              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
+              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
+              "+r"(d[31])
+            : "l"(a), "l"(b), "r"(add));
+    }
+};
+
+template <>
+struct xn_wgmma<128> {
+    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
+        asm volatile(
+            "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n128k256.s32.b1.b1.and.popc {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 "
+            "}, %64, %65, p; }"
+            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
+              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
+              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
+              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
+              "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]),
+              "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]),
+              "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]),
+              "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]),
+              "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]),
+              "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
+            : "l"(a), "l"(b), "r"(add));
+    }
+};
+
+template <>
+struct xn_wgmma<112> {
+    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
+        asm volatile(
+            "{ .reg .pred p; setp.ne.b32 p, %58, 0;\n"
+            "wgmma.mma_async.sync.aligned.m64n112k256.s32.b1.b1.and.popc {"
+            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+            "%48, %49, %50, %51, %52, %53, %54, %55 "
+            "}, %56, %57, p; }"
+            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
+              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
+              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
+              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
+              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
+              "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]),
+              "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]),
+              "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]),
+              "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]),
+              "+r"(d[55])
+            : "l"(a), "l"(b), "r"(add));
+    }
+};
+
+#endif
+#endif
