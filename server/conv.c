@@ -209,7 +209,7 @@ static void describe(const conv_exchange *conv, xn_answer *out) {
         .precision = job->precision,
         .batch_requests = job->batch_requests,
         .batch_images = job->batch_images,
-        .datatype = (xn_datatype)job->conv.output_datatype,
+        .datatype = (xn_datatype)job->conv.epilogue.datatype,
         .shape = {4,
                   {job->images, job->conv.out_channels, job->conv.out_height, job->conv.out_width}},
         .output_bytes = (size_t)job->images * xn_conv_output_bytes(&job->conv)};

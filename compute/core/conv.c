@@ -311,6 +311,18 @@ static xn_status check_output(const xn_conv_params *p, int64_t images, const xn_
     return XN_OK;
 }
 
+xn_epilogue xn_conv_epilogue(xn_mode mode, xn_scaling scaling, bool has_scale, bool has_bias,
+                             xn_datatype output) {
+    const bool scaled = scaling != XN_SCALING_NONE, has_alpha = mode != XN_MODE_FLOAT;
+    return (xn_epilogue){.factor = !scaled     ? XN_FACTOR_NONE
+                                   : has_scale ? XN_FACTOR_SCALE
+                                   : has_alpha ? XN_FACTOR_ALPHA
+                                               : XN_FACTOR_NONE,
+                         .k = mode == XN_MODE_XNOR && scaling == XN_SCALING_XNOR,
+                         .bias = has_bias,
+                         .datatype = (int32_t)output};
+}
+
 static void fill(xn_conv *conv, const xn_conv_params *p, xn_datatype input_datatype,
                  const xn_shape *input, const xn_weights_shape *weights, const axis *h,
                  const axis *w) {
@@ -335,12 +347,10 @@ static void fill(xn_conv *conv, const xn_conv_params *p, xn_datatype input_datat
     conv->pad_bottom = (int32_t)h->after;
     conv->pad_right = (int32_t)w->after;
     conv->pad_value = p->pad_value;
-    conv->scaling = (int32_t)p->scaling;
     conv->mode = (int32_t)p->mode;
     conv->input_datatype = (int32_t)input_datatype;
-    conv->output_datatype = (int32_t)p->output_datatype;
-    conv->has_scale = weights->has_scale;
-    conv->has_bias = weights->has_bias;
+    conv->epilogue = xn_conv_epilogue(p->mode, p->scaling, weights->has_scale, weights->has_bias,
+                                      p->output_datatype);
     conv->precision = p->mode == XN_MODE_XNOR ? XN_PRECISION_FP32 : (int32_t)p->precision;
 }
 
@@ -424,7 +434,7 @@ size_t xn_conv_input_bytes(const xn_conv *conv) {
 
 size_t xn_conv_output_bytes(const xn_conv *conv) {
     return (size_t)xn_conv_output_elements(conv) *
-           xn_datatype_bytes((xn_datatype)conv->output_datatype);
+           xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
 }
 
 int64_t xn_conv_operations(const xn_conv *conv) {

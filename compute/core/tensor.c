@@ -14,7 +14,7 @@ static const struct {
 } datatypes[XN_DATATYPE_COUNT] = {
     [XN_FP32] = {"FP32", 4},   [XN_FP16] = {"FP16", 2},   [XN_BF16] = {"BF16", 2},
     [XN_INT8] = {"INT8", 1},   [XN_UINT8] = {"UINT8", 1}, [XN_BOOL] = {"BOOL", 1},
-    [XN_INT32] = {"INT32", 4},
+    [XN_INT32] = {"INT32", 4}, [XN_BITS] = {"BITS", 0},
 };
 
 size_t xn_datatype_bytes(xn_datatype datatype) {
@@ -28,7 +28,7 @@ const char *xn_datatype_name(xn_datatype datatype) {
 
 bool xn_datatype_parse(const char *name, xn_datatype *out) {
     for (int i = 0; i < XN_DATATYPE_COUNT; i++) {
-        if (!strcmp(name, datatypes[i].name)) {
+        if (datatypes[i].bytes && !strcmp(name, datatypes[i].name)) {
             *out = (xn_datatype)i;
             return true;
         }
@@ -169,6 +169,7 @@ void xn_tensor_to_fp32(xn_datatype datatype, const void *src, float *dst, int64_
             dst[i] = bytes[i] ? 1.0f : 0.0f;
         return;
     case XN_INT32:
+    case XN_BITS:
     case XN_DATATYPE_COUNT:
         break;
     }

@@ -61,7 +61,7 @@ XN_HD void xn_valid_taps(int32_t start, int32_t dilation, int32_t kernel, int32_
 /* The epilogue of one output element, in fp32: acc * factor [* k] + bias. factor is 1 for scaling
  * none, k is used by scaling xnor of mode xnor only. The compiler must not contract it across
  * hosts in a way that matters: any order is within the 1e-5 of the specification. */
-XN_HD float xn_epilogue(float acc, float factor, float k, float bias) {
+XN_HD float xn_epilogue_value(float acc, float factor, float k, float bias) {
     return acc * factor * k + bias;
 }
 

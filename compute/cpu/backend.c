@@ -116,8 +116,8 @@ static void stream_free(xn_stream *stream) {
 static bool weights_fit(const xn_conv *conv, const xn_prepared *p) {
     return p->out_channels == conv->out_channels && p->group_channels == conv->group_channels &&
            p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w &&
-           (p->scale != NULL) == (conv->has_scale != 0) &&
-           (p->bias != NULL) == (conv->has_bias != 0);
+           (p->scale != NULL) == (conv->epilogue.factor == XN_FACTOR_SCALE) &&
+           (p->bias != NULL) == (conv->epilogue.bias != 0);
 }
 
 static int64_t list_images(xn_plan *plan, const xn_batch_item *items, size_t count) {

@@ -331,7 +331,7 @@ void xn_cpu_emit_f64(const xn_cpu_epilogue *epilogue, const double *acc, int32_t
 static inline unsigned char *xn_cpu_output_row(const xn_conv *conv, unsigned char *output,
                                                int32_t o, int32_t y) {
     return output + ((size_t)o * (size_t)conv->out_height + (size_t)y) * (size_t)conv->out_width *
-                        xn_datatype_bytes((xn_datatype)conv->output_datatype);
+                        xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
 }
 
 /* ---- prepared.c, plan.c, canary.c: the table's functions ---- */

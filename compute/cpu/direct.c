@@ -47,7 +47,7 @@ static bool fits(const xn_conv *conv) {
 
 /* Whether rows are read where they are. */
 static bool shifts(const xn_conv *conv) {
-    return conv->input_datatype == XN_FP32 && conv->output_datatype == XN_FP32 &&
+    return conv->input_datatype == XN_FP32 && conv->epilogue.datatype == XN_FP32 &&
            (conv->stride_w == 1 || (conv->stride_w == 2 && conv->dilation_w == 1)) &&
            (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w <= XN_CPU_SHIFT_TAPS;
 }

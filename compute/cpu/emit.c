@@ -1,8 +1,8 @@
 /* emit.c: from accumulators to output elements: factor, K, bias, datatype. In fp32, in the order
- * of xn_epilogue, but for three cases that are computed in double because fp32 would lose a finite
- * result: factors so large that acc * factor overflows before a small K brings it back, a bias that
- * brings back a product which overflows, and sums that come in double because fp32 overflowed on
- * the way. */
+ * of xn_epilogue_value, but for three cases that are computed in double because fp32 would lose a
+ * finite result: factors so large that acc * factor overflows before a small K brings it back, a
+ * bias that brings back a product which overflows, and sums that come in double because fp32
+ * overflowed on the way. */
 #include "cpu.h"
 #include "xn_arith.h"
 
@@ -18,18 +18,15 @@ static const float least_counter = 0x1p103f;
 void xn_cpu_epilogue_of(const xn_conv *conv, const xn_prepared *prepared, int32_t o,
                         xn_cpu_epilogue *out) {
     float factor = 1.0f;
-    if (conv->scaling != XN_SCALING_NONE) {
-        if (prepared->scale)
-            factor = prepared->scale[o];
-        else if (conv->mode != XN_MODE_FLOAT)
-            factor = prepared->alpha[o];
-    }
+    if (conv->epilogue.factor == XN_FACTOR_SCALE)
+        factor = prepared->scale[o];
+    else if (conv->epilogue.factor == XN_FACTOR_ALPHA)
+        factor = prepared->alpha[o];
     out->factor = factor;
-    out->bias = prepared->bias ? prepared->bias[o] : 0.0f;
-    out->wide = conv->mode == XN_MODE_XNOR && conv->scaling == XN_SCALING_XNOR &&
-                fabs((double)factor) * prepared->filter > (double)FLT_MAX;
-    out->counter = conv->scaling != XN_SCALING_NONE && fabsf(out->bias) >= least_counter;
-    out->datatype = conv->output_datatype;
+    out->bias = conv->epilogue.bias ? prepared->bias[o] : 0.0f;
+    out->wide = conv->epilogue.k && fabs((double)factor) * prepared->filter > (double)FLT_MAX;
+    out->counter = conv->epilogue.factor != XN_FACTOR_NONE && fabsf(out->bias) >= least_counter;
+    out->datatype = conv->epilogue.datatype;
 }
 
 static void finish_i32(const xn_cpu_kernels *kernels, const xn_cpu_epilogue *epilogue,

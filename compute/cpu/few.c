@@ -97,8 +97,7 @@ static bool has_tiles(const xn_conv *conv, const xn_cpu_few_kernels *few) {
     return few->tile && conv->group_channels == 1 && conv->kernel_h == 3 && conv->kernel_w == 3 &&
            conv->stride_h == 1 && conv->stride_w == 1 && conv->dilation_h == 1 &&
            conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
-           conv->output_datatype == XN_FP32 && conv->scaling == XN_SCALING_XNOR &&
-           conv->group_out_channels == 1;
+           conv->epilogue.datatype == XN_FP32 && conv->epilogue.k && conv->group_out_channels == 1;
 }
 
 /* Measured (README.md): what a row takes besides its elements is most of it for small images: 20 ns
@@ -480,7 +479,7 @@ static void output_row(walk *w, const band_row *row) {
     }
     for (int32_t n = 0; n < conv->group_out_channels; n++) {
         const int32_t o = w->group * conv->group_out_channels + n;
-        const size_t size = xn_datatype_bytes((xn_datatype)conv->output_datatype);
+        const size_t size = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
         unsigned char *dst =
             xn_cpu_output_row(conv, w->image->output, o, row->y) + (size_t)w->x0 * size;
         xn_cpu_epilogue epilogue;
@@ -595,7 +594,7 @@ static void task(void *context, int64_t unit, int thread) {
         .plane_pitch = plane_pitch(plan),
         .strip_pitch = strip_pitch(plan),
         .mean = 1.0 / j->run->prepared->filter,
-        .with_k = plan->conv.scaling == XN_SCALING_XNOR,
+        .with_k = plan->conv.epilogue.k,
         .stream = j->stream,
         .first_of = {-1, -1, -1, -1},
     };

@@ -110,16 +110,16 @@ static void emit_i32(const int32_t *restrict acc, const float *restrict k, float
                      int32_t n, float *restrict dst) {
     if (k)
         for (int32_t x = 0; x < n; x++)
-            dst[x] = xn_epilogue((float)acc[x], factor, k[x], bias);
+            dst[x] = xn_epilogue_value((float)acc[x], factor, k[x], bias);
     else
         for (int32_t x = 0; x < n; x++)
-            dst[x] = xn_epilogue((float)acc[x], factor, 1.0f, bias);
+            dst[x] = xn_epilogue_value((float)acc[x], factor, 1.0f, bias);
 }
 
 static void emit_f32(const float *restrict acc, float factor, float bias, int32_t n,
                      float *restrict dst) {
     for (int32_t x = 0; x < n; x++)
-        dst[x] = xn_epilogue(acc[x], factor, 1.0f, bias);
+        dst[x] = xn_epilogue_value(acc[x], factor, 1.0f, bias);
 }
 
 static void from_fp16(const uint16_t *src, int32_t n, float *dst) {

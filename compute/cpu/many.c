@@ -60,7 +60,7 @@ static xn_cpu_patch patch_of(const xn_conv *conv) {
 
 /* Images of a unit whose outputs are gathered; 0: none. */
 static int32_t whole_of(const xn_conv *conv) {
-    size_t bytes = out_plane_of(conv) * xn_datatype_bytes((xn_datatype)conv->output_datatype);
+    size_t bytes = out_plane_of(conv) * xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
     return bytes % XN_CPU_LINE ? (int32_t)(MOST_WHOLE / out_plane_of(conv)) : 0;
 }
 
@@ -325,7 +325,7 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     j.out_plane = out_plane_of(conv);
     j.pitch = plan->lanes + SLACK_LANES;
     j.k_bands = xn_cpu_div_up(conv->out_height, K_ROWS);
-    j.output_bytes = xn_datatype_bytes((xn_datatype)conv->output_datatype);
+    j.output_bytes = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
     j.stream =
         !plan->packed_output && xn_conv_output_bytes(conv) * (size_t)count >= (size_t)STREAM_BYTES;
     j.gather = j.stream && whole_of(conv);

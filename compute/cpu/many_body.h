@@ -415,7 +415,7 @@ INLINE void reals_by(const uint32_t *restrict differs, const int32_t *restrict s
     }
     for (; x < n; x++) {
         int32_t dot = xn_dot_from_xor(start[way == ONE_CLASS ? 0 : kind[x]], (int32_t)differs[x]);
-        out[x] = xn_epilogue((float)dot, factor, k ? k[x] : 1.0f, bias);
+        out[x] = xn_epilogue_value((float)dot, factor, k ? k[x] : 1.0f, bias);
     }
 }
 

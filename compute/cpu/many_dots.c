@@ -181,7 +181,7 @@ static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o,
                       void *to) {
     const xn_cpu_many_job *j = u->j;
     const xn_conv *conv = j->conv;
-    if (conv->output_datatype == XN_INT32) {
+    if (conv->epilogue.datatype == XN_INT32) {
         j->kernels->dots(d, stream, j->out_plane, to);
         return;
     }
@@ -200,7 +200,7 @@ static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o,
 /* Filters whose rows of a part go out alike, by one call. */
 static int32_t filters_at_once(const xn_cpu_many_job *j, int32_t filters) {
     bool alike = !j->stream || j->gather || j->out_plane * j->output_bytes % XN_CPU_LINE == 0;
-    return j->conv->output_datatype == XN_INT32 && alike ? filters : 1;
+    return j->conv->epilogue.datatype == XN_INT32 && alike ? filters : 1;
 }
 
 static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last,
@@ -231,7 +231,7 @@ static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
     const xn_conv *conv = u->j->conv;
     xn_cpu_epilogue epilogues[XN_CPU_MANY_BLOCK] = {0}; /* dots need none */
     image_part part = {0};
-    for (int32_t o = first; o < last && conv->output_datatype != XN_INT32; o++)
+    for (int32_t o = first; o < last && conv->epilogue.datatype != XN_INT32; o++)
         xn_cpu_epilogue_of(conv, u->j->run->prepared, o, &epilogues[o - first]);
     while (next_part(u, &part))
         emit_part(u, &part, first, last, epilogues);

@@ -49,7 +49,7 @@ typedef struct xn_cpu_many_job {
 } xn_cpu_many_job;
 
 static inline bool xn_cpu_many_has_k(const xn_conv *conv) {
-    return conv->scaling == XN_SCALING_XNOR;
+    return conv->epilogue.k;
 }
 
 static inline void *xn_cpu_many_shared(const xn_cpu_many_job *j, int array) {

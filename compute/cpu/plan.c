@@ -87,10 +87,10 @@ static const xn_cpu_way *choose(const xn_conv *conv, const xn_device *device, bo
 
 /* Differences of packed output are compared with limits that must fit 32 bits (many.c). */
 static bool can_pack(const xn_conv *conv, const xn_cpu_plan_options *options) {
-    if (options->packed_input && (conv->mode != XN_MODE_XNOR || conv->scaling == XN_SCALING_XNOR))
+    if (options->packed_input && (conv->mode != XN_MODE_XNOR || conv->epilogue.k))
         return false;
     return !options->packed_output ||
-           (conv->output_datatype == XN_INT32 &&
+           (conv->epilogue.datatype == XN_INT32 &&
             (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w < INT64_C(1) << 28);
 }
 

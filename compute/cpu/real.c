@@ -179,7 +179,7 @@ static void write_exact(const unit *u, int32_t o, const float *sums) {
     const xn_cpu_source *source = &u->j->source;
     const xn_conv *conv = source->conv;
     const xn_cpu_kernels *kernels = source->plan->kernels;
-    size_t bytes = xn_datatype_bytes((xn_datatype)conv->output_datatype);
+    size_t bytes = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
     double exact[XN_CPU_REAL_LANES];
     xn_cpu_epilogue epilogue;
     xn_cpu_epilogue_of(conv, source->run->prepared, o, &epilogue);
@@ -226,7 +226,7 @@ static void write_tile(const unit *u, int32_t t) {
     int32_t last = (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last);
     const float *sums =
         slice_floats(u, SUMS) + ((int64_t)t * XN_CPU_REAL_FILTERS + first - base) * u->pitch;
-    if (u->j->source.conv->output_datatype == XN_FP32)
+    if (u->j->source.conv->epilogue.datatype == XN_FP32)
         write_fp32(u, first, last, sums);
     else
         for (int32_t o = first; o < last; o++, sums += u->pitch)

@@ -6,18 +6,21 @@
  *
  *   sign(v) = +1 if v >= 0 else -1   (sign(-0) = +1, sign(NaN) = -1), inputs and weights alike
  *   dot[n,o,y,x] = sum over c,i,j of sign(I) * sign(W)            an exact integer
- *   BOOL is a sign: true +1, false -1, as input of mode xnor and as weights of any mode; as input
- * of bwn and float it is 0 or 1. UINT8 has no negative values: mode xnor refuses it. alpha[o] =
- * mean |W[o]|                                        Eq. 6 of XNOR-Net (1603.05279) K = (mean over
- * the group's channels of |I|) * box(KHxKW, 1/(KH*KW))         Eq. 10 outside taps count 0, the
- * divisor is always KH*KW
+ *   alpha[o] = mean |W[o]|                                        Eq. 6 of XNOR-Net (1603.05279)
+ *   K = (mean over the group's channels of |I|) * box(KHxKW, 1/(KH*KW))                    Eq. 10
+ *       outside taps count 0, the divisor is always KH*KW
  *
- *   mode xnor:   out = dot * (scale or alpha)[o] * K[n,g,y,x] + bias[o]         scaling xnor, Eq.
- * 11 out = dot * (scale or alpha)[o] + bias[o]                      scaling alpha out = dot +
- * bias[o]                                            scaling none mode bwn:    out = (I conv
- * sign(W)) * (scale or alpha)[o] + bias[o]         Eq. 1 (scaling none: without the factor; scaling
- * xnor means alpha) mode float:  out = (I conv W) [* scale[o] if given and scaling is not none] +
- * bias[o]
+ *   mode    scaling   out
+ *   xnor    xnor      dot * (scale or alpha)[o] * K[n,g,y,x] + bias[o]                     Eq. 11
+ *   xnor    alpha     dot * (scale or alpha)[o] + bias[o]
+ *   xnor    none      dot + bias[o]
+ *   bwn     not none  (I conv sign(W)) * (scale or alpha)[o] + bias[o]                      Eq. 1
+ *   bwn     none      (I conv sign(W)) + bias[o]
+ *   float   not none  (I conv W) [* scale[o] where given] + bias[o]
+ *   float   none      (I conv W) + bias[o]
+ *
+ * BOOL is a sign: true +1, false -1, as input of mode xnor and as weights of any mode; as input of
+ * bwn and float it is 0 or 1. UINT8 has no negative values: mode xnor refuses it.
  *
  * A tap outside the image contributes as if the image held pad_value there: for mode xnor 0 adds
  * nothing, +-1 adds +-sign(W); for bwn and float the real value 0, 1 or -1 (0 adds nothing, even
@@ -27,6 +30,7 @@
 #ifndef XN_CONV_H
 #define XN_CONV_H
 
+#include "xn_epilogue.h"
 #include "xn_tensor.h"
 
 #ifdef __cplusplus
@@ -101,10 +105,10 @@ typedef struct xn_conv {
     int32_t stride_h, stride_w, dilation_h, dilation_w;
     int32_t pad_top, pad_left, pad_bottom, pad_right;
     int32_t pad_value;
-    int32_t scaling, mode;                   /* xn_scaling, xn_mode */
-    int32_t input_datatype, output_datatype; /* xn_datatype */
-    int32_t has_scale, has_bias;             /* from the weights */
-    int32_t precision;                       /* xn_precision */
+    int32_t mode;           /* xn_mode */
+    int32_t input_datatype; /* xn_datatype */
+    int32_t precision;      /* xn_precision */
+    xn_epilogue epilogue;
 } xn_conv;
 
 /* What resolve needs to know of the weights. */
@@ -126,6 +130,10 @@ xn_status xn_conv_resolve(const xn_conv_params *params, xn_datatype input_dataty
                           const xn_shape *input, const xn_weights_shape *weights,
                           const xn_conv_limits *limits, xn_conv *out, int64_t *images,
                           xn_error *error);
+
+/* The epilogue of these parameters, with a scale and a bias or without. */
+xn_epilogue xn_conv_epilogue(xn_mode mode, xn_scaling scaling, bool has_scale, bool has_bias,
+                             xn_datatype output);
 
 bool xn_conv_equal(const xn_conv *a, const xn_conv *b);
 uint64_t xn_conv_hash(const xn_conv *conv);

@@ -25,6 +25,7 @@ typedef enum {
     XN_UINT8,
     XN_BOOL,
     XN_INT32, /* outputs only */
+    XN_BITS,  /* signs, packed: [N][H][W][ceil(C/8)] bytes, channel c is bit c % 8, 1 = +1 */
     XN_DATATYPE_COUNT
 } xn_datatype;
 

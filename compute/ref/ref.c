@@ -258,22 +258,15 @@ static double k_at(const place *p) {
 static double value_at(const place *p, int32_t o, double k) {
     const xn_conv *v = p->conv;
     double factor = p->weights->factor[o], bias = p->weights->bias[o];
-    if (v->mode == XN_MODE_XNOR) {
-        double dot = dot_at(p, o);
-        if (v->scaling == XN_SCALING_XNOR)
-            return dot * factor * k + bias;
-        return v->scaling == XN_SCALING_ALPHA ? dot * factor + bias : dot + bias;
-    }
-    if (v->mode == XN_MODE_BWN) {
-        double sum = real_conv_at(p, o, true);
-        return v->scaling == XN_SCALING_NONE ? sum + bias : sum * factor + bias;
-    }
-    double sum = real_conv_at(p, o, false);
-    return v->has_scale && v->scaling != XN_SCALING_NONE ? sum * factor + bias : sum + bias;
+    double acc =
+        v->mode == XN_MODE_XNOR ? dot_at(p, o) : real_conv_at(p, o, v->mode == XN_MODE_BWN);
+    if (v->epilogue.factor != XN_FACTOR_NONE)
+        acc *= factor;
+    return (v->epilogue.k ? acc * k : acc) + bias;
 }
 
 static void store(const place *p, int32_t o, double k, void *output, int64_t at) {
-    switch ((xn_datatype)p->conv->output_datatype) {
+    switch ((xn_datatype)p->conv->epilogue.datatype) {
     case XN_INT32:
         ((int32_t *)output)[at] = dot_at(p, o);
         return;
@@ -287,14 +280,13 @@ static void store(const place *p, int32_t o, double k, void *output, int64_t at)
 
 static void convolve_image(const xn_plan *plan, const xn_prepared *weights, void *output) {
     const xn_conv *v = &plan->conv;
-    bool needs_k = v->mode == XN_MODE_XNOR && v->scaling == XN_SCALING_XNOR;
     place p = {.conv = v, .weights = weights, .image = plan->image};
     for (p.group = 0; p.group < v->groups; p.group++) {
         for (int32_t y = 0; y < v->out_height; y++) {
             for (int32_t x = 0; x < v->out_width; x++) {
                 p.top = (int64_t)y * v->stride_h - v->pad_top;
                 p.left = (int64_t)x * v->stride_w - v->pad_left;
-                double k = needs_k ? k_at(&p) : 1;
+                double k = v->epilogue.k ? k_at(&p) : 1;
                 for (int32_t i = 0; i < v->group_out_channels; i++) {
                     int32_t o = p.group * v->group_out_channels + i;
                     store(&p, o, k, output, ((int64_t)o * v->out_height + y) * v->out_width + x);

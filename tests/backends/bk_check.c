@@ -20,8 +20,8 @@ static void *reference_of(const bk_target *ref, const bk_problem *problem) {
     bk_target own = *ref;
     xn_stream_options options = {0};
     xn_error error = {0};
-    if (wide.output_datatype == XN_FP16)
-        wide.output_datatype = XN_FP32;
+    if (wide.epilogue.datatype == XN_FP16)
+        wide.epilogue.datatype = XN_FP32;
     void *reference = xn_mem_alloc((size_t)problem->images * xn_conv_output_bytes(&wide));
     xn_status status = ref->backend->stream_create(ref->device, &options, &own.stream, &error);
     ck_assert_msg(reference && status == XN_OK, "no memory for a reference");

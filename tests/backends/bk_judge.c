@@ -60,7 +60,7 @@ static bool loose_of(const bk_target *target, const bk_expected *e) {
 void bk_judge(const bk_target *target, const bk_problem *problem, const void *got, int64_t images,
               const void *reference, const bk_expected *expected) {
     const xn_conv *v = &problem->conv;
-    xn_datatype datatype = (xn_datatype)v->output_datatype;
+    xn_datatype datatype = (xn_datatype)v->epilogue.datatype;
     xn_datatype reference_datatype = datatype == XN_INT32 ? XN_INT32 : XN_FP32;
     int64_t count = images * xn_conv_output_elements(v),
             area = v->out_height * (int64_t)v->out_width;

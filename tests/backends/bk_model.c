@@ -95,8 +95,8 @@ static const double TINY = 0x1p-148;
 
 static bk_expected expect_xnor(const xn_conv *v, const sums *s, double factor, double bias) {
     double count = (double)v->group_channels * v->kernel_h * v->kernel_w;
-    double k = v->scaling == XN_SCALING_XNOR ? s->absolute / count : 1;
-    double used = v->scaling == XN_SCALING_NONE ? 1 : factor;
+    double k = v->epilogue.k ? s->absolute / count : 1;
+    double used = v->epilogue.factor == XN_FACTOR_NONE ? 1 : factor;
     double term = s->dot * used * k;
     return (bk_expected){
         .value = term + bias,
@@ -108,7 +108,7 @@ static bk_expected expect_xnor(const xn_conv *v, const sums *s, double factor, d
 }
 
 static bk_expected expect_real(const xn_conv *v, const sums *s, double factor, double bias) {
-    bool scaled = v->scaling != XN_SCALING_NONE && (v->mode == XN_MODE_BWN || v->has_scale);
+    bool scaled = v->epilogue.factor != XN_FACTOR_NONE;
     double used = scaled ? factor : 1;
     double count = (double)v->group_channels * v->kernel_h * v->kernel_w;
     double magnitude = s->magnitude * size_of(used) + size_of(bias);

@@ -154,7 +154,7 @@ void bk_batch_make(const bk_target *target, const bk_problem *problem, const xn_
         size_t in = (size_t)item->images * xn_conv_input_bytes(conv);
         size_t to = (size_t)item->images * xn_conv_output_bytes(conv);
         size_t in_offset = offset_of(i, conv->input_datatype);
-        size_t to_offset = offset_of(i, conv->output_datatype);
+        size_t to_offset = offset_of(i, conv->epilogue.datatype);
         /* nothing after the input, so that a sanitizer sees a read past it */
         unsigned char *input = host_memory(target, in_offset + in);
         unsigned char *output = host_memory(target, GUARD + to_offset + to + GUARD);
@@ -171,7 +171,7 @@ void bk_batch_poison(bk_batch *batch, const xn_conv *conv) {
     for (size_t i = 0; i < batch->count; i++) {
         size_t bytes = (size_t)batch->items[i].images * xn_conv_output_bytes(conv);
         memset(batch->memory[2 * i + 1], POISON,
-               2 * GUARD + offset_of(i, conv->output_datatype) + bytes);
+               2 * GUARD + offset_of(i, conv->epilogue.datatype) + bytes);
     }
 }
 

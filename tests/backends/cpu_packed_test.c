@@ -171,8 +171,7 @@ static void judge(const packed_problem *p, const variant *v, const char *path,
 
 static xn_conv conv_of(const packed_problem *p, const variant *v) {
     xn_conv conv = p->problem.conv;
-    conv.scaling = v->scaling;
-    conv.output_datatype = v->output;
+    conv.epilogue = xn_conv_epilogue(XN_MODE_XNOR, v->scaling, false, false, v->output);
     return conv;
 }
 

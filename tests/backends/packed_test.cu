@@ -163,8 +163,7 @@ static void *to_device(const void *data, size_t bytes) {
 
 static xn_conv conv_of(const packed_problem &p, const variant &v) {
     xn_conv conv = p.problem.conv;
-    conv.scaling = v.scaling;
-    conv.output_datatype = v.output;
+    conv.epilogue = xn_conv_epilogue(XN_MODE_XNOR, v.scaling, false, false, v.output);
     return conv;
 }
 

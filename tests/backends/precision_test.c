@@ -96,11 +96,9 @@ static bounds bounds_of(const bk_problem *p, xn_precision precision) {
 
 static double scale_of(const bk_problem *p, int64_t o) {
     const xn_weights *w = p->weights;
-    if (p->conv.scaling == XN_SCALING_NONE)
+    if (p->conv.epilogue.factor == XN_FACTOR_NONE)
         return 1;
-    double scale = w->scale                      ? (double)w->scale[o]
-                   : p->conv.mode == XN_MODE_BWN ? (double)w->alpha[o]
-                                                 : 1;
+    double scale = (double)(p->conv.epilogue.factor == XN_FACTOR_SCALE ? w->scale : w->alpha)[o];
     return isfinite(scale) ? fabs(scale) : 0;
 }
 
@@ -112,11 +110,11 @@ static void judge(const bk_target *target, const bk_problem *p, xn_precision pre
     char text[BK_TEXT];
     for (int64_t i = 0; i < count; i++) {
         const bk_expected *e = &expected[i];
-        double value = bk_value((xn_datatype)v->output_datatype, got, i);
+        double value = bk_value((xn_datatype)v->epilogue.datatype, got, i);
         double tolerance = b.relative * e->magnitude + e->slack +
                            b.absolute * scale_of(p, i / area % v->out_channels);
         bool loose = e->loose || e->overflows || (b.extreme && !isfinite(e->value));
-        if (bk_is_right((xn_datatype)v->output_datatype, value, e->value, tolerance, loose))
+        if (bk_is_right((xn_datatype)v->epilogue.datatype, value, e->value, tolerance, loose))
             continue;
         bk_case_describe(p->c, text);
         ck_abort_msg("%s, %s for %s: output %lld is %.9g, expected %.9g within %.3g of %s; run "

@@ -61,8 +61,7 @@ static bool has_dots(xn_bench_kind kind) {
 }
 
 static xn_conv of_dots(xn_conv conv) {
-    conv.scaling = XN_SCALING_NONE;
-    conv.output_datatype = XN_INT32;
+    conv.epilogue = xn_conv_epilogue(XN_MODE_XNOR, XN_SCALING_NONE, false, false, XN_INT32);
     return conv;
 }
 
@@ -127,13 +126,11 @@ static void expect(xn_bench_layer *l, xn_bench_kind kind) {
 xn_conv xn_bench_layer_conv(const xn_bench_layer *l, xn_bench_kind kind) {
     xn_conv conv = l->conv;
     if (kind == XN_BENCH_FP16)
-        conv.input_datatype = conv.output_datatype = XN_FP16;
+        conv.input_datatype = conv.epilogue.datatype = XN_FP16;
     if (has_dots(kind))
         conv = of_dots(conv);
-    if (kind == XN_BENCH_PACKED_FP16) {
-        conv.scaling = XN_SCALING_ALPHA;
-        conv.output_datatype = XN_FP16;
-    }
+    if (kind == XN_BENCH_PACKED_FP16)
+        conv.epilogue = xn_conv_epilogue(XN_MODE_XNOR, XN_SCALING_ALPHA, false, false, XN_FP16);
     return conv;
 }
 

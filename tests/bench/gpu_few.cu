@@ -50,7 +50,7 @@ static stats time_copy(cudaStream_t stream, const made &m) {
 }
 
 static xn_cuda_epilogue_args epilogue_of(const made &m) {
-    return {m.conv.scaling == XN_SCALING_NONE ? NULL : m.prepared->alpha, NULL, m.output};
+    return {m.conv.epilogue.factor == XN_FACTOR_NONE ? NULL : m.prepared->alpha, NULL, m.output};
 }
 
 static xn_cuda_few_io io_of(const made &m) {

@@ -286,8 +286,8 @@ static unsigned long long check_first(const problem &p, const xn_conv &conv) {
         float g, w;
         memcpy(&g, &got[i], 4);
         memcpy(&w, &out[i], 4);
-        wrong += conv.output_datatype == XN_INT32 ? got[i] != out[i]
-                                                  : !(std::fabs(g - w) <= 1e-5f * std::fabs(w));
+        wrong += conv.epilogue.datatype == XN_INT32 ? got[i] != out[i]
+                                                    : !(std::fabs(g - w) <= 1e-5f * std::fabs(w));
     }
     return wrong;
 }
@@ -299,10 +299,8 @@ static unsigned long long check_way(const session &s, const problem &p, xn_cuda_
         xn_conv conv = p.conv;
         xn_plan *direct, *plan;
         std::function<void()> launch;
-        if (!floats) {
-            conv.scaling = XN_SCALING_NONE;
-            conv.output_datatype = XN_INT32;
-        }
+        if (!floats)
+            conv.epilogue = xn_conv_epilogue(XN_MODE_XNOR, XN_SCALING_NONE, false, false, XN_INT32);
         if (!prepare_way(s, p, conv, XN_CUDA_DIRECT, &direct, p.want, &launch))
             exit(1); /* it takes any geometry */
         CHECK(cudaMemsetAsync(p.want, 0xff, p.out_bytes, s.stream->stream));

@@ -80,11 +80,11 @@ START_TEST(valid_taps_at_the_ends_of_int32) {
 END_TEST
 
 START_TEST(epilogue) {
-    ck_assert_float_eq(xn_epilogue(4, 0.5f, 3, -1), 5);
-    ck_assert_float_eq(xn_epilogue(-7, 1, 1, 0), -7);
-    ck_assert_float_nan(xn_epilogue(0, 1, INFINITY, 0));
-    ck_assert_float_nan(xn_epilogue(2, 1, NAN, 0));
-    ck_assert_float_infinite(xn_epilogue(2, 1, 1, -INFINITY));
+    ck_assert_float_eq(xn_epilogue_value(4, 0.5f, 3, -1), 5);
+    ck_assert_float_eq(xn_epilogue_value(-7, 1, 1, 0), -7);
+    ck_assert_float_nan(xn_epilogue_value(0, 1, INFINITY, 0));
+    ck_assert_float_nan(xn_epilogue_value(2, 1, NAN, 0));
+    ck_assert_float_infinite(xn_epilogue_value(2, 1, 1, -INFINITY));
 }
 END_TEST
 

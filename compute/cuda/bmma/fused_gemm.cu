@@ -213,8 +213,8 @@ __device__ __forceinline__ void write_outputs(const fused_args &a, const fused_b
             for (int e = 0; e < 2; e++) {
                 dots[h][e] = out[e].part + filter[h].part + of_inside * inside[n][h * 2 + e] +
                              4 * counts[n][h * 2 + e];
-                v[h][e] =
-                    xn_epilogue((float)dots[h][e], filter[h].factor, out[e].k, filter[h].bias);
+                v[h][e] = xn_epilogue_value((float)dots[h][e], filter[h].factor, out[e].k,
+                                            filter[h].bias);
             }
         if (!isfinite(fabsf(v[0][0]) + fabsf(v[0][1]) + fabsf(v[1][0]) + fabsf(v[1][1])))
 #pragma unroll
@@ -321,8 +321,8 @@ cudaError_t xn_cuda_fused_launch_shape(const xn_cuda_fused_shape *shape, const x
     a.prefix = io->prefix;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
-    a.out = {epilogue->output, shape->conv.output_datatype};
-    a.want_k = shape->conv.scaling == XN_SCALING_XNOR;
+    a.out = {epilogue->output, shape->conv.epilogue.datatype};
+    a.want_k = shape->conv.epilogue.k;
     return xn_cuda_launch_clusters(kernel_of(shape), dim3((unsigned)shape->blocks),
                                    shape->cut.warps * 32, (size_t)shape->bytes, overlapped,
                                    shape->cut.cluster, stream, a);

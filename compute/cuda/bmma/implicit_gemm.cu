@@ -365,7 +365,7 @@ cudaError_t xn_cuda_implicit_gemm_launch(const xn_conv *conv, int64_t images, in
     a.bits = *bits;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
-    a.out = {epilogue->output, conv->output_datatype};
+    a.out = {epilogue->output, conv->epilogue.datatype};
     a.pixels = images * conv->out_height * conv->out_width;
     a.row_words = xn_cuda_row_words(conv->group_channels, conv->kernel_h, conv->kernel_w);
     a.tap_words = xn_packed_words(conv->group_channels);

@@ -76,7 +76,7 @@ __device__ __forceinline__ void write_quad(const matrix_args &a, const matrix_qu
 #pragma unroll
     for (int n = 0; n < 4; n++) {
         dots[n] = fmaf(agreeing[n] - 0x1p23f, 2.0f, -q.taps[n]);
-        v[n] = xn_epilogue(dots[n], f.factor, q.k[n], f.bias);
+        v[n] = xn_epilogue_value(dots[n], f.factor, q.k[n], f.bias);
     }
     if (a.out.datatype == XN_INT32) {
         int32_t *out = (int32_t *)a.out.data + index;
@@ -318,7 +318,7 @@ static void make_runs(const xn_conv *c, const xn_cuda_patch_cut *cut, matrix_sha
 static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_patch_cut *cut,
                        matrix_shape *out) {
     matrix_shape s = {};
-    const bool want_k = c->scaling == XN_SCALING_XNOR;
+    const bool want_k = c->epilogue.k;
     const int64_t in_w =
         (int64_t)(cut->tile_w - 1) * c->stride_w + (int64_t)(c->kernel_w - 1) * c->dilation_w + 1;
     const int64_t in_h =
@@ -511,9 +511,9 @@ cudaError_t xn_cuda_patch_launch(const xn_conv *c, int64_t images, const xn_cuda
     a.fields = io->fields;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
-    a.out = {epilogue->output, c->output_datatype};
+    a.out = {epilogue->output, c->epilogue.datatype};
     a.row_words = (int32_t)xn_cuda_row_words(c->group_channels, c->kernel_h, c->kernel_w);
-    a.want_k = c->scaling == XN_SCALING_XNOR;
+    a.want_k = c->epilogue.k;
     finish_shape(c, cut, &a.shape);
     const matrix_shape &s = a.shape;
     const int64_t blocks = images * s.bundles * s.tiles_x * s.tiles_y * s.splits;

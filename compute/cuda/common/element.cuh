@@ -104,7 +104,7 @@ __device__ __forceinline__ float xn_abs_sum_mean(const xn_abs_sum *sum, int32_t 
 
 /* The epilogue, in double where fp32 overflowed on the way to a result that may be finite. */
 __device__ __forceinline__ float xn_cuda_epilogue(int32_t dot, float factor, float k, float bias) {
-    float value = xn_epilogue((float)dot, factor, k, bias);
+    float value = xn_epilogue_value((float)dot, factor, k, bias);
     if (!isfinite(value))
         value = (float)((double)dot * factor * k + bias);
     return value;

@@ -298,9 +298,9 @@ cudaError_t xn_cuda_depthwise_launch(const xn_conv *c, int64_t images,
     a.patches = io->patches;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
-    a.out = {epilogue->output, c->output_datatype};
+    a.out = {epilogue->output, c->epilogue.datatype};
     a.datatype = c->input_datatype;
-    a.want_k = c->scaling == XN_SCALING_XNOR;
+    a.want_k = c->epilogue.k;
     a.groups = c->groups;
     a.planes = (int32_t)(images * c->groups);
     a.height = c->height;

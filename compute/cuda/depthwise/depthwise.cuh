@@ -211,7 +211,7 @@ __device__ __forceinline__ float output_of(const planes_args &a, const planes_wi
     for (int i = 1; i < KH; i++)
         sum += w.sums[i];
     const float value =
-        xn_epilogue((float)dot, f.factor, a.want_k ? sum * a.reciprocal : 1.0f, f.bias);
+        xn_epilogue_value((float)dot, f.factor, a.want_k ? sum * a.reciprocal : 1.0f, f.bias);
     if (!isfinite(value)) /* also where only the sum passed FLT_MAX */
         return output_again<KW, KH>(a, plane, y, in_x, dot, f.factor, f.bias);
     return value;

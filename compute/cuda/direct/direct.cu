@@ -87,7 +87,7 @@ cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_
     a.bits = *bits;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
-    a.out = {epilogue->output, conv->output_datatype};
+    a.out = {epilogue->output, conv->epilogue.datatype};
     a.tap_words = xn_packed_words(conv->group_channels);
     a.row_words = xn_cuda_row_words(conv->group_channels, conv->kernel_h, conv->kernel_w);
     a.filter_blocks = (conv->group_out_channels - 1) / FILTERS + 1;

@@ -78,8 +78,8 @@ static bool has_kind(const xn_conv *c, int32_t kind) {
     if (kind == XN_STRIP_ANY)
         return true;
     const int32_t datatype = kind == XN_STRIP_FP16 ? XN_FP16 : XN_FP32;
-    if (c->input_datatype != datatype || c->output_datatype != datatype ||
-        c->scaling != XN_SCALING_XNOR || c->pad_value < 0)
+    if (c->input_datatype != datatype || c->epilogue.datatype != datatype || !c->epilogue.k ||
+        c->pad_value < 0)
         return false;
     return kind == XN_STRIP_LOOSE ||
            (c->pad_left == c->kernel_w / 2 * c->dilation_w && c->out_width <= c->width &&
@@ -304,7 +304,7 @@ cudaError_t xn_cuda_sliding_launch(const xn_conv *c, int64_t images, const xn_cu
     a.patches = io->patches;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
-    a.out = {epilogue->output, c->output_datatype};
+    a.out = {epilogue->output, c->epilogue.datatype};
     a.channels = c->group_channels;
     a.filters = c->group_out_channels;
     a.groups = c->groups;
@@ -318,7 +318,7 @@ cudaError_t xn_cuda_sliding_launch(const xn_conv *c, int64_t images, const xn_cu
     a.pad_value = c->pad_value;
     a.dilation_h = c->dilation_h;
     a.datatype = c->input_datatype;
-    a.want_k = c->scaling == XN_SCALING_XNOR;
+    a.want_k = c->epilogue.k;
     a.vector_in = vector_in(c);
     a.vector_out = c->out_width % XN_STRIP_WIDTH == 0;
     a.patch_words = xn_cuda_patch_words(c->group_channels, c->kernel_h, c->kernel_w);

@@ -423,7 +423,7 @@ static few_tile make_tile(const xn_conv *c, int32_t threads_x, int32_t rounds) {
     int64_t in_h =
         (int64_t)(t.tile_h - 1) * c->stride_h + (int64_t)(c->kernel_h - 1) * c->dilation_h + 1;
     int64_t chunks = (in_w + 31) / 32;
-    bool want_k = c->scaling == XN_SCALING_XNOR;
+    bool want_k = c->epilogue.k;
     if (in_w > SHARED_LIMIT || in_h > SHARED_LIMIT)
         return t; /* shared_bytes 0: does not fit */
     int64_t words = c->group_channels * in_h * (chunks + 1);
@@ -500,8 +500,8 @@ cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int mul
     a.patches = io->patches;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
-    a.out = {epilogue->output, conv->output_datatype};
-    a.want_k = conv->scaling == XN_SCALING_XNOR;
+    a.out = {epilogue->output, conv->epilogue.datatype};
+    a.want_k = conv->epilogue.k;
     a.tiles_x = (conv->out_width - 1) / a.tile.tile_w + 1;
     a.tiles_y = (conv->out_height - 1) / a.tile.tile_h + 1;
 

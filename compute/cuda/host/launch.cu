@@ -8,11 +8,10 @@ static xn_cuda_epilogue_args epilogue_of(const xn_plan *plan, const xn_prepared 
                                          void *output) {
     const xn_conv *c = &plan->conv;
     xn_cuda_epilogue_args e;
-    e.factor = c->scaling == XN_SCALING_NONE ? NULL
-               : c->has_scale                ? prepared->scale
-               : c->mode == XN_MODE_FLOAT    ? NULL
-                                             : prepared->alpha;
-    e.bias = c->has_bias ? prepared->bias : NULL;
+    e.factor = c->epilogue.factor == XN_FACTOR_SCALE   ? prepared->scale
+               : c->epilogue.factor == XN_FACTOR_ALPHA ? prepared->alpha
+                                                       : NULL;
+    e.bias = c->epilogue.bias ? prepared->bias : NULL;
     e.output = output;
     return e;
 }
@@ -126,7 +125,7 @@ static cudaError_t launch_narrow(const xn_plan *plan, const xn_prepared *prepare
     xn_conv conv = plan->conv;
     xn_cuda_epilogue_args out = *epilogue;
     if (plan->packed_output) {
-        conv.output_datatype = XN_INT32;
+        conv.epilogue.datatype = XN_INT32;
         out.output = plan->stream->workspace + plan->dots;
     }
     cudaError_t e = cudaSuccess;

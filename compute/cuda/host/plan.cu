@@ -195,10 +195,10 @@ static bool lay_out(xn_plan *plan) {
 static xn_status check_options(const xn_conv *c, const xn_cuda_plan_options *o, xn_error *error) {
     if ((o->packed_input || o->packed_output) && c->mode != XN_MODE_XNOR)
         return xn_fail(error, XN_ERR_UNSUPPORTED, "mode", "packed tensors are for mode xnor");
-    if (o->packed_input && c->scaling == XN_SCALING_XNOR)
+    if (o->packed_input && c->epilogue.k)
         return xn_fail(error, XN_ERR_UNSUPPORTED, "scaling",
                        "scaling xnor needs the real input; packed input goes with alpha or none");
-    if (o->packed_output && c->scaling != XN_SCALING_NONE)
+    if (o->packed_output && c->epilogue.factor != XN_FACTOR_NONE)
         return xn_fail(error, XN_ERR_UNSUPPORTED, "scaling",
                        "packed output compares dot with thresholds; scaling must be none");
     return XN_OK;
@@ -234,7 +234,7 @@ static xn_status fill_plan(xn_plan *plan, const xn_cuda_plan_options *options, x
     plan->rails = options->rails;
     plan->input_bytes = plan->packed_input ? 0 : xn_conv_input_bytes(conv);
     plan->output_bytes = plan->packed_output ? 0 : xn_conv_output_bytes(conv);
-    plan->want_k = conv->mode == XN_MODE_XNOR && conv->scaling == XN_SCALING_XNOR;
+    plan->want_k = conv->epilogue.k;
     const bool rails = plan->rails && (plan->packed_input || plan->packed_output);
     plan->path = options->forced ? options->path
                  : rails         ? XN_CUDA_DUAL_RAIL

@@ -156,7 +156,7 @@ cudaError_t xn_cuda_real_launch(const xn_conv *conv, int64_t images, const void 
     a.weights = weights;
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
-    a.out = {epilogue->output, conv->output_datatype};
+    a.out = {epilogue->output, conv->epilogue.datatype};
     a.filter_blocks = (conv->group_out_channels - 1) / filters + 1;
     a.work = images * conv->groups * a.filter_blocks * conv->out_height * conv->out_width;
     return xn_cuda_launch(filters == 1 ? real_kernel<1> : real_kernel<4>,

@@ -491,7 +491,7 @@ static mma_args arguments(const xn_conv *c, int64_t images, const xn_cuda_mma_io
     a.factor = epilogue->factor;
     a.bias = epilogue->bias;
     a.exponent = io->exponent;
-    a.out = {epilogue->output, c->output_datatype};
+    a.out = {epilogue->output, c->epilogue.datatype};
     a.row_bytes =
         xn_cuda_mma_row_bytes(c->precision, c->group_channels, (int64_t)c->kernel_h * c->kernel_w);
     a.outputs = images * xn_conv_output_elements(c);

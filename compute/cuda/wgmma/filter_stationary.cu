@@ -237,10 +237,10 @@ typedef void (*wide_function)(const wide_args);
 static const wide_function kernels[XN_CUDA_STATIONARY_TILES][4] = {TILE(128), TILE(64), TILE(32)};
 
 static wide_function kernel_of(const xn_cuda_stationary_shape *shape, const xn_conv *conv) {
-    int output = shape->packed                       ? 3
-                 : conv->output_datatype == XN_INT32 ? 2
-                 : conv->output_datatype == XN_FP16  ? 1
-                                                     : 0;
+    int output = shape->packed                         ? 3
+                 : conv->epilogue.datatype == XN_INT32 ? 2
+                 : conv->epilogue.datatype == XN_FP16  ? 1
+                                                       : 0;
     return kernels[shape->tile][output];
 }
 

@@ -138,11 +138,11 @@ static int32_t blocks_at_once(const xn_cuda_stationary_shape *s) {
 /* Instructions of a warp: for the outputs of a subtile and a filter tile, and for a tile. */
 static double unit_instructions(const xn_conv *c, const xn_cuda_stationary_shape *s) {
     const bool vectors = s->raster.width == c->out_width;
-    const double each = s->packed                        ? 2.2
-                        : c->output_datatype == XN_INT32 ? 5
-                        : c->output_datatype == XN_FP32  ? 8
-                        : vectors                        ? 7
-                                                         : 12;
+    const double each = s->packed                          ? 2.2
+                        : c->epilogue.datatype == XN_INT32 ? 5
+                        : c->epilogue.datatype == XN_FP32  ? 8
+                        : vectors                          ? 7
+                                                           : 12;
     return 60 + 8 * s->pairs + each * s->tile_filters / 2;
 }
 
@@ -211,7 +211,7 @@ struct wide_choice {
 /* All numbers of workers and buffers of a shape that has its tiles and raster. */
 static void try_workers(wide_choice *choice, xn_cuda_stationary_shape *s) {
     const xn_conv *c = choice->conv;
-    const int32_t turned = s->packed ? 0 : c->output_datatype == XN_FP16 ? 2 : 4;
+    const int32_t turned = s->packed ? 0 : c->epilogue.datatype == XN_FP16 ? 2 : 4;
     for (s->workers = 1; s->workers <= tile_workers[s->packed][s->tile]; s->workers++)
         for (s->buffers = 1; s->buffers <= 2; s->buffers++) {
             if (!make_layout(s, turned) || !make_grid(c, choice->multiprocessors, s))
@@ -254,7 +254,7 @@ bool xn_cuda_stationary_plan(const xn_conv *c, int64_t images, int multiprocesso
     xn_cuda_stationary_shape s = {};
     wide_choice choice = {c, multiprocessors, 0, out, false};
     s.packed = packed;
-    s.means = c->scaling == XN_SCALING_XNOR;
+    s.means = c->epilogue.k;
     s.tap_words = xn_packed_words(c->group_channels);
     s.packed_words = xn_packed_words(c->out_channels);
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;

@@ -223,11 +223,11 @@ cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int 
     a.image_pixels = xn_fast_divisor_of(s->rows * conv->out_width);
     a.out_width = xn_fast_divisor_of(conv->out_width);
     a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);
-    a.count_high = conv->output_datatype == XN_INT32 ? 0 : COUNT_FLOAT;
+    a.count_high = conv->epilogue.datatype == XN_INT32 ? 0 : COUNT_FLOAT;
     const dim3 blocks = xn_gemm_grid(s, conv->groups, &a);
-    const int output = conv->output_datatype == XN_INT32  ? 2
-                       : conv->output_datatype == XN_FP16 ? 1
-                                                          : 0;
+    const int output = conv->epilogue.datatype == XN_INT32  ? 2
+                       : conv->epilogue.datatype == XN_FP16 ? 1
+                                                            : 0;
     return xn_cuda_launch_with(kernels[s->variant][output], blocks,
                                (1 + s->multipliers + s->writers) * GROUP, (size_t)s->bytes,
                                io->overlapped, stream, a);

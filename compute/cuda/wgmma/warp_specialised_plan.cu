@@ -20,7 +20,7 @@ static const int32_t variants[XN_CUDA_SPECIALISED_VARIANTS][3] = {
     XN_CUDA_SPECIALISED_EACH_VARIANT(VARIANT)};
 
 static int32_t output_bytes(const xn_conv *c) {
-    return c->output_datatype == XN_FP16 ? 2 : 4;
+    return c->epilogue.datatype == XN_FP16 ? 2 : 4;
 }
 
 /* ---- bands ---- */
@@ -64,9 +64,9 @@ static bool make_band(const xn_conv *c, const xn_cuda_padded *l, int64_t images,
     /* 16 bytes; 8 are of one line, and none but the first and the last of them at a border */
     const bool inner = c->out_width % 8 == 0 && s->borders.columns.first_count <= 1 &&
                        s->borders.columns.last_count <= 1;
-    s->vector = inner && together % 8 == 0 && c->output_datatype == XN_FP16 ? 8
-                : together % 4 == 0                                         ? 4
-                                                                            : 1;
+    s->vector = inner && together % 8 == 0 && c->epilogue.datatype == XN_FP16 ? 8
+                : together % 4 == 0                                           ? 4
+                                                                              : 1;
     make_octets(c, l, s);
     return true;
 }
@@ -167,7 +167,7 @@ bool xn_cuda_specialised_plan(const xn_conv *c, int64_t images, int multiprocess
     if (!is_possible(c, images) || !xn_cuda_borders_make(c, &s.borders))
         return false;
     const xn_cuda_padded l = xn_cuda_padded_of(c);
-    s.means = c->scaling == XN_SCALING_XNOR;
+    s.means = c->epilogue.k;
     s.tap_words = l.tap_words;
     s.units = l.units;
     s.chunks = (int32_t)xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
