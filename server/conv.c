@@ -124,11 +124,14 @@ static xn_status resolve(conv_exchange *conv, xn_error *error) {
                                    config->max_operations};
     const xn_tensor_ref *input = &conv->parsed.input;
     xn_weights_shape shape;
+    xn_conv resolved;
     xn_status status = look_up(conv, &shape, error);
-    if (status)
-        return status;
-    return xn_conv_resolve(&conv->parsed.params, input->datatype, &input->shape, &shape, &limits,
-                           &conv->job.conv, &conv->job.images, error);
+    if (!status)
+        status = xn_conv_resolve(&conv->parsed.params, input->datatype, &input->shape, &shape,
+                                 &limits, &resolved, &conv->job.images, error);
+    if (!status)
+        xn_problem_of_conv(&resolved, &conv->job.problem);
+    return status;
 }
 
 static bool lies_aligned(const xn_tensor_ref *ref) {
@@ -203,16 +206,16 @@ static xn_status place_input(conv_exchange *conv, xn_error *error) {
 
 static void describe(const conv_exchange *conv, xn_answer *out) {
     const xn_job *job = &conv->job;
+    const xn_conv *problem = &job->problem.conv;
     *out = (xn_answer){
         .id = xn_request_id(conv->exchange->request),
         .backend = "",
         .precision = job->precision,
         .batch_requests = job->batch_requests,
         .batch_images = job->batch_images,
-        .datatype = (xn_datatype)job->conv.epilogue.datatype,
-        .shape = {4,
-                  {job->images, job->conv.out_channels, job->conv.out_height, job->conv.out_width}},
-        .output_bytes = (size_t)job->images * xn_conv_output_bytes(&job->conv)};
+        .datatype = (xn_datatype)problem->epilogue.datatype,
+        .shape = {4, {job->images, problem->out_channels, problem->out_height, problem->out_width}},
+        .output_bytes = (size_t)job->images * xn_problem_output_bytes(&job->problem)};
     if (job->device >= 0)
         out->backend = xn_engine_device_id(conv->exchange->service->engine, job->device);
 }

@@ -8,7 +8,7 @@
  *
  * A worker is one thread with one stream and one cache of plans. Idle workers wait on their pool's
  * condition; a free one takes the oldest group of jobs with equal weights (the same entry) and an
- * equal xn_conv once the batcher (batcher.h, a pure function) says it is ready. On a GPU several
+ * equal xn_problem once the batcher (batcher.h, a pure function) says it is ready. On a GPU several
  * workers per device keep upload, compute and download of different batches overlapping. On the
  * CPU a shared budget of threads is dealt out: a worker takes what its batch can use of what is
  * free, at least one, so many small requests run side by side and a big one gets all cores. */
@@ -20,6 +20,7 @@
 #include "config.h"
 #include "metrics.h"
 #include "store.h"
+#include "xn_problem.h"
 
 typedef struct xn_engine xn_engine;
 typedef struct xn_job xn_job;
@@ -29,7 +30,7 @@ typedef struct xn_job xn_job;
  * inside submit or cancel; never with an engine lock held). */
 struct xn_job {
     /* in */
-    xn_conv conv;
+    xn_problem problem;
     int64_t images;
     xn_entry *entry;   /* a reference, the submitter's; held until done */
     const void *input; /* as xn_batch_item */

@@ -153,7 +153,7 @@ xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_erro
 void xn_engine_free_buffers(xn_engine *engine);
 
 /* Host threads a batch of that many images can use, 1 .. limit. Pure. */
-int xn_worker_threads(const xn_conv *conv, int64_t images, int limit);
+int xn_worker_threads(const xn_problem *problem, int64_t images, int limit);
 
 /* The ordinals of "all" or a list such as "0,2", checked against `found` devices. Writes at most
  * `found` of them. Pure. */

@@ -7,10 +7,9 @@
 #include <string.h>
 
 typedef struct slot {
-    uint64_t hash;
     int64_t capacity;
-    xn_conv conv;
-    xn_plan *plan;
+    xn_problem problem;
+    xn_program *program;
 } slot;
 
 struct xn_plans {
@@ -46,7 +45,7 @@ xn_status xn_plans_create(const xn_backend *backend, xn_stream *stream, int max_
 
 void xn_plans_trim(xn_plans *plans) {
     while (plans->count > 0)
-        plans->backend->plan_free(plans->slots[--plans->count].plan);
+        xn_program_free(plans->slots[--plans->count].program);
 }
 
 void xn_plans_free(xn_plans *plans) {
@@ -56,10 +55,10 @@ void xn_plans_free(xn_plans *plans) {
     xn_mem_free(plans);
 }
 
-static int find(const xn_plans *plans, uint64_t hash, const xn_conv *conv, int64_t capacity) {
+static int find(const xn_plans *plans, const xn_problem *problem, int64_t capacity) {
     for (int i = 0; i < plans->count; i++) {
         const slot *s = &plans->slots[i];
-        if (s->hash == hash && s->capacity == capacity && xn_conv_equal(&s->conv, conv))
+        if (s->capacity == capacity && xn_problem_equal(&s->problem, problem))
             return i;
     }
     return -1;
@@ -71,40 +70,39 @@ static void put_first(xn_plans *plans, int at, slot first) {
     plans->slots[0] = first;
 }
 
-static xn_status make(xn_plans *plans, uint64_t hash, const xn_conv *conv, int64_t capacity,
+static xn_status make(xn_plans *plans, const xn_problem *problem, int64_t capacity,
                       xn_error *error) {
-    slot made = {.hash = hash, .capacity = capacity, .conv = *conv};
+    slot made = {.capacity = capacity, .problem = *problem};
     /* Room first: the memory of the plan that leaves may be what the new one needs. */
     if (plans->count == plans->max_plans)
-        plans->backend->plan_free(plans->slots[--plans->count].plan);
+        xn_program_free(plans->slots[--plans->count].program);
     xn_status status =
-        plans->backend->plan_create(plans->stream, conv, capacity, &made.plan, error);
+        xn_program_create(plans->backend, plans->stream, problem, capacity, &made.program, error);
     if (status == XN_OK)
         put_first(plans, plans->count++, made);
     return status;
 }
 
-xn_status xn_plans_get(xn_plans *plans, const xn_conv *conv, int64_t images, xn_plan **out,
+xn_status xn_plans_get(xn_plans *plans, const xn_problem *problem, int64_t images, xn_program **out,
                        xn_error *error) {
     int64_t capacity = xn_plans_capacity(images, plans->max_batch_images);
-    uint64_t hash = xn_conv_hash(conv);
-    int at = find(plans, hash, conv, capacity);
+    int at = find(plans, problem, capacity);
     if (at < 0)
-        at = find(plans, hash, conv, images);
+        at = find(plans, problem, images);
     if (at > 0) {
         put_first(plans, at, plans->slots[at]);
     } else if (at < 0) {
         xn_error first;
-        xn_status status = make(plans, hash, conv, capacity, &first);
+        xn_status status = make(plans, problem, capacity, &first);
         /* What rounding up asked for in vain, the batch itself may still get. */
         if (status == XN_ERR_DEVICE_MEMORY && capacity > images)
-            status = make(plans, hash, conv, images, &first);
+            status = make(plans, problem, images, &first);
         if (status != XN_OK) {
             if (error)
                 *error = first;
             return status;
         }
     }
-    *out = plans->slots[0].plan;
+    *out = plans->slots[0].program;
     return XN_OK;
 }

@@ -7,7 +7,7 @@
 #ifndef XN_PLANS_H
 #define XN_PLANS_H
 
-#include "xn_backend.h"
+#include "xn_program.h"
 
 typedef struct xn_plans xn_plans;
 
@@ -17,7 +17,7 @@ xn_status xn_plans_create(const xn_backend *backend, xn_stream *stream, int max_
 void xn_plans_free(xn_plans *plans); /* NULL-safe; frees the plans, not the stream */
 
 /* A plan for that problem and at least `images` images; valid until the next get or trim. */
-xn_status xn_plans_get(xn_plans *plans, const xn_conv *conv, int64_t images, xn_plan **out,
+xn_status xn_plans_get(xn_plans *plans, const xn_problem *problem, int64_t images, xn_program **out,
                        xn_error *error);
 void xn_plans_trim(xn_plans *plans); /* frees every plan */
 

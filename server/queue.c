@@ -9,7 +9,7 @@
 
 typedef struct xn_group {
     xn_entry *entry; /* borrowed from its jobs */
-    xn_conv conv;
+    xn_problem problem;
     uint64_t hash;
     xn_job *first, *last;
     int64_t images;
@@ -78,17 +78,18 @@ xn_job *xn_queue_oldest(const xn_queue *queue) {
 
 /* ---- groups ---- */
 
-static uint64_t group_hash(const xn_entry *entry, const xn_conv *conv) {
-    uint64_t h = xn_conv_hash(conv) ^ (uint64_t)(uintptr_t)entry;
+static uint64_t group_hash(const xn_entry *entry, const xn_problem *problem) {
+    uint64_t h = problem->hash ^ (uint64_t)(uintptr_t)entry;
     h = (h ^ (h >> 32)) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ (h >> 29);
 }
 
 static xn_group *group_for(xn_queue *queue, const xn_job *job) {
-    uint64_t hash = group_hash(job->entry, &job->conv);
+    uint64_t hash = group_hash(job->entry, &job->problem);
     xn_group **bucket = &queue->buckets[hash & queue->bucket_mask];
     for (xn_group *g = *bucket; g; g = g->chain)
-        if (g->hash == hash && g->entry == job->entry && xn_conv_equal(&g->conv, &job->conv))
+        if (g->hash == hash && g->entry == job->entry &&
+            xn_problem_equal(&g->problem, &job->problem))
             return g;
     xn_group *group = queue->free_groups;
     if (group)
@@ -97,7 +98,8 @@ static xn_group *group_for(xn_queue *queue, const xn_job *job) {
         group = xn_mem_alloc(sizeof *group);
     if (!group)
         return NULL;
-    *group = (xn_group){.entry = job->entry, .conv = job->conv, .hash = hash, .chain = *bucket};
+    *group =
+        (xn_group){.entry = job->entry, .problem = job->problem, .hash = hash, .chain = *bucket};
     *bucket = group;
     return group;
 }

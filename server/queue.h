@@ -1,5 +1,5 @@
 /* queue.h: the jobs that wait for one pool, in groups that may share a launch: equal entry and
- * equal xn_conv. A plain data structure: no threads, no clock; the engine's mutex guards it.
+ * equal xn_problem. A plain data structure: no threads, no clock; the engine's mutex guards it.
  *
  * Every job is in two lists: the queue's, in order of arrival, and its group's. So the oldest job
  * names the oldest group, whatever was taken or cancelled before, and leaving is O(1). Groups are

@@ -79,19 +79,18 @@ typedef struct outcome {
 
 static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
                         const xn_prepared *prepared, outcome *out, xn_error *error) {
-    const xn_backend *backend = worker->engine->members[worker->member].backend;
-    xn_plan *plan;
+    const xn_prepared *const weights[] = {prepared};
+    xn_program *program;
     xn_status status =
-        xn_plans_get(worker->plans, &jobs[0]->conv, images_of(jobs, count), &plan, error);
-    if (status == XN_OK && backend->weights_ready)
-        status = backend->weights_ready(prepared, plan, error);
+        xn_plans_get(worker->plans, &jobs[0]->problem, images_of(jobs, count), &program, error);
+    if (status == XN_OK)
+        status = xn_program_ready(program, weights, error);
     if (status != XN_OK)
         return status;
     for (size_t i = 0; i < count; i++)
         worker->items[i] = (xn_batch_item){jobs[i]->input, jobs[i]->output, jobs[i]->images};
-    if (backend->precision)
-        out->precision = backend->precision(plan, prepared);
-    return backend->run(plan, prepared, worker->items, count, &out->times, error);
+    out->precision = xn_program_precision(program, weights);
+    return xn_program_run(program, weights, worker->items, count, &out->times, error);
 }
 
 /* Gives jobs of one launch their outcome and hands them back; they are gone afterwards. */
@@ -195,15 +194,16 @@ static void run_batch(xn_worker *worker, size_t count) {
 
 /* ---- taking ---- */
 
-int xn_worker_threads(const xn_conv *conv, int64_t images, int limit) {
+int xn_worker_threads(const xn_problem *problem, int64_t images, int limit) {
     /* One core's time, rough: a bit costs little beside the tensors' elements around it. What is
      * taken here is kept from others, so a batch that one core does in no time takes one thread,
      * and a longer one a thread for what is worth waking it. */
     const double bit_ns = 0.002, real_ns = 0.04, element_ns = 0.15;
     const double alone_ns = 100e3, thread_ns = 40e3;
-    double elements = (double)xn_conv_input_elements(conv) + (double)xn_conv_output_elements(conv);
-    double operation_ns = conv->mode == XN_MODE_XNOR ? bit_ns : real_ns;
-    double image_ns = operation_ns * (double)xn_conv_operations(conv) + element_ns * elements;
+    double elements =
+        (double)xn_problem_input_elements(problem) + (double)xn_problem_output_elements(problem);
+    double operation_ns = problem->conv.mode == XN_MODE_XNOR ? bit_ns : real_ns;
+    double image_ns = operation_ns * (double)xn_problem_operations(problem) + element_ns * elements;
     double ns = image_ns * (double)images;
     double threads = ns < alone_ns ? 1.0 : ns / thread_ns;
     return threads >= (double)limit ? limit : (int)threads;
@@ -232,7 +232,7 @@ static size_t take_locked(xn_worker *worker, int64_t now_ns, int *threads) {
         /* A backend that cannot be told runs on the worker's own thread. */
         int most = pool->backend->stream_set_threads ? pool->threads_free : 1;
         int64_t images = images_of(worker->jobs, count);
-        *threads = xn_worker_threads(&worker->jobs[0]->conv, images, most);
+        *threads = xn_worker_threads(&worker->jobs[0]->problem, images, most);
         pool->threads_free -= *threads;
     }
     return count;

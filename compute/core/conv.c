@@ -404,14 +404,6 @@ xn_status xn_conv_resolve(const xn_conv_params *params, xn_datatype input_dataty
 
 /* ---- the resolved problem ---- */
 
-bool xn_conv_equal(const xn_conv *a, const xn_conv *b) {
-    return !memcmp(a, b, sizeof *a);
-}
-
-uint64_t xn_conv_hash(const xn_conv *conv) {
-    return xn_hash_bytes(0, conv, sizeof *conv);
-}
-
 void xn_conv_input_to_fp32(const xn_conv *conv, const void *src, float *dst, int64_t count) {
     if (conv->mode == XN_MODE_XNOR)
         xn_tensor_to_signed_fp32((xn_datatype)conv->input_datatype, src, dst, count);

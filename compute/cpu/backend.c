@@ -108,8 +108,25 @@ static xn_status stream_create(xn_device *device, const xn_stream_options *optio
 static void stream_free(xn_stream *stream) {
     if (!stream)
         return;
+    xn_mem_free(stream->arena);
     xn_mem_free(stream->scratch);
     xn_mem_free(stream);
+}
+
+static xn_status arena_reserve(xn_stream *stream, size_t bytes, xn_error *error) {
+    if (bytes <= stream->arena_bytes)
+        return XN_OK;
+    unsigned char *arena = xn_mem_alloc(bytes);
+    if (!arena)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for tensors of %zu bytes", bytes);
+    xn_mem_free(stream->arena);
+    stream->arena = arena;
+    stream->arena_bytes = bytes;
+    return XN_OK;
+}
+
+static void *arena_of(const xn_stream *stream, size_t bytes) {
+    return bytes <= stream->arena_bytes ? stream->arena : NULL;
 }
 
 /* The weights must have the shape that the plan was made for: the batcher's duty. */
@@ -120,17 +137,24 @@ static bool weights_fit(const xn_conv *conv, const xn_prepared *p) {
            (p->bias != NULL) == (conv->epilogue.bias != 0);
 }
 
-static int64_t list_images(xn_plan *plan, const xn_batch_item *items, size_t count) {
+static int64_t list_images(xn_plan *plan, const xn_step_io *io) {
     size_t input = xn_conv_input_bytes(&plan->conv), output = xn_conv_output_bytes(&plan->conv);
+    const unsigned char *from = io->input;
+    unsigned char *to = io->output;
     int64_t images = 0;
-    for (size_t k = 0; k < count; k++)
-        for (int64_t n = 0; n < items[k].images; n++) {
+    for (size_t k = 0; k < io->batch->count; k++) {
+        const xn_batch_item *item = &io->batch->items[k];
+        for (int64_t n = 0; n < item->images; n++) {
             assert(images < plan->max_images);
-            plan->images[images++] = (xn_cpu_image){
-                .input = (const unsigned char *)items[k].input + (size_t)n * input,
-                .output = (unsigned char *)items[k].output + (size_t)n * output,
+            plan->images[images] = (xn_cpu_image){
+                .input = from ? from + (size_t)images * input
+                              : (const unsigned char *)item->input + (size_t)n * input,
+                .output = to ? to + (size_t)images * output
+                             : (unsigned char *)item->output + (size_t)n * output,
             };
+            images++;
         }
+    }
     return images;
 }
 
@@ -173,13 +197,28 @@ void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
     run_images(plan, prepared, images, io);
 }
 
-static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
-                     size_t count, xn_run_times *times, xn_error *error) {
-    (void)error;
-    int64_t ns = run_images(plan, prepared, list_images(plan, items, count), NULL);
-    if (times)
-        *times = (xn_run_times){.compute_ns = ns};
+static xn_status begin(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error) {
+    (void)batch, (void)input, (void)error;
+    stream->compute_ns = 0;
     return XN_OK;
+}
+
+static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
+                         xn_error *error) {
+    (void)error;
+    plan->stream->compute_ns += run_images(plan, prepared, list_images(plan, io), NULL);
+    return XN_OK;
+}
+
+static xn_status end(xn_stream *stream, const xn_batch *batch, const void *output,
+                     xn_run_times *times, xn_error *error) {
+    (void)batch, (void)output, (void)error;
+    *times = (xn_run_times){.compute_ns = stream->compute_ns};
+    return XN_OK;
+}
+
+static void abandon(xn_stream *stream) {
+    (void)stream; /* nothing is under way once enqueue has returned */
 }
 
 static const char *device_path(const xn_device *device, int index) {
@@ -209,8 +248,14 @@ const xn_backend xn_backend_cpu = {
     .stream_set_threads = stream_set_threads,
     .plan_create = xn_cpu_plan_create,
     .plan_free = xn_cpu_plan_free,
-    .run = run,
     .device_path = device_path,
     .plan_path = plan_path,
     .weights_ready = xn_cpu_weights_ready,
+    .arena_reserve = arena_reserve,
+    .arena = arena_of,
+    .in_place = true,
+    .begin = begin,
+    .enqueue = enqueue,
+    .end = end,
+    .abandon = abandon,
 };

@@ -10,6 +10,7 @@
  * dot = 20 and -20, alpha = 0.5, K = 1 and 2. */
 #include "cpu.h"
 #include "xn_backends.h"
+#include "xn_program.h"
 
 #include <stdio.h>
 
@@ -50,7 +51,8 @@ static xn_status check(xn_device *device, const known *problem, xn_error *error)
     xn_weights *weights = NULL;
     xn_prepared *prepared = NULL;
     xn_stream *stream = NULL;
-    xn_plan *plan = NULL;
+    xn_program *program = NULL;
+    xn_problem whole;
     xn_conv conv;
     char way[48];
     const xn_stream_options options = {.path = way};
@@ -64,20 +66,23 @@ static xn_status check(xn_device *device, const known *problem, xn_error *error)
     if (!status)
         status = resolve(problem, weights, &conv, error);
     if (!status)
+        xn_problem_of_conv(&conv, &whole);
+    if (!status)
         status = cpu->weights_prepare(device, weights, &prepared, error);
     if (!status)
         status = cpu->stream_create(device, &options, &stream, error);
     if (!status)
-        status = cpu->plan_create(stream, &conv, 1, &plan, error);
+        status = xn_program_create(cpu, stream, &whole, 1, &program, error);
+    const xn_prepared *const all[] = {prepared};
     if (!status)
-        status = cpu->weights_ready(prepared, plan, error);
+        status = xn_program_ready(program, all, error);
     if (!status) {
         xn_batch_item item = {.input = problem->input_data, .output = output, .images = 1};
-        status = cpu->run(plan, prepared, &item, 1, NULL, error);
+        status = xn_program_run(program, all, &item, 1, NULL, error);
     }
     if (!status)
         status = compare(problem, output, error);
-    cpu->plan_free(plan);
+    xn_program_free(program);
     cpu->stream_free(stream);
     cpu->weights_free(prepared);
     xn_weights_free(weights);

@@ -78,6 +78,9 @@ struct xn_stream {
     int64_t ended_ns;        /* when the last run did */
     unsigned char *scratch;  /* owned; grows in plan_create only, to the most any plan asked */
     size_t scratch_bytes;
+    unsigned char *arena; /* owned: the tensors between steps */
+    size_t arena_bytes;
+    int64_t compute_ns; /* of the run under way */
 };
 
 /* Weights that are made when a plan first wants them: 4 bytes each, and most users want none. Set
@@ -343,7 +346,7 @@ xn_status xn_cpu_weights_ready(const xn_prepared *prepared, const xn_plan *plan,
 xn_status xn_cpu_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
                                  xn_error *error);
 void xn_cpu_weights_free(xn_prepared *prepared);
-xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+xn_status xn_cpu_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
                              xn_plan **out, xn_error *error);
 void xn_cpu_plan_free(xn_plan *plan);
 

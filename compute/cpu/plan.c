@@ -94,10 +94,10 @@ static bool can_pack(const xn_conv *conv, const xn_cpu_plan_options *options) {
             (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w < INT64_C(1) << 28);
 }
 
-xn_status xn_cpu_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+xn_status xn_cpu_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
                              xn_plan **out, xn_error *error) {
     const xn_cpu_plan_options none = {0};
-    return xn_cpu_plan_create_with(stream, conv, max_images, &none, out, error);
+    return xn_cpu_plan_create_with(stream, &step->conv, max_images, &none, out, error);
 }
 
 xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_t max_images,

@@ -1,19 +1,21 @@
-/* xn_backend.h: what runs convolutions. A backend is a table of functions; ref, cpu and cuda each
- * provide one, and the registry (xn_backend_find) is the only place that knows which exist.
+/* xn_backend.h: what runs steps. A backend is a table of functions; ref, cpu and cuda each provide
+ * one, and the registry (xn_backend_find) is the only place that knows which exist.
  *
  *   device    one GPU, or the CPU. Opened once.
  *   prepared  weights on one device, ready for any geometry. Shared by that device's streams.
- *   stream    what one worker thread owns: a CUDA stream with its events and workspace, or the
- *             CPU's scratch memory. Used by one thread at a time.
- *   plan      one problem on one stream, for up to max_images images. Making it allocates all it
- *             needs (from the stream's workspace, which grows only here); running it allocates
- *             nothing and, on a GPU, blocks the calling thread only until its own batch is done.
+ *   stream    what one worker thread owns: a CUDA stream with its events and memory, or the CPU's
+ *             scratch memory. Used by one thread at a time.
+ *   plan      one step on one stream, for up to max_images images. Making it allocates all it
+ *             needs; enqueuing it allocates nothing.
+ *   path      a way to run a step. The backend's table of paths says which can, and what each
+ *             would cost; the cheapest is taken.
  *
+ * A run is begin, enqueue for each step in order, end; a program (xn_program.h) does that.
  * Handles are opaque and belong to the table that made them: never hand one to another backend. */
 #ifndef XN_BACKEND_H
 #define XN_BACKEND_H
 
-#include "xn_conv.h"
+#include "xn_step.h"
 #include "xn_weights.h"
 
 #ifdef __cplusplus
@@ -30,8 +32,7 @@ typedef struct xn_device_info {
     char description[128]; /* "NVIDIA H200, sm_90, 132 SMs", "16 threads, avx512" */
     uint64_t memory_bytes; /* total; 0 if not known */
     int compute_units;     /* SMs or hardware threads */
-    /* "avx2", "neon", ...: whose kernels run; of the sets the backend knows. "" where there is only
-     * one way. */
+    /* The instruction set whose kernels run: "avx2", "neon", ...; "" where there is no choice. */
     char instruction_set[24];
 } xn_device_info;
 
@@ -45,21 +46,12 @@ typedef struct xn_device_options {
 
 typedef struct xn_stream_options {
     int threads; /* CPU: the most threads a run may use; 0 = all. Ignored by cuda. */
-    /* NULL: plan_create takes the kernel path it thinks fastest. Otherwise the name of one of the
+    /* NULL: plan_create takes the path that should be fastest. Otherwise the name of one of the
      * device's paths: the plans of this stream take that one, or are refused with
-     * XN_ERR_UNSUPPORTED where it cannot run the problem. For tests and benchmarks; read during
+     * XN_ERR_UNSUPPORTED where it cannot run the step. For tests and benchmarks; read during
      * stream_create only. */
     const char *path;
 } xn_stream_options;
-
-/* One request's share of a batch. input and output are contiguous NCHW of `images` images, in the
- * plan's datatypes, aligned to their element size; for cuda they should come from host_alloc
- * (pageable memory works but is slow). Borrowed for the duration of run. */
-typedef struct xn_batch_item {
-    const void *input;
-    void *output;
-    int64_t images;
-} xn_batch_item;
 
 /* Durations in nanoseconds. On cuda from CUDA events on the stream; on cpu and ref upload and
  * download are 0. */
@@ -90,8 +82,8 @@ typedef struct xn_backend {
     void *(*host_alloc)(xn_device *device, size_t bytes);
     void (*host_free)(xn_device *device, void *memory); /* NULL-safe */
 
-    /* Puts weights on the device: bits, alpha, scale and bias; what else plans want is made by
-     * weights_ready. Borrows weights until weights_free. Thread-safe. */
+    /* Puts weights on the device. What only some plans want is made by weights_ready. Borrows
+     * weights until weights_free. Thread-safe. */
     xn_status (*weights_prepare)(xn_device *device, const xn_weights *weights, xn_prepared **out,
                                  xn_error *error);
     void (*weights_free)(xn_prepared *prepared); /* NULL-safe; when no run uses it any more */
@@ -103,34 +95,50 @@ typedef struct xn_backend {
     void (*stream_set_threads)(xn_stream *stream, int threads);
 
     /* A plan borrows the stream. It fits any prepared weights of the same shape with the same
-     * has_scale/has_bias. Errors: XN_ERR_DEVICE_MEMORY (ask for fewer images), XN_ERR_NO_MEMORY,
+     * parts. Errors: XN_ERR_DEVICE_MEMORY (ask for fewer images), XN_ERR_NO_MEMORY,
      * XN_ERR_UNSUPPORTED, XN_ERR_DEVICE_LOST. */
-    xn_status (*plan_create)(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+    xn_status (*plan_create)(xn_stream *stream, const xn_step *step, int64_t max_images,
                              xn_plan **out, xn_error *error);
     void (*plan_free)(xn_plan *plan); /* NULL-safe */
 
-    /* Runs the batch and returns when every output is written. The sum of images is 1..max_images.
-     * Cannot fail on input: only XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST or XN_ERR_INTERNAL. */
-    xn_status (*run)(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
-                     size_t count, xn_run_times *times, xn_error *error);
-
-    /* The kernel paths of this device: the name of path 0, 1, ...; NULL past the last. On which
-     * problems each can run, only plan_create knows. Both may be NULL in the table: then there is
-     * one way, without a name. */
+    /* The paths of this device: the name of path 0, 1, ...; NULL past the last. Which steps each
+     * can run, only plan_create knows. Both may be NULL in the table: then there is one way,
+     * without a name. */
     const char *(*device_path)(const xn_device *device, int index);
     const char *(*plan_path)(const xn_plan *plan); /* the name of the path that a plan takes */
 
-    /* What a run of this plan with these weights computes its products from: the problem's
-     * precision or a better one. NULL in the table: always fp32. */
+    /* What a run of this plan with these weights computes its products from: the step's precision
+     * or a better one. NULL in the table: always fp32. */
     xn_precision (*precision)(const xn_plan *plan, const xn_prepared *prepared);
 
-    /* Makes, where it is missing, what runs of such plans with these weights want beyond
-     * weights_prepare, and what stays until weights_free: on cuda weights in the plan's precision,
-     * without which a run computes in fp32; on cpu the weights of modes bwn and float, without
-     * which no such run may be. Thread-safe; quick when there is nothing to make. Errors:
-     * XN_ERR_NO_MEMORY, XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST. NULL in the table: there never
-     * is. */
+    /* Makes what such plans want of these weights and what is not there yet; it stays until
+     * weights_free. Without it a run on cuda may compute in fp32 instead of the precision asked
+     * for, and modes bwn and float must not run on cpu. Thread-safe; quick when there is nothing
+     * to make. Errors: XN_ERR_NO_MEMORY, XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST. NULL in the
+     * table: there is never anything to make. */
     xn_status (*weights_ready)(const xn_prepared *prepared, const xn_plan *plan, xn_error *error);
+
+    /* ---- a run ---- */
+
+    /* The stream's memory for the tensors of programs: at least that many bytes from now on. Grows
+     * only; may move. Programs share it in turn. Errors: as plan_create. */
+    xn_status (*arena_reserve)(xn_stream *stream, size_t bytes, xn_error *error);
+    /* Where it is, aligned to 256 bytes; NULL where it has fewer bytes, since growing it failed. */
+    void *(*arena)(const xn_stream *stream, size_t bytes);
+    /* True: inputs and outputs of programs stay in the items' memory. False: begin copies the
+     * inputs to the device, end the outputs from it. */
+    bool in_place;
+
+    /* input, output: device memory of the program's input and output; NULL where in_place. begin
+     * and enqueue may return before anything is done. end returns when every output is written;
+     * times is not NULL. After an error of one of the three comes abandon, which waits for what is
+     * under way. Errors: XN_ERR_DEVICE_LOST, XN_ERR_INTERNAL. */
+    xn_status (*begin)(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error);
+    xn_status (*enqueue)(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
+                         xn_error *error);
+    xn_status (*end)(xn_stream *stream, const xn_batch *batch, const void *output,
+                     xn_run_times *times, xn_error *error);
+    void (*abandon)(xn_stream *stream);
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */

@@ -91,12 +91,12 @@ typedef struct xn_conv_limits {
 
 /* The resolved problem without the batch: two requests with equal weights and equal problems can
  * share a launch, whatever their numbers of images. Plain data without pointers; made only by
- * xn_conv_resolve, which zero-fills it first, so xn_conv_equal and xn_conv_hash may compare
- * bytes. All fields int32: every one is checked to be < 2^31, and so are H + top + bottom,
- * W + left + right, the extents dilation*(K-1)+1, and C/groups*KH*KW (so dot fits int32). What
- * has no effect is made canonical: the dilation of a kernel of one tap, and the stride to a single
- * output, are 1 (an axis each), so neither ever exceeds the padded size; the precision of mode xnor
- * is fp32. */
+ * xn_conv_resolve, which zero-fills it first, so that equal ones
+ * have equal bytes. All fields int32: every one is checked to be < 2^31, and so are H + top +
+ * bottom, W + left + right, the extents dilation*(K-1)+1, and C/groups*KH*KW (so dot fits int32).
+ * What has no effect is made canonical: the dilation of a kernel of one tap, and the stride to a
+ * single output, are 1 (an axis each), so neither ever exceeds the padded size; the precision of
+ * mode xnor is fp32. */
 typedef struct xn_conv {
     int32_t channels, height, width;                    /* C, H, W */
     int32_t out_channels, kernel_h, kernel_w;           /* O, KH, KW */
@@ -134,9 +134,6 @@ xn_status xn_conv_resolve(const xn_conv_params *params, xn_datatype input_dataty
 /* The epilogue of these parameters, with a scale and a bias or without. */
 xn_epilogue xn_conv_epilogue(xn_mode mode, xn_scaling scaling, bool has_scale, bool has_bias,
                              xn_datatype output);
-
-bool xn_conv_equal(const xn_conv *a, const xn_conv *b);
-uint64_t xn_conv_hash(const xn_conv *conv);
 
 /* count elements of an input as this problem has them: BOOL is a sign in mode xnor. */
 void xn_conv_input_to_fp32(const xn_conv *conv, const void *src, float *dst, int64_t count);

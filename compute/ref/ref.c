@@ -6,6 +6,7 @@
 #include "xn_arith.h"
 #include "xn_backends.h"
 #include "xn_mem.h"
+#include "xn_program.h"
 
 #include <assert.h>
 #include <math.h>
@@ -26,6 +27,9 @@ struct xn_prepared {
 
 struct xn_stream {
     xn_device *device;
+    int64_t started_ns; /* the run under way */
+    void *arena;
+    size_t arena_bytes;
 };
 
 struct xn_plan {
@@ -139,7 +143,25 @@ static xn_status ref_stream_create(xn_device *device, const xn_stream_options *o
 }
 
 static void ref_stream_free(xn_stream *stream) {
+    if (stream)
+        xn_mem_free(stream->arena);
     xn_mem_free(stream);
+}
+
+static xn_status ref_arena_reserve(xn_stream *stream, size_t bytes, xn_error *error) {
+    if (bytes <= stream->arena_bytes)
+        return XN_OK;
+    void *arena = xn_mem_alloc(bytes);
+    if (!arena)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for tensors of %zu bytes", bytes);
+    xn_mem_free(stream->arena);
+    stream->arena = arena;
+    stream->arena_bytes = bytes;
+    return XN_OK;
+}
+
+static void *ref_arena(const xn_stream *stream, size_t bytes) {
+    return bytes <= stream->arena_bytes ? stream->arena : NULL;
 }
 
 static void ref_plan_free(xn_plan *plan) {
@@ -149,9 +171,10 @@ static void ref_plan_free(xn_plan *plan) {
     xn_mem_free(plan);
 }
 
-static xn_status ref_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+static xn_status ref_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
                                  xn_plan **out, xn_error *error) {
     (void)stream;
+    const xn_conv *conv = &step->conv;
     size_t elements = (size_t)xn_conv_input_elements(conv);
     xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
     if (!plan)
@@ -302,31 +325,55 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static xn_status ref_run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
-                         size_t count, xn_run_times *times, xn_error *error) {
+static xn_status ref_begin(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error) {
+    (void)batch, (void)input, (void)error;
+    stream->started_ns = now_ns();
+    return XN_OK;
+}
+
+static void convolve_images(const xn_plan *plan, const xn_prepared *prepared, const void *input,
+                            void *output, int64_t images) {
     const xn_conv *v = &plan->conv;
-    int64_t started = now_ns(), images = 0;
-    for (size_t i = 0; i < count; i++)
-        images += items[i].images;
-    if (images < 1 || images > plan->max_images)
-        return xn_fail(error, XN_ERR_INTERNAL, NULL,
-                       "a batch of %lld images for a plan of at most %lld", (long long)images,
-                       (long long)plan->max_images);
+    const char *from = input;
+    char *to = output;
+    for (int64_t n = 0; n < images; n++) {
+        xn_conv_input_to_fp32(v, from, plan->image, xn_conv_input_elements(v));
+        convolve_image(plan, prepared, to);
+        from += xn_conv_input_bytes(v);
+        to += xn_conv_output_bytes(v);
+    }
+}
+
+static xn_status ref_enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
+                             xn_error *error) {
+    const xn_conv *v = &plan->conv;
+    const xn_batch *batch = io->batch;
+    (void)error;
     assert(prepared->out_channels == v->out_channels && prepared->kernel_h == v->kernel_h);
     assert(prepared->group_channels == v->group_channels && prepared->kernel_w == v->kernel_w);
-    for (size_t i = 0; i < count; i++) {
-        const char *input = items[i].input;
-        char *output = items[i].output;
-        for (int64_t n = 0; n < items[i].images; n++) {
-            xn_conv_input_to_fp32(v, input, plan->image, xn_conv_input_elements(v));
-            convolve_image(plan, prepared, output);
-            input += xn_conv_input_bytes(v);
-            output += xn_conv_output_bytes(v);
-        }
+    int64_t before = 0;
+    for (size_t i = 0; i < batch->count; i++) {
+        const xn_batch_item *item = &batch->items[i];
+        const char *input = io->input;
+        char *output = io->output;
+        convolve_images(plan, prepared,
+                        input ? input + (size_t)before * xn_conv_input_bytes(v) : item->input,
+                        output ? output + (size_t)before * xn_conv_output_bytes(v) : item->output,
+                        item->images);
+        before += item->images;
     }
-    if (times)
-        *times = (xn_run_times){.compute_ns = now_ns() - started};
     return XN_OK;
+}
+
+static xn_status ref_end(xn_stream *stream, const xn_batch *batch, const void *output,
+                         xn_run_times *times, xn_error *error) {
+    (void)batch, (void)output, (void)error;
+    *times = (xn_run_times){.compute_ns = now_ns() - stream->started_ns};
+    return XN_OK;
+}
+
+static void ref_abandon(xn_stream *stream) {
+    (void)stream; /* nothing is ever under way */
 }
 
 /* ---- canary ---- */
@@ -337,17 +384,19 @@ static xn_status run_canary(xn_device *device, const xn_conv *conv, const xn_wei
                             const float *input, float *output, xn_error *error) {
     xn_prepared *prepared = NULL;
     xn_stream *stream = NULL;
-    xn_plan *plan = NULL;
+    xn_program *program = NULL;
+    xn_problem problem;
     xn_stream_options options = {0};
     xn_batch_item item = {.input = input, .output = output, .images = 1};
+    xn_problem_of_conv(conv, &problem);
     xn_status status = ref_weights_prepare(device, weights, &prepared, error);
     if (!status)
         status = ref_stream_create(device, &options, &stream, error);
     if (!status)
-        status = ref_plan_create(stream, conv, 1, &plan, error);
+        status = xn_program_create(&xn_backend_ref, stream, &problem, 1, &program, error);
     if (!status)
-        status = ref_run(plan, prepared, &item, 1, NULL, error);
-    ref_plan_free(plan);
+        status = xn_program_run(program, (const xn_prepared *[]){prepared}, &item, 1, NULL, error);
+    xn_program_free(program);
     ref_stream_free(stream);
     ref_weights_free(prepared);
     return status;
@@ -401,5 +450,11 @@ const xn_backend xn_backend_ref = {
     .stream_set_threads = NULL,
     .plan_create = ref_plan_create,
     .plan_free = ref_plan_free,
-    .run = ref_run,
+    .arena_reserve = ref_arena_reserve,
+    .arena = ref_arena,
+    .in_place = true,
+    .begin = ref_begin,
+    .enqueue = ref_enqueue,
+    .end = ref_end,
+    .abandon = ref_abandon,
 };

@@ -216,22 +216,30 @@ void bk_batch_free(bk_batch *batch) {
 
 /* ---- a run ---- */
 
+xn_status bk_program_create(const bk_target *target, xn_stream *stream, const xn_conv *conv,
+                            int64_t max_images, xn_program **out, xn_error *error) {
+    xn_problem problem;
+    xn_problem_of_conv(conv, &problem);
+    return xn_program_create(target->backend, stream, &problem, max_images, out, error);
+}
+
 /* NULL where the target is held to a path that cannot run this; a plan of any other path than the
  * one asked for is a failure. */
-static xn_plan *plan_for(const bk_target *target, const bk_problem *problem, const xn_conv *conv) {
+static xn_program *program_for(const bk_target *target, const bk_problem *problem,
+                               const xn_conv *conv) {
     const xn_backend *b = target->backend;
-    xn_plan *plan = NULL;
+    xn_program *program = NULL;
     xn_error error = {0};
-    xn_status status =
-        b->plan_create(target->stream, conv, problem->images + problem->c->spare, &plan, &error);
+    xn_status status = bk_program_create(target, target->stream, conv,
+                                         problem->images + problem->c->spare, &program, &error);
     if (target->path && status == XN_ERR_UNSUPPORTED) {
         ck_assert_str_ne(error.message, "");
         return NULL;
     }
     bk_expect_ok(target, problem, "plan", status, &error);
     if (target->path)
-        ck_assert_str_eq(b->plan_path(plan), target->path);
-    return plan;
+        ck_assert_str_eq(b->plan_path(xn_program_plan(program, 0)), target->path);
+    return program;
 }
 
 xn_prepared *bk_prepare(const bk_target *target, const bk_problem *problem) {
@@ -246,22 +254,22 @@ xn_prepared *bk_prepare(const bk_target *target, const bk_problem *problem) {
 
 bool bk_run_batch(const bk_target *target, bk_batch *batch, const xn_conv *conv,
                   const xn_prepared *prepared, void *output) {
-    const xn_backend *b = target->backend;
-    xn_plan *plan = plan_for(target, batch->problem, conv);
+    const xn_prepared *const weights[] = {prepared};
+    xn_program *program = program_for(target, batch->problem, conv);
     xn_error error = {0};
     xn_run_times times = {-1, -1, -1};
-    if (!plan)
+    if (!program)
         return false;
-    if (b->weights_ready)
-        bk_expect_ok(target, batch->problem, "ready", b->weights_ready(prepared, plan, &error),
-                     &error);
+    bk_expect_ok(target, batch->problem, "ready", xn_program_ready(program, weights, &error),
+                 &error);
     batch->target = target;
     bk_batch_poison(batch, conv);
     bk_expect_ok(target, batch->problem, "run",
-                 b->run(plan, prepared, batch->items, batch->count, &times, &error), &error);
+                 xn_program_run(program, weights, batch->items, batch->count, &times, &error),
+                 &error);
     ck_assert(times.upload_ns >= 0 && times.compute_ns >= 0 && times.download_ns >= 0);
     bk_batch_collect(batch, conv, output);
-    b->plan_free(plan);
+    xn_program_free(program);
     return true;
 }
 

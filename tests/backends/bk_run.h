@@ -9,6 +9,7 @@
 
 #include "bk_case.h"
 #include "bk_model.h"
+#include "xn_program.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -69,6 +70,10 @@ int bk_every(void);
 /* Fails the test with the error's text if status is not XN_OK. */
 void bk_expect_ok(const bk_target *target, const bk_problem *problem, const char *what,
                   xn_status status, const xn_error *error);
+
+/* A program of that convolution alone on a stream of the target's device. */
+xn_status bk_program_create(const bk_target *target, xn_stream *stream, const xn_conv *conv,
+                            int64_t max_images, xn_program **out, xn_error *error);
 
 xn_prepared *bk_prepare(const bk_target *target, const bk_problem *problem);
 

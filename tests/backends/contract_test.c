@@ -117,16 +117,16 @@ static bk_case usual_case(int which, int64_t images) {
     return c;
 }
 
-static xn_plan *plan_for(const bk_target *t, const bk_problem *p, int64_t images) {
-    xn_plan *made = NULL;
+static xn_program *program_for(const bk_target *t, const bk_problem *p, int64_t images) {
+    xn_program *made = NULL;
     xn_error error = {0};
-    bk_expect_ok(t, p, "plan", t->backend->plan_create(t->stream, &p->conv, images, &made, &error),
+    bk_expect_ok(t, p, "plan", bk_program_create(t, t->stream, &p->conv, images, &made, &error),
                  &error);
     return made;
 }
 
 /* Runs the first `images` images in `items` items, and judges them by the model. */
-static void run_and_judge(const bk_target *t, const bk_problem *p, xn_plan *plan,
+static void run_and_judge(const bk_target *t, const bk_problem *p, xn_program *program,
                           const xn_prepared *prepared, int64_t images, int items,
                           const bk_expected *expected, void *output) {
     bk_batch batch;
@@ -135,7 +135,9 @@ static void run_and_judge(const bk_target *t, const bk_problem *p, xn_plan *plan
     bk_batch_make(t, p, &p->conv, images, items, &batch);
     bk_batch_poison(&batch, &p->conv);
     bk_expect_ok(t, p, "run",
-                 t->backend->run(plan, prepared, batch.items, batch.count, &times, &error), &error);
+                 xn_program_run(program, (const xn_prepared *[]){prepared}, batch.items,
+                                batch.count, &times, &error),
+                 &error);
     bk_batch_collect(&batch, &p->conv, output);
     bk_batch_free(&batch);
     bk_judge(t, p, output, images, NULL, expected);
@@ -161,16 +163,16 @@ START_TEST(one_plan_many_runs) {
         prepared[k] = bk_prepare(t, &problems[k]);
         expected[k] = bk_model(&problems[k]);
     }
-    ck_assert(xn_conv_equal(&problems[0].conv, &problems[1].conv));
-    xn_plan *plan = plan_for(t, &problems[0], 5);
+    ck_assert(!memcmp(&problems[0].conv, &problems[1].conv, sizeof(xn_conv)));
+    xn_program *program = program_for(t, &problems[0], 5);
     void *output = xn_mem_alloc(5 * xn_conv_output_bytes(&problems[0].conv));
     for (size_t i = 0; i < 2 * sizeof runs / sizeof *runs; i++) {
         int k = (int)(i / 2 + i) % 2;
-        run_and_judge(t, &problems[k], plan, prepared[k], runs[i / 2].images, runs[i / 2].items,
+        run_and_judge(t, &problems[k], program, prepared[k], runs[i / 2].images, runs[i / 2].items,
                       expected[k], output);
     }
     xn_mem_free(output);
-    t->backend->plan_free(plan);
+    xn_program_free(program);
     for (int k = 0; k < 2; k++) {
         xn_mem_free(expected[k]);
         t->backend->weights_free(prepared[k]);
@@ -191,7 +193,7 @@ START_TEST(plans_share_a_stream) {
     bk_problem problems[PLANS];
     xn_prepared *prepared[PLANS];
     bk_expected *expected[PLANS];
-    xn_plan *plans[PLANS];
+    xn_program *programs[PLANS];
     void *output = xn_mem_alloc(1 << 20);
     for (int k = 0; k < PLANS; k++) {
         cases[k] = usual_case(k % 2, 2);
@@ -201,17 +203,17 @@ START_TEST(plans_share_a_stream) {
         ck_assert_uint_lt(2 * xn_conv_output_bytes(&problems[k].conv), 1 << 20);
         prepared[k] = bk_prepare(t, &problems[k]);
         expected[k] = bk_model(&problems[k]);
-        plans[k] = plan_for(t, &problems[k], 2);
+        programs[k] = program_for(t, &problems[k], 2);
         for (int j = 0; j <= k; j++)
-            run_and_judge(t, &problems[j], plans[j], prepared[j], 2, 1, expected[j], output);
+            run_and_judge(t, &problems[j], programs[j], prepared[j], 2, 1, expected[j], output);
     }
     for (int k = 0; k < PLANS; k++) { /* freed in another order than made */
         int gone = (k * 3 + 2) % PLANS;
-        t->backend->plan_free(plans[gone]);
-        plans[gone] = NULL;
+        xn_program_free(programs[gone]);
+        programs[gone] = NULL;
         for (int j = 0; j < PLANS; j++)
-            if (plans[j])
-                run_and_judge(t, &problems[j], plans[j], prepared[j], 2, 2, expected[j], output);
+            if (programs[j])
+                run_and_judge(t, &problems[j], programs[j], prepared[j], 2, 2, expected[j], output);
     }
     for (int k = 0; k < PLANS; k++) {
         xn_mem_free(expected[k]);
@@ -243,14 +245,15 @@ static void *work(void *context) {
     const xn_backend *b = w->target->backend;
     xn_stream_options options = {.threads = 2};
     xn_stream *stream = NULL;
-    xn_plan *plan = NULL;
+    xn_program *program = NULL;
     xn_run_times times;
     w->status = b->stream_create(w->target->device, &options, &stream, &w->error);
     for (int round = 0; round < ROUNDS && !w->status; round++) {
-        w->status = b->plan_create(stream, &w->problem->conv, WORKER_IMAGES, &plan, &w->error);
+        w->status = bk_program_create(w->target, stream, &w->problem->conv, WORKER_IMAGES, &program,
+                                      &w->error);
         if (!w->status)
-            w->status =
-                b->run(plan, w->prepared, w->batch.items, w->batch.count, &times, &w->error);
+            w->status = xn_program_run(program, (const xn_prepared *[]){w->prepared},
+                                       w->batch.items, w->batch.count, &times, &w->error);
         char *to = w->outputs + (size_t)round * w->bytes;
         for (size_t i = 0; i < w->batch.count && !w->status; i++) {
             size_t bytes =
@@ -259,8 +262,8 @@ static void *work(void *context) {
             memset(w->batch.items[i].output, 0xee, bytes);
             to += bytes;
         }
-        b->plan_free(plan);
-        plan = NULL;
+        xn_program_free(program);
+        program = NULL;
     }
     b->stream_free(stream);
     return NULL;
@@ -317,22 +320,22 @@ START_TEST(thread_limits_change_nothing) {
     bk_problem_make(&c, &problem);
     xn_prepared *prepared = bk_prepare(t, &problem);
     bk_expected *expected = bk_model(&problem);
-    xn_plan *plan = plan_for(t, &problem, 4);
+    xn_program *program = program_for(t, &problem, 4);
     size_t bytes = 4 * xn_conv_output_bytes(&problem.conv);
     void *first = xn_mem_alloc(bytes), *again = xn_mem_alloc(bytes);
     ck_assert(first && again);
-    run_and_judge(t, &problem, plan, prepared, 4, 1, expected, first);
+    run_and_judge(t, &problem, program, prepared, 4, 1, expected, first);
     static const int limits[] = {1, 2, 3, 7, 64, 0};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         if (t->backend->stream_set_threads)
             t->backend->stream_set_threads(t->stream, limits[i]);
-        run_and_judge(t, &problem, plan, prepared, 4, 1, expected, again);
+        run_and_judge(t, &problem, program, prepared, 4, 1, expected, again);
         ck_assert_msg(!memcmp(first, again, bytes), "%s with %d threads gives other bits", t->name,
                       limits[i]);
     }
     xn_mem_free(again);
     xn_mem_free(first);
-    t->backend->plan_free(plan);
+    xn_program_free(program);
     xn_mem_free(expected);
     t->backend->weights_free(prepared);
     bk_problem_free(&problem);
@@ -416,7 +419,7 @@ static bool counting(void *context, size_t bytes) {
 typedef struct made {
     xn_prepared *prepared;
     xn_stream *stream;
-    xn_plan *plan;
+    xn_program *program;
 } made;
 
 static xn_status make_all(const bk_target *t, const bk_problem *p, made *m, xn_error *error) {
@@ -427,14 +430,14 @@ static xn_status make_all(const bk_target *t, const bk_problem *p, made *m, xn_e
     if (!status)
         status = b->stream_create(t->device, &options, &m->stream, error);
     if (!status)
-        status = b->plan_create(m->stream, &p->conv, 2, &m->plan, error);
-    if (!status && b->weights_ready)
-        status = b->weights_ready(m->prepared, m->plan, error);
+        status = bk_program_create(t, m->stream, &p->conv, 2, &m->program, error);
+    if (!status)
+        status = xn_program_ready(m->program, (const xn_prepared *[]){m->prepared}, error);
     return status;
 }
 
 static void free_all(const bk_target *t, made *m) {
-    t->backend->plan_free(m->plan);
+    xn_program_free(m->program);
     t->backend->stream_free(m->stream);
     t->backend->weights_free(m->prepared);
 }
@@ -469,7 +472,7 @@ START_TEST(every_allocation_failed_in_turn) {
         }
     }
     ck_assert_msg(fail >= 3, "only %d allocations", fail);
-    run_and_judge(t, &problem, m.plan, m.prepared, 2, 2, expected, output);
+    run_and_judge(t, &problem, m.program, m.prepared, 2, 2, expected, output);
     free_all(t, &m);
     xn_mem_free(output);
     xn_mem_free(expected);
@@ -489,10 +492,10 @@ START_TEST(runs_allocate_nothing) {
     bk_problem problem;
     bk_problem_make(&c, &problem);
     xn_prepared *prepared = bk_prepare(t, &problem);
-    xn_plan *plan = plan_for(t, &problem, 3);
+    xn_program *program = program_for(t, &problem, 3);
     xn_error why = {0};
-    if (t->backend->weights_ready)
-        bk_expect_ok(t, &problem, "ready", t->backend->weights_ready(prepared, plan, &why), &why);
+    bk_expect_ok(t, &problem, "ready",
+                 xn_program_ready(program, (const xn_prepared *[]){prepared}, &why), &why);
     bk_batch batch;
     bk_batch_make(t, &problem, &problem.conv, 3, 2, &batch);
     for (int round = 0; round < 2; round++) {
@@ -500,15 +503,15 @@ START_TEST(runs_allocate_nothing) {
         xn_error error = {0};
         xn_run_times times;
         xn_mem_set_hook(counting, &count);
-        xn_status status =
-            t->backend->run(plan, prepared, batch.items, batch.count, &times, &error);
+        xn_status status = xn_program_run(program, (const xn_prepared *[]){prepared}, batch.items,
+                                          batch.count, &times, &error);
         xn_mem_set_hook(NULL, NULL);
         bk_expect_ok(t, &problem, "run", status, &error);
         ck_assert_msg(count.calls == 0, "%s: run %d allocated %d times", t->name, round,
                       count.calls);
     }
     bk_batch_free(&batch);
-    t->backend->plan_free(plan);
+    xn_program_free(program);
     t->backend->weights_free(prepared);
     bk_problem_free(&problem);
 }

@@ -35,25 +35,26 @@ static float rounded(xn_precision precision, float value) {
 static bool precision_of(const bk_target *target, const bk_problem *problem,
                          xn_precision *precision) {
     const xn_backend *b = target->backend;
-    xn_plan *plan = NULL;
+    xn_program *program = NULL;
     xn_error error = {0};
     *precision = XN_PRECISION_FP32;
-    xn_status status =
-        b->plan_create(target->stream, &problem->conv, problem->images, &plan, &error);
+    xn_status status = bk_program_create(target, target->stream, &problem->conv, problem->images,
+                                         &program, &error);
     if (target->path && status == XN_ERR_UNSUPPORTED)
         return false;
     bk_expect_ok(target, problem, "plan", status, &error);
     if (b->precision) {
         xn_prepared *prepared = bk_prepare(target, problem);
+        const xn_prepared *const weights[] = {prepared};
         if (b->weights_ready) {
-            ck_assert_int_eq(b->precision(plan, prepared), XN_PRECISION_FP32);
-            bk_expect_ok(target, problem, "ready", b->weights_ready(prepared, plan, &error),
+            ck_assert_int_eq(xn_program_precision(program, weights), XN_PRECISION_FP32);
+            bk_expect_ok(target, problem, "ready", xn_program_ready(program, weights, &error),
                          &error);
         }
-        *precision = b->precision(plan, prepared);
+        *precision = xn_program_precision(program, weights);
         b->weights_free(prepared);
     }
-    b->plan_free(plan);
+    xn_program_free(program);
     return true;
 }
 
@@ -313,16 +314,16 @@ static void *make_ready(void *context) {
     const xn_backend *b = r->target->backend;
     const xn_stream_options options = {0};
     xn_stream *stream = NULL;
-    xn_plan *plan = NULL;
+    xn_program *program = NULL;
     r->status = b->stream_create(r->target->device, &options, &stream, &r->error);
     if (!r->status)
-        r->status = b->plan_create(stream, &r->conv, 1, &plan, &r->error);
+        r->status = bk_program_create(r->target, stream, &r->conv, 1, &program, &r->error);
     (void)pthread_barrier_wait(r->start);
     if (!r->status)
-        r->status = b->weights_ready(r->prepared, plan, &r->error);
+        r->status = xn_program_ready(program, &r->prepared, &r->error);
     if (!r->status)
-        r->precision = b->precision(plan, r->prepared);
-    b->plan_free(plan);
+        r->precision = xn_program_precision(program, &r->prepared);
+    xn_program_free(program);
     b->stream_free(stream);
     return NULL;
 }

@@ -29,7 +29,7 @@ typedef struct subject {
     bk_case cases[MODES];
     bk_problem problems[MODES];
     xn_prepared *prepared; /* of problems[0], whose weights all have */
-    xn_plan *plans[MODES];
+    xn_program *programs[MODES];
 } subject;
 
 static void make_subject(int target, subject *s) {
@@ -46,8 +46,8 @@ static void make_subject(int target, subject *s) {
         bk_problem_make(c, &s->problems[mode]);
         ck_assert(xn_weights_equal(s->problems[mode].weights, s->problems[0].weights));
         bk_expect_ok(s->target, &s->problems[mode], "plan",
-                     s->target->backend->plan_create(s->target->stream, &s->problems[mode].conv, 1,
-                                                     &s->plans[mode], &error),
+                     bk_program_create(s->target, s->target->stream, &s->problems[mode].conv, 1,
+                                       &s->programs[mode], &error),
                      &error);
     }
     if (s->target)
@@ -56,7 +56,7 @@ static void make_subject(int target, subject *s) {
 
 static void free_subject(subject *s) {
     for (int mode = 0; s->target && mode < MODES; mode++) {
-        s->target->backend->plan_free(s->plans[mode]);
+        xn_program_free(s->programs[mode]);
         if (mode)
             bk_problem_free(&s->problems[mode]);
     }
@@ -93,7 +93,8 @@ static void *ask(void *context) {
     asker *a = context;
     const subject *s = a->subject;
     (void)pthread_barrier_wait(a->start);
-    a->status = s->target->backend->weights_ready(s->prepared, s->plans[a->mode], &a->error);
+    a->status =
+        xn_program_ready(s->programs[a->mode], (const xn_prepared *[]){s->prepared}, &a->error);
     return NULL;
 }
 
@@ -137,7 +138,8 @@ START_TEST(memory_was_short) {
         allocations none = {0, 0};
         xn_error error = {0};
         xn_mem_set_hook(count_allocation, &none);
-        xn_status status = s.target->backend->weights_ready(s.prepared, s.plans[mode], &error);
+        xn_status status =
+            xn_program_ready(s.programs[mode], (const xn_prepared *[]){s.prepared}, &error);
         xn_mem_set_hook(NULL, NULL);
         ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
         ck_assert_str_eq(error.field, "weights");

@@ -1,5 +1,6 @@
 /* bench_runner.c: see bench_runner.h. */
 #include "bench_runner.h"
+#include "xn_program.h"
 
 #include "xn_mem.h"
 #include "xn_rng.h"
@@ -95,14 +96,21 @@ xn_weights *xn_bench_weights(const xn_bench_shape *s, const float *real) {
 typedef struct runner {
     const xn_bench_device *on;
     xn_prepared *prepared;
-    xn_plan *plan;
+    xn_program *program;
 } runner;
 
 static void free_runner(runner *r) {
-    r->on->backend->plan_free(r->plan);
+    xn_program_free(r->program);
     r->on->backend->weights_free(r->prepared);
-    r->plan = NULL;
+    r->program = NULL;
     r->prepared = NULL;
+}
+
+static xn_status create_program(const xn_bench_device *on, const xn_conv *conv, int64_t images,
+                                xn_program **out, xn_error *error) {
+    xn_problem problem;
+    xn_problem_of_conv(conv, &problem);
+    return xn_program_create(on->backend, on->stream, &problem, images, out, error);
 }
 
 /* False where the stream is held to a path that cannot. */
@@ -113,9 +121,9 @@ static bool make_runner(const xn_bench_device *on, const xn_conv *conv, const xn
     *out = (runner){.on = on};
     xn_status status = b->weights_prepare(on->device, weights, &out->prepared, &error);
     if (!status)
-        status = b->plan_create(on->stream, conv, images, &out->plan, &error);
-    if (!status && b->weights_ready)
-        status = b->weights_ready(out->prepared, out->plan, &error);
+        status = create_program(on, conv, images, &out->program, &error);
+    if (!status)
+        status = xn_program_ready(out->program, (const xn_prepared *[]){out->prepared}, &error);
     if (status && status != XN_ERR_UNSUPPORTED)
         xn_bench_fail(b->name, error.message);
     if (status)
@@ -127,7 +135,7 @@ static int64_t run(const runner *r, const void *input, void *output, int64_t ima
     const xn_batch_item item = {input, output, images};
     xn_run_times times;
     xn_error error;
-    if (r->on->backend->run(r->plan, r->prepared, &item, 1, &times, &error))
+    if (xn_program_run(r->program, (const xn_prepared *[]){r->prepared}, &item, 1, &times, &error))
         xn_bench_fail(r->on->backend->name, error.message);
     return times.compute_ns;
 }
@@ -230,7 +238,7 @@ void xn_bench_job_free(xn_bench_job *job) {
 
 const char *xn_bench_job_path(const xn_bench_job *job) {
     const xn_backend *b = job->device.backend;
-    return b->plan_path ? b->plan_path(job->runner.plan) : "";
+    return b->plan_path ? b->plan_path(xn_program_plan(job->runner.program, 0)) : "";
 }
 
 size_t xn_bench_job_in_bytes(const xn_bench_job *job) {

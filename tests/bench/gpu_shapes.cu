@@ -240,7 +240,9 @@ static bool prepare_way(const session &s, const problem &p, const xn_conv &conv,
 static xn_cuda_path chosen_way(const session &s, const problem &p) {
     xn_plan *plan;
     xn_error error;
-    REQUIRE(xn_cuda_plan_create(s.stream, &p.conv, p.images, &plan, &error));
+    xn_step step;
+    xn_step_of_conv(&p.conv, &step);
+    REQUIRE(xn_cuda_plan_create(s.stream, &step, p.images, &plan, &error));
     const xn_cuda_path path = plan->path;
     xn_cuda_plan_free(plan);
     return path;

@@ -70,7 +70,7 @@ START_TEST(equal_groups_join) {
     xn_entry *entries[6] = {t.a, t.b, t.a, t.a, t.b, t.a};
     for (int i = 0; i < 6; i++)
         fake_job_init(&jobs[i], t.engine, entries[i], 1 + i % 2, (float)(10 * i));
-    jobs[5].job.conv.stride_h = 2; /* the same result, but another problem */
+    jobs[5].job.problem.conv.stride_h = 2; /* the same result, but another problem */
     for (int i = 0; i < 6; i++)
         fake_job_submit(&jobs[i]);
     ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(t.engine), XN_GAUGE_QUEUE_DEPTH), 6);
@@ -98,7 +98,7 @@ START_TEST(precisions_do_not_join) {
     fake_job jobs[3];
     for (int i = 0; i < 3; i++)
         fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
-    jobs[1].job.conv.precision = XN_PRECISION_FP16;
+    jobs[1].job.problem.conv.precision = XN_PRECISION_FP16;
     for (int i = 0; i < 3; i++)
         fake_job_submit(&jobs[i]);
     bench_unblock(&t);
@@ -224,7 +224,7 @@ START_TEST(due_groups_wake_all_workers) {
     fake_job jobs[3];
     for (int i = 0; i < 3; i++) {
         fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
-        jobs[i].job.conv.stride_h = i + 1; /* a group each */
+        jobs[i].job.problem.conv.stride_h = i + 1; /* a group each */
         fake_job_submit(&jobs[i]);
     }
     for (int i = 0; i < 3; i++)
@@ -251,7 +251,7 @@ START_TEST(threads_are_dealt_out) {
     for (int i = 0; i < 40; i++) {
         fake_job_init(&jobs[i], engine, entry, 1, (float)i);
         if (i % 2 == 0) /* work for more threads than there are, to the engine's eyes */
-            jobs[i].job.conv.group_channels = 1 << 24;
+            jobs[i].job.problem.conv.group_channels = 1 << 24;
         fake_job_submit(&jobs[i]);
         if (i == 0) {
             fake_wait(&fake[FAKE_CPU].entered);
@@ -287,7 +287,7 @@ START_TEST(threads_are_given_back) {
         xn_status outcome = i % 3 == 2 ? XN_ERR_INTERNAL : XN_OK;
         fake_job_init(&job, engine, entry, 1, (float)i);
         if (i % 2 == 0) /* work for more threads than there are, to the engine's eyes */
-            job.job.conv.group_channels = 1 << 24;
+            job.job.problem.conv.group_channels = 1 << 24;
         fake[FAKE_CPU].run_failure = (int)outcome;
         fake_job_submit(&job);
         fake_wait(&fake[FAKE_CPU].entered);

@@ -51,6 +51,12 @@ END_TEST
 
 /* ---- pure functions ---- */
 
+static int threads_for(const xn_conv *conv, int64_t images, int limit) {
+    xn_problem problem;
+    xn_problem_of_conv(conv, &problem);
+    return xn_worker_threads(&problem, images, limit);
+}
+
 START_TEST(threads_by_work) {
     xn_conv conv = {.channels = 64,
                     .out_channels = 64,
@@ -65,16 +71,16 @@ START_TEST(threads_by_work) {
                     .out_width = 10};
     conv.mode = XN_MODE_XNOR; /* 409,600 multiply-adds and 12,800 elements an image: 2.7 us */
     ck_assert_int_eq(xn_conv_operations(&conv), 409600);
-    ck_assert_int_eq(xn_worker_threads(&conv, 1, 64), 1);
-    ck_assert_int_eq(xn_worker_threads(&conv, 36, 64), 1); /* 99 us: not split */
-    ck_assert_int_eq(xn_worker_threads(&conv, 64, 64), 4);
-    ck_assert_int_eq(xn_worker_threads(&conv, 64, 2), 2);
-    ck_assert_int_eq(xn_worker_threads(&conv, 256, 8), 8);
-    ck_assert_int_eq(xn_worker_threads(&conv, 256, 64), 17);
-    ck_assert_int_eq(xn_worker_threads(&conv, 1024, 64), 64);
-    ck_assert_int_eq(xn_worker_threads(&conv, INT64_C(1) << 40, 16), 16);
+    ck_assert_int_eq(threads_for(&conv, 1, 64), 1);
+    ck_assert_int_eq(threads_for(&conv, 36, 64), 1); /* 99 us: not split */
+    ck_assert_int_eq(threads_for(&conv, 64, 64), 4);
+    ck_assert_int_eq(threads_for(&conv, 64, 2), 2);
+    ck_assert_int_eq(threads_for(&conv, 256, 8), 8);
+    ck_assert_int_eq(threads_for(&conv, 256, 64), 17);
+    ck_assert_int_eq(threads_for(&conv, 1024, 64), 64);
+    ck_assert_int_eq(threads_for(&conv, INT64_C(1) << 40, 16), 16);
     conv.mode = XN_MODE_FLOAT; /* 18.3 us: a float is dearer than a bit */
-    ck_assert_int_eq(xn_worker_threads(&conv, 8, 16), 3);
+    ck_assert_int_eq(threads_for(&conv, 8, 16), 3);
 }
 END_TEST
 

@@ -38,7 +38,7 @@ START_TEST(loss_policy_exit) {
     fake_job_init(&queued, engine, entry, 1, 1);
     fake_job_init(&any, engine, entry, 1, 2);
     any.job.any_pool = true;
-    any.job.conv.precision = XN_PRECISION_TF32;
+    any.job.problem.conv.precision = XN_PRECISION_TF32;
     fake_job_submit(&queued);
     fake_job_submit(&any);
     fake[FAKE_GPU].lost[0] = true;
@@ -388,7 +388,7 @@ START_TEST(two_starve) {
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 24; i++) {
             fake_job_init(&jobs[i], engine, entry, 8, (float)i);
-            jobs[i].job.conv.stride_h = 1 + i % 3; /* plans are of no use to each other */
+            jobs[i].job.problem.conv.stride_h = 1 + i % 3; /* plans are of no use to each other */
             fake_job_submit(&jobs[i]);
         }
         for (int i = 0; i < 24; i++)
@@ -432,7 +432,8 @@ START_TEST(plans_are_reused_and_bounded) {
     ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4); /* 1, 2, 4, 8 */
     for (int i = 0; i < XN_PLANS_PER_WORKER; i++) {
         fake_job_init(&job, engine, entry, 1, 1);
-        job.job.conv.stride_h = 2 + i; /* another problem to the cache, the same to the fake */
+        job.job.problem.conv.stride_h =
+            2 + i; /* another problem to the cache, the same to the fake */
         fake_job_submit(&job);
         fake_job_expect(&job, XN_OK);
     }

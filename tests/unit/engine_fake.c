@@ -237,7 +237,7 @@ static bool reserve(xn_device *device, int64_t images) {
     return false;
 }
 
-static xn_status plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+static xn_status plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
                              xn_plan **out, xn_error *error) {
     fake_control *c = control(stream->device);
     if (lost(stream->device))
@@ -252,7 +252,7 @@ static xn_status plan_create(xn_stream *stream, const xn_conv *conv, int64_t max
     }
     enter(stream);
     plan->stream = stream;
-    plan->conv = *conv;
+    plan->conv = step->conv;
     plan->max_images = max_images;
     atomic_fetch_add(&c->live_plans, 1);
     atomic_fetch_add(&c->plan_creates, 1);
@@ -312,8 +312,18 @@ static xn_status run_failure(const xn_device *device, int64_t images, xn_error *
     return status == XN_OK ? XN_OK : xn_fail(error, status, NULL, "fake: the run fails");
 }
 
-static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
-                     size_t count, xn_run_times *times, xn_error *error) {
+static xn_status begin(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error) {
+    (void)error;
+    require(batch->count > 0 && !input);
+    enter(stream);
+    leave(stream);
+    return XN_OK;
+}
+
+static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
+                         xn_error *error) {
+    const xn_batch_item *items = io->batch->items;
+    const size_t count = io->batch->count;
     xn_stream *stream = plan->stream;
     fake_control *c = control(stream->device);
     require(prepared->device == stream->device && count > 0);
@@ -328,11 +338,25 @@ static xn_status run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_
         while (sem_wait(&c->gate))
             ;
     }
-    *times = (xn_run_times){1000, 2000, 3000};
     xn_status status = run_failure(stream->device, images, error);
     atomic_fetch_sub(&c->threads_now, threads);
     leave(stream);
     return status;
+}
+
+static xn_status end(xn_stream *stream, const xn_batch *batch, const void *output,
+                     xn_run_times *times, xn_error *error) {
+    (void)error;
+    require(batch->images >= 1 && !output);
+    enter(stream);
+    *times = (xn_run_times){1000, 2000, 3000};
+    leave(stream);
+    return XN_OK;
+}
+
+static void abandon(xn_stream *stream) {
+    enter(stream);
+    leave(stream);
 }
 
 /* The GPU takes the precision it is asked for. */
@@ -348,7 +372,8 @@ static xn_precision precision(const xn_plan *plan, const xn_prepared *prepared) 
         .host_free = host_free, .weights_prepare = weights_prepare, .weights_free = weights_free,  \
         .stream_create = stream_create, .stream_free = stream_free,                                \
         .stream_set_threads = threads_, .plan_create = plan_create, .plan_free = plan_free,        \
-        .run = run, .precision = precision_                                                        \
+        .precision = precision_, .in_place = true, .begin = begin, .enqueue = enqueue, .end = end, \
+        .abandon = abandon                                                                         \
     }
 
 const xn_backend fake_gpu = FAKE_TABLE("cuda", gpu_count, gpu_open, NULL, precision);
@@ -429,13 +454,16 @@ void fake_job_init(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t im
     xn_conv_limits limits = {1 << 20, 1 << 20, 1 << 20};
     int64_t resolved;
     xn_error error = {0};
-    xn_status status = xn_conv_resolve(&params, XN_FP32, &shape, &weights, &limits, &job->job.conv,
-                                       &resolved, &error);
+    xn_conv conv;
+    xn_status status =
+        xn_conv_resolve(&params, XN_FP32, &shape, &weights, &limits, &conv, &resolved, &error);
     ck_assert_msg(status == XN_OK, "%s", error.message);
+    xn_problem_of_conv(&conv, &job->job.problem);
 }
 
 void fake_job_submit(fake_job *job) {
     xn_error error = {0};
+    xn_problem_of_conv(&job->job.problem.conv, &job->job.problem); /* tests change it */
     xn_status status = xn_engine_submit(job->engine, &job->job, &error);
     ck_assert_msg(status == XN_OK, "%s", error.message);
 }

@@ -18,7 +18,8 @@ static void job_init(xn_job *job, int which, int height, int64_t images, int64_t
                     .images = images,
                     .submitted_ns = submitted,
                     .deadline_ns = INT64_MAX};
-    job->conv.height = height;
+    job->problem.conv.height = height;
+    xn_problem_of_conv(&job->problem.conv, &job->problem);
 }
 
 static xn_queue *queue_new(int64_t max_images, int64_t delay) {
@@ -182,7 +183,7 @@ typedef struct model {
 } model;
 
 static bool same_group(const xn_job *a, const xn_job *b) {
-    return a->entry == b->entry && a->conv.height == b->conv.height;
+    return a->entry == b->entry && a->problem.conv.height == b->problem.conv.height;
 }
 
 static int model_oldest(const model *m) {

@@ -18,9 +18,15 @@ const xn_backend xn_backend_cuda = {
     NULL, /* stream_set_threads: nothing to set */
     xn_cuda_plan_create,
     xn_cuda_plan_free,
-    xn_cuda_run,
     xn_cuda_device_path,
     xn_cuda_plan_path,
     xn_cuda_precision,
     xn_cuda_weights_ready,
+    xn_cuda_arena_reserve,
+    xn_cuda_arena,
+    false, /* in_place */
+    xn_cuda_begin,
+    xn_cuda_enqueue_step,
+    xn_cuda_end,
+    xn_cuda_abandon,
 };

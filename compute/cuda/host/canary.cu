@@ -7,6 +7,7 @@
  *   dot    -2  4        K        3  4     out = dot * alpha * K
  *           4 -2                 6  7 */
 #include "xn_cuda.h"
+#include "xn_program.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,11 +17,11 @@ static const float filter[4] = {1, -1, -3, 3};
 static const float expected[4] = {-12, 32, 48, -28};
 
 struct xn_canary {
-    pthread_mutex_t lock; /* guards the stream, the plan and the buffer */
+    pthread_mutex_t lock; /* guards the stream, the program and the buffer */
     bool has_lock;
     xn_device *device;
     xn_stream *stream;
-    xn_plan *plan;
+    xn_program *program;
     xn_prepared *weights;
     float *buffer; /* pinned: the image, then the output */
 };
@@ -48,14 +49,18 @@ static xn_status make_plan(xn_canary *canary, const xn_weights_shape *shape, xn_
     const xn_stream_options options = {};
     xn_conv_params params;
     xn_conv conv;
+    xn_problem problem;
     int64_t images;
     xn_conv_params_default(&params);
     xn_status status =
         xn_conv_resolve(&params, XN_FP32, &input, shape, &limits, &conv, &images, error);
     if (status == XN_OK)
+        xn_problem_of_conv(&conv, &problem);
+    if (status == XN_OK)
         status = xn_cuda_stream_create(canary->device, &options, &canary->stream, error);
     if (status == XN_OK)
-        status = xn_cuda_plan_create(canary->stream, &conv, 1, &canary->plan, error);
+        status = xn_program_create(&xn_backend_cuda, canary->stream, &problem, 1, &canary->program,
+                                   error);
     return status;
 }
 
@@ -86,7 +91,7 @@ xn_status xn_cuda_canary_create(xn_device *device, xn_canary **out, xn_error *er
 void xn_cuda_canary_free(xn_canary *canary) {
     if (!canary)
         return;
-    xn_cuda_plan_free(canary->plan);
+    xn_program_free(canary->program);
     xn_cuda_stream_free(canary->stream);
     xn_cuda_weights_free(canary->weights);
     xn_cuda_host_free(canary->device, canary->buffer);
@@ -101,7 +106,8 @@ static xn_status run_locked(xn_canary *canary, xn_error *error) {
     xn_run_times times;
     for (int i = 0; i < 4; i++)
         output[i] = NAN;
-    xn_status status = xn_cuda_run(canary->plan, canary->weights, &item, 1, &times, error);
+    const xn_prepared *const weights[] = {canary->weights};
+    xn_status status = xn_program_run(canary->program, weights, &item, 1, &times, error);
     for (int i = 0; i < 4 && status == XN_OK; i++)
         if (output[i] != expected[i])
             status = xn_fail(error, XN_ERR_DEVICE_LOST, NULL,

@@ -157,8 +157,7 @@ static bool lay_out(xn_plan *plan) {
     const size_t pixel_bytes = (size_t)xn_packed_words(c->group_channels) * sizeof(uint32_t);
     const bool own_sums =
         plan->path == XN_CUDA_FILTER_STATIONARY; /* no popc, pixel_part and k in memory */
-    bool fits = add_part(plan, 1, plan->input_bytes, &plan->input) &&
-                add_part(plan, 1, plan->output_bytes, &plan->output);
+    bool fits = true;
     if (plan->path == XN_CUDA_REAL_WGMMA || plan->path == XN_CUDA_REAL_MMA)
         return fits && add_part(plan, xn_cuda_mma_pixel_bytes(c), 1, &plan->pixels) &&
                add_bytes(plan, xn_cuda_mma_partial_bytes(plan->stream->device->multiprocessors),
@@ -232,8 +231,6 @@ static xn_status fill_plan(xn_plan *plan, const xn_cuda_plan_options *options, x
     plan->packed_input = options->packed_input;
     plan->packed_output = options->packed_output;
     plan->rails = options->rails;
-    plan->input_bytes = plan->packed_input ? 0 : xn_conv_input_bytes(conv);
-    plan->output_bytes = plan->packed_output ? 0 : xn_conv_output_bytes(conv);
     plan->want_k = conv->epilogue.k;
     const bool rails = plan->rails && (plan->packed_input || plan->packed_output);
     plan->path = options->forced ? options->path
@@ -248,7 +245,7 @@ static xn_status fill_plan(xn_plan *plan, const xn_cuda_plan_options *options, x
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
                        "the workspace for %lld images passes the address space",
                        (long long)plan->max_images);
-    return xn_cuda_stream_reserve(plan->stream, plan->workspace_bytes, error);
+    return xn_cuda_workspace_reserve(plan->stream, plan->workspace_bytes, error);
 }
 
 xn_status xn_cuda_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_t max_images,
@@ -277,12 +274,12 @@ xn_status xn_cuda_plan_create_with(xn_stream *stream, const xn_conv *conv, int64
     return XN_OK;
 }
 
-xn_status xn_cuda_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+xn_status xn_cuda_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
                               xn_plan **out, xn_error *error) {
     xn_cuda_plan_options options = {};
     options.forced = stream->forced;
     options.path = stream->path;
-    return xn_cuda_plan_create_with(stream, conv, max_images, &options, out, error);
+    return xn_cuda_plan_create_with(stream, &step->conv, max_images, &options, out, error);
 }
 
 void xn_cuda_plan_free(xn_plan *plan) {

@@ -7,24 +7,25 @@
 
 /* One direction of a batch's transfer. */
 struct transfer {
-    const xn_plan *plan;
-    const xn_batch_item *items;
-    size_t count;
+    const xn_stream *stream;
+    const xn_batch *batch;
     bool up;
 };
 
 static char *host_of(const struct transfer *t, size_t i) {
-    return (char *)(t->up ? const_cast<void *>(t->items[i].input) : t->items[i].output);
+    const xn_batch_item *item = &t->batch->items[i];
+    return (char *)(t->up ? const_cast<void *>(item->input) : item->output);
 }
 
 static size_t bytes_of(const struct transfer *t, size_t i) {
-    return (size_t)t->items[i].images * (t->up ? t->plan->input_bytes : t->plan->output_bytes);
+    return (size_t)t->batch->items[i].images *
+           (t->up ? t->batch->input_bytes : t->batch->output_bytes);
 }
 
 static cudaError_t copy(const struct transfer *t, char *device, char *host, size_t bytes) {
     return cudaMemcpyAsync(t->up ? device : host, t->up ? host : device, bytes,
                            t->up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-                           t->plan->stream->stream);
+                           t->stream->stream);
 }
 
 /* Items first..last, which are neighbours in host memory. They may still be of two allocations,
@@ -43,12 +44,11 @@ static cudaError_t copy_span(const struct transfer *t, size_t first, size_t last
 }
 
 /* Every item's part, neighbours together. */
-static xn_status copy_items(const struct transfer *t, xn_error *error) {
-    char *device = t->plan->stream->workspace + (t->up ? t->plan->input : t->plan->output);
-    for (size_t first = 0, next; first < t->count; first = next) {
+static xn_status copy_items(const struct transfer *t, char *device, xn_error *error) {
+    for (size_t first = 0, next; first < t->batch->count; first = next) {
         size_t bytes = bytes_of(t, first);
-        for (next = first + 1; next < t->count && host_of(t, next) == host_of(t, first) + bytes;
-             next++)
+        for (next = first + 1;
+             next < t->batch->count && host_of(t, next) == host_of(t, first) + bytes; next++)
             bytes += bytes_of(t, next);
         xn_status status =
             xn_cuda_check(copy_span(t, first, next - 1, device, bytes),
@@ -60,36 +60,8 @@ static xn_status copy_items(const struct transfer *t, xn_error *error) {
     return XN_OK;
 }
 
-static cudaError_t launch(const xn_plan *plan, const xn_prepared *prepared, int64_t images) {
-    xn_cuda_run_io io = {};
-    io.input = plan->stream->workspace + plan->input;
-    io.output = plan->stream->workspace + plan->output;
-    return xn_cuda_enqueue(plan, prepared, images, &io, plan->stream->stream);
-}
-
 static xn_status record(cudaEvent_t event, const xn_stream *stream, xn_error *error) {
     return xn_cuda_check(cudaEventRecord(event, stream->stream), "recording an event", error);
-}
-
-static xn_status enqueue(const xn_plan *plan, const xn_prepared *prepared,
-                         const xn_batch_item *items, size_t count, int64_t images,
-                         xn_error *error) {
-    const xn_stream *s = plan->stream;
-    const struct transfer up = {plan, items, count, true}, down = {plan, items, count, false};
-    xn_status status = record(s->start, s, error);
-    if (status == XN_OK)
-        status = copy_items(&up, error);
-    if (status == XN_OK)
-        status = record(s->uploaded, s, error);
-    if (status == XN_OK)
-        status = xn_cuda_check(launch(plan, prepared, images), "launching kernels", error);
-    if (status == XN_OK)
-        status = record(s->computed, s, error);
-    if (status == XN_OK)
-        status = copy_items(&down, error);
-    if (status == XN_OK)
-        status = record(s->done, s, error);
-    return status;
 }
 
 static xn_status elapsed(cudaEvent_t from, cudaEvent_t to, int64_t *ns, xn_error *error) {
@@ -107,33 +79,48 @@ static xn_status read_times(const xn_stream *s, xn_run_times *times, xn_error *e
         status = elapsed(s->uploaded, s->computed, &t.compute_ns, error);
     if (status == XN_OK)
         status = elapsed(s->computed, s->done, &t.download_ns, error);
-    if (status == XN_OK && times)
+    if (status == XN_OK)
         *times = t;
     return status;
 }
 
-xn_status xn_cuda_run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
-                      size_t count, xn_run_times *times, xn_error *error) {
-    xn_stream *s = plan->stream;
-    int64_t images = 0;
-    for (size_t i = 0; i < count; i++)
-        images += items[i].images;
-    if (images < 1 || images > plan->max_images)
-        return xn_fail(error, XN_ERR_INTERNAL, NULL, "a batch of %lld images on a plan for %lld",
-                       (long long)images, (long long)plan->max_images);
+xn_status xn_cuda_begin(xn_stream *s, const xn_batch *batch, void *input, xn_error *error) {
+    const struct transfer up = {s, batch, true};
+    xn_status status = xn_cuda_device_use(s->device, error);
+    if (status == XN_OK)
+        status = record(s->start, s, error);
+    if (status == XN_OK)
+        status = copy_items(&up, (char *)input, error);
+    return status == XN_OK ? record(s->uploaded, s, error) : status;
+}
+
+xn_status xn_cuda_enqueue_step(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
+                               xn_error *error) {
+    const xn_stream *s = plan->stream;
+    xn_cuda_run_io run = {};
+    run.input = io->input;
+    run.output = io->output;
     if (s->workspace_bytes < plan->workspace_bytes)
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
                        "GPU %d has no room left for this plan's workspace of %zu bytes",
                        s->device->ordinal, plan->workspace_bytes);
-    xn_status status = xn_cuda_device_use(s->device, error);
-    if (status)
-        return status;
-    status = enqueue(plan, prepared, items, count, images, error);
+    return xn_cuda_check(xn_cuda_enqueue(plan, prepared, io->batch->images, &run, s->stream),
+                         "launching kernels", error);
+}
+
+xn_status xn_cuda_end(xn_stream *s, const xn_batch *batch, const void *output, xn_run_times *times,
+                      xn_error *error) {
+    const struct transfer down = {s, batch, false};
+    xn_status status = record(s->computed, s, error);
+    if (status == XN_OK)
+        status = copy_items(&down, (char *)const_cast<void *>(output), error);
+    if (status == XN_OK)
+        status = record(s->done, s, error);
     if (status == XN_OK)
         status = xn_cuda_stream_wait(s, error);
-    else
-        (void)cudaStreamSynchronize(s->stream); /* copies under way use the caller's memory */
-    if (status == XN_OK)
-        status = read_times(s, times, error);
-    return status;
+    return status == XN_OK ? read_times(s, times, error) : status;
+}
+
+void xn_cuda_abandon(xn_stream *s) {
+    (void)cudaStreamSynchronize(s->stream); /* copies under way use the caller's memory */
 }

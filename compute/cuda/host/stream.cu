@@ -57,8 +57,8 @@ void xn_cuda_stream_free(xn_stream *s) {
     for (int i = 0; i < 4; i++)
         if (events[i])
             (void)cudaEventDestroy(events[i]);
-    if (s->workspace)
-        (void)cudaFree(s->workspace);
+    (void)cudaFree(s->workspace);
+    (void)cudaFree(s->arena);
     if (s->stream)
         (void)cudaStreamDestroy(s->stream);
     (void)cudaGetLastError();
@@ -75,11 +75,12 @@ static cudaError_t allocate(size_t bytes, char **out) {
     return result;
 }
 
-/* When there is no room for the old and the new workspace at once, the old one goes first. When
- * there is none for the new one even then, the old size is taken back for the plans that live with
- * it; should that fail too, their runs say XN_ERR_DEVICE_MEMORY. */
-xn_status xn_cuda_stream_reserve(xn_stream *s, size_t bytes, xn_error *error) {
-    if (bytes <= s->workspace_bytes)
+/* When there is no room for the old and the new memory at once, the old one goes first. When there
+ * is none for the new one even then, the old size is taken back for those that live with it; should
+ * that fail too, their runs say XN_ERR_DEVICE_MEMORY. */
+static xn_status grow(xn_stream *s, const char *what, size_t bytes, char **memory, size_t *have,
+                      xn_error *error) {
+    if (bytes <= *have)
         return XN_OK;
     char *larger = NULL;
     xn_status status =
@@ -88,25 +89,36 @@ xn_status xn_cuda_stream_reserve(xn_stream *s, size_t bytes, xn_error *error) {
         return status;
     cudaError_t result = allocate(bytes, &larger);
     if (result == cudaSuccess || result == cudaErrorMemoryAllocation) {
-        status = xn_cuda_check(cudaFree(s->workspace), "freeing the workspace", error);
-        s->workspace = NULL;
+        status = xn_cuda_check(cudaFree(*memory), "freeing a stream's memory", error);
+        *memory = NULL;
         if (status == XN_OK && !larger)
             result = allocate(bytes, &larger);
     }
     if (larger) {
-        s->workspace = larger;
-        s->workspace_bytes = bytes;
+        *memory = larger;
+        *have = bytes;
         return status;
     }
-    if (!s->workspace &&
-        (!s->workspace_bytes || allocate(s->workspace_bytes, &s->workspace) != cudaSuccess))
-        s->workspace_bytes = 0;
+    if (!*memory && (!*have || allocate(*have, memory) != cudaSuccess))
+        *have = 0;
     if (result == cudaErrorMemoryAllocation)
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
-                       "GPU %d has no room for a workspace of %zu bytes; send fewer or smaller "
-                       "images",
-                       s->device->ordinal, bytes);
-    return xn_cuda_check(result, "allocating the workspace", error);
+                       "GPU %d has no room for %s of %zu bytes; send fewer or smaller images",
+                       s->device->ordinal, what, bytes);
+    return xn_cuda_check(result, "allocating a stream's memory", error);
+}
+
+xn_status xn_cuda_workspace_reserve(xn_stream *s, size_t bytes, xn_error *error) {
+    return grow(s, "a workspace", bytes, &s->workspace, &s->workspace_bytes, error);
+}
+
+xn_status xn_cuda_arena_reserve(xn_stream *s, size_t bytes, xn_error *error) {
+    xn_status status = xn_cuda_device_use(s->device, error);
+    return status ? status : grow(s, "tensors", bytes, &s->arena, &s->arena_bytes, error);
+}
+
+void *xn_cuda_arena(const xn_stream *s, size_t bytes) {
+    return bytes <= s->arena_bytes ? s->arena : NULL;
 }
 
 static int64_t now_ns(void) {

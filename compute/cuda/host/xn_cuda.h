@@ -105,16 +105,18 @@ struct xn_prepared {
     const float *scale, *bias;   /* NULL when the weights have none */
 };
 
-/* What one worker owns. The workspace serves all plans of the stream in turn; plans keep offsets,
- * so it may move when it grows. */
+/* What one worker owns. Workspace and arena serve all plans of the stream in turn; plans and
+ * programs keep offsets, so they may move when they grow. */
 struct xn_stream {
     xn_device *device;
     bool forced; /* all plans to that path */
     xn_cuda_path path;
     cudaStream_t stream;
     cudaEvent_t start, uploaded, computed, done;
-    char *workspace;
+    char *workspace; /* of kernels, between each other */
     size_t workspace_bytes;
+    char *arena; /* the tensors of programs */
+    size_t arena_bytes;
 };
 
 /* What a plan may be told beside its problem. Packed input and output (mode xnor) are device
@@ -147,7 +149,6 @@ struct xn_plan {
     int64_t max_images;
     xn_cuda_path path;
     bool packed_input, packed_output, rails;
-    size_t input_bytes, output_bytes; /* of one image */
     bool want_k;                      /* scaling xnor of mode xnor */
     xn_cuda_stationary_cut *wide;     /* of path wide: how the last run was cut */
     xn_cuda_few_cut *few;             /* of the paths for few channels: likewise */
@@ -155,7 +156,7 @@ struct xn_plan {
     xn_cuda_dual_rail_cut *rails_cut; /* of path rails, likewise */
     xn_cuda_fused_plan *fused;        /* of path fused, likewise */
     /* Offsets into the workspace; those a path does not use are 0. */
-    size_t input, output, bits, popc, mean, pixel_part, k, dots, pixels, partial;
+    size_t bits, popc, mean, pixel_part, k, dots, pixels, partial;
     size_t workspace_bytes;
 };
 
@@ -188,13 +189,15 @@ const void *xn_cuda_mma_filters_of(const xn_prepared *prepared, const xn_conv *c
 xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *options,
                                 xn_stream **out, xn_error *error);
 void xn_cuda_stream_free(xn_stream *stream);
-/* Makes the workspace at least that large. Not while a run is under way. */
-xn_status xn_cuda_stream_reserve(xn_stream *stream, size_t bytes, xn_error *error);
+/* Makes the workspace, or the arena, at least that large. Not while a run is under way. */
+xn_status xn_cuda_workspace_reserve(xn_stream *stream, size_t bytes, xn_error *error);
+xn_status xn_cuda_arena_reserve(xn_stream *stream, size_t bytes, xn_error *error);
+void *xn_cuda_arena(const xn_stream *stream, size_t bytes);
 /* Blocks until the stream's `done` event: polls for a moment, then sleeps. */
 xn_status xn_cuda_stream_wait(xn_stream *stream, xn_error *error);
 
 /* plan.cu */
-xn_status xn_cuda_plan_create(xn_stream *stream, const xn_conv *conv, int64_t max_images,
+xn_status xn_cuda_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
                               xn_plan **out, xn_error *error);
 xn_status xn_cuda_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_t max_images,
                                    const xn_cuda_plan_options *options, xn_plan **out,
@@ -216,7 +219,11 @@ bool xn_cuda_wants_matrix_units(const xn_plan *plan, const xn_prepared *prepared
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared);
 
 /* run.cu */
-xn_status xn_cuda_run(xn_plan *plan, const xn_prepared *prepared, const xn_batch_item *items,
-                      size_t count, xn_run_times *times, xn_error *error);
+xn_status xn_cuda_begin(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error);
+xn_status xn_cuda_enqueue_step(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
+                               xn_error *error);
+xn_status xn_cuda_end(xn_stream *stream, const xn_batch *batch, const void *output,
+                      xn_run_times *times, xn_error *error);
+void xn_cuda_abandon(xn_stream *stream);
 
 #endif

@@ -1,0 +1,34 @@
+/* xn_problem.h: one request for work, as the queue, the plan cache and the backends know it: what
+ * is to be computed for an image, without the weights and the number of images. Requests with the
+ * same asset (weights, or a network with its weights) and equal problems can share a batch. */
+#ifndef XN_PROBLEM_H
+#define XN_PROBLEM_H
+
+#include "xn_conv.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct xn_problem {
+    xn_conv conv;
+    uint64_t hash; /* of all above; computed once, by xn_problem_of_conv */
+} xn_problem;
+
+void xn_problem_of_conv(const xn_conv *conv, xn_problem *out);
+
+/* By bytes; the hash comes first, so that unequal ones mostly cost one comparison. */
+bool xn_problem_equal(const xn_problem *a, const xn_problem *b);
+
+/* Per image: elements and bytes of input and output, multiply-adds. They fit: who resolved the
+ * problem checked them for all its images. */
+int64_t xn_problem_input_elements(const xn_problem *problem);
+int64_t xn_problem_output_elements(const xn_problem *problem);
+size_t xn_problem_input_bytes(const xn_problem *problem);
+size_t xn_problem_output_bytes(const xn_problem *problem);
+int64_t xn_problem_operations(const xn_problem *problem);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

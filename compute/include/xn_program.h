@@ -1,0 +1,51 @@
+/* xn_program.h: a problem made ready to run on one stream, for up to max_images images: its steps,
+ * a plan of the backend for each, and where their tensors lie. Making it allocates all it needs;
+ * running it allocates nothing and, on a GPU, blocks the calling thread only until its own batch is
+ * done. Used by one thread at a time, the stream's. */
+#ifndef XN_PROGRAM_H
+#define XN_PROGRAM_H
+
+#include "xn_backend.h"
+#include "xn_problem.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct xn_program xn_program;
+
+/* Borrows the backend and the stream. Fits any prepared weights of the problem's shapes. Errors:
+ * XN_ERR_DEVICE_MEMORY (ask for fewer images), XN_ERR_NO_MEMORY, XN_ERR_UNSUPPORTED,
+ * XN_ERR_DEVICE_LOST. */
+xn_status xn_program_create(const xn_backend *backend, xn_stream *stream, const xn_problem *problem,
+                            int64_t max_images, xn_program **out, xn_error *error);
+/* The same from steps: tensor 0 is the input, what the last step writes is the output. */
+xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
+                                  const xn_step *steps, int step_count, int64_t max_images,
+                                  xn_program **out, xn_error *error);
+void xn_program_free(xn_program *program); /* NULL-safe; before the stream */
+
+/* prepared: of each of the asset's weights, in the order that steps name them. Makes what the
+ * plans want of them and what is not there yet; see weights_ready in xn_backend.h. Thread-safe for
+ * the weights. */
+xn_status xn_program_ready(const xn_program *program, const xn_prepared *const *prepared,
+                           xn_error *error);
+
+/* Runs a batch of 1 .. max_images images and returns when every output is written. Cannot fail on
+ * input: only XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST or XN_ERR_INTERNAL. times may be NULL. */
+xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared,
+                         const xn_batch_item *items, size_t count, xn_run_times *times,
+                         xn_error *error);
+
+/* What a run with these weights computes its products from, at worst: the problem's precision or a
+ * better one. */
+xn_precision xn_program_precision(const xn_program *program, const xn_prepared *const *prepared);
+
+int xn_program_step_count(const xn_program *program);
+/* The plan of step `index`, for its path (xn_backend.h: plan_path). Borrowed. */
+const xn_plan *xn_program_plan(const xn_program *program, int index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
