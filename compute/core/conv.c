@@ -104,14 +104,13 @@ static xn_status check_choices(const xn_conv_params *p, xn_datatype input_dataty
         return xn_fail(error, XN_ERR_MALFORMED, "precision",
                        "precision is %d; expected \"fp32\", \"tf32\" or \"fp16\"",
                        (int)p->precision);
-    if ((unsigned)input_datatype >= XN_INT32)
+    if (!xn_datatype_may_be(input_datatype, XN_AS_INPUT))
         return xn_fail(error, XN_ERR_MALFORMED, "input.datatype",
-                       "input.datatype is %s; expected FP32, FP16, BF16, INT8, UINT8 or BOOL",
+                       "input.datatype is %s; expected FP32, FP16, BF16, INT8, UINT8, BOOL or BITS",
                        xn_datatype_name(input_datatype));
-    if (p->output_datatype != XN_FP32 && p->output_datatype != XN_FP16 &&
-        p->output_datatype != XN_INT32)
+    if (!xn_datatype_may_be(p->output_datatype, XN_AS_OUTPUT))
         return xn_fail(error, XN_ERR_MALFORMED, "output_datatype",
-                       "output_datatype is %s; expected FP32, FP16 or INT32",
+                       "output_datatype is %s; expected FP32, FP16, INT32 or BITS",
                        xn_datatype_name(p->output_datatype));
     return XN_OK;
 }
@@ -150,6 +149,23 @@ static xn_status check_sign(const char *field, xn_datatype datatype, xn_error *e
         field);
 }
 
+/* BITS has signs and no magnitudes. */
+static xn_status check_bits(const xn_conv_params *p, xn_datatype input_datatype, xn_error *error) {
+    if (input_datatype != XN_BITS)
+        return XN_OK;
+    if (p->mode != XN_MODE_XNOR)
+        return xn_fail(error, XN_ERR_GEOMETRY, "input.datatype",
+                       "input.datatype is BITS, which has signs only, and mode \"%s\" computes "
+                       "with values; choose mode \"xnor\" or send another datatype",
+                       xn_mode_name(p->mode));
+    if (p->scaling == XN_SCALING_XNOR)
+        return xn_fail(error, XN_ERR_GEOMETRY, "scaling",
+                       "scaling is \"xnor\", whose K is made of the input's magnitudes, and "
+                       "input.datatype is BITS, which has signs only; choose scaling \"alpha\" or "
+                       "\"none\"");
+    return XN_OK;
+}
+
 static xn_status check_params(const xn_conv_params *p, xn_datatype input_datatype,
                               const xn_weights_shape *weights, xn_error *error) {
     xn_status status = check_range("stride", p->stride, 2, 1, error);
@@ -161,6 +177,8 @@ static xn_status check_params(const xn_conv_params *p, xn_datatype input_datatyp
         status = check_range("padding", p->padding, 4, 0, error);
     if (!status)
         status = check_epilogue(p, weights, error);
+    if (!status)
+        status = check_bits(p, input_datatype, error);
     if (!status && p->mode == XN_MODE_XNOR)
         status = check_sign("input.datatype", input_datatype, error);
     if (!status && p->mode == XN_MODE_XNOR)
@@ -320,7 +338,8 @@ xn_epilogue xn_conv_epilogue(xn_mode mode, xn_scaling scaling, bool has_scale, b
                                                : XN_FACTOR_NONE,
                          .k = mode == XN_MODE_XNOR && scaling == XN_SCALING_XNOR,
                          .bias = has_bias,
-                         .datatype = (int32_t)output};
+                         .datatype = (int32_t)output,
+                         .bits = output == XN_BITS};
 }
 
 static void fill(xn_conv *conv, const xn_conv_params *p, xn_datatype input_datatype,
@@ -419,14 +438,20 @@ int64_t xn_conv_output_elements(const xn_conv *conv) {
     return (int64_t)conv->out_channels * conv->out_height * conv->out_width;
 }
 
+static size_t tensor_bytes(int32_t datatype, int32_t channels, int32_t height, int32_t width) {
+    size_t pixels = (size_t)height * (size_t)width;
+    if (datatype == XN_BITS)
+        return pixels * (size_t)xn_bits_pixel_bytes(channels);
+    return pixels * (size_t)channels * xn_datatype_bytes((xn_datatype)datatype);
+}
+
 size_t xn_conv_input_bytes(const xn_conv *conv) {
-    return (size_t)xn_conv_input_elements(conv) *
-           xn_datatype_bytes((xn_datatype)conv->input_datatype);
+    return tensor_bytes(conv->input_datatype, conv->channels, conv->height, conv->width);
 }
 
 size_t xn_conv_output_bytes(const xn_conv *conv) {
-    return (size_t)xn_conv_output_elements(conv) *
-           xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
+    return tensor_bytes(conv->epilogue.datatype, conv->out_channels, conv->out_height,
+                        conv->out_width);
 }
 
 int64_t xn_conv_operations(const xn_conv *conv) {

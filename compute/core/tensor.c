@@ -8,27 +8,39 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    size_t bytes;
-} datatypes[XN_DATATYPE_COUNT] = {
-    [XN_FP32] = {"FP32", 4},   [XN_FP16] = {"FP16", 2},   [XN_BF16] = {"BF16", 2},
-    [XN_INT8] = {"INT8", 1},   [XN_UINT8] = {"UINT8", 1}, [XN_BOOL] = {"BOOL", 1},
-    [XN_INT32] = {"INT32", 4}, [XN_BITS] = {"BITS", 0},
+/* name, safetensors, bytes, input, weights, output, values */
+static const xn_datatype_info datatypes[XN_DATATYPE_COUNT] = {
+    [XN_FP32] = {"FP32", "F32", 4, true, true, true, NULL},
+    [XN_FP16] = {"FP16", "F16", 2, true, true, true, NULL},
+    [XN_BF16] = {"BF16", "BF16", 2, true, true, false, NULL},
+    [XN_INT8] = {"INT8", "I8", 1, true, true, false, "an integer from -128 to 127"},
+    [XN_UINT8] = {"UINT8", "U8", 1, true, true, false, "an integer from 0 to 255"},
+    [XN_BOOL] = {"BOOL", "BOOL", 1, true, true, false, "true, false, 0 or 1"},
+    [XN_INT32] = {"INT32", "I32", 4, false, false, true, NULL},
+    [XN_BITS] = {"BITS", NULL, 0, true, false, true, NULL},
 };
+static const xn_datatype_info unknown = {"unknown", NULL, 0, false, false, false, NULL};
+
+const xn_datatype_info *xn_datatype_describe(xn_datatype datatype) {
+    return (unsigned)datatype < XN_DATATYPE_COUNT ? &datatypes[datatype] : &unknown;
+}
+
+bool xn_datatype_may_be(xn_datatype datatype, xn_datatype_use use) {
+    const xn_datatype_info *info = xn_datatype_describe(datatype);
+    return use == XN_AS_INPUT ? info->input : use == XN_AS_WEIGHTS ? info->weights : info->output;
+}
 
 size_t xn_datatype_bytes(xn_datatype datatype) {
-    assert((unsigned)datatype < XN_DATATYPE_COUNT);
-    return datatypes[datatype].bytes;
+    return xn_datatype_describe(datatype)->bytes;
 }
 
 const char *xn_datatype_name(xn_datatype datatype) {
-    return (unsigned)datatype < XN_DATATYPE_COUNT ? datatypes[datatype].name : "unknown";
+    return xn_datatype_describe(datatype)->name;
 }
 
 bool xn_datatype_parse(const char *name, xn_datatype *out) {
     for (int i = 0; i < XN_DATATYPE_COUNT; i++) {
-        if (datatypes[i].bytes && !strcmp(name, datatypes[i].name)) {
+        if (!strcmp(name, datatypes[i].name)) {
             *out = (xn_datatype)i;
             return true;
         }
@@ -62,11 +74,17 @@ xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t
             return xn_fail(error, XN_ERR_MALFORMED, path,
                            "%s[%d] is %" PRId64 "; every dimension must be at least 1", path, i,
                            shape->dims[i]);
+    if (datatype == XN_BITS && shape->rank != 4)
+        return xn_fail(error, XN_ERR_MALFORMED, path,
+                       "%s has %d dimensions; BITS takes 4: [N, C, H, W]", path, shape->rank);
     int64_t total = 1, total_bytes;
     bool fits = true;
     for (int i = 0; i < shape->rank && fits; i++)
         fits = xn_mul_i64(total, shape->dims[i], &total);
-    fits = fits && xn_mul_i64(total, (int64_t)xn_datatype_bytes(datatype), &total_bytes);
+    if (fits && datatype == XN_BITS) /* no more bytes than elements, so they fit too */
+        total_bytes = total / shape->dims[1] * xn_bits_pixel_bytes(shape->dims[1]);
+    else
+        fits = fits && xn_mul_i64(total, (int64_t)xn_datatype_bytes(datatype), &total_bytes);
     if (!fits || total > max_elements) {
         xn_shape_format(shape, text, sizeof text);
         return xn_fail_limit(error, "max-elements", path,

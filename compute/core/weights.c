@@ -15,7 +15,7 @@ static xn_status check_tensor(const xn_tensor *tensor, const char *name, int ran
                               const char *layout, int64_t *elements, xn_error *error) {
     char path[40];
     size_t bytes;
-    if ((unsigned)tensor->datatype >= XN_INT32) {
+    if (!xn_datatype_may_be(tensor->datatype, XN_AS_WEIGHTS)) {
         snprintf(path, sizeof path, "%s.datatype", name);
         return xn_fail(error, XN_ERR_MALFORMED, path,
                        "%s is %s; expected FP32, FP16, BF16, INT8, UINT8 or BOOL", path,

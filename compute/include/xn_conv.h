@@ -26,7 +26,8 @@
  * nothing, +-1 adds +-sign(W); for bwn and float the real value 0, 1 or -1 (0 adds nothing, even
  * where the weight is NaN or Inf). K ignores pad_value.
  * scale with scaling none is refused: there is nothing it would replace. INT32 output needs mode
- * xnor, scaling none and no bias. */
+ * xnor, scaling none and no bias. BITS is input of mode xnor with scaling alpha or none, since it
+ * has no magnitudes; as output it is the sign of what would have been the output. */
 #ifndef XN_CONV_H
 #define XN_CONV_H
 
@@ -70,7 +71,7 @@ typedef struct xn_conv_params {
     int pad_value; /* -1, 0, 1 */
     xn_scaling scaling;
     xn_mode mode;
-    xn_datatype output_datatype; /* XN_FP32, XN_FP16, XN_INT32 */
+    xn_datatype output_datatype; /* XN_FP32, XN_FP16, XN_INT32, XN_BITS */
     xn_precision precision;      /* the least that will do */
 } xn_conv_params;
 

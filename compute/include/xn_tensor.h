@@ -29,9 +29,27 @@ typedef enum {
     XN_DATATYPE_COUNT
 } xn_datatype;
 
-size_t xn_datatype_bytes(xn_datatype datatype);
-const char *xn_datatype_name(xn_datatype datatype);         /* "FP32" */
+/* Everything that is known of a datatype: the one table of them. */
+typedef struct xn_datatype_info {
+    const char *name;        /* of the Open Inference Protocol: "FP32" */
+    const char *safetensors; /* "F32"; NULL: a file has no name for it */
+    size_t bytes;            /* of an element; 0 for BITS, which has several to a byte */
+    bool input;              /* a request's input may have it, */
+    bool weights;            /* its weights, scale and bias, */
+    bool output;             /* its output */
+    const char *values;      /* as numbers in text, where not any: "an integer from 0 to 255" */
+} xn_datatype_info;
+
+/* Never NULL: of what is no datatype, one that is called "unknown" and may stand nowhere. */
+const xn_datatype_info *xn_datatype_describe(xn_datatype datatype);
+
+size_t xn_datatype_bytes(xn_datatype datatype);             /* describe's */
+const char *xn_datatype_name(xn_datatype datatype);         /* describe's */
 bool xn_datatype_parse(const char *name, xn_datatype *out); /* exact, upper case */
+
+/* Where a datatype may stand, for lists of names in messages. */
+typedef enum { XN_AS_INPUT, XN_AS_WEIGHTS, XN_AS_OUTPUT } xn_datatype_use;
+bool xn_datatype_may_be(xn_datatype datatype, xn_datatype_use use);
 
 typedef struct xn_shape {
     int rank;                  /* 0..XN_MAX_RANK */
@@ -41,9 +59,15 @@ typedef struct xn_shape {
 /* "[1, 3, 224, 224]" into text; always terminated. */
 void xn_shape_format(const xn_shape *shape, char *text, size_t size);
 
-/* The number of elements and bytes of a shape. Fails with XN_ERR_MALFORMED on a dimension < 1 and
- * XN_ERR_LIMIT ("max-elements") when the product overflows or exceeds max_elements. field is
- * the tensor's name, "input"; errors name "input.shape". bytes may be NULL. */
+/* Bytes of a pixel's channels in BITS. */
+static inline int64_t xn_bits_pixel_bytes(int64_t channels) {
+    return (channels - 1) / 8 + 1; /* channels >= 1 */
+}
+
+/* The number of elements and bytes of a shape; BITS needs rank 4, [N, C, H, W]. Fails with
+ * XN_ERR_MALFORMED on a dimension < 1 and XN_ERR_LIMIT ("max-elements") when the product overflows
+ * or exceeds max_elements. field is the tensor's name, "input"; errors name "input.shape". bytes
+ * may be NULL. */
 xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t max_elements,
                             const char *field, int64_t *elements, size_t *bytes, xn_error *error);
 

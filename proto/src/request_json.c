@@ -72,7 +72,7 @@ static xn_status read_datatype(const parser *p, const tensor_parse *t, xn_dataty
     static const char *const names[] = {"FP32", "FP16", "BF16", "INT8", "UINT8", "BOOL", NULL};
     char field[64];
     if (t->datatype && xn_json_kind_of(t->datatype) == XN_JSON_STRING &&
-        xn_datatype_parse(xn_json_string(t->datatype), out) && *out != XN_INT32)
+        xn_datatype_parse(xn_json_string(t->datatype), out) && *out != XN_INT32 && *out != XN_BITS)
         return XN_OK;
     return xn_request_fail_datatype(path(t, "datatype", field), t->datatype, names, p->error);
 }
