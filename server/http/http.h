@@ -1,7 +1,6 @@
-/* http.h: HTTP/1.1 over libmicrohttpd, and nothing else of that library above it: http.c is the
- * only file that includes microhttpd.h. It owns sockets, framing checks, deadlines of headers,
- * bodies and idle connections, and the life of an exchange; what a request means is the
- * handler's.
+/* http.h: HTTP/1.1 over libmicrohttpd, of which nothing is seen above this header. It owns sockets,
+ * framing checks, deadlines of headers, bodies and idle connections, and the life of an exchange;
+ * what a request means is the handler's.
  *
  * One exchange: headers -> (body received straight into the handler's buffer) -> complete ->
  * respond at once, or park the connection and respond from another thread -> finished. */
