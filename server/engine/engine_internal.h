@@ -1,12 +1,18 @@
 /* engine_internal.h: what the parts of the engine share, and the door for tests.
  *
- *   engine.c         creating and ending; submit, cancel, health
- *   engine_choose.c  which backends and devices, from the configuration
- *   engine_loss.c    the loss of a device
- *   engine_memory.c  host memory for bodies that survives the loss of the device it is pinned for
+ *   engine_choose.c  from the configuration to pools
+ *   engine.c         creating and ending; submit and cancel
  *   worker.c         the workers: taking batches and running them
- *   watcher.c        the thread of deadlines and unstarted jobs, the thread of canaries
- *   queue, deadlines, plans, admission: data structures, each with its own header
+ *   watcher.c        the thread of deadlines and of jobs that will not run
+ *   canary.c         the thread of self-tests
+ *   engine_loss.c    the loss of a device
+ *   engine_end.c     taking a job out that will not run
+ *   engine_state.c   what can be asked: parts, devices, readiness
+ *   engine_memory.c  host memory for bodies that survives the loss of the device it is pinned for
+ *   devices.c        the list of devices, and opening one
+ *   queue, batcher, deadlines, plans, buffers: data structures, each with its own header
+ *
+ * A file calls those below it.
  *
  * Locks. engine->mutex guards the queues, the deadlines, the states of jobs, workers, devices and
  * pools. It is never held while a backend, a `done` or a callback runs. Below it, taken while it
@@ -133,7 +139,9 @@ void xn_engine_init_cond(pthread_cond_t *cond); /* timed waits on CLOCK_MONOTONI
 void xn_engine_end_job_locked(xn_engine *engine, xn_job *job, xn_status status);
 /* The same for a job that is out of its queue already. */
 void xn_engine_end_taken_locked(xn_engine *engine, xn_job *job, xn_status status);
-/* Does so for every queued job whose deadline has come. */
+/* Calls `done` of what was taken so, linked by next. No lock held. */
+void xn_engine_end_jobs(xn_job *job, const char *lost_reason);
+/* Takes every queued job out whose deadline has come. */
 void xn_engine_expire_locked(xn_engine *engine, int64_t now_ns);
 /* Wakes one idle worker if there is one and anything for it: a batch to take, or a group that waits
  * for company while no worker watches the time. */

@@ -4,7 +4,7 @@
  * content is taken. */
 #include "clock.h"
 #include "log.h"
-#include "service.h"
+#include "resources.h"
 #include "xn_mem.h"
 
 #include <stdatomic.h>

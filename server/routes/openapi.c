@@ -1,6 +1,6 @@
 /* openapi.c: proto/openapi.yaml inside the binary, so that what is served is what is in the tree.
  */
-#include "service.h"
+#include "resources.h"
 
 __asm__(".section .rodata\n"
         ".global xn_openapi_yaml\n"

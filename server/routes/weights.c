@@ -3,7 +3,7 @@
  * deleting too where it waits for the disk; the rest is answered at once. */
 #include "document.h"
 #include "log.h"
-#include "service.h"
+#include "resources.h"
 #include "xn_mem.h"
 
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void respond_item(xn_exchange *exchange, int http_status, const xn_store_
     xn_exchange_json(exchange, http_status, body, length);
 }
 
-void xn_weights_list(xn_exchange *exchange) {
+static void weights_list(xn_exchange *exchange) {
     xn_store_item *items = NULL;
     size_t count = 0, length = 0;
     xn_error error;
@@ -64,7 +64,7 @@ void xn_weights_list(xn_exchange *exchange) {
     xn_exchange_json(exchange, 200, body, length);
 }
 
-void xn_weights_show(xn_exchange *exchange) {
+static void weights_show(xn_exchange *exchange) {
     xn_store_item item;
     xn_error error;
     if (xn_store_item_get(store_of(exchange), exchange->name, &item, &error))
@@ -72,6 +72,9 @@ void xn_weights_show(xn_exchange *exchange) {
     else
         respond_item(exchange, 200, &item);
 }
+
+const xn_resource xn_weights_list_resource = {.complete = weights_list};
+const xn_resource xn_weights_show_resource = {.complete = weights_show};
 
 /* ---- PUT ---- */
 

@@ -1,5 +1,6 @@
-/* store.c: weights registered by name: a sorted array, searched by halves. What an entry is and how
- * it gets onto devices: store_entry.c; inline weights: store_cache.c; locks: store_internal.h. */
+/* store.c: weights registered by name: a sorted array, searched by halves. What an entry is:
+ * store_entry.c; how it gets onto devices: store_prepared.c; inline weights: store_cache.c; locks:
+ * store_internal.h. */
 #include "store_internal.h"
 
 #include <string.h>
@@ -47,15 +48,6 @@ void xn_store_free(xn_store *store) {
     pthread_cond_destroy(&store->cache.made);
     pthread_mutex_destroy(&store->mutex);
     xn_mem_free(store);
-}
-
-void xn_store_on_device_lost(xn_store *store, xn_store_lost_fn callback, void *context) {
-    store->on_lost = callback;
-    store->on_lost_context = context;
-}
-
-void xn_store_device_lost(xn_store *store, int device) {
-    atomic_store(&store->lost[device], true);
 }
 
 void xn_store_set_loading(xn_store *store, bool loading) {

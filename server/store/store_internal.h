@@ -1,5 +1,10 @@
-/* store_internal.h: what the parts of the store share: store.c (names), store_cache.c (inline
- * weights by content), store_entry.c (one entry and its prepared forms).
+/* store_internal.h: what the parts of the store share; each calls those below it:
+ *
+ *   store.c            names
+ *   store_prepared.c   the form of an entry on each device
+ *   store_cache.c      inline weights by their contents
+ *   store_entry.c      one entry
+ *   store_content.c    hashing and comparing contents
  *
  * Locks: store->mutex guards names, cache and their totals; entry->mutex guards which devices an
  * entry is being prepared on. Neither is held while the other is taken, nor while a backend, the

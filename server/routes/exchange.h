@@ -1,0 +1,79 @@
+/* exchange.h: one request on its way through a route, from its headers to the end of its answer,
+ * and what the routes share: errors, the small JSON answers, admission and the request's body. */
+#ifndef XN_EXCHANGE_H
+#define XN_EXCHANGE_H
+
+#include "auth.h"
+#include "body.h"
+#include "config.h"
+#include "engine.h"
+#include "http.h"
+#include "loader.h"
+#include "weights_dir.h"
+#include "xn_proto.h"
+
+/* What the routes work with. */
+typedef struct xn_service {
+    const xn_config *config;
+    xn_engine *engine;
+    xn_auth *auth;               /* NULL: open */
+    xn_loader *loader;           /* runs what must not run on an HTTP thread */
+    xn_weights_dir *weights_dir; /* NULL: registered weights are not kept */
+} xn_service;
+
+typedef struct xn_exchange xn_exchange;
+
+/* What a route does with an exchange of its own; hooks may be NULL. */
+typedef struct xn_resource {
+    void (*headers)(xn_exchange *exchange);
+    void (*complete)(xn_exchange *exchange);
+    void (*answer)(xn_exchange *exchange);
+    void (*gone)(xn_exchange *exchange);
+    void (*finished)(xn_exchange *exchange);
+} xn_resource;
+
+/* One request on its way through a route: from the headers to finished. */
+struct xn_exchange {
+    xn_service *service;
+    xn_request *request;
+    const xn_resource *resource; /* NULL once refused */
+    xn_route_label label;
+    uint64_t key; /* whose key it came with (xn_auth_match); 0: none was needed */
+    char name[XN_PROTO_MAX_NAME + 1]; /* of /weights/{name} */
+    /* the body of conv and weights */
+    xn_form form, answer_form;
+    bool has_header_length;
+    size_t header_length;
+    xn_body body;
+    xn_ticket ticket; /* admitted, and what it holds */
+    union {
+        struct xn_conv_exchange *conv;
+        struct xn_weights_exchange *weights;
+    } of;
+};
+
+/* Answers with an error of the closed set; status gives code and HTTP status. Adds Retry-After,
+ * names the flag of a limit, counts the rejection. */
+void xn_exchange_fail(xn_exchange *exchange, const xn_error *error);
+/* The same for a failure that is HTTP's own. */
+void xn_exchange_refuse(xn_exchange *exchange, int http_status, xn_reject_reason reason,
+                        const char *code, const char *field, const char *message);
+/* Retry-After, from the recent rate of finished jobs. */
+void xn_exchange_add_retry_after(xn_exchange *exchange);
+/* Takes the text (xn_mem) as the JSON answer; NULL answers that there is no memory. */
+void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t length);
+
+/* Admits the request, counted at its client's address and key (xn_ticket_enter). */
+xn_status xn_exchange_admit(xn_exchange *exchange, size_t expected, xn_error *error);
+/* Content-Type, Accept, lengths, limits, admission, the buffer for the body: what conv and weights
+ * share in their headers hook. answers: Accept must name one of the three forms. False: refused. */
+bool xn_exchange_accept_body(xn_exchange *exchange, bool answers);
+/* The body grows: counts `bytes` of it, or refuses the rest. */
+void xn_exchange_grow_body(xn_exchange *exchange, size_t bytes);
+/* The received body for the parser; moves it within its buffer so that binary tensors right after
+ * a header of unknown length are aligned. */
+void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out);
+/* Gives the body and the admission back; idempotent. */
+void xn_exchange_release(xn_exchange *exchange);
+
+#endif

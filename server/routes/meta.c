@@ -1,0 +1,93 @@
+/* meta.c: the small documents: health, what the server is and allows, metrics, the interface. */
+#include "document.h"
+#include "resources.h"
+#include "xn_mem.h"
+
+static void show_live(xn_exchange *exchange) {
+    static char body[] = "{\"live\": true}\n";
+    xn_request_respond(exchange->request, 200, "application/json", body, sizeof body - 1, NULL,
+                       NULL);
+}
+
+static void append_devices(xn_document *text, const xn_engine *engine) {
+    xn_document_add(text, "[");
+    for (int i = 0; i < xn_engine_device_count(engine); i++) {
+        xn_device_info info;
+        xn_engine_device_info(engine, i, &info);
+        xn_document_add(text, "%s{\"id\": ", i ? ", " : "");
+        xn_document_string(text, info.id);
+        xn_document_add(text, ", \"description\": ");
+        xn_document_string(text, info.description);
+        xn_document_add(text, ", \"memory_bytes\": %llu}", (unsigned long long)info.memory_bytes);
+    }
+    xn_document_add(text, "]");
+}
+
+static void show_ready(xn_exchange *exchange) {
+    xn_engine *engine = exchange->service->engine;
+    xn_engine_health health;
+    xn_document text = {0};
+    size_t length = 0;
+    xn_engine_health_get(engine, &health);
+    xn_document_add(&text, "{\"ready\": %s, \"backend\": ", health.ready ? "true" : "false");
+    xn_document_string(&text, health.backend);
+    xn_document_add(&text, ", \"draining\": %s, \"reason\": ", health.draining ? "true" : "false");
+    xn_document_string(&text, health.reason);
+    xn_document_add(&text, ", \"devices\": ");
+    append_devices(&text, engine);
+    xn_document_add(&text, "}\n");
+    char *body = xn_document_take(&text, &length);
+    if (body && !health.ready) /* without a body the error adds it */
+        xn_exchange_add_retry_after(exchange);
+    xn_exchange_json(exchange, health.ready ? 200 : 503, body, length);
+}
+
+static void show_server(xn_exchange *exchange) {
+    const xn_config *c = exchange->service->config;
+    xn_engine *engine = exchange->service->engine;
+    xn_engine_health health;
+    xn_document text = {0};
+    size_t length = 0;
+    xn_engine_health_get(engine, &health);
+    xn_document_add(&text,
+                    "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
+                    "[\"binary_tensor_data\"], \"backend\": ",
+                    XN_VERSION);
+    xn_document_string(&text, health.backend);
+    xn_document_add(&text, ", \"devices\": ");
+    append_devices(&text, engine);
+    xn_document_add(&text,
+                    ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
+                    "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
+                    "\"queue_bytes\": %lld, \"timeout_ms\": %lld, \"max_timeout_ms\": %lld, "
+                    "\"max_batch_images\": %lld}}\n",
+                    (long long)c->max_body_bytes, (long long)c->max_elements,
+                    (long long)c->max_output_bytes, (long long)c->max_operations,
+                    (long long)c->queue_depth, (long long)c->queue_bytes, (long long)c->timeout_ms,
+                    (long long)c->max_timeout_ms, (long long)c->max_batch_images);
+    char *body = xn_document_take(&text, &length);
+    xn_exchange_json(exchange, 200, body, length);
+}
+
+static void show_metrics(xn_exchange *exchange) {
+    size_t length = 0;
+    char *text = xn_metrics_render(xn_engine_metrics(exchange->service->engine), &length);
+    if (!text) {
+        xn_exchange_json(exchange, 200, NULL, 0);
+        return;
+    }
+    xn_request_respond(exchange->request, 200, "text/plain; version=0.0.4; charset=utf-8", text,
+                       length, xn_mem_free, text);
+}
+
+static void show_openapi(xn_exchange *exchange) {
+    xn_request_respond(exchange->request, 200, "application/yaml",
+                       (void *)(uintptr_t)xn_openapi_yaml,
+                       (size_t)(xn_openapi_yaml_end - xn_openapi_yaml), NULL, NULL);
+}
+
+const xn_resource xn_live_resource = {.complete = show_live};
+const xn_resource xn_ready_resource = {.complete = show_ready};
+const xn_resource xn_server_resource = {.complete = show_server};
+const xn_resource xn_metrics_resource = {.complete = show_metrics};
+const xn_resource xn_openapi_resource = {.complete = show_openapi};
