@@ -1,5 +1,4 @@
-/* weights.c: kernel weights, validated and prepared once: real values, bits, alpha, hash. */
-#include "hash.h"
+/* weights.c: kernel weights, validated and prepared once: real values, bits, alpha. */
 #include "pack.h"
 #include "xn_mem.h"
 #include "xn_weights.h"
@@ -108,21 +107,6 @@ static int64_t filter_size(const xn_weights *w) {
     return (int64_t)w->group_channels * w->kernel_h * w->kernel_w;
 }
 
-/* The shape and the real values decide everything else, bits and alpha too; datatype is left out,
- * so that weights equal by xn_weights_equal have equal hashes. */
-static uint64_t hash_contents(const xn_weights *w) {
-    size_t channels = (size_t)w->out_channels;
-    int32_t head[6] = {w->out_channels, w->group_channels, w->kernel_h,
-                       w->kernel_w,     w->scale != NULL,  w->bias != NULL};
-    uint64_t h = xn_hash_bytes(0, head, sizeof head);
-    h = xn_hash_bytes(h, w->real, channels * (size_t)filter_size(w) * sizeof *w->real);
-    if (w->scale)
-        h = xn_hash_bytes(h, w->scale, channels * sizeof *w->scale);
-    if (w->bias)
-        h = xn_hash_bytes(h, w->bias, channels * sizeof *w->bias);
-    return h;
-}
-
 static bool fill(xn_weights *w, const xn_tensor *weights, const xn_tensor *scale,
                  const xn_tensor *bias) {
     int64_t taps = (int64_t)w->kernel_h * w->kernel_w, filter = filter_size(w), words;
@@ -139,7 +123,6 @@ static bool fill(xn_weights *w, const xn_tensor *weights, const xn_tensor *scale
     xn_pack_weights(w->real, w->out_channels, w->group_channels, taps, w->bits);
     for (int32_t o = 0; o < w->out_channels; o++)
         w->alpha[o] = mean_magnitude(w->real + o * filter, filter);
-    w->hash = hash_contents(w);
     return true;
 }
 
@@ -185,24 +168,6 @@ void xn_weights_free(xn_weights *weights) {
     xn_mem_free(weights->bits);
     xn_mem_free(weights->real);
     xn_mem_free(weights);
-}
-
-static bool same_channels(const float *a, const float *b, int32_t channels) {
-    if (!a || !b)
-        return a == b;
-    return !memcmp(a, b, (size_t)channels * sizeof *a);
-}
-
-bool xn_weights_equal(const xn_weights *a, const xn_weights *b) {
-    if (a == b)
-        return true;
-    if (a->out_channels != b->out_channels || a->group_channels != b->group_channels ||
-        a->kernel_h != b->kernel_h || a->kernel_w != b->kernel_w)
-        return false;
-    size_t elements = (size_t)a->out_channels * (size_t)filter_size(a);
-    return a->hash == b->hash && !memcmp(a->real, b->real, elements * sizeof *a->real) &&
-           same_channels(a->scale, b->scale, a->out_channels) &&
-           same_channels(a->bias, b->bias, a->out_channels);
 }
 
 void xn_weights_shape_of(const xn_weights *weights, xn_weights_shape *out) {

@@ -22,7 +22,6 @@ typedef struct xn_weights {
     float *alpha;         /* [O] mean |W|, summed in double, rounded once */
     float *scale;         /* [O] or NULL */
     float *bias;          /* [O] or NULL */
-    uint64_t hash;        /* of shape, real, scale and bias: equal weights, equal hashes */
     size_t host_bytes;    /* memory this object holds */
 } xn_weights;
 
@@ -33,10 +32,6 @@ typedef struct xn_weights {
 xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, const xn_tensor *bias,
                             xn_weights **out, xn_error *error);
 void xn_weights_free(xn_weights *weights); /* NULL-safe */
-
-/* True when both give the same results: same shape, real values, scale and bias, compared by
- * bytes (not by hash). */
-bool xn_weights_equal(const xn_weights *a, const xn_weights *b);
 
 void xn_weights_shape_of(const xn_weights *weights, xn_weights_shape *out);
 

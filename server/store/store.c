@@ -138,7 +138,7 @@ static void describe_locked(const xn_named *named, xn_store_item *out) {
     *out = (xn_store_item){.datatype = weights->datatype,
                            .has_scale = shape.has_scale,
                            .has_bias = shape.has_bias,
-                           .hash = weights->hash,
+                           .hash = entry->values_hash,
                            .host_bytes = weights->host_bytes,
                            .requests = atomic_load(&entry->requests)};
     memcpy(out->name, named->name, sizeof out->name);
@@ -180,6 +180,8 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_entry *ent
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
                         xn_error *error) {
+    if (status == XN_OK)
+        entry->values_hash = xn_content_hash_values(entry->weights);
     xn_entry *entry = NULL;
     size_t length = strlen(name);
     if (length == 0 || length >= sizeof store->names->name)

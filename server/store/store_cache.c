@@ -105,44 +105,15 @@ void xn_cache_clear(xn_cache *cache) {
 
 /* ---- making entries ---- */
 
-static xn_content_part part_of(const xn_tensor *tensor) {
-    if (!tensor)
-        return (xn_content_part){0};
-    return (xn_content_part){true, tensor->datatype, tensor->shape, tensor->bytes, tensor->data};
-}
-
-/* values: one an output channel, or NULL. */
-static const xn_tensor *channels_of(const xn_weights *from, const float *values, xn_tensor *out) {
-    if (!values)
-        return NULL;
-    *out = (xn_tensor){.datatype = XN_FP32,
-                       .shape = {1, {from->out_channels}},
-                       .elements = from->out_channels,
-                       .bytes = (size_t)from->out_channels * sizeof *values,
-                       .data = values};
-    return out;
-}
-
 /* What the request does not give comes from base. */
 static xn_status pack(const xn_entry *base, const xn_tensor *weights, const xn_tensor *scale,
                       const xn_tensor *bias, xn_weights **out, xn_error *error) {
     if (!base)
         return xn_weights_create(weights, scale, bias, out, error);
-    const xn_weights *from = base->weights;
-    xn_tensor own_scale, own_bias;
-    if (!scale)
-        scale = channels_of(from, from->scale, &own_scale);
-    if (!bias)
-        bias = channels_of(from, from->bias, &own_bias);
-    xn_tensor real = {
-        .datatype = XN_FP32,
-        .shape = {4, {from->out_channels, from->group_channels, from->kernel_h, from->kernel_w}},
-        .elements =
-            (int64_t)from->out_channels * from->group_channels * from->kernel_h * from->kernel_w,
-        .data = from->real,
-    };
-    real.bytes = (size_t)real.elements * sizeof(float);
-    return xn_weights_create(&real, scale, bias, out, error);
+    xn_tensor own[XN_CONTENT_PARTS];
+    xn_content_values(base->weights, own);
+    return xn_weights_create(&own[0], scale || !own[1].data ? scale : &own[1],
+                             bias || !own[2].data ? bias : &own[2], out, error);
 }
 
 /* An entry that holds a copy of the contents but no weights yet. */
@@ -223,8 +194,7 @@ static xn_status hand_over(xn_entry *entry, xn_entry **out, xn_error *error) {
 xn_status xn_store_intern(xn_store *store, const xn_entry *base, const xn_tensor *weights,
                           const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
                           xn_error *error) {
-    xn_content content = {base ? base->serial : 0,
-                          {part_of(weights), part_of(scale), part_of(bias)}};
+    xn_content content = xn_content_of(base ? base->serial : 0, weights, scale, bias);
     uint64_t hash = xn_content_hash(&content, store->cache.seed);
 
     pthread_mutex_lock(&store->mutex);

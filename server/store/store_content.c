@@ -1,8 +1,35 @@
-/* store_content.c: the contents of inline weights: hashing, comparing, keeping. The hash only finds
+/* store_content.c: the contents of weights: hashing, comparing, keeping. The hash only finds
  * candidates; equality is always by bytes. */
 #include "store_internal.h"
 
 #include <string.h>
+
+static xn_content_part part_of(const xn_tensor *tensor) {
+    if (!tensor)
+        return (xn_content_part){0};
+    return (xn_content_part){true, tensor->datatype, tensor->shape, tensor->bytes, tensor->data};
+}
+
+xn_content xn_content_of(uint64_t base, const xn_tensor *weights, const xn_tensor *scale,
+                         const xn_tensor *bias) {
+    return (xn_content){base, {part_of(weights), part_of(scale), part_of(bias)}};
+}
+
+static xn_tensor floats(const float *values, xn_shape shape) {
+    int64_t elements = 1;
+    for (int i = 0; i < shape.rank; i++)
+        elements *= shape.dims[i];
+    return (xn_tensor){XN_FP32, shape, elements, (size_t)elements * sizeof *values, values};
+}
+
+void xn_content_values(const xn_weights *from, xn_tensor out[XN_CONTENT_PARTS]) {
+    const xn_shape channels = {1, {from->out_channels}};
+    out[0] = floats(
+        from->real,
+        (xn_shape){4, {from->out_channels, from->group_channels, from->kernel_h, from->kernel_w}});
+    out[1] = floats(from->scale, channels);
+    out[2] = floats(from->bias, channels);
+}
 
 /* ---- hashing: 64-bit multiply and fold over 8 bytes at a time ---- */
 
@@ -41,6 +68,15 @@ uint64_t xn_content_hash(const xn_content *content, uint64_t seed) {
     for (int i = 0; i < XN_CONTENT_PARTS; i++)
         h = mix_part(h, &content->parts[i]);
     return mix(h, h >> 32);
+}
+
+/* The values decide everything else, bits and alpha too, and the datatype they came in nothing. */
+uint64_t xn_content_hash_values(const xn_weights *weights) {
+    xn_tensor own[XN_CONTENT_PARTS];
+    xn_content_values(weights, own);
+    xn_content content =
+        xn_content_of(0, &own[0], own[1].data ? &own[1] : NULL, own[2].data ? &own[2] : NULL);
+    return xn_content_hash(&content, 0);
 }
 
 /* ---- comparing ---- */

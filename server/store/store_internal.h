@@ -18,7 +18,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* ---- contents: what makes inline weights equal ---- */
+/* ---- contents: what makes weights equal ---- */
 
 enum { XN_CONTENT_PARTS = 3 }; /* weights, scale, bias */
 
@@ -35,7 +35,16 @@ typedef struct xn_content {
     xn_content_part parts[XN_CONTENT_PARTS];
 } xn_content;
 
+/* Of a request's tensors, which it points to; NULL: there is none. base: a serial number, or 0. */
+xn_content xn_content_of(uint64_t base, const xn_tensor *weights, const xn_tensor *scale,
+                         const xn_tensor *bias);
+/* The values of weights as tensors that they could be made of again, and which point into them:
+ * weights, scale, bias; data is NULL for one that they do not have. */
+void xn_content_values(const xn_weights *from, xn_tensor out[XN_CONTENT_PARTS]);
+
 uint64_t xn_content_hash(const xn_content *content, uint64_t seed);
+/* The same in every daemon: what GET /weights shows. */
+uint64_t xn_content_hash_values(const xn_weights *weights);
 bool xn_content_equal(const xn_content *a, const xn_content *b);
 /* Copies the bytes that content points to into one block and points into that. *memory: the
  * caller's to free, *bytes long. */
@@ -52,8 +61,9 @@ typedef struct xn_entry_slot {
 struct xn_entry {
     xn_store *store;
     atomic_int references;
-    uint64_t serial;     /* never reused, unlike addresses */
-    xn_weights *weights; /* immutable once the entry is visible; NULL while making */
+    uint64_t serial;      /* never reused, unlike addresses */
+    xn_weights *weights;  /* immutable once the entry is visible; NULL while making */
+    uint64_t values_hash; /* xn_content_hash_values, of a registered one */
     atomic_llong requests;
 
     /* For the cache; guarded by store->mutex. */

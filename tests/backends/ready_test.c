@@ -32,6 +32,12 @@ typedef struct subject {
     xn_program *programs[MODES];
 } subject;
 
+static bool same_weights(const xn_weights *a, const xn_weights *b) {
+    size_t values = (size_t)a->out_channels * (size_t)a->group_channels * (size_t)a->kernel_h *
+                    (size_t)a->kernel_w;
+    return !memcmp(a->real, b->real, values * sizeof *a->real);
+}
+
 static void make_subject(int target, subject *s) {
     xn_error error = {0};
     s->target = bk_target_open(target);
@@ -44,7 +50,7 @@ static void make_subject(int target, subject *s) {
         c->out_channels = 21;
         c->params.mode = (xn_mode)mode;
         bk_problem_make(c, &s->problems[mode]);
-        ck_assert(xn_weights_equal(s->problems[mode].weights, s->problems[0].weights));
+        ck_assert(same_weights(s->problems[mode].weights, s->problems[0].weights));
         bk_expect_ok(s->target, &s->problems[mode], "plan",
                      bk_program_create(s->target, s->target->stream, &s->problems[mode].conv, 1,
                                        &s->programs[mode], &error),

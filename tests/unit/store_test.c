@@ -426,6 +426,79 @@ START_TEST(wrong_inline_weights) {
 }
 END_TEST
 
+/* What the store shows as the hash of weights that are put. */
+static uint64_t shown_hash(xn_store *store, const xn_tensor *weights, const xn_tensor *scale,
+                           const xn_tensor *bias) {
+    xn_store_item put = {0}, got = {0};
+    xn_error error = {0};
+    bool created;
+    xn_status status = xn_store_put(store, "shown", weights, scale, bias, &created, &put, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    ck_assert_int_eq(xn_store_item_get(store, "shown", &got, &error), XN_OK);
+    ck_assert_uint_eq(put.hash, got.hash);
+    return put.hash;
+}
+
+/* Equal values have equal hashes, whatever datatype they came in and in whichever store; other
+ * values, another shape, a scale or a bias have another one. */
+START_TEST(shown_hash_is_of_the_values) {
+    enum { VARIANTS = 11 };
+    static const float values[8] = {1, -2, 3, -4, 5, 0, -7, 8};
+    static const float negative_zero[8] = {1, -2, 3, -4, 5, -0.0f, -7, 8};
+    static const float last[8] = {1, -2, 3, -4, 5, 0, -7, 9};
+    static const int8_t small[8] = {1, -2, 3, -4, 5, 0, -7, 8};
+    static const float channels[2] = {1, 2}, others[2] = {1, 3};
+    const xn_tensor tensor = {XN_FP32, {4, {2, 1, 2, 2}}, 8, sizeof values, values};
+    const xn_tensor bytes = {XN_INT8, {4, {2, 1, 2, 2}}, 8, sizeof small, small};
+    xn_tensor zero = tensor, nine = tensor, broad = tensor, tall = tensor;
+    const xn_tensor channel = vector_of(channels, 2), other = vector_of(others, 2);
+    zero.data = negative_zero;
+    nine.data = last;
+    broad.shape = (xn_shape){4, {2, 2, 1, 2}};
+    tall.shape = (xn_shape){4, {2, 2, 2, 1}};
+    const struct {
+        const xn_tensor *weights, *scale, *bias;
+    } variants[VARIANTS] = {
+        {&tensor, NULL, NULL},       {&bytes, NULL, NULL},       {&zero, NULL, NULL},
+        {&nine, NULL, NULL},         {&broad, NULL, NULL},       {&tall, NULL, NULL},
+        {&tensor, &channel, NULL},   {&tensor, NULL, &channel},  {&tensor, &channel, &channel},
+        {&tensor, &channel, &other}, {&tensor, &other, &channel}};
+    uint64_t hashes[2][VARIANTS];
+    for (int round = 0; round < 2; round++) {
+        xn_store_limits limits = wide();
+        xn_store *store = store_new(&limits);
+        for (int i = 0; i < VARIANTS; i++)
+            hashes[round][i] =
+                shown_hash(store, variants[i].weights, variants[i].scale, variants[i].bias);
+        store_end(store);
+    }
+    for (int i = 0; i < VARIANTS; i++)
+        for (int j = 0; j < VARIANTS; j++) {
+            bool same = i == j || i + j == 1;
+            ck_assert_msg((hashes[0][i] == hashes[1][j]) == same, "variants %d and %d", i, j);
+        }
+}
+END_TEST
+
+/* Any single changed bit, wherever it lies, changes the hash. */
+START_TEST(shown_hash_sees_every_bit) {
+    enum { COUNT = 37 };
+    float values[COUNT] = {0};
+    const xn_tensor tensor = {XN_FP32, {4, {1, COUNT, 1, 1}}, COUNT, sizeof values, values};
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    uint64_t base = shown_hash(store, &tensor, NULL, NULL);
+    for (int i = 0; i < COUNT * 32; i++) {
+        uint32_t flipped = 1u << i % 32;
+        memcpy(&values[i / 32], &flipped, sizeof flipped);
+        ck_assert_msg(shown_hash(store, &tensor, NULL, NULL) != base, "value %d bit %d", i / 32,
+                      i % 32);
+        values[i / 32] = 0;
+    }
+    store_end(store);
+}
+END_TEST
+
 /* The hash only narrows the search: contents that share a bucket are told apart by bytes. */
 START_TEST(content_hash_and_equality) {
     unsigned char bytes[64], copy[64];
@@ -676,6 +749,8 @@ XN_SUITE(store) {
     tcase_add_test(t, cache_is_bounded_and_forgets_the_least_used);
     tcase_add_test(t, wrong_inline_weights);
     tcase_add_test(t, content_hash_and_equality);
+    tcase_add_test(t, shown_hash_is_of_the_values);
+    tcase_add_test(t, shown_hash_sees_every_bit);
     tcase_add_test(t, concurrent_intern_prepares_once);
     tcase_add_test(t, hammer);
     tcase_add_test(t, lost_device);
