@@ -57,14 +57,6 @@ void *xn_mem_zalloc(size_t count, size_t bytes) {
     return memory;
 }
 
-char *xn_mem_strdup(const char *text) {
-    size_t bytes = strlen(text) + 1;
-    char *copy = xn_mem_alloc(bytes);
-    if (copy)
-        memcpy(copy, text, bytes);
-    return copy;
-}
-
 static void *map(size_t bytes) {
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

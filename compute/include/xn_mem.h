@@ -26,8 +26,6 @@ extern "C" {
 void *xn_mem_alloc(size_t bytes);
 /* The same, zero-filled, for count objects of that size; NULL also when the product overflows. */
 void *xn_mem_zalloc(size_t count, size_t bytes);
-/* A copy of a string, or NULL. */
-char *xn_mem_strdup(const char *text);
 void xn_mem_free(void *memory); /* NULL-safe */
 
 /* Pages of their own, zero, that take no memory before they are written: for what may become large
@@ -55,9 +53,6 @@ static inline bool xn_add_size(size_t a, size_t b, size_t *out) {
 }
 static inline bool xn_mul_i64(int64_t a, int64_t b, int64_t *out) {
     return !__builtin_mul_overflow(a, b, out);
-}
-static inline bool xn_add_i64(int64_t a, int64_t b, int64_t *out) {
-    return !__builtin_add_overflow(a, b, out);
 }
 
 #ifdef __cplusplus

@@ -1,10 +1,10 @@
 /* deadlines.c: see deadlines.h. */
 #include "deadlines.h"
 
+#include "arrays.h"
 #include "xn_mem.h"
 
 #include <assert.h>
-#include <string.h>
 
 void xn_deadlines_init(xn_deadlines *deadlines) {
     *deadlines = (xn_deadlines){0};
@@ -47,26 +47,13 @@ static void sift_down(xn_deadlines *deadlines, size_t slot, xn_job *job) {
     place(deadlines, slot, job);
 }
 
-static xn_status grow(xn_deadlines *deadlines, xn_error *error) {
+xn_status xn_deadlines_add(xn_deadlines *deadlines, xn_job *job, xn_error *error) {
     enum { FIRST_CAPACITY = 256 };
-    size_t capacity = deadlines->capacity ? deadlines->capacity * 2 : FIRST_CAPACITY;
-    xn_job **heap = xn_mem_zalloc(capacity, sizeof(xn_job *));
+    xn_job **heap = xn_array_grow(deadlines->heap, deadlines->count, &deadlines->capacity,
+                                  sizeof(xn_job *), FIRST_CAPACITY);
     if (!heap)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to queue the request");
-    if (deadlines->count)
-        memcpy(heap, deadlines->heap, deadlines->count * sizeof(xn_job *));
-    xn_mem_free(deadlines->heap);
     deadlines->heap = heap;
-    deadlines->capacity = capacity;
-    return XN_OK;
-}
-
-xn_status xn_deadlines_add(xn_deadlines *deadlines, xn_job *job, xn_error *error) {
-    if (deadlines->count == deadlines->capacity) {
-        xn_status status = grow(deadlines, error);
-        if (status != XN_OK)
-            return status;
-    }
     sift_up(deadlines, deadlines->count++, job);
     return XN_OK;
 }

@@ -3,6 +3,8 @@
  * store_internal.h. */
 #include "store_internal.h"
 
+#include "arrays.h"
+
 #include <string.h>
 
 xn_status xn_store_create(const xn_store_device *devices, int device_count,
@@ -58,23 +60,13 @@ void xn_store_set_loading(xn_store *store, bool loading) {
 
 /* ---- names; store->mutex is held ---- */
 
+static const char *name_of(const void *names, size_t index) {
+    return ((const xn_named *)names)[index].name;
+}
+
 /* Where the name is (true) or belongs (false). */
 static bool find_locked(const xn_store *store, const char *name, size_t *at) {
-    size_t low = 0, high = store->name_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(store->names[middle].name, name);
-        if (order == 0) {
-            *at = middle;
-            return true;
-        }
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *at = low;
-    return false;
+    return xn_names_find(store->names, store->name_count, name_of, name, at);
 }
 
 static xn_status not_found(const char *name, bool loading, xn_error *error) {
@@ -116,17 +108,11 @@ static xn_status check_limits_locked(const xn_store *store, const char *name, in
 
 static xn_status reserve_locked(xn_store *store, xn_error *error) {
     enum { FIRST_CAPACITY = 16 };
-    if (store->name_count < store->name_capacity)
-        return XN_OK;
-    size_t capacity = store->name_capacity ? store->name_capacity * 2 : FIRST_CAPACITY;
-    xn_named *names = xn_mem_zalloc(capacity, sizeof *names);
+    xn_named *names = xn_array_grow(store->names, store->name_count, &store->name_capacity,
+                                    sizeof *names, FIRST_CAPACITY);
     if (!names)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another name");
-    if (store->name_count)
-        memcpy(names, store->names, store->name_count * sizeof *names);
-    xn_mem_free(store->names);
     store->names = names;
-    store->name_capacity = capacity;
     return XN_OK;
 }
 
@@ -180,8 +166,6 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_entry *ent
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
                         xn_error *error) {
-    if (status == XN_OK)
-        entry->values_hash = xn_content_hash_values(entry->weights);
     xn_entry *entry = NULL;
     size_t length = strlen(name);
     if (length == 0 || length >= sizeof store->names->name)
@@ -196,6 +180,8 @@ xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weig
         status = xn_store_check_room(store, name, entry->weights->host_bytes, error);
     if (status == XN_OK)
         status = xn_entry_prepare_all(entry, error);
+    if (status == XN_OK)
+        entry->values_hash = xn_content_hash_values(entry->weights);
     if (status != XN_OK) {
         xn_entry_release(entry);
         return status;

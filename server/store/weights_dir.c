@@ -69,10 +69,7 @@ static xn_status exchange_locked(xn_weights_dir *dir, const char *name, const ch
     status = xn_store_publish(dir->store, name, entry, created, item, error);
     if (status) /* cannot be: there was room. The file is loaded at the next look. */
         return status;
-    if (kept->bad)
-        xn_metrics_gauge_add(dir->metrics, XN_GAUGE_WEIGHTS_DIR_SKIPPED, -1);
-    kept->bad = false;
-    kept->pause_ns = 0;
+    xn_kept_set_bad_locked(dir, kept, false);
     kept->loaded = true;
     kept->id = aside->id;
     kept->checksum = checksum;

@@ -2,6 +2,7 @@
  * from that for the store. All of it runs on the folder's thread; see weights_dir.h. */
 #include "weights_dir_internal.h"
 
+#include "arrays.h"
 #include "clock.h"
 #include "log.h"
 
@@ -20,89 +21,6 @@
 #define ASIDE_OLD_NS (600 * XN_NS_PER_S)
 #define PAUSE_FIRST_NS (2 * XN_NS_PER_S) /* before a file that failed is tried again */
 #define PAUSE_MOST_NS (60 * XN_NS_PER_S)
-
-/* ---- records; dir->mutex is held ---- */
-
-/* Where the record of the file is (true) or belongs (false). */
-static bool find_locked(const xn_weights_dir *dir, const char *file, size_t *at) {
-    size_t low = 0, high = dir->kept_count;
-    while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        int order = strcmp(dir->kept[middle]->file, file);
-        if (order == 0) {
-            *at = middle;
-            return true;
-        }
-        if (order < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    *at = low;
-    return false;
-}
-
-xn_kept *xn_kept_find_locked(const xn_weights_dir *dir, const char *file) {
-    size_t at;
-    return find_locked(dir, file, &at) ? dir->kept[at] : NULL;
-}
-
-static bool grow_locked(xn_weights_dir *dir) {
-    enum { FIRST_CAPACITY = 16 };
-    if (dir->kept_count < dir->kept_capacity)
-        return true;
-    size_t capacity = dir->kept_capacity ? dir->kept_capacity * 2 : FIRST_CAPACITY;
-    xn_kept **kept = xn_mem_zalloc(capacity, sizeof *kept);
-    if (!kept)
-        return false;
-    if (dir->kept_count)
-        memcpy(kept, dir->kept, dir->kept_count * sizeof *kept);
-    xn_mem_free(dir->kept);
-    dir->kept = kept;
-    dir->kept_capacity = capacity;
-    return true;
-}
-
-xn_kept *xn_kept_make_locked(xn_weights_dir *dir, const char *file) {
-    size_t at;
-    if (find_locked(dir, file, &at))
-        return dir->kept[at];
-    xn_kept *kept = grow_locked(dir) ? xn_mem_zalloc(1, sizeof *kept) : NULL;
-    if (kept && !(kept->file = xn_mem_strdup(file))) {
-        xn_mem_free(kept);
-        kept = NULL;
-    }
-    if (!kept)
-        return NULL;
-    memmove(&dir->kept[at + 1], &dir->kept[at], (dir->kept_count - at) * sizeof(xn_kept *));
-    dir->kept[at] = kept;
-    dir->kept_count++;
-    return kept;
-}
-
-static void kept_free(xn_kept *kept) {
-    xn_mem_free(kept->file);
-    xn_mem_free(kept);
-}
-
-void xn_kept_drop_locked(xn_weights_dir *dir, xn_kept *kept) {
-    size_t at;
-    if (!find_locked(dir, kept->file, &at))
-        return;
-    if (kept->bad)
-        xn_metrics_gauge_add(dir->metrics, XN_GAUGE_WEIGHTS_DIR_SKIPPED, -1);
-    dir->kept_count--;
-    memmove(&dir->kept[at], &dir->kept[at + 1], (dir->kept_count - at) * sizeof(xn_kept *));
-    kept_free(kept);
-}
-
-void xn_kept_free_all(xn_weights_dir *dir) {
-    for (size_t i = 0; i < dir->kept_count; i++)
-        kept_free(dir->kept[i]);
-    xn_mem_free(dir->kept);
-    dir->kept = NULL;
-    dir->kept_count = dir->kept_capacity = 0;
-}
 
 /* ---- one file ---- */
 
@@ -131,14 +49,6 @@ static bool may_pass(xn_status status) {
     }
 }
 
-static void set_bad_locked(xn_weights_dir *dir, xn_kept *kept, bool bad) {
-    if (kept->bad != bad)
-        xn_metrics_gauge_add(dir->metrics, XN_GAUGE_WEIGHTS_DIR_SKIPPED, bad ? 1 : -1);
-    kept->bad = bad;
-    if (!bad)
-        kept->pause_ns = 0;
-}
-
 /* The file, as it is now, is of no use. Said once, not again at each further try. */
 static void refuse_locked(xn_weights_dir *dir, const char *file, const xn_file_id *id,
                           const xn_error *why) {
@@ -157,7 +67,7 @@ static void refuse_locked(xn_weights_dir *dir, const char *file, const xn_file_i
     if (kept->pause_ns > PAUSE_MOST_NS)
         kept->pause_ns = PAUSE_MOST_NS;
     kept->retry_ns = xn_now_ns() + kept->pause_ns;
-    set_bad_locked(dir, kept, true);
+    xn_kept_set_bad_locked(dir, kept, true);
     if (again)
         return;
     xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_ERRORS, 1);
@@ -198,7 +108,7 @@ static void publish_locked(xn_weights_dir *dir, const char *file, const char *na
     kept->loaded = true;
     kept->id = now;
     kept->checksum = read->checksum;
-    set_bad_locked(dir, kept, false);
+    xn_kept_set_bad_locked(dir, kept, false);
 }
 
 static xn_status make_entry(xn_weights_dir *dir, const char *name, const xn_loaded_file *read,
@@ -283,37 +193,25 @@ void xn_weights_dir_follow(xn_weights_dir *dir, const char *file, bool closely) 
 
 /* ---- the whole folder ---- */
 
+typedef struct file_name {
+    char text[NAME_MAX + 1];
+} file_name;
+
 typedef struct listing {
-    char **files;
+    file_name *files;
     size_t count, capacity, left_out;
 } listing;
-
-static void listing_free(listing *l) {
-    for (size_t i = 0; i < l->count; i++)
-        xn_mem_free(l->files[i]);
-    xn_mem_free(l->files);
-}
 
 static xn_status listing_add(listing *l, const char *file, size_t most, xn_error *error) {
     if (l->count == most) {
         l->left_out++;
         return XN_OK;
     }
-    if (l->count == l->capacity) {
-        size_t capacity = l->capacity ? l->capacity * 2 : 64;
-        char **files = xn_mem_zalloc(capacity, sizeof *files);
-        if (!files)
-            return xn_fail(error, XN_ERR_NO_MEMORY, "weights-dir", "no memory to list the folder");
-        if (l->count)
-            memcpy(files, l->files, l->count * sizeof *files);
-        xn_mem_free(l->files);
-        l->files = files;
-        l->capacity = capacity;
-    }
-    char *copy = xn_mem_strdup(file);
-    if (!copy)
+    file_name *files = xn_array_grow(l->files, l->count, &l->capacity, sizeof *files, 64);
+    if (!files)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights-dir", "no memory to list the folder");
-    l->files[l->count++] = copy;
+    l->files = files;
+    snprintf(files[l->count++].text, sizeof files->text, "%s", file);
     return XN_OK;
 }
 
@@ -325,7 +223,7 @@ static size_t stem_length(const char *file) {
 
 /* In the order of names, which is not that of files: "a" comes before "a-b", '.' after '-'. */
 static int by_name(const void *a, const void *b) {
-    const char *first = *(char *const *)a, *second = *(char *const *)b;
+    const char *first = ((const file_name *)a)->text, *second = ((const file_name *)b)->text;
     size_t m = stem_length(first), n = stem_length(second);
     int order = memcmp(first, second, m < n ? m : n);
     return order ? order : (m > n) - (m < n);
@@ -412,9 +310,9 @@ xn_status xn_weights_dir_scan(xn_weights_dir *dir, xn_error *error) {
         if (files.count)
             qsort(files.files, files.count, sizeof *files.files, by_name);
         for (size_t i = 0; i < files.count && !atomic_load(&dir->stop); i++)
-            xn_weights_dir_follow(dir, files.files[i], false);
+            xn_weights_dir_follow(dir, files.files[i].text, false);
         follow_unseen(dir);
     }
-    listing_free(&files);
+    xn_mem_free(files.files);
     return status;
 }

@@ -1,6 +1,9 @@
-/* weights_dir_internal.h: what the parts of --weights-dir share: weights_dir.c (put, delete, the
- * thread), weights_dir_follow.c (what the folder holds, against what is known), weights_dir_file.c
- * (files).
+/* weights_dir_internal.h: what the parts of --weights-dir share; each calls those below it:
+ *
+ *   weights_dir.c          put, delete, the thread
+ *   weights_dir_follow.c   what the folder holds, against what is known
+ *   weights_dir_records.c  what is known
+ *   weights_dir_file.c     files
  *
  * Locks: dir->mutex guards the records and keeps a change on disk and the same change in the store
  * together. The store's mutex may be taken inside it. */
@@ -85,11 +88,11 @@ xn_status xn_loaded_file_read(const xn_folder *folder, const char *file,
                               const atomic_bool *stop, xn_loaded_file *out, xn_error *error);
 void xn_loaded_file_free(xn_loaded_file *loaded);
 
-/* ---- records ---- */
+/* ---- records (weights_dir_records.c) ---- */
 
 /* What is known of one file. */
 typedef struct xn_kept {
-    char *file;
+    char file[NAME_MAX + 1];
     xn_file_id id;
     uint64_t checksum; /* while loaded */
     bool loaded;       /* the store has its contents */
@@ -129,6 +132,8 @@ xn_kept *xn_kept_find_locked(const xn_weights_dir *dir, const char *file);
 /* The same, made if there is none; NULL without memory. */
 xn_kept *xn_kept_make_locked(xn_weights_dir *dir, const char *file);
 void xn_kept_drop_locked(xn_weights_dir *dir, xn_kept *kept);
+/* Counts the files that are of no use. */
+void xn_kept_set_bad_locked(xn_weights_dir *dir, xn_kept *kept, bool bad);
 void xn_kept_free_all(xn_weights_dir *dir);
 
 /* ---- following (weights_dir_follow.c); only the thread ---- */

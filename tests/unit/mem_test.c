@@ -40,18 +40,6 @@ START_TEST(zalloc_zeroes_and_checks_the_product) {
 }
 END_TEST
 
-START_TEST(strdup_copies) {
-    char text[] = "conv";
-    char *copy = xn_mem_strdup(text);
-    text[0] = 'x';
-    ck_assert_str_eq(copy, "conv");
-    xn_mem_free(copy);
-    copy = xn_mem_strdup("");
-    ck_assert_str_eq(copy, "");
-    xn_mem_free(copy);
-}
-END_TEST
-
 typedef struct record {
     int calls, fail_at;
     size_t sizes[8];
@@ -67,9 +55,9 @@ static bool recording(void *context, size_t bytes) {
 START_TEST(hook_sees_and_fails_each_kind) {
     record r = {.fail_at = 2};
     xn_mem_set_hook(recording, &r);
-    void *first = xn_mem_alloc(10), *second = xn_mem_zalloc(3, 5), *third = xn_mem_strdup("abc");
+    void *first = xn_mem_alloc(10), *second = xn_mem_zalloc(3, 5), *third = xn_mem_alloc(4);
     r.fail_at = 4;
-    char *fourth = xn_mem_strdup("abc");
+    void *fourth = xn_mem_alloc(4);
     xn_mem_set_hook(NULL, NULL);
     void *after = xn_mem_alloc(1);
     ck_assert_ptr_nonnull(first);
@@ -159,8 +147,6 @@ START_TEST(checked_arithmetic) {
     ck_assert(xn_mul_i64(INT64_MAX, 1, &i) && i == INT64_MAX);
     ck_assert(!xn_mul_i64(INT64_MAX, 2, &(int64_t){0}));
     ck_assert(!xn_mul_i64(INT64_MIN, -1, &(int64_t){0}));
-    ck_assert(!xn_add_i64(INT64_MAX, 1, &(int64_t){0}));
-    ck_assert(xn_add_i64(INT64_MAX, INT64_MIN, &i) && i == -1);
 }
 END_TEST
 
@@ -170,7 +156,6 @@ XN_SUITE(mem) {
     tcase_set_timeout(t, 60);
     tcase_add_test(t, every_size_is_aligned_and_writable);
     tcase_add_test(t, zalloc_zeroes_and_checks_the_product);
-    tcase_add_test(t, strdup_copies);
     tcase_add_test(t, hook_sees_and_fails_each_kind);
     if (!XN_TEST_SANITIZED)
         tcase_add_test(t, a_limit_leaves_room_for_the_small);
