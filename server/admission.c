@@ -3,6 +3,7 @@
 #include "admission.h"
 
 #include "clock.h"
+#include "threads.h"
 
 #include <assert.h>
 #include <math.h>
@@ -85,12 +86,8 @@ xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *met
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the admission counters");
     admission->limits = *limits;
     admission->metrics = metrics;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_mutex_init(&admission->mutex, NULL);
-    pthread_cond_init(&admission->idle, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    xn_cond_init(&admission->idle);
     *out = admission;
     return XN_OK;
 }

@@ -3,39 +3,15 @@
 #include "engine_internal.h"
 
 #include "clock.h"
+#include "threads.h"
 
 #include <assert.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #ifndef XN_VERSION
 #define XN_VERSION "unknown"
 #endif
-
-/* ---- small parts ---- */
-
-void xn_engine_init_cond(pthread_cond_t *cond) {
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(cond, &monotonic);
-    pthread_condattr_destroy(&monotonic);
-}
-
-xn_status xn_engine_start_thread(pthread_t *thread, const char *name, void *(*body)(void *),
-                                 void *argument, xn_error *error) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(thread, NULL, body, argument);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "cannot start thread %s: %s", name,
-                       strerror(rc));
-    pthread_setname_np(*thread, name);
-    return XN_OK;
-}
 
 static xn_status no_memory(const char *what, xn_error *error) {
     return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the engine's %s", what);
@@ -58,8 +34,8 @@ static xn_status allocate(xn_engine *engine, const xn_pool_spec *specs, int pool
     for (int p = 0; p < pool_count; p++) {
         engine->pools[p].backend = specs[p].backend;
         engine->pools[p].threads = engine->pools[p].threads_free = specs[p].threads;
-        xn_engine_init_cond(&engine->pools[p].work);
-        xn_engine_init_cond(&engine->pools[p].quiet);
+        xn_cond_init(&engine->pools[p].work);
+        xn_cond_init(&engine->pools[p].quiet);
         engine->pool_count++;
     }
     return XN_OK;
@@ -195,18 +171,17 @@ static xn_status create_workers(xn_engine *engine, const xn_pool_spec *specs, xn
 
 static xn_status start_threads(xn_engine *engine, xn_error *error) {
     xn_status status =
-        xn_engine_start_thread(&engine->watcher, "xn-watcher", xn_watcher_main, engine, error);
+        xn_thread_start(&engine->watcher, "xn-watcher", xn_watcher_main, engine, error);
     engine->watcher_started = status == XN_OK;
     for (int i = 0; status == XN_OK && i < engine->worker_count; i++) {
         xn_worker *worker = &engine->workers[i];
         char name[16]; /* the most that Linux takes */
         snprintf(name, sizeof name, "xn-w%d", i);
-        status = xn_engine_start_thread(&worker->thread, name, xn_worker_main, worker, error);
+        status = xn_thread_start(&worker->thread, name, xn_worker_main, worker, error);
         worker->started = status == XN_OK;
     }
     if (status == XN_OK && engine->canary_interval_ns > 0) {
-        status =
-            xn_engine_start_thread(&engine->canary, "xn-canary", xn_canary_main, engine, error);
+        status = xn_thread_start(&engine->canary, "xn-canary", xn_canary_main, engine, error);
         engine->canary_started = status == XN_OK;
     }
     return status;
@@ -218,8 +193,8 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
     if (!engine)
         return no_memory("state", error);
     pthread_mutex_init(&engine->mutex, NULL);
-    xn_engine_init_cond(&engine->watch);
-    xn_engine_init_cond(&engine->canary_stop);
+    xn_cond_init(&engine->watch);
+    xn_cond_init(&engine->canary_stop);
     xn_deadlines_init(&engine->deadlines);
     atomic_init(&engine->primary, 0);
     atomic_init(&engine->primary_memory_lost, false);

@@ -130,11 +130,6 @@ struct xn_engine {
     bool watcher_stop;  /* nothing more will come */
 };
 
-/* Threads with all signals blocked: signals are for main. */
-xn_status xn_engine_start_thread(pthread_t *thread, const char *name, void *(*body)(void *),
-                                 void *argument, xn_error *error);
-void xn_engine_init_cond(pthread_cond_t *cond); /* timed waits on CLOCK_MONOTONIC */
-
 /* Takes a queued job out; the watcher will call its done with that status. */
 void xn_engine_end_job_locked(xn_engine *engine, xn_job *job, xn_status status);
 /* The same for a job that is out of its queue already. */

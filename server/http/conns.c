@@ -2,6 +2,7 @@
 #include "conns.h"
 
 #include "clock.h"
+#include "threads.h"
 #include "xn_mem.h"
 
 #include <errno.h>
@@ -305,19 +306,14 @@ xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_er
     if (!conns)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the list of connections");
     conns->options = *options;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&conns->wake, &attributes);
-    pthread_condattr_destroy(&attributes);
+    xn_cond_init(&conns->wake);
     pthread_mutex_init(&conns->lock, NULL);
-    int failed = pthread_create(&conns->thread, NULL, watch, conns);
-    if (failed) {
+    xn_status status = xn_thread_start(&conns->thread, "xn-connections", watch, conns, error);
+    if (status) {
         pthread_mutex_destroy(&conns->lock);
         pthread_cond_destroy(&conns->wake);
         xn_mem_free(conns);
-        return xn_fail(error, XN_ERR_INTERNAL, NULL, "cannot start the watcher thread: %s",
-                       strerror(failed));
+        return status;
     }
     *out = conns;
     return XN_OK;

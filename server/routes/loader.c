@@ -1,11 +1,11 @@
 /* loader.c: see loader.h. */
 #include "loader.h"
 
+#include "threads.h"
 #include "xn_mem.h"
 
 #include <pthread.h>
 #include <stdbool.h>
-#include <string.h>
 
 struct xn_loader {
     pthread_mutex_t lock; /* guards first, last and stopping; never held while a task runs */
@@ -45,13 +45,12 @@ xn_status xn_loader_create(int threads, xn_loader **out, xn_error *error) {
     pthread_mutex_init(&loader->lock, NULL);
     pthread_cond_init(&loader->wake, NULL);
     for (; loader->started < threads; loader->started++) {
-        int failed = pthread_create(&loader->threads[loader->started], NULL, work, loader);
-        if (failed) {
+        xn_status status =
+            xn_thread_start(&loader->threads[loader->started], "xn-loader", work, loader, error);
+        if (status) {
             xn_loader_free(loader);
-            return xn_fail(error, XN_ERR_INTERNAL, NULL, "cannot start a loader thread: %s",
-                           strerror(failed));
+            return status;
         }
-        pthread_setname_np(loader->threads[loader->started], "xn-loader");
     }
     *out = loader;
     return XN_OK;

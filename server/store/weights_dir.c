@@ -4,6 +4,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "threads.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -257,7 +258,6 @@ static xn_status watch(xn_weights_dir *dir, xn_error *error) {
 }
 
 static xn_status start(xn_weights_dir *dir, bool no_notify, xn_error *error) {
-    sigset_t all, before;
     xn_status status = XN_OK;
     dir->wake_fd = eventfd(0, EFD_CLOEXEC);
     if (dir->wake_fd < 0)
@@ -265,17 +265,7 @@ static xn_status start(xn_weights_dir *dir, bool no_notify, xn_error *error) {
                        strerror(errno));
     if (!no_notify)
         status = watch(dir, error);
-    if (status)
-        return status;
-    sigfillset(&all); /* signals are for main */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&dir->thread, NULL, follow, dir);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed)
-        return xn_fail(error, XN_ERR_NO_MEMORY, "weights-dir",
-                       "cannot start the thread of --weights-dir: %s", strerror(failed));
-    pthread_setname_np(dir->thread, "xn-weights-dir");
-    return XN_OK;
+    return status ? status : xn_thread_start(&dir->thread, "xn-weights-dir", follow, dir, error);
 }
 
 static void destroy(xn_weights_dir *dir) {

@@ -1,0 +1,28 @@
+/* threads.c: see threads.h. */
+#include "threads.h"
+
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+xn_status xn_thread_start(pthread_t *thread, const char *name, void *(*body)(void *),
+                          void *argument, xn_error *error) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(thread, NULL, body, argument);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "cannot start thread %s: %s", name,
+                       strerror(failed));
+    pthread_setname_np(*thread, name);
+    return XN_OK;
+}
+
+void xn_cond_init(pthread_cond_t *cond) {
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(cond, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
