@@ -8,11 +8,14 @@
 #include "config.h"
 
 #include "config_settings.h"
+#include "file.h"
 #include "xn_mem.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FILE_BYTES_MAX (256 * 1024)
 #define PLACE_MAX 120 /* of "app.conf:12" */
@@ -30,12 +33,6 @@ typedef struct loader {
         int line;
     } from[XN_SETTINGS_MAX];
 } loader;
-
-void xn_config_default(xn_config *config) {
-    memset(config, 0, sizeof *config);
-    for (int i = 0; i < xn_setting_count; i++)
-        xn_setting_reset(&xn_settings[i], config);
-}
 
 /* "app.conf:12"; of a long path the end, which tells more than its start. */
 static void label_line(const char *path, int line, char label[PLACE_MAX]) {
@@ -199,34 +196,14 @@ static xn_status read_line(loader *l, const char *at, const char *end, int line,
     return apply(l, index, FROM_FILE, line, value, error);
 }
 
-/* The whole file in fresh memory. */
 static xn_status slurp(const loader *l, char **text, size_t *length, xn_error *error) {
-    xn_status status = XN_OK;
-    char *bytes = NULL;
-    FILE *file = fopen(l->path, "re");
-    if (!file)
-        return xn_fail(error, XN_ERR_IO, "config", "%s names %.200s: %s", l->named_by, l->path,
-                       strerror(errno));
-    bytes = xn_mem_alloc(FILE_BYTES_MAX + 1);
-    if (!bytes) {
-        status = xn_fail(error, XN_ERR_NO_MEMORY, "config", "no memory to read %.200s", l->path);
-        goto done;
-    }
-    *length = fread(bytes, 1, FILE_BYTES_MAX + 1, file);
-    if (ferror(file))
-        status = xn_fail(error, XN_ERR_IO, "config", "%s names %.200s: %s", l->named_by, l->path,
-                         strerror(errno));
-    else if (*length > FILE_BYTES_MAX)
-        status = xn_fail(error, XN_ERR_MALFORMED, "config",
-                         "%s names %.200s, which is larger than %d bytes, the most a configuration "
-                         "file may have",
-                         l->named_by, l->path, FILE_BYTES_MAX);
-done:
-    fclose(file);
-    if (status != XN_OK)
-        xn_mem_free(bytes);
-    else
-        *text = bytes;
+    char name[240];
+    snprintf(name, sizeof name, "%s names %.200s", l->named_by, l->path);
+    int fd = open(l->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return xn_fail(error, XN_ERR_IO, "config", "%s: %s", name, strerror(errno));
+    xn_status status = xn_file_read(fd, "config", name, FILE_BYTES_MAX, text, length, error);
+    close(fd);
     return status;
 }
 

@@ -406,6 +406,12 @@ static void wrap(FILE *out, const char *text, int column) {
     fputc('\n', out);
 }
 
+void xn_config_default(xn_config *config) {
+    memset(config, 0, sizeof *config);
+    for (int i = 0; i < xn_setting_count; i++)
+        xn_setting_reset(&xn_settings[i], config);
+}
+
 static void help_row(FILE *out, const char *flag, const char *argument, const char *help) {
     char left[HELP_COLUMN];
     snprintf(left, sizeof left, "  --%s %s", flag, argument);

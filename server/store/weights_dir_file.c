@@ -3,6 +3,7 @@
 #include "weights_dir_internal.h"
 
 #include "clock.h"
+#include "file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -248,13 +249,10 @@ static xn_status open_plain(const xn_folder *folder, const char *file, int *out,
         return status;
     }
     if (!S_ISREG(info->st_mode)) {
-        const char *kind = S_ISDIR(info->st_mode)    ? "a folder"
-                           : S_ISFIFO(info->st_mode) ? "a FIFO"
-                           : S_ISSOCK(info->st_mode) ? "a socket"
-                                                     : "a device";
         if (fd >= 0)
             close(fd);
-        return xn_fail(error, XN_ERR_MALFORMED, "weights-dir", "it is %s, not a plain file", kind);
+        return xn_fail(error, XN_ERR_MALFORMED, "weights-dir", "it is %s, not a plain file",
+                       xn_file_kind(info->st_mode));
     }
     *out = fd;
     return XN_OK;
