@@ -9,12 +9,13 @@
  * zero if need be, so that rates and alerts see the first event too. */
 #include "metrics.h"
 
+#include "document.h"
+#include "file.h"
 #include "xn_mem.h"
 
 #include <assert.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,7 +196,7 @@ static bool read_small(const char *path, char *text, size_t size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return false;
-    ssize_t got = read(fd, text, size - 1);
+    ssize_t got = xn_file_fill(fd, text, size - 1);
     close(fd);
     text[got > 0 ? got : 0] = 0;
     return got > 0;
@@ -246,49 +247,15 @@ static uint64_t process_open_fds(void) {
 
 /* ---- the page ---- */
 
-typedef struct page {
-    char *text;
-    size_t length, size;
-    bool failed;
-} page;
-
-static void reserve(page *p, size_t bytes) {
-    size_t size = p->size;
-    if (p->failed || p->size - p->length > bytes)
-        return;
-    while (size - p->length <= bytes)
-        size *= 2;
-    char *text = xn_mem_alloc(size);
-    if (text)
-        memcpy(text, p->text, p->length);
-    xn_mem_free(p->text);
-    p->failed = !text;
-    p->text = text;
-    p->size = size;
+static void family(xn_document *p, const char *name, const char *type, const char *help) {
+    xn_document_add(p, "# HELP %s %s\n", name, help);
+    xn_document_add(p, "# TYPE %s %s\n", name, type);
 }
 
-__attribute__((format(printf, 2, 3))) static void add(page *p, const char *format, ...) {
-    char line[256]; /* no line is longer: names, helps and labels are all bounded */
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    assert(length >= 0 && (size_t)length < sizeof line);
-    reserve(p, (size_t)length);
-    if (p->failed)
-        return;
-    memcpy(p->text + p->length, line, (size_t)length + 1);
-    p->length += (size_t)length;
-}
-
-static void family(page *p, const char *name, const char *type, const char *help) {
-    add(p, "# HELP %s %s\n", name, help);
-    add(p, "# TYPE %s %s\n", name, type);
-}
-
-static void simple(page *p, const char *name, const char *type, const char *help, double value) {
+static void simple(xn_document *p, const char *name, const char *type, const char *help,
+                   double value) {
     family(p, name, type, help);
-    add(p, "%s %.17g\n", name, value);
+    xn_document_add(p, "%s %.17g\n", name, value);
 }
 
 /* Nanoseconds as seconds, exactly and without zeros at the end. */
@@ -307,44 +274,47 @@ static const char *format_count(uint64_t value, char text[40]) {
 }
 
 /* label: "" or "stage=\"compute\",". Values are nanoseconds shown as seconds, or plain counts. */
-static void add_histogram(page *p, const char *name, const char *label, const histogram *h,
+static void add_histogram(xn_document *p, const char *name, const char *label, const histogram *h,
                           const int64_t *bounds, size_t count, bool ns) {
     const char *(*format)(uint64_t, char *) = ns ? format_seconds : format_count;
     uint64_t total = 0;
     char text[40], own[64] = "";
     for (size_t i = 0; i < count; i++) {
         total += get(&h->buckets[i]);
-        add(p, "%s_bucket{%sle=\"%s\"} %llu\n", name, label, format((uint64_t)bounds[i], text),
-            (unsigned long long)total);
+        xn_document_add(p, "%s_bucket{%sle=\"%s\"} %llu\n", name, label,
+                        format((uint64_t)bounds[i], text), (unsigned long long)total);
     }
     total += get(&h->buckets[count]);
-    add(p, "%s_bucket{%sle=\"+Inf\"} %llu\n", name, label, (unsigned long long)total);
+    xn_document_add(p, "%s_bucket{%sle=\"+Inf\"} %llu\n", name, label, (unsigned long long)total);
     if (*label)
         snprintf(own, sizeof own, "{%.*s}", (int)strlen(label) - 1, label);
-    add(p, "%s_sum%s %s\n", name, own, format(get(&h->sum), text));
-    add(p, "%s_count%s %llu\n", name, own, (unsigned long long)total);
+    xn_document_add(p, "%s_sum%s %s\n", name, own, format(get(&h->sum), text));
+    xn_document_add(p, "%s_count%s %llu\n", name, own, (unsigned long long)total);
 }
 
-static void add_requests(page *p, const xn_metrics *metrics) {
+static void add_requests(xn_document *p, const xn_metrics *metrics) {
     family(p, "xnord_requests_total", "counter", "Requests answered, by route and HTTP status.");
     for (int route = 0; route < XN_ROUTE_COUNT; route++)
         for (size_t i = 0; i < CODE_COUNT; i++) {
             char code[16] = "other";
             if (i < COUNT_OF(status_codes))
                 snprintf(code, sizeof code, "%d", status_codes[i]);
-            add(p, "xnord_requests_total{route=\"%s\",code=\"%s\"} %llu\n", route_names[route],
-                code, (unsigned long long)get(&metrics->requests[route][i]));
+            xn_document_add(p, "xnord_requests_total{route=\"%s\",code=\"%s\"} %llu\n",
+                            route_names[route], code,
+                            (unsigned long long)get(&metrics->requests[route][i]));
         }
 }
 
-static void add_reasons(page *p, const char *name, const char *help, const char *const *reasons,
-                        size_t count, const atomic_uint_fast64_t *values) {
+static void add_reasons(xn_document *p, const char *name, const char *help,
+                        const char *const *reasons, size_t count,
+                        const atomic_uint_fast64_t *values) {
     family(p, name, "counter", help);
     for (size_t i = 0; i < count; i++)
-        add(p, "%s{reason=\"%s\"} %llu\n", name, reasons[i], (unsigned long long)get(&values[i]));
+        xn_document_add(p, "%s{reason=\"%s\"} %llu\n", name, reasons[i],
+                        (unsigned long long)get(&values[i]));
 }
 
-static void add_histograms(page *p, const xn_metrics *metrics) {
+static void add_histograms(xn_document *p, const xn_metrics *metrics) {
     const char *name = "xnord_stage_seconds";
     family(p, name, "histogram", "Time of a request's stages.");
     for (int stage = 0; stage < XN_STAGE_COUNT; stage++) {
@@ -362,7 +332,7 @@ static void add_histograms(page *p, const xn_metrics *metrics) {
 }
 
 /* One family over all devices; member: the field's offset in device. */
-static void add_device_counter(page *p, const xn_metrics *metrics, const char *name,
+static void add_device_counter(xn_document *p, const xn_metrics *metrics, const char *name,
                                const char *help, size_t member, bool ns) {
     char text[40];
     family(p, name, "counter", help);
@@ -370,12 +340,12 @@ static void add_device_counter(page *p, const xn_metrics *metrics, const char *n
         const device *d = &metrics->devices[i];
         uint64_t value =
             get((const atomic_uint_fast64_t *)(const void *)((const char *)d + member));
-        add(p, "%s{device=\"%s\"} %s\n", name, d->id,
-            ns ? format_seconds(value, text) : format_count(value, text));
+        xn_document_add(p, "%s{device=\"%s\"} %s\n", name, d->id,
+                        ns ? format_seconds(value, text) : format_count(value, text));
     }
 }
 
-static void add_devices(page *p, const xn_metrics *metrics) {
+static void add_devices(xn_document *p, const xn_metrics *metrics) {
     add_device_counter(p, metrics, "xnord_device_batches_total", "Launches on the device.",
                        offsetof(device, batches), false);
     add_device_counter(p, metrics, "xnord_device_images_total", "Images computed on the device.",
@@ -387,23 +357,23 @@ static void add_devices(page *p, const xn_metrics *metrics) {
                        offsetof(device, errors), false);
     family(p, "xnord_device_up", "gauge", "Whether the device is fit to serve.");
     for (int i = 0; i < metrics->device_count; i++)
-        add(p, "xnord_device_up{device=\"%s\"} %d\n", metrics->devices[i].id,
-            atomic_load_explicit(&metrics->devices[i].up, memory_order_relaxed));
+        xn_document_add(p, "xnord_device_up{device=\"%s\"} %d\n", metrics->devices[i].id,
+                        atomic_load_explicit(&metrics->devices[i].up, memory_order_relaxed));
 }
 
-static void add_device_info(page *p, const xn_metrics *metrics) {
+static void add_device_info(xn_document *p, const xn_metrics *metrics) {
     family(p, "xnord_device_info", "gauge",
            "Always 1; the instruction set of the device's kernels, where it has several.");
     for (int i = 0; i < metrics->device_count; i++)
-        add(p, "xnord_device_info{device=\"%s\",instruction_set=\"%s\"} 1\n",
-            metrics->devices[i].id, metrics->devices[i].instruction_set);
+        xn_document_add(p, "xnord_device_info{device=\"%s\",instruction_set=\"%s\"} 1\n",
+                        metrics->devices[i].id, metrics->devices[i].instruction_set);
 }
 
-static void add_process(page *p, const xn_metrics *metrics) {
+static void add_process(xn_document *p, const xn_metrics *metrics) {
     uint64_t resident = process_resident_bytes(), fds = process_open_fds();
     family(p, "xnord_build_info", "gauge", "Always 1; version and primary backend as labels.");
-    add(p, "xnord_build_info{version=\"%s\",backend=\"%s\"} 1\n", metrics->version,
-        metrics->backend);
+    xn_document_add(p, "xnord_build_info{version=\"%s\",backend=\"%s\"} 1\n", metrics->version,
+                    metrics->backend);
     simple(p, "process_start_time_seconds", "gauge", "Start of the process since the Unix epoch.",
            metrics->start_time_s);
     simple(p, "process_cpu_seconds_total", "counter", "User and system CPU time spent.",
@@ -415,9 +385,7 @@ static void add_process(page *p, const xn_metrics *metrics) {
 }
 
 char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
-    page p = {.size = 32 * 1024};
-    p.text = xn_mem_alloc(p.size);
-    p.failed = !p.text;
+    xn_document p = {0};
     add_requests(&p, metrics);
     add_reasons(&p, "xnord_rejected_requests_total", "Requests refused, by reason.", reject_names,
                 XN_REJECT_COUNT, metrics->rejected);
@@ -428,17 +396,16 @@ char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
     add_device_info(&p, metrics);
     for (int i = 0; i < XN_GAUGE_COUNT; i++) {
         family(&p, gauges[i].name, "gauge", gauges[i].help);
-        add(&p, "%s %lld\n", gauges[i].name, (long long)xn_metrics_gauge(metrics, (xn_gauge)i));
+        xn_document_add(&p, "%s %lld\n", gauges[i].name,
+                        (long long)xn_metrics_gauge(metrics, (xn_gauge)i));
     }
     for (int i = 0; i < XN_COUNTER_COUNT; i++) {
         family(&p, counters[i].name, "counter", counters[i].help);
-        add(&p, "%s %llu\n", counters[i].name, (unsigned long long)get(&metrics->counters[i]));
+        xn_document_add(&p, "%s %llu\n", counters[i].name,
+                        (unsigned long long)get(&metrics->counters[i]));
     }
     add_process(&p, metrics);
-    if (p.failed)
-        return NULL;
-    *length = p.length;
-    return p.text;
+    return xn_document_take(&p, length);
 }
 
 /* ---- life ---- */

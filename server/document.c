@@ -28,16 +28,17 @@ static bool reserve(xn_document *text, size_t more) {
 
 void xn_document_add(xn_document *text, const char *format, ...) {
     va_list list, again;
+    size_t room = text->failed ? 0 : text->capacity - text->length;
     va_start(list, format);
     va_copy(again, list);
-    int length = vsnprintf(NULL, 0, format, list);
+    int length = vsnprintf(room ? text->bytes + text->length : NULL, room, format, list);
     va_end(list);
     if (length < 0)
         text->failed = true;
-    else if (reserve(text, (size_t)length + 1)) {
+    else if ((size_t)length >= room && reserve(text, (size_t)length + 1))
         vsnprintf(text->bytes + text->length, (size_t)length + 1, format, again);
+    if (!text->failed)
         text->length += (size_t)length;
-    }
     va_end(again);
 }
 

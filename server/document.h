@@ -1,4 +1,4 @@
-/* document.h: growing text for the small JSON documents the daemon writes itself. A failed
+/* document.h: growing text, for the small JSON documents and the page of metrics. A failed
  * allocation sticks: later appends do nothing and xn_document_take returns NULL. */
 #ifndef XN_DOCUMENT_H
 #define XN_DOCUMENT_H
