@@ -220,7 +220,3 @@ bool xn_auth_match(xn_auth *auth, const char *header, uint64_t *identity) {
     explicit_bzero(&candidate, sizeof candidate);
     return found != 0;
 }
-
-bool xn_auth_allows(xn_auth *auth, const char *header) {
-    return xn_auth_match(auth, header, NULL);
-}

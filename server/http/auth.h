@@ -23,6 +23,5 @@ void xn_auth_free(xn_auth *auth); /* NULL-safe; wipes the digests */
  * it was, a part of the digest, so the same as long as the key is, over reloads and restarts. auth
  * NULL: true, identity 0. identity may be NULL. */
 bool xn_auth_match(xn_auth *auth, const char *header, uint64_t *identity);
-bool xn_auth_allows(xn_auth *auth, const char *header);
 
 #endif

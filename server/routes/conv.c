@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "log.h"
 #include "resources.h"
+#include "weights_given.h"
 #include "xn_mem.h"
 
 #include <stdatomic.h>
@@ -134,45 +135,17 @@ static xn_status resolve(conv_exchange *conv, xn_error *error) {
     return status;
 }
 
-static bool lies_aligned(const xn_tensor_ref *ref) {
-    return ref->data && (uintptr_t)ref->data % xn_datatype_bytes(ref->datatype) == 0;
-}
-
-/* A view of a small tensor (weights, scale, bias): in the body where it lies aligned, else copied
- * to memory that *owned gets. */
-static xn_status view(const xn_tensor_ref *ref, const char *field, xn_tensor *out, void **owned,
-                      xn_error *error) {
-    *out = (xn_tensor){ref->datatype, ref->shape, ref->elements, ref->bytes, ref->data};
-    if (lies_aligned(ref))
-        return XN_OK;
-    *owned = xn_mem_alloc(ref->bytes);
-    if (!*owned)
-        return xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory for %s of %zu bytes", field,
-                       ref->bytes);
-    out->data = *owned;
-    return xn_proto_tensor_read(ref, field, *owned, error);
-}
-
 /* The entry of inline weights, or of registered ones with the request's own scale and bias. */
 static xn_status intern(conv_exchange *conv, xn_error *error) {
     const xn_conv_request *p = &conv->parsed;
-    xn_tensor weights, scale, bias;
-    void *owned[3] = {NULL, NULL, NULL};
+    xn_weights_given given;
     xn_entry *base = conv->entry, *made = NULL;
-    xn_status status = XN_OK;
     if (base && !p->scale.present && !p->bias.present)
         return XN_OK;
-    if (p->weights.present)
-        status = view(&p->weights, "weights", &weights, &owned[0], error);
-    if (!status && p->scale.present)
-        status = view(&p->scale, "scale", &scale, &owned[1], error);
-    if (!status && p->bias.present)
-        status = view(&p->bias, "bias", &bias, &owned[2], error);
+    xn_status status = xn_weights_given_take(&p->weights, &p->scale, &p->bias, &given, error);
     if (!status)
-        status =
-            xn_store_intern(xn_engine_store(conv->exchange->service->engine), base,
-                            p->weights.present ? &weights : NULL, p->scale.present ? &scale : NULL,
-                            p->bias.present ? &bias : NULL, &made, error);
+        status = xn_store_intern(xn_engine_store(conv->exchange->service->engine), base,
+                                 given.weights, given.scale, given.bias, &made, error);
     if (!status) {
         xn_entry_release(base);
         conv->entry = made;
@@ -180,8 +153,7 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
          * are counted even if they were recognised: the cache may let go of them first. */
         status = xn_ticket_grow(&conv->exchange->ticket, xn_entry_weights(made)->host_bytes, error);
     }
-    for (int i = 0; i < 3; i++)
-        xn_mem_free(owned[i]);
+    xn_weights_given_free(&given);
     return status;
 }
 
@@ -189,7 +161,7 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
 static xn_status place_input(conv_exchange *conv, xn_error *error) {
     const xn_tensor_ref *input = &conv->parsed.input;
     conv->job.input = input->data;
-    if (lies_aligned(input))
+    if (xn_lies_aligned(input))
         return XN_OK;
     xn_status status =
         xn_ticket_grow(&conv->exchange->ticket, xn_buffers_size(input->bytes), error);
@@ -317,7 +289,7 @@ static bool preparing_is_long(conv_exchange *conv) {
     bool own = conv->entry && (p->scale.present || p->bias.present);
     if (p->weights.bytes > INLINE_BYTES ||
         (own && xn_entry_weights(conv->entry)->host_bytes > INLINE_BYTES) ||
-        (!lies_aligned(&p->input) && p->input.bytes > INLINE_BYTES))
+        (!xn_lies_aligned(&p->input) && p->input.bytes > INLINE_BYTES))
         return true;
     own_output(conv, xn_buffers_get_quick(buffers_of(conv), conv->output_bytes));
     return !conv->output;

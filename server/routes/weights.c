@@ -4,6 +4,7 @@
 #include "document.h"
 #include "log.h"
 #include "resources.h"
+#include "weights_given.h"
 #include "xn_mem.h"
 
 #include <stdio.h>
@@ -78,43 +79,14 @@ const xn_resource xn_weights_show_resource = {.complete = weights_show};
 
 /* ---- PUT ---- */
 
-/* Values of one tensor, aligned; *owned is the caller's to free. */
-static xn_status read_tensor(const xn_tensor_ref *ref, const char *field, xn_tensor *out,
-                             void **owned, xn_error *error) {
-    *out = (xn_tensor){ref->datatype, ref->shape, ref->elements, ref->bytes, NULL};
-    *owned = xn_mem_alloc(ref->bytes);
-    if (!*owned)
-        return xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory for %s of %zu bytes", field,
-                       ref->bytes);
-    out->data = *owned;
-    return xn_proto_tensor_read(ref, field, *owned, error);
-}
-
-static xn_status put_tensors(weights_exchange *w, const xn_tensor *weights, const xn_tensor *scale,
-                             const xn_tensor *bias, xn_error *error) {
+static xn_status store(weights_exchange *w, const xn_weights_given *given, xn_error *error) {
     xn_weights_dir *dir = w->exchange->service->weights_dir;
     const char *name = w->exchange->name;
     if (dir)
-        return xn_weights_dir_put(dir, name, weights, scale, bias, &w->created, &w->item, error);
-    return xn_store_put(store_of(w->exchange), name, weights, scale, bias, &w->created, &w->item,
-                        error);
-}
-
-static xn_status store(weights_exchange *w, xn_error *error) {
-    const xn_weights_request *p = &w->parsed;
-    xn_tensor weights, scale, bias;
-    void *owned[3] = {NULL, NULL, NULL};
-    xn_status status = read_tensor(&p->weights, "weights", &weights, &owned[0], error);
-    if (!status && p->scale.present)
-        status = read_tensor(&p->scale, "scale", &scale, &owned[1], error);
-    if (!status && p->bias.present)
-        status = read_tensor(&p->bias, "bias", &bias, &owned[2], error);
-    if (!status)
-        status = put_tensors(w, &weights, p->scale.present ? &scale : NULL,
-                             p->bias.present ? &bias : NULL, error);
-    for (int i = 0; i < 3; i++)
-        xn_mem_free(owned[i]);
-    return status;
+        return xn_weights_dir_put(dir, name, given->weights, given->scale, given->bias, &w->created,
+                                  &w->item, error);
+    return xn_store_put(store_of(w->exchange), name, given->weights, given->scale, given->bias,
+                        &w->created, &w->item, error);
 }
 
 static xn_status put(weights_exchange *w, xn_error *error) {
@@ -126,7 +98,14 @@ static xn_status put(weights_exchange *w, xn_error *error) {
     if (!status)
         status = xn_ticket_grow(&w->exchange->ticket,
                                 p->weights.bytes + p->scale.bytes + p->bias.bytes, error);
-    return status ? status : store(w, error);
+    if (status)
+        return status;
+    xn_weights_given given;
+    status = xn_weights_given_take(&p->weights, &p->scale, &p->bias, &given, error);
+    if (!status)
+        status = store(w, &given, error);
+    xn_weights_given_free(&given);
+    return status;
 }
 
 static void run_put(xn_task *task) {
@@ -173,13 +152,17 @@ static weights_exchange *begin(xn_exchange *exchange) {
     return w;
 }
 
+static void run_on_loader(weights_exchange *w, void (*run)(xn_task *task)) {
+    w->task.run = run;
+    xn_request_park(w->exchange->request);
+    xn_loader_submit(w->exchange->service->loader, &w->task);
+}
+
 static void put_complete(xn_exchange *exchange) {
     weights_exchange *w = begin(exchange);
     if (!w)
         return;
-    w->task.run = run_put;
-    xn_request_park(exchange->request);
-    xn_loader_submit(exchange->service->loader, &w->task);
+    run_on_loader(w, run_put);
 }
 
 static void put_answer(xn_exchange *exchange) {
@@ -233,9 +216,7 @@ static void delete_complete(xn_exchange *exchange) {
         xn_exchange_fail(exchange, &error);
         return;
     }
-    w->task.run = run_delete;
-    xn_request_park(exchange->request);
-    xn_loader_submit(exchange->service->loader, &w->task);
+    run_on_loader(w, run_delete);
 }
 
 static void delete_answer(xn_exchange *exchange) {

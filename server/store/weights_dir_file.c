@@ -295,31 +295,6 @@ xn_status xn_folder_mark(const xn_folder *folder, const char *file, uint64_t *ch
     return status;
 }
 
-/* The values where they are, or a copy where they are not aligned. */
-static xn_status take_tensor(const xn_tensor_ref *ref, const char *field, xn_tensor *out,
-                             void **copy, xn_error *error) {
-    *out = (xn_tensor){ref->datatype, ref->shape, ref->elements, ref->bytes, ref->data};
-    if ((uintptr_t)ref->data % xn_datatype_bytes(ref->datatype) == 0)
-        return XN_OK;
-    *copy = xn_mem_alloc(ref->bytes);
-    if (!*copy)
-        return xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory for %s of %zu bytes", field,
-                       ref->bytes);
-    out->data = *copy;
-    return xn_proto_tensor_read(ref, field, *copy, error);
-}
-
-static xn_status take_tensors(const xn_weights_request *r, xn_loaded_file *out, xn_error *error) {
-    xn_status status = take_tensor(&r->weights, "weights", &out->weights, &out->copies[0], error);
-    out->has_scale = r->scale.present;
-    out->has_bias = r->bias.present;
-    if (!status && out->has_scale)
-        status = take_tensor(&r->scale, "scale", &out->scale, &out->copies[1], error);
-    if (!status && out->has_bias)
-        status = take_tensor(&r->bias, "bias", &out->bias, &out->copies[2], error);
-    return status;
-}
-
 static xn_status read_whole(const char *file, int fd, size_t size, const atomic_bool *stop,
                             xn_loaded_file *out, xn_error *error) {
     struct stat info;
@@ -358,7 +333,8 @@ xn_status xn_loaded_file_read(const xn_folder *folder, const char *file,
     if (!status)
         status = xn_weights_file_parse(out->bytes, (size_t)info.st_size, limits, &request, error);
     if (!status)
-        status = take_tensors(&request, out, error);
+        status = xn_weights_given_take(&request.weights, &request.scale, &request.bias, &out->given,
+                                       error);
     if (status) {
         xn_loaded_file_free(out);
         return status;
@@ -367,8 +343,7 @@ xn_status xn_loaded_file_read(const xn_folder *folder, const char *file,
 }
 
 void xn_loaded_file_free(xn_loaded_file *loaded) {
-    for (int i = 0; i < 3; i++)
-        xn_mem_free(loaded->copies[i]);
+    xn_weights_given_free(&loaded->given);
     xn_mem_free(loaded->bytes);
     memset(loaded, 0, sizeof *loaded);
 }

@@ -113,8 +113,8 @@ static void publish_locked(xn_weights_dir *dir, const char *file, const char *na
 
 static xn_status make_entry(xn_weights_dir *dir, const char *name, const xn_loaded_file *read,
                             xn_entry **out, xn_error *error) {
-    return xn_store_make(dir->store, name, &read->weights, read->has_scale ? &read->scale : NULL,
-                         read->has_bias ? &read->bias : NULL, out, error);
+    const xn_weights_given *given = &read->given;
+    return xn_store_make(dir->store, name, given->weights, given->scale, given->bias, out, error);
 }
 
 static void load(xn_weights_dir *dir, const char *file, const xn_file_id *id) {

@@ -4,6 +4,7 @@
  *   weights_dir_follow.c   what the folder holds, against what is known
  *   weights_dir_records.c  what is known
  *   weights_dir_file.c     files
+ *   weights_given.c        the tensors of a file, or of a request
  *
  * Locks: dir->mutex guards the records and keeps a change on disk and the same change in the store
  * together. The store's mutex may be taken inside it. */
@@ -11,6 +12,7 @@
 #define XN_WEIGHTS_DIR_INTERNAL_H
 
 #include "weights_dir.h"
+#include "weights_given.h"
 #include "xn_mem.h"
 #include "xn_weights_file.h"
 
@@ -78,9 +80,8 @@ xn_status xn_folder_mark(const xn_folder *folder, const char *file, uint64_t *ch
 typedef struct xn_loaded_file {
     xn_file_id id;
     uint64_t checksum;
-    xn_tensor weights, scale, bias;
-    bool has_scale, has_bias;
-    void *bytes, *copies[3];
+    xn_weights_given given;
+    void *bytes;
 } xn_loaded_file;
 /* max_bytes: of all tensors together. stop: gives up when it becomes true. */
 xn_status xn_loaded_file_read(const xn_folder *folder, const char *file,

@@ -33,6 +33,10 @@ static xn_auth *load_ok(const char *text) {
 #define KEY_A "0123456789abcdef"
 #define KEY_B "another#key-with+signs/=~!"
 
+static bool allows(xn_auth *auth, const char *header) {
+    return xn_auth_match(auth, header, NULL);
+}
+
 START_TEST(headers) {
     static const struct {
         const char *header;
@@ -63,15 +67,15 @@ START_TEST(headers) {
     };
     xn_auth *auth = load_ok("# a comment that is long\n\n  " KEY_A "\t\r\n" KEY_B);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
-        ck_assert_msg(xn_auth_allows(auth, cases[i].header) == cases[i].allowed, "case %zu: %s", i,
+        ck_assert_msg(allows(auth, cases[i].header) == cases[i].allowed, "case %zu: %s", i,
                       cases[i].header ? cases[i].header : "NULL");
     xn_auth_free(auth);
 }
 END_TEST
 
 START_TEST(without_keys_all_are_allowed) {
-    ck_assert(xn_auth_allows(NULL, NULL));
-    ck_assert(xn_auth_allows(NULL, "Basic x"));
+    ck_assert(allows(NULL, NULL));
+    ck_assert(allows(NULL, "Basic x"));
     xn_auth_free(NULL);
 }
 END_TEST
@@ -86,17 +90,17 @@ START_TEST(every_byte_counts) {
         key[0] = 'k'; /* not a comment */
         xn_auth *auth = load_ok(key);
         snprintf(header, sizeof header, "Bearer %s", key);
-        ck_assert(xn_auth_allows(auth, header));
+        ck_assert(allows(auth, header));
         for (size_t i = 0; i < lengths[l]; i++) {
             header[7 + i] ^= 1;
-            ck_assert_msg(!xn_auth_allows(auth, header), "length %zu byte %zu", lengths[l], i);
+            ck_assert_msg(!allows(auth, header), "length %zu byte %zu", lengths[l], i);
             header[7 + i] ^= 1;
         }
-        ck_assert(xn_auth_allows(auth, header));
+        ck_assert(allows(auth, header));
         header[7 + lengths[l] - 1] = 0;
-        ck_assert(!xn_auth_allows(auth, header));
+        ck_assert(!allows(auth, header));
         snprintf(header, sizeof header, "Bearer %sx", key);
-        ck_assert(!xn_auth_allows(auth, header));
+        ck_assert(!allows(auth, header));
         xn_auth_free(auth);
     }
 }
@@ -111,7 +115,7 @@ START_TEST(any_of_many_keys) {
     xn_auth *auth = load_ok(text);
     for (int i = 0; i < 3072; i++) {
         snprintf(header, sizeof header, "Bearer key-number-%06d", i);
-        ck_assert_msg(xn_auth_allows(auth, header) == (i % 3 == 0), "%s", header);
+        ck_assert_msg(allows(auth, header) == (i % 3 == 0), "%s", header);
     }
     xn_auth_free(auth);
     strcpy(text + n, "key-number-999999\n");
@@ -196,8 +200,8 @@ typedef struct matcher {
 static void *match_on(void *context) {
     matcher *m = context;
     while (!atomic_load(&m->stop)) {
-        bool kept = xn_auth_allows(m->auth, "Bearer " KEY_A);
-        bool never = xn_auth_allows(m->auth, "Bearer never-a-key-of-these");
+        bool kept = allows(m->auth, "Bearer " KEY_A);
+        bool never = allows(m->auth, "Bearer never-a-key-of-these");
         atomic_fetch_add(&m->wrong, !kept || never);
     }
     return NULL;
@@ -220,7 +224,7 @@ START_TEST(reloads_under_matches) {
                   pwrite(fd, content, strlen(content), 0) == (ssize_t)strlen(content));
         ck_assert_int_eq(xn_auth_reload(m.auth, file, &error),
                          i % 3 == 2 ? XN_ERR_MALFORMED : XN_OK);
-        ck_assert(xn_auth_allows(m.auth, "Bearer " KEY_B) == (i % 3 != 0));
+        ck_assert(allows(m.auth, "Bearer " KEY_B) == (i % 3 != 0));
     }
     atomic_store(&m.stop, true);
     for (int i = 0; i < 3; i++)

@@ -1,0 +1,41 @@
+/* weights_given.c: see weights_given.h. */
+#include "weights_given.h"
+
+#include "xn_mem.h"
+
+bool xn_lies_aligned(const xn_tensor_ref *ref) {
+    return ref->data && (uintptr_t)ref->data % xn_datatype_bytes(ref->datatype) == 0;
+}
+
+static xn_status take(const xn_tensor_ref *ref, const char *field, int part, xn_weights_given *out,
+                      const xn_tensor **given, xn_error *error) {
+    xn_tensor *tensor = &out->tensors[part];
+    if (!ref->present)
+        return XN_OK;
+    *tensor = (xn_tensor){ref->datatype, ref->shape, ref->elements, ref->bytes, ref->data};
+    *given = tensor;
+    if (xn_lies_aligned(ref))
+        return XN_OK;
+    tensor->data = out->copies[part] = xn_mem_alloc(ref->bytes);
+    if (!tensor->data)
+        return xn_fail(error, XN_ERR_NO_MEMORY, field, "no memory for %s of %zu bytes", field,
+                       ref->bytes);
+    return xn_proto_tensor_read(ref, field, out->copies[part], error);
+}
+
+xn_status xn_weights_given_take(const xn_tensor_ref *weights, const xn_tensor_ref *scale,
+                                const xn_tensor_ref *bias, xn_weights_given *out, xn_error *error) {
+    *out = (xn_weights_given){0};
+    xn_status status = take(weights, "weights", 0, out, &out->weights, error);
+    if (!status)
+        status = take(scale, "scale", 1, out, &out->scale, error);
+    if (!status)
+        status = take(bias, "bias", 2, out, &out->bias, error);
+    return status;
+}
+
+void xn_weights_given_free(xn_weights_given *given) {
+    for (int i = 0; i < 3; i++)
+        xn_mem_free(given->copies[i]);
+    *given = (xn_weights_given){0};
+}
