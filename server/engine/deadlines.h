@@ -3,7 +3,7 @@
 #ifndef XN_DEADLINES_H
 #define XN_DEADLINES_H
 
-#include "engine.h"
+#include "job.h"
 
 typedef struct xn_deadlines {
     xn_job **heap; /* heap[i]->deadline_slot == i; no child before its parent */

@@ -155,8 +155,8 @@ static xn_status create_worker(xn_engine *engine, int member, xn_error *error) {
     xn_status status = on->backend->stream_create(on->device, &options, &worker->stream, error);
     if (status != XN_OK)
         return status;
-    return xn_plans_create(on->backend, worker->stream, XN_PLANS_PER_WORKER,
-                           engine->max_batch_images, &worker->plans, error);
+    return xn_programs_create(on->backend, worker->stream, XN_PROGRAMS_PER_WORKER,
+                              engine->max_batch_images, &worker->programs, error);
 }
 
 static xn_status create_workers(xn_engine *engine, const xn_pool_spec *specs, xn_error *error) {
@@ -284,7 +284,7 @@ void xn_engine_free(xn_engine *engine) {
     xn_engine_stop(engine);
     for (int i = 0; i < engine->worker_count; i++) {
         xn_worker *worker = &engine->workers[i];
-        xn_plans_free(worker->plans);
+        xn_programs_free(worker->programs);
         engine->members[worker->member].backend->stream_free(worker->stream);
         xn_mem_free(worker->items);
         xn_mem_free(worker->jobs);

@@ -6,11 +6,11 @@
  * requests that ask for it; else cpu alone. cuda, cpu, ref: that one alone; cuda with
  * --on-device-loss cpu has the cpu pool standing by too.
  *
- * A worker is one thread with one stream and one cache of plans. Idle workers wait on their pool's
- * condition; a free one takes the oldest group of jobs with equal weights (the same entry) and an
- * equal xn_problem once the batcher (batcher.h, a pure function) says it is ready. On a GPU several
- * workers per device keep upload, compute and download of different batches overlapping. On the
- * CPU a shared budget of threads is dealt out: a worker takes what its batch can use of what is
+ * A worker is one thread with one stream and one cache of programs. Idle workers wait on their
+ * pool's condition; a free one takes the oldest group of jobs of the same asset
+ * and an equal xn_problem once the batcher (batcher.h, a pure function) says it is ready. On a GPU
+ * several workers per device keep upload, compute and download of different batches overlapping. On
+ * the CPU a shared budget of threads is dealt out: a worker takes what its batch can use of what is
  * free, at least one, so many small requests run side by side and a big one gets all cores. */
 #ifndef XN_ENGINE_H
 #define XN_ENGINE_H
@@ -18,45 +18,11 @@
 #include "admission.h"
 #include "buffers.h"
 #include "config.h"
+#include "job.h"
 #include "metrics.h"
 #include "store.h"
-#include "xn_problem.h"
 
 typedef struct xn_engine xn_engine;
-typedef struct xn_job xn_job;
-
-/* One request's work. The submitter fills the first part, keeps the memory alive and untouched
- * from a successful submit until `done` is called, exactly once, from an engine thread (never from
- * inside submit or cancel; never with an engine lock held). */
-struct xn_job {
-    /* in */
-    xn_problem problem;
-    int64_t images;
-    xn_entry *entry;   /* a reference, the submitter's; held until done */
-    const void *input; /* as xn_batch_item */
-    void *output;
-    int pool;            /* from xn_engine_pool */
-    bool any_pool;       /* the request said "auto": may move to the pool that is primary then */
-    int64_t deadline_ns; /* monotonic; not started after it */
-    const char *id;      /* request id for logs, borrowed */
-    void (*done)(xn_job *job);
-    void *context;
-    /* out, valid in done */
-    xn_status status; /* XN_OK, DEADLINE, CANCELLED, DRAINING, DEVICE_LOST, DEVICE_MEMORY, ... */
-    xn_error error;
-    int device;             /* index for xn_engine_device_id; -1 if it never ran */
-    xn_precision precision; /* what the launch computed products from */
-    int64_t batch_requests, batch_images;
-    /* queue time = started - submitted; started = finished for a job that never ran */
-    int64_t submitted_ns, started_ns, finished_ns;
-    xn_run_times times; /* of the whole batch */
-    /* the engine's own */
-    xn_job *next, *previous; /* in its pool's order of arrival, or a list of taken ones */
-    xn_job *group_next, *group_previous; /* in its group's */
-    struct xn_group *group;
-    size_t deadline_slot; /* in the heap of deadlines */
-    int state;
-};
 
 /* A device by the daemon's settings: opened and configured. An instruction set (--cpu-isa) that the
  * machine lacks is XN_ERR_UNSUPPORTED, and the message names what there is. */
@@ -71,7 +37,7 @@ xn_status xn_engine_create(const xn_config *config, xn_engine **out, xn_error *e
 xn_status xn_engine_check(const xn_config *config, char fallback_reason[XN_FALLBACK_REASON_MAX],
                           xn_error *error);
 /* NULL-safe. Stops if that was not done, then frees everything; the submitters have released their
- * entries and buffers by then. */
+ * assets and buffers by then. */
 void xn_engine_free(xn_engine *engine);
 
 xn_store *xn_engine_store(xn_engine *engine);

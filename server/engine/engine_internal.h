@@ -10,7 +10,7 @@
  *   engine_state.c   what can be asked: parts, devices, readiness
  *   engine_memory.c  host memory for bodies that survives the loss of the device it is pinned for
  *   devices.c        the list of devices, and opening one
- *   queue, batcher, deadlines, plans, buffers: data structures, each with its own header
+ *   queue, batcher, deadlines, programs, buffers: data structures, each with its own header
  *
  * A file calls those below it.
  *
@@ -25,13 +25,13 @@
 #include "admission.h"
 #include "deadlines.h"
 #include "engine.h"
-#include "plans.h"
+#include "programs.h"
 #include "queue.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define XN_PLANS_PER_WORKER 64
+#define XN_PROGRAMS_PER_WORKER 64
 
 /* ---- the door for tests: pools given explicitly ---- */
 
@@ -89,7 +89,7 @@ typedef struct xn_worker {
     bool busy;     /* engine->mutex: its thread runs a batch */
     bool starving; /* engine->mutex: it waits to be alone on its device, or is */
     xn_stream *stream;
-    xn_plans *plans;
+    xn_programs *programs;
     xn_job **jobs; /* the batch; like items, max_batch_images long */
     xn_batch_item *items;
 } xn_worker;

@@ -8,7 +8,7 @@
 #include <assert.h>
 
 typedef struct xn_group {
-    xn_entry *entry; /* borrowed from its jobs */
+    xn_asset *asset; /* borrowed from its jobs */
     xn_problem problem;
     uint64_t hash;
     xn_job *first, *last;
@@ -78,17 +78,17 @@ xn_job *xn_queue_oldest(const xn_queue *queue) {
 
 /* ---- groups ---- */
 
-static uint64_t group_hash(const xn_entry *entry, const xn_problem *problem) {
-    uint64_t h = problem->hash ^ (uint64_t)(uintptr_t)entry;
+static uint64_t group_hash(const xn_asset *asset, const xn_problem *problem) {
+    uint64_t h = problem->hash ^ (uint64_t)(uintptr_t)asset;
     h = (h ^ (h >> 32)) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ (h >> 29);
 }
 
 static xn_group *group_for(xn_queue *queue, const xn_job *job) {
-    uint64_t hash = group_hash(job->entry, &job->problem);
+    uint64_t hash = group_hash(job->asset, &job->problem);
     xn_group **bucket = &queue->buckets[hash & queue->bucket_mask];
     for (xn_group *g = *bucket; g; g = g->chain)
-        if (g->hash == hash && g->entry == job->entry &&
+        if (g->hash == hash && g->asset == job->asset &&
             xn_problem_equal(&g->problem, &job->problem))
             return g;
     xn_group *group = queue->free_groups;
@@ -99,7 +99,7 @@ static xn_group *group_for(xn_queue *queue, const xn_job *job) {
     if (!group)
         return NULL;
     *group =
-        (xn_group){.entry = job->entry, .problem = job->problem, .hash = hash, .chain = *bucket};
+        (xn_group){.asset = job->asset, .problem = job->problem, .hash = hash, .chain = *bucket};
     *bucket = group;
     return group;
 }

@@ -1,4 +1,4 @@
-/* queue.h: the jobs that wait for one pool, in groups that may share a launch: equal entry and
+/* queue.h: the jobs that wait for one pool, in groups that may share a launch: the same asset and
  * equal xn_problem. A plain data structure: no threads, no clock; the engine's mutex guards it.
  *
  * Every job is in two lists: the queue's, in order of arrival, and its group's. So the oldest job
@@ -10,7 +10,7 @@
 #define XN_QUEUE_H
 
 #include "batcher.h"
-#include "engine.h"
+#include "job.h"
 
 #define XN_QUEUE_EMPTY INT64_MAX
 

@@ -1,12 +1,12 @@
-/* worker.c: one thread, one stream, one cache of plans. The thread waits for a batch, takes it out
- * of its pool's queue, and runs it without any lock.
+/* worker.c: one thread, one stream, one cache of programs. The thread waits for a batch, takes it
+ * out of its pool's queue, and runs it without any lock.
  *
  * Waking is bounded: a submit wakes at most one worker, and a worker that takes a batch wakes
  * another when something is left. While the oldest group waits for company, one idle worker (the
  * pool is `timing`) sleeps until it is due; the others sleep until they are woken.
  *
  * Device memory. When it runs out, the worker waits until it is alone on its device, frees the
- * plans of all the device's workers and the recognised inline weights, and tries again; then it
+ * programs of all the device's workers and the recognised inline weights, and tries again; then it
  * halves the batch, down to single jobs. So a job is refused only if the device cannot hold it even
  * alone. */
 #include "engine_internal.h"
@@ -29,13 +29,13 @@ static bool others_run_locked(const xn_worker *worker) {
     return false;
 }
 
-/* From here to rejoin the other workers of the device do not run, and their plans are gone. Two
+/* From here to rejoin the other workers of the device do not run, and their programs are gone. Two
  * that wait for each other cannot hang: the one that waits does not count as running. */
 static void be_alone(xn_worker *worker, const xn_error *why) {
     xn_engine *engine = worker->engine;
     xn_member *member = &engine->members[worker->member];
     xn_pool *pool = &engine->pools[worker->pool];
-    xn_log(XN_LOG_WARN, NULL, "%s: out of device memory (%s); freeing plans and cached weights",
+    xn_log(XN_LOG_WARN, NULL, "%s: out of device memory (%s); freeing programs and cached weights",
            member->info.id, why->message);
     pthread_mutex_lock(&engine->mutex);
     worker->starving = true;
@@ -48,7 +48,7 @@ static void be_alone(xn_worker *worker, const xn_error *why) {
     pthread_mutex_unlock(&engine->mutex);
     for (int i = 0; i < engine->worker_count; i++)
         if (engine->workers[i].member == worker->member)
-            xn_plans_trim(engine->workers[i].plans);
+            xn_programs_trim(engine->workers[i].programs);
     xn_store_trim(engine->store);
 }
 
@@ -81,8 +81,8 @@ static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
                         const xn_prepared *prepared, outcome *out, xn_error *error) {
     const xn_prepared *const weights[] = {prepared};
     xn_program *program;
-    xn_status status =
-        xn_plans_get(worker->plans, &jobs[0]->problem, images_of(jobs, count), &program, error);
+    xn_status status = xn_programs_get(worker->programs, &jobs[0]->problem, images_of(jobs, count),
+                                       &program, error);
     if (status == XN_OK)
         status = xn_program_ready(program, weights, error);
     if (status != XN_OK)
@@ -102,7 +102,7 @@ static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_stat
         const xn_run_times *times = &out->times;
         int64_t busy_ns = times->upload_ns + times->compute_ns + times->download_ns;
         xn_metrics_batch(engine->metrics, worker->member, (int64_t)count, images, busy_ns);
-        xn_entry_count_requests(jobs[0]->entry, (int64_t)count);
+        xn_asset_count_requests(jobs[0]->asset, (int64_t)count);
     }
     xn_admission_finished(engine->admission, (int64_t)count, now_ns);
     for (size_t i = 0; i < count; i++) {
@@ -132,11 +132,11 @@ static void report(xn_worker *worker, xn_status status, const xn_error *error, c
 }
 
 static xn_status prepare(xn_worker *worker, const xn_prepared **prepared, xn_error *error) {
-    xn_entry *entry = worker->jobs[0]->entry;
-    xn_status status = xn_entry_prepared(entry, worker->member, prepared, error);
+    xn_asset *asset = worker->jobs[0]->asset;
+    xn_status status = xn_asset_prepared(asset, worker->member, prepared, error);
     if (status == XN_ERR_DEVICE_MEMORY) {
         be_alone(worker, error);
-        status = xn_entry_prepared(entry, worker->member, prepared, error);
+        status = xn_asset_prepared(asset, worker->member, prepared, error);
         rejoin(worker);
     }
     return status;

@@ -31,7 +31,7 @@ typedef struct xn_conv_exchange {
     atomic_bool gone; /* the client, while the loader decodes */
     xn_conv_request parsed;
     xn_job job;
-    xn_entry *entry;
+    xn_asset *asset;
     void *input; /* values that could not stay in the body; from the pool, or NULL */
     size_t input_bytes;
     unsigned char *output; /* owner, headroom, tensor; NULL once the response owns it */
@@ -100,17 +100,17 @@ static xn_status shape_of_inline(const xn_conv_request *parsed, xn_weights_shape
     return XN_OK;
 }
 
-/* The shape of the weights and, for registered ones, the entry: enough to judge the geometry. */
+/* The shape of the weights and, for registered ones, the asset: enough to judge the geometry. */
 static xn_status look_up(conv_exchange *conv, xn_weights_shape *shape, xn_error *error) {
     const xn_conv_request *parsed = &conv->parsed;
     xn_status status;
     memset(shape, 0, sizeof *shape);
     if (parsed->weights_name[0]) {
         status = xn_store_get(xn_engine_store(conv->exchange->service->engine),
-                              parsed->weights_name, &conv->entry, error);
+                              parsed->weights_name, &conv->asset, error);
         if (status)
             return status;
-        xn_weights_shape_of(xn_entry_weights(conv->entry), shape);
+        xn_weights_shape_of(xn_asset_weights(conv->asset), shape);
     } else if ((status = shape_of_inline(parsed, shape, error))) {
         return status;
     }
@@ -135,11 +135,11 @@ static xn_status resolve(conv_exchange *conv, xn_error *error) {
     return status;
 }
 
-/* The entry of inline weights, or of registered ones with the request's own scale and bias. */
+/* The asset of inline weights, or of registered ones with the request's own scale and bias. */
 static xn_status intern(conv_exchange *conv, xn_error *error) {
     const xn_conv_request *p = &conv->parsed;
     xn_weights_given given;
-    xn_entry *base = conv->entry, *made = NULL;
+    xn_asset *base = conv->asset, *made = NULL;
     if (base && !p->scale.present && !p->bias.present)
         return XN_OK;
     xn_status status = xn_weights_given_take(&p->weights, &p->scale, &p->bias, &given, error);
@@ -147,11 +147,11 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
         status = xn_store_intern(xn_engine_store(conv->exchange->service->engine), base,
                                  given.weights, given.scale, given.bias, &made, error);
     if (!status) {
-        xn_entry_release(base);
-        conv->entry = made;
+        xn_asset_release(base);
+        conv->asset = made;
         /* Up to 12 times the body's bytes, or a copy of registered weights for a few of scale. They
          * are counted even if they were recognised: the cache may let go of them first. */
-        status = xn_ticket_grow(&conv->exchange->ticket, xn_entry_weights(made)->host_bytes, error);
+        status = xn_ticket_grow(&conv->exchange->ticket, xn_asset_weights(made)->host_bytes, error);
     }
     xn_weights_given_free(&given);
     return status;
@@ -178,15 +178,16 @@ static xn_status place_input(conv_exchange *conv, xn_error *error) {
 
 static void describe(const conv_exchange *conv, xn_answer *out) {
     const xn_job *job = &conv->job;
-    const xn_conv *problem = &job->problem.conv;
+    const xn_conv *resolved = &job->problem.conv;
     *out = (xn_answer){
         .id = xn_request_id(conv->exchange->request),
         .backend = "",
         .precision = job->precision,
         .batch_requests = job->batch_requests,
         .batch_images = job->batch_images,
-        .datatype = (xn_datatype)problem->epilogue.datatype,
-        .shape = {4, {job->images, problem->out_channels, problem->out_height, problem->out_width}},
+        .datatype = (xn_datatype)resolved->epilogue.datatype,
+        .shape = {4,
+                  {job->images, resolved->out_channels, resolved->out_height, resolved->out_width}},
         .output_bytes = (size_t)job->images * xn_problem_output_bytes(&job->problem)};
     if (job->device >= 0)
         out->backend = xn_engine_device_id(conv->exchange->service->engine, job->device);
@@ -267,7 +268,7 @@ static xn_status prepare(conv_exchange *conv, xn_error *error) {
     if (status || (status = place_output(conv, error)) || (status = place_input(conv, error)) ||
         (status = intern(conv, error)))
         return status;
-    job->entry = conv->entry;
+    job->asset = conv->asset;
     job->id = xn_request_id(conv->exchange->request);
     return XN_OK;
 }
@@ -286,9 +287,9 @@ static bool parsing_is_long(const xn_exchange *exchange) {
 /* The same of the rest; takes the output's buffer if that is quick. */
 static bool preparing_is_long(conv_exchange *conv) {
     const xn_conv_request *p = &conv->parsed;
-    bool own = conv->entry && (p->scale.present || p->bias.present);
+    bool own = conv->asset && (p->scale.present || p->bias.present);
     if (p->weights.bytes > INLINE_BYTES ||
-        (own && xn_entry_weights(conv->entry)->host_bytes > INLINE_BYTES) ||
+        (own && xn_asset_weights(conv->asset)->host_bytes > INLINE_BYTES) ||
         (!xn_lies_aligned(&p->input) && p->input.bytes > INLINE_BYTES))
         return true;
     own_output(conv, xn_buffers_get_quick(buffers_of(conv), conv->output_bytes));
@@ -503,7 +504,7 @@ static void conv_finished(xn_exchange *exchange) {
         xn_buffers_put(buffers_of(conv), conv->input, conv->input_bytes);
     if (conv->output)
         xn_buffers_put(buffers_of(conv), conv->output, conv->output_bytes);
-    xn_entry_release(conv->entry);
+    xn_asset_release(conv->asset);
     xn_mem_free(conv);
 }
 

@@ -1,5 +1,5 @@
-/* store.c: weights registered by name: a sorted array, searched by halves. What an entry is:
- * store_entry.c; how it gets onto devices: store_prepared.c; inline weights: store_cache.c; locks:
+/* store.c: weights registered by name: a sorted array, searched by halves. What an asset is:
+ * asset.c; how it gets onto devices: asset_prepared.c; inline weights: store_cache.c; locks:
  * store_internal.h. */
 #include "store_internal.h"
 
@@ -42,7 +42,7 @@ void xn_store_free(xn_store *store) {
     if (!store)
         return;
     for (size_t i = 0; i < store->name_count; i++)
-        xn_entry_release(store->names[i].entry);
+        xn_asset_release(store->names[i].asset);
     xn_cache_clear(&store->cache);
     xn_mem_free(store->names);
     xn_mem_free(store->lost);
@@ -96,7 +96,7 @@ static xn_status check_limits_locked(const xn_store *store, const char *name, in
                              store->name_count, (long long)store->limits.max_weights);
     int64_t others = store->named_bytes;
     if (replaces)
-        others -= (int64_t)store->names[at].entry->weights->host_bytes;
+        others -= (int64_t)store->names[at].asset->weights->host_bytes;
     if (bytes > store->limits.max_weights_bytes - others)
         return xn_fail_limit(error, "max-weights-bytes", "weights",
                              "these weights take %lld bytes and the other registered ones %lld; "
@@ -117,25 +117,25 @@ static xn_status reserve_locked(xn_store *store, xn_error *error) {
 }
 
 static void describe_locked(const xn_named *named, xn_store_item *out) {
-    const xn_entry *entry = named->entry;
-    const xn_weights *weights = entry->weights;
+    const xn_asset *asset = named->asset;
+    const xn_weights *weights = asset->weights;
     xn_weights_shape shape;
     xn_weights_shape_of(weights, &shape);
     *out = (xn_store_item){.datatype = weights->datatype,
                            .has_scale = shape.has_scale,
                            .has_bias = shape.has_bias,
-                           .hash = entry->values_hash,
+                           .hash = asset->values_hash,
                            .host_bytes = weights->host_bytes,
-                           .requests = atomic_load(&entry->requests)};
+                           .requests = atomic_load(&asset->requests)};
     memcpy(out->name, named->name, sizeof out->name);
     memcpy(out->dims, shape.dims, sizeof out->dims);
 }
 
-/* Takes the caller's reference to entry. *replaced: the entry that had the name, or NULL. item may
+/* Takes the caller's reference to asset. *replaced: the asset that had the name, or NULL. item may
  * be NULL. */
-static xn_status publish_locked(xn_store *store, const char *name, xn_entry *entry,
-                                xn_entry **replaced, xn_store_item *item, xn_error *error) {
-    int64_t bytes = (int64_t)entry->weights->host_bytes;
+static xn_status publish_locked(xn_store *store, const char *name, xn_asset *asset,
+                                xn_asset **replaced, xn_store_item *item, xn_error *error) {
+    int64_t bytes = (int64_t)asset->weights->host_bytes;
     xn_status status = check_limits_locked(store, name, bytes, error);
     if (status == XN_OK)
         status = reserve_locked(store, error);
@@ -143,7 +143,7 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_entry *ent
         return status;
     size_t at;
     if (find_locked(store, name, &at)) {
-        *replaced = store->names[at].entry;
+        *replaced = store->names[at].asset;
         store->named_bytes -= (int64_t)(*replaced)->weights->host_bytes;
     } else {
         *replaced = NULL;
@@ -153,7 +153,7 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_entry *ent
         memcpy(slot->name, name, strlen(name));
         store->name_count++;
     }
-    store->names[at].entry = entry;
+    store->names[at].asset = asset;
     store->named_bytes += bytes;
     if (item)
         describe_locked(&store->names[at], item);
@@ -164,29 +164,29 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_entry *ent
 /* ---- the interface ---- */
 
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
-                        const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
+                        const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error) {
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     size_t length = strlen(name);
     if (length == 0 || length >= sizeof store->names->name)
         return xn_fail(error, XN_ERR_MALFORMED, "name",
                        "the name has %zu characters; it needs 1 "
                        "to %zu",
                        length, sizeof store->names->name - 1);
-    xn_status status = xn_entry_create(store, &entry, error);
+    xn_status status = xn_asset_create(store, &asset, error);
     if (status == XN_OK)
-        status = xn_weights_create(weights, scale, bias, &entry->weights, error);
+        status = xn_weights_create(weights, scale, bias, &asset->weights, error);
     if (status == XN_OK) /* before the devices are troubled; checked again when it counts */
-        status = xn_store_check_room(store, name, entry->weights->host_bytes, error);
+        status = xn_store_check_room(store, name, asset->weights->host_bytes, error);
     if (status == XN_OK)
-        status = xn_entry_prepare_all(entry, error);
+        status = xn_asset_prepare_all(asset, error);
     if (status == XN_OK)
-        entry->values_hash = xn_content_hash_values(entry->weights);
+        asset->values_hash = xn_content_hash_values(asset->weights);
     if (status != XN_OK) {
-        xn_entry_release(entry);
+        xn_asset_release(asset);
         return status;
     }
-    *out = entry;
+    *out = asset;
     return XN_OK;
 }
 
@@ -200,58 +200,58 @@ xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_byt
     return status;
 }
 
-xn_status xn_store_publish(xn_store *store, const char *name, xn_entry *entry, bool *created,
+xn_status xn_store_publish(xn_store *store, const char *name, xn_asset *asset, bool *created,
                            xn_store_item *item, xn_error *error) {
-    xn_entry *replaced = NULL;
+    xn_asset *replaced = NULL;
     pthread_mutex_lock(&store->mutex);
-    xn_status status = publish_locked(store, name, entry, &replaced, item, error);
+    xn_status status = publish_locked(store, name, asset, &replaced, item, error);
     pthread_mutex_unlock(&store->mutex);
     if (status != XN_OK)
         return status;
     *created = !replaced;
-    xn_entry_release(replaced);
+    xn_asset_release(replaced);
     return XN_OK;
 }
 
 xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weights,
                        const xn_tensor *scale, const xn_tensor *bias, bool *created,
                        xn_store_item *item, xn_error *error) {
-    xn_entry *entry = NULL;
-    xn_status status = xn_store_make(store, name, weights, scale, bias, &entry, error);
+    xn_asset *asset = NULL;
+    xn_status status = xn_store_make(store, name, weights, scale, bias, &asset, error);
     if (status == XN_OK)
-        status = xn_store_publish(store, name, entry, created, item, error);
+        status = xn_store_publish(store, name, asset, created, item, error);
     if (status != XN_OK)
-        xn_entry_release(entry);
+        xn_asset_release(asset);
     return status;
 }
 
 xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
     pthread_mutex_lock(&store->mutex);
     size_t at;
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     if (find_locked(store, name, &at)) {
         xn_named *slot = &store->names[at];
-        entry = slot->entry;
-        store->named_bytes -= (int64_t)entry->weights->host_bytes;
+        asset = slot->asset;
+        store->named_bytes -= (int64_t)asset->weights->host_bytes;
         store->name_count--;
         memmove(slot, slot + 1, (store->name_count - at) * sizeof *slot);
         show_totals_locked(store);
     }
     bool loading = store->loading;
     pthread_mutex_unlock(&store->mutex);
-    if (!entry)
+    if (!asset)
         return not_found(name, loading, error);
-    xn_entry_release(entry);
+    xn_asset_release(asset);
     return XN_OK;
 }
 
-xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_error *error) {
+xn_status xn_store_get(xn_store *store, const char *name, xn_asset **out, xn_error *error) {
     pthread_mutex_lock(&store->mutex);
     size_t at;
     bool found = find_locked(store, name, &at);
     if (found) {
-        *out = store->names[at].entry;
-        xn_entry_retain(*out);
+        *out = store->names[at].asset;
+        xn_asset_retain(*out);
     }
     bool loading = store->loading;
     pthread_mutex_unlock(&store->mutex);

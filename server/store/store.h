@@ -1,16 +1,15 @@
-/* store.h: kernel weights the daemon knows: registered by name, and inline ones recognised by
- * content. An entry is immutable and reference-counted: deleting or replacing a name never pulls
- * weights from under a running batch. Thread-safe. */
+/* store.h: the assets that the daemon knows: registered by name, and inline ones recognised by
+ * their contents. Deleting or replacing a name never pulls an asset from under a running batch.
+ * Thread-safe. */
 #ifndef XN_STORE_H
 #define XN_STORE_H
 
+#include "asset.h"
 #include "metrics.h"
-#include "xn_backend.h"
 
 typedef struct xn_store xn_store;
-typedef struct xn_entry xn_entry;
 
-/* One device that entries are prepared on; index = position in the array given to create. */
+/* One device that assets are prepared on; index = position in the array given to create. */
 typedef struct xn_store_device {
     const xn_backend *backend;
     xn_device *device;
@@ -28,11 +27,11 @@ typedef void (*xn_store_lost_fn)(void *context, int device, const xn_error *erro
 xn_status xn_store_create(const xn_store_device *devices, int device_count,
                           const xn_store_limits *limits, xn_metrics *metrics, xn_store **out,
                           xn_error *error);
-void xn_store_free(xn_store *store); /* NULL-safe; after every entry was released */
+void xn_store_free(xn_store *store); /* NULL-safe; after every asset was released */
 
 void xn_store_on_device_lost(xn_store *store, xn_store_lost_fn callback, void *context);
 /* From now on that device's backend is only called to free: put leaves it out, and
- * xn_entry_prepared answers XN_ERR_DEVICE_LOST for it. */
+ * xn_asset_prepared answers XN_ERR_DEVICE_LOST for it. */
 void xn_store_device_lost(xn_store *store, int device);
 /* Forgets the recognised inline weights, so that their device memory comes back once no running
  * job holds them. */
@@ -62,39 +61,29 @@ xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /
  * nothing is visible yet. publish makes it visible and takes the reference if it succeeds, which it
  * does when check_room just did and nobody else puts or deletes in between. */
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
-                        const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
+                        const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error);
 /* Whether weights of that many host bytes may have the name: the limits, and memory for it. */
 xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_bytes,
                               xn_error *error);
-xn_status xn_store_publish(xn_store *store, const char *name, xn_entry *entry, bool *created,
+xn_status xn_store_publish(xn_store *store, const char *name, xn_asset *asset, bool *created,
                            xn_store_item *item, xn_error *error);
 
 /* While names are still being read in, one that is not known is XN_ERR_LOADING, not NOT_FOUND. */
 void xn_store_set_loading(xn_store *store, bool loading);
 
-/* A reference to the named entry, or XN_ERR_NOT_FOUND (field "weights"). */
-xn_status xn_store_get(xn_store *store, const char *name, xn_entry **out, xn_error *error);
+/* A reference to the named asset, or XN_ERR_NOT_FOUND (field "weights"). */
+xn_status xn_store_get(xn_store *store, const char *name, xn_asset **out, xn_error *error);
 
-/* A reference to an entry of these contents: from the cache when the same datatype, shapes and
+/* A reference to an asset of these contents: from the cache when the same datatype, shapes and
  * bytes were seen before (hash, then compared byte by byte), else made, cached within the bound
  * (least recently used out) and prepared lazily on the device that first runs it. When base is
- * not NULL, weights is NULL and the entry is base's weights with these scale and bias instead of
+ * not NULL, weights is NULL and the asset is base's weights with these scale and bias instead of
  * base's own; one that is NULL stays base's own.
  * Threads that ask for the same contents at once share one making of it. */
-xn_status xn_store_intern(xn_store *store, const xn_entry *base, const xn_tensor *weights,
-                          const xn_tensor *scale, const xn_tensor *bias, xn_entry **out,
+xn_status xn_store_intern(xn_store *store, const xn_asset *base, const xn_tensor *weights,
+                          const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                           xn_error *error);
-
-void xn_entry_release(xn_entry *entry); /* NULL-safe */
-void xn_entry_retain(xn_entry *entry);
-const xn_weights *xn_entry_weights(const xn_entry *entry);
-
-/* Adds to what xn_store_item.requests shows. */
-void xn_entry_count_requests(xn_entry *entry, int64_t requests);
-
-/* The entry on that device, prepared now if it is not yet. Borrowed from the entry. */
-xn_status xn_entry_prepared(xn_entry *entry, int device, const xn_prepared **out, xn_error *error);
 
 /* The names in order, as a snapshot; free with xn_mem_free. */
 xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, xn_error *error);

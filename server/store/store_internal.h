@@ -1,13 +1,13 @@
 /* store_internal.h: what the parts of the store share; each calls those below it:
  *
  *   store.c            names
- *   store_prepared.c   the form of an entry on each device
+ *   asset_prepared.c   the form of an asset on each device
  *   store_cache.c      inline weights by their contents
- *   store_entry.c      one entry
+ *   asset.c      one asset
  *   store_content.c    hashing and comparing contents
  *
- * Locks: store->mutex guards names, cache and their totals; entry->mutex guards which devices an
- * entry is being prepared on. Neither is held while the other is taken, nor while a backend, the
+ * Locks: store->mutex guards names, cache and their totals; asset->mutex guards which devices an
+ * asset is being prepared on. Neither is held while the other is taken, nor while a backend, the
  * packing of weights or a callback runs; last references are released outside of both. */
 #ifndef XN_STORE_INTERNAL_H
 #define XN_STORE_INTERNAL_H
@@ -31,7 +31,7 @@ typedef struct xn_content_part {
 } xn_content_part;
 
 typedef struct xn_content {
-    uint64_t base; /* the serial number of the base entry, or 0 */
+    uint64_t base; /* the serial number of the base asset, or 0 */
     xn_content_part parts[XN_CONTENT_PARTS];
 } xn_content;
 
@@ -51,18 +51,18 @@ bool xn_content_equal(const xn_content *a, const xn_content *b);
 xn_status xn_content_copy(const xn_content *content, xn_content *out, void **memory, size_t *bytes,
                           xn_error *error);
 
-/* ---- entries ---- */
+/* ---- assets ---- */
 
-typedef struct xn_entry_slot {
+typedef struct xn_asset_slot {
     _Atomic(xn_prepared *) prepared; /* set once; read without the lock */
-    bool preparing;                  /* entry->mutex: a thread is at it */
-} xn_entry_slot;
+    bool preparing;                  /* asset->mutex: a thread is at it */
+} xn_asset_slot;
 
-struct xn_entry {
+struct xn_asset {
     xn_store *store;
     atomic_int references;
     uint64_t serial;      /* never reused, unlike addresses */
-    xn_weights *weights;  /* immutable once the entry is visible; NULL while making */
+    xn_weights *weights;  /* immutable once the asset is visible; NULL while making */
     uint64_t values_hash; /* xn_content_hash_values, of a registered one */
     atomic_llong requests;
 
@@ -74,27 +74,27 @@ struct xn_entry {
     bool making;               /* in the table, but its weights are not packed yet */
     xn_status failure;         /* why making failed; the threads that waited return it */
     xn_error error;
-    xn_entry *chain;         /* in its hash bucket, or in a list of evicted ones */
-    xn_entry *newer, *older; /* in the order of use */
+    xn_asset *chain;         /* in its hash bucket, or in a list of evicted ones */
+    xn_asset *newer, *older; /* in the order of use */
 
     pthread_mutex_t mutex; /* guards slots[].preparing */
     pthread_cond_t settled;
-    xn_entry_slot slots[]; /* one a device */
+    xn_asset_slot slots[]; /* one a device */
 };
 
-xn_status xn_entry_create(xn_store *store, xn_entry **out, xn_error *error); /* one reference */
+xn_status xn_asset_create(xn_store *store, xn_asset **out, xn_error *error); /* one reference */
 /* Prepares on every device that is not lost. */
-xn_status xn_entry_prepare_all(xn_entry *entry, xn_error *error);
+xn_status xn_asset_prepare_all(xn_asset *asset, xn_error *error);
 
 /* ---- the store ---- */
 
 typedef struct xn_cache {
     size_t limit_bytes, bytes;
     uint64_t seed;      /* of the hash, so that clients cannot aim for one bucket */
-    xn_entry **buckets; /* holds a reference to each entry */
+    xn_asset **buckets; /* holds a reference to each asset */
     size_t bucket_mask;
-    xn_entry *newest, *oldest;
-    pthread_cond_t made; /* an entry is no longer `making` */
+    xn_asset *newest, *oldest;
+    pthread_cond_t made; /* an asset is no longer `making` */
 } xn_cache;
 
 xn_status xn_cache_init(xn_cache *cache, int64_t limit_bytes, xn_error *error);
@@ -102,7 +102,7 @@ void xn_cache_clear(xn_cache *cache); /* releases everything; no other thread us
 
 typedef struct xn_named {
     char name[129];
-    xn_entry *entry; /* a reference */
+    xn_asset *asset; /* a reference */
 } xn_named;
 
 struct xn_store {

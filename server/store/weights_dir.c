@@ -47,13 +47,13 @@ static xn_status check_case_locked(const xn_weights_dir *dir, const char *file, 
 }
 
 /* All that can fail comes before the rename, so that file and store change together. Takes the
- * entry. */
+ * asset. */
 static xn_status exchange_locked(xn_weights_dir *dir, const char *name, const char *file,
-                                 const xn_aside *aside, uint64_t checksum, xn_entry *entry,
+                                 const xn_aside *aside, uint64_t checksum, xn_asset *asset,
                                  bool *created, xn_store_item *item, xn_error *error) {
     xn_kept *kept = NULL;
     xn_status status =
-        xn_store_check_room(dir->store, name, xn_entry_weights(entry)->host_bytes, error);
+        xn_store_check_room(dir->store, name, xn_asset_weights(asset)->host_bytes, error);
     if (!status)
         status = check_case_locked(dir, file, error);
     if (!status)
@@ -67,7 +67,7 @@ static xn_status exchange_locked(xn_weights_dir *dir, const char *name, const ch
             xn_kept_drop_locked(dir, kept); /* made just now */
         return status;
     }
-    status = xn_store_publish(dir->store, name, entry, created, item, error);
+    status = xn_store_publish(dir->store, name, asset, created, item, error);
     if (status) /* cannot be: there was room. The file is loaded at the next look. */
         return status;
     xn_kept_set_bad_locked(dir, kept, false);
@@ -77,9 +77,9 @@ static xn_status exchange_locked(xn_weights_dir *dir, const char *name, const ch
     return XN_OK;
 }
 
-/* Takes the entry. */
+/* Takes the asset. */
 static xn_status keep(xn_weights_dir *dir, const char *name, const xn_tensor *const tensors[3],
-                      xn_entry *entry, bool *created, xn_store_item *item, xn_error *error) {
+                      xn_asset *asset, bool *created, xn_store_item *item, xn_error *error) {
     char file[XN_WEIGHTS_FILE_MAX];
     xn_weights_file_head head;
     xn_aside aside;
@@ -87,14 +87,14 @@ static xn_status keep(xn_weights_dir *dir, const char *name, const xn_tensor *co
     xn_weights_file_begin(tensors[0], tensors[1], tensors[2], &head);
     xn_status status = xn_aside_write(&dir->folder, &head, tensors, &aside, error);
     if (status) {
-        xn_entry_release(entry);
+        xn_asset_release(asset);
         return status;
     }
     pthread_mutex_lock(&dir->mutex);
-    status = exchange_locked(dir, name, file, &aside, head.checksum, entry, created, item, error);
+    status = exchange_locked(dir, name, file, &aside, head.checksum, asset, created, item, error);
     pthread_mutex_unlock(&dir->mutex);
     if (status) {
-        xn_entry_release(entry);
+        xn_asset_release(asset);
         xn_aside_remove(&dir->folder, &aside);
         return status;
     }
@@ -105,11 +105,11 @@ xn_status xn_weights_dir_put(xn_weights_dir *dir, const char *name, const xn_ten
                              const xn_tensor *scale, const xn_tensor *bias, bool *created,
                              xn_store_item *item, xn_error *error) {
     const xn_tensor *const tensors[3] = {weights, scale, bias};
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     xn_error why = {0};
-    xn_status status = xn_store_make(dir->store, name, weights, scale, bias, &entry, &why);
+    xn_status status = xn_store_make(dir->store, name, weights, scale, bias, &asset, &why);
     if (!status)
-        status = keep(dir, name, tensors, entry, created, item, &why);
+        status = keep(dir, name, tensors, asset, created, item, &why);
     if (!status)
         return XN_OK;
     count_error(dir, &why);

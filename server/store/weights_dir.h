@@ -22,7 +22,7 @@
  * read again. Times have a grain and inodes are used again, so that a file looks the same is only
  * believed when it is some seconds old; before, its first bytes are looked at, which hold its
  * checksum. Files are read and packed without the mutex, and published only if the file is still
- * the one that was read. Running batches keep their entry, so a change takes effect between
+ * the one that was read. Running batches keep their asset, so a change takes effect between
  * batches.
  *
  * At start the same thread reads everything, in the order of names; until then the daemon is not

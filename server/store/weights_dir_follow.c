@@ -84,7 +84,7 @@ static void forget_locked(xn_weights_dir *dir, xn_kept *kept) {
 
 /* What was read is published, if it is still what the file holds. */
 static void publish_locked(xn_weights_dir *dir, const char *file, const char *name,
-                           const xn_loaded_file *read, xn_entry **entry) {
+                           const xn_loaded_file *read, xn_asset **asset) {
     xn_file_id now;
     xn_error error;
     bool created;
@@ -96,11 +96,11 @@ static void publish_locked(xn_weights_dir *dir, const char *file, const char *na
     kept->seen = dir->look;
     if (!kept->loaded || kept->checksum != read->checksum) {
         bool known = kept->loaded;
-        if (xn_store_publish(dir->store, name, *entry, &created, NULL, &error)) {
+        if (xn_store_publish(dir->store, name, *asset, &created, NULL, &error)) {
             refuse_locked(dir, file, &now, &error);
             return;
         }
-        *entry = NULL;
+        *asset = NULL;
         xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_LOADS, 1);
         xn_log(dir->all_loaded ? XN_LOG_INFO : XN_LOG_DEBUG, NULL, "weights \"%s\" %s", name,
                known ? "replaced: their file changed" : "loaded from their file");
@@ -111,8 +111,8 @@ static void publish_locked(xn_weights_dir *dir, const char *file, const char *na
     xn_kept_set_bad_locked(dir, kept, false);
 }
 
-static xn_status make_entry(xn_weights_dir *dir, const char *name, const xn_loaded_file *read,
-                            xn_entry **out, xn_error *error) {
+static xn_status make_asset(xn_weights_dir *dir, const char *name, const xn_loaded_file *read,
+                            xn_asset **out, xn_error *error) {
     const xn_weights_given *given = &read->given;
     return xn_store_make(dir->store, name, given->weights, given->scale, given->bias, out, error);
 }
@@ -120,7 +120,7 @@ static xn_status make_entry(xn_weights_dir *dir, const char *name, const xn_load
 static void load(xn_weights_dir *dir, const char *file, const xn_file_id *id) {
     char name[XN_PROTO_MAX_NAME + 1];
     xn_loaded_file read = {0};
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     xn_error error;
     xn_status status;
     if (!name_of(file, name))
@@ -134,17 +134,17 @@ static void load(xn_weights_dir *dir, const char *file, const xn_file_id *id) {
         status = xn_loaded_file_read(&dir->folder, file, &dir->limits, dir->max_bytes, &dir->stop,
                                      &read, &error);
     if (!status)
-        status = make_entry(dir, name, &read, &entry, &error);
+        status = make_asset(dir, name, &read, &asset, &error);
     if (status == XN_ERR_NOT_FOUND || atomic_load(&dir->stop))
         goto done; /* removed since: the next look finds that out */
     pthread_mutex_lock(&dir->mutex);
     if (!status)
-        publish_locked(dir, file, name, &read, &entry);
+        publish_locked(dir, file, name, &read, &asset);
     else
         refuse_locked(dir, file, id, &error);
     pthread_mutex_unlock(&dir->mutex);
 done:
-    xn_entry_release(entry);
+    xn_asset_release(asset);
     xn_loaded_file_free(&read);
 }
 
@@ -256,13 +256,13 @@ static xn_status list(const xn_weights_dir *dir, listing *out, xn_error *error) 
         return status;
     }
     xn_status status = XN_OK;
-    const struct dirent *entry;
+    const struct dirent *item;
     errno = 0;
-    while (!status && (entry = readdir(stream))) {
-        if (xn_aside_is(entry->d_name))
-            remove_old_aside(dir, entry->d_name);
-        else if (xn_weights_dir_cares(entry->d_name))
-            status = listing_add(out, entry->d_name, dir->most_files, error);
+    while (!status && (item = readdir(stream))) {
+        if (xn_aside_is(item->d_name))
+            remove_old_aside(dir, item->d_name);
+        else if (xn_weights_dir_cares(item->d_name))
+            status = listing_add(out, item->d_name, dir->most_files, error);
         errno = 0;
     }
     if (!status && errno)

@@ -6,7 +6,7 @@
 
 typedef struct bench {
     xn_engine *engine;
-    xn_entry *a, *b;
+    xn_asset *a, *b;
     fake_job blocker;
 } bench;
 
@@ -20,8 +20,8 @@ static void bench_start(bench *t, const xn_config *config, int workers) {
 
 static void bench_end(bench *t) {
     xn_engine_stop(t->engine);
-    xn_entry_release(t->a);
-    xn_entry_release(t->b);
+    xn_asset_release(t->a);
+    xn_asset_release(t->b);
     xn_engine_free(t->engine);
     fake_expect_all_freed();
 }
@@ -67,9 +67,9 @@ START_TEST(equal_groups_join) {
     bench_start(&t, &config, 1);
     bench_block(&t);
     fake_job jobs[6];
-    xn_entry *entries[6] = {t.a, t.b, t.a, t.a, t.b, t.a};
+    xn_asset *assets[6] = {t.a, t.b, t.a, t.a, t.b, t.a};
     for (int i = 0; i < 6; i++)
-        fake_job_init(&jobs[i], t.engine, entries[i], 1 + i % 2, (float)(10 * i));
+        fake_job_init(&jobs[i], t.engine, assets[i], 1 + i % 2, (float)(10 * i));
     jobs[5].job.problem.conv.stride_h = 2; /* the same result, but another problem */
     for (int i = 0; i < 6; i++)
         fake_job_submit(&jobs[i]);
@@ -245,11 +245,11 @@ START_TEST(threads_are_dealt_out) {
     xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 4, 4};
     xn_engine *engine = NULL;
     ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &engine, NULL), XN_OK);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake[FAKE_CPU].gated = true;
     fake_job jobs[40];
     for (int i = 0; i < 40; i++) {
-        fake_job_init(&jobs[i], engine, entry, 1, (float)i);
+        fake_job_init(&jobs[i], engine, asset, 1, (float)i);
         if (i % 2 == 0) /* work for more threads than there are, to the engine's eyes */
             jobs[i].job.problem.conv.group_channels = 1 << 24;
         fake_job_submit(&jobs[i]);
@@ -266,7 +266,7 @@ START_TEST(threads_are_dealt_out) {
         fake_job_expect(&jobs[i], XN_OK);
     ck_assert_int_eq(fake[FAKE_CPU].threads_most, 4);
     xn_engine_stop(engine);
-    xn_entry_release(entry);
+    xn_asset_release(asset);
     xn_engine_free(engine);
     fake_expect_all_freed();
 }
@@ -280,12 +280,12 @@ START_TEST(threads_are_given_back) {
     xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 1, 4};
     xn_engine *engine = NULL;
     ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &engine, NULL), XN_OK);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake[FAKE_CPU].gated = true;
     for (int i = 0; i < 12; i++) {
         fake_job job;
         xn_status outcome = i % 3 == 2 ? XN_ERR_INTERNAL : XN_OK;
-        fake_job_init(&job, engine, entry, 1, (float)i);
+        fake_job_init(&job, engine, asset, 1, (float)i);
         if (i % 2 == 0) /* work for more threads than there are, to the engine's eyes */
             job.job.problem.conv.group_channels = 1 << 24;
         fake[FAKE_CPU].run_failure = (int)outcome;
@@ -296,7 +296,7 @@ START_TEST(threads_are_given_back) {
         fake_job_expect(&job, outcome);
     }
     xn_engine_stop(engine);
-    xn_entry_release(entry);
+    xn_asset_release(asset);
     xn_engine_free(engine);
     fake_expect_all_freed();
 }
@@ -307,11 +307,11 @@ START_TEST(devices_share_the_queue) {
     xn_config config = fake_config();
     config.max_batch_images = 1;
     xn_engine *engine = fake_engine_pair(&config, 2);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake[FAKE_GPU].gated = true;
     fake_job jobs[2];
     for (int i = 0; i < 2; i++) {
-        fake_job_init(&jobs[i], engine, entry, 1, (float)i);
+        fake_job_init(&jobs[i], engine, asset, 1, (float)i);
         fake_job_submit(&jobs[i]);
     }
     fake_wait(&fake[FAKE_GPU].entered);
@@ -323,7 +323,7 @@ START_TEST(devices_share_the_queue) {
     ck_assert_int_eq(jobs[0].job.device + jobs[1].job.device, 1); /* one each */
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 2);                 /* once a device */
     xn_engine_stop(engine);
-    xn_entry_release(entry);
+    xn_asset_release(asset);
     xn_engine_free(engine);
     fake_expect_all_freed();
 }

@@ -89,7 +89,7 @@ START_TEST(plan_classes) {
                                 {64, 64, 64}, {65, 64, 65}, {1000, 64, 1000}, {33, 48, 48},
                                 {5, 6, 6},    {1, 1, 1},    {2, 1, 2}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        ck_assert_int_eq(xn_plans_capacity(cases[i][0], cases[i][1]), cases[i][2]);
+        ck_assert_int_eq(xn_programs_capacity(cases[i][0], cases[i][1]), cases[i][2]);
 }
 END_TEST
 

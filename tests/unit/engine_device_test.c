@@ -3,17 +3,17 @@
 
 #include <string.h>
 
-static void hold(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t images) {
+static void hold(fake_job *job, xn_engine *engine, xn_asset *asset, int64_t images) {
     fake[FAKE_GPU].gated = true;
-    fake_job_init(job, engine, entry, images, 100);
+    fake_job_init(job, engine, asset, images, 100);
     fake_job_submit(job);
     fake_wait(&fake[FAKE_GPU].entered);
     fake[FAKE_GPU].gated = false;
 }
 
-static void finish(xn_engine *engine, xn_entry *entry) {
+static void finish(xn_engine *engine, xn_asset *asset) {
     xn_engine_stop(engine);
-    xn_entry_release(entry);
+    xn_asset_release(asset);
     xn_engine_free(engine);
     fake_expect_all_freed();
 }
@@ -29,14 +29,14 @@ START_TEST(loss_policy_exit) {
     xn_config config = fake_config();
     config.on_device_loss = XN_LOSS_EXIT;
     xn_engine *engine = fake_engine_pair(&config, 1);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     sem_t fatal;
     sem_init(&fatal, 0, 0);
     xn_engine_on_fatal(engine, on_fatal, &fatal);
     fake_job running, queued, any;
-    hold(&running, engine, entry, 1);
-    fake_job_init(&queued, engine, entry, 1, 1);
-    fake_job_init(&any, engine, entry, 1, 2);
+    hold(&running, engine, asset, 1);
+    fake_job_init(&queued, engine, asset, 1, 1);
+    fake_job_init(&any, engine, asset, 1, 2);
     any.job.any_pool = true;
     any.job.problem.conv.precision = XN_PRECISION_TF32;
     fake_job_submit(&queued);
@@ -52,11 +52,11 @@ START_TEST(loss_policy_exit) {
     ck_assert(!health.ready && health.device_lost);
     ck_assert_ptr_nonnull(strstr(health.reason, "cuda:0"));
     ck_assert_int_eq(fake_admit(engine, 1, &(xn_ticket){0}, NULL), XN_ERR_DEVICE_LOST);
-    fake_job_init(&queued, engine, entry, 1, 1);
+    fake_job_init(&queued, engine, asset, 1, 1);
     ck_assert_int_eq(xn_engine_submit(engine, &queued.job, NULL), XN_ERR_DEVICE_LOST);
     xn_engine_drain(engine);
     ck_assert_int_eq(fake_admit(engine, 1, &(xn_ticket){0}, NULL), XN_ERR_DEVICE_LOST);
-    finish(engine, entry);
+    finish(engine, asset);
     ck_assert_int_ne(sem_trywait(&fatal), 0); /* called once */
     ck_assert_int_eq(fake_record_count(FAKE_GPU), 1);
 }
@@ -67,15 +67,15 @@ START_TEST(loss_policy_cpu) {
     xn_config config = fake_config();
     config.on_device_loss = XN_LOSS_CPU;
     xn_engine *engine = fake_engine_pair(&config, 1);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     xn_buffers *buffers = xn_engine_buffers(engine);
     void *pinned = xn_buffers_get(buffers, 5000);
     ck_assert_ptr_nonnull(pinned);
     ck_assert_uint_eq((uintptr_t)pinned % 64, 0);
     fake_job running, queued, any, after, stale;
-    hold(&running, engine, entry, 1);
-    fake_job_init(&queued, engine, entry, 1, 1);
-    fake_job_init(&any, engine, entry, 1, 2);
+    hold(&running, engine, asset, 1);
+    fake_job_init(&queued, engine, asset, 1, 1);
+    fake_job_init(&any, engine, asset, 1, 2);
     any.job.any_pool = true;
     fake_job_submit(&queued);
     fake_job_submit(&any);
@@ -95,12 +95,12 @@ START_TEST(loss_policy_cpu) {
     ck_assert_int_eq(fake_admit(engine, 1, &ticket, NULL), XN_OK);
     xn_ticket_leave(&ticket);
 
-    fake_job_init(&after, engine, entry, 1, 3);
+    fake_job_init(&after, engine, asset, 1, 3);
     after.job.any_pool = true;
     ck_assert_int_eq(xn_engine_pool(engine, "auto", &after.job.pool, NULL), XN_OK);
     fake_job_submit(&after);
     fake_job_expect(&after, XN_OK);
-    fake_job_init(&stale, engine, entry, 1, 4); /* chose its pool before the loss */
+    fake_job_init(&stale, engine, asset, 1, 4); /* chose its pool before the loss */
     stale.job.any_pool = true;
     fake_job_submit(&stale);
     fake_job_expect(&stale, XN_OK);
@@ -112,7 +112,7 @@ START_TEST(loss_policy_cpu) {
     memset(plain, 1, 100000);
     xn_buffers_put(buffers, plain, 100000);
     xn_buffers_put(buffers, pinned, 5000);
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -121,15 +121,15 @@ START_TEST(other_devices_go_on) {
     xn_config config = fake_config();
     config.on_device_loss = XN_LOSS_EXIT;
     xn_engine *engine = fake_engine_pair(&config, 2);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake_job running, next[8];
-    hold(&running, engine, entry, 1);
+    hold(&running, engine, asset, 1);
     int device = fake_record_get(FAKE_GPU, 0).ordinal;
     fake[FAKE_GPU].lost[device] = true;
     sem_post(&fake[FAKE_GPU].gate);
     fake_job_expect(&running, XN_ERR_DEVICE_LOST);
     for (int i = 0; i < 8; i++) {
-        fake_job_init(&next[i], engine, entry, 1, (float)i);
+        fake_job_init(&next[i], engine, asset, 1, (float)i);
         fake_job_submit(&next[i]);
         fake_job_expect(&next[i], XN_OK);
         ck_assert_int_eq(next[i].job.device, 1 - device);
@@ -146,7 +146,7 @@ START_TEST(other_devices_go_on) {
         xn_store_put(xn_engine_store(engine), "w", &tensor, NULL, NULL, &created, NULL, NULL),
         XN_OK);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares + 1);
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -155,14 +155,14 @@ START_TEST(lost_while_preparing) {
     xn_config config = fake_config();
     config.on_device_loss = XN_LOSS_CPU;
     xn_engine *engine = fake_engine_pair(&config, 1);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake[FAKE_GPU].lost[0] = true;
     fake_job job;
-    fake_job_init(&job, engine, entry, 1, 1);
+    fake_job_init(&job, engine, asset, 1, 1);
     fake_job_submit(&job);
     fake_job_expect(&job, XN_ERR_DEVICE_LOST);
     ck_assert_str_eq(xn_engine_primary(engine), "cpu");
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -281,11 +281,11 @@ START_TEST(batch_is_halved) {
     fake_reset();
     xn_config config = fake_config();
     xn_engine *engine = fake_engine(&config, 1);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake_job running, jobs[7];
-    hold(&running, engine, entry, 1);
+    hold(&running, engine, asset, 1);
     for (int i = 0; i < 7; i++) {
-        fake_job_init(&jobs[i], engine, entry, 1, (float)i);
+        fake_job_init(&jobs[i], engine, asset, 1, (float)i);
         fake_job_submit(&jobs[i]);
     }
     fake[FAKE_GPU].memory[0] = 2;
@@ -295,7 +295,7 @@ START_TEST(batch_is_halved) {
         fake_job_expect(&jobs[i], XN_OK);
         ck_assert_int_eq(jobs[i].job.batch_images, i < 6 ? 2 : 1); /* 7, 4, 2 */
     }
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -303,12 +303,12 @@ START_TEST(run_out_of_memory_is_halved) {
     fake_reset();
     xn_config config = fake_config();
     xn_engine *engine = fake_engine(&config, 1);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake_job running, jobs[4];
-    hold(&running, engine, entry, 1);
+    hold(&running, engine, asset, 1);
     const int64_t images[4] = {1, 1, 5, 1};
     for (int i = 0; i < 4; i++) {
-        fake_job_init(&jobs[i], engine, entry, images[i], (float)(10 * i));
+        fake_job_init(&jobs[i], engine, asset, images[i], (float)(10 * i));
         fake_job_submit(&jobs[i]);
     }
     fake[FAKE_GPU].run_memory = 3;
@@ -323,7 +323,7 @@ START_TEST(run_out_of_memory_is_halved) {
     xn_engine_health health;
     xn_engine_health_get(engine, &health); /* not sticky */
     ck_assert(health.ready);
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -331,16 +331,16 @@ START_TEST(rounding_up_is_given_up_first) {
     fake_reset();
     xn_config config = fake_config();
     xn_engine *engine = fake_engine(&config, 1);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake[FAKE_GPU].memory[0] = 5; /* the class of 5 images is 8 */
     fake_job job;
     for (int i = 0; i < 2; i++) {
-        fake_job_init(&job, engine, entry, 5, 1);
+        fake_job_init(&job, engine, asset, 5, 1);
         fake_job_submit(&job);
         fake_job_expect(&job, XN_OK);
     }
     ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 1);
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -348,15 +348,15 @@ START_TEST(plans_make_room) {
     fake_reset();
     xn_config config = fake_config();
     xn_engine *engine = fake_engine(&config, 2);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     /* Both workers keep a plan of 4 images; then neither has room for 8. */
     fake[FAKE_GPU].memory[0] = 8;
     fake[FAKE_GPU].gated = true;
     fake_job first, second, large, again;
-    fake_job_init(&first, engine, entry, 4, 1);
+    fake_job_init(&first, engine, asset, 4, 1);
     fake_job_submit(&first);
     fake_wait(&fake[FAKE_GPU].entered);
-    fake_job_init(&second, engine, entry, 4, 1);
+    fake_job_init(&second, engine, asset, 4, 1);
     fake_job_submit(&second);
     fake_wait(&fake[FAKE_GPU].entered);
     fake[FAKE_GPU].gated = false;
@@ -365,14 +365,14 @@ START_TEST(plans_make_room) {
     fake_job_expect(&first, XN_OK);
     fake_job_expect(&second, XN_OK);
     ck_assert_int_eq(fake[FAKE_GPU].live_plans, 2);
-    fake_job_init(&large, engine, entry, 8, 1);
+    fake_job_init(&large, engine, asset, 8, 1);
     fake_job_submit(&large);
     fake_job_expect(&large, XN_OK);
     ck_assert_int_eq(fake[FAKE_GPU].live_plans, 1);
-    fake_job_init(&again, engine, entry, 8, 1);
+    fake_job_init(&again, engine, asset, 8, 1);
     fake_job_submit(&again);
     fake_job_expect(&again, XN_OK);
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -382,19 +382,19 @@ START_TEST(two_starve) {
     xn_config config = fake_config();
     config.max_batch_images = 8;
     xn_engine *engine = fake_engine(&config, 3);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake[FAKE_GPU].memory[0] = 8;
     fake_job jobs[24];
     for (int round = 0; round < 20; round++) {
         for (int i = 0; i < 24; i++) {
-            fake_job_init(&jobs[i], engine, entry, 8, (float)i);
+            fake_job_init(&jobs[i], engine, asset, 8, (float)i);
             jobs[i].job.problem.conv.stride_h = 1 + i % 3; /* plans are of no use to each other */
             fake_job_submit(&jobs[i]);
         }
         for (int i = 0; i < 24; i++)
             fake_job_expect(&jobs[i], XN_OK);
     }
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -402,18 +402,18 @@ START_TEST(weights_that_do_not_fit) {
     fake_reset();
     xn_config config = fake_config();
     xn_engine *engine = fake_engine(&config, 1);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake[FAKE_GPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
     fake_job job;
-    fake_job_init(&job, engine, entry, 2, 1);
+    fake_job_init(&job, engine, asset, 2, 1);
     fake_job_submit(&job);
     fake_job_expect(&job, XN_ERR_DEVICE_MEMORY);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 2); /* tried again after making room */
     fake[FAKE_GPU].prepare_failure = XN_OK;
-    fake_job_init(&job, engine, entry, 2, 1);
+    fake_job_init(&job, engine, asset, 2, 1);
     fake_job_submit(&job);
     fake_job_expect(&job, XN_OK);
-    finish(engine, entry);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -421,25 +421,25 @@ START_TEST(plans_are_reused_and_bounded) {
     fake_reset();
     xn_config config = fake_config();
     xn_engine *engine = fake_engine(&config, 1);
-    xn_entry *entry = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
     fake_job job;
     for (int round = 0; round < 3; round++)
         for (int images = 1; images <= 8; images++) {
-            fake_job_init(&job, engine, entry, images, 1);
+            fake_job_init(&job, engine, asset, images, 1);
             fake_job_submit(&job);
             fake_job_expect(&job, XN_OK);
         }
     ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4); /* 1, 2, 4, 8 */
-    for (int i = 0; i < XN_PLANS_PER_WORKER; i++) {
-        fake_job_init(&job, engine, entry, 1, 1);
+    for (int i = 0; i < XN_PROGRAMS_PER_WORKER; i++) {
+        fake_job_init(&job, engine, asset, 1, 1);
         job.job.problem.conv.stride_h =
             2 + i; /* another problem to the cache, the same to the fake */
         fake_job_submit(&job);
         fake_job_expect(&job, XN_OK);
     }
-    ck_assert_int_eq(fake[FAKE_GPU].live_plans, XN_PLANS_PER_WORKER);
-    ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4 + XN_PLANS_PER_WORKER);
-    finish(engine, entry);
+    ck_assert_int_eq(fake[FAKE_GPU].live_plans, XN_PROGRAMS_PER_WORKER);
+    ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4 + XN_PROGRAMS_PER_WORKER);
+    finish(engine, asset);
 }
 END_TEST
 

@@ -412,13 +412,13 @@ xn_engine *fake_engine_pair(const xn_config *config, int gpus) {
     return engine;
 }
 
-xn_entry *fake_weights(xn_store *store, float value) {
+xn_asset *fake_weights(xn_store *store, float value) {
     xn_tensor tensor = {XN_FP32, {4, {1, 1, 1, 1}}, 1, sizeof value, &value};
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     xn_error error = {0};
-    xn_status status = xn_store_intern(store, NULL, &tensor, NULL, NULL, &entry, &error);
+    xn_status status = xn_store_intern(store, NULL, &tensor, NULL, NULL, &asset, &error);
     ck_assert_msg(status == XN_OK, "%s", error.message);
-    return entry;
+    return asset;
 }
 
 /* The submitter's part of the contract: after done, the memory may go at once. */
@@ -430,15 +430,15 @@ static void job_done(xn_job *job) {
     sem_post(&self->done);
 }
 
-void fake_job_init(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t images, float start) {
+void fake_job_init(fake_job *job, xn_engine *engine, xn_asset *asset, int64_t images, float start) {
     memset(job, 0, sizeof *job);
     for (int64_t i = 0; i < images; i++)
         job->input[i] = start + (float)i;
     sem_init(&job->done, 0, 0);
     job->engine = engine;
-    job->weight = xn_entry_weights(entry)->real[0];
+    job->weight = xn_asset_weights(asset)->real[0];
     job->job = (xn_job){.images = images,
-                        .entry = entry,
+                        .asset = asset,
                         .input = job->input,
                         .output = job->output,
                         .deadline_ns = INT64_MAX,
@@ -450,7 +450,7 @@ void fake_job_init(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t im
     params.mode = XN_MODE_FLOAT;
     xn_shape shape = {4, {images, 1, 1, 1}};
     xn_weights_shape weights;
-    xn_weights_shape_of(xn_entry_weights(entry), &weights);
+    xn_weights_shape_of(xn_asset_weights(asset), &weights);
     xn_conv_limits limits = {1 << 20, 1 << 20, 1 << 20};
     int64_t resolved;
     xn_error error = {0};

@@ -64,8 +64,8 @@ xn_engine *fake_engine(const xn_config *config, int workers);
 /* GPUs 0 .. gpus-1 with one worker each, and the cpu with two threads beside them. */
 xn_engine *fake_engine_pair(const xn_config *config, int gpus);
 
-/* Weights of one value, 1x1x1x1: a reference to an entry. */
-xn_entry *fake_weights(xn_store *store, float value);
+/* Weights of one value, 1x1x1x1: a reference to an asset. */
+xn_asset *fake_weights(xn_store *store, float value);
 
 enum { FAKE_JOB_IMAGES = 16 };
 typedef struct fake_job {
@@ -79,7 +79,7 @@ typedef struct fake_job {
 } fake_job;
 
 /* A job of `images` values start, start+1, ... for those weights, without a deadline. */
-void fake_job_init(fake_job *job, xn_engine *engine, xn_entry *entry, int64_t images, float start);
+void fake_job_init(fake_job *job, xn_engine *engine, xn_asset *asset, int64_t images, float start);
 void fake_job_submit(fake_job *job); /* must be accepted */
 /* Waits for done; the status must be that one, the outputs right when it is XN_OK. */
 void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line);

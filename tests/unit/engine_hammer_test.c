@@ -8,7 +8,7 @@ enum { THREADS = 8, JOBS_A_THREAD = 400, IN_FLIGHT = 8 };
 
 typedef struct hammer {
     xn_engine *engine;
-    xn_entry *entries[3];
+    xn_asset *assets[3];
     uint64_t seed;
     int pools;
     bool unruly; /* cancels and deadlines too */
@@ -24,7 +24,7 @@ typedef struct hammer_thread {
 static void start_one(hammer *h, fake_job *job, xn_rng *rng, bool *cancel) {
     uint64_t kind = h->unruly ? xn_rng_below(rng, 8) : 7;
     int64_t images = 1 + (int64_t)xn_rng_below(rng, 6);
-    fake_job_init(job, h->engine, h->entries[xn_rng_below(rng, 3)], images,
+    fake_job_init(job, h->engine, h->assets[xn_rng_below(rng, 3)], images,
                   (float)xn_rng_below(rng, 1000));
     job->job.pool = (int)xn_rng_below(rng, (uint64_t)h->pools);
     if (kind == 0)
@@ -75,7 +75,7 @@ static void hammer_run(hammer *h) {
     hammer_thread threads[THREADS];
     h->seed = xn_test_seed();
     for (int i = 0; i < 3; i++)
-        h->entries[i] = fake_weights(xn_engine_store(h->engine), (float)(i + 2));
+        h->assets[i] = fake_weights(xn_engine_store(h->engine), (float)(i + 2));
     for (int i = 0; i < THREADS; i++) {
         threads[i] = (hammer_thread){.shared = h, .index = i};
         ck_assert_int_eq(pthread_create(&threads[i].thread, NULL, hammer_main, &threads[i]), 0);
@@ -91,7 +91,7 @@ static void hammer_run(hammer *h) {
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT_BYTES), 0);
     xn_engine_stop(h->engine);
     for (int i = 0; i < 3; i++)
-        xn_entry_release(h->entries[i]);
+        xn_asset_release(h->assets[i]);
     xn_engine_free(h->engine);
 }
 
@@ -137,7 +137,7 @@ END_TEST
 /* Devices are lost one after the other while threads submit work that any pool may do. */
 typedef struct storm {
     xn_engine *engine;
-    xn_entry *entry;
+    xn_asset *asset;
     atomic_int gone; /* devices to lose have been lost */
 } storm;
 
@@ -145,7 +145,7 @@ static void *storm_main(void *argument) {
     storm *s = argument;
     fake_job job;
     for (int i = 0, after = 0; after < 50; i++) {
-        fake_job_init(&job, s->engine, s->entry, 1, (float)i);
+        fake_job_init(&job, s->engine, s->asset, 1, (float)i);
         job.job.any_pool = true;
         ck_assert_int_eq(xn_engine_pool(s->engine, "auto", &job.job.pool, NULL), XN_OK);
         after += atomic_load(&s->gone);
@@ -165,7 +165,7 @@ START_TEST(devices_die_under_load) {
     xn_config config = fake_config();
     config.on_device_loss = XN_LOSS_CPU;
     storm s = {.engine = fake_engine_pair(&config, 3)};
-    s.entry = fake_weights(xn_engine_store(s.engine), 2.0f);
+    s.asset = fake_weights(xn_engine_store(s.engine), 2.0f);
     pthread_t threads[4];
     for (int i = 0; i < 4; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, storm_main, &s), 0);
@@ -176,7 +176,7 @@ START_TEST(devices_die_under_load) {
         pthread_join(threads[i], NULL);
     ck_assert_str_eq(xn_engine_primary(s.engine), "cpu");
     xn_engine_stop(s.engine);
-    xn_entry_release(s.entry);
+    xn_asset_release(s.asset);
     xn_engine_free(s.engine);
     fake_expect_all_freed();
 }

@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-/* Entries are only compared by the queue. */
-static char entry_memory[8];
-static xn_entry *entry(int i) {
-    return (xn_entry *)(void *)&entry_memory[i];
+/* Assets are only compared by the queue. */
+static char asset_memory[8];
+static xn_asset *asset(int i) {
+    return (xn_asset *)(void *)&asset_memory[i];
 }
 
 static void job_init(xn_job *job, int which, int height, int64_t images, int64_t submitted) {
-    *job = (xn_job){.entry = entry(which),
+    *job = (xn_job){.asset = asset(which),
                     .images = images,
                     .submitted_ns = submitted,
                     .deadline_ns = INT64_MAX};
@@ -44,7 +44,7 @@ static void expect_batch(xn_queue *queue, bool draining, int64_t now, xn_job *co
 }
 #define BATCH(...) ((xn_job *const[]){__VA_ARGS__, NULL})
 
-START_TEST(groups_by_entry_and_problem) {
+START_TEST(groups_by_asset_and_problem) {
     xn_queue *queue = queue_new(10, 0);
     xn_job a1, b1, a2, other, a3;
     job_init(&a1, 0, 5, 1, 1);
@@ -183,7 +183,7 @@ typedef struct model {
 } model;
 
 static bool same_group(const xn_job *a, const xn_job *b) {
-    return a->entry == b->entry && a->problem.conv.height == b->problem.conv.height;
+    return a->asset == b->asset && a->problem.conv.height == b->problem.conv.height;
 }
 
 static int model_oldest(const model *m) {
@@ -358,7 +358,7 @@ XN_SUITE(queue) {
     Suite *s = suite_create("queue");
     TCase *t = tcase_create("queue");
     tcase_set_timeout(t, 120);
-    tcase_add_test(t, groups_by_entry_and_problem);
+    tcase_add_test(t, groups_by_asset_and_problem);
     tcase_add_test(t, most_images);
     tcase_add_test(t, rest_of_a_group_keeps_its_age);
     tcase_add_test(t, delay);

@@ -49,20 +49,20 @@ static xn_status put(xn_store *store, const char *name, float value, bool *creat
     return xn_store_put(store, name, &tensor, NULL, NULL, created, NULL, error);
 }
 
-static xn_entry *intern(xn_store *store, const xn_tensor *weights, const xn_tensor *scale,
+static xn_asset *intern(xn_store *store, const xn_tensor *weights, const xn_tensor *scale,
                         const xn_tensor *bias) {
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     xn_error error = {0};
-    xn_status status = xn_store_intern(store, NULL, weights, scale, bias, &entry, &error);
+    xn_status status = xn_store_intern(store, NULL, weights, scale, bias, &asset, &error);
     ck_assert_msg(status == XN_OK, "%s", error.message);
-    return entry;
+    return asset;
 }
 
 START_TEST(names) {
     xn_store_limits limits = wide();
     xn_store *store = store_new(&limits);
     xn_error error = {0};
-    xn_entry *old = NULL, *fresh = NULL;
+    xn_asset *old = NULL, *fresh = NULL;
     bool created = false;
     ck_assert_int_eq(xn_store_get(store, "edge", &old, &error), XN_ERR_NOT_FOUND);
     ck_assert_str_eq(error.field, "weights");
@@ -75,17 +75,17 @@ START_TEST(names) {
     ck_assert_int_eq(put(store, "edge", 3, &created, &error), XN_OK);
     ck_assert(!created);
     ck_assert_int_eq(xn_store_get(store, "edge", &fresh, &error), XN_OK);
-    ck_assert(xn_entry_weights(old)->real[0] == 2.0f); /* still whole */
-    ck_assert(xn_entry_weights(fresh)->real[0] == 3.0f);
+    ck_assert(xn_asset_weights(old)->real[0] == 2.0f); /* still whole */
+    ck_assert(xn_asset_weights(fresh)->real[0] == 3.0f);
     ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 2);
-    xn_entry_release(old);
+    xn_asset_release(old);
     ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 1);
     ck_assert_int_eq(xn_store_delete(store, "edge", &error), XN_OK);
     ck_assert_int_eq(xn_store_delete(store, "edge", &error), XN_ERR_NOT_FOUND);
     const xn_prepared *prepared = NULL;
-    ck_assert_int_eq(xn_entry_prepared(fresh, 1, &prepared, &error), XN_OK);
+    ck_assert_int_eq(xn_asset_prepared(fresh, 1, &prepared, &error), XN_OK);
     ck_assert_ptr_nonnull(prepared);
-    xn_entry_release(fresh);
+    xn_asset_release(fresh);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS), 0);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_BYTES), 0);
     char longest[140];
@@ -145,10 +145,10 @@ START_TEST(listing) {
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2);
     ck_assert_int_eq(xn_store_put(store, "z", &tensor, &factor, NULL, &created, NULL, &error),
                      XN_OK);
-    xn_entry *entry = NULL;
-    ck_assert_int_eq(xn_store_get(store, "z", &entry, &error), XN_OK);
-    xn_entry_count_requests(entry, 5);
-    xn_entry_release(entry);
+    xn_asset *asset = NULL;
+    ck_assert_int_eq(xn_store_get(store, "z", &asset, &error), XN_OK);
+    xn_asset_count_requests(asset, 5);
+    xn_asset_release(asset);
     ck_assert_int_eq(xn_store_item_get(store, "z", &item, &error), XN_OK);
     ck_assert(item.dims[0] == 2 && item.dims[3] == 1 && item.has_scale && !item.has_bias);
     ck_assert_int_eq(item.datatype, XN_FP32);
@@ -218,15 +218,15 @@ START_TEST(failed_put_changes_nothing) {
     xn_store *store = store_new(&limits);
     xn_error error = {0};
     bool created = false;
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
     fake[FAKE_CPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
     ck_assert_int_eq(put(store, "a", 2, &created, &error), XN_ERR_DEVICE_MEMORY);
     ck_assert_int_eq(put(store, "b", 2, &created, &error), XN_ERR_DEVICE_MEMORY);
-    ck_assert_int_eq(xn_store_get(store, "b", &entry, &error), XN_ERR_NOT_FOUND);
-    ck_assert_int_eq(xn_store_get(store, "a", &entry, &error), XN_OK);
-    ck_assert(xn_entry_weights(entry)->real[0] == 1.0f);
-    xn_entry_release(entry);
+    ck_assert_int_eq(xn_store_get(store, "b", &asset, &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);
+    ck_assert(xn_asset_weights(asset)->real[0] == 1.0f);
+    xn_asset_release(asset);
     float value = 1;
     xn_tensor wrong = vector_of(&value, 1);
     ck_assert_int_eq(xn_store_put(store, "c", &wrong, NULL, NULL, &created, NULL, &error),
@@ -245,7 +245,7 @@ START_TEST(recognised_weights_make_room) {
     const float value = 3;
     bool created;
     xn_tensor tensor = weights_of(&value, 1);
-    xn_entry_release(intern(store, &tensor, NULL, NULL));
+    xn_asset_release(intern(store, &tensor, NULL, NULL));
     ck_assert_int_gt(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
     fake[FAKE_GPU].prepare_short = 1;
     ck_assert_int_eq(put(store, "w", 2, &created, NULL), XN_OK);
@@ -256,7 +256,7 @@ START_TEST(recognised_weights_make_room) {
 }
 END_TEST
 
-START_TEST(equal_contents_are_one_entry) {
+START_TEST(equal_contents_are_one_asset) {
     xn_store_limits limits = wide();
     xn_store *store = store_new(&limits);
     const float values[3] = {1, -2, 3}, copy[3] = {1, -2, 3}, other[3] = {1, -2, -3};
@@ -268,27 +268,27 @@ START_TEST(equal_contents_are_one_entry) {
     bytes.datatype = XN_INT8; /* the same bytes mean other values */
     bytes.shape = (xn_shape){4, {12, 1, 1, 1}};
     bytes.elements = 12;
-    xn_entry *entries[7] = {
+    xn_asset *assets[7] = {
         intern(store, &tensor, NULL, NULL),  intern(store, &same, NULL, NULL),
         intern(store, &differs, NULL, NULL), intern(store, &row, NULL, NULL),
         intern(store, &bytes, NULL, NULL),   intern(store, &same, &vector, NULL),
         intern(store, &same, NULL, &vector),
     };
-    ck_assert_ptr_eq(entries[0], entries[1]);
+    ck_assert_ptr_eq(assets[0], assets[1]);
     for (int i = 1; i < 7; i++)
         for (int k = i + 1; k < 7; k++)
-            ck_assert_ptr_ne(entries[i], entries[k]);
-    ck_assert(xn_entry_weights(entries[5])->scale && !xn_entry_weights(entries[5])->bias);
-    ck_assert(!xn_entry_weights(entries[6])->scale && xn_entry_weights(entries[6])->bias);
+            ck_assert_ptr_ne(assets[i], assets[k]);
+    ck_assert(xn_asset_weights(assets[5])->scale && !xn_asset_weights(assets[5])->bias);
+    ck_assert(!xn_asset_weights(assets[6])->scale && xn_asset_weights(assets[6])->bias);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 0); /* lazily */
     const xn_prepared *first = NULL, *second = NULL;
-    ck_assert_int_eq(xn_entry_prepared(entries[0], 0, &first, NULL), XN_OK);
-    ck_assert_int_eq(xn_entry_prepared(entries[1], 0, &second, NULL), XN_OK);
+    ck_assert_int_eq(xn_asset_prepared(assets[0], 0, &first, NULL), XN_OK);
+    ck_assert_int_eq(xn_asset_prepared(assets[1], 0, &second, NULL), XN_OK);
     ck_assert_ptr_eq(first, second);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 1);
     ck_assert_int_eq(fake[FAKE_CPU].prepares, 0);
     for (int i = 0; i < 7; i++)
-        xn_entry_release(entries[i]);
+        xn_asset_release(assets[i]);
     ck_assert_int_gt(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
     xn_store_trim(store);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
@@ -305,13 +305,13 @@ START_TEST(other_scale_for_named_weights) {
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2),
               offset = vector_of(bias, 2), wrong = vector_of(bias, 1);
     ck_assert_int_eq(xn_store_put(store, "w", &tensor, NULL, &offset, &created, NULL, NULL), XN_OK);
-    xn_entry *base = NULL, *first = NULL, *second = NULL, *plain = NULL;
+    xn_asset *base = NULL, *first = NULL, *second = NULL, *plain = NULL;
     xn_error error = {0};
     ck_assert_int_eq(xn_store_get(store, "w", &base, NULL), XN_OK);
     ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &first, &error), XN_OK);
     ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &second, &error), XN_OK);
     ck_assert_ptr_eq(first, second);
-    const xn_weights *made = xn_entry_weights(first);
+    const xn_weights *made = xn_asset_weights(first);
     ck_assert(!memcmp(made->real, values, sizeof values) && made->scale[1] == 4.0f);
     ck_assert(made->bias && !memcmp(made->bias, bias, sizeof bias)); /* the base's own */
     plain = intern(store, &tensor, &factor, NULL); /* the same by value, but not by request */
@@ -319,10 +319,10 @@ START_TEST(other_scale_for_named_weights) {
     ck_assert_int_eq(xn_store_intern(store, base, NULL, &wrong, NULL, &second, &error),
                      XN_ERR_GEOMETRY);
     ck_assert_str_eq(error.field, "scale.shape");
-    xn_entry_release(plain);
-    xn_entry_release(first);
-    xn_entry_release(first);
-    xn_entry_release(base);
+    xn_asset_release(plain);
+    xn_asset_release(first);
+    xn_asset_release(first);
+    xn_asset_release(base);
     store_end(store);
 }
 END_TEST
@@ -336,20 +336,20 @@ START_TEST(one_scale_for_many_named_weights) {
     const char *const takers[NAMES] = {"a", "b", "a"};
     const float scale[1] = {3};
     xn_tensor factor = vector_of(scale, 1);
-    xn_entry *made[NAMES];
+    xn_asset *made[NAMES];
     for (int i = 0; i < NAMES; i++) {
         bool created;
-        xn_entry *base;
+        xn_asset *base;
         xn_error error;
         ck_assert_int_eq(put(store, takers[i], (float)(i + 1), &created, NULL), XN_OK);
         ck_assert_int_eq(xn_store_get(store, takers[i], &base, NULL), XN_OK);
         ck_assert_int_eq(xn_store_intern(store, base, NULL, &factor, NULL, &made[i], &error),
                          XN_OK);
-        xn_entry_release(base);
+        xn_asset_release(base);
     }
     for (int i = 0; i < NAMES; i++) {
-        ck_assert_float_eq(xn_entry_weights(made[i])->real[0], (float)(i + 1));
-        xn_entry_release(made[i]);
+        ck_assert_float_eq(xn_asset_weights(made[i])->real[0], (float)(i + 1));
+        xn_asset_release(made[i]);
     }
     store_end(store);
 }
@@ -360,50 +360,50 @@ START_TEST(cache_is_bounded_and_forgets_the_least_used) {
     xn_store *store = store_new(&limits);
     float value = 0;
     xn_tensor tensor = weights_of(&value, 1);
-    xn_entry_release(intern(store, &tensor, NULL, NULL));
+    xn_asset_release(intern(store, &tensor, NULL, NULL));
     int64_t one = xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES);
     ck_assert_int_gt(one, (int64_t)sizeof value);
     store_end(store);
 
     limits.cache_bytes = 3 * one + one / 2;
     store = store_new(&limits);
-    xn_entry *held[4];
+    xn_asset *held[4];
     for (int i = 0; i < 4; i++) {
         value = (float)i;
         held[i] = intern(store, &tensor, NULL, NULL);
         value = 0; /* 0 is used again each time, so it stays */
-        xn_entry *again = intern(store, &tensor, NULL, NULL);
+        xn_asset *again = intern(store, &tensor, NULL, NULL);
         ck_assert_ptr_eq(again, held[0]);
-        xn_entry_release(again);
+        xn_asset_release(again);
     }
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 3 * one);
     value = 1; /* the least recently used: made anew, while the old one is still held */
-    xn_entry *again = intern(store, &tensor, NULL, NULL);
+    xn_asset *again = intern(store, &tensor, NULL, NULL);
     ck_assert_ptr_ne(again, held[1]);
-    ck_assert(xn_entry_weights(held[1])->real[0] == 1.0f);
-    xn_entry_release(again);
+    ck_assert(xn_asset_weights(held[1])->real[0] == 1.0f);
+    xn_asset_release(again);
     value = 3;
     again = intern(store, &tensor, NULL, NULL);
     ck_assert_ptr_eq(again, held[3]);
-    xn_entry_release(again);
+    xn_asset_release(again);
     /* What is larger than the whole cache is served without it, and evicts nothing. */
     static float large[4096];
     xn_tensor giant = weights_of(large, 4096);
     int64_t before = xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES);
     again = intern(store, &giant, NULL, NULL);
-    ck_assert_int_eq(xn_entry_weights(again)->out_channels, 4096);
+    ck_assert_int_eq(xn_asset_weights(again)->out_channels, 4096);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), before);
-    xn_entry_release(again);
+    xn_asset_release(again);
     for (int i = 0; i < 4; i++)
-        xn_entry_release(held[i]);
+        xn_asset_release(held[i]);
     store_end(store);
 
     limits.cache_bytes = 0; /* no cache at all */
     store = store_new(&limits);
     value = 7;
     again = intern(store, &tensor, NULL, NULL);
-    ck_assert(xn_entry_weights(again)->real[0] == 7.0f);
-    xn_entry_release(again);
+    ck_assert(xn_asset_weights(again)->real[0] == 7.0f);
+    xn_asset_release(again);
     store_end(store);
 }
 END_TEST
@@ -413,12 +413,12 @@ START_TEST(wrong_inline_weights) {
     xn_store *store = store_new(&limits);
     float value = 1;
     xn_tensor wrong = vector_of(&value, 1);
-    for (int i = 0; i < 2; i++) { /* a failure is not remembered as an entry */
-        xn_entry *entry = NULL;
+    for (int i = 0; i < 2; i++) { /* a failure is not remembered as an asset */
+        xn_asset *asset = NULL;
         xn_error error = {0};
-        ck_assert_int_eq(xn_store_intern(store, NULL, &wrong, NULL, NULL, &entry, &error),
+        ck_assert_int_eq(xn_store_intern(store, NULL, &wrong, NULL, NULL, &asset, &error),
                          XN_ERR_GEOMETRY);
-        ck_assert_ptr_null(entry);
+        ck_assert_ptr_null(asset);
         ck_assert_str_eq(error.field, "weights.shape");
     }
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
@@ -535,7 +535,7 @@ typedef struct interner {
     xn_store *store;
     pthread_t thread;
     pthread_barrier_t *start;
-    xn_entry *entry;
+    xn_asset *asset;
     const xn_prepared *prepared;
 } interner;
 
@@ -544,8 +544,8 @@ static void *interner_main(void *argument) {
     static float values[20000];
     xn_tensor tensor = weights_of(values, 20000);
     pthread_barrier_wait(self->start);
-    self->entry = intern(self->store, &tensor, NULL, NULL);
-    ck_assert_int_eq(xn_entry_prepared(self->entry, 0, &self->prepared, NULL), XN_OK);
+    self->asset = intern(self->store, &tensor, NULL, NULL);
+    ck_assert_int_eq(xn_asset_prepared(self->asset, 0, &self->prepared, NULL), XN_OK);
     return NULL;
 }
 
@@ -566,12 +566,12 @@ START_TEST(concurrent_intern_prepares_once) {
     sem_post(&fake[FAKE_GPU].prepare_gate);
     for (int i = 0; i < N; i++) {
         pthread_join(threads[i].thread, NULL);
-        ck_assert_ptr_eq(threads[i].entry, threads[0].entry);
+        ck_assert_ptr_eq(threads[i].asset, threads[0].asset);
         ck_assert_ptr_eq(threads[i].prepared, threads[0].prepared);
     }
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 1);
     for (int i = 0; i < N; i++)
-        xn_entry_release(threads[i].entry);
+        xn_asset_release(threads[i].asset);
     store_end(store);
 }
 END_TEST
@@ -585,7 +585,7 @@ typedef struct mixer {
 static void mix_named(xn_store *store, xn_rng *rng) {
     char name[16];
     bool created;
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     int which = (int)xn_rng_below(rng, 4);
     snprintf(name, sizeof name, "n%d", which);
     switch (xn_rng_below(rng, 4)) {
@@ -597,9 +597,9 @@ static void mix_named(xn_store *store, xn_rng *rng) {
             xn_store_trim(store);
         break;
     default:
-        if (xn_store_get(store, name, &entry, NULL) == XN_OK)
-            ck_assert(xn_entry_weights(entry)->real[0] == (float)which);
-        xn_entry_release(entry);
+        if (xn_store_get(store, name, &asset, NULL) == XN_OK)
+            ck_assert(xn_asset_weights(asset)->real[0] == (float)which);
+        xn_asset_release(asset);
     }
 }
 
@@ -609,13 +609,13 @@ static void *mixer_main(void *argument) {
     for (int i = 0; i < 1500; i++) {
         float value = (float)xn_rng_below(&rng, 12);
         xn_tensor tensor = weights_of(&value, 1);
-        xn_entry *entry = intern(self->store, &tensor, NULL, NULL);
+        xn_asset *asset = intern(self->store, &tensor, NULL, NULL);
         const xn_prepared *prepared = NULL;
-        ck_assert(xn_entry_weights(entry)->real[0] == value);
-        ck_assert_int_eq(xn_entry_prepared(entry, (int)xn_rng_below(&rng, 2), &prepared, NULL),
+        ck_assert(xn_asset_weights(asset)->real[0] == value);
+        ck_assert_int_eq(xn_asset_prepared(asset, (int)xn_rng_below(&rng, 2), &prepared, NULL),
                          XN_OK);
         mix_named(self->store, &rng);
-        xn_entry_release(entry);
+        xn_asset_release(asset);
     }
     return NULL;
 }
@@ -623,7 +623,7 @@ static void *mixer_main(void *argument) {
 START_TEST(hammer) {
     enum { N = 6 };
     xn_store_limits limits = wide();
-    limits.cache_bytes = 4096; /* a few entries: much comes and goes */
+    limits.cache_bytes = 4096; /* a few assets: much comes and goes */
     xn_store *store = store_new(&limits);
     mixer threads[N];
     for (int i = 0; i < N; i++) {
@@ -656,16 +656,16 @@ START_TEST(lost_device) {
     ck_assert_int_eq(calls, 1);
     int prepares = fake[FAKE_GPU].prepares;
     ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     const xn_prepared *prepared = NULL;
-    ck_assert_int_eq(xn_store_get(store, "a", &entry, &error), XN_OK);
-    ck_assert_int_eq(xn_entry_prepared(entry, 0, &prepared, &error), XN_ERR_DEVICE_LOST);
-    ck_assert_int_eq(xn_entry_prepared(entry, 1, &prepared, &error), XN_OK);
+    ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);
+    ck_assert_int_eq(xn_asset_prepared(asset, 0, &prepared, &error), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(xn_asset_prepared(asset, 1, &prepared, &error), XN_OK);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, prepares); /* left alone */
     xn_store_device_lost(store, 1);
     ck_assert_int_eq(put(store, "b", 1, &created, &error), XN_ERR_DEVICE_LOST);
     ck_assert_int_eq(calls, 1);
-    xn_entry_release(entry);
+    xn_asset_release(asset);
     store_end(store);
 }
 END_TEST
@@ -684,7 +684,7 @@ static bool fail_at(void *context, size_t bytes) {
 static xn_status tour(xn_store *store, xn_error *error) {
     const float values[2] = {1, -2}, scale[2] = {3, 4};
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2);
-    xn_entry *named = NULL, *made = NULL, *derived = NULL;
+    xn_asset *named = NULL, *made = NULL, *derived = NULL;
     xn_store_item *items = NULL;
     const xn_prepared *prepared;
     size_t count;
@@ -695,15 +695,15 @@ static xn_status tour(xn_store *store, xn_error *error) {
     if (status == XN_OK)
         status = xn_store_intern(store, NULL, &tensor, &factor, NULL, &made, error);
     if (status == XN_OK)
-        status = xn_entry_prepared(made, 1, &prepared, error);
+        status = xn_asset_prepared(made, 1, &prepared, error);
     if (status == XN_OK)
         status = xn_store_intern(store, named, NULL, &factor, NULL, &derived, error);
     if (status == XN_OK)
         status = xn_store_list(store, &items, &count, error);
     xn_mem_free(items);
-    xn_entry_release(derived);
-    xn_entry_release(made);
-    xn_entry_release(named);
+    xn_asset_release(derived);
+    xn_asset_release(made);
+    xn_asset_release(named);
     return status;
 }
 
@@ -743,7 +743,7 @@ XN_SUITE(store) {
     tcase_add_test(t, limits_of_names);
     tcase_add_test(t, failed_put_changes_nothing);
     tcase_add_test(t, recognised_weights_make_room);
-    tcase_add_test(t, equal_contents_are_one_entry);
+    tcase_add_test(t, equal_contents_are_one_asset);
     tcase_add_test(t, other_scale_for_named_weights);
     tcase_add_test(t, one_scale_for_many_named_weights);
     tcase_add_test(t, cache_is_bounded_and_forgets_the_least_used);

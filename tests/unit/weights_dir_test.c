@@ -233,11 +233,11 @@ static void put(side *s, const char *name, float value) {
 
 /* The value that the name has in the store, 0 where there is none. */
 static float value_of(const side *s, const char *name) {
-    xn_entry *entry = NULL;
-    if (xn_store_get(s->store, name, &entry, NULL))
+    xn_asset *asset = NULL;
+    if (xn_store_get(s->store, name, &asset, NULL))
         return 0;
-    float value = xn_entry_weights(entry)->real[0];
-    xn_entry_release(entry);
+    float value = xn_asset_weights(asset)->real[0];
+    xn_asset_release(asset);
     return value;
 }
 
@@ -342,15 +342,15 @@ START_TEST(weights_survive) {
     side_open(&s);
     ck_assert(loads(&s) == DATATYPES * 4);
     for (int i = 0; i < DATATYPES * 4; i++) {
-        xn_entry *entry = NULL;
+        xn_asset *asset = NULL;
         ck_assert_int_eq(xn_store_item_get(s.store, items[i].name, &after, NULL), XN_OK);
         ck_assert_uint_eq(after.hash, items[i].hash);
         ck_assert_int_eq(after.datatype, items[i].datatype);
         ck_assert(!memcmp(after.dims, items[i].dims, sizeof after.dims));
-        ck_assert_int_eq(xn_store_get(s.store, items[i].name, &entry, NULL), XN_OK);
-        expect_same_vector(xn_entry_weights(entry)->scale, i / DATATYPES & 1 ? scale : NULL, O);
-        expect_same_vector(xn_entry_weights(entry)->bias, i / DATATYPES & 2 ? bias : NULL, O);
-        xn_entry_release(entry);
+        ck_assert_int_eq(xn_store_get(s.store, items[i].name, &asset, NULL), XN_OK);
+        expect_same_vector(xn_asset_weights(asset)->scale, i / DATATYPES & 1 ? scale : NULL, O);
+        expect_same_vector(xn_asset_weights(asset)->bias, i / DATATYPES & 2 ? bias : NULL, O);
+        xn_asset_release(asset);
     }
     end(&s);
 }
@@ -897,7 +897,7 @@ START_TEST(not_ready_while_loading) {
     xn_engine *engine = fake_engine(&config, 1);
     xn_store *store = xn_engine_store(engine);
     xn_engine_health health;
-    xn_entry *entry = NULL;
+    xn_asset *asset = NULL;
     xn_error error = {0};
     xn_engine_set_loading(engine, true);
     xn_engine_health_get(engine, &health);
@@ -912,8 +912,8 @@ START_TEST(not_ready_while_loading) {
         xn_weights_dir_open(&s.options, store, xn_engine_metrics(engine), &dir, &error), XN_OK);
     while (sem_wait(&fake[FAKE_GPU].prepare_entered))
         ;
-    ck_assert_int_eq(xn_store_get(store, "a", &entry, &error), XN_ERR_LOADING);
-    ck_assert_int_eq(xn_store_get(store, "c", &entry, &error), XN_ERR_LOADING);
+    ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_ERR_LOADING);
+    ck_assert_int_eq(xn_store_get(store, "c", &asset, &error), XN_ERR_LOADING);
     /* What is not read yet can be deleted. */
     ck_assert_int_eq(xn_weights_dir_delete(dir, "b", &error), XN_OK);
     fake[FAKE_GPU].prepare_gated = false;
@@ -922,9 +922,9 @@ START_TEST(not_ready_while_loading) {
     xn_engine_set_loading(engine, false);
     xn_engine_health_get(engine, &health);
     ck_assert(health.ready);
-    ck_assert_int_eq(xn_store_get(store, "a", &entry, &error), XN_OK);
-    xn_entry_release(entry);
-    ck_assert_int_eq(xn_store_get(store, "b", &entry, &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);
+    xn_asset_release(asset);
+    ck_assert_int_eq(xn_store_get(store, "b", &asset, &error), XN_ERR_NOT_FOUND);
     xn_weights_dir_close(dir);
     xn_engine_free(engine);
     remove_folder();

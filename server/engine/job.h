@@ -1,0 +1,43 @@
+/* job.h: one request's work for the engine, and what came of it. */
+#ifndef XN_JOB_H
+#define XN_JOB_H
+
+#include "asset.h"
+#include "xn_problem.h"
+
+typedef struct xn_job xn_job;
+
+/* The submitter fills the first part, keeps the memory alive and untouched
+ * from a successful submit until `done` is called, exactly once, from an engine thread (never from
+ * inside submit or cancel; never with an engine lock held). */
+struct xn_job {
+    /* in */
+    xn_problem problem;
+    int64_t images;
+    xn_asset *asset;   /* a reference, the submitter's; held until done */
+    const void *input; /* as xn_batch_item */
+    void *output;
+    int pool;            /* from xn_engine_pool */
+    bool any_pool;       /* the request said "auto": may move to the pool that is primary then */
+    int64_t deadline_ns; /* monotonic; not started after it */
+    const char *id;      /* request id for logs, borrowed */
+    void (*done)(xn_job *job);
+    void *context;
+    /* out, valid in done */
+    xn_status status; /* XN_OK, DEADLINE, CANCELLED, DRAINING, DEVICE_LOST, DEVICE_MEMORY, ... */
+    xn_error error;
+    int device;             /* index for xn_engine_device_id; -1 if it never ran */
+    xn_precision precision; /* what the launch computed products from */
+    int64_t batch_requests, batch_images;
+    /* queue time = started - submitted; started = finished for a job that never ran */
+    int64_t submitted_ns, started_ns, finished_ns;
+    xn_run_times times; /* of the whole batch */
+    /* the engine's own */
+    xn_job *next, *previous; /* in its pool's order of arrival, or a list of taken ones */
+    xn_job *group_next, *group_previous; /* in its group's */
+    struct xn_group *group;
+    size_t deadline_slot; /* in the heap of deadlines */
+    int state;
+};
+
+#endif
