@@ -1,11 +1,11 @@
-/* admission.h: how much the daemon has accepted and not yet answered, and the gate in front of it.
+/* admission.h: how much the daemon has accepted and not yet answered, and who may add to it.
  *
- * Counted are requests, the bytes that each of them holds as it comes to hold them, and the bytes
- * that an open connection holds. Three limits apply: of all together, and of one client, who is an
- * address and, where keys are used, a key: both have a share of their own. So nobody holds more
- * than his share, and what is only announced holds nothing.
+ * It counts requests, the bytes that each of them holds, and the bytes that each open connection
+ * holds. A byte counts from the moment that memory is taken for it: what a request only announces
+ * does not count. Limits apply to all of it together, to each client address, and, where keys are
+ * used, to each key.
  *
- * It has its own mutex, which is a leaf: nothing else is locked while it is held. */
+ * Its mutex is a leaf: nothing else is locked while it is held. */
 #ifndef XN_ADMISSION_H
 #define XN_ADMISSION_H
 
@@ -34,8 +34,8 @@ typedef enum { XN_CLIENT_ADDRESS, XN_CLIENT_KEY } xn_client_kind;
 
 #define XN_CLIENT_IDENTITY_BYTES 16
 
-/* The client of that identity, for the caller to put; NULL without memory. An open connection is an
- * address's, one get each: its memory counts until put. */
+/* The client of that identity; NULL without memory. The caller puts it back. Each open connection
+ * gets the client of its address once, and counts as long as it has it. */
 xn_client *xn_client_get(xn_admission *admission, xn_client_kind kind,
                          const unsigned char identity[XN_CLIENT_IDENTITY_BYTES]);
 void xn_client_put(xn_admission *admission, xn_client *client); /* NULL-safe */
@@ -46,13 +46,13 @@ typedef struct xn_ticket {
     xn_admission *admission;  /* NULL: not admitted */
     xn_client *address, *key; /* borrowed, owned; NULL where there is none */
     size_t bytes;             /* counted for it */
-    size_t ahead;             /* of these, for what is still to come of a body */
+    size_t ahead;             /* of these, for bytes of a body that have not arrived yet */
 } xn_ticket;
 
-/* Counts one request. `expected` bytes are not counted, but must have room now. Takes key, also
- * when it fails; address must outlive the ticket. XN_ERR_BUSY over a limit (field "", message with
- * both numbers), XN_ERR_LIMIT (queue-bytes, max-bytes-per-client) for bytes that would not fit even
- * alone, XN_ERR_DRAINING, XN_ERR_DEVICE_LOST. */
+/* Counts one request. There must be room for `expected` bytes now, but they do not count yet. Takes
+ * key, also when it fails; address must outlive the ticket. Errors: XN_ERR_BUSY over a limit (field
+ * "", message with both numbers), XN_ERR_LIMIT (queue-bytes, max-bytes-per-client) for bytes that
+ * would not fit even alone, XN_ERR_DRAINING, XN_ERR_DEVICE_LOST. */
 xn_status xn_ticket_enter(xn_admission *admission, xn_client *address, xn_client *key,
                           size_t expected, xn_ticket *out, xn_error *error);
 /* Counts bytes more, also while draining: XN_ERR_BUSY or XN_ERR_LIMIT, as above. */
@@ -63,8 +63,8 @@ bool xn_ticket_ahead(xn_ticket *ticket, size_t bytes);
 void xn_ticket_arrived(xn_ticket *ticket); /* what was counted ahead is there now */
 void xn_ticket_leave(xn_ticket *ticket);   /* idempotent; all bytes are given back */
 
-/* From now on enter fails with that status (XN_ERR_DRAINING or XN_ERR_DEVICE_LOST); a loss stays
- * the reason once given. */
+/* From now on enter fails with that status: XN_ERR_DRAINING or XN_ERR_DEVICE_LOST, which draining
+ * does not replace. */
 void xn_admission_close(xn_admission *admission, xn_status status);
 bool xn_admission_wait_idle(xn_admission *admission, int64_t deadline_ns);
 

@@ -1,5 +1,5 @@
-/* bounded_log.h: how many lines of one kind may be written a second, for lines that clients cause.
- * What is over is counted, and the count told in a line once the second is over. */
+/* bounded_log.h: at most so many lines of one kind a second, for lines that clients cause. The
+ * others are counted, and one line tells their number when the second has passed. */
 #ifndef XN_BOUNDED_LOG_H
 #define XN_BOUNDED_LOG_H
 

@@ -1,6 +1,6 @@
 /* log.h: one line an event to stderr or a file, as text or JSON, written with one write(2) so that
- * lines of threads never mix. Never blocks the caller for long, never fails visibly, never logs
- * keys. */
+ * lines of threads never mix. Never blocks the caller for long; a line that cannot be written is
+ * dropped. Never logs keys. */
 #ifndef XN_LOG_H
 #define XN_LOG_H
 

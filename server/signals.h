@@ -3,9 +3,8 @@
  *
  *   SIGTERM, SIGINT, SIGQUIT   drain and leave
  *   SIGHUP                     reload
- *   what would end a process by default and nobody means for this one (SIGUSR1, SIGUSR2, SIGALRM,
- *   SIGVTALRM, SIGPROF, SIGIO, SIGPIPE, SIGXFSZ, SIGPWR, SIGSTKFLT, real-time signals) and
- *   SIGTTIN, SIGTTOU           nothing
+ *   SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPIPE, SIGXFSZ, SIGPWR, SIGSTKFLT,
+ *   SIGTTIN, SIGTTOU and real-time signals: nothing, though most would end a process by default
  *   all others                 as usual: SIGTSTP stops, SIGCONT goes on, a fault ends it */
 #ifndef XN_SIGNALS_H
 #define XN_SIGNALS_H

@@ -196,8 +196,9 @@ static void run_batch(xn_worker *worker, size_t count) {
 
 int xn_worker_threads(const xn_problem *problem, int64_t images, int limit) {
     /* One core's time, rough: a bit costs little beside the tensors' elements around it. What is
-     * taken here is kept from others, so a batch that one core does in no time takes one thread,
-     * and a longer one a thread for what is worth waking it. */
+     * taken here is kept from others. So a batch that one core does in less than alone_ns takes one
+     * thread, and a longer one a thread for every thread_ns of its work: with less to do, a thread
+     * would not be worth waking. */
     const double bit_ns = 0.002, real_ns = 0.04, element_ns = 0.15;
     const double alone_ns = 100e3, thread_ns = 40e3;
     double elements =

@@ -1,9 +1,8 @@
 /* access_log.h: one line a request, when it is over, to where the log goes.
  *
- *   2026-11-21T02:45:01.123Z access 10.0.0.7:53422 "POST /conv" 200 in=65758 out=65536 ms=3.212
- * id=a
+ *   2026-11-21T02:45:01.123Z access 10.0.0.7:53422 "POST /conv" 200 in=658 out=656 ms=3.2 id=a
  *   {"time": "...", "level": "access", "client": "10.0.0.7:53422", "method": "POST",
- *    "path": "/conv", "status": 200, "bytes_in": 65758, "bytes_out": 65536, "ms": 3.212,
+ *    "path": "/conv", "status": 200, "bytes_in": 658, "bytes_out": 656, "ms": 3.212,
  *    "delivered": true, "id": "a"}
  *
  * status 0: the connection was closed without an answer. Bytes are those of bodies: what was read

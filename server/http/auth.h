@@ -19,9 +19,9 @@ xn_status xn_auth_reload(xn_auth *auth, const char *path, xn_error *error);
 void xn_auth_free(xn_auth *auth); /* NULL-safe; wipes the digests */
 
 /* header: the Authorization header's value or NULL. "Bearer KEY", scheme case-insensitive. The
- * time taken depends neither on which key matches nor on how much of one does. identity: whose key
- * it was, a part of the digest, so the same as long as the key is, over reloads and restarts. auth
- * NULL: true, identity 0. identity may be NULL. */
+ * time taken depends neither on which key matches nor on how much of one does. *identity tells keys
+ * apart: it is a part of the digest, so a key has the same one after a reload or a restart; it may
+ * be NULL. auth NULL: no key is needed, true with identity 0. */
 bool xn_auth_match(xn_auth *auth, const char *header, uint64_t *identity);
 
 #endif

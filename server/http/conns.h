@@ -69,8 +69,8 @@ xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address);
 void xn_conns_remove(xn_conns *conns, xn_conn *conn);
 void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request);
 void xn_conn_received(xn_conn *conn, size_t bytes); /* BODY: the total so far */
-/* Whether a connection is not NEW or IDLE, or has been so for less than quiet_ns, or the last one
- * was added so shortly ago that another may have been accepted and be about to be. */
+/* Whether a request is in work or may be on its way: a connection is neither NEW nor IDLE, or
+ * became so less than quiet_ns ago, or was added so lately that another one may be about to be. */
 bool xn_conns_expected(xn_conns *conns, int64_t quiet_ns);
 
 #endif

@@ -1,6 +1,6 @@
-/* framing.h: whether a request's head says without doubt where the request ends, as RFC 9112 has
- * it. What another server on the way might read in another way is refused: this is what keeps a
- * body from being answered as a second request. Pure: fields in, a verdict out. */
+/* framing.h: whether a request's head says without doubt where the request ends (RFC 9112). A head
+ * that two servers could read in two ways is refused, or a part of a body could be taken for a
+ * second request. Pure: fields in, a verdict out. */
 #ifndef XN_FRAMING_H
 #define XN_FRAMING_H
 
@@ -21,7 +21,7 @@ typedef struct xn_framing {
     unsigned seen; /* a bit for each field that may stand only once */
 } xn_framing;
 
-/* The request line. A verdict that an earlier step has reached stays, here and below. */
+/* The request line. Here and below, the first verdict that is reached stays. */
 void xn_framing_start(xn_framing *framing, const char *method, size_t method_length,
                       const xn_target *target);
 /* One field; white space around the value does not count. */
@@ -31,12 +31,14 @@ void xn_framing_field(xn_framing *framing, const char *name, size_t name_length,
 void xn_framing_finish(xn_framing *framing, bool old);
 
 /* A walk through a header section as libmicrohttpd 0.9 leaves it in memory, from the first name to
- * the end of the empty line: NUL in place of the colon behind a name, of CR and of LF, all else as
- * it came. The caller tells in order where the library found each name; it must be where the walk
- * is. So any other NUL, a bare CR or LF, a folded line, a name that is no token is refused; the
- * library would have made something of each. What cannot be told apart: NUL beside a bare LF, and
- * CR LF. Calls xn_framing_field for each field, and ends each value behind its last visible byte:
- * the library leaves the blanks there. */
+ * the end of the empty line. The library has written NUL over the colon behind each name, over CR
+ * and over LF; all else is as it came. The caller tells in order where the library found each name,
+ * and it must be where the walk has got to. So what the library would have made something of is
+ * refused: any other NUL, a bare CR or LF, a folded line, a name that is no token. NUL beside a
+ * bare LF cannot be told from CR LF.
+ *
+ * Each field goes to xn_framing_field. Its value is ended behind the last visible byte: the library
+ * leaves the blanks there. */
 typedef struct xn_framing_walk {
     char *at, *end;
 } xn_framing_walk;

@@ -1,10 +1,10 @@
-/* gate.h: how many requests with a body of some size are on their way at a time, from their headers
- * to the end of their answer. The others wait at their headers, in order, and cost nothing while
- * they wait: their bytes stay with the client. More at a time would not be faster, but colder: each
- * has buffers of its own, and a thousand of them are in no cache.
+/* gate.h: bounds how many requests with a larger body are in work at a time, from their headers to
+ * the end of their answer. The others wait at their headers, in order, and cost nothing meanwhile:
+ * their bytes stay with the client. More at a time would gain nothing: each has buffers of its own,
+ * and those of a thousand fit into no cache.
  *
- * A place is held for a limited time. Whoever takes longer (a slow client, a batch that waits for
- * company) goes on without one, and the next comes in: so no client can keep others out.
+ * A place is held for a limited time. A request that takes longer (a slow client, a batch that
+ * waits for company) goes on without one, and the next comes in. So no client can keep others out.
  *
  * Thread-safe; `open` is called without the lock. */
 #ifndef XN_GATE_H

@@ -1,10 +1,10 @@
 /* http_library.h: what libmicrohttpd does by itself, without asking the server above it: it reads
  * the length of a body and looks for Host, and answers what it cannot read with pages of its own
  * (0.9.75 sends the head of some of them twice). Both go through functions that the library
- * exports, and inside a shared library a call to an exported function is bound to the program's
- * definition when there is one. This file defines two of them, so that the length of a body is
- * what our own rules make of it, and every answer has our form. With a library that was linked
- * otherwise (statically, -Bsymbolic) nothing is replaced, and it behaves as it came. */
+ * exports, and a shared library calls the program's definition of an exported function where there
+ * is one. http_library.c defines two of them, so that the length of a body is what our own rules
+ * make of it, and every answer has our form. With a library that was linked otherwise (statically,
+ * -Bsymbolic) nothing is replaced, and it behaves as it came. */
 #ifndef XN_HTTP_LIBRARY_H
 #define XN_HTTP_LIBRARY_H
 

@@ -13,8 +13,8 @@
 xn_status xn_tls_load(const char *cert_path, const char *key_path, xn_error *error);
 void xn_tls_unload(void); /* wipes the key; when no connection is open */
 
-/* First, before any other use of the TLS library, for keys too: whether it could set itself up when
- * the program was loaded. It crashes later where it could not. */
+/* Whether the TLS library could set itself up when the program was loaded; where it could not, it
+ * would crash later. To be asked before any other use of it, also for keys (auth.h). */
 xn_status xn_tls_init(xn_error *error);
 
 #define XN_TLS_PRIORITIES_MAX 400

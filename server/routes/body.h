@@ -1,10 +1,9 @@
-/* body.h: the memory of a request's body while it arrives. A body holds what has come of it and not
- * what it announces: it is counted in its ticket as it grows.
+/* body.h: the memory of a request's body while it arrives.
  *
- * A small body, and a larger one while bodies together have not been given too much ahead of their
- * bytes (xn_ticket_ahead), gets a buffer of the pool at once, counted whole. Any other goes to
- * pages of its own, which take no memory before they are written, and are counted a step ahead of
- * the bytes. Neither is ever copied. */
+ * A small body gets a buffer of the pool at once, and all of it counts in the request's ticket. So
+ * does a larger one, as long as the bodies that are counted before their bytes arrive are not too
+ * much together (xn_ticket_ahead). Any other body gets pages of its own: they take no memory before
+ * they are written, and count a step ahead of the bytes. A body is never copied. */
 #ifndef XN_BODY_H
 #define XN_BODY_H
 
@@ -19,7 +18,7 @@ typedef struct xn_body {
     size_t length;  /* as announced */
     size_t granted; /* bytes of the body that are counted: so many may be written */
     bool mapped;    /* pages of its own */
-    bool missed;    /* because the pool had no buffer for it: it gets one for the next */
+    bool missed;    /* the pool had no buffer for it; its end makes one for the next */
 } xn_body;
 
 /* Room for `length` bytes, `offset` bytes behind a 64-byte boundary, and as many as that boundary

@@ -23,7 +23,8 @@ typedef struct xn_service {
 
 typedef struct xn_exchange xn_exchange;
 
-/* What a route does with an exchange of its own; hooks may be NULL. */
+/* What a route does with an exchange of its own, at the moments that xn_http_handler names
+ * (http.h). All but complete may be NULL. */
 typedef struct xn_resource {
     void (*headers)(xn_exchange *exchange);
     void (*complete)(xn_exchange *exchange);

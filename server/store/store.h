@@ -49,17 +49,17 @@ typedef struct xn_store_item {
 } xn_store_item;
 
 /* Validates, packs and prepares on every device, then makes it visible under the name, replacing
- * what was there. *created: whether the name is new; *item (may be NULL): the name as it was at
- * that moment, whatever others do to it by the time the caller looks. XN_ERR_LIMIT names
- * max-weights or max-weights-bytes. Tensors are borrowed for the call. */
+ * what was there. *created: whether the name is new; *item (may be NULL): what was registered, as
+ * GET shows it until another PUT or DELETE. XN_ERR_LIMIT names max-weights or max-weights-bytes.
+ * Tensors are borrowed for the call. */
 xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weights,
                        const xn_tensor *scale, const xn_tensor *bias, bool *created,
                        xn_store_item *item, xn_error *error);
 xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /* or NOT_FOUND */
 
-/* Put in two steps, for who has something to do between them. make does what is slow: afterwards
- * nothing is visible yet. publish makes it visible and takes the reference if it succeeds, which it
- * does when check_room just did and nobody else puts or deletes in between. */
+/* Put in two steps, for a caller that has something to do between them. make does what is slow and
+ * makes nothing visible. publish makes it visible, and takes the reference if it succeeds. It
+ * cannot fail when check_room has just succeeded and nobody puts or deletes in between. */
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error);
@@ -75,12 +75,12 @@ void xn_store_set_loading(xn_store *store, bool loading);
 /* A reference to the named asset, or XN_ERR_NOT_FOUND (field "weights"). */
 xn_status xn_store_get(xn_store *store, const char *name, xn_asset **out, xn_error *error);
 
-/* A reference to an asset of these contents: from the cache when the same datatype, shapes and
- * bytes were seen before (hash, then compared byte by byte), else made, cached within the bound
- * (least recently used out) and prepared lazily on the device that first runs it. When base is
- * not NULL, weights is NULL and the asset is base's weights with these scale and bias instead of
- * base's own; one that is NULL stays base's own.
- * Threads that ask for the same contents at once share one making of it. */
+/* A reference to an asset of these contents. It comes from the cache when the same datatype, shapes
+ * and bytes were seen before (found by a hash, then compared byte by byte). Otherwise it is made
+ * and put into the cache, which the least recently used ones leave, and prepared on a device when
+ * that first runs it. base: NULL, or an asset whose weights are to be used (weights is NULL then),
+ * and of whose scale and bias those that are not NULL here are replaced. Threads that ask for the
+ * same contents at once wait for one of them to make it. */
 xn_status xn_store_intern(xn_store *store, const xn_asset *base, const xn_tensor *weights,
                           const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                           xn_error *error);

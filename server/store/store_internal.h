@@ -3,7 +3,7 @@
  *   store.c            names
  *   asset_prepared.c   the form of an asset on each device
  *   store_cache.c      inline weights by their contents
- *   asset.c      one asset
+ *   asset.c            one asset
  *   store_content.c    hashing and comparing contents
  *
  * Locks: store->mutex guards names, cache and their totals; asset->mutex guards which devices an

@@ -3,13 +3,14 @@
  * The folder is the truth; the store follows it. NAME.safetensors is the weights of that name
  * (proto/include/xn_weights_file.h), written by whichever daemon took the PUT.
  *
- * PUT    pack and prepare -> a hidden file beside (.xnord-RANDOM.tmp), fsync -> rename over
- *        NAME.safetensors and publish in the store -> fsync of the folder -> the answer.
- *        A reader sees the old file or the new one, never a part. What was answered survives kill
- * -9 and a loss of power. If anything fails before the rename, the old weights stay, on disk and in
- * memory, and nothing is left behind. If the fsync of the folder fails, the new ones are in both
- * places and the answer says that they may not survive. DELETE unlink and delete in the store ->
- * fsync of the folder -> the answer.
+ * PUT: pack and prepare, write a hidden file beside (.xnord-RANDOM.tmp) and fsync it, rename it
+ * over NAME.safetensors and publish the weights in the store, fsync the folder, answer. A reader
+ * sees the old file or the new one, never a part, and what was answered survives kill -9 and a loss
+ * of power. If anything fails before the rename, the old weights stay, on disk and in memory, and
+ * nothing is left behind. If the fsync of the folder fails, the new ones are in both places and the
+ * answer says that they may not survive.
+ *
+ * DELETE: unlink and delete in the store, fsync the folder, answer.
  *
  * Rename and publish (unlink and delete) happen under one mutex, so of two PUTs of one name the one
  * that is renamed last is also published last: disk and memory end with the same weights. Of
@@ -19,10 +20,10 @@
  * A thread follows the folder: by inotify where that works, and by looking at all of it every
  * --weights-poll-ms, since network file systems do not tell what other hosts do. It knows a file by
  * inode, size and time of change, so what it has loaded, and what this daemon wrote itself, is not
- * read again. Times have a grain and inodes are used again, so that a file looks the same is only
- * believed when it is some seconds old; before, its first bytes are looked at, which hold its
- * checksum. Files are read and packed without the mutex, and published only if the file is still
- * the one that was read. Running batches keep their asset, so a change takes effect between
+ * read again. Times have a grain and inodes are used again, so a file that looks the same may be
+ * another one while it is only seconds old; until then its first bytes are looked at, which hold
+ * its checksum. Files are read and packed without the mutex, and published only if the file is
+ * still the one that was read. Running batches keep their asset, so a change takes effect between
  * batches.
  *
  * At start the same thread reads everything, in the order of names; until then the daemon is not
@@ -34,8 +35,8 @@
  *
  * Names are validated, so a file cannot be outside of the folder, and fit: 128 characters and the
  * suffix. Where the file system takes upper and lower case for the same, a name that differs from
- * another only in that is refused. A folder that goes away, or that another one is put in place of,
- * is an error of each PUT and DELETE; what is in memory goes on. */
+ * another only in that is refused. If the folder goes away, or another one takes its place,
+ * each PUT and DELETE fails; what is in memory is served on. */
 #ifndef XN_WEIGHTS_DIR_H
 #define XN_WEIGHTS_DIR_H
 
