@@ -33,6 +33,8 @@ typedef struct subject {
 } subject;
 
 static bool same_weights(const xn_weights *a, const xn_weights *b) {
+    if (!a || !b)
+        return false;
     size_t values = (size_t)a->out_channels * (size_t)a->group_channels * (size_t)a->kernel_h *
                     (size_t)a->kernel_w;
     return !memcmp(a->real, b->real, values * sizeof *a->real);
