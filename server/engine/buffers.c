@@ -107,34 +107,17 @@ static void push_locked(xn_buffers *buffers, int class, node *item) {
     item->newer = NULL;
     item->older = buffers->free[class].newest;
     item->returned_ns = xn_now_ns();
-    if (item->older)
-        item->older->newer = item;
-    else
-        buffers->free[class].oldest = item;
+    *(item->older ? &item->older->newer : &buffers->free[class].oldest) = item;
     buffers->free[class].newest = item;
     buffers->kept_bytes += class_bytes(class);
 }
 
-static node *take_newest_locked(xn_buffers *buffers, int class) {
-    node *item = buffers->free[class].newest;
+/* item: a free buffer of the class, or NULL. */
+static node *take_locked(xn_buffers *buffers, int class, node *item) {
     if (!item)
         return NULL;
-    buffers->free[class].newest = item->older;
-    if (item->older)
-        item->older->newer = NULL;
-    else
-        buffers->free[class].oldest = NULL;
-    buffers->kept_bytes -= class_bytes(class);
-    return item;
-}
-
-static node *take_oldest_locked(xn_buffers *buffers, int class) {
-    node *item = buffers->free[class].oldest;
-    buffers->free[class].oldest = item->newer;
-    if (item->newer)
-        item->newer->older = NULL;
-    else
-        buffers->free[class].newest = NULL;
+    *(item->newer ? &item->newer->older : &buffers->free[class].newest) = item->older;
+    *(item->older ? &item->older->newer : &buffers->free[class].oldest) = item->newer;
     buffers->kept_bytes -= class_bytes(class);
     return item;
 }
@@ -160,7 +143,7 @@ static node *evict_locked(xn_buffers *buffers, size_t most, int64_t keep_ns) {
         assert(class >= 0); /* kept_bytes > 0, so some list has a buffer */
         if (buffers->free[class].oldest->returned_ns >= keep_ns)
             break;
-        node *item = take_oldest_locked(buffers, class);
+        node *item = take_locked(buffers, class, buffers->free[class].oldest);
         item->older = evicted;
         evicted = item;
     }
@@ -186,7 +169,7 @@ static void free_chain(const xn_buffers *buffers, node *item) {
  * or to take back. */
 static void *hold(xn_buffers *buffers, int class) {
     pthread_mutex_lock(&buffers->mutex);
-    void *memory = take_newest_locked(buffers, class);
+    void *memory = take_locked(buffers, class, buffers->free[class].newest);
     buffers->held++;
     buffers->held_bytes += class_bytes(class);
     node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
@@ -225,7 +208,7 @@ void *xn_buffers_get_quick(xn_buffers *buffers, size_t bytes) {
     if (!buffers->backend || bytes <= QUICK_BYTES)
         return xn_buffers_get(buffers, bytes);
     pthread_mutex_lock(&buffers->mutex);
-    void *memory = take_newest_locked(buffers, class);
+    void *memory = take_locked(buffers, class, buffers->free[class].newest);
     if (memory) {
         buffers->held++;
         buffers->held_bytes += class_bytes(class);

@@ -102,6 +102,9 @@ xn_client *xn_request_address_share(const xn_request *request);
  * dropped; release NULL: body is static. */
 void xn_request_respond(xn_request *request, int status, const char *content_type, void *body,
                         size_t length, void (*release)(void *context), void *release_context);
+/* The same with an error, as the JSON that all errors have; gives up where there is no memory. */
+void xn_request_respond_error(xn_request *request, int status, const char *code, const char *field,
+                              const char *message);
 void xn_request_add_header(xn_request *request, const char *name, const char *value);
 /* Gives up: the connection is closed without an answer. */
 void xn_request_abort(xn_request *request);

@@ -86,7 +86,7 @@ void xn_head_read(xn_request *request, const char *url, const char *method, cons
 
 /* response.c. */
 
-/* Responds with an error of this layer, as JSON like all others, and counts it. */
+/* Responds with an error of this layer, and counts it. */
 void xn_response_refuse(xn_request *request, int status, xn_reject_reason reason, const char *code,
                         const char *field, const char *message);
 /* Hands the response to the library; returns what the library's callback is to return. */

@@ -111,10 +111,9 @@ enum MHD_Result xn_response_deliver(xn_request *request) {
     return queued;
 }
 
-/* An error of this layer, as JSON like all others. */
-void xn_response_refuse(xn_request *request, int status, xn_reject_reason reason, const char *code,
-                        const char *field, const char *message) {
-    char text[640];
+void xn_request_respond_error(xn_request *request, int status, const char *code, const char *field,
+                              const char *message) {
+    char text[1024];
     size_t length = xn_proto_write_error(code, message, field, text, sizeof text);
     char *copy = xn_mem_alloc(length);
     if (!copy) {
@@ -122,8 +121,13 @@ void xn_response_refuse(xn_request *request, int status, xn_reject_reason reason
         return;
     }
     memcpy(copy, text, length);
-    xn_metrics_rejected(request->http->metrics, reason);
     xn_request_respond(request, status, "application/json", copy, length, xn_mem_free, copy);
+}
+
+void xn_response_refuse(xn_request *request, int status, xn_reject_reason reason, const char *code,
+                        const char *field, const char *message) {
+    xn_metrics_rejected(request->http->metrics, reason);
+    xn_request_respond_error(request, status, code, field, message);
 }
 
 /* ---- an answer in the middle of a body ---- */

@@ -42,30 +42,15 @@ void xn_exchange_add_retry_after(xn_exchange *exchange) {
     xn_request_add_header(exchange->request, "Retry-After", seconds);
 }
 
-/* No rejection is counted when reason is XN_REJECT_COUNT. */
-static void respond_error(xn_exchange *exchange, int http_status, xn_reject_reason reason,
-                          const char *code, const char *field, const char *message) {
-    char text[1024];
-    size_t length = xn_proto_write_error(code, message, field, text, sizeof text);
-    char *copy = xn_mem_alloc(length);
+void xn_exchange_refuse(xn_exchange *exchange, int http_status, xn_reject_reason reason,
+                        const char *code, const char *field, const char *message) {
     xn_metrics_rejected(xn_engine_metrics(exchange->service->engine), reason);
     xn_log(http_status >= 500 ? XN_LOG_WARN : XN_LOG_DEBUG, xn_request_id(exchange->request),
            "%s %s: %d %s: %s", xn_request_method(exchange->request),
            xn_request_path(exchange->request), http_status, code, message);
-    if (!copy) {
-        xn_request_abort(exchange->request);
-        return;
-    }
-    memcpy(copy, text, length);
     if (http_status == 429 || http_status == 503)
         xn_exchange_add_retry_after(exchange);
-    xn_request_respond(exchange->request, http_status, "application/json", copy, length,
-                       xn_mem_free, copy);
-}
-
-void xn_exchange_refuse(xn_exchange *exchange, int http_status, xn_reject_reason reason,
-                        const char *code, const char *field, const char *message) {
-    respond_error(exchange, http_status, reason, code, field, message);
+    xn_request_respond_error(exchange->request, http_status, code, field, message);
 }
 
 void xn_exchange_fail(xn_exchange *exchange, const xn_error *error) {
@@ -80,7 +65,8 @@ void xn_exchange_fail(xn_exchange *exchange, const xn_error *error) {
                  error->limit);
     else
         snprintf(message, sizeof message, "%s", error->message);
-    respond_error(exchange, class->http_status, class->reason, class->code, error->field, message);
+    xn_exchange_refuse(exchange, class->http_status, class->reason, class->code, error->field,
+                       message);
 }
 
 void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t length) {
