@@ -1,7 +1,8 @@
 # xnord: build, test and run. `make help` lists the targets.
 #
 # Layers: compute <- proto <- server, enforced by include paths. CUDA is used when nvcc is found
-# (CUDA=0 builds without; CUDA=1 insists). One folder of objects a variant: BUILD=build.
+# (CUDA=0 builds without; CUDA=1 insists). One folder of objects a variant: BUILD=build. V=1 shows
+# the commands. PROFILE=1 puts line information into the GPU code, for profilers.
 
 BUILD    ?= build
 VARIANT  ?=
@@ -14,6 +15,8 @@ FUZZ_ROUNDS ?= 100000
 FUZZ_SEED   ?= 1
 FAULTS      ?= 300000
 WERROR   ?= 0
+V        ?= 0
+PROFILE  ?= 0
 VERSION  := 0.1.0
 PKG_CONFIG ?= pkg-config
 
@@ -43,8 +46,15 @@ CFLAGS   ?= -g
 # what a sum rounds to would depend on the compiler, and on how it unrolled a loop.
 XN_CFLAGS = -std=c11 -D_GNU_SOURCE -fno-math-errno -ffp-contract=off -fvisibility=hidden -pthread \
             $(OPT) $(WARN) $(if $(USE_OPENMP),-fopenmp,-Wno-unknown-pragmas) $(SANITIZE) $(CFLAGS)
-XN_LDFLAGS = -pthread $(if $(USE_OPENMP),-fopenmp) $(SANITIZE) $(LDFLAGS)
+XN_LDFLAGS = -pthread -gz $(if $(USE_OPENMP),-fopenmp) $(SANITIZE) $(LDFLAGS)
 DEPFLAGS  = -MMD -MP
+
+# What is being made, in a line each; with V=1 its command instead.
+Q   = $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(2))
+
+# How a target makes others: on all cores, unless -j or a make above says on how many.
+BY_ITSELF = --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 
 # Sources and headers of a folder and of the folders in it.
 tree        = $(foreach end,$(2),$(wildcard $(1)/*.$(end) $(1)/*/*.$(end)))
@@ -95,7 +105,11 @@ comma       := ,
 cuda_gencode = $(if $(filter compute_$(patsubst %a,%,$(1)),$(CUDA_KNOWN)),-gencode=arch=compute_$(1)$(comma)code=sm_$(1))
 CUDA_GENCODE ?= $(call cuda_gencode,75) $(call cuda_gencode,80) $(call cuda_gencode,90a) \
                -gencode=arch=compute_80,code=compute_80
-XN_NVCCFLAGS = -std=c++17 -O3 -lineinfo $(CUDA_GENCODE) -DXN_HAVE_CUDA=1 \
+# Drivers before 550 cannot read what --compress-mode makes; those of CUDA 13 are 580 and later.
+NVCC_MAJOR  = $(call once,NVCC_MAJOR,$(shell $(NVCC) --version | sed -n 's/.*release \([0-9]*\).*/\1/p'))
+CUDA_COMPRESS = $(if $(filter 10 11 12,$(NVCC_MAJOR)),-Xfatbin=-compress-all,--compress-mode=size)
+XN_NVCCFLAGS = -std=c++17 -O3 $(if $(filter 1,$(PROFILE)),-lineinfo) $(CUDA_COMPRESS) \
+               $(CUDA_GENCODE) -DXN_HAVE_CUDA=1 \
                -Xcompiler=-fvisibility=hidden,-pthread,-Wall,-Wextra $(NVCCFLAGS)
 CUDA_LIBS   := -L$(CUDA_LIBDIR) -lcudart_static -lrt -ldl -lstdc++
 CUDA_OBJ    := $(call obj,$(CUDA_SRC))
@@ -150,7 +164,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
         test-openapi
 
 all: deps ## set up, build build/xnord
-	@$(MAKE) --no-print-directory build
+	@$(MAKE) $(BY_ITSELF) build
 
 deps: ## install the system packages that are missing (does nothing when all are there)
 	@deploy/install-deps.sh
@@ -161,7 +175,7 @@ compute-lib: $(BUILD)/libxn_compute.a
 proto-lib: $(BUILD)/libxn_proto.a
 
 test: deps ## set up, build and pass all tests
-	@$(MAKE) --no-print-directory check
+	@$(MAKE) $(BY_ITSELF) check
 
 check: $(BUILD)/xnord $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so
 	XNORD_BIN=$(abspath $(BUILD)/xnord) $(BUILD)/xnord-tests
@@ -170,19 +184,22 @@ check: $(BUILD)/xnord $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so
 parts = $(filter %.o %.a,$^)
 
 $(BUILD)/xnord: $(MAIN_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
-	$(link) -o $@ $(parts) $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(parts) $(LIBS)
 
 $(BUILD)/xnord-tests: $(TEST_OBJ) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link-tests
-	$(link) -o $@ $(parts) $(CHECK_LIBS) $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(parts) $(CHECK_LIBS) $(LIBS)
 
 # Preloaded into the daemon by the tests of failing allocations; without sanitizers, which have an
 # allocator of their own.
 $(BUILD)/alloc-fault.so: tests/fault/preload/alloc.c tests/fault/alloc_fault.h
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -O2 $(WARN) $(CFLAGS) -shared -fPIC -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(CC) -std=c11 -O2 $(WARN) $(CFLAGS) -shared -fPIC -o $@ $<
 
 test-alloc: deps ## the whole daemon while 300000 allocations fail at random (FAULTS)
-	@$(MAKE) --no-print-directory $(BUILD)/xnord test-binary
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord test-binary
 	XNORD_TEST_FAULTS=$(FAULTS) XNORD_BIN=$(abspath $(BUILD)/xnord) CK_VERBOSITY=verbose \
 	  $(BUILD)/xnord-tests fault_daemon
 
@@ -190,39 +207,48 @@ test-alloc: deps ## the whole daemon while 300000 allocations fail at random (FA
 STRESS_SRC := tests/main.c $(wildcard tests/stress/*.c) \
               $(patsubst %,tests/http/%.c,client daemon answer encode json problem)
 $(BUILD)/xnord-stress: $(call obj,$(STRESS_SRC)) $(MADE_WITH)/link-compute-tests
-	$(link) -o $@ $(parts) $(CHECK_LIBS) -lm
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(parts) $(CHECK_LIBS) -lm
 
 $(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-compute-tests
-	$(link) -o $@ $(parts) $(CHECK_LIBS) $(CUDA_LIBS) -lm
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(parts) $(CHECK_LIBS) $(CUDA_LIBS) -lm
 
 $(BUILD)/libxn_compute.a: $(COMPUTE_OBJ)
 $(BUILD)/libxn_proto.a: $(PROTO_OBJ)
 $(BUILD)/libxn_server.a: $(SERVER_OBJ)
 $(BUILD)/%.a: $(MADE_WITH)/%
 	@rm -f $@
-	$(AR) rcs $@ $(parts)
+	$(call say,AR,$@)
+	$(Q)$(AR) rcs $@ $(parts)
 
 $(BUILD)/obj/compute/%.c.o: compute/%.c $(MADE_WITH)/compute
 	@mkdir -p $(@D)
-	$(command.compute) $(DEPFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(command.compute) $(DEPFLAGS) -c -o $@ $<
 # Alone asks whether CUDA is there.
 $(BUILD)/obj/compute/core/registry.c.o: compute/core/registry.c $(MADE_WITH)/registry
 	@mkdir -p $(@D)
-	$(command.registry) $(DEPFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(command.registry) $(DEPFLAGS) -c -o $@ $<
 # ptxas reports every wgmma.fence it adds by itself, which costs nothing (C7519); all else is shown.
 $(BUILD)/obj/compute/%.cu.o: compute/%.cu $(MADE_WITH)/compute-cu
 	@mkdir -p $(@D)
-	$(command.compute-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
+	$(call say,NVCC,$<)
+	$(Q)$(command.compute-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
 	  2>$@.log; status=$$?; grep -v C7519 $@.log >&2; exit $$status
 $(BUILD)/obj/proto/%.c.o: proto/%.c $(MADE_WITH)/proto
 	@mkdir -p $(@D)
-	$(command.proto) $(DEPFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(command.proto) $(DEPFLAGS) -c -o $@ $<
 $(BUILD)/obj/server/%.c.o: server/%.c $(MADE_WITH)/server
 	@mkdir -p $(@D)
-	$(command.server) $(DEPFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(command.server) $(DEPFLAGS) -c -o $@ $<
 $(BUILD)/obj/tests/%.c.o: tests/%.c $(MADE_WITH)/tests
 	@mkdir -p $(@D)
-	$(command.tests) $(DEPFLAGS) -c -o $@ $<
+	$(call say,CC,$<)
+	$(Q)$(command.tests) $(DEPFLAGS) -c -o $@ $<
 
 $(filter %/openapi.c.o,$(SERVER_OBJ)): proto/openapi.yaml
 
@@ -234,7 +260,8 @@ BENCH_OBJ := $(call obj,$(BENCH_SRC) tests/bench/no_gpu.c)
 endif
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu $(MADE_WITH)/tests-cu
 	@mkdir -p $(@D)
-	$(command.tests-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
+	$(call say,NVCC,$<)
+	$(Q)$(command.tests-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 $(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-cpu-few: $(call obj,tests/bench/cpu_few.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
@@ -247,11 +274,11 @@ $(BUILD)/bench-cpu: LIBS += $(if $(ONEDNN),-ldnnl)
 $(BUILD)/bench-cpu: $(call obj,tests/bench/bench_cpu.c tests/bench/bench_cpu_packed.c tests/bench/bench_turns.c $(CPU_LAYER_SRC) tests/bench/$(BENCH_PEER).c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-cpu-layers: $(call obj,tests/bench/cpu_layers.c $(CPU_LAYER_SRC)) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
-	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-layers
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-cpu-layers
 	$(BUILD)/bench-cpu-layers --json $(BUILD)/bench/bench_cpu_layers.json $(BENCH_FLAGS)
 $(BUILD)/bench-cpu-real: $(call obj,tests/bench/cpu_real.c tests/bench/cpu_peak.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 bench-cpu-real: deps ## modes float and bwn on the CPU, beside the machine's peak of multiplications
-	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-real
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-cpu-real
 	$(BUILD)/bench-cpu-real --json $(BUILD)/bench/bench_cpu_real.json $(BENCH_FLAGS)
 # cuDNN's figures, where this Python has PyTorch.
 PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
@@ -260,27 +287,28 @@ ifeq ($(USE_CUDA),1)
 $(BUILD)/bench-gpu: $(call obj,tests/bench/bench_gpu.cu tests/bench/bench_layer.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
 $(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu tests/bench/bench_runner.c) $(BUILD)/libxn_compute.a
 bench-gpu-few: deps ## few channels on the GPU: the fused kernels beside a copy of the same bytes
-	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-few
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-gpu-few
 	$(BUILD)/bench-gpu-few --json $(BUILD)/bench/bench_gpu_few.json
 $(BUILD)/bench-gpu-pack: $(call obj,tests/bench/gpu_pack.cu $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
 bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
-	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-pack
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-gpu-pack
 	$(BUILD)/bench-gpu-pack
 $(BUILD)/bench-gpu-real: $(call obj,tests/bench/gpu_real.cu tests/bench/bench_runner.c $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
 bench-gpu-real: deps ## modes float and bwn on the matrix units, and cuDNN where PyTorch is
-	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-real
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-gpu-real
 	$(BUILD)/bench-gpu-real --exact
 	-python3 tests/bench/peer_torch_conv.py
 $(BUILD)/bench-gpu-shapes: $(call obj,tests/bench/gpu_shapes.cu tests/bench/bench_runner.c) $(BUILD)/libxn_compute.a
 bench-gpu-shapes: deps ## other shapes on the GPU, every kernel path, each against its own floor
-	@$(MAKE) --no-print-directory $(BUILD)/bench-gpu-shapes
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-gpu-shapes
 	$(BUILD)/bench-gpu-shapes --json $(BUILD)/bench/bench_gpu_shapes.json
 endif
 $(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
 $(BUILD)/bench-open-loop: $(call obj,$(wildcard tests/bench/open_loop*.c))
 $(BUILD)/bench-%: $(MADE_WITH)/link
 	@mkdir -p $(BUILD)/bench
-	$(link) -o $@ $(parts) $(LIBS)
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(parts) $(LIBS)
 
 # What bench has beside the CPU: nothing in a build without CUDA.
 ifeq ($(USE_CUDA),1)
@@ -291,31 +319,31 @@ BENCH_GPU :=
 run_bench_gpu = @echo "GPU: this build has no CUDA"
 endif
 bench: deps ## convolution: the CPU beside oneDNN, then the GPU beside cuDNN; copies and peak rates
-	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu $(BENCH_GPU)
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-cpu $(BENCH_GPU)
 	$(BUILD)/bench-cpu --json $(BUILD)/bench/bench_cpu.json $(BENCH_CPU_FLAGS)
 	$(run_bench_gpu)
 bench-gpu: deps ## the GPU's part of bench; BENCH_FLAGS: --only TEXT, --path NAME, --check-only
-	@$(if $(BENCH_GPU),$(MAKE) --no-print-directory $(BENCH_GPU))
+	@$(if $(BENCH_GPU),$(MAKE) $(BY_ITSELF) $(BENCH_GPU))
 	$(run_bench_gpu)
 bench-cpu-few: deps ## few channels on the CPU beside a parallel memcpy of the same bytes
-	@$(MAKE) --no-print-directory $(BUILD)/bench-cpu-few
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-cpu-few
 	$(BUILD)/bench-cpu-few --json $(BUILD)/bench/bench_cpu_few.json $(BENCH_FLAGS)
 bench-paper: deps ## the paper's three tables beside its published figures
-	@$(MAKE) --no-print-directory $(BUILD)/bench-paper
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-paper
 	$(BUILD)/bench-paper --json $(BUILD)/bench/bench_paper.json
 bench-json: deps ## reading JSON tensors beside Jansson
-	@$(MAKE) --no-print-directory $(BUILD)/bench-json
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-json
 	$(BUILD)/bench-json --json $(BUILD)/bench/bench_json.json
 bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorch peer
 	@deploy/install-deps.sh --with-bench
-	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/bench-http_echo
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http_echo
 	tests/bench/bench_http.sh $(BUILD) $(BENCH_FLAGS)
 
 bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
-	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/bench-open-loop
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-open-loop
 	tests/bench/bench_overload.sh $(BUILD) $(BENCH_FLAGS)
 bench-probe: deps ## how long a health probe waits beside JSON bodies of 112 MB (PROBE_CPUS, CLIENT_CPUS)
-	@$(MAKE) --no-print-directory $(BUILD)/xnord
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord
 	taskset -c $(or $(CLIENT_CPUS),0-$(shell echo $$(($$(nproc) - 1)))) tests/bench/bench_probe.py \
 	  "taskset -c $(or $(PROBE_CPUS),0,1) $(BUILD)/xnord" 10 $(BENCH_FLAGS)
 
@@ -324,10 +352,11 @@ PREFIX ?= /usr/local
 
 $(BUILD)/xnord-demo-pnm: deploy/demo/pnm.c $(MADE_WITH)/tool
 	@mkdir -p $(@D)
-	$(command.tool) -o $@ $< -lm
+	$(call say,CC,$<)
+	$(Q)$(command.tool) -o $@ $< -lm
 
 demo: deps ## a picture through an edge kernel: make demo [IMAGE=picture.pgm|.ppm]
-	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/xnord-demo-pnm
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/xnord-demo-pnm
 	@BUILD=$(BUILD) IMAGE="$(IMAGE)" deploy/demo/demo.sh
 
 format: ## clang-format on every source file, in place
@@ -346,7 +375,7 @@ install: build ## to PREFIX=/usr/local: the daemon, its systemd unit, the exampl
 
 # ---- sanitizers: their own folders, no CUDA (compute-sanitizer does that side) ----
 asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
-	$(MAKE) check BUILD=build-asan CUDA=0 OPT=-O1 \
+	$(MAKE) $(BY_ITSELF) check BUILD=build-asan CUDA=0 OPT=-O1 \
 	  SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 # What it looks for is between threads, so of the case table, which runs on one mostly, it needs few
 # cases. Without a pause at the end of each test's process.
@@ -355,7 +384,7 @@ TSAN_RANDOM ?= 20
 tsan: ## the tests under ThreadSanitizer (without OpenMP: libgomp is not instrumented)
 	XNORD_TEST_EVERY=$(TSAN_EVERY) XNORD_TEST_RANDOM=$(TSAN_RANDOM) \
 	  TSAN_OPTIONS="atexit_sleep_ms=0 $$TSAN_OPTIONS" \
-	  $(MAKE) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
+	  $(MAKE) $(BY_ITSELF) check BUILD=build-tsan CUDA=0 OPENMP=0 OPT=-O1 SANITIZE="-fsanitize=thread"
 
 test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_TEST_EVERY=1: all)
 	@deploy/install-deps.sh --with-arm64
@@ -384,20 +413,22 @@ FUZZ_LIBS = $(call once,FUZZ_LIBS,$(shell $(PKG_CONFIG) --libs jansson gnutls))
 fuzz: ## every parser fuzzed for FUZZ_SECONDS (10) each, under ASan and UBSan; FUZZ_TARGETS: some of them
 	+@program=$(FUZZ_PROGRAM); build=build-fuzz/$$program; \
 	if [ $$program = fuzz ]; then set -- $(FUZZ_FLAGS_fuzz); else set -- $(FUZZ_FLAGS_replay); fi; \
-	$(MAKE) --no-print-directory $(foreach t,$(FUZZ_TARGETS),$$build/$$program-$(t)) BUILD=$$build \
+	$(MAKE) $(BY_ITSELF) $(foreach t,$(FUZZ_TARGETS),$$build/$$program-$(t)) BUILD=$$build \
 	  CUDA=0 OPENMP=0 OPT=-O1 WERROR=0 "$$@" && \
 	FUZZ_ROUNDS=$(FUZZ_ROUNDS) FUZZ_SEED=$(FUZZ_SEED) \
 	  tests/fuzz/run.sh $$build $$program $(FUZZ_SECONDS) $(FUZZ_TARGETS)
 
 $(BUILD)/fuzz-%: tests/fuzz/driver/libfuzzer.c $(FUZZ_OBJ)
-	$(CC) $(XN_CFLAGS) $(TEST_INC) -DXF_TARGET=xf_$* -fsanitize=fuzzer $(XN_LDFLAGS) -o $@ $^ $(FUZZ_LIBS) -lm
+	$(call say,LD,$@)
+	$(Q)$(CC) $(XN_CFLAGS) $(TEST_INC) -DXF_TARGET=xf_$* -fsanitize=fuzzer $(XN_LDFLAGS) -o $@ $^ $(FUZZ_LIBS) -lm
 $(BUILD)/replay-%: tests/fuzz/driver/replay.c $(FUZZ_OBJ)
-	$(CC) $(XN_CFLAGS) $(TEST_INC) $(XN_LDFLAGS) -o $@ $^ $(FUZZ_LIBS) -lm
+	$(call say,LD,$@)
+	$(Q)$(CC) $(XN_CFLAGS) $(TEST_INC) $(XN_LDFLAGS) -o $@ $^ $(FUZZ_LIBS) -lm
 
 # ---- long runs ----
 STRESS ?=
 stress: deps ## hang-ups, slow peers, drains, a soak: minutes (SOAK_SECONDS=3600; STRESS=stress_soak: that one)
-	@$(MAKE) --no-print-directory $(BUILD)/xnord $(BUILD)/xnord-stress
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/xnord-stress
 	XNORD_BIN=$(abspath $(BUILD)/xnord) $(BUILD)/xnord-stress $(STRESS)
 
 clean:

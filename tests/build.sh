@@ -8,7 +8,7 @@
 # and an empty object of any other file: nothing here takes minutes, nor needs the toolkit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-unset CC CFLAGS LDFLAGS OPT SANITIZE WERROR OPENMP CUDA MAKEFLAGS MAKELEVEL
+unset CC CFLAGS LDFLAGS OPT SANITIZE WERROR OPENMP CUDA PROFILE V MAKEFLAGS MAKELEVEL
 
 rm -rf "$1"
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
@@ -28,6 +28,9 @@ cat >"$folder/nvcc" <<END
 if [[ \$1 == --list-gpu-arch ]]; then
     echo compute_80
     exit
+elif [[ \$1 == --version ]]; then
+    echo "release \${STAND_IN_RELEASE:-13.0}, V0"
+    exit
 fi
 while [[ \$1 != -o ]]; do shift; done
 source=/dev/null
@@ -37,7 +40,7 @@ END
 chmod +x "$folder/nvcc"
 
 run_make() { # with the folder's settings; others may be added
-    make --no-print-directory -j"$(nproc)" BUILD="$build" OPT=-O0 NVCC="$folder/nvcc" \
+    make --no-print-directory -j"$(nproc)" V=1 BUILD="$build" OPT=-O0 NVCC="$folder/nvcc" \
         CUDA_LIBS= "$@"
 }
 
@@ -127,6 +130,37 @@ fi
 output=$(run_make -n CUDA=0 -W proto/include/xn_proto.h build | made)
 expect_made '(proto|server)/.*|xnord|libxn_(proto|server).a' "$output" "a header of proto"
 expect_nothing "after dry runs" CUDA=0 build
+
+# The GPU code: compressed in the way that this nvcc's drivers can read; line information when asked.
+expect_flag() { # pattern, 1 or 0: whether the GPU's files are made with it, make's arguments
+    local output has=0
+    output=$(run_make -nB CUDA=1 "${@:3}" "$build/obj/compute/cuda/host/backend.cu.o")
+    if grep -qE -e "$1" <<<"$output"; then has=1; fi
+    if ((has != $2)); then
+        fail "$1 is $has with: ${*:3}"
+    fi
+}
+expect_flag --compress-mode=size 1
+STAND_IN_RELEASE=12.8 expect_flag --compress-mode 0
+STAND_IN_RELEASE=12.8 expect_flag -compress-all 1
+expect_flag -lineinfo 0
+expect_flag -lineinfo 1 PROFILE=1
+
+# On how many cores, and what is said of it.
+expect_jobs() { # -jN or nothing, make's arguments
+    local jobs
+    jobs=$(make -n "${@:2}" CUDA=0 BUILD="$build" all |
+        sed -nE 's/^make --no-print-directory *(-j[0-9]+)? *build$/\1/p')
+    if [[ $jobs != "$1" ]]; then
+        fail "make ${*:2} builds with '$jobs' instead of '$1'"
+    fi
+}
+expect_jobs "-j$(nproc)"
+expect_jobs "" -j3
+output=$(run_make -B V=0 CUDA=0 proto-lib | grep -v '^  CC    proto/src/[a-z_0-9/]*\.c$') || true
+if [[ $output != "  AR    $build/libxn_proto.a" ]]; then
+    fail "without V=1 it says: $(head -n 3 <<<"$output")"
+fi
 
 # Once for real, there and back: another optimisation, and a source file that goes.
 readonly object=$build/obj/proto/src/text.c.o
