@@ -111,6 +111,14 @@ int bk_tally_of(const bk_target *target) {
     return atomic_load(&tally[target->number][1 + target->path_number]);
 }
 
+TCase *bk_tally_case(Suite *s, const char *name) {
+    TCase *t = tcase_create(name);
+    tcase_set_timeout(t, 600);
+    tcase_add_unchecked_fixture(t, bk_tally_clear, NULL);
+    suite_add_tcase(s, t);
+    return t;
+}
+
 int bk_every(void) {
     const char *text = getenv("XNORD_TEST_EVERY");
     const int every = text ? atoi(text) : 1;

@@ -44,6 +44,8 @@ void bk_tally_clear(void);
 void bk_tally_add(const bk_target *target);
 /* Runs of that target since it was cleared. */
 int bk_tally_of(const bk_target *target);
+/* Tests that count together: the tally is cleared before the first of them. */
+TCase *bk_tally_case(Suite *s, const char *name);
 
 /* Outputs of a batch on guarded, poisoned memory. */
 typedef struct bk_batch {

@@ -10,7 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { GUARD = 256, POISON = 0xa5, USUAL_RANDOM = 150 };
+enum {
+    GUARD = 256,
+    POISON = 0xa5,
+    USUAL_RANDOM = 150,
+    PARTS = 6
+}; /* PARTS: tests that share a section */
 
 typedef struct {
     const char *name;
@@ -35,8 +40,6 @@ typedef struct {
     int32_t *dots, *threshold;
     uint32_t *bits, *flip;
 } packed_problem;
-
-static int64_t runs[BK_PATHS];
 
 static const bk_target *cpu_target(void) {
     for (int i = 0; i < bk_target_count(); i++)
@@ -208,7 +211,7 @@ static void run_on(const bk_target *target, const packed_problem *p, const varia
     memset(target->stream->scratch, 0xff, target->stream->scratch_bytes);
     xn_cpu_run_with(plan, p->prepared, p->problem.images, &io);
     judge(p, v, target->path, output, bytes);
-    runs[target->path_number]++;
+    bk_tally_add(target);
     xn_mem_free(output);
     xn_cpu_plan_free(plan);
 }
@@ -228,34 +231,40 @@ static void check_case(const bk_target *target, const bk_case *c, int variant_co
 typedef struct {
     const bk_target *target;
     int64_t number;
+    int part;
 } table_walk;
 
 static void visit(const bk_case *c, void *context) {
     table_walk *walk = context;
-    if (c->params.mode == XN_MODE_XNOR && c->params.output_datatype == XN_INT32 &&
-        walk->number++ % bk_every() == 0)
+    if (c->params.mode != XN_MODE_XNOR || c->params.output_datatype != XN_INT32)
+        return;
+    const int64_t number = walk->number++;
+    if (number % bk_every() == 0 && number / bk_every() % PARTS == walk->part)
         check_case(walk->target, c, VARIANTS);
 }
 
-static void report(const bk_target *target) {
-    const bk_target *forced;
+START_TEST(section) {
+    table_walk walk = {cpu_target(), 0, _i % PARTS};
+    bk_sections[_i / PARTS].each(visit, &walk);
+}
+END_TEST
+
+/* After the tests whose runs are counted: all paths for many channels ran, and no others. */
+static void report(void) {
+    const bk_target *target = cpu_target(), *forced;
     printf("packed:");
     for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++) {
         bool many = !strncmp(forced->path, "many/", 5);
         if (many)
-            printf(" %s %lld", forced->path, (long long)runs[path]);
-        ck_assert_msg((runs[path] > 0) == many, "%s ran %lld times", forced->path,
-                      (long long)runs[path]);
-        runs[path] = 0;
+            printf(" %s %d", forced->path, bk_tally_of(forced));
+        ck_assert_msg((bk_tally_of(forced) > 0) == many, "%s ran %d times", forced->path,
+                      bk_tally_of(forced));
     }
     printf("\n");
 }
 
-START_TEST(table) {
-    table_walk walk = {cpu_target(), 0};
-    for (int i = 0; i < bk_section_count; i++)
-        bk_sections[i].each(visit, &walk);
-    report(walk.target);
+START_TEST(every_path_ran) {
+    report();
 }
 END_TEST
 
@@ -271,13 +280,12 @@ START_TEST(random_problems) {
     const bk_target *target = cpu_target();
     const char *text = getenv("XNORD_TEST_RANDOM");
     int count = text ? atoi(text) : USUAL_RANDOM;
-    for (int i = 0; i < count; i++) {
+    for (int i = _i; i < count; i += PARTS) {
         bk_case c;
         bk_case_random(xn_test_seed() + (uint64_t)i, &c);
         as_dots(&c);
         check_case(target, &c, VARIANTS);
     }
-    report(target);
 }
 END_TEST
 
@@ -303,11 +311,12 @@ START_TEST(large_outputs) {
         ck_assert(c->images * c->out_channels * c->height * c->width * 4 >= 4 << 20);
     }
     bk_check(target, cases, sizes);
+    bk_tally_clear(); /* of all paths */
     for (int i = 0; i < sizes; i++) {
         as_dots(&cases[i]);
         check_case(target, &cases[i], STREAMED);
     }
-    report(target);
+    report();
 }
 END_TEST
 
@@ -378,15 +387,16 @@ START_TEST(refused) {
 END_TEST
 
 XN_SUITE(cpu_packed) {
-    bk_tally_start(); /* bk_check counts */
+    bk_tally_start();
     Suite *s = suite_create("cpu_packed");
-    TCase *t = tcase_create("packed");
-    tcase_set_timeout(t, 600);
-    tcase_add_test(t, table);
-    tcase_add_test(t, random_problems);
-    tcase_add_test(t, large_outputs);
-    tcase_add_test(t, chained);
-    tcase_add_test(t, refused);
-    suite_add_tcase(s, t);
+    TCase *table = bk_tally_case(s, "table"), *random = bk_tally_case(s, "random"),
+          *other = bk_tally_case(s, "packed");
+    tcase_add_loop_test(table, section, 0, bk_section_count * PARTS);
+    tcase_add_test(table, every_path_ran);
+    tcase_add_loop_test(random, random_problems, 0, PARTS);
+    tcase_add_test(random, every_path_ran);
+    tcase_add_test(other, large_outputs);
+    tcase_add_test(other, chained);
+    tcase_add_test(other, refused);
     return s;
 }

@@ -98,20 +98,12 @@ START_TEST(random_report) {
 }
 END_TEST
 
-static TCase *new_case(Suite *s, const char *name) {
-    TCase *t = tcase_create(name);
-    tcase_set_timeout(t, 600);
-    tcase_add_unchecked_fixture(t, bk_tally_clear, NULL);
-    suite_add_tcase(s, t);
-    return t;
-}
-
 /* Cases of tests by backend, so that a report names it. */
 XN_SUITE(backends) {
     Suite *s = suite_create("backends");
     bk_tally_start();
     for (int i = 0; i < bk_target_count(); i++) {
-        TCase *t = new_case(s, xn_backend_all()[i]->name);
+        TCase *t = bk_tally_case(s, xn_backend_all()[i]->name);
         tcase_add_loop_test(t, section, i * bk_section_count, (i + 1) * bk_section_count);
         tcase_add_loop_test(t, every_path_ran, i, i + 1);
     }
@@ -123,7 +115,7 @@ XN_SUITE(backends_random) {
     Suite *s = suite_create("backends_random");
     bk_tally_start();
     for (int i = 0; i < bk_target_count(); i++) {
-        TCase *t = new_case(s, xn_backend_all()[i]->name);
+        TCase *t = bk_tally_case(s, xn_backend_all()[i]->name);
         tcase_add_loop_test(t, random_problems, i * RANDOM_CHUNKS, (i + 1) * RANDOM_CHUNKS);
         tcase_add_loop_test(t, random_report, i, i + 1);
     }
