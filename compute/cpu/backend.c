@@ -231,6 +231,10 @@ static const char *plan_path(const xn_plan *plan) {
     return plan->way->name;
 }
 
+static double plan_cost_ns(const xn_plan *plan) {
+    return plan->image_ns * (double)plan->max_images;
+}
+
 const xn_backend xn_backend_cpu = {
     .name = "cpu",
     .device_count = device_count,
@@ -258,4 +262,5 @@ const xn_backend xn_backend_cpu = {
     .enqueue = enqueue,
     .end = end,
     .abandon = abandon,
+    .plan_cost_ns = plan_cost_ns,
 };

@@ -139,6 +139,10 @@ typedef struct xn_backend {
     xn_status (*end)(xn_stream *stream, const xn_batch *batch, const void *output,
                      xn_run_times *times, xn_error *error);
     void (*abandon)(xn_stream *stream);
+
+    /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on
+     * cpu by one core. NULL in the table: it does not say. For who fits the costs to a chip. */
+    double (*plan_cost_ns)(const xn_plan *plan);
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */
