@@ -53,8 +53,18 @@ static xn_status check_filter(const xn_shape *shape, xn_error *error) {
     return XN_OK;
 }
 
-static xn_status check_channels(const xn_tensor *tensor, const char *name, int64_t out_channels,
-                                xn_error *error) {
+static xn_status check_count(const xn_shape *shape, const char *name, xn_error *error) {
+    char path[40];
+    if (shape->dims[0] <= INT32_MAX)
+        return XN_OK;
+    snprintf(path, sizeof path, "%s.shape", name);
+    return xn_fail(error, XN_ERR_GEOMETRY, path, "%s[0] is %" PRId64 "; it must be at most %d",
+                   path, shape->dims[0], INT32_MAX);
+}
+
+/* like: the part whose first dimension out_channels is. */
+static xn_status check_channels(const xn_tensor *tensor, const char *name, const char *like,
+                                int64_t out_channels, xn_error *error) {
     char path[40];
     int64_t elements;
     if (!tensor)
@@ -67,8 +77,50 @@ static xn_status check_channels(const xn_tensor *tensor, const char *name, int64
         return XN_OK;
     snprintf(path, sizeof path, "%s.shape", name);
     return xn_fail(error, XN_ERR_GEOMETRY, path,
-                   "%s[0] is %" PRId64 "; weights.shape[0] is %" PRId64 ", so it must be that too",
-                   path, elements, out_channels);
+                   "%s[0] is %" PRId64 "; %s.shape[0] is %" PRId64 ", so it must be that too", path,
+                   elements, like, out_channels);
+}
+
+/* The values of parts that come one for each output channel, in the order of xn_weights_parts. */
+enum { CHANNEL_PARTS = 4 };
+static const char *const channel_names[CHANNEL_PARTS] = {"scale", "bias", "slope", "shift"};
+
+static const xn_tensor *channel_part(const xn_weights_parts *parts, int i) {
+    const xn_tensor *const all[CHANNEL_PARTS] = {parts->scale, parts->bias, parts->slope,
+                                                 parts->shift};
+    return all[i];
+}
+
+/* The part that says how many output channels there are: the kernel, or the first there is. */
+static const xn_tensor *leading_part(const xn_weights_parts *parts, const char **name) {
+    *name = "weights";
+    if (parts->weights)
+        return parts->weights;
+    for (int i = 0; i < CHANNEL_PARTS; i++) {
+        *name = channel_names[i];
+        if (channel_part(parts, i))
+            return channel_part(parts, i);
+    }
+    return NULL;
+}
+
+static xn_status check_parts(const xn_weights_parts *parts, int64_t *elements, xn_error *error) {
+    const char *name;
+    const xn_tensor *leading = leading_part(parts, &name);
+    if (!leading)
+        return xn_fail(error, XN_ERR_MALFORMED, "weights",
+                       "no tensor is given; give weights, scale, bias, slope or shift");
+    xn_status status =
+        parts->weights
+            ? check_tensor(leading, name, 4, "[O, C/groups, KH, KW]", elements, error)
+            : check_tensor(leading, name, 1, "[O], one value per output channel", elements, error);
+    if (!status)
+        status = parts->weights ? check_filter(&leading->shape, error)
+                                : check_count(&leading->shape, name, error);
+    for (int i = 0; i < CHANNEL_PARTS && !status; i++)
+        status = check_channels(channel_part(parts, i), channel_names[i], name,
+                                leading->shape.dims[0], error);
+    return status;
 }
 
 /* A new array of count elements of that size; its bytes are added to *total. */
@@ -79,12 +131,14 @@ static void *grab(int64_t count, size_t size, size_t *total) {
     return xn_mem_zalloc((size_t)count, size);
 }
 
-/* The values of a scale or a bias. */
-static float *grab_values(const xn_tensor *tensor, size_t *total) {
-    float *values = grab(tensor->elements, sizeof *values, total);
-    if (values)
-        xn_tensor_to_fp32(tensor->datatype, tensor->data, values, tensor->elements);
-    return values;
+/* The values of a scale, bias, slope or shift; NULL with true where there is none. */
+static bool grab_values(const xn_tensor *tensor, float **values, size_t *total) {
+    if (!tensor)
+        return true;
+    *values = grab(tensor->elements, sizeof **values, total);
+    if (*values)
+        xn_tensor_to_fp32(tensor->datatype, tensor->data, *values, tensor->elements);
+    return *values != NULL;
 }
 
 /* Of weights, where BOOL is a sign. */
@@ -107,18 +161,14 @@ static int64_t filter_size(const xn_weights *w) {
     return (int64_t)w->group_channels * w->kernel_h * w->kernel_w;
 }
 
-static bool fill(xn_weights *w, const xn_tensor *weights, const xn_tensor *scale,
-                 const xn_tensor *bias) {
+static bool fill_kernel(xn_weights *w, const xn_tensor *weights) {
     int64_t taps = (int64_t)w->kernel_h * w->kernel_w, filter = filter_size(w), words;
     if (!xn_mul_i64(w->out_channels * (int64_t)w->words, taps, &words))
         return false;
-    w->host_bytes = sizeof *w;
     w->real = grab_weights(weights, &w->host_bytes);
     w->bits = grab(words, sizeof *w->bits, &w->host_bytes);
     w->alpha = grab(w->out_channels, sizeof *w->alpha, &w->host_bytes);
-    w->scale = scale ? grab_values(scale, &w->host_bytes) : NULL;
-    w->bias = bias ? grab_values(bias, &w->host_bytes) : NULL;
-    if (!w->real || !w->bits || !w->alpha || (scale && !w->scale) || (bias && !w->bias))
+    if (!w->real || !w->bits || !w->alpha)
         return false;
     xn_pack_weights(w->real, w->out_channels, w->group_channels, taps, w->bits);
     for (int32_t o = 0; o < w->out_channels; o++)
@@ -126,31 +176,41 @@ static bool fill(xn_weights *w, const xn_tensor *weights, const xn_tensor *scale
     return true;
 }
 
-xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, const xn_tensor *bias,
-                            xn_weights **out, xn_error *error) {
-    int64_t elements;
-    xn_status status =
-        check_tensor(weights, "weights", 4, "[O, C/groups, KH, KW]", &elements, error);
-    if (!status)
-        status = check_filter(&weights->shape, error);
-    if (!status)
-        status = check_channels(scale, "scale", weights->shape.dims[0], error);
-    if (!status)
-        status = check_channels(bias, "bias", weights->shape.dims[0], error);
+static bool fill(xn_weights *w, const xn_weights_parts *parts) {
+    w->host_bytes = sizeof *w;
+    if ((parts->weights && !fill_kernel(w, parts->weights)) ||
+        !grab_values(parts->scale, &w->scale, &w->host_bytes) ||
+        !grab_values(parts->bias, &w->bias, &w->host_bytes) ||
+        !grab_values(parts->slope, &w->slope, &w->host_bytes) ||
+        !grab_values(parts->shift, &w->shift, &w->host_bytes))
+        return false;
+    return true;
+}
+
+static void set_shape(xn_weights *w, const xn_weights_parts *parts) {
+    const char *name;
+    const xn_tensor *leading = leading_part(parts, &name);
+    const int64_t *dims = leading->shape.dims;
+    w->out_channels = (int32_t)dims[0];
+    w->datatype = leading->datatype;
+    if (!parts->weights)
+        return;
+    w->group_channels = (int32_t)dims[1];
+    w->kernel_h = (int32_t)dims[2];
+    w->kernel_w = (int32_t)dims[3];
+    w->words = xn_pack_words(w->group_channels);
+}
+
+xn_status xn_weights_create_parts(const xn_weights_parts *parts, xn_weights **out,
+                                  xn_error *error) {
+    int64_t elements = 0;
+    xn_status status = check_parts(parts, &elements, error);
     if (status)
         return status;
-
-    const int64_t *dims = weights->shape.dims;
     xn_weights *w = xn_mem_zalloc(1, sizeof *w);
-    if (w) {
-        w->out_channels = (int32_t)dims[0];
-        w->group_channels = (int32_t)dims[1];
-        w->kernel_h = (int32_t)dims[2];
-        w->kernel_w = (int32_t)dims[3];
-        w->words = xn_pack_words(w->group_channels);
-        w->datatype = weights->datatype;
-    }
-    if (!w || !fill(w, weights, scale, bias)) {
+    if (w)
+        set_shape(w, parts);
+    if (!w || !fill(w, parts)) {
         xn_weights_free(w);
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
                        "no memory for weights of %" PRId64 " elements", elements);
@@ -159,9 +219,17 @@ xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, co
     return XN_OK;
 }
 
+xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, const xn_tensor *bias,
+                            xn_weights **out, xn_error *error) {
+    const xn_weights_parts parts = {.weights = weights, .scale = scale, .bias = bias};
+    return xn_weights_create_parts(&parts, out, error);
+}
+
 void xn_weights_free(xn_weights *weights) {
     if (!weights)
         return;
+    xn_mem_free(weights->shift);
+    xn_mem_free(weights->slope);
     xn_mem_free(weights->bias);
     xn_mem_free(weights->scale);
     xn_mem_free(weights->alpha);

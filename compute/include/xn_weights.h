@@ -12,7 +12,11 @@ extern "C" {
 /* The one normative bit layout of weights: bits[o][i][j][word], tap-major, 32-bit words along the
  * group's channels; channel c is bit c%32 (least significant first) of word c/32; 1 = +1, 0 = -1;
  * the bits past C/groups in the last word are 0. words = ceil(C/groups / 32). It does not depend
- * on stride, padding, dilation or the number of groups. */
+ * on stride, padding, dilation or the number of groups.
+ *
+ * Steps that have no kernel (affine, prelu) have weights without one: only values for each channel.
+ * There group_channels, kernel_h, kernel_w and words are 0, and real, bits and alpha NULL. A
+ * backend without such steps refuses to prepare them (XN_ERR_UNSUPPORTED). */
 typedef struct xn_weights {
     int32_t out_channels, group_channels, kernel_h, kernel_w;
     int32_t words;        /* per tap */
@@ -22,13 +26,24 @@ typedef struct xn_weights {
     float *alpha;         /* [O] mean |W|, summed in double, rounded once */
     float *scale;         /* [O] or NULL */
     float *bias;          /* [O] or NULL */
+    float *slope, *shift; /* [O] or NULL; see xn_epilogue.h */
     size_t host_bytes;    /* memory this object holds */
 } xn_weights;
 
-/* Copies and prepares. weights: rank 4 [O, C/groups, KH, KW] of an input datatype; scale and bias:
+/* What weights are made of; borrowed while they are made. Where weights is NULL there is no kernel,
+ * and at least one of the others is given. */
+typedef struct xn_weights_parts {
+    const xn_tensor *weights, *scale, *bias, *slope, *shift;
+} xn_weights_parts;
+
+/* Copies and prepares. weights: rank 4 [O, C/groups, KH, KW] of an input datatype; the others:
  * NULL or rank 1 [O] of an input datatype. Errors: XN_ERR_GEOMETRY (rank, sizes that differ; fields
- * "weights.shape", "scale.shape", "bias.shape"), XN_ERR_LIMIT, XN_ERR_NO_MEMORY. The caller owns
- * *out and frees it with xn_weights_free. */
+ * "weights.shape", "scale.shape", "bias.shape", "slope.shape", "shift.shape"), XN_ERR_MALFORMED (a
+ * datatype; nothing given), XN_ERR_LIMIT, XN_ERR_NO_MEMORY. The caller owns *out and frees it with
+ * xn_weights_free. */
+xn_status xn_weights_create_parts(const xn_weights_parts *parts, xn_weights **out, xn_error *error);
+
+/* The same of the parts that a request to /conv may bring: weights is not NULL. */
 xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, const xn_tensor *bias,
                             xn_weights **out, xn_error *error);
 void xn_weights_free(xn_weights *weights); /* NULL-safe */

@@ -172,6 +172,69 @@ START_TEST(shape_of_tells_what_is_there) {
 }
 END_TEST
 
+/* ---- parts ---- */
+
+START_TEST(every_part_is_kept_or_left_out) {
+    static const float kernel[6] = {1, -2, 3, -4, 5, 6};
+    static const float values[4][2] = {{1, -2}, {3, -4}, {5, -6}, {7, -8}};
+    static const uint16_t half[2] = {0x3c00, 0xc000}; /* 1, -2 */
+    xn_tensor tensor = make_tensor(XN_FP32, kernel, 4, 2, 3, 1, 1), channels[4];
+    for (int i = 0; i < 4; i++)
+        channels[i] = make_tensor(XN_FP32, values[i], 1, 2, 0, 0, 0);
+    channels[0] = make_tensor(XN_FP16, half, 1, 2, 0, 0, 0);
+    for (int which = 1; which < 32; which++) {
+        const xn_weights_parts parts = {
+            which & 16 ? &tensor : NULL, which & 1 ? &channels[0] : NULL,
+            which & 2 ? &channels[1] : NULL, which & 4 ? &channels[2] : NULL,
+            which & 8 ? &channels[3] : NULL};
+        xn_weights *w = NULL;
+        ck_assert_int_eq(xn_weights_create_parts(&parts, &w, NULL), XN_OK);
+        const float *const got[4] = {w->scale, w->bias, w->slope, w->shift};
+        for (int i = 0; i < 4; i++) {
+            ck_assert_int_eq(got[i] != NULL, which >> i & 1);
+            for (int o = 0; o < 2 && got[i]; o++)
+                ck_assert(got[i][o] == values[i][o]);
+        }
+        ck_assert_int_eq(w->out_channels, 2);
+        ck_assert_int_eq(w->group_channels, which & 16 ? 3 : 0);
+        ck_assert_int_eq(w->kernel_h, which & 16 ? 1 : 0);
+        ck_assert(!w->real == !(which & 16) && !w->bits == !w->real && !w->alpha == !w->real);
+        xn_weights_free(w);
+    }
+}
+END_TEST
+
+START_TEST(parts_that_do_not_fit_are_refused) {
+    static const float values[64] = {0};
+    const xn_tensor kernel = make_tensor(XN_FP32, values, 4, 2, 3, 2, 2);
+    const xn_tensor two = make_tensor(XN_FP32, values, 1, 2, 0, 0, 0);
+    const xn_tensor three = make_tensor(XN_FP32, values, 1, 3, 0, 0, 0);
+    const xn_tensor square = make_tensor(XN_FP32, values, 2, 2, 1, 0, 0);
+    const xn_tensor many = make_tensor(XN_BOOL, values, 1, (int64_t)1 << 31, 0, 0, 0);
+    const struct {
+        xn_weights_parts parts;
+        xn_status status;
+        const char *field, *text;
+    } cases[] = {
+        {{0}, XN_ERR_MALFORMED, "weights", "give weights, scale, bias, slope or shift"},
+        {{.weights = &kernel, .slope = &three}, XN_ERR_GEOMETRY, "slope.shape", "weights.shape[0]"},
+        {{.weights = &kernel, .shift = &three}, XN_ERR_GEOMETRY, "shift.shape", "weights.shape[0]"},
+        {{.bias = &two, .shift = &three}, XN_ERR_GEOMETRY, "shift.shape", "bias.shape[0] is 2"},
+        {{.slope = &square}, XN_ERR_GEOMETRY, "slope.shape", "2 dimensions; it must be [O]"},
+        {{.shift = &many}, XN_ERR_GEOMETRY, "shift.shape", "at most 2147483647"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        xn_weights *made = NULL;
+        xn_error error = {0};
+        ck_assert_int_eq(xn_weights_create_parts(&cases[i].parts, &made, &error), cases[i].status);
+        ck_assert_str_eq(error.field, cases[i].field);
+        ck_assert_msg(strstr(error.message, cases[i].text) != NULL, "case %zu: \"%s\"", i,
+                      error.message);
+        ck_assert_ptr_null(made);
+    }
+}
+END_TEST
+
 /* ---- refusals ---- */
 
 START_TEST(bad_tensors_are_refused) {
@@ -244,7 +307,8 @@ static int fail_each_in_turn(const xn_tensor *weights, const xn_tensor *channel)
         xn_weights *made = NULL;
         xn_error error = {0};
         xn_mem_set_hook(counting, &c);
-        xn_status status = xn_weights_create(weights, channel, channel, &made, &error);
+        const xn_weights_parts parts = {weights, channel, channel, channel, channel};
+        xn_status status = xn_weights_create_parts(&parts, &made, &error);
         xn_mem_set_hook(NULL, NULL);
         if (status == XN_OK) {
             ck_assert_int_eq(c.calls, fail);
@@ -267,7 +331,8 @@ START_TEST(every_allocation_failed_in_turn) {
     int allocations = 0;
     for (int round = 0; round < 10; round++)
         allocations = fail_each_in_turn(&weights, &channel);
-    ck_assert_int_eq(allocations, 6); /* the object, real, bits, alpha, scale, bias */
+    /* the object, real, bits, alpha, scale, bias, slope, shift */
+    ck_assert_int_eq(allocations, 8);
     size_t before = mallinfo2().uordblks;
     for (int round = 0; round < 50; round++)
         fail_each_in_turn(&weights, &channel);
@@ -285,6 +350,8 @@ XN_SUITE(weights) {
     tcase_add_test(t, special_values_of_alpha);
     tcase_add_test(t, every_datatype_is_taken_exactly);
     tcase_add_test(t, shape_of_tells_what_is_there);
+    tcase_add_test(t, every_part_is_kept_or_left_out);
+    tcase_add_test(t, parts_that_do_not_fit_are_refused);
     tcase_add_test(t, bad_tensors_are_refused);
     tcase_add_test(t, every_allocation_failed_in_turn);
     suite_add_tcase(s, t);
