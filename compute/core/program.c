@@ -1,8 +1,9 @@
 /* program.c: runs steps in their order, on any backend. The arena has the tensors between steps
- * and, where the backend does not work in place, the input and the output: each at an offset of its
- * own for now, for all images. */
+ * and, where the backend does not work in place, the input and the output: all images of each, one
+ * tensor over another that is no longer needed. */
 #include "xn_program.h"
 
+#include "arena.h"
 #include "xn_mem.h"
 
 #include <string.h>
@@ -12,8 +13,9 @@ enum { ALIGNMENT = 256 }; /* bytes, of a tensor in the arena */
 /* A tensor of the program. */
 typedef struct tensor {
     size_t image_bytes;
-    size_t offset; /* in the arena */
-    bool in_place; /* at an end of the program, in the items' memory */
+    size_t offset;   /* in the arena */
+    int first, last; /* step that writes it first, that reads it last */
+    bool in_place;   /* at an end of the program, in the items' memory */
 } tensor;
 
 struct xn_program {
@@ -29,46 +31,112 @@ struct xn_program {
 
 /* ---- tensors ---- */
 
-static int32_t last_tensor(const xn_step *step) {
-    int32_t last = step->input;
-    const int32_t others[] = {step->residual, step->output, step->bits};
-    for (int i = 0; i < 3; i++)
-        last = others[i] > last ? others[i] : last;
-    return last;
+enum { READS = 3, WRITES = 2 };
+
+static void tensors_of(const xn_step *step, int32_t reads[READS], int32_t writes[WRITES]) {
+    reads[0] = step->input;
+    reads[1] = step->residual;
+    reads[2] = step->second;
+    writes[0] = step->output;
+    writes[1] = step->bits;
 }
 
 static int count_tensors(const xn_step *steps, int count) {
-    int32_t last = 0;
-    for (int i = 0; i < count; i++)
-        last = last_tensor(&steps[i]) > last ? last_tensor(&steps[i]) : last;
+    int32_t last = 0, reads[READS], writes[WRITES];
+    for (int i = 0; i < count; i++) {
+        tensors_of(&steps[i], reads, writes);
+        for (int k = 0; k < READS; k++)
+            last = reads[k] > last ? reads[k] : last;
+        for (int k = 0; k < WRITES; k++)
+            last = writes[k] > last ? writes[k] : last;
+    }
     return last + 1;
 }
 
-static void size_tensors(xn_program *p) {
-    p->tensors[0].image_bytes = xn_conv_input_bytes(&p->steps[0].conv);
-    for (int i = 0; i < p->step_count; i++) {
-        const xn_step *s = &p->steps[i];
-        const int32_t out = s->output != XN_NO_TENSOR ? s->output : s->bits;
-        p->tensors[out].image_bytes = xn_conv_output_bytes(&s->conv);
-        p->output = out;
+static xn_status broken(int step, int32_t number, const char *what, xn_error *error) {
+    return xn_fail(error, XN_ERR_INTERNAL, NULL, "step %d %s tensor %d", step, what, (int)number);
+}
+
+static xn_status trace_reads(xn_program *p, int step, const int32_t reads[READS], xn_error *error) {
+    for (int k = 0; k < READS; k++) {
+        if (reads[k] == XN_NO_TENSOR && k > 0)
+            continue;
+        if (reads[k] < 0 || !p->tensors[reads[k]].image_bytes)
+            return broken(step, reads[k], "reads, before it is written,", error);
+        if (reads[k] == p->output)
+            return broken(step, reads[k], "reads the program's output,", error);
+        p->tensors[reads[k]].last = step;
     }
+    return XN_OK;
+}
+
+static xn_status trace_writes(xn_program *p, int step, const int32_t writes[WRITES],
+                              const size_t bytes[WRITES], xn_error *error) {
+    if (writes[0] == writes[1])
+        return broken(step, writes[0], "writes twice, or nothing but,", error);
+    for (int k = 0; k < WRITES; k++) {
+        if (writes[k] == XN_NO_TENSOR)
+            continue;
+        tensor *t = &p->tensors[writes[k]];
+        if (writes[k] <= 0 || (t->image_bytes && t->image_bytes != bytes[k]))
+            return broken(step, writes[k], "writes, with another size,", error);
+        t->first = t->image_bytes ? t->first : step;
+        t->last = step;
+        t->image_bytes = bytes[k];
+    }
+    return XN_OK;
+}
+
+/* Sizes of the tensors, and from which step to which each is needed. */
+static xn_status trace(xn_program *p, xn_error *error) {
+    const xn_step *end = &p->steps[p->step_count - 1];
+    p->output = end->output != XN_NO_TENSOR ? end->output : end->bits;
+    p->tensors[0].image_bytes = xn_step_input_bytes(&p->steps[0]);
+    p->tensors[0].first = -1;
+    xn_status status = XN_OK;
+    for (int i = 0; i < p->step_count && status == XN_OK; i++) {
+        const xn_step *s = &p->steps[i];
+        const size_t bytes[WRITES] = {xn_step_output_bytes(s), xn_step_bits_bytes(s)};
+        int32_t reads[READS], writes[WRITES];
+        tensors_of(s, reads, writes);
+        status = trace_reads(p, i, reads, error);
+        if (status == XN_OK)
+            status = trace_writes(p, i, writes, bytes, error);
+    }
+    if (status != XN_OK)
+        return status;
+    p->tensors[p->output].last = p->step_count;
     p->tensors[0].in_place = p->tensors[p->output].in_place = p->backend->in_place;
+    return XN_OK;
 }
 
 /* False when it passes the address space. */
-static bool lay_out(xn_program *p) {
+static bool plan_arena(xn_program *p, xn_arena_tensor *planned) {
     for (int i = 0; i < p->tensor_count; i++) {
-        size_t bytes;
-        tensor *t = &p->tensors[i];
-        if (t->in_place)
-            continue;
-        t->offset = p->arena_bytes;
-        if (!xn_mul_size(t->image_bytes, (size_t)p->max_images, &bytes) ||
-            !xn_add_size(bytes, ALIGNMENT - 1, &bytes) ||
-            !xn_add_size(p->arena_bytes, bytes / ALIGNMENT * ALIGNMENT, &p->arena_bytes))
+        const tensor *t = &p->tensors[i];
+        planned[i] = (xn_arena_tensor){.first = t->first, .last = t->last};
+        if (!t->in_place && !xn_mul_size(t->image_bytes, (size_t)p->max_images, &planned[i].bytes))
             return false;
     }
+    if (!xn_arena_plan(planned, p->tensor_count, ALIGNMENT, &p->arena_bytes))
+        return false;
+    for (int i = 0; i < p->tensor_count; i++)
+        p->tensors[i].offset = planned[i].offset;
     return true;
+}
+
+static xn_status lay_out(xn_program *p, xn_error *error) {
+    xn_arena_tensor *planned = xn_mem_zalloc((size_t)p->tensor_count, sizeof *planned);
+    if (!planned)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to place %d tensors",
+                       p->tensor_count);
+    bool fits = plan_arena(p, planned);
+    xn_mem_free(planned);
+    if (!fits)
+        return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
+                       "the tensors of %lld images pass the address space",
+                       (long long)p->max_images);
+    return XN_OK;
 }
 
 /* ---- creation ---- */
@@ -93,19 +161,27 @@ static xn_status allocate(const xn_backend *backend, const xn_step *steps, int c
     return XN_OK;
 }
 
-static xn_status make_plans(xn_program *p, xn_error *error) {
+static xn_status make_plan(xn_program *p, int index, xn_error *error) {
     const xn_backend *b = p->backend;
-    xn_status status = XN_OK;
+    const xn_step *s = &p->steps[index];
+    const char *kind = xn_step_kind_name((xn_step_kind)s->kind);
+    if (b->kinds ? !(b->kinds >> s->kind & 1) : !xn_step_is_plain_conv(s))
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL,
+                       "step %d is of kind %s%s, which backend %s has not; choose another backend",
+                       index, kind, s->kind == XN_STEP_CONV ? " on a part of a tensor" : "",
+                       b->name);
+    return b->plan_create(p->stream, s, p->max_images, &p->plans[index], error);
+}
+
+static xn_status make_plans(xn_program *p, xn_error *error) {
+    xn_status status = trace(p, error);
     for (int i = 0; i < p->step_count && status == XN_OK; i++)
-        status = b->plan_create(p->stream, &p->steps[i], p->max_images, &p->plans[i], error);
-    if (status != XN_OK)
+        status = make_plan(p, i, error);
+    if (status == XN_OK)
+        status = lay_out(p, error);
+    if (status != XN_OK || !p->arena_bytes)
         return status;
-    size_tensors(p);
-    if (!lay_out(p))
-        return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
-                       "the tensors of %lld images pass the address space",
-                       (long long)p->max_images);
-    return p->arena_bytes ? b->arena_reserve(p->stream, p->arena_bytes, error) : XN_OK;
+    return p->backend->arena_reserve(p->stream, p->arena_bytes, error);
 }
 
 xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
@@ -154,8 +230,14 @@ xn_status xn_program_ready(const xn_program *program, const xn_prepared *const *
     const xn_backend *b = program->backend;
     xn_status status = XN_OK;
     for (int i = 0; b->weights_ready && i < program->step_count && status == XN_OK; i++)
-        status = b->weights_ready(prepared[program->steps[i].weights], program->plans[i], error);
+        if (program->steps[i].weights != XN_NO_WEIGHTS)
+            status =
+                b->weights_ready(prepared[program->steps[i].weights], program->plans[i], error);
     return status;
+}
+
+static const xn_prepared *weights_of(const xn_step *step, const xn_prepared *const *prepared) {
+    return step->weights == XN_NO_WEIGHTS ? NULL : prepared[step->weights];
 }
 
 static void *address_of(const xn_program *p, char *arena, int32_t number) {
@@ -174,8 +256,9 @@ static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, co
                                .residual = address_of(p, arena, s->residual),
                                .output = address_of(p, arena, s->output),
                                .bits = address_of(p, arena, s->bits),
-                               .batch = batch};
-        status = b->enqueue(p->plans[i], prepared[s->weights], &io, error);
+                               .batch = batch,
+                               .second = address_of(p, arena, s->second)};
+        status = b->enqueue(p->plans[i], weights_of(s, prepared), &io, error);
     }
     if (status == XN_OK)
         status = b->end(p->stream, batch, address_of(p, arena, p->output), times, error);
@@ -216,7 +299,10 @@ xn_precision xn_program_precision(const xn_program *program, const xn_prepared *
     const xn_backend *b = program->backend;
     xn_precision worst = XN_PRECISION_FP32;
     for (int i = 0; b->precision && i < program->step_count; i++) {
-        xn_precision p = b->precision(program->plans[i], prepared[program->steps[i].weights]);
+        const xn_step *s = &program->steps[i];
+        if (s->kind != XN_STEP_CONV)
+            continue;
+        xn_precision p = b->precision(program->plans[i], prepared[s->weights]);
         worst = p > worst ? p : worst;
     }
     return worst;

@@ -19,13 +19,15 @@ typedef struct xn_program xn_program;
  * XN_ERR_DEVICE_LOST. */
 xn_status xn_program_create(const xn_backend *backend, xn_stream *stream, const xn_problem *problem,
                             int64_t max_images, xn_program **out, xn_error *error);
-/* The same from steps: tensor 0 is the input, what the last step writes is the output. */
+/* The same from steps (xn_step.h): tensor 0 is the input, what the last step writes is the output,
+ * and no step reads a tensor before one has written it. Tensors that are not needed at the same
+ * time share memory. XN_ERR_UNSUPPORTED also where the backend has no steps of some kind. */
 xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
                                   const xn_step *steps, int step_count, int64_t max_images,
                                   xn_program **out, xn_error *error);
 void xn_program_free(xn_program *program); /* NULL-safe; before the stream */
 
-/* prepared: of each of the asset's weights, in the order that steps name them. Makes what the
+/* prepared: of each of the asset's weights, by the numbers that steps have for them. Makes what the
  * plans want of them and what is not there yet; see weights_ready in xn_backend.h. Thread-safe for
  * the weights. */
 xn_status xn_program_ready(const xn_program *program, const xn_prepared *const *prepared,

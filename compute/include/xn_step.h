@@ -1,8 +1,9 @@
-/* xn_step.h: what a backend runs. Lowering (xn_graph.h) makes a list of steps of what the user
+/* xn_step.h: what a backend runs. Lowering (xn_network.h) makes a list of steps of what the user
  * asked for; a convolution alone is a list of one. Plain data: equal steps have equal bytes.
  *
- * A step reads one tensor, or two, and writes a real tensor, bits, or both. Tensors are numbered
- * within the program; tensor 0 is its input. */
+ * A step reads one tensor, or up to three, and writes a real tensor, bits, or both. Tensors are
+ * numbered within the program; tensor 0 is its input. What the last step writes is the program's
+ * output; no step reads it. */
 #ifndef XN_STEP_H
 #define XN_STEP_H
 
@@ -12,21 +13,60 @@
 extern "C" {
 #endif
 
+/* What a kind makes of its input: the accumulator of an epilogue (xn_epilogue.h), which every kind
+ * has in full. But for conv all accumulators are fp32, and there are as many output channels as
+ * input channels; from map on, height and width are the input's too.
+ *
+ *   conv      the convolution (xn_conv.h)
+ *   max_pool  the largest value in the window. NaN counts less than anything else; of a window of
+ *             nothing but NaN, -infinity. Where `least` is set, the least value in channels whose
+ *             scale in the weights is negative (then +infinity). Of bits the first is OR, the
+ *             second AND
+ *   avg_pool  the mean of the values in the window that lie in the image; where `count_padding` is
+ *             set, the values outside count as 0
+ *   map       the input
+ *   mul       the input times the value of `second`, [C, 1, 1], for the channel
+ *   sigmoid   1 / (1 + exp(-input))
+ *   quantize  min(max(round(input / quantum), low), high) * quantum, where round is to the nearest
+ *             integer, halves to even; NaN stays NaN
+ *   softmax   exp(input) divided by its sum over the channels of the pixel
+ *
+ * A window of a pool has at least one value in the image. */
 typedef enum {
-    XN_STEP_CONV /* conv, with its epilogue */
+    XN_STEP_CONV,
+    XN_STEP_MAX_POOL,
+    XN_STEP_AVG_POOL,
+    XN_STEP_MAP,
+    XN_STEP_MUL,
+    XN_STEP_SIGMOID,
+    XN_STEP_QUANTIZE,
+    XN_STEP_SOFTMAX,
+    XN_STEP_KIND_COUNT
 } xn_step_kind;
 
-/* How the bits of a tensor lie. Spare bits, and words past the channels, are 0.
+const char *xn_step_kind_name(xn_step_kind kind); /* "max_pool"; never NULL */
+
+/* How a tensor lies. Bits are bytes, words or dual rail; spare bits, and words past the channels,
+ * are 0. Reals are [N][C][H][W], whatever this says, but for NHWC.
  *   bytes      [N][H][W][ceil(C/8)]: channel c is bit c % 8 of byte c / 8. Datatype BITS, as it
  *              comes over the wire.
  *   words      [N][G][H][W][words]: channel c of the group is bit c % 32 of word c / 32, words as
  *              xn_packed_words of C/G. As steps write it, G is 1; a step with groups reads its own.
  *   dual rail  [N][G][units][H][W][16 bytes]: units of 128 channels, first all bits, then as many
  *              units of their complements; up to 64 channels are one unit, 8 bytes of each.
- *              Only where a backend says so. */
-typedef enum { XN_LAYOUT_BYTES, XN_LAYOUT_WORDS, XN_LAYOUT_DUAL_RAIL } xn_layout;
+ *              Only where a backend says so.
+ *   nhwc       reals, [N][H][W][C]: a program's input, read by steps of kind map alone. */
+typedef enum { XN_LAYOUT_BYTES, XN_LAYOUT_WORDS, XN_LAYOUT_DUAL_RAIL, XN_LAYOUT_NHWC } xn_layout;
 
 #define XN_NO_TENSOR (-1)
+#define XN_NO_WEIGHTS (-1)
+
+/* The part of a real tensor that a step reads or writes, in elements of one image: where it begins,
+ * and how many elements the whole tensor has. A pitch of 0 means that the part is the whole. So
+ * concat, slice and flatten take no step. */
+typedef struct xn_view {
+    int32_t offset, pitch;
+} xn_view;
 
 typedef struct xn_step {
     int32_t kind;     /* xn_step_kind */
@@ -34,14 +74,31 @@ typedef struct xn_step {
     int32_t residual; /* added by the epilogue, or XN_NO_TENSOR; */
     int32_t output;   /* written as reals, or XN_NO_TENSOR; */
     int32_t bits;     /* written as bits, or XN_NO_TENSOR */
-    int32_t weights;  /* which of the asset's */
-    /* xn_layout of the input where conv.input_datatype is XN_BITS, and of the bits written. */
+    int32_t weights;  /* which of the asset's, or XN_NO_WEIGHTS */
+    /* xn_layout of the input where conv.input_datatype is XN_BITS, and of the bits written; of a
+     * real input XN_LAYOUT_NHWC, or 0. */
     int32_t input_layout, bits_layout;
-    xn_conv conv;
+    xn_conv conv; /* every kind's geometry, datatype of the input, and epilogue */
+
+    /* What a convolution alone has not: all of it is 0 there, and `second` XN_NO_TENSOR. */
+    int32_t second, second_datatype; /* tensor: the gate of mul */
+    xn_view input_view, second_view, residual_view, output_view;
+    int32_t least, count_padding; /* of max_pool, avg_pool */
+    float quantum, low, high;     /* of quantize */
 } xn_step;
 
 /* The step that a convolution alone is: tensor 0 to tensor 1, bits in bytes, weights 0. */
 void xn_step_of_conv(const xn_conv *conv, xn_step *out);
+
+/* True where a backend that knows no more than convolutions can run the step: its tensors are whole
+ * and there is nothing to the input but what conv says. */
+bool xn_step_is_plain_conv(const xn_step *step);
+
+/* Bytes of one image of a tensor as a whole: of which the step reads its input, writes its real
+ * output (0 where there is none), writes its bits (0 where there are none). */
+size_t xn_step_input_bytes(const xn_step *step);
+size_t xn_step_output_bytes(const xn_step *step);
+size_t xn_step_bits_bytes(const xn_step *step);
 
 /* One request's share of a batch. input and output are contiguous, image after image, in the
  * datatypes of the problem, aligned to their element size; for cuda they should come from
@@ -60,12 +117,14 @@ typedef struct xn_batch {
 } xn_batch;
 
 /* Where a step's tensors are during a run: memory of the backend, all images of the batch one after
- * the other, aligned to 256 bytes. input or the tensor that the step writes is NULL where it is the
- * program's own input or output and the backend works on the items in place. */
+ * the other, aligned to 256 bytes. A tensor that the step has is NULL here where it is the
+ * program's own input (of what is read) or output (of what is written) and the backend works on the
+ * items in place. */
 typedef struct xn_step_io {
     const void *input, *residual;
     void *output, *bits;
     const xn_batch *batch;
+    const void *second;
 } xn_step_io;
 
 #ifdef __cplusplus
