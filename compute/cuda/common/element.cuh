@@ -1,4 +1,4 @@
-/* element.cuh: one element in device code: its datatypes in and out, sums of |x|, the epilogue. */
+/* element.cuh: one element in device code: the datatypes of inputs, and what is read of them. */
 #ifndef XN_CUDA_ELEMENT_CUH
 #define XN_CUDA_ELEMENT_CUH
 
@@ -102,70 +102,6 @@ __device__ __forceinline__ float xn_abs_sum_mean(const xn_abs_sum *sum, int32_t 
     return isinf(sum->plain) ? sum->scaled / ((float)count * 0x1p-5f) : sum->plain * reciprocal;
 }
 
-/* The epilogue, in double where fp32 overflowed on the way to a result that may be finite. */
-__device__ __forceinline__ float xn_cuda_epilogue(int32_t dot, float factor, float k, float bias) {
-    float value = xn_epilogue_value((float)dot, factor, k, bias);
-    if (!isfinite(value))
-        value = (float)((double)dot * factor * k + bias);
-    return value;
-}
-
-/* Per-filter constants; a null array stands for 1 (factor) or 0 (bias). */
-__device__ __forceinline__ float xn_factor_of(const float *factor, int64_t o) {
-    return factor ? __ldg(factor + o) : 1.0f;
-}
-__device__ __forceinline__ float xn_bias_of(const float *bias, int64_t o) {
-    return bias ? __ldg(bias + o) : 0.0f;
-}
-
-/* How an accumulator becomes an output; the same for all paths of mode xnor. */
-struct xn_output {
-    void *data;
-    int32_t datatype; /* XN_FP32, XN_FP16, XN_INT32 */
-};
-
-__device__ __forceinline__ void xn_store_fp32(const xn_output &out, int64_t index, float value) {
-    if (out.datatype == XN_FP16)
-        ((__half *)out.data)[index] = __float2half_rn(value);
-    else
-        ((float *)out.data)[index] = value;
-}
-
-__device__ __forceinline__ void xn_store_dot(const xn_output &out, int64_t index, int32_t dot,
-                                             float factor, float k, float bias) {
-    if (out.datatype == XN_INT32)
-        ((int32_t *)out.data)[index] = dot;
-    else
-        xn_store_fp32(out, index, xn_cuda_epilogue(dot, factor, k, bias));
-}
-
-/* Four neighbours from index on, which is a multiple of 4: one store of 16 or 8 bytes. */
-__device__ __forceinline__ void xn_store_4_fp32(const xn_output &out, int64_t index,
-                                                const float *v) {
-    if (out.datatype == XN_FP32) {
-        *(float4 *)((float *)out.data + index) = make_float4(v[0], v[1], v[2], v[3]);
-        return;
-    }
-    uint32_t halves[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        halves[i] = __half_as_ushort(__float2half_rn(v[i]));
-    *(uint2 *)((__half *)out.data + index) =
-        make_uint2(halves[1] << 16 | halves[0], halves[3] << 16 | halves[2]);
-}
-
-__device__ __forceinline__ void xn_store_4_dots(const xn_output &out, int64_t index,
-                                                const int32_t *dots, float factor, const float *k,
-                                                float bias) {
-    if (out.datatype == XN_INT32) {
-        *(int4 *)((int32_t *)out.data + index) = make_int4(dots[0], dots[1], dots[2], dots[3]);
-        return;
-    }
-    float v[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        v[i] = xn_cuda_epilogue(dots[i], factor, k[i], bias);
-    xn_store_4_fp32(out, index, v);
-}
+#include "epilogue.cuh" /* until all users of what has gone there include it themselves */
 
 #endif

@@ -9,11 +9,18 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* What the epilogue of every path takes: null factor means 1, null bias 0. */
-typedef struct xn_cuda_epilogue_args {
-    const float *factor, *bias;
+/* What the epilogue of every path takes (epilogue.cuh): null factor means 1, null bias 0. The last
+ * two members are set by the launchers, from the problem. */
+typedef struct xn_epilogue_args {
+    const float *factor, *bias; /* these and the next two: a value for each output channel */
     void *output;
-} xn_cuda_epilogue_args;
+    const float *slope, *shift;
+    const void *residual;
+    uint32_t *bits; /* of the outputs, in the layout of activations of one group */
+    xn_epilogue what;
+    float unit; /* 1 / taps with K, else 1 */
+} xn_epilogue_args;
+typedef xn_epilogue_args xn_cuda_epilogue_args; /* until all callers have moved */
 
 /* What the kernels for few channels want to know of the chip. */
 typedef struct xn_cuda_few_chip {

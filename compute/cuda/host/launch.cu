@@ -4,10 +4,10 @@
 
 /* What the specification multiplies by: nothing, the given scale, or alpha (mode float has none).
  */
-static xn_cuda_epilogue_args epilogue_of(const xn_plan *plan, const xn_prepared *prepared,
-                                         void *output) {
+static xn_epilogue_args epilogue_of(const xn_plan *plan, const xn_prepared *prepared,
+                                    void *output) {
     const xn_conv *c = &plan->conv;
-    xn_cuda_epilogue_args e;
+    xn_epilogue_args e = {};
     e.factor = c->epilogue.factor == XN_FACTOR_SCALE   ? prepared->scale
                : c->epilogue.factor == XN_FACTOR_ALPHA ? prepared->alpha
                                                        : NULL;

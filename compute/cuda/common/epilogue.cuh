@@ -1,0 +1,383 @@
+/* epilogue.cuh: from an accumulator to memory, for all kernels: K, the epilogue of xn_epilogue.h,
+ * stores. What is written here is what makes an answer the same bit for bit whatever kernel, cut
+ * and batch it comes from: each kernel calls these functions, or does the very same operations.
+ *
+ * K. Magnitudes are summed in fp32 in one order, over the channels of a group, then over the taps
+ * of a window. `Fours` of terms t[0..n), the missing ones of the last four taken as 0:
+ *
+ *   fours(t) = ((t0 + t1) + (t2 + t3)) + ((t4 + t5) + (t6 + t7)) + ...        left to right
+ *
+ *   octet  o    the magnitudes of 8 channels, one after the other, from the first
+ *   word   w    32 channels: fours of its octets
+ *   panel  p    1024 channels: fours of its words
+ *   sum    s    the only panel, or all panels' sums in double, rounded once
+ *   mean   m    s * (1 / channels)
+ *   row         fours of the means of a kernel row's taps, left to right; outside the image 0
+ *   box    B    ((row 0 + row 1) + row 2) + ...                               top to bottom
+ *
+ * A panel that is infinite though no magnitude in it is, is summed in double, channels in order. A
+ * mean with such a panel, or with several panels, is (float)(sum in double / channels). A box that
+ * is infinite though no mean is, is summed in double, in the same order.
+ *
+ * Epilogue. K is B / taps, and never rounded by itself: the filter's factor has the 1 / taps.
+ *
+ *   f = factor * (1 / taps)       v = fma(acc * B, f, bias)         with K
+ *   f = factor                    v = fma(acc, f, bias)             without: B is 1
+ *
+ * Where that is not finite, or f is less than the least normal number, fp32 may have overflowed or
+ * lost bits on the way to a result that it holds: v is then fma(acc * B, factor * (1 / taps), bias)
+ * in double, rounded once. Then come the residual and the activation, each an operation of fp32. */
+#ifndef XN_CUDA_EPILOGUE_CUH
+#define XN_CUDA_EPILOGUE_CUH
+
+#include "element.cuh"
+#include "kernels.h"
+#include "ptx.cuh"
+
+enum { XN_OCTET = 8, XN_PANEL = 1024 /* channels */ };
+
+/* ---- K ---- */
+
+/* Fours of at(0), ..., at(N - 1), in float or double. */
+template <int N, typename Sum = float, class At>
+__device__ __forceinline__ Sum xn_fours(At at) {
+    Sum sum = 0;
+#pragma unroll
+    for (int n = 0; n < N; n += 4) {
+        Sum four = at(n);
+        if (n + 1 < N)
+            four += at(n + 1);
+        if (n + 3 < N)
+            four += (Sum)at(n + 2) + (Sum)at(n + 3);
+        else if (n + 2 < N)
+            four += at(n + 2);
+        sum = n ? sum + four : four;
+    }
+    return sum;
+}
+
+/* The same of as many as the caller knows at run time; 0 of none. */
+template <typename Sum = float, class At>
+__device__ __forceinline__ Sum xn_fours_of(int32_t count, At at) {
+    Sum sum = 0;
+    int32_t n = 0;
+#pragma unroll 1
+    for (; n + 3 < count; n += 4)
+        sum += ((Sum)at(n) + (Sum)at(n + 1)) + ((Sum)at(n + 2) + (Sum)at(n + 3));
+    if (n < count) {
+        Sum rest = at(n);
+        if (n + 1 < count)
+            rest += at(n + 1);
+        if (n + 2 < count)
+            rest += at(n + 2);
+        sum += rest;
+    }
+    return sum;
+}
+
+/* The sum of an octet's magnitudes; those of channels that there are not are 0. */
+__device__ __forceinline__ float xn_octet_sum(const float (&v)[XN_OCTET]) {
+    float sum = fabsf(v[0]);
+#pragma unroll
+    for (int n = 1; n < XN_OCTET; n++)
+        sum += fabsf(v[n]);
+    return sum;
+}
+
+/* The mean of `channels` magnitudes from their sum in fp32, given 1.0f / channels, or in double. */
+__device__ __forceinline__ float xn_mean(float sum, float reciprocal) {
+    return sum * reciprocal;
+}
+__device__ __forceinline__ float xn_mean_again(double sum, int32_t channels) {
+    return (float)(sum / channels);
+}
+
+/* A box; at(i, j) is the mean of tap (i, j), 0 outside the image. */
+template <int KH, int KW, typename Sum = float, class At>
+__device__ __forceinline__ Sum xn_box(At at) {
+    Sum box = 0;
+#pragma unroll
+    for (int i = 0; i < KH; i++) {
+        const Sum row = xn_fours<KW, Sum>([&](int j) { return at(i, j); });
+        box = i ? box + row : row;
+    }
+    return box;
+}
+template <typename Sum = float, class At>
+__device__ __forceinline__ Sum xn_box_of(int32_t kernel_h, int32_t kernel_w, At at) {
+    Sum box = 0;
+#pragma unroll 1
+    for (int32_t i = 0; i < kernel_h; i++)
+        box += xn_fours_of<Sum>(kernel_w, [&](int32_t j) { return at(i, j); });
+    return box;
+}
+
+/* ---- the value ---- */
+
+/* What a launcher hands to its kernel: the pointers it was given, with what the problem says. */
+static inline xn_epilogue_args xn_epilogue_of(const xn_conv *conv, const xn_epilogue_args *given) {
+    xn_epilogue_args e = *given;
+    e.what = conv->epilogue;
+    e.unit = conv->epilogue.k ? 1.0f / (float)(conv->kernel_h * conv->kernel_w) : 1.0f;
+    return e;
+}
+
+/* Per-filter constants; a null array stands for 1 (factor) or 0 (the others). */
+__device__ __forceinline__ float xn_factor_of(const float *factor, int64_t o) {
+    return factor ? __ldg(factor + o) : 1.0f;
+}
+__device__ __forceinline__ float xn_bias_of(const float *bias, int64_t o) {
+    return bias ? __ldg(bias + o) : 0.0f;
+}
+
+/* f and bias of a filter. Where f is too small for fp32 it is NaN here, so that v is not finite. */
+struct xn_filter {
+    float factor, bias;
+};
+
+__device__ __forceinline__ xn_filter xn_filter_of(const xn_epilogue_args &e, int64_t o) {
+    const float factor = xn_factor_of(e.factor, o);
+    xn_filter f = {factor * e.unit, xn_bias_of(e.bias, o)};
+    if (e.unit != 1.0f && factor != 0.0f && fabsf(f.factor) < 0x1p-126f)
+        f.factor = NAN;
+    return f;
+}
+
+/* v in fp32; where it is not finite the caller takes xn_value_again instead. */
+__device__ __forceinline__ float xn_value(float acc, float box, const xn_filter &f) {
+    return fmaf(acc * box, f.factor, f.bias);
+}
+
+/* v in double; box, too, where fp32 has no finite sum of it. */
+__device__ __forceinline__ float xn_value_again(const xn_epilogue_args &e, int64_t o, double acc,
+                                                double box) {
+    return (float)fma(acc * box, (double)xn_factor_of(e.factor, o) * (double)e.unit,
+                      (double)xn_bias_of(e.bias, o));
+}
+
+/* Both. again() gives the box in double, or anything without K. */
+template <class Again>
+__device__ __forceinline__ float xn_value_or_again(const xn_epilogue_args &e, const xn_filter &f,
+                                                   int64_t o, float acc, float box, Again again) {
+    const float v = xn_value(acc, box, f);
+    if (isfinite(v))
+        return v;
+    return xn_value_again(e, o, acc, isinf(box) ? again() : (double)box);
+}
+
+/* ---- what comes after it: only where the epilogue is not plain ---- */
+
+/* Real outputs or INT32, and nothing between v and its place in memory. */
+__host__ __device__ __forceinline__ bool xn_is_plain(const xn_epilogue &what) {
+    return !what.residual && what.activation == XN_ACTIVATION_NONE && !what.bits &&
+           what.datatype != XN_BITS;
+}
+
+__device__ __forceinline__ float xn_activate(const xn_epilogue_args &e, float v) {
+    if (e.what.activation == XN_ACTIVATION_CLIP) {
+        v = v < e.what.low ? e.what.low : v; /* NaN stays */
+        v = v > e.what.high ? e.what.high : v;
+    }
+    return v;
+}
+
+/* y of filter o from its v; index: of the output. */
+__device__ __forceinline__ float xn_finish(const xn_epilogue_args &e, int64_t o, int64_t index,
+                                           float v) {
+    if (e.what.residual)
+        v += e.what.datatype == XN_FP16 ? __half2float(((const __half *)e.residual)[index])
+                                        : ((const float *)e.residual)[index];
+    return xn_activate(e, v);
+}
+
+/* The bit of y. */
+__device__ __forceinline__ uint32_t xn_output_bit(const xn_epilogue_args &e, int64_t o, float y) {
+    return xn_sign_bit(e.what.shift ? y + __ldg(e.shift + o) : y);
+}
+
+/* ---- stores ---- */
+
+__device__ __forceinline__ uint32_t xn_fp16_pair(float low, float high) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return *(const uint32_t *)&pair;
+}
+
+/* N words, at an address aligned to all of them, or to 16 bytes. */
+template <int N>
+__device__ __forceinline__ void xn_store_words(void *to, const uint32_t (&word)[N]) {
+    if constexpr (N >= 4) {
+#pragma unroll
+        for (int n = 0; n < N; n += 4)
+            ((uint4 *)to)[n / 4] = make_uint4(word[n], word[n + 1], word[n + 2], word[n + 3]);
+    } else if constexpr (N == 2) {
+        *(uint2 *)to = make_uint2(word[0], word[1]);
+    } else {
+        *(uint32_t *)to = word[0];
+    }
+}
+
+/* V neighbours, 1, 2, 4 or 8, from an address aligned to all of them or to 16 bytes. */
+template <int V>
+__device__ __forceinline__ void xn_store(float *to, const float (&v)[V]) {
+    uint32_t word[V];
+#pragma unroll
+    for (int n = 0; n < V; n++)
+        word[n] = __float_as_uint(v[n]);
+    xn_store_words(to, word);
+}
+template <int V>
+__device__ __forceinline__ void xn_store(int32_t *to, const int32_t (&v)[V]) {
+    uint32_t word[V];
+#pragma unroll
+    for (int n = 0; n < V; n++)
+        word[n] = (uint32_t)v[n];
+    xn_store_words(to, word);
+}
+template <int V>
+__device__ __forceinline__ void xn_store(__half *to, const float (&v)[V]) {
+    if constexpr (V == 1) {
+        *to = __float2half_rn(v[0]);
+    } else {
+        uint32_t word[V / 2];
+#pragma unroll
+        for (int n = 0; n < V / 2; n++)
+            word[n] = xn_fp16_pair(v[2 * n], v[2 * n + 1]);
+        xn_store_words(to, word);
+    }
+}
+
+/* The same, when `valid`, without a branch where they are 16 bytes, or 8 of fp16. */
+template <int V>
+__device__ __forceinline__ void xn_store_if(float *to, const float (&v)[V], bool valid) {
+    if constexpr (V == 4)
+        xn_store_16_if(to, make_float4(v[0], v[1], v[2], v[3]), valid);
+    else if (valid)
+        xn_store(to, v);
+}
+template <int V>
+__device__ __forceinline__ void xn_store_if(int32_t *to, const int32_t (&v)[V], bool valid) {
+    if constexpr (V == 4)
+        xn_store_16_if(to,
+                       make_float4(__int_as_float(v[0]), __int_as_float(v[1]), __int_as_float(v[2]),
+                                   __int_as_float(v[3])),
+                       valid);
+    else if (valid)
+        xn_store(to, v);
+}
+template <int V>
+__device__ __forceinline__ void xn_store_if(__half *to, const float (&v)[V], bool valid) {
+    if constexpr (V == 8)
+        xn_store_16_if(to,
+                       make_float4(__uint_as_float(xn_fp16_pair(v[0], v[1])),
+                                   __uint_as_float(xn_fp16_pair(v[2], v[3])),
+                                   __uint_as_float(xn_fp16_pair(v[4], v[5])),
+                                   __uint_as_float(xn_fp16_pair(v[6], v[7]))),
+                       valid);
+    else if constexpr (V == 4)
+        xn_store_8_if(to, make_uint2(xn_fp16_pair(v[0], v[1]), xn_fp16_pair(v[2], v[3])), valid);
+    else if (valid)
+        xn_store(to, v);
+}
+
+/* V real outputs from `index` on, of the epilogue's datatype, FP32 or FP16. */
+template <int V>
+__device__ __forceinline__ void xn_store_reals(const xn_epilogue_args &e, int64_t index,
+                                               const float (&v)[V]) {
+    if (e.what.datatype == XN_FP16)
+        xn_store((__half *)e.output + index, v);
+    else
+        xn_store((float *)e.output + index, v);
+}
+
+/* V outputs of filter o from their v, whatever the epilogue is; V bits come back where it wants
+ * some. Of INT32 the accumulators are stored by xn_store. */
+template <int V>
+__device__ __forceinline__ uint32_t xn_finish_and_store(const xn_epilogue_args &e, int64_t o,
+                                                        int64_t index, float (&v)[V]) {
+    uint32_t bits = 0;
+    if (!xn_is_plain(e.what)) {
+#pragma unroll
+        for (int n = 0; n < V; n++) {
+            v[n] = xn_finish(e, o, index + n, v[n]);
+            bits |= xn_output_bit(e, o, v[n]) << n;
+        }
+    }
+    if (e.what.datatype != XN_BITS)
+        xn_store_reals(e, index, v);
+    return bits;
+}
+
+/* Sets bits [o, o + 32) of a pixel (of all images), those that `bits` has. For kernels whose
+ * threads do not have whole words: their launchers clear the bits first (xn_clear_bits). */
+__device__ __forceinline__ void xn_add_bits(const xn_epilogue_args &e, int32_t out_channels,
+                                            int64_t pixel, int32_t o, uint32_t bits) {
+    uint32_t *word = e.bits + pixel * xn_packed_words(out_channels) + o / 32;
+    if (bits << o % 32)
+        atomicOr(word, bits << o % 32);
+    if (o % 32 && bits >> (32 - o % 32))
+        atomicOr(word + 1, bits >> (32 - o % 32));
+}
+
+static inline cudaError_t xn_clear_bits(const xn_conv *conv, int64_t images,
+                                        const xn_epilogue_args *e, cudaStream_t stream) {
+    if (!conv->epilogue.bits)
+        return cudaSuccess;
+    const size_t words = (size_t)xn_packed_words(conv->out_channels) * (size_t)images *
+                         (size_t)conv->out_height * (size_t)conv->out_width;
+    return cudaMemsetAsync(e->bits, 0, words * sizeof(uint32_t), stream);
+}
+
+/* ---- names of before, until their last users have moved to those above ---- */
+
+__device__ __forceinline__ float xn_cuda_epilogue(int32_t dot, float factor, float k, float bias) {
+    const float value = xn_epilogue_value((float)dot, factor, k, bias);
+    return isfinite(value) ? value : (float)((double)dot * factor * k + bias);
+}
+
+struct xn_output {
+    void *data;
+    int32_t datatype; /* XN_FP32, XN_FP16, XN_INT32 */
+};
+
+template <int V>
+__device__ __forceinline__ void xn_store_old(const xn_output &out, int64_t index,
+                                             const float (&v)[V]) {
+    if (out.datatype == XN_FP16)
+        xn_store((__half *)out.data + index, v);
+    else
+        xn_store((float *)out.data + index, v);
+}
+
+__device__ __forceinline__ void xn_store_fp32(const xn_output &out, int64_t index, float value) {
+    const float v[1] = {value};
+    xn_store_old(out, index, v);
+}
+
+__device__ __forceinline__ void xn_store_4_fp32(const xn_output &out, int64_t index,
+                                                const float (&v)[4]) {
+    xn_store_old(out, index, v);
+}
+
+__device__ __forceinline__ void xn_store_dot(const xn_output &out, int64_t index, int32_t dot,
+                                             float factor, float k, float bias) {
+    if (out.datatype == XN_INT32)
+        ((int32_t *)out.data)[index] = dot;
+    else
+        xn_store_fp32(out, index, xn_cuda_epilogue(dot, factor, k, bias));
+}
+
+__device__ __forceinline__ void xn_store_4_dots(const xn_output &out, int64_t index,
+                                                const int32_t (&dots)[4], float factor,
+                                                const float *k, float bias) {
+    if (out.datatype == XN_INT32) {
+        xn_store((int32_t *)out.data + index, dots);
+        return;
+    }
+    float v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = xn_cuda_epilogue(dots[i], factor, k[i], bias);
+    xn_store_old(out, index, v);
+}
+
+#endif
