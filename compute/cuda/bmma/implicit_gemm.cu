@@ -14,8 +14,7 @@
  * two words as blocks t and t + 4 of the instruction, in a and b alike, which AND does not mind.
  *
  * Bound by the matrix units for many channels, by writing the output for few. */
-#include "element.cuh"
-#include "kernels.h"
+#include "epilogue.cuh"
 #include "launch.cuh"
 #include "layout.h"
 #include "ptx.cuh"
@@ -29,8 +28,7 @@ enum {
 struct gemm_args {
     xn_conv conv;
     xn_cuda_bit_args bits;
-    const float *factor, *bias;
-    xn_output out;
+    xn_epilogue_args out;
     int64_t pixels; /* images * OH * OW */
     int64_t row_words;
     int32_t tap_words, steps;
@@ -41,7 +39,7 @@ struct gemm_args {
 struct gemm_pixel {
     int64_t output; /* index of the group's first filter at this pixel */
     int32_t plane;  /* image * groups + group; -1 past the last pixel */
-    float k;
+    float box;      /* of K, or 1 */
     int32_t pixel_part;
     int32_t y0, x0; /* where the window starts in the image, maybe outside */
     uint8_t i0, i1, j0, j1;
@@ -49,7 +47,7 @@ struct gemm_pixel {
 
 /* One filter of the tile. */
 struct gemm_filter {
-    float factor, bias;
+    xn_filter constants;
     int32_t popc; /* of all taps */
 };
 
@@ -75,8 +73,7 @@ __device__ __forceinline__ gemm_filter make_filter(const gemm_args &a, int32_t g
     gemm_filter f = {};
     if (m < c.group_out_channels) {
         const int64_t filter = (int64_t)group * c.group_out_channels + m;
-        f.factor = xn_factor_of(a.factor, filter);
-        f.bias = xn_bias_of(a.bias, filter);
+        f.constants = xn_filter_of(a.out, filter);
         f.popc = a.bits.prefix[filter * pitch + pitch - 1];
     }
     return f;
@@ -96,7 +93,7 @@ __device__ __forceinline__ gemm_pixel make_pixel(const gemm_args &a, int32_t gro
     pixel.output = (int64_t)pixel.plane * c.group_out_channels * plane_outputs + rest;
     const int64_t at = pixel.plane * plane_outputs + rest;
     pixel.pixel_part = a.bits.pixel_part[at];
-    pixel.k = a.bits.k ? a.bits.k[at] : 1.0f;
+    pixel.box = a.bits.box ? a.bits.box[at] : 1.0f;
     pixel.y0 = out_y * c.stride_h - c.pad_top;
     pixel.x0 = out_x * c.stride_w - c.pad_left;
     pixel.i0 = (uint8_t)rect.i0;
@@ -218,6 +215,30 @@ __device__ __forceinline__ int32_t filter_part(const gemm_args &a, const gemm_pi
     return xn_cuda_filter_part(c.pad_value, inside, popc_w - inside);
 }
 
+/* The output of a filter, number m of its group, at a pixel. */
+__device__ __forceinline__ void write_dot(const gemm_args &a, const gemm_pixel &pixel,
+                                          const xn_filter &f, int64_t filter, int32_t m,
+                                          int32_t dot) {
+    const xn_conv &c = a.conv;
+    const int32_t plane_outputs = c.out_height * c.out_width;
+    const int64_t index = pixel.output + (int64_t)m * plane_outputs;
+    if (a.out.what.datatype == XN_INT32) {
+        ((int32_t *)a.out.output)[index] = dot;
+        return;
+    }
+    float v[1] = {xn_value_or_again(a.out, f, filter, (float)dot, pixel.box, [&] {
+        const float *means = a.bits.mean + (int64_t)pixel.plane * c.height * c.width;
+        return xn_box_of_means<double>(c, means, (pixel.y0 + c.pad_top) / c.stride_h,
+                                       (pixel.x0 + c.pad_left) / c.stride_w);
+    })};
+    const uint32_t bit = xn_finish_and_store(a.out, filter, index, v);
+    if (a.out.what.bits)
+        xn_add_bits(a.out, c.out_channels,
+                    pixel.output % plane_outputs +
+                        (int64_t)(pixel.plane / c.groups) * plane_outputs,
+                    (int32_t)filter, bit);
+}
+
 /* Turns a warp's counts, 16 filters at a time, so that a lane has one pixel and neighbouring lanes
  * store neighbouring outputs. */
 template <int WM, int WN, int PITCH>
@@ -248,8 +269,7 @@ __device__ __forceinline__ void write_outputs(const gemm_args &a, const gemm_pix
                 const int32_t dot =
                     xn_cuda_dot(pixel.pixel_part, filter_part(a, pixel, filter, f.popc),
                                 counts[row * PITCH + column]);
-                xn_store_dot(a.out, pixel.output + (m0 + m + row) * plane_outputs, dot, f.factor,
-                             pixel.k, f.bias);
+                write_dot(a, pixel, f.constants, filter, m0 + m + row, dot);
             }
         __syncwarp();
     }
@@ -357,15 +377,12 @@ bool xn_cuda_implicit_gemm_fits(const xn_conv *c, int64_t images) {
 
 cudaError_t xn_cuda_implicit_gemm_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                          const xn_cuda_bit_args *bits,
-                                         const xn_cuda_epilogue_args *epilogue,
-                                         cudaStream_t stream) {
+                                         const xn_epilogue_args *epilogue, cudaStream_t stream) {
     const gemm_tile *tile = choose_tile(conv, images, multiprocessors);
     gemm_args a = {};
     a.conv = *conv;
     a.bits = *bits;
-    a.factor = epilogue->factor;
-    a.bias = epilogue->bias;
-    a.out = {epilogue->output, conv->epilogue.datatype};
+    a.out = xn_epilogue_of(conv, epilogue);
     a.pixels = images * conv->out_height * conv->out_width;
     a.row_words = xn_cuda_row_words(conv->group_channels, conv->kernel_h, conv->kernel_w);
     a.tap_words = xn_packed_words(conv->group_channels);
@@ -375,6 +392,9 @@ cudaError_t xn_cuda_implicit_gemm_launch(const xn_conv *conv, int64_t images, in
     int64_t blocks = blocks_of(conv, tile, images);
     if (blocks > INT32_MAX)
         return cudaErrorInvalidConfiguration; /* xn_cuda_implicit_gemm_fits said so */
+    const cudaError_t e = xn_clear_bits(conv, images, epilogue, stream);
+    if (e != cudaSuccess)
+        return e;
     int vec = a.tap_words == 1 ? 0 : a.tap_words == 2 ? 1 : 2;
     return xn_cuda_launch(tile->by_vec[vec], (int)blocks, tile->threads, 0, stream, a);
 }

@@ -16,8 +16,8 @@
  *   box    B    ((row 0 + row 1) + row 2) + ...                               top to bottom
  *
  * A panel that is infinite though no magnitude in it is, is summed in double, channels in order. A
- * mean with such a panel, or with several panels, is (float)(sum in double / channels). A box that
- * is infinite though no mean is, is summed in double, in the same order.
+ * mean with such a panel, or with several panels, is (float)(sum * (1.0 / channels)), in double. A
+ * box that is infinite though no mean is, is summed in double, in the same order.
  *
  * Epilogue. K is B / taps, and never rounded by itself: the filter's factor has the 1 / taps.
  *
@@ -84,12 +84,12 @@ __device__ __forceinline__ float xn_octet_sum(const float (&v)[XN_OCTET]) {
     return sum;
 }
 
-/* The mean of `channels` magnitudes from their sum in fp32, given 1.0f / channels, or in double. */
+/* The mean of `channels` magnitudes from their sum, given 1.0f / channels, or 1.0 / channels. */
 __device__ __forceinline__ float xn_mean(float sum, float reciprocal) {
     return sum * reciprocal;
 }
-__device__ __forceinline__ float xn_mean_again(double sum, int32_t channels) {
-    return (float)(sum / channels);
+__device__ __forceinline__ float xn_mean_again(double sum, double reciprocal) {
+    return (float)(sum * reciprocal);
 }
 
 /* A box; at(i, j) is the mean of tap (i, j), 0 outside the image. */
@@ -110,6 +110,18 @@ __device__ __forceinline__ Sum xn_box_of(int32_t kernel_h, int32_t kernel_w, At 
     for (int32_t i = 0; i < kernel_h; i++)
         box += xn_fours_of<Sum>(kernel_w, [&](int32_t j) { return at(i, j); });
     return box;
+}
+
+/* The box of an output from the means of its plane, image and group, in memory. */
+template <typename Sum>
+__device__ __forceinline__ Sum xn_box_of_means(const xn_conv &c, const float *means, int32_t out_y,
+                                               int32_t out_x) {
+    const int32_t y0 = out_y * c.stride_h - c.pad_top, x0 = out_x * c.stride_w - c.pad_left;
+    return xn_box_of<Sum>(c.kernel_h, c.kernel_w, [&](int32_t i, int32_t j) {
+        const int32_t y = y0 + i * c.dilation_h, x = x0 + j * c.dilation_w;
+        const bool inside = (uint32_t)y < (uint32_t)c.height && (uint32_t)x < (uint32_t)c.width;
+        return inside ? __ldg(means + (int64_t)y * c.width + x) : 0.0f;
+    });
 }
 
 /* ---- the value ---- */

@@ -1,9 +1,7 @@
 /* direct.cu: mode xnor for every geometry on every chip: population counts over the packed bits,
  * tap by tap, only those inside the image. A thread has one output pixel and 4 filters. Bound by
- * the population count, 16 words a clock and multiprocessor; implicit_gemm.cu and tiles.cu are the
- * fast paths. */
-#include "element.cuh"
-#include "kernels.h"
+ * the population count, 16 words a clock and multiprocessor; implicit_gemm.cu is the fast one. */
+#include "epilogue.cuh"
 #include "launch.cuh"
 #include "layout.h"
 
@@ -12,10 +10,16 @@ enum { FILTERS = 4 };
 struct direct_args {
     xn_conv conv;
     xn_cuda_bit_args bits;
-    const float *factor, *bias;
-    xn_output out;
+    xn_epilogue_args out;
     int32_t tap_words, filter_blocks; /* filter_blocks = ceil(O/G / FILTERS) */
     int64_t row_words, work;
+};
+
+/* The output pixel that a thread has, of a group. */
+struct direct_pixel {
+    int64_t plane; /* image * groups + group */
+    int64_t rest;  /* in the plane of outputs */
+    int32_t y, x;
 };
 
 /* popc(a xor w) over the taps inside, for up to FILTERS filters from rows on. */
@@ -40,6 +44,25 @@ __device__ __forceinline__ void count_differing(const direct_args &a, const uint
         }
 }
 
+/* The output of filter o, number m of its group. */
+__device__ __forceinline__ void write_output(const direct_args &a, const direct_pixel &p, int64_t o,
+                                             int32_t m, int32_t dot, float box) {
+    const xn_conv &c = a.conv;
+    const int64_t plane_outputs = (int64_t)c.out_height * c.out_width;
+    const int64_t index = (p.plane * c.group_out_channels + m) * plane_outputs + p.rest;
+    if (a.out.what.datatype == XN_INT32) {
+        ((int32_t *)a.out.output)[index] = dot;
+        return;
+    }
+    float v[1] = {xn_value_or_again(a.out, xn_filter_of(a.out, o), o, (float)dot, box, [&] {
+        return xn_box_of_means<double>(c, a.bits.mean + p.plane * c.height * c.width, p.y, p.x);
+    })};
+    const uint32_t bit = xn_finish_and_store(a.out, o, index, v);
+    if (a.out.what.bits)
+        xn_add_bits(a.out, c.out_channels, p.plane / c.groups * plane_outputs + p.rest, (int32_t)o,
+                    bit);
+}
+
 __global__ void __launch_bounds__(XN_CUDA_THREADS)
     direct_kernel(const __grid_constant__ direct_args a) {
     const xn_conv &c = a.conv;
@@ -47,21 +70,24 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     const int32_t taps = c.kernel_h * c.kernel_w;
     for (int64_t t = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; t < a.work;
          t += (int64_t)gridDim.x * XN_CUDA_THREADS) {
-        const int64_t rest = t % plane_outputs, block = t / plane_outputs;
+        const int64_t block = t / plane_outputs;
         const int32_t first = (int32_t)(block % a.filter_blocks) * FILTERS;
-        const int64_t plane = block / a.filter_blocks;
-        const int64_t filter = plane % c.groups * c.group_out_channels + first;
+        direct_pixel p;
+        p.plane = block / a.filter_blocks;
+        p.rest = t % plane_outputs;
+        p.y = (int32_t)(p.rest / c.out_width);
+        p.x = (int32_t)(p.rest % c.out_width);
+        const int64_t filter = p.plane % c.groups * c.group_out_channels + first;
         const int32_t filters = min(c.group_out_channels - first, (int32_t)FILTERS);
-        const int32_t out_y = (int32_t)(rest / c.out_width), out_x = (int32_t)(rest % c.out_width);
-        const xn_cuda_rect rect = xn_cuda_valid_rect(&c, out_y, out_x);
+        const xn_cuda_rect rect = xn_cuda_valid_rect(&c, p.y, p.x);
         const int32_t inside = xn_cuda_rect_taps(&rect);
 
         uint32_t differ[FILTERS] = {0, 0, 0, 0};
-        count_differing(a, a.bits.bits + plane * c.height * c.width * a.tap_words,
+        count_differing(a, a.bits.bits + p.plane * c.height * c.width * a.tap_words,
                         a.bits.rows + filter * a.row_words, filters, rect,
-                        out_y * c.stride_h - c.pad_top, out_x * c.stride_w - c.pad_left, differ);
+                        p.y * c.stride_h - c.pad_top, p.x * c.stride_w - c.pad_left, differ);
 
-        const float k = a.bits.k ? a.bits.k[plane * plane_outputs + rest] : 1.0f;
+        const float box = a.bits.box ? a.bits.box[p.plane * plane_outputs + p.rest] : 1.0f;
         const int64_t pitch = (int64_t)(c.kernel_h + 1) * (c.kernel_w + 1);
 #pragma unroll
         for (int f = 0; f < FILTERS; f++)
@@ -72,26 +98,24 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
                     dot += (uint32_t)xn_cuda_outside_dot(
                         c.pad_value, c.group_channels, taps - inside,
                         prefix[pitch - 1] - xn_cuda_rect_popc(prefix, c.kernel_w, &rect));
-                const int64_t index =
-                    (plane * c.group_out_channels + first + f) * plane_outputs + rest;
-                xn_store_dot(a.out, index, (int32_t)dot, xn_factor_of(a.factor, filter + f), k,
-                             xn_bias_of(a.bias, filter + f));
+                write_output(a, p, filter + f, first + f, (int32_t)dot, box);
             }
     }
 }
 
 cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_cuda_bit_args *bits,
-                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                  const xn_epilogue_args *epilogue, cudaStream_t stream) {
     direct_args a = {};
     a.conv = *conv;
     a.bits = *bits;
-    a.factor = epilogue->factor;
-    a.bias = epilogue->bias;
-    a.out = {epilogue->output, conv->epilogue.datatype};
+    a.out = xn_epilogue_of(conv, epilogue);
     a.tap_words = xn_packed_words(conv->group_channels);
     a.row_words = xn_cuda_row_words(conv->group_channels, conv->kernel_h, conv->kernel_w);
     a.filter_blocks = (conv->group_out_channels - 1) / FILTERS + 1;
     a.work = images * conv->groups * a.filter_blocks * conv->out_height * conv->out_width;
+    const cudaError_t e = xn_clear_bits(conv, images, epilogue, stream);
+    if (e != cudaSuccess)
+        return e;
     return xn_cuda_launch(direct_kernel, xn_cuda_grid(a.work, XN_CUDA_THREADS), XN_CUDA_THREADS, 0,
                           stream, a);
 }

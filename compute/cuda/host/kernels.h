@@ -86,17 +86,18 @@ cudaError_t xn_cuda_threshold_launch(const xn_conv *conv, int64_t images, const 
                                      const int32_t *threshold, const uint32_t *flip,
                                      uint32_t *packed, cudaStream_t stream);
 
-/* box.cu: per output pixel and group, the pixel part of dot (layout.h) from popc and K from mean.
- * Each pair (popc, pixel_part) and (mean, k) may be NULL. */
+/* box.cu: per output pixel and group, the pixel part of dot (layout.h) from popc and the box of K
+ * (epilogue.cuh) from mean. Each pair (popc, pixel_part) and (mean, box) may be NULL. */
 cudaError_t xn_cuda_box_launch(const xn_conv *conv, int64_t images, const int32_t *popc,
-                               const float *mean, int32_t *pixel_part, float *k,
+                               const float *mean, int32_t *pixel_part, float *box,
                                cudaStream_t stream);
 
-/* Bits and filters as the two kernels below read them; k is NULL unless scaling is xnor. */
+/* Bits and filters as implicit_gemm.cu and direct.cu read them; box and what it was made of are
+ * NULL without K. */
 typedef struct xn_cuda_bit_args {
     const uint32_t *bits, *rows;
     const int32_t *prefix, *pixel_part; /* direct does not use pixel_part */
-    const float *k;
+    const float *box, *mean;
 } xn_cuda_bit_args;
 
 /* implicit_gemm.cu: implicit GEMM on the matrix units, sm_80 and later. */

@@ -131,7 +131,8 @@ static cudaError_t launch_narrow(const xn_plan *plan, const xn_prepared *prepare
     cudaError_t e = cudaSuccess;
     if (p->popc || p->mean)
         e = xn_cuda_box_launch(&conv, images, p->popc, p->mean, p->pixel_part, p->k, stream);
-    xn_cuda_bit_args args = {p->bits, prepared->rows, prepared->prefix, p->pixel_part, p->k};
+    xn_cuda_bit_args args = {p->bits,       prepared->rows, prepared->prefix,
+                             p->pixel_part, p->k,           p->mean};
     if (e == cudaSuccess)
         e = plan->path == XN_CUDA_IMPLICIT_GEMM
                 ? xn_cuda_implicit_gemm_launch(&conv, images, plan->stream->device->multiprocessors,

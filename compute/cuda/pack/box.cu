@@ -1,8 +1,7 @@
 /* box.cu: per output pixel and group, what all filters of the group share: the pixel part of dot
- * (layout.h), which is a box sum of the pixels' popcounts, and K, which is a box mean of their
- * mean magnitudes (Eq. 10; outside taps count 0, the divisor is always KH*KW). One thread an
- * output pixel; small beside the kernels around it. */
-#include "kernels.h"
+ * (layout.h), which is a box sum of the pixels' popcounts, and the box of K (epilogue.cuh), one of
+ * their mean magnitudes. One thread an output pixel; small beside the kernels around it. */
+#include "epilogue.cuh"
 #include "launch.cuh"
 #include "layout.h"
 
@@ -11,25 +10,22 @@ struct box_args {
     const int32_t *popc;
     const float *mean;
     int32_t *pixel_part;
-    float *k;
+    float *box;
     int64_t outputs; /* OH*OW of all planes */
 };
 
-__device__ __forceinline__ void box_sums(const box_args &a, int64_t plane, const xn_cuda_rect &rect,
-                                         int32_t out_y, int32_t out_x, int32_t *popc,
-                                         double *mean) {
+__device__ __forceinline__ int32_t popc_inside(const box_args &a, int64_t plane,
+                                               const xn_cuda_rect &rect, int32_t out_y,
+                                               int32_t out_x) {
     const xn_conv &c = a.conv;
     const int32_t y0 = out_y * c.stride_h - c.pad_top, x0 = out_x * c.stride_w - c.pad_left;
+    int32_t popc = 0;
     for (int32_t i = rect.i0; i < rect.i1; i++) {
-        const int64_t line = (plane * c.height + y0 + i * c.dilation_h) * c.width + x0;
-        for (int32_t j = rect.j0; j < rect.j1; j++) {
-            const int64_t at = line + (int64_t)j * c.dilation_w;
-            if (a.popc)
-                *popc += a.popc[at];
-            if (a.mean)
-                *mean += a.mean[at];
-        }
+        const int32_t *line = a.popc + (plane * c.height + y0 + i * c.dilation_h) * c.width + x0;
+        for (int32_t j = rect.j0; j < rect.j1; j++)
+            popc += line[(int64_t)j * c.dilation_w];
     }
+    return popc;
 }
 
 __global__ void __launch_bounds__(XN_CUDA_THREADS) box_kernel(const __grid_constant__ box_args a) {
@@ -42,26 +38,24 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS) box_kernel(const __grid_const
         const int32_t out_y = (int32_t)(rest / c.out_width), out_x = (int32_t)(rest % c.out_width);
         const xn_cuda_rect rect = xn_cuda_valid_rect(&c, out_y, out_x);
         const int32_t inside = xn_cuda_rect_taps(&rect);
-        int32_t popc = 0;
-        double mean = 0.0;
-        box_sums(a, plane, rect, out_y, out_x, &popc, &mean);
         if (a.pixel_part)
             a.pixel_part[t] =
-                xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, popc);
-        if (a.k)
-            a.k[t] = (float)(mean / (double)taps);
+                xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside,
+                                   popc_inside(a, plane, rect, out_y, out_x));
+        if (a.box)
+            a.box[t] = xn_box_of_means<float>(c, a.mean + plane * c.height * c.width, out_y, out_x);
     }
 }
 
 cudaError_t xn_cuda_box_launch(const xn_conv *conv, int64_t images, const int32_t *popc,
-                               const float *mean, int32_t *pixel_part, float *k,
+                               const float *mean, int32_t *pixel_part, float *box,
                                cudaStream_t stream) {
     box_args a = {};
     a.conv = *conv;
     a.popc = popc;
     a.mean = mean;
     a.pixel_part = pixel_part;
-    a.k = k;
+    a.box = box;
     a.outputs = images * conv->groups * conv->out_height * conv->out_width;
     return xn_cuda_launch(box_kernel, xn_cuda_grid(a.outputs, XN_CUDA_THREADS), XN_CUDA_THREADS, 0,
                           stream, a);

@@ -7,9 +7,8 @@
  * after panel. Bits and sums meet in shared memory; from there the bits leave in pieces of 16
  * bytes, neighbours to neighbours.
  *
- * Sums are in fp32 within a panel, of at most 1024 numbers with at most 41 roundings (7 to 31 in a
- * thread, then four sums side by side), and in double over panels. One that passes FLT_MAX is taken
- * again in double from memory. */
+ * Sums are in the order of epilogue.cuh, whose panels of 1024 channels are one or more of a
+ * block's. One that passes FLT_MAX is taken again in double from memory. */
 #include "fast_divide.cuh"
 #include "kernels.h"
 #include "launch.cuh"
@@ -20,7 +19,6 @@
 
 enum {
     MAX_THREADS = 512,
-    PANEL_CHANNELS = 1024,
     BLOCK_BYTES = 32 * 1024, /* of input that a block's threads read at once */
     PIECE_WORDS = 4,         /* of a store of bits */
     FEW_ELEMENTS = 8192,     /* a multiprocessor; below, threads take fewer each, */
@@ -69,14 +67,13 @@ __device__ __forceinline__ int32_t line_position(const xn_cuda_padded &l, const 
     return l.lead + (l.top + p.y) * l.pitch + p.x;
 }
 
-/* The panel's magnitudes of a pixel again, where fp32 does not hold their sum. */
+/* A pixel's magnitudes of XN_PANEL channels again, where fp32 does not hold their sum. */
 template <typename T, int V>
-__device__ __forceinline__ double sum_again(const pack_args &a, int32_t pixel, int32_t panel,
-                                            int32_t channels) {
+__device__ __forceinline__ double sum_again(const pack_args &a, int32_t pixel, int32_t panel) {
     const int32_t plane = xn_divide(pixel / V, a.plane_vectors);
     const int32_t at = pixel - plane * (int32_t)a.plane_vectors.divisor * V;
     const char *from = (const char *)a.input + plane * a.slab + panel * a.plane;
-    const int32_t count = min(a.group_channels - panel, channels);
+    const int32_t count = min(a.group_channels - panel, (int32_t)XN_PANEL);
     double sum = 0.0;
 #pragma unroll 1
     for (int32_t c = 0; c < count; c++, from += a.plane)
@@ -84,15 +81,21 @@ __device__ __forceinline__ double sum_again(const pack_args &a, int32_t pixel, i
     return sum;
 }
 
-__device__ __forceinline__ float sum_of_rows(const float *sums, int32_t pitch, int32_t rows) {
-    float sum[4] = {};
-#pragma unroll 4
-    for (int32_t row = 0; row < rows; row += 4)
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (row + i < rows)
-                sum[i] += sums[(row + i) * pitch];
-    return sum[0] + sum[1] + (sum[2] + sum[3]);
+/* Fours of words, going on from `sum`, of a pixel's sums of C channels each, `pitch` apart. There
+ * are 1, 2 or a multiple of 4 words. */
+template <int C>
+__device__ __forceinline__ float sum_of_words(float sum, const float *sums, int32_t pitch,
+                                              int32_t words) {
+    const auto word = [&](int32_t w) {
+        const float *rows = sums + w * (32 / C) * pitch;
+        return xn_fours<32 / C>([&](int r) { return rows[r * pitch]; });
+    };
+    if (words < 4)
+        return words < 2 ? word(0) : word(0) + word(1);
+#pragma unroll 1
+    for (int32_t w = 0; w < words; w += 4)
+        sum += xn_fours<4>([&](int n) { return word(w + n); });
+    return sum;
 }
 
 /* Word w of a pixel's bits in the panel. */
@@ -260,12 +263,21 @@ __device__ __forceinline__ void write_rails(const pack_args &a, const unsigned c
     }
 }
 
+/* What a thread has of its pixel from panel to panel of the block. */
+struct pack_sums {
+    float panel;  /* of epilogue.cuh's panel so far */
+    double total; /* of the panels before */
+    int32_t count;
+};
+
 /* Means and counts of the block's pixels. Where there are several panels a thread has one pixel at
- * most, whose total and count stay with it. */
+ * most. */
 template <typename T, int V, int C, int LAYOUT>
 __device__ __forceinline__ void
 add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int32_t first_pixel,
-          int32_t block_pixels, int32_t panel, bool last, double *total, int32_t *count) {
+          int32_t block_pixels, int32_t panel, bool last, pack_sums *so_far) {
+    const int32_t words = a.rows * C / 32, panel_of_sums = panel / XN_PANEL * XN_PANEL;
+    const bool whole = last || panel + words * 32 == panel_of_sums + XN_PANEL;
     for (int32_t p = threadIdx.x; p < block_pixels; p += (int32_t)blockDim.x) {
         const int32_t pixel = first_pixel + p;
         if (pixel >= a.pixels)
@@ -276,28 +288,40 @@ add_panel(const pack_args &a, const unsigned char *bits, const float *sums, int3
             at = (int64_t)place.plane * a.lines.plane + line_position(a.lines, place);
         }
         if (a.mean) {
-            const float sum = sum_of_rows(sums + p, block_pixels, a.rows);
+            const float sum = sum_of_words<C>(so_far->panel, sums + p, block_pixels, words);
             const bool again = sums_overflow<T>() && isinf(sum);
-            if (last && panel == 0 && !again) {
-                a.mean[at] = sum * (float)a.reciprocal;
-            } else {
-                *total += again ? sum_again<T, V>(a, pixel, panel, a.rows * C) : (double)sum;
+            so_far->panel = whole ? 0.0f : sum;
+            if (last && panel_of_sums == 0 && !again) {
+                a.mean[at] = xn_mean(sum, (float)a.reciprocal);
+            } else if (whole) {
+                so_far->total += again ? sum_again<T, V>(a, pixel, panel_of_sums) : (double)sum;
                 if (last)
-                    a.mean[at] = (float)(*total * a.reciprocal);
+                    a.mean[at] = xn_mean_again(so_far->total, a.reciprocal);
             }
         }
         if (a.popc) {
 #pragma unroll 1
-            for (int32_t w = 0; w < a.rows * C / 32; w++)
-                *count += __popc(word_at<C>(bits, a.pitch, p, w));
+            for (int32_t w = 0; w < words; w++)
+                so_far->count += __popc(word_at<C>(bits, a.pitch, p, w));
             if (last)
-                a.popc[at] = *count;
+                a.popc[at] = so_far->count;
         }
-        if (last) {
-            *total = 0.0;
-            *count = 0;
-        }
+        if (last)
+            *so_far = {};
     }
+}
+
+/* The block's bits of a panel, to memory; WORDS as write_bits. */
+template <int V, int C, int LAYOUT, int WORDS>
+__device__ __forceinline__ void write_panel(const pack_args &a, const unsigned char *bits,
+                                            int32_t first_pixel, int32_t block_pixels,
+                                            int32_t first_word, bool last) {
+    if constexpr (LAYOUT == LINED)
+        write_lines<V, C, WORDS>(a, bits, first_pixel, block_pixels, first_word, last);
+    else if constexpr (LAYOUT == RAILS)
+        write_rails<V, C, WORDS>(a, bits, first_pixel, block_pixels, first_word);
+    else
+        write_bits<C, WORDS>(a, bits, first_pixel, block_pixels, first_word);
 }
 
 template <typename T, int V, int C, int LAYOUT>
@@ -316,8 +340,8 @@ __global__ void __launch_bounds__(MAX_THREADS, LAYOUT == LINED && C == 8 ? 3 : 0
     const char *from = (const char *)a.input + plane * a.slab + row * C * a.plane +
                        (uint32_t)rest * (uint64_t)(V * sizeof(T));
     int32_t channels = vector < a.vectors ? a.group_channels - row * C : 0; /* from here on */
-    int32_t panel = 0, count = 0;
-    double total = 0.0;
+    int32_t panel = 0;
+    pack_sums so_far = {};
     xn_let_next_kernel_start();
     xn_wait_for_previous_kernel();
     for (;;) {
@@ -336,29 +360,13 @@ __global__ void __launch_bounds__(MAX_THREADS, LAYOUT == LINED && C == 8 ? 3 : 0
             store_sums(sums + row * block_pixels + at * V, magnitudes);
         }
         __syncthreads();
-        add_panel<T, V, C, LAYOUT>(a, bits, sums, first_pixel, block_pixels, panel, last, &total,
-                                   &count);
-        if (LAYOUT == LINED) {
-            if (a.tap_words == 1)
-                write_lines<V, C, 1>(a, bits, first_pixel, block_pixels, 0, last);
-            else if (a.tap_words == 2)
-                write_lines<V, C, 2>(a, bits, first_pixel, block_pixels, 0, last);
-            else
-                write_lines<V, C, 4>(a, bits, first_pixel, block_pixels, panel / 32, last);
-        } else if (LAYOUT == RAILS) {
-            if (a.tap_words == 1)
-                write_rails<V, C, 1>(a, bits, first_pixel, block_pixels, 0);
-            else if (a.tap_words == 2)
-                write_rails<V, C, 2>(a, bits, first_pixel, block_pixels, 0);
-            else
-                write_rails<V, C, 4>(a, bits, first_pixel, block_pixels, panel / 32);
-        } else if (a.tap_words == 1) {
-            write_bits<C, 1>(a, bits, first_pixel, block_pixels, 0);
-        } else if (a.tap_words == 2) {
-            write_bits<C, 2>(a, bits, first_pixel, block_pixels, 0);
-        } else {
-            write_bits<C, 4>(a, bits, first_pixel, block_pixels, panel / 32);
-        }
+        add_panel<T, V, C, LAYOUT>(a, bits, sums, first_pixel, block_pixels, panel, last, &so_far);
+        if (a.tap_words == 1)
+            write_panel<V, C, LAYOUT, 1>(a, bits, first_pixel, block_pixels, 0, last);
+        else if (a.tap_words == 2)
+            write_panel<V, C, LAYOUT, 2>(a, bits, first_pixel, block_pixels, 0, last);
+        else
+            write_panel<V, C, LAYOUT, 4>(a, bits, first_pixel, block_pixels, panel / 32, last);
         if (last)
             return;
         __syncthreads();
@@ -420,7 +428,7 @@ static pack_shape shape_of(const xn_conv *conv, const void *input, int64_t pixel
     const int32_t threads = std::min(BLOCK_BYTES / (vector_bytes * c), (int32_t)MAX_THREADS);
     const int32_t side = s.few ? clamp(16 / vector_bytes, 4, 8) : clamp(64 / vector_bytes, 8, 32);
     /* More channels than that are panels of a power of two of rows: whole pieces of bits. */
-    s.rows = std::min(std::min(channels, (int32_t)PANEL_CHANNELS) / c, threads / side);
+    s.rows = std::min(std::min(channels, (int32_t)XN_PANEL) / c, threads / side);
     s.vectors = std::min(std::max((128 / s.rows + 3) / 4 * 4, side), threads / s.rows / 4 * 4);
     return s;
 }

@@ -8,8 +8,7 @@
 #ifndef XN_CUDA_PACK_VECTOR_CUH
 #define XN_CUDA_PACK_VECTOR_CUH
 
-#include "element.cuh"
-#include "ptx.cuh"
+#include "epilogue.cuh"
 
 #include <type_traits>
 
@@ -103,16 +102,19 @@ __device__ __forceinline__ void real_bits(const raw_vector<V *(int)sizeof(T)> (&
                 bits->word[(j * C + i) / 32] |= 1u << (j * C + i) % 32;
 }
 
+/* Fours of octets (epilogue.cuh): C is 8, 16 or 32. */
 template <typename T, int V, int C>
 __device__ __forceinline__ void real_sums(const raw_vector<V *(int)sizeof(T)> (&raw)[C],
                                           float (&sums)[V]) {
 #pragma unroll
-    for (int j = 0; j < V; j++) {
-        sums[j] = fabsf(real_at<T>(raw[0].word, j));
+    for (int j = 0; j < V; j++)
+        sums[j] = xn_fours<C / XN_OCTET>([&](int octet) {
+            float v[XN_OCTET];
 #pragma unroll
-        for (int i = 1; i < C; i++)
-            sums[j] += fabsf(real_at<T>(raw[i].word, j));
-    }
+            for (int i = 0; i < XN_OCTET; i++)
+                v[i] = real_at<T>(raw[octet * XN_OCTET + i].word, j);
+            return xn_octet_sum(v);
+        });
 }
 
 /* ---- FP16: the bits of two elements an instruction ---- */
@@ -182,7 +184,8 @@ __device__ __forceinline__ void byte_bits(const raw_vector<V> (&raw)[C], pixel_b
             bits->word[(j * C + e * 8) / 32] |= (part[e] >> j * 8 & 0xffu) << (j * C + e * 8) % 32;
 }
 
-/* Sums of up to 32 magnitudes in 16 bits: of the even pixels, and of the odd ones. */
+/* Sums of up to 32 magnitudes in 16 bits: of the even pixels, and of the odd ones. Integers that
+ * fp32 holds are the same in any order. */
 template <typename T, int V, int C>
 __device__ __forceinline__ void byte_sums(const raw_vector<V> (&raw)[C], float (&sums)[V]) {
     uint32_t pair[2] = {};
