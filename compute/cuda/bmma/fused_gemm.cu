@@ -11,7 +11,7 @@
  *    tile and other filters form a cluster: each packs a share of the positions, for all of them.
  *    Positions are those columns and rows that some tap reads (axes with a step). Outside the
  *    image they are zeros.
- * 3. K and the pixel's part of dot, from each position's mean and set bits.
+ * 3. The box of K and the pixel's part of dot, from each position's mean and set bits.
  * 4. mma.sync and.popc, M = filters, N = outputs, both read from shared memory: thread (g, t) of a
  *    warp needs units t, t + 4, ... of filters g and g + 8 and of output g.
  *        dot = part of the pixel (layout.h) + 2 pad_value (popc(w) - C) - 2 C + 4 popc(a and w)
@@ -129,8 +129,8 @@ multiply_inputs(const fused_args &a, const fused_block &b, const fused_warp &w,
 
 /* Of a thread's filter: constants, its part of dot that no pixel changes, its plane of outputs. */
 struct fused_filter {
-    float factor, bias;
-    int32_t part;
+    xn_filter constants;
+    int32_t part, number; /* number: of all filters */
     int64_t plane;
     bool live; /* it exists */
 };
@@ -142,8 +142,8 @@ __device__ __forceinline__ fused_filter find_filter(const fused_args &a, const f
     fused_filter f;
     f.live = m < c.group_out_channels;
     const int64_t o = (int64_t)b.group * c.group_out_channels + min(m, c.group_out_channels - 1);
-    f.factor = xn_factor_of(a.factor, o);
-    f.bias = xn_bias_of(a.bias, o);
+    f.number = (int32_t)o;
+    f.constants = xn_filter_of(a.out, o);
     f.part = 2 * c.pad_value * __ldg(a.prefix + o * table + table - 1);
     f.plane = (b.image * c.out_channels + o) * c.out_height * c.out_width;
     return f;
@@ -153,19 +153,22 @@ __device__ __forceinline__ fused_filter find_filter(const fused_args &a, const f
 __device__ __forceinline__ void store_outputs(const fused_args &a, int64_t index, int32_t count,
                                               const int32_t (&dots)[2], const float (&v)[2]) {
     const bool pair = count > 1 && (index & 1) == 0;
-    if (pair && a.out.datatype == XN_FP32) {
-        *(float2 *)((float *)a.out.data + index) = make_float2(v[0], v[1]);
-    } else if (pair && a.out.datatype == XN_INT32) {
-        *(int2 *)((int32_t *)a.out.data + index) = make_int2(dots[0], dots[1]);
+    if (a.out.what.datatype == XN_INT32) {
+        int32_t *to = (int32_t *)a.out.output + index;
+        if (pair)
+            xn_store(to, dots);
+        else
+            for (int e = 0; e < min(count, 2); e++)
+                to[e] = dots[e];
     } else if (pair) {
-        *(__half2 *)((__half *)a.out.data + index) = __floats2half2_rn(v[0], v[1]);
+        xn_store_reals(a.out, index, v);
     } else {
 #pragma unroll
-        for (int e = 0; e < 2; e++)
-            if (e < count && a.out.datatype == XN_INT32)
-                ((int32_t *)a.out.data)[index + e] = dots[e];
-            else if (e < count)
-                xn_store_fp32(a.out, index + e, v[e]);
+        for (int e = 0; e < 2; e++) {
+            const float one[1] = {v[e]};
+            if (e < count)
+                xn_store_reals(a.out, index + e, one);
+        }
     }
 }
 
@@ -213,16 +216,16 @@ __device__ __forceinline__ void write_outputs(const fused_args &a, const fused_b
             for (int e = 0; e < 2; e++) {
                 dots[h][e] = out[e].part + filter[h].part + of_inside * inside[n][h * 2 + e] +
                              4 * counts[n][h * 2 + e];
-                v[h][e] = xn_epilogue_value((float)dots[h][e], filter[h].factor, out[e].k,
-                                            filter[h].bias);
+                v[h][e] = xn_value((float)dots[h][e], out[e].box, filter[h].constants);
             }
         if (!isfinite(fabsf(v[0][0]) + fabsf(v[0][1]) + fabsf(v[1][0]) + fabsf(v[1][1])))
 #pragma unroll
             for (int h = 0; h < 2; h++)
 #pragma unroll
                 for (int e = 0; e < 2; e++)
-                    v[h][e] =
-                        xn_cuda_epilogue(dots[h][e], filter[h].factor, out[e].k, filter[h].bias);
+                    v[h][e] = xn_value_or_again(a.out, filter[h].constants, filter[h].number,
+                                                (float)dots[h][e], out[e].box,
+                                                [&] { return box_again(a, b, at + e); });
 #pragma unroll
         for (int h = 0; h < 2; h++)
             if (filter[h].live)
@@ -312,17 +315,14 @@ static fused_function kernel_of(const xn_cuda_fused_shape *s) {
 }
 
 cudaError_t xn_cuda_fused_launch_shape(const xn_cuda_fused_shape *shape, const xn_cuda_fused_io *io,
-                                       const xn_cuda_epilogue_args *epilogue, bool overlapped,
+                                       const xn_epilogue_args *epilogue, bool overlapped,
                                        cudaStream_t stream) {
     fused_args a = {};
     a.shape = *shape;
     a.input = io->input;
     a.filters = io->rows;
     a.prefix = io->prefix;
-    a.factor = epilogue->factor;
-    a.bias = epilogue->bias;
-    a.out = {epilogue->output, shape->conv.epilogue.datatype};
-    a.want_k = shape->conv.epilogue.k;
+    a.out = xn_epilogue_of(&shape->conv, epilogue);
     return xn_cuda_launch_clusters(kernel_of(shape), dim3((unsigned)shape->blocks),
                                    shape->cut.warps * 32, (size_t)shape->bytes, overlapped,
                                    shape->cut.cluster, stream, a);
@@ -330,7 +330,7 @@ cudaError_t xn_cuda_fused_launch_shape(const xn_cuda_fused_shape *shape, const x
 
 cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
                                  xn_cuda_fused_plan *plan, const xn_cuda_fused_io *io,
-                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                 const xn_epilogue_args *epilogue, cudaStream_t stream) {
     const cudaError_t e = xn_cuda_keep_cut(plan, images, [&](xn_cuda_fused_shape *shape) {
         return xn_cuda_fused_choose(conv, images, chip, shape);
     });

@@ -3,7 +3,7 @@
 #ifndef XN_CUDA_FUSED_GEMM_CUH
 #define XN_CUDA_FUSED_GEMM_CUH
 
-#include "element.cuh"
+#include "epilogue.cuh"
 #include "fused_gemm.h"
 #include "layout.h"
 #include "ptx.cuh"
@@ -14,9 +14,9 @@ enum {
     ROWS = XN_CUDA_FUSED_ROWS,
     COLUMNS = XN_CUDA_FUSED_COLUMNS,
     MAX_THREADS = XN_CUDA_FUSED_WARPS * 32,
-    OCTET = 8,     /* channels that a thread packs to a byte */
-    PARTS = 8,     /* lanes that share an output's window */
-    TAP = 1 << 20, /* in a position's count: it is inside */
+    OCTET = XN_OCTET, /* channels that a thread packs to a byte */
+    PARTS = 8,        /* lanes that share an output's window */
+    TAP = 1 << 20,    /* in a position's count: it is inside */
 };
 
 struct fused_args {
@@ -24,9 +24,7 @@ struct fused_args {
     const void *input;
     const uint32_t *filters; /* layout.h: rows */
     const int32_t *prefix;
-    const float *factor, *bias;
-    xn_output out;
-    int32_t want_k;
+    xn_epilogue_args out;
 };
 
 /* Of a staged position: the mean of its channels' magnitudes; its set bits, and TAP where it is
@@ -36,9 +34,9 @@ struct __align__(8) fused_info {
     int32_t count;
 };
 
-/* Of an output: K, and its part of dot. */
+/* Of an output: the box of K, or 1, and its part of dot. */
 struct __align__(8) fused_output {
-    float k;
+    float box;
     int32_t part;
 };
 
@@ -289,15 +287,13 @@ __device__ __forceinline__ void pack_octet(const fused_args &a, const fused_bloc
             bits |= 1u << n;
     b.positions[(b.first + task.own) * s.tap_words * 4 + task.octet] =
         (char)(task.inside ? bits : 0u);
-    if (!a.want_k)
+    if (!a.out.what.k)
         return;
     if (!FULL)
 #pragma unroll
         for (int n = 0; n < OCTET; n++)
             v[n] = n < task.count ? v[n] : 0.0f;
-    const float sum = ((fabsf(v[0]) + fabsf(v[1])) + (fabsf(v[2]) + fabsf(v[3]))) +
-                      ((fabsf(v[4]) + fabsf(v[5])) + (fabsf(v[6]) + fabsf(v[7])));
-    b.sums[task.octet * s.share + task.own] = task.inside ? sum : 0.0f;
+    b.sums[task.octet * s.share + task.own] = task.inside ? xn_octet_sum(v) : 0.0f;
 }
 
 /* The positions that this block packs: a thread has one, of 8 channels, and COUNT of those at a
@@ -358,7 +354,29 @@ __device__ __noinline__ float mean_again(const fused_args &a, int64_t at) {
     for (int32_t n = 0; n < c.group_channels; n++, at += plane)
         xn_with_input(a.input, c.input_datatype,
                       [&](auto *input) { sum += fabs((double)xn_to_fp32(input[at])); });
-    return (float)(sum / c.group_channels);
+    return xn_mean_again(sum, 1.0 / c.group_channels);
+}
+
+/* Fours of words of a position's channels (epilogue.cuh), of whose octets this lane and `sharers`
+ * in all have every sharers-th word. Not `live`: zero. */
+__device__ __forceinline__ float sum_of_words(const fused_args &a, const float *octets, bool live,
+                                              int32_t part, int32_t sharers) {
+    const int32_t count = a.shape.octets, share = a.shape.share;
+    float sum = 0.0f;
+#pragma unroll 1
+    for (int32_t first = 0; first < count; first += 4 * sharers) {
+        const int32_t octet = first + 4 * part;
+        float four = 0.0f;
+        if (live && octet < count)
+            four = xn_fours_of(min(4, count - octet),
+                               [&](int32_t n) { return octets[(octet + n) * share]; });
+        four += __shfl_xor_sync(0xffffffffu, four, 1);
+        four += __shfl_xor_sync(0xffffffffu, four, 2);
+#pragma unroll 1
+        for (int32_t n = 0; n < sharers && first + 4 * n < count; n += 4)
+            sum += __shfl_sync(0xffffffffu, four, n, sharers);
+    }
+    return sum;
 }
 
 /* Means and counts of the positions that this block has packed, to all blocks of the cluster. As
@@ -372,24 +390,20 @@ __device__ __forceinline__ void sum_own(const fused_args &a, const fused_block &
         const int32_t own = first + ((int32_t)threadIdx.x >> shift), position = b.first + own;
         float sum = 0.0f;
         int32_t count = 0;
+        if (a.out.what.k)
+            sum = sum_of_words(a, b.sums + own, own < b.own, part, sharers);
         if (own < b.own) {
             const uint32_t *words = (const uint32_t *)b.positions + position * s.tap_words;
 #pragma unroll 1
             for (int32_t w = part; w < s.tap_words; w += sharers)
                 count += __popc(words[w]);
-            if (a.want_k)
-#pragma unroll 1
-                for (int32_t o = part; o < s.octets; o += sharers)
-                    sum += b.sums[o * s.share + own];
         }
 #pragma unroll 1
-        for (int32_t n = 1; n < sharers; n *= 2) {
-            sum += __shfl_xor_sync(0xffffffffu, sum, n);
+        for (int32_t n = 1; n < sharers; n *= 2)
             count += __shfl_xor_sync(0xffffffffu, count, n);
-        }
         if (own >= b.own)
             continue;
-        float mean = sum * s.channel_reciprocal;
+        float mean = xn_mean(sum, s.channel_reciprocal);
         if (isinf(sum))
             mean = mean_again(a, first_element(a, b) + pixel_of(a, b, position));
         count += b.inside[position] & TAP;
@@ -433,50 +447,51 @@ __device__ __forceinline__ int32_t position_of_output(const fused_args &a, int32
     return y * s.rows.per_output * s.columns.count + x * s.columns.per_output;
 }
 
-/* The window's mean in double; `info` is the first tap's position. */
-__device__ __noinline__ float k_again(const fused_args &a, const fused_info *info,
-                                      const fused_unit *table) {
+/* The box of an output in double. */
+__device__ __noinline__ double box_again(const fused_args &a, const fused_block &b, int32_t n) {
     const xn_cuda_fused_shape &s = a.shape;
-    double sum = 0.0;
-#pragma unroll 1
-    for (int32_t u = 0; u < s.units; u += s.tap_units)
-        sum += info[table[u].position].mean;
-    return (float)(sum / (s.conv.kernel_h * s.conv.kernel_w));
+    const int32_t last = s.cut.tile_w * s.cut.tile_h - 1; /* outputs are rounded up */
+    const fused_info *info = b.info + position_of_output(a, min(n, last));
+    return xn_box_of<double>(s.conv.kernel_h, s.conv.kernel_w, [&](int32_t i, int32_t j) {
+        return info[i * s.rows.per_tap * s.columns.count + j * s.columns.per_tap].mean;
+    });
 }
 
-/* K and the pixel's part of dot (layout.h); PARTS lanes share a window. */
+/* The box and the pixel's part of dot (layout.h); PARTS lanes share a window, a row each. */
 __device__ __forceinline__ void make_outputs(const fused_args &a, const fused_block &b) {
     const xn_cuda_fused_shape &s = a.shape;
     const xn_conv &c = s.conv;
     const int32_t part = (int32_t)threadIdx.x % PARTS, taps = c.kernel_h * c.kernel_w;
     const int32_t last = s.cut.tile_w * s.cut.tile_h - 1;
+    const int32_t row_step = s.rows.per_tap * s.columns.count, step = s.columns.per_tap;
 #pragma unroll 1
     for (int32_t first = 0; first < s.outputs; first += (int32_t)blockDim.x / PARTS) {
         const int32_t n = first + (int32_t)threadIdx.x / PARTS;
-        const int32_t position = position_of_output(a, min(n, last));
-        const fused_unit *unit = b.table + part * s.tap_units;
-        float sum = 0.0f;
+        const fused_info *info = b.info + position_of_output(a, min(n, last)) + part * row_step;
+        float box = 0.0f;
         int32_t count = 0;
-#pragma unroll 2
-        for (int32_t tap = part; tap < taps; tap += PARTS, unit += PARTS * s.tap_units) {
-            const fused_info info = b.info[position + unit->position];
-            sum += info.mean;
-            count += info.count;
+#pragma unroll 1
+        for (int32_t top = 0; top < c.kernel_h; top += PARTS, info += PARTS * row_step) {
+            float row = 0.0f;
+            if (top + part < c.kernel_h)
+                row = xn_fours_of(c.kernel_w, [&](int32_t j) {
+                    const fused_info at = info[j * step];
+                    count += at.count;
+                    return at.mean;
+                });
+#pragma unroll 3
+            for (int32_t i = 0; i < PARTS && top + i < c.kernel_h; i++)
+                box += __shfl_sync(0xffffffffu, row, i, PARTS);
         }
 #pragma unroll
-        for (int m = 1; m < PARTS; m *= 2) {
-            sum += __shfl_xor_sync(0xffffffffu, sum, m);
+        for (int m = 1; m < PARTS; m *= 2)
             count += __shfl_xor_sync(0xffffffffu, count, m);
-        }
         if (part != 0 || n >= s.outputs)
             continue;
-        fused_output out = {1.0f, 0};
         const int32_t inside = count / TAP;
-        out.part =
-            xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, count % TAP);
-        if (a.want_k)
-            out.k = isinf(sum) ? k_again(a, b.info + position, b.table) : sum * s.tap_reciprocal;
-        b.outputs[n] = out;
+        b.outputs[n] = {
+            a.out.what.k ? box : 1.0f,
+            xn_cuda_pixel_part(c.pad_value, c.group_channels, inside, taps - inside, count % TAP)};
     }
 }
 

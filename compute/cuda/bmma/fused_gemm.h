@@ -47,7 +47,7 @@ typedef struct xn_cuda_fused_shape {
     int32_t positions_at, table_at, info_at, inside_at, sums_at, outputs_at, bytes;
     int64_t blocks;
     int32_t sharers; /* lanes that add up a position's channels, a power of 2 */
-    float channel_reciprocal, tap_reciprocal;
+    float channel_reciprocal;
     xn_fast_divisor by_splits, by_tiles_x, by_tiles_y, by_groups, by_columns, by_tile_w, by_share;
     xn_fast_divisor by_kernel_w, by_tap_units, by_pieces;
 } xn_cuda_fused_shape;
@@ -65,7 +65,7 @@ bool xn_cuda_fused_choose(const xn_conv *conv, int64_t images, const xn_cuda_few
 
 /* Launches a shape, on sm_80 and later, with clusters on sm_90 and later. */
 cudaError_t xn_cuda_fused_launch_shape(const xn_cuda_fused_shape *shape, const xn_cuda_fused_io *io,
-                                       const xn_cuda_epilogue_args *epilogue, bool overlapped,
+                                       const xn_epilogue_args *epilogue, bool overlapped,
                                        cudaStream_t stream);
 
 /* The shape for so many images; 0: none yet. */

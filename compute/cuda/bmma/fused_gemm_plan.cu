@@ -137,7 +137,6 @@ static bool make_cut(const xn_conv *c, int64_t images, const xn_cuda_fused_cut *
 static void finish(const xn_conv *c, xn_cuda_fused_shape *s) {
     s->conv = *c;
     s->channel_reciprocal = 1.0f / (float)c->group_channels;
-    s->tap_reciprocal = 1.0f / (float)(c->kernel_h * c->kernel_w);
     s->by_splits = xn_fast_divisor_of(s->splits);
     s->by_tiles_x = xn_fast_divisor_of(s->tiles_x);
     s->by_tiles_y = xn_fast_divisor_of(s->tiles_y);

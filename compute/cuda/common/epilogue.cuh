@@ -64,14 +64,12 @@ __device__ __forceinline__ Sum xn_fours_of(int32_t count, At at) {
 #pragma unroll 1
     for (; n + 3 < count; n += 4)
         sum += ((Sum)at(n) + (Sum)at(n + 1)) + ((Sum)at(n + 2) + (Sum)at(n + 3));
-    if (n < count) {
-        Sum rest = at(n);
-        if (n + 1 < count)
-            rest += at(n + 1);
-        if (n + 2 < count)
-            rest += at(n + 2);
-        sum += rest;
-    }
+    if (count - n == 3) /* loads side by side, as above */
+        sum += ((Sum)at(n) + (Sum)at(n + 1)) + (Sum)at(n + 2);
+    else if (count - n == 2)
+        sum += (Sum)at(n) + (Sum)at(n + 1);
+    else if (count - n == 1)
+        sum += (Sum)at(n);
     return sum;
 }
 
