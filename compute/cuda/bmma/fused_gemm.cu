@@ -341,14 +341,8 @@ cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_c
 
 cudaError_t xn_cuda_fused_load(void) {
     const fused_function *all = &kernels[0][0][0];
-    for (size_t i = 0; i < sizeof kernels / sizeof *all; i++) {
-        cudaError_t e = xn_cuda_load(all[i]);
-        if (e == cudaSuccess)
-            e = cudaFuncSetAttribute((const void *)all[i],
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                     XN_CUDA_FUSED_SHARED_BYTES);
-        if (e != cudaSuccess)
-            return e;
-    }
-    return cudaSuccess;
+    cudaError_t e = cudaSuccess;
+    for (size_t i = 0; e == cudaSuccess && i < sizeof kernels / sizeof *all; i++)
+        e = xn_cuda_load_with(all[i], XN_CUDA_FUSED_SHARED_BYTES);
+    return e;
 }

@@ -76,6 +76,16 @@ static cudaError_t xn_cuda_load(void (*kernel)(const Args)) {
     return cudaFuncGetAttributes(&attributes, (const void *)kernel);
 }
 
+/* The same, and lets the kernel have that much dynamic shared memory. */
+template <typename Args>
+static cudaError_t xn_cuda_load_with(void (*kernel)(const Args), size_t shared_bytes) {
+    const cudaError_t e = xn_cuda_load(kernel);
+    if (e != cudaSuccess)
+        return e;
+    return cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                (int)shared_bytes);
+}
+
 /* The same for one that needs wgmma, and lets it have that much dynamic shared memory. Where the
  * device has no such instruction the kernel is a trap without shared memory: *usable is false then.
  */

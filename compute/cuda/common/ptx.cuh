@@ -67,7 +67,7 @@ __device__ __forceinline__ uint32_t xn_permute(uint32_t low, uint32_t high, uint
  * b[0], b[1] are blocks t and t + 4 of column g; acc[0..1] are row g, columns 2t and 2t + 1,
  * acc[2..3] the same of row g + 8. Which bits a block holds is free, as long as a and b agree. */
 __device__ __forceinline__ void xn_mma_and_popc(int32_t (&acc)[4], const uint32_t (&a)[4],
-                                                const uint32_t (&b)[2]) {
+                                                const uint32_t *b) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     asm volatile("mma.sync.aligned.m16n8k256.row.col.s32.b1.b1.s32.and.popc "
                  "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -75,6 +75,38 @@ __device__ __forceinline__ void xn_mma_and_popc(int32_t (&acc)[4], const uint32_
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 #else
     __trap();
+#endif
+}
+
+/* The same places with products of fp16 or tf32: acc[16 x 8] += a[16 x 32 bytes] * b[8 x 32 bytes].
+ */
+template <bool FP16>
+__device__ __forceinline__ void xn_mma_real(float (&acc)[4], const uint32_t (&a)[4],
+                                            const uint32_t *b) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    if (FP16)
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+    else
+        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+                     "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(acc[0]), "+f"(acc[1]), "+f"(acc[2]), "+f"(acc[3])
+                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    __trap();
+#endif
+}
+
+/* Four matrices of 8 rows of 16 bytes; lane l gives the address of row l % 8 of matrix l / 8, and
+ * gets bytes 4 (l % 4) of row l / 4 of each. */
+__device__ __forceinline__ void xn_load_matrices(uint32_t (&out)[4], uint32_t address) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 750
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
+                 : "r"(address)
+                 : "memory");
 #endif
 }
 

@@ -4,10 +4,8 @@
  * Sums are fp32 over runs of at most RUN terms, added up in double, so that long sums keep their
  * precision; where the result is not finite they are taken again in double throughout, so that
  * only true infinities and NaNs remain. */
-#include "element.cuh"
-#include "kernels.h"
+#include "epilogue.cuh"
 #include "launch.cuh"
-#include "layout.h"
 
 enum { RUN = 32 };
 
@@ -15,8 +13,7 @@ struct real_args {
     xn_conv conv;
     const void *input;
     const float *weights;
-    const float *factor, *bias;
-    xn_output out;
+    xn_epilogue_args out;
     int32_t filter_blocks;
     int64_t work;
 };
@@ -139,26 +136,29 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
             if (f < task.filters) {
                 const int64_t index =
                     (task.plane * c.group_out_channels + first + f) * plane_outputs + rest;
-                const double factor = xn_factor_of(a.factor, task.filter + f);
-                const double bias = xn_bias_of(a.bias, task.filter + f);
-                xn_store_fp32(a.out, index, (float)(totals[f] * factor + bias));
+                float v[1] = {xn_value_again(a.out, task.filter + f, totals[f], 1.0)};
+                const uint32_t bit = xn_finish_and_store(a.out, task.filter + f, index, v);
+                if (a.out.what.bits)
+                    xn_add_bits(a.out, c.out_channels, task.plane / c.groups * plane_outputs + rest,
+                                (int32_t)task.filter + f, bit);
             }
     }
 }
 
 cudaError_t xn_cuda_real_launch(const xn_conv *conv, int64_t images, const void *input,
-                                const float *weights, const xn_cuda_epilogue_args *epilogue,
+                                const float *weights, const xn_epilogue_args *epilogue,
                                 cudaStream_t stream) {
     const int32_t filters = conv->group_out_channels == 1 ? 1 : 4;
     real_args a = {};
     a.conv = *conv;
     a.input = input;
     a.weights = weights;
-    a.factor = epilogue->factor;
-    a.bias = epilogue->bias;
-    a.out = {epilogue->output, conv->epilogue.datatype};
+    a.out = xn_epilogue_of(conv, epilogue);
     a.filter_blocks = (conv->group_out_channels - 1) / filters + 1;
     a.work = images * conv->groups * a.filter_blocks * conv->out_height * conv->out_width;
+    const cudaError_t e = xn_clear_bits(conv, images, epilogue, stream);
+    if (e != cudaSuccess)
+        return e;
     return xn_cuda_launch(filters == 1 ? real_kernel<1> : real_kernel<4>,
                           xn_cuda_grid(a.work, XN_CUDA_THREADS), XN_CUDA_THREADS, 0, stream, a);
 }

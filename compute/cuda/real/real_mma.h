@@ -76,7 +76,7 @@ typedef struct xn_cuda_mma_io {
 bool xn_cuda_real_mma_fits(const xn_conv *conv, int64_t images);
 bool xn_cuda_real_mma_pays(const xn_conv *conv);
 cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                    const xn_cuda_mma_io *io, const xn_cuda_epilogue_args *epilogue,
+                                    const xn_cuda_mma_io *io, const xn_epilogue_args *epilogue,
                                     cudaStream_t stream);
 cudaError_t xn_cuda_real_mma_load(bool wgmma);
 
