@@ -5,7 +5,7 @@
 #define XN_CUDA_FUSED_GEMM_H
 
 #include "fast_divide.cuh"
-#include "kernels.h"
+#include "kernel.h"
 
 enum {
     XN_CUDA_FUSED_ROWS = 16,   /* filters of a matrix instruction */
@@ -63,6 +63,14 @@ double xn_cuda_fused_us(const xn_cuda_fused_shape *shape, int multiprocessors);
 bool xn_cuda_fused_choose(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
                           xn_cuda_fused_shape *out);
 
+/* fused_gemm.cu: real input to outputs in one launch, by the matrix units of sm_80 and later: for
+ * small problems. */
+typedef struct xn_cuda_fused_io {
+    const void *input;
+    const uint32_t *rows; /* layout.h */
+    const int32_t *prefix;
+} xn_cuda_fused_io;
+
 /* Launches a shape, on sm_80 and later, with clusters on sm_90 and later. */
 cudaError_t xn_cuda_fused_launch_shape(const xn_cuda_fused_shape *shape, const xn_cuda_fused_io *io,
                                        const xn_epilogue_args *epilogue, bool overlapped,
@@ -73,5 +81,14 @@ struct xn_cuda_fused_plan {
     int64_t images;
     xn_cuda_fused_shape shape;
 };
+
+bool xn_cuda_fused_fits(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip);
+/* Whether it is faster than the other kernels. */
+bool xn_cuda_fused_pays(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip);
+typedef struct xn_cuda_fused_plan xn_cuda_fused_plan; /* as xn_cuda_stationary_cut (fused_gemm.h) */
+cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
+                                 xn_cuda_fused_plan *plan, const xn_cuda_fused_io *io,
+                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+cudaError_t xn_cuda_fused_load(void); /* sm_80 and later */
 
 #endif

@@ -9,6 +9,7 @@
  * pixel.
  *
  * Bound by the matrix units for many channels, by writing the output for few. */
+#include "implicit_gemm.h"
 #include "launch.cuh"
 #include "layout.h"
 #include "mma_gemm.cuh"

@@ -4,7 +4,7 @@
 #ifndef XN_CUDA_PATCH_GEMM_H
 #define XN_CUDA_PATCH_GEMM_H
 
-#include "kernels.h"
+#include "kernel.h"
 
 #define XN_CUDA_PATCH_CHANNELS 32 /* the most a block packs: one word a pixel */
 

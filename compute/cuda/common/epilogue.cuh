@@ -31,7 +31,7 @@
 #define XN_CUDA_EPILOGUE_CUH
 
 #include "element.cuh"
-#include "kernels.h"
+#include "kernel.h"
 #include "ptx.cuh"
 
 enum { XN_OCTET = 8, XN_PANEL = 1024 /* channels */ };

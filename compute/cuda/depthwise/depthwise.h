@@ -4,7 +4,7 @@
 #ifndef XN_CUDA_DEPTHWISE_H
 #define XN_CUDA_DEPTHWISE_H
 
-#include "kernels.h"
+#include "kernel.h"
 
 typedef struct xn_cuda_depthwise_cut {
     int32_t planes;  /* of a block; more than one only with all their rows */

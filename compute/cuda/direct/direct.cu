@@ -1,6 +1,7 @@
 /* direct.cu: mode xnor for every geometry on every chip: population counts over the packed bits,
  * tap by tap, only those inside the image. A thread has one output pixel and 4 filters. Bound by
  * the population count, 16 words a clock and multiprocessor; implicit_gemm.cu is the fast one. */
+#include "direct.h"
 #include "epilogue.cuh"
 #include "launch.cuh"
 #include "layout.h"

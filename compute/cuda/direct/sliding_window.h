@@ -4,7 +4,7 @@
 #ifndef XN_CUDA_SLIDING_WINDOW_H
 #define XN_CUDA_SLIDING_WINDOW_H
 
-#include "kernels.h"
+#include "kernel.h"
 
 /* A thread makes `rows` * `chunks` output rows of 4 columns; `lanes` threads side by side make a
  * segment; a block is `threads` / `lanes` segments: `across` of them side by side, of `stack`

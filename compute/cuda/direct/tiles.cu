@@ -11,7 +11,6 @@
  * K is a box sum over the tile of |x|. When there are more multiprocessors than tiles, the filters
  * of a group are divided among o_splits blocks, which load the same tile. */
 #include "element.cuh"
-#include "kernels.h"
 #include "launch.cuh"
 #include "layout.h"
 #include "sliding_window.h"

@@ -1,10 +1,5 @@
 /* plan.cu: which kernels run a problem, and where their data lies in the stream's workspace. All
  * decisions and all allocation are here. */
-#include "dual_rail.h"
-#include "few_choose.h"
-#include "filter_stationary.h"
-#include "fused_gemm.h"
-#include "warp_specialised.h"
 #include "xn_cuda.h"
 
 #include <string.h>

@@ -6,7 +6,6 @@
 
 #include "kernels.h"
 #include "layout.h"
-#include "real_mma.h"
 #include "xn_backends.h"
 #include "xn_mem.h"
 

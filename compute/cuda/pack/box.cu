@@ -4,6 +4,7 @@
 #include "epilogue.cuh"
 #include "launch.cuh"
 #include "layout.h"
+#include "packing.h"
 
 struct box_args {
     xn_conv conv;

@@ -10,10 +10,10 @@
  * Sums are in the order of epilogue.cuh, whose panels of 1024 channels are one or more of a
  * block's. One that passes FLT_MAX is taken again in double from memory. */
 #include "fast_divide.cuh"
-#include "kernels.h"
 #include "launch.cuh"
 #include "layout.h"
 #include "pack_vector.cuh"
+#include "packing.h"
 
 #include <algorithm>
 

@@ -1,9 +1,9 @@
 /* packed.cu: packed input and output of the paths that do not do it themselves: set bits of packed
  * pixels, packed pixels to lines and rails, dots to bits. */
 #include "fast_divide.cuh"
-#include "kernels.h"
 #include "launch.cuh"
 #include "layout.h"
+#include "packing.h"
 #include "ptx.cuh"
 
 struct count_args {

@@ -6,6 +6,7 @@
  * only true infinities and NaNs remain. */
 #include "epilogue.cuh"
 #include "launch.cuh"
+#include "real.h"
 
 enum { RUN = 32 };
 

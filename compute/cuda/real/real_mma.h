@@ -11,7 +11,7 @@
 #ifndef XN_CUDA_REAL_MMA_H
 #define XN_CUDA_REAL_MMA_H
 
-#include "kernels.h"
+#include "kernel.h"
 #include "xn_arith.h"
 
 #define XN_CUDA_MMA_STEP_BYTES 128 /* of a row: what one stage of the kernel has */

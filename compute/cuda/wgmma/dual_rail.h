@@ -4,7 +4,7 @@
 #ifndef XN_CUDA_DUAL_RAIL_H
 #define XN_CUDA_DUAL_RAIL_H
 
-#include "kernels.h"
+#include "kernel.h"
 #include "layout.h"
 
 enum {
@@ -58,5 +58,27 @@ struct xn_cuda_dual_rail_cut {
 /* False when the kernel cannot do it. */
 bool xn_cuda_dual_rail_plan(const xn_conv *conv, int64_t images, int multiprocessors,
                             xn_cuda_dual_rail_shape *out);
+
+/* dual_rail.cu: packed output, stride 1: twice the products and little else. bits and filters lie
+ * as rails (layout.h); so do the packed outputs where packed_rails. */
+typedef struct xn_cuda_dual_rail_io {
+    const uint32_t *bits;
+    const void *filters;
+    int64_t filter_rows;
+    const int32_t *threshold;
+    const uint32_t *flip; /* NULL: none */
+    uint32_t *packed;
+    bool packed_rails, overlapped;
+} xn_cuda_dual_rail_io;
+bool xn_cuda_dual_rail_fits(const xn_conv *conv, int64_t images);
+/* Whether it is faster than filter_stationary.cu. */
+bool xn_cuda_dual_rail_pays(const xn_conv *conv, int64_t images, int multiprocessors);
+typedef struct xn_cuda_dual_rail_cut
+    xn_cuda_dual_rail_cut; /* as xn_cuda_stationary_cut (dual_rail.h) */
+cudaError_t xn_cuda_dual_rail_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                     xn_cuda_dual_rail_cut *cut, const xn_cuda_dual_rail_io *io,
+                                     cudaStream_t stream);
+/* usable: false where this device or build cannot run it. */
+cudaError_t xn_cuda_dual_rail_load(bool *usable);
 
 #endif

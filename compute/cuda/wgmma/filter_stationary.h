@@ -5,7 +5,7 @@
 #define XN_CUDA_FILTER_STATIONARY_H
 
 #include "border.h"
-#include "kernels.h"
+#include "kernel.h"
 #include "layout.h"
 
 enum {
@@ -75,5 +75,31 @@ struct xn_cuda_stationary_cut {
 /* False when the kernel cannot do it. */
 bool xn_cuda_stationary_plan(const xn_conv *conv, int64_t images, int multiprocessors, bool packed,
                              xn_cuda_stationary_shape *out);
+
+/* What filter_stationary.cu reads and, where packed is not NULL, writes instead of the epilogue's
+ * output: bits per filter as xn_cuda_threshold_launch. mean is NULL unless scaling is xnor. */
+typedef struct xn_cuda_stationary_io {
+    const uint32_t *bits;
+    const void *filters; /* layout.h: wide */
+    int64_t filter_rows;
+    const int32_t *prefix; /* layout.h: wide_prefix */
+    const float *mean;
+    const int32_t *threshold;
+    const uint32_t *flip; /* NULL: none */
+    uint32_t *packed;
+    bool overlapped; /* may start before the kernel ahead of it in the stream has ended */
+} xn_cuda_stationary_io;
+
+/* filter_stationary.cu: the same on sm_90a by wgmma, without box.cu. */
+bool xn_cuda_stationary_fits(const xn_conv *conv, int64_t images, bool packed);
+/* *cut keeps what was decided for this conv, multiprocessors and kind of output
+ * (filter_stationary.h); it is decided anew where the number of images is not that of the launch
+ * before. */
+typedef struct xn_cuda_stationary_cut xn_cuda_stationary_cut;
+cudaError_t xn_cuda_stationary_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                      xn_cuda_stationary_cut *cut, const xn_cuda_stationary_io *io,
+                                      const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+/* usable: false where this device or build cannot run it. */
+cudaError_t xn_cuda_stationary_load(bool *usable);
 
 #endif

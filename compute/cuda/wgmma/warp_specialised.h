@@ -5,7 +5,7 @@
 #define XN_CUDA_WARP_SPECIALISED_H
 
 #include "border.h"
-#include "kernels.h"
+#include "kernel.h"
 #include "layout.h"
 
 enum {
@@ -60,5 +60,30 @@ struct xn_cuda_specialised_cut {
 /* False when the kernel cannot do it. */
 bool xn_cuda_specialised_plan(const xn_conv *conv, int64_t images, int multiprocessors,
                               xn_cuda_specialised_shape *out);
+
+/* warp_specialised.cu: real outputs and INT32, stride 1, from activations with their borders
+ * (layout.h: lines). counts and means lie as those; means is NULL unless scaling is xnor. filters:
+ * layout.h's lines filters. */
+typedef struct xn_cuda_specialised_io {
+    const uint32_t *bits;
+    const int32_t *counts;
+    const float *means;
+    const void *filters;
+    int64_t filter_rows;
+    const int32_t *prefix; /* layout.h: wide_prefix */
+    bool overlapped;       /* may start before the kernel ahead of it in the stream has ended */
+} xn_cuda_specialised_io;
+bool xn_cuda_specialised_fits(const xn_conv *conv, int64_t images);
+/* Whether it is faster than the other kernels. */
+bool xn_cuda_specialised_pays(const xn_conv *conv, int64_t images, int multiprocessors,
+                              bool packed_input);
+typedef struct xn_cuda_specialised_cut
+    xn_cuda_specialised_cut; /* as xn_cuda_stationary_cut (warp_specialised.h) */
+cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                       xn_cuda_specialised_cut *cut,
+                                       const xn_cuda_specialised_io *io,
+                                       const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+/* usable: false where this device or build cannot run it. */
+cudaError_t xn_cuda_specialised_load(bool *usable);
 
 #endif

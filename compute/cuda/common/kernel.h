@@ -1,0 +1,47 @@
+/* kernel.h: what the launchers of all families have in common. A launcher puts one kernel on a
+ * stream and returns the launch's own error; none allocates, waits, or looks at tensor data.
+ * Pointers are device memory. `images` is this run's number, at most the plan's; xn_cuda_*_fits
+ * tell the plan what a kernel can do; xn_cuda_*_load load its code onto the current device, which
+ * would else happen inside the first launch, and fail when this build has none for it. */
+#ifndef XN_CUDA_KERNEL_H
+#define XN_CUDA_KERNEL_H
+
+#include "xn_conv.h"
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+/* What the epilogue of every path takes (epilogue.cuh): null factor means 1, null bias 0. The last
+ * two members are set by the launchers, from the problem. */
+typedef struct xn_epilogue_args {
+    const float *factor, *bias; /* these and the next two: a value for each output channel */
+    void *output;
+    const float *slope, *shift;
+    const void *residual;
+    uint32_t *bits; /* of the outputs, in the layout of activations of one group */
+    xn_epilogue what;
+    float unit; /* 1 / taps with K, else 1 */
+} xn_epilogue_args;
+typedef xn_epilogue_args xn_cuda_epilogue_args; /* until all callers have moved */
+
+/* What the kernels for few channels want to know of the chip. */
+typedef struct xn_cuda_few_chip {
+    int multiprocessors;
+    bool matrix;   /* sm_80 and later: mma.sync of bits */
+    bool overlaps; /* sm_90 and later: a kernel may start before the one ahead of it has ended */
+} xn_cuda_few_chip;
+
+typedef struct xn_cuda_few_io {
+    const void *input;
+    const uint32_t *patches, *rows, *fields; /* filters, layout.h; NULL where there are none */
+} xn_cuda_few_io;
+
+/* Bits and filters as implicit_gemm.cu and direct.cu read them; box and what it was made of are
+ * NULL without K. */
+typedef struct xn_cuda_bit_args {
+    const uint32_t *bits, *rows;
+    const int32_t *prefix, *pixel_part; /* direct does not use pixel_part */
+    const float *box, *mean;
+} xn_cuda_bit_args;
+
+#endif
