@@ -1,0 +1,434 @@
+/* epilogue_test.cu: residual, activation, bits and their shift on the kernels that have the whole
+ * epilogue: direct, implicit_gemm, real, real_mma. What they must give follows from what the same
+ * kernel gives with the plain epilogue, by one operation of fp32 after the other (xn_epilogue.h),
+ * and is compared bit by bit. Launchers are called as a plan would, on guarded memory. */
+#include "bk_run.h"
+#include "kernels.h"
+#include "layout.h"
+#include "xn_cuda.h"
+
+#include <math.h>
+#include <string.h>
+#include <vector>
+
+enum { GUARD = 256, POISON = 0xa5 };
+
+#define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
+
+/* ---- memory ---- */
+
+/* Device memory that the test owns until the end of a case. */
+struct device_memory {
+    std::vector<void *> all;
+
+    void *room(size_t bytes) {
+        void *memory = NULL;
+        CUDA(cudaMalloc(&memory, bytes + 16));
+        all.push_back(memory);
+        return memory;
+    }
+    template <typename T>
+    T *copy(const std::vector<T> &from) {
+        T *memory = (T *)room(from.size() * sizeof(T));
+        CUDA(cudaMemcpy(memory, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
+        return memory;
+    }
+    ~device_memory() {
+        for (void *memory : all)
+            cudaFree(memory);
+    }
+};
+
+/* An output between guards. */
+struct guarded {
+    unsigned char *memory;
+    size_t bytes;
+
+    guarded(device_memory *device, size_t count) : bytes(count) {
+        memory = (unsigned char *)device->room(GUARD + bytes + GUARD);
+        CUDA(cudaMemset(memory, POISON, GUARD + bytes + GUARD));
+    }
+    void *data() const {
+        return memory + GUARD;
+    }
+    /* What was written, once the guards are seen to be whole. */
+    std::vector<unsigned char> read() const {
+        std::vector<unsigned char> all(GUARD + bytes + GUARD);
+        CUDA(cudaMemcpy(all.data(), memory, all.size(), cudaMemcpyDeviceToHost));
+        for (size_t i = 0; i < GUARD; i++)
+            ck_assert_msg(all[i] == POISON && all[GUARD + bytes + i] == POISON,
+                          "written outside the output");
+        return std::vector<unsigned char>(all.begin() + GUARD, all.end() - GUARD);
+    }
+};
+
+/* ---- a problem on the device ---- */
+
+enum path { DIRECT, IMPLICIT_GEMM, REAL, REAL_MMA, REAL_WGMMA, PATHS };
+static const char *const path_names[PATHS] = {"direct", "implicit_gemm", "real", "real_mma",
+                                              "real_wgmma"};
+
+struct problem {
+    bk_problem p;
+    const xn_device *device;
+    device_memory memory;
+    /* per output channel, and per output; on both sides */
+    std::vector<float> shift, slope;
+    std::vector<float> residual;
+    xn_epilogue_args args;
+    /* what kernels read */
+    const void *input;
+    const float *weights;
+    xn_cuda_bit_args bits;
+    xn_cuda_mma_io mma;
+};
+
+static std::vector<float> random_floats(size_t count, uint64_t seed, float scale) {
+    std::vector<float> all(count);
+    xn_rng rng = {seed};
+    for (float &v : all)
+        v = xn_rng_float(&rng) * scale;
+    return all;
+}
+
+static float as_fp16(float v) {
+    return xn_fp16_to_fp32(xn_fp32_to_fp16(v));
+}
+
+/* layout.h's rows and prefix. */
+static void make_rows(problem *x) {
+    const xn_weights *w = x->p.weights;
+    const int32_t tap_words = xn_packed_words(w->group_channels);
+    const int64_t row_words = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
+    const int64_t taps = (int64_t)w->kernel_h * w->kernel_w, pitch = w->kernel_w + 1;
+    std::vector<uint32_t> rows((size_t)(w->out_channels * row_words));
+    std::vector<int32_t> prefix((size_t)(w->out_channels * (w->kernel_h + 1) * pitch));
+    for (int64_t o = 0; o < w->out_channels; o++) {
+        int32_t *table = &prefix[(size_t)(o * (w->kernel_h + 1) * pitch)];
+        for (int64_t tap = 0; tap < taps; tap++) {
+            int32_t set = 0;
+            for (int64_t n = 0; n < w->words; n++) {
+                const uint32_t word = w->bits[(o * taps + tap) * w->words + n];
+                rows[(size_t)(o * row_words + tap * tap_words + n)] = word;
+                set += __builtin_popcount(word);
+            }
+            const int64_t at = (tap / w->kernel_w + 1) * pitch + tap % w->kernel_w + 1;
+            table[at] = set + table[at - 1] + table[at - pitch] - table[at - pitch - 1];
+        }
+    }
+    x->bits.rows = x->memory.copy(rows);
+    x->bits.prefix = x->memory.copy(prefix);
+}
+
+/* Bits of the input with all that goes with them, as the kernels of a plan make them. */
+static void make_bits(problem *x) {
+    const xn_conv *c = &x->p.conv;
+    const size_t planes = (size_t)(x->p.images * c->groups);
+    const size_t in = planes * c->height * c->width, out = planes * c->out_height * c->out_width;
+    uint32_t *bits = (uint32_t *)x->memory.room(in * xn_packed_words(c->group_channels) * 4);
+    int32_t *popc = (int32_t *)x->memory.room(in * 4), *part = (int32_t *)x->memory.room(out * 4);
+    float *mean = c->epilogue.k ? (float *)x->memory.room(in * 4) : NULL;
+    float *box = c->epilogue.k ? (float *)x->memory.room(out * 4) : NULL;
+    make_rows(x);
+    CUDA(xn_cuda_pack_launch(c, x->p.images, x->device->multiprocessors, x->input, bits, popc, mean,
+                             XN_CUDA_PLAIN, false, NULL));
+    CUDA(xn_cuda_box_launch(c, x->p.images, popc, mean, part, box, NULL));
+    x->bits.bits = bits;
+    x->bits.pixel_part = part;
+    x->bits.mean = mean;
+    x->bits.box = box;
+}
+
+static void make_mma(problem *x) {
+    const xn_conv *c = &x->p.conv;
+    const int64_t taps = (int64_t)c->kernel_h * c->kernel_w;
+    xn_cuda_mma_filters f = {};
+    f.precision = c->precision;
+    f.out_channels = c->out_channels;
+    f.group_channels = c->group_channels;
+    f.taps = taps;
+    f.real = x->weights;
+    f.signs = c->mode == XN_MODE_BWN;
+    f.out = x->memory.room(
+        (size_t)(xn_cuda_mma_row_bytes(c->precision, c->group_channels, taps) * c->out_channels));
+    CUDA(xn_cuda_mma_filters_launch(&f, NULL));
+    x->mma.input = x->input;
+    x->mma.filters = f.out;
+    x->mma.pixels = x->memory.room((size_t)(x->p.images * xn_cuda_mma_pixel_bytes(c)));
+    x->mma.partial = (float *)x->memory.room(xn_cuda_mma_partial_bytes(x->device->multiprocessors));
+}
+
+static void make(const bk_target *target, const bk_case *c, problem *x) {
+    bk_problem_make(c, &x->p);
+    const xn_conv *conv = &x->p.conv;
+    const xn_weights *w = x->p.weights;
+    const size_t outputs = (size_t)(x->p.images * xn_conv_output_elements(conv));
+    const size_t filters = (size_t)conv->out_channels;
+    const size_t in_bytes = (size_t)x->p.images * xn_conv_input_bytes(conv);
+    const unsigned char *input = (const unsigned char *)x->p.input;
+    x->device = target->device;
+    x->input = x->memory.copy(std::vector<unsigned char>(input, input + in_bytes));
+    x->weights = x->memory.copy(std::vector<float>(
+        w->real, w->real + filters * w->group_channels * w->kernel_h * w->kernel_w));
+    x->shift = random_floats(filters, c->seed + 1, 4.0f);
+    x->slope = random_floats(filters, c->seed + 2, 1.0f);
+    x->slope[0] = 0.0f;
+    x->residual = random_floats(outputs, c->seed + 3, 8.0f);
+    for (float &v : x->residual)
+        v = as_fp16(v); /* the same numbers for both datatypes */
+    x->args.factor = conv->epilogue.factor == XN_FACTOR_NONE
+                         ? NULL
+                         : x->memory.copy(std::vector<float>(w->alpha, w->alpha + filters));
+    x->args.bias = w->bias ? x->memory.copy(std::vector<float>(w->bias, w->bias + filters)) : NULL;
+    x->args.shift = x->memory.copy(x->shift);
+    x->args.slope = x->memory.copy(x->slope);
+    if (conv->mode == XN_MODE_XNOR)
+        make_bits(x);
+    else if (conv->precision != XN_PRECISION_FP32)
+        make_mma(x);
+}
+
+/* False where the path is not for this problem, or not of this device. */
+static bool launch(const problem &x, path path, const xn_epilogue &what,
+                   const xn_epilogue_args &args) {
+    xn_conv conv = x.p.conv;
+    const int64_t images = x.p.images;
+    const int processors = x.device->multiprocessors;
+    const bool mma = conv.precision != XN_PRECISION_FP32;
+    conv.epilogue = what;
+    if ((conv.mode == XN_MODE_XNOR) != (path < REAL))
+        return false;
+    if (path == DIRECT) {
+        CUDA(xn_cuda_direct_launch(&conv, images, &x.bits, &args, NULL));
+    } else if (path == IMPLICIT_GEMM) {
+        if (!x.device->matrix || !xn_cuda_implicit_gemm_fits(&conv, images))
+            return false;
+        CUDA(xn_cuda_implicit_gemm_launch(&conv, images, processors, &x.bits, &args, NULL));
+    } else if (path == REAL) {
+        CUDA(xn_cuda_real_launch(&conv, images, x.input, x.weights, &args, NULL));
+    } else {
+        xn_cuda_mma_io io = x.mma;
+        io.wgmma = path == REAL_WGMMA;
+        if (!mma || !(io.wgmma ? x.device->wide : x.device->matrix) ||
+            !xn_cuda_real_mma_fits(&conv, images))
+            return false;
+        CUDA(xn_cuda_real_mma_launch(&conv, images, processors, &io, &args, NULL));
+    }
+    CUDA(cudaDeviceSynchronize());
+    return true;
+}
+
+/* ---- what is right ---- */
+
+static float activate(const xn_epilogue &what, float v) {
+    if (what.activation == XN_ACTIVATION_CLIP)
+        return isnan(v) ? v : fminf(fmaxf(v, what.low), what.high);
+    return v;
+}
+
+/* y of every output from the plain kernel's. */
+static std::vector<float> right_values(const problem &x, const xn_epilogue &what,
+                                       const std::vector<float> &plain) {
+    std::vector<float> y(plain);
+    for (size_t i = 0; i < y.size(); i++) {
+        if (what.residual)
+            y[i] += x.residual[i];
+        y[i] = activate(what, y[i]);
+    }
+    return y;
+}
+
+static size_t filter_of(const problem &x, size_t i) {
+    const xn_conv &c = x.p.conv;
+    return i / ((size_t)c.out_height * c.out_width) % (size_t)c.out_channels;
+}
+
+/* [N][OH*OW][words], spare bits and words 0. */
+static std::vector<uint32_t> right_bits(const problem &x, const xn_epilogue &what,
+                                        const std::vector<float> &y) {
+    const xn_conv &c = x.p.conv;
+    const size_t plane = (size_t)c.out_height * c.out_width;
+    const size_t words = (size_t)xn_packed_words(c.out_channels);
+    std::vector<uint32_t> bits((size_t)x.p.images * plane * words);
+    for (size_t i = 0; i < y.size(); i++) {
+        const size_t o = filter_of(x, i), image = i / plane / (size_t)c.out_channels;
+        const float v = what.shift ? y[i] + x.shift[o] : y[i];
+        bits[(image * plane + i % plane) * words + o / 32] |= xn_sign_bit(v) << o % 32;
+    }
+    return bits;
+}
+
+/* ---- the check ---- */
+
+static void expect(const problem &x, path path, const xn_epilogue &what, const char *part,
+                   size_t wrong, size_t of, size_t first) {
+    char text[BK_TEXT];
+    if (!wrong)
+        return;
+    bk_case_describe(x.p.c, text);
+    ck_abort_msg("%s: %zu of %zu %s wrong, first %zu; residual %d, activation %d, shift %d, %s; %s",
+                 path_names[path], wrong, of, part, first, what.residual, what.activation,
+                 what.shift, xn_datatype_name((xn_datatype)what.datatype), text);
+}
+
+static void check_reals(const problem &x, path path, const xn_epilogue &what, const guarded &out,
+                        const std::vector<float> &y) {
+    const std::vector<unsigned char> got = out.read();
+    size_t wrong = 0, first = 0;
+    for (size_t i = 0; i < y.size(); i++) {
+        const float right = what.datatype == XN_FP16 ? as_fp16(y[i]) : y[i];
+        const float value = (float)bk_value((xn_datatype)what.datatype, got.data(), (int64_t)i);
+        if (memcmp(&value, &right, sizeof value) && !(isnan(value) && isnan(right)) && !wrong++)
+            first = i;
+    }
+    expect(x, path, what, "values", wrong, y.size(), first);
+}
+
+static void check_bits(const problem &x, path path, const xn_epilogue &what, const guarded &out,
+                       const std::vector<float> &y) {
+    const std::vector<unsigned char> got = out.read();
+    const std::vector<uint32_t> right = right_bits(x, what, y);
+    size_t wrong = 0, first = 0;
+    for (size_t i = 0; i < right.size(); i++)
+        if (((const uint32_t *)got.data())[i] != right[i] && !wrong++)
+            first = i;
+    expect(x, path, what, "words", wrong, right.size(), first);
+}
+
+/* One epilogue on one path; plain: what the path gives with nothing after the bias. */
+static void check_epilogue(problem *x, path path, const xn_epilogue &what,
+                           const std::vector<float> &plain) {
+    const xn_conv &c = x->p.conv;
+    device_memory memory;
+    const bool real = what.datatype != XN_BITS, half = what.datatype == XN_FP16;
+    const size_t pixels = (size_t)x->p.images * c.out_height * c.out_width;
+    const guarded reals(&memory, real ? plain.size() * (half ? 2 : 4) : 0);
+    const guarded bits(&memory, what.bits ? pixels * xn_packed_words(c.out_channels) * 4 : 0);
+    std::vector<uint16_t> halves;
+    for (float v : x->residual)
+        halves.push_back(xn_fp32_to_fp16(v));
+    xn_epilogue_args args = x->args;
+    args.residual = half ? (const void *)memory.copy(halves) : memory.copy(x->residual);
+    args.output = real ? reals.data() : NULL;
+    args.bits = what.bits ? (uint32_t *)bits.data() : NULL;
+    if (!launch(*x, path, what, args))
+        return;
+    const std::vector<float> y = right_values(*x, what, plain);
+    if (real)
+        check_reals(*x, path, what, reals, y);
+    if (what.bits)
+        check_bits(*x, path, what, bits, y);
+}
+
+/* FP32 of the plain epilogue; empty where the path is not for the problem. */
+static std::vector<float> plain_values(problem *x, path path) {
+    const size_t count = (size_t)(x->p.images * xn_conv_output_elements(&x->p.conv));
+    device_memory memory;
+    const guarded out(&memory, count * sizeof(float));
+    xn_epilogue_args args = x->args;
+    args.output = out.data();
+    std::vector<float> values;
+    if (launch(*x, path, x->p.conv.epilogue, args)) {
+        const std::vector<unsigned char> bytes = out.read();
+        values.resize(count);
+        memcpy(values.data(), bytes.data(), bytes.size());
+    }
+    return values;
+}
+
+static const int32_t activations[] = {XN_ACTIVATION_NONE, XN_ACTIVATION_CLIP};
+
+static int check_case(const bk_target *target, const bk_case *c) {
+    static const xn_datatype outputs[] = {XN_FP32, XN_FP16, XN_BITS};
+    problem x = {};
+    int ran = 0;
+    make(target, c, &x);
+    for (int p = 0; p < PATHS; p++) {
+        const std::vector<float> plain = plain_values(&x, (path)p);
+        ran += !plain.empty();
+        for (int n = 0; !plain.empty() && n < 24; n++) {
+            xn_epilogue what = x.p.conv.epilogue;
+            what.datatype = outputs[n % 3];
+            what.residual = n / 3 % 2;
+            what.bits = what.datatype == XN_BITS || n / 6 % 2;
+            what.shift = what.bits && n / 12 % 2;
+            for (int32_t activation : activations) {
+                what.activation = activation;
+                what.low = activation == XN_ACTIVATION_CLIP ? -1.5f : 0.0f;
+                what.high = activation == XN_ACTIVATION_CLIP ? 2.0f : 0.0f;
+                check_epilogue(&x, (path)p, what, plain);
+            }
+        }
+    }
+    bk_problem_free(&x.p);
+    return ran;
+}
+
+/* ---- problems ---- */
+
+struct shape {
+    int64_t images, channels, height, width, out_channels, groups, kernel, stride;
+};
+
+/* Filters that fill words and that do not, groups whose filters begin within a word, planes of
+ * outputs that are multiples of 4 and not, problems for every tile of the matrix units. */
+static const shape shapes[] = {
+    {1, 3, 9, 11, 1, 1, 3, 1},    {2, 40, 8, 8, 33, 1, 3, 1},   {3, 24, 7, 9, 36, 3, 3, 2},
+    {1, 64, 16, 16, 64, 1, 1, 1}, {4, 32, 32, 32, 96, 2, 3, 1}, {16, 16, 40, 40, 130, 1, 3, 1},
+};
+
+static const bk_target *cuda_target() {
+    for (int i = 0; i < bk_target_count(); i++)
+        if (!strcmp(xn_backend_all()[i]->name, "cuda"))
+            return bk_target_open(i);
+    return NULL;
+}
+
+static bk_case case_of(const shape &s, xn_mode mode, xn_scaling scaling, xn_precision precision) {
+    bk_case c = bk_case_default();
+    c.images = s.images;
+    c.channels = s.channels;
+    c.height = s.height;
+    c.width = s.width;
+    c.out_channels = s.out_channels;
+    c.kernel_h = c.kernel_w = s.kernel;
+    c.params.groups = s.groups;
+    c.params.stride[0] = c.params.stride[1] = s.stride;
+    c.params.padding_kind = XN_PADDING_SAME;
+    c.params.mode = mode;
+    c.params.scaling = scaling;
+    c.params.precision = precision;
+    c.bias = true;
+    c.seed = (uint64_t)(s.images * 100 + s.channels);
+    return c;
+}
+
+START_TEST(whole_epilogue) {
+    const bk_target *target = cuda_target();
+    if (!target)
+        return;
+    for (const shape &s : shapes) {
+        int ran = 0;
+        for (xn_scaling scaling : {XN_SCALING_XNOR, XN_SCALING_ALPHA, XN_SCALING_NONE}) {
+            const bk_case c = case_of(s, XN_MODE_XNOR, scaling, XN_PRECISION_FP32);
+            ran += check_case(target, &c);
+        }
+        for (xn_mode mode : {XN_MODE_BWN, XN_MODE_FLOAT})
+            for (xn_precision p : {XN_PRECISION_FP32, XN_PRECISION_TF32, XN_PRECISION_FP16}) {
+                const bk_case c = case_of(s, mode, XN_SCALING_ALPHA, p);
+                ran += check_case(target, &c);
+            }
+        ck_assert_int_ge(ran, 3 + 6 + (target->device->matrix ? 3 + 4 : 0) +
+                                  (target->device->wide ? 4 : 0));
+    }
+}
+END_TEST
+
+XN_SUITE(cuda_epilogue) {
+    Suite *s = suite_create("cuda_epilogue");
+    TCase *t = tcase_create("epilogue");
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, whole_epilogue);
+    suite_add_tcase(s, t);
+    return s;
+}
