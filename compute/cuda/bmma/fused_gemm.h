@@ -88,7 +88,7 @@ bool xn_cuda_fused_pays(const xn_conv *conv, int64_t images, const xn_cuda_few_c
 typedef struct xn_cuda_fused_plan xn_cuda_fused_plan; /* as xn_cuda_stationary_cut (fused_gemm.h) */
 cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
                                  xn_cuda_fused_plan *plan, const xn_cuda_fused_io *io,
-                                 const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+                                 const xn_epilogue_args *epilogue, cudaStream_t stream);
 cudaError_t xn_cuda_fused_load(void); /* sm_80 and later */
 
 #endif

@@ -71,9 +71,10 @@ static bool make_layout(xn_cuda_fused_shape *s) {
 }
 
 static bool takes(const xn_conv *c) {
-    return c->mode == XN_MODE_XNOR && c->group_channels <= MAX_CHANNELS &&
-           c->kernel_h <= MAX_TAPS && c->kernel_w <= MAX_TAPS &&
-           c->kernel_h * c->kernel_w <= MAX_TAPS && (int64_t)c->height * c->width <= INT32_MAX &&
+    return c->mode == XN_MODE_XNOR && xn_is_plain(c->epilogue) &&
+           c->group_channels <= MAX_CHANNELS && c->kernel_h <= MAX_TAPS &&
+           c->kernel_w <= MAX_TAPS && c->kernel_h * c->kernel_w <= MAX_TAPS &&
+           (int64_t)c->height * c->width <= INT32_MAX &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX &&
            (int64_t)c->height + c->pad_top + c->pad_bottom <= 1 << 30 &&
            (int64_t)c->width + c->pad_left + c->pad_right <= 1 << 30;

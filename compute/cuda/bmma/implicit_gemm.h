@@ -8,8 +8,7 @@
 bool xn_cuda_implicit_gemm_fits(const xn_conv *conv, int64_t images);
 cudaError_t xn_cuda_implicit_gemm_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                          const xn_cuda_bit_args *bits,
-                                         const xn_cuda_epilogue_args *epilogue,
-                                         cudaStream_t stream);
+                                         const xn_epilogue_args *epilogue, cudaStream_t stream);
 cudaError_t xn_cuda_implicit_gemm_load(void);
 
 #endif

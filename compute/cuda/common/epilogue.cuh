@@ -177,12 +177,6 @@ __device__ __forceinline__ float xn_value_or_again(const xn_epilogue_args &e, co
 
 /* ---- what comes after it: only where the epilogue is not plain ---- */
 
-/* Real outputs or INT32, and nothing between v and its place in memory. */
-__host__ __device__ __forceinline__ bool xn_is_plain(const xn_epilogue &what) {
-    return !what.residual && what.activation == XN_ACTIVATION_NONE && !what.bits &&
-           what.datatype != XN_BITS;
-}
-
 __device__ __forceinline__ float xn_activate(const xn_epilogue_args &e, float v) {
     if (e.what.activation == XN_ACTIVATION_CLIP) {
         v = v < e.what.low ? e.what.low : v; /* NaN stays */

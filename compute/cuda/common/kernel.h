@@ -6,7 +6,7 @@
 #ifndef XN_CUDA_KERNEL_H
 #define XN_CUDA_KERNEL_H
 
-#include "xn_conv.h"
+#include "xn_arith.h"
 
 #include <cuda_runtime.h>
 #include <stdint.h>
@@ -23,6 +23,13 @@ typedef struct xn_epilogue_args {
     float unit; /* 1 / taps with K, else 1 */
 } xn_epilogue_args;
 typedef xn_epilogue_args xn_cuda_epilogue_args; /* until all callers have moved */
+
+/* Real outputs or INT32, and nothing between a value and its place in memory: all that kernels do
+ * whose fits functions ask for it. */
+XN_HD bool xn_is_plain(const xn_epilogue &what) {
+    return !what.residual && what.activation == XN_ACTIVATION_NONE && !what.bits &&
+           what.datatype != XN_BITS;
+}
 
 /* What the kernels for few channels want to know of the chip. */
 typedef struct xn_cuda_few_chip {

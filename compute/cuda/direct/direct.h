@@ -6,7 +6,7 @@
 
 /* direct.cu: any geometry on any chip, by population counts. */
 cudaError_t xn_cuda_direct_launch(const xn_conv *conv, int64_t images, const xn_cuda_bit_args *bits,
-                                  const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+                                  const xn_epilogue_args *epilogue, cudaStream_t stream);
 cudaError_t xn_cuda_direct_load(void);
 
 #endif
