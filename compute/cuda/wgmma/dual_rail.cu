@@ -25,7 +25,7 @@
 #if XN_HAS_WGMMA
 
 /* One warp: barriers, and what filters will bring. */
-__device__ __forceinline__ void start(const rails_args &a, const xn_gemm_block &b) {
+__device__ __forceinline__ void start(const rails_args &a, const xn_wgmma_block &b) {
     const int32_t lane = threadIdx.x & 31;
     /* One arrives with what it expects; all threads that used a band; the warps that multiplied, of
      * each a lane. */
@@ -45,24 +45,24 @@ __device__ __forceinline__ void start(const rails_args &a, const xn_gemm_block &
 
 /* The least count for which dot >= threshold, as what is added to a count of up to 32,767 so that
  * bit 15 says whether it is; twice. */
-__device__ __forceinline__ uint32_t start_of(const rails_args &a, const xn_gemm_filter &f) {
+__device__ __forceinline__ uint32_t start_of(const rails_args &a, const xn_wgmma_filter &f) {
     const int32_t k = a.conv.group_channels * a.conv.kernel_h * a.conv.kernel_w;
     const int32_t least = (f.threshold + k + 1) >> 1;
     const uint32_t more = 0x8000u - (uint32_t)(f.live ? max(0, min(least, 0x7fff)) : 0x7fff);
     return more | more << 16;
 }
 
-__device__ __forceinline__ rails_filters filters_of(const rails_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ rails_filters filters_of(const rails_args &a, const xn_wgmma_block &b,
                                                     int32_t row) {
     rails_filters mine;
 #pragma unroll
     for (int h = 0; h < 2; h++)
         mine.start[h] = start_of(
-            a, xn_gemm_filter_of<true>(a.conv, a.io.threshold, b.group, b.m0 + row + 8 * h));
+            a, xn_wgmma_filter_of<true>(a.conv, a.io.threshold, b.group, b.m0 + row + 8 * h));
     return mine;
 }
 
-__device__ __forceinline__ uint2 flips_of(const rails_args &a, const xn_gemm_block &b) {
+__device__ __forceinline__ uint2 flips_of(const rails_args &a, const xn_wgmma_block &b) {
     const int32_t word = (b.group * a.conv.group_out_channels + b.m0) / 32;
     uint2 flips = make_uint2(0, 0);
     if (a.io.flip && word * 32 < a.conv.out_channels)
@@ -87,7 +87,7 @@ __device__ __forceinline__ rails_own own_of(const rails_args &a) {
 /* ---- the warpgroups that multiply and write ---- */
 
 /* What is added to the counts of a job's pixels: half the channels of their taps outside. */
-__device__ __forceinline__ void make_outside(const rails_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void make_outside(const rails_args &a, const xn_wgmma_block &b,
                                              const rails_own &own, int32_t y, uint16_t *outside) {
     const xn_conv &c = a.conv;
     const uint8_t *inside = (const uint8_t *)(b.memory + a.shape.inside_at);
@@ -139,7 +139,8 @@ struct rails_jobs {
 
 /* Every CONSUMERS-th job, from the one of its number on. */
 template <int N>
-__device__ __forceinline__ void consume(const rails_args &a, const xn_gemm_block &b, int32_t mine) {
+__device__ __forceinline__ void consume(const rails_args &a, const xn_wgmma_block &b,
+                                        int32_t mine) {
     const xn_cuda_dual_rail_shape &s = a.shape;
     const rails_thread thread = {(int32_t)threadIdx.x / 32 % 4, (int32_t)threadIdx.x % 32};
     const int32_t step = s.parts == CONSUMERS ? 1 : CONSUMERS;
@@ -174,8 +175,8 @@ __device__ __forceinline__ void consume(const rails_args &a, const xn_gemm_block
         if (s.in_turn)
             xn_mbarrier_wait(xn_barrier_at(b.barriers, TURNS + mine), turn);
         xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
-        xn_gemm_multiply<N, false>(s, filter_low, (buffer >> 4) + (uint32_t)(part * s.part_step),
-                                   counts);
+        xn_wgmma_multiply<N, false>(s, filter_low, (buffer >> 4) + (uint32_t)(part * s.part_step),
+                                    counts);
         if (s.in_turn)
             xn_warp_arrives(thread.lane, xn_barrier_at(b.barriers, TURNS + (mine + 1) % CONSUMERS));
         if (row != there)
@@ -207,7 +208,7 @@ __global__ void __launch_bounds__(THREADS, 2) rails_kernel(const __grid_constant
     extern __shared__ __align__(128) char rails_memory[];
     __shared__ uint64_t barriers[BARRIERS];
     const int32_t group = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / GROUP, 0);
-    const xn_gemm_block b = xn_gemm_block_of<M>(a, rails_memory, barriers);
+    const xn_wgmma_block b = xn_wgmma_block_of<M>(a, rails_memory, barriers);
     xn_let_next_kernel_start();
     if (group == CONSUMERS)
         start(a, b);
@@ -215,11 +216,11 @@ __global__ void __launch_bounds__(THREADS, 2) rails_kernel(const __grid_constant
     fill_gaps(a, b, THREADS);
     xn_fence_proxy();
     __syncthreads();
-    xn_gemm_copy_filters(a, b, xn_barrier_at(b.barriers, FILTERS), THREADS);
+    xn_wgmma_copy_filters(a, b, xn_barrier_at(b.barriers, FILTERS), THREADS);
     if (group < CONSUMERS)
         consume<N>(a, b, group);
     else if (threadIdx.x % 32 == 0)
-        xn_gemm_copy_bands<BAND_FREE>(a, b);
+        xn_wgmma_copy_bands<BAND_FREE>(a, b);
 #else
     (void)a;
     __trap();
@@ -292,7 +293,7 @@ cudaError_t xn_cuda_dual_rail_launch(const xn_conv *conv, int64_t images, int mu
     a.row_bands = xn_fast_divisor_of(s->row_bands);
     a.image_pitch = xn_fast_divisor_of(s->image_pitch);
     a.pitch = xn_fast_divisor_of(s->pitch);
-    const dim3 blocks = xn_gemm_grid(s, conv->groups, &a);
+    const dim3 blocks = xn_wgmma_grid(s, conv->groups, &a);
     return xn_cuda_launch_with(kernels[s->variant], blocks, THREADS, (size_t)s->bytes,
                                io->overlapped, stream, a);
 }

@@ -5,8 +5,8 @@
 
 #include "dual_rail.h"
 #include "fast_divide.cuh"
-#include "implicit_gemm_products.cuh"
 #include "ptx.cuh"
+#include "wgmma_pipeline.cuh"
 #include "window_sums.cuh"
 
 #include <cuda.h>
@@ -22,8 +22,8 @@ struct rails_args {
 };
 
 enum {
-    GROUP = XN_CUDA_DUAL_RAIL_GROUP,
-    M = XN_CUDA_DUAL_RAIL_FILTERS,
+    GROUP = XN_WGMMA_GROUP,
+    M = XN_WGMMA_FILTERS,
     CONSUMERS = XN_CUDA_DUAL_RAIL_CONSUMERS,
     DEPTH = XN_CUDA_DUAL_RAIL_MAX_DEPTH,
     /* Barriers of a block, 8 bytes each: filters have come; of each place for a band: it has come,
@@ -52,7 +52,7 @@ __device__ __forceinline__ rails_band band_of(const rails_args &a, int32_t numbe
     return {image, (number - image * s.row_bands) * s.band_rows};
 }
 
-__device__ __forceinline__ char *buffer_of(const rails_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ char *buffer_of(const rails_args &a, const xn_wgmma_block &b,
                                            int32_t place) {
     return b.memory + a.shape.buffers_at + place * a.shape.buffer_bytes;
 }
@@ -60,7 +60,7 @@ __device__ __forceinline__ char *buffer_of(const rails_args &a, const xn_gemm_bl
 /* ---- the warp that copies ---- */
 
 /* By one lane. A pixel is two elements of 8 bytes. */
-__device__ __forceinline__ void copy_band(const rails_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void copy_band(const rails_args &a, const xn_wgmma_block &b,
                                           const rails_band &band, int32_t place) {
     const xn_cuda_dual_rail_shape &s = a.shape;
     const xn_conv &c = a.conv;
@@ -74,7 +74,7 @@ __device__ __forceinline__ void copy_band(const rails_args &a, const xn_gemm_blo
 /* ---- what a block makes first ---- */
 
 /* Zeros behind a band's planes, where windows of the last line reach. */
-__device__ __forceinline__ void fill_gaps(const rails_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void fill_gaps(const rails_args &a, const xn_wgmma_block &b,
                                           int32_t threads) {
     const xn_cuda_dual_rail_shape &s = a.shape;
 #pragma unroll 1
@@ -93,7 +93,7 @@ __device__ __forceinline__ int32_t taps_inside(int32_t at, int32_t dilation, int
 }
 
 /* Of every line of outputs, then of every column. */
-__device__ __forceinline__ void count_inside(const rails_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void count_inside(const rails_args &a, const xn_wgmma_block &b,
                                              int32_t threads) {
     const xn_conv &c = a.conv;
     uint8_t *inside = (uint8_t *)(b.memory + a.shape.inside_at);

@@ -1,59 +1,37 @@
 /* dual_rail.h: the shape of dual_rail.cu's work: parts of images, their positions in shared
- * memory, the grid, decided on the host from the geometry alone (dual_rail_plan.cu) and read by
- * the kernel. */
+ * memory, the grid. */
 #ifndef XN_CUDA_DUAL_RAIL_H
 #define XN_CUDA_DUAL_RAIL_H
 
-#include "kernel.h"
-#include "layout.h"
+#include "wgmma.h"
 
 enum {
-    XN_CUDA_DUAL_RAIL_FILTERS = 64,  /* M of a matrix instruction, and of a job */
-    XN_CUDA_DUAL_RAIL_GROUP = 128,   /* threads of a warpgroup */
     XN_CUDA_DUAL_RAIL_CONSUMERS = 2, /* warpgroups that multiply and write */
     XN_CUDA_DUAL_RAIL_VARIANTS = 3,
-    XN_CUDA_DUAL_RAIL_MAX_PAIRS = 256, /* matrix instructions a job: chunks of 128 bits, by two */
-    XN_CUDA_DUAL_RAIL_MAX_DEPTH = 8,   /* bands in shared memory */
-    XN_CUDA_DUAL_RAIL_OCTETS = 16,     /* of positions of a job, at most */
-    XN_CUDA_DUAL_RAIL_MOST_BOX = 256,  /* elements of a box along a dimension */
+    XN_CUDA_DUAL_RAIL_MAX_DEPTH = 8,  /* bands in shared memory */
+    XN_CUDA_DUAL_RAIL_OCTETS = 16,    /* of positions of a job, at most */
+    XN_CUDA_DUAL_RAIL_MOST_BOX = 256, /* elements of a box along a dimension */
 };
 
 /* Positions of a job, N. */
 #define XN_CUDA_DUAL_RAIL_EACH_VARIANT(variant) variant(128) variant(112) variant(64)
 
-typedef struct xn_cuda_dual_rail_shape {
-    int32_t variant, positions;
-    bool in_turn;                 /* one warpgroup after the other multiplies */
-    bool whole;                   /* parts are whole images, else rows of one */
-    int32_t units, chunks, pairs; /* units: of 16 bytes a pixel */
-    /* A job is a part: so many images, or rows of one; a band has one part or one a consumer. */
-    int32_t images, rows, parts, row_bands, bands;
-    int32_t full_first, full_end;   /* rows of outputs whose windows have all lines inside */
-    int32_t lines;                  /* input lines of an image that a band has, */
-    int32_t band_images, band_rows; /* its images and rows of outputs */
-    int32_t pitch;                  /* positions from line to line, */
-    int32_t image_pitch;            /* from image to image, */
-    int32_t part_step;              /* from part to part, */
-    int32_t plane;                  /* from unit to unit */
-    int32_t gap;                    /* positions of zeros behind all planes */
-    int32_t filter_blocks;          /* tiles of a group */
-    int32_t pixel_blocks;           /* blocks that share the bands */
-    int32_t depth;                  /* bands in shared memory */
-    int32_t buffers_at, buffer_bytes;
+/* A job is a part: so many images, or rows of one; a band has one part or one a consumer. */
+struct xn_cuda_dual_rail_shape : xn_wgmma_bands {
+    int32_t parts;
+    int32_t full_first, full_end;       /* rows of outputs whose windows have all lines inside */
+    int32_t lines;                      /* input lines of an image that a band has, */
+    int32_t band_images, band_rows;     /* its images and rows of outputs */
+    int32_t pitch;                      /* positions from line to line, */
+    int32_t part_step;                  /* from part to part */
+    int32_t gap;                        /* positions of zeros behind all planes */
     int32_t inside_at;                  /* taps inside the image, of lines and columns */
     int32_t outside_at;                 /* what jobs add to counts */
     int32_t stage_at, stage_bytes;      /* stages: of a consumer */
     int32_t packed_words, packed_units; /* a pixel of packed output, plain and as rails */
-    int32_t bytes;                      /* filters come first */
-    /* Low halves of the descriptors of each pair's positions, from address 0. */
-    uint32_t pair_low[XN_CUDA_DUAL_RAIL_MAX_PAIRS + 1];
-} xn_cuda_dual_rail_shape;
-
-/* The shape for so many images; 0: none yet. */
-struct xn_cuda_dual_rail_cut {
-    int64_t images;
-    xn_cuda_dual_rail_shape shape;
 };
+
+struct xn_cuda_dual_rail_cut : xn_wgmma_cut<xn_cuda_dual_rail_shape> {};
 
 /* False when the kernel cannot do it. */
 bool xn_cuda_dual_rail_plan(const xn_conv *conv, int64_t images, int multiprocessors,
@@ -73,8 +51,6 @@ typedef struct xn_cuda_dual_rail_io {
 bool xn_cuda_dual_rail_fits(const xn_conv *conv, int64_t images);
 /* Whether it is faster than filter_stationary.cu. */
 bool xn_cuda_dual_rail_pays(const xn_conv *conv, int64_t images, int multiprocessors);
-typedef struct xn_cuda_dual_rail_cut
-    xn_cuda_dual_rail_cut; /* as xn_cuda_stationary_cut (dual_rail.h) */
 cudaError_t xn_cuda_dual_rail_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                      xn_cuda_dual_rail_cut *cut, const xn_cuda_dual_rail_io *io,
                                      cudaStream_t stream);

@@ -111,7 +111,7 @@ struct rails_target {
     bool second;
 };
 
-__device__ __forceinline__ rails_target target_of(const rails_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ rails_target target_of(const rails_args &a, const xn_wgmma_block &b,
                                                   const rails_own &own) {
     const xn_conv &c = a.conv;
     const uint32_t plane = (uint32_t)(c.out_height * c.out_width), place = (uint32_t)own.place;

@@ -1,13 +1,10 @@
 /* dual_rail_plan.cu: which parts dual_rail.cu makes of a problem, and where its data lies in
- * shared memory. Host code without a device. Every shape that fits is given a time by a small model
- * (cost_of), whose figures only have to order the shapes. */
+ * shared memory. Host code without a device. */
 #include "dual_rail.h"
 #include "wgmma_plan.h"
 
-#include <algorithm>
-
 enum {
-    TILE = XN_CUDA_DUAL_RAIL_FILTERS,
+    TILE = XN_WGMMA_FILTERS,
     CONSUMERS = XN_CUDA_DUAL_RAIL_CONSUMERS,
     MOST_BOX = XN_CUDA_DUAL_RAIL_MOST_BOX,
     TWO_BLOCKS = 113 * 1024, /* bytes of shared memory, so that a multiprocessor has two */
@@ -30,7 +27,7 @@ static bool make_parts(const xn_conv *c, int64_t images, xn_cuda_dual_rail_shape
     const int32_t span = (int32_t)xn_cuda_span_h(c);
     s->band_images = s->whole ? s->parts * s->images : 1;
     s->band_rows = s->whole ? c->out_height : s->parts * s->rows;
-    s->lines = s->whole ? (int32_t)xn_gemm_shared_lines(c) : s->band_rows + span;
+    s->lines = s->whole ? (int32_t)xn_wgmma_shared_lines(c) : s->band_rows + span;
     s->image_pitch = s->lines * s->pitch;
     s->part_step = s->whole ? s->images * s->image_pitch : s->rows * s->pitch;
     s->plane = s->band_images * s->image_pitch;
@@ -63,50 +60,39 @@ static bool make_layout(const xn_conv *c, xn_cuda_dual_rail_shape *s) {
     /* The last positions of a job may be past the last plane, and so may their windows. Twice, for
      * compute-sanitizer takes operands that overlap for ones that do not. */
     total += (2 * s->positions + xn_cuda_span_h(c) * s->pitch + xn_cuda_span_w(c)) * 16;
-    s->bytes = (int32_t)std::min<int64_t>(total, INT32_MAX);
-    return total <= XN_CUDA_WGMMA_SHARED_BYTES;
+    return xn_wgmma_has_room(total, s);
 }
 
 /* ---- which shape ---- */
 
-/* Cycles a launch takes. Instructions of a warp are counted from the machine code; what one takes
- * is measured. Blocks of the next kernel start early where two have room and one is there. */
-static double cost_of(const xn_cuda_dual_rail_shape *s, int64_t blocks, int multiprocessors) {
+/* Blocks of the next kernel start early where two have room and one is there. */
+static xn_wgmma_terms terms_of(const xn_cuda_dual_rail_shape *s, int64_t blocks,
+                               int multiprocessors) {
     const double bands = (double)xn_quotient_up(s->bands, s->pixel_blocks), jobs = bands * s->parts;
     const double sharing = (double)xn_quotient_up(blocks, multiprocessors);
     const double rounds = (double)xn_quotient_up((int64_t)jobs, CONSUMERS);
     const double products = s->pairs * std::max(s->positions / 2 * 1.05, 58.0) + 60;
     const double writer = 1100 + s->positions * 5;
-    const double busy = std::max(sharing * jobs * products, rounds * (products + writer));
     const bool early = sharing < 2 && s->bytes <= TWO_BLOCKS;
     const double begin = 1500 + TILE * 32.0 * s->pairs / 20 + 200;
-    return 2000 + (early ? 0 : begin) + s->buffer_bytes / 10.0 + busy + (sharing - 1) * writer;
+    xn_wgmma_terms t = {};
+    t.start = 2000 + (early ? 0 : begin) + s->buffer_bytes / 10.0 + (sharing - 1) * writer;
+    t.matrix = sharing * jobs * products;
+    t.chain = rounds * (products + writer);
+    return t;
 }
 
-static void try_memory(const xn_conv *c, int multiprocessors, double *cost,
-                       xn_cuda_dual_rail_shape *s, xn_cuda_dual_rail_shape *best) {
-    const int64_t others = (int64_t)s->filter_blocks * c->groups;
-    for (int64_t most_blocks = multiprocessors; most_blocks <= 2 * multiprocessors;
-         most_blocks += multiprocessors) {
-        s->pixel_blocks =
-            (int32_t)std::max<int64_t>(std::min<int64_t>(most_blocks / others, s->bands), 1);
-        const int32_t most = (int32_t)xn_quotient_up(s->bands, s->pixel_blocks);
-        /* Barriers have one bit for whose turn a place is: who takes every n-th band may not be two
-         * of a place's bands ahead, so at least n places. */
-        const int32_t step = CONSUMERS / s->parts;
-        for (s->depth =
-                 std::min(std::min(most, 2 * step + 2), (int32_t)XN_CUDA_DUAL_RAIL_MAX_DEPTH);
-             s->depth >= std::min(most, step); s->depth--) {
-            if (!make_layout(c, s) ||
-                (s->pixel_blocks * others > multiprocessors && s->bytes > TWO_BLOCKS))
-                continue;
-            const double mine = cost_of(s, s->pixel_blocks * others, multiprocessors);
-            if (*cost < 0 || mine < *cost) {
-                *cost = mine;
-                *best = *s;
-            }
-        }
-    }
+/* All depths, of one block a multiprocessor and of two. */
+static void try_memory(const xn_conv *c, int multiprocessors, xn_cuda_dual_rail_shape *s,
+                       xn_wgmma_choice<xn_cuda_dual_rail_shape> *choice) {
+    const int32_t step = CONSUMERS / s->parts;
+    const int32_t most = std::min(2 * step + 2, (int32_t)XN_CUDA_DUAL_RAIL_MAX_DEPTH);
+    for (int share = 1; share <= 2; share++)
+        xn_wgmma_each_depth(c, share * multiprocessors, most, step, 1, s, [&]() {
+            const int64_t blocks = (int64_t)s->pixel_blocks * s->filter_blocks * c->groups;
+            if (make_layout(c, s) && (blocks <= multiprocessors || s->bytes <= TWO_BLOCKS))
+                choice->consider(s, terms_of(s, blocks, multiprocessors));
+        });
 }
 
 /* Taps outside the image count nothing, which stands for a pad_value of 0 where half a pixel's
@@ -125,7 +111,6 @@ static bool is_possible(const xn_conv *c, int64_t images) {
     const int64_t outputs = (int64_t)c->out_height * c->out_width;
     if (c->mode != XN_MODE_XNOR || c->group_channels % 2 || c->stride_h != 1 || c->stride_w != 1 ||
         (c->groups > 1 && c->group_out_channels % 32) || bits > MOST_BITS ||
-        units * c->kernel_h * c->kernel_w > 2 * XN_CUDA_DUAL_RAIL_MAX_PAIRS ||
         c->kernel_h > MOST_TAPS || c->kernel_w > MOST_TAPS || units > MOST_BOX ||
         !has_right_borders(c))
         return false;
@@ -139,12 +124,12 @@ static bool is_possible(const xn_conv *c, int64_t images) {
 bool xn_cuda_dual_rail_plan(const xn_conv *c, int64_t images, int multiprocessors,
                             xn_cuda_dual_rail_shape *out) {
     xn_cuda_dual_rail_shape s = {};
-    double cost = -1;
-    if (!is_possible(c, images))
+    xn_wgmma_choice<xn_cuda_dual_rail_shape> choice = {out, false};
+    if (!is_possible(c, images) ||
+        !xn_wgmma_set_chunks(xn_cuda_dual_rail_chunks(c->group_channels, c->kernel_h, c->kernel_w),
+                             1, &s))
         return false;
     s.units = xn_cuda_dual_rail_of(c->group_channels).units;
-    s.chunks = (int32_t)xn_cuda_dual_rail_chunks(c->group_channels, c->kernel_h, c->kernel_w);
-    s.pairs = (s.chunks + 1) / 2;
     s.pitch = (int32_t)xn_cuda_line_pitch(c);
     s.full_first = c->pad_top;
     s.full_end = c->pad_top + c->height - (int32_t)xn_cuda_span_h(c);
@@ -157,24 +142,17 @@ bool xn_cuda_dual_rail_plan(const xn_conv *c, int64_t images, int multiprocessor
         for (s.parts = 1; s.parts <= CONSUMERS; s.parts++) {
             s.positions = variants[s.variant];
             s.in_turn = s.pairs * s.positions / 2 >= IN_TURN_CYCLES;
-            s.images = 1;
-            s.whole = false;
-            for (s.rows = std::min(c->out_height, s.positions / s.pitch + 1); s.rows > 0; s.rows--)
+            xn_wgmma_each_band(c, images, s.pitch, &s, [&]() {
                 if (make_parts(c, images, &s))
-                    try_memory(c, multiprocessors, &cost, &s, out);
-            s.rows = c->out_height;
-            s.whole = true;
-            for (s.images = 1; s.images <= images && s.images <= s.positions; s.images++)
-                if (make_parts(c, images, &s))
-                    try_memory(c, multiprocessors, &cost, &s, out);
+                    try_memory(c, multiprocessors, &s, &choice);
+            });
         }
-    if (cost < 0)
-        return false;
-    xn_gemm_make_pairs(out, [&](int32_t chunk) {
-        return xn_gemm_unit_offset(c, chunk, out->plane, (int64_t)c->dilation_h * out->pitch,
-                                   c->dilation_w);
-    });
-    return true;
+    if (choice.found)
+        xn_wgmma_make_pairs(out, [&](int32_t chunk) {
+            return xn_wgmma_unit_offset(c, chunk, out->plane, (int64_t)c->dilation_h * out->pitch,
+                                        c->dilation_w);
+        });
+    return choice.found;
 }
 
 bool xn_cuda_dual_rail_fits(const xn_conv *conv, int64_t images) {

@@ -28,8 +28,8 @@
  * The rest of dot (layout.h) is made while matrix instructions run: the set bits of each position
  * from shared memory, K from the channel means that came with them. */
 #include "filter_stationary_out.cuh"
-#include "implicit_gemm_products.cuh"
 #include "launch.cuh"
+#include "wgmma_pipeline.cuh"
 
 #if XN_HAS_WGMMA
 
@@ -43,7 +43,7 @@ __device__ __forceinline__ void start_filters(const wide_args &a, const wide_blo
     const uint32_t bytes = (uint32_t)(s.block_tiles * s.tile_filters) * 32;
     const int32_t first = lane * s.piece_pairs;
     if (lane == 0)
-        for (int32_t piece = 0; piece < XN_CUDA_STATIONARY_MAX_PIECES; piece++)
+        for (int32_t piece = 0; piece < XN_WGMMA_MAX_PIECES; piece++)
             xn_mbarrier_init(barriers + piece * 8, 1);
     xn_mbarrier_init_fence();
     __syncwarp();
@@ -61,13 +61,13 @@ __device__ __forceinline__ void start_filters(const wide_args &a, const wide_blo
 /* Starts all matrix instructions of a subtile, whose positions begin at shared address `rows` * 16,
  * and a filter tile, whose first pair has the descriptor `filters`. */
 template <int NT>
-__device__ __forceinline__ void multiply(const wide_args &a, xn_gemm_filters *f, uint32_t rows,
+__device__ __forceinline__ void multiply(const wide_args &a, xn_wgmma_pieces *f, uint32_t rows,
                                          uint32_t filters, int32_t (&counts)[NT / 2]) {
-    xn_gemm_products(a.shape, f, rows, filters, (uint32_t)a.shape.block_tiles * (NT * 2),
-                     [&](uint32_t position, uint32_t filter, int32_t add) {
-                         xn_wgmma<NT>::run(counts, xn_matrix(position, 128), xn_matrix(filter, 256),
-                                           add);
-                     });
+    xn_wgmma_products(a.shape, f, rows, filters, (uint32_t)a.shape.block_tiles * (NT * 2),
+                      [&](uint32_t position, uint32_t filter, int32_t add) {
+                          xn_wgmma<NT>::run(counts, xn_matrix(position, 128),
+                                            xn_matrix(filter, 256), add);
+                      });
 }
 
 /* Where multiplying takes long, two workers at a time do it: if all did, all would end at the same
@@ -114,7 +114,7 @@ __device__ __forceinline__ void prepare(const wide_args &a, const wide_block &b,
 
 template <int NT, int OUT>
 __device__ __forceinline__ void run_worker(const wide_args &a, const wide_block &b,
-                                           const wide_worker &w, xn_gemm_filters filters,
+                                           const wide_worker &w, xn_wgmma_pieces filters,
                                            int32_t group, int32_t m0, wide_range range) {
     const int32_t tiles = a.shape.block_tiles, most = a.shape.tile_pixels;
     const uint32_t filter_low = xn_matrix_low(b.filters, 128);
@@ -166,42 +166,26 @@ __device__ __forceinline__ void run_worker(const wide_args &a, const wide_block 
 
 #endif
 
-/* Registers: 65536 over the threads that run at once. */
-template <int NT, bool PACKED>
-struct wide_limits {
-    enum { WORKERS = XN_CUDA_STATIONARY_WORKERS_128, BLOCKS = XN_CUDA_STATIONARY_BLOCKS_128 };
-};
-template <>
-struct wide_limits<64, true> {
-    enum { WORKERS = XN_CUDA_STATIONARY_WORKERS_64, BLOCKS = XN_CUDA_STATIONARY_BLOCKS_64 };
-};
-template <>
-struct wide_limits<64, false> {
-    enum {
-        WORKERS = XN_CUDA_STATIONARY_WORKERS_64_REAL,
-        BLOCKS = XN_CUDA_STATIONARY_BLOCKS_64_REAL
-    };
-};
-template <bool PACKED>
-struct wide_limits<32, PACKED> {
-    enum { WORKERS = XN_CUDA_STATIONARY_WORKERS_32, BLOCKS = XN_CUDA_STATIONARY_BLOCKS_32 };
+template <int NT, int OUT>
+struct wide_limits { /* registers: 65536 over the threads that run at once */
+    enum { TILE = NT == 128 ? 0 : NT == 64 ? 1 : 2, PACKED = OUT == XN_CUDA_STATIONARY_PACKED };
+    enum { THREADS = xn_stationary_workers(TILE, PACKED) * WORKER };
+    enum { BLOCKS = xn_stationary_blocks(TILE, PACKED) };
 };
 
 template <int NT, int OUT>
-__global__ void __launch_bounds__((wide_limits<NT, OUT == XN_CUDA_STATIONARY_PACKED>::WORKERS) *
-                                      WORKER,
-                                  (wide_limits<NT, OUT == XN_CUDA_STATIONARY_PACKED>::BLOCKS))
+__global__ void __launch_bounds__((wide_limits<NT, OUT>::THREADS), (wide_limits<NT, OUT>::BLOCKS))
     wide_kernel(const __grid_constant__ wide_args a) {
 #if XN_HAS_WGMMA
     extern __shared__ __align__(128) char wide_memory[];
-    __shared__ uint64_t barriers[XN_CUDA_STATIONARY_MAX_PIECES];
+    __shared__ uint64_t barriers[XN_WGMMA_MAX_PIECES];
     constexpr bool PACKED = OUT == XN_CUDA_STATIONARY_PACKED;
     const wide_block block = block_parts(a, wide_memory);
     const wide_worker worker = worker_parts(a, wide_memory);
     const int32_t group = (int32_t)blockIdx.z;
     const int32_t m0 = (int32_t)blockIdx.y * a.shape.block_tiles * NT;
     const wide_range range = range_of(a);
-    xn_gemm_filters filters = {xn_shared_address(barriers), 0};
+    xn_wgmma_pieces filters = {xn_shared_address(barriers), 0};
     xn_let_next_kernel_start();
     if (threadIdx.x < 32)
         start_filters(a, block, filters.barrier, (int64_t)group * a.conv.group_out_channels + m0);
@@ -241,7 +225,7 @@ static wide_function kernel_of(const xn_cuda_stationary_shape *shape, const xn_c
                  : conv->epilogue.datatype == XN_INT32 ? 2
                  : conv->epilogue.datatype == XN_FP16  ? 1
                                                        : 0;
-    return kernels[shape->tile][output];
+    return kernels[shape->variant][output];
 }
 
 /* Lanes that share a row vector: 8, or less where the 16 bytes of a tap are not a multiple. */

@@ -29,7 +29,7 @@ struct wide_args {
 
 enum {
     SUB = XN_CUDA_STATIONARY_PIXELS,
-    WORKER = XN_CUDA_STATIONARY_WORKER,
+    WORKER = XN_WGMMA_GROUP,
     NO_OUTPUT = -1,
     MAGIC = 0x4b400000, /* plus an integer: the float 1.5 * 2^23 plus that integer */
 };
@@ -260,7 +260,7 @@ __device__ __forceinline__ void make_table(const wide_args &a, const wide_block 
     const int32_t shift = a.filters_shift, classes = a.shape.borders.classes;
     const int32_t taps = c.kernel_h * c.kernel_w, step = max((int32_t)blockDim.x >> shift, 1);
     for (int32_t m = threadIdx.x & ((1 << shift) - 1); m < 1 << shift; m += blockDim.x) {
-        const xn_gemm_filter f = xn_gemm_filter_of<PACKED>(c, a.io.threshold, group, m0 + m);
+        const xn_wgmma_filter f = xn_wgmma_filter_of<PACKED>(c, a.io.threshold, group, m0 + m);
         const int32_t *prefix = a.io.prefix + f.index;
         const int32_t all = xn_bits_of_filter(c, prefix, pitch);
         for (int32_t first = (int32_t)threadIdx.x >> shift; first < classes;
@@ -297,7 +297,7 @@ __device__ __forceinline__ void make_constants(const wide_args &a, const wide_bl
     const xn_conv &c = a.conv;
     const int32_t filters = a.shape.block_tiles * a.shape.tile_filters;
     for (int32_t m = threadIdx.x; m < filters; m += blockDim.x) {
-        const xn_gemm_filter f = xn_gemm_filter_of<false>(c, NULL, group, m0 + m);
+        const xn_wgmma_filter f = xn_wgmma_filter_of<false>(c, NULL, group, m0 + m);
         if (!PACKED) {
             b.factor[m] = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
             b.bias[m] = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;

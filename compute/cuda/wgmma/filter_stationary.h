@@ -1,35 +1,30 @@
 /* filter_stationary.h: the shape of filter_stationary.cu's work: its tiles, raster and shared
- * memory, decided on the host from the geometry alone (filter_stationary_plan.cu) and read by the
- * kernel. */
+ * memory. */
 #ifndef XN_CUDA_FILTER_STATIONARY_H
 #define XN_CUDA_FILTER_STATIONARY_H
 
-#include "border.h"
-#include "kernel.h"
-#include "layout.h"
+#include "wgmma.h"
 
 enum {
-    XN_CUDA_STATIONARY_PIXELS = 64,  /* positions a matrix instruction: a subtile */
-    XN_CUDA_STATIONARY_WORKER = 128, /* threads of a warpgroup */
-    XN_CUDA_STATIONARY_MAX_PAIRS =
-        256, /* matrix instructions a subtile: chunks of 128 bits, by two */
-    XN_CUDA_STATIONARY_MAX_PIECES = 8,    /* in which filters arrive */
+    XN_CUDA_STATIONARY_PIXELS = 64,       /* positions a matrix instruction: a subtile */
     XN_CUDA_STATIONARY_TURN_COLUMNS = 32, /* filters by 64 pixels of a worker, to turn */
     XN_CUDA_STATIONARY_TILES = 3,         /* of 128, 64 and 32 filters */
     XN_CUDA_STATIONARY_PACKED = 100,      /* an output beside the datatypes */
-    /* Warpgroups that registers allow: in a block, and in all blocks of a multiprocessor. */
-    XN_CUDA_STATIONARY_WORKERS_128 = 4,
-    XN_CUDA_STATIONARY_BLOCKS_128 = 1,
-    XN_CUDA_STATIONARY_WORKERS_64 = 3,
-    XN_CUDA_STATIONARY_BLOCKS_64 = 2,
-    XN_CUDA_STATIONARY_WORKERS_64_REAL = 5,
-    XN_CUDA_STATIONARY_BLOCKS_64_REAL = 1,
-    XN_CUDA_STATIONARY_WORKERS_32 = 3,
-    XN_CUDA_STATIONARY_BLOCKS_32 = 2,
 };
 
+/* Filters of a tile; warpgroups that registers allow in a block, and blocks of a multiprocessor. */
+constexpr int32_t xn_stationary_filters(int tile) {
+    return 128 >> tile;
+}
+constexpr int32_t xn_stationary_workers(int tile, bool packed) {
+    return tile == 0 ? 4 : tile == 1 && !packed ? 5 : 3;
+}
+constexpr int32_t xn_stationary_blocks(int tile, bool packed) {
+    return tile == 0 || (tile == 1 && !packed) ? 1 : 2;
+}
+
 /* A worker's positions in shared memory, and where each pair of chunks is read among them. */
-typedef struct xn_cuda_raster {
+struct xn_cuda_raster {
     bool overlap; /* kernel rows share positions; */
     bool slide;   /* and so do the taps of a row: a position has one tap, not a row of them */
     int32_t row_taps, planes; /* taps, and chunks, a position has in shared memory */
@@ -41,36 +36,25 @@ typedef struct xn_cuda_raster {
     int32_t width;            /* of the raster */
     int32_t image_pitch;      /* and its positions an image */
     int32_t subtiles;         /* of 64 positions, in all images */
-} xn_cuda_raster;
+};
 
-typedef struct xn_cuda_stationary_shape {
-    int32_t tile, tile_filters; /* 0: 128, 1: 64, 2: 32 */
-    int32_t block_tiles;        /* filter tiles that a block keeps */
-    int32_t filter_blocks;      /* of as many tiles, a group */
-    int32_t tile_pixels;        /* subtiles that a worker gathers at once */
-    int32_t workers;            /* warpgroups a block */
-    int32_t pixel_blocks;       /* blocks that share the pixels of a filter block */
-    bool packed, means;
-    bool in_turn; /* two workers at a time multiply */
-    int32_t tap_words, chunks, pairs;
+struct xn_cuda_stationary_shape : xn_wgmma_shape {
+    int32_t tile_filters; /* the variant is the tile: 0: 128, 1: 64, 2: 32 */
+    int32_t block_tiles;  /* filter tiles that a block keeps */
+    int32_t tile_pixels;  /* subtiles that a worker gathers at once */
+    int32_t workers;      /* warpgroups a block */
+    bool packed;
     xn_cuda_raster raster;
-    int32_t piece_pairs;                         /* filters arrive in pieces of so many pairs */
     int32_t buffers, buffer_bytes, means_at;     /* of a worker's positions */
     int32_t counts_at, pixels_at, k_at, turn_at; /* in a worker's part of shared memory */
     int32_t workers_at, worker_bytes;
-    int32_t table_at, constants_at, bytes; /* filters come first */
-    int32_t table_pitch;                   /* from class to class */
-    int32_t packed_words;                  /* a pixel of packed output */
+    int32_t table_at, constants_at;
+    int32_t table_pitch;  /* from class to class */
+    int32_t packed_words; /* a pixel of packed output */
     xn_cuda_borders borders;
-    /* Low halves of the descriptors of each pair's positions, from address 0. */
-    uint32_t pair_low[XN_CUDA_STATIONARY_MAX_PAIRS + 1];
-} xn_cuda_stationary_shape;
-
-/* The shape for so many images; 0: none yet. */
-struct xn_cuda_stationary_cut {
-    int64_t images;
-    xn_cuda_stationary_shape shape;
 };
+
+struct xn_cuda_stationary_cut : xn_wgmma_cut<xn_cuda_stationary_shape> {};
 
 /* False when the kernel cannot do it. */
 bool xn_cuda_stationary_plan(const xn_conv *conv, int64_t images, int multiprocessors, bool packed,
@@ -92,10 +76,6 @@ typedef struct xn_cuda_stationary_io {
 
 /* filter_stationary.cu: the same on sm_90a by wgmma, without box.cu. */
 bool xn_cuda_stationary_fits(const xn_conv *conv, int64_t images, bool packed);
-/* *cut keeps what was decided for this conv, multiprocessors and kind of output
- * (filter_stationary.h); it is decided anew where the number of images is not that of the launch
- * before. */
-typedef struct xn_cuda_stationary_cut xn_cuda_stationary_cut;
 cudaError_t xn_cuda_stationary_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                       xn_cuda_stationary_cut *cut, const xn_cuda_stationary_io *io,
                                       const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);

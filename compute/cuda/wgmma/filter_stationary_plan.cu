@@ -1,10 +1,8 @@
 /* filter_stationary_plan.cu: which tile of filter_stationary.cu a problem gets, and where its data
  * lies in shared memory. Host code without a device.
  *
- * Every shape that fits is given a time by a small model (cost_of): what the busiest multiprocessor
- * has to multiply and to issue, what its slowest worker has to do one after the other, and what is
- * left of the beginning. The figures in it are cycles and instructions counted in the kernel's
- * machine code, good to about a quarter; they only have to order the shapes. */
+ * Its model (terms_of): what the busiest multiprocessor has to multiply and to issue, what its
+ * slowest worker has to do one after the other, and what is left of the beginning. */
 #include "filter_stationary.h"
 #include "wgmma_plan.h"
 
@@ -19,26 +17,7 @@ enum {
     MULTIPROCESSOR_BLOCKS = 4, /* of 16 barriers each: their numbers are computed */
 };
 
-static const int32_t tile_filters[XN_CUDA_STATIONARY_TILES] = {128, 64, 32};
-/* Of packed output, and of other. */
-static const int32_t tile_workers[2][XN_CUDA_STATIONARY_TILES] = {
-    {XN_CUDA_STATIONARY_WORKERS_128, XN_CUDA_STATIONARY_WORKERS_64_REAL,
-     XN_CUDA_STATIONARY_WORKERS_32},
-    {XN_CUDA_STATIONARY_WORKERS_128, XN_CUDA_STATIONARY_WORKERS_64, XN_CUDA_STATIONARY_WORKERS_32}};
-static const int32_t tile_blocks[2][XN_CUDA_STATIONARY_TILES] = {
-    {XN_CUDA_STATIONARY_BLOCKS_128, XN_CUDA_STATIONARY_BLOCKS_64_REAL,
-     XN_CUDA_STATIONARY_BLOCKS_32},
-    {XN_CUDA_STATIONARY_BLOCKS_128, XN_CUDA_STATIONARY_BLOCKS_64, XN_CUDA_STATIONARY_BLOCKS_32}};
-
 /* ---- the raster ---- */
-
-/* Rows (or columns) of the raster from image to image (or row to row), such that a window that
- * reaches past the end reads zeros: those below this image and above the next. */
-static int64_t shared_pitch(int64_t outputs, int64_t span, int64_t before, int64_t size) {
-    int64_t pitch = outputs;
-    pitch = pitch > before + size ? pitch : before + size;
-    return pitch > outputs + span - before ? pitch : outputs + span - before;
-}
 
 static bool can_slide(const xn_conv *c) {
     return c->stride_h == 1 && c->stride_w == 1 && c->kernel_w > 1 &&
@@ -56,13 +35,13 @@ static bool make_raster(const xn_conv *c, int64_t images, int32_t tile_pixels, b
     *r = {};
     r->slide = slide;
     if (slide) {
-        width = shared_pitch(width, span_w, c->pad_left, c->width);
+        width = xn_wgmma_shared_pitch(width, span_w, c->pad_left, c->width);
         span = span_w;
     }
     span += span_h * width;
     r->overlap = slide || (c->stride_h == 1 && c->kernel_h > 1 && span < own - pixels);
     if (r->overlap)
-        rows = shared_pitch(rows, span_h, c->pad_top, c->height);
+        rows = xn_wgmma_shared_lines(c);
     const int64_t slots = r->overlap ? pixels + span : own;
     int64_t pitch = rows * width;
     if (!slide && (int64_t)c->out_height * width % 4 == 0)
@@ -121,16 +100,14 @@ static bool make_layout(xn_cuda_stationary_shape *s, int32_t turned) {
     s->table_at = xn_place_shared(&total, (s->packed ? 2 : 1) * classes * s->table_pitch * 4);
     s->constants_at = xn_place_shared(&total, filters * 8 + classes * 4 + 12);
     s->workers_at = xn_place_shared(&total, s->workers * own);
-    s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
-    return total <= XN_CUDA_WGMMA_SHARED_BYTES;
+    return xn_wgmma_has_room(total, s);
 }
 
 static int32_t blocks_at_once(const xn_cuda_stationary_shape *s) {
     const int32_t memory = MULTIPROCESSOR_BYTES / (s->bytes + BLOCK_BYTES);
-    const int32_t workers =
-        tile_workers[s->packed][s->tile] * tile_blocks[s->packed][s->tile] / s->workers;
-    const int32_t blocks = memory < workers ? memory : workers;
-    return blocks < MULTIPROCESSOR_BLOCKS ? blocks : MULTIPROCESSOR_BLOCKS;
+    const int32_t warpgroups =
+        xn_stationary_workers(s->variant, s->packed) * xn_stationary_blocks(s->variant, s->packed);
+    return std::min(std::min(memory, warpgroups / s->workers), (int32_t)MULTIPROCESSOR_BLOCKS);
 }
 
 /* ---- which shape ---- */
@@ -155,8 +132,8 @@ static double tile_instructions(const xn_conv *c, const xn_cuda_stationary_shape
            xn_quotient_up(s->tile_pixels, 2) * pixel;
 }
 
-/* Cycles a launch adds to a chain of them. */
-static double cost_of(const xn_conv *c, const xn_cuda_stationary_shape *s, int multiprocessors) {
+static xn_wgmma_terms terms_of(const xn_conv *c, const xn_cuda_stationary_shape *s,
+                               int multiprocessors) {
     const double latency = 6, gather = 1200, start = 1800, fill_rate = 20;
     const int64_t blocks = (int64_t)s->pixel_blocks * s->filter_blocks * c->groups;
     const double here = (double)xn_quotient_up(blocks, multiprocessors); /* a multiprocessor's */
@@ -164,30 +141,29 @@ static double cost_of(const xn_conv *c, const xn_cuda_stationary_shape *s, int m
         (double)xn_quotient_up(s->raster.subtiles, (int64_t)s->pixel_blocks * s->workers);
     const double subtiles = (double)xn_quotient_up(s->raster.subtiles, s->pixel_blocks);
     const double tiles = (double)xn_quotient_up((int64_t)most, s->tile_pixels);
-    const double instruction = s->tile_filters / 2 > 20 + s->tile_filters / 4
-                                   ? s->tile_filters / 2
-                                   : 20 + s->tile_filters / 4;
+    const double instruction = std::max(s->tile_filters / 2, 20 + s->tile_filters / 4);
     const double unit = unit_instructions(c, s), tile = tile_instructions(c, s);
-    const double matrix = here * subtiles * s->block_tiles * s->pairs * instruction;
     const double entries = (double)s->borders.classes * s->block_tiles * s->tile_filters;
-    const double setup = 250 + 40 * entries / (s->workers * XN_CUDA_STATIONARY_WORKER);
+    const double setup = 250 + 40 * entries / (s->workers * XN_WGMMA_GROUP);
     const double share = (double)s->raster.subtiles / ((double)s->pixel_blocks * s->workers);
-    const double shared_tiles = share > s->tile_pixels ? share / s->tile_pixels : 1;
+    const double shared_tiles = std::max(share / s->tile_pixels, 1.0);
     const int32_t at_once = blocks_at_once(s) * s->workers; /* warps a scheduler */
     const double ipc = at_once < 6 ? 0.12 * at_once : 0.7;
-    const double issue =
-        here * s->workers * (share * s->block_tiles * unit + shared_tiles * tile + setup) / ipc;
     const double waves =
         (double)xn_quotient_up(blocks, (int64_t)multiprocessors * blocks_at_once(s));
-    const double worker =
-        waves * (most * s->block_tiles * (s->pairs * instruction + latency * unit) +
-                 tiles * (latency * tile + (s->buffers == 1 ? gather : 0)));
     const double fill = here * s->block_tiles * s->tile_filters * 32.0 * s->pairs / fill_rate;
-    double busy = matrix > issue ? matrix : issue;
-    busy = (busy > fill ? busy : fill) + latency * (tile + unit);
-    busy = busy > worker ? busy : worker;
-    const double small = 1 + 0.25 * s->tile + 0.04 * (s->block_tiles - 1); /* seen, not explained */
-    return small * (busy + start + latency * setup + fill / 2);
+    const double last = latency * (tile + unit);
+    const double small = 1 + 0.25 * s->variant + 0.04 * (s->block_tiles - 1); /* not explained */
+    xn_wgmma_terms t;
+    t.start = small * (start + latency * setup + fill / 2);
+    t.matrix = small * (here * subtiles * s->block_tiles * s->pairs * instruction + last);
+    t.issue = here * s->workers * (share * s->block_tiles * unit + shared_tiles * tile + setup);
+    t.issue = small * (t.issue / ipc + last);
+    t.memory = small * (fill + last);
+    t.chain = small * waves *
+              (most * s->block_tiles * (s->pairs * instruction + latency * unit) +
+               tiles * (latency * tile + (s->buffers == 1 ? gather : 0)));
+    return t;
 }
 
 /* How many blocks share the pixels: as many as run at once, but not more than there is work. */
@@ -195,51 +171,36 @@ static bool make_grid(const xn_conv *c, int multiprocessors, xn_cuda_stationary_
     const int64_t others = (int64_t)s->filter_blocks * c->groups;
     const int64_t room = (int64_t)multiprocessors * blocks_at_once(s) / others;
     const int64_t work = xn_quotient_up(s->raster.subtiles, s->workers);
-    const int64_t blocks = room < work ? room : work;
-    s->pixel_blocks = (int32_t)(blocks < 1 ? 1 : blocks);
+    s->pixel_blocks = (int32_t)std::max<int64_t>(std::min(room, work), 1);
     return s->filter_blocks <= UINT16_MAX && c->groups <= UINT16_MAX;
 }
 
-struct wide_choice {
+struct stationary_choice : xn_wgmma_choice<xn_cuda_stationary_shape> {
     const xn_conv *conv;
     int multiprocessors;
-    double cost; /* of *best */
-    xn_cuda_stationary_shape *best;
-    bool found;
 };
 
 /* All numbers of workers and buffers of a shape that has its tiles and raster. */
-static void try_workers(wide_choice *choice, xn_cuda_stationary_shape *s) {
+static void try_workers(stationary_choice *choice, xn_cuda_stationary_shape *s) {
     const xn_conv *c = choice->conv;
     const int32_t turned = s->packed ? 0 : c->epilogue.datatype == XN_FP16 ? 2 : 4;
-    for (s->workers = 1; s->workers <= tile_workers[s->packed][s->tile]; s->workers++)
+    for (s->workers = 1; s->workers <= xn_stationary_workers(s->variant, s->packed); s->workers++)
         for (s->buffers = 1; s->buffers <= 2; s->buffers++) {
             if (!make_layout(s, turned) || !make_grid(c, choice->multiprocessors, s))
                 break;
-            const double cost = cost_of(c, s, choice->multiprocessors);
-            if (choice->found && cost >= choice->cost)
-                continue;
-            choice->found = true;
-            choice->cost = cost;
-            *choice->best = *s;
-            if (s->means && s->bytes < ALONE_BYTES &&
-                s->pixel_blocks * s->filter_blocks * c->groups <= choice->multiprocessors)
-                choice->best->bytes = ALONE_BYTES;
-            choice->best->in_turn =
-                s->workers > 1 && s->pairs * s->tile_filters / 2 >= IN_TURN_CYCLES &&
-                s->raster.subtiles * s->block_tiles >= 2 * s->pixel_blocks * s->workers;
+            choice->consider(s, terms_of(c, s, choice->multiprocessors));
         }
 }
 
-static void try_tiles(wide_choice *choice, xn_cuda_stationary_shape *s) {
+static void try_tiles(stationary_choice *choice, xn_cuda_stationary_shape *s) {
     const xn_conv *c = choice->conv;
     /* packed output also writes the words that only pad */
     const int64_t filters =
         s->packed && c->groups == 1 ? (int64_t)s->packed_words * 32 : c->group_out_channels;
-    for (s->tile = 0; s->tile < XN_CUDA_STATIONARY_TILES; s->tile++) {
-        s->tile_filters = tile_filters[s->tile];
+    for (s->variant = 0; s->variant < XN_CUDA_STATIONARY_TILES; s->variant++) {
+        s->tile_filters = xn_stationary_filters(s->variant);
         const int32_t tiles = (int32_t)xn_quotient_up(filters, s->tile_filters);
-        if (s->tile < XN_CUDA_STATIONARY_TILES - 1 && filters <= s->tile_filters / 2)
+        if (s->variant < XN_CUDA_STATIONARY_TILES - 1 && filters <= s->tile_filters / 2)
             continue;
         for (s->block_tiles = 1; s->block_tiles <= 4; s->block_tiles *= 2)
             if (tiles % s->block_tiles == 0) {
@@ -249,34 +210,39 @@ static void try_tiles(wide_choice *choice, xn_cuda_stationary_shape *s) {
     }
 }
 
+static bool is_possible(const xn_conv *c, int64_t images, bool packed) {
+    if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
+        images > INT32_MAX / 4)
+        return false;
+    if (packed && c->groups > 1 && xn_packed_words(c->out_channels) * 32 != c->out_channels)
+        return false; /* nobody would write the words that only pad a pixel */
+    return images * c->groups * c->height * c->width <= INT32_MAX / 2; /* numbered in 32 bits */
+}
+
 bool xn_cuda_stationary_plan(const xn_conv *c, int64_t images, int multiprocessors, bool packed,
                              xn_cuda_stationary_shape *out) {
     xn_cuda_stationary_shape s = {};
-    wide_choice choice = {c, multiprocessors, 0, out, false};
+    stationary_choice choice = {{out, false}, c, multiprocessors};
     s.packed = packed;
     s.means = c->epilogue.k;
     s.tap_words = xn_packed_words(c->group_channels);
     s.packed_words = xn_packed_words(c->out_channels);
-    const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
-    if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
-        chunks > 2 * XN_CUDA_STATIONARY_MAX_PAIRS || images > INT32_MAX / 4)
-        return false;
-    if (images * c->groups * c->height * c->width > INT32_MAX / 2)
-        return false; /* pixels are numbered in 32 bits */
-    if (packed && c->groups > 1 && s.packed_words * 32 != c->out_channels)
-        return false; /* nobody would write the words that only pad a pixel */
-    s.chunks = (int32_t)chunks;
-    s.pairs = (s.chunks + 1) / 2;
-    s.piece_pairs = (int32_t)xn_quotient_up(s.pairs, XN_CUDA_STATIONARY_MAX_PIECES);
-    if (!xn_cuda_borders_make(c, &s.borders))
+    if (!is_possible(c, images, packed) || !xn_cuda_borders_make(c, &s.borders) ||
+        !xn_wgmma_set_chunks(xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h,
+                             XN_WGMMA_MAX_PIECES, &s))
         return false;
     for (s.tile_pixels = 1; s.tile_pixels <= 4; s.tile_pixels *= 2)
         for (int slide = 0; slide <= can_slide(c); slide++)
             if (make_raster(c, images, s.tile_pixels, slide, &s.raster))
                 try_tiles(&choice, &s);
-    if (choice.found)
-        xn_gemm_make_pairs(out, [&](int32_t chunk) { return chunk_offset(c, out, chunk); });
-    return choice.found;
+    if (!choice.found)
+        return false;
+    if (out->means && out->pixel_blocks * out->filter_blocks * c->groups <= multiprocessors)
+        out->bytes = std::max(out->bytes, (int32_t)ALONE_BYTES);
+    out->in_turn = out->workers > 1 && out->pairs * out->tile_filters / 2 >= IN_TURN_CYCLES &&
+                   out->raster.subtiles * out->block_tiles >= 2 * out->pixel_blocks * out->workers;
+    xn_wgmma_make_pairs(out, [&](int32_t chunk) { return chunk_offset(c, out, chunk); });
+    return true;
 }
 
 bool xn_cuda_stationary_fits(const xn_conv *conv, int64_t images, bool packed) {

@@ -18,7 +18,7 @@
 /* ---- filters and their table ---- */
 
 /* Warp 0: barriers, and what filters will bring. */
-__device__ __forceinline__ void start(const lines_args &a, const xn_gemm_block &b) {
+__device__ __forceinline__ void start(const lines_args &a, const xn_wgmma_block &b) {
     const int32_t lane = threadIdx.x & 31;
     /* One arrives with what it expects; all threads that read or wrote; the warps that multiplied,
      * of each a lane. */
@@ -46,13 +46,13 @@ __device__ __forceinline__ int32_t entry_of(const lines_args &a, int32_t cls, in
 }
 
 template <int OUT>
-__device__ __forceinline__ void make_table(const lines_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void make_table(const lines_args &a, const xn_wgmma_block &b,
                                            const lines_table &t, int32_t thread, int32_t threads) {
     constexpr int32_t BATCH = 3; /* loads of several classes at once */
     const xn_conv &c = a.conv;
     const int64_t pitch = c.out_channels;
     const int32_t classes = a.shape.borders.classes, m = thread % M, step = threads / M;
-    const xn_gemm_filter f = xn_gemm_filter_of<false>(c, NULL, b.group, b.m0 + m);
+    const xn_wgmma_filter f = xn_wgmma_filter_of<false>(c, NULL, b.group, b.m0 + m);
     const int32_t *prefix = a.io.prefix + f.index;
     const int32_t all = xn_bits_of_filter(c, prefix, pitch);
     for (int32_t first = thread / M; first < classes; first += BATCH * step) {
@@ -67,11 +67,11 @@ __device__ __forceinline__ void make_table(const lines_args &a, const xn_gemm_bl
 }
 
 /* Factor and bias. *t.largest is zero before, and threads meet after. */
-__device__ __forceinline__ void make_constants(const lines_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void make_constants(const lines_args &a, const xn_wgmma_block &b,
                                                const lines_table &t, int32_t thread) {
     if (thread >= M)
         return;
-    const xn_gemm_filter f = xn_gemm_filter_of<false>(a.conv, NULL, b.group, b.m0 + thread);
+    const xn_wgmma_filter f = xn_wgmma_filter_of<false>(a.conv, NULL, b.group, b.m0 + thread);
     const float factor = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
     const float bias = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;
     t.factor[thread] = factor;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void make_constants(const lines_args &a, const xn_gem
 /* Every MULTIPLIERS-th job, from the one of its number on, to the stage of the writers whose turn
  * it is. */
 template <int N, int MULTIPLIERS, int WRITERS>
-__device__ __forceinline__ void multiply_jobs(const lines_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void multiply_jobs(const lines_args &a, const xn_wgmma_block &b,
                                               int32_t mine) {
     const xn_cuda_specialised_shape &s = a.shape;
     const int32_t after = mine + 1 == MULTIPLIERS ? 0 : mine + 1, lane = threadIdx.x % 32;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void multiply_jobs(const lines_args &a, const xn_gemm
             xn_mbarrier_wait(xn_barrier_at(b.barriers, TURNS + mine), turn);
         turn ^= 1;
         xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
-        xn_gemm_multiply<N, true>(s, filter_low, rows, counts);
+        xn_wgmma_multiply<N, true>(s, filter_low, rows, counts);
         if (s.in_turn)
             xn_warp_arrives(lane, xn_barrier_at(b.barriers, TURNS + after));
         xn_wgmma_wait<0>();
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(lines_limits<MULTIPLIERS, WRITERS>::THREADS, 1
     __shared__ uint64_t barriers[BARRIERS];
     const int32_t warp = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / 32, 0);
     const int32_t group = warp / 4;
-    const xn_gemm_block b = xn_gemm_block_of<M>(a, lines_memory, barriers);
+    const xn_wgmma_block b = xn_wgmma_block_of<M>(a, lines_memory, barriers);
     const lines_table table = table_of(a, lines_memory);
     xn_let_next_kernel_start();
     if (warp == 0)
@@ -166,11 +166,11 @@ __global__ void __launch_bounds__(lines_limits<MULTIPLIERS, WRITERS>::THREADS, 1
     if (threadIdx.x == 32)
         table.largest[0] = table.largest[1] = 0;
     __syncthreads();
-    xn_gemm_copy_filters(a, b, xn_barrier_at(b.barriers, FILTERS), limits::THREADS);
+    xn_wgmma_copy_filters(a, b, xn_barrier_at(b.barriers, FILTERS), limits::THREADS);
     if (group == 0) {
         xn_fewer_registers<limits::COPIER>();
         if (threadIdx.x == 0)
-            xn_gemm_copy_bands<BAND_FREE>(a, b);
+            xn_wgmma_copy_bands<BAND_FREE>(a, b);
     } else if (group <= WRITERS) {
         xn_fewer_registers<limits::WRITER>();
         const int32_t thread = (int32_t)threadIdx.x - GROUP;
@@ -224,7 +224,7 @@ cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int 
     a.out_width = xn_fast_divisor_of(conv->out_width);
     a.taps_reciprocal = 1.0f / (float)(conv->kernel_h * conv->kernel_w);
     a.count_high = conv->epilogue.datatype == XN_INT32 ? 0 : COUNT_FLOAT;
-    const dim3 blocks = xn_gemm_grid(s, conv->groups, &a);
+    const dim3 blocks = xn_wgmma_grid(s, conv->groups, &a);
     const int output = conv->epilogue.datatype == XN_INT32  ? 2
                        : conv->epilogue.datatype == XN_FP16 ? 1
                                                             : 0;

@@ -6,9 +6,9 @@
 
 #include "element.cuh"
 #include "fast_divide.cuh"
-#include "implicit_gemm_products.cuh"
 #include "ptx.cuh"
 #include "warp_specialised.h"
+#include "wgmma_pipeline.cuh"
 #include "window_sums.cuh"
 
 struct lines_args {
@@ -27,8 +27,8 @@ struct lines_args {
 };
 
 enum {
-    GROUP = XN_CUDA_SPECIALISED_GROUP,
-    M = XN_CUDA_SPECIALISED_FILTERS,
+    GROUP = XN_WGMMA_GROUP,
+    M = XN_WGMMA_FILTERS,
     DEPTH = XN_CUDA_SPECIALISED_MAX_DEPTH,
     /* Half of what may be subtracted from a count, so that all stays positive until the table's
      * part is added, which has it taken off again. */
@@ -83,13 +83,13 @@ struct lines_records {
     }
 };
 
-__device__ __forceinline__ lines_records records_of(const lines_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ lines_records records_of(const lines_args &a, const xn_wgmma_block &b,
                                                     int32_t place) {
     return {b.memory + a.shape.records_at + place * a.shape.record_bytes, a.shape.record_bytes / 3};
 }
 
 /* Where a warp of a writing warpgroup finds the counts of its 16 filters. */
-__device__ __forceinline__ char *stage_of(const lines_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ char *stage_of(const lines_args &a, const xn_wgmma_block &b,
                                           int32_t writer) {
     const int32_t warp = (int32_t)threadIdx.x / 32 % 4;
     return b.memory + a.shape.stage_at + (writer * M + warp * 16) * a.shape.stage_row;
@@ -98,7 +98,7 @@ __device__ __forceinline__ char *stage_of(const lines_args &a, const xn_gemm_blo
 /* ---- the warp that copies ---- */
 
 /* By one lane: everything of a band. */
-__device__ __forceinline__ void copy_band(const lines_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void copy_band(const lines_args &a, const xn_wgmma_block &b,
                                           const lines_band &band, int32_t place) {
     const xn_cuda_specialised_shape &s = a.shape;
     const xn_cuda_padded &l = a.lines;

@@ -1,18 +1,12 @@
 /* warp_specialised.h: the shape of warp_specialised.cu's work: bands of output rows, their
- * positions in shared memory, the grid, decided on the host from the geometry alone
- * (warp_specialised_plan.cu) and read by the kernel. */
+ * positions in shared memory, the grid. */
 #ifndef XN_CUDA_WARP_SPECIALISED_H
 #define XN_CUDA_WARP_SPECIALISED_H
 
-#include "border.h"
-#include "kernel.h"
-#include "layout.h"
+#include "wgmma.h"
 
 enum {
-    XN_CUDA_SPECIALISED_FILTERS = 64, /* M of a matrix instruction, and of a job */
-    XN_CUDA_SPECIALISED_GROUP = 128,  /* threads of a warpgroup */
     XN_CUDA_SPECIALISED_VARIANTS = 4,
-    XN_CUDA_SPECIALISED_MAX_PAIRS = 256, /* matrix instructions a job: chunks of 128 bits, by two */
     XN_CUDA_SPECIALISED_MULTIPLIERS = 2, /* warpgroups that multiply, at most, */
     XN_CUDA_SPECIALISED_WRITERS = 4,     /* and that write */
     XN_CUDA_SPECIALISED_MAX_DEPTH = 4,   /* bands in shared memory */
@@ -23,39 +17,23 @@ enum {
 #define XN_CUDA_SPECIALISED_EACH_VARIANT(variant)                                                  \
     variant(256, 1, 3) variant(224, 2, 2) variant(224, 1, 3) variant(128, 1, 3)
 
-typedef struct xn_cuda_specialised_shape {
-    int32_t variant, positions, multipliers, writers;
-    bool means;
-    bool in_turn;                            /* one warpgroup after the other multiplies */
-    int32_t tap_words, units, chunks, pairs; /* units: of 16 bytes a position */
-    int32_t vector;                          /* outputs of a filter that a thread stores at once */
-    /* A band: so many whole images, or rows of one, and how many an image has. */
-    int32_t images, rows, row_bands, bands;
+struct xn_cuda_specialised_shape : xn_wgmma_bands {
+    int32_t multipliers, writers;
+    int32_t vector;                /* outputs of a filter that a thread stores at once */
     int32_t pixels;                /* outputs of a band and filter, at most */
-    int32_t image_pitch;           /* positions from image to image of a band */
     int32_t copied;                /* positions of an image and unit that are copied */
-    int32_t plane;                 /* positions from unit to unit in shared memory */
     int32_t first_tap;             /* from an output's position to its first tap's */
     int32_t row_step, column_step; /* from tap to tap */
-    int32_t filter_blocks;         /* tiles of a group */
-    int32_t pixel_blocks;          /* blocks that share the bands */
-    int32_t depth;                 /* bands in shared memory */
-    int32_t buffers_at, buffer_bytes, counts_at, means_at;
+    int32_t counts_at, means_at;
     int32_t records_at, record_bytes, stage_at, stage_row;
-    int32_t table_at, table_pitch, constants_at, bytes; /* filters come first */
+    int32_t table_at, table_pitch, constants_at;
     xn_cuda_borders borders;
     /* Of each 8 positions where the first one's count goes in a row of the stage, in bytes, and how
      * many are outputs. */
     int32_t octet_at[XN_CUDA_SPECIALISED_OCTETS], octet_live[XN_CUDA_SPECIALISED_OCTETS];
-    /* Low halves of the descriptors of each pair's positions, from address 0. */
-    uint32_t pair_low[XN_CUDA_SPECIALISED_MAX_PAIRS + 1];
-} xn_cuda_specialised_shape;
-
-/* The shape for so many images; 0: none yet. */
-struct xn_cuda_specialised_cut {
-    int64_t images;
-    xn_cuda_specialised_shape shape;
 };
+
+struct xn_cuda_specialised_cut : xn_wgmma_cut<xn_cuda_specialised_shape> {};
 
 /* False when the kernel cannot do it. */
 bool xn_cuda_specialised_plan(const xn_conv *conv, int64_t images, int multiprocessors,
@@ -77,8 +55,6 @@ bool xn_cuda_specialised_fits(const xn_conv *conv, int64_t images);
 /* Whether it is faster than the other kernels. */
 bool xn_cuda_specialised_pays(const xn_conv *conv, int64_t images, int multiprocessors,
                               bool packed_input);
-typedef struct xn_cuda_specialised_cut
-    xn_cuda_specialised_cut; /* as xn_cuda_stationary_cut (warp_specialised.h) */
 cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                        xn_cuda_specialised_cut *cut,
                                        const xn_cuda_specialised_io *io,

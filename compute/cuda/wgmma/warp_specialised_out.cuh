@@ -259,7 +259,7 @@ __device__ __forceinline__ bool cannot_overflow(const lines_args &a, const lines
 /* A job's outputs, by one warp: 16 filters from m on, of the block. */
 template <int OUT, int V>
 __device__ __forceinline__ void
-write_outputs(const lines_args &a, const xn_gemm_block &b, const lines_table &t,
+write_outputs(const lines_args &a, const xn_wgmma_block &b, const lines_table &t,
               const lines_band &band, const lines_records &records, const char *stage, int32_t m) {
     typedef typename lines_output<OUT>::memory memory;
     const xn_conv &c = a.conv;
@@ -305,7 +305,7 @@ write_outputs(const lines_args &a, const xn_gemm_block &b, const lines_table &t,
 /* Every WRITERS-th job, from the one of its number on. A band's records are made while it is
  * multiplied; the records of two bands, since a warp may be one ahead of the others. */
 template <int OUT, int WRITERS>
-__device__ __forceinline__ void write_jobs(const lines_args &a, const xn_gemm_block &b,
+__device__ __forceinline__ void write_jobs(const lines_args &a, const xn_wgmma_block &b,
                                            const lines_table &t, int32_t mine) {
     const xn_cuda_specialised_shape &s = a.shape;
     const int32_t m = (int32_t)threadIdx.x / 32 % 4 * 16;

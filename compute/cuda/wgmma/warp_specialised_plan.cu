@@ -1,27 +1,18 @@
 /* warp_specialised_plan.cu: which bands warp_specialised.cu makes of a problem, and where its data
- * lies in shared memory. Host code without a device. Every shape that fits is given a time by a
- * small model (cost_of), whose figures only have to order the shapes. */
+ * lies in shared memory. Host code without a device. */
 #include "warp_specialised.h"
 #include "wgmma_plan.h"
 
-#include <algorithm>
-
 enum {
-    TILE = XN_CUDA_SPECIALISED_FILTERS,
+    TILE = XN_WGMMA_FILTERS,
     LONGEST = 1 << 9,       /* lines and columns of input or output, and what a window spans */
     MOST_BITS = UINT16_MAX, /* of a filter: counts are kept in 16 bits */
     IN_TURN_CYCLES = 600,   /* of a job's matrix instructions */
-    LEAST_JOB = 128,        /* positions */
-    LONG_CHUNKS = 64,       /* of 128 bits a filter: then multiplying takes long */
 };
 
 #define VARIANT(positions, multipliers, writers) {positions, multipliers, writers},
 static const int32_t variants[XN_CUDA_SPECIALISED_VARIANTS][3] = {
     XN_CUDA_SPECIALISED_EACH_VARIANT(VARIANT)};
-
-static int32_t output_bytes(const xn_conv *c) {
-    return c->epilogue.datatype == XN_FP16 ? 2 : 4;
-}
 
 /* ---- bands ---- */
 
@@ -37,11 +28,23 @@ static void make_octets(const xn_conv *c, const xn_cuda_padded *l, xn_cuda_speci
     }
 }
 
+/* Outputs that are 16 bytes: 8 are of one line, and none but the first and the last of them at a
+ * border. */
+static int32_t vector_of(const xn_conv *c, const xn_cuda_specialised_shape *s) {
+    const int64_t outputs = (int64_t)c->out_height * c->out_width;
+    const int64_t together = outputs | (int64_t)s->rows * c->out_width;
+    const bool inner = c->out_width % 8 == 0 && s->borders.columns.first_count <= 1 &&
+                       s->borders.columns.last_count <= 1;
+    return inner && together % 8 == 0 && c->epilogue.datatype == XN_FP16 ? 8
+           : together % 4 == 0                                           ? 4
+                                                                         : 1;
+}
+
 /* What follows from images and rows of a band. False where it does not fit. */
 static bool make_band(const xn_conv *c, const xn_cuda_padded *l, int64_t images,
                       xn_cuda_specialised_shape *s) {
     const int32_t span_h = (int32_t)xn_cuda_span_h(c);
-    const int64_t lines = s->images > 1 ? xn_gemm_shared_lines(c) : s->rows + span_h;
+    const int64_t lines = s->images > 1 ? xn_wgmma_shared_lines(c) : s->rows + span_h;
     const int64_t last = (s->images - 1) * lines * l->pitch;
     const int64_t own = last + (s->rows - 1) * l->pitch + c->out_width;
     const int64_t span = (int64_t)span_h * l->pitch + l->lead - c->pad_left + xn_cuda_span_w(c);
@@ -49,9 +52,7 @@ static bool make_band(const xn_conv *c, const xn_cuda_padded *l, int64_t images,
         return false;
     s->row_bands = (int32_t)xn_quotient_up(c->out_height, s->rows);
     const int64_t bands = xn_quotient_up(images, s->images) * s->row_bands;
-    if (bands > INT32_MAX / 4)
-        return false;
-    s->bands = (int32_t)bands;
+    s->bands = (int32_t)std::min<int64_t>(bands, INT32_MAX);
     s->pixels = s->images * s->rows * c->out_width;
     s->image_pitch = (int32_t)(lines * l->pitch);
     s->copied = (s->rows + span_h) * l->pitch + l->lead;
@@ -59,16 +60,18 @@ static bool make_band(const xn_conv *c, const xn_cuda_padded *l, int64_t images,
     s->first_tap = l->lead - c->pad_left;
     s->row_step = c->dilation_h * l->pitch;
     s->column_step = c->dilation_w;
-    const int64_t outputs = (int64_t)c->out_height * c->out_width;
-    const int64_t together = outputs | (int64_t)s->rows * c->out_width;
-    /* 16 bytes; 8 are of one line, and none but the first and the last of them at a border */
-    const bool inner = c->out_width % 8 == 0 && s->borders.columns.first_count <= 1 &&
-                       s->borders.columns.last_count <= 1;
-    s->vector = inner && together % 8 == 0 && c->epilogue.datatype == XN_FP16 ? 8
-                : together % 4 == 0                                           ? 4
-                                                                              : 1;
+    s->vector = vector_of(c, s);
     make_octets(c, l, s);
-    return true;
+    return bands <= INT32_MAX / 4;
+}
+
+/* The offset of a chunk in the order of lines (layout.h), whose positions have 16 bytes a unit. */
+static int64_t chunk_offset(const xn_conv *c, const xn_cuda_specialised_shape *s, int32_t chunk) {
+    if (s->tap_words >= 4)
+        return s->first_tap + xn_wgmma_unit_offset(c, chunk, s->plane, s->row_step, s->column_step);
+    const int32_t row_chunks = s->chunks / c->kernel_h, i = chunk / row_chunks;
+    return s->first_tap + (int64_t)i * s->row_step +
+           (int64_t)(chunk % row_chunks * 4 / s->tap_words) * s->column_step;
 }
 
 /* ---- shared memory ---- */
@@ -93,67 +96,36 @@ static bool make_layout(xn_cuda_specialised_shape *s) {
     s->table_at = xn_place_shared(&total, (int64_t)s->borders.classes * s->table_pitch * 4);
     s->constants_at = xn_place_shared(&total, TILE * 8 + 8);
     s->stage_at = xn_place_shared(&total, s->writers * TILE * (int64_t)s->stage_row);
-    s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
-    return total <= XN_CUDA_WGMMA_SHARED_BYTES;
+    return xn_wgmma_has_room(total, s);
 }
 
 /* ---- which shape ---- */
 
-/* Cycles a launch takes. Instructions of a warp are counted from the machine code; what one takes,
- * and how much longer products take than by themselves, is measured. */
-static double cost_of(const xn_conv *c, const xn_cuda_specialised_shape *s) {
+static xn_wgmma_terms terms_of(const xn_conv *c, const xn_cuda_specialised_shape *s) {
     const double jobs = (double)xn_quotient_up(s->bands, s->pixel_blocks);
     const double rounds = (double)xn_quotient_up((int64_t)jobs, s->writers);
     const double products = s->pairs * s->positions / 2 * 1.15;
     const double whole = products + 300 + s->positions / 8 * 36.0; /* with the way to the stage */
     const double filters = s->vector == 8 ? 4 * 224 : s->vector == 4 ? 4 * 133 : 4 * 60;
     const double passes = (double)xn_quotient_up(s->pixels, 32 * s->vector);
-    const double records = (double)xn_quotient_up(s->pixels, XN_CUDA_SPECIALISED_GROUP) * 90;
+    const double records = (double)xn_quotient_up(s->pixels, XN_WGMMA_GROUP) * 90;
     const double writer = 5 * (250 + records + passes * (100 + filters));
-    const double each = whole / s->multipliers > products ? whole / s->multipliers : products;
-    const double stored = jobs * TILE * s->pixels * output_bytes(c) / 18;
-    const double fill = TILE * 32.0 * s->pairs / 20;
-    double busy = jobs * each + writer;
-    busy = busy > rounds * writer + whole ? busy : rounds * writer + whole;
-    return 3000 + fill / 2 + (busy > stored ? busy : stored);
-}
-
-static void try_memory(const xn_conv *c, int multiprocessors, double *cost,
-                       xn_cuda_specialised_shape *s, xn_cuda_specialised_shape *best) {
-    s->filter_blocks = (int32_t)xn_quotient_up(c->group_out_channels, TILE);
-    const int64_t others = (int64_t)s->filter_blocks * c->groups;
-    s->pixel_blocks =
-        (int32_t)std::max<int64_t>(std::min<int64_t>(multiprocessors / others, s->bands), 1);
-    if (s->filter_blocks > UINT16_MAX || c->groups > UINT16_MAX)
-        return;
-    const int64_t most = xn_quotient_up(s->bands, s->pixel_blocks);
-    /* Barriers have one bit for whose turn a place is: who takes every n-th band may not be two of
-     * a place's bands ahead, so at least as many places as warpgroups take turns, and a multiple of
-     * those that multiply, since one of them may be behind the other. */
-    for (s->depth = (int32_t)std::min<int64_t>(most, XN_CUDA_SPECIALISED_MAX_DEPTH);
-         s->depth >= (int32_t)std::min<int64_t>(most, s->writers); s->depth--) {
-        if ((s->depth < most && s->depth % s->multipliers != 0) || !make_layout(s))
-            continue;
-        const double mine = cost_of(c, s);
-        if (*cost < 0 || mine < *cost) {
-            *cost = mine;
-            *best = *s;
-        }
-        return;
-    }
+    const double bytes = c->epilogue.datatype == XN_FP16 ? 2 : 4;
+    xn_wgmma_terms t = {};
+    t.start = 3000 + TILE * 32.0 * s->pairs / 20 / 2;
+    t.matrix = jobs * std::max(whole / s->multipliers, products) + writer;
+    t.memory = jobs * TILE * s->pixels * bytes / 18;
+    t.chain = rounds * writer + whole;
+    return t;
 }
 
 static bool is_possible(const xn_conv *c, int64_t images) {
-    const int64_t span_h = xn_cuda_span_h(c);
-    const int64_t span_w = xn_cuda_span_w(c);
-    const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
+    const int64_t longest = std::max({(int64_t)c->height, (int64_t)c->width, (int64_t)c->out_height,
+                                      (int64_t)c->out_width, xn_cuda_span_h(c), xn_cuda_span_w(c),
+                                      (int64_t)c->pad_top, (int64_t)c->pad_left});
     if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
-        c->stride_h != 1 || c->stride_w != 1 || chunks > 2 * XN_CUDA_SPECIALISED_MAX_PAIRS ||
+        c->stride_h != 1 || c->stride_w != 1 || longest > LONGEST ||
         (int64_t)c->group_channels * c->kernel_h * c->kernel_w > MOST_BITS)
-        return false;
-    if (c->height > LONGEST || c->width > LONGEST || c->out_height > LONGEST ||
-        c->out_width > LONGEST || span_h > LONGEST || span_w > LONGEST || c->pad_top > LONGEST ||
-        c->pad_left > LONGEST)
         return false;
     const xn_cuda_padded l = xn_cuda_padded_of(c);
     return images < INT32_MAX / 4 &&
@@ -163,34 +135,33 @@ static bool is_possible(const xn_conv *c, int64_t images) {
 bool xn_cuda_specialised_plan(const xn_conv *c, int64_t images, int multiprocessors,
                               xn_cuda_specialised_shape *out) {
     xn_cuda_specialised_shape s = {};
-    double cost = -1;
-    if (!is_possible(c, images) || !xn_cuda_borders_make(c, &s.borders))
+    xn_wgmma_choice<xn_cuda_specialised_shape> choice = {out, false};
+    if (!is_possible(c, images) || !xn_cuda_borders_make(c, &s.borders) ||
+        !xn_wgmma_set_chunks(xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h, 1,
+                             &s))
         return false;
     const xn_cuda_padded l = xn_cuda_padded_of(c);
     s.means = c->epilogue.k;
     s.tap_words = l.tap_words;
     s.units = l.units;
-    s.chunks = (int32_t)xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
-    s.pairs = (s.chunks + 1) / 2;
+    s.filter_blocks = (int32_t)xn_quotient_up(c->group_out_channels, TILE);
     for (s.variant = 0; s.variant < XN_CUDA_SPECIALISED_VARIANTS; s.variant++) {
         s.positions = variants[s.variant][0];
         s.multipliers = variants[s.variant][1];
         s.writers = variants[s.variant][2];
         s.in_turn = s.multipliers > 1 && s.pairs * s.positions / 2 >= IN_TURN_CYCLES;
-        s.images = 1;
-        for (s.rows = (int32_t)std::min<int64_t>(c->out_height, s.positions / l.pitch + 1);
-             s.rows > 0; s.rows--)
+        xn_wgmma_each_band(c, images, l.pitch, &s, [&]() {
             if (make_band(c, &l, images, &s))
-                try_memory(c, multiprocessors, &cost, &s, out);
-        s.rows = c->out_height;
-        for (s.images = 2; s.images <= images && make_band(c, &l, images, &s); s.images++)
-            try_memory(c, multiprocessors, &cost, &s, out);
+                xn_wgmma_each_depth(c, multiprocessors, XN_CUDA_SPECIALISED_MAX_DEPTH, s.writers,
+                                    s.multipliers, &s, [&]() {
+                                        if (make_layout(&s))
+                                            choice.consider(&s, terms_of(c, &s));
+                                    });
+        });
     }
-    if (cost < 0)
-        return false;
-    xn_gemm_make_pairs(
-        out, [&](int32_t chunk) { return out->first_tap + xn_gemm_chunk_offset(c, out, chunk); });
-    return true;
+    if (choice.found)
+        xn_wgmma_make_pairs(out, [&](int32_t chunk) { return chunk_offset(c, out, chunk); });
+    return choice.found;
 }
 
 bool xn_cuda_specialised_fits(const xn_conv *conv, int64_t images) {
@@ -204,8 +175,8 @@ bool xn_cuda_specialised_fits(const xn_conv *conv, int64_t images) {
 bool xn_cuda_specialised_pays(const xn_conv *c, int64_t images, int multiprocessors,
                               bool packed_input) {
     const int64_t outputs = (int64_t)c->out_height * c->out_width;
-    const int64_t jobs = xn_quotient_up(images * outputs, LEAST_JOB) *
+    const int64_t jobs = xn_quotient_up(images * outputs, 128) *
                          xn_quotient_up(c->group_out_channels, TILE) * c->groups;
     const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
-    return outputs % 4 == 0 && jobs > multiprocessors && (!packed_input || chunks >= LONG_CHUNKS);
+    return outputs % 4 == 0 && jobs > multiprocessors && (!packed_input || chunks >= 64);
 }

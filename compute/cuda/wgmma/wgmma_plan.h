@@ -1,12 +1,16 @@
-/* wgmma_plan.h: what filter_stationary_plan.cu, warp_specialised_plan.cu and dual_rail_plan.cu
- * share: whole numbers of things, places in shared memory, the descriptors of positions. Host code.
- */
+/* wgmma_plan.h: how a shape of a wgmma kernel is found: all that may serve are laid out in shared
+ * memory and given a time by a small model, and the cheapest is taken. Host code without a device.
+ *
+ * A model has five terms, in cycles of the busiest multiprocessor; a launch takes start and the
+ * largest of the others. Instructions of a warp are counted in the kernel's machine code, what one
+ * takes is measured; good to about a quarter, which orders the shapes of one kernel. */
 #ifndef XN_CUDA_WGMMA_PLAN_H
 #define XN_CUDA_WGMMA_PLAN_H
 
-#include "layout.h"
+#include "wgmma.h"
 
 #include <algorithm>
+#include <math.h>
 
 static inline int64_t xn_round_up(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit * unit;
@@ -23,11 +27,30 @@ static inline int32_t xn_place_shared(int64_t *total, int64_t bytes) {
     return (int32_t)at;
 }
 
+/* Whether a block may have so much, which is then what it has. */
+static inline bool xn_wgmma_has_room(int64_t total, xn_wgmma_shape *s) {
+    s->bytes = (int32_t)std::min<int64_t>(total, INT32_MAX);
+    return total <= XN_CUDA_WGMMA_SHARED_BYTES;
+}
+
+/* ---- positions ---- */
+
+/* Lines (or columns) from image to image (or line to line) where neighbours share the zeros between
+ * them, stride 1: those below this one and above the next. */
+static inline int64_t xn_wgmma_shared_pitch(int64_t outputs, int64_t span, int64_t before,
+                                            int64_t size) {
+    return std::max(std::max(outputs, before + size), outputs + span - before);
+}
+
+static inline int64_t xn_wgmma_shared_lines(const xn_conv *c) {
+    return xn_wgmma_shared_pitch(c->out_height, xn_cuda_span_h(c), c->pad_top, c->height);
+}
+
 /* The order of chunks (layout.h) is such that the second of a pair is never before the first. Where
  * their number is odd the filters have a chunk of zeros, whatever the positions hold.
  * offset(chunk): positions from the first to those of a chunk. */
-template <typename Shape, typename Offset>
-static inline void xn_gemm_make_pairs(Shape *s, Offset offset) {
+template <typename Offset>
+static inline void xn_wgmma_make_pairs(xn_wgmma_shape *s, Offset offset) {
     for (int32_t pair = 0; pair < s->pairs; pair++) {
         const int64_t first = offset(2 * pair);
         const int64_t second = 2 * pair + 1 < s->chunks ? offset(2 * pair + 1) : first;
@@ -35,28 +58,68 @@ static inline void xn_gemm_make_pairs(Shape *s, Offset offset) {
     }
 }
 
-/* Lines from image to image where images share the zeros between them, stride 1. */
-static inline int64_t xn_gemm_shared_lines(const xn_conv *c) {
-    const int64_t below = c->out_height + xn_cuda_span_h(c);
-    return std::max<int64_t>(std::max<int64_t>(c->out_height, c->pad_top + (int64_t)c->height),
-                             below - c->pad_top);
-}
-
 /* The offset of a chunk that is a unit of a tap, in the order of xn_cuda_unit_chunk. */
-static inline int64_t xn_gemm_unit_offset(const xn_conv *c, int32_t chunk, int64_t plane,
-                                          int64_t row_step, int64_t column_step) {
+static inline int64_t xn_wgmma_unit_offset(const xn_conv *c, int32_t chunk, int64_t plane,
+                                           int64_t row_step, int64_t column_step) {
     const int32_t taps = c->kernel_h * c->kernel_w, unit = chunk / taps, tap = chunk % taps;
     return unit * plane + tap / c->kernel_w * row_step + tap % c->kernel_w * column_step;
 }
 
-/* The offset of a chunk in the order of lines (layout.h), whose positions have 16 bytes a unit. */
+/* Chunks a filter has, which arrive in so many pieces; false where there are too many. */
+static inline bool xn_wgmma_set_chunks(int64_t chunks, int32_t pieces, xn_wgmma_shape *s) {
+    s->chunks = (int32_t)std::min<int64_t>(chunks, INT32_MAX - 1);
+    s->pairs = (s->chunks + 1) / 2;
+    s->piece_pairs = (int32_t)xn_quotient_up(s->pairs, pieces);
+    return chunks <= 2 * XN_WGMMA_MAX_PAIRS;
+}
+
+/* ---- the search ---- */
+
+/* The cheapest shape so far. */
 template <typename Shape>
-static inline int64_t xn_gemm_chunk_offset(const xn_conv *c, const Shape *s, int32_t chunk) {
-    if (s->tap_words >= 4)
-        return xn_gemm_unit_offset(c, chunk, s->plane, s->row_step, s->column_step);
-    const int32_t row_chunks = s->chunks / c->kernel_h, i = chunk / row_chunks;
-    return (int64_t)i * s->row_step +
-           (int64_t)(chunk % row_chunks * 4 / s->tap_words) * s->column_step;
+struct xn_wgmma_choice {
+    Shape *best;
+    bool found;
+
+    void consider(Shape *s, const xn_wgmma_terms &terms) {
+        s->terms = terms;
+        s->cycles = terms.start + std::max(std::max(terms.matrix, terms.issue),
+                                           std::max(terms.memory, terms.chain));
+        if (!found || s->cycles < best->cycles)
+            *best = *s;
+        found = true;
+    }
+};
+
+/* Bands of all heights, then of whole images: try_band for each. */
+template <typename Shape, typename Try>
+static inline void xn_wgmma_each_band(const xn_conv *c, int64_t images, int32_t pitch, Shape *s,
+                                      Try try_band) {
+    s->images = 1;
+    s->whole = false;
+    for (s->rows = std::min(c->out_height, s->positions / pitch + 1); s->rows > 0; s->rows--)
+        try_band();
+    s->rows = c->out_height;
+    s->whole = true;
+    for (s->images = 1; s->images <= images && s->images <= s->positions; s->images++)
+        try_band();
+}
+
+/* The blocks, and all depths of the pipeline: places in shared memory for bands. Barriers have one
+ * bit for whose turn a place is: who takes every n-th band may not be two of a place's bands ahead,
+ * so at least n places (`least`), and a multiple of those that multiply by turns (`unit`), since
+ * one of them may be behind the other. try_memory lays out and considers. */
+template <typename Shape, typename Try>
+static inline void xn_wgmma_each_depth(const xn_conv *c, int64_t blocks, int32_t most_depth,
+                                       int32_t least, int32_t unit, Shape *s, Try try_memory) {
+    const int64_t others = (int64_t)s->filter_blocks * c->groups;
+    if (s->filter_blocks > UINT16_MAX || c->groups > UINT16_MAX)
+        return;
+    s->pixel_blocks = (int32_t)std::max<int64_t>(std::min<int64_t>(blocks / others, s->bands), 1);
+    const int32_t most = (int32_t)xn_quotient_up(s->bands, s->pixel_blocks);
+    for (s->depth = std::min(most, most_depth); s->depth >= std::min(most, least); s->depth--)
+        if (s->depth >= most || s->depth % unit == 0)
+            try_memory();
 }
 
 #endif

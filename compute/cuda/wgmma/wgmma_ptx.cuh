@@ -151,89 +151,40 @@ __device__ __forceinline__ void xn_wgmma_wait() {
 template <int N>
 struct xn_wgmma;
 
-template <>
-struct xn_wgmma<32> {
-    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
-        asm volatile("{ .reg .pred p; setp.ne.b32 p, %18, 0;\n"
-                     "wgmma.mma_async.sync.aligned.m64n32k256.s32.b1.b1.and.popc {"
-                     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15 "
-                     "}, %16, %17, p; }"
-                     : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]),
-                       "+r"(d[6]), "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]),
-                       "+r"(d[12]), "+r"(d[13]), "+r"(d[14]), "+r"(d[15])
-                     : "l"(a), "l"(b), "r"(add));
-    }
-};
+/* The counts as the instruction names them, and as the compiler gives them. */
+#define XN_WGMMA_NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define XN_WGMMA_NAMES_32                                                                          \
+    XN_WGMMA_NAMES_16                                                                              \
+    ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define XN_WGMMA_NAMES_56                                                                          \
+    XN_WGMMA_NAMES_32                                                                              \
+    ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49"   \
+    ", %50, %51, %52, %53, %54, %55"
+#define XN_WGMMA_NAMES_64 XN_WGMMA_NAMES_56 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define XN_WGMMA_8(i)                                                                              \
+    "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]),    \
+        "+r"(d[i + 6]), "+r"(d[i + 7])
+#define XN_WGMMA_16 XN_WGMMA_8(0), XN_WGMMA_8(8)
+#define XN_WGMMA_32 XN_WGMMA_16, XN_WGMMA_8(16), XN_WGMMA_8(24)
+#define XN_WGMMA_56 XN_WGMMA_32, XN_WGMMA_8(32), XN_WGMMA_8(40), XN_WGMMA_8(48)
+#define XN_WGMMA_64 XN_WGMMA_56, XN_WGMMA_8(56)
 
-template <>
-struct xn_wgmma<64> {
-    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
-        asm volatile(
-            "{ .reg .pred p; setp.ne.b32 p, %34, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n64k256.s32.b1.b1.and.popc {"
-            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31 "
-            "}, %32, %33, p; }"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
-              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
-              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
-              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
-              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
-              "+r"(d[31])
-            : "l"(a), "l"(b), "r"(add));
-    }
-};
-
-template <>
-struct xn_wgmma<128> {
-    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
-        asm volatile(
-            "{ .reg .pred p; setp.ne.b32 p, %66, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n128k256.s32.b1.b1.and.popc {"
-            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-            "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63 "
-            "}, %64, %65, p; }"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
-              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
-              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
-              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
-              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
-              "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]),
-              "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]),
-              "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]),
-              "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]),
-              "+r"(d[55]), "+r"(d[56]), "+r"(d[57]), "+r"(d[58]), "+r"(d[59]), "+r"(d[60]),
-              "+r"(d[61]), "+r"(d[62]), "+r"(d[63])
-            : "l"(a), "l"(b), "r"(add));
-    }
-};
-
-template <>
-struct xn_wgmma<112> {
-    static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b, int32_t add) {
-        asm volatile(
-            "{ .reg .pred p; setp.ne.b32 p, %58, 0;\n"
-            "wgmma.mma_async.sync.aligned.m64n112k256.s32.b1.b1.and.popc {"
-            "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-            "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-            "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-            "%48, %49, %50, %51, %52, %53, %54, %55 "
-            "}, %56, %57, p; }"
-            : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3]), "+r"(d[4]), "+r"(d[5]), "+r"(d[6]),
-              "+r"(d[7]), "+r"(d[8]), "+r"(d[9]), "+r"(d[10]), "+r"(d[11]), "+r"(d[12]),
-              "+r"(d[13]), "+r"(d[14]), "+r"(d[15]), "+r"(d[16]), "+r"(d[17]), "+r"(d[18]),
-              "+r"(d[19]), "+r"(d[20]), "+r"(d[21]), "+r"(d[22]), "+r"(d[23]), "+r"(d[24]),
-              "+r"(d[25]), "+r"(d[26]), "+r"(d[27]), "+r"(d[28]), "+r"(d[29]), "+r"(d[30]),
-              "+r"(d[31]), "+r"(d[32]), "+r"(d[33]), "+r"(d[34]), "+r"(d[35]), "+r"(d[36]),
-              "+r"(d[37]), "+r"(d[38]), "+r"(d[39]), "+r"(d[40]), "+r"(d[41]), "+r"(d[42]),
-              "+r"(d[43]), "+r"(d[44]), "+r"(d[45]), "+r"(d[46]), "+r"(d[47]), "+r"(d[48]),
-              "+r"(d[49]), "+r"(d[50]), "+r"(d[51]), "+r"(d[52]), "+r"(d[53]), "+r"(d[54]),
-              "+r"(d[55])
-            : "l"(a), "l"(b), "r"(add));
-    }
-};
+#define XN_WGMMA(N, COUNTS, A, B, ADD)                                                             \
+    template <>                                                                                    \
+    struct xn_wgmma<N> {                                                                           \
+        static __device__ __forceinline__ void run(int32_t *d, uint64_t a, uint64_t b,             \
+                                                   int32_t add) {                                  \
+            asm volatile("{ .reg .pred p; setp.ne.b32 p, " ADD ", 0;\n"                            \
+                         "wgmma.mma_async.sync.aligned.m64n" #N "k256.s32.b1.b1.and.popc "         \
+                         "{" XN_WGMMA_NAMES_##COUNTS "}, " A ", " B ", p; }"                       \
+                         : XN_WGMMA_##COUNTS                                                       \
+                         : "l"(a), "l"(b), "r"(add));                                              \
+        }                                                                                          \
+    };
+XN_WGMMA(32, 16, "%16", "%17", "%18")
+XN_WGMMA(64, 32, "%32", "%33", "%34")
+XN_WGMMA(112, 56, "%56", "%57", "%58")
+XN_WGMMA(128, 64, "%64", "%65", "%66")
 
 #endif
 #endif

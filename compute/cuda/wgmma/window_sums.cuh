@@ -7,7 +7,7 @@
 #include "border.h"
 #include "element.cuh"
 
-struct xn_gemm_filter {
+struct xn_wgmma_filter {
     bool live;
     int32_t index, threshold;
 };
@@ -15,10 +15,10 @@ struct xn_gemm_filter {
 /* Filter m of a group, or one that is not live past its end. `threshold`: of packed output, of all
  * filters. */
 template <bool PACKED>
-__device__ __forceinline__ xn_gemm_filter xn_gemm_filter_of(const xn_conv &c,
-                                                            const int32_t *threshold, int32_t group,
-                                                            int32_t m) {
-    xn_gemm_filter f;
+__device__ __forceinline__ xn_wgmma_filter xn_wgmma_filter_of(const xn_conv &c,
+                                                              const int32_t *threshold,
+                                                              int32_t group, int32_t m) {
+    xn_wgmma_filter f;
     f.live = m < c.group_out_channels;
     f.index = group * c.group_out_channels + (f.live ? m : 0);
     f.threshold = 0;

@@ -1,13 +1,13 @@
-/* implicit_gemm_products.cuh: the loops of products that the wgmma kernels share, their filters and
- * turns of places. */
-#ifndef XN_CUDA_IMPLICIT_GEMM_PRODUCTS_CUH
-#define XN_CUDA_IMPLICIT_GEMM_PRODUCTS_CUH
+/* wgmma_pipeline.cuh: what the wgmma kernels do alike: a block and its filters, turns of places in
+ * shared memory, the loop that copies bands, the loop of products. */
+#ifndef XN_CUDA_WGMMA_PIPELINE_CUH
+#define XN_CUDA_WGMMA_PIPELINE_CUH
 
 #include "wgmma_ptx.cuh"
 
 /* The grid whose blocks share a shape's bands, filter tiles and groups; how many bands each has. */
 template <typename Shape, typename Args>
-static inline dim3 xn_gemm_grid(const Shape *s, int32_t groups, Args *a) {
+static inline dim3 xn_wgmma_grid(const Shape *s, int32_t groups, Args *a) {
     a->bands_each = s->bands / s->pixel_blocks;
     a->bands_more = s->bands % s->pixel_blocks; /* so many blocks have one more */
     return dim3((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks, (unsigned)groups);
@@ -34,7 +34,7 @@ struct xn_ring {
 };
 
 /* What a block shares that has a tile of filters and some bands of images. */
-struct xn_gemm_block {
+struct xn_wgmma_block {
     char *memory;
     uint32_t barriers;
     int32_t group, m0;  /* the first filter, of the group */
@@ -43,9 +43,9 @@ struct xn_gemm_block {
 
 /* TILE: filters of a block. */
 template <int TILE, typename Args>
-__device__ __forceinline__ xn_gemm_block xn_gemm_block_of(const Args &a, char *memory,
-                                                          const uint64_t *barriers) {
-    xn_gemm_block b;
+__device__ __forceinline__ xn_wgmma_block xn_wgmma_block_of(const Args &a, char *memory,
+                                                            const uint64_t *barriers) {
+    xn_wgmma_block b;
     b.memory = memory;
     b.barriers = xn_shared_address(barriers);
     b.group = (int32_t)blockIdx.z;
@@ -58,8 +58,8 @@ __device__ __forceinline__ xn_gemm_block xn_gemm_block_of(const Args &a, char *m
 /* The block's tile of 64 filters to the beginning of its shared memory, a bulk copy a pair of
  * chunks. The warps share them: to start one takes a thread about a hundred cycles. */
 template <typename Args>
-__device__ __forceinline__ void xn_gemm_copy_filters(const Args &a, const xn_gemm_block &b,
-                                                     uint32_t barrier, int32_t threads) {
+__device__ __forceinline__ void xn_wgmma_copy_filters(const Args &a, const xn_wgmma_block &b,
+                                                      uint32_t barrier, int32_t threads) {
     const uint32_t to = xn_shared_address(b.memory);
     const char *filters =
         (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
@@ -75,7 +75,7 @@ __device__ __forceinline__ void xn_gemm_copy_filters(const Args &a, const xn_gem
 /* All bands of a block, by one lane: the kernel's copy_band once the band that had the place has
  * been used. USED: the first place's barrier for that, by number. */
 template <int USED, typename Args>
-__device__ __forceinline__ void xn_gemm_copy_bands(const Args &a, const xn_gemm_block &b) {
+__device__ __forceinline__ void xn_wgmma_copy_bands(const Args &a, const xn_wgmma_block &b) {
     xn_ring ring = {0, 0};
     xn_wait_for_previous_kernel();
 #pragma unroll 1
@@ -87,50 +87,21 @@ __device__ __forceinline__ void xn_gemm_copy_bands(const Args &a, const xn_gemm_
     }
 }
 
-/* The products of a tile of 64 filters and N positions, where KEEP added to what `counts` hold.
- * Positions begin at shared address `rows` * 16, the first pair of the filters has the descriptor
- * `filters`. ptxas leaves the loop alone in this form: with anything beside it that may wait it
- * gets a wait behind every instruction (its remark C7520). More than 128 positions are two
- * instructions, which take as long as one: ptxas compiles none that needs more registers than the
- * launch bound gives. */
-template <int N, bool KEEP, typename Shape>
-__device__ __forceinline__ void xn_gemm_multiply(const Shape &shape, uint32_t filters,
-                                                 uint32_t rows, int32_t (&counts)[N / 2]) {
-    constexpr int32_t FIRST = N > 128 ? N / 2 : N;
-    const int32_t pairs = shape.pairs;
-    rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
-    filters = __shfl_sync(0xffffffffu, filters, 0);
-    uint32_t next = shape.pair_low[0]; /* read ahead: it takes longer than an instruction */
-    xn_wgmma_fence();
-#pragma unroll 3
-    for (int32_t pair = 0; pair < pairs; pair++) {
-        const uint32_t positions = rows + next;
-        next = shape.pair_low[pair + 1];
-        xn_wgmma<FIRST>::run(counts, xn_matrix(filters, 256), xn_matrix(positions, 128),
-                             KEEP || pair > 0);
-        if constexpr (N > FIRST)
-            xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filters, 256),
-                                     xn_matrix(positions + FIRST, 128), KEEP || pair > 0);
-        filters += 64 * 2;
-    }
-    xn_wgmma_commit();
-}
-
 /* How far the filters of a block are: piece n has come when barrier n is in its second phase. */
-struct xn_gemm_filters {
+struct xn_wgmma_pieces {
     uint32_t barrier; /* of the next piece to wait for */
     int32_t ready;    /* pairs that this warpgroup knows to be there */
 };
 
 /* Starts all matrix instructions of one result: multiply(positions, filters, add) for each pair of
  * chunks, with the low halves of both descriptors. Positions begin at shared address `rows` * 16;
- * `filters` is the first pair's and moves by `step`. The loops are in the form that ptxas leaves
- * alone: unrolled by hand, or with a fence in every round, they get a wait behind every instruction
- * (its remark C7520). */
+ * `filters` is the first pair's and moves by `step`. f: NULL where all filters have come. The loops
+ * are in the form that ptxas leaves alone: unrolled by hand, or with a fence or anything that may
+ * wait in every round, they get a wait behind every instruction (its remark C7520). */
 template <typename Shape, typename Multiply>
-__device__ __forceinline__ void xn_gemm_products(const Shape &shape, xn_gemm_filters *f,
-                                                 uint32_t rows, uint32_t filters, uint32_t step,
-                                                 Multiply multiply) {
+__device__ __forceinline__ void xn_wgmma_products(const Shape &shape, xn_wgmma_pieces *f,
+                                                  uint32_t rows, uint32_t filters, uint32_t step,
+                                                  Multiply multiply) {
     const int32_t pairs = shape.pairs;
     rows = __shfl_sync(0xffffffffu, rows, 0); /* the compiler sees that a warp has one */
     filters = __shfl_sync(0xffffffffu, filters, 0);
@@ -142,7 +113,7 @@ __device__ __forceinline__ void xn_gemm_products(const Shape &shape, xn_gemm_fil
         filters += step;
     };
     xn_wgmma_fence();
-    if (f->ready >= pairs) {
+    if (!f || f->ready >= pairs) {
 #pragma unroll 3
         for (int32_t pair = 0; pair < pairs; pair++)
             run(pair);
@@ -158,6 +129,23 @@ __device__ __forceinline__ void xn_gemm_products(const Shape &shape, xn_gemm_fil
         }
     }
     xn_wgmma_commit();
+}
+
+/* The products of a tile of 64 filters and N positions, where KEEP added to what `counts` hold.
+ * More than 128 positions are two instructions, which take as long as one: ptxas compiles none that
+ * needs more registers than the launch bound gives. */
+template <int N, bool KEEP, typename Shape>
+__device__ __forceinline__ void xn_wgmma_multiply(const Shape &shape, uint32_t filters,
+                                                  uint32_t rows, int32_t (&counts)[N / 2]) {
+    constexpr int32_t FIRST = N > 128 ? N / 2 : N;
+    xn_wgmma_products(
+        shape, NULL, rows, filters, 64 * 2, [&](uint32_t position, uint32_t filter, int32_t add) {
+            xn_wgmma<FIRST>::run(counts, xn_matrix(filter, 256), xn_matrix(position, 128),
+                                 KEEP || add);
+            if constexpr (N > FIRST)
+                xn_wgmma<N - FIRST>::run(counts + FIRST / 2, xn_matrix(filter, 256),
+                                         xn_matrix(position + FIRST, 128), KEEP || add);
+        });
 }
 
 #endif
