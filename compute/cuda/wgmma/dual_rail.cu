@@ -18,51 +18,33 @@
  * (dual_rail_out.cuh), while the other multiplies. Two blocks have room on a multiprocessor, so
  * that the next kernel's filters come while this one multiplies. */
 #include "dual_rail_out.cuh"
-#include "launch.cuh"
 
 #include <cudaTypedefs.h>
 
 #if XN_HAS_WGMMA
 
-/* One warp: barriers, and what filters will bring. */
-__device__ __forceinline__ void start(const rails_args &a, const xn_wgmma_block &b) {
-    const int32_t lane = threadIdx.x & 31;
-    /* One arrives with what it expects; all threads that used a band; the warps that multiplied, of
-     * each a lane. */
-    if (lane < BARRIERS)
-        xn_mbarrier_init(xn_barrier_at(b.barriers, lane), lane < BAND_FREE ? 1
-                                                          : lane < TURNS   ? a.shape.parts * GROUP
-                                                                           : 4);
-    xn_mbarrier_init_fence();
-    __syncwarp();
-    if (lane == 0) {
-        xn_mbarrier_expect(xn_barrier_at(b.barriers, FILTERS), (uint32_t)a.shape.pairs * (M * 32));
-        xn_touch_map(&a.bits);
-    }
-}
-
 /* ---- what a thread that writes has of its filters and pixel ---- */
 
 /* The least count for which dot >= threshold, as what is added to a count of up to 32,767 so that
  * bit 15 says whether it is; twice. */
-__device__ __forceinline__ uint32_t start_of(const rails_args &a, const xn_wgmma_filter &f) {
+__device__ __forceinline__ uint32_t start_of(const dual_rail_args &a, const xn_wgmma_filter &f) {
     const int32_t k = a.conv.group_channels * a.conv.kernel_h * a.conv.kernel_w;
     const int32_t least = (f.threshold + k + 1) >> 1;
     const uint32_t more = 0x8000u - (uint32_t)(f.live ? max(0, min(least, 0x7fff)) : 0x7fff);
     return more | more << 16;
 }
 
-__device__ __forceinline__ rails_filters filters_of(const rails_args &a, const xn_wgmma_block &b,
-                                                    int32_t row) {
-    rails_filters mine;
+__device__ __forceinline__ dual_rail_filters filters_of(const dual_rail_args &a,
+                                                        const xn_wgmma_block &b, int32_t row) {
+    dual_rail_filters mine;
 #pragma unroll
     for (int h = 0; h < 2; h++)
-        mine.start[h] = start_of(
-            a, xn_wgmma_filter_of<true>(a.conv, a.io.threshold, b.group, b.m0 + row + 8 * h));
+        mine.start[h] =
+            start_of(a, xn_wgmma_filter_of(a.conv, b.group, b.m0 + row + 8 * h, a.io.threshold));
     return mine;
 }
 
-__device__ __forceinline__ uint2 flips_of(const rails_args &a, const xn_wgmma_block &b) {
+__device__ __forceinline__ uint2 flips_of(const dual_rail_args &a, const xn_wgmma_block &b) {
     const int32_t word = (b.group * a.conv.group_out_channels + b.m0) / 32;
     uint2 flips = make_uint2(0, 0);
     if (a.io.flip && word * 32 < a.conv.out_channels)
@@ -73,7 +55,7 @@ __device__ __forceinline__ uint2 flips_of(const rails_args &a, const xn_wgmma_bl
 }
 
 template <int N>
-__device__ __forceinline__ rails_own own_of(const rails_args &a) {
+__device__ __forceinline__ dual_rail_own own_of(const dual_rail_args &a) {
     const xn_conv &c = a.conv;
     const xn_cuda_dual_rail_shape &s = a.shape;
     const int32_t position = (int32_t)threadIdx.x % GROUP;
@@ -87,8 +69,9 @@ __device__ __forceinline__ rails_own own_of(const rails_args &a) {
 /* ---- the warpgroups that multiply and write ---- */
 
 /* What is added to the counts of a job's pixels: half the channels of their taps outside. */
-__device__ __forceinline__ void make_outside(const rails_args &a, const xn_wgmma_block &b,
-                                             const rails_own &own, int32_t y, uint16_t *outside) {
+__device__ __forceinline__ void make_outside(const dual_rail_args &a, const xn_wgmma_block &b,
+                                             const dual_rail_own &own, int32_t y,
+                                             uint16_t *outside) {
     const xn_conv &c = a.conv;
     const uint8_t *inside = (const uint8_t *)(b.memory + a.shape.inside_at);
     const int32_t position = threadIdx.x % GROUP;
@@ -102,17 +85,17 @@ __device__ __forceinline__ void make_outside(const rails_args &a, const xn_wgmma
 }
 
 /* Of which row such a table is: one for all whose windows have all their lines inside. */
-__device__ __forceinline__ int32_t row_of(const rails_args &a, int32_t y) {
+__device__ __forceinline__ int32_t row_of(const dual_rail_args &a, int32_t y) {
     const xn_cuda_dual_rail_shape &s = a.shape;
     return y >= s.full_first && y + s.rows <= s.full_end ? s.full_first : y;
 }
 
 /* The jobs of a consumer: those of a part of every so many-th band. */
-struct rails_jobs {
+struct dual_rail_jobs {
     int32_t image, row, step; /* of the next band: its first image, its number in the image */
     int32_t part_image, part_y;
 
-    __device__ __forceinline__ void begin(const rails_args &a, int32_t number, int32_t part,
+    __device__ __forceinline__ void begin(const dual_rail_args &a, int32_t number, int32_t part,
                                           int32_t bands) {
         const xn_cuda_dual_rail_shape &s = a.shape;
         image = s.whole ? number : xn_divide(number, a.row_bands);
@@ -121,9 +104,9 @@ struct rails_jobs {
         part_image = s.whole ? part * s.images : 0;
         part_y = s.whole ? 0 : part * s.rows;
     }
-    __device__ __forceinline__ rails_job next(const rails_args &a) {
+    __device__ __forceinline__ dual_rail_job next(const dual_rail_args &a) {
         const xn_cuda_dual_rail_shape &s = a.shape;
-        rails_job job;
+        dual_rail_job job;
         job.image = image * s.band_images + part_image;
         job.y = row * s.band_rows + part_y;
         job.images = a.images - job.image;
@@ -139,26 +122,27 @@ struct rails_jobs {
 
 /* Every CONSUMERS-th job, from the one of its number on. */
 template <int N>
-__device__ __forceinline__ void consume(const rails_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ void consume(const dual_rail_args &a, const xn_wgmma_block &b,
                                         int32_t mine) {
     const xn_cuda_dual_rail_shape &s = a.shape;
-    const rails_thread thread = {(int32_t)threadIdx.x / 32 % 4, (int32_t)threadIdx.x % 32};
+    const dual_rail_thread thread = {(int32_t)threadIdx.x / 32 % 4, (int32_t)threadIdx.x % 32};
     const int32_t step = s.parts == CONSUMERS ? 1 : CONSUMERS;
     const int32_t part = s.parts == CONSUMERS ? mine : 0, first = mine - part;
     const uint32_t filter_low = xn_matrix_low(xn_shared_address(b.memory), 128);
-    const rails_filters filters = filters_of(a, b, thread.warp * 16 + thread.lane / 4);
+    const dual_rail_filters filters = filters_of(a, b, thread.warp * 16 + thread.lane / 4);
     const uint2 flips = flips_of(a, b);
-    const rails_turn bits_turn = turn_of(thread.lane);
-    const rails_own own = own_of<N>(a);
-    const rails_target target = target_of(a, b, own);
+    const dual_rail_turn bits_turn = turn_of(thread.lane);
+    const dual_rail_own own = own_of<N>(a);
+    const dual_rail_target target = target_of(a, b, own);
     char *stage = b.memory + s.stage_at + mine * s.stage_bytes;
     uint16_t *outside = (uint16_t *)(b.memory + s.outside_at) + mine * (2 * OUTSIDE);
     uint32_t turn = 0;
     xn_ring ring = {first, 0};
-    int32_t number = b.first + first;
-    rails_jobs jobs;
+    const xn_wgmma_range bands = xn_wgmma_share_of(a, (int32_t)blockIdx.x);
+    int32_t number = bands.next + first;
+    dual_rail_jobs jobs;
     jobs.begin(a, number, part, step);
-    rails_job job = jobs.next(a);
+    dual_rail_job job = jobs.next(a);
     int32_t here = row_of(a, job.y), there = -1; /* rows of this job's table, of the other one */
     int32_t counts[N / 2] = {};
     make_outside(a, b, own, job.y, outside);
@@ -167,9 +151,9 @@ __device__ __forceinline__ void consume(const rails_args &a, const xn_wgmma_bloc
         xn_warp_arrives(thread.lane, xn_barrier_at(b.barriers, TURNS));
     xn_mbarrier_wait(xn_barrier_at(b.barriers, FILTERS), 0);
 #pragma unroll 1
-    for (; number < b.end; number += step, turn ^= 1) {
+    for (; number < bands.end; number += step, turn ^= 1) {
         const uint32_t buffer = xn_shared_address(buffer_of(a, b, ring.place));
-        const rails_job next = jobs.next(a);
+        const dual_rail_job next = jobs.next(a);
         const int32_t row = row_of(a, next.y);
         char *bits = stage + turn * (4 * (N * 2 + 16));
         if (s.in_turn)
@@ -200,40 +184,42 @@ __device__ __forceinline__ void consume(const rails_args &a, const xn_wgmma_bloc
 
 #endif
 
-enum { THREADS = CONSUMERS * GROUP + 32 };
-
 template <int N>
-__global__ void __launch_bounds__(THREADS, 2) rails_kernel(const __grid_constant__ rails_args a) {
+struct dual_rail_kernel {
+    typedef dual_rail_args args;
+    enum { THREADS = CONSUMERS * GROUP + 32, BLOCKS = 2, BARRIERS = ::BARRIERS };
+
 #if XN_HAS_WGMMA
-    extern __shared__ __align__(128) char rails_memory[];
-    __shared__ uint64_t barriers[BARRIERS];
-    const int32_t group = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / GROUP, 0);
-    const xn_wgmma_block b = xn_wgmma_block_of<M>(a, rails_memory, barriers);
-    xn_let_next_kernel_start();
-    if (group == CONSUMERS)
-        start(a, b);
-    count_inside(a, b, THREADS);
-    fill_gaps(a, b, THREADS);
-    xn_fence_proxy();
-    __syncthreads();
-    xn_wgmma_copy_filters(a, b, xn_barrier_at(b.barriers, FILTERS), THREADS);
-    if (group < CONSUMERS)
-        consume<N>(a, b, group);
-    else if (threadIdx.x % 32 == 0)
-        xn_wgmma_copy_bands<BAND_FREE>(a, b);
-#else
-    (void)a;
-    __trap();
+    /* One arrives with what it expects; all threads that used a band; the warps that multiplied, of
+     * each a lane. */
+    static __device__ __forceinline__ uint32_t arrivals(const args &a, int32_t barrier) {
+        return barrier < BAND_FREE ? 1 : barrier < TURNS ? a.shape.parts * GROUP : 4;
+    }
+    static __device__ __forceinline__ int32_t filters(const args &) {
+        return M;
+    }
+    static __device__ __forceinline__ void begin(const args &a, const xn_wgmma_block &b) {
+        if (threadIdx.x == 0)
+            xn_touch_map(&a.bits);
+        count_inside(a, b, THREADS);
+        fill_gaps(a, b, THREADS);
+        xn_fence_proxy();
+    }
+    static __device__ __forceinline__ void run(const args &a, const xn_wgmma_block &b) {
+        const int32_t group = __shfl_sync(0xffffffffu, (int32_t)threadIdx.x / GROUP, 0);
+        if (group < CONSUMERS)
+            consume<N>(a, b, group);
+        else if (threadIdx.x % 32 == 0)
+            xn_wgmma_copy_bands<BAND_FREE>(a, b, xn_wgmma_share_of(a, (int32_t)blockIdx.x));
+    }
 #endif
-}
+};
 
 /* ---- launcher ---- */
 
-typedef void (*rails_function)(const rails_args);
-
-#define KERNEL(N) rails_kernel<N>,
+#define KERNEL(N) xn_wgmma_kernel<dual_rail_kernel<N>>,
 /* By variant. */
-static const rails_function kernels[XN_CUDA_DUAL_RAIL_VARIANTS] = {
+static void (*const kernels[XN_CUDA_DUAL_RAIL_VARIANTS])(const dual_rail_args) = {
     XN_CUDA_DUAL_RAIL_EACH_VARIANT(KERNEL)};
 
 /* The driver's function that makes maps; the runtime is linked, the driver is not. */
@@ -277,37 +263,22 @@ static cudaError_t make_map(const xn_conv *c, const xn_cuda_dual_rail_shape *s, 
 cudaError_t xn_cuda_dual_rail_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                      xn_cuda_dual_rail_cut *cut, const xn_cuda_dual_rail_io *io,
                                      cudaStream_t stream) {
-    rails_args a = {};
-    const xn_cuda_dual_rail_shape *s = &cut->shape;
-    cudaError_t e = xn_cuda_keep_cut(cut, images, [&](xn_cuda_dual_rail_shape *shape) {
+    dual_rail_args a = {};
+    cudaError_t e = xn_wgmma_fill(&a, conv, images, cut, io, [&](xn_cuda_dual_rail_shape *shape) {
         return xn_cuda_dual_rail_plan(conv, images, multiprocessors, shape);
     });
+    const xn_cuda_dual_rail_shape *s = &a.shape;
     if (e == cudaSuccess)
         e = make_map(conv, s, io->bits, images, &a.bits);
     if (e != cudaSuccess)
         return e;
-    a.shape = *s;
-    a.conv = *conv;
-    a.io = *io;
-    a.images = (int32_t)images;
     a.row_bands = xn_fast_divisor_of(s->row_bands);
     a.image_pitch = xn_fast_divisor_of(s->image_pitch);
     a.pitch = xn_fast_divisor_of(s->pitch);
-    const dim3 blocks = xn_wgmma_grid(s, conv->groups, &a);
-    return xn_cuda_launch_with(kernels[s->variant], blocks, THREADS, (size_t)s->bytes,
-                               io->overlapped, stream, a);
+    return xn_wgmma_launch(kernels[s->variant], &a, s->bands, 1, dual_rail_kernel<64>::THREADS,
+                           stream);
 }
 
 cudaError_t xn_cuda_dual_rail_load(bool *usable) {
-    cudaError_t e = cudaSuccess;
-    *usable = true;
-    for (rails_function kernel : kernels) {
-        if (e == cudaSuccess)
-            e = xn_cuda_load_wgmma(kernel, XN_CUDA_WGMMA_SHARED_BYTES, usable);
-        if (e == cudaSuccess && *usable) /* room for two blocks */
-            e = cudaFuncSetAttribute((const void *)kernel,
-                                     cudaFuncAttributePreferredSharedMemoryCarveout,
-                                     cudaSharedmemCarveoutMaxShared);
-    }
-    return e;
+    return xn_wgmma_load(kernels, std::size(kernels), true, usable);
 }

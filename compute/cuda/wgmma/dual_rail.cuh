@@ -5,20 +5,14 @@
 
 #include "dual_rail.h"
 #include "fast_divide.cuh"
-#include "ptx.cuh"
-#include "wgmma_pipeline.cuh"
-#include "window_sums.cuh"
+#include "wgmma_filters.cuh"
+#include "wgmma_kernel.cuh"
 
 #include <cuda.h>
 
-struct rails_args {
+struct dual_rail_args : xn_wgmma_args<xn_cuda_dual_rail_shape, xn_cuda_dual_rail_io> {
     CUtensorMap bits;
-    xn_conv conv;
-    xn_cuda_dual_rail_io io;
-    int32_t images;
-    xn_cuda_dual_rail_shape shape;
     xn_fast_divisor row_bands, image_pitch, pitch;
-    int32_t bands_each, bands_more; /* bands a block; so many blocks have one more */
 };
 
 enum {
@@ -40,11 +34,11 @@ enum {
 #if XN_HAS_WGMMA
 
 /* A band: its first image and row of outputs. */
-struct rails_band {
+struct dual_rail_band {
     int32_t image, y;
 };
 
-__device__ __forceinline__ rails_band band_of(const rails_args &a, int32_t number) {
+__device__ __forceinline__ dual_rail_band band_of(const dual_rail_args &a, int32_t number) {
     const xn_cuda_dual_rail_shape &s = a.shape;
     if (s.whole)
         return {number * s.band_images, 0};
@@ -52,7 +46,7 @@ __device__ __forceinline__ rails_band band_of(const rails_args &a, int32_t numbe
     return {image, (number - image * s.row_bands) * s.band_rows};
 }
 
-__device__ __forceinline__ char *buffer_of(const rails_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ char *buffer_of(const dual_rail_args &a, const xn_wgmma_block &b,
                                            int32_t place) {
     return b.memory + a.shape.buffers_at + place * a.shape.buffer_bytes;
 }
@@ -60,8 +54,8 @@ __device__ __forceinline__ char *buffer_of(const rails_args &a, const xn_wgmma_b
 /* ---- the warp that copies ---- */
 
 /* By one lane. A pixel is two elements of 8 bytes. */
-__device__ __forceinline__ void copy_band(const rails_args &a, const xn_wgmma_block &b,
-                                          const rails_band &band, int32_t place) {
+__device__ __forceinline__ void copy_band(const dual_rail_args &a, const xn_wgmma_block &b,
+                                          const dual_rail_band &band, int32_t place) {
     const xn_cuda_dual_rail_shape &s = a.shape;
     const xn_conv &c = a.conv;
     const uint32_t full = xn_barrier_at(b.barriers, BAND_FULL + place);
@@ -74,7 +68,7 @@ __device__ __forceinline__ void copy_band(const rails_args &a, const xn_wgmma_bl
 /* ---- what a block makes first ---- */
 
 /* Zeros behind a band's planes, where windows of the last line reach. */
-__device__ __forceinline__ void fill_gaps(const rails_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ void fill_gaps(const dual_rail_args &a, const xn_wgmma_block &b,
                                           int32_t threads) {
     const xn_cuda_dual_rail_shape &s = a.shape;
 #pragma unroll 1
@@ -93,7 +87,7 @@ __device__ __forceinline__ int32_t taps_inside(int32_t at, int32_t dilation, int
 }
 
 /* Of every line of outputs, then of every column. */
-__device__ __forceinline__ void count_inside(const rails_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ void count_inside(const dual_rail_args &a, const xn_wgmma_block &b,
                                              int32_t threads) {
     const xn_conv &c = a.conv;
     uint8_t *inside = (uint8_t *)(b.memory + a.shape.inside_at);

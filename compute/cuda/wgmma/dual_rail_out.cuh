@@ -13,20 +13,20 @@
 #if XN_HAS_WGMMA
 
 /* A job: a part of a band by a filter tile. */
-struct rails_job {
+struct dual_rail_job {
     int32_t image, y; /* its first */
     int32_t images;   /* that there are from there on, of the run */
     int32_t rows;     /* of outputs that there are */
 };
 
 /* A thread's warp of its warpgroup, and lane. */
-struct rails_thread {
+struct dual_rail_thread {
     int32_t warp, lane;
 };
 
 /* What is added to the counts of a thread's two filters, in both halves of a word, so that bit 15
  * says whether they are enough. */
-struct rails_filters {
+struct dual_rail_filters {
     uint32_t start[2];
 };
 
@@ -45,12 +45,12 @@ __device__ __forceinline__ uint32_t sign_bytes(uint32_t low, uint32_t high) {
 
 /* How a lane turns 8 x 8 bits with 7 others: of three steps what it keeps, and how far it rotates
  * what it gets. */
-struct rails_turn {
+struct dual_rail_turn {
     uint32_t keep[3], rotate[3];
 };
 
-__device__ __forceinline__ rails_turn turn_of(int32_t lane) {
-    rails_turn turn;
+__device__ __forceinline__ dual_rail_turn turn_of(int32_t lane) {
+    dual_rail_turn turn;
 #pragma unroll
     for (int n = 0; n < 3; n++) {
         const uint32_t low = n == 0 ? 0x55555555u : n == 1 ? 0x33333333u : 0x0f0f0f0fu;
@@ -62,7 +62,7 @@ __device__ __forceinline__ rails_turn turn_of(int32_t lane) {
 }
 
 /* Of each byte, bit n of lane 4g + t becomes bit g of lane 4n + t. */
-__device__ __forceinline__ uint32_t turn_bits(uint32_t bits, const rails_turn &turn) {
+__device__ __forceinline__ uint32_t turn_bits(uint32_t bits, const dual_rail_turn &turn) {
 #pragma unroll
     for (int n = 0; n < 3; n++) {
         const uint32_t other = __shfl_xor_sync(0xffffffffu, bits, 4 << n);
@@ -74,8 +74,8 @@ __device__ __forceinline__ uint32_t turn_bits(uint32_t bits, const rails_turn &t
 
 /* A warp's 16 filters of all positions, 16 bits a position, into its row of the stage. */
 template <int N>
-__device__ __forceinline__ void put_bits(const rails_thread &thread, const rails_turn &turn,
-                                         const rails_filters &filters, const uint16_t *outside,
+__device__ __forceinline__ void put_bits(const dual_rail_thread &thread, const dual_rail_turn &turn,
+                                         const dual_rail_filters &filters, const uint16_t *outside,
                                          char *stage, const int32_t (&counts)[N / 2]) {
     uint32_t bits[2] = {0, 0};
 #pragma unroll
@@ -100,23 +100,24 @@ __device__ __forceinline__ void put_bits(const rails_thread &thread, const rails
 
 /* A thread's pixel of every job: its image, place in a plane of outputs from the part's first on,
  * or none, and in a line. */
-struct rails_own {
+struct dual_rail_own {
     int32_t image, place, y, x;
 };
 
 /* Where a thread's pixels go, in words: of the first image and row, from image to image and row to
  * row; whether there are second 32 filters; as rails, how far away the complements are. */
-struct rails_target {
+struct dual_rail_target {
     uint32_t first, image_words, row_words, complement;
     bool second;
 };
 
-__device__ __forceinline__ rails_target target_of(const rails_args &a, const xn_wgmma_block &b,
-                                                  const rails_own &own) {
+__device__ __forceinline__ dual_rail_target target_of(const dual_rail_args &a,
+                                                      const xn_wgmma_block &b,
+                                                      const dual_rail_own &own) {
     const xn_conv &c = a.conv;
     const uint32_t plane = (uint32_t)(c.out_height * c.out_width), place = (uint32_t)own.place;
     const uint32_t word = (uint32_t)(b.group * c.group_out_channels + b.m0) / 32;
-    rails_target t;
+    dual_rail_target t;
     if (a.io.packed_rails) {
         const uint32_t units = (uint32_t)a.shape.packed_units;
         t.image_words = units * plane * 4;
@@ -138,9 +139,9 @@ __device__ __forceinline__ rails_target target_of(const rails_args &a, const xn_
 
 /* A pixel's 64 filters: plain, or as rails with their complements. */
 template <int N>
-__device__ __forceinline__ void write_packed(const rails_args &a, const rails_job &job,
-                                             const rails_own &own, const rails_target &target,
-                                             const uint2 &flips, const char *stage) {
+__device__ __forceinline__ void
+write_packed(const dual_rail_args &a, const dual_rail_job &job, const dual_rail_own &own,
+             const dual_rail_target &target, const uint2 &flips, const char *stage) {
     if (own.image >= job.images || (uint32_t)own.place >= (uint32_t)(job.rows * a.conv.out_width))
         return;
     const char *from = stage + threadIdx.x % GROUP * 2;

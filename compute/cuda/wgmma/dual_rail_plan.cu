@@ -109,10 +109,9 @@ static bool is_possible(const xn_conv *c, int64_t images) {
     const int64_t units = xn_cuda_dual_rail_of(c->group_channels).units;
     const int64_t plane = (int64_t)c->height * c->width;
     const int64_t outputs = (int64_t)c->out_height * c->out_width;
-    if (c->mode != XN_MODE_XNOR || c->group_channels % 2 || c->stride_h != 1 || c->stride_w != 1 ||
-        (c->groups > 1 && c->group_out_channels % 32) || bits > MOST_BITS ||
-        c->kernel_h > MOST_TAPS || c->kernel_w > MOST_TAPS || units > MOST_BOX ||
-        !has_right_borders(c))
+    if (!xn_wgmma_can(c, true) || c->group_channels % 2 || c->stride_h != 1 || c->stride_w != 1 ||
+        bits > MOST_BITS || c->kernel_h > MOST_TAPS || c->kernel_w > MOST_TAPS ||
+        units > MOST_BOX || !has_right_borders(c))
         return false;
     return c->height <= LONGEST && c->out_height <= LONGEST &&
            2 * xn_cuda_line_pitch(c) <= MOST_BOX && xn_cuda_span_h(c) <= LONGEST &&

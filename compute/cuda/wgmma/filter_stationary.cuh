@@ -4,27 +4,19 @@
 #ifndef XN_CUDA_FILTER_STATIONARY_CUH
 #define XN_CUDA_FILTER_STATIONARY_CUH
 
-#include "element.cuh"
 #include "fast_divide.cuh"
 #include "filter_stationary.h"
-#include "ptx.cuh"
-#include "wgmma_ptx.cuh"
-#include "window_sums.cuh"
+#include "wgmma_filters.cuh"
+#include "wgmma_kernel.cuh"
 
-struct wide_args {
-    xn_conv conv;
-    xn_cuda_stationary_io io;
-    const float *factor, *bias;
-    void *output;
-    int32_t images;
-    xn_cuda_stationary_shape shape;
+struct stationary_args : xn_wgmma_args<xn_cuda_stationary_shape, xn_cuda_stationary_io> {
+    xn_epilogue_args out;
     xn_fast_divisor image_pitch, width; /* of the raster */
-    float taps_reciprocal;
-    int32_t lanes_shift;            /* lanes that share a row vector, as a power of two */
-    int32_t filters_shift;          /* filters of a block, likewise */
-    int32_t warp_slots;             /* positions that a warp gathers at once */
-    int32_t range_each, range_more; /* subtiles a worker; so many workers have one more */
+    int32_t lanes_shift;                /* lanes that share a row vector, as a power of two */
+    int32_t filters_shift;              /* filters of a block, likewise */
+    int32_t warp_slots;                 /* positions that a warp gathers at once */
     int32_t vector; /* pixels from a multiple of so many on are neighbours in memory: 8, 4 or 1 */
+    bool plain;     /* of the epilogue: nothing between the value and memory */
 };
 
 enum {
@@ -37,61 +29,61 @@ enum {
 #if XN_HAS_WGMMA
 
 /* What a block shares. */
-struct wide_block {
-    uint32_t filters; /* shared address */
-    int32_t *table;   /* packed output: [class][odd][filter]; else [class][filter] */
-    float *factor, *bias;
-    uint32_t *flips;      /* in the place of factor, for packed output */
-    int32_t *class_part;  /* [class]: the pixel part of dot but for the set bits */
-    uint32_t *largest;    /* bits of the largest |factor| and |bias| */
+struct stationary_block {
+    char *filters;
+    int32_t group, m0; /* the first filter, of the group */
+    int32_t *table;    /* packed output: [class][odd][filter]; else [class][filter] */
+    xn_wgmma_constants constants;
+    uint32_t *flips;      /* in the place of factors, for packed output */
     int32_t *multiplying; /* workers that may begin to */
 };
 
-/* Of an output pixel: where it goes (NO_OUTPUT: nowhere), its part of dot, its row of the table. */
-struct __align__(16) wide_pixel {
+/* Of an output pixel: where it goes (NO_OUTPUT: nowhere), its part of dot, its row of the table.
+ * Its box of K, or 1, lies apart. */
+struct __align__(16) stationary_pixel {
     int64_t base;
     int32_t part, row;
 };
 
 /* What a worker, a warpgroup, has of its own. */
-struct wide_worker {
+struct stationary_worker {
     int32_t thread, barrier;
     char *buffers, *turn;
     int32_t *counts; /* set bits of each position */
-    wide_pixel *pixels;
-    float *k;
+    stationary_pixel *pixels;
+    float *boxes;
 };
 
-__device__ __forceinline__ wide_block block_parts(const wide_args &a, char *memory) {
+__device__ __forceinline__ stationary_block block_parts(const stationary_args &a,
+                                                        const xn_wgmma_block &own) {
     const xn_cuda_stationary_shape &s = a.shape;
-    const int32_t filters = s.block_tiles * s.tile_filters;
-    wide_block b;
-    b.filters = xn_shared_address(memory);
-    b.table = (int32_t *)(memory + s.table_at);
-    b.factor = (float *)(memory + s.constants_at);
-    b.bias = b.factor + filters;
-    b.flips = (uint32_t *)b.factor;
-    b.class_part = (int32_t *)(b.bias + filters);
-    b.largest = (uint32_t *)(b.class_part + s.borders.classes);
-    b.multiplying = (int32_t *)b.largest + 2;
+    stationary_block b;
+    b.filters = own.memory;
+    b.group = own.group;
+    b.m0 = own.m0;
+    b.table = (int32_t *)(own.memory + s.table_at);
+    b.constants =
+        xn_wgmma_constants::at(own.memory + s.constants_at, s.block_tiles * s.tile_filters);
+    b.flips = (uint32_t *)b.constants.factor;
+    b.multiplying = (int32_t *)b.constants.largest + 2;
     return b;
 }
 
-__device__ __forceinline__ wide_worker worker_parts(const wide_args &a, char *memory) {
+__device__ __forceinline__ stationary_worker worker_parts(const stationary_args &a, char *memory) {
     const xn_cuda_stationary_shape &s = a.shape;
     const int32_t index = (int32_t)threadIdx.x / WORKER;
-    wide_worker w;
+    stationary_worker w;
     w.thread = (int32_t)threadIdx.x % WORKER;
     w.barrier = 1 + index;
     w.buffers = memory + s.workers_at + index * s.worker_bytes;
     w.counts = (int32_t *)(w.buffers + s.counts_at);
-    w.pixels = (wide_pixel *)(w.buffers + s.pixels_at);
-    w.k = (float *)(w.buffers + s.k_at);
+    w.pixels = (stationary_pixel *)(w.buffers + s.pixels_at);
+    w.boxes = (float *)(w.buffers + s.k_at);
     w.turn = w.buffers + s.turn_at;
     return w;
 }
 
-__device__ __forceinline__ void worker_barrier(const wide_worker &w) {
+__device__ __forceinline__ void worker_barrier(const stationary_worker &w) {
     xn_named_barrier(w.barrier, WORKER);
 }
 
@@ -99,7 +91,7 @@ struct position {
     int32_t image, row, column;
 };
 
-__device__ __forceinline__ position position_of(const wide_args &a, int32_t raster) {
+__device__ __forceinline__ position position_of(const stationary_args &a, int32_t raster) {
     position p;
     p.image = xn_divide(raster, a.image_pitch);
     const int32_t rest = raster - p.image * (int32_t)a.image_pitch.divisor;
@@ -116,7 +108,7 @@ struct source {
     int32_t pixel, x;
 };
 
-__device__ __forceinline__ source source_of(const wide_args &a, int32_t group, int32_t first,
+__device__ __forceinline__ source source_of(const stationary_args &a, int32_t group, int32_t first,
                                             int32_t slot) {
     const xn_conv &c = a.conv;
     const xn_cuda_raster &r = a.shape.raster;
@@ -136,7 +128,8 @@ __device__ __forceinline__ source source_of(const wide_args &a, int32_t group, i
 /* Taps of less than 16 bytes: a lane copies its own position. Where a copy is not of the image its
  * address is not read. */
 template <int WORDS>
-__device__ __forceinline__ void gather_small(const wide_args &a, const source &from, uint32_t to) {
+__device__ __forceinline__ void gather_small(const stationary_args &a, const source &from,
+                                             uint32_t to) {
     const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
     const uint32_t next_plane = (uint32_t)a.shape.raster.plane * 16 - (16 - WORDS * 4);
     const char *bits = (const char *)a.io.bits + (int64_t)from.pixel * (WORDS * 4);
@@ -152,8 +145,8 @@ __device__ __forceinline__ void gather_small(const wide_args &a, const source &f
 
 /* Taps of 16 bytes and more: of the positions that a warp knows, 2^shift neighbouring lanes copy
  * one, each every 2^shift-th 16 bytes of its taps, and then one of the next 32 >> shift. */
-__device__ __forceinline__ void gather_units(const wide_args &a, const source &own, int32_t slots,
-                                             uint32_t to) {
+__device__ __forceinline__ void gather_units(const stationary_args &a, const source &own,
+                                             int32_t slots, uint32_t to) {
     const xn_cuda_raster &r = a.shape.raster;
     const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
     const int32_t tap_copies = a.shape.tap_words / 4 >> shift, step = a.conv.dilation_w;
@@ -188,8 +181,8 @@ __device__ __forceinline__ void gather_units(const wide_args &a, const source &o
 }
 
 /* The same where a position has one tap, of one copy a lane. */
-__device__ __forceinline__ void gather_once(const wide_args &a, const source &own, int32_t slots,
-                                            uint32_t to) {
+__device__ __forceinline__ void gather_once(const stationary_args &a, const source &own,
+                                            int32_t slots, uint32_t to) {
     const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
     const int32_t pixel = (uint32_t)own.x < (uint32_t)a.conv.width ? own.pixel : -1;
     const char *bits = (const char *)a.io.bits + unit * 16;
@@ -205,7 +198,8 @@ __device__ __forceinline__ void gather_once(const wide_args &a, const source &ow
     }
 }
 
-__device__ __forceinline__ void gather_means(const wide_args &a, const source &from, uint32_t to) {
+__device__ __forceinline__ void gather_means(const stationary_args &a, const source &from,
+                                             uint32_t to) {
     const float *mean = a.io.mean + from.pixel;
     const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
     int32_t x = from.x;
@@ -220,8 +214,9 @@ __device__ __forceinline__ void gather_means(const wide_args &a, const source &f
 
 /* Starts the copies of all that `subtiles` from position `first` on read. The warps share the
  * positions evenly, up to 32 each at a time. */
-__device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w, int32_t group,
-                                       int32_t first, int32_t subtiles, int32_t buffer) {
+__device__ __forceinline__ void gather(const stationary_args &a, const stationary_worker &w,
+                                       int32_t group, int32_t first, int32_t subtiles,
+                                       int32_t buffer) {
     const xn_cuda_raster &r = a.shape.raster;
     const int32_t slots = r.overlap ? subtiles * SUB + r.span : r.slots;
     const int32_t lane = w.thread & 31, words = a.shape.tap_words, each = a.warp_slots;
@@ -249,72 +244,51 @@ __device__ __forceinline__ void gather(const wide_args &a, const wide_worker &w,
 
 /* ---- what depends on the filter: once a block ---- */
 
-/* The table, for filters from m0 of the group on: a thread has one filter and every so many-th
- * class. */
-template <bool PACKED>
-__device__ __forceinline__ void make_table(const wide_args &a, const wide_block &b, int32_t group,
-                                           int32_t m0) {
-    constexpr int32_t BATCH = 3; /* loads of several classes at once */
-    const xn_conv &c = a.conv;
-    const int64_t pitch = c.out_channels;
-    const int32_t shift = a.filters_shift, classes = a.shape.borders.classes;
-    const int32_t taps = c.kernel_h * c.kernel_w, step = max((int32_t)blockDim.x >> shift, 1);
-    for (int32_t m = threadIdx.x & ((1 << shift) - 1); m < 1 << shift; m += blockDim.x) {
-        const xn_wgmma_filter f = xn_wgmma_filter_of<PACKED>(c, a.io.threshold, group, m0 + m);
-        const int32_t *prefix = a.io.prefix + f.index;
-        const int32_t all = xn_bits_of_filter(c, prefix, pitch);
-        for (int32_t first = (int32_t)threadIdx.x >> shift; first < classes;
-             first += BATCH * step) {
-            int32_t inside[BATCH];
-            xn_bits_of_classes(prefix, pitch, a.shape.borders, first, step, inside);
-#pragma unroll
-            for (int n = 0; n < BATCH; n++) {
-                const int32_t cls = first + n * step;
-                if (cls >= classes)
-                    break;
-                const int32_t in = a.shape.borders.pixel_class[cls].inside;
-                const int32_t part = xn_cuda_filter_part(c.pad_value, inside[n], all - inside[n]);
-                const int32_t base =
-                    xn_cuda_pixel_part(c.pad_value, c.group_channels, in, taps - in, 0);
-                int32_t *row = b.table + (PACKED ? 2 : 1) * cls * a.shape.table_pitch + m;
-                if (m == 0)
-                    b.class_part[cls] = base;
-                row[0] = !PACKED  ? part
-                         : f.live ? xn_count_limit(f.threshold, part, base, 0)
-                                  : 1 << 29;
-                if (PACKED)
-                    row[a.shape.table_pitch] =
-                        f.live ? xn_count_limit(f.threshold, part, base, 1) : 1 << 29;
-            }
-        }
-    }
+/* For packed output the least count of AND that does not suffice for dot >= threshold, without the
+ * whole half of the activations' set bits, which is added to it (write_packed):
+ *
+ *   part - 2 popc(a) + 4 count >= threshold      part: of filter and class
+ *   count >= ceil((ceil((threshold - part) / 2) + popc(a)) / 2)
+ *
+ * and popc(a) = 2 (popc(a) / 2) + odd. */
+__device__ __forceinline__ int32_t count_limit(int32_t threshold, int32_t part, int32_t odd) {
+    const int32_t half = (threshold - part + 1) >> 1;
+    return ((half + odd + 1) >> 1) - 1;
 }
 
-/* Factor and bias, or the bits to turn. *b.largest is zero before, and threads meet after. */
+/* The table, and factor and bias or the bits to turn. */
 template <bool PACKED>
-__device__ __forceinline__ void make_constants(const wide_args &a, const wide_block &b,
-                                               int32_t group, int32_t m0) {
+__device__ __forceinline__ void make_filters(const stationary_args &a, const stationary_block &b) {
     const xn_conv &c = a.conv;
-    const int32_t filters = a.shape.block_tiles * a.shape.tile_filters;
+    const int32_t filters = 1 << a.filters_shift, pitch = a.shape.table_pitch;
     for (int32_t m = threadIdx.x; m < filters; m += blockDim.x) {
-        const xn_wgmma_filter f = xn_wgmma_filter_of<false>(c, NULL, group, m0 + m);
+        const xn_wgmma_filter f = xn_wgmma_filter_of(c, b.group, b.m0 + m);
         if (!PACKED) {
-            b.factor[m] = f.live ? xn_factor_of(a.factor, f.index) : 0.0f;
-            b.bias[m] = f.live ? xn_bias_of(a.bias, f.index) : 0.0f;
-            atomicMax(b.largest, __float_as_uint(fabsf(b.factor[m])));
-            atomicMax(b.largest + 1, __float_as_uint(fabsf(b.bias[m])));
+            b.constants.set(a.out, f, m);
         } else if (m % 32 == 0) {
-            const int32_t word = (group * c.group_out_channels + m0 + m) / 32;
+            const int32_t word = (b.group * c.group_out_channels + b.m0 + m) / 32;
             b.flips[m / 32] = a.io.flip && word * 32 < c.out_channels ? a.io.flip[word] : 0;
         }
     }
+    xn_wgmma_make_table(a, b.group, b.m0, PACKED ? a.io.threshold : NULL, a.filters_shift,
+                        (int32_t)threadIdx.x, (int32_t)blockDim.x,
+                        [&](const xn_wgmma_filter &f, int32_t m, int32_t cls, int32_t part) {
+                            if (PACKED) {
+                                int32_t *row = b.table + 2 * cls * pitch + m;
+                                row[0] = f.live ? count_limit(f.threshold, part, 0) : 1 << 29;
+                                row[pitch] = f.live ? count_limit(f.threshold, part, 1) : 1 << 29;
+                            } else {
+                                b.table[cls * pitch + m] = part;
+                            }
+                        });
 }
 
 /* ---- what depends on the pixel: once a tile ---- */
 
 /* Set bits of each position's row vector, without what follows its last word. */
-__device__ __forceinline__ void count_positions(const wide_args &a, const wide_worker &w,
-                                                const char *buffer, int32_t pixels) {
+__device__ __forceinline__ void count_positions(const stationary_args &a,
+                                                const stationary_worker &w, const char *buffer,
+                                                int32_t pixels) {
     const xn_cuda_raster &r = a.shape.raster;
     const int32_t plane_bytes = r.plane * 16, count = r.overlap ? pixels + r.span : r.slots;
     const int32_t words = r.row_taps * a.shape.tap_words, whole = words / 4;
@@ -335,47 +309,49 @@ __device__ __forceinline__ void count_positions(const wide_args &a, const wide_w
     }
 }
 
+/* The box of an output, or the sum of its set bits. */
+template <typename T>
+__device__ __forceinline__ T window_of(const stationary_args &a, const T *at) {
+    const xn_cuda_raster &r = a.shape.raster;
+    return xn_wgmma_box(at, a.conv.kernel_h, r.row_step, a.conv.kernel_w,
+                        r.slide ? r.column_step : r.slots);
+}
+
 /* A warp makes the 16 pixels of each subtile that it has in the matrix unit, and only these. */
 template <int OUT>
-__device__ __forceinline__ void make_pixels(const wide_args &a, const wide_block &b,
-                                            const wide_worker &w, const char *buffer, int32_t first,
-                                            int32_t subtiles) {
+__device__ __forceinline__ void make_pixels(const stationary_args &a, const stationary_worker &w,
+                                            const char *buffer, int32_t first, int32_t subtiles) {
     constexpr bool PACKED = OUT == XN_CUDA_STATIONARY_PACKED;
     const xn_conv &c = a.conv;
     const xn_cuda_raster &r = a.shape.raster;
     for (int32_t e = w.thread % 32; e < subtiles * 16; e += 32) {
         const int32_t m = e / 16 * SUB + w.thread / 32 * 16 + e % 16;
         const position p = position_of(a, first + m);
-        wide_pixel pixel = {NO_OUTPUT, 0, 0};
-        float k = 1.0f;
+        stationary_pixel pixel = {NO_OUTPUT, 0, 0};
+        float box = 1.0f;
         if (p.image < a.images && p.row < c.out_height && p.column < c.out_width) {
             const int32_t v = xn_border_class(a.shape.borders.rows, p.row, c.out_height);
             const int32_t h = xn_border_class(a.shape.borders.columns, p.column, c.out_width);
             const int32_t cls = v * a.shape.borders.columns.classes + h;
             const int64_t plane = (int64_t)c.out_height * c.out_width;
             const int32_t at = p.row * c.out_width + p.column;
-            const int32_t *counts = w.counts + m;
-            const int32_t bits = r.slide
-                                     ? xn_window_sum<int32_t>(counts, c.kernel_h, r.row_step,
-                                                              c.kernel_w, r.column_step)
-                                     : xn_window_sum<int32_t>(counts, 1, 0, c.kernel_h, r.row_step);
+            const int32_t bits = r.slide ? window_of(a, w.counts + m)
+                                         : xn_wgmma_box(w.counts + m, c.kernel_h, r.row_step, 1, 0);
             if (PACKED) {
                 pixel.base = (p.image * plane + at) * a.shape.packed_words;
                 pixel.part = bits >> 1;
                 pixel.row = (cls * 2 + (bits & 1)) * a.shape.table_pitch;
             } else {
                 pixel.base = (int64_t)p.image * c.out_channels * plane + at;
-                pixel.part = b.class_part[cls] - 2 * bits + (OUT == XN_INT32 ? 0 : MAGIC);
+                pixel.part = (OUT == XN_INT32 ? 0 : MAGIC) - 2 * bits;
                 pixel.row = cls * a.shape.table_pitch;
                 if (OUT != XN_INT32 && a.shape.means)
-                    k = xn_window_mean(c, (const float *)(buffer + a.shape.means_at) + m,
-                                       r.row_step, r.slide ? r.column_step : r.slots,
-                                       a.taps_reciprocal);
+                    box = window_of(a, (const float *)(buffer + a.shape.means_at) + m);
             }
         }
         w.pixels[m] = pixel;
-        if (OUT == XN_FP32 || OUT == XN_FP16)
-            w.k[m] = k;
+        if (!PACKED && OUT != XN_INT32)
+            w.boxes[m] = box;
     }
     __syncwarp();
 }

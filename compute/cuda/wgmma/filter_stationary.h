@@ -9,7 +9,8 @@ enum {
     XN_CUDA_STATIONARY_PIXELS = 64,       /* positions a matrix instruction: a subtile */
     XN_CUDA_STATIONARY_TURN_COLUMNS = 32, /* filters by 64 pixels of a worker, to turn */
     XN_CUDA_STATIONARY_TILES = 3,         /* of 128, 64 and 32 filters */
-    XN_CUDA_STATIONARY_PACKED = 100,      /* an output beside the datatypes */
+    XN_CUDA_STATIONARY_PACKED = 100,      /* outputs beside the datatypes: by thresholds, */
+    XN_CUDA_STATIONARY_ANY,               /* and of any epilogue that is not plain */
 };
 
 /* Filters of a tile; warpgroups that registers allow in a block, and blocks of a multiprocessor. */

@@ -11,11 +11,6 @@
 
 #if XN_HAS_WGMMA
 
-/* Which outputs: of the block's filters those from `column` on, of the group's those from m0. */
-struct wide_outputs {
-    int32_t group, m0, column;
-};
-
 /* ---- packed ---- */
 
 /* Byte n of thread t's word becomes byte t of thread n's, in a quad of lanes. */
@@ -47,22 +42,22 @@ __device__ __forceinline__ uint32_t threshold_bits(const int32_t *limits, int32_
 /* A thread ends up with one word of a pixel: of its NT / 32 words of two pixels as many as fit the
  * 4 lanes of a quad. */
 template <int NT>
-__device__ __forceinline__ void write_packed(const wide_args &a, const wide_block &b,
-                                             const wide_pixel *pixels, const wide_outputs &o,
+__device__ __forceinline__ void write_packed(const stationary_args &a, const stationary_block &b,
+                                             const stationary_pixel *pixels, int32_t column,
                                              const int32_t (&counts)[NT / 2]) {
     constexpr int WORDS = NT / 32;
     const int32_t t = threadIdx.x & 3;
     const int32_t words = a.conv.groups > 1 ? a.conv.group_out_channels / 32 : a.shape.packed_words;
-    const int32_t first = o.group * words + (o.m0 + o.column) / 32;
+    const int32_t first = b.group * words + (b.m0 + column) / 32;
     const int32_t w = t % WORDS;
-    const bool live = (o.m0 + o.column) / 32 + w < words;
-    const uint32_t flip = b.flips[o.column / 32 + w];
+    const bool live = (b.m0 + column) / 32 + w < words;
+    const uint32_t flip = b.flips[column / 32 + w];
     uint32_t bits = 0;
 #pragma unroll
     for (int h = 1; h >= 0; h--) {
-        const wide_pixel pixel = pixels[h * 8];
+        const stationary_pixel pixel = pixels[h * 8];
         bits =
-            threshold_bits<NT>(b.table + pixel.row + o.column + 8 * t, pixel.part, h, counts, bits);
+            threshold_bits<NT>(b.table + pixel.row + column + 8 * t, pixel.part, h, counts, bits);
         if (WORDS == 4) {
             bits = turn_bytes(bits, t);
             if (live && pixel.base >= 0)
@@ -81,45 +76,28 @@ __device__ __forceinline__ void write_packed(const wide_args &a, const wide_bloc
 
 /* A pixel in registers. */
 struct real_pixel {
-    wide_pixel at;
-    float k;
+    stationary_pixel at;
+    float box;
 };
 
 template <int OUT>
-__device__ __forceinline__ real_pixel load_pixel(const wide_pixel *pixels, const float *k) {
-    return {*pixels, OUT == XN_INT32 ? 1.0f : *k};
+__device__ __forceinline__ real_pixel load_pixel(const stationary_pixel *pixels,
+                                                 const float *boxes) {
+    return {*pixels, OUT == XN_INT32 ? 1.0f : *boxes};
 }
 
-/* Whether no product or sum of the epilogue can overflow at any of a subtile's pixels. All warps of
- * the worker ask for the same pixels, since together they store what each has turned. */
-__device__ __forceinline__ bool cannot_overflow(const wide_args &a, const wide_block &b,
-                                                const float *k) {
-    const float most = (float)(a.conv.group_channels * a.conv.kernel_h * a.conv.kernel_w);
-    const float factor = fmaxf(__uint_as_float(b.largest[0]), 1.0f);
-    const float bias = __uint_as_float(b.largest[1]); /* NaN: the comparison fails */
-    const int32_t lane = threadIdx.x & 31;
-    const float most_k = fmaxf(k[lane], k[lane + 32]);
-    const bool numbers = !isnan(k[lane]) && !isnan(k[lane + 32]);
-    return __all_sync(0xffffffffu, b.largest[0] < 0x7f800000u && numbers &&
-                                       most_k * most * factor + bias < 3e38f);
-}
-
-/* Four filters of pixel h from `column` on. MAGIC is in the pixel's part for floats. */
-template <int OUT, bool SAFE>
-__device__ __forceinline__ void four_outputs(const int4 &part, const int32_t *counts,
-                                             const real_pixel &p, const float4 &factor,
-                                             const float4 &bias, float (&v)[4]) {
+/* Four dots of a pixel, as floats where MAGIC is in its part, else as integers in their place. */
+template <int OUT>
+__device__ __forceinline__ void four_dots(const int32_t *table, const int32_t *counts,
+                                          const stationary_pixel &p, float (&dot)[4]) {
+    const int4 part = *(const int4 *)(table + p.row);
     const int32_t parts[4] = {part.x, part.y, part.z, part.w};
     const int32_t count[4] = {counts[0], counts[1], counts[4], counts[5]};
-    const float f[4] = {factor.x, factor.y, factor.z, factor.w};
-    const float b[4] = {bias.x, bias.y, bias.z, bias.w};
 #pragma unroll
     for (int r = 0; r < 4; r++) {
-        const float whole = __int_as_float(p.at.part + parts[r] + 4 * count[r]);
-        const float dot = whole - __int_as_float(MAGIC);
-        v[r] = OUT == XN_INT32 ? whole
-               : SAFE          ? fmaf(dot * p.k, f[r], b[r])
-                               : xn_scaled_epilogue(dot, p.k, f[r], b[r]);
+        dot[r] = __int_as_float(p.part + parts[r] + 4 * count[r]);
+        if (OUT != XN_INT32)
+            dot[r] -= __int_as_float(MAGIC);
     }
 }
 
@@ -139,8 +117,8 @@ struct turn_pitch {
 __device__ __forceinline__ void put_turned(const float (&v)[2][4], int32_t own, char *turn,
                                            const __half *) {
     const int32_t lane = threadIdx.x & 31, column = (lane >> 4) * 8 + (lane & 7);
-    const uint32_t pairs[4] = {xn_half_pair(v[0][0], v[0][1]), xn_half_pair(v[1][0], v[1][1]),
-                               xn_half_pair(v[0][2], v[0][3]), xn_half_pair(v[1][2], v[1][3])};
+    const uint32_t pairs[4] = {xn_fp16_pair(v[0][0], v[0][1]), xn_fp16_pair(v[1][0], v[1][1]),
+                               xn_fp16_pair(v[0][2], v[0][3]), xn_fp16_pair(v[1][2], v[1][3])};
     xn_store_turned(xn_shared_address(turn) + column * turn_pitch<__half>::BYTES +
                         (own + (lane >> 3 & 1) * 8) * 2,
                     pairs);
@@ -170,39 +148,41 @@ __device__ __forceinline__ void store_turned(const char *turn, char *to, int64_t
     }
 }
 
-/* All that is left of a subtile once it is known how many pixels a thread stores at a time. A
- * warpgroup turns 16 filters at a time in shared memory, where pixels become neighbours, and
- * stores them by whole lines. It does so in two places by turns: by the meeting of the next pass
- * all have read the one before. */
-template <int NT, int OUT, typename T, int VECTOR, bool SAFE>
-__device__ __forceinline__ void write_turned(const wide_args &a, const wide_block &b,
-                                             const wide_worker &w, const wide_pixel *pixels,
-                                             const real_pixel (&p)[2], const wide_outputs &o,
-                                             const int32_t (&counts)[NT / 2]) {
+/* A plain subtile once it is known how many pixels a thread stores at a time. A warpgroup turns 16
+ * filters at a time in shared memory, where pixels become neighbours, and stores them by whole
+ * lines. It does so in two places by turns: by the meeting of the next pass all have read the one
+ * before. */
+template <int NT, int OUT, typename T, int VECTOR>
+__device__ __forceinline__ void
+write_plain(const stationary_args &a, const stationary_block &b, const stationary_worker &w,
+            const stationary_pixel *pixels, const real_pixel (&p)[2], int32_t block_column,
+            const int32_t (&counts)[NT / 2]) {
     constexpr int32_t PITCH = turn_pitch<T>::BYTES, SIZE = sizeof(T);
     constexpr int32_t LANES = VECTOR > 1 ? SUB / VECTOR : 32;
     const int64_t plane_bytes = (int64_t)a.conv.out_height * a.conv.out_width * SIZE;
     const int32_t own = w.thread / 32 * 16, first = w.thread % LANES * VECTOR;
-    const int32_t filter = filter_of_column(w.thread / LANES), m = o.m0 + o.column;
+    const int32_t filter = filter_of_column(w.thread / LANES), m = b.m0 + block_column;
     const int64_t base = pixels[first].base, next = VECTOR > 1 ? 0 : pixels[first + 32].base;
-    char *to = (char *)a.output + base * SIZE +
-               (int64_t)(o.group * a.conv.group_out_channels + m + filter) * plane_bytes;
+    char *to = (char *)a.out.output + base * SIZE +
+               (int64_t)(b.group * a.conv.group_out_channels + m + filter) * plane_bytes;
     const char *from = w.turn + w.thread / LANES * PITCH + first * SIZE;
-    const int32_t column = o.column + 8 * (w.thread & 3);
+    const int32_t column = block_column + 8 * (w.thread & 3);
 #pragma unroll
     for (int q = 0; q < NT / 16; q++) {
         const int32_t at = column + q / 2 * 32 + q % 2 * 4;
         const int32_t left = a.conv.group_out_channels - m - filter - q / 2 * 32 - q % 2 * 4;
-        float4 factor = {}, bias = {};
-        float v[2][4];
+        float factor[4], bias[4], v[2][4];
         if (OUT != XN_INT32) {
-            factor = *(const float4 *)(b.factor + at);
-            bias = *(const float4 *)(b.bias + at);
+            *(float4 *)factor = *(const float4 *)(b.constants.factor + at);
+            *(float4 *)bias = *(const float4 *)(b.constants.bias + at);
         }
 #pragma unroll
-        for (int h = 0; h < 2; h++)
-            four_outputs<OUT, SAFE>(*(const int4 *)(b.table + p[h].at.row + at),
-                                    &counts[q * 8 + h * 2], p[h], factor, bias, v[h]);
+        for (int h = 0; h < 2; h++) {
+            four_dots<OUT>(b.table + at, &counts[q * 8 + h * 2], p[h].at, v[h]);
+#pragma unroll
+            for (int r = 0; r < 4 && OUT != XN_INT32; r++)
+                v[h][r] = xn_value(v[h][r], p[h].box, {factor[r], bias[r]});
+        }
         put_turned(v, own, w.turn + q % 2 * 16 * PITCH, (const T *)nullptr);
         worker_barrier(w);
         char *pass = to + (q / 2 * 32 + q % 2 * 4) * plane_bytes;
@@ -214,35 +194,143 @@ __device__ __forceinline__ void write_turned(const wide_args &a, const wide_bloc
     }
 }
 
-template <int NT, int OUT, typename T>
-__device__ __forceinline__ void
-write_real(const wide_args &a, const wide_block &b, const wide_worker &w, const wide_pixel *pixels,
-           const float *k, const wide_outputs &o, const int32_t (&counts)[NT / 2]) {
-    constexpr int32_t MOST = 16 / sizeof(T);
-    const int32_t own = w.thread / 32 * 16 + w.thread % 32 / 4;
-    const real_pixel p[2] = {load_pixel<OUT>(pixels + own, k + own),
-                             load_pixel<OUT>(pixels + own + 8, k + own + 8)};
-    if (OUT != XN_INT32 && !cannot_overflow(a, b, k))
-        write_turned<NT, OUT, T, 1, false>(a, b, w, pixels, p, o, counts);
-    else if (a.vector >= MOST)
-        write_turned<NT, OUT, T, MOST, true>(a, b, w, pixels, p, o, counts);
-    else if (a.vector >= 4)
-        write_turned<NT, OUT, T, 4, true>(a, b, w, pixels, p, o, counts);
-    else
-        write_turned<NT, OUT, T, 1, true>(a, b, w, pixels, p, o, counts);
+/* An output whatever the epilogue is, and where fp32 does not hold all of it: of the block's filter
+ * m at a position of the raster. Its bit comes back. */
+__device__ __forceinline__ uint32_t any_output(const stationary_args &a, const stationary_block &b,
+                                               const position &p, const stationary_pixel &pixel,
+                                               float box, int32_t m, float dot) {
+    const xn_conv &c = a.conv;
+    const int32_t o = b.group * c.group_out_channels + b.m0 + m;
+    const xn_filter f = {b.constants.factor[m], b.constants.bias[m]};
+    float v[1] = {xn_value_or_again(a.out, f, o, dot, box, [&]() {
+        const int64_t image = (int64_t)p.image * c.groups + b.group;
+        return xn_box_of_means<double>(c, a.io.mean + image * c.height * c.width, p.row, p.column);
+    })};
+    return xn_finish_and_store(a.out, o, pixel.base + o * ((int64_t)c.out_height * c.out_width), v);
 }
 
+/* A subtile whatever the epilogue is, 16 filters at a time: dots are turned, and a thread goes
+ * through 4 of the filters of two pixels. `raster`: of its first position. */
 template <int NT, int OUT>
 __device__ __forceinline__ void
-write_outputs(const wide_args &a, const wide_block &b, const wide_worker &w, int32_t subtile,
-              const wide_outputs &o, const int32_t (&counts)[NT / 2]) {
-    const wide_pixel *pixels = w.pixels + subtile * SUB;
-    if constexpr (OUT == XN_CUDA_STATIONARY_PACKED)
-        write_packed<NT>(a, b, pixels + w.thread / 32 * 16 + w.thread % 32 / 4, o, counts);
-    else if constexpr (OUT == XN_FP16)
-        write_real<NT, OUT, __half>(a, b, w, pixels, w.k + subtile * SUB, o, counts);
+write_any(const stationary_args &a, const stationary_block &b, const stationary_worker &w,
+          const stationary_pixel *pixels, const float *boxes, int32_t raster, int32_t column,
+          const int32_t (&counts)[NT / 2]) {
+    constexpr int32_t PITCH = turn_pitch<float>::BYTES;
+    const int32_t own = w.thread / 32 * 16, lane = w.thread % 32;
+    const int64_t plane = (int64_t)a.conv.out_height * a.conv.out_width;
+#pragma unroll 1
+    for (int32_t q = 0; q < NT / 16; q++) {
+        const int32_t filters = column + q / 2 * 32 + q % 2 * 4,
+                      live = a.conv.group_out_channels - b.m0 - filters;
+        const int32_t *table = b.table + filters + 8 * (lane & 3);
+        char *turned = w.turn + q % 2 * 16 * PITCH;
+        int32_t now[8];
+        float v[2][4];
+#pragma unroll
+        for (int n = 0; n < NT / 2; n++) /* counts[q * 8 + ...], from registers */
+            if (n / 8 == q)
+                now[n % 8] = counts[n];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            four_dots<OUT>(table, &now[h * 2], pixels[own + lane / 4 + h * 8], v[h]);
+        put_turned(v, own, turned, (const float *)nullptr);
+        worker_barrier(w);
+#pragma unroll 1
+        for (int32_t n = lane; n < SUB; n += 32) {
+            const position p = position_of(a, raster + n);
+            uint32_t bits = 0;
+#pragma unroll 1
+            for (int32_t i = w.thread / 32; i < 16 && pixels[n].base != NO_OUTPUT; i += 4)
+                if (filter_of_column(i) < live)
+                    bits |= any_output(a, b, p, pixels[n], boxes[n], filters + filter_of_column(i),
+                                       *(const float *)(turned + i * PITCH + n * 4))
+                            << filter_of_column(i);
+            if (a.out.what.bits && bits)
+                xn_add_bits(a.out, a.conv.out_channels,
+                            p.image * plane + p.row * a.conv.out_width + p.column,
+                            b.group * a.conv.group_out_channels + b.m0 + filters, bits);
+        }
+    }
+}
+
+__device__ __forceinline__ int32_t bits_of_and(const uint4 &x, const uint4 &y) {
+    return __popc(x.x & y.x) + __popc(x.y & y.y) + __popc(x.z & y.z) + __popc(x.w & y.w);
+}
+
+/* A subtile that fp32 may overflow in, from its positions and the filters in shared memory again:
+ * what the matrix unit counted would take the registers that this wants. */
+template <int NT>
+__device__ __forceinline__ void write_again(const stationary_args &a, const stationary_block &b,
+                                            const stationary_worker &w, const uint4 *positions,
+                                            const uint4 *filters, const stationary_pixel *pixels,
+                                            const float *boxes, int32_t raster, int32_t column) {
+    const int32_t step = a.shape.block_tiles * NT * 2, live = a.conv.group_out_channels - b.m0;
+#pragma unroll 1
+    for (int32_t n = w.thread % 32; n < SUB; n += 32) {
+        if (pixels[n].base == NO_OUTPUT)
+            continue;
+        const position p = position_of(a, raster + n);
+#pragma unroll 1
+        for (int32_t m = column + w.thread / 32; m < min(column + NT, live); m += 4) {
+            const int32_t row = (int32_t)xn_cuda_wgmma_row(m);
+            const uint4 *filter = filters + row / 8 * 16 + row % 8;
+            int32_t count = 0;
+#pragma unroll 1
+            for (int32_t pair = 0; pair < a.shape.pairs; pair++, filter += step) {
+                const uint32_t low = a.shape.pair_low[pair];
+                const uint4 *at = positions + n + (low & 0xffff);
+                count += bits_of_and(at[0], filter[0]) + bits_of_and(at[low >> 16], filter[8]);
+            }
+            any_output(a, b, p, pixels[n], boxes[n], m,
+                       __int_as_float(pixels[n].part + b.table[pixels[n].row + m] + 4 * count) -
+                           __int_as_float(MAGIC));
+        }
+    }
+}
+
+/* Whether no product or sum of the epilogue can overflow at any of a subtile's pixels. All warps of
+ * the worker ask for the same pixels, since together they store what each has turned. */
+__device__ __forceinline__ bool cannot_overflow(const stationary_args &a, const stationary_block &b,
+                                                const float *boxes) {
+    const int32_t lane = threadIdx.x & 31;
+    return __all_sync(0xffffffffu, b.constants.cannot_overflow(a.conv, boxes[lane]) &&
+                                       b.constants.cannot_overflow(a.conv, boxes[lane + 32]));
+}
+
+template <int NT, int OUT, typename T>
+__device__ __forceinline__ void write_real(const stationary_args &a, const stationary_block &b,
+                                           const stationary_worker &w, int32_t subtile,
+                                           int32_t column, const int32_t (&counts)[NT / 2]) {
+    constexpr int32_t MOST = 16 / sizeof(T);
+    const stationary_pixel *pixels = w.pixels + subtile * SUB;
+    const float *boxes = w.boxes + subtile * SUB;
+    const int32_t own = w.thread / 32 * 16 + w.thread % 32 / 4;
+    const real_pixel p[2] = {load_pixel<OUT>(pixels + own, boxes + own),
+                             load_pixel<OUT>(pixels + own + 8, boxes + own + 8)};
+    if (a.vector >= MOST)
+        write_plain<NT, OUT, T, MOST>(a, b, w, pixels, p, column, counts);
+    else if (a.vector >= 4)
+        write_plain<NT, OUT, T, 4>(a, b, w, pixels, p, column, counts);
     else
-        write_real<NT, OUT, float>(a, b, w, pixels, w.k + subtile * SUB, o, counts);
+        write_plain<NT, OUT, T, 1>(a, b, w, pixels, p, column, counts);
+}
+
+/* A subtile's outputs; raster: of its first position. */
+template <int NT, int OUT>
+__device__ __forceinline__ void
+write_outputs(const stationary_args &a, const stationary_block &b, const stationary_worker &w,
+              int32_t subtile, int32_t raster, int32_t column, const int32_t (&counts)[NT / 2]) {
+    if constexpr (OUT == XN_CUDA_STATIONARY_PACKED)
+        write_packed<NT>(a, b, w.pixels + subtile * SUB + w.thread / 32 * 16 + w.thread % 32 / 4,
+                         column, counts);
+    else if constexpr (OUT == XN_CUDA_STATIONARY_ANY)
+        write_any<NT, OUT>(a, b, w, w.pixels + subtile * SUB, w.boxes + subtile * SUB, raster,
+                           column, counts);
+    else if constexpr (OUT == XN_FP16)
+        write_real<NT, OUT, __half>(a, b, w, subtile, column, counts);
+    else
+        write_real<NT, OUT, float>(a, b, w, subtile, column, counts);
 }
 
 #endif

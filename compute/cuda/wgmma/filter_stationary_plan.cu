@@ -183,7 +183,8 @@ struct stationary_choice : xn_wgmma_choice<xn_cuda_stationary_shape> {
 /* All numbers of workers and buffers of a shape that has its tiles and raster. */
 static void try_workers(stationary_choice *choice, xn_cuda_stationary_shape *s) {
     const xn_conv *c = choice->conv;
-    const int32_t turned = s->packed ? 0 : c->epilogue.datatype == XN_FP16 ? 2 : 4;
+    const bool fp16 = c->epilogue.datatype == XN_FP16 && xn_is_plain(c->epilogue);
+    const int32_t turned = s->packed ? 0 : fp16 ? 2 : 4;
     for (s->workers = 1; s->workers <= xn_stationary_workers(s->variant, s->packed); s->workers++)
         for (s->buffers = 1; s->buffers <= 2; s->buffers++) {
             if (!make_layout(s, turned) || !make_grid(c, choice->multiprocessors, s))
@@ -211,8 +212,7 @@ static void try_tiles(stationary_choice *choice, xn_cuda_stationary_shape *s) {
 }
 
 static bool is_possible(const xn_conv *c, int64_t images, bool packed) {
-    if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
-        images > INT32_MAX / 4)
+    if (!xn_wgmma_can(c, packed) || images > INT32_MAX / 4)
         return false;
     if (packed && c->groups > 1 && xn_packed_words(c->out_channels) * 32 != c->out_channels)
         return false; /* nobody would write the words that only pad a pixel */

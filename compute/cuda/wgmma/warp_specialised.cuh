@@ -4,26 +4,18 @@
 #ifndef XN_CUDA_WARP_SPECIALISED_CUH
 #define XN_CUDA_WARP_SPECIALISED_CUH
 
-#include "element.cuh"
 #include "fast_divide.cuh"
-#include "ptx.cuh"
 #include "warp_specialised.h"
-#include "wgmma_pipeline.cuh"
-#include "window_sums.cuh"
+#include "wgmma_filters.cuh"
+#include "wgmma_kernel.cuh"
 
-struct lines_args {
-    xn_conv conv;
-    xn_cuda_specialised_io io;
+struct specialised_args : xn_wgmma_args<xn_cuda_specialised_shape, xn_cuda_specialised_io> {
+    xn_epilogue_args out;
     xn_cuda_padded lines; /* of the activations */
-    const float *factor, *bias;
-    void *output;
-    int32_t images;
-    xn_cuda_specialised_shape shape;
     xn_fast_divisor row_bands, image_pixels, out_width;
-    float taps_reciprocal;
+    bool plain;          /* nothing between the value and memory (epilogue.cuh) */
     uint32_t count_high; /* COUNT_FLOAT, for INT32 0; from here the compiler does not know it: of a
                             permutation's operands one can be immediate, not two */
-    int32_t bands_each, bands_more; /* bands a block; so many blocks have one more */
 };
 
 enum {
@@ -51,13 +43,13 @@ enum {
 #if XN_HAS_WGMMA
 
 /* A band: its first image and row, images and rows that there are, outputs of a filter. */
-struct lines_band {
+struct specialised_band {
     int32_t image, y, images, rows, pixels;
 };
 
-__device__ __forceinline__ lines_band band_of(const lines_args &a, int32_t number) {
+__device__ __forceinline__ specialised_band band_of(const specialised_args &a, int32_t number) {
     const int32_t part = xn_divide(number, a.row_bands);
-    lines_band b;
+    specialised_band b;
     b.image = part * a.shape.images;
     b.y = (number - part * a.shape.row_bands) * a.shape.rows;
     b.images = min(a.shape.images, a.images - b.image);
@@ -66,16 +58,16 @@ __device__ __forceinline__ lines_band band_of(const lines_args &a, int32_t numbe
     return b;
 }
 
-/* Of a band's outputs, one after the other: their part of dot, half of it; K; where in the table
- * their class begins, in bytes. */
-struct lines_records {
+/* Of a band's outputs, one after the other: their part of dot, half of it; the box of K, or 1;
+ * where in the table their class begins, in bytes. */
+struct specialised_records {
     char *memory;
     int32_t bytes; /* of one kind */
 
     __device__ __forceinline__ int32_t *parts() const {
         return (int32_t *)memory;
     }
-    __device__ __forceinline__ float *ks() const {
+    __device__ __forceinline__ float *boxes() const {
         return (float *)(memory + bytes);
     }
     __device__ __forceinline__ int32_t *rows() const {
@@ -83,13 +75,13 @@ struct lines_records {
     }
 };
 
-__device__ __forceinline__ lines_records records_of(const lines_args &a, const xn_wgmma_block &b,
-                                                    int32_t place) {
+__device__ __forceinline__ specialised_records records_of(const specialised_args &a,
+                                                          const xn_wgmma_block &b, int32_t place) {
     return {b.memory + a.shape.records_at + place * a.shape.record_bytes, a.shape.record_bytes / 3};
 }
 
 /* Where a warp of a writing warpgroup finds the counts of its 16 filters. */
-__device__ __forceinline__ char *stage_of(const lines_args &a, const xn_wgmma_block &b,
+__device__ __forceinline__ char *stage_of(const specialised_args &a, const xn_wgmma_block &b,
                                           int32_t writer) {
     const int32_t warp = (int32_t)threadIdx.x / 32 % 4;
     return b.memory + a.shape.stage_at + (writer * M + warp * 16) * a.shape.stage_row;
@@ -98,8 +90,8 @@ __device__ __forceinline__ char *stage_of(const lines_args &a, const xn_wgmma_bl
 /* ---- the warp that copies ---- */
 
 /* By one lane: everything of a band. */
-__device__ __forceinline__ void copy_band(const lines_args &a, const xn_wgmma_block &b,
-                                          const lines_band &band, int32_t place) {
+__device__ __forceinline__ void copy_band(const specialised_args &a, const xn_wgmma_block &b,
+                                          const specialised_band &band, int32_t place) {
     const xn_cuda_specialised_shape &s = a.shape;
     const xn_cuda_padded &l = a.lines;
     const uint32_t to =
@@ -134,27 +126,17 @@ __device__ __forceinline__ void copy_band(const lines_args &a, const xn_wgmma_bl
 
 /* ---- records ---- */
 
-/* The sum of 3 x 3 values, all under way at once. */
-template <typename T>
-__device__ __forceinline__ T sum_of_9(const T *at, int32_t down, int32_t right) {
-    T v[9];
-#pragma unroll
-    for (int i = 0; i < 9; i++)
-        v[i] = at[i / 3 * down + i % 3 * right];
-    return ((v[0] + v[1]) + v[2]) + ((v[3] + v[4]) + v[5]) + ((v[6] + v[7]) + v[8]);
-}
-
 /* A thread has the same pixels of every band: where their windows begin, and what does not change.
  */
 enum { OWN = 256 / GROUP };
-struct lines_own {
+struct specialised_own {
     int32_t at[OWN], line[OWN], column_class[OWN];
 };
 
-__device__ __forceinline__ lines_own own_pixels(const lines_args &a) {
+__device__ __forceinline__ specialised_own own_pixels(const specialised_args &a) {
     const xn_conv &c = a.conv;
     const xn_cuda_specialised_shape &s = a.shape;
-    lines_own own;
+    specialised_own own;
 #pragma unroll
     for (int i = 0; i < OWN; i++) {
         const int32_t pixel = min((int32_t)threadIdx.x % GROUP + i * GROUP, s.pixels - 1);
@@ -170,12 +152,13 @@ __device__ __forceinline__ lines_own own_pixels(const lines_args &a) {
 
 /* The records of a band, by a warpgroup. NINE: the window is 3 x 3. */
 template <int OUT, bool NINE>
-__device__ __forceinline__ void make_records(const lines_args &a, const lines_band &band,
-                                             const lines_own &own, const char *buffer,
-                                             const lines_records &records) {
+__device__ __forceinline__ void
+make_records(const specialised_args &a, const specialised_band &band, const specialised_own &own,
+             const char *buffer, const specialised_records &records) {
     constexpr bool REAL = OUT != XN_INT32;
     const xn_conv &c = a.conv;
     const xn_cuda_specialised_shape &s = a.shape;
+    const int32_t rows = NINE ? 3 : c.kernel_h, columns = NINE ? 3 : c.kernel_w;
     const int32_t *counts = (const int32_t *)(buffer + s.counts_at);
     const float *means = (const float *)(buffer + s.means_at);
 #pragma unroll
@@ -183,14 +166,11 @@ __device__ __forceinline__ void make_records(const lines_args &a, const lines_ba
         const int32_t pixel = (int32_t)threadIdx.x % GROUP + i * GROUP;
         if (i > 0 && i * GROUP >= s.pixels)
             break;
-        const int32_t bits = NINE ? sum_of_9(counts + own.at[i], s.row_step, s.column_step)
-                                  : xn_window_sum<int32_t>(counts + own.at[i], c.kernel_h,
-                                                           s.row_step, c.kernel_w, s.column_step);
-        float k = 1.0f;
-        if (REAL && s.means && NINE)
-            k = sum_of_9(means + own.at[i], s.row_step, s.column_step) * a.taps_reciprocal;
-        if (REAL && s.means && (!NINE || !(k <= 3e37f)))
-            k = xn_window_mean(c, means + own.at[i], s.row_step, s.column_step, a.taps_reciprocal);
+        const int32_t bits =
+            xn_wgmma_box(counts + own.at[i], rows, s.row_step, columns, s.column_step);
+        const float box = REAL && s.means ? xn_wgmma_box(means + own.at[i], rows, s.row_step,
+                                                         columns, s.column_step)
+                                          : 1.0f;
         const int32_t cls = xn_border_class(s.borders.rows, band.y + own.line[i], c.out_height) *
                                 s.borders.columns.classes +
                             own.column_class[i];
@@ -199,7 +179,7 @@ __device__ __forceinline__ void make_records(const lines_args &a, const lines_ba
                 REAL ? __float_as_int((float)(MOST - bits) - 0x1p24f) : -2 * bits;
             records.rows()[pixel] = cls * s.table_pitch * 4;
             if (REAL)
-                records.ks()[pixel] = k;
+                records.boxes()[pixel] = box;
         }
     }
 }

@@ -14,19 +14,13 @@
 #if XN_HAS_WGMMA
 
 /* What a block has of its filters. */
-struct lines_table {
+struct specialised_table {
     char *rows; /* [class][filter]: int32_t, for real outputs float */
-    float *factor, *bias;
-    uint32_t *largest; /* bits of the largest |factor| and |bias| */
+    xn_wgmma_constants constants;
 };
 
-__device__ __forceinline__ lines_table table_of(const lines_args &a, char *memory) {
-    lines_table t;
-    t.rows = memory + a.shape.table_at;
-    t.factor = (float *)(memory + a.shape.constants_at);
-    t.bias = t.factor + M;
-    t.largest = (uint32_t *)(t.bias + M);
-    return t;
+__device__ __forceinline__ specialised_table table_of(const specialised_args &a, char *memory) {
+    return {memory + a.shape.table_at, xn_wgmma_constants::at(memory + a.shape.constants_at, M)};
 }
 
 /* ---- counts into the stage ---- */
@@ -45,7 +39,7 @@ __device__ __forceinline__ void stage_2_if(uint32_t to, int32_t v, bool valid) {
 
 /* EVEN: outputs of a line begin at even numbers and are even in number. */
 template <int N, bool EVEN>
-__device__ __forceinline__ void put_pairs(const lines_args &a, const char *stage,
+__device__ __forceinline__ void put_pairs(const specialised_args &a, const char *stage,
                                           const int32_t (&counts)[N / 2]) {
     const xn_cuda_specialised_shape &s = a.shape;
     const int32_t lane = threadIdx.x % 32, column = lane % 4 * 2;
@@ -71,7 +65,7 @@ __device__ __forceinline__ void put_pairs(const lines_args &a, const char *stage
 /* Where a line's outputs are whole groups of 8. What is no output goes
  * behind the row. */
 template <int N>
-__device__ __forceinline__ void put_octets(const lines_args &a, const char *stage,
+__device__ __forceinline__ void put_octets(const specialised_args &a, const char *stage,
                                            const int32_t (&counts)[N / 2]) {
     const xn_cuda_specialised_shape &s = a.shape;
     const int32_t lane = threadIdx.x % 32;
@@ -89,7 +83,7 @@ __device__ __forceinline__ void put_octets(const lines_args &a, const char *stag
 }
 
 template <int N>
-__device__ __forceinline__ void put_counts(const lines_args &a, const char *stage,
+__device__ __forceinline__ void put_counts(const specialised_args &a, const char *stage,
                                            const int32_t (&counts)[N / 2]) {
     if (a.conv.out_width % 8 == 0)
         put_octets<N>(a, stage, counts);
@@ -140,51 +134,18 @@ __device__ __forceinline__ void load_counts(const char *from, uint32_t high, uin
     }
 }
 
-/* V outputs, when `valid`. */
-template <int V>
-__device__ __forceinline__ void store(float *to, const float (&v)[V], bool valid) {
-    if constexpr (V == 4)
-        xn_store_16_if(to, make_float4(v[0], v[1], v[2], v[3]), valid);
-    else if (valid)
-        *to = v[0];
-}
-template <int V>
-__device__ __forceinline__ void store(int32_t *to, const int32_t (&v)[V], bool valid) {
-    if constexpr (V == 4)
-        xn_store_16_if(to,
-                       make_float4(__int_as_float(v[0]), __int_as_float(v[1]), __int_as_float(v[2]),
-                                   __int_as_float(v[3])),
-                       valid);
-    else if (valid)
-        *to = v[0];
-}
-template <int V>
-__device__ __forceinline__ void store(__half *to, const float (&v)[V], bool valid) {
-    if constexpr (V == 8)
-        xn_store_16_if(to,
-                       make_float4(__uint_as_float(xn_half_pair(v[0], v[1])),
-                                   __uint_as_float(xn_half_pair(v[2], v[3])),
-                                   __uint_as_float(xn_half_pair(v[4], v[5])),
-                                   __uint_as_float(xn_half_pair(v[6], v[7]))),
-                       valid);
-    else if constexpr (V == 4)
-        xn_store_8_if(to, make_uint2(xn_half_pair(v[0], v[1]), xn_half_pair(v[2], v[3])), valid);
-    else if (valid)
-        *to = __float2half_rn(v[0]);
-}
-
 template <int OUT>
-struct lines_output {
+struct specialised_output {
     typedef float type; /* of a value */
     typedef float memory;
 };
 template <>
-struct lines_output<XN_FP16> {
+struct specialised_output<XN_FP16> {
     typedef float type;
     typedef __half memory;
 };
 template <>
-struct lines_output<XN_INT32> {
+struct specialised_output<XN_INT32> {
     typedef int32_t type;
     typedef int32_t memory;
 };
@@ -192,10 +153,10 @@ struct lines_output<XN_INT32> {
 /* What a thread has of its pixels. Where there are 8 they are of one line, and only the first and
  * the last may be at a border (warp_specialised_plan.cu), so there are three rows of the table. */
 template <int V>
-struct lines_pixels {
+struct specialised_pixels {
     enum { ROWS = V == 8 ? 3 : V };
     int32_t part[V], row[ROWS];
-    float k[V];
+    float box[V];
 
     static __device__ __forceinline__ constexpr int row_of(int v) {
         return V < 8 ? v : v == 0 ? 0 : v < V - 1 ? 1 : 2;
@@ -205,79 +166,86 @@ struct lines_pixels {
 /* Filters at once: what registers allow. */
 enum { F = 4 };
 
+/* What half of dot, as a float, and an entry of the table make together. */
+__device__ __forceinline__ float dot_of(uint32_t count, int32_t part, int32_t entry) {
+    return fmaf(__uint_as_float(count) + __int_as_float(part), 2.0f, __int_as_float(entry));
+}
+
 /* F filters from m on, of which `live` are to be written, of V pixels. `to` moves on. */
-template <int OUT, int V, bool SAFE>
-__device__ __forceinline__ void some_filters(const lines_args &a, const lines_table &t, int32_t m,
-                                             int32_t live, const char *counts, uint32_t high,
-                                             const lines_pixels<V> &p, int64_t plane,
-                                             typename lines_output<OUT>::memory **to) {
+template <int OUT, int V>
+__device__ __forceinline__ void some_filters(const specialised_args &a, const specialised_table &t,
+                                             int32_t m, int32_t live, const char *counts,
+                                             const specialised_pixels<V> &p, int64_t plane,
+                                             typename specialised_output<OUT>::memory **to) {
     constexpr bool REAL = OUT != XN_INT32;
+    constexpr int ROWS = specialised_pixels<V>::ROWS;
     float factor[F], bias[F];
-    constexpr int ROWS = lines_pixels<V>::ROWS;
     int32_t entry[ROWS][F];
     uint32_t count[F][V];
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         load_words<F>((const int32_t *)(t.rows + p.row[r]) + m, entry[r]);
     if (REAL) {
-        load_words<F>(t.factor + m, factor);
-        load_words<F>(t.bias + m, bias);
+        load_words<F>(t.constants.factor + m, factor);
+        load_words<F>(t.constants.bias + m, bias);
     }
 #pragma unroll
     for (int f = 0; f < F; f++)
-        load_counts<V>(counts + f * a.shape.stage_row, high, count[f]);
+        load_counts<V>(counts + f * a.shape.stage_row, a.count_high, count[f]);
 #pragma unroll
     for (int f = 0; f < F; f++) {
-        typename lines_output<OUT>::type value[V];
+        typename specialised_output<OUT>::type value[V];
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            if constexpr (REAL) {
-                const float half = __uint_as_float(count[f][v]) + __int_as_float(p.part[v]);
-                const float dot = fmaf(half, 2.0f, __int_as_float(entry[p.row_of(v)][f]));
-                value[v] = SAFE ? fmaf(dot * p.k[v], factor[f], bias[f])
-                                : xn_scaled_epilogue(dot, p.k[v], factor[f], bias[f]);
-            } else {
-                value[v] = (int32_t)(4 * count[f][v]) + p.part[v] + entry[p.row_of(v)][f];
-            }
+            const int32_t row = entry[p.row_of(v)][f];
+            if constexpr (REAL)
+                value[v] =
+                    xn_value(dot_of(count[f][v], p.part[v], row), p.box[v], {factor[f], bias[f]});
+            else
+                value[v] = (int32_t)(4 * count[f][v]) + p.part[v] + row;
         }
-        store<V>(*to, value, f < live);
+        xn_store_if(*to, value, f < live);
         *to += plane;
     }
 }
 
 /* Whether no product or sum of the epilogue can overflow at any of the warp's pixels. */
 template <int V>
-__device__ __forceinline__ bool cannot_overflow(const lines_args &a, const lines_table &t,
-                                                const lines_pixels<V> &p, bool live) {
+__device__ __forceinline__ bool cannot_overflow(const specialised_args &a,
+                                                const specialised_table &t,
+                                                const specialised_pixels<V> &p, bool live) {
     bool safe = true;
 #pragma unroll
     for (int v = 0; v < V; v++)
-        safe = safe && xn_cannot_overflow(a.conv, t.largest, p.k[v]);
+        safe = safe && t.constants.cannot_overflow(a.conv, p.box[v]);
     return __all_sync(0xffffffffu, safe || !live);
 }
 
-/* A job's outputs, by one warp: 16 filters from m on, of the block. */
+/* A job's outputs from pixel `first` on, by one warp: 16 filters from m on, of the block. Ends
+ * before 32 V pixels that write_any must do, whose first one it gives; else with what is no pixel.
+ */
 template <int OUT, int V>
-__device__ __forceinline__ void
-write_outputs(const lines_args &a, const xn_wgmma_block &b, const lines_table &t,
-              const lines_band &band, const lines_records &records, const char *stage, int32_t m) {
-    typedef typename lines_output<OUT>::memory memory;
+__device__ __forceinline__ int32_t write_plain(const specialised_args &a, const xn_wgmma_block &b,
+                                               const specialised_table &t,
+                                               const specialised_band &band,
+                                               const specialised_records &records,
+                                               const char *stage, int32_t m, int32_t first) {
+    typedef typename specialised_output<OUT>::memory memory;
     const xn_conv &c = a.conv;
     const int64_t plane = (int64_t)c.out_height * c.out_width;
     const int32_t live = c.group_out_channels - b.m0 - m; /* filters */
     const int32_t each = band.rows * c.out_width;         /* of an image */
-    const uint32_t high = a.count_high;
 #pragma unroll 1
-    for (int32_t first = 0; first < band.pixels; first += 32 * V) {
+    for (; first < band.pixels; first += 32 * V) {
         const int32_t pixel = first + (int32_t)threadIdx.x % 32 * V;
         const bool mine = pixel < band.pixels;
         const int32_t image = a.shape.images > 1 ? xn_divide(pixel, a.image_pixels) : 0;
         const int64_t filter = ((int64_t)band.image + image) * c.out_channels +
                                b.group * c.group_out_channels + b.m0 + m;
         memory *to =
-            (memory *)a.output + filter * plane + band.y * c.out_width + pixel - image * each;
+            (memory *)a.out.output + filter * plane + band.y * c.out_width + pixel - image * each;
         const char *counts = stage + pixel * 2;
-        lines_pixels<V> p = {};
+        specialised_pixels<V> p = {};
         if (mine) {
             load_words<V>(records.parts() + pixel, p.part);
             if constexpr (V == 8) {
@@ -288,16 +256,77 @@ write_outputs(const lines_args &a, const xn_wgmma_block &b, const lines_table &t
                 load_words<V>(records.rows() + pixel, p.row);
             }
             if (OUT != XN_INT32)
-                load_words<V>(records.ks() + pixel, p.k);
+                load_words<V>(records.boxes() + pixel, p.box);
         }
-        if (OUT == XN_INT32 || cannot_overflow<V>(a, t, p, mine)) {
+        if (OUT != XN_INT32 && !cannot_overflow<V>(a, t, p, mine))
+            break;
 #pragma unroll 1
-            for (int32_t f = 0; f < 16 && mine; f += F, counts += F * a.shape.stage_row)
-                some_filters<OUT, V, true>(a, t, m + f, live - f, counts, high, p, plane, &to);
-        } else {
+        for (int32_t f = 0; f < 16 && mine; f += F, counts += F * a.shape.stage_row)
+            some_filters<OUT, V>(a, t, m + f, live - f, counts, p, plane, &to);
+    }
+    return first;
+}
+
+/* Pixels [first, end) whatever the epilogue is, and where fp32 does not hold all of it. A lane has
+ * a pixel and goes through the warp's filters. */
+__device__ __forceinline__ void write_any(const specialised_args &a, const xn_wgmma_block &b,
+                                          const specialised_table &t, const specialised_band &band,
+                                          const specialised_records &records, const char *stage,
+                                          int32_t m, int32_t first, int32_t end) {
+    const xn_conv &c = a.conv;
+    const int64_t plane = (int64_t)c.out_height * c.out_width;
+    const int32_t live = min(c.group_out_channels - b.m0 - m, 16);
+    const int32_t o = b.group * c.group_out_channels + b.m0 + m;
 #pragma unroll 1
-            for (int32_t f = 0; f < 16 && mine; f += F, counts += F * a.shape.stage_row)
-                some_filters<OUT, V, false>(a, t, m + f, live - f, counts, high, p, plane, &to);
+    for (int32_t pixel = first + (int32_t)threadIdx.x % 32; pixel < end; pixel += 32) {
+        const int32_t line = xn_divide(pixel, a.out_width), x = pixel - line * c.out_width;
+        const int32_t image = band.image + line / band.rows, y = band.y + line % band.rows;
+        const float *means = a.io.means + ((int64_t)image * c.groups + b.group) * a.lines.plane +
+                             y * a.lines.pitch + x + a.shape.first_tap;
+        const auto again = [&]() {
+            return xn_box_of<double>(c.kernel_h, c.kernel_w, [&](int32_t i, int32_t j) {
+                return means[i * a.shape.row_step + j * a.shape.column_step];
+            });
+        };
+        const int32_t *entry = (const int32_t *)(t.rows + records.rows()[pixel]) + m;
+        const int64_t at = y * c.out_width + x;
+        uint32_t bits = 0;
+#pragma unroll 1
+        for (int32_t f = 0; f < live; f++) {
+            uint32_t count[1];
+            load_counts<1>(stage + f * a.shape.stage_row + pixel * 2, a.count_high, count);
+            float v[1] = {xn_value_or_again(
+                a.out, {t.constants.factor[m + f], t.constants.bias[m + f]}, o + f,
+                dot_of(count[0], records.parts()[pixel], entry[f]), records.boxes()[pixel], again)};
+            const int64_t index = ((int64_t)image * c.out_channels + o + f) * plane + at;
+            bits |= xn_finish_and_store(a.out, o + f, index, v) << f;
+        }
+        if (a.out.what.bits)
+            xn_add_bits(a.out, c.out_channels, image * plane + at, o, bits);
+    }
+}
+
+/* A job's outputs, by one warp. */
+template <int OUT>
+__device__ __forceinline__ void
+write_outputs(const specialised_args &a, const xn_wgmma_block &b, const specialised_table &t,
+              const specialised_band &band, const specialised_records &records, const char *stage) {
+    const int32_t m = (int32_t)threadIdx.x / 32 % 4 * 16, vector = a.shape.vector;
+#pragma unroll 1
+    for (int32_t done = 0; done < band.pixels;) {
+        if (OUT == XN_INT32 || a.plain) {
+            if (OUT == XN_FP16 && vector == 8)
+                done = write_plain < OUT,
+                OUT == XN_FP16 ? 8 : 4 > (a, b, t, band, records, stage, m, done);
+            else if (vector == 4)
+                done = write_plain<OUT, 4>(a, b, t, band, records, stage, m, done);
+            else
+                done = write_plain<OUT, 1>(a, b, t, band, records, stage, m, done);
+        }
+        if (OUT != XN_INT32 && done < band.pixels) {
+            const int32_t first = done;
+            done = min(first + 32 * vector, band.pixels);
+            write_any(a, b, t, band, records, stage, m, first, done);
         }
     }
 }
@@ -305,21 +334,21 @@ write_outputs(const lines_args &a, const xn_wgmma_block &b, const lines_table &t
 /* Every WRITERS-th job, from the one of its number on. A band's records are made while it is
  * multiplied; the records of two bands, since a warp may be one ahead of the others. */
 template <int OUT, int WRITERS>
-__device__ __forceinline__ void write_jobs(const lines_args &a, const xn_wgmma_block &b,
-                                           const lines_table &t, int32_t mine) {
+__device__ __forceinline__ void write_jobs(const specialised_args &a, const xn_wgmma_block &b,
+                                           const specialised_table &t, int32_t mine) {
     const xn_cuda_specialised_shape &s = a.shape;
-    const int32_t m = (int32_t)threadIdx.x / 32 % 4 * 16;
+    const xn_wgmma_range bands = xn_wgmma_share_of(a, (int32_t)blockIdx.x);
     const char *stage = stage_of(a, b, mine);
     const bool nine = a.conv.kernel_h == 3 && a.conv.kernel_w == 3;
-    const lines_own own = own_pixels(a);
+    const specialised_own own = own_pixels(a);
     xn_ring ring = {0, 0};
     uint32_t parity = 0;
     ring.skip(mine, s.depth);
 #pragma unroll 1
-    for (int32_t number = b.first + mine; number < b.end; number += WRITERS) {
+    for (int32_t number = bands.next + mine; number < bands.end; number += WRITERS) {
         const char *buffer = b.memory + s.buffers_at + ring.place * s.buffer_bytes;
-        const lines_band band = band_of(a, number);
-        const lines_records records = records_of(a, b, 2 * mine + (int32_t)parity);
+        const specialised_band band = band_of(a, number);
+        const specialised_records records = records_of(a, b, 2 * mine + (int32_t)parity);
         xn_mbarrier_wait(xn_barrier_at(b.barriers, BAND_FULL + ring.place), ring.parity);
         if (nine)
             make_records<OUT, true>(a, band, own, buffer, records);
@@ -328,12 +357,7 @@ __device__ __forceinline__ void write_jobs(const lines_args &a, const xn_wgmma_b
         xn_mbarrier_arrive(xn_barrier_at(b.barriers, BAND_FREE + ring.place));
         xn_named_barrier(GROUP_MEETS + mine, GROUP);
         xn_mbarrier_wait(xn_barrier_at(b.barriers, STAGE_FULL + mine), parity);
-        if (OUT == XN_FP16 && s.vector == 8)
-            write_outputs<OUT, OUT == XN_FP16 ? 8 : 4>(a, b, t, band, records, stage, m);
-        else if (s.vector == 4)
-            write_outputs<OUT, 4>(a, b, t, band, records, stage, m);
-        else
-            write_outputs<OUT, 1>(a, b, t, band, records, stage, m);
+        write_outputs<OUT>(a, b, t, band, records, stage);
         xn_mbarrier_arrive(xn_barrier_at(b.barriers, STAGE_FREE + mine));
         parity ^= 1;
 #pragma unroll

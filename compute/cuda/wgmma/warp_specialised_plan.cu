@@ -123,8 +123,7 @@ static bool is_possible(const xn_conv *c, int64_t images) {
     const int64_t longest = std::max({(int64_t)c->height, (int64_t)c->width, (int64_t)c->out_height,
                                       (int64_t)c->out_width, xn_cuda_span_h(c), xn_cuda_span_w(c),
                                       (int64_t)c->pad_top, (int64_t)c->pad_left});
-    if (c->mode != XN_MODE_XNOR || (c->groups > 1 && c->group_out_channels % 32) ||
-        c->stride_h != 1 || c->stride_w != 1 || longest > LONGEST ||
+    if (!xn_wgmma_can(c, false) || c->stride_h != 1 || c->stride_w != 1 || longest > LONGEST ||
         (int64_t)c->group_channels * c->kernel_h * c->kernel_w > MOST_BITS)
         return false;
     const xn_cuda_padded l = xn_cuda_padded_of(c);

@@ -5,14 +5,6 @@
 
 #include "wgmma_ptx.cuh"
 
-/* The grid whose blocks share a shape's bands, filter tiles and groups; how many bands each has. */
-template <typename Shape, typename Args>
-static inline dim3 xn_wgmma_grid(const Shape *s, int32_t groups, Args *a) {
-    a->bands_each = s->bands / s->pixel_blocks;
-    a->bands_more = s->bands % s->pixel_blocks; /* so many blocks have one more */
-    return dim3((unsigned)s->pixel_blocks, (unsigned)s->filter_blocks, (unsigned)groups);
-}
-
 #if XN_HAS_WGMMA
 
 /* A place in a ring, and the parity of the phase that ends when it is full; free has ended once
@@ -33,59 +25,83 @@ struct xn_ring {
     }
 };
 
-/* What a block shares that has a tile of filters and some bands of images. */
+/* A block's tile of filters, which come first in its shared memory: the first one, of the group. */
 struct xn_wgmma_block {
     char *memory;
     uint32_t barriers;
-    int32_t group, m0;  /* the first filter, of the group */
-    int32_t first, end; /* bands */
+    int32_t group, m0;
 };
 
-/* TILE: filters of a block. */
-template <int TILE, typename Args>
-__device__ __forceinline__ xn_wgmma_block xn_wgmma_block_of(const Args &a, char *memory,
-                                                            const uint64_t *barriers) {
-    xn_wgmma_block b;
-    b.memory = memory;
-    b.barriers = xn_shared_address(barriers);
-    b.group = (int32_t)blockIdx.z;
-    b.m0 = (int32_t)blockIdx.y * TILE;
-    b.first = (int32_t)blockIdx.x * a.bands_each + min((int32_t)blockIdx.x, a.bands_more);
-    b.end = b.first + a.bands_each + ((int32_t)blockIdx.x < a.bands_more);
-    return b;
+/* A share of the work: bands or subtiles. */
+struct xn_wgmma_range {
+    int32_t next, end;
+};
+
+template <typename Args>
+__device__ __forceinline__ xn_wgmma_range xn_wgmma_share_of(const Args &a, int32_t sharer) {
+    const int32_t first = sharer * a.share_each + min(sharer, a.share_more);
+    return {first, first + a.share_each + (sharer < a.share_more)};
 }
 
-/* The block's tile of 64 filters to the beginning of its shared memory, a bulk copy a pair of
- * chunks. The warps share them: to start one takes a thread about a hundred cycles. */
-template <typename Args>
-__device__ __forceinline__ void xn_wgmma_copy_filters(const Args &a, const xn_wgmma_block &b,
-                                                      uint32_t barrier, int32_t threads) {
-    const uint32_t to = xn_shared_address(b.memory);
-    const char *filters =
-        (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
-    const int64_t filter_rows = a.io.filter_rows;
-    const int32_t pairs = a.shape.pairs;
-    if (threadIdx.x % 32 == 0)
-        for (int32_t pair = (int32_t)threadIdx.x / 32; pair < pairs; pair += threads / 32)
-            xn_bulk_copy(to + (uint32_t)pair * (64 * 32), filters + pair * filter_rows * 32,
-                         64 * 32, barrier);
+/* ---- filters ---- */
+
+/* By one warp: barriers, and what filters will bring, a piece on each of the first barriers. */
+template <class K>
+__device__ __forceinline__ void xn_wgmma_start(const typename K::args &a, const xn_wgmma_block &b,
+                                               int32_t filters) {
+    static_assert(K::BARRIERS <= 32, "a lane each");
+    const int32_t lane = threadIdx.x & 31, first = lane * a.shape.piece_pairs;
+    if (lane < K::BARRIERS)
+        xn_mbarrier_init(xn_barrier_at(b.barriers, lane), K::arrivals(a, lane));
+    xn_mbarrier_init_fence();
+    __syncwarp();
+    if (first < a.shape.pairs)
+        xn_mbarrier_expect(xn_barrier_at(b.barriers, lane),
+                           (uint32_t)(min(a.shape.piece_pairs, a.shape.pairs - first) * filters) *
+                               32);
     __syncwarp();
 }
+
+/* A bulk copy a pair of chunks. The warps share them: to start one takes a thread about a hundred
+ * cycles. */
+template <typename Args>
+__device__ __forceinline__ void xn_wgmma_copy_filters(const Args &a, const xn_wgmma_block &b,
+                                                      int32_t filters) {
+    const uint32_t to = xn_shared_address(b.memory), bytes = (uint32_t)filters * 32;
+    const char *from =
+        (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
+    const int64_t step = a.io.filter_rows * 32;
+    const int32_t warps = (int32_t)blockDim.x / 32;
+    uint32_t barrier = b.barriers;
+    int32_t piece_end = a.shape.piece_pairs;
+    if (threadIdx.x % 32 == 0)
+        for (int32_t pair = (int32_t)threadIdx.x / 32; pair < a.shape.pairs; pair += warps) {
+            for (; pair >= piece_end; piece_end += a.shape.piece_pairs)
+                barrier += 8;
+            xn_bulk_copy(to + (uint32_t)pair * bytes, from + pair * step, bytes, barrier);
+        }
+    __syncwarp();
+}
+
+/* ---- the warp that copies ---- */
 
 /* All bands of a block, by one lane: the kernel's copy_band once the band that had the place has
  * been used. USED: the first place's barrier for that, by number. */
 template <int USED, typename Args>
-__device__ __forceinline__ void xn_wgmma_copy_bands(const Args &a, const xn_wgmma_block &b) {
+__device__ __forceinline__ void xn_wgmma_copy_bands(const Args &a, const xn_wgmma_block &b,
+                                                    xn_wgmma_range bands) {
     xn_ring ring = {0, 0};
     xn_wait_for_previous_kernel();
 #pragma unroll 1
-    for (int32_t number = b.first; number < b.end; number++) {
-        if (number - b.first >= a.shape.depth)
+    for (int32_t done = 0; bands.next < bands.end; bands.next++, done++) {
+        if (done >= a.shape.depth)
             xn_mbarrier_wait(xn_barrier_at(b.barriers, USED + ring.place), ring.parity ^ 1);
-        copy_band(a, b, band_of(a, number), ring.place);
+        copy_band(a, b, band_of(a, bands.next), ring.place);
         ring.next(a.shape.depth);
     }
 }
+
+/* ---- products ---- */
 
 /* How far the filters of a block are: piece n has come when barrier n is in its second phase. */
 struct xn_wgmma_pieces {

@@ -7,6 +7,7 @@
 #ifndef XN_CUDA_WGMMA_PLAN_H
 #define XN_CUDA_WGMMA_PLAN_H
 
+#include "epilogue.cuh"
 #include "wgmma.h"
 
 #include <algorithm>
@@ -31,6 +32,14 @@ static inline int32_t xn_place_shared(int64_t *total, int64_t bytes) {
 static inline bool xn_wgmma_has_room(int64_t total, xn_wgmma_shape *s) {
     s->bytes = (int32_t)std::min<int64_t>(total, INT32_MAX);
     return total <= XN_CUDA_WGMMA_SHARED_BYTES;
+}
+
+/* What all three can do: mode xnor, groups of whole words of filters, and where outputs are
+ * accumulators (INT32, or bits by thresholds) nothing done to them on the way. */
+static inline bool xn_wgmma_can(const xn_conv *c, bool packed) {
+    const bool real = !packed && c->epilogue.datatype != XN_INT32;
+    return c->mode == XN_MODE_XNOR && (c->groups == 1 || c->group_out_channels % 32 == 0) &&
+           (real || xn_is_plain(c->epilogue));
 }
 
 /* ---- positions ---- */

@@ -1,0 +1,111 @@
+/* wgmma_kernel.cuh: the skeleton of the wgmma kernels: arguments, entry, launch. A kernel is a
+ * policy K:
+ *
+ *   K::args                       xn_wgmma_args, and what else it reads
+ *   K::THREADS, K::BLOCKS         of a block; blocks a multiprocessor that registers must allow
+ *   K::BARRIERS                   in shared memory, of which the first are those of the filters
+ *   K::arrivals(a, barrier)       that complete a phase of a barrier
+ *   K::filters(a)                 of a block
+ *   K::begin(a, b)                what a block makes before its threads meet
+ *   K::run(a, b)                  the rest: producers, consumers, epilogue */
+#ifndef XN_CUDA_WGMMA_KERNEL_CUH
+#define XN_CUDA_WGMMA_KERNEL_CUH
+
+#include "epilogue.cuh"
+#include "launch.cuh"
+#include "wgmma_pipeline.cuh"
+
+#include <iterator>
+
+/* Work, bands or subtiles, is shared evenly among blocks, or their warpgroups. */
+template <typename Shape, typename Io>
+struct xn_wgmma_args {
+    xn_conv conv;
+    Io io;
+    int32_t images;
+    Shape shape;
+    int32_t share_each, share_more; /* so many have one more */
+};
+
+template <class K>
+__global__ void __launch_bounds__(K::THREADS, K::BLOCKS)
+    xn_wgmma_kernel(const __grid_constant__ typename K::args a) {
+#if XN_HAS_WGMMA
+    extern __shared__ __align__(128) char wgmma_memory[];
+    __shared__ uint64_t barriers[K::BARRIERS];
+    const int32_t filters = K::filters(a);
+    const xn_wgmma_block b = {wgmma_memory, xn_shared_address(barriers), (int32_t)blockIdx.z,
+                              (int32_t)blockIdx.y * filters};
+    xn_let_next_kernel_start();
+    if (threadIdx.x < 32)
+        xn_wgmma_start<K>(a, b, filters);
+    K::begin(a, b);
+    __syncthreads();
+    xn_wgmma_copy_filters(a, b, filters);
+    K::run(a, b);
+#else
+    (void)a;
+    __trap();
+#endif
+}
+
+/* ---- launch ---- */
+
+/* What all arguments have; the cut is decided anew where it is of other images. */
+template <typename Args, typename Cut, typename Io, typename Plan>
+static inline cudaError_t xn_wgmma_fill(Args *a, const xn_conv *conv, int64_t images, Cut *cut,
+                                        const Io *io, Plan plan) {
+    const cudaError_t e = xn_cuda_keep_cut(cut, images, plan);
+    a->conv = *conv;
+    a->io = *io;
+    a->images = (int32_t)images;
+    a->shape = cut->shape;
+    return e;
+}
+
+/* The same of kernels with real outputs. */
+template <typename Args>
+static inline cudaError_t xn_wgmma_fill_epilogue(Args *a, const xn_epilogue_args *epilogue,
+                                                 cudaStream_t stream) {
+    a->out = xn_epilogue_of(&a->conv, epilogue);
+    a->plain = xn_is_plain(a->out.what);
+    a->io.overlapped = a->io.overlapped && !a->out.what.bits; /* which are cleared first */
+    return xn_clear_bits(&a->conv, a->images, &a->out, stream);
+}
+
+/* Which of the kernels for fp32 (and bits alone), fp16 and INT32. */
+static inline int xn_wgmma_output(const xn_conv *conv) {
+    return conv->epilogue.datatype == XN_INT32 ? 2 : conv->epilogue.datatype == XN_FP16 ? 1 : 0;
+}
+
+/* `work` is shared among the blocks of a tile of filters, `sharers` in each. */
+template <typename Args>
+static inline cudaError_t xn_wgmma_launch(void (*kernel)(const Args), Args *a, int32_t work,
+                                          int32_t sharers, int32_t threads, cudaStream_t stream) {
+    const dim3 blocks((unsigned)a->shape.pixel_blocks, (unsigned)a->shape.filter_blocks,
+                      (unsigned)a->conv.groups);
+    sharers *= a->shape.pixel_blocks;
+    a->share_each = work / sharers;
+    a->share_more = work % sharers;
+    return xn_cuda_launch_with(kernel, blocks, threads, (size_t)a->shape.bytes, a->io.overlapped,
+                               stream, *a);
+}
+
+/* Loads `count` kernels and lets them have their shared memory; `several`: of all blocks that a
+ * plan counts on at once. *usable: whether this device and build have them. */
+template <typename Args>
+static inline cudaError_t xn_wgmma_load(void (*const *kernels)(const Args), size_t count,
+                                        bool several, bool *usable) {
+    cudaError_t e = cudaSuccess;
+    *usable = true;
+    for (size_t n = 0; n < count && e == cudaSuccess; n++) {
+        e = xn_cuda_load_wgmma(kernels[n], XN_CUDA_WGMMA_SHARED_BYTES, usable);
+        if (e == cudaSuccess && *usable && several)
+            e = cudaFuncSetAttribute((const void *)kernels[n],
+                                     cudaFuncAttributePreferredSharedMemoryCarveout,
+                                     cudaSharedmemCarveoutMaxShared);
+    }
+    return e;
+}
+
+#endif
