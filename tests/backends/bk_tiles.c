@@ -143,7 +143,8 @@ void bk_each_strip_of_columns(bk_visit visit, void *context) {
     }
 }
 
-/* tiles.cu: tiles of 128 x 8, 64 x 16 or 32 x 32 outputs; filters of 1, 2, 3, 5 or 8 words. */
+/* Few channels, any step: rows around 32, 64 and 128 outputs; filters of 1 to 8 words, with bits at
+ * either side of a word. */
 void bk_each_tile(bk_visit visit, void *context) {
     static const int64_t outputs[][2] = {{7, 127},  {8, 128},  {9, 129}, {15, 63}, {16, 64},
                                          {17, 65},  {31, 31},  {32, 32}, {33, 33}, {8, 255},

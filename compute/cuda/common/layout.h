@@ -28,8 +28,8 @@
 #include "xn_arith.h"
 
 #define XN_CUDA_STEP_WORDS 8      /* 256 bits: k of one matrix instruction */
-#define XN_CUDA_FEW_CHANNELS 8    /* the most channels a group may have for the fused kernel, */
-#define XN_CUDA_FEW_PATCH_WORDS 8 /* the most words its filters may take, */
+#define XN_CUDA_FEW_CHANNELS 8    /* the most channels of a group whose filters are patches, */
+#define XN_CUDA_FEW_PATCH_WORDS 8 /* the most words of one, */
 #define XN_CUDA_FEW_KERNEL_W 32   /* and the widest kernel: a row of taps fits one word */
 #define XN_CUDA_FIELDS_WORDS 24   /* the most words a filter may take as fields */
 
@@ -155,8 +155,7 @@ XN_HD xn_cuda_padded xn_cuda_padded_of(const xn_conv *c) {
     return l;
 }
 
-/* Words of a filter for the fused kernel: 1, 2, 3, 5 or 8, the sizes it is compiled for; 0 when it
- * is not one of its kind. */
+/* Words of a filter as a patch: 1, 2, 3, 5 or 8; 0 where it is too large for one. */
 XN_HD int32_t xn_cuda_patch_words(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
     int64_t bits = (int64_t)group_channels * kernel_h * kernel_w;
     if (group_channels > XN_CUDA_FEW_CHANNELS || kernel_w > XN_CUDA_FEW_KERNEL_W ||
@@ -260,8 +259,6 @@ XN_HD void xn_cuda_walk_advance(xn_cuda_walk *walk, int32_t words, int32_t tap_w
     }
 }
 
-/* ---- the fused kernel for few channels ---- */
-
 /* `count` (1..32) low bits set. */
 XN_HD uint32_t xn_cuda_low_bits(int32_t count) {
     return 0xffffffffu >> (32 - count);
@@ -270,29 +267,6 @@ XN_HD uint32_t xn_cuda_low_bits(int32_t count) {
 /* Bits [first, last) of a word; 0 <= first <= last <= 32. */
 XN_HD uint32_t xn_cuda_bit_range(int32_t first, int32_t last) {
     return first < last ? xn_cuda_low_bits(last - first) << first : 0u;
-}
-
-/* 64 columns of a packed row from `column` on, as far as the word after the one it starts in. */
-XN_HD uint64_t xn_cuda_row_window(const uint32_t *row, int32_t column) {
-    const uint32_t *word = row + (column >> 5);
-    return ((uint64_t)word[1] << 32 | word[0]) >> (column & 31);
-}
-
-/* The kernel_w taps of one kernel row, dilation apart, from `column` of a packed row on. */
-XN_HD uint32_t xn_cuda_row_taps(const uint32_t *row, int32_t column, int32_t dilation,
-                                int32_t kernel_w) {
-    if (dilation == 1)
-        return (uint32_t)xn_cuda_row_window(row, column) & xn_cuda_low_bits(kernel_w);
-    uint32_t taps = 0;
-    for (int32_t j = 0; j < kernel_w; j++, column += dilation)
-        taps |= (row[column >> 5] >> (column & 31) & 1u) << j;
-    return taps;
-}
-
-/* The position of a column in a row of the |x| tile: four interleaved quarters, so that the four
- * columns of neighbouring threads, 4t .. 4t+3, are read from neighbouring banks. */
-XN_HD int32_t xn_cuda_quarter_index(int32_t column, int32_t quarter) {
-    return (column & 3) * quarter + (column >> 2);
 }
 
 #endif

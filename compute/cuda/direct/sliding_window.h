@@ -37,12 +37,4 @@ cudaError_t xn_cuda_sliding_launch(const xn_conv *conv, int64_t images,
                                    cudaStream_t stream);
 cudaError_t xn_cuda_sliding_load(void);
 
-/* tiles.cu: the kernel for what no other takes: any stride and dilation, filters of up to 256 bits.
- */
-bool xn_cuda_few_tile_fits(const xn_conv *conv, int64_t images);
-cudaError_t xn_cuda_few_tile_launch(const xn_conv *conv, int64_t images, int multiprocessors,
-                                    const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
-                                    cudaStream_t stream);
-cudaError_t xn_cuda_few_tile_load(void);
-
 #endif

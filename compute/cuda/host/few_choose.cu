@@ -3,7 +3,7 @@
  *   strips  sliding_window.cuh, sliding_window_single.cuh  unit steps, up to 7 x 7; best where rows
  * are vectors planes  depthwise.cu                  one channel and filter a group, any step, short
  * rows matrix  patch_gemm.cu                  any step; filters share a pixel's cost; sm_80 and
- * later tiles   tiles.cu                         the rest
+ * later
  */
 #include "few_choose.h"
 
@@ -53,7 +53,7 @@ xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *c, int64_t images,
         return XN_CUDA_FEW_PATCH_GEMM;
     if (strips)
         return XN_CUDA_FEW_SLIDING_WINDOW;
-    return xn_cuda_few_tile_fits(c, images) ? XN_CUDA_FEW_TILE : XN_CUDA_FEW_NONE;
+    return XN_CUDA_FEW_NONE;
 }
 
 bool xn_cuda_few_cut_of(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
@@ -67,8 +67,6 @@ bool xn_cuda_few_cut_of(xn_cuda_few_kind kind, const xn_conv *c, int64_t images,
         return xn_cuda_depthwise_choose(c, images, chip->multiprocessors, &out->planes);
     case XN_CUDA_FEW_PATCH_GEMM:
         return chip->matrix && xn_cuda_patch_choose(c, images, chip->multiprocessors, &out->matrix);
-    case XN_CUDA_FEW_TILE:
-        return xn_cuda_few_tile_fits(c, images);
     default:
         return false;
     }
@@ -89,8 +87,6 @@ cudaError_t xn_cuda_few_launch(const xn_conv *c, int64_t images, const xn_cuda_f
                                         stream);
     case XN_CUDA_FEW_PATCH_GEMM:
         return xn_cuda_patch_launch(c, images, &cut->matrix, io, epilogue, chip->overlaps, stream);
-    case XN_CUDA_FEW_TILE:
-        return xn_cuda_few_tile_launch(c, images, chip->multiprocessors, io, epilogue, stream);
     default:
         return cudaErrorInvalidConfiguration;
     }
@@ -98,7 +94,7 @@ cudaError_t xn_cuda_few_launch(const xn_conv *c, int64_t images, const xn_cuda_f
 
 cudaError_t xn_cuda_few_load(void) {
     cudaError_t (*const loaders[])(void) = {xn_cuda_sliding_load, xn_cuda_depthwise_load,
-                                            xn_cuda_patch_load, xn_cuda_few_tile_load};
+                                            xn_cuda_patch_load};
     for (cudaError_t (*load)(void) : loaders) {
         cudaError_t e = load();
         if (e != cudaSuccess)

@@ -13,7 +13,6 @@ typedef enum {
     XN_CUDA_FEW_SLIDING_WINDOW,
     XN_CUDA_FEW_DEPTHWISE,
     XN_CUDA_FEW_PATCH_GEMM,
-    XN_CUDA_FEW_TILE,
     XN_CUDA_FEW_NONE
 } xn_cuda_few_kind;
 xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *conv, int64_t images,
@@ -22,7 +21,7 @@ xn_cuda_few_kind xn_cuda_few_choose(const xn_conv *conv, int64_t images,
 typedef struct xn_cuda_few_cut xn_cuda_few_cut;
 bool xn_cuda_few_cut_of(xn_cuda_few_kind kind, const xn_conv *conv, int64_t images,
                         const xn_cuda_few_chip *chip, xn_cuda_few_cut *out);
-/* The cut of that kernel for so many images; tiles have none. */
+/* The cut of that kernel for so many images. */
 struct xn_cuda_few_cut {
     xn_cuda_few_kind kind;
     int64_t images;

@@ -6,19 +6,10 @@
 
 #define WIDE_FILTERS 17 /* a group, for filter_stationary.cu to be worth it */
 
-static const char *const path_names[XN_CUDA_PATHS] = {"sliding_window",
-                                                      "depthwise",
-                                                      "patch_gemm",
-                                                      "tiles",
-                                                      "fused_gemm",
-                                                      "dual_rail",
-                                                      "warp_specialised",
-                                                      "filter_stationary",
-                                                      "implicit_gemm",
-                                                      "direct",
-                                                      "real_wgmma",
-                                                      "real_mma",
-                                                      "real"};
+static const char *const path_names[XN_CUDA_PATHS] = {
+    "sliding_window", "depthwise",        "patch_gemm",        "fused_gemm",
+    "dual_rail",      "warp_specialised", "filter_stationary", "implicit_gemm",
+    "direct",         "real_wgmma",       "real_mma",          "real"};
 
 /* Whether the device has the instructions of a path. */
 static bool path_exists(const xn_device *device, int path) {
@@ -89,7 +80,6 @@ static bool path_fits(const xn_device *device, const xn_plan *plan, xn_cuda_path
     case XN_CUDA_SLIDING_WINDOW:
     case XN_CUDA_DEPTHWISE:
     case XN_CUDA_PATCH_GEMM:
-    case XN_CUDA_TILES:
         return !packed &&
                xn_cuda_few_cut_of(xn_cuda_few_kind_of(path), conv, plan->max_images, &chip, &cut);
     case XN_CUDA_FUSED_GEMM:

@@ -27,7 +27,6 @@ typedef enum {
     XN_CUDA_SLIDING_WINDOW, /* few channels: sliding_window.cu, */
     XN_CUDA_DEPTHWISE,      /* depthwise.cu, */
     XN_CUDA_PATCH_GEMM,     /* patch_gemm.cu, */
-    XN_CUDA_TILES,          /* tiles.cu */
     XN_CUDA_FUSED_GEMM,     /* any number of channels, small: fused_gemm.cu */
     XN_CUDA_DUAL_RAIL,
     XN_CUDA_WARP_SPECIALISED,
@@ -71,8 +70,6 @@ static inline xn_cuda_few_kind xn_cuda_few_kind_of(xn_cuda_path path) {
         return XN_CUDA_FEW_DEPTHWISE;
     case XN_CUDA_PATCH_GEMM:
         return XN_CUDA_FEW_PATCH_GEMM;
-    case XN_CUDA_TILES:
-        return XN_CUDA_FEW_TILE;
     default:
         return XN_CUDA_FEW_NONE;
     }
