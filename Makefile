@@ -29,6 +29,7 @@ endif
 # Evaluated once, when first used: before `make deps` has run, compiler and pkg-config may not be
 # there yet.
 once = $(eval $(1) := $(2))$($(1))
+comma := ,
 
 # With the compiler's OpenMP, where it has its library: clang's is a package of its own.
 ifeq ($(OPENMP),auto)
@@ -78,8 +79,6 @@ TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http
 COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
                $(patsubst %,tests/unit/%_test.c,arith conv cpus half mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
-BENCH_CUDA_SRC := tests/bench/gpu_copy.cu
-BENCH_SRC := tests/bench/bench.c tests/bench/bench_runner.c
 
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 
@@ -101,7 +100,6 @@ CUDA_LIBDIR ?= $(firstword $(wildcard $(CUDA_HOME)/targets/x86_64-linux/lib $(CU
 # Machine code for the chips with kernels of their own, PTX for those still to come. One chip only,
 # for a faster build: make CUDA_GENCODE=-gencode=arch=compute_90a,code=sm_90a
 CUDA_KNOWN  = $(call once,CUDA_KNOWN,$(shell $(NVCC) --list-gpu-arch))
-comma       := ,
 cuda_gencode = $(if $(filter compute_$(patsubst %a,%,$(1)),$(CUDA_KNOWN)),-gencode=arch=compute_$(1)$(comma)code=sm_$(1))
 CUDA_GENCODE ?= $(call cuda_gencode,75) $(call cuda_gencode,80) $(call cuda_gencode,90a) \
                -gencode=arch=compute_80,code=compute_80
@@ -252,100 +250,81 @@ $(BUILD)/obj/tests/%.c.o: tests/%.c $(MADE_WITH)/tests
 
 $(filter %/openapi.c.o,$(SERVER_OBJ)): proto/openapi.yaml
 
-# ---- benchmarks: each prints a table and writes JSON into $(BUILD)/bench ----
-ifeq ($(USE_CUDA),1)
-BENCH_OBJ := $(call obj,$(BENCH_SRC) $(BENCH_CUDA_SRC))
-else
-BENCH_OBJ := $(call obj,$(BENCH_SRC) tests/bench/no_gpu.c)
-endif
+# ---- benchmarks: two programs; each sub-command prints a table and writes JSON into $(BUILD)/bench
+# oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
+ONEDNN = $(call once,ONEDNN,$(shell printf '\043include <dnnl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1))
+# Of each pair one, by what there is.
+BENCH_CONV_SRC = $(filter-out %/no_cuda.c %/no_onednn.c %/peer_onednn.c,$(wildcard tests/bench/conv/*.c)) \
+                 tests/bench/report.c tests/bench/options.c $(addprefix tests/bench/conv/,$(if $(ONEDNN),peer_onednn,no_onednn).c \
+                 $(if $(filter 1,$(USE_CUDA)),cuda.cu pack_cuda.cu,no_cuda.c))
+BENCH_HTTP_SRC := $(wildcard tests/bench/http/*.c) tests/bench/report.c tests/bench/options.c
+
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu $(MADE_WITH)/tests-cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(command.tests-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
-$(BUILD)/bench-conv: $(call obj,tests/bench/bench_conv.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-$(BUILD)/bench-paper: $(call obj,tests/bench/bench_paper.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-$(BUILD)/bench-cpu-few: $(call obj,tests/bench/cpu_few.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-$(BUILD)/bench-json: $(call obj,tests/bench/bench_json.c) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a
-CPU_LAYER_SRC := $(patsubst %,tests/bench/%.c,cpu_subject cpu_peak bench_layer)
-# oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
-ONEDNN = $(call once,ONEDNN,$(shell printf '\043include <dnnl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1))
-BENCH_PEER = $(if $(ONEDNN),peer_onednn,no_onednn)
-$(BUILD)/bench-cpu: LIBS += $(if $(ONEDNN),-ldnnl)
-$(BUILD)/bench-cpu: $(call obj,tests/bench/bench_cpu.c tests/bench/bench_cpu_packed.c tests/bench/bench_turns.c $(CPU_LAYER_SRC) tests/bench/$(BENCH_PEER).c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-$(BUILD)/bench-cpu-layers: $(call obj,tests/bench/cpu_layers.c $(CPU_LAYER_SRC)) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-cpu-layers
-	$(BUILD)/bench-cpu-layers --json $(BUILD)/bench/bench_cpu_layers.json $(BENCH_FLAGS)
-$(BUILD)/bench-cpu-real: $(call obj,tests/bench/cpu_real.c tests/bench/cpu_peak.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-bench-cpu-real: deps ## modes float and bwn on the CPU, beside the machine's peak of multiplications
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-cpu-real
-	$(BUILD)/bench-cpu-real --json $(BUILD)/bench/bench_cpu_real.json $(BENCH_FLAGS)
-# cuDNN's figures, where this Python has PyTorch.
-PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
-         echo python3 tests/bench/peer_torch_conv.py))
-ifeq ($(USE_CUDA),1)
-$(BUILD)/bench-gpu: $(call obj,tests/bench/bench_gpu.cu tests/bench/bench_layer.c) $(BENCH_OBJ) $(BUILD)/libxn_compute.a
-$(BUILD)/bench-gpu-few: $(call obj,tests/bench/gpu_few.cu tests/bench/bench_runner.c) $(BUILD)/libxn_compute.a
-bench-gpu-few: deps ## few channels on the GPU: the fused kernels beside a copy of the same bytes
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-gpu-few
-	$(BUILD)/bench-gpu-few --json $(BUILD)/bench/bench_gpu_few.json
-$(BUILD)/bench-gpu-pack: $(call obj,tests/bench/gpu_pack.cu $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
-bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-gpu-pack
-	$(BUILD)/bench-gpu-pack
-$(BUILD)/bench-gpu-real: $(call obj,tests/bench/gpu_real.cu tests/bench/bench_runner.c $(BENCH_CUDA_SRC)) $(BUILD)/libxn_compute.a
-bench-gpu-real: deps ## modes float and bwn on the matrix units, and cuDNN where PyTorch is
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-gpu-real
-	$(BUILD)/bench-gpu-real --exact
-	-python3 tests/bench/peer_torch_conv.py
-$(BUILD)/bench-gpu-shapes: $(call obj,tests/bench/gpu_shapes.cu tests/bench/bench_runner.c) $(BUILD)/libxn_compute.a
-bench-gpu-shapes: deps ## other shapes on the GPU, every kernel path, each against its own floor
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-gpu-shapes
-	$(BUILD)/bench-gpu-shapes --json $(BUILD)/bench/bench_gpu_shapes.json
-endif
-$(BUILD)/bench-http_echo: $(call obj,tests/bench/http_echo.c)
-$(BUILD)/bench-open-loop: $(call obj,$(wildcard tests/bench/open_loop*.c))
-$(BUILD)/bench-%: $(MADE_WITH)/link
-	@mkdir -p $(BUILD)/bench
+$(BUILD)/bench-conv: $$(call obj,$$(BENCH_CONV_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link
+	$(call say,LD,$@)
+	$(Q)$(link) -o $@ $(parts) $(LIBS) $(if $(ONEDNN),-ldnnl)
+$(BUILD)/bench-http: $(call obj,$(BENCH_HTTP_SRC)) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(LIBS)
 
-# What bench has beside the CPU: nothing in a build without CUDA.
-ifeq ($(USE_CUDA),1)
-BENCH_GPU := $(BUILD)/bench-gpu
-run_bench_gpu = $(BENCH_GPU) --json $(BUILD)/bench/bench_gpu.json $(if $(PEER),--peer "$(PEER)") $(BENCH_FLAGS)
-else
-BENCH_GPU :=
-run_bench_gpu = @echo "GPU: this build has no CUDA"
-endif
-bench: deps ## convolution: the CPU beside oneDNN, then the GPU beside cuDNN; copies and peak rates
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-cpu $(BENCH_GPU)
-	$(BUILD)/bench-cpu --json $(BUILD)/bench/bench_cpu.json $(BENCH_CPU_FLAGS)
-	$(run_bench_gpu)
-bench-gpu: deps ## the GPU's part of bench; BENCH_FLAGS: --only TEXT, --path NAME, --check-only
-	@$(if $(BENCH_GPU),$(MAKE) $(BY_ITSELF) $(BENCH_GPU))
-	$(run_bench_gpu)
+# A sub-command, the JSON's name, options.
+bench_conv = $(BUILD)/bench-conv $(1) --json $(BUILD)/bench/bench_$(2).json $(3) $(BENCH_FLAGS)
+# cuDNN's figures, where this Python has PyTorch.
+PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
+         echo python3 tests/bench/conv/peer_torch_conv.py))
+
+bench: deps ## convolution: the CPU beside oneDNN, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,layers,layers,$(if $(PEER),--peer "$(PEER)"))
+	$(call bench_conv,sets,sets)
+bench-gpu: deps ## the GPU's part of bench
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,layers,gpu,--backend cuda $(if $(PEER),--peer "$(PEER)"))
+bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,packed,cpu_layers,--backend cpu)
 bench-cpu-few: deps ## few channels on the CPU beside a parallel memcpy of the same bytes
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-cpu-few
-	$(BUILD)/bench-cpu-few --json $(BUILD)/bench/bench_cpu_few.json $(BENCH_FLAGS)
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,few,cpu_few,--backend cpu)
+bench-gpu-few: deps ## few channels on the GPU beside a copy kernel of the same bytes
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,few,gpu_few,--backend cuda)
+bench-cpu-real: deps ## modes float and bwn on the CPU, beside the machine's peak of multiplications
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,real,cpu_real,--backend cpu)
+bench-gpu-real: deps ## modes float and bwn on the GPU, and cuDNN where PyTorch is
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,real,gpu_real,--backend cuda)
+	-$(PEER)
+bench-gpu-shapes: deps ## other shapes on the GPU, every path, each against its own floor
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,shapes,gpu_shapes)
+bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,pack,gpu_pack)
 bench-paper: deps ## the paper's three tables beside its published figures
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-paper
-	$(BUILD)/bench-paper --json $(BUILD)/bench/bench_paper.json
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,paper,paper)
+
+# DAEMON_FLAGS: the daemon's.
+bench_http = $(BUILD)/bench-http $(1) --json $(BUILD)/bench/bench_$(2).json --xnord $(BUILD)/xnord
 bench-json: deps ## reading JSON tensors beside Jansson
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-json
-	$(BUILD)/bench-json --json $(BUILD)/bench/bench_json.json
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-http
+	$(call bench_http,json,json) $(BENCH_FLAGS)
 bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorch peer
 	@deploy/install-deps.sh --with-bench
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http_echo
-	tests/bench/bench_http.sh $(BUILD) $(BENCH_FLAGS)
-
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
+	$(call bench_http,wrk,http) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-open-loop
-	tests/bench/bench_overload.sh $(BUILD) $(BENCH_FLAGS)
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
+	$(call bench_http,overload,overload) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-probe: deps ## how long a health probe waits beside JSON bodies of 112 MB (PROBE_CPUS, CLIENT_CPUS)
-	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord
-	taskset -c $(or $(CLIENT_CPUS),0-$(shell echo $$(($$(nproc) - 1)))) tests/bench/bench_probe.py \
-	  "taskset -c $(or $(PROBE_CPUS),0,1) $(BUILD)/xnord" 10 $(BENCH_FLAGS)
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
+	$(call bench_http,probe,probe) --daemon-cpus $(or $(PROBE_CPUS),0$(comma)1) \
+	  $(if $(CLIENT_CPUS),--cpus $(CLIENT_CPUS)) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 
 # ---- demo, checks, installation ----
 PREFIX ?= /usr/local

@@ -1,0 +1,265 @@
+/* cuda.cu: device.h on a GPU: its memory, graphs of launches, a copy kernel, the peak rates. Of the
+ * backend only what the public interface has not got: kernels enqueued on a stream of ours, so that
+ * they can be captured, and plans for packed tensors. */
+#include "cuda_peak.cuh"
+#include "cuda_timing.cuh"
+#include "rails.h"
+#include "xn_cuda.h"
+
+#include <cmath>
+#include <cstring>
+
+#define SAMPLE_US 1000.0
+enum { MOST_LAUNCHES = 50, LEAST_LAUNCHES = 2 };
+
+cudaStream_t xn_bench_cuda_stream() {
+    static cudaStream_t stream = nullptr;
+    if (!stream)
+        CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    return stream;
+}
+
+/* ---- graphs of launches ---- */
+
+void replayed::capture(const std::function<void()> &launch, int launches) {
+    const cudaStream_t stream = xn_bench_cuda_stream();
+    cudaGraph_t graph;
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < launches; i++)
+        launch();
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec_, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    launches_ = launches;
+}
+
+void replayed::release() {
+    CHECK(cudaGraphExecDestroy(exec_));
+    exec_ = nullptr;
+}
+
+replayed::replayed(const std::function<void()> &launch, double wanted_us) {
+    CHECK(cudaEventCreate(&start_));
+    CHECK(cudaEventCreate(&stop_));
+    capture(launch, LEAST_LAUNCHES);
+    const double launches = wanted_us / median_us(3);
+    if (launches <= LEAST_LAUNCHES)
+        return;
+    release();
+    capture(launch, (int)std::min(launches, (double)MOST_LAUNCHES));
+}
+
+replayed::~replayed() {
+    release();
+    CHECK(cudaEventDestroy(start_));
+    CHECK(cudaEventDestroy(stop_));
+}
+
+double replayed::sample_us() {
+    const cudaStream_t stream = xn_bench_cuda_stream();
+    float ms;
+    CHECK(cudaEventRecord(start_, stream));
+    CHECK(cudaGraphLaunch(exec_, stream));
+    CHECK(cudaEventRecord(stop_, stream));
+    CHECK(cudaEventSynchronize(stop_));
+    CHECK(cudaEventElapsedTime(&ms, start_, stop_));
+    return 1e3 * ms / launches_;
+}
+
+double replayed::median_us(int replays) {
+    std::vector<double> us;
+    for (int i = 0; i < replays; i++)
+        us.push_back(sample_us());
+    return xn_stats_of(us.data(), replays).median;
+}
+
+static void *timer_make(void (*run)(void *context), void *context) {
+    return new replayed([=] { run(context); }, SAMPLE_US);
+}
+
+static double timer_sample(void *timer) {
+    return ((replayed *)timer)->sample_us();
+}
+
+static void timer_free(void *timer) {
+    delete (replayed *)timer;
+}
+
+/* ---- memory ---- */
+
+static void *take(size_t bytes) {
+    void *memory;
+    CHECK(cudaMalloc(&memory, bytes + 16));
+    return memory;
+}
+
+static void give(void *memory) {
+    CHECK(cudaFree(memory));
+}
+
+static void upload(void *to, const void *from, size_t bytes) {
+    CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    CHECK(cudaDeviceSynchronize()); /* a small copy may return before it has arrived */
+}
+
+static void download(void *to, const void *from, size_t bytes) {
+    CHECK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+}
+
+static void poison(void *memory, size_t bytes) {
+    CHECK(cudaMemsetAsync(memory, 0xff, bytes, xn_bench_cuda_stream()));
+}
+
+static void wait_all() {
+    CHECK(cudaStreamSynchronize(xn_bench_cuda_stream()));
+}
+
+static unsigned blocks_of(size_t count) {
+    return (unsigned)((count + 255) / 256);
+}
+
+static __global__ void fill_kernel(float *v, size_t count) {
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    uint64_t z = (i + 77) * 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    if (i < count)
+        v[i] = (float)(int32_t)((z ^ z >> 27) * 0x94d049bb133111ebu >> 32) * 0x1p-31f;
+}
+
+static void fill(float *values, size_t count) {
+    fill_kernel<<<blocks_of(count), 256, 0, xn_bench_cuda_stream()>>>(values, count);
+    CHECK(cudaGetLastError());
+    wait_all();
+}
+
+static __global__ void differ_kernel(const void *a, const void *b, size_t count, bool integers,
+                                     unsigned long long *wrong) {
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= count)
+        return;
+    const float x = ((const float *)a)[i], y = ((const float *)b)[i];
+    const bool same = integers ? ((const int32_t *)a)[i] == ((const int32_t *)b)[i]
+                               : fabsf(x - y) <= 2e-5f * fabsf(y);
+    if (!same)
+        atomicAdd(wrong, 1ull);
+}
+
+static int64_t differ(const void *a, const void *b, size_t count, bool integers) {
+    unsigned long long *wrong, host;
+    CHECK(cudaMalloc(&wrong, sizeof *wrong));
+    CHECK(cudaMemsetAsync(wrong, 0, sizeof *wrong, xn_bench_cuda_stream()));
+    differ_kernel<<<blocks_of(count), 256, 0, xn_bench_cuda_stream()>>>(a, b, count, integers,
+                                                                        wrong);
+    CHECK(cudaGetLastError());
+    wait_all();
+    CHECK(cudaMemcpy(&host, wrong, sizeof host, cudaMemcpyDeviceToHost));
+    CHECK(cudaFree(wrong));
+    return (int64_t)host;
+}
+
+/* ---- packed tensors ---- */
+
+static xn_status plan_packed(xn_stream *stream, const xn_conv *conv, int64_t images,
+                             const xn_bench_kind *kind, xn_layout layout, xn_plan **out,
+                             xn_error *error) {
+    xn_cuda_plan_options options = {};
+    options.packed_input = kind->packed_input;
+    options.packed_output = kind->packed_output;
+    options.rails = layout == XN_LAYOUT_DUAL_RAIL;
+    options.forced = stream->forced;
+    options.path = stream->path;
+    return xn_cuda_plan_create_with(stream, conv, images, &options, out, error);
+}
+
+static size_t packed_bytes(xn_layout layout, int64_t planes, int64_t pixels, int32_t channels) {
+    if (layout != XN_LAYOUT_DUAL_RAIL)
+        return 0;
+    return (size_t)planes * (size_t)pixels * 16 * (size_t)xn_cuda_dual_rail_of(channels).units;
+}
+
+static void to_layout(const uint32_t *plain, int64_t planes, int64_t pixels, int32_t channels,
+                      uint32_t *out) {
+    const std::vector<uint32_t> rails =
+        xn_rails_of(plain, channels, (size_t)planes, (size_t)pixels);
+    std::copy(rails.begin(), rails.end(), out);
+}
+
+static bool from_layout(const uint32_t *packed, int64_t planes, int64_t pixels, int32_t channels,
+                        uint32_t *plain) {
+    return xn_rails_to_plain(packed, channels, (size_t)planes, (size_t)pixels, plain);
+}
+
+/* ---- runs ---- */
+
+static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                    const xn_bench_kind *kind, const xn_bench_io *io) {
+    xn_cuda_run_io run = {};
+    run.input = kind->packed_input ? nullptr : io->input;
+    run.bits = (const uint32_t *)(kind->packed_input ? io->input : nullptr);
+    run.output = kind->packed_output ? nullptr : io->output;
+    run.packed = (uint32_t *)(kind->packed_output ? io->output : nullptr);
+    run.threshold = io->threshold;
+    run.flip = io->flip;
+    CHECK(xn_cuda_enqueue(plan, prepared, images, &run, xn_bench_cuda_stream()));
+}
+
+/* A thread a vector, as the kernels under test do. */
+static __global__ void copy_kernel(const float4 *in, float4 *out, size_t in_count,
+                                   size_t out_count) {
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float4 v = make_float4(1, 2, 3, 4);
+    if (i < in_count)
+        v = in[i];
+    if (i < out_count)
+        out[i] = v;
+    else if (v.x + v.y + v.z + v.w == 12345.678f)
+        out[0] = v;
+}
+
+static void copy(void *context) {
+    const xn_bench_copy *c = (const xn_bench_copy *)context;
+    const size_t in = (c->in_bytes + 15) / 16, out = (c->out_bytes + 15) / 16;
+    copy_kernel<<<blocks_of(std::max(in, out)), 256, 0, xn_bench_cuda_stream()>>>(
+        (const float4 *)c->from, (float4 *)c->to, in, out);
+    CHECK(cudaGetLastError());
+}
+
+/* ---- peaks ---- */
+
+static double peak_binary(void) {
+    static double tops = -1;
+    if (tops < 0) {
+        const peak::rates r = peak::measure();
+        tops = std::max(r.wgmma, r.mma);
+        printf("wgmma b1 and.popc %.0f Tops, mma.sync b1 and.popc %.0f Tops\n", r.wgmma, r.mma);
+    }
+    return tops > 0 ? tops : NAN;
+}
+
+static double peak_real(void) {
+    return NAN;
+}
+
+const xn_bench_place *xn_bench_cuda(void) {
+    static xn_bench_place place;
+    place.take = take;
+    place.give = give;
+    place.upload = upload;
+    place.download = download;
+    place.poison = poison;
+    place.fill = fill;
+    place.differ = differ;
+    place.plan_packed = plan_packed;
+    place.packed_bytes = packed_bytes;
+    place.to_layout = to_layout;
+    place.from_layout = from_layout;
+    place.enqueue = enqueue;
+    place.wait = wait_all;
+    place.copy = copy;
+    place.timer_make = timer_make;
+    place.timer_sample = timer_sample;
+    place.timer_free = timer_free;
+    place.peak_binary = peak_binary;
+    place.peak_real = peak_real;
+    return &place;
+}

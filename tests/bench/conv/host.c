@@ -1,0 +1,165 @@
+/* host.c: device.h on the CPU: host memory, the monotonic clock, a copy by all threads. */
+#include "../../xn_rng.h"
+#include "../clock.h"
+#include "cpu.h"
+#include "device.h"
+#include "host_peak.h"
+#include "xn_mem.h"
+
+#include <math.h>
+#include <string.h>
+
+static void *take(size_t bytes) {
+    void *memory = xn_mem_alloc(bytes);
+    if (!memory)
+        xn_bench_fail("buffers", "no memory");
+    memset(memory, 1, bytes); /* pages of its own */
+    return memory;
+}
+
+static void move(void *to, const void *from, size_t bytes) {
+    memcpy(to, from, bytes);
+}
+
+static void poison(void *memory, size_t bytes) {
+    memset(memory, 0xff, bytes);
+}
+
+static void fill(float *values, size_t count) {
+#pragma omp parallel for schedule(static)
+    for (size_t i = 0; i < count; i++) {
+        xn_rng rng = {77 + (uint64_t)i * 0x9e3779b97f4a7c15u};
+        values[i] = xn_rng_float(&rng);
+    }
+}
+
+static int64_t differ(const void *a, const void *b, size_t count, bool integers) {
+    const float *x = a, *y = b;
+    const int32_t *m = a, *n = b;
+    int64_t wrong = 0;
+#pragma omp parallel for schedule(static) reduction(+ : wrong)
+    for (size_t i = 0; i < count; i++)
+        wrong += integers ? m[i] != n[i] : !(fabsf(x[i] - y[i]) <= 2e-5f * fabsf(y[i]));
+    return wrong;
+}
+
+/* ---- packed tensors ---- */
+
+static xn_status plan_packed(xn_stream *stream, const xn_conv *conv, int64_t images,
+                             const xn_bench_kind *kind, xn_layout layout, xn_plan **out,
+                             xn_error *error) {
+    const xn_cpu_plan_options options = {kind->packed_input, kind->packed_output};
+    (void)layout;
+    return xn_cpu_plan_create_with(stream, conv, images, &options, out, error);
+}
+
+static size_t packed_bytes(xn_layout layout, int64_t planes, int64_t pixels, int32_t channels) {
+    (void)layout, (void)planes, (void)pixels, (void)channels;
+    return 0; /* none but the plain one */
+}
+
+static void run_packed(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                       const xn_bench_kind *kind, const xn_bench_io *io) {
+    const xn_cpu_run_io all = {.input = kind->packed_input ? NULL : io->input,
+                               .bits = kind->packed_input ? io->input : NULL,
+                               .output = kind->packed_output ? NULL : io->output,
+                               .packed = kind->packed_output ? io->output : NULL,
+                               .threshold = io->threshold,
+                               .flip = io->flip};
+    xn_cpu_run_with(plan, prepared, images, &all);
+}
+
+/* ---- runs ---- */
+
+static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                    const xn_bench_kind *kind, const xn_bench_io *io) {
+    const xn_batch_item item = {io->input, io->output, images};
+    const xn_batch batch = {.items = &item, .count = 1, .images = images};
+    const xn_step_io step = {.input = io->input, .output = io->output, .batch = &batch};
+    xn_error error;
+    if (kind->packed_input || kind->packed_output)
+        run_packed(plan, prepared, images, kind, io);
+    else if (xn_backend_find("cpu")->enqueue(plan, prepared, &step, &error))
+        xn_bench_fail("cpu", error.message);
+}
+
+static void nothing(void) {
+}
+
+/* Reads in_bytes and writes out_bytes with all threads of OpenMP. */
+static void copy(void *context) {
+    const xn_bench_copy *c = context;
+    unsigned char *to = c->to;
+    const unsigned char *from = c->from;
+    const size_t block = 64 << 10, in = c->in_bytes, out = c->out_bytes;
+    const size_t both = in < out ? in : out, larger = in > out ? in : out;
+    const long blocks = (long)((larger + block - 1) / block);
+    unsigned long long sum = 0;
+#pragma omp parallel for schedule(static) reduction(+ : sum) if (larger > 4 * block)
+    for (long b = 0; b < blocks; b++) {
+        const size_t at = (size_t)b * block, end = at + block;
+        const size_t copy_end = end < both ? end : both;
+        if (copy_end > at)
+            memcpy(to + at, from + at, copy_end - at);
+        for (size_t i = at > both ? at : both; i < end && i < out; i += 64)
+            memset(to + i, 1, out - i < 64 ? out - i : 64);
+        for (size_t i = at > both ? at : both; i < end && i < in; i += 64)
+            sum += from[i];
+    }
+    if (sum == 1) /* keep the reads */
+        to[0] = 1;
+}
+
+typedef struct timer {
+    void (*run)(void *context);
+    void *context;
+} timer;
+
+static void *timer_make(void (*run)(void *context), void *context) {
+    timer *t = xn_bench_take(1, sizeof *t);
+    *t = (timer){run, context};
+    return t;
+}
+
+static double timer_sample(void *made) {
+    const timer *t = made;
+    const int64_t start = xn_bench_now_ns();
+    t->run(t->context);
+    return (double)(xn_bench_now_ns() - start) / 1e3;
+}
+
+/* ---- peaks: the best of some runs, as a peak is what can be had ---- */
+
+static double best_of(double (*rate)(void)) {
+    double best = 0;
+    for (int i = 0; i < 15; i++)
+        best = fmax(best, rate());
+    return best > 0 ? best : NAN;
+}
+
+static double peak_binary(void) {
+    return best_of(xn_host_peak_xor_count_add);
+}
+
+static double peak_real(void) {
+    return best_of(xn_host_peak_multiply_add);
+}
+
+const xn_bench_place xn_bench_host = {.pause_ns = 10000000,
+                                      .take = take,
+                                      .give = xn_mem_free,
+                                      .upload = move,
+                                      .download = move,
+                                      .poison = poison,
+                                      .fill = fill,
+                                      .differ = differ,
+                                      .plan_packed = plan_packed,
+                                      .packed_bytes = packed_bytes,
+                                      .enqueue = enqueue,
+                                      .wait = nothing,
+                                      .copy = copy,
+                                      .timer_make = timer_make,
+                                      .timer_sample = timer_sample,
+                                      .timer_free = xn_mem_free,
+                                      .peak_binary = peak_binary,
+                                      .peak_real = peak_real};

@@ -1,0 +1,108 @@
+/* peers.c: see peers.h. */
+#include "peers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_wanted(const xn_bench_session *s) {
+    return !s->options->check_only && !(s->options->peer && !strcmp(s->options->peer, "none"));
+}
+
+/* ---- oneDNN ---- */
+
+/* Some outputs, spread over all, from the definition: a wrong peer would be a fast one. */
+static void check_peer(const xn_peer *peer, const xn_bench_shape *p) {
+    const float *in = xn_peer_input(peer), *w = xn_peer_weights(peer), *out = xn_peer_output(peer);
+    const int64_t side = p->side, count = p->images * p->filters * side * side;
+    for (int64_t at = 0; at < count; at += count / 97 + 1) {
+        const int64_t x = at % side, y = at / side % side, o = at / side / side % p->filters;
+        const int64_t n = at / side / side / p->filters;
+        double sum = 0;
+        for (int64_t c = 0; c < p->channels; c++)
+            for (int64_t k = 0; k < p->kernel * p->kernel; k++) {
+                const int64_t iy = y + k / p->kernel - p->padding;
+                const int64_t ix = x + k % p->kernel - p->padding;
+                if (iy >= 0 && iy < side && ix >= 0 && ix < side)
+                    sum += (double)in[((n * p->channels + c) * side + iy) * side + ix] *
+                           (double)w[(o * p->channels + c) * p->kernel * p->kernel + k];
+            }
+        if ((double)out[at] != sum)
+            xn_bench_fail("oneDNN", "its result is not the convolution");
+    }
+}
+
+void xn_peers_make(const xn_bench_session *s, const xn_bench_shape *shape,
+                   const xn_bench_kind *kind, xn_peers *out) {
+    *out = (xn_peers){0};
+    if (s->is_cuda || !is_wanted(s) || kind->input != XN_FP32)
+        return;
+    for (int i = 0; i < XN_PEER_SIDES; i++) {
+        const xn_peer_form form = (xn_peer_form)(i % XN_PEER_FORMS);
+        if ((form == XN_PEER_OWN) != kind->packed_input)
+            continue;
+        xn_peer *peer = xn_peer_create(shape, (xn_peer_type)(i / XN_PEER_FORMS), form);
+        if (!peer)
+            continue;
+        xn_peer_run(peer);
+        if (form != XN_PEER_OWN)
+            check_peer(peer, shape);
+        out->peer[i] = peer;
+        out->sides[i] = xn_contender_make(&xn_bench_host, xn_peer_run, peer);
+    }
+}
+
+void xn_peers_free(xn_peers *p) {
+    for (int i = 0; i < XN_PEER_SIDES; i++)
+        xn_peer_free(p->peer[i]);
+}
+
+double xn_peers_us(const xn_peers *p, xn_peer_type type) {
+    double us = NAN;
+    for (int form = 0; form < XN_PEER_FORMS; form++) {
+        const xn_contender *side = &p->sides[(int)type * XN_PEER_FORMS + form];
+        if (side->place)
+            us = fmin(us, side->stats.median); /* of a number and NAN the number */
+    }
+    return us;
+}
+
+/* ---- cuDNN ---- */
+
+typedef struct figure {
+    long long images, channels, side;
+    double us;
+} figure;
+
+enum { FIGURES = 64, LINE = 512 };
+
+/* The lines "NxCxS cudnn fp16 MEDIAN ..." of the command's output; others are passed on. */
+static int ask(const char *command, figure *all) {
+    char line[LINE];
+    int count = 0;
+    FILE *pipe = popen(command, "r");
+    while (pipe && fgets(line, sizeof line, pipe)) {
+        figure f;
+        if (count < FIGURES && sscanf(line, "%lldx%lldx%lld cudnn fp16 %lf", &f.images, &f.channels,
+                                      &f.side, &f.us) == 4)
+            all[count++] = f;
+        else
+            fputs(line, stdout);
+    }
+    if (!pipe || pclose(pipe) || !count)
+        puts("no figures of cuDNN: the peer's command failed");
+    return count;
+}
+
+double xn_peer_cudnn_us(const xn_bench_session *s, const xn_bench_shape *shape) {
+    static figure all[FIGURES];
+    static int count = -1;
+    if (!s->is_cuda || !s->options->peer || !is_wanted(s))
+        return NAN;
+    if (count < 0)
+        count = ask(s->options->peer, all);
+    for (int i = 0; i < count; i++)
+        if (all[i].images == shape->images && all[i].channels == shape->channels &&
+            all[i].side == shape->side)
+            return all[i].us;
+    return NAN;
+}

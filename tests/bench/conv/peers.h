@@ -1,0 +1,28 @@
+/* peers.h: what a user would take instead, beside a layer: oneDNN's convolution in its three
+ * datatypes on the CPU, taking turns with ours; cuDNN's fp16 on a GPU, from a command that prints
+ * it (peer_torch_conv.py). */
+#ifndef XN_BENCH_PEERS_H
+#define XN_BENCH_PEERS_H
+
+#include "bench.h"
+#include "peer_onednn.h"
+
+enum { XN_PEER_FORMS = XN_PEER_PLAIN + 1, XN_PEER_SIDES = XN_PEER_TYPES * XN_PEER_FORMS };
+
+typedef struct xn_peers {
+    xn_peer *peer[XN_PEER_SIDES]; /* NULL: none */
+    xn_contender sides[XN_PEER_SIDES];
+} xn_peers;
+
+/* Peers that compute what a kind does: with fp32 in and out, or packed in their own layouts and
+ * datatypes. Their results are checked. */
+void xn_peers_make(const xn_bench_session *s, const xn_bench_shape *shape,
+                   const xn_bench_kind *kind, xn_peers *out);
+void xn_peers_free(xn_peers *peers);
+/* Microseconds of a datatype, the faster of the forms that were timed; NAN: none. */
+double xn_peers_us(const xn_peers *peers, xn_peer_type type);
+
+/* Figures of cuDNN by shape: asks the command once. NAN: none. */
+double xn_peer_cudnn_us(const xn_bench_session *s, const xn_bench_shape *shape);
+
+#endif

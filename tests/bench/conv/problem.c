@@ -1,0 +1,113 @@
+/* problem.c: see problem.h. */
+#include "problem.h"
+
+#include "xn_mem.h"
+
+#include <string.h>
+
+const xn_bench_kind xn_bench_kinds[XN_BENCH_KINDS] = {
+    [XN_BENCH_FP32] = {.name = "fp32 -> fp32",
+                       .input = XN_FP32,
+                       .output = XN_FP32,
+                       .scaling = XN_SCALING_XNOR},
+    [XN_BENCH_FP16] = {.name = "fp16 -> fp16",
+                       .input = XN_FP16,
+                       .output = XN_FP16,
+                       .scaling = XN_SCALING_XNOR},
+    [XN_BENCH_PACKED_INT32] = {.name = "packed -> int32",
+                               .input = XN_FP32,
+                               .output = XN_INT32,
+                               .scaling = XN_SCALING_NONE,
+                               .packed_input = true},
+    [XN_BENCH_PACKED_FP16] = {.name = "packed -> fp16",
+                              .input = XN_FP32,
+                              .output = XN_FP16,
+                              .scaling = XN_SCALING_ALPHA,
+                              .packed_input = true},
+    [XN_BENCH_PACKED_PACKED] = {.name = "packed -> packed",
+                                .input = XN_FP32,
+                                .output = XN_INT32,
+                                .scaling = XN_SCALING_NONE,
+                                .packed_input = true,
+                                .packed_output = true},
+    [XN_BENCH_DOTS] = {.name = "fp32 -> int32",
+                       .input = XN_FP32,
+                       .output = XN_INT32,
+                       .scaling = XN_SCALING_NONE},
+};
+
+void *xn_bench_take(size_t count, size_t bytes) {
+    void *memory = xn_mem_zalloc(count, bytes);
+    if (!memory)
+        xn_bench_fail("data", "no memory");
+    return memory;
+}
+
+void xn_bench_name(const xn_bench_shape *s, char name[XN_BENCH_NAME]) {
+    const struct {
+        const char *letter;
+        int64_t value, usual;
+    } rest[] = {{"o", s->filters, s->channels},
+                {"k", s->kernel, 3},
+                {"s", s->stride, 1},
+                {"d", s->dilation, 1},
+                {"g", s->groups, 1}};
+    size_t n = (size_t)snprintf(name, XN_BENCH_NAME, "%lldx%lldx%lld", (long long)s->images,
+                                (long long)s->channels, (long long)s->side);
+    for (int i = 0; i < XN_COUNT(rest); i++)
+        if (rest[i].value != rest[i].usual && n < XN_BENCH_NAME)
+            n += (size_t)snprintf(name + n, XN_BENCH_NAME - n, " %s%lld", rest[i].letter,
+                                  (long long)rest[i].value);
+}
+
+xn_conv xn_bench_resolve_rows(const xn_bench_shape *s, int64_t rows, int64_t bottom,
+                              const xn_bench_kind *kind) {
+    const xn_conv_limits limits = {INT64_C(1) << 40, INT64_C(1) << 40, INT64_C(1) << 60};
+    const xn_shape input = {4, {s->images, s->channels, rows, s->side}};
+    const xn_weights_shape weights = {
+        {s->filters, s->channels / s->groups, s->kernel, s->kernel}, XN_FP32, false, false};
+    xn_conv_params params;
+    xn_conv conv;
+    xn_error error;
+    int64_t images;
+    xn_conv_params_default(&params);
+    params.padding[0] = params.padding[1] = params.padding[3] = s->padding;
+    params.padding[2] = bottom;
+    params.stride[0] = params.stride[1] = s->stride;
+    params.dilation[0] = params.dilation[1] = s->dilation;
+    params.groups = s->groups;
+    params.mode = kind->mode;
+    params.scaling = kind->scaling;
+    params.precision = kind->precision;
+    params.output_datatype = kind->output;
+    if (xn_conv_resolve(&params, kind->input, &input, &weights, &limits, &conv, &images, &error))
+        xn_bench_fail("problem", error.message);
+    return conv;
+}
+
+xn_conv xn_bench_resolve(const xn_bench_shape *s, const xn_bench_kind *kind) {
+    return xn_bench_resolve_rows(s, s->side, s->padding, kind);
+}
+
+int64_t xn_bench_weight_count(const xn_bench_shape *s) {
+    return s->filters * (s->channels / s->groups) * s->kernel * s->kernel;
+}
+
+xn_weights *xn_bench_weights(const xn_bench_shape *s, const float *real) {
+    const int64_t count = xn_bench_weight_count(s);
+    const xn_tensor tensor = {
+        .datatype = XN_FP32,
+        .shape = {4, {s->filters, s->channels / s->groups, s->kernel, s->kernel}},
+        .elements = count,
+        .bytes = (size_t)count * sizeof(float),
+        .data = real};
+    xn_weights *weights = NULL;
+    xn_error error;
+    if (xn_weights_create(&tensor, NULL, NULL, &weights, &error))
+        xn_bench_fail("weights", error.message);
+    return weights;
+}
+
+double xn_bench_operations(const xn_conv *conv, int64_t images) {
+    return 2.0 * (double)(images * xn_conv_operations(conv));
+}

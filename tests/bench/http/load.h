@@ -1,0 +1,154 @@
+/* load.h: the parts of bench-http load, a load generator that does not wait for the server.
+ *
+ * Open loop: requests are due at moments fixed in advance, whatever the server does, and a latency
+ * counts from the moment its request was due: a server that stalls is charged for every request
+ * that should have been sent meanwhile (no coordinated omission). What could not be sent, because
+ * all connections were taken for longer than the client's patience, is counted by itself and never
+ * believed. How late the generator itself was is a histogram too.
+ *
+ *   load.c          threads, the report
+ *   load_message.c  the workloads: the request's bytes, registering weights, the first answer
+ *   load_conn.c     one connection: send, receive, check
+ *   load_thread.c   the schedule: what is due goes to a free connection */
+#ifndef XN_BENCH_LOAD_H
+#define XN_BENCH_LOAD_H
+
+#include "histogram.h"
+#include "http.h"
+
+#include "../../xn_rng.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- what is sent, and what must come back ---- */
+
+typedef struct ol_shape {
+    const char *name;
+    int channels, side, filters;
+    const char *mode;
+} ol_shape;
+
+const ol_shape *ol_shape_find(const char *name); /* NULL: no such workload */
+extern const char ol_shape_names[];              /* for messages */
+/* Random 3x3 weights under that name. False with a line on stderr. */
+bool ol_put_weights(const char *name, int filters, int channels, const struct sockaddr_in *server);
+
+typedef struct ol_message {
+    char *bytes; /* head and body */
+    size_t length, body_length;
+    unsigned char *output; /* of the first answer: every other must hold the same */
+    size_t output_bytes;
+} ol_message;
+
+/* Registers the weights, builds the request and asks it once. False with a line on stderr. */
+bool ol_message_make(const ol_shape *shape, const struct sockaddr_in *server, ol_message *out);
+void ol_message_free(ol_message *message);
+
+/* ---- what happened ---- */
+
+typedef enum {
+    OL_GOOD,       /* 200, the right bytes */
+    OL_REFUSED,    /* 429 or 503, with Retry-After */
+    OL_EXPIRED,    /* 504 */
+    OL_BARE,       /* 429 or 503 without Retry-After: a fault */
+    OL_OTHER,      /* any other status: a fault */
+    OL_WRONG,      /* 200 with other bytes: a fault */
+    OL_LOST,       /* the connection ended before an answer: a fault */
+    OL_UNANSWERED, /* no answer when the run was over */
+    OL_UNSENT,     /* no connection was free in time */
+    OL_OUTCOMES
+} ol_outcome;
+
+extern const char *const ol_outcome_names[OL_OUTCOMES];
+
+typedef struct ol_counts {
+    uint64_t outcomes[OL_OUTCOMES];
+    uint64_t statuses[600];
+    uint64_t due, reconnects;
+    xn_histogram good;    /* latencies of 200, from the moment due */
+    xn_histogram refused; /* and of refusals */
+    xn_histogram late;    /* the generator's own: from the moment due to the first byte sent, while
+                             a connection was free */
+} ol_counts;
+
+/* ---- connections ---- */
+
+typedef enum { OL_CLOSED, OL_IDLE, OL_BUSY } ol_state;
+
+typedef struct ol_thread ol_thread;
+
+typedef struct ol_conn {
+    ol_thread *thread;
+    int fd;
+    ol_state state;
+    struct ol_conn *next; /* among the thread's free ones */
+    int64_t due_ns;       /* of the request under way */
+    bool counted;         /* it was due inside the window */
+    bool fresh;           /* nothing was answered on this connection yet */
+    size_t sent;
+    /* the answer as it comes */
+    char head[4096];
+    size_t head_length; /* so far */
+    bool head_done, closes, retry_after, differs;
+    int status;
+    size_t length, received, skip; /* of the body; bytes of it in front of the output */
+} ol_conn;
+
+struct ol_thread {
+    /* set by the main thread */
+    pthread_t thread;
+    const struct ol_plan *plan;
+    int index;
+    /* its own */
+    int epoll_fd;
+    ol_conn *conns;
+    ol_conn *free_conns;
+    int busy;
+    xn_rng rng;
+    int64_t next_due_ns;
+    int64_t *waiting; /* a ring of due moments without a connection */
+    size_t waiting_first, waiting_count, waiting_size;
+    unsigned char *scratch;
+    ol_counts counts;
+};
+
+typedef struct ol_plan {
+    struct sockaddr_in server;
+    ol_message message;
+    double rate; /* a second, of all threads; 0: closed loop */
+    bool poisson;
+    uint64_t seed;
+    int threads, connections, sources;
+    double seconds, warmup;
+    int64_t patience_ns;
+    int64_t start_ns, window_ns, end_ns; /* the schedule, what is counted of it, its end */
+    int cpus[64], cpu_count;
+} ol_plan;
+
+#define OL_SCRATCH_BYTES (256 * 1024)
+
+/* Sends the request that was due then. The connection is free. */
+void ol_conn_start(ol_conn *conn, int64_t due_ns, bool counted);
+/* After epoll reported it. */
+void ol_conn_ready(ol_conn *conn);
+/* Called when a request is over; the connection is free again. */
+void ol_thread_done(ol_conn *conn, ol_outcome outcome);
+
+void *ol_thread_main(void *thread);
+
+/* ---- a run (load.c) ---- */
+
+/* The defaults that the command line changes. */
+ol_plan ol_plan_of(const bench_options *options, const struct sockaddr_in *server);
+/* Plays the plan from now on; counts are of all its threads. Exits where a thread does not start.
+ */
+void ol_run(ol_plan *plan, ol_counts *counts);
+/* Answers that were wrong, lost or without Retry-After. */
+uint64_t ol_faults(const ol_counts *counts);
+double ol_ms(const xn_histogram *h, double share);
+
+#endif
