@@ -67,6 +67,10 @@ const char *xn_bench_path(const xn_bench_device *on, const xn_plan *plan) {
     return on->backend->plan_path ? on->backend->plan_path(plan) : "";
 }
 
+double xn_bench_cost_us(const xn_bench_device *on, const xn_plan *plan) {
+    return on->backend->plan_cost_ns ? on->backend->plan_cost_ns(plan) / 1e3 : NAN;
+}
+
 xn_stream *xn_bench_path_stream(const xn_bench_device *on, int index, const char **name) {
     xn_stream *stream = NULL;
     xn_error error;

@@ -93,6 +93,8 @@ xn_prepared *xn_bench_prepare(const xn_bench_device *on, const xn_weights *weigh
 bool xn_bench_plan(const xn_bench_device *on, xn_stream *stream, const xn_conv *conv,
                    int64_t images, const xn_bench_kind *kind, xn_layout layout,
                    const xn_prepared *prepared, xn_plan **out);
+/* What the chooser thinks a run costs; NAN: it does not say. */
+double xn_bench_cost_us(const xn_bench_device *on, const xn_plan *plan);
 /* "" where the backend names none. */
 const char *xn_bench_path(const xn_bench_device *on, const xn_plan *plan);
 /* A stream held to path `index` of the device; NULL past the last. Its name is kept by the device.

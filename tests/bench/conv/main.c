@@ -43,12 +43,14 @@ static const xn_option options[] = {
     {"rounds", XN_OPTION_COUNT, &o.rounds, "N", "turns of each side (5)"},
     {"ms", XN_OPTION_NUMBER, &o.turn_ms, "N", "length of a turn (15; shapes: 2)"},
     {"threads", XN_OPTION_COUNT, &o.threads, "N", "of the CPU"},
+    {"kind", XN_OPTION_TEXT, &o.kind, "NAME",
+     "shapes, random, paths: fp32, fp16, packed-int32, packed-fp16, packed (bits to bits), int32"},
     {"mode", XN_OPTION_TEXT, &o.mode, "NAME", "real: float or bwn only"},
     {"random", XN_OPTION_COUNT, &o.random, "N", "random, paths: shapes to draw (100)"},
     {"seed", XN_OPTION_SEED, &o.seed, "N", "of the first of them (1); each has its own"},
     {"shapes", XN_OPTION_TEXT, &o.shapes, "FILE",
      "paths: of each line the shape IMAGES CHANNELS SIDE FILTERS KERNEL STRIDE DILATION GROUPS; "
-     "built-in: those of shapes"},
+     "built-in: those of shapes; layers: those of layers"},
     {"peer", XN_OPTION_TEXT, &o.peer, "COMMAND", "prints cuDNN's figures; none: no peers at all"},
     {"json", XN_OPTION_TEXT, &o.json, "FILE", "the rows, as an array of objects"},
 };

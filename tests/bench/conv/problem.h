@@ -27,6 +27,7 @@ typedef struct xn_bench_shape {
 /* What is read and written, and how it is computed. */
 typedef struct xn_bench_kind {
     const char *name; /* "fp32 -> fp32" */
+    const char *key;  /* on the command line */
     xn_mode mode;
     xn_datatype input, output;
     xn_scaling scaling;

@@ -132,9 +132,9 @@ static void run_shape(bench *b, const xn_named_shape *n) {
     b->count++;
 }
 
-static void run_table(bench *b) {
-    for (int i = 0; i < XN_COUNT(xn_shapes_table); i++)
-        run_shape(b, &xn_shapes_table[i]);
+static void run_table(bench *b, const xn_named_shape *table, int count) {
+    for (int i = 0; i < count; i++)
+        run_shape(b, &table[i]);
 }
 
 static void run_random(bench *b) {
@@ -257,35 +257,28 @@ static void summarise(const bench *b) {
 /* ---- a row a path ---- */
 
 static const xn_column path_columns[] = {
-    {"backend", NULL, 0, XN_TEXT},
-    {"shape", "shape", 46, XN_TEXT},
-    {"images", NULL, 0, 0},
-    {"channels", NULL, 0, 0},
-    {"side", NULL, 0, 0},
-    {"filters", NULL, 0, 0},
-    {"kernel", NULL, 0, 0},
-    {"stride", NULL, 0, 0},
-    {"padding", NULL, 0, 0},
-    {"dilation", NULL, 0, 0},
-    {"groups", NULL, 0, 0},
-    {"path", "path", 18, XN_TEXT},
-    {"us", "us", 10, 2},
-    {"least_us", "least", 10, 2},
-    {"cost_us", "predicted", 10, 2},
-    {"chosen", "chosen", 6, 0},
-    {"best", "best", 6, 0},
+    {"backend", NULL, 0, XN_TEXT}, {"shape", "shape", 46, XN_TEXT},
+    {"kind", NULL, 0, XN_TEXT},    {"images", NULL, 0, 0},
+    {"channels", NULL, 0, 0},      {"side", NULL, 0, 0},
+    {"filters", NULL, 0, 0},       {"kernel", NULL, 0, 0},
+    {"stride", NULL, 0, 0},        {"padding", NULL, 0, 0},
+    {"dilation", NULL, 0, 0},      {"groups", NULL, 0, 0},
+    {"path", "path", 18, XN_TEXT}, {"us", "us", 10, 2},
+    {"least_us", "least", 10, 2},  {"cost_us", "predicted", 10, 2},
+    {"chosen", "chosen", 6, 0},    {"best", "best", 6, 0},
     {"verdict", "", 5, XN_TEXT},
 };
 
 static void report_paths(bench *b, const xn_bench_shape *shape, const xn_shape_result *r) {
     for (int i = 0; i < b->paths.count; i++)
         if (r->us[i].samples || r->wrong[i])
-            xn_report_row(b->s->report, XN_T(b->s->on.info.id), XN_T(r->name), XN_N(shape->images),
-                          XN_N(shape->channels), XN_N(shape->side), XN_N(shape->filters),
-                          XN_N(shape->kernel), XN_N(shape->stride), XN_N(shape->padding),
-                          XN_N(shape->dilation), XN_N(shape->groups), XN_T(b->paths.names[i]),
-                          XN_N(r->us[i].median), XN_N(r->us[i].least), XN_N(r->cost_us[i]),
-                          XN_N(i == r->chosen), XN_N(i == r->best),
+            xn_report_row(b->s->report, XN_T(b->s->on.info.id), XN_T(r->name),
+                          XN_T(b->s->options->kind ? b->s->options->kind : "fp32"),
+                          XN_N(shape->images), XN_N(shape->channels), XN_N(shape->side),
+                          XN_N(shape->filters), XN_N(shape->kernel), XN_N(shape->stride),
+                          XN_N(shape->padding), XN_N(shape->dilation), XN_N(shape->groups),
+                          XN_T(b->paths.names[i]), XN_N(r->us[i].median), XN_N(r->us[i].least),
+                          XN_N(r->cost_us[i]), XN_N(i == r->chosen), XN_N(i == r->best),
                           XN_T(xn_bench_verdict(b->s, r->wrong[i])));
 }
 
@@ -306,7 +299,7 @@ static void end(bench *b) {
 void xn_bench_shapes(xn_bench_session *s) {
     bench b = begin(s);
     start_shapes(&b);
-    run_table(&b);
+    run_table(&b, xn_shapes_table, XN_COUNT(xn_shapes_table));
     end(&b);
 }
 
@@ -321,10 +314,13 @@ void xn_bench_paths(xn_bench_session *s) {
     bench b = begin(s);
     b.report = report_paths;
     xn_report_table(s->report, path_columns, XN_COUNT(path_columns));
-    if (s->options->shapes && strcmp(s->options->shapes, "built-in") != 0)
-        run_file(&b);
+    const char *shapes = s->options->shapes ? s->options->shapes : "built-in";
+    if (!strcmp(shapes, "built-in"))
+        run_table(&b, xn_shapes_table, XN_COUNT(xn_shapes_table));
+    else if (!strcmp(shapes, "layers"))
+        run_table(&b, xn_layers_table, XN_COUNT(xn_layers_table));
     else
-        run_table(&b);
+        run_file(&b);
     run_random(&b);
     end(&b);
 }

@@ -26,9 +26,10 @@ typedef struct xn_shape_result {
     int64_t wrong[XN_BENCH_PATHS];  /* outputs */
 } xn_shape_result;
 
-/* fp32 in and out, K and alpha. First the outputs of all paths are compared with each other, dots
- * exactly and fp32 to the sum of both tolerances, and the first image with backend ref where that
- * takes less than a moment. */
+/* Of the kind that --kind names, or fp32 in and out with K and alpha: there, the outputs of all
+ * paths are compared with each other first, dots exactly and fp32 to the sum of both tolerances,
+ * and the first image with backend ref where that takes less than a moment. out->chosen is -1 where
+ * the device cannot run it, or the path of --path. */
 void xn_shape_measure(xn_bench_session *s, const xn_path_list *paths, const xn_bench_shape *shape,
                       xn_shape_result *out);
 

@@ -154,12 +154,15 @@ static int chosen_of(const problem *p, const xn_path_list *paths) {
     return chosen;
 }
 
+static xn_turns how_of(const xn_bench_options *o) {
+    return (xn_turns){o->rounds, 1, 1e3 * (o->turn_ms > 0 ? o->turn_ms : 2)};
+}
+
 static void time_paths(problem *p, runner *runners, const xn_path_list *paths, xn_shape_result *out,
                        xn_stats *copy_us) {
-    const xn_bench_options *o = p->s->options;
     const xn_bench_place *place = p->s->on.place;
     const xn_bench_copy copy = {p->input, p->output, p->in_bytes, p->out_bytes};
-    const xn_turns how = {o->rounds, 1, 1e3 * (o->turn_ms > 0 ? o->turn_ms : 2)};
+    const xn_turns how = how_of(p->s->options);
     xn_contender *sides = xn_bench_take((size_t)paths->count + 1, sizeof *sides);
     for (int i = 0; i < paths->count; i++)
         if (runners[i].timed)
@@ -176,10 +179,13 @@ static void time_paths(problem *p, runner *runners, const xn_path_list *paths, x
     xn_mem_free(sides);
 }
 
-static void find_floor(const problem *p, double copy_us, double peak, xn_shape_result *out) {
-    const double matrix =
-        xn_bench_operations(&p->conv[REALS], p->shape.images) / peak / 1e6; /* NAN: not known */
-    out->floor_us = p->s->is_cuda ? LAUNCH_US : 0;
+static void find_floor(const xn_bench_session *s, double operations, double copy_us,
+                       xn_shape_result *out) {
+    static double peak;
+    if (peak == 0)
+        peak = s->on.place->peak_binary();
+    const double matrix = operations / peak / 1e6; /* NAN: not known */
+    out->floor_us = s->is_cuda ? LAUNCH_US : 0;
     out->floor_by = "launch";
     if (copy_us > out->floor_us) {
         out->floor_us = copy_us;
@@ -191,34 +197,80 @@ static void find_floor(const problem *p, double copy_us, double peak, xn_shape_r
     }
 }
 
-static double cost_us(const xn_backend *b, const xn_plan *plan) {
-    return b->plan_cost_ns ? b->plan_cost_ns(plan) / 1e3 : NAN;
+/* Whether the options have this path timed. */
+static bool is_timed(const xn_bench_session *s, int path, int chosen) {
+    return !(s->options->chosen || s->options->path) || path == chosen;
 }
 
-void xn_shape_measure(xn_bench_session *s, const xn_path_list *paths, const xn_bench_shape *shape,
-                      xn_shape_result *out) {
-    static double peak;
+/* fp32 on data that the device makes itself, all paths in turns. */
+static void measure_fp32(xn_bench_session *s, const xn_path_list *paths,
+                         const xn_bench_shape *shape, xn_shape_result *out) {
     runner runners[XN_BENCH_PATHS] = {{0}};
     xn_stats copy = {0};
     problem p;
-    if (peak == 0)
-        peak = s->on.place->peak_binary();
     make_problem(s, shape, &p);
-    *out = (xn_shape_result){.chosen = chosen_of(&p, paths)};
-    out->best = out->chosen;
+    out->chosen = out->best = chosen_of(&p, paths);
     for (int i = 0; i < paths->count; i++) {
-        out->cost_us[i] = NAN;
         runners[i] = (runner){.p = &p, .plan = plan_of(&p, paths->streams[i], REALS)};
         if (!runners[i].plan)
             continue;
-        runners[i].timed = !(s->options->chosen || s->options->path) || i == out->chosen;
-        out->cost_us[i] = cost_us(s->on.backend, runners[i].plan);
+        runners[i].timed = is_timed(s, i, out->chosen);
+        out->cost_us[i] = xn_bench_cost_us(&s->on, runners[i].plan);
         out->wrong[i] = check_path(&p, paths->streams[i], runners[i].plan);
     }
     if (!s->options->check_only)
         time_paths(&p, runners, paths, out, &copy);
-    find_floor(&p, copy.median, peak, out);
+    find_floor(s, xn_bench_operations(&p.conv[REALS], shape->images), copy.median, out);
     for (int i = 0; i < paths->count; i++)
         s->on.backend->plan_free(runners[i].plan);
     free_problem(&p);
+}
+
+/* Another kind: every path by itself, its outputs compared with what is right. */
+static void measure_kind(xn_bench_session *s, const xn_path_list *paths,
+                         const xn_bench_shape *shape, const xn_bench_kind *kind,
+                         xn_shape_result *out) {
+    const xn_turns turns = how_of(s->options), *how = s->options->check_only ? NULL : &turns;
+    xn_bench_device on = s->on;
+    xn_bench_data data;
+    xn_figures f;
+    double copy_us = 0;
+    xn_bench_data_make(shape, XN_MODE_XNOR, &data);
+    if (xn_bench_measure(&on, &data, kind, how, NULL, 0, &f))
+        out->chosen = out->best = index_of(paths, f.path);
+    for (int i = 0; i < paths->count; i++) {
+        on.stream = paths->streams[i];
+        if (!xn_bench_measure(&on, &data, kind, is_timed(s, i, out->chosen) ? how : NULL, NULL, 0,
+                              &f))
+            continue;
+        out->cost_us[i] = f.cost_us;
+        out->wrong[i] = f.wrong;
+        out->us[i] = f.ours;
+        if (!f.ours.samples)
+            continue;
+        copy_us = f.copy.median;
+        if (f.ours.median < out->us[out->best].median)
+            out->best = i;
+    }
+    find_floor(s, xn_bench_operations(&data.conv, shape->images), copy_us, out);
+    xn_bench_data_free(&data);
+}
+
+static const xn_bench_kind *kind_of(const xn_bench_options *o) {
+    for (int i = 0; i < XN_BENCH_KINDS; i++)
+        if (!strcmp(o->kind ? o->kind : "fp32", xn_bench_kinds[i].key))
+            return &xn_bench_kinds[i];
+    xn_bench_fail("--kind", "no such kind; help lists them");
+}
+
+void xn_shape_measure(xn_bench_session *s, const xn_path_list *paths, const xn_bench_shape *shape,
+                      xn_shape_result *out) {
+    const xn_bench_kind *kind = kind_of(s->options);
+    *out = (xn_shape_result){.chosen = -1, .best = -1};
+    for (int i = 0; i < XN_BENCH_PATHS; i++)
+        out->cost_us[i] = NAN;
+    if (kind == &xn_bench_kinds[XN_BENCH_FP32])
+        measure_fp32(s, paths, shape, out);
+    else
+        measure_kind(s, paths, shape, kind, out);
 }

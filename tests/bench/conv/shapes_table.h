@@ -88,6 +88,16 @@ static const xn_named_shape xn_shapes_table[] = {
     BATCHES("one 3x3 s2", 1, 1024, 1, 3, 2, 1, 1),
     BATCHES("one 3x3 d2", 1, 1024, 1, 3, 1, 2, 1),
 };
+
+/* Those of `bench-conv layers`. */
+static const xn_named_shape xn_layers_table[] = {
+    {"layer", 1, 1, 256, 1, 3, 1, 1, 1},        {"layer", 1, 1, 512, 1, 3, 1, 1, 1},
+    {"layer", 1, 1, 1024, 1, 3, 1, 1, 1},       {"layer", 1, 1, 2048, 1, 3, 1, 1, 1},
+    {"layer", 1, 1, 4096, 1, 3, 1, 1, 1},       {"layer", 1, 1, 8192, 1, 3, 1, 1, 1},
+    BATCHES("layer", 64, 56, 64, 3, 1, 1, 1),   BATCHES("layer", 128, 28, 128, 3, 1, 1, 1),
+    BATCHES("layer", 256, 14, 256, 3, 1, 1, 1), BATCHES("layer", 512, 7, 512, 3, 1, 1, 1),
+    {"layer", 64, 1024, 14, 1024, 3, 1, 1, 1},
+};
 #undef DEPTH
 #undef BATCHES
 

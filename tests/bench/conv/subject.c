@@ -158,6 +158,7 @@ static bool measure_layout(const xn_bench_device *on, xn_bench_data *data,
     snprintf(out->path, sizeof out->path, "%s", xn_bench_path(on, s.plan));
     out->precision =
         xn_precision_name(b->precision ? b->precision(s.plan, s.prepared) : XN_PRECISION_FP32);
+    out->cost_us = xn_bench_cost_us(on, s.plan);
     if (how)
         time_subject(&s, how, others, other_count, out);
     xn_subject_free(&s);

@@ -35,6 +35,7 @@ typedef struct xn_figures {
     const char *precision; /* what the products were computed from */
     xn_stats ours, copy;   /* microseconds */
     double tops;           /* 10^12 operations a second, by the median */
+    double cost_us;        /* what the chooser thinks it costs; NAN: it does not say */
     int64_t wrong;
 } xn_figures;
 
