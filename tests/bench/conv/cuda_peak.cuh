@@ -95,6 +95,13 @@ struct rates {
     double wgmma, mma;
 };
 
+/* Without wgmma the kernel is empty, and has no shared memory. */
+static bool has_wgmma() {
+    cudaFuncAttributes attributes;
+    CHECK(cudaFuncGetAttributes(&attributes, (const void *)wgmma_b1));
+    return attributes.sharedSizeBytes > 0;
+}
+
 static rates measure() {
     const cudaStream_t stream = xn_bench_cuda_stream();
     const size_t words = 4096;
@@ -114,7 +121,7 @@ static rates measure() {
     CHECK(cudaMalloc(&out, (size_t)blocks * 2 * 256 * 4));
     CHECK(cudaMemcpy(in, random.data(), words * 4, cudaMemcpyHostToDevice));
     CHECK(cudaDeviceSynchronize());
-    if (chip.major == 9) { /* wgmma is of sm_90a alone */
+    if (has_wgmma()) {
         replayed timed(
             [=] {
                 wgmma_b1<<<blocks, 128, 0, stream>>>(in, out);
