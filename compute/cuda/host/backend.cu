@@ -3,6 +3,7 @@
 
 const xn_backend xn_backend_cuda = {
     "cuda",
+    0, /* kinds: plain convolutions alone */
     xn_cuda_device_count,
     xn_cuda_device_open,
     NULL, /* device_configure: nothing to choose */
