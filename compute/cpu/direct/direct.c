@@ -2,7 +2,7 @@
  * a panel of real.c costs there is more than its filters gain.
  *
  * fp32 with strides across of 1 and 2, which is nearly all there is, is read where it is, and
- * written as it is summed: real_shifts.h. Units are bands of rows of a plane, or several small
+ * written as it is summed: shifts_body.h. Units are bands of rows of a plane, or several small
  * planes.
  *
  * For the rest, the rows under a band of output rows are copied, padded, in the order of rows.c,

@@ -1,6 +1,6 @@
 /* target.h: functions for an instruction set that the machine may lack. What stands between
  * XN_TARGET_BEGIN("avx2") and XN_TARGET_END is compiled for it; only run it where the machine has
- * it (kernels_choose.c). Headers go before: system headers know nothing of this.
+ * it (sets.c). Headers go before: system headers know nothing of this.
  *
  * GCC and clang name this differently, and GCC alone has to be told that vectors of 64 bytes are
  * worth using: XN_TARGET_WIDE, at the end of a list. */

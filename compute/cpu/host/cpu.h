@@ -5,7 +5,7 @@
  *   prepared.c  weights in the layouts of the paths
  *   parallel.c  the threads
  *   kernels.h   the vector kernels; kernels_body.h is their one text, compiled for each instruction
- *               set, and kernels_choose.c says which of them this machine has
+ *               set, and sets.c says which of them this machine has
  *   rows.c      padded rows of an image, in an order in which every tap reads contiguously
  *   few.c       mode xnor, few channels: one fused pass; few_kernels.h are its own kernels
  *   many.c      mode xnor, many channels: signs as bits, popcount; many.h lists its other files
@@ -191,7 +191,7 @@ extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct;
 /* True when the direct path fits and is the faster one for modes bwn and float (direct.c). */
 bool xn_cpu_direct_suits(const xn_conv *conv);
 
-/* ---- kernels_choose.c ---- */
+/* ---- sets.c ---- */
 
 /* The sets that this machine has, best first; NULL past the last. There is always one. */
 const xn_cpu_set *xn_cpu_set_at(int index);

@@ -1,4 +1,4 @@
-/* real_shifts.h: part of real_body.h: the outputs of one filter as sums of shifted rows, read where
+/* shifts_body.h: part of real_body.h: the outputs of one filter as sums of shifted rows, read where
  * they are in the image (real_kernels.h, shift_rows).
  *
  * A vector of outputs goes down the rows: what it reads of a row at each tap column is loaded once,

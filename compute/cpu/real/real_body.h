@@ -9,7 +9,7 @@
  *   MOVE(from, inside, pad, to)  one move; pad is a vector
  *   STREAM(to, v)        a store past the caches
  *
- * and those of real_shifts.h.
+ * and those of shifts_body.h.
  *
  * A tile takes TILE_VECTORS loads of pixels and TILE_FILTERS of weights for the product of both in
  * multiplications: it is these that bound it, not loads. */
@@ -158,7 +158,7 @@ static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
     return !any;
 }
 
-#include "real_shifts.h"
+#include "shifts_body.h"
 
 const xn_cpu_real_kernels REAL_KERNELS = {
     .lanes = LANES,

@@ -1,4 +1,4 @@
-/* kernels_choose.c: the instruction sets: their names, which --cpu-isa takes, their kernels, and
+/* sets.c: the instruction sets: their names, which --cpu-isa takes, their kernels, and
  * whether this machine can run them, by what it says of itself. The order is that of preference. */
 #include "cpu.h"
 
