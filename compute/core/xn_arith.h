@@ -58,6 +58,34 @@ XN_HD void xn_valid_taps(int32_t start, int32_t dilation, int32_t kernel, int32_
     *last = hi;
 }
 
+/* The bits of dots in [-most, most] where they are a monotone function of the dot, which a sign of
+ * dot * factor + bias + shift is in fp32 as well: bit(dot) = (dot >= least) ^ flip. bit is asked
+ * for some of them only: the very expression that would be computed for an output decides, not a
+ * division. */
+typedef struct xn_threshold {
+    int32_t least;
+    uint32_t flip;
+} xn_threshold;
+
+XN_HD xn_threshold xn_threshold_of(int32_t most, uint32_t (*bit)(const void *context, int32_t dot),
+                                   const void *context) {
+    const uint32_t lowest = bit(context, -most);
+    xn_threshold found = {-most, lowest ^ 1u};
+    int32_t low = -most, high = most;
+    if (lowest == bit(context, most))
+        return found; /* all alike */
+    while (high - low > 1) {
+        const int32_t middle = low + (high - low) / 2;
+        if (bit(context, middle) == lowest)
+            low = middle;
+        else
+            high = middle;
+    }
+    found.least = high;
+    found.flip = lowest;
+    return found;
+}
+
 /* The epilogue of one output element, in fp32: acc * factor [* k] + bias. factor is 1 for scaling
  * none, k is used by scaling xnor of mode xnor only. The compiler must not contract it across
  * hosts in a way that matters: any order is within the 1e-5 of the specification. */

@@ -132,6 +132,8 @@ static void run_and_judge(const bk_target *t, const bk_problem *p, xn_program *p
     bk_batch batch;
     xn_error error = {0};
     xn_run_times times;
+    bk_expect_ok(t, p, "ready",
+                 xn_program_ready(program, (const xn_prepared *[]){prepared}, &error), &error);
     bk_batch_make(t, p, &p->conv, images, items, &batch);
     bk_batch_poison(&batch, &p->conv);
     bk_expect_ok(t, p, "run",
@@ -251,6 +253,8 @@ static void *work(void *context) {
     for (int round = 0; round < ROUNDS && !w->status; round++) {
         w->status = bk_program_create(w->target, stream, &w->problem->conv, WORKER_IMAGES, &program,
                                       &w->error);
+        if (!w->status)
+            w->status = xn_program_ready(program, (const xn_prepared *[]){w->prepared}, &w->error);
         if (!w->status)
             w->status = xn_program_run(program, (const xn_prepared *[]){w->prepared},
                                        w->batch.items, w->batch.count, &times, &w->error);

@@ -1,10 +1,11 @@
-/* cpu_packed_test.c: packed tensors, which are internal to the CPU backend (cpu.h) and so have a
- * test there: packed input to INT32, FP32 and FP16, packed and real input to packed output, on
- * every path that can, and two layers chained. The geometries are the integer cases of the table
- * and random ones; dots come from ref and are compared bit by bit. */
+/* cpu_packed_test.c: steps of the CPU backend with bits at their edges: in words and in bytes, to
+ * INT32, FP32 and FP16, from reals to bits, on every path that can, and two layers chained. The
+ * geometries are the integer cases of the table and random ones; dots come from ref and are
+ * compared bit by bit. Thresholds are the weights' scale, 1 or -1, and shift. */
 #include "bk_run.h"
-#include "cpu.h"
+#include "path.h"
 #include "xn_arith.h"
+#include "xn_mem.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -17,28 +18,35 @@ enum {
     PARTS = 6
 }; /* PARTS: tests that share a section */
 
+enum { REAL = -1 }; /* where a layout of bits may stand */
+
 typedef struct {
     const char *name;
-    bool packed_in, packed_out;
+    int in, out; /* xn_layout, or REAL */
     xn_scaling scaling;
     xn_datatype output;
 } variant;
 
 static const variant variants[] = {
-    {"packed to INT32", true, false, XN_SCALING_NONE, XN_INT32},
-    {"packed to FP32", true, false, XN_SCALING_ALPHA, XN_FP32},
-    {"packed to FP16", true, false, XN_SCALING_ALPHA, XN_FP16},
-    {"packed to packed", true, true, XN_SCALING_NONE, XN_INT32},
-    {"real to packed", false, true, XN_SCALING_NONE, XN_INT32},
+    {"words to INT32", XN_LAYOUT_WORDS, REAL, XN_SCALING_NONE, XN_INT32},
+    {"words to FP32", XN_LAYOUT_WORDS, REAL, XN_SCALING_ALPHA, XN_FP32},
+    {"words to FP16", XN_LAYOUT_WORDS, REAL, XN_SCALING_ALPHA, XN_FP16},
+    {"words to words", XN_LAYOUT_WORDS, XN_LAYOUT_WORDS, XN_SCALING_NONE, XN_BITS},
+    {"real to words", REAL, XN_LAYOUT_WORDS, XN_SCALING_NONE, XN_BITS},
+    {"bytes to INT32", XN_LAYOUT_BYTES, REAL, XN_SCALING_NONE, XN_INT32},
+    {"bytes to bytes", XN_LAYOUT_BYTES, XN_LAYOUT_BYTES, XN_SCALING_NONE, XN_BITS},
+    {"real to bytes", REAL, XN_LAYOUT_BYTES, XN_SCALING_NONE, XN_BITS},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
 /* What the variants of a case share. */
 typedef struct {
     bk_problem problem;
+    xn_weights *weights; /* the problem's, with thresholds */
     xn_prepared *prepared;
     int32_t *dots, *threshold;
-    uint32_t *bits, *flip;
+    unsigned char *bits[2]; /* the input, by layout */
+    uint32_t *flip;
 } packed_problem;
 
 static const bk_target *cpu_target(void) {
@@ -63,23 +71,71 @@ static int64_t words_of(int64_t channels) {
     return words;
 }
 
-/* bits[N*G][H*W][words] from the real input. */
-static uint32_t *pack(const bk_problem *p) {
+/* Bytes of an image's bits. */
+static size_t bits_bytes(int layout, int64_t channels, int64_t groups, int64_t pixels) {
+    if (layout == XN_LAYOUT_WORDS)
+        return (size_t)(groups * pixels * words_of(channels / groups)) * 4;
+    return (size_t)(pixels * ((channels + 7) / 8));
+}
+
+/* The real input, packed. */
+static unsigned char *pack(const bk_problem *p, int layout) {
     const xn_conv *c = &p->conv;
-    int64_t words = words_of(c->group_channels), plane = (int64_t)c->height * c->width;
-    uint32_t *bits = take((size_t)(p->images * c->groups * plane * words), sizeof *bits);
+    const int64_t words = words_of(c->group_channels), plane = (int64_t)c->height * c->width;
+    const size_t image = bits_bytes(layout, c->channels, c->groups, plane);
+    unsigned char *all = take((size_t)p->images * image, 1);
     for (int64_t n = 0; n < p->images; n++)
         for (int64_t channel = 0; channel < c->channels; channel++)
             for (int64_t i = 0; i < plane; i++) {
+                unsigned char *bits = all + (size_t)n * image;
                 int64_t group = channel / c->group_channels, at = channel % c->group_channels;
-                bits[((n * c->groups + group) * plane + i) * words + at / 32] |=
-                    xn_sign_bit(p->real[(n * c->channels + channel) * plane + i]) << at % 32;
+                uint32_t bit = xn_sign_bit(p->real[(n * c->channels + channel) * plane + i]);
+                if (layout == XN_LAYOUT_BYTES)
+                    bits[i * ((c->channels + 7) / 8) + channel / 8] |=
+                        (unsigned char)(bit << channel % 8);
+                else
+                    ((uint32_t *)(void *)bits)[(group * plane + i) * words + at / 32] |= bit
+                                                                                         << at % 32;
             }
-    return bits;
+    return all;
 }
 
 static bool has_flip(const bk_case *c) {
     return c->seed % 4 != 3;
+}
+
+static xn_tensor tensor_of(const float *data, int rank, const int64_t dims[4]) {
+    xn_tensor t = {.datatype = XN_FP32, .data = data};
+    t.shape.rank = rank;
+    for (int i = 0; i < rank; i++)
+        t.shape.dims[i] = dims[i];
+    ck_assert_int_eq(
+        xn_shape_elements(&t.shape, XN_FP32, INT64_MAX, "weights", &t.elements, &t.bytes, NULL),
+        XN_OK);
+    return t;
+}
+
+/* dot >= threshold is the sign of dot - threshold, the opposite that of threshold - 1 - dot. */
+static void make_weights(const bk_target *target, packed_problem *p) {
+    const xn_weights *w = p->problem.weights;
+    const size_t filters = (size_t)w->out_channels;
+    const int64_t dims[4] = {w->out_channels, w->group_channels, w->kernel_h, w->kernel_w};
+    float *scale = take(filters, sizeof *scale), *shift = take(filters, sizeof *shift);
+    for (size_t o = 0; o < filters; o++) {
+        const bool turned = p->flip[o / 32] >> o % 32 & 1u;
+        const double threshold = p->threshold[o];
+        scale[o] = turned ? -1.0f : 1.0f;
+        shift[o] = (float)(turned ? threshold - 1 : -threshold);
+    }
+    const xn_tensor weights = tensor_of(w->real, 4, dims), scales = tensor_of(scale, 1, dims),
+                    shifts = tensor_of(shift, 1, dims);
+    const xn_weights_parts parts = {.weights = &weights, .scale = &scales, .shift = &shifts};
+    xn_error error = {0};
+    ck_assert_int_eq(xn_weights_create_parts(&parts, &p->weights, &error), XN_OK);
+    ck_assert_int_eq(
+        target->backend->weights_prepare(target->device, p->weights, &p->prepared, &error), XN_OK);
+    xn_mem_free(scale);
+    xn_mem_free(shift);
 }
 
 static void make(const bk_target *target, const bk_case *c, packed_problem *out) {
@@ -88,8 +144,8 @@ static void make(const bk_target *target, const bk_case *c, packed_problem *out)
     size_t filters = (size_t)conv->out_channels;
     out->dots = take((size_t)(out->problem.images * xn_conv_output_elements(conv)), 4);
     bk_run(bk_target_ref(), &out->problem, conv, out->dots);
-    out->prepared = bk_prepare(target, &out->problem);
-    out->bits = pack(&out->problem);
+    out->bits[XN_LAYOUT_BYTES] = pack(&out->problem, XN_LAYOUT_BYTES);
+    out->bits[XN_LAYOUT_WORDS] = pack(&out->problem, XN_LAYOUT_WORDS);
     out->threshold = take(filters, sizeof *out->threshold);
     out->flip = take(filters / 32 + 1, sizeof *out->flip);
     /* about half of the dots pass, and a few thresholds are ones that all or none do */
@@ -105,14 +161,17 @@ static void make(const bk_target *target, const bk_case *c, packed_problem *out)
         if (has_flip(c))
             out->flip[o / 32] |= (uint32_t)xn_rng_below(&rng, 2) << o % 32;
     }
+    make_weights(target, out);
 }
 
 static void free_problem(const bk_target *target, packed_problem *p) {
     target->backend->weights_free(p->prepared);
+    xn_weights_free(p->weights);
     bk_problem_free(&p->problem);
     xn_mem_free(p->dots);
     xn_mem_free(p->threshold);
-    xn_mem_free(p->bits);
+    xn_mem_free(p->bits[0]);
+    xn_mem_free(p->bits[1]);
     xn_mem_free(p->flip);
 }
 
@@ -136,28 +195,30 @@ static bool is_real_right(const packed_problem *p, const variant *v, const void 
                        false);
 }
 
-/* Word i of [N][OH*OW][words]. */
-static uint32_t right_word(const packed_problem *p, int64_t i) {
+/* Byte i of the packed output. */
+static unsigned char right_byte(const packed_problem *p, int layout, int64_t i) {
     const xn_conv *c = &p->problem.conv;
-    int64_t words = words_of(c->out_channels), plane = (int64_t)c->out_height * c->out_width;
-    int64_t pixel = i / words % plane, image = i / words / plane, first = i % words * 32;
-    uint32_t word = 0;
-    for (int64_t o = first; o < first + 32 && o < c->out_channels; o++) {
+    const int64_t plane = (int64_t)c->out_height * c->out_width;
+    const int64_t pitch = (int64_t)bits_bytes(layout, c->out_channels, 1, 1);
+    const int64_t pixel = i / pitch % plane, image = i / pitch / plane, first = i % pitch * 8;
+    unsigned byte = 0;
+    for (int64_t o = first; o < first + 8 && o < c->out_channels; o++) {
         int32_t dot = p->dots[(image * c->out_channels + o) * plane + pixel];
-        uint32_t turned = p->flip[o / 32] >> o % 32 & 1u;
-        word |= ((uint32_t)(dot >= p->threshold[o]) ^ turned) << o % 32;
+        unsigned turned = p->flip[o / 32] >> o % 32 & 1u;
+        byte |= ((unsigned)(dot >= p->threshold[o]) ^ turned) << (o - first);
     }
-    return word;
+    return (unsigned char)byte;
 }
 
 static void judge(const packed_problem *p, const variant *v, const char *path,
                   const unsigned char *got, size_t bytes) {
-    int64_t count = (int64_t)(bytes / (v->packed_out ? 4 : xn_datatype_bytes(v->output)));
+    const bool packed = v->out != REAL;
+    int64_t count = (int64_t)(bytes / (packed ? 1 : xn_datatype_bytes(v->output)));
     int64_t wrong = 0, first = 0;
     for (int64_t i = 0; i < count; i++) {
-        const void *output = got + GUARD;
-        bool right = v->packed_out ? ((const uint32_t *)output)[i] == right_word(p, i)
-                                   : is_real_right(p, v, output, i);
+        const unsigned char *output = got + GUARD;
+        bool right =
+            packed ? output[i] == right_byte(p, v->out, i) : is_real_right(p, v, output, i);
         if (!right && !wrong++)
             first = i;
     }
@@ -172,48 +233,63 @@ static void judge(const packed_problem *p, const variant *v, const char *path,
 
 /* ---- a run ---- */
 
-static xn_conv conv_of(const packed_problem *p, const variant *v) {
+static xn_step step_of(const packed_problem *p, const variant *v) {
     xn_conv conv = p->problem.conv;
+    xn_step step;
     conv.epilogue = xn_conv_epilogue(XN_MODE_XNOR, v->scaling, false, false, v->output);
-    return conv;
-}
-
-static size_t output_bytes(const packed_problem *p, const variant *v) {
-    xn_conv conv = conv_of(p, v);
-    if (!v->packed_out)
-        return (size_t)p->problem.images * xn_conv_output_bytes(&conv);
-    return (size_t)(p->problem.images * conv.out_height * conv.out_width *
-                    words_of(conv.out_channels)) *
-           4;
-}
-
-static void run_on(const bk_target *target, const packed_problem *p, const variant *v) {
-    xn_conv conv = conv_of(p, v);
-    xn_cpu_plan_options options = {v->packed_in, v->packed_out};
-    xn_plan *plan = NULL;
-    xn_error error = {0};
-    xn_status status = xn_cpu_plan_create_with(
-        target->stream, &conv, p->problem.images + p->problem.c->spare, &options, &plan, &error);
-    if (strncmp(target->path, "many/", 5) != 0) {
-        ck_assert_msg(status == XN_ERR_UNSUPPORTED, "%s took a packed tensor", target->path);
-        return;
+    if (v->out != REAL) {
+        conv.epilogue.factor = XN_FACTOR_SCALE;
+        conv.epilogue.shift = 1;
     }
-    ck_assert_msg(status == XN_OK, "%s: %s", v->name, error.message);
-    size_t bytes = output_bytes(p, v);
+    if (v->in != REAL)
+        conv.input_datatype = XN_BITS;
+    xn_step_of_conv(&conv, &step);
+    step.input_layout = v->in != REAL ? v->in : 0;
+    step.bits_layout = v->out != REAL ? v->out : 0;
+    return step;
+}
+
+static const void *input_of(const packed_problem *p, const variant *v) {
+    return v->in == REAL ? p->problem.input : p->bits[v->in];
+}
+
+/* NULL where the path cannot run these. */
+static xn_program *program_of(const bk_target *target, const xn_step *steps, int count,
+                              int64_t images, const xn_prepared *const *prepared) {
+    xn_program *program = NULL;
+    xn_error error = {0};
+    xn_status status = xn_program_create_steps(target->backend, target->stream, steps, count,
+                                               images, &program, &error);
+    if (status == XN_ERR_UNSUPPORTED)
+        return NULL;
+    ck_assert_msg(status == XN_OK, "%s: %s", target->name, error.message);
+    ck_assert_int_eq(xn_program_ready(program, prepared, &error), XN_OK);
+    memset(target->stream->scratch, 0xff, target->stream->scratch_bytes);
+    return program;
+}
+
+/* Of bits as input only the paths for many channels take any, and these take all. */
+static void run_on(const bk_target *target, const packed_problem *p, const variant *v) {
+    const xn_step step = step_of(p, v);
+    const xn_prepared *const prepared[] = {p->prepared};
+    const bool many = !strncmp(target->path, "many/", 5);
+    xn_program *program =
+        program_of(target, &step, 1, p->problem.images + p->problem.c->spare, prepared);
+    ck_assert_msg(program || !many, "%s on %s: refused", v->name, target->path);
+    ck_assert_msg(!program || many || v->in == REAL, "%s took bits", target->path);
+    if (!program)
+        return;
+    const size_t bytes = (size_t)p->problem.images *
+                         (v->out == REAL ? xn_step_output_bytes(&step) : xn_step_bits_bytes(&step));
     unsigned char *output = take(GUARD + bytes + GUARD, 1);
     memset(output, POISON, GUARD + bytes + GUARD);
-    xn_cpu_run_io io = {.input = v->packed_in ? NULL : p->problem.input,
-                        .bits = v->packed_in ? p->bits : NULL,
-                        .output = v->packed_out ? NULL : output + GUARD,
-                        .packed = v->packed_out ? (uint32_t *)(void *)(output + GUARD) : NULL,
-                        .threshold = p->threshold,
-                        .flip = has_flip(p->problem.c) ? p->flip : NULL};
-    memset(target->stream->scratch, 0xff, target->stream->scratch_bytes);
-    xn_cpu_run_with(plan, p->prepared, p->problem.images, &io);
+    const xn_batch_item item = {
+        .input = input_of(p, v), .output = output + GUARD, .images = p->problem.images};
+    ck_assert_int_eq(xn_program_run(program, prepared, &item, 1, NULL, NULL), XN_OK);
     judge(p, v, target->path, output, bytes);
     bk_tally_add(target);
     xn_mem_free(output);
-    xn_cpu_plan_free(plan);
+    xn_program_free(program);
 }
 
 static void check_case(const bk_target *target, const bk_case *c, int variant_count) {
@@ -249,15 +325,15 @@ START_TEST(section) {
 }
 END_TEST
 
-/* After the tests whose runs are counted: all paths for many channels ran, and no others. */
+/* After the tests whose runs are counted: all paths of mode xnor ran, and no others. */
 static void report(void) {
     const bk_target *target = cpu_target(), *forced;
     printf("packed:");
     for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++) {
-        bool many = !strncmp(forced->path, "many/", 5);
-        if (many)
+        bool xnor = !strncmp(forced->path, "many/", 5) || !strncmp(forced->path, "few/", 4);
+        if (xnor)
             printf(" %s %d", forced->path, bk_tally_of(forced));
-        ck_assert_msg((bk_tally_of(forced) > 0) == many, "%s ran %d times", forced->path,
+        ck_assert_msg((bk_tally_of(forced) > 0) == xnor, "%s ran %d times", forced->path,
                       bk_tally_of(forced));
     }
     printf("\n");
@@ -316,11 +392,10 @@ START_TEST(large_outputs) {
         as_dots(&cases[i]);
         check_case(target, &cases[i], STREAMED);
     }
-    report();
 }
 END_TEST
 
-/* Packed output of a plan is packed input of the next: two layers against two runs of ref. */
+/* Bits of a step are the input of the next: two layers against two runs of ref. */
 START_TEST(chained) {
     const bk_target *target = cpu_target(), *forced;
     bk_case c = bk_case_default();
@@ -332,8 +407,6 @@ START_TEST(chained) {
     make(target, &c, &p);
     const xn_conv *conv = &p.problem.conv;
     size_t outputs = (size_t)(p.problem.images * xn_conv_output_elements(conv));
-    size_t words = outputs / 70 * (size_t)words_of(70);
-    uint32_t *between = take(words, sizeof *between);
     int32_t *got = take(outputs, sizeof *got), *right = take(outputs, sizeof *right);
     float *signs = p.problem.input;
     for (size_t i = 0; i < outputs; i++) { /* the first layer's bits as the second's input */
@@ -342,46 +415,67 @@ START_TEST(chained) {
         signs[i] = bit ? 1.0f : -1.0f;
     }
     bk_run(bk_target_ref(), &p.problem, conv, right);
-    for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++) {
-        xn_cpu_plan_options first = {true, true}, second = {true, false};
-        xn_plan *plans[2] = {NULL, NULL};
-        xn_error error;
-        if (strncmp(forced->path, "many/", 5) != 0)
-            continue;
-        ck_assert_int_eq(
-            xn_cpu_plan_create_with(forced->stream, conv, 3, &first, &plans[0], &error), XN_OK);
-        ck_assert_int_eq(
-            xn_cpu_plan_create_with(forced->stream, conv, 3, &second, &plans[1], &error), XN_OK);
-        xn_cpu_run_io to = {
-            .bits = p.bits, .packed = between, .threshold = p.threshold, .flip = p.flip};
-        xn_cpu_run_io from = {.bits = between, .output = got};
-        xn_cpu_run_with(plans[0], p.prepared, 3, &to);
-        xn_cpu_run_with(plans[1], p.prepared, 3, &from);
-        ck_assert_msg(!memcmp(got, right, outputs * sizeof *got), "%s differs", forced->path);
-        xn_cpu_plan_free(plans[0]);
-        xn_cpu_plan_free(plans[1]);
-    }
-    xn_mem_free(between);
+    for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++)
+        for (int layout = XN_LAYOUT_BYTES; layout <= XN_LAYOUT_WORDS; layout++) {
+            const variant first = {"", layout, layout, XN_SCALING_NONE, XN_BITS};
+            const variant second = {"", layout, REAL, XN_SCALING_NONE, XN_INT32};
+            xn_step steps[2] = {step_of(&p, &first), step_of(&p, &second)};
+            const xn_prepared *const prepared[] = {p.prepared};
+            steps[1].input = steps[0].bits, steps[1].output = 2;
+            xn_program *program = program_of(forced, steps, 2, 3, prepared);
+            if (!program)
+                continue;
+            const xn_batch_item item = {.input = p.bits[layout], .output = got, .images = 3};
+            ck_assert_int_eq(xn_program_run(program, prepared, &item, 1, NULL, NULL), XN_OK);
+            ck_assert_msg(!memcmp(got, right, outputs * sizeof *got), "%s differs", forced->path);
+            xn_program_free(program);
+            bk_tally_add(forced);
+        }
+    for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++)
+        ck_assert(!strncmp(forced->path, "many/", 5) == (bk_tally_of(forced) > 0));
     xn_mem_free(got);
     xn_mem_free(right);
     free_problem(target, &p);
 }
 END_TEST
 
-/* What cannot be packed is refused: K of packed input, and packed output of reals. */
+/* What no path can do is refused: K of bits, bits as input of reals, and a layout that is the
+ * GPU's. */
 START_TEST(refused) {
     const bk_target *target = cpu_target();
     bk_case c = bk_case_default();
     bk_problem p;
     bk_problem_make(&c, &p);
-    xn_cpu_plan_options in = {true, false}, out = {false, true};
-    xn_plan *plan = NULL;
-    xn_error error = {0};
-    ck_assert_int_eq(xn_cpu_plan_create_with(target->stream, &p.conv, 1, &in, &plan, &error),
-                     XN_ERR_UNSUPPORTED);
-    ck_assert_int_eq(xn_cpu_plan_create_with(target->stream, &p.conv, 1, &out, &plan, &error),
-                     XN_ERR_UNSUPPORTED);
-    ck_assert_ptr_null(plan);
+    xn_step good, step;
+    p.conv.epilogue.k = 0;
+    p.conv.input_datatype = XN_BITS;
+    xn_step_of_conv(&p.conv, &good);
+    for (int i = 0; i < 5; i++) {
+        xn_plan *plan = NULL;
+        xn_error error = {0};
+        step = good;
+        switch (i) {
+        case 1:
+            step.conv.epilogue.k = 1;
+            break;
+        case 2:
+            step.conv.mode = XN_MODE_BWN;
+            break;
+        case 3:
+            step.input_layout = XN_LAYOUT_DUAL_RAIL;
+            break;
+        case 4:
+            step.conv.epilogue.bits = 1, step.bits = 2;
+            step.bits_layout = XN_LAYOUT_DUAL_RAIL;
+            break;
+        default:
+            break;
+        }
+        xn_status status = target->backend->plan_create(target->stream, &step, 1, &plan, &error);
+        ck_assert_msg(status == (i ? XN_ERR_UNSUPPORTED : XN_OK), "case %d: %s", i, error.message);
+        ck_assert(!plan == (i > 0));
+        target->backend->plan_free(plan);
+    }
     bk_problem_free(&p);
 }
 END_TEST

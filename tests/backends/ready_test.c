@@ -1,6 +1,5 @@
-/* The CPU's weights of modes bwn and float, which are made when a plan first wants them: nothing
- * for mode xnor, each mode's once however many threads ask together, made later where memory was
- * short, and right. */
+/* The CPU's forms of weights, which are made when a plan first wants them: each mode's once however
+ * many threads ask together, made later where memory was short, and right. */
 #include "bk_run.h"
 
 #include "xn_mem.h"
@@ -131,8 +130,7 @@ START_TEST(made_once) {
             xn_mem_set_hook(count_allocation, &count);
             ask_at_once(&s, mode);
             xn_mem_set_hook(NULL, NULL);
-            const int calls = atomic_load(&count.calls);
-            ck_assert_int_eq(calls, mode != XN_MODE_XNOR && !again);
+            ck_assert_int_eq(atomic_load(&count.calls) > 0, !again);
             judge(&s, mode);
         }
     free_subject(&s);
@@ -142,7 +140,7 @@ END_TEST
 START_TEST(memory_was_short) {
     subject s = {0};
     make_subject(_i, &s);
-    for (int mode = XN_MODE_XNOR + 1; s.target && mode < MODES; mode++) {
+    for (int mode = 0; s.target && mode < MODES; mode++) {
         allocations none = {0, 0};
         xn_error error = {0};
         xn_mem_set_hook(count_allocation, &none);

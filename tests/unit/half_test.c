@@ -1,7 +1,7 @@
 /* half_test.c: every instruction set turns binary16 to fp32 and back as the plain C of xn_tensor.h
  * does: all 65,536 halves, floats around every half and spread over all bit patterns, and any
  * length. */
-#include "cpu.h"
+#include "sets.h"
 #include "xn_tensor.h"
 #include "xn_test.h"
 

@@ -1,6 +1,6 @@
 /* parallel_test.c: units over threads: how many threads work is worth, and that every unit runs
  * once, whoever comes, whatever the numbers, also where several callers share the helpers. */
-#include "cpu.h"
+#include "parallel.h"
 #include "xn_test.h"
 
 #include <dirent.h>

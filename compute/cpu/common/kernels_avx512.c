@@ -11,6 +11,8 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 
 #define KERNELS xn_cpu_kernels_avx512
 #define VECTOR_BYTES 64
+#define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
+#define FLUSH() _mm_sfence()
 #define FROM_FP16(h) _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(h)))
 #define TO_FP16(h, v)                                                                              \
     _mm256_storeu_si256((void *)(h), _mm512_cvtps_ph((__m512)(v), _MM_FROUND_TO_NEAREST_INT))

@@ -10,7 +10,11 @@
  * apart. Where that distance is more than the OW elements a column needs (large dilations), each
  * column gets a sequence of its own instead, so a row never takes more than KW*OW elements,
  * whatever the padding. */
-#include "cpu.h"
+#include "rows.h"
+
+#include "xn_mem.h"
+
+#include <string.h>
 
 static int32_t greatest_common_divisor(int32_t a, int32_t b) {
     while (b) {
@@ -55,6 +59,30 @@ void xn_cpu_rows_free(xn_cpu_rows *rows) {
     xn_mem_free(rows->segments);
     xn_mem_free(rows->column);
     *rows = (xn_cpu_rows){0};
+}
+
+static void fill(float *to, int32_t n, float value) {
+    for (int32_t x = 0; x < n; x++)
+        to[x] = value;
+}
+
+void xn_cpu_rows_copy(const xn_conv *conv, const xn_cpu_rows *rows, const float *row, float *to) {
+    for (int32_t k = 0; k < rows->segment_count; k++) {
+        const xn_cpu_segment *segment = &rows->segments[k];
+        float *part = to + segment->offset;
+        int32_t first, last;
+        xn_cpu_segment_inside(conv, segment, &first, &last);
+        fill(part, first, (float)conv->pad_value);
+        fill(part + last, segment->count - last, (float)conv->pad_value);
+        if (conv->stride_w == 1 && first < last)
+            memcpy(part + first, row + first + segment->start, (size_t)(last - first) * sizeof *to);
+        else if (conv->stride_w == 2) /* often so, and a loop that vectorises */
+            for (int32_t x = first; x < last; x++)
+                part[x] = row[(int64_t)x * 2 + segment->start];
+        else
+            for (int32_t x = first; x < last; x++)
+                part[x] = row[(int64_t)x * conv->stride_w + segment->start];
+    }
 }
 
 void xn_cpu_to_fp32(const xn_cpu_kernels *kernels, const xn_conv *conv, const void *src,

@@ -9,18 +9,22 @@
  * Strips bound the ring, whatever the width: a row of 1024 outputs takes 4 KiB of sums and 1 KiB of
  * signs, so that three of them, the input row and the output row fit a level 1 cache.
  *
- * K = (mean |I|) * box is separable: KW columns are added when a row comes in, KH rows when one
- * goes out. In fp32 a K is at most C + KH + KW additions deep, each within 2^-24, so up to 64 of
- * them keep it within 4e-6. 1 / (C*KH*KW) goes into the factor, not into the sum, so that sums
- * of denormals keep all their bits. A row that is deeper, or whose sums come out not finite (one
- * overflowed though its mean does not, or honest Inf and NaN), or whose factor is too small for
- * that, is computed again with K in double. */
-#include "cpu.h"
-#include "xn_arith.h"
+ * K's sums (kmap.h) are separable: KW columns are added when a row comes in, KH rows when one goes
+ * out. The boxes are short ones, so they are in fp32. A row with a value that is not finite is
+ * written again, by way of its dots. */
+#include "few.h"
 
-#include <math.h>
+#include "epilogue.h"
+#include "kmap.h"
+#include "parallel.h"
+#include "path.h"
+#include "rows.h"
+#include "xn_arith.h"
+#include "xn_mem.h"
+
 #include <string.h>
 
+/* The arrays of a thread's slice. */
 enum {
     PLANES,     /* uint8 [ring][planes][plane_pitch] */
     PAD,        /* uint8 [plane_pitch]: a row outside the image */
@@ -32,16 +36,25 @@ enum {
     POINTERS,   /* const void *[max(KH, KW, C/G * KW)] */
     SLOTS,      /* int32 [KH]: the ring's slot of each tap row that is inside the image */
     FIRST,      /* int8 or int16 [strip]: what an output starts from */
-    K,          /* float [OW]: sums, or K */
+    K,          /* float [strip]: K's sums */
     ACC,        /* int32 [strip] */
+    VALUES,     /* float [strip], where the output is not the values */
     TEMP,       /* float [W]: an input row as fp32 */
     GATHER,     /* float [strip + KW*distance]: one segment of it */
-    DOUBLES,    /* double [W] and [OW] for the exact K */
-    DOUBLE_SUMS,
+    VERTICAL,   /* double [W], for */
+    EXACT,      /* double [OW]: K in double */
+    ARRAYS
 };
 
+/* A plan's. */
+typedef struct few_state {
+    xn_cpu_rows rows; /* of a strip */
+    int32_t ring;     /* input rows a thread keeps, a slot each */
+    int32_t strip;    /* most output columns of a unit */
+    size_t offset[ARRAYS];
+} few_state;
+
 enum {
-    FP32_DEPTH = 64,
     RING_BYTES = 2 << 20,
     BAND_ROWS = 8,
     TILE_ROWS = 32,
@@ -49,30 +62,25 @@ enum {
     STREAM_BYTES = 8 << 20, /* outputs of a run that no cache will still hold */
 };
 
-/* Factors below this would lose bits to denormals when 1 / filter goes into them. */
-static const double least_factor = 1e-30;
-
 static int64_t ring_rows(const xn_conv *conv) {
     int64_t extent = (int64_t)conv->dilation_h * (conv->kernel_h - 1) + 1;
     return xn_cpu_min(extent, conv->height);
 }
 
-static int64_t depth_of(const xn_conv *conv) {
-    return (int64_t)conv->group_channels + conv->kernel_h + conv->kernel_w;
-}
-
-/* Strips of equal width, vectors of bytes. An exact K is made for whole rows. */
+/* Strips of equal width, vectors of bytes. */
 static int32_t strip_width(const xn_conv *conv) {
-    if (conv->out_width <= STRIP + STRIP / 2 || depth_of(conv) > FP32_DEPTH)
+    if (conv->out_width <= STRIP + STRIP / 2)
         return conv->out_width;
     int64_t strips = xn_cpu_div_up(conv->out_width, STRIP);
     return (int32_t)(xn_cpu_div_up(xn_cpu_div_up(conv->out_width, strips), 64) * 64);
 }
 
-static bool fits(const xn_conv *conv) {
+static bool fits(const xn_step *step) {
+    const xn_conv *conv = &step->conv;
     int64_t filter = (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w;
-    if (conv->mode != XN_MODE_XNOR || conv->group_channels > XN_CPU_FEW_CHANNELS ||
-        filter > XN_CPU_FEW_FILTER)
+    if (conv->mode != XN_MODE_XNOR || conv->input_datatype == XN_BITS ||
+        conv->group_channels > XN_CPU_FEW_CHANNELS || filter > XN_CPU_FEW_FILTER ||
+        (conv->epilogue.k && !xn_cpu_k_is_short(conv)))
         return false;
     int64_t padded = (int64_t)conv->width + conv->pad_left + conv->pad_right;
     double pitch = (double)xn_cpu_min(padded, (int64_t)conv->kernel_w * strip_width(conv));
@@ -85,36 +93,37 @@ static int64_t plane_count(const xn_conv *conv, const xn_cpu_few_kernels *few) {
     return few->lookup ? xn_cpu_div_up(across, XN_CPU_PATTERN_TAPS) : conv->group_channels;
 }
 
-static int64_t strip_pitch(const xn_plan *plan) {
-    return xn_cpu_div_up(plan->strip, XN_CPU_ALIGNMENT) * XN_CPU_ALIGNMENT;
+static int64_t strip_pitch(const few_state *state) {
+    return xn_cpu_div_up(state->strip, XN_CPU_ALIGNMENT) * XN_CPU_ALIGNMENT;
 }
 
-static int64_t plane_pitch(const xn_plan *plan) {
-    return plan->few->lookup ? strip_pitch(plan) : plan->rows.pitch;
+static int64_t plane_pitch(const few_state *state, const xn_cpu_few_kernels *few) {
+    return few->lookup ? strip_pitch(state) : state->rows.pitch;
 }
 
 static bool has_tiles(const xn_conv *conv, const xn_cpu_few_kernels *few) {
     return few->tile && conv->group_channels == 1 && conv->kernel_h == 3 && conv->kernel_w == 3 &&
            conv->stride_h == 1 && conv->stride_w == 1 && conv->dilation_h == 1 &&
            conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
-           conv->epilogue.datatype == XN_FP32 && conv->epilogue.k && conv->group_out_channels == 1;
+           xn_cpu_is_plain(&conv->epilogue) && conv->epilogue.k && conv->group_out_channels == 1;
 }
 
 /* Measured (README.md): what a row takes besides its elements is most of it for small images: 20 ns
  * for each plane that is joined and each channel that is split, 35 ns for each row of outputs. A
  * look-up or an addition takes 0.65 ns a block of outputs. Tiles go faster. */
-static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_input) {
+static double cost_ns(const xn_step *step, const void *kernels) {
+    const xn_conv *conv = &step->conv;
+    const xn_cpu_few_kernels *few = kernels;
     const double inputs = (double)xn_conv_input_elements(conv);
     const double outputs = (double)xn_conv_output_elements(conv);
     const double rows = (double)conv->out_channels * conv->out_height;
     const double in_rows =
         (double)conv->groups *
         (double)xn_cpu_min(conv->height, (int64_t)conv->out_height * conv->kernel_h);
-    const double planes = (double)plane_count(conv, set->few);
-    const double across = set->few->lookup ? planes : planes * conv->kernel_w;
-    const double blocks = (double)xn_cpu_div_up(conv->out_width, set->kernels->byte_lanes);
-    (void)packed_input;
-    if (has_tiles(conv, set->few))
+    const double planes = (double)plane_count(conv, few);
+    const double across = few->lookup ? planes : planes * conv->kernel_w;
+    const double blocks = (double)xn_cpu_div_up(conv->out_width, few->lanes);
+    if (has_tiles(conv, few))
         return 0.14 * outputs + 10 * rows;
     return rows * (35 + 0.65 * blocks * across * conv->kernel_h) +
            in_rows * (20 * (planes + conv->group_channels) +
@@ -122,20 +131,20 @@ static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_i
            0.03 * (outputs + inputs);
 }
 
-static void lay_out(xn_plan *plan, xn_cpu_sizer *sizer) {
-    const xn_conv *conv = &plan->conv;
-    size_t pitch = (size_t)plan->rows.pitch, ring = (size_t)plan->ring;
-    size_t channels = (size_t)conv->group_channels, strip = (size_t)strip_pitch(plan);
+static void lay_out(const xn_conv *conv, const xn_cpu_few_kernels *few, few_state *state,
+                    xn_cpu_sizer *sizer) {
+    size_t pitch = (size_t)state->rows.pitch, ring = (size_t)state->ring;
+    size_t channels = (size_t)conv->group_channels, strip = (size_t)strip_pitch(state);
     size_t across = channels * (size_t)conv->kernel_w;
-    size_t plane = (size_t)plane_pitch(plan), longest = 0; /* segment */
-    for (int32_t s = 0; s < plan->rows.segment_count; s++)
-        longest = (size_t)xn_cpu_max((int64_t)longest, plan->rows.segments[s].count);
+    size_t plane = (size_t)plane_pitch(state, few), longest = 0; /* segment */
+    for (int32_t s = 0; s < state->rows.segment_count; s++)
+        longest = (size_t)xn_cpu_max((int64_t)longest, state->rows.segments[s].count);
 
     const struct {
         int array;
         size_t count, bytes;
     } arrays[] = {
-        {PLANES, ring * (size_t)plane_count(conv, plan->few) * plane, 1},
+        {PLANES, ring * (size_t)plane_count(conv, few) * plane, 1},
         {PAD, plane, 1},
         {SIGNS, channels * pitch, 1},
         {MAGNITUDES, pitch, sizeof(float)},
@@ -145,52 +154,67 @@ static void lay_out(xn_plan *plan, xn_cpu_sizer *sizer) {
         {POINTERS, across + (size_t)conv->kernel_h, sizeof(void *)},
         {SLOTS, (size_t)conv->kernel_h, sizeof(int32_t)},
         {FIRST, strip, sizeof(int16_t)},
-        {K, (size_t)conv->out_width, sizeof(float)},
+        {K, strip, sizeof(float)},
         {ACC, strip, sizeof(int32_t)},
+        {VALUES, strip, sizeof(float)},
         {TEMP, (size_t)conv->width, sizeof(float)},
         {GATHER, longest, sizeof(float)},
-        {DOUBLES, (size_t)conv->width, sizeof(double)},
-        {DOUBLE_SUMS, (size_t)conv->out_width, sizeof(double)},
+        {VERTICAL, (size_t)conv->width, sizeof(double)},
+        {EXACT, (size_t)conv->out_width, sizeof(double)},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
-        plan->offset[arrays[i].array] = xn_cpu_take(sizer, arrays[i].count, arrays[i].bytes);
+        state->offset[arrays[i].array] = xn_cpu_take(sizer, arrays[i].count, arrays[i].bytes);
 }
 
-static xn_status layout(xn_plan *plan, xn_error *error) {
-    xn_conv strip = plan->conv;
-    xn_cpu_sizer sizer = {0};
-    plan->strip = strip.out_width = strip_width(&plan->conv);
-    xn_status status = xn_cpu_rows_create(&strip, &plan->rows, error);
+static void destroy(void *state) {
+    few_state *s = state;
+    if (!s)
+        return;
+    xn_cpu_rows_free(&s->rows);
+    xn_mem_free(s);
+}
+
+static xn_status create(xn_plan *plan, xn_error *error) {
+    xn_conv strip = plan->step.conv;
+    xn_cpu_sizer shared = {0}, slice = {0};
+    few_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    if (!state)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
+    state->strip = strip.out_width = strip_width(&plan->step.conv);
+    xn_status status = xn_cpu_rows_create(&strip, &state->rows, error);
     if (status)
         return status;
-    plan->ring = (int32_t)ring_rows(&plan->conv);
-    plan->rows.pitch = xn_cpu_div_up(plan->rows.pitch, XN_CPU_ALIGNMENT) * XN_CPU_ALIGNMENT;
-    lay_out(plan, &sizer);
-    if (sizer.failed)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
-    plan->thread_bytes = sizer.bytes;
-    return XN_OK;
+    state->ring = (int32_t)ring_rows(&plan->step.conv);
+    state->rows.pitch = xn_cpu_div_up(state->rows.pitch, XN_CPU_ALIGNMENT) * XN_CPU_ALIGNMENT;
+    lay_out(&plan->step.conv, plan->path_kernels, state, &slice);
+    return xn_cpu_set_scratch(plan, &shared, &slice, error);
+}
+
+static xn_status prepare(const xn_plan *plan, const xn_prepared *prepared, xn_error *error) {
+    (void)plan;
+    return xn_cpu_form_ready(prepared, &xn_cpu_few_form, 0, error);
 }
 
 /* ---- a unit ---- */
 
 /* What a unit works with. */
 typedef struct walk {
-    const xn_cpu_run *run;
-    const xn_plan *plan;
-    const xn_conv *conv;
+    const xn_cpu_kernels *common;
     const xn_cpu_few_kernels *kernels;
+    const xn_conv *conv;
+    const few_state *state;
+    const xn_prepared *prepared;
+    const xn_cpu_few_weights *weights;
     const xn_cpu_image *image;
     unsigned char *slice;
     int32_t group, x0, n; /* the strip: outputs x0 .. x0 + n */
     int64_t plane_count, plane_pitch, strip_pitch;
     bool with_k, stream;
-    double mean;         /* 1 / filter: from a sum of |I| under the kernel to K */
     int32_t first_of[4]; /* what FIRST holds: filter, i0, i1, bytes of an element */
 } walk;
 
 static void *array(const walk *w, int which) {
-    return w->slice + w->plan->offset[which];
+    return w->slice + w->state->offset[which];
 }
 
 static uint8_t *planes_of(const walk *w, int64_t slot) {
@@ -218,7 +242,7 @@ static const float *input_row(const walk *w, int32_t c, int32_t y) {
     last = xn_cpu_min(last, conv->width);
     float *temp = array(w, TEMP);
     if (first < last)
-        xn_cpu_to_fp32(w->plan->kernels, conv, row + (size_t)first * bytes, (int32_t)(last - first),
+        xn_cpu_to_fp32(w->common, conv, row + (size_t)first * bytes, (int32_t)(last - first),
                        temp + first);
     return temp;
 }
@@ -229,7 +253,7 @@ static void split_segment(const walk *w, const xn_cpu_segment *segment, const fl
     const xn_conv *conv = w->conv;
     const int outside = conv->pad_value == 1 ? w->kernels->lookup ? 1 : 2 : 0;
     int64_t start = (int64_t)w->x0 * conv->stride_w + segment->start;
-    int32_t count = segment->count - (w->plan->strip - w->n), first, last;
+    int32_t count = segment->count - (w->state->strip - w->n), first, last;
     xn_cpu_valid_outputs(start, conv->stride_w, conv->width, count, &first, &last);
     memset(signs, outside, (size_t)first);
     memset(signs + last, outside, (size_t)(count - last));
@@ -253,7 +277,7 @@ static void split_segment(const walk *w, const xn_cpu_segment *segment, const fl
 /* Planes of patterns from the signs of a row. */
 static void join_signs(const walk *w, uint8_t *planes) {
     const xn_conv *conv = w->conv;
-    const xn_cpu_rows *rows = &w->plan->rows;
+    const xn_cpu_rows *rows = &w->state->rows;
     const uint8_t **signs = array(w, POINTERS);
     int32_t across = conv->group_channels * conv->kernel_w;
     for (int32_t t = 0; t < across; t++)
@@ -286,8 +310,8 @@ static void take_at_once(const walk *w, int32_t in_y, uint8_t *planes, float *su
 }
 
 static void take_row(const walk *w, int32_t in_y) {
-    const xn_cpu_rows *rows = &w->plan->rows;
-    int32_t slot = in_y % w->plan->ring;
+    const xn_cpu_rows *rows = &w->state->rows;
+    int32_t slot = in_y % w->state->ring;
     uint8_t *planes = planes_of(w, slot);
     float *magnitudes = w->with_k ? array(w, MAGNITUDES) : NULL;
     if (takes_at_once(w)) {
@@ -322,7 +346,7 @@ typedef struct band_row {
 
 static void find_slots(const walk *w, const band_row *row) {
     int32_t *slots = array(w, SLOTS);
-    int32_t ring = w->plan->ring, step = w->conv->dilation_h % ring;
+    int32_t ring = w->state->ring, step = w->conv->dilation_h % ring;
     int32_t slot = row->i0 < row->i1 ? (row->start + row->i0 * w->conv->dilation_h) % ring : 0;
     for (int32_t i = row->i0; i < row->i1; i++) { /* one division a row, not one a tap */
         slots[i] = slot;
@@ -349,10 +373,10 @@ static int32_t find_planes(const walk *w, const band_row *row) {
             else
                 for (int32_t j = 0; j < conv->kernel_w; j++)
                     taps[(p * conv->kernel_h + i) * conv->kernel_w + j] =
-                        plane + w->plan->rows.column[j];
+                        plane + w->state->rows.column[j];
         }
     }
-    return lookup ? planes * conv->kernel_h : w->run->prepared->filter;
+    return lookup ? planes * conv->kernel_h : w->prepared->filter;
 }
 
 /* The weights of column j in the kernel rows that count, of all channels. */
@@ -373,7 +397,7 @@ static void start_outputs(walk *w, const band_row *row, int32_t o, const int byt
         w->first_of[3] == bytes)
         return;
     const int32_t *above =
-        w->run->prepared->above + (size_t)o * (size_t)(conv->kernel_h + 1) * (size_t)conv->kernel_w;
+        w->weights->above + (size_t)o * (size_t)(conv->kernel_h + 1) * (size_t)conv->kernel_w;
     const int32_t *from = above + (size_t)i0 * (size_t)conv->kernel_w;
     const int32_t *to = above + (size_t)i1 * (size_t)conv->kernel_w;
     const int32_t inner = -column_weight(from, to, 0, conv->kernel_w);
@@ -419,47 +443,83 @@ static const float *const *sum_rows(const walk *w, const band_row *row) {
     return rows;
 }
 
-/* K itself, for the row's slow way. */
-static const float *k_row(const walk *w, const band_row *row) {
-    const xn_conv *conv = w->conv;
+/* ---- outputs ---- */
+
+/* What the filters of an output row share; had when one first wants it. */
+typedef struct row_sums {
+    const float *sums;   /* K's, or NULL */
+    const double *exact; /* K in double, or NULL */
+} row_sums;
+
+static const float *sums_under(const walk *w, const band_row *row, row_sums *shared) {
     float *k = array(w, K);
-    if (depth_of(conv) <= FP32_DEPTH) {
-        const float mean = (float)w->mean;
-        w->kernels->add_rows(sum_rows(w, row), conv->kernel_h, w->n, k);
-        if (w->kernels->all_finite(k, w->n)) {
-            for (int32_t x = 0; x < w->n; x++)
-                k[x] *= mean;
-            return k;
-        }
+    if (w->with_k && !shared->sums) {
+        w->kernels->add_rows(sum_rows(w, row), w->conv->kernel_h, w->n, k);
+        shared->sums = k;
     }
-    xn_cpu_k_row_exact(w->plan->kernels, conv, w->image->input, w->group, row->y, array(w, TEMP),
-                       array(w, DOUBLES), array(w, DOUBLE_SUMS), k);
-    return k + w->x0;
+    return shared->sums;
 }
 
-/* The way of every row that emit cannot write: dots first, then the epilogue. */
-static void output_slowly(walk *w, const band_row *row, xn_cpu_few_outputs *outputs, int32_t o,
-                          const xn_cpu_epilogue *epilogue, const float *k, void *dst) {
+static const double *exact_under(const walk *w, const band_row *row, row_sums *shared) {
+    double *k = array(w, EXACT);
+    if (w->with_k && !shared->exact) {
+        xn_cpu_k_row_exact(w->common, w->conv, w->image->input, w->group, row->y, array(w, TEMP),
+                           array(w, VERTICAL), k);
+        shared->exact = k + w->x0;
+    }
+    return shared->exact;
+}
+
+/* The accumulators of filter o. */
+static const int32_t *dots_of(walk *w, const band_row *row, const xn_cpu_few_outputs *outputs,
+                              int32_t o) {
     int32_t *acc = array(w, ACC);
     start_outputs(w, row, o, 2);
     w->kernels->dots(outputs, acc);
-    xn_cpu_emit_i32(w->plan->kernels, epilogue, acc, k, w->n, dst);
+    return acc;
 }
 
-/* Whether emit may write a filter's outputs; then its factor, with the mean's divisor in it. */
-static bool emits(const walk *w, const xn_cpu_epilogue *epilogue, float *factor) {
-    const double whole = epilogue->factor;
-    *factor = w->with_k ? (float)(whole * w->mean) : epilogue->factor;
-    return epilogue->datatype == XN_FP32 && !epilogue->counter &&
-           w->run->prepared->filter <= XN_CPU_BYTE_TAPS &&
-           !(whole != 0 && fabs((double)*factor) < least_factor);
+/* By way of the dots, what emit cannot have, or had not finitely. */
+static void make_values(walk *w, const band_row *row, const xn_cpu_few_outputs *outputs, int32_t o,
+                        const xn_cpu_epilogue *epilogue, row_sums *shared, float *v) {
+    const int32_t *acc = dots_of(w, row, outputs, o);
+    const float *sums = sums_under(w, row, shared);
+    if (!w->common->values_i32(acc, sums, epilogue->factor, epilogue->bias, w->n, v))
+        xn_cpu_values_again(epilogue, acc, sums, exact_under(w, row, shared), w->n, v);
+}
+
+/* The row of one filter. */
+static void output_filter(walk *w, const band_row *row, xn_cpu_few_outputs *outputs, int32_t o,
+                          row_sums *shared) {
+    const xn_conv *conv = w->conv;
+    const size_t pixel = (size_t)row->y * (size_t)conv->out_width + (size_t)w->x0;
+    const xn_cpu_place place = xn_cpu_place_of(conv, w->image, o, pixel);
+    const bool plain = xn_cpu_is_plain(&conv->epilogue);
+    float *v = plain ? place.real : array(w, VALUES);
+    xn_cpu_epilogue epilogue;
+    xn_cpu_epilogue_of(w->common, conv, w->prepared->weights, o, &epilogue);
+    if (xn_cpu_is_dots(&conv->epilogue)) {
+        xn_cpu_finish_dots(&epilogue, dots_of(w, row, outputs, o), w->n, &place);
+        return;
+    }
+    outputs->factor = epilogue.factor;
+    outputs->bias = epilogue.bias;
+    bool made = false;
+    if (w->prepared->filter <= XN_CPU_BYTE_TAPS) {
+        start_outputs(w, row, o, 1);
+        made = w->kernels->emit(outputs, v);
+    }
+    if (!made)
+        make_values(w, row, outputs, o, &epilogue, shared, v);
+    if (!plain)
+        xn_cpu_finish(&epilogue, v, w->n, &place);
 }
 
 static void output_row(walk *w, const band_row *row) {
     const xn_conv *conv = w->conv;
-    const xn_prepared *prepared = w->run->prepared;
-    const bool deep = depth_of(conv) > FP32_DEPTH;
-    const float *k = NULL, *shared = array(w, K);
+    const xn_cpu_few_weights *weights = w->weights;
+    row_sums shared = {0};
+    const float *sums;
     find_slots(w, row);
     xn_cpu_few_outputs outputs = {
         .planes = array(w, TAPS),
@@ -468,35 +528,22 @@ static void output_row(walk *w, const band_row *row) {
         .n = w->n,
         .stream = w->stream,
     };
-    if (w->with_k && !deep) {
+    if (w->with_k) {
         outputs.rows = sum_rows(w, row);
         outputs.row_count = conv->kernel_h;
         if (conv->group_out_channels > 1) { /* added once for all filters */
-            w->kernels->add_rows(outputs.rows, conv->kernel_h, w->n, array(w, K));
-            outputs.rows = &shared;
+            sums = sums_under(w, row, &shared);
+            outputs.rows = &sums;
             outputs.row_count = 1;
         }
     }
     for (int32_t n = 0; n < conv->group_out_channels; n++) {
         const int32_t o = w->group * conv->group_out_channels + n;
-        const size_t size = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
-        unsigned char *dst =
-            xn_cpu_output_row(conv, w->image->output, o, row->y) + (size_t)w->x0 * size;
-        xn_cpu_epilogue epilogue;
-        xn_cpu_epilogue_of(conv, prepared, o, &epilogue);
-        outputs.bias = epilogue.bias;
-        outputs.tables = prepared->tables + (size_t)o * (size_t)conv->kernel_h *
-                                                (size_t)prepared->planes * XN_CPU_TABLE_BYTES;
-        outputs.order = prepared->order + (size_t)o * (size_t)prepared->filter;
-        outputs.plus = prepared->plus[o];
-        if (!k && !(w->with_k && deep) && emits(w, &epilogue, &outputs.factor)) {
-            start_outputs(w, row, o, 1);
-            if (w->kernels->emit(&outputs, (float *)(void *)dst))
-                continue;
-        }
-        if (w->with_k && !k)
-            k = k_row(w, row);
-        output_slowly(w, row, &outputs, o, &epilogue, k, dst);
+        const size_t planes = (size_t)conv->kernel_h * (size_t)weights->planes;
+        outputs.tables = weights->tables + (size_t)o * planes * XN_CPU_TABLE_BYTES;
+        outputs.order = weights->order + (size_t)o * (size_t)w->prepared->filter;
+        outputs.plus = weights->plus[o];
+        output_filter(w, row, &outputs, o, &shared);
     }
 }
 
@@ -523,7 +570,7 @@ static void walk_band(walk *w, int32_t y0, int32_t y1) {
         output_row(w, &row);
     }
     if (w->stream)
-        w->kernels->flush();
+        w->common->flush();
 }
 
 /* ---- one channel, 3x3: tiles ---- */
@@ -537,20 +584,21 @@ static bool walk_tiles(walk *w, int32_t y0, int32_t y1) {
     const int32_t to = (int32_t)xn_cpu_min(y1, last);
     const band_row inner = {.i1 = conv->kernel_h};
     xn_cpu_epilogue epilogue;
-    xn_cpu_epilogue_of(conv, w->run->prepared, o, &epilogue);
+    xn_cpu_epilogue_of(w->common, conv, w->prepared->weights, o, &epilogue);
     xn_cpu_few_tile tile = {
         .start = w->x0 - conv->pad_left,
         .width = conv->width,
         .from_pitch = conv->width,
         .to_pitch = conv->out_width,
         .n = w->n,
-        .tables = w->run->prepared->tables + (size_t)o * 3 * XN_CPU_TABLE_BYTES,
+        .tables = w->weights->tables + (size_t)o * 3 * XN_CPU_TABLE_BYTES,
         .first = array(w, FIRST),
+        .factor = epilogue.factor,
         .bias = epilogue.bias,
         .outside = conv->pad_value == 1,
         .stream = w->stream,
     };
-    if (from >= to || !emits(w, &epilogue, &tile.factor))
+    if (from >= to)
         return false;
     walk_band(w, y0, from);
     start_outputs(w, &inner, o, 1);
@@ -559,7 +607,8 @@ static bool walk_tiles(walk *w, int32_t y0, int32_t y1) {
         tile.rows = (int32_t)xn_cpu_min(TILE_ROWS, to - y);
         tile.from = (const float *)(const void *)w->image->input +
                     ((int64_t)o * conv->height + y - conv->pad_top) * conv->width + tile.start;
-        tile.to = (float *)(void *)xn_cpu_output_row(conv, w->image->output, o, y) + w->x0;
+        tile.to = (float *)(void *)w->image->output +
+                  ((int64_t)o * conv->out_height + y) * conv->out_width + w->x0;
         finite = w->kernels->tile(&tile);
     }
     if (finite)
@@ -569,6 +618,7 @@ static bool walk_tiles(walk *w, int32_t y0, int32_t y1) {
 
 typedef struct job {
     const xn_cpu_run *run;
+    const xn_cpu_image *images;
     int64_t bands, strips;
     int32_t band; /* output rows */
     bool stream;
@@ -577,50 +627,74 @@ typedef struct job {
 static void task(void *context, int64_t unit, int thread) {
     const job *j = context;
     const xn_plan *plan = j->run->plan;
+    const xn_conv *conv = &plan->step.conv;
+    const few_state *state = plan->state;
+    const xn_cpu_few_kernels *few = plan->path_kernels;
     const int64_t band = unit % j->bands, strip = unit / j->bands % j->strips;
     const int64_t rest = unit / j->bands / j->strips;
-    const int32_t x0 = (int32_t)(strip * plan->strip);
+    const int32_t x0 = (int32_t)(strip * state->strip);
     walk w = {
-        .run = j->run,
-        .plan = plan,
-        .conv = &plan->conv,
-        .kernels = plan->few,
-        .image = &plan->images[rest / plan->conv.groups],
+        .common = plan->kernels,
+        .kernels = few,
+        .conv = conv,
+        .state = state,
+        .prepared = j->run->prepared,
+        .weights = xn_cpu_form_of(j->run->prepared, &xn_cpu_few_form, 0),
+        .image = &j->images[rest / conv->groups],
         .slice = xn_cpu_slice(plan, thread),
-        .group = (int32_t)(rest % plan->conv.groups),
+        .group = (int32_t)(rest % conv->groups),
         .x0 = x0,
-        .n = (int32_t)xn_cpu_min(plan->strip, plan->conv.out_width - x0),
-        .plane_count = plane_count(&plan->conv, plan->few),
-        .plane_pitch = plane_pitch(plan),
-        .strip_pitch = strip_pitch(plan),
-        .mean = 1.0 / j->run->prepared->filter,
-        .with_k = plan->conv.epilogue.k,
+        .n = (int32_t)xn_cpu_min(state->strip, conv->out_width - x0),
+        .plane_count = plane_count(conv, few),
+        .plane_pitch = plane_pitch(state, few),
+        .strip_pitch = strip_pitch(state),
+        .with_k = conv->epilogue.k,
         .stream = j->stream,
         .first_of = {-1, -1, -1, -1},
     };
     int64_t y0 = band * j->band;
-    const int64_t y1 = xn_cpu_min(y0 + j->band, plan->conv.out_height);
-    if (!has_tiles(&plan->conv, plan->few) || !walk_tiles(&w, (int32_t)y0, (int32_t)y1))
+    const int64_t y1 = xn_cpu_min(y0 + j->band, conv->out_height);
+    if (!has_tiles(conv, few) || !walk_tiles(&w, (int32_t)y0, (int32_t)y1))
         walk_band(&w, (int32_t)y0, (int32_t)y1);
 }
 
 /* Bands repeat the input rows that they share, so they are as few as keep the threads busy. */
-static void run_images(const xn_cpu_run *run, int64_t count) {
-    const xn_conv *conv = &run->plan->conv;
-    const int64_t strips = xn_cpu_div_up(conv->out_width, run->plan->strip);
+static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count) {
+    const xn_conv *conv = &run->plan->step.conv;
+    const few_state *state = run->plan->state;
+    const int64_t strips = xn_cpu_div_up(conv->out_width, state->strip);
     int64_t whole = count * conv->groups * strips;
     int64_t wanted = run->threads > 1 ? xn_cpu_div_up(3 * (int64_t)run->threads, whole) : 1;
     int64_t least = xn_cpu_min(conv->out_height, BAND_ROWS);
     int64_t band = xn_cpu_max(xn_cpu_div_up(conv->out_height, wanted), least);
     job j = {
         .run = run,
+        .images = images,
         .bands = xn_cpu_div_up(conv->out_height, band),
         .strips = strips,
         .band = (int32_t)band,
-        .stream = (double)count * (double)xn_conv_output_bytes(conv) >= STREAM_BYTES,
+        .stream = xn_cpu_is_plain(&conv->epilogue) &&
+                  (double)count * (double)xn_conv_output_bytes(conv) >= STREAM_BYTES,
     };
     xn_cpu_for(run->threads, whole * j.bands, task, &j);
 }
 
 const xn_cpu_path xn_cpu_few = {
-    .fits = fits, .image_ns = image_ns, .layout = layout, .run = run_images};
+    .kernels =
+        {
+            [XN_CPU_PORTABLE] = &xn_cpu_few_portable,
+#if defined(__x86_64__)
+            [XN_CPU_AVX2] = &xn_cpu_few_avx2,
+            [XN_CPU_AVX512] = &xn_cpu_few_avx512,
+            [XN_CPU_VPOPCNT] = &xn_cpu_few_avx512,
+#elif defined(__aarch64__)
+            [XN_CPU_NEON] = &xn_cpu_few_neon,
+#endif
+        },
+    .fits = fits,
+    .cost_ns = cost_ns,
+    .create = create,
+    .destroy = destroy,
+    .prepare = prepare,
+    .run = run_images,
+};

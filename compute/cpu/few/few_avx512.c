@@ -18,9 +18,7 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,fma" XN_TARGET_WIDE)
     (vector_u8) _mm512_shuffle_epi8((__m512i)(table), (__m512i)(patterns))
 #define SIGN_BYTES(v) (vector_u8) _mm512_maskz_set1_epi8(signs_of(v), 1)
 #define WIDEN(v, q) (vector_f32) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(quarter((__m512i)(v), q)))
-#define MOST(a, b) (vector_u32) _mm512_max_epu32((__m512i)(a), (__m512i)(b))
 #define STREAM(to, v) _mm512_stream_ps(to, (__m512)(v))
-#define FLUSH() _mm_sfence()
 #define TAKE take
 #define TILE tile
 
@@ -280,15 +278,21 @@ INLINE tile_tables tables_of(const xn_cpu_few_tile *t, int32_t x, const bool edg
     return out;
 }
 
+typedef struct tile_bias {
+    bool there;
+    __m512 value;
+} tile_bias;
+
 /* How a tile's columns are written. */
 typedef struct tile_store {
     bool edge, stream;
     uint64_t valid; /* edge: which of the block's outputs there are */
 } tile_store;
 
-/* A row of outputs from the patterns of three input rows and K's sums. */
+/* A row of outputs from the patterns of three input rows and K's sums. 0 * value is NaN where
+ * that is not finite, and stays so in what it is added to. */
 INLINE void tile_emit(const tile_tables *tables, const __m512i patterns[3], const __m512 k[4],
-                      __m512 bias, const tile_store store, float *to, vector_u32 *most) {
+                      const tile_bias bias, const tile_store store, float *to, __m512 *odd) {
     __m512i bytes =
         _mm512_add_epi8(tables->first, _mm512_shuffle_epi8(tables->rows[0], patterns[0]));
     bytes = _mm512_add_epi8(bytes, _mm512_shuffle_epi8(tables->rows[1], patterns[1]));
@@ -297,8 +301,10 @@ INLINE void tile_emit(const tile_tables *tables, const __m512i patterns[3], cons
     for (int q = 0; q < 4; q++) {
         const __mmask16 part = (__mmask16)(store.valid >> q * 16);
         const __m512 scaled = tile_scaled(bytes, q, store.edge, tables->values);
-        const __m512 value = _mm512_fmadd_ps(scaled, k[q], bias);
-        note_sums(most, (vector_f32)(store.edge ? _mm512_maskz_mov_ps(part, k[q]) : k[q]));
+        const __m512 value = bias.there ? _mm512_add_ps(_mm512_mul_ps(scaled, k[q]), bias.value)
+                                        : _mm512_mul_ps(scaled, k[q]);
+        *odd = _mm512_fmadd_ps(store.edge ? _mm512_maskz_mov_ps(part, value) : value,
+                               _mm512_setzero_ps(), *odd);
         if (store.edge)
             _mm512_mask_storeu_ps(to + q * 16, part, value);
         else if (store.stream)
@@ -315,45 +321,46 @@ INLINE void tile_ahead(const float *from) {
         _mm_prefetch((const char *)(from + 2 * BLOCK + q * 16), _MM_HINT_T1);
 }
 
-/* Two rows at a time share the sum of the two input rows between them, and leave no row to be moved
- * to another register. */
+INLINE void sum_tile_rows(const tile_row *a, const tile_row *b, const tile_row *c, __m512 k[4]) {
+#pragma GCC unroll 4
+    for (int q = 0; q < 4; q++)
+        k[q] = _mm512_add_ps(_mm512_add_ps(a->sums[q], b->sums[q]), c->sums[q]);
+}
+
+/* Two rows at a time leave no row to be moved to another register. */
 INLINE bool tile_columns(const xn_cpu_few_tile *t, int32_t x, const tile_mask *mask,
-                         const tile_store store) {
+                         const tile_store store, const bool with_bias) {
     const tile_tables tables = tables_of(t, x, store.edge);
-    const __m512 bias = _mm512_set1_ps(t->bias);
+    const tile_bias bias = {with_bias, _mm512_set1_ps(t->bias)};
     const int64_t from_pitch = t->from_pitch, to_pitch = t->to_pitch;
     const float *from = t->from + x;
     float *to = t->to + x;
-    vector_u32 most = {0};
+    __m512 odd = _mm512_setzero_ps();
     tile_row a = tile_take(t, from, mask, store.edge);
     tile_row b = tile_take(t, from + from_pitch, mask, store.edge);
     for (int32_t rows = t->rows; rows > 0; rows -= 2) {
-        __m512 middle[4], k[4];
+        __m512 k[4];
         from += 2 * from_pitch;
         const tile_row c = tile_take(t, from, mask, store.edge);
         tile_ahead(from);
-        for (int q = 0; q < 4; q++) {
-            middle[q] = _mm512_add_ps(b.sums[q], c.sums[q]);
-            k[q] = _mm512_add_ps(a.sums[q], middle[q]);
-        }
+        sum_tile_rows(&a, &b, &c, k);
         tile_emit(&tables, (const __m512i[3]){a.pattern, b.pattern, c.pattern}, k, bias, store, to,
-                  &most);
+                  &odd);
         if (rows == 1)
             break;
         const tile_row d = tile_take(t, from + from_pitch, mask, store.edge);
         tile_ahead(from + from_pitch);
-        for (int q = 0; q < 4; q++)
-            k[q] = _mm512_add_ps(middle[q], d.sums[q]);
+        sum_tile_rows(&b, &c, &d, k);
         tile_emit(&tables, (const __m512i[3]){b.pattern, c.pattern, d.pattern}, k, bias, store,
-                  to + to_pitch, &most);
+                  to + to_pitch, &odd);
         to += 2 * to_pitch;
         a = c;
         b = d;
     }
-    return is_finite(most);
+    return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
 }
 
-static bool tile(const xn_cpu_few_tile *t) {
+INLINE bool tile_by(const xn_cpu_few_tile *t, const bool with_bias) {
     const bool stream = t->stream && (uintptr_t)t->to % 64 == 0 && t->to_pitch % LANES == 0;
     bool finite = true;
     for (int32_t x = 0; x < t->n; x += BLOCK) {
@@ -363,13 +370,20 @@ static bool tile(const xn_cpu_few_tile *t) {
             mask.inside[q] = (__mmask16)bits_between(-column - q * 16, t->width - column - q * 16);
         const tile_store edge = {.edge = true, .valid = bits_between(0, t->n - x)};
         if (column < 0 || column + COLUMNS > t->width || x + BLOCK > t->n)
-            finite = tile_columns(t, x, &mask, edge) && finite;
+            finite = tile_columns(t, x, &mask, edge, with_bias) && finite;
         else if (stream)
-            finite = tile_columns(t, x, &mask, (tile_store){.stream = true}) && finite;
+            finite = tile_columns(t, x, &mask, (tile_store){.stream = true}, with_bias) && finite;
         else
-            finite = tile_columns(t, x, &mask, (tile_store){0}) && finite;
+            finite = tile_columns(t, x, &mask, (tile_store){0}, with_bias) && finite;
     }
     return finite;
+}
+
+/* A bias of -0 leaves values as they are. */
+static bool tile(const xn_cpu_few_tile *t) {
+    if (t->bias == 0.0f && signbit(t->bias))
+        return tile_by(t, false);
+    return tile_by(t, true);
 }
 
 XN_TARGET_END

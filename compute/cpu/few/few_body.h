@@ -7,29 +7,15 @@
  *                 repeats 16 bytes over a vector
  *   SIGN_BYTES(v) a vector of bytes from 4 vectors of floats: 1 for v >= 0, else 0
  *   WIDEN(v, q)   quarter q of a vector of signed bytes, as floats
- *   MOST(a, b)    the larger of unsigned words; or any that is 0x7f800000 or more when one is
  *   STREAM(to, v) a vector of floats to aligned memory, past the caches
- *   FLUSH()       orders those writes before later ones
  *   TAKE, TILE    the table's take and tile
  *
  * A block is the outputs of one vector of bytes, so 4 vectors of floats. Several go side by side
  * where the row is long enough: a table, once loaded, serves them all. */
-#include <math.h>
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNALIGNED(type) aligned(sizeof(type)), may_alias
-
-typedef uint8_t vector_u8 __attribute__((vector_size(VECTOR_BYTES)));
-typedef int8_t vector_i8 __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint32_t vector_u32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef float vector_f32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint8_t loose_u8 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(uint8_t)));
-typedef float loose_f32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(float)));
+#include "vectors.h"
 
 enum {
     BLOCK = VECTOR_BYTES,             /* outputs */
-    LANES = VECTOR_BYTES / 4,         /* floats of a vector */
     SIDE = VECTOR_BYTES < 64 ? 2 : 4, /* blocks side by side */
     PART = LOOKUP ? 15 : 63,          /* planes whose bytes add up to no more than an int8 holds */
 };
@@ -127,34 +113,9 @@ INLINE void add_planes(const xn_cpu_few_outputs *o, const int32_t from, const in
 #endif
 }
 
-/* The bits of infinity and NaN, sign aside, are the largest: so the largest tell whether all of the
- * sums, which are not negative, are finite. */
-INLINE void note_sums(vector_u32 *most, vector_f32 sums) {
-    *most = MOST(*most, (vector_u32)sums);
-}
-
-INLINE bool is_finite(vector_u32 most) {
-    uint32_t any = 0;
-    for (int l = 0; l < LANES; l++)
-        any |= most[l] >= 0x7f800000u;
-    return !any;
-}
-
-static bool all_finite(const float *values, int32_t n) {
-    vector_u32 most = {0};
-    int32_t x = 0;
-    for (; x + LANES <= n; x += LANES)
-        note_sums(&most, *(const loose_f32 *)(values + x));
-    for (; x < n; x++)
-        if (!isfinite(values[x]))
-            return false;
-    return is_finite(most);
-}
-
 /* `side` blocks of outputs from x on to dst. */
 INLINE void emit_blocks(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
-                        int32_t x, float *dst, const bool stream, vector_u32 *most,
-                        const int side) {
+                        int32_t x, float *dst, const bool stream, vector_u32 *odd, const int side) {
     vector_u8 sum[SIDE];
     for (int s = 0; s < side; s++)
         sum[s] = *(const loose_u8 *)((const uint8_t *)o->first + x + s * BLOCK);
@@ -163,13 +124,12 @@ INLINE void emit_blocks(const xn_cpu_few_outputs *o, const int32_t count, const 
 #pragma GCC unroll 4
         for (int q = 0; q < 4; q++) {
             const int32_t at = s * BLOCK + q * LANES;
-            vector_f32 value = WIDEN((vector_i8)sum[s], q) * o->factor;
-            if (rows) {
-                const vector_f32 k = row_sum(o->rows, rows, x + at);
-                note_sums(most, k);
-                value *= k;
-            }
-            value += o->bias;
+            vector_f32 k = {0};
+            if (rows)
+                k = row_sum(o->rows, rows, x + at);
+            const vector_f32 value =
+                value_of(WIDEN((vector_i8)sum[s], q), o->factor, rows ? &k : NULL, o->bias);
+            note_value(odd, value);
             if (stream)
                 STREAM(dst + at, value);
             else
@@ -183,35 +143,30 @@ INLINE bool emit_rest(const xn_cpu_few_outputs *o, const int32_t count, const in
                       int32_t x, float *dst) {
     float values[BLOCK] __attribute__((aligned(64)));
     vector_u32 ignored = {0};
-    bool finite = true;
     emit_blocks(o, count, rows, x, values, false, &ignored, 1);
     memcpy(dst + x, values, (size_t)(o->n - x) * sizeof *dst);
-    if (is_finite(ignored))
-        return true;
-    for (; x < o->n; x++) {
-        float k = 0.0f;
-        for (int32_t r = 0; r < rows; r++)
-            k += o->rows[r][x];
-        finite = finite && isfinite(k);
-    }
-    return finite;
+    bool finite = are_finite(ignored);
+    for (int32_t l = 0; !finite && l < o->n - x; l++)
+        if (!isfinite(values[l]))
+            return false;
+    return true;
 }
 
 INLINE bool emit_row(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
                      const bool stream, float *dst) {
-    vector_u32 most = {0};
+    vector_u32 odd = {0};
     int32_t x = 0;
     if (stream) { /* up to aligned memory: some of these outputs are then written again */
         const int32_t ahead = (int32_t)(-(uintptr_t)dst / sizeof *dst % LANES);
         if (ahead && o->n >= BLOCK)
-            emit_blocks(o, count, rows, 0, dst, false, &most, 1);
+            emit_blocks(o, count, rows, 0, dst, false, &odd, 1);
         x = o->n >= BLOCK ? ahead : 0;
     }
     for (; x + SIDE * BLOCK <= o->n; x += SIDE * BLOCK)
-        emit_blocks(o, count, rows, x, dst + x, stream, &most, SIDE);
+        emit_blocks(o, count, rows, x, dst + x, stream, &odd, SIDE);
     for (; x + BLOCK <= o->n; x += BLOCK)
-        emit_blocks(o, count, rows, x, dst + x, stream, &most, 1);
-    bool finite = is_finite(most);
+        emit_blocks(o, count, rows, x, dst + x, stream, &odd, 1);
+    bool finite = are_finite(odd);
     if (x < o->n)
         finite = emit_rest(o, count, rows, x, dst) && finite;
     return finite;
@@ -261,11 +216,8 @@ static void dots(const xn_cpu_few_outputs *o, int32_t *dst) {
     }
 }
 
-static void flush(void) {
-    FLUSH();
-}
-
 const xn_cpu_few_kernels FEW_KERNELS = {
+    .lanes = BLOCK,
     .lookup = LOOKUP,
     .split = split,
 #if LOOKUP
@@ -276,6 +228,4 @@ const xn_cpu_few_kernels FEW_KERNELS = {
     .tile = TILE,
     .emit = emit,
     .dots = dots,
-    .all_finite = all_finite,
-    .flush = flush,
 };

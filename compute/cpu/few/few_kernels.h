@@ -74,6 +74,7 @@ typedef struct xn_cpu_few_tile {
 } xn_cpu_few_tile;
 
 typedef struct xn_cpu_few_kernels {
+    int lanes; /* outputs of a block: bytes of a vector */
     bool lookup;
     /* sign[x] = the byte of src[x] (a pattern of one tap, or 0 and 2). magnitude: NULL, or |src| is
      * stored (add false) or added. What is `ahead` floats further is fetched for the next call. */
@@ -88,14 +89,11 @@ typedef struct xn_cpu_few_kernels {
     void (*take)(const xn_cpu_few_row *row, size_t plane_pitch, uint8_t *planes, float *sums);
     /* From the image to the outputs, with K, in registers alone. False as emit. May be NULL. */
     bool (*tile)(const xn_cpu_few_tile *tile);
-    /* Filters of up to BYTE_TAPS taps: dst[x] = dot * factor * (sum of rows) + bias. False when a
-     * sum was not finite: then the row is to be written again. */
+    /* Filters of up to BYTE_TAPS taps: dst[x] = dot * factor * (sum of rows) + bias. False where
+     * one is not finite: then the row is to be written again. */
     bool (*emit)(const xn_cpu_few_outputs *outputs, float *dst);
     /* Any filter: the dots; first is int16. */
     void (*dots)(const xn_cpu_few_outputs *outputs, int32_t *dst);
-    bool (*all_finite)(const float *values, int32_t n);
-    /* After the last of the writes past the caches. */
-    void (*flush)(void);
 } xn_cpu_few_kernels;
 
 extern const xn_cpu_few_kernels xn_cpu_few_portable;

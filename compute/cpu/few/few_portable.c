@@ -9,9 +9,7 @@
 #define LOOKUP 0
 #define SIGN_BYTES(v) sign_bytes(v)
 #define WIDEN(v, q) widen(v, q)
-#define MOST(a, b) ((a) | (((b) | ((b) + 0x00800000u)) & 0x80000000u))
 #define STREAM(to, v) (*(loose_f32 *)(to) = (v))
-#define FLUSH() ((void)0)
 #define TAKE NULL
 #define TILE NULL
 

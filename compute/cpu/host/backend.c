@@ -1,9 +1,11 @@
 /* backend.c: the CPU backend's table: its one device, its streams, and run.
  */
-#include "cpu.h"
-#include "xn_arith.h"
+#include "canary.h"
+#include "parallel.h"
+#include "path.h"
 #include "xn_backends.h"
 #include "xn_cpus.h"
+#include "xn_mem.h"
 
 #include <assert.h>
 #include <stdio.h>
@@ -133,68 +135,57 @@ static void *arena_of(const xn_stream *stream, size_t bytes) {
 static bool weights_fit(const xn_conv *conv, const xn_prepared *p) {
     return p->out_channels == conv->out_channels && p->group_channels == conv->group_channels &&
            p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w &&
-           (p->scale != NULL) == (conv->epilogue.factor == XN_FACTOR_SCALE) &&
-           (p->bias != NULL) == (conv->epilogue.bias != 0);
+           (conv->epilogue.factor != XN_FACTOR_SCALE || p->weights->scale) &&
+           (!conv->epilogue.bias || p->weights->bias) &&
+           (!conv->epilogue.shift || p->weights->shift);
+}
+
+/* A tensor of the step: where its images are, and from one to the next. */
+typedef struct tensor {
+    unsigned char *memory; /* NULL: in the items */
+    size_t pitch, offset;  /* bytes; of the part that the step sees */
+} tensor;
+
+static tensor tensor_of(const void *memory, size_t pitch, const xn_view *view, int32_t datatype) {
+    const size_t offset = (size_t)view->offset * xn_datatype_bytes((xn_datatype)datatype);
+    return (tensor){(unsigned char *)memory, pitch, offset};
+}
+
+/* Image n of the batch, or `own` of an item. */
+static unsigned char *at(const tensor *t, int64_t n, const void *item, int64_t own) {
+    if (t->memory)
+        return t->memory + (size_t)n * t->pitch + t->offset;
+    return (unsigned char *)item + (size_t)own * t->pitch + t->offset;
 }
 
 static int64_t list_images(xn_plan *plan, const xn_step_io *io) {
-    size_t input = xn_conv_input_bytes(&plan->conv), output = xn_conv_output_bytes(&plan->conv);
-    const unsigned char *from = io->input;
-    unsigned char *to = io->output;
+    const xn_step *s = &plan->step;
+    const xn_conv *conv = &s->conv;
+    const int32_t real = xn_cpu_real_datatype(&conv->epilogue);
+    const size_t residual_bytes =
+        (size_t)(s->residual_view.pitch ? s->residual_view.pitch : xn_conv_output_elements(conv)) *
+        xn_datatype_bytes((xn_datatype)real);
+    const tensor input =
+        tensor_of(io->input, xn_step_input_bytes(s), &s->input_view, conv->input_datatype);
+    const tensor residual = tensor_of(io->residual, residual_bytes, &s->residual_view, real);
+    const tensor output = tensor_of(io->output, xn_step_output_bytes(s), &s->output_view, real);
+    const tensor bits = {io->bits, xn_step_bits_bytes(s), 0};
     int64_t images = 0;
     for (size_t k = 0; k < io->batch->count; k++) {
         const xn_batch_item *item = &io->batch->items[k];
-        for (int64_t n = 0; n < item->images; n++) {
+        for (int64_t n = 0; n < item->images; n++, images++) {
+            xn_cpu_image *image = &plan->images[images];
             assert(images < plan->max_images);
-            plan->images[images] = (xn_cpu_image){
-                .input = from ? from + (size_t)images * input
-                              : (const unsigned char *)item->input + (size_t)n * input,
-                .output = to ? to + (size_t)images * output
-                             : (unsigned char *)item->output + (size_t)n * output,
-            };
-            images++;
+            *image = (xn_cpu_image){.input = at(&input, images, item->input, n)};
+            if (s->residual != XN_NO_TENSOR)
+                image->residual = at(&residual, images, item->input, n);
+            if (s->output != XN_NO_TENSOR)
+                image->output = at(&output, images, item->output, n);
+            if (s->bits != XN_NO_TENSOR)
+                image->bits = at(&bits, images, item->output, n);
         }
     }
     return images;
-}
-
-/* images of the plan, whose addresses are in plan->images. Returns nanoseconds. */
-static int64_t run_images(xn_plan *plan, const xn_prepared *prepared, int64_t images,
-                          const xn_cpu_run_io *io) {
-    double work_ns = plan->image_ns * (double)images;
-    xn_cpu_run job = {.plan = plan,
-                      .prepared = prepared,
-                      .threshold = io ? io->threshold : NULL,
-                      .flip = io ? io->flip : NULL};
-    xn_stream *stream = plan->stream;
-    int64_t start_ns = xn_cpu_now_ns();
-    assert(weights_fit(&plan->conv, prepared));
-    job.threads = xn_cpu_threads_worth(work_ns, start_ns - stream->ended_ns, stream->threads);
-    plan->path->run(&job, images);
-    stream->ended_ns = xn_cpu_now_ns();
-    return stream->ended_ns - start_ns;
-}
-
-void xn_cpu_run_with(xn_plan *plan, const xn_prepared *prepared, int64_t images,
-                     const xn_cpu_run_io *io) {
-    const xn_conv *conv = &plan->conv;
-    size_t in = xn_conv_input_bytes(conv), out = xn_conv_output_bytes(conv);
-    const unsigned char *input = io->input;
-    unsigned char *output = io->output;
-    if (plan->packed_input) {
-        input = (const unsigned char *)io->bits;
-        in = (size_t)conv->groups * (size_t)conv->height * (size_t)conv->width *
-             (size_t)xn_packed_words(conv->group_channels) * sizeof(uint32_t);
-    }
-    if (plan->packed_output) {
-        output = (unsigned char *)io->packed;
-        out = (size_t)conv->out_height * (size_t)conv->out_width *
-              (size_t)xn_packed_words(conv->out_channels) * sizeof(uint32_t);
-    }
-    assert(images <= plan->max_images);
-    for (int64_t n = 0; n < images; n++)
-        plan->images[n] = (xn_cpu_image){input + (size_t)n * in, output + (size_t)n * out};
-    run_images(plan, prepared, images, io);
 }
 
 static xn_status begin(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error) {
@@ -206,7 +197,17 @@ static xn_status begin(xn_stream *stream, const xn_batch *batch, void *input, xn
 static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
                          xn_error *error) {
     (void)error;
-    plan->stream->compute_ns += run_images(plan, prepared, list_images(plan, io), NULL);
+    xn_stream *stream = plan->stream;
+    const int64_t images = list_images(plan, io), start_ns = xn_cpu_now_ns();
+    assert(weights_fit(&plan->step.conv, prepared));
+    const xn_cpu_run run = {.plan = plan,
+                            .prepared = prepared,
+                            .threads =
+                                xn_cpu_threads_worth(plan->cost_ns * (double)images,
+                                                     start_ns - stream->ended_ns, stream->threads)};
+    xn_cpu_run_images(&run, images);
+    stream->ended_ns = xn_cpu_now_ns();
+    stream->compute_ns += stream->ended_ns - start_ns;
     return XN_OK;
 }
 
@@ -237,6 +238,7 @@ static double plan_cost_ns(const xn_plan *plan) {
 
 const xn_backend xn_backend_cpu = {
     .name = "cpu",
+    .kinds = 1u << XN_STEP_CONV,
     .device_count = device_count,
     .device_open = device_open,
     .device_configure = device_configure,

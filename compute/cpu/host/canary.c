@@ -8,7 +8,9 @@
  * The plain convolution gives the same numbers. The many-channel problem has two pixels of 40
  * channels, 30 of +1 and 10 of -1 in one, the opposite times 2 in the other, and weights of 0.5:
  * dot = 20 and -20, alpha = 0.5, K = 1 and 2. */
-#include "cpu.h"
+#include "canary.h"
+
+#include "path.h"
 #include "xn_backends.h"
 #include "xn_program.h"
 

@@ -29,7 +29,9 @@
  * The mutex is for those who sleep, each on a semaphore of its own: signalling a condition variable
  * may wait for waiters signalled before to wake up. Helpers wake each other, a few each, so that
  * with many of them no one pays for all the wake-ups. */
-#include "cpu.h"
+#include "parallel.h"
+
+#include "index.h"
 
 #include <execinfo.h>
 #if XN_CPU_OPENMP_TEAMS
@@ -43,6 +45,7 @@
 #include <time.h>
 
 enum {
+    LINE = 64, /* bytes of a line of the caches */
     SPIN_NS = 50000,
     SPIN_LOOKS = 32, /* between two looks at the clock */
     WAKES = 4,
@@ -56,19 +59,19 @@ enum { MOST_MEMBERS = XN_CPU_OPENMP_TEAMS ? XN_CPU_MAX_THREADS : 1 };
 
 /* Units that one thread begins with; others take from it when theirs are gone. */
 typedef struct range {
-    _Alignas(XN_CPU_LINE) atomic_llong next; /* the first unit that nobody has taken */
+    _Alignas(LINE) atomic_llong next; /* the first unit that nobody has taken */
     int64_t end;
 } range;
 
 /* One call of xn_cpu_for. */
 typedef struct region {
-    _Alignas(XN_CPU_LINE) atomic_int processor; /* the caller's, when it opened; -1: unknown */
+    _Alignas(LINE) atomic_int processor; /* the caller's, when it opened; -1: unknown */
     atomic_int wanted; /* seats given; helpers first .. first + wanted - 1 have one of their own */
     atomic_int first;
-    _Atomic uint64_t seats[SEAT_WORDS];    /* those that are free */
-    _Alignas(XN_CPU_LINE) atomic_int left; /* helpers that have; the last they touch of it */
+    _Atomic uint64_t seats[SEAT_WORDS]; /* those that are free */
+    _Alignas(LINE) atomic_int left;     /* helpers that have; the last they touch of it */
     /* The caller's to write, before it gives seats and after all who took one have left: */
-    _Alignas(XN_CPU_LINE) xn_cpu_task task;
+    _Alignas(LINE) xn_cpu_task task;
     void *context;
     int range_count;
     range ranges[MOST_RANGES];
@@ -101,14 +104,14 @@ static struct {
     team teams[XN_CPU_MAX_THREADS];
 
     region regions[REGIONS];
-    _Alignas(XN_CPU_LINE) _Atomic uint64_t open; /* a bit for each that may have seats */
+    _Alignas(LINE) _Atomic uint64_t open; /* a bit for each that may have seats */
     atomic_bool stopping;
-    _Alignas(XN_CPU_LINE) _Atomic uint64_t used; /* a bit for each that has a caller */
-    atomic_int demand;                           /* helpers that all of them want */
+    _Alignas(LINE) _Atomic uint64_t used; /* a bit for each that has a caller */
+    atomic_int demand;                    /* helpers that all of them want */
 
     /* Changed under the mutex, but read without: */
-    _Alignas(XN_CPU_LINE) atomic_int awake, asleep; /* helpers; one called is awake */
-    atomic_int waiting;                             /* callers asleep until their helpers left */
+    _Alignas(LINE) atomic_int awake, asleep; /* helpers; one called is awake */
+    atomic_int waiting;                      /* callers asleep until their helpers left */
 
     pthread_mutex_t mutex;          /* guards this: */
     uint64_t sleepers[SEAT_WORDS];  /* a bit for each helper that nobody has called yet */

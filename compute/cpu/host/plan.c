@@ -1,8 +1,8 @@
-/* plan.c: one problem on one stream: the way it goes, its scratch. All memory of a run is had here.
- */
-#include "cpu.h"
+/* plan.c: one step on one stream: the way it goes, its scratch. All memory of a run is had here. */
+#include "path.h"
+#include "xn_mem.h"
 
-#include <string.h>
+enum { SIGN_BYTES = 8 << 20 /* of a wave, if more than one image */ };
 
 size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes) {
     size_t offset = sizer->bytes, size, end;
@@ -17,124 +17,103 @@ size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes) {
     return offset;
 }
 
-/* Grows the stream's scratch to what the plan needs with all threads that the machine has: other
+xn_status xn_cpu_set_scratch(xn_plan *plan, const xn_cpu_sizer *shared, const xn_cpu_sizer *slice,
+                             xn_error *error) {
+    if (shared->failed || slice->failed)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
+    plan->shared_bytes = shared->bytes;
+    plan->thread_bytes = slice->bytes;
+    return XN_OK;
+}
+
+/* Grows the stream's scratch to what the plan needs with all threads that the device has: other
  * plans find it through the stream, so it may move. */
-static bool reserve(xn_stream *stream, const xn_plan *plan) {
+static xn_status reserve(xn_stream *stream, const xn_plan *plan, xn_error *error) {
     size_t bytes;
-    if (!xn_mul_size(plan->thread_bytes, (size_t)stream->device->threads, &bytes) ||
-        !xn_add_size(bytes, plan->shared_bytes, &bytes))
-        return false;
-    if (bytes <= stream->scratch_bytes)
-        return true;
-    unsigned char *scratch = xn_mem_zalloc(bytes, 1);
+    bool fits = xn_mul_size(plan->thread_bytes, (size_t)stream->device->threads, &bytes) &&
+                xn_add_size(bytes, plan->shared_bytes, &bytes);
+    if (fits && bytes <= stream->scratch_bytes)
+        return XN_OK;
+    unsigned char *scratch = fits ? xn_mem_zalloc(bytes, 1) : NULL;
     if (!scratch)
-        return false;
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL,
+                       "no memory for the scratch of this convolution: %zu bytes shared and "
+                       "%zu bytes for each of %d threads",
+                       plan->shared_bytes, plan->thread_bytes, stream->device->threads);
     xn_mem_free(stream->scratch);
     stream->scratch = scratch;
     stream->scratch_bytes = bytes;
-    return true;
+    return XN_OK;
 }
 
-#define WAYS(set, name)                                                                            \
-    {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set},                          \
-        {"real/" name, &xn_cpu_real, &set}, {                                                      \
-        "direct/" name, &xn_cpu_direct, &set                                                       \
-    }
-static const xn_cpu_way ways[] = {
-#if defined(__x86_64__)
-    WAYS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
-    WAYS(xn_cpu_set_avx512, "avx512"),
-    WAYS(xn_cpu_set_avx2, "avx2"),
-#elif defined(__aarch64__)
-    WAYS(xn_cpu_set_neon, "neon"),
-#endif
-    WAYS(xn_cpu_set_portable, "portable"),
-};
-enum { WAY_COUNT = sizeof ways / sizeof *ways };
-
-const xn_cpu_way *xn_cpu_way_at(int index) {
-    for (int i = 0; i < WAY_COUNT; i++)
-        if (ways[i].set->has() && index-- == 0)
-            return &ways[i];
-    return NULL;
+static bool has_layout(int32_t layout) {
+    return layout == XN_LAYOUT_BYTES || layout == XN_LAYOUT_WORDS;
 }
 
-const xn_cpu_way *xn_cpu_way_find(const char *name) {
-    for (int i = 0; i < WAY_COUNT; i++)
-        if (ways[i].set->has() && !strcmp(ways[i].name, name))
-            return &ways[i];
-    return NULL;
-}
-
-static bool few_suits(const xn_conv *conv, const xn_cpu_set *set) {
-    return xn_cpu_few.fits(conv) &&
-           xn_cpu_few.image_ns(conv, set, false) <= xn_cpu_many.image_ns(conv, set, false);
-}
-
-static const xn_cpu_path *choose_path(const xn_conv *conv, const xn_device *device, bool packed) {
-    if (conv->mode != XN_MODE_XNOR)
-        return xn_cpu_direct_suits(conv) ? &xn_cpu_direct : &xn_cpu_real;
-    return !packed && few_suits(conv, device->set) ? &xn_cpu_few : &xn_cpu_many;
-}
-
-static const xn_cpu_way *choose(const xn_conv *conv, const xn_device *device, bool packed) {
-    const xn_cpu_path *path = choose_path(conv, device, packed);
-    const xn_cpu_way *way = ways;
-    while (way->path != path || way->set != device->set)
-        way++;
-    return way;
-}
-
-/* Differences of packed output are compared with limits that must fit 32 bits (many.c). */
-static bool can_pack(const xn_conv *conv, const xn_cpu_plan_options *options) {
-    if (options->packed_input && (conv->mode != XN_MODE_XNOR || conv->epilogue.k))
+/* What no path of this backend can do. */
+static bool can_run(const xn_step *step) {
+    const xn_conv *conv = &step->conv;
+    if (step->kind != XN_STEP_CONV || !xn_cpu_epilogue_fits(&conv->epilogue))
         return false;
-    return !options->packed_output ||
-           (conv->epilogue.datatype == XN_INT32 &&
-            (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w < INT64_C(1) << 28);
+    if (conv->epilogue.bits && !has_layout(step->bits_layout))
+        return false;
+    if (conv->input_datatype != XN_BITS && step->input_layout == XN_LAYOUT_NHWC)
+        return false;
+    return conv->input_datatype != XN_BITS ||
+           (conv->mode == XN_MODE_XNOR && !conv->epilogue.k && has_layout(step->input_layout));
+}
+
+static const xn_cpu_way *way_of(const xn_stream *stream, const xn_step *step) {
+    if (!can_run(step))
+        return NULL;
+    if (!stream->way)
+        return xn_cpu_way_choose(step, stream->device->set);
+    return stream->way->path->fits(step) ? stream->way : NULL;
+}
+
+/* Room for signs, where run.c makes bits of them. */
+static xn_status add_signs(xn_plan *plan, xn_error *error) {
+    const xn_conv *conv = &plan->step.conv;
+    const size_t image = (size_t)xn_conv_output_elements(conv); /* bytes */
+    if (!conv->epilogue.bits || plan->way->path->writes_bits)
+        return XN_OK;
+    plan->signs_images = xn_cpu_min(plan->max_images, xn_cpu_max(1, (int64_t)(SIGN_BYTES / image)));
+    xn_cpu_sizer sizer = {.bytes = plan->shared_bytes};
+    plan->signs_offset = xn_cpu_take(&sizer, image, (size_t)plan->signs_images);
+    if (sizer.failed)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
+    plan->shared_bytes = sizer.bytes;
+    return XN_OK;
+}
+
+static xn_status fill(xn_plan *plan, xn_error *error) {
+    const xn_cpu_path *path = plan->way->path;
+    plan->kernels = plan->way->set->kernels;
+    plan->path_kernels = path->kernels[plan->way->set->isa];
+    plan->cost_ns = path->cost_ns(&plan->step, plan->path_kernels);
+    plan->images = xn_mem_zalloc((size_t)plan->max_images, sizeof *plan->images);
+    if (!plan->images)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a batch");
+    xn_status status = path->create(plan, error);
+    if (!status)
+        status = add_signs(plan, error);
+    return status ? status : reserve(plan->stream, plan, error);
 }
 
 xn_status xn_cpu_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
                              xn_plan **out, xn_error *error) {
-    const xn_cpu_plan_options none = {0};
-    return xn_cpu_plan_create_with(stream, &step->conv, max_images, &none, out, error);
-}
-
-xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_t max_images,
-                                  const xn_cpu_plan_options *options, xn_plan **out,
-                                  xn_error *error) {
-    xn_status status = XN_ERR_NO_MEMORY;
-    bool packed = options->packed_input || options->packed_output;
-    const xn_cpu_way *way = stream->way ? stream->way : choose(conv, stream->device, packed);
-    if (!way->path->fits(conv) || (packed && way->path != &xn_cpu_many) || !can_pack(conv, options))
-        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "%s cannot run this convolution",
-                       way->name);
+    const xn_cpu_way *way = way_of(stream, step);
+    if (!way)
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "%s cannot run this step",
+                       stream->way ? stream->way->name : "the cpu");
     xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
-    xn_cpu_image *images = xn_mem_zalloc((size_t)max_images, sizeof *images);
-    if (!plan || !images) {
-        xn_mem_free(images);
-        xn_mem_free(plan);
-        return xn_fail(error, status, NULL, "no memory for the plan of a batch");
-    }
+    if (!plan)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a batch");
     plan->stream = stream;
-    plan->conv = *conv;
+    plan->step = *step;
     plan->way = way;
-    plan->kernels = way->set->kernels;
-    plan->path = way->path;
-    plan->few = way->set->few;
-    plan->many = way->set->many;
-    plan->real = way->set->real;
-    plan->packed_input = options->packed_input;
-    plan->packed_output = options->packed_output;
     plan->max_images = max_images;
-    plan->images = images;
-    plan->image_ns = plan->path->image_ns(conv, way->set, options->packed_input);
-    status = plan->path->layout(plan, error);
-    if (!status && !reserve(stream, plan))
-        status = xn_fail(error, XN_ERR_NO_MEMORY, NULL,
-                         "no memory for the scratch of this convolution: %zu bytes shared and "
-                         "%zu bytes for each of %d threads",
-                         plan->shared_bytes, plan->thread_bytes, stream->device->threads);
+    xn_status status = fill(plan, error);
     if (status) {
         xn_cpu_plan_free(plan);
         return status;
@@ -146,8 +125,11 @@ xn_status xn_cpu_plan_create_with(xn_stream *stream, const xn_conv *conv, int64_
 void xn_cpu_plan_free(xn_plan *plan) {
     if (!plan)
         return;
-    xn_cpu_rows_free(&plan->rows);
-    xn_cpu_map_free(plan->map);
+    plan->way->path->destroy(plan->state);
     xn_mem_free(plan->images);
     xn_mem_free(plan);
+}
+
+xn_status xn_cpu_weights_ready(const xn_prepared *prepared, const xn_plan *plan, xn_error *error) {
+    return plan->way->path->prepare(plan, prepared, error);
 }

@@ -1,6 +1,6 @@
-/* sets.c: the instruction sets: their names, which --cpu-isa takes, their kernels, and
- * whether this machine can run them, by what it says of itself. The order is that of preference. */
-#include "cpu.h"
+/* sets.c: the instruction sets: their names, which --cpu-isa takes, and whether this machine
+ * can run them, by what it says of itself. The order is that of preference. */
+#include "sets.h"
 
 #include <string.h>
 
@@ -31,25 +31,16 @@ static bool always(void) {
     return true;
 }
 
-const xn_cpu_set xn_cpu_set_portable = {"portable",
-                                        &xn_cpu_kernels_portable,
-                                        &xn_cpu_few_portable,
-                                        &xn_cpu_many_portable,
-                                        &xn_cpu_real_portable,
+const xn_cpu_set xn_cpu_set_portable = {"portable", XN_CPU_PORTABLE, &xn_cpu_kernels_portable,
                                         always};
 #if defined(__x86_64__)
-/* The other paths have no use for VPOPCNTDQ: they share the kernels of AVX-512. */
-const xn_cpu_set xn_cpu_set_vpopcnt = {"avx512-vpopcnt",    &xn_cpu_kernels_avx512,
-                                       &xn_cpu_few_avx512,  &xn_cpu_many_vpopcnt,
-                                       &xn_cpu_real_avx512, has_vpopcnt};
-const xn_cpu_set xn_cpu_set_avx512 = {
-    "avx512",  &xn_cpu_kernels_avx512, &xn_cpu_few_avx512, &xn_cpu_many_avx512, &xn_cpu_real_avx512,
-    has_avx512};
-const xn_cpu_set xn_cpu_set_avx2 = {
-    "avx2", &xn_cpu_kernels_avx2, &xn_cpu_few_avx2, &xn_cpu_many_avx2, &xn_cpu_real_avx2, has_avx2};
+/* The common kernels have no use for VPOPCNTDQ. */
+const xn_cpu_set xn_cpu_set_vpopcnt = {"avx512-vpopcnt", XN_CPU_VPOPCNT, &xn_cpu_kernels_avx512,
+                                       has_vpopcnt};
+const xn_cpu_set xn_cpu_set_avx512 = {"avx512", XN_CPU_AVX512, &xn_cpu_kernels_avx512, has_avx512};
+const xn_cpu_set xn_cpu_set_avx2 = {"avx2", XN_CPU_AVX2, &xn_cpu_kernels_avx2, has_avx2};
 #elif defined(__aarch64__)
-const xn_cpu_set xn_cpu_set_neon = {
-    "neon", &xn_cpu_kernels_neon, &xn_cpu_few_neon, &xn_cpu_many_neon, &xn_cpu_real_neon, always};
+const xn_cpu_set xn_cpu_set_neon = {"neon", XN_CPU_NEON, &xn_cpu_kernels_neon, always};
 #endif
 
 static const xn_cpu_set *const sets[] = {

@@ -1,11 +1,12 @@
 /* many.c: mode xnor for many channels: signs as bits, 32 channels to a word, popcount.
  *
  * Phase 1 packs the images: planes[group][word][y][x], the channels' order of xn_weights.h, bits
- * past C/groups 0; beside it, for K, A[group][y][x] = mean |I|. Channel rows are read in chunks
- * that stay in L1, and each input element is read once. Packed input is only put in that order.
- * It also makes, for every filter, the table of what dot starts from in each border class.
+ * past C/groups 0; beside it, for K, A[group][y][x] = the sum or the mean of |I| (kmap.h). Channel
+ * rows are read in chunks that stay in L1, and each input element is read once. Packed input is
+ * only put in that order. It also makes, for every filter, the table of what dot starts from in
+ * each border class.
  *
- * Phase 2, with scaling xnor: K from A, a plane of each image and group.
+ * Phase 2, with K: its sums from A, a plane of each image and group.
  *
  * Phase 3, for some lanes (many.h) and filters: the patches of the lanes, a copy in L1 that knows
  * of geometry so that nothing after it does; then differ = popc(patch xor filter). Outside the
@@ -17,13 +18,20 @@
  *     pad  1   start = C/groups * (taps inside - taps outside) + 4 popc(o outside)
  *     pad -1   start = C/groups * taps
  *
- * Packed output, bit = dot >= threshold, compares differ with (start - threshold) / 2 instead.
+ * Where bits are known by thresholds, bit = dot >= threshold, differ is compared with
+ * (start - threshold) / 2 instead.
  *
  * Planes have no padding, so memory does not depend on it: this path takes every geometry. */
+#include "bits.h"
+#include "kmap.h"
 #include "many_job.h"
+#include "parallel.h"
+#include "rows.h"
 #include "xn_arith.h"
+#include "xn_mem.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 enum {
@@ -58,105 +66,135 @@ static xn_cpu_patch patch_of(const xn_conv *conv) {
 
 /* ---- the plan ---- */
 
+static bool has_short_k(const xn_conv *conv) {
+    return conv->epilogue.k && xn_cpu_k_is_short(conv);
+}
+
 /* Images of a unit whose outputs are gathered; 0: none. */
 static int32_t whole_of(const xn_conv *conv) {
     size_t bytes = out_plane_of(conv) * xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
+    if (conv->epilogue.bits)
+        return 0;
     return bytes % XN_CPU_LINE ? (int32_t)(MOST_WHOLE / out_plane_of(conv)) : 0;
 }
 
-static void take_shared(xn_plan *plan, xn_cpu_sizer *sizer) {
-    const xn_conv *conv = &plan->conv;
-    size_t wave = (size_t)plan->wave, groups = wave * (size_t)conv->groups, starts;
+static void take_shared(const xn_conv *conv, xn_cpu_many_state *state, xn_cpu_sizer *sizer) {
+    size_t wave = (size_t)state->wave, groups = wave * (size_t)conv->groups, starts;
     size_t words = (size_t)patch_of(conv).tap_words;
-    bool with_k = xn_cpu_many_has_k(conv);
-    if (!xn_mul_size((size_t)conv->out_channels, (size_t)plan->map->pitch, &starts))
+    bool with_k = conv->epilogue.k;
+    if (!xn_mul_size((size_t)conv->out_channels, (size_t)state->map->pitch, &starts))
         sizer->failed = true;
-    plan->offset[XN_CPU_MANY_PLANES] =
+    state->offset[XN_CPU_MANY_PLANES] =
         LEAD * sizeof(uint32_t) +
         xn_cpu_take(sizer, LEAD + groups * words * plane_of(conv), sizeof(uint32_t));
-    plan->offset[XN_CPU_MANY_MEANS] =
+    state->offset[XN_CPU_MANY_MEANS] =
         xn_cpu_take(sizer, with_k ? groups * plane_of(conv) : 0, sizeof(float));
-    plan->offset[XN_CPU_MANY_KS] =
+    state->offset[XN_CPU_MANY_KS] =
         xn_cpu_take(sizer, with_k ? groups * out_plane_of(conv) : 0, sizeof(float));
-    plan->offset[XN_CPU_MANY_STARTS] = xn_cpu_take(sizer, starts, sizeof(int32_t));
+    state->offset[XN_CPU_MANY_STARTS] = xn_cpu_take(sizer, starts, sizeof(int32_t));
 }
 
-static void take_slice(xn_plan *plan, xn_cpu_sizer *sizer) {
-    const xn_conv *conv = &plan->conv;
-    size_t pitch = (size_t)plan->lanes + SLACK_LANES, words = (size_t)patch_of(conv).words;
+static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
+                       xn_cpu_many_state *state, xn_cpu_sizer *sizer) {
+    size_t pitch = (size_t)state->lanes + SLACK_LANES, words = (size_t)patch_of(conv).words;
     size_t column = 0, apart = 0;
     if (!xn_mul_size(words, pitch, &column) ||
         !xn_mul_size(words + XN_CPU_COLUMN_WORDS, SLACK_LANES, &apart))
         sizer->failed = true;
-    plan->offset[XN_CPU_MANY_MAGNITUDES] = xn_cpu_take(sizer, CHUNK, sizeof(float));
-    plan->offset[XN_CPU_MANY_SUMS] = xn_cpu_take(sizer, CHUNK, sizeof(double));
-    plan->offset[XN_CPU_MANY_REALS] = xn_cpu_take(sizer, WORD_CHANNELS * CHUNK, sizeof(float));
-    plan->offset[XN_CPU_MANY_VERTICAL] = xn_cpu_take(sizer, (size_t)conv->width, sizeof(double));
-    plan->offset[XN_CPU_MANY_ACROSS] = xn_cpu_take(sizer, (size_t)conv->out_width, sizeof(double));
-    plan->offset[XN_CPU_MANY_PATCHES] = xn_cpu_take(sizer, column, sizeof(uint32_t));
-    plan->offset[XN_CPU_MANY_ARRANGED] =
-        xn_cpu_take(sizer, plan->many->arrange ? column : 0, (size_t)plan->many->word_bytes);
-    plan->offset[XN_CPU_MANY_COLUMNS] =
-        xn_cpu_take(sizer, plan->many->differ_column ? apart : 0, sizeof(uint32_t));
-    plan->offset[XN_CPU_MANY_KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
-    plan->offset[XN_CPU_MANY_DIFFERS] =
+    state->offset[XN_CPU_MANY_MAGNITUDES] = xn_cpu_take(sizer, CHUNK, sizeof(float));
+    state->offset[XN_CPU_MANY_SUMS] = xn_cpu_take(sizer, CHUNK, sizeof(double));
+    state->offset[XN_CPU_MANY_REALS] = xn_cpu_take(sizer, WORD_CHANNELS * CHUNK, sizeof(float));
+    state->offset[XN_CPU_MANY_VERTICAL] = xn_cpu_take(sizer, (size_t)conv->width, sizeof(double));
+    state->offset[XN_CPU_MANY_ACROSS] = xn_cpu_take(sizer, (size_t)conv->out_width, sizeof(double));
+    const size_t width = (size_t)conv->out_width, rows = (size_t)conv->kernel_h;
+    const bool with_k = has_short_k(conv), bits = conv->epilogue.bits;
+    state->offset[XN_CPU_MANY_TEMP] =
+        xn_cpu_take(sizer, with_k ? (size_t)conv->width : 0, sizeof(float));
+    state->offset[XN_CPU_MANY_ROWS] = xn_cpu_take(sizer, with_k ? rows * width : 0, sizeof(float));
+    state->offset[XN_CPU_MANY_HELD] = xn_cpu_take(sizer, with_k ? rows : 0, sizeof(int32_t));
+    state->offset[XN_CPU_MANY_EXACT] = xn_cpu_take(sizer, with_k ? pitch : 0, sizeof(double));
+    state->offset[XN_CPU_MANY_VALUES] = xn_cpu_take(sizer, pitch, sizeof(float));
+    state->offset[XN_CPU_MANY_SIGNS] = xn_cpu_take(sizer, bits ? XN_CPU_MANY_BLOCK * pitch : 0, 1);
+    state->offset[XN_CPU_MANY_WORDS] = xn_cpu_take(sizer, bits ? pitch : 0, sizeof(uint32_t));
+    state->offset[XN_CPU_MANY_PATCHES] = xn_cpu_take(sizer, column, sizeof(uint32_t));
+    state->offset[XN_CPU_MANY_ARRANGED] =
+        xn_cpu_take(sizer, many->arrange ? column : 0, (size_t)many->word_bytes);
+    state->offset[XN_CPU_MANY_COLUMNS] =
+        xn_cpu_take(sizer, many->differ_column ? apart : 0, sizeof(uint32_t));
+    state->offset[XN_CPU_MANY_KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
+    state->offset[XN_CPU_MANY_DIFFERS] =
         xn_cpu_take(sizer, XN_CPU_MANY_BLOCK * pitch, sizeof(uint32_t));
-    plan->offset[XN_CPU_MANY_DOTS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
-    plan->offset[XN_CPU_MANY_GATHERED] = xn_cpu_take(
+    state->offset[XN_CPU_MANY_DOTS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
+    state->offset[XN_CPU_MANY_GATHERED] = xn_cpu_take(
         sizer, whole_of(conv) ? XN_CPU_LINE + XN_CPU_MANY_BLOCK * out_plane_of(conv) : 0,
         sizeof(float));
 }
 
 /* Lanes of a unit: so many that reading the filters is paid for, so few that the patches stay in
  * L1, and not many more than there are. */
-static int32_t lanes_of(const xn_plan *plan) {
-    int64_t tile = xn_cpu_max(plan->many->tile_lanes, SLACK_LANES);
-    int64_t there = (int64_t)out_plane_of(&plan->conv) * plan->wave;
-    int64_t lanes = PATCH_BYTES / ((int64_t)patch_of(&plan->conv).words * 4);
+static int32_t lanes_of(const xn_conv *conv, const xn_cpu_many_kernels *many, int32_t wave) {
+    int64_t tile = xn_cpu_max(many->tile_lanes, SLACK_LANES);
+    int64_t there = (int64_t)out_plane_of(conv) * wave;
+    int64_t lanes = PATCH_BYTES / ((int64_t)patch_of(conv).words * 4);
     lanes = xn_cpu_max(LEAST_LANES, xn_cpu_min(MOST_LANES, lanes / LEAST_LANES * LEAST_LANES));
     return (int32_t)xn_cpu_min(lanes, xn_cpu_div_up(there, tile) * tile);
 }
 
 /* Measured (README.md): beside the counting, a word of a patch takes 0.2 ns a pixel and 6 ns a row,
  * the rest of a pixel of input 0.6 ns, K 0.8 ns. Filters are counted 4 at a time. */
-static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_input) {
+static double cost_ns(const xn_step *step, const void *kernels) {
+    const xn_conv *conv = &step->conv;
+    const xn_cpu_many_kernels *many = kernels;
+    const bool packed_input = conv->input_datatype == XN_BITS;
     const xn_cpu_patch shape = patch_of(conv);
     const double groups = conv->groups, rows = groups * conv->out_height;
     const double pixels = groups * (double)out_plane_of(conv);
     const double taps = (double)conv->kernel_h * conv->kernel_w;
-    const double counted = set->many->step_ns * shape.words * (conv->group_out_channels + 3) / 16;
+    const double counted = many->step_ns * shape.words * (conv->group_out_channels + 3) / 16;
     const double packed = 0.04 * (double)xn_conv_input_elements(conv) +
                           0.6 * groups * (double)plane_of(conv) +
-                          (xn_cpu_many_has_k(conv) ? 0.8 * pixels : 0);
+                          (conv->epilogue.k ? 0.8 * pixels : 0);
     return counted * pixels + taps * (0.2 * shape.tap_words * pixels + 6 * rows) +
            0.1 * (double)xn_conv_output_elements(conv) + (packed_input ? 0 : packed);
 }
 
-static xn_status layout(xn_plan *plan, xn_error *error) {
-    const xn_conv *conv = &plan->conv;
-    size_t words = (size_t)patch_of(conv).tap_words + xn_cpu_many_has_k(conv);
-    /* fits: not above 8 bytes an element of input, 4 of output */
-    size_t image_bytes = (size_t)conv->groups * 4 *
-                         (plane_of(conv) * words + xn_cpu_many_has_k(conv) * out_plane_of(conv));
-    plan->wave =
-        (int32_t)xn_cpu_min(plan->max_images, xn_cpu_max(1, (int64_t)(WAVE_BYTES / image_bytes)));
-    plan->map = xn_cpu_map_create(conv);
-    if (!plan->map)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
-    plan->lanes = lanes_of(plan);
-    if (!plan->packed_output)
-        plan->lanes = (int32_t)xn_cpu_max(
-            plan->lanes,
-            xn_cpu_div_up((int64_t)out_plane_of(conv) * whole_of(conv) + 1, LEAST_LANES) *
-                LEAST_LANES);
+static void destroy(void *state) {
+    xn_cpu_many_state *s = state;
+    if (!s)
+        return;
+    xn_cpu_map_free(s->map);
+    xn_mem_free(s);
+}
+
+/* fits: not above 8 bytes an element of input, 4 of output */
+static size_t image_bytes(const xn_conv *conv) {
+    const bool with_k = conv->epilogue.k;
+    return (size_t)conv->groups * 4 *
+           (plane_of(conv) * ((size_t)patch_of(conv).tap_words + with_k) +
+            with_k * out_plane_of(conv));
+}
+
+static xn_status create(xn_plan *plan, xn_error *error) {
+    const xn_conv *conv = &plan->step.conv;
+    const xn_cpu_many_kernels *many = plan->path_kernels;
     xn_cpu_sizer shared = {0}, slice = {0};
-    take_shared(plan, &shared);
-    take_slice(plan, &slice);
-    if (shared.failed || slice.failed)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
-    plan->shared_bytes = shared.bytes;
-    plan->thread_bytes = slice.bytes;
-    return XN_OK;
+    xn_cpu_many_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    if (!state || !(state->map = xn_cpu_map_create(conv)))
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
+    state->wave = (int32_t)xn_cpu_min(plan->max_images,
+                                      xn_cpu_max(1, (int64_t)(WAVE_BYTES / image_bytes(conv))));
+    int64_t whole = xn_cpu_div_up((int64_t)out_plane_of(conv) * whole_of(conv) + 1, LEAST_LANES);
+    state->lanes = (int32_t)xn_cpu_max(lanes_of(conv, many, state->wave), whole * LEAST_LANES);
+    take_shared(conv, state, &shared);
+    take_slice(conv, many, state, &slice);
+    return xn_cpu_set_scratch(plan, &shared, &slice, error);
+}
+
+static xn_status prepare(const xn_plan *plan, const xn_prepared *prepared, xn_error *error) {
+    xn_status status = xn_cpu_form_ready(prepared, &xn_cpu_many_form, 0, error);
+    if (!status && xn_cpu_has_thresholds(&plan->step.conv))
+        status = xn_cpu_thresholds_ready(prepared, &plan->step.conv.epilogue, error);
+    return status;
 }
 
 /* ---- phase 1 ---- */
@@ -184,8 +222,8 @@ static const float *source(const xn_cpu_many_job *j, const xn_cpu_image *image, 
     return reals;
 }
 
-/* 32 magnitudes in fp32 are within 31 * 2^-24 < 2e-6, words of them are added in double. Where
- * fp32 overflows, or meets Inf or NaN, the word's channels are added in double one by one. */
+/* 32 magnitudes in fp32 are within 31 * 2^-24 < 2e-6, words of them are added in double. Of a pixel
+ * where fp32 overflows, or meets Inf or NaN, the word's channels are added in double one by one. */
 static void add_word(const xn_cpu_many_job *j, const float *src, int64_t stride, int32_t channels,
                      int32_t n, const float *magnitudes, double *sums) {
     const xn_cpu_kernels *kernels = j->plan->kernels;
@@ -193,18 +231,25 @@ static void add_word(const xn_cpu_many_job *j, const float *src, int64_t stride,
         kernels->add_magnitude(magnitudes, n, sums);
         return;
     }
-    for (int32_t c = 0; c < channels; c++)
-        kernels->add_magnitude(src + c * stride, n, sums);
+    for (int32_t x = 0; x < n; x++)
+        if (isfinite(magnitudes[x]))
+            sums[x] += (double)magnitudes[x];
+        else
+            for (int32_t c = 0; c < channels; c++)
+                sums[x] += fabs((double)src[c * stride + x]);
 }
 
+/* What K's rows are made of (kmap.h) goes beside the bits. */
 static void pack_reals(const xn_cpu_many_job *j, int64_t slot, int32_t group, size_t pixel,
                        int32_t n, int thread) {
     const xn_conv *conv = j->conv;
-    bool with_k = xn_cpu_many_has_k(conv);
-    float *magnitudes = with_k ? xn_cpu_many_own(j, thread, XN_CPU_MANY_MAGNITUDES) : NULL;
+    const bool with_k = conv->epilogue.k, with_means = with_k && !xn_cpu_k_is_short(conv);
+    float *means = with_k ? means_of(j, slot, group) + pixel : NULL;
+    float *magnitudes = with_means ? xn_cpu_many_own(j, thread, XN_CPU_MANY_MAGNITUDES) : means;
     double *sums = xn_cpu_many_own(j, thread, XN_CPU_MANY_SUMS);
     uint32_t *to = xn_cpu_many_planes(j, slot, group) + pixel;
-    memset(sums, 0, CHUNK * sizeof *sums);
+    if (with_means)
+        memset(sums, 0, CHUNK * sizeof *sums);
     for (int32_t word = 0; word < j->shape.tap_words; word++, to += j->plane) {
         int32_t c = word * WORD_CHANNELS;
         int32_t channels = (int32_t)xn_cpu_min(WORD_CHANNELS, conv->group_channels - c);
@@ -212,31 +257,27 @@ static void pack_reals(const xn_cpu_many_job *j, int64_t slot, int32_t group, si
         const float *src = source(j, &j->images[slot], group * conv->group_channels + c, channels,
                                   pixel, n, xn_cpu_many_own(j, thread, XN_CPU_MANY_REALS), &stride);
         j->kernels->pack(src, stride, channels, n, to, magnitudes);
-        if (with_k)
+        if (with_means)
             add_word(j, src, stride, channels, n, magnitudes, sums);
     }
-    float *means = means_of(j, slot, group) + pixel;
-    for (int32_t x = 0; with_k && x < n; x++)
+    for (int32_t x = 0; with_means && x < n; x++)
         means[x] = (float)(sums[x] / conv->group_channels);
 }
 
-/* From [pixel][packed words] to planes. */
+/* From packed pixels to planes. */
 static void spread_bits(const xn_cpu_many_job *j, int64_t slot, int32_t group, size_t pixel,
                         int32_t n) {
-    size_t step = (size_t)xn_packed_words(j->conv->group_channels);
-    const uint32_t *bits = (const uint32_t *)(const void *)j->images[slot].input +
-                           ((size_t)group * j->plane + pixel) * step;
     uint32_t *to = xn_cpu_many_planes(j, slot, group) + pixel;
-    for (int32_t word = 0; word < j->shape.tap_words; word++, to += j->plane, bits++)
-        for (int32_t x = 0; x < n; x++)
-            to[x] = bits[(size_t)x * step];
+    for (int32_t word = 0; word < j->shape.tap_words; word++, to += j->plane)
+        xn_cpu_bits_read(j->conv, j->plan->step.input_layout, j->images[slot].input, group, word,
+                         pixel, n, to);
 }
 
-/* Packed output: from where dot starts to the most that may differ. */
+/* With thresholds: from where dot starts to the most that may differ. */
 static void make_limits(const xn_cpu_many_job *j, int32_t o) {
     int32_t *limit = xn_cpu_many_starts(j, o);
     for (int32_t c = 0; c < j->map->classes; c++) {
-        int64_t room = (int64_t)limit[c] - j->run->threshold[o];
+        int64_t room = (int64_t)limit[c] - j->thresholds->least[o];
         limit[c] = room < 0 ? -1 : (int32_t)xn_cpu_min(room / 2, INT32_MAX);
     }
 }
@@ -244,9 +285,9 @@ static void make_limits(const xn_cpu_many_job *j, int32_t o) {
 static void make_starts(const xn_cpu_many_job *j, int32_t first, int32_t end) {
     const xn_conv *conv = j->conv;
     size_t prefix = (size_t)(conv->kernel_h + 1) * (size_t)(conv->kernel_w + 1);
-    j->kernels->starts(j->map, j->run->prepared->prefix + (size_t)first * prefix, end - first,
+    j->kernels->starts(j->map, j->weights->prefix + (size_t)first * prefix, end - first,
                        xn_cpu_many_starts(j, first));
-    for (int32_t o = first; j->plan->packed_output && o < end; o++)
+    for (int32_t o = first; j->thresholds && o < end; o++)
         make_limits(j, o);
 }
 
@@ -263,7 +304,7 @@ static void pack_task(void *context, int64_t unit, int thread) {
     int32_t n = (int32_t)xn_cpu_min(j->chunk, (int64_t)(j->plane - pixel));
     int64_t slot = unit / j->plane_chunks / conv->groups;
     int32_t group = (int32_t)(unit / j->plane_chunks % conv->groups);
-    if (j->plan->packed_input)
+    if (conv->input_datatype == XN_BITS)
         spread_bits(j, slot, group, pixel, n);
     else
         pack_reals(j, slot, group, pixel, n, thread);
@@ -278,11 +319,22 @@ static void k_task(void *context, int64_t unit, int thread) {
     int32_t end = (int32_t)xn_cpu_min((int64_t)y + K_ROWS, conv->out_height);
     int32_t group = (int32_t)(unit / j->k_bands % conv->groups);
     int64_t slot = unit / j->k_bands / conv->groups;
-    for (; y < end; y++)
-        xn_cpu_k_row(j->plan->kernels, conv, means_of(j, slot, group), y,
-                     xn_cpu_many_own(j, thread, XN_CPU_MANY_VERTICAL),
-                     xn_cpu_many_own(j, thread, XN_CPU_MANY_ACROSS),
-                     xn_cpu_many_k(j, slot, group) + (size_t)y * (size_t)conv->out_width);
+    const float *a = means_of(j, slot, group);
+    float *k = xn_cpu_many_k(j, slot, group);
+    const xn_cpu_kernels *kernels = j->plan->kernels;
+    const bool in_fp32 = xn_cpu_k_is_short(conv);
+    int32_t *held = xn_cpu_many_own(j, thread, XN_CPU_MANY_HELD);
+    for (int32_t i = 0; in_fp32 && i < conv->kernel_h; i++)
+        held[i] = -1;
+    for (; y < end; y++) {
+        float *row = k + (size_t)y * (size_t)conv->out_width;
+        if (in_fp32)
+            xn_cpu_k_sums(kernels, conv, a, y, xn_cpu_many_own(j, thread, XN_CPU_MANY_ROWS), held,
+                          row);
+        else
+            xn_cpu_k_row(kernels, conv, a, y, xn_cpu_many_own(j, thread, XN_CPU_MANY_VERTICAL),
+                         xn_cpu_many_own(j, thread, XN_CPU_MANY_ACROSS), row);
+    }
 }
 
 /* ---- waves: images [first, first + count) of the plan, in slots 0.. of the shared arrays ---- */
@@ -290,7 +342,7 @@ static void k_task(void *context, int64_t unit, int thread) {
 /* Pixels packed at a time: fewer where threads would have less than two chunks each. Packed input
  * has too little to do for that. */
 static int64_t chunk_of(const xn_cpu_many_job *j) {
-    if (j->run->threads == 1 || j->plan->packed_input)
+    if (j->run->threads == 1 || j->conv->input_datatype == XN_BITS)
         return CHUNK;
     int64_t planes = xn_cpu_max(1, j->count * j->conv->groups);
     int64_t chunks = xn_cpu_div_up(2 * (int64_t)j->run->threads, planes);
@@ -298,10 +350,10 @@ static int64_t chunk_of(const xn_cpu_many_job *j) {
     return xn_cpu_min(CHUNK, pixels);
 }
 
-static void start_wave(xn_cpu_many_job *j, int64_t first, int64_t count) {
+static void start_wave(xn_cpu_many_job *j, const xn_cpu_image *images, int64_t count) {
     int64_t lanes = count * (int64_t)j->out_plane;
     int64_t blocks = xn_cpu_div_up(j->conv->out_channels, XN_CPU_MANY_BLOCK);
-    j->images = j->plan->images + first;
+    j->images = images;
     j->count = count;
     j->chunk = chunk_of(j);
     j->plane_chunks = xn_cpu_div_up((int64_t)j->plane, j->chunk);
@@ -314,38 +366,63 @@ static void start_wave(xn_cpu_many_job *j, int64_t first, int64_t count) {
     j->splits = xn_cpu_min(blocks, xn_cpu_div_up(wanted, j->chunks));
 }
 
-static void run_images(const xn_cpu_run *run, int64_t count) {
+static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count) {
     const xn_plan *plan = run->plan;
-    const xn_conv *conv = &plan->conv;
-    xn_cpu_many_job j = {
-        .run = run, .plan = plan, .conv = conv, .map = plan->map, .kernels = plan->many};
-    assert(!plan->packed_output || run->threshold);
+    const xn_cpu_many_state *state = plan->state;
+    const xn_conv *conv = &plan->step.conv;
+    const xn_cpu_many_kernels *many = plan->path_kernels;
+    xn_cpu_many_job j = {.run = run,
+                         .plan = plan,
+                         .state = state,
+                         .conv = conv,
+                         .weights = xn_cpu_form_of(run->prepared, &xn_cpu_many_form, 0),
+                         .map = state->map,
+                         .kernels = many};
+    if (xn_cpu_has_thresholds(conv))
+        j.thresholds = xn_cpu_thresholds_of(run->prepared, &conv->epilogue);
     j.shape = patch_of(conv);
     j.plane = plane_of(conv);
     j.out_plane = out_plane_of(conv);
-    j.pitch = plan->lanes + SLACK_LANES;
+    j.pitch = state->lanes + SLACK_LANES;
     j.k_bands = xn_cpu_div_up(conv->out_height, K_ROWS);
     j.output_bytes = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
-    j.stream =
-        !plan->packed_output && xn_conv_output_bytes(conv) * (size_t)count >= (size_t)STREAM_BYTES;
+    j.stream = j.output_bytes && xn_conv_output_bytes(conv) * (size_t)count >= STREAM_BYTES;
     j.gather = j.stream && whole_of(conv);
-    j.block = j.gather || plan->packed_output ? XN_CPU_MANY_BLOCK : ROWS;
-    j.lanes = j.gather ? whole_of(conv) * (int32_t)j.out_plane : lanes_of(plan);
+    j.block = j.gather || conv->epilogue.bits ? XN_CPU_MANY_BLOCK : ROWS;
+    j.lanes = j.gather ? whole_of(conv) * (int32_t)j.out_plane : lanes_of(conv, many, state->wave);
     assert(j.lanes > 0);
-    for (int64_t first = 0; first < count; first += plan->wave) {
-        start_wave(&j, first, xn_cpu_min(plan->wave, count - first));
+    for (int64_t first = 0; first < count; first += state->wave) {
+        start_wave(&j, images + first, xn_cpu_min(state->wave, count - first));
         int64_t groups = j.count * conv->groups;
         int64_t starts = first ? 0 : xn_cpu_div_up(conv->out_channels, START_FILTERS);
         xn_cpu_for(run->threads, groups * j.plane_chunks + starts, pack_task, &j);
-        if (xn_cpu_many_has_k(conv))
+        if (conv->epilogue.k)
             xn_cpu_for(run->threads, groups * j.k_bands, k_task, &j);
         xn_cpu_for(run->threads, j.chunks * j.splits, xn_cpu_many_dots, &j);
     }
 }
 
-static bool fits(const xn_conv *conv) {
-    return conv->mode == XN_MODE_XNOR;
+static bool fits(const xn_step *step) {
+    return step->conv.mode == XN_MODE_XNOR;
 }
 
 const xn_cpu_path xn_cpu_many = {
-    .fits = fits, .image_ns = image_ns, .layout = layout, .run = run_images};
+    .kernels =
+        {
+            [XN_CPU_PORTABLE] = &xn_cpu_many_portable,
+#if defined(__x86_64__)
+            [XN_CPU_AVX2] = &xn_cpu_many_avx2,
+            [XN_CPU_AVX512] = &xn_cpu_many_avx512,
+            [XN_CPU_VPOPCNT] = &xn_cpu_many_vpopcnt,
+#elif defined(__aarch64__)
+            [XN_CPU_NEON] = &xn_cpu_many_neon,
+#endif
+        },
+    .writes_bits = true,
+    .fits = fits,
+    .cost_ns = cost_ns,
+    .create = create,
+    .destroy = destroy,
+    .prepare = prepare,
+    .run = run_images,
+};

@@ -3,6 +3,7 @@
  *   many.c           plans and runs: packing, K
  *   many_dots.c      patches, counting, epilogue; many_job.h is what both know of a run
  *   many_map.c       what a plan knows of its geometry: valid taps, border classes
+ *   many_weights.c   filters as words
  *   many_body.h      the one text of the vector kernels, compiled by
  *   many_*.c         once for each instruction set
  *
@@ -19,7 +20,9 @@
 
 #include "xn_conv.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define XN_CPU_WORD_NIBBLES 8
 #define XN_CPU_COLUMN_WORDS 16
@@ -59,6 +62,17 @@ typedef struct xn_cpu_map {
 xn_cpu_map *xn_cpu_map_create(const xn_conv *conv);
 void xn_cpu_map_free(xn_cpu_map *map); /* NULL-safe */
 
+/* ---- weights ---- */
+
+typedef struct xn_cpu_many_weights {
+    /* The words of each filter, [O][words], and the same as offsets into a table of rows of 16
+     * bytes: 16 * each nibble, the lowest first. Kernels read up to XN_CPU_COLUMN_WORDS past the
+     * bits. */
+    uint32_t *bits;
+    uint8_t *nibbles;
+    int32_t *prefix; /* [O][KH + 1][KW + 1]: +1 weights in taps [0, i) x [0, j) */
+} xn_cpu_many_weights;
+
 /* ---- kernels ---- */
 
 /* Part of an output row: lanes [lane, lane + count) are outputs (y, x..). */
@@ -95,24 +109,22 @@ typedef struct xn_cpu_many_kernels {
     void (*arrange)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
                     void *arranged);
     /* differ[f][lane] (rows of pitch) = how many bits of patch and filter f differ; lanes is a
-     * multiple of tile_lanes. bits and nibbles are the first filter's (cpu.h, xn_prepared). */
+     * multiple of tile_lanes. bits and nibbles are the first filter's (xn_cpu_many_weights). */
     void (*differ)(const void *patches, int32_t words, int32_t pitch, int32_t lanes,
                    const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *differ);
     /* NULL, or the same for one lane, whose patch is contiguous and 0 up to a multiple of 16 words.
      * Reads that far past a filter's bits. */
     void (*differ_column)(const uint32_t *patch, int32_t words, int32_t pitch, const uint32_t *bits,
                           int32_t filters, uint32_t *differ);
-    /* start[f][class] (rows of map.pitch) from filters' prefix sums (cpu.h, xn_prepared). */
+    /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_many_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
     /* dot[f][x] = start[f][kind[x]] - 2 * differ[f][x], rows of pitch. stream: past the cache; all
      * rows then start with a line. */
     void (*dots)(const xn_cpu_differences *d, bool stream, size_t pitch, int32_t *dot);
-    /* out[x] = dot * factor * k[x] + bias; k NULL is 1. */
-    void (*reals)(const uint32_t *differ, const int32_t *start, const int32_t *kind,
+    /* out[x] = dot * factor * k[x] + bias; k NULL is 1. False where one is not finite. */
+    bool (*reals)(const uint32_t *differ, const int32_t *start, const int32_t *kind,
                   int32_t classes, const float *k, float factor, float bias, int32_t n, bool stream,
                   float *out);
-    /* bytes to memory past the cache; both addresses are at the same place in a line. */
-    void (*copy)(const void *from, size_t bytes, void *to);
     /* word[x] bit f = differ[f][x] <= limit[f][kind[x]], f < filters <= 32; other bits 0. */
     void (*bits)(const uint32_t *differ, int32_t pitch, const int32_t *limit, int32_t limit_pitch,
                  const int32_t *kind, int32_t classes, int32_t filters, int32_t n, uint32_t *word);

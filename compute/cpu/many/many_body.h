@@ -16,24 +16,11 @@
  *   SUM(x)       optional, for VECTOR_BYTES 64 and FOLD_WORDS 0: the sum of a vector's words
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
  *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up */
-#include "cpu.h"
+#include "index.h"
 #include "many.h"
-#include "xn_arith.h"
+#include "vectors.h"
 
-#include <math.h>
-#include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
-#define UNALIGNED(type) aligned(sizeof(type)), may_alias
-
-typedef uint32_t vector_u32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef int32_t vector_i32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef float vector_f32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint32_t loose_u32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(uint32_t)));
-typedef int32_t loose_i32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(int32_t)));
-typedef float loose_f32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(float)));
-
-enum { WORDS = VECTOR_BYTES / 4, PACK_ROWS = 8 };
+enum { WORDS = LANES, PACK_ROWS = 8 };
 
 /* ---- pack ---- */
 
@@ -395,55 +382,44 @@ static void dots(const xn_cpu_differences *d, bool stream, size_t pitch, int32_t
         dots_by(d, stream, pitch, dot, MANY_CLASSES);
 }
 
-INLINE void reals_by(const uint32_t *restrict differs, const int32_t *restrict start,
+INLINE bool reals_by(const uint32_t *restrict differs, const int32_t *restrict start,
                      const int32_t *restrict kind, const float *restrict k, float factor,
                      float bias, int32_t n, const bool stream, float *restrict out,
                      const class_way way) {
-    vector_u32 held = table_of(start, way);
+    vector_u32 held = table_of(start, way), odd = {0};
     int32_t x = 0;
     for (; x + WORDS <= n; x += WORDS) {
         vector_i32 dot = (vector_i32)(entries(held, start, kind + x, way) -
                                       *(const loose_u32 *)(differs + x) * 2);
-        vector_f32 value = __builtin_convertvector(dot, vector_f32) * factor;
+        vector_f32 by = {0};
         if (k)
-            value *= *(const loose_f32 *)(k + x);
-        value += bias;
+            by = *(const loose_f32 *)(k + x);
+        const vector_f32 value =
+            value_of(__builtin_convertvector(dot, vector_f32), factor, k ? &by : NULL, bias);
+        note_value(&odd, value);
         if (stream)
             STREAM(out + x, value);
         else
             *(loose_f32 *)(out + x) = value;
     }
+    bool finite = are_finite(odd);
     for (; x < n; x++) {
         int32_t dot = xn_dot_from_xor(start[way == ONE_CLASS ? 0 : kind[x]], (int32_t)differs[x]);
         out[x] = xn_epilogue_value((float)dot, factor, k ? k[x] : 1.0f, bias);
+        finite = finite && isfinite(out[x]);
     }
+    return finite;
 }
 
-static void reals(const uint32_t *differs, const int32_t *start, const int32_t *kind,
+static bool reals(const uint32_t *differs, const int32_t *start, const int32_t *kind,
                   int32_t classes, const float *k, float factor, float bias, int32_t n, bool stream,
                   float *out) {
     class_way way = way_of(classes);
     if (way == ONE_CLASS)
-        reals_by(differs, start, kind, k, factor, bias, n, stream, out, ONE_CLASS);
-    else if (way == FEW_CLASSES)
-        reals_by(differs, start, kind, k, factor, bias, n, stream, out, FEW_CLASSES);
-    else
-        reals_by(differs, start, kind, k, factor, bias, n, stream, out, MANY_CLASSES);
-}
-
-static void copy(const void *from, size_t bytes, void *to) {
-    const unsigned char *source = from, *end = source + bytes;
-    unsigned char *dest = to;
-    size_t head = (size_t)(-(uintptr_t)dest % VECTOR_BYTES);
-    if (head > bytes)
-        head = bytes;
-    memcpy(dest, source, head);
-    for (source += head, dest += head; end - source >= VECTOR_BYTES;
-         source += VECTOR_BYTES, dest += VECTOR_BYTES) {
-        vector_u32 v = *(const loose_u32 *)(const void *)source;
-        STREAM(dest, v);
-    }
-    memcpy(dest, source, (size_t)(end - source));
+        return reals_by(differs, start, kind, k, factor, bias, n, stream, out, ONE_CLASS);
+    if (way == FEW_CLASSES)
+        return reals_by(differs, start, kind, k, factor, bias, n, stream, out, FEW_CLASSES);
+    return reals_by(differs, start, kind, k, factor, bias, n, stream, out, MANY_CLASSES);
 }
 
 INLINE void bits_by(const uint32_t *differs, int32_t pitch, const int32_t *limit,
@@ -485,6 +461,5 @@ const xn_cpu_many_kernels KERNELS = {
     .starts = starts,
     .dots = dots,
     .reals = reals,
-    .copy = copy,
     .bits = bits,
 };

@@ -1,7 +1,8 @@
 /* many_dots.c: phase 3 of the path for many channels (many.c): some lanes and filters at a time,
  * from planes of bits to outputs: patches, differences, epilogue. */
+#include "bits.h"
+#include "kmap.h"
 #include "many_job.h"
-#include "xn_arith.h"
 
 #include <string.h>
 
@@ -14,10 +15,13 @@ typedef struct unit_of_work {
     const xn_cpu_many_job *j;
     int64_t first;          /* lane, of all of the wave */
     int32_t lanes, columns; /* of which the last so many are counted one by one */
-    uint32_t *patches, *apart, *differs;
+    int thread;
+    uint32_t *patches, *apart, *differs, *words;
     unsigned char *gathered;
     void *arranged;
     int32_t *kinds, *dots;
+    float *values;
+    uint8_t *signs;
 } unit_of_work;
 
 /* Lanes of one image: [lane, lane + count) of the unit are its outputs from `pixel` on. */
@@ -149,15 +153,15 @@ static void fetch_outputs(const unit_of_work *u, int32_t first, int32_t last) {
 /* differs[f][lane] of a unit for filters [o, o + filters) of the group whose patches there are. */
 static void count_filters(const unit_of_work *u, int32_t o, int32_t filters, uint32_t *differs) {
     const xn_cpu_many_job *j = u->j;
-    const xn_prepared *p = j->run->prepared;
+    const xn_cpu_many_weights *w = j->weights;
     int32_t tile = j->kernels->tile_lanes, words = j->shape.words, lane = u->lanes - u->columns;
     size_t first = (size_t)o * (size_t)words;
     j->kernels->differ(j->kernels->arrange ? u->arranged : u->patches, words, j->pitch,
-                       (lane + tile - 1) / tile * tile, p->bits + first,
-                       p->nibbles + first * XN_CPU_WORD_NIBBLES, filters, differs);
+                       (lane + tile - 1) / tile * tile, w->bits + first,
+                       w->nibbles + first * XN_CPU_WORD_NIBBLES, filters, differs);
     for (int32_t c = 0; c < u->columns; c++)
         j->kernels->differ_column(u->apart + (size_t)c * column_words(j), words, j->pitch,
-                                  p->bits + first, filters, differs + lane + c);
+                                  w->bits + first, filters, differs + lane + c);
 }
 
 /* differs[o - first][lane] for filters [first, last); `group` is the one whose patches there are.
@@ -175,38 +179,84 @@ static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *g
     }
 }
 
-/* Outputs of filters o .. o + d->filters - 1 of a part; only INT32 takes several at a time. */
-static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o,
+/* ---- epilogue ---- */
+
+static float *k_of(const unit_of_work *u, const image_part *part, int32_t o) {
+    const int32_t group = o / u->j->conv->group_out_channels;
+    return u->j->conv->epilogue.k ? xn_cpu_many_k(u->j, part->slot, group) + part->pixel : NULL;
+}
+
+/* K in double of a part's outputs, where it comes of a short box. */
+static const double *exact_of(const unit_of_work *u, const image_part *part, int32_t o) {
+    const xn_cpu_many_job *j = u->j;
+    double *exact = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_EXACT);
+    double *row = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_ACROSS);
+    xn_cpu_piece piece = {.lane = part->lane};
+    if (!j->conv->epilogue.k || !xn_cpu_k_is_short(j->conv))
+        return NULL;
+    while (next_piece(j, part, &piece)) {
+        xn_cpu_k_row_exact(j->plan->kernels, j->conv, j->images[part->slot].input,
+                           o / j->conv->group_out_channels, piece.y,
+                           xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TEMP),
+                           xn_cpu_many_own(j, u->thread, XN_CPU_MANY_VERTICAL), row);
+        memcpy(exact + (piece.lane - part->lane), row + piece.x,
+               (size_t)piece.count * sizeof *exact);
+    }
+    return exact;
+}
+
+/* Values of filter o of a part. */
+static void make_values(const unit_of_work *u, const image_part *part, int32_t o,
+                        const xn_cpu_epilogue *epilogue, const xn_cpu_differences *d, bool stream,
+                        float *v) {
+    const xn_cpu_many_job *j = u->j;
+    const float *k = k_of(u, part, o);
+    if (j->kernels->reals(d->differ, d->start, d->kind, j->map->classes, k, epilogue->factor,
+                          epilogue->bias, part->count, stream, v))
+        return;
+    j->kernels->dots(d, false, 0, u->dots);
+    xn_cpu_values_again(epilogue, u->dots, k, exact_of(u, part, o), part->count, v);
+}
+
+/* Outputs of filters o .. o + d->filters - 1 of a part; only INT32 takes several at a time. to:
+ * where the reals go. */
+static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o, int32_t first,
                       const xn_cpu_epilogue *epilogue, const xn_cpu_differences *d, bool stream,
                       void *to) {
     const xn_cpu_many_job *j = u->j;
-    const xn_conv *conv = j->conv;
-    if (conv->epilogue.datatype == XN_INT32) {
+    const xn_epilogue *e = &j->conv->epilogue;
+    if (xn_cpu_is_plain(e)) {
+        make_values(u, part, o, epilogue, d, stream, to);
+        return;
+    }
+    if (xn_cpu_is_dots(e) && !e->bits) {
         j->kernels->dots(d, stream, j->out_plane, to);
         return;
     }
-    const float *k = xn_cpu_many_has_k(conv)
-                         ? xn_cpu_many_k(j, part->slot, o / conv->group_out_channels) + part->pixel
-                         : NULL;
-    if (epilogue->datatype == XN_FP32 && xn_cpu_fits_fp32(epilogue, k != NULL)) {
-        j->kernels->reals(d->differ, d->start, d->kind, j->map->classes, k, epilogue->factor,
-                          epilogue->bias, part->count, stream, to);
+    xn_cpu_place place = xn_cpu_place_of(j->conv, &j->images[part->slot], o, part->pixel);
+    place.real = to;
+    if (e->bits)
+        place.signs = u->signs + (size_t)(o - first) * (size_t)j->pitch + part->lane;
+    if (xn_cpu_is_dots(e)) {
+        j->kernels->dots(d, false, 0, to);
+        xn_cpu_finish_dots(epilogue, to, part->count, &place);
     } else {
-        j->kernels->dots(d, false, 0, u->dots);
-        xn_cpu_emit_i32(j->plan->kernels, epilogue, u->dots, k, part->count, to);
+        make_values(u, part, o, epilogue, d, false, u->values);
+        xn_cpu_finish(epilogue, u->values, part->count, &place);
     }
 }
 
 /* Filters whose rows of a part go out alike, by one call. */
 static int32_t filters_at_once(const xn_cpu_many_job *j, int32_t filters) {
     bool alike = !j->stream || j->gather || j->out_plane * j->output_bytes % XN_CPU_LINE == 0;
-    return j->conv->epilogue.datatype == XN_INT32 && alike ? filters : 1;
+    const xn_epilogue *e = &j->conv->epilogue;
+    return xn_cpu_is_dots(e) && !e->bits && alike ? filters : 1;
 }
 
 static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last,
                       const xn_cpu_epilogue *epilogues) {
     const xn_cpu_many_job *j = u->j;
-    unsigned char *to = output_of(j, part, first), *row = to;
+    unsigned char *to = j->output_bytes ? output_of(j, part, first) : NULL, *row = to;
     bool gathered = is_gathered(j, part);
     if (gathered) /* at the same place in its line */
         row = u->gathered + (uintptr_t)to % XN_CPU_LINE;
@@ -219,55 +269,54 @@ static void emit_part(const unit_of_work *u, const image_part *part, int32_t fir
                             .n = part->count};
     for (int32_t o = first; o < last; o += d.filters) {
         d.start = xn_cpu_many_starts(j, o);
-        emit_rows(u, part, o, &epilogues[o - first], &d, is_streamed(j, row) && !gathered, row);
+        emit_rows(u, part, o, first, &epilogues[o - first], &d, is_streamed(j, row) && !gathered,
+                  row);
         d.differ += (size_t)d.filters * d.differ_pitch;
-        row += (size_t)d.filters * j->out_plane * j->output_bytes;
+        if (row)
+            row += (size_t)d.filters * j->out_plane * j->output_bytes;
     }
     if (gathered)
-        j->kernels->copy(from, (size_t)(row - from), to);
+        j->plan->kernels->copy(from, (size_t)(row - from), to);
+}
+
+/* Word first / 32 of every lane's pixel. */
+static void write_words(const unit_of_work *u, int32_t first) {
+    const xn_cpu_many_job *j = u->j;
+    const int32_t layout = j->plan->step.bits_layout, channels = j->conv->out_channels;
+    const size_t pitch = xn_cpu_bits_pitch(layout, channels);
+    image_part part = {0};
+    while (next_part(u, &part))
+        xn_cpu_bits_write(layout, channels, first / XN_CPU_MANY_BLOCK, u->words + part.lane,
+                          part.count, j->images[part.slot].bits + part.pixel * pitch);
 }
 
 static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
-    const xn_conv *conv = u->j->conv;
-    xn_cpu_epilogue epilogues[XN_CPU_MANY_BLOCK] = {0}; /* dots need none */
+    const xn_cpu_many_job *j = u->j;
+    const xn_epilogue *e = &j->conv->epilogue;
+    xn_cpu_epilogue epilogues[XN_CPU_MANY_BLOCK];
     image_part part = {0};
-    for (int32_t o = first; o < last && conv->epilogue.datatype != XN_INT32; o++)
-        xn_cpu_epilogue_of(conv, u->j->run->prepared, o, &epilogues[o - first]);
+    for (int32_t o = first; o < last; o++)
+        if (!xn_cpu_is_dots(e) || e->bits) /* dots need none */
+            xn_cpu_epilogue_of(j->plan->kernels, j->conv, j->run->prepared->weights, o,
+                               &epilogues[o - first]);
     while (next_part(u, &part))
         emit_part(u, &part, first, last, epilogues);
+    if (!e->bits)
+        return;
+    j->plan->kernels->join_signs(u->signs, (size_t)j->pitch, last - first, u->lanes, u->words);
+    write_words(u, first);
 }
 
-/* Word first / 32 of every lane's pixel. The words that round a pixel up to a multiple of 4 are
- * written with the last one. */
+/* The same by thresholds. */
 static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
     const xn_cpu_many_job *j = u->j;
-    size_t words = (size_t)xn_packed_words(j->conv->out_channels),
-           word = (size_t)first / XN_CPU_MANY_BLOCK;
-    size_t end = last == j->conv->out_channels ? words : word + 1;
-    uint32_t flip =
-        j->run->flip ? j->run->flip[word] & 0xffffffffu >> (XN_CPU_MANY_BLOCK - (last - first)) : 0;
-    image_part part = {0};
+    const uint32_t flip = j->thresholds->flip[first / XN_CPU_MANY_BLOCK] &
+                          UINT32_MAX >> (XN_CPU_MANY_BLOCK - (last - first));
     j->kernels->bits(u->differs, j->pitch, xn_cpu_many_starts(j, first), j->map->pitch, u->kinds,
-                     j->map->classes, last - first, u->lanes, (uint32_t *)u->dots);
-    while (next_part(u, &part)) {
-        uint32_t *to = (uint32_t *)(void *)j->images[part.slot].output + part.pixel * words;
-        const int32_t *from = u->dots + part.lane;
-        for (int32_t x = 0; x < part.count; x++)
-            to[word + (size_t)x * words] = (uint32_t)from[x] ^ flip;
-        for (size_t w = word + 1; w < end; w++)
-            for (int32_t x = 0; x < part.count; x++)
-                to[w + (size_t)x * words] = 0;
-    }
-}
-
-/* Stores past the cache are weakly ordered: they must be done before another thread reads. */
-static void fence(bool streamed) {
-#if defined(__x86_64__)
-    if (streamed)
-        __builtin_ia32_sfence();
-#else
-    (void)streamed;
-#endif
+                     j->map->classes, last - first, u->lanes, u->words);
+    for (int32_t x = 0; flip && x < u->lanes; x++)
+        u->words[x] ^= flip;
+    write_words(u, first);
 }
 
 void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
@@ -275,7 +324,7 @@ void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
     int64_t blocks = xn_cpu_div_up(j->conv->out_channels, XN_CPU_MANY_BLOCK),
             split = unit / j->chunks;
     int32_t group = -1;
-    unit_of_work u = {.j = j, .first = unit % j->chunks * j->lanes};
+    unit_of_work u = {.j = j, .first = unit % j->chunks * j->lanes, .thread = thread};
     u.lanes = (int32_t)xn_cpu_min(j->lanes, j->count * (int64_t)j->out_plane - u.first);
     u.columns = columns_of(j, u.lanes);
     u.patches = xn_cpu_many_own(j, thread, XN_CPU_MANY_PATCHES);
@@ -284,6 +333,9 @@ void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
     u.differs = xn_cpu_many_own(j, thread, XN_CPU_MANY_DIFFERS);
     u.kinds = xn_cpu_many_own(j, thread, XN_CPU_MANY_KINDS);
     u.dots = xn_cpu_many_own(j, thread, XN_CPU_MANY_DOTS);
+    u.values = xn_cpu_many_own(j, thread, XN_CPU_MANY_VALUES);
+    u.signs = xn_cpu_many_own(j, thread, XN_CPU_MANY_SIGNS);
+    u.words = xn_cpu_many_own(j, thread, XN_CPU_MANY_WORDS);
     u.gathered = xn_cpu_many_own(j, thread, XN_CPU_MANY_GATHERED);
     make_kinds(&u);
     int32_t o = (int32_t)(blocks * split / j->splits) * XN_CPU_MANY_BLOCK;
@@ -291,13 +343,13 @@ void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
                                       j->conv->out_channels);
     for (int32_t last; o < end; o = last) {
         last = (int32_t)xn_cpu_min(o + (int64_t)j->block, end);
-        if (!j->plan->packed_output)
-            fetch_outputs(&u, o, last);
+        fetch_outputs(&u, o, last);
         count_block(&u, o, last, &group);
-        if (j->plan->packed_output)
+        if (j->thresholds)
             emit_bits(&u, o, last);
         else
             emit_block(&u, o, last);
     }
-    fence(j->stream);
+    if (j->stream)
+        j->plan->kernels->flush();
 }

@@ -2,62 +2,82 @@
 #ifndef XN_CPU_MANY_JOB_H
 #define XN_CPU_MANY_JOB_H
 
-#include "cpu.h"
+#include "epilogue.h"
+#include "many.h"
+#include "path.h"
+#include "thresholds.h"
 
-#define XN_CPU_MANY_BLOCK 32 /* filters of a unit are a multiple: a word of packed output */
+#define XN_CPU_MANY_BLOCK 32 /* filters of a unit are a multiple: a word of bits */
 
-/* Of plan->offset. */
+/* Arrays in scratch. */
 enum {
     XN_CPU_MANY_PLANES,     /* shared: uint32 [wave][G][words][H*W] */
-    XN_CPU_MANY_MEANS,      /* shared: float [wave][G][H*W], with scaling xnor */
-    XN_CPU_MANY_KS,         /* shared: float [wave][G][OH*OW], with scaling xnor */
-    XN_CPU_MANY_STARTS,     /* shared: int32 [O][map.pitch]; of packed output, limits */
+    XN_CPU_MANY_MEANS,      /* shared: float [wave][G][H*W], with K: means of |I|, or sums */
+    XN_CPU_MANY_KS,         /* shared: float [wave][G][OH*OW], with K: its sums (kmap.h) */
+    XN_CPU_MANY_STARTS,     /* shared: int32 [O][map.pitch]; with thresholds, limits */
     XN_CPU_MANY_MAGNITUDES, /* float [CHUNK]: sum of |I| over up to 32 channels */
     XN_CPU_MANY_SUMS,       /* double [CHUNK]: over all */
     XN_CPU_MANY_REALS,      /* float [32][CHUNK]: input that is not fp32 */
     XN_CPU_MANY_VERTICAL,   /* double [W] */
     XN_CPU_MANY_ACROSS,     /* double [OW] */
+    XN_CPU_MANY_TEMP,       /* float [W], with K of a short box */
+    XN_CPU_MANY_ROWS,       /* float [KH][OW], the same: sums of tap columns, */
+    XN_CPU_MANY_HELD,       /* int32 [KH]: of which input rows */
+    XN_CPU_MANY_EXACT,      /* double [pitch], the same: K in double */
     XN_CPU_MANY_PATCHES,    /* uint32 [words][pitch] */
     XN_CPU_MANY_ARRANGED,   /* the same as the kernels read it, if they arrange it */
     XN_CPU_MANY_COLUMNS,    /* uint32 [lanes of a vector][words]: patches of lone lanes */
     XN_CPU_MANY_KINDS,      /* int32 [pitch]: class of each lane */
     XN_CPU_MANY_DIFFERS,    /* uint32 [XN_CPU_MANY_BLOCK][pitch] */
-    XN_CPU_MANY_DOTS,       /* int32 [pitch], or the words of packed output */
+    XN_CPU_MANY_DOTS,       /* int32 [pitch] */
+    XN_CPU_MANY_VALUES,     /* float [pitch] */
+    XN_CPU_MANY_SIGNS,      /* uint8 [XN_CPU_MANY_BLOCK][pitch], where bits are written */
+    XN_CPU_MANY_WORDS,      /* uint32 [pitch], the same */
     XN_CPU_MANY_GATHERED,   /* bytes [XN_CPU_MANY_BLOCK][OH*OW], where chunks may be whole images */
+    XN_CPU_MANY_ARRAYS
 };
+
+/* A plan's. */
+typedef struct xn_cpu_many_state {
+    xn_cpu_map *map; /* owned */
+    int32_t lanes;   /* most outputs of a unit */
+    int32_t wave;    /* images held in shared scratch at a time */
+    size_t offset[XN_CPU_MANY_ARRAYS];
+} xn_cpu_many_state;
+
+extern const xn_cpu_form xn_cpu_many_form;
 
 /* A wave. */
 typedef struct xn_cpu_many_job {
     const xn_cpu_run *run;
     const xn_plan *plan;
+    const xn_cpu_many_state *state;
     const xn_conv *conv;
+    const xn_cpu_many_weights *weights;
     const xn_cpu_map *map;
     const xn_cpu_many_kernels *kernels;
     const xn_cpu_image *images;
     xn_cpu_patch shape;
-    int64_t count;           /* of the wave */
-    int64_t chunk;           /* phase 1: pixels, */
-    int64_t plane_chunks;    /* and of them in a plane */
-    int64_t k_bands;         /* phase 2: of rows */
-    int64_t chunks, splits;  /* phase 3: of lanes, and of filters */
-    int32_t lanes, pitch;    /* of a chunk */
-    int32_t block;           /* filters between two epilogues */
-    size_t plane, out_plane; /* pixels */
-    size_t output_bytes;     /* of an element */
-    bool stream;             /* outputs are too many for the cache */
-    bool gather;             /* and chunks are whole images */
+    int64_t count;                       /* of the wave */
+    int64_t chunk;                       /* phase 1: pixels, */
+    int64_t plane_chunks;                /* and of them in a plane */
+    int64_t k_bands;                     /* phase 2: of rows */
+    int64_t chunks, splits;              /* phase 3: of lanes, and of filters */
+    int32_t lanes, pitch;                /* of a chunk */
+    int32_t block;                       /* filters between two epilogues */
+    size_t plane, out_plane;             /* pixels */
+    size_t output_bytes;                 /* of an element; 0 where bits are all that is written */
+    const xn_cpu_thresholds *thresholds; /* of the bits, or NULL */
+    bool stream;                         /* outputs are too many for the cache */
+    bool gather;                         /* and chunks are whole images */
 } xn_cpu_many_job;
 
-static inline bool xn_cpu_many_has_k(const xn_conv *conv) {
-    return conv->epilogue.k;
-}
-
 static inline void *xn_cpu_many_shared(const xn_cpu_many_job *j, int array) {
-    return xn_cpu_shared(j->plan) + j->plan->offset[array];
+    return xn_cpu_shared(j->plan) + j->state->offset[array];
 }
 
 static inline void *xn_cpu_many_own(const xn_cpu_many_job *j, int thread, int array) {
-    return xn_cpu_slice(j->plan, thread) + j->plan->offset[array];
+    return xn_cpu_slice(j->plan, thread) + j->state->offset[array];
 }
 
 static inline uint32_t *xn_cpu_many_planes(const xn_cpu_many_job *j, int64_t slot, int32_t group) {
@@ -75,8 +95,9 @@ static inline int32_t *xn_cpu_many_starts(const xn_cpu_many_job *j, int32_t o) {
     return (int32_t *)xn_cpu_many_shared(j, XN_CPU_MANY_STARTS) + (size_t)o * (size_t)j->map->pitch;
 }
 
-/* Phase 3: a task (cpu.h) of chunks * splits units, all chunks of a part of the filters after one
- * another: a thread, which begins with neighbours, so keeps to its filters and output planes. */
+/* Phase 3: a task (parallel.h) of chunks * splits units, all chunks of a part of the filters after
+ * one another: a thread, which begins with neighbours, so keeps to its filters and output planes.
+ */
 void xn_cpu_many_dots(void *job, int64_t unit, int thread);
 
 #endif

@@ -1,7 +1,8 @@
 /* many_map.c: what a plan for many channels knows of its geometry (many.h). */
-#include "cpu.h"
+#include "index.h"
 #include "many.h"
 #include "xn_arith.h"
+#include "xn_mem.h"
 
 enum { TABLE_LANES = 16 }; /* entries of a class table that one instruction can look up */
 

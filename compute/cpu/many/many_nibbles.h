@@ -14,10 +14,7 @@
 enum { TILE_LANES = VECTOR_BYTES, WORD_BYTES = 8, FOLD_NIBBLES = 56, WORD_NIBBLES = 8 };
 #define ARRANGE arrange
 
-typedef uint8_t vector_u8 __attribute__((vector_size(VECTOR_BYTES)));
-typedef uint8_t loose_u8 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(uint8_t)));
-
-/* Row i is for filter nibble i; the offset of a row is what xn_prepared.nibbles holds. */
+/* Row i is for filter nibble i; the offset of a row is what xn_cpu_many_weights.nibbles holds. */
 static const uint8_t differing[16][16] __attribute__((aligned(64))) = {
     {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4},
     {1, 0, 2, 1, 2, 1, 3, 2, 2, 1, 3, 2, 3, 2, 4, 3},

@@ -2,26 +2,16 @@
  *
  * The outputs of all images of a wave are numbered one after another, and cut into panels of up to
  * three vectors of lanes, so that rows of 7 fill them like rows of 224. A unit of work is a panel
- * with up to MOST_TILES tiles of filters. For each part of the terms (real.h) it packs the panel,
+ * with up to MOST_TILES tiles of filters. For each part of the terms (terms.h) it packs the panel,
  * [terms of the part][lanes], which stays in L1 while all tiles of filters pass over it; each adds
  * the part's products, in registers, to the unit's sums, which stay in L2. What a pixel has at a
  * tap is so copied once a panel, and used by every filter: with 64 filters one copy for 64
  * multiplications. Which pieces of image rows make up a panel row depends on the tap only, and is
- * found once for all channels (find_moves).
- *
- * Taps outside the image hold the pad value. 0 adds nothing but where the weight is Inf or NaN.
- * That, and sums that overflow in fp32 though the result does not, show as sums that are not
- * finite: those are computed again in double (real_source.c). */
+ * found once for all channels (find_moves). */
 #include "real.h"
-#include "xn_arith.h"
 
-enum {
-    FACTOR = XN_CPU_SOURCE_OFFSETS, /* shared: float [O], of the epilogue */
-    BIAS,                           /* shared: float [O] */
-    PANEL,                          /* float [XN_CPU_REAL_TAPS][XN_CPU_REAL_LANES] */
-    SUMS,                           /* float [tiles][XN_CPU_REAL_FILTERS][XN_CPU_REAL_LANES] */
-    REST,                           /* the same */
-};
+#include "parallel.h"
+#include "xn_mem.h"
 
 enum {
     MOST_TILES = 64,
@@ -31,39 +21,54 @@ enum {
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
 };
 
-static double image_ns(const xn_conv *conv, const xn_cpu_set *set, bool packed_input) {
-    (void)packed_input;
-    return 0.2 * (double)xn_conv_operations(conv) / set->real->lanes +
+static double cost_ns(const xn_step *step, const void *kernels) {
+    const xn_conv *conv = &step->conv;
+    const xn_cpu_real_kernels *real = kernels;
+    return 0.2 * (double)xn_conv_operations(conv) / real->lanes +
            0.15 * (double)xn_conv_input_elements(conv) +
            0.15 * (double)xn_conv_output_elements(conv);
 }
 
-static xn_status layout(xn_plan *plan, xn_error *error) {
-    const xn_conv *conv = &plan->conv;
+static void destroy(void *state) {
+    xn_cpu_real_state *s = state;
+    if (!s)
+        return;
+    xn_cpu_rows_free(&s->rows);
+    xn_mem_free(s);
+}
+
+static xn_status create(xn_plan *plan, xn_error *error) {
+    const xn_conv *conv = &plan->step.conv;
+    const size_t outputs = (size_t)conv->out_channels;
+    const size_t panel = (size_t)XN_CPU_REAL_TAPS * XN_CPU_REAL_LANES;
+    const size_t tile = (size_t)XN_CPU_REAL_FILTERS * XN_CPU_REAL_LANES;
     xn_cpu_sizer shared = {0}, slice = {0};
-    xn_status status = xn_cpu_source_layout(plan, &shared, &slice, error);
+    xn_cpu_real_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    if (!state)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
+    xn_status status = xn_cpu_source_create(conv, plan->max_images, state, &shared, &slice, error);
     if (status)
         return status;
-    size_t outputs = (size_t)conv->out_channels, sums;
-    plan->tiles = (int32_t)xn_cpu_min(MOST_TILES, xn_cpu_real_tiles(conv->out_channels));
-    sums = (size_t)plan->tiles * XN_CPU_REAL_FILTERS * XN_CPU_REAL_LANES;
-    plan->offset[FACTOR] = xn_cpu_take(&shared, outputs, sizeof(float));
-    plan->offset[BIAS] = xn_cpu_take(&shared, outputs, sizeof(float));
-    plan->offset[PANEL] =
-        xn_cpu_take(&slice, (size_t)XN_CPU_REAL_TAPS * XN_CPU_REAL_LANES, sizeof(float));
-    plan->offset[SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
-    plan->offset[REST] = xn_cpu_take(&slice, sums, sizeof(float));
-    if (shared.failed || slice.failed)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
-    plan->shared_bytes = shared.bytes;
-    plan->thread_bytes = slice.bytes;
-    return XN_OK;
+    state->tiles = (int32_t)xn_cpu_min(MOST_TILES, xn_cpu_real_tiles(conv->out_channels));
+    const size_t sums = (size_t)state->tiles * tile;
+    state->offset[XN_CPU_REAL_FACTOR] = xn_cpu_take(&shared, outputs, sizeof(float));
+    state->offset[XN_CPU_REAL_BIAS] = xn_cpu_take(&shared, outputs, sizeof(float));
+    state->offset[XN_CPU_REAL_PANEL] = xn_cpu_take(&slice, panel, sizeof(float));
+    state->offset[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
+    state->offset[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
+    state->offset[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, tile, sizeof(float));
+    return xn_cpu_set_scratch(plan, &shared, &slice, error);
+}
+
+static xn_status prepare(const xn_plan *plan, const xn_prepared *prepared, xn_error *error) {
+    return xn_cpu_real_ready(prepared, (xn_mode)plan->step.conv.mode, error);
 }
 
 /* One wave. */
 typedef struct job {
     xn_cpu_source source;
     const xn_cpu_real_kernels *kernels;
+    const float *weights;
     int64_t outputs;         /* lanes: of all images */
     int64_t vectors, panels; /* vectors of lanes; panels differ by one vector at most */
     int64_t run;             /* panels of a unit, one after another */
@@ -92,11 +97,11 @@ typedef struct unit {
 } unit;
 
 static float *slice_floats(const unit *u, int which) {
-    return (float *)(void *)(u->slice + u->j->source.plan->offset[which]);
+    return (float *)(void *)(u->slice + u->j->source.state->offset[which]);
 }
 
-static float *shared_floats(const xn_plan *plan, int which) {
-    return (float *)(void *)(xn_cpu_shared(plan) + plan->offset[which]);
+static float *shared_floats(const xn_cpu_source *source, int which) {
+    return (float *)(void *)(xn_cpu_shared(source->run->plan) + source->state->offset[which]);
 }
 
 /* ---- panels ---- */
@@ -132,10 +137,10 @@ static uint32_t bits_between(int64_t first, int64_t last, int32_t stride) {
 static void find_moves(unit *u, int32_t i, int32_t k, int32_t c) {
     const xn_cpu_source *source = &u->j->source;
     const xn_conv *conv = source->conv;
-    const int32_t stride = xn_cpu_source_stride(source->plan);
-    int64_t column = source->plan->rows.column[k];
+    const int32_t stride = xn_cpu_source_stride(source);
+    int64_t column = source->state->rows.column[k];
     int32_t first = 0, last = conv->out_width;
-    if (source->plan->in_place)
+    if (source->state->in_place)
         xn_cpu_valid_outputs(column, stride, conv->width, conv->out_width, &first, &last);
     u->move_count = 0;
     for (int32_t p = 0; p < u->piece_count; p++) {
@@ -163,8 +168,8 @@ static void pack_part(unit *u, int32_t first, int32_t last, float *panel) {
         int32_t tap = term / channels, c = term % channels;
         int32_t rows = (int32_t)xn_cpu_min(channels - c, last - term);
         find_moves(u, tap / conv->kernel_w, tap % conv->kernel_w, u->group * channels + c);
-        u->j->kernels->pack(u->moves, u->move_count, xn_cpu_source_stride(source->plan),
-                            xn_cpu_source_next(source->plan), rows, (float)conv->pad_value, panel,
+        u->j->kernels->pack(u->moves, u->move_count, xn_cpu_source_stride(source),
+                            xn_cpu_source_next(source), rows, (float)conv->pad_value, panel,
                             u->pitch);
         panel += (int64_t)rows * u->pitch;
         term += rows;
@@ -173,50 +178,73 @@ static void pack_part(unit *u, int32_t first, int32_t last, float *panel) {
 
 /* ---- outputs ---- */
 
-/* Writes lanes [to, to + n) of filter o, at dst, piece by piece; the sums of what is not finite are
- * computed again. */
-static void write_exact(const unit *u, int32_t o, const float *sums) {
+static void epilogue_of(const unit *u, int32_t o, xn_cpu_epilogue *out) {
     const xn_cpu_source *source = &u->j->source;
-    const xn_conv *conv = source->conv;
-    const xn_cpu_kernels *kernels = source->plan->kernels;
-    size_t bytes = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
-    double exact[XN_CPU_REAL_LANES];
-    xn_cpu_epilogue epilogue;
-    xn_cpu_epilogue_of(conv, source->run->prepared, o, &epilogue);
-    for (int32_t p = 0; p < u->piece_count; p++) {
-        const piece *at = &u->pieces[p];
-        unsigned char *to = xn_cpu_output_row(conv, source->images[at->slot].output, o, at->y) +
-                            (size_t)at->x * bytes;
-        if (kernels->all_finite(sums + at->to, at->count)) {
-            xn_cpu_emit_f32(kernels, &epilogue, sums + at->to, at->count, to);
-            continue;
-        }
-        xn_cpu_real_exact(conv, source->run->prepared, source->images[at->slot].input, o, at->y,
-                          at->x, at->count, slice_floats(u, XN_CPU_SOURCE_TEMP), exact);
-        xn_cpu_emit_f64(&epilogue, exact, at->count, to);
-    }
+    xn_cpu_epilogue_of(source->run->plan->kernels, source->conv, source->run->prepared->weights, o,
+                       out);
+}
+
+/* Values of piece `at` of filter o that are not finite, again. */
+static void make_again(const unit *u, const piece *at, int32_t o, const xn_cpu_epilogue *epilogue,
+                       float *v) {
+    const xn_cpu_source *source = &u->j->source;
+    xn_cpu_real_again(source->conv, source->run->prepared, epilogue, source->images[at->slot].input,
+                      o, at->y, at->x, at->count, slice_floats(u, XN_CPU_SOURCE_TEMP), v);
+}
+
+/* Outputs (y, x..) of filter o, which are values. */
+static float *values_at(const unit *u, const piece *at, int32_t o) {
+    const xn_conv *conv = u->j->source.conv;
+    const size_t row = (size_t)o * (size_t)conv->out_height + (size_t)at->y;
+    return (float *)(void *)u->j->source.images[at->slot].output + row * (size_t)conv->out_width +
+           at->x;
 }
 
 /* Filters [first, last) of a tile, whose sums start at `sums`. Pieces of an image lie one after
  * another in its output. */
-static void write_fp32(const unit *u, int32_t first, int32_t last, const float *sums) {
+static void write_plain(const unit *u, int32_t first, int32_t last, const float *sums) {
     const xn_cpu_source *source = &u->j->source;
     const xn_conv *conv = source->conv;
-    const float *factor = shared_floats(source->plan, FACTOR) + first;
-    const float *bias = shared_floats(source->plan, BIAS) + first;
+    const float *factor = shared_floats(source, XN_CPU_REAL_FACTOR) + first;
+    const float *bias = shared_floats(source, XN_CPU_REAL_BIAS) + first;
     bool finite = true;
     for (int32_t p = 0; p < u->piece_count;) {
         const piece *at = &u->pieces[p];
         int32_t count = 0;
         for (; p < u->piece_count && u->pieces[p].slot == at->slot; p++)
             count += u->pieces[p].count;
-        unsigned char *to = xn_cpu_output_row(conv, source->images[at->slot].output, first, at->y);
         finite &= u->j->kernels->finish(sums + at->to, u->pitch, last - first, count, factor, bias,
-                                        (float *)(void *)to + at->x,
+                                        values_at(u, at, first),
                                         (int64_t)conv->out_height * conv->out_width, u->j->stream);
     }
-    for (int32_t o = first; !finite && o < last; o++, sums += u->pitch)
-        write_exact(u, o, sums);
+    for (int32_t o = first; !finite && o < last; o++) {
+        xn_cpu_epilogue epilogue;
+        epilogue_of(u, o, &epilogue);
+        for (int32_t p = 0; p < u->piece_count; p++)
+            make_again(u, &u->pieces[p], o, &epilogue, values_at(u, &u->pieces[p], o));
+    }
+}
+
+/* The same where the output is not the values: these are made first. */
+static void write_other(const unit *u, int32_t first, int32_t last, const float *sums) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_conv *conv = source->conv;
+    float *v = slice_floats(u, XN_CPU_REAL_VALUES);
+    const bool finite = u->j->kernels->finish(
+        sums, u->pitch, last - first, u->lanes, shared_floats(source, XN_CPU_REAL_FACTOR) + first,
+        shared_floats(source, XN_CPU_REAL_BIAS) + first, v, u->pitch, false);
+    for (int32_t o = first; o < last; o++, v += u->pitch) {
+        xn_cpu_epilogue epilogue;
+        epilogue_of(u, o, &epilogue);
+        for (int32_t p = 0; p < u->piece_count; p++) {
+            const piece *at = &u->pieces[p];
+            const size_t pixel = (size_t)at->y * (size_t)conv->out_width + (size_t)at->x;
+            const xn_cpu_place place = xn_cpu_place_of(conv, &source->images[at->slot], o, pixel);
+            if (!finite)
+                make_again(u, at, o, &epilogue, v + at->to);
+            xn_cpu_finish(&epilogue, v + at->to, at->count, &place);
+        }
+    }
 }
 
 /* Tile t of the unit, whose sums are complete. */
@@ -224,13 +252,12 @@ static void write_tile(const unit *u, int32_t t) {
     int32_t base = (u->first_tile + t) * XN_CPU_REAL_FILTERS;
     int32_t first = (int32_t)xn_cpu_max(base, u->first);
     int32_t last = (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last);
-    const float *sums =
-        slice_floats(u, SUMS) + ((int64_t)t * XN_CPU_REAL_FILTERS + first - base) * u->pitch;
-    if (u->j->source.conv->epilogue.datatype == XN_FP32)
-        write_fp32(u, first, last, sums);
+    const float *sums = slice_floats(u, XN_CPU_REAL_SUMS) +
+                        ((int64_t)t * XN_CPU_REAL_FILTERS + first - base) * u->pitch;
+    if (xn_cpu_is_plain(&u->j->source.conv->epilogue))
+        write_plain(u, first, last, sums);
     else
-        for (int32_t o = first; o < last; o++, sums += u->pitch)
-            write_exact(u, o, sums);
+        write_other(u, first, last, sums);
 }
 
 /* ---- units ---- */
@@ -242,14 +269,13 @@ static void do_unit(unit *u) {
     const xn_prepared *prepared = j->source.run->prepared;
     const int32_t terms = xn_cpu_part_terms(prepared->filter);
     const int64_t tile = (int64_t)XN_CPU_REAL_FILTERS * u->pitch;
-    float *panel = slice_floats(u, PANEL), *sums = slice_floats(u, SUMS);
-    float *rest = terms < prepared->filter ? slice_floats(u, REST) : NULL;
+    float *panel = slice_floats(u, XN_CPU_REAL_PANEL), *sums = slice_floats(u, XN_CPU_REAL_SUMS);
+    float *rest = terms < prepared->filter ? slice_floats(u, XN_CPU_REAL_REST) : NULL;
     for (int32_t first = 0, last; first < prepared->filter; first = last) {
         last = (int32_t)xn_cpu_min((int64_t)first + terms, prepared->filter);
         pack_part(u, first, last, panel);
         for (int32_t t = 0; t < u->tiles; t++) {
-            const float *weights =
-                xn_cpu_real_part(prepared, (xn_mode)j->source.conv->mode, u->first_tile + t, first);
+            const float *weights = xn_cpu_real_part(prepared, j->weights, u->first_tile + t, first);
             j->kernels->multiply(panel, u->pitch, last - first, weights, first == 0,
                                  sums + t * tile, rest ? rest + t * tile : NULL);
             if (last == prepared->filter)
@@ -271,7 +297,7 @@ static void do_panel(unit *u, int64_t panel) {
 static void unit_task(void *context, int64_t number, int thread) {
     const job *j = context;
     const xn_conv *conv = j->source.conv;
-    unit u = {.j = j, .slice = xn_cpu_slice(j->source.plan, thread)};
+    unit u = {.j = j, .slice = xn_cpu_slice(j->source.run->plan, thread)};
     int64_t split = number % j->splits, rest = number / j->splits;
     int64_t panel = rest % j->runs * j->run, end = xn_cpu_min(panel + j->run, j->panels);
     u.group = (int32_t)(rest / j->runs);
@@ -286,15 +312,16 @@ static void unit_task(void *context, int64_t number, int thread) {
     for (; panel < end; panel++)
         do_panel(&u, panel);
     if (j->stream)
-        j->source.plan->few->flush();
+        j->source.run->plan->kernels->flush();
 }
 
-static void fill_epilogue(const xn_cpu_run *run) {
-    const xn_plan *plan = run->plan;
-    float *factor = shared_floats(plan, FACTOR), *bias = shared_floats(plan, BIAS);
-    for (int32_t o = 0; o < plan->conv.out_channels; o++) {
+static void fill_epilogue(const xn_cpu_source *source) {
+    float *factor = shared_floats(source, XN_CPU_REAL_FACTOR);
+    float *bias = shared_floats(source, XN_CPU_REAL_BIAS);
+    for (int32_t o = 0; o < source->conv->out_channels; o++) {
         xn_cpu_epilogue epilogue;
-        xn_cpu_epilogue_of(&plan->conv, run->prepared, o, &epilogue);
+        xn_cpu_epilogue_of(source->run->plan->kernels, source->conv, source->run->prepared->weights,
+                           o, &epilogue);
         factor[o] = epilogue.factor;
         bias[o] = epilogue.bias;
     }
@@ -308,22 +335,24 @@ static void split_wave(job *j) {
     /* a group may lie across one tile more than it fills */
     int64_t tiles = xn_cpu_real_tiles(conv->group_out_channels) + (conv->groups > 1);
     int64_t wanted = threads > 1 ? xn_cpu_div_up(2 * threads, whole) : 1;
-    j->splits = xn_cpu_max(xn_cpu_div_up(tiles, j->source.plan->tiles), xn_cpu_min(wanted, tiles));
+    j->splits = xn_cpu_max(xn_cpu_div_up(tiles, j->source.state->tiles), xn_cpu_min(wanted, tiles));
     j->run = xn_cpu_max(1, xn_cpu_min(MOST_RUN, whole / (8 * threads)));
     j->runs = xn_cpu_div_up(j->panels, j->run);
 }
 
-static void run_images(const xn_cpu_run *run, int64_t count) {
+static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count) {
     const xn_plan *plan = run->plan;
-    const xn_conv *conv = &plan->conv;
-    job j = {.source = {.run = run, .plan = plan, .conv = conv}, .kernels = plan->real};
+    const xn_cpu_real_state *state = plan->state;
+    const xn_conv *conv = &plan->step.conv;
+    job j = {.source = {.run = run, .state = state, .conv = conv},
+             .kernels = plan->path_kernels,
+             .weights = xn_cpu_real_weights(run->prepared, (xn_mode)conv->mode)};
     j.stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES;
-    fill_epilogue(run);
-    for (int64_t first = 0; first < count; first += plan->wave) {
-        int64_t images = xn_cpu_min(plan->wave, count - first);
-        j.source.images = plan->images + first;
-        j.source.count = images;
-        j.outputs = images * conv->out_height * conv->out_width;
+    fill_epilogue(&j.source);
+    for (int64_t first = 0; first < count; first += state->wave) {
+        j.source.images = images + first;
+        j.source.count = xn_cpu_min(state->wave, count - first);
+        j.outputs = j.source.count * conv->out_height * conv->out_width;
         j.vectors = xn_cpu_div_up(j.outputs, j.kernels->lanes);
         j.panels = xn_cpu_div_up(j.vectors, j.kernels->most);
         split_wave(&j);
@@ -332,9 +361,26 @@ static void run_images(const xn_cpu_run *run, int64_t count) {
     }
 }
 
-static bool fits(const xn_conv *conv) {
-    return conv->mode != XN_MODE_XNOR;
+static bool fits(const xn_step *step) {
+    return step->conv.mode != XN_MODE_XNOR;
 }
 
 const xn_cpu_path xn_cpu_real = {
-    .fits = fits, .image_ns = image_ns, .layout = layout, .run = run_images};
+    .kernels =
+        {
+            [XN_CPU_PORTABLE] = &xn_cpu_real_portable,
+#if defined(__x86_64__)
+            [XN_CPU_AVX2] = &xn_cpu_real_avx2,
+            [XN_CPU_AVX512] = &xn_cpu_real_avx512,
+            [XN_CPU_VPOPCNT] = &xn_cpu_real_avx512,
+#elif defined(__aarch64__)
+            [XN_CPU_NEON] = &xn_cpu_real_neon,
+#endif
+        },
+    .fits = fits,
+    .cost_ns = cost_ns,
+    .create = create,
+    .destroy = destroy,
+    .prepare = prepare,
+    .run = run_images,
+};

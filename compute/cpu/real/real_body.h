@@ -1,32 +1,19 @@
 /* real_body.h: the one text of the kernels in real_kernels.h. real_avx512.c, real_avx2.c,
- * real_neon.c and real_portable.c include it, each after choosing its instruction set and defining
+ * real_neon.c and real_portable.c include it, each after choosing its instruction set, including
+ * its lanes_*.h and defining
  *
  *   REAL_KERNELS         the table's symbol
- *   VECTOR_BYTES         16, 32 or 64
  *   TILE_VECTORS         vectors of lanes and
  *   TILE_FILTERS         filters (a divisor of XN_CPU_REAL_FILTERS) whose sums are in registers
- *   MULTIPLY_ADD(a,b,c)  a * b + c
- *   MOVE(from, inside, pad, to)  one move; pad is a vector
- *   STREAM(to, v)        a store past the caches
- *
- * and those of shifts_body.h.
  *
  * A tile takes TILE_VECTORS loads of pixels and TILE_FILTERS of weights for the product of both in
  * multiplications: it is these that bound it, not loads. */
 #include "real_kernels.h"
+#include "vectors.h"
 
 #include <float.h>
-#include <math.h>
-#include <string.h>
 
-#define INLINE static inline __attribute__((always_inline))
-#define UNALIGNED(type) aligned(sizeof(type)), may_alias
-
-typedef uint32_t vector_u32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef float vector_f32 __attribute__((vector_size(VECTOR_BYTES)));
-typedef float loose_f32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(float)));
-
-enum { LANES = VECTOR_BYTES / 4, FILTERS = XN_CPU_REAL_FILTERS };
+enum { FILTERS = XN_CPU_REAL_FILTERS };
 
 /* ---- panels ---- */
 
@@ -126,39 +113,29 @@ static void multiply(const float *panel, int32_t pitch, int32_t taps, const floa
 
 /* ---- epilogue ---- */
 
-/* Inf and NaN are the values whose exponent is all ones. */
-INLINE vector_u32 not_finite(vector_f32 v) {
-    return (vector_u32)(((vector_u32)v & 0x7f800000u) == 0x7f800000u);
-}
-
 static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
                    const float *factor, const float *bias, float *out, int64_t out_pitch,
                    bool stream) {
-    vector_u32 bad = {0};
-    uint32_t any = 0;
+    vector_u32 odd = {0};
+    bool finite = true;
     for (int32_t f = 0; f < filters; f++, sums += pitch, out += out_pitch) {
         bool past = stream && (uintptr_t)out % VECTOR_BYTES == 0;
         int32_t x = 0;
         for (; x + LANES <= n; x += LANES) {
-            vector_f32 v = *(const loose_f32 *)(sums + x);
-            v = v * factor[f] + bias[f];
-            bad |= not_finite(v); /* as it is where the sum is not */
+            const vector_f32 v = value_of(*(const loose_f32 *)(sums + x), factor[f], NULL, bias[f]);
+            note_value(&odd, v);
             if (past)
                 STREAM(out + x, v);
             else
                 *(loose_f32 *)(out + x) = v;
         }
         for (; x < n; x++) {
-            out[x] = sums[x] * factor[f] + bias[f];
-            any |= !(fabsf(out[x]) <= FLT_MAX);
+            out[x] = xn_epilogue_value(sums[x], factor[f], 1.0f, bias[f]);
+            finite = finite && fabsf(out[x]) <= FLT_MAX;
         }
     }
-    for (int l = 0; l < LANES; l++)
-        any |= bad[l];
-    return !any;
+    return are_finite(odd) && finite;
 }
-
-#include "shifts_body.h"
 
 const xn_cpu_real_kernels REAL_KERNELS = {
     .lanes = LANES,
@@ -166,5 +143,4 @@ const xn_cpu_real_kernels REAL_KERNELS = {
     .pack = pack,
     .multiply = multiply,
     .finish = finish,
-    .shift_rows = shift_rows,
 };

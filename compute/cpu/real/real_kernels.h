@@ -5,11 +5,7 @@
  *
  *   panel    [taps][lanes]: a lane is an output pixel, a row what each pixel has at one tap
  *   weights  [taps][XN_CPU_REAL_FILTERS]: those of a tile, filters that are computed together
- *   sums     [XN_CPU_REAL_FILTERS][lanes]
- *
- * Precision: at most XN_CPU_REAL_TAPS products are added in a row, in fp32, so such a part is
- * within 128 * 2^-24 = 7.6e-6 of the sum of its terms' magnitudes. Parts are added by Kahan's
- * compensated summation, which adds 2 * 2^-24 of it whatever the length of the filter. */
+ *   sums     [XN_CPU_REAL_FILTERS][lanes] */
 #ifndef XN_CPU_REAL_KERNELS_H
 #define XN_CPU_REAL_KERNELS_H
 
@@ -24,8 +20,6 @@ enum {
     XN_CPU_REAL_TAPS = 128,
     XN_CPU_REAL_LANES = 48, /* the most lanes of a panel, of all tables */
     XN_CPU_MOVE_LANES = 16,
-    XN_CPU_SHIFT_TAPS =
-        64, /* the most terms of a filter of shift_rows: so many are added in fp32 */
 };
 
 /* A piece of a panel row: up to MOVE_LANES columns of an image row, each or every other one. Lane
@@ -56,11 +50,6 @@ typedef struct xn_cpu_real_kernels {
     bool (*finish)(const float *sums, int32_t pitch, int32_t filters, int32_t n,
                    const float *factor, const float *bias, float *out, int64_t out_pitch,
                    bool stream);
-    /* Output rows [y, y + count) of a filter, one after another at `to`, from its group's first
-     * channel: fp32, strides across of 1 and, without dilation, 2, filters of up to SHIFT_TAPS
-     * terms. weights are [C/groups][KH][KW]. Returns as finish. */
-    bool (*shift_rows)(const xn_conv *conv, const float *from, const float *weights, int32_t y,
-                       int32_t count, float factor, float bias, bool stream, float *to);
 } xn_cpu_real_kernels;
 
 extern const xn_cpu_real_kernels xn_cpu_real_portable;

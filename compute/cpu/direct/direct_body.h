@@ -1,15 +1,57 @@
-/* shifts_body.h: part of real_body.h: the outputs of one filter as sums of shifted rows, read where
- * they are in the image (real_kernels.h, shift_rows).
+/* direct_body.h: the one text of the kernels in direct_kernels.h. direct_avx512.c, direct_avx2.c,
+ * direct_neon.c and direct_portable.c include it, each after choosing its instruction set,
+ * including its lanes_*.h and defining DIRECT_KERNELS, the table's symbol.
  *
- * A vector of outputs goes down the rows: what it reads of a row at each tap column is loaded once,
- * a tap a load (with a stride of 2 two loads, and the shuffle that takes every other column), and,
- * where the kernel is 3x3 and rows follow one another, used for the three outputs above and below.
- * What lies outside the image is left out by masks, which depend on the column alone. Rows are
- * taken in bands, so that the lines that neighbouring vectors share are still in L1.
- *
- *   LOAD_INSIDE(from, inside, pads)  the lanes that bits of `inside` name, of pads elsewhere
- *   STORE_FIRST(to, n, v)            the first n lanes
- *   EVENS(a, b), ODDS(a, b)          lanes 0, 2, 4, ..., or 1, 3, ... of a, then of b */
+ * shift_rows: a vector of outputs goes down the rows: what it reads of a row at each tap column is
+ * loaded once, a tap a load (with a stride of 2 two loads, and the shuffle that takes every other
+ * column), and, where the kernel is 3x3 and rows follow one another, used for the three outputs
+ * above and below. What lies outside the image is left out by masks, which depend on the column
+ * alone. Rows are taken in bands, so that the lines that neighbouring vectors share are still in
+ * L1. */
+#include "direct_kernels.h"
+#include "vectors.h"
+
+/* ---- sums of rows ---- */
+
+enum { UNROLL = 4 /* vectors along x at a time */ };
+
+INLINE void sum_part(const float *const *rows, const float *weights, int32_t count, int32_t x,
+                     vector_f32 *sum, const int vectors) {
+    for (int v = 0; v < vectors; v++)
+        sum[v] = (vector_f32){0};
+    for (int32_t t = 0; t < count; t++)
+        for (int v = 0; v < vectors; v++)
+            sum[v] = MULTIPLY_ADD(*(const loose_f32 *)(rows[t] + x + v * LANES),
+                                  weights[t] - (vector_f32){0}, sum[v]);
+}
+
+INLINE void sum_block(const float *const *rows, const float *weights, int32_t count, int32_t part,
+                      int32_t x, float *to, const int vectors) {
+    vector_f32 sum[UNROLL], more[UNROLL], rest[UNROLL] = {{0}};
+    sum_part(rows, weights, count < part ? count : part, x, sum, vectors);
+    for (int32_t first = part; first < count; first += part) {
+        const int32_t left = count - first;
+        sum_part(rows + first, weights + first, left < part ? left : part, x, more, vectors);
+        for (int v = 0; v < vectors; v++) {
+            const vector_f32 term = more[v] - rest[v], after = sum[v] + term;
+            rest[v] = (after - sum[v]) - term;
+            sum[v] = after;
+        }
+    }
+    for (int v = 0; v < vectors; v++)
+        *(loose_f32 *)(to + x + v * LANES) = sum[v];
+}
+
+static void sum_products(const float *const *rows, const float *weights, int32_t count,
+                         int32_t part, int32_t n, float *sum) {
+    int32_t x = 0;
+    for (; n - x > (UNROLL - 1) * LANES; x += UNROLL * LANES)
+        sum_block(rows, weights, count, part, x, sum, UNROLL);
+    for (; x < n; x += LANES)
+        sum_block(rows, weights, count, part, x, sum, 1);
+}
+
+/* ---- rows in place ---- */
 
 /* Rows of a band: so many that the first ones, which the next band does not share, are few, and
  * that they stay in L1, where rows of a power of 2 meet in the same sets; fewer where the next rows
@@ -91,7 +133,7 @@ INLINE vector_f32 add_row(vector_f32 sum, const vector_f32 *x, const vector_f32 
  * to: returns that. */
 INLINE vector_f32 put(const shift *s, int32_t y, vector_f32 sum, vector_f32 bad, const bool whole) {
     float *to = s->to + y * s->to_pitch;
-    const vector_f32 value = sum * s->factor + s->bias;
+    const vector_f32 value = value_of(sum, s->factor, NULL, s->bias);
     if (!whole && s->n < LANES)
         STORE_FIRST(to, s->n, value);
     else if (s->stream && (uintptr_t)to % VECTOR_BYTES == 0)
@@ -144,12 +186,16 @@ INLINE vector_f32 add_up(const shift *given, int32_t y, int32_t end, const float
         weights[t] = taps[t] - (vector_f32){0};
     for (; y < end; y++) {
         vector_f32 sum = {0};
-        for (int32_t c = 0; c < channels; c++)
-            for (int32_t i = 0; i < kernel_h; i++) {
-                int64_t row = (int64_t)y * s.stride_h - s.top + (int64_t)i * s.dilation_h;
-                load_row(&s, s.from + c * plane, row, inside, kernel_w, whole, stride, x);
-                sum = add_row(sum, x, weights + (c * kernel_h + i) * kernel_w, kernel_w);
-            }
+        for (int32_t i = 0; i < kernel_h; i++) {
+            int64_t row = (int64_t)y * s.stride_h - s.top + (int64_t)i * s.dilation_h;
+            for (int32_t c = 0; c < channels; c++)
+                load_row(&s, s.from + c * plane, row, inside, kernel_w, whole, stride,
+                         x + c * kernel_w);
+            for (int32_t k = 0; k < kernel_w; k++)
+                for (int32_t c = 0; c < channels; c++)
+                    sum = MULTIPLY_ADD(x[c * kernel_w + k],
+                                       weights[(i * kernel_w + k) * channels + c], sum);
+        }
         bad = put(&s, y, sum, bad, whole);
     }
     return bad;
@@ -220,3 +266,6 @@ static bool shift_rows(const xn_conv *conv, const float *from, const float *weig
         return shift_by(conv, from, weights, y, count, factor, bias, stream, to, 1);
     return shift_by(conv, from, weights, y, count, factor, bias, stream, to, 2);
 }
+
+const xn_cpu_direct_kernels DIRECT_KERNELS = {
+    .lanes = LANES, .shift_rows = shift_rows, .sum_products = sum_products};

@@ -1,11 +1,16 @@
-/* real_scalar_move.h: what real_body.h wants of masks, where vectors have none. */
-#ifndef XN_CPU_REAL_SCALAR_MOVE_H
-#define XN_CPU_REAL_SCALAR_MOVE_H
+/* lanes_scalar.h: of the operations of lanes_avx512.h those for vectors of 16 bytes that have no
+ * masks and no stores past the caches. */
+#ifndef XN_CPU_LANES_SCALAR_H
+#define XN_CPU_LANES_SCALAR_H
 
-#include "real_kernels.h"
+#include <stdint.h>
 
 #include <string.h>
 
+enum { MOVE_LANES = 16 }; /* real_kernels.h */
+
+#define VECTOR_BYTES 16
+#define STREAM(to, v) (*(loose_f32 *)(to) = (v))
 #define MOVE(from, inside, pad, to) move(from, inside, (pad)[0], to)
 #define LOAD_INSIDE(from, inside, pads)                                                            \
     (vector_f32) {                                                                                 \
@@ -22,16 +27,18 @@
         (a)[1], (a)[3], (b)[1], (b)[3]                                                             \
     }
 
-static inline float lane_of(const float *from, uint32_t inside, float pad, int lane) {
+static inline __attribute__((always_inline)) float lane_of(const float *from, uint32_t inside,
+                                                           float pad, int lane) {
     return inside >> lane & 1u ? from[lane] : pad;
 }
 
-static inline void move(const float *from, uint32_t inside, float pad, float *to) {
-    if (inside == (1u << XN_CPU_MOVE_LANES) - 1) {
-        memcpy(to, from, XN_CPU_MOVE_LANES * sizeof *to);
+static inline __attribute__((always_inline)) void move(const float *from, uint32_t inside,
+                                                       float pad, float *to) {
+    if (inside == (1u << MOVE_LANES) - 1) {
+        memcpy(to, from, MOVE_LANES * sizeof *to);
         return;
     }
-    for (int l = 0; l < XN_CPU_MOVE_LANES; l++)
+    for (int l = 0; l < MOVE_LANES; l++)
         to[l] = inside >> l & 1u ? from[l] : pad;
 }
 

@@ -1,0 +1,94 @@
+/* epilogue.h: the epilogue of xn_epilogue.h, for every path of this backend.
+ *
+ *   v = acc * f [* S] + bias        fp32, each operation rounded once, in this order
+ *
+ * S is K's sum (kmap.h) and f the factor, with what makes K of the sum in it: f = factor * unit,
+ * rounded once. Where v is not finite, fp32 may have overflowed on the way to a result that it
+ * holds: v is then computed again in double, acc * factor * K + bias, and rounded once; for modes
+ * bwn and float from sums in double too. So it is where f is too small for fp32: f is then NaN
+ * here, and with it every v. All of this is of one element and its channel: what its neighbours
+ * are, and which path computes it, makes no difference.
+ *
+ * A path computes v with its own kernels or with values_i32 and values_f32, all of the operations
+ * above (vectors.h). Where the epilogue is plain, v is the output. Otherwise xn_cpu_finish does the
+ * rest: residual, activation, stores of reals and of signs. */
+#ifndef XN_CPU_EPILOGUE_H
+#define XN_CPU_EPILOGUE_H
+
+#include "kernels.h"
+#include "xn_weights.h"
+
+/* One image of a batch, wherever its request's buffers are. */
+typedef struct xn_cpu_image {
+    const unsigned char *input;    /* in the layout of the step's input */
+    const unsigned char *residual; /* [O][OH][OW] */
+    unsigned char *output;         /* the same */
+    unsigned char *bits;           /* in the layout of the step's bits */
+    uint8_t *signs;                /* [O][OH][OW], 0 or 1, of paths that do not write bits */
+} xn_cpu_image;
+
+/* The epilogue of one output channel of one run. */
+typedef struct xn_cpu_epilogue {
+    const xn_cpu_kernels *kernels;
+    float factor; /* f */
+    float bias;   /* -0 where there is none: it leaves every v as it is */
+    double whole; /* the factor, */
+    double unit;  /* and what K's sums are multiplied by */
+    xn_cpu_tail tail;
+} xn_cpu_epilogue;
+
+/* Where some values of one channel go. */
+typedef struct xn_cpu_place {
+    const void *residual;
+    void *real;
+    uint8_t *signs;
+} xn_cpu_place;
+
+/* Whether this backend has such an epilogue. */
+static inline bool xn_cpu_epilogue_fits(const xn_epilogue *e) {
+    return xn_cpu_activation_is_known(e->activation) && (e->datatype != XN_BITS || e->bits) &&
+           (e->datatype == XN_FP32 || e->datatype == XN_FP16 || e->datatype == XN_INT32 ||
+            e->datatype == XN_BITS);
+}
+
+/* Of the residual, and of the real output where there is one. */
+static inline int32_t xn_cpu_real_datatype(const xn_epilogue *e) {
+    return e->datatype == XN_BITS ? XN_FP32 : e->datatype;
+}
+
+/* v is the output, fp32. */
+static inline bool xn_cpu_is_plain(const xn_epilogue *e) {
+    return e->datatype == XN_FP32 && !e->residual && !e->bits &&
+           e->activation == XN_ACTIVATION_NONE;
+}
+
+/* The real output is the accumulator of mode xnor, INT32. */
+static inline bool xn_cpu_is_dots(const xn_epilogue *e) {
+    return e->datatype == XN_INT32 && e->factor == XN_FACTOR_NONE && !e->k && !e->bias &&
+           !e->residual && e->activation == XN_ACTIVATION_NONE;
+}
+
+void xn_cpu_epilogue_of(const xn_cpu_kernels *kernels, const xn_conv *conv,
+                        const xn_weights *weights, int32_t o, xn_cpu_epilogue *out);
+
+/* v again in double, where it is not finite. sums: NULL, or S; exact: K in double, read where S is
+ * not finite. */
+void xn_cpu_values_again(const xn_cpu_epilogue *epilogue, const int32_t *acc, const float *sums,
+                         const double *exact, int32_t n, float *v);
+/* The same from an accumulator in double. */
+static inline float xn_cpu_value_again(const xn_cpu_epilogue *epilogue, double acc) {
+    return (float)(acc * epilogue->whole + (double)epilogue->bias);
+}
+
+/* Outputs of channel o from `pixel` on. */
+xn_cpu_place xn_cpu_place_of(const xn_conv *conv, const xn_cpu_image *image, int32_t o,
+                             size_t pixel);
+
+/* n values to their place. */
+void xn_cpu_finish(const xn_cpu_epilogue *epilogue, const float *v, int32_t n,
+                   const xn_cpu_place *place);
+/* Where the output is dots. */
+void xn_cpu_finish_dots(const xn_cpu_epilogue *epilogue, const int32_t *acc, int32_t n,
+                        const xn_cpu_place *place);
+
+#endif

@@ -1,0 +1,135 @@
+/* path.h: what a path is: a way to run a step, a row of the table in paths.c. Everything else that
+ * it needs is its own: kernels, the state of a plan, forms of the weights.
+ *
+ * All memory of a run is had when its plan is made. Scratch belongs to the stream and is one block:
+ * a part that the threads of a run share (written by one phase, read by the next, with a barrier
+ * between), then a slice for each thread that the device could give, so that stream_set_threads
+ * never needs memory. */
+#ifndef XN_CPU_PATH_H
+#define XN_CPU_PATH_H
+
+#include "epilogue.h"
+#include "index.h"
+#include "prepared.h"
+#include "sets.h"
+
+#define XN_CPU_ALIGNMENT 64
+#define XN_CPU_LINE 64 /* bytes of a line of the caches */
+
+struct xn_device {
+    int threads; /* the most that a run may use: what the process may, or as configured */
+    bool pinned; /* helper threads stay on a processor each */
+    const xn_cpu_set *set;
+};
+
+typedef struct xn_cpu_path xn_cpu_path;
+
+/* A path with the kernels of one instruction set. */
+typedef struct xn_cpu_way {
+    const char *name; /* "few/avx2" */
+    const xn_cpu_path *path;
+    const xn_cpu_set *set;
+} xn_cpu_way;
+
+struct xn_stream {
+    const xn_device *device; /* borrowed */
+    const xn_cpu_way *way;   /* forced; NULL: plans choose */
+    int threads;             /* the most a run may use: 1 .. device->threads */
+    int64_t ended_ns;        /* when the last run did */
+    unsigned char *scratch;  /* owned; grows in plan_create only, to the most any plan asked */
+    size_t scratch_bytes;
+    unsigned char *arena; /* owned: the tensors between steps */
+    size_t arena_bytes;
+    int64_t compute_ns; /* of the run under way */
+};
+
+struct xn_plan {
+    xn_stream *stream; /* borrowed */
+    xn_step step;
+    const xn_cpu_way *way;
+    const xn_cpu_kernels *kernels; /* common ones, and the path's own: */
+    const void *path_kernels;
+    int64_t max_images;
+    xn_cpu_image *images; /* [max_images], owned; filled by run */
+    double cost_ns;       /* of an image, the path's */
+    /* Set by the path's create: */
+    void *state;
+    size_t shared_bytes, thread_bytes; /* of the stream's scratch */
+    /* Of paths that do not write bits: signs lie in shared scratch, from here on, of so many images
+     * at a time; 0: there are none. */
+    size_t signs_offset;
+    int64_t signs_images;
+};
+
+/* What a path's run function gets; lives for one run. */
+typedef struct xn_cpu_run {
+    const xn_plan *plan;
+    const xn_prepared *prepared;
+    int threads;
+} xn_cpu_run;
+
+struct xn_cpu_path {
+    /* Its kernels for each instruction set. */
+    const void *kernels[XN_CPU_SETS];
+    /* True: it writes image.bits. False: it leaves a byte a sign in image.signs (xn_cpu_finish), of
+     * which run.c makes bits. */
+    bool writes_bits;
+    /* Whether it can run this step at all. */
+    bool (*fits)(const xn_step *step);
+    /* Rough time of an image on one thread: decides between paths and on threads. Pure. */
+    double (*cost_ns)(const xn_step *step, const void *kernels);
+    /* Makes the plan's state and sets its sizes of scratch. Errors: XN_ERR_NO_MEMORY. */
+    xn_status (*create)(xn_plan *plan, xn_error *error);
+    void (*destroy)(void *state); /* NULL-safe */
+    /* Makes the forms that runs of the plan want. Errors: XN_ERR_NO_MEMORY. */
+    xn_status (*prepare)(const xn_plan *plan, const xn_prepared *prepared, xn_error *error);
+    void (*run)(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count);
+};
+
+/* ---- paths.c ---- */
+
+extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct;
+
+/* Way `index` of the ways that this machine can go, NULL past the last. */
+const xn_cpu_way *xn_cpu_way_at(int index);
+/* The one of that name, NULL if there is none. */
+const xn_cpu_way *xn_cpu_way_find(const char *name);
+/* Of those with this set that fit, the one that costs least; NULL where none fits. */
+const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set);
+
+/* ---- run.c ---- */
+
+/* images [0, count) of the plan. */
+void xn_cpu_run_images(const xn_cpu_run *run, int64_t count);
+/* ---- plan.c ---- */
+
+xn_status xn_cpu_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
+                             xn_plan **out, xn_error *error);
+void xn_cpu_plan_free(xn_plan *plan); /* NULL-safe */
+xn_status xn_cpu_weights_ready(const xn_prepared *prepared, const xn_plan *plan, xn_error *error);
+
+/* ---- scratch ---- */
+
+/* Adds up arrays with checked arithmetic; `failed` sticks. */
+typedef struct xn_cpu_sizer {
+    size_t bytes;
+    bool failed;
+} xn_cpu_sizer;
+
+/* Room for count objects of `bytes` each, aligned, with 64 elements' slack for vectors that run
+ * past the end. Returns its offset. */
+size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes);
+
+/* What a path's create does with the sums of both parts at its end. */
+xn_status xn_cpu_set_scratch(xn_plan *plan, const xn_cpu_sizer *shared, const xn_cpu_sizer *slice,
+                             xn_error *error);
+
+static inline unsigned char *xn_cpu_shared(const xn_plan *plan) {
+    return plan->stream->scratch;
+}
+
+static inline unsigned char *xn_cpu_slice(const xn_plan *plan, int thread) {
+    return plan->stream->scratch + plan->shared_bytes + (size_t)thread * plan->thread_bytes;
+}
+
+#endif

@@ -1,0 +1,53 @@
+/* paths.c: the table of paths, with every instruction set, and the choice among them: of those that
+ * fit a step, the one whose estimate is least. */
+#include "path.h"
+
+#include <string.h>
+
+/* One line a path. */
+#define WAYS(set, name)                                                                            \
+    {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set},                          \
+        {"real/" name, &xn_cpu_real, &set}, {                                                      \
+        "direct/" name, &xn_cpu_direct, &set                                                       \
+    }
+static const xn_cpu_way ways[] = {
+#if defined(__x86_64__)
+    WAYS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
+    WAYS(xn_cpu_set_avx512, "avx512"),
+    WAYS(xn_cpu_set_avx2, "avx2"),
+#elif defined(__aarch64__)
+    WAYS(xn_cpu_set_neon, "neon"),
+#endif
+    WAYS(xn_cpu_set_portable, "portable"),
+};
+enum { WAY_COUNT = sizeof ways / sizeof *ways };
+
+const xn_cpu_way *xn_cpu_way_at(int index) {
+    for (int i = 0; i < WAY_COUNT; i++)
+        if (ways[i].set->has() && index-- == 0)
+            return &ways[i];
+    return NULL;
+}
+
+const xn_cpu_way *xn_cpu_way_find(const char *name) {
+    for (int i = 0; i < WAY_COUNT; i++)
+        if (ways[i].set->has() && !strcmp(ways[i].name, name))
+            return &ways[i];
+    return NULL;
+}
+
+const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set) {
+    const xn_cpu_way *best = NULL;
+    double least = 0;
+    for (int i = 0; i < WAY_COUNT; i++) {
+        const xn_cpu_path *path = ways[i].path;
+        if (ways[i].set != set || !path->fits(step))
+            continue;
+        double cost = path->cost_ns(step, path->kernels[set->isa]);
+        if (!best || cost < least) {
+            best = &ways[i];
+            least = cost;
+        }
+    }
+    return best;
+}
