@@ -233,7 +233,7 @@ static const char *plan_path(const xn_plan *plan) {
 }
 
 static double plan_cost_ns(const xn_plan *plan) {
-    return plan->image_ns * (double)plan->max_images;
+    return plan->cost_ns * (double)plan->max_images;
 }
 
 const xn_backend xn_backend_cpu = {

@@ -22,6 +22,22 @@ static void fill(float *values, int64_t count, uint64_t seed) {
     }
 }
 
+/* The weights with a scale of 1 or -1 and a shift, so that the sign of the output is the bit. */
+static xn_weights *make_bit_weights(const xn_bench_data *d) {
+    const int64_t filters = d->shape.filters;
+    float *scale = xn_bench_take((size_t)filters, sizeof(float));
+    float *shift = xn_bench_take((size_t)filters, sizeof(float));
+    for (int64_t o = 0; o < filters; o++) {
+        const bool turned = d->flip[o / 32] >> o % 32 & 1;
+        scale[o] = turned ? -1.0f : 1.0f;
+        shift[o] = (float)(turned ? d->threshold[o] - 1 : -d->threshold[o]);
+    }
+    xn_weights *weights = xn_bench_bit_weights(&d->shape, d->real, scale, shift);
+    xn_mem_free(scale);
+    xn_mem_free(shift);
+    return weights;
+}
+
 void xn_bench_data_make(const xn_bench_shape *s, xn_mode mode, xn_bench_data *out) {
     const int64_t elements = s->images * s->channels * s->side * s->side;
     const int64_t weights = xn_bench_weight_count(s);
@@ -41,10 +57,12 @@ void xn_bench_data_make(const xn_bench_shape *s, xn_mode mode, xn_bench_data *ou
     }
     out->conv = xn_bench_resolve(s, &out->kind);
     out->weights = xn_bench_weights(s, out->real);
+    out->bit_weights = make_bit_weights(out);
 }
 
 void xn_bench_data_free(xn_bench_data *d) {
     xn_weights_free(d->weights);
+    xn_weights_free(d->bit_weights);
     xn_mem_free(d->real);
     xn_mem_free(d->input);
     xn_mem_free(d->outputs);

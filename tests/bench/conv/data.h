@@ -12,6 +12,7 @@ typedef struct xn_bench_data {
     xn_bench_kind kind; /* fp32 to fp32, of the mode */
     xn_conv conv;       /* of that */
     xn_weights *weights;
+    xn_weights *bit_weights; /* scale and shift make signs of the thresholds and flips below */
     float *real;  /* the weights; like the input of values that fp16 holds exactly, so that what */
     float *input; /* is right is so for all kinds */
     int32_t *threshold; /* [filters], of packed output */

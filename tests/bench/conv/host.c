@@ -1,7 +1,6 @@
 /* host.c: device.h on the CPU: host memory, the monotonic clock, a copy by all threads. */
 #include "../../xn_rng.h"
 #include "../clock.h"
-#include "cpu.h"
 #include "device.h"
 #include "host_peak.h"
 #include "xn_mem.h"
@@ -48,25 +47,25 @@ static int64_t differ(const void *a, const void *b, size_t count, bool integers)
 static xn_status plan_packed(xn_stream *stream, const xn_conv *conv, int64_t images,
                              const xn_bench_kind *kind, xn_layout layout, xn_plan **out,
                              xn_error *error) {
-    const xn_cpu_plan_options options = {kind->packed_input, kind->packed_output};
-    (void)layout;
-    return xn_cpu_plan_create_with(stream, conv, images, &options, out, error);
+    xn_step step;
+    xn_step_of_conv(conv, &step);
+    if (kind->packed_input) {
+        step.conv.input_datatype = XN_BITS;
+        step.input_layout = (int32_t)layout;
+    }
+    if (kind->packed_output) { /* the sign of dot * scale + shift */
+        step.conv.epilogue =
+            (xn_epilogue){.factor = XN_FACTOR_SCALE, .datatype = XN_BITS, .bits = 1, .shift = 1};
+        step.output = XN_NO_TENSOR;
+        step.bits = 1;
+        step.bits_layout = (int32_t)layout;
+    }
+    return xn_backend_find("cpu")->plan_create(stream, &step, images, out, error);
 }
 
 static size_t packed_bytes(xn_layout layout, int64_t planes, int64_t pixels, int32_t channels) {
     (void)layout, (void)planes, (void)pixels, (void)channels;
     return 0; /* none but the plain one */
-}
-
-static void run_packed(xn_plan *plan, const xn_prepared *prepared, int64_t images,
-                       const xn_bench_kind *kind, const xn_bench_io *io) {
-    const xn_cpu_run_io all = {.input = kind->packed_input ? NULL : io->input,
-                               .bits = kind->packed_input ? io->input : NULL,
-                               .output = kind->packed_output ? NULL : io->output,
-                               .packed = kind->packed_output ? io->output : NULL,
-                               .threshold = io->threshold,
-                               .flip = io->flip};
-    xn_cpu_run_with(plan, prepared, images, &all);
 }
 
 /* ---- runs ---- */
@@ -75,11 +74,12 @@ static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
                     const xn_bench_kind *kind, const xn_bench_io *io) {
     const xn_batch_item item = {io->input, io->output, images};
     const xn_batch batch = {.items = &item, .count = 1, .images = images};
-    const xn_step_io step = {.input = io->input, .output = io->output, .batch = &batch};
+    const xn_step_io step = {.input = io->input,
+                             .output = kind->packed_output ? NULL : io->output,
+                             .bits = kind->packed_output ? io->output : NULL,
+                             .batch = &batch};
     xn_error error;
-    if (kind->packed_input || kind->packed_output)
-        run_packed(plan, prepared, images, kind, io);
-    else if (xn_backend_find("cpu")->enqueue(plan, prepared, &step, &error))
+    if (xn_backend_find("cpu")->enqueue(plan, prepared, &step, &error))
         xn_bench_fail("cpu", error.message);
 }
 

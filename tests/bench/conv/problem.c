@@ -100,6 +100,19 @@ int64_t xn_bench_weight_count(const xn_bench_shape *s) {
 }
 
 xn_weights *xn_bench_weights(const xn_bench_shape *s, const float *real) {
+    return xn_bench_bit_weights(s, real, NULL, NULL);
+}
+
+static xn_tensor channels_of(const xn_bench_shape *s, const float *values) {
+    return (xn_tensor){.datatype = XN_FP32,
+                       .shape = {1, {s->filters}},
+                       .elements = s->filters,
+                       .bytes = (size_t)s->filters * sizeof(float),
+                       .data = values};
+}
+
+xn_weights *xn_bench_bit_weights(const xn_bench_shape *s, const float *real, const float *scale,
+                                 const float *shift) {
     const int64_t count = xn_bench_weight_count(s);
     const xn_tensor tensor = {
         .datatype = XN_FP32,
@@ -107,9 +120,12 @@ xn_weights *xn_bench_weights(const xn_bench_shape *s, const float *real) {
         .elements = count,
         .bytes = (size_t)count * sizeof(float),
         .data = real};
+    const xn_tensor scales = channels_of(s, scale), shifts = channels_of(s, shift);
+    const xn_weights_parts parts = {
+        .weights = &tensor, .scale = scale ? &scales : NULL, .shift = shift ? &shifts : NULL};
     xn_weights *weights = NULL;
     xn_error error;
-    if (xn_weights_create(&tensor, NULL, NULL, &weights, &error))
+    if (xn_weights_create_parts(&parts, &weights, &error))
         xn_bench_fail("weights", error.message);
     return weights;
 }

@@ -61,6 +61,9 @@ xn_conv xn_bench_resolve(const xn_bench_shape *shape, const xn_bench_kind *kind)
 
 int64_t xn_bench_weight_count(const xn_bench_shape *shape);
 xn_weights *xn_bench_weights(const xn_bench_shape *shape, const float *real);
+/* The same with a scale and a shift for each filter; NULL: none. */
+xn_weights *xn_bench_bit_weights(const xn_bench_shape *shape, const float *real, const float *scale,
+                                 const float *shift);
 /* Operations of all images, 2 a tap. */
 double xn_bench_operations(const xn_conv *conv, int64_t images);
 

@@ -77,7 +77,7 @@ bool xn_subject_make(const xn_bench_device *on, const xn_bench_data *data,
         bytes_of(s, kind->packed_output, output_of(s), xn_bench_output_bytes(data, kind));
     if (!s->in_bytes || !s->out_bytes)
         return false;
-    s->prepared = xn_bench_prepare(on, data->weights);
+    s->prepared = xn_bench_prepare(on, kind->packed_output ? data->bit_weights : data->weights);
     if (!xn_bench_plan(on, on->stream, &s->conv, s->images, kind, layout, s->prepared, &s->plan)) {
         on->backend->weights_free(s->prepared);
         return false;
