@@ -1,5 +1,5 @@
-/* xn_proto.h: bytes to requests and results to bytes, in the three wire forms of PROTOCOL.md:
- * JSON, OIP binary (Open Inference Protocol v2 with its binary tensor extension) and safetensors.
+/* xn_proto.h: bytes to requests and results to bytes, in the wire forms of PROTOCOL.md: JSON, OIP
+ * binary (Open Inference Protocol v2 with its binary tensor extension), safetensors, and raw.
  *
  * Decoding is in two steps, so that nothing large is allocated before everything is validated:
  *   1. parse: reads the small part (JSON header, shapes, parameters) and records where each
@@ -32,18 +32,28 @@
  * threads; else the first parse does. */
 void xn_proto_init(void);
 
-typedef enum { XN_FORM_JSON, XN_FORM_OIP_BINARY, XN_FORM_SAFETENSORS } xn_form;
+/* A raw body is the input's bytes and nothing else, all else stands in the query. It has the media
+ * type of OIP binary, application/octet-stream, and no Inference-Header-Content-Length. */
+typedef enum {
+    XN_FORM_JSON,
+    XN_FORM_OIP_BINARY,
+    XN_FORM_SAFETENSORS,
+    XN_FORM_RAW,
+    XN_FORM_COUNT
+} xn_form;
 
-/* The media type without parameters: "application/json", "application/octet-stream",
- * "application/vnd.safetensors". */
+/* The media type without parameters: "application/json". */
 const char *xn_form_media_type(xn_form form);
+/* Whether an answer in that form is text, whose length is only known once it is written. */
+bool xn_form_is_text(xn_form form);
 /* The media type that an unknown Content-Type was probably meant to be, or NULL. */
 const char *xn_form_nearest(const char *content_type);
-/* From a Content-Type header value (parameters such as charset ignored, case-insensitive). */
-bool xn_form_parse(const char *content_type, xn_form *out);
+/* From a Content-Type header value (parameters such as charset ignored, case-insensitive) and
+ * whether there is an Inference-Header-Content-Length. */
+bool xn_form_parse(const char *content_type, bool has_header_length, xn_form *out);
 /* The answer's form: from an Accept header value by RFC 9110 (q-values, wildcards); NULL, "" and
- * "*" wildcards that match the request's form give the request's form. False if none of the three
- * is acceptable. application/octet-stream means OIP binary. */
+ * "*" wildcards that match the request's form give the request's form. False if none is
+ * acceptable. application/octet-stream means raw where the request is, else OIP binary. */
 bool xn_form_negotiate(const char *accept, xn_form request_form, xn_form *out);
 
 /* A tensor in a request, before its values are read. Exactly one of data and text is set. */
@@ -76,10 +86,13 @@ typedef struct xn_proto_body {
     size_t header_length;
 } xn_proto_body;
 
-/* Optional query parameters, for the safetensors form (others refuse any). */
+/* Query parameters, for the forms safetensors and raw (others refuse any). */
 typedef struct xn_proto_query {
     const char *key, *value; /* percent-decoded */
 } xn_proto_query;
+
+/* Bytes in front of the tensors' values, or all of them where the values are text. */
+size_t xn_proto_prefix_bytes(const xn_proto_body *body);
 
 typedef struct xn_proto_limits {
     int64_t max_elements; /* of one tensor; XN_ERR_LIMIT "max-elements" */
@@ -102,10 +115,14 @@ typedef struct xn_weights_request {
 xn_status xn_proto_parse_weights(const xn_proto_body *body, const xn_proto_limits *limits,
                                  xn_weights_request *out, xn_error *error);
 
+/* Whether a tensor's bytes in the body are its values as they lie: binary, aligned, with no spare
+ * bits that must be cleared. */
+bool xn_proto_tensor_in_place(const xn_tensor_ref *ref);
+
 /* Reads the values into destination (ref->bytes long, aligned to the element size). JSON: decodes
  * the numbers (correctly rounded; range-checked for integer datatypes; true/false for BOOL), flat
- * or nested as the shape says; the count must match. field is the tensor's name ("input"); messages
- * speak of "input.data[17]". */
+ * or nested as the shape says; the count must match. Spare bits of BITS are cleared. field is the
+ * tensor's name ("input"); messages speak of "input.data[17]". */
 xn_status xn_proto_tensor_read(const xn_tensor_ref *ref, const char *field, void *destination,
                                xn_error *error);
 
@@ -134,13 +151,24 @@ typedef struct xn_answer {
 /* Binary forms: the header is written directly in front of the tensor's bytes, so that header and
  * tensor leave as one contiguous body without a copy. The caller keeps XN_PROTO_HEADROOM_BYTES
  * free before `tensor`. Returns where the body starts (tensor - header bytes); *header_length gets
- * the value for Inference-Header-Content-Length (OIP) or the whole prefix (safetensors). Never
- * fails: the header's size is bounded. form is XN_FORM_OIP_BINARY or XN_FORM_SAFETENSORS. */
+ * the length of the prefix, which may be 0. Never fails: its size is bounded. form is none that is
+ * text. */
 #define XN_PROTO_HEADROOM_BYTES 2048
 void *xn_proto_write_binary_answer(xn_form form, const xn_answer *answer, void *tensor,
                                    size_t *header_length);
 
-/* JSON: the most bytes an answer can take (checked), and writing it. Floats are written so that
+/* The header fields that belong to an answer in that form, beside Content-Type: how many; at most
+ * XN_PROTO_HEADERS. header_length is what the call above gave. */
+#define XN_PROTO_HEADERS 2
+typedef struct xn_proto_header {
+    const char *name;
+    char value[192];
+} xn_proto_header;
+int xn_proto_answer_headers(xn_form form, const xn_answer *answer, size_t header_length,
+                            xn_proto_header out[XN_PROTO_HEADERS]);
+
+/* JSON: the most bytes an answer can take (checked; false also for BITS, which JSON does not have),
+ * and writing it. Floats are written so that
  * they read back as the same float; NaN and infinities, which JSON does not have, as null.
  * capacity >= the bound; returns the length. The caller sets timing.encode_ns and total after the
  * numbers are written: xn_proto_json_answer_begin writes everything up to and including the

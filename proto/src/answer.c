@@ -1,7 +1,6 @@
-/* answer.c: results to bytes in the three forms, and errors; see xn_proto.h and PROTOCOL.md. */
+/* answer.c: results to bytes in all forms, and errors; see xn_proto.h and PROTOCOL.md. */
 #include "xn_mem.h"
-#include "xn_proto.h"
-#include "xn_text.h"
+#include "xn_wire_form.h"
 
 #include <assert.h>
 #include <string.h>
@@ -27,7 +26,7 @@ static void stages_of(const xn_timing *timing, stage out[STAGES]) {
 
 /* {"receive":12.345,...} in microseconds; quote is how a quotation mark is written (as \" inside a
  * string). */
-static void write_timing(xn_text *text, const xn_timing *timing, const char *quote) {
+void xn_answer_timing(xn_text *text, const xn_timing *timing, const char *quote) {
     stage stages[STAGES];
     stages_of(timing, stages);
     for (int i = 0; i < STAGES; i++) {
@@ -64,7 +63,7 @@ void xn_proto_server_timing(const xn_timing *timing, char *text, size_t size) {
 
 /* ---- pieces ---- */
 
-static void write_shape(xn_text *text, const xn_shape *shape) {
+void xn_answer_shape(xn_text *text, const xn_shape *shape) {
     xn_text_string(text, "[");
     for (int i = 0; i < shape->rank; i++) {
         if (i)
@@ -75,15 +74,15 @@ static void write_shape(xn_text *text, const xn_shape *shape) {
 }
 
 /* An id or a device name, whose lengths are bounded: what is over is cut. */
-static void write_word(xn_text *text, const char *word) {
+void xn_answer_word(xn_text *text, const char *word) {
     bool overflow = text->overflow;
     xn_text_escaped(text, word, text->length + XN_PROTO_MAX_ID);
     text->overflow = overflow; /* a word that was cut still fits */
 }
 
-static void write_circumstances(xn_text *text, const xn_answer *answer) {
+void xn_answer_circumstances(xn_text *text, const xn_answer *answer) {
     xn_text_string(text, ",\"backend\":\"");
-    write_word(text, answer->backend);
+    xn_answer_word(text, answer->backend);
     xn_text_string(text, "\",\"precision\":\"");
     xn_text_string(text, xn_precision_name(answer->precision));
     xn_text_string(text, "\",\"batch\":{\"requests\":");
@@ -91,77 +90,35 @@ static void write_circumstances(xn_text *text, const xn_answer *answer) {
     xn_text_string(text, ",\"images\":");
     xn_text_int(text, answer->batch_images);
     xn_text_string(text, "},\"timing\":");
-    write_timing(text, &answer->timing, "\"");
+    xn_answer_timing(text, &answer->timing, "\"");
     xn_text_string(text, "}");
 }
 
-static void write_output_type(xn_text *text, const xn_answer *answer) {
+void xn_answer_type(xn_text *text, const xn_answer *answer) {
     xn_text_string(text, "\"datatype\":\"");
     xn_text_string(text, xn_datatype_name(answer->datatype));
     xn_text_string(text, "\",\"shape\":");
-    write_shape(text, &answer->shape);
+    xn_answer_shape(text, &answer->shape);
 }
 
 /* ---- binary forms ---- */
 
-static void write_oip_header(xn_text *text, const xn_answer *answer) {
-    xn_text_string(text, "{\"id\":\"");
-    write_word(text, answer->id);
-    xn_text_string(text, "\",\"output\":{\"name\":\"output\",");
-    write_output_type(text, answer);
-    xn_text_string(text, ",\"parameters\":{\"binary_data_size\":");
-    xn_text_int(text, (int64_t)answer->output_bytes);
-    xn_text_string(text, "}}");
-    write_circumstances(text, answer);
-}
-
-static const char *safetensors_dtype(xn_datatype datatype) {
-    return datatype == XN_INT32 ? "I32" : datatype == XN_FP16 ? "F16" : "F32";
-}
-
-static void write_safetensors_header(xn_text *text, const xn_answer *answer) {
-    xn_text_string(text, "{\"__metadata__\":{\"id\":\"");
-    write_word(text, answer->id);
-    xn_text_string(text, "\",\"backend\":\"");
-    write_word(text, answer->backend);
-    xn_text_string(text, "\",\"precision\":\"");
-    xn_text_string(text, xn_precision_name(answer->precision));
-    xn_text_string(text, "\",\"batch_requests\":\"");
-    xn_text_int(text, answer->batch_requests);
-    xn_text_string(text, "\",\"batch_images\":\"");
-    xn_text_int(text, answer->batch_images);
-    xn_text_string(text, "\",\"timing\":\"");
-    write_timing(text, &answer->timing, "\\\"");
-    xn_text_string(text, "\"},\"output\":{\"dtype\":\"");
-    xn_text_string(text, safetensors_dtype(answer->datatype));
-    xn_text_string(text, "\",\"shape\":");
-    write_shape(text, &answer->shape);
-    xn_text_string(text, ",\"data_offsets\":[0,");
-    xn_text_int(text, (int64_t)answer->output_bytes);
-    xn_text_string(text, "]}}");
-}
-
 void *xn_proto_write_binary_answer(xn_form form, const xn_answer *answer, void *tensor,
                                    size_t *header_length) {
-    /* The longest header: 2 words of 128, 8 dimensions and 3 counts of 20 digits, 9 stages of 44,
+    /* The longest header: 2 words of 128, 8 dimensions and 4 counts of 20 digits, 9 stages of 44,
      * and under 400 fixed characters, together under 1300. */
     char header[XN_PROTO_HEADROOM_BYTES];
-    bool safetensors = form == XN_FORM_SAFETENSORS;
     xn_text text = xn_text_over(header, sizeof header);
-    if (safetensors) {
-        xn_text_bytes(&text, "\0\0\0\0\0\0\0\0", 8);
-        write_safetensors_header(&text, answer);
-    } else {
-        write_oip_header(&text, answer);
-    }
-    while (text.length % 8)
-        xn_text_bytes(&text, " ", 1);
+    xn_wire_form_of(form)->write_prefix(&text, answer);
     assert(!text.overflow);
-    if (safetensors)
-        for (int i = 0; i < 8; i++)
-            header[i] = (char)((uint64_t)(text.length - 8) >> (8 * i));
     *header_length = text.length;
     return memcpy((char *)tensor - text.length, header, text.length);
+}
+
+int xn_proto_answer_headers(xn_form form, const xn_answer *answer, size_t header_length,
+                            xn_proto_header out[XN_PROTO_HEADERS]) {
+    const xn_wire_form *row = xn_wire_form_of(form);
+    return row->headers ? row->headers(answer, header_length, out) : 0;
 }
 
 /* ---- JSON ---- */
@@ -173,8 +130,9 @@ static size_t number_bytes(xn_datatype datatype) {
 }
 
 bool xn_proto_json_answer_bound(const xn_answer *answer, size_t *bytes) {
-    size_t elements = answer->output_bytes / xn_datatype_bytes(answer->datatype), numbers, total;
-    if (!xn_mul_size(elements, number_bytes(answer->datatype), &numbers) ||
+    const size_t element = xn_datatype_bytes(answer->datatype);
+    size_t elements = element ? answer->output_bytes / element : 0, numbers, total;
+    if (!element || !xn_mul_size(elements, number_bytes(answer->datatype), &numbers) ||
         !xn_add_size(numbers, JSON_FRAME_BYTES, &total))
         return false;
     *bytes = total;
@@ -191,9 +149,9 @@ static size_t write_int32(int32_t value, char *text) {
 size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, char *text) {
     xn_text head = xn_text_over(text, JSON_FRAME_BYTES / 2);
     xn_text_string(&head, "{\"id\":\"");
-    write_word(&head, answer->id);
+    xn_answer_word(&head, answer->id);
     xn_text_string(&head, "\",\"output\":{");
-    write_output_type(&head, answer);
+    xn_answer_type(&head, answer);
     xn_text_string(&head, ",\"data\":[");
     assert(!head.overflow);
     size_t count = answer->output_bytes / xn_datatype_bytes(answer->datatype);
@@ -218,7 +176,7 @@ size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, c
 
 size_t xn_proto_json_answer_end(const xn_answer *answer, char *text, size_t length) {
     xn_text tail = xn_text_over(text + length, JSON_FRAME_BYTES / 2);
-    write_circumstances(&tail, answer);
+    xn_answer_circumstances(&tail, answer);
     xn_text_string(&tail, "\n");
     assert(!tail.overflow);
     return length + tail.length;

@@ -1,20 +1,22 @@
 /* form.c: which wire form a request is in and which one its answer takes: media types and content
  * negotiation by RFC 9110, sections 8.3.1 and 12.5.1. */
-#include "xn_proto.h"
-#include "xn_text.h"
+#include "xn_wire_form.h"
 
+#include <assert.h>
 #include <string.h>
 #include <strings.h>
 
-#define FORMS 3
-
-static const struct {
-    const char *type, *subtype, *media_type;
-} forms[FORMS] = {
-    [XN_FORM_JSON] = {"application", "json", "application/json"},
-    [XN_FORM_OIP_BINARY] = {"application", "octet-stream", "application/octet-stream"},
-    [XN_FORM_SAFETENSORS] = {"application", "vnd.safetensors", "application/vnd.safetensors"},
+static const xn_wire_form *const forms[XN_FORM_COUNT] = {
+    [XN_FORM_JSON] = &xn_wire_json,
+    [XN_FORM_OIP_BINARY] = &xn_wire_oip_binary,
+    [XN_FORM_SAFETENSORS] = &xn_wire_safetensors,
+    [XN_FORM_RAW] = &xn_wire_raw,
 };
+
+const xn_wire_form *xn_wire_form_of(xn_form form) {
+    assert((unsigned)form < XN_FORM_COUNT);
+    return forms[form];
+}
 
 /* A piece of a header value. */
 typedef struct slice {
@@ -48,23 +50,42 @@ static const char *element_end(const char *text, char separator) {
 }
 
 const char *xn_form_media_type(xn_form form) {
-    return (unsigned)form < FORMS ? forms[form].media_type : "application/octet-stream";
+    return xn_wire_form_of(form)->media_type;
+}
+
+size_t xn_proto_prefix_bytes(const xn_proto_body *body) {
+    const xn_wire_form *form = xn_wire_form_of(body->form);
+    return form->prefix_bytes ? form->prefix_bytes(body) : body->length;
+}
+
+bool xn_form_is_text(xn_form form) {
+    return !xn_wire_form_of(form)->write_prefix;
 }
 
 const char *xn_form_nearest(const char *content_type) {
-    static const char *const names[] = {"application/json", "application/octet-stream",
-                                        "application/vnd.safetensors", NULL};
+    const char *names[XN_FORM_COUNT + 1] = {0};
+    for (int i = 0; i < XN_FORM_COUNT; i++)
+        names[i] = forms[i]->media_type;
     char type[XN_TEXT_EXCERPT];
     slice given = trim(content_type, element_end(content_type, ';'));
     return xn_text_nearest(xn_text_excerpt(given.text, given.length, type), names);
 }
 
-bool xn_form_parse(const char *content_type, xn_form *out) {
+/* Whether another form of the same media type is told apart from this one by the header. */
+static bool is_shared(int form) {
+    for (int i = 0; i < XN_FORM_COUNT; i++)
+        if (i != form && !strcmp(forms[i]->media_type, forms[form]->media_type))
+            return true;
+    return false;
+}
+
+bool xn_form_parse(const char *content_type, bool has_header_length, xn_form *out) {
     if (!content_type)
         return false;
     slice type = trim(content_type, element_end(content_type, ';'));
-    for (int i = 0; i < FORMS; i++) {
-        if (equals(type, forms[i].media_type)) {
+    for (int i = 0; i < XN_FORM_COUNT; i++) {
+        if (equals(type, forms[i]->media_type) &&
+            (!is_shared(i) || forms[i]->header_length == has_header_length)) {
             *out = (xn_form)i;
             return true;
         }
@@ -113,12 +134,21 @@ static int parse_range(const char *begin, const char *end, slice *type, slice *s
 
 /* How specifically a range names a form: 3 type/subtype, 2 type/ *, 1 * / *, 0 not at all. */
 static int specificity(int form, slice type, slice subtype) {
-    if (equals(type, forms[form].type)) {
-        if (equals(subtype, forms[form].subtype))
+    const char *name = forms[form]->media_type, *slash = strchr(name, '/');
+    if (type.length == (size_t)(slash - name) && !strncasecmp(type.text, name, type.length)) {
+        if (equals(subtype, slash + 1))
             return 3;
         return equals(subtype, "*") ? 2 : 0;
     }
     return equals(type, "*") && equals(subtype, "*") ? 1 : 0;
+}
+
+/* Of forms that share a media type the request's own, else the one with a header that says what
+ * the answer is. */
+static bool is_answer(int form, xn_form request_form) {
+    if (!is_shared(form) || form == (int)request_form)
+        return true;
+    return is_shared((int)request_form) ? false : forms[form]->header_length;
 }
 
 bool xn_form_negotiate(const char *accept, xn_form request_form, xn_form *out) {
@@ -127,13 +157,14 @@ bool xn_form_negotiate(const char *accept, xn_form request_form, xn_form *out) {
         return true;
     }
     /* The most specific range that matches a form decides its weight. */
-    int best[FORMS] = {0}, weight[FORMS] = {0}, position[FORMS] = {0}, index = 0;
+    int best[XN_FORM_COUNT] = {0}, weight[XN_FORM_COUNT] = {0}, position[XN_FORM_COUNT] = {0};
+    int index = 0;
     for (const char *at = accept;; at++, index++) {
         const char *end = element_end(at, ',');
         slice type, subtype;
         int w = parse_range(at, end, &type, &subtype);
-        for (int i = 0; w >= 0 && i < FORMS; i++) {
-            int s = specificity(i, type, subtype);
+        for (int i = 0; w >= 0 && i < XN_FORM_COUNT; i++) {
+            int s = is_answer(i, request_form) ? specificity(i, type, subtype) : 0;
             if (s > best[i]) {
                 best[i] = s;
                 weight[i] = w;
@@ -146,7 +177,7 @@ bool xn_form_negotiate(const char *accept, xn_form request_form, xn_form *out) {
     }
     /* Equal weights: the request's own form, then the one named first. */
     int chosen = (int)request_form;
-    for (int i = 0; i < FORMS; i++)
+    for (int i = 0; i < XN_FORM_COUNT; i++)
         if (weight[i] > weight[chosen] ||
             (weight[i] == weight[chosen] && chosen != (int)request_form &&
              position[i] < position[chosen]))

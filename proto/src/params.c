@@ -1,5 +1,6 @@
 /* params.c: the table of request parameters, their types and ranges; see xn_params.h. Only what
  * needs no geometry is checked here; xn_conv_resolve does the rest. */
+#include "xn_datatypes.h"
 #include "xn_params.h"
 #include "xn_text.h"
 
@@ -12,7 +13,7 @@
 struct xn_param {
     const char *name;
     bool numbers, words;      /* the forms it takes; a list is numbers */
-    const char *accepts;      /* for messages */
+    const char *accepts;      /* for messages; NULL: datatypes of outputs */
     const char *const *names; /* the words there are, where they are a closed set; ends with NULL */
     xn_status (*set)(const xn_param *, const xn_param_value *, xn_conv_request *, xn_error *);
 };
@@ -24,17 +25,26 @@ void xn_params_default(xn_conv_request *request) {
     request->timeout_ms = -1;
 }
 
+/* What a parameter takes, for messages; text is for one that is made. */
+static const char *accepts_of(const xn_param *param, char text[XN_DATATYPE_LIST]) {
+    return param->accepts ? param->accepts : xn_datatype_list(XN_AS_OUTPUT, text);
+}
+
 static xn_status fail_type(const xn_param *param, const char *got, xn_error *error) {
+    char list[XN_DATATYPE_LIST];
     return xn_fail(error, XN_ERR_MALFORMED, param->name, "%s is %s; it takes %s", param->name, got,
-                   param->accepts);
+                   accepts_of(param, list));
 }
 
 static xn_status fail_word(const xn_param *param, const char *word, xn_error *error) {
-    char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT] = "";
-    if (param->names)
-        xn_text_hint(word, param->names, hint);
+    char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT] = "", list[XN_DATATYPE_LIST];
+    const char *outputs[XN_DATATYPE_COUNT + 1];
+    const char *const *names =
+        param->accepts ? param->names : xn_datatype_names(XN_AS_OUTPUT, outputs);
+    if (names)
+        xn_text_hint(word, names, hint);
     return xn_fail(error, XN_ERR_MALFORMED, param->name, "%s is \"%s\"; it takes %s%s", param->name,
-                   xn_text_excerpt(word, strlen(word), excerpt), param->accepts, hint);
+                   xn_text_excerpt(word, strlen(word), excerpt), accepts_of(param, list), hint);
 }
 
 static xn_status check_range(const xn_param *param, const xn_param_value *value, int64_t low,
@@ -163,8 +173,7 @@ static xn_status set_precision(const xn_param *param, const xn_param_value *valu
 static xn_status set_output_datatype(const xn_param *param, const xn_param_value *value,
                                      xn_conv_request *request, xn_error *error) {
     xn_datatype datatype;
-    if (!xn_datatype_parse(value->word, &datatype) ||
-        (datatype != XN_FP32 && datatype != XN_FP16 && datatype != XN_INT32))
+    if (!xn_datatype_parse(value->word, &datatype) || !xn_datatype_may_be(datatype, XN_AS_OUTPUT))
         return fail_word(param, value->word, error);
     request->params.output_datatype = datatype;
     return XN_OK;
@@ -201,7 +210,6 @@ static const char *const paddings[] = {"same", "valid", NULL};
 static const char *const scalings[] = {"xnor", "alpha", "none", NULL};
 static const char *const modes[] = {"xnor", "bwn", "float", NULL};
 static const char *const precisions[] = {"fp32", "tf32", "fp16", NULL};
-static const char *const outputs[] = {"FP32", "FP16", "INT32", NULL};
 static const char *const backends[] = {"auto", "cpu", "cuda", "ref", NULL};
 
 #define SIZES "an integer or a list [h, w], each at least 1"
@@ -218,8 +226,7 @@ static const xn_param table[] = {
     {"scaling", false, true, "\"xnor\", \"alpha\" or \"none\"", scalings, set_scaling},
     {"mode", false, true, "\"xnor\", \"bwn\" or \"float\"", modes, set_mode},
     {"precision", false, true, "\"fp32\", \"tf32\" or \"fp16\"", precisions, set_precision},
-    {"output_datatype", false, true, "\"FP32\", \"FP16\" or \"INT32\"", outputs,
-     set_output_datatype},
+    {"output_datatype", false, true, NULL, NULL, set_output_datatype},
     {"backend", false, true, "\"auto\", \"cpu\", \"cuda\" or \"ref\"", backends, set_backend},
     {"timeout_ms", true, false, "an integer, milliseconds, at least 1", NULL, set_timeout},
     {"id", false, true, "a string of 1 to 128 printable ASCII characters without \" and \\", NULL,
@@ -295,20 +302,26 @@ static bool parse_integer(const char **text, int64_t *out) {
     return true;
 }
 
+int xn_param_integers(const char *text, int64_t *out, int most) {
+    int count = 0;
+    const char *at = text;
+    do {
+        at += count > 0;
+        if (count == most || !parse_integer(&at, &out[count]))
+            return 0;
+        count++;
+    } while (*at == ',');
+    return *at ? 0 : count;
+}
+
 xn_status xn_param_set_text(const xn_param *param, const char *text, xn_conv_request *request,
                             xn_error *error) {
     xn_param_value v = {.kind = XN_VALUE_WORD, .word = text};
     bool number = (*text >= '0' && *text <= '9') || *text == '-';
     if (!param->numbers || (param->words && !number))
         return param->set(param, &v, request, error);
-    const char *at = text;
-    do {
-        at += v.count > 0;
-        if (v.count == 4 || !parse_integer(&at, &v.numbers[v.count]))
-            return fail_word(param, text, error);
-        v.count++;
-    } while (*at == ',');
-    if (*at)
+    v.count = xn_param_integers(text, v.numbers, 4);
+    if (!v.count)
         return fail_word(param, text, error);
     v.kind = v.count == 1 ? XN_VALUE_NUMBER : XN_VALUE_LIST;
     return param->set(param, &v, request, error);

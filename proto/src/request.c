@@ -1,7 +1,6 @@
 /* request.c: the entry points of parsing: dispatch on the form, and what holds for a message as a
  * whole whatever its form. */
-#include "xn_request.h"
-#include "xn_text.h"
+#include "xn_wire_form.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -62,54 +61,58 @@ xn_status xn_request_shape(const xn_json *value, const char *name, xn_shape *out
     return XN_OK;
 }
 
-xn_status xn_request_fail_datatype(const char *field, const xn_json *value,
-                                   const char *const *names, xn_error *error) {
-    char got[XN_JSON_DESCRIPTION] = "missing", takes[80], hint[XN_TEXT_HINT] = "";
-    const char *word = "";
-    xn_text list = xn_text_over(takes, sizeof takes - 1);
-    for (int i = 0; names[i]; i++) {
-        xn_text_string(&list, !i ? "\"" : names[i + 1] ? ", \"" : " or \"");
-        xn_text_string(&list, names[i]);
-        xn_text_string(&list, "\"");
-    }
-    takes[list.length] = 0;
-    if (value) {
-        xn_json_describe(value, got);
-        if (xn_json_kind_of(value) == XN_JSON_STRING)
-            word = xn_json_string(value);
-    }
-    if (strstr(word, "64"))
-        return xn_fail(error, XN_ERR_MALFORMED, field,
-                       "%s is %s; it takes %s: convert the values to %s, 64-bit ones are not taken",
-                       field, got, takes, names[0]);
-    return xn_fail(error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s%s", field, got, takes,
-                   xn_text_hint(word, names, hint));
-}
-
 const char *xn_request_hint_bytes(xn_datatype datatype, uint64_t got, size_t needed) {
     bool doubles = datatype == XN_FP32 && got % 2 == 0 && got / 2 == needed;
     return doubles ? "; 8 bytes a value are FP64, which is not taken: convert to FP32" : "";
 }
 
+size_t xn_request_query_find(const xn_proto_query *query, size_t query_count, const char *key) {
+    size_t i = 0;
+    while (i < query_count && strcmp(query[i].key, key) != 0)
+        i++;
+    return i;
+}
+
+xn_status xn_request_parse_query(const xn_proto_query *query, size_t query_count,
+                                 const xn_targets *targets, const xn_query_own *own,
+                                 xn_error *error) {
+    for (size_t i = 0; i < query_count; i++) {
+        const char *key = query[i].key, *value = query[i].value ? query[i].value : "";
+        xn_status status = XN_OK;
+        if (xn_request_query_find(query, query_count, key) != i)
+            return xn_fail(error, XN_ERR_MALFORMED, key, "%s is given twice in the query", key);
+        if (own && own->take(own->context, key, value, &status, error)) {
+            if (status)
+                return status;
+            continue;
+        }
+        const xn_param *param = xn_param_find(key);
+        if (!param || !targets->conv)
+            return xn_param_fail_unknown("query parameter", key, false, error);
+        status = xn_param_set_text(param, value, targets->conv, error);
+        if (status)
+            return status;
+    }
+    return XN_OK;
+}
+
 static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, size_t query_count,
                        const xn_proto_limits *limits, const xn_targets *targets, xn_error *error) {
+    const xn_wire_form *form = xn_wire_form_of(body->form);
     char excerpt[XN_TEXT_EXCERPT];
-    if (query_count && body->form != XN_FORM_SAFETENSORS) {
+    if (query_count && !form->query) {
         xn_text_excerpt(query[0].key, strlen(query[0].key), excerpt);
         return xn_fail(error, XN_ERR_MALFORMED, excerpt,
-                       "query parameter \"%s\": only %s takes parameters in the query; put them "
-                       "in the JSON",
-                       excerpt, xn_form_media_type(XN_FORM_SAFETENSORS));
+                       "query parameter \"%s\": parameters of %s stand in its JSON; only %s, and a "
+                       "raw body without Inference-Header-Content-Length, take them in the query",
+                       excerpt, form->media_type, xn_wire_safetensors.media_type);
     }
-    if (body->has_header_length && body->form != XN_FORM_OIP_BINARY)
+    if (body->has_header_length && !form->header_length)
         return xn_fail(error, XN_ERR_MALFORMED, "Inference-Header-Content-Length",
                        "Inference-Header-Content-Length is %zu, but the body is %s; it belongs to "
                        "%s",
-                       body->header_length, xn_form_media_type(body->form),
-                       xn_form_media_type(XN_FORM_OIP_BINARY));
-    if (body->form == XN_FORM_SAFETENSORS)
-        return xn_request_parse_safetensors(body, query, query_count, limits, targets, error);
-    return xn_request_parse_json(body, limits, targets, error);
+                       body->header_length, form->media_type, xn_wire_oip_binary.media_type);
+    return form->parse(body, query, query_count, limits, targets, error);
 }
 
 static xn_status fail_missing(const char *name, const char *what, xn_error *error) {

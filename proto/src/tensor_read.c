@@ -56,9 +56,6 @@ static xn_status fail_structure(const reader *r, const char *expected) {
 
 /* The text at r->at is no value for this datatype. */
 static xn_status fail_value(const reader *r, value_result result) {
-    static const char *const ranges[XN_DATATYPE_COUNT] = {[XN_INT8] = "an integer from -128 to 127",
-                                                          [XN_UINT8] = "an integer from 0 to 255",
-                                                          [XN_BOOL] = "true, false, 0 or 1"};
     if (r->at == r->end || strchr(",[]", *r->at))
         return fail_structure(r, "a value");
     const char *p = r->at;
@@ -74,7 +71,7 @@ static xn_status fail_value(const reader *r, value_result result) {
                  r->index, excerpt, type);
     else if (result == VALUE_RANGE)
         snprintf(text, sizeof text, "[%" PRId64 "] is %s; %s takes %s", r->index, excerpt, type,
-                 ranges[r->ref->datatype]);
+                 xn_datatype_describe(r->ref->datatype)->values);
     else
         snprintf(text, sizeof text, "[%" PRId64 "] is \"%s\", which is no JSON number", r->index,
                  excerpt);
@@ -304,10 +301,30 @@ static xn_status read_text(const xn_tensor_ref *ref, const char *field, uint8_t 
     return status;
 }
 
+static int spare_bits(const xn_tensor_ref *ref) {
+    return ref->datatype == XN_BITS ? (int)(-ref->shape.dims[1] & 7) : 0;
+}
+
+/* Those behind the channels of each pixel. */
+static void clear_spare_bits(const xn_tensor_ref *ref, void *destination) {
+    const size_t pixel = (size_t)xn_bits_pixel_bytes(ref->shape.dims[1]);
+    const uint8_t mask = (uint8_t)(0xff >> spare_bits(ref));
+    uint8_t *bytes = destination;
+    for (size_t last = pixel - 1; mask != 0xff && last < ref->bytes; last += pixel)
+        bytes[last] &= mask;
+}
+
+bool xn_proto_tensor_in_place(const xn_tensor_ref *ref) {
+    const size_t element = xn_datatype_bytes(ref->datatype);
+    return ref->data && !(element && (uintptr_t)ref->data % element) && !spare_bits(ref);
+}
+
 xn_status xn_proto_tensor_read(const xn_tensor_ref *ref, const char *field, void *destination,
                                xn_error *error) {
     if (!ref->data)
         return read_text(ref, field, destination, error);
     memcpy(destination, ref->data, ref->bytes);
+    if (ref->datatype == XN_BITS)
+        clear_spare_bits(ref, destination);
     return XN_OK;
 }

@@ -61,7 +61,7 @@ static void write_tensor(xn_text *text, const char *name, const xn_tensor *tenso
     xn_text_string(text, ",\"");
     xn_text_string(text, name);
     xn_text_string(text, "\":{\"dtype\":\"");
-    xn_text_string(text, xn_safetensors_dtype(tensor->datatype));
+    xn_text_string(text, xn_datatype_describe(tensor->datatype)->safetensors);
     xn_text_string(text, "\",\"shape\":[");
     for (int i = 0; i < tensor->shape.rank; i++) {
         xn_text_string(text, i ? "," : "");

@@ -30,6 +30,9 @@ xn_status xn_param_set_json(const xn_param *param, const xn_json *value, xn_conv
 xn_status xn_param_set_text(const xn_param *param, const char *text, xn_conv_request *request,
                             xn_error *error);
 
+/* Integers with commas between them, at most `most`: how many, 0 where it is something else. */
+int xn_param_integers(const char *text, int64_t *out, int most);
+
 /* "unknown <kind> \"naem\"; accepted: ...". kind: "field", "query parameter", ... */
 xn_status xn_param_fail_unknown(const char *kind, const char *name, bool with_tensors,
                                 xn_error *error);

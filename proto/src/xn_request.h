@@ -1,4 +1,4 @@
-/* xn_request.h: what the parsers of the three forms share: tensors found in a body and the checks
+/* xn_request.h: what the parsers of all forms share: tensors found in a body and the checks
  * that make them tensor references. */
 #ifndef XN_REQUEST_H
 #define XN_REQUEST_H
@@ -21,21 +21,8 @@ xn_targets xn_targets_weights(xn_weights_request *request);
  * tensor, for messages about name.shape. */
 xn_status xn_request_shape(const xn_json *value, const char *name, xn_shape *out, xn_error *error);
 
-/* A datatype that is none: value is what stands there, names the datatypes there are (NULL at the
- * end). */
-xn_status xn_request_fail_datatype(const char *field, const xn_json *value,
-                                   const char *const *names, xn_error *error);
 /* Behind a message about the number of bytes that a tensor of `needed` bytes has: what to do when
  * it is that of FP64. */
 const char *xn_request_hint_bytes(xn_datatype datatype, uint64_t got, size_t needed);
-
-xn_status xn_request_parse_json(const xn_proto_body *body, const xn_proto_limits *limits,
-                                const xn_targets *targets, xn_error *error);
-xn_status xn_request_parse_safetensors(const xn_proto_body *body, const xn_proto_query *query,
-                                       size_t query_count, const xn_proto_limits *limits,
-                                       const xn_targets *targets, xn_error *error);
-
-/* What safetensors calls a datatype that a request may have: "F32". */
-const char *xn_safetensors_dtype(xn_datatype datatype);
 
 #endif

@@ -161,7 +161,7 @@ static xn_status intern(conv_exchange *conv, xn_error *error) {
 static xn_status place_input(conv_exchange *conv, xn_error *error) {
     const xn_tensor_ref *input = &conv->parsed.input;
     conv->job.input = input->data;
-    if (xn_lies_aligned(input))
+    if (xn_proto_tensor_in_place(input))
         return XN_OK;
     xn_status status =
         xn_ticket_grow(&conv->exchange->ticket, xn_buffers_size(input->bytes), error);
@@ -203,7 +203,13 @@ static xn_status count_output(conv_exchange *conv, xn_error *error) {
     size_t text = 0;
     conv->job.device = -1;
     describe(conv, &answer);
-    if (conv->exchange->answer_form == XN_FORM_JSON && !text_bound(&answer, &text))
+    if (xn_form_is_text(conv->exchange->answer_form) && answer.datatype == XN_BITS)
+        return xn_fail(error, XN_ERR_MALFORMED, "output_datatype",
+                       "output_datatype is BITS, whose values are packed bytes and no JSON; send "
+                       "Accept: %s or %s",
+                       xn_form_media_type(XN_FORM_OIP_BINARY),
+                       xn_form_media_type(XN_FORM_SAFETENSORS));
+    if (xn_form_is_text(conv->exchange->answer_form) && !text_bound(&answer, &text))
         return xn_fail_limit(error, "max-output-bytes", "output",
                              "an output of %zu bytes is too large to be written as JSON",
                              answer.output_bytes);
@@ -273,15 +279,12 @@ static xn_status prepare(conv_exchange *conv, xn_error *error) {
     return XN_OK;
 }
 
-/* Whether parsing takes time that grows with the body: JSON is read number by number, and a
- * safetensors file whose header is not a multiple of 4 is moved. */
+/* Whether parsing takes time that grows with the body: text is read number by number, and values
+ * that lie where no element may are moved. */
 static bool parsing_is_long(const xn_exchange *exchange) {
-    if (exchange->form == XN_FORM_OIP_BINARY)
-        return exchange->header_length > INLINE_BYTES;
-    if (exchange->form == XN_FORM_SAFETENSORS && exchange->body.length &&
-        exchange->body.memory[exchange->body.offset] % 4 == 0)
-        return false;
-    return exchange->body.length > INLINE_BYTES;
+    const xn_proto_body body = xn_exchange_received(exchange);
+    return body.length > INLINE_BYTES &&
+           (xn_proto_prefix_bytes(&body) > INLINE_BYTES || xn_exchange_must_move(&body));
 }
 
 /* The same of the rest; takes the output's buffer if that is quick. */
@@ -290,7 +293,7 @@ static bool preparing_is_long(conv_exchange *conv) {
     bool own = conv->asset && (p->scale.present || p->bias.present);
     if (p->weights.bytes > INLINE_BYTES ||
         (own && xn_asset_weights(conv->asset)->host_bytes > INLINE_BYTES) ||
-        (!xn_lies_aligned(&p->input) && p->input.bytes > INLINE_BYTES))
+        (!xn_proto_tensor_in_place(&p->input) && p->input.bytes > INLINE_BYTES))
         return true;
     own_output(conv, xn_buffers_get_quick(buffers_of(conv), conv->output_bytes));
     return !conv->output;
@@ -306,7 +309,7 @@ static void encode_on_loader(xn_task *task) {
 
 static void job_done(xn_job *job) {
     conv_exchange *conv = job->context;
-    bool text = conv->exchange->answer_form == XN_FORM_JSON && !job->status;
+    bool text = xn_form_is_text(conv->exchange->answer_form) && !job->status;
     if (!text || conv->output_bytes <= INLINE_BYTES) {
         xn_request_unpark(conv->exchange->request);
         return;
@@ -424,16 +427,15 @@ static void add_timing_header(const conv_exchange *conv, const xn_timing *timing
 static void answer_binary(conv_exchange *conv, xn_answer *answer, int64_t encode_started_ns) {
     xn_request *request = conv->exchange->request;
     xn_form form = conv->exchange->answer_form;
-    char length_text[24];
+    xn_proto_header headers[XN_PROTO_HEADERS];
     size_t header_length = 0;
     unsigned char *tensor = conv->job.output;
     time_stages(conv, encode_started_ns, &answer->timing);
     unsigned char *body = xn_proto_write_binary_answer(form, answer, tensor, &header_length);
     size_t length = (size_t)(tensor - body) + answer->output_bytes;
-    if (form == XN_FORM_OIP_BINARY) {
-        snprintf(length_text, sizeof length_text, "%zu", header_length);
-        xn_request_add_header(request, "Inference-Header-Content-Length", length_text);
-    }
+    const int count = xn_proto_answer_headers(form, answer, header_length, headers);
+    for (int i = 0; i < count; i++)
+        xn_request_add_header(request, headers[i].name, headers[i].value);
     add_timing_header(conv, &answer->timing);
     xn_request_respond(request, 200, xn_form_media_type(form), body, length, release_output,
                        conv->output);
@@ -482,7 +484,7 @@ static void conv_answer(xn_exchange *exchange) {
         return;
     }
     describe(conv, &answer);
-    if (exchange->answer_form == XN_FORM_JSON)
+    if (xn_form_is_text(exchange->answer_form))
         answer_json(conv, &answer, encode_started_ns);
     else
         answer_binary(conv, &answer, encode_started_ns);

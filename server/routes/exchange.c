@@ -82,15 +82,36 @@ void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t
 
 /* ---- bodies ---- */
 
+static const char length_header[] = "Inference-Header-Content-Length";
+
+static bool is_shape(void *context, const char *key, const char *value) {
+    (void)value;
+    *(bool *)context |= !strcmp(key, "shape");
+    return !*(bool *)context;
+}
+
+/* What curl says of --data-binary unless it is told otherwise: the raw form, where the query has
+ * the shape that this form asks for. */
+static bool is_raw_by_curl(const xn_exchange *exchange, const char *type) {
+    bool shape = false;
+    if (strcasecmp(type, "application/x-www-form-urlencoded") != 0)
+        return false;
+    xn_request_query(exchange->request, is_shape, &shape);
+    return shape;
+}
+
 static bool accept_types(xn_exchange *exchange, bool answers) {
     const char *type = xn_request_header(exchange->request, "Content-Type");
     const char *coding = xn_request_header(exchange->request, "Content-Encoding");
+    const bool has_length = xn_request_header(exchange->request, length_header) != NULL;
     char message[400];
-    if (!type || !xn_form_parse(type, &exchange->form)) {
+    if (type && answers && is_raw_by_curl(exchange, type)) {
+        exchange->form = XN_FORM_RAW;
+    } else if (!type || !xn_form_parse(type, has_length, &exchange->form)) {
         const char *nearest = type ? xn_form_nearest(type) : NULL;
         snprintf(message, sizeof message,
                  "Content-Type is %.100s; it must be application/json, application/octet-stream "
-                 "(with Inference-Header-Content-Length) or application/vnd.safetensors%s%s%s",
+                 "or application/vnd.safetensors%s%s%s",
                  type ? type : "missing", nearest ? "; did you mean " : "", nearest ? nearest : "",
                  nearest ? "?" : "");
         xn_exchange_refuse(exchange, 415, XN_REJECT_MALFORMED, "unsupported_media_type",
@@ -117,12 +138,12 @@ static bool accept_types(xn_exchange *exchange, bool answers) {
 }
 
 static bool accept_header_length(xn_exchange *exchange) {
-    const char *text = xn_request_header(exchange->request, "Inference-Header-Content-Length");
+    const char *text = xn_request_header(exchange->request, length_header);
     size_t value = 0, total = xn_request_length(exchange->request);
     char message[240];
     if (!text)
-        return true; /* the parser reports it where it is needed */
-    if (exchange->form != XN_FORM_OIP_BINARY) {
+        return true; /* the form is another, or its parser says what is missing */
+    if (exchange->form != XN_FORM_OIP_BINARY) { /* the one form with such a header */
         snprintf(message, sizeof message,
                  "Inference-Header-Content-Length is \"%.40s\", but Content-Type is %s; it belongs "
                  "to %s",
@@ -213,24 +234,28 @@ void xn_exchange_grow_body(xn_exchange *exchange, size_t bytes) {
     xn_exchange_release(exchange); /* at once: the next one that asks may have it */
 }
 
-void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
-    size_t length = exchange->body.length;
-    unsigned char *bytes = exchange->body.memory + exchange->body.offset;
-    if (exchange->form == XN_FORM_SAFETENSORS && length >= 8) {
-        uint64_t header = 0;
-        for (int i = 7; i >= 0; i--)
-            header = header << 8 | bytes[i];
-        size_t shift = (XN_MEM_ALIGNMENT - (8 + header) % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
-        if (header < length && header % 4) { /* else every element is aligned already */
-            memmove(exchange->body.memory + shift, bytes, length);
-            bytes = exchange->body.memory + shift;
-        }
-    }
-    *out = (xn_proto_body){.form = exchange->form,
-                           .bytes = bytes,
-                           .length = length,
+/* Where values begin is known before the body comes, or only from it: then they may lie where no
+ * element of 4 bytes may. */
+bool xn_exchange_must_move(const xn_proto_body *body) {
+    const size_t prefix = xn_proto_prefix_bytes(body);
+    return prefix < body->length && ((uintptr_t)body->bytes + prefix) % 4;
+}
+
+xn_proto_body xn_exchange_received(const xn_exchange *exchange) {
+    return (xn_proto_body){.form = exchange->form,
+                           .bytes = exchange->body.memory + exchange->body.offset,
+                           .length = exchange->body.length,
                            .has_header_length = exchange->has_header_length,
                            .header_length = exchange->header_length};
+}
+
+void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
+    *out = xn_exchange_received(exchange);
+    if (xn_exchange_must_move(out)) {
+        size_t prefix = xn_proto_prefix_bytes(out);
+        size_t shift = (XN_MEM_ALIGNMENT - prefix % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
+        out->bytes = memmove(exchange->body.memory + shift, out->bytes, out->length);
+    }
 }
 
 void xn_exchange_release(xn_exchange *exchange) {

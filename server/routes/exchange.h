@@ -67,10 +67,13 @@ void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t
 /* Admits the request, counted at its client's address and key (xn_ticket_enter). */
 xn_status xn_exchange_admit(xn_exchange *exchange, size_t expected, xn_error *error);
 /* Content-Type, Accept, lengths, limits, admission, the buffer for the body: what conv and weights
- * share in their headers hook. answers: Accept must name one of the three forms. False: refused. */
+ * share in their headers hook. answers: Accept must name a form there is. False: refused. */
 bool xn_exchange_accept_body(xn_exchange *exchange, bool answers);
 /* The body grows: counts `bytes` of it, or refuses the rest. */
 void xn_exchange_grow_body(xn_exchange *exchange, size_t bytes);
+/* The received body as it came, and whether its values lie where no element may. */
+xn_proto_body xn_exchange_received(const xn_exchange *exchange);
+bool xn_exchange_must_move(const xn_proto_body *body);
 /* The received body for the parser; moves it within its buffer so that binary tensors right after
  * a header of unknown length are aligned. */
 void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out);

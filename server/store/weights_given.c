@@ -3,10 +3,6 @@
 
 #include "xn_mem.h"
 
-bool xn_lies_aligned(const xn_tensor_ref *ref) {
-    return ref->data && (uintptr_t)ref->data % xn_datatype_bytes(ref->datatype) == 0;
-}
-
 static xn_status take(const xn_tensor_ref *ref, const char *field, int part, xn_weights_given *out,
                       const xn_tensor **given, xn_error *error) {
     xn_tensor *tensor = &out->tensors[part];
@@ -14,7 +10,7 @@ static xn_status take(const xn_tensor_ref *ref, const char *field, int part, xn_
         return XN_OK;
     *tensor = (xn_tensor){ref->datatype, ref->shape, ref->elements, ref->bytes, ref->data};
     *given = tensor;
-    if (xn_lies_aligned(ref))
+    if (xn_proto_tensor_in_place(ref))
         return XN_OK;
     tensor->data = out->copies[part] = xn_mem_alloc(ref->bytes);
     if (!tensor->data)

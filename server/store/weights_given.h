@@ -4,9 +4,6 @@
 
 #include "xn_proto.h"
 
-/* Whether the values can be used where they lie. */
-bool xn_lies_aligned(const xn_tensor_ref *ref);
-
 typedef struct xn_weights_given {
     const xn_tensor *weights, *scale, *bias; /* NULL: not given; point into this: do not copy it */
     xn_tensor tensors[3];

@@ -9,6 +9,7 @@
 const xf_target xf_targets[] = {{"conv_json", xf_conv_json},
                                 {"conv_oip", xf_conv_oip},
                                 {"conv_safetensors", xf_conv_safetensors},
+                                {"conv_raw", xf_conv_raw},
                                 {"query", xf_query},
                                 {"weights", xf_weights},
                                 {"headers", xf_headers},
@@ -89,7 +90,11 @@ void xf_check_tensor(const xn_tensor_ref *ref, const char *field, const xn_proto
         return;
     const char *begin = body->bytes;
     xf_require(ref->elements >= 1 && ref->elements <= XF_MAX_ELEMENTS, "elements");
-    xf_require(ref->bytes == (size_t)ref->elements * xn_datatype_bytes(ref->datatype), "bytes");
+    size_t needed = (size_t)ref->elements * xn_datatype_bytes(ref->datatype);
+    if (ref->datatype == XN_BITS)
+        needed =
+            (size_t)(ref->elements / ref->shape.dims[1] * xn_bits_pixel_bytes(ref->shape.dims[1]));
+    xf_require(ref->bytes == needed, "bytes");
     xf_require((ref->data != NULL) != (ref->text != NULL), "data and text");
     const char *at = ref->data ? (const char *)ref->data : ref->text;
     size_t length = ref->data ? ref->bytes : ref->text_length;

@@ -36,6 +36,7 @@ void xf_check_tensor(const xn_tensor_ref *ref, const char *field, const xn_proto
 void xf_conv_json(const uint8_t *data, size_t size);
 void xf_conv_oip(const uint8_t *data, size_t size);         /* "73\n": the header's length, body */
 void xf_conv_safetensors(const uint8_t *data, size_t size); /* "key=value&...\n", body */
+void xf_conv_raw(const uint8_t *data, size_t size);         /* the same */
 void xf_query(const uint8_t *data, size_t size);            /* key=value pairs, one a line */
 void xf_weights(const uint8_t *data,
                 size_t size); /* "json\n", "oip 73\n" or "safetensors\n", body */

@@ -93,15 +93,23 @@ static size_t split_query(char *text, const char *separator, xn_proto_query quer
     return count;
 }
 
-void xf_conv_safetensors(const uint8_t *data, size_t size) {
+static void run_with_query(xn_form form, const uint8_t *data, size_t size) {
     xn_proto_query query[MAX_QUERY];
     size_t at = 0;
     char *line = first_line(data, size, &at);
     size_t count = split_query(line, "&", query);
-    xn_proto_body body = copy_body(XN_FORM_SAFETENSORS, data + at, size - at);
+    xn_proto_body body = copy_body(form, data + at, size - at);
     run_conv(&body, query, count);
     free_body(&body);
     free(line);
+}
+
+void xf_conv_safetensors(const uint8_t *data, size_t size) {
+    run_with_query(XN_FORM_SAFETENSORS, data, size);
+}
+
+void xf_conv_raw(const uint8_t *data, size_t size) {
+    run_with_query(XN_FORM_RAW, data, size);
 }
 
 void xf_query(const uint8_t *data, size_t size) {

@@ -14,11 +14,12 @@
 void xf_headers(const uint8_t *data, size_t size) {
     char *text = xf_text(data, size);
     xn_form form = XN_FORM_JSON, answer;
-    if (xn_form_parse(text, &form))
-        xf_require(form <= XN_FORM_SAFETENSORS && xn_form_media_type(form), "media type");
-    for (int i = XN_FORM_JSON; i <= XN_FORM_SAFETENSORS; i++)
+    for (int with = 0; with < 2; with++)
+        if (xn_form_parse(text, with, &form))
+            xf_require(form < XN_FORM_COUNT && xn_form_media_type(form), "media type");
+    for (int i = 0; i < XN_FORM_COUNT; i++)
         if (xn_form_negotiate(text, (xn_form)i, &answer))
-            xf_require(answer <= XN_FORM_SAFETENSORS, "negotiated form");
+            xf_require(answer < XN_FORM_COUNT, "negotiated form");
     if (xn_proto_name_valid(text))
         xf_require(strlen(text) <= XN_PROTO_MAX_NAME && !strchr(text, '/'), "a long name");
     if (xn_proto_id_valid(text))

@@ -8,7 +8,7 @@
 START_TEST(parses_content_types) {
     static const struct {
         const char *text;
-        int form; /* -1: none of the three */
+        int form; /* with Inference-Header-Content-Length; -1: none */
     } cases[] = {{"application/json", XN_FORM_JSON},
                  {"Application/JSON; charset=utf-8", XN_FORM_JSON},
                  {"application/json;charset=\"a;b\"", XN_FORM_JSON},
@@ -25,13 +25,18 @@ START_TEST(parses_content_types) {
                  {NULL, -1}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         xn_form form = XN_FORM_JSON;
-        bool ok = xn_form_parse(cases[i].text, &form);
+        bool ok = xn_form_parse(cases[i].text, true, &form);
         ck_assert_msg(ok == (cases[i].form >= 0), "case %zu", i);
         ck_assert_msg(!ok || (int)form == cases[i].form, "case %zu: %d", i, (int)form);
+        const int without = cases[i].form == XN_FORM_OIP_BINARY ? XN_FORM_RAW : cases[i].form;
+        ok = xn_form_parse(cases[i].text, false, &form);
+        ck_assert_msg((ok ? (int)form : -1) == without, "case %zu without: %d", i, (int)form);
     }
-    for (int f = XN_FORM_JSON; f <= XN_FORM_SAFETENSORS; f++) {
+    for (int f = 0; f < XN_FORM_COUNT; f++) {
         xn_form form;
-        ck_assert(xn_form_parse(xn_form_media_type((xn_form)f), &form) && (int)form == f);
+        ck_assert(xn_form_parse(xn_form_media_type((xn_form)f), f != XN_FORM_RAW, &form));
+        ck_assert_int_eq((int)form, f);
+        ck_assert_int_eq(xn_form_is_text((xn_form)f), f == XN_FORM_JSON);
     }
 }
 END_TEST
@@ -80,12 +85,25 @@ START_TEST(near_words) {
 END_TEST
 
 START_TEST(negotiates) {
-    enum { J = XN_FORM_JSON, B = XN_FORM_OIP_BINARY, S = XN_FORM_SAFETENSORS, NONE = -1 };
+    enum {
+        J = XN_FORM_JSON,
+        B = XN_FORM_OIP_BINARY,
+        S = XN_FORM_SAFETENSORS,
+        R = XN_FORM_RAW,
+        NONE = -1
+    };
     static const struct {
         const char *accept;
         int request, expected;
     } cases[] = {
         {NULL, B, B},
+        {NULL, R, R},
+        {"*/*", R, R},
+        {"application/octet-stream", R, R},
+        {"application/octet-stream;q=0", R, NONE},
+        {"application/octet-stream;q=0, */*", R, J},
+        {"application/json", R, J},
+        {"application/vnd.safetensors, application/octet-stream", R, R},
         {"", S, S},
         {" \t", J, J},
         {"*/*", S, S},

@@ -1,28 +1,18 @@
-/* safetensors.c: requests as one safetensors file:
+/* safetensors.c: form safetensors: a message is one file:
  *     8 bytes    N, little-endian
  *     N bytes    {"name": {"dtype": "F32", "shape": [...], "data_offsets": [begin, end]}, ...,
  *                 "__metadata__": {"key": "string", ...}}, begins with '{', may end in spaces
  *     the rest   the tensors' bytes; together they fill it without gaps and overlaps
- * Everything the file holds must mean something: other tensors or metadata are refused by name. */
-#include "xn_request.h"
-#include "xn_text.h"
+ * Everything the file holds must mean something: other tensors or metadata are refused by name.
+ *
+ * The format has no bits: BITS is a U8 tensor of its bytes, [N, H, W, ceil(C/8)], and C stands
+ * among the parameters as `channels`. */
+#include "xn_datatypes.h"
+#include "xn_wire_form.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-static const struct {
-    const char *name;
-    xn_datatype datatype;
-} dtypes[] = {{"F32", XN_FP32}, {"F16", XN_FP16}, {"BF16", XN_BF16},
-              {"I8", XN_INT8},  {"U8", XN_UINT8}, {"BOOL", XN_BOOL}};
-
-const char *xn_safetensors_dtype(xn_datatype datatype) {
-    size_t i = 0;
-    while (i + 1 < sizeof dtypes / sizeof *dtypes && dtypes[i].datatype != datatype)
-        i++;
-    return dtypes[i].name;
-}
 
 typedef struct extent {
     const char *name; /* NULL: no such tensor */
@@ -37,6 +27,7 @@ typedef struct parser {
     const uint8_t *values;
     size_t values_length;
     extent extents[XN_MEMBER_COUNT];
+    int64_t channels; /* 0: the input is not BITS */
     xn_error *error;
 } parser;
 
@@ -48,22 +39,6 @@ static xn_status fail_value(const parser *p, const char *field, const xn_json *v
                        takes);
     return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s", field,
                    xn_json_describe(value, got), takes);
-}
-
-static xn_status read_dtype(const parser *p, const char *name, const xn_json *value,
-                            xn_datatype *out) {
-    static const char *const names[] = {"F32", "F16", "BF16", "I8", "U8", "BOOL", NULL};
-    char field[64];
-    snprintf(field, sizeof field, "%s.dtype", name);
-    if (value && xn_json_kind_of(value) == XN_JSON_STRING) {
-        for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
-            if (!strcmp(xn_json_string(value), dtypes[i].name)) {
-                *out = dtypes[i].datatype;
-                return XN_OK;
-            }
-        }
-    }
-    return xn_request_fail_datatype(field, value, names, p->error);
 }
 
 static xn_status read_offsets(const parser *p, const char *name, const xn_json *value,
@@ -111,14 +86,17 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
     const char *name = xn_member_names[member];
     xn_tensor_ref ref = {.present = true};
     extent where = {0};
-    char field[64];
+    char field[64], dtype[64];
     if (xn_json_kind_of(object) != XN_JSON_OBJECT)
         return fail_value(p, name, object, "an object with dtype, shape and data_offsets");
     snprintf(field, sizeof field, "%s.shape", name);
     const xn_json *shape = xn_json_member(object, "shape");
     xn_status status = check_members(p, name, object);
+    snprintf(dtype, sizeof dtype, "%s.dtype", name);
     if (!status)
-        status = read_dtype(p, name, xn_json_member(object, "dtype"), &ref.datatype);
+        status = xn_datatype_read(dtype, xn_json_member(object, "dtype"),
+                                  member == XN_MEMBER_INPUT ? XN_AS_INPUT : XN_AS_WEIGHTS,
+                                  XN_NAMES_SAFETENSORS, &ref.datatype, p->error);
     if (!status)
         status = shape ? xn_request_shape(shape, name, &ref.shape, p->error)
                        : fail_value(p, field, shape, "a list of integers");
@@ -178,15 +156,47 @@ static xn_status check_tiling(const parser *p) {
     return XN_OK;
 }
 
-/* The first query parameter of that name; query_count if there is none. */
-static size_t query_find(const parser *p, const char *key) {
-    size_t i = 0;
-    while (i < p->query_count && strcmp(p->query[i].key, key) != 0)
-        i++;
-    return i;
+static xn_status set_channels(parser *p, const char *text) {
+    char excerpt[XN_TEXT_EXCERPT];
+    if (xn_param_integers(text, &p->channels, 1) != 1 || p->channels < 1 || p->channels > INT32_MAX)
+        return xn_fail(p->error, XN_ERR_MALFORMED, "channels",
+                       "channels is \"%s\"; it takes the number of channels of an input of packed "
+                       "bits, from 1 to %d",
+                       xn_text_excerpt(text, strlen(text), excerpt), INT32_MAX);
+    return XN_OK;
 }
 
-static xn_status parse_metadata(const parser *p, const xn_json *object) {
+static bool take_channels(void *context, const char *key, const char *value, xn_status *status,
+                          xn_error *error) {
+    (void)error; /* the parser's */
+    if (strcmp(key, "channels") != 0)
+        return false;
+    *status = set_channels(context, value);
+    return true;
+}
+
+/* With channels given the input's U8 are the bytes of BITS. */
+static xn_status unpack_shape(const parser *p, xn_tensor_ref *input) {
+    char text[200];
+    const int64_t *dims = input->shape.dims;
+    if (!p->channels || !input->present)
+        return XN_OK;
+    if (input->datatype != XN_UINT8 || input->shape.rank != 4 ||
+        dims[3] != xn_bits_pixel_bytes(p->channels)) {
+        xn_shape_format(&input->shape, text, sizeof text);
+        return xn_fail(p->error, XN_ERR_MALFORMED, "input.shape",
+                       "input is %s of shape %s, but channels is %" PRId64
+                       ", which is for packed bits: U8 of shape [N, H, W, %" PRId64 "]",
+                       xn_datatype_name(input->datatype), text, p->channels,
+                       xn_bits_pixel_bytes(p->channels));
+    }
+    input->datatype = XN_BITS;
+    input->shape = (xn_shape){4, {dims[0], p->channels, dims[1], dims[2]}};
+    return xn_shape_elements(&input->shape, XN_BITS, p->limits->max_elements, "input",
+                             &input->elements, &input->bytes, p->error);
+}
+
+static xn_status parse_metadata(parser *p, const xn_json *object) {
     void *iterator = NULL;
     const char *key;
     const xn_json *value;
@@ -199,33 +209,19 @@ static xn_status parse_metadata(const parser *p, const xn_json *object) {
             return fail_value(p, excerpt, value, "a string, as all of __metadata__ does");
         if (!strcmp(key, "format")) /* the writing library's mark: "pt", "np", ... */
             continue;
+        const bool channels = p->targets->conv && !strcmp(key, "channels");
         const xn_param *param = p->targets->conv ? xn_param_find(key) : NULL;
-        if (!param && p->targets->conv)
+        if (!param && p->targets->conv && !channels)
             return xn_param_fail_unknown("__metadata__ key", key, false, p->error);
-        if (!param)
+        if (!param && !channels)
             return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
                            "unknown __metadata__ key \"%s\"; weights take no parameters", excerpt);
-        if (query_find(p, key) < p->query_count)
+        if (xn_request_query_find(p->query, p->query_count, key) < p->query_count)
             return xn_fail(p->error, XN_ERR_MALFORMED, key,
                            "%s is given twice: in the query and in __metadata__", key);
         xn_status status =
-            xn_param_set_text(param, xn_json_string(value), p->targets->conv, p->error);
-        if (status)
-            return status;
-    }
-    return XN_OK;
-}
-
-static xn_status parse_query(const parser *p) {
-    for (size_t i = 0; i < p->query_count; i++) {
-        const char *key = p->query[i].key;
-        const xn_param *param = xn_param_find(key);
-        if (!param || !p->targets->conv)
-            return xn_param_fail_unknown("query parameter", key, false, p->error);
-        if (query_find(p, key) != i)
-            return xn_fail(p->error, XN_ERR_MALFORMED, key, "%s is given twice in the query", key);
-        const char *value = p->query[i].value ? p->query[i].value : "";
-        xn_status status = xn_param_set_text(param, value, p->targets->conv, p->error);
+            channels ? set_channels(p, xn_json_string(value))
+                     : xn_param_set_text(param, xn_json_string(value), p->targets->conv, p->error);
         if (status)
             return status;
     }
@@ -257,7 +253,10 @@ static xn_status parse_root(parser *p, const xn_json *root) {
         if (status)
             return status;
     }
-    return check_tiling(p);
+    xn_status status = check_tiling(p);
+    if (!status && p->targets->refs[XN_MEMBER_INPUT])
+        status = unpack_shape(p, p->targets->refs[XN_MEMBER_INPUT]);
+    return status;
 }
 
 /* Something else altogether: its first 8 bytes are no length that a header could have. */
@@ -283,6 +282,20 @@ static xn_status fail_foreign(const uint8_t *bytes, uint64_t length, xn_error *e
                    length, XN_PROTO_MAX_HEADER_BYTES, is);
 }
 
+/* The header's length as the first 8 bytes have it; the body has them. */
+static uint64_t stated_length(const xn_proto_body *body) {
+    const uint8_t *bytes = body->bytes;
+    uint64_t n = 0;
+    for (int i = 7; i >= 0; i--)
+        n = n << 8 | bytes[i];
+    return n;
+}
+
+static size_t prefix_bytes(const xn_proto_body *body) {
+    uint64_t header = body->length < 8 ? UINT64_MAX : stated_length(body);
+    return header < body->length - 8 ? 8 + (size_t)header : body->length;
+}
+
 /* Splits the body; *length gets the header's. */
 static xn_status read_prefix(const xn_proto_body *body, size_t *length, xn_error *error) {
     const uint8_t *bytes = body->bytes;
@@ -292,9 +305,7 @@ static xn_status read_prefix(const xn_proto_body *body, size_t *length, xn_error
             "the body has %zu bytes and is no safetensors file: one begins with 8 bytes of "
             "header length",
             body->length);
-    uint64_t n = 0;
-    for (int i = 7; i >= 0; i--)
-        n = n << 8 | bytes[i];
+    const uint64_t n = stated_length(body);
     if (n > XN_PROTO_MAX_HEADER_BYTES && n > body->length - 8)
         return fail_foreign(bytes, n, error);
     if (n > XN_PROTO_MAX_HEADER_BYTES)
@@ -312,9 +323,8 @@ static xn_status read_prefix(const xn_proto_body *body, size_t *length, xn_error
     return XN_OK;
 }
 
-xn_status xn_request_parse_safetensors(const xn_proto_body *body, const xn_proto_query *query,
-                                       size_t query_count, const xn_proto_limits *limits,
-                                       const xn_targets *targets, xn_error *error) {
+static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, size_t query_count,
+                       const xn_proto_limits *limits, const xn_targets *targets, xn_error *error) {
     size_t length = 0;
     xn_json_scan scan = {0};
     const xn_json *root = NULL;
@@ -333,10 +343,64 @@ xn_status xn_request_parse_safetensors(const xn_proto_body *body, const xn_proto
                     .values = (const uint8_t *)header + length,
                     .values_length = body->length - 8 - length,
                     .error = error};
-        status = parse_query(&p);
+        const xn_query_own own = {take_channels, &p};
+        status = xn_request_parse_query(query, query_count, targets, &own, error);
         if (!status)
             status = parse_root(&p, root);
     }
     xn_json_scan_free(&scan);
     return status;
 }
+
+/* ---- answers ---- */
+
+/* The shape of the bytes that BITS is; of all else its own. */
+static xn_shape file_shape(const xn_answer *answer) {
+    const int64_t *dims = answer->shape.dims;
+    if (answer->datatype != XN_BITS)
+        return answer->shape;
+    return (xn_shape){4, {dims[0], dims[2], dims[3], xn_bits_pixel_bytes(dims[1])}};
+}
+
+static void write_header(xn_text *text, const xn_answer *answer) {
+    const bool bits = answer->datatype == XN_BITS;
+    const xn_shape shape = file_shape(answer);
+    xn_text_string(text, "{\"__metadata__\":{\"id\":\"");
+    xn_answer_word(text, answer->id);
+    xn_text_string(text, "\",\"backend\":\"");
+    xn_answer_word(text, answer->backend);
+    xn_text_string(text, "\",\"precision\":\"");
+    xn_text_string(text, xn_precision_name(answer->precision));
+    if (bits) {
+        xn_text_string(text, "\",\"channels\":\"");
+        xn_text_int(text, answer->shape.dims[1]);
+    }
+    xn_text_string(text, "\",\"batch_requests\":\"");
+    xn_text_int(text, answer->batch_requests);
+    xn_text_string(text, "\",\"batch_images\":\"");
+    xn_text_int(text, answer->batch_images);
+    xn_text_string(text, "\",\"timing\":\"");
+    xn_answer_timing(text, &answer->timing, "\\\"");
+    xn_text_string(text, "\"},\"output\":{\"dtype\":\"");
+    xn_text_string(text, xn_datatype_describe(bits ? XN_UINT8 : answer->datatype)->safetensors);
+    xn_text_string(text, "\",\"shape\":");
+    xn_answer_shape(text, &shape);
+    xn_text_string(text, ",\"data_offsets\":[0,");
+    xn_text_int(text, (int64_t)answer->output_bytes);
+    xn_text_string(text, "]}}");
+}
+
+static void write_prefix(xn_text *text, const xn_answer *answer) {
+    xn_text_bytes(text, "\0\0\0\0\0\0\0\0", 8);
+    write_header(text, answer);
+    while (text->length % 8)
+        xn_text_bytes(text, " ", 1);
+    for (int i = 0; i < 8; i++)
+        text->data[i] = (char)((uint64_t)(text->length - 8) >> (8 * i));
+}
+
+const xn_wire_form xn_wire_safetensors = {.media_type = "application/vnd.safetensors",
+                                          .query = true,
+                                          .parse = parse,
+                                          .prefix_bytes = prefix_bytes,
+                                          .write_prefix = write_prefix};

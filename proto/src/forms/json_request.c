@@ -1,7 +1,7 @@
-/* request_json.c: requests whose header is the JSON of PROTOCOL.md: form JSON, where values are
- * text, and form OIP binary, where they follow the header as bytes in the order of the members. */
-#include "xn_request.h"
-#include "xn_text.h"
+/* json_request.c: what the forms JSON and OIP binary share: a header in JSON, with the values in it
+ * as text or behind it as bytes in the order of the members. */
+#include "xn_datatypes.h"
+#include "xn_wire_form.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -68,13 +68,23 @@ static xn_status collect_members(const parser *p, const xn_json *object, tensor_
     return XN_OK;
 }
 
-static xn_status read_datatype(const parser *p, const tensor_parse *t, xn_datatype *out) {
-    static const char *const names[] = {"FP32", "FP16", "BF16", "INT8", "UINT8", "BOOL", NULL};
+static bool is_bits(const xn_json *value) {
+    return value && xn_json_kind_of(value) == XN_JSON_STRING &&
+           !strcmp(xn_json_string(value), xn_datatype_name(XN_BITS));
+}
+
+static xn_status read_datatype(const parser *p, xn_member member, const tensor_parse *t,
+                               xn_datatype *out) {
+    const bool input = member == XN_MEMBER_INPUT;
     char field[64];
-    if (t->datatype && xn_json_kind_of(t->datatype) == XN_JSON_STRING &&
-        xn_datatype_parse(xn_json_string(t->datatype), out) && *out != XN_INT32 && *out != XN_BITS)
-        return XN_OK;
-    return xn_request_fail_datatype(path(t, "datatype", field), t->datatype, names, p->error);
+    path(t, "datatype", field);
+    if (input && is_bits(t->datatype) && (!p->binary || t->data))
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s is BITS, whose values are packed bytes and no JSON; send %s with "
+                       "parameters.binary_data_size, or %s",
+                       field, xn_wire_oip_binary.media_type, xn_wire_safetensors.media_type);
+    return xn_datatype_read(field, t->datatype, input && p->binary ? XN_AS_INPUT : XN_AS_WEIGHTS,
+                            XN_NAMES_OIP, out, p->error);
 }
 
 /* data: a JSON array the scanner took out. */
@@ -153,7 +163,7 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
                        "%s.shape is missing; it takes a list of integers", t.name);
     status = xn_request_shape(t.shape, t.name, &ref.shape, p->error);
     if (!status)
-        status = read_datatype(p, &t, &ref.datatype);
+        status = read_datatype(p, member, &t, &ref.datatype);
     if (!status)
         status = xn_shape_elements(&ref.shape, ref.datatype, p->limits->max_elements, t.name,
                                    &ref.elements, &ref.bytes, p->error);
@@ -163,7 +173,7 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
         return xn_fail(p->error, XN_ERR_MALFORMED, path(&t, "parameters", field),
                        "%s.parameters needs Content-Type %s and Inference-Header-Content-Length; "
                        "in JSON the values are in \"data\"",
-                       t.name, xn_form_media_type(XN_FORM_OIP_BINARY));
+                       t.name, xn_wire_oip_binary.media_type);
     if (!t.data && !t.parameters)
         return xn_fail(p->error, XN_ERR_MALFORMED, path(&t, "data", field),
                        "%s.data is missing; it takes an array of numbers%s", t.name,
@@ -218,31 +228,15 @@ static xn_status parse_root(parser *p, const xn_json *root) {
     return status;
 }
 
-static xn_status check_header_length(const xn_proto_body *body, xn_error *error) {
-    static const char header[] = "Inference-Header-Content-Length";
-    if (!body->has_header_length)
-        return xn_fail(error, XN_ERR_MALFORMED, header,
-                       "%s needs the header %s: how many bytes of JSON come before the tensors",
-                       xn_form_media_type(XN_FORM_OIP_BINARY), header);
-    if (body->header_length > body->length)
-        return xn_fail(error, XN_ERR_MALFORMED, header, "%s is %zu, but the body has %zu bytes",
-                       header, body->header_length, body->length);
-    return XN_OK;
-}
-
 xn_status xn_request_parse_json(const xn_proto_body *body, const xn_proto_limits *limits,
-                                const xn_targets *targets, xn_error *error) {
-    bool binary = body->form == XN_FORM_OIP_BINARY;
-    xn_status status = binary ? check_header_length(body, error) : XN_OK;
-    if (status)
-        return status;
+                                const xn_targets *targets, bool binary, xn_error *error) {
     size_t length = binary ? body->header_length : body->length;
     const char *what = binary ? "the JSON header" : "the body";
     if (length == 0)
         return xn_fail(error, XN_ERR_MALFORMED, "", "%s is empty; it takes a JSON object", what);
     xn_json_scan scan = {0};
     const xn_json *root = NULL;
-    status = xn_json_scan_text(body->bytes, length, true, &scan, error);
+    xn_status status = xn_json_scan_text(body->bytes, length, true, &scan, error);
     if (!status)
         status = xn_json_parse(&scan, what, &root, error);
     if (!status) {
