@@ -1,4 +1,4 @@
-/* answer.c: answers of /conv in the three forms, read by hand and held against the oracle, and the
+/* answer.c: answers of /conv in all forms, read by hand and held against the oracle, and the
  * checks of refusals. */
 #include "wire.h"
 
@@ -73,7 +73,26 @@ static bool read_common(const char *text, xt_answer *answer) {
 
 /* ---- values ---- */
 
+/* Signs, packed by pixel; spare bits must be 0. */
+static bool read_bits(xt_answer *answer, const unsigned char *bytes, size_t length) {
+    const int64_t channels = answer->shape[1], plane = answer->shape[2] * answer->shape[3];
+    const int64_t pixel = (channels + 7) / 8;
+    if (length != (size_t)(answer->shape[0] * plane * pixel))
+        return false;
+    for (size_t i = 0; channels % 8 && i < length / (size_t)pixel; i++)
+        if (bytes[(i + 1) * (size_t)pixel - 1] >> channels % 8)
+            return false;
+    answer->values = calloc((size_t)answer->count, sizeof *answer->values);
+    for (int64_t i = 0; answer->values && i < answer->count; i++) {
+        const int64_t n = i / (channels * plane), c = i / plane % channels, at = i % plane;
+        answer->values[i] = bytes[(n * plane + at) * pixel + c / 8] >> c % 8 & 1 ? 1 : -1;
+    }
+    return answer->values != NULL;
+}
+
 static bool read_bytes(xt_answer *answer, const unsigned char *bytes, size_t length) {
+    if (!strcmp(answer->datatype, "BITS"))
+        return read_bits(answer, bytes, length);
     size_t size = xt_datatype_bytes(answer->datatype);
     if (length != (size_t)answer->count * size)
         return false;
@@ -188,14 +207,29 @@ static bool offsets_are(const char *header, size_t length) {
 }
 
 static bool output_dtype(const char *dtype, xt_answer *answer) {
-    static const char *const names[][2] = {{"F32", "FP32"}, {"F16", "FP16"}, {"I32", "INT32"}};
-    for (int i = 0; i < 3; i++) {
+    static const char *const names[][2] = {
+        {"F32", "FP32"}, {"F16", "FP16"}, {"I32", "INT32"}, {"U8", "BITS"}};
+    for (int i = 0; i < 4; i++) {
         if (strcmp(dtype, names[i][0]))
             continue;
         strcpy(answer->datatype, names[i][1]);
         return true;
     }
     return false;
+}
+
+/* A U8 is the bytes of BITS, whose channels stand in the metadata. */
+static bool unpack_shape(const char *header, xt_answer *answer) {
+    const char *metadata = xt_json_at(header, "__metadata__");
+    const double channels = metadata ? metadata_number(metadata, "channels") : NAN;
+    if (strcmp(answer->datatype, "BITS") != 0)
+        return isnan(channels);
+    int64_t *d = answer->shape;
+    if (!(channels >= 1) || d[3] != ((int64_t)channels + 7) / 8)
+        return false;
+    memcpy(d, (int64_t[4]){d[0], (int64_t)channels, d[1], d[2]}, sizeof answer->shape);
+    answer->count = d[0] * d[1] * d[2] * d[3];
+    return true;
 }
 
 static bool read_file(const xt_response *r, xt_answer *answer, char *error, size_t size) {
@@ -208,12 +242,31 @@ static bool read_file(const xt_response *r, xt_answer *answer, char *error, size
     char *json = strndup(r->body + 8, (size_t)length), dtype[8] = "";
     bool ok = json && xt_json_valid(json) && read_metadata(json, answer) &&
               read_shape(json, "output.shape", answer) && offsets_are(json, data) &&
-              copy_string(json, "output.dtype", dtype, sizeof dtype) && output_dtype(dtype, answer);
+              copy_string(json, "output.dtype", dtype, sizeof dtype) &&
+              output_dtype(dtype, answer) && unpack_shape(json, answer);
     ok = ok && read_bytes(answer, (unsigned char *)r->body + begin, data);
     if (!ok)
         wrong(error, size, "safetensors header", json ? json : "");
     free(json);
     return ok;
+}
+
+/* The body is the values; the rest stands in header fields. */
+static bool read_raw(const xt_response *r, xt_answer *answer, char *error, size_t size) {
+    const char *shape = XT_HEADER(r, "Output-Shape"), *datatype = XT_HEADER(r, "Output-Datatype");
+    const char *id = XT_HEADER(r, "X-Request-Id"), *timing = XT_HEADER(r, "Server-Timing");
+    char rest = 0;
+    long long d[4] = {0};
+    if (!shape || !datatype || !id || !timing || strlen(datatype) >= sizeof answer->datatype ||
+        sscanf(shape, "%lld,%lld,%lld,%lld%c", &d[0], &d[1], &d[2], &d[3], &rest) != 4)
+        return wrong(error, size, "header fields of a raw answer", shape ? shape : "none");
+    answer->count = 1;
+    for (int i = 0; i < 4; i++)
+        answer->count *= answer->shape[i] = d[i];
+    snprintf(answer->datatype, sizeof answer->datatype, "%s", datatype);
+    snprintf(answer->id, sizeof answer->id, "%s", id);
+    return read_bytes(answer, (unsigned char *)r->body, r->length) ||
+           wrong(error, size, "the bytes of a raw answer", shape);
 }
 
 bool xt_answer_read(const xt_response *response, xt_form form, xt_answer *answer, char *error,
@@ -225,8 +278,9 @@ bool xt_answer_read(const xt_response *response, xt_form form, xt_answer *answer
         return wrong(error, size, "Content-Type", type ? type : "is missing");
     if (form == XT_JSON)
         return read_json(response, answer, error, size);
-    return form == XT_OIP ? read_oip(response, answer, error, size)
-                          : read_file(response, answer, error, size);
+    return form == XT_OIP   ? read_oip(response, answer, error, size)
+           : form == XT_RAW ? read_raw(response, answer, error, size)
+                            : read_file(response, answer, error, size);
 }
 
 /* ---- against the oracle ---- */
@@ -248,14 +302,20 @@ bool xt_answer_matches(const xt_answer *answer, const xt_problem *problem, char 
         return false;
     }
     bool exact = !strcmp(datatype, "INT32");
-    bool half = !strcmp(datatype, "FP16");
+    bool half = !strcmp(datatype, "FP16"), bits = !strcmp(datatype, "BITS");
     double relative = half ? 1e-5 + 1.0 / 2048 : 1e-5;
-    if (strcmp(answer->precision, "fp32")) /* two operands, each rounded to 11 bits */
+    const char *mode = problem->what.mode;
+    /* raw does not tell; two operands, each rounded to 11 bits */
+    if (strcmp(answer->precision, "fp32") && mode && strcmp(mode, "xnor"))
         relative += 1.0 / 1024;
     double least = half ? ldexp(1, -25) : 0;
     for (int64_t i = 0; i < problem->count; i++) {
         double want = problem->expected[i], got = answer->values[i];
         double slack = exact ? 0 : relative * problem->magnitude[i] + least;
+        if (bits && fabs(want) <= slack) /* rounding may take it to either side */
+            continue;
+        if (bits)
+            want = want >= 0 ? 1 : -1, slack = 0;
         if (!isfinite(want) && (answer->json ? isnan(got) : same_special(got, want)))
             continue;
         /* 65520 and more is infinite in binary16 */

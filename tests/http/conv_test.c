@@ -424,6 +424,150 @@ START_TEST(larger_bodies) {
 }
 END_TEST
 
+/* ---- the form raw, and packed bits ---- */
+
+static void register_weights(const char *name, const xt_problem *problem) {
+    char target[64];
+    xt_message message;
+    xt_response response;
+    xt_conn conn;
+    ck_assert(xt_connect(&conn, daemon_));
+    snprintf(target, sizeof target, "/weights/%s", name);
+    xt_encode_weights(problem, XT_OIP, &message);
+    ck_assert_int_eq(xt_put(&conn, target, &message, &response), XT_GOT);
+    ck_assert(response.status == 200 || response.status == 201);
+    xt_response_free(&response);
+    xt_message_free(&message);
+    xt_disconnect(&conn);
+}
+
+START_TEST(raw_asks_and_answers) {
+    static const xt_case what = {
+        "raw",         2,           3, 9, 11, 4, 3, 3, .padding_name = "same", .datatype = "FP16",
+        .scale = true, .bias = true};
+    xt_problem problem;
+    xt_conn conn;
+    xt_problem_make(&problem, &what, xn_test_seed());
+    register_weights("raw", &problem);
+    ck_assert(xt_connect(&conn, daemon_));
+    const xt_options options = {.weights_name = "raw", .id = "raw-1"};
+    post_and_match(&conn, &problem, XT_RAW, XT_RAW, &options);
+    xt_options other = options;
+    for (int answer = 0; answer < XT_FORMS; answer++) {
+        other.accept = xt_form_type((xt_form)answer);
+        post_and_match(&conn, &problem, XT_RAW, answer == XT_OIP ? XT_RAW : (xt_form)answer,
+                       &other);
+    }
+    other.accept = "*/*";
+    post_and_match(&conn, &problem, XT_RAW, XT_RAW, &other);
+    xt_disconnect(&conn);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* curl --data-binary without a Content-Type of its own: raw where the query has a shape, 415 where
+ * it has none, as for anything else of that type. */
+START_TEST(raw_is_what_curl_sends) {
+    static const char type[] = "Content-Type: application/x-www-form-urlencoded\r\n";
+    static const xt_case what = {"curl", 1, 1, 4, 4, 2, 3, 3, .groups = 1};
+    xt_problem problem;
+    xt_message message;
+    xt_response response;
+    xt_conn conn;
+    char error[512] = "";
+    xt_problem_make(&problem, &what, xn_test_seed());
+    register_weights("curl", &problem);
+    ck_assert(xt_connect(&conn, daemon_));
+    xt_encode(&problem, XT_RAW, &(xt_options){.weights_name = "curl"}, &message);
+    ck_assert_int_eq(xt_request(&conn, "POST", message.target.data, type, message.body.data,
+                                message.body.length, &response),
+                     XT_GOT);
+    ck_assert_msg(xt_response_matches(&response, XT_RAW, &problem, NULL, error, sizeof error), "%s",
+                  error);
+    xt_response_free(&response);
+    ck_assert_int_eq(xt_request(&conn, "POST", "/conv?weights=curl", type, message.body.data,
+                                message.body.length, &response),
+                     XT_GOT);
+    xt_check_error(&response, 415, "Content-Type", "x-www-form-urlencoded", "no shape");
+    xt_response_free(&response);
+    xt_message_free(&message);
+    xt_disconnect(&conn);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* Two layers, the second on the signs of the first: through FP32, and through BITS. */
+START_TEST(bits_chain_layers) {
+    static const xt_case one = {"first",
+                                2,
+                                5,
+                                8,
+                                7,
+                                43,
+                                3,
+                                3,
+                                .padding_name = "same",
+                                .scaling = "alpha",
+                                .bias = true,
+                                .output_datatype = "BITS"};
+    static const xt_case two = {"second",
+                                2,
+                                43,
+                                8,
+                                7,
+                                6,
+                                3,
+                                3,
+                                .padding_name = "same",
+                                .pad_value = 1,
+                                .scaling = "none",
+                                .datatype = "BITS",
+                                .output_datatype = "INT32"};
+    static const xt_form answers[] = {XT_OIP, XT_SAFETENSORS};
+    xt_problem first, second;
+    xt_conn conn;
+    char error[512] = "";
+    ck_assert(xt_connect(&conn, daemon_));
+    for (size_t f = 0; f < sizeof answers / sizeof *answers; f++) {
+        xt_message message;
+        xt_response response;
+        xt_answer answer;
+        const xt_form form = answers[f];
+        xt_problem_make(&first, &one, xn_test_seed() + f);
+        xt_problem_make(&second, &two, xn_test_seed() + 10 + f);
+        xt_encode(&first, form, &(xt_options){0}, &message);
+        ck_assert_int_eq(xt_post(&conn, &message, &response), XT_GOT);
+        ck_assert_msg(xt_response_matches(&response, form, &first, NULL, error, sizeof error), "%s",
+                      error);
+        ck_assert(xt_answer_read(&response, form, &answer, error, sizeof error));
+        /* what came back is what goes on, byte for byte */
+        memcpy(second.input.values, answer.values, (size_t)answer.count * sizeof(double));
+        memcpy(second.input.raw, response.body + response.length - second.input.bytes,
+               second.input.bytes);
+        xt_problem_solve(&second);
+        post_and_match(&conn, &second, form, form, &(xt_options){0});
+        xt_answer_free(&answer);
+        xt_response_free(&response);
+        xt_message_free(&message);
+        xt_problem_free(&first);
+        xt_problem_free(&second);
+    }
+    xt_disconnect(&conn);
+}
+END_TEST
+
+START_TEST(bits_are_for_binary_answers) {
+    static const xt_case what = {"to JSON", 1, 3, 4, 4, 9, 3, 3, .output_datatype = "BITS"};
+    xt_problem problem;
+    xt_response response;
+    xt_problem_make(&problem, &what, xn_test_seed());
+    fetch_conv(&problem, XT_JSON, &(xt_options){0}, &response);
+    xt_check_error(&response, 400, "output_datatype", "Accept: application/octet-stream", "JSON");
+    xt_response_free(&response);
+    xt_problem_free(&problem);
+}
+END_TEST
+
 XN_SUITE(http_conv) {
     Suite *s = suite_create("http_conv");
     TCase *t = tcase_create("conv");
@@ -441,6 +585,10 @@ XN_SUITE(http_conv) {
     tcase_add_test(t, precision_is_stated);
     tcase_add_test(t, inline_weights_are_recognised);
     tcase_add_test(t, larger_bodies);
+    tcase_add_test(t, raw_asks_and_answers);
+    tcase_add_test(t, raw_is_what_curl_sends);
+    tcase_add_test(t, bits_chain_layers);
+    tcase_add_test(t, bits_are_for_binary_answers);
     suite_add_tcase(s, t);
     xt_add_stopped_case(s);
     return s;

@@ -1,12 +1,12 @@
-/* encode.c: requests in the three forms, put together byte by byte. */
+/* encode.c: requests in all forms, put together byte by byte. */
 #include "wire.h"
 
 #include <stdio.h>
 #include <string.h>
 
 const char *xt_form_type(xt_form form) {
-    static const char *const types[XT_FORMS] = {"application/json", "application/octet-stream",
-                                                "application/vnd.safetensors"};
+    static const char *const types[] = {"application/json", "application/octet-stream",
+                                        "application/vnd.safetensors", "application/octet-stream"};
     return types[form];
 }
 
@@ -199,9 +199,12 @@ static void put_file_tensor(xt_buffer *header, xt_buffer *bytes, const char *nam
                             const xt_tensor *tensor) {
     if (!tensor->datatype)
         return;
+    const bool bits = !strcmp(tensor->datatype, "BITS");
+    const int64_t *d = tensor->dims;
+    xt_tensor packed = {.rank = 4, .dims = {d[0], d[2], d[3], (d[1] + 7) / 8}};
     xt_print(header, "%s\"%s\": {\"dtype\": \"%s\", \"shape\": ", header->length > 1 ? ", " : "",
-             name, safetensors_datatype(tensor->datatype));
-    put_shape(header, tensor);
+             name, bits ? "U8" : safetensors_datatype(tensor->datatype));
+    put_shape(header, bits ? &packed : tensor);
     xt_print(header, ", \"data_offsets\": [%zu, %zu]}", bytes->length,
              bytes->length + tensor->bytes);
     xt_append(bytes, tensor->raw, tensor->bytes);
@@ -227,6 +230,8 @@ static void encode_file(const xt_problem *p, const xt_options *options, xt_messa
     put_parameter put = options->in_file ? put_metadata : put_query;
     put_parameters(&parameters, put, &p->what, options);
     put_text(&parameters, put, "weights", options->weights_name);
+    if (p->input.datatype && !strcmp(p->input.datatype, "BITS"))
+        put_integer(&parameters, put, "channels", p->input.dims[1]);
     xt_print(&header, "{");
     if (options->in_file && parameters.length)
         xt_print(&header, "\"__metadata__\": {%s}", parameters.data);
@@ -237,6 +242,25 @@ static void encode_file(const xt_problem *p, const xt_options *options, xt_messa
             put_file_tensor(&header, &bytes, part_names[i], all.tensor[i]);
     finish_file(&header, &bytes, message);
     xt_buffer_free(&parameters);
+}
+
+/* ---- raw ---- */
+
+static void encode_raw(const xt_problem *p, const xt_options *options, xt_message *message) {
+    xt_buffer query = {0};
+    char shape[96] = "", one[24];
+    for (int i = 0; i < p->input.rank; i++) {
+        snprintf(one, sizeof one, "%s%lld", i ? "," : "", (long long)p->input.dims[i]);
+        strcat(shape, one);
+    }
+    put_parameters(&query, put_query, &p->what, options);
+    put_text(&query, put_query, "weights", options->weights_name);
+    put_text(&query, put_query, "shape", shape);
+    if (strcmp(p->input.datatype, "FP32") != 0)
+        put_text(&query, put_query, "datatype", p->input.datatype);
+    xt_append(&message->target, query.data, query.length);
+    xt_append(&message->body, p->input.raw, p->input.bytes);
+    xt_buffer_free(&query);
 }
 
 /* ---- messages ---- */
@@ -252,6 +276,8 @@ void xt_encode(const xt_problem *problem, xt_form form, const xt_options *option
         xt_print(&message->headers, "%s", options->extra_headers);
     if (form == XT_SAFETENSORS)
         encode_file(problem, options, message);
+    else if (form == XT_RAW)
+        encode_raw(problem, options, message);
     else
         encode_json(problem, form, options, message);
 }

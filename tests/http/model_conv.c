@@ -117,7 +117,7 @@ static void choose_parameters(xt_model *model, asked *a) {
     static const char *const modes[] = {"xnor", "bwn", "float"};
     static const char *const scalings[] = {"xnor", "alpha", "none"};
     static const char *const precisions[] = {"fp32", "tf32", "fp16"};
-    static const char *const outputs[] = {"FP32", "FP16", "INT32"};
+    static const char *const outputs[] = {"FP32", "FP16", "INT32", "BITS"};
     xt_case *c = &a->what;
     choose_pair(model, a, "stride", 3, c->stride);
     choose_pair(model, a, "dilation", 2, c->dilation);
@@ -125,8 +125,8 @@ static void choose_parameters(xt_model *model, asked *a) {
     c->mode = choose_word(model, a, "mode", modes);
     c->scaling = choose_word(model, a, "scaling", scalings);
     c->precision = choose_word(model, a, "precision", precisions);
-    if (xt_chance(model, 2))
-        c->output_datatype = choose_word(model, a, "output_datatype", outputs);
+    if (xt_chance(model, 4))
+        c->output_datatype = add_word(a, "output_datatype", outputs[xn_rng_below(&model->rng, 4)]);
     if (xt_chance(model, 3))
         c->pad_value = (int)add_integer(a, "pad_value", xt_between(model, -1, 1));
     if (xt_chance(model, 4))
@@ -201,14 +201,22 @@ static void choose_tensors(xt_model *model, asked *a) {
     c->h = xt_between(model, 1, 7);
     c->w = xt_chance(model, 8) ? xt_between(model, 30, 70) : xt_between(model, 1, 7);
     const int64_t input[4] = {c->n, c->c, c->h, c->w};
-    a->sent.input = xt_tensor_random(&model->rng, xt_any_datatype(model), 4, input);
+    const char *datatype = xt_chance(model, 6) ? "BITS" : xt_any_datatype(model);
+    a->sent.input = xt_tensor_random(&model->rng, datatype, 4, input);
     choose_affine(model, a);
 }
 
 /* ---- forms ---- */
 
+static bool is_bits(const xt_tensor *tensor) {
+    return tensor->datatype && !strcmp(tensor->datatype, "BITS");
+}
+
 static void choose_forms(xt_model *model, asked *a) {
+    const bool alone = a->entry && !a->sent.scale.datatype && !a->sent.bias.datatype;
     a->form = a->answer = (xt_form)xn_rng_below(&model->rng, XT_FORMS);
+    if (alone && xt_chance(model, 3))
+        a->form = a->answer = XT_RAW;
     a->options.nested = xt_chance(model, 2);
     a->options.in_file = xt_chance(model, 2);
     if (a->form == XT_OIP && xt_chance(model, 4))
@@ -216,9 +224,15 @@ static void choose_forms(xt_model *model, asked *a) {
     if (xt_chance(model, 3)) {
         a->answer = (xt_form)xn_rng_below(&model->rng, XT_FORMS);
         a->options.accept = xt_form_type(a->answer);
+        if (a->form == XT_RAW && a->answer == XT_OIP) /* the same media type */
+            a->answer = XT_RAW;
     } else if (xt_chance(model, 6)) {
         a->options.accept = "*/*";
     }
+    if (is_bits(&a->sent.input) && (a->form == XT_JSON || (a->options.inline_data & 1)))
+        xt_refuse(model, 400, "input.datatype");
+    if (a->what.output_datatype && !strcmp(a->what.output_datatype, "BITS") && a->answer == XT_JSON)
+        xt_refuse(model, 400, "output_datatype");
     if (a->form != XT_JSON && !a->options.inline_data && xt_chance(model, 10)) {
         sprinkle(model, &a->sent.input);
         sprinkle(model, &a->sent.weights);
@@ -262,8 +276,8 @@ static const struct {
 static void break_parameter(xt_model *model, asked *a) {
     size_t i = xn_rng_below(&model->rng, sizeof bad_parameters / sizeof *bad_parameters);
     const char *key = bad_parameters[i].key;
-    bool file = a->form == XT_SAFETENSORS;
-    if (file && strchr(bad_parameters[i].plain, '\t'))
+    bool text = a->form == XT_SAFETENSORS || a->form == XT_RAW;
+    if (text && strchr(bad_parameters[i].plain, '\t'))
         return;
     for (int p = 0; p < a->options.parameter_count; p++)
         if (!strcmp(a->parameters[p].key, key))
@@ -318,6 +332,8 @@ static void break_tensors(xt_model *model, asked *a) {
         xt_refuse(model, 400, "weights");
         return;
     case 2:
+        if (is_bits(&a->sent.input))
+            break;
         flatten(&a->sent.input);
         xt_refuse(model, 422, "input.shape");
         return;
@@ -352,7 +368,7 @@ static void break_message(xt_model *model, asked *a) {
         xt_refuse(model, 406, "Accept");
         return;
     case 2:
-        if (a->form == XT_SAFETENSORS)
+        if (a->form == XT_SAFETENSORS || a->form == XT_RAW)
             return;
         a->query = "?stride=1";
         xt_refuse(model, 400, "stride");
@@ -372,10 +388,12 @@ static void break_something(xt_model *model, asked *a) {
         break_parameter(model, a);
         return;
     case 1:
-        break_affine(model, a);
+        if (a->form != XT_RAW)
+            break_affine(model, a);
         return;
     case 2:
-        break_tensors(model, a);
+        if (a->form != XT_RAW)
+            break_tensors(model, a);
         return;
     case 3:
         break_message(model, a);
@@ -419,6 +437,10 @@ static void check_rules(xt_model *model, const asked *a, const xt_problem *want)
     }
     if (is(c->mode, "xnor", "xnor") && is(want->input.datatype, "", "UINT8"))
         xt_refuse(model, 422, "input.datatype");
+    if (is_bits(&want->input) && !is(c->mode, "xnor", "xnor"))
+        xt_refuse(model, 422, "input.datatype");
+    else if (is_bits(&want->input) && is(c->scaling, "xnor", "xnor"))
+        xt_refuse(model, 422, "scaling");
     if (is(c->mode, "xnor", "xnor") && is(want->weights.datatype, "", "UINT8"))
         xt_refuse(model, 422, "weights.datatype");
     if (want->weights.datatype && !a->shapeless)

@@ -68,12 +68,30 @@ static double random_element(xn_rng *rng, const char *datatype, unsigned char *r
     return !strcmp(datatype, "INT8") ? (double)(int8_t)*raw : (double)*raw;
 }
 
+/* Signs: [N][H][W][ceil(C/8)] random bytes, and the values that they stand for. */
+static xt_tensor random_bits(xn_rng *rng, xt_tensor t) {
+    const int64_t channels = t.dims[1], plane = t.dims[2] * t.dims[3];
+    const int64_t pixel = (channels + 7) / 8;
+    t.bytes = (size_t)(t.dims[0] * plane * pixel);
+    t.raw = must(t.bytes, 1);
+    t.values = must((size_t)t.count, sizeof *t.values);
+    for (size_t i = 0; i < t.bytes; i++)
+        t.raw[i] = (unsigned char)(xn_rng_next(rng) >> 24);
+    for (int64_t i = 0; i < t.count; i++) {
+        const int64_t n = i / (channels * plane), c = i / plane % channels, at = i % plane;
+        t.values[i] = t.raw[(n * plane + at) * pixel + c / 8] >> c % 8 & 1 ? 1 : -1;
+    }
+    return t;
+}
+
 xt_tensor xt_tensor_random(xn_rng *rng, const char *datatype, int rank, const int64_t *dims) {
     xt_tensor t = {.datatype = datatype, .rank = rank, .count = 1};
     for (int i = 0; i < rank; i++) {
         t.dims[i] = dims[i];
         t.count *= dims[i];
     }
+    if (!strcmp(datatype, "BITS"))
+        return random_bits(rng, t);
     size_t size = xt_datatype_bytes(datatype);
     t.bytes = (size_t)t.count * size;
     t.raw = must(t.bytes, 1);

@@ -2,13 +2,15 @@
  * computed naively, all independent of the code under test: raw bytes, doubles, plain loops.
  *
  * A problem is a case of the table (xt_case) with random tensors and its expected output; it is
- * encoded in any of the three forms, and an answer in any form is checked against it. */
+ * encoded in any of the forms, and an answer in any form is checked against it. */
 #ifndef XT_WIRE_H
 #define XT_WIRE_H
 
 #include "client.h"
 
-typedef enum { XT_JSON, XT_OIP, XT_SAFETENSORS, XT_FORMS } xt_form;
+/* XT_RAW is only for weights that have a name, and has no place for scale and bias: tests that go
+ * through all forms leave it out. */
+typedef enum { XT_JSON, XT_OIP, XT_SAFETENSORS, XT_FORMS, XT_RAW = XT_FORMS } xt_form;
 
 const char *xt_form_type(xt_form form); /* the media type */
 
@@ -20,8 +22,8 @@ typedef struct xt_tensor {
     int64_t dims[4];
     int64_t count;
     size_t bytes;
-    double *values;     /* exactly what raw holds */
-    unsigned char *raw; /* little-endian */
+    double *values;     /* exactly what raw holds; of BITS 1 and -1 */
+    unsigned char *raw; /* little-endian; of BITS packed by pixel, with random spare bits */
 } xt_tensor;
 
 xt_tensor xt_tensor_random(xn_rng *rng, const char *datatype, int rank, const int64_t *dims);
