@@ -83,6 +83,8 @@ typedef struct xn_step {
     /* What a convolution alone has not: all of it is 0 there, and `second` XN_NO_TENSOR. */
     int32_t second, second_datatype; /* tensor: the gate of mul */
     xn_view input_view, second_view, residual_view, output_view;
+    /* Of the residual: that of the real output, where there is one; else FP32 or FP16. */
+    int32_t residual_datatype;
     int32_t least, count_padding; /* of max_pool, avg_pool */
     float quantum, low, high;     /* of quantize */
 } xn_step;

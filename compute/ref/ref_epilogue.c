@@ -14,7 +14,8 @@ static double value_of(const xn_ref_image *image, int32_t o, int64_t at, double 
     if (e->bias)
         v += w->bias[o];
     if (e->residual)
-        v += xn_ref_read_real(e->datatype, image->residual, image->step->residual_view.offset + at);
+        v += xn_ref_read_real(image->step->residual_datatype, image->residual,
+                              image->step->residual_view.offset + at);
     return v;
 }
 

@@ -58,8 +58,8 @@ static sizes sizes_of(const xn_step *s) {
     return (sizes){
         .input = xn_step_input_bytes(s),
         .second = view_bytes(&s->second_view, s->conv.channels, s->second_datatype),
-        .residual = view_bytes(&s->residual_view, xn_conv_output_elements(&s->conv),
-                               s->conv.epilogue.datatype),
+        .residual =
+            view_bytes(&s->residual_view, xn_conv_output_elements(&s->conv), s->residual_datatype),
         .output = xn_step_output_bytes(s),
         .bits = xn_step_bits_bytes(s),
     };

@@ -1,0 +1,34 @@
+/* lower.c: from a graph to steps. */
+#include "lower.h"
+
+#include "xn_mem.h"
+
+static xn_status run(xn_lowering *l, xn_error *error) {
+    if (!xn_lower_build(l) || !xn_lower_rewrite(l) || !xn_lower_place(l) || !xn_lower_sort(l))
+        return xn_fail(error, XN_ERR_NO_MEMORY, "layers",
+                       "no memory to lower a network of %d layers", l->graph->layer_count);
+    return xn_lower_steps(l, error);
+}
+
+xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *error) {
+    xn_lowering l = {.graph = graph,
+                     .edges = graph->precision == XN_PRECISION_FP16 ? XN_FP16 : XN_FP32,
+                     .tensor_count = 1};
+    xn_status status = run(&l, error);
+    if (status == XN_OK)
+        *out = l.network;
+    else
+        xn_network_free(l.network);
+    xn_lower_free(&l);
+    return status;
+}
+
+void xn_network_free(xn_network *network) {
+    if (!network)
+        return;
+    for (int i = 0; network->weights && i < network->weights_count; i++)
+        xn_weights_free(network->weights[i]);
+    xn_mem_free(network->weights);
+    xn_mem_free(network->steps);
+    xn_mem_free(network);
+}

@@ -1,0 +1,106 @@
+/* lower.h: what the parts of lowering share: the network as nodes, which rules rewrite before steps
+ * are made of them.
+ *
+ *   lower_nodes.c    nodes of a graph; memory, users, order
+ *   lower_rewrite.c  rules that change the nodes
+ *   lower_place.c    copies where values must have another form, and where each value lies
+ *   lower_steps.c    steps of the nodes, each with as much in its epilogue as fits
+ *   lower.c          these, one after the other */
+#ifndef XN_LOWER_H
+#define XN_LOWER_H
+
+#include "graph.h"
+#include "xn_network.h"
+
+/* Ops of nodes: those of layers, and */
+enum {
+    XN_NODE_INPUT = XN_OP_COUNT, /* the network's input */
+    XN_NODE_COPY,                /* the same values in another form: bits as reals, or elsewhere */
+    XN_NODE_RESULT,              /* reads what is asked for; no step */
+    XN_NODE_DEAD
+};
+
+enum { XN_NOWHERE = -1 };
+
+typedef struct xn_node {
+    int op;
+    int input_count;
+    int *inputs; /* nodes */
+    xn_extent extent;
+    const xn_tensor *weight; /* conv */
+    xn_conv conv;            /* conv, pools: geometry */
+    bool k_map;              /* conv */
+    /* A value for each channel, or NULL. */
+    double *scale, *bias; /* conv, affine */
+    double *slope;        /* prelu */
+    double *shift;        /* sign */
+    double *turned;       /* max_pool of signs: -1 where it takes the least, else 1 */
+    float low, high, quantum;
+    bool count_padding;
+    int32_t from; /* slice */
+
+    /* Where its values lie: in part of what another node has (concat, result), or in a tensor. */
+    int holder;
+    int64_t holder_offset; /* elements */
+    int32_t tensor, bits;  /* numbers, of the reals and of the signs; or XN_NOWHERE */
+    bool done;             /* its step is made */
+} xn_node;
+
+typedef struct xn_block {
+    struct xn_block *next;
+} xn_block;
+
+typedef struct xn_lowering {
+    const xn_graph *graph;
+    xn_node *nodes;
+    int count, capacity;
+    int result; /* that node */
+    int *order; /* of the live nodes, each behind what it reads */
+    int order_count;
+    xn_datatype edges; /* of reals between steps */
+    int32_t tensor_count;
+    xn_network *network;
+    xn_block *blocks; /* all memory, freed at the end */
+    bool no_memory;   /* an allocation failed; what was to be made is not there */
+} xn_lowering;
+
+/* ---- lower_nodes.c ---- */
+
+/* Zeroed memory until the end of lowering; NULL, and no_memory is set. */
+void *xn_lower_take(xn_lowering *l, size_t count, size_t bytes);
+void xn_lower_free(xn_lowering *l);
+bool xn_lower_build(xn_lowering *l);
+/* A new node that reads one other and has its extent; XN_NOWHERE without memory. */
+int xn_lower_insert(xn_lowering *l, int op, int input);
+/* How many times live nodes read it; *user is the last that does. */
+int xn_lower_uses(const xn_lowering *l, int node, int *user);
+/* Everything that reads `from`, but node `except`, reads `to` instead. */
+void xn_lower_redirect(xn_lowering *l, int from, int to, int except);
+/* Marks nodes that nothing asked for needs as dead. */
+bool xn_lower_sweep(xn_lowering *l);
+bool xn_lower_sort(xn_lowering *l);
+
+/* Signs, or a max-pool of signs: lies as bits. */
+bool xn_lower_is_binary(const xn_lowering *l, int node);
+/* A convolution that reads signs. */
+bool xn_lower_reads_signs(const xn_node *n);
+/* Makes a step of its own, unless another takes it in. */
+bool xn_lower_is_step(const xn_node *n);
+/* A step that takes values one by one, of any datatype and as bits, as its first input. */
+bool xn_lower_is_map(const xn_node *n);
+
+/* ---- lower_rewrite.c, lower_place.c, lower_steps.c: false without memory ---- */
+
+bool xn_lower_rewrite(xn_lowering *l);
+bool xn_lower_place(xn_lowering *l);
+
+/* Part of a tensor: the node that has it as a whole, and the first element. */
+typedef struct xn_location {
+    int root;
+    int64_t offset;
+} xn_location;
+xn_location xn_lower_locate(const xn_lowering *l, int node);
+
+xn_status xn_lower_steps(xn_lowering *l, xn_error *error);
+
+#endif

@@ -1,0 +1,311 @@
+/* lower_nodes.c: the nodes that lowering works on, made of a graph's layers. */
+#include "lower.h"
+
+#include "xn_mem.h"
+
+#include <string.h>
+
+/* ---- memory ---- */
+
+void *xn_lower_take(xn_lowering *l, size_t count, size_t bytes) {
+    size_t size;
+    enum { HEAD = XN_MEM_ALIGNMENT };
+    xn_block *block = NULL;
+    if (xn_mul_size(count, bytes, &size) && xn_add_size(size, HEAD, &size))
+        block = xn_mem_zalloc(size, 1);
+    if (!block) {
+        l->no_memory = true;
+        return NULL;
+    }
+    block->next = l->blocks;
+    l->blocks = block;
+    return (char *)block + HEAD;
+}
+
+void xn_lower_free(xn_lowering *l) {
+    while (l->blocks) {
+        xn_block *next = l->blocks->next;
+        xn_mem_free(l->blocks);
+        l->blocks = next;
+    }
+}
+
+/* ---- nodes ---- */
+
+static int add_node(xn_lowering *l, int op, const int *inputs, int input_count,
+                    const xn_extent *extent) {
+    int *copy = xn_lower_take(l, input_count ? (size_t)input_count : 1, sizeof *copy);
+    if (!copy)
+        return XN_NOWHERE;
+    if (l->count == l->capacity) {
+        int capacity = 2 * l->capacity + 64;
+        xn_node *nodes = xn_lower_take(l, (size_t)capacity, sizeof *nodes);
+        if (!nodes)
+            return XN_NOWHERE;
+        if (l->count)
+            memcpy(nodes, l->nodes, (size_t)l->count * sizeof *nodes);
+        l->nodes = nodes;
+        l->capacity = capacity;
+    }
+    if (input_count)
+        memcpy(copy, inputs, (size_t)input_count * sizeof *copy);
+    l->nodes[l->count] = (xn_node){.op = op,
+                                   .inputs = copy,
+                                   .input_count = input_count,
+                                   .extent = *extent,
+                                   .holder = XN_NOWHERE,
+                                   .tensor = XN_NOWHERE,
+                                   .bits = XN_NOWHERE};
+    return l->count++;
+}
+
+int xn_lower_insert(xn_lowering *l, int op, int input) {
+    const xn_extent extent = l->nodes[input].extent;
+    return add_node(l, op, &input, 1, &extent);
+}
+
+int xn_lower_uses(const xn_lowering *l, int node, int *user) {
+    int uses = 0;
+    for (int i = 0; i < l->count; i++) {
+        const xn_node *n = &l->nodes[i];
+        for (int k = 0; n->op != XN_NODE_DEAD && k < n->input_count; k++) {
+            if (n->inputs[k] == node) {
+                uses++;
+                *user = i;
+            }
+        }
+    }
+    return uses;
+}
+
+void xn_lower_redirect(xn_lowering *l, int from, int to, int except) {
+    for (int i = 0; i < l->count; i++)
+        for (int k = 0; i != except && k < l->nodes[i].input_count; k++)
+            if (l->nodes[i].inputs[k] == from)
+                l->nodes[i].inputs[k] = to;
+}
+
+bool xn_lower_is_binary(const xn_lowering *l, int node) {
+    while (l->nodes[node].op == XN_OP_MAX_POOL)
+        node = l->nodes[node].inputs[0];
+    return l->nodes[node].op == XN_OP_SIGN;
+}
+
+bool xn_lower_reads_signs(const xn_node *n) {
+    return n->op == XN_OP_CONV && n->conv.mode == XN_MODE_XNOR && !n->k_map;
+}
+
+bool xn_lower_is_step(const xn_node *n) {
+    return n->op != XN_NODE_INPUT && n->op != XN_NODE_RESULT && n->op != XN_NODE_DEAD &&
+           n->op != XN_OP_CONCAT && n->op != XN_OP_SLICE && n->op != XN_OP_FLATTEN;
+}
+
+bool xn_lower_is_map(const xn_node *n) {
+    return n->op == XN_OP_AFFINE || n->op == XN_OP_PRELU || n->op == XN_OP_CLIP ||
+           n->op == XN_OP_SIGN || n->op == XN_NODE_COPY;
+}
+
+/* ---- of layers ---- */
+
+/* A tensor's values in double, one for each of `count`; a single one for all. */
+static double *spread(xn_lowering *l, const xn_tensor *tensor, int64_t count) {
+    double *values = xn_lower_take(l, (size_t)count, sizeof *values);
+    const size_t size = xn_datatype_bytes(tensor->datatype);
+    for (int64_t i = 0; values && i < count; i++) {
+        float value;
+        const char *from = (const char *)tensor->data + (tensor->elements > 1 ? i : 0) * size;
+        xn_tensor_to_fp32(tensor->datatype, from, &value, 1);
+        values[i] = (double)value;
+    }
+    return values;
+}
+
+static bool set_values(xn_lowering *l, const xn_tensor *tensor, int64_t count, double **out) {
+    *out = tensor ? spread(l, tensor, count) : NULL;
+    return !tensor || *out;
+}
+
+/* A number for every channel, where there is no tensor. */
+static bool set_number(xn_lowering *l, float number, int32_t count, double **out) {
+    *out = xn_lower_take(l, (size_t)count, sizeof **out);
+    for (int32_t i = 0; *out && i < count; i++)
+        (*out)[i] = (double)number;
+    return *out != NULL;
+}
+
+static bool set_parts(xn_lowering *l, xn_node *n, const xn_graph_layer *layer) {
+    const xn_layer *given = &layer->given;
+    const int64_t channels = n->extent.channels;
+    n->weight = given->weight;
+    n->conv = layer->conv;
+    n->k_map = given->k_map;
+    n->low = given->low;
+    n->high = given->high;
+    n->quantum = given->quantum;
+    n->count_padding = given->count_padding;
+    n->from = (int32_t)given->from;
+    if (n->op == XN_OP_PRELU && !given->slope &&
+        !set_number(l, given->slope_value, (int32_t)channels, &n->slope))
+        return false;
+    return set_values(l, given->scale, channels, &n->scale) &&
+           set_values(l, given->bias, channels, &n->bias) &&
+           (n->slope || set_values(l, given->slope, channels, &n->slope)) &&
+           set_values(l, given->shift, channels, &n->shift);
+}
+
+/* The sum of more than two is a sum of sums of two, from left to right. */
+static int add_sum(xn_lowering *l, const int *inputs, const xn_graph_layer *layer) {
+    int sum = inputs[0];
+    for (int i = 1; i < layer->input_count && sum != XN_NOWHERE; i++)
+        sum = add_node(l, XN_OP_ADD, (const int[]){sum, inputs[i]}, 2, &layer->extent);
+    return sum;
+}
+
+static bool is_whole(const xn_tensor *tensor) {
+    return tensor && tensor->shape.rank == 3 &&
+           (tensor->shape.dims[1] > 1 || tensor->shape.dims[2] > 1);
+}
+
+/* An affine layer with a value for each element has one for each channel of the flattened image. */
+static int add_whole_affine(xn_lowering *l, int input, const xn_graph_layer *layer) {
+    const xn_extent whole = layer->extent, flat = {(int32_t)xn_extent_elements(&whole), 1, 1};
+    const int64_t pixels = (int64_t)whole.height * whole.width;
+    int node = add_node(l, XN_OP_FLATTEN, &input, 1, &flat);
+    if (node != XN_NOWHERE)
+        node = add_node(l, XN_OP_AFFINE, &node, 1, &flat);
+    if (node == XN_NOWHERE)
+        return node;
+    const xn_tensor *const given[2] = {layer->given.scale, layer->given.bias};
+    for (int i = 0; i < 2; i++) {
+        double *values = NULL;
+        if (!given[i])
+            continue;
+        if (is_whole(given[i]) || given[i]->elements == 1) {
+            values = spread(l, given[i], flat.channels);
+        } else {
+            const double *channels = spread(l, given[i], whole.channels);
+            values = xn_lower_take(l, (size_t)flat.channels, sizeof *values);
+            for (int64_t k = 0; channels && values && k < flat.channels; k++)
+                values[k] = channels[k / pixels];
+        }
+        if (l->no_memory)
+            return XN_NOWHERE;
+        *(i ? &l->nodes[node].bias : &l->nodes[node].scale) = values;
+    }
+    return add_node(l, XN_OP_FLATTEN, &node, 1, &whole);
+}
+
+/* What changes nothing is no node. */
+static bool is_nothing(const xn_lowering *l, const xn_graph_layer *layer, int input) {
+    const xn_extent *in = &l->nodes[input].extent;
+    return (layer->given.op == XN_OP_FLATTEN && in->height == 1 && in->width == 1) ||
+           (layer->given.op == XN_OP_CONCAT && layer->input_count == 1) ||
+           (layer->given.op == XN_OP_SLICE && in->channels == layer->extent.channels);
+}
+
+static int add_layer(xn_lowering *l, const xn_graph_layer *layer, const int *node_of) {
+    int inputs[XN_GRAPH_MAX_INPUTS];
+    for (int i = 0; i < layer->input_count; i++)
+        inputs[i] = layer->inputs[i] == XN_GRAPH_INPUT ? 0 : node_of[layer->inputs[i]];
+    if (is_nothing(l, layer, inputs[0]))
+        return inputs[0];
+    if (layer->given.op == XN_OP_ADD)
+        return add_sum(l, inputs, layer);
+    if (layer->given.op == XN_OP_AFFINE &&
+        (is_whole(layer->given.scale) || is_whole(layer->given.bias)))
+        return add_whole_affine(l, inputs[0], layer);
+    int node = add_node(l, (int)layer->given.op, inputs, layer->input_count, &layer->extent);
+    if (node == XN_NOWHERE || !set_parts(l, &l->nodes[node], layer))
+        return XN_NOWHERE;
+    return node;
+}
+
+bool xn_lower_build(xn_lowering *l) {
+    const xn_graph *g = l->graph;
+    int outputs[XN_GRAPH_MAX_OUTPUTS];
+    int *node_of = xn_lower_take(l, (size_t)g->layer_count, sizeof *node_of);
+    int64_t elements = 0;
+    if (!node_of || add_node(l, XN_NODE_INPUT, NULL, 0, &g->input) == XN_NOWHERE)
+        return false;
+    l->nodes[0].tensor = 0;
+    for (int i = 0; i < g->layer_count; i++) {
+        node_of[i] = add_layer(l, &g->layers[i], node_of);
+        if (node_of[i] == XN_NOWHERE)
+            return false;
+    }
+    for (int i = 0; i < g->output_count; i++) {
+        outputs[i] = node_of[g->outputs[i]];
+        elements += xn_extent_elements(&l->nodes[outputs[i]].extent);
+    }
+    const xn_extent all = {(int32_t)elements, 1, 1};
+    l->result = add_node(l, XN_NODE_RESULT, outputs, g->output_count, &all);
+    return l->result != XN_NOWHERE;
+}
+
+/* ---- what is needed, in which order ---- */
+
+/* Puts nodes that `first` needs into out, each behind what it reads, unless `seen` has it. */
+typedef struct walk {
+    xn_lowering *l;
+    bool *seen;
+    int *stack, *next_input; /* of the node at each depth */
+    int *out, count;
+} walk;
+
+static void visit(walk *w, int first) {
+    int depth = 0;
+    if (w->seen[first])
+        return;
+    w->seen[first] = true;
+    w->stack[0] = first;
+    w->next_input[0] = 0;
+    while (depth >= 0) {
+        const xn_node *n = &w->l->nodes[w->stack[depth]];
+        if (w->next_input[depth] == n->input_count) {
+            w->out[w->count++] = w->stack[depth--];
+            continue;
+        }
+        int input = n->inputs[w->next_input[depth]++];
+        if (w->seen[input])
+            continue;
+        w->seen[input] = true;
+        w->stack[++depth] = input;
+        w->next_input[depth] = 0;
+    }
+}
+
+static bool walk_create(xn_lowering *l, walk *w) {
+    const size_t count = (size_t)l->count;
+    *w = (walk){.l = l};
+    w->seen = xn_lower_take(l, count, sizeof *w->seen);
+    w->stack = xn_lower_take(l, count, sizeof *w->stack);
+    w->next_input = xn_lower_take(l, count, sizeof *w->next_input);
+    w->out = xn_lower_take(l, count, sizeof *w->out);
+    return !l->no_memory;
+}
+
+bool xn_lower_sweep(xn_lowering *l) {
+    walk w;
+    if (!walk_create(l, &w))
+        return false;
+    visit(&w, l->result);
+    for (int i = 0; i < l->count; i++)
+        if (!w.seen[i] && i > 0)
+            l->nodes[i].op = XN_NODE_DEAD;
+    return true;
+}
+
+/* The layers' own order, where there is a choice: nodes that rules added come right before what
+ * reads them. */
+bool xn_lower_sort(xn_lowering *l) {
+    walk w;
+    if (!walk_create(l, &w))
+        return false;
+    for (int i = 0; i < l->count; i++)
+        if (l->nodes[i].op != XN_NODE_DEAD && i != l->result)
+            visit(&w, i);
+    visit(&w, l->result);
+    l->order = w.out;
+    l->order_count = w.count;
+    return true;
+}

@@ -1,0 +1,140 @@
+/* lower_place.c: where values lie. Inserts copies where a value must have a form that its node does
+ * not give it; then each concat, and the result, hold what they are made of as their parts. */
+#include "lower.h"
+
+/* ---- forms ---- */
+
+/* The reader takes bits there. */
+static bool takes_bits(const xn_node *reader, int slot) {
+    return slot == 0 && (xn_lower_reads_signs(reader) || xn_lower_is_map(reader) ||
+                         reader->op == XN_OP_MAX_POOL);
+}
+
+/* The reader takes the network's input there as it is. */
+static bool takes_input(const xn_lowering *l, const xn_node *reader, int slot) {
+    const xn_graph *g = l->graph;
+    const bool nhwc = g->input_layout == XN_IMAGE_NHWC && g->input_shape.rank == 3;
+    if (slot == 0 && xn_lower_is_map(reader))
+        return true;
+    if (nhwc)
+        return false;
+    return g->input_datatype == l->edges || (slot == 0 && reader->op == XN_OP_CONV);
+}
+
+/* All that read `node` and do not take it as it is read one copy of it. */
+static bool convert(xn_lowering *l, int node) {
+    const bool binary = xn_lower_is_binary(l, node);
+    int copy = XN_NOWHERE;
+    for (int i = 0, count = l->count; i < count; i++) {
+        for (int k = 0; l->nodes[i].op != XN_NODE_DEAD && k < l->nodes[i].input_count; k++) {
+            const xn_node *reader = &l->nodes[i];
+            if (reader->inputs[k] != node ||
+                (binary ? takes_bits(reader, k) : takes_input(l, reader, k)))
+                continue;
+            if (copy == XN_NOWHERE)
+                copy = xn_lower_insert(l, XN_NODE_COPY, node);
+            if (copy == XN_NOWHERE)
+                return false;
+            l->nodes[i].inputs[k] = copy;
+        }
+    }
+    return true;
+}
+
+/* ---- parts ---- */
+
+/* What has the memory of a flattened image. */
+static int behind_flatten(const xn_lowering *l, int node) {
+    while (l->nodes[node].op == XN_OP_FLATTEN)
+        node = l->nodes[node].inputs[0];
+    return node;
+}
+
+/* Nothing but one other node reads it, or its flattened form. */
+static bool is_read_once(const xn_lowering *l, int node) {
+    int user;
+    while (l->nodes[node].op == XN_OP_FLATTEN) {
+        if (xn_lower_uses(l, node, &user) != 1)
+            return false;
+        node = l->nodes[node].inputs[0];
+    }
+    return xn_lower_uses(l, node, &user) == 1;
+}
+
+/* A concat none of whose parts is read by anything else. */
+static bool is_private(const xn_lowering *l, const xn_node *concat) {
+    for (int k = 0; k < concat->input_count; k++) {
+        const int part = behind_flatten(l, concat->inputs[k]);
+        if (l->nodes[part].op == XN_OP_CONCAT || !is_read_once(l, concat->inputs[k]))
+            return false;
+    }
+    return true;
+}
+
+/* The result is FP32, and no step reads it. In FP16 networks, what adds a residual has the
+ * residual's datatype: only nodes that begin a step are surely none of those. */
+static bool may_be_result(const xn_lowering *l, int input) {
+    const xn_node *n = &l->nodes[behind_flatten(l, input)];
+    if (!is_read_once(l, input) || (n->op == XN_OP_CONCAT && !is_private(l, n)))
+        return false;
+    return l->edges == XN_FP32 || (n->op != XN_OP_CONCAT && n->op != XN_OP_ADD &&
+                                   (n->op == XN_NODE_COPY || !xn_lower_is_map(n)));
+}
+
+static bool may_be_part(const xn_lowering *l, int input, const xn_node *holder) {
+    const int node = behind_flatten(l, input);
+    const xn_node *n = &l->nodes[node];
+    if ((!xn_lower_is_step(n) && n->op != XN_OP_CONCAT) || xn_lower_is_binary(l, node) ||
+        n->holder != XN_NOWHERE)
+        return false;
+    return holder->op != XN_NODE_RESULT || may_be_result(l, input);
+}
+
+static bool hold(xn_lowering *l, int holder) {
+    int64_t offset = 0;
+    for (int k = 0; k < l->nodes[holder].input_count; k++) {
+        int input = l->nodes[holder].inputs[k];
+        if (!may_be_part(l, input, &l->nodes[holder])) {
+            input = xn_lower_insert(l, XN_NODE_COPY, input);
+            if (input == XN_NOWHERE)
+                return false;
+            l->nodes[holder].inputs[k] = input;
+        }
+        xn_node *part = &l->nodes[behind_flatten(l, input)];
+        part->holder = holder;
+        part->holder_offset = offset;
+        offset += xn_extent_elements(&part->extent);
+    }
+    return true;
+}
+
+bool xn_lower_place(xn_lowering *l) {
+    for (int i = 0, count = l->count; i < count; i++)
+        if ((i == 0 || (l->nodes[i].op != XN_NODE_DEAD && xn_lower_is_binary(l, i))) &&
+            !convert(l, i))
+            return false;
+    if (!hold(l, l->result))
+        return false;
+    for (int i = 0, count = l->count; i < count; i++)
+        if (l->nodes[i].op == XN_OP_CONCAT && !hold(l, i))
+            return false;
+    return true;
+}
+
+xn_location xn_lower_locate(const xn_lowering *l, int node) {
+    xn_location at = {.root = node};
+    for (;;) {
+        const xn_node *n = &l->nodes[at.root];
+        if (n->holder != XN_NOWHERE) {
+            at.offset += n->holder_offset;
+            at.root = n->holder;
+        } else if (n->op == XN_OP_FLATTEN) {
+            at.root = n->inputs[0];
+        } else if (n->op == XN_OP_SLICE) {
+            at.offset += (int64_t)n->from * n->extent.height * n->extent.width;
+            at.root = n->inputs[0];
+        } else {
+            return at;
+        }
+    }
+}

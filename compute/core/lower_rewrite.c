@@ -1,0 +1,320 @@
+/* lower_rewrite.c: rules that make other nodes of the nodes, with the same results but for
+ * rounding. Each says when it may. */
+#include "lower.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- dense layers ---- */
+
+/* A dense layer behind flatten is a convolution of the image with a kernel of its size: the
+ * weight's values lie in the same order. Not with K, whose mean is another there. */
+static void fold_flatten(xn_lowering *l, xn_node *n) {
+    xn_conv *v = &n->conv;
+    const xn_node *flatten = &l->nodes[n->inputs[0]];
+    if (n->op != XN_OP_CONV || n->k_map || flatten->op != XN_OP_FLATTEN || v->groups != 1 ||
+        v->kernel_h > 1 || v->kernel_w > 1 || v->pad_top || v->pad_left || v->pad_bottom ||
+        v->pad_right || v->height > 1 || v->width > 1)
+        return;
+    const xn_extent *image = &l->nodes[flatten->inputs[0]].extent;
+    v->channels = v->group_channels = image->channels;
+    v->height = v->kernel_h = image->height;
+    v->width = v->kernel_w = image->width;
+    n->inputs[0] = flatten->inputs[0];
+}
+
+/* ---- signs ---- */
+
+static int find_plain_sign(const xn_lowering *l, int input) {
+    for (int i = 0; i < l->count; i++) {
+        const xn_node *n = &l->nodes[i];
+        if (n->op == XN_OP_SIGN && n->inputs[0] == input && !n->shift)
+            return i;
+    }
+    return XN_NOWHERE;
+}
+
+/* A convolution that takes signs by itself has a sign layer in front. */
+static bool add_sign(xn_lowering *l, int node) {
+    const int input = l->nodes[node].inputs[0];
+    if (!xn_lower_reads_signs(&l->nodes[node]) || xn_lower_is_binary(l, input))
+        return true;
+    int sign = find_plain_sign(l, input);
+    if (sign == XN_NOWHERE)
+        sign = xn_lower_insert(l, XN_OP_SIGN, input);
+    if (sign == XN_NOWHERE)
+        return false;
+    l->nodes[node].inputs[0] = sign;
+    return true;
+}
+
+static double shift_of(const xn_node *sign, int32_t channel) {
+    return sign->shift ? sign->shift[channel] : 0;
+}
+
+/* A clip keeps signs where both its ends are on their sides of the threshold. */
+static bool keeps_signs(const xn_node *clip, const xn_node *sign) {
+    for (int32_t c = 0; c < sign->extent.channels; c++) {
+        const float shift = (float)shift_of(sign, c);
+        if (!(clip->high + shift >= 0) || !(clip->low + shift < 0))
+            return false;
+    }
+    return true;
+}
+
+static bool same_sign(const xn_node *a, const xn_node *b) {
+    if (a->op != XN_OP_SIGN || b->op != XN_OP_SIGN || a->inputs[0] != b->inputs[0] ||
+        !a->shift != !b->shift)
+        return false;
+    return !a->shift || !memcmp(a->shift, b->shift, (size_t)a->extent.channels * sizeof *a->shift);
+}
+
+static void simplify_sign(xn_lowering *l, int node) {
+    xn_node *sign = &l->nodes[node];
+    while (l->nodes[sign->inputs[0]].op == XN_OP_CLIP &&
+           keeps_signs(&l->nodes[sign->inputs[0]], sign))
+        sign->inputs[0] = l->nodes[sign->inputs[0]].inputs[0];
+    if (!sign->shift && xn_lower_is_binary(l, sign->inputs[0])) {
+        xn_lower_redirect(l, node, sign->inputs[0], node);
+        return;
+    }
+    for (int i = 0; i < node; i++) {
+        if (same_sign(&l->nodes[i], sign)) {
+            xn_lower_redirect(l, node, i, node);
+            return;
+        }
+    }
+}
+
+/* ---- a bias behind an activation ---- */
+
+static bool counts_padding(const xn_node *pool) {
+    const xn_conv *v = &pool->conv;
+    return pool->count_padding && (v->pad_top || v->pad_left || v->pad_bottom || v->pad_right);
+}
+
+/* Adding before it is adding behind it, or to its own bias or shift. */
+static bool lets_bias_through(const xn_node *n) {
+    return n->op == XN_OP_SIGN || n->op == XN_OP_AFFINE || n->op == XN_OP_MAX_POOL ||
+           (n->op == XN_OP_ADD && n->inputs[0] != n->inputs[1]) ||
+           (n->op == XN_OP_AVG_POOL && !counts_padding(n));
+}
+
+static bool may_move_bias(const xn_lowering *l, int node) {
+    const xn_node *n = &l->nodes[node];
+    if (n->op != XN_OP_AFFINE || n->scale || !n->bias)
+        return false;
+    const int from = l->nodes[n->inputs[0]].op;
+    if (from != XN_OP_PRELU && from != XN_OP_CLIP)
+        return false;
+    int users = 0;
+    for (int i = 0; i < l->count; i++) {
+        const xn_node *user = &l->nodes[i];
+        for (int k = 0; k < user->input_count; k++) {
+            if (user->op == XN_NODE_DEAD || user->inputs[k] != node)
+                continue;
+            if (!lets_bias_through(user))
+                return false;
+            users++;
+        }
+    }
+    return users > 0;
+}
+
+/* *values = *values (or 0) + factor[c] (or 1) * bias[c], in an array of its own. */
+static bool add_bias(xn_lowering *l, double **values, const double *factor, const double *bias,
+                     int32_t channels) {
+    double *sum = xn_lower_take(l, (size_t)channels, sizeof *sum);
+    for (int32_t c = 0; sum && c < channels; c++)
+        sum[c] = (*values ? (*values)[c] : 0) + (factor ? factor[c] : 1) * bias[c];
+    if (sum)
+        *values = sum;
+    return sum != NULL;
+}
+
+/* Into the user's own parameters, or behind it. */
+static bool move_into(xn_lowering *l, int user, const double *bias) {
+    xn_node *n = &l->nodes[user];
+    const int32_t channels = n->extent.channels;
+    if (n->op == XN_OP_SIGN)
+        return add_bias(l, &n->shift, NULL, bias, channels);
+    if (n->op == XN_OP_AFFINE)
+        return add_bias(l, &n->bias, n->scale, bias, channels);
+    int behind = xn_lower_insert(l, XN_OP_AFFINE, user);
+    if (behind == XN_NOWHERE || !add_bias(l, &l->nodes[behind].bias, NULL, bias, channels))
+        return false;
+    xn_lower_redirect(l, user, behind, behind);
+    return true;
+}
+
+/* y + b behind an activation fits no epilogue. What reads it can take b: then y is what is stored.
+ */
+static bool move_bias(xn_lowering *l, int node) {
+    if (!may_move_bias(l, node))
+        return true;
+    const double *bias = l->nodes[node].bias;
+    const int from = l->nodes[node].inputs[0];
+    for (int i = 0, count = l->count; i < count; i++) {
+        bool reads = false;
+        for (int k = 0; k < l->nodes[i].input_count; k++) {
+            if (l->nodes[i].inputs[k] == node) {
+                l->nodes[i].inputs[k] = from;
+                reads = true;
+            }
+        }
+        if (reads && !move_into(l, i, bias))
+            return false;
+    }
+    return true;
+}
+
+/* ---- a sign behind a max-pool ---- */
+
+enum { MOST_BETWEEN = 8 };
+
+/* pool, what is between, sign: each read by the next one alone. */
+typedef struct pooled_sign {
+    int pool, between[MOST_BETWEEN], count, sign;
+} pooled_sign;
+
+static bool find_pooled_sign(const xn_lowering *l, int pool, pooled_sign *out) {
+    int next = XN_NOWHERE, at = pool;
+    *out = (pooled_sign){.pool = pool};
+    while (xn_lower_uses(l, at, &next) == 1) {
+        const int op = l->nodes[next].op;
+        if (op == XN_OP_SIGN) {
+            out->sign = next;
+            return true;
+        }
+        if ((op != XN_OP_AFFINE && op != XN_OP_PRELU && op != XN_OP_CLIP) ||
+            out->count == MOST_BETWEEN)
+            return false;
+        out->between[out->count++] = at = next;
+    }
+    return false;
+}
+
+static bool all_finite(const double *values, int32_t count) {
+    for (int32_t i = 0; values && i < count; i++)
+        if (!isfinite((float)values[i]))
+            return false;
+    return true;
+}
+
+static bool all_above(const double *values, int32_t count, double least, bool itself) {
+    for (int32_t i = 0; values && i < count; i++)
+        if (!(values[i] > least || (itself && values[i] >= least)))
+            return false;
+    return true;
+}
+
+/* A dot with finite parameters: no NaN and no infinity, whatever the input. */
+static bool is_finite_dot(const xn_node *n) {
+    return xn_lower_reads_signs(n) && all_finite(n->scale, n->extent.channels) &&
+           all_finite(n->bias, n->extent.channels);
+}
+
+/* Each node between pool and sign is monotone in each channel, also as fp32 computes it. One that
+ * falls, or is constant, does so for dots only: NaN counts least in a pool and as -1 in a sign, and
+ * a pool that took the least would have to know it. */
+static bool is_monotone(const xn_lowering *l, const pooled_sign *p, bool dot) {
+    for (int i = 0; i < p->count; i++) {
+        const xn_node *n = &l->nodes[p->between[i]];
+        const int32_t channels = n->extent.channels;
+        if (!all_finite(n->scale, channels) || !all_finite(n->bias, channels) ||
+            !all_finite(n->slope, channels) || !all_above(n->slope, channels, 0, true))
+            return false;
+        if (!dot && !all_above(n->scale, channels, 0, false))
+            return false;
+    }
+    return true;
+}
+
+/* What is between would go into the epilogue of the pool's input, which so far has no more than
+ * that. */
+static bool fits_before(const xn_lowering *l, const pooled_sign *p, const xn_node *x) {
+    if (p->count == 0)
+        return true;
+    if (x->op == XN_OP_PRELU || x->op == XN_OP_CLIP || x->op == XN_NODE_COPY)
+        return false;
+    bool activated = false;
+    for (int i = 0; i < p->count; i++) {
+        const xn_node *n = &l->nodes[p->between[i]];
+        if (activated || (n->op == XN_OP_AFFINE && n->scale && x->op == XN_OP_ADD))
+            return false;
+        activated = n->op != XN_OP_AFFINE;
+    }
+    return true;
+}
+
+static bool turn(xn_lowering *l, const pooled_sign *p) {
+    bool any = false;
+    const int32_t channels = l->nodes[p->pool].extent.channels;
+    double *turned = xn_lower_take(l, (size_t)channels, sizeof *turned);
+    if (!turned)
+        return false;
+    for (int32_t c = 0; c < channels; c++) {
+        turned[c] = 1;
+        for (int i = 0; i < p->count; i++) {
+            const double *scale = l->nodes[p->between[i]].scale;
+            turned[c] *= scale && scale[c] < 0 ? -1 : 1;
+        }
+        any = any || turned[c] < 0;
+    }
+    if (any)
+        l->nodes[p->pool].turned = turned;
+    return true;
+}
+
+/* sign(f(max(x))) is the largest of sign(f(x)) for f that rises, the least where it falls. */
+static bool move_sign(xn_lowering *l, int pool) {
+    pooled_sign p;
+    int user;
+    if (l->nodes[pool].op != XN_OP_MAX_POOL || !find_pooled_sign(l, pool, &p))
+        return true;
+    const int input = l->nodes[pool].inputs[0];
+    const xn_node *x = &l->nodes[input];
+    if (!xn_lower_is_step(x) || xn_lower_is_binary(l, input) ||
+        (p.count > 0 && xn_lower_uses(l, input, &user) != 1) || !fits_before(l, &p, x) ||
+        !is_monotone(l, &p, is_finite_dot(x)))
+        return true;
+    if (!turn(l, &p))
+        return false;
+    const xn_extent before = x->extent;
+    xn_lower_redirect(l, p.sign, pool, XN_NOWHERE);
+    l->nodes[p.count ? p.between[0] : p.sign].inputs[0] = input;
+    l->nodes[pool].inputs[0] = p.sign;
+    for (int i = 0; i < p.count; i++)
+        l->nodes[p.between[i]].extent = before;
+    l->nodes[p.sign].extent = before;
+    return true;
+}
+
+/* ---- all ---- */
+
+static bool simplify_signs(xn_lowering *l) {
+    for (int i = 1; i < l->count; i++)
+        if (l->nodes[i].op == XN_OP_SIGN)
+            simplify_sign(l, i);
+    return xn_lower_sweep(l);
+}
+
+bool xn_lower_rewrite(xn_lowering *l) {
+    for (int i = 1; i < l->count; i++)
+        fold_flatten(l, &l->nodes[i]);
+    if (!xn_lower_sweep(l))
+        return false;
+    for (int i = 1, count = l->count; i < count; i++)
+        if (!add_sign(l, i))
+            return false;
+    for (int i = 1, count = l->count; i < count; i++)
+        if (!move_bias(l, i))
+            return false;
+    if (!simplify_signs(l))
+        return false;
+    /* From the last pool on, so that a sign may pass several. */
+    for (int i = l->count - 1; i > 0; i--)
+        if (!move_sign(l, i))
+            return false;
+    return simplify_signs(l);
+}

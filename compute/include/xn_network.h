@@ -1,0 +1,45 @@
+/* xn_network.h: a graph made ready for backends: its steps, and their weights. Lowering knows no
+ * device; the same network runs on any backend that has the kinds of step in it.
+ *
+ * What it does, so that a network costs as few steps and as few bytes between them as may be:
+ *   - affine layers behind a convolution, or behind another, become its scale and bias, computed in
+ *     double and rounded once;
+ *   - add, prelu, clip and sign behind a step go into its epilogue, which stores reals, bits or
+ * both;
+ *   - what is read by nothing but signs lies in memory as bits;
+ *   - a sign behind a max-pool goes in front of it (OR of bits, AND in channels that an affine
+ * layer turned round), and a hardtanh in front of a sign goes away;
+ *   - a bias behind an activation moves into the shifts and biases of what reads it;
+ *   - concat and slice are parts of one tensor, flatten is another shape of it; a dense layer is a
+ *     convolution, behind flatten one with the image as its kernel.
+ * None of it is done where a result would change by more than rounding: where a folded factor
+ * leaves the range of fp32, where a slope below 0 makes a chain not monotone, or where NaN would
+ * come out otherwise. */
+#ifndef XN_NETWORK_H
+#define XN_NETWORK_H
+
+#include "xn_graph.h"
+#include "xn_step.h"
+#include "xn_weights.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Immutable. Owns everything in it; the graph and its tensors are not needed any more. Several
+ * outputs lie one after the other in the program's output, each as [C][H][W] in FP32, in the order
+ * in which they were asked for. */
+typedef struct xn_network {
+    int step_count, weights_count;
+    xn_step *steps; /* for xn_program_create_steps */
+    xn_weights **weights;
+} xn_network;
+
+/* Errors: XN_ERR_NO_MEMORY, XN_ERR_LIMIT (a filter of more values than int32 holds). */
+xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *error);
+void xn_network_free(xn_network *network); /* NULL-safe */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

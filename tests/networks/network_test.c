@@ -1,0 +1,196 @@
+/* Random networks, lowered and run on ref, against what they mean layer by layer. */
+#include "nw_model.h"
+#include "nw_random.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { IMAGES = 2, EXACT_NETWORKS = 400, REAL_NETWORKS = 400, HALF_NETWORKS = 100 };
+
+/* What was seen over all networks of a test. */
+typedef struct tally {
+    int64_t values, signs, doubtful, networks, steps, layers;
+    int64_t both, bits_alone, residuals, activated, least, views, kinds[XN_STEP_KIND_COUNT];
+    double worst; /* of the errors that were allowed, the largest share that was there */
+} tally;
+
+static void count_steps(const xn_network *network, tally *t) {
+    t->steps += network->step_count;
+    for (int i = 0; i < network->step_count; i++) {
+        const xn_step *s = &network->steps[i];
+        t->kinds[s->kind]++;
+        t->both += s->output != XN_NO_TENSOR && s->bits != XN_NO_TENSOR;
+        t->bits_alone += s->output == XN_NO_TENSOR;
+        t->residuals += s->residual != XN_NO_TENSOR;
+        t->activated += s->conv.epilogue.activation != XN_ACTIVATION_NONE;
+        t->least += s->least;
+        t->views += s->output_view.pitch != 0 || s->input_view.pitch != 0;
+    }
+}
+
+/* count values of the network's input, in its datatype, and as [C][H][W] in fp32. */
+static void fill_input(const nw_net *net, xn_rng *rng, bool exact, int64_t count, void *typed,
+                       float *plain) {
+    const xn_shape *shape = &net->params.input_shape;
+    const bool nhwc = net->params.input_layout == XN_IMAGE_NHWC;
+    const int64_t channels = nhwc ? shape->dims[2] : shape->dims[0], pixels = count / channels;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = nhwc ? i % channels * pixels + i / channels : i;
+        float value = exact ? (float)((int)xn_rng_below(rng, 17) - 8) * 0.25f : xn_rng_float(rng);
+        if (net->params.input_datatype == XN_UINT8)
+            value = (float)xn_rng_below(rng, exact ? 4 : 256);
+        if (net->params.input_datatype == XN_UINT8) {
+            ((uint8_t *)typed)[i] = (uint8_t)value;
+        } else if (net->params.input_datatype == XN_FP16) {
+            ((uint16_t *)typed)[i] = xn_fp32_to_fp16(value);
+            value = xn_fp16_to_fp32(((uint16_t *)typed)[i]);
+        } else {
+            ((float *)typed)[i] = value;
+        }
+        plain[at] = value;
+    }
+}
+
+static void compare(const nw_value *want, const float *got, const char *name, uint64_t seed,
+                    tally *t) {
+    const int64_t count = want->channels * want->height * want->width;
+    for (int64_t i = 0; i < count; i++, t->values++) {
+        const double allowed = want->error[i], is = fabs((double)got[i] - want->value[i]);
+        if (want->value[i] == (double)got[i])
+            continue;
+        ck_assert_msg(is <= allowed, "seed %" PRIu64 ": %s[%" PRId64 "] is %.9g, not %.9g +- %g",
+                      seed, name, i, (double)got[i], want->value[i], allowed);
+        if (isfinite(allowed))
+            t->worst = fmax(t->worst, is / allowed);
+    }
+}
+
+static int layer_index(const nw_net *net, const char *name) {
+    for (int i = 0; i < net->params.layer_count; i++)
+        if (!strcmp(net->layers[i].name, name))
+            return i;
+    return -1;
+}
+
+/* The outputs of one image, one behind the other. */
+static const float *compare_outputs(const nw_net *net, const nw_answer *answer, const float *got,
+                                    uint64_t seed, tally *t) {
+    const int outputs = net->params.output_count;
+    for (int i = 0; i < (outputs ? outputs : 1); i++) {
+        const int layer = outputs ? layer_index(net, net->outputs[i]) : net->params.layer_count - 1;
+        const nw_value *want = &answer->layers[layer];
+        compare(want, got, net->layers[layer].name, seed, t);
+        got += want->channels * want->height * want->width;
+    }
+    return got;
+}
+
+static void check(const nw_net *net, xn_rng *rng, bool exact, double unit, uint64_t seed,
+                  tally *t) {
+    xn_graph *graph = nw_graph(net);
+    xn_network *network = nw_lower(net);
+    const int64_t *d = net->params.input_shape.dims;
+    const int64_t count = net->params.input_shape.rank == 1 ? d[0] : d[0] * d[1] * d[2];
+    const size_t size = xn_datatype_bytes(net->params.input_datatype);
+    char *typed = calloc((size_t)count * IMAGES, size);
+    float *plain = calloc((size_t)count * IMAGES, sizeof *plain);
+    ck_assert(typed && plain);
+    for (int n = 0; n < IMAGES; n++)
+        fill_input(net, rng, exact, count, typed + (size_t)(n * count) * size, plain + n * count);
+    float *got = nw_run(network, typed, IMAGES);
+    const float *at = got;
+    for (int n = 0; n < IMAGES; n++) {
+        nw_answer answer;
+        nw_model(&net->params, graph, plain + n * count, unit, &answer);
+        at = compare_outputs(net, &answer, at, seed, t);
+        t->signs += answer.signs;
+        t->doubtful += answer.doubtful;
+        nw_answer_free(&answer);
+    }
+    count_steps(network, t);
+    t->networks++;
+    t->layers += net->params.layer_count;
+    free(got);
+    free(plain);
+    free(typed);
+    xn_network_free(network);
+    xn_graph_free(graph);
+}
+
+static void print(const char *what, const tally *t) {
+    printf("%s: %" PRId64 " networks, %" PRId64 " layers in %" PRId64 " steps, %" PRId64
+           " values; %" PRId64 " signs, %" PRId64 " of them doubtful; of the error allowed %.2f\n",
+           what, t->networks, t->layers, t->steps, t->values, t->signs, t->doubtful, t->worst);
+    printf("    bits %" PRId64 ", both %" PRId64 ", residual %" PRId64 ", activation %" PRId64
+           ", least %" PRId64 ", parts %" PRId64 "; by kind",
+           t->bits_alone, t->both, t->residuals, t->activated, t->least, t->views);
+    for (int i = 0; i < XN_STEP_KIND_COUNT; i++)
+        printf(" %s %" PRId64, xn_step_kind_name((xn_step_kind)i), t->kinds[i]);
+    printf("\n");
+}
+
+/* A test whose networks had not what it is about would prove nothing. */
+static void expect_coverage(const tally *t, bool exact) {
+    ck_assert_int_gt(t->both, 20);
+    ck_assert_int_gt(t->bits_alone, 20);
+    ck_assert_int_gt(t->residuals, 20);
+    ck_assert_int_gt(t->activated, 20);
+    ck_assert_int_gt(t->least, 2);
+    ck_assert_int_gt(t->views, 20);
+    ck_assert_int_lt(t->steps, t->layers);
+    for (int i = 0; i < XN_STEP_KIND_COUNT; i++)
+        ck_assert_msg(t->kinds[i] > 5 || (exact && (i == XN_STEP_SIGMOID || i == XN_STEP_SOFTMAX)),
+                      "few steps of kind %s", xn_step_kind_name((xn_step_kind)i));
+}
+
+static void run_random(const char *what, int networks, bool exact, double unit,
+                       xn_precision precision, tally *t) {
+    for (int i = 0; i < networks; i++) {
+        const uint64_t seed = xn_test_seed() + (uint64_t)i * 1000 + (uint64_t)precision;
+        xn_rng rng = {seed};
+        nw_net *net = nw_random_net(&rng, exact);
+        net->params.precision = precision;
+        check(net, &rng, exact, unit, seed, t);
+        nw_free(net);
+    }
+    print(what, t);
+}
+
+/* fp32 computes them without rounding: every value is equal. */
+START_TEST(exact_networks_are_equal) {
+    tally t = {0};
+    run_random("exact", EXACT_NETWORKS, true, 0, XN_PRECISION_FP32, &t);
+    expect_coverage(&t, true);
+    ck_assert_int_lt(t.doubtful * 20, t.signs);
+}
+END_TEST
+
+/* Every value is within the rounding of its own terms, and of signs that rounding may turn, of
+ * which there are few. */
+START_TEST(real_networks_are_within_rounding) {
+    tally t = {0};
+    run_random("fp32", REAL_NETWORKS, false, 0x1p-22, XN_PRECISION_FP32, &t);
+    expect_coverage(&t, false);
+    ck_assert_int_lt(t.doubtful * 50, t.signs);
+}
+END_TEST
+
+START_TEST(networks_with_fp16_between_steps_are_within_its_rounding) {
+    tally t = {0};
+    run_random("fp16", HALF_NETWORKS, false, 0x1p-9, XN_PRECISION_FP16, &t);
+    ck_assert_int_lt(t.doubtful * 4, t.signs);
+}
+END_TEST
+
+XN_SUITE(networks_random) {
+    Suite *s = suite_create("networks_random");
+    TCase *t = tcase_create("networks_random");
+    tcase_set_timeout(t, 300);
+    tcase_add_test(t, exact_networks_are_equal);
+    tcase_add_test(t, real_networks_are_within_rounding);
+    tcase_add_test(t, networks_with_fp16_between_steps_are_within_its_rounding);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,171 @@
+#include "nw_net.h"
+
+#include "xn_backend.h"
+#include "xn_program.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+const xn_conv_limits nw_limits = {1 << 26, 1 << 28, (int64_t)1 << 40};
+
+nw_net *nw_create(int64_t channels, int64_t height, int64_t width) {
+    nw_net *net = calloc(1, sizeof *net);
+    ck_assert_ptr_nonnull(net);
+    net->params = (xn_graph_params){.input_name = "input",
+                                    .input_datatype = XN_FP32,
+                                    .input_shape = {3, {channels, height, width}},
+                                    .layers = net->layers,
+                                    .outputs = net->outputs};
+    return net;
+}
+
+void nw_free(nw_net *net) {
+    for (int i = 0; i < net->block_count; i++)
+        free(net->blocks[i]);
+    free(net);
+}
+
+void *nw_take(nw_net *net, size_t bytes) {
+    ck_assert_int_lt(net->block_count, NW_BLOCKS);
+    void *block = calloc(1, bytes ? bytes : 1);
+    ck_assert_ptr_nonnull(block);
+    return net->blocks[net->block_count++] = block;
+}
+
+xn_layer *nw_add(nw_net *net, xn_op op, const char *name, const char *inputs) {
+    ck_assert_int_lt(net->params.layer_count, NW_LAYERS);
+    xn_layer *layer = &net->layers[net->params.layer_count++];
+    xn_layer_default(op, name, layer);
+    if (!inputs)
+        return layer;
+    char *copy = strcpy(nw_take(net, strlen(inputs) + 1), inputs), *rest = copy;
+    layer->inputs = &net->names[net->name_count];
+    for (char *word = strtok_r(copy, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        ck_assert_int_lt(net->name_count, NW_NAMES);
+        net->names[net->name_count++] = word;
+        layer->input_count++;
+    }
+    return layer;
+}
+
+void nw_output(nw_net *net, const char *name) {
+    net->outputs[net->params.output_count++] = name;
+}
+
+static xn_tensor *new_tensor(nw_net *net, int64_t d0, int64_t d1, int64_t d2, int64_t d3) {
+    const int64_t dims[4] = {d0, d1, d2, d3};
+    ck_assert_int_lt(net->tensor_count, NW_TENSORS);
+    xn_tensor *tensor = &net->tensors[net->tensor_count++];
+    *tensor = (xn_tensor){.datatype = XN_FP32, .elements = 1};
+    for (int i = 0; i < 4 && dims[i]; i++) {
+        tensor->shape.dims[tensor->shape.rank++] = dims[i];
+        tensor->elements *= dims[i];
+    }
+    tensor->bytes = (size_t)tensor->elements * sizeof(float);
+    tensor->data = nw_take(net, tensor->bytes);
+    return tensor;
+}
+
+const xn_tensor *nw_tensor(nw_net *net, const float *values, int64_t d0, int64_t d1, int64_t d2,
+                           int64_t d3) {
+    xn_tensor *tensor = new_tensor(net, d0, d1, d2, d3);
+    memcpy((void *)tensor->data, values, tensor->bytes);
+    return tensor;
+}
+
+const xn_tensor *nw_values(nw_net *net, int count, ...) {
+    xn_tensor *tensor = new_tensor(net, count, 0, 0, 0);
+    float *to = (float *)tensor->data;
+    va_list args;
+    va_start(args, count);
+    for (int i = 0; i < count; i++)
+        to[i] = (float)va_arg(args, double);
+    va_end(args);
+    return tensor;
+}
+
+const xn_tensor *nw_random(nw_net *net, xn_rng *rng, bool exact, int64_t d0, int64_t d1, int64_t d2,
+                           int64_t d3) {
+    xn_tensor *tensor = new_tensor(net, d0, d1, d2, d3);
+    float *to = (float *)tensor->data;
+    for (int64_t i = 0; i < tensor->elements; i++)
+        to[i] = exact ? (float)((int)xn_rng_below(rng, 7) - 3) * 0.25f : xn_rng_float(rng);
+    return tensor;
+}
+
+const xn_tensor *nw_random_scale(nw_net *net, xn_rng *rng, bool exact, int64_t count) {
+    static const float powers[] = {0.5f, 1, 2, -0.5f, -1, 0};
+    xn_tensor *tensor = new_tensor(net, count, 0, 0, 0);
+    float *to = (float *)tensor->data;
+    for (int64_t i = 0; i < tensor->elements; i++)
+        to[i] = exact ? powers[xn_rng_below(rng, 6)] : 1.5f * xn_rng_float(rng);
+    return tensor;
+}
+
+xn_graph *nw_graph(const nw_net *net) {
+    xn_graph *graph = NULL;
+    xn_error error = {0};
+    xn_status status = xn_graph_create(&net->params, &nw_limits, &graph, &error);
+    ck_assert_msg(status == XN_OK, "%s: %s", error.field, error.message);
+    return graph;
+}
+
+xn_network *nw_lower(const nw_net *net) {
+    xn_graph *graph = nw_graph(net);
+    xn_network *network = NULL;
+    xn_error error = {0};
+    xn_status status = xn_network_lower(graph, &network, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    xn_graph_free(graph);
+    return network;
+}
+
+/* ---- running ---- */
+
+static size_t output_bytes(const xn_network *network) {
+    const xn_step *last = &network->steps[network->step_count - 1];
+    ck_assert_int_ne(last->output, XN_NO_TENSOR);
+    ck_assert_int_eq(last->conv.epilogue.datatype, XN_FP32);
+    return xn_step_output_bytes(last);
+}
+
+/* Two items where there is more than one image: a batch of two requests. */
+static void run_items(xn_program *program, const xn_prepared *const *prepared,
+                      const xn_network *network, const char *input, char *output, int64_t images) {
+    const size_t in = xn_step_input_bytes(&network->steps[0]), out = output_bytes(network);
+    xn_batch_item items[2] = {{input, output, 1}, {input + in, output + out, images - 1}};
+    xn_error error = {0};
+    xn_status status = xn_program_run(program, prepared, items, images > 1 ? 2 : 1, NULL, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+}
+
+float *nw_run(const xn_network *network, const void *input, int64_t images) {
+    const xn_backend *ref = xn_backend_find("ref");
+    xn_device *device;
+    xn_stream *stream;
+    xn_program *program = NULL;
+    xn_error error = {0};
+    xn_stream_options options = {0};
+    const size_t weights = (size_t)network->weights_count;
+    xn_prepared **prepared = calloc(weights + 1, sizeof *prepared);
+    float *output = malloc(output_bytes(network) * (size_t)images);
+    ck_assert(prepared && output);
+    ck_assert_int_eq(ref->device_open(0, &device, NULL), XN_OK);
+    ck_assert_int_eq(ref->stream_create(device, &options, &stream, NULL), XN_OK);
+    for (size_t i = 0; i < weights; i++)
+        ck_assert_int_eq(ref->weights_prepare(device, network->weights[i], &prepared[i], NULL),
+                         XN_OK);
+    xn_status status = xn_program_create_steps(ref, stream, network->steps, network->step_count,
+                                               images, &program, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    ck_assert_int_eq(xn_program_ready(program, (const xn_prepared *const *)prepared, NULL), XN_OK);
+    run_items(program, (const xn_prepared *const *)prepared, network, input, (char *)output,
+              images);
+    xn_program_free(program);
+    for (size_t i = 0; i < weights; i++)
+        ref->weights_free(prepared[i]);
+    ref->stream_free(stream);
+    ref->device_close(device);
+    free(prepared);
+    return output;
+}

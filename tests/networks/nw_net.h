@@ -1,0 +1,54 @@
+/* nw_net.h: networks for tests: layers and their tensors in one object, and running them on ref. */
+#ifndef NW_NET_H
+#define NW_NET_H
+
+#include "xn_graph.h"
+#include "xn_network.h"
+#include "xn_test.h"
+
+enum { NW_LAYERS = 64, NW_NAMES = 256, NW_TENSORS = 256, NW_BLOCKS = 256 };
+
+typedef struct nw_net {
+    xn_graph_params params;
+    xn_layer layers[NW_LAYERS];
+    const char *names[NW_NAMES]; /* lists of inputs, one after the other */
+    int name_count;
+    xn_tensor tensors[NW_TENSORS];
+    int tensor_count;
+    void *blocks[NW_BLOCKS]; /* freed with it */
+    int block_count;
+    const char *outputs[8];
+} nw_net;
+
+/* FP32, NCHW, without layers; the input's name is "input". */
+nw_net *nw_create(int64_t channels, int64_t height, int64_t width);
+void nw_free(nw_net *net);
+
+/* Adds a layer with the defaults of its op. inputs: names apart by spaces, or NULL. */
+xn_layer *nw_add(nw_net *net, xn_op op, const char *name, const char *inputs);
+void nw_output(nw_net *net, const char *name);
+
+/* A tensor of that shape (the rank ends at the first 0) with these FP32 values, which are copied.
+ */
+const xn_tensor *nw_tensor(nw_net *net, const float *values, int64_t d0, int64_t d1, int64_t d2,
+                           int64_t d3);
+/* [count] and its values. */
+const xn_tensor *nw_values(nw_net *net, int count, ...);
+/* Random values: integers from -3 to 3 in `exact`, times 1/4, else reals from -1 to 1. */
+const xn_tensor *nw_random(nw_net *net, xn_rng *rng, bool exact, int64_t d0, int64_t d1, int64_t d2,
+                           int64_t d3);
+/* Powers of two, or reals, of both signs. */
+const xn_tensor *nw_random_scale(nw_net *net, xn_rng *rng, bool exact, int64_t count);
+void *nw_take(nw_net *net, size_t bytes);
+
+extern const xn_conv_limits nw_limits; /* large ones */
+
+/* Both must succeed. */
+xn_graph *nw_graph(const nw_net *net);
+xn_network *nw_lower(const nw_net *net);
+
+/* All outputs of `images` images, one image after the other, as `steps` make them on ref. input is
+ * in the network's datatype. The caller frees it. */
+float *nw_run(const xn_network *network, const void *input, int64_t images);
+
+#endif
