@@ -7,7 +7,17 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { IMAGES = 2, EXACT_NETWORKS = 400, REAL_NETWORKS = 400, HALF_NETWORKS = 100 };
+enum {
+    IMAGES = 2,
+    EXACT_NETWORKS = 400,
+    SPECIAL_NETWORKS = 300,
+    REAL_NETWORKS = 400,
+    HALF_NETWORKS = 100
+};
+
+/* What parameters and inputs are: such that fp32 is exact, the same with NaN, infinities and -0
+ * among the inputs, or any. */
+typedef enum { EXACT, SPECIAL, REAL } values;
 
 /* What was seen over all networks of a test. */
 typedef struct tally {
@@ -30,17 +40,24 @@ static void count_steps(const xn_network *network, tally *t) {
     }
 }
 
+static float input_value(xn_rng *rng, values kind, xn_datatype datatype) {
+    static const float specials[] = {NAN, INFINITY, -INFINITY, -0.0f};
+    if (datatype == XN_UINT8)
+        return (float)xn_rng_below(rng, kind == REAL ? 256 : 4);
+    if (kind == SPECIAL && xn_rng_below(rng, 8) == 0)
+        return specials[xn_rng_below(rng, 4)];
+    return kind == REAL ? xn_rng_float(rng) : (float)((int)xn_rng_below(rng, 17) - 8) * 0.25f;
+}
+
 /* count values of the network's input, in its datatype, and as [C][H][W] in fp32. */
-static void fill_input(const nw_net *net, xn_rng *rng, bool exact, int64_t count, void *typed,
+static void fill_input(const nw_net *net, xn_rng *rng, values kind, int64_t count, void *typed,
                        float *plain) {
     const xn_shape *shape = &net->params.input_shape;
     const bool nhwc = net->params.input_layout == XN_IMAGE_NHWC;
     const int64_t channels = nhwc ? shape->dims[2] : shape->dims[0], pixels = count / channels;
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = nhwc ? i % channels * pixels + i / channels : i;
-        float value = exact ? (float)((int)xn_rng_below(rng, 17) - 8) * 0.25f : xn_rng_float(rng);
-        if (net->params.input_datatype == XN_UINT8)
-            value = (float)xn_rng_below(rng, exact ? 4 : 256);
+        float value = input_value(rng, kind, net->params.input_datatype);
         if (net->params.input_datatype == XN_UINT8) {
             ((uint8_t *)typed)[i] = (uint8_t)value;
         } else if (net->params.input_datatype == XN_FP16) {
@@ -58,7 +75,7 @@ static void compare(const nw_value *want, const float *got, const char *name, ui
     const int64_t count = want->channels * want->height * want->width;
     for (int64_t i = 0; i < count; i++, t->values++) {
         const double allowed = want->error[i], is = fabs((double)got[i] - want->value[i]);
-        if (want->value[i] == (double)got[i])
+        if (want->value[i] == (double)got[i] || (isnan(want->value[i]) && isnan(got[i])))
             continue;
         ck_assert_msg(is <= allowed, "seed %" PRIu64 ": %s[%" PRId64 "] is %.9g, not %.9g +- %g",
                       seed, name, i, (double)got[i], want->value[i], allowed);
@@ -87,7 +104,7 @@ static const float *compare_outputs(const nw_net *net, const nw_answer *answer, 
     return got;
 }
 
-static void check(const nw_net *net, xn_rng *rng, bool exact, double unit, uint64_t seed,
+static void check(const nw_net *net, xn_rng *rng, values kind, double unit, uint64_t seed,
                   tally *t) {
     xn_graph *graph = nw_graph(net);
     xn_network *network = nw_lower(net);
@@ -98,7 +115,7 @@ static void check(const nw_net *net, xn_rng *rng, bool exact, double unit, uint6
     float *plain = calloc((size_t)count * IMAGES, sizeof *plain);
     ck_assert(typed && plain);
     for (int n = 0; n < IMAGES; n++)
-        fill_input(net, rng, exact, count, typed + (size_t)(n * count) * size, plain + n * count);
+        fill_input(net, rng, kind, count, typed + (size_t)(n * count) * size, plain + n * count);
     float *got = nw_run(network, typed, IMAGES);
     const float *at = got;
     for (int n = 0; n < IMAGES; n++) {
@@ -145,14 +162,14 @@ static void expect_coverage(const tally *t, bool exact) {
                       "few steps of kind %s", xn_step_kind_name((xn_step_kind)i));
 }
 
-static void run_random(const char *what, int networks, bool exact, double unit,
+static void run_random(const char *what, int networks, values kind, double unit,
                        xn_precision precision, tally *t) {
     for (int i = 0; i < networks; i++) {
         const uint64_t seed = xn_test_seed() + (uint64_t)i * 1000 + (uint64_t)precision;
         xn_rng rng = {seed};
-        nw_net *net = nw_random_net(&rng, exact);
+        nw_net *net = nw_random_net(&rng, kind != REAL);
         net->params.precision = precision;
-        check(net, &rng, exact, unit, seed, t);
+        check(net, &rng, kind, unit, seed, t);
         nw_free(net);
     }
     print(what, t);
@@ -161,9 +178,17 @@ static void run_random(const char *what, int networks, bool exact, double unit,
 /* fp32 computes them without rounding: every value is equal. */
 START_TEST(exact_networks_are_equal) {
     tally t = {0};
-    run_random("exact", EXACT_NETWORKS, true, 0, XN_PRECISION_FP32, &t);
+    run_random("exact", EXACT_NETWORKS, EXACT, 0, XN_PRECISION_FP32, &t);
     expect_coverage(&t, true);
     ck_assert_int_lt(t.doubtful * 20, t.signs);
+}
+END_TEST
+
+/* No rule changes what becomes of NaN, infinities and -0. */
+START_TEST(special_values_come_out_the_same) {
+    tally t = {0};
+    run_random("special", SPECIAL_NETWORKS, SPECIAL, 0, XN_PRECISION_FP32, &t);
+    expect_coverage(&t, true);
 }
 END_TEST
 
@@ -171,7 +196,7 @@ END_TEST
  * which there are few. */
 START_TEST(real_networks_are_within_rounding) {
     tally t = {0};
-    run_random("fp32", REAL_NETWORKS, false, 0x1p-22, XN_PRECISION_FP32, &t);
+    run_random("fp32", REAL_NETWORKS, REAL, 0x1p-22, XN_PRECISION_FP32, &t);
     expect_coverage(&t, false);
     ck_assert_int_lt(t.doubtful * 50, t.signs);
 }
@@ -179,7 +204,7 @@ END_TEST
 
 START_TEST(networks_with_fp16_between_steps_are_within_its_rounding) {
     tally t = {0};
-    run_random("fp16", HALF_NETWORKS, false, 0x1p-9, XN_PRECISION_FP16, &t);
+    run_random("fp16", HALF_NETWORKS, REAL, 0x1p-9, XN_PRECISION_FP16, &t);
     ck_assert_int_lt(t.doubtful * 4, t.signs);
 }
 END_TEST
@@ -189,6 +214,7 @@ XN_SUITE(networks_random) {
     TCase *t = tcase_create("networks_random");
     tcase_set_timeout(t, 300);
     tcase_add_test(t, exact_networks_are_equal);
+    tcase_add_test(t, special_values_come_out_the_same);
     tcase_add_test(t, real_networks_are_within_rounding);
     tcase_add_test(t, networks_with_fp16_between_steps_are_within_its_rounding);
     suite_add_tcase(s, t);

@@ -41,8 +41,8 @@ static void put(const run *r, nw_value *out, int64_t at, double value, double er
                 double magnitude) {
     out->value[at] = value;
     out->magnitude[at] = magnitude;
-    out->error[at] = error + r->unit * magnitude;
-    if ((double)(float)value != value)
+    out->error[at] = error + (r->unit > 0 ? r->unit * magnitude : 0);
+    if (isfinite(value) && (double)(float)value != value)
         out->error[at] += rounding * fabs(value);
 }
 
@@ -229,7 +229,9 @@ static void put_sign(run *r, const xn_layer *l, const nw_value *in, int64_t c, i
                      nw_value *out) {
     const double shift = l->shift ? number(l->shift, c) : 0;
     const double x = in->value[at] + shift;
-    const double error = in->error[at] + r->unit * (in->magnitude[at] + fabs(shift));
+    double error = in->error[at];
+    if (r->unit > 0)
+        error += r->unit * (in->magnitude[at] + fabs(shift));
     const bool doubtful = error > 0 && fabs(x) <= error;
     r->answer->signs++;
     r->answer->doubtful += doubtful;
