@@ -18,7 +18,9 @@ static bool takes_input(const xn_lowering *l, const xn_node *reader, int slot) {
         return true;
     if (nhwc)
         return false;
-    return g->input_datatype == l->edges || (slot == 0 && reader->op == XN_OP_CONV);
+    return g->input_datatype == l->edges ||
+           (slot == 0 && (reader->op == XN_OP_CONV || reader->op == XN_OP_MUL ||
+                          reader->op == XN_OP_SIGMOID || reader->op == XN_OP_QUANTIZE));
 }
 
 /* All that read `node` and do not take it as it is read one copy of it. */

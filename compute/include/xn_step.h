@@ -31,7 +31,9 @@ extern "C" {
  *             integer, halves to even; NaN stays NaN
  *   softmax   exp(input) divided by its sum over the channels of the pixel
  *
- * A window of a pool has at least one value in the image. */
+ * A window of a pool has at least one value in the image. Where the input is not the program's, it
+ * has the datatype of all reals between steps, FP32 or FP16, or bits (conv, max_pool and map); the
+ * program's may be of any input datatype for conv, map, mul, sigmoid and quantize. */
 typedef enum {
     XN_STEP_CONV,
     XN_STEP_MAX_POOL,

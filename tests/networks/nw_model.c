@@ -39,6 +39,8 @@ static int64_t elements(const nw_value *v) {
  * errors come to. */
 static void put(const run *r, nw_value *out, int64_t at, double value, double error,
                 double magnitude) {
+    if (!(magnitude >= fabs(value)))
+        magnitude = fabs(value);
     out->value[at] = value;
     out->magnitude[at] = magnitude;
     out->error[at] = error + (r->unit > 0 ? r->unit * magnitude : 0);
@@ -240,6 +242,17 @@ static void put_sign(run *r, const xn_layer *l, const nw_value *in, int64_t c, i
     out->magnitude[at] = 1;
 }
 
+static void put_clipped(run *r, const xn_layer *l, const nw_value *in, int64_t at, nw_value *out) {
+    const double x = in->value[at], e = in->error[at];
+    const double low = (double)l->low, high = (double)l->high;
+    const bool beyond = x < low - e || x > high + e;
+    put(r, out, at,
+        x < low    ? low
+        : x > high ? high
+                   : x,
+        beyond ? 0 : e, beyond ? 0 : in->magnitude[at]);
+}
+
 static void put_quantized(run *r, const xn_layer *l, const nw_value *in, int64_t at,
                           nw_value *out) {
     const double x = in->value[at], y = quantized(l, x);
@@ -282,13 +295,12 @@ static void element(run *r, const xn_layer *l, const nw_value *const *in, int co
         return;
     case XN_OP_PRELU: {
         const double slope = l->slope ? number(l->slope, c) : (double)l->slope_value;
-        const double steepest = fmax(1, fabs(slope));
-        put(r, out, at, x >= 0 ? x : slope * x, e * steepest, m * steepest);
+        const double here = x > e ? 1 : x < -e ? fabs(slope) : fmax(1, fabs(slope));
+        put(r, out, at, x >= 0 ? x : slope * x, e * here, m * here);
         return;
     }
     case XN_OP_CLIP:
-        x = x < (double)l->low ? (double)l->low : x > (double)l->high ? (double)l->high : x;
-        put(r, out, at, x, e, m);
+        put_clipped(r, l, in[0], at, out);
         return;
     case XN_OP_ADD:
         for (int i = 1; i < count; i++) {
@@ -390,6 +402,9 @@ void nw_model(const xn_graph_params *params, const xn_graph *graph, const float 
     for (int64_t i = 0; i < elements(&r.input); i++) {
         r.input.value[i] = (double)input[i];
         r.input.magnitude[i] = fabs((double)input[i]);
+        /* Where fp16 lies between steps, steps may find the input in it. */
+        if (params->precision == XN_PRECISION_FP16)
+            r.input.error[i] = unit * fabs((double)input[i]);
     }
     *out = (nw_answer){.count = params->layer_count};
     out->layers = calloc((size_t)out->count, sizeof *out->layers);
