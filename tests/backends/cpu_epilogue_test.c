@@ -155,7 +155,8 @@ static bool epilogue_of(int n, const xn_conv *conv, xn_epilogue *e) {
     if (e->activation == XN_ACTIVATION_CLIP)
         e->low = -2.25f, e->high = 3.5f;
     return (e->datatype != XN_BITS || e->bits) && (!e->shift || e->bits) &&
-           (!e->k || conv->mode == XN_MODE_XNOR) && e->activation != XN_ACTIVATION_PRELU;
+           (!e->k || conv->mode == XN_MODE_XNOR) && !(e->residual && e->datatype == XN_INT32) &&
+           e->activation != XN_ACTIVATION_PRELU;
 }
 
 static xn_step step_of(const subject *s, const xn_epilogue *e, int layout) {
@@ -165,6 +166,8 @@ static xn_step step_of(const subject *s, const xn_epilogue *e, int layout) {
     xn_step_of_conv(&conv, &step);
     step.bits_layout = e->bits ? layout : 0;
     step.residual = e->residual ? 2 : XN_NO_TENSOR;
+    if (e->residual && e->datatype != XN_BITS)
+        step.residual_datatype = e->datatype;
     step.bits = e->bits ? 3 : XN_NO_TENSOR;
     return step;
 }
