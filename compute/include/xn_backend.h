@@ -115,10 +115,9 @@ typedef struct xn_backend {
     xn_precision (*precision)(const xn_plan *plan, const xn_prepared *prepared);
 
     /* Makes what such plans want of these weights and what is not there yet; it stays until
-     * weights_free. Without it a run on cuda may compute in fp32 instead of the precision asked
-     * for, and nothing must run on cpu. Thread-safe; quick when there is nothing to make. Errors:
-     * XN_ERR_NO_MEMORY, XN_ERR_DEVICE_MEMORY, XN_ERR_DEVICE_LOST. NULL in the table: there is never
-     * anything to make. */
+     * weights_free. Comes before the first run of a plan with these weights. Thread-safe; quick
+     * when there is nothing to make. Errors: XN_ERR_NO_MEMORY, XN_ERR_DEVICE_MEMORY,
+     * XN_ERR_DEVICE_LOST. NULL in the table: there is never anything to make. */
     xn_status (*weights_ready)(const xn_prepared *prepared, const xn_plan *plan, xn_error *error);
 
     /* ---- a run ---- */

@@ -130,8 +130,8 @@ static void make_bits(problem *x) {
     float *mean = c->epilogue.k ? (float *)x->memory.room(in * 4) : NULL;
     float *box = c->epilogue.k ? (float *)x->memory.room(out * 4) : NULL;
     make_rows(x);
-    CUDA(xn_cuda_pack_launch(c, x->p.images, x->device->multiprocessors, x->input, bits, popc, mean,
-                             XN_CUDA_PLAIN, false, NULL));
+    CUDA(xn_cuda_pack_launch(c, x->p.images, x->device->chip.multiprocessors, x->input, bits, popc,
+                             mean, XN_CUDA_PLAIN, false, NULL));
     CUDA(xn_cuda_box_launch(c, x->p.images, popc, mean, part, box, NULL));
     x->bits.bits = bits;
     x->bits.pixel_part = part;
@@ -155,7 +155,8 @@ static void make_mma(problem *x) {
     x->mma.input = x->input;
     x->mma.filters = f.out;
     x->mma.pixels = x->memory.room((size_t)(x->p.images * xn_cuda_mma_pixel_bytes(c)));
-    x->mma.partial = (float *)x->memory.room(xn_cuda_mma_partial_bytes(x->device->multiprocessors));
+    x->mma.partial =
+        (float *)x->memory.room(xn_cuda_mma_partial_bytes(x->device->chip.multiprocessors));
 }
 
 static void make(const bk_target *target, const bk_case *c, problem *x) {
@@ -193,7 +194,7 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
                    const xn_epilogue_args &args) {
     xn_conv conv = x.p.conv;
     const int64_t images = x.p.images;
-    const int processors = x.device->multiprocessors;
+    const int processors = x.device->chip.multiprocessors;
     const bool mma = conv.precision != XN_PRECISION_FP32;
     conv.epilogue = what;
     if ((conv.mode == XN_MODE_XNOR) != (path < REAL))
@@ -201,7 +202,7 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
     if (path == DIRECT) {
         CUDA(xn_cuda_direct_launch(&conv, images, &x.bits, &args, NULL));
     } else if (path == IMPLICIT_GEMM) {
-        if (!x.device->matrix || !xn_cuda_implicit_gemm_fits(&conv, images))
+        if (!x.device->chip.matrix || !xn_cuda_implicit_gemm_fits(&conv, images))
             return false;
         CUDA(xn_cuda_implicit_gemm_launch(&conv, images, processors, &x.bits, &args, NULL));
     } else if (path == REAL) {
@@ -209,7 +210,7 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
     } else {
         xn_cuda_mma_io io = x.mma;
         io.wgmma = path == REAL_WGMMA;
-        if (!mma || !(io.wgmma ? x.device->wide : x.device->matrix) ||
+        if (!mma || !(io.wgmma ? x.device->chip.wgmma : x.device->chip.matrix) ||
             !xn_cuda_real_mma_fits(&conv, images))
             return false;
         CUDA(xn_cuda_real_mma_launch(&conv, images, processors, &io, &args, NULL));
@@ -418,8 +419,8 @@ START_TEST(whole_epilogue) {
                 const bk_case c = case_of(s, mode, XN_SCALING_ALPHA, p);
                 ran += check_case(target, &c);
             }
-        ck_assert_int_ge(ran, 3 + 6 + (target->device->matrix ? 3 + 4 : 0) +
-                                  (target->device->wide ? 4 : 0));
+        ck_assert_int_ge(ran, 3 + 6 + (target->device->chip.matrix ? 3 + 4 : 0) +
+                                  (target->device->chip.wgmma ? 4 : 0));
     }
 }
 END_TEST

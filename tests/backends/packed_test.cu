@@ -1,7 +1,7 @@
-/* packed_test.cu: packed tensors, which are internal to the CUDA backend (xn_cuda.h) and so have a
- * test there: packed input to INT32 and FP16, packed and real input to packed output, on every path
- * that can. The geometries are the integer cases of the table and random ones; dots come from ref
- * and are compared bit by bit. */
+/* packed_test.cu: steps of the CUDA backend that requests to /conv do not make: inputs and outputs
+ * in bits of every layout, residuals, activations, reals and bits at once; on every path that can.
+ * The geometries are the integer cases of the table and random ones. Dots come from ref; the rest
+ * of the epilogue is of numbers that fp32 holds exactly, so all is compared bit by bit. */
 #include "bk_run.h"
 #include "rails.h"
 #include "xn_cuda.h"
@@ -11,36 +11,52 @@
 #include <string.h>
 #include <vector>
 
-enum { GUARD = 256, POISON = 0xa5, USUAL_RANDOM = 150 };
+enum { GUARD = 256, POISON = 0xa5, USUAL_RANDOM = 150, MOST_PATHS = 32 };
 
 #define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
 
+/* What an epilogue has; scale: with the bias; shift: bits are of y + shift. */
+enum { BITS = 1, SCALE = 2, SHIFT = 4, RESIDUAL = 8, CLIP = 16 };
+
 struct variant {
     const char *name;
-    bool packed_in, packed_out, rails; /* rails: packed tensors lie as such */
-    xn_scaling scaling;
-    xn_datatype output;
+    xn_datatype input;  /* XN_BITS in the layout, or the case's where that is FP32 here */
+    xn_layout layout;   /* of bits in and out */
+    xn_datatype output; /* XN_BITS: none but bits */
+    int has;            /* of those above */
 };
 
 static const variant variants[] = {
-    {"packed to INT32", true, false, false, XN_SCALING_NONE, XN_INT32},
-    {"packed to FP16", true, false, false, XN_SCALING_ALPHA, XN_FP16},
-    {"packed to packed", true, true, false, XN_SCALING_NONE, XN_INT32},
-    {"real to packed", false, true, false, XN_SCALING_NONE, XN_INT32},
-    {"rails to rails", true, true, true, XN_SCALING_NONE, XN_INT32},
-    {"real to rails", false, true, true, XN_SCALING_NONE, XN_INT32},
+    {"words to INT32", XN_BITS, XN_LAYOUT_WORDS, XN_INT32, 0},
+    {"words to FP16", XN_BITS, XN_LAYOUT_WORDS, XN_FP16, SCALE},
+    {"words to words", XN_BITS, XN_LAYOUT_WORDS, XN_BITS, BITS | SCALE | SHIFT},
+    {"reals to words", XN_FP32, XN_LAYOUT_WORDS, XN_BITS, BITS | SHIFT},
+    {"dual rail to dual rail", XN_BITS, XN_LAYOUT_DUAL_RAIL, XN_BITS, BITS | SCALE | SHIFT},
+    {"reals to dual rail", XN_FP32, XN_LAYOUT_DUAL_RAIL, XN_BITS, BITS | SCALE},
+    {"bytes to FP32", XN_BITS, XN_LAYOUT_BYTES, XN_FP32, SCALE},
+    {"bytes to bytes", XN_BITS, XN_LAYOUT_BYTES, XN_BITS, BITS | SCALE | SHIFT},
+    {"reals to INT32 and bytes", XN_FP32, XN_LAYOUT_BYTES, XN_INT32, BITS | SHIFT},
+    {"residual, clip", XN_FP32, XN_LAYOUT_BYTES, XN_FP32, SCALE | RESIDUAL | CLIP},
+    {"residual, clip to FP16 and words", XN_BITS, XN_LAYOUT_WORDS, XN_FP16,
+     BITS | SCALE | SHIFT | RESIDUAL | CLIP},
+    {"residual to bytes", XN_FP32, XN_LAYOUT_BYTES, XN_BITS, BITS | SCALE | RESIDUAL},
 };
+
+static const float LOW = -2.5f, HIGH = 3.25f; /* of clip */
 
 /* What the variants of a case share. */
 struct packed_problem {
     bk_problem problem;
+    xn_weights *weights; /* with scale, bias and shift */
     xn_prepared *prepared;
-    std::vector<int32_t> dots, threshold;
-    std::vector<uint32_t> bits, flip;
+    std::vector<int32_t> dots;
+    std::vector<float> residual; /* of the shape of the output */
+    std::vector<uint32_t> words, rails;
+    std::vector<uint8_t> bytes;
 };
 
-static int64_t runs[XN_CUDA_PATHS];
-static const char *names[XN_CUDA_PATHS]; /* of the paths that ran */
+static int64_t runs[MOST_PATHS];
+static xn_stream *streams[MOST_PATHS]; /* held to a path each; NULL: the device has not that path */
 
 static const bk_target *cuda_target() {
     for (int i = 0; i < bk_target_count(); i++)
@@ -49,8 +65,28 @@ static const bk_target *cuda_target() {
     return NULL;
 }
 
+static void open_streams(const bk_target *target) {
+    for (int i = 0; xn_cuda_path_at(i); i++) {
+        xn_stream_options options = {};
+        xn_error error;
+        options.path = xn_cuda_path_at(i)->name;
+        ck_assert_int_lt(i, MOST_PATHS);
+        streams[i] = NULL;
+        if (xn_cuda_path_exists(xn_cuda_path_at(i), &target->device->chip))
+            ck_assert_int_eq(xn_cuda_stream_create(target->device, &options, &streams[i], &error),
+                             XN_OK);
+    }
+}
+
+static void close_streams() {
+    for (xn_stream *stream : streams)
+        xn_cuda_stream_free(stream);
+}
+
+/* ---- a case ---- */
+
 /* layout.h's activations from the real input. */
-static std::vector<uint32_t> pack(const bk_problem &p) {
+static std::vector<uint32_t> words_of(const bk_problem &p) {
     const xn_conv &c = p.conv;
     const int64_t words = xn_packed_words(c.group_channels), plane = (int64_t)c.height * c.width;
     std::vector<uint32_t> bits((size_t)(p.images * c.groups * plane * words));
@@ -64,92 +100,178 @@ static std::vector<uint32_t> pack(const bk_problem &p) {
     return bits;
 }
 
-static bool has_flip(const bk_case *c) {
-    return c->seed % 4 != 3;
+static std::vector<uint8_t> bytes_of(const bk_problem &p) {
+    const xn_conv &c = p.conv;
+    const int64_t pixel = (c.channels + 7) / 8, plane = (int64_t)c.height * c.width;
+    std::vector<uint8_t> bytes((size_t)(p.images * plane * pixel));
+    for (int64_t n = 0; n < p.images; n++)
+        for (int64_t channel = 0; channel < c.channels; channel++)
+            for (int64_t i = 0; i < plane; i++)
+                bytes[(n * plane + i) * pixel + channel / 8] |=
+                    (uint8_t)(xn_sign_bit(p.real[(n * c.channels + channel) * plane + i])
+                              << channel % 8);
+    return bytes;
+}
+
+static xn_tensor tensor_of(const std::vector<float> &values, const xn_shape &shape) {
+    xn_tensor t = {};
+    t.datatype = XN_FP32;
+    t.shape = shape;
+    t.elements = (int64_t)values.size();
+    t.bytes = values.size() * sizeof(float);
+    t.data = values.data();
+    return t;
+}
+
+/* About half of the outputs get either bit, and some filters the same one everywhere. */
+static xn_weights *make_weights(const packed_problem &p, xn_rng *rng) {
+    static const float factors[] = {1, -1, 0.5f, -0.5f, 2, -2, 0, -0.0f};
+    const xn_weights *from = p.problem.weights;
+    const int64_t filter = (int64_t)from->group_channels * from->kernel_h * from->kernel_w;
+    const uint32_t spread = (uint32_t)sqrt((double)filter) + 1;
+    const std::vector<float> real(from->real, from->real + filter * from->out_channels);
+    std::vector<float> scale, bias, shift;
+    for (int32_t o = 0; o < from->out_channels; o++) {
+        scale.push_back(factors[xn_rng_below(rng, 8)]);
+        bias.push_back(0.25f *
+                       (float)((int32_t)xn_rng_below(rng, 8 * spread + 1) - 4 * (int32_t)spread));
+        const uint64_t kind = xn_rng_below(rng, 16);
+        shift.push_back(kind == 0   ? 1e6f
+                        : kind == 1 ? -1e6f
+                        : kind == 2 ? NAN
+                                    : 0.25f * (float)((int32_t)xn_rng_below(rng, 8 * spread + 1) -
+                                                      4 * (int32_t)spread));
+    }
+    const xn_shape kernel = {
+        4, {from->out_channels, from->group_channels, from->kernel_h, from->kernel_w}};
+    const xn_shape each = {1, {from->out_channels}};
+    const xn_tensor tensors[] = {tensor_of(real, kernel), tensor_of(scale, each),
+                                 tensor_of(bias, each), tensor_of(shift, each)};
+    xn_weights_parts parts = {};
+    parts.weights = &tensors[0];
+    parts.scale = &tensors[1];
+    parts.bias = &tensors[2];
+    parts.shift = &tensors[3];
+    xn_weights *weights = NULL;
+    xn_error error;
+    ck_assert_int_eq(xn_weights_create_parts(&parts, &weights, &error), XN_OK);
+    return weights;
 }
 
 static void make(const bk_target *target, const bk_case *c, packed_problem *out) {
+    xn_rng rng = {c->seed};
+    xn_error error;
     bk_problem_make(c, &out->problem);
     const xn_conv &conv = out->problem.conv;
     out->dots.resize((size_t)(out->problem.images * xn_conv_output_elements(&conv)));
     bk_run(bk_target_ref(), &out->problem, &conv, out->dots.data());
-    out->prepared = bk_prepare(target, &out->problem);
-    out->bits = pack(out->problem);
-    /* about half of the dots pass, and a few thresholds are ones that all or none do */
-    const int32_t most = conv.group_channels * conv.kernel_h * conv.kernel_w;
-    const int32_t spread = (int32_t)sqrt((double)most) + 1;
-    xn_rng rng = {c->seed};
-    for (int32_t o = 0; o < conv.out_channels; o++) {
-        const uint64_t kind = xn_rng_below(&rng, 16);
-        out->threshold.push_back(kind == 0 ? INT32_MIN
-                                 : kind == 1
-                                     ? INT32_MAX
-                                     : (int32_t)xn_rng_below(&rng, 2u * spread + 1) - spread);
-        out->flip.resize((size_t)o / 32 + 1);
-        if (has_flip(c))
-            out->flip[o / 32] |= (uint32_t)xn_rng_below(&rng, 2) << o % 32;
-    }
+    for (size_t i = 0; i < out->dots.size(); i++)
+        out->residual.push_back(0.25f * (float)((int32_t)xn_rng_below(&rng, 41) - 20));
+    out->weights = make_weights(*out, &rng);
+    ck_assert_int_eq(xn_cuda_weights_prepare(target->device, out->weights, &out->prepared, &error),
+                     XN_OK);
+    out->words = words_of(out->problem);
+    out->bytes = bytes_of(out->problem);
+    out->rails =
+        xn_rails_of(out->words.data(), conv.group_channels,
+                    (size_t)(out->problem.images * conv.groups), (size_t)conv.height * conv.width);
 }
 
-static void free_problem(const bk_target *target, packed_problem *p) {
-    target->backend->weights_free(p->prepared);
+static void free_problem(packed_problem *p) {
+    xn_cuda_weights_free(p->prepared);
+    xn_weights_free(p->weights);
     bk_problem_free(&p->problem);
 }
 
 /* ---- what is right ---- */
 
-static double alpha_of(const xn_weights *w, int32_t filter) {
-    const int64_t count = (int64_t)w->group_channels * w->kernel_h * w->kernel_w;
-    double sum = 0;
-    for (int64_t i = 0; i < count; i++)
-        sum += fabs((double)w->real[filter * count + i]);
-    return sum / (double)count;
-}
-
-static bool is_real_right(const packed_problem &p, const variant &v, const void *got, size_t i) {
+static float right_value(const packed_problem &p, const variant &v, size_t i) {
     const xn_conv &c = p.problem.conv;
-    const int32_t filter =
-        (int32_t)(i / ((size_t)c.out_height * c.out_width) % (size_t)c.out_channels);
-    const double factor = v.scaling == XN_SCALING_ALPHA ? alpha_of(p.problem.weights, filter) : 1.0;
-    const double right = p.dots[i] * factor;
-    return bk_is_right(v.output, bk_value(v.output, got, (int64_t)i), right, 1e-5 * fabs(right),
-                       false);
+    const size_t o = i / ((size_t)c.out_height * c.out_width) % (size_t)c.out_channels;
+    float y = (float)p.dots[i];
+    if (v.has & SCALE)
+        y = y * p.weights->scale[o] + p.weights->bias[o];
+    if (v.has & RESIDUAL)
+        y += p.residual[i];
+    return !(v.has & CLIP) ? y : y < LOW ? LOW : y > HIGH ? HIGH : y;
 }
 
-/* Word i of [N][OH*OW][words]. */
-static uint32_t right_word(const packed_problem &p, size_t i) {
+static bool right_bit(const packed_problem &p, const variant &v, size_t i) {
+    const xn_conv &c = p.problem.conv;
+    const size_t o = i / ((size_t)c.out_height * c.out_width) % (size_t)c.out_channels;
+    const float y = right_value(p, v, i);
+    return xn_sign_bit(v.has & SHIFT ? y + p.weights->shift[o] : y);
+}
+
+/* Words of a pixel; of bytes as many as they fill, with zeros behind. */
+static std::vector<uint32_t> right_words(const packed_problem &p, const variant &v) {
     const xn_conv &c = p.problem.conv;
     const size_t words = (size_t)xn_packed_words(c.out_channels);
     const size_t plane = (size_t)c.out_height * c.out_width;
-    const size_t pixel = i / words % plane, image = i / words / plane;
-    const int32_t first = (int32_t)(i % words) * 32;
-    uint32_t word = 0;
-    for (int32_t o = first; o < first + 32 && o < c.out_channels; o++) {
-        const int32_t dot = p.dots[(image * (size_t)c.out_channels + (size_t)o) * plane + pixel];
-        const uint32_t turned = p.flip[o / 32] >> o % 32 & 1u;
-        word |= ((uint32_t)(dot >= p.threshold[o]) ^ turned) << o % 32;
+    std::vector<uint32_t> right((size_t)p.problem.images * plane * words);
+    for (size_t i = 0; i < p.dots.size(); i++) {
+        const size_t o = i / plane % (size_t)c.out_channels, n = i / plane / (size_t)c.out_channels;
+        right[(n * plane + i % plane) * words + o / 32] |= (uint32_t)right_bit(p, v, i) << o % 32;
     }
-    return word;
+    return right;
 }
 
-static void judge(const packed_problem &p, const variant &v, const char *path,
-                  const std::vector<unsigned char> &got, size_t bytes) {
-    const size_t count = v.packed_out ? bytes / 4 : p.dots.size();
-    size_t wrong = 0, first = 0;
-    for (size_t i = 0; i < count; i++) {
-        const bool right = v.packed_out
-                               ? ((const uint32_t *)(got.data() + GUARD))[i] == right_word(p, i)
-                               : is_real_right(p, v, got.data() + GUARD, i);
-        if (!right && !wrong++)
-            first = i;
+/* Device memory with what guards it. */
+struct guarded {
+    unsigned char *memory;
+    size_t bytes;
+    void *inside() const {
+        return memory ? memory + GUARD : NULL;
     }
+};
+
+static guarded guard(size_t bytes) {
+    guarded g = {NULL, bytes};
+    if (bytes)
+        CUDA(cudaMalloc(&g.memory, GUARD + bytes + GUARD));
+    return g;
+}
+
+static std::vector<unsigned char> fetch(const guarded &g, size_t *wrong) {
+    std::vector<unsigned char> all(g.bytes ? GUARD + g.bytes + GUARD : 0);
+    if (!g.bytes)
+        return all;
+    CUDA(cudaMemcpy(all.data(), g.memory, all.size(), cudaMemcpyDeviceToHost));
     for (size_t i = 0; i < GUARD; i++)
-        if (got[i] != POISON || got[GUARD + bytes + i] != POISON)
-            wrong++;
-    char text[BK_TEXT];
-    bk_case_describe(p.problem.c, text);
-    ck_assert_msg(!wrong, "%s on %s: %zu of %zu wrong, first %zu, of %s; run seed %llu", v.name,
-                  path, wrong, count, first, text, (unsigned long long)xn_test_seed());
+        *wrong += all[i] != POISON || all[GUARD + g.bytes + i] != POISON;
+    return std::vector<unsigned char>(all.begin() + GUARD, all.end() - GUARD);
+}
+
+static size_t wrong_reals(const packed_problem &p, const variant &v, const guarded &output) {
+    size_t wrong = 0;
+    const std::vector<unsigned char> got = fetch(output, &wrong);
+    for (size_t i = 0; output.bytes && i < p.dots.size(); i++) {
+        const double right = v.output == XN_INT32 ? p.dots[i] : right_value(p, v, i);
+        wrong +=
+            !bk_is_right(v.output, bk_value(v.output, got.data(), (int64_t)i), right, 0, false);
+    }
+    return wrong;
+}
+
+static size_t wrong_bits(const packed_problem &p, const variant &v, const guarded &bits) {
+    const xn_conv &c = p.problem.conv;
+    const size_t pixels = (size_t)c.out_height * c.out_width, images = (size_t)p.problem.images;
+    size_t wrong = 0;
+    std::vector<unsigned char> got = fetch(bits, &wrong);
+    if (!bits.bytes)
+        return wrong;
+    const std::vector<uint32_t> right = right_words(p, v);
+    const size_t pitch = right.size() * 4 / pixels / images; /* bytes of a pixel in words */
+    if (v.layout == XN_LAYOUT_DUAL_RAIL) {
+        std::vector<unsigned char> plain(right.size() * 4);
+        wrong += !xn_rails_to_plain((const uint32_t *)got.data(), c.out_channels, images, pixels,
+                                    (uint32_t *)plain.data());
+        got = plain;
+    }
+    const size_t each = got.size() / pixels / images;
+    for (size_t i = 0; i < got.size(); i++)
+        wrong += got[i] != ((const unsigned char *)right.data())[i / each * pitch + i % each];
+    return wrong;
 }
 
 /* ---- a run ---- */
@@ -161,101 +283,103 @@ static void *to_device(const void *data, size_t bytes) {
     return memory;
 }
 
-static xn_conv conv_of(const packed_problem &p, const variant &v) {
-    xn_conv conv = p.problem.conv;
-    conv.epilogue = xn_conv_epilogue(XN_MODE_XNOR, v.scaling, false, false, v.output);
-    return conv;
+static xn_step step_of(const packed_problem &p, const variant &v) {
+    xn_step step;
+    xn_step_of_conv(&p.problem.conv, &step);
+    xn_epilogue *e = &step.conv.epilogue;
+    *e = {};
+    e->factor = v.has & SCALE ? XN_FACTOR_SCALE : XN_FACTOR_NONE;
+    e->bias = (v.has & SCALE) != 0;
+    e->residual = (v.has & RESIDUAL) != 0;
+    e->activation = v.has & CLIP ? XN_ACTIVATION_CLIP : XN_ACTIVATION_NONE;
+    e->low = v.has & CLIP ? LOW : 0;
+    e->high = v.has & CLIP ? HIGH : 0;
+    e->datatype = v.output;
+    e->bits = (v.has & BITS) != 0;
+    e->shift = (v.has & SHIFT) != 0;
+    if (v.input == XN_BITS)
+        step.conv.input_datatype = XN_BITS;
+    step.input_layout = v.input == XN_BITS ? v.layout : 0;
+    step.bits_layout = v.has & BITS ? v.layout : 0;
+    step.residual = v.has & RESIDUAL ? 2 : XN_NO_TENSOR;
+    step.output = v.output == XN_BITS ? XN_NO_TENSOR : 1;
+    step.bits = v.has & BITS ? 3 : XN_NO_TENSOR;
+    return step;
 }
 
-static size_t output_bytes(const packed_problem &p, const variant &v) {
-    const xn_conv conv = conv_of(p, v);
-    if (!v.packed_out)
-        return (size_t)p.problem.images * xn_conv_output_bytes(&conv);
-    const size_t pixels = (size_t)p.problem.images * conv.out_height * conv.out_width;
-    return pixels * (v.rails ? 16 * (size_t)xn_cuda_dual_rail_of(conv.out_channels).units
-                             : 4 * (size_t)xn_packed_words(conv.out_channels));
+static size_t bits_bytes(const packed_problem &p, const variant &v) {
+    const xn_conv &c = p.problem.conv;
+    const size_t pixels = (size_t)p.problem.images * c.out_height * c.out_width;
+    if (!(v.has & BITS))
+        return 0;
+    return pixels * (v.layout == XN_LAYOUT_DUAL_RAIL
+                         ? 16 * (size_t)xn_cuda_dual_rail_of(c.out_channels).units
+                     : v.layout == XN_LAYOUT_WORDS ? 4 * (size_t)xn_packed_words(c.out_channels)
+                                                   : ((size_t)c.out_channels + 7) / 8);
 }
 
-/* Rails with what guards them, as plain bits with the same; all wrong where a bit's complement is.
- */
-static std::vector<unsigned char> to_plain(const xn_conv &c, int64_t images,
-                                           const std::vector<unsigned char> &rails) {
-    const size_t pixels = (size_t)c.out_height * c.out_width;
-    const size_t bytes = (size_t)images * pixels * (size_t)xn_packed_words(c.out_channels) * 4;
-    std::vector<unsigned char> plain(GUARD + bytes + GUARD);
-    memcpy(plain.data(), rails.data(), GUARD);
-    memcpy(plain.data() + GUARD + bytes, rails.data() + rails.size() - GUARD, GUARD);
-    if (!xn_rails_to_plain((const uint32_t *)(rails.data() + GUARD), c.out_channels, (size_t)images,
-                           pixels, (uint32_t *)(plain.data() + GUARD)))
-        memset(plain.data() + GUARD, 0xff, bytes);
-    return plain;
-}
-
-static void run_on(xn_stream *stream, const packed_problem &p, const variant &v, int path,
-                   xn_cuda_run_io io, unsigned char *output, size_t bytes) {
-    const xn_conv conv = conv_of(p, v);
-    xn_cuda_plan_options options = {};
+static void run_on(int path, const packed_problem &p, const variant &v, const xn_step_io &io,
+                   const guarded &output, const guarded &bits) {
+    const xn_step step = step_of(p, v);
+    xn_stream *stream = streams[path];
     xn_plan *plan = NULL;
     xn_error error = {};
-    options.packed_input = v.packed_in;
-    options.packed_output = v.packed_out;
-    options.rails = v.rails;
-    options.forced = true;
-    options.path = (xn_cuda_path)path;
-    const xn_status status = xn_cuda_plan_create_with(
-        stream, &conv, p.problem.images + p.problem.c->spare, &options, &plan, &error);
+    char text[BK_TEXT];
+    const xn_status status =
+        xn_cuda_plan_create(stream, &step, p.problem.images + p.problem.c->spare, &plan, &error);
     if (status == XN_ERR_UNSUPPORTED)
         return;
     ck_assert_msg(status == XN_OK, "%s: %s", v.name, error.message);
-    std::vector<unsigned char> got(GUARD + bytes + GUARD);
+    ck_assert_int_eq(xn_cuda_weights_ready(p.prepared, plan, &error), XN_OK);
     if (stream->workspace)
         CUDA(cudaMemset(stream->workspace, 0xff, stream->workspace_bytes));
-    CUDA(cudaMemset(output, POISON, got.size()));
+    for (const guarded &g : {output, bits})
+        if (g.bytes)
+            CUDA(cudaMemset(g.memory, POISON, GUARD + g.bytes + GUARD));
     CUDA(cudaDeviceSynchronize());
     CUDA(xn_cuda_enqueue(plan, p.prepared, p.problem.images, &io, stream->stream));
     CUDA(cudaStreamSynchronize(stream->stream));
-    CUDA(cudaMemcpy(got.data(), output, got.size(), cudaMemcpyDeviceToHost));
-    if (v.rails && v.packed_out) {
-        got = to_plain(conv, p.problem.images, got);
-        bytes = got.size() - 2 * GUARD;
-    }
-    judge(p, v, xn_cuda_plan_path(plan), got, bytes);
-    names[path] = xn_cuda_plan_path(plan);
+    const size_t wrong = wrong_reals(p, v, output) + wrong_bits(p, v, bits);
+    bk_case_describe(p.problem.c, text);
+    ck_assert_msg(!wrong, "%s on %s: %zu wrong of %s; run seed %llu", v.name,
+                  xn_cuda_plan_path(plan), wrong, text, (unsigned long long)xn_test_seed());
     runs[path]++;
     xn_cuda_plan_free(plan);
+}
+
+static void check_variant(const packed_problem &p, const variant &v) {
+    const xn_conv &c = p.problem.conv;
+    const size_t elements = p.dots.size(), real = v.output == XN_FP16 ? 2 : 4;
+    const guarded output = guard(v.output == XN_BITS ? 0 : elements * real);
+    const guarded bits = guard(bits_bytes(p, v));
+    std::vector<uint16_t> half;
+    for (float r : p.residual)
+        half.push_back(xn_fp32_to_fp16(r));
+    xn_step_io io = {};
+    void *input = v.input != XN_BITS            ? to_device(p.problem.input,
+                                                            (size_t)p.problem.images * xn_conv_input_bytes(&c))
+                  : v.layout == XN_LAYOUT_WORDS ? to_device(p.words.data(), p.words.size() * 4)
+                  : v.layout == XN_LAYOUT_BYTES ? to_device(p.bytes.data(), p.bytes.size())
+                                                : to_device(p.rails.data(), p.rails.size() * 4);
+    void *residual = v.output == XN_FP16 ? to_device(half.data(), half.size() * 2)
+                                         : to_device(p.residual.data(), p.residual.size() * 4);
+    io.input = input;
+    io.residual = v.has & RESIDUAL ? residual : NULL;
+    io.output = output.inside();
+    io.bits = bits.inside();
+    for (int path = 0; xn_cuda_path_at(path); path++)
+        if (streams[path])
+            run_on(path, p, v, io, output, bits);
+    for (void *memory : {input, residual, (void *)output.memory, (void *)bits.memory})
+        CUDA(cudaFree(memory));
 }
 
 static void check_case(const bk_target *target, const bk_case *c) {
     packed_problem p = {};
     make(target, c, &p);
-    const size_t in_bytes = (size_t)p.problem.images * xn_conv_input_bytes(&p.problem.conv);
-    const xn_conv &conv = p.problem.conv;
-    const std::vector<uint32_t> as_rails =
-        xn_rails_of(p.bits.data(), conv.group_channels, (size_t)(p.problem.images * conv.groups),
-                    (size_t)conv.height * conv.width);
-    void *bits = to_device(p.bits.data(), p.bits.size() * 4);
-    void *rails = to_device(as_rails.data(), as_rails.size() * 4);
-    void *input = to_device(p.problem.input, in_bytes);
-    void *threshold = to_device(p.threshold.data(), p.threshold.size() * 4);
-    void *flip = to_device(p.flip.data(), p.flip.size() * 4);
-    for (const variant &v : variants) {
-        const size_t bytes = output_bytes(p, v);
-        unsigned char *output = NULL;
-        CUDA(cudaMalloc(&output, GUARD + bytes + GUARD));
-        xn_cuda_run_io io = {};
-        io.bits = (const uint32_t *)(!v.packed_in ? NULL : v.rails ? rails : bits);
-        io.input = v.packed_in ? NULL : input;
-        io.output = v.packed_out ? NULL : output + GUARD;
-        io.packed = (uint32_t *)(v.packed_out ? output + GUARD : NULL);
-        io.threshold = (const int32_t *)threshold;
-        io.flip = (const uint32_t *)(has_flip(c) ? flip : NULL);
-        for (int path = 0; path < XN_CUDA_PATHS; path++)
-            run_on(target->stream, p, v, path, io, output, bytes);
-        CUDA(cudaFree(output));
-    }
-    for (void *memory : {bits, rails, input, threshold, flip})
-        CUDA(cudaFree(memory));
-    free_problem(target, &p);
+    for (const variant &v : variants)
+        check_variant(p, v);
+    free_problem(&p);
 }
 
 /* ---- tests ---- */
@@ -272,17 +396,18 @@ static void visit(const bk_case *c, void *context) {
         check_case(walk->target, c);
 }
 
-static void report(const bk_target *target) {
-    int64_t all = 0;
-    printf("packed:");
-    for (int path = 0; path < XN_CUDA_PATHS; path++) {
-        all += runs[path];
+/* complete: every path of mode xnor must have run. */
+static void report(bool complete) {
+    printf("steps:");
+    for (int path = 0; xn_cuda_path_at(path); path++) {
+        const char *name = xn_cuda_path_at(path)->name;
         if (runs[path])
-            printf(" %s %lld", names[path], (long long)runs[path]);
+            printf(" %s %lld", name, (long long)runs[path]);
+        ck_assert_msg(!complete || !streams[path] || !strncmp(name, "real", 4) || runs[path] > 0,
+                      "%s never ran", name);
         runs[path] = 0;
     }
     printf("\n");
-    ck_assert_msg(!target->device->wide || all > 0, "nothing ran");
 }
 
 START_TEST(table) {
@@ -290,9 +415,11 @@ START_TEST(table) {
     if (!target)
         return;
     table_walk walk = {target, 0};
+    open_streams(target);
     for (int i = 0; i < bk_section_count; i++)
         bk_sections[i].each(visit, &walk);
-    report(target);
+    report(bk_every() == 1);
+    close_streams();
 }
 END_TEST
 
@@ -302,6 +429,7 @@ START_TEST(random_problems) {
     const int count = text ? atoi(text) : USUAL_RANDOM;
     if (!target)
         return;
+    open_streams(target);
     for (int i = 0; i < count; i++) {
         bk_case c;
         bk_case_random(xn_test_seed() + (uint64_t)i, &c);
@@ -312,7 +440,8 @@ START_TEST(random_problems) {
         bk_case_signed(&c);
         check_case(target, &c);
     }
-    report(target);
+    report(false);
+    close_streams();
 }
 END_TEST
 

@@ -1,5 +1,5 @@
 /* fused_gemm.h: the kernel that packs real input and multiplies in one launch (fused_gemm.cu): what
- * it takes, how a problem is cut into blocks, whether that pays. Pure functions of the geometry, so
+ * it takes, how a problem is cut into blocks. Pure functions of the geometry, so
  * that benchmarks and tests can force any cut. */
 #ifndef XN_CUDA_FUSED_GEMM_H
 #define XN_CUDA_FUSED_GEMM_H
@@ -82,9 +82,6 @@ struct xn_cuda_fused_plan {
     xn_cuda_fused_shape shape;
 };
 
-bool xn_cuda_fused_fits(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip);
-/* Whether it is faster than the other kernels. */
-bool xn_cuda_fused_pays(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip);
 typedef struct xn_cuda_fused_plan xn_cuda_fused_plan; /* as xn_cuda_stationary_cut (fused_gemm.h) */
 cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
                                  xn_cuda_fused_plan *plan, const xn_cuda_fused_io *io,

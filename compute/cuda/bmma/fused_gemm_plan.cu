@@ -1,11 +1,9 @@
-/* fused_gemm_plan.cu: how fused_gemm.cu cuts a problem into blocks, and when it is the fastest.
+/* fused_gemm_plan.cu: how fused_gemm.cu cuts a problem into blocks.
  * Host code without a device. */
 #include "fused_gemm.h"
 #include "layout.h"
 
 #include <math.h>
-
-#define PAYS_US 6.5
 
 enum {
     ROWS = XN_CUDA_FUSED_ROWS,
@@ -237,16 +235,4 @@ bool xn_cuda_fused_choose(const xn_conv *conv, int64_t images, const xn_cuda_few
             if (height <= c.out_height && width < c.out_width)
                 try_tile(&choice, width ? width : c.out_width, height);
     return choice.us > 0 && xn_cuda_fused_shape_of(conv, images, &choice.best, chip->overlaps, out);
-}
-
-bool xn_cuda_fused_fits(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip) {
-    xn_cuda_fused_shape shape;
-    return chip->matrix && xn_cuda_fused_choose(conv, images, chip, &shape);
-}
-
-/* Two launches take 5 us and more; from what was measured, up to here one is faster. */
-bool xn_cuda_fused_pays(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip) {
-    xn_cuda_fused_shape shape;
-    return xn_cuda_fused_choose(conv, images, chip, &shape) &&
-           xn_cuda_fused_us(&shape, chip->multiprocessors) < PAYS_US;
 }

@@ -31,12 +31,14 @@ XN_HD bool xn_is_plain(const xn_epilogue &what) {
            what.datatype != XN_BITS;
 }
 
-/* What the kernels for few channels want to know of the chip. */
-typedef struct xn_cuda_few_chip {
+/* What planning wants to know of a chip. */
+typedef struct xn_cuda_chip {
     int multiprocessors;
-    bool matrix;   /* sm_80 and later: mma.sync of bits */
+    bool matrix;   /* sm_80 and later: mma.sync, also of bits */
     bool overlaps; /* sm_90 and later: a kernel may start before the one ahead of it has ended */
-} xn_cuda_few_chip;
+    bool wgmma;    /* sm_90a: wgmma, also of bits */
+} xn_cuda_chip;
+typedef xn_cuda_chip xn_cuda_few_chip; /* until all callers have moved */
 
 typedef struct xn_cuda_few_io {
     const void *input;

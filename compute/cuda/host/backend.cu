@@ -30,5 +30,5 @@ const xn_backend xn_backend_cuda = {
     xn_cuda_enqueue_step,
     xn_cuda_end,
     xn_cuda_abandon,
-    NULL, /* plan_cost_ns */
+    xn_cuda_plan_cost_ns,
 };

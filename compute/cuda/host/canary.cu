@@ -22,25 +22,23 @@ struct xn_canary {
     xn_device *device;
     xn_stream *stream;
     xn_program *program;
-    xn_prepared *weights;
+    xn_weights *weights; /* what the next one is made of */
+    xn_prepared *prepared;
     float *buffer; /* pinned: the image, then the output */
 };
 
 static xn_status prepare_filter(xn_canary *canary, xn_weights_shape *shape, xn_error *error) {
     xn_tensor tensor = {};
-    xn_weights *weights = NULL;
     tensor.datatype = XN_FP32;
     tensor.shape = {4, {1, 1, 2, 2}};
     tensor.elements = 4;
     tensor.bytes = sizeof filter;
     tensor.data = filter;
-    xn_status status = xn_weights_create(&tensor, NULL, NULL, &weights, error);
+    xn_status status = xn_weights_create(&tensor, NULL, NULL, &canary->weights, error);
     if (status)
         return status;
-    xn_weights_shape_of(weights, shape);
-    status = xn_cuda_weights_prepare(canary->device, weights, &canary->weights, error);
-    xn_weights_free(weights);
-    return status;
+    xn_weights_shape_of(canary->weights, shape);
+    return xn_cuda_weights_prepare(canary->device, canary->weights, &canary->prepared, error);
 }
 
 static xn_status make_plan(xn_canary *canary, const xn_weights_shape *shape, xn_error *error) {
@@ -61,6 +59,9 @@ static xn_status make_plan(xn_canary *canary, const xn_weights_shape *shape, xn_
     if (status == XN_OK)
         status = xn_program_create(&xn_backend_cuda, canary->stream, &problem, 1, &canary->program,
                                    error);
+    const xn_prepared *const weights[] = {canary->prepared};
+    if (status == XN_OK)
+        status = xn_program_ready(canary->program, weights, error);
     return status;
 }
 
@@ -93,7 +94,8 @@ void xn_cuda_canary_free(xn_canary *canary) {
         return;
     xn_program_free(canary->program);
     xn_cuda_stream_free(canary->stream);
-    xn_cuda_weights_free(canary->weights);
+    xn_cuda_weights_free(canary->prepared);
+    xn_weights_free(canary->weights);
     xn_cuda_host_free(canary->device, canary->buffer);
     if (canary->has_lock)
         pthread_mutex_destroy(&canary->lock);
@@ -106,7 +108,7 @@ static xn_status run_locked(xn_canary *canary, xn_error *error) {
     xn_run_times times;
     for (int i = 0; i < 4; i++)
         output[i] = NAN;
-    const xn_prepared *const weights[] = {canary->weights};
+    const xn_prepared *const weights[] = {canary->prepared};
     xn_status status = xn_program_run(canary->program, weights, &item, 1, &times, error);
     for (int i = 0; i < 4 && status == XN_OK; i++)
         if (output[i] != expected[i])

@@ -1,4 +1,5 @@
 /* device.cu: finding, opening and describing GPUs; pinned host memory. */
+#include "ops.h"
 #include "xn_cuda.h"
 
 #include <stdio.h>
@@ -6,6 +7,7 @@
 
 #define MIN_CAPABILITY 75    /* the oldest chip there is code for */
 #define MATRIX_CAPABILITY 80 /* mma.sync as implicit_gemm.cu and real_mma.cu use it */
+#define WGMMA_MAJOR 9        /* the one generation of sm_90a */
 #define POOL_KEEPS_BYTES (uint64_t)(64ull << 20) /* freed weights kept for the next ones */
 
 xn_status xn_cuda_device_use(const xn_device *device, xn_error *error) {
@@ -58,8 +60,10 @@ static xn_status read_properties(xn_device *device, xn_error *error) {
     snprintf(device->name, sizeof device->name, "%s", p.name);
     device->major = p.major;
     device->minor = p.minor;
-    device->matrix = p.major * 10 + p.minor >= MATRIX_CAPABILITY;
-    device->multiprocessors = p.multiProcessorCount;
+    device->chip.matrix = p.major * 10 + p.minor >= MATRIX_CAPABILITY;
+    device->chip.multiprocessors = p.multiProcessorCount;
+    device->chip.overlaps = p.major >= XN_CUDA_OVERLAP_MAJOR;
+    device->chip.wgmma = p.major == WGMMA_MAJOR;
     device->memory_bytes = p.totalGlobalMem;
     if (p.major * 10 + p.minor < MIN_CAPABILITY)
         return xn_fail(error, XN_ERR_NO_DEVICE, NULL,
@@ -94,32 +98,33 @@ static xn_status create_pool(xn_device *device, xn_error *error) {
     return status;
 }
 
+static xn_status check_load(const xn_device *device, cudaError_t result, xn_error *error) {
+    xn_status status = xn_cuda_check(result, "loading the kernels", error);
+    if (status == XN_ERR_NO_DEVICE)
+        return xn_fail(error, status, NULL,
+                       "this build has no code for GPU %d (%s, sm_%d%d), or its driver is too old "
+                       "for it",
+                       device->ordinal, device->name, device->major, device->minor);
+    return status;
+}
+
 /* Code is otherwise loaded inside the first launch of each kernel, which stalls other streams. */
 static xn_status load_kernels(xn_device *device, xn_error *error) {
-    static cudaError_t (*const loaders[])(void) = {
-        xn_cuda_few_load,           xn_cuda_pack_load,   xn_cuda_packed_load, xn_cuda_box_load,
-        xn_cuda_implicit_gemm_load, xn_cuda_direct_load, xn_cuda_real_load};
-    for (size_t i = 0; i < sizeof loaders / sizeof *loaders; i++) {
-        xn_status status = xn_cuda_check(loaders[i](), "loading the kernels", error);
-        if (status == XN_ERR_NO_DEVICE)
-            return xn_fail(error, status, NULL,
-                           "this build has no code for GPU %d (%s, sm_%d%d), or its driver is too "
-                           "old for it",
-                           device->ordinal, device->name, device->major, device->minor);
-        if (status)
-            return status;
+    static cudaError_t (*const shared[])(void) = {xn_cuda_pack_load, xn_cuda_packed_load,
+                                                  xn_cuda_box_load, xn_cuda_bits_load,
+                                                  xn_cuda_finish_load};
+    const xn_cuda_path *path;
+    xn_status status = XN_OK;
+    for (size_t i = 0; i < sizeof shared / sizeof *shared && status == XN_OK; i++)
+        status = check_load(device, shared[i](), error);
+    for (int i = 0; (path = xn_cuda_path_at(i)) != NULL && status == XN_OK; i++) {
+        bool usable = true;
+        if (!xn_cuda_path_exists(path, &device->chip))
+            continue;
+        status = check_load(device, path->load(&usable), error);
+        if (!usable) /* wgmma alone may be missing from a build */
+            device->chip.wgmma = false;
     }
-    xn_status status =
-        xn_cuda_check(xn_cuda_stationary_load(&device->wide), "loading the kernels", error);
-    if (status == XN_OK && device->wide)
-        status =
-            xn_cuda_check(xn_cuda_specialised_load(&device->wide), "loading the kernels", error);
-    if (status == XN_OK && device->wide)
-        status = xn_cuda_check(xn_cuda_dual_rail_load(&device->wide), "loading the kernels", error);
-    if (status == XN_OK && device->matrix)
-        status = xn_cuda_check(xn_cuda_fused_load(), "loading the kernels", error);
-    if (status == XN_OK && device->matrix)
-        status = xn_cuda_check(xn_cuda_real_mma_load(device->wide), "loading the kernels", error);
     return status;
 }
 
@@ -180,9 +185,9 @@ void xn_cuda_device_info(const xn_device *device, xn_device_info *out) {
     memset(out, 0, sizeof *out);
     snprintf(out->id, sizeof out->id, "cuda:%d", device->ordinal);
     snprintf(out->description, sizeof out->description, "%.90s, sm_%d%d, %d SMs", device->name,
-             device->major, device->minor, device->multiprocessors);
+             device->major, device->minor, device->chip.multiprocessors);
     out->memory_bytes = device->memory_bytes;
-    out->compute_units = device->multiprocessors;
+    out->compute_units = device->chip.multiprocessors;
 }
 
 /* ---- pinned memory ---- */

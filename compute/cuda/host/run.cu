@@ -97,14 +97,14 @@ xn_status xn_cuda_begin(xn_stream *s, const xn_batch *batch, void *input, xn_err
 xn_status xn_cuda_enqueue_step(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
                                xn_error *error) {
     const xn_stream *s = plan->stream;
-    xn_cuda_run_io run = {};
-    run.input = io->input;
-    run.output = io->output;
     if (s->workspace_bytes < plan->workspace_bytes)
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
                        "GPU %d has no room left for this plan's workspace of %zu bytes",
                        s->device->ordinal, plan->workspace_bytes);
-    return xn_cuda_check(xn_cuda_enqueue(plan, prepared, io->batch->images, &run, s->stream),
+    if (!xn_cuda_weights_have(prepared, xn_cuda_plan_wants(plan, prepared)))
+        return xn_fail(error, XN_ERR_INTERNAL, NULL,
+                       "a plan is run with weights that were not made ready for it");
+    return xn_cuda_check(xn_cuda_enqueue(plan, prepared, io->batch->images, io, s->stream),
                          "launching kernels", error);
 }
 

@@ -21,9 +21,8 @@ static xn_status create_events(xn_stream *s, xn_error *error) {
 
 xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *options,
                                 xn_stream **out, xn_error *error) {
-    xn_cuda_path path = XN_CUDA_PATHS;
-    const bool forced = options && options->path;
-    if (forced && !xn_cuda_path_find(device, options->path, &path))
+    const xn_cuda_path *path = NULL;
+    if (options && options->path && !(path = xn_cuda_path_find(device, options->path)))
         return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "GPU %d has no kernel path \"%s\"",
                        device->ordinal, options->path);
     xn_status status = xn_cuda_device_use(device, error);
@@ -33,7 +32,6 @@ xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *opti
     if (!s)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a stream handle");
     s->device = device;
-    s->forced = forced;
     s->path = path;
     status = xn_cuda_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking),
                            "creating a stream", error);

@@ -284,11 +284,6 @@ bool xn_cuda_real_mma_fits(const xn_conv *c, int64_t images) {
            blocks_of(c, variants_of(false).last, images) <= INT32_MAX;
 }
 
-bool xn_cuda_real_mma_pays(const xn_conv *c) {
-    const int64_t image = (int64_t)c->height * c->width;
-    return c->group_out_channels >= 4 && xn_cuda_mma_positions(c) <= 4 * image + 4096;
-}
-
 static mma_args arguments(const xn_conv *c, int64_t images, const xn_cuda_mma_io *io,
                           const xn_epilogue_args *epilogue, const mma_variant *v) {
     mma_args a = {};

@@ -71,10 +71,8 @@ typedef struct xn_cuda_mma_io {
     bool overlapped;         /* may start before the kernel ahead of it in the stream has ended */
 } xn_cuda_mma_io;
 
-/* Whether the kernels can run it at all, and whether they are likely better than real.cu, which
- * wastes nothing where a group has few filters. */
+/* Whether the kernels can run it. */
 bool xn_cuda_real_mma_fits(const xn_conv *conv, int64_t images);
-bool xn_cuda_real_mma_pays(const xn_conv *conv);
 cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                     const xn_cuda_mma_io *io, const xn_epilogue_args *epilogue,
                                     cudaStream_t stream);

@@ -48,9 +48,6 @@ typedef struct xn_cuda_dual_rail_io {
     uint32_t *packed;
     bool packed_rails, overlapped;
 } xn_cuda_dual_rail_io;
-bool xn_cuda_dual_rail_fits(const xn_conv *conv, int64_t images);
-/* Whether it is faster than filter_stationary.cu. */
-bool xn_cuda_dual_rail_pays(const xn_conv *conv, int64_t images, int multiprocessors);
 cudaError_t xn_cuda_dual_rail_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                      xn_cuda_dual_rail_cut *cut, const xn_cuda_dual_rail_io *io,
                                      cudaStream_t stream);

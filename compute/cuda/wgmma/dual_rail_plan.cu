@@ -11,7 +11,6 @@ enum {
     LONGEST = 1 << 10,       /* lines of input and output, and what a window spans */
     MOST_TAPS = 127,         /* along an axis */
     MOST_BITS = 0x7ffe,      /* of a filter: a count and what is added to it have 16 bits */
-    MOST_PAIRS = 24,         /* of a job, where blocks have more than one */
     IN_TURN_CYCLES = 600,    /* of a job's matrix instructions */
 };
 
@@ -152,20 +151,4 @@ bool xn_cuda_dual_rail_plan(const xn_conv *c, int64_t images, int multiprocessor
                                         c->dilation_w);
         });
     return choice.found;
-}
-
-bool xn_cuda_dual_rail_fits(const xn_conv *conv, int64_t images) {
-    xn_cuda_dual_rail_shape shape;
-    return xn_cuda_dual_rail_plan(conv, images, 1, &shape);
-}
-
-/* As measured (README.md): where there is little to do, or filters are short. */
-bool xn_cuda_dual_rail_pays(const xn_conv *c, int64_t images, int multiprocessors) {
-    xn_cuda_dual_rail_shape s;
-    if (!xn_cuda_dual_rail_plan(c, images, multiprocessors, &s))
-        return false;
-    const int64_t blocks = (int64_t)s.pixel_blocks * s.filter_blocks * c->groups;
-    const int64_t jobs = xn_quotient_up(s.bands, s.pixel_blocks) * s.parts;
-    return s.bytes <= TWO_BLOCKS && blocks <= 2 * multiprocessors &&
-           (jobs <= CONSUMERS / 2 || s.pairs <= MOST_PAIRS);
 }

@@ -76,7 +76,6 @@ typedef struct xn_cuda_stationary_io {
 } xn_cuda_stationary_io;
 
 /* filter_stationary.cu: the same on sm_90a by wgmma, without box.cu. */
-bool xn_cuda_stationary_fits(const xn_conv *conv, int64_t images, bool packed);
 cudaError_t xn_cuda_stationary_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                       xn_cuda_stationary_cut *cut, const xn_cuda_stationary_io *io,
                                       const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);

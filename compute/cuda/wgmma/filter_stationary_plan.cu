@@ -244,8 +244,3 @@ bool xn_cuda_stationary_plan(const xn_conv *c, int64_t images, int multiprocesso
     xn_wgmma_make_pairs(out, [&](int32_t chunk) { return chunk_offset(c, out, chunk); });
     return true;
 }
-
-bool xn_cuda_stationary_fits(const xn_conv *conv, int64_t images, bool packed) {
-    xn_cuda_stationary_shape shape;
-    return xn_cuda_stationary_plan(conv, images, 1, packed, &shape);
-}

@@ -51,10 +51,6 @@ typedef struct xn_cuda_specialised_io {
     const int32_t *prefix; /* layout.h: wide_prefix */
     bool overlapped;       /* may start before the kernel ahead of it in the stream has ended */
 } xn_cuda_specialised_io;
-bool xn_cuda_specialised_fits(const xn_conv *conv, int64_t images);
-/* Whether it is faster than the other kernels. */
-bool xn_cuda_specialised_pays(const xn_conv *conv, int64_t images, int multiprocessors,
-                              bool packed_input);
 cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                        xn_cuda_specialised_cut *cut,
                                        const xn_cuda_specialised_io *io,

@@ -162,20 +162,3 @@ bool xn_cuda_specialised_plan(const xn_conv *c, int64_t images, int multiprocess
         xn_wgmma_make_pairs(out, [&](int32_t chunk) { return chunk_offset(c, out, chunk); });
     return choice.found;
 }
-
-bool xn_cuda_specialised_fits(const xn_conv *conv, int64_t images) {
-    xn_cuda_specialised_shape shape;
-    return xn_cuda_specialised_plan(conv, images, 1, &shape);
-}
-
-/* As measured (README.md): where there is more to do than a job each multiprocessor, and outputs of
- * a filter leave 4 at a time. With packed input the bits are laid out anew first, which long
- * filters are worth. */
-bool xn_cuda_specialised_pays(const xn_conv *c, int64_t images, int multiprocessors,
-                              bool packed_input) {
-    const int64_t outputs = (int64_t)c->out_height * c->out_width;
-    const int64_t jobs = xn_quotient_up(images * outputs, 128) *
-                         xn_quotient_up(c->group_out_channels, TILE) * c->groups;
-    const int64_t chunks = xn_cuda_row_chunks(c->group_channels, c->kernel_w) * c->kernel_h;
-    return outputs % 4 == 0 && jobs > multiprocessors && (!packed_input || chunks >= 64);
-}

@@ -162,13 +162,23 @@ static int64_t differ(const void *a, const void *b, size_t count, bool integers)
 static xn_status plan_packed(xn_stream *stream, const xn_conv *conv, int64_t images,
                              const xn_bench_kind *kind, xn_layout layout, xn_plan **out,
                              xn_error *error) {
-    xn_cuda_plan_options options = {};
-    options.packed_input = kind->packed_input;
-    options.packed_output = kind->packed_output;
-    options.rails = layout == XN_LAYOUT_DUAL_RAIL;
-    options.forced = stream->forced;
-    options.path = stream->path;
-    return xn_cuda_plan_create_with(stream, conv, images, &options, out, error);
+    xn_step step;
+    xn_step_of_conv(conv, &step);
+    if (kind->packed_input) {
+        step.conv.input_datatype = XN_BITS;
+        step.input_layout = layout;
+    }
+    if (kind->packed_output) { /* the sign of dot * scale + shift */
+        step.conv.epilogue = {};
+        step.conv.epilogue.factor = XN_FACTOR_SCALE;
+        step.conv.epilogue.datatype = XN_BITS;
+        step.conv.epilogue.bits = 1;
+        step.conv.epilogue.shift = 1;
+        step.output = XN_NO_TENSOR;
+        step.bits = 1;
+        step.bits_layout = layout;
+    }
+    return xn_cuda_plan_create(stream, &step, images, out, error);
 }
 
 static size_t packed_bytes(xn_layout layout, int64_t planes, int64_t pixels, int32_t channels) {
@@ -193,13 +203,10 @@ static bool from_layout(const uint32_t *packed, int64_t planes, int64_t pixels, 
 
 static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
                     const xn_bench_kind *kind, const xn_bench_io *io) {
-    xn_cuda_run_io run = {};
-    run.input = kind->packed_input ? nullptr : io->input;
-    run.bits = (const uint32_t *)(kind->packed_input ? io->input : nullptr);
+    xn_step_io run = {};
+    run.input = io->input;
     run.output = kind->packed_output ? nullptr : io->output;
-    run.packed = (uint32_t *)(kind->packed_output ? io->output : nullptr);
-    run.threshold = io->threshold;
-    run.flip = io->flip;
+    run.bits = kind->packed_output ? io->output : nullptr;
     CHECK(xn_cuda_enqueue(plan, prepared, images, &run, xn_bench_cuda_stream()));
 }
 

@@ -1,0 +1,67 @@
+/* implicit_gemm_path.cu: implicit_gemm.cu in the table of paths, after the kernels that make its
+ * bits and sums. */
+#include "bits_path.h"
+#include "costs.h"
+#include "implicit_gemm.h"
+#include "layout.h"
+
+static bool fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
+    return job->conv.mode == XN_MODE_XNOR && job->source != XN_CUDA_FROM_DUAL_RAIL &&
+           xn_cuda_has_reals(job) && xn_cuda_implicit_gemm_fits(&job->conv, job->images);
+}
+
+/* Products are of whole tiles: 32 filters and as many outputs, 256 bits. */
+static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    const double steps = (double)xn_cuda_row_words(c->group_channels, c->kernel_h, c->kernel_w) / 8;
+    const double filters = (c->group_out_channels + 31) / 32 * 32;
+    t[0] = 1;
+    t[1] = steps;
+    t[2] = job->source == XN_CUDA_FROM_REALS ? n.inputs : 0;
+    t[3] = n.windows * n.taps;
+    t[4] = n.windows * filters;
+    t[5] = n.windows * filters * steps;
+    t[6] = n.outputs;
+}
+
+static void lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_scratch *scratch) {
+    (void)xn_cuda_bits_take_sums(job, true, scratch);
+}
+
+static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {
+    return XN_CUDA_WANT(XN_CUDA_PART_ROWS) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX);
+}
+
+static cudaError_t run(xn_cuda_run *r) {
+    xn_cuda_bits b = xn_cuda_bits_take_sums(r->job, true, &r->scratch);
+    cudaError_t e = xn_cuda_bits_make(r, &b, false);
+    if (e != cudaSuccess)
+        return e;
+    const xn_cuda_bit_args args = {
+        b.bits,
+        (const uint32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_ROWS),
+        (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_PREFIX),
+        b.pixel_part,
+        b.box,
+        b.mean};
+    return xn_cuda_implicit_gemm_launch(&r->job->conv, r->job->images, r->chip->multiprocessors,
+                                        &args, &r->out, r->stream);
+}
+
+static cudaError_t load(bool *) {
+    return xn_cuda_implicit_gemm_load();
+}
+
+extern const xn_cuda_path xn_cuda_implicit_gemm_path;
+const xn_cuda_path xn_cuda_implicit_gemm_path = {"implicit_gemm",
+                                                 XN_CUDA_HAS_MATRIX,
+                                                 XN_CUDA_WRITES_ALL,
+                                                 0,
+                                                 fits,
+                                                 terms,
+                                                 xn_cuda_costs_implicit_gemm,
+                                                 lay_out,
+                                                 wants,
+                                                 run,
+                                                 load};

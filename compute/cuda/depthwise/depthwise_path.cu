@@ -1,0 +1,59 @@
+/* depthwise_path.cu: depthwise.cu in the table of paths. */
+#include "costs.h"
+#include "depthwise.h"
+#include "paths.h"
+
+enum { NARROW = 16 /* columns */ };
+
+struct state {
+    int64_t images;
+    xn_cuda_depthwise_cut cut;
+};
+
+static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
+    state *s = (state *)out;
+    s->images = job->images;
+    return xn_cuda_is_plain(job) &&
+           xn_cuda_depthwise_choose(&job->conv, job->images, chip->multiprocessors, &s->cut);
+}
+
+/* Short rows have a kernel of their own (depthwise_narrow.cuh). */
+static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    double *each = t + (c->out_width <= NARROW ? 5 : 0);
+    each[0] = 1;
+    each[1] = c->kernel_h;
+    each[2] = n.inputs;
+    each[3] = n.outputs;
+    each[4] = n.outputs * c->kernel_h;
+}
+
+static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {
+    return XN_CUDA_WANT(XN_CUDA_PART_PATCHES);
+}
+
+static cudaError_t run(xn_cuda_run *r) {
+    xn_cuda_few_io io = {};
+    io.input = r->input;
+    io.patches = (const uint32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_PATCHES);
+    return xn_cuda_depthwise_launch(&r->job->conv, r->job->images, &((const state *)r->state)->cut,
+                                    &io, &r->out, r->chip->overlaps, r->stream);
+}
+
+static cudaError_t load(bool *) {
+    return xn_cuda_depthwise_load();
+}
+
+extern const xn_cuda_path xn_cuda_depthwise_path;
+const xn_cuda_path xn_cuda_depthwise_path = {"depthwise",
+                                             XN_CUDA_ANY_CHIP,
+                                             XN_CUDA_WRITES_REALS,
+                                             sizeof(state),
+                                             fits,
+                                             terms,
+                                             xn_cuda_costs_depthwise,
+                                             NULL,
+                                             wants,
+                                             run,
+                                             load};

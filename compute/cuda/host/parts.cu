@@ -1,0 +1,270 @@
+/* parts.cu: what the forms of weights are made of: their sizes and their bytes, on the host and
+ * from host weights alone. Independent of stride, padding, dilation and groups. */
+#include "parts.h"
+
+#include "layout.h"
+#include "thresholds.h"
+#include "xn_mem.h"
+
+#include <algorithm>
+#include <math.h>
+
+static int64_t taps_of(const xn_weights *w) {
+    return (int64_t)w->kernel_h * w->kernel_w;
+}
+
+static const uint32_t *bits_of(const xn_weights *w, int64_t filter) {
+    return w->bits + filter * taps_of(w) * w->words;
+}
+
+static bool filters_times(const xn_weights *w, int64_t each, size_t unit, size_t *bytes) {
+    return xn_mul_size((size_t)w->out_channels, (size_t)each, bytes) &&
+           xn_mul_size(*bytes, unit, bytes);
+}
+
+/* ---- rows ---- */
+
+static bool rows_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w),
+                         sizeof(uint32_t), bytes);
+}
+
+static void fill_rows(const xn_weights *w, void *out) {
+    const int64_t row = xn_cuda_row_words(w->group_channels, w->kernel_h, w->kernel_w);
+    const int32_t tap_words = xn_packed_words(w->group_channels);
+    for (int64_t o = 0; o < w->out_channels; o++)
+        for (int64_t tap = 0; tap < taps_of(w); tap++)
+            for (int32_t word = 0; word < w->words; word++)
+                ((uint32_t *)out)[o * row + tap * tap_words + word] =
+                    bits_of(w, o)[tap * w->words + word];
+}
+
+/* ---- few channels ---- */
+
+static bool patches_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w),
+                         sizeof(uint32_t), bytes);
+}
+
+/* At most 8 channels, so a tap is one word. */
+static void fill_patches(const xn_weights *w, void *out) {
+    const int32_t words = xn_cuda_patch_words(w->group_channels, w->kernel_h, w->kernel_w);
+    const int64_t taps = taps_of(w);
+    for (int64_t o = 0; o < w->out_channels; o++)
+        for (int32_t c = 0; c < w->group_channels; c++)
+            for (int64_t tap = 0; tap < taps; tap++) {
+                const int64_t at = c * taps + tap;
+                ((uint32_t *)out)[o * words + at / 32] |= (bits_of(w, o)[tap] >> c & 1u) << at % 32;
+            }
+}
+
+static bool fields_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, xn_cuda_field_words(w->group_channels, w->kernel_h, w->kernel_w),
+                         sizeof(uint32_t), bytes);
+}
+
+/* Up to 32 channels. A field does not cross words: its bits are a power of 2. */
+static void fill_fields(const xn_weights *w, void *out) {
+    const int32_t log2 = xn_cuda_field_log2(w->group_channels);
+    const int64_t row_words = xn_cuda_field_row_words(w->group_channels, w->kernel_w);
+    uint32_t *row = (uint32_t *)out;
+    for (int64_t o = 0; o < w->out_channels; o++) {
+        const uint32_t *bits = bits_of(w, o);
+        for (int32_t i = 0; i < w->kernel_h; i++, row += row_words)
+            for (int32_t j = 0; j < w->kernel_w; j++)
+                row[(j << log2) / 32] |= *bits++ << (j << log2) % 32;
+    }
+}
+
+/* ---- set bits of rectangles of taps ---- */
+
+static int64_t prefix_of(const xn_weights *w) {
+    return ((int64_t)w->kernel_h + 1) * ((int64_t)w->kernel_w + 1);
+}
+
+static bool prefix_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, prefix_of(w), sizeof(int32_t), bytes);
+}
+
+/* out[i * pitch + j * step] for rectangle (i, j), zero-filled. */
+static void fill_prefix_of(const xn_weights *w, const uint32_t *bits, int64_t pitch, int64_t step,
+                           int32_t *out) {
+    for (int32_t i = 0; i < w->kernel_h; i++) {
+        int32_t row = 0;
+        for (int32_t j = 0; j < w->kernel_w; j++) {
+            const uint32_t *tap = bits + ((int64_t)i * w->kernel_w + j) * w->words;
+            for (int32_t word = 0; word < w->words; word++)
+                row += __builtin_popcount(tap[word]);
+            out[(i + 1) * pitch + (j + 1) * step] = out[i * pitch + (j + 1) * step] + row;
+        }
+    }
+}
+
+static void fill_prefix(const xn_weights *w, void *out) {
+    for (int64_t o = 0; o < w->out_channels; o++)
+        fill_prefix_of(w, bits_of(w, o), w->kernel_w + 1, 1, (int32_t *)out + o * prefix_of(w));
+}
+
+static void fill_prefix_by_tap(const xn_weights *w, void *out) {
+    const int64_t filters = w->out_channels;
+    for (int64_t o = 0; o < filters; o++)
+        fill_prefix_of(w, bits_of(w, o), (w->kernel_w + 1) * filters, filters, (int32_t *)out + o);
+}
+
+/* ---- filters for wgmma ---- */
+
+typedef int64_t (*chunk_function)(int32_t i, int32_t j, int32_t word, int32_t tap_words,
+                                  int32_t kernel_h, int32_t kernel_w);
+
+static bool chunks_bytes(const xn_weights *w, int64_t chunks, size_t *bytes) {
+    return xn_mul_size((size_t)(chunks + 3) / 4, 64, bytes) &&
+           xn_mul_size(*bytes, (size_t)xn_cuda_wgmma_rows(w->out_channels), bytes);
+}
+
+static bool wgmma_bytes(const xn_weights *w, size_t *bytes) {
+    return chunks_bytes(w, w->kernel_h * xn_cuda_row_chunks(w->group_channels, w->kernel_w), bytes);
+}
+
+static void fill_wgmma(const xn_weights *w, chunk_function chunk_of, int64_t filter, int64_t row,
+                       uint32_t *out) {
+    const int32_t tap_words = xn_packed_words(w->group_channels);
+    const int64_t rows = xn_cuda_wgmma_rows(w->out_channels);
+    const uint32_t *bits = bits_of(w, filter);
+    for (int32_t i = 0; i < w->kernel_h; i++)
+        for (int32_t j = 0; j < w->kernel_w; j++)
+            for (int32_t word = 0; word < w->words; word++) {
+                const int64_t at = (int64_t)j * tap_words + word;
+                const int64_t chunk = chunk_of(i, j, word, tap_words, w->kernel_h, w->kernel_w);
+                out[xn_cuda_wgmma_word(chunk, row, rows) + at % 4] = *bits++;
+            }
+}
+
+static void fill_stationary(const xn_weights *w, void *out) {
+    for (int32_t o = 0; o < w->out_channels; o++)
+        fill_wgmma(w, xn_cuda_stationary_chunk, o, xn_cuda_wgmma_row(o), (uint32_t *)out);
+}
+
+static void fill_specialised(const xn_weights *w, void *out) {
+    for (int32_t o = 0; o < w->out_channels; o++)
+        fill_wgmma(w, xn_cuda_padded_chunk, o, o, (uint32_t *)out);
+}
+
+static bool dual_rail_bytes(const xn_weights *w, size_t *bytes) {
+    return chunks_bytes(w, xn_cuda_dual_rail_chunks(w->group_channels, w->kernel_h, w->kernel_w),
+                        bytes);
+}
+
+static void fill_dual_rail_filter(const xn_weights *w, int64_t filter, uint32_t *out) {
+    const xn_cuda_dual_rail r = xn_cuda_dual_rail_of(w->group_channels);
+    const int64_t rows = xn_cuda_wgmma_rows(w->out_channels);
+    const uint32_t *bits = bits_of(w, filter);
+    for (int32_t i = 0; i < w->kernel_h; i++)
+        for (int32_t j = 0; j < w->kernel_w; j++)
+            for (int32_t word = 0; word < w->words; word++, bits++) {
+                const uint32_t live = xn_cuda_low_bits(std::min(w->group_channels - word * 32, 32));
+                for (int32_t rail = 0; rail < 2; rail++) {
+                    const int32_t at = rail * r.words + word;
+                    const int64_t chunk = xn_cuda_unit_chunk(i, j, at, w->kernel_h, w->kernel_w);
+                    out[xn_cuda_wgmma_word(chunk, filter, rows) + at % 4] =
+                        rail ? ~*bits & live : *bits;
+                }
+            }
+}
+
+static void fill_dual_rail(const xn_weights *w, void *out) {
+    for (int64_t o = 0; o < w->out_channels; o++)
+        fill_dual_rail_filter(w, o, (uint32_t *)out);
+}
+
+/* ---- real weights ---- */
+
+static bool reals_bytes(const xn_weights *w, size_t *bytes) {
+    return xn_mul_size((size_t)taps_of(w), (size_t)w->group_channels, bytes) &&
+           xn_mul_size(*bytes, (size_t)w->out_channels, bytes) &&
+           xn_mul_size(*bytes, sizeof(float), bytes);
+}
+
+static void fill_reals(const xn_weights *w, void *out) {
+    std::copy_n(w->real, taps_of(w) * w->group_channels * w->out_channels, (float *)out);
+}
+
+/* The power of 2 that a filter is divided by so that its largest weight is from 2^14 to 2^15: in
+ * fp16 none overflows then, and only those 2^28 times smaller lose bits. */
+static int32_t exponent_of(const float *weights, int64_t count) {
+    float largest = 0.0f;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmaxf(largest, fabsf(weights[i]));
+    return largest > 0.0f && isfinite(largest) ? ilogbf(largest) - 14 : 0;
+}
+
+static bool exponents_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, 1, sizeof(int32_t), bytes);
+}
+
+static void fill_exponents(const xn_weights *w, void *out) {
+    const int64_t count = taps_of(w) * w->group_channels;
+    for (int64_t o = 0; o < w->out_channels; o++)
+        ((int32_t *)out)[o] = exponent_of(w->real + o * count, count);
+}
+
+/* ---- thresholds ---- */
+
+/* By what of the epilogue they depend on. */
+static xn_epilogue epilogue_of_variant(int variant) {
+    xn_epilogue e = {};
+    e.factor = variant / 4;
+    e.bias = variant / 2 % 2;
+    e.shift = variant % 2;
+    return e;
+}
+
+xn_cuda_part xn_cuda_thresholds_of(const xn_epilogue *e) {
+    return (xn_cuda_part)(XN_CUDA_PART_THRESHOLDS + e->factor * 4 + e->bias * 2 + e->shift);
+}
+
+size_t xn_cuda_flips_at(int32_t out_channels) {
+    return ((size_t)out_channels * sizeof(int32_t) + 255) / 256 * 256;
+}
+
+static bool thresholds_bytes(const xn_weights *w, size_t *bytes) {
+    const size_t flips = ((size_t)xn_packed_words(w->out_channels) + 1) * sizeof(uint32_t);
+    return xn_add_size(xn_cuda_flips_at(w->out_channels), flips, bytes);
+}
+
+static void fill_thresholds(const xn_weights *w, xn_cuda_part part, void *out) {
+    const xn_epilogue e = epilogue_of_variant(part - XN_CUDA_PART_THRESHOLDS);
+    xn_cuda_thresholds_fill(w, &e, (int32_t *)out,
+                            (uint32_t *)((char *)out + xn_cuda_flips_at(w->out_channels)));
+}
+
+/* ---- the table ---- */
+
+struct kind {
+    bool (*bytes)(const xn_weights *w, size_t *bytes);
+    void (*fill)(const xn_weights *w, void *out); /* zero-filled */
+};
+
+static const kind kinds[] = {
+    {rows_bytes, fill_rows},            /* XN_CUDA_PART_ROWS */
+    {prefix_bytes, fill_prefix},        /* XN_CUDA_PART_PREFIX */
+    {prefix_bytes, fill_prefix_by_tap}, /* XN_CUDA_PART_PREFIX_BY_TAP */
+    {patches_bytes, fill_patches},      /* XN_CUDA_PART_PATCHES */
+    {fields_bytes, fill_fields},        /* XN_CUDA_PART_FIELDS */
+    {wgmma_bytes, fill_stationary},     /* XN_CUDA_PART_STATIONARY */
+    {wgmma_bytes, fill_specialised},    /* XN_CUDA_PART_SPECIALISED */
+    {dual_rail_bytes, fill_dual_rail},  /* XN_CUDA_PART_DUAL_RAIL */
+    {reals_bytes, fill_reals},          /* XN_CUDA_PART_REALS */
+    {exponents_bytes, fill_exponents},  /* XN_CUDA_PART_EXPONENTS */
+};
+
+bool xn_cuda_part_bytes(const xn_weights *weights, xn_cuda_part part, size_t *bytes) {
+    return part >= XN_CUDA_PART_THRESHOLDS ? thresholds_bytes(weights, bytes)
+                                           : kinds[part].bytes(weights, bytes);
+}
+
+void xn_cuda_part_fill(const xn_weights *weights, xn_cuda_part part, void *out) {
+    if (part >= XN_CUDA_PART_THRESHOLDS)
+        fill_thresholds(weights, part, out);
+    else
+        kinds[part].fill(weights, out);
+}

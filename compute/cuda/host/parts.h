@@ -1,0 +1,48 @@
+/* parts.h: the forms that kernels want weights in (layout.h, real_mma.h). Each is made when a plan
+ * first wants it, and stays until the weights go. */
+#ifndef XN_CUDA_PARTS_H
+#define XN_CUDA_PARTS_H
+
+#include "xn_backend.h"
+
+typedef enum {
+    XN_CUDA_PART_ROWS,          /* bits in rows */
+    XN_CUDA_PART_PREFIX,        /* set bits of rectangles of taps, filter by filter; */
+    XN_CUDA_PART_PREFIX_BY_TAP, /* the same numbers, filters side by side */
+    XN_CUDA_PART_PATCHES,       /* of few channels */
+    XN_CUDA_PART_FIELDS,        /* likewise */
+    XN_CUDA_PART_STATIONARY,    /* filters of filter_stationary.cu, */
+    XN_CUDA_PART_SPECIALISED,   /* of warp_specialised.cu, */
+    XN_CUDA_PART_DUAL_RAIL,     /* of dual_rail.cu */
+    XN_CUDA_PART_REALS,         /* [O][C/G][KH][KW] */
+    XN_CUDA_PART_EXPONENTS,     /* of the filters of mode float in fp16 */
+    /* Filters of real_mma.cu, by precision and mode. */
+    XN_CUDA_PART_TF32_SIGNS,
+    XN_CUDA_PART_TF32_REALS,
+    XN_CUDA_PART_FP16_SIGNS,
+    XN_CUDA_PART_FP16_REALS,
+    /* Thresholds on dots for outputs in bits, by factor, bias and shift of the epilogue. */
+    XN_CUDA_PART_THRESHOLDS,
+    XN_CUDA_PARTS = XN_CUDA_PART_THRESHOLDS + 12
+} xn_cuda_part;
+
+/* A set of parts. */
+#define XN_CUDA_WANT(part) ((uint64_t)1 << (part))
+
+/* What a part is, on the host: its size, false where that passes the address space; its bytes, to
+ * zero-filled memory. Not of the filters of real_mma.cu, which are made on the device. */
+bool xn_cuda_part_bytes(const xn_weights *weights, xn_cuda_part part, size_t *bytes);
+void xn_cuda_part_fill(const xn_weights *weights, xn_cuda_part part, void *out);
+
+/* Device memory of a part; NULL where it has not been made. Thread-safe. */
+const void *xn_cuda_part_of(const xn_prepared *weights, xn_cuda_part part);
+
+/* Which part has the thresholds of an epilogue. */
+xn_cuda_part xn_cuda_thresholds_of(const xn_epilogue *epilogue);
+/* Bytes from its thresholds to its flips. */
+size_t xn_cuda_flips_at(int32_t out_channels);
+
+/* No real weight is NaN or infinite. */
+bool xn_cuda_is_finite(const xn_prepared *weights);
+
+#endif

@@ -1,0 +1,145 @@
+/* real_path.cu: real.cu and real_mma.cu in the table of paths: modes bwn and float. */
+#include "costs.h"
+#include "paths.h"
+#include "real.h"
+#include "real_mma.h"
+
+static bool is_real(const xn_cuda_job *job) {
+    return job->conv.mode != XN_MODE_XNOR && job->source == XN_CUDA_FROM_REALS &&
+           xn_cuda_has_reals(job);
+}
+
+/* ---- real.cu ---- */
+
+static void real_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    const double filters = c->group_out_channels == 1 ? 1 : (c->group_out_channels + 3) / 4 * 4;
+    t[0] = 1;
+    t[1] = n.taps * c->group_channels;
+    t[2] = n.windows * filters * n.taps * c->group_channels;
+    t[3] = n.outputs;
+}
+
+static bool real_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
+    return is_real(job);
+}
+
+static uint64_t real_wants(const xn_cuda_job *, const xn_prepared *) {
+    return XN_CUDA_WANT(XN_CUDA_PART_REALS);
+}
+
+static cudaError_t real_run(xn_cuda_run *r) {
+    return xn_cuda_real_launch(&r->job->conv, r->job->images, r->input,
+                               (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS),
+                               &r->out, r->stream);
+}
+
+static cudaError_t real_load(bool *) {
+    return xn_cuda_real_load();
+}
+
+extern const xn_cuda_path xn_cuda_real_path;
+const xn_cuda_path xn_cuda_real_path = {"real",     XN_CUDA_ANY_CHIP, XN_CUDA_WRITES_ALL, 0,
+                                        real_fits,  real_terms,       xn_cuda_costs_real, NULL,
+                                        real_wants, real_run,         real_load};
+
+/* ---- real_mma.cu ---- */
+
+/* Products are of whole tiles of 64 filters; of the input a copy with its border is made first. */
+static void mma_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    const double bytes = (double)xn_cuda_mma_row_bytes(c->precision, c->group_channels,
+                                                       (int64_t)c->kernel_h * c->kernel_w);
+    const double filters = (c->group_out_channels + 63) / 64 * 64;
+    t[0] = 1;
+    t[1] = bytes;
+    t[2] = (double)job->images * (double)xn_cuda_mma_pixel_bytes(c) / chip->multiprocessors;
+    t[3] = n.windows * filters * bytes;
+    t[4] = n.outputs;
+}
+
+static bool mma_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
+    return is_real(job) && xn_cuda_real_mma_fits(&job->conv, job->images);
+}
+
+struct mma_scratch {
+    void *pixels;
+    float *partial;
+};
+
+static mma_scratch take(const xn_cuda_job *job, const xn_cuda_chip *chip,
+                        xn_cuda_scratch *scratch) {
+    mma_scratch s;
+    s.pixels = xn_cuda_take(scratch, xn_cuda_mma_pixel_bytes(&job->conv), 1);
+    s.partial =
+        (float *)xn_cuda_take_bytes(scratch, xn_cuda_mma_partial_bytes(chip->multiprocessors));
+    return s;
+}
+
+static void mma_lay_out(const xn_cuda_job *job, const xn_cuda_chip *chip,
+                        xn_cuda_scratch *scratch) {
+    (void)take(job, chip, scratch);
+}
+
+static xn_cuda_part filters_of(const xn_conv *c) {
+    const bool fp16 = c->precision == XN_PRECISION_FP16;
+    if (c->mode == XN_MODE_BWN)
+        return fp16 ? XN_CUDA_PART_FP16_SIGNS : XN_CUDA_PART_TF32_SIGNS;
+    return fp16 ? XN_CUDA_PART_FP16_REALS : XN_CUDA_PART_TF32_REALS;
+}
+
+/* Border pixels are zeros that are multiplied, unlike in real.cu, and 0 * NaN would not be nothing:
+ * weights that are not finite go that way, where they are not just signs. */
+static uint64_t mma_wants(const xn_cuda_job *job, const xn_prepared *weights) {
+    if (job->conv.mode == XN_MODE_FLOAT && !xn_cuda_is_finite(weights))
+        return real_wants(job, weights);
+    const xn_cuda_part filters = filters_of(&job->conv);
+    return XN_CUDA_WANT(filters) |
+           (filters == XN_CUDA_PART_FP16_REALS ? XN_CUDA_WANT(XN_CUDA_PART_EXPONENTS) : 0);
+}
+
+static cudaError_t mma_run(xn_cuda_run *r, bool wgmma) {
+    const xn_cuda_part filters = filters_of(&r->job->conv);
+    if (!(mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)))
+        return real_run(r);
+    const mma_scratch s = take(r->job, r->chip, &r->scratch);
+    xn_cuda_mma_io io = {};
+    io.input = r->input;
+    io.pixels = s.pixels;
+    io.partial = s.partial;
+    io.filters = xn_cuda_part_of(r->weights, filters);
+    if (filters == XN_CUDA_PART_FP16_REALS)
+        io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
+    io.wgmma = wgmma;
+    io.overlapped = r->chip->overlaps;
+    return xn_cuda_real_mma_launch(&r->job->conv, r->job->images, r->chip->multiprocessors, &io,
+                                   &r->out, r->stream);
+}
+
+static cudaError_t mma_sync_run(xn_cuda_run *r) {
+    return mma_run(r, false);
+}
+
+static cudaError_t wgmma_run(xn_cuda_run *r) {
+    return mma_run(r, true);
+}
+
+static cudaError_t mma_sync_load(bool *) {
+    return xn_cuda_real_mma_load(false);
+}
+
+static cudaError_t wgmma_load(bool *) {
+    return xn_cuda_real_mma_load(true);
+}
+
+extern const xn_cuda_path xn_cuda_real_mma_path, xn_cuda_real_wgmma_path;
+const xn_cuda_path xn_cuda_real_mma_path = {
+    "real_mma", XN_CUDA_HAS_MATRIX, XN_CUDA_WRITES_ALL,     0,
+    mma_fits,   mma_terms,          xn_cuda_costs_real_mma, mma_lay_out,
+    mma_wants,  mma_sync_run,       mma_sync_load};
+const xn_cuda_path xn_cuda_real_wgmma_path = {
+    "real_wgmma", XN_CUDA_HAS_WGMMA,        XN_CUDA_WRITES_ALL, 0,         mma_fits,
+    mma_terms,    xn_cuda_costs_real_wgmma, mma_lay_out,        mma_wants, wgmma_run,
+    wgmma_load};

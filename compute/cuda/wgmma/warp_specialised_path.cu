@@ -1,0 +1,94 @@
+/* warp_specialised_path.cu: warp_specialised.cu in the table of paths, after the kernel that lays
+ * its input out with borders (layout.h: lines). */
+#include "costs.h"
+#include "packing.h"
+#include "paths.h"
+#include "warp_specialised.h"
+
+struct padded {
+    uint32_t *bits;
+    int32_t *counts;
+    float *means; /* NULL without K */
+};
+
+static padded take(const xn_cuda_job *job, xn_cuda_scratch *scratch) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_padded l = xn_cuda_padded_of(c);
+    const int64_t positions = (int64_t)c->groups * l.plane;
+    padded p = {};
+    p.bits = (uint32_t *)xn_cuda_take(scratch, positions * l.units, 16);
+    p.counts = (int32_t *)xn_cuda_take(scratch, positions, sizeof(int32_t));
+    if (c->epilogue.k)
+        p.means = (float *)xn_cuda_take(scratch, positions, sizeof(float));
+    return p;
+}
+
+static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
+    xn_cuda_specialised_cut *s = (xn_cuda_specialised_cut *)out;
+    s->images = job->images;
+    return job->source != XN_CUDA_FROM_DUAL_RAIL && xn_cuda_has_reals(job) &&
+           xn_cuda_specialised_plan(&job->conv, job->images, chip->multiprocessors, &s->shape);
+}
+
+/* The kernel's cycles by its own model, its products, and what the kernel before it reads. */
+static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state, double *t) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    const double cycles = ((const xn_cuda_specialised_cut *)state)->shape.cycles;
+    const double words = n.taps * xn_packed_words(c->group_channels);
+    const bool bits = job->target == XN_CUDA_TO_WORDS;
+    const bool reals = job->source == XN_CUDA_FROM_REALS;
+    t[0] = reals ? 1 : 0;
+    t[1] = reals ? 0 : 1;
+    t[2] = bits ? 0 : cycles;
+    t[3] = bits ? cycles : 0;
+    t[4] = bits ? 0 : n.outputs * words;
+    t[5] = bits ? n.outputs * words : 0;
+    t[6] = reals ? n.inputs * (double)xn_datatype_bytes((xn_datatype)c->input_datatype) : 0;
+    t[7] = reals ? 0 : n.inputs;
+    t[8] = bits ? 0 : n.outputs * (double)xn_datatype_bytes((xn_datatype)c->epilogue.datatype);
+}
+
+static void lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_scratch *scratch) {
+    (void)take(job, scratch);
+}
+
+static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {
+    return XN_CUDA_WANT(XN_CUDA_PART_SPECIALISED) | XN_CUDA_WANT(XN_CUDA_PART_PREFIX_BY_TAP);
+}
+
+static cudaError_t run(xn_cuda_run *r) {
+    const xn_conv *c = &r->job->conv;
+    const padded p = take(r->job, &r->scratch);
+    cudaError_t e =
+        r->job->source == XN_CUDA_FROM_REALS
+            ? xn_cuda_pack_launch(c, r->job->images, r->chip->multiprocessors, r->input, p.bits,
+                                  p.counts, p.means, XN_CUDA_AS_PADDED, true, r->stream)
+            : xn_cuda_spread_launch(c, r->job->images, (const uint32_t *)r->input, p.bits, p.counts,
+                                    r->stream);
+    if (e != cudaSuccess)
+        return e;
+    xn_cuda_specialised_io io = {};
+    io.bits = p.bits;
+    io.counts = p.counts;
+    io.means = p.means;
+    io.filters = xn_cuda_part_of(r->weights, XN_CUDA_PART_SPECIALISED);
+    io.filter_rows = xn_cuda_wgmma_rows(c->out_channels);
+    io.prefix = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_PREFIX_BY_TAP);
+    io.overlapped = true;
+    return xn_cuda_specialised_launch(c, r->job->images, r->chip->multiprocessors,
+                                      (xn_cuda_specialised_cut *)r->state, &io, &r->out, r->stream);
+}
+
+extern const xn_cuda_path xn_cuda_warp_specialised_path;
+const xn_cuda_path xn_cuda_warp_specialised_path = {"warp_specialised",
+                                                    XN_CUDA_HAS_WGMMA,
+                                                    XN_CUDA_WRITES_ALL,
+                                                    sizeof(xn_cuda_specialised_cut),
+                                                    fits,
+                                                    terms,
+                                                    xn_cuda_costs_warp_specialised,
+                                                    lay_out,
+                                                    wants,
+                                                    run,
+                                                    xn_cuda_specialised_load};
