@@ -1,0 +1,192 @@
+/* cuda_choice_test.cu: what the CUDA backend decides without a device: thresholds of outputs in
+ * bits, and which path runs a step, against measured times. */
+#include "cuda_times.h"
+#include "thresholds.h"
+#include "xn_arith.h"
+#include "xn_cuda.h"
+#include "xn_test.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <vector>
+
+/* ---- thresholds ---- */
+
+enum { FILTERS = 4096, TAPS = 37 };
+
+/* Anything that a factor, bias or shift may be. */
+static float odd_value(xn_rng *rng) {
+    static const float odd[] = {0.0f,  -0.0f,     INFINITY,   -INFINITY, NAN,      1.0f,
+                                -1.0f, 0x1p-149f, -0x1p-149f, 3.4e38f,   -3.4e38f, 0x1p-126f};
+    const uint64_t kind = xn_rng_below(rng, 24);
+    return kind < 12 ? odd[kind]
+                     : ldexpf(xn_rng_float(rng),
+                              (int)xn_rng_below(rng, kind < 20 ? 8 : 250) - (kind < 20 ? 2 : 125));
+}
+
+/* As xn_epilogue.h says, at every dot. */
+static bool bit_of(const xn_weights *w, const xn_epilogue *e, int32_t o, int32_t dot) {
+    const float factor = e->factor == XN_FACTOR_SCALE ? w->scale[o] : 1.0f;
+    const float bias = e->bias ? w->bias[o] : 0.0f;
+    float v = fmaf((float)dot, factor, bias);
+    if (!isfinite(v))
+        v = (float)fma((double)dot, (double)factor, (double)bias);
+    return xn_sign_bit(e->shift ? v + w->shift[o] : v);
+}
+
+START_TEST(thresholds_say_every_bit) {
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    std::vector<float> scale, bias, shift;
+    std::vector<int32_t> threshold(FILTERS);
+    std::vector<uint32_t> flip(FILTERS / 32);
+    for (int o = 0; o < FILTERS; o++) {
+        scale.push_back(odd_value(&rng));
+        bias.push_back(odd_value(&rng));
+        shift.push_back(odd_value(&rng));
+    }
+    xn_weights w = {};
+    w.out_channels = FILTERS;
+    w.group_channels = TAPS;
+    w.kernel_h = w.kernel_w = 1;
+    w.scale = scale.data();
+    w.bias = bias.data();
+    w.shift = shift.data();
+    xn_epilogue e = {};
+    e.factor = _i & 1 ? XN_FACTOR_SCALE : XN_FACTOR_NONE;
+    e.bias = _i >> 1 & 1;
+    e.shift = _i >> 2 & 1;
+    xn_cuda_thresholds_fill(&w, &e, threshold.data(), flip.data());
+    for (int32_t o = 0; o < FILTERS; o++)
+        for (int32_t dot = -TAPS; dot <= TAPS; dot++) {
+            const bool bit = (dot >= threshold[o]) ^ (flip[o / 32] >> o % 32 & 1u);
+            ck_assert_msg(bit == bit_of(&w, &e, o, dot), "dot %d * %g + %g, shift %g; seed %llu",
+                          dot, (double)scale[o], (double)bias[o], (double)shift[o],
+                          (unsigned long long)xn_test_seed());
+        }
+}
+END_TEST
+
+/* ---- the choice ---- */
+
+static const xn_cuda_chip h200 = {132, true, true, true};
+
+static xn_step step_of(const xn_times *t, int64_t *images) {
+    const xn_conv_limits limits = {(int64_t)1 << 40, (int64_t)1 << 40, (int64_t)1 << 60};
+    const xn_shape input = {4, {t->images, t->channels, t->side, t->side}};
+    const xn_weights_shape weights = {
+        {t->filters, t->channels / t->groups, t->kernel, t->kernel}, XN_FP32, false, false};
+    const bool from_bits = t->input == XN_BITS, to_bits = t->output == XN_BITS;
+    xn_conv_params params;
+    xn_conv conv;
+    xn_step step;
+    xn_error error;
+    xn_conv_params_default(&params);
+    for (int64_t &padding : params.padding)
+        padding = t->kernel == t->stride ? 0 : t->dilation * (t->kernel / 2);
+    params.stride[0] = params.stride[1] = t->stride;
+    params.dilation[0] = params.dilation[1] = t->dilation;
+    params.groups = t->groups;
+    params.output_datatype = to_bits ? XN_FP32 : t->output;
+    params.scaling = !from_bits                          ? XN_SCALING_XNOR
+                     : params.output_datatype == XN_FP16 ? XN_SCALING_ALPHA
+                                                         : XN_SCALING_NONE;
+    ck_assert_int_eq(xn_conv_resolve(&params, from_bits ? XN_FP32 : t->input, &input, &weights,
+                                     &limits, &conv, images, &error),
+                     XN_OK);
+    xn_step_of_conv(&conv, &step);
+    step.conv.input_datatype = t->input;
+    step.input_layout = from_bits ? XN_LAYOUT_WORDS : 0;
+    if (to_bits) {
+        step.conv.epilogue = {};
+        step.conv.epilogue.datatype = XN_BITS;
+        step.conv.epilogue.bits = 1;
+        step.bits_layout = XN_LAYOUT_WORDS;
+        step.output = XN_NO_TENSOR;
+        step.bits = 1;
+    }
+    return step;
+}
+
+/* The time of the path, 0 where it was not among the fast ones. */
+static double us_of(const xn_times *t, const char *path) {
+    for (const xn_path_time &p : t->paths)
+        if (p.path && !strcmp(p.path, path))
+            return p.us;
+    return 0;
+}
+
+static double best_of(const xn_times *t) {
+    double best = INFINITY;
+    for (const xn_path_time &p : t->paths)
+        best = p.path && p.us < best ? p.us : best;
+    return best;
+}
+
+/* Of each shape the times of all paths up to twice the best are known: a path that is not among
+ * them is a choice that is worse than any limit here. */
+START_TEST(choices_are_near_the_best) {
+    double sum = 0;
+    int misses = 0;
+    for (int i = 0; i < xn_times_count; i++) {
+        const xn_times *t = &xn_times_all[i];
+        int64_t images;
+        const xn_step step = step_of(t, &images);
+        xn_cuda_choice choice = {};
+        xn_error error;
+        ck_assert_int_eq(xn_cuda_choose(&step, images, &h200, NULL, &choice, &error), XN_OK);
+        const double us = us_of(t, choice.path->name), ratio = us / best_of(t);
+        ck_assert_msg(us > 0 && ratio < 1.15, "%s: %s is chosen, %.2f times the best", t->name,
+                      choice.path->name, ratio);
+        misses += ratio > 1.05;
+        sum += log(ratio);
+        xn_mem_free(choice.state);
+    }
+    ck_assert_int_le(misses, 4);
+    ck_assert_double_le(exp(sum / xn_times_count), 1.005);
+}
+END_TEST
+
+/* A step that nothing runs by itself is run by a path and what is around it. */
+START_TEST(chips_have_a_path_for_every_epilogue) {
+    static const xn_cuda_chip chips[] = {
+        {68, false, false, false}, {108, true, false, false}, {132, true, true, true}};
+    for (const xn_cuda_chip &chip : chips)
+        for (int has = 0; has < 64; has++) {
+            xn_times t = {};
+            int64_t images;
+            t.images = 2;
+            t.channels = has & 1 ? 6 : 128;
+            t.side = 9;
+            t.filters = 10;
+            t.kernel = 3;
+            t.stride = 1 + (has >> 1 & 1);
+            t.dilation = t.groups = 1;
+            t.input = has >> 2 & 1 ? XN_BITS : XN_FP32;
+            t.output = XN_FP32;
+            xn_step step = step_of(&t, &images);
+            xn_epilogue *e = &step.conv.epilogue;
+            step.input_layout = XN_LAYOUT_BYTES;
+            e->residual = has >> 3 & 1;
+            e->activation = has >> 4 & 1 ? XN_ACTIVATION_PRELU : XN_ACTIVATION_NONE;
+            e->bits = has >> 5 & 1;
+            xn_cuda_choice choice = {};
+            xn_error error;
+            ck_assert_int_eq(xn_cuda_choose(&step, images, &chip, NULL, &choice, &error), XN_OK);
+            ck_assert(xn_cuda_path_exists(choice.path, &chip));
+            xn_mem_free(choice.state);
+        }
+}
+END_TEST
+
+XN_SUITE(cuda_choice) {
+    Suite *s = suite_create("cuda_choice");
+    TCase *t = tcase_create("choice");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, thresholds_say_every_bit, 0, 8);
+    tcase_add_test(t, choices_are_near_the_best);
+    tcase_add_test(t, chips_have_a_path_for_every_epilogue);
+    suite_add_tcase(s, t);
+    return s;
+}

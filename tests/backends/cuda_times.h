@@ -1,0 +1,222 @@
+/* cuda_times.h: measured times of paths (NVIDIA H200, CUDA 13.0, graph replay, medians), of a
+ * sample of shapes and of all that an earlier chooser missed: what choices are compared with. */
+#ifndef XN_TEST_CUDA_TIMES_H
+#define XN_TEST_CUDA_TIMES_H
+
+#include "xn_tensor.h"
+
+enum { XN_TIMES_PATHS = 4 };
+
+typedef struct xn_path_time {
+    const char *path;
+    double us;
+} xn_path_time;
+
+/* Padded as "same", but for kernels as wide as the stride. XN_BITS: words. */
+typedef struct xn_times {
+    const char *name;
+    int images, channels, side, filters, kernel, stride, dilation, groups;
+    xn_datatype input, output;
+    xn_path_time paths[XN_TIMES_PATHS]; /* of up to twice the best, the fastest four */
+} xn_times;
+
+#define SLIDING "sliding_window"
+#define DEPTHWISE "depthwise"
+#define PATCH "patch_gemm"
+#define FUSED "fused_gemm"
+#define DUAL "dual_rail"
+#define SPECIALISED "warp_specialised"
+#define STATIONARY "filter_stationary"
+#define IMPLICIT "implicit_gemm"
+#define DIRECT "direct"
+
+/* clang-format off */
+static const xn_times xn_times_all[] = {
+    {"depth-wise 1x512x14 o512 k3 s1 d1 g512", 1, 512, 14, 512, 3, 1, 1, 512, XN_FP32, XN_FP32,
+     {{SLIDING, 2.11}, {DEPTHWISE, 3.22}}},
+    {"depth-wise 16x512x14 o512 k3 s1 d1 g512", 16, 512, 14, 512, 3, 1, 1, 512, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 9.28}, {SLIDING, 13.99}}},
+    {"depth-wise 1x512x7 o512 k3 s1 d1 g512", 1, 512, 7, 512, 3, 1, 1, 512, XN_FP32, XN_FP32,
+     {{SLIDING, 1.6}, {DEPTHWISE, 2.19}}},
+    {"depth-wise 16x512x7 o512 k3 s1 d1 g512", 16, 512, 7, 512, 3, 1, 1, 512, XN_FP32, XN_FP32,
+     {{SLIDING, 5.27}, {DEPTHWISE, 5.46}}},
+    {"depth-wise 64x512x7 o512 k3 s1 d1 g512", 64, 512, 7, 512, 3, 1, 1, 512, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 9.98}, {SLIDING, 19.36}}},
+    {"depth-wise s2 16x64x112 o64 k3 s2 d1 g64", 16, 64, 112, 64, 3, 2, 1, 64, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 35.17}, {PATCH, 62.06}}},
+    {"depth-wise s2 64x64x112 o64 k3 s2 d1 g64", 64, 64, 112, 64, 3, 2, 1, 64, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 109.79}}},
+    {"depth-wise s2 1x128x56 o128 k3 s2 d1 g128", 1, 128, 56, 128, 3, 2, 1, 128, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 2.9}, {PATCH, 4.75}}},
+    {"depth-wise s2 16x128x56 o128 k3 s2 d1 g128", 16, 128, 56, 128, 3, 2, 1, 128, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 16.56}, {PATCH, 30.59}}},
+    {"depth-wise s2 64x128x56 o128 k3 s2 d1 g128", 64, 128, 56, 128, 3, 2, 1, 128, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 57.26}}},
+    {"depth-wise s2 1x512x14 o512 k3 s2 d1 g512", 1, 512, 14, 512, 3, 2, 1, 512, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 1.88}}},
+    {"depth-wise s2 16x512x14 o512 k3 s2 d1 g512", 16, 512, 14, 512, 3, 2, 1, 512, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 7.43}}},
+    {"depth-wise s2 64x512x14 o512 k3 s2 d1 g512", 64, 512, 14, 512, 3, 2, 1, 512, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 15.84}}},
+    {"depth-wise 5x5 64x128x56 o128 k5 s1 d1 g128", 64, 128, 56, 128, 5, 1, 1, 128, XN_FP32, XN_FP32,
+     {{SLIDING, 74.95}}},
+    {"depth-wise 5x5 1x512x14 o512 k5 s1 d1 g512", 1, 512, 14, 512, 5, 1, 1, 512, XN_FP32, XN_FP32,
+     {{SLIDING, 2.31}, {DEPTHWISE, 3.25}}},
+    {"depth-wise 5x5 1x512x7 o512 k5 s1 d1 g512", 1, 512, 7, 512, 5, 1, 1, 512, XN_FP32, XN_FP32,
+     {{SLIDING, 1.8}, {DEPTHWISE, 2.27}}},
+    {"depth-wise 5x5 s2 64x128x56 o128 k5 s2 d1 g128", 64, 128, 56, 128, 5, 2, 1, 128, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 69.93}, {PATCH, 139.08}}},
+    {"depth-wise 7x7 1x96x56 o96 k7 s1 d1 g96", 1, 96, 56, 96, 7, 1, 1, 96, XN_FP32, XN_FP32,
+     {{SLIDING, 3.1}}},
+    {"depth-wise 7x7 64x384x14 o384 k7 s1 d1 g384", 64, 384, 14, 384, 7, 1, 1, 384, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 26.18}, {SLIDING, 35.85}}},
+    {"depth-wise d2 64x128x56 o128 k3 s1 d2 g128", 64, 128, 56, 128, 3, 1, 2, 128, XN_FP32, XN_FP32,
+     {{SLIDING, 62.66}}},
+    {"depth-wise d2 64x512x14 o512 k3 s1 d2 g512", 64, 512, 14, 512, 3, 1, 2, 512, XN_FP32, XN_FP32,
+     {{DEPTHWISE, 36.56}}},
+    {"groups of 4 64x128x56 o128 k3 s1 d1 g32", 64, 128, 56, 128, 3, 1, 1, 32, XN_FP32, XN_FP32,
+     {{SLIDING, 92.69}, {PATCH, 118.02}}},
+    {"groups of 4 64x512x14 o512 k3 s1 d1 g128", 64, 512, 14, 512, 3, 1, 1, 128, XN_FP32, XN_FP32,
+     {{PATCH, 41.4}, {SLIDING, 64.13}}},
+    {"groups of 8 64x512x14 o512 k3 s1 d1 g64", 64, 512, 14, 512, 3, 1, 1, 64, XN_FP32, XN_FP32,
+     {{PATCH, 36.99}, {SLIDING, 73.1}}},
+    {"groups of 8 s2 64x256x56 o256 k3 s2 d1 g32", 64, 256, 56, 256, 3, 2, 1, 32, XN_FP32, XN_FP32,
+     {{PATCH, 114.51}}},
+    {"groups of 16 64x128x56 o128 k3 s1 d1 g8", 64, 128, 56, 128, 3, 1, 1, 8, XN_FP32, XN_FP32,
+     {{PATCH, 92.43}}},
+    {"groups of 16 1x512x14 o512 k3 s1 d1 g32", 1, 512, 14, 512, 3, 1, 1, 32, XN_FP32, XN_FP32,
+     {{PATCH, 3.91}, {FUSED, 3.93}}},
+    {"groups of 32 1x512x14 o512 k3 s1 d1 g16", 1, 512, 14, 512, 3, 1, 1, 16, XN_FP32, XN_FP32,
+     {{FUSED, 3.02}, {PATCH, 4.04}, {STATIONARY, 4.92}}},
+    {"1x1 depth-wise 1x128x28 o128 k1 s1 d1 g128", 1, 128, 28, 128, 1, 1, 1, 128, XN_FP32, XN_FP32,
+     {{PATCH, 4.06}, {SLIDING, 4.78}}},
+    {"1x1 1x256x14 o1024 k1 s1 d1 g1", 1, 256, 14, 1024, 1, 1, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 4.01}, {STATIONARY, 5.45}, {SPECIALISED, 5.99}}},
+    {"1x1 s2 1x256x56 o512 k1 s2 d1 g1", 1, 256, 56, 512, 1, 2, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 4.94}, {STATIONARY, 6.07}, {IMPLICIT, 9.86}}},
+    {"1x1 s2 1x512x28 o1024 k1 s2 d1 g1", 1, 512, 28, 1024, 1, 2, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 4.59}, {STATIONARY, 5.98}}},
+    {"3x3 s2 1x64x56 o128 k3 s2 d1 g1", 1, 64, 56, 128, 3, 2, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 3.56}, {STATIONARY, 6.12}}},
+    {"3x3 d4 64x256x28 o256 k3 s1 d4 g1", 64, 256, 28, 256, 3, 1, 4, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 39.51}, {STATIONARY, 47.26}}},
+    {"5x5 64x64x28 o64 k5 s1 d1 g1", 64, 64, 28, 64, 5, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 15.76}, {STATIONARY, 18.36}}},
+    {"stem 7x7 64x3x224 o64 k7 s2 d1 g1", 64, 3, 224, 64, 7, 2, 1, 1, XN_FP32, XN_FP32,
+     {{PATCH, 87.29}}},
+    {"few 3x3 64x1x112 o64 k3 s1 d1 g1", 64, 1, 112, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{PATCH, 64.03}, {SLIDING, 72.29}, {SPECIALISED, 95.47}, {STATIONARY, 99.24}}},
+    {"few 3x3 1x2x112 o64 k3 s1 d1 g1", 1, 2, 112, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{PATCH, 4.14}, {SLIDING, 4.15}, {FUSED, 6}, {SPECIALISED, 6.61}}},
+    {"few 3x3 64x2x112 o64 k3 s1 d1 g1", 64, 2, 112, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{PATCH, 65.3}, {SLIDING, 69.67}, {SPECIALISED, 92.28}, {STATIONARY, 93.13}}},
+    {"few 3x3 1x3x112 o64 k3 s1 d1 g1", 1, 3, 112, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{PATCH, 4.3}, {SLIDING, 4.78}, {FUSED, 6.02}, {SPECIALISED, 6.62}}},
+    {"few 3x3 1x4x112 o64 k3 s1 d1 g1", 1, 4, 112, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{PATCH, 4.32}, {SLIDING, 5.08}, {FUSED, 5.95}, {SPECIALISED, 6.63}}},
+    {"few 7x7 1x3x112 o32 k7 s1 d1 g1", 1, 3, 112, 32, 7, 1, 1, 1, XN_FP32, XN_FP32,
+     {{PATCH, 4.12}, {FUSED, 6.49}}},
+    {"one 3x3 1x1x1023 o1 k3 s1 d1 g1", 1, 1, 1023, 1, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SLIDING, 5.96}, {DEPTHWISE, 8.56}}},
+    {"one 3x3 d2 64x1x1024 o1 k3 s1 d2 g1", 64, 1, 1024, 1, 3, 1, 2, 1, XN_FP32, XN_FP32,
+     {{SLIDING, 138.13}}},
+    {"dense 3x3 1x64x56 o64 k3 s1 d1 g1", 1, 64, 56, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 4.58}, {SPECIALISED, 4.99}, {STATIONARY, 6}}},
+    {"dense 3x3 4x64x56 o64 k3 s1 d1 g1", 4, 64, 56, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 6.93}, {FUSED, 7.72}, {STATIONARY, 7.9}}},
+    {"dense 3x3 16x64x56 o64 k3 s1 d1 g1", 16, 64, 56, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 11.18}, {STATIONARY, 15.08}}},
+    {"dense 3x3 128x64x56 o64 k3 s1 d1 g1", 128, 64, 56, 64, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 67.58}, {STATIONARY, 75.1}}},
+    {"dense 3x3 1x128x28 o128 k3 s1 d1 g1", 1, 128, 28, 128, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 4.01}, {SPECIALISED, 5.17}, {STATIONARY, 5.37}}},
+    {"dense 3x3 4x128x28 o128 k3 s1 d1 g1", 4, 128, 28, 128, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 5.51}, {FUSED, 6.76}, {STATIONARY, 7.17}}},
+    {"dense 3x3 16x128x28 o128 k3 s1 d1 g1", 16, 128, 28, 128, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 9.35}, {STATIONARY, 9.94}, {FUSED, 15.77}}},
+    {"dense 3x3 64x128x28 o128 k3 s1 d1 g1", 64, 128, 28, 128, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 20.34}, {STATIONARY, 22.39}}},
+    {"dense 3x3 128x128x28 o128 k3 s1 d1 g1", 128, 128, 28, 128, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 36.16}, {STATIONARY, 42.32}}},
+    {"dense 3x3 4x256x14 o256 k3 s1 d1 g1", 4, 256, 14, 256, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 4.97}, {STATIONARY, 6.14}, {SPECIALISED, 7.62}}},
+    {"dense 3x3 16x256x14 o256 k3 s1 d1 g1", 16, 256, 14, 256, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 8.09}, {STATIONARY, 8.21}, {FUSED, 8.51}}},
+    {"dense 3x3 128x256x14 o256 k3 s1 d1 g1", 128, 256, 14, 256, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 23.2}, {STATIONARY, 26.99}}},
+    {"dense 3x3 16x512x7 o512 k3 s1 d1 g1", 16, 512, 7, 512, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{STATIONARY, 8.1}, {SPECIALISED, 8.49}, {FUSED, 9.59}}},
+    {"dense 3x3 4x1024x14 o1024 k3 s1 d1 g1", 4, 1024, 14, 1024, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SPECIALISED, 12.53}, {STATIONARY, 14.48}}},
+    {"dense 3x3 16x2048x7 o2048 k3 s1 d1 g1", 16, 2048, 7, 2048, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{STATIONARY, 27.92}}},
+    {"dense 3x3 64x96x27 o96 k3 s1 d1 g1", 64, 96, 27, 96, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{STATIONARY, 19.18}, {SPECIALISED, 19.88}}},
+    {"1x1x512, fp32 -> fp32", 1, 1, 512, 1, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SLIDING, 1.42}}},
+    {"1x1x1024, fp32 -> fp32", 1, 1, 1024, 1, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{SLIDING, 2.37}}},
+    {"64x64x56, fp16 -> fp16", 64, 64, 56, 64, 3, 1, 1, 1, XN_FP16, XN_FP16,
+     {{SPECIALISED, 24.07}, {STATIONARY, 30.82}}},
+    {"64x512x7, fp16 -> fp16", 64, 512, 7, 512, 3, 1, 1, 1, XN_FP16, XN_FP16,
+     {{STATIONARY, 11.6}, {SPECIALISED, 13.13}}},
+    {"1x256x14, fp32 -> fp32", 1, 256, 14, 256, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 4.08}, {SPECIALISED, 5.62}, {STATIONARY, 6.04}}},
+    {"1x512x7, fp32 -> fp32", 1, 512, 7, 512, 3, 1, 1, 1, XN_FP32, XN_FP32,
+     {{FUSED, 4.96}, {SPECIALISED, 6.09}, {STATIONARY, 6.49}}},
+    {"4x64x56, packed -> int32", 4, 64, 56, 64, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 3.86}, {STATIONARY, 5.37}}},
+    {"16x64x56, packed -> int32", 16, 64, 56, 64, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 7.03}, {STATIONARY, 9.31}}},
+    {"4x128x28, packed -> int32", 4, 128, 28, 128, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 3.47}, {STATIONARY, 4.95}}},
+    {"16x128x28, packed -> int32", 16, 128, 28, 128, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 6.01}, {STATIONARY, 6.86}}},
+    {"128x128x28, packed -> int32", 128, 128, 28, 128, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 19.02}, {STATIONARY, 20.02}}},
+    {"16x256x14, packed -> int32", 16, 256, 14, 256, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 5.08}, {STATIONARY, 7.01}}},
+    {"128x256x14, packed -> int32", 128, 256, 14, 256, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 12.28}, {STATIONARY, 14.65}}},
+    {"4x512x7, packed -> int32", 4, 512, 7, 512, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 3.8}, {STATIONARY, 4.92}}},
+    {"16x512x7, packed -> int32", 16, 512, 7, 512, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 5.24}, {STATIONARY, 5.99}}},
+    {"128x512x7, packed -> int32", 128, 512, 7, 512, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{STATIONARY, 11.31}, {SPECIALISED, 11.93}}},
+    {"1x1024x14, packed -> int32", 1, 1024, 14, 1024, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 5.11}, {STATIONARY, 7.01}}},
+    {"4x1024x14, packed -> int32", 4, 1024, 14, 1024, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 6.81}, {STATIONARY, 9.67}}},
+    {"16x1024x14, packed -> int32", 16, 1024, 14, 1024, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 11.9}, {STATIONARY, 16.77}}},
+    {"128x1024x14, packed -> int32", 128, 1024, 14, 1024, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 55.82}, {STATIONARY, 96.72}}},
+    {"1x64x56, packed -> int32", 1, 64, 56, 64, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 3.26}, {STATIONARY, 4.45}}},
+    {"1x128x28, packed -> int32", 1, 128, 28, 128, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 3.58}, {STATIONARY, 4.22}, {DIRECT, 6.94}}},
+    {"1x256x14, packed -> int32", 1, 256, 14, 256, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 3.36}, {STATIONARY, 4.25}}},
+    {"1x512x7, packed -> int32", 1, 512, 7, 512, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 3.89}, {STATIONARY, 4.46}}},
+    {"64x256x14, packed -> int32", 64, 256, 14, 256, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 8.6}, {STATIONARY, 10.32}}},
+    {"64x512x7, packed -> int32", 64, 512, 7, 512, 3, 1, 1, 1, XN_BITS, XN_INT32,
+     {{SPECIALISED, 8.33}, {STATIONARY, 8.76}}},
+};
+/* clang-format on */
+
+static const int xn_times_count = sizeof xn_times_all / sizeof *xn_times_all;
+
+#undef SLIDING
+#undef DEPTHWISE
+#undef PATCH
+#undef FUSED
+#undef DUAL
+#undef SPECIALISED
+#undef STATIONARY
+#undef IMPLICIT
+#undef DIRECT
+
+#endif
