@@ -10,7 +10,7 @@ errors, where a path that is far from the best of a shape counts little: whether
 or four times as much changes nothing. Then, where the cheapest by cost is not the fastest, the two
 paths' times of that shape count more, and it is fitted again, for as long as the choices get better.
 
-Each row is {"shape": NAME, "path": NAME, "us": MEDIAN, "terms": [NUMBERS]}: one a line, or a list.
+Each row is {"shape": NAME, "path": NAME, "us": MEDIAN, "terms": "NUMBERS"}: one a line, or a list.
 """
 import json
 import math
@@ -32,6 +32,11 @@ def read(names):
         except json.JSONDecodeError:
             found = [json.loads(line) for line in text.splitlines() if line.strip()]
         rows += [row for row in found if row.get("us", 0) > 0 and "terms" in row]
+    for row in rows:
+        if isinstance(row["terms"], str):
+            row["terms"] = [float(term) for term in row["terms"].split()]
+        row["shape"] = f"{row['shape']} {row.get('kind', '')}"
+    rows = [row for row in rows if row["terms"]]
     if not rows:
         sys.exit("fit_costs.py: no row has a path's time and terms")
     return rows

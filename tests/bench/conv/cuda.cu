@@ -210,6 +210,14 @@ static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
     CHECK(xn_cuda_enqueue(plan, prepared, images, &run, xn_bench_cuda_stream()));
 }
 
+static void plan_terms(const xn_plan *plan, char *text, size_t size) {
+    double terms[XN_CUDA_TERMS];
+    size_t at = 0;
+    xn_cuda_plan_terms(plan, terms);
+    for (int i = 0; i < XN_CUDA_TERMS && at < size; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s%.9g", i ? " " : "", terms[i]);
+}
+
 /* A thread a vector, as the kernels under test do. */
 static __global__ void copy_kernel(const float4 *in, float4 *out, size_t in_count,
                                    size_t out_count) {
@@ -260,6 +268,7 @@ const xn_bench_place *xn_bench_cuda(void) {
     place.packed_bytes = packed_bytes;
     place.to_layout = to_layout;
     place.from_layout = from_layout;
+    place.plan_terms = plan_terms;
     place.enqueue = enqueue;
     place.wait = wait_all;
     place.copy = copy;

@@ -57,6 +57,9 @@ typedef struct xn_bench_place {
     void (*wait)(void);
     void (*copy)(void *copy); /* of an xn_bench_copy, likewise */
 
+    /* What a plan's cost is made of, as text, before it runs; NULL: it does not say. */
+    void (*plan_terms)(const xn_plan *plan, char *text, size_t size);
+
     /* Ready to time what `run` enqueues; a sample is microseconds of one run. */
     void *(*timer_make)(void (*run)(void *context), void *context);
     double (*timer_sample)(void *timer);

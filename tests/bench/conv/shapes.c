@@ -266,7 +266,7 @@ static const xn_column path_columns[] = {
     {"path", "path", 18, XN_TEXT}, {"us", "us", 10, 2},
     {"least_us", "least", 10, 2},  {"cost_us", "predicted", 10, 2},
     {"chosen", "chosen", 6, 0},    {"best", "best", 6, 0},
-    {"verdict", "", 5, XN_TEXT},
+    {"terms", NULL, 0, XN_TEXT},   {"verdict", "", 5, XN_TEXT},
 };
 
 static void report_paths(bench *b, const xn_bench_shape *shape, const xn_shape_result *r) {
@@ -279,7 +279,7 @@ static void report_paths(bench *b, const xn_bench_shape *shape, const xn_shape_r
                           XN_N(shape->padding), XN_N(shape->dilation), XN_N(shape->groups),
                           XN_T(b->paths.names[i]), XN_N(r->us[i].median), XN_N(r->us[i].least),
                           XN_N(r->cost_us[i]), XN_N(i == r->chosen), XN_N(i == r->best),
-                          XN_T(xn_bench_verdict(b->s, r->wrong[i])));
+                          XN_T(r->terms[i]), XN_T(xn_bench_verdict(b->s, r->wrong[i])));
 }
 
 /* ---- sub-commands ---- */

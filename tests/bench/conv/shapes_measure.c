@@ -216,6 +216,8 @@ static void measure_fp32(xn_bench_session *s, const xn_path_list *paths,
             continue;
         runners[i].timed = is_timed(s, i, out->chosen);
         out->cost_us[i] = xn_bench_cost_us(&s->on, runners[i].plan);
+        if (s->on.place->plan_terms)
+            s->on.place->plan_terms(runners[i].plan, out->terms[i], sizeof out->terms[i]);
         out->wrong[i] = check_path(&p, paths->streams[i], runners[i].plan);
     }
     if (!s->options->check_only)
