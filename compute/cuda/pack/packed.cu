@@ -177,52 +177,8 @@ cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32
                           stream, a);
 }
 
-struct threshold_args {
-    const int32_t *dots, *threshold;
-    const uint32_t *flip;
-    uint32_t *packed;
-    int64_t plane, pixels; /* outputs of an image's channel, of all images */
-    int32_t filters, words;
-};
-
-/* A thread makes one word of a pixel. */
-__global__ void __launch_bounds__(XN_CUDA_THREADS)
-    threshold_kernel(const __grid_constant__ threshold_args a) {
-    for (int64_t e = (int64_t)blockIdx.x * XN_CUDA_THREADS + threadIdx.x; e < a.pixels * a.words;
-         e += (int64_t)gridDim.x * XN_CUDA_THREADS) {
-        const int64_t pixel = e % a.pixels;
-        const int32_t first = (int32_t)(e / a.pixels) * 32;
-        const int32_t *dots =
-            a.dots + (pixel / a.plane * a.filters + first) * a.plane + pixel % a.plane;
-        uint32_t word = 0;
-        for (int32_t f = 0; f < 32 && first + f < a.filters; f++)
-            word |= (uint32_t)(dots[f * a.plane] >= a.threshold[first + f]) << f;
-        if (a.flip && first < a.filters)
-            word ^= a.flip[first / 32];
-        a.packed[pixel * a.words + first / 32] = word;
-    }
-}
-
-cudaError_t xn_cuda_threshold_launch(const xn_conv *conv, int64_t images, const int32_t *dots,
-                                     const int32_t *threshold, const uint32_t *flip,
-                                     uint32_t *packed, cudaStream_t stream) {
-    threshold_args a = {};
-    a.dots = dots;
-    a.threshold = threshold;
-    a.flip = flip;
-    a.packed = packed;
-    a.plane = (int64_t)conv->out_height * conv->out_width;
-    a.pixels = a.plane * images;
-    a.filters = conv->out_channels;
-    a.words = xn_packed_words(conv->out_channels);
-    return xn_cuda_launch(threshold_kernel, xn_cuda_grid(a.pixels * a.words, XN_CUDA_THREADS),
-                          XN_CUDA_THREADS, 0, stream, a);
-}
-
 cudaError_t xn_cuda_packed_load(void) {
     cudaError_t e = xn_cuda_load(count_kernel);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(threshold_kernel);
     if (e == cudaSuccess)
         e = xn_cuda_load(spread_kernel);
     if (e == cudaSuccess)

@@ -31,11 +31,6 @@ cudaError_t xn_cuda_spread_launch(const xn_conv *conv, int64_t images, const uin
 cudaError_t xn_cuda_to_rails_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
                                     uint32_t *to, cudaStream_t stream);
 
-/* Dots of all filters, NCHW, to bits per filter: dot >= threshold, turned where flip has a bit. */
-cudaError_t xn_cuda_threshold_launch(const xn_conv *conv, int64_t images, const int32_t *dots,
-                                     const int32_t *threshold, const uint32_t *flip,
-                                     uint32_t *packed, cudaStream_t stream);
-
 /* box.cu: per output pixel and group, the pixel part of dot (layout.h) from popc and the box of K
  * (epilogue.cuh) from mean. Each pair (popc, pixel_part) and (mean, box) may be NULL. */
 cudaError_t xn_cuda_box_launch(const xn_conv *conv, int64_t images, const int32_t *popc,

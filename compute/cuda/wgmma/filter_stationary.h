@@ -62,7 +62,8 @@ bool xn_cuda_stationary_plan(const xn_conv *conv, int64_t images, int multiproce
                              xn_cuda_stationary_shape *out);
 
 /* What filter_stationary.cu reads and, where packed is not NULL, writes instead of the epilogue's
- * output: bits per filter as xn_cuda_threshold_launch. mean is NULL unless scaling is xnor. */
+ * output: bits per filter, dot >= threshold[o], turned where flip has one. mean is NULL unless
+ * scaling is xnor. */
 typedef struct xn_cuda_stationary_io {
     const uint32_t *bits;
     const void *filters; /* layout.h: wide */
