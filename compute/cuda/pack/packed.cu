@@ -1,5 +1,5 @@
-/* packed.cu: packed input and output of the paths that do not do it themselves: set bits of packed
- * pixels, packed pixels to lines and rails, dots to bits. */
+/* packed.cu: packed input of the paths that do not read it themselves: set bits of packed pixels,
+ * packed pixels to lines and rails. */
 #include "fast_divide.cuh"
 #include "launch.cuh"
 #include "layout.h"
