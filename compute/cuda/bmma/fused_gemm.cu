@@ -223,9 +223,9 @@ __device__ __forceinline__ void write_outputs(const fused_args &a, const fused_b
             for (int h = 0; h < 2; h++)
 #pragma unroll
                 for (int e = 0; e < 2; e++)
-                    v[h][e] = xn_value_or_again(a.out, filter[h].constants, filter[h].number,
-                                                (float)dots[h][e], out[e].box,
-                                                [&] { return box_again(a, b, at + e); });
+                    if (!isfinite(v[h][e]))
+                        v[h][e] = value_again(a, b.info, at + e, filter[h].number, dots[h][e],
+                                              out[e].box);
 #pragma unroll
         for (int h = 0; h < 2; h++)
             if (filter[h].live)

@@ -55,7 +55,7 @@ struct fused_block {
     fused_unit *table;
     fused_info *info;
     uint32_t *inside; /* all ones where the position is inside the image */
-    float *sums;      /* [octet][own position] */
+    float *sums;      /* octet_sums, by own position */
     fused_output *outputs;
     uint32_t arrival; /* barrier for what the other blocks of the cluster pack; its address */
 };
@@ -275,6 +275,12 @@ struct fused_task {
     bool inside;
 };
 
+/* The place of an octet's sums: lanes side by side have words, of four octets, side by side. */
+__device__ __forceinline__ float *octet_sums(const fused_args &a, const fused_block &b,
+                                             int32_t octet) {
+    return b.sums + ((octet & 3) * a.shape.tap_words + (octet >> 2)) * a.shape.share;
+}
+
 /* Its bits as a byte, and the sum of its magnitudes. */
 template <bool FULL>
 __device__ __forceinline__ void pack_octet(const fused_args &a, const fused_block &b,
@@ -293,7 +299,7 @@ __device__ __forceinline__ void pack_octet(const fused_args &a, const fused_bloc
 #pragma unroll
         for (int n = 0; n < OCTET; n++)
             v[n] = n < task.count ? v[n] : 0.0f;
-    b.sums[task.octet * s.share + task.own] = task.inside ? xn_octet_sum(v) : 0.0f;
+    octet_sums(a, b, task.octet)[task.own] = task.inside ? xn_octet_sum(v) : 0.0f;
 }
 
 /* The positions that this block packs: a thread has one, of 8 channels, and COUNT of those at a
@@ -357,26 +363,14 @@ __device__ __noinline__ float mean_again(const fused_args &a, int64_t at) {
     return xn_mean_again(sum, 1.0 / c.group_channels);
 }
 
-/* Fours of words of a position's channels (epilogue.cuh), of whose octets this lane and `sharers`
- * in all have every sharers-th word. Not `live`: zero. */
-__device__ __forceinline__ float sum_of_words(const fused_args &a, const float *octets, bool live,
-                                              int32_t part, int32_t sharers) {
-    const int32_t count = a.shape.octets, share = a.shape.share;
-    float sum = 0.0f;
-#pragma unroll 1
-    for (int32_t first = 0; first < count; first += 4 * sharers) {
-        const int32_t octet = first + 4 * part;
-        float four = 0.0f;
-        if (live && octet < count)
-            four = xn_fours_of(min(4, count - octet),
-                               [&](int32_t n) { return octets[(octet + n) * share]; });
-        four += __shfl_xor_sync(0xffffffffu, four, 1);
-        four += __shfl_xor_sync(0xffffffffu, four, 2);
-#pragma unroll 1
-        for (int32_t n = 0; n < sharers && first + 4 * n < count; n += 4)
-            sum += __shfl_sync(0xffffffffu, four, n, sharers);
-    }
-    return sum;
+/* The sum of a word's channels, fours of its octets (epilogue.cuh). */
+__device__ __forceinline__ float word_sum(const fused_args &a, const fused_block &b, int32_t word,
+                                          int32_t own) {
+    float octet[4];
+#pragma unroll
+    for (int n = 0; n < 4; n++)
+        octet[n] = word * 4 + n < a.shape.octets ? octet_sums(a, b, word * 4 + n)[own] : 0.0f;
+    return (octet[0] + octet[1]) + (octet[2] + octet[3]);
 }
 
 /* Means and counts of the positions that this block has packed, to all blocks of the cluster. As
@@ -388,19 +382,30 @@ __device__ __forceinline__ void sum_own(const fused_args &a, const fused_block &
 #pragma unroll 1
     for (int32_t first = 0; first < b.own; first += (int32_t)blockDim.x >> shift) {
         const int32_t own = first + ((int32_t)threadIdx.x >> shift), position = b.first + own;
-        float sum = 0.0f;
+        const uint32_t *words = (const uint32_t *)b.positions + position * s.tap_words;
+        float sum = 0.0f; /* fours of words: quads of lanes, one after the other */
         int32_t count = 0;
-        if (a.out.what.k)
-            sum = sum_of_words(a, b.sums + own, own < b.own, part, sharers);
-        if (own < b.own) {
-            const uint32_t *words = (const uint32_t *)b.positions + position * s.tap_words;
 #pragma unroll 1
-            for (int32_t w = part; w < s.tap_words; w += sharers)
-                count += __popc(words[w]);
+        for (int32_t round = 0; round < s.tap_words; round += sharers) {
+            const int32_t word = round + part;
+            float four = 0.0f;
+            int32_t set = 0;
+            if (own < b.own && word < s.tap_words) {
+                set = __popc(words[word]);
+                if (a.out.what.k)
+                    four = word_sum(a, b, word, own);
+            }
+#pragma unroll
+            for (int n = 1; n < 4; n *= 2) {
+                four += __shfl_xor_sync(0xffffffffu, four, n);
+                set += __shfl_xor_sync(0xffffffffu, set, n);
+            }
+#pragma unroll 2
+            for (int32_t n = 0; n < sharers && round + n < s.tap_words; n += 4) {
+                sum += __shfl_sync(0xffffffffu, four, n, sharers);
+                count += __shfl_sync(0xffffffffu, set, n, sharers);
+            }
         }
-#pragma unroll 1
-        for (int32_t n = 1; n < sharers; n *= 2)
-            count += __shfl_xor_sync(0xffffffffu, count, n);
         if (own >= b.own)
             continue;
         float mean = xn_mean(sum, s.channel_reciprocal);
@@ -409,12 +414,12 @@ __device__ __forceinline__ void sum_own(const fused_args &a, const fused_block &
         count += b.inside[position] & TAP;
         if (part == 0)
             b.info[position] = {mean, count};
-        const uint32_t words[2] = {__float_as_uint(mean), (uint32_t)count};
+        const uint32_t info[2] = {__float_as_uint(mean), (uint32_t)count};
 #pragma unroll 1
         for (int32_t to = part; to < s.cut.cluster; to += sharers)
             if (to != b.rank)
                 cluster_store<2>(cluster_address(xn_shared_address(b.info + position), to),
-                                 cluster_address(b.arrival, to), words);
+                                 cluster_address(b.arrival, to), info);
     }
 }
 
@@ -447,14 +452,22 @@ __device__ __forceinline__ int32_t position_of_output(const fused_args &a, int32
     return y * s.rows.per_output * s.columns.count + x * s.columns.per_output;
 }
 
-/* The box of an output in double. */
-__device__ __noinline__ double box_again(const fused_args &a, const fused_block &b, int32_t n) {
+/* Output n of filter o where fp32 has no finite value. */
+__device__ __noinline__ float value_again(const fused_args &a, const fused_info *tile, int32_t n,
+                                          int32_t o, int32_t dot, float box) {
     const xn_cuda_fused_shape &s = a.shape;
     const int32_t last = s.cut.tile_w * s.cut.tile_h - 1; /* outputs are rounded up */
-    const fused_info *info = b.info + position_of_output(a, min(n, last));
-    return xn_box_of<double>(s.conv.kernel_h, s.conv.kernel_w, [&](int32_t i, int32_t j) {
-        return info[i * s.rows.per_tap * s.columns.count + j * s.columns.per_tap].mean;
-    });
+    const fused_info *info = tile + position_of_output(a, min(n, last));
+    const double again =
+        isinf(box)
+            ? xn_box_of<double>(
+                  s.conv.kernel_h, s.conv.kernel_w,
+                  [&](int32_t i, int32_t j) {
+                      return info[i * s.rows.per_tap * s.columns.count + j * s.columns.per_tap]
+                          .mean;
+                  })
+            : (double)box;
+    return xn_value_again(a.out, o, dot, again);
 }
 
 /* The box and the pixel's part of dot (layout.h); PARTS lanes share a window, a row each. */
@@ -473,19 +486,26 @@ __device__ __forceinline__ void make_outputs(const fused_args &a, const fused_bl
 #pragma unroll 1
         for (int32_t top = 0; top < c.kernel_h; top += PARTS, info += PARTS * row_step) {
             float row = 0.0f;
-            if (top + part < c.kernel_h)
-                row = xn_fours_of(c.kernel_w, [&](int32_t j) {
-                    const fused_info at = info[j * step];
-                    count += at.count;
-                    return at.mean;
-                });
-#pragma unroll 3
-            for (int32_t i = 0; i < PARTS && top + i < c.kernel_h; i++)
+            int32_t row_count = 0;
+            const auto mean_at = [&](int32_t j) {
+                const fused_info at = info[j * step];
+                row_count += at.count;
+                return at.mean;
+            };
+            const auto gather = [&](int32_t i) {
                 box += __shfl_sync(0xffffffffu, row, i, PARTS);
+                count += __shfl_sync(0xffffffffu, row_count, i, PARTS);
+            };
+            if (top + part < c.kernel_h)
+                row = c.kernel_w == 3 ? xn_fours<3>(mean_at) : xn_fours_of(c.kernel_w, mean_at);
+            if (c.kernel_h == 3) {
+                gather(0), gather(1), gather(2);
+                continue;
+            }
+#pragma unroll 1
+            for (int32_t i = 0; i < PARTS && top + i < c.kernel_h; i++)
+                gather(i);
         }
-#pragma unroll
-        for (int m = 1; m < PARTS; m *= 2)
-            count += __shfl_xor_sync(0xffffffffu, count, m);
         if (part != 0 || n >= s.outputs)
             continue;
         const int32_t inside = count / TAP;

@@ -62,7 +62,7 @@ static bool make_layout(xn_cuda_fused_shape *s) {
     s->table_at = place(&total, (s->steps + 1) * (s->unit_words == 1 ? 8 : 4) * 8);
     s->info_at = place(&total, (int64_t)s->positions * 8);
     s->inside_at = place(&total, (int64_t)s->positions * 4);
-    s->sums_at = place(&total, (int64_t)s->octets * s->share * 4);
+    s->sums_at = place(&total, (int64_t)s->tap_words * 4 * s->share * 4);
     s->outputs_at = place(&total, (int64_t)s->outputs * 8);
     s->bytes = (int32_t)(total < INT32_MAX ? total : INT32_MAX);
     return total <= XN_CUDA_FUSED_SHARED_BYTES;
