@@ -339,6 +339,11 @@ static std::vector<float> plain_values(problem *x, path path) {
 
 static const int32_t activations[] = {XN_ACTIVATION_NONE, XN_ACTIVATION_CLIP};
 
+/* Of large problems, which are there for their tiles, few epilogues are enough. */
+static bool is_asked(size_t outputs, int number) {
+    return outputs < 50000 || (number > 9 && number % 5 == 0);
+}
+
 static int check_case(const bk_target *target, const bk_case *c) {
     static const xn_datatype outputs[] = {XN_FP32, XN_FP16, XN_BITS};
     problem x = {};
@@ -348,6 +353,8 @@ static int check_case(const bk_target *target, const bk_case *c) {
         const std::vector<float> plain = plain_values(&x, (path)p);
         ran += !plain.empty();
         for (int n = 0; !plain.empty() && n < 24; n++) {
+            if (!is_asked(plain.size(), n))
+                continue;
             xn_epilogue what = x.p.conv.epilogue;
             what.datatype = outputs[n % 3];
             what.residual = n / 3 % 2;
@@ -375,7 +382,7 @@ struct shape {
  * outputs that are multiples of 4 and not, problems for every tile of the matrix units. */
 static const shape shapes[] = {
     {1, 3, 9, 11, 1, 1, 3, 1},    {2, 40, 8, 8, 33, 1, 3, 1},   {3, 24, 7, 9, 36, 3, 3, 2},
-    {1, 64, 16, 16, 64, 1, 1, 1}, {4, 32, 32, 32, 96, 2, 3, 1}, {16, 16, 40, 40, 130, 1, 3, 1},
+    {1, 64, 16, 16, 64, 1, 1, 1}, {4, 32, 32, 32, 96, 2, 3, 1}, {6, 16, 40, 40, 130, 1, 3, 1},
 };
 
 static const bk_target *cuda_target() {
