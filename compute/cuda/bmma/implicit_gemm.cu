@@ -133,7 +133,7 @@ typedef void (*gemm_function)(const gemm_args);
 
 struct gemm_variant {
     int32_t filters, pixels, threads;
-    size_t shared_bytes;
+    size_t (*shared_bytes)(int32_t steps);
     gemm_function by_vec[3]; /* units of 1, 2, 4 words */
 };
 
@@ -141,7 +141,7 @@ struct gemm_variant {
 #define VARIANT(BLOCKS, ...)                                                                       \
     {                                                                                              \
         xn_mma_tile<__VA_ARGS__>::FILTERS, xn_mma_tile<__VA_ARGS__>::PIXELS,                       \
-            xn_mma_tile<__VA_ARGS__>::THREADS, sizeof(xn_mma_shared<FORM(4, __VA_ARGS__)>), {      \
+            xn_mma_tile<__VA_ARGS__>::THREADS, xn_mma_shared<FORM(4, __VA_ARGS__)>::bytes_of, {    \
             xn_mma_kernel<FORM(1, __VA_ARGS__), BLOCKS>,                                           \
                 xn_mma_kernel<FORM(2, __VA_ARGS__), BLOCKS>,                                       \
                 xn_mma_kernel<FORM(4, __VA_ARGS__), BLOCKS>                                        \
@@ -194,7 +194,7 @@ cudaError_t xn_cuda_implicit_gemm_launch(const xn_conv *conv, int64_t images, in
     if (e != cudaSuccess)
         return e;
     return xn_cuda_launch(v->by_vec[vec / 2], (int)blocks_of(conv, v, images), v->threads,
-                          v->shared_bytes, stream, a);
+                          v->shared_bytes(a.steps), stream, a);
 }
 
 cudaError_t xn_cuda_implicit_gemm_load(void) {
@@ -202,6 +202,6 @@ cudaError_t xn_cuda_implicit_gemm_load(void) {
     for (const gemm_variant &v : variants)
         for (gemm_function kernel : v.by_vec)
             if (e == cudaSuccess)
-                e = xn_cuda_load_with(kernel, v.shared_bytes);
+                e = xn_cuda_load_with(kernel, v.shared_bytes(INT32_MAX));
     return e;
 }

@@ -84,13 +84,22 @@ struct xn_mma_tile {
 template <class Form>
 struct xn_mma_shared {
     typedef typename Form::tile tile;
-    union {
-        char stages[tile::STAGES][tile::STAGE_BYTES];
-        typename Form::sum sums[tile::WARPS][16 * tile::PITCH];
-    };
     typename Form::filter filters[tile::FILTERS];
     typename Form::window windows[tile::PIXELS];
     typename Form::pixel pixels[tile::PIXELS];
+    union {
+        alignas(1024) char stages[tile::STAGES][tile::STAGE_BYTES];
+        typename Form::sum sums[tile::WARPS][16 * tile::PITCH];
+    };
+
+    /* What a block of so many steps has of it: no more stages than it fills. */
+    static size_t bytes_of(int32_t steps) {
+        const xn_mma_shared *all = NULL;
+        const int32_t count = steps < tile::STAGES ? steps : tile::STAGES;
+        const size_t used = (size_t)count * tile::STAGE_BYTES;
+        return sizeof *all - sizeof all->stages +
+               (used > sizeof all->sums ? used : sizeof all->sums);
+    }
 };
 
 /* The sums of a warp; thread 4g + t has of filters 16m + g (h = 0) and 16m + 8 + g (h = 1) the
@@ -133,11 +142,11 @@ struct xn_mma_filter_loader {
         to = xn_mma_at(row, chunk);
     }
     __device__ __forceinline__ void copy(const xn_mma_args &a, uint32_t stage) {
+        if (Form::WHOLE || left > 0)
 #pragma unroll
-        for (int r = 0; r < Form::tile::FILTERS / ROW_STRIDE; r++)
-            xn_copy_async_at<16>(stage + to + r * ROW_STRIDE * XN_MMA_STEP_BYTES,
-                                 from + r * ROW_STRIDE * a.row_bytes,
-                                 r * ROW_STRIDE < live && (Form::WHOLE || left > 0));
+            for (int r = 0; r < Form::tile::FILTERS / ROW_STRIDE; r++)
+                xn_copy_async_at<16>(stage + to + r * ROW_STRIDE * XN_MMA_STEP_BYTES,
+                                     from + r * ROW_STRIDE * a.row_bytes, r * ROW_STRIDE < live);
         from += XN_MMA_STEP_BYTES;
         left -= XN_MMA_STEP_BYTES;
     }
@@ -177,17 +186,19 @@ struct xn_mma_pixel_loader {
                                          const typename Form::window *windows, uint32_t stage) {
         const int32_t row = (int32_t)threadIdx.x / UNITS;
         const typename Form::tap tap = Form::tap_of(a, i, j, channel);
+        /* Past a filter's taps its own bits are zeros: of others anything may lie there. */
+        if (Form::WHOLE || tap.exists)
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            /* rows 4 apart, of the tile with the fewest threads, differ in that bit of their order
-             */
-            const uint32_t at = ROW_STRIDE % 8 ? to ^ (uint32_t)(r % 2) << 6 : to;
-            bool exists;
-            const char *from = Form::source(
-                a, Form::HELD ? held[Form::HELD ? r : 0] : windows[row + r * ROW_STRIDE], tap,
-                &exists);
-            xn_copy_async_at<UNIT>(stage + at + r * ROW_STRIDE * XN_MMA_STEP_BYTES, from, exists);
-        }
+            for (int r = 0; r < ROWS; r++) {
+                /* rows 4 apart, of the tile with the fewest threads, differ in that bit */
+                const uint32_t at = ROW_STRIDE % 8 ? to ^ (uint32_t)(r % 2) << 6 : to;
+                bool exists;
+                const char *from = Form::source(
+                    a, Form::HELD ? held[Form::HELD ? r : 0] : windows[row + r * ROW_STRIDE], tap,
+                    &exists);
+                xn_copy_async_at<UNIT>(stage + at + r * ROW_STRIDE * XN_MMA_STEP_BYTES, from,
+                                       exists);
+            }
         channel += step_channel;
         const int32_t next_tap = channel >= a.tap_units;
         channel -= next_tap ? a.tap_units : 0;
@@ -361,7 +372,7 @@ struct xn_mma_block {
         at = {number / a.tiles_m / a.tiles_n, number % a.tiles_m * tile::FILTERS,
               number / a.tiles_m % a.tiles_n * tile::PIXELS};
         steps = min(a.steps - first, a.steps_a_split);
-        base = xn_shared_address(&s);
+        base = xn_shared_address(s.stages);
         parts = (int32_t)(a.row_bytes / XN_MMA_PART_BYTES); /* not WHOLE: never split */
         xn_let_next_kernel_start();
         describe(a, s);

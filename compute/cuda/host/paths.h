@@ -39,9 +39,11 @@ typedef struct xn_cuda_scratch {
     bool passes; /* the address space */
 } xn_cuda_scratch;
 
-/* Reals of the plain epilogue or of the whole one: one launcher has both. */
+/* Reals of the plain epilogue or of the whole one: one launcher has both. INT32 is the accumulator,
+ * whose bits are made after the path. */
 static inline bool xn_cuda_has_reals(const xn_cuda_job *job) {
-    return job->target == XN_CUDA_TO_REALS || job->target == XN_CUDA_TO_ALL;
+    return job->target == XN_CUDA_TO_REALS ||
+           (job->target == XN_CUDA_TO_ALL && job->conv.epilogue.datatype != XN_INT32);
 }
 
 /* From reals to reals in mode xnor, which is all that paths of one kernel do. */

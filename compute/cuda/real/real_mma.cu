@@ -198,7 +198,7 @@ struct mma_variant {
     int32_t filters, pixels, threads;
     int32_t resident; /* blocks on a multiprocessor */
     int32_t weight;   /* time of a multiply-add, in percent of the first's */
-    size_t shared_bytes;
+    size_t (*shared_bytes)(int32_t steps);
     mma_function by_form[FORMS];
 };
 
@@ -207,7 +207,7 @@ struct mma_variant {
     {                                                                                              \
         xn_mma_tile<__VA_ARGS__>::FILTERS, xn_mma_tile<__VA_ARGS__>::PIXELS,                       \
             xn_mma_tile<__VA_ARGS__>::THREADS, BLOCKS, WEIGHT,                                     \
-            sizeof(xn_mma_shared<FORM(XN_PRECISION_FP16, 16, __VA_ARGS__)>), {                     \
+            xn_mma_shared<FORM(XN_PRECISION_FP16, 16, __VA_ARGS__)>::bytes_of, {                   \
             KERNEL<FORM(XN_PRECISION_FP16, 8, __VA_ARGS__), BLOCKS>,                               \
                 KERNEL<FORM(XN_PRECISION_FP16, 16, __VA_ARGS__), BLOCKS>,                          \
                 KERNEL<FORM(XN_PRECISION_TF32, 16, __VA_ARGS__), BLOCKS>                           \
@@ -335,7 +335,8 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
         e = xn_clear_bits(conv, images, epilogue, stream);
     if (e == cudaSuccess)
         e = xn_cuda_launch_with(v->by_form[form], dim3((unsigned)blocks, (unsigned)splits),
-                                v->threads, v->shared_bytes, io->overlapped, stream, a);
+                                v->threads, v->shared_bytes(a.steps_a_split), io->overlapped,
+                                stream, a);
     if (e == cudaSuccess && splits > 1)
         e = launch_sum(&a, splits, io->overlapped, stream);
     return e;
@@ -346,7 +347,7 @@ static cudaError_t load_variants(mma_variants all) {
     for (const mma_variant *v = all.first; v <= all.last; v++)
         for (mma_function kernel : v->by_form)
             if (e == cudaSuccess)
-                e = xn_cuda_load_with(kernel, v->shared_bytes);
+                e = xn_cuda_load_with(kernel, v->shared_bytes(INT32_MAX));
     return e;
 }
 
