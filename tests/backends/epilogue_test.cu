@@ -221,10 +221,17 @@ static bool launch(const problem &x, path path, const xn_epilogue &what,
 
 /* ---- what is right ---- */
 
-static float activate(const xn_epilogue &what, float v) {
+static float activate(const xn_epilogue &what, float slope, float v) {
+    if (what.activation == XN_ACTIVATION_PRELU)
+        return v >= 0.0f ? v : slope * v;
     if (what.activation == XN_ACTIVATION_CLIP)
         return isnan(v) ? v : fminf(fmaxf(v, what.low), what.high);
     return v;
+}
+
+static size_t filter_of(const problem &x, size_t i) {
+    const xn_conv &c = x.p.conv;
+    return i / ((size_t)c.out_height * c.out_width) % (size_t)c.out_channels;
 }
 
 /* y of every output from the plain kernel's. */
@@ -234,14 +241,9 @@ static std::vector<float> right_values(const problem &x, const xn_epilogue &what
     for (size_t i = 0; i < y.size(); i++) {
         if (what.residual)
             y[i] += x.residual[i];
-        y[i] = activate(what, y[i]);
+        y[i] = activate(what, x.slope[filter_of(x, i)], y[i]);
     }
     return y;
-}
-
-static size_t filter_of(const problem &x, size_t i) {
-    const xn_conv &c = x.p.conv;
-    return i / ((size_t)c.out_height * c.out_width) % (size_t)c.out_channels;
 }
 
 /* [N][OH*OW][words], spare bits and words 0. */
@@ -337,7 +339,7 @@ static std::vector<float> plain_values(problem *x, path path) {
     return values;
 }
 
-static const int32_t activations[] = {XN_ACTIVATION_NONE, XN_ACTIVATION_CLIP};
+static const int32_t activations[] = {XN_ACTIVATION_NONE, XN_ACTIVATION_CLIP, XN_ACTIVATION_PRELU};
 
 /* Of large problems, which are there for their tiles, few epilogues are enough. */
 static bool is_asked(size_t outputs, int number) {

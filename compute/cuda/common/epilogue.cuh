@@ -177,7 +177,9 @@ __device__ __forceinline__ float xn_value_or_again(const xn_epilogue_args &e, co
 
 /* ---- what comes after it: only where the epilogue is not plain ---- */
 
-__device__ __forceinline__ float xn_activate(const xn_epilogue_args &e, float v) {
+__device__ __forceinline__ float xn_activate(const xn_epilogue_args &e, int64_t o, float v) {
+    if (e.what.activation == XN_ACTIVATION_PRELU && !(v >= 0.0f))
+        v *= __ldg(e.slope + o);
     if (e.what.activation == XN_ACTIVATION_CLIP) {
         v = v < e.what.low ? e.what.low : v; /* NaN stays */
         v = v > e.what.high ? e.what.high : v;
@@ -191,7 +193,7 @@ __device__ __forceinline__ float xn_finish(const xn_epilogue_args &e, int64_t o,
     if (e.what.residual)
         v += e.what.datatype == XN_FP16 ? __half2float(((const __half *)e.residual)[index])
                                         : ((const float *)e.residual)[index];
-    return xn_activate(e, v);
+    return xn_activate(e, o, v);
 }
 
 /* The bit of y. */
