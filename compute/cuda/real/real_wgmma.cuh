@@ -15,69 +15,52 @@ __device__ __forceinline__ uint64_t xn_swizzled_matrix(uint32_t start) {
     return (uint64_t)1 << 62 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 16 | start >> 4;
 }
 
+#define XN_WGMMA_NAMES_128                                                                         \
+    XN_WGMMA_NAMES_64                                                                              \
+    ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81"   \
+    ", %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99"   \
+    ", %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, %112, %113, %114"   \
+    ", %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define XN_8(i)                                                                                    \
     "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]),    \
         "+f"(d[i + 6]), "+f"(d[i + 7])
 #define XN_32(i) XN_8(i), XN_8(i + 8), XN_8(i + 16), XN_8(i + 24)
-#define XN_64(i) XN_32(i), XN_32(i + 32)
-#define XN_128(i) XN_64(i), XN_64(i + 64)
-#define XN_D32                                                                                     \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "                       \
-    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define XN_D64                                                                                     \
-    XN_D32 ", "                                                                                    \
-           "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "      \
-           "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define XN_D128                                                                                    \
-    XN_D64 ", "                                                                                    \
-           "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "      \
-           "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "      \
-           "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, "      \
-           "%110, %111, "                                                                          \
-           "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "  \
-           "%126, %127"
+#define XN_SUMS_32 XN_32(0)
+#define XN_SUMS_64 XN_SUMS_32, XN_32(32)
+#define XN_SUMS_128 XN_SUMS_64, XN_32(64), XN_32(96)
 
 /* d[64 x N] += a[64 x 32 bytes] * b[N x 32 bytes], by shared addresses. Warp w, lane 4g + t has of
  * rows 16w + g (h = 0) and 16w + 8 + g (h = 1) the columns 8j + 2t + e in d[4j + 2h + e]. */
 template <int PRECISION, int N>
 struct xn_wgmma_real;
 
-#define XN_WGMMA_REAL(PRECISION, N, SHAPE, LIST, OPERANDS, A, B, TAIL)                             \
+/* SUMS: registers of a thread; A and B: the operands after them. */
+#define XN_WGMMA_REAL(PRECISION, N, K, TYPES, SUMS, A, B, TAIL)                                    \
     template <>                                                                                    \
     struct xn_wgmma_real<PRECISION, N> {                                                           \
         static __device__ __forceinline__ void run(float *d, uint32_t a, uint32_t b) {             \
-            asm volatile(                                                                          \
-                "{ .reg .pred add; setp.eq.u32 add, 0, 0; wgmma.mma_async.sync.aligned." SHAPE     \
-                " {" LIST "}, " A ", " B TAIL:OPERANDS                                             \
-                : "l"(xn_swizzled_matrix(a)), "l"(xn_swizzled_matrix(b)));                         \
+            asm volatile("{ .reg .pred add; setp.eq.u32 add, 0, 0;"                                \
+                         " wgmma.mma_async.sync.aligned.m64n" #N K TYPES                           \
+                         " {" XN_WGMMA_NAMES_##SUMS "}, " A ", " B ", add, 1, 1" TAIL "; }"        \
+                         : XN_SUMS_##SUMS                                                          \
+                         : "l"(xn_swizzled_matrix(a)), "l"(xn_swizzled_matrix(b)));                \
         }                                                                                          \
     };
-#define XN_FP16_TAIL ", add, 1, 1, 0, 0; }"
-#define XN_TF32_TAIL ", add, 1, 1; }"
+#define XN_WGMMA_REALS(N, SUMS, A, B)                                                              \
+    XN_WGMMA_REAL(XN_PRECISION_FP16, N, "k16", ".f32.f16.f16", SUMS, A, B, ", 0, 0")               \
+    XN_WGMMA_REAL(XN_PRECISION_TF32, N, "k8", ".f32.tf32.tf32", SUMS, A, B, "")
 
-XN_WGMMA_REAL(XN_PRECISION_FP16, 64, "m64n64k16.f32.f16.f16", XN_D32, XN_32(0), "%32", "%33",
-              XN_FP16_TAIL)
-XN_WGMMA_REAL(XN_PRECISION_TF32, 64, "m64n64k8.f32.tf32.tf32", XN_D32, XN_32(0), "%32", "%33",
-              XN_TF32_TAIL)
-XN_WGMMA_REAL(XN_PRECISION_FP16, 128, "m64n128k16.f32.f16.f16", XN_D64, XN_64(0), "%64", "%65",
-              XN_FP16_TAIL)
-XN_WGMMA_REAL(XN_PRECISION_TF32, 128, "m64n128k8.f32.tf32.tf32", XN_D64, XN_64(0), "%64", "%65",
-              XN_TF32_TAIL)
-XN_WGMMA_REAL(XN_PRECISION_FP16, 256, "m64n256k16.f32.f16.f16", XN_D128, XN_128(0), "%128", "%129",
-              XN_FP16_TAIL)
-XN_WGMMA_REAL(XN_PRECISION_TF32, 256, "m64n256k8.f32.tf32.tf32", XN_D128, XN_128(0), "%128", "%129",
-              XN_TF32_TAIL)
+XN_WGMMA_REALS(64, 32, "%32", "%33")
+XN_WGMMA_REALS(128, 64, "%64", "%65")
+XN_WGMMA_REALS(256, 128, "%128", "%129")
 
 #undef XN_8
 #undef XN_32
-#undef XN_64
-#undef XN_128
-#undef XN_D32
-#undef XN_D64
-#undef XN_D128
-#undef XN_FP16_TAIL
-#undef XN_TF32_TAIL
+#undef XN_SUMS_32
+#undef XN_SUMS_64
+#undef XN_SUMS_128
 #undef XN_WGMMA_REAL
+#undef XN_WGMMA_REALS
 
 #endif
 #endif
