@@ -166,10 +166,12 @@ static xn_status add_layer(xn_graph *graph, const xn_layer *given, int index,
     for (int i = 0; i < layer->input_count; i++)
         inputs[i] = layer->inputs[i] == XN_GRAPH_INPUT ? graph->input
                                                        : graph->layers[layer->inputs[i]].extent;
+    xn_conv_limits inner = *limits;
+    inner.max_output_bytes = INT64_MAX; /* that of the network's outputs is for them alone */
     const xn_layer_context context = {
         .inputs = inputs,
         .datatype = layer->inputs[0] == XN_GRAPH_INPUT ? graph->input_datatype : XN_FP32,
-        .limits = limits};
+        .limits = &inner};
     return xn_layer_resolve(layer, &context, &graph->operations, error);
 }
 

@@ -12,9 +12,9 @@
 static void fold_flatten(xn_lowering *l, xn_node *n) {
     xn_conv *v = &n->conv;
     const xn_node *flatten = &l->nodes[n->inputs[0]];
-    if (n->op != XN_OP_CONV || n->k_map || flatten->op != XN_OP_FLATTEN || v->groups != 1 ||
-        v->kernel_h > 1 || v->kernel_w > 1 || v->pad_top || v->pad_left || v->pad_bottom ||
-        v->pad_right || v->height > 1 || v->width > 1)
+    if (n->op != XN_OP_CONV || flatten->op != XN_OP_FLATTEN || v->groups != 1 || v->kernel_h > 1 ||
+        v->kernel_w > 1 || v->pad_top || v->pad_left || v->pad_bottom || v->pad_right ||
+        v->height > 1 || v->width > 1)
         return;
     const xn_extent *image = &l->nodes[flatten->inputs[0]].extent;
     v->channels = v->group_channels = image->channels;

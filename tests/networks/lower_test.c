@@ -286,6 +286,23 @@ START_TEST(a_bias_that_must_be_seen_is_a_step) {
 }
 END_TEST
 
+/* A mean with counted padding takes only a share of the bias. */
+START_TEST(a_bias_passes_a_mean_of_the_image_alone) {
+    for (int counted = 0; counted < 2; counted++) {
+        xn_rng rng = rng_of(31);
+        nw_net *net = nw_create(4, 4, 4);
+        nw_add(net, XN_OP_PRELU, "relu", NULL);
+        bias(net, &rng, "b", NULL, 4);
+        xn_layer *l = pool(net, XN_OP_AVG_POOL, "mean", NULL);
+        l->count_padding = counted;
+        for (int i = 0; i < 4; i++)
+            l->window.padding[i] = 1;
+        expect(net, counted ? "map 0 prelu > 1\nmap 1 bias > 2\navg_pool 2 > 3\n"
+                            : "map 0 prelu > 1\navg_pool 1 bias > 2\n");
+    }
+}
+END_TEST
+
 /* QuickNet: the batch norm behind the activation is a step, with the residual and the sign. */
 START_TEST(a_batch_norm_behind_relu_is_a_step) {
     xn_rng rng = rng_of(7);
@@ -437,6 +454,23 @@ START_TEST(a_pool_that_is_read_stays_real) {
 }
 END_TEST
 
+/* The convolution's value is asked for too: what is behind the pool stays there. */
+START_TEST(what_is_behind_a_pool_stays_where_its_input_is_read) {
+    xn_rng rng = rng_of(32);
+    nw_net *net = nw_create(4, 8, 8);
+    conv(net, &rng, "c1", NULL, 4, 4);
+    pool(net, XN_OP_MAX_POOL, "pool", NULL);
+    affine(net, &rng, "bn", NULL, 4)->scale = NULL;
+    conv(net, &rng, "c2", NULL, 4, 4);
+    pool(net, XN_OP_AVG_POOL, "mean", "c1");
+    nw_add(net, XN_OP_ADD, "y", "c2 mean");
+    expect(net, "conv 0 > 1\n"
+                "max_pool 1 bias > 2*\n"
+                "conv 2* > 3\n"
+                "avg_pool 1 +3 > 4\n");
+}
+END_TEST
+
 /* A clip whose end is on the wrong side of the threshold decides signs. */
 START_TEST(a_clip_that_decides_signs_stays) {
     static const struct {
@@ -478,6 +512,19 @@ START_TEST(equal_signs_are_one) {
                 "conv 2* +4 > 5\n"
                 "conv 3* +5 > 6\n"
                 "conv 3* +6 > 7\n");
+}
+END_TEST
+
+/* Two convolutions of the input: its signs are taken once. */
+START_TEST(signs_of_the_input_are_taken_once) {
+    xn_rng rng = rng_of(33);
+    nw_net *net = nw_create(4, 4, 4);
+    conv(net, &rng, "y1", "input", 2, 4);
+    conv(net, &rng, "y2", "input", 2, 4);
+    nw_add(net, XN_OP_ADD, "y", "y1 y2");
+    expect(net, "map 0 > 1*\n"
+                "conv 1* > 2\n"
+                "conv 1* +2 > 3\n");
 }
 END_TEST
 
@@ -751,6 +798,7 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, a_residual_block_is_a_step_with_two_stores);
     tcase_add_test(t, a_shifted_prelu_block_is_one_step);
     tcase_add_test(t, a_bias_that_must_be_seen_is_a_step);
+    tcase_add_test(t, a_bias_passes_a_mean_of_the_image_alone);
     tcase_add_test(t, a_batch_norm_behind_relu_is_a_step);
     tcase_add_test(t, concat_costs_no_step);
     tcase_add_test(t, what_is_placed_twice_is_copied);
@@ -760,8 +808,10 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, a_falling_channel_of_reals_stays_behind_its_pool);
     tcase_add_test(t, a_negative_slope_stays_behind_its_pool);
     tcase_add_test(t, a_pool_that_is_read_stays_real);
+    tcase_add_test(t, what_is_behind_a_pool_stays_where_its_input_is_read);
     tcase_add_test(t, a_clip_that_decides_signs_stays);
     tcase_add_test(t, equal_signs_are_one);
+    tcase_add_test(t, signs_of_the_input_are_taken_once);
     tcase_add_test(t, a_sign_that_is_added_is_read_from_bits);
     tcase_add_test(t, grouped_convolutions_read_bytes);
     tcase_add_test(t, a_dense_layer_behind_flatten_is_a_convolution);

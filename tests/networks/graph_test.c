@@ -1,0 +1,481 @@
+/* Graphs: shapes that are inferred, and what is refused: with which status, at which field, and in
+ * which words. */
+#include "nw_net.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- shapes ---- */
+
+static void expect_shape(const nw_net *net, const char *layer, int64_t c, int64_t h, int64_t w) {
+    xn_graph *graph = nw_graph(net);
+    xn_shape shape;
+    ck_assert(xn_graph_layer_shape(graph, layer, &shape));
+    ck_assert_msg(shape.dims[0] == c && shape.dims[1] == h && shape.dims[2] == w,
+                  "%s is [%d, %d, %d]", layer, (int)shape.dims[0], (int)shape.dims[1],
+                  (int)shape.dims[2]);
+    xn_graph_free(graph);
+}
+
+START_TEST(shapes_are_inferred) {
+    xn_rng rng = {xn_test_seed()};
+    nw_net *net = nw_create(3, 9, 12);
+    xn_layer *l = nw_add(net, XN_OP_CONV, "conv", NULL);
+    l->weight = nw_random(net, &rng, true, 8, 3, 3, 3);
+    l->window.stride[0] = l->window.stride[1] = 2;
+    l->window.padding_kind = XN_PADDING_SAME;
+    expect_shape(net, "conv", 8, 5, 6);
+    l = nw_add(net, XN_OP_MAX_POOL, "max", NULL);
+    l->kernel[0] = 2;
+    l->kernel[1] = 3; /* the stride is the kernel's */
+    expect_shape(net, "max", 8, 2, 2);
+    l = nw_add(net, XN_OP_AVG_POOL, "avg", NULL);
+    l->kernel[0] = l->kernel[1] = 2;
+    l->window.stride[0] = l->window.stride[1] = 1;
+    l->window.padding[0] = 1;
+    expect_shape(net, "avg", 8, 2, 1);
+    nw_add(net, XN_OP_CONCAT, "concat", "max max max");
+    expect_shape(net, "concat", 24, 2, 2);
+    l = nw_add(net, XN_OP_SLICE, "slice", NULL);
+    l->from = 3;
+    l->to = 10;
+    expect_shape(net, "slice", 7, 2, 2);
+    nw_add(net, XN_OP_FLATTEN, "flat", NULL);
+    expect_shape(net, "flat", 28, 1, 1);
+    l = nw_add(net, XN_OP_CONV, "dense", NULL);
+    l->weight = nw_random(net, &rng, true, 5, 28, 0, 0);
+    expect_shape(net, "dense", 5, 1, 1);
+    l = nw_add(net, XN_OP_AVG_POOL, "global", "conv");
+    l->global = true;
+    expect_shape(net, "global", 8, 1, 1);
+    nw_add(net, XN_OP_MUL, "mul", "conv global");
+    expect_shape(net, "mul", 8, 5, 6);
+    nw_free(net);
+}
+END_TEST
+
+START_TEST(ends_are_as_the_user_sees_them) {
+    xn_rng rng = {xn_test_seed()};
+    nw_net *net = nw_create(9, 12, 3);
+    xn_graph_end end;
+    net->params.input_layout = XN_IMAGE_NHWC;
+    net->params.input_datatype = XN_UINT8;
+    net->params.input_name = "picture";
+    xn_layer *l = nw_add(net, XN_OP_CONV, "a", NULL);
+    l->weight = nw_random(net, &rng, true, 8, 3, 3, 3);
+    l->window.mode = XN_MODE_FLOAT;
+    nw_add(net, XN_OP_AVG_POOL, "b", NULL)->global = true;
+    nw_output(net, "b");
+    nw_output(net, "a");
+    xn_graph *graph = nw_graph(net);
+    xn_graph_input(graph, &end);
+    ck_assert_str_eq(end.name, "picture");
+    ck_assert_int_eq(end.datatype, XN_UINT8);
+    ck_assert_int_eq(end.shape.dims[2], 3);
+    ck_assert_int_eq(xn_graph_output_count(graph), 2);
+    xn_graph_output(graph, 0, &end);
+    ck_assert_str_eq(end.name, "b");
+    ck_assert(end.shape.rank == 1 && end.shape.dims[0] == 8 && end.datatype == XN_FP32);
+    xn_graph_output(graph, 1, &end);
+    ck_assert(end.shape.rank == 3 && end.shape.dims[1] == 7 && end.shape.dims[2] == 10);
+    ck_assert_int_eq(xn_graph_operations(graph), 8 * 7 * 10 * 27 + 8 * 70);
+    ck_assert(!xn_graph_layer_shape(graph, "picture", &end.shape));
+    xn_graph_free(graph);
+    nw_free(net);
+}
+END_TEST
+
+START_TEST(every_op_has_its_name) {
+    for (int i = 0; i < XN_OP_COUNT; i++) {
+        xn_op op;
+        ck_assert(xn_op_parse(xn_op_name((xn_op)i), &op));
+        ck_assert_int_eq(op, i);
+    }
+    xn_op op;
+    ck_assert(!xn_op_parse("relu", &op));
+    ck_assert_str_eq(xn_op_name(XN_OP_COUNT), "unknown");
+}
+END_TEST
+
+/* ---- refusals ---- */
+
+/* A network that is right, which a case then spoils: conv "c" [8, 6, 6], affine "a", max_pool "p",
+ * add "s" of a and c. */
+static nw_net *good(xn_rng *rng) {
+    nw_net *net = nw_create(4, 8, 8);
+    nw_add(net, XN_OP_CONV, "c", NULL)->weight = nw_random(net, rng, true, 8, 4, 3, 3);
+    nw_add(net, XN_OP_AFFINE, "a", NULL)->scale = nw_random(net, rng, true, 8, 0, 0, 0);
+    xn_layer *p = nw_add(net, XN_OP_MAX_POOL, "p", NULL);
+    p->kernel[0] = p->kernel[1] = 2;
+    nw_add(net, XN_OP_ADD, "s", "a c");
+    return net;
+}
+
+typedef struct refusal {
+    const char *what; /* printed */
+    void (*spoil)(nw_net *net, xn_rng *rng);
+    xn_status status;
+    const char *field, *text; /* text: a part of the message */
+} refusal;
+
+enum { CONV, AFFINE, POOL, ADD };
+
+#define SPOIL(name_) static void name_(nw_net *net, xn_rng *rng)
+#define UNUSED (void)rng, (void)net
+
+SPOIL(no_layers) {
+    UNUSED;
+    net->params.layer_count = 0;
+}
+SPOIL(too_many_layers) {
+    UNUSED;
+    net->params.layer_count = XN_GRAPH_MAX_LAYERS + 1;
+}
+SPOIL(no_name) {
+    UNUSED;
+    net->layers[AFFINE].name = "";
+}
+SPOIL(no_input_name) {
+    UNUSED;
+    net->params.input_name = NULL;
+}
+SPOIL(long_name) {
+    UNUSED;
+    char *name = nw_take(net, 300);
+    net->layers[AFFINE].name = memset(name, 'x', 256);
+}
+SPOIL(same_name) {
+    UNUSED;
+    net->layers[POOL].name = "c";
+}
+SPOIL(name_of_the_input) {
+    UNUSED;
+    net->layers[POOL].name = "input";
+}
+SPOIL(unknown_input) {
+    UNUSED;
+    net->layers[ADD].inputs = (net->names[9] = "c", net->names[10] = "q", &net->names[9]);
+}
+SPOIL(itself) {
+    UNUSED;
+    net->layers[ADD].inputs = (net->names[9] = "s", net->names[10] = "c", &net->names[9]);
+}
+SPOIL(a_cycle) {
+    UNUSED;
+    net->names[9] = "s";
+    net->layers[AFFINE].inputs = &net->names[9];
+    net->layers[AFFINE].input_count = 1;
+}
+SPOIL(one_input_to_add) {
+    UNUSED;
+    net->layers[ADD].input_count = 1;
+}
+SPOIL(two_inputs_to_affine) {
+    UNUSED;
+    net->layers[AFFINE].inputs = net->layers[ADD].inputs;
+    net->layers[AFFINE].inputs = (net->names[9] = "c", net->names[10] = "c", &net->names[9]);
+    net->layers[AFFINE].input_count = 2;
+}
+SPOIL(too_many_inputs) {
+    UNUSED;
+    net->layers[ADD].input_count = XN_GRAPH_MAX_INPUTS + 1;
+}
+SPOIL(other_shapes) {
+    UNUSED;
+    net->layers[ADD].inputs = (net->names[9] = "c", net->names[10] = "p", &net->names[9]);
+}
+SPOIL(no_op) {
+    UNUSED;
+    net->layers[ADD].op = XN_OP_COUNT;
+}
+SPOIL(no_weight) {
+    UNUSED;
+    net->layers[CONV].weight = NULL;
+}
+SPOIL(rank_three) {
+    net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 3, 0);
+}
+SPOIL(dense_of_an_image) {
+    net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 0, 0);
+}
+SPOIL(other_channels) {
+    net->layers[CONV].weight = nw_random(net, rng, true, 8, 5, 3, 3);
+}
+SPOIL(large_kernel) {
+    net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 9, 3);
+}
+SPOIL(odd_groups) {
+    UNUSED;
+    net->layers[CONV].window.groups = 3;
+}
+SPOIL(no_stride) {
+    UNUSED;
+    net->layers[CONV].window.stride[1] = 0;
+}
+SPOIL(long_scale) {
+    net->layers[CONV].scale = nw_random(net, rng, true, 9, 0, 0, 0);
+}
+SPOIL(slope_of_a_conv) {
+    net->layers[CONV].slope = nw_random(net, rng, true, 8, 0, 0, 0);
+}
+SPOIL(k_of_reals) {
+    UNUSED;
+    net->layers[CONV].window.mode = XN_MODE_BWN;
+    net->layers[CONV].k_map = true;
+}
+SPOIL(integer_weights) {
+    UNUSED;
+    ((xn_tensor *)net->layers[CONV].weight)->datatype = XN_INT32;
+}
+SPOIL(short_weights) {
+    UNUSED;
+    ((xn_tensor *)net->layers[CONV].weight)->elements--;
+}
+SPOIL(affine_of_nothing) {
+    UNUSED;
+    net->layers[AFFINE].scale = NULL;
+}
+SPOIL(odd_affine) {
+    net->layers[AFFINE].bias = nw_random(net, rng, true, 8, 6, 5, 0);
+}
+SPOIL(no_kernel) {
+    UNUSED;
+    net->layers[POOL].kernel[1] = 0;
+}
+SPOIL(large_pool) {
+    UNUSED;
+    net->layers[POOL].kernel[0] = 7;
+}
+SPOIL(padding_alone) {
+    UNUSED;
+    net->layers[POOL].window.padding[2] = 2;
+}
+SPOIL(negative_padding) {
+    UNUSED;
+    net->layers[POOL].window.padding[0] = -1;
+}
+SPOIL(slice_of_nothing) {
+    UNUSED;
+    net->layers[POOL].op = XN_OP_SLICE;
+    net->layers[POOL].from = net->layers[POOL].to = 3;
+}
+SPOIL(slice_too_far) {
+    UNUSED;
+    net->layers[POOL].op = XN_OP_SLICE;
+    net->layers[POOL].to = 9;
+}
+SPOIL(concat_of_sizes) {
+    other_shapes(net, rng);
+    net->layers[ADD].op = XN_OP_CONCAT;
+}
+SPOIL(gate_of_an_image) {
+    UNUSED;
+    net->layers[ADD].op = XN_OP_MUL;
+}
+SPOIL(no_quantum) {
+    UNUSED;
+    net->layers[POOL].op = XN_OP_QUANTIZE;
+    net->layers[POOL].quantum = NAN;
+}
+SPOIL(clip_turned_round) {
+    UNUSED;
+    net->layers[POOL].op = XN_OP_CLIP;
+    net->layers[POOL].low = 2;
+}
+SPOIL(infinite_slope) {
+    UNUSED;
+    net->layers[POOL].op = XN_OP_PRELU;
+    net->layers[POOL].slope_value = INFINITY;
+}
+SPOIL(signs_of_pictures) {
+    UNUSED;
+    net->params.input_datatype = XN_UINT8;
+}
+SPOIL(sign_of_a_picture) {
+    UNUSED;
+    net->params.input_datatype = XN_UINT8;
+    net->layers[CONV].op = XN_OP_SIGN;
+    net->layers[CONV].weight = NULL;
+}
+SPOIL(input_of_integers) {
+    UNUSED;
+    net->params.input_datatype = XN_INT8;
+}
+SPOIL(input_of_rank_two) {
+    UNUSED;
+    net->params.input_shape.rank = 2;
+}
+SPOIL(input_of_nothing) {
+    UNUSED;
+    net->params.input_shape.dims[1] = 0;
+}
+SPOIL(input_too_large) {
+    UNUSED;
+    net->params.input_shape = (xn_shape){3, {1 << 30, 1 << 30, 1 << 30}};
+}
+SPOIL(unknown_output) {
+    UNUSED;
+    nw_output(net, "z");
+}
+SPOIL(input_as_output) {
+    UNUSED;
+    nw_output(net, "input");
+}
+SPOIL(too_many_outputs) {
+    UNUSED;
+    net->params.output_count = XN_GRAPH_MAX_OUTPUTS + 1;
+}
+SPOIL(odd_precision) {
+    UNUSED;
+    net->params.precision = (xn_precision)7;
+}
+
+static const refusal refusals[] = {
+    {"no layers", no_layers, XN_ERR_MALFORMED, "layers", "has 0 layers"},
+    {"too many layers", too_many_layers, XN_ERR_MALFORMED, "layers", "4097"},
+    {"no name", no_name, XN_ERR_MALFORMED, "name", "layers[1] has no name"},
+    {"no input name", no_input_name, XN_ERR_MALFORMED, "name", "input has no name"},
+    {"long name", long_name, XN_ERR_MALFORMED, "name", "256 bytes; at most 255"},
+    {"same name", same_name, XN_ERR_MALFORMED, "layers[2].name", "layer \"c\": another layer"},
+    {"the input's name", name_of_the_input, XN_ERR_MALFORMED, "layers[2].name", "unique"},
+    {"unknown input", unknown_input, XN_ERR_MALFORMED, "layers[3].inputs",
+     "layer \"s\": inputs[1] is \"q\", which is neither a layer nor the network's input \"input\""},
+    {"itself", itself, XN_ERR_MALFORMED, "layers[3].inputs", "not before it"},
+    {"a cycle", a_cycle, XN_ERR_MALFORMED, "layers[1].inputs", "no cycle"},
+    {"one input", one_input_to_add, XN_ERR_MALFORMED, "layers[3].inputs",
+     "1 inputs; op add takes at least 2"},
+    {"two inputs", two_inputs_to_affine, XN_ERR_MALFORMED, "layers[1].inputs", "takes 1"},
+    {"many inputs", too_many_inputs, XN_ERR_MALFORMED, "layers[3].inputs", "at most 64"},
+    {"shapes of add", other_shapes, XN_ERR_GEOMETRY, "layers[3].inputs",
+     "[8, 6, 6] and inputs[1] [8, 3, 3]"},
+    {"no op", no_op, XN_ERR_MALFORMED, "layers[3].op", "no op"},
+    {"no weight", no_weight, XN_ERR_MALFORMED, "layers[0].weight", "has no tensor weight"},
+    {"rank 3", rank_three, XN_ERR_GEOMETRY, "layers[0].weight.shape", "3 dimensions"},
+    {"dense", dense_of_an_image, XN_ERR_GEOMETRY, "layers[0].weight.shape", "flatten layer"},
+    {"channels", other_channels, XN_ERR_GEOMETRY, "layers[0].weights.shape", "must be 4"},
+    {"kernel", large_kernel, XN_ERR_GEOMETRY, "layers[0].weights.shape", "kernel over 9"},
+    {"groups", odd_groups, XN_ERR_GEOMETRY, "layers[0].groups", "must divide"},
+    {"stride", no_stride, XN_ERR_MALFORMED, "layers[0].stride", "stride[1] is 0"},
+    {"scale", long_scale, XN_ERR_GEOMETRY, "layers[0].scale.shape", "[9]; it must be [8] or [1]"},
+    {"slope", slope_of_a_conv, XN_ERR_MALFORMED, "layers[0].slope", "does not take"},
+    {"k_map", k_of_reals, XN_ERR_MALFORMED, "layers[0].k_map", "mode bwn"},
+    {"integers", integer_weights, XN_ERR_MALFORMED, "layers[0].weight.datatype", "INT32"},
+    {"short weights", short_weights, XN_ERR_GEOMETRY, "layers[0].weight.shape", "holds 287"},
+    {"no affine", affine_of_nothing, XN_ERR_MALFORMED, "layers[1].scale", "neither"},
+    {"odd affine", odd_affine, XN_ERR_GEOMETRY, "layers[1].bias.shape", "or [8, 6, 6]"},
+    {"no kernel", no_kernel, XN_ERR_MALFORMED, "layers[2].kernel", "kernel[1] is 0"},
+    {"large pool", large_pool, XN_ERR_GEOMETRY, "layers[2].kernel", "only 6"},
+    {"padding alone", padding_alone, XN_ERR_GEOMETRY, "layers[2].padding", "padding alone"},
+    {"negative padding", negative_padding, XN_ERR_MALFORMED, "layers[2].padding", "-1"},
+    {"empty slice", slice_of_nothing, XN_ERR_GEOMETRY, "layers[2].from", "from is 3 and to 3"},
+    {"long slice", slice_too_far, XN_ERR_GEOMETRY, "layers[2].from", "to <= 8"},
+    {"concat", concat_of_sizes, XN_ERR_GEOMETRY, "layers[3].inputs", "height and width"},
+    {"gate", gate_of_an_image, XN_ERR_GEOMETRY, "layers[3].inputs", "[8, 1, 1]"},
+    {"no quantum", no_quantum, XN_ERR_MALFORMED, "layers[2].step", "above 0"},
+    {"clip", clip_turned_round, XN_ERR_MALFORMED, "layers[2].low", "low is 2 and high 1"},
+    {"slope", infinite_slope, XN_ERR_MALFORMED, "layers[2].slope", "finite"},
+    {"signs of UINT8", signs_of_pictures, XN_ERR_GEOMETRY, "layers[0].input.datatype", "UINT8"},
+    {"sign of UINT8", sign_of_a_picture, XN_ERR_GEOMETRY, "layers[0].inputs", "UINT8"},
+    {"INT8", input_of_integers, XN_ERR_MALFORMED, "input.datatype", "FP32, FP16 or UINT8"},
+    {"rank 2", input_of_rank_two, XN_ERR_GEOMETRY, "input.shape", "[C, H, W]"},
+    {"empty", input_of_nothing, XN_ERR_MALFORMED, "input.shape", "input.shape[1] is 0"},
+    {"large", input_too_large, XN_ERR_LIMIT, "input.shape", "elements"},
+    {"output", unknown_output, XN_ERR_MALFORMED, "outputs", "\"z\", which is no layer"},
+    {"the input", input_as_output, XN_ERR_MALFORMED, "outputs", "which is no layer"},
+    {"outputs", too_many_outputs, XN_ERR_MALFORMED, "outputs", "at most 64"},
+    {"precision", odd_precision, XN_ERR_MALFORMED, "precision", "fp32"},
+};
+enum { REFUSALS = sizeof refusals / sizeof *refusals };
+
+START_TEST(what_cannot_be_is_refused) {
+    const refusal *r = &refusals[_i];
+    xn_rng rng = {xn_test_seed()};
+    nw_net *net = good(&rng);
+    xn_graph *graph = NULL;
+    xn_error error = {0};
+    ck_assert_int_eq(xn_graph_create(&net->params, &nw_limits, &graph, NULL), XN_OK);
+    xn_graph_free(graph);
+    graph = NULL;
+    r->spoil(net, &rng);
+    xn_status status = xn_graph_create(&net->params, &nw_limits, &graph, &error);
+    ck_assert_msg(status == r->status && error.status == status, "%s: %s, \"%s\"", r->what,
+                  xn_status_name(status), error.message);
+    ck_assert_msg(!strcmp(error.field, r->field), "%s: field \"%s\"", r->what, error.field);
+    ck_assert_msg(strstr(error.message, r->text) != NULL, "%s: \"%s\"", r->what, error.message);
+    ck_assert_ptr_null(graph);
+    ck_assert_int_eq(xn_graph_create(&net->params, &nw_limits, &graph, NULL), r->status);
+    nw_free(net);
+}
+END_TEST
+
+/* Each limit is the last that passes. */
+START_TEST(limits_are_kept) {
+    xn_rng rng = {xn_test_seed()};
+    nw_net *net = good(&rng);
+    const int64_t operations = 8 * 36 * 36 + 8 * 9 * 4; /* of the convolution and the pool */
+    const struct {
+        xn_conv_limits limits;
+        const char *limit, *field;
+    } cases[] = {
+        {{288, 1152, operations}, NULL, NULL},
+        {{287, 1152, operations}, "max-elements", NULL},
+        {{288, 1151, operations}, "max-output-bytes", "outputs"},
+        {{288, 1152, operations - 1}, "max-operations", "layers[2].shape"},
+        {{288, 1152, 8 * 36 * 36 - 1}, "max-operations", "layers[0].input.shape"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        xn_graph *graph = NULL;
+        xn_error error = {0};
+        xn_status status = xn_graph_create(&net->params, &cases[i].limits, &graph, &error);
+        xn_graph_free(graph);
+        ck_assert_msg(status == (cases[i].limit ? XN_ERR_LIMIT : XN_OK), "%zu: %s", i,
+                      error.message);
+        if (!cases[i].limit)
+            continue;
+        ck_assert_str_eq(error.limit, cases[i].limit);
+        if (cases[i].field)
+            ck_assert_str_eq(error.field, cases[i].field);
+    }
+    nw_free(net);
+}
+END_TEST
+
+/* Names are the graph's own, tensors' descriptions too. */
+START_TEST(a_graph_keeps_what_it_was_given) {
+    xn_rng rng = {xn_test_seed()};
+    nw_net *net = good(&rng);
+    char name[] = "changes";
+    net->layers[ADD].name = name;
+    xn_graph *graph = nw_graph(net);
+    xn_graph_end end;
+    xn_network *network = NULL;
+    memset(name, 'x', sizeof name - 1);
+    memset(net->layers, 0, sizeof net->layers);
+    memset(net->tensors, 0, sizeof net->tensors);
+    memset(net->names, 0, sizeof net->names);
+    xn_graph_output(graph, 0, &end);
+    ck_assert_str_eq(end.name, "changes");
+    ck_assert_int_eq(xn_network_lower(graph, &network, NULL), XN_OK);
+    xn_graph_free(graph);
+    nw_free(net);
+    ck_assert_int_eq(network->steps[0].conv.out_channels, 8);
+    ck_assert_int_eq(network->weights[0]->out_channels, 8);
+    xn_network_free(network);
+    xn_network_free(NULL);
+    xn_graph_free(NULL);
+}
+END_TEST
+
+XN_SUITE(networks_graph) {
+    Suite *s = suite_create("networks_graph");
+    TCase *t = tcase_create("graph");
+    tcase_add_test(t, shapes_are_inferred);
+    tcase_add_test(t, ends_are_as_the_user_sees_them);
+    tcase_add_test(t, every_op_has_its_name);
+    tcase_add_loop_test(t, what_cannot_be_is_refused, 0, REFUSALS);
+    tcase_add_test(t, limits_are_kept);
+    tcase_add_test(t, a_graph_keeps_what_it_was_given);
+    suite_add_tcase(s, t);
+    return s;
+}

@@ -1,0 +1,307 @@
+/* Programs of several steps: what is refused, memory that fails, layouts of bits that no network
+ * has, and that a step of a batch sees each image's own tensors. */
+#include "nw_net.h"
+
+#include "xn_arith.h"
+#include "xn_backend.h"
+#include "xn_mem.h"
+#include "xn_program.h"
+
+#include <string.h>
+
+/* ref, opened. */
+typedef struct bench {
+    const xn_backend *backend;
+    xn_device *device;
+    xn_stream *stream;
+} bench;
+
+static bench open_backend(const char *name) {
+    bench b = {.backend = xn_backend_find(name)};
+    const xn_stream_options options = {0};
+    ck_assert_ptr_nonnull(b.backend);
+    ck_assert_int_eq(b.backend->device_open(0, &b.device, NULL), XN_OK);
+    ck_assert_int_eq(b.backend->stream_create(b.device, &options, &b.stream, NULL), XN_OK);
+    return b;
+}
+
+static void close_backend(bench *b) {
+    b->backend->stream_free(b->stream);
+    b->backend->device_close(b->device);
+}
+
+/* A map of [c, h, w], FP32 to FP32. */
+static xn_step map_step(int32_t input, int32_t output, int32_t c, int32_t h, int32_t w) {
+    const xn_conv conv = {.channels = c,
+                          .height = h,
+                          .width = w,
+                          .out_channels = c,
+                          .kernel_h = 1,
+                          .kernel_w = 1,
+                          .out_height = h,
+                          .out_width = w,
+                          .groups = 1,
+                          .group_channels = c,
+                          .group_out_channels = c,
+                          .stride_h = 1,
+                          .stride_w = 1,
+                          .dilation_h = 1,
+                          .dilation_w = 1,
+                          .mode = XN_MODE_FLOAT};
+    xn_step step;
+    xn_step_of_conv(&conv, &step);
+    step.kind = XN_STEP_MAP;
+    step.input = input;
+    step.output = output;
+    step.weights = XN_NO_WEIGHTS;
+    return step;
+}
+
+static xn_status create(const bench *b, const xn_step *steps, int count, int64_t images,
+                        xn_program **out, xn_error *error) {
+    return xn_program_create_steps(b->backend, b->stream, steps, count, images, out, error);
+}
+
+/* ---- refusals ---- */
+
+START_TEST(steps_that_contradict_each_other_are_refused) {
+    bench b = open_backend("ref");
+    xn_step steps[3];
+    for (int which = 0; which < 7; which++) {
+        xn_program *program = NULL;
+        xn_error error = {0};
+        steps[0] = map_step(0, 1, 2, 3, 3);
+        steps[1] = map_step(1, 2, 2, 3, 3);
+        steps[2] = map_step(2, 3, 2, 3, 3);
+        switch (which) {
+        case 0:
+            steps[1].input = 3;
+            break;
+        case 1:
+            steps[1].residual = 2;
+            break;
+        case 2:
+            steps[1].second = 3;
+            break;
+        case 3:
+            steps[1].output = 0;
+            break;
+        case 4:
+            steps[1] = map_step(1, 1, 2, 3, 4);
+            break;
+        case 5:
+            steps[1].bits = 2;
+            break;
+        default:
+            steps[0].input = -2;
+        }
+        ck_assert_msg(create(&b, steps, 3, 1, &program, &error) == XN_ERR_INTERNAL, "case %d: %s",
+                      which, error.message);
+        ck_assert_ptr_null(program);
+    }
+    close_backend(&b);
+}
+END_TEST
+
+START_TEST(a_backend_without_the_kind_refuses) {
+    bench b = open_backend("cpu");
+    xn_program *program = NULL;
+    xn_error error = {0};
+    if (b.backend->kinds == 0) {
+        const xn_step step = map_step(0, 1, 2, 3, 3);
+        ck_assert_int_eq(create(&b, &step, 1, 1, &program, &error), XN_ERR_UNSUPPORTED);
+        ck_assert_msg(strstr(error.message, "map") && strstr(error.message, "cpu"), "%s",
+                      error.message);
+        xn_step part = map_step(0, 1, 2, 3, 3);
+        part.kind = XN_STEP_CONV;
+        part.output_view = (xn_view){0, 36};
+        ck_assert_int_eq(create(&b, &part, 1, 1, &program, &error), XN_ERR_UNSUPPORTED);
+        ck_assert_msg(strstr(error.message, "part of a tensor") != NULL, "%s", error.message);
+    }
+    close_backend(&b);
+}
+END_TEST
+
+START_TEST(more_images_than_addresses_are_refused) {
+    bench b = open_backend("ref");
+    const xn_step steps[2] = {map_step(0, 1, 1 << 10, 1 << 10, 1 << 9),
+                              map_step(1, 2, 1 << 10, 1 << 10, 1 << 9)};
+    xn_program *program = NULL;
+    xn_error error = {0};
+    ck_assert_int_eq(create(&b, steps, 2, INT64_MAX / 4, &program, &error), XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(create(&b, steps, 2, 0, &program, &error), XN_ERR_INTERNAL);
+    close_backend(&b);
+}
+END_TEST
+
+typedef struct countdown {
+    int left;
+} countdown;
+
+static bool counting(void *context, size_t bytes) {
+    countdown *c = context;
+    (void)bytes;
+    return c->left-- != 0;
+}
+
+START_TEST(every_allocation_failed_in_turn) {
+    bench b = open_backend("ref");
+    xn_step steps[3] = {map_step(0, 1, 2, 3, 3), map_step(1, 2, 2, 3, 3), map_step(2, 3, 2, 3, 3)};
+    int fail = 0;
+    for (xn_status status = XN_ERR_INTERNAL; status != XN_OK; fail++) {
+        countdown c = {fail};
+        xn_program *program = NULL;
+        xn_error error = {0};
+        xn_mem_set_hook(counting, &c);
+        status = create(&b, steps, 3, 2, &program, &error);
+        xn_mem_set_hook(NULL, NULL);
+        ck_assert(status == XN_OK || status == XN_ERR_NO_MEMORY);
+        ck_assert((program != NULL) == (status == XN_OK));
+        xn_program_free(program);
+        ck_assert_int_lt(fail, 100);
+    }
+    ck_assert_int_gt(fail, 10);
+    close_backend(&b);
+}
+END_TEST
+
+/* ---- bits ---- */
+
+/* Channels of a pixel in words of one group each, as a convolution with groups reads them. */
+static void pack_groups(const float *values, int32_t channels, int32_t groups, int32_t pixels,
+                        uint32_t *words) {
+    const int32_t share = channels / groups, each = xn_packed_words(share);
+    memset(words, 0, (size_t)(groups * pixels * each) * sizeof *words);
+    for (int32_t c = 0; c < channels; c++)
+        for (int32_t p = 0; p < pixels; p++)
+            if (values[c * pixels + p] >= 0)
+                words[(c / share * pixels + p) * each + c % share / 32] |= 1u << (c % share % 32);
+}
+
+static void pack_bytes(const float *values, int32_t channels, int32_t pixels, uint8_t *bytes) {
+    const int32_t each = (channels + 7) / 8;
+    memset(bytes, 0, (size_t)(pixels * each));
+    for (int32_t c = 0; c < channels; c++)
+        for (int32_t p = 0; p < pixels; p++)
+            if (values[c * pixels + p] >= 0)
+                bytes[p * each + c / 8] |= (uint8_t)(1u << (c % 8));
+}
+
+enum { CHANNELS = 80, GROUPS = 2, PIXELS = 12, OUT = 6 };
+
+/* The same step on reals, bytes and words of the group: equal results, and bits that are the signs
+ * of the reals. */
+static void run_step(const bench *b, const xn_step *step, const xn_prepared *prepared,
+                     const void *input, void *output) {
+    xn_program *program = NULL;
+    xn_error error = {0};
+    const xn_batch_item item = {input, output, 1};
+    ck_assert_msg(create(b, step, 1, 1, &program, &error) == XN_OK, "%s", error.message);
+    ck_assert_int_eq(xn_program_run(program, &prepared, &item, 1, NULL, &error), XN_OK);
+    xn_program_free(program);
+}
+
+static void check_layouts(const bench *b, xn_step step, const xn_prepared *prepared,
+                          const float *input) {
+    uint32_t words[GROUPS * PIXELS * 2];
+    uint8_t bytes[PIXELS * CHANNELS / 8], bits[PIXELS], expected[PIXELS];
+    uint32_t out_words[PIXELS];
+    float reals[OUT * PIXELS], again[OUT * PIXELS];
+    run_step(b, &step, prepared, input, reals);
+
+    step.conv.input_datatype = XN_BITS;
+    pack_bytes(input, CHANNELS, PIXELS, bytes);
+    run_step(b, &step, prepared, bytes, again);
+    ck_assert_mem_eq(again, reals, sizeof reals);
+
+    step.input_layout = XN_LAYOUT_WORDS;
+    pack_groups(input, CHANNELS, GROUPS, PIXELS, words);
+    run_step(b, &step, prepared, words, again);
+    ck_assert_mem_eq(again, reals, sizeof reals);
+
+    step.conv.epilogue.datatype = XN_BITS;
+    step.conv.epilogue.bits = 1;
+    step.output = XN_NO_TENSOR;
+    step.bits = 1;
+    run_step(b, &step, prepared, words, bits);
+    pack_bytes(reals, OUT, PIXELS, expected);
+    ck_assert_mem_eq(bits, expected, sizeof bits);
+    step.bits_layout = XN_LAYOUT_WORDS;
+    memset(out_words, 0xff, sizeof out_words);
+    run_step(b, &step, prepared, words, out_words);
+    for (int p = 0; p < PIXELS; p++)
+        ck_assert_uint_eq(out_words[p], expected[p]);
+}
+
+START_TEST(bits_are_the_same_in_every_layout) {
+    xn_rng rng = {xn_test_seed()};
+    bench b = open_backend("ref");
+    nw_net *net = nw_create(CHANNELS, 3, 4);
+    const xn_weights_parts parts = {.weights =
+                                        nw_random(net, &rng, false, OUT, CHANNELS / GROUPS, 3, 3),
+                                    .bias = nw_random(net, &rng, false, OUT, 0, 0, 0)};
+    const xn_tensor *input = nw_random(net, &rng, false, CHANNELS, 3, 4, 0);
+    const xn_shape shape = {4, {1, CHANNELS, 3, 4}};
+    xn_conv_params params;
+    xn_weights *weights = NULL;
+    xn_weights_shape weights_shape;
+    xn_prepared *prepared;
+    xn_conv conv;
+    xn_step step;
+    int64_t images;
+    xn_conv_params_default(&params);
+    params.padding_kind = XN_PADDING_SAME;
+    params.groups = GROUPS;
+    params.scaling = XN_SCALING_ALPHA;
+    ck_assert_int_eq(xn_weights_create_parts(&parts, &weights, NULL), XN_OK);
+    xn_weights_shape_of(weights, &weights_shape);
+    ck_assert_int_eq(
+        xn_conv_resolve(&params, XN_FP32, &shape, &weights_shape, &nw_limits, &conv, &images, NULL),
+        XN_OK);
+    ck_assert_int_eq(b.backend->weights_prepare(b.device, weights, &prepared, NULL), XN_OK);
+    xn_step_of_conv(&conv, &step);
+    check_layouts(&b, step, prepared, input->data);
+    b.backend->weights_free(prepared);
+    xn_weights_free(weights);
+    nw_free(net);
+    close_backend(&b);
+}
+END_TEST
+
+/* Sizes of tensors as a whole, whatever part a step has of them. */
+START_TEST(sizes_are_of_whole_tensors) {
+    xn_step s = map_step(0, 1, 80, 3, 4);
+    ck_assert_uint_eq(xn_step_input_bytes(&s), 80 * 12 * 4);
+    ck_assert_uint_eq(xn_step_output_bytes(&s), 80 * 12 * 4);
+    ck_assert_uint_eq(xn_step_bits_bytes(&s), 0);
+    s.input_view = s.output_view = (xn_view){100, 2000};
+    s.conv.input_datatype = XN_UINT8;
+    ck_assert_uint_eq(xn_step_input_bytes(&s), 2000);
+    ck_assert_uint_eq(xn_step_output_bytes(&s), 8000);
+    s.bits = 2;
+    ck_assert_uint_eq(xn_step_bits_bytes(&s), 12 * 10);
+    s.bits_layout = XN_LAYOUT_WORDS;
+    ck_assert_uint_eq(xn_step_bits_bytes(&s), 12 * 4 * 4); /* 80 channels: 3 words, 4 in packed */
+    s.output = XN_NO_TENSOR;
+    ck_assert_uint_eq(xn_step_output_bytes(&s), 0);
+    s.conv.input_datatype = XN_BITS;
+    s.input_layout = XN_LAYOUT_DUAL_RAIL;
+    ck_assert_uint_eq(xn_step_input_bytes(&s), 12 * 2 * 16);
+    s.conv.channels = 64;
+    ck_assert_uint_eq(xn_step_input_bytes(&s), 12 * 16);
+    ck_assert(!xn_step_is_plain_conv(&s));
+}
+END_TEST
+
+XN_SUITE(networks_program) {
+    Suite *s = suite_create("networks_program");
+    TCase *t = tcase_create("program");
+    tcase_add_test(t, steps_that_contradict_each_other_are_refused);
+    tcase_add_test(t, a_backend_without_the_kind_refuses);
+    tcase_add_test(t, more_images_than_addresses_are_refused);
+    tcase_add_test(t, every_allocation_failed_in_turn);
+    tcase_add_test(t, bits_are_the_same_in_every_layout);
+    tcase_add_test(t, sizes_are_of_whole_tensors);
+    suite_add_tcase(s, t);
+    return s;
+}
