@@ -10,15 +10,26 @@ static xn_status run(xn_lowering *l, xn_error *error) {
     return xn_lower_steps(l, error);
 }
 
+static void measure(const xn_lowering *l, xn_network *network) {
+    network->operations = l->graph->operations;
+    network->input_elements = xn_extent_elements(&l->graph->input);
+    network->input_bytes =
+        (size_t)network->input_elements * xn_datatype_bytes(l->graph->input_datatype);
+    network->output_elements = xn_extent_elements(&l->nodes[l->result].extent);
+    network->output_bytes = (size_t)network->output_elements * xn_datatype_bytes(XN_FP32);
+}
+
 xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *error) {
     xn_lowering l = {.graph = graph,
                      .edges = graph->precision == XN_PRECISION_FP16 ? XN_FP16 : XN_FP32,
                      .tensor_count = 1};
     xn_status status = run(&l, error);
-    if (status == XN_OK)
+    if (status == XN_OK) {
+        measure(&l, l.network);
         *out = l.network;
-    else
+    } else {
         xn_network_free(l.network);
+    }
     xn_lower_free(&l);
     return status;
 }

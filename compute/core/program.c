@@ -207,7 +207,11 @@ xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
 
 xn_status xn_program_create(const xn_backend *backend, xn_stream *stream, const xn_problem *problem,
                             int64_t max_images, xn_program **out, xn_error *error) {
+    const xn_network *network = problem->network;
     xn_step step;
+    if (network)
+        return xn_program_create_steps(backend, stream, network->steps, network->step_count,
+                                       max_images, out, error);
     xn_step_of_conv(&problem->conv, &step);
     return xn_program_create_steps(backend, stream, &step, 1, max_images, out, error);
 }

@@ -33,6 +33,9 @@ typedef struct xn_network {
     int step_count, weights_count;
     xn_step *steps; /* for xn_program_create_steps */
     xn_weights **weights;
+    /* Of one image: multiply-adds, and the ends of the program. */
+    int64_t operations, input_elements, output_elements;
+    size_t input_bytes, output_bytes;
 } xn_network;
 
 /* Errors: XN_ERR_NO_MEMORY, XN_ERR_LIMIT (a filter of more values than int32 holds). */

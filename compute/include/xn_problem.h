@@ -4,20 +4,24 @@
 #ifndef XN_PROBLEM_H
 #define XN_PROBLEM_H
 
-#include "xn_conv.h"
+#include "xn_network.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* A network, or NULL and one convolution. Plain data; what is not used is 0. */
 typedef struct xn_problem {
+    const xn_network *network; /* borrowed from its asset, which outlives the problem */
     xn_conv conv;
-    uint64_t hash; /* of all above; computed once, by xn_problem_of_conv */
+    uint64_t hash; /* of all above; computed once, when the problem is made */
 } xn_problem;
 
 void xn_problem_of_conv(const xn_conv *conv, xn_problem *out);
+void xn_problem_of_network(const xn_network *network, xn_problem *out);
 
-/* By bytes; the hash comes first, so that unequal ones mostly cost one comparison. */
+/* By bytes, of networks by the object; the hash comes first, so that unequal ones mostly cost one
+ * comparison. */
 bool xn_problem_equal(const xn_problem *a, const xn_problem *b);
 
 /* Per image: elements and bytes of input and output, multiply-adds. They fit: who resolved the

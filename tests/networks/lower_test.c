@@ -9,6 +9,7 @@
 #include "nw_net.h"
 
 #include "xn_mem.h"
+#include "xn_problem.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -723,6 +724,34 @@ START_TEST(a_value_with_two_readers_is_stored) {
 }
 END_TEST
 
+/* ---- problems ---- */
+
+START_TEST(a_problem_is_a_network_or_a_convolution) {
+    xn_rng rng = rng_of(34);
+    nw_net *net = nw_create(3, 4, 5);
+    net->params.input_datatype = XN_UINT8;
+    affine(net, &rng, "a", NULL, 3);
+    xn_layer *l = nw_add(net, XN_OP_CONV, "c", NULL);
+    l->weight = nw_random(net, &rng, true, 7, 3, 2, 2);
+    xn_network *one = nw_lower(net), *other = nw_lower(net);
+    xn_problem a, b, c;
+    xn_problem_of_network(one, &a);
+    xn_problem_of_network(one, &b);
+    xn_problem_of_network(other, &c);
+    ck_assert(xn_problem_equal(&a, &b) && !xn_problem_equal(&a, &c));
+    xn_problem_of_conv(&one->steps[1].conv, &b);
+    ck_assert(!xn_problem_equal(&a, &b));
+    ck_assert_int_eq(xn_problem_input_elements(&a), 60);
+    ck_assert_uint_eq(xn_problem_input_bytes(&a), 60);
+    ck_assert_int_eq(xn_problem_output_elements(&a), 7 * 12);
+    ck_assert_uint_eq(xn_problem_output_bytes(&a), 7 * 12 * 4);
+    ck_assert_int_eq(xn_problem_operations(&a), 7 * 12 * 12);
+    xn_network_free(one);
+    xn_network_free(other);
+    nw_free(net);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 typedef struct countdown {
@@ -824,6 +853,7 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, factors_that_leave_the_range_stay_apart);
     tcase_add_test(t, a_convolution_with_k_reads_reals);
     tcase_add_test(t, a_value_with_two_readers_is_stored);
+    tcase_add_test(t, a_problem_is_a_network_or_a_convolution);
     tcase_add_test(t, every_allocation_failed_in_turn);
     suite_add_tcase(s, t);
     return s;

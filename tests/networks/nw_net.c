@@ -122,17 +122,10 @@ xn_network *nw_lower(const nw_net *net) {
 
 /* ---- running ---- */
 
-static size_t output_bytes(const xn_network *network) {
-    const xn_step *last = &network->steps[network->step_count - 1];
-    ck_assert_int_ne(last->output, XN_NO_TENSOR);
-    ck_assert_int_eq(last->conv.epilogue.datatype, XN_FP32);
-    return xn_step_output_bytes(last);
-}
-
 /* Two items where there is more than one image: a batch of two requests. */
 static void run_items(xn_program *program, const xn_prepared *const *prepared,
                       const xn_network *network, const char *input, char *output, int64_t images) {
-    const size_t in = xn_step_input_bytes(&network->steps[0]), out = output_bytes(network);
+    const size_t in = network->input_bytes, out = network->output_bytes;
     xn_batch_item items[2] = {{input, output, 1}, {input + in, output + out, images - 1}};
     xn_error error = {0};
     xn_status status = xn_program_run(program, prepared, items, images > 1 ? 2 : 1, NULL, &error);
@@ -148,15 +141,16 @@ float *nw_run(const xn_network *network, const void *input, int64_t images) {
     xn_stream_options options = {0};
     const size_t weights = (size_t)network->weights_count;
     xn_prepared **prepared = calloc(weights + 1, sizeof *prepared);
-    float *output = malloc(output_bytes(network) * (size_t)images);
+    float *output = malloc(network->output_bytes * (size_t)images);
+    xn_problem problem;
     ck_assert(prepared && output);
     ck_assert_int_eq(ref->device_open(0, &device, NULL), XN_OK);
     ck_assert_int_eq(ref->stream_create(device, &options, &stream, NULL), XN_OK);
     for (size_t i = 0; i < weights; i++)
         ck_assert_int_eq(ref->weights_prepare(device, network->weights[i], &prepared[i], NULL),
                          XN_OK);
-    xn_status status = xn_program_create_steps(ref, stream, network->steps, network->step_count,
-                                               images, &program, &error);
+    xn_problem_of_network(network, &problem);
+    xn_status status = xn_program_create(ref, stream, &problem, images, &program, &error);
     ck_assert_msg(status == XN_OK, "%s", error.message);
     ck_assert_int_eq(xn_program_ready(program, (const xn_prepared *const *)prepared, NULL), XN_OK);
     run_items(program, (const xn_prepared *const *)prepared, network, input, (char *)output,

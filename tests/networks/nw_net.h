@@ -6,7 +6,7 @@
 #include "xn_network.h"
 #include "xn_test.h"
 
-enum { NW_LAYERS = 64, NW_NAMES = 256, NW_TENSORS = 256, NW_BLOCKS = 256 };
+enum { NW_LAYERS = 256, NW_NAMES = 512, NW_TENSORS = 512, NW_BLOCKS = 2048 };
 
 typedef struct nw_net {
     xn_graph_params params;
