@@ -164,12 +164,17 @@ static xn_status allocate(const xn_backend *backend, const xn_step *steps, int c
 static xn_status make_plan(xn_program *p, int index, xn_error *error) {
     const xn_backend *b = p->backend;
     const xn_step *s = &p->steps[index];
+    const uint32_t kinds = b->kinds ? b->kinds : 1u << XN_STEP_CONV;
     const char *kind = xn_step_kind_name((xn_step_kind)s->kind);
-    if (b->kinds ? !(b->kinds >> s->kind & 1) : !xn_step_is_plain_conv(s))
+    if (!(kinds >> s->kind & 1))
         return xn_fail(error, XN_ERR_UNSUPPORTED, NULL,
-                       "step %d is of kind %s%s, which backend %s has not; choose another backend",
-                       index, kind, s->kind == XN_STEP_CONV ? " on a part of a tensor" : "",
-                       b->name);
+                       "step %d is of kind %s, which backend %s has not; choose another backend",
+                       index, kind, b->name);
+    if (!b->parts && !xn_step_is_whole(s))
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL,
+                       "step %d, %s, has a part of a tensor, which backend %s cannot; choose "
+                       "another backend",
+                       index, kind, b->name);
     return b->plan_create(p->stream, s, p->max_images, &p->plans[index], error);
 }
 

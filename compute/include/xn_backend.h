@@ -61,8 +61,7 @@ typedef struct xn_run_times {
 
 typedef struct xn_backend {
     const char *name; /* "ref", "cpu", "cuda" */
-    /* The kinds of step it runs, a bit 1 << xn_step_kind each, with views of tensors. 0: plain
-     * convolutions alone (xn_step_is_plain_conv). */
+    /* The kinds of step it runs, a bit 1 << xn_step_kind each; 0: convolutions alone. */
     uint32_t kinds;
 
     /* Usable devices; 0 with XN_OK when there are none. On XN_ERR_NO_DEVICE the message says why
@@ -99,7 +98,8 @@ typedef struct xn_backend {
 
     /* A plan borrows the stream. It fits any prepared weights of the same shape with the same
      * parts. Errors: XN_ERR_DEVICE_MEMORY (ask for fewer images), XN_ERR_NO_MEMORY,
-     * XN_ERR_UNSUPPORTED, XN_ERR_DEVICE_LOST. Only steps of the table's kinds are asked for. */
+     * XN_ERR_UNSUPPORTED, XN_ERR_DEVICE_LOST. Only steps that the table says it
+     * runs are asked for. */
     xn_status (*plan_create)(xn_stream *stream, const xn_step *step, int64_t max_images,
                              xn_plan **out, xn_error *error);
     void (*plan_free)(xn_plan *plan); /* NULL-safe */
@@ -131,11 +131,11 @@ typedef struct xn_backend {
      * inputs to the device, end the outputs from it. */
     bool in_place;
 
-    /* input, output: device memory of the program's input and output; NULL where in_place. begin
-     * and enqueue may return before anything is done. prepared is NULL
-     * for a step without weights. end returns when every output is written;
-     * times is not NULL. After an error of one of the three comes abandon, which waits for what is
-     * under way. Errors: XN_ERR_DEVICE_LOST, XN_ERR_INTERNAL. */
+    /* input, output: device memory of the program's input and output; NULL where in_place. prepared:
+     * NULL for a step without weights. begin and enqueue may return before anything is done. end
+     * returns when every output is written; times is not NULL. After an error of one of the three
+     * comes abandon, which waits for what is under way. Errors: XN_ERR_DEVICE_LOST,
+     * XN_ERR_INTERNAL. */
     xn_status (*begin)(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error);
     xn_status (*enqueue)(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
                          xn_error *error);
@@ -146,6 +146,9 @@ typedef struct xn_backend {
     /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on
      * cpu by one core. NULL in the table: it does not say. For who fits the costs to a chip. */
     double (*plan_cost_ns)(const xn_plan *plan);
+    /* Its steps read and write parts of tensors too; false: only those are asked for of which
+     * xn_step_is_whole is true. */
+    bool parts;
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */

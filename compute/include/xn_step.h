@@ -94,9 +94,8 @@ typedef struct xn_step {
 /* The step that a convolution alone is: tensor 0 to tensor 1, bits in bytes, weights 0. */
 void xn_step_of_conv(const xn_conv *conv, xn_step *out);
 
-/* True where a backend that knows no more than convolutions can run the step: its tensors are whole
- * and there is nothing to the input but what conv says. */
-bool xn_step_is_plain_conv(const xn_step *step);
+/* True where every tensor is read and written as a whole, in the layout it has between steps. */
+bool xn_step_is_whole(const xn_step *step);
 
 /* Bytes of one image of a tensor as a whole: of which the step reads its input, writes its real
  * output (0 where there is none), writes its bits (0 where there are none). */

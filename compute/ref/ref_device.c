@@ -183,6 +183,7 @@ static void ref_abandon(xn_stream *stream) {
 const xn_backend xn_backend_ref = {
     .name = "ref",
     .kinds = (1u << XN_STEP_KIND_COUNT) - 1,
+    .parts = true,
     .device_count = ref_device_count,
     .device_open = ref_device_open,
     .device_close = ref_device_close,

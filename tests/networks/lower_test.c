@@ -175,7 +175,7 @@ START_TEST(it_is_the_step_of_a_request) {
     xn_step_of_conv(&conv_alone, &step);
     ck_assert_int_eq(network->step_count, 1);
     ck_assert_mem_eq(&network->steps[0], &step, sizeof step);
-    ck_assert(xn_step_is_plain_conv(&step));
+    ck_assert(xn_step_is_whole(&step));
     xn_network_free(network);
     nw_free(net);
 }

@@ -31,4 +31,5 @@ const xn_backend xn_backend_cuda = {
     xn_cuda_end,
     xn_cuda_abandon,
     xn_cuda_plan_cost_ns,
+    false, /* parts */
 };
