@@ -48,8 +48,10 @@ const char *xn_form_media_type(xn_form form);
 bool xn_form_is_text(xn_form form);
 /* The media type that an unknown Content-Type was probably meant to be, or NULL. */
 const char *xn_form_nearest(const char *content_type);
-/* From a Content-Type header value (parameters such as charset ignored, case-insensitive) and
- * whether there is an Inference-Header-Content-Length. */
+/* Whether a Content-Type header value is of that media type; parameters such as charset and the
+ * case of letters mean nothing. */
+bool xn_form_is_type(const char *content_type, const char *media_type);
+/* From a Content-Type header value and whether there is an Inference-Header-Content-Length. */
 bool xn_form_parse(const char *content_type, bool has_header_length, xn_form *out);
 /* The answer's form: from an Accept header value by RFC 9110 (q-values, wildcards); NULL, "" and
  * "*" wildcards that match the request's form give the request's form. False if none is

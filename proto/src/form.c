@@ -79,12 +79,15 @@ static bool is_shared(int form) {
     return false;
 }
 
+bool xn_form_is_type(const char *content_type, const char *media_type) {
+    return equals(trim(content_type, element_end(content_type, ';')), media_type);
+}
+
 bool xn_form_parse(const char *content_type, bool has_header_length, xn_form *out) {
     if (!content_type)
         return false;
-    slice type = trim(content_type, element_end(content_type, ';'));
     for (int i = 0; i < XN_FORM_COUNT; i++) {
-        if (equals(type, forms[i]->media_type) &&
+        if (xn_form_is_type(content_type, forms[i]->media_type) &&
             (!is_shared(i) || forms[i]->header_length == has_header_length)) {
             *out = (xn_form)i;
             return true;

@@ -327,15 +327,13 @@ xn_status xn_param_set_text(const xn_param *param, const char *text, xn_conv_req
     return param->set(param, &v, request, error);
 }
 
-xn_status xn_param_fail_unknown(const char *kind, const char *name, bool with_tensors,
-                                xn_error *error) {
-    static const char *const tensors[] = {"input", "scale", "bias"};
-    enum { TENSORS = sizeof tensors / sizeof *tensors };
+xn_status xn_param_fail_unknown(const char *kind, const char *name,
+                                const char *const beside[XN_PARAM_BESIDE], xn_error *error) {
     char excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT], text[200];
-    const char *names[TENSORS + PARAMS + 1] = {0};
+    const char *names[XN_PARAM_BESIDE + PARAMS + 1] = {0};
     size_t count = 0;
-    for (size_t i = 0; with_tensors && i < TENSORS; i++)
-        names[count++] = tensors[i];
+    for (size_t i = 0; i < XN_PARAM_BESIDE && beside[i]; i++)
+        names[count++] = beside[i];
     for (size_t i = 0; i < PARAMS; i++)
         names[count++] = table[i].name;
     xn_text list = xn_text_over(text, sizeof text - 1);

@@ -81,14 +81,14 @@ xn_status xn_request_parse_query(const xn_proto_query *query, size_t query_count
         xn_status status = XN_OK;
         if (xn_request_query_find(query, query_count, key) != i)
             return xn_fail(error, XN_ERR_MALFORMED, key, "%s is given twice in the query", key);
-        if (own && own->take(own->context, key, value, &status, error)) {
+        if (own->take(own->context, key, value, &status, error)) {
             if (status)
                 return status;
             continue;
         }
         const xn_param *param = xn_param_find(key);
         if (!param || !targets->conv)
-            return xn_param_fail_unknown("query parameter", key, false, error);
+            return xn_param_fail_unknown("query parameter", key, own->names, error);
         status = xn_param_set_text(param, value, targets->conv, error);
         if (status)
             return status;

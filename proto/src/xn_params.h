@@ -33,8 +33,10 @@ xn_status xn_param_set_text(const xn_param *param, const char *text, xn_conv_req
 /* Integers with commas between them, at most `most`: how many, 0 where it is something else. */
 int xn_param_integers(const char *text, int64_t *out, int most);
 
-/* "unknown <kind> \"naem\"; accepted: ...". kind: "field", "query parameter", ... */
-xn_status xn_param_fail_unknown(const char *kind, const char *name, bool with_tensors,
-                                xn_error *error);
+/* "unknown <kind> \"naem\"; accepted: ...". kind: "field", "query parameter", ...; beside: names
+ * that the form takes beside parameters, NULL behind the last. */
+#define XN_PARAM_BESIDE 3
+xn_status xn_param_fail_unknown(const char *kind, const char *name,
+                                const char *const beside[XN_PARAM_BESIDE], xn_error *error);
 
 #endif

@@ -33,8 +33,9 @@ const xn_wire_form *xn_wire_form_of(xn_form form);
 xn_status xn_request_parse_json(const xn_proto_body *body, const xn_proto_limits *limits,
                                 const xn_targets *targets, bool binary, xn_error *error);
 /* Parameters of a query, each once; `own` is asked first and takes what is the form's own (false:
- * not its own). own may be NULL. */
+ * not its own). */
 typedef struct xn_query_own {
+    const char *names[XN_PARAM_BESIDE]; /* of what it takes, for messages */
     bool (*take)(void *context, const char *key, const char *value, xn_status *status,
                  xn_error *error);
     void *context;

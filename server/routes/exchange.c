@@ -94,7 +94,7 @@ static bool is_shape(void *context, const char *key, const char *value) {
  * the shape that this form asks for. */
 static bool is_raw_by_curl(const xn_exchange *exchange, const char *type) {
     bool shape = false;
-    if (strcasecmp(type, "application/x-www-form-urlencoded") != 0)
+    if (!xn_form_is_type(type, "application/x-www-form-urlencoded"))
         return false;
     xn_request_query(exchange->request, is_shape, &shape);
     return shape;
@@ -140,14 +140,15 @@ static bool accept_types(xn_exchange *exchange, bool answers) {
 static bool accept_header_length(xn_exchange *exchange) {
     const char *text = xn_request_header(exchange->request, length_header);
     size_t value = 0, total = xn_request_length(exchange->request);
-    char message[240];
+    char message[320];
     if (!text)
         return true; /* the form is another, or its parser says what is missing */
     if (exchange->form != XN_FORM_OIP_BINARY) { /* the one form with such a header */
         snprintf(message, sizeof message,
-                 "Inference-Header-Content-Length is \"%.40s\", but Content-Type is %s; it belongs "
-                 "to %s",
-                 text, xn_form_media_type(exchange->form), xn_form_media_type(XN_FORM_OIP_BINARY));
+                 "Inference-Header-Content-Length is \"%.40s\", but Content-Type is %.100s; it "
+                 "belongs to %s",
+                 text, xn_request_header(exchange->request, "Content-Type"),
+                 xn_form_media_type(XN_FORM_OIP_BINARY));
         xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request",
                            "Inference-Header-Content-Length", message);
         return false;

@@ -272,6 +272,7 @@ END_TEST
 START_TEST(header_length_belongs_to_oip) {
     static const char *const types[] = {"application/json", "application/vnd.safetensors"};
     static const char *const values[] = {"2", "0", "none"};
+    static const char curl[] = "application/x-www-form-urlencoded";
     xt_response response;
     xt_buffer headers = {0};
     for (int i = 0; i < 12; i++) {
@@ -285,6 +286,11 @@ START_TEST(header_length_belongs_to_oip) {
         xt_response_free(&response);
         xt_buffer_free(&headers);
     }
+    xt_print(&headers, "Content-Type: %s\r\nInference-Header-Content-Length: 0\r\n", curl);
+    xt_fetch(daemon_, "POST", "/conv?shape=1,1,1,1&weights=a", headers.data, "1234", 4, &response);
+    xt_check_error(&response, 400, "Inference-Header-Content-Length", curl, "raw by curl");
+    xt_response_free(&response);
+    xt_buffer_free(&headers);
 }
 END_TEST
 

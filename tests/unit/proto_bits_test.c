@@ -77,6 +77,8 @@ START_TEST(raw_is_refused) {
         {"shape=9999999,9999999,99,99&weights=edge", "input.shape", "more than", 4},
         {"shape=1,1,1,1&weights=edge&stryde=2", "stryde", "did you mean \"stride\"", 4},
         {"shape=1,1,1,1&weights=edge&channels=3", "channels", "unknown query parameter", 4},
+        {"shape=1,1,1,1&weights=edge&datatipe=INT8", "datatipe", "did you mean \"datatype\"", 4},
+        {"shape=1,1,1,1&weights=edge&color=red", "color", "accepted: shape, datatype, weights", 4},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         static const char zeros[16];

@@ -68,7 +68,10 @@ START_TEST(refuses_bad_queries) {
         size_t count;
         const char *field, *fragment;
     } cases[] = {
-        {{{"strid", "1"}}, 1, "strid", "unknown query parameter \"strid\"; accepted: weights"},
+        {{{"strid", "1"}},
+         1,
+         "strid",
+         "unknown query parameter \"strid\"; accepted: channels, weights"},
         {{{"strid", "1"}}, 1, "strid", "id; did you mean \"stride\"?"},
         {{{"mode", "folat"}}, 1, "mode", "\"float\"; did you mean \"float\"?"},
         {{{"input", "1"}}, 1, "input", "unknown query parameter"},

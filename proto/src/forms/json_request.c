@@ -203,9 +203,10 @@ static xn_status parse_member(parser *p, const char *key, const xn_json *value) 
                        "unknown field \"%s\"; accepted: weights, scale, bias%s", excerpt,
                        xn_text_hint(key, names, hint));
     }
+    static const char *const beside[XN_PARAM_BESIDE] = {"input", "scale", "bias"};
     const xn_param *param = xn_param_find(key);
     if (!param)
-        return xn_param_fail_unknown("field", key, true, p->error);
+        return xn_param_fail_unknown("field", key, beside, p->error);
     return xn_param_set_json(param, value, targets->conv, p->error);
 }
 

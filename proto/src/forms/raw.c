@@ -58,7 +58,7 @@ static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, s
                        const xn_proto_limits *limits, const xn_targets *targets, xn_error *error) {
     static const char header[] = "Inference-Header-Content-Length";
     raw_input input = {.datatype = XN_FP32};
-    const xn_query_own own = {take_own, &input};
+    const xn_query_own own = {{"shape", "datatype"}, take_own, &input};
     xn_tensor_ref ref = {.present = true, .data = body->bytes};
     if (!targets->conv)
         return xn_fail(error, XN_ERR_MALFORMED, header,

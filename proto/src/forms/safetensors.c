@@ -197,6 +197,7 @@ static xn_status unpack_shape(const parser *p, xn_tensor_ref *input) {
 }
 
 static xn_status parse_metadata(parser *p, const xn_json *object) {
+    static const char *const beside[XN_PARAM_BESIDE] = {"channels"};
     void *iterator = NULL;
     const char *key;
     const xn_json *value;
@@ -212,7 +213,7 @@ static xn_status parse_metadata(parser *p, const xn_json *object) {
         const bool channels = p->targets->conv && !strcmp(key, "channels");
         const xn_param *param = p->targets->conv ? xn_param_find(key) : NULL;
         if (!param && p->targets->conv && !channels)
-            return xn_param_fail_unknown("__metadata__ key", key, false, p->error);
+            return xn_param_fail_unknown("__metadata__ key", key, beside, p->error);
         if (!param && !channels)
             return xn_fail(p->error, XN_ERR_MALFORMED, excerpt,
                            "unknown __metadata__ key \"%s\"; weights take no parameters", excerpt);
@@ -343,7 +344,7 @@ static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, s
                     .values = (const uint8_t *)header + length,
                     .values_length = body->length - 8 - length,
                     .error = error};
-        const xn_query_own own = {take_channels, &p};
+        const xn_query_own own = {{"channels"}, take_channels, &p};
         status = xn_request_parse_query(query, query_count, targets, &own, error);
         if (!status)
             status = parse_root(&p, root);
