@@ -86,9 +86,8 @@ XN_HD xn_threshold xn_threshold_of(int32_t most, uint32_t (*bit)(const void *con
     return found;
 }
 
-/* The epilogue of one output element, in fp32: acc * factor [* k] + bias. factor is 1 for scaling
- * none, k is used by scaling xnor of mode xnor only. The compiler must not contract it across
- * hosts in a way that matters: any order is within the 1e-5 of the specification. */
+/* The linear part of xn_epilogue.h for one element: acc * factor [* k] + bias, each operation
+ * rounded once, in this order. factor and k are 1 where there is none. */
 XN_HD float xn_epilogue_value(float acc, float factor, float k, float bias) {
     return acc * factor * k + bias;
 }

@@ -131,10 +131,10 @@ typedef struct xn_backend {
      * inputs to the device, end the outputs from it. */
     bool in_place;
 
-    /* input, output: device memory of the program's input and output; NULL where in_place. prepared:
-     * NULL for a step without weights. begin and enqueue may return before anything is done. end
-     * returns when every output is written; times is not NULL. After an error of one of the three
-     * comes abandon, which waits for what is under way. Errors: XN_ERR_DEVICE_LOST,
+    /* input, output: device memory of the program's input and output; NULL where in_place. begin
+     * and enqueue may return before anything is done. prepared is NULL for a step without weights.
+     * end returns when every output is written; times is not NULL. After an error of one of the
+     * three comes abandon, which waits for what is under way. Errors: XN_ERR_DEVICE_LOST,
      * XN_ERR_INTERNAL. */
     xn_status (*begin)(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error);
     xn_status (*enqueue)(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,

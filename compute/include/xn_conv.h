@@ -92,9 +92,9 @@ typedef struct xn_conv_limits {
 
 /* The resolved problem without the batch: two requests with equal weights and equal problems can
  * share a launch, whatever their numbers of images. Plain data without pointers; made only by
- * xn_conv_resolve, which zero-fills it first, so that equal ones
- * have equal bytes. All fields int32: every one is checked to be < 2^31, and so are H + top +
- * bottom, W + left + right, the extents dilation*(K-1)+1, and C/groups*KH*KW (so dot fits int32).
+ * xn_conv_resolve, which zero-fills it first, so that equal ones have equal bytes. All sizes are
+ * int32: every one is checked to be < 2^31, and so are H + top + bottom, W + left + right, the
+ * extents dilation*(K-1)+1, and C/groups*KH*KW (so dot fits int32).
  * What has no effect is made canonical: the dilation of a kernel of one tap, and the stride to a
  * single output, are 1 (an axis each), so neither ever exceeds the padded size; the precision of
  * mode xnor is fp32. */

@@ -18,10 +18,13 @@
  *   concat    x, ...  the channels of the inputs, one after the other
  *   slice     x       the channels from .. to - 1
  *   max_pool  x       the largest value in the window; outside the image there is -infinity, and
- * NaN is less than anything avg_pool  x       the mean of the values in the window, with
- * count_padding of those outside the image too, which are 0 flatten   x       [C, H, W] as [C * H *
- * W, 1, 1] softmax   x       exp(x) / sum over the channels of exp(x) sigmoid   x       1 / (1 +
- * exp(-x)) quantize  x       min(max(round(x / quantum), low), high) * quantum, halves to even
+ *                     NaN is less than anything
+ *   avg_pool  x       the mean of the values in the window, with count_padding of those outside
+ *                     the image too, which are 0
+ *   flatten   x       [C, H, W] as [C * H * W, 1, 1]
+ *   softmax   x       exp(x) / sum over the channels of exp(x)
+ *   sigmoid   x       1 / (1 + exp(-x))
+ *   quantize  x       min(max(round(x / quantum), low), high) * quantum, halves to even
  *
  * A conv of mode xnor takes the signs of its input by itself (but for K, which is made of values).
  */

@@ -5,10 +5,10 @@
  *   - affine layers behind a convolution, or behind another, become its scale and bias, computed in
  *     double and rounded once;
  *   - add, prelu, clip and sign behind a step go into its epilogue, which stores reals, bits or
- * both;
+ *     both;
  *   - what is read by nothing but signs lies in memory as bits;
  *   - a sign behind a max-pool goes in front of it (OR of bits, AND in channels that an affine
- * layer turned round), and a hardtanh in front of a sign goes away;
+ *     layer turned round), and a hardtanh in front of a sign goes away;
  *   - a bias behind an activation moves into the shifts and biases of what reads it;
  *   - concat and slice are parts of one tensor, flatten is another shape of it; a dense layer is a
  *     convolution, behind flatten one with the image as its kernel.

@@ -79,9 +79,8 @@ typedef struct xn_tensor {
     const void *data; /* borrowed, aligned to the datatype's size */
 } xn_tensor;
 
-/* Converts element values to fp32, exactly (every input datatype is a subset of fp32), BOOL to 0
- * and
- * 1. src and dst do not overlap; count elements. */
+/* Converts element values to fp32, exactly: every input datatype but BITS is a subset of fp32, BOOL
+ * is 0 and 1. src and dst do not overlap; count elements. */
 void xn_tensor_to_fp32(xn_datatype datatype, const void *src, float *dst, int64_t count);
 
 /* The same, but BOOL is a sign. */

@@ -170,11 +170,11 @@ int xn_proto_answer_headers(xn_form form, const xn_answer *answer, size_t header
                             xn_proto_header out[XN_PROTO_HEADERS]);
 
 /* JSON: the most bytes an answer can take (checked; false also for BITS, which JSON does not have),
- * and writing it. Floats are written so that
- * they read back as the same float; NaN and infinities, which JSON does not have, as null.
- * capacity >= the bound; returns the length. The caller sets timing.encode_ns and total after the
- * numbers are written: xn_proto_json_answer_begin writes everything up to and including the
- * output's data, xn_proto_json_answer_end the rest (backend, precision, batch, timing, a newline).
+ * and writing it. Floats are written so that they read back as the same float; NaN and infinities,
+ * which JSON does not have, as null. text has room for the bound; returns the length. The caller
+ * sets timing.encode_ns and total after the numbers are written: xn_proto_json_answer_begin writes
+ * everything up to and including the output's data, xn_proto_json_answer_end the rest (backend,
+ * precision, batch, timing, a newline).
  */
 bool xn_proto_json_answer_bound(const xn_answer *answer, size_t *bytes);
 size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, char *text);

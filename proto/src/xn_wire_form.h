@@ -1,5 +1,5 @@
 /* xn_wire_form.h: the table of wire forms: a row and a file in forms/ each. What differs from form
- * to form stands in its row; nobody else asks which form a message is in. */
+ * to form stands in its row; nobody else in proto asks which form a message is in. */
 #ifndef XN_WIRE_FORM_H
 #define XN_WIRE_FORM_H
 
