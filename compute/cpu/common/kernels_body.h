@@ -54,20 +54,21 @@ static void add_floats(const float *restrict src, int32_t stride, int32_t n, flo
 
 /* ---- values ---- */
 
+/* Of dots, or of sums; k: NULL, or as many. What is NULL is known to the compiler. */
 INLINE bool values(const int32_t *dots, const float *sums, const float *k, float factor, float bias,
                    int32_t n, float *v) {
     vector_u32 odd = {0};
     int32_t x = 0;
     for (; x + LANES <= n; x += LANES) {
-        vector_f32 by = {0};
-        vector_f32 acc;
+        vector_f32 acc, value;
         if (dots)
             acc = __builtin_convertvector((vector_i32) * (const loose_i32 *)(dots + x), vector_f32);
         else
             acc = *(const loose_f32 *)(sums + x);
         if (k)
-            by = *(const loose_f32 *)(k + x);
-        const vector_f32 value = value_of(acc, factor, k ? &by : NULL, bias);
+            value = value_with_k(acc, factor, *(const loose_f32 *)(k + x), bias);
+        else
+            value = value_of(acc, factor, bias);
         note_value(&odd, value);
         *(loose_f32 *)(v + x) = value;
     }

@@ -24,12 +24,13 @@ typedef float loose_f32 __attribute__((vector_size(VECTOR_BYTES), UNALIGNED(floa
 
 enum { LANES = VECTOR_BYTES / 4 /* words or floats of a vector */ };
 
-/* v of epilogue.h. k: NULL, or K's sums. */
-INLINE vector_f32 value_of(vector_f32 acc, float factor, const vector_f32 *k, float bias) {
-    vector_f32 v = acc * factor;
-    if (k)
-        v *= *k;
-    return v + bias;
+/* v of epilogue.h, without K and with its sums. */
+INLINE vector_f32 value_of(vector_f32 acc, float factor, float bias) {
+    return acc * factor + bias;
+}
+
+INLINE vector_f32 value_with_k(vector_f32 acc, float factor, vector_f32 k, float bias) {
+    return acc * factor * k + bias;
 }
 
 /* Whether values were all finite: a value less itself is 0, else NaN. Noted in a vector that begins

@@ -133,7 +133,7 @@ INLINE vector_f32 add_row(vector_f32 sum, const vector_f32 *x, const vector_f32 
  * to: returns that. */
 INLINE vector_f32 put(const shift *s, int32_t y, vector_f32 sum, vector_f32 bad, const bool whole) {
     float *to = s->to + y * s->to_pitch;
-    const vector_f32 value = value_of(sum, s->factor, NULL, s->bias);
+    const vector_f32 value = value_of(sum, s->factor, s->bias);
     if (!whole && s->n < LANES)
         STORE_FIRST(to, s->n, value);
     else if (s->stream && (uintptr_t)to % VECTOR_BYTES == 0)

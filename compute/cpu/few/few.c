@@ -525,6 +525,7 @@ static void output_row(walk *w, const band_row *row) {
         .planes = array(w, TAPS),
         .count = find_planes(w, row),
         .first = array(w, FIRST),
+        .taps = w->prepared->filter,
         .n = w->n,
         .stream = w->stream,
     };

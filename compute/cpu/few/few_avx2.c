@@ -18,6 +18,7 @@ XN_TARGET_BEGIN("avx2")
     (vector_u8) _mm256_shuffle_epi8((__m256i)(table), (__m256i)(patterns))
 #define SIGN_BYTES(v) (vector_u8) sign_bytes(v)
 #define WIDEN(v, q) (vector_f32) widen((__m256i)(v), q)
+#define MOST(a, b) (vector_u32) _mm256_max_epu32((__m256i)(a), (__m256i)(b))
 #define STREAM(to, v) _mm256_stream_ps(to, (__m256)(v))
 #define TAKE NULL
 #define TILE NULL

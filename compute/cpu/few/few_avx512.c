@@ -18,6 +18,7 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,fma" XN_TARGET_WIDE)
     (vector_u8) _mm512_shuffle_epi8((__m512i)(table), (__m512i)(patterns))
 #define SIGN_BYTES(v) (vector_u8) _mm512_maskz_set1_epi8(signs_of(v), 1)
 #define WIDEN(v, q) (vector_f32) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(quarter((__m512i)(v), q)))
+#define MOST(a, b) (vector_u32) _mm512_max_epu32((__m512i)(a), (__m512i)(b))
 #define STREAM(to, v) _mm512_stream_ps(to, (__m512)(v))
 #define TAKE take
 #define TILE tile
@@ -289,10 +290,9 @@ typedef struct tile_store {
     uint64_t valid; /* edge: which of the block's outputs there are */
 } tile_store;
 
-/* A row of outputs from the patterns of three input rows and K's sums. 0 * value is NaN where
- * that is not finite, and stays so in what it is added to. */
+/* A row of outputs from the patterns of three input rows and K's sums. */
 INLINE void tile_emit(const tile_tables *tables, const __m512i patterns[3], const __m512 k[4],
-                      const tile_bias bias, const tile_store store, float *to, __m512 *odd) {
+                      const tile_bias bias, const tile_store store, float *to, vector_u32 *most) {
     __m512i bytes =
         _mm512_add_epi8(tables->first, _mm512_shuffle_epi8(tables->rows[0], patterns[0]));
     bytes = _mm512_add_epi8(bytes, _mm512_shuffle_epi8(tables->rows[1], patterns[1]));
@@ -303,8 +303,7 @@ INLINE void tile_emit(const tile_tables *tables, const __m512i patterns[3], cons
         const __m512 scaled = tile_scaled(bytes, q, store.edge, tables->values);
         const __m512 value = bias.there ? _mm512_add_ps(_mm512_mul_ps(scaled, k[q]), bias.value)
                                         : _mm512_mul_ps(scaled, k[q]);
-        *odd = _mm512_fmadd_ps(store.edge ? _mm512_maskz_mov_ps(part, value) : value,
-                               _mm512_setzero_ps(), *odd);
+        note_sums(most, (vector_f32)(store.edge ? _mm512_maskz_mov_ps(part, k[q]) : k[q]));
         if (store.edge)
             _mm512_mask_storeu_ps(to + q * 16, part, value);
         else if (store.stream)
@@ -335,7 +334,7 @@ INLINE bool tile_columns(const xn_cpu_few_tile *t, int32_t x, const tile_mask *m
     const int64_t from_pitch = t->from_pitch, to_pitch = t->to_pitch;
     const float *from = t->from + x;
     float *to = t->to + x;
-    __m512 odd = _mm512_setzero_ps();
+    vector_u32 most = {0};
     tile_row a = tile_take(t, from, mask, store.edge);
     tile_row b = tile_take(t, from + from_pitch, mask, store.edge);
     for (int32_t rows = t->rows; rows > 0; rows -= 2) {
@@ -345,19 +344,19 @@ INLINE bool tile_columns(const xn_cpu_few_tile *t, int32_t x, const tile_mask *m
         tile_ahead(from);
         sum_tile_rows(&a, &b, &c, k);
         tile_emit(&tables, (const __m512i[3]){a.pattern, b.pattern, c.pattern}, k, bias, store, to,
-                  &odd);
+                  &most);
         if (rows == 1)
             break;
         const tile_row d = tile_take(t, from + from_pitch, mask, store.edge);
         tile_ahead(from + from_pitch);
         sum_tile_rows(&b, &c, &d, k);
         tile_emit(&tables, (const __m512i[3]){b.pattern, c.pattern, d.pattern}, k, bias, store,
-                  to + to_pitch, &odd);
+                  to + to_pitch, &most);
         to += 2 * to_pitch;
         a = c;
         b = d;
     }
-    return _mm512_cmp_ps_mask(odd, odd, _CMP_UNORD_Q) == 0;
+    return must_be_finite(most, 9, t->factor, t->bias);
 }
 
 INLINE bool tile_by(const xn_cpu_few_tile *t, const bool with_bias) {

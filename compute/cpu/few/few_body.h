@@ -7,6 +7,7 @@
  *                 repeats 16 bytes over a vector
  *   SIGN_BYTES(v) a vector of bytes from 4 vectors of floats: 1 for v >= 0, else 0
  *   WIDEN(v, q)   quarter q of a vector of signed bytes, as floats
+ *   MOST(a, b)    the larger of unsigned words
  *   STREAM(to, v) a vector of floats to aligned memory, past the caches
  *   TAKE, TILE    the table's take and tile
  *
@@ -113,9 +114,26 @@ INLINE void add_planes(const xn_cpu_few_outputs *o, const int32_t from, const in
 #endif
 }
 
+/* K's sums are not negative, so their bits are in their order, and infinity and NaN the largest. */
+INLINE void note_sums(vector_u32 *most, vector_f32 sums) {
+    *most = MOST(*most, (vector_u32)sums);
+}
+
+/* Whether all values of such sums must be finite: a bound, which is had once and not for each. With
+ * a factor that is NaN they are not. */
+INLINE bool must_be_finite(vector_u32 most, int32_t taps, float factor, float bias) {
+    uint32_t bits = 0;
+    float largest;
+    for (int l = 0; l < LANES; l++)
+        bits = most[l] > bits ? most[l] : bits;
+    memcpy(&largest, &bits, sizeof largest);
+    return fabs((double)factor) * taps * (double)largest + fabs((double)bias) < 0x1.fffffp127;
+}
+
 /* `side` blocks of outputs from x on to dst. */
 INLINE void emit_blocks(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
-                        int32_t x, float *dst, const bool stream, vector_u32 *odd, const int side) {
+                        int32_t x, float *dst, const bool stream, vector_u32 *most,
+                        const int side) {
     vector_u8 sum[SIDE];
     for (int s = 0; s < side; s++)
         sum[s] = *(const loose_u8 *)((const uint8_t *)o->first + x + s * BLOCK);
@@ -124,12 +142,15 @@ INLINE void emit_blocks(const xn_cpu_few_outputs *o, const int32_t count, const 
 #pragma GCC unroll 4
         for (int q = 0; q < 4; q++) {
             const int32_t at = s * BLOCK + q * LANES;
-            vector_f32 k = {0};
-            if (rows)
-                k = row_sum(o->rows, rows, x + at);
-            const vector_f32 value =
-                value_of(WIDEN((vector_i8)sum[s], q), o->factor, rows ? &k : NULL, o->bias);
-            note_value(odd, value);
+            const vector_f32 acc = WIDEN((vector_i8)sum[s], q);
+            vector_f32 value;
+            if (rows) {
+                const vector_f32 k = row_sum(o->rows, rows, x + at);
+                note_sums(most, k);
+                value = value_with_k(acc, o->factor, k, o->bias);
+            } else {
+                value = value_of(acc, o->factor, o->bias);
+            }
             if (stream)
                 STREAM(dst + at, value);
             else
@@ -138,38 +159,46 @@ INLINE void emit_blocks(const xn_cpu_few_outputs *o, const int32_t count, const 
     }
 }
 
+/* Without K the sum is 1. */
+INLINE bool are_known_finite(const xn_cpu_few_outputs *o, const int32_t rows, vector_u32 most) {
+    const vector_u32 one = (vector_u32)((vector_f32){0} + 1.0f);
+    return must_be_finite(rows ? most : one, o->taps, o->factor, o->bias);
+}
+
 /* The last outputs, fewer than a block: what lies past them is not looked at. */
-INLINE bool emit_rest(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
-                      int32_t x, float *dst) {
+INLINE void emit_rest(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
+                      int32_t x, float *dst, vector_u32 *most) {
     float values[BLOCK] __attribute__((aligned(64)));
     vector_u32 ignored = {0};
     emit_blocks(o, count, rows, x, values, false, &ignored, 1);
     memcpy(dst + x, values, (size_t)(o->n - x) * sizeof *dst);
-    bool finite = are_finite(ignored);
-    for (int32_t l = 0; !finite && l < o->n - x; l++)
-        if (!isfinite(values[l]))
-            return false;
-    return true;
+    for (; x < o->n; x++) {
+        float k = 0.0f;
+        uint32_t bits;
+        for (int32_t r = 0; r < rows; r++)
+            k += o->rows[r][x];
+        memcpy(&bits, &k, sizeof bits);
+        note_sums(most, (vector_f32)(bits - (vector_u32){0}));
+    }
 }
 
 INLINE bool emit_row(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
                      const bool stream, float *dst) {
-    vector_u32 odd = {0};
+    vector_u32 most = {0};
     int32_t x = 0;
     if (stream) { /* up to aligned memory: some of these outputs are then written again */
         const int32_t ahead = (int32_t)(-(uintptr_t)dst / sizeof *dst % LANES);
         if (ahead && o->n >= BLOCK)
-            emit_blocks(o, count, rows, 0, dst, false, &odd, 1);
+            emit_blocks(o, count, rows, 0, dst, false, &most, 1);
         x = o->n >= BLOCK ? ahead : 0;
     }
     for (; x + SIDE * BLOCK <= o->n; x += SIDE * BLOCK)
-        emit_blocks(o, count, rows, x, dst + x, stream, &odd, SIDE);
+        emit_blocks(o, count, rows, x, dst + x, stream, &most, SIDE);
     for (; x + BLOCK <= o->n; x += BLOCK)
-        emit_blocks(o, count, rows, x, dst + x, stream, &odd, 1);
-    bool finite = are_finite(odd);
+        emit_blocks(o, count, rows, x, dst + x, stream, &most, 1);
     if (x < o->n)
-        finite = emit_rest(o, count, rows, x, dst) && finite;
-    return finite;
+        emit_rest(o, count, rows, x, dst, &most);
+    return are_known_finite(o, rows, most);
 }
 
 INLINE bool emit_some(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,

@@ -51,6 +51,7 @@ typedef struct xn_cpu_few_outputs {
     const float *const *rows;     /* [row_count]: K's sum is the sum of these; or none: K is 1 */
     int32_t row_count;
     float factor, bias;
+    int32_t taps; /* of the filter: the largest dot */
     int32_t n;
     bool stream; /* write past the caches */
 } xn_cpu_few_outputs;

@@ -14,6 +14,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 #define LOOK_UP(table, patterns) (vector_u8) vqtbl1q_u8((uint8x16_t)(table), (uint8x16_t)(patterns))
 #define SIGN_BYTES(v) (vector_u8) sign_bytes(v)
 #define WIDEN(v, q) (vector_f32) widen((int8x16_t)(v), q)
+#define MOST(a, b) (vector_u32) vmaxq_u32((uint32x4_t)(a), (uint32x4_t)(b))
 #define STREAM(to, v) vst1q_f32(to, (float32x4_t)(v))
 #define TAKE NULL
 #define TILE NULL

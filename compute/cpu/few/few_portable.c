@@ -9,6 +9,7 @@
 #define LOOKUP 0
 #define SIGN_BYTES(v) sign_bytes(v)
 #define WIDEN(v, q) widen(v, q)
+#define MOST(a, b) (((b) & (vector_u32)((b) > (a))) | ((a) & ~(vector_u32)((b) > (a))))
 #define STREAM(to, v) (*(loose_f32 *)(to) = (v))
 #define TAKE NULL
 #define TILE NULL

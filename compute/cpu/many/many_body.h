@@ -382,20 +382,22 @@ static void dots(const xn_cpu_differences *d, bool stream, size_t pitch, int32_t
         dots_by(d, stream, pitch, dot, MANY_CLASSES);
 }
 
+/* with_k is k != NULL, known to the compiler. */
 INLINE bool reals_by(const uint32_t *restrict differs, const int32_t *restrict start,
-                     const int32_t *restrict kind, const float *restrict k, float factor,
-                     float bias, int32_t n, const bool stream, float *restrict out,
+                     const int32_t *restrict kind, const float *restrict k, const bool with_k,
+                     float factor, float bias, int32_t n, const bool stream, float *restrict out,
                      const class_way way) {
     vector_u32 held = table_of(start, way), odd = {0};
     int32_t x = 0;
     for (; x + WORDS <= n; x += WORDS) {
         vector_i32 dot = (vector_i32)(entries(held, start, kind + x, way) -
                                       *(const loose_u32 *)(differs + x) * 2);
-        vector_f32 by = {0};
-        if (k)
-            by = *(const loose_f32 *)(k + x);
-        const vector_f32 value =
-            value_of(__builtin_convertvector(dot, vector_f32), factor, k ? &by : NULL, bias);
+        const vector_f32 acc = __builtin_convertvector(dot, vector_f32);
+        vector_f32 value;
+        if (with_k)
+            value = value_with_k(acc, factor, *(const loose_f32 *)(k + x), bias);
+        else
+            value = value_of(acc, factor, bias);
         note_value(&odd, value);
         if (stream)
             STREAM(out + x, value);
@@ -405,21 +407,31 @@ INLINE bool reals_by(const uint32_t *restrict differs, const int32_t *restrict s
     bool finite = are_finite(odd);
     for (; x < n; x++) {
         int32_t dot = xn_dot_from_xor(start[way == ONE_CLASS ? 0 : kind[x]], (int32_t)differs[x]);
-        out[x] = xn_epilogue_value((float)dot, factor, k ? k[x] : 1.0f, bias);
+        out[x] = xn_epilogue_value((float)dot, factor, with_k ? k[x] : 1.0f, bias);
         finite = finite && isfinite(out[x]);
     }
     return finite;
+}
+
+INLINE bool reals_of(const uint32_t *differs, const int32_t *start, const int32_t *kind,
+                     const float *k, const bool with_k, float factor, float bias, int32_t n,
+                     const bool stream, float *out, const class_way way) {
+    if (way == ONE_CLASS)
+        return reals_by(differs, start, kind, k, with_k, factor, bias, n, stream, out, ONE_CLASS);
+    if (way == FEW_CLASSES)
+        return reals_by(differs, start, kind, k, with_k, factor, bias, n, stream, out, FEW_CLASSES);
+    return reals_by(differs, start, kind, k, with_k, factor, bias, n, stream, out, MANY_CLASSES);
 }
 
 static bool reals(const uint32_t *differs, const int32_t *start, const int32_t *kind,
                   int32_t classes, const float *k, float factor, float bias, int32_t n, bool stream,
                   float *out) {
     class_way way = way_of(classes);
-    if (way == ONE_CLASS)
-        return reals_by(differs, start, kind, k, factor, bias, n, stream, out, ONE_CLASS);
-    if (way == FEW_CLASSES)
-        return reals_by(differs, start, kind, k, factor, bias, n, stream, out, FEW_CLASSES);
-    return reals_by(differs, start, kind, k, factor, bias, n, stream, out, MANY_CLASSES);
+    if (!k)
+        return reals_of(differs, start, kind, NULL, false, factor, bias, n, stream, out, way);
+    if (stream)
+        return reals_of(differs, start, kind, k, true, factor, bias, n, true, out, way);
+    return reals_of(differs, start, kind, k, true, factor, bias, n, false, out, way);
 }
 
 INLINE void bits_by(const uint32_t *differs, int32_t pitch, const int32_t *limit,

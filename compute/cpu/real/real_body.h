@@ -122,7 +122,7 @@ static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
         bool past = stream && (uintptr_t)out % VECTOR_BYTES == 0;
         int32_t x = 0;
         for (; x + LANES <= n; x += LANES) {
-            const vector_f32 v = value_of(*(const loose_f32 *)(sums + x), factor[f], NULL, bias[f]);
+            const vector_f32 v = value_of(*(const loose_f32 *)(sums + x), factor[f], bias[f]);
             note_value(&odd, v);
             if (past)
                 STREAM(out + x, v);
