@@ -53,20 +53,30 @@ void xn_cpu_bits_read(const xn_conv *conv, int32_t layout, const unsigned char *
         words[x] = from[(size_t)x * step];
 }
 
+static void write_words(const uint32_t *words, uint32_t flip, int32_t n, size_t pitch,
+                        unsigned char *to) {
+    for (int32_t x = 0; x < n; x++, to += pitch) {
+        const uint32_t word = words[x] ^ flip;
+        memcpy(to, &word, WORD_BYTES);
+    }
+}
+
+/* The last bytes of a pixel, fewer than a word's. */
+static void write_bytes(const uint32_t *words, uint32_t flip, int32_t n, size_t pitch, size_t bytes,
+                        unsigned char *to) {
+    for (int32_t x = 0; x < n; x++, to += pitch)
+        for (size_t i = 0; i < bytes; i++)
+            to[i] = (unsigned char)((words[x] ^ flip) >> 8 * i);
+}
+
 void xn_cpu_bits_write(int32_t layout, int32_t channels, int32_t w, const uint32_t *words,
-                       int32_t n, unsigned char *bits) {
+                       uint32_t flip, int32_t n, unsigned char *bits) {
     const size_t pitch = xn_cpu_bits_pitch(layout, channels), at = (size_t)w * WORD_BYTES;
     const bool last = (int64_t)(w + 1) * WORD_CHANNELS >= channels;
-    const size_t bytes = last && layout == XN_LAYOUT_BYTES ? pitch - at : WORD_BYTES;
-    unsigned char *to = bits + at;
-    if (bytes == WORD_BYTES)
-        for (int32_t x = 0; x < n; x++, to += pitch)
-            memcpy(to, &words[x], WORD_BYTES);
+    if (last && pitch - at < WORD_BYTES)
+        write_bytes(words, flip, n, pitch, pitch - at, bits + at);
     else
-        for (int32_t x = 0; x < n; x++, to += pitch)
-            memcpy(to, &words[x], bytes);
-    if (!last || layout == XN_LAYOUT_BYTES)
-        return;
-    for (int32_t x = 0; x < n; x++) /* words that round a pixel up */
+        write_words(words, flip, n, pitch, bits + at);
+    for (int32_t x = 0; last && at + WORD_BYTES < pitch && x < n; x++) /* spare words */
         memset(bits + (size_t)x * pitch + at + WORD_BYTES, 0, pitch - at - WORD_BYTES);
 }

@@ -8,10 +8,10 @@
  * 0. bits is the image's. */
 void xn_cpu_bits_read(const xn_conv *conv, int32_t layout, const unsigned char *bits, int32_t group,
                       int32_t w, size_t pixel, int32_t n, uint32_t *words);
-/* Writes word w of n pixels, as of one group of all channels; with the last word the spare ones
- * after it. bits is the first pixel's place. */
+/* Writes word w of n pixels, with the bits of `flip` turned, as of one group of all channels; with
+ * the last word the spare ones after it. bits is the first pixel's place. */
 void xn_cpu_bits_write(int32_t layout, int32_t channels, int32_t w, const uint32_t *words,
-                       int32_t n, unsigned char *bits);
+                       uint32_t flip, int32_t n, unsigned char *bits);
 /* Bytes from a pixel to the next, as they are written. */
 size_t xn_cpu_bits_pitch(int32_t layout, int32_t channels);
 

@@ -12,35 +12,43 @@ enum { CHUNK = 256 };
 /* Factors below this would lose bits to denormals when K's unit goes into them. */
 static const double least_factor = 1e-30;
 
-void xn_cpu_epilogue_of(const xn_cpu_kernels *kernels, const xn_conv *conv,
-                        const xn_weights *weights, int32_t o, xn_cpu_epilogue *out) {
-    const xn_epilogue *e = &conv->epilogue;
-    float factor = 1.0f;
-    if (e->factor == XN_FACTOR_SCALE)
-        factor = weights->scale[o];
-    else if (e->factor == XN_FACTOR_ALPHA)
-        factor = weights->alpha[o];
-    *out = (xn_cpu_epilogue){.kernels = kernels,
-                             .bias = e->bias ? weights->bias[o] : -0.0f,
-                             .whole = (double)factor,
-                             .unit = e->k ? xn_cpu_k_unit(conv) : 1.0,
-                             .tail = {.activation = xn_cpu_activation_of(e, weights, o),
-                                      .shift = e->shift ? weights->shift[o] : 0.0f,
-                                      .datatype = e->datatype}};
-    out->factor = (float)(out->whole * out->unit);
-    if (e->k && factor != 0.0f && fabs((double)out->factor) < least_factor)
-        out->factor = NAN;
+static float factor_of(const xn_conv *conv, const xn_weights *weights, int32_t o) {
+    if (conv->epilogue.factor == XN_FACTOR_NONE)
+        return 1.0f;
+    return conv->epilogue.factor == XN_FACTOR_SCALE ? weights->scale[o] : weights->alpha[o];
 }
 
-void xn_cpu_values_again(const xn_cpu_epilogue *epilogue, const int32_t *acc, const float *sums,
+static float bias_of(const xn_conv *conv, const xn_weights *weights, int32_t o) {
+    return conv->epilogue.bias ? weights->bias[o] : -0.0f;
+}
+
+void xn_cpu_epilogue_fill(const xn_conv *conv, const xn_weights *weights, int32_t first,
+                          int32_t last, float *factor, float *bias) {
+    const bool with_k = conv->epilogue.k;
+    const double unit = with_k ? xn_cpu_k_unit(conv) : 1.0;
+    for (int32_t o = first; o < last; o++) {
+        const float whole = factor_of(conv, weights, o);
+        factor[o - first] = (float)((double)whole * unit);
+        if (with_k && whole != 0.0f && fabs((double)factor[o - first]) < least_factor)
+            factor[o - first] = NAN;
+        bias[o - first] = bias_of(conv, weights, o);
+    }
+}
+
+float xn_cpu_value_again(const xn_conv *conv, const xn_weights *weights, int32_t o, double acc) {
+    return (float)(acc * (double)factor_of(conv, weights, o) + (double)bias_of(conv, weights, o));
+}
+
+void xn_cpu_values_again(const xn_cpu_epilogue *e, int32_t o, const int32_t *acc, const float *sums,
                          const double *exact, int32_t n, float *v) {
+    const double unit = xn_cpu_k_unit(e->conv);
     for (int32_t x = 0; x < n; x++) {
         if (isfinite(v[x]))
             continue;
         double k = 1.0;
         if (sums)
-            k = isfinite(sums[x]) || !exact ? (double)sums[x] * epilogue->unit : exact[x];
-        v[x] = xn_cpu_value_again(epilogue, (double)acc[x] * k);
+            k = isfinite(sums[x]) || !exact ? (double)sums[x] * unit : exact[x];
+        v[x] = xn_cpu_value_again(e->conv, e->weights, o, (double)acc[x] * k);
     }
 }
 
@@ -56,19 +64,26 @@ xn_cpu_place xn_cpu_place_of(const xn_conv *conv, const xn_cpu_image *image, int
     };
 }
 
-void xn_cpu_finish(const xn_cpu_epilogue *epilogue, const float *v, int32_t n,
-                   const xn_cpu_place *place) {
-    xn_cpu_tail tail = epilogue->tail;
-    tail.residual = place->residual;
-    tail.real = place->real;
-    tail.signs = place->signs;
-    epilogue->kernels->finish(v, n, &tail);
+static xn_cpu_tail tail_of(const xn_cpu_epilogue *e, int32_t o, const xn_cpu_place *place) {
+    const xn_epilogue *what = &e->conv->epilogue;
+    return (xn_cpu_tail){.activation = xn_cpu_activation_of(what, e->weights, o),
+                         .shift = what->shift ? e->weights->shift[o] : 0.0f,
+                         .datatype = what->datatype,
+                         .residual = place->residual,
+                         .real = place->real,
+                         .signs = place->signs};
 }
 
-void xn_cpu_finish_dots(const xn_cpu_epilogue *epilogue, const int32_t *acc, int32_t n,
+void xn_cpu_finish(const xn_cpu_epilogue *e, int32_t o, const float *v, int32_t n,
+                   const xn_cpu_place *place) {
+    const xn_cpu_tail tail = tail_of(e, o, place);
+    e->kernels->finish(v, n, &tail);
+}
+
+void xn_cpu_finish_dots(const xn_cpu_epilogue *e, int32_t o, const int32_t *acc, int32_t n,
                         const xn_cpu_place *place) {
     float values[CHUNK];
-    xn_cpu_tail tail = epilogue->tail;
+    xn_cpu_tail tail = tail_of(e, o, place);
     if (place->real != acc)
         memcpy(place->real, acc, (size_t)n * sizeof *acc);
     tail.datatype = XN_BITS; /* no more reals */
@@ -77,6 +92,6 @@ void xn_cpu_finish_dots(const xn_cpu_epilogue *epilogue, const int32_t *acc, int
         for (int32_t i = 0; i < part; i++)
             values[i] = (float)acc[x + i];
         tail.signs = place->signs + x;
-        epilogue->kernels->finish(values, part, &tail);
+        e->kernels->finish(values, part, &tail);
     }
 }

@@ -27,14 +27,13 @@ typedef struct xn_cpu_image {
     uint8_t *signs;                /* [O][OH][OW], 0 or 1, of paths that do not write bits */
 } xn_cpu_image;
 
-/* The epilogue of one output channel of one run. */
+/* The epilogue of a run. */
 typedef struct xn_cpu_epilogue {
     const xn_cpu_kernels *kernels;
-    float factor; /* f */
-    float bias;   /* -0 where there is none: it leaves every v as it is */
-    double whole; /* the factor, */
-    double unit;  /* and what K's sums are multiplied by */
-    xn_cpu_tail tail;
+    const xn_conv *conv;
+    const xn_weights *weights;
+    const float *factor; /* [O]: f */
+    const float *bias;   /* [O]; -0 where there is none: it leaves every v as it is */
 } xn_cpu_epilogue;
 
 /* Where some values of one channel go. */
@@ -68,27 +67,26 @@ static inline bool xn_cpu_is_dots(const xn_epilogue *e) {
            !e->residual && e->activation == XN_ACTIVATION_NONE;
 }
 
-void xn_cpu_epilogue_of(const xn_cpu_kernels *kernels, const xn_conv *conv,
-                        const xn_weights *weights, int32_t o, xn_cpu_epilogue *out);
+/* f and bias of channels [first, last), from place 0 on. */
+void xn_cpu_epilogue_fill(const xn_conv *conv, const xn_weights *weights, int32_t first,
+                          int32_t last, float *factor, float *bias);
 
-/* v again in double, where it is not finite. sums: NULL, or S; exact: K in double, read where S is
- * not finite. */
-void xn_cpu_values_again(const xn_cpu_epilogue *epilogue, const int32_t *acc, const float *sums,
-                         const double *exact, int32_t n, float *v);
-/* The same from an accumulator in double. */
-static inline float xn_cpu_value_again(const xn_cpu_epilogue *epilogue, double acc) {
-    return (float)(acc * epilogue->whole + (double)epilogue->bias);
-}
+/* v of channel o again in double, where it is not finite. sums: NULL, or S; exact: K in double,
+ * read where S is not finite. */
+void xn_cpu_values_again(const xn_cpu_epilogue *epilogue, int32_t o, const int32_t *acc,
+                         const float *sums, const double *exact, int32_t n, float *v);
+/* One v from an accumulator in double, K within. */
+float xn_cpu_value_again(const xn_conv *conv, const xn_weights *weights, int32_t o, double acc);
 
 /* Outputs of channel o from `pixel` on. */
 xn_cpu_place xn_cpu_place_of(const xn_conv *conv, const xn_cpu_image *image, int32_t o,
                              size_t pixel);
 
-/* n values to their place. */
-void xn_cpu_finish(const xn_cpu_epilogue *epilogue, const float *v, int32_t n,
+/* n values of channel o to their place. */
+void xn_cpu_finish(const xn_cpu_epilogue *epilogue, int32_t o, const float *v, int32_t n,
                    const xn_cpu_place *place);
 /* Where the output is dots. */
-void xn_cpu_finish_dots(const xn_cpu_epilogue *epilogue, const int32_t *acc, int32_t n,
+void xn_cpu_finish_dots(const xn_cpu_epilogue *epilogue, int32_t o, const int32_t *acc, int32_t n,
                         const xn_cpu_place *place);
 
 #endif

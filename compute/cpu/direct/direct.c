@@ -251,46 +251,43 @@ static float *row_of(const unit *u, int32_t o, int32_t y) {
 }
 
 /* `rows` rows of values from y on, those that are not finite again. */
-static void make_again(const unit *u, int32_t o, int32_t y, int32_t rows,
-                       const xn_cpu_epilogue *epilogue, float *v) {
+static void make_again(const unit *u, int32_t o, int32_t y, int32_t rows, float *v) {
     const xn_conv *conv = u->j->conv;
     for (int32_t r = 0; r < rows; r++, v += conv->out_width)
-        xn_cpu_real_again(conv, u->j->run->prepared, epilogue, u->image->input, o, y + r, 0,
-                          conv->out_width, array(u, TEMP), v);
+        xn_cpu_real_again(conv, u->j->run->prepared, u->image->input, o, y + r, 0, conv->out_width,
+                          array(u, TEMP), v);
 }
 
 /* Rows [y, y + rows) as values, one after another at v. acc: the band's sums, or NULL where they
  * are read in place. */
 static void make_values(const unit *u, int32_t o, int32_t y, int32_t rows, const float *acc,
-                        const xn_cpu_epilogue *epilogue, bool stream, float *v) {
+                        bool stream, float *v) {
     const job *j = u->j;
     const xn_conv *conv = j->conv;
+    const xn_cpu_epilogue *epilogue = &j->run->epilogue;
     bool finite = true;
     if (acc) {
         acc += (y - u->y) * j->state->rows.pitch;
         for (int32_t r = 0; r < rows; r++, acc += j->state->rows.pitch)
             finite &=
-                epilogue->kernels->values_f32(acc, epilogue->factor, epilogue->bias,
+                epilogue->kernels->values_f32(acc, epilogue->factor[o], epilogue->bias[o],
                                               conv->out_width, v + (int64_t)r * conv->out_width);
     } else {
         const float *from = (const float *)(const void *)u->image->input +
                             (int64_t)u->group * conv->group_channels * conv->height * conv->width;
-        finite = j->kernels->shift_rows(conv, from, array(u, WEIGHTS), y, rows, epilogue->factor,
-                                        epilogue->bias, stream, v);
+        finite = j->kernels->shift_rows(conv, from, array(u, WEIGHTS), y, rows, epilogue->factor[o],
+                                        epilogue->bias[o], stream, v);
     }
     if (!finite)
-        make_again(u, o, y, rows, epilogue, v);
+        make_again(u, o, y, rows, v);
 }
 
 static void write_band(const unit *u, int32_t o, const float *acc) {
     const job *j = u->j;
     const xn_conv *conv = j->conv;
     const int32_t most = (int32_t)value_rows(conv);
-    xn_cpu_epilogue epilogue;
-    xn_cpu_epilogue_of(j->run->plan->kernels, conv, j->run->prepared->weights, o, &epilogue);
     if (xn_cpu_is_plain(&conv->epilogue)) {
-        make_values(u, o, u->y, u->rows, acc, &epilogue, j->stream && !j->gather,
-                    row_of(u, o, u->y));
+        make_values(u, o, u->y, u->rows, acc, j->stream && !j->gather, row_of(u, o, u->y));
         return;
     }
     float *v = array(u, VALUES);
@@ -298,8 +295,8 @@ static void write_band(const unit *u, int32_t o, const float *acc) {
         const xn_cpu_place place =
             xn_cpu_place_of(conv, u->image, o, (size_t)y * (size_t)conv->out_width);
         rows = (int32_t)xn_cpu_min(most, u->y + u->rows - y);
-        make_values(u, o, y, rows, acc, &epilogue, false, v);
-        xn_cpu_finish(&epilogue, v, rows * conv->out_width, &place);
+        make_values(u, o, y, rows, acc, false, v);
+        xn_cpu_finish(&j->run->epilogue, o, v, rows * conv->out_width, &place);
     }
 }
 

@@ -203,6 +203,7 @@ typedef struct walk {
     const xn_cpu_few_kernels *kernels;
     const xn_conv *conv;
     const few_state *state;
+    const xn_cpu_epilogue *epilogue;
     const xn_prepared *prepared;
     const xn_cpu_few_weights *weights;
     const xn_cpu_image *image;
@@ -481,11 +482,11 @@ static const int32_t *dots_of(walk *w, const band_row *row, const xn_cpu_few_out
 
 /* By way of the dots, what emit cannot have, or had not finitely. */
 static void make_values(walk *w, const band_row *row, const xn_cpu_few_outputs *outputs, int32_t o,
-                        const xn_cpu_epilogue *epilogue, row_sums *shared, float *v) {
+                        row_sums *shared, float *v) {
     const int32_t *acc = dots_of(w, row, outputs, o);
     const float *sums = sums_under(w, row, shared);
-    if (!w->common->values_i32(acc, sums, epilogue->factor, epilogue->bias, w->n, v))
-        xn_cpu_values_again(epilogue, acc, sums, exact_under(w, row, shared), w->n, v);
+    if (!w->common->values_i32(acc, sums, outputs->factor, outputs->bias, w->n, v))
+        xn_cpu_values_again(w->epilogue, o, acc, sums, exact_under(w, row, shared), w->n, v);
 }
 
 /* The row of one filter. */
@@ -496,23 +497,21 @@ static void output_filter(walk *w, const band_row *row, xn_cpu_few_outputs *outp
     const xn_cpu_place place = xn_cpu_place_of(conv, w->image, o, pixel);
     const bool plain = xn_cpu_is_plain(&conv->epilogue);
     float *v = plain ? place.real : array(w, VALUES);
-    xn_cpu_epilogue epilogue;
-    xn_cpu_epilogue_of(w->common, conv, w->prepared->weights, o, &epilogue);
     if (xn_cpu_is_dots(&conv->epilogue)) {
-        xn_cpu_finish_dots(&epilogue, dots_of(w, row, outputs, o), w->n, &place);
+        xn_cpu_finish_dots(w->epilogue, o, dots_of(w, row, outputs, o), w->n, &place);
         return;
     }
-    outputs->factor = epilogue.factor;
-    outputs->bias = epilogue.bias;
+    outputs->factor = w->epilogue->factor[o];
+    outputs->bias = w->epilogue->bias[o];
     bool made = false;
     if (w->prepared->filter <= XN_CPU_BYTE_TAPS) {
         start_outputs(w, row, o, 1);
         made = w->kernels->emit(outputs, v);
     }
     if (!made)
-        make_values(w, row, outputs, o, &epilogue, shared, v);
+        make_values(w, row, outputs, o, shared, v);
     if (!plain)
-        xn_cpu_finish(&epilogue, v, w->n, &place);
+        xn_cpu_finish(w->epilogue, o, v, w->n, &place);
 }
 
 static void output_row(walk *w, const band_row *row) {
@@ -584,8 +583,6 @@ static bool walk_tiles(walk *w, int32_t y0, int32_t y1) {
     const int32_t from = (int32_t)xn_cpu_max(y0, conv->pad_top);
     const int32_t to = (int32_t)xn_cpu_min(y1, last);
     const band_row inner = {.i1 = conv->kernel_h};
-    xn_cpu_epilogue epilogue;
-    xn_cpu_epilogue_of(w->common, conv, w->prepared->weights, o, &epilogue);
     xn_cpu_few_tile tile = {
         .start = w->x0 - conv->pad_left,
         .width = conv->width,
@@ -594,8 +591,8 @@ static bool walk_tiles(walk *w, int32_t y0, int32_t y1) {
         .n = w->n,
         .tables = w->weights->tables + (size_t)o * 3 * XN_CPU_TABLE_BYTES,
         .first = array(w, FIRST),
-        .factor = epilogue.factor,
-        .bias = epilogue.bias,
+        .factor = w->epilogue->factor[o],
+        .bias = w->epilogue->bias[o],
         .outside = conv->pad_value == 1,
         .stream = w->stream,
     };
@@ -639,6 +636,7 @@ static void task(void *context, int64_t unit, int thread) {
         .kernels = few,
         .conv = conv,
         .state = state,
+        .epilogue = &j->run->epilogue,
         .prepared = j->run->prepared,
         .weights = xn_cpu_form_of(j->run->prepared, &xn_cpu_few_form, 0),
         .image = &j->images[rest / conv->groups],

@@ -200,12 +200,9 @@ static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_st
     xn_stream *stream = plan->stream;
     const int64_t images = list_images(plan, io), start_ns = xn_cpu_now_ns();
     assert(weights_fit(&plan->step.conv, prepared));
-    const xn_cpu_run run = {.plan = plan,
-                            .prepared = prepared,
-                            .threads =
-                                xn_cpu_threads_worth(plan->cost_ns * (double)images,
-                                                     start_ns - stream->ended_ns, stream->threads)};
-    xn_cpu_run_images(&run, images);
+    const double work_ns = plan->cost_ns * (double)images;
+    xn_cpu_run_images(plan, prepared, images,
+                      xn_cpu_threads_worth(work_ns, start_ns - stream->ended_ns, stream->threads));
     stream->ended_ns = xn_cpu_now_ns();
     stream->compute_ns += stream->ended_ns - start_ns;
     return XN_OK;

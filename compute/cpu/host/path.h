@@ -55,6 +55,7 @@ struct xn_plan {
     /* Set by the path's create: */
     void *state;
     size_t shared_bytes, thread_bytes; /* of the stream's scratch */
+    size_t factor_offset, bias_offset; /* of the epilogue, in shared scratch */
     /* Of paths that do not write bits: signs lie in shared scratch, from here on, of so many images
      * at a time; 0: there are none. */
     size_t signs_offset;
@@ -65,6 +66,7 @@ struct xn_plan {
 typedef struct xn_cpu_run {
     const xn_plan *plan;
     const xn_prepared *prepared;
+    xn_cpu_epilogue epilogue;
     int threads;
 } xn_cpu_run;
 
@@ -99,8 +101,9 @@ const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set);
 
 /* ---- run.c ---- */
 
-/* images [0, count) of the plan. */
-void xn_cpu_run_images(const xn_cpu_run *run, int64_t count);
+/* images [0, count) of the plan, on so many threads. */
+void xn_cpu_run_images(const xn_plan *plan, const xn_prepared *prepared, int64_t count,
+                       int threads);
 /* ---- plan.c ---- */
 
 xn_status xn_cpu_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,

@@ -71,15 +71,19 @@ static const xn_cpu_way *way_of(const xn_stream *stream, const xn_step *step) {
     return stream->way->path->fits(step) ? stream->way : NULL;
 }
 
-/* Room for signs, where run.c makes bits of them. */
-static xn_status add_signs(xn_plan *plan, xn_error *error) {
+/* Room for what run.c makes: the channels' factors and biases, and, where it makes bits of them,
+ * signs. */
+static xn_status add_epilogue(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->step.conv;
-    const size_t image = (size_t)xn_conv_output_elements(conv); /* bytes */
-    if (!conv->epilogue.bits || plan->way->path->writes_bits)
-        return XN_OK;
-    plan->signs_images = xn_cpu_min(plan->max_images, xn_cpu_max(1, (int64_t)(SIGN_BYTES / image)));
+    const size_t image = (size_t)xn_conv_output_elements(conv); /* bytes of signs */
     xn_cpu_sizer sizer = {.bytes = plan->shared_bytes};
-    plan->signs_offset = xn_cpu_take(&sizer, image, (size_t)plan->signs_images);
+    plan->factor_offset = xn_cpu_take(&sizer, (size_t)conv->out_channels, sizeof(float));
+    plan->bias_offset = xn_cpu_take(&sizer, (size_t)conv->out_channels, sizeof(float));
+    if (conv->epilogue.bits && !plan->way->path->writes_bits) {
+        plan->signs_images =
+            xn_cpu_min(plan->max_images, xn_cpu_max(1, (int64_t)(SIGN_BYTES / image)));
+        plan->signs_offset = xn_cpu_take(&sizer, image, (size_t)plan->signs_images);
+    }
     if (sizer.failed)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "the scratch memory's size overflows");
     plan->shared_bytes = sizer.bytes;
@@ -96,7 +100,7 @@ static xn_status fill(xn_plan *plan, xn_error *error) {
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a batch");
     xn_status status = path->create(plan, error);
     if (!status)
-        status = add_signs(plan, error);
+        status = add_epilogue(plan, error);
     return status ? status : reserve(plan->stream, plan, error);
 }
 

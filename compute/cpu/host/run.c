@@ -29,7 +29,7 @@ static void join_task(void *context, int64_t unit, int thread) {
     for (int32_t o = 0; o < channels; o += WORD_CHANNELS) {
         const int32_t count = (int32_t)xn_cpu_min(WORD_CHANNELS, channels - o);
         plan->kernels->join_signs(image->signs + (size_t)o * plane + pixel, plane, count, n, words);
-        xn_cpu_bits_write(layout, channels, o / WORD_CHANNELS, words, n, to);
+        xn_cpu_bits_write(layout, channels, o / WORD_CHANNELS, words, 0, n, to);
     }
 }
 
@@ -49,10 +49,23 @@ static void run_with_signs(const xn_cpu_run *run, int64_t count) {
     }
 }
 
-void xn_cpu_run_images(const xn_cpu_run *run, int64_t count) {
-    const xn_plan *plan = run->plan;
+void xn_cpu_run_images(const xn_plan *plan, const xn_prepared *prepared, int64_t count,
+                       int threads) {
+    const xn_conv *conv = &plan->step.conv;
+    float *factor = (float *)(void *)(xn_cpu_shared(plan) + plan->factor_offset);
+    float *bias = (float *)(void *)(xn_cpu_shared(plan) + plan->bias_offset);
+    const xn_cpu_run run = {.plan = plan,
+                            .prepared = prepared,
+                            .epilogue = {.kernels = plan->kernels,
+                                         .conv = conv,
+                                         .weights = prepared->weights,
+                                         .factor = factor,
+                                         .bias = bias},
+                            .threads = threads};
+    if (conv->mode != XN_MODE_XNOR || !xn_cpu_is_dots(&conv->epilogue))
+        xn_cpu_epilogue_fill(conv, prepared->weights, 0, conv->out_channels, factor, bias);
     if (plan->signs_images)
-        run_with_signs(run, count);
+        run_with_signs(&run, count);
     else
-        plan->way->path->run(run, plan->images, count);
+        plan->way->path->run(&run, plan->images, count);
 }

@@ -207,26 +207,25 @@ static const double *exact_of(const unit_of_work *u, const image_part *part, int
 
 /* Values of filter o of a part. */
 static void make_values(const unit_of_work *u, const image_part *part, int32_t o,
-                        const xn_cpu_epilogue *epilogue, const xn_cpu_differences *d, bool stream,
-                        float *v) {
+                        const xn_cpu_differences *d, bool stream, float *v) {
     const xn_cpu_many_job *j = u->j;
+    const xn_cpu_epilogue *epilogue = &j->run->epilogue;
     const float *k = k_of(u, part, o);
-    if (j->kernels->reals(d->differ, d->start, d->kind, j->map->classes, k, epilogue->factor,
-                          epilogue->bias, part->count, stream, v))
+    if (j->kernels->reals(d->differ, d->start, d->kind, j->map->classes, k, epilogue->factor[o],
+                          epilogue->bias[o], part->count, stream, v))
         return;
     j->kernels->dots(d, false, 0, u->dots);
-    xn_cpu_values_again(epilogue, u->dots, k, exact_of(u, part, o), part->count, v);
+    xn_cpu_values_again(epilogue, o, u->dots, k, exact_of(u, part, o), part->count, v);
 }
 
 /* Outputs of filters o .. o + d->filters - 1 of a part; only INT32 takes several at a time. to:
  * where the reals go. */
 static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o, int32_t first,
-                      const xn_cpu_epilogue *epilogue, const xn_cpu_differences *d, bool stream,
-                      void *to) {
+                      const xn_cpu_differences *d, bool stream, void *to) {
     const xn_cpu_many_job *j = u->j;
     const xn_epilogue *e = &j->conv->epilogue;
     if (xn_cpu_is_plain(e)) {
-        make_values(u, part, o, epilogue, d, stream, to);
+        make_values(u, part, o, d, stream, to);
         return;
     }
     if (xn_cpu_is_dots(e) && !e->bits) {
@@ -239,10 +238,10 @@ static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o, 
         place.signs = u->signs + (size_t)(o - first) * (size_t)j->pitch + part->lane;
     if (xn_cpu_is_dots(e)) {
         j->kernels->dots(d, false, 0, to);
-        xn_cpu_finish_dots(epilogue, to, part->count, &place);
+        xn_cpu_finish_dots(&j->run->epilogue, o, to, part->count, &place);
     } else {
-        make_values(u, part, o, epilogue, d, false, u->values);
-        xn_cpu_finish(epilogue, u->values, part->count, &place);
+        make_values(u, part, o, d, false, u->values);
+        xn_cpu_finish(&j->run->epilogue, o, u->values, part->count, &place);
     }
 }
 
@@ -253,8 +252,7 @@ static int32_t filters_at_once(const xn_cpu_many_job *j, int32_t filters) {
     return xn_cpu_is_dots(e) && !e->bits && alike ? filters : 1;
 }
 
-static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last,
-                      const xn_cpu_epilogue *epilogues) {
+static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last) {
     const xn_cpu_many_job *j = u->j;
     unsigned char *to = j->output_bytes ? output_of(j, part, first) : NULL, *row = to;
     bool gathered = is_gathered(j, part);
@@ -269,8 +267,7 @@ static void emit_part(const unit_of_work *u, const image_part *part, int32_t fir
                             .n = part->count};
     for (int32_t o = first; o < last; o += d.filters) {
         d.start = xn_cpu_many_starts(j, o);
-        emit_rows(u, part, o, first, &epilogues[o - first], &d, is_streamed(j, row) && !gathered,
-                  row);
+        emit_rows(u, part, o, first, &d, is_streamed(j, row) && !gathered, row);
         d.differ += (size_t)d.filters * d.differ_pitch;
         if (row)
             row += (size_t)d.filters * j->out_plane * j->output_bytes;
@@ -280,31 +277,25 @@ static void emit_part(const unit_of_work *u, const image_part *part, int32_t fir
 }
 
 /* Word first / 32 of every lane's pixel. */
-static void write_words(const unit_of_work *u, int32_t first) {
+static void write_words(const unit_of_work *u, int32_t first, uint32_t flip) {
     const xn_cpu_many_job *j = u->j;
     const int32_t layout = j->plan->step.bits_layout, channels = j->conv->out_channels;
     const size_t pitch = xn_cpu_bits_pitch(layout, channels);
     image_part part = {0};
     while (next_part(u, &part))
-        xn_cpu_bits_write(layout, channels, first / XN_CPU_MANY_BLOCK, u->words + part.lane,
+        xn_cpu_bits_write(layout, channels, first / XN_CPU_MANY_BLOCK, u->words + part.lane, flip,
                           part.count, j->images[part.slot].bits + part.pixel * pitch);
 }
 
 static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
     const xn_cpu_many_job *j = u->j;
-    const xn_epilogue *e = &j->conv->epilogue;
-    xn_cpu_epilogue epilogues[XN_CPU_MANY_BLOCK];
     image_part part = {0};
-    for (int32_t o = first; o < last; o++)
-        if (!xn_cpu_is_dots(e) || e->bits) /* dots need none */
-            xn_cpu_epilogue_of(j->plan->kernels, j->conv, j->run->prepared->weights, o,
-                               &epilogues[o - first]);
     while (next_part(u, &part))
-        emit_part(u, &part, first, last, epilogues);
-    if (!e->bits)
+        emit_part(u, &part, first, last);
+    if (!j->conv->epilogue.bits)
         return;
     j->plan->kernels->join_signs(u->signs, (size_t)j->pitch, last - first, u->lanes, u->words);
-    write_words(u, first);
+    write_words(u, first, 0);
 }
 
 /* The same by thresholds. */
@@ -314,9 +305,7 @@ static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
                           UINT32_MAX >> (XN_CPU_MANY_BLOCK - (last - first));
     j->kernels->bits(u->differs, j->pitch, xn_cpu_many_starts(j, first), j->map->pitch, u->kinds,
                      j->map->classes, last - first, u->lanes, u->words);
-    for (int32_t x = 0; flip && x < u->lanes; x++)
-        u->words[x] ^= flip;
-    write_words(u, first);
+    write_words(u, first, flip);
 }
 
 void xn_cpu_many_dots(void *context, int64_t unit, int thread) {

@@ -28,13 +28,27 @@ static xn_epilogue epilogue_of(int variant) {
                          .bits = 1};
 }
 
+typedef struct channel {
+    const xn_conv *conv;
+    const xn_weights *weights;
+    int32_t o;
+    float factor, bias, shift;
+} channel;
+
 /* The bit as any path has it. */
 static uint32_t bit_of(const void *context, int32_t dot) {
-    const xn_cpu_epilogue *e = context;
-    float v = xn_epilogue_value((float)dot, e->factor, 1.0f, e->bias);
+    const channel *c = context;
+    float v = xn_epilogue_value((float)dot, c->factor, 1.0f, c->bias);
     if (!isfinite(v))
-        v = xn_cpu_value_again(e, dot);
-    return xn_sign_bit(v + e->tail.shift);
+        v = xn_cpu_value_again(c->conv, c->weights, c->o, dot);
+    return xn_sign_bit(v + c->shift);
+}
+
+static xn_threshold find(const xn_conv *conv, const xn_prepared *p, int32_t o) {
+    channel c = {.conv = conv, .weights = p->weights, .o = o};
+    c.shift = conv->epilogue.shift ? p->weights->shift[o] : 0.0f;
+    xn_cpu_epilogue_fill(conv, p->weights, o, o + 1, &c.factor, &c.bias);
+    return xn_threshold_of(p->filter, bit_of, &c);
 }
 
 static void free_thresholds(void *made) {
@@ -63,9 +77,7 @@ static void *make(const xn_prepared *p, int variant) {
         return NULL;
     }
     for (int32_t o = 0; o < p->out_channels; o++) {
-        xn_cpu_epilogue e;
-        xn_cpu_epilogue_of(NULL, &conv, p->weights, o, &e);
-        const xn_threshold found = xn_threshold_of(p->filter, bit_of, &e);
+        const xn_threshold found = find(&conv, p, o);
         t->least[o] = found.least;
         t->flip[o / 32] |= found.flip << o % 32;
     }

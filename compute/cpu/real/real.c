@@ -39,7 +39,6 @@ static void destroy(void *state) {
 
 static xn_status create(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->step.conv;
-    const size_t outputs = (size_t)conv->out_channels;
     const size_t panel = (size_t)XN_CPU_REAL_TAPS * XN_CPU_REAL_LANES;
     const size_t tile = (size_t)XN_CPU_REAL_FILTERS * XN_CPU_REAL_LANES;
     xn_cpu_sizer shared = {0}, slice = {0};
@@ -51,8 +50,6 @@ static xn_status create(xn_plan *plan, xn_error *error) {
         return status;
     state->tiles = (int32_t)xn_cpu_min(MOST_TILES, xn_cpu_real_tiles(conv->out_channels));
     const size_t sums = (size_t)state->tiles * tile;
-    state->offset[XN_CPU_REAL_FACTOR] = xn_cpu_take(&shared, outputs, sizeof(float));
-    state->offset[XN_CPU_REAL_BIAS] = xn_cpu_take(&shared, outputs, sizeof(float));
     state->offset[XN_CPU_REAL_PANEL] = xn_cpu_take(&slice, panel, sizeof(float));
     state->offset[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
     state->offset[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
@@ -98,10 +95,6 @@ typedef struct unit {
 
 static float *slice_floats(const unit *u, int which) {
     return (float *)(void *)(u->slice + u->j->source.state->offset[which]);
-}
-
-static float *shared_floats(const xn_cpu_source *source, int which) {
-    return (float *)(void *)(xn_cpu_shared(source->run->plan) + source->state->offset[which]);
 }
 
 /* ---- panels ---- */
@@ -178,18 +171,11 @@ static void pack_part(unit *u, int32_t first, int32_t last, float *panel) {
 
 /* ---- outputs ---- */
 
-static void epilogue_of(const unit *u, int32_t o, xn_cpu_epilogue *out) {
-    const xn_cpu_source *source = &u->j->source;
-    xn_cpu_epilogue_of(source->run->plan->kernels, source->conv, source->run->prepared->weights, o,
-                       out);
-}
-
 /* Values of piece `at` of filter o that are not finite, again. */
-static void make_again(const unit *u, const piece *at, int32_t o, const xn_cpu_epilogue *epilogue,
-                       float *v) {
+static void make_again(const unit *u, const piece *at, int32_t o, float *v) {
     const xn_cpu_source *source = &u->j->source;
-    xn_cpu_real_again(source->conv, source->run->prepared, epilogue, source->images[at->slot].input,
-                      o, at->y, at->x, at->count, slice_floats(u, XN_CPU_SOURCE_TEMP), v);
+    xn_cpu_real_again(source->conv, source->run->prepared, source->images[at->slot].input, o, at->y,
+                      at->x, at->count, slice_floats(u, XN_CPU_SOURCE_TEMP), v);
 }
 
 /* Outputs (y, x..) of filter o, which are values. */
@@ -205,8 +191,8 @@ static float *values_at(const unit *u, const piece *at, int32_t o) {
 static void write_plain(const unit *u, int32_t first, int32_t last, const float *sums) {
     const xn_cpu_source *source = &u->j->source;
     const xn_conv *conv = source->conv;
-    const float *factor = shared_floats(source, XN_CPU_REAL_FACTOR) + first;
-    const float *bias = shared_floats(source, XN_CPU_REAL_BIAS) + first;
+    const float *factor = source->run->epilogue.factor + first;
+    const float *bias = source->run->epilogue.bias + first;
     bool finite = true;
     for (int32_t p = 0; p < u->piece_count;) {
         const piece *at = &u->pieces[p];
@@ -217,34 +203,29 @@ static void write_plain(const unit *u, int32_t first, int32_t last, const float 
                                         values_at(u, at, first),
                                         (int64_t)conv->out_height * conv->out_width, u->j->stream);
     }
-    for (int32_t o = first; !finite && o < last; o++) {
-        xn_cpu_epilogue epilogue;
-        epilogue_of(u, o, &epilogue);
+    for (int32_t o = first; !finite && o < last; o++)
         for (int32_t p = 0; p < u->piece_count; p++)
-            make_again(u, &u->pieces[p], o, &epilogue, values_at(u, &u->pieces[p], o));
-    }
+            make_again(u, &u->pieces[p], o, values_at(u, &u->pieces[p], o));
 }
 
 /* The same where the output is not the values: these are made first. */
 static void write_other(const unit *u, int32_t first, int32_t last, const float *sums) {
     const xn_cpu_source *source = &u->j->source;
-    const xn_conv *conv = source->conv;
+    const xn_cpu_epilogue *epilogue = &source->run->epilogue;
+    const size_t width = (size_t)source->conv->out_width;
     float *v = slice_floats(u, XN_CPU_REAL_VALUES);
-    const bool finite = u->j->kernels->finish(
-        sums, u->pitch, last - first, u->lanes, shared_floats(source, XN_CPU_REAL_FACTOR) + first,
-        shared_floats(source, XN_CPU_REAL_BIAS) + first, v, u->pitch, false);
-    for (int32_t o = first; o < last; o++, v += u->pitch) {
-        xn_cpu_epilogue epilogue;
-        epilogue_of(u, o, &epilogue);
+    const bool finite =
+        u->j->kernels->finish(sums, u->pitch, last - first, u->lanes, epilogue->factor + first,
+                              epilogue->bias + first, v, u->pitch, false);
+    for (int32_t o = first; o < last; o++, v += u->pitch)
         for (int32_t p = 0; p < u->piece_count; p++) {
             const piece *at = &u->pieces[p];
-            const size_t pixel = (size_t)at->y * (size_t)conv->out_width + (size_t)at->x;
-            const xn_cpu_place place = xn_cpu_place_of(conv, &source->images[at->slot], o, pixel);
+            const xn_cpu_place place = xn_cpu_place_of(source->conv, &source->images[at->slot], o,
+                                                       (size_t)at->y * width + (size_t)at->x);
             if (!finite)
-                make_again(u, at, o, &epilogue, v + at->to);
-            xn_cpu_finish(&epilogue, v + at->to, at->count, &place);
+                make_again(u, at, o, v + at->to);
+            xn_cpu_finish(epilogue, o, v + at->to, at->count, &place);
         }
-    }
 }
 
 /* Tile t of the unit, whose sums are complete. */
@@ -315,18 +296,6 @@ static void unit_task(void *context, int64_t number, int thread) {
         j->source.run->plan->kernels->flush();
 }
 
-static void fill_epilogue(const xn_cpu_source *source) {
-    float *factor = shared_floats(source, XN_CPU_REAL_FACTOR);
-    float *bias = shared_floats(source, XN_CPU_REAL_BIAS);
-    for (int32_t o = 0; o < source->conv->out_channels; o++) {
-        xn_cpu_epilogue epilogue;
-        xn_cpu_epilogue_of(source->run->plan->kernels, source->conv, source->run->prepared->weights,
-                           o, &epilogue);
-        factor[o] = epilogue.factor;
-        bias[o] = epilogue.bias;
-    }
-}
-
 /* Units: runs of panels, so that what a thread reads of a channel is contiguous. Tiles of a panel
  * are split among threads only where there are too few panels, since every split packs it. */
 static void split_wave(job *j) {
@@ -348,7 +317,6 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
              .kernels = plan->path_kernels,
              .weights = xn_cpu_real_weights(run->prepared, (xn_mode)conv->mode)};
     j.stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES;
-    fill_epilogue(&j.source);
     for (int64_t first = 0; first < count; first += state->wave) {
         j.source.images = images + first;
         j.source.count = xn_cpu_min(state->wave, count - first);

@@ -14,8 +14,6 @@
 /* Arrays in scratch. */
 enum {
     XN_CPU_SOURCE_ROWS, /* shared: float [wave][C][H][pitch] */
-    XN_CPU_REAL_FACTOR, /* shared: float [O], of the epilogue */
-    XN_CPU_REAL_BIAS,   /* shared: float [O] */
     XN_CPU_SOURCE_TEMP, /* float [W] */
     XN_CPU_REAL_PANEL,  /* float [XN_CPU_REAL_TAPS][XN_CPU_REAL_LANES] */
     XN_CPU_REAL_SUMS,   /* float [tiles][XN_CPU_REAL_FILTERS][XN_CPU_REAL_LANES] */

@@ -122,9 +122,8 @@ static void sum_again(const xn_conv *conv, const xn_prepared *prepared, const un
     }
 }
 
-void xn_cpu_real_again(const xn_conv *conv, const xn_prepared *prepared,
-                       const xn_cpu_epilogue *epilogue, const unsigned char *input, int32_t o,
-                       int32_t y, int32_t x, int32_t n, float *temp, float *v) {
+void xn_cpu_real_again(const xn_conv *conv, const xn_prepared *prepared, const unsigned char *input,
+                       int32_t o, int32_t y, int32_t x, int32_t n, float *temp, float *v) {
     double sums[AGAIN];
     for (int32_t at = 0; at < n;) {
         int32_t end = at;
@@ -136,7 +135,7 @@ void xn_cpu_real_again(const xn_conv *conv, const xn_prepared *prepared,
         }
         sum_again(conv, prepared, input, o, y, x + at, end - at, temp, sums);
         for (int32_t l = at; l < end; l++)
-            v[l] = xn_cpu_value_again(epilogue, sums[l - at]);
+            v[l] = xn_cpu_value_again(conv, prepared->weights, o, sums[l - at]);
         at = end;
     }
 }

@@ -53,8 +53,7 @@ static inline const float *xn_cpu_real_part(const xn_prepared *p, const float *w
 
 /* Of n values v of filter o, from column x of row y on, those that are not finite, again: from sums
  * in double, from the image itself. temp: [W]. */
-void xn_cpu_real_again(const xn_conv *conv, const xn_prepared *prepared,
-                       const xn_cpu_epilogue *epilogue, const unsigned char *input, int32_t o,
-                       int32_t y, int32_t x, int32_t n, float *temp, float *v);
+void xn_cpu_real_again(const xn_conv *conv, const xn_prepared *prepared, const unsigned char *input,
+                       int32_t o, int32_t y, int32_t x, int32_t n, float *temp, float *v);
 
 #endif
