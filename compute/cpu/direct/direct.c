@@ -80,18 +80,21 @@ static int64_t value_rows(const xn_conv *conv) {
     return xn_cpu_min(xn_cpu_max(1, VALUE_FLOATS / conv->out_width), conv->out_height);
 }
 
-/* Measured (README.md). */
 static double cost_ns(const xn_step *step, const void *kernels) {
     const xn_conv *conv = &step->conv;
     const xn_cpu_direct_kernels *direct = kernels;
-    const double vectors = (double)xn_conv_operations(conv) / direct->lanes;
-    const double inputs = (double)xn_conv_input_elements(conv);
-    const double outputs = (double)xn_conv_output_elements(conv);
-    const double rows = (double)conv->out_channels * conv->out_height;
+    const xn_cpu_direct_costs *costs = &direct->costs;
+    const double inputs = (double)xn_conv_input_elements(conv), planes = conv->out_channels;
+    const double rows = planes * conv->out_height;
+    const double vectors = rows * (double)xn_cpu_div_up(conv->out_width, direct->lanes);
+    const double terms = (double)conv->group_channels * conv->kernel_h * conv->kernel_w;
+    const bool usual = conv->group_channels == 1 && conv->kernel_h == 3 && conv->kernel_w == 3;
     if (shifts(conv))
-        return 0.12 * vectors + 0.06 * inputs + 0.08 * outputs + 3 * rows + 40 * conv->out_channels;
-    return 0.6 * vectors + 0.3 * inputs + 0.15 * outputs +
-           10 * (rows + (double)conv->channels * conv->height);
+        return vectors * (costs->vector + (usual ? 0 : costs->term * terms)) + costs->row * rows +
+               planes * (costs->plane + costs->weight * terms) + costs->input * inputs;
+    return costs->copied_term * vectors * terms + costs->copied_input * inputs +
+           costs->copied_row * (double)conv->channels * conv->height + costs->written_row * rows +
+           planes * costs->weight * terms;
 }
 
 static void destroy(void *state) {

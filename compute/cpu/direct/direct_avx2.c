@@ -12,6 +12,7 @@ XN_TARGET_BEGIN("avx2,fma")
 #include "lanes_avx2.h"
 
 #define DIRECT_KERNELS xn_cpu_direct_avx2
+#define COSTS 0.96, 2.04, 6.5, 21, 1.7, 0.1, 0.265, 0.22, 12.6, 1.6
 
 #include "direct_body.h"
 

@@ -12,6 +12,7 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 #include "lanes_avx512.h"
 
 #define DIRECT_KERNELS xn_cpu_direct_avx512
+#define COSTS 1.34, 3.36, 0, 46, 0, 0.084, 0.47, 0.37, 16, 7
 
 #include "direct_body.h"
 

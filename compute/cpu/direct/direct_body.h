@@ -1,6 +1,7 @@
 /* direct_body.h: the one text of the kernels in direct_kernels.h. direct_avx512.c, direct_avx2.c,
  * direct_neon.c and direct_portable.c include it, each after choosing its instruction set,
- * including its lanes_*.h and defining DIRECT_KERNELS, the table's symbol.
+ * including its lanes_*.h and defining DIRECT_KERNELS, the table's symbol, and COSTS,
+ * xn_cpu_direct_costs, in its order.
  *
  * shift_rows: a vector of outputs goes down the rows: what it reads of a row at each tap column is
  * loaded once, a tap a load (with a stride of 2 two loads, and the shuffle that takes every other
@@ -268,4 +269,4 @@ static bool shift_rows(const xn_conv *conv, const float *from, const float *weig
 }
 
 const xn_cpu_direct_kernels DIRECT_KERNELS = {
-    .lanes = LANES, .shift_rows = shift_rows, .sum_products = sum_products};
+    .costs = {COSTS}, .lanes = LANES, .shift_rows = shift_rows, .sum_products = sum_products};

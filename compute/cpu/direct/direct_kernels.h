@@ -13,7 +13,21 @@
 /* The most terms of a filter of shift_rows: one part. */
 enum { XN_CPU_SHIFT_TAPS = 64 };
 
+/* Rough times in ns (direct.c, cost_ns), fitted to measurements (NOTES.md). */
+typedef struct xn_cpu_direct_costs {
+    /* Rows in place: */
+    double term;   /* of a vector, where the kernel is not the usual one, 3x3 on a channel */
+    double vector; /* of outputs */
+    double row;    /* of outputs */
+    double plane;  /* of outputs */
+    double weight;
+    double input; /* an element */
+    /* Rows copied: a term of a vector, an element of input, a row of it, a row of outputs. */
+    double copied_term, copied_input, copied_row, written_row;
+} xn_cpu_direct_costs;
+
 typedef struct xn_cpu_direct_kernels {
+    xn_cpu_direct_costs costs;
     int lanes; /* of a vector */
     /* v = sum * factor + bias of output rows [y, y + count) of a filter, one after another at `to`,
      * from its group's first channel: fp32, strides across of 1 and, without dilation, 2, filters

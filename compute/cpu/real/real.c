@@ -21,12 +21,31 @@ enum {
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
 };
 
+/* A group may lie across one tile more than it fills: what is not its own is multiplied, too. */
+static int64_t tiles_of(const xn_conv *conv) {
+    const int64_t filters = conv->group_out_channels;
+    int64_t tiles = 0;
+    for (int64_t g = 0; g < conv->groups; g++)
+        tiles += xn_cpu_div_up((g + 1) * filters, XN_CPU_REAL_FILTERS) -
+                 g * filters / XN_CPU_REAL_FILTERS;
+    return tiles;
+}
+
 static double cost_ns(const xn_step *step, const void *kernels) {
     const xn_conv *conv = &step->conv;
     const xn_cpu_real_kernels *real = kernels;
-    return 0.2 * (double)xn_conv_operations(conv) / real->lanes +
-           0.15 * (double)xn_conv_input_elements(conv) +
-           0.15 * (double)xn_conv_output_elements(conv);
+    const xn_cpu_real_costs *costs = &real->costs;
+    const int64_t outputs = (int64_t)conv->out_height * conv->out_width;
+    const int64_t vectors = xn_cpu_div_up(outputs, real->lanes);
+    const double panels = (double)xn_cpu_div_up(vectors, real->most);
+    const double taps = (double)conv->kernel_h * conv->kernel_w, groups = conv->groups;
+    const double tiles = (double)tiles_of(conv), terms = taps * conv->group_channels;
+    return (double)vectors *
+               (terms * (costs->multiply * XN_CPU_REAL_FILTERS * tiles + costs->pack * groups) +
+                costs->tile * tiles) +
+           groups * (costs->tap * taps * (panels + conv->out_height) + costs->panel * panels) +
+           costs->output * (double)xn_conv_output_elements(conv) +
+           (xn_cpu_source_in_place(conv) ? 0 : costs->copy * (double)xn_conv_input_elements(conv));
 }
 
 static void destroy(void *state) {

@@ -42,6 +42,8 @@ typedef struct xn_cpu_source {
     int64_t count;
 } xn_cpu_source;
 
+/* Whether rows are read in place. */
+bool xn_cpu_source_in_place(const xn_conv *conv);
 /* Sets rows, in_place, wave and offsets, adds to the sizes. */
 xn_status xn_cpu_source_create(const xn_conv *conv, int64_t max_images, xn_cpu_real_state *state,
                                xn_cpu_sizer *shared, xn_cpu_sizer *slice, xn_error *error);

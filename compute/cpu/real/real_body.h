@@ -3,6 +3,7 @@
  * its lanes_*.h and defining
  *
  *   REAL_KERNELS         the table's symbol
+ *   COSTS                xn_cpu_real_costs, in its order
  *   TILE_VECTORS         vectors of lanes and
  *   TILE_FILTERS         filters (a divisor of XN_CPU_REAL_FILTERS) whose sums are in registers
  *
@@ -138,6 +139,7 @@ static bool finish(const float *sums, int32_t pitch, int32_t filters, int32_t n,
 }
 
 const xn_cpu_real_kernels REAL_KERNELS = {
+    .costs = {COSTS},
     .lanes = LANES,
     .most = TILE_VECTORS,
     .pack = pack,

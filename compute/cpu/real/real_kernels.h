@@ -32,7 +32,19 @@ typedef struct xn_cpu_move {
     uint32_t inside;
 } xn_cpu_move;
 
+/* Rough times in ns (real.c, cost_ns), fitted to measurements (NOTES.md). */
+typedef struct xn_cpu_real_costs {
+    double multiply; /* of a vector, a term and a filter of a tile, there or not */
+    double pack;     /* of a vector and a term */
+    double tap;      /* of a group: finding what panels and rows of outputs read there */
+    double tile;     /* of a vector: its sums and what becomes of them */
+    double output;
+    double copy; /* of an element of input, where it is not read in place */
+    double panel;
+} xn_cpu_real_costs;
+
 typedef struct xn_cpu_real_kernels {
+    xn_cpu_real_costs costs;
     int lanes; /* of a vector */
     int most;  /* vectors of a panel */
     /* Panel rows of a tap: `rows` of them, one a channel, whose images are `next` floats apart.

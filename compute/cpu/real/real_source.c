@@ -7,7 +7,7 @@ enum { WAVE_BYTES = 8 << 20, COPY_ROWS = 32, EVERY_OTHER_TAPS = 25 };
 
 /* Every other column takes two loads and a shuffle each time a tap reads it, the copy one time
  * more: measured, 3x3 is a fifth faster without, 7x7 slower. */
-static bool is_in_place(const xn_conv *conv) {
+bool xn_cpu_source_in_place(const xn_conv *conv) {
     return conv->input_datatype == XN_FP32 &&
            (conv->stride_w == 1 ||
             (conv->stride_w == 2 && (int64_t)conv->kernel_h * conv->kernel_w <= EVERY_OTHER_TAPS));
@@ -26,7 +26,7 @@ static xn_status lay_out_in_place(const xn_conv *conv, xn_cpu_real_state *state,
 
 xn_status xn_cpu_source_create(const xn_conv *conv, int64_t max_images, xn_cpu_real_state *state,
                                xn_cpu_sizer *shared, xn_cpu_sizer *slice, xn_error *error) {
-    state->in_place = is_in_place(conv);
+    state->in_place = xn_cpu_source_in_place(conv);
     state->wave = (int32_t)xn_cpu_min(max_images, INT32_MAX);
     state->offset[XN_CPU_SOURCE_TEMP] = xn_cpu_take(slice, (size_t)conv->width, sizeof(float));
     if (state->in_place)
