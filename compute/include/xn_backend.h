@@ -11,7 +11,9 @@
  *             would cost; the cheapest is taken.
  *
  * A run is begin, enqueue for each step in order, end; a program (xn_program.h) does that.
- * Handles are opaque and belong to the table that made them: never hand one to another backend. */
+ * On one device, with one instruction set, the outputs of an image are the same bit for bit alone
+ * and in any batch, on whatever path and threads, and whatever runs beside it. Handles are opaque
+ * and belong to the table that made them: never hand one to another backend. */
 #ifndef XN_BACKEND_H
 #define XN_BACKEND_H
 

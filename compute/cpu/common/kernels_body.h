@@ -54,17 +54,20 @@ static void add_floats(const float *restrict src, int32_t stride, int32_t n, flo
 
 /* ---- values ---- */
 
-/* Of dots, or of sums; k: NULL, or as many. What is NULL is known to the compiler. */
-INLINE bool values(const int32_t *dots, const float *sums, const float *k, float factor, float bias,
+/* Of dots (int32), or of sums (float); k: NULL, or as many. Which of them is known to the compiler.
+ */
+INLINE bool values(const void *from, const bool dots, const float *k, float factor, float bias,
                    int32_t n, float *v) {
+    const int32_t *ints = from;
+    const float *floats = from;
     vector_u32 odd = {0};
     int32_t x = 0;
     for (; x + LANES <= n; x += LANES) {
         vector_f32 acc, value;
         if (dots)
-            acc = __builtin_convertvector((vector_i32) * (const loose_i32 *)(dots + x), vector_f32);
+            acc = __builtin_convertvector((vector_i32) * (const loose_i32 *)(ints + x), vector_f32);
         else
-            acc = *(const loose_f32 *)(sums + x);
+            acc = *(const loose_f32 *)(floats + x);
         if (k)
             value = value_with_k(acc, factor, *(const loose_f32 *)(k + x), bias);
         else
@@ -74,7 +77,8 @@ INLINE bool values(const int32_t *dots, const float *sums, const float *k, float
     }
     bool finite = are_finite(odd);
     for (; x < n; x++) {
-        v[x] = xn_epilogue_value(dots ? (float)dots[x] : sums[x], factor, k ? k[x] : 1.0f, bias);
+        const float acc = dots ? (float)ints[x] : floats[x];
+        v[x] = xn_epilogue_value(acc, factor, k ? k[x] : 1.0f, bias);
         finite = finite && fabsf(v[x]) <= FLT_MAX;
     }
     return finite;
@@ -83,12 +87,12 @@ INLINE bool values(const int32_t *dots, const float *sums, const float *k, float
 static bool values_i32(const int32_t *acc, const float *k, float factor, float bias, int32_t n,
                        float *v) {
     if (k)
-        return values(acc, NULL, k, factor, bias, n, v);
-    return values(acc, NULL, NULL, factor, bias, n, v);
+        return values(acc, true, k, factor, bias, n, v);
+    return values(acc, true, NULL, factor, bias, n, v);
 }
 
 static bool values_f32(const float *acc, float factor, float bias, int32_t n, float *v) {
-    return values(NULL, acc, NULL, factor, bias, n, v);
+    return values(acc, false, NULL, factor, bias, n, v);
 }
 
 /* ---- binary16 ---- */

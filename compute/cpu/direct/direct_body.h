@@ -176,6 +176,15 @@ INLINE vector_f32 roll(const shift *given, int32_t y, int32_t end, const float *
     return bad;
 }
 
+/* The same of several channels, x channel by channel, weights in the order of the terms. */
+INLINE vector_f32 add_terms(vector_f32 sum, const vector_f32 *x, const vector_f32 *weights,
+                            const int32_t kernel_w, const int32_t channels) {
+    for (int32_t k = 0; k < kernel_w; k++)
+        for (int32_t c = 0; c < channels; c++)
+            sum = MULTIPLY_ADD(x[c * kernel_w + k], weights[k * channels + c], sum);
+    return sum;
+}
+
 /* Any kernel, each output by itself. */
 INLINE vector_f32 add_up(const shift *given, int32_t y, int32_t end, const float *taps,
                          const uint32_t *inside, int64_t plane, vector_f32 bad, const bool whole,
@@ -192,10 +201,7 @@ INLINE vector_f32 add_up(const shift *given, int32_t y, int32_t end, const float
             for (int32_t c = 0; c < channels; c++)
                 load_row(&s, s.from + c * plane, row, inside, kernel_w, whole, stride,
                          x + c * kernel_w);
-            for (int32_t k = 0; k < kernel_w; k++)
-                for (int32_t c = 0; c < channels; c++)
-                    sum = MULTIPLY_ADD(x[c * kernel_w + k],
-                                       weights[(i * kernel_w + k) * channels + c], sum);
+            sum = add_terms(sum, x, weights + i * kernel_w * channels, kernel_w, channels);
         }
         bad = put(&s, y, sum, bad, whole);
     }

@@ -108,7 +108,7 @@ static bool has_tiles(const xn_conv *conv, const xn_cpu_few_kernels *few) {
            xn_cpu_is_plain(&conv->epilogue) && conv->epilogue.k && conv->group_out_channels == 1;
 }
 
-/* Measured (README.md): what a row takes besides its elements is most of it for small images: 20 ns
+/* Measured (NOTES.md): what a row takes besides its elements is most of it for small images: 20 ns
  * for each plane that is joined and each channel that is split, 35 ns for each row of outputs. A
  * look-up or an addition takes 0.65 ns a block of outputs. Tiles go faster. */
 static double cost_ns(const xn_step *step, const void *kernels) {

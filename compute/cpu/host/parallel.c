@@ -5,7 +5,7 @@
  * only those who are still in one are waited for. That is what a barrier cannot do, and why units
  * are not an OpenMP loop: its region ends when every thread of the team has come, and a thread that
  * gets no core, on a machine busy with other processes, comes a scheduler's time slice or four
- * later (measured: compute/cpu/README.md).
+ * later (measured: compute/cpu/NOTES.md).
  *
  * So the helpers are an OpenMP team that is held open: a thread of ours, the leader, opens one
  * parallel region, whose members, itself among them, wait for work of ours until the pool ends.
@@ -382,7 +382,7 @@ static void end_region(region *r, int wanted) {
     atomic_fetch_and(&pool.used, ~bit_of(r));
 }
 
-/* Measured with up to 16 threads (README.md); more have one range. */
+/* Measured with up to 16 threads (NOTES.md); more have one range. */
 static void share_out(region *r, int threads, int64_t units) {
     int64_t first = 0;
     int ranges = threads > MOST_RANGES ? 1 : threads;
@@ -413,7 +413,7 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
 
 int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
     /* Helpers that still spin join at once. Those asleep take 20 us to come, more from a core that
-     * slept too, and cost the caller several (README.md has the figures). */
+     * slept too, and cost the caller several (NOTES.md has the figures). */
     bool awake = idle_ns < SPIN_NS;
     double thread_ns = awake ? 5e3 : 10e3, alone_ns = awake ? 0 : 20e3;
     double saved_ns = (work_ns - alone_ns) * (most - 1) / most;
