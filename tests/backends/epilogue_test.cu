@@ -312,6 +312,7 @@ static void check_epilogue(problem *x, path path, const xn_epilogue &what,
         halves.push_back(xn_fp32_to_fp16(v));
     xn_epilogue_args args = x->args;
     args.residual = half ? (const void *)memory.copy(halves) : memory.copy(x->residual);
+    args.residual_fp16 = half;
     args.output = real ? reals.data() : NULL;
     args.bits = what.bits ? (uint32_t *)bits.data() : NULL;
     if (!launch(*x, path, what, args))

@@ -283,6 +283,11 @@ static void *to_device(const void *data, size_t bytes) {
     return memory;
 }
 
+/* Beside bits alone too. */
+static bool has_fp16_residual(const variant &v) {
+    return v.output == XN_FP16 || v.output == XN_BITS;
+}
+
 static xn_step step_of(const packed_problem &p, const variant &v) {
     xn_step step;
     xn_step_of_conv(&p.problem.conv, &step);
@@ -301,6 +306,7 @@ static xn_step step_of(const packed_problem &p, const variant &v) {
         step.conv.input_datatype = XN_BITS;
     step.input_layout = v.input == XN_BITS ? v.layout : 0;
     step.bits_layout = v.has & BITS ? v.layout : 0;
+    step.residual_datatype = has_fp16_residual(v) ? XN_FP16 : XN_FP32;
     step.residual = v.has & RESIDUAL ? 2 : XN_NO_TENSOR;
     step.output = v.output == XN_BITS ? XN_NO_TENSOR : 1;
     step.bits = v.has & BITS ? 3 : XN_NO_TENSOR;
@@ -361,8 +367,8 @@ static void check_variant(const packed_problem &p, const variant &v) {
                   : v.layout == XN_LAYOUT_WORDS ? to_device(p.words.data(), p.words.size() * 4)
                   : v.layout == XN_LAYOUT_BYTES ? to_device(p.bytes.data(), p.bytes.size())
                                                 : to_device(p.rails.data(), p.rails.size() * 4);
-    void *residual = v.output == XN_FP16 ? to_device(half.data(), half.size() * 2)
-                                         : to_device(p.residual.data(), p.residual.size() * 4);
+    void *residual = has_fp16_residual(v) ? to_device(half.data(), half.size() * 2)
+                                          : to_device(p.residual.data(), p.residual.size() * 4);
     io.input = input;
     io.residual = v.has & RESIDUAL ? residual : NULL;
     io.output = output.inside();

@@ -191,8 +191,8 @@ __device__ __forceinline__ float xn_activate(const xn_epilogue_args &e, int64_t 
 __device__ __forceinline__ float xn_finish(const xn_epilogue_args &e, int64_t o, int64_t index,
                                            float v) {
     if (e.what.residual)
-        v += e.what.datatype == XN_FP16 ? __half2float(((const __half *)e.residual)[index])
-                                        : ((const float *)e.residual)[index];
+        v += e.residual_fp16 ? __half2float(((const __half *)e.residual)[index])
+                             : ((const float *)e.residual)[index];
     return xn_activate(e, o, v);
 }
 

@@ -18,7 +18,8 @@ typedef struct xn_epilogue_args {
     void *output;
     const float *slope, *shift;
     const void *residual;
-    uint32_t *bits; /* of the outputs, in the layout of activations of one group */
+    bool residual_fp16; /* else it is fp32 */
+    uint32_t *bits;     /* of the outputs, in the layout of activations of one group */
     xn_epilogue what;
     float unit; /* 1 / taps with K, else 1 */
 } xn_epilogue_args;

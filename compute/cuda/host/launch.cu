@@ -33,6 +33,7 @@ static xn_epilogue_args epilogue_of(const xn_step *step, const xn_prepared *prep
     e.slope = what->activation == XN_ACTIVATION_PRELU ? prepared->slope : NULL;
     e.shift = what->shift ? prepared->shift : NULL;
     e.residual = what->residual ? io->residual : NULL;
+    e.residual_fp16 = step->residual_datatype == XN_FP16;
     e.output = io->output;
     e.bits = (uint32_t *)io->bits;
     return e;

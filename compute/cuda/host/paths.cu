@@ -125,7 +125,9 @@ static bool target_of(const xn_step *step, const xn_cuda_chip *chip, void *state
         return true;
     if (e->bits && rails)
         return false; /* what comes after a path does not write that */
-    if (c->path->writes == XN_CUDA_WRITES_ALL && takes(c, chip, XN_CUDA_TO_ALL, e, state))
+    /* INT32 is stored as it is, and no path has more than that beside it */
+    if (c->path->writes == XN_CUDA_WRITES_ALL && e->datatype != XN_INT32 &&
+        takes(c, chip, XN_CUDA_TO_ALL, e, state))
         return true;
     c->to_bytes = false;
     c->finish = true;
