@@ -84,7 +84,7 @@ __device__ __forceinline__ float xn_octet_sum(const float (&v)[XN_OCTET]) {
 
 /* The mean of `channels` magnitudes from their sum, given 1.0f / channels, or 1.0 / channels. */
 __device__ __forceinline__ float xn_mean(float sum, float reciprocal) {
-    return sum * reciprocal;
+    return __fmul_rn(sum, reciprocal); /* no fma with what it is added to */
 }
 __device__ __forceinline__ float xn_mean_again(double sum, double reciprocal) {
     return (float)(sum * reciprocal);
@@ -145,12 +145,15 @@ struct xn_filter {
     float factor, bias;
 };
 
-__device__ __forceinline__ xn_filter xn_filter_of(const xn_epilogue_args &e, int64_t o) {
-    const float factor = xn_factor_of(e.factor, o);
-    xn_filter f = {factor * e.unit, xn_bias_of(e.bias, o)};
+__device__ __forceinline__ xn_filter xn_filter_from(const xn_epilogue_args &e, float factor,
+                                                    float bias) {
+    xn_filter f = {factor * e.unit, bias};
     if (e.unit != 1.0f && factor != 0.0f && fabsf(f.factor) < 0x1p-126f)
         f.factor = NAN;
     return f;
+}
+__device__ __forceinline__ xn_filter xn_filter_of(const xn_epilogue_args &e, int64_t o) {
+    return xn_filter_from(e, xn_factor_of(e.factor, o), xn_bias_of(e.bias, o));
 }
 
 /* v in fp32; where it is not finite the caller takes xn_value_again instead. */
