@@ -1,17 +1,15 @@
 /* sliding_window.cu: which strip kernel runs a problem, how it is cut, and the launch. */
 #include "sliding_window.cuh"
-#include "sliding_window_single.cuh"
 
 enum {
     MAX_PADDED = 1 << 30, /* of an axis, so that columns past its end fit 32 bits */
     MAX_GRID_YZ = 65535,
-    MAX_PLANES = 1 << 30,   /* with the last stack they fit 32 bits */
-    MIN_WARPS = 3,          /* a multiprocessor's, below which threads take single rows, */
-    CHUNK_WARPS = 7,        /* and which it keeps when they take more, */
-    MAX_CHUNKS = 8,         /* up to so many times 4 */
-    CACHE_BYTES = 40 << 20, /* input and output that stay in the L2 cache together */
-    STREAM_CHUNKS = 4,      /* for what does not, */
-    HIGH_CHUNKS = 2,        /* or for planes as high as HIGH */
+    MAX_PLANES = 1 << 30, /* with the last stack they fit 32 bits */
+    MIN_WARPS = 3,        /* a multiprocessor's, below which threads take single rows, */
+    CHUNK_WARPS = 7,      /* and which it keeps when they take more, */
+    MAX_CHUNKS = 8,       /* up to so many times 4 */
+    STREAM_CHUNKS = 4,    /* for what does not, */
+    HIGH_CHUNKS = 2,      /* or for planes as high as HIGH */
     HIGH = 2048,
     MAX_PHASES = 1 << 10,
     SHARED_LIMIT = 48 << 10,
@@ -21,51 +19,56 @@ enum {
 typedef void (*strip_function)(const xn_strip_args);
 
 struct strip_kernel {
-    int32_t kernel_w, kernel_h, rows; /* kernel_h: at most, or exactly */
-    bool exact, one, single;          /* one channel; and one filter */
-    int32_t kind, depth, dilation;    /* of columns; 1: of rows too, else those have any */
+    int32_t kernel, rows;
+    bool one, single;              /* one channel; and one filter */
+    int32_t kind, depth, dilation; /* of columns; 1: of rows too, else those have any */
+    int32_t ring;                  /* bytes */
     strip_function function;
 };
 
-#define DILATED(K, ROWS, KIND, DEPTH, D)                                                           \
-    { K, K, ROWS, true, true, true, KIND, DEPTH, D, xn_single_kernel<K, K, ROWS, KIND, DEPTH, D> }
-#define SINGLE(K, ROWS, KIND, DEPTH) DILATED(K, ROWS, KIND, DEPTH, 1)
-#define STRIP(KW, KH, ROWS, EXACT, ONE, KIND)                                                      \
-    { KW, KH, ROWS, EXACT, ONE, false, KIND, 0, 1, xn_strip_kernel<KW, KH, ROWS, EXACT, ONE, KIND> }
-#define ANY(KW)                                                                                    \
-    STRIP(KW, 7, 4, false, true, XN_STRIP_ANY), STRIP(KW, 7, 4, false, false, XN_STRIP_ANY)
+#define SINGLE(K, ROWS, KIND, D)                                                                   \
+    { K, ROWS, true, true, KIND, 0, D, 0, xn_strip_kernel<K, K, ROWS, KIND, 0, D, XN_STRIP_SINGLE> }
+#define RING(KIND, DEPTH)                                                                          \
+    {                                                                                              \
+        3, 4, true, true, KIND, DEPTH, 1, xn_strip_ring<3, 3, 4, KIND, DEPTH>::TOTAL_BYTES,        \
+            xn_strip_kernel<3, 3, 4, KIND, DEPTH, 1, XN_STRIP_SINGLE>                              \
+    }
+#define SEVERAL(ROWS, ONE)                                                                         \
+    {                                                                                              \
+        3, ROWS, ONE, false, XN_STRIP_FP32, 0, 1, 0,                                               \
+            xn_strip_kernel<3, 3, ROWS, XN_STRIP_FP32, 0, 1,                                       \
+                            ONE ? XN_STRIP_FILTERS : XN_STRIP_CHANNELS>                            \
+    }
 /* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
+    RING(XN_STRIP_FP32, 2),
+    RING(XN_STRIP_FP32, 4),
+    RING(XN_STRIP_FP16, 2),
+    SINGLE(1, 4, XN_STRIP_FP32, 1),
+    SINGLE(3, 4, XN_STRIP_FP32, 1),
+    SINGLE(3, 1, XN_STRIP_FP32, 1),
+    SINGLE(3, 4, XN_STRIP_FP16, 1),
+    SINGLE(3, 1, XN_STRIP_FP16, 1),
+    SINGLE(5, 4, XN_STRIP_FP32, 1),
+    SINGLE(7, 4, XN_STRIP_FP32, 1),
     SINGLE(3, 4, XN_STRIP_FP32, 2),
-    SINGLE(3, 4, XN_STRIP_FP32, 4),
+    SINGLE(3, 1, XN_STRIP_FP32, 2),
     SINGLE(3, 4, XN_STRIP_FP16, 2),
-    SINGLE(3, 4, XN_STRIP_FP32, 0),
-    SINGLE(3, 1, XN_STRIP_FP32, 0),
-    SINGLE(3, 4, XN_STRIP_FP16, 0),
-    SINGLE(3, 1, XN_STRIP_FP16, 0),
-    SINGLE(5, 4, XN_STRIP_FP32, 0),
-    SINGLE(7, 4, XN_STRIP_FP32, 0),
-    SINGLE(3, 4, XN_STRIP_LOOSE, 0),
-    SINGLE(5, 4, XN_STRIP_LOOSE, 0),
-    SINGLE(7, 4, XN_STRIP_LOOSE, 0),
-    DILATED(3, 4, XN_STRIP_FP32, 0, 2),
-    DILATED(3, 1, XN_STRIP_FP32, 0, 2),
-    DILATED(3, 4, XN_STRIP_FP16, 0, 2),
-    DILATED(3, 1, XN_STRIP_FP16, 0, 2),
-    SINGLE(3, 4, XN_STRIP_ANY, 0),
-    SINGLE(3, 1, XN_STRIP_ANY, 0),
-    STRIP(3, 3, 4, true, true, XN_STRIP_FP32),
-    STRIP(3, 3, 4, true, false, XN_STRIP_FP32),
-    STRIP(3, 3, 1, true, false, XN_STRIP_FP32),
-    STRIP(3, 3, 4, true, true, XN_STRIP_ANY),
-    STRIP(3, 3, 4, true, false, XN_STRIP_ANY),
-    ANY(1),
-    ANY(2),
-    ANY(3),
-    ANY(4),
-    ANY(5),
-    ANY(6),
-    ANY(7),
+    SINGLE(3, 1, XN_STRIP_FP16, 2),
+    SINGLE(3, 4, XN_STRIP_LOOSE, 1),
+    SINGLE(5, 4, XN_STRIP_LOOSE, 1),
+    SINGLE(7, 4, XN_STRIP_LOOSE, 1),
+    SINGLE(1, 4, XN_STRIP_ANY, 1),
+    SINGLE(2, 4, XN_STRIP_ANY, 1),
+    SINGLE(3, 4, XN_STRIP_ANY, 1),
+    SINGLE(3, 1, XN_STRIP_ANY, 1),
+    SINGLE(4, 4, XN_STRIP_ANY, 1),
+    SINGLE(5, 4, XN_STRIP_ANY, 1),
+    SINGLE(6, 4, XN_STRIP_ANY, 1),
+    SINGLE(7, 4, XN_STRIP_ANY, 1),
+    SEVERAL(4, true),
+    SEVERAL(4, false),
+    SEVERAL(1, false),
 };
 
 /* 4 elements at a time: the input's rows start at such a multiple, and so do the windows. */
@@ -93,10 +96,9 @@ bool xn_cuda_sliding_vectors(const xn_conv *c) {
 /* The kernel of so many rows and that depth; with rows 0, the fastest of that depth. */
 static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows, int32_t depth) {
     for (const strip_kernel &k : kernels)
-        if (k.kernel_w == c->kernel_w && k.dilation == c->dilation_w && (!rows || rows == k.rows) &&
-            depth == k.depth && (k.exact ? k.kernel_h == c->kernel_h : k.kernel_h >= c->kernel_h) &&
-            k.one == (c->group_channels == 1) && (!k.single || c->group_out_channels == 1) &&
-            has_kind(c, k.kind))
+        if (k.kernel == c->kernel_w && k.kernel == c->kernel_h && k.dilation == c->dilation_w &&
+            (!rows || rows == k.rows) && depth == k.depth && k.one == (c->group_channels == 1) &&
+            (!k.single || c->group_out_channels == 1) && has_kind(c, k.kind))
             return &k;
     return NULL;
 }
@@ -104,14 +106,12 @@ static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows, int32_t d
 /* Shared memory of a block. */
 static int64_t shared_bytes(const xn_conv *c, const strip_kernel *k, int32_t threads,
                             int64_t filters) {
-    if (k->single) { /* the ring: own elements and those past the ends */
-        const int64_t own = k->kind == XN_STRIP_FP16 ? 8 : 16, side = own == 8 ? 8 : 4;
-        return k->depth ? (k->depth * k->rows + k->kernel_h - 1) * (own + side) * threads : 0;
-    }
-    const int64_t tables = (int64_t)c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
-    const int64_t words = c->kernel_w == 7 ? 2 : 1, in_rows = k->rows + k->kernel_h - 1;
-    return filters * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_strip_filter)) +
-           (k->one ? 0 : c->group_channels * in_rows * words * threads * 4);
+    if (k->single)
+        return k->ring;
+    const int64_t rows = k->one ? 0 : c->group_channels * (k->rows + k->kernel - 1);
+    const int64_t tables = (int64_t)c->group_channels * k->kernel;
+    return filters * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_filter)) +
+           rows * (int64_t)sizeof(uint32_t) * threads;
 }
 
 static int64_t tiles_across(const xn_conv *c, const xn_cuda_sliding *s) {
@@ -156,12 +156,9 @@ static int64_t grid_x(const xn_conv *c, int64_t images, const xn_cuda_sliding *s
 }
 
 static bool takes(const xn_conv *c) {
-    const bool dense = c->dilation_h == 1 && c->dilation_w == 1;
-    return c->mode == XN_MODE_XNOR && c->stride_h == 1 && c->stride_w == 1 &&
-           (dense || (c->dilation_w == 2 && c->dilation_h <= MAX_PHASES && find_kernel(c, 0, 0))) &&
-           c->kernel_h <= XN_STRIP_MAX_KERNEL && c->kernel_w <= XN_STRIP_MAX_KERNEL &&
+    return xn_few_takes(c) && c->stride_h == 1 && c->stride_w == 1 && find_kernel(c, 0, 0) &&
+           (c->dilation_w == 1 ? c->dilation_h == 1 : c->dilation_h <= MAX_PHASES) &&
            c->group_channels <= XN_CUDA_FEW_CHANNELS &&
-           c->group_channels * c->kernel_h * c->kernel_w <= XN_STRIP_MAX_TAPS &&
            (int64_t)c->group_channels * c->height * c->width <= INT32_MAX &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX &&
            (int64_t)c->height + c->pad_top + c->pad_bottom <= MAX_PADDED &&
@@ -179,17 +176,10 @@ bool xn_cuda_sliding_fits(const xn_conv *c, int64_t images, const xn_cuda_slidin
         (int64_t)s->lanes * s->across * s->stack > s->threads || s->chunks < 1 || s->span < 1)
         return false;
     const strip_kernel *k = find_kernel(c, s->rows, s->depth);
-    return k && (s->chunks == 1 || (k->one && k->exact)) &&
+    return k && (s->chunks == 1 || k->one) &&
            shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack) <= SHARED_LIMIT &&
            planes_of(c, images) <= MAX_PLANES && grid_x(c, images, s) <= INT32_MAX &&
            tiles_down(c, s) <= MAX_GRID_YZ;
-}
-
-static int32_t log2_of(int32_t power) {
-    int32_t log = 0;
-    while (1 << log < power)
-        log++;
-    return log;
 }
 
 /* The largest that is not more than v; 1 at least. */
@@ -209,7 +199,7 @@ static int32_t power_of_2_from(int64_t v, int32_t most) {
 
 static bool is_cached(const xn_conv *c, int64_t images) {
     return (double)images * (double)(xn_conv_input_bytes(c) + xn_conv_output_bytes(c)) <
-           (double)CACHE_BYTES;
+           XN_FEW_CACHE_BYTES;
 }
 
 /* Data from the L2 cache comes fast enough for the instructions to count: long strips, which make
@@ -241,7 +231,7 @@ static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, x
     s->chunks = 1;
     if (warps < MIN_WARPS * (int64_t)multiprocessors && find_kernel(c, 1, 0))
         s->rows = 1;
-    else if (k->one && k->exact)
+    else if (k->one)
         s->chunks = choose_chunks(c, images, warps / multiprocessors);
     const int32_t depth = s->chunks >= MAX_CHUNKS ? 4 : 2;
     if (s->chunks > 1 && find_kernel(c, s->rows, depth))
@@ -276,7 +266,7 @@ bool xn_cuda_sliding_choose(const xn_conv *c, int64_t images, int multiprocessor
     s.lanes = s.lanes < 4 ? 4 : s.lanes;
     choose_rows(c, images, multiprocessors, &s);
     const strip_kernel *k = find_kernel(c, s.rows, s.depth);
-    s.threads = 128;
+    s.threads = XN_STRIP_MAX_THREADS;
     while (s.threads > 32 && shared_bytes(c, k, s.threads, 1) > SHARED_LIMIT)
         s.threads /= 2;
     s.across = power_of_2_from((c->out_width - 1) / (s.lanes * XN_STRIP_WIDTH) + 1,
@@ -293,40 +283,42 @@ bool xn_cuda_sliding_choose(const xn_conv *c, int64_t images, int multiprocessor
     return true;
 }
 
+void xn_cuda_sliding_terms(const xn_conv *c, int64_t images, int multiprocessors,
+                           const xn_cuda_sliding *s, double *terms) {
+    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
+    const double out_rows = s->rows * s->chunks, in_rows = out_rows + k->kernel - 1;
+    const double tables = (double)c->group_channels * k->kernel * ((k->kernel + 2) / 3);
+    const double blocks =
+        (double)grid_x(c, images, s) * tiles_down(c, s) * (double)grid_z(c, images, s);
+    const double warps = xn_few_share(blocks, multiprocessors) * s->threads / 32;
+    const double digests = warps * in_rows * c->group_channels * (k->kernel + 5);
+    const double outputs = warps * out_rows * s->span * (tables + 10);
+    const bool vectors = k->kind == XN_STRIP_FP32 || k->kind == XN_STRIP_FP16;
+    terms[0] = 1;
+    terms[1] = k->single ? 0 : sqrt(s->span * tables); /* a thread's look-ups, partly hidden */
+    terms[2] = vectors ? 0 : s->chunks - 1;            /* which wait for one another */
+    terms[3] = vectors ? digests : 0;
+    terms[4] = vectors ? 0 : digests;
+    terms[5] = vectors ? 0 : warps * in_rows * 32 / s->lanes; /* rows of memory */
+    terms[6] = outputs;
+    terms[7] = xn_few_streamed(c, images, multiprocessors);
+}
+
 cudaError_t xn_cuda_sliding_launch(const xn_conv *c, int64_t images, const xn_cuda_sliding *s,
-                                   const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                   const xn_cuda_few_io *io, const xn_epilogue_args *epilogue,
                                    bool overlapped, cudaStream_t stream) {
     if (!xn_cuda_sliding_fits(c, images, s))
         return cudaErrorInvalidConfiguration;
     const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     xn_strip_args a = {};
-    a.input = io->input;
-    a.patches = io->patches;
-    a.factor = epilogue->factor;
-    a.bias = epilogue->bias;
-    a.out = {epilogue->output, c->epilogue.datatype};
-    a.channels = c->group_channels;
-    a.filters = c->group_out_channels;
-    a.groups = c->groups;
-    a.height = c->height;
-    a.width = c->width;
-    a.out_height = c->out_height;
-    a.out_width = c->out_width;
-    a.kernel_h = c->kernel_h;
-    a.pad_top = c->pad_top;
-    a.pad_left = c->pad_left;
-    a.pad_value = c->pad_value;
-    a.dilation_h = c->dilation_h;
-    a.datatype = c->input_datatype;
-    a.want_k = c->epilogue.k;
+    xn_few_set(&a, c, io, epilogue, true);
     a.vector_in = vector_in(c);
     a.vector_out = c->out_width % XN_STRIP_WIDTH == 0;
-    a.patch_words = xn_cuda_patch_words(c->group_channels, c->kernel_h, c->kernel_w);
-    a.reciprocal = a.want_k ? 1.0f / (float)(c->group_channels * c->kernel_h * c->kernel_w) : 1.0f;
-    a.lanes_log2 = log2_of(s->lanes);
-    a.across_log2 = log2_of(s->across);
-    a.down_log2 = log2_of(segments_down(s));
-    a.stack_log2 = log2_of(s->stack);
+    a.channel_reciprocal = 1.0f / (float)c->group_channels;
+    a.lanes_log2 = xn_few_log2(s->lanes);
+    a.across_log2 = xn_few_log2(s->across);
+    a.down_log2 = xn_few_log2(segments_down(s));
+    a.stack_log2 = xn_few_log2(s->stack);
     a.chunks = s->chunks;
     a.tiles_x = (int32_t)tiles_across(c, s);
     a.splits = (int32_t)splits_of(c, s);

@@ -1,10 +1,12 @@
-/* sliding_window.cuh: XNOR convolution of few channels at the speed of memory: stride 1, dilation 1
- * (2 in sliding_window_single.cuh), kernels up to 7 x 7.
+/* sliding_window.cuh: XNOR convolution of few channels at the speed of memory: stride 1, kernels up
+ * to 7 x 7.
  *
  * A thread owns 4 output columns and walks down a strip of rows with the rows of its windows in
  * registers; columns of its neighbours come by shuffles, those past the segment's ends by a load of
- * its first and last lane. Nothing but the filters' tables passes through shared memory (and, with
- * several channels, the thread's own patterns). Of an input row a thread keeps
+ * its first and last lane. Where a group is one channel and one filter, as in the single-channel
+ * images this path is for and in depth-wise layers, nothing passes through shared memory and no
+ * thread waits for another but in shuffles. Else the filters' tables are there and, with several
+ * channels, the thread's own patterns. Of an input row a thread keeps
  *
  *   h[4]      the sums of |x| over the KW columns of each output's window; K is their vertical sum
  *   pattern   one nibble an output: the signs (1 = negative) of the 3 columns from the window's
@@ -18,289 +20,355 @@
  * the taps cancel in the mean of both: dot = taps - differ(+1) - differ(-1); only warps that touch
  * a border count twice.
  *
+ * Dilation: rows of one remainder of it are an image of their own, and a strip is of one of these.
+ * Columns 2 apart need no other threads than those of a window of 5, and as many instructions as
+ * neighbours.
+ *
  * No sum is ever taken back, so NaN and Inf stay in their windows. What could pass FLT_MAX on the
- * way to a finite result (rows of |x| beyond 2^64, extreme factors) is computed once more, in
- * double, when the strip is done. */
+ * way to a finite result (sums of K beyond 2^64, extreme factors) is computed once more, by the
+ * definition, when the strip is done. */
 #ifndef XN_CUDA_SLIDING_WINDOW_CUH
 #define XN_CUDA_SLIDING_WINDOW_CUH
 
-#include "sliding_window_rows.cuh"
+#include "sliding_window_ring.cuh"
+
+/* What a group has: one channel and one filter; several filters; several channels as well. */
+#define XN_STRIP_SINGLE 0
+#define XN_STRIP_FILTERS 1
+#define XN_STRIP_CHANNELS 2
 
 /* ---- filters ---- */
 
-/* What a block prepares of each filter. */
-struct __align__(16) xn_strip_filter {
-    float factor, bias; /* factor divided by what K's sums must be */
-    uint32_t extreme;
+/* That of a single one, in registers. Its words are read before the rows: after them the loads
+ * would be issued only when the rows have arrived. */
+template <int KW, int KH>
+struct xn_strip_own_filter {
+    static constexpr int WORDS = (KH * KW + 31) / 32, TABLES = xn_strip_window<KW>::TABLES;
+    static constexpr int32_t first = 0, count = 1;
+    uint32_t words[WORDS];
+    float factor, bias;
+    uint2 tables[KH * TABLES];
+    xn_filter filter;
+
+    __device__ __forceinline__ void load(const xn_strip_args &a, const xn_strip_block &,
+                                         const xn_strip_place &p) {
+        const int32_t o = a.conv.groups == 1 ? 0 : p.plane % a.conv.groups;
+        const xn_epilogue_args &e = a.epilogue;
+#pragma unroll
+        for (int w = 0; w < WORDS; w++)
+            words[w] = xn_load_4(a.weights + (int64_t)o * a.weight_words + w);
+        factor = e.factor ? __uint_as_float(xn_load_4(e.factor + o)) : 1.0f;
+        bias = e.bias ? __uint_as_float(xn_load_4(e.bias + o)) : 0.0f;
+    }
+    __device__ __forceinline__ void make(const xn_strip_args &a) {
+        filter = xn_filter_from(a.epilogue, factor, bias);
+#pragma unroll
+        for (int t = 0; t < KH * TABLES; t++) {
+            const int part = t % TABLES * 3, at = t / TABLES * KW + part, word = at / 32;
+            const uint32_t next = word + 1 < WORDS ? words[word + 1 < WORDS ? word + 1 : 0] : 0;
+            tables[t] = xn_strip_table(~__funnelshift_r(words[word], next, at % 32),
+                                       KW - part < 3 ? KW - part : 3);
+        }
+    }
+    __device__ __forceinline__ xn_filter of(int32_t) const {
+        return filter;
+    }
+    __device__ __forceinline__ uint2 table(int32_t, int32_t, int t) const {
+        return tables[t];
+    }
 };
 
-/* tables[plane of the stack][filter][channel][row of taps][TABLES] and the filters' constants. */
-template <int KW>
-__device__ __forceinline__ void xn_strip_prepare(const xn_strip_args &a, int32_t plane,
-                                                 int32_t o_first, int32_t tap_rows,
-                                                 xn_strip_filter *filters, uint2 *tables) {
-    constexpr int TABLES = xn_strip_window<KW>::TABLES;
-    const int32_t all = a.span << a.stack_log2;
-    /* Filter f of the stack; past the last one it repeats, which nothing reads. */
-    auto filter_of = [&](int32_t f) {
-        const int32_t group = a.groups == 1 ? 0 : (plane + f / a.span) % a.groups;
-        const int32_t o = o_first + (a.span == 1 ? 0 : f % a.span);
-        return group * a.filters + min(o, a.filters - 1);
-    };
-    for (int32_t e = threadIdx.x; e < all * tap_rows * TABLES; e += blockDim.x) {
-        const int32_t part = e % TABLES * 3, row = e / TABLES % tap_rows;
-        const int32_t at = row * KW + part, taps = min(KW - part, 3);
-        const uint32_t *patch =
-            a.patches + (int64_t)filter_of(e / (TABLES * tap_rows)) * a.patch_words + at / 32;
-        uint32_t bits = __ldg(patch) >> at % 32;
-        if (at % 32 + taps > 32)
-            bits |= __ldg(patch + 1) << (32 - at % 32);
-        tables[e] = xn_strip_table(~bits, taps);
+/* Those of a block, 3 x 3, in shared memory for each plane of the stack: tables[plane][filter]
+ * [channel][row of taps], constants[plane][filter], and behind them patterns[channel][row][thread].
+ */
+template <int GROUP>
+struct xn_strip_shared_filters {
+    int32_t first, count, plane, channels;
+    uint2 *tables; /* from here on: of the thread's plane, once made */
+    xn_filter *constants;
+    uint32_t *patterns;
+
+    __device__ __forceinline__ void load(const xn_strip_args &a, const xn_strip_block &block,
+                                         const xn_strip_place &p) {
+        extern __shared__ uint32_t shared[];
+        first = block.split * a.span;
+        count = min(a.span, a.conv.group_out_channels - first);
+        plane = p.stack;
+        channels = GROUP == XN_STRIP_FILTERS ? 1 : a.conv.group_channels;
+        tables = (uint2 *)shared;
+        constants = (xn_filter *)(tables + (a.span * channels * 3 << a.stack_log2));
+        patterns = (uint32_t *)(constants + (a.span << a.stack_log2)) + threadIdx.x;
     }
-    for (int32_t f = threadIdx.x; f < all; f += blockDim.x) {
-        const int32_t o = filter_of(f);
-        const float factor = xn_factor_of(a.factor, o), bias = xn_bias_of(a.bias, o);
-        filters[f] = {factor * a.reciprocal, bias, xn_strip_extreme(factor, bias)};
+    __device__ __forceinline__ void make(const xn_strip_args &a, const xn_strip_block &block) {
+        const xn_conv &c = a.conv;
+        const int32_t all = a.span << a.stack_log2, rows = channels * 3;
+        /* Filter f of the stack; past the last one it repeats, which nothing reads. */
+        auto filter_of = [&](int32_t f) {
+            const int32_t at = (block.plane << a.stack_log2) + f / a.span;
+            const int32_t group = c.groups == 1 ? 0 : at % c.groups;
+            const int32_t o = first + (a.span == 1 ? 0 : f % a.span);
+            return group * c.group_out_channels + min(o, c.group_out_channels - 1);
+        };
+        for (int32_t e = threadIdx.x; e < all * rows; e += blockDim.x) {
+            const int32_t at = e % rows * 3;
+            const uint32_t *words = a.weights + (int64_t)filter_of(e / rows) * a.weight_words;
+            uint32_t bits = __ldg(words + at / 32) >> at % 32;
+            if (at % 32 > 29)
+                bits |= __ldg(words + at / 32 + 1) << (32 - at % 32);
+            tables[e] = xn_strip_table(~bits, 3);
+        }
+        for (int32_t f = threadIdx.x; f < all; f += blockDim.x)
+            constants[f] = xn_filter_of(a.epilogue, filter_of(f));
+        __syncthreads();
+        constants += plane * a.span;
+        tables += plane * a.span * rows;
     }
-}
+    __device__ __forceinline__ xn_filter of(int32_t f) const {
+        return constants[f];
+    }
+    __device__ __forceinline__ uint2 table(int32_t f, int32_t channel, int t) const {
+        return tables[(f * channels + channel) * 3 + t];
+    }
+};
 
 /* ---- outputs ---- */
 
-/* Differing taps of ROWS x 4 outputs, one byte each. TWICE: also with the columns and rows outside
- * counted as -1. rows(c, pattern) gives the patterns of a channel. */
-template <int KW, int KH, int ROWS, bool TWICE, class Rows>
+/* Adds what the tables of a channel say of the 4 outputs whose windows start in this row, a byte
+ * each. TWICE: to others what it is with the columns and rows outside as -1. */
+template <int KW, int KH, bool TWICE>
 __device__ __forceinline__ void
-xn_strip_differ(const xn_strip_args &a, const uint2 *tables, int32_t channels, int32_t kernel_h,
-                const uint32_t (&outside)[ROWS + KH - 1][xn_strip_window<KW>::WORDS], Rows rows,
-                uint32_t *counts, uint32_t *others) {
-    typedef xn_strip_window<KW> window;
+xn_strip_differ(const uint2 *tables, const uint32_t (*pattern)[xn_strip_window<KW>::WORDS],
+                int32_t in_y, int32_t height, const uint32_t *columns, uint32_t *counts,
+                uint32_t *others) {
+    constexpr int TABLES = xn_strip_window<KW>::TABLES;
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-        counts[r] = others[r] = 0;
-    for (int32_t c = 0; c < channels; c++) {
-        uint32_t pattern[ROWS + KH - 1][window::WORDS];
-        rows(c, pattern);
+    for (int i = 0; i < KH; i++)
 #pragma unroll
-        for (int i = 0; i < KH; i++) {
-            if (i >= kernel_h)
-                break;
-#pragma unroll
-            for (int part = 0; part < window::TABLES; part++) {
-                const uint2 t = tables[(c * kernel_h + i) * window::TABLES + part];
-#pragma unroll
-                for (int r = 0; r < ROWS; r++) {
-                    const uint32_t select = xn_strip_select(pattern[r + i], part);
-                    counts[r] += xn_permute(t.x, t.y, select);
-                    if (TWICE)
-                        others[r] +=
-                            xn_permute(t.x, t.y, select | xn_strip_select(outside[r + i], part));
-                }
-            }
+        for (int part = 0; part < TABLES; part++) {
+            const uint2 t = tables[i * TABLES + part];
+            const uint32_t select = xn_strip_select(pattern[i], part);
+            *counts += xn_permute(t.x, t.y, select);
+            const bool inside = (uint32_t)(in_y + i) < (uint32_t)height;
+            if (TWICE)
+                *others += xn_permute(
+                    t.x, t.y, select | (inside ? xn_strip_select(columns, part) : XN_STRIP_ALL));
         }
-    }
 }
 
-/* Outputs of one chunk for the block's filters. pattern rows come from `rows`. */
-template <int KW, int KH, int ROWS, bool TWICE, int KIND, class Rows>
+/* ROWS rows of outputs from index on, of which rows_left exist, for all filters. patterns: of the
+ * only channel, or filled with those of one after the other by next(channel). */
+template <int KW, int KH, int ROWS, int KIND, bool SEVERAL, bool TWICE, class Filters, class Next>
 __device__ __forceinline__ void
-xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p, int32_t o_first, int32_t o_count,
-                 const xn_strip_filter *filters, const uint2 *tables, int32_t channels,
-                 int32_t kernel_h, int32_t out_y, const uint32_t *columns,
-                 const float (&k)[ROWS][XN_STRIP_WIDTH], Rows rows) {
-    typedef xn_strip_window<KW> window;
-    constexpr int IN_ROWS = ROWS + KH - 1;
-    uint32_t outside[IN_ROWS][window::WORDS];
+xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p, const Filters &filters,
+                 const uint32_t (*patterns)[xn_strip_window<KW>::WORDS], Next next,
+                 const uint32_t *columns, const float (&box)[ROWS][XN_STRIP_WIDTH],
+                 const xn_strip_phase &phase, int32_t in_y, int32_t rows_left, int64_t index) {
+    constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4, TABLES = KH * xn_strip_window<KW>::TABLES;
+    const int32_t channels = SEVERAL ? a.conv.group_channels : 1;
+    const int64_t pitch = (int64_t)a.conv.out_width * phase.step;
+    const float most = (float)(channels * KH * KW) + 0x1p16f;
+    index += filters.first * ((int64_t)a.conv.out_height * a.conv.out_width);
+    for (int32_t f = 0; f < filters.count; f++) {
+        uint32_t counts[ROWS] = {}, others[ROWS] = {};
+        uint2 tables[TABLES];
+        auto differ = [&](int r) {
+            xn_strip_differ<KW, KH, TWICE>(tables, patterns + r, in_y + r, phase.height, columns,
+                                           &counts[r], &others[r]);
+        };
+        for (int32_t channel = 0; channel < channels; channel++) {
 #pragma unroll
-    for (int r = 0; r < IN_ROWS; r++)
+            for (int t = 0; t < TABLES; t++)
+                tables[t] = filters.table(f, channel, t);
+            if constexpr (SEVERAL) {
+                next(channel);
 #pragma unroll
-        for (int w = 0; w < window::WORDS; w++)
-            outside[r][w] =
-                (uint32_t)(out_y - a.pad_top + r) < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
-    const float taps = (float)(channels * kernel_h * KW) + 0x1p16f;
-    const int64_t outputs = (int64_t)a.out_height * a.out_width;
-    const int32_t rows_left = p.live > 0 ? a.out_height - out_y : 0;
-    int64_t index =
-        p.plane * a.out_plane + o_first * outputs + (int64_t)out_y * a.out_width + p.out_x;
-    for (int32_t f = 0; f < o_count; f++, index += outputs) {
-        uint32_t counts[ROWS], others[ROWS];
-        xn_strip_differ<KW, KH, ROWS, TWICE>(a, tables + f * channels * kernel_h * window::TABLES,
-                                             channels, kernel_h, outside, rows, counts, others);
-        const float factor = filters[f].factor, bias = filters[f].bias;
-        constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
-        char *to = (char *)a.out.data + index * BYTES;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++, to += (int64_t)a.out_width * BYTES) {
-            float v[XN_STRIP_WIDTH];
-#pragma unroll
-            for (int j = 0; j < XN_STRIP_WIDTH; j++) {
-                const float differ = xn_strip_count(counts[r], j);
-                const float dot = TWICE ? taps - differ - xn_strip_count(others[r], j)
-                                        : fmaf(differ, -2.0f, taps);
-                v[j] = fmaf(dot * factor, k[r][j], bias);
+                for (int r = 0; r < ROWS; r++)
+                    differ(r);
             }
-            if (KIND == XN_STRIP_FP32)
-                xn_store_16_if(to, make_float4(v[0], v[1], v[2], v[3]), r < rows_left);
-            else if (KIND == XN_STRIP_FP16)
-                xn_store_8_if(to, xn_strip_halves(v), r < rows_left);
-            else if (r < rows_left)
-                xn_strip_store(a, index + r * a.out_width, p.live, v);
         }
+        const xn_filter filter = filters.of(f);
+        char *to = (char *)a.epilogue.output + index * BYTES;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++, to += pitch * BYTES) {
+            float v[XN_STRIP_WIDTH];
+            if constexpr (!SEVERAL)
+                differ(r);
+#pragma unroll
+            for (int j = 0; j < XN_STRIP_WIDTH; j++)
+                v[j] =
+                    xn_value(xn_strip_dot<TWICE>(most, counts[r], others[r], j), box[r][j], filter);
+            xn_strip_store<KIND>(a, index + r * pitch, to, r < rows_left, p.live, v);
+        }
+        index += (int64_t)a.conv.out_height * a.conv.out_width;
     }
 }
 
 /* ---- the kernel ---- */
 
-template <int KW, int KH, int ROWS>
-struct xn_strip_state {
-    static constexpr int IN_ROWS = ROWS + KH - 1;
-    float h[IN_ROWS][XN_STRIP_WIDTH];
-    uint32_t pattern[IN_ROWS][xn_strip_window<KW>::WORDS];
-};
+/* Blocks of the most threads that a multiprocessor has room for. */
+constexpr int xn_strip_resident(int kernel_w, int depth, int group) {
+    return kernel_w > 5 ? 2 : kernel_w > 3 || group == XN_STRIP_CHANNELS ? 3 : depth > 0 ? 5 : 4;
+}
 
-/* KH: the most rows of taps; EXACT: no fewer. ONE: one channel a group. */
-template <int KW, int KH, int ROWS, bool EXACT, bool ONE, int KIND>
-__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, KW > 3 || !ONE ? 1 : 2)
+/* DEPTH: chunks that are on their way while one is made; 0: one, in registers. D: columns from tap
+ * to tap; with 2, rows have any dilation, and each phase of them is a plane of its own. */
+template <int KW, int KH, int ROWS, int KIND, int DEPTH, int D, int GROUP>
+__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DEPTH, GROUP))
     xn_strip_kernel(const __grid_constant__ xn_strip_args a) {
-    typedef xn_strip_window<KW> window;
+    typedef xn_strip_window<KW, D> window;
+    typedef xn_strip_source<KW, KIND, D> rows_source;
     constexpr int IN_ROWS = ROWS + KH - 1, CARRY = KH - 1;
-    constexpr int BATCH =
-        KIND == XN_STRIP_ANY && IN_ROWS > XN_STRIP_BATCH ? XN_STRIP_BATCH : IN_ROWS;
-    /* The next rows are on their way while these are digested; the steps are channels and, when a
-     * channel's rows are more than a batch, parts of them. */
-    constexpr int PARTS = (IN_ROWS + BATCH - 1) / BATCH;
-    extern __shared__ uint32_t shared[];
-    const int32_t kernel_h = EXACT ? KH : a.kernel_h, channels = ONE ? 1 : a.channels;
-    const int32_t chunks = ONE && EXACT ? a.chunks : 1; /* else slots are not compile-time */
-    const bool want_k = KIND != XN_STRIP_ANY || a.want_k;
+    constexpr bool SEVERAL = GROUP == XN_STRIP_CHANNELS;
+    const bool want_k = KIND != XN_STRIP_ANY || a.conv.epilogue.k;
+    const int32_t channels = SEVERAL ? a.conv.group_channels : 1;
+    const int32_t chunks = SEVERAL ? 1 : a.chunks;
     const xn_strip_block block = xn_strip_find_block(a);
     if (block.plane << a.stack_log2 >= a.planes)
         return;
-    const int32_t o_first = block.split * a.span, o_count = min(a.span, a.filters - o_first);
-    const int32_t in_rows = ROWS + kernel_h - 1;
-
-    xn_strip_filter *filters = (xn_strip_filter *)shared;
-    uint2 *tables = (uint2 *)(filters + (a.span << a.stack_log2));
-    const int32_t tables_each = a.span * channels * kernel_h * window::TABLES;
-    uint32_t *patterns = (uint32_t *)(tables + (tables_each << a.stack_log2)) + threadIdx.x;
-
-    const xn_strip_place p =
-        xn_strip_find(a, block, ROWS * chunks, window::LEFT, KIND != XN_STRIP_ANY);
-    const int32_t in_y = p.out_y - a.pad_top, leftmost = p.in_x - window::LEFT;
-    const bool touches = leftmost < 0 || leftmost + window::COLUMNS > a.width || in_y < 0 ||
-                         in_y + in_rows + (chunks - 1) * ROWS > a.height;
-    const bool border = a.pad_value < 1 && __any_sync(0xffffffffu, touches && p.live > 0);
-    uint32_t columns[window::WORDS] = {}; /* outside */
-    if (border)
-        xn_strip_outside<KW>(a, p, columns);
-
-    xn_strip_state<KW, KH, ROWS> s;
-    xn_strip_raw<KW> raw[BATCH];
-    const int64_t start = p.plane * a.in_plane;
-    auto digest = [&](const xn_strip_raw<KW> &row, int32_t y, float *h, uint32_t *pattern) {
-        xn_strip_digest<KW, KIND>(a, p, row, h, pattern);
-        if (KIND == XN_STRIP_ANY && border && a.pad_value < 0)
-#pragma unroll
-            for (int w = 0; w < window::WORDS; w++)
-                pattern[w] |= (uint32_t)y < (uint32_t)a.height ? columns[w] : XN_STRIP_ALL;
-    };
-
+    xn_strip_place p = xn_strip_find(a, block, ROWS * chunks, window::LEFT, rows_source::VECTORS);
+    xn_strip_phase phase = xn_strip_whole(a);
+    if (D > 1) {
+        phase = xn_strip_phase_of(a, p.plane % a.conv.dilation_h);
+        p.plane /= a.conv.dilation_h;
+    }
+    typename std::conditional<GROUP == XN_STRIP_SINGLE, xn_strip_own_filter<KW, KH>,
+                              xn_strip_shared_filters<GROUP>>::type filters;
+    filters.load(a, block, p);
     xn_wait_for_previous_kernel();
     xn_let_next_kernel_start();
-    xn_strip_load<KW, BATCH, KIND>(a, start, p, in_y, in_rows, raw);
-    xn_strip_prepare<KW>(a, block.plane << a.stack_log2, o_first, channels * kernel_h, filters,
-                         tables);
-    __syncthreads();
-    filters += p.stack * a.span;
-    tables += p.stack * tables_each;
-
-    const int64_t channel = (int64_t)a.height * a.width;
-    for (int32_t c = 0; c < channels; c++) {
-#pragma unroll
-        for (int part = 0; part < PARTS; part++) {
-            const int from = part * BATCH, next = part + 1 < PARTS ? from + BATCH : 0;
-            xn_strip_raw<KW> ahead[BATCH] = {};
-            if (c + (next == 0) < channels)
-                xn_strip_load<KW, BATCH, KIND>(a, start + (c + (next == 0)) * channel, p,
-                                               in_y + next, in_rows - next, ahead);
-#pragma unroll
-            for (int r = from; r < from + BATCH && r < IN_ROWS; r++) {
-                if (r >= in_rows)
-                    break;
-                if constexpr (ONE) {
-                    digest(raw[r - from], in_y + r, s.h[r], s.pattern[r]);
-                    continue;
-                }
-                float h[XN_STRIP_WIDTH];
-                uint32_t pattern[window::WORDS];
-                digest(raw[r - from], in_y + r, h, pattern);
-#pragma unroll
-                for (int j = 0; j < XN_STRIP_WIDTH; j++)
-                    s.h[r][j] = c ? s.h[r][j] + h[j] : h[j];
-#pragma unroll
-                for (int w = 0; w < window::WORDS; w++)
-                    patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x] = pattern[w];
-            }
-#pragma unroll
-            for (int r = 0; r < BATCH; r++)
-                raw[r] = ahead[r];
-        }
+    xn_strip_raw<KW, D> raw[IN_ROWS] = {};
+    rows_source source;
+    xn_strip_ring<KW, KH, ROWS, KIND, DEPTH> ring;
+    if constexpr (DEPTH > 0) {
+        extern __shared__ uint32_t shared[];
+        ring.begin(a, p, (char *)shared);
+        ring.copy_first(a, p);
+    } else {
+        source.begin(a, p, phase, p.plane * a.in_plane);
+        source.template next<IN_ROWS>(a, p, raw);
     }
+    if constexpr (GROUP == XN_STRIP_SINGLE)
+        filters.make(a);
+    else
+        filters.make(a, block);
 
-    auto rows = [&](int32_t c, uint32_t(&pattern)[IN_ROWS][window::WORDS]) {
-#pragma unroll
-        for (int r = 0; r < IN_ROWS; r++)
+    int32_t in_y = p.out_y + phase.above;
+    const int32_t leftmost = p.in_x - window::LEFT;
+    const bool touches = leftmost < 0 || leftmost + window::COLUMNS > a.conv.width || in_y < 0 ||
+                         in_y + IN_ROWS + (chunks - 1) * ROWS > phase.height;
+    const bool border = a.conv.pad_value < 1 && __any_sync(0xffffffffu, touches && p.live > 0);
+    uint32_t columns[window::WORDS] = {}; /* outside */
+    if (border)
+        xn_strip_outside<KW, D>(a, p, columns);
+
+    float h[IN_ROWS][XN_STRIP_WIDTH];
+    uint32_t patterns[IN_ROWS][window::WORDS];
+    auto digest = [&](int from, int slot, int32_t y) {
+        float v[window::COLUMNS];
+        xn_strip_columns<KW, KIND, D>(p, raw[from], v);
+        xn_strip_signs<KW, KIND, D>(v, patterns[slot]);
+        xn_strip_sums<KW, D>(v, h[slot]);
+        if (KIND == XN_STRIP_ANY && border && a.conv.pad_value < 0)
 #pragma unroll
             for (int w = 0; w < window::WORDS; w++)
-                if (ONE)
-                    pattern[r][w] = s.pattern[r][w];
-                else
-                    pattern[r][w] =
-                        r < in_rows ? patterns[((c * IN_ROWS + r) * window::WORDS + w) * blockDim.x]
-                                    : 0u;
+                patterns[slot][w] |=
+                    (uint32_t)y < (uint32_t)phase.height ? columns[w] : XN_STRIP_ALL;
     };
+    if constexpr (SEVERAL) {
+        /* a channel's rows are on their way while those before are added up */
+        float sums[IN_ROWS][window::COLUMNS] = {};
+        for (int32_t channel = 0; channel < channels; channel++) {
+            xn_strip_raw<KW> ahead[IN_ROWS] = {};
+            if (channel + 1 < channels) {
+                const int64_t plane = (int64_t)a.conv.height * a.conv.width;
+                source.begin(a, p, phase, p.plane * a.in_plane + (channel + 1) * plane);
+                source.template next<IN_ROWS>(a, p, ahead);
+            }
+#pragma unroll
+            for (int r = 0; r < IN_ROWS; r++) {
+                float v[window::COLUMNS];
+                uint32_t signs;
+                xn_strip_columns<KW, KIND, D>(p, raw[r], v);
+                xn_strip_signs<KW, KIND, D>(v, &signs);
+                filters.patterns[(channel * IN_ROWS + r) * blockDim.x] = signs;
+#pragma unroll
+                for (int n = 0; n < window::COLUMNS; n++)
+                    sums[r][n] += fabsf(v[n]);
+                raw[r] = ahead[r];
+            }
+        }
+#pragma unroll
+        for (int r = 0; r < IN_ROWS; r++) {
+#pragma unroll
+            for (int n = 0; n < window::COLUMNS; n++)
+                sums[r][n] = xn_mean(sums[r][n], a.channel_reciprocal);
+            xn_strip_sums<KW, D>(sums[r], h[r]);
+        }
+    } else {
+        if constexpr (DEPTH > 0)
+            ring.take_first(p, raw);
+#pragma unroll
+        for (int r = 0; r < IN_ROWS; r++)
+            digest(r, r, in_y + r);
+    }
+    auto next = [&](int32_t channel) {
+        if constexpr (SEVERAL)
+#pragma unroll
+            for (int r = 0; r < IN_ROWS; r++)
+                patterns[r][0] = filters.patterns[(channel * IN_ROWS + r) * blockDim.x];
+    };
+
     bool large = false;
-    for (int32_t chunk = 0;;) {
-        const int32_t out_y = p.out_y + chunk * ROWS;
-        const bool more = ++chunk < chunks;
-        if (more)
-            xn_strip_load<KW, ROWS, KIND>(a, start, p, out_y - a.pad_top + in_rows, ROWS, raw);
-        float k[ROWS][XN_STRIP_WIDTH];
-        xn_strip_box<KH, ROWS>(s.h, kernel_h, k);
-        large = large || xn_strip_large<KW, KH, ROWS, EXACT>(k);
+    int32_t rows_left = p.live > 0 ? phase.out_height - p.out_y : 0;
+    int64_t index = p.plane * a.out_plane + p.out_x +
+                    ((int64_t)p.out_y * phase.step + phase.out_first) * a.conv.out_width;
+    for (int32_t chunk = chunks;;) {
+        const bool more = --chunk > 0;
+        if constexpr (DEPTH > 0)
+            ring.copy_next(a, p, chunk >= DEPTH);
+        else if (more)
+            source.template next<ROWS>(a, p, raw);
+        float box[ROWS][XN_STRIP_WIDTH];
+        xn_strip_box<KH, ROWS>(h, box);
+        large = large || xn_strip_large<KH, ROWS, (KW < 3 || D > 1)>(box);
         if (!want_k)
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
 #pragma unroll
                 for (int j = 0; j < XN_STRIP_WIDTH; j++)
-                    k[r][j] = 1.0f;
-        if (border && a.pad_value == 0)
-            xn_strip_outputs<KW, KH, ROWS, true, KIND>(a, p, o_first, o_count, filters, tables,
-                                                       channels, kernel_h, out_y, columns, k, rows);
+                    box[r][j] = 1.0f;
+        if (border && a.conv.pad_value == 0)
+            xn_strip_outputs<KW, KH, ROWS, KIND, SEVERAL, true>(
+                a, p, filters, patterns, next, columns, box, phase, in_y, rows_left, index);
         else
-            xn_strip_outputs<KW, KH, ROWS, false, KIND>(a, p, o_first, o_count, filters, tables,
-                                                        channels, kernel_h, out_y, columns, k,
-                                                        rows);
+            xn_strip_outputs<KW, KH, ROWS, KIND, SEVERAL, false>(
+                a, p, filters, patterns, next, columns, box, phase, in_y, rows_left, index);
         if (!more)
             break;
+        in_y += ROWS;
+        rows_left -= ROWS;
+        index += (int64_t)ROWS * phase.step * a.conv.out_width;
 #pragma unroll
         for (int r = 0; r < CARRY; r++) {
 #pragma unroll
             for (int j = 0; j < XN_STRIP_WIDTH; j++)
-                s.h[r][j] = s.h[r + ROWS][j];
+                h[r][j] = h[r + ROWS][j];
 #pragma unroll
             for (int w = 0; w < window::WORDS; w++)
-                s.pattern[r][w] = s.pattern[r + ROWS][w];
+                patterns[r][w] = patterns[r + ROWS][w];
         }
+        if constexpr (DEPTH > 0)
+            ring.take_next(p, raw);
 #pragma unroll
         for (int r = 0; r < ROWS; r++)
-            digest(raw[r], out_y - a.pad_top + in_rows + r, s.h[CARRY + r], s.pattern[CARRY + r]);
+            digest(r, CARRY + r, in_y + CARRY + r);
     }
 
-    const int32_t left = p.live > 0 ? min(a.out_height - p.out_y, ROWS * chunks) : 0;
-    for (int32_t f = 0; f < o_count; f++)
-        if ((filters[f].extreme || (large && want_k)) && left > 0 && a.out.datatype != XN_INT32)
-            xn_strip_again<KW>(a, p.plane, o_first + f, p.out_x, p.out_y, left, p.live,
-                               xn_strip_whole(a), 1);
+    const int32_t made = p.live > 0 ? min(phase.out_height - p.out_y, ROWS * chunks) : 0;
+    for (int32_t f = 0; f < filters.count; f++)
+        if (((large && want_k) || xn_strip_extreme(filters.of(f))) && made > 0 &&
+            a.epilogue.what.datatype != XN_INT32)
+            xn_strip_again(a, p.plane, filters.first + f, p.out_x, p.out_y, made, p.live, phase);
 }
 
 #endif

@@ -16,7 +16,7 @@ typedef struct xn_cuda_sliding {
     int32_t depth;  /* chunks on their way at a time: 0 (in registers), 2 or 4: compiled in */
     int32_t lanes;  /* 4, 8, 16 or 32: shuffles stay inside a segment */
     int32_t across, stack;
-    int32_t threads; /* 32 .. 256 */
+    int32_t threads; /* 32 .. 128 */
     int32_t span;
 } xn_cuda_sliding;
 
@@ -30,10 +30,14 @@ bool xn_cuda_sliding_fits(const xn_conv *conv, int64_t images, const xn_cuda_sli
 /* True when the input's and the output's rows are read and written as whole vectors. */
 bool xn_cuda_sliding_vectors(const xn_conv *conv);
 
+/* What the time of a cut that fits is made of: 8 terms, to be multiplied by what each costs. */
+void xn_cuda_sliding_terms(const xn_conv *conv, int64_t images, int multiprocessors,
+                           const xn_cuda_sliding *strip, double *terms);
+
 /* Launches a cut that fits. */
 cudaError_t xn_cuda_sliding_launch(const xn_conv *conv, int64_t images,
                                    const xn_cuda_sliding *strip, const xn_cuda_few_io *io,
-                                   const xn_cuda_epilogue_args *epilogue, bool overlapped,
+                                   const xn_epilogue_args *epilogue, bool overlapped,
                                    cudaStream_t stream);
 cudaError_t xn_cuda_sliding_load(void);
 
