@@ -1,5 +1,5 @@
 /* depthwise.cu: groups of one channel and one filter, 3 x 3, 5 x 5 or 7 x 7, with any stride and
- * dilation and rows of any length: the depth-wise layers that the strips (sliding_window.cuh),
+ * dilation and rows of any length: the depth-wise layers that the strips of sliding_window.cuh,
  * which want rows of whole vectors and unit steps, do not do well.
  *
  * Planes lie one after the other in memory, and so do the rows of one. A block takes several whole
@@ -40,7 +40,7 @@ enum {
 
 /* Where a column's taps are. Those outside the image are all the zero before the run. */
 template <int KW>
-struct planes_column {
+struct depthwise_column {
     const float *tap[KW]; /* of row 0 of the image, which need not be staged */
     int32_t pitch[KW];    /* elements from row to row, 0 outside */
     uint32_t inside;      /* bit j: tap j counts */
@@ -48,43 +48,43 @@ struct planes_column {
 };
 
 template <int KW>
-__device__ __forceinline__ planes_column<KW> find_column(const planes_args &a, int32_t in_x,
-                                                         const float *row, const float *zero) {
+__device__ __forceinline__ depthwise_column<KW> find_column(const depthwise_args &a, int32_t in_x,
+                                                            const float *row, const float *zero) {
     constexpr uint32_t ALL = (1u << KW) - 1u;
-    planes_column<KW> c;
+    depthwise_column<KW> c;
     uint32_t inside = 0;
 #pragma unroll
     for (int j = 0; j < KW; j++) {
-        const int32_t x = in_x + j * a.dilation_w;
-        const bool is_inside = (uint32_t)x < (uint32_t)a.width;
+        const int32_t x = in_x + j * a.conv.dilation_w;
+        const bool is_inside = (uint32_t)x < (uint32_t)a.conv.width;
         c.tap[j] = is_inside ? row + x : zero;
-        c.pitch[j] = is_inside ? a.width : 0;
+        c.pitch[j] = is_inside ? a.conv.width : 0;
         inside |= is_inside ? 1u << j : 0u;
     }
-    c.inside = a.pad_value ? ALL : inside;
-    c.signs = a.pad_value < 0 ? inside : ALL;
+    c.inside = a.conv.pad_value ? ALL : inside;
+    c.signs = a.conv.pad_value < 0 ? inside : ALL;
     return c;
 }
 
 /* One row of taps to the window; row y of the image. */
 template <int KW, int KH>
-__device__ __forceinline__ void push_row(const planes_args &a, const planes_column<KW> &column,
-                                         int32_t y, planes_window<KW, KH> *w) {
+__device__ __forceinline__ void push_row(const depthwise_args &a,
+                                         const depthwise_column<KW> &column, int32_t y,
+                                         depthwise_window<KW, KH> *w) {
     constexpr uint32_t ALL = (1u << KW) - 1u;
     float sum = 0.0f;
-    uint32_t signs = a.pad_value > 0 ? ALL : 0u, inside = a.pad_value ? ALL : 0u;
-    if ((uint32_t)y < (uint32_t)a.height) {
+    uint32_t signs = a.conv.pad_value > 0 ? ALL : 0u, inside = a.conv.pad_value ? ALL : 0u;
+    if ((uint32_t)y < (uint32_t)a.conv.height) {
         float v[KW];
 #pragma unroll
         for (int j = 0; j < KW; j++)
             v[j] = column.tap[j][y * column.pitch[j]];
         signs = 0;
 #pragma unroll
-        for (int j = 0; j < KW; j++) {
-            if (v[j] >= 0.0f)
+        for (int j = 0; j < KW; j++)
+            if (v[j] >= 0.0f) /* xn_sign_bit */
                 signs |= 1u << j;
-            sum += fabsf(v[j]);
-        }
+        sum = xn_fours<KW>([&](int j) { return fabsf(v[j]); });
         signs &= column.signs;
         inside = column.inside;
     }
@@ -92,38 +92,36 @@ __device__ __forceinline__ void push_row(const planes_args &a, const planes_colu
     for (int i = 0; i < KH - 1; i++)
         w->sums[i] = w->sums[i + 1];
     w->sums[KH - 1] = sum;
-    planes_window<KW, KH>::push(w->signs, signs);
-    planes_window<KW, KH>::push(w->inside, inside);
+    depthwise_window<KW, KH>::push(w->signs, signs);
+    depthwise_window<KW, KH>::push(w->inside, inside);
 }
 
 /* To out, or where outputs are not collected, to the output from element out_first on. */
 template <int KW, int KH, int ADVANCE>
-__device__ __forceinline__ void walk(const planes_args &a, const planes_block &b,
-                                     const planes_place &p, int32_t plane, const float *image,
-                                     const float *zero, const planes_filter<KW, KH> &filter,
-                                     float *out, int64_t out_first) {
+__device__ __forceinline__ void walk(const depthwise_args &a, const depthwise_block &b,
+                                     const depthwise_place &p, int32_t plane, const float *image,
+                                     const float *zero, const depthwise_filter<KW, KH> &filter,
+                                     float *out, int64_t out_first, bool *finite) {
     constexpr int CARRY = ADVANCE < KH ? KH - ADVANCE : 0;
-    const int32_t in_x = p.x * a.stride_w - a.pad_left;
-    const planes_column<KW> column = find_column<KW>(a, in_x, image, zero);
-    planes_window<KW, KH> w = {};
-    int32_t y = (b.out_y + p.row) * a.stride_h - a.pad_top; /* of the window's first row */
+    const depthwise_column<KW> column =
+        find_column<KW>(a, p.x * a.conv.stride_w - a.conv.pad_left, image, zero);
+    depthwise_window<KW, KH> w = {};
+    int32_t y = (b.out_y + p.row) * a.conv.stride_h - a.conv.pad_top; /* the window's first row */
 #pragma unroll
     for (int i = 0; i < CARRY; i++)
-        push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
-    int32_t at = p.row * a.out_width + p.x;
+        push_row<KW, KH>(a, column, y + i * a.conv.dilation_h, &w);
+    int32_t at = p.row * a.conv.out_width + p.x;
     for (int32_t row = p.row; row < p.end; row += a.apart) {
 #pragma unroll
         for (int i = CARRY; i < KH; i++)
-            push_row<KW, KH>(a, column, y + i * a.dilation_h, &w);
-        const float value = output_of<KW, KH>(a, w, filter, b.plane + plane, y, in_x);
+            push_row<KW, KH>(a, column, y + i * a.conv.dilation_h, &w);
+        const float value = output_of<KW, KH>(a, w, filter, finite);
         if (!a.direct)
             out[at] = value;
-        else if (a.out.datatype == XN_INT32)
-            ((int32_t *)a.out.data)[out_first + at] = __float_as_int(value);
         else
-            xn_store_fp32(a.out, out_first + at, value);
-        at += a.apart * a.out_width;
-        y += a.apart * a.stride_h;
+            xn_few_store(a.epilogue, out_first + at, false, 1, {value});
+        at += a.apart * a.conv.out_width;
+        y += a.apart * a.conv.stride_h;
     }
 }
 
@@ -131,36 +129,42 @@ __device__ __forceinline__ void walk(const planes_args &a, const planes_block &b
 
 /* ADVANCE: window rows from one output of a walk to the next; KH stands for that many and more. */
 template <int KW, int KH, int ADVANCE>
-__global__ void __launch_bounds__(MAX_THREADS)
-    planes_kernel(const __grid_constant__ planes_args a) {
+__global__ void __launch_bounds__(MAX_THREADS, KW > 5 ? 3 : 4)
+    depthwise_kernel(const __grid_constant__ depthwise_args a) {
     extern __shared__ __align__(16) float shared[];
-    const planes_filter<KW, KH> *filters = (const planes_filter<KW, KH> *)(shared + a.info_at);
-    const planes_block b = find_block(a, KH);
+    const depthwise_filter<KW, KH> *filters =
+        (const depthwise_filter<KW, KH> *)(shared + a.info_at);
+    const depthwise_block b = find_block(a, KH);
     const float *in = stage_block<KW, KH>(a, b, shared);
     const int64_t out_first = first_output(a, b);
     float *out = shared + a.out_at + (out_first & 3);
-    each_walk(a, b, [&](int32_t plane, const planes_place &p) {
-        walk<KW, KH, ADVANCE>(a, b, p, plane, in + (plane * b.in_rows - b.in_y) * a.width, shared,
-                              filters[plane], out + plane * b.out_rows * a.out_width, out_first);
+    bool finite = true;
+    each_walk(a, b, [&](int32_t plane, const depthwise_place &p) {
+        walk<KW, KH, ADVANCE>(a, b, p, plane, in + (plane * b.in_rows - b.in_y) * a.conv.width,
+                              shared, filters[plane], out + plane * b.out_rows * a.conv.out_width,
+                              out_first, &finite);
     });
+    if (!finite)
+        walks_again(a, out, out_first);
     if (a.direct) /* of one plane */
         return;
     __syncthreads();
-    write_run(a.out, out_first, b.planes * b.out_rows * a.out_width, shared + a.out_at);
+    write_run(a.epilogue, out_first, b.planes * b.out_rows * a.conv.out_width, shared + a.out_at);
 }
 
 /* ---- the cut ---- */
 
-typedef void (*planes_function)(const planes_args);
+typedef void (*depthwise_function)(const depthwise_args);
 
-#define PLANES(K)                                                                                  \
-    {K, 0, narrow_kernel<K>}, {K, 1, planes_kernel<K, K, 1>}, {K, 2, planes_kernel<K, K, 2>}, {    \
-        K, K, planes_kernel<K, K, K>                                                               \
+#define KERNELS(K)                                                                                 \
+    {K, 0, narrow_kernel<K>}, {K, 1, depthwise_kernel<K, K, 1>},                                   \
+        {K, 2, depthwise_kernel<K, K, 2>}, {                                                       \
+        K, K, depthwise_kernel<K, K, K>                                                            \
     }
 static const struct {
     int32_t kernel, advance; /* 0: rows are short */
-    planes_function function;
-} kernels[] = {PLANES(3), PLANES(5), PLANES(7)};
+    depthwise_function function;
+} kernels[] = {KERNELS(3), KERNELS(5), KERNELS(7)};
 
 static int32_t gcd(int32_t a, int32_t b) {
     return b ? gcd(b, a % b) : a;
@@ -177,7 +181,7 @@ static bool is_narrow(const xn_conv *c) {
            c->pad_left == c->kernel_w / 2;
 }
 
-static planes_function find_kernel(const xn_conv *c) {
+static depthwise_function find_kernel(const xn_conv *c) {
     const int32_t advance = is_narrow(c) ? 0 : c->stride_h / gcd(c->dilation_h, c->stride_h);
     for (const auto &k : kernels)
         if (k.kernel == c->kernel_h && (k.advance == advance || k.advance == k.kernel))
@@ -186,7 +190,7 @@ static planes_function find_kernel(const xn_conv *c) {
 }
 
 static bool takes(const xn_conv *c) {
-    return c->mode == XN_MODE_XNOR && c->group_channels == 1 && c->group_out_channels == 1 &&
+    return xn_few_takes(c) && c->group_channels == 1 && c->group_out_channels == 1 &&
            c->kernel_h == c->kernel_w && find_kernel(c) && c->out_width > 1 &&
            c->out_width < 1 << 14 && (int64_t)c->height * c->width <= INT32_MAX / 4 &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX / 4 &&
@@ -195,11 +199,11 @@ static bool takes(const xn_conv *c) {
 }
 
 static int64_t bands_of(const xn_conv *c, const xn_cuda_depthwise_cut *cut) {
-    return (c->out_height - 1) / cut->band + 1;
+    return xn_few_up(c->out_height, cut->band);
 }
 
 static int64_t blocks_of(const xn_conv *c, int64_t images, const xn_cuda_depthwise_cut *cut) {
-    return ((images * c->groups - 1) / cut->planes + 1) * bands_of(c, cut);
+    return xn_few_up(images * c->groups, cut->planes) * bands_of(c, cut);
 }
 
 static bool is_direct(const xn_conv *c, const xn_cuda_depthwise_cut *cut) {
@@ -215,7 +219,7 @@ static int64_t shared_words(const xn_conv *c, const xn_cuda_depthwise_cut *cut, 
         rows = rows < c->height ? rows : c->height;
     }
     *info_at = 4 + (cut->planes * rows * c->width + 3 + 3) / 4 * 4;
-    *out_at = *info_at + cut->planes * (int64_t)sizeof(planes_filter<7, 7>) / 4;
+    *out_at = *info_at + cut->planes * (int64_t)sizeof(depthwise_filter<7, 7>) / 4;
     *rows_at =
         *out_at +
         (is_direct(c, cut) ? 0 : (cut->planes * (int64_t)cut->band * c->out_width + 3 + 3) / 4 * 4);
@@ -285,36 +289,35 @@ bool xn_cuda_depthwise_choose(const xn_conv *c, int64_t images, int multiprocess
     return found;
 }
 
+void xn_cuda_depthwise_terms(const xn_conv *c, int64_t images, int multiprocessors,
+                             const xn_cuda_depthwise_cut *cut, double *terms) {
+    int64_t info_at, out_at, rows_at;
+    shared_words(c, cut, &info_at, &out_at, &rows_at);
+    const double share =
+        xn_few_share((double)blocks_of(c, images, cut), multiprocessors) * cut->planes;
+    const double outputs = share * cut->band * c->out_width, staged = share * (double)info_at;
+    const double window = c->kernel_h * (c->kernel_w + 2.0);
+    terms[0] = 1;
+    terms[1] = cut->rows + c->kernel_h; /* a thread's chain */
+    terms[2] = staged / cut->planes;
+    terms[3] = is_narrow(c) ? outputs : 0;
+    terms[4] = is_narrow(c) ? outputs * c->kernel_h : 0;
+    terms[5] = is_narrow(c) ? 0 : outputs;
+    terms[6] = is_narrow(c) ? 0 : outputs * window / cut->rows;
+    terms[7] = is_narrow(c) ? 0 : outputs * window;
+}
+
 cudaError_t xn_cuda_depthwise_launch(const xn_conv *c, int64_t images,
                                      const xn_cuda_depthwise_cut *cut, const xn_cuda_few_io *io,
-                                     const xn_cuda_epilogue_args *epilogue, bool overlapped,
+                                     const xn_epilogue_args *epilogue, bool overlapped,
                                      cudaStream_t stream) {
     if (!xn_cuda_depthwise_fits(c, images, cut))
         return cudaErrorInvalidConfiguration;
     int64_t info_at, out_at, rows_at;
     const int64_t words = shared_words(c, cut, &info_at, &out_at, &rows_at);
-    planes_args a = {};
-    a.input = io->input;
-    a.patches = io->patches;
-    a.factor = epilogue->factor;
-    a.bias = epilogue->bias;
-    a.out = {epilogue->output, c->epilogue.datatype};
-    a.datatype = c->input_datatype;
-    a.want_k = c->epilogue.k;
-    a.groups = c->groups;
+    depthwise_args a = {};
+    xn_few_set(&a, c, io, epilogue, true);
     a.planes = (int32_t)(images * c->groups);
-    a.height = c->height;
-    a.width = c->width;
-    a.out_height = c->out_height;
-    a.out_width = c->out_width;
-    a.stride_h = c->stride_h;
-    a.stride_w = c->stride_w;
-    a.dilation_h = c->dilation_h;
-    a.dilation_w = c->dilation_w;
-    a.pad_top = c->pad_top;
-    a.pad_left = c->pad_left;
-    a.pad_value = c->pad_value;
-    a.patch_words = xn_cuda_patch_words(1, c->kernel_h, c->kernel_w);
     a.block_planes = cut->planes;
     a.band = cut->band;
     a.rows = cut->rows;
@@ -326,7 +329,6 @@ cudaError_t xn_cuda_depthwise_launch(const xn_conv *c, int64_t images,
     a.info_at = (int32_t)info_at;
     a.out_at = (int32_t)out_at;
     a.rows_at = (int32_t)rows_at;
-    a.reciprocal = 1.0f / (float)(c->kernel_h * c->kernel_w);
     return xn_cuda_launch_with(find_kernel(c), dim3((unsigned)blocks_of(c, images, cut)),
                                cut->threads, (size_t)words * 4, overlapped, stream, a);
 }

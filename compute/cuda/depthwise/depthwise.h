@@ -20,10 +20,14 @@ bool xn_cuda_depthwise_choose(const xn_conv *conv, int64_t images, int multiproc
 /* True when that cut can be launched. */
 bool xn_cuda_depthwise_fits(const xn_conv *conv, int64_t images, const xn_cuda_depthwise_cut *cut);
 
+/* What the time of a cut that fits is made of: 8 terms, to be multiplied by what each costs. */
+void xn_cuda_depthwise_terms(const xn_conv *conv, int64_t images, int multiprocessors,
+                             const xn_cuda_depthwise_cut *cut, double *terms);
+
 /* Launches a cut that fits. */
 cudaError_t xn_cuda_depthwise_launch(const xn_conv *conv, int64_t images,
                                      const xn_cuda_depthwise_cut *cut, const xn_cuda_few_io *io,
-                                     const xn_cuda_epilogue_args *epilogue, bool overlapped,
+                                     const xn_epilogue_args *epilogue, bool overlapped,
                                      cudaStream_t stream);
 cudaError_t xn_cuda_depthwise_load(void);
 

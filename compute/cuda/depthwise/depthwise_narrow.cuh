@@ -35,86 +35,90 @@ __device__ __forceinline__ void sum_columns(const float (&v)[SHORT_ROW], float (
 /* The staged rows: each row's signs to a word, column x at bit x + K / 2, as pad_value says
  * outside; its sums in its place. A thread a row. */
 template <int K>
-__device__ __forceinline__ void sum_rows(const planes_args &a, float *in, uint32_t *rows,
+__device__ __forceinline__ void sum_rows(const depthwise_args &a, float *in, uint32_t *rows,
                                          int32_t count) {
-    const uint32_t own = xn_cuda_low_bits(a.width) << K / 2;
+    const uint32_t own = xn_cuda_low_bits(a.conv.width) << K / 2;
     for (int32_t r = threadIdx.x; r < count; r += blockDim.x) {
-        float *row = in + r * a.width, v[SHORT_ROW], sums[SHORT_ROW];
+        float *row = in + r * a.conv.width, v[SHORT_ROW], sums[SHORT_ROW];
         uint32_t signs = 0;
 #pragma unroll
         for (int n = 0; n < SHORT_ROW; n++)
-            v[n] = n < a.width ? row[n] : 0.0f;
+            v[n] = n < a.conv.width ? row[n] : 0.0f;
 #pragma unroll
         for (int n = 0; n < SHORT_ROW; n++)
             if (v[n] >= 0.0f) /* xn_sign_bit */
                 signs |= 1u << (n + K / 2);
-        rows[r] = (signs & own) | (a.pad_value > 0 ? ~own : 0u);
+        rows[r] = (signs & own) | (a.conv.pad_value > 0 ? ~own : 0u);
         sum_columns<K>(v, sums);
 #pragma unroll
         for (int n = 0; n < SHORT_ROW; n++)
-            if (n < a.width)
+            if (n < a.conv.width)
                 row[n] = sums[n];
     }
 }
 
 /* Down a column; sums and rows are where row 0 of the plane would be. */
 template <int K>
-__device__ __forceinline__ void narrow_walk(const planes_args &a, const planes_block &b,
-                                            const planes_place &p, int32_t plane, const float *sums,
-                                            const uint32_t *rows, const planes_filter<K, K> &filter,
-                                            float *out) {
+__device__ __forceinline__ void
+narrow_walk(const depthwise_args &a, const depthwise_block &b, const depthwise_place &p,
+            int32_t plane, const float *sums, const uint32_t *rows,
+            const depthwise_filter<K, K> &filter, float *out, bool *finite) {
     constexpr uint32_t ALL = (1u << K) - 1u;
     const int32_t in_x = p.x - K / 2;
-    const uint32_t border = a.pad_value ? ALL : 0u, border_signs = a.pad_value > 0 ? ALL : 0u;
+    const uint32_t border = a.conv.pad_value ? ALL : 0u,
+                   border_signs = a.conv.pad_value > 0 ? ALL : 0u;
     const uint32_t inside =
-        border | xn_cuda_bit_range(max(-in_x, 0), min(a.width - in_x, (int32_t)K));
-    planes_window<K, K> w = {};
-    int32_t y = b.out_y + p.row - a.pad_top; /* of the window's first row */
+        border | xn_cuda_bit_range(max(-in_x, 0), min(a.conv.width - in_x, (int32_t)K));
+    depthwise_window<K, K> w = {};
+    int32_t y = b.out_y + p.row - a.conv.pad_top; /* of the window's first row */
     auto push = [&](int32_t row) {
-        const bool is_inside = (uint32_t)row < (uint32_t)a.height;
+        const bool is_inside = (uint32_t)row < (uint32_t)a.conv.height;
         float sum = 0.0f;
         uint32_t signs = border_signs;
         if (is_inside) {
-            sum = sums[row * a.width + p.x];
+            sum = sums[row * a.conv.width + p.x];
             signs = rows[row] >> p.x & ALL;
         }
 #pragma unroll
         for (int i = 0; i < K - 1; i++)
             w.sums[i] = w.sums[i + 1];
         w.sums[K - 1] = sum;
-        planes_window<K, K>::push(w.signs, signs);
-        planes_window<K, K>::push(w.inside, is_inside ? inside : border);
+        depthwise_window<K, K>::push(w.signs, signs);
+        depthwise_window<K, K>::push(w.inside, is_inside ? inside : border);
     };
 #pragma unroll
     for (int i = 0; i < K - 1; i++)
         push(y + i);
-    out += p.row * a.out_width + p.x;
+    out += p.row * a.conv.out_width + p.x;
 #pragma unroll K /* so that a window's sums stay in their registers */
-    for (int32_t row = p.row; row < p.end; row++, y++, out += a.out_width) {
+    for (int32_t row = p.row; row < p.end; row++, y++, out += a.conv.out_width) {
         push(y + K - 1);
-        *out = output_of<K, K>(a, w, filter, b.plane + plane, y, in_x);
+        *out = output_of<K, K>(a, w, filter, finite);
     }
 }
 
 template <int K>
 __global__ void __launch_bounds__(MAX_THREADS, 4)
-    narrow_kernel(const __grid_constant__ planes_args a) {
+    narrow_kernel(const __grid_constant__ depthwise_args a) {
     extern __shared__ __align__(16) float shared[];
-    const planes_filter<K, K> *filters = (const planes_filter<K, K> *)(shared + a.info_at);
+    const depthwise_filter<K, K> *filters = (const depthwise_filter<K, K> *)(shared + a.info_at);
     uint32_t *rows = (uint32_t *)(shared + a.rows_at);
-    const planes_block b = find_block(a, K);
+    const depthwise_block b = find_block(a, K);
     float *in = stage_block<K, K>(a, b, shared);
     sum_rows<K>(a, in, rows, b.planes * b.in_rows);
     __syncthreads();
     const int64_t out_first = first_output(a, b);
     float *out = shared + a.out_at + (out_first & 3);
-    each_walk(a, b, [&](int32_t plane, const planes_place &p) {
+    bool finite = true;
+    each_walk(a, b, [&](int32_t plane, const depthwise_place &p) {
         const int32_t row = plane * b.in_rows - b.in_y;
-        narrow_walk<K>(a, b, p, plane, in + row * a.width, rows + row, filters[plane],
-                       out + plane * b.out_rows * a.out_width);
+        narrow_walk<K>(a, b, p, plane, in + row * a.conv.width, rows + row, filters[plane],
+                       out + plane * b.out_rows * a.conv.out_width, &finite);
     });
+    if (!finite)
+        walks_again(a, out, out_first);
     __syncthreads();
-    write_run(a.out, out_first, b.planes * b.out_rows * a.out_width, shared + a.out_at);
+    write_run(a.epilogue, out_first, b.planes * b.out_rows * a.conv.out_width, shared + a.out_at);
 }
 
 #endif
