@@ -9,10 +9,10 @@
  *    row are neighbouring bits (with dilation d, columns are ordered by their remainder modulo d
  *    first). There are two such images: `positive`, the bits of signs +1, and `negative`, those of
  *    -1. Taps outside are in neither where pad_value is 0, so nothing further knows of borders but
- *    the number of taps inside. The mean of |x| goes beside them.
+ *    the number of taps inside. The sum of |x| goes beside them.
  * 2. Filters are laid out in the same order of bits, and once more inverted, while the kernel ahead
  *    still runs.
- * 3. K is the box sum of the means: over the rows of a window first, then over its columns.
+ * 3. K's sums (epilogue.cuh): the means, their sums along the rows, the sums of these.
  * 4. A warp takes 16 outputs at a time. Their patches' words are unaligned windows of the rows, one
  *    funnel shift each, straight into the fragment that the matrix instruction multiplies with 16
  *    filters:
@@ -41,8 +41,8 @@ enum {
 /* ---- 4: outputs ---- */
 
 /* Four outputs side by side. */
-struct matrix_quad {
-    float k[4], taps[4];
+struct patch_quad {
+    float box[4], taps[4];
     int32_t live;  /* how many exist */
     int64_t index; /* in its plane */
 };
@@ -52,11 +52,11 @@ __device__ __forceinline__ void load_quad(const float *from, float (&to)[4]) {
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
 
-__device__ __forceinline__ matrix_quad find_quad(const matrix_args &a, const matrix_block &b,
-                                                 int32_t p) {
+__device__ __forceinline__ patch_quad find_quad(const patch_args &a, const patch_block &b,
+                                                int32_t p) {
     const xn_conv &c = a.conv;
     const int32_t tile = a.cut.tile_w * a.cut.tile_h;
-    matrix_quad q;
+    patch_quad q;
     if (a.cut.tile_w == c.out_width) { /* a run of outputs */
         q.index = (int64_t)b.out_y * c.out_width + p;
         q.live = min(4, min(tile, (c.out_height - b.out_y) * c.out_width) - p);
@@ -68,45 +68,16 @@ __device__ __forceinline__ matrix_quad find_quad(const matrix_args &a, const mat
     return q;
 }
 
-/* The outputs of one filter; agreeing as floats from 2^23 on. */
-__device__ __forceinline__ void write_quad(const matrix_args &a, const matrix_quad &q,
-                                           const matrix_filter &f, int64_t index, bool vector,
+/* The outputs of one filter; agreeing as floats from 2^23 on. False where one is not finite. */
+__device__ __forceinline__ bool write_quad(const patch_args &a, const patch_quad &q,
+                                           const patch_filter &f, int64_t index, bool vector,
                                            const float *agreeing) {
-    float dots[4], v[4];
+    float v[4];
 #pragma unroll
-    for (int n = 0; n < 4; n++) {
-        dots[n] = fmaf(agreeing[n] - 0x1p23f, 2.0f, -q.taps[n]);
-        v[n] = xn_epilogue_value(dots[n], f.factor, q.k[n], f.bias);
-    }
-    if (a.out.datatype == XN_INT32) {
-        int32_t *out = (int32_t *)a.out.data + index;
-        if (vector && q.live == 4)
-            *(int4 *)out =
-                make_int4((int32_t)dots[0], (int32_t)dots[1], (int32_t)dots[2], (int32_t)dots[3]);
-        else
-            for (int n = 0; n < 4; n++)
-                if (n < q.live)
-                    out[n] = (int32_t)dots[n];
-        return;
-    }
-    if (!isfinite(fabsf(v[0]) + fabsf(v[1]) + fabsf(v[2]) + fabsf(v[3])))
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-            v[n] = xn_cuda_epilogue((int32_t)dots[n], f.factor, q.k[n], f.bias);
-    if (!vector || q.live < 4) {
-#pragma unroll
-        for (int n = 0; n < 4; n++)
-            if (n < q.live)
-                xn_store_fp32(a.out, index + n, v[n]);
-    } else if (a.out.datatype == XN_FP32) {
-        *(float4 *)((float *)a.out.data + index) = make_float4(v[0], v[1], v[2], v[3]);
-    } else {
-        const __half2 low = __floats2half2_rn(v[0], v[1]), high = __floats2half2_rn(v[2], v[3]);
-        uint2 packed;
-        memcpy(&packed.x, &low, 4);
-        memcpy(&packed.y, &high, 4);
-        *(uint2 *)((__half *)a.out.data + index) = packed;
-    }
+    for (int n = 0; n < 4; n++)
+        v[n] = xn_value(fmaf(agreeing[n] - 0x1p23f, 2.0f, -q.taps[n]), q.box[n], f.constants);
+    xn_few_store(a.epilogue, index, vector, q.live, v);
+    return isfinite(fabsf(v[0]) + fabsf(v[1]) + fabsf(v[2]) + fabsf(v[3]));
 }
 
 /* Where the words of this thread's part of a fragment lie, from a patch's first word on. */
@@ -122,7 +93,7 @@ __device__ __forceinline__ void find_words(const int32_t *offsets, int32_t (&off
 /* Both instructions' columns, 16 outputs from p on: column g of instruction n is output
  * 4 (g / 2) + 2 n + g % 2, so that a thread's four results are neighbours. */
 template <int STEPS>
-__device__ __forceinline__ void load_patches(const matrix_args &a, const uint32_t *rows, int32_t p,
+__device__ __forceinline__ void load_patches(const patch_args &a, const uint32_t *rows, int32_t p,
                                              const int32_t (&offset)[STEPS][2],
                                              uint32_t (&patch)[2][STEPS][2]) {
     const int32_t g = (threadIdx.x & 31) >> 2, tile = a.cut.tile_w * a.cut.tile_h;
@@ -162,13 +133,40 @@ __device__ __forceinline__ void multiply(const uint32_t *filters, int32_t span,
     }
 }
 
+/* The outputs that this thread's warp makes of a block's, by the definition. It finds the block
+ * again, so that callers need not keep it. */
+static __device__ __noinline__ void outputs_again(const patch_args &a) {
+    const xn_conv &c = a.conv;
+    const patch_block b = find_block(a);
+    const int32_t tile = a.cut.tile_w * a.cut.tile_h, warp = (int32_t)threadIdx.x >> 5;
+    const int32_t log2 = a.shape.sharers_log2, lane = threadIdx.x & 31;
+    const int32_t part = warp & ((1 << log2) - 1);
+    __syncwarp(); /* what its lanes have stored is overwritten by others */
+#pragma unroll 1
+    for (int32_t e = lane; e < tile * b.filters; e += 32) {
+        const int32_t at = e / b.filters, f = e - at * b.filters;
+        const patch_quad q = find_quad(a, b, at & ~3);
+        if (at / ROWS % (WARPS >> log2) != warp >> log2 || f / ROWS % (1 << log2) != part ||
+            (at & 3) >= q.live)
+            continue;
+        const int32_t o = b.group * c.group_out_channels + b.filter + f;
+        const int64_t group = b.image * c.groups + xn_divide(o, a.shape.by_filters);
+        const int64_t index = q.index + (at & 3);
+        const int32_t y = (int32_t)(index / c.out_width), x = (int32_t)(index % c.out_width);
+        const float v = xn_few_again(a, o, group * c.group_channels * c.height * c.width,
+                                     y * c.stride_h - c.pad_top, x * c.stride_w - c.pad_left);
+        const int64_t outputs = (int64_t)c.out_height * c.out_width;
+        xn_store_reals(a.epilogue, (b.image * c.out_channels + o) * outputs + index, {v});
+    }
+}
+
 /* A warp takes every so many of the tile's outputs, 16 at a time, with all filters or every so many
  * of them. */
 template <int STEPS>
 __device__ __forceinline__ void
-make_outputs(const matrix_args &a, const matrix_block &b, int32_t span, const uint32_t *rows,
-             const int32_t *offsets, const uint32_t *filters, const matrix_filter *info,
-             const float *k, const float *taps) {
+make_outputs(const patch_args &a, const patch_block &b, int32_t span, const uint32_t *rows,
+             const int32_t *offsets, const uint32_t *filters, const patch_filter *info,
+             const float *box, const float *taps) {
     const xn_conv &c = a.conv;
     const int32_t tile = a.cut.tile_w * a.cut.tile_h, lane = threadIdx.x & 31, g = lane >> 2;
     const int32_t warp = (int32_t)threadIdx.x >> 5, log2 = a.shape.sharers_log2;
@@ -179,6 +177,7 @@ make_outputs(const matrix_args &a, const matrix_block &b, int32_t span, const ui
                           outputs;
     const int64_t step = (ROWS << log2) * outputs;
     const bool several = a.cut.together > 1;
+    bool finite = true;
     int32_t offset[STEPS][2];
     find_words<STEPS>(offsets, offset);
 #pragma unroll 1
@@ -186,10 +185,10 @@ make_outputs(const matrix_args &a, const matrix_block &b, int32_t span, const ui
         uint32_t patch[2][STEPS][2];
         load_patches<STEPS>(a, rows, p, offset, patch);
         const int32_t at = p + (lane & 3) * 4;
-        matrix_quad q = find_quad(a, b, at);
+        patch_quad q = find_quad(a, b, at);
         const bool vector = ((outputs | q.index) & 3) == 0;
         load_quad(taps + at, q.taps);
-        load_quad(k + at, q.k);
+        load_quad(box + at, q.box);
         int64_t index = first + q.index;
 #pragma unroll 1
         for (int32_t m = first_filter; m < span; m += ROWS << log2, index += step) {
@@ -201,14 +200,17 @@ make_outputs(const matrix_args &a, const matrix_block &b, int32_t span, const ui
                 if (f >= b.filters)
                     continue;
                 if (several)
-                    load_quad(k + info[f].group * a.shape.tile + at, q.k);
+                    load_quad(box + info[f].group * a.shape.tile + at, q.box);
                 const float agreeing[4] = {
                     __int_as_float(counts[0][h * 2]), __int_as_float(counts[0][h * 2 + 1]),
                     __int_as_float(counts[1][h * 2]), __int_as_float(counts[1][h * 2 + 1])};
-                write_quad(a, q, info[f], index + h * 8 * outputs, vector, agreeing);
+                if (!write_quad(a, q, info[f], index + h * 8 * outputs, vector, agreeing))
+                    finite = false;
             }
         }
     }
+    if (__any_sync(0xffffffffu, !finite))
+        outputs_again(a);
 }
 
 /* With small patches registers are enough for more blocks, which hide each other's waiting. */
@@ -218,16 +220,16 @@ constexpr int resident(int steps) {
 
 template <int STEPS, int DATATYPE>
 __global__ void __launch_bounds__(THREADS, resident(STEPS))
-    matrix_kernel(const __grid_constant__ matrix_args a) {
+    patch_kernel(const __grid_constant__ patch_args a) {
     extern __shared__ __align__(16) char shared[];
-    const matrix_shape &s = a.shape;
+    const patch_shape &s = a.shape;
     const int32_t span = (a.cut.span + ROWS - 1) / ROWS * ROWS;
     uint32_t *rows = (uint32_t *)shared, *filters = (uint32_t *)(shared + s.filters_at);
-    matrix_filter *info = (matrix_filter *)(shared + s.info_at);
-    float *means = (float *)(shared + s.sums_at), *lines = (float *)(shared + s.lines_at);
-    float *k = (float *)(shared + s.k_at), *taps = (float *)(shared + s.taps_at);
+    patch_filter *info = (patch_filter *)(shared + s.info_at);
+    float *sums = (float *)(shared + s.sums_at), *lines = (float *)(shared + s.lines_at);
+    float *box = (float *)(shared + s.k_at), *taps = (float *)(shared + s.taps_at);
     int32_t *offsets = (int32_t *)(shared + s.offsets_at);
-    const matrix_block b = find_block(a);
+    const patch_block b = find_block(a);
     stage_filters(a, b, span, filters, info);
     stage_offsets(a, offsets);
     xn_wait_for_previous_kernel();
@@ -235,19 +237,23 @@ __global__ void __launch_bounds__(THREADS, resident(STEPS))
     const int64_t first = (b.image * a.conv.channels + (int64_t)b.group * a.conv.group_channels) *
                           a.conv.height * a.conv.width;
     if constexpr (DATATYPE == XN_FP32)
-        stage_inputs(a, b, matrix_input<float>{(const float *)a.input, first}, rows, means);
+        stage_inputs(a, b, patch_input<float>{(const float *)a.input, first}, rows, sums);
     else if constexpr (DATATYPE == XN_FP16)
-        stage_inputs(a, b, matrix_input<__half>{(const __half *)a.input, first}, rows, means);
+        stage_inputs(a, b, patch_input<__half>{(const __half *)a.input, first}, rows, sums);
     else
-        stage_inputs(a, b, matrix_any_input{a.input, first, a.conv.input_datatype}, rows, means);
+        stage_inputs(a, b, patch_any_input{a.input, first, a.conv.input_datatype}, rows, sums);
     __syncthreads();
-    if (a.want_k) {
-        make_lines(a, b, means, lines);
+    if (a.conv.epilogue.k) {
+        if (s.layers > 1) { /* of one group */
+            join_layers(a, sums);
+            __syncthreads();
+        }
+        make_lines(a, b, sums, lines);
         __syncthreads();
     }
-    make_pixels(a, b, means, lines, k, taps);
+    make_pixels(a, b, lines, box, taps);
     __syncthreads();
-    make_outputs<STEPS>(a, b, span, rows, offsets, filters, info, k, taps);
+    make_outputs<STEPS>(a, b, span, rows, offsets, filters, info, box, taps);
 }
 
 /* ---- the cut ---- */
@@ -259,7 +265,7 @@ static int32_t place(int64_t *total, int64_t bytes) {
 }
 
 static bool takes(const xn_conv *c) {
-    return c->mode == XN_MODE_XNOR && c->group_channels <= XN_CUDA_PATCH_CHANNELS &&
+    return xn_few_takes(c) && c->group_channels <= XN_CUDA_PATCH_CHANNELS &&
            c->kernel_h <= MAX_KERNEL && c->kernel_w <= MAX_KERNEL &&
            (int64_t)c->channels * c->height * c->width <= INT32_MAX &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX &&
@@ -267,23 +273,15 @@ static bool takes(const xn_conv *c) {
            (int64_t)c->width + c->pad_left + c->pad_right <= 1 << 30;
 }
 
-static int32_t log2_of(int32_t power) {
-    int32_t log2 = 0;
-    while (1 << log2 < power)
-        log2++;
-    return log2;
-}
-
 /* What the kernel would else work out in every thread. */
-static void finish_shape(const xn_conv *c, const xn_cuda_patch_cut *cut, matrix_shape *s) {
+static void finish_shape(const xn_conv *c, const xn_cuda_patch_cut *cut, patch_shape *s) {
     const int32_t last_bits = (c->kernel_w << s->field_log2) - (s->parts - 1) * 32;
     for (int32_t bit = 0; bit < 32; bit += 1 << s->field_log2)
         s->part_mask |= xn_cuda_low_bits(c->group_channels) << bit;
     s->last_mask = s->part_mask & xn_cuda_low_bits(last_bits);
     s->channel_reciprocal = 1.0f / (float)c->group_channels;
-    s->tap_reciprocal = 1.0f / (float)(c->kernel_h * c->kernel_w);
+    s->staged_reciprocal = s->layers > 1 ? 1.0f : s->channel_reciprocal;
     s->by_tile_w = xn_fast_divisor_of(cut->tile_w);
-    s->by_tile_h = xn_fast_divisor_of(cut->tile_h);
     s->by_tile = xn_fast_divisor_of(s->tile);
     s->by_width = xn_fast_divisor_of(s->width);
     s->by_phase_w = xn_fast_divisor_of(s->phase_w);
@@ -295,11 +293,12 @@ static void finish_shape(const xn_conv *c, const xn_cuda_patch_cut *cut, matrix_
     s->by_bundles = xn_fast_divisor_of(s->bundles);
     s->by_tasks_across = xn_fast_divisor_of(s->tasks_across);
     s->by_in_h = xn_fast_divisor_of(s->in_h);
+    s->by_line_blocks = xn_fast_divisor_of(s->line_blocks);
 }
 
-/* How inputs are read: by runs of pixels (matrix_task) where rows are whole ones in memory, and
+/* How inputs are read: by runs of pixels (patch_task) where rows are whole ones in memory, and
  * each has all of a group's channels or 8 of them. */
-static void make_runs(const xn_conv *c, const xn_cuda_patch_cut *cut, matrix_shape *s) {
+static void make_runs(const xn_conv *c, const xn_cuda_patch_cut *cut, patch_shape *s) {
     const bool own_kernel = c->input_datatype == XN_FP32 || c->input_datatype == XN_FP16;
     const bool whole = cut->together == 1 || (c->group_channels <= OCTET &&
                                               (c->group_channels & (c->group_channels - 1)) == 0);
@@ -309,15 +308,15 @@ static void make_runs(const xn_conv *c, const xn_cuda_patch_cut *cut, matrix_sha
     s->run = runs ? RUN : 1;
     s->run_pixels = runs && s->run_field >= 2 ? RUN : 8;
     s->lead = (s->run - c->pad_left % s->run) % s->run;
-    s->parts_k = runs && cut->together == 1 ? s->octets : 1;
+    s->layers = runs && cut->together == 1 ? s->octets : 1;
     s->layer_channels = runs && cut->together == 1 ? 1 << s->run_field : c->group_channels;
     s->octet_layers = s->run_field < 3 ? 0 : OCTET / s->layer_channels;
 }
 
 /* False when what a block would need does not fit. */
 static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_patch_cut *cut,
-                       matrix_shape *out) {
-    matrix_shape s = {};
+                       patch_shape *out) {
+    patch_shape s = {};
     const bool want_k = c->epilogue.k;
     const int64_t in_w =
         (int64_t)(cut->tile_w - 1) * c->stride_w + (int64_t)(c->kernel_w - 1) * c->dilation_w + 1;
@@ -330,6 +329,7 @@ static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_patch_cut
     s.field_log2 = xn_cuda_field_log2(s.channels);
     s.in_w = (int32_t)in_w;
     s.in_h = (int32_t)in_h;
+    s.line_blocks = (s.in_h - 1) / LINES + 1;
     s.phase_w = (s.in_w - 1) / c->dilation_w + 1;
     make_runs(c, cut, &s);
     s.width = (s.lead + s.phase_w * c->dilation_w + s.run_pixels - 1) / s.run_pixels * s.run_pixels;
@@ -342,7 +342,7 @@ static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_patch_cut
         return false;
     s.steps = s.steps == 5 ? 6 : s.steps;
     s.items = s.steps * STEP - s.words;
-    s.item_lanes_log2 = log2_of(s.items < 32 ? s.items : 32);
+    s.item_lanes_log2 = xn_few_log2(s.items < 32 ? s.items : 32);
     s.tiles_x = (c->out_width - 1) / cut->tile_w + 1;
     s.tiles_y = (c->out_height - 1) / cut->tile_h + 1;
     s.splits = cut->together > 1 ? 1 : (s.filters - 1) / cut->span + 1;
@@ -357,9 +357,9 @@ static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_patch_cut
     int64_t total = 0;
     place(&total, 2 * in_h * s.pitch * 4);
     s.filters_at = place(&total, (int64_t)s.steps * span * STEP * 4);
-    s.info_at = place(&total, span * (int64_t)sizeof(matrix_filter));
-    s.sums_at = place(&total, want_k ? cut->together * s.parts_k * staged * 4 : 0);
-    s.lines_at = place(&total, want_k ? (int64_t)cut->together * cut->tile_h * s.width * 4 : 0);
+    s.info_at = place(&total, span * (int64_t)sizeof(patch_filter));
+    s.sums_at = place(&total, want_k ? cut->together * s.layers * staged * 4 : 0);
+    s.lines_at = place(&total, want_k ? cut->together * in_h * cut->tile_w * 4 : 0);
     s.k_at = place(&total, (int64_t)cut->together * s.tile * 4);
     s.taps_at = place(&total, (int64_t)s.tile * 4);
     s.offsets_at = place(&total, s.steps * STEP * 4);
@@ -372,7 +372,7 @@ static bool make_shape(const xn_conv *c, int64_t images, const xn_cuda_patch_cut
 }
 
 bool xn_cuda_patch_fits(const xn_conv *c, int64_t images, const xn_cuda_patch_cut *cut) {
-    matrix_shape shape;
+    patch_shape shape;
     return takes(c) && cut->together >= 1 && cut->tile_w >= 1 && cut->tile_h >= 1 &&
            (int64_t)cut->tile_w * cut->tile_h <= MAX_TILE && cut->span >= 1 &&
            cut->span <= MAX_SPAN &&
@@ -395,7 +395,7 @@ static int32_t choose_together(const xn_conv *c) {
 }
 
 /* The instructions of a warp that stages inputs, with what it waits for them. */
-static double staging_of(const matrix_shape *s) {
+static double staging_of(const patch_shape *s) {
     const double pixels = (double)s->in_h * s->width;
     if (s->run == 1)
         return ceil(pixels / THREADS) * (230 + 7.4 * s->channels);
@@ -404,34 +404,53 @@ static double staging_of(const matrix_shape *s) {
     return ceil(tasks / THREADS) * (70 + 5.7 * s->run_pixels * channels);
 }
 
-/* What a cut takes, in microseconds of an H200: the instructions of its blocks, and how long one
- * block takes from its first load to its last store. The weights were fitted to 1,980 timed cuts of
- * 60 problems (2026-11-21): off by 8% (standard deviation within a problem), and what it chooses
- * takes 2% longer than the best of the cuts tried. */
-static double us_of(const xn_conv *c, int64_t images, int multiprocessors, const matrix_shape *s,
-                    const xn_cuda_patch_cut *cut) {
-    const double cycles_us = 1800, issue = 4.9, shared_bytes = 227 << 10, threads = THREADS;
+/* What a cut amounts to. */
+struct patch_load {
+    double work;   /* instructions of a block's warp */
+    double blocks; /* of a multiprocessor */
+    double waves;  /* of blocks that are resident together */
+};
+
+static patch_load load_of(const xn_conv *c, int64_t images, int multiprocessors,
+                          const patch_shape *s, const xn_cuda_patch_cut *cut) {
+    const double shared_bytes = 227 << 10, threads = THREADS;
     const int32_t warps = WARPS >> s->sharers_log2; /* that share no outputs */
     const double lines = ceil((double)cut->together * cut->tile_h * s->width / threads);
     const double pixels = ceil((double)s->k_sharers * s->tile / threads) *
                           (50 + 30 * ceil((double)cut->together / s->k_sharers));
     const double rows = ceil((double)(s->tile / ROWS) / warps);
     const double spans = ceil((double)((cut->span - 1) / ROWS + 1) / (1 << s->sharers_log2));
-    const double work = 160 + staging_of(s) + lines * (31 + 20 * c->kernel_h * s->parts_k) +
-                        pixels +
-                        rows * (45 + 22 * s->steps + spans * (136 + 3.2 * s->steps)); /* a warp's */
-    const double chain = 5500 + 9.3 * work;
     const double blocks = (double)images * s->bundles * s->tiles_x * s->tiles_y * s->splits;
     const double resident = fmin(RESIDENT, floor(shared_bytes / (s->shared_bytes + 1024)));
-    const double waves = ceil(blocks / (multiprocessors * resident));
-    return (ceil(blocks / multiprocessors) * work * WARPS / issue + chain * (0.12 + 0.3 * waves)) /
-           cycles_us;
+    patch_load l;
+    l.work = 160 + staging_of(s) + lines * (31 + 20 * c->kernel_h * s->layers) + pixels +
+             rows * (45 + 22 * s->steps + spans * (136 + 3.2 * s->steps));
+    l.blocks = ceil(blocks / multiprocessors);
+    l.waves = ceil(blocks / (multiprocessors * resident));
+    return l;
 }
 
-double xn_cuda_patch_us(const xn_conv *c, int64_t images, int multiprocessors,
-                        const xn_cuda_patch_cut *cut) {
-    matrix_shape s;
-    return make_shape(c, images, cut, &s) ? us_of(c, images, multiprocessors, &s, cut) : INFINITY;
+/* By which cuts are compared: the instructions of a multiprocessor's blocks, and how long one block
+ * takes from its first load to its last store. The weights were fitted to 1,980 timed cuts of 60
+ * problems, when K was summed down the rows first: off by 8% (standard deviation within a problem),
+ * and what it chooses takes 2% longer than the best of the cuts tried. */
+static double cost_of(const patch_load &l) {
+    const double issue = 4.9, chain = 5500 + 9.3 * l.work;
+    return l.blocks * l.work * WARPS / issue + chain * (0.12 + 0.3 * l.waves);
+}
+
+void xn_cuda_patch_terms(const xn_conv *c, int64_t images, int multiprocessors,
+                         const xn_cuda_patch_cut *cut, double *terms) {
+    patch_shape s;
+    if (!make_shape(c, images, cut, &s))
+        return;
+    const patch_load l = load_of(c, images, multiprocessors, &s, cut);
+    terms[0] = 1;
+    terms[1] = l.work; /* of one block */
+    terms[2] = l.work * l.waves;
+    terms[3] = l.waves;
+    terms[4] = l.work * l.blocks * WARPS;
+    terms[5] = xn_few_streamed(c, images, multiprocessors);
 }
 
 /* The tile of about so many rows, evenly. */
@@ -447,9 +466,9 @@ static void try_spans(const xn_conv *c, int64_t images, int multiprocessors, xn_
     const int32_t splits = (filters - 1) / MAX_SPAN + 1;
     for (cut.span = (filters - 1) / splits + 1;;
          cut.span = (cut.span / 2 + ROWS - 1) / ROWS * ROWS) {
-        matrix_shape s;
+        patch_shape s;
         if (xn_cuda_patch_fits(c, images, &cut) && make_shape(c, images, &cut, &s)) {
-            const double cost = us_of(c, images, multiprocessors, &s, &cut);
+            const double cost = cost_of(load_of(c, images, multiprocessors, &s, &cut));
             if (*least == 0 || cost < *least) {
                 *least = cost;
                 *best = cut;
@@ -485,37 +504,30 @@ bool xn_cuda_patch_choose(const xn_conv *c, int64_t images, int multiprocessors,
     return least > 0;
 }
 
-typedef void (*matrix_function)(const matrix_args);
+typedef void (*patch_function)(const patch_args);
 #define KERNELS(STEPS)                                                                             \
     {                                                                                              \
         STEPS, {                                                                                   \
-            matrix_kernel<STEPS, XN_FP32>, matrix_kernel<STEPS, XN_FP16>,                          \
-                matrix_kernel<STEPS, XN_BF16>                                                      \
+            patch_kernel<STEPS, XN_FP32>, patch_kernel<STEPS, XN_FP16>,                            \
+                patch_kernel<STEPS, XN_BF16>                                                       \
         }                                                                                          \
     }
 static const struct {
     int32_t steps;
-    matrix_function function[3]; /* fp32, fp16 and the rest */
+    patch_function function[3]; /* fp32, fp16 and the rest */
 } kernels[] = {KERNELS(1), KERNELS(2), KERNELS(3), KERNELS(4), KERNELS(6)};
 
 cudaError_t xn_cuda_patch_launch(const xn_conv *c, int64_t images, const xn_cuda_patch_cut *cut,
-                                 const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                 const xn_cuda_few_io *io, const xn_epilogue_args *epilogue,
                                  bool overlapped, cudaStream_t stream) {
-    matrix_args a = {};
+    patch_args a = {};
     if (!xn_cuda_patch_fits(c, images, cut) || !make_shape(c, images, cut, &a.shape))
         return cudaErrorInvalidConfiguration;
-    a.conv = *c;
     a.cut = *cut;
-    a.input = io->input;
-    a.rows = io->rows;
+    xn_few_set(&a, c, io, epilogue, false);
     a.fields = io->fields;
-    a.factor = epilogue->factor;
-    a.bias = epilogue->bias;
-    a.out = {epilogue->output, c->epilogue.datatype};
-    a.row_words = (int32_t)xn_cuda_row_words(c->group_channels, c->kernel_h, c->kernel_w);
-    a.want_k = c->epilogue.k;
     finish_shape(c, cut, &a.shape);
-    const matrix_shape &s = a.shape;
+    const patch_shape &s = a.shape;
     const int64_t blocks = images * s.bundles * s.tiles_x * s.tiles_y * s.splits;
     const int type = c->input_datatype == XN_FP32 ? 0 : c->input_datatype == XN_FP16 ? 1 : 2;
     for (const auto &k : kernels)
@@ -527,7 +539,7 @@ cudaError_t xn_cuda_patch_launch(const xn_conv *c, int64_t images, const xn_cuda
 
 cudaError_t xn_cuda_patch_load(void) {
     for (const auto &k : kernels)
-        for (matrix_function function : k.function) {
+        for (patch_function function : k.function) {
             cudaError_t e = xn_cuda_load(function);
             if (e != cudaSuccess)
                 return e;

@@ -21,13 +21,13 @@ bool xn_cuda_patch_choose(const xn_conv *conv, int64_t images, int multiprocesso
 /* True when that cut can be launched. */
 bool xn_cuda_patch_fits(const xn_conv *conv, int64_t images, const xn_cuda_patch_cut *cut);
 
-/* About how long it takes on an H200, in microseconds. */
-double xn_cuda_patch_us(const xn_conv *conv, int64_t images, int multiprocessors,
-                        const xn_cuda_patch_cut *cut);
+/* What the time of a cut that fits is made of: 8 terms, to be multiplied by what each costs. */
+void xn_cuda_patch_terms(const xn_conv *conv, int64_t images, int multiprocessors,
+                         const xn_cuda_patch_cut *cut, double *terms);
 
 /* Launches a cut that fits, on sm_80 and later. */
 cudaError_t xn_cuda_patch_launch(const xn_conv *conv, int64_t images, const xn_cuda_patch_cut *cut,
-                                 const xn_cuda_few_io *io, const xn_cuda_epilogue_args *epilogue,
+                                 const xn_cuda_few_io *io, const xn_epilogue_args *epilogue,
                                  bool overlapped, cudaStream_t stream);
 cudaError_t xn_cuda_patch_load(void);
 

@@ -1,5 +1,6 @@
 /* patch_gemm_input.cuh: step 1 of patch_gemm.cu: the inputs of a tile as two images of fields, and
- * the means of their magnitudes. Where rows are whole vectors in memory a thread takes a run of
+ * the means of their magnitudes, or their
+ * sums in layers of an octet. Where rows are whole vectors in memory a thread takes a run of
  * them and up to 8 channels, else a pixel and up to 16. */
 #ifndef XN_CUDA_PATCH_GEMM_INPUT_CUH
 #define XN_CUDA_PATCH_GEMM_INPUT_CUH
@@ -17,14 +18,14 @@ enum {
 /* ---- pixel by pixel ---- */
 
 /* Which input column lies at a position of a staged row. */
-__device__ __forceinline__ int32_t column_at(const matrix_args &a, int32_t position) {
+__device__ __forceinline__ int32_t column_at(const patch_args &a, int32_t position) {
     const int32_t d = a.conv.dilation_w;
     const int32_t phase = d == 1 ? 0 : xn_divide(position, a.shape.by_phase_w);
     return (position - phase * a.shape.phase_w) * d + phase;
 }
 
 /* Where a column from the first that a window reads on lies. */
-__device__ __forceinline__ int32_t position_of(const matrix_args &a, int32_t column) {
+__device__ __forceinline__ int32_t position_of(const patch_args &a, int32_t column) {
     const int32_t d = a.conv.dilation_w;
     return d == 1 ? column + a.shape.lead : column % d * a.shape.phase_w + column / d;
 }
@@ -33,12 +34,9 @@ __device__ __forceinline__ int32_t position_of(const matrix_args &a, int32_t col
  * which keeps the kernel small. read: elements `step` apart, of which `count` exist; 0 past them.
  */
 template <class T>
-struct matrix_input {
+struct patch_input {
     const T *data;
     int64_t first;
-    __device__ __forceinline__ matrix_input at(int32_t index) const {
-        return {data, first + index};
-    }
     template <int CHANNELS>
     __device__ __forceinline__ void read(int32_t index, int32_t step, int32_t count,
                                          float (&values)[CHANNELS]) const {
@@ -52,34 +50,31 @@ struct matrix_input {
     }
 };
 
-struct matrix_any_input {
+struct patch_any_input {
     const void *data;
     int64_t first;
     int32_t datatype;
-    __device__ __forceinline__ matrix_any_input at(int32_t index) const {
-        return {data, first + index, datatype};
-    }
     template <int CHANNELS>
     __device__ __forceinline__ void read(int32_t index, int32_t step, int32_t count,
                                          float (&values)[CHANNELS]) const {
         xn_with_other_input(data, datatype, [&](auto *from) {
-            matrix_input<std::remove_cv_t<std::remove_pointer_t<decltype(from)>>>{from, first}.read(
+            patch_input<std::remove_cv_t<std::remove_pointer_t<decltype(from)>>>{from, first}.read(
                 index, step, count, values);
         });
     }
 };
 
 /* A pixel that a lane stages. */
-struct matrix_pixel {
+struct patch_pixel {
     int32_t row, position; /* of the stage; row in_h and on: none */
     int32_t offset;        /* in the image's plane; -1: outside */
 };
 
-__device__ __forceinline__ matrix_pixel find_pixel(const matrix_args &a, const matrix_block &b,
-                                                   int32_t at) {
+__device__ __forceinline__ patch_pixel find_pixel(const patch_args &a, const patch_block &b,
+                                                  int32_t at) {
     const xn_conv &c = a.conv;
-    const matrix_shape &s = a.shape;
-    matrix_pixel p;
+    const patch_shape &s = a.shape;
+    patch_pixel p;
     p.row = xn_divide(at, s.by_width);
     p.position = at - p.row * s.width;
     const int32_t column = column_at(a, p.position);
@@ -89,28 +84,6 @@ __device__ __forceinline__ matrix_pixel find_pixel(const matrix_args &a, const m
                         column < s.in_w && p.row < s.in_h;
     p.offset = inside ? y * c.width + x : -1;
     return p;
-}
-
-/* The means of a pixel's channels, whose first element is input's, where a plain sum overflowed. */
-template <class Input>
-__device__ __noinline__ void means_again(const matrix_args &a, const Input input, int32_t channels,
-                                         float *means) {
-    const matrix_shape &s = a.shape;
-    const int32_t plane = a.conv.height * a.conv.width;
-    int32_t ch = 0;
-#pragma unroll 1
-    while (ch < channels) {
-        const int32_t end = min(ch + s.layer_channels, channels);
-        xn_abs_sum sum = {0.0f, 0.0f};
-#pragma unroll 1
-        for (; ch < end; ch++) {
-            float value[1];
-            input.read(ch * plane, 0, 1, value);
-            xn_abs_sum_add(&sum, value[0]);
-        }
-        *means = xn_abs_sum_mean(&sum, a.conv.group_channels, s.channel_reciprocal);
-        means += s.in_h * s.width;
-    }
 }
 
 /* Writes the fields of positive and negative signs of this lane and its neighbours, a byte at
@@ -140,9 +113,9 @@ __device__ __forceinline__ void write_fields(uint32_t *positives, uint32_t *nega
 }
 
 /* The fields of a staged pixel, from the signs of its channels. All lanes. */
-__device__ __forceinline__ void write_pixel(const matrix_args &a, const matrix_pixel &p,
-                                            uint32_t all, uint32_t signs, uint32_t *rows) {
-    const matrix_shape &s = a.shape;
+__device__ __forceinline__ void write_pixel(const patch_args &a, const patch_pixel &p, uint32_t all,
+                                            uint32_t signs, uint32_t *rows) {
+    const patch_shape &s = a.shape;
     const bool inside = p.offset >= 0;
     const uint32_t counted = inside || a.conv.pad_value ? all : 0u;
     signs = inside ? signs : a.conv.pad_value > 0 ? all : 0u;
@@ -151,72 +124,67 @@ __device__ __forceinline__ void write_pixel(const matrix_args &a, const matrix_p
                  counted & signs, counted & ~signs);
 }
 
-/* A sum in four chains. */
+/* The sum of magnitudes, octet by octet (epilogue.cuh). */
 template <int COUNT>
 __device__ __forceinline__ float sum_magnitudes(const float (&values)[COUNT]) {
-    float sums[4] = {};
+    float sums[2] = {};
 #pragma unroll
     for (int n = 0; n < COUNT; n++)
-        sums[n % 4] += fabsf(values[n]);
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+        sums[n / XN_OCTET] += fabsf(values[n]);
+    return COUNT > XN_OCTET ? sums[0] + sums[1] : sums[0];
 }
 
-/* The means of several groups of a pixel, `staged` apart. */
-__device__ __forceinline__ void write_means(const matrix_args &a, int32_t groups,
-                                            const float (&values)[IN_FLIGHT], float *mean,
-                                            int32_t staged) {
+/* The sums of several groups of a pixel, `staged` apart. */
+__device__ __forceinline__ void write_sums(const patch_args &a, int32_t groups,
+                                           const float (&values)[IN_FLIGHT], float *to,
+                                           int32_t staged) {
     const int32_t each = a.conv.group_channels;
-    const float reciprocal = a.shape.channel_reciprocal;
-    float sums[IN_FLIGHT];
+    auto sums_of = [&](auto channels) {
+        constexpr int EACH = decltype(channels)::value;
 #pragma unroll
-    for (int n = 0; n < IN_FLIGHT; n++)
-        sums[n] = fabsf(values[n]);
-    if (each & (each - 1)) {
-        float sum = 0.0f;
-        int32_t left = each;
+        for (int n = 0; n < IN_FLIGHT; n += EACH) {
+            float sum = fabsf(values[n]);
 #pragma unroll
-        for (int n = 0; n < IN_FLIGHT; n++) {
-            sum += sums[n];
-            if (--left == 0 && groups-- > 0) {
-                *mean = sum * reciprocal;
-                mean += staged;
-                left = each;
-                sum = 0.0f;
-            }
+            for (int c = 1; c < EACH; c++)
+                sum += fabsf(values[n + c]);
+            if (n / EACH < groups)
+                to[n / EACH * staged] = xn_mean(sum, a.shape.staged_reciprocal);
         }
-        return;
-    }
-    auto level = [&](auto length) { /* sums of so many channels each, then of twice as many */
-                                    constexpr int COUNT = IN_FLIGHT / decltype(length)::value;
-                                    if (each == decltype(length)::value) {
-#pragma unroll
-                                        for (int n = 0; n < COUNT; n++)
-                                            if (n < groups)
-                                                mean[n * staged] = sums[n] * reciprocal;
-                                    }
-#pragma unroll
-                                    for (int n = 0; n < COUNT / 2; n++)
-                                        sums[n] = sums[2 * n] + sums[2 * n + 1];
     };
-    level(std::integral_constant<int, 1>());
-    level(std::integral_constant<int, 2>());
-    level(std::integral_constant<int, 4>());
-    level(std::integral_constant<int, 8>());
+    if (each == 1)
+        return sums_of(std::integral_constant<int, 1>());
+    if (each == 2)
+        return sums_of(std::integral_constant<int, 2>());
+    if (each == 4)
+        return sums_of(std::integral_constant<int, 4>());
+    if (each == 8)
+        return sums_of(std::integral_constant<int, 8>());
+    float sum = 0.0f;
+    int32_t left = each;
+#pragma unroll
+    for (int n = 0; n < IN_FLIGHT; n++) {
+        sum += fabsf(values[n]);
+        if (--left == 0 && groups-- > 0) {
+            *to = xn_mean(sum, a.shape.staged_reciprocal);
+            to += staged;
+            left = each;
+            sum = 0.0f;
+        }
+    }
 }
 
 /* PIXELS a lane at a time, of up to CHANNELS channels each. Where PIXELS is 1: of as many in
  * several groups, or of more in one. */
 template <int PIXELS, int CHANNELS, class Input>
-__device__ __forceinline__ void stage_pixels(const matrix_args &a, const matrix_block &b,
-                                             const Input &input, uint32_t *rows, float *means) {
-    const matrix_shape &s = a.shape;
+__device__ __forceinline__ void stage_pixels(const patch_args &a, const patch_block &b,
+                                             const Input &input, uint32_t *rows, float *sums) {
+    const patch_shape &s = a.shape;
     const int32_t channels = b.groups * a.conv.group_channels;
     const int32_t plane = a.conv.height * a.conv.width, staged = s.in_h * s.width;
     const uint32_t all = xn_cuda_low_bits(channels);
-    const float reciprocal = s.channel_reciprocal;
     const int32_t lane = (int32_t)threadIdx.x & 31;
     for (int32_t first = threadIdx.x; first - lane < staged; first += THREADS * PIXELS) {
-        matrix_pixel pixels[PIXELS];
+        patch_pixel pixels[PIXELS];
         float values[PIXELS][CHANNELS];
 #pragma unroll
         for (int u = 0; u < PIXELS; u++) {
@@ -227,8 +195,8 @@ __device__ __forceinline__ void stage_pixels(const matrix_args &a, const matrix_
         }
 #pragma unroll
         for (int u = 0; u < PIXELS; u++) {
-            const matrix_pixel &p = pixels[u];
-            float *const mean = means + p.row * s.width + p.position;
+            const patch_pixel &p = pixels[u];
+            float *const to = sums + p.row * s.width + p.position;
             uint32_t signs = 0;
             float sum = 0.0f;
             for (int32_t from = 0; from < channels; from += CHANNELS) {
@@ -241,22 +209,21 @@ __device__ __forceinline__ void stage_pixels(const matrix_args &a, const matrix_
                     if (values[u][n] >= 0.0f) /* xn_sign_bit */
                         bits |= 1u << n;
                 signs |= bits << from;
-                if (a.want_k)
+                if (a.conv.epilogue.k)
                     sum += sum_magnitudes(values[u]);
                 if (PIXELS > 1)
                     break;
             }
             write_pixel(a, p, all, signs, rows);
-            if (!a.want_k || p.row >= s.in_h)
+            if (!a.conv.epilogue.k || p.row >= s.in_h)
                 continue;
             if constexpr (CHANNELS == IN_FLIGHT) {
-                if (a.cut.together > 1)
-                    write_means(a, b.groups, values[u], mean, staged);
+                if (a.cut.together > 1) {
+                    write_sums(a, b.groups, values[u], to, staged);
+                    continue;
+                }
             }
-            if (a.cut.together == 1)
-                *mean = sum * reciprocal;
-            if (!isfinite(sum)) /* also where only the sum is not */
-                means_again(a, input.at(p.offset), channels, mean);
+            *to = xn_mean(sum, s.staged_reciprocal);
         }
     }
 }
@@ -275,7 +242,7 @@ __device__ __forceinline__ void store_run(float *to, const float (&from)[COUNT])
 /* Runs of pixels side by side, of some channels: FIELD bits of each pixel, as a power of 2. The
  * host knows how many pixels they are (make_runs). */
 template <int FIELD>
-struct matrix_task {
+struct patch_task {
     static constexpr int CHANNELS = 1 << FIELD;
     static constexpr int PIXELS = FIELD < 2 ? 8 : RUN;
     static constexpr int RUNS = PIXELS / RUN;
@@ -286,11 +253,11 @@ struct matrix_task {
 };
 
 template <int FIELD>
-__device__ __forceinline__ matrix_task<FIELD> find_task(const matrix_args &a, const matrix_block &b,
-                                                        int32_t at) {
+__device__ __forceinline__ patch_task<FIELD> find_task(const patch_args &a, const patch_block &b,
+                                                       int32_t at) {
     const xn_conv &c = a.conv;
-    const matrix_shape &s = a.shape;
-    matrix_task<FIELD> t;
+    const patch_shape &s = a.shape;
+    patch_task<FIELD> t;
     const int32_t line = xn_divide(at, s.by_tasks_across);
     t.position = (at - line * s.tasks_across) * t.PIXELS;
     t.octet = FIELD == 3 ? xn_divide(line, s.by_in_h) : 0;
@@ -305,64 +272,53 @@ __device__ __forceinline__ matrix_task<FIELD> find_task(const matrix_args &a, co
     return t;
 }
 
-/* The sum of the magnitudes of COUNT channels of a pixel. */
-template <int COUNT, int CHANNELS, int PIXELS>
-__device__ __forceinline__ float sum_channels(const float (&v)[CHANNELS][PIXELS], int first,
-                                              int pixel) {
-    if constexpr (COUNT == 1)
-        return fabsf(v[first][pixel]);
-    else
-        return sum_channels<COUNT / 2>(v, first, pixel) +
-               sum_channels<COUNT / 2>(v, first + COUNT / 2, pixel);
-}
-
-/* The means of a task's layers, of EACH channels. False where a sum is not finite. */
+/* The sums of a task's layers, of EACH channels. */
 template <int EACH, int CHANNELS, int PIXELS>
-__device__ __forceinline__ bool write_layers(const matrix_args &a, int32_t layers,
-                                             const float (&v)[CHANNELS][PIXELS], float *means) {
-    float totals[2] = {}; /* two chains */
+__device__ __forceinline__ void write_layers(const patch_args &a, int32_t layers,
+                                             const float (&v)[CHANNELS][PIXELS], float *to) {
 #pragma unroll
     for (int n = 0; n < CHANNELS / EACH; n++) {
-        float mean[PIXELS];
+        float sum[PIXELS] = {};
 #pragma unroll
-        for (int u = 0; u < PIXELS; u++) {
-            mean[u] = sum_channels<EACH>(v, n * EACH, u);
-            totals[u % 2] += mean[u];
-            mean[u] *= a.shape.channel_reciprocal;
-        }
+        for (int u = 0; u < PIXELS; u++)
+#pragma unroll
+            for (int c = 0; c < EACH; c++)
+                sum[u] += fabsf(v[n * EACH + c][u]);
+#pragma unroll
+        for (int u = 0; u < PIXELS; u++)
+            sum[u] = xn_mean(sum[u], a.shape.staged_reciprocal);
         if (n < layers)
-            store_run(means + n * a.shape.in_h * a.shape.width, mean);
+            store_run(to + n * a.shape.in_h * a.shape.width, sum);
     }
-    return isfinite(totals[0] + totals[1]);
 }
 
 /* The same for any number of channels of a layer. */
 template <int CHANNELS, int PIXELS>
-__device__ __forceinline__ bool write_run_means(const matrix_args &a, int32_t layers,
-                                                const float (&v)[CHANNELS][PIXELS], float *means) {
+__device__ __forceinline__ void write_run_sums(const patch_args &a, int32_t layers,
+                                               const float (&v)[CHANNELS][PIXELS], float *to) {
     const int32_t each = a.shape.layer_channels;
     if constexpr (CHANNELS > 1) {
         if (each == 1)
-            return write_layers<1>(a, layers, v, means);
+            return write_layers<1>(a, layers, v, to);
         if constexpr (CHANNELS > 2) {
             if (each == 2)
-                return write_layers<2>(a, layers, v, means);
+                return write_layers<2>(a, layers, v, to);
             if constexpr (CHANNELS > 4) {
                 if (each == 4)
-                    return write_layers<4>(a, layers, v, means);
+                    return write_layers<4>(a, layers, v, to);
             }
         }
     }
-    return write_layers<CHANNELS>(a, layers, v, means);
+    write_layers<CHANNELS>(a, layers, v, to);
 }
 
 /* The task's fields: bits has each pixel's signs, `all` its channels, `inside` the pixels inside.
  */
 template <int FIELD>
-__device__ __forceinline__ void write_run(const matrix_args &a, const matrix_task<FIELD> &t,
+__device__ __forceinline__ void write_run(const patch_args &a, const patch_task<FIELD> &t,
                                           uint32_t bits, uint32_t all, uint32_t inside,
                                           uint32_t *rows) {
-    const matrix_shape &s = a.shape;
+    const patch_shape &s = a.shape;
     const int32_t pad_value = a.conv.pad_value;
     const uint32_t counted = pad_value ? all : all & inside;
     const uint32_t positive = (pad_value > 0 ? bits | ~inside : bits & inside) & counted;
@@ -387,12 +343,11 @@ __device__ __forceinline__ void write_run(const matrix_args &a, const matrix_tas
 }
 
 /* What a thread has read of a task. */
-template <int FIELD, class T>
+template <int FIELD>
 __device__ __forceinline__ void
-finish_task(const matrix_args &a, const matrix_block &b, const matrix_input<T> &input,
-            const matrix_task<FIELD> &t,
-            float (&v)[matrix_task<FIELD>::CHANNELS][matrix_task<FIELD>::PIXELS], int32_t channels,
-            uint32_t *rows, float *means) {
+finish_task(const patch_args &a, const patch_block &b, const patch_task<FIELD> &t,
+            float (&v)[patch_task<FIELD>::CHANNELS][patch_task<FIELD>::PIXELS], int32_t channels,
+            uint32_t *rows, float *sums) {
     constexpr uint32_t EACH = FIELD == 0   ? 0xffu /* one bit of each pixel */
                               : FIELD == 1 ? 0x5555u
                               : FIELD == 2 ? 0x1111u
@@ -409,24 +364,19 @@ finish_task(const matrix_args &a, const matrix_block &b, const matrix_input<T> &
     for (int n = 0; n < t.RUNS; n++)
         inside |= t.inside[n] ? RUN_BITS << (n * (RUN << FIELD)) : 0u;
     write_run<FIELD>(a, t, bits, xn_cuda_low_bits(channels) * EACH, inside, rows);
-    if (!a.want_k)
+    if (!a.conv.epilogue.k)
         return;
     const int32_t layer = t.octet * a.shape.octet_layers;
-    float *const mean = means + (layer * a.shape.in_h + t.row) * a.shape.width + t.position;
-    if (write_run_means(a, b.groups * a.shape.parts_k - layer, v, mean))
-        return;
-#pragma unroll 1
-    for (int32_t u = 0; u < t.PIXELS; u++)
-        if (inside >> (u << FIELD) & 1u)
-            means_again(a, input.at(t.offset + u), channels, mean + u);
+    write_run_sums(a, b.groups * a.shape.layers - layer, v,
+                   sums + (layer * a.shape.in_h + t.row) * a.shape.width + t.position);
 }
 
 template <int FIELD, class T>
-__device__ __forceinline__ void stage_runs(const matrix_args &a, const matrix_block &b,
-                                           const matrix_input<T> &input, uint32_t *rows,
-                                           float *means) {
-    typedef matrix_task<FIELD> task;
-    const matrix_shape &s = a.shape;
+__device__ __forceinline__ void stage_runs(const patch_args &a, const patch_block &b,
+                                           const patch_input<T> &input, uint32_t *rows,
+                                           float *sums) {
+    typedef patch_task<FIELD> task;
+    const patch_shape &s = a.shape;
     const int32_t channels = b.groups * a.conv.group_channels;
     const int32_t plane = a.conv.height * a.conv.width;
     const int32_t tasks = s.tasks_across * s.in_h * (FIELD == 3 ? s.octets : 1);
@@ -452,43 +402,43 @@ __device__ __forceinline__ void stage_runs(const matrix_args &a, const matrix_bl
         for (int k = 0; k < task::AHEAD; k++) {
             if (k > 0 && first + k * THREADS >= tasks)
                 break;
-            finish_task<FIELD>(a, b, input, t[k], v[k], min(OCTET, channels - t[k].octet * OCTET),
-                               rows, means);
+            finish_task<FIELD>(a, b, t[k], v[k], min(OCTET, channels - t[k].octet * OCTET), rows,
+                               sums);
         }
     }
 }
 
-/* Both planes of fields and the means of the block's tile. */
+/* Both planes of fields and the sums of the block's tile. */
 template <class T>
-__device__ __forceinline__ bool stage_all_runs(const matrix_args &a, const matrix_block &b,
-                                               const matrix_input<T> &input, uint32_t *rows,
-                                               float *means) {
-    const matrix_shape &s = a.shape;
+__device__ __forceinline__ bool stage_all_runs(const patch_args &a, const patch_block &b,
+                                               const patch_input<T> &input, uint32_t *rows,
+                                               float *sums) {
+    const patch_shape &s = a.shape;
     if (s.run == 1)
         return false;
     if (s.run_field == 0)
-        stage_runs<0>(a, b, input, rows, means);
+        stage_runs<0>(a, b, input, rows, sums);
     else if (s.run_field == 1)
-        stage_runs<1>(a, b, input, rows, means);
+        stage_runs<1>(a, b, input, rows, sums);
     else if (s.run_field == 2)
-        stage_runs<2>(a, b, input, rows, means);
+        stage_runs<2>(a, b, input, rows, sums);
     else
-        stage_runs<3>(a, b, input, rows, means);
+        stage_runs<3>(a, b, input, rows, sums);
     return true;
 }
 
 template <class Input>
-__device__ __forceinline__ void stage_inputs(const matrix_args &a, const matrix_block &b,
-                                             const Input &input, uint32_t *rows, float *means) {
-    if constexpr (!std::is_same<Input, matrix_any_input>::value) {
-        if (stage_all_runs(a, b, input, rows, means))
+__device__ __forceinline__ void stage_inputs(const patch_args &a, const patch_block &b,
+                                             const Input &input, uint32_t *rows, float *sums) {
+    if constexpr (!std::is_same<Input, patch_any_input>::value) {
+        if (stage_all_runs(a, b, input, rows, sums))
             return;
         if (a.cut.together == 1 && a.shape.channels <= IN_FLIGHT / 4)
-            return stage_pixels<4, IN_FLIGHT / 4>(a, b, input, rows, means);
+            return stage_pixels<4, IN_FLIGHT / 4>(a, b, input, rows, sums);
         if (a.cut.together == 1 && a.shape.channels <= IN_FLIGHT / 2)
-            return stage_pixels<2, IN_FLIGHT / 2>(a, b, input, rows, means);
+            return stage_pixels<2, IN_FLIGHT / 2>(a, b, input, rows, sums);
     }
-    stage_pixels<1, IN_FLIGHT>(a, b, input, rows, means);
+    stage_pixels<1, IN_FLIGHT>(a, b, input, rows, sums);
 }
 
 #endif

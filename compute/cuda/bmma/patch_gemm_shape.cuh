@@ -3,9 +3,8 @@
 #ifndef XN_CUDA_PATCH_GEMM_SHAPE_CUH
 #define XN_CUDA_PATCH_GEMM_SHAPE_CUH
 
-#include "element.cuh"
 #include "fast_divide.cuh"
-#include "layout.h"
+#include "few.cuh"
 #include "patch_gemm.h"
 
 enum {
@@ -15,10 +14,11 @@ enum {
     MAX_STEPS = 6,
     OCTET = 8, /* channels of a task, at most */
     RUN = 4,   /* pixels of a row that are read at once, where not single ones */
+    LINES = 4, /* lines that a thread makes at a time */
 };
 
 /* What the host works out of a cut. */
-struct matrix_shape {
+struct patch_shape {
     int32_t channels, filters;        /* of the groups together */
     int32_t field_log2;               /* bits of a pixel */
     int32_t in_w, in_h;               /* staged inputs */
@@ -27,8 +27,9 @@ struct matrix_shape {
     int32_t run_field, run_pixels;    /* of a task: log2 of a pixel's bits, and its pixels */
     int32_t lead;                     /* positions before the first column that a window reads */
     int32_t tasks_across, octets;     /* tasks of a staged row; a task has an octet of channels */
-    int32_t parts_k, layer_channels;  /* layers of means that make a group's; channels of one */
+    int32_t layers, layer_channels;   /* layers of sums that make a group's; channels of one */
     int32_t octet_layers;             /* layers of 8 channels; 0 where there is one octet */
+    int32_t line_blocks;              /* of LINES staged rows */
     int32_t width;                    /* positions of a staged row */
     int32_t pitch;                    /* words of a staged row, one more than its bits take */
     int32_t parts, words;             /* words of a kernel row, of a patch */
@@ -43,41 +44,36 @@ struct matrix_shape {
     int32_t tile;                     /* outputs, rounded up to whole warps' */
     int32_t filters_at, info_at, sums_at, lines_at, k_at, taps_at; /* bytes into shared memory */
     int32_t offsets_at;
-    float channel_reciprocal, tap_reciprocal;
-    xn_fast_divisor by_tile_w, by_tile_h, by_tile, by_width, by_phase_w, by_parts;
+    float channel_reciprocal, staged_reciprocal; /* the latter 1 where there are several layers */
+    xn_fast_divisor by_tile_w, by_tile, by_width, by_phase_w, by_parts, by_line_blocks;
     xn_fast_divisor by_filters, by_splits, by_tiles_x, by_tiles_y, by_bundles, by_tasks_across,
         by_in_h;
     int32_t shared_bytes;
 };
 
-struct matrix_args {
-    xn_conv conv;
+struct patch_args : xn_few_args {
     xn_cuda_patch_cut cut;
-    matrix_shape shape;
-    const void *input;
-    const uint32_t *rows, *fields; /* layout.h */
-    const float *factor, *bias;
-    xn_output out;
-    int32_t row_words, want_k;
+    patch_shape shape;
+    const uint32_t *fields; /* layout.h */
 };
 
 /* A filter's constants, and which of the groups it belongs to. */
-struct __align__(16) matrix_filter {
-    float factor, bias;
+struct __align__(16) patch_filter {
+    xn_filter constants;
     int32_t group;
 };
 
 /* What a block works on. */
-struct matrix_block {
+struct patch_block {
     int64_t image;
     int32_t group, groups;   /* the first and how many */
     int32_t filter, filters; /* the first, counted from the first of `group` on, and how many */
     int32_t out_x, out_y;
 };
 
-__device__ __forceinline__ matrix_block find_block(const matrix_args &a) {
-    const matrix_shape &s = a.shape;
-    matrix_block b;
+__device__ __forceinline__ patch_block find_block(const patch_args &a) {
+    const patch_shape &s = a.shape;
+    patch_block b;
     /* splits of the filters run fastest, then columns, rows, bundles of groups, images */
     const int32_t tile = xn_divide((int32_t)blockIdx.x, s.by_splits);
     const int32_t down = xn_divide(tile, s.by_tiles_x), bundle = xn_divide(down, s.by_tiles_y);

@@ -8,13 +8,13 @@
 /* ---- 2: filters ---- */
 
 /* What a thread lays out: the same word of every so many filters. */
-struct matrix_item {
+struct patch_item {
     int32_t at, row, column; /* among a filter's items; the first tap of its word */
     uint32_t mask;           /* the word's bits that are taps; 0 past the last word */
 };
 
-__device__ __forceinline__ matrix_item find_item(const matrix_args &a, int32_t at) {
-    const matrix_shape &s = a.shape;
+__device__ __forceinline__ patch_item find_item(const patch_args &a, int32_t at) {
+    const patch_shape &s = a.shape;
     const int32_t i = xn_divide(at, s.by_parts), part = at - i * s.parts;
     return {at, i, part << (5 - s.field_log2),
             at >= s.words        ? 0u
@@ -24,9 +24,8 @@ __device__ __forceinline__ matrix_item find_item(const matrix_args &a, int32_t a
 
 /* One word of a filter of several groups: the taps of `item`, in their group's bits of each field.
  * Four at a time, so that their loads are under way together. */
-__device__ __forceinline__ uint32_t filter_word(const matrix_args &a, const uint32_t *taps,
-                                                const matrix_item &item, int32_t shift,
-                                                bool valid) {
+__device__ __forceinline__ uint32_t filter_word(const patch_args &a, const uint32_t *taps,
+                                                const patch_item &item, int32_t shift, bool valid) {
     const int32_t each = 1 << a.shape.field_log2;
     const int32_t count = valid ? min(a.conv.kernel_w - item.column, 32 >> a.shape.field_log2) : 0;
     uint32_t word = 0;
@@ -47,13 +46,13 @@ __device__ __forceinline__ uint32_t filter_word(const matrix_args &a, const uint
 /* filters[steps][span][8 words]: positive, then negative; zero past the last filter and past the
  * patch. All loads of BATCH filters are under way together. */
 template <int BATCH, class Word>
-__device__ __forceinline__ void lay_out_filters(const matrix_args &a, const matrix_block &b,
+__device__ __forceinline__ void lay_out_filters(const patch_args &a, const patch_block &b,
                                                 int32_t span, uint32_t *filters, Word word_of) {
-    const matrix_shape &s = a.shape;
+    const patch_shape &s = a.shape;
     const int32_t log2 = s.item_lanes_log2, step = THREADS >> log2;
 #pragma unroll 1
     for (int32_t at = threadIdx.x & ((1 << log2) - 1); at < s.items; at += 1 << log2) {
-        const matrix_item item = find_item(a, at);
+        const patch_item item = find_item(a, at);
         const int32_t inverted = at + s.words;
         uint32_t *to = filters + at / STEP * span * STEP + at % STEP;
         uint32_t *to_inverted = filters + inverted / STEP * span * STEP + inverted % STEP;
@@ -79,39 +78,38 @@ __device__ __forceinline__ void lay_out_filters(const matrix_args &a, const matr
     }
 }
 
-__device__ __forceinline__ void stage_filters(const matrix_args &a, const matrix_block &b,
-                                              int32_t span, uint32_t *filters,
-                                              matrix_filter *info) {
+__device__ __forceinline__ void stage_filters(const patch_args &a, const patch_block &b,
+                                              int32_t span, uint32_t *filters, patch_filter *info) {
     const xn_conv &c = a.conv;
-    const matrix_shape &s = a.shape;
+    const patch_shape &s = a.shape;
     const int64_t first = (int64_t)b.group * c.group_out_channels + b.filter;
     if (a.cut.together == 1) {
         const uint32_t *fields = a.fields + first * s.words;
         lay_out_filters<8>(
             a, b, span, filters,
-            [&](const matrix_item &item, int32_t f, bool live, uint32_t *word, uint32_t *) {
+            [&](const patch_item &item, int32_t f, bool live, uint32_t *word, uint32_t *) {
                 xn_load_4_if(word, fields + f * s.words + item.at, live);
             });
     } else {
-        const uint32_t *rows = a.rows + first * a.row_words;
+        const uint32_t *rows = a.weights + first * a.weight_words;
         lay_out_filters<2>(
             a, b, span, filters,
-            [&](const matrix_item &item, int32_t f, bool live, uint32_t *word, uint32_t *mask) {
+            [&](const patch_item &item, int32_t f, bool live, uint32_t *word, uint32_t *mask) {
                 const int32_t shift = xn_divide(f, s.by_filters) * c.group_channels;
                 *mask <<= shift & 31;
-                *word = filter_word(a, rows + f * a.row_words, item, shift, live);
+                *word = filter_word(a, rows + f * a.weight_words, item, shift, live);
             });
     }
     for (int32_t f = threadIdx.x; f < span; f += THREADS) {
         const int64_t o = first + min(f, b.filters - 1);
-        info[f] = {xn_factor_of(a.factor, o), xn_bias_of(a.bias, o),
+        info[f] = {xn_filter_of(a.epilogue, o),
                    xn_divide(min(f + b.filter, b.filter + b.filters - 1), s.by_filters)};
     }
 }
 
 /* Where a patch's words lie, from its first word on; past both halves the filters are zero. */
-__device__ __forceinline__ void stage_offsets(const matrix_args &a, int32_t *offsets) {
-    const matrix_shape &s = a.shape;
+__device__ __forceinline__ void stage_offsets(const patch_args &a, int32_t *offsets) {
+    const patch_shape &s = a.shape;
     const int32_t at = threadIdx.x;
     if (at >= s.steps * STEP)
         return;
@@ -125,15 +123,6 @@ __device__ __forceinline__ void stage_offsets(const matrix_args &a, int32_t *off
 
 /* ---- 3: K and the number of taps ---- */
 
-__device__ __forceinline__ double box_exact(const matrix_args &a, const float *means) {
-    double sum = 0.0;
-    for (int32_t part = 0; part < a.shape.parts_k; part++, means += a.shape.in_h * a.shape.width)
-        for (int32_t i = 0; i < a.conv.kernel_h; i++)
-            for (int32_t j = 0; j < a.conv.kernel_w; j++)
-                sum += means[i * a.conv.dilation_h * a.shape.width + j];
-    return sum;
-}
-
 /* The taps of an output that count. */
 __device__ __forceinline__ int32_t count_taps(const xn_conv &c, int32_t out_y, int32_t out_x) {
     const int32_t y = out_y * c.stride_h - c.pad_top, x = out_x * c.stride_w - c.pad_left;
@@ -144,48 +133,50 @@ __device__ __forceinline__ int32_t count_taps(const xn_conv &c, int32_t out_y, i
     return xn_cuda_rect_taps(&rect);
 }
 
-/* The same column of a window in the other layers of a group's means. */
-__device__ __forceinline__ float sum_parts(const matrix_args &a, const float *from, int32_t step) {
-    float sum = 0.0f;
-#pragma unroll 1
-    for (int32_t part = 1; part < a.shape.parts_k; part++) {
-        from += a.shape.in_h * a.shape.width;
-#pragma unroll 4
-        for (int32_t i = 0; i < a.conv.kernel_h; i++)
-            sum += from[i * step];
-    }
-    return sum;
+/* The sums of a group's layers to its means, in place of the first. */
+__device__ __forceinline__ void join_layers(const patch_args &a, float *sums) {
+    const patch_shape &s = a.shape;
+    const int32_t staged = s.in_h * s.width;
+    for (int32_t at = threadIdx.x; at < staged; at += THREADS)
+        sums[at] = xn_mean(xn_fours_of(s.layers, [&](int32_t n) { return sums[at + n * staged]; }),
+                           s.channel_reciprocal);
 }
 
-/* lines[group][tile row][position]: sums of the means over the rows of a window. Most tiles are
- * wide and low, so that this order has the fewest additions. */
-__device__ __forceinline__ void make_lines(const matrix_args &a, const matrix_block &b,
+/* lines[group][staged row][column of the tile]: the row sums of K. A thread has LINES rows of a
+ * column at a time. */
+__device__ __forceinline__ void make_lines(const patch_args &a, const patch_block &b,
                                            const float *means, float *lines) {
-    const xn_conv &c = a.conv;
-    const matrix_shape &s = a.shape;
-    const int32_t step = c.dilation_h * s.width;
-    for (int32_t at = threadIdx.x; at < b.groups * a.cut.tile_h * s.width; at += THREADS) {
-        const int32_t line = xn_divide(at, s.by_width), group = xn_divide(line, s.by_tile_h);
-        const float *from =
-            means + at + /* row `line` to row stride * y of its group */
-            (group * s.in_h + (line - group * a.cut.tile_h) * c.stride_h - line) * s.width;
-        float sum = from[0];
-#pragma unroll 4
-        for (int32_t i = 1; i < c.kernel_h; i++)
-            sum += from[i * step];
-        if (s.parts_k > 1) /* one group */
-            sum += sum_parts(a, from, step);
-        lines[at] = sum;
+    const patch_shape &s = a.shape;
+    const int32_t tile_w = a.cut.tile_w, kernel_w = a.conv.kernel_w;
+    for (int32_t at = threadIdx.x; at < b.groups * s.line_blocks * tile_w; at += THREADS) {
+        const int32_t block = xn_divide(at, s.by_tile_w), x = at - block * tile_w;
+        const int32_t group = xn_divide(block, s.by_line_blocks);
+        const int32_t first = (block - group * s.line_blocks) * LINES;
+        const int32_t line = group * s.in_h + first;
+        const float *from = means + line * s.width + position_of(a, x * a.conv.stride_w);
+        float sum[LINES] = {};
+#pragma unroll 1
+        for (int32_t j = 0; j < kernel_w; j += 4, from += 4) /* xn_fours_of */
+#pragma unroll
+            for (int r = 0; r < LINES; r++) {
+                const float *t = from + min(r, s.in_h - 1 - first) * s.width;
+                sum[r] += (t[0] + (j + 1 < kernel_w ? t[1] : 0.0f)) +
+                          ((j + 2 < kernel_w ? t[2] : 0.0f) + (j + 3 < kernel_w ? t[3] : 0.0f));
+            }
+#pragma unroll
+        for (int r = 0; r < LINES; r++)
+            if (first + r < s.in_h)
+                lines[(line + r) * tile_w + x] = sum[r];
     }
 }
 
-/* k[group][tile] and taps[tile], which count; past the last output nobody stores what comes of
+/* box[group][tile] and taps[tile], which count; past the last output nobody stores what comes of
  * them. Threads share an output's groups where there are more than outputs. */
-__device__ __forceinline__ void make_pixels(const matrix_args &a, const matrix_block &b,
-                                            const float *means, const float *lines, float *k,
-                                            float *taps) {
+__device__ __forceinline__ void make_pixels(const patch_args &a, const patch_block &b,
+                                            const float *lines, float *box, float *taps) {
     const xn_conv &c = a.conv;
-    const matrix_shape &s = a.shape;
+    const patch_shape &s = a.shape;
+    const int32_t step = c.dilation_h * a.cut.tile_w;
     for (int32_t at = threadIdx.x; at < s.k_sharers * s.tile; at += THREADS) {
         const int32_t first = xn_divide(at, s.by_tile), p = at - first * s.tile;
         const int32_t y = xn_divide(p, s.by_tile_w), x = p - y * a.cut.tile_w;
@@ -193,22 +184,16 @@ __device__ __forceinline__ void make_pixels(const matrix_args &a, const matrix_b
         if (first == 0)
             taps[p] = !exists ? 0.0f
                               : (float)(c.group_channels * count_taps(c, b.out_y + y, b.out_x + x));
-        const int32_t position = position_of(a, x * c.stride_w);
         for (int32_t g = first; g < b.groups; g += s.k_sharers) {
-            float mean = 1.0f;
-            if (a.want_k && exists) {
-                const float *line = lines + (g * a.cut.tile_h + y) * s.width + position;
-                float sum = line[0];
+            float sum = 1.0f;
+            if (c.epilogue.k && exists) {
+                const float *line = lines + (g * s.in_h + y * c.stride_h) * a.cut.tile_w + x;
+                sum = line[0];
 #pragma unroll 4
-                for (int32_t j = 1; j < c.kernel_w; j++)
-                    sum += line[j];
-                mean = sum * s.tap_reciprocal;
-                if (isinf(mean))
-                    mean = (float)(box_exact(a, means + (g * s.in_h + y * c.stride_h) * s.width +
-                                                    position) *
-                                   s.tap_reciprocal);
+                for (int32_t i = 1; i < c.kernel_h; i++)
+                    sum += line[i * step];
             }
-            k[g * s.tile + p] = mean;
+            box[g * s.tile + p] = sum;
         }
     }
 }
