@@ -83,6 +83,11 @@ static float draw(xn_rng *rng, bk_fill fill, xn_datatype datatype) {
         return sign * least_of(datatype) * (float)xn_rng_below(rng, 50);
     case BK_MIXED:
         return ldexpf(xn_rng_float(rng), (int)xn_rng_below(rng, 80) - 40);
+    case BK_EXTREME:
+        return pick == 0   ? NAN
+               : pick == 1 ? INFINITY
+               : pick < 9  ? sign * largest_of(datatype)
+                           : xn_rng_float(rng);
     case BK_RANDOM:
     case BK_FILLS:
         break;

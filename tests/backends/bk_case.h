@@ -22,6 +22,7 @@ typedef enum {
     BK_HUGE,     /* the largest finite values of both signs */
     BK_DENORMAL, /* the smallest ones */
     BK_MIXED,    /* magnitudes from 2^-40 to 2^40 */
+    BK_EXTREME,  /* the largest ones, random ones, and a few that are not finite */
     BK_FILLS
 } bk_fill;
 

@@ -63,10 +63,25 @@ static void strip_heights(bk_cursor *at) {
     }
 }
 
+/* Windows that pass FLT_MAX on the way to a finite mean beside others that have a NaN or an
+ * infinity: a thread's outputs are looked at together. */
+static void strip_extremes(bk_cursor *at) {
+    for (int64_t width = 8; width <= 41; width += 3)
+        for (int64_t kernel = 1; kernel <= 7; kernel++) {
+            bk_case c = same(1, 2, 9, width, 2, kernel);
+            c.input_fill = BK_EXTREME;
+            c.params.groups = 1 + kernel % 2;
+            few_variants(at, c);
+            c.out_channels = 4;
+            few_variants(at, c);
+        }
+}
+
 void bk_each_strip(bk_visit visit, void *context) {
     bk_cursor at = {visit, context, 0};
     strip_widths(&at);
     strip_heights(&at);
+    strip_extremes(&at);
 }
 
 /* patch_gemm.cu: rows that are whole runs of 4 pixels, from each column of a run on, with tiles
@@ -89,7 +104,7 @@ static void matrix_runs(bk_cursor *at, int64_t channels, int64_t groups, bk_fill
  * runs (matrix_runs), and as many groups as have 16 channels together. Sums of each that are not
  * finite are taken again. */
 void bk_each_plane(bk_visit visit, void *context) {
-    static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
+    static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED, BK_EXTREME};
     static const int64_t channels[] = {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 32};
     bk_cursor at = {visit, context, 0};
     for (int64_t width = 2; width <= 18; width++)
@@ -97,7 +112,7 @@ void bk_each_plane(bk_visit visit, void *context) {
             bk_case c = same(2, 5, 3 + width * 3 % 13, width, 5, kernel);
             c.params.groups = 5;
             few_variants(&at, c);
-            c.input_fill = fills[(width + kernel / 2) % 4];
+            c.input_fill = fills[(width + kernel / 2) % 5];
             bk_deal(&at, c);
         }
     for (size_t i = 0; i < COUNT(channels); i++)
@@ -105,12 +120,12 @@ void bk_each_plane(bk_visit visit, void *context) {
             bk_case c = same(2, channels[i] * groups, 5, 13 + (int64_t)i, 3 * groups, 3);
             c.params.groups = groups;
             few_variants(&at, c);
-            c.input_fill = fills[(i + (size_t)groups / 4) % 4];
+            c.input_fill = fills[(i + (size_t)groups / 4) % 5];
             bk_deal(&at, c);
             c.params.dilation[1] = 1 + (int64_t)i % 3;
             c.params.stride[0] = 2;
             few_variants(&at, c);
-            matrix_runs(&at, channels[i], groups, fills[(i + (size_t)groups / 4) % 4]);
+            matrix_runs(&at, channels[i], groups, fills[(i + (size_t)groups / 4) % 5]);
         }
 }
 
@@ -387,10 +402,10 @@ void bk_each_fused_tile(bk_visit visit, void *context) {
     }
 }
 
-/* sliding_window_single.cuh: columns 2 apart, rows any number: phases of 1 row and more, none in
+/* sliding_window.cuh: columns 2 apart, rows any number: phases of 1 row and more, none in
  * some. */
 void bk_each_dilated_strip(bk_visit visit, void *context) {
-    static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
+    static const bk_fill fills[] = {BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED, BK_EXTREME};
     bk_cursor at = {visit, context, 0};
     for (int64_t height = 1; height <= 40; height += 1 + height / 3)
         for (int64_t rows = 1; rows <= 9; rows += 1 + rows / 2) {
@@ -400,7 +415,7 @@ void bk_each_dilated_strip(bk_visit visit, void *context) {
             c.params.dilation[1] = 2;
             bk_pad(&c, rows * (1 + height % 2), 2, rows + height % 3, 2);
             few_variants(&at, c);
-            c.input_fill = fills[(height + rows) % 4];
+            c.input_fill = fills[(height + rows) % 5];
             bk_deal(&at, c);
             c.params.pad_value = 1;
             bk_deal(&at, c);
