@@ -1,0 +1,367 @@
+/* wgmma_test.cu: the wgmma kernels with epilogues that are not plain. Both that have real outputs
+ * run each problem; their plain fp32 outputs must be the same bits, also where fp32 overflows on
+ * the way, and every other epilogue must be what the host makes of them: v + residual, clipped,
+ * stored as fp32 or fp16, and the bits of y + shift. Whether the plain outputs are right is for the
+ * case table. */
+#include "bk_run.h"
+#include "filter_stationary.h"
+#include "packing.h"
+#include "warp_specialised.h"
+
+#include <cuda_fp16.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <vector>
+
+#define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
+
+enum { MULTIPROCESSORS = 20 }; /* few, so that a block has several tiles */
+
+struct shape {
+    int32_t images, channels, side, out_channels, kernel, stride, padding, groups;
+};
+
+/* Outputs of a row by 8, by 2 and odd; few words a tap and many; whole and half tiles of filters.
+ */
+static const shape shapes[] = {{3, 64, 16, 64, 3, 1, 1, 1},  {2, 96, 11, 40, 3, 1, 1, 1},
+                               {4, 256, 7, 128, 3, 1, 1, 1}, {2, 64, 13, 96, 5, 2, 2, 1},
+                               {3, 128, 14, 64, 3, 1, 1, 2}, {2, 70, 10, 33, 1, 1, 0, 1},
+                               {2, 512, 9, 300, 3, 1, 1, 1}, {3, 40, 12, 64, 5, 1, 2, 1}};
+
+static const bk_fill fills[] = {BK_RANDOM, BK_HUGE, BK_INFINITY, BK_NAN, BK_MIXED};
+
+struct epilogue {
+    bool residual, clip, bits, shift;
+    xn_datatype datatype; /* XN_BITS: bits alone */
+};
+
+static const epilogue epilogues[] = {
+    {true, false, false, false, XN_FP32}, {false, true, false, false, XN_FP32},
+    {true, true, true, true, XN_FP32},    {false, false, true, false, XN_BITS},
+    {true, false, true, true, XN_BITS},   {false, false, false, false, XN_FP16},
+    {true, true, false, false, XN_FP16},  {true, false, true, true, XN_FP16},
+};
+
+/* ---- device memory ---- */
+
+struct arena {
+    std::vector<void *> memory;
+
+    void *bytes(size_t count) {
+        void *at = NULL;
+        CUDA(cudaMalloc(&at, count));
+        CUDA(cudaMemset(at, 0xff, count));
+        memory.push_back(at);
+        return at;
+    }
+    template <typename T>
+    T *of(const std::vector<T> &values) {
+        T *at = (T *)bytes(values.size() * sizeof(T));
+        CUDA(cudaMemcpy(at, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
+        return at;
+    }
+    ~arena() {
+        for (void *at : memory)
+            (void)cudaFree(at);
+    }
+};
+
+/* Filters as layout.h has them for either kernel. */
+static std::vector<uint32_t> filters_of(const xn_weights *w, bool specialised) {
+    const int32_t tap_words = xn_packed_words(w->group_channels);
+    const int64_t rows = xn_cuda_wgmma_rows(w->out_channels);
+    const int64_t chunks = xn_cuda_row_chunks(w->group_channels, w->kernel_w) * w->kernel_h;
+    std::vector<uint32_t> out((size_t)((chunks + 1) / 2 * rows * 8));
+    const uint32_t *bits = w->bits;
+    for (int32_t o = 0; o < w->out_channels; o++)
+        for (int32_t i = 0; i < w->kernel_h; i++)
+            for (int32_t j = 0; j < w->kernel_w; j++)
+                for (int32_t word = 0; word < w->words; word++) {
+                    const auto chunk_of =
+                        specialised ? xn_cuda_padded_chunk : xn_cuda_stationary_chunk;
+                    const int64_t chunk = chunk_of(i, j, word, tap_words, w->kernel_h, w->kernel_w);
+                    const int64_t row = specialised ? o : xn_cuda_wgmma_row(o);
+                    out[xn_cuda_wgmma_word(chunk, row, rows) + (j * tap_words + word) % 4] =
+                        *bits++;
+                }
+    return out;
+}
+
+/* Set bits of the taps [0, i) x [0, j) of each filter, [(KH+1)*(KW+1)][O]. */
+static std::vector<int32_t> prefix_of(const xn_weights *w) {
+    const int32_t pitch = w->kernel_w + 1;
+    std::vector<int32_t> out((size_t)(w->kernel_h + 1) * pitch * w->out_channels);
+    const auto at = [&](int32_t i, int32_t j, int32_t o) -> int32_t & {
+        return out[(size_t)(i * pitch + j) * w->out_channels + o];
+    };
+    for (int32_t o = 0; o < w->out_channels; o++)
+        for (int32_t i = 1; i <= w->kernel_h; i++)
+            for (int32_t j = 1; j <= w->kernel_w; j++) {
+                const int64_t tap = ((int64_t)o * w->kernel_h + i - 1) * w->kernel_w + j - 1;
+                at(i, j, o) = at(i - 1, j, o) + at(i, j - 1, o) - at(i - 1, j - 1, o);
+                for (int32_t word = 0; word < w->words; word++)
+                    at(i, j, o) += __builtin_popcount(w->bits[tap * w->words + word]);
+            }
+    return out;
+}
+
+/* ---- a problem on a kernel ---- */
+
+struct outputs {
+    bool ran;
+    std::vector<float> real; /* fp16 as fp32 */
+    std::vector<uint32_t> bits;
+};
+
+struct setting {
+    const bk_problem *p;
+    arena *memory;
+    const void *input;
+    const float *residual;             /* on the host */
+    const float *alpha, *bias, *shift; /* on the device */
+    const void *filters[2];
+    const int32_t *prefix;
+};
+
+struct cuts {
+    xn_cuda_stationary_cut stationary;
+    xn_cuda_specialised_cut specialised;
+};
+
+static xn_epilogue what_of(const epilogue &e, bool k) {
+    xn_epilogue what = {};
+    what.factor = XN_FACTOR_ALPHA;
+    what.k = k;
+    what.bias = 1;
+    what.residual = e.residual;
+    what.activation = e.clip ? XN_ACTIVATION_CLIP : XN_ACTIVATION_NONE;
+    what.low = e.clip ? -1.5f : 0;
+    what.high = e.clip ? 2.0f : 0;
+    what.datatype = e.datatype;
+    what.bits = e.bits;
+    what.shift = e.shift;
+    return what;
+}
+
+/* Packs the input in the kernel's layout and launches it. */
+static cudaError_t launch(const setting &s, const xn_conv &c, bool specialised,
+                          const xn_epilogue_args &out, cuts *cut, arena *memory) {
+    const int64_t images = s.p->images;
+    const xn_cuda_padded l = xn_cuda_padded_of(&c);
+    const size_t plane = specialised ? (size_t)l.plane : (size_t)c.height * (size_t)c.width;
+    const size_t pixels = (size_t)images * (size_t)c.groups * plane;
+    uint32_t *bits = (uint32_t *)memory->bytes(
+        pixels *
+        (specialised ? 16 * (size_t)l.units : 4 * (size_t)xn_packed_words(c.group_channels)));
+    int32_t *counts = specialised ? (int32_t *)memory->bytes(pixels * 4) : NULL;
+    float *means = c.epilogue.k ? (float *)memory->bytes(pixels * 4) : NULL;
+    cudaError_t e = xn_cuda_pack_launch(&c, images, MULTIPROCESSORS, s.input, bits, counts, means,
+                                        specialised ? XN_CUDA_AS_PADDED : XN_CUDA_PLAIN, false, 0);
+    if (e != cudaSuccess)
+        return e;
+    const int64_t rows = xn_cuda_wgmma_rows(c.out_channels);
+    if (specialised) {
+        const xn_cuda_specialised_io io = {bits, counts,   means, s.filters[1],
+                                           rows, s.prefix, false};
+        e = xn_cuda_specialised_launch(&c, images, MULTIPROCESSORS, &cut->specialised, &io, &out,
+                                       0);
+    } else {
+        xn_cuda_stationary_io io = {};
+        io.bits = bits;
+        io.filters = s.filters[0];
+        io.filter_rows = rows;
+        io.prefix = s.prefix;
+        io.mean = means;
+        e = xn_cuda_stationary_launch(&c, images, MULTIPROCESSORS, &cut->stationary, &io, &out, 0);
+    }
+    return e;
+}
+
+static outputs run(const setting &s, const epilogue &e, bool k, bool specialised) {
+    xn_conv c = s.p->conv;
+    c.epilogue = what_of(e, k);
+    const bool fp16 = e.datatype == XN_FP16, real = e.datatype != XN_BITS;
+    const size_t count = (size_t)s.p->images * (size_t)xn_conv_output_elements(&c);
+    const size_t words = count / c.out_channels * (size_t)xn_packed_words(c.out_channels);
+    outputs out = {};
+    std::vector<cuts> cut(1);
+    if (!(specialised ? xn_cuda_specialised_plan(&c, s.p->images, MULTIPROCESSORS,
+                                                 &cut[0].specialised.shape)
+                      : xn_cuda_stationary_plan(&c, s.p->images, MULTIPROCESSORS, false,
+                                                &cut[0].stationary.shape)))
+        return out;
+    arena memory;
+    std::vector<__half> halves(fp16 ? count : 0);
+    xn_epilogue_args args = {};
+    args.factor = s.alpha;
+    args.bias = s.bias;
+    args.shift = s.shift;
+    if (real)
+        args.output = memory.bytes(count * (fp16 ? 2 : 4));
+    if (e.bits)
+        args.bits = (uint32_t *)memory.bytes(words * 4);
+    if (e.residual && fp16) {
+        for (size_t i = 0; i < count; i++)
+            halves[i] = __float2half_rn(s.residual[i]);
+        args.residual = memory.of(halves);
+        args.residual_fp16 = true;
+    } else if (e.residual) {
+        args.residual = memory.of(std::vector<float>(s.residual, s.residual + count));
+    }
+    CUDA(launch(s, c, specialised, args, &cut[0], &memory));
+    CUDA(cudaDeviceSynchronize());
+    out.ran = true;
+    out.real.resize(real ? count : 0);
+    out.bits.resize(e.bits ? words : 0);
+    if (fp16) {
+        CUDA(cudaMemcpy(halves.data(), args.output, count * 2, cudaMemcpyDeviceToHost));
+        for (size_t i = 0; i < count; i++)
+            out.real[i] = __half2float(halves[i]);
+    } else if (real) {
+        CUDA(cudaMemcpy(out.real.data(), args.output, count * 4, cudaMemcpyDeviceToHost));
+    }
+    if (e.bits)
+        CUDA(cudaMemcpy(out.bits.data(), args.bits, words * 4, cudaMemcpyDeviceToHost));
+    return out;
+}
+
+/* ---- what is right ---- */
+
+static bool same(float a, float b) {
+    return (isnan(a) && isnan(b)) || !memcmp(&a, &b, 4);
+}
+
+/* What the host makes of plain outputs. */
+static outputs right_of(const setting &s, const epilogue &e, const std::vector<float> &plain,
+                        const std::vector<float> &shift) {
+    const xn_conv &c = s.p->conv;
+    const size_t plane = (size_t)c.out_height * c.out_width, filters = (size_t)c.out_channels;
+    const size_t words = (size_t)xn_packed_words(c.out_channels);
+    outputs out = {};
+    out.bits.resize(e.bits ? plain.size() / filters * words : 0);
+    for (size_t i = 0; i < plain.size(); i++) {
+        const size_t o = i / plane % filters, pixel = i / plane / filters * plane + i % plane;
+        float y = plain[i];
+        if (e.residual)
+            y += e.datatype == XN_FP16 ? __half2float(__float2half_rn(s.residual[i]))
+                                       : s.residual[i];
+        if (e.clip)
+            y = y < -1.5f ? -1.5f : y > 2.0f ? 2.0f : y;
+        if (e.bits && (e.shift ? y + shift[o] : y) >= 0)
+            out.bits[pixel * words + o / 32] |= 1u << o % 32;
+        if (e.datatype != XN_BITS)
+            out.real.push_back(e.datatype == XN_FP16 ? __half2float(__float2half_rn(y)) : y);
+    }
+    return out;
+}
+
+static void compare(const setting &s, const char *kernel, int number, const outputs &got,
+                    const outputs &right) {
+    size_t wrong = 0, first = 0;
+    char text[BK_TEXT];
+    ck_assert(got.real.size() == right.real.size() && got.bits.size() == right.bits.size());
+    for (size_t i = 0; i < got.real.size(); i++)
+        if (!same(got.real[i], right.real[i]) && !wrong++)
+            first = i;
+    bk_case_describe(s.p->c, text);
+    ck_assert_msg(!wrong, "%s, epilogue %d: %zu of %zu wrong, first %zu: %.9g for %.9g, of %s",
+                  kernel, number, wrong, got.real.size(), first, got.real[first], right.real[first],
+                  text);
+    for (size_t i = 0; i < got.bits.size(); i++)
+        if (got.bits[i] != right.bits[i] && !wrong++)
+            first = i;
+    ck_assert_msg(
+        !wrong, "%s, epilogue %d: %zu of %zu words wrong, first %zu: %08x for %08x, of %s", kernel,
+        number, wrong, got.bits.size(), first, got.bits[first], right.bits[first], text);
+}
+
+/* ---- tests ---- */
+
+static bk_case case_of(const shape &s, bk_fill fill) {
+    bk_case c = bk_case_default();
+    c.images = s.images;
+    c.channels = s.channels;
+    c.height = s.side;
+    c.width = s.side + (s.stride > 1);
+    c.out_channels = s.out_channels;
+    c.kernel_h = c.kernel_w = s.kernel;
+    c.params.stride[0] = c.params.stride[1] = s.stride;
+    c.params.padding_kind = XN_PADDING_EXPLICIT;
+    for (int64_t &side : c.params.padding)
+        side = s.padding;
+    c.params.groups = s.groups;
+    c.input_fill = fill;
+    c.bias = true;
+    return c;
+}
+
+static int check(const shape &sh, bk_fill fill) {
+    const bk_case c = case_of(sh, fill);
+    bk_problem p;
+    arena memory;
+    bk_problem_make(&c, &p);
+    const size_t count = (size_t)p.images * (size_t)xn_conv_output_elements(&p.conv);
+    const size_t filters = (size_t)p.conv.out_channels;
+    std::vector<float> residual(count), shift(filters);
+    xn_rng rng = {c.seed + 1};
+    bk_fill_values(&rng, BK_RANDOM, XN_FP32, residual.data(), (int64_t)count);
+    bk_fill_values(&rng, BK_RANDOM, XN_FP32, shift.data(), (int64_t)filters);
+    setting s = {};
+    s.p = &p;
+    s.residual = residual.data();
+    s.input =
+        memory.of(std::vector<float>(p.real, p.real + p.images * xn_conv_input_elements(&p.conv)));
+    s.alpha = memory.of(std::vector<float>(p.weights->alpha, p.weights->alpha + filters));
+    s.bias = memory.of(std::vector<float>(p.weights->bias, p.weights->bias + filters));
+    s.shift = memory.of(shift);
+    s.filters[0] = memory.of(filters_of(p.weights, false));
+    s.filters[1] = memory.of(filters_of(p.weights, true));
+    s.prefix = memory.of(prefix_of(p.weights));
+    int runs = 0;
+    for (int k = 0; k < 2; k++) {
+        const epilogue plain = {false, false, false, false, XN_FP32};
+        const outputs stationary = run(s, plain, k, false), other = run(s, plain, k, true);
+        ck_assert(stationary.ran);
+        if (other.ran)
+            compare(s, "both", -1, other, stationary);
+        for (size_t n = 0; n < sizeof epilogues / sizeof *epilogues; n++) {
+            const outputs right = right_of(s, epilogues[n], stationary.real, shift);
+            compare(s, "filter_stationary", (int)n, run(s, epilogues[n], k, false), right);
+            if (other.ran)
+                compare(s, "warp_specialised", (int)n, run(s, epilogues[n], k, true), right);
+            runs += 1 + other.ran;
+        }
+    }
+    bk_problem_free(&p);
+    return runs;
+}
+
+START_TEST(every_epilogue) {
+    bool usable = false;
+    int runs = 0;
+    const bk_target *target = NULL;
+    for (int i = 0; i < bk_target_count() && !target; i++)
+        if (!strcmp(xn_backend_all()[i]->name, "cuda"))
+            target = bk_target_open(i);
+    if (!target)
+        return;
+    CUDA(xn_cuda_stationary_load(&usable));
+    if (!usable)
+        return;
+    for (const shape &s : shapes)
+        for (bk_fill fill : fills)
+            runs += check(s, fill);
+    printf("wgmma: %d runs\n", runs);
+    ck_assert_int_ge(runs, 900);
+}
+END_TEST
+
+XN_SUITE(cuda_wgmma) {
+    Suite *s = suite_create("cuda_wgmma");
+    TCase *t = tcase_create("epilogues");
+    tcase_set_timeout(t, 600);
+    tcase_add_test(t, every_epilogue);
+    suite_add_tcase(s, t);
+    return s;
+}
