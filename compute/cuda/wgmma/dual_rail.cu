@@ -25,23 +25,15 @@
 
 /* ---- what a thread that writes has of its filters and pixel ---- */
 
-/* The least count for which dot >= threshold, as what is added to a count of up to 32,767 so that
- * bit 15 says whether it is; twice. */
-__device__ __forceinline__ uint32_t start_of(const dual_rail_args &a, const xn_wgmma_filter &f) {
+/* The least count of a filter for which dot >= threshold, as what is added to a count of up to
+ * 32,767 so that bit 15 says whether it is; in both halves of a word. */
+__device__ __forceinline__ uint32_t start_of(const dual_rail_args &a, const xn_wgmma_block &b,
+                                             int32_t row) {
+    const xn_wgmma_filter f = xn_wgmma_filter_of(a.conv, b.group, b.m0 + row, a.io.threshold);
     const int32_t k = a.conv.group_channels * a.conv.kernel_h * a.conv.kernel_w;
     const int32_t least = (f.threshold + k + 1) >> 1;
     const uint32_t more = 0x8000u - (uint32_t)(f.live ? max(0, min(least, 0x7fff)) : 0x7fff);
     return more | more << 16;
-}
-
-__device__ __forceinline__ dual_rail_filters filters_of(const dual_rail_args &a,
-                                                        const xn_wgmma_block &b, int32_t row) {
-    dual_rail_filters mine;
-#pragma unroll
-    for (int h = 0; h < 2; h++)
-        mine.start[h] =
-            start_of(a, xn_wgmma_filter_of(a.conv, b.group, b.m0 + row + 8 * h, a.io.threshold));
-    return mine;
 }
 
 __device__ __forceinline__ uint2 flips_of(const dual_rail_args &a, const xn_wgmma_block &b) {
@@ -125,13 +117,14 @@ template <int N>
 __device__ __forceinline__ void consume(const dual_rail_args &a, const xn_wgmma_block &b,
                                         int32_t mine) {
     const xn_cuda_dual_rail_shape &s = a.shape;
-    const dual_rail_thread thread = {(int32_t)threadIdx.x / 32 % 4, (int32_t)threadIdx.x % 32};
+    const int32_t lane = (int32_t)threadIdx.x % 32;
+    const int32_t filter = (int32_t)threadIdx.x % GROUP / 32 * 16 + lane / 4; /* the first of two */
     const int32_t step = s.parts == CONSUMERS ? 1 : CONSUMERS;
     const int32_t part = s.parts == CONSUMERS ? mine : 0, first = mine - part;
     const uint32_t filter_low = xn_matrix_low(xn_shared_address(b.memory), 128);
-    const dual_rail_filters filters = filters_of(a, b, thread.warp * 16 + thread.lane / 4);
+    const uint32_t start[2] = {start_of(a, b, filter), start_of(a, b, filter + 8)};
     const uint2 flips = flips_of(a, b);
-    const dual_rail_turn bits_turn = turn_of(thread.lane);
+    const dual_rail_turn bits_turn = turn_of(lane);
     const dual_rail_own own = own_of<N>(a);
     const dual_rail_target target = target_of(a, b, own);
     char *stage = b.memory + s.stage_at + mine * s.stage_bytes;
@@ -148,7 +141,7 @@ __device__ __forceinline__ void consume(const dual_rail_args &a, const xn_wgmma_
     make_outside(a, b, own, job.y, outside);
     xn_named_barrier(GROUP_MEETS + mine, GROUP);
     if (s.in_turn && mine == CONSUMERS - 1)
-        xn_warp_arrives(thread.lane, xn_barrier_at(b.barriers, TURNS));
+        xn_warp_arrives(lane, xn_barrier_at(b.barriers, TURNS));
     xn_mbarrier_wait(xn_barrier_at(b.barriers, FILTERS), 0);
 #pragma unroll 1
     for (; number < bands.end; number += step, turn ^= 1) {
@@ -162,7 +155,7 @@ __device__ __forceinline__ void consume(const dual_rail_args &a, const xn_wgmma_
         xn_wgmma_multiply<N, false>(s, filter_low, (buffer >> 4) + (uint32_t)(part * s.part_step),
                                     counts);
         if (s.in_turn)
-            xn_warp_arrives(thread.lane, xn_barrier_at(b.barriers, TURNS + (mine + 1) % CONSUMERS));
+            xn_warp_arrives(lane, xn_barrier_at(b.barriers, TURNS + (mine + 1) % CONSUMERS));
         if (row != there)
             make_outside(a, b, own, next.y, outside + (turn ^ 1) * OUTSIDE);
         there = here;
@@ -170,7 +163,7 @@ __device__ __forceinline__ void consume(const dual_rail_args &a, const xn_wgmma_
         __syncwarp(); /* for the warpgroup's next instruction */
         xn_wgmma_wait<0>();
         xn_mbarrier_arrive(xn_barrier_at(b.barriers, BAND_FREE + ring.place));
-        put_bits<N>(thread, bits_turn, filters, outside + turn * OUTSIDE, bits, counts);
+        put_bits<N>(bits_turn, start, outside + turn * OUTSIDE, bits, counts);
         xn_named_barrier(GROUP_MEETS + mine, GROUP);
         write_packed<N>(a, job, own, target, flips, bits);
         job = next;
@@ -187,16 +180,13 @@ __device__ __forceinline__ void consume(const dual_rail_args &a, const xn_wgmma_
 template <int N>
 struct dual_rail_kernel {
     typedef dual_rail_args args;
-    enum { THREADS = CONSUMERS * GROUP + 32, BLOCKS = 2, BARRIERS = ::BARRIERS };
+    enum { THREADS = CONSUMERS * GROUP + 32, BLOCKS = 2, BARRIERS = ::BARRIERS, PIECES = 1 };
 
 #if XN_HAS_WGMMA
     /* One arrives with what it expects; all threads that used a band; the warps that multiplied, of
      * each a lane. */
     static __device__ __forceinline__ uint32_t arrivals(const args &a, int32_t barrier) {
         return barrier < BAND_FREE ? 1 : barrier < TURNS ? a.shape.parts * GROUP : 4;
-    }
-    static __device__ __forceinline__ int32_t filters(const args &) {
-        return M;
     }
     static __device__ __forceinline__ void begin(const args &a, const xn_wgmma_block &b) {
         if (threadIdx.x == 0)

@@ -10,10 +10,11 @@
 
 #include <cuda.h>
 
-struct dual_rail_args : xn_wgmma_args<xn_cuda_dual_rail_shape, xn_cuda_dual_rail_io> {
+struct dual_rail_more {
     CUtensorMap bits;
     xn_fast_divisor row_bands, image_pitch, pitch;
 };
+typedef xn_wgmma_args<xn_cuda_dual_rail_shape, xn_cuda_dual_rail_io, dual_rail_more> dual_rail_args;
 
 enum {
     GROUP = XN_WGMMA_GROUP,
@@ -53,14 +54,20 @@ __device__ __forceinline__ char *buffer_of(const dual_rail_args &a, const xn_wgm
 
 /* ---- the warp that copies ---- */
 
-/* By one lane. A pixel is two elements of 8 bytes. */
+/* By one lane, as all that copies. */
+__device__ __forceinline__ void expect_band(const dual_rail_args &a, const xn_wgmma_block &b,
+                                            const dual_rail_band &, int32_t place) {
+    xn_mbarrier_expect(xn_barrier_at(b.barriers, BAND_FULL + place),
+                       (uint32_t)(a.shape.units * a.shape.plane * 16));
+}
+
+/* A pixel is two elements of 8 bytes. */
 __device__ __forceinline__ void copy_band(const dual_rail_args &a, const xn_wgmma_block &b,
                                           const dual_rail_band &band, int32_t place) {
     const xn_cuda_dual_rail_shape &s = a.shape;
     const xn_conv &c = a.conv;
     const uint32_t full = xn_barrier_at(b.barriers, BAND_FULL + place);
     const uint32_t to = xn_shared_address(buffer_of(a, b, place));
-    xn_mbarrier_expect(full, (uint32_t)(s.units * s.plane * 16));
     xn_tensor_copy(to, &a.bits, -2 * c.pad_left, band.y - c.pad_top, band.image, b.group * s.units,
                    full);
 }

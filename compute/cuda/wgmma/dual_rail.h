@@ -29,6 +29,7 @@ struct xn_cuda_dual_rail_shape : xn_wgmma_bands {
     int32_t outside_at;                 /* what jobs add to counts */
     int32_t stage_at, stage_bytes;      /* stages: of a consumer */
     int32_t packed_words, packed_units; /* a pixel of packed output, plain and as rails */
+    xn_wgmma_pair_low pair_low;
 };
 
 struct xn_cuda_dual_rail_cut : xn_wgmma_cut<xn_cuda_dual_rail_shape> {};

@@ -19,17 +19,6 @@ struct dual_rail_job {
     int32_t rows;     /* of outputs that there are */
 };
 
-/* A thread's warp of its warpgroup, and lane. */
-struct dual_rail_thread {
-    int32_t warp, lane;
-};
-
-/* What is added to the counts of a thread's two filters, in both halves of a word, so that bit 15
- * says whether they are enough. */
-struct dual_rail_filters {
-    uint32_t start[2];
-};
-
 /* Where what is added to the counts of octet j begins that thread t of a quad has: two values of 16
  * bits, and those of the next octet behind them. */
 __device__ __forceinline__ int32_t outside_at(int32_t j, int32_t t) {
@@ -74,24 +63,25 @@ __device__ __forceinline__ uint32_t turn_bits(uint32_t bits, const dual_rail_tur
 
 /* A warp's 16 filters of all positions, 16 bits a position, into its row of the stage. */
 template <int N>
-__device__ __forceinline__ void put_bits(const dual_rail_thread &thread, const dual_rail_turn &turn,
-                                         const dual_rail_filters &filters, const uint16_t *outside,
-                                         char *stage, const int32_t (&counts)[N / 2]) {
+__device__ __forceinline__ void put_bits(const dual_rail_turn &turn, const uint32_t (&start)[2],
+                                         const uint16_t *outside, char *stage,
+                                         const int32_t (&counts)[N / 2]) {
+    const int32_t warp = (int32_t)threadIdx.x / 32 % 4, lane = (int32_t)threadIdx.x % 32;
     uint32_t bits[2] = {0, 0};
 #pragma unroll
     for (int n = 0; n < N / 16; n++) {
-        const uint2 pair = *(const uint2 *)(outside + outside_at(2 * n, thread.lane % 4));
+        const uint2 pair = *(const uint2 *)(outside + outside_at(2 * n, lane % 4));
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const uint32_t *count = (const uint32_t *)counts + 8 * n + 2 * h;
-            const uint32_t first = count[1] * 65536u + count[0] + pair.x + filters.start[h];
-            const uint32_t second = count[5] * 65536u + count[4] + pair.y + filters.start[h];
+            const uint32_t first = count[1] * 65536u + count[0] + pair.x + start[h];
+            const uint32_t second = count[5] * 65536u + count[4] + pair.y + start[h];
             bits[h] |= sign_bytes(first, second) & (0x01010101u << n);
         }
     }
     const uint32_t low = turn_bits(bits[0], turn), high = turn_bits(bits[1], turn);
-    const int32_t g = thread.lane >> 2, t = thread.lane & 3;
-    uint32_t *to = (uint32_t *)(stage + thread.warp * (N * 2 + 16)) + g * 8 + t;
+    const int32_t g = lane >> 2, t = lane & 3;
+    uint32_t *to = (uint32_t *)(stage + warp * (N * 2 + 16)) + g * 8 + t;
     if (g < N / 16) {
         to[0] = xn_permute(low, high, 0x5140);
         to[4] = xn_permute(low, high, 0x7362);

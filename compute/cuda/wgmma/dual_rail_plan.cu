@@ -128,6 +128,7 @@ bool xn_cuda_dual_rail_plan(const xn_conv *c, int64_t images, int multiprocessor
                              1, &s))
         return false;
     s.units = xn_cuda_dual_rail_of(c->group_channels).units;
+    s.block_filters = TILE;
     s.pitch = (int32_t)xn_cuda_line_pitch(c);
     s.full_first = c->pad_top;
     s.full_end = c->pad_top + c->height - (int32_t)xn_cuda_span_h(c);

@@ -137,14 +137,15 @@ struct stationary_kernel {
     enum { TILE = NT == 128 ? 0 : NT == 64 ? 1 : 2, PACKED = OUT == XN_CUDA_STATIONARY_PACKED };
     /* registers: 65536 over the threads that run at once */
     enum { THREADS = xn_stationary_workers(TILE, PACKED) * WORKER };
-    enum { BLOCKS = xn_stationary_blocks(TILE, PACKED), BARRIERS = XN_WGMMA_MAX_PIECES };
+    enum {
+        BLOCKS = xn_stationary_blocks(TILE, PACKED),
+        PIECES = XN_WGMMA_MAX_PIECES,
+        BARRIERS = PIECES
+    };
 
 #if XN_HAS_WGMMA
     static __device__ __forceinline__ uint32_t arrivals(const args &, int32_t) {
         return 1;
-    }
-    static __device__ __forceinline__ int32_t filters(const args &a) {
-        return a.shape.block_tiles * NT;
     }
     static __device__ __forceinline__ void begin(const args &a, const xn_wgmma_block &own) {
         const stationary_block b = block_parts(a, own);
@@ -223,7 +224,7 @@ cudaError_t xn_cuda_stationary_launch(const xn_conv *conv, int64_t images, int m
     a.lanes_shift = lanes_shift(s);
     a.warp_slots = warp_slots(&s->raster);
     a.vector = vector_of(conv, &s->raster);
-    while (1 << a.filters_shift < s->block_tiles * s->tile_filters)
+    while (1 << a.filters_shift < s->block_filters)
         a.filters_shift++;
     return xn_wgmma_launch(kernels[s->variant][output], &a, s->raster.subtiles, s->workers,
                            s->workers * WORKER, stream);

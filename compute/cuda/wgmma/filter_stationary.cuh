@@ -9,7 +9,7 @@
 #include "wgmma_filters.cuh"
 #include "wgmma_kernel.cuh"
 
-struct stationary_args : xn_wgmma_args<xn_cuda_stationary_shape, xn_cuda_stationary_io> {
+struct stationary_more {
     xn_epilogue_args out;
     xn_fast_divisor image_pitch, width; /* of the raster */
     int32_t lanes_shift;                /* lanes that share a row vector, as a power of two */
@@ -18,6 +18,8 @@ struct stationary_args : xn_wgmma_args<xn_cuda_stationary_shape, xn_cuda_station
     int32_t vector; /* pixels from a multiple of so many on are neighbours in memory: 8, 4 or 1 */
     bool plain;     /* of the epilogue: nothing between the value and memory */
 };
+typedef xn_wgmma_args<xn_cuda_stationary_shape, xn_cuda_stationary_io, stationary_more>
+    stationary_args;
 
 enum {
     SUB = XN_CUDA_STATIONARY_PIXELS,
@@ -62,8 +64,7 @@ __device__ __forceinline__ stationary_block block_parts(const stationary_args &a
     b.group = own.group;
     b.m0 = own.m0;
     b.table = (int32_t *)(own.memory + s.table_at);
-    b.constants =
-        xn_wgmma_constants::at(own.memory + s.constants_at, s.block_tiles * s.tile_filters);
+    b.constants = xn_wgmma_constants::at(own.memory + s.constants_at, s.block_filters);
     b.flips = (uint32_t *)b.constants.factor;
     b.multiplying = (int32_t *)b.constants.largest + 2;
     return b;
@@ -125,55 +126,42 @@ __device__ __forceinline__ source source_of(const stationary_args &a, int32_t gr
     return {line + x, inside ? x : INT32_MIN / 2};
 }
 
-/* Taps of less than 16 bytes: a lane copies its own position. Where a copy is not of the image its
- * address is not read. */
-template <int WORDS>
-__device__ __forceinline__ void gather_small(const stationary_args &a, const source &from,
-                                             uint32_t to) {
-    const int32_t taps = a.shape.raster.row_taps, step = a.conv.dilation_w;
-    const uint32_t next_plane = (uint32_t)a.shape.raster.plane * 16 - (16 - WORDS * 4);
-    const char *bits = (const char *)a.io.bits + (int64_t)from.pixel * (WORDS * 4);
-    int32_t x = from.x;
-#pragma unroll 1
-    for (int32_t j = 1; j <= taps; j++) {
-        xn_copy_async_at<WORDS * 4>(to, bits, (uint32_t)x < (uint32_t)a.conv.width);
-        bits += step * (WORDS * 4);
-        to += j * WORDS % 4 ? WORDS * 4 : next_plane;
-        x += step;
-    }
-}
-
-/* Taps of 16 bytes and more: of the positions that a warp knows, 2^shift neighbouring lanes copy
- * one, each every 2^shift-th 16 bytes of its taps, and then one of the next 32 >> shift. */
-__device__ __forceinline__ void gather_units(const stationary_args &a, const source &own,
-                                             int32_t slots, uint32_t to) {
+/* Of the positions that a warp knows, 2^shift neighbouring lanes copy one, each every 2^shift-th
+ * BYTES of its taps, and then one of the next 32 >> shift. Taps of less than 16 bytes lie one after
+ * the other, and have a lane alone. Where a copy is not of the image its address is not read. */
+template <int BYTES>
+__device__ __forceinline__ void gather_taps(const stationary_args &a, const source &own,
+                                            int32_t slots, uint32_t to) {
     const xn_cuda_raster &r = a.shape.raster;
-    const int32_t shift = a.lanes_shift, lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
-    const int32_t tap_copies = a.shape.tap_words / 4 >> shift, step = a.conv.dilation_w;
-    const uint32_t plane_bytes = (uint32_t)r.plane * 16 << shift;
-    const int64_t pixel_bytes = a.shape.tap_words * 4;
+    const int32_t shift = BYTES == 16 ? a.lanes_shift : 0;
+    const int32_t lane = threadIdx.x & 31, unit = lane & ((1 << shift) - 1);
+    const int32_t tap_copies = BYTES == 16 ? a.shape.tap_words / 4 >> shift : 1;
+    const uint32_t plane_bytes = (uint32_t)r.plane * 16;
+    const int64_t step = (int64_t)a.conv.dilation_w * a.shape.tap_words * 4;
     const char *bits = (const char *)a.io.bits + unit * 16;
-    to += (uint32_t)(lane >> shift) * 16 + (uint32_t)(unit * r.plane) * 16;
+    to += (uint32_t)(lane >> shift) * 16 + (uint32_t)unit * plane_bytes;
 #pragma unroll 1
     for (int32_t done = 0; done < slots; done += 32 >> shift) {
         const int32_t slot = done + (lane >> shift);
         const int32_t pixel = __shfl_sync(0xffffffffu, own.pixel, slot);
         int32_t x = __shfl_sync(0xffffffffu, own.x, slot);
         if (slot < slots) {
-            const char *from = bits + pixel * pixel_bytes;
+            const char *from = bits + (int64_t)pixel * (a.shape.tap_words * 4);
             uint32_t unit_to = to;
 #pragma unroll 1
-            for (int32_t j = 0; j < r.row_taps; j++) {
+            for (int32_t j = 1; j <= r.row_taps; j++) {
                 const bool inside = (uint32_t)x < (uint32_t)a.conv.width;
                 const char *next = from;
 #pragma unroll 1
                 for (int32_t u = 0; u < tap_copies; u++) {
-                    xn_copy_async_at<16>(unit_to, next, inside);
-                    unit_to += plane_bytes;
+                    xn_copy_async_at<BYTES>(unit_to, next, inside);
                     next += 16 << shift;
+                    unit_to += BYTES == 16      ? plane_bytes << shift
+                               : j * BYTES % 16 ? BYTES
+                                                : plane_bytes - (16 - BYTES);
                 }
-                from += step * pixel_bytes;
-                x += step;
+                from += step;
+                x += a.conv.dilation_w;
             }
         }
         to += (uint32_t)(32 >> shift) * 16;
@@ -229,15 +217,13 @@ __device__ __forceinline__ void gather(const stationary_args &a, const stationar
         if (words == 4 << a.lanes_shift && r.row_taps == 1)
             gather_once(a, own, count, at);
         else if (words >= 4)
-            gather_units(a, own, count, at);
-        if (lane < count) {
-            if (words == 2)
-                gather_small<2>(a, own, at + (uint32_t)lane * 16);
-            if (words == 1)
-                gather_small<1>(a, own, at + (uint32_t)lane * 16);
-            if (a.shape.means)
-                gather_means(a, own, to + (uint32_t)a.shape.means_at + (begin + lane) * 4);
-        }
+            gather_taps<16>(a, own, count, at);
+        else if (words == 2)
+            gather_taps<8>(a, own, count, at);
+        else
+            gather_taps<4>(a, own, count, at);
+        if (lane < count && a.shape.means)
+            gather_means(a, own, to + (uint32_t)a.shape.means_at + (begin + lane) * 4);
     }
     xn_copy_commit();
 }

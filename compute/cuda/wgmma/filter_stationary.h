@@ -53,6 +53,7 @@ struct xn_cuda_stationary_shape : xn_wgmma_shape {
     int32_t table_pitch;  /* from class to class */
     int32_t packed_words; /* a pixel of packed output */
     xn_cuda_borders borders;
+    xn_wgmma_pair_low pair_low;
 };
 
 struct xn_cuda_stationary_cut : xn_wgmma_cut<xn_cuda_stationary_shape> {};

@@ -74,18 +74,6 @@ __device__ __forceinline__ void write_packed(const stationary_args &a, const sta
 
 /* ---- INT32 and floats ---- */
 
-/* A pixel in registers. */
-struct real_pixel {
-    stationary_pixel at;
-    float box;
-};
-
-template <int OUT>
-__device__ __forceinline__ real_pixel load_pixel(const stationary_pixel *pixels,
-                                                 const float *boxes) {
-    return {*pixels, OUT == XN_INT32 ? 1.0f : *boxes};
-}
-
 /* Four dots of a pixel, as floats where MAGIC is in its part, else as integers in their place. */
 template <int OUT>
 __device__ __forceinline__ void four_dots(const int32_t *table, const int32_t *counts,
@@ -119,9 +107,9 @@ __device__ __forceinline__ void put_turned(const float (&v)[2][4], int32_t own, 
     const int32_t lane = threadIdx.x & 31, column = (lane >> 4) * 8 + (lane & 7);
     const uint32_t pairs[4] = {xn_fp16_pair(v[0][0], v[0][1]), xn_fp16_pair(v[1][0], v[1][1]),
                                xn_fp16_pair(v[0][2], v[0][3]), xn_fp16_pair(v[1][2], v[1][3])};
-    xn_store_turned(xn_shared_address(turn) + column * turn_pitch<__half>::BYTES +
-                        (own + (lane >> 3 & 1) * 8) * 2,
-                    pairs);
+    xn_store_matrices<true>(xn_shared_address(turn) + column * turn_pitch<__half>::BYTES +
+                                (own + (lane >> 3 & 1) * 8) * 2,
+                            pairs);
 }
 
 __device__ __forceinline__ void put_turned(const float (&v)[2][4], int32_t own, char *turn,
@@ -153,10 +141,10 @@ __device__ __forceinline__ void store_turned(const char *turn, char *to, int64_t
  * lines. It does so in two places by turns: by the meeting of the next pass all have read the one
  * before. */
 template <int NT, int OUT, typename T, int VECTOR>
-__device__ __forceinline__ void
-write_plain(const stationary_args &a, const stationary_block &b, const stationary_worker &w,
-            const stationary_pixel *pixels, const real_pixel (&p)[2], int32_t block_column,
-            const int32_t (&counts)[NT / 2]) {
+__device__ __forceinline__ void write_plain(const stationary_args &a, const stationary_block &b,
+                                            const stationary_worker &w,
+                                            const stationary_pixel *pixels, const float *boxes,
+                                            int32_t block_column, const int32_t (&counts)[NT / 2]) {
     constexpr int32_t PITCH = turn_pitch<T>::BYTES, SIZE = sizeof(T);
     constexpr int32_t LANES = VECTOR > 1 ? SUB / VECTOR : 32;
     const int64_t plane_bytes = (int64_t)a.conv.out_height * a.conv.out_width * SIZE;
@@ -167,6 +155,13 @@ write_plain(const stationary_args &a, const stationary_block &b, const stationar
                (int64_t)(b.group * a.conv.group_out_channels + m + filter) * plane_bytes;
     const char *from = w.turn + w.thread / LANES * PITCH + first * SIZE;
     const int32_t column = block_column + 8 * (w.thread & 3);
+    stationary_pixel p[2];
+    float box[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        p[h] = pixels[own + w.thread % 32 / 4 + h * 8];
+        box[h] = OUT == XN_INT32 ? 1.0f : boxes[own + w.thread % 32 / 4 + h * 8];
+    }
 #pragma unroll
     for (int q = 0; q < NT / 16; q++) {
         const int32_t at = column + q / 2 * 32 + q % 2 * 4;
@@ -178,10 +173,10 @@ write_plain(const stationary_args &a, const stationary_block &b, const stationar
         }
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            four_dots<OUT>(b.table + at, &counts[q * 8 + h * 2], p[h].at, v[h]);
+            four_dots<OUT>(b.table + at, &counts[q * 8 + h * 2], p[h], v[h]);
 #pragma unroll
             for (int r = 0; r < 4 && OUT != XN_INT32; r++)
-                v[h][r] = xn_value(v[h][r], p[h].box, {factor[r], bias[r]});
+                v[h][r] = xn_value(v[h][r], box[h], {factor[r], bias[r]});
         }
         put_turned(v, own, w.turn + q % 2 * 16 * PITCH, (const T *)nullptr);
         worker_barrier(w);
@@ -305,15 +300,12 @@ __device__ __forceinline__ void write_real(const stationary_args &a, const stati
     constexpr int32_t MOST = 16 / sizeof(T);
     const stationary_pixel *pixels = w.pixels + subtile * SUB;
     const float *boxes = w.boxes + subtile * SUB;
-    const int32_t own = w.thread / 32 * 16 + w.thread % 32 / 4;
-    const real_pixel p[2] = {load_pixel<OUT>(pixels + own, boxes + own),
-                             load_pixel<OUT>(pixels + own + 8, boxes + own + 8)};
     if (a.vector >= MOST)
-        write_plain<NT, OUT, T, MOST>(a, b, w, pixels, p, column, counts);
+        write_plain<NT, OUT, T, MOST>(a, b, w, pixels, boxes, column, counts);
     else if (a.vector >= 4)
-        write_plain<NT, OUT, T, 4>(a, b, w, pixels, p, column, counts);
+        write_plain<NT, OUT, T, 4>(a, b, w, pixels, boxes, column, counts);
     else
-        write_plain<NT, OUT, T, 1>(a, b, w, pixels, p, column, counts);
+        write_plain<NT, OUT, T, 1>(a, b, w, pixels, boxes, column, counts);
 }
 
 /* A subtile's outputs; raster: of its first position. */

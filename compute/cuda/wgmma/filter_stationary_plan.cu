@@ -80,7 +80,7 @@ static int64_t chunk_offset(const xn_conv *c, const xn_cuda_stationary_shape *s,
 /* turned: bytes an output that is turned in shared memory, or 0. */
 static bool make_layout(xn_cuda_stationary_shape *s, int32_t turned) {
     const xn_cuda_raster *r = &s->raster;
-    const int64_t filters = s->block_tiles * s->tile_filters, classes = s->borders.classes;
+    const int64_t filters = s->block_filters, classes = s->borders.classes;
     const int64_t pixels = s->tile_pixels * SUB;
     int64_t own = 0, total = 0, positions = 0;
     s->table_pitch = (int32_t)filters + 4;
@@ -143,7 +143,7 @@ static xn_wgmma_terms terms_of(const xn_conv *c, const xn_cuda_stationary_shape 
     const double tiles = (double)xn_quotient_up((int64_t)most, s->tile_pixels);
     const double instruction = std::max(s->tile_filters / 2, 20 + s->tile_filters / 4);
     const double unit = unit_instructions(c, s), tile = tile_instructions(c, s);
-    const double entries = (double)s->borders.classes * s->block_tiles * s->tile_filters;
+    const double entries = (double)s->borders.classes * s->block_filters;
     const double setup = 250 + 40 * entries / (s->workers * XN_WGMMA_GROUP);
     const double share = (double)s->raster.subtiles / ((double)s->pixel_blocks * s->workers);
     const double shared_tiles = std::max(share / s->tile_pixels, 1.0);
@@ -151,7 +151,7 @@ static xn_wgmma_terms terms_of(const xn_conv *c, const xn_cuda_stationary_shape 
     const double ipc = at_once < 6 ? 0.12 * at_once : 0.7;
     const double waves =
         (double)xn_quotient_up(blocks, (int64_t)multiprocessors * blocks_at_once(s));
-    const double fill = here * s->block_tiles * s->tile_filters * 32.0 * s->pairs / fill_rate;
+    const double fill = here * s->block_filters * 32.0 * s->pairs / fill_rate;
     const double last = latency * (tile + unit);
     const double small = 1 + 0.25 * s->variant + 0.04 * (s->block_tiles - 1); /* not explained */
     xn_wgmma_terms t;
@@ -205,6 +205,7 @@ static void try_tiles(stationary_choice *choice, xn_cuda_stationary_shape *s) {
             continue;
         for (s->block_tiles = 1; s->block_tiles <= 4; s->block_tiles *= 2)
             if (tiles % s->block_tiles == 0) {
+                s->block_filters = s->block_tiles * s->tile_filters;
                 s->filter_blocks = tiles / s->block_tiles;
                 try_workers(choice, s);
             }

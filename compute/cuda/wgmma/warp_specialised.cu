@@ -86,7 +86,12 @@ __device__ __forceinline__ void multiply_jobs(const specialised_args &a, const x
 template <int N, int MULTIPLIERS, int WRITERS, int OUT>
 struct specialised_kernel {
     typedef specialised_args args;
-    enum { THREADS = (1 + MULTIPLIERS + WRITERS) * GROUP, BLOCKS = 1, BARRIERS = ::BARRIERS };
+    enum {
+        THREADS = (1 + MULTIPLIERS + WRITERS) * GROUP,
+        BLOCKS = 1,
+        BARRIERS = ::BARRIERS,
+        PIECES = 1
+    };
     enum { COPIER = 32, WRITER = MULTIPLIERS == 1 ? 88 : 80 };
     enum { MULTIPLIER = MULTIPLIERS == 1 ? 176 : 144, LAUNCHED = 65536 / THREADS / 8 * 8 };
     /* with more than there are a warpgroup would wait for ever */
@@ -102,9 +107,6 @@ struct specialised_kernel {
                : barrier < STAGE_FULL ? GROUP + 4
                : barrier < TURNS      ? GROUP
                                       : 4;
-    }
-    static __device__ __forceinline__ int32_t filters(const args &) {
-        return M;
     }
     static __device__ __forceinline__ void begin(const args &a, const xn_wgmma_block &b) {
         const specialised_table table = table_of(a, b.memory);

@@ -9,7 +9,7 @@
 #include "wgmma_filters.cuh"
 #include "wgmma_kernel.cuh"
 
-struct specialised_args : xn_wgmma_args<xn_cuda_specialised_shape, xn_cuda_specialised_io> {
+struct specialised_more {
     xn_epilogue_args out;
     xn_cuda_padded lines; /* of the activations */
     xn_fast_divisor row_bands, image_pixels, out_width;
@@ -17,6 +17,8 @@ struct specialised_args : xn_wgmma_args<xn_cuda_specialised_shape, xn_cuda_speci
     uint32_t count_high; /* COUNT_FLOAT, for INT32 0; from here the compiler does not know it: of a
                             permutation's operands one can be immediate, not two */
 };
+typedef xn_wgmma_args<xn_cuda_specialised_shape, xn_cuda_specialised_io, specialised_more>
+    specialised_args;
 
 enum {
     GROUP = XN_WGMMA_GROUP,
@@ -89,7 +91,22 @@ __device__ __forceinline__ char *stage_of(const specialised_args &a, const xn_wg
 
 /* ---- the warp that copies ---- */
 
-/* By one lane: everything of a band. */
+/* Positions of an image of a band that are copied. */
+__device__ __forceinline__ int32_t copied_of(const specialised_args &a,
+                                             const specialised_band &band) {
+    return min(a.shape.copied, a.lines.plane - band.y * a.lines.pitch);
+}
+
+/* By one lane, as all that copies. */
+__device__ __forceinline__ void expect_band(const specialised_args &a, const xn_wgmma_block &b,
+                                            const specialised_band &band, int32_t place) {
+    const xn_cuda_specialised_shape &s = a.shape;
+    const int32_t all = (band.images - 1) * s.image_pitch + copied_of(a, band);
+    xn_mbarrier_expect(xn_barrier_at(b.barriers, BAND_FULL + place),
+                       (uint32_t)(all * (s.units * 16 + 4 + (s.means ? 4 : 0))));
+}
+
+/* Everything of a band. */
 __device__ __forceinline__ void copy_band(const specialised_args &a, const xn_wgmma_block &b,
                                           const specialised_band &band, int32_t place) {
     const xn_cuda_specialised_shape &s = a.shape;
@@ -98,9 +115,7 @@ __device__ __forceinline__ void copy_band(const specialised_args &a, const xn_wg
         xn_shared_address(b.memory) + (uint32_t)(s.buffers_at + place * s.buffer_bytes);
     const uint32_t full = xn_barrier_at(b.barriers, BAND_FULL + place);
     const int32_t first = band.y * l.pitch;
-    const int32_t count = min(s.copied, l.plane - first);
-    const int32_t all = (band.images - 1) * s.image_pitch + count;
-    xn_mbarrier_expect(full, (uint32_t)(all * (s.units * 16 + 4 + (s.means ? 4 : 0))));
+    const int32_t count = copied_of(a, band);
     int32_t at = 0;
 #pragma unroll 1
     for (int32_t i = 0; i < band.images; i++) {

@@ -31,6 +31,7 @@ struct xn_cuda_specialised_shape : xn_wgmma_bands {
     /* Of each 8 positions where the first one's count goes in a row of the stage, in bytes, and how
      * many are outputs. */
     int32_t octet_at[XN_CUDA_SPECIALISED_OCTETS], octet_live[XN_CUDA_SPECIALISED_OCTETS];
+    xn_wgmma_pair_low pair_low;
 };
 
 struct xn_cuda_specialised_cut : xn_wgmma_cut<xn_cuda_specialised_shape> {};

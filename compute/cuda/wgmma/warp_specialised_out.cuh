@@ -78,7 +78,7 @@ __device__ __forceinline__ void put_octets(const specialised_args &a, const char
         for (int n = 0; n < 4; n++)
             v[n] = xn_permute((uint32_t)counts[4 * j + 2 * n], (uint32_t)counts[4 * j + 2 * n + 1],
                               0x5410);
-        xn_store_matrices(to + (uint32_t)at, v);
+        xn_store_matrices<false>(to + (uint32_t)at, v);
     }
 }
 
@@ -115,33 +115,27 @@ __device__ __forceinline__ void load_words(const T *from, T (&to)[V]) {
  * count. */
 template <int V>
 __device__ __forceinline__ void load_counts(const char *from, uint32_t high, uint32_t (&to)[V]) {
-    if constexpr (V >= 4) {
+    if constexpr (V == 1) {
+        to[0] = xn_permute(*(const uint16_t *)from, high, 0x5410);
+    } else {
         uint32_t v[V / 2];
-        if constexpr (V == 8) {
-            const uint4 all = *(const uint4 *)from;
-            v[0] = all.x, v[1] = all.y, v[2] = all.z, v[3] = all.w;
-        } else {
-            const uint2 all = *(const uint2 *)from;
-            v[0] = all.x, v[1] = all.y;
-        }
+        load_words<V / 2>((const uint32_t *)from, v);
 #pragma unroll
         for (int i = 0; i < V / 2; i++) {
             to[2 * i] = xn_permute(v[i], high, 0x5410);
             to[2 * i + 1] = xn_permute(v[i], high, 0x5432);
         }
-    } else {
-        to[0] = xn_permute(*(const uint16_t *)from, high, 0x5410);
     }
 }
 
+/* What a value is, and where it goes. */
 template <int OUT>
 struct specialised_output {
-    typedef float type; /* of a value */
+    typedef float type;
     typedef float memory;
 };
 template <>
-struct specialised_output<XN_FP16> {
-    typedef float type;
+struct specialised_output<XN_FP16> : specialised_output<XN_FP32> {
     typedef __half memory;
 };
 template <>

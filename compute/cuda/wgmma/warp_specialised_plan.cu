@@ -143,6 +143,7 @@ bool xn_cuda_specialised_plan(const xn_conv *c, int64_t images, int multiprocess
     s.means = c->epilogue.k;
     s.tap_words = l.tap_words;
     s.units = l.units;
+    s.block_filters = TILE;
     s.filter_blocks = (int32_t)xn_quotient_up(c->group_out_channels, TILE);
     for (s.variant = 0; s.variant < XN_CUDA_SPECIALISED_VARIANTS; s.variant++) {
         s.positions = variants[s.variant][0];

@@ -17,6 +17,7 @@
  *   X.cuh        the producer: how positions come into shared memory
  *   X.cu         the consumers: who multiplies and who writes; the table of kernels, the launch
  *   X_out.cuh    the output stage: from counts in registers to outputs in memory
+ *   X_path.cu    the row in the table of paths (paths.h)
  *   wgmma_*.cuh  shared: instructions (ptx), filters, bands, turns and products (pipeline), what a
  *                block knows of its filters and borders (filters), entry and launch (kernel)
  *
@@ -36,29 +37,22 @@ enum {
     XN_WGMMA_MAX_PIECES = 8,  /* in which filters arrive */
 };
 
-/* What a launch takes by the plan's model, in cycles: start, and the largest of the others. */
-struct xn_wgmma_terms {
-    double start;  /* before the first product, after the last output */
-    double matrix; /* products */
-    double issue;  /* instructions of all warps */
-    double memory; /* filters and outputs */
-    double chain;  /* what one warpgroup does one after the other */
-};
-
 struct xn_wgmma_shape {
     int32_t variant;
     int32_t tap_words, chunks, pairs;
     int32_t piece_pairs;   /* filters arrive in pieces of so many pairs */
+    int32_t block_filters; /* that a block keeps */
     int32_t filter_blocks; /* of a group */
     int32_t pixel_blocks;  /* blocks that share the pixels of a filter block */
     int32_t bytes;         /* of shared memory; filters come first */
     bool in_turn;          /* not all warpgroups multiply at the same time */
     bool means;            /* K is asked for */
-    xn_wgmma_terms terms;
-    double cycles;
-    /* Low halves of the descriptors of each pair's positions, from address 0. */
-    uint32_t pair_low[XN_WGMMA_MAX_PAIRS + 1];
+    double cycles;         /* that a launch takes by the plan's model */
 };
+
+/* Low halves of the descriptors of each pair's positions, from address 0. Comes last in a shape, so
+ * that what a kernel reads all the time lies together in the cache of its constants. */
+typedef uint32_t xn_wgmma_pair_low[XN_WGMMA_MAX_PAIRS + 1];
 
 /* Where one warp copies bands for all: so many whole images, or rows of one. */
 struct xn_wgmma_bands : xn_wgmma_shape {

@@ -3,9 +3,8 @@
  *
  *   K::args                       xn_wgmma_args, and what else it reads
  *   K::THREADS, K::BLOCKS         of a block; blocks a multiprocessor that registers must allow
- *   K::BARRIERS                   in shared memory, of which the first are those of the filters
+ *   K::BARRIERS, K::PIECES        in shared memory; the first are those of pieces of the filters
  *   K::arrivals(a, barrier)       that complete a phase of a barrier
- *   K::filters(a)                 of a block
  *   K::begin(a, b)                what a block makes before its threads meet
  *   K::run(a, b)                  the rest: producers, consumers, epilogue */
 #ifndef XN_CUDA_WGMMA_KERNEL_CUH
@@ -17,14 +16,15 @@
 
 #include <iterator>
 
-/* Work, bands or subtiles, is shared evenly among blocks, or their warpgroups. */
-template <typename Shape, typename Io>
-struct xn_wgmma_args {
+/* More: what else a kernel reads. Work, bands or subtiles, is shared evenly among blocks, or their
+ * warpgroups. */
+template <typename Shape, typename Io, typename More>
+struct xn_wgmma_args : More {
     xn_conv conv;
     Io io;
     int32_t images;
-    Shape shape;
     int32_t share_each, share_more; /* so many have one more */
+    Shape shape;
 };
 
 template <class K>
@@ -33,15 +33,14 @@ __global__ void __launch_bounds__(K::THREADS, K::BLOCKS)
 #if XN_HAS_WGMMA
     extern __shared__ __align__(128) char wgmma_memory[];
     __shared__ uint64_t barriers[K::BARRIERS];
-    const int32_t filters = K::filters(a);
     const xn_wgmma_block b = {wgmma_memory, xn_shared_address(barriers), (int32_t)blockIdx.z,
-                              (int32_t)blockIdx.y * filters};
+                              (int32_t)blockIdx.y * a.shape.block_filters};
     xn_let_next_kernel_start();
     if (threadIdx.x < 32)
-        xn_wgmma_start<K>(a, b, filters);
+        xn_wgmma_start<K>(a, b);
     K::begin(a, b);
     __syncthreads();
-    xn_wgmma_copy_filters(a, b, filters);
+    xn_wgmma_copy_filters<K>(a, b);
     K::run(a, b);
 #else
     (void)a;

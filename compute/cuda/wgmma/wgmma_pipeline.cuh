@@ -47,8 +47,7 @@ __device__ __forceinline__ xn_wgmma_range xn_wgmma_share_of(const Args &a, int32
 
 /* By one warp: barriers, and what filters will bring, a piece on each of the first barriers. */
 template <class K>
-__device__ __forceinline__ void xn_wgmma_start(const typename K::args &a, const xn_wgmma_block &b,
-                                               int32_t filters) {
+__device__ __forceinline__ void xn_wgmma_start(const typename K::args &a, const xn_wgmma_block &b) {
     static_assert(K::BARRIERS <= 32, "a lane each");
     const int32_t lane = threadIdx.x & 31, first = lane * a.shape.piece_pairs;
     if (lane < K::BARRIERS)
@@ -56,18 +55,19 @@ __device__ __forceinline__ void xn_wgmma_start(const typename K::args &a, const 
     xn_mbarrier_init_fence();
     __syncwarp();
     if (first < a.shape.pairs)
-        xn_mbarrier_expect(xn_barrier_at(b.barriers, lane),
-                           (uint32_t)(min(a.shape.piece_pairs, a.shape.pairs - first) * filters) *
-                               32);
+        xn_mbarrier_expect(
+            xn_barrier_at(b.barriers, lane),
+            (uint32_t)(min(a.shape.piece_pairs, a.shape.pairs - first) * a.shape.block_filters) *
+                32);
     __syncwarp();
 }
 
 /* A bulk copy a pair of chunks. The warps share them: to start one takes a thread about a hundred
  * cycles. */
-template <typename Args>
-__device__ __forceinline__ void xn_wgmma_copy_filters(const Args &a, const xn_wgmma_block &b,
-                                                      int32_t filters) {
-    const uint32_t to = xn_shared_address(b.memory), bytes = (uint32_t)filters * 32;
+template <class K>
+__device__ __forceinline__ void xn_wgmma_copy_filters(const typename K::args &a,
+                                                      const xn_wgmma_block &b) {
+    const uint32_t to = xn_shared_address(b.memory), bytes = (uint32_t)a.shape.block_filters * 32;
     const char *from =
         (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
     const int64_t step = a.io.filter_rows * 32;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void xn_wgmma_copy_filters(const Args &a, const xn_wg
     int32_t piece_end = a.shape.piece_pairs;
     if (threadIdx.x % 32 == 0)
         for (int32_t pair = (int32_t)threadIdx.x / 32; pair < a.shape.pairs; pair += warps) {
-            for (; pair >= piece_end; piece_end += a.shape.piece_pairs)
+            for (; K::PIECES > 1 && pair >= piece_end; piece_end += a.shape.piece_pairs)
                 barrier += 8;
             xn_bulk_copy(to + (uint32_t)pair * bytes, from + pair * step, bytes, barrier);
         }
@@ -85,18 +85,22 @@ __device__ __forceinline__ void xn_wgmma_copy_filters(const Args &a, const xn_wg
 
 /* ---- the warp that copies ---- */
 
-/* All bands of a block, by one lane: the kernel's copy_band once the band that had the place has
- * been used. USED: the first place's barrier for that, by number. */
+/* All bands of a block, by one lane, once the band that had the place has been used: the kernel's
+ * expect_band, which the first time does not wait for the kernel ahead, and its copy_band. USED:
+ * the first place's barrier for that, by number. */
 template <int USED, typename Args>
 __device__ __forceinline__ void xn_wgmma_copy_bands(const Args &a, const xn_wgmma_block &b,
                                                     xn_wgmma_range bands) {
     xn_ring ring = {0, 0};
-    xn_wait_for_previous_kernel();
 #pragma unroll 1
     for (int32_t done = 0; bands.next < bands.end; bands.next++, done++) {
         if (done >= a.shape.depth)
             xn_mbarrier_wait(xn_barrier_at(b.barriers, USED + ring.place), ring.parity ^ 1);
-        copy_band(a, b, band_of(a, bands.next), ring.place);
+        const auto band = band_of(a, bands.next);
+        expect_band(a, b, band, ring.place);
+        if (done == 0)
+            xn_wait_for_previous_kernel();
+        copy_band(a, b, band, ring.place);
         ring.next(a.shape.depth);
     }
 }

@@ -58,8 +58,8 @@ static inline int64_t xn_wgmma_shared_lines(const xn_conv *c) {
 /* The order of chunks (layout.h) is such that the second of a pair is never before the first. Where
  * their number is odd the filters have a chunk of zeros, whatever the positions hold.
  * offset(chunk): positions from the first to those of a chunk. */
-template <typename Offset>
-static inline void xn_wgmma_make_pairs(xn_wgmma_shape *s, Offset offset) {
+template <typename Shape, typename Offset>
+static inline void xn_wgmma_make_pairs(Shape *s, Offset offset) {
     for (int32_t pair = 0; pair < s->pairs; pair++) {
         const int64_t first = offset(2 * pair);
         const int64_t second = 2 * pair + 1 < s->chunks ? offset(2 * pair + 1) : first;
@@ -84,6 +84,15 @@ static inline bool xn_wgmma_set_chunks(int64_t chunks, int32_t pieces, xn_wgmma_
 
 /* ---- the search ---- */
 
+/* What a launch takes by the plan's model, in cycles: start, and the largest of the others. */
+struct xn_wgmma_terms {
+    double start;  /* before the first product, after the last output */
+    double matrix; /* products */
+    double issue;  /* instructions of all warps */
+    double memory; /* filters and outputs */
+    double chain;  /* what one warpgroup does one after the other */
+};
+
 /* The cheapest shape so far. */
 template <typename Shape>
 struct xn_wgmma_choice {
@@ -91,7 +100,6 @@ struct xn_wgmma_choice {
     bool found;
 
     void consider(Shape *s, const xn_wgmma_terms &terms) {
-        s->terms = terms;
         s->cycles = terms.start + std::max(std::max(terms.matrix, terms.issue),
                                            std::max(terms.memory, terms.chain));
         if (!found || s->cycles < best->cycles)

@@ -81,20 +81,19 @@ __device__ __forceinline__ void xn_fence_proxy() {
 }
 
 /* Four 8 x 8 matrices of 16-bit values: thread 4g + t gives of row g the columns 2t and 2t + 1 of
- * matrix n in v[n]; row r of matrix n goes to the 16 bytes whose address thread 8n + r gives. */
+ * matrix n in v[n]; row r of matrix n, TURNED: column r, goes to the 16 bytes whose address thread
+ * 8n + r gives. */
+template <bool TURNED>
 __device__ __forceinline__ void xn_store_matrices(uint32_t to, const uint32_t (&v)[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                 : "memory");
-}
-
-/* Four 8 x 8 matrices of 16-bit values, turned: thread 4g + t gives of row g the columns 2t and
- * 2t + 1 of matrix n in v[n]; column c of matrix n goes to the 16 bytes whose address thread 8n + c
- * gives. */
-__device__ __forceinline__ void xn_store_turned(uint32_t to, const uint32_t (&v)[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
-                 "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
-                 : "memory");
+    if (TURNED)
+        asm volatile(
+            "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+            "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+            : "memory");
+    else
+        asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to),
+                     "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3])
+                     : "memory");
 }
 
 /* Copies BYTES from shared to global memory if `valid`. Without a branch, and with no order among
