@@ -51,6 +51,7 @@ static void make_subject(int target, subject *s) {
         c->out_channels = 21;
         c->params.mode = (xn_mode)mode;
         bk_problem_make(c, &s->problems[mode]);
+        ck_assert_ptr_nonnull(s->problems[mode].weights);
         ck_assert(same_weights(s->problems[mode].weights, s->problems[0].weights));
         bk_expect_ok(s->target, &s->problems[mode], "plan",
                      bk_program_create(s->target, s->target->stream, &s->problems[mode].conv, 1,
