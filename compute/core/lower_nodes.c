@@ -204,7 +204,7 @@ static bool is_nothing(const xn_lowering *l, const xn_graph_layer *layer, int in
 }
 
 static int add_layer(xn_lowering *l, const xn_graph_layer *layer, const int *node_of) {
-    int inputs[XN_GRAPH_MAX_INPUTS];
+    int inputs[XN_GRAPH_MAX_INPUTS] = {0};
     for (int i = 0; i < layer->input_count; i++)
         inputs[i] = layer->inputs[i] == XN_GRAPH_INPUT ? 0 : node_of[layer->inputs[i]];
     if (is_nothing(l, layer, inputs[0]))

@@ -102,15 +102,18 @@ static void run_image(const xn_plan *plan, const xn_prepared *prepared, const xn
     runs[s->kind](&image);
 }
 
+static bool has_kernel(const xn_conv *v, const xn_prepared *prepared) {
+    return prepared && prepared->kernel_h == v->kernel_h && prepared->kernel_w == v->kernel_w &&
+           prepared->group_channels == v->group_channels;
+}
+
 xn_status xn_ref_enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
                          xn_error *error) {
     const xn_step *s = &plan->step;
     const sizes bytes = sizes_of(s);
     (void)error;
     assert(!prepared || prepared->out_channels == s->conv.out_channels);
-    assert(s->kind != XN_STEP_CONV ||
-           (prepared->kernel_h == s->conv.kernel_h && prepared->kernel_w == s->conv.kernel_w &&
-            prepared->group_channels == s->conv.group_channels));
+    assert(s->kind != XN_STEP_CONV || has_kernel(&s->conv, prepared));
     position p = {0};
     for (size_t i = 0; i < io->batch->count; i++) {
         p.item = &io->batch->items[i];

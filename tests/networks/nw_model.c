@@ -311,7 +311,8 @@ static void element(run *r, const xn_layer *l, const nw_value *const *in, int co
         put(r, out, at, x, e, m);
         return;
     case XN_OP_MUL: {
-        const double g = in[1]->value[c], ge = in[1]->error[c];
+        const nw_value *gate = in[count - 1];
+        const double g = gate->value[c], ge = gate->error[c];
         put(r, out, at, x * g, fabs(x) * ge + fabs(g) * e + e * ge, fabs(x * g));
         return;
     }
@@ -385,7 +386,7 @@ static void layer(run *r, int index, nw_value *out) {
         return;
     default:
         for (int64_t at = 0; at < elements(out); at++)
-            element(r, l, in, l->input_count, at, out);
+            element(r, l, in, l->input_count ? l->input_count : 1, at, out);
     }
 }
 
