@@ -88,10 +88,20 @@ typedef struct ask {
 
 #define MOST_ASKS 64
 
+enum { BITS_PROBLEM = 4, PROBLEMS };
+
+static const xt_case cases[PROBLEMS] = {
+    {"small", 2, 5, 6, 7, 4, 3, 3, .padding_name = "same", .scale = true, .bias = true},
+    {"many", 1, 64, 14, 14, 32, 3, 3, .padding = {1, 1, 1, 1}},
+    {"real", 1, 3, 12, 9, 6, 3, 3, .mode = "float"},
+    {"large", 1, 1, 60, 60, 1, 3, 3, .padding_name = "same"},
+    {"bits", 2, 37, 6, 7, 9, 3, 3, .datatype = "BITS", .scaling = "alpha", .bias = true,
+     .output_datatype = "BITS"}};
+
 typedef struct asks {
     ask all[MOST_ASKS];
     int count;
-    xt_problem problems[4];
+    xt_problem problems[PROBLEMS];
 } asks;
 
 static ask *add(asks *a, ask_kind kind, const char *name, const char *method) {
@@ -129,14 +139,23 @@ static void add_weights(asks *a, const char *target, xt_problem *problem) {
     xt_print(&gone->message.headers, "%s", "");
 }
 
+/* Packed bits to packed bits, in the forms that have them. */
+static void add_bits(asks *a, xt_problem *problem) {
+    static const xt_form forms[] = {XT_OIP, XT_SAFETENSORS, XT_RAW};
+    xt_problem_make(problem, &cases[BITS_PROBLEM], xn_test_seed());
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        ask *one = add(a, ASK_CONV, "bits", "POST");
+        one->problem = problem;
+        one->form = forms[i];
+        xt_encode(problem, one->form,
+                  &(xt_options){.weights_name = one->form == XT_RAW ? "bits" : NULL},
+                  &one->message);
+    }
+}
+
 static void make_asks(asks *a) {
-    static const xt_case cases[] = {
-        {"small", 2, 5, 6, 7, 4, 3, 3, .padding_name = "same", .scale = true, .bias = true},
-        {"many", 1, 64, 14, 14, 32, 3, 3, .padding = {1, 1, 1, 1}},
-        {"real", 1, 3, 12, 9, 6, 3, 3, .mode = "float"},
-        {"large", 1, 1, 60, 60, 1, 3, 3, .padding_name = "same"}};
     memset(a, 0, sizeof *a);
-    for (size_t p = 0; p < sizeof cases / sizeof *cases; p++) {
+    for (size_t p = 0; p < BITS_PROBLEM; p++) {
         xt_problem *problem = &a->problems[p];
         xt_problem_make(problem, &cases[p], xn_test_seed() + p);
         for (int form = 0; form < XT_FORMS; form++)
@@ -153,6 +172,7 @@ static void make_asks(asks *a) {
                 one->may_be_gone = named == 2;
             }
     }
+    add_bits(a, &a->problems[BITS_PROBLEM]);
     add_weights(a, "/weights/passing", &a->problems[0]);
     add_document(a, "/weights", "\"weights\": [");
     add_document(a, "/weights/known", "\"name\": \"known\"");
@@ -335,12 +355,13 @@ static unsigned long faults_wanted(void) {
     return text ? strtoul(text, NULL, 10) : DEFAULT_FAULTS;
 }
 
-static void register_known(const xt_daemon *daemon, const asks *a) {
+static void register_weights(const xt_daemon *daemon, const char *target,
+                             const xt_problem *problem) {
     xt_message message;
     xt_response response;
-    xt_encode_weights(&a->problems[0], XT_OIP, &message);
-    xt_fetch(daemon, "PUT", "/weights/known", message.headers.data, message.body.data,
-             message.body.length, &response);
+    xt_encode_weights(problem, XT_OIP, &message);
+    xt_fetch(daemon, "PUT", target, message.headers.data, message.body.data, message.body.length,
+             &response);
     ck_assert_int_eq(response.status, 201);
     xt_response_free(&response);
     xt_message_free(&message);
@@ -355,7 +376,8 @@ START_TEST(survives_failures_under_load) {
     preload_begin(&p);
     xt_daemon *daemon = xt_daemon_start(XT_FLAGS(
         "--backend", "cpu", "--threads", "3", "--http-threads", "2", "--canary-interval-ms", "50"));
-    register_known(daemon, &a);
+    register_weights(daemon, "/weights/known", &a.problems[0]);
+    register_weights(daemon, "/weights/bits", &a.problems[BITS_PROBLEM]);
     check_recovered(daemon, &a);
     run_crowd(&p, daemon, &a, UINT_MAX, 0, 3000); /* memory that ordinary work keeps */
     long resident = xt_daemon_memory_kb(daemon, "VmRSS");

@@ -160,6 +160,29 @@ START_TEST(conv_survives_every_failed_allocation) {
 }
 END_TEST
 
+/* Packed bits with spare ones, which are copied, in form raw. */
+START_TEST(raw_bits_survive) {
+    xt_case bits = affine;
+    bits.datatype = bits.output_datatype = "BITS";
+    bits.scaling = "alpha";
+    xt_instance i;
+    xn_error error;
+    xt_problem problem;
+    xt_message message;
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
+    xt_problem_make(&problem, &bits, xn_test_seed());
+    register_weights(&i, &problem);
+    xt_encode(&problem, XT_RAW, &(xt_options){.weights_name = "known"}, &message);
+    action a = conv_action("raw bits", &problem, XT_RAW, &message);
+    fail_each(&i, &a);
+    xt_instance_stop(&i);
+    xn_mem_set_hook(NULL, NULL);
+    xt_message_free(&message);
+    xt_problem_free(&problem);
+}
+END_TEST
+
 /* A problem that the server has not seen: new weights, a new geometry and so a new plan each time,
  * where the loop above mostly meets caches. */
 START_TEST(new_problems_survive) {
@@ -257,6 +280,7 @@ XN_SUITE(fault_server) {
     TCase *t = tcase_create("fault");
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, conv_survives_every_failed_allocation, 0, 2 * XT_FORMS * XT_FORMS);
+    tcase_add_test(t, raw_bits_survive);
     tcase_add_test(t, new_problems_survive);
     tcase_add_test(t, weights_and_documents_survive);
     tcase_add_test(t, start_up_survives_every_failed_allocation);
