@@ -152,7 +152,7 @@ bool xn_cuda_try_path(const xn_step *step, int64_t images, const xn_cuda_chip *c
     c.job.conv = step->conv;
     c.job.images = images;
     c.state = state;
-    if (!xn_step_is_plain_conv(step) || !is_known(&step->conv.epilogue) ||
+    if (step->kind != XN_STEP_CONV || !xn_step_is_whole(step) || !is_known(&step->conv.epilogue) ||
         !xn_cuda_path_exists(path, chip) || !source_of(step, &c) ||
         !target_of(step, chip, state, &c))
         return false;
