@@ -3,11 +3,18 @@
 
 #include "xn_mem.h"
 
+#include <stdatomic.h>
+
 static xn_status run(xn_lowering *l, xn_error *error) {
     if (!xn_lower_build(l) || !xn_lower_rewrite(l) || !xn_lower_place(l) || !xn_lower_sort(l))
         return xn_fail(error, XN_ERR_NO_MEMORY, "layers",
                        "no memory to lower a network of %d layers", l->graph->layer_count);
     return xn_lower_steps(l, error);
+}
+
+static uint64_t next_serial(void) {
+    static atomic_uint_fast64_t last;
+    return atomic_fetch_add(&last, 1) + 1;
 }
 
 static void measure(const xn_lowering *l, xn_network *network) {
@@ -26,6 +33,7 @@ xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *er
     xn_status status = run(&l, error);
     if (status == XN_OK) {
         measure(&l, l.network);
+        l.network->serial = next_serial();
         *out = l.network;
     } else {
         xn_network_free(l.network);

@@ -12,11 +12,12 @@ void xn_problem_of_conv(const xn_conv *conv, xn_problem *out) {
 void xn_problem_of_network(const xn_network *network, xn_problem *out) {
     memset(out, 0, sizeof *out);
     out->network = network;
-    out->hash = xn_hash_bytes(0, &network, sizeof network);
+    out->serial = network->serial;
+    out->hash = xn_hash_bytes(0, &network->serial, sizeof network->serial);
 }
 
 bool xn_problem_equal(const xn_problem *a, const xn_problem *b) {
-    return a->hash == b->hash && a->network == b->network &&
+    return a->hash == b->hash && a->serial == b->serial &&
            !memcmp(&a->conv, &b->conv, sizeof a->conv);
 }
 

@@ -30,6 +30,7 @@ extern "C" {
  * outputs lie one after the other in the program's output, each as [C][H][W] in FP32, in the order
  * in which they were asked for. */
 typedef struct xn_network {
+    uint64_t serial; /* no other network of the process has it, or will; never 0 */
     int step_count, weights_count;
     xn_step *steps; /* for xn_program_create_steps */
     xn_weights **weights;

@@ -12,7 +12,8 @@ extern "C" {
 
 /* A network, or NULL and one convolution. Plain data; what is not used is 0. */
 typedef struct xn_problem {
-    const xn_network *network; /* borrowed from its asset, which outlives the problem */
+    const xn_network *network; /* borrowed from its asset; not followed once that is gone */
+    uint64_t serial;           /* the network's, or 0 */
     xn_conv conv;
     uint64_t hash; /* of all above; computed once, when the problem is made */
 } xn_problem;
@@ -20,8 +21,9 @@ typedef struct xn_problem {
 void xn_problem_of_conv(const xn_conv *conv, xn_problem *out);
 void xn_problem_of_network(const xn_network *network, xn_problem *out);
 
-/* By bytes, of networks by the object; the hash comes first, so that unequal ones mostly cost one
- * comparison. */
+/* By bytes, of networks by the serial: problems are kept in caches longer than their networks live,
+ * and another network may come to lie where one was. The hash comes first, so that unequal ones
+ * mostly cost one comparison. */
 bool xn_problem_equal(const xn_problem *a, const xn_problem *b);
 
 /* Per image: elements and bytes of input and output, multiply-adds. They fit: who resolved the

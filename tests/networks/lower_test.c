@@ -752,6 +752,23 @@ START_TEST(a_problem_is_a_network_or_a_convolution) {
 }
 END_TEST
 
+/* A cache keeps problems of networks that are gone: what lies there now is no such network. */
+START_TEST(a_network_where_another_was_is_another) {
+    xn_rng rng = rng_of(35);
+    nw_net *net = nw_create(3, 4, 5);
+    affine(net, &rng, "a", NULL, 3);
+    xn_network *one = nw_lower(net), *other = nw_lower(net), place = *one;
+    xn_problem before, after;
+    xn_problem_of_network(&place, &before);
+    place = *other;
+    xn_problem_of_network(&place, &after);
+    ck_assert(!xn_problem_equal(&before, &after));
+    xn_network_free(one);
+    xn_network_free(other);
+    nw_free(net);
+}
+END_TEST
+
 /* ---- memory ---- */
 
 typedef struct countdown {
@@ -854,6 +871,7 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, a_convolution_with_k_reads_reals);
     tcase_add_test(t, a_value_with_two_readers_is_stored);
     tcase_add_test(t, a_problem_is_a_network_or_a_convolution);
+    tcase_add_test(t, a_network_where_another_was_is_another);
     tcase_add_test(t, every_allocation_failed_in_turn);
     suite_add_tcase(s, t);
     return s;
