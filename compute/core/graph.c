@@ -228,6 +228,10 @@ static xn_status check_counts(const xn_graph_params *params, size_t *inputs, xn_
                            layer->input_count, XN_GRAPH_MAX_INPUTS);
         *inputs += layer->input_count ? (size_t)layer->input_count : 1;
     }
+    if (*inputs > XN_GRAPH_MAX_EDGES)
+        return xn_fail(error, XN_ERR_MALFORMED, "layers",
+                       "the layers have %zu inputs together; at most %d", *inputs,
+                       XN_GRAPH_MAX_EDGES);
     return XN_OK;
 }
 

@@ -104,7 +104,8 @@ typedef struct xn_graph_params {
 } xn_graph_params;
 
 #define XN_GRAPH_MAX_LAYERS 4096
-#define XN_GRAPH_MAX_INPUTS 64 /* of a layer */
+#define XN_GRAPH_MAX_INPUTS 64   /* of a layer */
+#define XN_GRAPH_MAX_EDGES 16384 /* inputs of all layers: lowering takes time with their square */
 #define XN_GRAPH_MAX_OUTPUTS 64
 #define XN_GRAPH_MAX_NAME 255 /* bytes */
 

@@ -441,6 +441,35 @@ START_TEST(limits_are_kept) {
 }
 END_TEST
 
+/* As many inputs as may be are taken; one layer more is not. */
+START_TEST(all_inputs_together_are_limited) {
+    enum { LAYERS = XN_GRAPH_MAX_EDGES / XN_GRAPH_MAX_INPUTS };
+    static xn_layer layers[LAYERS + 1];
+    static char names[LAYERS + 1][8];
+    static const char *inputs[XN_GRAPH_MAX_INPUTS];
+    nw_net *net = nw_create(1, 1, 1);
+    for (int i = 0; i < XN_GRAPH_MAX_INPUTS; i++)
+        inputs[i] = "input";
+    for (int i = 0; i <= LAYERS; i++) {
+        snprintf(names[i], sizeof names[i], "l%d", i);
+        xn_layer_default(XN_OP_ADD, names[i], &layers[i]);
+        layers[i].inputs = inputs;
+        layers[i].input_count = XN_GRAPH_MAX_INPUTS;
+    }
+    net->params.layers = layers;
+    for (int more = 0; more < 2; more++) {
+        xn_graph *graph = NULL;
+        xn_error error = {0};
+        net->params.layer_count = LAYERS + more;
+        xn_status status = xn_graph_create(&net->params, &nw_limits, &graph, &error);
+        ck_assert_msg(status == (more ? XN_ERR_MALFORMED : XN_OK), "%s", error.message);
+        ck_assert(!more || strstr(error.message, "at most 16384"));
+        xn_graph_free(graph);
+    }
+    nw_free(net);
+}
+END_TEST
+
 /* Names are the graph's own, tensors' descriptions too. */
 START_TEST(a_graph_keeps_what_it_was_given) {
     xn_rng rng = {xn_test_seed()};
@@ -475,6 +504,7 @@ XN_SUITE(networks_graph) {
     tcase_add_test(t, every_op_has_its_name);
     tcase_add_loop_test(t, what_cannot_be_is_refused, 0, REFUSALS);
     tcase_add_test(t, limits_are_kept);
+    tcase_add_test(t, all_inputs_together_are_limited);
     tcase_add_test(t, a_graph_keeps_what_it_was_given);
     suite_add_tcase(s, t);
     return s;
