@@ -2,6 +2,7 @@
 #include "costs.h"
 #include "fused_gemm.h"
 #include "paths.h"
+#include "xn_arith.h"
 
 static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
     xn_cuda_fused_plan *s = (xn_cuda_fused_plan *)out;
@@ -15,6 +16,9 @@ static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *
     t[1] = xn_cuda_fused_us(&((const xn_cuda_fused_plan *)state)->shape, chip->multiprocessors);
     t[2] = n.inputs;
     t[3] = n.outputs;
+    t[4] = n.uneven;
+    t[5] = n.outputs * n.taps * xn_packed_words(job->conv.group_channels);
+    t[6] = (double)((const xn_cuda_fused_plan *)state)->shape.blocks / chip->multiprocessors;
 }
 
 static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {

@@ -23,6 +23,7 @@ static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *
     t[4] = n.windows * filters;
     t[5] = n.windows * filters * steps;
     t[6] = n.outputs;
+    t[7] = n.uneven;
 }
 
 static void lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_scratch *scratch) {

@@ -16,13 +16,9 @@ static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
 }
 
 static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state_, double *t) {
-    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
-    t[0] = 1;
-    t[1] = xn_cuda_patch_us(&job->conv, job->images, chip->multiprocessors,
-                            &((const state *)state_)->cut);
-    t[2] = n.inputs;
-    t[3] = n.outputs;
-    t[4] = n.windows;
+    xn_cuda_patch_terms(&job->conv, job->images, chip->multiprocessors,
+                        &((const state *)state_)->cut, t);
+    t[8] = xn_cuda_counts_of(job, chip).uneven;
 }
 
 static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {

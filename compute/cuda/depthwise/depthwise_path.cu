@@ -3,8 +3,6 @@
 #include "depthwise.h"
 #include "paths.h"
 
-enum { NARROW = 16 /* columns */ };
-
 struct state {
     int64_t images;
     xn_cuda_depthwise_cut cut;
@@ -17,16 +15,9 @@ static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
            xn_cuda_depthwise_choose(&job->conv, job->images, chip->multiprocessors, &s->cut);
 }
 
-/* Short rows have a kernel of their own (depthwise_narrow.cuh). */
-static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
-    const xn_conv *c = &job->conv;
-    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
-    double *each = t + (c->out_width <= NARROW ? 5 : 0);
-    each[0] = 1;
-    each[1] = c->kernel_h;
-    each[2] = n.inputs;
-    each[3] = n.outputs;
-    each[4] = n.outputs * c->kernel_h;
+static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state_, double *t) {
+    xn_cuda_depthwise_terms(&job->conv, job->images, chip->multiprocessors,
+                            &((const state *)state_)->cut, t);
 }
 
 static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {

@@ -3,8 +3,6 @@
 #include "paths.h"
 #include "sliding_window.h"
 
-enum { COLUMNS = 4 /* of a thread */ };
-
 struct state {
     int64_t images;
     xn_cuda_sliding cut;
@@ -17,41 +15,9 @@ static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
            xn_cuda_sliding_choose(&job->conv, job->images, chip->multiprocessors, &s->cut);
 }
 
-/* Whether one of the kernels for one channel and filter a group runs it, */
-static bool is_single(const xn_conv *c) {
-    return c->group_channels == 1 && c->group_out_channels == 1 && c->kernel_h == c->kernel_w &&
-           c->kernel_w % 2 && c->kernel_w > 1;
-}
-
-/* and whether one for whole vectors does: those are 3 x 3, or single. */
-static bool has_vectors(const xn_conv *c) {
-    return xn_cuda_sliding_vectors(c) && (is_single(c) || (c->kernel_h == 3 && c->kernel_w == 3));
-}
-
-/* What whole units have of what is wanted. */
-static double whole(int32_t wanted, int32_t unit) {
-    return (double)((wanted - 1) / unit + 1) * unit / wanted;
-}
-
-/* Each window costs its channels' sums and patterns, and for each filter an output and its table
- * look-ups: another price for one channel and filter a group or more of them, and where rows are
- * whole vectors or not. Threads past a row's end work too. */
 static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state_, double *t) {
-    const xn_conv *c = &job->conv;
-    const xn_cuda_sliding *cut = &((const state *)state_)->cut;
-    const int32_t rows = cut->rows * cut->chunks;
-    const double waste = whole(c->out_width, cut->lanes * COLUMNS) * whole(c->out_height, rows);
-    const double read = 1 + (c->kernel_h - 1.0) / rows; /* rows, for each row of windows */
-    xn_cuda_counts n = xn_cuda_counts_of(job, chip);
-    n.outputs *= waste;
-    n.windows *= waste;
-    const double tables = c->group_channels * c->kernel_h * ((c->kernel_w + 2) / 3);
-    double *each = t + 5 * (2 * is_single(c) + has_vectors(c));
-    each[0] = 1;
-    each[1] = tables;
-    each[2] = n.outputs + n.windows * c->group_channels * read;
-    each[4] = each[2] / (cut->lanes * COLUMNS); /* accesses to a row */
-    each[3] = n.outputs * tables;
+    xn_cuda_sliding_terms(&job->conv, job->images, chip->multiprocessors,
+                          &((const state *)state_)->cut, t);
 }
 
 static uint64_t wants(const xn_cuda_job *, const xn_prepared *) {

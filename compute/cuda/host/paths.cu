@@ -44,6 +44,7 @@ xn_cuda_counts xn_cuda_counts_of(const xn_cuda_job *job, const xn_cuda_chip *chi
     n.inputs = share * (double)xn_conv_input_elements(c);
     n.outputs = share * (double)xn_conv_output_elements(c);
     n.windows = n.outputs / c->group_out_channels;
+    n.uneven = (int64_t)c->out_height * c->out_width % 4 ? n.outputs : 0;
     n.taps = (double)c->kernel_h * c->kernel_w;
     return n;
 }

@@ -107,6 +107,7 @@ typedef struct xn_cuda_path {
 typedef struct xn_cuda_counts {
     double inputs, outputs; /* elements */
     double windows;         /* outputs of a group's filter */
+    double uneven;          /* outputs of planes that are no whole vectors of 4 */
     double taps;            /* of a filter in a channel */
 } xn_cuda_counts;
 xn_cuda_counts xn_cuda_counts_of(const xn_cuda_job *job, const xn_cuda_chip *chip);

@@ -30,6 +30,8 @@ static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *
     t[6] = reals ? n.inputs * (double)xn_datatype_bytes((xn_datatype)c->input_datatype) : 0;
     t[7] = reals ? 0 : n.inputs;
     t[8] = bits ? 0 : n.outputs * (double)xn_datatype_bytes((xn_datatype)c->epilogue.datatype);
+    t[9] = bits ? 0 : n.uneven;
+    t[10] = n.windows * n.taps * ((c->group_out_channels - 1) / 64 + 1);
 }
 
 static void lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_scratch *scratch) {
