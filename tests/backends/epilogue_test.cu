@@ -39,13 +39,16 @@ struct device_memory {
     }
 };
 
-/* An output between guards. */
+/* An output between guards, in memory that is kept from one to the next. */
 struct guarded {
     unsigned char *memory;
     size_t bytes;
 
-    guarded(device_memory *device, size_t count) : bytes(count) {
-        memory = (unsigned char *)device->room(GUARD + bytes + GUARD);
+    void reserve(device_memory *device, size_t most) {
+        memory = (unsigned char *)device->room(GUARD + most + GUARD);
+    }
+    void reset(size_t count) {
+        bytes = count;
         CUDA(cudaMemset(memory, POISON, GUARD + bytes + GUARD));
     }
     void *data() const {
@@ -75,6 +78,9 @@ struct problem {
     /* per output channel, and per output; on both sides */
     std::vector<float> shift, slope;
     std::vector<float> residual;
+    float *residual_fp32; /* on the device */
+    uint16_t *residual_fp16;
+    guarded reals, bit_words; /* what a launch writes */
     xn_epilogue_args args;
     /* what kernels read */
     const void *input;
@@ -159,6 +165,12 @@ static void make_mma(problem *x) {
         (float *)x->memory.room(xn_cuda_mma_partial_bytes(x->device->chip.multiprocessors));
 }
 
+/* Of the outputs as bits. */
+static size_t bit_bytes(const problem &x) {
+    const xn_conv &c = x.p.conv;
+    return (size_t)x.p.images * c.out_height * c.out_width * xn_packed_words(c.out_channels) * 4;
+}
+
 static void make(const bk_target *target, const bk_case *c, problem *x) {
     bk_problem_make(c, &x->p);
     const xn_conv *conv = &x->p.conv;
@@ -175,8 +187,15 @@ static void make(const bk_target *target, const bk_case *c, problem *x) {
     x->slope = random_floats(filters, c->seed + 2, 1.0f);
     x->slope[0] = 0.0f;
     x->residual = random_floats(outputs, c->seed + 3, 8.0f);
-    for (float &v : x->residual)
+    std::vector<uint16_t> halves;
+    for (float &v : x->residual) {
         v = as_fp16(v); /* the same numbers for both datatypes */
+        halves.push_back(xn_fp32_to_fp16(v));
+    }
+    x->residual_fp32 = x->memory.copy(x->residual);
+    x->residual_fp16 = x->memory.copy(halves);
+    x->reals.reserve(&x->memory, outputs * sizeof(float));
+    x->bit_words.reserve(&x->memory, bit_bytes(*x));
     x->args.factor = conv->epilogue.factor == XN_FACTOR_NONE
                          ? NULL
                          : x->memory.copy(std::vector<float>(w->alpha, w->alpha + filters));
@@ -301,39 +320,32 @@ static void check_bits(const problem &x, path path, const xn_epilogue &what, con
 /* One epilogue on one path; plain: what the path gives with nothing after the bias. */
 static void check_epilogue(problem *x, path path, const xn_epilogue &what,
                            const std::vector<float> &plain) {
-    const xn_conv &c = x->p.conv;
-    device_memory memory;
     const bool real = what.datatype != XN_BITS, half = what.datatype == XN_FP16;
-    const size_t pixels = (size_t)x->p.images * c.out_height * c.out_width;
-    const guarded reals(&memory, real ? plain.size() * (half ? 2 : 4) : 0);
-    const guarded bits(&memory, what.bits ? pixels * xn_packed_words(c.out_channels) * 4 : 0);
-    std::vector<uint16_t> halves;
-    for (float v : x->residual)
-        halves.push_back(xn_fp32_to_fp16(v));
+    x->reals.reset(real ? plain.size() * (half ? 2 : 4) : 0);
+    x->bit_words.reset(what.bits ? bit_bytes(*x) : 0);
     xn_epilogue_args args = x->args;
-    args.residual = half ? (const void *)memory.copy(halves) : memory.copy(x->residual);
+    args.residual = half ? (const void *)x->residual_fp16 : x->residual_fp32;
     args.residual_fp16 = half;
-    args.output = real ? reals.data() : NULL;
-    args.bits = what.bits ? (uint32_t *)bits.data() : NULL;
+    args.output = real ? x->reals.data() : NULL;
+    args.bits = what.bits ? (uint32_t *)x->bit_words.data() : NULL;
     if (!launch(*x, path, what, args))
         return;
     const std::vector<float> y = right_values(*x, what, plain);
     if (real)
-        check_reals(*x, path, what, reals, y);
+        check_reals(*x, path, what, x->reals, y);
     if (what.bits)
-        check_bits(*x, path, what, bits, y);
+        check_bits(*x, path, what, x->bit_words, y);
 }
 
 /* FP32 of the plain epilogue; empty where the path is not for the problem. */
 static std::vector<float> plain_values(problem *x, path path) {
     const size_t count = (size_t)(x->p.images * xn_conv_output_elements(&x->p.conv));
-    device_memory memory;
-    const guarded out(&memory, count * sizeof(float));
     xn_epilogue_args args = x->args;
-    args.output = out.data();
+    x->reals.reset(count * sizeof(float));
+    args.output = x->reals.data();
     std::vector<float> values;
     if (launch(*x, path, x->p.conv.epilogue, args)) {
-        const std::vector<unsigned char> bytes = out.read();
+        const std::vector<unsigned char> bytes = x->reals.read();
         values.resize(count);
         memcpy(values.data(), bytes.data(), bytes.size());
     }
