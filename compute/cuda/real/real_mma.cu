@@ -159,13 +159,12 @@ __global__ void __launch_bounds__(Form::tile::THREADS, MIN_BLOCKS)
 
 /* ---- partial sums ---- */
 
-struct sum_args {
-    xn_conv conv;
+struct sum_args { /* few lines of the constant cache: each is waited for when it is first used */
     xn_epilogue_args out;
     const float *partial;
     const int32_t *exponent;
     int64_t outputs;
-    int32_t splits, plane;
+    int32_t splits, plane, filters;
 };
 
 __global__ void __launch_bounds__(XN_CUDA_THREADS)
@@ -175,7 +174,7 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     if (index >= a.outputs)
         return;
     const int64_t plane = index / a.plane;
-    const int32_t o = (int32_t)(plane % a.conv.out_channels);
+    const int32_t o = (int32_t)(plane % a.filters);
     const xn_filter f = filter_with_exponent(a.out, a.exponent, o);
     xn_wait_for_previous_kernel();
     float sum = 0.0f;
@@ -185,8 +184,7 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
     float v[1] = {value_of(a.out, a.exponent, f, o, sum)};
     const uint32_t bit = xn_finish_and_store(a.out, o, index, v);
     if (a.out.what.bits)
-        xn_add_bits(a.out, a.conv.out_channels,
-                    plane / a.conv.out_channels * a.plane + index % a.plane, o, bit);
+        xn_add_bits(a.out, a.filters, plane / a.filters * a.plane + index % a.plane, o, bit);
 }
 
 /* ---- launcher ---- */
@@ -305,8 +303,8 @@ static mma_args arguments(const xn_conv *c, int64_t images, const xn_cuda_mma_io
 static cudaError_t launch_sum(const mma_args *mma, int32_t splits, bool overlapped,
                               cudaStream_t stream) {
     sum_args a = {};
-    a.conv = mma->conv;
     a.out = mma->out;
+    a.filters = mma->conv.out_channels;
     a.partial = mma->partial;
     a.exponent = mma->exponent;
     a.outputs = mma->outputs;
