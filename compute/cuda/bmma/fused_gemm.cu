@@ -328,7 +328,7 @@ cudaError_t xn_cuda_fused_launch_shape(const xn_cuda_fused_shape *shape, const x
                                    shape->cut.cluster, stream, a);
 }
 
-cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
+cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_chip *chip,
                                  xn_cuda_fused_plan *plan, const xn_cuda_fused_io *io,
                                  const xn_epilogue_args *epilogue, cudaStream_t stream) {
     const cudaError_t e = xn_cuda_keep_cut(plan, images, [&](xn_cuda_fused_shape *shape) {

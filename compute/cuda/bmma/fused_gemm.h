@@ -60,7 +60,7 @@ bool xn_cuda_fused_shape_of(const xn_conv *conv, int64_t images, const xn_cuda_f
 double xn_cuda_fused_us(const xn_cuda_fused_shape *shape, int multiprocessors);
 
 /* The best cut's shape; false when no cut fits. */
-bool xn_cuda_fused_choose(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
+bool xn_cuda_fused_choose(const xn_conv *conv, int64_t images, const xn_cuda_chip *chip,
                           xn_cuda_fused_shape *out);
 
 /* fused_gemm.cu: real input to outputs in one launch, by the matrix units of sm_80 and later: for
@@ -83,7 +83,7 @@ struct xn_cuda_fused_plan {
 };
 
 typedef struct xn_cuda_fused_plan xn_cuda_fused_plan; /* as xn_cuda_stationary_cut (fused_gemm.h) */
-cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
+cudaError_t xn_cuda_fused_launch(const xn_conv *conv, int64_t images, const xn_cuda_chip *chip,
                                  xn_cuda_fused_plan *plan, const xn_cuda_fused_io *io,
                                  const xn_epilogue_args *epilogue, cudaStream_t stream);
 cudaError_t xn_cuda_fused_load(void); /* sm_80 and later */

@@ -197,7 +197,7 @@ double xn_cuda_fused_us(const xn_cuda_fused_shape *s, int multiprocessors) {
 struct fused_choice {
     const xn_conv *conv;
     int64_t images;
-    const xn_cuda_few_chip *chip;
+    const xn_cuda_chip *chip;
     double us; /* of *best; 0: none yet */
     xn_cuda_fused_cut best;
 };
@@ -222,7 +222,7 @@ static void try_tile(fused_choice *choice, int32_t width, int32_t height) {
             }
 }
 
-bool xn_cuda_fused_choose(const xn_conv *conv, int64_t images, const xn_cuda_few_chip *chip,
+bool xn_cuda_fused_choose(const xn_conv *conv, int64_t images, const xn_cuda_chip *chip,
                           xn_cuda_fused_shape *out) {
     static const int32_t heights[] = {1, 2, 3, 4, 5, 7, 8, 14};
     static const int32_t widths[] = {0, 8, 16, 24, 32, 64}; /* 0: the image's */

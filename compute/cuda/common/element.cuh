@@ -80,28 +80,4 @@ __device__ __forceinline__ void xn_with_input(const void *input, int32_t datatyp
     }
 }
 
-/* A sum of at most 32 magnitudes in fp32, within 32 roundings. `scaled` is the sum of 1/32 of each:
- * it stays finite when the plain sum passes FLT_MAX though the mean does not. Both are infinite
- * when a term is; a NaN stays in both. */
-struct xn_abs_sum {
-    float plain, scaled;
-};
-
-__device__ __forceinline__ void xn_abs_sum_add(xn_abs_sum *sum, float v) {
-    sum->plain += fabsf(v);
-    sum->scaled += fabsf(v) * 0x1p-5f;
-}
-
-__device__ __forceinline__ double xn_abs_sum_value(const xn_abs_sum *sum) {
-    return isinf(sum->plain) ? (double)sum->scaled * 32.0 : (double)sum->plain;
-}
-
-/* The mean of `count` magnitudes, whose reciprocal the caller has. */
-__device__ __forceinline__ float xn_abs_sum_mean(const xn_abs_sum *sum, int32_t count,
-                                                 float reciprocal) {
-    return isinf(sum->plain) ? sum->scaled / ((float)count * 0x1p-5f) : sum->plain * reciprocal;
-}
-
-#include "epilogue.cuh" /* until all users of what has gone there include it themselves */
-
 #endif

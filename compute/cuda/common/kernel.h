@@ -23,7 +23,6 @@ typedef struct xn_epilogue_args {
     xn_epilogue what;
     float unit; /* 1 / taps with K, else 1 */
 } xn_epilogue_args;
-typedef xn_epilogue_args xn_cuda_epilogue_args; /* until all callers have moved */
 
 /* Real outputs or INT32, and nothing between a value and its place in memory: all that kernels do
  * whose fits functions ask for it. */
@@ -39,7 +38,6 @@ typedef struct xn_cuda_chip {
     bool overlaps; /* sm_90 and later: a kernel may start before the one ahead of it has ended */
     bool wgmma;    /* sm_90a: wgmma, also of bits */
 } xn_cuda_chip;
-typedef xn_cuda_chip xn_cuda_few_chip; /* until all callers have moved */
 
 typedef struct xn_cuda_few_io {
     const void *input;

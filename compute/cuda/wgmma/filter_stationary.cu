@@ -208,7 +208,7 @@ static int32_t vector_of(const xn_conv *conv, const xn_cuda_raster *raster) {
 
 cudaError_t xn_cuda_stationary_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                       xn_cuda_stationary_cut *cut, const xn_cuda_stationary_io *io,
-                                      const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                      const xn_epilogue_args *epilogue, cudaStream_t stream) {
     stationary_args a = {};
     cudaError_t e = xn_wgmma_fill(&a, conv, images, cut, io, [&](xn_cuda_stationary_shape *shape) {
         return xn_cuda_stationary_plan(conv, images, multiprocessors, io->packed != NULL, shape);

@@ -80,7 +80,7 @@ typedef struct xn_cuda_stationary_io {
 /* filter_stationary.cu: the same on sm_90a by wgmma, without box.cu. */
 cudaError_t xn_cuda_stationary_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                       xn_cuda_stationary_cut *cut, const xn_cuda_stationary_io *io,
-                                      const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+                                      const xn_epilogue_args *epilogue, cudaStream_t stream);
 /* usable: false where this device or build cannot run it. */
 cudaError_t xn_cuda_stationary_load(bool *usable);
 

@@ -146,7 +146,7 @@ static void (*const kernels[XN_CUDA_SPECIALISED_VARIANTS * 3])(const specialised
 cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                        xn_cuda_specialised_cut *cut,
                                        const xn_cuda_specialised_io *io,
-                                       const xn_cuda_epilogue_args *epilogue, cudaStream_t stream) {
+                                       const xn_epilogue_args *epilogue, cudaStream_t stream) {
     specialised_args a = {};
     cudaError_t e = xn_wgmma_fill(&a, conv, images, cut, io, [&](xn_cuda_specialised_shape *shape) {
         return xn_cuda_specialised_plan(conv, images, multiprocessors, shape);

@@ -55,7 +55,7 @@ typedef struct xn_cuda_specialised_io {
 cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,
                                        xn_cuda_specialised_cut *cut,
                                        const xn_cuda_specialised_io *io,
-                                       const xn_cuda_epilogue_args *epilogue, cudaStream_t stream);
+                                       const xn_epilogue_args *epilogue, cudaStream_t stream);
 /* usable: false where this device or build cannot run it. */
 cudaError_t xn_cuda_specialised_load(bool *usable);
 
