@@ -38,9 +38,14 @@ __global__ void __launch_bounds__(K::THREADS, K::BLOCKS)
     xn_let_next_kernel_start();
     if (threadIdx.x < 32)
         xn_wgmma_start<K>(a, b);
+    if (K::PIECES > 1 && threadIdx.x < 32) /* in order: products begin with the first piece */
+        xn_wgmma_copy_filters<K>(a, b, (int32_t)threadIdx.x, 32);
+    __syncwarp();
     K::begin(a, b);
     __syncthreads();
-    xn_wgmma_copy_filters<K>(a, b);
+    if (K::PIECES == 1 && threadIdx.x % 32 == 0) /* at once, by all warps */
+        xn_wgmma_copy_filters<K>(a, b, (int32_t)threadIdx.x / 32, (int32_t)blockDim.x / 32);
+    __syncwarp();
     K::run(a, b);
 #else
     (void)a;

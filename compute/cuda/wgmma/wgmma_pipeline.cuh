@@ -62,25 +62,19 @@ __device__ __forceinline__ void xn_wgmma_start(const typename K::args &a, const 
     __syncwarp();
 }
 
-/* A bulk copy a pair of chunks. The warps share them: to start one takes a thread about a hundred
- * cycles. */
+/* Of every step-th pair of chunks from `first` on a bulk copy, which takes the thread that starts
+ * it about a hundred cycles. */
 template <class K>
 __device__ __forceinline__ void xn_wgmma_copy_filters(const typename K::args &a,
-                                                      const xn_wgmma_block &b) {
+                                                      const xn_wgmma_block &b, int32_t first,
+                                                      int32_t step) {
     const uint32_t to = xn_shared_address(b.memory), bytes = (uint32_t)a.shape.block_filters * 32;
     const char *from =
         (const char *)a.io.filters + ((int64_t)b.group * a.conv.group_out_channels + b.m0) * 32;
-    const int64_t step = a.io.filter_rows * 32;
-    const int32_t warps = (int32_t)blockDim.x / 32;
-    uint32_t barrier = b.barriers;
-    int32_t piece_end = a.shape.piece_pairs;
-    if (threadIdx.x % 32 == 0)
-        for (int32_t pair = (int32_t)threadIdx.x / 32; pair < a.shape.pairs; pair += warps) {
-            for (; K::PIECES > 1 && pair >= piece_end; piece_end += a.shape.piece_pairs)
-                barrier += 8;
-            xn_bulk_copy(to + (uint32_t)pair * bytes, from + pair * step, bytes, barrier);
-        }
-    __syncwarp();
+#pragma unroll 1
+    for (int32_t pair = first; pair < a.shape.pairs; pair += step)
+        xn_bulk_copy(to + (uint32_t)pair * bytes, from + pair * a.io.filter_rows * 32, bytes,
+                     xn_barrier_at(b.barriers, K::PIECES > 1 ? pair / a.shape.piece_pairs : 0));
 }
 
 /* ---- the warp that copies ---- */
