@@ -155,8 +155,7 @@ static bool epilogue_of(int n, const xn_conv *conv, xn_epilogue *e) {
     if (e->activation == XN_ACTIVATION_CLIP)
         e->low = -2.25f, e->high = 3.5f;
     return (e->datatype != XN_BITS || e->bits) && (!e->shift || e->bits) &&
-           (!e->k || conv->mode == XN_MODE_XNOR) && !(e->residual && e->datatype == XN_INT32) &&
-           e->activation != XN_ACTIVATION_PRELU;
+           (!e->k || conv->mode == XN_MODE_XNOR) && !(e->residual && e->datatype == XN_INT32);
 }
 
 static xn_step step_of(const subject *s, const xn_epilogue *e, int layout) {
