@@ -134,7 +134,7 @@ static void residual_18(bool react) {
         conv(m, XN_MODE_XNOR, react ? -1 : x, out, in, 3, down ? 2 : 1, 1);
         const int main = norm(m, -1, out);
         if (down) {
-            shortcut = pool(m, XN_OP_AVG_POOL, x, 2, 2, 0);
+            pool(m, XN_OP_AVG_POOL, x, 2, 2, 0);
             conv(m, XN_MODE_FLOAT, -1, out, in, 1, 1, 0);
             shortcut = norm(m, -1, out);
         }

@@ -502,17 +502,21 @@ START_TEST(equal_signs_are_one) {
     nw_add(net, XN_OP_SIGN, "s1", "c")->shift = nw_values(net, 1, .5);
     nw_add(net, XN_OP_SIGN, "s2", "c")->shift = nw_values(net, 4, .5, .5, .5, .5);
     nw_add(net, XN_OP_SIGN, "s3", "c");
+    nw_add(net, XN_OP_SIGN, "s4", "c")->shift = nw_values(net, 4, .5, .5, .5, -.5);
     conv(net, &rng, "y1", "s1", 2, 4);
     conv(net, &rng, "y2", "s2", 2, 4);
     conv(net, &rng, "y3", "s3", 2, 4);
     conv(net, &rng, "y4", "c", 2, 4); /* s3 is implied */
-    nw_add(net, XN_OP_ADD, "y", "y1 y2 y3 y4");
+    conv(net, &rng, "y5", "s4", 2, 4);
+    nw_add(net, XN_OP_ADD, "y", "y1 y2 y3 y4 y5");
     expect(net, "conv 0 > 1 2* shift\n"
                 "map 1 > 3*\n"
-                "conv 2* > 4\n"
-                "conv 2* +4 > 5\n"
-                "conv 3* +5 > 6\n"
-                "conv 3* +6 > 7\n");
+                "map 1 > 4* shift\n"
+                "conv 2* > 5\n"
+                "conv 2* +5 > 6\n"
+                "conv 3* +6 > 7\n"
+                "conv 3* +7 > 8\n"
+                "conv 4* +8 > 9\n");
 }
 END_TEST
 

@@ -47,8 +47,9 @@ extern const xn_conv_limits nw_limits; /* large ones */
 xn_graph *nw_graph(const nw_net *net);
 xn_network *nw_lower(const nw_net *net);
 
-/* All outputs of `images` images, one image after the other, as `steps` make them on ref. input is
- * in the network's datatype. The caller frees it. */
+/* All outputs of `images` images, one image after the other, as the network makes them on ref; the
+ * same in the items' memory and in a backend's own. input is in the network's datatype. The caller
+ * frees it. */
 float *nw_run(const xn_network *network, const void *input, int64_t images);
 
 #endif
