@@ -56,9 +56,11 @@ xn_cpu_place xn_cpu_place_of(const xn_conv *conv, const xn_cpu_image *image, int
                              size_t pixel) {
     const xn_epilogue *e = &conv->epilogue;
     const size_t at = (size_t)o * (size_t)conv->out_height * (size_t)conv->out_width + pixel;
-    const size_t bytes = xn_datatype_bytes((xn_datatype)xn_cpu_real_datatype(e));
+    const size_t bytes = xn_datatype_bytes((xn_datatype)e->datatype);
+    const size_t other = xn_datatype_bytes((xn_datatype)image->residual_datatype);
     return (xn_cpu_place){
-        .residual = e->residual ? image->residual + at * bytes : NULL,
+        .residual = e->residual ? image->residual + at * other : NULL,
+        .residual_datatype = image->residual_datatype,
         .real = e->datatype == XN_BITS ? NULL : image->output + at * bytes,
         .signs = e->bits && image->signs ? image->signs + at : NULL,
     };
@@ -70,6 +72,7 @@ static xn_cpu_tail tail_of(const xn_cpu_epilogue *e, int32_t o, const xn_cpu_pla
                          .shift = what->shift ? e->weights->shift[o] : 0.0f,
                          .datatype = what->datatype,
                          .residual = place->residual,
+                         .residual_datatype = place->residual_datatype,
                          .real = place->real,
                          .signs = place->signs};
 }

@@ -22,9 +22,10 @@
 typedef struct xn_cpu_image {
     const unsigned char *input;    /* in the layout of the step's input */
     const unsigned char *residual; /* [O][OH][OW] */
-    unsigned char *output;         /* the same */
-    unsigned char *bits;           /* in the layout of the step's bits */
-    uint8_t *signs;                /* [O][OH][OW], 0 or 1, of paths that do not write bits */
+    int32_t residual_datatype;
+    unsigned char *output; /* [O][OH][OW] */
+    unsigned char *bits;   /* in the layout of the step's bits */
+    uint8_t *signs;        /* [O][OH][OW], 0 or 1, of paths that do not write bits */
 } xn_cpu_image;
 
 /* The epilogue of a run. */
@@ -39,6 +40,7 @@ typedef struct xn_cpu_epilogue {
 /* Where some values of one channel go. */
 typedef struct xn_cpu_place {
     const void *residual;
+    int32_t residual_datatype;
     void *real;
     uint8_t *signs;
 } xn_cpu_place;
@@ -48,11 +50,6 @@ static inline bool xn_cpu_epilogue_fits(const xn_epilogue *e) {
     return xn_cpu_activation_is_known(e->activation) && (e->datatype != XN_BITS || e->bits) &&
            (e->datatype == XN_FP32 || e->datatype == XN_FP16 || e->datatype == XN_INT32 ||
             e->datatype == XN_BITS);
-}
-
-/* Of the residual, and of the real output where there is one. */
-static inline int32_t xn_cpu_real_datatype(const xn_epilogue *e) {
-    return e->datatype == XN_BITS ? XN_FP32 : e->datatype;
 }
 
 /* v is the output, fp32. */

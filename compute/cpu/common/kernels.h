@@ -15,8 +15,8 @@
 typedef struct xn_cpu_tail {
     xn_cpu_activation activation;
     float shift;
-    int32_t datatype;     /* of residual and real; XN_BITS: there is no real, residual is FP32 */
-    const void *residual; /* or NULL */
+    int32_t datatype, residual_datatype; /* of real, XN_BITS: there is none; FP32 or FP16 */
+    const void *residual;                /* or NULL */
     void *real;
     uint8_t *signs; /* a byte each, 0 or 1; or NULL */
 } xn_cpu_tail;

@@ -121,11 +121,8 @@ static void to_fp16(const float *src, int32_t n, uint16_t *dst) {
 
 static void add_residual(const xn_cpu_tail *t, int32_t at, int32_t n, float *restrict y) {
     float other[CHUNK] __attribute__((aligned(64)));
-    if (t->datatype == XN_FP16)
+    if (t->residual_datatype == XN_FP16)
         from_fp16((const uint16_t *)t->residual + at, n, other);
-    else if (t->datatype == XN_INT32)
-        for (int32_t x = 0; x < n; x++)
-            other[x] = (float)((const int32_t *)t->residual)[at + x];
     else
         memcpy(other, (const float *)t->residual + at, (size_t)n * sizeof *other);
     for (int32_t x = 0; x < n; x++)

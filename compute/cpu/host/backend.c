@@ -161,14 +161,15 @@ static unsigned char *at(const tensor *t, int64_t n, const void *item, int64_t o
 static int64_t list_images(xn_plan *plan, const xn_step_io *io) {
     const xn_step *s = &plan->step;
     const xn_conv *conv = &s->conv;
-    const int32_t real = xn_cpu_real_datatype(&conv->epilogue);
     const size_t residual_bytes =
         (size_t)(s->residual_view.pitch ? s->residual_view.pitch : xn_conv_output_elements(conv)) *
-        xn_datatype_bytes((xn_datatype)real);
+        xn_datatype_bytes((xn_datatype)s->residual_datatype);
     const tensor input =
         tensor_of(io->input, xn_step_input_bytes(s), &s->input_view, conv->input_datatype);
-    const tensor residual = tensor_of(io->residual, residual_bytes, &s->residual_view, real);
-    const tensor output = tensor_of(io->output, xn_step_output_bytes(s), &s->output_view, real);
+    const tensor residual =
+        tensor_of(io->residual, residual_bytes, &s->residual_view, s->residual_datatype);
+    const tensor output =
+        tensor_of(io->output, xn_step_output_bytes(s), &s->output_view, conv->epilogue.datatype);
     const tensor bits = {io->bits, xn_step_bits_bytes(s), 0};
     int64_t images = 0;
     for (size_t k = 0; k < io->batch->count; k++) {
@@ -176,7 +177,8 @@ static int64_t list_images(xn_plan *plan, const xn_step_io *io) {
         for (int64_t n = 0; n < item->images; n++, images++) {
             xn_cpu_image *image = &plan->images[images];
             assert(images < plan->max_images);
-            *image = (xn_cpu_image){.input = at(&input, images, item->input, n)};
+            *image = (xn_cpu_image){.input = at(&input, images, item->input, n),
+                                    .residual_datatype = s->residual_datatype};
             if (s->residual != XN_NO_TENSOR)
                 image->residual = at(&residual, images, item->input, n);
             if (s->output != XN_NO_TENSOR)

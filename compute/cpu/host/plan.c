@@ -57,6 +57,9 @@ static bool can_run(const xn_step *step) {
         return false;
     if (conv->epilogue.bits && !has_layout(step->bits_layout))
         return false;
+    if (conv->epilogue.residual && step->residual_datatype != XN_FP32 &&
+        step->residual_datatype != XN_FP16)
+        return false;
     if (conv->input_datatype != XN_BITS && step->input_layout == XN_LAYOUT_NHWC)
         return false;
     return conv->input_datatype != XN_BITS ||
