@@ -16,7 +16,7 @@ enum { GUARD = 256, POISON = 0xa5, USUAL_RANDOM = 150, MOST_PATHS = 32 };
 #define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
 
 /* What an epilogue has; scale: with the bias; shift: bits are of y + shift. */
-enum { BITS = 1, SCALE = 2, SHIFT = 4, RESIDUAL = 8, CLIP = 16 };
+enum { BITS = 1, SCALE = 2, SHIFT = 4, RESIDUAL = 8, CLIP = 16, PRELU = 32 };
 
 struct variant {
     const char *name;
@@ -39,6 +39,7 @@ static const variant variants[] = {
     {"residual, clip", XN_FP32, XN_LAYOUT_BYTES, XN_FP32, SCALE | RESIDUAL | CLIP},
     {"residual, clip to FP16 and words", XN_BITS, XN_LAYOUT_WORDS, XN_FP16,
      BITS | SCALE | SHIFT | RESIDUAL | CLIP},
+    {"prelu to FP32 and bytes", XN_BITS, XN_LAYOUT_BYTES, XN_FP32, BITS | SCALE | SHIFT | PRELU},
     {"residual to bytes", XN_FP32, XN_LAYOUT_BYTES, XN_BITS, BITS | SCALE | RESIDUAL},
 };
 
@@ -130,11 +131,12 @@ static xn_weights *make_weights(const packed_problem &p, xn_rng *rng) {
     const int64_t filter = (int64_t)from->group_channels * from->kernel_h * from->kernel_w;
     const uint32_t spread = (uint32_t)sqrt((double)filter) + 1;
     const std::vector<float> real(from->real, from->real + filter * from->out_channels);
-    std::vector<float> scale, bias, shift;
+    std::vector<float> scale, bias, slope, shift;
     for (int32_t o = 0; o < from->out_channels; o++) {
         scale.push_back(factors[xn_rng_below(rng, 8)]);
         bias.push_back(0.25f *
                        (float)((int32_t)xn_rng_below(rng, 8 * spread + 1) - 4 * (int32_t)spread));
+        slope.push_back(0.25f * (float)xn_rng_below(rng, 4));
         const uint64_t kind = xn_rng_below(rng, 16);
         shift.push_back(kind == 0   ? 1e6f
                         : kind == 1 ? -1e6f
@@ -146,12 +148,14 @@ static xn_weights *make_weights(const packed_problem &p, xn_rng *rng) {
         4, {from->out_channels, from->group_channels, from->kernel_h, from->kernel_w}};
     const xn_shape each = {1, {from->out_channels}};
     const xn_tensor tensors[] = {tensor_of(real, kernel), tensor_of(scale, each),
-                                 tensor_of(bias, each), tensor_of(shift, each)};
+                                 tensor_of(bias, each), tensor_of(slope, each),
+                                 tensor_of(shift, each)};
     xn_weights_parts parts = {};
     parts.weights = &tensors[0];
     parts.scale = &tensors[1];
     parts.bias = &tensors[2];
-    parts.shift = &tensors[3];
+    parts.slope = &tensors[3];
+    parts.shift = &tensors[4];
     xn_weights *weights = NULL;
     xn_error error;
     ck_assert_int_eq(xn_weights_create_parts(&parts, &weights, &error), XN_OK);
@@ -193,6 +197,8 @@ static float right_value(const packed_problem &p, const variant &v, size_t i) {
         y = y * p.weights->scale[o] + p.weights->bias[o];
     if (v.has & RESIDUAL)
         y += p.residual[i];
+    if (v.has & PRELU)
+        return y >= 0 ? y : y * p.weights->slope[o];
     return !(v.has & CLIP) ? y : y < LOW ? LOW : y > HIGH ? HIGH : y;
 }
 
@@ -296,7 +302,9 @@ static xn_step step_of(const packed_problem &p, const variant &v) {
     e->factor = v.has & SCALE ? XN_FACTOR_SCALE : XN_FACTOR_NONE;
     e->bias = (v.has & SCALE) != 0;
     e->residual = (v.has & RESIDUAL) != 0;
-    e->activation = v.has & CLIP ? XN_ACTIVATION_CLIP : XN_ACTIVATION_NONE;
+    e->activation = v.has & CLIP    ? XN_ACTIVATION_CLIP
+                    : v.has & PRELU ? XN_ACTIVATION_PRELU
+                                    : XN_ACTIVATION_NONE;
     e->low = v.has & CLIP ? LOW : 0;
     e->high = v.has & CLIP ? HIGH : 0;
     e->datatype = v.output;
