@@ -57,7 +57,8 @@ static xn_status broken(int step, int32_t number, const char *what, xn_error *er
     return xn_fail(error, XN_ERR_INTERNAL, NULL, "step %d %s tensor %d", step, what, (int)number);
 }
 
-static xn_status trace_reads(xn_program *p, int step, const int32_t reads[READS], xn_error *error) {
+static xn_status trace_reads(xn_program *p, int step, const int32_t reads[READS],
+                             const size_t bytes[READS], xn_error *error) {
     for (int k = 0; k < READS; k++) {
         if (reads[k] == XN_NO_TENSOR && k > 0)
             continue;
@@ -65,6 +66,8 @@ static xn_status trace_reads(xn_program *p, int step, const int32_t reads[READS]
             return broken(step, reads[k], "reads, before it is written,", error);
         if (reads[k] == p->output)
             return broken(step, reads[k], "reads the program's output,", error);
+        if (p->tensors[reads[k]].image_bytes != bytes[k])
+            return broken(step, reads[k], "reads, with another size,", error);
         p->tensors[reads[k]].last = step;
     }
     return XN_OK;
@@ -96,10 +99,12 @@ static xn_status trace(xn_program *p, xn_error *error) {
     xn_status status = XN_OK;
     for (int i = 0; i < p->step_count && status == XN_OK; i++) {
         const xn_step *s = &p->steps[i];
+        const size_t read_bytes[READS] = {xn_step_input_bytes(s), xn_step_residual_bytes(s),
+                                          xn_step_second_bytes(s)};
         const size_t bytes[WRITES] = {xn_step_output_bytes(s), xn_step_bits_bytes(s)};
         int32_t reads[READS], writes[WRITES];
         tensors_of(s, reads, writes);
-        status = trace_reads(p, i, reads, error);
+        status = trace_reads(p, i, reads, read_bytes, error);
         if (status == XN_OK)
             status = trace_writes(p, i, writes, bytes, error);
     }

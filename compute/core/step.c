@@ -54,6 +54,19 @@ size_t xn_step_input_bytes(const xn_step *step) {
                       (int64_t)v->height * v->width);
 }
 
+size_t xn_step_residual_bytes(const xn_step *step) {
+    if (step->residual == XN_NO_TENSOR)
+        return 0;
+    return real_bytes(step->residual_datatype, &step->residual_view,
+                      xn_conv_output_elements(&step->conv));
+}
+
+size_t xn_step_second_bytes(const xn_step *step) {
+    if (step->second == XN_NO_TENSOR)
+        return 0;
+    return real_bytes(step->second_datatype, &step->second_view, step->conv.channels);
+}
+
 size_t xn_step_output_bytes(const xn_step *step) {
     if (step->output == XN_NO_TENSOR)
         return 0;

@@ -49,17 +49,11 @@ typedef struct sizes {
     size_t input, second, residual, output, bits;
 } sizes;
 
-static size_t view_bytes(const xn_view *view, int64_t elements, int32_t datatype) {
-    return (size_t)(view->pitch ? view->pitch : elements) *
-           xn_datatype_bytes((xn_datatype)datatype);
-}
-
 static sizes sizes_of(const xn_step *s) {
     return (sizes){
         .input = xn_step_input_bytes(s),
-        .second = view_bytes(&s->second_view, s->conv.channels, s->second_datatype),
-        .residual =
-            view_bytes(&s->residual_view, xn_conv_output_elements(&s->conv), s->residual_datatype),
+        .second = xn_step_second_bytes(s),
+        .residual = xn_step_residual_bytes(s),
         .output = xn_step_output_bytes(s),
         .bits = xn_step_bits_bytes(s),
     };

@@ -67,7 +67,7 @@ static xn_status create(const bench *b, const xn_step *steps, int count, int64_t
 START_TEST(steps_that_contradict_each_other_are_refused) {
     bench b = open_backend("ref");
     xn_step steps[3];
-    for (int which = 0; which < 7; which++) {
+    for (int which = 0; which < 10; which++) {
         xn_program *program = NULL;
         xn_error error = {0};
         steps[0] = map_step(0, 1, 2, 3, 3);
@@ -91,6 +91,18 @@ START_TEST(steps_that_contradict_each_other_are_refused) {
             break;
         case 5:
             steps[1].bits = 2;
+            break;
+        case 6:
+            steps[1] = map_step(1, 2, 2, 3, 4);
+            steps[2] = map_step(2, 3, 2, 3, 4);
+            break;
+        case 7:
+            steps[2].residual = 1;
+            steps[2].residual_datatype = XN_FP16;
+            break;
+        case 8:
+            steps[2].kind = XN_STEP_MUL;
+            steps[2].second = 1;
             break;
         default:
             steps[0].input = -2;

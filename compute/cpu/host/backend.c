@@ -161,13 +161,10 @@ static unsigned char *at(const tensor *t, int64_t n, const void *item, int64_t o
 static int64_t list_images(xn_plan *plan, const xn_step_io *io) {
     const xn_step *s = &plan->step;
     const xn_conv *conv = &s->conv;
-    const size_t residual_bytes =
-        (size_t)(s->residual_view.pitch ? s->residual_view.pitch : xn_conv_output_elements(conv)) *
-        xn_datatype_bytes((xn_datatype)s->residual_datatype);
     const tensor input =
         tensor_of(io->input, xn_step_input_bytes(s), &s->input_view, conv->input_datatype);
     const tensor residual =
-        tensor_of(io->residual, residual_bytes, &s->residual_view, s->residual_datatype);
+        tensor_of(io->residual, xn_step_residual_bytes(s), &s->residual_view, s->residual_datatype);
     const tensor output =
         tensor_of(io->output, xn_step_output_bytes(s), &s->output_view, conv->epilogue.datatype);
     const tensor bits = {io->bits, xn_step_bits_bytes(s), 0};
