@@ -31,15 +31,16 @@ static float rounded(xn_precision precision, float value) {
 
 /* ---- what a target says it computes ---- */
 
-/* False where the target is held to a path that cannot run this. */
+/* False where the target is held to a path that cannot run this. The plan is for as many images as
+ * the one of bk_run, since the path, and so the precision, may depend on that. */
 static bool precision_of(const bk_target *target, const bk_problem *problem,
                          xn_precision *precision) {
     const xn_backend *b = target->backend;
     xn_program *program = NULL;
     xn_error error = {0};
     *precision = XN_PRECISION_FP32;
-    xn_status status = bk_program_create(target, target->stream, &problem->conv, problem->images,
-                                         &program, &error);
+    xn_status status = bk_program_create(target, target->stream, &problem->conv,
+                                         problem->images + problem->c->spare, &program, &error);
     if (target->path && status == XN_ERR_UNSUPPORTED)
         return false;
     bk_expect_ok(target, problem, "plan", status, &error);
