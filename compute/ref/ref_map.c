@@ -62,9 +62,11 @@ void xn_ref_softmax(const xn_ref_image *image) {
     const int64_t pixels = (int64_t)v->height * v->width;
     for (int64_t at = 0; at < pixels; at++) {
         const float *pixel = image->input + at;
-        double most = -INFINITY, sum = 0;
+        float greatest = -INFINITY;
+        double sum = 0;
         for (int32_t c = 0; c < v->channels; c++)
-            most = fmax(most, (double)pixel[c * pixels]);
+            greatest = fmaxf(greatest, pixel[c * pixels]);
+        const double most = (double)greatest;
         for (int32_t c = 0; c < v->channels; c++)
             sum += exp((double)pixel[c * pixels] - most);
         for (int32_t c = 0; c < v->channels; c++)
