@@ -77,7 +77,7 @@ xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t
     if (datatype == XN_BITS && shape->rank != 4)
         return xn_fail(error, XN_ERR_MALFORMED, path,
                        "%s has %d dimensions; BITS takes 4: [N, C, H, W]", path, shape->rank);
-    int64_t total = 1, total_bytes;
+    int64_t total = 1, total_bytes = 0;
     bool fits = true;
     for (int i = 0; i < shape->rank && fits; i++)
         fits = xn_mul_i64(total, shape->dims[i], &total);

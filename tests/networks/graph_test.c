@@ -445,7 +445,7 @@ END_TEST
 START_TEST(all_inputs_together_are_limited) {
     enum { LAYERS = XN_GRAPH_MAX_EDGES / XN_GRAPH_MAX_INPUTS };
     static xn_layer layers[LAYERS + 1];
-    static char names[LAYERS + 1][8];
+    static char names[LAYERS + 1][16];
     static const char *inputs[XN_GRAPH_MAX_INPUTS];
     nw_net *net = nw_create(1, 1, 1);
     for (int i = 0; i < XN_GRAPH_MAX_INPUTS; i++)
