@@ -135,15 +135,17 @@ static bool target_of(const xn_step *step, const xn_cuda_chip *chip, void *state
     return takes(c, chip, XN_CUDA_TO_REALS, &first, state);
 }
 
-/* Nanoseconds of the kernels around the path. */
+/* Nanoseconds of the kernels around the path, and of bits that it sets one by one. */
 static double around_ns(const xn_step *step, const xn_cuda_choice *c, const xn_cuda_chip *chip) {
     const double share = 1.0 / chip->multiprocessors;
     const double in = (double)c->job.images * (double)xn_conv_input_elements(&step->conv);
     const double out = (double)c->job.images * (double)xn_conv_output_elements(&step->conv);
     const double *each = xn_cuda_costs_around;
+    const bool atomics = c->job.target == XN_CUDA_TO_ALL && c->job.conv.epilogue.bits;
     return (c->from_bytes ? each[0] + each[1] * in * share : 0) +
            (c->to_bytes ? each[0] + each[1] * out * share : 0) +
-           (c->finish ? each[0] + each[2] * out * share : 0);
+           (c->finish ? each[0] + each[2] * out * share : 0) +
+           (atomics ? each[0] + each[3] * out * share : 0);
 }
 
 bool xn_cuda_try_path(const xn_step *step, int64_t images, const xn_cuda_chip *chip,

@@ -31,7 +31,9 @@ static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *
     t[0] = 1;
     t[1] = ((const xn_cuda_dual_rail_cut *)state)->shape.cycles;
     t[2] = job->source != XN_CUDA_FROM_DUAL_RAIL;
-    t[3] = job->source == XN_CUDA_FROM_REALS ? n.inputs : 0;
+    t[3] = job->source == XN_CUDA_FROM_REALS
+               ? n.inputs * (double)xn_datatype_bytes((xn_datatype)job->conv.input_datatype)
+               : 0;
     t[4] = job->source == XN_CUDA_FROM_WORDS ? n.inputs : 0;
     t[5] = n.outputs;
 }
