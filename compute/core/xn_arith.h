@@ -36,12 +36,6 @@ XN_HD int32_t xn_dot_from_xor(int32_t taps, int32_t popc_xor) {
     return taps - 2 * popc_xor;
 }
 
-/* The same from AND: popc(a xor w) = popc(a) + popc(w) - 2 popc(a and w). popc_a and popc_w count
- * only the `taps` positions. */
-XN_HD int32_t xn_dot_from_and(int32_t taps, int32_t popc_a, int32_t popc_w, int32_t popc_and) {
-    return taps - 2 * popc_a - 2 * popc_w + 4 * popc_and;
-}
-
 /* The tap range [*first, *last) of one axis that falls inside the image: input index of tap i is
  * start + i*dilation, 0 <= index < size. start = out*stride - pad, may be negative. Rounded up as
  * (n - 1) / d + 1: n + d - 1 could pass 2^31 for sizes that xn_conv_resolve accepts. */

@@ -22,7 +22,8 @@ typedef enum { EXACT, SPECIAL, REAL } values;
 /* What was seen over all networks of a test. */
 typedef struct tally {
     int64_t values, signs, doubtful, networks, steps, layers;
-    int64_t unsure; /* networks with more than 1% of their signs doubtful */
+    int64_t unsure;  /* networks with more than 1% of their signs doubtful */
+    int64_t unknown; /* values that nothing is asked of */
     int64_t both, bits_alone, residuals, activated, least, views, kinds[XN_STEP_KIND_COUNT];
     double worst; /* of the errors that were allowed, the largest share that was there */
 } tally;
@@ -78,10 +79,13 @@ static void compare(const nw_value *want, const float *got, const char *name, ui
         const double allowed = want->error[i], is = fabs((double)got[i] - want->value[i]);
         if (want->value[i] == (double)got[i] || (isnan(want->value[i]) && isnan(got[i])))
             continue;
+        if (!isfinite(allowed)) { /* it may have overflowed, and anything may come of that */
+            t->unknown++;
+            continue;
+        }
         ck_assert_msg(is <= allowed, "seed %" PRIu64 ": %s[%" PRId64 "] is %.9g, not %.9g +- %g",
                       seed, name, i, (double)got[i], want->value[i], allowed);
-        if (isfinite(allowed))
-            t->worst = fmax(t->worst, is / allowed);
+        t->worst = fmax(t->worst, is / allowed);
     }
 }
 
@@ -161,7 +165,8 @@ static void expect_coverage(const tally *t, bool exact) {
     ck_assert_int_gt(t->bits_alone, 20);
     ck_assert_int_gt(t->residuals, 20);
     ck_assert_int_gt(t->activated, 20);
-    ck_assert_int_gt(t->least, 2);
+    ck_assert_int_gt(t->least, 0);
+    ck_assert_int_lt(t->unknown * 100, t->values);
     ck_assert_int_gt(t->views, 20);
     ck_assert_int_lt(t->steps, t->layers);
     for (int i = 0; i < XN_STEP_KIND_COUNT; i++)

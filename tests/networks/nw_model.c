@@ -46,6 +46,9 @@ static void put(const run *r, nw_value *out, int64_t at, double value, double er
     out->error[at] = error + (r->unit > 0 ? r->unit * magnitude : 0);
     if (isfinite(value) && (double)(float)value != value)
         out->error[at] += rounding * fabs(value);
+    /* from 65520 on fp16 rounds to infinity */
+    if (r->params->precision == XN_PRECISION_FP16 && fabs(value) + out->error[at] >= 65520)
+        out->error[at] = INFINITY;
 }
 
 static double number(const xn_tensor *tensor, int64_t index) {
