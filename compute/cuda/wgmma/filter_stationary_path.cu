@@ -3,6 +3,7 @@
 #include "bits_path.h"
 #include "costs.h"
 #include "filter_stationary.h"
+#include "wgmma_terms.h"
 
 static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
     xn_cuda_stationary_cut *s = (xn_cuda_stationary_cut *)out;
@@ -13,25 +14,8 @@ static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
                                    job->target == XN_CUDA_TO_WORDS, &s->shape);
 }
 
-/* The kernel's cycles by its own model, its products, and what the kernel before it reads. */
 static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *state, double *t) {
-    const xn_conv *c = &job->conv;
-    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
-    const double cycles = ((const xn_cuda_stationary_cut *)state)->shape.cycles;
-    const double words = n.taps * xn_packed_words(c->group_channels);
-    const bool bits = job->target == XN_CUDA_TO_WORDS;
-    const bool reals = job->source == XN_CUDA_FROM_REALS;
-    t[0] = reals ? 1 : 0;
-    t[1] = reals ? 0 : 1;
-    t[2] = bits ? 0 : cycles;
-    t[3] = bits ? cycles : 0;
-    t[4] = bits ? 0 : n.outputs * words;
-    t[5] = bits ? n.outputs * words : 0;
-    t[6] = reals ? n.inputs * (double)xn_datatype_bytes((xn_datatype)c->input_datatype) : 0;
-    t[7] = reals ? 0 : n.inputs;
-    t[8] = bits ? 0 : n.outputs * (double)xn_datatype_bytes((xn_datatype)c->epilogue.datatype);
-    t[9] = bits ? 0 : n.uneven;
-    t[10] = n.windows * n.taps * ((c->group_out_channels - 1) / 64 + 1);
+    xn_wgmma_terms(job, chip, ((const xn_cuda_stationary_cut *)state)->shape.cycles, t);
 }
 
 static void lay_out(const xn_cuda_job *job, const xn_cuda_chip *, xn_cuda_scratch *scratch) {

@@ -17,7 +17,7 @@
  *   X.cuh        the producer: how positions come into shared memory
  *   X.cu         the consumers: who multiplies and who writes; the table of kernels, the launch
  *   X_out.cuh    the output stage: from counts in registers to outputs in memory
- *   X_path.cu    the row in the table of paths (paths.h)
+ *   X_path.cu    the row in the table of paths (paths.h); wgmma_terms.h: what its cost is made of
  *   wgmma_*.cuh  shared: instructions (ptx), filters, bands, turns and products (pipeline), what a
  *                block knows of its filters and borders (filters), entry and launch (kernel)
  *
