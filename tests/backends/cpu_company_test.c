@@ -209,7 +209,7 @@ START_TEST(chosen) {
             const bk_case c = company_case(number);
             check_case(&s, &c, ran);
         }
-    for (int i = 0; bk_every() < CASES / PARTS && xn_backend_cpu.device_path(s.device, i); i++)
+    for (int i = 0; bk_every() == 1 && xn_backend_cpu.device_path(s.device, i); i++)
         ck_assert_msg(ran[i] > 0, "%s ran nothing", xn_backend_cpu.device_path(s.device, i));
     xn_backend_cpu.device_close(s.device);
 }
