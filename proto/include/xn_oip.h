@@ -1,0 +1,135 @@
+/* xn_oip.h: inference requests and answers of the Open Inference Protocol, version 2, with its
+ * binary tensor extension, classification and shared memory: what POST /v2/models/{m}/infer takes
+ * and gives (PROTOCOL.md). As in xn_proto.h parsing reads the small part and finds the values;
+ * xn_proto_tensor_read reads them, with the input's name as the field.
+ *
+ * Three requests: JSON (no inference header length, or one equal to the body's), JSON followed by
+ * values, and raw (an inference header length of 0): the whole body is the one input. */
+#ifndef XN_OIP_H
+#define XN_OIP_H
+
+#include "xn_proto.h"
+
+#define XN_OIP_MAX_INPUTS 8
+#define XN_OIP_MAX_OUTPUTS 64 /* XN_GRAPH_MAX_OUTPUTS */
+#define XN_OIP_MAX_NAME 255
+#define XN_OIP_MAX_REGION 128 /* characters of a shared memory region's name */
+
+/* Where a tensor lies in a registered shared memory region. */
+typedef struct xn_oip_shared {
+    bool present;
+    char region[XN_OIP_MAX_REGION + 1];
+    uint64_t offset, bytes;
+} xn_oip_shared;
+
+typedef struct xn_oip_input {
+    char name[XN_OIP_MAX_NAME + 1];
+    /* Its values, data or text set unless they are shared. Of a raw body: data and bytes alone,
+     * with rank 0 and `raw`: datatype and shape are the model's. */
+    xn_tensor_ref tensor;
+    bool raw;
+    xn_oip_shared shared;
+} xn_oip_input;
+
+typedef struct xn_oip_output {
+    char name[XN_OIP_MAX_NAME + 1];
+    bool binary;            /* its values behind the header, else in JSON */
+    int64_t classification; /* n best classes; 0: the values themselves */
+    xn_oip_shared shared;
+} xn_oip_output;
+
+typedef struct xn_infer_request {
+    char id[XN_PROTO_MAX_ID + 1]; /* "" when not given or empty */
+    int input_count, output_count;
+    xn_oip_input inputs[XN_OIP_MAX_INPUTS];
+    xn_oip_output outputs[XN_OIP_MAX_OUTPUTS]; /* none: all of the model's, as `binary` says */
+    bool binary;        /* binary_data_output, or a raw body */
+    int64_t timeout_us; /* -1 when not given; > 0 */
+    int64_t timeout_ms; /* the parameter timeout_ms of /conv; -1 when not given */
+    /* Parameters of /conv among the request's `parameters`, for weights that answer as a model:
+     * with their defaults where not given; conv_given: there was one. backend "auto" when not
+     * given. */
+    xn_conv_params conv;
+    bool conv_given;
+    char backend[8];
+} xn_infer_request;
+
+/* body->form is not looked at: header_length alone says which of the three it is. *out borrows from
+ * the body. It is large: not for the stack of a thread. */
+xn_status xn_oip_parse_infer(const xn_proto_body *body, const xn_proto_limits *limits,
+                             xn_infer_request *out, xn_error *error);
+
+/* ---- answers ---- */
+
+typedef struct xn_oip_result {
+    const char *name;
+    xn_datatype datatype;
+    xn_shape shape;
+    const void *values; /* row-major; float and half values only where classified */
+    size_t bytes;
+    bool binary;            /* behind the header */
+    int64_t classification; /* n: the answer is BYTES [batch, min(n, classes)], of shape[0] rows */
+    const char *const *labels; /* of the classes, or NULL; an empty one is left out */
+    int64_t label_count;
+    const xn_oip_shared *shared; /* not NULL: the values were put there, and only that is said */
+} xn_oip_result;
+
+typedef struct xn_oip_answer {
+    const char *id; /* "" : none */
+    const char *model_name, *model_version;
+    const char *backend; /* "cuda:0" */
+    xn_precision precision;
+    int64_t batch_requests, batch_images;
+    xn_timing timing;
+    int result_count;
+    const xn_oip_result *results;
+} xn_oip_answer;
+
+/* The whole answer: the header (JSON), then the binary results in order. *header_length is 0 where
+ * no result is binary: then the text is all, and of media type application/json; else
+ * application/octet-stream with Inference-Header-Content-Length. Writing is in two steps, so that
+ * what it takes is counted before it is taken. bound: the most bytes the answer can have (checked;
+ * false where that overflows). write: into text, which has room for the bound; returns the length.
+ */
+bool xn_oip_answer_bound(const xn_oip_answer *answer, size_t *bytes);
+size_t xn_oip_answer_write(const xn_oip_answer *answer, char *text, size_t *header_length);
+
+/* {"error": "text"} and a newline, as these routes have it. At most size; terminated. */
+size_t xn_oip_write_error(const char *message, char *text, size_t size);
+
+/* ---- the other bodies ---- */
+
+/* POST /v2/repository/models/{m}/load: the body may be empty, or an object with parameters. */
+typedef struct xn_oip_file {
+    const char *path; /* as after "file:": "1/model.safetensors" */
+    const char *base64;
+    size_t length; /* of the base64 text */
+} xn_oip_file;
+#define XN_OIP_MAX_FILES 16
+typedef struct xn_load_request {
+    const char *config; /* the text of parameters.config, unescaped, or NULL */
+    size_t config_length;
+    int file_count;
+    xn_oip_file files[XN_OIP_MAX_FILES];
+    void *memory; /* what the strings lie in */
+} xn_load_request;
+xn_status xn_oip_parse_load(const void *body, size_t length, xn_load_request *out, xn_error *error);
+void xn_load_request_free(xn_load_request *request);
+
+/* POST .../unload and /v2/repository/index: {"ready": bool}, {"parameters": {...}}, {} or nothing.
+ */
+xn_status xn_oip_parse_index(const void *body, size_t length, bool *ready_only, xn_error *error);
+xn_status xn_oip_parse_unload(const void *body, size_t length, xn_error *error);
+
+/* POST /v2/systemsharedmemory/region/{name}/register */
+typedef struct xn_shm_request {
+    char key[256]; /* of shm_open, "/name" */
+    uint64_t offset, byte_size;
+} xn_shm_request;
+xn_status xn_oip_parse_shm(const void *body, size_t length, xn_shm_request *out, xn_error *error);
+
+/* The decoded bytes of base64 text; *out is the caller's (xn_mem_free), aligned to 64. */
+xn_status xn_base64_decode(const char *text, size_t length, void **out, size_t *bytes,
+                           xn_error *error);
+
+#endif

@@ -1,0 +1,106 @@
+/* models.h: the networks that the daemon serves, by name and version: read from folders, checked,
+ * lowered and prepared on every device beside traffic. A version is immutable; loading makes a new
+ * one, which takes the name's place in one step, and jobs that hold the old one finish with it.
+ *
+ * A folder of a model is NAME/config.json with model.safetensors beside it, or numbered folders of
+ * those, NAME/1, NAME/2, of which the highest is served. Thread-safe. */
+#ifndef XN_MODELS_H
+#define XN_MODELS_H
+
+#include "asset.h"
+#include "config.h"
+#include "store.h"
+#include "xn_model_config.h"
+
+typedef struct xn_models xn_models;
+
+/* ---- one version of a model ---- */
+
+typedef struct xn_model_end {
+    const char *name;
+    xn_datatype datatype;
+    xn_shape shape; /* of one image */
+    int64_t elements; /* of one image */
+    const char *const *labels; /* or NULL */
+    int64_t label_count;
+} xn_model_end;
+
+/* What requests count, in images and nanoseconds, as the statistics of the Open Inference Protocol
+ * have it; all of one request at once, under one lock. */
+typedef struct xn_model_sample {
+    bool success;
+    int64_t images, total_ns, queue_ns, input_ns, infer_ns, output_ns;
+    int64_t batch_images; /* of the launch; its size class counts one execution in requests/batch */
+    int64_t batch_requests;
+} xn_model_sample;
+
+typedef struct xn_model_duration {
+    uint64_t count, ns;
+} xn_model_duration;
+
+typedef struct xn_model_stats {
+    int64_t last_inference_ms; /* since the epoch; 0: none yet */
+    uint64_t inference_count;  /* images */
+    uint64_t execution_count;  /* launches */
+    xn_model_duration success, fail, queue, compute_input, compute_infer, compute_output;
+} xn_model_stats;
+
+typedef struct xn_model {
+    const char *name, *version; /* the version is the number of its folder, "1" without one */
+    int64_t max_batch_size;
+    xn_model_end input;
+    xn_image_layout input_layout;
+    int output_count;
+    const xn_model_end *outputs; /* in the program's output one after the other, FP32 */
+    xn_precision precision;
+    xn_asset *asset;    /* of the network; held by the model */
+    xn_problem problem; /* of one image */
+} xn_model;
+
+void xn_model_retain(const xn_model *model);
+void xn_model_release(const xn_model *model); /* NULL-safe */
+void xn_model_count(const xn_model *model, const xn_model_sample *sample);
+void xn_model_stats_read(const xn_model *model, xn_model_stats *out); /* a snapshot */
+
+/* ---- all of them ---- */
+
+/* Reads nothing yet. config: model_repository, models (NAME=DIR), and the limits; borrowed. */
+xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models **out,
+                           xn_error *error);
+void xn_models_free(xn_models *models); /* NULL-safe; every reference was released */
+
+/* Loads all that the configuration names; a broken one is logged, listed as unavailable with the
+ * reason, and leaves the others alone. Blocks; at the start, and at SIGHUP, where it loads what is
+ * new or changed and unloads what is gone. XN_ERR_IO: the repository itself cannot be read. */
+xn_status xn_models_scan(xn_models *models, xn_error *error);
+
+/* A reference to the version that serves (version NULL or ""), or to that one. XN_ERR_NOT_FOUND: no
+ * such model or version; XN_ERR_LOADING: it is known and not ready, and why. */
+xn_status xn_models_get(xn_models *models, const char *name, const char *version,
+                        const xn_model **out, xn_error *error);
+
+/* Explicit load, with what the request gives in the place of files: config and files may be absent.
+ * Blocks (the loader's threads call it). XN_ERR_NOT_FOUND: no such folder. What serves stays where
+ * loading fails. */
+typedef struct xn_model_file {
+    const char *path; /* relative to the model's folder */
+    const void *bytes;
+    size_t length;
+} xn_model_file;
+xn_status xn_models_load(xn_models *models, const char *name, const char *config,
+                         size_t config_length, const xn_model_file *files, int file_count,
+                         xn_error *error);
+/* XN_ERR_NOT_FOUND when there is no model of that name. Jobs under way finish. */
+xn_status xn_models_unload(xn_models *models, const char *name, xn_error *error);
+
+/* The index: every model of the repository and every one that was ever loaded. */
+typedef enum { XN_MODEL_READY, XN_MODEL_LOADING, XN_MODEL_UNAVAILABLE } xn_model_state;
+typedef struct xn_model_item {
+    char name[129], version[24];
+    xn_model_state state;
+    char reason[360]; /* why not ready, or "" */
+} xn_model_item;
+/* In order of names, as a snapshot; free with xn_mem_free. */
+xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count, xn_error *error);
+
+#endif
