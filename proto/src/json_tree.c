@@ -91,12 +91,12 @@ static xn_status check_values(const xn_json_scan *scan, const char *what, xn_err
     for (size_t i = 0; i < scan->skeleton_length; i++)
         values += scan->skeleton[i] == '{' || scan->skeleton[i] == '[' ||
                   scan->skeleton[i] == ':' || scan->skeleton[i] == ',';
-    if (values <= XN_PROTO_MAX_VALUES)
+    if (values <= scan->most_values)
         return XN_OK;
     return xn_fail(error, XN_ERR_MALFORMED, "",
-                   "%s has more than %d values beside its data arrays, the limit; send numbers "
-                   "only in \"data\" of input, weights, scale or bias",
-                   what, XN_PROTO_MAX_VALUES);
+                   "%s has more than %zu values beside its data arrays, the limit; send numbers "
+                   "only in \"data\" of tensors",
+                   what, scan->most_values);
 }
 
 /* ---- parsing ---- */

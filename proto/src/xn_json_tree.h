@@ -18,8 +18,8 @@ typedef enum {
     XN_JSON_NULL
 } xn_json_kind;
 
-/* Parses the skeleton; a duplicate key, invalid UTF-8, an integer over 64 bits, NaN, more than
- * XN_PROTO_MAX_VALUES values, or anything after the value is an error, with its offset in the
+/* Parses the skeleton; a duplicate key, invalid UTF-8, an integer over 64 bits, NaN, more
+ * values than the rules allow, or anything after the value is an error, with its offset in the
  * scanned text. `what` names the text in messages ("the JSON body"). The tree lies in memory that
  * the scan owns: it lives until xn_json_scan_free. Needs one allocation, taken before the parser
  * starts: XN_ERR_NO_MEMORY without it. */
