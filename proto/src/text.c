@@ -69,6 +69,14 @@ static size_t utf8_length(const unsigned char *s) {
     return length;
 }
 
+bool xn_text_is_utf8(const char *string) {
+    const unsigned char *s = (const unsigned char *)string;
+    size_t length = 1;
+    for (; *s && length; s += length)
+        length = utf8_length(s);
+    return length > 0;
+}
+
 void xn_text_escaped(xn_text *text, const char *string, size_t limit) {
     static const char hex[] = "0123456789abcdef";
     const unsigned char *s = (const unsigned char *)string;

@@ -26,6 +26,8 @@ void xn_text_thousandths(xn_text *text, int64_t value); /* 12345 as "12.345" */
  * character that would make the text longer than limit, so what is written is always whole. */
 void xn_text_escaped(xn_text *text, const char *string, size_t limit);
 
+bool xn_text_is_utf8(const char *string);
+
 /* A short printable excerpt of bytes that came from outside, for messages: at most 40 characters,
  * what is not printable ASCII as '?', "..." where it was cut. Returns out. */
 #define XN_TEXT_EXCERPT 44
