@@ -15,6 +15,11 @@ const char *const xn_member_names[XN_MEMBER_COUNT] = {
     [XN_MEMBER_BIAS] = "bias",
 };
 
+const xn_json_limits xn_json_request_limits = {
+    XN_PROTO_MAX_HEADER_BYTES, XN_PROTO_MAX_VALUES, " beside its data arrays",
+    "; send numbers only in \"data\" of input, weights, scale or bias, without long white space",
+    0};
+
 int xn_member_find(const char *name) {
     for (int i = 0; i < XN_MEMBER_COUNT; i++)
         if (!strcmp(name, xn_member_names[i]))
@@ -25,7 +30,8 @@ int xn_member_find(const char *name) {
 typedef struct scanner {
     const char *at, *end;
     const char *copied; /* the text before it is in the skeleton, or was taken out */
-    const xn_json_rules *rules;
+    xn_json_take take;
+    int nesting;
     size_t capacity;
     int depth;
     bool is_object[XN_JSON_MOST_NESTING + 1]; /* by depth; [0] is outside everything */
@@ -76,9 +82,8 @@ static xn_status append(scanner *s, const char *bytes, size_t length) {
     xn_json_scan *out = s->out;
     if (length > s->capacity - out->skeleton_length)
         return xn_fail(s->error, XN_ERR_MALFORMED, "",
-                       "the JSON without its data arrays is more than %zu bytes, the limit; send "
-                       "numbers only in \"data\", without long white space",
-                       s->rules->bytes);
+                       "the JSON%s has more than %zu bytes, the limit%s", out->limits->beside,
+                       out->limits->bytes, out->limits->instead);
     memcpy(out->skeleton + out->skeleton_length, bytes, length);
     out->skeleton_length += length;
     return XN_OK;
@@ -88,7 +93,7 @@ static xn_status fail_nesting(const scanner *s) {
     return xn_fail(s->error, XN_ERR_MALFORMED, "",
                    "the JSON is nested more than %d deep, the limit (a data array nested as a "
                    "rank-4 shape needs %d)",
-                   s->rules->nesting, s->rules->take == XN_TAKE_INPUTS ? 7 : 6);
+                   s->nesting, s->take == XN_TAKE_INPUTS ? 7 : 6);
 }
 
 /* The string whose opening quote is at s->at. One that does not end is the parser's to report. */
@@ -130,7 +135,7 @@ static bool has_value(const char *p, const char *end) {
 static xn_status scan_data_character(scanner *s, const char *field, int *depth) {
     switch (*s->at) {
     case '[':
-        if (++*depth > s->rules->nesting)
+        if (++*depth > s->nesting)
             return fail_nesting(s);
         return XN_OK;
     case ']':
@@ -154,7 +159,7 @@ static xn_status take_out(scanner *s, const char *begin, const char *instead, xn
 }
 
 static void name_data(const scanner *s, char field[32]) {
-    if (s->rules->take == XN_TAKE_INPUTS)
+    if (s->take == XN_TAKE_INPUTS)
         snprintf(field, 32, "inputs[%d].data", s->span);
     else
         snprintf(field, 32, "%s.data", xn_member_names[s->span]);
@@ -196,7 +201,7 @@ static xn_status scan_data(scanner *s) {
 
 /* How deep the object lies whose array "data" is taken out. */
 static int tensor_depth(const scanner *s) {
-    return s->rules->take == XN_TAKE_INPUTS ? 3 : 2;
+    return s->take == XN_TAKE_INPUTS ? 3 : 2;
 }
 
 static xn_status fail_count(const scanner *s, const char *what) {
@@ -209,12 +214,11 @@ static xn_status open_container(scanner *s) {
     if (!object && s->after_key && s->depth == tensor_depth(s) && s->span >= 0 && s->is_object[1] &&
         s->is_object[s->depth] && string_is(s, "data"))
         return scan_data(s);
-    if (s->depth == s->rules->nesting)
+    if (s->depth == s->nesting)
         return fail_nesting(s);
     s->is_object[++s->depth] = object;
     s->at++;
-    if (object && s->depth == 3 && s->inside && s->rules->take == XN_TAKE_INPUTS &&
-        !s->is_object[2]) {
+    if (object && s->depth == 3 && s->inside && s->take == XN_TAKE_INPUTS && !s->is_object[2]) {
         if (s->count == XN_JSON_SPANS)
             return fail_count(s, "inputs");
         s->span = s->count++;
@@ -227,9 +231,9 @@ static void note_key(scanner *s) {
     if (s->depth != 1 || !s->is_object[1] || !s->string)
         return;
     s->span = -1;
-    s->inside = (s->rules->take == XN_TAKE_INPUTS && string_is(s, "inputs")) ||
-                (s->rules->take == XN_TAKE_PARAMETERS && string_is(s, "parameters"));
-    for (int i = 0; i < XN_MEMBER_COUNT && s->rules->take == XN_TAKE_MEMBERS; i++)
+    s->inside = (s->take == XN_TAKE_INPUTS && string_is(s, "inputs")) ||
+                (s->take == XN_TAKE_PARAMETERS && string_is(s, "parameters"));
+    for (int i = 0; i < XN_MEMBER_COUNT && s->take == XN_TAKE_MEMBERS; i++)
         if (string_is(s, xn_member_names[i]))
             s->span = i;
 }
@@ -237,8 +241,8 @@ static void note_key(scanner *s) {
 /* The string token at s->at; one that is to be taken out is. */
 static xn_status string_token(scanner *s) {
     const char *begin = s->at;
-    bool take = s->rules->take == XN_TAKE_PARAMETERS && s->inside && s->after_key &&
-                s->depth == 2 && s->is_object[1] && s->is_object[2];
+    bool take = s->take == XN_TAKE_PARAMETERS && s->inside && s->after_key && s->depth == 2 &&
+                s->is_object[1] && s->is_object[2];
     scan_string(s);
     if (!take || s->at == s->string + s->string_length) /* or has no end */
         return XN_OK;
@@ -289,22 +293,17 @@ static xn_status scan(scanner *s) {
     return append(s, s->copied, (size_t)(s->end - s->copied));
 }
 
-xn_json_rules xn_json_request_rules(xn_json_take take) {
-    return (xn_json_rules){take, XN_PROTO_MAX_HEADER_BYTES, XN_PROTO_MAX_VALUES,
-                           XN_PROTO_MAX_NESTING};
-}
-
 xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_json_scan *out,
                             xn_error *error) {
-    xn_json_rules rules = xn_json_request_rules(with_data ? XN_TAKE_MEMBERS : XN_TAKE_NOTHING);
-    return xn_json_scan_by(text, length, &rules, out, error);
+    const xn_json_take take = with_data ? XN_TAKE_MEMBERS : XN_TAKE_NOTHING;
+    return xn_json_scan_limited(text, length, take, &xn_json_request_limits, out, error);
 }
 
-xn_status xn_json_scan_by(const char *text, size_t length, const xn_json_rules *rules,
-                          xn_json_scan *out, xn_error *error) {
-    xn_json_scan result = {.most_values = rules->values};
-    assert(rules->nesting <= XN_JSON_MOST_NESTING);
-    size_t capacity = length < rules->bytes ? length : rules->bytes;
+xn_status xn_json_scan_limited(const char *text, size_t length, xn_json_take take,
+                               const xn_json_limits *limits, xn_json_scan *out, xn_error *error) {
+    xn_json_scan result = {.limits = limits};
+    assert(limits->nesting <= XN_JSON_MOST_NESTING);
+    size_t capacity = length < limits->bytes ? length : limits->bytes;
     result.skeleton = xn_mem_alloc(capacity);
     if (!result.skeleton)
         return xn_fail(error, XN_ERR_NO_MEMORY, "", "no memory for a JSON header of %zu bytes",
@@ -312,7 +311,8 @@ xn_status xn_json_scan_by(const char *text, size_t length, const xn_json_rules *
     scanner s = {.at = text,
                  .end = text + length,
                  .copied = text,
-                 .rules = rules,
+                 .take = take,
+                 .nesting = limits->nesting ? limits->nesting : XN_PROTO_MAX_NESTING,
                  .capacity = capacity,
                  .span = -1,
                  .out = &result,

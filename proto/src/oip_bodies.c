@@ -10,11 +10,12 @@
 /* The object that the body is; *root NULL where there is none. */
 static xn_status parse_body(const void *body, size_t length, xn_json_take take, xn_json_scan *scan,
                             const xn_json **root, xn_error *error) {
-    const xn_json_rules rules = xn_json_request_rules(take);
+    static const xn_json_limits limits = {XN_PROTO_MAX_HEADER_BYTES, XN_PROTO_MAX_VALUES,
+                                          " beside its parameters", "", 0};
     *root = NULL;
     if (length == 0)
         return XN_OK;
-    xn_status status = xn_json_scan_by(body, length, &rules, scan, error);
+    xn_status status = xn_json_scan_limited(body, length, take, &limits, scan, error);
     return status ? status : xn_json_parse(scan, "the body", root, error);
 }
 

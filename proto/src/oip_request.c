@@ -5,6 +5,11 @@
 
 static const char length_header[] = "Inference-Header-Content-Length";
 
+/* As any request's, but that a data array may be nested as its shape. */
+static const xn_json_limits json_limits = {
+    XN_PROTO_MAX_HEADER_BYTES, XN_PROTO_MAX_VALUES, " beside its data arrays",
+    "; send numbers only in \"data\" of inputs, without long white space", 3 + XN_MAX_RANK};
+
 /* Nothing in it but what holds for every request: elements are set as they are read. */
 static void begin(xn_infer_request *out) {
     xn_conv_request conv;
@@ -109,13 +114,12 @@ static xn_status parse_root(xn_oip_parser *p, const xn_json *root) {
 
 static xn_status parse_json(const xn_proto_body *body, size_t length, xn_oip_parser *p) {
     const char *what = length < body->length ? "the JSON header" : "the body";
-    xn_json_rules rules = xn_json_request_rules(XN_TAKE_INPUTS);
     xn_json_scan scan = {0};
     const xn_json *root = NULL;
-    rules.nesting = 3 + XN_MAX_RANK; /* a data array nested as its shape */
     if (length == 0)
         return xn_fail(p->error, XN_ERR_MALFORMED, "", "%s is empty; it takes a JSON object", what);
-    xn_status status = xn_json_scan_by(body->bytes, length, &rules, &scan, p->error);
+    xn_status status =
+        xn_json_scan_limited(body->bytes, length, XN_TAKE_INPUTS, &json_limits, &scan, p->error);
     if (!status)
         status = xn_json_parse(&scan, what, &root, p->error);
     p->scan = &scan;

@@ -2,8 +2,8 @@
  * general parser sees only the small rest.
  *
  * The scanner walks the text once, string- and escape-aware, without recursion, and finds the
- * values that the rules say. The skeleton is the text with each of these replaced by [] or "": it
- * goes to the parser, which alone judges the syntax. The scanner may lose its way only in a text
+ * values that it is told to take. The skeleton is the text with each of these replaced by [] or "":
+ * it goes to the parser, which alone judges the syntax. The scanner may lose its way only in a text
  * that is no JSON; the array it took out was balanced, so the skeleton of such a text is no JSON
  * either and is refused. A key that appears twice (also "data") is still twice in the skeleton and
  * refused there. What is inside what was taken out is judged when it is read. */
@@ -35,17 +35,6 @@ typedef enum {
     XN_TAKE_PARAMETERS /* the strings that are members of the top-level object "parameters" */
 } xn_json_take;
 
-#define XN_JSON_MOST_NESTING 16 /* that rules may allow */
-typedef struct xn_json_rules {
-    xn_json_take take;
-    size_t bytes;  /* the most of the skeleton */
-    size_t values; /* the most of "{[:," in it */
-    int nesting;   /* the deepest, in what is taken out too */
-} xn_json_rules;
-
-/* Those of requests: XN_PROTO_MAX_HEADER_BYTES, _VALUES and _NESTING. */
-xn_json_rules xn_json_request_rules(xn_json_take take);
-
 typedef struct xn_json_span {
     /* In the scanned text; NULL when there is none. An array from '[' to ']'; a string without its
      * quotes, escapes as they stand. */
@@ -56,22 +45,33 @@ typedef struct xn_json_span {
 } xn_json_span;
 #define XN_JSON_SPANS 17
 
+/* How much a text may hold beside its data arrays. */
+typedef struct xn_json_limits {
+    size_t bytes;        /* of the skeleton */
+    size_t values;       /* of it; of "{[:,", to be exact */
+    const char *beside;  /* for messages: " beside its data arrays", or "" */
+    const char *instead; /* how to do with less, behind a message; or "" */
+    int nesting;         /* the deepest, in what is taken out too; 0: XN_PROTO_MAX_NESTING */
+} xn_json_limits;
+#define XN_JSON_MOST_NESTING 16                     /* that limits may allow */
+extern const xn_json_limits xn_json_request_limits; /* XN_PROTO_MAX_* */
+
 typedef struct xn_json_scan {
+    const xn_json_limits *limits;
     char *skeleton; /* owned */
     size_t skeleton_length;
-    void *memory;       /* of the tree that was parsed from it, or NULL; owned */
-    size_t most_values; /* the rules' */
+    void *memory; /* of the tree that was parsed from it, or NULL; owned */
     /* What was taken out: by xn_member, by the element of "inputs" among its objects, or in the
      * order of the strings. */
     xn_json_span data[XN_JSON_SPANS];
 } xn_json_scan;
 
-/* Errors: nesting or a skeleton over the rules, more to take out than XN_JSON_SPANS, a string or
+/* Errors: nesting or a skeleton over the limits, more to take out than XN_JSON_SPANS, a string or
  * an object in a data array, a data array that does not end (all XN_ERR_MALFORMED);
- * XN_ERR_NO_MEMORY. The result is freed with xn_json_scan_free. */
-xn_status xn_json_scan_by(const char *text, size_t length, const xn_json_rules *rules,
-                          xn_json_scan *out, xn_error *error);
-/* By the rules of requests; with_data: XN_TAKE_MEMBERS. */
+ * XN_ERR_NO_MEMORY. The limits are looked at until the result is freed with xn_json_scan_free. */
+xn_status xn_json_scan_limited(const char *text, size_t length, xn_json_take take,
+                               const xn_json_limits *limits, xn_json_scan *out, xn_error *error);
+/* By the limits of requests; with_data: XN_TAKE_MEMBERS. */
 xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_json_scan *out,
                             xn_error *error);
 void xn_json_scan_free(xn_json_scan *scan); /* of a zeroed or a filled one; its tree too */
