@@ -82,7 +82,7 @@ START_TEST(names) {
     ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 1);
     ck_assert_int_eq(xn_store_delete(store, "edge", &error), XN_OK);
     ck_assert_int_eq(xn_store_delete(store, "edge", &error), XN_ERR_NOT_FOUND);
-    const xn_prepared *prepared = NULL;
+    const xn_prepared *const *prepared = NULL;
     ck_assert_int_eq(xn_asset_prepared(fresh, 1, &prepared, &error), XN_OK);
     ck_assert_ptr_nonnull(prepared);
     xn_asset_release(fresh);
@@ -281,7 +281,7 @@ START_TEST(equal_contents_are_one_asset) {
     ck_assert(xn_asset_weights(assets[5])->scale && !xn_asset_weights(assets[5])->bias);
     ck_assert(!xn_asset_weights(assets[6])->scale && xn_asset_weights(assets[6])->bias);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 0); /* lazily */
-    const xn_prepared *first = NULL, *second = NULL;
+    const xn_prepared *const *first = NULL, *const *second = NULL;
     ck_assert_int_eq(xn_asset_prepared(assets[0], 0, &first, NULL), XN_OK);
     ck_assert_int_eq(xn_asset_prepared(assets[1], 0, &second, NULL), XN_OK);
     ck_assert_ptr_eq(first, second);
@@ -536,7 +536,7 @@ typedef struct interner {
     pthread_t thread;
     pthread_barrier_t *start;
     xn_asset *asset;
-    const xn_prepared *prepared;
+    const xn_prepared *const *prepared;
 } interner;
 
 static void *interner_main(void *argument) {
@@ -610,7 +610,7 @@ static void *mixer_main(void *argument) {
         float value = (float)xn_rng_below(&rng, 12);
         xn_tensor tensor = weights_of(&value, 1);
         xn_asset *asset = intern(self->store, &tensor, NULL, NULL);
-        const xn_prepared *prepared = NULL;
+        const xn_prepared *const *prepared = NULL;
         ck_assert(xn_asset_weights(asset)->real[0] == value);
         ck_assert_int_eq(xn_asset_prepared(asset, (int)xn_rng_below(&rng, 2), &prepared, NULL),
                          XN_OK);
@@ -657,7 +657,7 @@ START_TEST(lost_device) {
     int prepares = fake[FAKE_GPU].prepares;
     ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
     xn_asset *asset = NULL;
-    const xn_prepared *prepared = NULL;
+    const xn_prepared *const *prepared = NULL;
     ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);
     ck_assert_int_eq(xn_asset_prepared(asset, 0, &prepared, &error), XN_ERR_DEVICE_LOST);
     ck_assert_int_eq(xn_asset_prepared(asset, 1, &prepared, &error), XN_OK);
@@ -686,7 +686,7 @@ static xn_status tour(xn_store *store, xn_error *error) {
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2);
     xn_asset *named = NULL, *made = NULL, *derived = NULL;
     xn_store_item *items = NULL;
-    const xn_prepared *prepared;
+    const xn_prepared *const *prepared;
     size_t count;
     bool created;
     xn_status status = xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL, error);
