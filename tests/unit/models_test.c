@@ -463,7 +463,7 @@ static const struct {
     const char *says;
 } broken[] = {
     {"config", break_config, XN_ERR_MALFORMED, "config.json: "},
-    {"tensors", break_tensors, XN_ERR_MALFORMED, ""},
+    {"tensors", break_tensors, XN_ERR_MALFORMED, "it has no tensor weight"},
     {"no-tensors", remove_tensors, XN_ERR_MALFORMED, "no model.safetensors"},
     {"shape", other_shape, XN_ERR_GEOMETRY, "layer"},
     {"fifo", fifo_for_config, XN_ERR_MALFORMED, "config.json is a FIFO"},
@@ -475,7 +475,7 @@ static const struct {
     {"no-labels", no_labels, XN_ERR_MALFORMED, "no labels.txt"},
     {"labels-link", labels_link, XN_ERR_MALFORMED, "labels.txt is a link"},
     {"labels-elsewhere", labels_elsewhere, XN_ERR_MALFORMED, "config.json: "},
-    {"labels-above", labels_above, XN_ERR_MALFORMED, ""},
+    {"labels-above", labels_above, XN_ERR_MALFORMED, "labels"},
     {"large-config", large_config, XN_ERR_MALFORMED, "it may have"},
     {"large-tensors", large_tensors, XN_ERR_LIMIT, "--max-models-bytes"},
     {"version-link", config_link_version, XN_ERR_IO, "7: it is no folder, or a link"},
