@@ -122,11 +122,13 @@ double xn_cuda_path_ns(const xn_cuda_path *path, const xn_cuda_job *job, const x
 
 /* ---- the choice ---- */
 
-/* How a step is run: by a path, with what the path leaves to the kernels of ops/ around it. */
+/* How a convolution is run: by a path, with what the path leaves to the kernels of ops/ around it.
+ */
 typedef struct xn_cuda_choice {
     const xn_cuda_path *path;
     xn_cuda_job job;
     bool from_bytes; /* the input is made words of first */
+    bool from_part;  /* the input is copied from its tensor first */
     bool finish;     /* the path writes v of the epilogue, the rest is made of that */
     bool to_bytes;   /* the path writes words, of which bytes are made */
     void *state;     /* of the path, from xn_mem; the plan frees it */
