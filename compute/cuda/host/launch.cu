@@ -39,7 +39,7 @@ static void *part_at(const void *tensor, const xn_view *view, int32_t datatype) 
 
 /* Where the real output and the residual lie in their tensors. */
 static void set_places(const xn_step *step, const xn_step_io *io, xn_epilogue_args *e) {
-    const int64_t whole = xn_conv_output_elements(&step->conv);
+    const int32_t whole = (int32_t)xn_conv_output_elements(&step->conv);
     const xn_view *out = &step->output_view, *residual = &step->residual_view;
     e->output = part_at(io->output, out, step->conv.epilogue.datatype);
     e->output_gap = out->pitch ? out->pitch - whole : 0;
@@ -49,8 +49,8 @@ static void set_places(const xn_step *step, const xn_step_io *io, xn_epilogue_ar
         e->residual_gap = residual->pitch ? residual->pitch - whole : 0;
         e->residual_fp16 = step->residual_datatype == XN_FP16;
     }
-    if (whole <= INT32_MAX)
-        e->image = xn_fast_divisor_of((int32_t)whole);
+    if (e->output_gap || e->residual_gap)
+        e->image = xn_fast_divisor_of(whole);
 }
 
 /* What the specification multiplies by: nothing, the given scale, or alpha (mode float has none).

@@ -106,13 +106,15 @@ static bool has_parts(const xn_step *step) {
     return step->output_view.pitch || step->residual_view.pitch;
 }
 
-/* Whether kernels that write everything can do so where the step's tensors are (kernel.h). */
-static bool reaches_parts(const xn_step *step, int64_t images) {
+/* Whether a path can write all of the epilogue where the step's tensors are. */
+static bool writes_all(const xn_cuda_path *path, const xn_step *step, int64_t images) {
     const xn_view *out = &step->output_view;
     const int64_t whole = xn_conv_output_elements(&step->conv);
     const int64_t gap = out->pitch ? out->pitch - whole : 0;
-    return !has_parts(step) ||
-           (images <= INT32_MAX / whole && out->offset % 8 == 0 && gap % 8 == 0);
+    if (!has_parts(step))
+        return path->writes >= XN_CUDA_WRITES_ALL;
+    return path->writes == XN_CUDA_WRITES_PARTS && images <= INT32_MAX / whole &&
+           out->offset % 8 == 0 && gap % 8 == 0;
 }
 
 /* Of epilogues that are plain, kernels write whole tensors alone: for a part a clip that changes
@@ -157,8 +159,8 @@ static bool target_of(const xn_step *step, const xn_cuda_chip *chip, void *state
     if (e->bits && rails)
         return false; /* what comes after a path does not write that */
     /* INT32 is stored as it is, and no path has more than that beside it */
-    if (c->path->writes == XN_CUDA_WRITES_ALL && e->datatype != XN_INT32 &&
-        reaches_parts(step, c->job.images) && takes(c, chip, XN_CUDA_TO_ALL, &all, state))
+    if (e->datatype != XN_INT32 && writes_all(c->path, step, c->job.images) &&
+        takes(c, chip, XN_CUDA_TO_ALL, &all, state))
         return true;
     c->to_bytes = false;
     c->finish = true;

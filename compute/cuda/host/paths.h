@@ -75,8 +75,14 @@ typedef struct xn_cuda_run {
 
 typedef enum { XN_CUDA_ANY_CHIP, XN_CUDA_HAS_MATRIX, XN_CUDA_HAS_WGMMA } xn_cuda_needs;
 
-/* What of the targets a path has: bits by thresholds alone; reals, and perhaps those; all. */
-typedef enum { XN_CUDA_WRITES_BITS, XN_CUDA_WRITES_REALS, XN_CUDA_WRITES_ALL } xn_cuda_writes;
+/* What of the targets a path has: bits by thresholds alone; reals, and perhaps those; all; all, and
+ * of that reals and residuals that are parts of tensors (kernel.h). */
+typedef enum {
+    XN_CUDA_WRITES_BITS,
+    XN_CUDA_WRITES_REALS,
+    XN_CUDA_WRITES_ALL,
+    XN_CUDA_WRITES_PARTS
+} xn_cuda_writes;
 
 typedef struct xn_cuda_path {
     const char *name;
