@@ -27,6 +27,8 @@ struct xn_program {
     xn_step *steps;
     xn_plan **plans;
     tensor *tensors;
+    xn_enqueued *run; /* of each step, for backends that take all at once */
+    xn_recordings *recordings;
 };
 
 /* ---- tensors ---- */
@@ -155,9 +157,10 @@ static xn_status allocate(const xn_backend *backend, const xn_step *steps, int c
         p->tensor_count = count_tensors(steps, count);
         p->steps = xn_mem_zalloc((size_t)count, sizeof *p->steps);
         p->plans = xn_mem_zalloc((size_t)count, sizeof(xn_plan *));
+        p->run = xn_mem_zalloc((size_t)count, sizeof *p->run);
         p->tensors = xn_mem_zalloc((size_t)p->tensor_count, sizeof *p->tensors);
     }
-    if (!p || !p->steps || !p->plans || !p->tensors) {
+    if (!p || !p->steps || !p->plans || !p->run || !p->tensors) {
         xn_program_free(p);
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a program of %d steps", count);
     }
@@ -244,9 +247,12 @@ xn_status xn_program_create(const xn_backend *backend, xn_stream *stream, const 
 void xn_program_free(xn_program *program) {
     if (!program)
         return;
+    if (program->backend->recordings_free)
+        program->backend->recordings_free(program->recordings);
     for (int i = 0; program->plans && i < program->step_count; i++)
         program->backend->plan_free(program->plans[i]);
     xn_mem_free(program->tensors);
+    xn_mem_free(program->run);
     xn_mem_free(program->plans);
     xn_mem_free(program->steps);
     xn_mem_free(program);
@@ -275,20 +281,38 @@ static void *address_of(const xn_program *p, char *arena, int32_t number) {
     return arena + p->tensors[number].offset;
 }
 
+static xn_enqueued enqueued_of(const xn_program *p, int index, const xn_prepared *const *prepared,
+                               const xn_batch *batch, char *arena) {
+    const xn_step *s = &p->steps[index];
+    return (xn_enqueued){.plan = p->plans[index],
+                         .prepared = weights_of(s, prepared),
+                         .io = {.input = address_of(p, arena, s->input),
+                                .residual = address_of(p, arena, s->residual),
+                                .output = address_of(p, arena, s->output),
+                                .bits = address_of(p, arena, s->bits),
+                                .batch = batch,
+                                .second = address_of(p, arena, s->second)}};
+}
+
+static xn_status enqueue_steps(xn_program *p, const xn_prepared *const *prepared,
+                               const xn_batch *batch, char *arena, xn_error *error) {
+    const xn_backend *b = p->backend;
+    xn_status status = XN_OK;
+    for (int i = 0; i < p->step_count; i++)
+        p->run[i] = enqueued_of(p, i, prepared, batch, arena);
+    if (b->enqueue_all)
+        return b->enqueue_all(p->stream, p->run, p->step_count, &p->recordings, error);
+    for (int i = 0; i < p->step_count && status == XN_OK; i++)
+        status = b->enqueue(p->run[i].plan, p->run[i].prepared, &p->run[i].io, error);
+    return status;
+}
+
 static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, const xn_batch *batch,
                            char *arena, xn_run_times *times, xn_error *error) {
     const xn_backend *b = p->backend;
     xn_status status = b->begin(p->stream, batch, address_of(p, arena, 0), error);
-    for (int i = 0; i < p->step_count && status == XN_OK; i++) {
-        const xn_step *s = &p->steps[i];
-        const xn_step_io io = {.input = address_of(p, arena, s->input),
-                               .residual = address_of(p, arena, s->residual),
-                               .output = address_of(p, arena, s->output),
-                               .bits = address_of(p, arena, s->bits),
-                               .batch = batch,
-                               .second = address_of(p, arena, s->second)};
-        status = b->enqueue(p->plans[i], weights_of(s, prepared), &io, error);
-    }
+    if (status == XN_OK)
+        status = enqueue_steps(p, prepared, batch, arena, error);
     if (status == XN_OK)
         status = b->end(p->stream, batch, address_of(p, arena, p->output), times, error);
     if (status != XN_OK)

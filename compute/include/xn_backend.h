@@ -7,6 +7,8 @@
  *             scratch memory. Used by one thread at a time.
  *   plan      one step on one stream, for up to max_images images. Making it allocates all it
  *             needs; enqueuing it allocates nothing.
+ *   recordings  what a backend keeps of a program's runs, so that the next ones cost the host less
+ *             (CUDA graphs). A program's own.
  *   path      a way to run a step. The backend's table of paths says which can, and what each
  *             would cost; the cheapest is taken.
  *
@@ -28,6 +30,7 @@ typedef struct xn_device xn_device;
 typedef struct xn_prepared xn_prepared;
 typedef struct xn_stream xn_stream;
 typedef struct xn_plan xn_plan;
+typedef struct xn_recordings xn_recordings;
 
 typedef struct xn_device_info {
     char id[24];           /* "cuda:0", "cpu", "ref": what answers and metrics carry */
@@ -60,6 +63,13 @@ typedef struct xn_stream_options {
 typedef struct xn_run_times {
     int64_t upload_ns, compute_ns, download_ns;
 } xn_run_times;
+
+/* A step of a run: what enqueue takes. */
+typedef struct xn_enqueued {
+    xn_plan *plan;
+    const xn_prepared *prepared;
+    xn_step_io io;
+} xn_enqueued;
 
 typedef struct xn_backend {
     const char *name; /* "ref", "cpu", "cuda" */
@@ -151,6 +161,14 @@ typedef struct xn_backend {
     /* Its steps read and write parts of tensors too; false: only those are asked for of which
      * xn_step_is_whole is true. */
     bool parts;
+
+    /* Both NULL in the table, or: all steps of a run in their order, in place of enqueue for each.
+     * The calls for a program are of the same plans each time, and *recordings is its own, NULL
+     * before the first. What is kept there may take memory; where there is none, the run is as
+     * without. The freed recordings are of a program that does not run. */
+    xn_status (*enqueue_all)(xn_stream *stream, const xn_enqueued *steps, int count,
+                             xn_recordings **recordings, xn_error *error);
+    void (*recordings_free)(xn_recordings *recordings); /* NULL-safe */
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */

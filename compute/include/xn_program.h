@@ -1,7 +1,8 @@
 /* xn_program.h: a problem made ready to run on one stream, for up to max_images images: its steps,
  * a plan of the backend for each, and where their tensors lie. Making it allocates all it needs;
- * running it allocates nothing and, on a GPU, blocks the calling thread only until its own batch is
- * done. Used by one thread at a time, the stream's. */
+ * running it allocates nothing that it could not do without (recordings, xn_backend.h) and, on a
+ * GPU, blocks the calling thread only until its own batch is done. Used by one thread at a time,
+ * the stream's. */
 #ifndef XN_PROGRAM_H
 #define XN_PROGRAM_H
 

@@ -179,6 +179,65 @@ START_TEST(every_allocation_failed_in_turn) {
 }
 END_TEST
 
+/* ---- all steps in one call ---- */
+
+/* What a backend that takes them so was asked for. */
+static struct {
+    int calls, steps, freed;
+    xn_recordings *of; /* the program's, as it was last */
+    xn_status fails;
+} recorded;
+
+static xn_status record_all(xn_stream *stream, const xn_enqueued *steps, int count,
+                            xn_recordings **recordings, xn_error *error) {
+    const xn_backend *ref = xn_backend_find("ref");
+    (void)stream;
+    ck_assert_ptr_eq(*recordings, recorded.of);
+    recorded.calls++;
+    recorded.steps += count;
+    recorded.of = *recordings = (xn_recordings *)&recorded;
+    for (int i = 0; i < count; i++)
+        ck_assert_int_eq(ref->enqueue(steps[i].plan, steps[i].prepared, &steps[i].io, error),
+                         XN_OK);
+    return recorded.fails;
+}
+
+static void free_recordings(xn_recordings *recordings) {
+    ck_assert_ptr_eq(recordings, recorded.of);
+    recorded.freed++;
+}
+
+START_TEST(a_backend_may_take_all_steps_at_once) {
+    bench b = open_backend("ref");
+    xn_backend all = *b.backend;
+    const xn_step steps[3] = {map_step(0, 1, 2, 3, 3), map_step(1, 2, 2, 3, 3),
+                              map_step(2, 3, 2, 3, 3)};
+    float input[18], output[18];
+    const xn_batch_item item = {input, output, 1};
+    xn_program *program = NULL;
+    all.enqueue_all = record_all;
+    all.recordings_free = free_recordings;
+    b.backend = &all;
+    for (int i = 0; i < 18; i++)
+        input[i] = (float)i;
+    memset(&recorded, 0, sizeof recorded);
+    ck_assert_int_eq(create(&b, steps, 3, 1, &program, NULL), XN_OK);
+    for (int run = 1; run <= 3; run++) {
+        memset(output, 0, sizeof output);
+        ck_assert_int_eq(xn_program_run(program, NULL, &item, 1, NULL, NULL), XN_OK);
+        ck_assert_mem_eq(output, input, sizeof input);
+        ck_assert_int_eq(recorded.calls, run);
+        ck_assert_int_eq(recorded.steps, 3 * run);
+    }
+    recorded.fails = XN_ERR_DEVICE_LOST;
+    ck_assert_int_eq(xn_program_run(program, NULL, &item, 1, NULL, NULL), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(recorded.freed, 0);
+    xn_program_free(program);
+    ck_assert_int_eq(recorded.freed, 1);
+    close_backend(&b);
+}
+END_TEST
+
 /* ---- bits ---- */
 
 /* Channels of a pixel in words of one group each, as a convolution with groups reads them. */
@@ -314,6 +373,7 @@ XN_SUITE(networks_program) {
     tcase_add_test(t, a_backend_without_the_kind_refuses);
     tcase_add_test(t, more_images_than_addresses_are_refused);
     tcase_add_test(t, every_allocation_failed_in_turn);
+    tcase_add_test(t, a_backend_may_take_all_steps_at_once);
     tcase_add_test(t, bits_are_the_same_in_every_layout);
     tcase_add_test(t, sizes_are_of_whole_tensors);
     suite_add_tcase(s, t);

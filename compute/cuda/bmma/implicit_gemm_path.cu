@@ -57,7 +57,7 @@ static cudaError_t load(bool *) {
 extern const xn_cuda_path xn_cuda_implicit_gemm_path;
 const xn_cuda_path xn_cuda_implicit_gemm_path = {"implicit_gemm",
                                                  XN_CUDA_HAS_MATRIX,
-                                                 XN_CUDA_WRITES_ALL,
+                                                 XN_CUDA_WRITES_PARTS,
                                                  0,
                                                  fits,
                                                  terms,

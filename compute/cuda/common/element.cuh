@@ -1,4 +1,5 @@
-/* element.cuh: one element in device code: the datatypes of inputs, and what is read of them. */
+/* element.cuh: one element: the datatypes of inputs, and what is read of them. What is for host and
+ * device (XN_HD) is what tests run without a device. */
 #ifndef XN_CUDA_ELEMENT_CUH
 #define XN_CUDA_ELEMENT_CUH
 
@@ -7,6 +8,7 @@
 #include <cuda_fp16.h>
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
 struct xn_bf16_bits {
     uint16_t bits;
@@ -15,33 +17,81 @@ struct xn_bool_byte {
     uint8_t byte;
 };
 
-__device__ __forceinline__ float xn_to_fp32(float v) {
+/* The loop behind it unrolled, in code for the device. */
+#ifdef __CUDA_ARCH__
+#define XN_UNROLL _Pragma("unroll")
+#else
+#define XN_UNROLL
+#endif
+
+XN_HD float xn_fp32_of_bits(uint32_t bits) {
+    float v;
+    memcpy(&v, &bits, sizeof v);
     return v;
 }
-__device__ __forceinline__ float xn_to_fp32(__half v) {
+XN_HD uint32_t xn_bits_of_fp32(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+/* What no kernel writes while this one runs. */
+template <typename T>
+XN_HD T xn_read_only(const T *from) {
+#ifdef __CUDA_ARCH__
+    return __ldg(from);
+#else
+    return *from;
+#endif
+}
+
+XN_HD float xn_to_fp32(float v) {
+    return v;
+}
+XN_HD float xn_to_fp32(__half v) {
     return __half2float(v);
 }
-__device__ __forceinline__ float xn_to_fp32(xn_bf16_bits v) {
-    return __uint_as_float((uint32_t)v.bits << 16);
+XN_HD float xn_to_fp32(xn_bf16_bits v) {
+    return xn_fp32_of_bits((uint32_t)v.bits << 16);
 }
-__device__ __forceinline__ float xn_to_fp32(int8_t v) {
+XN_HD float xn_to_fp32(int8_t v) {
     return (float)v;
 }
-__device__ __forceinline__ float xn_to_fp32(uint8_t v) {
+XN_HD float xn_to_fp32(uint8_t v) {
     return (float)v;
 }
 /* Of mode xnor. */
-__device__ __forceinline__ float xn_to_fp32(xn_bool_byte v) {
+XN_HD float xn_to_fp32(xn_bool_byte v) {
     return xn_bool_sign(v.byte);
 }
 
 /* Of modes bwn and float. */
 template <class T>
-__device__ __forceinline__ float xn_real_fp32(T v) {
+XN_HD float xn_real_fp32(T v) {
     return xn_to_fp32(v);
 }
-__device__ __forceinline__ float xn_real_fp32(xn_bool_byte v) {
+XN_HD float xn_real_fp32(xn_bool_byte v) {
     return v.byte ? 1.0f : 0.0f;
+}
+
+/* Element `index` of reals of any datatype, as modes bwn and float have it. */
+XN_HD float xn_read_real(const void *from, int32_t datatype, int64_t index) {
+    switch (datatype) {
+    case XN_FP32:
+        return ((const float *)from)[index];
+    case XN_FP16:
+        return xn_to_fp32(((const __half *)from)[index]);
+    case XN_BF16:
+        return xn_to_fp32(((const xn_bf16_bits *)from)[index]);
+    case XN_INT8:
+        return xn_to_fp32(((const int8_t *)from)[index]);
+    case XN_UINT8:
+        return xn_to_fp32(((const uint8_t *)from)[index]);
+    case XN_INT32:
+        return (float)((const int32_t *)from)[index];
+    default:
+        return xn_real_fp32(((const xn_bool_byte *)from)[index]);
+    }
 }
 
 /* Calls action with a typed pointer to an input that is neither fp32 nor fp16, which kernels have

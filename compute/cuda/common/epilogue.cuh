@@ -133,11 +133,11 @@ static inline xn_epilogue_args xn_epilogue_of(const xn_conv *conv, const xn_epil
 }
 
 /* Per-filter constants; a null array stands for 1 (factor) or 0 (the others). */
-__device__ __forceinline__ float xn_factor_of(const float *factor, int64_t o) {
-    return factor ? __ldg(factor + o) : 1.0f;
+XN_HD float xn_factor_of(const float *factor, int64_t o) {
+    return factor ? xn_read_only(factor + o) : 1.0f;
 }
-__device__ __forceinline__ float xn_bias_of(const float *bias, int64_t o) {
-    return bias ? __ldg(bias + o) : 0.0f;
+XN_HD float xn_bias_of(const float *bias, int64_t o) {
+    return bias ? xn_read_only(bias + o) : 0.0f;
 }
 
 /* f and bias of a filter. Where f is too small for fp32 it is NaN here, so that v is not finite. */
@@ -145,25 +145,23 @@ struct xn_filter {
     float factor, bias;
 };
 
-__device__ __forceinline__ xn_filter xn_filter_from(const xn_epilogue_args &e, float factor,
-                                                    float bias) {
+XN_HD xn_filter xn_filter_from(const xn_epilogue_args &e, float factor, float bias) {
     xn_filter f = {factor * e.unit, bias};
     if (e.unit != 1.0f && factor != 0.0f && fabsf(f.factor) < 0x1p-126f)
         f.factor = NAN;
     return f;
 }
-__device__ __forceinline__ xn_filter xn_filter_of(const xn_epilogue_args &e, int64_t o) {
+XN_HD xn_filter xn_filter_of(const xn_epilogue_args &e, int64_t o) {
     return xn_filter_from(e, xn_factor_of(e.factor, o), xn_bias_of(e.bias, o));
 }
 
 /* v in fp32; where it is not finite the caller takes xn_value_again instead. */
-__device__ __forceinline__ float xn_value(float acc, float box, const xn_filter &f) {
+XN_HD float xn_value(float acc, float box, const xn_filter &f) {
     return fmaf(acc * box, f.factor, f.bias);
 }
 
 /* v in double; box, too, where fp32 has no finite sum of it. */
-__device__ __forceinline__ float xn_value_again(const xn_epilogue_args &e, int64_t o, double acc,
-                                                double box) {
+XN_HD float xn_value_again(const xn_epilogue_args &e, int64_t o, double acc, double box) {
     return (float)fma(acc * box, (double)xn_factor_of(e.factor, o) * (double)e.unit,
                       (double)xn_bias_of(e.bias, o));
 }
@@ -180,9 +178,9 @@ __device__ __forceinline__ float xn_value_or_again(const xn_epilogue_args &e, co
 
 /* ---- what comes after it: only where the epilogue is not plain ---- */
 
-__device__ __forceinline__ float xn_activate(const xn_epilogue_args &e, int64_t o, float v) {
+XN_HD float xn_activate(const xn_epilogue_args &e, int64_t o, float v) {
     if (e.what.activation == XN_ACTIVATION_PRELU && !(v >= 0.0f))
-        v *= __ldg(e.slope + o);
+        v *= xn_read_only(e.slope + o);
     if (e.what.activation == XN_ACTIVATION_CLIP) {
         v = v < e.what.low ? e.what.low : v; /* NaN stays */
         v = v > e.what.high ? e.what.high : v;
@@ -190,32 +188,47 @@ __device__ __forceinline__ float xn_activate(const xn_epilogue_args &e, int64_t 
     return v;
 }
 
-/* y of filter o from its v; index: of the output. */
-__device__ __forceinline__ float xn_finish(const xn_epilogue_args &e, int64_t o, int64_t index,
-                                           float v) {
+/* Where an output lies, or its residual, when that is part of a tensor. */
+XN_HD int64_t xn_part_index(const xn_epilogue_args &e, int64_t index, int32_t gap) {
+    return gap ? index + (int64_t)xn_divide((int32_t)index, e.image) * gap : index;
+}
+
+/* The residual at a place of its memory. */
+XN_HD float xn_residual_at(const xn_epilogue_args &e, int64_t index) {
+    return e.residual_fp16 ? __half2float(((const __half *)e.residual)[index])
+                           : ((const float *)e.residual)[index];
+}
+
+/* y of filter o from its v; index: of the output. PARTS: the residual may be part of a tensor. */
+template <bool PARTS = true>
+XN_HD float xn_finish(const xn_epilogue_args &e, int64_t o, int64_t index, float v) {
     if (e.what.residual)
-        v += e.residual_fp16 ? __half2float(((const __half *)e.residual)[index])
-                             : ((const float *)e.residual)[index];
+        v += xn_residual_at(e, PARTS ? xn_part_index(e, index, e.residual_gap) : index);
     return xn_activate(e, o, v);
 }
 
 /* The bit of y. */
-__device__ __forceinline__ uint32_t xn_output_bit(const xn_epilogue_args &e, int64_t o, float y) {
-    return xn_sign_bit(e.what.shift ? y + __ldg(e.shift + o) : y);
+XN_HD uint32_t xn_output_bit(const xn_epilogue_args &e, int64_t o, float y) {
+    return xn_sign_bit(e.what.shift ? y + xn_read_only(e.shift + o) : y);
 }
 
 /* ---- stores ---- */
 
-__device__ __forceinline__ uint32_t xn_fp16_pair(float low, float high) {
+XN_HD uint32_t xn_fp16_pair(float low, float high) {
     const __half2 pair = __floats2half2_rn(low, high);
-    return *(const uint32_t *)&pair;
+    uint32_t word;
+    memcpy(&word, &pair, sizeof word);
+    return word;
 }
 
 /* N words, at an address aligned to all of them, or to 16 bytes. */
 template <int N>
-__device__ __forceinline__ void xn_store_words(void *to, const uint32_t (&word)[N]) {
+XN_HD void xn_store_words(void *to, const uint32_t (&word)[N]) {
+#ifndef __CUDA_ARCH__
+    memcpy(to, word, sizeof word);
+#else
     if constexpr (N >= 4) {
-#pragma unroll
+        XN_UNROLL
         for (int n = 0; n < N; n += 4)
             ((uint4 *)to)[n / 4] = make_uint4(word[n], word[n + 1], word[n + 2], word[n + 3]);
     } else if constexpr (N == 2) {
@@ -223,32 +236,33 @@ __device__ __forceinline__ void xn_store_words(void *to, const uint32_t (&word)[
     } else {
         *(uint32_t *)to = word[0];
     }
+#endif
 }
 
 /* V neighbours, 1, 2, 4 or 8, from an address aligned to all of them or to 16 bytes. */
 template <int V>
-__device__ __forceinline__ void xn_store(float *to, const float (&v)[V]) {
+XN_HD void xn_store(float *to, const float (&v)[V]) {
     uint32_t word[V];
-#pragma unroll
+    XN_UNROLL
     for (int n = 0; n < V; n++)
-        word[n] = __float_as_uint(v[n]);
+        word[n] = xn_bits_of_fp32(v[n]);
     xn_store_words(to, word);
 }
 template <int V>
-__device__ __forceinline__ void xn_store(int32_t *to, const int32_t (&v)[V]) {
+XN_HD void xn_store(int32_t *to, const int32_t (&v)[V]) {
     uint32_t word[V];
-#pragma unroll
+    XN_UNROLL
     for (int n = 0; n < V; n++)
         word[n] = (uint32_t)v[n];
     xn_store_words(to, word);
 }
 template <int V>
-__device__ __forceinline__ void xn_store(__half *to, const float (&v)[V]) {
+XN_HD void xn_store(__half *to, const float (&v)[V]) {
     if constexpr (V == 1) {
         *to = __float2half_rn(v[0]);
     } else {
         uint32_t word[V / 2];
-#pragma unroll
+        XN_UNROLL
         for (int n = 0; n < V / 2; n++)
             word[n] = xn_fp16_pair(v[2 * n], v[2 * n + 1]);
         xn_store_words(to, word);
@@ -290,8 +304,7 @@ __device__ __forceinline__ void xn_store_if(__half *to, const float (&v)[V], boo
 
 /* V real outputs from `index` on, of the epilogue's datatype, FP32 or FP16. */
 template <int V>
-__device__ __forceinline__ void xn_store_reals(const xn_epilogue_args &e, int64_t index,
-                                               const float (&v)[V]) {
+XN_HD void xn_store_reals(const xn_epilogue_args &e, int64_t index, const float (&v)[V]) {
     if (e.what.datatype == XN_FP16)
         xn_store((__half *)e.output + index, v);
     else
@@ -299,20 +312,20 @@ __device__ __forceinline__ void xn_store_reals(const xn_epilogue_args &e, int64_
 }
 
 /* V outputs of filter o from their v, whatever the epilogue is; V bits come back where it wants
- * some. Of INT32 the accumulators are stored by xn_store. */
-template <int V>
-__device__ __forceinline__ uint32_t xn_finish_and_store(const xn_epilogue_args &e, int64_t o,
-                                                        int64_t index, float (&v)[V]) {
+ * some. Of INT32 the accumulators are stored by xn_store. PARTS: tensors may be parts (paths.h). */
+template <int V, bool PARTS = true>
+XN_HD uint32_t xn_finish_and_store(const xn_epilogue_args &e, int64_t o, int64_t index,
+                                   float (&v)[V]) {
     uint32_t bits = 0;
     if (!xn_is_plain(e.what)) {
-#pragma unroll
+        XN_UNROLL
         for (int n = 0; n < V; n++) {
-            v[n] = xn_finish(e, o, index + n, v[n]);
+            v[n] = xn_finish<PARTS>(e, o, index + n, v[n]);
             bits |= xn_output_bit(e, o, v[n]) << n;
         }
     }
     if (e.what.datatype != XN_BITS)
-        xn_store_reals(e, index, v);
+        xn_store_reals(e, PARTS ? xn_part_index(e, index, e.output_gap) : index, v);
     return bits;
 }
 

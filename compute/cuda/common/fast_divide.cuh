@@ -20,8 +20,12 @@ static inline xn_fast_divisor xn_fast_divisor_of(int32_t divisor) {
 }
 
 /* n / divisor, rounded down; exact for 0 <= n < 2^31. */
-__device__ __forceinline__ int32_t xn_divide(int32_t n, const xn_fast_divisor &d) {
+__host__ __device__ __forceinline__ int32_t xn_divide(int32_t n, const xn_fast_divisor &d) {
+#ifdef __CUDA_ARCH__
     return (int32_t)(__umulhi((uint32_t)n * 2, d.multiplier) >> d.shift);
+#else
+    return (int32_t)((uint64_t)((uint32_t)n * 2) * d.multiplier >> 32 >> d.shift);
+#endif
 }
 
 #endif

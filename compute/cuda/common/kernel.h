@@ -6,13 +6,19 @@
 #ifndef XN_CUDA_KERNEL_H
 #define XN_CUDA_KERNEL_H
 
+#include "fast_divide.cuh"
 #include "xn_arith.h"
 
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* What the epilogue of every path takes (epilogue.cuh): null factor means 1, null bias 0. The last
- * two members are set by the launchers, from the problem. */
+/* What the epilogue of every path takes (epilogue.cuh): null factor means 1, null bias 0. `what` and
+ * `unit` are set by the launchers, from the problem.
+ *
+ * Where the real output or the residual is part of a tensor, the pointer is to the first image's
+ * part, and the gap what lies between one image's part and the next. Only kernels of epilogues that
+ * are not plain look at it, and divide the index for it: so it must be less than 2^31, and the
+ * output's part and gap whole vectors of 8 elements. */
 typedef struct xn_epilogue_args {
     const float *factor, *bias; /* these and the next two: a value for each output channel */
     void *output;
@@ -22,6 +28,8 @@ typedef struct xn_epilogue_args {
     uint32_t *bits;     /* of the outputs, in the layout of activations of one group */
     xn_epilogue what;
     float unit; /* 1 / taps with K, else 1 */
+    int32_t output_gap, residual_gap; /* elements; 0: the whole */
+    xn_fast_divisor image;            /* elements of an image's output; where there is a gap */
 } xn_epilogue_args;
 
 /* Real outputs or INT32, and nothing between a value and its place in memory: all that kernels do

@@ -58,7 +58,7 @@ __device__ __forceinline__ void write_output(const direct_args &a, const direct_
     float v[1] = {xn_value_or_again(a.out, xn_filter_of(a.out, o), o, (float)dot, box, [&] {
         return xn_box_of_means<double>(c, a.bits.mean + p.plane * c.height * c.width, p.y, p.x);
     })};
-    const uint32_t bit = xn_finish_and_store(a.out, o, index, v);
+    const uint32_t bit = xn_finish_and_store<1, false>(a.out, o, index, v);
     if (a.out.what.bits)
         xn_add_bits(a.out, c.out_channels, p.plane / c.groups * plane_outputs + p.rest, (int32_t)o,
                     bit);

@@ -3,7 +3,7 @@
 
 const xn_backend xn_backend_cuda = {
     "cuda",
-    0, /* kinds: plain convolutions alone */
+    (1u << XN_STEP_KIND_COUNT) - 1, /* kinds: all */
     xn_cuda_device_count,
     xn_cuda_device_open,
     NULL, /* device_configure: nothing to choose */
@@ -31,5 +31,7 @@ const xn_backend xn_backend_cuda = {
     xn_cuda_end,
     xn_cuda_abandon,
     xn_cuda_plan_cost_ns,
-    false, /* parts */
+    true, /* parts */
+    xn_cuda_enqueue_all,
+    xn_cuda_recordings_free,
 };

@@ -9,6 +9,9 @@ xn_cuda_around xn_cuda_around_take(const xn_plan *plan, xn_cuda_scratch *scratch
     const int64_t out_plane = (int64_t)c->out_height * c->out_width;
     const size_t words = (size_t)xn_packed_words(c->group_channels) * sizeof(uint32_t);
     xn_cuda_around a = {};
+    if (plan->how.from_part)
+        a.part = xn_cuda_take(scratch, xn_conv_input_elements(c),
+                              xn_datatype_bytes((xn_datatype)c->input_datatype));
     if (plan->how.from_bytes)
         a.words =
             (uint32_t *)xn_cuda_take(scratch, (int64_t)c->groups * c->height * c->width, words);
@@ -20,22 +23,51 @@ xn_cuda_around xn_cuda_around_take(const xn_plan *plan, xn_cuda_scratch *scratch
     return a;
 }
 
+xn_op_pixel *xn_cuda_op_take(const xn_plan *plan, xn_cuda_scratch *scratch) {
+    const xn_conv *c = &plan->step.conv;
+    if (plan->step.kind != XN_STEP_SOFTMAX)
+        return NULL;
+    return (xn_op_pixel *)xn_cuda_take(scratch, (int64_t)c->height * c->width, sizeof(xn_op_pixel));
+}
+
+static void *part_at(const void *tensor, const xn_view *view, int32_t datatype) {
+    char *whole = (char *)const_cast<void *>(tensor);
+    if (!whole || datatype == XN_BITS)
+        return whole;
+    return whole + (size_t)view->offset * xn_datatype_bytes((xn_datatype)datatype);
+}
+
+/* Where the real output and the residual lie in their tensors. */
+static void set_places(const xn_step *step, const xn_step_io *io, xn_epilogue_args *e) {
+    const int32_t whole = (int32_t)xn_conv_output_elements(&step->conv);
+    const xn_view *out = &step->output_view, *residual = &step->residual_view;
+    e->output = part_at(io->output, out, step->conv.epilogue.datatype);
+    e->output_gap = out->pitch ? out->pitch - whole : 0;
+    e->bits = (uint32_t *)io->bits;
+    if (step->conv.epilogue.residual) {
+        e->residual = part_at(io->residual, residual, step->residual_datatype);
+        e->residual_gap = residual->pitch ? residual->pitch - whole : 0;
+        e->residual_fp16 = step->residual_datatype == XN_FP16;
+    }
+    if (e->output_gap || e->residual_gap)
+        e->image = xn_fast_divisor_of(whole);
+}
+
 /* What the specification multiplies by: nothing, the given scale, or alpha (mode float has none).
  */
-static xn_epilogue_args epilogue_of(const xn_step *step, const xn_prepared *prepared,
-                                    const xn_step_io *io) {
+xn_epilogue_args xn_cuda_epilogue_args(const xn_step *step, const xn_prepared *prepared,
+                                       const xn_step_io *io) {
     const xn_epilogue *what = &step->conv.epilogue;
     xn_epilogue_args e = {};
+    set_places(step, io, &e);
+    if (!prepared)
+        return e;
     e.factor = what->factor == XN_FACTOR_SCALE   ? prepared->scale
                : what->factor == XN_FACTOR_ALPHA ? prepared->alpha
                                                  : NULL;
     e.bias = what->bias ? prepared->bias : NULL;
     e.slope = what->activation == XN_ACTIVATION_PRELU ? prepared->slope : NULL;
     e.shift = what->shift ? prepared->shift : NULL;
-    e.residual = what->residual ? io->residual : NULL;
-    e.residual_fp16 = step->residual_datatype == XN_FP16;
-    e.output = io->output;
-    e.bits = (uint32_t *)io->bits;
     return e;
 }
 
@@ -72,35 +104,72 @@ static cudaError_t run_path(const xn_plan *plan, const xn_prepared *prepared, co
     return plan->how.path->run(&run);
 }
 
-cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
-                            const xn_step_io *io, cudaStream_t stream) {
+/* What a path reads: the input as it is, or made so first. */
+static cudaError_t make_input(const xn_plan *plan, int64_t images, const xn_cuda_around *around,
+                              const void **input, cudaStream_t stream) {
+    const xn_step *step = &plan->step;
+    cudaError_t e = cudaSuccess;
+    if (plan->how.from_part) {
+        const xn_op_part part = xn_op_part_of(step, images, *input, around->part);
+        e = xn_cuda_part_launch(&part, plan->stream->device->chip.overlaps, stream);
+        *input = around->part;
+    }
+    if (plan->how.from_bytes) {
+        e = xn_cuda_words_launch(&step->conv, images, (const uint8_t *)*input, around->words,
+                                 stream);
+        *input = around->words;
+    }
+    return e;
+}
+
+static cudaError_t enqueue_conv(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                                const xn_step_io *io, cudaStream_t stream) {
     const xn_step *step = &plan->step;
     const xn_cuda_choice *how = &plan->how;
-    const xn_epilogue_args all = epilogue_of(step, prepared, io);
+    const xn_cuda_chip *chip = &plan->stream->device->chip;
+    const xn_epilogue_args all = xn_cuda_epilogue_args(step, prepared, io);
     xn_epilogue_args out = all;
     xn_cuda_scratch scratch = {plan->stream->workspace, plan->max_images, 0, false};
     const xn_cuda_around around = xn_cuda_around_take(plan, &scratch);
     const void *input = io->input;
-    cudaError_t e = cudaSuccess;
-    if (!keep_state(&plan->how, images, &plan->stream->device->chip) ||
-        !xn_cuda_weights_have(prepared, xn_cuda_plan_wants(plan, prepared)))
+    if (!keep_state(&plan->how, images, chip))
         return cudaErrorInvalidValue;
-    if (how->from_bytes) {
-        e = xn_cuda_words_launch(&step->conv, images, (const uint8_t *)input, around.words, stream);
-        input = around.words;
-    }
-    if (how->finish)
+    cudaError_t e = make_input(plan, images, &around, &input, stream);
+    if (how->finish) {
         out.output = around.reals;
+        out.output_gap = 0;
+    }
     if (how->to_bytes)
         out.bits = around.bits;
     if (e == cudaSuccess)
         e = run_path(plan, prepared, input, &out, &scratch, stream);
-    if (e == cudaSuccess && how->finish)
-        e = xn_cuda_finish_launch(&step->conv, images, around.reals,
-                                  step->bits_layout == XN_LAYOUT_BYTES, &all, stream);
+    if (e == cudaSuccess && how->finish) {
+        const xn_op_args finish = xn_op_finish_args_of(step, images, around.reals, &all);
+        e = xn_cuda_op_launch(&finish, chip->overlaps, stream);
+    }
     if (e == cudaSuccess && how->to_bytes)
         e = xn_cuda_bytes_launch(&step->conv, images, around.bits, (uint8_t *)io->bits, stream);
     return e;
+}
+
+xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                           const xn_step_io *io) {
+    const xn_epilogue_args epilogue = xn_cuda_epilogue_args(&plan->step, prepared, io);
+    xn_cuda_scratch scratch = {plan->stream->workspace, plan->max_images, 0, false};
+    const xn_op_inputs in = {io->input, io->second, prepared ? prepared->scale : NULL,
+                             xn_cuda_op_take(plan, &scratch)};
+    return xn_op_args_of(&plan->step, images, &in, &epilogue);
+}
+
+cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                            const xn_step_io *io, cudaStream_t stream) {
+    if (plan->step.kind != XN_STEP_CONV) {
+        const xn_op_args args = xn_cuda_op_args(plan, prepared, images, io);
+        return xn_cuda_op_launch(&args, plan->stream->device->chip.overlaps, stream);
+    }
+    if (!xn_cuda_weights_have(prepared, xn_cuda_plan_wants(plan, prepared)))
+        return cudaErrorInvalidValue;
+    return enqueue_conv(plan, prepared, images, io, stream);
 }
 
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared) {

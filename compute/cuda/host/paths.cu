@@ -6,6 +6,8 @@
 #include "thresholds.h"
 #include "xn_mem.h"
 
+#include <math.h>
+
 extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_depthwise_path,
     xn_cuda_patch_gemm_path, xn_cuda_fused_gemm_path, xn_cuda_dual_rail_path,
     xn_cuda_warp_specialised_path, xn_cuda_filter_stationary_path, xn_cuda_implicit_gemm_path,
@@ -79,7 +81,9 @@ static bool source_of(const xn_step *step, xn_cuda_choice *c) {
                                                                 : XN_CUDA_FROM_WORDS;
     c->from_bytes = step->conv.input_datatype == XN_BITS && step->input_layout == XN_LAYOUT_BYTES &&
                     (step->conv.groups > 1 || !words_are_bytes(step->conv.channels));
-    return c->job.source == XN_CUDA_FROM_REALS || !step->conv.epilogue.k;
+    c->from_part = step->input_view.pitch != 0;
+    return step->input_layout != XN_LAYOUT_NHWC &&
+           (c->job.source == XN_CUDA_FROM_REALS || !step->conv.epilogue.k);
 }
 
 /* The epilogue up to v, for the rest to be made of. */
@@ -95,6 +99,33 @@ static xn_epilogue first_part_of(const xn_epilogue *e) {
 static xn_epilogue dots_alone(void) {
     xn_epilogue e = {};
     e.datatype = XN_INT32;
+    return e;
+}
+
+static bool has_parts(const xn_step *step) {
+    return step->output_view.pitch || step->residual_view.pitch;
+}
+
+/* Whether a path can write all of the epilogue where the step's tensors are. */
+static bool writes_all(const xn_cuda_path *path, const xn_step *step, int64_t images) {
+    const xn_view *out = &step->output_view;
+    const int64_t whole = xn_conv_output_elements(&step->conv);
+    const int64_t gap = out->pitch ? out->pitch - whole : 0;
+    if (!has_parts(step))
+        return path->writes >= XN_CUDA_WRITES_ALL;
+    return path->writes == XN_CUDA_WRITES_PARTS && images <= INT32_MAX / whole &&
+           out->offset % 8 == 0 && gap % 8 == 0;
+}
+
+/* Of epilogues that are plain, kernels write whole tensors alone: for a part a clip that changes
+ * nothing makes it another. */
+static xn_epilogue all_of(const xn_step *step) {
+    xn_epilogue e = step->conv.epilogue;
+    if (xn_is_plain(e)) {
+        e.activation = XN_ACTIVATION_CLIP;
+        e.low = -INFINITY;
+        e.high = INFINITY;
+    }
     return e;
 }
 
@@ -115,10 +146,11 @@ static bool takes(xn_cuda_choice *c, const xn_cuda_chip *chip, xn_cuda_target ta
 static bool target_of(const xn_step *step, const xn_cuda_chip *chip, void *state,
                       xn_cuda_choice *c) {
     const xn_epilogue *e = &step->conv.epilogue, first = first_part_of(e), dots = dots_alone();
+    const xn_epilogue all = all_of(step);
     const bool rails = step->bits_layout == XN_LAYOUT_DUAL_RAIL;
     const bool to_bytes =
         step->bits_layout == XN_LAYOUT_BYTES && !words_are_bytes(step->conv.out_channels);
-    if (xn_is_plain(*e))
+    if (xn_is_plain(*e) && !has_parts(step))
         return takes(c, chip, XN_CUDA_TO_REALS, e, state);
     c->to_bytes = e->bits && to_bytes;
     if (step->conv.mode == XN_MODE_XNOR && xn_cuda_thresholds_suffice(e) &&
@@ -127,8 +159,8 @@ static bool target_of(const xn_step *step, const xn_cuda_chip *chip, void *state
     if (e->bits && rails)
         return false; /* what comes after a path does not write that */
     /* INT32 is stored as it is, and no path has more than that beside it */
-    if (c->path->writes == XN_CUDA_WRITES_ALL && e->datatype != XN_INT32 &&
-        takes(c, chip, XN_CUDA_TO_ALL, e, state))
+    if (e->datatype != XN_INT32 && writes_all(c->path, step, c->job.images) &&
+        takes(c, chip, XN_CUDA_TO_ALL, &all, state))
         return true;
     c->to_bytes = false;
     c->finish = true;
@@ -143,6 +175,7 @@ static double around_ns(const xn_step *step, const xn_cuda_choice *c, const xn_c
     const double *each = xn_cuda_costs_around;
     const bool atomics = c->job.target == XN_CUDA_TO_ALL && c->job.conv.epilogue.bits;
     return (c->from_bytes ? each[0] + each[1] * in * share : 0) +
+           (c->from_part ? each[0] + each[1] * in * share : 0) +
            (c->to_bytes ? each[0] + each[1] * out * share : 0) +
            (c->finish ? each[0] + each[2] * out * share : 0) +
            (atomics ? each[0] + each[3] * out * share : 0);
@@ -155,7 +188,7 @@ bool xn_cuda_try_path(const xn_step *step, int64_t images, const xn_cuda_chip *c
     c.job.conv = step->conv;
     c.job.images = images;
     c.state = state;
-    if (step->kind != XN_STEP_CONV || !xn_step_is_whole(step) || !is_known(&step->conv.epilogue) ||
+    if (step->kind != XN_STEP_CONV || !is_known(&step->conv.epilogue) ||
         !xn_cuda_path_exists(path, chip) || !source_of(step, &c) ||
         !target_of(step, chip, state, &c))
         return false;

@@ -75,8 +75,14 @@ typedef struct xn_cuda_run {
 
 typedef enum { XN_CUDA_ANY_CHIP, XN_CUDA_HAS_MATRIX, XN_CUDA_HAS_WGMMA } xn_cuda_needs;
 
-/* What of the targets a path has: bits by thresholds alone; reals, and perhaps those; all. */
-typedef enum { XN_CUDA_WRITES_BITS, XN_CUDA_WRITES_REALS, XN_CUDA_WRITES_ALL } xn_cuda_writes;
+/* What of the targets a path has: bits by thresholds alone; reals, and perhaps those; all; all, and
+ * of that reals and residuals that are parts of tensors (kernel.h). */
+typedef enum {
+    XN_CUDA_WRITES_BITS,
+    XN_CUDA_WRITES_REALS,
+    XN_CUDA_WRITES_ALL,
+    XN_CUDA_WRITES_PARTS
+} xn_cuda_writes;
 
 typedef struct xn_cuda_path {
     const char *name;
@@ -122,11 +128,13 @@ double xn_cuda_path_ns(const xn_cuda_path *path, const xn_cuda_job *job, const x
 
 /* ---- the choice ---- */
 
-/* How a step is run: by a path, with what the path leaves to the kernels of ops/ around it. */
+/* How a convolution is run: by a path, with what the path leaves to the kernels of ops/ around it.
+ */
 typedef struct xn_cuda_choice {
     const xn_cuda_path *path;
     xn_cuda_job job;
     bool from_bytes; /* the input is made words of first */
+    bool from_part;  /* the input is copied from its tensor first */
     bool finish;     /* the path writes v of the epilogue, the rest is made of that */
     bool to_bytes;   /* the path writes words, of which bytes are made */
     void *state;     /* of the path, from xn_mem; the plan frees it */

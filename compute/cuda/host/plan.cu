@@ -22,12 +22,13 @@ const xn_cuda_path *xn_cuda_path_find(const xn_device *device, const char *name)
     return NULL;
 }
 
+/* Kinds other than conv have one way, by the kind's name. */
 const char *xn_cuda_plan_path(const xn_plan *plan) {
-    return plan->how.path->name;
+    return plan->how.path ? plan->how.path->name : xn_step_kind_name((xn_step_kind)plan->step.kind);
 }
 
 double xn_cuda_plan_cost_ns(const xn_plan *plan) {
-    return plan->how.ns;
+    return plan->how.ns; /* 0 of kinds other than conv */
 }
 
 void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
@@ -37,6 +38,8 @@ void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
 
 uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
     const xn_cuda_choice *how = &plan->how;
+    if (!how->path)
+        return 0;
     uint64_t wanted = how->path->wants(&how->job, prepared);
     if (how->job.target == XN_CUDA_TO_WORDS || how->job.target == XN_CUDA_TO_DUAL_RAIL)
         wanted |= XN_CUDA_WANT(xn_cuda_thresholds_of(&plan->step.conv.epilogue));
@@ -47,7 +50,8 @@ static xn_status reserve(xn_plan *plan, xn_error *error) {
     xn_cuda_scratch scratch = {};
     scratch.images = plan->max_images;
     (void)xn_cuda_around_take(plan, &scratch);
-    if (plan->how.path->lay_out)
+    (void)xn_cuda_op_take(plan, &scratch);
+    if (plan->how.path && plan->how.path->lay_out)
         plan->how.path->lay_out(&plan->how.job, &plan->stream->device->chip, &scratch);
     if (scratch.passes)
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
@@ -55,6 +59,25 @@ static xn_status reserve(xn_plan *plan, xn_error *error) {
                        (long long)plan->max_images);
     plan->workspace_bytes = scratch.bytes;
     return xn_cuda_workspace_reserve(plan->stream, scratch.bytes, error);
+}
+
+static bool has_rails(const xn_step *step) {
+    return (step->conv.input_datatype == XN_BITS && step->input_layout == XN_LAYOUT_DUAL_RAIL) ||
+           (step->conv.epilogue.bits && step->bits_layout == XN_LAYOUT_DUAL_RAIL);
+}
+
+/* How the step is run. */
+static xn_status choose(xn_plan *plan, xn_error *error) {
+    const xn_step *step = &plan->step;
+    const xn_stream *stream = plan->stream;
+    if (step->kind == XN_STEP_CONV)
+        return xn_cuda_choose(step, plan->max_images, &stream->device->chip, stream->path,
+                              &plan->how, error);
+    if (has_rails(step))
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL,
+                       "a step of kind %s has no bits in the dual-rail layout",
+                       xn_step_kind_name((xn_step_kind)step->kind));
+    return XN_OK;
 }
 
 xn_status xn_cuda_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
@@ -71,8 +94,7 @@ xn_status xn_cuda_plan_create(xn_stream *stream, const xn_step *step, int64_t ma
     plan->stream = stream;
     plan->step = *step;
     plan->max_images = max_images;
-    status =
-        xn_cuda_choose(step, max_images, &stream->device->chip, stream->path, &plan->how, error);
+    status = choose(plan, error);
     if (status == XN_OK)
         status = reserve(plan, error);
     if (status) {

@@ -90,9 +90,6 @@ bool xn_cuda_is_finite(const xn_prepared *weights) {
 
 xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
                                   xn_error *error) {
-    if (!weights->real)
-        return xn_fail(error, XN_ERR_UNSUPPORTED, "weights",
-                       "weights without a kernel; this backend has no step for them");
     xn_status status = xn_cuda_device_use(device, error);
     if (status)
         return status;
@@ -100,6 +97,7 @@ xn_status xn_cuda_weights_prepare(xn_device *device, const xn_weights *weights, 
     if (!p)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for a weights handle");
     p->device = device;
+    p->serial = __atomic_add_fetch(&device->serials, 1, __ATOMIC_RELAXED);
     p->source = weights;
     p->finite = all_finite(weights->real, (int64_t)weights->kernel_h * weights->kernel_w *
                                               weights->group_channels * weights->out_channels);

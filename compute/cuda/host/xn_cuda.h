@@ -5,6 +5,7 @@
 #define XN_CUDA_H
 
 #include "kernels.h"
+#include "op.h"
 #include "paths.h"
 #include "xn_backends.h"
 #include "xn_mem.h"
@@ -33,11 +34,13 @@ struct xn_device {
     cudaStream_t setup; /* puts weights on the device; threads may share it */
     cudaMemPool_t pool; /* of weights; NULL where the driver has none */
     xn_canary *canary;
+    uint64_t serials; /* of weights so far; atomic */
 };
 
 /* Weights on a device. Immutable but for what xn_cuda_weights_ready adds. */
 struct xn_prepared {
     xn_device *device;
+    uint64_t serial;          /* no other weights of the device have it, or will; never 0 */
     const xn_weights *source; /* borrowed */
     bool finite;              /* no real weight is NaN or infinite */
     void *values;             /* memory of the following, [O] each; NULL where there are none */
@@ -65,13 +68,16 @@ struct xn_plan {
     xn_stream *stream;
     xn_step step;
     int64_t max_images;
-    mutable xn_cuda_choice how; /* its job and state have the images of the last run */
+    /* Of a convolution; its job and state have the images of the last run. Other kinds have no path
+     * here (op.h). */
+    mutable xn_cuda_choice how;
     size_t workspace_bytes;
 };
 
 /* What lies between the path and the kernels around it, in the workspace before the path's own;
  * NULL where there is none. */
 typedef struct xn_cuda_around {
+    void *part;      /* the input, where it is part of a tensor */
     uint32_t *words; /* made of an input in bytes */
     void *reals;     /* what the epilogue's rest is made of, fp32 or int32 */
     uint32_t *bits;  /* words that bytes are made of */
@@ -133,7 +139,15 @@ uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared);
  * be captured in a graph. cudaErrorInvalidValue where xn_cuda_weights_ready has not been called. */
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_step_io *io, cudaStream_t stream);
+/* What lies in the workspace before the path's own, and all that does of a step without one. */
 xn_cuda_around xn_cuda_around_take(const xn_plan *plan, xn_cuda_scratch *scratch);
+xn_op_pixel *xn_cuda_op_take(const xn_plan *plan, xn_cuda_scratch *scratch);
+/* What kernels take of a step: its epilogue, with the places of its parts; a step that is no
+ * convolution. Of the host alone. */
+xn_epilogue_args xn_cuda_epilogue_args(const xn_step *step, const xn_prepared *prepared,
+                                       const xn_step_io *io);
+xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                           const xn_step_io *io);
 /* xn_backend.h: precision. */
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared);
 
@@ -144,5 +158,10 @@ xn_status xn_cuda_enqueue_step(xn_plan *plan, const xn_prepared *prepared, const
 xn_status xn_cuda_end(xn_stream *stream, const xn_batch *batch, const void *output,
                       xn_run_times *times, xn_error *error);
 void xn_cuda_abandon(xn_stream *stream);
+
+/* graphs.cu */
+xn_status xn_cuda_enqueue_all(xn_stream *stream, const xn_enqueued *steps, int count,
+                              xn_recordings **recordings, xn_error *error);
+void xn_cuda_recordings_free(xn_recordings *recordings);
 
 #endif

@@ -40,9 +40,17 @@ static cudaError_t real_load(bool *) {
 }
 
 extern const xn_cuda_path xn_cuda_real_path;
-const xn_cuda_path xn_cuda_real_path = {"real",     XN_CUDA_ANY_CHIP, XN_CUDA_WRITES_ALL, 0,
-                                        real_fits,  real_terms,       xn_cuda_costs_real, NULL,
-                                        real_wants, real_run,         real_load};
+const xn_cuda_path xn_cuda_real_path = {"real",
+                                        XN_CUDA_ANY_CHIP,
+                                        XN_CUDA_WRITES_PARTS,
+                                        0,
+                                        real_fits,
+                                        real_terms,
+                                        xn_cuda_costs_real,
+                                        NULL,
+                                        real_wants,
+                                        real_run,
+                                        real_load};
 
 /* ---- real_mma.cu ---- */
 
@@ -136,10 +144,10 @@ static cudaError_t wgmma_load(bool *) {
 
 extern const xn_cuda_path xn_cuda_real_mma_path, xn_cuda_real_wgmma_path;
 const xn_cuda_path xn_cuda_real_mma_path = {
-    "real_mma", XN_CUDA_HAS_MATRIX, XN_CUDA_WRITES_ALL,     0,
+    "real_mma", XN_CUDA_HAS_MATRIX, XN_CUDA_WRITES_PARTS,   0,
     mma_fits,   mma_terms,          xn_cuda_costs_real_mma, mma_lay_out,
     mma_wants,  mma_sync_run,       mma_sync_load};
 const xn_cuda_path xn_cuda_real_wgmma_path = {
-    "real_wgmma", XN_CUDA_HAS_WGMMA,        XN_CUDA_WRITES_ALL, 0,         mma_fits,
-    mma_terms,    xn_cuda_costs_real_wgmma, mma_lay_out,        mma_wants, wgmma_run,
+    "real_wgmma", XN_CUDA_HAS_WGMMA,        XN_CUDA_WRITES_PARTS, 0,         mma_fits,
+    mma_terms,    xn_cuda_costs_real_wgmma, mma_lay_out,          mma_wants, wgmma_run,
     wgmma_load};

@@ -201,7 +201,8 @@ __device__ __forceinline__ uint32_t any_output(const stationary_args &a, const s
         const int64_t image = (int64_t)p.image * c.groups + b.group;
         return xn_box_of_means<double>(c, a.io.mean + image * c.height * c.width, p.row, p.column);
     })};
-    return xn_finish_and_store(a.out, o, pixel.base + o * ((int64_t)c.out_height * c.out_width), v);
+    return xn_finish_and_store<1, false>(a.out, o,
+                                         pixel.base + o * ((int64_t)c.out_height * c.out_width), v);
 }
 
 /* A subtile whatever the epilogue is, 16 filters at a time: dots are turned, and a thread goes

@@ -69,7 +69,7 @@ static cudaError_t run(xn_cuda_run *r) {
 extern const xn_cuda_path xn_cuda_warp_specialised_path;
 const xn_cuda_path xn_cuda_warp_specialised_path = {"warp_specialised",
                                                     XN_CUDA_HAS_WGMMA,
-                                                    XN_CUDA_WRITES_ALL,
+                                                    XN_CUDA_WRITES_PARTS,
                                                     sizeof(xn_cuda_specialised_cut),
                                                     fits,
                                                     terms,

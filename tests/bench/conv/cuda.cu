@@ -210,6 +210,14 @@ static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
     CHECK(xn_cuda_enqueue(plan, prepared, images, &run, xn_bench_cuda_stream()));
 }
 
+static const char *path_name(const xn_device *device, int index) {
+    const xn_cuda_path *path;
+    for (int i = 0; (path = xn_cuda_path_at(i)) != NULL; i++)
+        if (xn_cuda_path_exists(path, &device->chip) && index-- == 0)
+            return path->name;
+    return NULL;
+}
+
 static void plan_terms(const xn_plan *plan, char *text, size_t size) {
     double terms[XN_CUDA_TERMS];
     size_t at = 0;
@@ -268,6 +276,7 @@ const xn_bench_place *xn_bench_cuda(void) {
     place.packed_bytes = packed_bytes;
     place.to_layout = to_layout;
     place.from_layout = from_layout;
+    place.path_name = path_name;
     place.plan_terms = plan_terms;
     place.enqueue = enqueue;
     place.wait = wait_all;

@@ -71,10 +71,16 @@ double xn_bench_cost_us(const xn_bench_device *on, const xn_plan *plan) {
     return on->backend->plan_cost_ns ? on->backend->plan_cost_ns(plan) / 1e3 : NAN;
 }
 
+static const char *path_name(const xn_bench_device *on, int index) {
+    if (on->place->path_name)
+        return on->place->path_name(on->device, index);
+    return on->backend->device_path ? on->backend->device_path(on->device, index) : NULL;
+}
+
 xn_stream *xn_bench_path_stream(const xn_bench_device *on, int index, const char **name) {
     xn_stream *stream = NULL;
     xn_error error;
-    *name = on->backend->device_path ? on->backend->device_path(on->device, index) : NULL;
+    *name = path_name(on, index);
     if (!*name)
         return NULL;
     const xn_stream_options options = {.path = *name};

@@ -57,6 +57,11 @@ typedef struct xn_bench_place {
     void (*wait)(void);
     void (*copy)(void *copy); /* of an xn_bench_copy, likewise */
 
+    /* The name of path `index`, one that runs packed problems alone included, which the backend
+     * does not list; NULL past the last. NULL in the table: those that the backend lists are all.
+     */
+    const char *(*path_name)(const xn_device *device, int index);
+
     /* What a plan's cost is made of, as text, before it runs; NULL: it does not say. */
     void (*plan_terms)(const xn_plan *plan, char *text, size_t size);
 

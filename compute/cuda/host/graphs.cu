@@ -1,0 +1,140 @@
+/* graphs.cu: see graphs.h; the steps of a run as one CUDA graph. */
+#include "graphs.h"
+
+#include "xn_cuda.h"
+
+#include <string.h>
+
+/* ---- the set ---- */
+
+xn_recordings *xn_cuda_recordings_create(int steps) {
+    const size_t serials = (size_t)steps * (XN_CUDA_GRAPHS + 1);
+    xn_recordings *set =
+        (xn_recordings *)xn_mem_zalloc(1, sizeof *set + serials * sizeof(uint64_t));
+    if (!set)
+        return NULL;
+    set->steps = steps;
+    set->serials = (uint64_t *)(set + 1);
+    set->met = set->serials + (size_t)steps * XN_CUDA_GRAPHS;
+    for (int i = 0; i < XN_CUDA_GRAPHS; i++)
+        set->graphs[i].key.serials = set->serials + (size_t)steps * i;
+    return set;
+}
+
+static bool same(const xn_recordings *set, const xn_cuda_graph *g, const xn_cuda_graph_key *key) {
+    return g->used && g->key.images == key->images && g->key.workspace == key->workspace &&
+           g->key.arena == key->arena &&
+           !memcmp(g->key.serials, key->serials, (size_t)set->steps * sizeof *key->serials);
+}
+
+static void drop(xn_cuda_graph *g) {
+    if (g->exec)
+        (void)cudaGraphExecDestroy(g->exec);
+    g->exec = NULL;
+    g->used = 0;
+}
+
+/* The key's serials go where the graph has its own. */
+static void take_place(xn_recordings *set, xn_cuda_graph *g, const xn_cuda_graph_key *key) {
+    uint64_t *own = set->serials + (size_t)set->steps * (g - set->graphs);
+    drop(g);
+    memcpy(own, key->serials, (size_t)set->steps * sizeof *own);
+    g->key = *key;
+    g->key.serials = own;
+}
+
+xn_cuda_graph *xn_cuda_graph_of(xn_recordings *set, const xn_cuda_graph_key *key, bool *met) {
+    xn_cuda_graph *oldest = &set->graphs[0], *found = NULL;
+    for (xn_cuda_graph &g : set->graphs) {
+        if (same(set, &g, key))
+            found = &g;
+        if (g.used < oldest->used)
+            oldest = &g;
+    }
+    *met = found != NULL;
+    if (!found)
+        take_place(set, found = oldest, key);
+    found->used = ++set->clock;
+    return found;
+}
+
+void xn_cuda_recordings_free(xn_recordings *set) {
+    if (!set)
+        return;
+    for (xn_cuda_graph &g : set->graphs)
+        drop(&g);
+    (void)cudaGetLastError();
+    xn_mem_free(set);
+}
+
+/* ---- runs ---- */
+
+static xn_status enqueue_each(const xn_enqueued *steps, int count, xn_error *error) {
+    xn_status status = XN_OK;
+    for (int i = 0; i < count && status == XN_OK; i++)
+        status = xn_cuda_enqueue_step(steps[i].plan, steps[i].prepared, &steps[i].io, error);
+    return status;
+}
+
+/* A capture of this thread alone: what others do meanwhile, on streams of their own, is neither
+ * recorded nor refused. Ends in any case. */
+static cudaError_t capture(const xn_stream *s, const xn_enqueued *steps, int count,
+                           cudaGraph_t *graph) {
+    cudaError_t e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
+    if (e != cudaSuccess)
+        return e;
+    const xn_status status = enqueue_each(steps, count, NULL);
+    e = cudaStreamEndCapture(s->stream, graph);
+    return e == cudaSuccess && status != XN_OK ? cudaErrorStreamCaptureInvalidated : e;
+}
+
+/* NULL where it fails: an error that lasts shows in the run without a graph. */
+static cudaGraphExec_t record(const xn_stream *s, const xn_enqueued *steps, int count) {
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaError_t e = capture(s, steps, count, &graph);
+    if (e == cudaSuccess)
+        e = cudaGraphInstantiate(&exec, graph, 0);
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    if (e == cudaSuccess)
+        return exec;
+    (void)cudaGetLastError();
+    return NULL;
+}
+
+/* What a run's addresses follow from; its serials lie in set->met. */
+static xn_cuda_graph_key key_of(xn_recordings *set, const xn_stream *s, const xn_enqueued *steps) {
+    for (int i = 0; i < set->steps; i++)
+        set->met[i] = steps[i].prepared ? steps[i].prepared->serial : 0;
+    xn_cuda_graph_key key = {steps[0].io.batch->images, s->workspace, s->arena, set->met};
+    return key;
+}
+
+/* False where the run is to go on the stream step by step. */
+static bool play(const xn_stream *s, const xn_enqueued *steps, int count, xn_recordings *set) {
+    bool met;
+    const xn_cuda_graph_key key = key_of(set, s, steps);
+    xn_cuda_graph *g = xn_cuda_graph_of(set, &key, &met);
+    if (met && !g->exec) {
+        g->exec = record(s, steps, count);
+        set->gave_up = !g->exec;
+    }
+    if (!g->exec)
+        return false;
+    if (cudaGraphLaunch(g->exec, s->stream) == cudaSuccess)
+        return true;
+    (void)cudaGetLastError();
+    drop(g);
+    set->gave_up = true;
+    return false;
+}
+
+xn_status xn_cuda_enqueue_all(xn_stream *s, const xn_enqueued *steps, int count,
+                              xn_recordings **recordings, xn_error *error) {
+    if (count >= XN_CUDA_GRAPH_STEPS && !*recordings)
+        *recordings = xn_cuda_recordings_create(count);
+    if (*recordings && !(*recordings)->gave_up && play(s, steps, count, *recordings))
+        return XN_OK;
+    return enqueue_each(steps, count, error);
+}

@@ -1,0 +1,357 @@
+/* op.cuh: what a block of the kernels of op.cu computes. All of it is code for device and host: a
+ * block is a type whose each() has every thread do something and then meet, on the device by its
+ * own threads and a barrier, in tests by a loop. So what lies where is tested without a device. */
+#ifndef XN_CUDA_OP_CUH
+#define XN_CUDA_OP_CUH
+
+#include "epilogue.cuh"
+#include "op.h"
+
+/* ---- reading ---- */
+
+XN_HD float xn_op_bit(uint32_t word, int32_t bit) {
+    return word >> bit & 1u ? 1.0f : -1.0f;
+}
+
+/* Channel c of pixel p of an image. */
+XN_HD float xn_op_element(const xn_op_args &a, int64_t image, int32_t c, int64_t p) {
+    if (a.datatype == XN_BITS) {
+        const int64_t pixel = (image * a.in_plane + p) * a.in_unit;
+        return a.layout == XN_LAYOUT_BYTES
+                   ? xn_op_bit(((const uint8_t *)a.input)[pixel + c / 8], c % 8)
+                   : xn_op_bit(((const uint32_t *)a.input)[pixel + c / 32], c % 32);
+    }
+    const int64_t at = a.layout == XN_LAYOUT_NHWC ? p * a.channels + c : c * a.in_plane + p;
+    return xn_read_real(a.input, a.datatype, image * a.input_pitch + at);
+}
+
+/* V neighbours of FP32 or FP16, 4 from an address aligned to all of them. */
+template <int V>
+XN_HD void xn_op_load(const void *from, bool fp16, int64_t index, float (&v)[V]) {
+    if constexpr (V == 1) {
+        v[0] = fp16 ? xn_to_fp32(((const __half *)from)[index]) : ((const float *)from)[index];
+    } else {
+        static_assert(V == 4, "a load of 8 or 16 bytes");
+        if (fp16) {
+            __half part[4];
+#ifdef __CUDA_ARCH__
+            *(uint2 *)part = *(const uint2 *)((const __half *)from + index);
+#else
+            memcpy(part, (const __half *)from + index, sizeof part);
+#endif
+            for (int n = 0; n < 4; n++)
+                v[n] = xn_to_fp32(part[n]);
+        } else {
+#ifdef __CUDA_ARCH__
+            const float4 four = *(const float4 *)((const float *)from + index);
+            v[0] = four.x;
+            v[1] = four.y;
+            v[2] = four.z;
+            v[3] = four.w;
+#else
+            memcpy(v, (const float *)from + index, sizeof v);
+#endif
+        }
+    }
+}
+
+/* ---- accumulators: xn_step.h's kinds ---- */
+
+XN_HD float xn_op_gate(const xn_op_args &a, int64_t image, int32_t c) {
+    const int64_t at = image * a.second_pitch + c;
+    return a.second_fp16 ? xn_to_fp32(((const __half *)a.second)[at])
+                         : ((const float *)a.second)[at];
+}
+
+/* Rounded by itself, whatever it is added to. */
+XN_HD float xn_op_product(float x, float y) {
+#ifdef __CUDA_ARCH__
+    return __fmul_rn(x, y);
+#else
+    return x * y;
+#endif
+}
+
+XN_HD float xn_op_quantized(const xn_op_args &a, float v) {
+    float level = rintf(v / a.quantum);
+    level = level < a.low ? a.low : level; /* NaN stays */
+    level = level > a.high ? a.high : level;
+    return xn_op_product(level, a.quantum);
+}
+
+XN_HD float xn_op_curve(const xn_op_args &a, int64_t pixel, float v) {
+    if (a.kind == XN_STEP_SIGMOID)
+        return (float)(1.0 / (1.0 + exp(-(double)v)));
+    const xn_op_pixel &s = a.stats[pixel];
+    return (float)(exp((double)v - (double)s.greatest) / s.sum);
+}
+
+/* The taps of an output that lie in the image. */
+struct xn_op_window {
+    int32_t y, x; /* of tap (0, 0) */
+    int32_t i0, i1, j0, j1;
+};
+
+XN_HD xn_op_window xn_op_window_of(const xn_op_args &a, int64_t p) {
+    xn_op_window w;
+    w.y = (int32_t)(p / a.out_width) * a.stride_h - a.pad_top;
+    w.x = (int32_t)(p % a.out_width) * a.stride_w - a.pad_left;
+    xn_valid_taps(w.y, a.dilation_h, a.kernel_h, a.height, &w.i0, &w.i1);
+    xn_valid_taps(w.x, a.dilation_w, a.kernel_w, a.width, &w.j0, &w.j1);
+    return w;
+}
+
+/* Calls action with each of these pixels of the input. */
+template <class Action>
+XN_HD void xn_op_over(const xn_op_args &a, const xn_op_window &w, Action action) {
+    for (int32_t i = w.i0; i < w.i1; i++)
+        for (int32_t j = w.j0; j < w.j1; j++)
+            action((int64_t)(w.y + i * a.dilation_h) * a.width + w.x + j * a.dilation_w);
+}
+
+/* Whether max_pool takes the least of a channel. */
+XN_HD bool xn_op_turned(const xn_op_args &a, int32_t c) {
+    return a.turned && xn_read_only(a.turned + c) < 0.0f;
+}
+
+XN_HD float xn_op_pooled(const xn_op_args &a, const xn_op_window &w, int64_t image, int32_t c) {
+    if (a.kind == XN_STEP_AVG_POOL) {
+        const int64_t taps = a.count_padding ? (int64_t)a.kernel_h * a.kernel_w
+                                             : (int64_t)(w.i1 - w.i0) * (w.j1 - w.j0);
+        double sum = 0;
+        xn_op_over(a, w, [&](int64_t p) { sum += (double)xn_op_element(a, image, c, p); });
+        return (float)(sum / (double)taps);
+    }
+    const bool least = xn_op_turned(a, c);
+    float best = least ? INFINITY : -INFINITY;
+    xn_op_over(a, w, [&](int64_t p) {
+        const float v = xn_op_element(a, image, c, p);
+        best = (least ? v < best : v > best) ? v : best;
+    });
+    return best;
+}
+
+/* ---- the epilogue ---- */
+
+/* v of channel c. */
+XN_HD float xn_op_linear(const xn_op_args &a, int32_t c, float acc) {
+    const float v = xn_value(acc, 1.0f, xn_filter_of(a.e, c));
+    return isfinite(v) ? v : xn_value_again(a.e, c, acc, 1.0);
+}
+
+/* V neighbouring outputs of a channel, from index `out` on of the real output, given their
+ * residuals. Their bits come back. */
+template <int V>
+XN_HD uint32_t xn_op_finish(const xn_op_args &a, int32_t c, int64_t out, const float (&acc)[V],
+                            const float (&residual)[V]) {
+    uint32_t bits = 0;
+    float y[V];
+    XN_UNROLL
+    for (int n = 0; n < V; n++) {
+        y[n] = a.linear ? xn_op_linear(a, c, acc[n]) : acc[n];
+        if (a.e.what.residual)
+            y[n] += residual[n];
+        y[n] = xn_activate(a.e, c, y[n]);
+        if (a.e.what.bits)
+            bits |= xn_output_bit(a.e, c, y[n]) << n;
+    }
+    if (a.e.what.datatype == XN_FP32 || a.e.what.datatype == XN_FP16)
+        xn_store_reals(a.e, out, y);
+    return bits;
+}
+
+/* ---- a tile: 32 channels of 32 V pixels ---- */
+
+/* A warp has 4 channels, a lane V neighbouring pixels of them; then a thread makes the word of a
+ * pixel. */
+template <int V>
+struct xn_op_shared {
+    uint8_t bits[32 * V][8]; /* of a pixel and 4 channels */
+};
+
+template <xn_op_body BODY, int V>
+XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, int64_t p, int32_t c,
+                            float (&acc)[V]) {
+    if constexpr (BODY == XN_OP_EACH_FOUR)
+        xn_op_load(a.input, a.datatype == XN_FP16, image * a.input_pitch + c * a.in_plane + p, acc);
+    else if constexpr (BODY == XN_OP_WINDOW)
+        acc[0] = xn_op_pooled(a, xn_op_window_of(a, p), image, c);
+    else
+        acc[0] = xn_op_element(a, image, c, p);
+    if constexpr (BODY == XN_OP_CURVE)
+        acc[0] = xn_op_curve(a, pixel, acc[0]);
+    if constexpr (BODY == XN_OP_EACH || BODY == XN_OP_EACH_FOUR) {
+        XN_UNROLL
+        for (int n = 0; n < V; n++) {
+            if (a.kind == XN_STEP_MUL)
+                acc[n] = xn_op_product(acc[n], xn_op_gate(a, image, c));
+            if (a.kind == XN_STEP_QUANTIZE)
+                acc[n] = xn_op_quantized(a, acc[n]);
+        }
+    }
+}
+
+/* Four channels from c on of V pixels from `pixel` on; bits come back, those of a pixel in 4. */
+template <xn_op_body BODY, int V>
+XN_HD uint32_t xn_op_four_channels(const xn_op_args &a, int64_t pixel, int32_t c) {
+    const int64_t image = pixel / a.plane, p = pixel % a.plane;
+    const int64_t out = image * a.output_pitch + p, beside = image * a.residual_pitch + p;
+    float acc[4][V], residual[4][V];
+    uint32_t bits = 0;
+    XN_UNROLL
+    for (int k = 0; k < 4; k++) {
+        if (c + k >= a.channels)
+            continue;
+        xn_op_accumulate<BODY, V>(a, image, pixel, p, c + k, acc[k]);
+        if (a.e.what.residual)
+            xn_op_load(a.e.residual, a.e.residual_fp16, beside + (c + k) * a.plane, residual[k]);
+    }
+    XN_UNROLL
+    for (int k = 0; k < 4; k++) {
+        if (c + k >= a.channels)
+            continue;
+        const int64_t to = out + (c + k) * a.plane;
+        if (a.e.what.datatype == XN_INT32) /* the accumulator as it is */
+            ((int32_t *)a.e.output)[to] =
+                ((const int32_t *)a.input)[image * a.input_pitch + (c + k) * a.in_plane + p];
+        const uint32_t own = xn_op_finish<V>(a, c + k, to, acc[k], residual[k]);
+        XN_UNROLL
+        for (int n = 0; n < V; n++)
+            bits |= (own >> n & 1u) << (4 * n + k);
+    }
+    return bits;
+}
+
+/* Word `tile` of a pixel's bits, or as many of its bytes as there are. */
+XN_HD void xn_op_store_word(const xn_op_args &a, int64_t pixel, int64_t tile,
+                            const uint8_t (&bits)[8]) {
+    uint32_t word = 0;
+    XN_UNROLL
+    for (int n = 0; n < 8; n++)
+        word |= (uint32_t)bits[n] << (4 * n);
+    if (!a.to_bytes) {
+        a.e.bits[pixel * a.out_unit + tile] = word;
+        return;
+    }
+    for (int32_t n = 0; n < 4 && tile * 4 + n < a.out_unit; n++)
+        ((uint8_t *)a.e.bits)[pixel * a.out_unit + tile * 4 + n] = (uint8_t)(word >> 8 * n);
+}
+
+template <xn_op_body BODY, int V, class Block>
+XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<V> &s) {
+    const int64_t across = (a.pixels - 1) / (32 * V) + 1; /* tiles of pixels */
+    const int64_t tile = block.index / across, first = block.index % across * (32 * V);
+    block.each([&](int32_t thread) {
+        const int32_t lane = thread % 32, strand = thread / 32;
+        const int64_t pixel = first + lane * V, c = tile * 32 + strand * 4;
+        uint32_t bits = 0;
+        if (pixel < a.pixels && c < a.channels)
+            bits = xn_op_four_channels<BODY, V>(a, pixel, (int32_t)c);
+        for (int n = 0; n < V; n++)
+            s.bits[lane * V + n][strand] = (uint8_t)(bits >> 4 * n & 15u);
+    });
+    if (!a.e.what.bits)
+        return;
+    block.each([&](int32_t thread) {
+        if (thread < 32 * V && first + thread < a.pixels)
+            xn_op_store_word(a, first + thread, tile, s.bits[thread]);
+    });
+}
+
+/* ---- max_pool of words to words: OR, and AND where the channel is turned ---- */
+
+template <class Block>
+XN_HD void xn_op_pool_words(const xn_op_args &a, const Block &block) {
+    block.each([&](int32_t thread) {
+        const int64_t at = block.index * XN_OP_THREADS + thread;
+        const int64_t pixel = at / a.out_unit, image = pixel / a.plane;
+        const int32_t word = (int32_t)(at % a.out_unit);
+        if (pixel >= a.pixels)
+            return;
+        const uint32_t *from = (const uint32_t *)a.input + image * a.in_plane * a.in_unit + word;
+        uint32_t any = 0, all = 0xffffffffu, turned = 0;
+        xn_op_over(a, xn_op_window_of(a, pixel % a.plane), [&](int64_t p) {
+            any |= from[p * a.in_unit];
+            all &= from[p * a.in_unit];
+        });
+        for (int32_t n = 0; a.turned && n < 32 && word * 32 + n < a.channels; n++)
+            turned |= (uint32_t)xn_op_turned(a, word * 32 + n) << n;
+        a.e.bits[at] = (any & ~turned) | (all & turned);
+    });
+}
+
+/* ---- softmax: the sums of its pixels ---- */
+
+struct xn_op_stats_shared {
+    float greatest[XN_OP_THREADS];
+    double sum[XN_OP_THREADS];
+};
+
+/* LANES pixels a block, and as many threads as there are then for the channels of each. */
+template <int LANES, class Block>
+XN_HD void xn_op_stats(const xn_op_args &a, const Block &block, xn_op_stats_shared &s) {
+    constexpr int32_t STRANDS = XN_OP_THREADS / LANES;
+    const int64_t first = block.index * LANES;
+    block.each([&](int32_t thread) {
+        const int64_t pixel = first + thread % LANES;
+        float greatest = -INFINITY;
+        if (pixel < a.pixels)
+            for (int32_t c = thread / LANES; c < a.channels; c += STRANDS)
+                greatest = fmaxf(greatest, xn_op_element(a, pixel / a.plane, c, pixel % a.plane));
+        s.greatest[thread] = greatest;
+    });
+    for (int32_t half = XN_OP_THREADS / 2; half >= LANES; half /= 2)
+        block.each([&](int32_t thread) {
+            if (thread < half)
+                s.greatest[thread] = fmaxf(s.greatest[thread], s.greatest[thread + half]);
+        });
+    block.each([&](int32_t thread) {
+        const int64_t pixel = first + thread % LANES;
+        const double most = (double)s.greatest[thread % LANES];
+        double sum = 0;
+        if (pixel < a.pixels)
+            for (int32_t c = thread / LANES; c < a.channels; c += STRANDS)
+                sum += exp((double)xn_op_element(a, pixel / a.plane, c, pixel % a.plane) - most);
+        s.sum[thread] = sum;
+    });
+    for (int32_t half = XN_OP_THREADS / 2; half >= LANES; half /= 2)
+        block.each([&](int32_t thread) {
+            if (thread < half)
+                s.sum[thread] += s.sum[thread + half];
+        });
+    block.each([&](int32_t thread) {
+        if (thread < LANES && first + thread < a.pixels) {
+            a.stats[first + thread].sum = s.sum[thread];
+            a.stats[first + thread].greatest = s.greatest[thread];
+        }
+    });
+}
+
+/* ---- parts ---- */
+
+template <class Unit>
+XN_HD void xn_op_copy(const xn_op_part &part, int64_t at) {
+    ((Unit *)part.to)[at] =
+        ((const Unit *)part.from)[at / part.count * part.pitch + at % part.count];
+}
+
+template <class Block>
+XN_HD void xn_op_copy_part(const xn_op_part &part, const Block &block) {
+    block.each([&](int32_t thread) {
+        const int64_t at = block.index * XN_OP_THREADS + thread;
+        if (at >= part.all)
+            return;
+        if (part.unit == 16)
+            xn_op_copy<uint4>(part, at);
+        else if (part.unit == 8)
+            xn_op_copy<uint2>(part, at);
+        else if (part.unit == 4)
+            xn_op_copy<uint32_t>(part, at);
+        else if (part.unit == 2)
+            xn_op_copy<uint16_t>(part, at);
+        else
+            xn_op_copy<uint8_t>(part, at);
+    });
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* op.h: steps that are no convolutions (xn_step.h), as their kernels take them. What is decided of
+ * one on the host is here, and needs no device; what a block computes is in op.cuh. */
+#ifndef XN_CUDA_OP_H
+#define XN_CUDA_OP_H
+
+#include "kernel.h"
+#include "xn_step.h"
+
+enum { XN_OP_THREADS = 256 };
+
+/* How a block goes about it. */
+typedef enum {
+    XN_OP_EACH,      /* map, mul, quantize: a value for itself */
+    XN_OP_EACH_FOUR, /* the same, four neighbouring pixels a thread */
+    XN_OP_CURVE,     /* sigmoid, softmax: the same in double */
+    XN_OP_WINDOW,    /* pools */
+    XN_OP_WORDS      /* max_pool of words to words: a word a thread */
+} xn_op_body;
+
+/* Of the channels of a pixel: the greatest, and the sum of the exponentials of what each is below
+ * that. */
+typedef struct xn_op_pixel {
+    double sum;
+    float greatest;
+} xn_op_pixel;
+
+typedef struct xn_op_args {
+    xn_epilogue_args e;
+    const void *input, *second; /* the first image's parts */
+    xn_op_pixel *stats;         /* of softmax, one a pixel of all images */
+    const float *turned;        /* of max_pool: a channel where it is negative takes the least */
+    int64_t input_pitch, second_pitch, output_pitch, residual_pitch; /* elements, image to image */
+    int64_t in_plane, plane;                                         /* pixels of an image */
+    int64_t pixels; /* outputs of a channel, of all images */
+    int32_t kind, channels;
+    int32_t datatype, layout; /* of the input; layout: 0 (NCHW) or XN_LAYOUT_NHWC of reals */
+    int32_t in_unit;          /* words or bytes of a pixel of the input in bits */
+    int32_t out_unit;         /* the same of the bits written */
+    bool to_bytes;
+    bool linear; /* there is a factor or a bias */
+    bool count_padding;
+    bool second_fp16;
+    float quantum, low, high;
+    /* of pools */
+    int32_t height, width, out_width, kernel_h, kernel_w, stride_h, stride_w;
+    int32_t dilation_h, dilation_w, pad_top, pad_left;
+} xn_op_args;
+
+/* What a step reads besides its residual, which is the epilogue's. The epilogue's pointers and gaps
+ * are of the parts, these are of whole tensors. */
+typedef struct xn_op_inputs {
+    const void *input, *second;
+    const float *scale; /* of the weights, or NULL */
+    xn_op_pixel *stats; /* of softmax: memory */
+} xn_op_inputs;
+
+xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs *in,
+                         const xn_epilogue_args *epilogue);
+/* The rest of an epilogue, of v that lies whole in memory, fp32, or int32 where the real output is;
+ * it may be where the output is. step: the convolution. */
+xn_op_args xn_op_finish_args_of(const xn_step *step, int64_t images, const void *v,
+                                const xn_epilogue_args *epilogue);
+xn_op_body xn_op_body_of(const xn_op_args *args);
+int64_t xn_op_blocks(const xn_op_args *args, xn_op_body body);
+/* Pixels that share a block where stats are made of them, and blocks for all. */
+int32_t xn_op_stats_lanes(const xn_op_args *args);
+int64_t xn_op_stats_blocks(const xn_op_args *args);
+
+/* A part of each image of a tensor, copied to memory of its own. */
+typedef struct xn_op_part {
+    const void *from; /* the first image's part */
+    void *to;
+    int64_t pitch, count, all; /* units of an image of `from`, of `to`, of all images of `to` */
+    int32_t unit;              /* bytes: 1, 2, 4, 8, 16 */
+} xn_op_part;
+xn_op_part xn_op_part_of(const xn_step *step, int64_t images, const void *input, void *to);
+
+/* Launchers as in kernel.h. overlapped: they may start before the kernel ahead has ended. */
+cudaError_t xn_cuda_op_launch(const xn_op_args *args, bool overlapped, cudaStream_t stream);
+cudaError_t xn_cuda_part_launch(const xn_op_part *part, bool overlapped, cudaStream_t stream);
+cudaError_t xn_cuda_op_load(void);
+
+#endif

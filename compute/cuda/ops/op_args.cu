@@ -1,0 +1,165 @@
+/* op_args.cu: a step as its kernel takes it. Host code without a device. */
+#include "op.h"
+
+/* Elements from image to image. */
+static int64_t pitch_of(const xn_view *view, int64_t whole) {
+    return view->pitch ? view->pitch : whole;
+}
+
+static const void *part_at(const void *tensor, const xn_view *view, int32_t datatype) {
+    if (!tensor || datatype == XN_BITS)
+        return tensor;
+    return (const char *)tensor + (size_t)view->offset * xn_datatype_bytes((xn_datatype)datatype);
+}
+
+static void set_geometry(xn_op_args *a, const xn_conv *c, int64_t images) {
+    a->channels = c->out_channels;
+    a->in_plane = (int64_t)c->height * c->width;
+    a->plane = (int64_t)c->out_height * c->out_width;
+    a->pixels = images * a->plane;
+    a->height = c->height;
+    a->width = c->width;
+    a->out_width = c->out_width;
+    a->kernel_h = c->kernel_h;
+    a->kernel_w = c->kernel_w;
+    a->stride_h = c->stride_h;
+    a->stride_w = c->stride_w;
+    a->dilation_h = c->dilation_h;
+    a->dilation_w = c->dilation_w;
+    a->pad_top = c->pad_top;
+    a->pad_left = c->pad_left;
+}
+
+static void set_output(xn_op_args *a, const xn_step *step, const xn_epilogue_args *epilogue) {
+    const xn_conv *c = &step->conv;
+    const int64_t outputs = c->out_channels * a->plane;
+    a->e = *epilogue;
+    a->e.what = c->epilogue;
+    a->e.unit = 1.0f;
+    a->output_pitch = outputs + epilogue->output_gap;
+    a->residual_pitch = outputs + epilogue->residual_gap;
+    if (!c->epilogue.bits)
+        return;
+    a->to_bytes = step->bits_layout == XN_LAYOUT_BYTES;
+    a->out_unit = a->to_bytes ? (c->out_channels - 1) / 8 + 1 : xn_packed_words(c->out_channels);
+}
+
+xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs *in,
+                         const xn_epilogue_args *epilogue) {
+    const xn_conv *c = &step->conv;
+    xn_op_args a = {};
+    a.kind = step->kind;
+    set_geometry(&a, c, images);
+    set_output(&a, step, epilogue);
+    a.linear = c->epilogue.factor != XN_FACTOR_NONE || c->epilogue.bias;
+    a.datatype = c->input_datatype;
+    a.layout = step->input_layout;
+    a.in_unit =
+        a.layout == XN_LAYOUT_BYTES ? (c->channels - 1) / 8 + 1 : xn_packed_words(c->channels);
+    a.input = part_at(in->input, &step->input_view, c->input_datatype);
+    a.input_pitch = pitch_of(&step->input_view, c->channels * a.in_plane);
+    a.second = part_at(in->second, &step->second_view, step->second_datatype);
+    a.second_pitch = pitch_of(&step->second_view, c->channels);
+    a.second_fp16 = step->second_datatype == XN_FP16;
+    a.stats = in->stats;
+    a.turned = step->least ? in->scale : NULL;
+    a.count_padding = step->count_padding != 0;
+    a.quantum = step->quantum;
+    a.low = step->low;
+    a.high = step->high;
+    return a;
+}
+
+xn_op_args xn_op_finish_args_of(const xn_step *step, int64_t images, const void *v,
+                                const xn_epilogue_args *epilogue) {
+    const xn_conv *c = &step->conv;
+    xn_op_args a = {};
+    a.kind = XN_STEP_MAP;
+    set_geometry(&a, c, images);
+    set_output(&a, step, epilogue);
+    a.datatype = c->epilogue.datatype == XN_INT32 ? XN_INT32 : XN_FP32;
+    a.input = v;
+    a.in_plane = a.plane;
+    a.input_pitch = c->out_channels * a.plane;
+    return a;
+}
+
+/* ---- which body ---- */
+
+/* Four neighbours of each image and channel are one load, or store, of their datatype. */
+static bool fours(const void *memory, int64_t pitch, int32_t datatype) {
+    const size_t vector = 4 * xn_datatype_bytes((xn_datatype)datatype);
+    return (uintptr_t)memory % vector == 0 && pitch % 4 == 0;
+}
+
+static bool may_be_fours(const xn_op_args *a) {
+    const xn_epilogue *e = &a->e.what;
+    return (a->datatype == XN_FP32 || a->datatype == XN_FP16) && a->layout != XN_LAYOUT_NHWC &&
+           a->plane % 4 == 0 && fours(a->input, a->input_pitch, a->datatype) &&
+           (e->datatype == XN_BITS || fours(a->e.output, a->output_pitch, e->datatype)) &&
+           (!e->residual ||
+            fours(a->e.residual, a->residual_pitch, a->e.residual_fp16 ? XN_FP16 : XN_FP32));
+}
+
+/* The window's bits are the output's. */
+static bool bits_alone(const xn_op_args *a) {
+    const xn_epilogue *e = &a->e.what;
+    return a->datatype == XN_BITS && a->layout == XN_LAYOUT_WORDS && e->bits && !a->to_bytes &&
+           e->datatype == XN_BITS && !a->linear && !e->residual &&
+           e->activation == XN_ACTIVATION_NONE && !e->shift;
+}
+
+xn_op_body xn_op_body_of(const xn_op_args *a) {
+    switch (a->kind) {
+    case XN_STEP_MAX_POOL:
+        return bits_alone(a) ? XN_OP_WORDS : XN_OP_WINDOW;
+    case XN_STEP_AVG_POOL:
+        return XN_OP_WINDOW;
+    case XN_STEP_SIGMOID:
+    case XN_STEP_SOFTMAX:
+        return XN_OP_CURVE;
+    default:
+        return may_be_fours(a) ? XN_OP_EACH_FOUR : XN_OP_EACH;
+    }
+}
+
+static int64_t ceil_div(int64_t n, int64_t by) {
+    return (n - 1) / by + 1;
+}
+
+int64_t xn_op_blocks(const xn_op_args *a, xn_op_body body) {
+    if (body == XN_OP_WORDS)
+        return ceil_div(a->pixels * a->out_unit, XN_OP_THREADS);
+    /* 32 channels a tile; words past the last channel are written too */
+    const bool words = a->e.what.bits && !a->to_bytes;
+    const int64_t tiles = words ? a->out_unit : ceil_div(a->channels, 32);
+    return tiles * ceil_div(a->pixels, body == XN_OP_EACH_FOUR ? 128 : 32);
+}
+
+/* By the image alone, so that sums are in one order whatever the batch is. */
+int32_t xn_op_stats_lanes(const xn_op_args *a) {
+    return a->plane < 32 ? 1 : 32;
+}
+
+int64_t xn_op_stats_blocks(const xn_op_args *a) {
+    return ceil_div(a->pixels, xn_op_stats_lanes(a));
+}
+
+/* ---- parts ---- */
+
+xn_op_part xn_op_part_of(const xn_step *step, int64_t images, const void *input, void *to) {
+    const int64_t count = xn_conv_input_elements(&step->conv);
+    const int64_t pitch = pitch_of(&step->input_view, count);
+    const int32_t bytes = (int32_t)xn_datatype_bytes((xn_datatype)step->conv.input_datatype);
+    xn_op_part p = {};
+    p.from = part_at(input, &step->input_view, step->conv.input_datatype);
+    p.to = to;
+    p.unit = 16;
+    while (p.unit > bytes && ((uintptr_t)p.from % p.unit || (uintptr_t)p.to % p.unit ||
+                              count * bytes % p.unit || pitch * bytes % p.unit))
+        p.unit /= 2;
+    p.pitch = pitch * bytes / p.unit;
+    p.count = count * bytes / p.unit;
+    p.all = images * p.count;
+    return p;
+}
