@@ -159,7 +159,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
-        test-openapi
+        test-clients test-openapi
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -334,9 +334,9 @@ $(BUILD)/xnord-demo-pnm: deploy/demo/pnm.c $(MADE_WITH)/tool
 	$(call say,CC,$<)
 	$(Q)$(command.tool) -o $@ $< -lm
 
-demo: deps ## a picture through an edge kernel: make demo [IMAGE=picture.pgm|.ppm]
+demo: deps ## a picture through an edge kernel, a digit through a network: [IMAGE=picture.pgm|.ppm] [DIGIT=..]
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/xnord-demo-pnm
-	@BUILD=$(BUILD) IMAGE="$(IMAGE)" deploy/demo/demo.sh
+	@BUILD=$(BUILD) IMAGE="$(IMAGE)" DIGIT="$(DIGIT)" deploy/demo/demo.sh
 
 format: ## clang-format on every source file, in place
 	git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
@@ -371,6 +371,9 @@ test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_
 
 test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis (PyPI) in a venv in BUILD
 	tests/openapi/run.sh $(BUILD)
+
+test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client (PyPI, in a venv in BUILD) against the daemon
+	tests/clients/run.sh $(BUILD)
 
 test-mhd1: ## the HTTP suites with libmicrohttpd 1.0, where the system has an older one
 	@deploy/install-deps.sh --with-mhd1
