@@ -47,13 +47,15 @@ void xn_model_config_about(const xn_model_config *config, xn_model_about *out);
 
 /* The graph, with its tensors from the bytes of a model.safetensors: `<layer>.<part>` (weight,
  * scale, bias, slope, shift). Every tensor that is named for a layer must be one that its op takes;
- * a tensor of no layer is an error that names it. Borrows config and bytes until the graph is freed
- * (lowering copies what it needs, so that is soon). bytes are aligned to 64; tensors that do not
- * lie aligned in them are copied. limits: as xn_graph_create. */
+ * a tensor of no layer is an error that names it. limits: as xn_graph_create.
+ *
+ * The graph borrows bytes, which are aligned to 64, until it is freed (lowering copies what it
+ * needs, so that is soon). Tensors that are packed, or do not lie aligned in bytes, are copied to
+ * *memory, one block of at most 8 * length bytes or NULL: the caller's, to be freed with xn_mem_free
+ * after the graph. */
 xn_status xn_model_config_graph(const xn_model_config *config, const void *bytes, size_t length,
-                                const xn_conv_limits *limits, xn_graph **out, xn_error *error);
-/* What the graph may still borrow from: frees copies of tensors. After xn_graph_free. */
-void xn_model_config_graph_end(xn_model_config *config);
+                                const xn_conv_limits *limits, xn_graph **out, void **memory,
+                                xn_error *error);
 
 /* A file of labels: one a line, UTF-8, LF or CRLF, the last line end may be missing. labels[i]
  * points into *memory; both are the caller's to free (xn_mem_free). More labels than `most`, no

@@ -14,6 +14,10 @@ const char *const xn_member_names[XN_MEMBER_COUNT] = {
     [XN_MEMBER_BIAS] = "bias",
 };
 
+const xn_json_limits xn_json_request_limits = {
+    XN_PROTO_MAX_HEADER_BYTES, XN_PROTO_MAX_VALUES, " beside its data arrays",
+    "; send numbers only in \"data\" of input, weights, scale or bias, without long white space"};
+
 int xn_member_find(const char *name) {
     for (int i = 0; i < XN_MEMBER_COUNT; i++)
         if (!strcmp(name, xn_member_names[i]))
@@ -72,9 +76,8 @@ static xn_status append(scanner *s, const char *bytes, size_t length) {
     xn_json_scan *out = s->out;
     if (length > s->capacity - out->skeleton_length)
         return xn_fail(s->error, XN_ERR_MALFORMED, "",
-                       "the JSON without its data arrays is more than %d bytes, the limit; send "
-                       "numbers only in \"data\", without long white space",
-                       XN_PROTO_MAX_HEADER_BYTES);
+                       "the JSON%s has more than %zu bytes, the limit%s", out->limits->beside,
+                       out->limits->bytes, out->limits->instead);
     memcpy(out->skeleton + out->skeleton_length, bytes, length);
     out->skeleton_length += length;
     return XN_OK;
@@ -243,8 +246,13 @@ static xn_status scan(scanner *s, bool with_data) {
 
 xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_json_scan *out,
                             xn_error *error) {
-    xn_json_scan result = {0};
-    size_t capacity = length < XN_PROTO_MAX_HEADER_BYTES ? length : XN_PROTO_MAX_HEADER_BYTES;
+    return xn_json_scan_limited(text, length, with_data, &xn_json_request_limits, out, error);
+}
+
+xn_status xn_json_scan_limited(const char *text, size_t length, bool with_data,
+                               const xn_json_limits *limits, xn_json_scan *out, xn_error *error) {
+    xn_json_scan result = {.limits = limits};
+    size_t capacity = length < limits->bytes ? length : limits->bytes;
     result.skeleton = xn_mem_alloc(capacity);
     if (!result.skeleton)
         return xn_fail(error, XN_ERR_NO_MEMORY, "", "no memory for a JSON header of %zu bytes",

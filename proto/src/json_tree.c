@@ -91,12 +91,10 @@ static xn_status check_values(const xn_json_scan *scan, const char *what, xn_err
     for (size_t i = 0; i < scan->skeleton_length; i++)
         values += scan->skeleton[i] == '{' || scan->skeleton[i] == '[' ||
                   scan->skeleton[i] == ':' || scan->skeleton[i] == ',';
-    if (values <= XN_PROTO_MAX_VALUES)
+    if (values <= scan->limits->values)
         return XN_OK;
-    return xn_fail(error, XN_ERR_MALFORMED, "",
-                   "%s has more than %d values beside its data arrays, the limit; send numbers "
-                   "only in \"data\" of input, weights, scale or bias",
-                   what, XN_PROTO_MAX_VALUES);
+    return xn_fail(error, XN_ERR_MALFORMED, "", "%s has more than %zu values%s, the limit%s", what,
+                   scan->limits->values, scan->limits->beside, scan->limits->instead);
 }
 
 /* ---- parsing ---- */
@@ -226,6 +224,13 @@ const char *xn_json_string(const xn_json *value) {
 
 int64_t xn_json_integer(const xn_json *value) {
     return (int64_t)json_integer_value(node(value));
+}
+
+bool xn_json_number(const xn_json *value, double *out) {
+    if (!json_is_number(node(value)))
+        return false;
+    *out = json_number_value(node(value));
+    return true;
 }
 
 size_t xn_json_count(const xn_json *value) {

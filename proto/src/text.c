@@ -50,9 +50,8 @@ void xn_text_thousandths(xn_text *text, int64_t value) {
     xn_text_bytes(text, number, n);
 }
 
-/* The length of the valid UTF-8 character at s, or 0. The terminator ends any sequence, so nothing
- * past it is read. */
-static size_t utf8_length(const unsigned char *s) {
+size_t xn_text_utf8(const char *string) {
+    const unsigned char *s = (const unsigned char *)string;
     if (s[0] < 0x80)
         return 1;
     size_t length = s[0] >= 0xf0 ? 4 : s[0] >= 0xe0 ? 3 : 2;
@@ -71,26 +70,26 @@ static size_t utf8_length(const unsigned char *s) {
 
 void xn_text_escaped(xn_text *text, const char *string, size_t limit) {
     static const char hex[] = "0123456789abcdef";
-    const unsigned char *s = (const unsigned char *)string;
+    const char *s = string;
     if (limit > text->size)
         limit = text->size;
     while (*s) {
         char unit[6] = {'\\', 'u', '0', '0', 0, 0};
         const char *bytes = unit;
-        size_t length, consumed = utf8_length(s);
+        size_t length, consumed = xn_text_utf8(s);
         if (consumed == 0) {
             bytes = "\xef\xbf\xbd"; /* U+FFFD */
             length = 3;
             consumed = 1;
         } else if (*s == '"' || *s == '\\') {
-            unit[1] = (char)*s;
+            unit[1] = *s;
             length = 2;
-        } else if (*s < 0x20 || *s == 0x7f) {
+        } else if ((unsigned char)*s < 0x20 || *s == 0x7f) {
             unit[4] = hex[*s >> 4];
             unit[5] = hex[*s & 15];
             length = 6;
         } else {
-            bytes = (const char *)s;
+            bytes = s;
             length = consumed;
         }
         if (text->length > limit || length > limit - text->length) {

@@ -35,19 +35,31 @@ typedef struct xn_json_span {
     size_t skeleton_at; /* where its [] is in the skeleton */
 } xn_json_span;
 
+/* How much a text may hold beside its data arrays. */
+typedef struct xn_json_limits {
+    size_t bytes;        /* of the skeleton */
+    size_t values;       /* of it; of "{[:,", to be exact */
+    const char *beside;  /* for messages: " beside its data arrays", or "" */
+    const char *instead; /* how to do with less, behind a message; or "" */
+} xn_json_limits;
+extern const xn_json_limits xn_json_request_limits; /* XN_PROTO_MAX_* */
+
 typedef struct xn_json_scan {
+    const xn_json_limits *limits;
     char *skeleton; /* owned */
     size_t skeleton_length;
     void *memory; /* of the tree that was parsed from it, or NULL; owned */
     xn_json_span data[XN_MEMBER_COUNT];
 } xn_json_scan;
 
-/* Errors: nesting over XN_PROTO_MAX_NESTING, a skeleton over XN_PROTO_MAX_HEADER_BYTES, a string or
- * an object in a data array, a data array that does not end (all XN_ERR_MALFORMED);
- * XN_ERR_NO_MEMORY. with_data false takes nothing out. The result is freed with
- * xn_json_scan_free. */
+/* Errors: nesting over XN_PROTO_MAX_NESTING, a skeleton over the limit, a string or an object in a
+ * data array, a data array that does not end (all XN_ERR_MALFORMED); XN_ERR_NO_MEMORY. with_data
+ * false takes nothing out. The limits are looked at until the result is freed with
+ * xn_json_scan_free; without them they are those of requests. */
 xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_json_scan *out,
                             xn_error *error);
+xn_status xn_json_scan_limited(const char *text, size_t length, bool with_data,
+                               const xn_json_limits *limits, xn_json_scan *out, xn_error *error);
 void xn_json_scan_free(xn_json_scan *scan); /* of a zeroed or a filled one; its tree too */
 
 /* The offset in the scanned text of an offset in the skeleton. */

@@ -1,5 +1,6 @@
-/* xn_json_tree.h: the small JSON tree of a request's header. A thin wall around Jansson, so that
- * one file includes it and the rest of proto could live with another parser. */
+/* xn_json_tree.h: the small JSON tree of a request's header, or of a model's files. A thin wall
+ * around Jansson, so that one file includes it and the rest of proto could live with another
+ * parser. */
 #ifndef XN_JSON_TREE_H
 #define XN_JSON_TREE_H
 
@@ -19,7 +20,7 @@ typedef enum {
 } xn_json_kind;
 
 /* Parses the skeleton; a duplicate key, invalid UTF-8, an integer over 64 bits, NaN, more than
- * XN_PROTO_MAX_VALUES values, or anything after the value is an error, with its offset in the
+ * the scan's limit of values, or anything after the value is an error, with its offset in the
  * scanned text. `what` names the text in messages ("the JSON body"). The tree lies in memory that
  * the scan owns: it lives until xn_json_scan_free. Needs one allocation, taken before the parser
  * starts: XN_ERR_NO_MEMORY without it. */
@@ -32,9 +33,10 @@ xn_status xn_json_parse_within(xn_json_scan *scan, const char *what, size_t byte
                                const xn_json **out, xn_error *error);
 
 xn_json_kind xn_json_kind_of(const xn_json *value);
-const char *xn_json_string(const xn_json *value); /* of a string; holds no NUL inside */
-int64_t xn_json_integer(const xn_json *value);    /* of an integer */
-size_t xn_json_count(const xn_json *value);       /* elements of an array; else 0 */
+const char *xn_json_string(const xn_json *value);       /* of a string; holds no NUL inside */
+int64_t xn_json_integer(const xn_json *value);          /* of an integer */
+bool xn_json_number(const xn_json *value, double *out); /* of an integer or a real; else false */
+size_t xn_json_count(const xn_json *value);             /* elements of an array; else 0 */
 const xn_json *xn_json_element(const xn_json *array, size_t index);
 
 /* Walks an object's members in the order of the text: start with *iterator NULL. False at the

@@ -1,13 +1,10 @@
-/* safetensors.c: form safetensors: a message is one file:
- *     8 bytes    N, little-endian
- *     N bytes    {"name": {"dtype": "F32", "shape": [...], "data_offsets": [begin, end]}, ...,
- *                 "__metadata__": {"key": "string", ...}}, begins with '{', may end in spaces
- *     the rest   the tensors' bytes; together they fill it without gaps and overlaps
- * Everything the file holds must mean something: other tensors or metadata are refused by name.
+/* safetensors.c: form safetensors: a message is one file (xn_safetensors_file.h). Everything the
+ * file holds must mean something: other tensors or metadata are refused by name.
  *
  * The format has no bits: BITS is a U8 tensor of its bytes, [N, H, W, ceil(C/8)], and C stands
  * among the parameters as `channels`. */
 #include "xn_datatypes.h"
+#include "xn_safetensors_file.h"
 #include "xn_wire_form.h"
 
 #include <inttypes.h>
@@ -31,93 +28,29 @@ typedef struct parser {
     xn_error *error;
 } parser;
 
-static xn_status fail_value(const parser *p, const char *field, const xn_json *value,
-                            const char *takes) {
-    char got[XN_JSON_DESCRIPTION];
-    if (!value)
-        return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is missing; it takes %s", field,
-                       takes);
-    return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s", field,
-                   xn_json_describe(value, got), takes);
-}
-
-static xn_status read_offsets(const parser *p, const char *name, const xn_json *value,
-                              extent *out) {
-    static const char takes[] = "[begin, end], two integers";
-    char field[64];
-    snprintf(field, sizeof field, "%s.data_offsets", name);
-    if (!value || xn_json_kind_of(value) != XN_JSON_ARRAY || xn_json_count(value) != 2)
-        return fail_value(p, field, value, takes);
-    int64_t offsets[2];
-    for (size_t i = 0; i < 2; i++) {
-        const xn_json *element = xn_json_element(value, i);
-        if (xn_json_kind_of(element) != XN_JSON_INTEGER)
-            return fail_value(p, field, element, takes);
-        offsets[i] = xn_json_integer(element);
-    }
-    if (offsets[0] < 0 || offsets[1] < offsets[0] || (uint64_t)offsets[1] > p->values_length)
-        return xn_fail(p->error, XN_ERR_MALFORMED, field,
-                       "%s is [%" PRId64 ", %" PRId64
-                       "]; it must lie within the %zu bytes after the header",
-                       field, offsets[0], offsets[1], p->values_length);
-    *out = (extent){name, (uint64_t)offsets[0], (uint64_t)offsets[1]};
-    return XN_OK;
-}
-
-static xn_status check_members(const parser *p, const char *name, const xn_json *object) {
-    void *iterator = NULL;
-    const char *key;
-    const xn_json *value;
-    while (xn_json_next(object, &iterator, &key, &value)) {
-        if (!strcmp(key, "dtype") || !strcmp(key, "shape") || !strcmp(key, "data_offsets"))
-            continue;
-        static const char *const names[] = {"dtype", "shape", "data_offsets", NULL};
-        char field[64], excerpt[XN_TEXT_EXCERPT], hint[XN_TEXT_HINT];
-        xn_text_excerpt(key, strlen(key), excerpt);
-        snprintf(field, sizeof field, "%s.%s", name, excerpt);
-        return xn_fail(p->error, XN_ERR_MALFORMED, field,
-                       "unknown field \"%s\" in %s; accepted: dtype, shape, data_offsets%s",
-                       excerpt, name, xn_text_hint(key, names, hint));
-    }
-    return XN_OK;
-}
-
 static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object) {
     const char *name = xn_member_names[member];
     xn_tensor_ref ref = {.present = true};
-    extent where = {0};
-    char field[64], dtype[64];
-    if (xn_json_kind_of(object) != XN_JSON_OBJECT)
-        return fail_value(p, name, object, "an object with dtype, shape and data_offsets");
-    snprintf(field, sizeof field, "%s.shape", name);
-    const xn_json *shape = xn_json_member(object, "shape");
-    xn_status status = check_members(p, name, object);
+    uint64_t begin = 0;
+    char dtype[64];
     snprintf(dtype, sizeof dtype, "%s.dtype", name);
+    xn_status status = xn_safetensors_members(name, object, p->error);
     if (!status)
         status = xn_datatype_read(dtype, xn_json_member(object, "dtype"),
                                   member == XN_MEMBER_INPUT ? XN_AS_INPUT : XN_AS_WEIGHTS,
                                   XN_NAMES_SAFETENSORS, &ref.datatype, p->error);
     if (!status)
-        status = shape ? xn_request_shape(shape, name, &ref.shape, p->error)
-                       : fail_value(p, field, shape, "a list of integers");
+        status = xn_safetensors_shape(name, object, &ref.shape, p->error);
     if (!status)
         status = xn_shape_elements(&ref.shape, ref.datatype, p->limits->max_elements, name,
                                    &ref.elements, &ref.bytes, p->error);
     if (!status)
-        status = read_offsets(p, name, xn_json_member(object, "data_offsets"), &where);
+        status = xn_safetensors_offsets(name, object, p->values_length, ref.datatype, &ref.shape,
+                                        ref.bytes, &begin, p->error);
     if (status)
         return status;
-    if (where.end - where.begin != ref.bytes) {
-        char text[200];
-        xn_shape_format(&ref.shape, text, sizeof text);
-        snprintf(field, sizeof field, "%s.data_offsets", name);
-        return xn_fail(p->error, XN_ERR_MALFORMED, field,
-                       "%s spans %" PRIu64 " bytes; shape %s of %s needs %zu%s", field,
-                       where.end - where.begin, text, xn_datatype_name(ref.datatype), ref.bytes,
-                       xn_request_hint_bytes(ref.datatype, where.end - where.begin, ref.bytes));
-    }
-    ref.data = p->values + where.begin;
-    p->extents[member] = where;
+    ref.data = p->values + begin;
+    p->extents[member] = (extent){name, begin, begin + ref.bytes};
     *p->targets->refs[member] = ref;
     return XN_OK;
 }
@@ -202,12 +135,13 @@ static xn_status parse_metadata(parser *p, const xn_json *object) {
     const char *key;
     const xn_json *value;
     if (xn_json_kind_of(object) != XN_JSON_OBJECT)
-        return fail_value(p, "__metadata__", object, "an object of strings");
+        return xn_safetensors_fail("__metadata__", object, "an object of strings", p->error);
     while (xn_json_next(object, &iterator, &key, &value)) {
         char excerpt[XN_TEXT_EXCERPT];
         xn_text_excerpt(key, strlen(key), excerpt);
         if (xn_json_kind_of(value) != XN_JSON_STRING)
-            return fail_value(p, excerpt, value, "a string, as all of __metadata__ does");
+            return xn_safetensors_fail(excerpt, value, "a string, as all of __metadata__ does",
+                                       p->error);
         if (!strcmp(key, "format")) /* the writing library's mark: "pt", "np", ... */
             continue;
         const bool channels = p->targets->conv && !strcmp(key, "channels");
@@ -234,7 +168,7 @@ static xn_status parse_root(parser *p, const xn_json *root) {
     const char *key;
     const xn_json *value;
     if (xn_json_kind_of(root) != XN_JSON_OBJECT)
-        return fail_value(p, "", root, "a safetensors header, an object");
+        return xn_safetensors_fail("", root, "a safetensors header, an object", p->error);
     while (xn_json_next(root, &iterator, &key, &value)) {
         int member = xn_member_find(key);
         xn_status status;
@@ -260,80 +194,21 @@ static xn_status parse_root(parser *p, const xn_json *root) {
     return status;
 }
 
-/* Something else altogether: its first 8 bytes are no length that a header could have. */
-static xn_status fail_foreign(const uint8_t *bytes, uint64_t length, xn_error *error) {
-    static const struct {
-        const char *begins, *is;
-    } known[] = {
-        {"{", "it looks like JSON, whose Content-Type is application/json"},
-        {"[", "it looks like JSON, whose Content-Type is application/json"},
-        {"\x93NUMPY", "it looks like a NumPy array; safetensors.numpy.save makes such a file"},
-        {"PK\x03\x04", "it looks like a zip archive, as .npz and .pt files are"},
-        {"\x80", "it looks like a Python pickle"},
-        {"\x89HDF", "it looks like an HDF5 file"},
-        {"\x1f\x8b", "it looks like gzip; send it as it was before"},
-    };
-    const char *is = "a file begins with the length of its JSON header in 8 bytes, little-endian";
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (!memcmp(bytes, known[i].begins, strlen(known[i].begins)))
-            is = known[i].is;
-    return xn_fail(error, XN_ERR_MALFORMED, "",
-                   "the body is no safetensors file: as one, its header length is %" PRIu64
-                   "; the limit is %d; %s",
-                   length, XN_PROTO_MAX_HEADER_BYTES, is);
-}
-
-/* The header's length as the first 8 bytes have it; the body has them. */
-static uint64_t stated_length(const xn_proto_body *body) {
-    const uint8_t *bytes = body->bytes;
-    uint64_t n = 0;
-    for (int i = 7; i >= 0; i--)
-        n = n << 8 | bytes[i];
-    return n;
-}
-
 static size_t prefix_bytes(const xn_proto_body *body) {
-    uint64_t header = body->length < 8 ? UINT64_MAX : stated_length(body);
+    uint64_t header = body->length < 8 ? UINT64_MAX : xn_safetensors_stated(body->bytes);
     return header < body->length - 8 ? 8 + (size_t)header : body->length;
-}
-
-/* Splits the body; *length gets the header's. */
-static xn_status read_prefix(const xn_proto_body *body, size_t *length, xn_error *error) {
-    const uint8_t *bytes = body->bytes;
-    if (body->length < 8)
-        return xn_fail(
-            error, XN_ERR_MALFORMED, "",
-            "the body has %zu bytes and is no safetensors file: one begins with 8 bytes of "
-            "header length",
-            body->length);
-    const uint64_t n = stated_length(body);
-    if (n > XN_PROTO_MAX_HEADER_BYTES && n > body->length - 8)
-        return fail_foreign(bytes, n, error);
-    if (n > XN_PROTO_MAX_HEADER_BYTES)
-        return xn_fail(error, XN_ERR_MALFORMED, "",
-                       "the safetensors header length is %" PRIu64 "; the limit is %d", n,
-                       XN_PROTO_MAX_HEADER_BYTES);
-    if (n > body->length - 8)
-        return xn_fail(error, XN_ERR_MALFORMED, "",
-                       "the safetensors header length is %" PRIu64 ", but only %zu bytes follow", n,
-                       body->length - 8);
-    if (n == 0 || bytes[8] != '{')
-        return xn_fail(error, XN_ERR_MALFORMED, "",
-                       "the safetensors header must be a JSON object beginning with '{'");
-    *length = (size_t)n;
-    return XN_OK;
 }
 
 static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, size_t query_count,
                        const xn_proto_limits *limits, const xn_targets *targets, xn_error *error) {
-    size_t length = 0;
+    xn_safetensors file;
     xn_json_scan scan = {0};
     const xn_json *root = NULL;
-    xn_status status = read_prefix(body, &length, error);
+    xn_status status = xn_safetensors_split("the body", body->bytes, body->length,
+                                            XN_PROTO_MAX_HEADER_BYTES, &file, error);
     if (status)
         return status;
-    const char *header = (const char *)body->bytes + 8;
-    status = xn_json_scan_text(header, length, false, &scan, error);
+    status = xn_json_scan_text(file.header, file.header_length, false, &scan, error);
     if (!status)
         status = xn_json_parse(&scan, "the safetensors header", &root, error);
     if (!status) {
@@ -341,8 +216,8 @@ static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, s
                     .targets = targets,
                     .query = query,
                     .query_count = query_count,
-                    .values = (const uint8_t *)header + length,
-                    .values_length = body->length - 8 - length,
+                    .values = file.values,
+                    .values_length = file.values_length,
                     .error = error};
         const xn_query_own own = {{"channels"}, take_channels, &p};
         status = xn_request_parse_query(query, query_count, targets, &own, error);
