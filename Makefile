@@ -76,7 +76,8 @@ CUDA_SRC    := $(call tree,compute/cuda,cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c \
                tests/fuzz/*.c tests/networks/*.c)
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
-COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c tests/networks/*.c) \
+COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
+               $(filter-out %/digits_test.c,$(wildcard tests/networks/*.c)) \
                $(patsubst %,tests/unit/%_test.c,arena arith conv cpus half mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
 
