@@ -5,8 +5,8 @@
     python3 deploy/demo/digits/train.py [FOLDER]        one minute on two threads
 
 The pictures are scikit-learn's digits: 1,797 of 8x8 pixels of 0 to 16, scanned from forms. The
-first half trains the network. The second half, of other writers, is only looked at when training is
-over, and must be answered rightly in at least 97 of 100 pictures.
+first half trains the network. The second half is only looked at when training is over, and at least
+97 of 100 of its pictures must be recognised. Other seeds came to 98.0 to 98.7.
 
 The network is a small ReActNet (Liu et al., arXiv 2003.03488): a real first convolution, four
 blocks whose 3x3 convolutions see nothing but signs of activations and of weights, and a dense layer:
