@@ -212,7 +212,7 @@ od -An -v -w8 -tu1 "$work/digit.u8" | awk '{
 
 title "What the network takes it for"
 pixels=$(od -An -v -w8 -tu1 "$work/digit.u8" | tr -s ' ' | sed 's/^ //; s/ /,/g' | paste -sd, -)
-question="{\"inputs\": [{\"name\": \"pixels\", \"shape\": [1, 8, 8, 1], \"datatype\": \"UINT8\", \"data\": [$pixels]}],
+question="{\"inputs\": [{\"name\": \"input\", \"shape\": [1, 8, 8, 1], \"datatype\": \"UINT8\", \"data\": [$pixels]}],
  \"outputs\": [{\"name\": \"scores\", \"parameters\": {\"classification\": 10}}]}"
 cat <<END
 curl $url/v2/models/digits/infer -d '$question'

@@ -8,7 +8,7 @@ from kserve import InferenceRESTClient, InferInput, InferRequest, RESTConfig
 from kserve.protocol.infer_type import RequestedOutput
 
 
-def question(pictures, binary, outputs=None, name="pixels"):
+def question(pictures, binary, outputs=None, name="input"):
     given = InferInput(name, list(pictures.shape), "UINT8")
     given.set_data_from_numpy(pictures, binary_data=binary)
     return InferRequest(model_name="digits", infer_inputs=[given], request_outputs=outputs)
@@ -54,7 +54,7 @@ class Kserve(unittest.IsolatedAsyncioTestCase):
 
     async def test_dict(self):
         data = served.PICTURES[0].ravel().tolist()
-        given = {"name": "pixels", "shape": [1, 8, 8, 1], "datatype": "UINT8", "data": data}
+        given = {"name": "input", "shape": [1, 8, 8, 1], "datatype": "UINT8", "data": data}
         body = {"id": "one", "model_name": "digits", "inputs": [given]}
         got = await self.client.infer(self.url, body, model_name="digits")
         self.assertEqual(got.id, "one")
@@ -62,8 +62,8 @@ class Kserve(unittest.IsolatedAsyncioTestCase):
 
     async def test_errors(self):
         for model, pictures, name in (
-            ("nothing", served.PICTURES[:1], "pixels"),
-            ("digits", served.PICTURES[0], "pixels"),
+            ("nothing", served.PICTURES[:1], "input"),
+            ("digits", served.PICTURES[0], "input"),
             ("digits", served.PICTURES[:1], "image"),
         ):
             with self.assertRaises(httpx.HTTPStatusError) as caught:

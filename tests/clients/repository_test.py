@@ -9,7 +9,7 @@ from tritonclient.utils import InferenceServerException
 
 
 def pixels(pictures):
-    given = triton.InferInput("pixels", list(pictures.shape), "UINT8")
+    given = triton.InferInput("input", list(pictures.shape), "UINT8")
     return given.set_data_from_numpy(pictures)
 
 

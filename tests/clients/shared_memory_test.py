@@ -28,7 +28,7 @@ class Allowed(unittest.TestCase):
         self.addCleanup(self.client.close)
 
     def given(self, region, offset=0):
-        tensor = triton.InferInput("pixels", [COUNT, 8, 8, 1], "UINT8")
+        tensor = triton.InferInput("input", [COUNT, 8, 8, 1], "UINT8")
         tensor.set_shared_memory(region.name, COUNT * 64, offset)
         return tensor
 

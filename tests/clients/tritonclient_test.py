@@ -10,7 +10,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 
-def pixels(pictures, name="pixels", datatype="UINT8", binary=True):
+def pixels(pictures, name="input", datatype="UINT8", binary=True):
     given = triton.InferInput(name, list(pictures.shape), datatype)
     return given.set_data_from_numpy(pictures, binary_data=binary)
 
@@ -59,7 +59,7 @@ class Models(Case):
         self.assertEqual(about["name"], "digits")
         self.assertEqual(about["versions"], ["1"])
         self.assertIsInstance(about["platform"], str)
-        tensor = {"name": "pixels", "datatype": "UINT8", "shape": [-1, 8, 8, 1]}
+        tensor = {"name": "input", "datatype": "UINT8", "shape": [-1, 8, 8, 1]}
         self.assertEqual([dict(tensor, **given) for given in about["inputs"]], about["inputs"])
         shapes = {output["name"]: output["shape"] for output in about["outputs"]}
         self.assertEqual(shapes, {"scores": [-1, 10], "logits": [-1, 10]})
@@ -79,7 +79,7 @@ class Models(Case):
         self.assertEqual(config["name"], "digits")
         self.assertEqual(config["max_batch_size"], 1024)
         (given,) = config["input"]
-        self.assertEqual(given["name"], "pixels")
+        self.assertEqual(given["name"], "input")
         self.assertEqual(given["data_type"], "TYPE_UINT8")
         self.assertEqual([int(size) for size in given["dims"]], [8, 8, 1])
         dims = {output["name"]: [int(n) for n in output["dims"]] for output in config["output"]}
@@ -160,7 +160,7 @@ class Infer(Case):
         for model, datatype, kind in (("digits-fp32", "FP32", "f4"), ("digits-fp16", "FP16", "f2")):
             for binary in (True, False):
                 with self.subTest(model=model, binary=binary):
-                    given = pixels(served.PICTURES[:50].astype(kind), "pixels", datatype, binary)
+                    given = pixels(served.PICTURES[:50].astype(kind), "input", datatype, binary)
                     got = self.client.infer(model, [given]).as_numpy("logits")
                     numpy.testing.assert_array_equal(got, wanted)
 
@@ -306,7 +306,7 @@ class Errors(Case):
         self.infer_fails("broken", pixels(served.PICTURES[:1]), "broken")
 
     def test_wrong_name(self):
-        self.infer_fails("pixel", pixels(served.PICTURES[:1], "image"))
+        self.infer_fails("image|input", pixels(served.PICTURES[:1], "image"))
 
     def test_wrong_shape(self):
         for shape in ((1, 8, 8), (1, 1, 8, 8), (1, 8, 8, 2), (64,)):
@@ -318,11 +318,11 @@ class Errors(Case):
 
     def test_wrong_datatype(self):
         for datatype, kind in (("FP32", "f4"), ("INT64", "i8"), ("BOOL", "?")):
-            self.infer_fails("UINT8", pixels(served.PICTURES[:1].astype(kind), "pixels", datatype))
+            self.infer_fails("UINT8", pixels(served.PICTURES[:1].astype(kind), "input", datatype))
 
     def test_bytes(self):
         text = numpy.array([b"seven"] * 64, dtype=numpy.object_).reshape(1, 8, 8, 1)
-        self.infer_fails("BYTES|datatype", pixels(text, "pixels", "BYTES"))
+        self.infer_fails("BYTES|datatype", pixels(text, "input", "BYTES"))
 
     def test_unknown_output(self):
         outputs = [triton.InferRequestedOutput("colour")]
@@ -334,16 +334,16 @@ class Errors(Case):
 
     def test_input_twice(self):
         given = pixels(served.PICTURES[:1])
-        self.fails("pixels", self.client.infer, "digits", [given, given])
+        self.fails("input", self.client.infer, "digits", [given, given])
 
     def test_no_input(self):
-        self.fails("inputs|pixels", self.client.infer, "digits", [])
+        self.fails("inputs|input", self.client.infer, "digits", [])
 
     def test_too_many_images(self):
         self.infer_fails("4", pixels(served.PICTURES[:5]), "small")
 
     def test_unknown_region(self):
-        given = triton.InferInput("pixels", [1, 8, 8, 1], "UINT8")
+        given = triton.InferInput("input", [1, 8, 8, 1], "UINT8")
         given.set_shared_memory("nowhere", 64)
         self.infer_fails("nowhere", given)
 
@@ -374,7 +374,7 @@ class Raw(Case):
 
     def test_json_without_content_type(self):
         data = served.PICTURES[:2].ravel().tolist()
-        given = {"name": "pixels", "shape": [2, 8, 8, 1], "datatype": "UINT8", "data": data}
+        given = {"name": "input", "shape": [2, 8, 8, 1], "datatype": "UINT8", "data": data}
         for kind in ("application/json", "application/x-www-form-urlencoded"):
             body = json.dumps({"inputs": [given]}).encode()
             got = self.post(body, Content_Type=kind)
@@ -384,7 +384,7 @@ class Raw(Case):
             numpy.testing.assert_array_equal(scores.argmax(axis=1), served.RECOGNISED[:2])
 
     def test_nested_data(self):
-        given = {"name": "pixels", "shape": [2, 8, 8, 1], "datatype": "UINT8"}
+        given = {"name": "input", "shape": [2, 8, 8, 1], "datatype": "UINT8"}
         given["data"] = served.PICTURES[:2].tolist()
         self.assertEqual(self.post(json.dumps({"inputs": [given]}).encode()).status, 200)
 
@@ -397,7 +397,7 @@ class Raw(Case):
 
     def test_reserved_parameter(self):
         data = served.PICTURES[0].ravel().tolist()
-        given = {"name": "pixels", "shape": [1, 8, 8, 1], "datatype": "UINT8", "data": data}
+        given = {"name": "input", "shape": [1, 8, 8, 1], "datatype": "UINT8", "data": data}
         body = {"inputs": [given], "parameters": {"triton_enable_empty_final_response": True}}
         self.assertIn("triton_", self.error_of(self.post(json.dumps(body).encode()), 400))
 

@@ -112,7 +112,7 @@ START_TEST(config_is_what_the_demo_asks_for) {
     xn_model_about about;
     xn_model_config_about(config, &about);
     ck_assert_str_eq(about.name, "digits");
-    ck_assert_str_eq(about.input_name, "pixels");
+    ck_assert_str_eq(about.input_name, "input");
     ck_assert_int_eq(about.input_datatype, XN_UINT8);
     ck_assert_int_eq(about.output_count, OUTPUTS);
     ck_assert_str_eq(about.outputs[0].name, "scores");

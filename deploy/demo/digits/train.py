@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trains the network of this folder and writes its files, held_out.u8 among them.
 
-    pip install torch==2.15.0 scikit-learn==1.9.1 numpy==2.4.6 safetensors==0.8.0
+    pip install torch==2.15.0 scikit-learn==1.9.1 numpy==2.4.6
     python3 deploy/demo/digits/train.py [FOLDER]        one minute on two threads
 
 The pictures are scikit-learn's digits: 1,797 of 8x8 pixels of 0 to 16, scanned from forms. The
@@ -24,17 +24,22 @@ folded in double and rounded once.
 held_out.u8 has 66 bytes a held-out picture: its pixels row by row, what it shows, what the network
 takes it for.
 """
-import json
 import math
 import pathlib
 import sys
 
 import numpy
 import torch
-from safetensors.numpy import save
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn import functional
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "convert"))
+from xnord_convert import folder as model_folder  # noqa: E402
+from xnord_convert import network as convert  # noqa: E402
+from xnord_convert.numbers import Norm, mean_magnitude  # noqa: E402
+from xnord_convert.run_folder import Folder  # noqa: E402
 
 SEED = 20200728
 THREADS = 2
@@ -177,92 +182,50 @@ def trained(pixels, classes):
     return network.eval()
 
 
-# ---- the files of a model folder (proto/MODELS.md) ----
+# ---- the model folder ----
 
 
 def array(tensor):
     return tensor.detach().double().numpy()
 
 
-class Folder:
-    """Layers as config.json has them, and their tensors."""
+def fold(bn):
+    """The batch norm as scale and bias."""
+    parts = (bn.running_mean, bn.running_var, bn.weight, bn.bias)
+    return Norm(*map(array, parts)).fold(bn.eps)
 
-    def __init__(self):
-        self.layers, self.tensors = [], {}
 
-    def add(self, op, name, tensors=None, **members):
-        self.layers.append({"op": op, "name": name, **members})
-        for part, values in (tensors or {}).items():
-            if values.dtype == numpy.float64:
-                values = values.astype(numpy.float32)
-            self.tensors[f"{name}.{part}"] = numpy.ascontiguousarray(values)
-        return name
+def add_block(layers, name, block, x):
+    shortcut = x
+    if block.shortcut:
+        pool, conv, bn = block.shortcut
+        shortcut = layers.avg_pool(f"{name}.mean", x, pool.kernel_size)
+        shortcut = layers.conv(f"{name}.shortcut", shortcut, array(conv.weight))
+        shortcut = layers.affine(f"{name}.shortcut.bn", shortcut, *fold(bn))
+    weight = array(block.conv.weight)
+    y = layers.sign(f"{name}.sign", x, array(block.shift.bias))
+    y = layers.conv(f"{name}.conv", y, weight, "xnor", mean_magnitude(weight),
+                    stride=block.conv.stride[0], padding=1)
+    y = layers.affine(f"{name}.bn", y, *fold(block.bn))
+    y = layers.sum(f"{name}.sum", y, shortcut)
+    y = layers.affine(f"{name}.before", y, bias=array(block.before.bias))
+    y = layers.prelu(f"{name}.prelu", y, array(block.prelu.weight))
+    return layers.affine(name, y, bias=array(block.after.bias))
 
-    def batch_norm(self, name, bn):
-        scale = array(bn.weight) / numpy.sqrt(array(bn.running_var) + bn.eps)
-        bias = array(bn.bias) - array(bn.running_mean) * scale
-        return self.add("affine", name, {"scale": scale, "bias": bias})
 
-    def real_conv(self, name, conv, **members):
-        return self.add("conv", name, {"weight": array(conv.weight)}, mode="float", **members)
-
-    def binary_conv(self, name, conv):
-        signs = array(conv.weight).transpose(0, 2, 3, 1) >= 0
-        tensors = {
-            "weight": numpy.packbits(signs, axis=-1, bitorder="little"),
-            "scale": array(conv.scale()).reshape(-1),
-        }
-        members = {"stride": conv.stride[0], "padding": 1, "packed_channels": conv.in_channels}
-        return self.add("conv", name, tensors, mode="xnor", **members)
-
-    def block(self, name, block, x):
-        shortcut = x
-        if block.shortcut:
-            pool, conv, bn = block.shortcut
-            self.add("avg_pool", f"{name}.mean", kernel=pool.kernel_size)
-            self.real_conv(f"{name}.shortcut", conv)
-            shortcut = self.batch_norm(f"{name}.shortcut.bn", bn)
-        self.add("sign", f"{name}.sign", {"shift": array(block.shift.bias)}, inputs=[x])
-        self.binary_conv(f"{name}.conv", block.conv)
-        bn = self.batch_norm(f"{name}.bn", block.bn)
-        self.add("add", f"{name}.sum", inputs=[bn, shortcut])
-        self.add("affine", f"{name}.before", {"bias": array(block.before.bias)})
-        self.add("prelu", f"{name}.prelu", {"slope": array(block.prelu.weight)})
-        return self.add("affine", name, {"bias": array(block.after.bias)})
-
-    def network(self, network):
-        normalise = {"scale": numpy.array([1 / 8]), "bias": numpy.array([-1.0])}
-        self.add("affine", "normalise", normalise)
-        self.real_conv("stem", network.stem, padding=1)
-        x = self.batch_norm("stem.bn", network.bn)
-        for number, block in enumerate(network.blocks, 1):
-            x = self.block(f"block{number}", block, x)
-        self.add("avg_pool", "mean", kernel="global")
-        dense = {"weight": array(network.dense.weight), "bias": array(network.dense.bias)}
-        self.add("conv", "logits", dense, mode="float")
-        self.add("softmax", "scores")
-
-    def config(self):
-        """An object a line for the layers, so that a person can read it."""
-        head = {
-            "format": "xnord-network/1",
-            "name": "digits",
-            "max_batch_size": 1024,
-            "input": {"name": "pixels", "datatype": "UINT8", "shape": [8, 8, 1], "layout": "NHWC"},
-            "outputs": [
-                {"name": "scores", "layer": "scores", "labels": "labels.txt"},
-                {"name": "logits", "layer": "logits", "labels": "labels.txt"},
-            ],
-        }
-        members = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in head.items()]
-        layers = ",\n  ".join(json.dumps(layer) for layer in self.layers)
-        members.append(f'"layers": [\n  {layers}]')
-        return "{" + ",\n ".join(members) + "}\n"
-
-    def write(self, folder):
-        (folder / "model.safetensors").write_bytes(save(self.tensors))
-        (folder / "config.json").write_text(self.config())
-        (folder / "labels.txt").write_text("".join(f"{digit}\n" for digit in range(10)))
+def layers_of(network):
+    layers = convert.Network(1, 8, 8)
+    layers.datatype, layers.layout = "UINT8", "NHWC"
+    x = layers.affine("normalise", layers.input, numpy.array([1 / 8]), numpy.array([-1.0]))
+    x = layers.conv("stem", x, array(network.stem.weight), padding=1)
+    x = layers.affine("stem.bn", x, *fold(network.bn))
+    for number, block in enumerate(network.blocks, 1):
+        x = add_block(layers, f"block{number}", block, x)
+    x = layers.avg_pool("mean", x, "global")
+    dense = network.dense
+    x = layers.conv("logits", x, array(dense.weight), bias=array(dense.bias))
+    layers.outputs = [("scores", layers.softmax("scores", x)), ("logits", x)]
+    return layers
 
 
 def write_held_out(path, pixels, classes, answers):
@@ -270,29 +233,32 @@ def write_held_out(path, pixels, classes, answers):
     path.write_bytes(torch.cat(columns, dim=1).byte().numpy().tobytes())
 
 
-def main():
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent)
-    torch.set_num_threads(THREADS)
-    torch.manual_seed(SEED)
+def read_digits():
     digits = load_digits()
     pixels = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1)
-    classes = torch.tensor(digits.target)
-    half = len(pixels) // 2
+    return pixels, torch.tensor(digits.target), len(pixels) // 2
 
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(SEED)
+    pixels, classes, half = read_digits()
     network = trained(pixels[:half], classes[:half]).double()
+    pixels, classes = pixels[half:], classes[half:]
     with torch.no_grad():
-        answers = network(pixels[half:].double()).argmax(dim=1)
-    right, asked = int((answers == classes[half:]).sum()), len(answers)
-    print(f"held out: {right} of {asked} right, {100 * right / asked:.1f}%")
+        answers = network(pixels.double()).argmax(dim=1)
+    right, asked = int((answers == classes).sum()), len(answers)
+    print(f"held out: {right} of {asked} recognised, {100 * right / asked:.1f}%")
     if right < LEAST_ACCURACY * asked:
         sys.exit(f"fewer than {100 * LEAST_ACCURACY:.0f}%: nothing was written")
 
-    written = Folder()
-    written.network(network)
-    folder.mkdir(parents=True, exist_ok=True)
-    written.write(folder)
-    write_held_out(folder / "held_out.u8", pixels[half:], classes[half:], answers)
-    print(f"{folder}: {sum(file.stat().st_size for file in folder.iterdir())} bytes")
+    labels = [str(digit) for digit in range(10)]
+    model_folder.write(folder, layers_of(network), "digits", 1024, "fp32", labels)
+    write_held_out(folder / "held_out.u8", pixels, classes, answers)
+    scores = Folder(folder).run(pixels.permute(0, 2, 3, 1).numpy())["scores"]
+    if (scores.argmax(axis=1) != answers.numpy()).any():
+        sys.exit(f"{folder} does not answer as the network that was trained")
 
 
 if __name__ == "__main__":
