@@ -17,6 +17,9 @@ const xf_target xf_targets[] = {{"conv_json", xf_conv_json},
                                 {"answer", xf_answer},
                                 {"config", xf_config},
                                 {"keys", xf_keys},
+                                {"model_config", xf_model_config},
+                                {"model_tensors", xf_model_tensors},
+                                {"labels", xf_labels},
                                 {NULL, NULL}};
 
 const char *xf_running;

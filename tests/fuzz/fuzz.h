@@ -45,6 +45,9 @@ void xf_number(const uint8_t *data, size_t size);
 void xf_answer(const uint8_t *data, size_t size);
 void xf_config(const uint8_t *data, size_t size);
 void xf_keys(const uint8_t *data, size_t size);
+void xf_model_config(const uint8_t *data, size_t size);  /* a config.json */
+void xf_model_tensors(const uint8_t *data, size_t size); /* a model.safetensors of one */
+void xf_labels(const uint8_t *data, size_t size);
 
 /* ---- mutation, where there is no libFuzzer ---- */
 

@@ -6,6 +6,7 @@
 #include "xn_safetensors_file.h"
 #include "xn_text.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,7 +193,9 @@ static xn_status read_tensors(reader *r, const xn_json *root) {
 
 static int by_begin(const void *a, const void *b) {
     const entry *x = a, *y = b;
-    return (x->begin > y->begin) - (x->begin < y->begin);
+    if (x->begin != y->begin)
+        return x->begin > y->begin ? 1 : -1;
+    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
 /* In the order of their offsets they follow each other from 0 to the end. None is empty. */
@@ -288,6 +291,7 @@ static xn_status fill(const reader *r, char *memory) {
             tensor->data = from;
             continue;
         }
+        assert(memory); /* count_copies found that there is one */
         tensor->data = memory;
         if (!e->packed)
             memcpy(memory, from, tensor->bytes);
@@ -314,6 +318,14 @@ static void attach(const reader *r) {
 
 /* ---- the graph ---- */
 
+/* A convolution has weights, and a layer a weight: "layers[3].weights.shape". */
+static void rename_weights(xn_error *error) {
+    char *found = error ? strstr(error->field, ".weights.") : NULL;
+    char *rest = found ? found + strlen(".weights") : NULL;
+    if (rest)
+        memmove(rest - 1, rest, strlen(rest) + 1);
+}
+
 static xn_status make_graph(const reader *r, xn_graph **out, void **memory) {
     xn_graph_params params = r->config->params;
     size_t bytes = 0;
@@ -327,8 +339,11 @@ static xn_status make_graph(const reader *r, xn_graph **out, void **memory) {
                        "no memory for the tensors that are packed or not aligned: %zu bytes",
                        bytes);
     xn_status status = fill(r, copies);
-    if (!status)
+    if (!status) {
         status = xn_graph_create(&params, r->limits, out, r->error);
+        if (status)
+            rename_weights(r->error);
+    }
     if (status)
         xn_mem_free(copies);
     else

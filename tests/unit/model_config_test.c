@@ -1,0 +1,943 @@
+/* The files of a model's folder: what is read from them, and what is refused. */
+#include "networks/nw_random.h"
+#include "networks/nw_write.h"
+#include "proto_bodies.h"
+#include "xn_json_tree.h"
+#include "xn_mem.h"
+#include "xn_model_config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static xn_status parse(const char *text, size_t length, xn_model_config **out, xn_error *error) {
+    char *exact = malloc(length ? length : 1); /* so that sanitizers see what is read behind it */
+    ck_assert_ptr_nonnull(exact);
+    memcpy(exact, text, length);
+    xn_status status = xn_model_config_parse(exact, length, out, error);
+    free(exact);
+    return status;
+}
+
+static xn_model_config *must_parse(const char *text) {
+    xn_model_config *config = NULL;
+    xn_error error = {0};
+    ck_assert_msg(!parse(text, strlen(text), &config, &error), "%s: %s", error.field,
+                  error.message);
+    return config;
+}
+
+/* A copy of exactly that size, aligned to 64. */
+static void *copy_aligned(const void *bytes, size_t length) {
+    void *copy = xn_mem_alloc(length);
+    ck_assert_ptr_nonnull(copy);
+    return memcpy(copy, bytes, length);
+}
+
+static xn_status graph_of(const xn_model_config *config, const void *bytes, size_t length,
+                          xn_graph **out, void **memory, xn_error *error) {
+    return xn_model_config_graph(config, bytes, length, &nw_limits, out, memory, error);
+}
+
+/* ---- the configuration ---- */
+
+#define HEAD "{\"format\": \"xnord-network/1\", "
+#define INPUT "\"input\": {\"datatype\": \"FP32\", \"shape\": [4, 5, 6]}"
+#define LAYERS(layers) HEAD INPUT ", \"layers\": [" layers "]}"
+#define SIGN "{\"op\": \"sign\", \"name\": \"s\"}"
+#define WITH(members) HEAD members ", " INPUT ", \"layers\": [" SIGN "]}"
+#define INPUTS(input) HEAD "\"input\": " input ", \"layers\": [" SIGN "]}"
+#define CONV(members) LAYERS("{\"op\": \"conv\", \"name\": \"c\", " members "}")
+
+START_TEST(says_what_it_holds) {
+    xn_model_config *config = must_parse(
+        "{\"format\": \"xnord-network/1\", \"name\": \"bi-real.18\", \"max_batch_size\": 512,"
+        " \"precision\": \"fp16\","
+        " \"input\": {\"name\": \"pixels\", \"datatype\": \"UINT8\", \"shape\": [224, 224, 3],"
+        " \"layout\": \"NHWC\"},"
+        " \"outputs\": [\"a.b\", {\"layer\": \"s\", \"name\": \"logits\", \"labels\": \"l.txt\"},"
+        " {\"layer\": \"s\"}],"
+        " \"layers\": [{\"op\": \"flatten\", \"name\": \"a.b\"}, " SIGN "]}");
+    xn_model_about about;
+    xn_model_config_about(config, &about);
+    ck_assert_str_eq(about.name, "bi-real.18");
+    ck_assert_int_eq(about.max_batch_size, 512);
+    ck_assert_int_eq(about.precision, XN_PRECISION_FP16);
+    ck_assert_str_eq(about.input_name, "pixels");
+    ck_assert_int_eq(about.input_datatype, XN_UINT8);
+    ck_assert_int_eq(about.input_layout, XN_IMAGE_NHWC);
+    ck_assert_int_eq(about.input_shape.rank, 3);
+    ck_assert_int_eq(about.input_shape.dims[2], 3);
+    ck_assert_int_eq(about.layer_count, 2);
+    ck_assert_int_eq(about.output_count, 3);
+    ck_assert_str_eq(about.outputs[0].name, "a.b");
+    ck_assert_str_eq(about.outputs[0].layer, "a.b");
+    ck_assert_ptr_null(about.outputs[0].labels);
+    ck_assert_str_eq(about.outputs[1].name, "logits");
+    ck_assert_str_eq(about.outputs[1].layer, "s");
+    ck_assert_str_eq(about.outputs[1].labels, "l.txt");
+    ck_assert_str_eq(about.outputs[2].name, "s");
+    xn_model_config_free(config);
+}
+END_TEST
+
+START_TEST(has_defaults) {
+    xn_model_config *config = must_parse(LAYERS(SIGN));
+    xn_model_about about;
+    xn_model_config_about(config, &about);
+    ck_assert_str_eq(about.name, "");
+    ck_assert_int_eq(about.max_batch_size, 1024);
+    ck_assert_int_eq(about.precision, XN_PRECISION_FP32);
+    ck_assert_str_eq(about.input_name, "input");
+    ck_assert_int_eq(about.input_layout, XN_IMAGE_NCHW);
+    ck_assert_int_eq(about.output_count, 1);
+    ck_assert_str_eq(about.outputs[0].name, "s");
+    ck_assert_str_eq(about.outputs[0].layer, "s");
+    xn_model_config_free(config);
+    config = must_parse(WITH("\"output\": {\"name\": \"y\"}"));
+    xn_model_config_about(config, &about);
+    ck_assert_str_eq(about.outputs[0].name, "y");
+    ck_assert_str_eq(about.outputs[0].layer, "s");
+    xn_model_config_free(config);
+}
+END_TEST
+
+/* Every string is read once, with its escapes; none is longer than in the file. */
+START_TEST(strings_are_unescaped) {
+    xn_model_config *config = must_parse(
+        "{\"\\u0066ormat\":\"xnord-network/1\",\"input\":{\"name\":\"\\u00e9\",\"datatype\":"
+        "\"FP32\",\"shape\":[1]},\"layers\":[{\"name\":\"\\ud83d\\ude00\",\"op\":\"si\\u0067n\","
+        "\"inputs\":[\"\xc3\xa9\"]}]}");
+    xn_model_about about;
+    xn_model_config_about(config, &about);
+    ck_assert_str_eq(about.input_name, "\xc3\xa9");
+    ck_assert_str_eq(about.outputs[0].layer, "\xf0\x9f\x98\x80");
+    xn_model_config_free(config);
+}
+END_TEST
+
+typedef struct refusal {
+    const char *text, *field, *fragment;
+} refusal;
+
+static void refuse(const refusal *cases, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        xn_model_config *config = NULL;
+        xn_error error = {0};
+        xn_status status = parse(cases[i].text, strlen(cases[i].text), &config, &error);
+        proto_expect_error(status, &error, cases[i].text, cases[i].field, cases[i].fragment);
+        ck_assert_ptr_null(config);
+    }
+}
+
+#define TEN "0123456789"
+#define LONG TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+
+START_TEST(refuses_wrong_configurations) {
+    static const refusal cases[] = {
+        {"", "", "config.json is not valid JSON"},
+        {"[]", "config.json", "config.json is an array; it takes an object"},
+        {"{", "", "config.json is not valid JSON"},
+        {"{}", "format", "format is missing; it takes \"xnord-network/1\""},
+        {"{\"format\": \"xnord-network/2\", \"new\": 1}", "format",
+         "format is the string \"xnord-network/2\"; it takes \"xnord-network/1\""},
+        {"{\"format\": 1}", "format", "format is 1"},
+        {LAYERS(SIGN) "x", "", "not valid JSON"},
+        {WITH("\"colour\": 1"), "colour", "unknown member \"colour\"; accepted: format, name, "},
+        {WITH("\"Name\": \"x\""), "Name", "did you mean \"name\"?"},
+        {WITH("\"name\": \"x\", \"name\": \"y\""), "name", "twice"},
+        {WITH("\"name\": \"a/b\""), "name", "name is the string \"a/b\"; it takes 1 to 128"},
+        {WITH("\"name\": \"\""), "name", "it takes 1 to 128"},
+        {WITH("\"name\": 1"), "name", "name is 1"},
+        {WITH("\"max_batch_size\": 0"), "max_batch_size", "max_batch_size is 0; it takes"},
+        {WITH("\"max_batch_size\": -1"), "max_batch_size", "is -1"},
+        {WITH("\"max_batch_size\": 2147483648"), "max_batch_size", "from 1 to 2147483647"},
+        {WITH("\"max_batch_size\": 1.5"), "max_batch_size", "the real number 1.5"},
+        {WITH("\"max_batch_size\": 99999999999999999999"), "max_batch_size", "64 bits"},
+        {WITH("\"precision\": \"fp61\""), "precision", "did you mean \"fp16\"?"},
+        {WITH("\"precision\": 16"), "precision", "precision is 16"},
+        {WITH("\"output\": 1"), "output", "output is 1; it takes an object"},
+        {WITH("\"output\": \"s\""), "output", "it takes an object"},
+        {WITH("\"output\": {\"layer\": \"t\"}"), "output.layer", "\"t\", which is no layer"},
+        {WITH("\"output\": {\"layer\": \"input\"}"), "output.layer", "which is no layer"},
+        {WITH("\"output\": {\"label\": \"t\"}"), "output.label", "of output; accepted: name, "},
+        {WITH("\"output\": {\"labels\": \"../t\"}"), "output.labels", "a file in the folder"},
+        {WITH("\"output\": {\"labels\": \"a/t\"}"), "output.labels", "a file in the folder"},
+        {WITH("\"output\": {\"labels\": \".t\"}"), "output.labels", "a file in the folder"},
+        {WITH("\"output\": {\"labels\": \"\"}"), "output.labels", "not empty"},
+        {WITH("\"output\": {\"name\": \"" LONG LONG "\"}"), "output.name",
+         "has 260 bytes; at most 255"},
+        {WITH("\"output\": {\"name\": \"a\\u0001\"}"), "output.name", "control characters"},
+        {WITH("\"output\": {\"name\": \"a\\u0000\"}"), "", "not valid JSON"},
+        {WITH("\"output\": {}, \"outputs\": [\"s\"]"), "outputs", "give one of them"},
+        {WITH("\"outputs\": []"), "outputs", "a list of 1 to 64 outputs"},
+        {WITH("\"outputs\": \"s\""), "outputs", "a list of 1 to 64 outputs"},
+        {WITH("\"outputs\": [1]"), "outputs[0]", "outputs[0] is 1"},
+        {WITH("\"outputs\": [{}]"), "outputs[0].layer", "outputs[0].layer is missing"},
+        {WITH("\"outputs\": [\"s\", \"t\"]"), "outputs[1].layer", "is \"t\", which is no layer"},
+        {WITH("\"outputs\": [\"s\", \"s\"]"), "outputs[1].name", "which outputs[0] has too"},
+        {HEAD "\"layers\": [" SIGN "]}", "input", "input is missing"},
+        {INPUTS("[]"), "input", "input is an array"},
+        {INPUTS("{\"shape\": [1]}"), "input.datatype", "input.datatype is missing"},
+        {INPUTS("{\"datatype\": \"INT8\", \"shape\": [1]}"), "input.datatype", "\"UINT8\""},
+        {INPUTS("{\"datatype\": \"FP32\"}"), "input.shape", "input.shape is missing"},
+        {INPUTS("{\"datatype\": \"FP32\", \"shape\": 3}"), "input.shape", "a list of integers"},
+        {INPUTS("{\"datatype\": \"FP32\", \"shape\": []}"), "input.shape", "0 dimensions"},
+        {INPUTS("{\"datatype\": \"FP32\", \"shape\": [1.0]}"), "input.shape", "the real number"},
+        {INPUTS("{\"datatype\": \"FP32\", \"shape\": [1], \"layout\": \"HWC\"}"), "input.layout",
+         "it takes \"NCHW\" or \"NHWC\""},
+        {INPUTS("{\"datatype\": \"FP32\", \"shape\": [1], \"name\": \"\"}"), "input.name",
+         "not empty"},
+        {INPUTS("{\"datatype\": \"FP32\", \"shape\": [1], \"mean\": 1}"), "input.mean",
+         "unknown member \"mean\" of input"},
+        {HEAD INPUT "}", "layers", "layers is missing"},
+        {HEAD INPUT ", \"layers\": {}}", "layers", "layers is an object"},
+        {LAYERS(""), "layers", "the network has 0 layers; it must have from 1 to 4096"},
+    };
+    refuse(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+START_TEST(refuses_wrong_layers) {
+    static const refusal cases[] = {
+        {LAYERS("1"), "layers[0]", "layers[0] is 1; it takes an object"},
+        {LAYERS(SIGN ", {\"op\": \"sign\"}"), "layers[1].name", "layers[1].name is missing"},
+        {LAYERS("{\"op\": \"sign\", \"name\": 1}"), "layers[0].name", "is 1"},
+        {LAYERS("{\"op\": \"sign\", \"name\": \"\\n\"}"), "layers[0].name", "control characters"},
+        {LAYERS("{\"name\": \"a\"}"), "layers[0].op", "layer \"a\": op is missing; it takes conv"},
+        {LAYERS("{\"name\": \"a\", \"op\": \"convolution\"}"), "layers[0].op", "quantize"},
+        {LAYERS("{\"name\": \"a\", \"op\": \"maxpool\"}"), "layers[0].op", "mean \"max_pool\"?"},
+        {LAYERS("{\"name\": \"a\", \"op\": 3}"), "layers[0].op", "op is 3"},
+        {LAYERS("{\"name\": \"a\", \"op\": \"sign\", \"stride\": 1}"), "layers[0].stride",
+         "layer \"a\": unknown member \"stride\" of op sign; accepted: op, name, inputs"},
+        {CONV("\"strid\": 1"), "layers[0].strid", "did you mean \"stride\"?"},
+        {CONV("\"inputs\": \"input\""), "layers[0].inputs", "a list of names"},
+        {CONV("\"inputs\": []"), "layers[0].inputs", "a list of names"},
+        {CONV("\"inputs\": [1]"), "layers[0].inputs[0]", "inputs[0] is 1"},
+        {CONV("\"mode\": \"xor\""), "layers[0].mode", "layer \"c\": mode is \"xor\""},
+        {CONV("\"stride\": 0"), "layers[0].stride", "layer \"c\": stride is 0; it must be"},
+        {CONV("\"stride\": [1, 2, 3]"), "layers[0].stride", "a list of 3 numbers"},
+        {CONV("\"stride\": \"2\""), "layers[0].stride", "the string \"2\""},
+        {CONV("\"padding\": [1, 2, 3]"), "layers[0].padding", "a list of 3 numbers"},
+        {CONV("\"padding\": -1"), "layers[0].padding", "padding is -1"},
+        {CONV("\"padding\": \"full\""), "layers[0].padding", "\"same\" or \"valid\""},
+        {CONV("\"dilation\": 1.5"), "layers[0].dilation", "the real number 1.5"},
+        {CONV("\"groups\": 4294967296"), "layers[0].groups", "groups is 4294967296"},
+        {CONV("\"pad_value\": 2"), "layers[0].pad_value", "between -1 and 1"},
+        {CONV("\"k_map\": 1"), "layers[0].k_map", "k_map is 1; it takes true or false"},
+        {CONV("\"packed_channels\": 0"), "layers[0].packed_channels", "from 1 to 2147483647"},
+        {CONV("\"packed_channels\": true"), "layers[0].packed_channels", "is true"},
+        {LAYERS("{\"op\": \"max_pool\", \"name\": \"p\"}"), "layers[0].kernel",
+         "kernel is missing"},
+        {LAYERS("{\"op\": \"max_pool\", \"name\": \"p\", \"kernel\": \"all\"}"), "layers[0].kernel",
+         "or \"global\""},
+        {LAYERS("{\"op\": \"max_pool\", \"name\": \"p\", \"kernel\": [1, 2, 3]}"),
+         "layers[0].kernel", "kernel is an array"},
+        {LAYERS("{\"op\": \"max_pool\", \"name\": \"p\", \"kernel\": [1, null]}"),
+         "layers[0].kernel", "kernel is null"},
+        {LAYERS("{\"op\": \"max_pool\", \"name\": \"p\", \"kernel\": 2, \"count_padding\": true}"),
+         "layers[0].count_padding", "unknown member"},
+        {LAYERS("{\"op\": \"avg_pool\", \"name\": \"p\", \"kernel\": \"global\", \"stride\": 2}"),
+         "layers[0].stride", "takes no stride"},
+        {LAYERS("{\"op\": \"avg_pool\", \"name\": \"p\", \"kernel\": \"global\", \"padding\": 0}"),
+         "layers[0].padding", "takes no padding"},
+        {LAYERS("{\"op\": \"prelu\", \"name\": \"p\", \"slope\": \"0\"}"), "layers[0].slope",
+         "a finite number"},
+        {LAYERS("{\"op\": \"prelu\", \"name\": \"p\", \"slope\": 1e39}"), "layers[0].slope",
+         "slope is the real number 1e+39; it takes a finite number"},
+        {LAYERS("{\"op\": \"clip\", \"name\": \"p\", \"min\": 2}"), "layers[0].min",
+         "min is 2 and max 1"},
+        {LAYERS("{\"op\": \"quantize\", \"name\": \"p\", \"min\": 2, \"max\": 3}"),
+         "layers[0].step", "step is missing"},
+        {LAYERS("{\"op\": \"quantize\", \"name\": \"p\", \"step\": 2, \"max\": 3}"),
+         "layers[0].min", "min is missing"},
+        {LAYERS("{\"op\": \"slice\", \"name\": \"p\", \"from\": 2}"), "layers[0].to",
+         "to is missing"},
+        {LAYERS("{\"op\": \"slice\", \"name\": \"p\", \"from\": 2, \"to\": 3.0}"), "layers[0].to",
+         "the real number 3"},
+    };
+    refuse(cases, sizeof cases / sizeof *cases);
+}
+END_TEST
+
+/* One layer again and again, which every limit of a text is found with. */
+static char *repeated(const char *layer, int count, size_t *length) {
+    char *text;
+    FILE *file = open_memstream(&text, length);
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, HEAD INPUT ", \"layers\": [");
+    for (int i = 0; i < count; i++)
+        fprintf(file, "%s%s", i ? "," : "", layer);
+    fprintf(file, "]}");
+    ck_assert_int_eq(fclose(file), 0);
+    return text;
+}
+
+START_TEST(refuses_more_than_the_limits) {
+    static const struct {
+        const char *layer;
+        int count;
+        xn_status status;
+        const char *fragment;
+    } cases[] = {
+        {SIGN, 4096, XN_OK, NULL},
+        {SIGN, 4097, XN_ERR_MALFORMED, "has 4097 layers"},
+        {"{\"op\":\"sign\",\"name\":\"s\",\"inputs\":[\"s\",\"s\",\"s\",\"s\"]}", 4096, XN_OK,
+         NULL},
+        {"[[[]]]", 40000, XN_ERR_MALFORMED, "more than 131072 values, the limit"},
+        {"[[[[[[[1]]]]]]]", 1, XN_ERR_MALFORMED, "nested more than 8 deep"},
+        {"                                                                ", 70000, XN_ERR_LIMIT,
+         "more than 4194304, the limit"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t length;
+        char *text = repeated(cases[i].layer, cases[i].count, &length);
+        xn_model_config *config = NULL;
+        xn_error error = {0};
+        ck_assert_int_eq(parse(text, length, &config, &error), cases[i].status);
+        if (cases[i].fragment)
+            ck_assert_msg(strstr(error.message, cases[i].fragment) != NULL, "%s", error.message);
+        xn_model_config_free(config);
+        free(text);
+    }
+}
+END_TEST
+
+/* A string as long as a file may be: what the parser takes for it was taken before it began. */
+START_TEST(takes_long_strings) {
+    static const char begin[] = LAYERS("{\"op\": \"sign\", \"name\": \""), end[] = "\"}]}";
+    const size_t length = XN_MODEL_CONFIG_BYTES, at = sizeof begin - 3; /* without its ]} */
+    char *text = malloc(length);
+    xn_model_config *config = NULL;
+    xn_model_about about;
+    xn_error error = {0};
+    ck_assert_ptr_nonnull(text);
+    memcpy(text, begin, at);
+    memset(text + at, 'n', length - at);
+    memcpy(text + length - sizeof end + 1, end, sizeof end - 1);
+    ck_assert_msg(!parse(text, length, &config, &error), "%s", error.message);
+    xn_model_config_about(config, &about);
+    ck_assert_uint_eq(strlen(about.outputs[0].name), length - at - sizeof end + 1);
+    xn_model_config_free(config);
+    free(text);
+}
+END_TEST
+
+/* ---- the tensors ---- */
+
+#define TENSOR(name, dtype, shape, offsets)                                                        \
+    "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
+
+/* A file of that header and so many bytes of values, 0 or as given. */
+static void *make_file(const char *header, size_t spaces, const void *values, size_t count,
+                       size_t *length) {
+    const size_t n = strlen(header) + spaces;
+    uint8_t *file = xn_mem_alloc(8 + n + count);
+    ck_assert_ptr_nonnull(file);
+    for (int i = 0; i < 8; i++)
+        file[i] = (uint8_t)((uint64_t)n >> (8 * i));
+    memcpy(file + 8, header, strlen(header));
+    memset(file + 8 + strlen(header), ' ', spaces);
+    memset(file + 8 + n, 0, count);
+    if (values)
+        memcpy(file + 8 + n, values, count);
+    *length = 8 + n + count;
+    return file;
+}
+
+#define DENSE(members)                                                                             \
+    HEAD "\"input\": {\"datatype\": \"FP32\", \"shape\": [9]}, \"layers\": ["                      \
+         "{\"op\": \"conv\", \"name\": \"a.b\"" members "}]}"
+#define PRELU(members)                                                                             \
+    LAYERS("{\"op\": \"prelu\", \"name\": \"p\"" members "}, {\"op\": \"sign\", \"name\": \"q\"}")
+#define PACKED DENSE(", \"packed_channels\": 9")
+#define WEIGHT TENSOR("a.b.weight", "F32", "[1,9]", "[0,36]")
+
+typedef struct file_case {
+    const char *config, *header;
+    size_t values;
+    const char *field, *fragment; /* NULL: accepted */
+} file_case;
+
+static void check_file(const file_case *c, const void *values) {
+    xn_model_config *config = must_parse(c->config);
+    size_t length;
+    void *file = make_file(c->header, 0, values, c->values, &length), *memory = NULL;
+    xn_graph *graph = NULL;
+    xn_error error = {0};
+    xn_status status = graph_of(config, file, length, &graph, &memory, &error);
+    if (!c->field) {
+        ck_assert_msg(!status, "%s: %s: %s", c->header, error.field, error.message);
+    } else {
+        ck_assert_msg(status, "%s: accepted", c->header);
+        ck_assert_int_eq(status, error.status);
+        ck_assert_msg(!strcmp(error.field, c->field), "%s: field %s", c->header, error.field);
+        ck_assert_msg(strstr(error.message, c->fragment) != NULL, "%s: %s", c->header,
+                      error.message);
+        ck_assert(!graph && !memory);
+    }
+    xn_graph_free(graph);
+    xn_mem_free(memory);
+    xn_mem_free(file);
+    xn_model_config_free(config);
+}
+
+START_TEST(refuses_wrong_tensors) {
+    static const file_case cases[] = {
+        {DENSE(""), "{" WEIGHT "}", 36, NULL, NULL},
+        {DENSE(""), "{" WEIGHT ",\"__metadata__\":{\"any\":\"thing\"}}", 36, NULL, NULL},
+        {DENSE(""), "{" TENSOR("a.b.weight", "BF16", "[1,9]", "[0,18]") "}", 18, NULL, NULL},
+        {DENSE(""), "{" WEIGHT "," TENSOR("a.b.bias", "F16", "[]", "[36,38]") "}", 38, NULL, NULL},
+        {DENSE(""), "", 0, "", "beginning with '{'"},
+        {DENSE(""), "{", 0, "", "the safetensors header is not valid JSON"},
+        {DENSE(""), "{}", 0, "layers[0].weight", "layer \"a.b\": it has no tensor weight"},
+        {DENSE(""), "{}", 1, "", "end at byte 0 of the values, but model.safetensors has 1"},
+        {DENSE(""), "{\"__metadata__\":[]," WEIGHT "}", 36, "__metadata__", "an object of strings"},
+        {DENSE(""), "{\"__metadata__\":{\"a\":1}," WEIGHT "}", 36, "a",
+         "a is 1; it takes a string"},
+        {DENSE(""), "{\"weight\":{}}", 0, "weight", "tensor \"weight\" is of no layer"},
+        {DENSE(""), "{\"b.weight\":{}}", 0, "b.weight", "of no layer"},
+        {DENSE(""), "{\"a.b.c.weight\":{}}", 0, "a.b.c.weight", "of no layer"},
+        {DENSE(""), "{\"a.weight\":{}}", 0, "a.weight", "of no layer"},
+        {DENSE(""), "{\".weight\":{}}", 0, ".weight", "of no layer"},
+        {DENSE(""), "{\"a.b.\":{}}", 0, "layers[0].", "it has a tensor \"\""},
+        {DENSE(""), "{\"a.b.weights\":{}}", 0, "layers[0].weights", "did you mean \"weight\"?"},
+        {DENSE(""), "{\"a.b.weight\":3}", 0, "layers[0].weight", "weight is 3; it takes an object"},
+        {DENSE(""), "{\"a.b.weight\":{\"x\":1}}", 0, "layers[0].weight.x", "unknown field \"x\""},
+        {DENSE(""), "{\"a.b.weight\":{}}", 0, "layers[0].weight.dtype", "dtype is missing"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F64", "[1,9]", "[0,72]") "}", 72,
+         "layers[0].weight.dtype", "\"F64\"; it takes \"F32\", \"F16\""},
+        {DENSE(""), "{" TENSOR("a.b.weight", "U8", "[1,2]", "[0,2]") "}", 2,
+         "layers[0].weight.dtype", "give its layer packed_channels"},
+        {DENSE(""), "{" TENSOR("a.b.bias", "U8", "[1]", "[0,1]") "}", 1, "layers[0].bias.dtype",
+         "bias.dtype is \"U8\""},
+        {DENSE(""), "{\"a.b.weight\":{\"dtype\":\"F32\"}}", 0, "layers[0].weight.shape",
+         "weight.shape is missing"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[0]", "[0,0]") "}", 0,
+         "layers[0].weight.shape", "is 0"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[-1,9]", "[0,36]") "}", 36,
+         "layers[0].weight.shape", "is -1"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[4294967296,4294967296]", "[0,36]") "}", 36,
+         "layers[0].weight.shape", "4294967296"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]") "}", 4,
+         "layers[0].weight.shape", "9 dimensions"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[1,9]", "[36,0]") "}", 36,
+         "layers[0].weight.data_offsets", "is [36, 0]; it must lie within"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[1,9]", "[-4,32]") "}", 36,
+         "layers[0].weight.data_offsets", "is [-4, 32]; it must lie within"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[1,9]", "[0,40]") "}", 36,
+         "layers[0].weight.data_offsets", "within the 36 bytes after the header"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[1,9]", "[0,32]") "}", 36,
+         "layers[0].weight.data_offsets", "spans 32 bytes; shape [1, 9] of FP32 needs 36"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[1,9]", "[0]") "}", 36,
+         "layers[0].weight.data_offsets", "two integers"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[1,9]", "[0,36.0]") "}", 36,
+         "layers[0].weight.data_offsets", "the real number 36"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[1,9]", "[4,40]") "}", 40,
+         "layers[0].weight.data_offsets", "begins at byte 4 of the values"},
+        {DENSE(""), "{" WEIGHT "," TENSOR("a.b.bias", "F32", "[1]", "[32,36]") "}", 36,
+         "layers[0].bias.data_offsets", "begins at byte 32"},
+        {DENSE(""), "{" WEIGHT "," TENSOR("a.b.bias", "F32", "[1]", "[0,4]") "}", 36,
+         "layers[0].weight.data_offsets",
+         "begins at byte 0 of the values, but the tensors before it end at 4"},
+        {DENSE(""), "{" WEIGHT "," TENSOR("a.b.bias", "F32", "[1]", "[40,44]") "}", 44,
+         "layers[0].bias.data_offsets", "end at 36"},
+        {DENSE(""), "{" WEIGHT "," WEIGHT "}", 36, "a.b.weight", "twice"},
+        {DENSE(""), "{" WEIGHT ",\"a.b.weigh\\u0074\":{}}", 36, "a.b.weigh\\u0074", "twice"},
+        {DENSE(""), "{" TENSOR("a.b.weight", "F32", "[9]", "[0,36]") "}", 36,
+         "layers[0].weight.shape", "weight.shape has 1 dimensions"},
+        {DENSE(""), "{" WEIGHT "," TENSOR("a.b.shift", "F32", "[1]", "[36,40]") "}", 40,
+         "layers[0].shift", "op conv does not take"},
+        {DENSE(""), "{\"a\":{\"b\":{\"c\":{\"d\":{\"e\":{\"f\":{\"g\":{\"h\":{}}}}}}}}}", 0, "",
+         "nested more than 8 deep"},
+        {PACKED, "{" TENSOR("a.b.weight", "U8", "[1,2]", "[0,2]") "}", 2, NULL, NULL},
+        {PACKED, "{" TENSOR("a.b.weight", "U8", "[3,1,1,2]", "[0,6]") "}", 6, NULL, NULL},
+        {PACKED, "{" WEIGHT "}", 36, "layers[0].weight.dtype", "says that it is packed bits"},
+        {PACKED, "{" TENSOR("a.b.weight", "U8", "[1,3]", "[0,3]") "}", 3, "layers[0].weight.shape",
+         "weight.shape is [1, 3]; bits of packed_channels 9 are [O, KH, "
+         "KW, 2], or [O, 2]"},
+        {PACKED, "{" TENSOR("a.b.weight", "U8", "[1,1,2]", "[0,2]") "}", 2,
+         "layers[0].weight.shape", "weight.shape is [1, 1, 2]"},
+        {DENSE(", \"packed_channels\": 10"), "{" TENSOR("a.b.weight", "U8", "[1,2]", "[0,2]") "}",
+         2, "layers[0].weight.shape", "layer \"a.b\": "},
+        {DENSE(", \"packed_channels\": 2147483647"),
+         "{" TENSOR("a.b.weight", "U8", "[1,268435456]", "[0,2]") "}", 2, "layers[0].weight.shape",
+         "max"},
+        {PRELU(", \"slope\": 0"), "{}", 0, NULL, NULL},
+        {PRELU(""), "{" TENSOR("p.slope", "F32", "[1]", "[0,4]") "}", 4, NULL, NULL},
+        {PRELU(", \"slope\": 1"), "{" TENSOR("p.slope", "F32", "[1]", "[0,4]") "}", 4,
+         "layers[0].slope", "a member slope and a tensor slope"},
+        {PRELU(""), "{}", 0, "layers[0].slope", "neither a member slope nor a tensor"},
+        {LAYERS(SIGN ", " SIGN), "{}", 0, "layers[1].name", "every name must be unique"},
+        {LAYERS("{\"op\": \"add\", \"name\": \"s\"}"), "{}", 0, "layers[0].inputs", "has 1 inputs"},
+        {LAYERS("{\"op\": \"max_pool\", \"name\": \"s\", \"kernel\": 9}"), "{}", 0,
+         "layers[0].kernel", "kernel[0] is 9"},
+        {LAYERS("{\"op\": \"slice\", \"name\": \"s\", \"from\": 0, \"to\": 9}"), "{}", 0,
+         "layers[0].from", "from is 0 and to 9"},
+        {LAYERS("{\"op\": \"quantize\", \"name\": \"s\", \"step\": 0, \"min\": 0, \"max\": 1}"),
+         "{}", 0, "layers[0].step", "step is 0"},
+        {LAYERS("{\"op\": \"sign\", \"name\": \"s\", \"inputs\": [\"later\"]}"), "{}", 0,
+         "layers[0].inputs", "neither a layer nor"},
+        {INPUTS("{\"datatype\": \"FP32\", \"shape\": [1, 2]}"), "{}", 0, "input.shape",
+         "2 dimensions"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_file(&cases[i], NULL);
+}
+END_TEST
+
+START_TEST(refuses_what_is_no_safetensors_file) {
+    xn_model_config *config = must_parse(LAYERS(SIGN));
+    static const struct {
+        const char *bytes;
+        size_t length;
+        const char *fragment;
+    } cases[] = {
+        {"", 0, "model.safetensors has 0 bytes and is no safetensors file"},
+        {"\2\0\0\0\0\0\0", 7, "7 bytes"},
+        {"\2\0\0\0\0\0\0\0{", 9, "only 1 bytes follow"},
+        {"PK\3\4\24\0\0\0\10\0", 10, "it looks like a zip archive"},
+        {"\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "is no safetensors file"},
+        {"\1\0\0\1\0\0\0\0{}", 10, "the limit is 16777216"},
+        {"\2\0\0\0\0\0\0\0[]", 10, "beginning with '{'"},
+        {"\1\0\0\0\0\0\0\0 ", 9, "beginning with '{'"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        void *file = copy_aligned(cases[i].bytes, cases[i].length), *memory = NULL;
+        xn_graph *graph = NULL;
+        xn_error error = {0};
+        ck_assert_int_eq(graph_of(config, file, cases[i].length, &graph, &memory, &error),
+                         XN_ERR_MALFORMED);
+        ck_assert_msg(strstr(error.message, cases[i].fragment) != NULL, "%s", error.message);
+        xn_mem_free(file);
+    }
+    xn_model_config_free(config);
+}
+END_TEST
+
+/* The format lets a header end in spaces; so many are not given to the parser. */
+START_TEST(takes_spaces_behind_a_header) {
+    xn_model_config *config = must_parse(LAYERS(SIGN));
+    for (size_t spaces = 0; spaces <= 16777214; spaces = spaces * 5 + 3) {
+        size_t length;
+        void *file = make_file("{}", spaces, NULL, 0, &length), *memory = NULL;
+        xn_graph *graph = NULL;
+        xn_error error = {0};
+        ck_assert_msg(!graph_of(config, file, length, &graph, &memory, &error), "%s",
+                      error.message);
+        xn_graph_free(graph);
+        xn_mem_free(memory);
+        xn_mem_free(file);
+    }
+    xn_model_config_free(config);
+}
+END_TEST
+
+START_TEST(takes_a_long_header) {
+    static const char begin[] = "{\"__metadata__\":{\"k\":\"", end[] = "\"}}";
+    char *header = malloc(XN_MODEL_HEADER_BYTES + 2);
+    ck_assert_ptr_nonnull(header);
+    memset(header, 'v', XN_MODEL_HEADER_BYTES);
+    memcpy(header, begin, sizeof begin - 1);
+    xn_model_config *config = must_parse(LAYERS(SIGN));
+    for (int more = 0; more < 2; more++) {
+        size_t length;
+        void *memory = NULL;
+        xn_graph *graph = NULL;
+        xn_error error = {0};
+        memcpy(header + XN_MODEL_HEADER_BYTES + more + 1 - sizeof end, end, sizeof end);
+        void *file = make_file(header, 0, NULL, 0, &length);
+        xn_status status = graph_of(config, file, length, &graph, &memory, &error);
+        ck_assert_int_eq(status, more ? XN_ERR_MALFORMED : XN_OK);
+        xn_graph_free(graph);
+        xn_mem_free(file);
+        memset(header + XN_MODEL_HEADER_BYTES - 3, 'v', 4);
+    }
+    xn_model_config_free(config);
+    free(header);
+}
+END_TEST
+
+/* Bits behind the last channel are 0, wherever they are. */
+START_TEST(refuses_spare_bits) {
+    for (int bit = 0; bit < 32; bit++) {
+        const uint8_t values[4] = {(uint8_t)(bit / 8 == 0 ? 1u << bit % 8 : 0),
+                                   (uint8_t)(bit / 8 == 1 ? 1u << bit % 8 : 0),
+                                   (uint8_t)(bit / 8 == 2 ? 1u << bit % 8 : 0),
+                                   (uint8_t)(bit / 8 == 3 ? 1u << bit % 8 : 0)};
+        const bool spare = bit % 16 >= 9;
+        const file_case c = {PACKED, "{" TENSOR("a.b.weight", "U8", "[2,2]", "[0,4]") "}", 4,
+                             spare ? "layers[0].weight" : NULL,
+                             "a bit that is not 0 behind channel 8"};
+        check_file(&c, values);
+    }
+}
+END_TEST
+
+/* ---- whole networks ---- */
+
+static void fill_input(xn_rng *rng, xn_datatype datatype, int64_t count, void *to) {
+    for (int64_t i = 0; i < count; i++) {
+        const float value = (float)((int)xn_rng_below(rng, 17) - 8) * 0.25f;
+        if (datatype == XN_UINT8)
+            ((uint8_t *)to)[i] = (uint8_t)xn_rng_below(rng, 256);
+        else if (datatype == XN_FP16)
+            ((uint16_t *)to)[i] = xn_fp32_to_fp16(value);
+        else
+            ((float *)to)[i] = value;
+    }
+}
+
+static void same_graph(const nw_net *net, const xn_graph *graph, const xn_graph *again,
+                       int64_t *ops) {
+    xn_graph_end a, b;
+    ck_assert_int_eq(xn_graph_output_count(graph), xn_graph_output_count(again));
+    ck_assert_int_eq(xn_graph_operations(graph), xn_graph_operations(again));
+    for (int i = 0; i < xn_graph_output_count(graph); i++) {
+        xn_graph_output(graph, i, &a);
+        xn_graph_output(again, i, &b);
+        ck_assert_str_eq(a.name, b.name);
+        ck_assert_mem_eq(&a.shape, &b.shape, sizeof a.shape);
+    }
+    xn_graph_input(graph, &a);
+    xn_graph_input(again, &b);
+    ck_assert_str_eq(a.name, b.name);
+    ck_assert_int_eq(a.datatype, b.datatype);
+    ck_assert_mem_eq(&a.shape, &b.shape, sizeof a.shape);
+    for (int i = 0; i < net->params.layer_count; i++) {
+        ck_assert(xn_graph_layer_shape(graph, net->layers[i].name, &a.shape));
+        ck_assert(xn_graph_layer_shape(again, net->layers[i].name, &b.shape));
+        ck_assert_mem_eq(&a.shape, &b.shape, sizeof a.shape);
+        ops[net->layers[i].op]++;
+    }
+}
+
+static xn_network *lower(const xn_graph *graph) {
+    xn_network *network = NULL;
+    xn_error error = {0};
+    ck_assert_msg(!xn_network_lower(graph, &network, &error), "%s", error.message);
+    return network;
+}
+
+/* What is computed, bit for bit. */
+static void same_results(const nw_net *net, const xn_graph *graph, const xn_graph *again,
+                         xn_rng *rng, uint64_t seed) {
+    xn_network *a = lower(graph), *b = lower(again);
+    void *input = calloc((size_t)a->input_elements, sizeof(float));
+    ck_assert_ptr_nonnull(input);
+    ck_assert_uint_eq(a->output_bytes, b->output_bytes);
+    fill_input(rng, net->params.input_datatype, a->input_elements, input);
+    float *x = nw_run(a, input, 1), *y = nw_run(b, input, 1);
+    ck_assert_msg(!memcmp(x, y, a->output_bytes), "seed %" PRIu64 ": other results", seed);
+    free(x);
+    free(y);
+    free(input);
+    xn_network_free(a);
+    xn_network_free(b);
+}
+
+/* All ops, all datatypes, in all forms: the graph that is read back is the one that was written. */
+START_TEST(random_networks_come_back) {
+    int64_t ops[XN_OP_COUNT] = {0}, copied = 0;
+    enum { NETWORKS = 250 };
+    for (uint64_t i = 0; i < NETWORKS; i++) {
+        const uint64_t seed = xn_test_seed() + i;
+        xn_rng rng = {seed};
+        nw_net *net = nw_random_net(&rng, i % 2);
+        net->params.precision = (xn_precision)(i % 3);
+        nw_files files;
+        nw_write(net, i % 7 ? &rng : NULL, &files);
+        xn_model_config *config = must_parse(files.config);
+        xn_graph *graph = nw_graph(net), *again = NULL;
+        void *memory = NULL;
+        xn_error error = {0};
+        xn_status status =
+            graph_of(config, files.tensors, files.tensors_length, &again, &memory, &error);
+        ck_assert_msg(!status, "seed %" PRIu64 ": %s: %s\n%s", seed, error.field, error.message,
+                      files.config);
+        copied += memory != NULL;
+        same_graph(net, graph, again, ops);
+        same_results(net, graph, again, &rng, seed);
+        xn_graph_free(again);
+        xn_graph_free(graph);
+        xn_mem_free(memory);
+        xn_model_config_free(config);
+        nw_files_free(&files);
+        nw_free(net);
+    }
+    for (int op = 0; op < XN_OP_COUNT; op++)
+        ck_assert_msg(ops[op] > 5, "few of %s", xn_op_name((xn_op)op));
+    ck_assert(copied > NETWORKS / 4 && copied < NETWORKS);
+}
+END_TEST
+
+/* A dense layer and a grouped convolution with packed weights, bit by bit. */
+START_TEST(packed_bits_are_signs) {
+    static const char text[] =
+        HEAD "\"input\": {\"datatype\": \"FP32\", \"shape\": [9]}, \"layers\": ["
+             "{\"op\": \"conv\", \"name\": \"d\", \"mode\": \"float\", \"packed_channels\": 9}]}";
+    for (int bit = 0; bit < 18; bit++) {
+        uint8_t values[4] = {0};
+        values[bit / 9 * 2 + bit % 9 / 8] = (uint8_t)(1u << (bit % 9 % 8));
+        size_t length;
+        void *file = make_file("{" TENSOR("d.weight", "U8", "[2,2]", "[0,4]") "}", 0, values, 4,
+                               &length),
+             *memory = NULL;
+        xn_model_config *config = must_parse(text);
+        xn_graph *graph = NULL;
+        xn_error error = {0};
+        ck_assert_msg(!graph_of(config, file, length, &graph, &memory, &error), "%s",
+                      error.message);
+        xn_network *network = lower(graph);
+        float input[9] = {0};
+        input[bit % 9] = 1;
+        float *output = nw_run(network, input, 1);
+        ck_assert(output[bit / 9] == 1 && output[1 - bit / 9] == -1);
+        free(output);
+        xn_network_free(network);
+        xn_graph_free(graph);
+        xn_mem_free(memory);
+        xn_mem_free(file);
+        xn_model_config_free(config);
+    }
+}
+END_TEST
+
+/* ---- hostile files ---- */
+
+static void change(xn_rng *rng, char *bytes, size_t *length) {
+    static const char *const pieces[] = {"{",  "}", "[", "]", ",",    ":",   "\"", "0",
+                                         "-1", "9", "x", ".", "null", "1e9", "\\", "\xff"};
+    const size_t at = xn_rng_below(rng, *length);
+    const char *piece = pieces[xn_rng_below(rng, sizeof pieces / sizeof *pieces)];
+    switch (xn_rng_below(rng, 4)) {
+    case 0:
+        bytes[at] = (char)xn_rng_next(rng);
+        break;
+    case 1:
+        memmove(bytes + at, bytes + at + 1, --*length - at);
+        break;
+    case 2:
+        bytes[at] = piece[0];
+        break;
+    default:
+        memmove(bytes + at + strlen(piece), bytes + at, *length - at);
+        memcpy(bytes + at, piece, strlen(piece));
+        *length += strlen(piece);
+    }
+}
+
+/* Any text and any file: a graph, or an error that says something. */
+static void try_both(const char *text, size_t text_length, const void *bytes, size_t length,
+                     int *accepted) {
+    xn_model_config *config = NULL;
+    xn_graph *graph = NULL;
+    void *memory = NULL;
+    xn_error error = {0};
+    xn_status status = parse(text, text_length, &config, &error);
+    if (!status) {
+        void *file = copy_aligned(bytes, length);
+        status = graph_of(config, file, length, &graph, &memory, &error);
+        xn_graph_free(graph);
+        xn_mem_free(memory);
+        xn_mem_free(file);
+    }
+    *accepted += !status;
+    ck_assert(!status || (error.status == status && error.message[0]));
+    xn_model_config_free(config);
+}
+
+static void small_files(uint64_t seed, nw_files *out) {
+    xn_rng rng = {seed};
+    nw_net *net = NULL;
+    do {
+        nw_free(net ? net : calloc(1, sizeof *net));
+        net = nw_random_net(&rng, true);
+    } while (net->params.layer_count < 4 || net->tensor_count < 3);
+    nw_write(net, &rng, out);
+    nw_free(net);
+}
+
+START_TEST(survives_changes) {
+    int accepted = 0, tries = 0;
+    for (uint64_t n = 0; n < 8; n++) {
+        nw_files files;
+        small_files(xn_test_seed() + n, &files);
+        xn_rng rng = {n};
+        const size_t header = files.tensors_length < 3000 ? files.tensors_length : 3000;
+        char *text = malloc(files.config_length + 100), *bytes = malloc(files.tensors_length + 100);
+        ck_assert(text && bytes);
+        for (int round = 0; round < 1500; round++, tries++) {
+            size_t text_length = files.config_length, length = header;
+            memcpy(text, files.config, text_length);
+            memcpy(bytes, files.tensors, files.tensors_length);
+            for (uint64_t i = xn_rng_below(&rng, 3); round % 2 && i < 3; i++)
+                change(&rng, text, &text_length);
+            for (uint64_t i = xn_rng_below(&rng, 3); round % 2 == 0 && i < 3; i++)
+                change(&rng, bytes, &length);
+            length += files.tensors_length - header;
+            try_both(text, text_length, bytes, length, &accepted);
+        }
+        free(text);
+        free(bytes);
+        nw_files_free(&files);
+    }
+    ck_assert_int_gt(accepted, 0);
+    ck_assert_int_lt(accepted, tries);
+}
+END_TEST
+
+START_TEST(refuses_whatever_is_cut_off) {
+    nw_files files;
+    int accepted = 0;
+    small_files(xn_test_seed(), &files);
+    for (size_t cut = 1; cut <= files.tensors_length; cut += cut < 2000 ? 1 : 97)
+        try_both(files.config, files.config_length, files.tensors, files.tensors_length - cut,
+                 &accepted);
+    for (size_t cut = 2; cut <= files.config_length; cut++) /* it ends in a newline */
+        try_both(files.config, files.config_length - cut, files.tensors, files.tensors_length,
+                 &accepted);
+    ck_assert_int_eq(accepted, 0);
+    try_both(files.config, files.config_length, files.tensors, files.tensors_length, &accepted);
+    ck_assert_int_eq(accepted, 1);
+    nw_files_free(&files);
+}
+END_TEST
+
+typedef struct counter {
+    int left;
+} counter;
+
+static bool fail_at(void *context, size_t bytes) {
+    (void)bytes;
+    return ((counter *)context)->left-- != 0;
+}
+
+static xn_status read_all(const nw_files *files, xn_error *error) {
+    xn_model_config *config = NULL;
+    xn_graph *graph = NULL;
+    void *memory = NULL;
+    char **labels = NULL, *text = NULL;
+    int64_t count;
+    xn_status status = xn_model_config_parse(files->config, files->config_length, &config, error);
+    if (!status)
+        status = graph_of(config, files->tensors, files->tensors_length, &graph, &memory, error);
+    if (!status)
+        status = xn_model_labels_parse("a\nb", 3, 2, &labels, &count, &text, error);
+    xn_mem_free(labels);
+    xn_mem_free(text);
+    xn_graph_free(graph);
+    xn_mem_free(memory);
+    xn_model_config_free(config);
+    return status;
+}
+
+START_TEST(every_allocation_may_fail) {
+    nw_files files;
+    int failed = 0;
+    small_files(xn_test_seed(), &files);
+    for (xn_status status = XN_ERR_NO_MEMORY; status; failed++) {
+        counter c = {failed};
+        xn_error error = {0};
+        xn_mem_set_hook(fail_at, &c);
+        status = read_all(&files, &error);
+        xn_mem_set_hook(NULL, NULL);
+        ck_assert_msg(!status || (status == XN_ERR_NO_MEMORY && error.message[0]), "%d: %s: %s",
+                      failed, xn_status_name(status), error.message);
+        ck_assert_int_lt(failed, 100);
+    }
+    ck_assert_int_gt(failed, 10);
+    nw_files_free(&files);
+}
+END_TEST
+
+/* ---- labels ---- */
+
+START_TEST(reads_labels) {
+    static const struct {
+        const char *text;
+        size_t length;
+        int count;
+        const char *labels[3];
+    } cases[] = {
+        {"", 0, 0, {NULL}},
+        {"\n", 1, 1, {""}},
+        {"a", 1, 1, {"a"}},
+        {"a\n", 2, 1, {"a"}},
+        {"a\nb", 3, 2, {"a", "b"}},
+        {"a b\r\n\r\nc\r\n", 10, 3, {"a b", "", "c"}},
+        {"\xef\xbb\xbfK\xc3\xa4se\n\xf0\x9f\x98\x80", 13, 2, {"K\xc3\xa4se", "\xf0\x9f\x98\x80"}},
+        {"a\rb\n\r", 5, 2, {"a\rb", ""}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char **labels, *memory, *text = copy_aligned(cases[i].text, cases[i].length);
+        int64_t count;
+        xn_error error = {0};
+        ck_assert_msg(
+            !xn_model_labels_parse(text, cases[i].length, 3, &labels, &count, &memory, &error),
+            "%s", error.message);
+        ck_assert_int_eq(count, cases[i].count);
+        for (int64_t n = 0; n < count; n++)
+            ck_assert_str_eq(labels[n], cases[i].labels[n]);
+        xn_mem_free(labels);
+        xn_mem_free(memory);
+        xn_mem_free(text);
+    }
+}
+END_TEST
+
+START_TEST(refuses_wrong_labels) {
+    static const struct {
+        const char *text;
+        size_t length;
+        const char *fragment;
+    } cases[] = {
+        {"a\nb\nc\nd", 7, "there is a line 4 of labels; the output has 3"},
+        {"a\nb\nc\n\n", 7, "there is a line 4"},
+        {"a\n\xff\n", 4, "line 2 of the labels is no valid UTF-8"},
+        {"\xc3", 1, "line 1 of the labels is no valid UTF-8"},
+        {"\xf0\x9f\x98", 3, "is no valid UTF-8"},
+        {"a\n\xed\xa0\x80", 5, "line 2 of the labels is no valid UTF-8"},
+        {"a\nb\n\0", 5, "line 3 of the labels holds a NUL"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char **labels = NULL, *memory = NULL, *text = copy_aligned(cases[i].text, cases[i].length);
+        int64_t count;
+        xn_error error = {0};
+        ck_assert_int_eq(
+            xn_model_labels_parse(text, cases[i].length, 3, &labels, &count, &memory, &error),
+            XN_ERR_MALFORMED);
+        ck_assert_str_eq(error.field, "labels");
+        ck_assert_msg(strstr(error.message, cases[i].fragment) != NULL, "%s", error.message);
+        ck_assert(!labels && !memory);
+        xn_mem_free(text);
+    }
+}
+END_TEST
+
+XN_SUITE(model_config) {
+    Suite *s = suite_create("model_config");
+    TCase *t = tcase_create("files");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, says_what_it_holds);
+    tcase_add_test(t, has_defaults);
+    tcase_add_test(t, strings_are_unescaped);
+    tcase_add_test(t, refuses_wrong_configurations);
+    tcase_add_test(t, refuses_wrong_layers);
+    tcase_add_test(t, refuses_more_than_the_limits);
+    tcase_add_test(t, takes_long_strings);
+    tcase_add_test(t, refuses_wrong_tensors);
+    tcase_add_test(t, refuses_what_is_no_safetensors_file);
+    tcase_add_test(t, takes_spaces_behind_a_header);
+    tcase_add_test(t, takes_a_long_header);
+    tcase_add_test(t, refuses_spare_bits);
+    tcase_add_test(t, random_networks_come_back);
+    tcase_add_test(t, packed_bits_are_signs);
+    tcase_add_test(t, survives_changes);
+    tcase_add_test(t, refuses_whatever_is_cut_off);
+    tcase_add_test(t, every_allocation_may_fail);
+    tcase_add_test(t, reads_labels);
+    tcase_add_test(t, refuses_wrong_labels);
+    suite_add_tcase(s, t);
+    return s;
+}
