@@ -306,6 +306,9 @@ bench-gpu-shapes: deps ## other shapes on the GPU, every path, each against its 
 bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,pack,gpu_pack)
+bench-network: deps ## a whole network on the CPU, Bi-Real-18, step by step
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,network,network)
 bench-paper: deps ## the paper's three tables beside its published figures
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,paper,paper)
