@@ -67,7 +67,7 @@ COMPUTE_INC := -Icompute/include -Icompute/core
 PROTO_INC   := -Icompute/include -Iproto/include $(call include_of,proto/src)
 SERVER_INC  := -Icompute/include -Iproto/include $(call include_of,server)
 TEST_INC    := -Icompute/include -Icompute/core $(CPU_INC) -Iproto/include \
-               $(call include_of,proto/src) $(call include_of,server) -Itests -Itests/fuzz
+               $(call include_of,proto/src) $(call include_of,server) -Itests -Itests/fuzz -Itests/networks
 
 COMPUTE_SRC := $(call tree,compute/core,c) $(call tree,compute/ref,c) $(call tree,compute/cpu,c)
 PROTO_SRC   := $(call tree,proto/src,c)

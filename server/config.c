@@ -10,6 +10,7 @@
 #include "config_settings.h"
 #include "file.h"
 #include "xn_mem.h"
+#include "xn_proto.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -65,10 +66,12 @@ static void label_of(const loader *l, int index, char label[LABEL_MAX]) {
 static xn_status apply(loader *l, int index, origin from, int line, const char *value,
                        xn_error *error) {
     char label[LABEL_MAX];
+    bool again = l->from[index].origin == from; /* only of a list can there be more than one */
     l->from[index].origin = from;
     l->from[index].line = line;
     label_of(l, index, label);
-    return xn_setting_parse(&xn_settings[index], value, label, &l->config, error);
+    return (again ? xn_setting_add : xn_setting_parse)(&xn_settings[index], value, label,
+                                                       &l->config, error);
 }
 
 /* ---- names that do not exist ---- */
@@ -184,7 +187,7 @@ static xn_status read_line(loader *l, const char *at, const char *end, int line,
         snprintf(where, sizeof where, "%s: there is no setting \"%s\"", label, shown);
         return fail_unknown(where, FROM_FILE, at, length, error);
     }
-    if (l->from[index].origin == FROM_FILE)
+    if (l->from[index].origin == FROM_FILE && xn_settings[index].kind != XN_SETTING_LIST)
         return xn_fail(error, XN_ERR_MALFORMED, xn_settings[index].name,
                        "%s: %s is given twice; line %d has it too", label, xn_settings[index].name,
                        l->from[index].line);
@@ -502,9 +505,81 @@ static xn_status check_devices(const loader *l, xn_error *error) {
     }
 }
 
+/* Up to the next comma, or the end. */
+static size_t item_length(const char *at) {
+    return strcspn(at, ",");
+}
+
+static const char *name_end(const char *item, size_t length) {
+    return memchr(item, '=', length);
+}
+
+bool xn_config_next_model(const char **list, xn_config_model *out) {
+    const char *at = *list;
+    size_t length = item_length(at);
+    if (!*at)
+        return false;
+    const char *equals = name_end(at, length);
+    const char *folder = equals ? equals + 1 : at;
+    snprintf(out->name, sizeof out->name, "%.*s", equals ? (int)(equals - at) : 0, at);
+    snprintf(out->folder, sizeof out->folder, "%.*s", (int)(at + length - folder), folder);
+    *list = at + length + (at[length] == ',');
+    return true;
+}
+
+static xn_status check_model(const char *label, const char *item, size_t length, xn_error *error) {
+    const char *equals = name_end(item, length);
+    size_t name = equals ? (size_t)(equals - item) : 0;
+    size_t folder = length - (equals ? name + 1 : 0);
+    xn_config_model model;
+    char shown[LABEL_MAX];
+    show(item, length, shown);
+    if (!folder || folder >= sizeof model.folder)
+        return xn_fail(error, XN_ERR_MALFORMED, "model",
+                       "%s has \"%s\", whose folder has %zu characters; accepted is NAME=DIR or "
+                       "DIR, DIR of 1 to %zu characters, with commas between several",
+                       label, shown, folder, sizeof model.folder - 1);
+    xn_config_next_model(&item, &model);
+    if (equals && (name > XN_CONFIG_MODEL_NAME || !xn_proto_name_valid(model.name)))
+        return xn_fail(error, XN_ERR_MALFORMED, "model",
+                       "%s has \"%s\", whose name is none for a model; accepted are 1 to %d of "
+                       "A-Z a-z 0-9 . _ -, and not . or ..",
+                       label, shown, XN_CONFIG_MODEL_NAME);
+    return XN_OK;
+}
+
+/* Whether an item before this one has its name. */
+static bool name_is_twice(const char *list, const char *item, const char *name) {
+    xn_config_model other;
+    while (*name && list < item && xn_config_next_model(&list, &other))
+        if (!strcmp(other.name, name))
+            return true;
+    return false;
+}
+
+static xn_status check_models(const loader *l, xn_error *error) {
+    const char *at = l->config.models, *next = at;
+    char label[LABEL_MAX];
+    xn_config_model model;
+    xn_status status = XN_OK;
+    label_by_name(l, "model", label);
+    for (; *at && status == XN_OK; at = next) {
+        status = check_model(label, at, item_length(at), error);
+        if (status != XN_OK)
+            return status;
+        xn_config_next_model(&next, &model);
+        if (name_is_twice(l->config.models, at, model.name))
+            status = xn_fail(error, XN_ERR_MALFORMED, "model",
+                             "%s has two folders for the name \"%s\"", label, model.name);
+        else if (!*next && next > at && next[-1] == ',')
+            status = check_model(label, next, 0, error); /* nothing behind the last comma */
+    }
+    return status;
+}
+
 static xn_status check_together(const loader *l, xn_error *error) {
     static xn_status (*const checks[])(const loader *, xn_error *) = {
-        check_listen, check_tls, check_timeouts, check_devices};
+        check_listen, check_tls, check_timeouts, check_devices, check_models};
     xn_status status = XN_OK;
     for (size_t i = 0; status == XN_OK && i < sizeof checks / sizeof checks[0]; i++)
         status = checks[i](l, error);

@@ -67,6 +67,11 @@ typedef struct xn_config {
     int64_t weights_cache_bytes; /* --weights-cache-bytes 256 MiB   recognised inline weights */
     char weights_dir[256];       /* --weights-dir               registered ones are kept there */
     int64_t weights_poll_ms;     /* --weights-poll-ms 2000      0 = by inotify alone */
+    /* models */
+    char model_repository[256]; /* --model-repository           a folder of model folders */
+    char models[1536];          /* --model [NAME=]DIR           may be given again; with commas */
+    int64_t max_models;         /* --max-models 256             names of models */
+    int64_t max_models_bytes;   /* --max-models-bytes 8 GiB     host memory of those loaded */
     /* logs */
     xn_log_format log_format;    /* --log-format text|json */
     xn_log_level log_level;      /* --log-level debug|info|warn|error */
@@ -96,5 +101,14 @@ xn_status xn_config_load(int argc, char *const *argv, char *const *environment, 
 void xn_config_help(FILE *out);                           /* --help */
 void xn_config_print(const xn_config *config, FILE *out); /* as a configuration file */
 bool xn_config_is_loopback(const xn_config *config);
+
+/* One of config->models: "NAME=DIR", or "DIR" (then name is ""). Takes it off the front of *list;
+ * false at its end. What was loaded was checked: it fits, and names are such as models have. */
+#define XN_CONFIG_MODEL_NAME 128
+typedef struct xn_config_model {
+    char name[XN_CONFIG_MODEL_NAME + 1];
+    char folder[256];
+} xn_config_model;
+bool xn_config_next_model(const char **list, xn_config_model *out);
 
 #endif

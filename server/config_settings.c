@@ -25,6 +25,8 @@ _Static_assert(XN_LOG_DEBUG == 0 && XN_LOG_ERROR == 3, "debug|info|warn|error");
 #define FIELD(field) offsetof(xn_config, field), sizeof(((xn_config *)0)->field)
 #define TEXT(name, field, argument, initial, help)                                                 \
     { GROUP, name, argument, XN_SETTING_TEXT, FIELD(field), 0, 0, 0, initial, NULL, help }
+#define LIST(name, field, argument, help)                                                          \
+    { GROUP, name, argument, XN_SETTING_LIST, FIELD(field), 0, 0, 0, "", NULL, help }
 #define CHOICE(name, field, choices, initial, help)                                                \
     { GROUP, name, "NAME", XN_SETTING_CHOICE, FIELD(field), 0, 0, 0, initial, choices, help }
 #define ENUM(name, field, choices, initial, help)                                                  \
@@ -139,6 +141,16 @@ const xn_setting xn_settings[] = {
     NUMBER("weights-poll-ms", weights_poll_ms, "MS", 0, DAY_MS, 2000,
            "How often --weights-dir is looked at for changes that the system did not tell of; 0 "
            "means never."),
+#undef GROUP
+#define GROUP "Models"
+    TEXT("model-repository", model_repository, "DIR", "",
+         "Folder of model folders, each served under its name; read anew at SIGHUP."),
+    LIST("model", models, "[NAME=]DIR",
+         "Folder of a model to serve, under NAME or the name it has in itself; may be given again, "
+         "or several with commas between them."),
+    NUMBER("max-models", max_models, "N", 0, 100000, 256, "Models by number, loaded or not."),
+    BYTES("max-models-bytes", max_models_bytes, 0, 65536 * GI, 8 * GI,
+          "Host memory of all loaded models."),
 #undef GROUP
 #define GROUP "Logs"
     ENUM("log-format", log_format, "text|json", XN_LOG_TEXT, "Form of the log lines."),
@@ -296,9 +308,20 @@ static xn_status parse_choice(const xn_setting *setting, const char *value, cons
     return XN_OK;
 }
 
+xn_status xn_setting_add(const xn_setting *setting, const char *value, const char *source,
+                         xn_config *config, xn_error *error) {
+    const char *before = field_of(setting, config);
+    char both[XN_SETTING_TEXT_MAX];
+    if (setting->kind != XN_SETTING_LIST || !*before)
+        return xn_setting_parse(setting, value, source, config, error);
+    if (snprintf(both, sizeof both, "%s,%s", before, value) >= (int)sizeof both)
+        both[sizeof both - 1] = '\0'; /* longer than any field */
+    return parse_text(setting, both, source, config, error);
+}
+
 xn_status xn_setting_parse(const xn_setting *setting, const char *value, const char *source,
                            xn_config *config, xn_error *error) {
-    if (setting->kind == XN_SETTING_TEXT)
+    if (setting->kind == XN_SETTING_TEXT || setting->kind == XN_SETTING_LIST)
         return parse_text(setting, value, source, config, error);
     if (setting->choices)
         return parse_choice(setting, value, source, config, error);
@@ -340,7 +363,7 @@ void xn_setting_range(const xn_setting *setting, char *text, size_t size) {
     format_number(setting->high, bytes, high, sizeof high);
     if (setting->choices)
         snprintf(text, size, "%s", setting->choices);
-    else if (setting->kind == XN_SETTING_TEXT)
+    else if (setting->kind == XN_SETTING_TEXT || setting->kind == XN_SETTING_LIST)
         text[0] = 0;
     else
         snprintf(text, size, "%s..%s", low, high);
@@ -369,7 +392,7 @@ static void format_text(const char *value, char text[XN_SETTING_TEXT_MAX]) {
 void xn_setting_format(const xn_setting *setting, const xn_config *config,
                        char text[XN_SETTING_TEXT_MAX]) {
     const char *field = (const char *)config + setting->offset;
-    if (setting->kind == XN_SETTING_TEXT || setting->kind == XN_SETTING_CHOICE) {
+    if (setting->text) {
         format_text(field, text);
     } else if (setting->choices) {
         int64_t index = get_int(setting, config);

@@ -9,6 +9,7 @@
 
 typedef enum {
     XN_SETTING_TEXT,   /* char[] */
+    XN_SETTING_LIST,   /* char[], items with commas between; given again adds one */
     XN_SETTING_CHOICE, /* char[], one of `choices` */
     XN_SETTING_ENUM,   /* an enum whose values are the positions in `choices` */
     XN_SETTING_BOOL,
@@ -33,8 +34,8 @@ extern const int xn_setting_count;
 
 #define XN_SETTINGS_MAX 64 /* rows of the table, at most */
 
-#define XN_SETTING_TEXT_MAX 600 /* characters of any formatted value, with quotes and escapes */
-#define XN_SETTING_ENV_MAX 48   /* characters of an environment variable's name */
+#define XN_SETTING_TEXT_MAX 3200 /* characters of any formatted value, with quotes and escapes */
+#define XN_SETTING_ENV_MAX 48    /* characters of an environment variable's name */
 
 /* The index of the setting of that name (length characters), or -1. */
 int xn_setting_find(const char *name, size_t length);
@@ -46,6 +47,9 @@ void xn_setting_reset(const xn_setting *setting, xn_config *config); /* to the d
  * and what is accepted. */
 xn_status xn_setting_parse(const xn_setting *setting, const char *value, const char *source,
                            xn_config *config, xn_error *error);
+/* The same, but for a list the text is put behind what is there. */
+xn_status xn_setting_add(const xn_setting *setting, const char *value, const char *source,
+                         xn_config *config, xn_error *error);
 /* The value as the configuration file writes it; parse reads it back to the same field. */
 void xn_setting_format(const xn_setting *setting, const xn_config *config,
                        char text[XN_SETTING_TEXT_MAX]);

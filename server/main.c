@@ -14,6 +14,7 @@
 
 #include <malloc.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,8 @@ typedef struct {
     xn_config config;
     xn_service service;
     xn_http *http;
+    xn_task scan; /* the loader's, while scans_asked > 0 */
+    atomic_int scans_asked;
     char tls_priorities[XN_TLS_PRIORITIES_MAX];
 } daemon_state;
 
@@ -153,7 +156,7 @@ static void warn_of_connections(const xn_config *config) {
 }
 
 static void weights_loaded(void *context) {
-    xn_engine_set_loading(context, false);
+    xn_engine_set_loading(context, XN_LOADING_WEIGHTS, false);
 }
 
 /* Until its files are read, the daemon is not ready. */
@@ -168,10 +171,48 @@ static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
                                             .context = d->service.engine};
     if (!c->weights_dir[0])
         return XN_OK;
-    xn_engine_set_loading(d->service.engine, true);
+    xn_engine_set_loading(d->service.engine, XN_LOADING_WEIGHTS, true);
     return xn_weights_dir_open(&options, xn_engine_store(d->service.engine),
                                xn_engine_metrics(d->service.engine), &d->service.weights_dir,
                                error);
+}
+
+/* On a thread of the loader: once for all who asked so far, and again for who asks meanwhile. */
+static void scan_models(xn_task *task) {
+    daemon_state *d = (daemon_state *)(void *)((char *)task - offsetof(daemon_state, scan));
+    int asked;
+    do {
+        xn_error error;
+        asked = atomic_load(&d->scans_asked);
+        if (xn_models_scan(d->service.models, &error))
+            xn_log(XN_LOG_ERROR, NULL, "%s", error.message);
+        xn_engine_set_loading(d->service.engine, XN_LOADING_MODELS, false);
+    } while (atomic_fetch_sub(&d->scans_asked, asked) != asked);
+}
+
+static void ask_for_scan(daemon_state *d) {
+    d->scan.run = scan_models;
+    if (atomic_fetch_add(&d->scans_asked, 1) == 0)
+        xn_loader_submit(d->service.loader, &d->scan);
+}
+
+static bool has_models(const xn_config *config) {
+    return config->model_repository[0] || config->models[0];
+}
+
+/* Until they are loaded, the daemon is not ready. */
+static xn_status open_models(daemon_state *d, xn_error *error) {
+    xn_engine *engine = d->service.engine;
+    xn_status status =
+        xn_models_create(&d->config, xn_engine_store(engine), &d->service.models, error);
+    if (status)
+        return status;
+    xn_metrics_set_more(xn_engine_metrics(engine), xn_models_metrics, d->service.models);
+    if (has_models(&d->config)) {
+        xn_engine_set_loading(engine, XN_LOADING_MODELS, true);
+        ask_for_scan(d);
+    }
+    return XN_OK;
 }
 
 static xn_status start(daemon_state *d, xn_error *error) {
@@ -190,6 +231,8 @@ static xn_status start(daemon_state *d, xn_error *error) {
         return status;
     if ((status = open_weights_dir(d, error)))
         return status;
+    if ((status = open_models(d, error)))
+        return status;
     return start_http(d, error);
 }
 
@@ -206,6 +249,8 @@ static xn_status check(daemon_state *d, char fallback_reason[XN_FALLBACK_REASON_
         status = xn_engine_check(&d->config, fallback_reason, error);
     if (!status && d->config.weights_dir[0])
         status = xn_weights_dir_check(d->config.weights_dir, error);
+    if (!status)
+        status = xn_models_check(&d->config, error);
     if (!status)
         status = xn_listener_check(d->config.listen, (int)d->config.port, error);
     return status;
@@ -263,7 +308,7 @@ static void told(const char *what, xn_status status, const xn_error *error) {
 
 /* Each on its own: what cannot be read anew stays as it was. The settings themselves are those of
  * the start. */
-static void reload(const daemon_state *d) {
+static void reload(daemon_state *d) {
     const xn_config *c = &d->config;
     xn_error error;
     if (c->log_file[0] && xn_log_open(c->log_file, &error))
@@ -275,6 +320,8 @@ static void reload(const daemon_state *d) {
         told("api-keys-file", xn_auth_reload(d->service.auth, c->api_keys_file, &error), &error);
     if (c->tls_cert[0])
         told("the certificate", xn_tls_load(c->tls_cert, c->tls_key, &error), &error);
+    if (has_models(c))
+        ask_for_scan(d);
 }
 
 /* What the buffer pool has not used for a while goes back to the C library, and from there to the
@@ -291,7 +338,7 @@ static void tick(const daemon_state *d) {
 }
 
 /* Waits up to that long for a signal and does what is done at any time. Returns one that ends. */
-static int attend(const daemon_state *d, int64_t ns) {
+static int attend(daemon_state *d, int64_t ns) {
     int signal = xn_signals_wait(ns);
     if (signal && !xn_signal_ends(signal))
         reload(d);
@@ -337,6 +384,7 @@ static int serve(daemon_state *d) {
 /* Nothing is admitted any more. The threads that hand requests back end before the server: such a
  * call may return after its request was answered and is gone, and still needs the server then. */
 static void cleanup(daemon_state *d) {
+    xn_models_stop(d->service.models);
     if (d->service.engine)
         xn_engine_stop(d->service.engine);
     xn_loader_stop(d->service.loader);
@@ -344,6 +392,7 @@ static void cleanup(daemon_state *d) {
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
     xn_loader_free(d->service.loader);
     xn_weights_dir_close(d->service.weights_dir);
+    xn_models_free(d->service.models);
     xn_engine_free(d->service.engine);
     xn_auth_free(d->service.auth);
     xn_tls_unload();

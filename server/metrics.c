@@ -99,6 +99,8 @@ struct xn_metrics {
     histogram stages[XN_STAGE_COUNT], batch_requests, batch_images;
     char version[32], backend[16];
     double start_time_s;
+    xn_metrics_add_fn *more; /* set before others use the metrics */
+    void *more_context;
     int device_count;
     device devices[];
 };
@@ -258,27 +260,26 @@ static void simple(xn_document *p, const char *name, const char *type, const cha
     xn_document_add(p, "%s %.17g\n", name, value);
 }
 
-/* Nanoseconds as seconds, exactly and without zeros at the end. */
-static const char *format_seconds(uint64_t ns, char text[40]) {
-    int n = snprintf(text, 40, "%llu.%09llu", (unsigned long long)(ns / NS_PER_S),
-                     (unsigned long long)(ns % NS_PER_S));
+const char *xn_metrics_seconds(uint64_t ns, char text[XN_METRICS_NUMBER_MAX]) {
+    int n = snprintf(text, XN_METRICS_NUMBER_MAX, "%llu.%09llu",
+                     (unsigned long long)(ns / NS_PER_S), (unsigned long long)(ns % NS_PER_S));
     while (text[n - 1] == '0')
         n--;
     text[text[n - 1] == '.' ? n - 1 : n] = 0;
     return text;
 }
 
-static const char *format_count(uint64_t value, char text[40]) {
-    snprintf(text, 40, "%llu", (unsigned long long)value);
+const char *xn_metrics_count(uint64_t value, char text[XN_METRICS_NUMBER_MAX]) {
+    snprintf(text, XN_METRICS_NUMBER_MAX, "%llu", (unsigned long long)value);
     return text;
 }
 
 /* label: "" or "stage=\"compute\",". Values are nanoseconds shown as seconds, or plain counts. */
 static void add_histogram(xn_document *p, const char *name, const char *label, const histogram *h,
                           const int64_t *bounds, size_t count, bool ns) {
-    const char *(*format)(uint64_t, char *) = ns ? format_seconds : format_count;
+    const char *(*format)(uint64_t, char *) = ns ? xn_metrics_seconds : xn_metrics_count;
     uint64_t total = 0;
-    char text[40], own[64] = "";
+    char text[XN_METRICS_NUMBER_MAX], own[64] = "";
     for (size_t i = 0; i < count; i++) {
         total += get(&h->buckets[i]);
         xn_document_add(p, "%s_bucket{%sle=\"%s\"} %llu\n", name, label,
@@ -334,14 +335,14 @@ static void add_histograms(xn_document *p, const xn_metrics *metrics) {
 /* One family over all devices; member: the field's offset in device. */
 static void add_device_counter(xn_document *p, const xn_metrics *metrics, const char *name,
                                const char *help, size_t member, bool ns) {
-    char text[40];
+    char text[XN_METRICS_NUMBER_MAX];
     family(p, name, "counter", help);
     for (int i = 0; i < metrics->device_count; i++) {
         const device *d = &metrics->devices[i];
         uint64_t value =
             get((const atomic_uint_fast64_t *)(const void *)((const char *)d + member));
         xn_document_add(p, "%s{device=\"%s\"} %s\n", name, d->id,
-                        ns ? format_seconds(value, text) : format_count(value, text));
+                        ns ? xn_metrics_seconds(value, text) : xn_metrics_count(value, text));
     }
 }
 
@@ -404,6 +405,8 @@ char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
         xn_document_add(&p, "%s %llu\n", counters[i].name,
                         (unsigned long long)get(&metrics->counters[i]));
     }
+    if (metrics->more)
+        metrics->more(metrics->more_context, &p);
     add_process(&p, metrics);
     return xn_document_take(&p, length);
 }
@@ -448,6 +451,11 @@ xn_status xn_metrics_create(const char *const *device_ids, int device_count, con
 void xn_metrics_device_isa(xn_metrics *metrics, int index, const char *instruction_set) {
     device *d = device_at(metrics, index);
     copy_label(instruction_set, d->instruction_set, sizeof d->instruction_set);
+}
+
+void xn_metrics_set_more(xn_metrics *metrics, xn_metrics_add_fn *add, void *context) {
+    metrics->more = add;
+    metrics->more_context = context;
 }
 
 void xn_metrics_free(xn_metrics *metrics) {

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 typedef struct xn_metrics xn_metrics;
+struct xn_document;
 
 typedef enum {
     XN_ROUTE_CONV,
@@ -103,6 +104,17 @@ void xn_metrics_gauge_add(xn_metrics *metrics, xn_gauge gauge, int64_t delta);
 void xn_metrics_gauge_set(xn_metrics *metrics, xn_gauge gauge, int64_t value);
 int64_t xn_metrics_gauge(const xn_metrics *metrics, xn_gauge gauge);
 void xn_metrics_add(xn_metrics *metrics, xn_counter counter, int64_t amount);
+
+/* What else belongs on the page: add is called whenever it is rendered, with the context. Set while
+ * nothing renders; NULL: nothing. */
+typedef void xn_metrics_add_fn(void *context, struct xn_document *page);
+void xn_metrics_set_more(xn_metrics *metrics, xn_metrics_add_fn *add, void *context);
+
+/* As the page writes numbers: nanoseconds as seconds, exactly and without zeros at the end, and
+ * plain counts. Both return text. */
+#define XN_METRICS_NUMBER_MAX 40
+const char *xn_metrics_seconds(uint64_t ns, char text[XN_METRICS_NUMBER_MAX]);
+const char *xn_metrics_count(uint64_t value, char text[XN_METRICS_NUMBER_MAX]);
 
 /* The whole page into fresh memory (xn_mem_free); NULL without memory. */
 char *xn_metrics_render(const xn_metrics *metrics, size_t *length);

@@ -166,9 +166,7 @@ static xn_status allocate(const xn_backend *backend, const xn_step *steps, int c
     return XN_OK;
 }
 
-static xn_status make_plan(xn_program *p, int index, xn_error *error) {
-    const xn_backend *b = p->backend;
-    const xn_step *s = &p->steps[index];
+static xn_status check_step(const xn_backend *b, const xn_step *s, int index, xn_error *error) {
     const uint32_t kinds = b->kinds ? b->kinds : 1u << XN_STEP_CONV;
     const char *kind = xn_step_kind_name((xn_step_kind)s->kind);
     if (!(kinds >> s->kind & 1))
@@ -180,7 +178,24 @@ static xn_status make_plan(xn_program *p, int index, xn_error *error) {
                        "step %d, %s, has a part of a tensor, which backend %s cannot; choose "
                        "another backend",
                        index, kind, b->name);
-    return b->plan_create(p->stream, s, p->max_images, &p->plans[index], error);
+    return XN_OK;
+}
+
+xn_status xn_program_check(const xn_backend *backend, const xn_step *steps, int step_count,
+                           xn_error *error) {
+    xn_status status = XN_OK;
+    for (int i = 0; i < step_count && status == XN_OK; i++)
+        status = check_step(backend, &steps[i], i, error);
+    return status;
+}
+
+static xn_status make_plan(xn_program *p, int index, xn_error *error) {
+    const xn_backend *b = p->backend;
+    const xn_step *s = &p->steps[index];
+    xn_status status = check_step(b, s, index, error);
+    return status != XN_OK
+               ? status
+               : b->plan_create(p->stream, s, p->max_images, &p->plans[index], error);
 }
 
 static xn_status make_plans(xn_program *p, xn_error *error) {

@@ -37,6 +37,9 @@ typedef struct xn_network {
     /* Of one image: multiply-adds, and the ends of the program. */
     int64_t operations, input_elements, output_elements;
     size_t input_bytes, output_bytes;
+    /* Of one image, all steps together: those of the operations that are of bits alone, and the
+     * elements that steps read and write. For estimates of what an image costs. */
+    int64_t bit_operations, moved_elements;
 } xn_network;
 
 /* Errors: XN_ERR_NO_MEMORY, XN_ERR_LIMIT (a filter of more values than int32 holds). */

@@ -27,6 +27,11 @@ xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
                                   xn_program **out, xn_error *error);
 void xn_program_free(xn_program *program); /* NULL-safe; before the stream */
 
+/* Whether the backend has all the kinds of step, and takes the parts of tensors, that these need;
+ * else XN_ERR_UNSUPPORTED, which names the step. A program of them may still be refused. */
+xn_status xn_program_check(const xn_backend *backend, const xn_step *steps, int step_count,
+                           xn_error *error);
+
 /* prepared: of each of the asset's weights, by the numbers that steps have for them. Makes what the
  * plans want of them and what is not there yet; see weights_ready in xn_backend.h. Thread-safe for
  * the weights. */

@@ -76,8 +76,10 @@ typedef struct xn_engine_health {
     char reason[200]; /* why not ready, or "" */
 } xn_engine_health;
 void xn_engine_health_get(xn_engine *engine, xn_engine_health *out);
-/* While it is true the engine is not ready, and names it does not know are XN_ERR_LOADING. */
-void xn_engine_set_loading(xn_engine *engine, bool loading);
+/* While any of these is being read in, the engine is not ready; while it is weights, names that the
+ * store does not know are XN_ERR_LOADING. */
+typedef enum { XN_LOADING_WEIGHTS = 1, XN_LOADING_MODELS = 2 } xn_loading;
+void xn_engine_set_loading(xn_engine *engine, xn_loading what, bool loading);
 
 /* Called (from an engine thread) once when a device is lost under policy exit. Set before serving.
  */

@@ -114,7 +114,7 @@ struct xn_engine {
     pthread_mutex_t mutex; /* guards all below and what says so above */
     xn_deadlines deadlines;
     bool draining, stopping;
-    bool loading;          /* registered weights are still being read in */
+    unsigned loading;      /* what is still being read in: a sum of xn_loading */
     char lost_reason[160]; /* set once the primary is lost with nothing to take over */
 
     /* the watcher */

@@ -91,7 +91,8 @@ bool xn_engine_ready_locked(const xn_engine *engine, int64_t now_ns, char *reaso
         return false;
     }
     if (engine->loading) {
-        snprintf(reason, size, "loading the weights of --weights-dir");
+        snprintf(reason, size, "loading %s",
+                 engine->loading & XN_LOADING_WEIGHTS ? "the weights of --weights-dir" : "models");
         return false;
     }
     int primary = atomic_load(&engine->primary);
@@ -108,10 +109,11 @@ void xn_engine_show_ready_locked(xn_engine *engine) {
     xn_metrics_gauge_set(engine->metrics, XN_GAUGE_READY, ready);
 }
 
-void xn_engine_set_loading(xn_engine *engine, bool loading) {
-    xn_store_set_loading(engine->store, loading);
+void xn_engine_set_loading(xn_engine *engine, xn_loading what, bool loading) {
+    if (what == XN_LOADING_WEIGHTS)
+        xn_store_set_loading(engine->store, loading);
     pthread_mutex_lock(&engine->mutex);
-    engine->loading = loading;
+    engine->loading = loading ? engine->loading | what : engine->loading & ~(unsigned)what;
     xn_engine_show_ready_locked(engine);
     pthread_mutex_unlock(&engine->mutex);
 }

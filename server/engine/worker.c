@@ -13,6 +13,7 @@
 
 #include "clock.h"
 #include "log.h"
+#include "work.h"
 
 #include <assert.h>
 
@@ -78,19 +79,18 @@ typedef struct outcome {
 } outcome;
 
 static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
-                        const xn_prepared *prepared, outcome *out, xn_error *error) {
-    const xn_prepared *const weights[] = {prepared};
+                        const xn_prepared *const *prepared, outcome *out, xn_error *error) {
     xn_program *program;
     xn_status status = xn_programs_get(worker->programs, &jobs[0]->problem, images_of(jobs, count),
                                        &program, error);
     if (status == XN_OK)
-        status = xn_program_ready(program, weights, error);
+        status = xn_program_ready(program, prepared, error);
     if (status != XN_OK)
         return status;
     for (size_t i = 0; i < count; i++)
         worker->items[i] = (xn_batch_item){jobs[i]->input, jobs[i]->output, jobs[i]->images};
-    out->precision = xn_program_precision(program, weights);
-    return xn_program_run(program, weights, worker->items, count, &out->times, error);
+    out->precision = xn_program_precision(program, prepared);
+    return xn_program_run(program, prepared, worker->items, count, &out->times, error);
 }
 
 /* Gives jobs of one launch their outcome and hands them back; they are gone afterwards. */
@@ -131,7 +131,7 @@ static void report(xn_worker *worker, xn_status status, const xn_error *error, c
            error->message);
 }
 
-static xn_status prepare(xn_worker *worker, const xn_prepared **prepared, xn_error *error) {
+static xn_status prepare(xn_worker *worker, const xn_prepared *const **prepared, xn_error *error) {
     xn_asset *asset = worker->jobs[0]->asset;
     xn_status status = xn_asset_prepared(asset, worker->member, prepared, error);
     if (status == XN_ERR_DEVICE_MEMORY) {
@@ -154,7 +154,7 @@ static void explain_too_large(const xn_worker *worker, const xn_job *job, xn_err
 /* Runs jobs[0, count), in one launch if the device has the memory, else in smaller ones. */
 static void run_batch(xn_worker *worker, size_t count) {
     xn_error error = {0};
-    const xn_prepared *prepared = NULL;
+    const xn_prepared *const *prepared = NULL;
     outcome out = {.precision = XN_PRECISION_FP32};
     xn_status status = prepare(worker, &prepared, &error);
     if (status != XN_OK) {
@@ -195,17 +195,11 @@ static void run_batch(xn_worker *worker, size_t count) {
 /* ---- taking ---- */
 
 int xn_worker_threads(const xn_problem *problem, int64_t images, int limit) {
-    /* One core's time, rough: a bit costs little beside the tensors' elements around it. What is
-     * taken here is kept from others. So a batch that one core does in less than alone_ns takes one
-     * thread, and a longer one a thread for every thread_ns of its work: with less to do, a thread
-     * would not be worth waking. */
-    const double bit_ns = 0.002, real_ns = 0.04, element_ns = 0.15;
+    /* What is taken here is kept from others. So a batch that one core does in less than alone_ns
+     * takes one thread, and a longer one a thread for every thread_ns of its work: with less to do,
+     * a thread would not be worth waking. */
     const double alone_ns = 100e3, thread_ns = 40e3;
-    double elements =
-        (double)xn_problem_input_elements(problem) + (double)xn_problem_output_elements(problem);
-    double operation_ns = problem->conv.mode == XN_MODE_XNOR ? bit_ns : real_ns;
-    double image_ns = operation_ns * (double)xn_problem_operations(problem) + element_ns * elements;
-    double ns = image_ns * (double)images;
+    double ns = xn_work_image_ns(problem) * (double)images;
     double threads = ns < alone_ns ? 1.0 : ns / thread_ns;
     return threads >= (double)limit ? limit : (int)threads;
 }

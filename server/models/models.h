@@ -9,8 +9,10 @@
 
 #include "asset.h"
 #include "config.h"
+#include "document.h"
 #include "store.h"
 #include "xn_model_config.h"
+#include "xn_problem.h"
 
 typedef struct xn_models xn_models;
 
@@ -19,14 +21,14 @@ typedef struct xn_models xn_models;
 typedef struct xn_model_end {
     const char *name;
     xn_datatype datatype;
-    xn_shape shape; /* of one image */
-    int64_t elements; /* of one image */
+    xn_shape shape;            /* of one image */
+    int64_t elements;          /* of one image */
     const char *const *labels; /* or NULL */
     int64_t label_count;
 } xn_model_end;
 
-/* What requests count, in images and nanoseconds, as the statistics of the Open Inference Protocol
- * have it; all of one request at once, under one lock. */
+/* What a request counts, in images and nanoseconds, as the statistics of the Open Inference
+ * Protocol have it; all of one request at once, under one lock. */
 typedef struct xn_model_sample {
     bool success;
     int64_t images, total_ns, queue_ns, input_ns, infer_ns, output_ns;
@@ -64,10 +66,18 @@ void xn_model_stats_read(const xn_model *model, xn_model_stats *out); /* a snaps
 
 /* ---- all of them ---- */
 
-/* Reads nothing yet. config: model_repository, models (NAME=DIR), and the limits; borrowed. */
+/* Reads nothing yet; looks whether the repository is there (XN_ERR_IO). config: model_repository,
+ * models, and the limits; borrowed, like the store. */
 xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models **out,
                            xn_error *error);
-void xn_models_free(xn_models *models); /* NULL-safe; every reference was released */
+void xn_models_free(xn_models *models); /* NULL-safe; no call runs, every reference was released */
+/* Loading that is under way ends soon (XN_ERR_DRAINING), later loads fail so. NULL-safe; any
+ * thread. */
+void xn_models_stop(xn_models *models);
+
+/* Whether all that the configuration names could be loaded as far as that needs no device; the
+ * first that could not is the error. */
+xn_status xn_models_check(const xn_config *config, xn_error *error);
 
 /* Loads all that the configuration names; a broken one is logged, listed as unavailable with the
  * reason, and leaves the others alone. Blocks; at the start, and at SIGHUP, where it loads what is
@@ -79,11 +89,12 @@ xn_status xn_models_scan(xn_models *models, xn_error *error);
 xn_status xn_models_get(xn_models *models, const char *name, const char *version,
                         const xn_model **out, xn_error *error);
 
-/* Explicit load, with what the request gives in the place of files: config and files may be absent.
- * Blocks (the loader's threads call it). XN_ERR_NOT_FOUND: no such folder. What serves stays where
- * loading fails. */
+/* Explicit load, with what the request gives in the place of files: config and files may be absent,
+ * or be all there is (then no folder is needed). Blocks (the loader's threads call it).
+ * XN_ERR_NOT_FOUND: no such folder; XN_ERR_LIMIT: max-models, max-models-bytes. What serves stays
+ * where loading fails. */
 typedef struct xn_model_file {
-    const char *path; /* relative to the model's folder */
+    const char *path; /* in the model's folder: "labels.txt", "1/model.safetensors" */
     const void *bytes;
     size_t length;
 } xn_model_file;
@@ -102,5 +113,8 @@ typedef struct xn_model_item {
 } xn_model_item;
 /* In order of names, as a snapshot; free with xn_mem_free. */
 xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count, xn_error *error);
+
+/* Adds what /metrics shows of models: a series for each that has been loaded. */
+void xn_models_metrics(void *models, xn_document *page);
 
 #endif

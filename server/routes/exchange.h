@@ -9,6 +9,7 @@
 #include "engine.h"
 #include "http.h"
 #include "loader.h"
+#include "models.h"
 #include "weights_dir.h"
 #include "xn_proto.h"
 
@@ -19,6 +20,7 @@ typedef struct xn_service {
     xn_auth *auth;               /* NULL: open */
     xn_loader *loader;           /* runs what must not run on an HTTP thread */
     xn_weights_dir *weights_dir; /* NULL: registered weights are not kept */
+    xn_models *models;
 } xn_service;
 
 typedef struct xn_exchange xn_exchange;

@@ -1,29 +1,48 @@
-/* asset.c: one set of weights and its references. */
+/* asset.c: one set of weights, or a network, and its references. */
 #include "store_internal.h"
 
-xn_status xn_asset_create(xn_store *store, xn_asset **out, xn_error *error) {
-    size_t slots = (size_t)store->device_count * sizeof(xn_asset_slot);
-    xn_asset *asset = xn_mem_zalloc(1, sizeof *asset + slots);
+/* In one block: the asset, a slot for each device, and each slot's prepared weights. Lowering
+ * bounds the number of weights, creating the engine that of devices: the product is small. */
+static size_t own_bytes(const xn_store *store, int weights_count) {
+    size_t slot = sizeof(xn_asset_slot) + (size_t)weights_count * sizeof(xn_prepared *);
+    return sizeof(xn_asset) + (size_t)store->device_count * slot;
+}
+
+size_t xn_asset_own_bytes(const xn_asset *asset) {
+    return own_bytes(asset->store, asset->weights_count);
+}
+
+static void place_slots(xn_asset *asset) {
+    const int devices = asset->store->device_count;
+    xn_prepared **next = (xn_prepared **)(void *)&asset->slots[devices];
+    for (int i = 0; i < devices; i++, next += asset->weights_count) {
+        asset->slots[i].prepared = next;
+        atomic_init(&asset->slots[i].ready, false);
+    }
+}
+
+xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn_error *error) {
+    xn_asset *asset = xn_mem_zalloc(1, own_bytes(store, weights_count));
     if (!asset)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another set of weights");
     asset->store = store;
+    asset->weights_count = weights_count;
     atomic_init(&asset->references, 1);
     atomic_init(&asset->requests, 0);
     asset->serial = atomic_fetch_add(&store->next_serial, 1) + 1;
     pthread_mutex_init(&asset->mutex, NULL);
     pthread_cond_init(&asset->settled, NULL);
-    for (int i = 0; i < store->device_count; i++)
-        atomic_init(&asset->slots[i].prepared, NULL);
+    place_slots(asset);
     *out = asset;
     return XN_OK;
 }
 
 static void asset_free(xn_asset *asset) {
-    const xn_store *store = asset->store;
-    for (int i = 0; i < store->device_count; i++)
-        store->devices[i].backend->weights_free(atomic_load(&asset->slots[i].prepared));
+    for (int i = 0; i < asset->store->device_count; i++)
+        xn_asset_unprepare(asset, i);
     pthread_cond_destroy(&asset->settled);
     pthread_mutex_destroy(&asset->mutex);
+    xn_network_free(asset->network);
     xn_weights_free(asset->weights);
     xn_mem_free(asset->memory);
     xn_mem_free(asset);
@@ -40,6 +59,20 @@ void xn_asset_release(xn_asset *asset) {
 
 const xn_weights *xn_asset_weights(const xn_asset *asset) {
     return asset->weights;
+}
+
+const xn_network *xn_asset_network(const xn_asset *asset) {
+    return asset->network;
+}
+
+size_t xn_asset_host_bytes(const xn_asset *asset) {
+    const xn_network *network = asset->network;
+    if (!network)
+        return asset->weights->host_bytes;
+    size_t bytes = sizeof *network + (size_t)network->step_count * sizeof *network->steps;
+    for (int i = 0; i < network->weights_count; i++)
+        bytes += network->weights[i]->host_bytes;
+    return bytes;
 }
 
 void xn_asset_count_requests(xn_asset *asset, int64_t requests) {

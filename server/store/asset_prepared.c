@@ -18,14 +18,38 @@ static xn_status refuse_lost(const xn_store *store, int device, xn_error *error)
                    store->devices[device].backend->name);
 }
 
-static xn_status prepare(xn_asset *asset, int device, xn_prepared **out, xn_error *error) {
+static const xn_weights *weights_of(const xn_asset *asset, int index) {
+    return asset->network ? asset->network->weights[index] : asset->weights;
+}
+
+void xn_asset_unprepare(xn_asset *asset, int device) {
+    const xn_backend *backend = asset->store->devices[device].backend;
+    xn_asset_slot *slot = &asset->slots[device];
+    for (int i = 0; i < asset->weights_count; i++) {
+        backend->weights_free(slot->prepared[i]);
+        slot->prepared[i] = NULL;
+    }
+}
+
+static xn_status prepare_each(xn_asset *asset, int device, xn_error *error) {
+    const xn_store_device *on = &asset->store->devices[device];
+    xn_asset_slot *slot = &asset->slots[device];
+    xn_status status = XN_OK;
+    for (int i = 0; i < asset->weights_count && status == XN_OK; i++)
+        status = on->backend->weights_prepare(on->device, weights_of(asset, i), &slot->prepared[i],
+                                              error);
+    if (status != XN_OK)
+        xn_asset_unprepare(asset, device);
+    return status;
+}
+
+static xn_status prepare(xn_asset *asset, int device, xn_error *error) {
     xn_store *store = asset->store;
-    const xn_store_device *on = &store->devices[device];
     xn_error why;
     xn_status status = refuse_lost(store, device, error);
     if (status != XN_OK)
         return status;
-    status = on->backend->weights_prepare(on->device, asset->weights, out, &why);
+    status = prepare_each(asset, device, &why);
     if (status == XN_OK)
         return XN_OK;
     if (status == XN_ERR_DEVICE_LOST) {
@@ -43,33 +67,33 @@ static bool claim(xn_asset *asset, xn_asset_slot *slot) {
     pthread_mutex_lock(&asset->mutex);
     while (slot->preparing)
         pthread_cond_wait(&asset->settled, &asset->mutex);
-    bool mine = !atomic_load_explicit(&slot->prepared, memory_order_acquire);
+    bool mine = !atomic_load_explicit(&slot->ready, memory_order_acquire);
     slot->preparing = mine;
     pthread_mutex_unlock(&asset->mutex);
     return mine;
 }
 
-static void settle(xn_asset *asset, xn_asset_slot *slot, xn_prepared *prepared) {
+static void settle(xn_asset *asset, xn_asset_slot *slot, bool ready) {
     pthread_mutex_lock(&asset->mutex);
-    atomic_store_explicit(&slot->prepared, prepared, memory_order_release);
+    atomic_store_explicit(&slot->ready, ready, memory_order_release);
     slot->preparing = false;
     pthread_cond_broadcast(&asset->settled);
     pthread_mutex_unlock(&asset->mutex);
 }
 
-xn_status xn_asset_prepared(xn_asset *asset, int device, const xn_prepared **out, xn_error *error) {
+xn_status xn_asset_prepared(xn_asset *asset, int device, const xn_prepared *const **out,
+                            xn_error *error) {
     xn_asset_slot *slot = &asset->slots[device];
     xn_status status = refuse_lost(asset->store, device, error);
     if (status != XN_OK)
         return status;
-    xn_prepared *prepared = atomic_load_explicit(&slot->prepared, memory_order_acquire);
-    if (!prepared && claim(asset, slot)) {
-        status = prepare(asset, device, &prepared, error);
-        settle(asset, slot, status == XN_OK ? prepared : NULL);
+    if (!atomic_load_explicit(&slot->ready, memory_order_acquire) && claim(asset, slot)) {
+        status = prepare(asset, device, error);
+        settle(asset, slot, status == XN_OK);
         if (status != XN_OK)
             return status;
     }
-    *out = atomic_load_explicit(&slot->prepared, memory_order_acquire);
+    *out = (const xn_prepared *const *)slot->prepared;
     return XN_OK;
 }
 
@@ -80,7 +104,7 @@ xn_status xn_asset_prepare_all(xn_asset *asset, xn_error *error) {
     for (int i = 0; i < store->device_count; i++) {
         if (atomic_load(&store->lost[i]))
             continue;
-        const xn_prepared *prepared;
+        const xn_prepared *const *prepared;
         status = xn_asset_prepared(asset, i, &prepared, error);
         if (status == XN_ERR_DEVICE_MEMORY) {
             xn_store_trim(store);

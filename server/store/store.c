@@ -4,6 +4,7 @@
 #include "store_internal.h"
 
 #include "arrays.h"
+#include "xn_program.h"
 
 #include <string.h>
 
@@ -173,7 +174,7 @@ xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weig
                        "the name has %zu characters; it needs 1 "
                        "to %zu",
                        length, sizeof store->names->name - 1);
-    xn_status status = xn_asset_create(store, &asset, error);
+    xn_status status = xn_asset_create(store, 1, &asset, error);
     if (status == XN_OK)
         status = xn_weights_create(weights, scale, bias, &asset->weights, error);
     if (status == XN_OK) /* before the devices are troubled; checked again when it counts */
@@ -182,6 +183,36 @@ xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weig
         status = xn_asset_prepare_all(asset, error);
     if (status == XN_OK)
         asset->values_hash = xn_content_hash_values(asset->weights);
+    if (status != XN_OK) {
+        xn_asset_release(asset);
+        return status;
+    }
+    *out = asset;
+    return XN_OK;
+}
+
+static xn_status check_backends(const xn_store *store, const xn_network *network,
+                                xn_error *error) {
+    xn_status status = XN_OK;
+    for (int i = 0; i < store->device_count && status == XN_OK; i++)
+        if (!atomic_load(&store->lost[i]))
+            status = xn_program_check(store->devices[i].backend, network->steps,
+                                      network->step_count, error);
+    return status;
+}
+
+xn_status xn_store_make_network(xn_store *store, xn_network *network, xn_asset **out,
+                                xn_error *error) {
+    xn_asset *asset = NULL;
+    xn_status status = check_backends(store, network, error);
+    if (status == XN_OK)
+        status = xn_asset_create(store, network->weights_count, &asset, error);
+    if (status != XN_OK) {
+        xn_network_free(network);
+        return status;
+    }
+    asset->network = network;
+    status = xn_asset_prepare_all(asset, error);
     if (status != XN_OK) {
         xn_asset_release(asset);
         return status;

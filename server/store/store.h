@@ -69,6 +69,12 @@ xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_byt
 xn_status xn_store_publish(xn_store *store, const char *name, xn_asset *asset, bool *created,
                            xn_store_item *item, xn_error *error);
 
+/* An asset of a network, prepared on every device that is not lost. Takes the network, also when
+ * it fails. The store gives it no name: its references are all that keeps it. Besides what put
+ * says: XN_ERR_UNSUPPORTED where the backend of a device has not all the steps. */
+xn_status xn_store_make_network(xn_store *store, xn_network *network, xn_asset **out,
+                                xn_error *error);
+
 /* While names are still being read in, one that is not known is XN_ERR_LOADING, not NOT_FOUND. */
 void xn_store_set_loading(xn_store *store, bool loading);
 

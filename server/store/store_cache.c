@@ -120,7 +120,7 @@ static xn_status pack(const xn_asset *base, const xn_tensor *weights, const xn_t
 static xn_status create_asset(xn_store *store, const xn_content *content, uint64_t hash,
                               xn_asset **out, xn_error *error) {
     xn_asset *asset;
-    xn_status status = xn_asset_create(store, &asset, error);
+    xn_status status = xn_asset_create(store, 1, &asset, error);
     if (status != XN_OK)
         return status;
     status = xn_content_copy(content, &asset->content, &asset->memory, &asset->memory_bytes, error);
@@ -135,8 +135,7 @@ static xn_status create_asset(xn_store *store, const xn_content *content, uint64
 }
 
 static size_t cost_of(const xn_asset *asset) {
-    size_t own = sizeof *asset + (size_t)asset->store->device_count * sizeof(xn_asset_slot);
-    return own + asset->memory_bytes + asset->weights->host_bytes;
+    return xn_asset_own_bytes(asset) + asset->memory_bytes + asset->weights->host_bytes;
 }
 
 /* The end of making: into the order of use, or out of the table when packing failed or the asset

@@ -54,15 +54,18 @@ xn_status xn_content_copy(const xn_content *content, xn_content *out, void **mem
 /* ---- assets ---- */
 
 typedef struct xn_asset_slot {
-    _Atomic(xn_prepared *) prepared; /* set once; read without the lock */
-    bool preparing;                  /* asset->mutex: a thread is at it */
+    xn_prepared **prepared; /* as many as the asset has weights; they change only while preparing */
+    atomic_bool ready;      /* set once: they are all there; read without the lock */
+    bool preparing;         /* asset->mutex: a thread is at it */
 } xn_asset_slot;
 
 struct xn_asset {
     xn_store *store;
     atomic_int references;
     uint64_t serial;      /* never reused, unlike addresses */
-    xn_weights *weights;  /* immutable once the asset is visible; NULL while making */
+    xn_weights *weights;  /* immutable once the asset is visible; NULL while making; */
+    xn_network *network;  /* or this, with weights of its own */
+    int weights_count;    /* 1, or the network's */
     uint64_t values_hash; /* xn_content_hash_values, of a registered one */
     atomic_llong requests;
 
@@ -82,7 +85,11 @@ struct xn_asset {
     xn_asset_slot slots[]; /* one a device */
 };
 
-xn_status xn_asset_create(xn_store *store, xn_asset **out, xn_error *error); /* one reference */
+/* With room for so many weights on each device; one reference. */
+xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn_error *error);
+size_t xn_asset_own_bytes(const xn_asset *asset); /* of the object itself */
+/* Frees what is prepared on the device, also a part of it. */
+void xn_asset_unprepare(xn_asset *asset, int device);
 /* Prepares on every device that is not lost. */
 xn_status xn_asset_prepare_all(xn_asset *asset, xn_error *error);
 

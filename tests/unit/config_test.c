@@ -111,6 +111,10 @@ START_TEST(defaults_are_those_of_the_header) {
     ck_assert_int_eq(c.weights_cache_bytes, 268435456);
     ck_assert_str_eq(c.weights_dir, "");
     ck_assert_int_eq(c.weights_poll_ms, 2000);
+    ck_assert_str_eq(c.model_repository, "");
+    ck_assert_str_eq(c.models, "");
+    ck_assert_int_eq(c.max_models, 256);
+    ck_assert_int_eq(c.max_models_bytes, 8589934592);
     ck_assert_int_eq(c.log_format, XN_LOG_TEXT);
     ck_assert_int_eq(c.log_level, XN_LOG_INFO);
 }
@@ -144,7 +148,7 @@ static const char *sample(const xn_setting *s, char value[64]) {
         snprintf(value, 64, "true");
     else if (bar)
         snprintf(value, 64, "%s", bar + 1);
-    else if (s->kind == XN_SETTING_TEXT)
+    else if (s->text)
         snprintf(value, 64, "some/text.pem");
     else
         snprintf(value, 64, "%lld", (long long)s->high - 1);
@@ -195,6 +199,49 @@ START_TEST(flag_over_environment_over_file_over_default) {
         load_ok(cases[i].flags, cases[i].environment, cases[i].file, &c);
         ck_assert_msg(c.port == cases[i].port, "case %zu: port %lld", i, (long long)c.port);
     }
+}
+END_TEST
+
+/* Of one source all are taken, with commas between; another source's come in their place. */
+START_TEST(lists_of_models) {
+    static const struct {
+        const char *flags, *environment, *file, *models;
+    } cases[] = {
+        {"--model a=/m", "", NULL, "a=/m"},
+        {"--model a=/m --model /n --model=b=/o=p", "", NULL, "a=/m,/n,b=/o=p"},
+        {"--model a=/m,/n --model b=o", "", NULL, "a=/m,/n,b=o"},
+        {"", "XNORD_MODEL=a=/m,b=/n", "model = c=/o", "a=/m,b=/n"},
+        {"", "", "model = a=/m\nport = 1\nmodel = b=/n, \n", "a=/m,b=/n,"},
+        {"--model z=/z", "XNORD_MODEL=a=/m,b=/n", "model = c=/o", "z=/z"},
+        {"--model=", "XNORD_MODEL=a=/m", NULL, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        xn_config c;
+        load_ok(i == 4 ? "--list-devices" : cases[i].flags, cases[i].environment, cases[i].file,
+                &c);
+        ck_assert_str_eq(c.models, cases[i].models);
+    }
+    const xn_setting *setting = &xn_settings[xn_setting_find("model", strlen("model"))];
+    char many[XN_SETTING_TEXT_MAX];
+    xn_config c = {0};
+    xn_error error = {0};
+    memset(many, 'm', sizeof many);
+    many[1000] = '\0';
+    ck_assert_int_eq(xn_setting_add(setting, many, "--model", &c, &error), XN_OK);
+    ck_assert_int_eq(xn_setting_add(setting, many, "--model", &c, &error), XN_ERR_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "2001 characters long; at most 1535"));
+    many[1000] = 'm';
+    many[sizeof many - 1] = '\0';
+    ck_assert_int_eq(xn_setting_add(setting, many, "--model", &c, &error), XN_ERR_MALFORMED);
+    const char *list = "a=/m,/n,b=/o=p";
+    xn_config_model model;
+    ck_assert(xn_config_next_model(&list, &model));
+    ck_assert(!strcmp(model.name, "a") && !strcmp(model.folder, "/m"));
+    ck_assert(xn_config_next_model(&list, &model));
+    ck_assert(!strcmp(model.name, "") && !strcmp(model.folder, "/n"));
+    ck_assert(xn_config_next_model(&list, &model));
+    ck_assert(!strcmp(model.name, "b") && !strcmp(model.folder, "/o=p"));
+    ck_assert(!xn_config_next_model(&list, &model));
 }
 END_TEST
 
@@ -289,6 +336,10 @@ END_TEST
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890"  \
     "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890"
 
+#define VERY_LONG_TEXT                                                                             \
+    LONG_TEXT LONG_TEXT LONG_TEXT LONG_TEXT LONG_TEXT LONG_TEXT LONG_TEXT LONG_TEXT LONG_TEXT      \
+        LONG_TEXT LONG_TEXT LONG_TEXT LONG_TEXT
+
 /* Each is refused, and the message says all of `says` (separated by '|'). */
 static const struct {
     const char *flags, *environment, *file, *says;
@@ -362,7 +413,21 @@ static const struct {
     {"", "", "tls-cert = \"abc\" def", ":1: the value of tls-cert|quotes"},
     {"", "", "tls-cert = \"abc\\\"", ":1: the value of tls-cert|quotes"},
     {"", "", "tls-cert = a\tb", ":1: tls-cert|control characters"},
-    {"", "", "tls-cert = " LONG_TEXT LONG_TEXT LONG_TEXT, ":1: the value of tls-cert|longer"},
+    {"", "", "tls-cert = " LONG_TEXT LONG_TEXT LONG_TEXT, ":1: tls-cert|819 characters|255"},
+    {"", "", "tls-cert = " VERY_LONG_TEXT, ":1: the value of tls-cert|longer"},
+    {"--model a=/m --model a=/n", "", NULL, "--model has two folders for the name \"a\""},
+    {"--model /m,a=/n,/o,a=/p", "", NULL, "--model has two folders for the name \"a\""},
+    {"", "XNORD_MODEL=a=/m,,b=/n", NULL, "XNORD_MODEL has \"\"|0 characters|NAME=DIR"},
+    {"", "XNORD_MODEL=a=/m,", NULL, "XNORD_MODEL has \"\"|0 characters"},
+    {"", "XNORD_MODEL=,a=/m", NULL, "XNORD_MODEL has \"\""},
+    {"--model a=", "", NULL, "--model has \"a=\"|0 characters"},
+    {"--model a/b=/m", "", NULL, "--model has \"a/b=/m\"|whose name is none"},
+    {"--model ..=/m", "", NULL, "--model has \"..=/m\"|not . or .."},
+    {"--model ==", "", NULL, "whose name is none"},
+    {"--model 0" LONG_TEXT "=/m", "", NULL, "whose name is none|1 to 128"},
+    {"--model a=" LONG_TEXT, "", NULL, "--model has|273 characters|1 to 255"},
+    {"", "", "model = a=/m\nmodel = a=/n", ":2: model has two folders for the name \"a\""},
+    {"--max-models-bytes 1T", "", NULL, "--max-models-bytes|0..65536G"},
 };
 
 START_TEST(refused_with_source_value_and_limit) {
@@ -619,6 +684,7 @@ XN_SUITE(config) {
     tcase_add_test(t, table_covers_the_structure_once);
     tcase_add_loop_test(t, each_setting_from_each_source, 0, xn_setting_count);
     tcase_add_test(t, flag_over_environment_over_file_over_default);
+    tcase_add_test(t, lists_of_models);
     tcase_add_test(t, file_named_by_the_environment);
     tcase_add_test(t, commands);
     tcase_add_test(t, booleans_and_numbers_in_their_forms);

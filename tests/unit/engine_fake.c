@@ -173,7 +173,9 @@ static xn_status weights_prepare(xn_device *device, const xn_weights *weights, x
     if (lost(device))
         return fail_lost(error);
     xn_status status = atomic_load(&c->prepare_failure);
-    if (atomic_load(&c->prepare_short) > 0) {
+    if (atomic_load(&c->prepare_short_after) > 0) {
+        atomic_fetch_sub(&c->prepare_short_after, 1);
+    } else if (atomic_load(&c->prepare_short) > 0) {
         atomic_fetch_sub(&c->prepare_short, 1);
         status = XN_ERR_DEVICE_MEMORY;
     }

@@ -30,7 +30,8 @@ typedef struct fake_control {
     atomic_int run_failure;            /* xn_status of the next runs */
     atomic_int canary_failure;         /* xn_status */
     atomic_int prepare_failure;        /* xn_status */
-    atomic_int prepare_short;          /* so many next ones are out of memory */
+    atomic_int prepare_short;          /* so many next ones are out of memory, */
+    atomic_int prepare_short_after;    /* after so many that are not */
     atomic_llong memory[FAKE_DEVICES]; /* images that all plans of a device may hold; 0 = any */
     atomic_llong run_memory;           /* images a run may have; 0 = any */
     atomic_int live_devices, live_streams, live_plans, live_prepared, live_host;

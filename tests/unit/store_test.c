@@ -1,6 +1,7 @@
 /* The weights store: names, limits, recognising inline weights, preparing once, losing devices,
  * memory failing at every point. */
 #include "engine_fake.h"
+#include "nw_net.h"
 #include "store_internal.h"
 
 #include <stdio.h>
@@ -82,7 +83,7 @@ START_TEST(names) {
     ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 1);
     ck_assert_int_eq(xn_store_delete(store, "edge", &error), XN_OK);
     ck_assert_int_eq(xn_store_delete(store, "edge", &error), XN_ERR_NOT_FOUND);
-    const xn_prepared *prepared = NULL;
+    const xn_prepared *const *prepared = NULL;
     ck_assert_int_eq(xn_asset_prepared(fresh, 1, &prepared, &error), XN_OK);
     ck_assert_ptr_nonnull(prepared);
     xn_asset_release(fresh);
@@ -281,7 +282,7 @@ START_TEST(equal_contents_are_one_asset) {
     ck_assert(xn_asset_weights(assets[5])->scale && !xn_asset_weights(assets[5])->bias);
     ck_assert(!xn_asset_weights(assets[6])->scale && xn_asset_weights(assets[6])->bias);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 0); /* lazily */
-    const xn_prepared *first = NULL, *second = NULL;
+    const xn_prepared *const *first = NULL, *const *second = NULL;
     ck_assert_int_eq(xn_asset_prepared(assets[0], 0, &first, NULL), XN_OK);
     ck_assert_int_eq(xn_asset_prepared(assets[1], 0, &second, NULL), XN_OK);
     ck_assert_ptr_eq(first, second);
@@ -536,7 +537,7 @@ typedef struct interner {
     pthread_t thread;
     pthread_barrier_t *start;
     xn_asset *asset;
-    const xn_prepared *prepared;
+    const xn_prepared *const *prepared;
 } interner;
 
 static void *interner_main(void *argument) {
@@ -610,7 +611,7 @@ static void *mixer_main(void *argument) {
         float value = (float)xn_rng_below(&rng, 12);
         xn_tensor tensor = weights_of(&value, 1);
         xn_asset *asset = intern(self->store, &tensor, NULL, NULL);
-        const xn_prepared *prepared = NULL;
+        const xn_prepared *const *prepared = NULL;
         ck_assert(xn_asset_weights(asset)->real[0] == value);
         ck_assert_int_eq(xn_asset_prepared(asset, (int)xn_rng_below(&rng, 2), &prepared, NULL),
                          XN_OK);
@@ -657,7 +658,7 @@ START_TEST(lost_device) {
     int prepares = fake[FAKE_GPU].prepares;
     ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
     xn_asset *asset = NULL;
-    const xn_prepared *prepared = NULL;
+    const xn_prepared *const *prepared = NULL;
     ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);
     ck_assert_int_eq(xn_asset_prepared(asset, 0, &prepared, &error), XN_ERR_DEVICE_LOST);
     ck_assert_int_eq(xn_asset_prepared(asset, 1, &prepared, &error), XN_OK);
@@ -666,6 +667,107 @@ START_TEST(lost_device) {
     ck_assert_int_eq(put(store, "b", 1, &created, &error), XN_ERR_DEVICE_LOST);
     ck_assert_int_eq(calls, 1);
     xn_asset_release(asset);
+    store_end(store);
+}
+END_TEST
+
+/* ---- networks ---- */
+
+/* Two convolutions of a channel: weights 2, then 5; with a max-pool behind them if asked for. */
+static xn_network *two_convolutions(bool pool) {
+    nw_net *net = nw_create(1, 4, 4);
+    nw_add(net, XN_OP_CONV, "a", NULL)->weight = nw_tensor(net, (float[]){2}, 1, 1, 1, 1);
+    nw_add(net, XN_OP_CONV, "b", NULL)->weight = nw_tensor(net, (float[]){5}, 1, 1, 1, 1);
+    if (pool)
+        nw_add(net, XN_OP_MAX_POOL, "pool", NULL)->global = true;
+    xn_network *network = nw_lower(net);
+    nw_free(net);
+    ck_assert_int_eq(network->weights_count, 2);
+    return network;
+}
+
+START_TEST(network_is_prepared_everywhere) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    xn_error error = {0};
+    xn_asset *asset = NULL;
+    const xn_prepared *const *gpu_weights = NULL, *const *cpu_weights = NULL;
+    xn_network *network = two_convolutions(false);
+    size_t bytes = network->weights[0]->host_bytes + network->weights[1]->host_bytes;
+    ck_assert_int_eq(xn_store_make_network(store, network, &asset, &error), XN_OK);
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 2); /* before anybody asks */
+    ck_assert_int_eq(fake[FAKE_CPU].live_prepared, 2);
+    ck_assert_ptr_eq(xn_asset_network(asset), network);
+    ck_assert_ptr_null(xn_asset_weights(asset));
+    ck_assert_uint_ge(xn_asset_host_bytes(asset), bytes);
+    ck_assert_int_eq(xn_asset_prepared(asset, 0, &gpu_weights, &error), XN_OK);
+    ck_assert_int_eq(xn_asset_prepared(asset, 1, &cpu_weights, &error), XN_OK);
+    const xn_prepared *all[4] = {gpu_weights[0], gpu_weights[1], cpu_weights[0], cpu_weights[1]};
+    for (int i = 1; i < 4; i++)
+        for (int k = 0; k < i; k++)
+            ck_assert(all[i] && all[i] != all[k]);
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, 2);
+    xn_asset_release(asset);
+    store_end(store);
+}
+END_TEST
+
+START_TEST(network_that_a_device_refuses) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    xn_error error = {0};
+    xn_asset *asset = NULL;
+    ck_assert_int_eq(xn_store_make_network(store, two_convolutions(true), &asset, &error),
+                     XN_ERR_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(error.message, "max_pool"));
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, 0);
+    fake[FAKE_CPU].prepare_failure = XN_ERR_DEVICE_MEMORY; /* after the GPU was prepared */
+    ck_assert_int_eq(xn_store_make_network(store, two_convolutions(false), &asset, &error),
+                     XN_ERR_DEVICE_MEMORY);
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 0);
+    ck_assert_ptr_null(asset);
+    store_end(store);
+}
+END_TEST
+
+/* The second of its weights does not fit until recognised ones have gone: all are made anew. */
+START_TEST(network_finds_room) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    const float value = 3;
+    xn_tensor tensor = weights_of(&value, 1);
+    xn_asset *asset = NULL;
+    xn_asset_release(intern(store, &tensor, NULL, NULL));
+    fake[FAKE_GPU].prepare_short_after = 1;
+    fake[FAKE_GPU].prepare_short = 1;
+    ck_assert_int_eq(xn_store_make_network(store, two_convolutions(false), &asset, NULL), XN_OK);
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 2);
+    ck_assert_int_eq(fake[FAKE_GPU].prepares, 4);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_WEIGHTS_CACHE_BYTES), 0);
+    xn_asset_release(asset);
+    store_end(store);
+}
+END_TEST
+
+START_TEST(network_and_lost_devices) {
+    xn_store_limits limits = wide();
+    xn_store *store = store_new(&limits);
+    xn_error error = {0};
+    int calls = 0;
+    xn_asset *asset = NULL;
+    const xn_prepared *const *prepared = NULL;
+    xn_store_on_device_lost(store, count_lost, &calls);
+    fake[FAKE_GPU].lost[0] = true;
+    ck_assert_int_eq(xn_store_make_network(store, two_convolutions(false), &asset, &error),
+                     XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(calls, 1);
+    ck_assert_int_eq(xn_store_make_network(store, two_convolutions(false), &asset, &error), XN_OK);
+    ck_assert_int_eq(xn_asset_prepared(asset, 0, &prepared, &error), XN_ERR_DEVICE_LOST);
+    ck_assert_int_eq(xn_asset_prepared(asset, 1, &prepared, &error), XN_OK);
+    xn_asset_release(asset);
+    xn_store_device_lost(store, 1);
+    ck_assert_int_eq(xn_store_make_network(store, two_convolutions(false), &asset, &error),
+                     XN_ERR_DEVICE_LOST);
     store_end(store);
 }
 END_TEST
@@ -686,7 +788,7 @@ static xn_status tour(xn_store *store, xn_error *error) {
     xn_tensor tensor = weights_of(values, 2), factor = vector_of(scale, 2);
     xn_asset *named = NULL, *made = NULL, *derived = NULL;
     xn_store_item *items = NULL;
-    const xn_prepared *prepared;
+    const xn_prepared *const *prepared;
     size_t count;
     bool created;
     xn_status status = xn_store_put(store, "w", &tensor, NULL, NULL, &created, NULL, error);
@@ -753,6 +855,10 @@ XN_SUITE(store) {
     tcase_add_test(t, shown_hash_sees_every_bit);
     tcase_add_test(t, concurrent_intern_prepares_once);
     tcase_add_test(t, hammer);
+    tcase_add_test(t, network_is_prepared_everywhere);
+    tcase_add_test(t, network_that_a_device_refuses);
+    tcase_add_test(t, network_finds_room);
+    tcase_add_test(t, network_and_lost_devices);
     tcase_add_test(t, lost_device);
     tcase_add_test(t, allocations_fail);
     suite_add_tcase(s, t);

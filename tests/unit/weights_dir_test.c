@@ -899,7 +899,7 @@ START_TEST(not_ready_while_loading) {
     xn_engine_health health;
     xn_asset *asset = NULL;
     xn_error error = {0};
-    xn_engine_set_loading(engine, true);
+    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, true);
     xn_engine_health_get(engine, &health);
     ck_assert(!health.ready && strstr(health.reason, "--weights-dir"));
     ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 0);
@@ -919,7 +919,7 @@ START_TEST(not_ready_while_loading) {
     fake[FAKE_GPU].prepare_gated = false;
     sem_post(&fake[FAKE_GPU].prepare_gate);
     wait_loaded(&s);
-    xn_engine_set_loading(engine, false);
+    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, false);
     xn_engine_health_get(engine, &health);
     ck_assert(health.ready);
     ck_assert_int_eq(xn_store_get(store, "a", &asset, &error), XN_OK);

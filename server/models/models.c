@@ -1,0 +1,517 @@
+/* models.c: the names of models: which version of each serves, and what changes that. Entries are
+ * an array in the order of names, searched by halves. */
+#include "models_internal.h"
+
+#include "arrays.h"
+#include "clock.h"
+#include "log.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- entries; models->mutex is held ---- */
+
+static const char *name_of(const void *entries, size_t index) {
+    return ((xn_model_entry *const *)entries)[index]->name;
+}
+
+static bool find_locked(const xn_models *models, const char *name, size_t *at) {
+    return xn_names_find(models->entries, models->entry_count, name_of, name, at);
+}
+
+xn_model_entry *xn_models_find_locked(xn_models *models, const char *name) {
+    size_t at;
+    return find_locked(models, name, &at) ? models->entries[at] : NULL;
+}
+
+static void entry_free(xn_model_entry *entry) {
+    if (entry->serving)
+        xn_model_release(&entry->serving->model);
+    xn_model_tally_release(entry->tally);
+    xn_mem_free(entry);
+}
+
+static void drop_locked(xn_models *models, size_t at) {
+    xn_model_entry **slot = &models->entries[at];
+    entry_free(*slot);
+    models->entry_count--;
+    memmove(slot, slot + 1, (models->entry_count - at) * sizeof *slot);
+}
+
+/* What is neither served nor anywhere in a folder is remembered only while there is room. */
+static bool may_drop(const xn_model_entry *entry) {
+    return !entry->serving && !entry->listed && !entry->pending && !entry->users;
+}
+
+static xn_status make_room_locked(xn_models *models, xn_error *error) {
+    enum { FIRST_CAPACITY = 16 };
+    if (models->entry_count >= models->max_models) {
+        size_t at = 0;
+        while (at < models->entry_count && !may_drop(models->entries[at]))
+            at++;
+        if (at == models->entry_count)
+            return xn_fail_limit(error, "max-models", "model",
+                                 "there are %zu models; --max-models is %zu", models->entry_count,
+                                 models->max_models);
+        drop_locked(models, at);
+    }
+    xn_model_entry **entries =
+        xn_array_grow(models->entries, models->entry_count, &models->entry_capacity,
+                      sizeof *entries, FIRST_CAPACITY);
+    if (!entries)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for another model");
+    models->entries = entries;
+    return XN_OK;
+}
+
+static xn_status make_locked(xn_models *models, const char *name, xn_model_entry **out,
+                             xn_error *error) {
+    size_t at;
+    xn_status status = make_room_locked(models, error);
+    if (status != XN_OK)
+        return status;
+    xn_model_entry *entry = xn_mem_zalloc(1, sizeof *entry);
+    if (!entry)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for another model");
+    snprintf(entry->name, sizeof entry->name, "%s", name);
+    find_locked(models, name, &at);
+    memmove(&models->entries[at + 1], &models->entries[at],
+            (models->entry_count - at) * sizeof(xn_model_entry *));
+    models->entries[at] = entry;
+    models->entry_count++;
+    *out = entry;
+    return XN_OK;
+}
+
+xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_entry **out,
+                                 xn_error *error) {
+    xn_status status = XN_OK;
+    *out = xn_models_find_locked(models, name);
+    if (!*out)
+        status = make_locked(models, name, out, error);
+    if (status == XN_OK)
+        (*out)->users++;
+    return status;
+}
+
+void xn_models_leave_locked(xn_models *models, xn_model_entry *entry) {
+    size_t at;
+    entry->users--;
+    bool nothing = may_drop(entry) && !entry->tally && !entry->mark; /* never was anything */
+    if (nothing && find_locked(models, entry->name, &at))
+        drop_locked(models, at);
+}
+
+/* From here to settle the entry is this thread's to change. */
+static void claim(xn_models *models, xn_model_entry *entry) {
+    pthread_mutex_lock(&models->mutex);
+    while (entry->busy)
+        pthread_cond_wait(&models->settled, &models->mutex);
+    entry->busy = true;
+    pthread_mutex_unlock(&models->mutex);
+}
+
+static void settle_locked(xn_models *models, xn_model_entry *entry) {
+    entry->busy = entry->pending = false;
+    pthread_cond_broadcast(&models->settled);
+}
+
+/* ---- loading ---- */
+
+/* The folder of the name: one of --model, or of that name in the repository. */
+static bool find_place(xn_models *models, const char *name, xn_model_place *out) {
+    pthread_mutex_lock(&models->mutex);
+    size_t i = 0;
+    while (i < models->source_count && strcmp(models->sources[i].name, name) != 0)
+        i++;
+    pthread_mutex_unlock(&models->mutex);
+    *out = (xn_model_place){models->repository, name};
+    if (i < models->source_count)
+        *out = (xn_model_place){NULL, models->sources[i].folder};
+    return out->repository || i < models->source_count;
+}
+
+/* Whether a folder is not needed. */
+static bool gives_all(const xn_model_given *given) {
+    if (!given || !given->file_count)
+        return false;
+    const char config[] = "config.json";
+    bool all = given->config != NULL;
+    for (int i = 0; i < given->file_count && !all; i++) {
+        const char *path = given->files[i].path, *slash = strrchr(path, '/');
+        all = !strcmp(slash ? slash + 1 : path, config);
+    }
+    return all;
+}
+
+/* fd -1 where there is no folder, and none is needed. */
+static xn_status open_folder(xn_models *models, const char *name, const xn_model_given *given,
+                             xn_model_folder *out, xn_error *error) {
+    xn_model_place place;
+    *out = (xn_model_folder){.fd = -1};
+    bool known = find_place(models, name, &place);
+    xn_status status = known ? xn_model_folder_open(&place, out, error)
+                             : xn_fail(error, XN_ERR_NOT_FOUND, "model",
+                                       "there is no model \"%s\": --model names none, and there is "
+                                       "no --model-repository",
+                                       name);
+    return status == XN_ERR_NOT_FOUND && gives_all(given) ? XN_OK : status;
+}
+
+/* Whether the name's folder is another one by now, or has other files. */
+static bool has_changed(xn_models *models, const char *name, const xn_model_folder *was) {
+    xn_model_folder now;
+    xn_model_place place;
+    if (was->fd < 0 || !find_place(models, name, &place))
+        return false;
+    if (xn_model_folder_open(&place, &now, NULL) != XN_OK)
+        return true;
+    bool changed = now.mark != was->mark;
+    xn_model_folder_close(&now);
+    return changed;
+}
+
+/* Reads the folder, and once more where it changed meanwhile: a copy into it may be under way.
+ * *mark: of the folder that was read, 0 for none. */
+static xn_status read_version(xn_models *models, const char *name, const xn_model_given *given,
+                              xn_model_version **out, uint64_t *mark, xn_error *error) {
+    for (int last = 0;; last++) {
+        xn_model_folder folder;
+        xn_status status = open_folder(models, name, given, &folder, error);
+        if (status != XN_OK)
+            return status;
+        status = xn_model_version_read(name, &folder, given, &models->limits, out, error);
+        bool changed = has_changed(models, name, &folder);
+        *mark = folder.mark;
+        xn_model_folder_close(&folder);
+        if (!changed || atomic_load(&models->stop))
+            return status;
+        if (status == XN_OK)
+            xn_model_release(&(*out)->model);
+        if (last)
+            return xn_fail(error, XN_ERR_IO, "model",
+                           "its folder changed while it was read; load it again once all files are "
+                           "written");
+    }
+}
+
+/* Counts the version's memory; what it replaces counts until it does, but may go. */
+static xn_status reserve(xn_models *models, const xn_model_entry *entry,
+                         const xn_model_version *version, xn_error *error) {
+    xn_status status = XN_OK;
+    int64_t more = (int64_t)version->host_bytes, most = models->limits.max_bytes;
+    pthread_mutex_lock(&models->mutex);
+    int64_t others = models->bytes - (entry->serving ? (int64_t)entry->serving->host_bytes : 0);
+    if (more > most - others)
+        status = xn_fail_limit(error, "max-models-bytes", "model",
+                               "it takes %lld bytes and the other loaded models %lld; "
+                               "--max-models-bytes is %lld",
+                               (long long)more, (long long)others, (long long)most);
+    else
+        models->bytes += more;
+    pthread_mutex_unlock(&models->mutex);
+    return status;
+}
+
+static void unreserve_locked(xn_models *models, const xn_model_version *version) {
+    models->bytes -= (int64_t)version->host_bytes;
+}
+
+/* Puts the network on the devices. */
+static xn_status prepare(xn_models *models, xn_model_version *version, xn_error *error) {
+    xn_network *network = version->network;
+    version->network = NULL; /* the store's, whatever comes */
+    xn_status status = xn_store_make_network(models->store, network, &version->model.asset, error);
+    if (status == XN_OK)
+        xn_problem_of_network(network, &version->model.problem);
+    return status;
+}
+
+/* Returns what served before. Takes the reference. */
+static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry,
+                                        xn_model_version *version) {
+    xn_model_version *before = entry->serving;
+    if (before)
+        unreserve_locked(models, before);
+    if (entry->tally && !strcmp(entry->version, version->version)) {
+        xn_model_tally_release(version->tally); /* nobody has counted in it yet */
+        xn_model_tally_retain(version->tally = entry->tally);
+    } else {
+        xn_model_tally_release(entry->tally);
+        xn_model_tally_retain(entry->tally = version->tally);
+    }
+    memcpy(entry->version, version->version, sizeof entry->version);
+    entry->reason[0] = '\0';
+    entry->serving = version;
+    return before;
+}
+
+static void log_load(const xn_model_entry *entry, const xn_model_version *version,
+                     int64_t began_ns) {
+    xn_log(XN_LOG_INFO, NULL,
+           "model \"%s\" version %s loaded: %d layers in %d steps, %zu bytes, %lld ms", entry->name,
+           version->version, version->layer_count, version->step_count, version->host_bytes,
+           (long long)((xn_now_ns() - began_ns) / XN_NS_PER_MS));
+}
+
+/* The end of a load that failed: what served serves on. */
+static void fail_locked(xn_model_entry *entry, const xn_error *why) {
+    entry->failed = true;
+    if (!entry->serving)
+        snprintf(entry->reason, sizeof entry->reason, "%s", why->message);
+    xn_log(XN_LOG_ERROR, NULL, "model \"%s\" cannot be loaded: %s%s%s", entry->name, why->message,
+           entry->serving ? "; what served before serves on, version " : "",
+           entry->serving ? entry->version : "");
+}
+
+static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn_model_given *given,
+                              xn_error *error) {
+    xn_model_version *version = NULL, *before = NULL;
+    uint64_t mark = 0;
+    int64_t began_ns = xn_now_ns();
+    xn_error why = {0};
+    bool reserved = false;
+    xn_status status = read_version(models, entry->name, given, &version, &mark, &why);
+    if (status == XN_OK) {
+        status = reserve(models, entry, version, &why);
+        reserved = status == XN_OK;
+    }
+    if (status == XN_OK)
+        status = prepare(models, version, &why);
+    if (status == XN_OK)
+        log_load(entry, version, began_ns);
+
+    pthread_mutex_lock(&models->mutex);
+    if (status != XN_OK && reserved)
+        unreserve_locked(models, version);
+    if (status != XN_ERR_NOT_FOUND && status != XN_ERR_DRAINING)
+        entry->mark = mark ? mark : 1;
+    entry->failed = false;
+    if (status == XN_OK)
+        before = publish_locked(models, entry, version);
+    else if (status != XN_ERR_DRAINING && (status != XN_ERR_NOT_FOUND || entry->listed))
+        fail_locked(entry, &why);
+    settle_locked(models, entry);
+    pthread_mutex_unlock(&models->mutex);
+    if (status != XN_OK)
+        before = version; /* NULL where reading failed */
+    if (before)
+        xn_model_release(&before->model);
+    if (status != XN_OK && error)
+        *error = why;
+    return status;
+}
+
+/* Whether the folder is as it was when it was loaded last, and that went well. */
+static bool is_unchanged(xn_models *models, xn_model_entry *entry) {
+    xn_model_folder now;
+    if (!entry->mark || entry->failed ||
+        open_folder(models, entry->name, NULL, &now, NULL) != XN_OK)
+        return false;
+    xn_model_folder_close(&now);
+    return now.mark == entry->mark;
+}
+
+xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
+                               const xn_model_given *given, xn_model_when when, xn_error *error) {
+    claim(models, entry);
+    if (when == XN_MODEL_LOAD_ALWAYS || !is_unchanged(models, entry))
+        return load_claimed(models, entry, given, error);
+    pthread_mutex_lock(&models->mutex);
+    settle_locked(models, entry);
+    pthread_mutex_unlock(&models->mutex);
+    return XN_OK;
+}
+
+void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason) {
+    claim(models, entry);
+    pthread_mutex_lock(&models->mutex);
+    xn_model_version *before = entry->serving;
+    if (before)
+        unreserve_locked(models, before);
+    entry->serving = NULL;
+    snprintf(entry->reason, sizeof entry->reason, "%s", reason);
+    settle_locked(models, entry);
+    pthread_mutex_unlock(&models->mutex);
+    if (!before)
+        return;
+    xn_log(XN_LOG_INFO, NULL, "model \"%s\" version %s unloaded: %s", entry->name, before->version,
+           reason);
+    xn_model_release(&before->model);
+}
+
+/* ---- the interface ---- */
+
+static xn_status fail_unknown(const char *name, bool scanned, xn_error *error) {
+    if (!scanned)
+        return xn_fail(error, XN_ERR_LOADING, "model",
+                       "there is no model \"%.128s\" yet; the daemon is still loading models; try "
+                       "again later",
+                       name);
+    return xn_fail(error, XN_ERR_NOT_FOUND, "model", "there is no model \"%.128s\"", name);
+}
+
+static bool is_loading(const xn_model_entry *entry) {
+    return entry->busy || entry->pending;
+}
+
+static xn_status get_locked(xn_models *models, const char *name, const char *version,
+                            const xn_model **out, xn_error *error) {
+    const xn_model_entry *entry = xn_models_find_locked(models, name);
+    if (!entry)
+        return fail_unknown(name, models->scanned, error);
+    if (!entry->serving)
+        return xn_fail(error, XN_ERR_LOADING, "model", "model \"%s\" is not ready: %s", name,
+                       is_loading(entry) ? "it is being loaded" : entry->reason);
+    if (version && *version && strcmp(version, entry->serving->version) != 0)
+        return xn_fail(error, XN_ERR_NOT_FOUND, "model",
+                       "model \"%s\" has no version \"%.24s\"; version %s serves", name, version,
+                       entry->serving->version);
+    *out = &entry->serving->model;
+    xn_model_retain(*out);
+    return XN_OK;
+}
+
+xn_status xn_models_get(xn_models *models, const char *name, const char *version,
+                        const xn_model **out, xn_error *error) {
+    pthread_mutex_lock(&models->mutex);
+    xn_status status = get_locked(models, name, version, out, error);
+    pthread_mutex_unlock(&models->mutex);
+    return status;
+}
+
+xn_status xn_models_load(xn_models *models, const char *name, const char *config,
+                         size_t config_length, const xn_model_file *files, int file_count,
+                         xn_error *error) {
+    const xn_model_given given = {config, config_length, files, file_count};
+    xn_model_entry *entry = NULL;
+    if (!xn_proto_name_valid(name))
+        return xn_fail(error, XN_ERR_NOT_FOUND, "model", "\"%.128s\" is no name of a model", name);
+    pthread_mutex_lock(&models->mutex);
+    xn_status status = xn_models_enter_locked(models, name, &entry, error);
+    pthread_mutex_unlock(&models->mutex);
+    if (status != XN_OK)
+        return status;
+    status = xn_models_load_entry(models, entry, &given, XN_MODEL_LOAD_ALWAYS, error);
+    pthread_mutex_lock(&models->mutex);
+    xn_models_leave_locked(models, entry);
+    pthread_mutex_unlock(&models->mutex);
+    return status;
+}
+
+xn_status xn_models_unload(xn_models *models, const char *name, xn_error *error) {
+    pthread_mutex_lock(&models->mutex);
+    xn_model_entry *entry = xn_models_find_locked(models, name);
+    bool scanned = models->scanned;
+    if (entry)
+        entry->users++;
+    pthread_mutex_unlock(&models->mutex);
+    if (!entry)
+        return fail_unknown(name, scanned, error);
+    xn_models_unload_entry(models, entry, "unloaded by a request");
+    pthread_mutex_lock(&models->mutex);
+    xn_models_leave_locked(models, entry);
+    pthread_mutex_unlock(&models->mutex);
+    return XN_OK;
+}
+
+static void describe_locked(const xn_model_entry *entry, xn_model_item *out) {
+    *out = (xn_model_item){.state = entry->serving      ? XN_MODEL_READY
+                                    : is_loading(entry) ? XN_MODEL_LOADING
+                                                        : XN_MODEL_UNAVAILABLE};
+    memcpy(out->name, entry->name, sizeof out->name);
+    memcpy(out->version, entry->version, sizeof out->version);
+    if (out->state == XN_MODEL_UNAVAILABLE)
+        memcpy(out->reason, entry->reason, sizeof out->reason);
+}
+
+xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count, xn_error *error) {
+    pthread_mutex_lock(&models->mutex);
+    size_t listed = models->entry_count;
+    xn_model_item *list = xn_mem_zalloc(listed, sizeof *list);
+    for (size_t i = 0; list && i < listed; i++)
+        describe_locked(models->entries[i], &list[i]);
+    pthread_mutex_unlock(&models->mutex);
+    if (!list)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to list %zu models", listed);
+    *items = list;
+    *count = listed;
+    return XN_OK;
+}
+
+/* ---- creation ---- */
+
+static xn_status take_sources(xn_models *models, const char *list, xn_error *error) {
+    xn_config_model given;
+    size_t count = 0;
+    for (const char *at = list; xn_config_next_model(&at, &given);)
+        count++;
+    models->sources = xn_mem_zalloc(count, sizeof *models->sources);
+    if (!models->sources)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for %zu models", count);
+    for (; xn_config_next_model(&list, &given); models->source_count++) {
+        xn_model_source *source = &models->sources[models->source_count];
+        memcpy(source->name, given.name, sizeof source->name);
+        memcpy(source->folder, given.folder, sizeof source->folder);
+        source->named = given.name[0];
+    }
+    return XN_OK;
+}
+
+/* So that a misspelt path is known at the start, not only by models that are missing. */
+static xn_status look_for_repository(const char *path, xn_error *error) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return xn_fail(error, XN_ERR_IO, "model-repository",
+                       "--model-repository %.200s: it cannot be opened as a folder", path);
+    close(fd);
+    return XN_OK;
+}
+
+xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models **out,
+                           xn_error *error) {
+    xn_models *models = xn_mem_zalloc(1, sizeof *models);
+    if (!models)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the models");
+    pthread_mutex_init(&models->mutex, NULL);
+    pthread_mutex_init(&models->scanning, NULL);
+    pthread_cond_init(&models->settled, NULL);
+    atomic_init(&models->stop, false);
+    models->store = store;
+    models->repository = config->model_repository[0] ? config->model_repository : NULL;
+    models->max_models = (size_t)config->max_models;
+    models->limits =
+        (xn_model_limits){{config->max_elements, config->max_output_bytes, config->max_operations},
+                          config->max_models_bytes,
+                          &models->stop};
+    models->scanned = !models->repository && !config->models[0];
+    xn_status status = take_sources(models, config->models, error);
+    if (status == XN_OK && models->repository)
+        status = look_for_repository(models->repository, error);
+    if (status != XN_OK) {
+        xn_models_free(models);
+        return status;
+    }
+    *out = models;
+    return XN_OK;
+}
+
+void xn_models_stop(xn_models *models) {
+    if (models)
+        atomic_store(&models->stop, true);
+}
+
+void xn_models_free(xn_models *models) {
+    if (!models)
+        return;
+    for (size_t i = 0; i < models->entry_count; i++)
+        entry_free(models->entries[i]);
+    xn_mem_free(models->entries);
+    xn_mem_free(models->sources);
+    pthread_cond_destroy(&models->settled);
+    pthread_mutex_destroy(&models->scanning);
+    pthread_mutex_destroy(&models->mutex);
+    xn_mem_free(models);
+}

@@ -1,0 +1,188 @@
+/* models_internal.h: what the parts of the models share; each calls those below it:
+ *
+ *   models_scan.c    what the configuration names, against what is known
+ *   models.c         names, their states, loading and unloading
+ *   models_load.c    a version, from the files of its folder
+ *   models_files.c   the files
+ *   models_stats.c   what requests count, and how /metrics shows it
+ *
+ * Locks: models->mutex guards the entries and their totals; it is held for moments only. An entry
+ * that a thread loads or unloads is `busy`: others wait for it, so what happens to a name happens
+ * in order. models->scanning is held by the one scan that runs, and taken first. Statistics have a
+ * mutex each, below all others. Files are read, models made, backends called and last references
+ * released without any of them. */
+#ifndef XN_MODELS_INTERNAL_H
+#define XN_MODELS_INTERNAL_H
+
+#include "models.h"
+#include "xn_mem.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define XN_MODEL_FIRST_VERSION "1"
+
+/* ---- files (models_files.c) ---- */
+
+/* Where a model's folder is: a path that the configuration gives, or a name in the repository,
+ * which may not be a link. */
+typedef struct xn_model_place {
+    const char *repository; /* or NULL */
+    const char *folder;
+} xn_model_place;
+
+/* What a request gives in the place of files. */
+typedef struct xn_model_given {
+    const char *config; /* or NULL */
+    size_t config_length;
+    const xn_model_file *files;
+    int file_count;
+} xn_model_given;
+
+/* The folder that has the files of the version to serve, open. */
+typedef struct xn_model_folder {
+    int fd; /* -1: there is none */
+    char version[24];
+    uint64_t mark; /* of what there is in it: another one where that has changed */
+} xn_model_folder;
+
+/* XN_ERR_NOT_FOUND: there is no such folder. */
+xn_status xn_model_folder_open(const xn_model_place *place, xn_model_folder *out, xn_error *error);
+void xn_model_folder_close(xn_model_folder *folder);
+
+/* A file in memory, aligned to XN_MEM_ALIGNMENT. */
+typedef struct xn_model_bytes {
+    void *bytes;
+    size_t length;
+} xn_model_bytes;
+
+/* A plain file of the folder; no link. `most` bytes, which `limit` names if it is a setting. stop:
+ * gives up when it becomes true. XN_ERR_IO where it changes while it is read. */
+typedef struct xn_model_read {
+    const char *file;
+    int64_t most;
+    const char *limit;
+    const atomic_bool *stop;
+} xn_model_read;
+xn_status xn_model_folder_read(const xn_model_folder *folder, const xn_model_read *what,
+                               xn_model_bytes *out, xn_error *error);
+void xn_model_bytes_free(xn_model_bytes *bytes);
+
+/* Calls `each` with the name of every folder in the repository that may be a model's, in the order
+ * of the file system, until it is false. */
+xn_status xn_model_repository_each(const char *repository,
+                                   bool (*each)(void *context, const char *name), void *context,
+                                   xn_error *error);
+
+/* ---- statistics (models_stats.c) ---- */
+
+enum { XN_MODEL_BATCH_CLASSES = 1024 };
+
+/* Of a name and a version: they outlive a version that is loaded anew. */
+typedef struct xn_model_tally {
+    atomic_int references;
+    pthread_mutex_t mutex; /* guards all below */
+    xn_model_stats stats;
+    /* Of launches that so many requests shared: the requests counted since the last whole one. */
+    uint32_t shared[XN_MODEL_BATCH_CLASSES + 1];
+} xn_model_tally;
+
+xn_model_tally *xn_model_tally_create(void); /* NULL without memory */
+void xn_model_tally_retain(xn_model_tally *tally);
+void xn_model_tally_release(xn_model_tally *tally); /* NULL-safe */
+
+/* ---- versions (models_load.c) ---- */
+
+typedef struct xn_model_labels {
+    char **labels;
+    char *memory;
+} xn_model_labels;
+
+typedef struct xn_model_version {
+    xn_model model; /* first: references to it are this one's */
+    atomic_int references;
+    char name[XN_PROTO_MAX_NAME + 1], version[24];
+    xn_model_config *config; /* the names of its ends are there */
+    xn_network *network;     /* until the asset has it */
+    xn_model_tally *tally;
+    size_t host_bytes; /* of network, configuration and labels */
+    int layer_count, step_count;
+    xn_model_end *outputs;
+    xn_model_labels *labels; /* one an output */
+} xn_model_version;
+
+typedef struct xn_model_limits {
+    xn_conv_limits of_image;
+    int64_t max_bytes;
+    const atomic_bool *stop;
+} xn_model_limits;
+
+/* Reads the folder (fd -1: there is none) and what is given in the place of its files, checks all
+ * of it and lowers it. No device takes part: the version has no asset yet. */
+xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
+                                const xn_model_given *given, const xn_model_limits *limits,
+                                xn_model_version **out, xn_error *error);
+/* The name that the configuration in the folder gives, or "". */
+xn_status xn_model_own_name(const xn_model_folder *folder, char name[XN_PROTO_MAX_NAME + 1],
+                            xn_error *error);
+
+/* ---- names (models.c) ---- */
+
+typedef struct xn_model_entry {
+    char name[XN_PROTO_MAX_NAME + 1];
+    xn_model_version *serving; /* a reference, or NULL */
+    xn_model_tally *tally;     /* of the version that served last, or NULL */
+    char version[24];          /* that one's, or "" */
+    char reason[360];          /* why it does not serve */
+    uint64_t mark;             /* of the folder as it was last loaded; 0: it was not */
+    bool failed;               /* the last load did */
+    bool busy;                 /* a thread loads or unloads it */
+    bool pending;              /* the scan that runs has yet to load it */
+    bool listed;               /* the last scan found it */
+    unsigned seen;             /* the last scan that found it */
+    int users;                 /* threads that wait for it or are busy with it: it stays */
+} xn_model_entry;
+
+/* A folder of --model. */
+typedef struct xn_model_source {
+    char name[XN_PROTO_MAX_NAME + 1]; /* "": what it says itself is not known */
+    bool named;                       /* by the setting */
+    char folder[256];
+} xn_model_source;
+
+struct xn_models {
+    /* constant after creation */
+    const char *repository; /* or NULL */
+    size_t max_models;
+    xn_model_limits limits;
+    xn_store *store; /* NULL: models are only checked */
+    size_t source_count;
+
+    atomic_bool stop;
+    pthread_mutex_t scanning; /* guards scan */
+    unsigned scan;
+
+    pthread_mutex_t mutex;    /* guards all below, and the names of sources */
+    pthread_cond_t settled;   /* an entry is no longer busy */
+    xn_model_entry **entries; /* in order of names */
+    size_t entry_count, entry_capacity;
+    int64_t bytes; /* of what serves, and of what is about to */
+    bool scanned;  /* once at least */
+    xn_model_source *sources;
+};
+
+/* The entry, with one more user; made if there is none. Given back by xn_models_leave_locked. */
+xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_entry **out,
+                                 xn_error *error);
+void xn_models_leave_locked(xn_models *models, xn_model_entry *entry);
+/* The same without making one; NULL: there is none. */
+xn_model_entry *xn_models_find_locked(xn_models *models, const char *name);
+
+/* Loads what the name's folder has: when: always, or only where that is not what was loaded last.
+ * The caller is a user of the entry. */
+typedef enum { XN_MODEL_LOAD_ALWAYS, XN_MODEL_LOAD_CHANGED } xn_model_when;
+xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
+                               const xn_model_given *given, xn_model_when when, xn_error *error);
+void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason);
+
+#endif

@@ -1,0 +1,197 @@
+/* models_stats.c: what requests count of a model, and how /metrics shows it. */
+#include "models_internal.h"
+
+#include "metrics.h"
+
+#include <string.h>
+#include <time.h>
+
+xn_model_tally *xn_model_tally_create(void) {
+    xn_model_tally *tally = xn_mem_zalloc(1, sizeof *tally);
+    if (!tally)
+        return NULL;
+    atomic_init(&tally->references, 1);
+    pthread_mutex_init(&tally->mutex, NULL);
+    return tally;
+}
+
+void xn_model_tally_retain(xn_model_tally *tally) {
+    atomic_fetch_add_explicit(&tally->references, 1, memory_order_relaxed);
+}
+
+void xn_model_tally_release(xn_model_tally *tally) {
+    if (!tally || atomic_fetch_sub_explicit(&tally->references, 1, memory_order_acq_rel) != 1)
+        return;
+    pthread_mutex_destroy(&tally->mutex);
+    xn_mem_free(tally);
+}
+
+/* ---- counting ---- */
+
+static void add(xn_model_duration *duration, int64_t ns) {
+    duration->count++;
+    duration->ns += ns > 0 ? (uint64_t)ns : 0;
+}
+
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* A launch that n requests share is counted by the n-th of them, whoever's launch they were of: of
+ * the same size they are alike. */
+static void count_launch_locked(xn_model_tally *tally, int64_t requests) {
+    int64_t size = requests < 1 ? 1 : requests;
+    if (size > XN_MODEL_BATCH_CLASSES)
+        size = XN_MODEL_BATCH_CLASSES;
+    if (++tally->shared[size] < (uint64_t)size)
+        return;
+    tally->shared[size] = 0;
+    tally->stats.execution_count++;
+}
+
+static void count_success_locked(xn_model_tally *tally, const xn_model_sample *sample) {
+    xn_model_stats *stats = &tally->stats;
+    stats->last_inference_ms = now_ms();
+    stats->inference_count += (uint64_t)sample->images;
+    add(&stats->success, sample->total_ns);
+    add(&stats->queue, sample->queue_ns);
+    add(&stats->compute_input, sample->input_ns);
+    add(&stats->compute_infer, sample->infer_ns);
+    add(&stats->compute_output, sample->output_ns);
+    count_launch_locked(tally, sample->batch_requests);
+}
+
+void xn_model_count(const xn_model *model, const xn_model_sample *sample) {
+    xn_model_tally *tally = ((const xn_model_version *)(const void *)model)->tally;
+    pthread_mutex_lock(&tally->mutex);
+    if (sample->success)
+        count_success_locked(tally, sample);
+    else
+        add(&tally->stats.fail, sample->total_ns);
+    pthread_mutex_unlock(&tally->mutex);
+}
+
+static void read_tally(xn_model_tally *tally, xn_model_stats *out) {
+    pthread_mutex_lock(&tally->mutex);
+    *out = tally->stats;
+    pthread_mutex_unlock(&tally->mutex);
+}
+
+void xn_model_stats_read(const xn_model *model, xn_model_stats *out) {
+    read_tally(((const xn_model_version *)(const void *)model)->tally, out);
+}
+
+/* ---- the page ---- */
+
+typedef struct row {
+    char name[XN_PROTO_MAX_NAME + 1], version[24];
+    xn_model_tally *tally; /* a reference */
+    xn_model_stats stats;
+    bool ready;
+} row;
+
+/* The models that were ever loaded; NULL without memory. */
+static row *take_rows(xn_models *models, size_t *count, size_t *serving, int64_t *bytes) {
+    *count = *serving = 0;
+    pthread_mutex_lock(&models->mutex);
+    *bytes = 0;
+    row *rows = xn_mem_zalloc(models->entry_count, sizeof *rows);
+    for (size_t i = 0; rows && i < models->entry_count; i++) {
+        const xn_model_entry *entry = models->entries[i];
+        *serving += entry->serving != NULL;
+        *bytes += entry->serving ? (int64_t)entry->serving->host_bytes : 0;
+        if (!entry->tally)
+            continue;
+        row *r = &rows[(*count)++];
+        memcpy(r->name, entry->name, sizeof r->name);
+        memcpy(r->version, entry->version, sizeof r->version);
+        r->ready = entry->serving != NULL;
+        r->tally = entry->tally;
+        xn_model_tally_retain(r->tally);
+    }
+    pthread_mutex_unlock(&models->mutex);
+    return rows;
+}
+
+static void family(xn_document *page, const char *name, const char *type, const char *help) {
+    xn_document_add(page, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+typedef uint64_t value_of(const row *r);
+static uint64_t requests_of(const row *r) {
+    return r->stats.success.count + r->stats.fail.count;
+}
+static uint64_t failures_of(const row *r) {
+    return r->stats.fail.count;
+}
+static uint64_t images_of(const row *r) {
+    return r->stats.inference_count;
+}
+static uint64_t launches_of(const row *r) {
+    return r->stats.execution_count;
+}
+static uint64_t queue_ns_of(const row *r) {
+    return r->stats.queue.ns;
+}
+static uint64_t compute_ns_of(const row *r) {
+    return r->stats.compute_input.ns + r->stats.compute_infer.ns + r->stats.compute_output.ns;
+}
+
+static const struct {
+    const char *name, *help;
+    value_of *value;
+    bool ns;
+} counters[] = {
+    {"xnord_model_requests_total", "Inference requests answered.", requests_of, false},
+    {"xnord_model_failures_total", "Inference requests answered with an error.", failures_of,
+     false},
+    {"xnord_model_images_total", "Images of the requests that succeeded.", images_of, false},
+    {"xnord_model_executions_total", "Launches that they shared.", launches_of, false},
+    {"xnord_model_queue_seconds_total", "Time that they waited for a worker.", queue_ns_of, true},
+    {"xnord_model_compute_seconds_total", "Time of their launches, with transfers, a request each.",
+     compute_ns_of, true},
+};
+
+/* Names are such as need no escape. */
+static void add_value(xn_document *page, const char *name, const row *r, const char *value) {
+    xn_document_add(page, "%s{model=\"%s\",version=\"%s\"} %s\n", name, r->name, r->version, value);
+}
+
+static void add_rows(xn_document *page, const row *rows, size_t count) {
+    char text[XN_METRICS_NUMBER_MAX];
+    for (size_t c = 0; c < sizeof counters / sizeof *counters; c++) {
+        family(page, counters[c].name, "counter", counters[c].help);
+        for (size_t i = 0; i < count; i++) {
+            uint64_t value = counters[c].value(&rows[i]);
+            add_value(page, counters[c].name, &rows[i],
+                      counters[c].ns ? xn_metrics_seconds(value, text)
+                                     : xn_metrics_count(value, text));
+        }
+    }
+    family(page, "xnord_model_ready", "gauge", "Whether the model is served.");
+    for (size_t i = 0; i < count; i++)
+        add_value(page, "xnord_model_ready", &rows[i], rows[i].ready ? "1" : "0");
+}
+
+void xn_models_metrics(void *context, xn_document *page) {
+    xn_models *models = context;
+    size_t count, serving;
+    int64_t bytes;
+    row *rows = take_rows(models, &count, &serving, &bytes);
+    for (size_t i = 0; i < count; i++) {
+        read_tally(rows[i].tally, &rows[i].stats);
+        xn_model_tally_release(rows[i].tally);
+    }
+    if (!rows) {
+        page->failed = true;
+        return;
+    }
+    family(page, "xnord_models", "gauge", "Models that are served.");
+    xn_document_add(page, "xnord_models %zu\n", serving);
+    family(page, "xnord_models_bytes", "gauge", "Host memory of the models that are served.");
+    xn_document_add(page, "xnord_models_bytes %lld\n", (long long)bytes);
+    add_rows(page, rows, count);
+    xn_mem_free(rows);
+}

@@ -1,0 +1,183 @@
+/* Networks as jobs of the engine, on the backend ref: several networks and plain convolutions at
+ * once, from several threads; each answer is what the network gives alone. */
+#include "engine_fake.h"
+#include "nw_random.h"
+#include "work.h"
+
+#include <string.h>
+
+enum { NETWORKS = 3, IMAGES = 5, THREADS = 4, ROUNDS = 40 };
+
+typedef struct served {
+    xn_asset *asset;
+    const xn_network *network; /* the asset's */
+    float *input, *expected; /* IMAGES images */
+} served;
+
+typedef struct net_job {
+    xn_job job;
+    sem_t done;
+} net_job;
+
+typedef struct shared {
+    xn_engine *engine;
+    served nets[NETWORKS];
+    xn_asset *weights;
+    uint64_t seed;
+} shared;
+
+static xn_engine *ref_engine(void) {
+    xn_config config = fake_config();
+    xn_engine *engine = NULL;
+    xn_error error = {0};
+    snprintf(config.backend, sizeof config.backend, "ref");
+    config.threads = 3;
+    config.max_batch_images = 4; /* fewer than the largest job has */
+    xn_status status = xn_engine_create(&config, &engine, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    return engine;
+}
+
+static void serve(xn_engine *engine, xn_rng *rng, served *out) {
+    xn_error error = {0};
+    nw_net *net = nw_random_net(rng, true);
+    net->params.input_datatype = XN_FP32;
+    xn_network *network = nw_lower(net);
+    nw_free(net);
+    out->network = network;
+    xn_status status =
+        xn_store_make_network(xn_engine_store(engine), network, &out->asset, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    int64_t count = IMAGES * network->input_elements;
+    out->input = xn_mem_alloc((size_t)count * sizeof *out->input);
+    for (int64_t i = 0; i < count; i++)
+        out->input[i] = (float)((int)xn_rng_below(rng, 17) - 8) * 0.25f;
+    out->expected = nw_run(network, out->input, IMAGES);
+}
+
+static void forget(served *net) {
+    xn_asset_release(net->asset);
+    xn_mem_free(net->input);
+    xn_mem_free(net->expected);
+}
+
+static void job_done(xn_job *job) {
+    sem_post(&((net_job *)job->context)->done);
+}
+
+static void run_network(xn_engine *engine, const served *net, int64_t images) {
+    net_job mine = {.job = {.images = images,
+                            .asset = net->asset,
+                            .input = net->input,
+                            .deadline_ns = INT64_MAX,
+                            .id = "test",
+                            .done = job_done,
+                            .context = &mine}};
+    size_t bytes = (size_t)images * net->network->output_bytes;
+    mine.job.output = xn_mem_alloc(bytes);
+    xn_problem_of_network(net->network, &mine.job.problem);
+    sem_init(&mine.done, 0, 0);
+    ck_assert_int_eq(xn_engine_submit(engine, &mine.job, NULL), XN_OK);
+    fake_wait(&mine.done);
+    ck_assert_msg(mine.job.status == XN_OK, "%s", mine.job.error.message);
+    ck_assert_int_ge(mine.job.batch_images, images);
+    ck_assert_int_eq(memcmp(mine.job.output, net->expected, bytes), 0);
+    xn_mem_free(mine.job.output);
+}
+
+static void *client(void *argument) {
+    shared *s = argument;
+    static atomic_int next;
+    xn_rng rng = {s->seed + 17 * (uint64_t)atomic_fetch_add(&next, 1)};
+    for (int i = 0; i < ROUNDS; i++) {
+        uint64_t which = xn_rng_below(&rng, NETWORKS + 1);
+        if (which < NETWORKS) {
+            run_network(s->engine, &s->nets[which], 1 + (int64_t)xn_rng_below(&rng, IMAGES));
+            continue;
+        }
+        fake_job job;
+        fake_job_init(&job, s->engine, s->weights, 1 + (int64_t)xn_rng_below(&rng, 4), (float)i);
+        fake_job_submit(&job);
+        fake_job_expect(&job, XN_OK);
+    }
+    return NULL;
+}
+
+START_TEST(networks_and_convolutions) {
+    shared s = {.engine = ref_engine(), .seed = xn_test_seed() + (uint64_t)_i};
+    xn_rng rng = {s.seed};
+    pthread_t threads[THREADS];
+    for (int i = 0; i < NETWORKS; i++)
+        serve(s.engine, &rng, &s.nets[i]);
+    s.weights = fake_weights(xn_engine_store(s.engine), 3);
+    for (int i = 0; i < THREADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, client, &s), 0);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    xn_engine_stop(s.engine);
+    for (int i = 0; i < NETWORKS; i++)
+        forget(&s.nets[i]);
+    xn_asset_release(s.weights);
+    xn_engine_free(s.engine);
+}
+END_TEST
+
+/* A network that takes the place of another in memory does not take its programs. */
+START_TEST(networks_come_and_go) {
+    xn_engine *engine = ref_engine();
+    xn_rng rng = {xn_test_seed()};
+    for (int i = 0; i < 30; i++) {
+        served net;
+        serve(engine, &rng, &net);
+        run_network(engine, &net, IMAGES);
+        run_network(engine, &net, 1);
+        forget(&net);
+    }
+    xn_engine_free(engine);
+}
+END_TEST
+
+/* What an image costs is summed over all steps, bits apart from reals. */
+START_TEST(work_of_networks) {
+    xn_problem problem;
+    double ns[2];
+    for (int real = 0; real < 2; real++) {
+        nw_net *net = nw_create(1, 8, 8);
+        xn_rng rng = {xn_test_seed()};
+        xn_layer *layer = nw_add(net, XN_OP_CONV, "wide", NULL);
+        layer->weight = nw_random(net, &rng, true, 64, 1, 1, 1);
+        for (int i = 0; i < 4; i++) {
+            char *name = nw_take(net, 8);
+            snprintf(name, 8, "c%d", i);
+            layer = nw_add(net, XN_OP_CONV, name, NULL);
+            layer->weight = nw_random(net, &rng, true, 64, 64, 3, 3);
+            layer->window.padding_kind = XN_PADDING_SAME;
+            layer->window.mode = real ? XN_MODE_FLOAT : XN_MODE_XNOR;
+        }
+        xn_network *network = nw_lower(net);
+        const int64_t products = INT64_C(4) * 64 * 64 * 64 * 9; /* "wide" has 64 * 64 more */
+        ck_assert_int_eq(network->bit_operations, real ? 64 * 64 : products + 64 * 64);
+        ck_assert_int_le(network->bit_operations, network->operations);
+        ck_assert_int_gt(network->moved_elements,
+                         network->input_elements + network->output_elements);
+        xn_problem_of_network(network, &problem);
+        ns[real] = xn_work_image_ns(&problem);
+        ck_assert_int_eq(xn_worker_threads(&problem, 1, 64), real ? 9 : 1);
+        ck_assert_int_eq(xn_worker_threads(&problem, 1000, 8), 8);
+        xn_network_free(network);
+        nw_free(net);
+    }
+    ck_assert_double_gt(ns[1], 3 * ns[0]);
+}
+END_TEST
+
+XN_SUITE(engine_network) {
+    Suite *s = suite_create("engine_network");
+    TCase *t = tcase_create("network");
+    tcase_set_timeout(t, 120);
+    tcase_add_loop_test(t, networks_and_convolutions, 0, 3);
+    tcase_add_test(t, networks_come_and_go);
+    tcase_add_test(t, work_of_networks);
+    suite_add_tcase(s, t);
+    return s;
+}
