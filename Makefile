@@ -76,7 +76,8 @@ CUDA_SRC    := $(call tree,compute/cuda,cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c \
                tests/fuzz/*.c tests/networks/*.c)
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
-COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c tests/networks/*.c) \
+COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
+               $(filter-out %/digits_test.c,$(wildcard tests/networks/*.c)) \
                $(patsubst %,tests/unit/%_test.c,arena arith conv cpus half mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
 
@@ -159,7 +160,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
-        test-openapi
+        test-clients test-openapi
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -305,6 +306,9 @@ bench-gpu-shapes: deps ## other shapes on the GPU, every path, each against its 
 bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,pack,gpu_pack)
+bench-network: deps ## a whole network on the CPU, Bi-Real-18, step by step
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,network,network)
 bench-paper: deps ## the paper's three tables beside its published figures
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,paper,paper)
@@ -334,9 +338,9 @@ $(BUILD)/xnord-demo-pnm: deploy/demo/pnm.c $(MADE_WITH)/tool
 	$(call say,CC,$<)
 	$(Q)$(command.tool) -o $@ $< -lm
 
-demo: deps ## a picture through an edge kernel: make demo [IMAGE=picture.pgm|.ppm]
+demo: deps ## a picture through an edge kernel, a digit through a network: [IMAGE=picture.pgm|.ppm] [DIGIT=..]
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/xnord-demo-pnm
-	@BUILD=$(BUILD) IMAGE="$(IMAGE)" deploy/demo/demo.sh
+	@BUILD=$(BUILD) IMAGE="$(IMAGE)" DIGIT="$(DIGIT)" deploy/demo/demo.sh
 
 format: ## clang-format on every source file, in place
 	git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
@@ -371,6 +375,9 @@ test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_
 
 test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis (PyPI) in a venv in BUILD
 	tests/openapi/run.sh $(BUILD)
+
+test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client (PyPI, in a venv in BUILD) against the daemon
+	tests/clients/run.sh $(BUILD)
 
 test-mhd1: ## the HTTP suites with libmicrohttpd 1.0, where the system has an older one
 	@deploy/install-deps.sh --with-mhd1

@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# The demo: starts the daemon on a free port, sends it a picture through an edge kernel, and leaves
-# the answer as a picture to open. Called by `make demo [IMAGE=picture.pgm|.ppm]`, which builds what
-# it needs; BUILD names the build folder. Needs curl and nothing else that a shell does not have.
+# The demo: starts the daemon on a free port, sends it a picture through an edge kernel, leaves the
+# answer as a picture to open, and has a digit recognised by a trained network. Called by
+# `make demo [IMAGE=picture.pgm|.ppm] [DIGIT=number|picture.pgm|.ppm]`, which builds what it needs;
+# BUILD names the build folder. Needs curl and nothing else that a shell does not have.
 set -euo pipefail
 
 readonly build=${BUILD:-build}
-readonly image=${IMAGE:-}
+readonly image=${IMAGE:-} digit=${DIGIT:-42}
+readonly network=deploy/demo/digits
+readonly record=66 # bytes of a picture in held_out.u8: 64 pixels, what it shows, what is recognised
 readonly xnord=$build/xnord pnm=$build/xnord-demo-pnm work=$build/demo
 readonly log=$work/xnord.log
 readonly start_seconds=60 # opening several GPUs takes a while
@@ -80,7 +83,8 @@ start_daemon() {
     local tenths
     # The demo's own settings: keys, certificates or a configuration file of yours do not apply.
     env -u XNORD_CONFIG -u XNORD_API_KEYS_FILE -u XNORD_TLS_CERT -u XNORD_TLS_KEY \
-        "$xnord" --listen 127.0.0.1 --port 0 --log-format text --log-level info >"$log" 2>&1 &
+        "$xnord" --listen 127.0.0.1 --port 0 --log-format text --log-level info \
+        --model "digits=$network" >"$log" 2>&1 &
     daemon=$!
     for ((tenths = 0; tenths < start_seconds * 10; tenths++)); do
         if ! kill -0 "$daemon" 2>/dev/null; then
@@ -183,5 +187,48 @@ title "Files"
 printf '%-18s %s\n' "the picture" "$source_picture" "its edges" "$work/edges.pgm" \
     "raw floats in" "$work/input.f32" "raw floats out" "$work/output.f32" \
     "the daemon's log" "$log"
+
+title "A digit"
+if [[ $digit =~ ^[0-9]+$ ]]; then
+    pictures=$(($(wc -c <"$network/held_out.u8") / record))
+    ((10#$digit < pictures)) || fail "DIGIT=$digit: there are the pictures 0 to $((pictures - 1)), or a file of yours"
+    tail -c +$((10#$digit * record + 1)) "$network/held_out.u8" | head -c "$record" >"$work/record"
+    head -c 64 "$work/record" >"$work/digit.u8"
+    echo "number $digit of the $pictures that were held out when the network was trained; it shows a" \
+        "$(tail -c 2 "$work/record" | head -c 1 | od -An -tu1 | tr -d ' ')" \
+        "(another, or your own: make demo DIGIT=7, DIGIT=picture.pgm)"
+else
+    "$pnm" digit "$digit" "$work/digit.u8"
+    echo "yours: $digit, as 8x8 pixels of 0 to 16"
+fi
+# Two characters a pixel, which is about square.
+od -An -v -w8 -tu1 "$work/digit.u8" | awk '{
+    line = "    "
+    for (i = 1; i <= NF; i++) {
+        ink = substr(" .:-=+*#%@", int($i * 9 / 16) + 1, 1)
+        line = line ink ink
+    }
+    print line }'
+
+title "What the network takes it for"
+pixels=$(od -An -v -w8 -tu1 "$work/digit.u8" | tr -s ' ' | sed 's/^ //; s/ /,/g' | paste -sd, -)
+question="{\"inputs\": [{\"name\": \"input\", \"shape\": [1, 8, 8, 1], \"datatype\": \"UINT8\", \"data\": [$pixels]}],
+ \"outputs\": [{\"name\": \"scores\", \"parameters\": {\"classification\": 10}}]}"
+cat <<END
+curl $url/v2/models/digits/infer -d '$question'
+END
+call=("$url/v2/models/digits/infer" -d "$question")
+send "$work/first.head" "$work/digit.answer" "${call[@]}"
+send "$work/answer.head" "$work/digit.answer" "${call[@]}"
+show "$work/digit.answer"
+echo
+grep -oE '"[0-9.]+:[0-9]+:[^"]*"' "$work/digit.answer" | tr -d '"' | awk -F: '{
+    bar = ""
+    for (i = int($1 * 50 + 0.5); i > 0; i--)
+        bar = bar "#"
+    printf "    %s  %.4f  %s\n", $3, $1, bar }'
+echo
+echo "first request:  $(timings "$work/first.head")"
+echo "second request: $(timings "$work/answer.head")"
 
 stop_daemon || fail "the daemon left with exit status $?"

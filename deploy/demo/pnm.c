@@ -3,6 +3,7 @@
  *   xnord-demo-pnm draw OUT.pgm                     a test picture
  *   xnord-demo-pnm floats IN OUT.f32                a PGM or PPM as [1,1,H,W]; prints "W H"
  *   xnord-demo-pnm picture IN.f32 WIDTH HEIGHT OUT.pgm   [1,C,H,W] as a grey picture
+ *   xnord-demo-pnm digit IN OUT.u8                  a PGM or PPM of a digit as 8x8 bytes, 0 to 16
  *
  * XNOR convolution looks at the sign of its input and weighs the result by the mean size of the
  * input around it (K of XNOR-Net's Eq. 10). A pixel's brightness is never negative, so all signs
@@ -10,6 +11,11 @@
  * of the box around it: what stays is positive where the picture is brighter than its
  * neighbourhood, negative where it is darker, and near 0 where it is flat, which is exactly what
  * sign and K pick up. The floats are little-endian, row by row.
+ *
+ * `digit` makes of a picture what the network in deploy/demo/digits was trained with: 8x8 bytes, 0
+ * for paper and 16 for ink. A picture whose border is brighter than its middle is dark ink on paper
+ * and turned round; what is around the ink is cut off; cells are means. One of 8x8 is taken as it
+ * is.
  *
  * This is not a general netpbm reader: it takes P2, P3, P5 and P6 (the first picture of a file). */
 #include <ctype.h>
@@ -256,6 +262,97 @@ end:
     return good;
 }
 
+/* ---- a digit ---- */
+
+#define DIGIT_SIDE 8
+#define DIGIT_INK 16
+
+typedef struct {
+    int left, top, right, bottom; /* right and bottom are one past the last */
+} box;
+
+static double mean_of(const picture *p, const box *b) {
+    int64_t sum = 0, count = 0;
+    for (int y = b->top > 0 ? b->top : 0; y < b->bottom && y < p->height; y++)
+        for (int x = b->left > 0 ? b->left : 0; x < b->right && x < p->width; x++, count++)
+            sum += p->samples[(int64_t)y * p->width + x];
+    return count ? (double)sum / (double)count : 0;
+}
+
+/* Ink becomes bright. A pixel of border tells paper from ink. */
+static void make_ink_bright(picture *p) {
+    const int64_t pixels = (int64_t)p->width * p->height;
+    const box all = {0, 0, p->width, p->height}, inner = {1, 1, p->width - 1, p->height - 1};
+    const double inside = mean_of(p, &inner) * (p->width - 2) * (p->height - 2);
+    const double border = mean_of(p, &all) * (double)pixels - inside;
+    if (border <= WHITE / 2.0 * (2.0 * (p->width + p->height) - 4))
+        return;
+    for (int64_t i = 0; i < pixels; i++)
+        p->samples[i] = (uint16_t)(WHITE - p->samples[i]);
+}
+
+/* The smallest box around what is at least half as bright as the brightest pixel. */
+static box box_of_ink(const picture *p) {
+    box b = {p->width, p->height, 0, 0};
+    uint16_t brightest = 0;
+    for (int64_t i = 0; i < (int64_t)p->width * p->height; i++)
+        brightest = p->samples[i] > brightest ? p->samples[i] : brightest;
+    for (int y = 0; y < p->height; y++)
+        for (int x = 0; x < p->width; x++) {
+            if (p->samples[(int64_t)y * p->width + x] < brightest / 2 + 1)
+                continue;
+            b.left = x < b.left ? x : b.left;
+            b.right = x >= b.right ? x + 1 : b.right;
+            b.top = y < b.top ? y : b.top;
+            b.bottom = y + 1;
+        }
+    return b;
+}
+
+/* Made a square around its middle; it may reach out of the picture, where there is paper. */
+static box square(box b) {
+    const int width = b.right - b.left, height = b.bottom - b.top;
+    const int side = width > height ? width : height;
+    b.left -= (side - width) / 2;
+    b.top -= (side - height) / 2;
+    b.right = b.left + side;
+    b.bottom = b.top + side;
+    return b;
+}
+
+/* The part of an interval from low to high that cell `index` has; at least a pixel. */
+static void cell_of(int low, int high, int index, int *from, int *to) {
+    *from = low + (high - low) * index / DIGIT_SIDE;
+    *to = low + (high - low) * (index + 1) / DIGIT_SIDE;
+    if (*to == *from)
+        ++*to;
+}
+
+static bool make_digit(const char *from, const char *to) {
+    picture p = {0};
+    FILE *out = NULL;
+    bool good = read_picture(from, &p) && (out = open_file(to, "wb"));
+    if (!good)
+        goto end;
+    box ink = {0, 0, p.width, p.height};
+    if (p.width != DIGIT_SIDE || p.height != DIGIT_SIDE) {
+        make_ink_bright(&p);
+        ink = box_of_ink(&p);
+        good = ink.right > ink.left || fail("%s: there is nothing on it", from);
+        ink = square(ink);
+    }
+    for (int i = 0; good && i < DIGIT_SIDE * DIGIT_SIDE; i++) {
+        box cell;
+        cell_of(ink.left, ink.right, i % DIGIT_SIDE, &cell.left, &cell.right);
+        cell_of(ink.top, ink.bottom, i / DIGIT_SIDE, &cell.top, &cell.bottom);
+        putc((int)lround(mean_of(&p, &cell) * DIGIT_INK / WHITE), out);
+    }
+    good = close_written(out, to) && good;
+end:
+    free(p.samples);
+    return good;
+}
+
 /* ---- writing ---- */
 
 static bool write_pgm(const picture *p, const char *path) {
@@ -395,10 +492,13 @@ int main(int argc, char **argv) {
         good = make_floats(argv[2], argv[3]);
     } else if (argc == 6 && !strcmp(argv[1], "picture")) {
         good = make_picture(argv[2], argv[3], argv[4], argv[5]);
+    } else if (argc == 4 && !strcmp(argv[1], "digit")) {
+        good = make_digit(argv[2], argv[3]);
     } else {
         fputs("usage: xnord-demo-pnm draw OUT.pgm\n"
               "       xnord-demo-pnm floats IN.pgm|IN.ppm OUT.f32\n"
-              "       xnord-demo-pnm picture IN.f32 WIDTH HEIGHT OUT.pgm\n",
+              "       xnord-demo-pnm picture IN.f32 WIDTH HEIGHT OUT.pgm\n"
+              "       xnord-demo-pnm digit IN.pgm|IN.ppm OUT.u8\n",
               stderr);
         return 2;
     }

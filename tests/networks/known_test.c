@@ -88,7 +88,15 @@ static void classify(maker *m, int64_t channels, int64_t classes) {
     l->window.mode = XN_MODE_FLOAT;
 }
 
-/* Lowers and runs it; frees it. */
+static void expect_outputs(const char *name, const char *backend, const nw_value *want,
+                           const float *got) {
+    for (int64_t i = 0; i < want->channels * want->height * want->width; i++)
+        ck_assert_msg(fabs((double)got[i] - want->value[i]) <= want->error[i],
+                      "%s on %s [%d]: %g, not %g", name, backend, (int)i, (double)got[i],
+                      want->value[i]);
+}
+
+/* Lowers it and runs it on all backends; frees it. */
 static void expect_steps(maker *m, const char *name, int steps) {
     const int64_t *d = m->net->params.input_shape.dims;
     const int64_t count = d[0] * d[1] * d[2];
@@ -96,6 +104,7 @@ static void expect_steps(maker *m, const char *name, int steps) {
     xn_network *network = nw_lower(m->net);
     float *input = nw_take(m->net, (size_t)count * sizeof *input);
     nw_answer answer;
+    const nw_subject *s;
     for (int64_t i = 0; i < count; i++)
         input[i] = xn_rng_float(&m->rng);
     float *got = nw_run(network, input, 1);
@@ -103,13 +112,16 @@ static void expect_steps(maker *m, const char *name, int steps) {
     printf("%s: %d layers in %d steps; %" PRId64 " of %" PRId64 " signs doubtful\n", name,
            m->net->params.layer_count, network->step_count, answer.doubtful, answer.signs);
     const nw_value *want = &answer.layers[answer.count - 1];
-    for (int64_t i = 0; i < want->channels * want->height * want->width; i++)
-        ck_assert_msg(fabs((double)got[i] - want->value[i]) <= want->error[i], "%s[%d]: %g, not %g",
-                      name, (int)i, (double)got[i], want->value[i]);
+    expect_outputs(name, "ref", want, got);
+    free(got);
+    for (int i = 0; (s = nw_subject_at(i)); i++) {
+        got = nw_run_on(s, network, input, 1, 1, 3);
+        expect_outputs(name, s->name, want, got);
+        free(got);
+    }
     ck_assert_msg(answer.doubtful * 100 <= answer.signs, "%s: too many doubtful signs", name);
     ck_assert_int_eq(network->step_count, steps);
     nw_answer_free(&answer);
-    free(got);
     xn_network_free(network);
     xn_graph_free(graph);
     nw_free(m->net);

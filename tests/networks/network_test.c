@@ -1,4 +1,6 @@
-/* Random networks, lowered and run on ref, against what they mean layer by layer. */
+/* Random networks, lowered and run on ref and on every backend that has all kinds of step, against
+ * what they mean layer by layer. On a backend the outputs of an image are the same bit by bit alone
+ * and in a batch, and on one thread and on several. */
 #include "nw_model.h"
 #include "nw_random.h"
 
@@ -8,7 +10,7 @@
 #include <string.h>
 
 enum {
-    IMAGES = 2,
+    IMAGES = 3,
     EXACT_NETWORKS = 400,
     SPECIAL_NETWORKS = 300,
     REAL_NETWORKS = 400,
@@ -24,6 +26,7 @@ typedef struct tally {
     int64_t values, signs, doubtful, networks, steps, layers;
     int64_t unsure;  /* networks with more than 1% of their signs doubtful */
     int64_t unknown; /* values that nothing is asked of */
+    int64_t others;  /* values of other backends that are not ref's */
     int64_t both, bits_alone, residuals, activated, least, views, kinds[XN_STEP_KIND_COUNT];
     double worst; /* of the errors that were allowed, the largest share that was there */
 } tally;
@@ -109,6 +112,49 @@ static const float *compare_outputs(const nw_net *net, const nw_answer *answer, 
     return got;
 }
 
+/* What a network is to give. */
+typedef struct wanted {
+    const nw_net *net;
+    const xn_network *network;
+    nw_answer answers[IMAGES];
+    uint64_t seed;
+} wanted;
+
+static void compare_images(const wanted *w, const float *got, tally *t) {
+    for (int n = 0; n < IMAGES; n++)
+        got = compare_outputs(w->net, &w->answers[n], got, w->seed, t);
+}
+
+/* right: of ref. */
+static void check_subject(const nw_subject *s, const wanted *w, const void *input,
+                          const float *right, tally *t) {
+    static const struct {
+        int64_t batch;
+        int threads;
+    } runs[] = {{1, 1}, {IMAGES, 3}, {2, 1}};
+    const size_t bytes = w->network->output_bytes * IMAGES;
+    float *first = nw_run_on(s, w->network, input, IMAGES, IMAGES, 1);
+    compare_images(w, first, t);
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        float *again = nw_run_on(s, w->network, input, IMAGES, runs[i].batch, runs[i].threads);
+        ck_assert_msg(!memcmp(first, again, bytes),
+                      "%s: seed %" PRIu64 ": other bits in batches of %d on %d threads", s->name,
+                      w->seed, (int)runs[i].batch, runs[i].threads);
+        free(again);
+    }
+    for (size_t i = 0; i < bytes / sizeof *first; i++)
+        t->others += first[i] != right[i] && !(isnan(first[i]) && isnan(right[i]));
+    free(first);
+}
+
+/* What a backend chooses by itself has all networks, each of its instruction sets some of them. */
+static void check_subjects(const wanted *w, const void *input, const float *right, tally *t) {
+    const nw_subject *s;
+    for (int i = 0; (s = nw_subject_at(i)); i++)
+        if (!strchr(s->name, '/') || t->networks % 4 == i % 4)
+            check_subject(s, w, input, right, t);
+}
+
 static void check(const nw_net *net, xn_rng *rng, values kind, double unit, uint64_t seed,
                   tally *t) {
     xn_graph *graph = nw_graph(net);
@@ -116,6 +162,7 @@ static void check(const nw_net *net, xn_rng *rng, values kind, double unit, uint
     const int64_t *d = net->params.input_shape.dims;
     const int64_t count = net->params.input_shape.rank == 1 ? d[0] : d[0] * d[1] * d[2];
     const size_t size = xn_datatype_bytes(net->params.input_datatype);
+    wanted w = {.net = net, .network = network, .seed = seed};
     char *typed = calloc((size_t)count * IMAGES, size);
     float *plain = calloc((size_t)count * IMAGES, sizeof *plain);
     ck_assert(typed && plain);
@@ -123,21 +170,21 @@ static void check(const nw_net *net, xn_rng *rng, values kind, double unit, uint
         fill_input(net, rng, kind, count, typed + (size_t)(n * count) * size, plain + n * count);
     int64_t signs = 0, doubtful = 0;
     float *got = nw_run(network, typed, IMAGES);
-    const float *at = got;
     for (int n = 0; n < IMAGES; n++) {
-        nw_answer answer;
-        nw_model(&net->params, graph, plain + n * count, unit, &answer);
-        at = compare_outputs(net, &answer, at, seed, t);
-        signs += answer.signs;
-        doubtful += answer.doubtful;
-        nw_answer_free(&answer);
+        nw_model(&net->params, graph, plain + n * count, unit, &w.answers[n]);
+        signs += w.answers[n].signs;
+        doubtful += w.answers[n].doubtful;
     }
+    compare_images(&w, got, t);
+    check_subjects(&w, typed, got, t);
     count_steps(network, t);
     t->signs += signs;
     t->doubtful += doubtful;
     t->unsure += doubtful * 100 > signs;
     t->networks++;
     t->layers += net->params.layer_count;
+    for (int n = 0; n < IMAGES; n++)
+        nw_answer_free(&w.answers[n]);
     free(got);
     free(plain);
     free(typed);
@@ -148,9 +195,9 @@ static void check(const nw_net *net, xn_rng *rng, values kind, double unit, uint
 static void print(const char *what, const tally *t) {
     printf("%s: %" PRId64 " networks, %" PRId64 " layers in %" PRId64 " steps, %" PRId64
            " values; %" PRId64 " signs, %" PRId64 " of them doubtful, over 1%% of them in %" PRId64
-           " networks; of the error allowed %.2f\n",
+           " networks; of the error allowed %.2f; %" PRId64 " other than ref's\n",
            what, t->networks, t->layers, t->steps, t->values, t->signs, t->doubtful, t->unsure,
-           t->worst);
+           t->worst, t->others);
     printf("    bits %" PRId64 ", both %" PRId64 ", residual %" PRId64 ", activation %" PRId64
            ", least %" PRId64 ", parts %" PRId64 "; by kind",
            t->bits_alone, t->both, t->residuals, t->activated, t->least, t->views);

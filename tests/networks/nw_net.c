@@ -4,6 +4,7 @@
 #include "xn_program.h"
 
 #include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 const xn_conv_limits nw_limits = {1 << 26, 1 << 28, (int64_t)1 << 40};
@@ -155,35 +156,98 @@ static xn_status staged_end(xn_stream *stream, const xn_batch *batch, const void
     return xn_backend_find("ref")->end(stream, batch, output, times, error);
 }
 
-static float *run_on(const xn_backend *backend, const xn_network *network, const void *input,
-                     int64_t images) {
-    xn_device *device;
-    xn_stream *stream;
+static xn_prepared **prepare(const nw_subject *s, const xn_network *network) {
+    const size_t count = (size_t)network->weights_count;
+    xn_prepared **prepared = calloc(count + 1, sizeof *prepared);
+    xn_error error = {0};
+    ck_assert_ptr_nonnull(prepared);
+    for (size_t i = 0; i < count; i++) {
+        xn_status status =
+            s->backend->weights_prepare(s->device, network->weights[i], &prepared[i], &error);
+        ck_assert_msg(status == XN_OK, "%s: %s", s->name, error.message);
+    }
+    return prepared;
+}
+
+float *nw_run_on(const nw_subject *s, const xn_network *network, const void *input, int64_t images,
+                 int64_t batch, int threads) {
     xn_program *program = NULL;
     xn_error error = {0};
-    xn_stream_options options = {0};
-    const size_t weights = (size_t)network->weights_count;
-    xn_prepared **prepared = calloc(weights + 1, sizeof *prepared);
-    float *output = malloc(network->output_bytes * (size_t)images);
     xn_problem problem;
-    ck_assert(prepared && output);
-    ck_assert_int_eq(backend->device_open(0, &device, NULL), XN_OK);
-    ck_assert_int_eq(backend->stream_create(device, &options, &stream, NULL), XN_OK);
-    for (size_t i = 0; i < weights; i++)
-        ck_assert_int_eq(backend->weights_prepare(device, network->weights[i], &prepared[i], NULL),
-                         XN_OK);
+    xn_prepared **prepared = prepare(s, network);
+    const xn_prepared *const *weights = (const xn_prepared *const *)prepared;
+    char *output = malloc(network->output_bytes * (size_t)images);
+    ck_assert_ptr_nonnull(output);
+    if (s->backend->stream_set_threads)
+        s->backend->stream_set_threads(s->stream, threads);
     xn_problem_of_network(network, &problem);
-    xn_status status = xn_program_create(backend, stream, &problem, images, &program, &error);
-    ck_assert_msg(status == XN_OK, "%s", error.message);
-    ck_assert_int_eq(xn_program_ready(program, (const xn_prepared *const *)prepared, NULL), XN_OK);
-    run_items(program, (const xn_prepared *const *)prepared, network, input, (char *)output,
-              images);
+    xn_status status = xn_program_create(s->backend, s->stream, &problem, batch, &program, &error);
+    ck_assert_msg(status == XN_OK, "%s: %s", s->name, error.message);
+    ck_assert_int_eq(xn_program_ready(program, weights, NULL), XN_OK);
+    for (int64_t n = 0; n < images; n += batch)
+        run_items(program, weights, network, (const char *)input + (size_t)n * network->input_bytes,
+                  output + (size_t)n * network->output_bytes,
+                  images - n < batch ? images - n : batch);
     xn_program_free(program);
-    for (size_t i = 0; i < weights; i++)
-        backend->weights_free(prepared[i]);
-    backend->stream_free(stream);
-    backend->device_close(device);
+    for (int i = 0; i < network->weights_count; i++)
+        s->backend->weights_free(prepared[i]);
     free(prepared);
+    return (float *)(void *)output;
+}
+
+/* ---- subjects ---- */
+
+enum { SUBJECTS = 16, THREADS = 3 };
+
+static nw_subject subjects[SUBJECTS];
+static int subject_count = -1;
+
+/* False where the machine has not the set. */
+static bool open_device(const xn_backend *backend, const char *set, nw_subject *s) {
+    const xn_device_options options = {.instruction_set = set, .threads = THREADS};
+    snprintf(s->name, sizeof s->name, "%s%s%s", backend->name, set ? "/" : "", set ? set : "");
+    s->backend = backend;
+    ck_assert_int_eq(backend->device_open(0, &s->device, NULL), XN_OK);
+    if (backend->device_configure &&
+        backend->device_configure(s->device, &options, NULL) != XN_OK) {
+        backend->device_close(s->device);
+        return false;
+    }
+    ck_assert_int_eq(backend->stream_create(s->device, &(xn_stream_options){.threads = THREADS},
+                                            &s->stream, NULL),
+                     XN_OK);
+    return true;
+}
+
+static void open_subjects(void) {
+    static const char *const sets[] = {NULL,   "avx512-vpopcnt", "avx512",
+                                       "avx2", "neon",           "portable"};
+    const xn_backend *const *all = xn_backend_all();
+    subject_count = 0;
+    for (int b = 0; all[b]; b++) {
+        const bool has_all = all[b]->parts && all[b]->kinds == (1u << XN_STEP_KIND_COUNT) - 1;
+        int devices = 0;
+        if (!has_all || !strcmp(all[b]->name, "ref") ||
+            all[b]->device_count(&devices, NULL) != XN_OK || !devices)
+            continue;
+        for (size_t i = 0; i < (all[b]->device_configure ? sizeof sets / sizeof *sets : 1); i++)
+            subject_count += open_device(all[b], sets[i], &subjects[subject_count]);
+    }
+}
+
+const nw_subject *nw_subject_at(int index) {
+    if (subject_count < 0)
+        open_subjects();
+    return index < subject_count ? &subjects[index] : NULL;
+}
+
+static float *run_on_ref(const xn_backend *backend, const xn_network *network, const void *input,
+                         int64_t images) {
+    nw_subject s;
+    ck_assert(open_device(backend, NULL, &s));
+    float *output = nw_run_on(&s, network, input, images, images, 1);
+    backend->stream_free(s.stream);
+    backend->device_close(s.device);
     return output;
 }
 
@@ -193,8 +257,8 @@ float *nw_run(const xn_network *network, const void *input, int64_t images) {
     staged.in_place = false;
     staged.begin = staged_begin;
     staged.end = staged_end;
-    float *output = run_on(ref, network, input, images);
-    float *again = run_on(&staged, network, input, images);
+    float *output = run_on_ref(ref, network, input, images);
+    float *again = run_on_ref(&staged, network, input, images);
     ck_assert_mem_eq(again, output, network->output_bytes * (size_t)images);
     free(again);
     return output;

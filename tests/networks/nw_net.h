@@ -2,6 +2,7 @@
 #ifndef NW_NET_H
 #define NW_NET_H
 
+#include "xn_backend.h"
 #include "xn_graph.h"
 #include "xn_network.h"
 #include "xn_test.h"
@@ -51,5 +52,20 @@ xn_network *nw_lower(const nw_net *net);
  * same in the items' memory and in a backend's own. input is in the network's datatype. The caller
  * frees it. */
 float *nw_run(const xn_network *network, const void *input, int64_t images);
+
+/* Another backend that has all kinds of step, with one of its instruction sets; opened once, for
+ * the life of the process. */
+typedef struct nw_subject {
+    char name[48]; /* "cpu/avx2" */
+    const xn_backend *backend;
+    xn_device *device;
+    xn_stream *stream;
+} nw_subject;
+
+/* Subject 0, 1, ...: the first of a backend is what it chooses by itself. NULL past the last. */
+const nw_subject *nw_subject_at(int index);
+/* As nw_run, in batches of up to `batch` images, on as many threads as that. */
+float *nw_run_on(const nw_subject *subject, const xn_network *network, const void *input,
+                 int64_t images, int64_t batch, int threads);
 
 #endif

@@ -1,5 +1,5 @@
-/* activation.h: the activations of the epilogue, of one output channel. All that knows which there
- * are is here. */
+/* activation.h: the activations of the epilogue, of one output channel. What they do with values is
+ * `activated` in kernels_body.h. */
 #ifndef XN_CPU_ACTIVATION_H
 #define XN_CPU_ACTIVATION_H
 
@@ -23,20 +23,6 @@ static inline xn_cpu_activation xn_cpu_activation_of(const xn_epilogue *epilogue
         .low = epilogue->low,
         .high = epilogue->high,
         .slope = epilogue->activation == XN_ACTIVATION_PRELU ? weights->slope[o] : 0.0f};
-}
-
-/* n values in place. Loops that the compiler turns into vectors of who includes this. */
-static inline __attribute__((always_inline)) void xn_cpu_activate(const xn_cpu_activation *a,
-                                                                  int32_t n, float *restrict y) {
-    const float low = a->low, high = a->high, slope = a->slope;
-    if (a->kind == XN_ACTIVATION_PRELU)
-        for (int32_t x = 0; x < n; x++)
-            y[x] = y[x] >= 0.0f ? y[x] : slope * y[x];
-    if (a->kind == XN_ACTIVATION_CLIP)
-        for (int32_t x = 0; x < n; x++) { /* NaN stays */
-            const float v = y[x] < low ? low : y[x];
-            y[x] = v > high ? high : v;
-        }
 }
 
 #endif

@@ -74,7 +74,9 @@ static xn_cpu_tail tail_of(const xn_cpu_epilogue *e, int32_t o, const xn_cpu_pla
                          .residual = place->residual,
                          .residual_datatype = place->residual_datatype,
                          .real = place->real,
-                         .signs = place->signs};
+                         .signs = place->signs,
+                         .words = place->words,
+                         .bit = place->bit};
 }
 
 void xn_cpu_finish(const xn_cpu_epilogue *e, int32_t o, const float *v, int32_t n,
@@ -90,11 +92,12 @@ void xn_cpu_finish_dots(const xn_cpu_epilogue *e, int32_t o, const int32_t *acc,
     if (place->real != acc)
         memcpy(place->real, acc, (size_t)n * sizeof *acc);
     tail.datatype = XN_BITS; /* no more reals */
-    for (int32_t x = 0; place->signs && x < n; x += CHUNK) {
+    for (int32_t x = 0; (place->signs || place->words) && x < n; x += CHUNK) {
         int32_t part = (int32_t)xn_cpu_min(n - x, CHUNK);
         for (int32_t i = 0; i < part; i++)
             values[i] = (float)acc[x + i];
-        tail.signs = place->signs + x;
+        tail.signs = place->signs ? place->signs + x : NULL;
+        tail.words = place->words ? place->words + x : NULL;
         e->kernels->finish(values, part, &tail);
     }
 }

@@ -22,6 +22,7 @@
 typedef struct xn_cpu_image {
     const unsigned char *input;    /* in the layout of the step's input */
     const unsigned char *residual; /* [O][OH][OW] */
+    const unsigned char *second;   /* [C] */
     int32_t residual_datatype;
     unsigned char *output; /* [O][OH][OW] */
     unsigned char *bits;   /* in the layout of the step's bits */
@@ -32,9 +33,9 @@ typedef struct xn_cpu_image {
 typedef struct xn_cpu_epilogue {
     const xn_cpu_kernels *kernels;
     const xn_conv *conv;
-    const xn_weights *weights;
-    const float *factor; /* [O]: f */
-    const float *bias;   /* [O]; -0 where there is none: it leaves every v as it is */
+    const xn_weights *weights; /* NULL where the step has none */
+    const float *factor;       /* [O]: f */
+    const float *bias;         /* [O]; -0 where there is none: it leaves every v as it is */
 } xn_cpu_epilogue;
 
 /* Where some values of one channel go. */
@@ -42,7 +43,9 @@ typedef struct xn_cpu_place {
     const void *residual;
     int32_t residual_datatype;
     void *real;
-    uint8_t *signs;
+    uint8_t *signs;  /* a byte each; or NULL */
+    uint32_t *words; /* or `bit` of a word each; or NULL */
+    uint32_t bit;
 } xn_cpu_place;
 
 /* Whether this backend has such an epilogue. */

@@ -18,7 +18,9 @@ typedef struct xn_cpu_tail {
     int32_t datatype, residual_datatype; /* of real, XN_BITS: there is none; FP32 or FP16 */
     const void *residual;                /* or NULL */
     void *real;
-    uint8_t *signs; /* a byte each, 0 or 1; or NULL */
+    uint8_t *signs;  /* a byte each, 0 or 1; or NULL */
+    uint32_t *words; /* or `bit` of a word each, set where the sign is 1; or NULL */
+    uint32_t bit;
 } xn_cpu_tail;
 
 typedef struct xn_cpu_kernels {

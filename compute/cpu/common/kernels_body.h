@@ -14,8 +14,6 @@
 
 #include <float.h>
 
-enum { CHUNK = 256 };
-
 /* Inf and NaN are the values whose exponent is all ones. */
 static bool all_finite(const float *values, int32_t n) {
     vector_u32 odd = {0};
@@ -119,47 +117,118 @@ static void to_fp16(const float *src, int32_t n, uint16_t *dst) {
 
 /* ---- from values to memory ---- */
 
-static void add_residual(const xn_cpu_tail *t, int32_t at, int32_t n, float *restrict y) {
-    float other[CHUNK] __attribute__((aligned(64)));
-    if (t->residual_datatype == XN_FP16)
-        from_fp16((const uint16_t *)t->residual + at, n, other);
-    else
-        memcpy(other, (const float *)t->residual + at, (size_t)n * sizeof *other);
-    for (int32_t x = 0; x < n; x++)
-        y[x] += other[x];
+typedef uint8_t lane_bytes __attribute__((vector_size(LANES)));
+typedef uint8_t loose_bytes __attribute__((vector_size(LANES), UNALIGNED(uint8_t)));
+
+/* The first n of a vector, of which all are there where it is whole; the others 0. */
+INLINE vector_f32 load_first(const float *from, int32_t n, const bool whole) {
+    float some[LANES] = {0};
+    if (whole)
+        return *(const loose_f32 *)from;
+    memcpy(some, from, (size_t)n * sizeof *some);
+    return *(const loose_f32 *)some;
 }
 
-static void store_signs(const float *restrict y, float shift, int32_t n, uint8_t *restrict signs) {
-    for (int32_t x = 0; x < n; x++)
-        signs[x] = y[x] + shift >= 0.0f;
+INLINE vector_f32 load_half(const uint16_t *from, int32_t n, const bool whole) {
+    uint16_t some[LANES] = {0};
+    if (!whole) {
+        memcpy(some, from, (size_t)n * sizeof *some);
+        from = some;
+    }
+#ifdef FROM_FP16
+    return (vector_f32)FROM_FP16(from);
+#else
+    vector_f32 v = {0};
+    for (int l = 0; l < LANES; l++)
+        v[l] = xn_fp16_to_fp32(from[l]);
+    return v;
+#endif
+}
+
+INLINE void store_first(vector_f32 y, int32_t n, const bool whole, float *to) {
+    if (whole)
+        *(loose_f32 *)to = y;
+    else
+        memcpy(to, &y, (size_t)n * sizeof *to);
+}
+
+INLINE void store_half(vector_f32 y, int32_t n, const bool whole, uint16_t *to) {
+    uint16_t some[LANES];
+    uint16_t *all = whole ? to : some;
+#ifdef TO_FP16
+    TO_FP16(all, y);
+#else
+    for (int l = 0; l < LANES; l++)
+        all[l] = xn_fp32_to_fp16(y[l]);
+#endif
+    if (!whole)
+        memcpy(to, some, (size_t)n * sizeof *to);
 }
 
 /* Towards 0; what is too large becomes the largest that a float is, NaN the least. */
-static void store_i32(const float *restrict y, int32_t n, int32_t *restrict to) {
+INLINE void store_i32(vector_f32 y, int32_t n, int32_t *to) {
     const float most = 2147483520.0f, least = -2147483648.0f;
-    for (int32_t x = 0; x < n; x++) {
-        const float below = y[x] < most ? y[x] : most;
-        to[x] = (int32_t)(y[x] >= least ? below : least);
+    for (int32_t l = 0; l < n; l++) {
+        const float below = y[l] < most ? y[l] : most;
+        to[l] = (int32_t)(y[l] >= least ? below : least);
     }
 }
 
-static void finish(const float *v, int32_t n, const xn_cpu_tail *t) {
-    float y[CHUNK] __attribute__((aligned(64)));
-    for (int32_t at = 0; at < n; at += CHUNK) {
-        const int32_t part = n - at < CHUNK ? n - at : CHUNK;
-        memcpy(y, v + at, (size_t)part * sizeof *y);
-        if (t->residual)
-            add_residual(t, at, part, y);
-        xn_cpu_activate(&t->activation, part, y);
-        if (t->datatype == XN_FP16)
-            to_fp16(y, part, (uint16_t *)t->real + at);
-        else if (t->datatype == XN_FP32)
-            memcpy((float *)t->real + at, y, (size_t)part * sizeof *y);
-        else if (t->datatype == XN_INT32)
-            store_i32(y, part, (int32_t *)t->real + at);
-        if (t->signs)
-            store_signs(y, t->shift, part, t->signs + at);
+/* a where the mask is all ones, b where it is 0. */
+INLINE vector_f32 choose(vector_i32 mask, vector_f32 a, vector_f32 b) {
+    return (vector_f32)((mask & (vector_i32)a) | (~mask & (vector_i32)b));
+}
+
+/* A comparison with NaN is false: clip leaves it. */
+INLINE vector_f32 activated(const xn_cpu_activation *a, vector_f32 y) {
+    const vector_f32 low = a->low - (vector_f32){0}, high = a->high - (vector_f32){0};
+    if (a->kind == XN_ACTIVATION_PRELU)
+        return choose(y >= 0.0f, y, a->slope * y);
+    if (a->kind == XN_ACTIVATION_CLIP) {
+        y = choose(y < low, low, y);
+        return choose(y > high, high, y);
     }
+    return y;
+}
+
+INLINE void store_signs(const xn_cpu_tail *t, vector_f32 y, int32_t at, int32_t n,
+                        const bool whole) {
+    const vector_i32 mask = y + t->shift >= 0.0f;
+    if (t->words && whole)
+        *(loose_u32 *)(t->words + at) |= (vector_u32)mask & t->bit;
+    for (int32_t l = 0; t->words && !whole && l < n; l++)
+        t->words[at + l] |= (uint32_t)mask[l] & t->bit;
+    if (t->signs && whole)
+        *(loose_bytes *)(t->signs + at) = __builtin_convertvector(mask & 1, lane_bytes);
+    for (int32_t l = 0; t->signs && !whole && l < n; l++)
+        t->signs[at + l] = (uint8_t)(mask[l] & 1);
+}
+
+/* n values, a vector at most, from `at` on. */
+INLINE void finish_vector(const float *v, int32_t at, int32_t n, const xn_cpu_tail *t,
+                          const bool whole) {
+    vector_f32 y = load_first(v + at, n, whole);
+    if (t->residual && t->residual_datatype == XN_FP16)
+        y += load_half((const uint16_t *)t->residual + at, n, whole);
+    else if (t->residual)
+        y += load_first((const float *)t->residual + at, n, whole);
+    y = activated(&t->activation, y);
+    if (t->datatype == XN_FP32)
+        store_first(y, n, whole, (float *)t->real + at);
+    else if (t->datatype == XN_FP16)
+        store_half(y, n, whole, (uint16_t *)t->real + at);
+    else if (t->datatype == XN_INT32)
+        store_i32(y, n, (int32_t *)t->real + at);
+    store_signs(t, y, at, n, whole);
+}
+
+static void finish(const float *v, int32_t n, const xn_cpu_tail *given) {
+    const xn_cpu_tail t = *given; /* no store can change it */
+    int32_t at = 0;
+    for (; at + LANES <= n; at += LANES)
+        finish_vector(v, at, LANES, &t, true);
+    if (at < n)
+        finish_vector(v, at, n - at, &t, false);
 }
 
 /* Eight channels at a time: words are then loaded and stored once for them. */

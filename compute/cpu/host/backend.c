@@ -132,12 +132,19 @@ static void *arena_of(const xn_stream *stream, size_t bytes) {
 }
 
 /* The weights must have the shape that the plan was made for: the batcher's duty. */
-static bool weights_fit(const xn_conv *conv, const xn_prepared *p) {
-    return p->out_channels == conv->out_channels && p->group_channels == conv->group_channels &&
-           p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w &&
-           (conv->epilogue.factor != XN_FACTOR_SCALE || p->weights->scale) &&
-           (!conv->epilogue.bias || p->weights->bias) &&
-           (!conv->epilogue.shift || p->weights->shift);
+static bool weights_fit(const xn_step *step, const xn_prepared *p) {
+    const xn_conv *conv = &step->conv;
+    const xn_epilogue *e = &conv->epilogue;
+    const bool kernel = step->kind != XN_STEP_CONV ||
+                        (p && p->group_channels == conv->group_channels &&
+                         p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w);
+    if (!p)
+        return kernel && !e->factor && !e->bias && !e->shift && !step->least &&
+               e->activation != XN_ACTIVATION_PRELU;
+    return kernel && p->out_channels == conv->out_channels &&
+           ((e->factor != XN_FACTOR_SCALE && !step->least) || p->weights->scale) &&
+           (!e->bias || p->weights->bias) && (!e->shift || p->weights->shift) &&
+           (e->activation != XN_ACTIVATION_PRELU || p->weights->slope);
 }
 
 /* A tensor of the step: where its images are, and from one to the next. */
@@ -165,6 +172,8 @@ static int64_t list_images(xn_plan *plan, const xn_step_io *io) {
         tensor_of(io->input, xn_step_input_bytes(s), &s->input_view, conv->input_datatype);
     const tensor residual =
         tensor_of(io->residual, xn_step_residual_bytes(s), &s->residual_view, s->residual_datatype);
+    const tensor second =
+        tensor_of(io->second, xn_step_second_bytes(s), &s->second_view, s->second_datatype);
     const tensor output =
         tensor_of(io->output, xn_step_output_bytes(s), &s->output_view, conv->epilogue.datatype);
     const tensor bits = {io->bits, xn_step_bits_bytes(s), 0};
@@ -178,6 +187,8 @@ static int64_t list_images(xn_plan *plan, const xn_step_io *io) {
                                     .residual_datatype = s->residual_datatype};
             if (s->residual != XN_NO_TENSOR)
                 image->residual = at(&residual, images, item->input, n);
+            if (s->second != XN_NO_TENSOR)
+                image->second = at(&second, images, item->input, n);
             if (s->output != XN_NO_TENSOR)
                 image->output = at(&output, images, item->output, n);
             if (s->bits != XN_NO_TENSOR)
@@ -198,7 +209,7 @@ static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_st
     (void)error;
     xn_stream *stream = plan->stream;
     const int64_t images = list_images(plan, io), start_ns = xn_cpu_now_ns();
-    assert(weights_fit(&plan->step.conv, prepared));
+    assert(weights_fit(&plan->step, prepared));
     const double work_ns = plan->cost_ns * (double)images;
     xn_cpu_run_images(plan, prepared, images,
                       xn_cpu_threads_worth(work_ns, start_ns - stream->ended_ns, stream->threads));
@@ -234,7 +245,7 @@ static double plan_cost_ns(const xn_plan *plan) {
 
 const xn_backend xn_backend_cpu = {
     .name = "cpu",
-    .kinds = 1u << XN_STEP_CONV,
+    .kinds = (1u << XN_STEP_KIND_COUNT) - 1,
     .device_count = device_count,
     .device_open = device_open,
     .device_configure = device_configure,
@@ -261,4 +272,5 @@ const xn_backend xn_backend_cpu = {
     .end = end,
     .abandon = abandon,
     .plan_cost_ns = plan_cost_ns,
+    .parts = true,
 };

@@ -90,14 +90,16 @@ struct xn_cpu_path {
 
 /* ---- paths.c ---- */
 
-extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct;
+extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct, xn_cpu_ops;
 
-/* Way `index` of the ways that this machine can go, NULL past the last. */
+/* Way `index` of the ways that this machine can run convolutions, NULL past the last. */
 const xn_cpu_way *xn_cpu_way_at(int index);
 /* The one of that name, NULL if there is none. */
 const xn_cpu_way *xn_cpu_way_find(const char *name);
 /* Of those with this set that fit, the one that costs least; NULL where none fits. */
 const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set);
+/* The one way, with this set, of all steps that are no convolutions. */
+const xn_cpu_way *xn_cpu_way_of_ops(const xn_cpu_set *set);
 
 /* ---- run.c ---- */
 

@@ -1,5 +1,5 @@
 /* paths.c: the table of paths, with every instruction set, and the choice among them: of those that
- * fit a step, the one whose estimate is least. */
+ * fit a convolution, the one whose estimate is least. For other kinds of step there is one way. */
 #include "path.h"
 
 #include <string.h>
@@ -21,6 +21,17 @@ static const xn_cpu_way ways[] = {
     WAYS(xn_cpu_set_portable, "portable"),
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
+
+static const xn_cpu_way ops[XN_CPU_SETS] = {
+    [XN_CPU_PORTABLE] = {"ops/portable", &xn_cpu_ops, &xn_cpu_set_portable},
+#if defined(__x86_64__)
+    [XN_CPU_AVX2] = {"ops/avx2", &xn_cpu_ops, &xn_cpu_set_avx2},
+    [XN_CPU_AVX512] = {"ops/avx512", &xn_cpu_ops, &xn_cpu_set_avx512},
+    [XN_CPU_VPOPCNT] = {"ops/avx512-vpopcnt", &xn_cpu_ops, &xn_cpu_set_vpopcnt},
+#elif defined(__aarch64__)
+    [XN_CPU_NEON] = {"ops/neon", &xn_cpu_ops, &xn_cpu_set_neon},
+#endif
+};
 
 const xn_cpu_way *xn_cpu_way_at(int index) {
     for (int i = 0; i < WAY_COUNT; i++)
@@ -50,4 +61,8 @@ const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set) 
         }
     }
     return best;
+}
+
+const xn_cpu_way *xn_cpu_way_of_ops(const xn_cpu_set *set) {
+    return &ops[set->isa];
 }

@@ -37,7 +37,7 @@ static xn_status reserve(xn_stream *stream, const xn_plan *plan, xn_error *error
     unsigned char *scratch = fits ? xn_mem_zalloc(bytes, 1) : NULL;
     if (!scratch)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL,
-                       "no memory for the scratch of this convolution: %zu bytes shared and "
+                       "no memory for the scratch of this step: %zu bytes shared and "
                        "%zu bytes for each of %d threads",
                        plan->shared_bytes, plan->thread_bytes, stream->device->threads);
     xn_mem_free(stream->scratch);
@@ -50,27 +50,35 @@ static bool has_layout(int32_t layout) {
     return layout == XN_LAYOUT_BYTES || layout == XN_LAYOUT_WORDS;
 }
 
+static bool is_real(int32_t datatype) {
+    return datatype == XN_FP32 || datatype == XN_FP16;
+}
+
 /* What no path of this backend can do. */
 static bool can_run(const xn_step *step) {
     const xn_conv *conv = &step->conv;
-    if (step->kind != XN_STEP_CONV || !xn_cpu_epilogue_fits(&conv->epilogue))
+    const bool packed = conv->input_datatype == XN_BITS;
+    if (!xn_cpu_epilogue_fits(&conv->epilogue) ||
+        (conv->epilogue.bits && !has_layout(step->bits_layout)) ||
+        (conv->epilogue.residual && !is_real(step->residual_datatype)) ||
+        (packed && !has_layout(step->input_layout)))
         return false;
-    if (conv->epilogue.bits && !has_layout(step->bits_layout))
-        return false;
-    if (conv->epilogue.residual && step->residual_datatype != XN_FP32 &&
-        step->residual_datatype != XN_FP16)
-        return false;
-    if (conv->input_datatype != XN_BITS && step->input_layout == XN_LAYOUT_NHWC)
-        return false;
-    return conv->input_datatype != XN_BITS ||
-           (conv->mode == XN_MODE_XNOR && !conv->epilogue.k && has_layout(step->input_layout));
+    if (step->kind != XN_STEP_CONV)
+        return !conv->epilogue.k;
+    if (!packed)
+        return step->input_layout != XN_LAYOUT_NHWC;
+    return conv->mode == XN_MODE_XNOR && !conv->epilogue.k;
 }
 
+/* A stream that is held to a path is held to it for convolutions, and to its set for the rest. */
 static const xn_cpu_way *way_of(const xn_stream *stream, const xn_step *step) {
+    const xn_cpu_set *set = stream->way ? stream->way->set : stream->device->set;
     if (!can_run(step))
         return NULL;
+    if (step->kind != XN_STEP_CONV)
+        return xn_cpu_ops.fits(step) ? xn_cpu_way_of_ops(set) : NULL;
     if (!stream->way)
-        return xn_cpu_way_choose(step, stream->device->set);
+        return xn_cpu_way_choose(step, set);
     return stream->way->path->fits(step) ? stream->way : NULL;
 }
 
@@ -111,8 +119,9 @@ xn_status xn_cpu_plan_create(xn_stream *stream, const xn_step *step, int64_t max
                              xn_plan **out, xn_error *error) {
     const xn_cpu_way *way = way_of(stream, step);
     if (!way)
-        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "%s cannot run this step",
-                       stream->way ? stream->way->name : "the cpu");
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "%s cannot run this step, %s",
+                       stream->way ? stream->way->name : "the cpu",
+                       xn_step_kind_name((xn_step_kind)step->kind));
     xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
     if (!plan)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a batch");

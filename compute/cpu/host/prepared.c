@@ -8,9 +8,6 @@
 xn_status xn_cpu_weights_prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
                                  xn_error *error) {
     (void)device;
-    if (!weights->bits)
-        return xn_fail(error, XN_ERR_UNSUPPORTED, "weights",
-                       "the cpu runs convolutions; these weights have no kernel");
     xn_prepared *p = xn_mem_zalloc(1, sizeof *p);
     if (!p)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",

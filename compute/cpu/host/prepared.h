@@ -25,7 +25,8 @@ typedef struct xn_cpu_form {
     void (*free)(void *made); /* NULL-safe */
 } xn_cpu_form;
 
-/* Weights of one shape. Immutable but for the forms; shared by threads. */
+/* Weights of one shape; all of it but the channels is 0 where they have no kernel. Immutable but
+ * for the forms; shared by threads. */
 struct xn_prepared {
     int32_t out_channels, group_channels, kernel_h, kernel_w;
     int32_t taps;              /* KH*KW */

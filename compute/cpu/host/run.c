@@ -54,16 +54,17 @@ void xn_cpu_run_images(const xn_plan *plan, const xn_prepared *prepared, int64_t
     const xn_conv *conv = &plan->step.conv;
     float *factor = (float *)(void *)(xn_cpu_shared(plan) + plan->factor_offset);
     float *bias = (float *)(void *)(xn_cpu_shared(plan) + plan->bias_offset);
+    const xn_weights *weights = prepared ? prepared->weights : NULL;
     const xn_cpu_run run = {.plan = plan,
                             .prepared = prepared,
                             .epilogue = {.kernels = plan->kernels,
                                          .conv = conv,
-                                         .weights = prepared->weights,
+                                         .weights = weights,
                                          .factor = factor,
                                          .bias = bias},
                             .threads = threads};
     if (conv->mode != XN_MODE_XNOR || !xn_cpu_is_dots(&conv->epilogue))
-        xn_cpu_epilogue_fill(conv, prepared->weights, 0, conv->out_channels, factor, bias);
+        xn_cpu_epilogue_fill(conv, weights, 0, conv->out_channels, factor, bias);
     if (plan->signs_images)
         run_with_signs(&run, count);
     else

@@ -114,7 +114,6 @@ static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
     state->offset[XN_CPU_MANY_HELD] = xn_cpu_take(sizer, with_k ? rows : 0, sizeof(int32_t));
     state->offset[XN_CPU_MANY_EXACT] = xn_cpu_take(sizer, with_k ? pitch : 0, sizeof(double));
     state->offset[XN_CPU_MANY_VALUES] = xn_cpu_take(sizer, pitch, sizeof(float));
-    state->offset[XN_CPU_MANY_SIGNS] = xn_cpu_take(sizer, bits ? XN_CPU_MANY_BLOCK * pitch : 0, 1);
     state->offset[XN_CPU_MANY_WORDS] = xn_cpu_take(sizer, bits ? pitch : 0, sizeof(uint32_t));
     state->offset[XN_CPU_MANY_PATCHES] = xn_cpu_take(sizer, column, sizeof(uint32_t));
     state->offset[XN_CPU_MANY_ARRANGED] =

@@ -21,7 +21,6 @@ typedef struct unit_of_work {
     void *arranged;
     int32_t *kinds, *dots;
     float *values;
-    uint8_t *signs;
 } unit_of_work;
 
 /* Lanes of one image: [lane, lane + count) of the unit are its outputs from `pixel` on. */
@@ -234,8 +233,10 @@ static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o, 
     }
     xn_cpu_place place = xn_cpu_place_of(j->conv, &j->images[part->slot], o, part->pixel);
     place.real = to;
-    if (e->bits)
-        place.signs = u->signs + (size_t)(o - first) * (size_t)j->pitch + part->lane;
+    if (e->bits) {
+        place.words = u->words + part->lane;
+        place.bit = (uint32_t)1 << (o - first);
+    }
     if (xn_cpu_is_dots(e)) {
         j->kernels->dots(d, false, 0, to);
         xn_cpu_finish_dots(&j->run->epilogue, o, to, part->count, &place);
@@ -290,12 +291,12 @@ static void write_words(const unit_of_work *u, int32_t first, uint32_t flip) {
 static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
     const xn_cpu_many_job *j = u->j;
     image_part part = {0};
+    if (j->conv->epilogue.bits)
+        memset(u->words, 0, (size_t)u->lanes * sizeof *u->words);
     while (next_part(u, &part))
         emit_part(u, &part, first, last);
-    if (!j->conv->epilogue.bits)
-        return;
-    j->plan->kernels->join_signs(u->signs, (size_t)j->pitch, last - first, u->lanes, u->words);
-    write_words(u, first, 0);
+    if (j->conv->epilogue.bits)
+        write_words(u, first, 0);
 }
 
 /* The same by thresholds. */
@@ -323,7 +324,6 @@ void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
     u.kinds = xn_cpu_many_own(j, thread, XN_CPU_MANY_KINDS);
     u.dots = xn_cpu_many_own(j, thread, XN_CPU_MANY_DOTS);
     u.values = xn_cpu_many_own(j, thread, XN_CPU_MANY_VALUES);
-    u.signs = xn_cpu_many_own(j, thread, XN_CPU_MANY_SIGNS);
     u.words = xn_cpu_many_own(j, thread, XN_CPU_MANY_WORDS);
     u.gathered = xn_cpu_many_own(j, thread, XN_CPU_MANY_GATHERED);
     make_kinds(&u);

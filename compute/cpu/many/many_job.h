@@ -31,8 +31,7 @@ enum {
     XN_CPU_MANY_DIFFERS,    /* uint32 [XN_CPU_MANY_BLOCK][pitch] */
     XN_CPU_MANY_DOTS,       /* int32 [pitch] */
     XN_CPU_MANY_VALUES,     /* float [pitch] */
-    XN_CPU_MANY_SIGNS,      /* uint8 [XN_CPU_MANY_BLOCK][pitch], where bits are written */
-    XN_CPU_MANY_WORDS,      /* uint32 [pitch], the same */
+    XN_CPU_MANY_WORDS,      /* uint32 [pitch], where bits are written */
     XN_CPU_MANY_GATHERED,   /* bytes [XN_CPU_MANY_BLOCK][OH*OW], where chunks may be whole images */
     XN_CPU_MANY_ARRAYS
 };

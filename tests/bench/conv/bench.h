@@ -41,6 +41,7 @@ void xn_bench_random(xn_bench_session *s);
 void xn_bench_paths(xn_bench_session *s);
 void xn_bench_pack(xn_bench_session *s); /* on a GPU only */
 void xn_bench_stages(xn_bench_session *s);
+void xn_bench_network(xn_bench_session *s);
 /* How many rows are wrong. */
 int xn_bench_paper(const xn_bench_options *options, xn_report *report);
 int xn_bench_sets(const xn_bench_options *options, xn_report *report);

@@ -1,0 +1,221 @@
+/* ops_body.h: the one text of the kernels in ops_kernels.h. ops_avx512.c, ops_avx2.c, ops_neon.c
+ * and ops_portable.c include it, each after choosing its instruction set and defining OPS_KERNELS,
+ * the table's symbol. Plain loops, which compilers make vectors of; no products are added in one
+ * operation, so that all sets compute the same. */
+#include "ops_kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* ---- windows ---- */
+
+INLINE float extreme(float value, float best, const bool least) {
+    if (least)
+        return value < best ? value : best;
+    return value > best ? value : best;
+}
+
+INLINE void extremes_by(const float *restrict src, const int32_t step, int32_t n, const bool least,
+                        float *restrict acc) {
+    for (int32_t x = 0; x < n; x++)
+        acc[x] = extreme(src[(int64_t)x * step], acc[x], least);
+}
+
+INLINE void extremes_of(const float *src, int32_t step, int32_t n, const bool least, float *acc) {
+    if (step == 1)
+        extremes_by(src, 1, n, least, acc);
+    else if (step == 2)
+        extremes_by(src, 2, n, least, acc);
+    else
+        extremes_by(src, step, n, least, acc);
+}
+
+static void extremes(const float *src, int32_t step, int32_t n, bool least, float *acc) {
+    if (least)
+        extremes_of(src, step, n, true, acc);
+    else
+        extremes_of(src, step, n, false, acc);
+}
+
+static float extreme_of(const float *src, int32_t step, int32_t n, bool least, float acc) {
+    for (int32_t x = 0; x < n; x++)
+        acc = extreme(src[(int64_t)x * step], acc, least);
+    return acc;
+}
+
+INLINE void add_by(const float *restrict src, const int32_t step, int32_t n, double *restrict acc) {
+    for (int32_t x = 0; x < n; x++)
+        acc[x] += (double)src[(int64_t)x * step];
+}
+
+static void add(const float *src, int32_t step, int32_t n, double *acc) {
+    if (step == 1)
+        add_by(src, 1, n, acc);
+    else if (step == 2)
+        add_by(src, 2, n, acc);
+    else
+        add_by(src, step, n, acc);
+}
+
+static double sum_of(const float *src, int32_t step, int32_t n, double acc) {
+    for (int32_t x = 0; x < n; x++)
+        acc += (double)src[(int64_t)x * step];
+    return acc;
+}
+
+static void means(const double *restrict sums, double rows, const double *restrict columns,
+                  int32_t n, float *restrict out) {
+    for (int32_t x = 0; x < n; x++)
+        out[x] = (float)(sums[x] / (rows * columns[x]));
+}
+
+INLINE void join_by(const uint32_t *restrict src, const int32_t step, int32_t n, const bool all,
+                    uint32_t *restrict acc) {
+    for (int32_t x = 0; x < n; x++)
+        acc[x] = all ? acc[x] & src[(int64_t)x * step] : acc[x] | src[(int64_t)x * step];
+}
+
+static void join(const uint32_t *src, int32_t step, int32_t n, bool all, uint32_t *acc) {
+    if (all)
+        join_by(src, step, n, true, acc);
+    else if (step == 1)
+        join_by(src, 1, n, false, acc);
+    else if (step == 2)
+        join_by(src, 2, n, false, acc);
+    else
+        join_by(src, step, n, false, acc);
+}
+
+/* ---- elements ---- */
+
+static void multiply(const float *restrict src, float gate, int32_t n, float *restrict out) {
+    for (int32_t x = 0; x < n; x++)
+        out[x] = src[x] * gate;
+}
+
+INLINE uint32_t bits_of(float v) {
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+INLINE float from_bits_of(uint32_t bits) {
+    float v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+
+static const uint32_t sign_bit = 0x80000000u;
+
+/* To the nearest integer, halves to even, the sign kept: there are no fractions from 2^23 on, and
+ * adding that leaves none below. */
+INLINE float rounded(float v) {
+    const uint32_t sign = bits_of(v) & sign_bit;
+    const float size = from_bits_of(bits_of(v) & ~sign_bit);
+    const float whole = size < 0x1p23f ? (size + 0x1p23f) - 0x1p23f : size;
+    return from_bits_of(bits_of(whole) | sign);
+}
+
+static void quantize(const float *restrict src, float quantum, float low, float high, int32_t n,
+                     float *restrict out) {
+    for (int32_t x = 0; x < n; x++) {
+        float level = rounded(src[x] / quantum);
+        level = level < low ? low : level;
+        level = level > high ? high : level;
+        out[x] = level * quantum;
+    }
+}
+
+/* exp(v) = 2^whole * exp(rest), |rest| <= ln 2 / 2: ln 2 is taken off in two parts, of which the
+ * first has so few bits that products with it are exact. The polynomial is within 2^-24 of
+ * (exp(rest) - 1 - rest) / rest^2 there. 2^whole goes in as two factors: it may be less than the
+ * least normal number. */
+INLINE float exp_of(float v) {
+    const float most = 89.0f, least = -104.0f, shift = 0x1.8p23f;
+    v = v > most ? most : v;
+    v = v < least ? least : v;
+    const float shifted = v * 0x1.715476p0f + shift, whole = shifted - shift;
+    const float rest = (v - whole * 0x1.63p-1f) + whole * 0x1.bd0106p-13f;
+    float p = 1.9875691500e-4f;
+    p = p * rest + 1.3981999507e-3f;
+    p = p * rest + 8.3334519073e-3f;
+    p = p * rest + 4.1665795894e-2f;
+    p = p * rest + 1.6666665459e-1f;
+    p = p * rest + 5.0000001201e-1f;
+    const float value = (p * (rest * rest) + rest) + 1.0f;
+    const int32_t power = (int32_t)(bits_of(shifted) - bits_of(shift)), half = power >> 1;
+    return value * from_bits_of((uint32_t)(half + 127) << 23) *
+           from_bits_of((uint32_t)(power - half + 127) << 23);
+}
+
+static void sigmoid(const float *restrict src, int32_t n, float *restrict out) {
+    for (int32_t x = 0; x < n; x++)
+        out[x] = 1.0f / (1.0f + exp_of(-src[x]));
+}
+
+static void exps(const float *restrict less, bool same, int32_t n, float *restrict v) {
+    const float one = less[0];
+    if (same)
+        for (int32_t x = 0; x < n; x++)
+            v[x] = exp_of(v[x] - one);
+    else
+        for (int32_t x = 0; x < n; x++)
+            v[x] = exp_of(v[x] - less[x]);
+}
+
+static void divide(const double *restrict by, bool same, int32_t n, float *restrict v) {
+    const double one = by[0];
+    if (same)
+        for (int32_t x = 0; x < n; x++)
+            v[x] = (float)((double)v[x] / one);
+    else
+        for (int32_t x = 0; x < n; x++)
+            v[x] = (float)((double)v[x] / by[x]);
+}
+
+/* ---- reading ---- */
+
+static void from_bytes(const uint8_t *restrict src, int32_t n, float *restrict out) {
+    for (int32_t x = 0; x < n; x++)
+        out[x] = (float)src[x];
+}
+
+static void from_bits(const uint32_t *restrict words, uint32_t bit, int32_t n,
+                      float *restrict out) {
+    for (int32_t x = 0; x < n; x++)
+        out[x] = words[x] & bit ? 1.0f : -1.0f;
+}
+
+INLINE void every_by(const float *restrict src, const int32_t step, int32_t n,
+                     float *restrict out) {
+    for (int32_t x = 0; x < n; x++)
+        out[x] = src[(int64_t)x * step];
+}
+
+static void every(const float *src, int32_t step, int32_t n, float *out) {
+    if (step == 3)
+        every_by(src, 3, n, out);
+    else if (step == 4)
+        every_by(src, 4, n, out);
+    else
+        every_by(src, step, n, out);
+}
+
+const xn_cpu_ops_kernels OPS_KERNELS = {
+    .extremes = extremes,
+    .extreme_of = extreme_of,
+    .add = add,
+    .sum_of = sum_of,
+    .means = means,
+    .join = join,
+    .multiply = multiply,
+    .sigmoid = sigmoid,
+    .quantize = quantize,
+    .exps = exps,
+    .divide = divide,
+    .from_bytes = from_bytes,
+    .from_bits = from_bits,
+    .every = every,
+};

@@ -1,0 +1,53 @@
+/* ops_kernels.h: the vector kernels of the steps that are no convolutions, a table for each
+ * instruction set; ops_body.h is their one text. Pure functions of their arguments, and the same
+ * operations in the same order in all sets. `step` is from one element read to the next. */
+#ifndef XN_CPU_OPS_KERNELS_H
+#define XN_CPU_OPS_KERNELS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct xn_cpu_ops_kernels {
+    /* ---- windows ---- */
+
+    /* acc[x] = the larger (least: the smaller) of acc[x] and src[x * step]; never NaN. */
+    void (*extremes)(const float *src, int32_t step, int32_t n, bool least, float *acc);
+    /* The same of acc and all of src. */
+    float (*extreme_of)(const float *src, int32_t step, int32_t n, bool least, float acc);
+    /* acc[x] += src[x * step], in double. */
+    void (*add)(const float *src, int32_t step, int32_t n, double *acc);
+    /* acc plus all of src, one after the other. */
+    double (*sum_of)(const float *src, int32_t step, int32_t n, double acc);
+    /* out[x] = sums[x] / (rows * columns[x]), rounded once. */
+    void (*means)(const double *sums, double rows, const double *columns, int32_t n, float *out);
+    /* acc[x] |= src[x * step]; all: &=. */
+    void (*join)(const uint32_t *src, int32_t step, int32_t n, bool all, uint32_t *acc);
+
+    /* ---- elements ---- */
+
+    void (*multiply)(const float *src, float gate, int32_t n, float *out);
+    void (*sigmoid)(const float *src, int32_t n, float *out);
+    void (*quantize)(const float *src, float quantum, float low, float high, int32_t n, float *out);
+    /* v[x] = exp(v[x] - less[x]), or less[0] for all. */
+    void (*exps)(const float *less, bool same, int32_t n, float *v);
+    /* v[x] /= by[x], or by[0] for all. */
+    void (*divide)(const double *by, bool same, int32_t n, float *v);
+
+    /* ---- reading ---- */
+
+    void (*from_bytes)(const uint8_t *src, int32_t n, float *out);
+    /* out[x] = 1 where the bit of words[x] is set, else -1. */
+    void (*from_bits)(const uint32_t *words, uint32_t bit, int32_t n, float *out);
+    /* out[x] = src[x * step]. */
+    void (*every)(const float *src, int32_t step, int32_t n, float *out);
+} xn_cpu_ops_kernels;
+
+extern const xn_cpu_ops_kernels xn_cpu_ops_portable;
+#if defined(__x86_64__)
+extern const xn_cpu_ops_kernels xn_cpu_ops_avx2, xn_cpu_ops_avx512;
+#elif defined(__aarch64__)
+extern const xn_cpu_ops_kernels xn_cpu_ops_neon;
+#endif
+
+#endif

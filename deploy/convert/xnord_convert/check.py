@@ -1,0 +1,190 @@
+"""A converted folder, served by the daemon, beside another implementation of the same network."""
+import json
+import re
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+
+from . import ConvertError
+
+START_SECONDS = 60
+NUMPY = {"FP32": "<f4", "FP16": "<f2", "UINT8": "u1"}
+
+
+class Daemon:
+    """xnord with some models, on a free port of loopback."""
+
+    def __init__(self, program: Path, models: dict[str, Path], backend: str = "ref"):
+        self._models = models
+        command = [str(program), "--listen", "127.0.0.1", "--port", "0", "--backend", backend]
+        for name, folder in models.items():
+            command += ["--model", f"{name}={folder}"]
+        try:
+            self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
+                                             stderr=subprocess.PIPE, text=True)
+        except OSError as error:
+            raise ConvertError(f"{program}: {error.strerror}; build it, or name it by --xnord") \
+                from error
+        self._lines: list[str] = []
+        self._listening = threading.Event()
+        self._url: Optional[str] = None
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> "Daemon":
+        self._listening.wait(START_SECONDS)
+        if not self._url:
+            self.stop()
+            raise ConvertError("xnord did not start:\n" + "".join(self._lines[-10:]))
+        try:
+            for name in self._models:
+                self._wait_ready(name)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        """Its log, to the end, so that it never waits for a reader."""
+        for line in self._process.stderr:
+            self._lines.append(line)
+            found = re.search(r"listening on (http\S+)", line)
+            if found:
+                self._url = found[1].rstrip("/")
+                self._listening.set()
+        self._listening.set()
+
+    def _wait_ready(self, name: str) -> None:
+        until = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                self._get(f"/v2/models/{name}/ready")
+                return
+            except urllib.error.HTTPError as error:
+                if time.monotonic() > until:
+                    raise ConvertError(f"{name} is not ready: {error.read().decode()}\n"
+                                       + "".join(self._lines[-10:])) from error
+            time.sleep(0.05)
+
+    def _get(self, path: str) -> bytes:
+        with urllib.request.urlopen(self._url + path, timeout=START_SECONDS) as answer:
+            return answer.read()
+
+    def infer(self, name: str, images: np.ndarray,
+              about: dict[str, Any]) -> dict[str, np.ndarray]:
+        """about: `input` of config.json. Values go and come in binary."""
+        body = np.ascontiguousarray(images, NUMPY[about["datatype"]]).tobytes()
+        header = json.dumps({
+            "inputs": [{"name": about["name"], "datatype": about["datatype"],
+                        "shape": list(images.shape),
+                        "parameters": {"binary_data_size": len(body)}}],
+            "parameters": {"binary_data_output": True}}).encode()
+        request = urllib.request.Request(
+            f"{self._url}/v2/models/{name}/infer", header + body,
+            {"Inference-Header-Content-Length": str(len(header))})
+        try:
+            with urllib.request.urlopen(request, timeout=600) as answer:
+                length = int(answer.headers["Inference-Header-Content-Length"])
+                content = answer.read()
+        except urllib.error.HTTPError as error:
+            raise ConvertError(f"the daemon answers {error.code}: {error.read().decode()}") from error
+        return _outputs(json.loads(content[:length]), content[length:])
+
+
+def _outputs(header: dict[str, Any], values: bytes) -> dict[str, np.ndarray]:
+    found, at = {}, 0
+    for output in header["outputs"]:
+        size = output["parameters"]["binary_data_size"]
+        found[output["name"]] = np.frombuffer(values[at:at + size], "<f4").reshape(output["shape"])
+        at += size
+    return found
+
+
+def random_images(about: dict[str, Any], count: int, seed: int) -> np.ndarray:
+    """Of the input's datatype and shape: 0 to 255, or normally distributed."""
+    random = np.random.default_rng(seed)
+    shape = (count, *about["shape"])
+    if about["datatype"] == "UINT8":
+        return random.integers(0, 256, shape, np.uint8)
+    return random.standard_normal(shape).astype(NUMPY[about["datatype"]])
+
+
+def difference(got: np.ndarray, want: np.ndarray) -> tuple[float, float, float]:
+    """The largest and the median difference of an image, relative to the standard deviation of what is
+    wanted, and for how many images the largest value is the same one's."""
+    got, want = (np.asarray(values, np.float64).reshape(len(values), -1) for values in (got, want))
+    spread = float(want.std()) or 1.0
+    apart = np.abs(got - want).max(1) / spread
+    return float(apart.max()), float(np.median(apart)), float(
+        np.mean(got.argmax(1) == want.argmax(1)))
+
+
+def check(folder: Path, source: Path, program: Path, backend: str, images: int, seed: int) -> str:
+    """A line about the difference. An ONNX file is computed by onnxruntime, if that knows its
+    operators; everything else by PyTorch, in double precision, from the folder."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    inputs = random_images(config["input"], images, seed)
+    peer, wanted = _peer(folder, source, inputs, config)
+    with Daemon(program, {config["name"]: folder}, backend) as daemon:
+        got = daemon.infer(config["name"], inputs, config["input"])
+    lines = []
+    for name, want in wanted.items():
+        most, median, same = difference(got[name], want)
+        lines.append(f"{name}: {images} random images beside {peer}: differs by {median:.2g} of the "
+                     f"standard deviation (median image; {most:.2g} at most), the same class for "
+                     f"{same:.1%}")
+    return "\n".join(lines)
+
+
+def _peer(folder: Path, source: Path, inputs: np.ndarray,
+          config: dict[str, Any]) -> tuple[str, dict[str, np.ndarray]]:
+    if source.suffix == ".onnx" and config["input"]["datatype"] == "FP32" \
+            and config["layers"][0]["name"] != "normalise":
+        found = _onnxruntime(source, inputs, [name for name, _ in _names(config)])
+        if found is not None:
+            return "onnxruntime", found
+    from .run_folder import Folder
+
+    return "PyTorch in double precision", Folder(folder).run(inputs)
+
+
+def _names(config: dict[str, Any]) -> list[tuple[str, str]]:
+    outputs = config.get("outputs") or [config["output"]]
+    return [(output["name"], output["layer"]) for output in outputs]
+
+
+def _onnxruntime(source: Path, inputs: np.ndarray,
+                 names: list[str]) -> Optional[dict[str, np.ndarray]]:
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    try:
+        session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+    except Exception:  # operators that it does not know: QONNX's
+        return None
+    about = session.get_inputs()[0]
+    fixed = isinstance(about.shape[0], int) and about.shape[0] == 1
+    batches = [inputs[i:i + 1] for i in range(len(inputs))] if fixed else [inputs]
+    known = [output.name for output in session.get_outputs()]
+    if not set(names) <= set(known):
+        return None
+    runs = [session.run(names, {about.name: batch}) for batch in batches]
+    return {name: np.concatenate([run[i] for run in runs]) for i, name in enumerate(names)}

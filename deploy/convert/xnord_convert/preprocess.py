@@ -1,0 +1,30 @@
+"""The network's input, and the layer that brings its values to what the network was trained on."""
+from dataclasses import dataclass
+from typing import Optional, Sequence
+
+import numpy as np
+
+from .network import Network
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """mean and std are of values in 0 to 1, as torchvision's Normalize has them; UINT8 is divided by
+    255 first."""
+
+    datatype: str = "FP32"
+    layout: str = "NCHW"
+    mean: Optional[Sequence[float]] = None
+    std: Optional[Sequence[float]] = None
+
+    def begin(self, shape: tuple[int, int, int]) -> tuple[Network, str]:
+        """A network for images [C, H, W], and what its first layer reads."""
+        net = Network(*shape)
+        net.datatype, net.layout = self.datatype, self.layout
+        if self.datatype != "UINT8" and self.mean is None and self.std is None:
+            return net, net.input
+        unit = 255.0 if self.datatype == "UINT8" else 1.0
+        std = np.asarray(1.0 if self.std is None else self.std, np.float64).reshape(-1)
+        mean = np.asarray(0.0 if self.mean is None else self.mean, np.float64).reshape(-1)
+        net.preprocessing = True
+        return net, net.affine("normalise", net.input, 1 / (unit * std), -mean / std)

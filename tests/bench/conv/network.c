@@ -1,0 +1,306 @@
+/* network.c: `bench-conv network`: a whole network, Bi-Real-18 for pictures of 224x224 as bytes,
+ * RGB after RGB, with random weights: each step's time, and all of them together. On the CPU, where
+ * steps run one after the other while they are asked for. */
+#include "bench.h"
+
+#include "../clock.h"
+#include "xn_mem.h"
+#include "xn_network.h"
+#include "xn_rng.h"
+
+#include <string.h>
+
+enum { SIDE = 224, SMALL_SIDE = 64, LAYERS = 80, TENSORS = 120, CLASSES = 1000, MOST_STEPS = 64 };
+
+/* ---- the network ---- */
+
+typedef struct maker {
+    xn_graph_params params;
+    xn_layer layers[LAYERS];
+    char names[LAYERS][8];
+    const char *inputs[LAYERS][2];
+    xn_tensor tensors[TENSORS];
+    int tensor_count;
+    xn_rng rng;
+} maker;
+
+/* Values in [centre - reach, centre + reach). */
+static const xn_tensor *values(maker *m, float centre, float reach, xn_shape shape) {
+    xn_tensor *t = &m->tensors[m->tensor_count++];
+    *t = (xn_tensor){.datatype = XN_FP32, .shape = shape, .elements = 1};
+    for (int i = 0; i < shape.rank; i++)
+        t->elements *= shape.dims[i];
+    t->bytes = (size_t)t->elements * sizeof(float);
+    float *to = xn_bench_take((size_t)t->elements, sizeof *to);
+    for (int64_t i = 0; i < t->elements; i++)
+        to[i] = centre + reach * xn_rng_float(&m->rng);
+    t->data = to;
+    return t;
+}
+
+/* Its number; reads layers `first` and, where it is not -1, `second`; -1: the layer before. */
+static int add(maker *m, xn_op op, int first, int second) {
+    const int index = m->params.layer_count++;
+    xn_layer *l = &m->layers[index];
+    snprintf(m->names[index], sizeof m->names[index], "%d", index);
+    xn_layer_default(op, m->names[index], l);
+    if (first >= 0) {
+        m->inputs[index][l->input_count++] = m->names[first];
+        if (second >= 0)
+            m->inputs[index][l->input_count++] = m->names[second];
+        l->inputs = m->inputs[index];
+    }
+    return index;
+}
+
+static void window(xn_layer *l, int64_t stride, int64_t padding) {
+    l->window.stride[0] = l->window.stride[1] = stride;
+    for (int i = 0; i < 4; i++)
+        l->window.padding[i] = padding;
+}
+
+/* A convolution and its batch norm. */
+static int conv(maker *m, xn_mode mode, int from, int64_t in, int64_t out, int64_t kernel,
+                int64_t stride) {
+    const float terms = (float)(in * kernel * kernel);
+    xn_layer *l = &m->layers[add(m, XN_OP_CONV, from, -1)];
+    window(l, stride, kernel / 2);
+    l->window.mode = mode;
+    l->weight = values(m, 0, 1, (xn_shape){4, {out, in, kernel, kernel}});
+    const int norm = add(m, XN_OP_AFFINE, -1, -1);
+    m->layers[norm].scale = values(m, 1 / sqrtf(terms), 0.5f / sqrtf(terms), (xn_shape){1, {out}});
+    m->layers[norm].bias = values(m, 0, 0.5f, (xn_shape){1, {out}});
+    return norm;
+}
+
+static int block(maker *m, int x, int64_t in, int64_t out) {
+    const bool down = in != out;
+    int shortcut = x;
+    const int main = conv(m, XN_MODE_XNOR, x, in, out, 3, down ? 2 : 1);
+    if (down) {
+        xn_layer *pool = &m->layers[add(m, XN_OP_AVG_POOL, x, -1)];
+        pool->kernel[0] = pool->kernel[1] = 2;
+        shortcut = conv(m, XN_MODE_FLOAT, -1, in, out, 1, 1);
+    }
+    return add(m, XN_OP_ADD, main, shortcut);
+}
+
+static maker *bi_real_18(int64_t side, xn_precision precision) {
+    maker *m = xn_bench_take(1, sizeof *m);
+    memset(m, 0, sizeof *m);
+    m->rng.state = 18;
+    m->params = (xn_graph_params){.input_name = "input",
+                                  .input_datatype = XN_UINT8,
+                                  .input_layout = XN_IMAGE_NHWC,
+                                  .input_shape = {3, {side, side, 3}},
+                                  .layers = m->layers,
+                                  .precision = precision};
+    xn_layer *l = &m->layers[add(m, XN_OP_AFFINE, -1, -1)];
+    l->scale = values(m, 1.0f / 58, 0, (xn_shape){1, {3}});
+    l->bias = values(m, -2, 0, (xn_shape){1, {3}});
+    conv(m, XN_MODE_FLOAT, -1, 3, 64, 7, 2);
+    l = &m->layers[add(m, XN_OP_MAX_POOL, -1, -1)];
+    l->kernel[0] = l->kernel[1] = 3;
+    window(l, 2, 1);
+    int x = m->params.layer_count - 1;
+    for (int i = 0; i < 16; i++)
+        x = block(m, x, i && i % 4 == 0 ? 32 << i / 4 : 64 << i / 4, 64 << i / 4);
+    m->layers[add(m, XN_OP_AVG_POOL, -1, -1)].global = true;
+    add(m, XN_OP_FLATTEN, -1, -1);
+    l = &m->layers[add(m, XN_OP_CONV, -1, -1)];
+    l->window.mode = XN_MODE_FLOAT;
+    l->weight = values(m, 0, 0.05f, (xn_shape){2, {CLASSES, 512}});
+    l->bias = values(m, 0, 0.05f, (xn_shape){1, {CLASSES}});
+    return m;
+}
+
+static xn_network *lowered(int64_t side, xn_precision precision) {
+    static const xn_conv_limits limits = {INT32_MAX, INT32_MAX, INT64_MAX};
+    maker *m = bi_real_18(side, precision);
+    xn_graph *graph = NULL;
+    xn_network *network = NULL;
+    xn_error error;
+    if (xn_graph_create(&m->params, &limits, &graph, &error) ||
+        xn_network_lower(graph, &network, &error))
+        xn_bench_fail("network", error.message);
+    xn_graph_free(graph);
+    for (int i = 0; i < m->tensor_count; i++)
+        xn_mem_free((void *)m->tensors[i].data);
+    xn_mem_free(m);
+    return network;
+}
+
+/* ---- running ---- */
+
+/* A network on a device, and a batch. */
+typedef struct runner {
+    xn_backend backend; /* the device's, whose steps are timed */
+    const xn_network *network;
+    xn_prepared **prepared;
+    xn_program *program;
+    unsigned char *input;
+    float *output;
+    int64_t images;
+} runner;
+
+/* What the steps of the run under way took. */
+static struct {
+    xn_status (*enqueue)(xn_plan *, const xn_prepared *, const xn_step_io *, xn_error *);
+    double us[MOST_STEPS];
+    int count;
+} timed;
+
+static xn_status timed_enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
+                               xn_error *error) {
+    const int64_t start = xn_bench_now_ns();
+    const xn_status status = timed.enqueue(plan, prepared, io, error);
+    if (timed.count < MOST_STEPS)
+        timed.us[timed.count++] = (double)(xn_bench_now_ns() - start) / 1e3;
+    return status;
+}
+
+static void make_runner(const xn_bench_device *on, const xn_network *network, int64_t images,
+                        runner *r) {
+    xn_rng rng = {images};
+    xn_problem problem;
+    xn_error error;
+    *r = (runner){.backend = *on->backend, .network = network, .images = images};
+    timed.enqueue = on->backend->enqueue;
+    r->backend.enqueue = timed_enqueue;
+    r->prepared = xn_bench_take((size_t)network->weights_count, sizeof(xn_prepared *));
+    for (int i = 0; i < network->weights_count; i++)
+        r->prepared[i] = xn_bench_prepare(on, network->weights[i]);
+    r->input = xn_bench_take((size_t)images, network->input_bytes);
+    r->output = xn_bench_take((size_t)images, network->output_bytes);
+    for (size_t i = 0; i < (size_t)images * network->input_bytes; i++)
+        r->input[i] = (unsigned char)xn_rng_next(&rng);
+    xn_problem_of_network(network, &problem);
+    if (xn_program_create(&r->backend, on->stream, &problem, images, &r->program, &error) ||
+        xn_program_ready(r->program, (const xn_prepared *const *)r->prepared, &error))
+        xn_bench_fail(on->backend->name, error.message);
+}
+
+static void free_runner(const xn_bench_device *on, runner *r) {
+    xn_program_free(r->program);
+    for (int i = 0; i < r->network->weights_count; i++)
+        on->backend->weights_free(r->prepared[i]);
+    xn_mem_free(r->prepared);
+    xn_mem_free(r->input);
+    xn_mem_free(r->output);
+}
+
+/* Microseconds of all of it. */
+static double run_once(runner *r) {
+    const xn_batch_item item = {r->input, r->output, r->images};
+    xn_error error;
+    timed.count = 0;
+    const int64_t start = xn_bench_now_ns();
+    if (xn_program_run(r->program, (const xn_prepared *const *)r->prepared, &item, 1, NULL, &error))
+        xn_bench_fail("run", error.message);
+    return (double)(xn_bench_now_ns() - start) / 1e3;
+}
+
+/* Logits of a small picture that are not ref's, but for signs that rounding turned. */
+static int64_t count_wrong(const xn_bench_device *on, xn_precision precision) {
+    const double allowed = precision == XN_PRECISION_FP16 ? 0.1 : 0.02;
+    xn_network *network = lowered(SMALL_SIDE, precision);
+    xn_bench_device ref;
+    runner ours, right;
+    int64_t wrong = 0;
+    if (!xn_bench_open("ref", NULL, NULL, &ref))
+        xn_bench_fail("ref", "not there");
+    make_runner(on, network, 1, &ours);
+    run_once(&ours);
+    make_runner(&ref, network, 1, &right);
+    run_once(&right);
+    double most = 0;
+    for (int i = 0; i < CLASSES; i++)
+        most = fmax(most, fabs((double)right.output[i]));
+    for (int i = 0; i < CLASSES; i++)
+        wrong += !(fabs((double)ours.output[i] - (double)right.output[i]) <= allowed * most);
+    free_runner(&ref, &right);
+    free_runner(on, &ours);
+    xn_bench_close(&ref);
+    xn_network_free(network);
+    return wrong;
+}
+
+/* ---- the table ---- */
+
+static const xn_column columns[] = {
+    {"backend", NULL, 0, XN_TEXT},
+    {"precision", "edges", 5, XN_TEXT},
+    {"images", "images", 6, 0},
+    {"step", "step", 4, 0},
+    {"kind", "kind", 9, XN_TEXT},
+    {"shape", "channels x side, kernel, to", 28, XN_TEXT},
+    {"path", "path", 20, XN_TEXT},
+    {"median_us", "median us", 10, 1},
+    {"least_us", "least", 10, 1},
+    {"share_percent", "%", 5, 1},
+    {"images_a_second", "images/s", 9, 1},
+    {"verdict", "", 5, XN_TEXT},
+};
+
+static void report_step(xn_bench_session *s, const runner *r, const char *precision, int index,
+                        const xn_stats *stats, double whole) {
+    const xn_step *step = &r->network->steps[index];
+    const xn_conv *v = &step->conv;
+    char shape[80];
+    snprintf(
+        shape, sizeof shape, "%dx%d %dx%d/%d %s to %s%s%s", v->channels, v->height, v->kernel_h,
+        v->kernel_w, v->stride_h, xn_datatype_name((xn_datatype)v->input_datatype),
+        step->output == XN_NO_TENSOR ? "" : xn_datatype_name((xn_datatype)v->epilogue.datatype),
+        step->bits == XN_NO_TENSOR ? "" : " bits",
+        step->residual == XN_NO_TENSOR ? "" : " + residual");
+    xn_report_row(s->report, XN_T(s->on.info.id), XN_T(precision), XN_N(r->images), XN_N(index),
+                  XN_T(xn_step_kind_name((xn_step_kind)step->kind)), XN_T(shape),
+                  XN_T(xn_bench_path(&s->on, xn_program_plan(r->program, index))),
+                  XN_N(stats->median), XN_N(stats->least), XN_N(100 * stats->median / whole),
+                  XN_N(NAN), XN_T(""));
+}
+
+static void run_batch(xn_bench_session *s, const xn_network *network, xn_precision precision,
+                      int64_t images, int64_t wrong) {
+    enum { LEAST_RUNS = 5, MOST_RUNS = 400 };
+    const char *name = precision == XN_PRECISION_FP16 ? "fp16" : "fp32";
+    const double ms = s->options->turn_ms > 0 ? s->options->turn_ms : 200;
+    double *samples = xn_bench_take((MOST_STEPS + 1) * MOST_RUNS, sizeof *samples);
+    runner r;
+    int runs = 0;
+    make_runner(&s->on, network, images, &r);
+    run_once(&r);
+    const int64_t end = xn_bench_now_ns() + (int64_t)(ms * 1e6 * s->options->rounds);
+    for (; runs < MOST_RUNS && (runs < LEAST_RUNS || xn_bench_now_ns() < end); runs++) {
+        samples[MOST_STEPS * MOST_RUNS + runs] = run_once(&r);
+        for (int i = 0; i < timed.count; i++)
+            samples[i * MOST_RUNS + runs] = timed.us[i];
+    }
+    const xn_stats whole = xn_stats_of(samples + (size_t)MOST_STEPS * MOST_RUNS, runs);
+    for (int i = 0; i < timed.count; i++) {
+        const xn_stats stats = xn_stats_of(samples + (size_t)i * MOST_RUNS, runs);
+        report_step(s, &r, name, i, &stats, whole.median);
+    }
+    xn_report_row(s->report, XN_T(s->on.info.id), XN_T(name), XN_N(images), XN_N(NAN), XN_T("all"),
+                  XN_T("Bi-Real-18"), XN_T(""), XN_N(whole.median), XN_N(whole.least), XN_N(100),
+                  XN_N(1e6 * (double)images / whole.median), XN_T(xn_bench_verdict(s, wrong)));
+    free_runner(&s->on, &r);
+    xn_mem_free(samples);
+}
+
+void xn_bench_network(xn_bench_session *s) {
+    static const xn_precision precisions[] = {XN_PRECISION_FP32, XN_PRECISION_FP16};
+    static const int64_t batches[] = {1, 16};
+    puts("Bi-Real-18, bytes of 224x224x3 in, logits out; edges: reals between steps");
+    xn_report_table(s->report, columns, XN_COUNT(columns));
+    for (int p = 0; p < XN_COUNT(precisions); p++) {
+        const int64_t wrong = count_wrong(&s->on, precisions[p]);
+        xn_network *network = lowered(SIDE, precisions[p]);
+        for (int i = 0; i < XN_COUNT(batches) && !s->options->check_only; i++)
+            if (!s->options->batch || s->options->batch == batches[i])
+                run_batch(s, network, precisions[p], batches[i], wrong);
+        if (s->options->check_only)
+            printf("%s\n", xn_bench_verdict(s, wrong));
+        xn_network_free(network);
+    }
+}

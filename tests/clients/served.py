@@ -1,0 +1,196 @@
+"""What is served to the clients under test: a daemon on a free port, the digits network in all the
+datatypes that an input can have, registered weights, and what must come out of them."""
+import contextlib
+import ctypes
+import json
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+
+import numpy
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DIGITS = ROOT / "deploy/demo/digits"
+START_SECONDS = 60
+PR_SET_PDEATHSIG = 1
+
+_build = ROOT / "build"
+
+
+def use(build):
+    global _build
+    _build = build
+
+
+def build():
+    return _build
+
+
+# ---- the held-out digits ----
+
+_records = numpy.fromfile(DIGITS / "held_out.u8", numpy.uint8).reshape(-1, 66)
+PICTURES = numpy.ascontiguousarray(_records[:, :64]).reshape(-1, 8, 8, 1)
+SHOWN = _records[:, 64]  # what the pictures show
+RECOGNISED = _records[:, 65]  # what the network takes them for
+
+
+# ---- the daemon ----
+
+
+def die_with_parent():
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Daemon:
+    """A daemon on a free port of loopback, ready. Stopping checks that it ends well."""
+
+    def __init__(self, *flags):
+        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log", prefix="xnord-clients-")
+        command = [str(_build / "xnord"), "--listen", "127.0.0.1", "--port", "0"]
+        self.process = subprocess.Popen(
+            [*command, *flags], stderr=self.log, stdout=self.log, preexec_fn=die_with_parent
+        )
+        try:
+            self.address = self._wait()
+        except BaseException:
+            self.process.kill()
+            self.process.wait()
+            raise
+        self.url = f"http://{self.address}"
+
+    def text(self):
+        return pathlib.Path(self.log.name).read_text()
+
+    def _wait(self):
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                raise RuntimeError(f"the daemon did not start:\n{self.text()}")
+            found = re.search(r"listening on http://(\S+)", self.text())
+            with contextlib.suppress(urllib.error.URLError):
+                if found and request(f"http://{found[1]}/v2/health/ready").status == 200:
+                    return found[1]
+            time.sleep(0.02)
+        raise RuntimeError(f"the daemon was not ready in time:\n{self.text()}")
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(START_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        text = self.text()
+        self.log.close()
+        if status != 0:
+            raise RuntimeError(f"the daemon ended with status {status}:\n{text}")
+
+
+class Answer:
+    def __init__(self, status, headers, body):
+        self.status, self.headers, self.body = status, headers, body
+
+    def json(self):
+        return json.loads(self.body)
+
+
+def request(url, body=None, method=None, **headers):
+    """A plain HTTP request, whatever its status. Headers: Content_Type="..."."""
+    headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    call = urllib.request.Request(url, data=body, method=method, headers=headers)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(call, timeout=60) as got:
+            return Answer(got.status, got.headers, got.read())
+    except urllib.error.HTTPError as got:
+        return Answer(got.code, got.headers, got.read())
+
+
+# ---- a repository of models ----
+
+
+def write_model(folder, datatype, **members):
+    """The digits network with another datatype of its input, or other members."""
+    config = json.loads((DIGITS / "config.json").read_text())
+    config["name"] = folder.name
+    config["input"]["datatype"] = datatype
+    config.update(members)
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in ("model.safetensors", "labels.txt"):
+        shutil.copy(DIGITS / name, folder)
+
+
+def write_repository(folder):
+    write_model(folder / "digits-fp32", "FP32")
+    write_model(folder / "digits-fp16", "FP16")
+    write_model(folder / "small", "UINT8", max_batch_size=4)
+    write_model(folder / "tmp", "UINT8", name="versions")
+    (folder / "versions").mkdir()
+    for version in ("1", "3"):
+        shutil.copytree(folder / "tmp", folder / "versions" / version)
+    shutil.rmtree(folder / "tmp")
+    (folder / "broken").mkdir()
+    (folder / "broken" / "config.json").write_text('{"format": "of another kind"}')
+
+
+class Served:
+    """A daemon with the repository; as a context or by start and stop."""
+
+    def __init__(self, *flags):
+        self.folder = tempfile.TemporaryDirectory(prefix="xnord-models-")
+        self.models = pathlib.Path(self.folder.name) / "models"
+        write_repository(self.models)
+        self.daemon = Daemon(
+            "--model", f"digits={DIGITS}", "--model-repository", str(self.models), *flags
+        )
+        self.address, self.url = self.daemon.address, self.daemon.url
+
+    def stop(self):
+        self.daemon.stop()
+        self.folder.cleanup()
+
+
+_shared = None
+
+
+def shared():
+    """One daemon for all tests that leave it as they found it; ended with the process."""
+    global _shared
+    if _shared is None:
+        _shared = Served("--allow-client-shm")
+        register_edge(_shared.url)
+    return _shared
+
+
+def stop_shared():
+    if _shared is not None:
+        _shared.stop()
+
+
+# ---- registered weights, which answer as a model ----
+
+EDGE = numpy.where(numpy.arange(2 * 3 * 3 * 3).reshape(2, 3, 3, 3) % 5 < 2, 0.5, -0.25).astype("f")
+
+
+def register_edge(url):
+    weights = {"shape": list(EDGE.shape), "datatype": "FP32", "data": EDGE.ravel().tolist()}
+    body = json.dumps({"weights": weights}).encode()
+    got = request(f"{url}/weights/edge", body, "PUT", Content_Type="application/json")
+    assert got.status in (200, 201), got.body
+
+
+def edge_answer(image):
+    """dot * alpha of a 3x3 convolution without padding, of the signs of image [N, 3, H, W]."""
+    signs = numpy.where(image.astype("f") >= 0, 1.0, -1.0)
+    weights = numpy.where(EDGE >= 0, 1.0, -1.0)
+    windows = numpy.lib.stride_tricks.sliding_window_view(signs, (3, 3), axis=(2, 3))
+    dots = numpy.einsum("nchwij,ocij->nohw", windows, weights)
+    alpha = numpy.abs(EDGE).mean(axis=(1, 2, 3), dtype="d")
+    return dots * alpha[None, :, None, None]
