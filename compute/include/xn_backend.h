@@ -10,7 +10,8 @@
  *   path      a way to run a step. The backend's table of paths says which can, and what each
  *             would cost; the cheapest is taken.
  *
- * A run is begin, enqueue for each step in order, end; a program (xn_program.h) does that.
+ * A run is begin, enqueue for each step in order, end; a program (xn_program.h) does that, for a
+ * large batch several times, with some of the images each.
  * On one device, with one instruction set, the outputs of an image are the same bit for bit alone
  * and in any batch, on whatever path and threads, and whatever runs beside it. Handles are opaque
  * and belong to the table that made them: never hand one to another backend. */
@@ -151,6 +152,10 @@ typedef struct xn_backend {
     /* Its steps read and write parts of tensors too; false: only those are asked for of which
      * xn_step_is_whole is true. */
     bool parts;
+    /* So many bytes of tensors between steps, at most, are to be had at a time, so that they stay
+     * in a cache: a program runs larger batches in passes through all of its steps, a few images
+     * each. 0: all images at once. */
+    size_t pass_bytes;
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */
