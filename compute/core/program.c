@@ -1,6 +1,7 @@
 /* program.c: runs steps in their order, on any backend. The arena has the tensors between steps
  * and, where the backend does not work in place, the input and the output: all images of each, one
- * tensor over another that is no longer needed. */
+ * tensor over another that is no longer needed. Where the backend wants so, a batch runs in several
+ * passes through all steps, of a few images each. */
 #include "xn_program.h"
 
 #include "arena.h"
@@ -21,7 +22,8 @@ typedef struct tensor {
 struct xn_program {
     const xn_backend *backend;
     xn_stream *stream;
-    int64_t max_images;
+    int64_t max_images, pass_images;
+    xn_batch_item *items; /* [pass_images], of a pass, where it may be less than all */
     size_t arena_bytes;
     int step_count, tensor_count, output;
     xn_step *steps;
@@ -117,12 +119,12 @@ static xn_status trace(xn_program *p, xn_error *error) {
     return XN_OK;
 }
 
-/* False when it passes the address space. */
-static bool plan_arena(xn_program *p, xn_arena_tensor *planned) {
+/* For so many images. False when it passes the address space. */
+static bool plan_arena(xn_program *p, int64_t images, xn_arena_tensor *planned) {
     for (int i = 0; i < p->tensor_count; i++) {
         const tensor *t = &p->tensors[i];
         planned[i] = (xn_arena_tensor){.first = t->first, .last = t->last};
-        if (!t->in_place && !xn_mul_size(t->image_bytes, (size_t)p->max_images, &planned[i].bytes))
+        if (!t->in_place && !xn_mul_size(t->image_bytes, (size_t)images, &planned[i].bytes))
             return false;
     }
     if (!xn_arena_plan(planned, p->tensor_count, ALIGNMENT, &p->arena_bytes))
@@ -132,17 +134,34 @@ static bool plan_arena(xn_program *p, xn_arena_tensor *planned) {
     return true;
 }
 
+/* As many images as have the bytes that the backend wants to have at a time. */
+static bool plan_passes(xn_program *p, xn_arena_tensor *planned) {
+    const size_t wanted = p->backend->pass_bytes;
+    p->pass_images = p->max_images;
+    if (wanted && !plan_arena(p, 1, planned))
+        return false;
+    if (wanted && p->arena_bytes && wanted / p->arena_bytes < (size_t)p->max_images)
+        p->pass_images = wanted < p->arena_bytes ? 1 : (int64_t)(wanted / p->arena_bytes);
+    return plan_arena(p, p->pass_images, planned);
+}
+
 static xn_status lay_out(xn_program *p, xn_error *error) {
     xn_arena_tensor *planned = xn_mem_zalloc((size_t)p->tensor_count, sizeof *planned);
     if (!planned)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to place %d tensors",
                        p->tensor_count);
-    bool fits = plan_arena(p, planned);
+    bool fits = plan_passes(p, planned);
     xn_mem_free(planned);
     if (!fits)
         return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
                        "the tensors of %lld images pass the address space",
-                       (long long)p->max_images);
+                       (long long)p->pass_images);
+    if (p->pass_images == p->max_images)
+        return XN_OK;
+    p->items = xn_mem_zalloc((size_t)p->pass_images, sizeof *p->items);
+    if (!p->items)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the items of %lld images",
+                       (long long)p->pass_images);
     return XN_OK;
 }
 
@@ -198,15 +217,15 @@ static xn_status make_plan(xn_program *p, int index, xn_error *error) {
     xn_status status = check_step(b, s, index, error);
     return status != XN_OK
                ? status
-               : b->plan_create(p->stream, s, p->max_images, &p->plans[index], error);
+               : b->plan_create(p->stream, s, p->pass_images, &p->plans[index], error);
 }
 
 static xn_status make_plans(xn_program *p, xn_error *error) {
     xn_status status = trace(p, error);
-    for (int i = 0; i < p->step_count && status == XN_OK; i++)
-        status = make_plan(p, i, error);
     if (status == XN_OK)
         status = lay_out(p, error);
+    for (int i = 0; i < p->step_count && status == XN_OK; i++)
+        status = make_plan(p, i, error);
     if (status != XN_OK || !p->arena_bytes)
         return status;
     return p->backend->arena_reserve(p->stream, p->arena_bytes, error);
@@ -251,6 +270,7 @@ void xn_program_free(xn_program *program) {
         program->backend->recordings_free(program->recordings);
     for (int i = 0; program->plans && i < program->step_count; i++)
         program->backend->plan_free(program->plans[i]);
+    xn_mem_free(program->items);
     xn_mem_free(program->tensors);
     xn_mem_free(program->run);
     xn_mem_free(program->plans);
@@ -320,6 +340,55 @@ static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, co
     return status;
 }
 
+/* Images of items, to be taken one after another. */
+typedef struct rest {
+    const xn_batch_item *item;
+    int64_t taken; /* of it */
+} rest;
+
+/* The next so many images as a batch of their own. */
+static xn_batch take_images(const xn_program *p, const xn_batch *all, rest *r, int64_t images) {
+    xn_batch pass = {.items = p->items,
+                     .images = images,
+                     .input_bytes = all->input_bytes,
+                     .output_bytes = all->output_bytes};
+    for (int64_t wanted = images; wanted > 0;) {
+        const int64_t left = r->item->images - r->taken, count = left < wanted ? left : wanted;
+        const size_t before = (size_t)r->taken;
+        if (count > 0)
+            p->items[pass.count++] =
+                (xn_batch_item){(const char *)r->item->input + before * all->input_bytes,
+                                (char *)r->item->output + before * all->output_bytes, count};
+        wanted -= count;
+        r->taken += count;
+        if (r->taken == r->item->images)
+            *r = (rest){r->item + 1, 0};
+    }
+    return pass;
+}
+
+/* Passes of nearly equal size. */
+static xn_status run_passes(xn_program *p, const xn_prepared *const *prepared,
+                            const xn_batch *batch, char *arena, xn_run_times *times,
+                            xn_error *error) {
+    const int64_t passes = (batch->images - 1) / p->pass_images + 1;
+    rest r = {batch->items, 0};
+    xn_status status = XN_OK;
+    if (passes == 1)
+        return run_steps(p, prepared, batch, arena, times, error);
+    for (int64_t i = 0, done = 0; i < passes && status == XN_OK; i++) {
+        const int64_t images = (batch->images - done - 1) / (passes - i) + 1;
+        const xn_batch pass = take_images(p, batch, &r, images);
+        xn_run_times took = {0};
+        status = run_steps(p, prepared, &pass, arena, &took, error);
+        done += images;
+        times->upload_ns += took.upload_ns;
+        times->compute_ns += took.compute_ns;
+        times->download_ns += took.download_ns;
+    }
+    return status;
+}
+
 xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared,
                          const xn_batch_item *items, size_t count, xn_run_times *times,
                          xn_error *error) {
@@ -342,7 +411,7 @@ xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared
                            "tensors",
                            program->arena_bytes);
     }
-    xn_status status = run_steps(program, prepared, &batch, arena, &measured, error);
+    xn_status status = run_passes(program, prepared, &batch, arena, &measured, error);
     if (status == XN_OK && times)
         *times = measured;
     return status;

@@ -12,7 +12,8 @@
  *   path      a way to run a step. The backend's table of paths says which can, and what each
  *             would cost; the cheapest is taken.
  *
- * A run is begin, enqueue for each step in order, end; a program (xn_program.h) does that.
+ * A run is begin, enqueue for each step in order, end; a program (xn_program.h) does that, for a
+ * large batch several times, with some of the images each.
  * On one device, with one instruction set, the outputs of an image are the same bit for bit alone
  * and in any batch, on whatever path and threads, and whatever runs beside it. Handles are opaque
  * and belong to the table that made them: never hand one to another backend. */
@@ -161,6 +162,10 @@ typedef struct xn_backend {
     /* Its steps read and write parts of tensors too; false: only those are asked for of which
      * xn_step_is_whole is true. */
     bool parts;
+    /* So many bytes of tensors between steps, at most, are to be had at a time, so that they stay
+     * in a cache: a program runs larger batches in passes through all of its steps, a few images
+     * each. 0: all images at once. */
+    size_t pass_bytes;
 
     /* Both NULL in the table, or: all steps of a run in their order, in place of enqueue for each.
      * The calls for a program are of the same plans each time, and *recordings is its own, NULL

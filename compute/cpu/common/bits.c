@@ -80,3 +80,13 @@ void xn_cpu_bits_write(int32_t layout, int32_t channels, int32_t w, const uint32
     for (int32_t x = 0; last && at + WORD_BYTES < pitch && x < n; x++) /* spare words */
         memset(bits + (size_t)x * pitch + at + WORD_BYTES, 0, pitch - at - WORD_BYTES);
 }
+
+void xn_cpu_bits_write_bytes(int32_t layout, int32_t channels, int32_t byte, const uint32_t *words,
+                             int32_t n, unsigned char *bits) {
+    const size_t pitch = xn_cpu_bits_pitch(layout, channels), at = (size_t)byte;
+    const bool last = (int64_t)(byte + 1) * 8 >= channels;
+    for (int32_t x = 0; x < n; x++)
+        bits[(size_t)x * pitch + at] = (unsigned char)words[x];
+    for (int32_t x = 0; last && at + 1 < pitch && x < n; x++) /* spare bytes */
+        memset(bits + (size_t)x * pitch + at + 1, 0, pitch - at - 1);
+}

@@ -30,10 +30,12 @@ typedef struct xn_cpu_kernels {
     /* acc[x] += src[x * stride]. */
     void (*add_strided)(const double *src, int32_t stride, int32_t n, double *acc);
     void (*add_floats)(const float *src, int32_t stride, int32_t n, float *acc);
-    /* v[x] = acc[x] * factor * k[x] + bias; k NULL is 1. False where one is not finite. */
+    /* v[x] = acc[x] * factor * k[x] + bias; k NULL is 1. False where one is not finite. v is none
+     * of the others. */
     bool (*values_i32)(const int32_t *acc, const float *k, float factor, float bias, int32_t n,
                        float *v);
     bool (*values_f32)(const float *acc, float factor, float bias, int32_t n, float *v);
+    /* What it writes is nowhere that it reads. */
     void (*finish)(const float *v, int32_t n, const xn_cpu_tail *tail);
     /* words[x] bit c = signs[c * pitch + x], c < channels <= 32; other bits 0. */
     void (*join_signs)(const uint8_t *signs, size_t pitch, int32_t channels, int32_t n,

@@ -17,6 +17,9 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 #define TO_FP16(h, v)                                                                              \
     _mm256_storeu_si256((void *)(h), _mm512_cvtps_ph((__m512)(v), _MM_FROUND_TO_NEAREST_INT))
 
+#define LOAD_FIRST(from, n) _mm512_maskz_loadu_ps((__mmask16)((1u << (n)) - 1), from)
+#define STORE_FIRST(to, n, v) _mm512_mask_storeu_ps(to, (__mmask16)((1u << (n)) - 1), (__m512)(v))
+
 #include "kernels_body.h"
 
 XN_TARGET_END

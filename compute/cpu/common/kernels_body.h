@@ -6,6 +6,8 @@
  *   VECTOR_BYTES  16, 32 or 64
  *   FROM_FP16(h), TO_FP16(h, v)  optional: a vector of floats from and to as many binary16 at h
  *   STREAM(to, v), FLUSH()       optional: an aligned store past the caches; what orders those
+ *   LOAD_FIRST(from, n), STORE_FIRST(to, n, v)  optional: the first n floats of a vector; of the
+ *                                loaded one the others are 0
  *
  * It uses GNU vectors where registers must be named and plain loops where the compiler vectorises
  * well by itself. */
@@ -13,6 +15,13 @@
 #include "xn_tensor.h"
 
 #include <float.h>
+
+/* Without them the last vector of a row has some of the one before again. */
+#ifdef STORE_FIRST
+enum { MASKS = true };
+#else
+enum { MASKS = false };
+#endif
 
 /* Inf and NaN are the values whose exponent is all ones. */
 static bool all_finite(const float *values, int32_t n) {
@@ -50,36 +59,59 @@ static void add_floats(const float *restrict src, int32_t stride, int32_t n, flo
             acc[x] += src[(int64_t)x * stride];
 }
 
+/* The first n of a vector, of which all are there where it is whole; the others 0. */
+INLINE vector_f32 load_first(const float *from, int32_t n, const bool whole) {
+    if (whole)
+        return *(const loose_f32 *)from;
+#ifdef LOAD_FIRST
+    return (vector_f32)LOAD_FIRST(from, n);
+#else
+    float some[LANES] = {0};
+    memcpy(some, from, (size_t)n * sizeof *some);
+    return *(const loose_f32 *)some;
+#endif
+}
+
+INLINE void store_first(vector_f32 y, int32_t n, const bool whole, float *to) {
+    if (whole)
+        *(loose_f32 *)to = y;
+    else
+#ifdef STORE_FIRST
+        STORE_FIRST(to, n, y);
+#else
+        memcpy(to, &y, (size_t)n * sizeof *to);
+#endif
+}
+
 /* ---- values ---- */
 
-/* Of dots (int32), or of sums (float); k: NULL, or as many. Which of them is known to the compiler.
- */
+/* n values, a vector at most, from x on. Of dots (int32), or of sums (float); k: NULL, or as many.
+ * Which of them is known to the compiler. */
+INLINE void values_vector(const void *from, const bool dots, const float *k, float factor,
+                          float bias, int32_t x, int32_t n, const bool whole, float *v,
+                          vector_u32 *odd) {
+    const vector_f32 loaded = load_first((const float *)from + x, n, whole);
+    const vector_f32 acc = dots ? __builtin_convertvector((vector_i32)loaded, vector_f32) : loaded;
+    vector_f32 value;
+    if (k)
+        value = value_with_k(acc, factor, load_first(k + x, n, whole), bias);
+    else
+        value = value_of(acc, factor, bias);
+    note_value(odd, value);
+    store_first(value, n, whole, v + x);
+}
+
 INLINE bool values(const void *from, const bool dots, const float *k, float factor, float bias,
                    int32_t n, float *v) {
-    const int32_t *ints = from;
-    const float *floats = from;
     vector_u32 odd = {0};
     int32_t x = 0;
-    for (; x + LANES <= n; x += LANES) {
-        vector_f32 acc, value;
-        if (dots)
-            acc = __builtin_convertvector((vector_i32) * (const loose_i32 *)(ints + x), vector_f32);
-        else
-            acc = *(const loose_f32 *)(floats + x);
-        if (k)
-            value = value_with_k(acc, factor, *(const loose_f32 *)(k + x), bias);
-        else
-            value = value_of(acc, factor, bias);
-        note_value(&odd, value);
-        *(loose_f32 *)(v + x) = value;
-    }
-    bool finite = are_finite(odd);
-    for (; x < n; x++) {
-        const float acc = dots ? (float)ints[x] : floats[x];
-        v[x] = xn_epilogue_value(acc, factor, k ? k[x] : 1.0f, bias);
-        finite = finite && fabsf(v[x]) <= FLT_MAX;
-    }
-    return finite;
+    for (; x + LANES <= n; x += LANES)
+        values_vector(from, dots, k, factor, bias, x, LANES, true, v, &odd);
+    if (x < n && n >= LANES && !MASKS)
+        values_vector(from, dots, k, factor, bias, n - LANES, LANES, true, v, &odd);
+    else if (x < n) /* the lanes past the end are 0 * factor * 0 + bias */
+        values_vector(from, dots, k, factor, bias, x, n - x, false, v, &odd);
+    return are_finite(odd);
 }
 
 static bool values_i32(const int32_t *acc, const float *k, float factor, float bias, int32_t n,
@@ -120,15 +152,6 @@ static void to_fp16(const float *src, int32_t n, uint16_t *dst) {
 typedef uint8_t lane_bytes __attribute__((vector_size(LANES)));
 typedef uint8_t loose_bytes __attribute__((vector_size(LANES), UNALIGNED(uint8_t)));
 
-/* The first n of a vector, of which all are there where it is whole; the others 0. */
-INLINE vector_f32 load_first(const float *from, int32_t n, const bool whole) {
-    float some[LANES] = {0};
-    if (whole)
-        return *(const loose_f32 *)from;
-    memcpy(some, from, (size_t)n * sizeof *some);
-    return *(const loose_f32 *)some;
-}
-
 INLINE vector_f32 load_half(const uint16_t *from, int32_t n, const bool whole) {
     uint16_t some[LANES] = {0};
     if (!whole) {
@@ -143,13 +166,6 @@ INLINE vector_f32 load_half(const uint16_t *from, int32_t n, const bool whole) {
         v[l] = xn_fp16_to_fp32(from[l]);
     return v;
 #endif
-}
-
-INLINE void store_first(vector_f32 y, int32_t n, const bool whole, float *to) {
-    if (whole)
-        *(loose_f32 *)to = y;
-    else
-        memcpy(to, &y, (size_t)n * sizeof *to);
 }
 
 INLINE void store_half(vector_f32 y, int32_t n, const bool whole, uint16_t *to) {
@@ -194,10 +210,11 @@ INLINE vector_f32 activated(const xn_cpu_activation *a, vector_f32 y) {
 INLINE void store_signs(const xn_cpu_tail *t, vector_f32 y, int32_t at, int32_t n,
                         const bool whole) {
     const vector_i32 mask = y + t->shift >= 0.0f;
-    if (t->words && whole)
-        *(loose_u32 *)(t->words + at) |= (vector_u32)mask & t->bit;
-    for (int32_t l = 0; t->words && !whole && l < n; l++)
-        t->words[at + l] |= (uint32_t)mask[l] & t->bit;
+    if (t->words) {
+        float *words = (float *)(void *)(t->words + at);
+        const vector_u32 before = (vector_u32)load_first(words, n, whole);
+        store_first((vector_f32)(before | ((vector_u32)mask & t->bit)), n, whole, words);
+    }
     if (t->signs && whole)
         *(loose_bytes *)(t->signs + at) = __builtin_convertvector(mask & 1, lane_bytes);
     for (int32_t l = 0; t->signs && !whole && l < n; l++)
@@ -227,7 +244,9 @@ static void finish(const float *v, int32_t n, const xn_cpu_tail *given) {
     int32_t at = 0;
     for (; at + LANES <= n; at += LANES)
         finish_vector(v, at, LANES, &t, true);
-    if (at < n)
+    if (at < n && n >= LANES && !MASKS) /* some of them again, which changes nothing */
+        finish_vector(v, n - LANES, LANES, &t, true);
+    else if (at < n)
         finish_vector(v, at, n - at, &t, false);
 }
 

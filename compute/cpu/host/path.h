@@ -73,9 +73,9 @@ typedef struct xn_cpu_run {
 struct xn_cpu_path {
     /* Its kernels for each instruction set. */
     const void *kernels[XN_CPU_SETS];
-    /* True: it writes image.bits. False: it leaves a byte a sign in image.signs (xn_cpu_finish), of
-     * which run.c makes bits. */
-    bool writes_bits;
+    /* Whether it writes image.bits. Where not, or where this is NULL, it leaves a byte a sign in
+     * image.signs (xn_cpu_finish), of which run.c makes bits. */
+    bool (*writes_bits)(const xn_step *step);
     /* Whether it can run this step at all. */
     bool (*fits)(const xn_step *step);
     /* Rough time of an image on one thread: decides between paths and on threads. Pure. */

@@ -90,7 +90,8 @@ static xn_status add_epilogue(xn_plan *plan, xn_error *error) {
     xn_cpu_sizer sizer = {.bytes = plan->shared_bytes};
     plan->factor_offset = xn_cpu_take(&sizer, (size_t)conv->out_channels, sizeof(float));
     plan->bias_offset = xn_cpu_take(&sizer, (size_t)conv->out_channels, sizeof(float));
-    if (conv->epilogue.bits && !plan->way->path->writes_bits) {
+    const xn_cpu_path *path = plan->way->path;
+    if (conv->epilogue.bits && !(path->writes_bits && path->writes_bits(&plan->step))) {
         plan->signs_images =
             xn_cpu_min(plan->max_images, xn_cpu_max(1, (int64_t)(SIGN_BYTES / image)));
         plan->signs_offset = xn_cpu_take(&sizer, image, (size_t)plan->signs_images);

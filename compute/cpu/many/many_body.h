@@ -7,6 +7,7 @@
  *   STEP_NS                many.h, step_ns
  *   STREAM(to, v)          stores a vector past the cache; to is aligned to VECTOR_BYTES
  *   LOOKUP(table, i)       optional: 16 words by index, for VECTOR_BYTES 64
+ *   STORE_FIRST(to, n, v)  optional: the first n words of a vector
  *
  * and one of two ways to count bits that differ:
  *
@@ -21,6 +22,15 @@
 #include "vectors.h"
 
 enum { WORDS = LANES, PACK_ROWS = 8 };
+
+/* Where there are no masks, the last vector of a row is a whole one. */
+#ifdef STORE_FIRST
+enum { MASKS = true };
+#define STORE_LAST(to, n, v) STORE_FIRST(to, n, v)
+#else
+enum { MASKS = false };
+#define STORE_LAST(to, n, v) (*(loose_f32 *)(to) = (v))
+#endif
 
 /* ---- pack ---- */
 
@@ -382,7 +392,20 @@ static void dots(const xn_cpu_differences *d, bool stream, size_t pitch, int32_t
         dots_by(d, stream, pitch, dot, MANY_CLASSES);
 }
 
-/* with_k is k != NULL, known to the compiler. */
+/* A vector of outputs from x on. with_k is k != NULL, known to the compiler. */
+INLINE vector_f32 reals_vector(const uint32_t *differs, const int32_t *start, const int32_t *kind,
+                               const float *k, const bool with_k, float factor, float bias,
+                               int32_t x, vector_u32 held, const class_way way) {
+    vector_i32 dot =
+        (vector_i32)(entries(held, start, kind + x, way) - *(const loose_u32 *)(differs + x) * 2);
+    const vector_f32 acc = __builtin_convertvector(dot, vector_f32);
+    if (with_k)
+        return value_with_k(acc, factor, *(const loose_f32 *)(k + x), bias);
+    return value_of(acc, factor, bias);
+}
+
+/* The last vector is stored in part, or, where the set has no masks, with some of the one before
+ * again. */
 INLINE bool reals_by(const uint32_t *restrict differs, const int32_t *restrict start,
                      const int32_t *restrict kind, const float *restrict k, const bool with_k,
                      float factor, float bias, int32_t n, const bool stream, float *restrict out,
@@ -390,19 +413,21 @@ INLINE bool reals_by(const uint32_t *restrict differs, const int32_t *restrict s
     vector_u32 held = table_of(start, way), odd = {0};
     int32_t x = 0;
     for (; x + WORDS <= n; x += WORDS) {
-        vector_i32 dot = (vector_i32)(entries(held, start, kind + x, way) -
-                                      *(const loose_u32 *)(differs + x) * 2);
-        const vector_f32 acc = __builtin_convertvector(dot, vector_f32);
-        vector_f32 value;
-        if (with_k)
-            value = value_with_k(acc, factor, *(const loose_f32 *)(k + x), bias);
-        else
-            value = value_of(acc, factor, bias);
+        const vector_f32 value =
+            reals_vector(differs, start, kind, k, with_k, factor, bias, x, held, way);
         note_value(&odd, value);
         if (stream)
             STREAM(out + x, value);
         else
             *(loose_f32 *)(out + x) = value;
+    }
+    if (x < n && (MASKS || n >= WORDS)) {
+        const int32_t last = MASKS ? x : n - WORDS;
+        const vector_f32 value =
+            reals_vector(differs, start, kind, k, with_k, factor, bias, last, held, way);
+        note_value(&odd, value);
+        STORE_LAST(out + last, n - last, value);
+        x = n;
     }
     bool finite = are_finite(odd);
     for (; x < n; x++) {

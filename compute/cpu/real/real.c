@@ -10,8 +10,11 @@
  * found once for all channels (find_moves). */
 #include "real.h"
 
+#include "bits.h"
 #include "parallel.h"
 #include "xn_mem.h"
+
+#include <string.h>
 
 enum {
     MOST_TILES = 64,
@@ -56,6 +59,11 @@ static void destroy(void *state) {
     xn_mem_free(s);
 }
 
+/* A tile's signs are a byte of each pixel, where groups begin with a tile. */
+static bool writes_bits(const xn_step *step) {
+    return step->conv.groups == 1 || step->conv.group_out_channels % XN_CPU_REAL_FILTERS == 0;
+}
+
 static xn_status create(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->step.conv;
     const size_t panel = (size_t)XN_CPU_REAL_TAPS * XN_CPU_REAL_LANES;
@@ -73,6 +81,8 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     state->offset[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
     state->offset[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
     state->offset[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, tile, sizeof(float));
+    state->offset[XN_CPU_REAL_WORDS] = xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(uint32_t));
+    state->bytes = conv->epilogue.bits && writes_bits(&plan->step);
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
 }
 
@@ -205,8 +215,16 @@ static float *values_at(const unit *u, const piece *at, int32_t o) {
            at->x;
 }
 
-/* Filters [first, last) of a tile, whose sums start at `sums`. Pieces of an image lie one after
- * another in its output. */
+/* The pieces of one image from piece p on, which lie one after another in its output. */
+static int32_t count_together(const unit *u, int32_t *p) {
+    const int64_t slot = u->pieces[*p].slot;
+    int32_t count = 0;
+    for (; *p < u->piece_count && u->pieces[*p].slot == slot; ++*p)
+        count += u->pieces[*p].count;
+    return count;
+}
+
+/* Filters [first, last) of a tile, whose sums start at `sums`. */
 static void write_plain(const unit *u, int32_t first, int32_t last, const float *sums) {
     const xn_cpu_source *source = &u->j->source;
     const xn_conv *conv = source->conv;
@@ -215,9 +233,7 @@ static void write_plain(const unit *u, int32_t first, int32_t last, const float 
     bool finite = true;
     for (int32_t p = 0; p < u->piece_count;) {
         const piece *at = &u->pieces[p];
-        int32_t count = 0;
-        for (; p < u->piece_count && u->pieces[p].slot == at->slot; p++)
-            count += u->pieces[p].count;
+        const int32_t count = count_together(u, &p);
         finite &= u->j->kernels->finish(sums + at->to, u->pitch, last - first, count, factor, bias,
                                         values_at(u, at, first),
                                         (int64_t)conv->out_height * conv->out_width, u->j->stream);
@@ -227,24 +243,47 @@ static void write_plain(const unit *u, int32_t first, int32_t last, const float 
             make_again(u, &u->pieces[p], o, values_at(u, &u->pieces[p], o));
 }
 
+/* From values v, rows of pitch, of the pieces of an image from `at` on. */
+static void write_image(const unit *u, const piece *at, int32_t count, int32_t first, int32_t last,
+                        const float *v) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_step *step = &source->run->plan->step;
+    const xn_cpu_image *image = &source->images[at->slot];
+    const size_t pixel = (size_t)at->y * (size_t)source->conv->out_width + (size_t)at->x;
+    uint32_t *words = (uint32_t *)(void *)slice_floats(u, XN_CPU_REAL_WORDS);
+    const bool bytes = source->state->bytes;
+    const int32_t channels = source->conv->out_channels;
+    memset(words, 0, (size_t)count * sizeof *words);
+    for (int32_t o = first; o < last; o++) {
+        xn_cpu_place place = xn_cpu_place_of(source->conv, image, o, pixel);
+        if (bytes) {
+            place.words = words;
+            place.bit = (uint32_t)1 << (o - first);
+        }
+        xn_cpu_finish(&source->run->epilogue, o, v + (int64_t)(o - first) * u->pitch + at->to,
+                      count, &place);
+    }
+    if (bytes)
+        xn_cpu_bits_write_bytes(
+            step->bits_layout, channels, first / XN_CPU_REAL_FILTERS, words, count,
+            image->bits + pixel * xn_cpu_bits_pitch(step->bits_layout, channels));
+}
+
 /* The same where the output is not the values: these are made first. */
 static void write_other(const unit *u, int32_t first, int32_t last, const float *sums) {
     const xn_cpu_source *source = &u->j->source;
     const xn_cpu_epilogue *epilogue = &source->run->epilogue;
-    const size_t width = (size_t)source->conv->out_width;
     float *v = slice_floats(u, XN_CPU_REAL_VALUES);
     const bool finite =
         u->j->kernels->finish(sums, u->pitch, last - first, u->lanes, epilogue->factor + first,
                               epilogue->bias + first, v, u->pitch, false);
-    for (int32_t o = first; o < last; o++, v += u->pitch)
-        for (int32_t p = 0; p < u->piece_count; p++) {
-            const piece *at = &u->pieces[p];
-            const xn_cpu_place place = xn_cpu_place_of(source->conv, &source->images[at->slot], o,
-                                                       (size_t)at->y * width + (size_t)at->x);
-            if (!finite)
-                make_again(u, at, o, v + at->to);
-            xn_cpu_finish(epilogue, o, v + at->to, at->count, &place);
-        }
+    for (int32_t o = first; !finite && o < last; o++)
+        for (int32_t p = 0; p < u->piece_count; p++)
+            make_again(u, &u->pieces[p], o, v + (int64_t)(o - first) * u->pitch + u->pieces[p].to);
+    for (int32_t p = 0; p < u->piece_count;) {
+        const piece *at = &u->pieces[p];
+        write_image(u, at, count_together(u, &p), first, last, v);
+    }
 }
 
 /* Tile t of the unit, whose sums are complete. */
@@ -369,5 +408,6 @@ const xn_cpu_path xn_cpu_real = {
     .create = create,
     .destroy = destroy,
     .prepare = prepare,
+    .writes_bits = writes_bits,
     .run = run_images,
 };

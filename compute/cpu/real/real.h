@@ -19,6 +19,7 @@ enum {
     XN_CPU_REAL_SUMS,   /* float [tiles][XN_CPU_REAL_FILTERS][XN_CPU_REAL_LANES] */
     XN_CPU_REAL_REST,   /* the same */
     XN_CPU_REAL_VALUES, /* float [XN_CPU_REAL_FILTERS][XN_CPU_REAL_LANES] */
+    XN_CPU_REAL_WORDS,  /* uint32 [XN_CPU_REAL_LANES]: a tile's signs */
     XN_CPU_REAL_ARRAYS
 };
 
@@ -28,6 +29,7 @@ enum {
 typedef struct xn_cpu_real_state {
     xn_cpu_rows rows;
     bool in_place;
+    bool bytes;    /* bits are written tile by tile */
     int32_t wave;  /* images whose input is held in shared scratch at a time */
     int32_t tiles; /* most tiles of filters of a unit */
     size_t offset[XN_CPU_REAL_ARRAYS];

@@ -1,14 +1,15 @@
 /* network.c: `bench-conv network`: a whole network, Bi-Real-18 for pictures of 224x224 as bytes,
  * RGB after RGB, with random weights: each step's time, and all of them together. On the CPU, where
- * steps run one after the other while they are asked for. */
+ * steps run one after the other while they are asked for; with --threads 1 it is the processor's
+ * time, which other programs on the machine change less. */
 #include "bench.h"
 
-#include "../clock.h"
 #include "xn_mem.h"
 #include "xn_network.h"
 #include "xn_rng.h"
 
 #include <string.h>
+#include <time.h>
 
 enum { SIDE = 224, SMALL_SIDE = 64, LAYERS = 80, TENSORS = 120, CLASSES = 1000, MOST_STEPS = 64 };
 
@@ -143,19 +144,25 @@ typedef struct runner {
     int64_t images;
 } runner;
 
-/* What the steps of the run under way took. */
+/* What the steps of the run under way took; a large batch goes through them several times. */
 static struct {
     xn_status (*enqueue)(xn_plan *, const xn_prepared *, const xn_step_io *, xn_error *);
     double us[MOST_STEPS];
-    int count;
+    int count, steps;
+    bool alone; /* on one thread */
 } timed;
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(timed.alone ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static xn_status timed_enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
                                xn_error *error) {
-    const int64_t start = xn_bench_now_ns();
+    const int64_t start = now_ns();
     const xn_status status = timed.enqueue(plan, prepared, io, error);
-    if (timed.count < MOST_STEPS)
-        timed.us[timed.count++] = (double)(xn_bench_now_ns() - start) / 1e3;
+    timed.us[timed.count++ % timed.steps] += (double)(now_ns() - start) / 1e3;
     return status;
 }
 
@@ -174,6 +181,8 @@ static void make_runner(const xn_bench_device *on, const xn_network *network, in
     r->output = xn_bench_take((size_t)images, network->output_bytes);
     for (size_t i = 0; i < (size_t)images * network->input_bytes; i++)
         r->input[i] = (unsigned char)xn_rng_next(&rng);
+    if (network->step_count > MOST_STEPS)
+        xn_bench_fail("network", "too many steps");
     xn_problem_of_network(network, &problem);
     if (xn_program_create(&r->backend, on->stream, &problem, images, &r->program, &error) ||
         xn_program_ready(r->program, (const xn_prepared *const *)r->prepared, &error))
@@ -193,11 +202,13 @@ static void free_runner(const xn_bench_device *on, runner *r) {
 static double run_once(runner *r) {
     const xn_batch_item item = {r->input, r->output, r->images};
     xn_error error;
+    memset(timed.us, 0, sizeof timed.us);
     timed.count = 0;
-    const int64_t start = xn_bench_now_ns();
+    timed.steps = r->network->step_count;
+    const int64_t start = now_ns();
     if (xn_program_run(r->program, (const xn_prepared *const *)r->prepared, &item, 1, NULL, &error))
         xn_bench_fail("run", error.message);
-    return (double)(xn_bench_now_ns() - start) / 1e3;
+    return (double)(now_ns() - start) / 1e3;
 }
 
 /* Logits of a small picture that are not ref's, but for signs that rounding turned. */
@@ -270,14 +281,14 @@ static void run_batch(xn_bench_session *s, const xn_network *network, xn_precisi
     int runs = 0;
     make_runner(&s->on, network, images, &r);
     run_once(&r);
-    const int64_t end = xn_bench_now_ns() + (int64_t)(ms * 1e6 * s->options->rounds);
-    for (; runs < MOST_RUNS && (runs < LEAST_RUNS || xn_bench_now_ns() < end); runs++) {
+    const int64_t end = now_ns() + (int64_t)(ms * 1e6 * s->options->rounds);
+    for (; runs < MOST_RUNS && (runs < LEAST_RUNS || now_ns() < end); runs++) {
         samples[MOST_STEPS * MOST_RUNS + runs] = run_once(&r);
-        for (int i = 0; i < timed.count; i++)
+        for (int i = 0; i < timed.steps; i++)
             samples[i * MOST_RUNS + runs] = timed.us[i];
     }
     const xn_stats whole = xn_stats_of(samples + (size_t)MOST_STEPS * MOST_RUNS, runs);
-    for (int i = 0; i < timed.count; i++) {
+    for (int i = 0; i < timed.steps; i++) {
         const xn_stats stats = xn_stats_of(samples + (size_t)i * MOST_RUNS, runs);
         report_step(s, &r, name, i, &stats, whole.median);
     }
@@ -291,6 +302,7 @@ static void run_batch(xn_bench_session *s, const xn_network *network, xn_precisi
 void xn_bench_network(xn_bench_session *s) {
     static const xn_precision precisions[] = {XN_PRECISION_FP32, XN_PRECISION_FP16};
     static const int64_t batches[] = {1, 16};
+    timed.alone = s->options->threads == 1;
     puts("Bi-Real-18, bytes of 224x224x3 in, logits out; edges: reals between steps");
     xn_report_table(s->report, columns, XN_COUNT(columns));
     for (int p = 0; p < XN_COUNT(precisions); p++) {
