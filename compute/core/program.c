@@ -134,14 +134,16 @@ static bool plan_arena(xn_program *p, int64_t images, xn_arena_tensor *planned) 
     return true;
 }
 
-/* As many images as have the bytes that the backend wants to have at a time. */
+/* As many images at a time as the backend wants. */
 static bool plan_passes(xn_program *p, xn_arena_tensor *planned) {
-    const size_t wanted = p->backend->pass_bytes;
+    const xn_backend *b = p->backend;
     p->pass_images = p->max_images;
-    if (wanted && !plan_arena(p, 1, planned))
+    if (b->pass_images && !plan_arena(p, 1, planned))
         return false;
-    if (wanted && p->arena_bytes && wanted / p->arena_bytes < (size_t)p->max_images)
-        p->pass_images = wanted < p->arena_bytes ? 1 : (int64_t)(wanted / p->arena_bytes);
+    if (b->pass_images && p->arena_bytes) {
+        const int64_t wanted = b->pass_images(p->stream, p->arena_bytes);
+        p->pass_images = wanted < p->max_images ? wanted : p->max_images;
+    }
     return plan_arena(p, p->pass_images, planned);
 }
 

@@ -162,10 +162,10 @@ typedef struct xn_backend {
     /* Its steps read and write parts of tensors too; false: only those are asked for of which
      * xn_step_is_whole is true. */
     bool parts;
-    /* So many bytes of tensors between steps, at most, are to be had at a time, so that they stay
-     * in a cache: a program runs larger batches in passes through all of its steps, a few images
-     * each. 0: all images at once. */
-    size_t pass_bytes;
+    /* How many images are best run at a time where the tensors between steps take so many bytes an
+     * image, so that they stay in a cache: a program runs larger batches in passes through all of
+     * its steps. At least 1. NULL in the table: all images at once. */
+    int64_t (*pass_images)(const xn_stream *stream, size_t image_bytes);
 
     /* Both NULL in the table, or: all steps of a run in their order, in place of enqueue for each.
      * The calls for a program are of the same plans each time, and *recordings is its own, NULL

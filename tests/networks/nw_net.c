@@ -133,7 +133,14 @@ static void run_items(xn_program *program, const xn_prepared *const *prepared,
     ck_assert_msg(status == XN_OK, "%s", error.message);
 }
 
-/* ref as a backend that has memory of its own: inputs are copied to it, outputs from it. */
+/* ref as a backend that has memory of its own: inputs are copied to it, outputs from it; and that
+ * wants no more than two images at a time. */
+static int64_t staged_pass_images(const xn_stream *stream, size_t image_bytes) {
+    (void)stream;
+    ck_assert_uint_gt(image_bytes, 0);
+    return 2;
+}
+
 static xn_status staged_begin(xn_stream *stream, const xn_batch *batch, void *input,
                               xn_error *error) {
     char *to = input;
@@ -255,6 +262,7 @@ float *nw_run(const xn_network *network, const void *input, int64_t images) {
     const xn_backend *ref = xn_backend_find("ref");
     xn_backend staged = *ref;
     staged.in_place = false;
+    staged.pass_images = staged_pass_images;
     staged.begin = staged_begin;
     staged.end = staged_end;
     float *output = run_on_ref(ref, network, input, images);

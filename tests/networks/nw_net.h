@@ -49,8 +49,8 @@ xn_graph *nw_graph(const nw_net *net);
 xn_network *nw_lower(const nw_net *net);
 
 /* All outputs of `images` images, one image after the other, as the network makes them on ref; the
- * same in the items' memory and in a backend's own. input is in the network's datatype. The caller
- * frees it. */
+ * same in the items' memory, and in a backend's own two images at a time. input is in the network's
+ * datatype. The caller frees it. */
 float *nw_run(const xn_network *network, const void *input, int64_t images);
 
 /* Another backend that has all kinds of step, with one of its instruction sets; opened once, for

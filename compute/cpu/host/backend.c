@@ -10,8 +10,6 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { PASS_BYTES = 8 << 20 /* NOTES.md */ };
-
 static xn_status device_count(int *count, xn_error *error) {
     (void)error;
     *count = 1;
@@ -245,6 +243,13 @@ static double plan_cost_ns(const xn_plan *plan) {
     return plan->cost_ns * (double)plan->max_images;
 }
 
+/* Threads begin with neighbouring units, so each with images of its own: what one writes of them
+ * stays in its core's cache, or near it, until the next step reads it. */
+static int64_t pass_images(const xn_stream *stream, size_t image_bytes) {
+    enum { THREAD_BYTES = 4 << 20 };
+    return stream->threads * xn_cpu_max(1, (int64_t)(THREAD_BYTES / image_bytes));
+}
+
 const xn_backend xn_backend_cpu = {
     .name = "cpu",
     .kinds = (1u << XN_STEP_KIND_COUNT) - 1,
@@ -275,5 +280,5 @@ const xn_backend xn_backend_cpu = {
     .abandon = abandon,
     .plan_cost_ns = plan_cost_ns,
     .parts = true,
-    .pass_bytes = PASS_BYTES,
+    .pass_images = pass_images,
 };

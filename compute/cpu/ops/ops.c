@@ -90,6 +90,8 @@ static void lay_out(const xn_step *step, int64_t reach, xn_cpu_ops_state *state,
     state->offset[XN_CPU_OPS_VALUES] = xn_cpu_take(slice, out, sizeof(float));
     state->offset[XN_CPU_OPS_WORDS] =
         xn_cpu_take(slice, conv->epilogue.bits ? out : 0, sizeof(uint32_t));
+    state->offset[XN_CPU_OPS_ROWS] =
+        xn_cpu_take(slice, is_pool(step) ? (size_t)conv->kernel_h : 0, sizeof(float *));
     state->offset[XN_CPU_OPS_ROW] =
         xn_cpu_take(slice, softmax ? out : (size_t)conv->width, sizeof(float));
     state->offset[XN_CPU_OPS_SUMS] =
@@ -107,6 +109,8 @@ static xn_status create(xn_plan *plan, xn_error *error) {
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a step");
     if (state->columns)
         xn_cpu_ops_count_columns(step, state->columns);
+    if (is_pool(step))
+        xn_cpu_ops_find_inner(&step->conv, &state->inner_first, &state->inner_last);
     state->conv = step->conv;
     state->conv.groups = 1;
     state->conv.group_channels = state->conv.channels;

@@ -27,6 +27,7 @@ enum {
     XN_CPU_OPS_ACC,      /* float [chunk]; softmax: [C][chunk] */
     XN_CPU_OPS_VALUES,   /* float [chunk] */
     XN_CPU_OPS_WORDS,    /* uint32 [chunk], where bits are written */
+    XN_CPU_OPS_ROWS,     /* const float *[KH] of pools */
     XN_CPU_OPS_ROW,      /* float [W] and double [OW] of pools, float [chunk] of softmax */
     XN_CPU_OPS_SUMS,     /* double [max(OW, chunk)] of pools and softmax */
     XN_CPU_OPS_ARRAYS
@@ -34,9 +35,10 @@ enum {
 
 /* A plan's. */
 typedef struct xn_cpu_ops_state {
-    xn_conv conv;    /* the step's, of one group */
-    double *columns; /* avg_pool: [OW], owned: by how many columns a sum is divided */
-    int32_t chunk;   /* most output pixels of a unit; of a pool whole rows */
+    xn_conv conv;                    /* the step's, of one group */
+    double *columns;                 /* avg_pool: [OW], owned: 1 / the columns that a sum is of */
+    int32_t inner_first, inner_last; /* outputs of a row of a pool, see ops_pool.c */
+    int32_t chunk;                   /* most output pixels of a unit; of a pool whole rows */
     size_t offset[XN_CPU_OPS_ARRAYS];
 } xn_cpu_ops_state;
 
@@ -90,7 +92,8 @@ void xn_cpu_ops_softmax(xn_cpu_ops_unit *unit);
 /* Input rows [*first, *last) that are under output rows [y, y + rows). */
 void xn_cpu_ops_rows_under(const xn_conv *conv, int32_t y, int32_t rows, int32_t *first,
                            int32_t *last);
-/* columns of the state. */
+/* Of the state: */
+void xn_cpu_ops_find_inner(const xn_conv *conv, int32_t *first, int32_t *last);
 void xn_cpu_ops_count_columns(const xn_step *step, double *columns);
 
 #endif

@@ -17,26 +17,73 @@ INLINE float extreme(float value, float best, const bool least) {
     return value > best ? value : best;
 }
 
-INLINE void extremes_by(const float *restrict src, const int32_t step, int32_t n, const bool least,
-                        float *restrict acc) {
-    for (int32_t x = 0; x < n; x++)
-        acc[x] = extreme(src[(int64_t)x * step], acc[x], least);
+INLINE void down_by(const float *const *given, const int32_t count, int32_t n, const bool least,
+                    float *restrict out) {
+    const float none = least ? INFINITY : -INFINITY;
+    const float *a = given[0], *b = given[1 % count], *c = given[2 % count];
+    for (int32_t x = 0; x < n; x++) {
+        float best = extreme(a[x], none, least);
+        if (count > 1)
+            best = extreme(b[x], best, least);
+        if (count > 2)
+            best = extreme(c[x], best, least);
+        out[x] = best;
+    }
 }
 
-INLINE void extremes_of(const float *src, int32_t step, int32_t n, const bool least, float *acc) {
-    if (step == 1)
-        extremes_by(src, 1, n, least, acc);
-    else if (step == 2)
-        extremes_by(src, 2, n, least, acc);
+INLINE void down(const float *const *rows, int32_t count, int32_t n, const bool least,
+                 float *restrict out) {
+    if (count == 1)
+        down_by(rows, 1, n, least, out);
+    else if (count == 2)
+        down_by(rows, 2, n, least, out);
     else
-        extremes_by(src, step, n, least, acc);
+        down_by(rows, 3, n, least, out);
+    for (int32_t r = 3; r < count; r++) {
+        const float *row = rows[r];
+        for (int32_t x = 0; x < n; x++)
+            out[x] = extreme(row[x], out[x], least);
+    }
 }
 
-static void extremes(const float *src, int32_t step, int32_t n, bool least, float *acc) {
+static void extremes_down(const float *const *rows, int32_t count, int32_t n, bool least,
+                          float *out) {
     if (least)
-        extremes_of(src, step, n, true, acc);
+        down(rows, count, n, true, out);
     else
-        extremes_of(src, step, n, false, acc);
+        down(rows, count, n, false, out);
+}
+
+INLINE void across_by(const float *restrict row, const int32_t taps, const int32_t dilation,
+                      const int32_t step, int32_t n, const bool least, float *restrict out) {
+    const float none = least ? INFINITY : -INFINITY;
+    for (int32_t x = 0; x < n; x++) {
+        float best = none;
+        for (int32_t k = 0; k < taps; k++)
+            best = extreme(row[(int64_t)x * step + k * dilation], best, least);
+        out[x] = best;
+    }
+}
+
+/* Those of the usual pools are known to the compiler. */
+INLINE void across(const float *row, int32_t taps, int32_t dilation, int32_t step, int32_t n,
+                   const bool least, float *out) {
+    if (taps == 2 && dilation == 1 && step == 2)
+        across_by(row, 2, 1, 2, n, least, out);
+    else if (taps == 3 && dilation == 1 && step == 2)
+        across_by(row, 3, 1, 2, n, least, out);
+    else if (taps == 2 && dilation == 1 && step == 1)
+        across_by(row, 2, 1, 1, n, least, out);
+    else
+        across_by(row, taps, dilation, step, n, least, out);
+}
+
+static void extremes_across(const float *row, int32_t taps, int32_t dilation, int32_t step,
+                            int32_t n, bool least, float *out) {
+    if (least)
+        across(row, taps, dilation, step, n, true, out);
+    else
+        across(row, taps, dilation, step, n, false, out);
 }
 
 static float extreme_of(const float *src, int32_t step, int32_t n, bool least, float acc) {
@@ -45,18 +92,38 @@ static float extreme_of(const float *src, int32_t step, int32_t n, bool least, f
     return acc;
 }
 
-INLINE void add_by(const float *restrict src, const int32_t step, int32_t n, double *restrict acc) {
+static void add(const float *restrict src, int32_t n, double *restrict acc) {
     for (int32_t x = 0; x < n; x++)
-        acc[x] += (double)src[(int64_t)x * step];
+        acc[x] += (double)src[x];
 }
 
-static void add(const float *src, int32_t step, int32_t n, double *acc) {
-    if (step == 1)
-        add_by(src, 1, n, acc);
-    else if (step == 2)
-        add_by(src, 2, n, acc);
+INLINE void sums_by(const float *const *rows, const int32_t count, const int32_t taps,
+                    const int32_t dilation, const int32_t step, int32_t n, double *restrict out) {
+    const float *a = rows[0], *b = rows[1 % count];
+    for (int32_t x = 0; x < n; x++) {
+        double sum = 0;
+        for (int32_t k = 0; k < taps; k++)
+            sum += (double)a[(int64_t)x * step + k * dilation];
+        for (int32_t k = 0; count > 1 && k < taps; k++)
+            sum += (double)b[(int64_t)x * step + k * dilation];
+        out[x] = sum;
+    }
+    for (int32_t r = 2; r < count; r++) {
+        const float *row = rows[r];
+        for (int32_t k = 0; k < taps; k++)
+            for (int32_t x = 0; x < n; x++)
+                out[x] += (double)row[(int64_t)x * step + k * dilation];
+    }
+}
+
+static void sums(const float *const *rows, int32_t count, int32_t taps, int32_t dilation,
+                 int32_t step, int32_t n, double *out) {
+    if (count == 2 && taps == 2 && dilation == 1 && step == 2)
+        sums_by(rows, 2, 2, 1, 2, n, out);
+    else if (count == 3 && taps == 3 && dilation == 1 && step == 2)
+        sums_by(rows, 3, 3, 1, 2, n, out);
     else
-        add_by(src, step, n, acc);
+        sums_by(rows, count, taps, dilation, step, n, out);
 }
 
 static double sum_of(const float *src, int32_t step, int32_t n, double acc) {
@@ -65,10 +132,10 @@ static double sum_of(const float *src, int32_t step, int32_t n, double acc) {
     return acc;
 }
 
-static void means(const double *restrict sums, double rows, const double *restrict columns,
+static void means(const double *restrict from, double row, const double *restrict columns,
                   int32_t n, float *restrict out) {
     for (int32_t x = 0; x < n; x++)
-        out[x] = (float)(sums[x] / (rows * columns[x]));
+        out[x] = (float)(from[x] * (row * columns[x]));
 }
 
 INLINE void join_by(const uint32_t *restrict src, const int32_t step, int32_t n, const bool all,
@@ -204,9 +271,11 @@ static void every(const float *src, int32_t step, int32_t n, float *out) {
 }
 
 const xn_cpu_ops_kernels OPS_KERNELS = {
-    .extremes = extremes,
+    .extremes_down = extremes_down,
+    .extremes_across = extremes_across,
     .extreme_of = extreme_of,
     .add = add,
+    .sums = sums,
     .sum_of = sum_of,
     .means = means,
     .join = join,

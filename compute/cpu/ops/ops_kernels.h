@@ -11,16 +11,24 @@
 typedef struct xn_cpu_ops_kernels {
     /* ---- windows ---- */
 
-    /* acc[x] = the larger (least: the smaller) of acc[x] and src[x * step]; never NaN. */
-    void (*extremes)(const float *src, int32_t step, int32_t n, bool least, float *acc);
-    /* The same of acc and all of src. */
+    /* The largest (least: the smallest) values; never NaN. Of columns: out[x] of rows[r][x],
+     * r < count. */
+    void (*extremes_down)(const float *const *rows, int32_t count, int32_t n, bool least,
+                          float *out);
+    /* Of out[x] of row[x * step + k * dilation], k < taps. */
+    void (*extremes_across)(const float *row, int32_t taps, int32_t dilation, int32_t step,
+                            int32_t n, bool least, float *out);
+    /* Of acc and all of src. */
     float (*extreme_of)(const float *src, int32_t step, int32_t n, bool least, float acc);
-    /* acc[x] += src[x * step], in double. */
-    void (*add)(const float *src, int32_t step, int32_t n, double *acc);
+    /* acc[x] += src[x], in double. */
+    void (*add)(const float *src, int32_t n, double *acc);
+    /* out[x] = the sum of rows[r][x * step + k * dilation], row by row, tap by tap. */
+    void (*sums)(const float *const *rows, int32_t count, int32_t taps, int32_t dilation,
+                 int32_t step, int32_t n, double *out);
     /* acc plus all of src, one after the other. */
     double (*sum_of)(const float *src, int32_t step, int32_t n, double acc);
-    /* out[x] = sums[x] / (rows * columns[x]), rounded once. */
-    void (*means)(const double *sums, double rows, const double *columns, int32_t n, float *out);
+    /* out[x] = sums[x] * (row * columns[x]), rounded to fp32. */
+    void (*means)(const double *sums, double row, const double *columns, int32_t n, float *out);
     /* acc[x] |= src[x * step]; all: &=. */
     void (*join)(const uint32_t *src, int32_t step, int32_t n, bool all, uint32_t *acc);
 

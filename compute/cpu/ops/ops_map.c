@@ -64,17 +64,22 @@ static void exps_of_pixel(const xn_cpu_ops_unit *u, float *exps, double *sum) {
 static void exps_of_pixels(const xn_cpu_ops_unit *u, float *exps, double *sums) {
     const int32_t channels = u->j->conv->channels, n = u->n;
     const xn_cpu_ops_kernels *kernels = u->j->kernels;
-    float *most = xn_cpu_ops_own(u, XN_CPU_OPS_ROW);
+    float *most = xn_cpu_ops_own(u, XN_CPU_OPS_ROW), *next = xn_cpu_ops_own(u, XN_CPU_OPS_VALUES);
     for (int32_t x = 0; x < n; x++) {
         most[x] = -INFINITY;
         sums[x] = 0;
     }
-    for (int32_t c = 0; c < channels; c++)
-        kernels->extremes(exps + (int64_t)c * n, 1, n, false, most);
+    for (int32_t c = 0; c < channels; c++) {
+        const float *const rows[2] = {most, exps + (int64_t)c * n};
+        kernels->extremes_down(rows, 2, n, false, next);
+        float *swap = most;
+        most = next;
+        next = swap;
+    }
     for (int32_t c = 0; c < channels; c++) {
         float *row = exps + (int64_t)c * n;
         kernels->exps(most, false, n, row);
-        kernels->add(row, 1, n, sums);
+        kernels->add(row, n, sums);
     }
     for (int32_t c = 0; c < channels; c++)
         kernels->divide(sums, false, n, exps + (int64_t)c * n);

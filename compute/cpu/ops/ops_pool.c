@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { FEW_OUTPUTS = 4 /* of a row: then taps are gone through output by output */ };
+enum { FEW_OUTPUTS = 4 /* of a row: those are gone through one by one */ };
 
 void xn_cpu_ops_rows_under(const xn_conv *conv, int32_t y, int32_t rows, int32_t *first,
                            int32_t *last) {
@@ -28,8 +28,19 @@ void xn_cpu_ops_count_columns(const xn_step *step, double *columns) {
         int32_t first, last;
         xn_valid_taps(x * conv->stride_w - conv->pad_left, conv->dilation_w, conv->kernel_w,
                       conv->width, &first, &last);
-        columns[x] = step->count_padding ? conv->kernel_w : last - first;
+        columns[x] = 1.0 / (step->count_padding ? conv->kernel_w : last - first);
     }
+}
+
+/* Outputs [*first, *last) of a row have all taps inside. None where they are few. */
+void xn_cpu_ops_find_inner(const xn_conv *conv, int32_t *first, int32_t *last) {
+    const int64_t left = -(int64_t)conv->pad_left;
+    int32_t none;
+    xn_cpu_valid_outputs(left, conv->stride_w, conv->width, conv->out_width, first, &none);
+    xn_cpu_valid_outputs(left + (int64_t)(conv->kernel_w - 1) * conv->dilation_w, conv->stride_w,
+                         conv->width, conv->out_width, &none, last);
+    if (*last - *first <= FEW_OUTPUTS)
+        *first = *last = 0;
 }
 
 /* The kernel rows of an output row that are inside, and the input row of the first. */
@@ -45,84 +56,86 @@ static taps taps_of(const xn_conv *conv, int32_t y) {
     return t;
 }
 
-/* The outputs of a row whose tap in that column is inside, and what the first of them reads. */
-typedef struct column {
-    int32_t first, count, from;
-} column;
+/* The rows under output row y, and how many. */
+static int32_t find_rows(const xn_cpu_ops_unit *u, const float *rows, int32_t y,
+                         const float **under) {
+    const xn_conv *conv = u->j->conv;
+    const taps t = taps_of(conv, y);
+    const float *from = rows + ((int64_t)t.y * conv->width - u->pixel);
+    for (int32_t i = 0; i < t.last - t.first; i++)
+        under[i] = from + (int64_t)i * conv->dilation_h * conv->width;
+    return t.last - t.first;
+}
 
-static column column_of(const xn_conv *conv, int32_t k) {
-    const int64_t offset = (int64_t)k * conv->dilation_w - conv->pad_left;
-    column c;
-    xn_cpu_valid_outputs(offset, conv->stride_w, conv->width, conv->out_width, &c.first, &c.count);
-    c.count -= c.first;
-    c.from = (int32_t)(c.first * (int64_t)conv->stride_w + offset);
-    return c;
+/* What output x of a row reads of it. */
+typedef struct reach {
+    int64_t from;
+    int32_t count;
+} reach;
+
+static reach reach_of(const xn_conv *conv, int32_t x) {
+    const int32_t start = x * conv->stride_w - conv->pad_left;
+    int32_t first, last;
+    xn_valid_taps(start, conv->dilation_w, conv->kernel_w, conv->width, &first, &last);
+    return (reach){start + (int64_t)first * conv->dilation_w, last - first};
+}
+
+/* The next of a row's outputs that are gone through one by one: all but the inner ones. */
+static int32_t next_outer(const xn_cpu_ops_state *state, int32_t x) {
+    return x == state->inner_first ? state->inner_last : x;
 }
 
 /* ---- the largest, or the least ---- */
+
+static void extremes_across(const xn_cpu_ops_unit *u, const float *row, bool least, float *out) {
+    const xn_cpu_ops_state *state = u->j->state;
+    const xn_conv *conv = u->j->conv;
+    const int32_t first = state->inner_first, inner = state->inner_last - first;
+    for (int32_t x = next_outer(state, 0); x < conv->out_width; x = next_outer(state, x + 1)) {
+        const reach r = reach_of(conv, x);
+        out[x] = u->j->kernels->extreme_of(row + r.from, conv->dilation_w, r.count, least,
+                                           least ? INFINITY : -INFINITY);
+    }
+    if (inner > 0)
+        u->j->kernels->extremes_across(row + (int64_t)first * conv->stride_w - conv->pad_left,
+                                       conv->kernel_w, conv->dilation_w, conv->stride_w, inner,
+                                       least, out + first);
+}
 
 /* rows: the input's, from the unit's first on. */
 static void extremes(const xn_cpu_ops_unit *u, const float *rows, int32_t y, bool least,
                      float *out) {
     const xn_conv *conv = u->j->conv;
-    const xn_cpu_ops_kernels *kernels = u->j->kernels;
-    const taps t = taps_of(conv, y);
-    const float *from = rows + ((int64_t)t.y * conv->width - u->pixel), *row = from;
-    const float none = least ? INFINITY : -INFINITY;
+    const float **under = xn_cpu_ops_own(u, XN_CPU_OPS_ROWS);
     float *columns = xn_cpu_ops_own(u, XN_CPU_OPS_ROW);
-    if (t.last - t.first > 1) {
-        row = columns;
-        for (int32_t x = 0; x < conv->width; x++)
-            columns[x] = none;
-        for (int32_t i = t.first; i < t.last; i++, from += (int64_t)conv->dilation_h * conv->width)
-            kernels->extremes(from, 1, conv->width, least, columns);
-    }
-    for (int32_t x = 0; x < conv->out_width; x++)
-        out[x] = none;
-    if (conv->out_width <= FEW_OUTPUTS) {
-        for (int32_t x = 0; x < conv->out_width; x++) {
-            const int32_t start = x * conv->stride_w - conv->pad_left;
-            int32_t first, last;
-            xn_valid_taps(start, conv->dilation_w, conv->kernel_w, conv->width, &first, &last);
-            out[x] = kernels->extreme_of(row + start + (int64_t)first * conv->dilation_w,
-                                         conv->dilation_w, last - first, least, none);
-        }
-        return;
-    }
-    for (int32_t k = 0; k < conv->kernel_w; k++) {
-        const column c = column_of(conv, k);
-        kernels->extremes(row + c.from, conv->stride_w, c.count, least, out + c.first);
-    }
+    const int32_t count = find_rows(u, rows, y, under);
+    u->j->kernels->extremes_down(under, count, conv->width, least, columns);
+    extremes_across(u, columns, least, out);
 }
 
 /* ---- means ---- */
 
-static void add_row(const xn_cpu_ops_unit *u, const float *row, double *sums) {
+static void means(const xn_cpu_ops_unit *u, const float *rows, int32_t y, float *out) {
+    const xn_cpu_ops_state *state = u->j->state;
     const xn_conv *conv = u->j->conv;
     const xn_cpu_ops_kernels *kernels = u->j->kernels;
-    for (int32_t x = 0; conv->out_width <= FEW_OUTPUTS && x < conv->out_width; x++) {
-        const int32_t start = x * conv->stride_w - conv->pad_left;
-        int32_t first, last;
-        xn_valid_taps(start, conv->dilation_w, conv->kernel_w, conv->width, &first, &last);
-        sums[x] = kernels->sum_of(row + start + (int64_t)first * conv->dilation_w, conv->dilation_w,
-                                  last - first, sums[x]);
-    }
-    for (int32_t k = 0; conv->out_width > FEW_OUTPUTS && k < conv->kernel_w; k++) {
-        const column c = column_of(conv, k);
-        kernels->add(row + c.from, conv->stride_w, c.count, sums + c.first);
-    }
-}
-
-static void means(const xn_cpu_ops_unit *u, const float *rows, int32_t y, float *out) {
-    const xn_conv *conv = u->j->conv;
-    const taps t = taps_of(conv, y);
-    const float *from = rows + ((int64_t)t.y * conv->width - u->pixel);
-    const int32_t inside = u->j->step->count_padding ? conv->kernel_h : t.last - t.first;
+    const float **under = xn_cpu_ops_own(u, XN_CPU_OPS_ROWS);
+    const int32_t count = find_rows(u, rows, y, under), first = state->inner_first;
+    const int32_t inner = state->inner_last - first;
     double *sums = xn_cpu_ops_own(u, XN_CPU_OPS_SUMS);
-    memset(sums, 0, (size_t)conv->out_width * sizeof *sums);
-    for (int32_t i = t.first; i < t.last; i++, from += (int64_t)conv->dilation_h * conv->width)
-        add_row(u, from, sums);
-    u->j->kernels->means(sums, inside, u->j->state->columns, conv->out_width, out);
+    for (int32_t x = next_outer(state, 0); x < conv->out_width; x = next_outer(state, x + 1)) {
+        const reach r = reach_of(conv, x);
+        sums[x] = 0;
+        for (int32_t i = 0; i < count; i++)
+            sums[x] = kernels->sum_of(under[i] + r.from, conv->dilation_w, r.count, sums[x]);
+    }
+    for (int32_t i = 0; i < count; i++)
+        under[i] += (int64_t)first * conv->stride_w - conv->pad_left;
+    if (inner > 0)
+        kernels->sums(under, count, conv->kernel_w, conv->dilation_w, conv->stride_w, inner,
+                      sums + first);
+    kernels->means(sums, 1.0 / (u->j->step->count_padding ? conv->kernel_h : count), state->columns,
+                   conv->out_width, out);
 }
 
 /* ---- bits of bits ---- */
@@ -137,6 +150,20 @@ static bool is_joined(const xn_step *step) {
 
 static bool takes_least(const xn_cpu_ops_unit *u, int32_t c) {
     return u->j->step->least && u->j->run->epilogue.weights->scale[c] < 0;
+}
+
+/* The outputs of a row whose tap in that column is inside, and what the first of them reads. */
+typedef struct column {
+    int32_t first, count, from;
+} column;
+
+static column column_of(const xn_conv *conv, int32_t k) {
+    const int64_t offset = (int64_t)k * conv->dilation_w - conv->pad_left;
+    column c;
+    xn_cpu_valid_outputs(offset, conv->stride_w, conv->width, conv->out_width, &c.first, &c.count);
+    c.count -= c.first;
+    c.from = (int32_t)(c.first * (int64_t)conv->stride_w + offset);
+    return c;
 }
 
 static void join_row(const xn_cpu_ops_unit *u, int32_t y, bool all, uint32_t *out) {
