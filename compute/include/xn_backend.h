@@ -155,13 +155,6 @@ typedef struct xn_backend {
                      xn_run_times *times, xn_error *error);
     void (*abandon)(xn_stream *stream);
 
-    /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on
-     * cpu by one core. NULL in the table: it does not say. For who fits the costs to a chip. */
-    double (*plan_cost_ns)(const xn_plan *plan);
-    /* Its steps read and write parts of tensors too; false: only those are asked for of which
-     * xn_step_is_whole is true. */
-    bool parts;
-
     /* Both NULL in the table, or: all steps of a run in their order, in place of enqueue for each.
      * The calls for a program are of the same plans each time, and *recordings is its own, NULL
      * before the first. What is kept there may take memory; where there is none, the run is as
@@ -169,6 +162,13 @@ typedef struct xn_backend {
     xn_status (*enqueue_all)(xn_stream *stream, const xn_enqueued *steps, int count,
                              xn_recordings **recordings, xn_error *error);
     void (*recordings_free)(xn_recordings *recordings); /* NULL-safe */
+
+    /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on
+     * cpu by one core. NULL in the table: it does not say. For who fits the costs to a chip. */
+    double (*plan_cost_ns)(const xn_plan *plan);
+    /* Its steps read and write parts of tensors too; false: only those are asked for of which
+     * xn_step_is_whole is true. */
+    bool parts;
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */
