@@ -156,6 +156,14 @@ typedef struct xn_backend {
                      xn_run_times *times, xn_error *error);
     void (*abandon)(xn_stream *stream);
 
+    /* Both NULL in the table, or: all steps of a run in their order, in place of enqueue for each.
+     * The calls for a program are of the same plans each time, and *recordings is its own, NULL
+     * before the first. What is kept there may take memory; where there is none, the run is as
+     * without. The freed recordings are of a program that does not run. */
+    xn_status (*enqueue_all)(xn_stream *stream, const xn_enqueued *steps, int count,
+                             xn_recordings **recordings, xn_error *error);
+    void (*recordings_free)(xn_recordings *recordings); /* NULL-safe */
+
     /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on
      * cpu by one core. NULL in the table: it does not say. For who fits the costs to a chip. */
     double (*plan_cost_ns)(const xn_plan *plan);
@@ -166,14 +174,6 @@ typedef struct xn_backend {
      * image, so that they stay in a cache: a program runs larger batches in passes through all of
      * its steps. At least 1. NULL in the table: all images at once. */
     int64_t (*pass_images)(const xn_stream *stream, size_t image_bytes);
-
-    /* Both NULL in the table, or: all steps of a run in their order, in place of enqueue for each.
-     * The calls for a program are of the same plans each time, and *recordings is its own, NULL
-     * before the first. What is kept there may take memory; where there is none, the run is as
-     * without. The freed recordings are of a program that does not run. */
-    xn_status (*enqueue_all)(xn_stream *stream, const xn_enqueued *steps, int count,
-                             xn_recordings **recordings, xn_error *error);
-    void (*recordings_free)(xn_recordings *recordings); /* NULL-safe */
 } xn_backend;
 
 /* The backend of that name, or NULL when this build has none. */

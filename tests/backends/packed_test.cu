@@ -15,8 +15,9 @@ enum { GUARD = 256, POISON = 0xa5, USUAL_RANDOM = 150, MOST_PATHS = 32 };
 
 #define CUDA(call) ck_assert_msg((call) == cudaSuccess, #call)
 
-/* What an epilogue has; scale: with the bias; shift: bits are of y + shift. */
-enum { BITS = 1, SCALE = 2, SHIFT = 4, RESIDUAL = 8, CLIP = 16, PRELU = 32 };
+/* What an epilogue has; scale: with the bias; shift: bits are of y + shift. And where reals are
+ * parts of tensors: whole vectors of them, or any. */
+enum { BITS = 1, SCALE = 2, SHIFT = 4, RESIDUAL = 8, CLIP = 16, PRELU = 32, PART = 64, ODD = 128 };
 
 struct variant {
     const char *name;
@@ -41,6 +42,12 @@ static const variant variants[] = {
      BITS | SCALE | SHIFT | RESIDUAL | CLIP},
     {"prelu to FP32 and bytes", XN_BITS, XN_LAYOUT_BYTES, XN_FP32, BITS | SCALE | SHIFT | PRELU},
     {"residual to bytes", XN_FP32, XN_LAYOUT_BYTES, XN_BITS, BITS | SCALE | RESIDUAL},
+    {"part to part", XN_FP32, XN_LAYOUT_BYTES, XN_FP32, SCALE | PART},
+    {"words to odd part, FP16", XN_BITS, XN_LAYOUT_WORDS, XN_FP16, SCALE | ODD},
+    {"parts with residual, clip to FP16 and words", XN_BITS, XN_LAYOUT_WORDS, XN_FP16,
+     BITS | SCALE | SHIFT | RESIDUAL | CLIP | PART},
+    {"odd part to words with residual", XN_FP32, XN_LAYOUT_WORDS, XN_BITS,
+     BITS | SCALE | RESIDUAL | ODD},
 };
 
 static const float LOW = -2.5f, HIGH = 3.25f; /* of clip */
@@ -248,14 +255,47 @@ static std::vector<unsigned char> fetch(const guarded &g, size_t *wrong) {
     return std::vector<unsigned char>(all.begin() + GUARD, all.end() - GUARD);
 }
 
+/* Where so many elements of an image lie. */
+static xn_view view_of(const variant &v, int64_t elements) {
+    if (v.has & PART)
+        return {16, (int32_t)elements + 16 + 24};
+    if (v.has & ODD)
+        return {3, (int32_t)elements + 3 + 2};
+    return {0, 0};
+}
+
+static size_t pitch_of(const variant &v, int64_t elements) {
+    const xn_view view = view_of(v, elements);
+    return (size_t)(view.pitch ? view.pitch : elements);
+}
+
+/* Images of so many bytes an element, spread over tensors of which they are parts. */
+static std::vector<unsigned char> spread(const void *whole, size_t images, int64_t elements,
+                                         size_t size, const variant &v) {
+    const size_t pitch = pitch_of(v, elements) * size, each = (size_t)elements * size;
+    std::vector<unsigned char> all(images * pitch, POISON);
+    for (size_t n = 0; n < images; n++)
+        memcpy(&all[n * pitch + (size_t)view_of(v, elements).offset * size],
+               (const unsigned char *)whole + n * each, each);
+    return all;
+}
+
 static size_t wrong_reals(const packed_problem &p, const variant &v, const guarded &output) {
+    const int64_t elements = xn_conv_output_elements(&p.problem.conv);
+    const size_t size = xn_datatype_bytes(v.output == XN_BITS ? XN_FP32 : v.output);
+    const size_t pitch = pitch_of(v, elements);
     size_t wrong = 0;
-    const std::vector<unsigned char> got = fetch(output, &wrong);
+    std::vector<unsigned char> got = fetch(output, &wrong);
     for (size_t i = 0; output.bytes && i < p.dots.size(); i++) {
         const double right = v.output == XN_INT32 ? p.dots[i] : right_value(p, v, i);
+        const size_t at = i / (size_t)elements * pitch + (size_t)view_of(v, elements).offset +
+                          i % (size_t)elements;
         wrong +=
-            !bk_is_right(v.output, bk_value(v.output, got.data(), (int64_t)i), right, 0, false);
+            !bk_is_right(v.output, bk_value(v.output, got.data(), (int64_t)at), right, 0, false);
+        memset(&got[at * size], POISON, size);
     }
+    for (unsigned char byte : got) /* around the parts */
+        wrong += byte != POISON;
     return wrong;
 }
 
@@ -318,6 +358,13 @@ static xn_step step_of(const packed_problem &p, const variant &v) {
     step.residual = v.has & RESIDUAL ? 2 : XN_NO_TENSOR;
     step.output = v.output == XN_BITS ? XN_NO_TENSOR : 1;
     step.bits = v.has & BITS ? 3 : XN_NO_TENSOR;
+    const int64_t outputs = xn_conv_output_elements(&step.conv);
+    if (v.input != XN_BITS)
+        step.input_view = view_of(v, xn_conv_input_elements(&step.conv));
+    if (v.output != XN_BITS)
+        step.output_view = view_of(v, outputs);
+    if (v.has & RESIDUAL)
+        step.residual_view = view_of(v, outputs);
     return step;
 }
 
@@ -361,22 +408,37 @@ static void run_on(int path, const packed_problem &p, const variant &v, const xn
     xn_cuda_plan_free(plan);
 }
 
-static void check_variant(const packed_problem &p, const variant &v) {
+static std::vector<unsigned char> input_of(const packed_problem &p, const variant &v) {
     const xn_conv &c = p.problem.conv;
-    const size_t elements = p.dots.size(), real = v.output == XN_FP16 ? 2 : 4;
-    const guarded output = guard(v.output == XN_BITS ? 0 : elements * real);
-    const guarded bits = guard(bits_bytes(p, v));
+    if (v.input != XN_BITS)
+        return spread(p.problem.input, (size_t)p.problem.images, xn_conv_input_elements(&c),
+                      xn_datatype_bytes((xn_datatype)c.input_datatype), v);
+    const std::vector<uint32_t> &words = v.layout == XN_LAYOUT_WORDS ? p.words : p.rails;
+    const unsigned char *from = (const unsigned char *)words.data();
+    return v.layout == XN_LAYOUT_BYTES ? std::vector<unsigned char>(p.bytes.begin(), p.bytes.end())
+                                       : std::vector<unsigned char>(from, from + words.size() * 4);
+}
+
+static std::vector<unsigned char> residual_of(const packed_problem &p, const variant &v) {
+    const int64_t elements = xn_conv_output_elements(&p.problem.conv);
+    const size_t images = (size_t)p.problem.images;
     std::vector<uint16_t> half;
     for (float r : p.residual)
         half.push_back(xn_fp32_to_fp16(r));
+    return has_fp16_residual(v) ? spread(half.data(), images, elements, 2, v)
+                                : spread(p.residual.data(), images, elements, 4, v);
+}
+
+static void check_variant(const packed_problem &p, const variant &v) {
+    const size_t elements =
+        (size_t)p.problem.images * pitch_of(v, xn_conv_output_elements(&p.problem.conv));
+    const guarded output =
+        guard(v.output == XN_BITS ? 0 : elements * (v.output == XN_FP16 ? 2 : 4));
+    const guarded bits = guard(bits_bytes(p, v));
+    const std::vector<unsigned char> from = input_of(p, v), beside = residual_of(p, v);
+    void *input = to_device(from.data(), from.size());
+    void *residual = to_device(beside.data(), beside.size());
     xn_step_io io = {};
-    void *input = v.input != XN_BITS            ? to_device(p.problem.input,
-                                                            (size_t)p.problem.images * xn_conv_input_bytes(&c))
-                  : v.layout == XN_LAYOUT_WORDS ? to_device(p.words.data(), p.words.size() * 4)
-                  : v.layout == XN_LAYOUT_BYTES ? to_device(p.bytes.data(), p.bytes.size())
-                                                : to_device(p.rails.data(), p.rails.size() * 4);
-    void *residual = has_fp16_residual(v) ? to_device(half.data(), half.size() * 2)
-                                          : to_device(p.residual.data(), p.residual.size() * 4);
     io.input = input;
     io.residual = v.has & RESIDUAL ? residual : NULL;
     io.output = output.inside();

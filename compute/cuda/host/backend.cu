@@ -1,37 +1,39 @@
 /* backend.cu: the table of the CUDA backend. */
 #include "xn_cuda.h"
 
-const xn_backend xn_backend_cuda = {
-    "cuda",
-    (1u << XN_STEP_KIND_COUNT) - 1, /* kinds: all */
-    xn_cuda_device_count,
-    xn_cuda_device_open,
-    NULL, /* device_configure: nothing to choose */
-    xn_cuda_device_close,
-    xn_cuda_device_info,
-    xn_cuda_device_canary,
-    xn_cuda_host_alloc,
-    xn_cuda_host_free,
-    xn_cuda_weights_prepare,
-    xn_cuda_weights_free,
-    xn_cuda_stream_create,
-    xn_cuda_stream_free,
-    NULL, /* stream_set_threads: nothing to set */
-    xn_cuda_plan_create,
-    xn_cuda_plan_free,
-    xn_cuda_device_path,
-    xn_cuda_plan_path,
-    xn_cuda_precision,
-    xn_cuda_weights_ready,
-    xn_cuda_arena_reserve,
-    xn_cuda_arena,
-    false, /* in_place */
-    xn_cuda_begin,
-    xn_cuda_enqueue_step,
-    xn_cuda_end,
-    xn_cuda_abandon,
-    xn_cuda_plan_cost_ns,
-    true, /* parts */
-    xn_cuda_enqueue_all,
-    xn_cuda_recordings_free,
-};
+/* What is not named is NULL or false. */
+static constexpr xn_backend table() {
+    xn_backend b = {};
+    b.name = "cuda";
+    b.kinds = (1u << XN_STEP_KIND_COUNT) - 1;
+    b.device_count = xn_cuda_device_count;
+    b.device_open = xn_cuda_device_open;
+    b.device_close = xn_cuda_device_close;
+    b.device_info = xn_cuda_device_info;
+    b.device_canary = xn_cuda_device_canary;
+    b.host_alloc = xn_cuda_host_alloc;
+    b.host_free = xn_cuda_host_free;
+    b.weights_prepare = xn_cuda_weights_prepare;
+    b.weights_free = xn_cuda_weights_free;
+    b.stream_create = xn_cuda_stream_create;
+    b.stream_free = xn_cuda_stream_free;
+    b.plan_create = xn_cuda_plan_create;
+    b.plan_free = xn_cuda_plan_free;
+    b.device_path = xn_cuda_device_path;
+    b.plan_path = xn_cuda_plan_path;
+    b.precision = xn_cuda_precision;
+    b.weights_ready = xn_cuda_weights_ready;
+    b.arena_reserve = xn_cuda_arena_reserve;
+    b.arena = xn_cuda_arena;
+    b.begin = xn_cuda_begin;
+    b.enqueue = xn_cuda_enqueue_step;
+    b.end = xn_cuda_end;
+    b.abandon = xn_cuda_abandon;
+    b.plan_cost_ns = xn_cuda_plan_cost_ns;
+    b.parts = true;
+    b.enqueue_all = xn_cuda_enqueue_all;
+    b.recordings_free = xn_cuda_recordings_free;
+    return b;
+}
+
+const xn_backend xn_backend_cuda = table();
