@@ -43,19 +43,20 @@ typedef struct xn_infer_request {
     int input_count, output_count;
     xn_oip_input inputs[XN_OIP_MAX_INPUTS];
     xn_oip_output outputs[XN_OIP_MAX_OUTPUTS]; /* none: all of the model's, as `binary` says */
-    bool binary;        /* binary_data_output, or a raw body */
-    int64_t timeout_us; /* -1 when not given; > 0 */
+    bool binary;                               /* binary_data_output, or a raw body */
+    int64_t timeout_us; /* -1 when not given, or 0; > 0, at most 2147483647 ms */
     int64_t timeout_ms; /* the parameter timeout_ms of /conv; -1 when not given */
     /* Parameters of /conv among the request's `parameters`, for weights that answer as a model:
-     * with their defaults where not given; conv_given: there was one. backend "auto" when not
-     * given. */
+     * with their defaults where not given; conv_given: there was one of xn_conv_params, which a
+     * network has no use for. backend "auto" when not given. */
     xn_conv_params conv;
     bool conv_given;
     char backend[8];
 } xn_infer_request;
 
 /* body->form is not looked at: header_length alone says which of the three it is. *out borrows from
- * the body. It is large: not for the stack of a thread. */
+ * the body. It is large: not for the stack of a thread, and undefined where this fails. Inputs and
+ * outputs have names of their own each, and are at least one and any number. */
 xn_status xn_oip_parse_infer(const xn_proto_body *body, const xn_proto_limits *limits,
                              xn_infer_request *out, xn_error *error);
 
@@ -65,7 +66,7 @@ typedef struct xn_oip_result {
     const char *name;
     xn_datatype datatype;
     xn_shape shape;
-    const void *values; /* row-major; float and half values only where classified */
+    const void *values; /* row-major; FP32, FP16, BF16 or INT32 where classified; in JSON no BF16 */
     size_t bytes;
     bool binary;            /* behind the header */
     int64_t classification; /* n: the answer is BYTES [batch, min(n, classes)], of shape[0] rows */
@@ -88,9 +89,10 @@ typedef struct xn_oip_answer {
 /* The whole answer: the header (JSON), then the binary results in order. *header_length is 0 where
  * no result is binary: then the text is all, and of media type application/json; else
  * application/octet-stream with Inference-Header-Content-Length. Writing is in two steps, so that
- * what it takes is counted before it is taken. bound: the most bytes the answer can have (checked;
- * false where that overflows). write: into text, which has room for the bound; returns the length.
- */
+ * what it takes is counted before it is taken. bound: the most bytes that writing takes (checked;
+ * false where that overflows, and where a result's datatype cannot be written so). write: into
+ * text, which has room for the bound and is aligned to 8; returns the length. Values that are not
+ * finite are null in JSON. Both are linear in the values, but for sorting the best classes. */
 bool xn_oip_answer_bound(const xn_oip_answer *answer, size_t *bytes);
 size_t xn_oip_answer_write(const xn_oip_answer *answer, char *text, size_t *header_length);
 
@@ -101,9 +103,9 @@ size_t xn_oip_write_error(const char *message, char *text, size_t size);
 
 /* POST /v2/repository/models/{m}/load: the body may be empty, or an object with parameters. */
 typedef struct xn_oip_file {
-    const char *path; /* as after "file:": "1/model.safetensors" */
-    const char *base64;
-    size_t length; /* of the base64 text */
+    const char *path;   /* as after "file:": "1/model.safetensors" */
+    const char *base64; /* not terminated */
+    size_t length;
 } xn_oip_file;
 #define XN_OIP_MAX_FILES 16
 typedef struct xn_load_request {
@@ -111,8 +113,9 @@ typedef struct xn_load_request {
     size_t config_length;
     int file_count;
     xn_oip_file files[XN_OIP_MAX_FILES];
-    void *memory; /* what the strings lie in */
+    void *memory; /* what strings with escapes lie in; the others in the body */
 } xn_load_request;
+/* Paths are relative, without empty parts, "." and "..". */
 xn_status xn_oip_parse_load(const void *body, size_t length, xn_load_request *out, xn_error *error);
 void xn_load_request_free(xn_load_request *request);
 
@@ -123,7 +126,7 @@ xn_status xn_oip_parse_unload(const void *body, size_t length, xn_error *error);
 
 /* POST /v2/systemsharedmemory/region/{name}/register */
 typedef struct xn_shm_request {
-    char key[256]; /* of shm_open, "/name" */
+    char key[256]; /* of shm_open, "/name"; the '/' is put in front where it is missing */
     uint64_t offset, byte_size;
 } xn_shm_request;
 xn_status xn_oip_parse_shm(const void *body, size_t length, xn_shm_request *out, xn_error *error);

@@ -125,14 +125,16 @@ int xn_proto_answer_headers(xn_form form, const xn_answer *answer, size_t header
 
 #define JSON_FRAME_BYTES XN_PROTO_HEADROOM_BYTES /* everything but the numbers */
 
-static size_t number_bytes(xn_datatype datatype) {
-    return datatype == XN_INT32 ? 12 : XN_FLOAT_CHARS; /* both with a comma */
+size_t xn_answer_number_bytes(xn_datatype datatype) {
+    const bool number = datatype == XN_INT32 || datatype == XN_FP32 || datatype == XN_FP16;
+    return !number ? 0 : datatype == XN_INT32 ? 12 : XN_FLOAT_CHARS; /* both with a comma */
 }
 
 bool xn_proto_json_answer_bound(const xn_answer *answer, size_t *bytes) {
     const size_t element = xn_datatype_bytes(answer->datatype);
     size_t elements = element ? answer->output_bytes / element : 0, numbers, total;
-    if (!element || !xn_mul_size(elements, number_bytes(answer->datatype), &numbers) ||
+    const size_t number = xn_answer_number_bytes(answer->datatype);
+    if (!number || !xn_mul_size(elements, number, &numbers) ||
         !xn_add_size(numbers, JSON_FRAME_BYTES, &total))
         return false;
     *bytes = total;
@@ -146,6 +148,23 @@ static size_t write_int32(int32_t value, char *text) {
     return sign + xn_text_u64(magnitude, text + sign);
 }
 
+size_t xn_answer_numbers(xn_datatype datatype, const void *values, size_t count, char *text) {
+    char *p = text;
+    const float *floats = values;
+    const uint16_t *halves = values;
+    const int32_t *ints = values;
+    for (size_t i = 0; i < count; i++) {
+        if (datatype == XN_INT32)
+            p += write_int32(ints[i], p);
+        else if (datatype == XN_FP16)
+            p += xn_float_write(xn_fp16_to_fp32(halves[i]), p);
+        else
+            p += xn_float_write(floats[i], p);
+        *p++ = ',';
+    }
+    return (size_t)(p - text) - (count > 0);
+}
+
 size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, char *text) {
     xn_text head = xn_text_over(text, JSON_FRAME_BYTES / 2);
     xn_text_string(&head, "{\"id\":\"");
@@ -156,19 +175,7 @@ size_t xn_proto_json_answer_begin(const xn_answer *answer, const void *tensor, c
     assert(!head.overflow);
     size_t count = answer->output_bytes / xn_datatype_bytes(answer->datatype);
     char *p = text + head.length;
-    const float *floats = tensor;
-    const uint16_t *halves = tensor;
-    const int32_t *ints = tensor;
-    for (size_t i = 0; i < count; i++) {
-        if (answer->datatype == XN_INT32)
-            p += write_int32(ints[i], p);
-        else if (answer->datatype == XN_FP16)
-            p += xn_float_write(xn_fp16_to_fp32(halves[i]), p);
-        else
-            p += xn_float_write(floats[i], p);
-        *p++ = ',';
-    }
-    p -= count > 0;
+    p += xn_answer_numbers(answer->datatype, tensor, count, p);
     *p++ = ']';
     *p++ = '}';
     return (size_t)(p - text);

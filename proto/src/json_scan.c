@@ -1,10 +1,11 @@
-/* json_scan.c: finds the data arrays of a JSON request; see xn_json_scan.h. */
+/* json_scan.c: finds what may be big in a JSON request; see xn_json_scan.h. */
 #include "xn_json_scan.h"
 #include "xn_mem.h"
 #include "xn_proto.h"
 #include "xn_text.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *const xn_member_names[XN_MEMBER_COUNT] = {
@@ -16,7 +17,8 @@ const char *const xn_member_names[XN_MEMBER_COUNT] = {
 
 const xn_json_limits xn_json_request_limits = {
     XN_PROTO_MAX_HEADER_BYTES, XN_PROTO_MAX_VALUES, " beside its data arrays",
-    "; send numbers only in \"data\" of input, weights, scale or bias, without long white space"};
+    "; send numbers only in \"data\" of input, weights, scale or bias, without long white space",
+    0};
 
 int xn_member_find(const char *name) {
     for (int i = 0; i < XN_MEMBER_COUNT; i++)
@@ -28,12 +30,16 @@ int xn_member_find(const char *name) {
 typedef struct scanner {
     const char *at, *end;
     const char *copied; /* the text before it is in the skeleton, or was taken out */
+    xn_json_take take;
+    int nesting;
     size_t capacity;
     int depth;
-    bool is_object[XN_PROTO_MAX_NESTING + 1]; /* by depth; [0] is outside everything */
+    bool is_object[XN_JSON_MOST_NESTING + 1]; /* by depth; [0] is outside everything */
     const char *string;                       /* the last string token, without its quotes */
     size_t string_length;
-    int member;     /* the tensor whose value is being scanned at depth 1, or -1 */
+    int span;       /* where an array "data" goes, as the value at depth 1 decides; or -1 */
+    int count;      /* objects in "inputs", or strings in "parameters" */
+    bool inside;    /* in the value of "inputs", or of "parameters" */
     bool after_key; /* the last token was the ':' after a key */
     xn_json_scan *out;
     xn_error *error;
@@ -86,8 +92,8 @@ static xn_status append(scanner *s, const char *bytes, size_t length) {
 static xn_status fail_nesting(const scanner *s) {
     return xn_fail(s->error, XN_ERR_MALFORMED, "",
                    "the JSON is nested more than %d deep, the limit (a data array nested as a "
-                   "rank-4 shape needs 6)",
-                   XN_PROTO_MAX_NESTING);
+                   "rank-4 shape needs %d)",
+                   s->nesting, s->take == XN_TAKE_INPUTS ? 7 : 6);
 }
 
 /* The string whose opening quote is at s->at. One that does not end is the parser's to report. */
@@ -129,7 +135,7 @@ static bool has_value(const char *p, const char *end) {
 static xn_status scan_data_character(scanner *s, const char *field, int *depth) {
     switch (*s->at) {
     case '[':
-        if (++*depth > XN_PROTO_MAX_NESTING)
+        if (++*depth > s->nesting)
             return fail_nesting(s);
         return XN_OK;
     case ']':
@@ -144,17 +150,29 @@ static xn_status scan_data_character(scanner *s, const char *field, int *depth) 
     }
 }
 
-/* The array whose '[' is at s->at: records it as the data of s->member and takes it out. */
+/* The text from `begin` to s->at leaves the skeleton, where `instead` takes its place. */
+static xn_status take_out(scanner *s, const char *begin, const char *instead, xn_json_span *span) {
+    xn_status status = append(s, s->copied, (size_t)(begin - s->copied));
+    span->skeleton_at = s->out->skeleton_length;
+    s->copied = s->at;
+    return status ? status : append(s, instead, 2);
+}
+
+static void name_data(const scanner *s, char field[32]) {
+    if (s->take == XN_TAKE_INPUTS)
+        snprintf(field, 32, "inputs[%d].data", s->span);
+    else
+        snprintf(field, 32, "%s.data", xn_member_names[s->span]);
+}
+
+/* The array whose '[' is at s->at: records it as the data of s->span and takes it out. */
 static xn_status scan_data(scanner *s) {
     char field[32];
-    xn_text name = xn_text_over(field, sizeof field - 1);
-    xn_text_string(&name, xn_member_names[s->member]);
-    xn_text_string(&name, ".data");
-    field[name.length] = 0;
+    name_data(s, field);
     const char *begin = s->at;
     int64_t commas = 0;
     int depth = s->depth;
-    xn_status status = append(s, s->copied, (size_t)(begin - s->copied));
+    xn_status status = XN_OK;
     const char *one_by_one = begin; /* before here, blocks hold something special */
     do {
         while (s->at >= one_by_one && s->end - s->at >= BLOCK) {
@@ -174,24 +192,37 @@ static xn_status scan_data(scanner *s) {
             return status;
         s->at++;
     } while (depth > s->depth);
-    xn_json_span *span = &s->out->data[s->member];
+    xn_json_span *span = &s->out->data[s->span];
     span->text = begin;
     span->length = (size_t)(s->at - begin);
     span->values = commas || has_value(begin, s->at) ? commas + 1 : 0;
-    span->skeleton_at = s->out->skeleton_length;
-    s->copied = s->at;
-    return append(s, "[]", 2);
+    return take_out(s, begin, "[]", span);
 }
 
-static xn_status open_container(scanner *s, bool with_data) {
+/* How deep the object lies whose array "data" is taken out. */
+static int tensor_depth(const scanner *s) {
+    return s->take == XN_TAKE_INPUTS ? 3 : 2;
+}
+
+static xn_status fail_count(const scanner *s, const char *what) {
+    return xn_fail(s->error, XN_ERR_MALFORMED, what, "%s has more than %d of them, the limit", what,
+                   XN_JSON_SPANS);
+}
+
+static xn_status open_container(scanner *s) {
     bool object = *s->at == '{';
-    if (!object && with_data && s->after_key && s->depth == 2 && s->member >= 0 &&
-        s->is_object[1] && s->is_object[2] && string_is(s, "data"))
+    if (!object && s->after_key && s->depth == tensor_depth(s) && s->span >= 0 && s->is_object[1] &&
+        s->is_object[s->depth] && string_is(s, "data"))
         return scan_data(s);
-    if (s->depth == XN_PROTO_MAX_NESTING)
+    if (s->depth == s->nesting)
         return fail_nesting(s);
     s->is_object[++s->depth] = object;
     s->at++;
+    if (object && s->depth == 3 && s->inside && s->take == XN_TAKE_INPUTS && !s->is_object[2]) {
+        if (s->count == XN_JSON_SPANS)
+            return fail_count(s, "inputs");
+        s->span = s->count++;
+    }
     return XN_OK;
 }
 
@@ -199,13 +230,31 @@ static xn_status open_container(scanner *s, bool with_data) {
 static void note_key(scanner *s) {
     if (s->depth != 1 || !s->is_object[1] || !s->string)
         return;
-    s->member = -1;
-    for (int i = 0; i < XN_MEMBER_COUNT; i++)
+    s->span = -1;
+    s->inside = (s->take == XN_TAKE_INPUTS && string_is(s, "inputs")) ||
+                (s->take == XN_TAKE_PARAMETERS && string_is(s, "parameters"));
+    for (int i = 0; i < XN_MEMBER_COUNT && s->take == XN_TAKE_MEMBERS; i++)
         if (string_is(s, xn_member_names[i]))
-            s->member = i;
+            s->span = i;
 }
 
-static xn_status scan(scanner *s, bool with_data) {
+/* The string token at s->at; one that is to be taken out is. */
+static xn_status string_token(scanner *s) {
+    const char *begin = s->at;
+    bool take = s->take == XN_TAKE_PARAMETERS && s->inside && s->after_key && s->depth == 2 &&
+                s->is_object[1] && s->is_object[2];
+    scan_string(s);
+    if (!take || s->at == s->string + s->string_length) /* or has no end */
+        return XN_OK;
+    if (s->count == XN_JSON_SPANS)
+        return fail_count(s, "parameters");
+    xn_json_span *span = &s->out->data[s->count++];
+    span->text = s->string;
+    span->length = s->string_length;
+    return take_out(s, begin, "\"\"", span);
+}
+
+static xn_status scan(scanner *s) {
     while (s->at < s->end) {
         char c = *s->at;
         xn_status status = XN_OK;
@@ -218,7 +267,7 @@ static xn_status scan(scanner *s, bool with_data) {
             s->at++;
             continue;
         case '"':
-            scan_string(s);
+            status = string_token(s);
             break;
         case ':':
             note_key(s);
@@ -227,7 +276,7 @@ static xn_status scan(scanner *s, bool with_data) {
             break;
         case '{':
         case '[':
-            status = open_container(s, with_data);
+            status = open_container(s);
             break;
         case '}':
         case ']':
@@ -246,12 +295,14 @@ static xn_status scan(scanner *s, bool with_data) {
 
 xn_status xn_json_scan_text(const char *text, size_t length, bool with_data, xn_json_scan *out,
                             xn_error *error) {
-    return xn_json_scan_limited(text, length, with_data, &xn_json_request_limits, out, error);
+    const xn_json_take take = with_data ? XN_TAKE_MEMBERS : XN_TAKE_NOTHING;
+    return xn_json_scan_limited(text, length, take, &xn_json_request_limits, out, error);
 }
 
-xn_status xn_json_scan_limited(const char *text, size_t length, bool with_data,
+xn_status xn_json_scan_limited(const char *text, size_t length, xn_json_take take,
                                const xn_json_limits *limits, xn_json_scan *out, xn_error *error) {
     xn_json_scan result = {.limits = limits};
+    assert(limits->nesting <= XN_JSON_MOST_NESTING);
     size_t capacity = length < limits->bytes ? length : limits->bytes;
     result.skeleton = xn_mem_alloc(capacity);
     if (!result.skeleton)
@@ -260,11 +311,13 @@ xn_status xn_json_scan_limited(const char *text, size_t length, bool with_data,
     scanner s = {.at = text,
                  .end = text + length,
                  .copied = text,
+                 .take = take,
+                 .nesting = limits->nesting ? limits->nesting : XN_PROTO_MAX_NESTING,
                  .capacity = capacity,
-                 .member = -1,
+                 .span = -1,
                  .out = &result,
                  .error = error};
-    xn_status status = scan(&s, with_data);
+    xn_status status = scan(&s);
     if (status)
         xn_json_scan_free(&result);
     else
@@ -274,8 +327,8 @@ xn_status xn_json_scan_limited(const char *text, size_t length, bool with_data,
 
 /* Where the text before an offset leads to: the key last met at each depth, "" in arrays. */
 typedef struct trail {
-    const char *key[XN_PROTO_MAX_NESTING + 1];
-    size_t length[XN_PROTO_MAX_NESTING + 1];
+    const char *key[XN_JSON_MOST_NESTING + 1];
+    size_t length[XN_JSON_MOST_NESTING + 1];
     int depth;
 } trail;
 
@@ -291,7 +344,7 @@ static void follow(const char *at, const char *end, trail *out) {
         } else if (*at == ':') {
             out->key[out->depth] = string;
             out->length[out->depth] = length;
-        } else if ((*at == '{' || *at == '[') && out->depth < XN_PROTO_MAX_NESTING) {
+        } else if ((*at == '{' || *at == '[') && out->depth < XN_JSON_MOST_NESTING) {
             out->length[++out->depth] = 0;
         } else if (*at == '}' || *at == ']') {
             out->depth -= out->depth > 0;
@@ -323,7 +376,7 @@ void xn_json_scan_free(xn_json_scan *out) {
 
 size_t xn_json_scan_offset(const xn_json_scan *out, size_t skeleton_offset) {
     size_t offset = skeleton_offset;
-    for (int i = 0; i < XN_MEMBER_COUNT; i++)
+    for (int i = 0; i < XN_JSON_SPANS; i++)
         if (out->data[i].text && out->data[i].skeleton_at < skeleton_offset)
             offset += out->data[i].length - 2;
     return offset;

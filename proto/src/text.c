@@ -68,6 +68,13 @@ size_t xn_text_utf8(const char *string) {
     return length;
 }
 
+bool xn_text_is_utf8(const char *string) {
+    size_t length = 1;
+    for (; *string && length; string += length)
+        length = xn_text_utf8(string);
+    return length > 0;
+}
+
 void xn_text_escaped(xn_text *text, const char *string, size_t limit) {
     static const char hex[] = "0123456789abcdef";
     const char *s = string;

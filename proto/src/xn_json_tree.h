@@ -44,6 +44,11 @@ const xn_json *xn_json_element(const xn_json *array, size_t index);
 bool xn_json_next(const xn_json *object, void **iterator, const char **key, const xn_json **value);
 const xn_json *xn_json_member(const xn_json *object, const char *key); /* or NULL */
 
+/* The text of a string that the scanner took out, its escapes decoded: into out, which has room for
+ * span->length and a terminator; returns the length. False for what no JSON string may hold, and
+ * for \u0000. */
+bool xn_json_unescape(const xn_json_span *span, char *out, size_t *length);
+
 /* What a value is, for messages: "a string \"abc\"", "the number 1.5", "an object". Returns out. */
 #define XN_JSON_DESCRIPTION 80
 const char *xn_json_describe(const xn_json *value, char out[XN_JSON_DESCRIPTION]);

@@ -29,6 +29,7 @@ void xn_text_escaped(xn_text *text, const char *string, size_t limit);
 /* The length of the valid UTF-8 character at s, or 0. s ends with a NUL, which is one of length 1;
  * nothing past it is read. */
 size_t xn_text_utf8(const char *s);
+bool xn_text_is_utf8(const char *string);
 
 /* A short printable excerpt of bytes that came from outside, for messages: at most 40 characters,
  * what is not printable ASCII as '?', "..." where it was cut. Returns out. */

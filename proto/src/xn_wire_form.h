@@ -52,5 +52,9 @@ void xn_answer_shape(xn_text *text, const xn_shape *shape);                  /* 
 void xn_answer_timing(xn_text *text, const xn_timing *t, const char *quote); /* an object */
 void xn_answer_type(xn_text *text, const xn_answer *answer);          /* datatype and shape */
 void xn_answer_circumstances(xn_text *text, const xn_answer *answer); /* to the closing brace */
+/* Values as JSON numbers with commas between them; returns the length. number_bytes: the most that
+ * one takes with its comma; 0 of a datatype that JSON does not have here. */
+size_t xn_answer_number_bytes(xn_datatype datatype);
+size_t xn_answer_numbers(xn_datatype datatype, const void *values, size_t count, char *text);
 
 #endif

@@ -20,6 +20,9 @@ const xf_target xf_targets[] = {{"conv_json", xf_conv_json},
                                 {"model_config", xf_model_config},
                                 {"model_tensors", xf_model_tensors},
                                 {"labels", xf_labels},
+                                {"oip", xf_oip},
+                                {"oip_bodies", xf_oip_bodies},
+                                {"oip_answer", xf_oip_answer},
                                 {NULL, NULL}};
 
 const char *xf_running;

@@ -48,6 +48,9 @@ void xf_keys(const uint8_t *data, size_t size);
 void xf_model_config(const uint8_t *data, size_t size);  /* a config.json */
 void xf_model_tensors(const uint8_t *data, size_t size); /* a model.safetensors of one */
 void xf_labels(const uint8_t *data, size_t size);
+void xf_oip(const uint8_t *data, size_t size);        /* "139\n": the header's length, body */
+void xf_oip_bodies(const uint8_t *data, size_t size); /* "load\n", "shm\n", ..., body */
+void xf_oip_answer(const uint8_t *data, size_t size);
 
 /* ---- mutation, where there is no libFuzzer ---- */
 

@@ -3,7 +3,6 @@
 #include "xn_datatypes.h"
 #include "xn_wire_form.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,9 +10,8 @@ typedef struct parser {
     const xn_proto_limits *limits;
     const xn_targets *targets;
     const xn_json_scan *scan;
-    bool binary;           /* OIP binary */
-    const uint8_t *values; /* OIP binary: the bytes not yet given to a tensor */
-    size_t values_left;
+    bool binary;              /* OIP binary */
+    xn_request_values values; /* OIP binary: the bytes not yet given to a tensor */
     xn_error *error;
 } parser;
 
@@ -31,9 +29,7 @@ static const char *path(const tensor_parse *t, const char *member, char out[64])
 
 static xn_status fail_value(const parser *p, const char *field, const xn_json *value,
                             const char *takes) {
-    char got[XN_JSON_DESCRIPTION];
-    return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is %s; it takes %s", field,
-                   xn_json_describe(value, got), takes);
+    return xn_request_fail_value(field, value, takes, p->error);
 }
 
 static xn_status collect_members(const parser *p, const xn_json *object, tensor_parse *t) {
@@ -87,26 +83,9 @@ static xn_status read_datatype(const parser *p, xn_member member, const tensor_p
                             XN_NAMES_OIP, out, p->error);
 }
 
-/* data: a JSON array the scanner took out. */
-static xn_status take_text(const parser *p, const tensor_parse *t, xn_tensor_ref *ref) {
-    char field[64], shape[200];
-    path(t, "data", field);
-    if (xn_json_kind_of(t->data) != XN_JSON_ARRAY || !t->span->text)
-        return fail_value(p, field, t->data, "an array of numbers, flat or nested as the shape");
-    if (t->span->values != ref->elements) {
-        xn_shape_format(&ref->shape, shape, sizeof shape);
-        return xn_fail(p->error, XN_ERR_MALFORMED, field,
-                       "%s has %" PRId64 " values; shape %s needs %" PRId64, field, t->span->values,
-                       shape, ref->elements);
-    }
-    ref->text = t->span->text;
-    ref->text_length = t->span->length;
-    return XN_OK;
-}
-
 /* parameters: {"binary_data_size": B}; the next B bytes after the header. */
 static xn_status take_bytes(parser *p, const tensor_parse *t, xn_tensor_ref *ref) {
-    char field[64], shape[200], excerpt[XN_TEXT_EXCERPT];
+    char field[64], excerpt[XN_TEXT_EXCERPT];
     void *iterator = NULL;
     const char *key;
     const xn_json *value, *size = NULL;
@@ -127,24 +106,7 @@ static xn_status take_bytes(parser *p, const tensor_parse *t, xn_tensor_ref *ref
     path(t, "parameters.binary_data_size", field);
     if (!size)
         return xn_fail(p->error, XN_ERR_MALFORMED, field, "%s is missing", field);
-    if (xn_json_kind_of(size) != XN_JSON_INTEGER || xn_json_integer(size) < 0 ||
-        (uint64_t)xn_json_integer(size) != ref->bytes) {
-        char got[XN_JSON_DESCRIPTION];
-        xn_shape_format(&ref->shape, shape, sizeof shape);
-        int64_t bytes = xn_json_kind_of(size) == XN_JSON_INTEGER ? xn_json_integer(size) : 0;
-        return xn_fail(
-            p->error, XN_ERR_MALFORMED, field, "%s is %s; shape %s of %s needs %zu%s", field,
-            xn_json_describe(size, got), shape, xn_datatype_name(ref->datatype), ref->bytes,
-            xn_request_hint_bytes(ref->datatype, bytes > 0 ? (uint64_t)bytes : 0, ref->bytes));
-    }
-    if (ref->bytes > p->values_left)
-        return xn_fail(p->error, XN_ERR_MALFORMED, field,
-                       "%s is %zu, but only %zu bytes of the body are left for it", field,
-                       ref->bytes, p->values_left);
-    ref->data = p->values;
-    p->values += ref->bytes;
-    p->values_left -= ref->bytes;
-    return XN_OK;
+    return xn_request_take_bytes(t->name, size, &p->values, ref, p->error);
 }
 
 static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object,
@@ -182,7 +144,8 @@ static xn_status parse_tensor(parser *p, xn_member member, const xn_json *object
         return xn_fail(p->error, XN_ERR_MALFORMED, t.name,
                        "%s has both data and parameters.binary_data_size; it takes one of them",
                        t.name);
-    status = t.data ? take_text(p, &t, &ref) : take_bytes(p, &t, &ref);
+    status = t.data ? xn_request_take_text(t.name, t.data, t.span, &ref, p->error)
+                    : take_bytes(p, &t, &ref);
     if (!status)
         *out = ref;
     return status;
@@ -221,11 +184,11 @@ static xn_status parse_root(parser *p, const xn_json *root) {
     xn_status status = XN_OK;
     while (!status && xn_json_next(root, &iterator, &key, &value))
         status = parse_member(p, key, value);
-    if (!status && p->values_left)
+    if (!status && p->values.left)
         status = xn_fail(p->error, XN_ERR_MALFORMED, "",
                          "%zu bytes are left at the end of the body that belong to no tensor; "
                          "Inference-Header-Content-Length or a binary_data_size is too small",
-                         p->values_left);
+                         p->values.left);
     return status;
 }
 
@@ -245,8 +208,7 @@ xn_status xn_request_parse_json(const xn_proto_body *body, const xn_proto_limits
                     .targets = targets,
                     .scan = &scan,
                     .binary = binary,
-                    .values = (const uint8_t *)body->bytes + length,
-                    .values_left = body->length - length,
+                    .values = {(const uint8_t *)body->bytes + length, body->length - length},
                     .error = error};
         status = parse_root(&p, root);
     }

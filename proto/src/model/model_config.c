@@ -389,7 +389,7 @@ static xn_status read_config(const xn_json *root, size_t length, xn_model_config
 
 xn_status xn_model_config_parse(const char *text, size_t length, xn_model_config **out,
                                 xn_error *error) {
-    static const xn_json_limits limits = {XN_MODEL_CONFIG_BYTES, MOST_VALUES, "", ""};
+    static const xn_json_limits limits = {XN_MODEL_CONFIG_BYTES, MOST_VALUES, "", "", 0};
     xn_json_scan scan = {0};
     const xn_json *root = NULL;
     if (length > XN_MODEL_CONFIG_BYTES)

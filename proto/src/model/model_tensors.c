@@ -391,7 +391,7 @@ static xn_status read_header(reader *r, const xn_json *root, xn_graph **out, voi
 xn_status xn_model_config_graph(const xn_model_config *config, const void *bytes, size_t length,
                                 const xn_conv_limits *limits, xn_graph **out, void **memory,
                                 xn_error *error) {
-    static const xn_json_limits header_limits = {XN_MODEL_HEADER_BYTES, MOST_VALUES, "", ""};
+    static const xn_json_limits header_limits = {XN_MODEL_HEADER_BYTES, MOST_VALUES, "", "", 0};
     reader r = {.config = config, .limits = limits, .error = error};
     xn_json_scan scan = {0};
     const xn_json *root = NULL;

@@ -1,0 +1,147 @@
+/* oip_request.c: an inference request as a whole; see xn_oip.h. */
+#include "xn_oip_parts.h"
+
+#include <string.h>
+
+static const char length_header[] = "Inference-Header-Content-Length";
+
+/* As any request's, but that a data array may be nested as its shape. */
+static const xn_json_limits json_limits = {
+    XN_PROTO_MAX_HEADER_BYTES, XN_PROTO_MAX_VALUES, " beside its data arrays",
+    "; send numbers only in \"data\" of inputs, without long white space", 3 + XN_MAX_RANK};
+
+/* Nothing in it but what holds for every request: elements are set as they are read. */
+static void begin(xn_infer_request *out) {
+    xn_conv_request conv;
+    xn_params_default(&conv);
+    out->id[0] = 0;
+    out->input_count = out->output_count = 0;
+    out->binary = out->conv_given = false;
+    out->timeout_us = out->timeout_ms = -1;
+    out->conv = conv.params;
+    memcpy(out->backend, conv.backend, sizeof out->backend);
+}
+
+static xn_status parse_raw(const xn_proto_body *body, xn_infer_request *out, xn_error *error) {
+    xn_oip_input *input = &out->inputs[0];
+    if (body->length == 0)
+        return xn_fail(error, XN_ERR_MALFORMED, "",
+                       "the body is empty; with %s 0 it is the bytes of the input", length_header);
+    memset(input, 0, sizeof *input);
+    input->raw = true;
+    input->tensor.present = true;
+    input->tensor.data = body->bytes;
+    input->tensor.bytes = body->length;
+    out->input_count = 1;
+    out->binary = true;
+    return XN_OK;
+}
+
+static xn_status read_id(const xn_json *value, xn_infer_request *out, xn_error *error) {
+    const char *id = xn_json_kind_of(value) == XN_JSON_STRING ? xn_json_string(value) : NULL;
+    if (!id || (*id && !xn_proto_id_valid(id)))
+        return xn_request_fail_value("id", value,
+                                     "a string of at most 128 printable ASCII characters without "
+                                     "\" and \\",
+                                     error);
+    memcpy(out->id, id, strlen(id) + 1);
+    return XN_OK;
+}
+
+/* What the path says already; some clients say it in the body as well. */
+static xn_status check_said(const xn_json *value, const char *name, xn_error *error) {
+    if (value && xn_json_kind_of(value) != XN_JSON_STRING)
+        return xn_request_fail_value(name, value, "a string", error);
+    return XN_OK;
+}
+
+typedef xn_status (*element_reader)(xn_oip_parser *p, int index, const xn_json *object);
+
+/* A list of at most `most` tensors; value NULL: there is none. */
+static xn_status read_list(xn_oip_parser *p, const xn_json *value, const char *name, int most,
+                           element_reader read, int *count) {
+    if (!value)
+        return XN_OK;
+    if (xn_json_kind_of(value) != XN_JSON_ARRAY)
+        return xn_request_fail_value(name, value, "a list of objects", p->error);
+    const size_t length = xn_json_count(value);
+    if (length > (size_t)most)
+        return xn_fail(p->error, XN_ERR_MALFORMED, name, "%s has %zu elements; it takes at most %d",
+                       name, length, most);
+    xn_status status = XN_OK;
+    for (size_t i = 0; !status && i < length; i++)
+        status = read(p, (int)i, xn_json_element(value, i));
+    *count = (int)length;
+    return status;
+}
+
+enum { ID, MODEL_NAME, MODEL_VERSION, PARAMETERS, INPUTS, OUTPUTS, MEMBERS };
+
+static xn_status parse_root(xn_oip_parser *p, const xn_json *root) {
+    static const char *const names[] = {
+        "id", "model_name", "model_version", "parameters", "inputs", "outputs", NULL};
+    const xn_json *members[MEMBERS];
+    xn_infer_request *out = p->out;
+    xn_status status = xn_oip_members(root, "", names, members, p->error);
+    if (!status && members[ID])
+        status = read_id(members[ID], out, p->error);
+    if (!status)
+        status = check_said(members[MODEL_NAME], "model_name", p->error);
+    if (!status)
+        status = check_said(members[MODEL_VERSION], "model_version", p->error);
+    if (!status)
+        status = xn_oip_read_parameters(out, members[PARAMETERS], p->error);
+    if (!status)
+        status = read_list(p, members[INPUTS], "inputs", XN_OIP_MAX_INPUTS, xn_oip_read_input,
+                           &out->input_count);
+    if (!status)
+        status = read_list(p, members[OUTPUTS], "outputs", XN_OIP_MAX_OUTPUTS, xn_oip_read_output,
+                           &out->output_count);
+    if (status)
+        return status;
+    if (out->input_count == 0)
+        return xn_fail(p->error, XN_ERR_MALFORMED, "inputs",
+                       "inputs is %s; it takes a list of tensors {\"name\", \"shape\", "
+                       "\"datatype\", \"data\"}",
+                       members[INPUTS] ? "empty" : "missing");
+    if (p->values.left)
+        return xn_fail(p->error, XN_ERR_MALFORMED, "",
+                       "%zu bytes are left at the end of the body that belong to no input; %s or a "
+                       "binary_data_size is too small",
+                       p->values.left, length_header);
+    return XN_OK;
+}
+
+static xn_status parse_json(const xn_proto_body *body, size_t length, xn_oip_parser *p) {
+    const char *what = length < body->length ? "the JSON header" : "the body";
+    xn_json_scan scan = {0};
+    const xn_json *root = NULL;
+    if (length == 0)
+        return xn_fail(p->error, XN_ERR_MALFORMED, "", "%s is empty; it takes a JSON object", what);
+    xn_status status =
+        xn_json_scan_limited(body->bytes, length, XN_TAKE_INPUTS, &json_limits, &scan, p->error);
+    if (!status)
+        status = xn_json_parse(&scan, what, &root, p->error);
+    p->scan = &scan;
+    if (!status)
+        status = parse_root(p, root);
+    xn_json_scan_free(&scan);
+    return status;
+}
+
+xn_status xn_oip_parse_infer(const xn_proto_body *body, const xn_proto_limits *limits,
+                             xn_infer_request *out, xn_error *error) {
+    const size_t length = body->has_header_length ? body->header_length : body->length;
+    begin(out);
+    if (body->has_header_length && length == 0)
+        return parse_raw(body, out, error);
+    if (length > body->length)
+        return xn_fail(error, XN_ERR_MALFORMED, length_header,
+                       "%s is %zu, but the body has %zu bytes", length_header, length,
+                       body->length);
+    xn_oip_parser p = {.limits = limits,
+                       .values = {(const uint8_t *)body->bytes + length, body->length - length},
+                       .out = out,
+                       .error = error};
+    return parse_json(body, length, &p);
+}

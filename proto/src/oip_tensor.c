@@ -1,0 +1,211 @@
+/* oip_tensor.c: the inputs and the requested outputs of an inference request. */
+#include "xn_datatypes.h"
+#include "xn_oip_parts.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define WHERE 24 /* "outputs[63]" */
+
+static xn_status read_name(const xn_json *value, const char *where, char out[XN_OIP_MAX_NAME + 1],
+                           xn_error *error) {
+    char field[64];
+    snprintf(field, sizeof field, "%s.name", where);
+    if (!value)
+        return xn_fail(error, XN_ERR_MALFORMED, field, "%s is missing; it takes a string", field);
+    if (xn_json_kind_of(value) != XN_JSON_STRING)
+        return xn_request_fail_value(field, value, "a string", error);
+    const size_t length = strlen(xn_json_string(value));
+    if (length == 0 || length > XN_OIP_MAX_NAME)
+        return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; it takes 1 to %d", field,
+                       length, XN_OIP_MAX_NAME);
+    memcpy(out, xn_json_string(value), length + 1);
+    return XN_OK;
+}
+
+static xn_status fail_again(const char *where, const char *name, int first, xn_error *error) {
+    char field[64];
+    snprintf(field, sizeof field, "%s.name", where);
+    return xn_fail(error, XN_ERR_MALFORMED, field,
+                   "%s is \"%.80s\", the name of number %d too; each is given once", field, name,
+                   first);
+}
+
+/* A member of parameters that counts bytes or classes; *out stays where it is absent. */
+static xn_status read_count(const xn_json *parameters, const char *where, const char *name,
+                            int64_t least, int64_t *out, xn_error *error) {
+    char field[64], takes[64];
+    const xn_json *value = parameters ? xn_oip_member(parameters, name) : NULL;
+    if (!value)
+        return XN_OK;
+    if (xn_json_kind_of(value) == XN_JSON_INTEGER && xn_json_integer(value) >= least) {
+        *out = xn_json_integer(value);
+        return XN_OK;
+    }
+    snprintf(field, sizeof field, "%s.parameters.%s", where, name);
+    snprintf(takes, sizeof takes, "an integer, at least %" PRId64, least);
+    return xn_request_fail_value(field, value, takes, error);
+}
+
+static xn_status read_region(const xn_json *value, const char *where, xn_oip_shared *out,
+                             xn_error *error) {
+    char field[64];
+    snprintf(field, sizeof field, "%s.parameters.shared_memory_region", where);
+    if (xn_json_kind_of(value) != XN_JSON_STRING)
+        return xn_request_fail_value(field, value, "the name of a registered region", error);
+    const size_t length = strlen(xn_json_string(value));
+    if (length == 0 || length > XN_OIP_MAX_REGION)
+        return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; it takes 1 to %d", field,
+                       length, XN_OIP_MAX_REGION);
+    memcpy(out->region, xn_json_string(value), length + 1);
+    out->present = true;
+    return XN_OK;
+}
+
+/* parameters: NULL, or an object. */
+static xn_status read_shared(const xn_json *parameters, const char *where, xn_oip_shared *out,
+                             xn_error *error) {
+    const xn_json *region = parameters ? xn_oip_member(parameters, "shared_memory_region") : NULL;
+    int64_t bytes = 0, offset = 0;
+    char field[64];
+    xn_status status = read_count(parameters, where, "shared_memory_byte_size", 1, &bytes, error);
+    if (!status)
+        status = read_count(parameters, where, "shared_memory_offset", 0, &offset, error);
+    if (status || (!region && !bytes && !offset))
+        return status;
+    snprintf(field, sizeof field, "%s.parameters.shared_memory_%s", where,
+             region ? "byte_size" : "region");
+    if (!region || !bytes)
+        return xn_fail(error, XN_ERR_MALFORMED, field, "%s is missing; it takes %s", field,
+                       region ? "the bytes of the tensor" : "the name of a registered region");
+    out->bytes = (uint64_t)bytes;
+    out->offset = (uint64_t)offset;
+    return read_region(region, where, out, error);
+}
+
+static xn_status check_object(const xn_json *parameters, const char *where, xn_error *error) {
+    char field[64];
+    snprintf(field, sizeof field, "%s.parameters", where);
+    if (parameters && xn_json_kind_of(parameters) != XN_JSON_OBJECT)
+        return xn_request_fail_value(field, parameters, "an object", error);
+    return XN_OK;
+}
+
+/* ---- inputs ---- */
+
+enum { NAME, SHAPE, DATATYPE, DATA, PARAMETERS, INPUT_MEMBERS };
+static const char *const input_names[] = {"name", "shape", "datatype", "data", "parameters", NULL};
+
+/* Exactly one says where the values are. */
+static xn_status check_places(const char *where, const xn_json *data, const xn_json *size,
+                              const xn_oip_shared *shared, xn_error *error) {
+    const int places = (data != NULL) + (size != NULL) + shared->present;
+    char field[64];
+    if (places == 1)
+        return XN_OK;
+    if (places > 1)
+        return xn_fail(error, XN_ERR_MALFORMED, where,
+                       "%s has its values in %d places; it takes one of data, "
+                       "parameters.binary_data_size and parameters.shared_memory_region",
+                       where, places);
+    snprintf(field, sizeof field, "%s.data", where);
+    return xn_fail(error, XN_ERR_MALFORMED, field,
+                   "%s is missing; %s takes data, parameters.binary_data_size or "
+                   "parameters.shared_memory_region",
+                   field, where);
+}
+
+static xn_status read_type(const xn_oip_parser *p, const char *where,
+                           const xn_json *const members[INPUT_MEMBERS], xn_tensor_ref *ref) {
+    char field[64];
+    snprintf(field, sizeof field, "%s.shape", where);
+    if (!members[SHAPE])
+        return xn_fail(p->error, XN_ERR_MALFORMED, field,
+                       "%s is missing; it takes a list of integers", field);
+    xn_status status = xn_request_shape(members[SHAPE], where, &ref->shape, p->error);
+    snprintf(field, sizeof field, "%s.datatype", where);
+    if (!status) /* packed bits are no JSON */
+        status =
+            xn_datatype_read(field, members[DATATYPE], members[DATA] ? XN_AS_WEIGHTS : XN_AS_INPUT,
+                             XN_NAMES_OIP, &ref->datatype, p->error);
+    if (!status)
+        status = xn_shape_elements(&ref->shape, ref->datatype, p->limits->max_elements, where,
+                                   &ref->elements, &ref->bytes, p->error);
+    return status;
+}
+
+xn_status xn_oip_read_input(xn_oip_parser *p, int index, const xn_json *object) {
+    const xn_json *members[INPUT_MEMBERS];
+    xn_oip_input *input = &p->out->inputs[index];
+    xn_tensor_ref *ref = &input->tensor;
+    char where[WHERE];
+    memset(input, 0, sizeof *input);
+    ref->present = true;
+    snprintf(where, sizeof where, "inputs[%d]", index);
+    xn_status status = xn_oip_members(object, where, input_names, members, p->error);
+    if (!status)
+        status = read_name(members[NAME], where, input->name, p->error);
+    for (int i = 0; !status && i < index; i++)
+        if (!strcmp(p->out->inputs[i].name, input->name))
+            status = fail_again(where, input->name, i, p->error);
+    if (!status)
+        status = check_object(members[PARAMETERS], where, p->error);
+    if (!status)
+        status = read_shared(members[PARAMETERS], where, &input->shared, p->error);
+    if (!status)
+        status = read_type(p, where, members, ref);
+    if (status)
+        return status;
+    const xn_json *parameters = members[PARAMETERS];
+    const xn_json *size = parameters ? xn_oip_member(parameters, "binary_data_size") : NULL;
+    status = check_places(where, members[DATA], size, &input->shared, p->error);
+    if (status)
+        return status;
+    if (members[DATA])
+        return xn_request_take_text(where, members[DATA], &p->scan->data[index], ref, p->error);
+    if (size)
+        return xn_request_take_bytes(where, size, &p->values, ref, p->error);
+    return xn_request_check_bytes(where, "shared_memory_byte_size",
+                                  xn_oip_member(parameters, "shared_memory_byte_size"), ref,
+                                  p->error);
+}
+
+/* ---- outputs ---- */
+
+static xn_status read_wishes(const xn_json *parameters, const char *where, xn_oip_output *out,
+                             xn_error *error) {
+    char field[64];
+    const xn_json *binary = parameters ? xn_oip_member(parameters, "binary_data") : NULL;
+    snprintf(field, sizeof field, "%s.parameters.binary_data", where);
+    xn_status status = binary ? xn_oip_bool(binary, field, &out->binary, error) : XN_OK;
+    if (!status)
+        status = read_count(parameters, where, "classification", 0, &out->classification, error);
+    if (!status)
+        status = read_shared(parameters, where, &out->shared, error);
+    if (status || !out->classification || !out->shared.present)
+        return status;
+    snprintf(field, sizeof field, "%s.parameters.classification", where);
+    return xn_fail(error, XN_ERR_MALFORMED, field,
+                   "%s is %" PRId64 ", but shared memory takes the values themselves; leave one of "
+                   "them out",
+                   field, out->classification);
+}
+
+xn_status xn_oip_read_output(xn_oip_parser *p, int index, const xn_json *object) {
+    static const char *const names[] = {"name", "parameters", NULL};
+    const xn_json *members[2];
+    xn_oip_output *output = &p->out->outputs[index];
+    char where[WHERE];
+    memset(output, 0, sizeof *output);
+    snprintf(where, sizeof where, "outputs[%d]", index);
+    xn_status status = xn_oip_members(object, where, names, members, p->error);
+    if (!status)
+        status = read_name(members[0], where, output->name, p->error);
+    for (int i = 0; !status && i < index; i++)
+        if (!strcmp(p->out->outputs[i].name, output->name))
+            status = fail_again(where, output->name, i, p->error);
+    if (!status)
+        status = check_object(members[1], where, p->error);
+    return status ? status : read_wishes(members[1], where, output, p->error);
+}

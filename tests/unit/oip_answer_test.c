@@ -1,0 +1,703 @@
+/* Answers of inference requests: literal ones, random ones read back and compared with what they
+ * were made of, classification against a sort of everything. */
+#include "proto_bodies.h"
+#include "xn_json_tree.h"
+#include "xn_mem.h"
+#include "xn_oip.h"
+#include "xn_test.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* In a block of exactly the bound, terminated behind it for the tests. */
+typedef struct written {
+    char *text;
+    size_t length, header, bound;
+} written;
+
+static written write_answer(const xn_oip_answer *answer) {
+    written out = {0};
+    ck_assert(xn_oip_answer_bound(answer, &out.bound));
+    char *exact = malloc(out.bound);
+    ck_assert_ptr_nonnull(exact);
+    out.header = 12345;
+    out.length = xn_oip_answer_write(answer, exact, &out.header);
+    ck_assert_uint_gt(out.length, 0);
+    ck_assert_uint_le(out.length, out.bound);
+    out.text = malloc(out.length + 1);
+    ck_assert_ptr_nonnull(out.text);
+    memcpy(out.text, exact, out.length);
+    out.text[out.length] = 0;
+    free(exact);
+    return out;
+}
+
+static const xn_oip_answer plain = {.id = "",
+                                    .model_name = "digits",
+                                    .model_version = "1",
+                                    .backend = "cpu",
+                                    .precision = XN_PRECISION_FP32,
+                                    .batch_requests = 1,
+                                    .batch_images = 2,
+                                    .timing = {12345, 2500, 3000, 0, 7250, 0, 1125, 3780, 30000}};
+#define PARAMETERS                                                                                 \
+    "\"parameters\":{\"backend\":\"cpu\",\"precision\":\"fp32\",\"batch_requests\":1,"             \
+    "\"batch_images\":2,\"receive_ns\":12345,\"decode_ns\":2500,\"queue_ns\":3000,"                \
+    "\"upload_ns\":0,\"compute_ns\":7250,\"download_ns\":0,\"encode_ns\":1125,\"other_ns\":3780,"  \
+    "\"total_ns\":30000}"
+#define BEGIN "{\"model_name\":\"digits\",\"model_version\":\"1\"," PARAMETERS ",\"outputs\":["
+
+static const float six[] = {0.5f, -1, 0.25f, 3, 3, -0.0f};
+
+static xn_oip_result result_of(const char *name) {
+    return (xn_oip_result){.name = name,
+                           .datatype = XN_FP32,
+                           .shape = {2, {2, 3}},
+                           .values = six,
+                           .bytes = sizeof six};
+}
+
+static void check_text(const xn_oip_answer *answer, const char *expected) {
+    written out = write_answer(answer);
+    ck_assert_str_eq(out.text, expected);
+    ck_assert_uint_eq(out.header, 0);
+    free(out.text);
+}
+
+/* ---- literal answers ---- */
+
+START_TEST(json_answers) {
+    static const char *const labels[] = {"cat", "a \"dog\"", ""};
+    static const xn_oip_shared shared = {true, "out\"put", 64, 100};
+    xn_oip_result results[3] = {result_of("logits"), result_of("classes"), result_of("shared")};
+    xn_oip_answer answer = plain;
+    answer.results = results;
+    answer.result_count = 1;
+    check_text(&answer, BEGIN "{\"name\":\"logits\",\"datatype\":\"FP32\",\"shape\":[2,3],"
+                              "\"data\":[0.5,-1,0.25,3,3,-0.0]}]}\n");
+    answer.id = "r\"1";
+    answer.result_count = 3;
+    results[1].classification = 2;
+    results[1].labels = labels;
+    results[1].label_count = 3;
+    results[2].shared = &shared;
+    results[2].binary = true; /* means nothing: the values are elsewhere */
+    check_text(&answer,
+               "{\"id\":\"r\\\"1\",\"model_name\":\"digits\",\"model_version\":\"1\"," PARAMETERS
+               ",\"outputs\":[{\"name\":\"logits\",\"datatype\":\"FP32\",\"shape\":[2,3],"
+               "\"data\":[0.5,-1,0.25,3,3,-0.0]},{\"name\":\"classes\",\"datatype\":\"BYTES\","
+               "\"shape\":[2,2],\"data\":[\"0.500000:0:cat\",\"0.250000:2\",\"3.000000:0:cat\","
+               "\"3.000000:1:a \\\"dog\\\"\"]},{\"name\":\"shared\",\"datatype\":\"FP32\","
+               "\"shape\":[2,3],\"parameters\":{\"shared_memory_region\":\"out\\\"put\","
+               "\"shared_memory_byte_size\":24,\"shared_memory_offset\":64}}]}\n");
+}
+END_TEST
+
+START_TEST(binary_answers) {
+    static const char *const labels[] = {"cat", "dog", NULL};
+    static const char classes[] = "\x0e\0\0\0"
+                                  "0.500000:0:cat"
+                                  "\x0a\0\0\0"
+                                  "0.250000:2"
+                                  "\x0e\0\0\0"
+                                  "3.000000:0:cat"
+                                  "\x0e\0\0\0"
+                                  "3.000000:1:dog";
+    static const char header[] =
+        BEGIN "{\"name\":\"a\",\"datatype\":\"FP32\",\"shape\":[2,3],\"parameters\":{"
+              "\"binary_data_size\":24}},{\"name\":\"b\",\"datatype\":\"BYTES\",\"shape\":[2,2],"
+              "\"parameters\":{\"binary_data_size\":                  68}},{\"name\":\"c\","
+              "\"datatype\":\"FP32\",\"shape\":[2,3],\"data\":[0.5,-1,0.25,3,3,-0.0]}]}";
+    xn_oip_result results[3] = {result_of("a"), result_of("b"), result_of("c")};
+    xn_oip_answer answer = plain;
+    answer.results = results;
+    answer.result_count = 3;
+    results[0].binary = results[1].binary = true;
+    results[1].classification = 2;
+    results[1].labels = labels;
+    results[1].label_count = 2;
+    written out = write_answer(&answer);
+    const size_t length = sizeof header - 1, bytes = sizeof classes - 1;
+    ck_assert_uint_eq(out.header, (length + 7) / 8 * 8);
+    ck_assert_msg(!memcmp(out.text, header, length), "%.*s", (int)out.header, out.text);
+    ck_assert_uint_eq(strspn(out.text + length, " "), out.header - length);
+    ck_assert_uint_eq(out.length, out.header + sizeof six + bytes);
+    ck_assert(!memcmp(out.text + out.header, six, sizeof six));
+    ck_assert(!memcmp(out.text + out.header + sizeof six, classes, bytes));
+    free(out.text);
+}
+END_TEST
+
+START_TEST(numbers_of_answers) {
+    static const struct {
+        xn_datatype datatype;
+        const char *bytes;
+        size_t length;
+        const char *data;
+    } cases[] = {
+        {XN_FP32, "\0\0\xc0\x7f\0\0\x80\xff\0\0\0\x3f", 12, "[null,null,0.5]"},
+        {XN_FP16, "\0\x3c\0\x80\xff\x7b\x01\0\0\x7c", 10, "[1,-0.0,65504,5.9604645e-8,null]"},
+        {XN_INT32, "\0\0\0\x80\xff\xff\xff\xff", 8, "[-2147483648,-1]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int64_t aligned[4];
+        memcpy(aligned, cases[i].bytes, cases[i].length);
+        xn_oip_result result = {.name = "y",
+                                .datatype = cases[i].datatype,
+                                .shape = {1, {1}},
+                                .values = aligned,
+                                .bytes = cases[i].length};
+        xn_oip_answer answer = plain;
+        answer.results = &result;
+        answer.result_count = 1;
+        written out = write_answer(&answer);
+        ck_assert_msg(strstr(out.text, cases[i].data), "%s", out.text);
+        free(out.text);
+    }
+}
+END_TEST
+
+START_TEST(bounds_that_are_none) {
+    size_t bound;
+    xn_oip_result result = result_of("y");
+    xn_oip_answer answer = plain;
+    answer.results = &result;
+    answer.result_count = 1;
+    result.datatype = XN_BITS; /* no numbers in JSON, and no order */
+    ck_assert(!xn_oip_answer_bound(&answer, &bound));
+    result.binary = true;
+    ck_assert(xn_oip_answer_bound(&answer, &bound));
+    result.classification = 1;
+    ck_assert(!xn_oip_answer_bound(&answer, &bound));
+    result = result_of("y");
+    result.bytes = SIZE_MAX / 4 * 4;
+    ck_assert(!xn_oip_answer_bound(&answer, &bound));
+    result.binary = true;
+    ck_assert(!xn_oip_answer_bound(&answer, &bound));
+    answer.result_count = XN_OIP_MAX_OUTPUTS + 1;
+    ck_assert(!xn_oip_answer_bound(&answer, &bound));
+}
+END_TEST
+
+/* ---- PROTOCOL.md ---- */
+
+static void check_documented_request(const proto_bytes *bytes, size_t header) {
+    static const float input[] = {1, -2, -3, 4};
+    static xn_infer_request request;
+    const xn_proto_limits limits = {1000};
+    const xn_proto_body body = {.bytes = bytes->bytes,
+                                .length = bytes->length,
+                                .has_header_length = true,
+                                .header_length = header};
+    float values[4];
+    xn_error error = {0};
+    ck_assert_msg(!xn_oip_parse_infer(&body, &limits, &request, &error), "%s", error.message);
+    ck_assert_str_eq(request.inputs[0].name, "input");
+    ck_assert_uint_eq(request.inputs[0].tensor.bytes, sizeof values);
+    ck_assert(!xn_proto_tensor_read(&request.inputs[0].tensor, "input", values, &error));
+    ck_assert(!memcmp(values, input, sizeof input));
+}
+
+START_TEST(documented_examples) {
+    static const float five = 5;
+    char *text = proto_document_block("json infer-request");
+    proto_bytes bytes = proto_bytes_of(text, strlen(text));
+    check_documented_request(&bytes, bytes.length);
+    proto_bytes_free(&bytes);
+    free(text);
+    bytes = proto_document_dump("hex infer-binary-request");
+    check_documented_request(&bytes, 143);
+    proto_bytes_free(&bytes);
+
+    xn_oip_result result = {.name = "output",
+                            .datatype = XN_FP32,
+                            .shape = {4, {1, 1, 1, 1}},
+                            .values = &five,
+                            .bytes = sizeof five};
+    xn_oip_answer answer = plain;
+    answer.id = "example";
+    answer.model_name = "edge";
+    answer.batch_images = 1;
+    answer.result_count = 1;
+    answer.results = &result;
+    text = proto_document_block("json infer-answer");
+    written out = write_answer(&answer);
+    ck_assert_uint_eq(out.length, strlen(text) + 1);
+    ck_assert(!memcmp(out.text, text, out.length - 1));
+    free(out.text);
+    free(text);
+
+    answer.id = "";
+    result.binary = true;
+    bytes = proto_document_dump("hex infer-binary-answer");
+    out = write_answer(&answer);
+    ck_assert_uint_eq(out.header, 384);
+    ck_assert_uint_eq(out.length, bytes.length);
+    ck_assert(!memcmp(out.text, bytes.bytes, bytes.length));
+    free(out.text);
+    proto_bytes_free(&bytes);
+}
+END_TEST
+
+/* ---- classification ---- */
+
+static const float *sorted_values;
+
+static int by_value(const void *a, const void *b) {
+    const int x = *(const int *)a, y = *(const int *)b;
+    const float u = sorted_values[x], v = sorted_values[y];
+    if (isnan(u) != isnan(v))
+        return isnan(u) ? 1 : -1;
+    if (isnan(u) || u == v)
+        return x - y;
+    return u > v ? -1 : 1;
+}
+
+/* "%f:index" of the n best of a row, sorted by the library, with commas between them. */
+static void expect_classes(const float *row, int classes, int n, char *text) {
+    int order[64];
+    for (int i = 0; i < classes; i++)
+        order[i] = i;
+    sorted_values = row;
+    qsort(order, (size_t)classes, sizeof *order, by_value);
+    for (int i = 0; i < n; i++) {
+        float value = row[order[i]];
+        text += isnan(value) ? sprintf(text, "\"nan:%d\",", order[i])
+                             : sprintf(text, "\"%f:%d\",", (double)value, order[i]);
+    }
+    text[-1] = 0;
+}
+
+/* Few values, so that many are equal; infinities and NaN among them. */
+START_TEST(best_classes) {
+    static const float some[] = {0,         -0.0f, 1,       -1,       2.5f, INFINITY,
+                                 -INFINITY, 1e-9f, 3.4e38f, -3.4e38f, NAN,  NAN};
+    xn_rng rng = {xn_test_seed()};
+    for (int round = 0; round < 2000; round++) {
+        const int rows = 1 + (int)xn_rng_below(&rng, 3), classes = 1 + (int)xn_rng_below(&rng, 40);
+        const int n = 1 + (int)xn_rng_below(&rng, 45), best = n < classes ? n : classes;
+        float values[3 * 40];
+        for (int i = 0; i < rows * classes; i++)
+            values[i] = some[xn_rng_below(&rng, sizeof some / sizeof *some)];
+        xn_oip_result result = {.name = "y",
+                                .datatype = XN_FP32,
+                                .shape = {3, {rows, 1, classes}},
+                                .values = values,
+                                .bytes = (size_t)(rows * classes) * sizeof *values,
+                                .classification = n};
+        xn_oip_answer answer = plain;
+        answer.results = &result;
+        answer.result_count = 1;
+        written out = write_answer(&answer);
+        char shape[40], row[4000];
+        snprintf(shape, sizeof shape, "\"BYTES\",\"shape\":[%d,%d],\"data\":[", rows, best);
+        const char *at = strstr(out.text, shape);
+        ck_assert_msg(at, "%s is not in %s", shape, out.text);
+        at += strlen(shape);
+        for (int r = 0; r < rows; r++) {
+            expect_classes(values + r * classes, classes, best, row);
+            ck_assert_msg(!strncmp(at, row, strlen(row)), "round %d: %s instead of %s", round, at,
+                          row);
+            at += strlen(row) + 1;
+        }
+        free(out.text);
+    }
+}
+END_TEST
+
+START_TEST(classes_of_other_types) {
+    static const uint16_t fp16[] = {0x3c00, 0x4000, 0x7e00}, bf16[] = {0x3f80, 0x4000, 0xffc0};
+    static const int32_t int32[] = {-5, INT32_MAX, INT32_MIN};
+    static const struct {
+        xn_datatype datatype;
+        const void *values;
+        size_t bytes;
+        const char *data;
+    } cases[] = {
+        {XN_FP16, fp16, 6, "[\"2.000000:1\",\"1.000000:0\",\"nan:2\"]"},
+        {XN_BF16, bf16, 6, "[\"2.000000:1\",\"1.000000:0\",\"nan:2\"]"},
+        {XN_INT32, int32, 12, "[\"2147483647.000000:1\",\"-5.000000:0\",\"-2147483648.000000:2\"]"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        xn_oip_result result = {.name = "y",
+                                .datatype = cases[i].datatype,
+                                .shape = {2, {1, 3}},
+                                .values = cases[i].values,
+                                .bytes = cases[i].bytes,
+                                .classification = INT64_MAX};
+        xn_oip_answer answer = plain;
+        answer.results = &result;
+        answer.result_count = 1;
+        written out = write_answer(&answer);
+        ck_assert_msg(strstr(out.text, cases[i].data), "%s", out.text);
+        free(out.text);
+    }
+}
+END_TEST
+
+/* Many classes, all of them asked for: sorted in the time of a sort. */
+START_TEST(many_classes) {
+    enum { CLASSES = 300000 };
+    float *values = malloc(CLASSES * sizeof *values);
+    ck_assert_ptr_nonnull(values);
+    for (int i = 0; i < CLASSES; i++)
+        values[i] = (float)(i % 1000);
+    xn_oip_result result = {.name = "y",
+                            .datatype = XN_FP32,
+                            .shape = {2, {1, CLASSES}},
+                            .values = values,
+                            .bytes = CLASSES * sizeof *values,
+                            .binary = true,
+                            .classification = CLASSES};
+    xn_oip_answer answer = plain;
+    answer.results = &result;
+    answer.result_count = 1;
+    written out = write_answer(&answer);
+    ck_assert(!memcmp(out.text + out.header + 4, "999.000000:999", 14));
+    free(out.text);
+    free(values);
+}
+END_TEST
+
+/* ---- random answers, read back ---- */
+
+#define MOST_RESULTS 5
+#define MOST_VALUES 60
+
+typedef struct model {
+    xn_oip_answer answer;
+    xn_oip_result results[MOST_RESULTS];
+    xn_oip_shared shared[MOST_RESULTS];
+    char id[40], name[40], version[40], backend[40], names[MOST_RESULTS][40], labels[8][40];
+    const char *label_list[8];
+    uint32_t values[MOST_RESULTS][MOST_VALUES];
+} model;
+
+/* Printable, with all that is escaped, and characters of several bytes. */
+static void random_word(xn_rng *rng, char out[40]) {
+    static const char *const pieces[] = {
+        "a", "Z",   "7", "\"", "\\", "\n", "\x01", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80",
+        "/", "\x7f"};
+    size_t length = 0;
+    for (uint64_t n = xn_rng_below(rng, 8); n; n--) {
+        const char *piece = pieces[xn_rng_below(rng, sizeof pieces / sizeof *pieces)];
+        memcpy(out + length, piece, strlen(piece));
+        length += strlen(piece);
+    }
+    out[length] = 0;
+}
+
+static void random_result(xn_rng *rng, model *m, int i) {
+    static const xn_datatype datatypes[] = {XN_FP32, XN_FP16, XN_INT32};
+    xn_oip_result *r = &m->results[i];
+    *r = (xn_oip_result){.name = m->names[i],
+                         .datatype = datatypes[xn_rng_below(rng, 3)],
+                         .values = m->values[i],
+                         .binary = xn_rng_below(rng, 2)};
+    const int64_t rows = 1 + (int64_t)xn_rng_below(rng, 4);
+    const int64_t classes = 1 + (int64_t)xn_rng_below(rng, MOST_VALUES / 4);
+    r->shape = (xn_shape){2 + (int)xn_rng_below(rng, 2), {rows, classes}};
+    if (r->shape.rank == 3)
+        r->shape.dims[2] = 1;
+    r->bytes = (size_t)(rows * classes) * xn_datatype_bytes(r->datatype);
+    for (int k = 0; k < MOST_VALUES; k++)
+        m->values[i][k] = (uint32_t)xn_rng_next(rng);
+    random_word(rng, m->names[i]);
+    if (xn_rng_below(rng, 3) == 0) {
+        r->classification = 1 + (int64_t)xn_rng_below(rng, 20);
+        r->labels = xn_rng_below(rng, 2) ? m->label_list : NULL;
+        r->label_count = (int64_t)xn_rng_below(rng, 9);
+    } else if (xn_rng_below(rng, 4) == 0) {
+        xn_oip_shared *shared = &m->shared[i];
+        *shared = (xn_oip_shared){.present = true, .offset = xn_rng_next(rng) >> 1};
+        random_word(rng, shared->region);
+        r->shared = shared;
+    }
+}
+
+static void random_model(xn_rng *rng, model *m) {
+    random_word(rng, m->id);
+    random_word(rng, m->name);
+    random_word(rng, m->version);
+    random_word(rng, m->backend);
+    for (int i = 0; i < 8; i++) {
+        random_word(rng, m->labels[i]);
+        m->label_list[i] = xn_rng_below(rng, 5) ? m->labels[i] : NULL;
+    }
+    m->answer = (xn_oip_answer){.id = m->id,
+                                .model_name = m->name,
+                                .model_version = m->version,
+                                .backend = m->backend,
+                                .batch_requests = (int64_t)xn_rng_next(rng),
+                                .batch_images = (int64_t)xn_rng_next(rng),
+                                .result_count = (int)xn_rng_below(rng, MOST_RESULTS + 1),
+                                .results = m->results};
+    int64_t *stages = (int64_t *)&m->answer.timing;
+    for (size_t i = 0; i < sizeof m->answer.timing / sizeof *stages; i++)
+        stages[i] = (int64_t)xn_rng_next(rng);
+    for (int i = 0; i < m->answer.result_count; i++)
+        random_result(rng, m, i);
+}
+
+static const xn_json *member(const xn_json *object, const char *key, xn_json_kind kind) {
+    const xn_json *value = xn_json_member(object, key);
+    ck_assert_msg(value && xn_json_kind_of(value) == kind, "%s", key);
+    return value;
+}
+
+static void check_string(const xn_json *object, const char *key, const char *expected) {
+    ck_assert_str_eq(xn_json_string(member(object, key, XN_JSON_STRING)), expected);
+}
+
+static void check_integer(const xn_json *object, const char *key, int64_t expected) {
+    ck_assert_int_eq(xn_json_integer(member(object, key, XN_JSON_INTEGER)), expected);
+}
+
+static double value_at(const xn_oip_result *r, int64_t i) {
+    if (r->datatype == XN_FP16)
+        return xn_fp16_to_fp32(((const uint16_t *)r->values)[i]);
+    if (r->datatype == XN_INT32)
+        return ((const int32_t *)r->values)[i];
+    return ((const float *)r->values)[i];
+}
+
+/* "value:index[:label]" names a class of that row and is what its value prints as. */
+static void check_class(const xn_oip_result *r, int64_t row, const char *text, size_t length) {
+    char expected[512], number[64], whole[512];
+    const int64_t classes = r->shape.dims[1];
+    ck_assert_uint_lt(length, sizeof whole);
+    memcpy(whole, text, length); /* the next one's length may look like digits */
+    whole[length] = 0;
+    const char *colon = strchr(whole, ':');
+    ck_assert_ptr_nonnull(colon);
+    const int64_t index = strtoll(colon + 1, NULL, 10);
+    ck_assert(index >= 0 && index < classes);
+    const double value = value_at(r, row * classes + index);
+    const char *label = r->labels && index < r->label_count ? r->labels[index] : NULL;
+    snprintf(number, sizeof number, isnan(value) ? "nan" : "%f", value);
+    snprintf(expected, sizeof expected, "%s:%lld%s%s", number, (long long)index,
+             label && *label ? ":" : "", label ? label : "");
+    ck_assert_msg(strlen(expected) == length && !memcmp(expected, text, length), "%.*s, not %s",
+                  (int)length, text, expected);
+}
+
+/* Takes its values off *behind. */
+static void check_binary_result(const xn_oip_result *r, const xn_json *object,
+                                const char **behind) {
+    const xn_json *parameters = member(object, "parameters", XN_JSON_OBJECT);
+    ck_assert_ptr_null(xn_json_member(object, "data"));
+    if (!r->classification) {
+        check_integer(parameters, "binary_data_size", (int64_t)r->bytes);
+        ck_assert(!memcmp(*behind, r->values, r->bytes));
+        *behind += r->bytes;
+        return;
+    }
+    const int64_t classes = r->shape.dims[1];
+    const int64_t best = r->classification < classes ? r->classification : classes;
+    const char *at = *behind;
+    for (int64_t i = 0; i < r->shape.dims[0] * best; i++) {
+        uint32_t length;
+        memcpy(&length, at, sizeof length);
+        check_class(r, i / best, at + sizeof length, length);
+        at += sizeof length + length;
+    }
+    check_integer(parameters, "binary_data_size", at - *behind);
+    *behind = at;
+}
+
+static void check_text_result(const xn_oip_result *r, const xn_json *object) {
+    const xn_json *data = member(object, "data", XN_JSON_ARRAY);
+    const int64_t classes = r->shape.dims[1];
+    const int64_t best =
+        !r->classification || r->classification > classes ? classes : r->classification;
+    ck_assert_ptr_null(xn_json_member(object, "parameters"));
+    ck_assert_uint_eq(xn_json_count(data), (size_t)(r->shape.dims[0] * best));
+    for (size_t i = 0; i < xn_json_count(data); i++) {
+        const xn_json *element = xn_json_element(data, i);
+        if (r->classification) {
+            const char *text = xn_json_string(element);
+            check_class(r, (int64_t)i / best, text, strlen(text));
+        } else if (r->datatype == XN_INT32) {
+            ck_assert_int_eq(xn_json_integer(element), (int64_t)value_at(r, (int64_t)i));
+        } else {
+            ck_assert((xn_json_kind_of(element) == XN_JSON_NULL) ==
+                      !isfinite(value_at(r, (int64_t)i)));
+        }
+    }
+}
+
+static void check_result(const xn_oip_result *r, const xn_json *object, const char **behind) {
+    check_string(object, "name", r->name);
+    const bool classes = r->classification && !r->shared;
+    check_string(object, "datatype", classes ? "BYTES" : xn_datatype_name(r->datatype));
+    const xn_json *shape = member(object, "shape", XN_JSON_ARRAY);
+    ck_assert_uint_eq(xn_json_count(shape), classes ? 2 : (size_t)r->shape.rank);
+    for (size_t i = 0; !classes && i < xn_json_count(shape); i++)
+        ck_assert_int_eq(xn_json_integer(xn_json_element(shape, i)), r->shape.dims[i]);
+    if (r->shared) {
+        const xn_json *parameters = member(object, "parameters", XN_JSON_OBJECT);
+        check_string(parameters, "shared_memory_region", r->shared->region);
+        check_integer(parameters, "shared_memory_offset", (int64_t)r->shared->offset);
+        check_integer(parameters, "shared_memory_byte_size", (int64_t)r->bytes);
+        ck_assert_ptr_null(xn_json_member(object, "data"));
+    } else if (r->binary) {
+        check_binary_result(r, object, behind);
+    } else {
+        check_text_result(r, object);
+    }
+}
+
+static void check_model(const model *m) {
+    written out = write_answer(&m->answer);
+    const size_t json = out.header ? out.header : out.length;
+    const char *behind = out.text + json;
+    xn_json_scan scan = {0};
+    const xn_json *root = NULL;
+    xn_error error = {0};
+    ck_assert_msg(!xn_json_scan_text(out.text, json, false, &scan, &error), "%s", error.message);
+    ck_assert_msg(!xn_json_parse(&scan, "it", &root, &error), "%s: %s", error.message, out.text);
+    ck_assert_uint_eq(out.header % 8, 0);
+    if (m->id[0])
+        check_string(root, "id", m->id);
+    else
+        ck_assert_ptr_null(xn_json_member(root, "id"));
+    check_string(root, "model_name", m->name);
+    check_string(root, "model_version", m->version);
+    const xn_json *parameters = member(root, "parameters", XN_JSON_OBJECT);
+    check_string(parameters, "backend", m->backend);
+    check_integer(parameters, "batch_images", m->answer.batch_images);
+    check_integer(parameters, "receive_ns", m->answer.timing.receive_ns);
+    check_integer(parameters, "total_ns", m->answer.timing.total_ns);
+    const xn_json *outputs = member(root, "outputs", XN_JSON_ARRAY);
+    ck_assert_uint_eq(xn_json_count(outputs), (size_t)m->answer.result_count);
+    bool any = false;
+    for (int i = 0; i < m->answer.result_count; i++) {
+        any = any || (m->results[i].binary && !m->results[i].shared);
+        check_result(&m->results[i], xn_json_element(outputs, (size_t)i), &behind);
+    }
+    ck_assert(any == (out.header != 0));
+    ck_assert_ptr_eq(behind, out.text + out.length);
+    xn_json_scan_free(&scan);
+    free(out.text);
+}
+
+START_TEST(random_answers) {
+    static model m;
+    xn_rng rng = {xn_test_seed()};
+    for (int round = 0; round < 5000; round++) {
+        random_model(&rng, &m);
+        check_model(&m);
+    }
+}
+END_TEST
+
+/* The longest of everything fits the bound. */
+START_TEST(longest_answers) {
+    enum { LONG = 300 };
+    char word[LONG + 1];
+    memset(word, 1, LONG); /* \u0001, the longest that a byte can become */
+    word[LONG] = 0;
+    const char *labels[] = {word, word};
+    const float lowest[] = {-3.40282347e38f, -1.17549435e-38f, -3.40282347e38f, -3.3e38f};
+    xn_oip_shared shared = {.present = true, .offset = INT64_MAX};
+    memset(shared.region, 1, XN_OIP_MAX_REGION);
+    xn_oip_result results[XN_OIP_MAX_OUTPUTS];
+    for (int i = 0; i < XN_OIP_MAX_OUTPUTS; i++) {
+        results[i] = (xn_oip_result){.name = word,
+                                     .datatype = XN_FP32,
+                                     .shape = {8, {2, 2, 1, 1, 1, 1, 1, 1}},
+                                     .values = lowest,
+                                     .bytes = sizeof lowest,
+                                     .binary = i % 8 >= 6,
+                                     .labels = labels,
+                                     .label_count = 2,
+                                     .classification = i % 2 ? 2 : 0,
+                                     .shared = i % 8 == 0 ? &shared : NULL};
+    }
+    xn_oip_answer answer = {.id = word,
+                            .model_name = word,
+                            .model_version = word,
+                            .backend = word,
+                            .batch_requests = INT64_MIN,
+                            .batch_images = INT64_MIN,
+                            .result_count = XN_OIP_MAX_OUTPUTS,
+                            .results = results};
+    int64_t *stages = (int64_t *)&answer.timing;
+    for (size_t i = 0; i < sizeof answer.timing / sizeof *stages; i++)
+        stages[i] = INT64_MIN;
+    for (int count = 0; count <= XN_OIP_MAX_OUTPUTS; count++) {
+        answer.result_count = count;
+        written out = write_answer(&answer); /* asserts that nothing was left out */
+        free(out.text);
+    }
+}
+END_TEST
+
+/* ---- errors ---- */
+
+START_TEST(errors) {
+    static const struct {
+        const char *message, *text;
+    } cases[] = {
+        {"plain", "{\"error\":\"plain\"}\n"},
+        {"a \"b\" \\ \n \xc3\xa9 \xff", "{\"error\":\"a \\\"b\\\" \\\\ \\u000a \xc3\xa9 "
+                                        "\xef\xbf\xbd\"}\n"},
+        {"", "{\"error\":\"\"}\n"},
+        {NULL, "{\"error\":\"\"}\n"},
+    };
+    char text[200];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t length = xn_oip_write_error(cases[i].message, text, sizeof text);
+        ck_assert_str_eq(text, cases[i].text);
+        ck_assert_uint_eq(length, strlen(text));
+    }
+    ck_assert_uint_eq(xn_oip_write_error("m", NULL, 0), 0);
+}
+END_TEST
+
+/* In room of any size it is terminated, valid JSON, and a whole beginning of the message. */
+START_TEST(errors_fit_any_size) {
+    static const char message[] = "caf\xc3\xa9 \"quoted\" \x01 \xe2\x82\xac \xf0\x9f\x98\x80 end";
+    for (size_t size = 1; size < 100; size++) {
+        char *text = malloc(size);
+        ck_assert_ptr_nonnull(text);
+        size_t length = xn_oip_write_error(message, text, size);
+        ck_assert_uint_lt(length, size);
+        ck_assert_uint_eq(text[length], 0);
+        if (length > 2) {
+            xn_json_scan scan = {0};
+            const xn_json *root = NULL;
+            xn_error error = {0};
+            ck_assert(!xn_json_scan_text(text, length, false, &scan, &error));
+            ck_assert_msg(!xn_json_parse(&scan, "it", &root, &error), "%s: %s", error.message,
+                          text);
+            const char *back = xn_json_string(member(root, "error", XN_JSON_STRING));
+            ck_assert(!strncmp(back, message, strlen(back)));
+            ck_assert(size < 80 || !strcmp(back, message));
+            xn_json_scan_free(&scan);
+        }
+        free(text);
+    }
+}
+END_TEST
+
+XN_SUITE(oip_answer) {
+    Suite *s = suite_create("oip_answer");
+    TCase *t = tcase_create("answers");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, json_answers);
+    tcase_add_test(t, binary_answers);
+    tcase_add_test(t, numbers_of_answers);
+    tcase_add_test(t, bounds_that_are_none);
+    tcase_add_test(t, documented_examples);
+    tcase_add_test(t, best_classes);
+    tcase_add_test(t, classes_of_other_types);
+    tcase_add_test(t, many_classes);
+    tcase_add_test(t, random_answers);
+    tcase_add_test(t, longest_answers);
+    tcase_add_test(t, errors);
+    tcase_add_test(t, errors_fit_any_size);
+    suite_add_tcase(s, t);
+    return s;
+}
