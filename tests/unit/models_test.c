@@ -993,6 +993,7 @@ END_TEST
 /* ---- statistics ---- */
 
 START_TEST(statistics) {
+    enum { CROWD = 1024 };
     make_tiny("a", plain, 1);
     make_folder("v");
     make_tiny("v/1", plain, 1);
@@ -1002,8 +1003,8 @@ START_TEST(statistics) {
     const xn_model *model = get("a");
     xn_model_stats_read(model, &s);
     ck_assert(!s.last_inference_ms && !s.inference_count && !s.execution_count && !s.success.count);
-    const xn_model_sample alone = {true, 5, 100, 10, 20, 30, 40, 5, 1};
-    const xn_model_sample shared = {true, 1, 7, 1, 2, 3, 4, 3, 3};
+    const xn_model_sample alone = {true, 5, 100, 10, 20, 30, 40, 1};
+    const xn_model_sample shared = {true, 1, 7, 1, 2, 3, 4, 3};
     const xn_model_sample failed = {.total_ns = 9};
     xn_model_count(model, &alone);
     for (int i = 0; i < 7; i++)
@@ -1012,15 +1013,15 @@ START_TEST(statistics) {
     xn_model_stats_read(model, &s);
     ck_assert_int_gt(s.last_inference_ms, INT64_C(1500000000000));
     ck_assert_uint_eq(s.inference_count, 12);
-    ck_assert_uint_eq(s.execution_count, 3); /* one, and two of three requests; one is open */
+    ck_assert_uint_eq(s.execution_count, 3); /* one, and seven thirds */
     ck_assert(s.success.count == 8 && s.success.ns == 149);
     ck_assert(s.queue.count == 8 && s.queue.ns == 17);
     ck_assert(s.compute_input.count == 8 && s.compute_input.ns == 34);
     ck_assert(s.compute_infer.count == 8 && s.compute_infer.ns == 51);
     ck_assert(s.compute_output.count == 8 && s.compute_output.ns == 68);
     ck_assert(s.fail.count == 1 && s.fail.ns == 9);
-    const xn_model_sample crowded = {true, 1, 0, 0, 0, 0, 0, 5000, 5000}; /* beyond all classes */
-    for (int i = 0; i < XN_MODEL_BATCH_CLASSES; i++)
+    const xn_model_sample crowded = {true, 1, 0, 0, 0, 0, 0, 5000};
+    for (int i = 0; i < CROWD; i++)
         xn_model_count(model, &crowded);
     xn_model_stats_read(model, &s);
     ck_assert_uint_eq(s.execution_count, 4);
@@ -1032,7 +1033,7 @@ START_TEST(statistics) {
     ck_assert_ptr_ne(anew, model);
     xn_model_count(model, &alone);
     xn_model_stats_read(anew, &s);
-    ck_assert_uint_eq(s.success.count, 8 + XN_MODEL_BATCH_CLASSES + 1);
+    ck_assert_uint_eq(s.success.count, 8 + CROWD + 1);
     xn_model_release(model);
     xn_model_release(anew);
     model = get("v");
@@ -1061,7 +1062,7 @@ START_TEST(page_of_metrics) {
     xn_metrics_set_more(metrics, xn_models_metrics, models);
     scan();
     const xn_model *model = get("a.b-c");
-    const xn_model_sample sample = {true, 5, 100, 1500000000, 200000000, 30, 40, 5, 1};
+    const xn_model_sample sample = {true, 5, 100, 1500000000, 200000000, 30, 40, 1};
     const xn_model_sample failed = {.total_ns = 9};
     xn_model_count(model, &sample);
     xn_model_count(model, &failed);
@@ -1104,7 +1105,7 @@ static float value_for(int which, uint64_t k) {
 
 static void *use(void *argument) {
     xn_rng rng = {xn_test_seed() + (uint64_t)(uintptr_t)argument};
-    const xn_model_sample sample = {true, 1, 1, 1, 1, 1, 1, 1, 1};
+    const xn_model_sample sample = {true, 1, 1, 1, 1, 1, 1, 1};
     for (int i = 0; i < USES; i++) {
         int which = (int)xn_rng_below(&rng, NAMES);
         const xn_model *model = NULL;
