@@ -44,7 +44,7 @@ RUN make -j"$(nproc)" build CUDA=0 && strip build/xnord
 FROM nvidia/cuda:${CUDA_VERSION}-base-ubuntu24.04 AS run-cuda
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12t64 libstdc++6 \
+        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12t64 libstdc++6 zlib1g \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build-cuda /src/build/xnord /usr/local/bin/xnord
 COPY --from=build-cuda /src/LICENSE /usr/local/share/doc/xnord/LICENSE
@@ -57,7 +57,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
 FROM debian:13-slim AS run-cpu
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12t64 \
+        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12t64 zlib1g \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build-cpu /src/build/xnord /usr/local/bin/xnord
 COPY --from=build-cpu /src/LICENSE /usr/local/share/doc/xnord/LICENSE

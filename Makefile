@@ -87,10 +87,10 @@ obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 # them (libmicrohttpd asks for gnutls's): then the module's own include folder does.
 pkg_cflags = $(shell $(PKG_CONFIG) --cflags $(1) 2>/dev/null || \
                { folder=$$($(PKG_CONFIG) --variable=includedir $(1)) && echo "-I$$folder"; })
-SERVER_CFLAGS = $(call once,SERVER_CFLAGS,$(call pkg_cflags,libmicrohttpd) $(call pkg_cflags,gnutls))
+SERVER_CFLAGS = $(call once,SERVER_CFLAGS,$(call pkg_cflags,libmicrohttpd) $(call pkg_cflags,gnutls) $(call pkg_cflags,zlib))
 JANSSON_CFLAGS = $(call once,JANSSON_CFLAGS,$(call pkg_cflags,jansson))
 CHECK_CFLAGS = $(call once,CHECK_CFLAGS,$(call pkg_cflags,check))
-SERVER_LIBS = $(call once,SERVER_LIBS,$(shell $(PKG_CONFIG) --libs libmicrohttpd jansson gnutls))
+SERVER_LIBS = $(call once,SERVER_LIBS,$(shell $(PKG_CONFIG) --libs libmicrohttpd jansson gnutls zlib))
 CHECK_LIBS  = $(call once,CHECK_LIBS,$(shell $(PKG_CONFIG) --libs check))
 
 # ---- CUDA ----

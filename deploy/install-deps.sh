@@ -16,7 +16,7 @@
 set -euo pipefail
 
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
-readonly MODULES=(libmicrohttpd gnutls jansson check)
+readonly MODULES=(libmicrohttpd gnutls jansson zlib check)
 
 with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
@@ -99,6 +99,7 @@ apt_package() {
     libmicrohttpd) echo libmicrohttpd-dev ;;
     gnutls) echo libgnutls28-dev ;;
     jansson) echo libjansson-dev ;;
+    zlib) echo zlib1g-dev ;;
     curl) echo curl ca-certificates ;;
     libfuzzer) echo clang libclang-rt-dev ;;
     arm64-compiler) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross ;;
@@ -112,7 +113,7 @@ dnf_package() {
     headers) echo glibc-devel ;;
     c++) echo gcc-c++ ;;
     pkg-config) echo pkgconf-pkg-config ;;
-    libmicrohttpd | gnutls | jansson | check) echo "$1-devel" ;;
+    libmicrohttpd | gnutls | jansson | zlib | check) echo "$1-devel" ;;
     clang-format | clang-tidy) echo clang-tools-extra ;;
     libfuzzer) echo clang compiler-rt ;;
     shellcheck) echo ShellCheck ;;
@@ -193,7 +194,7 @@ elif have dnf; then
 else
     say "this system has neither apt-get nor dnf: install these by its own means:" \
         "a C11 compiler (gcc 12 or clang 14, or later), make, pkg-config, curl and the development files of" \
-        "libmicrohttpd (0.9.75 or later), gnutls (3.6.3 or later), jansson (2.13 or later)" \
+        "libmicrohttpd (0.9.75 or later), gnutls (3.6.3 or later), jansson (2.13 or later), zlib" \
         "and check (0.15 or later)"
     exit 1
 fi

@@ -27,6 +27,7 @@ typedef struct xn_config {
     char tls_ciphers[256];            /* --tls-ciphers           the TLS library's priorities */
     char api_keys_file[256];          /* --api-keys-file          one key a line */
     bool allow_unauthenticated; /* --allow-unauthenticated  listen beyond loopback without keys */
+    bool allow_client_shm;      /* --allow-client-shm       shared memory that clients register */
     /* what runs it */
     char backend[8];      /* --backend auto|cuda|cpu|ref */
     char devices[64];     /* --devices all         or CUDA ordinals "0,2" */

@@ -52,6 +52,10 @@ const xn_setting xn_settings[] = {
          "Bearer keys that clients must show, one a line; none means no authentication."),
     BOOL("allow-unauthenticated", allow_unauthenticated, false,
          "Listen beyond loopback although no --api-keys-file is given."),
+    BOOL("allow-client-shm", allow_client_shm, false,
+         "Let clients on this host register POSIX shared memory for inputs and outputs: any that "
+         "the "
+         "daemon's user may open."),
 #undef GROUP
 #define GROUP "Backends and threads"
     CHOICE("backend", backend, "auto|cuda|cpu|ref", "auto",

@@ -42,18 +42,26 @@ void xn_document_add(xn_document *text, const char *format, ...) {
     va_end(again);
 }
 
-void xn_document_string(xn_document *text, const char *value) {
+static void add_string(xn_document *text, const char *value, bool ascii) {
     xn_document_add(text, "\"");
     for (; *value; value++) {
         unsigned char c = (unsigned char)*value;
         if (c == '"' || c == '\\')
             xn_document_add(text, "\\%c", c);
-        else if (c < 0x20)
+        else if (c < 0x20 || c == 0x7f)
             xn_document_add(text, "\\u%04x", c);
         else
-            xn_document_add(text, "%c", c < 0x7f ? c : '?');
+            xn_document_add(text, "%c", ascii && c > 0x7f ? '?' : c);
     }
     xn_document_add(text, "\"");
+}
+
+void xn_document_string(xn_document *text, const char *value) {
+    add_string(text, value, true);
+}
+
+void xn_document_text(xn_document *text, const char *value) {
+    add_string(text, value, false);
 }
 
 char *xn_document_take(xn_document *text, size_t *length) {

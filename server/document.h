@@ -16,6 +16,8 @@ void xn_document_add(xn_document *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* As a JSON string with its quotation marks; bytes that are not ASCII become '?'. */
 void xn_document_string(xn_document *text, const char *value);
+/* The same of UTF-8, as it is. */
+void xn_document_text(xn_document *text, const char *value);
 /* The text, terminated, now the caller's (xn_mem_free); NULL if anything failed. */
 char *xn_document_take(xn_document *text, size_t *length);
 

@@ -177,7 +177,8 @@ static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
                                error);
 }
 
-/* On a thread of the loader: once for all who asked so far, and again for who asks meanwhile. */
+/* On the thread that loads models: once for all who asked so far, and again for who asks meanwhile.
+ */
 static void scan_models(xn_task *task) {
     daemon_state *d = (daemon_state *)(void *)((char *)task - offsetof(daemon_state, scan));
     int asked;
@@ -193,7 +194,7 @@ static void scan_models(xn_task *task) {
 static void ask_for_scan(daemon_state *d) {
     d->scan.run = scan_models;
     if (atomic_fetch_add(&d->scans_asked, 1) == 0)
-        xn_loader_submit(d->service.loader, &d->scan);
+        xn_loader_submit(d->service.model_loader, &d->scan);
 }
 
 static bool has_models(const xn_config *config) {
@@ -227,7 +228,10 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
         return status;
     xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
-    if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)))
+    if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)) ||
+        (status = xn_loader_create(1, &d->service.model_loader, error)))
+        return status;
+    if (d->config.allow_client_shm && (status = xn_shared_memory_create(&d->service.shared, error)))
         return status;
     if ((status = open_weights_dir(d, error)))
         return status;
@@ -350,6 +354,7 @@ static int attend(daemon_state *d, int64_t ns) {
 static int drain(daemon_state *d) {
     int64_t deadline = xn_now_ns() + d->config.grace_ms * XN_NS_PER_MS;
     xn_http_drain(d->http); /* first: what the engine's drain sets free is answered with it */
+    xn_models_stop(d->service.models);
     xn_engine_drain(d->service.engine);
     while (!xn_engine_wait_idle(d->service.engine, xn_now_ns() + 20 * XN_NS_PER_MS)) {
         if (attend(d, 0)) {
@@ -387,10 +392,13 @@ static void cleanup(daemon_state *d) {
     xn_models_stop(d->service.models);
     if (d->service.engine)
         xn_engine_stop(d->service.engine);
+    xn_loader_stop(d->service.model_loader);
     xn_loader_stop(d->service.loader);
     if (d->http)
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
+    xn_loader_free(d->service.model_loader);
     xn_loader_free(d->service.loader);
+    xn_shared_memory_free(d->service.shared);
     xn_weights_dir_close(d->service.weights_dir);
     xn_models_free(d->service.models);
     xn_engine_free(d->service.engine);

@@ -25,8 +25,9 @@
 
 #define NS_PER_S INT64_C(1000000000)
 
-static const char *const route_names[] = {"conv", "weights", "health", "metrics",
-                                          "meta", "openapi", "other"};
+static const char *const route_names[] = {"conv",       "weights", "infer",  "models",
+                                          "repository", "shm",     "health", "metrics",
+                                          "meta",       "openapi", "other"};
 static const char *const reject_names[] = {"queue_full", "draining",    "unauthorized", "too_large",
                                            "malformed",  "geometry",    "framing",      "deadline",
                                            "device",     "client_gone", "no_memory",    "other"};

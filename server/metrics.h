@@ -16,13 +16,17 @@ struct xn_document;
 typedef enum {
     XN_ROUTE_CONV,
     XN_ROUTE_WEIGHTS,
+    XN_ROUTE_INFER,
+    XN_ROUTE_MODELS,
+    XN_ROUTE_REPOSITORY,
+    XN_ROUTE_SHM,
     XN_ROUTE_HEALTH,
     XN_ROUTE_METRICS,
     XN_ROUTE_META,
     XN_ROUTE_OPENAPI,
     XN_ROUTE_OTHER,
     XN_ROUTE_COUNT
-} xn_route_label; /* "conv" "weights" "health" "metrics" "meta" "openapi" "other" */
+} xn_route_label; /* label values: the names in lower case */
 
 typedef enum {
     XN_REJECT_QUEUE_FULL,

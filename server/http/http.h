@@ -54,6 +54,10 @@ typedef struct xn_http_handler {
     /* The exchange is over, delivered or not; free what hangs on it. Last call for a request.
      * status is what was answered, 0 when nothing was. */
     void (*finished)(void *context, xn_request *request, int status, bool delivered);
+    /* Writes the body of an error, in JSON, for a request whose path is known: all of text at most,
+     * terminated; returns its length. The HTTP layer's own errors too. */
+    size_t (*write_error)(void *context, const xn_request *request, const char *code,
+                          const char *field, const char *message, char *text, size_t size);
 } xn_http_handler;
 
 xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *handler,
@@ -102,7 +106,7 @@ xn_client *xn_request_address_share(const xn_request *request);
  * dropped; release NULL: body is static. */
 void xn_request_respond(xn_request *request, int status, const char *content_type, void *body,
                         size_t length, void (*release)(void *context), void *release_context);
-/* The same with an error, as the JSON that all errors have; gives up where there is no memory. */
+/* The same with an error, as the handler writes it; gives up where there is no memory. */
 void xn_request_respond_error(xn_request *request, int status, const char *code, const char *field,
                               const char *message);
 void xn_request_add_header(xn_request *request, const char *name, const char *value);

@@ -113,8 +113,10 @@ enum MHD_Result xn_response_deliver(xn_request *request) {
 
 void xn_request_respond_error(xn_request *request, int status, const char *code, const char *field,
                               const char *message) {
+    const xn_http_handler *handler = &request->http->handler;
     char text[1024];
-    size_t length = xn_proto_write_error(code, message, field, text, sizeof text);
+    size_t length =
+        handler->write_error(handler->context, request, code, field, message, text, sizeof text);
     char *copy = xn_mem_alloc(length);
     if (!copy) {
         xn_request_abort(request);

@@ -10,6 +10,7 @@
 #include "asset.h"
 #include "config.h"
 #include "document.h"
+#include "model_stats.h"
 #include "store.h"
 #include "xn_model_config.h"
 #include "xn_problem.h"
@@ -26,26 +27,6 @@ typedef struct xn_model_end {
     const char *const *labels; /* or NULL */
     int64_t label_count;
 } xn_model_end;
-
-/* What a request counts, in images and nanoseconds, as the statistics of the Open Inference
- * Protocol have it; all of one request at once, under one lock. */
-typedef struct xn_model_sample {
-    bool success;
-    int64_t images, total_ns, queue_ns, input_ns, infer_ns, output_ns;
-    int64_t batch_images; /* of the launch; its size class counts one execution in requests/batch */
-    int64_t batch_requests;
-} xn_model_sample;
-
-typedef struct xn_model_duration {
-    uint64_t count, ns;
-} xn_model_duration;
-
-typedef struct xn_model_stats {
-    int64_t last_inference_ms; /* since the epoch; 0: none yet */
-    uint64_t inference_count;  /* images */
-    uint64_t execution_count;  /* launches */
-    xn_model_duration success, fail, queue, compute_input, compute_infer, compute_output;
-} xn_model_stats;
 
 typedef struct xn_model {
     const char *name, *version; /* the version is the number of its folder, "1" without one */

@@ -76,15 +76,10 @@ xn_status xn_model_repository_each(const char *repository,
 
 /* ---- statistics (models_stats.c) ---- */
 
-enum { XN_MODEL_BATCH_CLASSES = 1024 };
-
 /* Of a name and a version: they outlive a version that is loaded anew. */
 typedef struct xn_model_tally {
     atomic_int references;
-    pthread_mutex_t mutex; /* guards all below */
-    xn_model_stats stats;
-    /* Of launches that so many requests shared: the requests counted since the last whole one. */
-    uint32_t shared[XN_MODEL_BATCH_CLASSES + 1];
+    xn_model_counters counters;
 } xn_model_tally;
 
 xn_model_tally *xn_model_tally_create(void); /* NULL without memory */

@@ -4,14 +4,13 @@
 #include "metrics.h"
 
 #include <string.h>
-#include <time.h>
 
 xn_model_tally *xn_model_tally_create(void) {
     xn_model_tally *tally = xn_mem_zalloc(1, sizeof *tally);
     if (!tally)
         return NULL;
     atomic_init(&tally->references, 1);
-    pthread_mutex_init(&tally->mutex, NULL);
+    xn_model_counters_init(&tally->counters);
     return tally;
 }
 
@@ -22,65 +21,17 @@ void xn_model_tally_retain(xn_model_tally *tally) {
 void xn_model_tally_release(xn_model_tally *tally) {
     if (!tally || atomic_fetch_sub_explicit(&tally->references, 1, memory_order_acq_rel) != 1)
         return;
-    pthread_mutex_destroy(&tally->mutex);
+    xn_model_counters_destroy(&tally->counters);
     xn_mem_free(tally);
 }
 
-/* ---- counting ---- */
-
-static void add(xn_model_duration *duration, int64_t ns) {
-    duration->count++;
-    duration->ns += ns > 0 ? (uint64_t)ns : 0;
-}
-
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-/* A launch that n requests share is counted by the n-th of them, whoever's launch they were of: of
- * the same size they are alike. */
-static void count_launch_locked(xn_model_tally *tally, int64_t requests) {
-    int64_t size = requests < 1 ? 1 : requests;
-    if (size > XN_MODEL_BATCH_CLASSES)
-        size = XN_MODEL_BATCH_CLASSES;
-    if (++tally->shared[size] < (uint64_t)size)
-        return;
-    tally->shared[size] = 0;
-    tally->stats.execution_count++;
-}
-
-static void count_success_locked(xn_model_tally *tally, const xn_model_sample *sample) {
-    xn_model_stats *stats = &tally->stats;
-    stats->last_inference_ms = now_ms();
-    stats->inference_count += (uint64_t)sample->images;
-    add(&stats->success, sample->total_ns);
-    add(&stats->queue, sample->queue_ns);
-    add(&stats->compute_input, sample->input_ns);
-    add(&stats->compute_infer, sample->infer_ns);
-    add(&stats->compute_output, sample->output_ns);
-    count_launch_locked(tally, sample->batch_requests);
-}
-
 void xn_model_count(const xn_model *model, const xn_model_sample *sample) {
-    xn_model_tally *tally = ((const xn_model_version *)(const void *)model)->tally;
-    pthread_mutex_lock(&tally->mutex);
-    if (sample->success)
-        count_success_locked(tally, sample);
-    else
-        add(&tally->stats.fail, sample->total_ns);
-    pthread_mutex_unlock(&tally->mutex);
-}
-
-static void read_tally(xn_model_tally *tally, xn_model_stats *out) {
-    pthread_mutex_lock(&tally->mutex);
-    *out = tally->stats;
-    pthread_mutex_unlock(&tally->mutex);
+    xn_model_counters_add(&((const xn_model_version *)(const void *)model)->tally->counters,
+                          sample);
 }
 
 void xn_model_stats_read(const xn_model *model, xn_model_stats *out) {
-    read_tally(((const xn_model_version *)(const void *)model)->tally, out);
+    xn_model_counters_read(&((const xn_model_version *)(const void *)model)->tally->counters, out);
 }
 
 /* ---- the page ---- */
@@ -181,7 +132,7 @@ void xn_models_metrics(void *context, xn_document *page) {
     int64_t bytes;
     row *rows = take_rows(models, &count, &serving, &bytes);
     for (size_t i = 0; i < count; i++) {
-        read_tally(rows[i].tally, &rows[i].stats);
+        xn_model_counters_read(&rows[i].tally->counters, &rows[i].stats);
         xn_model_tally_release(rows[i].tally);
     }
     if (!rows) {

@@ -16,13 +16,24 @@ static xn_status take_buffer(xn_body *body, xn_buffers *buffers, xn_error *error
     return XN_OK;
 }
 
-static xn_status map_pages(xn_body *body, xn_ticket *ticket, xn_error *error) {
+static xn_status map(xn_body *body, xn_error *error) {
     body->memory = xn_mem_map(body->memory_bytes);
     if (!body->memory)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a body of %zu bytes",
                        body->length);
     body->mapped = true;
-    return ticket->ahead ? XN_OK : xn_body_grow(body, SMALL_BYTES, ticket, error);
+    return XN_OK;
+}
+
+static xn_status map_pages(xn_body *body, xn_ticket *ticket, xn_error *error) {
+    xn_status status = map(body, error);
+    return status || ticket->ahead ? status : xn_body_grow(body, SMALL_BYTES, ticket, error);
+}
+
+xn_status xn_body_map(size_t length, size_t offset, xn_body *out, xn_error *error) {
+    *out = (xn_body){.length = length, .offset = offset};
+    out->memory_bytes = length + 2 * XN_MEM_ALIGNMENT;
+    return map(out, error);
 }
 
 xn_status xn_body_open(size_t length, size_t offset, xn_buffers *buffers, xn_ticket *ticket,

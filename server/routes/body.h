@@ -25,6 +25,9 @@ typedef struct xn_body {
  * asks for behind them. Does not wait: also on an HTTP thread. */
 xn_status xn_body_open(size_t length, size_t offset, xn_buffers *buffers, xn_ticket *ticket,
                        xn_body *out, xn_error *error);
+/* The same for a body that is written by the daemon, at most `length` bytes of it: pages of its
+ * own, of which none are counted yet. */
+xn_status xn_body_map(size_t length, size_t offset, xn_body *out, xn_error *error);
 /* Makes granted at least `needed`, which is at most the length. */
 xn_status xn_body_grow(xn_body *body, size_t needed, xn_ticket *ticket, xn_error *error);
 /* Gives the memory back, a large one on the loader's thread. Idempotent. The ticket still counts

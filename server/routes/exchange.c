@@ -6,34 +6,33 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- errors ---- */
 
 typedef struct {
-    int http_status;
+    int http_status, oip_status; /* as the Open Inference Protocol has it */
     const char *code;
     xn_reject_reason reason;
 } error_class;
 
 static const error_class classes[XN_STATUS_COUNT] = {
-    [XN_OK] = {500, "internal", XN_REJECT_OTHER},
-    [XN_ERR_MALFORMED] = {400, "bad_request", XN_REJECT_MALFORMED},
-    [XN_ERR_UNSUPPORTED] = {422, "unprocessable", XN_REJECT_GEOMETRY},
-    [XN_ERR_GEOMETRY] = {422, "unprocessable", XN_REJECT_GEOMETRY},
-    [XN_ERR_LIMIT] = {413, "too_large", XN_REJECT_TOO_LARGE},
-    [XN_ERR_NOT_FOUND] = {404, "not_found", XN_REJECT_OTHER},
-    [XN_ERR_NO_MEMORY] = {503, "unavailable", XN_REJECT_NO_MEMORY},
-    [XN_ERR_DEVICE_MEMORY] = {503, "unavailable", XN_REJECT_NO_MEMORY},
-    [XN_ERR_DEVICE_LOST] = {503, "unavailable", XN_REJECT_DEVICE},
-    [XN_ERR_NO_DEVICE] = {503, "unavailable", XN_REJECT_DEVICE},
-    [XN_ERR_BUSY] = {429, "too_many_requests", XN_REJECT_QUEUE_FULL},
-    [XN_ERR_DEADLINE] = {504, "deadline_exceeded", XN_REJECT_DEADLINE},
-    [XN_ERR_CANCELLED] = {503, "unavailable", XN_REJECT_CLIENT_GONE},
-    [XN_ERR_DRAINING] = {503, "unavailable", XN_REJECT_DRAINING},
-    [XN_ERR_LOADING] = {503, "unavailable", XN_REJECT_OTHER},
-    [XN_ERR_IO] = {500, "internal", XN_REJECT_OTHER},
-    [XN_ERR_INTERNAL] = {500, "internal", XN_REJECT_OTHER},
+    [XN_OK] = {500, 500, "internal", XN_REJECT_OTHER},
+    [XN_ERR_MALFORMED] = {400, 400, "bad_request", XN_REJECT_MALFORMED},
+    [XN_ERR_UNSUPPORTED] = {422, 501, "unprocessable", XN_REJECT_GEOMETRY},
+    [XN_ERR_GEOMETRY] = {422, 400, "unprocessable", XN_REJECT_GEOMETRY},
+    [XN_ERR_LIMIT] = {413, 413, "too_large", XN_REJECT_TOO_LARGE},
+    [XN_ERR_NOT_FOUND] = {404, 404, "not_found", XN_REJECT_OTHER},
+    [XN_ERR_NO_MEMORY] = {503, 503, "unavailable", XN_REJECT_NO_MEMORY},
+    [XN_ERR_DEVICE_MEMORY] = {503, 503, "unavailable", XN_REJECT_NO_MEMORY},
+    [XN_ERR_DEVICE_LOST] = {503, 503, "unavailable", XN_REJECT_DEVICE},
+    [XN_ERR_NO_DEVICE] = {503, 503, "unavailable", XN_REJECT_DEVICE},
+    [XN_ERR_BUSY] = {429, 429, "too_many_requests", XN_REJECT_QUEUE_FULL},
+    [XN_ERR_DEADLINE] = {504, 504, "deadline_exceeded", XN_REJECT_DEADLINE},
+    [XN_ERR_CANCELLED] = {503, 503, "unavailable", XN_REJECT_CLIENT_GONE},
+    [XN_ERR_DRAINING] = {503, 503, "unavailable", XN_REJECT_DRAINING},
+    [XN_ERR_LOADING] = {503, 400, "unavailable", XN_REJECT_OTHER}, /* a model that is not ready */
+    [XN_ERR_IO] = {500, 500, "internal", XN_REJECT_OTHER},
+    [XN_ERR_INTERNAL] = {500, 500, "internal", XN_REJECT_OTHER},
 };
 
 void xn_exchange_add_retry_after(xn_exchange *exchange) {
@@ -65,8 +64,8 @@ void xn_exchange_fail(xn_exchange *exchange, const xn_error *error) {
                  error->limit);
     else
         snprintf(message, sizeof message, "%s", error->message);
-    xn_exchange_refuse(exchange, class->http_status, class->reason, class->code, error->field,
-                       message);
+    xn_exchange_refuse(exchange, exchange->oip ? class->oip_status : class->http_status,
+                       class->reason, class->code, error->field, message);
 }
 
 void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t length) {
@@ -102,7 +101,6 @@ static bool is_raw_by_curl(const xn_exchange *exchange, const char *type) {
 
 static bool accept_types(xn_exchange *exchange, bool answers) {
     const char *type = xn_request_header(exchange->request, "Content-Type");
-    const char *coding = xn_request_header(exchange->request, "Content-Encoding");
     const bool has_length = xn_request_header(exchange->request, length_header) != NULL;
     char message[400];
     if (type && answers && is_raw_by_curl(exchange, type)) {
@@ -118,13 +116,6 @@ static bool accept_types(xn_exchange *exchange, bool answers) {
                            "Content-Type", message);
         return false;
     }
-    if (coding && strcasecmp(coding, "identity")) {
-        snprintf(message, sizeof message, "Content-Encoding is %.100s; send the body as it is",
-                 coding);
-        xn_exchange_refuse(exchange, 415, XN_REJECT_MALFORMED, "unsupported_media_type",
-                           "Content-Encoding", message);
-        return false;
-    }
     const char *accept = xn_request_header(exchange->request, "Accept");
     if (answers && !xn_form_negotiate(accept, exchange->form, &exchange->answer_form)) {
         snprintf(message, sizeof message,
@@ -137,9 +128,37 @@ static bool accept_types(xn_exchange *exchange, bool answers) {
     return true;
 }
 
+/* coded: whether gzip and deflate will do; else the body must come as it is. */
+static bool accept_coding(xn_exchange *exchange, bool coded) {
+    const char *coding = xn_request_header(exchange->request, "Content-Encoding");
+    char message[200];
+    if (!coding || (xn_coding_parse(coding, &exchange->coding) &&
+                    (coded || exchange->coding == XN_CODING_IDENTITY)))
+        return true;
+    snprintf(message, sizeof message, "Content-Encoding is %.100s; %s", coding,
+             coded ? "it may be gzip or deflate" : "send the body as it is");
+    xn_exchange_refuse(exchange, 415, XN_REJECT_MALFORMED, "unsupported_media_type",
+                       "Content-Encoding", message);
+    return false;
+}
+
+/* A number of bytes, at most `most`; else more than that. */
+static size_t parse_length(const char *text, size_t most) {
+    size_t value = *text ? 0 : most + 1;
+    for (const char *c = text; *c; c++) {
+        if (*c < '0' || *c > '9' || value > most)
+            return most + 1;
+        value = value * 10 + (size_t)(*c - '0');
+    }
+    return value;
+}
+
 static bool accept_header_length(xn_exchange *exchange) {
     const char *text = xn_request_header(exchange->request, length_header);
-    size_t value = 0, total = xn_request_length(exchange->request);
+    /* Of a coded body the length is not known yet, but its limit is. */
+    bool coded = exchange->coding != XN_CODING_IDENTITY;
+    size_t total = coded ? (size_t)exchange->service->config->max_body_bytes
+                         : xn_request_length(exchange->request);
     char message[320];
     if (!text)
         return true; /* the form is another, or its parser says what is missing */
@@ -153,18 +172,13 @@ static bool accept_header_length(xn_exchange *exchange) {
                            "Inference-Header-Content-Length", message);
         return false;
     }
-    for (const char *c = text; *c; c++) {
-        if (*c < '0' || *c > '9' || value > total) {
-            value = total + 1;
-            break;
-        }
-        value = value * 10 + (size_t)(*c - '0');
-    }
-    if (!*text || value > total) {
+    size_t value = parse_length(text, total);
+    if (value > total) {
         snprintf(message, sizeof message,
                  "Inference-Header-Content-Length is \"%.40s\"; it must be a number of bytes, at "
-                 "most the Content-Length of %zu",
-                 text, total);
+                 "most the %s of %zu",
+                 text, coded ? "limit of bodies, set by --max-body-bytes," : "Content-Length",
+                 total);
         xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request",
                            "Inference-Header-Content-Length", message);
         return false;
@@ -174,11 +188,11 @@ static bool accept_header_length(xn_exchange *exchange) {
     return true;
 }
 
-static bool accept_length(xn_exchange *exchange) {
+static bool accept_length(xn_exchange *exchange, bool needed) {
     int64_t limit = exchange->service->config->max_body_bytes;
     size_t length = xn_request_length(exchange->request);
     xn_error error;
-    if (!xn_request_has_length(exchange->request)) {
+    if (needed && !xn_request_has_length(exchange->request)) {
         xn_exchange_refuse(exchange, 411, XN_REJECT_FRAMING, "length_required", "Content-Length",
                            "Content-Length is missing; this route needs a body of known length");
         return false;
@@ -204,16 +218,16 @@ xn_status xn_exchange_admit(xn_exchange *exchange, size_t expected, xn_error *er
                            &exchange->ticket, error);
 }
 
-bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
+/* Binary values begin right after the header: let them begin on a 64-byte boundary. */
+static size_t offset_of(const xn_exchange *exchange) {
+    return (XN_MEM_ALIGNMENT - exchange->header_length % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
+}
+
+static bool receive_body(xn_exchange *exchange) {
     xn_engine *engine = exchange->service->engine;
     size_t length = xn_request_length(exchange->request);
+    size_t offset = exchange->coding == XN_CODING_IDENTITY ? offset_of(exchange) : 0;
     xn_error error;
-    if (!accept_types(exchange, answers) || !accept_length(exchange) ||
-        !accept_header_length(exchange))
-        return false;
-    /* Binary values begin right after the header: let them begin on a 64-byte boundary. */
-    size_t offset =
-        (XN_MEM_ALIGNMENT - exchange->header_length % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
     if (xn_exchange_admit(exchange, length, &error) ||
         xn_body_open(length, offset, xn_engine_buffers(engine), &exchange->ticket, &exchange->body,
                      &error)) {
@@ -222,6 +236,54 @@ bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
     }
     xn_request_receive(exchange->request, exchange->body.memory + offset, exchange->body.granted);
     return true;
+}
+
+bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
+    return accept_types(exchange, answers) && accept_coding(exchange, false) &&
+           accept_length(exchange, true) && accept_header_length(exchange) &&
+           receive_body(exchange);
+}
+
+/* What clients send with JSON, with bytes, and curl and some others without thinking of it. */
+static bool accept_inference_type(xn_exchange *exchange) {
+    static const char *const types[] = {"application/json", "application/octet-stream",
+                                        "application/x-www-form-urlencoded"};
+    const char *type = xn_request_header(exchange->request, "Content-Type");
+    char message[200];
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (!type || xn_form_is_type(type, types[i]))
+            return true;
+    snprintf(message, sizeof message,
+             "Content-Type is %.100s; it may be missing, %s or %s for this route", type, types[0],
+             types[1]);
+    xn_exchange_refuse(exchange, 415, XN_REJECT_MALFORMED, "unsupported_media_type", "Content-Type",
+                       message);
+    return false;
+}
+
+bool xn_exchange_accept_inference(xn_exchange *exchange) {
+    const xn_request *request = exchange->request;
+    bool has_length = xn_request_header(request, length_header) != NULL;
+    exchange->form = has_length ? XN_FORM_OIP_BINARY : XN_FORM_JSON;
+    exchange->answer_coding = xn_coding_choose(xn_request_header(request, "Accept-Encoding"));
+    return accept_inference_type(exchange) && accept_coding(exchange, true) &&
+           accept_length(exchange, true) && accept_header_length(exchange) &&
+           receive_body(exchange);
+}
+
+bool xn_exchange_accept_document(xn_exchange *exchange, int64_t most) {
+    size_t length = xn_request_length(exchange->request);
+    char message[160];
+    exchange->form = XN_FORM_JSON;
+    if (length > (size_t)most) {
+        snprintf(message, sizeof message, "Content-Length is %zu; this route takes at most %lld",
+                 length, (long long)most);
+        xn_exchange_refuse(exchange, 413, XN_REJECT_TOO_LARGE, "too_large", "Content-Length",
+                           message);
+        return false;
+    }
+    return accept_coding(exchange, false) && accept_length(exchange, false) &&
+           receive_body(exchange);
 }
 
 void xn_exchange_grow_body(xn_exchange *exchange, size_t bytes) {
@@ -257,6 +319,43 @@ void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
         size_t shift = (XN_MEM_ALIGNMENT - prefix % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
         out->bytes = memmove(exchange->body.memory + shift, out->bytes, out->length);
     }
+}
+
+/* ---- coded bodies ---- */
+
+static xn_status grow_decoded(void *context, size_t bytes, xn_error *error) {
+    xn_exchange *exchange = context;
+    return xn_body_grow(&exchange->body, bytes, &exchange->ticket, error);
+}
+
+static xn_status check_decoded_length(const xn_exchange *exchange, xn_error *error) {
+    if (exchange->header_length <= exchange->body.length)
+        return XN_OK;
+    return xn_fail(error, XN_ERR_MALFORMED, length_header,
+                   "Inference-Header-Content-Length is %zu; it must be at most the %zu bytes that "
+                   "the body has once it is decoded",
+                   exchange->header_length, exchange->body.length);
+}
+
+/* What a body becomes is not known before: the room is for the most that it may, of pages that take
+ * no memory before they are written, and counts as it is. */
+xn_status xn_exchange_decode_body(xn_exchange *exchange, xn_error *error) {
+    const xn_service *service = exchange->service;
+    const size_t limit = (size_t)service->config->max_body_bytes;
+    xn_body coded = exchange->body, decoded;
+    if (exchange->coding == XN_CODING_IDENTITY)
+        return XN_OK;
+    size_t most = xn_coding_most(coded.length), room = most < limit ? most : limit;
+    xn_status status = xn_body_map(room, offset_of(exchange), &decoded, error);
+    if (status != XN_OK)
+        return status;
+    exchange->body = decoded;
+    status = xn_coding_decode(exchange->coding, coded.memory + coded.offset, coded.length,
+                              decoded.memory + decoded.offset, room, "max-body-bytes", grow_decoded,
+                              exchange, &exchange->body.length, error);
+    xn_body_close(&coded, xn_engine_buffers(service->engine), service->loader);
+    exchange->coding = XN_CODING_IDENTITY;
+    return status != XN_OK ? status : check_decoded_length(exchange, error);
 }
 
 void xn_exchange_release(xn_exchange *exchange) {

@@ -5,11 +5,13 @@
 
 #include "auth.h"
 #include "body.h"
+#include "coding.h"
 #include "config.h"
 #include "engine.h"
 #include "http.h"
 #include "loader.h"
 #include "models.h"
+#include "shared_memory.h"
 #include "weights_dir.h"
 #include "xn_proto.h"
 
@@ -20,7 +22,9 @@ typedef struct xn_service {
     xn_auth *auth;               /* NULL: open */
     xn_loader *loader;           /* runs what must not run on an HTTP thread */
     xn_weights_dir *weights_dir; /* NULL: registered weights are not kept */
-    xn_models *models;
+    xn_models *models;           /* NULL: there are none */
+    xn_loader *model_loader;     /* of one thread: loads and unloads them, one after the other */
+    xn_shared_memory *shared;    /* regions that clients registered; NULL: that is not allowed */
 } xn_service;
 
 typedef struct xn_exchange xn_exchange;
@@ -41,17 +45,21 @@ struct xn_exchange {
     xn_request *request;
     const xn_resource *resource; /* NULL once refused */
     xn_route_label label;
+    bool oip;     /* errors in the form and with the codes of the Open Inference Protocol */
     uint64_t key; /* whose key it came with (xn_auth_match); 0: none was needed */
-    char name[XN_PROTO_MAX_NAME + 1]; /* of /weights/{name} */
-    /* the body of conv and weights */
+    char name[XN_PROTO_MAX_NAME + 1]; /* in the path: of weights, a model, a region; or "" */
+    char version[20];                 /* in the path: of a model; or "" */
+    /* the body of conv, weights and infer */
     xn_form form, answer_form;
+    xn_coding coding, answer_coding;
     bool has_header_length;
     size_t header_length;
     xn_body body;
     xn_ticket ticket; /* admitted, and what it holds */
     union {
-        struct xn_conv_exchange *conv;
+        struct xn_computation *work;
         struct xn_weights_exchange *weights;
+        struct xn_errand *errand;
     } of;
 };
 
@@ -71,6 +79,11 @@ xn_status xn_exchange_admit(xn_exchange *exchange, size_t expected, xn_error *er
 /* Content-Type, Accept, lengths, limits, admission, the buffer for the body: what conv and weights
  * share in their headers hook. answers: Accept must name a form there is. False: refused. */
 bool xn_exchange_accept_body(xn_exchange *exchange, bool answers);
+/* The same for an inference request, whose form is in its lengths, and whose body may be coded. */
+bool xn_exchange_accept_inference(xn_exchange *exchange);
+/* The same for a JSON body of any Content-Type, which may be missing; the length is at most `most`
+ * and --max-body-bytes. */
+bool xn_exchange_accept_document(xn_exchange *exchange, int64_t most);
 /* The body grows: counts `bytes` of it, or refuses the rest. */
 void xn_exchange_grow_body(xn_exchange *exchange, size_t bytes);
 /* The received body as it came, and whether its values lie where no element may. */
@@ -79,6 +92,8 @@ bool xn_exchange_must_move(const xn_proto_body *body);
 /* The received body for the parser; moves it within its buffer so that binary tensors right after
  * a header of unknown length are aligned. */
 void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out);
+/* Decodes a coded body, which is then the body; also where it is not coded. Takes time. */
+xn_status xn_exchange_decode_body(xn_exchange *exchange, xn_error *error);
 /* Gives the body and the admission back; idempotent. */
 void xn_exchange_release(xn_exchange *exchange);
 

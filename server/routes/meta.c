@@ -3,6 +3,8 @@
 #include "resources.h"
 #include "xn_mem.h"
 
+#include <stdio.h>
+
 static void show_live(xn_exchange *exchange) {
     static char body[] = "{\"live\": true}\n";
     xn_request_respond(exchange->request, 200, "application/json", body, sizeof body - 1, NULL,
@@ -51,8 +53,9 @@ static void show_server(xn_exchange *exchange) {
     xn_engine_health_get(engine, &health);
     xn_document_add(&text,
                     "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
-                    "[\"binary_tensor_data\"], \"backend\": ",
-                    XN_VERSION);
+                    "[\"binary_tensor_data\", \"classification\", \"model_configuration\", "
+                    "\"model_repository\", \"statistics\"%s], \"backend\": ",
+                    XN_VERSION, exchange->service->shared ? ", \"system_shared_memory\"" : "");
     xn_document_string(&text, health.backend);
     xn_document_add(&text, ", \"devices\": ");
     append_devices(&text, engine);
@@ -86,6 +89,14 @@ static void show_openapi(xn_exchange *exchange) {
                        (size_t)(xn_openapi_yaml_end - xn_openapi_yaml), NULL, NULL);
 }
 
+static void refuse_unsupported(xn_exchange *exchange) {
+    char message[256];
+    snprintf(message, sizeof message, "%.100s is not supported by this server",
+             xn_request_path(exchange->request));
+    xn_exchange_refuse(exchange, 501, XN_REJECT_OTHER, "not_implemented", "path", message);
+}
+
+const xn_resource xn_unsupported_resource = {.complete = refuse_unsupported};
 const xn_resource xn_live_resource = {.complete = show_live};
 const xn_resource xn_ready_resource = {.complete = show_ready};
 const xn_resource xn_server_resource = {.complete = show_server};

@@ -1,4 +1,5 @@
-/* service.c: which route a request means, who may use it, and the callbacks of the HTTP layer. */
+/* service.c: the callbacks of the HTTP layer: who may use which route, and with what in its path.
+ */
 #include "service.h"
 
 #include "access_log.h"
@@ -6,58 +7,12 @@
 #include "bounded_log.h"
 #include "clock.h"
 #include "log.h"
-#include "resources.h"
+#include "routes.h"
 #include "xn_mem.h"
+#include "xn_oip.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- routes ---- */
-
-typedef struct {
-    const char *path; /* one that ends in '/' is followed by a name */
-    xn_route_label label;
-    bool open; /* needs no key */
-    const char *allow;
-    const xn_resource *get, *post, *put, *delete;
-} route;
-
-static const route routes[] = {
-    {"/conv", XN_ROUTE_CONV, false, "POST, OPTIONS", .post = &xn_conv_resource},
-    {"/weights", XN_ROUTE_WEIGHTS, false, "GET, HEAD, OPTIONS", .get = &xn_weights_list_resource},
-    {"/weights/", XN_ROUTE_WEIGHTS, false, "GET, HEAD, PUT, DELETE, OPTIONS",
-     .get = &xn_weights_show_resource, .put = &xn_weights_put_resource,
-     .delete = &xn_weights_delete_resource},
-    {"/v2", XN_ROUTE_META, false, "GET, HEAD, OPTIONS", .get = &xn_server_resource},
-    {"/v2/health/live", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &xn_live_resource},
-    {"/v2/health/ready", XN_ROUTE_HEALTH, true, "GET, HEAD, OPTIONS", .get = &xn_ready_resource},
-    {"/metrics", XN_ROUTE_METRICS, false, "GET, HEAD, OPTIONS", .get = &xn_metrics_resource},
-    {"/openapi.yaml", XN_ROUTE_OPENAPI, false, "GET, HEAD, OPTIONS", .get = &xn_openapi_resource},
-    /* the server as a whole: of OPTIONS only (framing.c) */
-    {"*", XN_ROUTE_META, false, "GET, HEAD, POST, PUT, DELETE, OPTIONS", .get = NULL},
-};
-
-static const route *find_route(const char *path, const char **name) {
-    for (size_t i = 0; i < sizeof routes / sizeof *routes; i++) {
-        size_t length = strlen(routes[i].path);
-        bool named = length > 1 && routes[i].path[length - 1] == '/';
-        if (named ? !strncmp(path, routes[i].path, length) : !strcmp(path, routes[i].path)) {
-            *name = named ? path + length : NULL;
-            return &routes[i];
-        }
-    }
-    return NULL;
-}
-
-static const xn_resource *resource_of(const route *r, const char *method) {
-    if (!strcmp(method, "GET") || !strcmp(method, "HEAD"))
-        return r->get;
-    if (!strcmp(method, "POST"))
-        return r->post;
-    if (!strcmp(method, "PUT"))
-        return r->put;
-    return !strcmp(method, "DELETE") ? r->delete : NULL;
-}
 
 static void refuse_path(xn_exchange *exchange) {
     char message[256];
@@ -67,16 +22,17 @@ static void refuse_path(xn_exchange *exchange) {
     xn_exchange_refuse(exchange, 404, XN_REJECT_OTHER, "not_found", "path", message);
 }
 
-static void refuse_method(xn_exchange *exchange, const route *r) {
-    char message[256];
-    xn_request_add_header(exchange->request, "Allow", r->allow);
+static void refuse_method(xn_exchange *exchange, const xn_route *route) {
+    char message[256], allow[64];
+    xn_route_allow(route, allow, sizeof allow);
+    xn_request_add_header(exchange->request, "Allow", allow);
     if (!strcmp(xn_request_method(exchange->request), "OPTIONS")) {
         static char nothing[1];
         xn_request_respond(exchange->request, 204, NULL, nothing, 0, NULL, NULL);
         return;
     }
     snprintf(message, sizeof message, "the method is %.32s; %.100s takes %s",
-             xn_request_method(exchange->request), xn_request_path(exchange->request), r->allow);
+             xn_request_method(exchange->request), xn_request_path(exchange->request), allow);
     xn_exchange_refuse(exchange, 405, XN_REJECT_OTHER, "method_not_allowed", "method", message);
 }
 
@@ -99,9 +55,9 @@ void xn_service_tick(int64_t now_ns) {
 }
 
 /* Whoever has no key is told nothing but that: not which routes there are, nor their methods. */
-static bool authorized(xn_exchange *exchange, const route *r) {
+static bool authorized(xn_exchange *exchange, const xn_route *route) {
     const char *header = xn_request_header(exchange->request, "Authorization");
-    if ((r && r->open) || xn_auth_match(exchange->service->auth, header, &exchange->key))
+    if ((route && route->open) || xn_auth_match(exchange->service->auth, header, &exchange->key))
         return true;
     log_refused_key(exchange->request, header);
     xn_request_add_header(exchange->request, "WWW-Authenticate", "Bearer realm=\"xnord\"");
@@ -111,20 +67,57 @@ static bool authorized(xn_exchange *exchange, const route *r) {
     return false;
 }
 
-static bool take_name(xn_exchange *exchange, const char *name) {
-    char message[400];
-    if (!name)
-        return true;
-    if (!xn_proto_name_valid(name)) {
-        snprintf(message, sizeof message,
-                 "the name of weights is \"%.140s\"; it must be 1 to %d of A-Z a-z 0-9 . _ -, and "
-                 "not . or ..",
-                 name, XN_PROTO_MAX_NAME);
-        xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request", "name", message);
-        return false;
-    }
-    snprintf(exchange->name, sizeof exchange->name, "%s", name);
+static bool refuse_name(xn_exchange *exchange, const char *field, const char *message) {
+    xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request", field, message);
+    return false;
+}
+
+static bool is_region_name(const char *text) {
+    for (; *text; text++)
+        if (*text < ' ' || *text > '~')
+            return false;
     return true;
+}
+
+/* The first parameter of a path: a name of weights, of a model, or of a region of shared memory. */
+static bool take_name(xn_exchange *exchange, const char *text, size_t length) {
+    const char *of = exchange->label == XN_ROUTE_WEIGHTS ? "weights" : "a model";
+    char message[400];
+    bool fits = length < sizeof exchange->name;
+    snprintf(exchange->name, sizeof exchange->name, "%.*s", fits ? (int)length : 0, text);
+    if (exchange->label == XN_ROUTE_SHM && fits && is_region_name(exchange->name))
+        return true;
+    if (exchange->label == XN_ROUTE_SHM) {
+        snprintf(message, sizeof message,
+                 "the name of a region is \"%.140s\"; it must be 1 to %d printable characters of "
+                 "ASCII",
+                 text, XN_PROTO_MAX_NAME);
+        return refuse_name(exchange, "name", message);
+    }
+    if (fits && xn_proto_name_valid(exchange->name))
+        return true;
+    snprintf(message, sizeof message,
+             "the name of %s is \"%.140s\"; it must be 1 to %d of A-Z a-z 0-9 . _ -, and "
+             "not . or ..",
+             of, text, XN_PROTO_MAX_NAME);
+    return refuse_name(exchange, "name", message);
+}
+
+static bool take_version(xn_exchange *exchange, const char *text, size_t length) {
+    char message[200];
+    bool digits = length < sizeof exchange->version && strspn(text, "0123456789") >= length;
+    snprintf(exchange->version, sizeof exchange->version, "%.*s", digits ? (int)length : 0, text);
+    if (digits)
+        return true;
+    snprintf(message, sizeof message, "the version of a model is \"%.*s\"; it must be a number",
+             length < 40 ? (int)length : 40, text);
+    return refuse_name(exchange, "version", message);
+}
+
+static bool take_parameters(xn_exchange *exchange, const xn_route_match *match) {
+    const char *name = match->parameters[0].text, *version = match->parameters[1].text;
+    return (!name || take_name(exchange, name, match->parameters[0].length)) &&
+           (!version || take_version(exchange, version, match->parameters[1].length));
 }
 
 static void on_more(void *context, xn_request *request, size_t bytes) {
@@ -133,7 +126,8 @@ static void on_more(void *context, xn_request *request, size_t bytes) {
 }
 
 static void on_headers(void *context, xn_request *request) {
-    const char *name = NULL;
+    const char *path = xn_request_path(request);
+    xn_route_match match;
     xn_exchange *exchange = xn_mem_zalloc(1, sizeof *exchange);
     if (!exchange) {
         xn_request_abort(request);
@@ -143,21 +137,22 @@ static void on_headers(void *context, xn_request *request) {
     exchange->request = request;
     exchange->label = XN_ROUTE_OTHER;
     xn_request_set_user(request, exchange);
-    const route *r = find_route(xn_request_path(request), &name);
-    if (r)
-        exchange->label = r->label;
-    if (!authorized(exchange, r))
+    const xn_route *route = xn_route_find(path, &match) ? match.route : NULL;
+    if (route)
+        exchange->label = route->label;
+    exchange->oip = xn_route_is_oip(path);
+    if (!authorized(exchange, route))
         return;
-    if (!r) {
+    if (!route) {
         refuse_path(exchange);
         return;
     }
-    const xn_resource *resource = resource_of(r, xn_request_method(request));
+    const xn_resource *resource = xn_route_resource(route, xn_request_method(request));
     if (!resource) {
-        refuse_method(exchange, r);
+        refuse_method(exchange, route);
         return;
     }
-    if (!take_name(exchange, name))
+    if (!take_parameters(exchange, &match))
         return;
     exchange->resource = resource;
     if (resource->headers)
@@ -202,6 +197,14 @@ static void on_finished(void *context, xn_request *request, int status, bool del
     xn_mem_free(exchange);
 }
 
+static size_t write_error(void *context, const xn_request *request, const char *code,
+                          const char *field, const char *message, char *text, size_t size) {
+    (void)context;
+    return xn_route_is_oip(xn_request_path(request))
+               ? xn_oip_write_error(message, text, size)
+               : xn_proto_write_error(code, message, field, text, size);
+}
+
 void xn_service_handler(xn_service *service, xn_http_handler *out) {
     *out = (xn_http_handler){.context = service,
                              .headers = on_headers,
@@ -209,5 +212,6 @@ void xn_service_handler(xn_service *service, xn_http_handler *out) {
                              .complete = on_complete,
                              .gone = on_gone,
                              .answer = on_answer,
-                             .finished = on_finished};
+                             .finished = on_finished,
+                             .write_error = write_error};
 }

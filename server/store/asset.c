@@ -32,6 +32,7 @@ xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn
     asset->serial = atomic_fetch_add(&store->next_serial, 1) + 1;
     pthread_mutex_init(&asset->mutex, NULL);
     pthread_cond_init(&asset->settled, NULL);
+    xn_model_counters_init(&asset->counters);
     place_slots(asset);
     *out = asset;
     return XN_OK;
@@ -40,6 +41,7 @@ xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn
 static void asset_free(xn_asset *asset) {
     for (int i = 0; i < asset->store->device_count; i++)
         xn_asset_unprepare(asset, i);
+    xn_model_counters_destroy(&asset->counters);
     pthread_cond_destroy(&asset->settled);
     pthread_mutex_destroy(&asset->mutex);
     xn_network_free(asset->network);
@@ -77,4 +79,8 @@ size_t xn_asset_host_bytes(const xn_asset *asset) {
 
 void xn_asset_count_requests(xn_asset *asset, int64_t requests) {
     atomic_fetch_add_explicit(&asset->requests, requests, memory_order_relaxed);
+}
+
+xn_model_counters *xn_asset_counters(xn_asset *asset) {
+    return &asset->counters;
 }

@@ -1,9 +1,10 @@
 /* asset.h: what a problem is computed with: a set of kernel weights, packed once on the host, or a
- * network with its weights; prepared once on each device. Immutable and reference-counted. Jobs of the same asset and an
- * equal problem share a batch. Made by the store (store.h). Thread-safe. */
+ * network with its weights; prepared once on each device. Immutable and reference-counted. Jobs of
+ * the same asset and an equal problem share a batch. Made by the store (store.h). Thread-safe. */
 #ifndef XN_ASSET_H
 #define XN_ASSET_H
 
+#include "model_stats.h"
 #include "xn_backend.h"
 #include "xn_network.h"
 
@@ -17,6 +18,9 @@ size_t xn_asset_host_bytes(const xn_asset *asset);         /* of weights and ste
 
 /* Adds to what xn_store_item.requests shows. */
 void xn_asset_count_requests(xn_asset *asset, int64_t requests);
+
+/* Of inference requests; changed and read by its own functions. */
+xn_model_counters *xn_asset_counters(xn_asset *asset);
 
 /* The weights on that device, prepared now if they are not yet: one, or a network's by their
  * numbers, as xn_program_run takes them. Borrowed from the asset. */

@@ -21,6 +21,8 @@ xn_status xt_instance_start(xt_instance *i, xn_engine *engine, xn_error *error) 
     i->service.config = config;
     i->service.engine = engine;
     xn_status status = xn_loader_create(2, &i->service.loader, error);
+    if (!status)
+        status = xn_loader_create(1, &i->service.model_loader, error);
     if (status)
         return status;
     xn_http_handler handler;
@@ -51,9 +53,11 @@ void xt_instance_stop(xt_instance *i) {
         ck_assert(xn_engine_wait_idle(i->service.engine, deadline_ns));
         xn_engine_stop(i->service.engine);
     }
+    xn_loader_stop(i->service.model_loader);
     xn_loader_stop(i->service.loader);
     if (i->http)
         xn_http_stop(i->http, deadline_ns);
+    xn_loader_free(i->service.model_loader);
     xn_loader_free(i->service.loader);
     xn_engine_free(i->service.engine);
 }

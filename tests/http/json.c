@@ -147,11 +147,26 @@ static const char *member(const char *at, const char *key, size_t length) {
     return NULL;
 }
 
+/* The value of that number in the array at `at`, or NULL. */
+static const char *element(const char *at, long index) {
+    at = skip_space(at);
+    if (*at != '[' || *(at = skip_space(at + 1)) == ']')
+        return NULL;
+    while (index-- > 0) {
+        at = skip_value(at);
+        at = at ? skip_space(at) : NULL;
+        if (!at || *at++ != ',')
+            return NULL;
+    }
+    return skip_space(at);
+}
+
 const char *xt_json_at(const char *text, const char *path) {
     const char *at = text;
     while (at && *path) {
         size_t length = strcspn(path, ".");
-        at = member(at, path, length);
+        bool number = strspn(path, "0123456789") == length;
+        at = number ? element(at, strtol(path, NULL, 10)) : member(at, path, length);
         path += length + (path[length] == '.');
     }
     return at ? skip_space(at) : NULL;

@@ -100,7 +100,7 @@ xt_result xt_put(xt_conn *conn, const char *target, const xt_message *message,
 
 /* ---- JSON, read without a tree ---- */
 
-/* Where the value at a dotted path ("output.shape", "error.code") starts, or NULL. */
+/* Where the value at a dotted path ("output.shape", "outputs.0.name") starts, or NULL. */
 const char *xt_json_at(const char *text, const char *path);
 double xt_json_number(const char *text, const char *path); /* NAN if it is no number */
 /* An unescaped copy, or NULL if it is no string; free(). */

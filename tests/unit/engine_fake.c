@@ -185,7 +185,7 @@ static xn_status weights_prepare(xn_device *device, const xn_weights *weights, x
     if (!prepared)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "fake: no memory for weights");
     prepared->device = device;
-    prepared->weight = weights->real[0];
+    prepared->weight = weights->real ? weights->real[0] : 0;
     atomic_fetch_add(&c->live_prepared, 1);
     *out = prepared;
     return XN_OK;

@@ -223,8 +223,9 @@ END_TEST
 START_TEST(requests_by_route_and_code) {
     static const int codes[] = {200, 201, 204, 400, 401, 404, 405, 406, 408, 411,
                                 413, 415, 417, 422, 429, 431, 500, 501, 503, 504};
-    static const char *const routes[] = {"conv", "weights", "health", "metrics",
-                                         "meta", "openapi", "other"};
+    static const char *const routes[] = {"conv",       "weights", "infer",  "models",
+                                         "repository", "shm",     "health", "metrics",
+                                         "meta",       "openapi", "other"};
     xn_metrics *metrics = make();
     for (int r = 0; r < XN_ROUTE_COUNT; r++) {
         for (size_t c = 0; c < sizeof codes / sizeof codes[0]; c++)

@@ -1,5 +1,6 @@
 /* Answers of inference requests: literal ones, random ones read back and compared with what they
  * were made of, classification against a sort of everything. */
+#include "proto_bodies.h"
 #include "xn_json_tree.h"
 #include "xn_mem.h"
 #include "xn_oip.h"
@@ -176,6 +177,66 @@ START_TEST(bounds_that_are_none) {
     ck_assert(!xn_oip_answer_bound(&answer, &bound));
     answer.result_count = XN_OIP_MAX_OUTPUTS + 1;
     ck_assert(!xn_oip_answer_bound(&answer, &bound));
+}
+END_TEST
+
+/* ---- PROTOCOL.md ---- */
+
+static void check_documented_request(const proto_bytes *bytes, size_t header) {
+    static const float input[] = {1, -2, -3, 4};
+    static xn_infer_request request;
+    const xn_proto_limits limits = {1000};
+    const xn_proto_body body = {.bytes = bytes->bytes,
+                                .length = bytes->length,
+                                .has_header_length = true,
+                                .header_length = header};
+    float values[4];
+    xn_error error = {0};
+    ck_assert_msg(!xn_oip_parse_infer(&body, &limits, &request, &error), "%s", error.message);
+    ck_assert_str_eq(request.inputs[0].name, "input");
+    ck_assert_uint_eq(request.inputs[0].tensor.bytes, sizeof values);
+    ck_assert(!xn_proto_tensor_read(&request.inputs[0].tensor, "input", values, &error));
+    ck_assert(!memcmp(values, input, sizeof input));
+}
+
+START_TEST(documented_examples) {
+    static const float five = 5;
+    char *text = proto_document_block("json infer-request");
+    proto_bytes bytes = proto_bytes_of(text, strlen(text));
+    check_documented_request(&bytes, bytes.length);
+    proto_bytes_free(&bytes);
+    free(text);
+    bytes = proto_document_dump("hex infer-binary-request");
+    check_documented_request(&bytes, 143);
+    proto_bytes_free(&bytes);
+
+    xn_oip_result result = {.name = "output",
+                            .datatype = XN_FP32,
+                            .shape = {4, {1, 1, 1, 1}},
+                            .values = &five,
+                            .bytes = sizeof five};
+    xn_oip_answer answer = plain;
+    answer.id = "example";
+    answer.model_name = "edge";
+    answer.batch_images = 1;
+    answer.result_count = 1;
+    answer.results = &result;
+    text = proto_document_block("json infer-answer");
+    written out = write_answer(&answer);
+    ck_assert_uint_eq(out.length, strlen(text) + 1);
+    ck_assert(!memcmp(out.text, text, out.length - 1));
+    free(out.text);
+    free(text);
+
+    answer.id = "";
+    result.binary = true;
+    bytes = proto_document_dump("hex infer-binary-answer");
+    out = write_answer(&answer);
+    ck_assert_uint_eq(out.header, 384);
+    ck_assert_uint_eq(out.length, bytes.length);
+    ck_assert(!memcmp(out.text, bytes.bytes, bytes.length));
+    free(out.text);
+    proto_bytes_free(&bytes);
 }
 END_TEST
 
@@ -629,6 +690,7 @@ XN_SUITE(oip_answer) {
     tcase_add_test(t, binary_answers);
     tcase_add_test(t, numbers_of_answers);
     tcase_add_test(t, bounds_that_are_none);
+    tcase_add_test(t, documented_examples);
     tcase_add_test(t, best_classes);
     tcase_add_test(t, classes_of_other_types);
     tcase_add_test(t, many_classes);

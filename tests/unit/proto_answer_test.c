@@ -23,45 +23,6 @@ static xn_answer example_answer(void) {
 
 /* ---- PROTOCOL.md ---- */
 
-/* The fenced block of PROTOCOL.md whose info string is that, without the fences. Freed by the
- * caller. */
-static char *block_of(const char *info) {
-    FILE *file = fopen("proto/PROTOCOL.md", "rb");
-    ck_assert_msg(file, "proto/PROTOCOL.md: run the tests from the repository's root");
-    char *text = calloc(1, 200000), fence[64];
-    ck_assert_ptr_nonnull(text);
-    ck_assert_uint_gt(fread(text, 1, 199999, file), 0);
-    fclose(file);
-    snprintf(fence, sizeof fence, "```%s\n", info);
-    char *begin = strstr(text, fence);
-    ck_assert_msg(begin, "PROTOCOL.md has no block %s", info);
-    begin += strlen(fence);
-    char *end = strstr(begin, "\n```");
-    ck_assert_ptr_nonnull(end);
-    size_t length = (size_t)(end - begin);
-    memmove(text, begin, length);
-    text[length] = 0;
-    return text;
-}
-
-/* The bytes of a hex dump: offset, two spaces, pairs of digits, two spaces, |text|. */
-static proto_bytes dump_of(const char *info) {
-    char *text = block_of(info);
-    unsigned char *bytes = malloc(strlen(text));
-    ck_assert_ptr_nonnull(bytes);
-    size_t length = 0;
-    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-        ck_assert_uint_eq(strtoul(line, NULL, 16), length);
-        unsigned value;
-        for (const char *p = line + 6; sscanf(p, "%2x", &value) == 1 && p[0] != ' '; p += 3)
-            bytes[length++] = (unsigned char)value;
-    }
-    proto_bytes out = proto_bytes_of(bytes, length);
-    free(bytes);
-    free(text);
-    return out;
-}
-
 static void check_example_request(const xn_conv_request *r) {
     static const float input[] = {1, -2, -3, 4}, weights[] = {0.5f, -0.5f, -0.5f, 0.5f};
     float values[4];
@@ -79,20 +40,20 @@ START_TEST(documented_requests_parse) {
     const xn_proto_limits limits = {1000};
     xn_conv_request r;
     xn_error error = {0};
-    char *text = block_of("json json-request");
+    char *text = proto_document_block("json json-request");
     proto_bytes bytes;
     ck_assert_msg(!proto_parse_json(text, &bytes, &r, &error), "%s", error.message);
     check_example_request(&r);
     proto_bytes_free(&bytes);
     free(text);
 
-    bytes = dump_of("hex oip-request");
+    bytes = proto_document_dump("hex oip-request");
     xn_proto_body body = {XN_FORM_OIP_BINARY, bytes.bytes, bytes.length, true, 184};
     ck_assert_msg(!xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error), "%s", error.message);
     check_example_request(&r);
     proto_bytes_free(&bytes);
 
-    bytes = dump_of("hex safetensors-request");
+    bytes = proto_document_dump("hex safetensors-request");
     body =
         (xn_proto_body){.form = XN_FORM_SAFETENSORS, .bytes = bytes.bytes, .length = bytes.length};
     ck_assert_msg(!xn_proto_parse_conv(&body, NULL, 0, &limits, &r, &error), "%s", error.message);
@@ -116,14 +77,14 @@ START_TEST(documented_answers_are_written) {
         memcpy(tensor, &output, sizeof output);
         size_t header = 0;
         unsigned char *body = xn_proto_write_binary_answer(cases[i].form, &answer, tensor, &header);
-        proto_bytes expected = dump_of(cases[i].block);
+        proto_bytes expected = proto_document_dump(cases[i].block);
         ck_assert_uint_eq(header, cases[i].header);
         ck_assert_ptr_eq(body, tensor - header);
         ck_assert_uint_eq(expected.length, header + sizeof output);
         ck_assert(!memcmp(body, expected.bytes, expected.length));
         proto_bytes_free(&expected);
     }
-    char *expected = block_of("json json-answer"), text[4096];
+    char *expected = proto_document_block("json json-answer"), text[4096];
     size_t length = xn_proto_json_answer_begin(&answer, &output, text);
     length = xn_proto_json_answer_end(&answer, text, length);
     ck_assert_uint_eq(length, strlen(expected) + 1);

@@ -2,6 +2,7 @@
 #include "proto_bodies.h"
 #include "xn_test.h"
 
+#include <stdio.h>
 #include <string.h>
 
 proto_bytes proto_bytes_join(const void *a, size_t a_length, const void *b, size_t b_length) {
@@ -148,4 +149,43 @@ bool proto_requests_equal(const xn_conv_request *a, const xn_conv_request *b) {
            !strcmp(a->weights_name, b->weights_name) &&
            proto_params_equal(&a->params, &b->params) && !strcmp(a->backend, b->backend) &&
            a->timeout_ms == b->timeout_ms && !strcmp(a->id, b->id);
+}
+
+/* ---- PROTOCOL.md ---- */
+
+char *proto_document_block(const char *info) {
+    FILE *file = fopen("proto/PROTOCOL.md", "rb");
+    ck_assert_msg(file, "proto/PROTOCOL.md: run the tests from the repository's root");
+    char *text = calloc(1, 200000), fence[64];
+    ck_assert_ptr_nonnull(text);
+    ck_assert_uint_gt(fread(text, 1, 199999, file), 0);
+    fclose(file);
+    snprintf(fence, sizeof fence, "```%s\n", info);
+    char *begin = strstr(text, fence);
+    ck_assert_msg(begin, "PROTOCOL.md has no block %s", info);
+    begin += strlen(fence);
+    char *end = strstr(begin, "\n```");
+    ck_assert_ptr_nonnull(end);
+    size_t length = (size_t)(end - begin);
+    memmove(text, begin, length);
+    text[length] = 0;
+    return text;
+}
+
+/* Offset, two spaces, pairs of digits, two spaces, |text|. */
+proto_bytes proto_document_dump(const char *info) {
+    char *text = proto_document_block(info);
+    unsigned char *bytes = malloc(strlen(text));
+    ck_assert_ptr_nonnull(bytes);
+    size_t length = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        ck_assert_uint_eq(strtoul(line, NULL, 16), length);
+        unsigned value;
+        for (const char *p = line + 6; sscanf(p, "%2x", &value) == 1 && p[0] != ' '; p += 3)
+            bytes[length++] = (unsigned char)value;
+    }
+    proto_bytes out = proto_bytes_of(bytes, length);
+    free(bytes);
+    free(text);
+    return out;
 }

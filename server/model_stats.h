@@ -1,0 +1,40 @@
+/* model_stats.h: what inference requests count of a model, as the statistics of the Open Inference
+ * Protocol have it: in images and nanoseconds. */
+#ifndef XN_MODEL_STATS_H
+#define XN_MODEL_STATS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* One request. */
+typedef struct xn_model_sample {
+    bool success; /* else total_ns alone counts */
+    int64_t images, total_ns, queue_ns, input_ns, infer_ns, output_ns;
+    int64_t batch_requests; /* of its launch */
+} xn_model_sample;
+
+typedef struct xn_model_duration {
+    uint64_t count, ns;
+} xn_model_duration;
+
+typedef struct xn_model_stats {
+    int64_t last_inference_ms; /* since the epoch; 0: none yet */
+    uint64_t inference_count;  /* images */
+    uint64_t execution_count;  /* launches */
+    xn_model_duration success, fail, queue, compute_input, compute_infer, compute_output;
+} xn_model_stats;
+
+/* All of one request counts at once: a snapshot agrees with itself. */
+typedef struct xn_model_counters {
+    pthread_mutex_t mutex; /* guards all below; a leaf */
+    xn_model_stats stats;
+    double executions; /* each request counts its share of the launch */
+} xn_model_counters;
+
+void xn_model_counters_init(xn_model_counters *counters);
+void xn_model_counters_destroy(xn_model_counters *counters);
+void xn_model_counters_add(xn_model_counters *counters, const xn_model_sample *sample);
+void xn_model_counters_read(xn_model_counters *counters, xn_model_stats *out);
+
+#endif

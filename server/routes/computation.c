@@ -1,0 +1,350 @@
+/* computation.c: see computation.h. */
+#include "computation.h"
+
+#include "clock.h"
+#include "xn_mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define OWNER_BYTES XN_COMPUTATION_TEXT_BYTES /* in front of what outlives the exchange */
+
+/* Lives in the first bytes of an output buffer or of a text: the HTTP library gives a sent body
+ * back last. */
+typedef struct {
+    xn_buffers *buffers; /* of an output */
+    xn_loader *loader;   /* of a long text, in pages of its own */
+    size_t bytes;
+} owner;
+
+_Static_assert(sizeof(owner) <= OWNER_BYTES, "in front of a text");
+
+xn_buffers *xn_computation_buffers(const xn_computation *work) {
+    return xn_engine_buffers(work->exchange->service->engine);
+}
+
+/* ---- output ---- */
+
+static void release_output(void *context) {
+    owner *of = context;
+    xn_buffers_put(of->buffers, of, of->bytes);
+}
+
+xn_status xn_computation_count_output(xn_computation *work, size_t bytes, size_t more,
+                                      xn_error *error) {
+    size_t all;
+    work->job.device = -1;
+    if (!xn_add_size(bytes, OWNER_BYTES + XN_PROTO_HEADROOM_BYTES, &work->output_bytes) ||
+        !xn_add_size(xn_buffers_size(work->output_bytes), more, &all))
+        return xn_fail_limit(error, "max-output-bytes", "output",
+                             "an answer with an output of %zu bytes is too large", bytes);
+    return xn_ticket_grow(&work->exchange->ticket, all, error);
+}
+
+static void own_output(xn_computation *work, void *memory) {
+    work->output = memory;
+    if (!memory)
+        return;
+    *(owner *)memory =
+        (owner){.buffers = xn_computation_buffers(work), .bytes = work->output_bytes};
+    work->job.output = work->output + OWNER_BYTES + XN_PROTO_HEADROOM_BYTES;
+}
+
+static xn_status place_output(xn_computation *work, xn_error *error) {
+    if (!work->output)
+        own_output(work, xn_buffers_get(xn_computation_buffers(work), work->output_bytes));
+    if (!work->output)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "output", "no memory for an output of %zu bytes",
+                       work->output_bytes);
+    return XN_OK;
+}
+
+/* ---- input ---- */
+
+xn_status xn_computation_take_input(xn_computation *work, size_t bytes, xn_error *error) {
+    xn_status status = xn_ticket_grow(&work->exchange->ticket, xn_buffers_size(bytes), error);
+    if (status)
+        return status;
+    work->input = xn_buffers_get(xn_computation_buffers(work), bytes);
+    if (!work->input)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "input", "no memory for an input of %zu bytes",
+                       bytes);
+    work->input_bytes = bytes;
+    work->job.input = work->input;
+    return XN_OK;
+}
+
+xn_status xn_computation_place_input(xn_computation *work, const xn_tensor_ref *input,
+                                     const char *field, xn_error *error) {
+    work->job.input = input->data;
+    if (xn_proto_tensor_in_place(input))
+        return XN_OK;
+    xn_status status = xn_computation_take_input(work, input->bytes, error);
+    return status ? status : xn_proto_tensor_read(input, field, work->input, error);
+}
+
+/* ---- from the body to a job ---- */
+
+bool xn_computation_parsing_is_long(const xn_exchange *exchange) {
+    const xn_proto_body body = xn_exchange_received(exchange);
+    return body.length > XN_COMPUTATION_INLINE_BYTES &&
+           (xn_proto_prefix_bytes(&body) > XN_COMPUTATION_INLINE_BYTES ||
+            xn_exchange_must_move(&body));
+}
+
+xn_status xn_computation_set_deadline(xn_computation *work, int64_t timeout, int64_t unit_ns,
+                                      const char *field, xn_error *error) {
+    const xn_config *config = work->exchange->service->config;
+    const int64_t most = config->max_timeout_ms * XN_NS_PER_MS / unit_ns;
+    if (timeout > most)
+        return xn_fail(error, XN_ERR_MALFORMED, field,
+                       "%s is %lld; at most %lld (set by --max-timeout-ms)", field,
+                       (long long)timeout, (long long)most);
+    work->job.deadline_ns = xn_request_received_ns(work->exchange->request) +
+                            (timeout < 0 ? config->timeout_ms * XN_NS_PER_MS : timeout * unit_ns);
+    return XN_OK;
+}
+
+xn_status xn_computation_set_pool(xn_computation *work, const char *backend, xn_error *error) {
+    work->job.any_pool = !strcmp(backend, "auto");
+    return xn_engine_pool(work->exchange->service->engine, backend, &work->job.pool, error);
+}
+
+static xn_status understand(xn_computation *work, xn_error *error) {
+    xn_status status = work->kind->understand(work, error);
+    work->understood = !status;
+    return status;
+}
+
+/* From the body to a job that can be submitted; goes on where an earlier call of part of it ended.
+ */
+static xn_status prepare(xn_computation *work, xn_error *error) {
+    xn_status status = work->understood ? XN_OK : understand(work, error);
+    if (status || (status = place_output(work, error)) ||
+        (status = work->kind->prepare(work, error)))
+        return status;
+    work->job.asset = work->asset;
+    work->job.id = xn_request_id(work->exchange->request);
+    return XN_OK;
+}
+
+/* The same of the rest; takes the output's buffer if that is quick. */
+static bool preparing_is_long(xn_computation *work) {
+    if (work->kind->preparing_is_long(work))
+        return true;
+    own_output(work, xn_buffers_get_quick(xn_computation_buffers(work), work->output_bytes));
+    return !work->output;
+}
+
+static void encode_on_loader(xn_task *task) {
+    xn_computation *work = (xn_computation *)task;
+    xn_computation_answer(work->exchange);
+    xn_request_unpark(work->exchange->request);
+}
+
+static void job_done(xn_job *job) {
+    xn_computation *work = job->context;
+    if (job->status || !work->kind->answering_is_long(work)) {
+        xn_request_unpark(work->exchange->request);
+        return;
+    }
+    work->task.run = encode_on_loader;
+    xn_loader_submit(work->exchange->service->loader, &work->task);
+}
+
+/* The request is parked: the job may be done before submit returns. */
+static void submit(xn_computation *work) {
+    xn_error error;
+    xn_job *job = &work->job;
+    job->done = job_done;
+    job->context = work;
+    if (xn_engine_submit(work->exchange->service->engine, job, &error)) {
+        job->status = error.status;
+        job->error = error;
+        xn_request_unpark(work->exchange->request);
+    }
+}
+
+static void decode_on_loader(xn_task *task) {
+    xn_computation *work = (xn_computation *)task;
+    xn_request *request = work->exchange->request;
+    xn_error error;
+    int64_t started_ns = xn_now_ns();
+    if (atomic_load(&work->gone)) {
+        work->job.status = XN_ERR_CANCELLED;
+        xn_request_unpark(request);
+    } else if (prepare(work, &error)) {
+        xn_exchange_fail(work->exchange, &error);
+        xn_request_unpark(request);
+    } else {
+        work->decode_ns += xn_now_ns() - started_ns;
+        submit(work);
+    }
+}
+
+static void decode_later(xn_computation *work) {
+    work->task.run = decode_on_loader;
+    xn_request_park(work->exchange->request);
+    xn_loader_submit(work->exchange->service->loader, &work->task);
+}
+
+void xn_computation_start(xn_exchange *exchange, const xn_computation_kind *kind, size_t bytes) {
+    xn_error error;
+    xn_computation *work = xn_mem_zalloc(1, bytes);
+    if (!work) {
+        xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    exchange->of.work = work;
+    work->exchange = exchange;
+    work->kind = kind;
+    bool later = kind->understanding_is_long(work);
+    xn_status status = later ? XN_OK : understand(work, &error);
+    if (!status && !later) {
+        later = preparing_is_long(work);
+        status = later ? XN_OK : prepare(work, &error);
+    }
+    if (status) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    work->decode_ns = xn_now_ns() - xn_request_received_ns(exchange->request);
+    if (later) {
+        decode_later(work);
+    } else {
+        xn_request_park(exchange->request);
+        submit(work);
+    }
+}
+
+/* ---- answering ---- */
+
+const char *xn_computation_backend(const xn_computation *work) {
+    return work->job.device < 0
+               ? ""
+               : xn_engine_device_id(work->exchange->service->engine, work->job.device);
+}
+
+void xn_computation_time_stages(const xn_computation *work, int64_t encode_started_ns,
+                                xn_timing *out) {
+    const xn_request *request = work->exchange->request;
+    const xn_job *job = &work->job;
+    int64_t now = xn_now_ns(), started = xn_request_started_ns(request);
+    *out = (xn_timing){.receive_ns = xn_request_received_ns(request) - started,
+                       .decode_ns = work->decode_ns,
+                       .queue_ns = job->started_ns - job->submitted_ns,
+                       .upload_ns = job->times.upload_ns,
+                       .compute_ns = job->times.compute_ns,
+                       .download_ns = job->times.download_ns,
+                       .encode_ns = now - encode_started_ns,
+                       .total_ns = now - started};
+    out->other_ns = out->total_ns - out->receive_ns - out->decode_ns - out->queue_ns -
+                    out->upload_ns - out->compute_ns - out->download_ns - out->encode_ns;
+}
+
+static void observe(const xn_computation *work, const xn_timing *t) {
+    xn_metrics *metrics = xn_engine_metrics(work->exchange->service->engine);
+    xn_metrics_stage(metrics, XN_STAGE_RECEIVE, t->receive_ns);
+    xn_metrics_stage(metrics, XN_STAGE_DECODE, t->decode_ns);
+    xn_metrics_stage(metrics, XN_STAGE_QUEUE, t->queue_ns);
+    xn_metrics_stage(metrics, XN_STAGE_UPLOAD, t->upload_ns);
+    xn_metrics_stage(metrics, XN_STAGE_COMPUTE, t->compute_ns);
+    xn_metrics_stage(metrics, XN_STAGE_DOWNLOAD, t->download_ns);
+    xn_metrics_stage(metrics, XN_STAGE_ENCODE, t->encode_ns);
+    xn_metrics_stage(metrics, XN_STAGE_TOTAL, t->total_ns);
+}
+
+void xn_computation_tell_timing(const xn_computation *work, const xn_timing *timing) {
+    char text[352];
+    xn_proto_server_timing(timing, text, sizeof text);
+    xn_request_add_header(work->exchange->request, "Server-Timing", text);
+    observe(work, timing);
+}
+
+void xn_computation_respond_output(xn_computation *work, const char *type, void *body,
+                                   size_t length) {
+    xn_request_respond(work->exchange->request, 200, type, body, length, release_output,
+                       work->output);
+    work->output = NULL;
+}
+
+static void release_text(void *context) {
+    owner *of = context;
+    if (of->loader)
+        xn_unmap_later(of, of->bytes, of->loader);
+    else
+        xn_mem_free(of);
+}
+
+/* What is asked for may be far more than is written: pages that are not take no memory. */
+char *xn_computation_take_text(const xn_computation *work, size_t bytes) {
+    size_t all;
+    if (!xn_add_size(bytes, OWNER_BYTES, &all))
+        return NULL;
+    bool pages = all > XN_COMPUTATION_INLINE_BYTES;
+    owner *of = pages ? xn_mem_map(all) : xn_mem_alloc(all);
+    if (!of)
+        return NULL;
+    *of = (owner){.loader = pages ? work->exchange->service->loader : NULL, .bytes = all};
+    return (char *)of + OWNER_BYTES;
+}
+
+void xn_computation_drop_text(char *text) {
+    if (text)
+        release_text(text - OWNER_BYTES);
+}
+
+void xn_computation_respond_text(const xn_computation *work, const char *type, char *text,
+                                 size_t length) {
+    xn_request_respond(work->exchange->request, 200, type, text, length, release_text,
+                       text - OWNER_BYTES);
+}
+
+/* How the job ended; past its deadline even success is none. */
+static xn_status outcome(const xn_computation *work, int64_t now_ns, xn_error *error) {
+    const xn_job *job = &work->job;
+    if (job->status) {
+        *error = job->error;
+        return error->status = job->status;
+    }
+    if (now_ns <= job->deadline_ns)
+        return XN_OK;
+    return xn_fail(
+        error, XN_ERR_DEADLINE, "timeout_ms",
+        "the deadline passed during the computation, %lld ms after the request was complete",
+        (long long)((now_ns - xn_request_received_ns(work->exchange->request)) / XN_NS_PER_MS));
+}
+
+void xn_computation_answer(xn_exchange *exchange) {
+    xn_computation *work = exchange->of.work;
+    int64_t encode_started_ns = xn_now_ns();
+    xn_error error;
+    if (outcome(work, encode_started_ns, &error))
+        xn_exchange_fail(exchange, &error);
+    else
+        work->kind->answer(work, encode_started_ns);
+}
+
+void xn_computation_gone(xn_exchange *exchange) {
+    xn_computation *work = exchange->of.work;
+    atomic_store(&work->gone, true);
+    xn_engine_cancel(exchange->service->engine, &work->job, XN_ERR_CANCELLED);
+}
+
+void xn_computation_finished(xn_exchange *exchange) {
+    xn_computation *work = exchange->of.work;
+    if (!work)
+        return;
+    /* Here and not in answer: the library may find the socket shut before it would ask for one. */
+    if (work->job.status == XN_ERR_CANCELLED)
+        xn_metrics_rejected(xn_engine_metrics(exchange->service->engine), XN_REJECT_CLIENT_GONE);
+    if (work->kind->finished)
+        work->kind->finished(work);
+    if (work->input)
+        xn_buffers_put(xn_computation_buffers(work), work->input, work->input_bytes);
+    if (work->output)
+        xn_buffers_put(xn_computation_buffers(work), work->output, work->output_bytes);
+    xn_asset_release(work->asset);
+    xn_mem_free(work);
+}

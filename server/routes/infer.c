@@ -1,0 +1,273 @@
+/* infer.c: POST /v2/models/{model}/infer: a network or registered weights, as clients of the Open
+ * Inference Protocol ask for it. */
+#include "clock.h"
+#include "computation.h"
+#include "inference.h"
+#include "resources.h"
+#include "xn_mem.h"
+
+#include <stdio.h>
+
+#define CODED_BYTES ((size_t)1024) /* an answer of more is coded for who asks for that */
+
+typedef struct {
+    xn_computation work; /* first */
+    xn_served served;
+    xn_inference *inference; /* counted, like all that is large */
+    bool counted;            /* as a success */
+} infer_work;
+
+static infer_work *infer_of(xn_computation *work) {
+    return (infer_work *)work;
+}
+
+static const infer_work *infer_of_const(const xn_computation *work) {
+    return (const infer_work *)work;
+}
+
+/* ---- decoding ---- */
+
+static xn_status parse(infer_work *infer, xn_error *error) {
+    xn_exchange *exchange = infer->work.exchange;
+    const xn_proto_limits limits = {exchange->service->config->max_elements};
+    xn_proto_body body;
+    xn_status status = xn_ticket_grow(&exchange->ticket, sizeof *infer->inference, error);
+    if (status)
+        return status;
+    infer->inference = xn_mem_zalloc(1, sizeof *infer->inference);
+    if (!infer->inference)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
+    xn_exchange_body(exchange, &body);
+    return xn_oip_parse_infer(&body, &limits, &infer->inference->parsed, error);
+}
+
+static void describe(const infer_work *infer, xn_oip_answer *out) {
+    const xn_job *job = &infer->work.job;
+    *out = (xn_oip_answer){.id = infer->inference->parsed.id,
+                           .model_name = infer->served.name,
+                           .model_version = infer->served.version,
+                           .backend = xn_computation_backend(&infer->work),
+                           .precision = job->precision,
+                           .batch_requests = job->batch_requests,
+                           .batch_images = job->batch_images,
+                           .result_count = infer->inference->result_count,
+                           .results = infer->inference->results};
+}
+
+/* The output, the values gathered from it, and the answer's text, which holds them once more. */
+static xn_status count_output(infer_work *infer, xn_error *error) {
+    const xn_inference *inference = infer->inference;
+    const size_t bytes = (size_t)inference->images * inference->image_bytes;
+    xn_oip_answer answer;
+    size_t text, more = xn_inference_gather_bytes(inference) + XN_COMPUTATION_TEXT_BYTES;
+    infer->work.job.device = -1;
+    describe(infer, &answer);
+    answer.backend = "the longest name of a device"; /* which is not known yet */
+    if (!xn_oip_answer_bound(&answer, &text) || !xn_add_size(more, text, &more))
+        return xn_fail_limit(error, "max-output-bytes", "outputs",
+                             "outputs of %zu bytes are too large to be written as asked for",
+                             bytes);
+    return xn_computation_count_output(&infer->work, bytes, more, error);
+}
+
+static xn_status set_deadline(xn_computation *work, const xn_infer_request *parsed,
+                              xn_error *error) {
+    if (parsed->timeout_us >= 0)
+        return xn_computation_set_deadline(work, parsed->timeout_us, XN_NS_PER_US, "timeout",
+                                           error);
+    return xn_computation_set_deadline(work, parsed->timeout_ms, XN_NS_PER_MS, "timeout_ms", error);
+}
+
+static xn_status understand(xn_computation *work, xn_error *error) {
+    infer_work *infer = infer_of(work);
+    xn_exchange *exchange = work->exchange;
+    xn_status status =
+        xn_served_get(exchange->service, exchange->name, exchange->version, &infer->served, error);
+    if (status || (status = xn_exchange_decode_body(exchange, error)) ||
+        (status = parse(infer, error)))
+        return status;
+    const xn_infer_request *parsed = &infer->inference->parsed;
+    if (xn_proto_id_valid(parsed->id))
+        xn_request_set_id(exchange->request, parsed->id);
+    if ((status = set_deadline(work, parsed, error)) ||
+        (status = xn_computation_set_pool(work, parsed->backend, error)) ||
+        (status = xn_inference_resolve(infer->inference, &infer->served, exchange->service,
+                                       &work->job.problem, error)))
+        return status;
+    work->job.images = infer->inference->images;
+    return count_output(infer, error);
+}
+
+static xn_status take_shared(xn_computation *work, const xn_oip_input *input, xn_error *error) {
+    xn_status status = xn_computation_take_input(work, input->tensor.bytes, error);
+    if (status)
+        return status;
+    return xn_shared_memory_read(work->exchange->service->shared, &input->shared, input->name,
+                                 work->input, input->tensor.bytes, error);
+}
+
+static xn_status prepare(xn_computation *work, xn_error *error) {
+    const infer_work *infer = infer_of(work);
+    const xn_oip_input *input = infer->inference->input;
+    work->asset = infer->served.network ? infer->served.network->asset : infer->served.weights;
+    xn_asset_retain(work->asset);
+    if (input->shared.present)
+        return take_shared(work, input, error);
+    return xn_computation_place_input(work, &input->tensor, input->name, error);
+}
+
+static bool understanding_is_long(const xn_computation *work) {
+    return work->exchange->coding != XN_CODING_IDENTITY ||
+           xn_computation_parsing_is_long(work->exchange);
+}
+
+static bool preparing_is_long(const xn_computation *work) {
+    const xn_oip_input *input = infer_of_const(work)->inference->input;
+    bool moved = input->shared.present || !xn_proto_tensor_in_place(&input->tensor);
+    return moved && input->tensor.bytes > XN_COMPUTATION_INLINE_BYTES;
+}
+
+/* ---- answering ---- */
+
+static bool answering_is_long(const xn_computation *work) {
+    bool coded = work->exchange->answer_coding != XN_CODING_IDENTITY;
+    return work->output_bytes > (coded ? CODED_BYTES : XN_COMPUTATION_INLINE_BYTES);
+}
+
+static xn_status put_shared(const infer_work *infer, xn_error *error) {
+    const xn_inference *inference = infer->inference;
+    xn_status status = XN_OK;
+    for (int i = 0; i < inference->result_count && !status; i++) {
+        const xn_oip_result *result = &inference->results[i];
+        if (result->shared)
+            status = xn_shared_memory_write(infer->work.exchange->service->shared, result->shared,
+                                            result->name, result->values, result->bytes, error);
+    }
+    return status;
+}
+
+/* The answer's text and its length; NULL where there is no memory. */
+static char *write_answer(infer_work *infer, int64_t encode_started_ns, size_t *length,
+                          size_t *header_length) {
+    xn_oip_answer answer;
+    size_t bound;
+    describe(infer, &answer);
+    xn_computation_time_stages(&infer->work, encode_started_ns, &answer.timing);
+    char *text =
+        xn_oip_answer_bound(&answer, &bound) ? xn_computation_take_text(&infer->work, bound) : NULL;
+    if (text)
+        *length = xn_oip_answer_write(&answer, text, header_length);
+    return text;
+}
+
+/* The text coded, where the client asked for that and it is smaller so. */
+static char *code(xn_computation *work, char *text, size_t *length) {
+    const xn_coding coding = work->exchange->answer_coding;
+    xn_error ignored;
+    size_t coded;
+    if (coding == XN_CODING_IDENTITY || *length <= CODED_BYTES ||
+        xn_ticket_grow(&work->exchange->ticket, *length + XN_COMPUTATION_TEXT_BYTES, &ignored))
+        return text;
+    char *out = xn_computation_take_text(work, *length);
+    if (!out || !xn_coding_encode(coding, text, *length, out, *length - 1, &coded)) {
+        xn_computation_drop_text(out);
+        return text;
+    }
+    xn_computation_drop_text(text);
+    xn_request_add_header(work->exchange->request, "Content-Encoding", xn_coding_name(coding));
+    xn_request_add_header(work->exchange->request, "Vary", "Accept-Encoding");
+    *length = coded;
+    return out;
+}
+
+static void count_success(infer_work *infer, const xn_timing *t) {
+    const xn_computation *work = &infer->work;
+    infer->counted = true;
+    xn_served_count(&infer->served, &(xn_model_sample){.success = true,
+                                                       .images = work->job.images,
+                                                       .total_ns = t->total_ns - t->receive_ns,
+                                                       .queue_ns = t->queue_ns,
+                                                       .input_ns = t->decode_ns + t->upload_ns,
+                                                       .infer_ns = t->compute_ns,
+                                                       .output_ns = t->download_ns + t->encode_ns,
+                                                       .batch_requests = work->job.batch_requests});
+}
+
+static void respond(infer_work *infer, char *text, size_t length, size_t header_length,
+                    int64_t encode_started_ns) {
+    xn_computation *work = &infer->work;
+    xn_timing timing;
+    char number[24];
+    text = code(work, text, &length);
+    if (header_length) {
+        snprintf(number, sizeof number, "%zu", header_length);
+        xn_request_add_header(work->exchange->request, "Inference-Header-Content-Length", number);
+    }
+    xn_computation_time_stages(work, encode_started_ns, &timing);
+    xn_computation_tell_timing(work, &timing);
+    count_success(infer, &timing);
+    xn_computation_respond_text(
+        work, header_length ? "application/octet-stream" : "application/json", text, length);
+}
+
+static void answer(xn_computation *work, int64_t encode_started_ns) {
+    infer_work *infer = infer_of(work);
+    const size_t gathered = xn_inference_gather_bytes(infer->inference);
+    char *room = gathered ? xn_computation_take_text(work, gathered) : NULL, *text = NULL;
+    size_t length = 0, header_length = 0;
+    xn_error error;
+    xn_status status = XN_OK;
+    if (!gathered || room) {
+        xn_inference_set_values(infer->inference, work->job.output, (unsigned char *)room);
+        status = put_shared(infer, &error);
+        if (!status)
+            text = write_answer(infer, encode_started_ns, &length, &header_length);
+    }
+    xn_computation_drop_text(room);
+    if (status)
+        xn_exchange_fail(work->exchange, &error);
+    else if (text)
+        respond(infer, text, length, header_length, encode_started_ns);
+    else
+        xn_exchange_json(work->exchange, 200, NULL, 0); /* there is no memory */
+}
+
+static void infer_finished(xn_computation *work) {
+    infer_work *infer = infer_of(work);
+    const xn_model_sample failure = {.total_ns = xn_now_ns() -
+                                                 xn_request_received_ns(work->exchange->request)};
+    if (!infer->counted && (infer->served.network || infer->served.weights))
+        xn_served_count(&infer->served, &failure);
+    xn_served_release(&infer->served);
+    xn_mem_free(infer->inference);
+}
+
+static const xn_computation_kind kind = {.understanding_is_long = understanding_is_long,
+                                         .understand = understand,
+                                         .preparing_is_long = preparing_is_long,
+                                         .prepare = prepare,
+                                         .answering_is_long = answering_is_long,
+                                         .answer = answer,
+                                         .finished = infer_finished};
+
+/* A name that nothing answers to is refused before its body is read. */
+static void headers(xn_exchange *exchange) {
+    xn_served served;
+    xn_error error;
+    if (xn_served_get(exchange->service, exchange->name, exchange->version, &served, &error)) {
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    xn_served_release(&served);
+    xn_exchange_accept_inference(exchange);
+}
+
+static void complete(xn_exchange *exchange) {
+    xn_computation_start(exchange, &kind, sizeof(infer_work));
+}
+
+const xn_resource xn_infer_resource = {.headers = headers,
+                                       .complete = complete,
+                                       .answer = xn_computation_answer,
+                                       .gone = xn_computation_gone,
+                                       .finished = xn_computation_finished};

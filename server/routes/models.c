@@ -1,0 +1,272 @@
+/* models.c: what is said of the models that are served: metadata, configuration, readiness and
+ * statistics, as the Open Inference Protocol and its clients have them. */
+#include "document.h"
+#include "resources.h"
+#include "served.h"
+#include "xn_mem.h"
+
+#include <string.h>
+
+/* False: refused. */
+static bool get(xn_exchange *exchange, xn_served *out) {
+    xn_error error;
+    if (!xn_served_get(exchange->service, exchange->name, exchange->version, out, &error))
+        return true;
+    xn_exchange_fail(exchange, &error);
+    return false;
+}
+
+static void respond(xn_exchange *exchange, xn_document *text) {
+    size_t length = 0;
+    xn_document_add(text, "\n");
+    char *body = xn_document_take(text, &length);
+    xn_exchange_json(exchange, 200, body, length);
+}
+
+/* A document about the model of the path. */
+static void respond_about(xn_exchange *exchange,
+                          void (*append)(xn_document *text, const xn_exchange *exchange,
+                                         const xn_served *served)) {
+    xn_document text = {0};
+    xn_served served;
+    if (!get(exchange, &served))
+        return;
+    append(&text, exchange, &served);
+    xn_served_release(&served);
+    respond(exchange, &text);
+}
+
+static void append_member(xn_document *text, const char *name, const char *value) {
+    xn_document_add(text, "\"%s\": ", name);
+    xn_document_text(text, value);
+}
+
+static void append_list(xn_document *text, const xn_shape *shape, const char *first) {
+    xn_document_add(text, "[%s", first);
+    for (int i = 0; i < shape->rank; i++)
+        xn_document_add(text, "%s%lld", i || *first ? ", " : "", (long long)shape->dims[i]);
+    xn_document_add(text, "]");
+}
+
+/* ---- metadata ---- */
+
+static void append_end(xn_document *text, const xn_model_end *end) {
+    xn_document_add(text, "{");
+    append_member(text, "name", end->name);
+    xn_document_add(text, ", \"datatype\": \"%s\", \"shape\": ", xn_datatype_name(end->datatype));
+    append_list(text, &end->shape, "-1");
+    xn_document_add(text, "}");
+}
+
+static void append_metadata(xn_document *text, const xn_exchange *exchange,
+                            const xn_served *served) {
+    (void)exchange;
+    xn_document_add(text, "{");
+    append_member(text, "name", served->name);
+    xn_document_add(text, ", \"versions\": [\"%s\"], \"platform\": \"%s\", \"inputs\": [",
+                    served->version, served->platform);
+    append_end(text, served->input);
+    xn_document_add(text, "], \"outputs\": [");
+    for (int i = 0; i < served->output_count; i++) {
+        xn_document_add(text, "%s", i ? ", " : "");
+        append_end(text, &served->outputs[i]);
+    }
+    xn_document_add(text, "]}");
+}
+
+static void show_model(xn_exchange *exchange) {
+    respond_about(exchange, append_metadata);
+}
+
+static void show_ready(xn_exchange *exchange) {
+    static char nothing[1];
+    xn_engine_health health;
+    xn_served served;
+    xn_error error;
+    if (!get(exchange, &served))
+        return;
+    xn_served_release(&served);
+    xn_engine_health_get(exchange->service->engine, &health);
+    if (health.ready) {
+        xn_request_respond(exchange->request, 200, NULL, nothing, 0, NULL, NULL);
+        return;
+    }
+    xn_fail(&error, XN_ERR_LOADING, "model", "the server is not ready: %s", health.reason);
+    xn_exchange_fail(exchange, &error);
+}
+
+/* ---- configuration: of a model's, what clients read ---- */
+
+static const char *config_datatype(xn_datatype datatype) {
+    switch (datatype) {
+    case XN_UINT8:
+        return "TYPE_UINT8";
+    case XN_FP16:
+        return "TYPE_FP16";
+    default:
+        return "TYPE_FP32";
+    }
+}
+
+static void append_config_end(xn_document *text, const xn_model_end *end) {
+    append_member(text, "name", end->name);
+    xn_document_add(text, ", \"data_type\": \"%s\", \"dims\": ", config_datatype(end->datatype));
+    append_list(text, &end->shape, "");
+}
+
+static void append_config(xn_document *text, const xn_exchange *exchange, const xn_served *served) {
+    const xn_model_end *input = served->input;
+    xn_document_add(text, "{");
+    append_member(text, "name", served->name);
+    xn_document_add(text,
+                    ", \"platform\": \"%s\", \"backend\": \"xnord\", \"version_policy\": "
+                    "{\"latest\": {\"num_versions\": 1}}, \"max_batch_size\": %lld, \"input\": [{",
+                    served->platform, (long long)served->max_batch_size);
+    append_config_end(text, input);
+    if (input->shape.rank == 3)
+        xn_document_add(text, ", \"format\": \"FORMAT_%s\"",
+                        served->layout == XN_IMAGE_NHWC ? "NHWC" : "NCHW");
+    xn_document_add(text, "}], \"output\": [");
+    for (int i = 0; i < served->output_count; i++) {
+        const xn_model_end *output = &served->outputs[i];
+        xn_document_add(text, "%s{", i ? ", " : "");
+        append_config_end(text, output);
+        if (output->labels)
+            xn_document_add(text, ", \"label_filename\": \"labels.txt\"");
+        xn_document_add(text, "}");
+    }
+    xn_document_add(text,
+                    "], \"dynamic_batching\": {\"preferred_batch_size\": [], "
+                    "\"max_queue_delay_microseconds\": %lld}, \"model_transaction_policy\": "
+                    "{\"decoupled\": false}}",
+                    (long long)exchange->service->config->batch_delay_us);
+}
+
+static void show_config(xn_exchange *exchange) {
+    respond_about(exchange, append_config);
+}
+
+/* ---- statistics ---- */
+
+static void append_duration(xn_document *text, const char *name, const xn_model_duration *d) {
+    xn_document_add(text, "\"%s\": {\"count\": %llu, \"ns\": %llu}", name,
+                    (unsigned long long)d->count, (unsigned long long)d->ns);
+}
+
+static void append_stats(xn_document *text, const char *name, const char *version,
+                         const xn_model_stats *stats) {
+    const struct {
+        const char *name;
+        xn_model_duration duration;
+    } parts[] = {{"success", stats->success},
+                 {"fail", stats->fail},
+                 {"queue", stats->queue},
+                 {"compute_input", stats->compute_input},
+                 {"compute_infer", stats->compute_infer},
+                 {"compute_output", stats->compute_output},
+                 {"cache_hit", {0, 0}}, /* there is no cache of answers */
+                 {"cache_miss", {0, 0}}};
+    xn_document_add(text, "{");
+    append_member(text, "name", name);
+    xn_document_add(text,
+                    ", \"version\": \"%s\", \"last_inference\": %lld, \"inference_count\": %llu, "
+                    "\"execution_count\": %llu, \"inference_stats\": {",
+                    version, (long long)stats->last_inference_ms,
+                    (unsigned long long)stats->inference_count,
+                    (unsigned long long)stats->execution_count);
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        xn_document_add(text, "%s", i ? ", " : "");
+        append_duration(text, parts[i].name, &parts[i].duration);
+    }
+    xn_document_add(text, "}, \"batch_stats\": []}");
+}
+
+static void append_served_stats(xn_document *text, const xn_exchange *exchange,
+                                const xn_served *served) {
+    xn_model_stats stats;
+    (void)exchange;
+    xn_served_stats_read(served, &stats);
+    append_stats(text, served->name, served->version, &stats);
+}
+
+static void append_one_stats(xn_document *text, const xn_exchange *exchange,
+                             const xn_served *served) {
+    xn_document_add(text, "{\"model_stats\": [");
+    append_served_stats(text, exchange, served);
+    xn_document_add(text, "]}");
+}
+
+static void show_stats(xn_exchange *exchange) {
+    respond_about(exchange, append_one_stats);
+}
+
+/* Of that name, if it is still served. */
+static void append_named_stats(xn_document *text, const xn_exchange *exchange,
+                               const xn_model_item *item, bool *any) {
+    xn_served served;
+    xn_error ignored;
+    if (xn_served_get(exchange->service, item->name, item->version, &served, &ignored))
+        return;
+    xn_document_add(text, "%s", *any ? ", " : "");
+    append_served_stats(text, exchange, &served);
+    xn_served_release(&served);
+    *any = true;
+}
+
+static xn_status append_models_stats(xn_document *text, const xn_exchange *exchange, bool *any,
+                                     xn_error *error) {
+    xn_model_item *items = NULL;
+    size_t count = 0;
+    xn_status status = exchange->service->models
+                           ? xn_models_list(exchange->service->models, &items, &count, error)
+                           : XN_OK;
+    for (size_t i = 0; i < count; i++)
+        if (items[i].state == XN_MODEL_READY)
+            append_named_stats(text, exchange, &items[i], any);
+    xn_mem_free(items);
+    return status;
+}
+
+static xn_status append_weights_stats(xn_document *text, const xn_exchange *exchange, bool *any,
+                                      xn_error *error) {
+    xn_store_item *items = NULL;
+    size_t count = 0;
+    xn_status status =
+        xn_store_list(xn_engine_store(exchange->service->engine), &items, &count, error);
+    for (size_t i = 0; i < count; i++) {
+        xn_served served;
+        xn_error ignored;
+        if (xn_served_get(exchange->service, items[i].name, "", &served, &ignored))
+            continue;
+        if (served.weights) { /* else a network has the name, and was there already */
+            xn_document_add(text, "%s", *any ? ", " : "");
+            append_served_stats(text, exchange, &served);
+            *any = true;
+        }
+        xn_served_release(&served);
+    }
+    xn_mem_free(items);
+    return status;
+}
+
+static void show_all_stats(xn_exchange *exchange) {
+    xn_document text = {0};
+    xn_error error;
+    bool any = false;
+    xn_document_add(&text, "{\"model_stats\": [");
+    if (append_models_stats(&text, exchange, &any, &error) ||
+        append_weights_stats(&text, exchange, &any, &error)) {
+        size_t length;
+        xn_mem_free(xn_document_take(&text, &length));
+        xn_exchange_fail(exchange, &error);
+        return;
+    }
+    xn_document_add(&text, "]}");
+    respond(exchange, &text);
+}
+
+const xn_resource xn_model_resource = {.complete = show_model};
+const xn_resource xn_model_ready_resource = {.complete = show_ready};
+const xn_resource xn_model_config_resource = {.complete = show_config};
+const xn_resource xn_model_stats_resource = {.complete = show_stats};
+const xn_resource xn_models_stats_resource = {.complete = show_all_stats};

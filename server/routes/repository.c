@@ -1,0 +1,209 @@
+/* repository.c: /v2/repository: what models there are, loading and unloading them. Loading reads
+ * files and waits for devices: it has a thread of its own, so that requests with large bodies do
+ * not wait behind it. */
+#include "document.h"
+#include "log.h"
+#include "resources.h"
+#include "xn_mem.h"
+#include "xn_oip.h"
+
+#define SMALL_BODY_BYTES 65536
+
+/* What is done for a request on another thread. */
+typedef struct xn_errand {
+    xn_task task; /* first: the loader hands it back */
+    xn_exchange *exchange;
+    xn_status (*run)(struct xn_errand *errand, xn_error *error);
+    xn_error error; /* status XN_OK when it is done */
+} errand;
+
+static void run_errand(xn_task *task) {
+    errand *e = (errand *)task;
+    xn_error error = {.status = XN_OK};
+    if (!e->run(e, &error))
+        error.status = XN_OK;
+    e->error = error;
+    xn_request_unpark(e->exchange->request);
+}
+
+static void send_on_errand(xn_exchange *exchange,
+                           xn_status (*run)(errand *errand, xn_error *error)) {
+    errand *e = xn_mem_zalloc(1, sizeof *e);
+    if (!e) {
+        xn_exchange_json(exchange, 200, NULL, 0); /* there is no memory */
+        return;
+    }
+    *e = (errand){.task.run = run_errand, .exchange = exchange, .run = run};
+    exchange->of.errand = e;
+    xn_request_park(exchange->request);
+    xn_loader_submit(exchange->service->model_loader, &e->task);
+}
+
+static void finished(xn_exchange *exchange) {
+    xn_mem_free(exchange->of.errand);
+}
+
+static xn_status refuse_none(xn_error *error) {
+    return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "there is no repository of models here");
+}
+
+/* ---- index ---- */
+
+static void append_item(xn_document *text, const xn_model_item *item) {
+    static const char *const states[] = {[XN_MODEL_READY] = "READY",
+                                         [XN_MODEL_LOADING] = "LOADING",
+                                         [XN_MODEL_UNAVAILABLE] = "UNAVAILABLE"};
+    xn_document_add(text, "{\"name\": ");
+    xn_document_text(text, item->name);
+    if (item->version[0])
+        xn_document_add(text, ", \"version\": \"%s\"", item->version);
+    xn_document_add(text, ", \"state\": \"%s\", \"reason\": ", states[item->state]);
+    xn_document_string(text, item->reason);
+    xn_document_add(text, "}");
+}
+
+static void respond_index(xn_exchange *exchange, const xn_model_item *items, size_t count,
+                          bool ready_only) {
+    xn_document text = {0};
+    size_t length = 0;
+    bool any = false;
+    xn_document_add(&text, "[");
+    for (size_t i = 0; i < count; i++) {
+        if (ready_only && items[i].state != XN_MODEL_READY)
+            continue;
+        xn_document_add(&text, "%s", any ? ", " : "");
+        append_item(&text, &items[i]);
+        any = true;
+    }
+    xn_document_add(&text, "]\n");
+    char *body = xn_document_take(&text, &length);
+    xn_exchange_json(exchange, 200, body, length);
+}
+
+static void small_headers(xn_exchange *exchange) {
+    xn_exchange_accept_document(exchange, SMALL_BODY_BYTES);
+}
+
+static void index_complete(xn_exchange *exchange) {
+    const xn_proto_body body = xn_exchange_received(exchange);
+    xn_models *models = exchange->service->models;
+    xn_model_item *items = NULL;
+    size_t count = 0;
+    bool ready_only = false;
+    xn_error error;
+    if (xn_oip_parse_index(body.bytes, body.length, &ready_only, &error) ||
+        (models && xn_models_list(models, &items, &count, &error)))
+        xn_exchange_fail(exchange, &error);
+    else
+        respond_index(exchange, items, count, ready_only);
+    xn_mem_free(items);
+}
+
+const xn_resource xn_index_resource = {.headers = small_headers, .complete = index_complete};
+
+/* ---- load ---- */
+
+/* The files of a request, decoded; their bytes are counted before they are taken. */
+static xn_status decode_files(xn_exchange *exchange, const xn_load_request *request,
+                              xn_model_file files[], xn_error *error) {
+    for (int i = 0; i < request->file_count; i++) {
+        const xn_oip_file *file = &request->files[i];
+        void *bytes = NULL;
+        xn_status status = xn_ticket_grow(&exchange->ticket, file->length / 4 * 3 + 3, error);
+        if (!status)
+            status = xn_base64_decode(file->base64, file->length, &bytes, &files[i].length, error);
+        if (status)
+            return status;
+        files[i].path = file->path;
+        files[i].bytes = bytes;
+    }
+    return XN_OK;
+}
+
+static xn_status load(errand *e, xn_error *error) {
+    xn_exchange *exchange = e->exchange;
+    const xn_proto_body body = xn_exchange_received(exchange);
+    xn_load_request request = {0};
+    xn_model_file files[XN_OIP_MAX_FILES] = {{0}};
+    /* The strings, and what reading JSON takes beside them. */
+    xn_status status = xn_ticket_grow(&exchange->ticket, body.length, error);
+    if (!status)
+        status = xn_oip_parse_load(body.bytes, body.length, &request, error);
+    if (status)
+        return status;
+    status = decode_files(exchange, &request, files, error);
+    if (!status)
+        status = xn_models_load(exchange->service->models, exchange->name, request.config,
+                                request.config_length, files, request.file_count, error);
+    for (int i = 0; i < request.file_count; i++)
+        xn_mem_free((void *)(uintptr_t)files[i].bytes);
+    xn_load_request_free(&request);
+    return status;
+}
+
+static void load_headers(xn_exchange *exchange) {
+    xn_error error;
+    if (exchange->service->models) {
+        xn_exchange_accept_document(exchange, exchange->service->config->max_body_bytes);
+        return;
+    }
+    refuse_none(&error);
+    xn_exchange_fail(exchange, &error);
+}
+
+static void load_complete(xn_exchange *exchange) {
+    send_on_errand(exchange, load);
+}
+
+static void answer_done(xn_exchange *exchange, const char *done) {
+    static char nothing[1];
+    const errand *e = exchange->of.errand;
+    if (e->error.status) {
+        xn_exchange_fail(exchange, &e->error);
+        return;
+    }
+    xn_log(XN_LOG_INFO, xn_request_id(exchange->request), "model \"%s\" %s on request",
+           exchange->name, done);
+    xn_request_respond(exchange->request, 200, NULL, nothing, 0, NULL, NULL);
+}
+
+static void load_answer(xn_exchange *exchange) {
+    answer_done(exchange, "loaded");
+}
+
+const xn_resource xn_load_resource = {.headers = load_headers,
+                                      .complete = load_complete,
+                                      .answer = load_answer,
+                                      .finished = finished};
+
+/* ---- unload ---- */
+
+static xn_status unload(errand *e, xn_error *error) {
+    const xn_proto_body body = xn_exchange_received(e->exchange);
+    xn_status status = xn_oip_parse_unload(body.bytes, body.length, error);
+    return status ? status
+                  : xn_models_unload(e->exchange->service->models, e->exchange->name, error);
+}
+
+static void unload_headers(xn_exchange *exchange) {
+    xn_error error;
+    if (exchange->service->models) {
+        small_headers(exchange);
+        return;
+    }
+    refuse_none(&error);
+    xn_exchange_fail(exchange, &error);
+}
+
+static void unload_complete(xn_exchange *exchange) {
+    send_on_errand(exchange, unload);
+}
+
+static void unload_answer(xn_exchange *exchange) {
+    answer_done(exchange, "unloaded");
+}
+
+const xn_resource xn_unload_resource = {.headers = unload_headers,
+                                        .complete = unload_complete,
+                                        .answer = unload_answer,
+                                        .finished = finished};

@@ -1,0 +1,46 @@
+/* shared_memory.h: regions of POSIX shared memory that clients on the same host registered, to take
+ * inputs from and put outputs into. A client that may register them can read and write what the
+ * daemon's user may: so there is a flag, --allow-client-shm.
+ *
+ * Nothing is mapped: values are copied by pread and pwrite. A client may shrink a region at any
+ * moment, and touching a page that is gone would kill the process. Thread-safe. */
+#ifndef XN_SHARED_MEMORY_H
+#define XN_SHARED_MEMORY_H
+
+#include "xn_oip.h"
+
+#define XN_SHARED_MEMORY_MAX_REGIONS 128
+
+typedef struct xn_shared_memory xn_shared_memory;
+
+xn_status xn_shared_memory_create(xn_shared_memory **out, xn_error *error);
+void xn_shared_memory_free(xn_shared_memory *shared); /* NULL-safe */
+
+/* Opens what the key names, and checks that it is as large as it is said to be. XN_ERR_MALFORMED:
+ * a name that is taken, a key that is none or names nothing, or too little; XN_ERR_LIMIT. */
+xn_status xn_shared_memory_add(xn_shared_memory *shared, const char *name,
+                               const xn_shm_request *request, xn_error *error);
+/* NULL: all of them. A name that is not known is as good as removed. */
+void xn_shared_memory_remove(xn_shared_memory *shared, const char *name);
+
+/* Copies bytes of a region. The range must lie in what was registered. XN_ERR_MALFORMED, field
+ * `field`. */
+xn_status xn_shared_memory_read(xn_shared_memory *shared, const xn_oip_shared *from,
+                                const char *field, void *destination, size_t bytes,
+                                xn_error *error);
+xn_status xn_shared_memory_write(xn_shared_memory *shared, const xn_oip_shared *to,
+                                 const char *field, const void *values, size_t bytes,
+                                 xn_error *error);
+/* What both would say of the range, without copying. */
+xn_status xn_shared_memory_check(xn_shared_memory *shared, const xn_oip_shared *range,
+                                 const char *field, size_t bytes, xn_error *error);
+
+typedef struct xn_shared_memory_item {
+    char name[XN_OIP_MAX_REGION + 1];
+    xn_shm_request region;
+} xn_shared_memory_item;
+/* In the order of registration; free with xn_mem_free. name: that one, or NULL: all. */
+xn_status xn_shared_memory_list(xn_shared_memory *shared, const char *name,
+                                xn_shared_memory_item **items, size_t *count, xn_error *error);
+
+#endif

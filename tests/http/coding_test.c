@@ -1,0 +1,267 @@
+/* Coded bodies on a real daemon: requests in gzip and deflate, answers where they are asked for,
+ * and bodies that become too much. */
+#include "coding.h"
+#include "oip.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LIMIT = 4 << 20 };
+
+static xt_daemon *daemon_;
+static char repository[256];
+static xt_net net;
+
+static void start(void) {
+    xt_folder_make(repository, sizeof repository);
+    xt_net_make(&net, XT_NET_BYTES, xn_test_seed());
+    xt_net_write(&net, repository, "bytes");
+    daemon_ = xt_daemon_start_shared(XT_FLAGS("--model-repository", repository, "--max-body-bytes",
+                                              "4M", "--queue-bytes", "64M"));
+}
+
+static void stop(void) {
+    xt_daemon_stop_shared(daemon_);
+    xt_net_free(&net);
+    xt_folder_remove(repository);
+}
+
+static xt_buffer code(xn_coding coding, const xt_buffer *body) {
+    size_t room = body->length + body->length / 8 + 1000, length = 0;
+    xt_buffer out = {malloc(room), 0, room};
+    ck_assert(xn_coding_encode(coding, body->data, body->length, out.data, room, &length));
+    out.length = length;
+    return out;
+}
+
+static const struct {
+    xn_coding coding;
+    const char *header;
+} codings[] = {{XN_CODING_GZIP, "Content-Encoding: gzip\r\n"},
+               {XN_CODING_DEFLATE, "Content-Encoding: Deflate\r\n"}};
+
+enum { FEATURES = 8 * 6 * 5, ALL = FEATURES + 10 };
+
+static void check_both(const xt_response *response, const float *expected, int64_t images) {
+    xt_check_output(response, 0, "out0", expected, images, ALL, 0, FEATURES);
+    xt_check_output(response, 1, "out1", expected, images, ALL, FEATURES, ALL);
+}
+
+/* The header's length counts decoded bytes. */
+START_TEST(coded_requests) {
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    void *images = xt_net_images(&net, &rng, 5);
+    float *expected = xt_net_expect(&net, images, 5);
+    for (int in = XT_IN_JSON; in <= XT_IN_BINARY; in++) {
+        xt_infer how = {.in = (xt_in)in, .headers = codings[_i].header};
+        xt_buffer body, coded;
+        xt_conn conn;
+        xt_response response;
+        xt_infer_body(&how, &net, images, 5, &body);
+        coded = code(codings[_i].coding, &body);
+        ck_assert(xt_connect(&conn, daemon_));
+        ck_assert_int_eq(xt_infer_send(&conn, "bytes", &how, &coded, &response), XT_GOT);
+        check_both(&response, expected, 5);
+        ck_assert_ptr_null(XT_HEADER(&response, "Content-Encoding"));
+        xt_response_free(&response);
+        xt_disconnect(&conn);
+        xt_buffer_free(&body);
+        xt_buffer_free(&coded);
+    }
+    free(images);
+    free(expected);
+}
+END_TEST
+
+static void send_coded(const char *headers, const xt_buffer *coded, xt_response *response) {
+    xt_fetch(daemon_, "POST", "/v2/models/bytes/infer", headers, coded->data, coded->length,
+             response);
+}
+
+START_TEST(wrong_coded_requests) {
+    xt_buffer body = {0}, coded;
+    xt_response response;
+    char headers[200];
+    xt_print(&body, "{\"inputs\": []}");
+    coded = code(codings[_i].coding, &body);
+    send_coded(codings[_i].header, &coded, &response); /* of its contents */
+    xt_check_oip_error(&response, 400, "inputs", "inputs");
+    xt_response_free(&response);
+    snprintf(headers, sizeof headers, "%sInference-Header-Content-Length: %zu\r\n",
+             codings[_i].header, body.length + 1);
+    send_coded(headers, &coded, &response);
+    xt_check_oip_error(&response, 400, "decoded", "length");
+    xt_response_free(&response);
+    send_coded(codings[!_i].header, &coded, &response);
+    xt_check_oip_error(&response, 400, "Content-Encoding", "the other coding");
+    xt_response_free(&response);
+    xt_append(&coded, "x", 1);
+    send_coded(codings[_i].header, &coded, &response);
+    xt_check_oip_error(&response, 400, "behind", "a byte too many");
+    xt_response_free(&response);
+    for (coded.length -= 2; coded.length; coded.length--) {
+        send_coded(codings[_i].header, &coded, &response);
+        xt_check_oip_error(&response, 400, "middle", "cut");
+        xt_response_free(&response);
+    }
+    xt_buffer_free(&body);
+    xt_buffer_free(&coded);
+}
+END_TEST
+
+/* Other routes take bodies as they are. */
+START_TEST(other_routes) {
+    xt_response response;
+    xt_fetch(daemon_, "POST", "/conv",
+             "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", "x", 1, &response);
+    xt_check_error(&response, 415, "Content-Encoding", NULL, "/conv");
+    xt_response_free(&response);
+    xt_fetch(daemon_, "POST", "/v2/repository/index", "Content-Encoding: gzip\r\n", "x", 1,
+             &response);
+    xt_check_oip_error(&response, 415, "Content-Encoding", "index");
+    xt_response_free(&response);
+}
+END_TEST
+
+START_TEST(bombs) {
+    xt_buffer body = {calloc(1, LIMIT + 1), LIMIT + 1, LIMIT + 1}, coded;
+    xt_response response;
+    memset(body.data, ' ', body.length);
+    coded = code(codings[_i].coding, &body);
+    ck_assert_uint_lt(coded.length, body.length / 100);
+    long before = xt_daemon_memory_kb(daemon_, "VmHWM");
+    for (int i = 0; i < 5; i++) {
+        send_coded(codings[_i].header, &coded, &response);
+        xt_check_oip_error(&response, 413, "max-body-bytes", "a bomb");
+        xt_response_free(&response);
+    }
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_bytes", 0));
+    if (!XN_TEST_SANITIZED)
+        ck_assert_int_lt(xt_daemon_memory_kb(daemon_, "VmHWM"), before + 3 * (LIMIT >> 10));
+    body.length = LIMIT; /* as much as may be, and no JSON */
+    xt_buffer_free(&coded);
+    coded = code(codings[_i].coding, &body);
+    send_coded(codings[_i].header, &coded, &response);
+    xt_check_oip_error(&response, 400, NULL, "blanks");
+    xt_response_free(&response);
+    xt_buffer_free(&body);
+    xt_buffer_free(&coded);
+}
+END_TEST
+
+/* What a body becomes counts like a body that comes so: many of them are refused, not held. */
+START_TEST(decoded_bytes_count) {
+    xt_response response;
+    xt_daemon *small =
+        xt_daemon_start(XT_FLAGS("--model-repository", repository, "--queue-bytes", "4M",
+                                 "--max-connections", "32", "--max-body-bytes", "64M"));
+    xt_buffer body = {calloc(1, 16 << 20), 16 << 20, 16 << 20}, coded;
+    memset(body.data, ' ', body.length);
+    coded = code(XN_CODING_GZIP, &body);
+    xt_fetch(small, "POST", "/v2/models/bytes/infer", codings[0].header, coded.data, coded.length,
+             &response);
+    ck_assert_msg(response.status == 429 || response.status == 413, "%d: %s", response.status,
+                  response.body);
+    xt_check_oip_error(&response, response.status, "bytes", "too much");
+    xt_response_free(&response);
+    ck_assert(xt_metric_becomes(small, "xnord_inflight_bytes", 0));
+    ck_assert_int_eq(xt_daemon_stop(small), 0);
+    xt_buffer_free(&body);
+    xt_buffer_free(&coded);
+}
+END_TEST
+
+/* ---- answers ---- */
+
+static xn_status grown(void *context, size_t bytes, xn_error *why) {
+    (void)context, (void)bytes, (void)why;
+    return XN_OK;
+}
+
+static void decode_answer(xt_response *response, xn_coding coding) {
+    const size_t room = 1 << 20;
+    char *body = malloc(room + 1);
+    size_t length = 0;
+    xn_error error;
+    xn_status status = xn_coding_decode(coding, response->body, response->length, body, room, "",
+                                        grown, NULL, &length, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    free(response->body);
+    body[length] = 0;
+    response->body = body;
+    response->length = length;
+}
+
+START_TEST(coded_answers) {
+    static const struct {
+        const char *accept, *coding;
+        xn_coding kind;
+    } table[] = {
+        {"Accept-Encoding: gzip\r\n", "gzip", XN_CODING_GZIP},
+        {"Accept-Encoding: deflate\r\n", "deflate", XN_CODING_DEFLATE},
+        {"Accept-Encoding: br, gzip;q=0.5, deflate;q=0.7\r\n", "deflate", XN_CODING_DEFLATE},
+        {"Accept-Encoding: identity\r\n", NULL, XN_CODING_IDENTITY},
+        {"Accept-Encoding: *\r\n", NULL, XN_CODING_IDENTITY},
+        {"", NULL, XN_CODING_IDENTITY}};
+    xn_rng rng = {xn_test_seed()};
+    void *images = xt_net_images(&net, &rng, 4);
+    float *expected = xt_net_expect(&net, images, 4);
+    for (size_t i = 0; i < 2 * sizeof table / sizeof *table; i++) {
+        xt_response response;
+        xt_infer how = {.in = XT_IN_BINARY, .headers = table[i / 2].accept};
+        if (i % 2)
+            how.rest = ", \"parameters\": {\"binary_data_output\": true}";
+        xt_ask(daemon_, "bytes", &how, &net, images, 4, &response);
+        ck_assert_msg(response.status == 200, "%s", response.body);
+        const char *coding = XT_HEADER(&response, "Content-Encoding");
+        if (table[i / 2].coding) {
+            ck_assert_msg(coding && !strcmp(coding, table[i / 2].coding), "%s", response.head);
+            ck_assert_ptr_nonnull(XT_HEADER(&response, "Vary"));
+            decode_answer(&response, table[i / 2].kind);
+        } else {
+            ck_assert_msg(!coding, "%s", response.head);
+        }
+        check_both(&response, expected, 4);
+        xt_response_free(&response);
+    }
+    free(images);
+    free(expected);
+}
+END_TEST
+
+START_TEST(small_answers_and_errors_are_not_coded) {
+    xn_rng rng = {xn_test_seed()};
+    void *images = xt_net_images(&net, &rng, 1);
+    xt_response response;
+    xt_infer how = {.in = XT_IN_BINARY,
+                    .headers = "Accept-Encoding: gzip\r\n",
+                    .rest = ", \"outputs\": [{\"name\": \"out1\"}]"};
+    xt_ask(daemon_, "bytes", &how, &net, images, 1, &response);
+    ck_assert_int_eq(response.status, 200);
+    ck_assert_ptr_null(XT_HEADER(&response, "Content-Encoding"));
+    xt_response_free(&response);
+    xt_fetch(daemon_, "GET", "/v2/models/nothing", "Accept-Encoding: gzip\r\n", NULL, 0, &response);
+    xt_check_oip_error(&response, 404, NULL, "nothing");
+    xt_response_free(&response);
+    free(images);
+}
+END_TEST
+
+XN_SUITE(http_coding) {
+    Suite *suite = suite_create("http_coding");
+    TCase *tcase = tcase_create("coding");
+    tcase_add_unchecked_fixture(tcase, start, stop);
+    tcase_add_checked_fixture(tcase, NULL, xt_reap);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, coded_requests, 0, 2);
+    tcase_add_loop_test(tcase, wrong_coded_requests, 0, 2);
+    tcase_add_test(tcase, other_routes);
+    tcase_add_loop_test(tcase, bombs, 0, 2);
+    tcase_add_test(tcase, decoded_bytes_count);
+    tcase_add_test(tcase, coded_answers);
+    tcase_add_test(tcase, small_answers_and_errors_are_not_coded);
+    suite_add_tcase(suite, tcase);
+    xt_add_stopped_case(suite);
+    return suite;
+}

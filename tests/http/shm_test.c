@@ -1,0 +1,343 @@
+/* Shared memory of clients on a real daemon: registering, inputs and outputs that lie there, and a
+ * client that takes it away while it is used. */
+#include "oip.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define REGION "/v2/systemsharedmemory/region/"
+
+static xt_daemon *daemon_;
+static char repository[256], key[64];
+static xt_net net;
+
+enum { BYTES = 65536 };
+
+static void start(void) {
+    xt_folder_make(repository, sizeof repository);
+    xt_net_make(&net, XT_NET_BYTES, xn_test_seed());
+    xt_net_write(&net, repository, "bytes");
+    snprintf(key, sizeof key, "/xnord-test-%d", (int)getpid());
+    daemon_ =
+        xt_daemon_start_shared(XT_FLAGS("--model-repository", repository, "--allow-client-shm"));
+}
+
+static void stop(void) {
+    xt_daemon_stop_shared(daemon_);
+    xt_net_free(&net);
+    xt_folder_remove(repository);
+    shm_unlink(key);
+}
+
+/* A new object of that size; nothing is registered. */
+static unsigned char *fresh_memory(size_t bytes) {
+    xt_response response;
+    xt_fetch(daemon_, "POST", "/v2/systemsharedmemory/unregister", "", "", 0, &response);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    shm_unlink(key);
+    int fd = shm_open(key, O_RDWR | O_CREAT | O_EXCL, 0600);
+    ck_assert(fd >= 0 && !ftruncate(fd, (off_t)bytes));
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    ck_assert_ptr_ne(memory, MAP_FAILED);
+    close(fd);
+    return memory;
+}
+
+static void resize(size_t bytes) {
+    int fd = shm_open(key, O_RDWR, 0);
+    ck_assert(fd >= 0 && !ftruncate(fd, (off_t)bytes));
+    close(fd);
+}
+
+static void post(const char *target, const char *body, xt_response *response) {
+    xt_fetch(daemon_, "POST", target, "", body, strlen(body), response);
+}
+
+static int register_region(const char *name, const char *of, const char *offset,
+                           const char *byte_size, const char *part) {
+    char target[300], body[400];
+    xt_response response;
+    snprintf(target, sizeof target, REGION "%s/register", name);
+    snprintf(body, sizeof body, "{\"key\": \"%s\", \"offset\": %s, \"byte_size\": %s}", of, offset,
+             byte_size);
+    post(target, body, &response);
+    int status = response.status;
+    if (status != 200)
+        xt_check_oip_error(&response, status, part, body);
+    else
+        ck_assert_uint_eq(response.length, 0);
+    xt_response_free(&response);
+    return status;
+}
+
+START_TEST(what_is_registered_is_shown) {
+    fresh_memory(BYTES);
+    ck_assert_int_eq(register_region("one", key, "0", "100", NULL), 200);
+    ck_assert_int_eq(register_region("a%20b:0", key + 1, "100", "1000", NULL), 200);
+    char *all = xt_get(daemon_, "/v2/systemsharedmemory/status");
+    ck_assert_msg(xt_json_valid(all), "%s", all);
+    ck_assert(xt_json_is(all, "0.name", "one") && xt_json_is(all, "1.name", "a b:0"));
+    ck_assert(xt_json_is(all, "0.key", key) && xt_json_is(all, "1.key", key));
+    ck_assert_double_eq(xt_json_number(all, "1.offset"), 100);
+    ck_assert_double_eq(xt_json_number(all, "1.byte_size"), 1000);
+    free(all);
+    char *one = xt_get(daemon_, REGION "one/status");
+    ck_assert(xt_json_is(one, "0.name", "one") && !xt_json_at(one, "1"));
+    free(one);
+    xt_response response;
+    post(REGION "one/unregister", "", &response);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    xt_fetch(daemon_, "GET", REGION "one/status", "", NULL, 0, &response);
+    xt_check_oip_error(&response, 404, "one", "status");
+    xt_response_free(&response);
+    post(REGION "one/unregister", "{}", &response); /* again: as good as done */
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+}
+END_TEST
+
+START_TEST(wrong_regions) {
+    static const struct {
+        const char *key, *offset, *byte_size;
+    } table[] = {{NULL, "0", "65537"},
+                 {NULL, "65536", "1"},
+                 {NULL, "65537", "1"},
+                 {NULL, "0", "0"},
+                 {NULL, "18446744073709551615", "2"},
+                 {NULL, "1", "18446744073709551615"},
+                 {NULL, "-1", "10"},
+                 {NULL, "0", "\"10\""},
+                 {"/xnord-test-there-is-none", "0", "10"},
+                 {"/a/b", "0", "10"},
+                 {"/../etc/passwd", "0", "10"},
+                 {"/..", "0", "10"},
+                 {"/.", "0", "10"},
+                 {"..", "0", "10"},
+                 {"/", "0", "10"},
+                 {"", "0", "10"}};
+    xt_response response;
+    char name[200];
+    fresh_memory(BYTES);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        ck_assert_int_eq(register_region("r", table[i].key ? table[i].key : key, table[i].offset,
+                                         table[i].byte_size, NULL),
+                         400);
+    ck_assert_int_eq(register_region("r", key, "0", "10", NULL), 200);
+    ck_assert_int_eq(register_region("r", key, "0", "10", "already"), 400);
+    memset(name, 'x', sizeof name);
+    name[128] = 0;
+    ck_assert_int_eq(register_region(name, key, "0", "10", NULL), 200);
+    name[128] = 'x';
+    name[129] = 0;
+    ck_assert_int_eq(register_region(name, key, "0", "10", NULL), 400);
+    ck_assert_int_eq(register_region("a%01b", key, "0", "10", NULL), 400);
+    post(REGION "s/register", "{}", &response);
+    xt_check_oip_error(&response, 400, "key", "no key");
+    xt_response_free(&response);
+}
+END_TEST
+
+START_TEST(no_more_than_128) {
+    char name[16];
+    fresh_memory(BYTES);
+    for (int i = 0; i < 128; i++) {
+        snprintf(name, sizeof name, "r%d", i);
+        ck_assert_int_eq(register_region(name, key, "0", "10", NULL), 200);
+    }
+    ck_assert_int_eq(register_region("more", key, "0", "10", "128"), 413);
+    fresh_memory(BYTES);
+    ck_assert_int_eq(register_region("more", key, "0", "10", NULL), 200);
+}
+END_TEST
+
+START_TEST(cuda_regions) {
+    xt_response response;
+    char *none = xt_get(daemon_, "/v2/cudasharedmemory/status");
+    ck_assert_str_eq(none, "[]\n");
+    free(none);
+    post("/v2/cudasharedmemory/unregister", "", &response);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    post("/v2/cudasharedmemory/region/x/unregister", "", &response);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    post("/v2/cudasharedmemory/region/x/register", "{}", &response);
+    xt_check_oip_error(&response, 501, NULL, "cuda");
+    xt_response_free(&response);
+}
+END_TEST
+
+/* ---- inputs and outputs ---- */
+
+enum { FEATURES = 8 * 6 * 5, CLASSES = 10, IMAGE = 6 * 5 * 3, OUTPUT_AT = 4096 };
+
+static int infer_shared(int64_t images, uint64_t in_at, uint64_t in_bytes, uint64_t out_at,
+                        uint64_t out_bytes, xt_response *response) {
+    char body[1000];
+    snprintf(body, sizeof body,
+             "{\"inputs\": [{\"name\": \"input\", \"shape\": [%lld, 6, 5, 3], \"datatype\": "
+             "\"UINT8\", \"parameters\": {\"shared_memory_region\": \"in\", "
+             "\"shared_memory_byte_size\": %llu, \"shared_memory_offset\": %llu}}], \"outputs\": "
+             "[{\"name\": \"out1\", \"parameters\": {\"shared_memory_region\": \"out\", "
+             "\"shared_memory_byte_size\": %llu, \"shared_memory_offset\": %llu}}, {\"name\": "
+             "\"out0\", \"parameters\": {\"binary_data\": true}}]}",
+             (long long)images, (unsigned long long)in_bytes, (unsigned long long)in_at,
+             (unsigned long long)out_bytes, (unsigned long long)out_at);
+    post("/v2/models/bytes/infer", body, response);
+    return response->status;
+}
+
+static unsigned char *both_regions(void) {
+    unsigned char *memory = fresh_memory(BYTES);
+    ck_assert_int_eq(register_region("in", key, "0", "4096", NULL), 200);
+    ck_assert_int_eq(register_region("out", key, "4096", "4096", NULL), 200);
+    return memory;
+}
+
+START_TEST(values_in_shared_memory) {
+    xn_rng rng = {xn_test_seed()};
+    unsigned char *memory = both_regions();
+    for (int64_t images = 1; images <= 16; images += 5) {
+        uint64_t in_at = xn_rng_below(&rng, 100), out_at = xn_rng_below(&rng, 100);
+        unsigned char *input = xt_net_images(&net, &rng, images);
+        float *expected = xt_net_expect(&net, input, images);
+        xt_response response;
+        memset(memory, 0x5a, BYTES);
+        memcpy(memory + in_at, input, (size_t)images * IMAGE);
+        int status = infer_shared(images, in_at, (uint64_t)images * IMAGE, out_at,
+                                  (uint64_t)images * CLASSES * 4, &response);
+        ck_assert_msg(status == 200, "%s", response.body);
+        for (int64_t i = 0; i < images; i++)
+            ck_assert(!memcmp(memory + OUTPUT_AT + out_at + (size_t)i * CLASSES * 4,
+                              expected + i * (FEATURES + CLASSES) + FEATURES, CLASSES * 4));
+        ck_assert_uint_eq(memory[OUTPUT_AT + out_at + (size_t)images * CLASSES * 4], 0x5a);
+        ck_assert_uint_eq(memory[OUTPUT_AT + out_at - 1], 0x5a);
+        ck_assert(xt_json_is(response.body, "outputs.0.parameters.shared_memory_region", "out"));
+        ck_assert_ptr_null(xt_json_at(response.body, "outputs.0.data"));
+        xt_check_output(&response, 1, "out0", expected, images, FEATURES + CLASSES, 0, FEATURES);
+        xt_response_free(&response);
+        free(input);
+        free(expected);
+    }
+    munmap(memory, BYTES);
+}
+END_TEST
+
+START_TEST(ranges_outside_of_a_region) {
+    static const struct {
+        uint64_t in_at, in_bytes, out_at, out_bytes;
+    } table[] = {{4096 - IMAGE + 1, IMAGE, 0, 40}, {0, IMAGE - 1, 0, 40},
+                 {UINT64_MAX, IMAGE, 0, 40},       {UINT64_MAX - IMAGE + 1, IMAGE, 0, 40},
+                 {0, IMAGE, 4096 - 39, 40},        {0, IMAGE, 0, 39},
+                 {0, IMAGE, UINT64_MAX - 10, 40},  {0, UINT64_MAX, 0, 40}};
+    xt_response response;
+    unsigned char *memory = both_regions();
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        infer_shared(1, table[i].in_at, table[i].in_bytes, table[i].out_at, table[i].out_bytes,
+                     &response);
+        xt_check_oip_error(&response, 400, NULL, "a range");
+        xt_response_free(&response);
+    }
+    munmap(memory, BYTES);
+    fresh_memory(BYTES);
+    infer_shared(1, 0, IMAGE, 0, 40, &response);
+    xt_check_oip_error(&response, 400, "in", "no region");
+    xt_response_free(&response);
+}
+END_TEST
+
+/* A region that shrinks is an error, and no more than that. */
+START_TEST(memory_that_shrinks) {
+    xt_response response;
+    unsigned char *memory = both_regions();
+    ck_assert_int_eq(infer_shared(1, 0, IMAGE, 0, 40, &response), 200);
+    xt_response_free(&response);
+    resize(IMAGE - 1);
+    infer_shared(1, 0, IMAGE, 0, 40, &response);
+    xt_check_oip_error(&response, 400, "shrunk", "shrunk");
+    xt_response_free(&response);
+    resize(0);
+    infer_shared(1, 0, IMAGE, 0, 40, &response);
+    xt_check_oip_error(&response, 400, "shrunk", "nothing left");
+    xt_response_free(&response);
+    resize(BYTES);
+    ck_assert_int_eq(infer_shared(1, 0, IMAGE, 0, 40, &response), 200);
+    xt_response_free(&response);
+    munmap(memory, BYTES);
+}
+END_TEST
+
+static void *shrink_and_grow(void *context) {
+    for (int i = 0; i < *(const int *)context; i++) {
+        resize(i % 2 ? BYTES : (size_t)(i % 3) * 2048);
+        xt_nap();
+    }
+    return NULL;
+}
+
+START_TEST(memory_that_shrinks_while_it_is_used) {
+    int rounds = 100;
+    pthread_t thread;
+    unsigned char *memory = both_regions();
+    ck_assert(!pthread_create(&thread, NULL, shrink_and_grow, &rounds));
+    for (int i = 0; i < 200; i++) {
+        xt_response response;
+        int status = infer_shared(16, 0, 16 * IMAGE, 0, 16 * 40, &response);
+        ck_assert_msg(status == 200 || status == 400, "%d: %s", status, response.body);
+        xt_response_free(&response);
+    }
+    pthread_join(thread, NULL);
+    ck_assert(xt_daemon_alive(daemon_));
+    munmap(memory, BYTES);
+}
+END_TEST
+
+/* ---- without the flag ---- */
+
+START_TEST(not_allowed) {
+    xt_response response;
+    xt_daemon *closed = xt_daemon_start(XT_NO_FLAGS);
+    char *text = xt_get(closed, "/v2/systemsharedmemory/status");
+    ck_assert_str_eq(text, "[]\n");
+    free(text);
+    text = xt_get(closed, "/v2");
+    ck_assert_ptr_null(strstr(text, "shared_memory"));
+    free(text);
+    xt_fetch(closed, "POST", REGION "x/register", "", "{}", 2, &response);
+    xt_check_oip_error(&response, 501, "--allow-client-shm", "register");
+    xt_response_free(&response);
+    xt_fetch(closed, "POST", "/v2/systemsharedmemory/unregister", "", "", 0, &response);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    ck_assert_int_eq(xt_daemon_stop(closed), 0);
+    text = xt_get(daemon_, "/v2");
+    ck_assert_ptr_nonnull(strstr(text, "\"system_shared_memory\""));
+    free(text);
+}
+END_TEST
+
+XN_SUITE(http_shm) {
+    Suite *suite = suite_create("http_shm");
+    TCase *tcase = tcase_create("shm");
+    tcase_add_unchecked_fixture(tcase, start, stop);
+    tcase_add_checked_fixture(tcase, NULL, xt_reap);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, what_is_registered_is_shown);
+    tcase_add_test(tcase, wrong_regions);
+    tcase_add_test(tcase, no_more_than_128);
+    tcase_add_test(tcase, cuda_regions);
+    tcase_add_test(tcase, values_in_shared_memory);
+    tcase_add_test(tcase, ranges_outside_of_a_region);
+    tcase_add_test(tcase, memory_that_shrinks);
+    tcase_add_test(tcase, memory_that_shrinks_while_it_is_used);
+    tcase_add_test(tcase, not_allowed);
+    suite_add_tcase(suite, tcase);
+    xt_add_stopped_case(suite);
+    return suite;
+}

@@ -1,0 +1,1225 @@
+/* Models from folders: names, versions, what is broken, what changes while it is read, limits,
+ * statistics, memory failing at every point, and threads that use models while others load and
+ * unload them. Most are tiny: each output is the sum of four inputs times a value that tells which
+ * files they were made of. */
+#include "engine_fake.h"
+#include "models_internal.h"
+#include "nw_random.h"
+#include "nw_write.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { CLASSES = 3, PATH_BYTES = 512 };
+
+/* ---- folders ---- */
+
+static char root[64];
+
+static void remove_root(void) {
+    char command[200];
+    snprintf(command, sizeof command, "chmod -R u+rwx '%s'; rm -rf '%s'", root, root);
+    if (root[0])
+        ck_assert_int_eq(system(command), 0);
+    root[0] = '\0';
+}
+
+static void make_root(void) {
+    snprintf(root, sizeof root, "/tmp/xnord-models-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(root));
+}
+
+/* The path of that name in the root; of several at a time, up to four. */
+static const char *at(const char *name) {
+    static _Thread_local char paths[4][PATH_BYTES];
+    static _Thread_local unsigned next;
+    char *path = paths[next++ % 4];
+    snprintf(path, PATH_BYTES, "%s/%s", root, name);
+    return path;
+}
+
+static void make_folder(const char *name) {
+    ck_assert_msg(!mkdir(at(name), 0777), "%s", name);
+}
+
+static void write_bytes(const char *folder, const char *file, const void *bytes, size_t length) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", at(folder), file);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    ck_assert_msg(fd >= 0, "%s", path);
+    ck_assert_int_eq(write(fd, bytes, length), (ssize_t)length);
+    close(fd);
+}
+
+static void write_text(const char *folder, const char *file, const char *text) {
+    write_bytes(folder, file, text, strlen(text));
+}
+
+#define TINY(members, output)                                                                      \
+    "{\"format\": \"xnord-network/1\", " members                                                   \
+    "\"input\": {\"name\": \"image\", \"datatype\": \"FP32\", \"shape\": [1, 2, 2]}, "             \
+    "\"output\": {\"name\": \"logits\"" output "}, "                                               \
+    "\"layers\": [{\"op\": \"conv\", \"name\": \"c\", \"mode\": \"float\"}]}"
+static const char plain[] = TINY("", "");
+static const char labelled[] = TINY("", ", \"labels\": \"labels.txt\"");
+
+/* The tensors of a tiny model. */
+static void tiny_tensors(float value, nw_files *out) {
+    nw_net *net = nw_create(1, 2, 2);
+    float values[4 * CLASSES];
+    for (int i = 0; i < 4 * CLASSES; i++)
+        values[i] = value;
+    xn_layer *layer = nw_add(net, XN_OP_CONV, "c", NULL);
+    layer->window.mode = XN_MODE_FLOAT;
+    layer->weight = nw_tensor(net, values, CLASSES, 1, 2, 2);
+    nw_write(net, NULL, out);
+    nw_free(net);
+}
+
+static void write_tensors(const char *folder, float value) {
+    nw_files files;
+    tiny_tensors(value, &files);
+    write_bytes(folder, "model.safetensors", files.tensors, files.tensors_length);
+    nw_files_free(&files);
+}
+
+/* A folder that is there becomes a tiny model's. */
+static void fill(const char *folder, const char *config, float value) {
+    write_text(folder, "config.json", config);
+    write_tensors(folder, value);
+}
+
+static void make_tiny(const char *folder, const char *config, float value) {
+    make_folder(folder);
+    fill(folder, config, value);
+}
+
+/* ---- a daemon's parts ---- */
+
+static xn_config config;
+static xn_engine *engine;
+static xn_models *models;
+
+static void configure(void) {
+    config = fake_config();
+    config.max_models = 100;
+    config.max_models_bytes = 1 << 24;
+    config.max_elements = 1 << 20;
+    config.max_output_bytes = 1 << 24;
+    config.max_operations = INT64_C(1) << 40;
+    config.threads = 2;
+    snprintf(config.backend, sizeof config.backend, "ref");
+    snprintf(config.model_repository, sizeof config.model_repository, "%s", root);
+}
+
+static void open_models(void) {
+    xn_error error = {0};
+    xn_status status = xn_engine_create(&config, &engine, &error);
+    if (status == XN_OK)
+        status = xn_models_create(&config, xn_engine_store(engine), &models, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+}
+
+static void begin(void) {
+    make_root();
+    configure();
+}
+
+static void end(void) {
+    xn_models_free(models);
+    xn_engine_free(engine);
+    models = NULL;
+    engine = NULL;
+    remove_root();
+}
+
+static void scan(void) {
+    xn_error error = {0};
+    ck_assert_msg(xn_models_scan(models, &error) == XN_OK, "%s", error.message);
+}
+
+static const xn_model *get(const char *name) {
+    const xn_model *model = NULL;
+    xn_error error = {0};
+    xn_status status = xn_models_get(models, name, NULL, &model, &error);
+    ck_assert_msg(status == XN_OK, "%s", error.message);
+    return model;
+}
+
+static xn_status get_status(const char *name, const char *version, xn_error *error) {
+    const xn_model *model = NULL;
+    xn_status status = xn_models_get(models, name, version, &model, error);
+    xn_model_release(model);
+    return status;
+}
+
+static void expect_missing(const char *name, xn_status status, const char *says) {
+    xn_error error = {0};
+    xn_status got = get_status(name, NULL, &error);
+    ck_assert_msg(got == status, "%s: %s: %s", name, xn_status_name(got), error.message);
+    ck_assert_msg(strstr(error.message, says) != NULL, "no \"%s\" in: %s", says, error.message);
+}
+
+static void expect_load(const char *name, xn_status status, const char *says) {
+    xn_error error = {0};
+    xn_status got = xn_models_load(models, name, NULL, 0, NULL, 0, &error);
+    ck_assert_msg(got == status, "%s: %s: %s", name, xn_status_name(got), error.message);
+    ck_assert_msg(strstr(error.message, says) != NULL, "no \"%s\" in: %s", says, error.message);
+}
+
+static xn_model_item item_of(const char *name) {
+    xn_model_item *items = NULL, found = {.version = "none"};
+    size_t count = 0;
+    ck_assert_int_eq(xn_models_list(models, &items, &count, NULL), XN_OK);
+    for (size_t i = 0; i < count; i++) {
+        ck_assert(!i || strcmp(items[i - 1].name, items[i].name) < 0);
+        if (!strcmp(items[i].name, name))
+            found = items[i];
+    }
+    xn_mem_free(items);
+    return found;
+}
+
+static void expect_item(const char *name, xn_model_state state, const char *version,
+                        const char *reason) {
+    xn_model_item item = item_of(name);
+    ck_assert_msg(item.state == state && !strcmp(item.version, version), "%s: state %d, version %s",
+                  name, (int)item.state, item.version);
+    ck_assert_msg(strstr(item.reason, reason) && (*reason || !item.reason[0]), "%s: %s", name,
+                  item.reason);
+}
+
+/* ---- inference ---- */
+
+typedef struct infer {
+    xn_job job;
+    sem_t done;
+} infer;
+
+static void infer_done(xn_job *job) {
+    sem_post(&((infer *)job->context)->done);
+}
+
+static void run(const xn_model *model, const void *input, int64_t images, void *output) {
+    infer mine = {.job = {.problem = model->problem,
+                          .images = images,
+                          .asset = model->asset,
+                          .input = input,
+                          .output = output,
+                          .deadline_ns = INT64_MAX,
+                          .id = "test",
+                          .done = infer_done,
+                          .context = &mine}};
+    sem_init(&mine.done, 0, 0);
+    ck_assert_int_eq(xn_engine_submit(engine, &mine.job, NULL), XN_OK);
+    fake_wait(&mine.done);
+    ck_assert_msg(mine.job.status == XN_OK, "%s", mine.job.error.message);
+}
+
+/* The value that a tiny model was made with. */
+static float value_of(const xn_model *model) {
+    const float input[4] = {1, 2, 3, 4};
+    float output[CLASSES] = {0};
+    run(model, input, 1, output);
+    for (int i = 1; i < CLASSES; i++)
+        ck_assert(output[i] == output[0]);
+    return output[0] / 10;
+}
+
+static void expect_value(const char *name, const char *version, float value) {
+    const xn_model *model = get(name);
+    ck_assert_str_eq(model->version, version);
+    ck_assert_float_eq(value_of(model), value);
+    xn_model_release(model);
+}
+
+/* ---- what is served ---- */
+
+START_TEST(tiny_model_is_described) {
+    make_tiny("digits", labelled, 2);
+    write_text("digits", "labels.txt", "zero\none\r\ntwo");
+    open_models();
+    expect_missing("digits", XN_ERR_LOADING, "still loading");
+    expect_missing("other", XN_ERR_LOADING, "still loading");
+    scan();
+    expect_missing("other", XN_ERR_NOT_FOUND, "other");
+    const xn_model *model = get("digits");
+    ck_assert_str_eq(model->name, "digits");
+    ck_assert_str_eq(model->version, "1");
+    ck_assert_int_eq(model->max_batch_size, 1024);
+    ck_assert_str_eq(model->input.name, "image");
+    ck_assert_int_eq(model->input.datatype, XN_FP32);
+    ck_assert_int_eq(model->input.elements, 4);
+    ck_assert_int_eq(model->input.shape.rank, 3);
+    ck_assert_int_eq(model->output_count, 1);
+    const xn_model_end *output = &model->outputs[0];
+    ck_assert_str_eq(output->name, "logits");
+    ck_assert_int_eq(output->datatype, XN_FP32);
+    ck_assert(output->shape.rank == 1 && output->shape.dims[0] == CLASSES);
+    ck_assert_int_eq(output->elements, CLASSES);
+    ck_assert_int_eq(output->label_count, 3);
+    ck_assert_str_eq(output->labels[0], "zero");
+    ck_assert_str_eq(output->labels[1], "one");
+    ck_assert_str_eq(output->labels[2], "two");
+    ck_assert_int_eq(xn_problem_output_elements(&model->problem), CLASSES);
+    ck_assert_float_eq(value_of(model), 2);
+    xn_model_release(model);
+    expect_item("digits", XN_MODEL_READY, "1", "");
+    xn_error error = {0};
+    ck_assert_int_eq(get_status("digits", "", &error), XN_OK);
+    ck_assert_int_eq(get_status("digits", "1", &error), XN_OK);
+    ck_assert_int_eq(get_status("digits", "2", &error), XN_ERR_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(error.message, "version 1 serves"));
+}
+END_TEST
+
+/* Random networks, written in all ways, compute from their folders what they compute in memory. */
+START_TEST(random_networks) {
+    enum { NETWORKS = 12, IMAGES = 2 };
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    nw_net *nets[NETWORKS];
+    char name[16];
+    for (int i = 0; i < NETWORKS; i++) {
+        snprintf(name, sizeof name, "net-%d", i);
+        make_folder(name);
+        nets[i] = nw_random_net(&rng, true);
+        nw_write_folder(nets[i], &rng, at(name));
+    }
+    open_models();
+    scan();
+    for (int i = 0; i < NETWORKS; i++) {
+        snprintf(name, sizeof name, "net-%d", i);
+        const xn_model *model = get(name);
+        xn_network *network = nw_lower(nets[i]);
+        size_t in = IMAGES * network->input_bytes, out = IMAGES * network->output_bytes;
+        ck_assert_uint_eq(xn_problem_input_bytes(&model->problem), network->input_bytes);
+        ck_assert_uint_eq(xn_problem_output_bytes(&model->problem), network->output_bytes);
+        unsigned char *input = xn_mem_zalloc(1, in), *output = xn_mem_zalloc(1, out);
+        if (nets[i]->params.input_datatype == XN_UINT8)
+            for (size_t k = 0; k < in; k++)
+                input[k] = (unsigned char)xn_rng_below(&rng, 4);
+        else if (nets[i]->params.input_datatype == XN_FP32)
+            for (size_t k = 0; k < in / sizeof(float); k++)
+                ((float *)(void *)input)[k] = (float)((int)xn_rng_below(&rng, 17) - 8) * 0.25f;
+        run(model, input, IMAGES, output);
+        float *expected = nw_run(network, input, IMAGES);
+        int64_t elements = 0;
+        for (int o = 0; o < model->output_count; o++)
+            elements += model->outputs[o].elements;
+        ck_assert_int_eq(elements, network->output_elements);
+        ck_assert_msg(!memcmp(output, expected, out), "seed %llu: network %d",
+                      (unsigned long long)xn_test_seed() + (unsigned)_i, i);
+        xn_mem_free(expected);
+        xn_mem_free(output);
+        xn_mem_free(input);
+        xn_network_free(network);
+        xn_model_release(model);
+        nw_free(nets[i]);
+    }
+}
+END_TEST
+
+START_TEST(highest_version_serves) {
+    make_folder("m");
+    make_tiny("m/1", plain, 1);
+    make_tiny("m/9", plain, 9);
+    make_tiny("m/10", plain, 10);
+    make_tiny("m/011", plain, 11);                   /* no number of a version */
+    make_tiny("m/12x", plain, 12);                   /* nor is that */
+    make_tiny("m/1000000000000000000", plain, 1000); /* nor one of 19 digits */
+    make_tiny("top", plain, 5);
+    make_tiny("top/2", plain, 2); /* config.json beside it: that one counts */
+    make_folder("none");
+    make_folder("none/x");
+    open_models();
+    scan();
+    expect_value("m", "10", 10);
+    expect_value("top", "1", 5);
+    expect_item("none", XN_MODEL_UNAVAILABLE, "", "there is no config.json");
+    make_tiny("m/11", plain, 11);
+    scan();
+    expect_value("m", "11", 11);
+    xn_error error = {0};
+    ck_assert_int_eq(get_status("m", "10", &error), XN_ERR_NOT_FOUND);
+    ck_assert_int_eq(rename(at("m/11"), at("m/.11")), 0); /* back to the one before */
+    scan();
+    expect_value("m", "10", 10);
+    make_folder("m/12"); /* the highest is broken: no older one in its place by a scan */
+    scan();
+    expect_value("m", "10", 10); /* but what serves serves on */
+    expect_load("m", XN_ERR_MALFORMED, "there is no config.json");
+}
+END_TEST
+
+/* ---- what is broken ---- */
+
+static void break_config(const char *folder) {
+    write_text(folder, "config.json", "{\"format\": \"xnord-network/1\"");
+}
+
+static void break_tensors(const char *folder) {
+    write_bytes(folder, "model.safetensors", "\2\0\0\0\0\0\0\0{}", 10); /* one of no tensors */
+}
+
+static void remove_tensors(const char *folder) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/model.safetensors", at(folder));
+    ck_assert_int_eq(unlink(path), 0);
+}
+
+static void other_shape(const char *folder) {
+    write_text(
+        folder, "config.json",
+        "{\"format\": \"xnord-network/1\", \"input\": {\"name\": \"i\", \"datatype\": \"FP32\", "
+        "\"shape\": [7, 2, 2]}, \"output\": {\"name\": \"o\"}, \"layers\": [{\"op\": "
+        "\"conv\", \"name\": \"c\", \"mode\": \"float\"}]}");
+}
+
+static void put_in_place(const char *folder, const char *file, int (*make)(const char *path)) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/%s", at(folder), file);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(make(path), 0);
+}
+
+static int make_fifo(const char *path) {
+    return mkfifo(path, 0666);
+}
+
+static int make_directory(const char *path) {
+    return mkdir(path, 0777);
+}
+
+static int make_link(const char *path) {
+    return symlink("/etc/passwd", path);
+}
+
+/* Where it is no link, the file would do. */
+static int make_link_to_good(const char *path) {
+    const char *slash = strrchr(path, '/') + 1;
+    char target[PATH_BYTES];
+    snprintf(target, sizeof target, "../good/%s", slash);
+    return symlink(target, path);
+}
+
+static void fifo_for_config(const char *folder) {
+    put_in_place(folder, "config.json", make_fifo);
+}
+static void folder_for_tensors(const char *folder) {
+    put_in_place(folder, "model.safetensors", make_directory);
+}
+static void link_for_config(const char *folder) {
+    put_in_place(folder, "config.json", make_link_to_good);
+}
+static void link_for_tensors(const char *folder) {
+    put_in_place(folder, "model.safetensors", make_link_to_good);
+}
+static void link_out(const char *folder) {
+    put_in_place(folder, "config.json", make_link);
+}
+static void many_labels(const char *folder) {
+    write_text(folder, "config.json", labelled);
+    write_text(folder, "labels.txt", "a\nb\nc\nd\n");
+}
+static void no_labels(const char *folder) {
+    write_text(folder, "config.json", labelled);
+}
+static void labels_link(const char *folder) {
+    write_text(folder, "config.json", labelled);
+    write_text(folder, "labels.txt", "a\n");
+    put_in_place(folder, "labels.txt", make_link);
+}
+static void labels_elsewhere(const char *folder) {
+    write_text(folder, "config.json", TINY("", ", \"labels\": \"../good/labels.txt\""));
+}
+static void labels_above(const char *folder) {
+    write_text(folder, "config.json", TINY("", ", \"labels\": \"..\""));
+}
+static void large_config(const char *folder) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/config.json", at(folder));
+    ck_assert_int_eq(truncate(path, XN_MODEL_CONFIG_BYTES + 1), 0);
+}
+static void large_tensors(const char *folder) { /* a hole of 1 TiB: to be refused unread */
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/model.safetensors", at(folder));
+    ck_assert_int_eq(truncate(path, (off_t)1 << 40), 0);
+}
+static void config_link_version(const char *folder) {
+    char path[PATH_BYTES];
+    snprintf(path, sizeof path, "%s/config.json", at(folder));
+    ck_assert_int_eq(unlink(path), 0);
+    snprintf(path, sizeof path, "%s/7", at(folder));
+    ck_assert_int_eq(symlink("../good", path), 0);
+}
+
+static const struct {
+    const char *name;
+    void (*break_it)(const char *folder);
+    xn_status status;
+    const char *says;
+} broken[] = {
+    {"config", break_config, XN_ERR_MALFORMED, "config.json: "},
+    {"tensors", break_tensors, XN_ERR_MALFORMED, "it has no tensor weight"},
+    {"no-tensors", remove_tensors, XN_ERR_MALFORMED, "no model.safetensors"},
+    {"shape", other_shape, XN_ERR_GEOMETRY, "layer"},
+    {"fifo", fifo_for_config, XN_ERR_MALFORMED, "config.json is a FIFO"},
+    {"folder", folder_for_tensors, XN_ERR_MALFORMED, "model.safetensors is a directory"},
+    {"config-link", link_for_config, XN_ERR_MALFORMED, "config.json is a link"},
+    {"tensors-link", link_for_tensors, XN_ERR_MALFORMED, "model.safetensors is a link"},
+    {"link-out", link_out, XN_ERR_MALFORMED, "config.json is a link"},
+    {"many-labels", many_labels, XN_ERR_MALFORMED, "labels.txt: "},
+    {"no-labels", no_labels, XN_ERR_MALFORMED, "no labels.txt"},
+    {"labels-link", labels_link, XN_ERR_MALFORMED, "labels.txt is a link"},
+    {"labels-elsewhere", labels_elsewhere, XN_ERR_MALFORMED, "config.json: "},
+    {"labels-above", labels_above, XN_ERR_MALFORMED, "labels"},
+    {"large-config", large_config, XN_ERR_MALFORMED, "it may have"},
+    {"large-tensors", large_tensors, XN_ERR_LIMIT, "--max-models-bytes"},
+    {"version-link", config_link_version, XN_ERR_IO, "7: it is no folder, or a link"},
+};
+enum { BROKEN = sizeof broken / sizeof *broken };
+
+START_TEST(broken_models_leave_others_alone) {
+    make_tiny("good", labelled, 4);
+    write_text("good", "labels.txt", "a\nb\nc\n");
+    for (int i = 0; i < BROKEN; i++) {
+        make_tiny(broken[i].name, plain, 1);
+        broken[i].break_it(broken[i].name);
+    }
+    ck_assert_int_eq(symlink("good", at("linked")), 0);
+    ck_assert_int_eq(symlink("/", at("linked-out")), 0);
+    make_tiny("no good", plain, 1);
+    make_tiny(".hidden", plain, 1);
+    write_text(".", "README", "no model");
+    open_models();
+    scan();
+    expect_value("good", "1", 4);
+    for (int i = 0; i < BROKEN; i++) {
+        expect_item(broken[i].name, XN_MODEL_UNAVAILABLE, "", broken[i].says);
+        expect_missing(broken[i].name, XN_ERR_LOADING, broken[i].says);
+        expect_load(broken[i].name, broken[i].status, broken[i].says);
+    }
+    expect_item("linked", XN_MODEL_UNAVAILABLE, "", "link");
+    expect_item("linked-out", XN_MODEL_UNAVAILABLE, "", "link");
+    ck_assert_str_eq(item_of("no good").version, "none"); /* not listed at all */
+    ck_assert_str_eq(item_of(".hidden").version, "none");
+    ck_assert_str_eq(item_of("README").version, "none");
+}
+END_TEST
+
+START_TEST(names_do_not_lead_out) {
+    static const char *const names[] = {"",          ".",   "..",   "../x",   "/etc",  "a/b",
+                                        "good/../x", "a b", "\x80", "good\n", "%2e%2e"};
+    make_tiny("good", plain, 4);
+    open_models();
+    scan();
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        xn_error error = {0};
+        ck_assert_int_eq(xn_models_load(models, names[i], NULL, 0, NULL, 0, &error),
+                         XN_ERR_NOT_FOUND);
+        ck_assert_int_eq(get_status(names[i], NULL, &error), XN_ERR_NOT_FOUND);
+        ck_assert_int_eq(xn_models_unload(models, names[i], &error), XN_ERR_NOT_FOUND);
+    }
+    ck_assert_uint_eq(models->entry_count, 1);
+}
+END_TEST
+
+/* ---- what changes ---- */
+
+START_TEST(scan_follows_the_folders) {
+    make_tiny("a", plain, 1);
+    make_tiny("b", plain, 2);
+    make_tiny("c", plain, 3);
+    open_models();
+    scan();
+    const xn_model *a = get("a"), *b = get("b");
+    make_tiny("d", plain, 4);
+    fill("b", plain, 20);
+    ck_assert_int_eq(rename(at("c"), at(".c")), 0);
+    scan();
+    const xn_model *now = get("a");
+    ck_assert_ptr_eq(now, a); /* not loaded again */
+    xn_model_release(now);
+    expect_value("b", "1", 20);
+    ck_assert_float_eq(value_of(b), 2); /* who holds the old one has it */
+    expect_value("d", "1", 4);
+    expect_item("c", XN_MODEL_UNAVAILABLE, "1", "its folder is gone");
+    expect_missing("c", XN_ERR_LOADING, "its folder is gone");
+    break_config("b");
+    scan();
+    expect_value("b", "1", 20);
+    expect_item("b", XN_MODEL_READY, "1", "");
+    fill("b", plain, 21);
+    ck_assert_int_eq(rename(at(".c"), at("c")), 0);
+    scan();
+    expect_value("b", "1", 21);
+    expect_value("c", "1", 3);
+    write_text("a", "config.json", labelled); /* a file that is new counts as a change */
+    write_text("a", "labels.txt", "x\n");
+    scan();
+    now = get("a");
+    ck_assert_ptr_ne(now, a);
+    ck_assert_str_eq(now->outputs[0].labels[0], "x");
+    xn_model_release(now);
+    xn_model_release(a);
+    xn_model_release(b);
+}
+END_TEST
+
+START_TEST(repository_that_goes_away_takes_nothing) {
+    make_folder("r");
+    snprintf(config.model_repository, sizeof config.model_repository, "%s", at("r"));
+    make_tiny("r/a", plain, 1);
+    make_tiny("x", plain, 2);
+    snprintf(config.models, sizeof config.models, "x=%s", at("x"));
+    open_models();
+    scan();
+    ck_assert_int_eq(rename(at("r"), at("s")), 0);
+    fill("x", plain, 3);
+    xn_error error = {0};
+    ck_assert_int_eq(xn_models_scan(models, &error), XN_ERR_IO);
+    ck_assert_str_eq(error.field, "model-repository");
+    expect_value("a", "1", 1);
+    expect_value("x", "1", 3); /* the others are still followed */
+    xn_models *none = NULL;
+    ck_assert_int_eq(xn_models_create(&config, NULL, &none, &error), XN_ERR_IO);
+    ck_assert_ptr_null(none);
+    ck_assert_int_eq(rename(at("s"), at("r")), 0);
+    scan();
+    expect_value("a", "1", 1);
+}
+END_TEST
+
+START_TEST(folders_by_setting) {
+    make_folder("r");
+    snprintf(config.model_repository, sizeof config.model_repository, "%s", at("r"));
+    make_tiny("r/both", plain, 1);
+    make_tiny("other", plain, 2);
+    make_tiny("named-inside", TINY("\"name\": \"inner\", ", ""), 3);
+    make_tiny("plain", plain, 4);
+    make_tiny("twin", TINY("\"name\": \"inner\", ", ""), 5);
+    make_tiny("no good", plain, 6);
+    ck_assert_int_eq(symlink("plain", at("link")), 0); /* a volume may be one */
+    static const char *const folders[] = {
+        "both=", "other", "",        "named-inside", "",     "plain//", "",
+        "twin",  "",      "no good", "linked=",      "link", "gone=",   "gone"};
+    size_t length = 0;
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i += 2)
+        length += (size_t)snprintf(config.models + length, sizeof config.models - length,
+                                   "%s%s%s/%s", i ? "," : "", folders[i], root, folders[i + 1]);
+    open_models();
+    scan();
+    expect_value("both", "1", 2); /* before the repository's */
+    expect_value("inner", "1", 3);
+    expect_value("plain", "1", 4);
+    expect_value("linked", "1", 4);
+    expect_item("gone", XN_MODEL_UNAVAILABLE, "", "there is no folder");
+    expect_missing("twin", XN_ERR_NOT_FOUND, "twin");
+    ck_assert_uint_eq(models->entry_count, 5);
+    fill("named-inside", TINY("\"name\": \"renamed\", ", ""), 3);
+    scan();
+    expect_value("renamed", "1", 3);
+    expect_value("inner", "1", 5); /* the twin has the name now */
+    xn_error error = {0};
+    ck_assert_int_eq(xn_models_check(&config, &error), XN_ERR_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "no good"));
+}
+END_TEST
+
+/* ---- by request ---- */
+
+START_TEST(load_and_unload) {
+    make_tiny("a", plain, 1);
+    open_models();
+    expect_load("a", XN_OK, "");
+    expect_value("a", "1", 1);
+    expect_load("b", XN_ERR_NOT_FOUND, "b");
+    ck_assert_uint_eq(models->entry_count, 1); /* forgotten again */
+    make_tiny("b", plain, 2);
+    expect_load("b", XN_OK, "");
+    expect_value("b", "1", 2);
+    const xn_model *held = get("a");
+    xn_error error = {0};
+    ck_assert_int_eq(xn_models_unload(models, "a", &error), XN_OK);
+    ck_assert_int_eq(xn_models_unload(models, "a", &error), XN_OK); /* as it is */
+    ck_assert_int_eq(xn_models_unload(models, "none", &error), XN_ERR_LOADING);
+    expect_missing("a", XN_ERR_LOADING, "unloaded by a request");
+    expect_item("a", XN_MODEL_UNAVAILABLE, "1", "unloaded by a request");
+    ck_assert_float_eq(value_of(held), 1);
+    xn_model_release(held);
+    scan();
+    expect_missing("a", XN_ERR_LOADING, "unloaded by a request"); /* it has not changed */
+    ck_assert_int_eq(xn_models_unload(models, "none", &error), XN_ERR_NOT_FOUND);
+    expect_load("a", XN_OK, "");
+    expect_value("a", "1", 1);
+    ck_assert_int_eq(xn_models_unload(models, "a", &error), XN_OK);
+    fill("a", plain, 7);
+    scan();
+    expect_value("a", "1", 7);
+    break_tensors("a");
+    expect_load("a", XN_ERR_MALFORMED, "");
+    expect_value("a", "1", 7);
+}
+END_TEST
+
+/* What the request gives stands in the place of files. */
+START_TEST(load_with_files) {
+    xn_error error = {0};
+    nw_files six;
+    tiny_tensors(6, &six);
+    char *moved = xn_mem_alloc(six.tensors_length + 1); /* not aligned */
+    memcpy(moved + 1, six.tensors, six.tensors_length);
+    make_tiny("a", plain, 1);
+    make_folder("v");
+    make_tiny("v/3", plain, 3);
+    open_models();
+    scan();
+    const xn_model_file tensors = {"model.safetensors", moved + 1, six.tensors_length};
+    const xn_model_file numbered = {"3/model.safetensors", moved + 1, six.tensors_length};
+    const xn_model_file with_config[2] = {{"5/config.json", plain, strlen(plain)},
+                                          {"5/model.safetensors", moved + 1, six.tensors_length}};
+    const xn_model_file with_labels[2] = {tensors, {"labels.txt", "l0\nl1\n", 6}};
+    ck_assert_int_eq(xn_models_load(models, "a", NULL, 0, &tensors, 1, &error), XN_OK);
+    expect_value("a", "1", 6);
+    scan(); /* the folder is as it was */
+    expect_value("a", "1", 6);
+    ck_assert_int_eq(xn_models_load(models, "v", NULL, 0, &numbered, 1, &error), XN_OK);
+    expect_value("v", "3", 6);
+    ck_assert_int_eq(
+        xn_models_load(models, "a", labelled, strlen(labelled), with_labels, 2, &error), XN_OK);
+    const xn_model *model = get("a");
+    ck_assert_int_eq(model->outputs[0].label_count, 2);
+    ck_assert_str_eq(model->outputs[0].labels[1], "l1");
+    xn_model_release(model);
+    ck_assert_int_eq(xn_models_load(models, "new", NULL, 0, with_config, 2, &error), XN_OK);
+    expect_value("new", "5", 6);
+    scan(); /* nobody's folder: it stays */
+    expect_value("new", "5", 6);
+    ck_assert_int_eq(xn_models_load(models, "new2", plain, strlen(plain), &tensors, 1, &error),
+                     XN_OK);
+    expect_value("new2", "1", 6);
+
+    static const struct {
+        const char *name, *config;
+        xn_model_file file;
+        int count;
+        xn_status status;
+        const char *says;
+    } bad[] = {
+        {"a", "{}", {0}, 0, XN_ERR_MALFORMED, "config.json: "},
+        {"a", "", {0}, 0, XN_ERR_MALFORMED, "config.json: "},
+        {"a", NULL, {"../model.safetensors", "x", 1}, 1, XN_ERR_MALFORMED, "no use for a file"},
+        {"a", NULL, {"/etc/passwd", "x", 1}, 1, XN_ERR_MALFORMED, "no use for a file"},
+        {"a", NULL, {"", "x", 1}, 1, XN_ERR_MALFORMED, "no use for a file"},
+        {"a", NULL, {"labels.txt", "x", 1}, 1, XN_ERR_MALFORMED, "no use for a file"},
+        {"a", NULL, {"2/model.safetensors", "x", 1}, 1, XN_ERR_MALFORMED, "no use for a file"},
+        {"a", NULL, {"model.safetensors", "", 0}, 1, XN_ERR_MALFORMED, ""},
+        {"a", plain, {"config.json", "{}", 2}, 1, XN_ERR_MALFORMED, "no use for a file"},
+        {"x",
+         NULL,
+         {"config.json", plain, sizeof plain - 1},
+         1,
+         XN_ERR_MALFORMED,
+         "there is no model.safetensors"},
+        {"x", NULL, {"model.safetensors", "x", 1}, 1, XN_ERR_NOT_FOUND, "x"},
+        {"x", plain, {0}, 0, XN_ERR_NOT_FOUND, "x"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        size_t length = bad[i].config ? strlen(bad[i].config) : 0;
+        xn_status status = xn_models_load(models, bad[i].name, bad[i].config, length, &bad[i].file,
+                                          bad[i].count, &error);
+        ck_assert_msg(status == bad[i].status && strstr(error.message, bad[i].says),
+                      "case %zu: %s: %s", i, xn_status_name(status), error.message);
+    }
+    expect_value("a", "1", 6);
+    xn_mem_free(moved);
+    nw_files_free(&six);
+}
+END_TEST
+
+/* ---- limits ---- */
+
+START_TEST(limits_of_models) {
+    make_tiny("a", plain, 1);
+    make_tiny("b", plain, 2);
+    make_tiny("c", plain, 3);
+    xn_error error = {0};
+    open_models();
+    scan();
+    const int64_t one = models->bytes / 3;
+    ck_assert_int_eq(models->bytes, 3 * one);
+    xn_models_free(models);
+    config.max_models_bytes = 2 * one;
+    ck_assert_int_eq(xn_models_create(&config, xn_engine_store(engine), &models, &error), XN_OK);
+    scan();
+    ck_assert_int_eq(models->bytes, 2 * one);
+    expect_item("c", XN_MODEL_UNAVAILABLE, "", "--max-models-bytes");
+    expect_load("c", XN_ERR_LIMIT, "--max-models-bytes");
+    expect_load("a", XN_OK, ""); /* it takes its own place */
+    ck_assert_int_eq(models->bytes, 2 * one);
+    ck_assert_int_eq(xn_models_unload(models, "b", &error), XN_OK);
+    expect_load("c", XN_OK, "");
+    xn_models_free(models);
+
+    config.max_models_bytes = 100 * one;
+    config.max_models = 2;
+    ck_assert_int_eq(xn_models_create(&config, xn_engine_store(engine), &models, &error), XN_OK);
+    scan();
+    ck_assert_uint_eq(models->entry_count, 2);
+    ck_assert_int_eq(xn_models_check(&config, &error), XN_ERR_LIMIT);
+    ck_assert_str_eq(error.limit, "max-models");
+    xn_model_item left = item_of("c");
+    const char *out = !strcmp(left.version, "none") ? "c" : "a";
+    if (!strcmp(item_of("b").version, "none"))
+        out = "b";
+    ck_assert_int_eq(xn_models_load(models, out, NULL, 0, NULL, 0, &error), XN_ERR_LIMIT);
+    ck_assert_str_eq(error.limit, "max-models");
+    /* Folders that go make room for others in the same scan. */
+    for (const char *name = "a"; *name; name = *name == 'a' ? "b" : *name == 'b' ? "c" : "")
+        if (strcmp(name, out) != 0) {
+            char hidden[8];
+            snprintf(hidden, sizeof hidden, ".%s", name);
+            ck_assert_int_eq(rename(at(name), at(hidden)), 0);
+        }
+    scan();
+    ck_assert_int_eq(get_status(out, NULL, &error), XN_OK);
+}
+END_TEST
+
+START_TEST(limits_of_an_image) {
+    make_tiny("a", plain, 1);
+    config.max_operations = 4 * CLASSES - 1;
+    open_models();
+    scan();
+    expect_load("a", XN_ERR_LIMIT, "max-operations");
+    xn_models_free(models);
+    config.max_operations = 4 * CLASSES;
+    config.max_output_bytes = 4 * CLASSES - 1;
+    ck_assert_int_eq(xn_models_create(&config, xn_engine_store(engine), &models, NULL), XN_OK);
+    expect_load("a", XN_ERR_LIMIT, "max-output-bytes");
+}
+END_TEST
+
+/* ---- folders that change while they are read ---- */
+
+static struct meddling {
+    size_t bytes; /* the allocation at which it happens: that of a file */
+    int times;
+    void (*act)(void);
+} meddling;
+
+static bool meddle(void *context, size_t bytes) {
+    (void)context;
+    static _Thread_local bool inside;
+    if (bytes != meddling.bytes || !meddling.times || inside)
+        return true;
+    inside = true;
+    meddling.times--;
+    meddling.act();
+    inside = false;
+    return true;
+}
+
+static void swap_folders(void) {
+    ck_assert_int_eq(rename(at("m"), at("old")), 0);
+    ck_assert_int_eq(rename(at("new"), at("m")), 0);
+    ck_assert_int_eq(rename(at("old"), at("new")), 0);
+}
+
+static void rewrite_config(void) {
+    write_text("m", "config.json", plain);
+}
+
+static void vanish(void) {
+    ck_assert_int_eq(rename(at("m"), at("gone")), 0);
+}
+
+static void expect_meddled(size_t bytes, int times, void (*act)(void), xn_status status,
+                           const char *says) {
+    meddling = (struct meddling){bytes, times, act};
+    xn_mem_set_hook(meddle, NULL);
+    xn_error error = {0};
+    xn_status got = xn_models_load(models, "m", NULL, 0, NULL, 0, &error);
+    xn_mem_set_hook(NULL, NULL);
+    ck_assert_msg(got == status, "%s: %s", xn_status_name(got), error.message);
+    ck_assert_msg(strstr(error.message, says) != NULL, "no \"%s\" in: %s", says, error.message);
+    ck_assert_int_eq(meddling.times, 0);
+}
+
+START_TEST(folder_changes_while_it_is_read) {
+    nw_files files;
+    tiny_tensors(1, &files);
+    size_t tensors = files.tensors_length;
+    nw_files_free(&files);
+    make_tiny("m", plain, 1);
+    make_tiny("new", plain, 2);
+    open_models();
+    expect_load("m", XN_OK, "");
+    expect_meddled(tensors, 1, swap_folders, XN_OK, ""); /* read again, as a whole */
+    expect_value("m", "1", 2);
+    expect_meddled(tensors, 2, swap_folders, XN_ERR_IO, "changed while it was read");
+    expect_value("m", "1", 2);
+    expect_meddled(strlen(plain), 1, rewrite_config, XN_OK, "");
+    expect_meddled(strlen(plain), 2, rewrite_config, XN_ERR_IO, "changed while it was read");
+    expect_value("m", "1", 2);
+    expect_meddled(tensors, 1, vanish, XN_ERR_NOT_FOUND, "no folder");
+    expect_value("m", "1", 2); /* what serves serves on */
+}
+END_TEST
+
+/* ---- memory, devices, ending ---- */
+
+static atomic_int countdown;
+
+static bool fail_at(void *context, size_t bytes) {
+    (void)context;
+    (void)bytes;
+    return atomic_fetch_sub(&countdown, 1) != 0;
+}
+
+START_TEST(allocations_fail) {
+    make_tiny("a", labelled, 1);
+    write_text("a", "labels.txt", "x\ny\n");
+    make_tiny("b", plain, 2);
+    open_models();
+    expect_load("b", XN_OK, "");
+    int failed = 0;
+    for (int i = 0;; i++) {
+        xn_error error = {0};
+        atomic_store(&countdown, i);
+        xn_mem_set_hook(fail_at, NULL);
+        xn_status status = xn_models_load(models, "a", NULL, 0, NULL, 0, &error);
+        xn_mem_set_hook(NULL, NULL);
+        if (status == XN_OK && atomic_load(&countdown) >= 0)
+            break;
+        expect_value("b", "1", 2);
+        if (status == XN_OK) /* of what was optional */
+            continue;
+        failed++;
+        ck_assert_msg(status == XN_ERR_NO_MEMORY, "%d: %s", i, error.message);
+        ck_assert_int_eq(error.status, XN_ERR_NO_MEMORY);
+    }
+    ck_assert_int_gt(failed, 15);
+    expect_value("a", "1", 1);
+    for (int i = 0; i < 6; i++) { /* scan, list, the page */
+        atomic_store(&countdown, i);
+        xn_mem_set_hook(fail_at, NULL);
+        xn_models_scan(models, NULL);
+        xn_mem_set_hook(NULL, NULL);
+        atomic_store(&countdown, i);
+        xn_mem_set_hook(fail_at, NULL);
+        xn_models *other = NULL;
+        xn_status status = xn_models_create(&config, NULL, &other, NULL);
+        xn_mem_set_hook(NULL, NULL);
+        ck_assert(status == (i < 2 ? XN_ERR_NO_MEMORY : XN_OK));
+        if (status == XN_OK)
+            xn_models_free(other);
+    }
+    xn_model_item *items = NULL;
+    size_t count;
+    atomic_store(&countdown, 0);
+    xn_mem_set_hook(fail_at, NULL);
+    xn_status status = xn_models_list(models, &items, &count, NULL);
+    xn_document page = {0};
+    xn_models_metrics(models, &page);
+    xn_mem_set_hook(NULL, NULL);
+    ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
+    xn_document_take(&page, &count);
+}
+END_TEST
+
+START_TEST(devices_refuse) {
+    fake_reset();
+    make_tiny("a", plain, 1);
+    make_tiny(
+        "pool",
+        "{\"format\": \"xnord-network/1\", \"input\": {\"name\": \"i\", \"datatype\": \"FP32\", "
+        "\"shape\": [1, 2, 2]}, \"output\": {\"name\": \"o\"}, \"layers\": [{\"op\": "
+        "\"conv\", \"name\": \"c\", \"mode\": \"float\"}, {\"op\": \"softmax\", \"name\": "
+        "\"s\"}]}",
+        1);
+    engine = fake_engine_pair(&config, 1);
+    ck_assert_int_eq(xn_models_create(&config, xn_engine_store(engine), &models, NULL), XN_OK);
+    expect_load("a", XN_OK, "");
+    expect_load("pool", XN_ERR_UNSUPPORTED, "softmax");
+    int live = fake[FAKE_GPU].live_prepared;
+    fake[FAKE_CPU].prepare_failure = XN_ERR_DEVICE_MEMORY;
+    expect_load("a", XN_ERR_DEVICE_MEMORY, "cannot prepare");
+    expect_item("a", XN_MODEL_READY, "1", "");
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, live);
+    int64_t bytes = models->bytes;
+    fake[FAKE_CPU].prepare_failure = XN_OK;
+    expect_load("a", XN_OK, "");
+    ck_assert_int_eq(models->bytes, bytes);
+    xn_error error = {0};
+    ck_assert_int_eq(xn_models_unload(models, "a", &error), XN_OK);
+    ck_assert_int_eq(fake[FAKE_GPU].live_prepared, 0);
+    ck_assert_int_eq(models->bytes, 0);
+}
+END_TEST
+
+START_TEST(stopping) {
+    make_tiny("a", plain, 1);
+    open_models();
+    expect_load("a", XN_OK, "");
+    xn_models_stop(models);
+    expect_load("a", XN_ERR_DRAINING, "shutting down");
+    scan();
+    expect_value("a", "1", 1);
+    xn_models_stop(NULL);
+}
+END_TEST
+
+START_TEST(check_without_devices) {
+    xn_error error = {0};
+    make_tiny("a", plain, 1);
+    ck_assert_int_eq(xn_models_check(&config, &error), XN_OK);
+    make_tiny("b", plain, 2);
+    break_config("b");
+    ck_assert_int_eq(xn_models_check(&config, &error), XN_ERR_MALFORMED);
+    ck_assert_ptr_nonnull(strstr(error.message, "model \"b\": config.json: "));
+    snprintf(config.model_repository, sizeof config.model_repository, "/nonexistent/x");
+    ck_assert_int_eq(xn_models_check(&config, &error), XN_ERR_IO);
+    config.model_repository[0] = '\0';
+    ck_assert_int_eq(xn_models_check(&config, &error), XN_OK);
+    snprintf(config.models, sizeof config.models, "m=/nonexistent/x");
+    ck_assert_int_eq(xn_models_check(&config, &error), XN_ERR_NOT_FOUND);
+}
+END_TEST
+
+/* ---- statistics ---- */
+
+START_TEST(statistics) {
+    enum { CROWD = 1024 };
+    make_tiny("a", plain, 1);
+    make_folder("v");
+    make_tiny("v/1", plain, 1);
+    open_models();
+    scan();
+    xn_model_stats s;
+    const xn_model *model = get("a");
+    xn_model_stats_read(model, &s);
+    ck_assert(!s.last_inference_ms && !s.inference_count && !s.execution_count && !s.success.count);
+    const xn_model_sample alone = {true, 5, 100, 10, 20, 30, 40, 1};
+    const xn_model_sample shared = {true, 1, 7, 1, 2, 3, 4, 3};
+    const xn_model_sample failed = {.total_ns = 9};
+    xn_model_count(model, &alone);
+    for (int i = 0; i < 7; i++)
+        xn_model_count(model, &shared);
+    xn_model_count(model, &failed);
+    xn_model_stats_read(model, &s);
+    ck_assert_int_gt(s.last_inference_ms, INT64_C(1500000000000));
+    ck_assert_uint_eq(s.inference_count, 12);
+    ck_assert_uint_eq(s.execution_count, 3); /* one, and seven thirds */
+    ck_assert(s.success.count == 8 && s.success.ns == 149);
+    ck_assert(s.queue.count == 8 && s.queue.ns == 17);
+    ck_assert(s.compute_input.count == 8 && s.compute_input.ns == 34);
+    ck_assert(s.compute_infer.count == 8 && s.compute_infer.ns == 51);
+    ck_assert(s.compute_output.count == 8 && s.compute_output.ns == 68);
+    ck_assert(s.fail.count == 1 && s.fail.ns == 9);
+    const xn_model_sample crowded = {true, 1, 0, 0, 0, 0, 0, 5000};
+    for (int i = 0; i < CROWD; i++)
+        xn_model_count(model, &crowded);
+    xn_model_stats_read(model, &s);
+    ck_assert_uint_eq(s.execution_count, 4);
+
+    /* They outlive a version that is loaded anew, whoever counts, but not another version. */
+    fill("a", plain, 2);
+    scan();
+    const xn_model *anew = get("a");
+    ck_assert_ptr_ne(anew, model);
+    xn_model_count(model, &alone);
+    xn_model_stats_read(anew, &s);
+    ck_assert_uint_eq(s.success.count, 8 + CROWD + 1);
+    xn_model_release(model);
+    xn_model_release(anew);
+    model = get("v");
+    xn_model_count(model, &alone);
+    xn_model_release(model);
+    make_tiny("v/2", plain, 2);
+    scan();
+    model = get("v");
+    xn_model_stats_read(model, &s);
+    ck_assert_uint_eq(s.success.count, 0);
+    xn_model_release(model);
+}
+END_TEST
+
+static void expect_line(const char *page, const char *line) {
+    const char *found = strstr(page, line);
+    ck_assert_msg(found && (found == page || found[-1] == '\n'), "no %s in:\n%s", line, page);
+}
+
+START_TEST(page_of_metrics) {
+    make_tiny("a.b-c", plain, 1);
+    make_tiny("bad", plain, 1);
+    break_config("bad");
+    open_models();
+    xn_metrics *metrics = xn_engine_metrics(engine);
+    xn_metrics_set_more(metrics, xn_models_metrics, models);
+    scan();
+    const xn_model *model = get("a.b-c");
+    const xn_model_sample sample = {true, 5, 100, 1500000000, 200000000, 30, 40, 1};
+    const xn_model_sample failed = {.total_ns = 9};
+    xn_model_count(model, &sample);
+    xn_model_count(model, &failed);
+    xn_model_release(model);
+    size_t length = 0;
+    char *page = xn_metrics_render(metrics, &length);
+    ck_assert_ptr_nonnull(page);
+    expect_line(page, "xnord_models 1\n");
+    expect_line(page, "xnord_model_requests_total{model=\"a.b-c\",version=\"1\"} 2\n");
+    expect_line(page, "xnord_model_failures_total{model=\"a.b-c\",version=\"1\"} 1\n");
+    expect_line(page, "xnord_model_images_total{model=\"a.b-c\",version=\"1\"} 5\n");
+    expect_line(page, "xnord_model_executions_total{model=\"a.b-c\",version=\"1\"} 1\n");
+    expect_line(page, "xnord_model_queue_seconds_total{model=\"a.b-c\",version=\"1\"} 1.5\n");
+    expect_line(page,
+                "xnord_model_compute_seconds_total{model=\"a.b-c\",version=\"1\"} 0.20000007\n");
+    expect_line(page, "xnord_model_ready{model=\"a.b-c\",version=\"1\"} 1\n");
+    expect_line(page, "# TYPE xnord_model_requests_total counter\n");
+    ck_assert_ptr_null(strstr(page, "bad"));
+    xn_mem_free(page);
+    ck_assert_int_eq(xn_models_unload(models, "a.b-c", NULL), XN_OK);
+    page = xn_metrics_render(metrics, &length);
+    expect_line(page, "xnord_models 0\n");
+    expect_line(page, "xnord_models_bytes 0\n");
+    expect_line(page, "xnord_model_requests_total{model=\"a.b-c\",version=\"1\"} 2\n");
+    expect_line(page, "xnord_model_ready{model=\"a.b-c\",version=\"1\"} 0\n");
+    xn_mem_free(page);
+}
+END_TEST
+
+/* ---- many threads ---- */
+
+enum { NAMES = 3, USERS = 4, CHANGERS = 3, USES = 150, CHANGES = 40 };
+static const char *const names[NAMES] = {"x", "y", "z"};
+static atomic_llong uses, refused;
+
+/* Each name's values are its own: 1 + 10 k, 2 + 10 k, 3 + 10 k. */
+static float value_for(int which, uint64_t k) {
+    return (float)(which + 1) + 10 * (float)k;
+}
+
+static void *use(void *argument) {
+    xn_rng rng = {xn_test_seed() + (uint64_t)(uintptr_t)argument};
+    const xn_model_sample sample = {true, 1, 1, 1, 1, 1, 1, 1};
+    for (int i = 0; i < USES; i++) {
+        int which = (int)xn_rng_below(&rng, NAMES);
+        const xn_model *model = NULL;
+        xn_error error = {0};
+        xn_status status = xn_models_get(models, names[which], NULL, &model, &error);
+        if (status != XN_OK) {
+            ck_assert_int_eq(status, XN_ERR_LOADING);
+            atomic_fetch_add(&refused, 1);
+            continue;
+        }
+        int value = (int)value_of(model);
+        ck_assert_int_eq(value % 10, which + 1);
+        xn_model_count(model, &sample);
+        xn_model_release(model);
+        atomic_fetch_add(&uses, 1);
+    }
+    return NULL;
+}
+
+static void *change(void *argument) {
+    xn_rng rng = {xn_test_seed() + 1000 + (uint64_t)(uintptr_t)argument};
+    for (int i = 0; i < CHANGES; i++) {
+        int which = (int)xn_rng_below(&rng, NAMES);
+        nw_files files;
+        size_t length = 0;
+        switch (xn_rng_below(&rng, 8)) {
+        case 0:
+            xn_models_unload(models, names[which], NULL);
+            break;
+        case 1:
+            xn_models_scan(models, NULL);
+            break;
+        case 2: {
+            char *page = xn_metrics_render(xn_engine_metrics(engine), &length);
+            ck_assert_ptr_nonnull(page);
+            xn_mem_free(page);
+            break;
+        }
+        case 3: { /* of the folder, which no thread writes */
+            xn_status status = xn_models_load(models, names[which], NULL, 0, NULL, 0, NULL);
+            ck_assert_int_eq(status, XN_OK);
+            break;
+        }
+        case 4: { /* broken: nothing changes */
+            xn_status status = xn_models_load(models, names[which], "{", 1, NULL, 0, NULL);
+            ck_assert_int_eq(status, XN_ERR_MALFORMED);
+            break;
+        }
+        default:
+            tiny_tensors(value_for(which, xn_rng_below(&rng, 100)), &files);
+            const xn_model_file file = {"model.safetensors", files.tensors, files.tensors_length};
+            ck_assert_int_eq(xn_models_load(models, names[which], NULL, 0, &file, 1, NULL), XN_OK);
+            nw_files_free(&files);
+        }
+    }
+    return NULL;
+}
+
+START_TEST(hammer) {
+    for (int i = 0; i < NAMES; i++)
+        make_tiny(names[i], plain, value_for(i, 0));
+    open_models();
+    xn_metrics_set_more(xn_engine_metrics(engine), xn_models_metrics, models);
+    scan();
+    pthread_t threads[USERS + CHANGERS];
+    for (int i = 0; i < USERS + CHANGERS; i++)
+        ck_assert_int_eq(
+            pthread_create(&threads[i], NULL, i < USERS ? use : change, (void *)(uintptr_t)i), 0);
+    for (int i = 0; i < USERS + CHANGERS; i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_int_eq(uses + refused, USERS * USES);
+    ck_assert_int_gt(uses, 0);
+    int64_t bytes = 0;
+    uint64_t counted = 0;
+    for (int i = 0; i < NAMES; i++) {
+        expect_load(names[i], XN_OK, "");
+        const xn_model *model = get(names[i]);
+        xn_model_stats s;
+        xn_model_stats_read(model, &s);
+        counted += s.success.count;
+        bytes += (int64_t)models->entries[i]->serving->host_bytes;
+        ck_assert_int_eq(models->entries[i]->users, 0);
+        xn_model_release(model);
+    }
+    ck_assert_uint_eq(counted, (uint64_t)uses);
+    ck_assert_int_eq(models->bytes, bytes);
+}
+END_TEST
+
+XN_SUITE(models) {
+    Suite *s = suite_create("models");
+    TCase *t = tcase_create("models");
+    tcase_set_timeout(t, 180);
+    tcase_add_checked_fixture(t, begin, end);
+    tcase_add_test(t, tiny_model_is_described);
+    tcase_add_loop_test(t, random_networks, 0, 4);
+    tcase_add_test(t, highest_version_serves);
+    tcase_add_test(t, broken_models_leave_others_alone);
+    tcase_add_test(t, names_do_not_lead_out);
+    tcase_add_test(t, scan_follows_the_folders);
+    tcase_add_test(t, repository_that_goes_away_takes_nothing);
+    tcase_add_test(t, folders_by_setting);
+    tcase_add_test(t, load_and_unload);
+    tcase_add_test(t, load_with_files);
+    tcase_add_test(t, limits_of_models);
+    tcase_add_test(t, limits_of_an_image);
+    tcase_add_test(t, folder_changes_while_it_is_read);
+    tcase_add_test(t, allocations_fail);
+    tcase_add_test(t, devices_refuse);
+    tcase_add_test(t, stopping);
+    tcase_add_test(t, check_without_devices);
+    tcase_add_test(t, statistics);
+    tcase_add_test(t, page_of_metrics);
+    tcase_add_test(t, hammer);
+    suite_add_tcase(s, t);
+    return s;
+}
