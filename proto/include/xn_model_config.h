@@ -31,7 +31,7 @@ typedef struct xn_model_about {
     const char *input_name;
     xn_datatype input_datatype; /* FP32, FP16 or UINT8 */
     xn_image_layout input_layout;
-    xn_shape input_shape; /* of one image, as the user gives it */
+    xn_shape input_shape; /* of one image, as the file has it: the graph's to check */
     xn_precision precision;
     int layer_count, output_count;
     const xn_model_output *outputs;
@@ -51,8 +51,8 @@ void xn_model_config_about(const xn_model_config *config, xn_model_about *out);
  *
  * The graph borrows bytes, which are aligned to 64, until it is freed (lowering copies what it
  * needs, so that is soon). Tensors that are packed, or do not lie aligned in bytes, are copied to
- * *memory, one block of at most 8 * length bytes or NULL: the caller's, to be freed with xn_mem_free
- * after the graph. */
+ * *memory, one block of at most 8 * length bytes or NULL: the caller's, to be freed with
+ * xn_mem_free after the graph. */
 xn_status xn_model_config_graph(const xn_model_config *config, const void *bytes, size_t length,
                                 const xn_conv_limits *limits, xn_graph **out, void **memory,
                                 xn_error *error);

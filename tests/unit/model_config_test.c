@@ -130,6 +130,9 @@ static void refuse(const refusal *cases, size_t count) {
     }
 }
 
+#define TEN "0123456789"
+#define LONG TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN TEN
+
 START_TEST(refuses_wrong_configurations) {
     static const refusal cases[] = {
         {"", "", "config.json is not valid JSON"},
@@ -162,6 +165,8 @@ START_TEST(refuses_wrong_configurations) {
         {WITH("\"output\": {\"labels\": \"a/t\"}"), "output.labels", "a file in the folder"},
         {WITH("\"output\": {\"labels\": \".t\"}"), "output.labels", "a file in the folder"},
         {WITH("\"output\": {\"labels\": \"\"}"), "output.labels", "not empty"},
+        {WITH("\"output\": {\"name\": \"" LONG LONG "\"}"), "output.name",
+         "has 260 bytes; at most 255"},
         {WITH("\"output\": {\"name\": \"a\\u0001\"}"), "output.name", "control characters"},
         {WITH("\"output\": {\"name\": \"a\\u0000\"}"), "", "not valid JSON"},
         {WITH("\"output\": {}, \"outputs\": [\"s\"]"), "outputs", "give one of them"},
@@ -295,6 +300,26 @@ START_TEST(refuses_more_than_the_limits) {
         xn_model_config_free(config);
         free(text);
     }
+}
+END_TEST
+
+/* A string as long as a file may be: what the parser takes for it was taken before it began. */
+START_TEST(takes_long_strings) {
+    static const char begin[] = LAYERS("{\"op\": \"sign\", \"name\": \""), end[] = "\"}]}";
+    const size_t length = XN_MODEL_CONFIG_BYTES, at = sizeof begin - 3; /* without its ]} */
+    char *text = malloc(length);
+    xn_model_config *config = NULL;
+    xn_model_about about;
+    xn_error error = {0};
+    ck_assert_ptr_nonnull(text);
+    memcpy(text, begin, at);
+    memset(text + at, 'n', length - at);
+    memcpy(text + length - sizeof end + 1, end, sizeof end - 1);
+    ck_assert_msg(!parse(text, length, &config, &error), "%s", error.message);
+    xn_model_config_about(config, &about);
+    ck_assert_uint_eq(strlen(about.outputs[0].name), length - at - sizeof end + 1);
+    xn_model_config_free(config);
+    free(text);
 }
 END_TEST
 
@@ -505,6 +530,31 @@ START_TEST(takes_spaces_behind_a_header) {
         xn_mem_free(file);
     }
     xn_model_config_free(config);
+}
+END_TEST
+
+START_TEST(takes_a_long_header) {
+    static const char begin[] = "{\"__metadata__\":{\"k\":\"", end[] = "\"}}";
+    char *header = malloc(XN_MODEL_HEADER_BYTES + 2);
+    ck_assert_ptr_nonnull(header);
+    memset(header, 'v', XN_MODEL_HEADER_BYTES);
+    memcpy(header, begin, sizeof begin - 1);
+    xn_model_config *config = must_parse(LAYERS(SIGN));
+    for (int more = 0; more < 2; more++) {
+        size_t length;
+        void *memory = NULL;
+        xn_graph *graph = NULL;
+        xn_error error = {0};
+        memcpy(header + XN_MODEL_HEADER_BYTES + more + 1 - sizeof end, end, sizeof end);
+        void *file = make_file(header, 0, NULL, 0, &length);
+        xn_status status = graph_of(config, file, length, &graph, &memory, &error);
+        ck_assert_int_eq(status, more ? XN_ERR_MALFORMED : XN_OK);
+        xn_graph_free(graph);
+        xn_mem_free(file);
+        memset(header + XN_MODEL_HEADER_BYTES - 3, 'v', 4);
+    }
+    xn_model_config_free(config);
+    free(header);
 }
 END_TEST
 
@@ -875,9 +925,11 @@ XN_SUITE(model_config) {
     tcase_add_test(t, refuses_wrong_configurations);
     tcase_add_test(t, refuses_wrong_layers);
     tcase_add_test(t, refuses_more_than_the_limits);
+    tcase_add_test(t, takes_long_strings);
     tcase_add_test(t, refuses_wrong_tensors);
     tcase_add_test(t, refuses_what_is_no_safetensors_file);
     tcase_add_test(t, takes_spaces_behind_a_header);
+    tcase_add_test(t, takes_a_long_header);
     tcase_add_test(t, refuses_spare_bits);
     tcase_add_test(t, random_networks_come_back);
     tcase_add_test(t, packed_bits_are_signs);

@@ -276,7 +276,7 @@ static xn_status check_output(const xn_model_config *config, int index, const ch
     const xn_model_output *output = &config->about.outputs[index];
     char field[40], excerpt[XN_TEXT_EXCERPT];
     snprintf(field, sizeof field, "%s.name", what);
-    if (strlen(output->name) > XN_GRAPH_MAX_NAME)
+    if (output->name != output->layer && strlen(output->name) > XN_GRAPH_MAX_NAME)
         return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; at most %d", field,
                        strlen(output->name), XN_GRAPH_MAX_NAME);
     for (int i = 0; i < index; i++)

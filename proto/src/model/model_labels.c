@@ -48,10 +48,26 @@ static void split(char *text, size_t length, int64_t count, char **labels) {
     }
 }
 
+/* Splits text, which it may change. */
+static xn_status split_text(char *text, size_t length, int64_t most, char ***labels, int64_t *count,
+                            xn_error *error) {
+    int64_t lines = 0;
+    xn_status status = check_text(text, length, most, &lines, error);
+    if (status)
+        return status;
+    char **list = xn_mem_zalloc((size_t)lines + 1, sizeof *list);
+    if (!list)
+        return xn_fail(error, XN_ERR_NO_MEMORY, "labels", "no memory for %" PRId64 " labels",
+                       lines);
+    split(text, length, lines, list);
+    *labels = list;
+    *count = lines;
+    return XN_OK;
+}
+
 xn_status xn_model_labels_parse(const char *text, size_t length, int64_t most, char ***labels,
                                 int64_t *count, char **memory, xn_error *error) {
     static const char mark[] = "\xef\xbb\xbf"; /* of the byte order */
-    int64_t lines = 0;
     if (length > XN_MODEL_LABELS_BYTES)
         return xn_fail(error, XN_ERR_LIMIT, "labels",
                        "the labels have %zu bytes, more than %d, the limit", length,
@@ -66,18 +82,10 @@ xn_status xn_model_labels_parse(const char *text, size_t length, int64_t most, c
                        length);
     memcpy(copy, text, length);
     copy[length] = 0;
-    xn_status status = check_text(copy, length, most, &lines, error);
-    char **list = status ? NULL : xn_mem_zalloc((size_t)lines + 1, sizeof *list);
-    if (!status && !list)
-        status =
-            xn_fail(error, XN_ERR_NO_MEMORY, "labels", "no memory for %" PRId64 " labels", lines);
-    if (status) {
+    xn_status status = split_text(copy, length, most, labels, count, error);
+    if (status)
         xn_mem_free(copy);
-        return status;
-    }
-    split(copy, length, lines, list);
-    *labels = list;
-    *count = lines;
-    *memory = copy;
-    return XN_OK;
+    else
+        *memory = copy;
+    return status;
 }

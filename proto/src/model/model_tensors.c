@@ -6,6 +6,7 @@
 #include "xn_safetensors_file.h"
 #include "xn_text.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -290,6 +291,7 @@ static xn_status fill(const reader *r, char *memory) {
             tensor->data = from;
             continue;
         }
+        assert(memory); /* count_copies found that there is one */
         tensor->data = memory;
         if (!e->packed)
             memcpy(memory, from, tensor->bytes);
