@@ -179,17 +179,20 @@ static xn_status read_version(xn_models *models, const char *name, const xn_mode
                               xn_model_version **out, uint64_t *mark, xn_error *error) {
     for (int last = 0;; last++) {
         xn_model_folder folder;
+        xn_model_version *version = NULL;
         xn_status status = open_folder(models, name, given, &folder, error);
         if (status != XN_OK)
             return status;
-        status = xn_model_version_read(name, &folder, given, &models->limits, out, error);
+        status = xn_model_version_read(name, &folder, given, &models->limits, &version, error);
         bool changed = has_changed(models, name, &folder);
         *mark = folder.mark;
         xn_model_folder_close(&folder);
-        if (!changed || atomic_load(&models->stop))
+        if (!changed || atomic_load(&models->stop)) {
+            *out = version;
             return status;
-        if (status == XN_OK)
-            xn_model_release(&(*out)->model);
+        }
+        if (version)
+            xn_model_release(&version->model);
         if (last)
             return xn_fail(error, XN_ERR_IO, "model",
                            "its folder changed while it was read; load it again once all files are "

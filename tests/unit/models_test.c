@@ -927,7 +927,7 @@ START_TEST(allocations_fail) {
     xn_models_metrics(models, &page);
     xn_mem_set_hook(NULL, NULL);
     ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
-    xn_document_take(&page, &count);
+    xn_mem_free(xn_document_take(&page, &count));
 }
 END_TEST
 
