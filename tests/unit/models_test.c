@@ -973,6 +973,28 @@ START_TEST(stopping) {
 }
 END_TEST
 
+/* Weights and models are read in side by side; the engine waits for both. */
+START_TEST(loading_makes_unready) {
+    open_models();
+    xn_engine_health health;
+    xn_engine_set_loading(engine, XN_LOADING_MODELS, true);
+    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, true);
+    xn_engine_health_get(engine, &health);
+    ck_assert(!health.ready && strstr(health.reason, "--weights-dir"));
+    xn_asset *asset = NULL;
+    ck_assert_int_eq(xn_store_get(xn_engine_store(engine), "w", &asset, NULL), XN_ERR_LOADING);
+    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, false);
+    xn_engine_health_get(engine, &health);
+    ck_assert(!health.ready && strstr(health.reason, "loading models"));
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 0);
+    ck_assert_int_eq(xn_store_get(xn_engine_store(engine), "w", &asset, NULL), XN_ERR_NOT_FOUND);
+    xn_engine_set_loading(engine, XN_LOADING_MODELS, false);
+    xn_engine_health_get(engine, &health);
+    ck_assert(health.ready);
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 1);
+}
+END_TEST
+
 START_TEST(check_without_devices) {
     xn_error error = {0};
     make_tiny("a", plain, 1);
@@ -1215,6 +1237,7 @@ XN_SUITE(models) {
     tcase_add_test(t, allocations_fail);
     tcase_add_test(t, devices_refuse);
     tcase_add_test(t, stopping);
+    tcase_add_test(t, loading_makes_unready);
     tcase_add_test(t, check_without_devices);
     tcase_add_test(t, statistics);
     tcase_add_test(t, page_of_metrics);
