@@ -1,6 +1,6 @@
 /* asset.h: what a problem is computed with: a set of kernel weights, packed once on the host, or a
- * network with its weights; prepared once on each device. Immutable and reference-counted. Jobs of the same asset and an
- * equal problem share a batch. Made by the store (store.h). Thread-safe. */
+ * network with its weights; prepared once on each device. Immutable and reference-counted. Jobs of
+ * the same asset and an equal problem share a batch. Made by the store (store.h). Thread-safe. */
 #ifndef XN_ASSET_H
 #define XN_ASSET_H
 
