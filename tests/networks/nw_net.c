@@ -183,7 +183,7 @@ float *nw_run_on(const nw_subject *s, const xn_network *network, const void *inp
     xn_problem problem;
     xn_prepared **prepared = prepare(s, network);
     const xn_prepared *const *weights = (const xn_prepared *const *)prepared;
-    char *output = malloc(network->output_bytes * (size_t)images);
+    char *output = calloc((size_t)images, network->output_bytes);
     ck_assert_ptr_nonnull(output);
     if (s->backend->stream_set_threads)
         s->backend->stream_set_threads(s->stream, threads);

@@ -169,7 +169,7 @@ INLINE vector_f32 load_half(const uint16_t *from, int32_t n, const bool whole) {
 }
 
 INLINE void store_half(vector_f32 y, int32_t n, const bool whole, uint16_t *to) {
-    uint16_t some[LANES];
+    uint16_t some[LANES] = {0};
     uint16_t *all = whole ? to : some;
 #ifdef TO_FP16
     TO_FP16(all, y);

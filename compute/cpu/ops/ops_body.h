@@ -157,9 +157,15 @@ static void join(const uint32_t *src, int32_t step, int32_t n, bool all, uint32_
 
 /* ---- elements ---- */
 
+/* Of two NaNs that meet, either may come out, as the compiler has put them: where they may be
+ * different ones, there is one NaN for all. */
+INLINE float one_nan(float v) {
+    return v == v ? v : NAN;
+}
+
 static void multiply(const float *restrict src, float gate, int32_t n, float *restrict out) {
     for (int32_t x = 0; x < n; x++)
-        out[x] = src[x] * gate;
+        out[x] = one_nan(src[x] * gate);
 }
 
 INLINE uint32_t bits_of(float v) {
@@ -226,10 +232,10 @@ static void exps(const float *restrict less, bool same, int32_t n, float *restri
     const float one = less[0];
     if (same)
         for (int32_t x = 0; x < n; x++)
-            v[x] = exp_of(v[x] - one);
+            v[x] = one_nan(exp_of(v[x] - one));
     else
         for (int32_t x = 0; x < n; x++)
-            v[x] = exp_of(v[x] - less[x]);
+            v[x] = one_nan(exp_of(v[x] - less[x]));
 }
 
 static void divide(const double *restrict by, bool same, int32_t n, float *restrict v) {
