@@ -66,6 +66,12 @@ static xn_view view_of(xn_rng *rng, int64_t elements) {
 }
 
 static void make_pool(xn_rng *rng, xn_conv *c) {
+    if (below(rng, 4) == 0) { /* all of an image */
+        c->kernel_h = c->height;
+        c->kernel_w = c->width;
+        c->out_height = c->out_width = 1;
+        return;
+    }
     c->kernel_h = 1 + below(rng, 4 < c->height ? 4 : c->height);
     c->kernel_w = 1 + below(rng, 4 < c->width ? 4 : c->width);
     c->pad_top = below(rng, c->kernel_h);

@@ -67,6 +67,12 @@ static xn_op_body run_op(const xn_op_args &a) {
     case XN_OP_WINDOW:
         run_tiles<XN_OP_WINDOW, 1>(a);
         break;
+    case XN_OP_WHOLE: {
+        static xn_op_whole_shared shared;
+        for (int64_t i = 0; i < xn_op_blocks(&a, body); i++)
+            xn_op_pool_whole(a, host_block{i}, shared);
+        break;
+    }
     default:
         for (int64_t i = 0; i < xn_op_blocks(&a, body); i++)
             xn_op_pool_words(a, host_block{i});

@@ -12,8 +12,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* What the epilogue of every path takes (epilogue.cuh): null factor means 1, null bias 0. `what` and
- * `unit` are set by the launchers, from the problem.
+/* What the epilogue of every path takes (epilogue.cuh): null factor means 1, null bias 0. `what`
+ * and `unit` are set by the launchers, from the problem.
  *
  * Where the real output or the residual is part of a tensor, the pointer is to the first image's
  * part, and the gap what lies between one image's part and the next. Only kernels of epilogues that
@@ -27,7 +27,7 @@ typedef struct xn_epilogue_args {
     bool residual_fp16; /* else it is fp32 */
     uint32_t *bits;     /* of the outputs, in the layout of activations of one group */
     xn_epilogue what;
-    float unit; /* 1 / taps with K, else 1 */
+    float unit;                       /* 1 / taps with K, else 1 */
     int32_t output_gap, residual_gap; /* elements; 0: the whole */
     xn_fast_divisor image;            /* elements of an image's output; where there is a gap */
 } xn_epilogue_args;

@@ -61,9 +61,12 @@ xn_cuda_graph *xn_cuda_graph_of(xn_recordings *set, const xn_cuda_graph_key *key
 void xn_cuda_recordings_free(xn_recordings *set) {
     if (!set)
         return;
+    if (set->device)
+        (void)xn_cuda_device_use(set->device, NULL);
     for (xn_cuda_graph &g : set->graphs)
         drop(&g);
-    (void)cudaGetLastError();
+    if (set->device)
+        (void)cudaGetLastError();
     xn_mem_free(set);
 }
 
@@ -94,7 +97,7 @@ static cudaGraphExec_t record(const xn_stream *s, const xn_enqueued *steps, int 
     cudaGraphExec_t exec = NULL;
     cudaError_t e = capture(s, steps, count, &graph);
     if (e == cudaSuccess)
-        e = cudaGraphInstantiate(&exec, graph, 0);
+        e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (graph)
         (void)cudaGraphDestroy(graph);
     if (e == cudaSuccess)
@@ -117,6 +120,7 @@ static bool play(const xn_stream *s, const xn_enqueued *steps, int count, xn_rec
     const xn_cuda_graph_key key = key_of(set, s, steps);
     xn_cuda_graph *g = xn_cuda_graph_of(set, &key, &met);
     if (met && !g->exec) {
+        set->device = s->device;
         g->exec = record(s, steps, count);
         set->gave_up = !g->exec;
     }

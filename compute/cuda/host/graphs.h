@@ -33,6 +33,7 @@ typedef struct xn_cuda_graph {
 
 /* A program's. */
 struct xn_recordings {
+    const xn_device *device; /* NULL before there is a graph */
     int steps;
     bool gave_up; /* recording failed once */
     uint64_t clock;

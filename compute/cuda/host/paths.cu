@@ -81,7 +81,7 @@ static bool source_of(const xn_step *step, xn_cuda_choice *c) {
                                                                 : XN_CUDA_FROM_WORDS;
     c->from_bytes = step->conv.input_datatype == XN_BITS && step->input_layout == XN_LAYOUT_BYTES &&
                     (step->conv.groups > 1 || !words_are_bytes(step->conv.channels));
-    c->from_part = step->input_view.pitch != 0;
+    c->from_part = c->job.source == XN_CUDA_FROM_REALS && step->input_view.pitch;
     return step->input_layout != XN_LAYOUT_NHWC &&
            (c->job.source == XN_CUDA_FROM_REALS || !step->conv.epilogue.k);
 }

@@ -32,6 +32,12 @@ __global__ void __launch_bounds__(XN_OP_THREADS)
     xn_op_pool_words(a, begin_block());
 }
 
+__global__ void __launch_bounds__(XN_OP_THREADS)
+    op_whole_kernel(const __grid_constant__ xn_op_args a) {
+    __shared__ xn_op_whole_shared s;
+    xn_op_pool_whole(a, begin_block(), s);
+}
+
 template <int LANES>
 __global__ void __launch_bounds__(XN_OP_THREADS)
     op_stats_kernel(const __grid_constant__ xn_op_args a) {
@@ -65,6 +71,8 @@ static op_kernel kernel_of(xn_op_body body) {
         return op_tile_kernel<XN_OP_CURVE, 1>;
     case XN_OP_WINDOW:
         return op_tile_kernel<XN_OP_WINDOW, 1>;
+    case XN_OP_WHOLE:
+        return op_whole_kernel;
     default:
         return op_words_kernel;
     }

@@ -101,12 +101,25 @@ XN_HD xn_op_window xn_op_window_of(const xn_op_args &a, int64_t p) {
     return w;
 }
 
-/* Calls action with each of these pixels of the input. */
+/* Calls action with every `step`-th of these pixels of the input from number `first` on, line by
+ * line. */
 template <class Action>
-XN_HD void xn_op_over(const xn_op_args &a, const xn_op_window &w, Action action) {
-    for (int32_t i = w.i0; i < w.i1; i++)
-        for (int32_t j = w.j0; j < w.j1; j++)
-            action((int64_t)(w.y + i * a.dilation_h) * a.width + w.x + j * a.dilation_w);
+XN_HD void xn_op_over(const xn_op_args &a, const xn_op_window &w, int32_t first, int32_t step,
+                      Action action) {
+    const int32_t columns = w.j1 - w.j0;
+    int32_t i = w.i0, j = w.j0 + first;
+    if (columns < 1)
+        return;
+    for (;;) {
+        while (j >= w.j1) {
+            j -= columns;
+            i++;
+        }
+        if (i >= w.i1)
+            return;
+        action((int64_t)(w.y + i * a.dilation_h) * a.width + w.x + j * a.dilation_w);
+        j += step;
+    }
 }
 
 /* Whether max_pool takes the least of a channel. */
@@ -114,21 +127,52 @@ XN_HD bool xn_op_turned(const xn_op_args &a, int32_t c) {
     return a.turned && xn_read_only(a.turned + c) < 0.0f;
 }
 
-XN_HD float xn_op_pooled(const xn_op_args &a, const xn_op_window &w, int64_t image, int32_t c) {
-    if (a.kind == XN_STEP_AVG_POOL) {
-        const int64_t taps = a.count_padding ? (int64_t)a.kernel_h * a.kernel_w
-                                             : (int64_t)(w.i1 - w.i0) * (w.j1 - w.j0);
-        double sum = 0;
-        xn_op_over(a, w, [&](int64_t p) { sum += (double)xn_op_element(a, image, c, p); });
-        return (float)(sum / (double)taps);
+/* What pools make of values one after the other, the start of it, and what two of that are
+ * together. A double has all that fp32 has. */
+struct xn_op_pool {
+    bool average, least;
+
+    XN_HD double start() const {
+        return average ? 0.0 : least ? (double)INFINITY : -(double)INFINITY;
     }
-    const bool least = xn_op_turned(a, c);
-    float best = least ? INFINITY : -INFINITY;
-    xn_op_over(a, w, [&](int64_t p) {
-        const float v = xn_op_element(a, image, c, p);
-        best = (least ? v < best : v > best) ? v : best;
-    });
-    return best;
+    XN_HD double join(double so_far, double value) const {
+        if (average)
+            return so_far + value;
+        return (least ? value < so_far : value > so_far) ? value : so_far; /* not NaN */
+    }
+};
+
+XN_HD xn_op_pool xn_op_pool_of(const xn_op_args &a, int32_t c) {
+    return {a.kind == XN_STEP_AVG_POOL, xn_op_turned(a, c)};
+}
+
+/* Of every `step`-th value of the window from number `first` on. */
+XN_HD double xn_op_pooled(const xn_op_args &a, const xn_op_window &w, int64_t image, int32_t c,
+                          int32_t first, int32_t step) {
+    const xn_op_pool pool = xn_op_pool_of(a, c);
+    const int64_t channel = image * a.input_pitch + c * a.in_plane;
+    double value = pool.start();
+    if (a.datatype == XN_FP32) {
+        const float *from = (const float *)a.input + channel;
+        xn_op_over(a, w, first, step,
+                   [&](int64_t p) { value = pool.join(value, (double)from[p]); });
+    } else if (a.datatype == XN_FP16) {
+        const __half *from = (const __half *)a.input + channel;
+        xn_op_over(a, w, first, step,
+                   [&](int64_t p) { value = pool.join(value, (double)xn_to_fp32(from[p])); });
+    } else {
+        xn_op_over(a, w, first, step, [&](int64_t p) {
+            value = pool.join(value, (double)xn_op_element(a, image, c, p));
+        });
+    }
+    return value;
+}
+
+/* The accumulator, of what the whole window came to. */
+XN_HD float xn_op_pool_value(const xn_op_args &a, const xn_op_window &w, double value) {
+    const int64_t taps =
+        a.count_padding ? (int64_t)a.kernel_h * a.kernel_w : (int64_t)(w.i1 - w.i0) * (w.j1 - w.j0);
+    return (float)(a.kind == XN_STEP_AVG_POOL ? value / (double)taps : value);
 }
 
 /* ---- the epilogue ---- */
@@ -174,9 +218,10 @@ XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, i
                             float (&acc)[V]) {
     if constexpr (BODY == XN_OP_EACH_FOUR)
         xn_op_load(a.input, a.datatype == XN_FP16, image * a.input_pitch + c * a.in_plane + p, acc);
-    else if constexpr (BODY == XN_OP_WINDOW)
-        acc[0] = xn_op_pooled(a, xn_op_window_of(a, p), image, c);
-    else
+    else if constexpr (BODY == XN_OP_WINDOW) {
+        const xn_op_window w = xn_op_window_of(a, p);
+        acc[0] = xn_op_pool_value(a, w, xn_op_pooled(a, w, image, c, 0, 1));
+    } else
         acc[0] = xn_op_element(a, image, c, p);
     if constexpr (BODY == XN_OP_CURVE)
         acc[0] = xn_op_curve(a, pixel, acc[0]);
@@ -258,6 +303,57 @@ XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<V> &
     });
 }
 
+/* ---- pools of which an image has one pixel: 32 channels a block, 8 threads a channel ---- */
+
+struct xn_op_whole_shared {
+    double value[XN_OP_THREADS];
+    uint8_t bits[32];
+};
+
+/* Eight neighbouring threads read neighbouring values, and join what they have in one order. */
+template <class Block>
+XN_HD void xn_op_pool_whole(const xn_op_args &a, const Block &block, xn_op_whole_shared &s) {
+    const int64_t image = block.index % a.pixels, tile = block.index / a.pixels;
+    const xn_op_window w = xn_op_window_of(a, 0);
+    block.each([&](int32_t thread) {
+        const int64_t c = tile * 32 + thread / 8;
+        s.value[thread] =
+            c < a.channels ? xn_op_pooled(a, w, image, (int32_t)c, thread % 8, 8) : 0.0;
+    });
+    for (int32_t half = 4; half; half /= 2)
+        block.each([&](int32_t thread) {
+            const int64_t c = tile * 32 + thread / 8;
+            if (thread % 8 < half && c < a.channels)
+                s.value[thread] =
+                    xn_op_pool_of(a, (int32_t)c).join(s.value[thread], s.value[thread + half]);
+        });
+    block.each([&](int32_t thread) {
+        const int64_t c = tile * 32 + thread;
+        if (thread >= 32)
+            return;
+        s.bits[thread] = 0;
+        if (c >= a.channels)
+            return;
+        const float acc[1] = {xn_op_pool_value(a, w, s.value[thread * 8])};
+        float residual[1] = {};
+        if (a.e.what.residual)
+            xn_op_load(a.e.residual, a.e.residual_fp16, image * a.residual_pitch + c, residual);
+        s.bits[thread] =
+            (uint8_t)xn_op_finish<1>(a, (int32_t)c, image * a.output_pitch + c, acc, residual);
+    });
+    if (!a.e.what.bits)
+        return;
+    block.each([&](int32_t thread) {
+        uint8_t fours[8];
+        if (thread)
+            return;
+        for (int n = 0; n < 8; n++)
+            fours[n] = (uint8_t)(s.bits[4 * n] | s.bits[4 * n + 1] << 1 | s.bits[4 * n + 2] << 2 |
+                                 s.bits[4 * n + 3] << 3);
+        xn_op_store_word(a, image, tile, fours);
+    });
+}
+
 /* ---- max_pool of words to words: OR, and AND where the channel is turned ---- */
 
 template <class Block>
@@ -270,7 +366,7 @@ XN_HD void xn_op_pool_words(const xn_op_args &a, const Block &block) {
             return;
         const uint32_t *from = (const uint32_t *)a.input + image * a.in_plane * a.in_unit + word;
         uint32_t any = 0, all = 0xffffffffu, turned = 0;
-        xn_op_over(a, xn_op_window_of(a, pixel % a.plane), [&](int64_t p) {
+        xn_op_over(a, xn_op_window_of(a, pixel % a.plane), 0, 1, [&](int64_t p) {
             any |= from[p * a.in_unit];
             all &= from[p * a.in_unit];
         });

@@ -14,6 +14,7 @@ typedef enum {
     XN_OP_EACH_FOUR, /* the same, four neighbouring pixels a thread */
     XN_OP_CURVE,     /* sigmoid, softmax: the same in double */
     XN_OP_WINDOW,    /* pools */
+    XN_OP_WHOLE,     /* pools to a single pixel: several threads a window */
     XN_OP_WORDS      /* max_pool of words to words: a word a thread */
 } xn_op_body;
 

@@ -112,9 +112,10 @@ static bool bits_alone(const xn_op_args *a) {
 xn_op_body xn_op_body_of(const xn_op_args *a) {
     switch (a->kind) {
     case XN_STEP_MAX_POOL:
-        return bits_alone(a) ? XN_OP_WORDS : XN_OP_WINDOW;
     case XN_STEP_AVG_POOL:
-        return XN_OP_WINDOW;
+        return a->kind == XN_STEP_MAX_POOL && bits_alone(a) ? XN_OP_WORDS
+               : a->plane == 1                              ? XN_OP_WHOLE
+                                                            : XN_OP_WINDOW;
     case XN_STEP_SIGMOID:
     case XN_STEP_SOFTMAX:
         return XN_OP_CURVE;
@@ -133,6 +134,8 @@ int64_t xn_op_blocks(const xn_op_args *a, xn_op_body body) {
     /* 32 channels a tile; words past the last channel are written too */
     const bool words = a->e.what.bits && !a->to_bytes;
     const int64_t tiles = words ? a->out_unit : ceil_div(a->channels, 32);
+    if (body == XN_OP_WHOLE)
+        return tiles * a->pixels;
     return tiles * ceil_div(a->pixels, body == XN_OP_EACH_FOUR ? 128 : 32);
 }
 
