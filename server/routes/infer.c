@@ -122,12 +122,16 @@ static xn_status understand(xn_computation *work, xn_error *error) {
     return count_output(infer, error);
 }
 
+/* A copy: what the client changes from now on does not matter. */
 static xn_status take_shared(xn_computation *work, const xn_oip_input *input, xn_error *error) {
-    xn_status status = xn_computation_take_input(work, input->tensor.bytes, error);
-    if (status)
-        return status;
-    return xn_shared_memory_read(work->exchange->service->shared, &input->shared, input->name,
-                                 work->input, input->tensor.bytes, error);
+    xn_shared_memory *shared = work->exchange->service->shared;
+    xn_tensor_ref copy = input->tensor;
+    xn_status status = xn_computation_take_input(work, copy.bytes, error);
+    if (!status)
+        status = xn_shared_memory_read(shared, &input->shared, input->name, work->input, copy.bytes,
+                                       error);
+    copy.data = work->input;
+    return status ? status : xn_proto_tensor_read(&copy, input->name, work->input, error);
 }
 
 static xn_status prepare(xn_computation *work, xn_error *error) {
