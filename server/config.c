@@ -560,7 +560,7 @@ static bool name_is_twice(const char *list, const char *item, const char *name) 
 static xn_status check_models(const loader *l, xn_error *error) {
     const char *at = l->config.models, *next = at;
     char label[LABEL_MAX];
-    xn_config_model model;
+    xn_config_model model = {.name = ""};
     xn_status status = XN_OK;
     label_by_name(l, "model", label);
     for (; *at && status == XN_OK; at = next) {

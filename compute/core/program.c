@@ -193,9 +193,8 @@ static xn_status make_plan(xn_program *p, int index, xn_error *error) {
     const xn_backend *b = p->backend;
     const xn_step *s = &p->steps[index];
     xn_status status = check_step(b, s, index, error);
-    return status != XN_OK
-               ? status
-               : b->plan_create(p->stream, s, p->max_images, &p->plans[index], error);
+    return status != XN_OK ? status
+                           : b->plan_create(p->stream, s, p->max_images, &p->plans[index], error);
 }
 
 static xn_status make_plans(xn_program *p, xn_error *error) {

@@ -179,17 +179,20 @@ static xn_status read_version(xn_models *models, const char *name, const xn_mode
                               xn_model_version **out, uint64_t *mark, xn_error *error) {
     for (int last = 0;; last++) {
         xn_model_folder folder;
+        xn_model_version *version = NULL;
         xn_status status = open_folder(models, name, given, &folder, error);
         if (status != XN_OK)
             return status;
-        status = xn_model_version_read(name, &folder, given, &models->limits, out, error);
+        status = xn_model_version_read(name, &folder, given, &models->limits, &version, error);
         bool changed = has_changed(models, name, &folder);
         *mark = folder.mark;
         xn_model_folder_close(&folder);
-        if (!changed || atomic_load(&models->stop))
+        if (!changed || atomic_load(&models->stop)) {
+            *out = version;
             return status;
-        if (status == XN_OK)
-            xn_model_release(&(*out)->model);
+        }
+        if (version)
+            xn_model_release(&version->model);
         if (last)
             return xn_fail(error, XN_ERR_IO, "model",
                            "its folder changed while it was read; load it again once all files are "
@@ -256,14 +259,22 @@ static void log_load(const xn_model_entry *entry, const xn_model_version *versio
            (long long)((xn_now_ns() - began_ns) / XN_NS_PER_MS));
 }
 
+static void log_failure(const xn_model_entry *entry, const xn_error *why, bool serving) {
+    xn_log(XN_LOG_ERROR, NULL, "model \"%s\" cannot be loaded: %s%s", entry->name, why->message,
+           serving ? "; the version that served before serves on" : "");
+}
+
 /* The end of a load that failed: what served serves on. */
 static void fail_locked(xn_model_entry *entry, const xn_error *why) {
     entry->failed = true;
     if (!entry->serving)
         snprintf(entry->reason, sizeof entry->reason, "%s", why->message);
-    xn_log(XN_LOG_ERROR, NULL, "model \"%s\" cannot be loaded: %s%s%s", entry->name, why->message,
-           entry->serving ? "; what served before serves on, version " : "",
-           entry->serving ? entry->version : "");
+}
+
+/* Whether it says something of the model: not that the service ends, or that nobody knows it. */
+static bool tells(const xn_model_entry *entry, xn_status status) {
+    return status != XN_OK && status != XN_ERR_DRAINING &&
+           (status != XN_ERR_NOT_FOUND || entry->listed);
 }
 
 static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn_model_given *given,
@@ -291,10 +302,13 @@ static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn
     entry->failed = false;
     if (status == XN_OK)
         before = publish_locked(models, entry, version);
-    else if (status != XN_ERR_DRAINING && (status != XN_ERR_NOT_FOUND || entry->listed))
+    bool told = tells(entry, status), serving = entry->serving;
+    if (told)
         fail_locked(entry, &why);
     settle_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
+    if (told)
+        log_failure(entry, &why, serving);
     if (status != XN_OK)
         before = version; /* NULL where reading failed */
     if (before)
@@ -382,6 +396,23 @@ xn_status xn_models_get(xn_models *models, const char *name, const char *version
     return status;
 }
 
+/* Whether a name that is not known could be: else it would cost another one its entry. */
+static xn_status look_for_new(xn_models *models, const char *name, const xn_model_given *given,
+                              xn_error *error) {
+    xn_model_folder folder;
+    xn_error why = {0};
+    pthread_mutex_lock(&models->mutex);
+    bool known = xn_models_find_locked(models, name);
+    pthread_mutex_unlock(&models->mutex);
+    if (known)
+        return XN_OK;
+    xn_status status = open_folder(models, name, given, &folder, &why);
+    xn_model_folder_close(&folder);
+    if (status == XN_ERR_NOT_FOUND && error)
+        *error = why;
+    return status == XN_ERR_NOT_FOUND ? status : XN_OK;
+}
+
 xn_status xn_models_load(xn_models *models, const char *name, const char *config,
                          size_t config_length, const xn_model_file *files, int file_count,
                          xn_error *error) {
@@ -389,8 +420,11 @@ xn_status xn_models_load(xn_models *models, const char *name, const char *config
     xn_model_entry *entry = NULL;
     if (!xn_proto_name_valid(name))
         return xn_fail(error, XN_ERR_NOT_FOUND, "model", "\"%.128s\" is no name of a model", name);
+    xn_status status = look_for_new(models, name, &given, error);
+    if (status != XN_OK)
+        return status;
     pthread_mutex_lock(&models->mutex);
-    xn_status status = xn_models_enter_locked(models, name, &entry, error);
+    status = xn_models_enter_locked(models, name, &entry, error);
     pthread_mutex_unlock(&models->mutex);
     if (status != XN_OK)
         return status;

@@ -119,7 +119,7 @@ static xn_status mark(xn_model_folder *folder, xn_error *error) {
 /* From a model's folder to that of the version to serve, which may be itself. Takes fd. */
 static xn_status enter_version(int fd, xn_model_folder *out, xn_error *error) {
     struct stat info;
-    char version[24];
+    char version[24] = "";
     snprintf(out->version, sizeof out->version, XN_MODEL_FIRST_VERSION);
     out->fd = fd;
     if (!fstatat(fd, "config.json", &info, AT_SYMLINK_NOFOLLOW))

@@ -191,8 +191,7 @@ xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weig
     return XN_OK;
 }
 
-static xn_status check_backends(const xn_store *store, const xn_network *network,
-                                xn_error *error) {
+static xn_status check_backends(const xn_store *store, const xn_network *network, xn_error *error) {
     xn_status status = XN_OK;
     for (int i = 0; i < store->device_count && status == XN_OK; i++)
         if (!atomic_load(&store->lost[i]))

@@ -1,5 +1,6 @@
 /* --check-config: what the start would refuse is refused, in the same words and with the same exit
  * status; and which files are fit to hold keys. */
+#include "nw_write.h"
 #include "tls.h"
 #include "wire.h"
 
@@ -12,7 +13,7 @@
 #define KEY "right-key-0123456789abcdef"
 
 typedef struct files {
-    char cert[64], key[64], other_key[64], keys[64], short_keys[64], fifo[80];
+    char cert[64], key[64], other_key[64], keys[64], short_keys[64], fifo[80], folder[80];
 } files;
 
 static void make_files(files *f) {
@@ -25,6 +26,8 @@ static void make_files(files *f) {
     xt_make_certificate(NULL, f->other_key);
     snprintf(f->fifo, sizeof f->fifo, "%s.fifo", f->keys);
     ck_assert(!mkfifo(f->fifo, 0600));
+    snprintf(f->folder, sizeof f->folder, "%s.folder", f->keys);
+    ck_assert(!mkdir(f->folder, 0700));
 }
 
 static void drop_files(const files *f) {
@@ -34,6 +37,7 @@ static void drop_files(const files *f) {
     unlink(f->keys);
     unlink(f->short_keys);
     unlink(f->fifo);
+    rmdir(f->folder);
 }
 
 /* In the flags, @name is that file. */
@@ -59,6 +63,10 @@ static const struct {
     {{"--tls-ciphers", "NORMAL:-VERS-ALL:+VERS-TLS1.1"}, "neither TLS 1.2 nor TLS 1.3"},
     {{"--weights-dir", "/nonexistent/folder"}, "--weights-dir /nonexistent/folder: there is no"},
     {{"--weights-dir", "/dev/null"}, "--weights-dir /dev/null: "},
+    {{"--model-repository", "/nonexistent/folder"},
+     "--model-repository /nonexistent/folder: it cannot be opened as a folder"},
+    {{"--model-repository", "/dev/null"}, "--model-repository /dev/null: it cannot be opened"},
+    {{"--model-repository", "@folder"}, NULL},
     {{"--log-file", "/nonexistent/log"}, "--log-file: cannot write to /nonexistent/log"},
     {{"--log-file", "/tmp"}, "--log-file: cannot write to /tmp: Is a directory"},
     {{"--listen", "203.0.113.1", "--allow-unauthenticated"}, "cannot listen on 203.0.113.1"},
@@ -66,8 +74,10 @@ static const struct {
 };
 
 static const char *file_of(const files *f, const char *flag) {
-    static const char *const names[] = {"@cert", "@key", "@other", "@keys", "@short", "@fifo"};
-    const char *const paths[] = {f->cert, f->key, f->other_key, f->keys, f->short_keys, f->fifo};
+    static const char *const names[] = {"@cert",  "@key",  "@other", "@keys",
+                                        "@short", "@fifo", "@folder"};
+    const char *const paths[] = {f->cert,       f->key,  f->other_key, f->keys,
+                                 f->short_keys, f->fifo, f->folder};
     for (size_t i = 0; flag && i < sizeof names / sizeof *names; i++)
         if (!strcmp(flag, names[i]))
             return paths[i];
@@ -116,6 +126,35 @@ START_TEST(the_check_says_what_the_start_says) {
     xt_buffer_free(&checked);
     xt_buffer_free(&out);
     drop_files(&f);
+}
+END_TEST
+
+/* A start serves what it can; a check says what it could not. */
+START_TEST(models_are_checked) {
+    char folder[] = "/tmp/xnord-check-XXXXXX", model[80], path[80];
+    xt_buffer err = {0};
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(model, sizeof model, "m=%s", folder);
+    const char *flags[] = {"--backend",      "cpu",     "--port", "0",
+                           "--check-config", "--model", model,    NULL};
+    ck_assert_int_eq(xt_run(flags, NULL, NULL, &err), 1);
+    ck_assert_ptr_nonnull(strstr(err.data, "model \"m\": there is no config.json"));
+    xt_buffer_free(&err);
+    nw_net *net = nw_create(1, 2, 2);
+    nw_add(net, XN_OP_MAX_POOL, "p", NULL)->global = true;
+    nw_write_folder(net, NULL, folder);
+    nw_free(net);
+    ck_assert_int_eq(xt_run(flags, NULL, NULL, &err), 0);
+    xt_buffer_free(&err);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    ck_assert(!truncate(path, 7));
+    ck_assert_int_eq(xt_run(flags, NULL, NULL, &err), 1);
+    ck_assert_ptr_nonnull(strstr(err.data, "cannot start: model \"m\": "));
+    xt_buffer_free(&err);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    unlink(path);
+    rmdir(folder);
 }
 END_TEST
 
@@ -190,6 +229,7 @@ XN_SUITE(http_check) {
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_loop_test(t, the_check_says_what_the_start_says, 0, sizeof cases / sizeof *cases);
+    tcase_add_test(t, models_are_checked);
     tcase_add_test(t, a_check_beside_a_daemon);
     tcase_add_test(t, cuda_that_is_not_there);
     tcase_add_test(t, secrets_that_others_can_read);

@@ -1,5 +1,6 @@
 /* What a running daemon does when it is told to: signals of all kinds, keys, certificates and the
  * log file read or opened anew by SIGHUP, with connections and requests that go on meanwhile. */
+#include "nw_write.h"
 #include "tls.h"
 #include "wire.h"
 
@@ -336,6 +337,66 @@ START_TEST(log_file_is_opened_anew) {
 }
 END_TEST
 
+/* ---- models ---- */
+
+/* A model of one convolution, in that folder of the repository. */
+static void make_model(const char *repository, const char *name) {
+    char folder[100];
+    nw_net *net = nw_create(1, 2, 2);
+    xn_layer *layer = nw_add(net, XN_OP_CONV, "c", NULL);
+    layer->window.mode = XN_MODE_FLOAT;
+    layer->weight = nw_tensor(net, (float[]){1, 2, 3, 4}, 1, 1, 2, 2);
+    snprintf(folder, sizeof folder, "%s/%s", repository, name);
+    ck_assert(!mkdir(folder, 0777));
+    nw_write_folder(net, NULL, folder);
+    nw_free(net);
+}
+
+static void break_model(const char *repository, const char *name) {
+    char path[120];
+    snprintf(path, sizeof path, "%s/%s/config.json", repository, name);
+    write_file(path, "{");
+}
+
+static void remove_folder(const char *folder) {
+    char command[100];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(models_are_read_anew) {
+    char repository[] = "/tmp/xnord-life-XXXXXX", named[80], folder[60];
+    xt_conn conn;
+    ck_assert_ptr_nonnull(mkdtemp(repository));
+    make_model(repository, "a");
+    make_model(repository, "broken");
+    break_model(repository, "broken");
+    snprintf(folder, sizeof folder, "%s/a", repository);
+    snprintf(named, sizeof named, "again=%s", folder);
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--model-repository", repository,
+                                            "--model", named, "--grace-ms", "5000"));
+    ck_assert(xt_metric_becomes(d, "xnord_ready", 1)); /* once all were tried */
+    ck_assert(xt_metric(d, "xnord_models") == 2);
+    ck_assert(xt_metric(d, "xnord_model_ready{model=\"again\",version=\"1\"}") == 1);
+    ck_assert(xt_daemon_log_wait(d, "model \"broken\" cannot be loaded: config.json: "));
+    ck_assert(xt_connect(&conn, d));
+    make_model(repository, "b");
+    reload(d, "model \"b\" version 1 loaded");
+    ck_assert(xt_metric_becomes(d, "xnord_models", 3));
+    remove_folder(folder);
+    reload(d, "model \"a\" version 1 unloaded: its folder is gone");
+    ck_assert(xt_metric_becomes(d, "xnord_models", 2)); /* --model still names it: it serves on */
+    ck_assert(xt_metric(d, "xnord_model_ready{model=\"a\",version=\"1\"}") == 0);
+    ck_assert(xt_metric(d, "xnord_ready") == 1);
+    for (int i = 0; i < 20; i++) /* however many at once */
+        kill(d->pid, SIGHUP);
+    ck_assert_int_eq(status_on(&conn, "/v2/health/ready", ""), 200);
+    xt_disconnect(&conn);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    remove_folder(repository);
+}
+END_TEST
+
 XN_SUITE(http_life) {
     Suite *s = suite_create("http_life");
     TCase *t = tcase_create("life");
@@ -348,6 +409,7 @@ XN_SUITE(http_life) {
     tcase_add_test(t, handshakes_during_reloads);
     tcase_add_loop_test(t, versions_and_ciphers, 0, sizeof versions / sizeof *versions);
     tcase_add_test(t, log_file_is_opened_anew);
+    tcase_add_test(t, models_are_read_anew);
     suite_add_tcase(s, t);
     return s;
 }

@@ -11,7 +11,7 @@ enum { NETWORKS = 3, IMAGES = 5, THREADS = 4, ROUNDS = 40 };
 typedef struct served {
     xn_asset *asset;
     const xn_network *network; /* the asset's */
-    float *input, *expected; /* IMAGES images */
+    float *input, *expected;   /* IMAGES images */
 } served;
 
 typedef struct net_job {
@@ -45,8 +45,7 @@ static void serve(xn_engine *engine, xn_rng *rng, served *out) {
     xn_network *network = nw_lower(net);
     nw_free(net);
     out->network = network;
-    xn_status status =
-        xn_store_make_network(xn_engine_store(engine), network, &out->asset, &error);
+    xn_status status = xn_store_make_network(xn_engine_store(engine), network, &out->asset, &error);
     ck_assert_msg(status == XN_OK, "%s", error.message);
     int64_t count = IMAGES * network->input_elements;
     out->input = xn_mem_alloc((size_t)count * sizeof *out->input);

@@ -927,7 +927,7 @@ START_TEST(allocations_fail) {
     xn_models_metrics(models, &page);
     xn_mem_set_hook(NULL, NULL);
     ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
-    xn_document_take(&page, &count);
+    xn_mem_free(xn_document_take(&page, &count));
 }
 END_TEST
 
@@ -970,6 +970,28 @@ START_TEST(stopping) {
     scan();
     expect_value("a", "1", 1);
     xn_models_stop(NULL);
+}
+END_TEST
+
+/* Weights and models are read in side by side; the engine waits for both. */
+START_TEST(loading_makes_unready) {
+    open_models();
+    xn_engine_health health;
+    xn_engine_set_loading(engine, XN_LOADING_MODELS, true);
+    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, true);
+    xn_engine_health_get(engine, &health);
+    ck_assert(!health.ready && strstr(health.reason, "--weights-dir"));
+    xn_asset *asset = NULL;
+    ck_assert_int_eq(xn_store_get(xn_engine_store(engine), "w", &asset, NULL), XN_ERR_LOADING);
+    xn_engine_set_loading(engine, XN_LOADING_WEIGHTS, false);
+    xn_engine_health_get(engine, &health);
+    ck_assert(!health.ready && strstr(health.reason, "loading models"));
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 0);
+    ck_assert_int_eq(xn_store_get(xn_engine_store(engine), "w", &asset, NULL), XN_ERR_NOT_FOUND);
+    xn_engine_set_loading(engine, XN_LOADING_MODELS, false);
+    xn_engine_health_get(engine, &health);
+    ck_assert(health.ready);
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_READY), 1);
 }
 END_TEST
 
@@ -1216,6 +1238,7 @@ XN_SUITE(models) {
     tcase_add_test(t, allocations_fail);
     tcase_add_test(t, devices_refuse);
     tcase_add_test(t, stopping);
+    tcase_add_test(t, loading_makes_unready);
     tcase_add_test(t, check_without_devices);
     tcase_add_test(t, statistics);
     tcase_add_test(t, page_of_metrics);
