@@ -258,7 +258,7 @@ static xn_status read_size(const xn_json *value, const char *name, int64_t least
 static xn_status parse_shm(const xn_json *root, xn_shm_request *out, xn_error *error) {
     static const char *const names[] = {"key", "offset", "byte_size", NULL};
     const xn_json *members[3] = {NULL, NULL, NULL};
-    xn_shm_request request;
+    xn_shm_request request = {.offset = 0};
     xn_status status = root ? xn_oip_members(root, "", names, members, error) : XN_OK;
     if (!status)
         status = read_key(members[0], &request, error);

@@ -112,19 +112,26 @@ static xn_status parse_root(xn_oip_parser *p, const xn_json *root) {
     return XN_OK;
 }
 
-static xn_status parse_json(const xn_proto_body *body, size_t length, xn_oip_parser *p) {
+/* The first `length` bytes are the JSON. */
+static xn_status parse_json(const xn_proto_body *body, size_t length, const xn_proto_limits *limits,
+                            xn_infer_request *out, xn_error *error) {
     const char *what = length < body->length ? "the JSON header" : "the body";
     xn_json_scan scan = {0};
     const xn_json *root = NULL;
     if (length == 0)
-        return xn_fail(p->error, XN_ERR_MALFORMED, "", "%s is empty; it takes a JSON object", what);
+        return xn_fail(error, XN_ERR_MALFORMED, "", "%s is empty; it takes a JSON object", what);
     xn_status status =
-        xn_json_scan_limited(body->bytes, length, XN_TAKE_INPUTS, &json_limits, &scan, p->error);
+        xn_json_scan_limited(body->bytes, length, XN_TAKE_INPUTS, &json_limits, &scan, error);
     if (!status)
-        status = xn_json_parse(&scan, what, &root, p->error);
-    p->scan = &scan;
-    if (!status)
-        status = parse_root(p, root);
+        status = xn_json_parse(&scan, what, &root, error);
+    if (!status) {
+        xn_oip_parser p = {.limits = limits,
+                           .scan = &scan,
+                           .values = {(const uint8_t *)body->bytes + length, body->length - length},
+                           .out = out,
+                           .error = error};
+        status = parse_root(&p, root);
+    }
     xn_json_scan_free(&scan);
     return status;
 }
@@ -139,9 +146,5 @@ xn_status xn_oip_parse_infer(const xn_proto_body *body, const xn_proto_limits *l
         return xn_fail(error, XN_ERR_MALFORMED, length_header,
                        "%s is %zu, but the body has %zu bytes", length_header, length,
                        body->length);
-    xn_oip_parser p = {.limits = limits,
-                       .values = {(const uint8_t *)body->bytes + length, body->length - length},
-                       .out = out,
-                       .error = error};
-    return parse_json(body, length, &p);
+    return parse_json(body, length, limits, out, error);
 }
