@@ -68,7 +68,8 @@ typedef struct xn_oip_result {
     xn_shape shape;
     const void *values; /* row-major; FP32, FP16, BF16 or INT32 where classified; in JSON no BF16 */
     size_t bytes;
-    bool binary;            /* behind the header */
+    bool binary; /* behind the header */
+    bool apart;  /* binary: the caller puts the values behind what is written; the last */
     int64_t classification; /* n: the answer is BYTES [batch, min(n, classes)], of shape[0] rows */
     const char *const *labels; /* of the classes, or NULL; an empty one is left out */
     int64_t label_count;

@@ -121,7 +121,8 @@ xn_status xn_proto_parse_weights(const xn_proto_body *body, const xn_proto_limit
  * bits that must be cleared. */
 bool xn_proto_tensor_in_place(const xn_tensor_ref *ref);
 
-/* Reads the values into destination (ref->bytes long, aligned to the element size). JSON: decodes
+/* Reads the values into destination (ref->bytes long, aligned to the element size; it may be where
+ * they lie). JSON: decodes
  * the numbers (correctly rounded; range-checked for integer datatypes; true/false for BOOL), flat
  * or nested as the shape says; the count must match. Spare bits of BITS are cleared. field is the
  * tensor's name ("input"); messages speak of "input.data[17]". */

@@ -67,7 +67,7 @@ static bool add_result(sizes *total, const xn_oip_result *result) {
     if (is_classified(result))
         return add_classes(total, result);
     if (result->binary)
-        return add(&total->text, 1, result->bytes);
+        return result->apart || add(&total->text, 1, result->bytes);
     const size_t element = xn_datatype_bytes(result->datatype);
     const size_t number = xn_answer_number_bytes(result->datatype);
     return number && add(&total->text, result->bytes / element, number);
@@ -233,7 +233,8 @@ static void write_behind(writer *w, const xn_oip_result *result, size_t size_at)
     char digits[SIZE_CHARS];
     const size_t begin = w->text.length;
     if (!is_classified(result)) {
-        xn_text_bytes(&w->text, result->values, result->bytes);
+        if (!result->apart)
+            xn_text_bytes(&w->text, result->values, result->bytes);
         return;
     }
     write_classes(w, result);

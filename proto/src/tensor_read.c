@@ -323,7 +323,8 @@ xn_status xn_proto_tensor_read(const xn_tensor_ref *ref, const char *field, void
                                xn_error *error) {
     if (!ref->data)
         return read_text(ref, field, destination, error);
-    memcpy(destination, ref->data, ref->bytes);
+    if (destination != ref->data)
+        memcpy(destination, ref->data, ref->bytes);
     if (ref->datatype == XN_BITS)
         clear_spare_bits(ref, destination);
     return XN_OK;

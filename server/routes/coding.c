@@ -149,7 +149,7 @@ static xn_status decode_step(z_stream *stream, xn_coding coding, const unsigned 
 static xn_status decode(z_stream *stream, xn_coding coding, const unsigned char *end,
                         unsigned char *out, size_t room, const char *limit, xn_coding_grow grow,
                         void *context, size_t *decoded, xn_error *error) {
-    unsigned char probe; /* where there is no room: is there more? */
+    unsigned char probe = 0; /* where there is no room: is there more? */
     for (bool ended = false; !ended;) {
         size_t written = *decoded, step = room - written < STEP_BYTES ? room - written : STEP_BYTES;
         xn_status status = step ? grow(context, written + step, error) : XN_OK;

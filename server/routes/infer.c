@@ -7,6 +7,7 @@
 #include "xn_mem.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define CODED_BYTES ((size_t)1024) /* an answer of more is coded for who asks for that */
 
@@ -54,16 +55,39 @@ static void describe(const infer_work *infer, xn_oip_answer *out) {
                            .results = infer->inference->results};
 }
 
-/* The output, the values gathered from it, and the answer's text, which holds them once more. */
+/* The most bytes that writing the answer takes, whatever device runs it. */
+static bool bound_text(const infer_work *infer, size_t *bytes) {
+    xn_oip_answer answer;
+    describe(infer, &answer);
+    answer.backend = "cuda:0123456789"; /* longer than any name of a device */
+    return xn_oip_answer_bound(&answer, bytes);
+}
+
+/* Whether the answer is the values of one output, as the program leaves them: then they leave from
+ * there, and the header goes in front of them. */
+static bool leaves_in_place(const infer_work *infer) {
+    const xn_inference *inference = infer->inference;
+    xn_oip_result *result = &infer->inference->results[0];
+    size_t header = 0;
+    if (inference->result_count != 1 || inference->scattered || !result->binary ||
+        result->classification || result->shared ||
+        infer->work.exchange->answer_coding != XN_CODING_IDENTITY)
+        return false;
+    result->apart = true;
+    result->apart = bound_text(infer, &header) && header <= XN_PROTO_HEADROOM_BYTES;
+    return result->apart;
+}
+
+/* The output, and unless that is the answer: values gathered from it, and the answer's text, which
+ * holds them once more. */
 static xn_status count_output(infer_work *infer, xn_error *error) {
     const xn_inference *inference = infer->inference;
     const size_t bytes = (size_t)inference->images * inference->image_bytes;
-    xn_oip_answer answer;
-    size_t text, more = xn_inference_gather_bytes(inference) + XN_COMPUTATION_TEXT_BYTES;
+    size_t text, more = xn_inference_gather_bytes(inference) + 2 * XN_COMPUTATION_TEXT_BYTES;
     infer->work.job.device = -1;
-    describe(infer, &answer);
-    answer.backend = "the longest name of a device"; /* which is not known yet */
-    if (!xn_oip_answer_bound(&answer, &text) || !xn_add_size(more, text, &more))
+    if (leaves_in_place(infer))
+        return xn_computation_count_output(&infer->work, bytes, 0, error);
+    if (!bound_text(infer, &text) || !xn_add_size(more, text, &more))
         return xn_fail_limit(error, "max-output-bytes", "outputs",
                              "outputs of %zu bytes are too large to be written as asked for",
                              bytes);
@@ -98,12 +122,16 @@ static xn_status understand(xn_computation *work, xn_error *error) {
     return count_output(infer, error);
 }
 
+/* A copy: what the client changes from now on does not matter. */
 static xn_status take_shared(xn_computation *work, const xn_oip_input *input, xn_error *error) {
-    xn_status status = xn_computation_take_input(work, input->tensor.bytes, error);
-    if (status)
-        return status;
-    return xn_shared_memory_read(work->exchange->service->shared, &input->shared, input->name,
-                                 work->input, input->tensor.bytes, error);
+    xn_shared_memory *shared = work->exchange->service->shared;
+    xn_tensor_ref copy = input->tensor;
+    xn_status status = xn_computation_take_input(work, copy.bytes, error);
+    if (!status)
+        status = xn_shared_memory_read(shared, &input->shared, input->name, work->input, copy.bytes,
+                                       error);
+    copy.data = work->input;
+    return status ? status : xn_proto_tensor_read(&copy, input->name, work->input, error);
 }
 
 static xn_status prepare(xn_computation *work, xn_error *error) {
@@ -131,6 +159,8 @@ static bool preparing_is_long(const xn_computation *work) {
 
 static bool answering_is_long(const xn_computation *work) {
     bool coded = work->exchange->answer_coding != XN_CODING_IDENTITY;
+    if (infer_of_const(work)->inference->results[0].apart)
+        return false;
     return work->output_bytes > (coded ? CODED_BYTES : XN_COMPUTATION_INLINE_BYTES);
 }
 
@@ -193,12 +223,12 @@ static void count_success(infer_work *infer, const xn_timing *t) {
                                                        .batch_requests = work->job.batch_requests});
 }
 
-static void respond(infer_work *infer, char *text, size_t length, size_t header_length,
-                    int64_t encode_started_ns) {
-    xn_computation *work = &infer->work;
+/* The header fields, and all that is told of a success; the media type. */
+static const char *tell_success(infer_work *infer, size_t header_length,
+                                int64_t encode_started_ns) {
+    const xn_computation *work = &infer->work;
     xn_timing timing;
     char number[24];
-    text = code(work, text, &length);
     if (header_length) {
         snprintf(number, sizeof number, "%zu", header_length);
         xn_request_add_header(work->exchange->request, "Inference-Header-Content-Length", number);
@@ -206,12 +236,34 @@ static void respond(infer_work *infer, char *text, size_t length, size_t header_
     xn_computation_time_stages(work, encode_started_ns, &timing);
     xn_computation_tell_timing(work, &timing);
     count_success(infer, &timing);
-    xn_computation_respond_text(
-        work, header_length ? "application/octet-stream" : "application/json", text, length);
+    return header_length ? "application/octet-stream" : "application/json";
 }
 
-static void answer(xn_computation *work, int64_t encode_started_ns) {
-    infer_work *infer = infer_of(work);
+static void respond(infer_work *infer, char *text, size_t length, size_t header_length,
+                    int64_t encode_started_ns) {
+    xn_computation *work = &infer->work;
+    text = code(work, text, &length);
+    xn_computation_respond_text(work, tell_success(infer, header_length, encode_started_ns), text,
+                                length);
+}
+
+/* The header right in front of the values; what lies there is not asked for. */
+static void answer_in_place(infer_work *infer, int64_t encode_started_ns) {
+    const xn_inference *inference = infer->inference;
+    _Alignas(8) char header[XN_PROTO_HEADROOM_BYTES];
+    char *values = (char *)infer->work.job.output + inference->offsets[0];
+    xn_oip_answer answer;
+    size_t length = 0;
+    describe(infer, &answer);
+    xn_computation_time_stages(&infer->work, encode_started_ns, &answer.timing);
+    xn_oip_answer_write(&answer, header, &length);
+    memcpy(values - length, header, length);
+    xn_computation_respond_output(&infer->work, tell_success(infer, length, encode_started_ns),
+                                  values - length, length + inference->results[0].bytes);
+}
+
+static void answer_written(infer_work *infer, int64_t encode_started_ns) {
+    xn_computation *work = &infer->work;
     const size_t gathered = xn_inference_gather_bytes(infer->inference);
     char *room = gathered ? xn_computation_take_text(work, gathered) : NULL, *text = NULL;
     size_t length = 0, header_length = 0;
@@ -230,6 +282,14 @@ static void answer(xn_computation *work, int64_t encode_started_ns) {
         respond(infer, text, length, header_length, encode_started_ns);
     else
         xn_exchange_json(work->exchange, 200, NULL, 0); /* there is no memory */
+}
+
+static void answer(xn_computation *work, int64_t encode_started_ns) {
+    infer_work *infer = infer_of(work);
+    if (infer->inference->results[0].apart)
+        answer_in_place(infer, encode_started_ns);
+    else
+        answer_written(infer, encode_started_ns);
 }
 
 static void infer_finished(xn_computation *work) {

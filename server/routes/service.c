@@ -82,6 +82,7 @@ static bool is_region_name(const char *text) {
 /* The first parameter of a path: a name of weights, of a model, or of a region of shared memory. */
 static bool take_name(xn_exchange *exchange, const char *text, size_t length) {
     const char *of = exchange->label == XN_ROUTE_WEIGHTS ? "weights" : "a model";
+    const int shown = length < 140 ? (int)length : 140;
     char message[400];
     bool fits = length < sizeof exchange->name;
     snprintf(exchange->name, sizeof exchange->name, "%.*s", fits ? (int)length : 0, text);
@@ -89,17 +90,17 @@ static bool take_name(xn_exchange *exchange, const char *text, size_t length) {
         return true;
     if (exchange->label == XN_ROUTE_SHM) {
         snprintf(message, sizeof message,
-                 "the name of a region is \"%.140s\"; it must be 1 to %d printable characters of "
+                 "the name of a region is \"%.*s\"; it must be 1 to %d printable characters of "
                  "ASCII",
-                 text, XN_PROTO_MAX_NAME);
+                 shown, text, XN_PROTO_MAX_NAME);
         return refuse_name(exchange, "name", message);
     }
     if (fits && xn_proto_name_valid(exchange->name))
         return true;
     snprintf(message, sizeof message,
-             "the name of %s is \"%.140s\"; it must be 1 to %d of A-Z a-z 0-9 . _ -, and "
+             "the name of %s is \"%.*s\"; it must be 1 to %d of A-Z a-z 0-9 . _ -, and "
              "not . or ..",
-             of, text, XN_PROTO_MAX_NAME);
+             of, shown, text, XN_PROTO_MAX_NAME);
     return refuse_name(exchange, "name", message);
 }
 

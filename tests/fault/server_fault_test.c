@@ -7,7 +7,7 @@
  * was admitted, or the next request. AddressSanitizer sees the leaks of memory. */
 #include "fault.h"
 #include "http/instance.h"
-#include "http/wire.h"
+#include "http/oip.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,14 +16,20 @@
 
 static xt_fault fault;
 
-static xn_status start(xt_instance *i, xn_error *error) {
+/* repository: "" for no models. */
+static xn_status start_with(xt_instance *i, const char *repository, xn_error *error) {
     xn_engine *engine = NULL;
     xt_instance_init(i);
-    strcpy(i->config.backend, "cpu");
+    strcpy(i->config.backend, repository[0] ? "ref" : "cpu");
+    strcpy(i->config.model_repository, repository);
     i->config.workers = 2;
     i->config.threads = 2;
     xn_status status = xn_engine_create(&i->config, &engine, error);
     return status ? status : xt_instance_start(i, engine, error);
+}
+
+static xn_status start(xt_instance *i, xn_error *error) {
+    return start_with(i, "", error);
 }
 
 /* ---- requests ---- */
@@ -53,8 +59,10 @@ static const char *judge(const action *a, xt_result result, const xt_response *r
         return NULL;
     }
     snprintf(text, size, "status %d: %.300s", response->status, response->body);
+    const char *error = xt_json_at(response->body, "error");
+    bool in_words = error && *error == '"'; /* of the Open Inference Protocol */
     if (!failed || response->status != 503 ||
-        !xt_json_is(response->body, "error.code", "unavailable"))
+        !(in_words || xt_json_is(response->body, "error.code", "unavailable")))
         return text;
     return NULL;
 }
@@ -250,6 +258,87 @@ START_TEST(weights_and_documents_survive) {
 }
 END_TEST
 
+/* ---- models ---- */
+
+static action infer_action(const char *name, const xt_buffer *body, const char *headers) {
+    return (action){.name = name,
+                    .method = "POST",
+                    .target = "/v2/models/net/infer",
+                    .headers = headers,
+                    .body = body->data,
+                    .length = body->length,
+                    .expected = 200};
+}
+
+static void fail_each_infer(const xt_instance *i, const xt_net *net) {
+    static const char *const codings[] = {"", "Accept-Encoding: gzip\r\n"};
+    xn_rng rng = {xn_test_seed()};
+    void *images = xt_net_images(net, &rng, 2);
+    for (int in = XT_IN_JSON; in <= XT_IN_BINARY; in++)
+        for (int c = 0; c < 2; c++) {
+            xt_infer how = {.in = (xt_in)in,
+                            .rest = c ? ", \"parameters\": {\"binary_data_output\": true}" : NULL};
+            xt_buffer body;
+            char headers[200];
+            xt_infer_body(&how, net, images, 2, &body);
+            snprintf(headers, sizeof headers, "%sInference-Header-Content-Length: %zu\r\n",
+                     codings[c], how.header_length);
+            action a = infer_action(c ? "coded answers" : "inference", &body, headers);
+            fail_each(i, &a);
+            xt_buffer_free(&body);
+        }
+    free(images);
+}
+
+static void fail_each_coded(const xt_instance *i, const xt_net *net) {
+    xn_rng rng = {xn_test_seed()};
+    void *images = xt_net_images(net, &rng, 2);
+    xt_infer how = {.in = XT_IN_JSON};
+    xt_buffer body, coded = {0};
+    xt_infer_body(&how, net, images, 2, &body);
+    coded.data = malloc(body.length);
+    ck_assert(xn_coding_encode(XN_CODING_GZIP, body.data, body.length, coded.data, body.length,
+                               &coded.length));
+    action a = infer_action("a coded request", &coded, "Content-Encoding: gzip\r\n");
+    fail_each(i, &a);
+    xt_buffer_free(&coded);
+    xt_buffer_free(&body);
+    free(images);
+}
+
+START_TEST(models_survive) {
+    static const action actions[] = {
+        {"metadata", "GET", "/v2/models/net", "", NULL, 0, 200, NULL, XT_JSON},
+        {"config", "GET", "/v2/models/net/config", "", NULL, 0, 200, NULL, XT_JSON},
+        {"model ready", "GET", "/v2/models/net/ready", "", NULL, 0, 200, NULL, XT_JSON},
+        {"stats", "GET", "/v2/models/net/stats", "", NULL, 0, 200, NULL, XT_JSON},
+        {"all stats", "GET", "/v2/models/stats", "", NULL, 0, 200, NULL, XT_JSON},
+        {"unknown", "GET", "/v2/models/nothing", "", NULL, 0, 404, NULL, XT_JSON},
+        {"index", "POST", "/v2/repository/index", "", "{}", 2, 200, NULL, XT_JSON},
+        {"load", "POST", "/v2/repository/models/net/load", "", "{}", 2, 200, NULL, XT_JSON},
+        {"bad infer", "POST", "/v2/models/net/infer", "", "{}", 2, 400, NULL, XT_JSON},
+        {"shared memory", "GET", "/v2/systemsharedmemory/status", "", NULL, 0, 200, NULL, XT_JSON},
+    };
+    char repository[200];
+    xt_net net;
+    xt_instance i;
+    xn_error error;
+    xt_folder_make(repository, sizeof repository);
+    xt_net_make(&net, XT_NET_BYTES, xn_test_seed());
+    xt_net_write(&net, repository, "net");
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    ck_assert_msg(start_with(&i, repository, &error) == XN_OK, "%s", error.message);
+    for (size_t a = 0; a < sizeof actions / sizeof *actions; a++)
+        fail_each(&i, &actions[a]);
+    fail_each_infer(&i, &net);
+    fail_each_coded(&i, &net);
+    xt_instance_stop(&i);
+    xn_mem_set_hook(NULL, NULL);
+    xt_net_free(&net);
+    xt_folder_remove(repository);
+}
+END_TEST
+
 /* ---- the start ---- */
 
 START_TEST(start_up_survives_every_failed_allocation) {
@@ -283,6 +372,7 @@ XN_SUITE(fault_server) {
     tcase_add_test(t, raw_bits_survive);
     tcase_add_test(t, new_problems_survive);
     tcase_add_test(t, weights_and_documents_survive);
+    tcase_add_test(t, models_survive);
     tcase_add_test(t, start_up_survives_every_failed_allocation);
     suite_add_tcase(s, t);
     return s;

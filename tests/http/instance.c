@@ -23,6 +23,10 @@ xn_status xt_instance_start(xt_instance *i, xn_engine *engine, xn_error *error) 
     xn_status status = xn_loader_create(2, &i->service.loader, error);
     if (!status)
         status = xn_loader_create(1, &i->service.model_loader, error);
+    if (!status)
+        status = xn_models_create(config, xn_engine_store(engine), &i->service.models, error);
+    if (!status)
+        status = xn_models_scan(i->service.models, error);
     if (status)
         return status;
     xn_http_handler handler;
@@ -59,5 +63,6 @@ void xt_instance_stop(xt_instance *i) {
         xn_http_stop(i->http, deadline_ns);
     xn_loader_free(i->service.model_loader);
     xn_loader_free(i->service.loader);
+    xn_models_free(i->service.models);
     xn_engine_free(i->service.engine);
 }

@@ -17,7 +17,8 @@ typedef struct xt_instance {
 /* Everything zero and the configuration's defaults; no log but errors, no canary thread. */
 void xt_instance_init(xt_instance *instance);
 /* Serves with that engine, which the instance takes, whatever happens: xt_instance_stop follows a
- * failure too. The configuration must not change any more. */
+ * failure too. Models that the configuration names are loaded. The configuration must not change
+ * any more. */
 xn_status xt_instance_start(xt_instance *instance, xn_engine *engine, xn_error *error);
 /* As the daemon does: drains, waits until nothing is left (else the test fails), ends. */
 void xt_instance_stop(xt_instance *instance);

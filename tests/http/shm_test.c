@@ -299,6 +299,30 @@ START_TEST(memory_that_shrinks_while_it_is_used) {
 }
 END_TEST
 
+/* Packed bits of registered weights: spare ones mean nothing there either. */
+START_TEST(spare_bits_in_shared_memory) {
+    static const char weights[] =
+        "{\"weights\": {\"shape\": [1, 3, 1, 1], \"datatype\": \"FP32\", \"data\": [1, 1, 1]}}";
+    unsigned char *memory = both_regions();
+    xt_response response;
+    xt_fetch(daemon_, "PUT", "/weights/sum", "Content-Type: application/json\r\n", weights,
+             strlen(weights), &response);
+    ck_assert_msg(response.status == 201, "%s", response.body);
+    xt_response_free(&response);
+    memcpy(memory, "\x07\xff\xf8\xf9", 4); /* of 3 bits each: all, all, none, one */
+    post("/v2/models/sum/infer",
+         "{\"inputs\": [{\"name\": \"input\", \"shape\": [1, 3, 2, 2], \"datatype\": \"BITS\", "
+         "\"parameters\": {\"shared_memory_region\": \"in\", \"shared_memory_byte_size\": 4}}], "
+         "\"parameters\": {\"scaling\": \"none\"}}",
+         &response);
+    ck_assert_msg(response.status == 200, "%s", response.body);
+    ck_assert_ptr_nonnull(strstr(response.body, "\"data\":[3,3,-3,-1]"));
+    xt_response_free(&response);
+    ck_assert_uint_eq(memory[1], 0xff);
+    munmap(memory, BYTES);
+}
+END_TEST
+
 /* ---- without the flag ---- */
 
 START_TEST(not_allowed) {
@@ -334,6 +358,7 @@ XN_SUITE(http_shm) {
     tcase_add_test(tcase, no_more_than_128);
     tcase_add_test(tcase, cuda_regions);
     tcase_add_test(tcase, values_in_shared_memory);
+    tcase_add_test(tcase, spare_bits_in_shared_memory);
     tcase_add_test(tcase, ranges_outside_of_a_region);
     tcase_add_test(tcase, memory_that_shrinks);
     tcase_add_test(tcase, memory_that_shrinks_while_it_is_used);
