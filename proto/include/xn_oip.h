@@ -72,7 +72,8 @@ typedef struct xn_oip_result {
     int64_t classification; /* n: the answer is BYTES [batch, min(n, classes)], of shape[0] rows */
     const char *const *labels; /* of the classes, or NULL; an empty one is left out */
     int64_t label_count;
-    const xn_oip_shared *shared; /* not NULL: the values were put there, and only that is said */
+    const xn_oip_shared
+        *shared; /* not NULL: the values were put there, and nothing is said of them */
 } xn_oip_result;
 
 typedef struct xn_oip_answer {

@@ -63,7 +63,7 @@ static bool add_result(sizes *total, const xn_oip_result *result) {
     if (!add(&total->text, 1, RESULT_BYTES) || !add_word(&total->text, result->name))
         return false;
     if (is_shared(result))
-        return add_word(&total->text, result->shared->region);
+        return true;
     if (is_classified(result))
         return add_classes(total, result);
     if (result->binary)
@@ -180,13 +180,6 @@ static void write_type(xn_text *text, const xn_oip_result *result) {
     xn_answer_shape(text, &shape);
 }
 
-static void write_shared(xn_text *text, const xn_oip_result *result) {
-    write_word(text, ",\"parameters\":{\"shared_memory_region\":\"", result->shared->region, "\"");
-    write_number(text, ",\"shared_memory_byte_size\":", (int64_t)result->bytes);
-    write_number(text, ",\"shared_memory_offset\":", (int64_t)result->shared->offset);
-    xn_text_string(text, "}");
-}
-
 static void write_data(writer *w, const xn_oip_result *result) {
     xn_text_string(&w->text, ",\"data\":[");
     if (is_classified(result)) {
@@ -203,7 +196,7 @@ static void write_result(writer *w, const xn_oip_result *result, size_t *size_at
     write_word(&w->text, "{\"name\":\"", result->name, "\"");
     write_type(&w->text, result);
     if (is_shared(result)) {
-        write_shared(&w->text, result);
+        /* Nothing: perf_analyzer takes parameters for those of values behind the header. */
     } else if (result->binary) {
         xn_text_string(&w->text, ",\"parameters\":{\"binary_data_size\":");
         *size_at = w->text.length;

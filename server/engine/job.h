@@ -36,6 +36,7 @@ struct xn_job {
     xn_job *next, *previous; /* in its pool's order of arrival, or a list of taken ones */
     xn_job *group_next, *group_previous; /* in its group's */
     struct xn_group *group;
+    uint64_t arrival;     /* the order of jobs with the same submitted_ns */
     size_t deadline_slot; /* in the heap of deadlines */
     int state;
 };

@@ -1,11 +1,22 @@
 /* queue.h: the jobs that wait for one pool, in groups that may share a launch: the same asset and
  * equal xn_problem. A plain data structure: no threads, no clock; the engine's mutex guards it.
  *
- * Every job is in two lists: the queue's, in order of arrival, and its group's. So the oldest job
- * names the oldest group, whatever was taken or cancelled before, and leaving is O(1). Groups are
- * found by a hash of their key. A group that need not wait for more company, because it fills a
- * batch or because a deadline is nearer than the batch delay, is also in the list of ripe groups:
- * when the oldest group is still waiting for company, only a ripe one can be launched. */
+ * Fair among assets, by work. A group is ready to be launched when the batcher says so: it fills a
+ * batch, its oldest job has waited for company, or a deadline is nearer than that wait. Each asset
+ * has a virtual time, which grows by the estimated work of what is taken of it (work.h, and for
+ * each batch XN_QUEUE_BATCH_NS). Of the assets that have a ready group, the one with the least
+ * virtual time is served, and of equal ones the one whose ready job is oldest; of its ready groups,
+ * the one with the oldest job. So an asset with many jobs waiting, or with large ones, does not
+ * keep others waiting behind all of them; and where there is only one asset, the oldest is served
+ * first.
+ *
+ * An asset that comes, or comes back, starts at the least virtual time of those that are there, but
+ * not before its own: it is served next, or after one batch. Where assets that came like that have
+ * been served meanwhile, it starts later, by up to half the work of its first job: else ever new
+ * ones (inline weights are an asset each) would keep one that was served once from its next turn.
+ * This is start-time fair queueing (Goyal, Vin, Cheng, 1996) with that addition.
+ *
+ * Jobs and groups are found in O(1); each job costs O(log n) at most, n the number of groups. */
 #ifndef XN_QUEUE_H
 #define XN_QUEUE_H
 
@@ -13,6 +24,8 @@
 #include "job.h"
 
 #define XN_QUEUE_EMPTY INT64_MAX
+#define XN_QUEUE_BATCH_NS 10000 /* of the virtual time: a launch, however small */
+#define XN_QUEUE_RESTING 1024   /* assets without jobs whose virtual time is remembered, at most */
 
 typedef struct xn_queue xn_queue;
 
@@ -31,9 +44,12 @@ xn_job *xn_queue_oldest(const xn_queue *queue); /* or NULL */
 /* 0: xn_queue_take gives a batch. XN_QUEUE_EMPTY: nothing waits. Else nanoseconds to wait. */
 int64_t xn_queue_wait_ns(const xn_queue *queue, bool draining, int64_t now_ns);
 
-/* Takes the batch to launch now: the oldest group that is ready; of it the oldest jobs, as many as
- * fit max_images; a job that exceeds it alone comes alone. Returns them in order, linked by
- * `next`, or NULL when nothing is ready. */
+/* Takes the batch to launch now: of the group whose turn it is the oldest jobs, as many as fit
+ * max_images; a job that exceeds it alone comes alone. Returns them in order, linked by `next`, or
+ * NULL when nothing is ready. */
 xn_job *xn_queue_take(xn_queue *queue, bool draining, int64_t now_ns, size_t *count);
+
+/* What a batch of that many images adds to its asset's virtual time. */
+uint64_t xn_queue_work_ns(const xn_problem *problem, int64_t images);
 
 #endif

@@ -90,6 +90,34 @@ START_TEST(equal_groups_join) {
 END_TEST
 
 /* The precision is part of the problem, and comes back as the backend took it. */
+/* Whoever comes with one job while a thousand of others wait has it run next, or second. */
+START_TEST(one_asset_does_not_starve_another) {
+    enum { MANY = 900 };
+    static fake_job many[MANY];
+    bench t;
+    xn_config config = fake_config();
+    config.max_batch_images = 8;
+    bench_start(&t, &config, 1);
+    bench_block(&t);
+    for (int i = 0; i < MANY; i++) {
+        fake_job_init(&many[i], t.engine, t.a, 1, (float)i);
+        fake_job_submit(&many[i]);
+    }
+    fake_job one;
+    fake_job_init(&one, t.engine, t.b, 1, 7);
+    fake_job_submit(&one);
+    bench_unblock(&t);
+    fake_job_expect(&one, XN_OK);
+    for (int i = 0; i < MANY; i++)
+        fake_job_expect(&many[i], XN_OK);
+    int at = 1; /* behind what blocked */
+    while (fake_record_get(FAKE_GPU, at).weight != 3.0f)
+        at++;
+    ck_assert_int_le(at, 2);
+    bench_end(&t);
+}
+END_TEST
+
 START_TEST(precisions_do_not_join) {
     bench t;
     xn_config config = fake_config();
@@ -565,6 +593,7 @@ XN_SUITE(engine_batch) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, one_job);
     tcase_add_test(t, equal_groups_join);
+    tcase_add_test(t, one_asset_does_not_starve_another);
     tcase_add_test(t, precisions_do_not_join);
     tcase_add_test(t, max_images_bounds_a_batch);
     tcase_add_test(t, delay_waits_for_company);

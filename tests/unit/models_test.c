@@ -106,9 +106,9 @@ static xn_models *models;
 static void configure(void) {
     config = fake_config();
     config.max_models = 100;
-    config.max_models_bytes = 1 << 24;
-    config.max_elements = 1 << 20;
-    config.max_output_bytes = 1 << 24;
+    config.max_models_bytes = 1 << 30;
+    config.max_elements = 1 << 26;
+    config.max_output_bytes = 1 << 28;
     config.max_operations = INT64_C(1) << 40;
     config.threads = 2;
     snprintf(config.backend, sizeof config.backend, "ref");

@@ -1,14 +1,16 @@
 /* The queue and the deadlines: order, groups, leaving; small cases, and both against naive models
  * with random operations. No threads, no clock. */
 #include "deadlines.h"
+#include "heap.h"
 #include "queue.h"
 #include "xn_mem.h"
 #include "xn_test.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* Assets are only compared by the queue. */
-static char asset_memory[8];
+static char asset_memory[16];
 static xn_asset *asset(int i) {
     return (xn_asset *)(void *)&asset_memory[i];
 }
@@ -18,7 +20,9 @@ static void job_init(xn_job *job, int which, int height, int64_t images, int64_t
                     .images = images,
                     .submitted_ns = submitted,
                     .deadline_ns = INT64_MAX};
-    job->problem.conv.height = height;
+    job->problem.conv.height = height; /* 15 us of work an image, for each row */
+    job->problem.conv.width = 100;
+    job->problem.conv.channels = 1000;
     xn_problem_of_conv(&job->problem.conv, &job->problem);
 }
 
@@ -172,76 +176,394 @@ START_TEST(late_comer_takes_its_place) {
 }
 END_TEST
 
+/* ---- fairness ---- */
+
+static uint64_t work_of(const xn_job *job, int64_t images) {
+    return xn_queue_work_ns(&job->problem, images);
+}
+
+/* A thousand jobs of one asset, then one of another: it is next, or second. */
+START_TEST(deep_queue_does_not_starve) {
+    enum { MANY = 1000 };
+    static xn_job many[MANY], other;
+    for (int64_t most = 1; most <= 64; most *= 8)
+        for (int taken = 0; taken < 2; taken++) {
+            xn_queue *queue = queue_new(most, 0);
+            size_t count = 0;
+            int64_t now = 0;
+            for (int i = 0; i < MANY; i++) {
+                job_init(&many[i], 0, 5, 1, now++);
+                push(queue, &many[i]);
+            }
+            for (int i = 0; i < taken; i++)
+                ck_assert_ptr_nonnull(xn_queue_take(queue, false, now++, &count));
+            job_init(&other, 1, 5, 1, now++);
+            push(queue, &other);
+            const xn_job *first = xn_queue_take(queue, false, now, &count);
+            ck_assert(first == &other || xn_queue_take(queue, false, now, &count) == &other);
+            const xn_job *next = xn_queue_take(queue, false, now, &count);
+            ck_assert_ptr_eq(next->asset, asset(0));
+            xn_queue_free(queue);
+        }
+}
+END_TEST
+
+/* Two assets that always have jobs share the work equally, whatever their jobs' sizes, and a third
+ * that comes back with a job as soon as it was served gets no more. */
+START_TEST(work_is_shared) {
+    enum { JOBS = 40, ASSETS = 3, TAKES = 30000 };
+    static xn_job jobs[ASSETS][JOBS];
+    const int heights[ASSETS] = {5, 3000, 40};
+    const int64_t images[ASSETS] = {1, 3, 7};
+    double work[ASSETS] = {0}, most = 0;
+    xn_queue *queue = queue_new(8, 0);
+    int64_t now = 0;
+    for (int a = 0; a < ASSETS; a++)
+        for (int i = 0; i < (a == 2 ? 1 : JOBS); i++) {
+            job_init(&jobs[a][i], a, heights[a], images[a], now++);
+            push(queue, &jobs[a][i]);
+        }
+    for (int t = 0; t < TAKES; t++) {
+        size_t count = 0;
+        int64_t taken = 0;
+        xn_job *batch = xn_queue_take(queue, false, now++, &count), *next;
+        int a = batch->asset == asset(0) ? 0 : batch->asset == asset(1) ? 1 : 2;
+        for (xn_job *job = batch; job; job = job->next)
+            taken += job->images;
+        double ns = (double)work_of(batch, taken);
+        work[a] += ns;
+        most = ns > most ? ns : most;
+        for (xn_job *job = batch; job; job = next) {
+            next = job->next;
+            job->submitted_ns = now++;
+            push(queue, job);
+        }
+    }
+    for (int a = 1; a < ASSETS; a++) /* the heaviest batch is about 1/1000 of all */
+        ck_assert_msg(work[a] - work[0] < 2 * most && work[0] - work[a] < 2 * most, "%.0f and %.0f",
+                      work[0], work[a]);
+    xn_queue_free(queue);
+}
+END_TEST
+
+/* Ever new assets, several at a time, do not keep an old one from its turn; what the queue
+ * remembers of them stays small. */
+static int64_t allocated;
+
+static bool count_allocations(void *context, size_t bytes) {
+    (void)context;
+    (void)bytes;
+    allocated++;
+    return true;
+}
+
+START_TEST(new_assets_do_not_starve_old_ones) {
+    enum { COMPANY = 6, TAKES = 40000, OLD = 300 };
+    static xn_job old[OLD], young[COMPANY];
+    static char identities[TAKES + COMPANY];
+    xn_queue *queue = queue_new(4, 0);
+    xn_rng rng = {xn_test_seed()};
+    int64_t now = 0, since = 0, longest = 0;
+    int next_young = 0;
+    double old_work = 0, young_work = 0;
+    xn_mem_set_hook(count_allocations, NULL);
+    for (int i = 0; i < OLD; i++) {
+        job_init(&old[i], 0, 5, 1, now++);
+        push(queue, &old[i]);
+    }
+    for (int i = 0; i < COMPANY; i++) {
+        job_init(&young[i], 0, 5, 1, now++);
+        young[i].asset = (xn_asset *)(void *)&identities[next_young++];
+        push(queue, &young[i]);
+    }
+    for (int t = 0; t < TAKES; t++) {
+        size_t count = 0;
+        xn_job *batch = xn_queue_take(queue, false, now++, &count), *next;
+        bool is_old = batch->asset == asset(0);
+        int64_t images = 0;
+        for (const xn_job *job = batch; job; job = job->next)
+            images += job->images;
+        *(is_old ? &old_work : &young_work) += (double)work_of(batch, images);
+        since = is_old ? 0 : since + 1;
+        longest = since > longest ? since : longest;
+        for (xn_job *job = batch; job; job = next) {
+            next = job->next;
+            if (is_old) {
+                job->submitted_ns = now++;
+            } else {
+                job_init(job, 0, xn_rng_below(&rng, 8) ? 5 : 3000,
+                         1 + (int64_t)xn_rng_below(&rng, 6), now++);
+                job->asset = (xn_asset *)(void *)&identities[next_young++];
+            }
+            push(queue, job);
+        }
+    }
+    xn_mem_set_hook(NULL, NULL);
+    ck_assert_int_lt(longest, 8 * COMPANY);
+    ck_assert_double_gt(old_work * 3 * (COMPANY + 1), young_work); /* a fair share: once */
+    ck_assert_int_lt(allocated, 2 * (XN_QUEUE_RESTING + 10 * COMPANY));
+    xn_queue_free(queue);
+}
+END_TEST
+
+/* One at a time, the queue empty in between: nothing is piled up either. */
+START_TEST(lone_new_assets_are_forgotten) {
+    enum { JOBS = 20000 };
+    static char identities[JOBS];
+    xn_job job;
+    xn_queue *queue = queue_new(4, 0);
+    allocated = 0;
+    xn_mem_set_hook(count_allocations, NULL);
+    for (int i = 0; i < JOBS; i++) {
+        job_init(&job, 0, 5, 1, i);
+        job.asset = (xn_asset *)(void *)&identities[i];
+        push(queue, &job);
+        expect_batch(queue, false, i, BATCH(&job));
+    }
+    xn_mem_set_hook(NULL, NULL);
+    ck_assert_int_lt(allocated, 20);
+    xn_queue_free(queue);
+}
+END_TEST
+
+/* Those who come together, before anybody was served, are served in the order of arrival. */
+START_TEST(equals_by_age) {
+    enum { JOBS = 8 };
+    xn_job jobs[JOBS];
+    xn_queue *queue = queue_new(4, 0);
+    for (int i = 0; i < JOBS; i++) {
+        job_init(&jobs[i], i, 5 + (7 * i) % JOBS, 1 + (3 * i) % 5, 100); /* at the same time */
+        push(queue, &jobs[i]);
+    }
+    for (int i = 0; i < JOBS; i++)
+        expect_batch(queue, false, 200, BATCH(&jobs[i]));
+    xn_queue_free(queue);
+}
+END_TEST
+
+/* Virtual times may pass the end of their range. */
+START_TEST(virtual_times_wrap_around) {
+    xn_job a, b;
+    xn_queue *queue = queue_new(1, 0);
+    int turns[2] = {0};
+    job_init(&a, 0, 5, INT64_MAX, 1);
+    job_init(&b, 1, 5, INT64_MAX, 2);
+    ck_assert_uint_ge(work_of(&a, INT64_MAX), UINT64_C(1) << 58);
+    push(queue, &a);
+    push(queue, &b);
+    for (int i = 0; i < 400; i++) {
+        size_t count = 0;
+        xn_job *job = xn_queue_take(queue, false, 1000, &count);
+        turns[job == &b]++;
+        push(queue, job);
+        int ahead = turns[0] - turns[1];
+        ck_assert(ahead >= -1 && ahead <= 1);
+    }
+    xn_queue_free(queue);
+}
+END_TEST
+
 /* ---- against a naive model ---- */
 
-enum { MODEL_JOBS = 64, MODEL_STEPS = 20000 };
+enum { MODEL_JOBS = 64, MODEL_STEPS = 20000, MODEL_ASSETS = 3, MODEL_HEIGHTS = 3 };
 
+/* The rules of queue.h, by looking at everything each time. */
 typedef struct model {
     xn_job jobs[MODEL_JOBS];
     bool queued[MODEL_JOBS];
+    uint64_t arrival[MODEL_JOBS], arrivals;
     xn_batch_policy policy;
+    bool due[MODEL_ASSETS][MODEL_HEIGHTS];
+    uint64_t vtime[MODEL_ASSETS], start, middle;
+    bool known[MODEL_ASSETS], fresh[MODEL_ASSETS]; /* known: with a time of its own */
 } model;
 
-static bool same_group(const xn_job *a, const xn_job *b) {
-    return a->asset == b->asset && a->problem.conv.height == b->problem.conv.height;
+typedef struct model_group {
+    int asset, height, oldest; /* oldest -1: it has no job */
+    int64_t images;
+    bool urgent, ready;
+} model_group;
+
+static int asset_of(const xn_job *job) {
+    return (int)((char *)(void *)job->asset - asset_memory);
+}
+
+static bool model_before(const model *m, int a, int b) {
+    return m->jobs[a].submitted_ns != m->jobs[b].submitted_ns
+               ? m->jobs[a].submitted_ns < m->jobs[b].submitted_ns
+               : m->arrival[a] < m->arrival[b];
+}
+
+static bool model_in(const model *m, int i, int which, int height) {
+    return m->queued[i] && asset_of(&m->jobs[i]) == which &&
+           m->jobs[i].problem.conv.height == height;
+}
+
+static model_group model_group_of(const model *m, int which, int height) {
+    model_group g = {which, height, -1, 0, false, false};
+    for (int i = 0; i < MODEL_JOBS; i++) {
+        if (!model_in(m, i, which, height))
+            continue;
+        g.images += m->jobs[i].images;
+        g.urgent =
+            g.urgent || m->jobs[i].deadline_ns - m->jobs[i].submitted_ns <= m->policy.delay_ns;
+        if (g.oldest < 0 || model_before(m, i, g.oldest))
+            g.oldest = i;
+    }
+    g.ready = g.oldest >= 0 && (m->due[which][height] || g.urgent || m->policy.delay_ns <= 0 ||
+                                g.images >= m->policy.max_images);
+    return g;
+}
+
+/* The asset's ready group with the oldest job; without one its oldest is -1. */
+static model_group model_ready_group(const model *m, int which) {
+    model_group best = {which, 0, -1, 0, false, false};
+    for (int h = 0; h < MODEL_HEIGHTS; h++) {
+        model_group g = model_group_of(m, which, h);
+        if (g.ready && (best.oldest < 0 || model_before(m, g.oldest, best.oldest)))
+            best = g;
+    }
+    return best;
+}
+
+static bool model_active(const model *m, int which) {
+    return model_ready_group(m, which).oldest >= 0;
+}
+
+static bool model_has_jobs(const model *m, int which) {
+    for (int i = 0; i < MODEL_JOBS; i++)
+        if (m->queued[i] && asset_of(&m->jobs[i]) == which)
+            return true;
+    return false;
+}
+
+static uint64_t model_least_but(const model *m, int but) {
+    bool any = false;
+    uint64_t least = m->middle;
+    for (int a = 0; a < MODEL_ASSETS; a++)
+        if (a != but && model_active(m, a) && (!any || m->vtime[a] < least)) {
+            least = m->vtime[a];
+            any = true;
+        }
+    return least;
+}
+
+/* After a change of one asset's jobs, which was active before it or not. */
+static void model_settle(model *m, int which, bool was_active) {
+    if (model_active(m, which) && !was_active) {
+        uint64_t start = model_least_but(m, which);
+        if (m->fresh[which] && m->middle > start) {
+            const xn_job *job = &m->jobs[model_ready_group(m, which).oldest];
+            uint64_t half = work_of(job, job->images) / 2, passed = m->middle - start;
+            start += passed < half ? passed : half;
+        }
+        if (!m->known[which] || m->vtime[which] < start)
+            m->vtime[which] = start;
+        m->known[which] = true;
+        m->fresh[which] = false;
+    }
+    for (int a = 0; a < MODEL_ASSETS; a++) /* debts that are over are forgotten */
+        if (!model_has_jobs(m, a)) {
+            m->fresh[a] = true;
+            m->known[a] = m->known[a] && m->vtime[a] > m->start;
+        }
 }
 
 static int model_oldest(const model *m) {
     int oldest = -1;
     for (int i = 0; i < MODEL_JOBS; i++)
-        if (m->queued[i] && (oldest < 0 || m->jobs[i].submitted_ns < m->jobs[oldest].submitted_ns))
+        if (m->queued[i] && (oldest < 0 || model_before(m, i, oldest)))
             oldest = i;
     return oldest;
 }
 
-/* Whether the job's group is ready, and its oldest job. */
-static bool model_ready(const model *m, const xn_job *job, int64_t now) {
-    int64_t images = 0, oldest = INT64_MAX;
-    for (int i = 0; i < MODEL_JOBS; i++)
-        if (m->queued[i] && same_group(&m->jobs[i], job)) {
-            images += m->jobs[i].images;
-            if (m->jobs[i].submitted_ns < oldest)
-                oldest = m->jobs[i].submitted_ns;
-        }
-    return images >= m->policy.max_images || now - oldest >= m->policy.delay_ns;
+static void model_push(model *m, int i) {
+    int which = asset_of(&m->jobs[i]), height = m->jobs[i].problem.conv.height;
+    bool was = model_active(m, which);
+    m->queued[i] = true;
+    m->arrival[i] = m->arrivals++;
+    if (model_group_of(m, which, height).oldest == i)
+        m->due[which][height] = false;
+    model_settle(m, which, was);
 }
 
-/* Checks that the batch taken is right, and forgets it. */
-static void model_check_take(model *m, const xn_job *batch, size_t count, int64_t now,
-                             uint64_t seed, int step) {
-    int oldest = model_oldest(m);
-    bool any = false;
-    for (int i = 0; i < MODEL_JOBS; i++)
-        any = any || (m->queued[i] && model_ready(m, &m->jobs[i], now));
-    ck_assert_msg(any == (batch != NULL), "seed %llu step %d", (unsigned long long)seed, step);
-    if (!batch)
-        return;
-    if (model_ready(m, &m->jobs[oldest], now))
-        ck_assert_msg(same_group(batch, &m->jobs[oldest]), "seed %llu step %d: not the oldest",
-                      (unsigned long long)seed, step);
-    ck_assert(model_ready(m, batch, now));
-    int64_t images = 0, last = INT64_MIN;
-    xn_job key = *batch;
-    size_t n = 0;
-    for (const xn_job *j = batch; j; j = j->next, n++) {
-        ck_assert(same_group(j, &key) && j->submitted_ns > last && m->queued[j - m->jobs]);
-        last = j->submitted_ns;
-        images += j->images;
-        m->queued[j - m->jobs] = false;
-    }
-    ck_assert_uint_eq(n, count);
-    ck_assert(images <= m->policy.max_images || n == 1);
-    int64_t next = INT64_MAX, next_images = 0;
-    for (int i = 0; i < MODEL_JOBS; i++)
-        if (m->queued[i] && same_group(&m->jobs[i], &key)) {
-            ck_assert(m->jobs[i].submitted_ns > last); /* nothing older was left behind */
-            if (m->jobs[i].submitted_ns < next) {
-                next = m->jobs[i].submitted_ns;
-                next_images = m->jobs[i].images;
+static void model_remove(model *m, int i) {
+    int which = asset_of(&m->jobs[i]), height = m->jobs[i].problem.conv.height;
+    bool was = model_active(m, which);
+    if (model_group_of(m, which, height).oldest == i)
+        m->due[which][height] = false;
+    m->queued[i] = false;
+    model_settle(m, which, was);
+}
+
+static bool model_has_waited(const model *m, const model_group *g, int64_t now) {
+    return g->oldest >= 0 && (g->urgent || g->images >= m->policy.max_images ||
+                              now - m->jobs[g->oldest].submitted_ns >= m->policy.delay_ns);
+}
+
+/* The oldest first, as they become due. */
+static void model_end_waits(model *m, int64_t now) {
+    for (;;) {
+        model_group first = {.oldest = -1};
+        for (int a = 0; a < MODEL_ASSETS; a++)
+            for (int h = 0; h < MODEL_HEIGHTS; h++) {
+                model_group g = model_group_of(m, a, h);
+                if (!g.ready && model_has_waited(m, &g, now) &&
+                    (first.oldest < 0 || model_before(m, g.oldest, first.oldest)))
+                    first = g;
             }
-        }
-    if (next_images) /* and the next one really had no room */
-        ck_assert(images + next_images > m->policy.max_images);
+        if (first.oldest < 0)
+            return;
+        bool was = model_active(m, first.asset);
+        m->due[first.asset][first.height] = true;
+        model_settle(m, first.asset, was);
+    }
+}
+
+/* The asset whose turn it is, or -1. */
+static int model_turn(const model *m) {
+    int best = -1;
+    for (int a = 0; a < MODEL_ASSETS; a++) {
+        if (!model_active(m, a))
+            continue;
+        if (best < 0 || m->vtime[a] < m->vtime[best] ||
+            (m->vtime[a] == m->vtime[best] &&
+             model_before(m, model_ready_group(m, a).oldest, model_ready_group(m, best).oldest)))
+            best = a;
+    }
+    return best;
+}
+
+/* Checks that the batch is what the rules say, job by job, and forgets it. */
+static void model_take(model *m, const xn_job *batch, size_t count, int64_t now,
+                       const char *where) {
+    model_end_waits(m, now);
+    int which = model_turn(m);
+    ck_assert_msg((which < 0) == !batch, "%s: a batch, or none", where);
+    if (which < 0)
+        return;
+    model_group g = model_ready_group(m, which);
+    const xn_problem problem = m->jobs[g.oldest].problem;
+    int64_t images = 0;
+    size_t taken = 0;
+    for (int i = g.oldest; i >= 0; i = model_group_of(m, g.asset, g.height).oldest) {
+        if (taken && m->jobs[i].images > m->policy.max_images - images)
+            break;
+        ck_assert_msg(batch == &m->jobs[i], "%s: another job", where);
+        images += m->jobs[i].images;
+        m->queued[i] = false;
+        batch = batch->next;
+        taken++;
+    }
+    ck_assert_msg(!batch && taken == count, "%s: %zu jobs instead of %zu", where, count, taken);
+    uint64_t work = xn_queue_work_ns(&problem, images), middle = m->vtime[which] + work / 2;
+    m->start = m->vtime[which];
+    m->middle = middle > m->middle ? middle : m->middle;
+    m->vtime[which] += work;
+    m->due[g.asset][g.height] = false;
+    model_group left = model_group_of(m, g.asset, g.height);
+    m->due[g.asset][g.height] = model_has_waited(m, &left, now);
+    model_settle(m, which, true);
 }
 
 START_TEST(random_operations) {
@@ -249,38 +571,85 @@ START_TEST(random_operations) {
     uint64_t seed = xn_test_seed() + (uint64_t)_i;
     xn_rng rng = {seed};
     memset(&m, 0, sizeof m);
+    memset(m.fresh, true, sizeof m.fresh);
     m.policy = (xn_batch_policy){1 + (int64_t)xn_rng_below(&rng, 12),
                                  (int64_t)xn_rng_below(&rng, 2) * 200};
+    /* Few jobs at a time, so that assets come and go, or many. */
+    const int busy = _i % 2 ? MODEL_JOBS : 6;
     xn_queue *queue = queue_new(m.policy.max_images, m.policy.delay_ns);
     int64_t now = 0;
     for (int step = 0; step < MODEL_STEPS; step++) {
-        int i = (int)xn_rng_below(&rng, MODEL_JOBS);
-        now += 1 + (int64_t)xn_rng_below(&rng, 10);
+        int i = (int)xn_rng_below(&rng, (uint64_t)busy);
+        char where[64];
+        snprintf(where, sizeof where, "seed %llu step %d", (unsigned long long)seed, step);
+        now += (int64_t)xn_rng_below(&rng, 10);
         switch (xn_rng_below(&rng, 4)) {
         case 0:
             if (m.queued[i]) {
                 xn_queue_remove(queue, &m.jobs[i]);
-                m.queued[i] = false;
+                model_remove(&m, i);
             }
             break;
         case 1: {
             size_t count = 0;
             xn_job *batch = xn_queue_take(queue, false, now, &count);
-            model_check_take(&m, batch, count, now, seed, step);
+            model_take(&m, batch, count, now, where);
             break;
         }
         default:
-            if (!m.queued[i]) {
-                job_init(&m.jobs[i], (int)xn_rng_below(&rng, 3), (int)xn_rng_below(&rng, 3),
-                         1 + (int64_t)xn_rng_below(&rng, 5), now);
-                push(queue, &m.jobs[i]);
-                m.queued[i] = true;
-            }
+            if (m.queued[i])
+                break;
+            int64_t late = xn_rng_below(&rng, 20) ? 0 : (int64_t)xn_rng_below(&rng, 300);
+            job_init(&m.jobs[i], (int)xn_rng_below(&rng, MODEL_ASSETS),
+                     (int)xn_rng_below(&rng, MODEL_HEIGHTS), 1 + (int64_t)xn_rng_below(&rng, 5),
+                     now > late ? now - late : now);
+            if (!xn_rng_below(&rng, 10))
+                m.jobs[i].deadline_ns = now + (int64_t)xn_rng_below(&rng, 400);
+            push(queue, &m.jobs[i]);
+            model_push(&m, i);
         }
         int oldest = model_oldest(&m);
         ck_assert_ptr_eq(xn_queue_oldest(queue), oldest < 0 ? NULL : &m.jobs[oldest]);
     }
     xn_queue_free(queue);
+}
+END_TEST
+
+/* ---- the heap ---- */
+
+typedef struct thing {
+    xn_heap_node node;
+    uint64_t key;
+    bool in;
+} thing;
+
+static bool thing_before(const xn_heap_node *a, const xn_heap_node *b) {
+    return ((const thing *)(const void *)a)->key < ((const thing *)(const void *)b)->key;
+}
+
+START_TEST(heap_random) {
+    enum { THINGS = 300, STEPS = 30000 };
+    static thing things[THINGS];
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    xn_heap heap = {.before = thing_before};
+    memset(things, 0, sizeof things);
+    for (int step = 0; step < STEPS; step++) {
+        thing *t = &things[xn_rng_below(&rng, THINGS)];
+        if (xn_rng_below(&rng, 4) == 0 && heap.first)
+            t = (thing *)(void *)heap.first;
+        if (t->in) {
+            xn_heap_remove(&heap, &t->node);
+        } else {
+            t->key = xn_rng_below(&rng, 50) << 32 | (uint64_t)step;
+            xn_heap_push(&heap, &t->node);
+        }
+        t->in = !t->in;
+        const thing *least = NULL;
+        for (int k = 0; k < THINGS; k++)
+            if (things[k].in && (!least || things[k].key < least->key))
+                least = &things[k];
+        ck_assert_ptr_eq(heap.first, least ? &least->node : NULL);
+    }
 }
 END_TEST
 
@@ -345,7 +714,7 @@ START_TEST(allocations_fail) {
         xn_queue_free(queue);
         xn_deadlines_clear(&deadlines);
         if (status == XN_OK) {
-            ck_assert_int_eq(i, 4); /* queue, table, group, heap */
+            ck_assert_int_eq(i, 5); /* queue, table, group, flow, heap */
             return;
         }
         ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
@@ -365,7 +734,14 @@ XN_SUITE(queue) {
     tcase_add_test(t, full_group_that_shrinks_waits_again);
     tcase_add_test(t, near_deadline_does_not_wait_for_company);
     tcase_add_test(t, late_comer_takes_its_place);
-    tcase_add_loop_test(t, random_operations, 0, 6);
+    tcase_add_test(t, deep_queue_does_not_starve);
+    tcase_add_test(t, work_is_shared);
+    tcase_add_test(t, new_assets_do_not_starve_old_ones);
+    tcase_add_test(t, lone_new_assets_are_forgotten);
+    tcase_add_test(t, equals_by_age);
+    tcase_add_test(t, virtual_times_wrap_around);
+    tcase_add_loop_test(t, random_operations, 0, 8);
+    tcase_add_loop_test(t, heap_random, 0, 2);
     tcase_add_loop_test(t, deadlines_random, 0, 3);
     tcase_add_test(t, allocations_fail);
     suite_add_tcase(s, t);
