@@ -1,5 +1,8 @@
 """The model repository by tritonclient: index, load, unload, and what a load may bring along."""
 import json
+import signal
+import threading
+import time
 import unittest
 
 import numpy
@@ -86,6 +89,42 @@ class Repository(unittest.TestCase):
         }
         self.client.load_model("small", config=config, files=files)
         self.answers("small", 20)
+
+    def test_loads_beside_traffic(self):
+        """Every answer comes, and is right, while the model is loaded again and again."""
+        done, wrong = threading.Event(), []
+
+        def ask():
+            with triton.InferenceServerClient(self.served.address) as client:
+                while not done.is_set():
+                    try:
+                        got = client.infer("digits-fp32", [floats]).as_numpy("scores")
+                        if (got.argmax(axis=1) != served.RECOGNISED[:8]).any():
+                            wrong.append(got)
+                    except InferenceServerException as error:
+                        wrong.append(error)
+
+        floats = triton.InferInput("input", [8, 8, 8, 1], "FP32")
+        floats.set_data_from_numpy(served.PICTURES[:8].astype("f"))
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(20):
+                self.client.load_model("digits-fp32")
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(wrong, [])
+
+    def test_hang_up_reads_the_repository_anew(self):
+        served.write_model(self.served.models / "late", "UINT8")
+        self.served.daemon.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 20
+        while not self.client.is_model_ready("late") and time.monotonic() < end:
+            time.sleep(0.02)
+        self.answers("late")
 
     def test_unknown(self):
         with self.assertRaisesRegex(InferenceServerException, "nothing"):

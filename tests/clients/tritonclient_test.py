@@ -1,6 +1,7 @@
 """tritonclient's HTTP client: what it asks about the server and its models, and inference in every
 form it has."""
 import json
+import tempfile
 import unittest
 
 import ml_dtypes
@@ -406,3 +407,45 @@ class Raw(Case):
         self.error_of(self.post(b"{}", "models/nothing/infer"), 404)
         self.error_of(self.post(b"{}", "repository/models/nothing/load"), 404)
         self.error_of(self.post(b"{}", "cudasharedmemory/region/r/register"), 501)
+        self.error_of(self.post(b"{}", "models/digits/ready"), 405)
+        self.error_of(self.post(b"{}", "models/digits/nothing"), 404)
+        self.error_of(self.post(b"x" * 64, Inference_Header_Content_Length="-1"), 400)
+        self.error_of(self.post(b"x" * 64, Inference_Header_Content_Length="65"), 400)
+        self.error_of(self.post(b"x" * 63, Inference_Header_Content_Length="0"), 400)
+        self.error_of(self.post(b"x", Content_Encoding="zstd"), 415)
+        self.error_of(self.post(b"no gzip", Content_Encoding="gzip"), 400)
+
+
+class Guarded(unittest.TestCase):
+    """What the daemon refuses before a request reaches a model comes as the client wants it, too."""
+
+    def setUp(self):
+        keys = tempfile.NamedTemporaryFile("w", suffix=".keys")
+        self.addCleanup(keys.close)
+        keys.write("open-sesame-0123456789\n")
+        keys.flush()
+        flags = ["--api-keys-file", keys.name, "--max-body-bytes", "65536"]
+        daemon = served.Daemon("--model", f"digits={served.DIGITS}", *flags)
+        self.addCleanup(daemon.stop)
+        self.client = triton.InferenceServerClient(daemon.address)
+        self.addCleanup(self.client.close)
+        self.key = {"Authorization": "Bearer open-sesame-0123456789"}
+
+    def infer(self, count, headers=None, **named):
+        given = [pixels(numpy.resize(served.PICTURES, (count, 8, 8, 1)))]
+        return self.client.infer("digits", given, headers=headers, **named)
+
+    def test_keys(self):
+        self.assertEqual(classes(self.infer(1, self.key))[0], served.RECOGNISED[0])
+        for headers in (None, {"Authorization": "Bearer open-sesame-0123456780"}):
+            with self.assertRaises(InferenceServerException) as caught:
+                self.infer(1, headers)
+            self.assertEqual(caught.exception.status(), "401")
+
+    def test_body_too_large(self):
+        with self.assertRaisesRegex(InferenceServerException, "max-body-bytes"):
+            self.infer(1100, self.key)
+
+    def test_body_too_large_when_decompressed(self):
+        with self.assertRaisesRegex(InferenceServerException, "max-body-bytes"):
+            self.infer(1100, self.key, request_compression_algorithm="gzip")
