@@ -159,7 +159,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
-        test-openapi
+        test-openapi test-networks
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -371,6 +371,10 @@ test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_
 
 test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis (PyPI) in a venv in BUILD
 	tests/openapi/run.sh $(BUILD)
+
+NETWORKS ?=
+test-networks: $(BUILD)/xnord ## networks of PyTorch, Keras, MXNet and ONNX, converted, served, compared; a venv in BUILD
+	tests/networks/run.sh $(BUILD) $(if $(NETWORKS),--only "$(NETWORKS)")
 
 test-mhd1: ## the HTTP suites with libmicrohttpd 1.0, where the system has an older one
 	@deploy/install-deps.sh --with-mhd1

@@ -1,10 +1,10 @@
 """ONNX files of whole networks, exported by PyTorch, and QONNX as brevitas writes it; with images, and
 what onnxruntime makes of them (PyTorch, of QONNX)."""
 import io
+import logging
 import warnings
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Iterator, Optional
 
 import numpy as np
 import onnx
@@ -17,25 +17,23 @@ import parameters
 from cases import CASES, Case, images, model
 from definitions import sign
 
-EXPORTED = ("nin", "birealnet18", "reactnet-a", "vgg-cifar10", "lfc", "real-to-binary")
+NAMES = [f"{name} onnx" for name in ("nin", "birealnet18", "reactnet-a", "vgg-cifar10", "lfc",
+                                     "real-to-binary")] + ["qonnx"]
 COUNT = 12
 Made = tuple[str, Path, np.ndarray, np.ndarray]
 
 
-def made(only: Optional[str], work: Path, seed: int) -> Iterator[Made]:
-    (work / "files").mkdir(parents=True, exist_ok=True)
-    for case in CASES:
-        name = f"{case.name} onnx"
-        if case.name in EXPORTED and (only is None or only in name):
-            yield exported(case, name, work, seed)
-    if only is None or only in "qonnx":
-        yield qonnx(work, seed)
+def made(name: str, files: Path, seed: int) -> Made:
+    if name == "qonnx":
+        return qonnx(files / "qonnx.onnx", seed)
+    case = next(case for case in CASES if name == f"{case.name} onnx")
+    return exported(case, name, files / (name.replace(" ", "-") + ".onnx"), seed)
 
 
-def exported(case: Case, name: str, work: Path, seed: int) -> Made:
-    path = work / "files" / (name.replace(" ", "-") + ".onnx")
+def exported(case: Case, name: str, path: Path, seed: int) -> Made:
     found = model(case, False, seed).float().eval()
     example = torch.from_numpy(images(case, 2, False, seed))
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         torch.onnx.export(found, (example,), path, input_names=["image"], output_names=["logits"],
@@ -64,13 +62,12 @@ class Small(nn.Module):
         return nn.functional.linear(x.flatten(1), sign(self.dense.weight)) * 0.125 - 0.5
 
 
-def qonnx(work: Path, seed: int) -> Made:
+def qonnx(path: Path, seed: int) -> Made:
     torch.manual_seed(seed)
     net = Small()
     parameters.randomise(net)
     images_ = np.random.default_rng(seed).standard_normal((COUNT, 3, 14, 14)).astype("f4")
     parameters.measure(net, torch.from_numpy(images_))
-    path = work / "files" / "qonnx.onnx"
     onnx.save(qonnx_model(net), path)
     with torch.no_grad():
         return "qonnx", path, images_, net.double()(torch.from_numpy(images_).double()).numpy()

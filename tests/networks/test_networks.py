@@ -11,13 +11,15 @@ folder as MODELS.md reads (run_folder.py), and what each backend of the daemon a
 several sizes. Exit status 0: everything holds.
 """
 import argparse
+import os
 import shutil
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 import numpy as np
 
@@ -57,11 +59,11 @@ def prepare(case: Case, variant: str, work: Path, seed: int) -> Job:
     exact = variant == "exact"
     made = model(case, exact, seed)
     name = f"{case.name}-{variant}".replace(" ", "-")
-    file = work / "files" / name / case.file
+    folder, file = work / "models" / name, work / "files" / name / case.file
     file.parent.mkdir(parents=True)
     save_model(case, made, exact, file)
     size = f"{case.shape[1]}x{case.shape[2]}"
-    arguments = ["--family", case.family, str(file), "-o", str(work / name), "--size", size, "-q",
+    arguments = ["--family", case.family, str(file), "-o", str(folder), "--size", size, "-q",
                  "--precision", "fp16" if variant == "fp16" else "fp32"]
     arguments += ["--logits"] if exact and case.softmax else []
     arguments += PREPROCESSED if variant == "uint8" else []
@@ -71,7 +73,7 @@ def prepare(case: Case, variant: str, work: Path, seed: int) -> Job:
     wanted = logits(case, made, values, exact)
     close = EXACT if exact else 2e-2 if variant == "fp16" else CLOSE
     flips = 0 if exact else HALF_FLIPPED if variant == "fp16" else FLIPPED
-    return Job(case.name, variant, work / name, sent, wanted, close, flips)
+    return Job(case.name, variant, folder, sent, wanted, close, flips)
 
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -141,7 +143,8 @@ def ask(daemon: check.Daemon, job: Job) -> np.ndarray:
 
 
 def serve(table: Table, jobs: list[Job], program: Path, backend: str) -> None:
-    with check.Daemon(program, {job.model: job.folder for job in jobs}, backend) as daemon:
+    where = ["--model-repository", str(jobs[0].folder.parent)]
+    with check.Daemon(program, where, [job.model for job in jobs], backend) as daemon:
         with ThreadPoolExecutor(4) as pool:
             for job, got in zip(jobs, pool.map(lambda job: ask(daemon, job), jobs)):
                 table.row(job, backend, judge(job, got))
@@ -154,17 +157,36 @@ def variants(case: Case) -> list[str]:
     return ["exact", "random"] + more
 
 
-def prepare_all(only: Optional[str], work: Path, seed: int) -> list[Job]:
+Made = tuple[Job, np.ndarray]
+
+
+def make(name: str, work: Path, seed: int) -> list[Made]:
+    """In a process of its own: a network's folders, and what they mean."""
+    torch.set_num_threads(1)
     jobs = []
-    for case in CASES:
-        if only is None or only in case.name:
-            jobs += [prepare(case, variant, work, seed + 10 * i)
-                     for i, variant in enumerate(variants(case))]
-    for name, source, sent, wanted in onnx_cases.made(only, work, seed):
-        if cli.main([str(source), "-o", str(work / source.stem), "-q"]) != 0:
-            raise RuntimeError(f"{source} was not converted")
-        jobs.append(Job(name, "random", work / source.stem, sent, wanted, CLOSE, FLIPPED))
-    return jobs
+    case = next((case for case in CASES if case.name == name), None)
+    if case:
+        jobs = [prepare(case, variant, work, seed + 10 * i)
+                for i, variant in enumerate(variants(case))]
+    else:
+        jobs = [prepare_onnx(onnx_cases.made(name, work / "files", seed), work)]
+    return [(job, batches(job, Folder(job.folder, torch.float64).run)) for job in jobs]
+
+
+def prepare_onnx(made: onnx_cases.Made, work: Path) -> Job:
+    name, source, sent, wanted = made
+    folder = work / "models" / source.stem
+    if cli.main([str(source), "-o", str(folder), "-q"]) != 0:
+        raise RuntimeError(f"{source} was not converted")
+    return Job(name, "random", folder, sent, wanted, CLOSE, FLIPPED)
+
+
+def make_all(only: str, work: Path, seed: int, processes: int) -> list[Made]:
+    names = [case.name for case in CASES] + onnx_cases.NAMES
+    (work / "files").mkdir(parents=True)
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        found = [pool.submit(make, name, work, seed) for name in names if only in name]
+        return [made for future in found for made in future.result()]
 
 
 def main() -> int:
@@ -172,18 +194,19 @@ def main() -> int:
     parser.add_argument("--xnord", type=Path, default=ROOT / "build/xnord")
     parser.add_argument("--backends", default="cpu,ref", help="of the daemon; empty: none")
     parser.add_argument("--work", type=Path, default=ROOT / "build/test-networks")
-    parser.add_argument("--only", metavar="TEXT", help="networks with this in their names")
+    parser.add_argument("--only", metavar="TEXT", default="", help="networks with this in their names")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     begin = time.monotonic()
     shutil.rmtree(options.work, ignore_errors=True)
-    jobs = prepare_all(options.only, options.work, options.seed)
+    made = make_all(options.only, options.work, options.seed, options.processes)
+    jobs = [job for job, _ in made]
     print(f"seed {options.seed}: {len(jobs)} folders made in {time.monotonic() - begin:.0f} s, "
           f"{sum(BATCHES)} images each in requests of {', '.join(map(str, BATCHES))}")
     table = Table()
-    for job in jobs:
-        folder = Folder(job.folder, torch.float64)
-        table.row(job, "folder", judge(job, batches(job, folder.run)))
+    for job, got in made:
+        table.row(job, "folder", judge(job, got))
     for backend in filter(None, options.backends.split(",")):
         serve(table, jobs, options.xnord, backend)
     print(f"{table.rows} comparisons, {table.wrong} wrong; {time.monotonic() - begin:.0f} s")
