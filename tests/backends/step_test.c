@@ -463,8 +463,8 @@ static void check_subject(const subject *s, int number) {
     for (int i = 0; i < bk_target_count(); i++) {
         const xn_backend *b = xn_backend_all()[i];
         const bk_target *t = NULL;
-        if (!strcmp(b->name, "ref") || !b->parts || !(b->kinds >> s->step.kind & 1) ||
-            !(t = bk_target_open(i)))
+        if (!strcmp(b->name, "ref") || !b->in_place || !b->parts ||
+            !(b->kinds >> s->step.kind & 1) || !(t = bk_target_open(i)))
             continue;
         check_target(t, s, &right);
         for (int path = 0; (forced = bk_target_forced(t, path)); path++)

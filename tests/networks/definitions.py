@@ -551,6 +551,7 @@ class RealToBinary(KerasNet):
         self.prefix = "r2b_bnn_block_"
         self.conv("1_conv2d", 3, width, 7, 2)
         self.norm("1_batch_norm", width)
+        self.named("1_prelu", nn.PReLU(width))
         channels = width
         for block in range(2, 10):
             for half in "ab":
@@ -583,7 +584,7 @@ class RealToBinary(KerasNet):
         return self._modules[self.prefix + name]
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.get("1_batch_norm")(self.get("1_conv2d")(x)))
+        x = self.get("1_prelu")(self.get("1_batch_norm")(self.get("1_conv2d")(x)))
         x = F.max_pool2d(same(x, 3, 2, -torch.inf), 3, 2)
         for block in range(2, 10):
             for half in "ab":

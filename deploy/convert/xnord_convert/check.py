@@ -18,13 +18,12 @@ NUMPY = {"FP32": "<f4", "FP16": "<f2", "UINT8": "u1"}
 
 
 class Daemon:
-    """xnord with some models, on a free port of loopback."""
+    """xnord with models, on a free port of loopback; where says what models, as --model or
+    --model-repository, and names are those to wait for."""
 
-    def __init__(self, program: Path, models: dict[str, Path], backend: str = "ref"):
-        self._models = models
-        command = [str(program), "--listen", "127.0.0.1", "--port", "0", "--backend", backend]
-        for name, folder in models.items():
-            command += ["--model", f"{name}={folder}"]
+    def __init__(self, program: Path, where: list[str], names: list[str], backend: str = "ref"):
+        self._names = names
+        command = [str(program), "--listen", "127.0.0.1", "--port", "0", "--backend", backend, *where]
         try:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
                                              stderr=subprocess.PIPE, text=True)
@@ -43,7 +42,7 @@ class Daemon:
             self.stop()
             raise ConvertError("xnord did not start:\n" + "".join(self._lines[-10:]))
         try:
-            for name in self._models:
+            for name in self._names:
                 self._wait_ready(name)
         except BaseException:
             self.stop()
@@ -143,8 +142,9 @@ def check(folder: Path, source: Path, program: Path, backend: str, images: int, 
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     inputs = random_images(config["input"], images, seed)
     peer, wanted = _peer(folder, source, inputs, config)
-    with Daemon(program, {config["name"]: folder}, backend) as daemon:
-        got = daemon.infer(config["name"], inputs, config["input"])
+    name = config["name"]
+    with Daemon(program, ["--model", f"{name}={folder.resolve()}"], [name], backend) as daemon:
+        got = daemon.infer(name, inputs, config["input"])
     lines = []
     for name, want in wanted.items():
         most, median, same = difference(got[name], want)

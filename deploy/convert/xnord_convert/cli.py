@@ -139,7 +139,7 @@ def convert_checkpoint(options: argparse.Namespace) -> Network:
     channels, *size = family.shape
     if options.size:
         size = options.size
-    network, x = Preprocessing(options.input_datatype, options.layout or "NCHW", mean, std).begin(
+    network, x = Preprocessing(options.input_datatype, options.layout, mean, std).begin(
         (channels, *size))
     found = checkpoint.read(options.file)
     family.build(network, found, x)

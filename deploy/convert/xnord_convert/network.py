@@ -13,9 +13,8 @@ Size = tuple[int, int]
 
 
 class Network:
-    def __init__(self, channels: int, height: int = 1, width: int = 1):
-        self.shape = (channels, height, width)  # of the input
-        self.input = "input"
+    def __init__(self, name: str, channels: int, height: int, width: int):
+        self.input, self.shape = name, (channels, height, width)  # of an image
         self.datatype, self.layout = "FP32", "NCHW"
         self.layers: list[dict[str, Any]] = []
         self.tensors: dict[str, np.ndarray] = {}

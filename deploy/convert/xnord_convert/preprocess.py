@@ -13,14 +13,16 @@ class Preprocessing:
     255 first."""
 
     datatype: str = "FP32"
-    layout: str = "NCHW"
+    layout: Optional[str] = None
     mean: Optional[Sequence[float]] = None
     std: Optional[Sequence[float]] = None
 
-    def begin(self, shape: tuple[int, int, int]) -> tuple[Network, str]:
-        """A network for images [C, H, W], and what its first layer reads."""
-        net = Network(*shape)
-        net.datatype, net.layout = self.datatype, self.layout
+    def begin(self, shape: tuple[int, int, int], name: str = "input",
+              layout: str = "NCHW") -> tuple[Network, str]:
+        """A network for images [C, H, W], and what its first layer reads. layout: what it is where
+        the user does not say."""
+        net = Network(name, *shape)
+        net.datatype, net.layout = self.datatype, self.layout or layout
         if self.datatype != "UINT8" and self.mean is None and self.std is None:
             return net, net.input
         unit = 255.0 if self.datatype == "UINT8" else 1.0

@@ -21,24 +21,32 @@ class _Named:
             self._parts[rest] = part
 
     def maybe(self, name: str) -> Optional[Part]:
-        return self._parts.get(name)
+        return self._parts.pop(name, None)
 
     def take(self, name: str) -> Part:
-        if name not in self._parts:
+        part = self.maybe(name)
+        if not part:
             raise ConvertError(f'the file has no layer "..._block_{name}"')
-        return self._parts[name]
+        return part
+
+    def end(self) -> None:
+        if self._parts:
+            raise ConvertError(f"the file has layers that a Real-to-Binary network does not: "
+                               f"{', '.join(list(self._parts)[:8])}")
 
 
 def build(net: Network, checkpoint: Checkpoint, x: str) -> None:
     parts = _Named(checkpoint)
     x = net.conv("1.conv2d", x, parts.take("1_conv2d").weight, stride=2, padding="same")
     x = _norm(net, parts, x, "1_batch_norm")
-    x = net.max_pool("1.pool", net.relu("1.relu", x), 3, stride=2, padding="same")
+    x = net.prelu("1.prelu", x, parts.take("1_prelu").slope)
+    x = net.max_pool("1.pool", x, 3, stride=2, padding="same")
     for block in range(2, 10):
         x = _half(net, parts, x, f"{block}a")
         x = _half(net, parts, x, f"{block}b")
     last = parts.take("10_logits")
     classify(net, x, last.weight, last.bias, softmax=True)
+    parts.end()
 
 
 def _norm(net: Network, parts: _Named, x: str, name: str) -> str:
