@@ -116,13 +116,14 @@ static const float *compare_outputs(const nw_net *net, const nw_answer *answer, 
 typedef struct wanted {
     const nw_net *net;
     const xn_network *network;
-    nw_answer answers[IMAGES];
+    nw_answer answers[IMAGES];  /* of ref, which computes a step in double */
+    nw_answer rounding[IMAGES]; /* the same where each operation of fp32 may round */
     uint64_t seed;
 } wanted;
 
-static void compare_images(const wanted *w, const float *got, tally *t) {
+static void compare_images(const wanted *w, const nw_answer *answers, const float *got, tally *t) {
     for (int n = 0; n < IMAGES; n++)
-        got = compare_outputs(w->net, &w->answers[n], got, w->seed, t);
+        got = compare_outputs(w->net, &answers[n], got, w->seed, t);
 }
 
 /* right: of ref. */
@@ -134,7 +135,7 @@ static void check_subject(const nw_subject *s, const wanted *w, const void *inpu
     } runs[] = {{1, 1}, {IMAGES, 3}, {2, 1}};
     const size_t bytes = w->network->output_bytes * IMAGES;
     float *first = nw_run_on(s, w->network, input, IMAGES, IMAGES, 1);
-    compare_images(w, first, t);
+    compare_images(w, w->rounding, first, t);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         float *again = nw_run_on(s, w->network, input, IMAGES, runs[i].batch, runs[i].threads);
         ck_assert_msg(!memcmp(first, again, bytes),
@@ -172,10 +173,11 @@ static void check(const nw_net *net, xn_rng *rng, values kind, double unit, uint
     float *got = nw_run(network, typed, IMAGES);
     for (int n = 0; n < IMAGES; n++) {
         nw_model(&net->params, graph, plain + n * count, unit, &w.answers[n]);
+        nw_model(&net->params, graph, plain + n * count, unit > 0 ? unit : 0x1p-22, &w.rounding[n]);
         signs += w.answers[n].signs;
         doubtful += w.answers[n].doubtful;
     }
-    compare_images(&w, got, t);
+    compare_images(&w, w.answers, got, t);
     check_subjects(&w, typed, got, t);
     count_steps(network, t);
     t->signs += signs;
@@ -183,8 +185,10 @@ static void check(const nw_net *net, xn_rng *rng, values kind, double unit, uint
     t->unsure += doubtful * 100 > signs;
     t->networks++;
     t->layers += net->params.layer_count;
-    for (int n = 0; n < IMAGES; n++)
+    for (int n = 0; n < IMAGES; n++) {
         nw_answer_free(&w.answers[n]);
+        nw_answer_free(&w.rounding[n]);
+    }
     free(got);
     free(plain);
     free(typed);
@@ -234,11 +238,13 @@ static void run_random(const char *what, int networks, values kind, double unit,
     print(what, t);
 }
 
-/* fp32 computes them without rounding: every value is equal. */
+/* fp32 computes them without rounding, but for means of three values and what grows too large:
+ * every value of ref is equal, and nearly all of other backends. */
 START_TEST(exact_networks_are_equal) {
     tally t = {0};
     run_random("exact", EXACT_NETWORKS, EXACT, 0, XN_PRECISION_FP32, &t);
     expect_coverage(&t, true);
+    ck_assert_int_lt(t.others * 200, t.values);
     ck_assert_int_lt(t.unsure * 30, t.networks);
 }
 END_TEST
@@ -248,6 +254,7 @@ START_TEST(special_values_come_out_the_same) {
     tally t = {0};
     run_random("special", SPECIAL_NETWORKS, SPECIAL, 0, XN_PRECISION_FP32, &t);
     expect_coverage(&t, true);
+    ck_assert_int_lt(t.others * 200, t.values);
 }
 END_TEST
 
