@@ -83,19 +83,25 @@ static xn_status highest_version(int fd, char version[24], xn_error *error) {
     return XN_OK;
 }
 
-static uint64_t mix(uint64_t h, const void *data, size_t bytes) {
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ at[i]) * UINT64_C(0x100000001b3);
+static uint64_t mix(uint64_t h, uint64_t value) {
+    h = (h ^ value) * UINT64_C(0x9e3779b97f4a7c15);
     return h ^ h >> 29;
 }
 
+static uint64_t mix_text(uint64_t h, const char *text) {
+    for (; *text; text++)
+        h = mix(h, (unsigned char)*text);
+    return h;
+}
+
+static uint64_t mix_time(uint64_t h, const struct timespec *t) {
+    return mix(mix(h, (uint64_t)t->tv_sec), (uint64_t)t->tv_nsec);
+}
+
 static uint64_t mark_of(const char *name, const struct stat *info) {
-    const uint64_t values[] = {(uint64_t)info->st_dev,          (uint64_t)info->st_ino,
-                               (uint64_t)info->st_size,         (uint64_t)info->st_mtim.tv_sec,
-                               (uint64_t)info->st_mtim.tv_nsec, (uint64_t)info->st_ctim.tv_sec,
-                               (uint64_t)info->st_ctim.tv_nsec};
-    return mix(mix(UINT64_C(0xcbf29ce484222325), name, strlen(name)), values, sizeof values);
+    uint64_t h = mix(mix_text(1, name), (uint64_t)info->st_dev);
+    h = mix(mix(h, (uint64_t)info->st_ino), (uint64_t)info->st_size);
+    return mix_time(mix_time(h, &info->st_mtim), &info->st_ctim);
 }
 
 /* Of all files whose names do not begin with a dot: editors and copiers make such ones. A sum, for
@@ -105,7 +111,7 @@ static xn_status mark(xn_model_folder *folder, xn_error *error) {
     DIR *names = list(folder->fd);
     if (!names)
         return xn_fail(error, XN_ERR_IO, "model", "the folder cannot be read: %s", strerror(errno));
-    uint64_t sum = mix(1, folder->version, strlen(folder->version));
+    uint64_t sum = mix_text(1, folder->version);
     for (const struct dirent *entry; (entry = readdir(names));)
         if (entry->d_name[0] != '.' &&
             !fstatat(folder->fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
