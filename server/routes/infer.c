@@ -35,7 +35,7 @@ static xn_status parse(infer_work *infer, xn_error *error) {
     xn_status status = xn_ticket_grow(&exchange->ticket, sizeof *infer->inference, error);
     if (status)
         return status;
-    infer->inference = xn_mem_zalloc(1, sizeof *infer->inference);
+    infer->inference = xn_mem_alloc(sizeof *infer->inference); /* much of it is never used */
     if (!infer->inference)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
     xn_exchange_body(exchange, &body);

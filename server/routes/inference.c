@@ -245,6 +245,7 @@ xn_status xn_inference_resolve(xn_inference *inference, const xn_served *served,
                                const xn_service *service, xn_problem *problem, xn_error *error) {
     xn_status (*resolve)(xn_inference *, const xn_served *, const xn_config *, xn_problem *,
                          xn_error *) = served->network ? resolve_network : resolve_weights;
+    inference->result_count = 0;
     xn_status status = find_input(inference, served, error);
     if (status || (status = resolve(inference, served, service->config, problem, error)))
         return status;
