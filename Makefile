@@ -274,8 +274,9 @@ $(BUILD)/bench-http: $(call obj,$(BENCH_HTTP_SRC)) $(BUILD)/libxn_proto.a $(BUIL
 # A sub-command, the JSON's name, options.
 bench_conv = $(BUILD)/bench-conv $(1) --json $(BUILD)/bench/bench_$(2).json $(3) $(BENCH_FLAGS)
 # cuDNN's figures, where this Python has PyTorch.
-PEER = $(call once,PEER,$(shell python3 -c 'import torch' 2>/dev/null && \
-         echo python3 tests/bench/conv/peer_torch_conv.py))
+PYTHON ?= python3
+PEER = $(call once,PEER,$(shell $(PYTHON) -c 'import torch' 2>/dev/null && \
+         echo $(PYTHON) tests/bench/conv/peer_torch_conv.py))
 
 bench: deps ## convolution: the CPU beside oneDNN, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
@@ -306,9 +307,13 @@ bench-gpu-shapes: deps ## other shapes on the GPU, every path, each against its 
 bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,pack,gpu_pack)
-bench-network: deps ## a whole network on the CPU, Bi-Real-18, step by step
+# PYTHON: one that has PyTorch, for the peer.
+NETWORK_PEER = $(if $(PEER),$(firstword $(PEER)) tests/bench/conv/peer_torch_network.py)
+bench-network: deps ## a whole network, Bi-Real-18, and ResNet-18 in PyTorch where that is (PYTHON, THREADS)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,network,network)
+	$(call bench_conv,network,network,--threads $(or $(THREADS),2))
+	-$(if $(PEER),$(NETWORK_PEER) cpu $(or $(THREADS),2))
+	-$(if $(PEER),$(NETWORK_PEER) cuda)
 bench-paper: deps ## the paper's three tables beside its published figures
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,paper,paper)

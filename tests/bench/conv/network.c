@@ -173,7 +173,8 @@ static void make_runner(const xn_bench_device *on, const xn_network *network, in
     xn_error error;
     *r = (runner){.backend = *on->backend, .network = network, .images = images};
     timed.enqueue = on->backend->enqueue;
-    r->backend.enqueue = timed_enqueue;
+    if (!on->backend->enqueue_all) /* on a GPU enqueue returns before anything is done */
+        r->backend.enqueue = timed_enqueue;
     r->prepared = xn_bench_take((size_t)network->weights_count, sizeof(xn_prepared *));
     for (int i = 0; i < network->weights_count; i++)
         r->prepared[i] = xn_bench_prepare(on, network->weights[i]);
@@ -198,17 +199,19 @@ static void free_runner(const xn_bench_device *on, runner *r) {
     xn_mem_free(r->output);
 }
 
-/* Microseconds of all of it. */
+/* Microseconds of all of it; on a GPU of what lies between the transfers. */
 static double run_once(runner *r) {
     const xn_batch_item item = {r->input, r->output, r->images};
+    xn_run_times times;
     xn_error error;
     memset(timed.us, 0, sizeof timed.us);
     timed.count = 0;
     timed.steps = r->network->step_count;
     const int64_t start = now_ns();
-    if (xn_program_run(r->program, (const xn_prepared *const *)r->prepared, &item, 1, NULL, &error))
+    if (xn_program_run(r->program, (const xn_prepared *const *)r->prepared, &item, 1, &times,
+                       &error))
         xn_bench_fail("run", error.message);
-    return (double)(now_ns() - start) / 1e3;
+    return (double)(r->backend.in_place ? now_ns() - start : times.compute_ns) / 1e3;
 }
 
 /* Logits of a small picture that are not ref's, but for signs that rounding turned. */
@@ -273,14 +276,15 @@ static void report_step(xn_bench_session *s, const runner *r, const char *precis
 
 static void run_batch(xn_bench_session *s, const xn_network *network, xn_precision precision,
                       int64_t images, int64_t wrong) {
-    enum { LEAST_RUNS = 5, MOST_RUNS = 400 };
+    enum { WARM_UPS = 3, LEAST_RUNS = 5, MOST_RUNS = 400 }; /* a graph is made in the second run */
     const char *name = precision == XN_PRECISION_FP16 ? "fp16" : "fp32";
     const double ms = s->options->turn_ms > 0 ? s->options->turn_ms : 200;
     double *samples = xn_bench_take((MOST_STEPS + 1) * MOST_RUNS, sizeof *samples);
     runner r;
     int runs = 0;
     make_runner(&s->on, network, images, &r);
-    run_once(&r);
+    for (int i = 0; i < WARM_UPS; i++)
+        run_once(&r);
     const int64_t end = now_ns() + (int64_t)(ms * 1e6 * s->options->rounds);
     for (; runs < MOST_RUNS && (runs < LEAST_RUNS || now_ns() < end); runs++) {
         samples[MOST_STEPS * MOST_RUNS + runs] = run_once(&r);
@@ -288,7 +292,7 @@ static void run_batch(xn_bench_session *s, const xn_network *network, xn_precisi
             samples[i * MOST_RUNS + runs] = timed.us[i];
     }
     const xn_stats whole = xn_stats_of(samples + (size_t)MOST_STEPS * MOST_RUNS, runs);
-    for (int i = 0; i < timed.steps; i++) {
+    for (int i = 0; i < timed.steps && timed.count; i++) {
         const xn_stats stats = xn_stats_of(samples + (size_t)i * MOST_RUNS, runs);
         report_step(s, &r, name, i, &stats, whole.median);
     }
@@ -301,14 +305,15 @@ static void run_batch(xn_bench_session *s, const xn_network *network, xn_precisi
 
 void xn_bench_network(xn_bench_session *s) {
     static const xn_precision precisions[] = {XN_PRECISION_FP32, XN_PRECISION_FP16};
-    static const int64_t batches[] = {1, 16};
+    static const int64_t on_cpu[] = {1, 16, 0}, on_gpu[] = {1, 8, 64, 512, 0};
+    const int64_t *batches = s->is_cuda ? on_gpu : on_cpu;
     timed.alone = s->options->threads == 1;
     puts("Bi-Real-18, bytes of 224x224x3 in, logits out; edges: reals between steps");
     xn_report_table(s->report, columns, XN_COUNT(columns));
     for (int p = 0; p < XN_COUNT(precisions); p++) {
         const int64_t wrong = count_wrong(&s->on, precisions[p]);
         xn_network *network = lowered(SIDE, precisions[p]);
-        for (int i = 0; i < XN_COUNT(batches) && !s->options->check_only; i++)
+        for (int i = 0; batches[i] && !s->options->check_only; i++)
             if (!s->options->batch || s->options->batch == batches[i])
                 run_batch(s, network, precisions[p], batches[i], wrong);
         if (s->options->check_only)

@@ -89,6 +89,8 @@ def main():
     warnings.filterwarnings("ignore", category=FutureWarning)  # torch.jit still gives the fastest
     where = sys.argv[1] if len(sys.argv) > 1 else "cpu"
     print("ResNet-18, torch", torch.__version__)
+    if where == "cuda" and not torch.cuda.is_available():
+        return
     with torch.no_grad():
         rows = on_cuda() if where == "cuda" else on_cpu(int(sys.argv[2]) if len(sys.argv) > 2 else 2)
         for what, batch, (median, least) in rows:
