@@ -356,6 +356,7 @@ static const char *code_of(int status) {
         const char *code;
     } codes[] = {{400, "bad_request"},
                  {401, "unauthorized"},
+                 {403, "forbidden"},
                  {404, "not_found"},
                  {405, "method_not_allowed"},
                  {406, "not_acceptable"},

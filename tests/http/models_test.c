@@ -395,6 +395,34 @@ static int post(const char *target, const char *body, const char *part) {
     return status;
 }
 
+/* A page that somebody has open must not reach what is served here. */
+START_TEST(foreign_pages_change_nothing) {
+    static const struct {
+        const char *target, *headers;
+        int status;
+    } rows[] = {
+        {"/v2/repository/models/bytes/unload", "Origin: http://elsewhere.example\r\n", 403},
+        {"/v2/repository/models/bytes/unload", "Origin: null\r\n", 403},
+        {"/v2/repository/models/bytes/load", "Origin: https://127.0.0.1:1\r\n", 403},
+        {"/v2/systemsharedmemory/unregister", "Origin: http://elsewhere.example\r\n", 403},
+        {"/v2/systemsharedmemory/region/a/register", "Origin: http://elsewhere.example\r\n", 403},
+        {"/v2/repository/index", "Origin: http://elsewhere.example\r\n", 200},
+        {"/v2/repository/models/bytes/load", "Origin: https://xnord.test\r\n", 200}, /* its Host */
+        {"/v2/repository/models/bytes/load", "", 200},
+    };
+    xt_response response;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        xt_fetch(daemon_, "POST", rows[i].target, rows[i].headers, "{}", 2, &response);
+        ck_assert_msg(response.status == rows[i].status, "%s %s: %d", rows[i].target,
+                      rows[i].headers, response.status);
+        if (response.status >= 400)
+            xt_check_oip_error(&response, 403, "origin", rows[i].target);
+        xt_response_free(&response);
+    }
+    check_state("", "bytes", "READY");
+}
+END_TEST
+
 START_TEST(load_and_unload) {
     check_state("", "bytes", "READY");
     check_state("{\"ready\": true}", "bytes", "READY");
@@ -586,6 +614,7 @@ XN_SUITE(http_models) {
     tcase_add_test(tcase, statistics);
     tcase_add_test(tcase, weights_answer_as_models);
     tcase_add_test(tcase, a_network_comes_before_weights);
+    tcase_add_test(tcase, foreign_pages_change_nothing);
     tcase_add_test(tcase, load_and_unload);
     tcase_add_test(tcase, load_from_the_request);
     tcase_add_test(tcase, what_serves_stays_where_loading_fails);
