@@ -192,10 +192,11 @@ title "A digit"
 if [[ $digit =~ ^[0-9]+$ ]]; then
     pictures=$(($(wc -c <"$network/held_out.u8") / record))
     ((10#$digit < pictures)) || fail "DIGIT=$digit: there are the pictures 0 to $((pictures - 1)), or a file of yours"
-    tail -c +$((10#$digit * record + 1)) "$network/held_out.u8" | head -c "$record" >"$work/record"
+    # The reader of each pipe takes all of it: one that ends early would end the script.
+    head -c $(((10#$digit + 1) * record)) "$network/held_out.u8" | tail -c "$record" >"$work/record"
     head -c 64 "$work/record" >"$work/digit.u8"
     echo "number $digit of the $pictures that were held out when the network was trained; it shows a" \
-        "$(tail -c 2 "$work/record" | head -c 1 | od -An -tu1 | tr -d ' ')" \
+        "$(od -An -tu1 -j64 -N1 "$work/record" | tr -d ' ')" \
         "(another, or your own: make demo DIGIT=7, DIGIT=picture.pgm)"
 else
     "$pnm" digit "$digit" "$work/digit.u8"
