@@ -1,4 +1,5 @@
 """The operators of ONNX and QONNX that there are layers for."""
+
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -11,6 +12,7 @@ ALIKE = 1e-3  # weights of a filter this close in magnitude are a sign times a s
 
 
 # ---- windows ----
+
 
 def pair(node: Node, name: str, default: int = 1) -> list[int]:
     found = [int(n) for n in node.attributes.get(name, [default] * 2)]
@@ -25,8 +27,9 @@ def edges(node: Node, padding: Optional[Padding]) -> tuple[Any, float]:
     own = [int(n) for n in node.attributes.get("pads", [0] * 4)]
     if kind in ("SAME_LOWER", "SAME_UPPER"):
         if kind == "SAME_LOWER" or padding:
-            raise Unexpressible(f"its auto_pad is {kind}"
-                                + (", and a Pad is in front of it" if padding else ""))
+            raise Unexpressible(
+                f"its auto_pad is {kind}" + (", and a Pad is in front of it" if padding else "")
+            )
         return "same", 0
     if padding and any(own) and padding.value != 0:
         raise Unexpressible(f"it pads with 0 what a Pad node has padded with {padding.value}")
@@ -35,26 +38,36 @@ def edges(node: Node, padding: Optional[Padding]) -> tuple[Any, float]:
     return own, padding.value if padding else 0
 
 
-def spread(size: int, kernel: int, stride: int, dilation: int, before: int, after: int,
-           ceil: bool = False) -> int:
+def spread(
+    size: int, kernel: int, stride: int, dilation: int, before: int, after: int, ceil: bool = False
+) -> int:
     span = size + before + after - ((kernel - 1) * dilation + 1)
     return (-(-span // stride) if ceil else span // stride) + 1
 
 
-def window_shape(value: Value, kernel: list[int], stride: list[int], dilation: list[int],
-                 padding: Any, ceil: bool = False) -> tuple[int, int]:
+def window_shape(
+    value: Value,
+    kernel: list[int],
+    stride: list[int],
+    dilation: list[int],
+    padding: Any,
+    ceil: bool = False,
+) -> tuple[int, int]:
     sizes = value.shape[1:]
     if padding == "same":
         return tuple(-(-n // s) for n, s in zip(sizes, stride))  # type: ignore[return-value]
     both = ((padding[0], padding[2]), (padding[1], padding[3]))
-    found = tuple(spread(n, k, s, d, *p, ceil) for n, k, s, d, p in
-                  zip(sizes, kernel, stride, dilation, both))
+    found = tuple(
+        spread(n, k, s, d, *p, ceil) for n, k, s, d, p in zip(sizes, kernel, stride, dilation, both)
+    )
     if min(found) < 1:
         raise Unexpressible(f"its window of {kernel} does not fit into {list(sizes)}")
     return found  # type: ignore[return-value]
 
 
-def members(stride: list[int], padding: Any, dilation: Optional[list[int]] = None) -> dict[str, Any]:
+def members(
+    stride: list[int], padding: Any, dilation: Optional[list[int]] = None
+) -> dict[str, Any]:
     """Without what needs no saying, and as single numbers where both are the same."""
     found: dict[str, Any] = {}
     for name, values in (("stride", stride), ("dilation", dilation)):
@@ -66,6 +79,7 @@ def members(stride: list[int], padding: Any, dilation: Optional[list[int]] = Non
 
 
 # ---- convolutions and dense layers ----
+
 
 def alike(weight: np.ndarray) -> Optional[np.ndarray]:
     """The scale of each filter, where its weights are that times signs; None where they are not."""
@@ -79,8 +93,14 @@ def alike(weight: np.ndarray) -> Optional[np.ndarray]:
     return scale if (apart <= tolerance * scale).all() else None
 
 
-def weighted(walk: Walk, node: Node, value: Value, weight: np.ndarray, bias: Optional[np.ndarray],
-             **window: Any) -> str:
+def weighted(
+    walk: Walk,
+    node: Node,
+    value: Value,
+    weight: np.ndarray,
+    bias: Optional[np.ndarray],
+    **window: Any,
+) -> str:
     """A conv layer in the mode that its operands allow."""
     scale, pad_value = alike(weight), window.pop("pad_value", 0)
     mode, x = "float", None
@@ -93,25 +113,44 @@ def weighted(walk: Walk, node: Node, value: Value, weight: np.ndarray, bias: Opt
         raise Unexpressible(f"a Pad in front of it pads with {pad_value}; it must be -1, 0 or 1")
     if scale is not None and (scale == 1).all():
         scale = None
-    return walk.net.conv(walk.name(node), x or walk.real(value), weight, mode, scale, bias,
-                         pad_value=int(pad_value), **window)
+    return walk.net.conv(
+        walk.name(node),
+        x or walk.real(value),
+        weight,
+        mode,
+        scale,
+        bias,
+        pad_value=int(pad_value),
+        **window,
+    )
 
 
 def conv(walk: Walk, node: Node) -> Value:
     value = walk.value(node, 0)
     weight, bias = walk.needed(node, 1, "weight"), walk.constant(node, 2, "bias")
     if weight.ndim != 4 or len(value.shape) != 3 or value.channels_last:
-        raise Unexpressible(f"it is not of [N, C, H, W]: weight {list(weight.shape)}, input "
-                            f"{list(value.shape)}")
+        raise Unexpressible(
+            f"it is not of [N, C, H, W]: weight {list(weight.shape)}, input {list(value.shape)}"
+        )
     groups = int(node.attributes.get("group", 1))
     if weight.shape[1] * groups != value.shape[0]:
-        raise Unexpressible(f"it takes {weight.shape[1] * groups} channels, its input has "
-                            f"{value.shape[0]}; a channels-last input needs a Transpose in the graph")
+        raise Unexpressible(
+            f"it takes {weight.shape[1] * groups} channels, its input has "
+            f"{value.shape[0]}; a channels-last input needs a Transpose in the graph"
+        )
     stride, dilation = pair(node, "strides"), pair(node, "dilations")
     padding, pad_value = edges(node, value.padding)
     height, width = window_shape(value, list(weight.shape[2:]), stride, dilation, padding)
-    name = weighted(walk, node, value.but(padding=None), weight, bias, pad_value=pad_value,
-                    groups=groups, **members(stride, padding, dilation))
+    name = weighted(
+        walk,
+        node,
+        value.but(padding=None),
+        weight,
+        bias,
+        pad_value=pad_value,
+        groups=groups,
+        **members(stride, padding, dilation),
+    )
     return Value(name, (len(weight), height, width))
 
 
@@ -119,8 +158,10 @@ def dense(walk: Walk, node: Node, weight: np.ndarray, bias: Optional[np.ndarray]
     """weight [O, I]."""
     value = walk.plain(node, 0)
     if len(value.shape) != 1 or weight.ndim != 2 or weight.shape[1] != value.shape[0]:
-        raise Unexpressible(f"its input is {list(value.shape)}, its weight {list(weight.shape)}; "
-                            "expected [I] an image, and [O, I]")
+        raise Unexpressible(
+            f"its input is {list(value.shape)}, its weight {list(weight.shape)}; "
+            "expected [I] an image, and [O, I]"
+        )
     if value.flat_from:
         weight = flat_columns(weight, *value.flat_from)
     if bias is not None:
@@ -145,6 +186,7 @@ def matmul(walk: Walk, node: Node) -> Value:
 
 
 # ---- signs ----
+
 
 def signed(walk: Walk, node: Node, value: Value, shift: Optional[np.ndarray] = None) -> Value:
     """+1 where value + shift >= 0, else -1."""
@@ -171,9 +213,10 @@ def bipolar_quant(walk: Walk, node: Node) -> Value:
 
 def scaled_levels(value: Value, scale: float, bias: float) -> Value:
     low, high = value.levels  # type: ignore[misc]
-    return value.but(levels=(low * scale + bias, high * scale + bias),
-                     padding=value.padding and Padding(value.padding.edges,
-                                                       value.padding.value * scale + bias))
+    return value.but(
+        levels=(low * scale + bias, high * scale + bias),
+        padding=value.padding and Padding(value.padding.edges, value.padding.value * scale + bias),
+    )
 
 
 def single(values: np.ndarray, what: str) -> float:
@@ -192,13 +235,18 @@ def comparison(greater: bool, equal: bool) -> Op:
         value, constant = walk.plain(node, 0), walk.needed(node, 1, "second input")
         low, high = channel_values(value, constant)
         if not low:
-            raise Unexpressible(f"its constant is {list(constant.shape)}; it must be one value, or "
-                                "one a channel")
+            raise Unexpressible(
+                f"its constant is {list(constant.shape)}; it must be one value, or one a channel"
+            )
         if up == same:  # x >= c, and x < c where x >= c is not
             found = signed(walk, node, value, -high)
             return found.but(levels=(0.0, 1.0) if up else (1.0, 0.0))
-        turned = walk.net.affine(walk.net.unused_name(f"{walk.name(node)}.negated"),
-                                 walk.real(value), np.array([-1.0]), high)
+        turned = walk.net.affine(
+            walk.net.unused_name(f"{walk.name(node)}.negated"),
+            walk.real(value),
+            np.array([-1.0]),
+            high,
+        )
         found = signed(walk, node, Value(turned, value.shape))
         return found.but(levels=(1.0, 0.0) if up else (0.0, 1.0))
 
@@ -235,18 +283,25 @@ def where(walk: Walk, node: Node) -> Value:
 
 # ---- arithmetic with constants ----
 
-def affine(walk: Walk, node: Node, value: Value, scale: Optional[np.ndarray],
-           bias: Optional[np.ndarray]) -> Value:
+
+def affine(
+    walk: Walk, node: Node, value: Value, scale: Optional[np.ndarray], bias: Optional[np.ndarray]
+) -> Value:
     """x * scale + bias, with constants as ONNX has them."""
     parts = [None if c is None else channel_values(value, c) for c in (scale, bias)]
     one = all(part is None or part[1].size == 1 for part in parts)
     if value.levels and one:
-        return scaled_levels(value, 1.0 if parts[0] is None else float(parts[0][1][0]),
-                             0.0 if parts[1] is None else float(parts[1][1][0]))
+        return scaled_levels(
+            value,
+            1.0 if parts[0] is None else float(parts[0][1][0]),
+            0.0 if parts[1] is None else float(parts[1][1][0]),
+        )
     if value.padding or (value.channels_last and not one):
         raise Unexpressible("it changes what is padded or channels-last")
-    values = [None if c is None else part[1] if part[0] else whole(value, c)
-              for c, part in zip((scale, bias), parts)]
+    values = [
+        None if c is None else part[1] if part[0] else whole(value, c)
+        for c, part in zip((scale, bias), parts)
+    ]
     if value.flat_from and not one:
         raise Unexpressible("it has a value for each element of a channels-last flattening")
     return value.but(layer=walk.net.affine(walk.name(node), walk.real(value), *values), levels=None)
@@ -259,8 +314,9 @@ def whole(value: Value, constant: np.ndarray) -> np.ndarray:
             raise ValueError
         found = np.broadcast_to(constant, (1, *value.shape))
     except ValueError:
-        raise Unexpressible(f"its constant is {list(constant.shape)}, the other input "
-                            f"{list(value.shape)} an image") from None
+        raise Unexpressible(
+            f"its constant is {list(constant.shape)}, the other input {list(value.shape)} an image"
+        ) from None
     return found[0]
 
 
@@ -308,8 +364,10 @@ def mul(walk: Walk, node: Node) -> Value:
         for x, gate in ((a, b), (b, a)):
             if gate.shape[1:] == (1, 1):
                 return Value(walk.net.mul(walk.name(node), walk.real(x), walk.real(gate)), x.shape)
-    raise Unexpressible(f"its inputs are {list(a.shape)} and {list(b.shape)} an image; one must be a "
-                        "constant, or have one value a channel")
+    raise Unexpressible(
+        f"its inputs are {list(a.shape)} and {list(b.shape)} an image; one must be a "
+        "constant, or have one value a channel"
+    )
 
 
 def div(walk: Walk, node: Node) -> Value:
@@ -325,14 +383,17 @@ def neg(walk: Walk, node: Node) -> Value:
 
 def batch_norm(walk: Walk, node: Node) -> Value:
     value = walk.plain(node, 0)
-    parts = [walk.needed(node, i, what) for i, what in
-             enumerate(("scale", "bias", "mean", "variance"), 1)]
+    parts = [
+        walk.needed(node, i, what)
+        for i, what in enumerate(("scale", "bias", "mean", "variance"), 1)
+    ]
     if value.flat_from:
         raise Unexpressible("it reads a channels-last flattening")
     norm = Norm(parts[2], parts[3], parts[0], parts[1])
     eps = float(node.attributes.get("epsilon", 1e-5))
-    return value.but(layer=walk.net.norm(walk.name(node), walk.real(value), norm, decimal(eps)),
-                     levels=None)
+    return value.but(
+        layer=walk.net.norm(walk.name(node), walk.real(value), norm, decimal(eps)), levels=None
+    )
 
 
 def decimal(value: float) -> float:
@@ -341,6 +402,7 @@ def decimal(value: float) -> float:
 
 
 # ---- activations ----
+
 
 def layer(build: Callable[[Walk, str, str], str]) -> Op:
     """One that changes each value by itself, whatever the layout."""
@@ -369,8 +431,10 @@ def prelu(walk: Walk, node: Node) -> Value:
 
 def clip(walk: Walk, node: Node) -> Value:
     bounds = [walk.constant(node, index, what) for index, what in ((1, "min"), (2, "max"))]
-    low, high = (node.attributes.get(name) if bound is None else single(bound, name)
-                 for name, bound in zip(("min", "max"), bounds))
+    low, high = (
+        node.attributes.get(name) if bound is None else single(bound, name)
+        for name, bound in zip(("min", "max"), bounds)
+    )
     low = None if low is None or low < -1e38 else low
     high = None if high is None or high > 1e38 else high
     if low == 0 and high is None:
@@ -382,8 +446,10 @@ def clip(walk: Walk, node: Node) -> Value:
 
 def quant(walk: Walk, node: Node) -> Value:
     """QONNX's uniform quantiser, around 0."""
-    step, zero, bits = (single(walk.needed(node, index, what), what) for index, what in
-                        enumerate(("scale", "zero point", "bit width"), 1))
+    step, zero, bits = (
+        single(walk.needed(node, index, what), what)
+        for index, what in enumerate(("scale", "zero point", "bit width"), 1)
+    )
     if zero != 0:
         raise Unexpressible(f"its zero point is {zero}; expected 0")
     low, high = quant_levels(node, bits)
@@ -392,7 +458,7 @@ def quant(walk: Walk, node: Node) -> Value:
 
 def round_(walk: Walk, node: Node) -> Value:
     """To the integers that FP32 has exactly; beyond, every value is one already."""
-    most = 2 ** 24
+    most = 2**24
     return layer(lambda walk, name, x: walk.net.quantize(name, x, 1.0, -most, most))(walk, node)
 
 
@@ -400,8 +466,9 @@ def quant_levels(node: Node, bits: float) -> tuple[int, int]:
     """The least and the largest integer."""
     rounding = node.text("rounding_mode", "ROUND").upper()
     if rounding not in ("ROUND", "HALF_EVEN") or bits != int(bits) or not 1 <= bits <= 24:
-        raise Unexpressible(f"its rounding mode is {rounding}, its width {bits}; expected ROUND, and "
-                            "1 to 24 bits")
+        raise Unexpressible(
+            f"its rounding mode is {rounding}, its width {bits}; expected ROUND, and 1 to 24 bits"
+        )
     narrow = int(node.attributes.get("narrow", 0))
     if not node.attributes.get("signed", 1):
         return 0, 2 ** int(bits) - 1 - narrow
@@ -418,6 +485,9 @@ def softmax(walk: Walk, node: Node) -> Value:
 def log_softmax(walk: Walk, node: Node) -> Value:
     value = walk.plain(node, 0)
     check_axis(node, value, int(node.attributes.get("axis", -1)))
+    if node.outputs[0] not in walk.last:
+        raise Unexpressible("there is no layer for it, and it can be left out at the end alone")
+    walk.net.same_outputs = False
     walk.notes.append(f'"{node.name}" (LogSoftmax) is left out: it changes no order of classes')
     return value
 
@@ -429,6 +499,7 @@ def check_axis(node: Node, value: Value, axis: int) -> None:
 
 
 # ---- channels ----
+
 
 def concat(walk: Walk, node: Node) -> Value:
     values = [walk.plain(node, index) for index in range(len(node.inputs))]
@@ -460,14 +531,19 @@ def split(walk: Walk, node: Node) -> list[Value]:
     sizes = walk.constant(node, 1, "sizes")
     count, channels = len(node.outputs), value.shape[0]
     part = -(-channels // count)
-    lengths = ([min(part, channels - part * i) for i in range(count)] if sizes is None
-               else [int(n) for n in sizes])
+    lengths = (
+        [min(part, channels - part * i) for i in range(count)]
+        if sizes is None
+        else [int(n) for n in sizes]
+    )
     ends = np.cumsum(lengths)
-    return [cut(walk, node, value, int(end) - length, int(end))
-            for end, length in zip(ends, lengths)]
+    return [
+        cut(walk, node, value, int(end) - length, int(end)) for end, length in zip(ends, lengths)
+    ]
 
 
 # ---- pools ----
+
 
 def pool(walk: Walk, node: Node) -> Value:
     value = walk.value(node, 0)
@@ -490,8 +566,11 @@ def pool(walk: Walk, node: Node) -> Value:
     if largest:
         bits = value.levels is not None and value.levels[0] < value.levels[1]
         x = value.layer if bits else walk.real(value)
-        return Value(walk.net.max_pool(walk.name(node), x, size, **given), shape,
-                     value.levels if bits else None)
+        return Value(
+            walk.net.max_pool(walk.name(node), x, size, **given),
+            shape,
+            value.levels if bits else None,
+        )
     if "padding" in given and (value.padding or node.attributes.get("count_include_pad", 0)):
         given["count_padding"] = True
     return Value(walk.net.avg_pool(walk.name(node), walk.real(value), size, **given), shape)
@@ -525,11 +604,13 @@ def reduce_mean(walk: Walk, node: Node) -> Value:
     name = walk.net.avg_pool(walk.name(node), walk.real(x), "global")
     if node.attributes.get("keepdims", 1):
         return Value(name, (channels, 1, 1), channels_last=value.channels_last)
-    return Value(walk.net.flatten(walk.net.unused_name(f"{name}.flatten"), name, channels),
-                 (channels,))
+    return Value(
+        walk.net.flatten(walk.net.unused_name(f"{name}.flatten"), name, channels), (channels,)
+    )
 
 
 # ---- shapes ----
+
 
 def flat(walk: Walk, node: Node, value: Value) -> Value:
     if len(value.shape) == 1:
@@ -538,8 +619,9 @@ def flat(walk: Walk, node: Node, value: Value) -> Value:
         raise Unexpressible("it reads what a Pad made")
     elements = int(np.prod(value.shape))
     order = value.shape if value.channels_last and value.shape[1:] != (1, 1) else None
-    name = walk.net.flatten(walk.name(node), value.layer if value.levels else walk.real(value),
-                            elements)
+    name = walk.net.flatten(
+        walk.name(node), value.layer if value.levels else walk.real(value), elements
+    )
     return Value(name, (elements,), value.levels, flat_from=order)
 
 
@@ -555,10 +637,11 @@ def reshape(walk: Walk, node: Node) -> Value:
     target = [int(n) for n in walk.needed(node, 1, "shape")]
     seen = seen_shape(value)
     if not node.attributes.get("allowzero", 0):
-        target = [seen[i - 1] if n == 0 and 0 < i <= len(seen) else n
-                  for i, n in enumerate(target)]
+        target = [seen[i - 1] if n == 0 and 0 < i <= len(seen) else n for i, n in enumerate(target)]
     rest = target[1:]
-    if target[0] not in (-1, 0, walk.batch) or len([n for n in target if n < 0]) > 1 + (target[0] == -1):
+    if target[0] not in (-1, 0, walk.batch) or len([n for n in target if n < 0]) > 1 + (
+        target[0] == -1
+    ):
         raise Unexpressible(f"its shape is {target}; the first dimension must stay the batch")
     if -1 in rest:
         known = int(np.prod([n for n in rest if n != -1]))
@@ -566,8 +649,9 @@ def reshape(walk: Walk, node: Node) -> Value:
     return reshaped(walk, node, value, tuple(rest), seen)
 
 
-def reshaped(walk: Walk, node: Node, value: Value, target: tuple[int, ...],
-             seen: tuple[int, ...]) -> Value:
+def reshaped(
+    walk: Walk, node: Node, value: Value, target: tuple[int, ...], seen: tuple[int, ...]
+) -> Value:
     if target == seen:
         return value
     if len(target) == 1 and target[0] == int(np.prod(seen)):
@@ -576,8 +660,9 @@ def reshaped(walk: Walk, node: Node, value: Value, target: tuple[int, ...],
         return value.but(shape=target)
     if len(seen) == 1 and value.flat_from is None and target == (1, 1, seen[0]):
         return value.but(shape=(seen[0], 1, 1), channels_last=True)
-    raise Unexpressible(f"it makes {list(target)} an image of {list(seen)}; only flattening has a "
-                        "layer")
+    raise Unexpressible(
+        f"it makes {list(target)} an image of {list(seen)}; only flattening has a layer"
+    )
 
 
 def seen_shape(value: Value) -> tuple[int, ...]:
@@ -592,8 +677,11 @@ def squeeze(walk: Walk, node: Node) -> Value:
     axes = walk.constant(node, 1, "axes")
     given = node.attributes.get("axes") if axes is None else axes.reshape(-1)
     seen = seen_shape(value)
-    found = {i + 1 for i, n in enumerate(seen) if n == 1} if given is None else \
-        {int(axis) % (len(seen) + 1) for axis in given}
+    found = (
+        {i + 1 for i, n in enumerate(seen) if n == 1}
+        if given is None
+        else {int(axis) % (len(seen) + 1) for axis in given}
+    )
     left = tuple(n for i, n in enumerate(seen, 1) if i not in found)
     if 0 in found or any(seen[i - 1] != 1 for i in found):
         raise Unexpressible(f"its axes are {sorted(found)} of {list(seen)} an image")
@@ -629,10 +717,16 @@ def pad(walk: Walk, node: Node) -> Value:
     given = [int(n) for n in given]
     if not any(given):
         return value
-    if node.text("mode", "constant") != "constant" or len(given) != 8 or min(given) < 0 or any(
-            given[i] for i in (0, 1, 4, 5)):
-        raise Unexpressible(f"its mode is {node.text('mode', 'constant')}, its pads {given}; only "
-                            "constants around height and width")
+    if (
+        node.text("mode", "constant") != "constant"
+        or len(given) != 8
+        or min(given) < 0
+        or any(given[i] for i in (0, 1, 4, 5))
+    ):
+        raise Unexpressible(
+            f"its mode is {node.text('mode', 'constant')}, its pads {given}; only "
+            "constants around height and width"
+        )
     return value.but(padding=Padding((given[2], given[3], given[6], given[7]), fill))
 
 
@@ -646,13 +740,16 @@ def same(walk: Walk, node: Node) -> Value:
 
 # ---- constants that are not folded as ONNX has it ----
 
+
 def folded_sign(walk: Walk, node: Node) -> np.ndarray:
     """Weights: 0 is +1."""
     weight = walk.needed(node, 0, "input")
     zeros = int(np.count_nonzero(weight == 0))
     if zeros:
-        walk.notes.append(f'{zeros} values of "{node.inputs[0]}" are exactly 0: their signs are +1 '
-                          "here, 0 in ONNX")
+        walk.notes.append(
+            f'{zeros} values of "{node.inputs[0]}" are exactly 0: their signs are +1 '
+            "here, 0 in ONNX"
+        )
     return np.where(weight >= 0, 1, -1).astype(weight.dtype)
 
 
@@ -672,15 +769,46 @@ def folded_quant(walk: Walk, node: Node) -> np.ndarray:
 FOLDED: dict[str, Op] = {"Sign": folded_sign, "BipolarQuant": folded_bipolar, "Quant": folded_quant}
 
 OPS: dict[str, Op] = {
-    "Conv": conv, "Gemm": gemm, "MatMul": matmul, "Sign": sign, "BipolarQuant": bipolar_quant,
-    "Greater": comparison(True, False), "GreaterOrEqual": comparison(True, True),
-    "Less": comparison(False, False), "LessOrEqual": comparison(False, True), "Not": negate,
-    "Where": where, "Cast": same, "Add": add, "Sub": sub, "Mul": mul, "Div": div, "Neg": neg,
-    "BatchNormalization": batch_norm, "LeakyRelu": leaky_relu, "PRelu": prelu, "Clip": clip,
+    "Conv": conv,
+    "Gemm": gemm,
+    "MatMul": matmul,
+    "Sign": sign,
+    "BipolarQuant": bipolar_quant,
+    "Greater": comparison(True, False),
+    "GreaterOrEqual": comparison(True, True),
+    "Less": comparison(False, False),
+    "LessOrEqual": comparison(False, True),
+    "Not": negate,
+    "Where": where,
+    "Cast": same,
+    "Add": add,
+    "Sub": sub,
+    "Mul": mul,
+    "Div": div,
+    "Neg": neg,
+    "BatchNormalization": batch_norm,
+    "LeakyRelu": leaky_relu,
+    "PRelu": prelu,
+    "Clip": clip,
     "Relu": layer(lambda walk, name, x: walk.net.relu(name, x)),
     "Sigmoid": layer(lambda walk, name, x: walk.net.sigmoid(name, x)),
-    "Quant": quant, "Round": round_, "Softmax": softmax, "LogSoftmax": log_softmax, "Concat": concat,
-    "Slice": slice_, "Split": split, "MaxPool": pool, "AveragePool": pool,
-    "GlobalAveragePool": global_pool, "GlobalMaxPool": global_pool, "ReduceMean": reduce_mean,
-    "Flatten": flatten, "Reshape": reshape, "Squeeze": squeeze, "Unsqueeze": unsqueeze,
-    "Transpose": transpose, "Pad": pad, "Shape": shape}
+    "Quant": quant,
+    "Round": round_,
+    "Softmax": softmax,
+    "LogSoftmax": log_softmax,
+    "Concat": concat,
+    "Slice": slice_,
+    "Split": split,
+    "MaxPool": pool,
+    "AveragePool": pool,
+    "GlobalAveragePool": global_pool,
+    "GlobalMaxPool": global_pool,
+    "ReduceMean": reduce_mean,
+    "Flatten": flatten,
+    "Reshape": reshape,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+    "Transpose": transpose,
+    "Pad": pad,
+    "Shape": shape,
+}

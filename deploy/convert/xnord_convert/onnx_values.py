@@ -1,4 +1,5 @@
 """What the walk over an ONNX graph knows of a tensor."""
+
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional, Union
 
@@ -24,12 +25,19 @@ class Node:
     @staticmethod
     def of(node: onnx.NodeProto) -> "Node":
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        return Node(node.op_type, node.name or (node.output[0] if node.output else node.op_type),
-                    list(node.input), list(node.output), attributes, node.domain)
+        return Node(
+            node.op_type,
+            node.name or (node.output[0] if node.output else node.op_type),
+            list(node.input),
+            list(node.output),
+            attributes,
+            node.domain,
+        )
 
     def proto(self) -> onnx.NodeProto:
-        return onnx.helper.make_node(self.op, self.inputs, self.outputs, domain=self.domain,
-                                     **self.attributes)
+        return onnx.helper.make_node(
+            self.op, self.inputs, self.outputs, domain=self.domain, **self.attributes
+        )
 
     def text(self, name: str, default: str) -> str:
         value = self.attributes.get(name, default)
@@ -48,10 +56,10 @@ class Padding:
 class Value:
     """A tensor that depends on the image.
 
-    With levels it has two values only: levels[0] where the sign layer `layer` is -1, levels[1] where
-    it is +1; comparisons are such, with 0 and 1. That a value is channels-last means that ONNX sees
-    [H, W, C] where the layer has [C, H, W], the shape here; flat_from, that it is the flattening of
-    such a one."""
+    With levels it has two values only: levels[0] where the sign layer `layer` is -1, levels[1]
+    where it is +1; comparisons are such, with 0 and 1. That a value is channels-last means that
+    ONNX sees [H, W, C] where the layer has [C, H, W], the shape here; flat_from, that it is the
+    flattening of such a one."""
 
     layer: str
     shape: tuple[int, ...]  # [C, H, W] or [C], without the batch
@@ -72,6 +80,7 @@ class Walk:
     net: Network
     batch: int = 1  # as the graph has it
     opset: int = 20
+    last: set[str] = field(default_factory=set)  # outputs that no node reads
     values: dict[str, Found] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _real: dict[tuple[str, tuple[float, float]], str] = field(default_factory=dict)
@@ -87,8 +96,9 @@ class Walk:
         """The same, which is not padded and channels-first."""
         found = self.value(node, index)
         if found.padding:
-            raise Unexpressible("it reads what a Pad made, which only Sign, convolutions and pools "
-                                "may here")
+            raise Unexpressible(
+                "it reads what a Pad made, which only Sign, convolutions and pools may here"
+            )
         if found.channels_last:
             raise Unexpressible("it reads a tensor that was transposed to channels-last")
         return found
@@ -116,8 +126,11 @@ class Walk:
         if key not in self._real:
             low, high = value.levels
             self._real[key] = self.net.affine(
-                self.net.unused_name(f"{value.layer}.levels"), value.layer,
-                np.array([(high - low) / 2]), np.array([(high + low) / 2]))
+                self.net.unused_name(f"{value.layer}.levels"),
+                value.layer,
+                np.array([(high - low) / 2]),
+                np.array([(high + low) / 2]),
+            )
         return self._real[key]
 
     def name(self, node: Node) -> str:
