@@ -619,6 +619,7 @@ class Onnx(Case):
                 )
             ],
             "order": [make("Transpose", ["x"], ["y"], name="odd", perm=[0, 2, 1, 3])],
+            "INT32": [make("Cast", ["x"], ["y"], name="odd", to=TensorProto.INT32)],
             "no comparison": [make("Where", ["x", "a", "b"], ["y"], name="odd")],
         }
         for text, nodes in refused.items():

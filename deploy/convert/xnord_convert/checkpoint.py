@@ -15,23 +15,40 @@ WRAPPERS = {"module", "_orig_mod", "_model"}  # DataParallel's, torch.compile's,
 IGNORED = ("num_batches_tracked", ".act_quant.", ".weight_quant.", ".tensor_quant.", "scaling_impl")
 
 
-@dataclass
 class Part:
     """A layer's tensors, as PyTorch has them: weights [O, C/groups, KH, KW] or [O, I]."""
 
-    name: str
-    weight: Optional[np.ndarray] = None
-    bias: Optional[np.ndarray] = None
-    norm: Optional[Norm] = None
-    slope: Optional[np.ndarray] = None
+    def __init__(self, name: str, bias: Optional[np.ndarray] = None, **one: Any):
+        """one: weight, norm or slope, by which it is a layer of its kind."""
+        self.name, self.bias = name, bias
+        ((self._is, self._has),) = one.items()
+        if self._is == "weight" and self._has.ndim not in (2, 4):
+            raise ConvertError(
+                f'"{name}" has a weight of {self._has.ndim} dimensions; expected 4 or 2'
+            )
 
     @property
     def kind(self) -> str:
-        if self.norm:
-            return "batch norm"
-        if self.slope is not None:
-            return "PReLU"
-        return "dense layer" if self.weight is not None and self.weight.ndim == 2 else "convolution"
+        kinds = {"norm": "batch norm", "slope": "PReLU"}
+        weighted = "dense layer" if self._is == "weight" and self._has.ndim == 2 else "convolution"
+        return kinds.get(self._is, weighted)
+
+    @property
+    def weight(self) -> np.ndarray:
+        return self._get("weight")
+
+    @property
+    def norm(self) -> Norm:
+        return self._get("norm")
+
+    @property
+    def slope(self) -> np.ndarray:
+        return self._get("slope")
+
+    def _get(self, what: str) -> Any:
+        if self._is != what:
+            raise ConvertError(f'"{self.name}" is a {self.kind}; it has no {what}')
+        return self._has
 
 
 @dataclass
@@ -111,9 +128,7 @@ class Parts:
         return self._take("dense layer", None)
 
     def norm(self) -> Norm:
-        norm = self._take("batch norm", None).norm
-        assert norm
-        return norm
+        return self._take("batch norm", None).norm
 
     def peek(self) -> Optional[Part]:
         return self._parts[self._next] if self._next < len(self._parts) else None
@@ -164,7 +179,7 @@ def _torch_part(name: str, group: dict[str, np.ndarray]) -> Part:
         return Part(name, slope=weight)
     if weight is None:
         raise ConvertError(f'"{name}" has {", ".join(group)}, and no weight')
-    return Part(name, weight, group.get("bias"))
+    return Part(name, group.get("bias"), weight=weight)
 
 
 def _keras_part(name: str, group: dict[str, np.ndarray]) -> Part:
@@ -184,7 +199,7 @@ def _keras_part(name: str, group: dict[str, np.ndarray]) -> Part:
     if kernel is None:
         raise ConvertError(f'layer "{name}" has {", ".join(group)}, which is nothing known')
     depthwise = "depthwise_kernel" in group
-    return Part(name, keras_weight(kernel, depthwise), group.get("bias"))
+    return Part(name, group.get("bias"), weight=keras_weight(kernel, depthwise))
 
 
 def keras_weight(kernel: np.ndarray, depthwise: bool = False) -> np.ndarray:

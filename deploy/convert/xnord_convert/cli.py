@@ -185,14 +185,19 @@ def convert_checkpoint(options: argparse.Namespace) -> Network:
             + (f", then mean {mean} and std {std}" if mean else "")
             + "; --mean and --std say otherwise"
         )
-    channels, *size = family.shape
+    channels, height, width = family.shape
     if options.size:
-        size = options.size
+        height, width = options.size
     network, x = Preprocessing(options.input_datatype, options.layout, mean, std).begin(
-        (channels, *size)
+        (channels, height, width)
     )
     found = checkpoint.read(options.file)
-    family.build(network, found, x)
+    try:
+        family.build(network, found, x)
+    except (ValueError, IndexError, KeyError) as error:  # numpy's, of shapes that nobody expected
+        raise ConvertError(
+            f"{options.file}: its tensors do not fit {options.family}: {error}"
+        ) from error
     if note:
         network.notes.append(note)
     unread = found.not_taken()

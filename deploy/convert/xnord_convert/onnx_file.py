@@ -9,8 +9,8 @@ from onnx import numpy_helper
 
 from . import ConvertError
 from .network import Network
-from .onnx_ops import FOLDED, OPS, Unexpressible
-from .onnx_values import Node, Value, Walk
+from .onnx_ops import FOLDED, OPS
+from .onnx_values import Node, Unexpressible, Value, Walk
 from .preprocess import Preprocessing
 
 PASSED = {"Identity", "Dropout"}  # at inference

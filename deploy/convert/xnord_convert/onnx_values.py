@@ -1,12 +1,13 @@
 """What the walk over an ONNX graph knows of a tensor."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import numpy as np
 import onnx
 
 from .network import Network
+from .numbers import double
 
 
 class Unexpressible(Exception):
@@ -137,3 +138,59 @@ class Walk:
         """Of a layer for it; names of layers have no control characters and at most 255 bytes."""
         text = "".join(c for c in node.name.strip("/") if c.isprintable())
         return self.net.unused_name(text.encode()[:200].decode(errors="ignore") or node.op)
+
+
+# ---- what several operators ask ----
+
+Op = Callable[[Walk, Node], Any]
+
+
+def single(values: np.ndarray, what: str) -> float:
+    if values.size != 1:
+        raise Unexpressible(f"its {what} has {values.size} values; it must have one")
+    return float(values.reshape(()))
+
+
+def channel_values(value: Value, constant: np.ndarray) -> tuple[bool, np.ndarray]:
+    """Whether a constant is one value or one a channel, and as [1] or [C]."""
+    spatial = len(value.shape) == 3
+    shape = constant.shape
+    while len(shape) > len(value.shape) and shape[0] == 1:
+        shape = shape[1:]
+    if constant.size == 1:
+        return True, double(constant).reshape(1)
+    wanted = (value.shape[0], 1, 1) if spatial else value.shape
+    return shape == wanted, double(constant).reshape(-1)
+
+
+def scaled_levels(value: Value, scale: float, bias: float) -> Value:
+    low, high = value.levels  # type: ignore[misc]
+    return value.but(
+        levels=(low * scale + bias, high * scale + bias),
+        padding=value.padding and Padding(value.padding.edges, value.padding.value * scale + bias),
+    )
+
+
+def check_axis(node: Node, value: Value, axis: int) -> None:
+    rank = len(value.shape) + 1
+    if axis % rank != 1:
+        raise Unexpressible(f"its axis is {axis}; it must be 1, that of the channels")
+
+
+def seen_shape(value: Value) -> tuple[int, ...]:
+    """As ONNX sees it."""
+    if value.channels_last:
+        return (*value.shape[1:], value.shape[0])
+    return value.shape
+
+
+def pair(node: Node, name: str, default: int = 1) -> list[int]:
+    found = [int(n) for n in node.attributes.get(name, [default] * 2)]
+    if len(found) != 2:
+        raise Unexpressible(f"its {name} is {found}; only windows of two dimensions have layers")
+    return found
+
+
+def decimal(value: float) -> float:
+    """The decimal number that was meant by a value that is stored as FP32."""
+    return float(np.format_float_positional(np.float32(value), unique=True))

@@ -56,10 +56,7 @@ def build(net: Network, checkpoint: Checkpoint, x: str) -> None:
 
 
 def _norm(net: Network, parts: _Named, x: str, name: str) -> str:
-    norm = parts.take(name).norm
-    if not norm:
-        raise ConvertError(f'"{name}" is no batch norm')
-    return net.norm(name.replace("_", ".", 1), x, norm, KERAS_EPS)
+    return net.norm(name.replace("_", ".", 1), x, parts.take(name).norm, KERAS_EPS)
 
 
 def _half(net: Network, parts: _Named, x: str, name: str) -> str:
