@@ -1,7 +1,7 @@
-"""The networks that people train, in PyTorch: what deploy/convert must turn into layers. Written from
-the facts of each (order of a block, padding, scale, eps, shortcuts), with their authors' names of
-tensors, and any width. sign(0) is +1, as everywhere in xnord.
-"""
+"""The networks that people train, in PyTorch: what deploy/convert must turn into layers. Written
+from the facts of each (order of a block, padding, scale, eps, shortcuts), with their authors' names
+of tensors, and any width. sign(0) is +1, as everywhere in xnord."""
+
 from typing import Any, Optional
 
 import torch
@@ -28,13 +28,19 @@ class Shift(nn.Module):
 
 # ---- Bi-Real-Net, ReActNet ----
 
+
 class HardBinaryConv(nn.Module):
     """Weights in a column, as the older checkpoints have them, or in their shape."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: int = 3, stride: int = 1,
-                 column: bool = True):
+    def __init__(
+        self, inputs: int, outputs: int, kernel: int = 3, stride: int = 1, column: bool = True
+    ):
         super().__init__()
-        self.shape, self.stride, self.padding = (outputs, inputs, kernel, kernel), stride, kernel // 2
+        self.shape, self.stride, self.padding = (
+            (outputs, inputs, kernel, kernel),
+            stride,
+            kernel // 2,
+        )
         values = torch.zeros(self.shape)
         self.name = "weights" if column else "weight"
         setattr(self, self.name, nn.Parameter(values.reshape(-1, 1) if column else values))
@@ -56,9 +62,11 @@ class BiRealBlock(nn.Module):
             self.move1, self.prelu, self.move2 = Shift(outputs), nn.PReLU(outputs), Shift(outputs)
         self.downsample = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(nn.AvgPool2d(2, stride),
-                                            nn.Conv2d(inputs, outputs, 1, bias=False),
-                                            nn.BatchNorm2d(outputs))
+            self.downsample = nn.Sequential(
+                nn.AvgPool2d(2, stride),
+                nn.Conv2d(inputs, outputs, 1, bias=False),
+                nn.BatchNorm2d(outputs),
+            )
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = self.downsample(x) if self.downsample else x
@@ -111,8 +119,9 @@ class ReActBlock(nn.Module):
         self.move21 = Shift(inputs)
         for half in ("down1", "down2") if self.widening else ("",):
             suffix = half.replace("down", "_")
-            setattr(self, "binary_pw" + ("_" + half if half else ""),
-                    HardBinaryConv(inputs, inputs, 1))
+            setattr(
+                self, "binary_pw" + ("_" + half if half else ""), HardBinaryConv(inputs, inputs, 1)
+            )
             setattr(self, f"bn2{suffix}", nn.BatchNorm2d(inputs))
         self.move22, self.prelu2, self.move23 = Shift(outputs), nn.PReLU(outputs), Shift(outputs)
 
@@ -122,8 +131,13 @@ class ReActBlock(nn.Module):
         x = self.move13(self.prelu1(self.move12(y)))
         shifted = self.move21(x)
         if self.widening:
-            y = torch.cat([self.bn2_1(self.binary_pw_down1(shifted)) + x,
-                           self.bn2_2(self.binary_pw_down2(shifted)) + x], 1)
+            y = torch.cat(
+                [
+                    self.bn2_1(self.binary_pw_down1(shifted)) + x,
+                    self.bn2_2(self.binary_pw_down2(shifted)) + x,
+                ],
+                1,
+            )
         else:
             y = self.bn2(self.binary_pw(shifted)) + x
         return self.move23(self.prelu2(self.move22(y)))
@@ -136,8 +150,9 @@ class ReActNetA(nn.Module):
         self.feature = nn.ModuleList([ReActStem(width)])
         for index in range(1, len(widths)):
             widening = widths[index] != widths[index - 1]
-            self.feature.append(ReActBlock(widths[index - 1], widths[index],
-                                           2 if widening and index > 1 else 1))
+            self.feature.append(
+                ReActBlock(widths[index - 1], widths[index], 2 if widening and index > 1 else 1)
+            )
         self.fc = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -148,22 +163,35 @@ class ReActNetA(nn.Module):
 
 # ---- AlexNet and NIN ----
 
+
 class XnorAlexNet(nn.Sequential):
     """allenai's, as a state dict in the order of the layers."""
 
     def __init__(self, width: int, classes: int, last_kernel: int):
-        def binary(inputs: int, outputs: int, kernel: int, padding: int, pool: bool) -> list[nn.Module]:
+        def binary(
+            inputs: int, outputs: int, kernel: int, padding: int, pool: bool
+        ) -> list[nn.Module]:
             layers = [nn.BatchNorm2d(inputs, 1e-4), AlphaConv(inputs, outputs, kernel, padding)]
             return layers + [nn.MaxPool2d(3, 2)] if pool else layers
 
         c = [width * times for times in (3, 8, 12, 12, 8)]
         dense = 16 * width
         super().__init__(
-            nn.Conv2d(3, c[0], 11, 4, 2), nn.BatchNorm2d(c[0], 1e-5), nn.ReLU(), nn.MaxPool2d(3, 2),
-            *binary(c[0], c[1], 5, 2, True), *binary(c[1], c[2], 3, 1, False),
-            *binary(c[2], c[3], 3, 1, False), *binary(c[3], c[4], 3, 1, True),
-            *binary(c[4], dense, last_kernel, 0, False), *binary(dense, dense, 1, 0, False),
-            nn.BatchNorm2d(dense, 1e-3), nn.ReLU(), nn.Conv2d(dense, classes, 1), nn.Flatten())
+            nn.Conv2d(3, c[0], 11, 4, 2),
+            nn.BatchNorm2d(c[0], 1e-5),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2),
+            *binary(c[0], c[1], 5, 2, True),
+            *binary(c[1], c[2], 3, 1, False),
+            *binary(c[2], c[3], 3, 1, False),
+            *binary(c[3], c[4], 3, 1, True),
+            *binary(c[4], dense, last_kernel, 0, False),
+            *binary(dense, dense, 1, 0, False),
+            nn.BatchNorm2d(dense, 1e-3),
+            nn.ReLU(),
+            nn.Conv2d(dense, classes, 1),
+            nn.Flatten(),
+        )
 
 
 class AlphaConv(nn.Conv2d):
@@ -177,8 +205,14 @@ class AlphaConv(nn.Conv2d):
 class CentredBinary(nn.Module):
     """jiecaoyu's BinConv2d: batch norm, sign, convolution or dense layer, ReLU."""
 
-    def __init__(self, inputs: int, outputs: int, kernel: Optional[int] = None, padding: int = 0,
-                 least_gamma: float = -float("inf")):
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel: Optional[int] = None,
+        padding: int = 0,
+        least_gamma: float = -float("inf"),
+    ):
         super().__init__()
         self.least_gamma = least_gamma
         if kernel is None:
@@ -189,9 +223,19 @@ class CentredBinary(nn.Module):
             self.conv = nn.Conv2d(inputs, outputs, kernel, 1, padding)
 
     def forward(self, x: Tensor) -> Tensor:
-        with torch.no_grad():
-            self.bn.weight.clamp_(min=self.least_gamma)
-        x = sign(self.bn(x))
+        bn = self.bn
+        x = sign(
+            F.batch_norm(
+                x,
+                bn.running_mean,
+                bn.running_var,
+                bn.weight.clamp(min=self.least_gamma),
+                bn.bias,
+                bn.training,
+                bn.momentum,
+                bn.eps,
+            )
+        )
         layer = self.conv if hasattr(self, "conv") else self.linear
         weight = (layer.weight - layer.weight.mean(1, keepdim=True)).clamp(-1, 1)
         weight = sign(weight) * alpha(weight)
@@ -206,12 +250,24 @@ class AlexNet(nn.Module):
         c = [width * times for times in (3, 8, 12, 12, 8)]
         dense = 16 * width
         self.features = nn.Sequential(
-            nn.Conv2d(3, c[0], 11, 4), nn.BatchNorm2d(c[0], 1e-4), nn.ReLU(), nn.MaxPool2d(3, 2),
-            CentredBinary(c[0], c[1], 5, 2), nn.MaxPool2d(3, 2), CentredBinary(c[1], c[2], 3, 1),
-            CentredBinary(c[2], c[3], 3, 1), CentredBinary(c[3], c[4], 3, 1), nn.MaxPool2d(3, 2))
+            nn.Conv2d(3, c[0], 11, 4),
+            nn.BatchNorm2d(c[0], 1e-4),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2),
+            CentredBinary(c[0], c[1], 5, 2),
+            nn.MaxPool2d(3, 2),
+            CentredBinary(c[1], c[2], 3, 1),
+            CentredBinary(c[2], c[3], 3, 1),
+            CentredBinary(c[3], c[4], 3, 1),
+            nn.MaxPool2d(3, 2),
+        )
         self.classifier = nn.Sequential(
-            CentredBinary(c[4] * last * last, dense), CentredBinary(dense, dense),
-            nn.BatchNorm1d(dense, 1e-3), nn.Dropout(0), nn.Linear(dense, classes))
+            CentredBinary(c[4] * last * last, dense),
+            CentredBinary(dense, dense),
+            nn.BatchNorm1d(dense, 1e-3),
+            nn.Dropout(0),
+            nn.Linear(dense, classes),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x).flatten(1))
@@ -226,17 +282,30 @@ class Nin(nn.Module):
 
         a, b, c = 12 * width, 10 * width, 6 * width
         self.xnor = nn.Sequential(
-            nn.Conv2d(3, a, 5, 1, 2), nn.BatchNorm2d(a, 1e-4, affine=False), nn.ReLU(),
-            binary(a, b), binary(b, c), nn.MaxPool2d(3, 2, 1),
-            binary(c, a, 5), binary(a, a), binary(a, a), nn.AvgPool2d(3, 2, 1),
-            binary(a, a, 3), binary(a, a), nn.BatchNorm2d(a, 1e-4, affine=False),
-            nn.Conv2d(a, classes, 1), nn.ReLU(), nn.AvgPool2d(8, 1))
+            nn.Conv2d(3, a, 5, 1, 2),
+            nn.BatchNorm2d(a, 1e-4, affine=False),
+            nn.ReLU(),
+            binary(a, b),
+            binary(b, c),
+            nn.MaxPool2d(3, 2, 1),
+            binary(c, a, 5),
+            binary(a, a),
+            binary(a, a),
+            nn.AvgPool2d(3, 2, 1),
+            binary(a, a, 3),
+            binary(a, a),
+            nn.BatchNorm2d(a, 1e-4, affine=False),
+            nn.Conv2d(a, classes, 1),
+            nn.ReLU(),
+            nn.AvgPool2d(8, 1),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.xnor(x).flatten(1)
 
 
 # ---- VGG, CNV, LFC ----
+
 
 class PlainBinaryConv(nn.Conv2d):
     def forward(self, x: Tensor) -> Tensor:
@@ -262,9 +331,15 @@ class Vgg(nn.Module):
         self.features = nn.Sequential(*layers)
         dense = 8 * width
         self.classifier = nn.Sequential(
-            PlainBinaryLinear(c[-1] * 16, dense), nn.BatchNorm1d(dense), nn.Hardtanh(),
-            PlainBinaryLinear(dense, dense), nn.BatchNorm1d(dense), nn.Hardtanh(),
-            PlainBinaryLinear(dense, classes), nn.BatchNorm1d(classes, affine=False))
+            PlainBinaryLinear(c[-1] * 16, dense),
+            nn.BatchNorm1d(dense),
+            nn.Hardtanh(),
+            PlainBinaryLinear(dense, dense),
+            nn.BatchNorm1d(dense),
+            nn.Hardtanh(),
+            PlainBinaryLinear(dense, classes),
+            nn.BatchNorm1d(classes, affine=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.classifier(self.features(x).flatten(1))
@@ -324,9 +399,15 @@ class Cnv(nn.Module):
         self.conv_features = nn.Sequential(*layers)
         dense = 8 * width
         self.linear_features = nn.Sequential(
-            BinaryDense(inputs, dense), nn.BatchNorm1d(dense, 1e-4), Sign(),
-            BinaryDense(dense, dense), nn.BatchNorm1d(dense, 1e-4), Sign(),
-            BinaryDense(dense, classes), TensorNorm())
+            BinaryDense(inputs, dense),
+            nn.BatchNorm1d(dense, 1e-4),
+            Sign(),
+            BinaryDense(dense, dense),
+            nn.BatchNorm1d(dense, 1e-4),
+            Sign(),
+            BinaryDense(dense, classes),
+            TensorNorm(),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear_features(self.conv_features(2 * x - 1).flatten(1))
@@ -348,9 +429,11 @@ class Lfc(nn.Module):
 
 # ---- BinaryDenseNet ----
 
-LAYOUTS = {"28": ((6, 6, 6, 5), (2.7, 2.7, 2.2), (1, 1, 1, 1)),
-           "37": ((6, 8, 12, 6), (3.3, 3.3, 4), (1, 1, 1, 1)),
-           "37-dilated": ((6, 8, 12, 6), (3.3, 3.3, 4), (1, 1, 2, 4))}
+LAYOUTS = {
+    "28": ((6, 6, 6, 5), (2.7, 2.7, 2.2), (1, 1, 1, 1)),
+    "37": ((6, 8, 12, 6), (3.3, 3.3, 4), (1, 1, 1, 1)),
+    "37-dilated": ((6, 8, 12, 6), (3.3, 3.3, 4), (1, 1, 2, 4)),
+}
 
 
 class DenseLayer(nn.Module):
@@ -358,7 +441,8 @@ class DenseLayer(nn.Module):
         super().__init__()
         self.features = nn.Sequential(
             nn.BatchNorm2d(inputs),
-            nn.Conv2d(inputs, growth, 3, padding=dilation, dilation=dilation, bias=False))
+            nn.Conv2d(inputs, growth, 3, padding=dilation, dilation=dilation, bias=False),
+        )
         self.dilation, self.pad_value = dilation, pad_value
 
     def forward(self, x: Tensor) -> Tensor:
@@ -375,25 +459,37 @@ class DenseNet(nn.Module):
         blocks, reductions, dilations = LAYOUTS[layout]
         self.keras = keras
         channels = width
-        self.features = nn.Sequential(nn.Conv2d(3, channels, 7, 2, 0 if keras else 3, bias=False),
-                                      nn.BatchNorm2d(channels), nn.ReLU(),
-                                      nn.MaxPool2d(3, 2, 0 if keras else 1))
+        self.features = nn.Sequential(
+            nn.Conv2d(3, channels, 7, 2, 0 if keras else 3, bias=False),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.MaxPool2d(3, 2, 0 if keras else 1),
+        )
         for stage, count in enumerate(blocks):
             block = nn.Sequential()
             for layer in range(count):
-                block.add_module(f"DenseLayer_{layer + 1}",
-                                 DenseLayer(channels, width, dilations[stage], 0 if keras else -1))
+                block.add_module(
+                    f"DenseLayer_{layer + 1}",
+                    DenseLayer(channels, width, dilations[stage], 0 if keras else -1),
+                )
                 channels += width
             self.features.add_module(f"DenseBlock_{stage + 1}", block)
             if stage + 1 < len(blocks):
                 outputs = max(round(channels // reductions[stage] / width), 1) * width
                 pool = [nn.MaxPool2d(2)] if dilations[stage + 1] == 1 else []
-                self.features.add_module(f"Transition_{stage + 1}", nn.Sequential(
-                    nn.BatchNorm2d(channels), *pool, nn.ReLU(),
-                    nn.Conv2d(channels, outputs, 1, bias=False)))
+                self.features.add_module(
+                    f"Transition_{stage + 1}",
+                    nn.Sequential(
+                        nn.BatchNorm2d(channels),
+                        *pool,
+                        nn.ReLU(),
+                        nn.Conv2d(channels, outputs, 1, bias=False),
+                    ),
+                )
                 channels = outputs
-        self.finalize = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-                                      nn.Flatten())
+        self.finalize = nn.Sequential(
+            nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        )
         self.output = nn.Linear(channels, classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -406,6 +502,7 @@ class DenseNet(nn.Module):
 
 
 # ---- the Larq zoo ----
+
 
 def same(x: Tensor, kernel: Any, stride: Any, value: float = 0) -> Tensor:
     """TensorFlow's padding, put around x."""
@@ -454,8 +551,9 @@ class KerasNet(nn.Module):
     def conv(self, *arguments: int, groups: int = 1, name: Optional[str] = None) -> nn.Module:
         return self.layer(SameConv(*arguments, groups=groups), name)
 
-    def norm(self, channels: int, eps: float, name: Optional[str] = None,
-             affine: bool = True) -> nn.Module:
+    def norm(
+        self, channels: int, eps: float, name: Optional[str] = None, affine: bool = True
+    ) -> nn.Module:
         return self.layer(nn.BatchNorm2d(channels, eps, affine=affine), name)
 
 
@@ -463,22 +561,38 @@ class QuickNet(KerasNet):
     def __init__(self, width: int, classes: int, blocks: tuple[int, ...] = (4, 4, 4, 4)):
         super().__init__()
         quarter = width // 4
-        self.stem = [self.conv(3, quarter, 3, 2), self.norm(quarter, 1e-3), nn.ReLU(),
-                     self.conv(quarter, quarter, 3, 2, groups=quarter),
-                     self.norm(quarter, 1e-3, affine=False),
-                     self.conv(quarter, width, 1), self.norm(width, 1e-3)]
+        self.stem = [
+            self.conv(3, quarter, 3, 2),
+            self.norm(quarter, 1e-3),
+            nn.ReLU(),
+            self.conv(quarter, quarter, 3, 2, groups=quarter),
+            self.norm(quarter, 1e-3, affine=False),
+            self.conv(quarter, width, 1),
+            self.norm(width, 1e-3),
+        ]
         self.body: list[tuple[str, list[nn.Module]]] = []
         channels = width
         for section, count in enumerate(blocks):
             if section:
                 blur = self.conv(channels, channels, 3, 2, groups=channels)
                 outputs = width << section
-                self.body.append(("transition", [blur, self.conv(channels, outputs, 1),
-                                                 self.norm(outputs, 1e-5)]))
+                self.body.append(
+                    (
+                        "transition",
+                        [blur, self.conv(channels, outputs, 1), self.norm(outputs, 1e-5)],
+                    )
+                )
                 channels = outputs
             for _ in range(count):
-                self.body.append(("block", [self.layer(PaddedWithOnes(channels, channels, 3)),
-                                            self.norm(channels, 1e-5)]))
+                self.body.append(
+                    (
+                        "block",
+                        [
+                            self.layer(PaddedWithOnes(channels, channels, 3)),
+                            self.norm(channels, 1e-5),
+                        ],
+                    )
+                )
         self.dense = self.layer(nn.Linear(channels, classes))
 
     def blur(self) -> None:
@@ -507,9 +621,12 @@ class MeliusNet(KerasNet):
         channels = growth
         self.stem = []
         for index, (inputs, outputs, groups) in enumerate(
-                ((3, growth // 2, 1), (growth // 2, growth // 2, 4), (growth // 2, growth, 8))):
-            convs = [self.conv(inputs // groups, outputs // groups, 3, 1 if index else 2)
-                     for _ in range(groups)]
+            ((3, growth // 2, 1), (growth // 2, growth // 2, 4), (growth // 2, growth, 8))
+        ):
+            convs = [
+                self.conv(inputs // groups, outputs // groups, 3, 1 if index else 2)
+                for _ in range(groups)
+            ]
             self.stem.append((convs, self.norm(outputs, 1e-5)))
         self.sections: list[tuple[list, Optional[list]]] = []
         for count, outputs in zip((4, 5, 4, 4), (5 * growth // 2, 7 * growth // 2, 4 * growth, 0)):
@@ -573,8 +690,9 @@ class RealToBinary(KerasNet):
         self.norm(f"{name}_batch_norm", channels)
         self.named(f"{name}_scaling_dense_reduce", nn.Linear(channels, channels // 8, bias=False))
         self.named(f"{name}_scaling_dense_expand", nn.Linear(channels // 8, outputs, bias=False))
-        self.named(f"{name}_conv2d",
-                   SameBinaryConv(channels, outputs, 3, 2 if outputs != channels else 1))
+        self.named(
+            f"{name}_conv2d", SameBinaryConv(channels, outputs, 3, 2 if outputs != channels else 1)
+        )
         self.named(f"{name}_prelu", nn.PReLU(outputs))
         if outputs != channels:
             self.conv(f"{name}_shortcut_conv2d", channels, outputs, 1)

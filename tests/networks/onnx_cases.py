@@ -1,5 +1,6 @@
-"""ONNX files of whole networks, exported by PyTorch, and QONNX as brevitas writes it; with images, and
-what onnxruntime makes of them (PyTorch, of QONNX)."""
+"""ONNX files of whole networks, exported by PyTorch, and QONNX as brevitas writes it; with images,
+and what onnxruntime makes of them (PyTorch, of QONNX)."""
+
 import io
 import logging
 import warnings
@@ -9,16 +10,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
+import parameters
 import torch
+from cases import CASES, Case, images, model
+from definitions import sign
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-import parameters
-from cases import CASES, Case, images, model
-from definitions import sign
-
-NAMES = [f"{name} onnx" for name in ("nin", "birealnet18", "reactnet-a", "vgg-cifar10", "lfc",
-                                     "real-to-binary")] + ["qonnx"]
+NAMES = [
+    f"{name} onnx"
+    for name in ("nin", "birealnet18", "reactnet-a", "vgg-cifar10", "lfc", "real-to-binary")
+] + ["qonnx"]
 COUNT = 12
 Made = tuple[str, Path, np.ndarray, np.ndarray]
 
@@ -36,9 +38,15 @@ def exported(case: Case, name: str, path: Path, seed: int) -> Made:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
-        torch.onnx.export(found, (example,), path, input_names=["image"], output_names=["logits"],
-                          dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},),
-                          verbose=False)
+        torch.onnx.export(
+            found,
+            (example,),
+            path,
+            input_names=["image"],
+            output_names=["logits"],
+            dynamic_shapes=({0: torch.export.Dim("batch", min=1, max=64)},),
+            verbose=False,
+        )
     sent = images(case, COUNT, False, seed + 2)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     return name, path, sent, session.run(None, {"image": sent})[0]
@@ -74,16 +82,32 @@ def qonnx(path: Path, seed: int) -> Made:
 
 
 def qonnx_model(net: Small) -> onnx.ModelProto:
-    weights = {name: values.numpy().astype("f4") for name, values in net.state_dict().items()
-               if not name.endswith("num_batches_tracked")}
-    scalars = {"one": 1.0, "half": 0.5, "quarter": 0.25, "eighth": 0.125, "zero": 0.0, "four": 4.0,
-               "sixteenth": 1 / 16}
+    weights = {
+        name: values.numpy().astype("f4")
+        for name, values in net.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+    scalars = {
+        "one": 1.0,
+        "half": 0.5,
+        "quarter": 0.25,
+        "eighth": 0.125,
+        "zero": 0.0,
+        "four": 4.0,
+        "sixteenth": 1 / 16,
+    }
     constants = weights | {name: np.array(value, "f4") for name, value in scalars.items()}
     constants["flat"] = np.array([0, -1], np.int64)
 
     def custom(op: str, inputs: list[str], output: str, **attributes: object) -> onnx.NodeProto:
-        return helper.make_node(op, inputs, [output], name=f"{op}_{output}",
-                                domain="qonnx.custom_op.general", **attributes)
+        return helper.make_node(
+            op,
+            inputs,
+            [output],
+            name=f"{op}_{output}",
+            domain="qonnx.custom_op.general",
+            **attributes,
+        )
 
     def plain(op: str, inputs: list[str], output: str, **attributes: object) -> onnx.NodeProto:
         return helper.make_node(op, inputs, [output], name=f"{op}_{output}", **attributes)
@@ -92,8 +116,14 @@ def qonnx_model(net: Small) -> onnx.ModelProto:
         return [f"{name}.{part}" for part in ("weight", "bias", "running_mean", "running_var")]
 
     nodes = [
-        custom("Quant", ["image", "sixteenth", "zero", "four"], "q", signed=1, narrow=0,
-               rounding_mode="ROUND"),
+        custom(
+            "Quant",
+            ["image", "sixteenth", "zero", "four"],
+            "q",
+            signed=1,
+            narrow=0,
+            rounding_mode="ROUND",
+        ),
         custom("BipolarQuant", ["conv1.weight", "quarter"], "w1"),
         plain("Conv", ["q", "w1"], "c1", kernel_shape=[3, 3]),
         plain("BatchNormalization", ["c1", *norm("bn1")], "n1", epsilon=1e-4),
@@ -107,11 +137,19 @@ def qonnx_model(net: Small) -> onnx.ModelProto:
         custom("BipolarQuant", ["dense.weight", "one"], "w3"),
         plain("Gemm", ["f", "w3"], "d", transB=1),
         plain("Mul", ["d", "eighth"], "m"),
-        plain("Sub", ["m", "half"], "logits")]
+        plain("Sub", ["m", "half"], "logits"),
+    ]
     graph = helper.make_graph(
-        nodes, "small",
+        nodes,
+        "small",
         [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, 14, 14])],
         [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["N", 10])],
-        [numpy_helper.from_array(values, name) for name, values in constants.items()])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(
-        "qonnx.custom_op.general", 1)])
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    return helper.make_model(
+        graph,
+        opset_imports=[
+            helper.make_opsetid("", 17),
+            helper.make_opsetid("qonnx.custom_op.general", 1),
+        ],
+    )

@@ -1,17 +1,16 @@
 """Parameters for networks that nobody trained: random ones, and ones with which nothing is rounded.
 
-Random: weights, negative gammas and slopes, biases, and the running statistics that a batch of random
-images has, so that signs come out both ways. Exact: the same with weights, scales and biases that are
-small multiples of powers of two, and batch norms whose scale is a power of two, so that FP32 and
-double precision compute the same, ties at 0 included.
-"""
+Random: weights, negative gammas and slopes, biases, and the running statistics that a batch of
+random images has, so that signs come out both ways. Exact: the same with weights, scales and biases
+that are small multiples of powers of two, and batch norms whose scale is a power of two, so that
+FP32 and double precision compute the same, ties at 0 included."""
+
 import math
 from typing import Iterator
 
 import torch
+from definitions import AlphaConv, CentredBinary, HardBinaryConv, QuickNet, Shift, TensorNorm
 from torch import Tensor, nn
-
-from definitions import CentredBinary, HardBinaryConv, AlphaConv, QuickNet, Shift, TensorNorm
 
 Norms = (nn.BatchNorm1d, nn.BatchNorm2d)
 
@@ -95,6 +94,8 @@ def make_exact(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, CentredBinary):
             _balance(module.conv.weight if hasattr(module, "conv") else module.linear.weight)
+            if module.least_gamma > 0:  # which is no power of two
+                module.bn.weight[:] = module.bn.weight.abs()
         elif isinstance(module, Norms):
             _exact_norm(module)
         elif isinstance(module, nn.PReLU):
@@ -121,10 +122,10 @@ def _balance(weight: Tensor) -> None:
 def _exact_norm(norm: nn.Module) -> None:
     """The scale 1 / sqrt(variance + eps) a power of two, gamma one as well."""
     power = powers((norm.running_var + norm.eps).rsqrt(), -6, 4)
-    norm.running_var[:] = power ** -2 - norm.eps
+    norm.running_var[:] = power**-2 - norm.eps
     # Where the difference was rounded, one of its neighbours gives the power back.
     for _ in range(4):
-        apart = norm.running_var + norm.eps - power ** -2
+        apart = norm.running_var + norm.eps - power**-2
         norm.running_var -= apart
     if not torch.equal((norm.running_var + norm.eps).rsqrt(), power):
         raise ValueError("a batch norm is not exact")

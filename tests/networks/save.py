@@ -1,13 +1,13 @@
 """Checkpoints as their authors' tools write them."""
+
 import struct
 from pathlib import Path
 
 import h5py
 import numpy as np
 import torch
-from torch import nn
-
 from definitions import KerasNet
+from torch import nn
 
 
 def torch_file(model: nn.Module, path: Path, wrapped: bool, prefix: str = "") -> None:
@@ -24,8 +24,12 @@ def keras_tensors(module: nn.Module) -> dict[str, np.ndarray]:
     """As Keras names and lays them out."""
     tensors = {name: values.numpy() for name, values in module.state_dict().items()}
     if isinstance(module, nn.BatchNorm2d):
-        names = {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean",
-                 "running_var": "moving_variance"}
+        names = {
+            "weight": "gamma",
+            "bias": "beta",
+            "running_mean": "moving_mean",
+            "running_var": "moving_variance",
+        }
         return {new: tensors[old] for old, new in names.items() if old in tensors}
     if isinstance(module, nn.PReLU):
         return {"alpha": tensors["weight"].reshape(1, 1, -1)}
@@ -55,8 +59,14 @@ def keras_net(model: KerasNet, path: Path) -> None:
 
 
 def keras_densenet(model: nn.Module, path: Path) -> None:
-    keras_file([(f"layer_{index}", module) for index, module in enumerate(model.modules())
-                if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d))], path)
+    keras_file(
+        [
+            (f"layer_{index}", module)
+            for index, module in enumerate(model.modules())
+            if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d))
+        ],
+        path,
+    )
 
 
 def mxnet_file(model: nn.Module, path: Path) -> None:
@@ -79,6 +89,9 @@ def mxnet_file(model: nn.Module, path: Path) -> None:
 
 def _mxnet_array(values: np.ndarray) -> bytes:
     datatype = {"float32": 0, "float64": 1}[values.dtype.name]
-    return (struct.pack("<IiI", 0xF993FAC9, 0, values.ndim)
-            + struct.pack(f"<{values.ndim}q", *values.shape)
-            + struct.pack("<iii", 1, 0, datatype) + np.ascontiguousarray(values).tobytes())
+    return (
+        struct.pack("<IiI", 0xF993FAC9, 0, values.ndim)
+        + struct.pack(f"<{values.ndim}q", *values.shape)
+        + struct.pack("<iii", 1, 0, datatype)
+        + np.ascontiguousarray(values).tobytes()
+    )

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """The converter's parts: bits, padding, numbers, orders of dense layers, files, ONNX node by node.
 
-    make test-networks
+make test-networks
 """
+
 import io
 import json
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -63,8 +65,9 @@ class Bits(Case):
     def test_back_and_forth(self) -> None:
         for shape in ((3, 13, 2, 5), (4, 21)):
             weight = self.random.standard_normal(shape)
-            np.testing.assert_array_equal(bits.unpack(bits.pack(weight), shape[1]),
-                                          np.where(weight >= 0, 1, -1))
+            np.testing.assert_array_equal(
+                bits.unpack(bits.pack(weight), shape[1]), np.where(weight >= 0, 1, -1)
+            )
 
 
 class Numbers(Case):
@@ -76,8 +79,9 @@ class Numbers(Case):
         net.norm("bn", "x", numbers.Norm(mean, variance, gamma, beta), 1e-5)
         exact = gamma.astype("f8") / np.sqrt(variance.astype("f8") + 1e-5)
         np.testing.assert_array_equal(net.tensors["bn.scale"], exact.astype("f4"))
-        np.testing.assert_array_equal(net.tensors["bn.bias"],
-                                      (beta - mean.astype("f8") * exact).astype("f4"))
+        np.testing.assert_array_equal(
+            net.tensors["bn.bias"], (beta - mean.astype("f8") * exact).astype("f4")
+        )
         self.assertEqual(scale.dtype, np.float64)
         self.assertEqual(bias.dtype, np.float64)
 
@@ -106,8 +110,9 @@ class Padding(Case):
         for size in range(1, 12):
             for kernel in range(1, 6):
                 for stride in range(1, 4):
-                    top, left, bottom, right = pads("same", (size, size), (kernel, kernel),
-                                                    (stride, stride))
+                    top, left, bottom, right = pads(
+                        "same", (size, size), (kernel, kernel), (stride, stride)
+                    )
                     self.assertEqual((top, bottom), (left, right))
                     self.assertIn(bottom - top, (0, 1))
                     out = (size + top + bottom - kernel) // stride + 1
@@ -132,7 +137,9 @@ class Padding(Case):
         image = self.random.standard_normal((1, 2, 5, 5))
         for count in (False, True):
             net = Network("x", 2, 5, 5)
-            net.avg_pool("p", "x", 3, stride=2, padding=1, **({"count_padding": True} if count else {}))
+            net.avg_pool(
+                "p", "x", 3, stride=2, padding=1, **({"count_padding": True} if count else {})
+            )
             want = F.avg_pool2d(torch.from_numpy(image), 3, 2, 1, count_include_pad=count)
             self.assert_close(self.run_network(net, image), want, 1e-12)
 
@@ -144,16 +151,21 @@ class Padding(Case):
         net.conv("c", "x", weight, "xnor", padding=1, groups=2, k_map=True)
         got = self.run_network(net, image)
         padded = np.pad(np.abs(image[0]), ((0, 0), (1, 1), (1, 1)))
-        dot = F.conv2d(sign(torch.from_numpy(image)), sign(torch.from_numpy(weight)), padding=1,
-                       groups=2).numpy()
+        dot = F.conv2d(
+            sign(torch.from_numpy(image)), sign(torch.from_numpy(weight)), padding=1, groups=2
+        ).numpy()
         for o in range(6):
             group = slice(0, 2) if o < 3 else slice(2, 4)
             for y in range(5):
                 for x in range(6):
-                    k = padded[group, y:y + 3, x:x + 3].mean(0).sum() / 9
+                    k = padded[group, y : y + 3, x : x + 3].mean(0).sum() / 9
                     self.assert_close(got[0, o, y, x], dot[0, o, y, x] * k)
-        self.assertEqual(k_map(torch.ones(1, 4, 5, 6), torch.ones(6, 2, 3, 3), (1, 1, 1, 1), (1, 1),
-                               (1, 1), 2).shape, (1, 6, 5, 6))
+        self.assertEqual(
+            k_map(
+                torch.ones(1, 4, 5, 6), torch.ones(6, 2, 3, 3), (1, 1, 1, 1), (1, 1), (1, 1), 2
+            ).shape,
+            (1, 6, 5, 6),
+        )
 
 
 class Files(Case):
@@ -162,14 +174,18 @@ class Files(Case):
         weight = checkpoint.keras_weight(kernel)
         self.assertEqual(weight[4, 3, 2, 1], kernel[2, 1, 3, 4])
         self.assertEqual(checkpoint.keras_weight(kernel, depthwise=True).shape, (20, 1, 3, 2))
-        self.assertEqual(checkpoint.keras_weight(kernel, depthwise=True)[3 * 5 + 4, 0, 2, 1],
-                         kernel[2, 1, 3, 4])
+        self.assertEqual(
+            checkpoint.keras_weight(kernel, depthwise=True)[3 * 5 + 4, 0, 2, 1], kernel[2, 1, 3, 4]
+        )
         dense = self.random.standard_normal((4, 7))
         np.testing.assert_array_equal(checkpoint.keras_weight(dense), dense.T)
 
     def test_names_lose_their_wrappers(self) -> None:
-        tensors = {"module.features.module.0.weight": torch.ones(2, 3), "a.num_batches_tracked":
-                   torch.tensor(3), "_model.b": torch.ones(1, dtype=torch.bfloat16)}
+        tensors = {
+            "module.features.module.0.weight": torch.ones(2, 3),
+            "a.num_batches_tracked": torch.tensor(3),
+            "_model.b": torch.ones(1, dtype=torch.bfloat16),
+        }
         torch.save({"epoch": 1, "state_dict": tensors}, self.path / "c.pth.tar")
         found = checkpoint.read(self.path / "c.pth.tar")
         self.assertEqual(list(found.tensors), ["features.0.weight", "b"])
@@ -182,8 +198,9 @@ class Files(Case):
     def test_mxnet_file_cut_short(self) -> None:
         save.mxnet_file(torch.nn.Sequential(torch.nn.Conv2d(2, 3, 3)), self.path / "a.params")
         whole = (self.path / "a.params").read_bytes()
-        self.assertEqual(checkpoint.read(self.path / "a.params").tensors["layer1.weight"].shape,
-                         (3, 2, 3, 3))
+        self.assertEqual(
+            checkpoint.read(self.path / "a.params").tensors["layer1.weight"].shape, (3, 2, 3, 3)
+        )
         for length in range(len(whole)):
             (self.path / "a.params").write_bytes(whole[:length])
             with self.assertRaises(ConvertError):
@@ -191,10 +208,13 @@ class Files(Case):
 
     def test_safetensors_that_the_library_reads(self) -> None:
         from safetensors.numpy import load_file
+
         tensors = {"a.weight": np.arange(6, dtype="u1").reshape(2, 3), "b.scale": np.ones(3, "f4")}
         folder.write_tensors(self.path / "t.safetensors", tensors)
-        for found in (load_file(self.path / "t.safetensors"),
-                      read_tensors(self.path / "t.safetensors")):
+        for found in (
+            load_file(self.path / "t.safetensors"),
+            read_tensors(self.path / "t.safetensors"),
+        ):
             self.assertEqual(list(found), list(tensors))
             for name, values in tensors.items():
                 np.testing.assert_array_equal(found[name], values)
@@ -232,28 +252,51 @@ class CommandLine(Case):
 
     def test_configuration(self) -> None:
         (self.path / "labels").write_text("a\nb\n")
-        status = self.convert("--family", "birealnet18", str(self.bireal()), "--name", "bi-real",
-                              "--labels", str(self.path / "labels"), "--input-datatype", "UINT8",
-                              "--layout", "NHWC", "--max-batch-size", "64", "--precision", "fp16")
+        status = self.convert(
+            "--family",
+            "birealnet18",
+            str(self.bireal()),
+            "--name",
+            "bi-real",
+            "--labels",
+            str(self.path / "labels"),
+            "--input-datatype",
+            "UINT8",
+            "--layout",
+            "NHWC",
+            "--max-batch-size",
+            "64",
+            "--precision",
+            "fp16",
+        )
         self.assertEqual(status, 0)
         config = json.loads((self.path / "m/config.json").read_text())
         self.assertEqual(config["name"], "bi-real")
         self.assertEqual(config["max_batch_size"], 64)
         self.assertEqual(config["precision"], "fp16")
-        self.assertEqual(config["input"], {"name": "input", "datatype": "UINT8",
-                                           "shape": [32, 32, 3], "layout": "NHWC"})
-        self.assertEqual(config["output"], {"name": "logits", "layer": "fc", "labels": "labels.txt"})
+        self.assertEqual(
+            config["input"],
+            {"name": "input", "datatype": "UINT8", "shape": [32, 32, 3], "layout": "NHWC"},
+        )
+        self.assertEqual(
+            config["output"], {"name": "logits", "layer": "fc", "labels": "labels.txt"}
+        )
         self.assertEqual((self.path / "m/labels.txt").read_text(), "a\nb\n")
         tensors = read_tensors(self.path / "m/model.safetensors")
         self.assert_close(tensors["normalise.scale"], 1 / (255 * np.array([0.229, 0.224, 0.225])))
 
     def test_what_is_refused(self) -> None:
         file = str(self.bireal())
-        for arguments in (["--family", "birealnet34", file], ["--family", "reactnet18", file],
-                          ["--family", "quicknet", file], ["--family", "vgg-cifar10", file],
-                          ["--family", "birealnet18", str(self.path / "none.pth")], [file],
-                          ["--family", "birealnet18", file, "--name", "a b"],
-                          ["--family", "birealnet18", file, "--max-batch-size", "0"]):
+        for arguments in (
+            ["--family", "birealnet34", file],
+            ["--family", "reactnet18", file],
+            ["--family", "quicknet", file],
+            ["--family", "vgg-cifar10", file],
+            ["--family", "birealnet18", str(self.path / "none.pth")],
+            [file],
+            ["--family", "birealnet18", file, "--name", "a b"],
+            ["--family", "birealnet18", file, "--max-batch-size", "0"],
+        ):
             with self.subTest(arguments):
                 self.assertEqual(self.convert(*arguments), 1)
                 self.assertFalse((self.path / "m/config.json").exists())
@@ -266,22 +309,41 @@ class CommandLine(Case):
         self.assertEqual(self.convert(*arguments), 1)
         self.assertEqual(self.convert(*arguments, "--allow-unread"), 0)
 
+    def test_the_program(self) -> None:
+        program = ROOT / "deploy/convert/xnord-convert"
+        found = subprocess.run(
+            [sys.executable, program, "--list-families"], capture_output=True, text=True, check=True
+        )
+        self.assertIn("birealnet18", found.stdout)
+
 
 class Onnx(Case):
     """Small graphs beside onnxruntime; x is [N, 4, 6, 5] where nothing else is said."""
 
-    def graph(self, nodes: list[onnx.NodeProto], shape: tuple[int, ...] = (4, 6, 5),
-              **constants: Any) -> Path:
+    def graph(
+        self, nodes: list[onnx.NodeProto], shape: tuple[int, ...] = (4, 6, 5), **constants: Any
+    ) -> Path:
         graph = helper.make_graph(
-            nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *shape])],
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *shape])],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(np.asarray(values), name) for name, values in constants.items()])
+            [
+                numpy_helper.from_array(np.asarray(values), name)
+                for name, values in constants.items()
+            ],
+        )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         onnx.save(model, self.path / "g.onnx")
         return self.path / "g.onnx"
 
-    def both(self, nodes: list[onnx.NodeProto], shape: tuple[int, ...] = (4, 6, 5),
-             images: Optional[np.ndarray] = None, **constants: Any) -> list[dict[str, Any]]:
+    def both(
+        self,
+        nodes: list[onnx.NodeProto],
+        shape: tuple[int, ...] = (4, 6, 5),
+        images: Optional[np.ndarray] = None,
+        **constants: Any,
+    ) -> list[dict[str, Any]]:
         """Asserts that both give the same; the layers."""
         path = self.graph(nodes, shape, **constants)
         if images is None:
@@ -304,8 +366,12 @@ class Onnx(Case):
         return (self.random.integers(0, 2, shape) * 2 - 1).astype("f4")
 
     def test_convolutions(self) -> None:
-        for attributes in ({}, {"strides": [2, 1], "pads": [1, 0, 2, 1]}, {"auto_pad": "SAME_UPPER",
-                           "strides": [2, 2]}, {"dilations": [2, 1]}):
+        for attributes in (
+            {},
+            {"strides": [2, 1], "pads": [1, 0, 2, 1]},
+            {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+            {"dilations": [2, 1]},
+        ):
             node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)
             layers = self.both([node], w=self.weight(6, 4, 3, 3), b=self.weight(6))
             self.assertEqual(self.ops(layers), ["conv float"])
@@ -313,137 +379,214 @@ class Onnx(Case):
         self.both([node], w=self.weight(6, 2, 3, 3))
 
     def test_binary_convolutions(self) -> None:
-        comparisons = {"GreaterOrEqual": (1, -1), "Greater": (1, -1), "Less": (-1, 1),
-                       "LessOrEqual": (-1, 1)}
+        comparisons = {
+            "GreaterOrEqual": (1, -1),
+            "Greater": (1, -1),
+            "Less": (-1, 1),
+            "LessOrEqual": (-1, 1),
+        }
         scale = np.abs(self.weight(8, 1, 1, 1)) + 0.1
         for op, (yes, no) in comparisons.items():
-            nodes = [helper.make_node(op, ["x", "zero"], ["c"]),
-                     helper.make_node("Where", ["c", "yes", "no"], ["s"]),
-                     helper.make_node("Conv", ["s", "w"], ["y"], pads=[1, 1, 1, 1])]
+            nodes = [
+                helper.make_node(op, ["x", "zero"], ["c"]),
+                helper.make_node("Where", ["c", "yes", "no"], ["s"]),
+                helper.make_node("Conv", ["s", "w"], ["y"], pads=[1, 1, 1, 1]),
+            ]
             with self.subTest(op):
-                layers = self.both(nodes, zero=np.float32(0), yes=np.float32(yes),
-                                   no=np.float32(no), w=self.signs(8, 4, 3, 3) * scale)
+                layers = self.both(
+                    nodes,
+                    zero=np.float32(0),
+                    yes=np.float32(yes),
+                    no=np.float32(no),
+                    w=self.signs(8, 4, 3, 3) * scale,
+                )
                 self.assertEqual(self.ops(layers)[-1], "conv xnor")
 
     def test_ties_are_exact(self) -> None:
-        """Halves of integers compared with 0.5, by each comparison, with the constant on each side."""
+        """Halves of integers compared with 0.5, by each comparison, with the constant on each
+        side."""
         images = np.arange(-4, 4, dtype="f4").reshape(1, 8, 1, 1).repeat(2, 0) / 2
         for op in ("GreaterOrEqual", "Greater", "Less", "LessOrEqual"):
             for inputs in (["x", "c"], ["c", "x"]):
                 for extra in ([], [helper.make_node("Not", ["t0"], ["t"])]):
-                    nodes = [helper.make_node(op, inputs, ["t0" if extra else "t"]), *extra,
-                             helper.make_node("Cast", ["t"], ["y"], to=TensorProto.FLOAT)]
+                    nodes = [
+                        helper.make_node(op, inputs, ["t0" if extra else "t"]),
+                        *extra,
+                        helper.make_node("Cast", ["t"], ["y"], to=TensorProto.FLOAT),
+                    ]
                     with self.subTest(op=op, inputs=inputs, negated=bool(extra)):
                         self.both(nodes, (8, 1, 1), images, c=np.float32(0.5))
 
     def test_cast_of_a_comparison_is_a_sign_again(self) -> None:
-        nodes = [helper.make_node("GreaterOrEqual", ["x", "zero"], ["c"]),
-                 helper.make_node("Cast", ["c"], ["f"], to=TensorProto.FLOAT),
-                 helper.make_node("Mul", ["f", "two"], ["m"]),
-                 helper.make_node("Sub", ["m", "one"], ["s"]),
-                 helper.make_node("Conv", ["s", "w"], ["y"])]
-        layers = self.both(nodes, zero=np.float32(0), two=np.float32(2), one=np.float32(1),
-                           w=self.signs(3, 4, 3, 3))
+        nodes = [
+            helper.make_node("GreaterOrEqual", ["x", "zero"], ["c"]),
+            helper.make_node("Cast", ["c"], ["f"], to=TensorProto.FLOAT),
+            helper.make_node("Mul", ["f", "two"], ["m"]),
+            helper.make_node("Sub", ["m", "one"], ["s"]),
+            helper.make_node("Conv", ["s", "w"], ["y"]),
+        ]
+        layers = self.both(
+            nodes,
+            zero=np.float32(0),
+            two=np.float32(2),
+            one=np.float32(1),
+            w=self.signs(3, 4, 3, 3),
+        )
         self.assertEqual(self.ops(layers), ["sign", "conv xnor"])
 
     def test_larqs_sign(self) -> None:
-        nodes = [helper.make_node("Sign", ["x"], ["a"]), helper.make_node("Add", ["a", "tenth"], ["b"]),
-                 helper.make_node("Sign", ["b"], ["y"])]
+        nodes = [
+            helper.make_node("Sign", ["x"], ["a"]),
+            helper.make_node("Add", ["a", "tenth"], ["b"]),
+            helper.make_node("Sign", ["b"], ["y"]),
+        ]
         self.assertEqual(self.ops(self.both(nodes, tenth=np.float32(0.1))), ["sign"])
 
     def test_straight_through_estimators_go(self) -> None:
-        nodes = [helper.make_node("Sign", ["x"], ["s"]), helper.make_node("Tanh", ["x"], ["t"]),
-                 helper.make_node("Identity", ["t"], ["i"]),
-                 helper.make_node("Sub", ["s", "i"], ["d"]), helper.make_node("Add", ["d", "t"], ["y"])]
+        nodes = [
+            helper.make_node("Sign", ["x"], ["s"]),
+            helper.make_node("Tanh", ["x"], ["t"]),
+            helper.make_node("Identity", ["t"], ["i"]),
+            helper.make_node("Sub", ["s", "i"], ["d"]),
+            helper.make_node("Add", ["d", "t"], ["y"]),
+        ]
         images = self.random.standard_normal((2, 4, 6, 5)).astype("f4")
         self.assertEqual(self.ops(self.both(nodes, images=images)), ["sign"])
 
     def test_pads_in_front(self) -> None:
         pads = np.array([0, 0, 1, 0, 0, 0, 2, 1], np.int64)
         for value in (1.0, -1.0, 0.0):
-            nodes = [helper.make_node("Sign", ["x"], ["s"]),
-                     helper.make_node("Pad", ["s", "pads", "value"], ["p"]),
-                     helper.make_node("Conv", ["p", "w"], ["y"])]
+            nodes = [
+                helper.make_node("Sign", ["x"], ["s"]),
+                helper.make_node("Pad", ["s", "pads", "value"], ["p"]),
+                helper.make_node("Conv", ["p", "w"], ["y"]),
+            ]
             images = self.random.standard_normal((2, 4, 6, 5)).astype("f4")
-            layers = self.both(nodes, images=images, pads=pads, value=np.float32(value),
-                               w=self.signs(3, 4, 3, 3))
+            layers = self.both(
+                nodes, images=images, pads=pads, value=np.float32(value), w=self.signs(3, 4, 3, 3)
+            )
             self.assertEqual(self.ops(layers), ["sign", "conv xnor"])
-        nodes = [helper.make_node("Pad", ["x", "pads", "value"], ["p"]),
-                 helper.make_node("AveragePool", ["p"], ["y"], kernel_shape=[3, 3])]
+        nodes = [
+            helper.make_node("Pad", ["x", "pads", "value"], ["p"]),
+            helper.make_node("AveragePool", ["p"], ["y"], kernel_shape=[3, 3]),
+        ]
         self.both(nodes, pads=pads, value=np.float32(0))
 
     def test_pools(self) -> None:
         for op in ("MaxPool", "AveragePool"):
-            for attributes in ({}, {"strides": [2, 2], "pads": [1, 1, 1, 1]}, {"auto_pad":
-                               "SAME_UPPER", "strides": [2, 2]}):
+            for attributes in (
+                {},
+                {"strides": [2, 2], "pads": [1, 1, 1, 1]},
+                {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+            ):
                 for count in (0, 1) if op == "AveragePool" else (None,):
                     more = {} if count is None else {"count_include_pad": count}
                     if count and "auto_pad" in attributes:
                         continue  # onnxruntime has no definite answer
                     with self.subTest(op, **attributes, **more):
-                        self.both([helper.make_node(op, ["x"], ["y"], kernel_shape=[3, 2],
-                                                    **attributes, **more)])
+                        self.both(
+                            [
+                                helper.make_node(
+                                    op, ["x"], ["y"], kernel_shape=[3, 2], **attributes, **more
+                                )
+                            ]
+                        )
         for op in ("GlobalAveragePool", "GlobalMaxPool"):
             self.both([helper.make_node(op, ["x"], ["y"])])
 
     def test_arithmetic(self) -> None:
         channel = self.weight(1, 4, 1, 1)
         for op in ("Add", "Sub", "Mul", "Div"):
-            for constant in (np.float32(1.5), channel, channel[0], self.weight(4, 6, 5),
-                             self.weight(6, 5)):
+            for constant in (
+                np.float32(1.5),
+                channel,
+                channel[0],
+                self.weight(4, 6, 5),
+                self.weight(6, 5),
+            ):
                 for inputs in (["x", "c"], ["c", "x"]):
                     if op == "Div" and inputs[0] == "c":
                         continue
                     with self.subTest(op, inputs=inputs, shape=np.shape(constant)):
                         self.both([helper.make_node(op, inputs, ["y"])], c=constant)
-        nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sub", ["x", "r"], ["d"]),
-                 helper.make_node("Add", ["d", "x"], ["y"])]
+        nodes = [
+            helper.make_node("Relu", ["x"], ["r"]),
+            helper.make_node("Sub", ["x", "r"], ["d"]),
+            helper.make_node("Add", ["d", "x"], ["y"]),
+        ]
         self.both(nodes)
-        nodes = [helper.make_node("GlobalAveragePool", ["x"], ["g"]),
-                 helper.make_node("Sigmoid", ["g"], ["s"]), helper.make_node("Mul", ["s", "x"], ["y"])]
+        nodes = [
+            helper.make_node("GlobalAveragePool", ["x"], ["g"]),
+            helper.make_node("Sigmoid", ["g"], ["s"]),
+            helper.make_node("Mul", ["s", "x"], ["y"]),
+        ]
         self.both(nodes)
 
     def test_activations(self) -> None:
-        for op, attributes in (("Relu", {}), ("LeakyRelu", {"alpha": 0.2}), ("Sigmoid", {}),
-                               ("Neg", {}), ("Round", {}), ("Softmax", {"axis": 1})):
+        for op, attributes in (
+            ("Relu", {}),
+            ("LeakyRelu", {"alpha": 0.2}),
+            ("Sigmoid", {}),
+            ("Neg", {}),
+            ("Round", {}),
+            ("Softmax", {"axis": 1}),
+        ):
             self.both([helper.make_node(op, ["x"], ["y"], **attributes)])
         self.both([helper.make_node("PRelu", ["x", "s"], ["y"])], s=self.weight(4, 1, 1))
         for low, high in ((-1, 1), (0, 0.5)):
-            self.both([helper.make_node("Clip", ["x", "l", "h"], ["y"])], l=np.float32(low),
-                      h=np.float32(high))
+            self.both(
+                [helper.make_node("Clip", ["x", "l", "h"], ["y"])],
+                l=np.float32(low),
+                h=np.float32(high),
+            )
         self.both([helper.make_node("Clip", ["x", "l"], ["y"])], l=np.float32(0))
 
     def test_channels(self) -> None:
-        nodes = [helper.make_node("Split", ["x", "sizes"], ["a", "b"], axis=1),
-                 helper.make_node("Concat", ["b", "x", "a"], ["y"], axis=1)]
+        nodes = [
+            helper.make_node("Split", ["x", "sizes"], ["a", "b"], axis=1),
+            helper.make_node("Concat", ["b", "x", "a"], ["y"], axis=1),
+        ]
         self.both(nodes, sizes=np.array([1, 3], np.int64))
         nodes = [helper.make_node("Slice", ["x", "from", "to", "axes"], ["y"])]
         self.both(nodes, **{"from": np.array([-3]), "to": np.array([2**40]), "axes": np.array([1])})
 
     def test_flattening_channels_last(self) -> None:
         """The dense layer's columns change places."""
-        nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1]),
-                 helper.make_node("Relu", ["t"], ["r"]),
-                 helper.make_node("Reshape", ["r", "to"], ["f"]),
-                 helper.make_node("MatMul", ["f", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
+        nodes = [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 3, 1]),
+            helper.make_node("Relu", ["t"], ["r"]),
+            helper.make_node("Reshape", ["r", "to"], ["f"]),
+            helper.make_node("MatMul", ["f", "w"], ["m"]),
+            helper.make_node("Add", ["m", "b"], ["y"]),
+        ]
         self.both(nodes, to=np.array([-1, 120]), w=self.weight(120, 7), b=self.weight(7))
 
     def test_channels_last_input(self) -> None:
-        nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
-                 helper.make_node("Conv", ["t", "w"], ["y"])]
+        nodes = [
+            helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]),
+            helper.make_node("Conv", ["t", "w"], ["y"]),
+        ]
         self.both(nodes, (6, 5, 4), w=self.weight(3, 4, 3, 3))
         config = json.loads((self.path / "m/config.json").read_text())
         self.assertEqual((config["input"]["layout"], config["input"]["shape"]), ("NHWC", [6, 5, 4]))
 
     def test_computed_shapes(self) -> None:
-        nodes = [helper.make_node("Shape", ["x"], ["s"]),
-                 helper.make_node("Gather", ["s", "first"], ["n"]),
-                 helper.make_node("Unsqueeze", ["n", "axis"], ["u"]),
-                 helper.make_node("Concat", ["u", "rest"], ["shape"], axis=0),
-                 helper.make_node("Reshape", ["x", "shape"], ["f"]),
-                 helper.make_node("Gemm", ["f", "w", "b"], ["y"], transB=1, alpha=0.5, beta=2.0)]
-        self.both(nodes, first=np.array(0), axis=np.array([0]), rest=np.array([-1]),
-                  w=self.weight(7, 120), b=self.weight(7))
+        nodes = [
+            helper.make_node("Shape", ["x"], ["s"]),
+            helper.make_node("Gather", ["s", "first"], ["n"]),
+            helper.make_node("Unsqueeze", ["n", "axis"], ["u"]),
+            helper.make_node("Concat", ["u", "rest"], ["shape"], axis=0),
+            helper.make_node("Reshape", ["x", "shape"], ["f"]),
+            helper.make_node("Gemm", ["f", "w", "b"], ["y"], transB=1, alpha=0.5, beta=2.0),
+        ]
+        self.both(
+            nodes,
+            first=np.array(0),
+            axis=np.array([0]),
+            rest=np.array([-1]),
+            w=self.weight(7, 120),
+            b=self.weight(7),
+        )
 
     def test_means(self) -> None:
         for attributes in ({"keepdims": 0}, {"keepdims": 1}):
@@ -454,27 +597,63 @@ class Onnx(Case):
         refused = {
             "Tanh": [make("Tanh", ["x"], ["y"], name="odd")],
             "axis": [make("Softmax", ["x"], ["y"], name="odd", axis=2)],
-            "SAME_LOWER": [make("MaxPool", ["x"], ["y"], name="odd", kernel_shape=[2, 2],
-                                auto_pad="SAME_LOWER")],
+            "SAME_LOWER": [
+                make(
+                    "MaxPool", ["x"], ["y"], name="odd", kernel_shape=[2, 2], auto_pad="SAME_LOWER"
+                )
+            ],
             "two dimensions|2 dimensions|dimensions": [
-                make("MaxPool", ["x"], ["y"], name="odd", kernel_shape=[2], strides=[1])],
+                make("MaxPool", ["x"], ["y"], name="odd", kernel_shape=[2], strides=[1])
+            ],
             "depends on the image": [make("Conv", ["x", "x"], ["y"], name="odd")],
             "Pad": [make("Pad", ["x", "pads"], ["p"]), make("Relu", ["p"], ["y"], name="odd")],
-            "ceil_mode": [make("MaxPool", ["x"], ["y"], name="odd", kernel_shape=[2, 2],
-                               strides=[2, 2], ceil_mode=1)],
+            "ceil_mode": [
+                make(
+                    "MaxPool",
+                    ["x"],
+                    ["y"],
+                    name="odd",
+                    kernel_shape=[2, 2],
+                    strides=[2, 2],
+                    ceil_mode=1,
+                )
+            ],
             "order": [make("Transpose", ["x"], ["y"], name="odd", perm=[0, 2, 1, 3])],
-            "no comparison": [make("Where", ["x", "a", "b"], ["y"], name="odd")]}
+            "INT32": [make("Cast", ["x"], ["y"], name="odd", to=TensorProto.INT32)],
+            "no comparison": [make("Where", ["x", "a", "b"], ["y"], name="odd")],
+        }
         for text, nodes in refused.items():
-            path = self.graph(nodes, pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]), a=np.float32(1),
-                              b=np.float32(-1))
+            path = self.graph(
+                nodes, pads=np.array([0, 0, 1, 1, 0, 0, 1, 1]), a=np.float32(1), b=np.float32(-1)
+            )
             with self.subTest(text), self.assertRaisesRegex(ConvertError, f'"odd".*({text})'):
                 convert(path, Preprocessing())
+
+    def test_log_softmax_is_left_out_at_the_end_alone(self) -> None:
+        last = helper.make_node("LogSoftmax", ["x"], ["y"], axis=1)
+        net = convert(
+            self.graph(
+                [
+                    helper.make_node("Relu", ["x"], ["r"]),
+                    helper.make_node("LogSoftmax", ["r"], ["y"], axis=1),
+                ]
+            ),
+            Preprocessing(),
+        )
+        self.assertEqual(self.ops(net.layers), ["prelu"])
+        self.assertFalse(net.same_outputs)
+        last.output[0] = "l"
+        with self.assertRaisesRegex(ConvertError, "end alone"):
+            convert(self.graph([last, helper.make_node("Relu", ["l"], ["y"])]), Preprocessing())
 
     def test_zero_weights(self) -> None:
         weight = self.weight(3, 4, 3, 3)
         weight[0, 0, 0] = 0
-        nodes = [helper.make_node("Sign", ["w"], ["s"]), helper.make_node("Sign", ["x"], ["a"]),
-                 helper.make_node("Conv", ["a", "s"], ["y"])]
+        nodes = [
+            helper.make_node("Sign", ["w"], ["s"]),
+            helper.make_node("Sign", ["x"], ["a"]),
+            helper.make_node("Conv", ["a", "s"], ["y"]),
+        ]
         net = convert(self.graph(nodes, w=weight), Preprocessing())
         self.assertIn('3 values of "w" are exactly 0', net.notes[0])
         self.assertEqual(net.layers[-1]["mode"], "xnor")

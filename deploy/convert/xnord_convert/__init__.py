@@ -1,11 +1,11 @@
 """A trained binary network as a model folder of xnord (proto/MODELS.md).
 
-    checkpoint.py, mxnet_file.py   files into named tensors, and those into parts in their order
-    families/                      tensors of a known architecture into layers
-    onnx_file.py, onnx_ops.py      ONNX and QONNX graphs into layers
-    network.py, numbers.py, bits.py  layers and their tensors; batch norm, scales; signs as bits
-    folder.py                      the folder, written
-    run_folder.py, check.py        the folder, computed once more; beside the daemon's answers
+checkpoint.py, mxnet_file.py   files into named tensors, and those into parts in their order
+families/                      tensors of a known architecture into layers
+onnx_file.py, onnx_ops.py      ONNX and QONNX graphs into layers
+network.py, numbers.py, bits.py  layers and their tensors; batch norm, scales; signs as bits
+folder.py                      the folder, written
+run_folder.py, check.py        the folder, computed once more; beside the daemon's answers
 """
 
 

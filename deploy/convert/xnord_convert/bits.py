@@ -1,4 +1,5 @@
 """Signs as packed bits (MODELS.md, section 6): 1 is +1, channels last, least significant first."""
+
 import numpy as np
 
 

@@ -1,4 +1,5 @@
 """A converted folder, served by the daemon, beside another implementation of the same network."""
+
 import json
 import re
 import subprocess
@@ -23,13 +24,24 @@ class Daemon:
 
     def __init__(self, program: Path, where: list[str], names: list[str], backend: str = "ref"):
         self._names = names
-        command = [str(program), "--listen", "127.0.0.1", "--port", "0", "--backend", backend, *where]
+        command = [
+            str(program),
+            "--listen",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--backend",
+            backend,
+            *where,
+        ]
         try:
-            self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL,
-                                             stderr=subprocess.PIPE, text=True)
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            )
         except OSError as error:
-            raise ConvertError(f"{program}: {error.strerror}; build it, or name it by --xnord") \
-                from error
+            raise ConvertError(
+                f"{program}: {error.strerror}; build it, or name it by --xnord"
+            ) from error
         self._lines: list[str] = []
         self._listening = threading.Event()
         self._url: Optional[str] = None
@@ -79,32 +91,45 @@ class Daemon:
                 return
             except urllib.error.HTTPError as error:
                 if time.monotonic() > until:
-                    raise ConvertError(f"{name} is not ready: {error.read().decode()}\n"
-                                       + "".join(self._lines[-10:])) from error
+                    raise ConvertError(
+                        f"{name} is not ready: {error.read().decode()}\n"
+                        + "".join(self._lines[-10:])
+                    ) from error
             time.sleep(0.05)
 
     def _get(self, path: str) -> bytes:
         with urllib.request.urlopen(self._url + path, timeout=START_SECONDS) as answer:
             return answer.read()
 
-    def infer(self, name: str, images: np.ndarray,
-              about: dict[str, Any]) -> dict[str, np.ndarray]:
+    def infer(self, name: str, images: np.ndarray, about: dict[str, Any]) -> dict[str, np.ndarray]:
         """about: `input` of config.json. Values go and come in binary."""
         body = np.ascontiguousarray(images, NUMPY[about["datatype"]]).tobytes()
-        header = json.dumps({
-            "inputs": [{"name": about["name"], "datatype": about["datatype"],
+        header = json.dumps(
+            {
+                "inputs": [
+                    {
+                        "name": about["name"],
+                        "datatype": about["datatype"],
                         "shape": list(images.shape),
-                        "parameters": {"binary_data_size": len(body)}}],
-            "parameters": {"binary_data_output": True}}).encode()
+                        "parameters": {"binary_data_size": len(body)},
+                    }
+                ],
+                "parameters": {"binary_data_output": True},
+            }
+        ).encode()
         request = urllib.request.Request(
-            f"{self._url}/v2/models/{name}/infer", header + body,
-            {"Inference-Header-Content-Length": str(len(header))})
+            f"{self._url}/v2/models/{name}/infer",
+            header + body,
+            {"Inference-Header-Content-Length": str(len(header))},
+        )
         try:
             with urllib.request.urlopen(request, timeout=600) as answer:
                 length = int(answer.headers["Inference-Header-Content-Length"])
                 content = answer.read()
         except urllib.error.HTTPError as error:
-            raise ConvertError(f"the daemon answers {error.code}: {error.read().decode()}") from error
+            raise ConvertError(
+                f"the daemon answers {error.code}: {error.read().decode()}"
+            ) from error
         return _outputs(json.loads(content[:length]), content[length:])
 
 
@@ -112,7 +137,9 @@ def _outputs(header: dict[str, Any], values: bytes) -> dict[str, np.ndarray]:
     found, at = {}, 0
     for output in header["outputs"]:
         size = output["parameters"]["binary_data_size"]
-        found[output["name"]] = np.frombuffer(values[at:at + size], "<f4").reshape(output["shape"])
+        found[output["name"]] = np.frombuffer(values[at : at + size], "<f4").reshape(
+            output["shape"]
+        )
         at += size
     return found
 
@@ -127,38 +154,45 @@ def random_images(about: dict[str, Any], count: int, seed: int) -> np.ndarray:
 
 
 def difference(got: np.ndarray, want: np.ndarray) -> tuple[float, float, float]:
-    """The largest and the median difference of an image, relative to the standard deviation of what is
-    wanted, and for how many images the largest value is the same one's."""
+    """The largest and the median difference of an image, relative to the standard deviation of what
+    is wanted, and for how many images the largest value is the same one's."""
     got, want = (np.asarray(values, np.float64).reshape(len(values), -1) for values in (got, want))
     spread = float(want.std()) or 1.0
     apart = np.abs(got - want).max(1) / spread
-    return float(apart.max()), float(np.median(apart)), float(
-        np.mean(got.argmax(1) == want.argmax(1)))
+    return (
+        float(apart.max()),
+        float(np.median(apart)),
+        float(np.mean(got.argmax(1) == want.argmax(1))),
+    )
 
 
-def check(folder: Path, source: Path, program: Path, backend: str, images: int, seed: int) -> str:
-    """A line about the difference. An ONNX file is computed by onnxruntime, if that knows its
-    operators; everything else by PyTorch, in double precision, from the folder."""
+def check(
+    folder: Path, source: Optional[Path], program: Path, backend: str, images: int, seed: int
+) -> str:
+    """A line about the difference of each output. An ONNX file (source) is computed by onnxruntime,
+    if that knows its operators; everything else by PyTorch, in double precision, from the
+    folder."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    inputs = random_images(config["input"], images, seed)
+    about, name = config["input"], config["name"]
+    inputs = random_images(about, images, seed)
     peer, wanted = _peer(folder, source, inputs, config)
-    name = config["name"]
     with Daemon(program, ["--model", f"{name}={folder.resolve()}"], [name], backend) as daemon:
-        got = daemon.infer(name, inputs, config["input"])
+        got = daemon.infer(name, inputs, about)
     lines = []
-    for name, want in wanted.items():
-        most, median, same = difference(got[name], want)
-        lines.append(f"{name}: {images} random images beside {peer}: differs by {median:.2g} of the "
-                     f"standard deviation (median image; {most:.2g} at most), the same class for "
-                     f"{same:.1%}")
+    for output, want in wanted.items():
+        most, median, same = difference(got[output], want)
+        lines.append(
+            f"{output}: {images} random images, beside {peer}: {median:.2g} of the standard "
+            f"deviation apart (median; {most:.2g} at most), the same class for {same:.0%}"
+        )
     return "\n".join(lines)
 
 
-def _peer(folder: Path, source: Path, inputs: np.ndarray,
-          config: dict[str, Any]) -> tuple[str, dict[str, np.ndarray]]:
-    if source.suffix == ".onnx" and config["input"]["datatype"] == "FP32" \
-            and config["layers"][0]["name"] != "normalise":
-        found = _onnxruntime(source, inputs, [name for name, _ in _names(config)])
+def _peer(
+    folder: Path, source: Optional[Path], inputs: np.ndarray, config: dict[str, Any]
+) -> tuple[str, dict[str, np.ndarray]]:
+    if source and source.suffix == ".onnx" and config["input"]["datatype"] == "FP32":
+        found = _onnxruntime(source, inputs, _names(config))
         if found is not None:
             return "onnxruntime", found
     from .run_folder import Folder
@@ -166,25 +200,26 @@ def _peer(folder: Path, source: Path, inputs: np.ndarray,
     return "PyTorch in double precision", Folder(folder).run(inputs)
 
 
-def _names(config: dict[str, Any]) -> list[tuple[str, str]]:
-    outputs = config.get("outputs") or [config["output"]]
-    return [(output["name"], output["layer"]) for output in outputs]
+def _names(config: dict[str, Any]) -> list[str]:
+    return [output["name"] for output in config.get("outputs") or [config["output"]]]
 
 
-def _onnxruntime(source: Path, inputs: np.ndarray,
-                 names: list[str]) -> Optional[dict[str, np.ndarray]]:
+def _onnxruntime(
+    source: Path, inputs: np.ndarray, names: list[str]
+) -> Optional[dict[str, np.ndarray]]:
+    """None where it cannot: QONNX's operators, a batch that the images do not fill."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     try:
         session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
-    except Exception:  # operators that it does not know: QONNX's
+    except Exception:  # it has many
         return None
     about = session.get_inputs()[0]
-    fixed = isinstance(about.shape[0], int) and about.shape[0] == 1
-    batches = [inputs[i:i + 1] for i in range(len(inputs))] if fixed else [inputs]
-    known = [output.name for output in session.get_outputs()]
-    if not set(names) <= set(known):
+    size = about.shape[0] if isinstance(about.shape[0], int) else len(inputs)
+    if len(inputs) % size:
         return None
-    runs = [session.run(names, {about.name: batch}) for batch in batches]
+    runs = [
+        session.run(names, {about.name: inputs[i : i + size]}) for i in range(0, len(inputs), size)
+    ]
     return {name: np.concatenate([run[i] for run in runs]) for i, name in enumerate(names)}

@@ -1,4 +1,5 @@
 """Files of trained tensors, read: by name, and as parts (a layer's tensors) in the file's order."""
+
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Iterator, Optional
@@ -14,23 +15,40 @@ WRAPPERS = {"module", "_orig_mod", "_model"}  # DataParallel's, torch.compile's,
 IGNORED = ("num_batches_tracked", ".act_quant.", ".weight_quant.", ".tensor_quant.", "scaling_impl")
 
 
-@dataclass
 class Part:
     """A layer's tensors, as PyTorch has them: weights [O, C/groups, KH, KW] or [O, I]."""
 
-    name: str
-    weight: Optional[np.ndarray] = None
-    bias: Optional[np.ndarray] = None
-    norm: Optional[Norm] = None
-    slope: Optional[np.ndarray] = None
+    def __init__(self, name: str, bias: Optional[np.ndarray] = None, **one: Any):
+        """one: weight, norm or slope, by which it is a layer of its kind."""
+        self.name, self.bias = name, bias
+        ((self._is, self._has),) = one.items()
+        if self._is == "weight" and self._has.ndim not in (2, 4):
+            raise ConvertError(
+                f'"{name}" has a weight of {self._has.ndim} dimensions; expected 4 or 2'
+            )
 
     @property
     def kind(self) -> str:
-        if self.norm:
-            return "batch norm"
-        if self.slope is not None:
-            return "PReLU"
-        return "dense layer" if self.weight is not None and self.weight.ndim == 2 else "convolution"
+        kinds = {"norm": "batch norm", "slope": "PReLU"}
+        weighted = "dense layer" if self._is == "weight" and self._has.ndim == 2 else "convolution"
+        return kinds.get(self._is, weighted)
+
+    @property
+    def weight(self) -> np.ndarray:
+        return self._get("weight")
+
+    @property
+    def norm(self) -> Norm:
+        return self._get("norm")
+
+    @property
+    def slope(self) -> np.ndarray:
+        return self._get("slope")
+
+    def _get(self, what: str) -> Any:
+        if self._is != what:
+            raise ConvertError(f'"{self.name}" is a {self.kind}; it has no {what}')
+        return self._has
 
 
 @dataclass
@@ -59,13 +77,18 @@ class Checkpoint:
 
     def norm(self, name: str) -> Norm:
         """PyTorch's four tensors of a batch norm; weight and bias may be missing."""
-        return Norm(self.take(f"{name}.running_mean"), self.take(f"{name}.running_var"),
-                    self.maybe(f"{name}.weight"), self.maybe(f"{name}.bias"))
+        return Norm(
+            self.take(f"{name}.running_mean"),
+            self.take(f"{name}.running_var"),
+            self.maybe(f"{name}.weight"),
+            self.maybe(f"{name}.bias"),
+        )
 
     def children(self, prefix: str) -> list[str]:
         """The next components of names behind prefix, in the file's order."""
-        found = dict.fromkeys(name[len(prefix):].split(".")[0] for name in self.tensors
-                              if name.startswith(prefix))
+        found = dict.fromkeys(
+            name[len(prefix) :].split(".")[0] for name in self.tensors if name.startswith(prefix)
+        )
         return list(found)
 
     def not_taken(self) -> list[str]:
@@ -105,9 +128,7 @@ class Parts:
         return self._take("dense layer", None)
 
     def norm(self) -> Norm:
-        norm = self._take("batch norm", None).norm
-        assert norm
-        return norm
+        return self._take("batch norm", None).norm
 
     def peek(self) -> Optional[Part]:
         return self._parts[self._next] if self._next < len(self._parts) else None
@@ -118,19 +139,25 @@ class Parts:
     def end(self) -> None:
         part = self.peek()
         if part:
-            raise ConvertError(f'the network is complete before part {self._next} of the file, the '
-                               f'{part.kind} "{part.name}": it is another network')
+            raise ConvertError(
+                f"the network is complete before part {self._next} of the file, the "
+                f'{part.kind} "{part.name}": it is another network'
+            )
 
     def _take(self, kind: str, filters: Optional[int]) -> Part:
         part = self.peek()
         if not part:
             raise ConvertError(f"the file ends where a {kind} must come")
         if part.kind != kind:
-            raise ConvertError(f'part {self._next} of the file, "{part.name}", is a {part.kind}; a '
-                               f"{kind} must come there: it is another network")
+            raise ConvertError(
+                f'part {self._next} of the file, "{part.name}", is a {part.kind}; a '
+                f"{kind} must come there: it is another network"
+            )
         if filters is not None and len(part.weight) != filters:
-            raise ConvertError(f'"{part.name}" has {len(part.weight)} filters; {filters} must come '
-                               "there: it is another network")
+            raise ConvertError(
+                f'"{part.name}" has {len(part.weight)} filters; {filters} must come '
+                "there: it is another network"
+            )
         self._next += 1
         return part
 
@@ -138,28 +165,41 @@ class Parts:
 def _torch_part(name: str, group: dict[str, np.ndarray]) -> Part:
     mean = group.get("running_mean")
     if mean is not None:  # MXNet says gamma and beta
-        return Part(name, norm=Norm(mean, group["running_var"],
-                                    group.get("weight", group.get("gamma")),
-                                    group.get("bias", group.get("beta"))))
+        return Part(
+            name,
+            norm=Norm(
+                mean,
+                group["running_var"],
+                group.get("weight", group.get("gamma")),
+                group.get("bias", group.get("beta")),
+            ),
+        )
     weight = group.get("weight")
     if weight is not None and weight.ndim == 1:
         return Part(name, slope=weight)
     if weight is None:
         raise ConvertError(f'"{name}" has {", ".join(group)}, and no weight')
-    return Part(name, weight, group.get("bias"))
+    return Part(name, group.get("bias"), weight=weight)
 
 
 def _keras_part(name: str, group: dict[str, np.ndarray]) -> Part:
     if "moving_mean" in group:
-        return Part(name, norm=Norm(group["moving_mean"], group["moving_variance"],
-                                    group.get("gamma"), group.get("beta")))
+        return Part(
+            name,
+            norm=Norm(
+                group["moving_mean"],
+                group["moving_variance"],
+                group.get("gamma"),
+                group.get("beta"),
+            ),
+        )
     if "alpha" in group:
         return Part(name, slope=group["alpha"].reshape(-1))
     kernel = group.get("kernel", group.get("depthwise_kernel"))
     if kernel is None:
         raise ConvertError(f'layer "{name}" has {", ".join(group)}, which is nothing known')
     depthwise = "depthwise_kernel" in group
-    return Part(name, keras_weight(kernel, depthwise), group.get("bias"))
+    return Part(name, group.get("bias"), weight=keras_weight(kernel, depthwise))
 
 
 def keras_weight(kernel: np.ndarray, depthwise: bool = False) -> np.ndarray:
@@ -175,12 +215,17 @@ def keras_weight(kernel: np.ndarray, depthwise: bool = False) -> np.ndarray:
 
 # ---- files ----
 
+
 def read(path: Path) -> Checkpoint:
     if not path.is_file():
         raise ConvertError(f"{path}: there is no such file")
     readers: dict[str, Callable[[Path], Checkpoint]] = {
-        ".h5": _read_keras, ".hdf5": _read_keras, ".npz": _read_numpy,
-        ".safetensors": _read_safetensors, ".params": _read_mxnet}
+        ".h5": _read_keras,
+        ".hdf5": _read_keras,
+        ".npz": _read_numpy,
+        ".safetensors": _read_safetensors,
+        ".params": _read_mxnet,
+    }
     found = readers.get(path.suffix, _read_torch)(path)
     if not found.tensors:
         raise ConvertError(f"{path}: it has no tensors")
@@ -205,7 +250,8 @@ def _read_torch(path: Path) -> Checkpoint:
     except Exception as error:  # whatever unpickling throws
         raise ConvertError(
             f"{path}: PyTorch does not read it as tensors alone ({str(error).splitlines()[0]}). "
-            "Save it again where its code is: torch.save(model.state_dict(), FILE)") from error
+            "Save it again where its code is: torch.save(model.state_dict(), FILE)"
+        ) from error
     return _named(_tensors_of(content, path))
 
 
@@ -213,8 +259,11 @@ def _tensors_of(content: Any, path: Path) -> dict[str, np.ndarray]:
     import torch
 
     while isinstance(content, dict):
-        tensors = {str(name): values.detach() for name, values in content.items()
-                   if isinstance(values, torch.Tensor)}
+        tensors = {
+            str(name): values.detach()
+            for name, values in content.items()
+            if isinstance(values, torch.Tensor)
+        }
         nested = next((key for key in NESTED if isinstance(content.get(key), dict)), None)
         if nested is None:
             return {name: _plain(values) for name, values in tensors.items()}
@@ -249,7 +298,7 @@ def _read_keras(path: Path) -> Checkpoint:
     with h5py.File(path, "r") as file:
         root = file["model_weights"] if "model_weights" in file else file
         if "layer_names" not in root.attrs:
-            raise ConvertError(f"{path}: it has no layer_names: save it by save_weights(\"NAME.h5\")")
+            raise ConvertError(f'{path}: it has no layer_names: save it by save_weights("NAME.h5")')
         for layer in map(_text, root.attrs["layer_names"]):
             for weight in map(_text, root[layer].attrs["weight_names"]):
                 part = weight.rpartition("/")[2].partition(":")[0]

@@ -1,4 +1,5 @@
 """The command line."""
+
 import argparse
 import re
 import sys
@@ -15,16 +16,22 @@ ABOUT = """Converts a trained binary network into a model folder of xnord:
   xnord-convert --family birealnet18 checkpoint.pth.tar -o models/birealnet18
   xnord-convert model.onnx -o models/mine --check
 
-FILE is a PyTorch checkpoint (.pth, .pt, .tar), .safetensors or .npz with a state dict's names, Keras'
-.h5, MXNet's .params, all with --family; or .onnx, also with QONNX's operators, without."""
+FILE is a PyTorch checkpoint (.pth, .pt, .tar), .safetensors or .npz with a state dict's names,
+Keras' .h5, MXNet's .params, all with --family; or .onnx, also with QONNX's operators, without."""
 
-VALUES = ("three numbers a,b,c of values in 0 to 1 (UINT8 is divided by 255 first); --mean=-0.1,.. "
-          "where the first is negative")
+VALUES = (
+    "three numbers a,b,c of values in 0 to 1 (UINT8 is divided by 255 first); --mean=-0.1,.. "
+    "where the first is negative"
+)
 
 
 def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("xnord-convert", description=ABOUT, allow_abbrev=False,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        "xnord-convert",
+        description=ABOUT,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("file", metavar="FILE", type=Path, nargs="?")
     add("-o", "--output", metavar="DIR", type=Path, help="the model folder to write")
@@ -32,26 +39,49 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     add("--list-families", action="store_true", help="print them and their sources, and end")
     add("--name", help="the model's name (without it the output folder's)")
     add("--labels", metavar="TEXT", type=Path, help="a file with a class's name a line")
-    add("--size", type=_size, metavar="HxW",
-        help="of an image, where the file does not say (without it the family's)")
-    add("--input-datatype", choices=("FP32", "FP16", "UINT8"), default="FP32",
-        help="what clients send (FP32: what the network was trained on)")
+    add(
+        "--size",
+        type=_size,
+        metavar="HxW",
+        help="of an image, where the file does not say (without it the family's)",
+    )
+    add(
+        "--input-datatype",
+        choices=("FP32", "FP16", "UINT8"),
+        default="FP32",
+        help="what clients send (FP32: what the network was trained on)",
+    )
     add("--layout", choices=("NCHW", "NHWC"), help="how an image of a client lies (NCHW)")
     add("--mean", type=_numbers, help=f"subtracted from what clients send: {VALUES}")
     add("--std", type=_numbers, help="what that is divided by: as --mean")
     add("--logits", action="store_true", help="leave a softmax at the end out")
-    add("--precision", choices=("fp32", "tf32", "fp16"), default="fp32",
-        help="the least that will do for layers of real numbers, and between layers (fp32)")
+    add(
+        "--precision",
+        choices=("fp32", "tf32", "fp16"),
+        default="fp32",
+        help="the least that will do for layers of real numbers, and between layers (fp32)",
+    )
     add("--max-batch-size", type=int, metavar="N", help="images of one request (the daemon's 1024)")
-    add("--check", action="store_true",
+    add(
+        "--check",
+        action="store_true",
         help="serve the folder, and print how random images' outputs differ from ONNX Runtime's or "
-        "PyTorch's")
+        "PyTorch's",
+    )
     add("--check-images", type=int, default=4, metavar="N", help="how many (4)")
     add("--check-backend", default="ref", metavar="NAME", help="the daemon's --backend (ref)")
-    add("--xnord", type=Path, default=Path("build/xnord"), metavar="PROGRAM",
-        help="the daemon, for --check (build/xnord)")
-    add("--allow-unread", action="store_true",
-        help="do not mind tensors that the family does not read")
+    add(
+        "--xnord",
+        type=Path,
+        default=Path("build/xnord"),
+        metavar="PROGRAM",
+        help="the daemon, for --check (build/xnord)",
+    )
+    add(
+        "--allow-unread",
+        action="store_true",
+        help="do not mind tensors that the family does not read",
+    )
     add("-q", "--quiet", action="store_true", help="say nothing but what went wrong")
     return parser.parse_args(arguments)
 
@@ -81,8 +111,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def family_list() -> str:
-    rows = [(name, "x".join(map(str, family.shape)), family.source)
-            for name, family in FAMILIES.items()]
+    rows = [
+        (name, "x".join(map(str, family.shape)), family.source) for name, family in FAMILIES.items()
+    ]
     return "\n".join(f"{name:<26}{shape:<12}{source}" for name, shape, source in rows)
 
 
@@ -94,8 +125,9 @@ def run(options: argparse.Namespace) -> None:
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) or name in (".", ".."):
         raise ConvertError(f'the name "{name}" must be 1 to 128 of A-Z a-z 0-9 . _ -; give --name')
     if options.max_batch_size is not None and not 1 <= options.max_batch_size < 2**31:
-        raise ConvertError(f"--max-batch-size is {options.max_batch_size}; it must be from 1 to "
-                           f"{2**31 - 1}")
+        raise ConvertError(
+            f"--max-batch-size is {options.max_batch_size}; it must be from 1 to {2**31 - 1}"
+        )
     labels = folder.read_labels(options.labels) if options.labels else None
     say(f"reading {options.file}")
     network = convert(options)
@@ -105,13 +137,24 @@ def run(options: argparse.Namespace) -> None:
     check_labels(network, labels)
     say(summary(network))
     folder.write(options.output, network, name, options.max_batch_size, options.precision, labels)
-    say(f"wrote {options.output}: config.json, model.safetensors"
-        + (", labels.txt" if labels else ""))
+    say(
+        f"wrote {options.output}: config.json, model.safetensors"
+        + (", labels.txt" if labels else "")
+    )
     if options.check:
         from .check import check
 
-        print(check(options.output, options.file, options.xnord, options.check_backend,
-                    options.check_images, seed=1))
+        source = options.file if network.same_outputs else None
+        print(
+            check(
+                options.output,
+                source,
+                options.xnord,
+                options.check_backend,
+                options.check_images,
+                seed=1,
+            )
+        )
 
 
 def convert(options: argparse.Namespace) -> Network:
@@ -120,11 +163,15 @@ def convert(options: argparse.Namespace) -> Network:
 
         if options.family or options.size:
             raise ConvertError("an ONNX file says itself what it is: leave out --family and --size")
-        return onnx_file.convert(options.file, Preprocessing(
-            options.input_datatype, options.layout, options.mean, options.std))
+        return onnx_file.convert(
+            options.file,
+            Preprocessing(options.input_datatype, options.layout, options.mean, options.std),
+        )
     if not options.family:
-        raise ConvertError(f"{options.file}: a checkpoint has no architecture; name it by --family, "
-                           f"one of\n{family_list()}")
+        raise ConvertError(
+            f"{options.file}: a checkpoint has no architecture; name it by --family, "
+            f"one of\n{family_list()}"
+        )
     return convert_checkpoint(options)
 
 
@@ -133,23 +180,33 @@ def convert_checkpoint(options: argparse.Namespace) -> Network:
     mean, std, note = options.mean, options.std, None
     if options.input_datatype == "UINT8" and mean is None and std is None:
         mean, std = family.preprocessing or (None, None)
-        note = (f"{options.family}: UINT8 is divided by 255"
-                + (f", then mean {mean} and std {std}" if mean else "")
-                + "; --mean and --std say otherwise")
-    channels, *size = family.shape
+        note = (
+            f"{options.family}: UINT8 is divided by 255"
+            + (f", then mean {mean} and std {std}" if mean else "")
+            + "; --mean and --std say otherwise"
+        )
+    channels, height, width = family.shape
     if options.size:
-        size = options.size
+        height, width = options.size
     network, x = Preprocessing(options.input_datatype, options.layout, mean, std).begin(
-        (channels, *size))
+        (channels, height, width)
+    )
     found = checkpoint.read(options.file)
-    family.build(network, found, x)
+    try:
+        family.build(network, found, x)
+    except (ValueError, IndexError, KeyError) as error:  # numpy's, of shapes that nobody expected
+        raise ConvertError(
+            f"{options.file}: its tensors do not fit {options.family}: {error}"
+        ) from error
     if note:
         network.notes.append(note)
     unread = found.not_taken()
     if unread and not options.allow_unread:
-        raise ConvertError(f"{options.family} does not read {len(unread)} tensors of the file: "
-                           f"{', '.join(unread[:8])}{', ...' if len(unread) > 8 else ''}. Is it "
-                           "another network? --allow-unread converts it all the same")
+        raise ConvertError(
+            f"{options.family} does not read {len(unread)} tensors of the file: "
+            f"{', '.join(unread[:8])}{', ...' if len(unread) > 8 else ''}. Is it "
+            "another network? --allow-unread converts it all the same"
+        )
     return network
 
 
@@ -164,11 +221,15 @@ def check_labels(network: Network, labels: Optional[list[str]]) -> None:
 def summary(network: Network) -> str:
     binary = [layer for layer in network.layers if layer.get("mode", "float") != "float"]
     size = sum(values.nbytes for values in network.tensors.values())
-    lines = [f"{len(network.layers)} layers, {len(binary)} of them with binary weights; "
-             f"{size:,} bytes of tensors"]
+    lines = [
+        f"{len(network.layers)} layers, {len(binary)} of them with binary weights; "
+        f"{size:,} bytes of tensors"
+    ]
     if network.zeros:
         total = sum(network.zeros.values())
         some = ", ".join(f"{name} {count}" for name, count in list(network.zeros.items())[:8])
-        lines.append(f"{total} binary weights are exactly 0 ({some}{', ...' * (len(network.zeros) > 8)}"
-                     "): they are +1 here, 0 in PyTorch")
+        lines.append(
+            f"{total} binary weights are exactly 0 ({some}{', ...' * (len(network.zeros) > 8)}"
+            "): they are +1 here, 0 in PyTorch"
+        )
     return "\n".join(lines + network.notes)

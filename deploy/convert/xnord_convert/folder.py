@@ -1,4 +1,5 @@
 """The model folder: config.json, model.safetensors and labels (proto/MODELS.md)."""
+
 import json
 import os
 import struct
@@ -13,8 +14,14 @@ from .network import Network
 DTYPES = {"float32": "F32", "float16": "F16", "int8": "I8", "uint8": "U8"}
 
 
-def write(folder: Path, network: Network, name: str, max_batch_size: Optional[int],
-          precision: str, labels: Optional[list[str]]) -> None:
+def write(
+    folder: Path,
+    network: Network,
+    name: str,
+    max_batch_size: Optional[int],
+    precision: str,
+    labels: Optional[list[str]],
+) -> None:
     """config.json is written last, so that a folder without it is an unfinished one."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "config.json"
@@ -26,8 +33,9 @@ def write(folder: Path, network: Network, name: str, max_batch_size: Optional[in
     replace(config, text.encode())
 
 
-def config_of(network: Network, name: str, max_batch_size: Optional[int], precision: str,
-              labels: bool) -> dict[str, Any]:
+def config_of(
+    network: Network, name: str, max_batch_size: Optional[int], precision: str, labels: bool
+) -> dict[str, Any]:
     channels, height, width = network.shape
     shape = [height, width, channels] if network.layout == "NHWC" else [channels, height, width]
     if height == width == 1 and network.layout == "NCHW":
@@ -36,8 +44,12 @@ def config_of(network: Network, name: str, max_batch_size: Optional[int], precis
     if max_batch_size is not None:
         config["max_batch_size"] = max_batch_size
     config["precision"] = precision
-    config["input"] = {"name": network.input, "datatype": network.datatype, "shape": shape,
-                       "layout": network.layout}
+    config["input"] = {
+        "name": network.input,
+        "datatype": network.datatype,
+        "shape": shape,
+        "layout": network.layout,
+    }
     outputs = [{"name": output, "layer": layer} for output, layer in network.outputs]
     if labels:
         outputs[0]["labels"] = "labels.txt"
@@ -51,8 +63,11 @@ def config_of(network: Network, name: str, max_batch_size: Optional[int], precis
 
 def config_text(config: dict[str, Any]) -> str:
     """A member and a layer a line."""
-    head = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in config.items()
-            if key != "layers"]
+    head = [
+        f" {json.dumps(key)}: {json.dumps(value)}"
+        for key, value in config.items()
+        if key != "layers"
+    ]
     layers = ",\n".join(f"  {json.dumps(layer, ensure_ascii=False)}" for layer in config["layers"])
     return "{\n" + ",\n".join(head) + f',\n "layers": [\n{layers}]}}\n'
 
@@ -62,13 +77,19 @@ def write_tensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
     64 where their sizes allow."""
     header, at = {}, 0
     for name, values in tensors.items():
-        header[name] = {"dtype": DTYPES[values.dtype.name], "shape": list(values.shape),
-                        "data_offsets": [at, at + values.nbytes]}
+        header[name] = {
+            "dtype": DTYPES[values.dtype.name],
+            "shape": list(values.shape),
+            "data_offsets": [at, at + values.nbytes],
+        }
         at += values.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(len(text) + 8) % 64)
-    replace(path, struct.pack("<Q", len(text)) + text,
-            *(np.ascontiguousarray(values).tobytes() for values in tensors.values()))
+    replace(
+        path,
+        struct.pack("<Q", len(text)) + text,
+        *(np.ascontiguousarray(values).tobytes() for values in tensors.values()),
+    )
 
 
 def replace(path: Path, *contents: bytes) -> None:

@@ -1,9 +1,10 @@
 """MXNet's .params: what save_parameters of Gluon writes. Little-endian:
 
-    u64 0x112, u64 0, u64 number of arrays, the arrays, u64 number of names, each u64 length and text
-    an array: u32 0xF993FAC9, i32 storage (0, dense), shape, i32 i32 device, i32 datatype, values
-    a shape: u32 number of dimensions, an i64 each
+u64 0x112, u64 0, u64 number of arrays, the arrays, u64 number of names, each u64 length and text
+an array: u32 0xF993FAC9, i32 storage (0, dense), shape, i32 i32 device, i32 datatype, values
+a shape: u32 number of dimensions, an i64 each
 """
+
 import struct
 from pathlib import Path
 
@@ -23,7 +24,7 @@ class _Reader:
         if length < 0 or length > len(self._bytes) - self._at:
             raise self.error(f"it ends within {length} bytes at {self._at}")
         self._at += length
-        return self._bytes[self._at - length:self._at]
+        return self._bytes[self._at - length : self._at]
 
     def numbers(self, form: str) -> tuple[int, ...]:
         return struct.unpack("<" + form, self.take(struct.calcsize("<" + form)))

@@ -2,6 +2,7 @@
 
 Every method adds a layer and gives its name back, by which later layers read it.
 """
+
 from typing import Any, Optional
 
 import numpy as np
@@ -21,7 +22,7 @@ class Network:
         self.outputs: list[tuple[str, str]] = []  # name, layer; none: the last layer's
         self.zeros: dict[str, int] = {}  # binary weights that are exactly 0, by layer
         self.notes: list[str] = []
-        self.preprocessing = False  # the first layer is normalise()'s
+        self.same_outputs = True  # as the file's: nothing in front or at the end was changed
         self._channels = {self.input: channels}
 
     @property
@@ -31,8 +32,15 @@ class Network:
     def channels(self, layer: str) -> int:
         return self._channels[layer]
 
-    def add(self, op: str, name: str, inputs: list[str], channels: int,
-            tensors: Optional[dict[str, Optional[np.ndarray]]] = None, **members: Any) -> str:
+    def add(
+        self,
+        op: str,
+        name: str,
+        inputs: list[str],
+        channels: int,
+        tensors: Optional[dict[str, Optional[np.ndarray]]] = None,
+        **members: Any,
+    ) -> str:
         if name in self._channels:
             raise ConvertError(f'two layers are called "{name}"')
         layer: dict[str, Any] = {"op": op, "name": name}
@@ -56,9 +64,16 @@ class Network:
 
     # ---- convolutions and dense layers ----
 
-    def conv(self, name: str, x: str, weight: np.ndarray, mode: str = "float",
-             scale: Optional[np.ndarray] = None, bias: Optional[np.ndarray] = None,
-             **window: Any) -> str:
+    def conv(
+        self,
+        name: str,
+        x: str,
+        weight: np.ndarray,
+        mode: str = "float",
+        scale: Optional[np.ndarray] = None,
+        bias: Optional[np.ndarray] = None,
+        **window: Any,
+    ) -> str:
         """window: stride, padding, dilation, groups, pad_value, where they are not the default.
         A weight of rank 2 makes a dense layer."""
         if mode != "float":
@@ -83,10 +98,16 @@ class Network:
     def sign(self, name: str, x: str, shift: Optional[np.ndarray] = None) -> str:
         return self.add("sign", name, [x], self.channels(x), {"shift": real(shift)})
 
-    def affine(self, name: str, x: str, scale: Optional[np.ndarray] = None,
-               bias: Optional[np.ndarray] = None) -> str:
-        return self.add("affine", name, [x], self.channels(x),
-                        {"scale": real(scale), "bias": real(bias)})
+    def affine(
+        self,
+        name: str,
+        x: str,
+        scale: Optional[np.ndarray] = None,
+        bias: Optional[np.ndarray] = None,
+    ) -> str:
+        return self.add(
+            "affine", name, [x], self.channels(x), {"scale": real(scale), "bias": real(bias)}
+        )
 
     def norm(self, name: str, x: str, norm: Norm, eps: float) -> str:
         return self.affine(name, x, *norm.fold(eps))
@@ -138,10 +159,16 @@ class Network:
     def leave_softmax_out(self) -> None:
         """Of outputs that are a softmax: what that reads."""
         order = [self.input] + [layer["name"] for layer in self.layers]
-        softmax = {layer["name"]: layer.get("inputs", [before])[0]
-                   for before, layer in zip(order, self.layers) if layer["op"] == "softmax"}
-        self.outputs = [("logits" if name == "probabilities" else name, softmax.get(layer, layer))
-                        for name, layer in self.outputs]
+        softmax = {
+            layer["name"]: layer.get("inputs", [before])[0]
+            for before, layer in zip(order, self.layers)
+            if layer["op"] == "softmax"
+        }
+        self.same_outputs = not softmax
+        self.outputs = [
+            ("logits" if name == "probabilities" else name, softmax.get(layer, layer))
+            for name, layer in self.outputs
+        ]
 
     def drop_unread(self) -> None:
         """Takes out the layers that no output needs."""
@@ -159,8 +186,11 @@ class Network:
         for layer, previous in zip(self.layers, [self.input] + names):
             if layer["inputs"] == [previous]:
                 del layer["inputs"]
-        self.tensors = {tensor: values for tensor, values in self.tensors.items()
-                        if tensor.rpartition(".")[0] in wanted}
+        self.tensors = {
+            tensor: values
+            for tensor, values in self.tensors.items()
+            if tensor.rpartition(".")[0] in wanted
+        }
         self.zeros = {name: count for name, count in self.zeros.items() if name in wanted}
 
 

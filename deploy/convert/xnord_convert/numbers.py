@@ -1,4 +1,5 @@
 """What a layer's numbers are made of: all of it in double precision, and rounded once."""
+
 from dataclasses import dataclass
 from typing import Optional
 

@@ -1,4 +1,5 @@
 """ONNX and QONNX files: the graph read, tidied and walked, node by node (onnx_ops.py)."""
+
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,8 @@ from onnx import numpy_helper
 
 from . import ConvertError
 from .network import Network
-from .onnx_ops import FOLDED, OPS, Unexpressible
-from .onnx_values import Node, Value, Walk
+from .onnx_ops import FOLDED, OPS
+from .onnx_values import Node, Unexpressible, Value, Walk
 from .preprocess import Preprocessing
 
 PASSED = {"Identity", "Dropout"}  # at inference
@@ -24,13 +25,15 @@ def convert(path: Path, preprocessing: Preprocessing) -> Network:
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
     if len(inputs) != 1:
-        raise ConvertError(f"{path}: it has the inputs {', '.join(v.name for v in inputs)}; a "
-                           "network has one")
+        raise ConvertError(
+            f"{path}: it has the inputs {', '.join(v.name for v in inputs)}; a network has one"
+        )
     outputs = [value.name for value in graph.output]
     nodes = [Node.of(node) for node in graph.node]
     outputs, nodes = tidy(nodes, outputs)
     walk, nodes = begin(inputs[0], nodes, preprocessing)
     walk.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 20)
+    walk.last = set(outputs) - {name for node in nodes for name in node.inputs}
     walk.values.update(constants)
     for node in nodes:
         visit(walk, node)
@@ -40,8 +43,10 @@ def convert(path: Path, preprocessing: Preprocessing) -> Network:
 
 # ---- before the walk ----
 
+
 def tidy(nodes: list[Node], outputs: list[str]) -> tuple[list[str], list[Node]]:
-    """Without nodes that pass their input on, straight-through estimators, and what nothing reads."""
+    """Without nodes that pass their input on, straight-through estimators, and what nothing
+    reads."""
     makers = {output: node for node in nodes for output in node.outputs}
 
     def resolve(name: str) -> str:
@@ -54,8 +59,9 @@ def tidy(nodes: list[Node], outputs: list[str]) -> tuple[list[str], list[Node]]:
     for node in nodes:
         node.inputs = [resolve(name) for name in node.inputs]
     # (a - b) + b, with b out of the gradient's way or in it, is a.
-    same = {node.outputs[0]: a for node in nodes if node.op == "Add"
-            for a in estimated(node, makers)}
+    same = {
+        node.outputs[0]: a for node in nodes if node.op == "Add" for a in estimated(node, makers)
+    }
     for node in nodes:
         node.inputs = [follow(same, name) for name in node.inputs]
     # Outputs keep their names.
@@ -86,15 +92,17 @@ def estimated(node: Node, makers: dict[str, Node]) -> list[str]:
     return []
 
 
-def begin(about: Any, nodes: list[Node],
-          preprocessing: Preprocessing) -> tuple[Walk, list[Node]]:
+def begin(about: Any, nodes: list[Node], preprocessing: Preprocessing) -> tuple[Walk, list[Node]]:
     """The network with its input. A transpose from NHWC that is the first node becomes the input's
     layout, unless the user says what clients send."""
-    dims = [dim.dim_value if dim.HasField("dim_value") else 0
-            for dim in about.type.tensor_type.shape.dim]
+    dims = [
+        dim.dim_value if dim.HasField("dim_value") else 0
+        for dim in about.type.tensor_type.shape.dim
+    ]
     if len(dims) not in (2, 4) or min(dims[1:]) < 1:
-        raise ConvertError(f'the input "{about.name}" is {dims}; expected [N, C, H, W] or [N, C], '
-                           "all but N known")
+        raise ConvertError(
+            f'the input "{about.name}" is {dims}; expected [N, C, H, W] or [N, C], all but N known'
+        )
     readers = [node for node in nodes if about.name in node.inputs]
     first = readers[0] if len(readers) == 1 and readers[0].op == "Transpose" else None
     shape, layout, name = tuple(dims[1:]), "NCHW", about.name
@@ -109,6 +117,7 @@ def begin(about: Any, nodes: list[Node],
 
 
 # ---- the walk ----
+
 
 def visit(walk: Walk, node: Node) -> None:
     given = [walk.values[name] for name in node.inputs if name]
@@ -132,18 +141,25 @@ def evaluate(walk: Walk, node: Node, given: list[np.ndarray]) -> list[np.ndarray
     from onnx.reference import ReferenceEvaluator
 
     try:
-        inputs = [onnx.helper.make_tensor_value_info(
-            name, onnx.helper.np_dtype_to_tensor_dtype(values.dtype), values.shape)
-            for name, values in zip([name for name in node.inputs if name], given)]
+        inputs = [
+            onnx.helper.make_tensor_value_info(
+                name, onnx.helper.np_dtype_to_tensor_dtype(values.dtype), values.shape
+            )
+            for name, values in zip([name for name in node.inputs if name], given)
+        ]
         unique = list({value.name: value for value in inputs}.values())
         outputs = [onnx.ValueInfoProto(name=name) for name in node.outputs]
         graph = onnx.helper.make_graph([node.proto()], "constant", unique, outputs)
-        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", walk.opset)])
+        model = onnx.helper.make_model(
+            graph, opset_imports=[onnx.helper.make_opsetid("", walk.opset)]
+        )
         run = ReferenceEvaluator(model).run(
-            None, {value.name: values for value, values in zip(inputs, given)})
+            None, {value.name: values for value, values in zip(inputs, given)}
+        )
     except Exception as error:  # whatever it does not know
-        raise Unexpressible(f"its inputs are constants, and it cannot be computed: {error}") \
-            from error
+        raise Unexpressible(
+            f"its inputs are constants, and it cannot be computed: {error}"
+        ) from error
     return [np.asarray(values) for values in run]
 
 
@@ -154,7 +170,9 @@ def finish(walk: Walk, outputs: list[str]) -> None:
         if not isinstance(value, Value):
             raise ConvertError(f'the output "{output}" is a constant')
         if value.channels_last:
-            raise ConvertError(f'the output "{output}" is channels-last; transpose it, or leave its '
-                               "last transpose out")
+            raise ConvertError(
+                f'the output "{output}" is channels-last; transpose it, or leave its '
+                "last transpose out"
+            )
         net.outputs.append((output, walk.real(value)))
     net.notes += walk.notes

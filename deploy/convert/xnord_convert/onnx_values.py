@@ -1,11 +1,13 @@
 """What the walk over an ONNX graph knows of a tensor."""
+
 from dataclasses import dataclass, field, replace
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 import numpy as np
 import onnx
 
 from .network import Network
+from .numbers import double
 
 
 class Unexpressible(Exception):
@@ -24,12 +26,19 @@ class Node:
     @staticmethod
     def of(node: onnx.NodeProto) -> "Node":
         attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        return Node(node.op_type, node.name or (node.output[0] if node.output else node.op_type),
-                    list(node.input), list(node.output), attributes, node.domain)
+        return Node(
+            node.op_type,
+            node.name or (node.output[0] if node.output else node.op_type),
+            list(node.input),
+            list(node.output),
+            attributes,
+            node.domain,
+        )
 
     def proto(self) -> onnx.NodeProto:
-        return onnx.helper.make_node(self.op, self.inputs, self.outputs, domain=self.domain,
-                                     **self.attributes)
+        return onnx.helper.make_node(
+            self.op, self.inputs, self.outputs, domain=self.domain, **self.attributes
+        )
 
     def text(self, name: str, default: str) -> str:
         value = self.attributes.get(name, default)
@@ -48,10 +57,10 @@ class Padding:
 class Value:
     """A tensor that depends on the image.
 
-    With levels it has two values only: levels[0] where the sign layer `layer` is -1, levels[1] where
-    it is +1; comparisons are such, with 0 and 1. That a value is channels-last means that ONNX sees
-    [H, W, C] where the layer has [C, H, W], the shape here; flat_from, that it is the flattening of
-    such a one."""
+    With levels it has two values only: levels[0] where the sign layer `layer` is -1, levels[1]
+    where it is +1; comparisons are such, with 0 and 1. That a value is channels-last means that
+    ONNX sees [H, W, C] where the layer has [C, H, W], the shape here; flat_from, that it is the
+    flattening of such a one."""
 
     layer: str
     shape: tuple[int, ...]  # [C, H, W] or [C], without the batch
@@ -72,6 +81,7 @@ class Walk:
     net: Network
     batch: int = 1  # as the graph has it
     opset: int = 20
+    last: set[str] = field(default_factory=set)  # outputs that no node reads
     values: dict[str, Found] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     _real: dict[tuple[str, tuple[float, float]], str] = field(default_factory=dict)
@@ -87,8 +97,9 @@ class Walk:
         """The same, which is not padded and channels-first."""
         found = self.value(node, index)
         if found.padding:
-            raise Unexpressible("it reads what a Pad made, which only Sign, convolutions and pools "
-                                "may here")
+            raise Unexpressible(
+                "it reads what a Pad made, which only Sign, convolutions and pools may here"
+            )
         if found.channels_last:
             raise Unexpressible("it reads a tensor that was transposed to channels-last")
         return found
@@ -116,11 +127,70 @@ class Walk:
         if key not in self._real:
             low, high = value.levels
             self._real[key] = self.net.affine(
-                self.net.unused_name(f"{value.layer}.levels"), value.layer,
-                np.array([(high - low) / 2]), np.array([(high + low) / 2]))
+                self.net.unused_name(f"{value.layer}.levels"),
+                value.layer,
+                np.array([(high - low) / 2]),
+                np.array([(high + low) / 2]),
+            )
         return self._real[key]
 
     def name(self, node: Node) -> str:
         """Of a layer for it; names of layers have no control characters and at most 255 bytes."""
         text = "".join(c for c in node.name.strip("/") if c.isprintable())
         return self.net.unused_name(text.encode()[:200].decode(errors="ignore") or node.op)
+
+
+# ---- what several operators ask ----
+
+Op = Callable[[Walk, Node], Any]
+
+
+def single(values: np.ndarray, what: str) -> float:
+    if values.size != 1:
+        raise Unexpressible(f"its {what} has {values.size} values; it must have one")
+    return float(values.reshape(()))
+
+
+def channel_values(value: Value, constant: np.ndarray) -> tuple[bool, np.ndarray]:
+    """Whether a constant is one value or one a channel, and as [1] or [C]."""
+    spatial = len(value.shape) == 3
+    shape = constant.shape
+    while len(shape) > len(value.shape) and shape[0] == 1:
+        shape = shape[1:]
+    if constant.size == 1:
+        return True, double(constant).reshape(1)
+    wanted = (value.shape[0], 1, 1) if spatial else value.shape
+    return shape == wanted, double(constant).reshape(-1)
+
+
+def scaled_levels(value: Value, scale: float, bias: float) -> Value:
+    low, high = value.levels  # type: ignore[misc]
+    return value.but(
+        levels=(low * scale + bias, high * scale + bias),
+        padding=value.padding and Padding(value.padding.edges, value.padding.value * scale + bias),
+    )
+
+
+def check_axis(node: Node, value: Value, axis: int) -> None:
+    rank = len(value.shape) + 1
+    if axis % rank != 1:
+        raise Unexpressible(f"its axis is {axis}; it must be 1, that of the channels")
+
+
+def seen_shape(value: Value) -> tuple[int, ...]:
+    """As ONNX sees it."""
+    if value.channels_last:
+        return (*value.shape[1:], value.shape[0])
+    return value.shape
+
+
+def pair(node: Node, name: str, default: int = 1) -> list[int]:
+    found = [int(n) for n in node.attributes.get(name, [default] * 2)]
+    if len(found) != 2:
+        raise Unexpressible(f"its {name} is {found}; only windows of two dimensions have layers")
+    return found
+
+
+def decimal(value: float) -> float:
+    """The decimal number that was meant by a value that is stored as FP32."""
+    return float(np.format_float_positional(np.float32(value), unique=True))

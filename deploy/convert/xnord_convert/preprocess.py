@@ -1,4 +1,5 @@
 """The network's input, and the layer that brings its values to what the network was trained on."""
+
 from dataclasses import dataclass
 from typing import Optional, Sequence
 
@@ -9,16 +10,17 @@ from .network import Network
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """mean and std are of values in 0 to 1, as torchvision's Normalize has them; UINT8 is divided by
-    255 first."""
+    """mean and std are of values in 0 to 1, as torchvision's Normalize has them; UINT8 is divided
+    by 255 first."""
 
     datatype: str = "FP32"
     layout: Optional[str] = None
     mean: Optional[Sequence[float]] = None
     std: Optional[Sequence[float]] = None
 
-    def begin(self, shape: tuple[int, int, int], name: str = "input",
-              layout: str = "NCHW") -> tuple[Network, str]:
+    def begin(
+        self, shape: tuple[int, int, int], name: str = "input", layout: str = "NCHW"
+    ) -> tuple[Network, str]:
         """A network for images [C, H, W], and what its first layer reads. layout: what it is where
         the user does not say."""
         net = Network(name, *shape)
@@ -28,5 +30,5 @@ class Preprocessing:
         unit = 255.0 if self.datatype == "UINT8" else 1.0
         std = np.asarray(1.0 if self.std is None else self.std, np.float64).reshape(-1)
         mean = np.asarray(0.0 if self.mean is None else self.mean, np.float64).reshape(-1)
-        net.preprocessing = True
+        net.same_outputs = False
         return net, net.affine("normalise", net.input, 1 / (unit * std), -mean / std)

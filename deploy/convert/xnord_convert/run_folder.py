@@ -1,5 +1,6 @@
-"""A model folder, computed by PyTorch: a second reading of MODELS.md, layer by layer as it is written
-there, with nothing folded. Slow; for checks and tests."""
+"""A model folder, computed by PyTorch: a second reading of MODELS.md, layer by layer as it is
+written there, with nothing folded. Slow; for checks and tests."""
+
 import json
 import struct
 from pathlib import Path
@@ -18,19 +19,23 @@ DTYPES = {"F32": "<f4", "F16": "<f2", "I8": "i1", "U8": "u1"}
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
     content = path.read_bytes()
     (length,) = struct.unpack("<Q", content[:8])
-    header, values = json.loads(content[8:8 + length]), content[8 + length:]
+    header, values = json.loads(content[8 : 8 + length]), content[8 + length :]
     header.pop("__metadata__", None)
-    return {name: np.frombuffer(values[slice(*about["data_offsets"])],
-                                DTYPES[about["dtype"]]).reshape(about["shape"])
-            for name, about in header.items()}
+    return {
+        name: np.frombuffer(values[slice(*about["data_offsets"])], DTYPES[about["dtype"]]).reshape(
+            about["shape"]
+        )
+        for name, about in header.items()
+    }
 
 
 def pair(value: Any) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
-def pads(padding: Any, size: tuple[int, int], extent: tuple[int, int],
-         stride: tuple[int, int]) -> tuple[int, int, int, int]:
+def pads(
+    padding: Any, size: tuple[int, int], extent: tuple[int, int], stride: tuple[int, int]
+) -> tuple[int, int, int, int]:
     """top, left, bottom, right; extent is what a dilated kernel spans."""
     if padding == "valid":
         return 0, 0, 0, 0
@@ -52,10 +57,15 @@ class Folder:
     def __init__(self, folder: Path, dtype: torch.dtype = torch.float64):
         self.config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         self.dtype = dtype
-        self.packed = {layer["name"]: layer["packed_channels"] for layer in self.config["layers"]
-                       if "packed_channels" in layer}
-        self.tensors = {name: self._tensor(name, values)
-                        for name, values in read_tensors(folder / "model.safetensors").items()}
+        self.packed = {
+            layer["name"]: layer["packed_channels"]
+            for layer in self.config["layers"]
+            if "packed_channels" in layer
+        }
+        self.tensors = {
+            name: self._tensor(name, values)
+            for name, values in read_tensors(folder / "model.safetensors").items()
+        }
 
     def _tensor(self, name: str, values: np.ndarray) -> Tensor:
         layer, _, part = name.rpartition(".")
@@ -68,8 +78,9 @@ class Folder:
         given = self.config.get("outputs", [self.config.get("output", {})])
         last = self.config["layers"][-1]["name"]
         named = [{"layer": item} if isinstance(item, str) else item for item in given]
-        return [(item.get("name", item.get("layer", last)), item.get("layer", last))
-                for item in named]
+        return [
+            (item.get("name", item.get("layer", last)), item.get("layer", last)) for item in named
+        ]
 
     def run(self, images: np.ndarray, every: bool = False) -> dict[str, np.ndarray]:
         """Outputs by their names, [N, C] or [N, C, H, W]; with `every` all layers by theirs."""
@@ -146,7 +157,7 @@ class Folder:
         return torch.cat(inputs, 1)
 
     def slice(self, layer: dict[str, Any], x: Tensor) -> Tensor:
-        return x[:, layer["from"]:layer["to"]]
+        return x[:, layer["from"] : layer["to"]]
 
     def pool(self, layer: dict[str, Any], x: Tensor) -> Tensor:
         kernel = tuple(x.shape[2:]) if layer["kernel"] == "global" else pair(layer["kernel"])
@@ -155,7 +166,9 @@ class Folder:
         if layer["op"] == "max_pool":
             return F.max_pool2d(padded(x, edges, -torch.inf), kernel, stride)
         ones = padded(torch.ones_like(x), edges, float(layer.get("count_padding", False)))
-        return F.avg_pool2d(padded(x, edges, 0), kernel, stride) / F.avg_pool2d(ones, kernel, stride)
+        return F.avg_pool2d(padded(x, edges, 0), kernel, stride) / F.avg_pool2d(
+            ones, kernel, stride
+        )
 
     def flatten(self, layer: dict[str, Any], x: Tensor) -> Tensor:
         return x.flatten(1)[:, :, None, None]
@@ -171,11 +184,22 @@ class Folder:
 
 
 OPS: dict[str, Callable[..., Tensor]] = {
-    "conv": Folder.conv, "sign": Folder.sign, "affine": Folder._scaled, "prelu": Folder.prelu,
-    "clip": Folder.clip, "add": Folder.add, "mul": Folder.mul, "concat": Folder.concat,
-    "slice": Folder.slice, "max_pool": Folder.pool, "avg_pool": Folder.pool,
-    "flatten": Folder.flatten, "softmax": Folder.softmax, "sigmoid": Folder.sigmoid,
-    "quantize": Folder.quantize}
+    "conv": Folder.conv,
+    "sign": Folder.sign,
+    "affine": Folder._scaled,
+    "prelu": Folder.prelu,
+    "clip": Folder.clip,
+    "add": Folder.add,
+    "mul": Folder.mul,
+    "concat": Folder.concat,
+    "slice": Folder.slice,
+    "max_pool": Folder.pool,
+    "avg_pool": Folder.pool,
+    "flatten": Folder.flatten,
+    "softmax": Folder.softmax,
+    "sigmoid": Folder.sigmoid,
+    "quantize": Folder.quantize,
+}
 
 
 def padded(x: Tensor, edges: tuple[int, int, int, int], value: float) -> Tensor:
@@ -183,9 +207,16 @@ def padded(x: Tensor, edges: tuple[int, int, int, int], value: float) -> Tensor:
     return F.pad(x, (left, right, top, bottom), value=value) if any(edges) else x
 
 
-def k_map(x: Tensor, weight: Tensor, edges: tuple[int, int, int, int], stride: tuple[int, int],
-          dilation: tuple[int, int], groups: int) -> Tensor:
-    """XNOR-Net's K: the mean magnitude of each group's channels, under a box of the kernel's size."""
+def k_map(
+    x: Tensor,
+    weight: Tensor,
+    edges: tuple[int, int, int, int],
+    stride: tuple[int, int],
+    dilation: tuple[int, int],
+    groups: int,
+) -> Tensor:
+    """XNOR-Net's K: the mean magnitude of each group's channels, under a box of the kernel's
+    size."""
     count, channels, height, width = x.shape
     mean = x.abs().reshape(count, groups, channels // groups, height, width).mean(2)
     kernel = tuple(weight.shape[2:])

@@ -1,4 +1,5 @@
 """What several families have in common."""
+
 from typing import Optional, Sequence
 
 import numpy as np
@@ -11,25 +12,32 @@ EPS = 1e-5  # PyTorch's and the zoo's
 KERAS_EPS = 1e-3
 
 
-def binary_weight(checkpoint: Checkpoint, name: str, filters: int, channels: int,
-                  kernel: int) -> np.ndarray:
-    """Of liuzechun's HardBinaryConv: `weights`, a column of all values, or `weight` in its shape."""
+def binary_weight(
+    checkpoint: Checkpoint, name: str, filters: int, channels: int, kernel: int
+) -> np.ndarray:
+    """Of liuzechun's HardBinaryConv: `weights`, a column of all values, or `weight` in its
+    shape."""
     values = checkpoint.take_any(f"{name}.weights", f"{name}.weight")
     shape = (filters, channels, kernel, kernel)
     if values.size != np.prod(shape):
-        raise ConvertError(f'"{name}" has {values.size} weights; [{filters}, {channels}, {kernel}, '
-                           f"{kernel}] must come there")
+        raise ConvertError(
+            f'"{name}" has {values.size} weights; [{filters}, {channels}, {kernel}, '
+            f"{kernel}] must come there"
+        )
     return values.reshape(shape)
 
 
 def check_blocks(found: Sequence[int], expected: Sequence[int]) -> None:
     if tuple(found) != tuple(expected):
-        raise ConvertError(f"the file has {', '.join(map(str, found))} blocks in its stages; the "
-                           f"family has {', '.join(map(str, expected))}")
+        raise ConvertError(
+            f"the file has {', '.join(map(str, found))} blocks in its stages; the "
+            f"family has {', '.join(map(str, expected))}"
+        )
 
 
-def classify(net: Network, x: str, weight: np.ndarray, bias: Optional[np.ndarray],
-             softmax: bool = False) -> None:
+def classify(
+    net: Network, x: str, weight: np.ndarray, bias: Optional[np.ndarray], softmax: bool = False
+) -> None:
     """The mean of each channel, and a dense layer."""
     x = net.avg_pool("mean", x, "global")
     x = net.flatten("flatten", x, net.channels(x))

@@ -1,5 +1,6 @@
 """BinaryDenseNet: Larq's, bitorch's and BMXNet-v2's, which differ in names and padding alone. Parts
 come in the order of the layers in all of them."""
+
 from dataclasses import dataclass
 
 from ..checkpoint import Checkpoint, Parts
@@ -13,8 +14,12 @@ class Layout:
     dilation: tuple[int, ...] = (1, 1, 1, 1)
 
 
-LAYOUTS = {"28": Layout((6, 6, 6, 5)), "37": Layout((6, 8, 12, 6)),
-           "37-dilated": Layout((6, 8, 12, 6), (1, 1, 2, 4)), "45": Layout((6, 12, 14, 8))}
+LAYOUTS = {
+    "28": Layout((6, 6, 6, 5)),
+    "37": Layout((6, 8, 12, 6)),
+    "37-dilated": Layout((6, 8, 12, 6), (1, 1, 2, 4)),
+    "45": Layout((6, 12, 14, 8)),
+}
 
 
 def build(net: Network, checkpoint: Checkpoint, x: str, name: str) -> None:
@@ -25,7 +30,9 @@ def build(net: Network, checkpoint: Checkpoint, x: str, name: str) -> None:
         if stage > 0:
             x = _transition(net, parts, x, stage, pool=layout.dilation[stage] == 1)
         for index in range(count):
-            x = _layer(net, parts, x, f"stage{stage + 1}.{index}", layout.dilation[stage], pad_value)
+            x = _layer(
+                net, parts, x, f"stage{stage + 1}.{index}", layout.dilation[stage], pad_value
+            )
     x = net.relu("relu", net.norm("bn", x, parts.norm(), EPS))
     last = parts.dense()
     classify(net, x, last.weight, last.bias, softmax=checkpoint.keras)
@@ -44,8 +51,15 @@ def _stem(net: Network, parts: Parts, x: str, keras: bool) -> str:
 
 def _layer(net: Network, parts: Parts, x: str, name: str, dilation: int, pad_value: int) -> str:
     y = net.norm(f"{name}.bn", x, parts.norm(), EPS)
-    y = net.conv(f"{name}.conv", net.sign(f"{name}.sign", y), parts.conv().weight, "xnor",
-                 padding=dilation, dilation=dilation, pad_value=pad_value)
+    y = net.conv(
+        f"{name}.conv",
+        net.sign(f"{name}.sign", y),
+        parts.conv().weight,
+        "xnor",
+        padding=dilation,
+        dilation=dilation,
+        pad_value=pad_value,
+    )
     return net.concat(name, x, y)
 
 

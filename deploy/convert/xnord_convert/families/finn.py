@@ -1,5 +1,6 @@
 """FINN's CNV and LFC as brevitas trains them, with 1-bit weights and activations (1w1a). Images are
 of 0 to 1; the networks bring them to -1 to 1 themselves."""
+
 import numpy as np
 
 from .. import ConvertError
@@ -32,8 +33,11 @@ def _centre(net: Network, x: str) -> str:
 
 def _weighted(checkpoint: Checkpoint, prefix: str) -> list[int]:
     """The numbers of the layers with weights."""
-    return [int(number) for number in checkpoint.children(f"{prefix}.")
-            if checkpoint.has(f"{prefix}.{number}.weight")]
+    return [
+        int(number)
+        for number in checkpoint.children(f"{prefix}.")
+        if checkpoint.has(f"{prefix}.{number}.weight")
+    ]
 
 
 def _convolutions(net: Network, checkpoint: Checkpoint, x: str) -> str:

@@ -1,4 +1,5 @@
 """MeliusNet-22 of the Larq zoo."""
+
 import numpy as np
 
 from ..checkpoint import Checkpoint, Parts
@@ -28,8 +29,9 @@ def _stem(net: Network, parts: Parts, x: str) -> str:
     for index, groups in enumerate((1, 4, 8)):
         # Keras has a convolution for each group.
         weight = np.concatenate([parts.conv().weight for _ in range(groups)])
-        x = net.conv(f"stem.conv{index}", x, weight, stride=1 if index else 2, padding="same",
-                     groups=groups)
+        x = net.conv(
+            f"stem.conv{index}", x, weight, stride=1 if index else 2, padding="same", groups=groups
+        )
         x = net.relu(f"stem.relu{index}", net.norm(f"stem.bn{index}", x, parts.norm(), EPS))
     return net.max_pool("stem.pool", x, 2, padding="same")
 

@@ -1,4 +1,5 @@
 """jiecaoyu's Network in Network for CIFAR-10."""
+
 from ..checkpoint import Checkpoint
 from ..network import Network
 from .alexnet import binary
@@ -9,8 +10,13 @@ EPS = 1e-4
 
 
 def build(net: Network, checkpoint: Checkpoint, x: str) -> None:
-    x = net.conv("xnor.0", x, checkpoint.take("xnor.0.weight"), bias=checkpoint.take("xnor.0.bias"),
-                 padding=2)
+    x = net.conv(
+        "xnor.0",
+        x,
+        checkpoint.take("xnor.0.weight"),
+        bias=checkpoint.take("xnor.0.bias"),
+        padding=2,
+    )
     x = net.relu("xnor.2", net.norm("xnor.1", x, checkpoint.norm("xnor.1"), EPS))
     x = _binary(net, checkpoint, x, 3)
     x = _binary(net, checkpoint, x, 4)
@@ -22,8 +28,9 @@ def build(net: Network, checkpoint: Checkpoint, x: str) -> None:
     x = _binary(net, checkpoint, x, 10, padding=1)
     x = _binary(net, checkpoint, x, 11)
     x = net.norm("xnor.12", x, checkpoint.norm("xnor.12"), EPS)
-    x = net.conv("xnor.13", x, checkpoint.take("xnor.13.weight"),
-                 bias=checkpoint.take("xnor.13.bias"))
+    x = net.conv(
+        "xnor.13", x, checkpoint.take("xnor.13.weight"), bias=checkpoint.take("xnor.13.bias")
+    )
     finish(net, net.avg_pool("xnor.15", net.relu("xnor.14", x), "global"))
 
 

@@ -1,4 +1,5 @@
 """QuickNet of the Larq zoo, in its sizes: the blocks are counted in the file."""
+
 from ..checkpoint import Checkpoint, Parts
 from ..network import Network
 from .common import EPS, KERAS_EPS, classify
@@ -22,23 +23,31 @@ def build(net: Network, checkpoint: Checkpoint, x: str) -> None:
 def _stem(net: Network, parts: Parts, x: str) -> str:
     x = net.conv("stem.conv1", x, parts.conv().weight, stride=2, padding="same")
     x = net.relu("stem.relu", net.norm("stem.bn1", x, parts.norm(), KERAS_EPS))
-    x = net.conv("stem.depthwise", x, parts.conv().weight, stride=2, padding="same",
-                 groups=net.channels(x))
+    x = net.conv(
+        "stem.depthwise", x, parts.conv().weight, stride=2, padding="same", groups=net.channels(x)
+    )
     x = net.norm("stem.bn2", x, parts.norm(), KERAS_EPS)
     x = net.conv("stem.conv2", x, parts.conv().weight)
     return net.norm("stem.bn3", x, parts.norm(), KERAS_EPS)
 
 
 def _block(net: Network, parts: Parts, x: str, name: str) -> str:
-    y = net.conv(f"{name}.conv", net.sign(f"{name}.sign", x), parts.conv().weight, "xnor",
-                 padding="same", pad_value=1)
+    y = net.conv(
+        f"{name}.conv",
+        net.sign(f"{name}.sign", x),
+        parts.conv().weight,
+        "xnor",
+        padding="same",
+        pad_value=1,
+    )
     y = net.norm(f"{name}.bn", net.relu(f"{name}.relu", y), parts.norm(), EPS)
     return net.sum(name, y, x)
 
 
 def _transition(net: Network, parts: Parts, x: str, name: str) -> str:
     x = net.max_pool(f"{name}.pool", net.relu(f"{name}.relu", x), 2, stride=1)
-    x = net.conv(f"{name}.blur", x, parts.conv().weight, stride=2, padding="same",
-                 groups=net.channels(x))
+    x = net.conv(
+        f"{name}.blur", x, parts.conv().weight, stride=2, padding="same", groups=net.channels(x)
+    )
     x = net.conv(f"{name}.conv", x, parts.conv().weight)
     return net.norm(f"{name}.bn", x, parts.norm(), EPS)

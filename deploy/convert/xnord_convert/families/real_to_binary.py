@@ -1,5 +1,7 @@
-"""Real-to-Binary of the Larq zoo (RealToBinNetBNN). Its layers have names, `r2b_bnn_block_2a_conv2d`;
-shortcuts lie beside the main path, so the order of the file says less than they do."""
+"""Real-to-Binary of the Larq zoo (RealToBinNetBNN). Its layers have names,
+`r2b_bnn_block_2a_conv2d`; shortcuts lie beside the main path, so the order of the file says less
+than they do."""
+
 from typing import Optional
 
 from .. import ConvertError
@@ -16,8 +18,10 @@ class _Named:
         for part in checkpoint.parts():
             _, found, rest = part.name.partition("_block_")
             if not found:
-                raise ConvertError(f'layer "{part.name}" is not of a Real-to-Binary network, whose '
-                                   "layers are called NAME_block_1_conv2d, ...")
+                raise ConvertError(
+                    f'layer "{part.name}" is not of a Real-to-Binary network, whose '
+                    "layers are called NAME_block_1_conv2d, ..."
+                )
             self._parts[rest] = part
 
     def maybe(self, name: str) -> Optional[Part]:
@@ -31,8 +35,10 @@ class _Named:
 
     def end(self) -> None:
         if self._parts:
-            raise ConvertError(f"the file has layers that a Real-to-Binary network does not: "
-                               f"{', '.join(list(self._parts)[:8])}")
+            raise ConvertError(
+                f"the file has layers that a Real-to-Binary network does not: "
+                f"{', '.join(list(self._parts)[:8])}"
+            )
 
 
 def build(net: Network, checkpoint: Checkpoint, x: str) -> None:
@@ -50,10 +56,7 @@ def build(net: Network, checkpoint: Checkpoint, x: str) -> None:
 
 
 def _norm(net: Network, parts: _Named, x: str, name: str) -> str:
-    norm = parts.take(name).norm
-    if not norm:
-        raise ConvertError(f'"{name}" is no batch norm')
-    return net.norm(name.replace("_", ".", 1), x, norm, KERAS_EPS)
+    return net.norm(name.replace("_", ".", 1), x, parts.take(name).norm, KERAS_EPS)
 
 
 def _half(net: Network, parts: _Named, x: str, name: str) -> str:
@@ -66,8 +69,14 @@ def _half(net: Network, parts: _Named, x: str, name: str) -> str:
         shortcut = _norm(net, parts, shortcut, f"{name}_shortcut_batch_norm")
     y = _norm(net, parts, x, f"{name}_batch_norm")
     gate = _gate(net, parts, y, name)
-    y = net.conv(f"{name}.conv2d", net.sign(f"{name}.sign", y), parts.take(f"{name}_conv2d").weight,
-                 "xnor", stride=stride, padding="same")
+    y = net.conv(
+        f"{name}.conv2d",
+        net.sign(f"{name}.sign", y),
+        parts.take(f"{name}_conv2d").weight,
+        "xnor",
+        stride=stride,
+        padding="same",
+    )
     y = net.mul(f"{name}.scaling", y, gate)
     slope = parts.take(f"{name}_prelu").slope
     return net.sum(f"{name}.add", net.prelu(f"{name}.prelu", y, slope), shortcut)

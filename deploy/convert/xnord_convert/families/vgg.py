@@ -1,5 +1,6 @@
-"""Hubara's VGG for CIFAR-10: binary weights in every layer, real inputs in the first. Its LogSoftmax
-is left out: it changes no order of classes."""
+"""Hubara's VGG for CIFAR-10: binary weights in every layer, real inputs in the first. Its
+LogSoftmax is left out: it changes no order of classes."""
+
 from ..checkpoint import Checkpoint
 from ..network import Network
 from .common import EPS, finish
@@ -18,8 +19,14 @@ def _sequence(net: Network, checkpoint: Checkpoint, x: str, prefix: str, **windo
     for conv, norm in pairs:
         name = f"{prefix}.{conv}"
         first = prefix == "features" and conv == 0
-        x = net.conv(name, x, checkpoint.take(f"{name}.weight"), "bwn" if first else "xnor",
-                     bias=checkpoint.maybe(f"{name}.bias"), **window)
+        x = net.conv(
+            name,
+            x,
+            checkpoint.take(f"{name}.weight"),
+            "bwn" if first else "xnor",
+            bias=checkpoint.maybe(f"{name}.bias"),
+            **window,
+        )
         if norm - conv == 2:
             x = net.max_pool(f"{prefix}.{conv + 1}", x, 2)
         x = net.norm(f"{prefix}.{norm}", x, checkpoint.norm(f"{prefix}.{norm}"), EPS)
