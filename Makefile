@@ -254,11 +254,12 @@ $(filter %/openapi.c.o,$(SERVER_OBJ)): proto/openapi.yaml
 # ---- benchmarks: two programs; each sub-command prints a table and writes JSON into $(BUILD)/bench
 # oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
 ONEDNN = $(call once,ONEDNN,$(shell printf '\043include <dnnl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1))
+BENCH_SRC := $(addprefix tests/bench/,report.c options.c birealnet.c)
 # Of each pair one, by what there is.
 BENCH_CONV_SRC = $(filter-out %/no_cuda.c %/no_onednn.c %/peer_onednn.c,$(wildcard tests/bench/conv/*.c)) \
-                 tests/bench/report.c tests/bench/options.c $(addprefix tests/bench/conv/,$(if $(ONEDNN),peer_onednn,no_onednn).c \
+                 $(BENCH_SRC) $(addprefix tests/bench/conv/,$(if $(ONEDNN),peer_onednn,no_onednn).c \
                  $(if $(filter 1,$(USE_CUDA)),cuda.cu pack_cuda.cu,no_cuda.c))
-BENCH_HTTP_SRC := $(wildcard tests/bench/http/*.c) tests/bench/report.c tests/bench/options.c
+BENCH_HTTP_SRC := $(wildcard tests/bench/http/*.c) $(BENCH_SRC)
 
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu $(MADE_WITH)/tests-cu
 	@mkdir -p $(@D)
