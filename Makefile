@@ -157,7 +157,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
         test-clients test-networks test-openapi
@@ -254,11 +254,12 @@ $(filter %/openapi.c.o,$(SERVER_OBJ)): proto/openapi.yaml
 # ---- benchmarks: two programs; each sub-command prints a table and writes JSON into $(BUILD)/bench
 # oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
 ONEDNN = $(call once,ONEDNN,$(shell printf '\043include <dnnl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1))
+BENCH_SRC := $(addprefix tests/bench/,report.c options.c birealnet.c)
 # Of each pair one, by what there is.
 BENCH_CONV_SRC = $(filter-out %/no_cuda.c %/no_onednn.c %/peer_onednn.c,$(wildcard tests/bench/conv/*.c)) \
-                 tests/bench/report.c tests/bench/options.c $(addprefix tests/bench/conv/,$(if $(ONEDNN),peer_onednn,no_onednn).c \
+                 $(BENCH_SRC) $(addprefix tests/bench/conv/,$(if $(ONEDNN),peer_onednn,no_onednn).c \
                  $(if $(filter 1,$(USE_CUDA)),cuda.cu pack_cuda.cu,no_cuda.c))
-BENCH_HTTP_SRC := $(wildcard tests/bench/http/*.c) tests/bench/report.c tests/bench/options.c
+BENCH_HTTP_SRC := $(wildcard tests/bench/http/*.c) $(BENCH_SRC)
 
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu $(MADE_WITH)/tests-cu
 	@mkdir -p $(@D)
@@ -327,6 +328,9 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 	@deploy/install-deps.sh --with-bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,wrk,http) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+bench-http-network: deps ## a whole network over HTTP, Bi-Real-18, beside the echo ceiling
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
+	$(call bench_http,network,http_network) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,overload,overload) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

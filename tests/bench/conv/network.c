@@ -2,132 +2,21 @@
  * RGB after RGB, with random weights: each step's time, and all of them together. On the CPU, where
  * steps run one after the other while they are asked for; with --threads 1 it is the processor's
  * time, which other programs on the machine change less. */
+#include "../birealnet.h"
 #include "bench.h"
 
 #include "xn_mem.h"
-#include "xn_network.h"
 #include "xn_rng.h"
 
 #include <string.h>
 #include <time.h>
 
-enum { SIDE = 224, SMALL_SIDE = 64, LAYERS = 80, TENSORS = 120, CLASSES = 1000, MOST_STEPS = 64 };
-
-/* ---- the network ---- */
-
-typedef struct maker {
-    xn_graph_params params;
-    xn_layer layers[LAYERS];
-    char names[LAYERS][8];
-    const char *inputs[LAYERS][2];
-    xn_tensor tensors[TENSORS];
-    int tensor_count;
-    xn_rng rng;
-} maker;
-
-/* Values in [centre - reach, centre + reach). */
-static const xn_tensor *values(maker *m, float centre, float reach, xn_shape shape) {
-    xn_tensor *t = &m->tensors[m->tensor_count++];
-    *t = (xn_tensor){.datatype = XN_FP32, .shape = shape, .elements = 1};
-    for (int i = 0; i < shape.rank; i++)
-        t->elements *= shape.dims[i];
-    t->bytes = (size_t)t->elements * sizeof(float);
-    float *to = xn_bench_take((size_t)t->elements, sizeof *to);
-    for (int64_t i = 0; i < t->elements; i++)
-        to[i] = centre + reach * xn_rng_float(&m->rng);
-    t->data = to;
-    return t;
-}
-
-/* Its number; reads layers `first` and, where it is not -1, `second`; -1: the layer before. */
-static int add(maker *m, xn_op op, int first, int second) {
-    const int index = m->params.layer_count++;
-    xn_layer *l = &m->layers[index];
-    snprintf(m->names[index], sizeof m->names[index], "%d", index);
-    xn_layer_default(op, m->names[index], l);
-    if (first >= 0) {
-        m->inputs[index][l->input_count++] = m->names[first];
-        if (second >= 0)
-            m->inputs[index][l->input_count++] = m->names[second];
-        l->inputs = m->inputs[index];
-    }
-    return index;
-}
-
-static void window(xn_layer *l, int64_t stride, int64_t padding) {
-    l->window.stride[0] = l->window.stride[1] = stride;
-    for (int i = 0; i < 4; i++)
-        l->window.padding[i] = padding;
-}
-
-/* A convolution and its batch norm. */
-static int conv(maker *m, xn_mode mode, int from, int64_t in, int64_t out, int64_t kernel,
-                int64_t stride) {
-    const float terms = (float)(in * kernel * kernel);
-    xn_layer *l = &m->layers[add(m, XN_OP_CONV, from, -1)];
-    window(l, stride, kernel / 2);
-    l->window.mode = mode;
-    l->weight = values(m, 0, 1, (xn_shape){4, {out, in, kernel, kernel}});
-    const int norm = add(m, XN_OP_AFFINE, -1, -1);
-    m->layers[norm].scale = values(m, 1 / sqrtf(terms), 0.5f / sqrtf(terms), (xn_shape){1, {out}});
-    m->layers[norm].bias = values(m, 0, 0.5f, (xn_shape){1, {out}});
-    return norm;
-}
-
-static int block(maker *m, int x, int64_t in, int64_t out) {
-    const bool down = in != out;
-    int shortcut = x;
-    const int main = conv(m, XN_MODE_XNOR, x, in, out, 3, down ? 2 : 1);
-    if (down) {
-        xn_layer *pool = &m->layers[add(m, XN_OP_AVG_POOL, x, -1)];
-        pool->kernel[0] = pool->kernel[1] = 2;
-        shortcut = conv(m, XN_MODE_FLOAT, -1, in, out, 1, 1);
-    }
-    return add(m, XN_OP_ADD, main, shortcut);
-}
-
-static maker *bi_real_18(int64_t side, xn_precision precision) {
-    maker *m = xn_bench_take(1, sizeof *m);
-    memset(m, 0, sizeof *m);
-    m->rng.state = 18;
-    m->params = (xn_graph_params){.input_name = "input",
-                                  .input_datatype = XN_UINT8,
-                                  .input_layout = XN_IMAGE_NHWC,
-                                  .input_shape = {3, {side, side, 3}},
-                                  .layers = m->layers,
-                                  .precision = precision};
-    xn_layer *l = &m->layers[add(m, XN_OP_AFFINE, -1, -1)];
-    l->scale = values(m, 1.0f / 58, 0, (xn_shape){1, {3}});
-    l->bias = values(m, -2, 0, (xn_shape){1, {3}});
-    conv(m, XN_MODE_FLOAT, -1, 3, 64, 7, 2);
-    l = &m->layers[add(m, XN_OP_MAX_POOL, -1, -1)];
-    l->kernel[0] = l->kernel[1] = 3;
-    window(l, 2, 1);
-    int x = m->params.layer_count - 1;
-    for (int i = 0; i < 16; i++)
-        x = block(m, x, i && i % 4 == 0 ? 32 << i / 4 : 64 << i / 4, 64 << i / 4);
-    m->layers[add(m, XN_OP_AVG_POOL, -1, -1)].global = true;
-    add(m, XN_OP_FLATTEN, -1, -1);
-    l = &m->layers[add(m, XN_OP_CONV, -1, -1)];
-    l->window.mode = XN_MODE_FLOAT;
-    l->weight = values(m, 0, 0.05f, (xn_shape){2, {CLASSES, 512}});
-    l->bias = values(m, 0, 0.05f, (xn_shape){1, {CLASSES}});
-    return m;
-}
+enum { SIDE = 224, SMALL_SIDE = 64, MOST_STEPS = 64 };
 
 static xn_network *lowered(int64_t side, xn_precision precision) {
-    static const xn_conv_limits limits = {INT32_MAX, INT32_MAX, INT64_MAX};
-    maker *m = bi_real_18(side, precision);
-    xn_graph *graph = NULL;
-    xn_network *network = NULL;
-    xn_error error;
-    if (xn_graph_create(&m->params, &limits, &graph, &error) ||
-        xn_network_lower(graph, &network, &error))
-        xn_bench_fail("network", error.message);
-    xn_graph_free(graph);
-    for (int i = 0; i < m->tensor_count; i++)
-        xn_mem_free((void *)m->tensors[i].data);
-    xn_mem_free(m);
+    xn_birealnet *net = xn_birealnet_make(side, precision);
+    xn_network *network = xn_birealnet_lower(net);
+    xn_birealnet_free(net);
     return network;
 }
 
@@ -228,9 +117,9 @@ static int64_t count_wrong(const xn_bench_device *on, xn_precision precision) {
     make_runner(&ref, network, 1, &right);
     run_once(&right);
     double most = 0;
-    for (int i = 0; i < CLASSES; i++)
+    for (int i = 0; i < XN_BIREALNET_CLASSES; i++)
         most = fmax(most, fabs((double)right.output[i]));
-    for (int i = 0; i < CLASSES; i++)
+    for (int i = 0; i < XN_BIREALNET_CLASSES; i++)
         wrong += !(fabs((double)ours.output[i] - (double)right.output[i]) <= allowed * most);
     free_runner(&ref, &right);
     free_runner(on, &ours);

@@ -25,6 +25,7 @@ int bench_echo(const bench_options *o);
 int bench_load(const bench_options *o);
 int bench_json(const bench_options *o);
 int bench_wrk(const bench_options *o);
+int bench_network(const bench_options *o);
 int bench_overload(const bench_options *o);
 int bench_probe(const bench_options *o);
 
@@ -50,6 +51,13 @@ void bench_process_stop(bench_process *p);
 /* xnord on a free port of loopback, with the options' flags and `more` (NULL: none). */
 void bench_daemon_start(bench_process *p, const bench_options *o, const char *const *more,
                         struct sockaddr_in *address);
+
+/* Waits until it serves; the name of its backend, "?" where it does not say. */
+void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t size);
+
+/* `bench-http echo`, on a free port of loopback, with as many threads as there are cores, up to 8.
+ */
+void bench_echo_start(bench_process *p, struct sockaddr_in *address);
 
 /* One exchange on a connection of its own, which the request asks to close. The whole answer,
  * terminated and owned by the caller, or NULL with a line on stderr. */

@@ -53,6 +53,7 @@ static void merge(ol_counts *all, const ol_counts *one) {
     all->reconnects += one->reconnects;
     xn_histogram_merge(&all->good, &one->good);
     xn_histogram_merge(&all->refused, &one->refused);
+    xn_histogram_merge(&all->compute, &one->compute);
     xn_histogram_merge(&all->late, &one->late);
 }
 

@@ -40,7 +40,7 @@ bool ol_put_weights(const char *name, int filters, int channels, const struct so
 typedef struct ol_message {
     char *bytes; /* head and body */
     size_t length, body_length;
-    unsigned char *output; /* of the first answer: every other must hold the same */
+    unsigned char *output; /* of the first answer: every other must hold the same; NULL: any */
     size_t output_bytes;
 } ol_message;
 
@@ -71,6 +71,7 @@ typedef struct ol_counts {
     uint64_t due, reconnects;
     xn_histogram good;    /* latencies of 200, from the moment due */
     xn_histogram refused; /* and of refusals */
+    xn_histogram compute; /* of 200, as Server-Timing says it */
     xn_histogram late;    /* the generator's own: from the moment due to the first byte sent, while
                              a connection was free */
 } ol_counts;
@@ -96,6 +97,7 @@ typedef struct ol_conn {
     bool head_done, closes, retry_after, differs;
     int status;
     size_t length, received, skip; /* of the body; bytes of it in front of the output */
+    int64_t compute_ns;
 } ol_conn;
 
 struct ol_thread {

@@ -26,6 +26,7 @@ static void forget_answer(ol_conn *conn) {
     conn->head_length = conn->length = conn->received = conn->skip = 0;
     conn->head_done = conn->closes = conn->retry_after = conn->differs = false;
     conn->status = 0;
+    conn->compute_ns = 0;
 }
 
 static bool open_socket(ol_conn *conn) {
@@ -105,6 +106,11 @@ void ol_conn_start(ol_conn *conn, int64_t due_ns, bool counted) {
 
 /* ---- receiving ---- */
 
+static int64_t compute_of(const char *timing) {
+    const char *at = strstr(timing, "compute;dur=");
+    return at ? (int64_t)(1e6 * strtod(at + 12, NULL)) : 0;
+}
+
 static void read_header(ol_conn *conn, const char *line) {
     if (!strncasecmp(line, "Content-Length:", 15))
         conn->length = strtoull(line + 15, NULL, 10);
@@ -114,6 +120,8 @@ static void read_header(ol_conn *conn, const char *line) {
         conn->retry_after = strtol(line + 12, NULL, 10) >= 1;
     else if (!strncasecmp(line, "Connection: close", 17))
         conn->closes = true;
+    else if (!strncasecmp(line, "Server-Timing:", 14))
+        conn->compute_ns = compute_of(line + 14);
 }
 
 /* Takes what belongs to the head; the bytes used. */
@@ -136,7 +144,7 @@ static size_t take_head(ol_conn *conn, const char *bytes, size_t count) {
 
 static void take_body(ol_conn *conn, const unsigned char *bytes, size_t count) {
     const ol_message *message = &conn->thread->plan->message;
-    if (conn->status == 200) {
+    if (conn->status == 200 && message->output) {
         size_t at = conn->received, from = at < conn->skip ? conn->skip - at : 0;
         size_t place = at + from - conn->skip; /* in the output, if any of it is here */
         if (from < count && place + (count - from) <= message->output_bytes)

@@ -112,10 +112,12 @@ void ol_thread_done(ol_conn *conn, ol_outcome outcome) {
         return;
     thread->counts.outcomes[outcome]++;
     int64_t took_ns = xn_bench_now_ns() - conn->due_ns;
-    if (outcome == OL_GOOD)
+    if (outcome == OL_GOOD) {
         xn_histogram_add(&thread->counts.good, took_ns);
-    else if (outcome == OL_REFUSED)
+        xn_histogram_add(&thread->counts.compute, conn->compute_ns);
+    } else if (outcome == OL_REFUSED) {
         xn_histogram_add(&thread->counts.refused, took_ns);
+    }
 }
 
 /* ---- the loop ---- */

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { START_SECONDS = 60, MOST_ARGUMENTS = 64 };
@@ -134,6 +135,12 @@ void bench_process_stop(bench_process *p) {
     p->pid = 0;
 }
 
+static struct sockaddr_in on_loopback(const char *port) {
+    return (struct sockaddr_in){.sin_family = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                .sin_port = htons((uint16_t)atoi(port))};
+}
+
 void bench_daemon_start(bench_process *p, const bench_options *o, const char *const *more,
                         struct sockaddr_in *address) {
     char *argv[MOST_ARGUMENTS] = {(char *)o->xnord, (char *)"--port", (char *)"0"};
@@ -145,9 +152,32 @@ void bench_daemon_start(bench_process *p, const bench_options *o, const char *co
         argv[n++] = o->flags[i];
     bench_process_start(p, argv, o->daemon_cpus, STDERR_FILENO, "listening on", line, sizeof line);
     const char *colon = strrchr(strstr(line, "listening on"), ':');
-    *address = (struct sockaddr_in){.sin_family = AF_INET,
-                                    .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                    .sin_port = htons((uint16_t)atoi(colon ? colon + 1 : "0"))};
+    *address = on_loopback(colon ? colon + 1 : "0");
+}
+
+void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t size) {
+    const struct timespec step = {0, 20000000};
+    const int64_t end = xn_bench_now_ns() + INT64_C(1000000000) * START_SECONDS;
+    char *ready = bench_get(server, "/v2/health/ready");
+    while (ready && strncmp(ready, "HTTP/1.1 200", 12) && xn_bench_now_ns() < end) {
+        free(ready);
+        nanosleep(&step, NULL);
+        ready = bench_get(server, "/v2/health/ready");
+    }
+    if (!ready || strncmp(ready, "HTTP/1.1 200", 12))
+        xn_bench_fail("xnord", "is not ready");
+    const char *at = strstr(ready, "\"backend\": \"");
+    snprintf(backend, size, "%.*s", at ? (int)strcspn(at + 12, "\"") : 1, at ? at + 12 : "?");
+    free(ready);
+}
+
+void bench_echo_start(bench_process *p, struct sockaddr_in *address) {
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    char threads[24], line[64];
+    char *argv[] = {(char *)"/proc/self/exe", (char *)"echo", (char *)"--threads", threads, NULL};
+    snprintf(threads, sizeof threads, "%ld", cores < 8 ? cores : 8);
+    bench_process_start(p, argv, NULL, STDOUT_FILENO, "", line, sizeof line);
+    *address = on_loopback(line);
 }
 
 /* ---- one exchange ---- */

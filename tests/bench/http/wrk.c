@@ -47,18 +47,13 @@ static void start_xnord(const bench_options *o, server *s, char *backend, size_t
     snprintf(s->url, URL, "http://127.0.0.1:%u/conv", (unsigned)ntohs(address.sin_port));
     if (!ol_put_weights("bench", 1, 1, &address))
         xn_bench_fail("xnord", "it took no weights");
-    char *ready = bench_get(&address, "/v2/health/ready");
-    const char *at = ready ? strstr(ready, "\"backend\": \"") : NULL;
-    snprintf(backend, size, "%.*s", at ? (int)strcspn(at + 12, "\"") : 1, at ? at + 12 : "?");
-    free(ready);
+    bench_daemon_ready(&address, backend, size);
 }
 
-static void start_echo(server *s, long cores) {
-    char threads[24], line[64];
-    char *argv[] = {(char *)"/proc/self/exe", (char *)"echo", (char *)"--threads", threads, NULL};
-    snprintf(threads, sizeof threads, "%ld", cores < 8 ? cores : 8);
-    bench_process_start(&s->process, argv, NULL, STDOUT_FILENO, "", line, sizeof line);
-    snprintf(s->url, URL, "http://127.0.0.1:%d/", atoi(line));
+static void start_echo(server *s) {
+    struct sockaddr_in address;
+    bench_echo_start(&s->process, &address);
+    snprintf(s->url, URL, "http://127.0.0.1:%u/", (unsigned)ntohs(address.sin_port));
 }
 
 static void start_peer(const bench_options *o, server *s) {
@@ -138,7 +133,7 @@ int bench_wrk(const bench_options *o) {
     xn_report r;
     int status = 0;
     start_xnord(o, &servers[XNORD], backend, sizeof backend);
-    start_echo(&servers[ECHO], cores);
+    start_echo(&servers[ECHO]);
     start_peer(o, &servers[PEER]);
     xn_report_open(&r, o->json);
     printf(
