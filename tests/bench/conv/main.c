@@ -27,7 +27,8 @@ static const command commands[] = {
     {"pack", "binarise and pack on a GPU beside reading and copying the same bytes", "cuda",
      xn_bench_pack, NULL},
     {"stage", "the compute stage as answers report it", NULL, xn_bench_stages, NULL},
-    {"network", "Bi-Real-18: the compute stage, on the CPU step by step", NULL, xn_bench_network, NULL},
+    {"network", "Bi-Real-18: the compute stage, on the CPU step by step", NULL, xn_bench_network,
+     NULL},
     {"paper", "the paper's three tables beside its published figures", NULL, NULL, xn_bench_paper},
     {"sets", "each instruction set of the CPU", "cpu", NULL, xn_bench_sets},
 };
