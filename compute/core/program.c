@@ -315,25 +315,36 @@ static xn_enqueued enqueued_of(const xn_program *p, int index, const xn_prepared
                                 .second = address_of(p, arena, s->second)}};
 }
 
+static xn_status check_wanted(const xn_run_wish *wish, xn_error *error) {
+    if (!wish || wish->wanted(wish->context))
+        return XN_OK;
+    return xn_fail(error, XN_ERR_CANCELLED, NULL, "the run is no longer wanted");
+}
+
 static xn_status enqueue_steps(xn_program *p, const xn_prepared *const *prepared,
-                               const xn_batch *batch, char *arena, xn_error *error) {
+                               const xn_batch *batch, char *arena, const xn_run_wish *wish,
+                               xn_error *error) {
     const xn_backend *b = p->backend;
     xn_status status = XN_OK;
     for (int i = 0; i < p->step_count; i++)
         p->run[i] = enqueued_of(p, i, prepared, batch, arena);
     if (b->enqueue_all)
         return b->enqueue_all(p->stream, p->run, p->step_count, &p->recordings, error);
-    for (int i = 0; i < p->step_count && status == XN_OK; i++)
-        status = b->enqueue(p->run[i].plan, p->run[i].prepared, &p->run[i].io, error);
+    for (int i = 0; i < p->step_count && status == XN_OK; i++) {
+        status = check_wanted(wish, error);
+        if (status == XN_OK)
+            status = b->enqueue(p->run[i].plan, p->run[i].prepared, &p->run[i].io, error);
+    }
     return status;
 }
 
 static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, const xn_batch *batch,
-                           char *arena, xn_run_times *times, xn_error *error) {
+                           char *arena, const xn_run_wish *wish, xn_run_times *times,
+                           xn_error *error) {
     const xn_backend *b = p->backend;
     xn_status status = b->begin(p->stream, batch, address_of(p, arena, 0), error);
     if (status == XN_OK)
-        status = enqueue_steps(p, prepared, batch, arena, error);
+        status = enqueue_steps(p, prepared, batch, arena, wish, error);
     if (status == XN_OK)
         status = b->end(p->stream, batch, address_of(p, arena, p->output), times, error);
     if (status != XN_OK)
@@ -370,18 +381,20 @@ static xn_batch take_images(const xn_program *p, const xn_batch *all, rest *r, i
 
 /* Passes of nearly equal size. */
 static xn_status run_passes(xn_program *p, const xn_prepared *const *prepared,
-                            const xn_batch *batch, char *arena, xn_run_times *times,
-                            xn_error *error) {
+                            const xn_batch *batch, char *arena, const xn_run_wish *wish,
+                            xn_run_times *times, xn_error *error) {
     const int64_t passes = (batch->images - 1) / p->pass_images + 1;
     rest r = {batch->items, 0};
     xn_status status = XN_OK;
     if (passes == 1)
-        return run_steps(p, prepared, batch, arena, times, error);
+        return run_steps(p, prepared, batch, arena, wish, times, error);
     for (int64_t i = 0, done = 0; i < passes && status == XN_OK; i++) {
         const int64_t images = (batch->images - done - 1) / (passes - i) + 1;
         const xn_batch pass = take_images(p, batch, &r, images);
         xn_run_times took = {0};
-        status = run_steps(p, prepared, &pass, arena, &took, error);
+        status = check_wanted(wish, error);
+        if (status == XN_OK)
+            status = run_steps(p, prepared, &pass, arena, wish, &took, error);
         done += images;
         times->upload_ns += took.upload_ns;
         times->compute_ns += took.compute_ns;
@@ -393,6 +406,12 @@ static xn_status run_passes(xn_program *p, const xn_prepared *const *prepared,
 xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared,
                          const xn_batch_item *items, size_t count, xn_run_times *times,
                          xn_error *error) {
+    return xn_program_run_wanted(program, prepared, items, count, NULL, times, error);
+}
+
+xn_status xn_program_run_wanted(xn_program *program, const xn_prepared *const *prepared,
+                                const xn_batch_item *items, size_t count, const xn_run_wish *wish,
+                                xn_run_times *times, xn_error *error) {
     xn_batch batch = {.items = items,
                       .count = count,
                       .input_bytes = program->tensors[0].image_bytes,
@@ -412,7 +431,7 @@ xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared
                            "tensors",
                            program->arena_bytes);
     }
-    xn_status status = run_passes(program, prepared, &batch, arena, &measured, error);
+    xn_status status = run_passes(program, prepared, &batch, arena, wish, &measured, error);
     if (status == XN_OK && times)
         *times = measured;
     return status;

@@ -45,6 +45,17 @@ xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared
                          const xn_batch_item *items, size_t count, xn_run_times *times,
                          xn_error *error);
 
+/* The same, as long as it is wanted: asked before each pass, and where the backend has done a step
+ * before it takes the next, before each step. XN_ERR_CANCELLED: it no longer was, and the outputs
+ * are undefined. */
+typedef struct xn_run_wish {
+    bool (*wanted)(void *context); /* quick, for there are many steps; on the caller's thread */
+    void *context;
+} xn_run_wish;
+xn_status xn_program_run_wanted(xn_program *program, const xn_prepared *const *prepared,
+                                const xn_batch_item *items, size_t count, const xn_run_wish *wish,
+                                xn_run_times *times, xn_error *error);
+
 /* What a run with these weights computes its products from, at worst: the problem's precision or a
  * better one. */
 xn_precision xn_program_precision(const xn_program *program, const xn_prepared *const *prepared);

@@ -355,6 +355,8 @@ void xn_engine_cancel(xn_engine *engine, xn_job *job, xn_status status) {
     pthread_mutex_lock(&engine->mutex);
     if (job->state == XN_JOB_QUEUED)
         xn_engine_end_job_locked(engine, job, status);
+    else
+        atomic_store(&job->unwanted, (int)status);
     pthread_mutex_unlock(&engine->mutex);
 }
 

@@ -55,9 +55,10 @@ int xn_engine_retry_after(const xn_engine *engine);
 
 /* Hands over an admitted job. On failure done is not called and the job stays the caller's. */
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error);
-/* Takes the job out if it is still queued: its done comes soon with that status. Otherwise it has
- * started or finished and nothing changes. Only valid until done was called (the caller makes
- * sure of that with its own lock). */
+/* Takes the job out if it is still queued: its done comes soon with that status. One that has
+ * started is given up, with that status, where all of its batch are, and where the program comes
+ * to another step; else it finishes as if nothing were. Only valid until done was called (the
+ * caller makes sure of that with its own lock). */
 void xn_engine_cancel(xn_engine *engine, xn_job *job, xn_status status);
 
 int xn_engine_device_count(const xn_engine *engine);

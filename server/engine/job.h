@@ -5,6 +5,8 @@
 #include "asset.h"
 #include "xn_problem.h"
 
+#include <stdatomic.h>
+
 typedef struct xn_job xn_job;
 
 /* The submitter fills the first part, keeps the memory alive and untouched
@@ -19,7 +21,7 @@ struct xn_job {
     void *output;
     int pool;            /* from xn_engine_pool */
     bool any_pool;       /* the request said "auto": may move to the pool that is primary then */
-    int64_t deadline_ns; /* monotonic; not started after it */
+    int64_t deadline_ns; /* monotonic; not started after it, and not gone on with */
     const char *id;      /* request id for logs, borrowed */
     void (*done)(xn_job *job);
     void *context;
@@ -38,6 +40,7 @@ struct xn_job {
     struct xn_group *group;
     uint64_t arrival;     /* the order of jobs with the same submitted_ns */
     size_t deadline_slot; /* in the heap of deadlines */
+    atomic_int unwanted;  /* the xn_status it was cancelled with while it ran, or XN_OK */
     int state;
 };
 

@@ -78,6 +78,22 @@ typedef struct outcome {
     xn_precision precision;
 } outcome;
 
+/* The jobs of a launch. */
+typedef struct company {
+    xn_job *const *jobs;
+    size_t count;
+} company;
+
+/* Whether somebody still waits for it. */
+static bool is_wanted(void *context) {
+    const company *all = context;
+    const int64_t now_ns = xn_now_ns();
+    for (size_t i = 0; i < all->count; i++)
+        if (now_ns <= all->jobs[i]->deadline_ns && !atomic_load(&all->jobs[i]->unwanted))
+            return true;
+    return false;
+}
+
 static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
                         const xn_prepared *const *prepared, outcome *out, xn_error *error) {
     xn_program *program;
@@ -90,7 +106,18 @@ static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
     for (size_t i = 0; i < count; i++)
         worker->items[i] = (xn_batch_item){jobs[i]->input, jobs[i]->output, jobs[i]->images};
     out->precision = xn_program_precision(program, prepared);
-    return xn_program_run(program, prepared, worker->items, count, &out->times, error);
+    company all = {jobs, count};
+    return xn_program_run_wanted(program, prepared, worker->items, count,
+                                 &(xn_run_wish){is_wanted, &all}, &out->times, error);
+}
+
+/* Why its launch was given up. */
+static xn_status fail_unwanted(xn_job *job) {
+    xn_status status = (xn_status)atomic_load(&job->unwanted);
+    if (status != XN_OK)
+        return xn_fail(&job->error, status, NULL, "the request was cancelled while it ran");
+    return xn_fail(&job->error, XN_ERR_DEADLINE, "timeout_ms",
+                   "the deadline passed during the computation, which was given up");
 }
 
 /* Gives jobs of one launch their outcome and hands them back; they are gone afterwards. */
@@ -107,9 +134,9 @@ static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_stat
     xn_admission_finished(engine->admission, (int64_t)count, now_ns);
     for (size_t i = 0; i < count; i++) {
         xn_job *job = jobs[i];
-        job->status = status;
         if (status != XN_OK)
             job->error = *error;
+        job->status = status == XN_ERR_CANCELLED ? fail_unwanted(job) : status;
         job->times = out->times;
         job->precision = out->precision;
         job->device = worker->member;
@@ -185,7 +212,7 @@ static void run_batch(xn_worker *worker, size_t count) {
             explain_too_large(worker, jobs[0], &error);
         if (status == XN_ERR_DEVICE_LOST)
             now = count - at; /* the rest is lost with it */
-        if (status != XN_OK)
+        if (status != XN_OK && status != XN_ERR_CANCELLED)
             report(worker, status, &error, jobs[0]);
         finish(worker, jobs, now, status, &out, &error);
         at += now;

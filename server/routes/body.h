@@ -30,8 +30,8 @@ xn_status xn_body_open(size_t length, size_t offset, xn_buffers *buffers, xn_tic
 xn_status xn_body_map(size_t length, size_t offset, xn_body *out, xn_error *error);
 /* Makes granted at least `needed`, which is at most the length. */
 xn_status xn_body_grow(xn_body *body, size_t needed, xn_ticket *ticket, xn_error *error);
-/* Gives the memory back, a large one on the loader's thread. Idempotent. The ticket still counts
- * it. */
+/* Gives the memory back, a large one on a thread of the loader; without a loader here. Idempotent.
+ * The ticket still counts it. */
 void xn_body_close(xn_body *body, xn_buffers *buffers, xn_loader *loader);
 
 /* Unmaps what xn_mem_map gave, more than a little of it on the loader's thread. */

@@ -353,7 +353,9 @@ xn_status xn_exchange_decode_body(xn_exchange *exchange, xn_error *error) {
     status = xn_coding_decode(exchange->coding, coded.memory + coded.offset, coded.length,
                               decoded.memory + decoded.offset, room, "max-body-bytes", grow_decoded,
                               exchange, &exchange->body.length, error);
-    xn_body_close(&coded, xn_engine_buffers(service->engine), service->loader);
+    xn_body_close(&coded, xn_engine_buffers(service->engine), NULL);
+    if (status != XN_OK) /* all of it at once: what comes next may need as much */
+        xn_body_close(&exchange->body, xn_engine_buffers(service->engine), NULL);
     exchange->coding = XN_CODING_IDENTITY;
     return status != XN_OK ? status : check_decoded_length(exchange, error);
 }

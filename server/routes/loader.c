@@ -76,16 +76,26 @@ void xn_loader_free(xn_loader *loader) {
     xn_mem_free(loader);
 }
 
-void xn_loader_submit(xn_loader *loader, xn_task *task) {
-    task->next = NULL;
+static void submit(xn_loader *loader, xn_task *task, bool in_front) {
     pthread_mutex_lock(&loader->lock);
     bool stopping = loader->stopping;
     if (!stopping) {
-        *loader->last = task;
-        loader->last = &task->next;
+        xn_task **at = in_front ? &loader->first : loader->last;
+        task->next = in_front ? loader->first : NULL;
+        *at = task;
+        if (!task->next)
+            loader->last = &task->next;
         pthread_cond_signal(&loader->wake);
     }
     pthread_mutex_unlock(&loader->lock);
     if (stopping)
         task->run(task);
+}
+
+void xn_loader_submit(xn_loader *loader, xn_task *task) {
+    submit(loader, task, false);
+}
+
+void xn_loader_submit_first(xn_loader *loader, xn_task *task) {
+    submit(loader, task, true);
 }

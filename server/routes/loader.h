@@ -19,5 +19,7 @@ xn_status xn_loader_create(int threads, xn_loader **out, xn_error *error);
 void xn_loader_stop(xn_loader *loader); /* NULL-safe, idempotent */
 void xn_loader_free(xn_loader *loader); /* NULL-safe; stops */
 void xn_loader_submit(xn_loader *loader, xn_task *task);
+/* In front of all that wait: for a task that is short and gives back what others may wait for. */
+void xn_loader_submit_first(xn_loader *loader, xn_task *task);
 
 #endif

@@ -172,6 +172,44 @@ START_TEST(decoded_bytes_count) {
 }
 END_TEST
 
+/* Those that are refused have left before the next ones are decoded. */
+START_TEST(many_bombs_hold_no_more_than_one) {
+    enum { COUNT = 100, MOST = 24 << 20 };
+    xt_conn conns[COUNT];
+    xt_response response;
+    xt_daemon *small = xt_daemon_start(XT_FLAGS("--model-repository", repository, "--queue-bytes",
+                                                "32M", "--max-bytes-per-client", "32M",
+                                                "--max-active", "1000", "--max-body-bytes", "64M"));
+    xt_buffer body = {calloc(1, MOST), MOST, MOST}, coded;
+    char head[256];
+    memset(body.data, ' ', body.length);
+    coded = code(XN_CODING_GZIP, &body);
+    long before = xt_daemon_memory_kb(small, "VmHWM");
+    snprintf(head, sizeof head,
+             "POST /v2/models/bytes/infer HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
+             codings[0].header, coded.length);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < COUNT; i++) {
+            ck_assert(xt_connect(&conns[i], small) && xt_send_text(&conns[i], head) &&
+                      xt_send(&conns[i], coded.data, coded.length));
+        }
+        for (int i = 0; i < COUNT; i++) {
+            ck_assert_int_eq(xt_receive(&conns[i], false, false, &response), XT_GOT);
+            ck_assert_msg(response.status == 429 || response.status == 400, "%d: %s",
+                          response.status, response.body);
+            xt_response_free(&response);
+            xt_disconnect(&conns[i]);
+        }
+    }
+    if (!XN_TEST_SANITIZED)
+        ck_assert_int_lt(xt_daemon_memory_kb(small, "VmHWM"), before + 3 * (MOST >> 10));
+    ck_assert(xt_metric_becomes(small, "xnord_inflight_bytes", 0));
+    ck_assert_int_eq(xt_daemon_stop(small), 0);
+    xt_buffer_free(&body);
+    xt_buffer_free(&coded);
+}
+END_TEST
+
 /* ---- answers ---- */
 
 static xn_status grown(void *context, size_t bytes, xn_error *why) {
@@ -259,6 +297,7 @@ XN_SUITE(http_coding) {
     tcase_add_test(tcase, other_routes);
     tcase_add_loop_test(tcase, bombs, 0, 2);
     tcase_add_test(tcase, decoded_bytes_count);
+    tcase_add_test(tcase, many_bombs_hold_no_more_than_one);
     tcase_add_test(tcase, coded_answers);
     tcase_add_test(tcase, small_answers_and_errors_are_not_coded);
     suite_add_tcase(suite, tcase);

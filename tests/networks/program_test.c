@@ -238,6 +238,42 @@ START_TEST(a_backend_may_take_all_steps_at_once) {
 }
 END_TEST
 
+/* True so many times. */
+static bool still_wanted(void *context) {
+    int *left = context;
+    return (*left)-- > 0;
+}
+
+START_TEST(a_run_that_is_not_wanted_ends) {
+    bench b = open_backend(_i ? "cpu" : "ref");
+    const xn_step steps[3] = {map_step(0, 1, 2, 3, 3), map_step(1, 2, 2, 3, 3),
+                              map_step(2, 3, 2, 3, 3)};
+    float input[18], output[18];
+    const xn_batch_item item = {input, output, 1};
+    xn_program *program = NULL;
+    xn_error error;
+    for (int i = 0; i < 18; i++)
+        input[i] = (float)i;
+    ck_assert_int_eq(create(&b, steps, 3, 1, &program, NULL), XN_OK);
+    for (int steps_wanted = 0; steps_wanted <= 3; steps_wanted++) {
+        int left = steps_wanted;
+        memset(output, 0, sizeof output);
+        xn_status status = xn_program_run_wanted(program, NULL, &item, 1,
+                                                 &(xn_run_wish){still_wanted, &left}, NULL, &error);
+        ck_assert_int_eq(status, steps_wanted < 3 ? XN_ERR_CANCELLED : XN_OK);
+        if (steps_wanted < 3) {
+            ck_assert_int_eq(left, -1); /* not asked again */
+            ck_assert(output[17] == 0); /* the last step did not run */
+        } else {
+            ck_assert_mem_eq(output, input, sizeof input);
+        }
+        ck_assert_int_eq(xn_program_run(program, NULL, &item, 1, NULL, NULL), XN_OK);
+    }
+    xn_program_free(program);
+    close_backend(&b);
+}
+END_TEST
+
 /* ---- bits ---- */
 
 /* Channels of a pixel in words of one group each, as a convolution with groups reads them. */
@@ -374,6 +410,7 @@ XN_SUITE(networks_program) {
     tcase_add_test(t, more_images_than_addresses_are_refused);
     tcase_add_test(t, every_allocation_failed_in_turn);
     tcase_add_test(t, a_backend_may_take_all_steps_at_once);
+    tcase_add_loop_test(t, a_run_that_is_not_wanted_ends, 0, 2);
     tcase_add_test(t, bits_are_the_same_in_every_layout);
     tcase_add_test(t, sizes_are_of_whole_tensors);
     suite_add_tcase(s, t);

@@ -136,6 +136,70 @@ START_TEST(networks_come_and_go) {
 }
 END_TEST
 
+enum { LONG_CHANNELS = 64, LONG_SIDE = 24 };
+
+/* Of many steps, none of which takes long; in all they do. */
+static xn_network *long_network(void) {
+    enum { LAYERS = 250 };
+    nw_net *net = nw_create(LONG_CHANNELS, LONG_SIDE, LONG_SIDE);
+    xn_rng rng = {xn_test_seed()};
+    for (int i = 0; i < LAYERS; i++) {
+        char *name = nw_take(net, 8);
+        snprintf(name, 8, "c%d", i);
+        xn_layer *layer = nw_add(net, XN_OP_CONV, name, NULL);
+        layer->weight = nw_random(net, &rng, true, LONG_CHANNELS, LONG_CHANNELS, 3, 3);
+        layer->window.padding_kind = XN_PADDING_SAME;
+        layer->window.mode = XN_MODE_FLOAT;
+    }
+    xn_network *network = nw_lower(net);
+    nw_free(net);
+    return network;
+}
+
+static void wait_for_start(xn_engine *engine, const xn_job *job) {
+    for (bool started = false; !started;) {
+        pthread_mutex_lock(&engine->mutex);
+        started = job->state == XN_JOB_RUNNING;
+        pthread_mutex_unlock(&engine->mutex);
+    }
+}
+
+/* Past its deadline, or when nobody is there any more to read its answer, a run ends with the step
+ * it is at. */
+START_TEST(runs_are_given_up) {
+    xn_engine *engine = ref_engine();
+    xn_network *network = long_network();
+    xn_asset *asset = NULL;
+    const bool cancelled = _i;
+    ck_assert_int_eq(xn_store_make_network(xn_engine_store(engine), network, &asset, NULL), XN_OK);
+    net_job mine = {
+        .job = {.images = 1,
+                .asset = asset,
+                .input = xn_mem_zalloc(LONG_CHANNELS * LONG_SIDE * LONG_SIDE, sizeof(float)),
+                .output = xn_mem_alloc(network->output_bytes),
+                .deadline_ns = INT64_MAX,
+                .id = "test",
+                .done = job_done,
+                .context = &mine}};
+    xn_problem_of_network(network, &mine.job.problem);
+    sem_init(&mine.done, 0, 0);
+    if (!cancelled)
+        mine.job.deadline_ns = xn_now_ns() + 50 * XN_NS_PER_MS;
+    ck_assert_int_eq(xn_engine_submit(engine, &mine.job, NULL), XN_OK);
+    wait_for_start(engine, &mine.job);
+    if (cancelled)
+        xn_engine_cancel(engine, &mine.job, XN_ERR_CANCELLED);
+    fake_wait(&mine.done);
+    ck_assert_int_eq(mine.job.status, cancelled ? XN_ERR_CANCELLED : XN_ERR_DEADLINE);
+    ck_assert_int_eq(mine.job.error.status, mine.job.status);
+    ck_assert_int_eq(mine.job.device, 0);
+    xn_mem_free((void *)(uintptr_t)mine.job.input);
+    xn_mem_free(mine.job.output);
+    xn_asset_release(asset);
+    xn_engine_free(engine);
+}
+END_TEST
+
 /* What an image costs is summed over all steps, bits apart from reals. */
 START_TEST(work_of_networks) {
     xn_problem problem;
@@ -176,6 +240,7 @@ XN_SUITE(engine_network) {
     tcase_set_timeout(t, 120);
     tcase_add_loop_test(t, networks_and_convolutions, 0, 3);
     tcase_add_test(t, networks_come_and_go);
+    tcase_add_loop_test(t, runs_are_given_up, 0, 2);
     tcase_add_test(t, work_of_networks);
     suite_add_tcase(s, t);
     return s;
