@@ -42,16 +42,28 @@ void xn_document_add(xn_document *text, const char *format, ...) {
     va_end(again);
 }
 
+static bool is_plain(unsigned char c, bool ascii) {
+    return c >= 0x20 && c != 0x7f && c != '"' && c != '\\' && (c < 0x80 || !ascii);
+}
+
 static void add_string(xn_document *text, const char *value, bool ascii) {
     xn_document_add(text, "\"");
-    for (; *value; value++) {
+    while (*value) {
+        const char *rest = value;
+        while (*rest && is_plain((unsigned char)*rest, ascii))
+            rest++;
+        xn_document_add(text, "%.*s", (int)(rest - value), value);
+        value = rest;
         unsigned char c = (unsigned char)*value;
+        if (!c)
+            break;
         if (c == '"' || c == '\\')
             xn_document_add(text, "\\%c", c);
-        else if (c < 0x20 || c == 0x7f)
-            xn_document_add(text, "\\u%04x", c);
+        else if (c > 0x7f)
+            xn_document_add(text, "?");
         else
-            xn_document_add(text, "%c", ascii && c > 0x7f ? '?' : c);
+            xn_document_add(text, "\\u%04x", c);
+        value++;
     }
     xn_document_add(text, "\"");
 }

@@ -4,9 +4,11 @@
 #include "xn_mem.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#define CHUNK ((size_t)8 << 20) /* between two looks whether to stop */
 
 const char *xn_file_kind(mode_t mode) {
     return S_ISREG(mode)    ? "a file"
@@ -29,6 +31,41 @@ ssize_t xn_file_fill(int fd, void *bytes, size_t most) {
         have += (size_t)got;
     }
     return (ssize_t)have;
+}
+
+xn_file_opened xn_file_open_plain(int folder, const char *name, bool follow, int *fd,
+                                  struct stat *info) {
+    const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
+    if (fstatat(folder, name, info, follow ? 0 : AT_SYMLINK_NOFOLLOW))
+        return XN_FILE_FAILED;
+    if (!S_ISREG(info->st_mode))
+        return XN_FILE_OTHER;
+    int opened = openat(folder, name, flags);
+    if (opened < 0)
+        return XN_FILE_FAILED;
+    const bool known = !fstat(opened, info);
+    if (known && S_ISREG(info->st_mode)) {
+        *fd = opened;
+        return XN_FILE_OPEN;
+    }
+    int cause = errno;
+    close(opened);
+    errno = cause;
+    return known ? XN_FILE_OTHER : XN_FILE_FAILED;
+}
+
+bool xn_file_read_start(int fd, void *bytes, size_t length, const atomic_bool *stop, size_t *got) {
+    *got = 0;
+    while (*got < length && !(stop && atomic_load(stop))) {
+        size_t most = length - *got < CHUNK ? length - *got : CHUNK;
+        ssize_t n = pread(fd, (char *)bytes + *got, most, (off_t)*got);
+        if (n < 0 && errno != EINTR)
+            return false;
+        if (n == 0)
+            break;
+        *got += n > 0 ? (size_t)n : 0;
+    }
+    return true;
 }
 
 xn_status xn_file_read(int fd, const char *setting, const char *name, size_t most, char **text,

@@ -216,7 +216,8 @@ static bool is_finite_dot(const xn_node *n) {
 
 /* Each node between pool and sign is monotone in each channel, also as fp32 computes it. One that
  * falls, or is constant, does so for dots only: NaN counts least in a pool and as -1 in a sign, and
- * a pool that took the least would have to know it. */
+ * a pool that took the least would have to know it. So does a clip (one that is here decides
+ * signs): the -infinity that a pool makes of NaN alone may come out of it as +1. */
 static bool is_monotone(const xn_lowering *l, const pooled_sign *p, bool dot) {
     for (int i = 0; i < p->count; i++) {
         const xn_node *n = &l->nodes[p->between[i]];
@@ -224,7 +225,7 @@ static bool is_monotone(const xn_lowering *l, const pooled_sign *p, bool dot) {
         if (!all_finite(n->scale, channels) || !all_finite(n->bias, channels) ||
             !all_finite(n->slope, channels) || !all_above(n->slope, channels, 0, true))
             return false;
-        if (!dot && !all_above(n->scale, channels, 0, false))
+        if (!dot && (n->op == XN_OP_CLIP || !all_above(n->scale, channels, 0, false)))
             return false;
     }
     return true;

@@ -450,10 +450,6 @@ xn_precision xn_program_precision(const xn_program *program, const xn_prepared *
     return worst;
 }
 
-int xn_program_step_count(const xn_program *program) {
-    return program->step_count;
-}
-
 const xn_plan *xn_program_plan(const xn_program *program, int index) {
     return program->plans[index];
 }

@@ -60,7 +60,6 @@ xn_status xn_program_run_wanted(xn_program *program, const xn_prepared *const *p
  * better one. */
 xn_precision xn_program_precision(const xn_program *program, const xn_prepared *const *prepared);
 
-int xn_program_step_count(const xn_program *program);
 /* The plan of step `index`, for its path (xn_backend.h: plan_path). Borrowed. */
 const xn_plan *xn_program_plan(const xn_program *program, int index);
 

@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define READ_CHUNK ((size_t)8 << 20) /* between two looks whether to give up */
-
 /* ---- folders ---- */
 
 /* errno of an open that refused a link, or what is no folder. */
@@ -165,29 +163,18 @@ void xn_model_folder_close(xn_model_folder *folder) {
 
 /* ---- a file ---- */
 
-/* Others than plain files are told before they are opened (that alone may have effects), and again
- * after it (something else may have come in its place). */
 static xn_status open_plain(const xn_model_folder *folder, const char *file, int *out,
                             struct stat *info, xn_error *error) {
-    int fd = -1;
-    bool there = !fstatat(folder->fd, file, info, AT_SYMLINK_NOFOLLOW);
-    if (there && S_ISREG(info->st_mode)) {
-        fd = openat(folder->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        there = fd >= 0 && !fstat(fd, info);
-    }
-    if (there && S_ISREG(info->st_mode)) {
-        *out = fd;
+    const xn_file_opened opened = xn_file_open_plain(folder->fd, file, false, out, info);
+    const bool link = opened == XN_FILE_FAILED ? errno == ELOOP : S_ISLNK(info->st_mode);
+    if (opened == XN_FILE_OPEN)
         return XN_OK;
-    }
-    int cause = errno;
-    if (fd >= 0)
-        close(fd);
-    if (!there && cause == ENOENT)
+    if (opened == XN_FILE_FAILED && errno == ENOENT)
         return xn_fail(error, XN_ERR_MALFORMED, "model", "there is no %.130s in its folder", file);
-    if (!there && cause != ELOOP)
-        return xn_fail(error, XN_ERR_IO, "model", "%.130s: %s", file, strerror(cause));
+    if (opened == XN_FILE_FAILED && !link)
+        return xn_fail(error, XN_ERR_IO, "model", "%.130s: %s", file, strerror(errno));
     return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s is %s, not a plain file", file,
-                   !there || S_ISLNK(info->st_mode) ? "a link" : xn_file_kind(info->st_mode));
+                   link ? "a link" : xn_file_kind(info->st_mode));
 }
 
 static xn_status check_size(const xn_model_read *what, int64_t size, xn_error *error) {
@@ -200,26 +187,11 @@ static xn_status check_size(const xn_model_read *what, int64_t size, xn_error *e
                    what->file, (long long)size, (long long)what->most);
 }
 
-/* Until `length` bytes or the end. */
-static bool fill(int fd, char *bytes, size_t length, const atomic_bool *stop, size_t *got) {
-    *got = 0;
-    while (*got < length && !atomic_load(stop)) {
-        size_t most = length - *got < READ_CHUNK ? length - *got : READ_CHUNK;
-        ssize_t n = xn_file_fill(fd, bytes + *got, most);
-        if (n < 0)
-            return false;
-        if (!n)
-            break;
-        *got += (size_t)n;
-    }
-    return true;
-}
-
 static xn_status read_open(const xn_model_read *what, int fd, const struct stat *before,
                            char *bytes, xn_error *error) {
     struct stat after;
     size_t got = 0, length = (size_t)before->st_size;
-    if (!fill(fd, bytes, length, what->stop, &got) || fstat(fd, &after))
+    if (!xn_file_read_start(fd, bytes, length, what->stop, &got) || fstat(fd, &after))
         return xn_fail(error, XN_ERR_IO, "model", "%.130s: %s", what->file, strerror(errno));
     if (atomic_load(what->stop))
         return xn_fail(error, XN_ERR_DRAINING, "model", "the service is shutting down");

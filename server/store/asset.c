@@ -67,16 +67,6 @@ const xn_network *xn_asset_network(const xn_asset *asset) {
     return asset->network;
 }
 
-size_t xn_asset_host_bytes(const xn_asset *asset) {
-    const xn_network *network = asset->network;
-    if (!network)
-        return asset->weights->host_bytes;
-    size_t bytes = sizeof *network + (size_t)network->step_count * sizeof *network->steps;
-    for (int i = 0; i < network->weights_count; i++)
-        bytes += network->weights[i]->host_bytes;
-    return bytes;
-}
-
 void xn_asset_count_requests(xn_asset *asset, int64_t requests) {
     atomic_fetch_add_explicit(&asset->requests, requests, memory_order_relaxed);
 }

@@ -14,7 +14,6 @@ void xn_asset_release(xn_asset *asset); /* NULL-safe */
 void xn_asset_retain(xn_asset *asset);
 const xn_weights *xn_asset_weights(const xn_asset *asset); /* NULL: it is a network */
 const xn_network *xn_asset_network(const xn_asset *asset); /* NULL: it is a set of weights */
-size_t xn_asset_host_bytes(const xn_asset *asset);         /* of weights and steps */
 
 /* Adds to what xn_store_item.requests shows. */
 void xn_asset_count_requests(xn_asset *asset, int64_t requests);

@@ -14,7 +14,6 @@
 
 #define ASIDE_START ".xnord-"
 #define ASIDE_END ".tmp"
-#define READ_CHUNK ((size_t)8 << 20) /* between two looks whether to give up */
 
 static int64_t ns_of(const struct timespec *t) {
     return (int64_t)t->tv_sec * XN_NS_PER_S + t->tv_nsec;
@@ -232,53 +231,23 @@ void xn_aside_remove(const xn_folder *folder, const xn_aside *aside) {
 
 /* ---- read ---- */
 
-/* An open plain file. Others are told before they are opened (that alone may have effects), and
- * again after it (something else may have come in its place). */
 static xn_status open_plain(const xn_folder *folder, const char *file, int *out, struct stat *info,
                             xn_error *error) {
-    int fd = -1;
-    bool known = !fstatat(folder->fd, file, info, 0);
-    if (known && S_ISREG(info->st_mode)) {
-        fd = openat(folder->fd, file, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        known = fd >= 0 && !fstat(fd, info);
-    }
-    if (!known) {
-        xn_status status = fail_lookup("read", file, error);
-        if (fd >= 0)
-            close(fd);
-        return status;
-    }
-    if (!S_ISREG(info->st_mode)) {
-        if (fd >= 0)
-            close(fd);
+    switch (xn_file_open_plain(folder->fd, file, true, out, info)) {
+    case XN_FILE_OPEN:
+        return XN_OK;
+    case XN_FILE_OTHER:
         return xn_fail(error, XN_ERR_MALFORMED, "weights-dir", "it is %s, not a plain file",
                        xn_file_kind(info->st_mode));
+    default:
+        return fail_lookup("read", file, error);
     }
-    *out = fd;
-    return XN_OK;
-}
-
-/* Up to length bytes from the start; *got tells how many there were. */
-static bool read_start(int fd, unsigned char *bytes, size_t length, const atomic_bool *stop,
-                       size_t *got) {
-    size_t have = 0;
-    while (have < length && !(stop && atomic_load(stop))) {
-        size_t most = length - have < READ_CHUNK ? length - have : READ_CHUNK;
-        ssize_t n = pread(fd, bytes + have, most, (off_t)have);
-        if (n < 0 && errno != EINTR)
-            return false;
-        if (n == 0)
-            break;
-        have += n > 0 ? (size_t)n : 0;
-    }
-    *got = have;
-    return true;
 }
 
 static xn_status read_mark(const char *file, int fd, uint64_t *checksum, xn_error *error) {
     unsigned char start[XN_WEIGHTS_FILE_MARK_BYTES];
     size_t got = 0;
-    if (!read_start(fd, start, sizeof start, NULL, &got))
+    if (!xn_file_read_start(fd, start, sizeof start, NULL, &got))
         return fail_file("read", file, error);
     return xn_weights_file_mark(start, got, checksum, error);
 }
@@ -302,7 +271,7 @@ static xn_status read_whole(const char *file, int fd, size_t size, const atomic_
     out->bytes = xn_mem_alloc(size);
     if (!out->bytes)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights-dir", "no memory for its %zu bytes", size);
-    if (!read_start(fd, out->bytes, size, stop, &got) || fstat(fd, &info))
+    if (!xn_file_read_start(fd, out->bytes, size, stop, &got) || fstat(fd, &info))
         return fail_file("read", file, error);
     xn_file_id now = id_of(&info);
     if (got != size || !xn_file_id_equal(&now, &out->id))

@@ -18,7 +18,8 @@ static const char conv[] = "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"F
                            "\"data\": [3]}}";
 #define CONV_LENGTH (sizeof conv - 1)
 
-/* The line of the access log with that id, waited for; free(). */
+/* The line of the access log with that mark, waited for; free(). Ids that the daemon makes are of
+ * hexadecimal digits: a mark has others. */
 static char *line_of(const xt_daemon *d, const char *mark) {
     ck_assert_msg(xt_daemon_log_wait(d, mark), "no line with '%s'", mark);
     char *log = xt_daemon_log(d), *found = NULL;
@@ -72,19 +73,20 @@ START_TEST(refused_and_broken_requests) {
     static const struct {
         const char *request, *mark, *expected;
     } cases[] = {
-        {"GET /nowhere HTTP/1.1\r\nHost: a\r\nX-Request-Id: c1\r\n\r\n", "id=c1",
+        {"GET /nowhere HTTP/1.1\r\nHost: a\r\nX-Request-Id: broken-1\r\n\r\n", "id=broken-1",
          "\"GET /nowhere\" 404 in=0 "},
-        {"PATCH /conv HTTP/1.1\r\nHost: a\r\nX-Request-Id: c2\r\n\r\n", "id=c2",
+        {"PATCH /conv HTTP/1.1\r\nHost: a\r\nX-Request-Id: broken-2\r\n\r\n", "id=broken-2",
          "\"PATCH /conv\" 405 in=0 "},
-        {"POST /conv HTTP/1.1\r\nHost: a\r\nX-Request-Id: c3\r\nContent-Length: 1\r\n"
+        {"POST /conv HTTP/1.1\r\nHost: a\r\nX-Request-Id: broken-3\r\nContent-Length: 1\r\n"
          "Content-Length: 1\r\n\r\nx",
-         "id=c3", "\"POST /conv\" 400 in="},
+         "id=broken-3", "\"POST /conv\" 400 in="},
         /* The library may refuse it before it hands over method and id. */
         {"POST /coded HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", " /coded\" ",
          " /coded\" "},
-        {"POST /conv HTTP/1.1\r\nHost: a\r\nX-Request-Id: c5\r\nContent-Type: application/json\r\n"
+        {"POST /conv HTTP/1.1\r\nHost: a\r\nX-Request-Id: broken-5\r\nContent-Type: "
+         "application/json\r\n"
          "Content-Length: 10\r\n\r\n{\"in",
-         "id=c5", "\"POST /conv\" 0 in=4 out=0 "},
+         "id=broken-5", "\"POST /conv\" 0 in=4 out=0 "},
         {"GET /cut HTTP/1.1\r\nHost: a\r\nX-Requ", "\"- /cut\"", "\"- /cut\" 0 in=0 out=0 "},
     };
     xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--access-log", "text"));

@@ -420,6 +420,21 @@ START_TEST(a_falling_channel_of_reals_stays_behind_its_pool) {
 }
 END_TEST
 
+/* Nor is a clip that makes +1 of everything moved: a pool of NaN alone gives -infinity, which it
+ * lifts, and NaN it does not. */
+START_TEST(a_clip_of_reals_stays_behind_its_pool) {
+    xn_rng rng = rng_of(29);
+    nw_net *net = nw_create(2, 8, 8);
+    nw_add(net, XN_OP_AFFINE, "a", NULL)->bias = nw_values(net, 2, (double)NAN, 1.);
+    pool(net, XN_OP_MAX_POOL, "pool", NULL);
+    nw_add(net, XN_OP_CLIP, "clip", NULL)->low = 0;
+    conv(net, &rng, "c", NULL, 3, 2);
+    expect(net, "map 0 bias > 1\n"
+                "max_pool 1 clip > 2*\n"
+                "conv 2* > 3\n");
+}
+END_TEST
+
 /* A negative slope is not monotone: y first, then its sign. */
 START_TEST(a_negative_slope_stays_behind_its_pool) {
     for (int negative = 0; negative < 2; negative++) {
@@ -856,6 +871,7 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, a_sign_goes_before_its_pool);
     tcase_add_test(t, a_falling_channel_takes_the_least);
     tcase_add_test(t, a_falling_channel_of_reals_stays_behind_its_pool);
+    tcase_add_test(t, a_clip_of_reals_stays_behind_its_pool);
     tcase_add_test(t, a_negative_slope_stays_behind_its_pool);
     tcase_add_test(t, a_pool_that_is_read_stays_real);
     tcase_add_test(t, what_is_behind_a_pool_stays_where_its_input_is_read);

@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-static const double rounding = 0x1p-23; /* of what is stored as fp32, with some to spare */
+static const double rounding = 0x1p-23;  /* of what is stored as fp32, with some to spare */
+static const double half_step = 0x1p-25; /* by which fp16 rounds subnormal values */
 
 /* The run under way. */
 typedef struct run {
@@ -35,6 +36,11 @@ static int64_t elements(const nw_value *v) {
     return v->channels * v->height * v->width;
 }
 
+/* Of a value that is stored as fp32. */
+static double stored_error(double value) {
+    return isfinite(value) && (double)(float)value != value ? rounding * fabs(value) : 0;
+}
+
 /* A finished element: the rounding of this layer, and of storing it, is added to what its inputs'
  * errors come to. */
 static void put(const run *r, nw_value *out, int64_t at, double value, double error,
@@ -43,9 +49,9 @@ static void put(const run *r, nw_value *out, int64_t at, double value, double er
         magnitude = fabs(value);
     out->value[at] = value;
     out->magnitude[at] = magnitude;
-    out->error[at] = error + (r->unit > 0 ? r->unit * magnitude : 0);
-    if (isfinite(value) && (double)(float)value != value)
-        out->error[at] += rounding * fabs(value);
+    out->error[at] = error + (r->unit > 0 ? r->unit * magnitude : 0) + stored_error(value);
+    if (r->params->precision == XN_PRECISION_FP16)
+        out->error[at] += half_step;
     /* from 65520 on fp16 rounds to infinity */
     if (r->params->precision == XN_PRECISION_FP16 && fabs(value) + out->error[at] >= 65520)
         out->error[at] = INFINITY;
@@ -310,6 +316,7 @@ static void element(run *r, const xn_layer *l, const nw_value *const *in, int co
             x += in[i]->value[at];
             e += in[i]->error[at];
             m += in[i]->magnitude[at];
+            e += i + 1 < count ? stored_error(x) : 0; /* the sums on the way are stored too */
         }
         put(r, out, at, x, e, m);
         return;
@@ -408,7 +415,7 @@ void nw_model(const xn_graph_params *params, const xn_graph *graph, const float 
         r.input.magnitude[i] = fabs((double)input[i]);
         /* Where fp16 lies between steps, steps may find the input in it. */
         if (params->precision == XN_PRECISION_FP16)
-            r.input.error[i] = unit * fabs((double)input[i]);
+            r.input.error[i] = unit * fabs((double)input[i]) + half_step;
     }
     *out = (nw_answer){.count = params->layer_count};
     out->layers = calloc((size_t)out->count, sizeof *out->layers);

@@ -22,7 +22,4 @@ xn_cuda_bits xn_cuda_bits_take_sums(const xn_cuda_job *job, bool counts, xn_cuda
 /* Makes what was taken; b->bits is where they lie. overlapped: what comes next is launched so. */
 cudaError_t xn_cuda_bits_make(const xn_cuda_run *run, xn_cuda_bits *b, bool overlapped);
 
-/* Terms of making them: launches, bytes that are read, bytes that are written. */
-void xn_cuda_bits_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, double terms[2]);
-
 #endif
