@@ -144,8 +144,8 @@ static xn_network *long_network(void) {
     nw_net *net = nw_create(LONG_CHANNELS, LONG_SIDE, LONG_SIDE);
     xn_rng rng = {xn_test_seed()};
     for (int i = 0; i < LAYERS; i++) {
-        char *name = nw_take(net, 8);
-        snprintf(name, 8, "c%d", i);
+        char *name = nw_take(net, 16);
+        snprintf(name, 16, "c%d", i);
         xn_layer *layer = nw_add(net, XN_OP_CONV, name, NULL);
         layer->weight = nw_random(net, &rng, true, LONG_CHANNELS, LONG_CHANNELS, 3, 3);
         layer->window.padding_kind = XN_PADDING_SAME;
@@ -210,8 +210,8 @@ START_TEST(work_of_networks) {
         xn_layer *layer = nw_add(net, XN_OP_CONV, "wide", NULL);
         layer->weight = nw_random(net, &rng, true, 64, 1, 1, 1);
         for (int i = 0; i < 4; i++) {
-            char *name = nw_take(net, 8);
-            snprintf(name, 8, "c%d", i);
+            char *name = nw_take(net, 16);
+            snprintf(name, 16, "c%d", i);
             layer = nw_add(net, XN_OP_CONV, name, NULL);
             layer->weight = nw_random(net, &rng, true, 64, 64, 3, 3);
             layer->window.padding_kind = XN_PADDING_SAME;
