@@ -192,7 +192,6 @@ static void scan_models(xn_task *task) {
 }
 
 static void ask_for_scan(daemon_state *d) {
-    d->scan.run = scan_models;
     if (atomic_fetch_add(&d->scans_asked, 1) == 0)
         xn_loader_submit(d->service.model_loader, &d->scan);
 }
@@ -210,6 +209,7 @@ static xn_status open_models(daemon_state *d, xn_error *error) {
         return status;
     xn_metrics_set_more(xn_engine_metrics(engine), xn_models_metrics, d->service.models);
     if (has_models(&d->config)) {
+        d->scan.run = scan_models; /* once: later the loader may have it at any time */
         xn_engine_set_loading(engine, XN_LOADING_MODELS, true);
         ask_for_scan(d);
     }

@@ -23,6 +23,7 @@ struct xn_program {
     const xn_backend *backend;
     xn_stream *stream;
     int64_t max_images, pass_images;
+    int64_t pass_limit;   /* of pass_images: less than max_images where there was no memory */
     xn_batch_item *items; /* [pass_images], of a pass, where it may be less than all */
     size_t arena_bytes;
     int step_count, tensor_count, output;
@@ -142,7 +143,7 @@ static bool plan_passes(xn_program *p, xn_arena_tensor *planned) {
         return false;
     if (b->pass_images && p->arena_bytes) {
         const int64_t wanted = b->pass_images(p->stream, p->arena_bytes);
-        p->pass_images = wanted < p->max_images ? wanted : p->max_images;
+        p->pass_images = wanted < p->pass_limit ? wanted : p->pass_limit;
     }
     return plan_arena(p, p->pass_images, planned);
 }
@@ -222,14 +223,35 @@ static xn_status make_plan(xn_program *p, int index, xn_error *error) {
 }
 
 static xn_status make_plans(xn_program *p, xn_error *error) {
-    xn_status status = trace(p, error);
-    if (status == XN_OK)
-        status = lay_out(p, error);
+    xn_status status = lay_out(p, error);
     for (int i = 0; i < p->step_count && status == XN_OK; i++)
         status = make_plan(p, i, error);
     if (status != XN_OK || !p->arena_bytes)
         return status;
     return p->backend->arena_reserve(p->stream, p->arena_bytes, error);
+}
+
+static void drop_plans(xn_program *p) {
+    for (int i = 0; p->plans && i < p->step_count; i++) {
+        p->backend->plan_free(p->plans[i]);
+        p->plans[i] = NULL;
+    }
+    xn_mem_free(p->items);
+    p->items = NULL;
+}
+
+/* Where there is no memory for as many images at a time as are best, for fewer. */
+static xn_status make(xn_program *p, xn_error *error) {
+    xn_status status = trace(p, error);
+    if (status == XN_OK)
+        status = make_plans(p, error);
+    while ((status == XN_ERR_DEVICE_MEMORY || status == XN_ERR_NO_MEMORY) &&
+           p->backend->pass_images && p->pass_images > 1) {
+        drop_plans(p);
+        p->pass_limit = p->pass_images / 2;
+        status = make_plans(p, error);
+    }
+    return status;
 }
 
 xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
@@ -243,8 +265,8 @@ xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
     if (status != XN_OK)
         return status;
     p->stream = stream;
-    p->max_images = max_images;
-    status = make_plans(p, error);
+    p->max_images = p->pass_limit = max_images;
+    status = make(p, error);
     if (status != XN_OK) {
         xn_program_free(p);
         return status;
@@ -269,9 +291,7 @@ void xn_program_free(xn_program *program) {
         return;
     if (program->backend->recordings_free)
         program->backend->recordings_free(program->recordings);
-    for (int i = 0; program->plans && i < program->step_count; i++)
-        program->backend->plan_free(program->plans[i]);
-    xn_mem_free(program->items);
+    drop_plans(program);
     xn_mem_free(program->tensors);
     xn_mem_free(program->run);
     xn_mem_free(program->plans);

@@ -144,7 +144,8 @@ static xn_status ref_arena_reserve(xn_stream *stream, size_t bytes, xn_error *er
         return XN_OK;
     void *arena = xn_mem_alloc(bytes);
     if (!arena)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for tensors of %zu bytes", bytes);
+        return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL, "no memory for tensors of %zu bytes",
+                       bytes);
     xn_mem_free(stream->arena);
     stream->arena = arena;
     stream->arena_bytes = bytes;

@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -573,6 +574,19 @@ END_TEST
 
 /* ---- keys ---- */
 
+/* Any number of them, while models are loaded by requests too. */
+START_TEST(scans_may_be_asked_for_at_any_time) {
+    for (int i = 0; i < 50; i++) {
+        kill(daemon_->pid, SIGHUP);
+        if (i % 5 == 0)
+            ck_assert_int_eq(status_of("POST", "/v2/repository/models/plain/load"), 200);
+        usleep(2000);
+    }
+    ck_assert_int_eq(status_of("GET", "/v2/models/plain/ready"), 200);
+    ck_assert_int_eq(status_of("POST", "/v2/repository/index"), 200);
+}
+END_TEST
+
 START_TEST(models_need_a_key) {
     static const char *const open[] = {"/v2/health/live", "/v2/health/ready"};
     char file[64];
@@ -619,6 +633,7 @@ XN_SUITE(http_models) {
     tcase_add_test(tcase, load_from_the_request);
     tcase_add_test(tcase, what_serves_stays_where_loading_fails);
     tcase_add_test(tcase, loading_beside_traffic);
+    tcase_add_test(tcase, scans_may_be_asked_for_at_any_time);
     tcase_add_test(tcase, models_need_a_key);
     suite_add_tcase(suite, tcase);
     xt_add_stopped_case(suite);
