@@ -235,8 +235,9 @@ static bool may_be_model(int fd, const struct dirent *entry) {
     struct stat info;
     if (entry->d_name[0] == '.')
         return false;
-    return !fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
-           (S_ISDIR(info.st_mode) || S_ISLNK(info.st_mode));
+    if (fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW))
+        return errno != ENOENT; /* it is there: a model that serves must not be taken for gone */
+    return S_ISDIR(info.st_mode) || S_ISLNK(info.st_mode);
 }
 
 xn_status xn_model_repository_each(const char *repository,

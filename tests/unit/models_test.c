@@ -593,6 +593,27 @@ START_TEST(repository_that_goes_away_takes_nothing) {
 }
 END_TEST
 
+/* Its names can be listed, and that is all. */
+START_TEST(repository_that_may_not_be_entered_takes_nothing) {
+    const uid_t user = geteuid(), nobody = 65534;
+    make_folder("r");
+    snprintf(config.model_repository, sizeof config.model_repository, "%s", at("r"));
+    make_tiny("r/a", plain, 1);
+    open_models();
+    scan();
+    ck_assert_int_eq(chmod(root, 0755), 0);
+    ck_assert_int_eq(chmod(at("r"), 0444), 0);
+    ck_assert_int_eq(seteuid(user ? user : nobody), 0); /* root may all */
+    scan();
+    ck_assert_int_eq(seteuid(user), 0);
+    expect_value("a", "1", 1);
+    ck_assert_int_eq(chmod(at("r"), 0755), 0);
+    fill("r/a", plain, 2);
+    scan();
+    expect_value("a", "1", 2);
+}
+END_TEST
+
 START_TEST(folders_by_setting) {
     make_folder("r");
     snprintf(config.model_repository, sizeof config.model_repository, "%s", at("r"));
@@ -1229,6 +1250,7 @@ XN_SUITE(models) {
     tcase_add_test(t, names_do_not_lead_out);
     tcase_add_test(t, scan_follows_the_folders);
     tcase_add_test(t, repository_that_goes_away_takes_nothing);
+    tcase_add_test(t, repository_that_may_not_be_entered_takes_nothing);
     tcase_add_test(t, folders_by_setting);
     tcase_add_test(t, load_and_unload);
     tcase_add_test(t, load_with_files);
