@@ -10,8 +10,7 @@
 
 /* ---- errors ---- */
 
-/* Puts the layer's name and place before what is wrong with it. */
-static xn_status about_layer(xn_status status, const char *name, int index, xn_error *error) {
+xn_status xn_graph_fail_layer(xn_status status, const char *name, int index, xn_error *error) {
     xn_error of_layer;
     if (!error || !status)
         return status;
@@ -48,10 +47,11 @@ static xn_status check_names(const xn_graph_params *params, size_t *bytes, xn_er
         for (int j = 0; j < i && !twice; j++)
             twice = !strcmp(name, params->layers[j].name);
         if (twice)
-            status = about_layer(xn_fail(error, XN_ERR_MALFORMED, "name",
-                                         "another layer, or the input, has that name; every name "
-                                         "must be unique"),
-                                 name, i, error);
+            status = xn_graph_fail_layer(
+                xn_fail(error, XN_ERR_MALFORMED, "name",
+                        "another layer, or the input, has that name; every name "
+                        "must be unique"),
+                name, i, error);
     }
     return status;
 }
@@ -287,8 +287,8 @@ xn_status xn_graph_create(const xn_graph_params *params, const xn_conv_limits *l
     copy(graph, params);
     graph->input = input;
     for (int i = 0; i < graph->layer_count && !status; i++)
-        status = about_layer(add_layer(graph, &params->layers[i], i, limits, error),
-                             graph->layers[i].given.name, i, error);
+        status = xn_graph_fail_layer(add_layer(graph, &params->layers[i], i, limits, error),
+                                     graph->layers[i].given.name, i, error);
     if (!status)
         status = find_outputs(graph, params, limits, error);
     if (status) {

@@ -24,7 +24,8 @@ typedef struct xn_model_end {
     xn_datatype datatype;
     xn_shape shape;            /* of one image */
     int64_t elements;          /* of one image */
-    const char *const *labels; /* or NULL */
+    const char *const *labels; /* or NULL; */
+    const char *labels_file;   /* what they were read from, in the folder */
     int64_t label_count;
 } xn_model_end;
 

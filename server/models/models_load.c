@@ -194,6 +194,7 @@ static xn_status read_labels(making *m, const char *file, int output, xn_error *
     if (status != XN_OK)
         return within(file, &why, error);
     end->labels = (const char *const *)labels->labels;
+    end->labels_file = file; /* the configuration's, which stays with the version */
     return XN_OK;
 }
 

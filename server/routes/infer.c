@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define CODED_BYTES ((size_t)1024) /* an answer of more is coded for who asks for that */
+/* Outputs of more are sorted into classes by the loader: a value may take a microsecond. */
+#define CLASSIFIED_BYTES ((size_t)64 << 10)
 
 typedef struct {
     xn_computation work; /* first */
@@ -157,11 +159,21 @@ static bool preparing_is_long(const xn_computation *work) {
 
 /* ---- answering ---- */
 
+static bool is_classified(const xn_inference *inference) {
+    bool any = false;
+    for (int i = 0; i < inference->result_count; i++)
+        any = any || inference->results[i].classification;
+    return any;
+}
+
 static bool answering_is_long(const xn_computation *work) {
-    bool coded = work->exchange->answer_coding != XN_CODING_IDENTITY;
-    if (infer_of_const(work)->inference->results[0].apart)
+    const xn_inference *inference = infer_of_const(work)->inference;
+    if (inference->results[0].apart)
         return false;
-    return work->output_bytes > (coded ? CODED_BYTES : XN_COMPUTATION_INLINE_BYTES);
+    if (work->exchange->answer_coding != XN_CODING_IDENTITY)
+        return work->output_bytes > CODED_BYTES;
+    return work->output_bytes >
+           (is_classified(inference) ? CLASSIFIED_BYTES : XN_COMPUTATION_INLINE_BYTES);
 }
 
 static xn_status put_shared(const infer_work *infer, xn_error *error) {

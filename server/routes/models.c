@@ -131,8 +131,10 @@ static void append_config(xn_document *text, const xn_exchange *exchange, const 
         const xn_model_end *output = &served->outputs[i];
         xn_document_add(text, "%s{", i ? ", " : "");
         append_config_end(text, output);
-        if (output->labels)
-            xn_document_add(text, ", \"label_filename\": \"labels.txt\"");
+        if (output->labels) {
+            xn_document_add(text, ", ");
+            append_member(text, "label_filename", output->labels_file);
+        }
         xn_document_add(text, "}");
     }
     xn_document_add(text,

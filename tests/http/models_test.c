@@ -113,7 +113,7 @@ START_TEST(configuration) {
     free(json);
     json = xt_get(daemon_, "/v2/models/plain/versions/1/config");
     check_text(json, "input.0.format", "FORMAT_NCHW");
-    check_text(json, "output.0.label_filename", "labels.txt");
+    check_text(json, "output.0.label_filename", "classes.txt");
     free(json);
 }
 END_TEST

@@ -73,7 +73,7 @@ static void write_config(const xt_net *net, const char *folder, const nw_files *
     const char *rest = strchr(files->config, '{') + 1;
     xt_print(&text, "{\"max_batch_size\": %d, ", XT_NET_MAX_BATCH);
     if (net->kind == XT_NET_PLAIN)
-        xt_print(&text, "\"output\": {\"name\": \"logits\", \"labels\": \"labels.txt\"}, ");
+        xt_print(&text, "\"output\": {\"name\": \"logits\", \"labels\": \"classes.txt\"}, ");
     xt_print(&text, "%s", rest);
     write_text(folder, "config.json", text.data);
     xt_buffer_free(&text);
@@ -89,7 +89,7 @@ void xt_net_write(const xt_net *net, const char *repository, const char *name) {
     write_config(net, folder, &files);
     nw_files_free(&files);
     if (net->kind == XT_NET_PLAIN)
-        write_text(folder, "labels.txt",
+        write_text(folder, "classes.txt",
                    "zero\none\ntwo\nthree\n\nfive\nsix \"6\"\nseven\neight\nn\xc3\xa4un\n");
 }
 

@@ -28,7 +28,8 @@ typedef struct xt_net {
 /* With parameters for which fp32 is exact: every backend gives the same bits. */
 void xt_net_make(xt_net *net, xt_net_kind kind, uint64_t seed);
 void xt_net_free(xt_net *net);
-/* config.json, model.safetensors and labels.txt into repository/name, which is made. */
+/* config.json, model.safetensors and classes.txt, its labels, into repository/name, which is made.
+ */
 void xt_net_write(const xt_net *net, const char *repository, const char *name);
 /* Random images, in the input's datatype; free(). */
 void *xt_net_images(const xt_net *net, xn_rng *rng, int64_t images);

@@ -378,17 +378,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
 }
 
 const xn_cpu_path xn_cpu_direct = {
-    .kernels =
-        {
-            [XN_CPU_PORTABLE] = &xn_cpu_direct_portable,
-#if defined(__x86_64__)
-            [XN_CPU_AVX2] = &xn_cpu_direct_avx2,
-            [XN_CPU_AVX512] = &xn_cpu_direct_avx512,
-            [XN_CPU_VPOPCNT] = &xn_cpu_direct_avx512,
-#elif defined(__aarch64__)
-            [XN_CPU_NEON] = &xn_cpu_direct_neon,
-#endif
-        },
+    .kernels = XN_CPU_PATH_KERNELS(direct, avx512),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

@@ -71,8 +71,7 @@ typedef struct xn_cpu_run {
 } xn_cpu_run;
 
 struct xn_cpu_path {
-    /* Its kernels for each instruction set. */
-    const void *kernels[XN_CPU_SETS];
+    const void *kernels[XN_CPU_SETS]; /* for each instruction set (XN_CPU_PATH_KERNELS) */
     /* Whether it writes image.bits. Where not, or where this is NULL, it leaves a byte a sign in
      * image.signs (xn_cpu_finish), of which run.c makes bits. */
     bool (*writes_bits)(const xn_step *step);
@@ -87,6 +86,23 @@ struct xn_cpu_path {
     xn_status (*prepare)(const xn_plan *plan, const xn_prepared *prepared, xn_error *error);
     void (*run)(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count);
 };
+
+/* kernels of a path: the tables xn_cpu_<family>_<set>. vpopcnt: whose is taken where there is
+ * VPOPCNTDQ, its own or that of avx512. */
+#if defined(__x86_64__)
+#define XN_CPU_PATH_KERNELS(family, vpopcnt)                                                       \
+    {                                                                                              \
+        [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable, [XN_CPU_AVX2] = &xn_cpu_##family##_avx2,  \
+        [XN_CPU_AVX512] = &xn_cpu_##family##_avx512,                                               \
+        [XN_CPU_VPOPCNT] = &xn_cpu_##family##_##vpopcnt                                            \
+    }
+#elif defined(__aarch64__)
+#define XN_CPU_PATH_KERNELS(family, vpopcnt)                                                       \
+    { [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable, [XN_CPU_NEON] = &xn_cpu_##family##_neon }
+#else
+#define XN_CPU_PATH_KERNELS(family, vpopcnt)                                                       \
+    { [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable }
+#endif
 
 /* ---- paths.c ---- */
 

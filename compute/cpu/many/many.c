@@ -411,17 +411,7 @@ static bool writes_bits(const xn_step *step) {
 }
 
 const xn_cpu_path xn_cpu_many = {
-    .kernels =
-        {
-            [XN_CPU_PORTABLE] = &xn_cpu_many_portable,
-#if defined(__x86_64__)
-            [XN_CPU_AVX2] = &xn_cpu_many_avx2,
-            [XN_CPU_AVX512] = &xn_cpu_many_avx512,
-            [XN_CPU_VPOPCNT] = &xn_cpu_many_vpopcnt,
-#elif defined(__aarch64__)
-            [XN_CPU_NEON] = &xn_cpu_many_neon,
-#endif
-        },
+    .kernels = XN_CPU_PATH_KERNELS(many, vpopcnt),
     .writes_bits = writes_bits,
     .fits = fits,
     .cost_ns = cost_ns,

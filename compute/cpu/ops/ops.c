@@ -223,17 +223,7 @@ static bool writes_bits(const xn_step *step) {
 }
 
 const xn_cpu_path xn_cpu_ops = {
-    .kernels =
-        {
-            [XN_CPU_PORTABLE] = &xn_cpu_ops_portable,
-#if defined(__x86_64__)
-            [XN_CPU_AVX2] = &xn_cpu_ops_avx2,
-            [XN_CPU_AVX512] = &xn_cpu_ops_avx512,
-            [XN_CPU_VPOPCNT] = &xn_cpu_ops_avx512,
-#elif defined(__aarch64__)
-            [XN_CPU_NEON] = &xn_cpu_ops_neon,
-#endif
-        },
+    .kernels = XN_CPU_PATH_KERNELS(ops, avx512),
     .writes_bits = writes_bits,
     .fits = fits,
     .cost_ns = cost_ns,

@@ -392,17 +392,7 @@ static bool fits(const xn_step *step) {
 }
 
 const xn_cpu_path xn_cpu_real = {
-    .kernels =
-        {
-            [XN_CPU_PORTABLE] = &xn_cpu_real_portable,
-#if defined(__x86_64__)
-            [XN_CPU_AVX2] = &xn_cpu_real_avx2,
-            [XN_CPU_AVX512] = &xn_cpu_real_avx512,
-            [XN_CPU_VPOPCNT] = &xn_cpu_real_avx512,
-#elif defined(__aarch64__)
-            [XN_CPU_NEON] = &xn_cpu_real_neon,
-#endif
-        },
+    .kernels = XN_CPU_PATH_KERNELS(real, avx512),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

@@ -287,5 +287,5 @@ xn_status xn_model_layer_read(const xn_json *value, int index, xn_model_pool *po
     if (status)
         return status;
     *extra = (xn_model_extra){0};
-    return xn_model_of_layer(read_layer(value, &to, error), name, index, error);
+    return xn_graph_fail_layer(read_layer(value, &to, error), name, index, error);
 }

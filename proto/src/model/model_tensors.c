@@ -36,7 +36,7 @@ typedef struct reader {
 } reader;
 
 static xn_status of_layer(const reader *r, const entry *e, xn_status status) {
-    return xn_model_of_layer(status, r->config->layers[e->layer].name, e->layer, r->error);
+    return xn_graph_fail_layer(status, r->config->layers[e->layer].name, e->layer, r->error);
 }
 
 /* ---- one tensor ---- */
@@ -231,7 +231,7 @@ static xn_status check_slopes(const reader *r) {
         const bool number = r->config->extras[i].slope;
         if (layer->op != XN_OP_PRELU || number != (layer->slope != NULL))
             continue;
-        return xn_model_of_layer(
+        return xn_graph_fail_layer(
             xn_fail(r->error, XN_ERR_MALFORMED, "slope",
                     number ? "it has a member slope and a tensor slope; give one of them"
                            : "it has neither a member slope nor a tensor slope; give one of them "

@@ -18,17 +18,6 @@ const char *xn_model_keep(xn_model_pool *pool, const char *string) {
     return copy;
 }
 
-xn_status xn_model_of_layer(xn_status status, const char *name, int index, xn_error *error) {
-    xn_error of_layer;
-    if (!error || !status)
-        return status;
-    of_layer = *error;
-    snprintf(error->field, sizeof error->field, "layers[%d].%.40s", index, of_layer.field);
-    snprintf(error->message, sizeof error->message, "layer \"%.80s\": %.260s", name,
-             of_layer.message);
-    return status;
-}
-
 xn_status xn_model_read_name(const char *field, const xn_json *value, const char **out,
                              xn_error *error) {
     static const char takes[] = "a string, not empty and without control characters";

@@ -38,10 +38,6 @@ const char *xn_model_keep(xn_model_pool *pool, const char *string);
 /* The layer of that name, which has length bytes, or -1. */
 int xn_model_find(const xn_model_config *config, const char *name, size_t length);
 
-/* Puts the layer's name and number in front of an error whose field is a member of it. Returns
- * status. */
-xn_status xn_model_of_layer(xn_status status, const char *name, int index, xn_error *error);
-
 /* The layers[index] of a file. */
 xn_status xn_model_layer_read(const xn_json *value, int index, xn_model_pool *pool, xn_layer *layer,
                               xn_model_extra *extra, xn_error *error);
