@@ -49,7 +49,9 @@ static void put(const run *r, nw_value *out, int64_t at, double value, double er
         magnitude = fabs(value);
     out->value[at] = value;
     out->magnitude[at] = magnitude;
-    out->error[at] = error + (r->unit > 0 ? r->unit * magnitude : 0) + stored_error(value);
+    /* What a run has there may be larger by the error, and rounds accordingly. */
+    out->error[at] =
+        error + (r->unit > 0 ? r->unit * (magnitude + error) : 0) + stored_error(value);
     if (r->params->precision == XN_PRECISION_FP16)
         out->error[at] += half_step;
     /* from 65520 on fp16 rounds to infinity */
