@@ -329,9 +329,10 @@ static void reload(daemon_state *d) {
 }
 
 /* What the buffer pool has not used for a while goes back to the C library, and from there to the
- * system. */
+ * system, like what loading models has left. */
 static void give_back_memory(const daemon_state *d) {
-    if (xn_buffers_trim(xn_engine_buffers(d->service.engine), xn_now_ns() - UNUSED_NS))
+    const bool changed = xn_models_changed(d->service.models);
+    if (xn_buffers_trim(xn_engine_buffers(d->service.engine), xn_now_ns() - UNUSED_NS) || changed)
         malloc_trim(0);
 }
 

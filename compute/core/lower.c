@@ -33,11 +33,21 @@ static void measure(const xn_lowering *l, xn_network *network) {
     }
 }
 
+/* Whoever found that something was not there had no memory for it. */
+static xn_status explain(const xn_lowering *l, xn_status status, xn_error *error) {
+    if (status != XN_ERR_NO_MEMORY || !l->too_large)
+        return status;
+    return xn_fail(error, XN_ERR_LIMIT, "layers",
+                   "the parameters of %d layers, each spread over its channels, take more than "
+                   "%zu MiB while the network is lowered",
+                   l->graph->layer_count, XN_LOWER_MAX_BYTES >> 20);
+}
+
 xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *error) {
     xn_lowering l = {.graph = graph,
                      .edges = graph->precision == XN_PRECISION_FP16 ? XN_FP16 : XN_FP32,
                      .tensor_count = 1};
-    xn_status status = run(&l, error);
+    xn_status status = explain(&l, run(&l, error), error);
     if (status == XN_OK) {
         measure(&l, l.network);
         l.network->serial = next_serial();

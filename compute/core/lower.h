@@ -22,6 +22,10 @@ enum {
 
 enum { XN_NOWHERE = -1 };
 
+/* A parameter that a graph has once for all channels is a value for each here: a small file may ask
+ * for more memory than there is, and for minutes of work on it. */
+#define XN_LOWER_MAX_BYTES ((size_t)1 << 30)
+
 typedef struct xn_node {
     int op;
     int input_count;
@@ -61,7 +65,9 @@ typedef struct xn_lowering {
     int32_t tensor_count;
     xn_network *network;
     xn_block *blocks; /* all memory, freed at the end */
+    size_t bytes;     /* of all blocks */
     bool no_memory;   /* an allocation failed; what was to be made is not there */
+    bool too_large;   /* and that because of XN_LOWER_MAX_BYTES */
 } xn_lowering;
 
 /* ---- lower_nodes.c ---- */

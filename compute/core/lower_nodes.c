@@ -11,12 +11,15 @@ void *xn_lower_take(xn_lowering *l, size_t count, size_t bytes) {
     size_t size;
     enum { HEAD = XN_MEM_ALIGNMENT };
     xn_block *block = NULL;
-    if (xn_mul_size(count, bytes, &size) && xn_add_size(size, HEAD, &size))
-        block = xn_mem_zalloc(size, 1);
+    if (xn_mul_size(count, bytes, &size) && xn_add_size(size, HEAD, &size)) {
+        l->too_large = l->too_large || size > XN_LOWER_MAX_BYTES - l->bytes;
+        block = l->too_large ? NULL : xn_mem_zalloc(size, 1);
+    }
     if (!block) {
         l->no_memory = true;
         return NULL;
     }
+    l->bytes += size;
     block->next = l->blocks;
     l->blocks = block;
     return (char *)block + HEAD;

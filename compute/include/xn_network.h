@@ -42,7 +42,8 @@ typedef struct xn_network {
     int64_t bit_operations, moved_elements;
 } xn_network;
 
-/* Errors: XN_ERR_NO_MEMORY, XN_ERR_LIMIT (a filter of more values than int32 holds). */
+/* Errors: XN_ERR_NO_MEMORY, XN_ERR_LIMIT (a filter of more values than int32 holds;
+ * parameters that take more than 1 GiB, in double and for each channel). */
 xn_status xn_network_lower(const xn_graph *graph, xn_network **out, xn_error *error);
 void xn_network_free(xn_network *network); /* NULL-safe */
 

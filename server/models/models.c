@@ -313,6 +313,7 @@ static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn
         before = version; /* NULL where reading failed */
     if (before)
         xn_model_release(&before->model);
+    atomic_store(&models->changed, true);
     if (status != XN_OK && error)
         *error = why;
     return status;
@@ -354,6 +355,7 @@ void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char
     xn_log(XN_LOG_INFO, NULL, "model \"%s\" version %s unloaded: %s", entry->name, before->version,
            reason);
     xn_model_release(&before->model);
+    atomic_store(&models->changed, true);
 }
 
 /* ---- the interface ---- */
@@ -535,6 +537,10 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
 void xn_models_stop(xn_models *models) {
     if (models)
         atomic_store(&models->stop, true);
+}
+
+bool xn_models_changed(xn_models *models) {
+    return models && atomic_exchange(&models->changed, false);
 }
 
 void xn_models_free(xn_models *models) {

@@ -96,6 +96,10 @@ typedef struct xn_model_item {
 /* In order of names, as a snapshot; free with xn_mem_free. */
 xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count, xn_error *error);
 
+/* Whether models were loaded or unloaded since it was last asked: much memory may be free now.
+ * NULL-safe. */
+bool xn_models_changed(xn_models *models);
+
 /* Adds what /metrics shows of models: a series for each that has been loaded. */
 void xn_models_metrics(void *models, xn_document *page);
 

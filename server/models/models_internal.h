@@ -154,6 +154,7 @@ struct xn_models {
     size_t source_count;
 
     atomic_bool stop;
+    atomic_bool changed;      /* since xn_models_changed */
     pthread_mutex_t scanning; /* guards scan */
     unsigned scan;
 

@@ -852,11 +852,44 @@ START_TEST(every_allocation_failed_in_turn) {
 }
 END_TEST
 
+/* 64 times the same layer, as nw_add has inputs. */
+static void copies(const char *name, char inputs[64 * 8]) {
+    inputs[0] = '\0';
+    for (int i = 0; i < 64; i++)
+        snprintf(inputs + strlen(inputs), 64 * 8 - strlen(inputs), "%s%s", i ? " " : "", name);
+}
+
+/* One value for 2^27 channels, which cost the graph nothing. */
+START_TEST(parameters_of_too_many_channels_are_refused) {
+    const xn_conv_limits limits = {INT64_C(1) << 32, INT64_C(1) << 40, INT64_C(1) << 40};
+    nw_net *net = nw_create(1 << 15, 1, 1);
+    char inputs[64 * 8];
+    xn_graph *graph = NULL;
+    xn_network *network = NULL;
+    xn_error error = {0};
+    copies("input", inputs);
+    nw_add(net, XN_OP_CONCAT, "d", inputs);
+    copies("d", inputs);
+    nw_add(net, XN_OP_CONCAT, "e", inputs);
+    nw_add(net, XN_OP_AFFINE, "half", NULL)->scale = nw_values(net, 1, 0.5);
+    xn_layer *first = nw_add(net, XN_OP_SLICE, "first", NULL);
+    first->from = 0;
+    first->to = 1;
+    ck_assert_msg(!xn_graph_create(&net->params, &limits, &graph, &error), "%s", error.message);
+    ck_assert_int_eq(xn_network_lower(graph, &network, &error), XN_ERR_LIMIT);
+    ck_assert_msg(strstr(error.message, "1024 MiB") != NULL, "%s", error.message);
+    ck_assert_ptr_null(network);
+    xn_graph_free(graph);
+    nw_free(net);
+}
+END_TEST
+
 XN_SUITE(networks_lower) {
     Suite *s = suite_create("networks_lower");
     TCase *t = tcase_create("lower");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_convolution_alone_is_one_step);
+    tcase_add_test(t, parameters_of_too_many_channels_are_refused);
     tcase_add_test(t, it_is_the_step_of_a_request);
     tcase_add_test(t, batch_norm_and_sign_go_into_the_convolution);
     tcase_add_test(t, folded_parameters_are_computed_in_double);
