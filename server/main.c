@@ -329,7 +329,8 @@ static void reload(daemon_state *d) {
 }
 
 /* What the buffer pool has not used for a while goes back to the C library, and from there to the
- * system, like what loading models has left. */
+ * system, like what loading models has left; but for the end of each thread's heap, of up to 64
+ * MiB, which malloc_trim leaves alone. */
 static void give_back_memory(const daemon_state *d) {
     const bool changed = xn_models_changed(d->service.models);
     if (xn_buffers_trim(xn_engine_buffers(d->service.engine), xn_now_ns() - UNUSED_NS) || changed)

@@ -575,71 +575,6 @@ END_TEST
 
 /* ---- keys ---- */
 
-static void write_file(const char *path, const void *bytes, size_t length) {
-    FILE *file = fopen(path, "wb");
-    ck_assert_ptr_nonnull(file);
-    ck_assert_uint_eq(fwrite(bytes, 1, length, file), length);
-    ck_assert_int_eq(fclose(file), 0);
-}
-
-/* A small file of which lowering makes some 200 MB for a moment: 48 scales for 2^18 channels. */
-static void write_swelling(const char *folder) {
-    enum { LAYERS = 48, COPIES = 64 };
-    static char text[16384];
-    const float one = 1;
-    char path[300];
-    size_t at = (size_t)snprintf(
-        text, sizeof text,
-        "{\"format\": \"xnord-network/1\", \"input\": {\"name\": \"i\", \"datatype\": "
-        "\"FP32\", \"shape\": [4096, 1, 1]}, \"output\": {\"name\": \"o\"}, \"layers\": "
-        "[{\"op\": \"concat\", \"name\": \"c\", \"inputs\": [\"i\"");
-    for (int i = 1; i < COPIES; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at, ", \"i\"");
-    at += (size_t)snprintf(text + at, sizeof text - at, "]}");
-    for (int i = 0; i < LAYERS; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at,
-                               ", {\"op\": \"affine\", \"name\": \"a%d\"}", i);
-    at += (size_t)snprintf(text + at, sizeof text - at, "]}");
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    write_file(path, text, at);
-    at = 8;
-    for (int i = 0; i < LAYERS; i++)
-        at += (size_t)snprintf(text + at, sizeof text - at,
-                               "%s\"a%d.scale\": {\"dtype\": \"F32\", \"shape\": [1], "
-                               "\"data_offsets\": [%d, %d]}",
-                               i ? ", " : "{", i, 4 * i, 4 * i + 4);
-    at += (size_t)snprintf(text + at, sizeof text - at, "%*s}", (int)(7 - at % 8), "");
-    const uint64_t header = at - 8;
-    memcpy(text, &header, sizeof header);
-    for (int i = 0; i < LAYERS; i++, at += sizeof one)
-        memcpy(text + at, &one, sizeof one);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    write_file(path, text, at);
-}
-
-START_TEST(memory_of_loading_is_given_back) {
-    char folder[280];
-    snprintf(folder, sizeof folder, "%s/swelling", repository);
-    ck_assert_int_eq(mkdir(folder, 0755), 0);
-    write_swelling(folder);
-    const long before = xt_daemon_memory_kb(daemon_, "VmRSS");
-    ck_assert_int_eq(status_of("POST", "/v2/repository/models/swelling/load"), 200);
-    ck_assert_int_eq(status_of("POST", "/v2/repository/models/swelling/unload"), 200);
-    long after = 0;
-    for (int i = 0; i < 100; i++) {
-        after = xt_daemon_memory_kb(daemon_, "VmRSS");
-        if (after < before + 32 * 1024 || XN_TEST_SANITIZED)
-            break;
-        usleep(50000);
-    }
-    if (!XN_TEST_SANITIZED) {
-        ck_assert_int_gt(xt_daemon_memory_kb(daemon_, "VmHWM"), before + 100 * 1024);
-        ck_assert_int_lt(after, before + 32 * 1024);
-    }
-    xt_folder_remove(folder);
-}
-END_TEST
-
 /* Any number of them, while models are loaded by requests too. */
 START_TEST(scans_may_be_asked_for_at_any_time) {
     for (int i = 0; i < 50; i++) {
@@ -699,7 +634,6 @@ XN_SUITE(http_models) {
     tcase_add_test(tcase, load_from_the_request);
     tcase_add_test(tcase, what_serves_stays_where_loading_fails);
     tcase_add_test(tcase, loading_beside_traffic);
-    tcase_add_test(tcase, memory_of_loading_is_given_back);
     tcase_add_test(tcase, scans_may_be_asked_for_at_any_time);
     tcase_add_test(tcase, models_need_a_key);
     suite_add_tcase(suite, tcase);
