@@ -131,8 +131,18 @@ static bool has_value(const char *p, const char *end) {
     return p < end;
 }
 
+/* What is wrong in the array that is the data of s->span. */
+static xn_status fail_data(const scanner *s, const char *what) {
+    char field[32];
+    if (s->take == XN_TAKE_INPUTS)
+        snprintf(field, sizeof field, "inputs[%d].data", s->span);
+    else
+        snprintf(field, sizeof field, "%s.data", xn_member_names[s->span]);
+    return xn_fail(s->error, XN_ERR_MALFORMED, field, "%s %s", field, what);
+}
+
 /* One character of a data array other than the plain ones. False stops the scan. */
-static xn_status scan_data_character(scanner *s, const char *field, int *depth) {
+static xn_status scan_data_character(scanner *s, int *depth) {
     switch (*s->at) {
     case '[':
         if (++*depth > s->nesting)
@@ -142,11 +152,9 @@ static xn_status scan_data_character(scanner *s, const char *field, int *depth) 
         --*depth;
         return XN_OK;
     case '"':
-        return xn_fail(s->error, XN_ERR_MALFORMED, field, "%s holds a string; only numbers%s",
-                       field, " (or true and false for BOOL)");
+        return fail_data(s, "holds a string; only numbers (or true and false for BOOL)");
     default:
-        return xn_fail(s->error, XN_ERR_MALFORMED, field, "%s holds an object; only numbers%s",
-                       field, " (or true and false for BOOL)");
+        return fail_data(s, "holds an object; only numbers (or true and false for BOOL)");
     }
 }
 
@@ -158,17 +166,8 @@ static xn_status take_out(scanner *s, const char *begin, const char *instead, xn
     return status ? status : append(s, instead, 2);
 }
 
-static void name_data(const scanner *s, char field[32]) {
-    if (s->take == XN_TAKE_INPUTS)
-        snprintf(field, 32, "inputs[%d].data", s->span);
-    else
-        snprintf(field, 32, "%s.data", xn_member_names[s->span]);
-}
-
 /* The array whose '[' is at s->at: records it as the data of s->span and takes it out. */
 static xn_status scan_data(scanner *s) {
-    char field[32];
-    name_data(s, field);
     const char *begin = s->at;
     int64_t commas = 0;
     int depth = s->depth;
@@ -182,12 +181,11 @@ static xn_status scan_data(scanner *s) {
                 one_by_one = s->at + BLOCK;
         }
         if (s->at == s->end)
-            return xn_fail(s->error, XN_ERR_MALFORMED, field,
-                           "%s does not end: its ']' is missing at the end of the text", field);
+            return fail_data(s, "does not end: its ']' is missing at the end of the text");
         if (*s->at == ',')
             commas++;
         else if (*s->at == '[' || *s->at == ']' || *s->at == '"' || *s->at == '{' || *s->at == '}')
-            status = status ? status : scan_data_character(s, field, &depth);
+            status = status ? status : scan_data_character(s, &depth);
         if (status)
             return status;
         s->at++;
