@@ -114,6 +114,8 @@ const xn_cpu_way *xn_cpu_way_at(int index);
 const xn_cpu_way *xn_cpu_way_find(const char *name);
 /* Of those with this set that fit, the one that costs least; NULL where none fits. */
 const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set);
+/* writes_bits of paths that always do. */
+bool xn_cpu_writes_all_bits(const xn_step *step);
 /* The one way, with this set, of all steps that are no convolutions. */
 const xn_cpu_way *xn_cpu_way_of_ops(const xn_cpu_set *set);
 

@@ -33,6 +33,11 @@ static const xn_cpu_way ops[XN_CPU_SETS] = {
 #endif
 };
 
+bool xn_cpu_writes_all_bits(const xn_step *step) {
+    (void)step;
+    return true;
+}
+
 const xn_cpu_way *xn_cpu_way_at(int index) {
     for (int i = 0; i < WAY_COUNT; i++)
         if (ways[i].set->has() && index-- == 0)

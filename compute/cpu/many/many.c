@@ -405,14 +405,9 @@ static bool fits(const xn_step *step) {
     return step->conv.mode == XN_MODE_XNOR;
 }
 
-static bool writes_bits(const xn_step *step) {
-    (void)step;
-    return true;
-}
-
 const xn_cpu_path xn_cpu_many = {
     .kernels = XN_CPU_PATH_KERNELS(many, vpopcnt),
-    .writes_bits = writes_bits,
+    .writes_bits = xn_cpu_writes_all_bits,
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

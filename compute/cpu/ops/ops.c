@@ -217,14 +217,9 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     xn_cpu_for(run->threads, count * j.blocks * j.chunks, task, &j);
 }
 
-static bool writes_bits(const xn_step *step) {
-    (void)step;
-    return true;
-}
-
 const xn_cpu_path xn_cpu_ops = {
     .kernels = XN_CPU_PATH_KERNELS(ops, avx512),
-    .writes_bits = writes_bits,
+    .writes_bits = xn_cpu_writes_all_bits,
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,
