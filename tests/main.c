@@ -2,6 +2,7 @@
  *   xnord-tests [--list] [SUITE ...]     environment: XNORD_TEST_SEED, CK_FORK, XNORD_BIN */
 #include "xn_test.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,11 @@ void xn_test_register(xn_test_suite *suite) {
         at = &(*at)->next;
     suite->next = *at;
     *at = suite;
+}
+
+bool xn_test_count_down(void *countdown, size_t bytes) {
+    (void)bytes;
+    return atomic_fetch_sub((atomic_int *)countdown, 1) != 0;
 }
 
 void xn_test_mark(const char *file, int line) {

@@ -6,6 +6,7 @@
 #include "xn_rng.h"
 
 #include <check.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
 
@@ -35,6 +36,10 @@ void xn_test_register(xn_test_suite *suite);
  * of the last few is told. */
 void xn_test_mark(const char *file, int line);
 #define _mark_point(file, line) xn_test_mark(file, line)
+
+/* For xn_mem_set_hook: of the allocations from now on, of any thread, the one fails that finds 0 in
+ * the atomic_int *countdown. */
+bool xn_test_count_down(void *countdown, size_t bytes);
 
 /* Under AddressSanitizer and ThreadSanitizer, which bring an allocator of their own and take their
  * shadow memory out of the address space. */

@@ -10,22 +10,15 @@
 static xt_daemon *daemon_;
 static char repository[256];
 static xt_net nets[XT_NETS];
-static const char *const names[XT_NETS] = {"plain", "bytes"};
 
 static void start(void) {
-    xt_folder_make(repository, sizeof repository);
-    for (int i = 0; i < XT_NETS; i++) {
-        xt_net_make(&nets[i], (xt_net_kind)i, xn_test_seed() + (uint64_t)i);
-        xt_net_write(&nets[i], repository, names[i]);
-    }
+    xt_nets_make(nets, repository, sizeof repository);
     daemon_ = xt_daemon_start_shared(XT_FLAGS("--model-repository", repository));
 }
 
 static void stop(void) {
     xt_daemon_stop_shared(daemon_);
-    for (int i = 0; i < XT_NETS; i++)
-        xt_net_free(&nets[i]);
-    xt_folder_remove(repository);
+    xt_nets_free(nets, repository);
 }
 
 enum { FEATURES = 8 * 6 * 5, CLASSES = 10 };
@@ -53,7 +46,7 @@ static void free_batch(batch *b) {
 }
 
 static void ask(const batch *b, xt_infer *how, xt_response *response) {
-    xt_ask(daemon_, names[b->net->kind], how, b->net, b->images, b->count, response);
+    xt_ask(daemon_, xt_net_names[b->net->kind], how, b->net, b->images, b->count, response);
 }
 
 /* All outputs, in order. */
@@ -119,7 +112,7 @@ START_TEST(bodies_in_pieces) {
     xt_print(&all,
              "POST /v2/models/%s/versions/1/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n"
              "Inference-Header-Content-Length: %zu\r\n\r\n",
-             names[_i], body.length, how.header_length);
+             xt_net_names[_i], body.length, how.header_length);
     xt_append(&all, body.data, body.length);
     for (int round = 0; round < 5; round++) {
         xt_conn conn;

@@ -15,23 +15,16 @@
 static xt_daemon *daemon_;
 static char repository[256];
 static xt_net nets[XT_NETS];
-static const char *const names[XT_NETS] = {"plain", "bytes"};
 
 static void start(void) {
-    xt_folder_make(repository, sizeof repository);
-    for (int i = 0; i < XT_NETS; i++) {
-        xt_net_make(&nets[i], (xt_net_kind)i, xn_test_seed() + (uint64_t)i);
-        xt_net_write(&nets[i], repository, names[i]);
-    }
+    xt_nets_make(nets, repository, sizeof repository);
     daemon_ = xt_daemon_start_shared(
         XT_FLAGS("--model-repository", repository, "--max-batch-images", "64"));
 }
 
 static void stop(void) {
     xt_daemon_stop_shared(daemon_);
-    for (int i = 0; i < XT_NETS; i++)
-        xt_net_free(&nets[i]);
-    xt_folder_remove(repository);
+    xt_nets_free(nets, repository);
 }
 
 static void fetch(const char *method, const char *target, xt_response *response) {

@@ -135,6 +135,22 @@ void xt_folder_remove(const char *path) {
     rmdir(path);
 }
 
+const char *const xt_net_names[XT_NETS] = {"plain", "bytes"};
+
+void xt_nets_make(xt_net nets[XT_NETS], char *repository, size_t size) {
+    xt_folder_make(repository, size);
+    for (int i = 0; i < XT_NETS; i++) {
+        xt_net_make(&nets[i], (xt_net_kind)i, xn_test_seed() + (uint64_t)i);
+        xt_net_write(&nets[i], repository, xt_net_names[i]);
+    }
+}
+
+void xt_nets_free(xt_net nets[XT_NETS], const char *repository) {
+    for (int i = 0; i < XT_NETS; i++)
+        xt_net_free(&nets[i]);
+    xt_folder_remove(repository);
+}
+
 /* ---- requests ---- */
 
 static void append_numbers(xt_buffer *body, const xt_net *net, const void *images, int64_t first,

@@ -40,6 +40,11 @@ float *xt_net_expect(const xt_net *net, const void *images, int64_t count);
 void xt_folder_make(char *path, size_t size);
 void xt_folder_remove(const char *path); /* and all that is in it */
 
+extern const char *const xt_net_names[XT_NETS]; /* "plain", "bytes" */
+/* A repository with a network of each kind, by these names; and its end. */
+void xt_nets_make(xt_net nets[XT_NETS], char *repository, size_t size);
+void xt_nets_free(xt_net nets[XT_NETS], const char *repository);
+
 /* ---- requests ---- */
 
 typedef enum { XT_IN_JSON, XT_IN_NESTED, XT_IN_BINARY, XT_IN_RAW } xt_in;

@@ -163,12 +163,6 @@ END_TEST
 
 static atomic_int countdown;
 
-static bool fail_at(void *context, size_t bytes) {
-    (void)context;
-    (void)bytes;
-    return atomic_fetch_sub(&countdown, 1) != 0;
-}
-
 START_TEST(creation_allocations_fail) {
     const int ordinals[2] = {0, 1};
     xn_config config = fake_config();
@@ -179,7 +173,7 @@ START_TEST(creation_allocations_fail) {
         xn_engine *engine = NULL;
         xn_error error = {0};
         atomic_store(&countdown, i);
-        xn_mem_set_hook(fail_at, NULL);
+        xn_mem_set_hook(xn_test_count_down, &countdown);
         xn_status status = xn_engine_create_with(&config, pools, 2, "", &engine, &error);
         xn_mem_set_hook(NULL, NULL);
         if (status == XN_OK) {

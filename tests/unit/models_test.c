@@ -895,12 +895,6 @@ END_TEST
 
 static atomic_int countdown;
 
-static bool fail_at(void *context, size_t bytes) {
-    (void)context;
-    (void)bytes;
-    return atomic_fetch_sub(&countdown, 1) != 0;
-}
-
 START_TEST(allocations_fail) {
     make_tiny("a", labelled, 1);
     write_text("a", "labels.txt", "x\ny\n");
@@ -911,7 +905,7 @@ START_TEST(allocations_fail) {
     for (int i = 0;; i++) {
         xn_error error = {0};
         atomic_store(&countdown, i);
-        xn_mem_set_hook(fail_at, NULL);
+        xn_mem_set_hook(xn_test_count_down, &countdown);
         xn_status status = xn_models_load(models, "a", NULL, 0, NULL, 0, &error);
         xn_mem_set_hook(NULL, NULL);
         if (status == XN_OK && atomic_load(&countdown) >= 0)
@@ -927,11 +921,11 @@ START_TEST(allocations_fail) {
     expect_value("a", "1", 1);
     for (int i = 0; i < 6; i++) { /* scan, list, the page */
         atomic_store(&countdown, i);
-        xn_mem_set_hook(fail_at, NULL);
+        xn_mem_set_hook(xn_test_count_down, &countdown);
         xn_models_scan(models, NULL);
         xn_mem_set_hook(NULL, NULL);
         atomic_store(&countdown, i);
-        xn_mem_set_hook(fail_at, NULL);
+        xn_mem_set_hook(xn_test_count_down, &countdown);
         xn_models *other = NULL;
         xn_status status = xn_models_create(&config, NULL, &other, NULL);
         xn_mem_set_hook(NULL, NULL);
@@ -942,7 +936,7 @@ START_TEST(allocations_fail) {
     xn_model_item *items = NULL;
     size_t count;
     atomic_store(&countdown, 0);
-    xn_mem_set_hook(fail_at, NULL);
+    xn_mem_set_hook(xn_test_count_down, &countdown);
     xn_status status = xn_models_list(models, &items, &count, NULL);
     xn_document page = {0};
     xn_models_metrics(models, &page);

@@ -774,12 +774,6 @@ END_TEST
 
 static atomic_int countdown;
 
-static bool fail_at(void *context, size_t bytes) {
-    (void)context;
-    (void)bytes;
-    return atomic_fetch_sub(&countdown, 1) != 0;
-}
-
 /* Everything a store does, once; the first failure ends it. */
 static xn_status tour(xn_store *store, xn_error *error) {
     const float values[2] = {1, -2}, scale[2] = {3, 4};
@@ -814,7 +808,7 @@ START_TEST(allocations_fail) {
         const xn_store_device devices[2] = {{&fake_gpu, gpu}, {&fake_cpu, cpu}};
         xn_error error = {0};
         atomic_store(&countdown, i);
-        xn_mem_set_hook(fail_at, NULL);
+        xn_mem_set_hook(xn_test_count_down, &countdown);
         xn_status status = xn_store_create(devices, 2, &limits, metrics, &store, &error);
         if (status == XN_OK)
             status = tour(store, &error);
