@@ -17,7 +17,9 @@ FAULTS      ?= 300000
 WERROR   ?= 0
 V        ?= 0
 PROFILE  ?= 0
-VERSION  := 0.1.0
+# The one place that has it; its date is the manual page's.
+VERSION  := $(shell sed -n '1s/.*(\(.*\)).*/\1/p' deploy/changelog)
+DATE     := $(shell date -u +%F -d "$$(sed -n 's/^ -- .*>  //p;T;q' deploy/changelog)")
 PKG_CONFIG ?= pkg-config
 
 ifeq ($(CUDA),auto)
@@ -50,9 +52,13 @@ XN_CFLAGS = -std=c11 -D_GNU_SOURCE -fno-math-errno -ffp-contract=off -fvisibilit
 XN_LDFLAGS = -pthread -gz $(if $(USE_OPENMP),-fopenmp) $(SANITIZE) $(LDFLAGS)
 DEPFLAGS  = -MMD -MP
 
-# What is being made, in a line each; with V=1 its command instead.
-Q   = $(if $(filter 1,$(V)),,@)
-say = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(2))
+# What is being made, in a line each, and which of how many it is; with V=1 its command instead. A
+# dry run, in which nothing is counted, says how many there are.
+Q     = $(if $(filter 1,$(V)),,@)
+say   = $(if $(filter 1,$(V)),,@printf '  %-5s %7s %s\n' $(1) $(step) $(2))
+step  = $(if $(STEPS),$(eval DONE += .)$(words $(DONE))/$(STEPS))
+STEPS = $(if $(findstring n,$(firstword -$(MAKEFLAGS))),,$(call once,STEPS,$(shell \
+          $(MAKE) -n$(findstring B,$(firstword -$(MAKEFLAGS))) V=0 STEPS= $(MAKEOVERRIDES) $(MAKECMDGOALS) 2>/dev/null | grep -c "^printf '  %-5s")))
 
 # How a target makes others: on all cores, unless -j or a make above says on how many.
 BY_ITSELF = --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
@@ -76,7 +82,7 @@ CUDA_SRC    := $(call tree,compute/cuda,cu)
 TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c \
                tests/fuzz/*.c tests/networks/*.c)
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
-COMPUTE_TEST_SRC := tests/main.c $(wildcard tests/backends/*.c) \
+COMPUTE_TEST_SRC := tests/main.c tests/output.c $(wildcard tests/backends/*.c) \
                $(filter-out %/digits_test.c,$(wildcard tests/networks/*.c)) \
                $(patsubst %,tests/unit/%_test.c,arena arith conv cpus half mem parallel tensor weights)
 TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
@@ -137,6 +143,7 @@ command.server     = $(CC) $(XN_CFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERS
 command.tests      = $(CC) $(XN_CFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"'
 command.tests-cu   = $(command.compute-cu) -Itests $(filter -I%,$(CHECK_CFLAGS))
 command.tool       = $(CC) $(XN_CFLAGS) $(XN_LDFLAGS)
+command.manual     = $(command.tool) $(SERVER_INC) -DXN_VERSION='"$(VERSION)"' -DXN_DATE='"$(DATE)"'
 link               = $(CC) $(XN_LDFLAGS)
 command.link       = $(link) $(CUDA_LIBS) $(SERVER_LIBS)
 command.link-tests = $(command.link) $(CHECK_LIBS) $(TEST_OBJ)
@@ -159,7 +166,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .DEFAULT_GOAL := all
 .PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
-        bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
+        bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         test-clients test-networks test-openapi
 
 all: deps ## set up, build build/xnord
@@ -177,7 +184,7 @@ test: deps ## set up, build and pass all tests
 	@$(MAKE) $(BY_ITSELF) check
 
 check: $(BUILD)/xnord $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so
-	XNORD_BIN=$(abspath $(BUILD)/xnord) $(BUILD)/xnord-tests
+	@XNORD_BIN=$(abspath $(BUILD)/xnord) XNORD_TEST_LOG=$(abspath $(BUILD)/test-output.log) $(BUILD)/xnord-tests
 
 # Objects and archives of what is to be made: not the files that say how.
 parts = $(filter %.o %.a,$^)
@@ -203,7 +210,7 @@ test-alloc: deps ## the whole daemon while 300000 allocations fail at random (FA
 	  $(BUILD)/xnord-tests fault_daemon
 
 # Long runs against a real daemon, with the black-box client of the tests.
-STRESS_SRC := tests/main.c $(wildcard tests/stress/*.c) \
+STRESS_SRC := tests/main.c tests/output.c $(wildcard tests/stress/*.c) \
               $(patsubst %,tests/http/%.c,client daemon answer encode json problem)
 $(BUILD)/xnord-stress: $(call obj,$(STRESS_SRC)) $(MADE_WITH)/link-compute-tests
 	$(call say,LD,$@)
@@ -345,7 +352,7 @@ PREFIX ?= /usr/local
 $(BUILD)/xnord-demo-pnm: deploy/demo/pnm.c $(MADE_WITH)/tool
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
-	$(Q)$(command.tool) -o $@ $< -lm
+	$(Q)$(command.tool) -o $@ $< -lm -lz
 
 demo: deps ## a picture through an edge kernel, a digit through a network: [IMAGE=picture.pgm|.ppm] [DIGIT=..]
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/xnord-demo-pnm
@@ -357,13 +364,57 @@ lint: ## format, layers, shellcheck, cppcheck, clang-tidy
 	@deploy/install-deps.sh --with-checks
 	@.ci/lint
 
-install: build ## to PREFIX=/usr/local: the daemon, its systemd unit, the example configuration
-	install -D -m 755 $(BUILD)/xnord $(DESTDIR)$(PREFIX)/bin/xnord
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
-	sed 's|/usr/local/bin/xnord|$(PREFIX)/bin/xnord|' deploy/xnord.service \
-	    > $(DESTDIR)$(PREFIX)/lib/systemd/system/xnord.service
-	install -D -m 644 deploy/xnord.conf.example $(DESTDIR)$(PREFIX)/share/doc/xnord/xnord.conf.example
-	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/xnord/LICENSE
+# ---- the manual page and completion, from the table that --help is printed from ----
+$(BUILD)/xnord-manual: deploy/manual/manual.c $(call obj,server/config_settings.c compute/core/status.c) $(MADE_WITH)/manual
+	$(call say,CC,$<)
+	$(Q)$(command.manual) -o $@ $< $(parts)
+$(BUILD)/xnord.1: $(BUILD)/xnord-manual
+	$(Q)$< man >$@
+$(BUILD)/xnord.bash: $(BUILD)/xnord-manual
+	$(Q)$< bash >$@
+manual: $(BUILD)/xnord.1 $(BUILD)/xnord.bash ## the manual page and bash's completion, in BUILD
+
+# ---- installation and packages ----
+# Below PREFIX: what it is made of, its mode, where it goes.
+define INSTALLED
+$(BUILD)/xnord                755 bin/xnord
+$(BUILD)/xnord.1              644 share/man/man1/xnord.1
+$(BUILD)/xnord.bash           644 share/bash-completion/completions/xnord
+$(BUILD)/xnord.service        644 lib/systemd/system/xnord.service
+deploy/xnord.sysusers         644 lib/sysusers.d/xnord.conf
+deploy/xnord.conf.example     644 share/doc/xnord/xnord.conf.example
+LICENSE                       644 share/doc/xnord/LICENSE
+endef
+export INSTALLED
+
+# Written each time: what it is made by is only PREFIX.
+$(BUILD)/xnord.service: FORCE
+	@mkdir -p $(@D)
+	@sed 's|/usr/local/bin/xnord|$(PREFIX)/bin/xnord|' deploy/xnord.service >$@
+
+install: build manual $(BUILD)/xnord.service ## to PREFIX=/usr/local: the daemon, its unit, manual page, completion, example configuration
+	$(Q)echo "$$INSTALLED" | while read -r file mode to; do \
+	    install -D -m $$mode $$file "$(DESTDIR)$(PREFIX)/$$to" || exit; \
+	    echo "  $(DESTDIR)$(PREFIX)/$$to"; \
+	done
+	@test -n "$(DESTDIR)" || printf '%s\n' '' "Installed. To try it:  $(PREFIX)/bin/xnord" \
+	    'As a service:' \
+	    '  systemd-sysusers && mkdir -p /etc/xnord' \
+	    '  cp $(PREFIX)/share/doc/xnord/xnord.conf.example /etc/xnord/xnord.conf    # and edit it' \
+	    '  systemctl daemon-reload && systemctl enable --now xnord' \
+	    'man xnord tells of its settings; make uninstall takes it away again.'
+uninstall: ## takes away what install put there; /etc/xnord and /var/lib/xnord stay
+	$(Q)echo "$$INSTALLED" | while read -r file mode to; do \
+	    rm -f "$(DESTDIR)$(PREFIX)/$$to" || exit; \
+	done
+	@rmdir "$(DESTDIR)$(PREFIX)/share/doc/xnord" 2>/dev/null || true
+	@test -n "$(DESTDIR)" || echo 'Gone. If it was a service: systemctl disable --now xnord; its settings are still in /etc/xnord.'
+
+dist: ## BUILD/xnord-VERSION.tar.xz of what is committed
+	@deploy/package.sh dist $(BUILD)
+deb: ## BUILD/deb/xnord_VERSION_ARCH.deb, by debhelper, checked by lintian
+	@deploy/install-deps.sh --with-deb
+	@deploy/package.sh deb $(BUILD)/deb
 
 # ---- sanitizers: their own folders, no CUDA (compute-sanitizer does that side) ----
 asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer

@@ -3,13 +3,16 @@
 # fast when everything is there. What counts is what works, not which package brought it: libraries
 # of your own, found through PKG_CONFIG_PATH, pass too.
 #
-#   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--with-mhd1] [--check]
+#   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--with-mhd1] \
+#                          [--with-deb] [--with-image] [--check]
 #
 # --with-checks  also clang with libFuzzer, clang-format, clang-tidy, cppcheck and shellcheck (what
 #                .ci/run uses)
 # --with-bench   also wrk (what `make bench-http` uses)
 # --with-arm64   also a cross-compiler and qemu-user (what `make test-arm64` uses)
 # --with-mhd1    also what builds libmicrohttpd 1.0 (what `make test-mhd1` uses)
+# --with-deb     also debhelper and lintian (what `make deb` uses)
+# --with-image   also buildah and debootstrap (what `make test-image` uses)
 # --check        only say what is there and what is missing
 #
 # Exit status: 0 all is there, 1 something is missing and could not be installed, 2 wrong use.
@@ -18,7 +21,7 @@ set -euo pipefail
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
 readonly MODULES=(libmicrohttpd gnutls jansson zlib check)
 
-with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 only_check=0
+with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 with_deb=0 with_image=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
 
 say() { printf 'install-deps: %s\n' "$*" >&2; }
@@ -88,6 +91,15 @@ find_missing() {
         if have apt-get && [[ ! -e /usr/share/keyrings/debian-archive-keyring.gpg ]]; then
             missing+=(debian-archive-keyring)
         fi
+    fi
+    if ((with_deb)); then
+        have dpkg-buildpackage || missing+=(dpkg-dev)
+        have dh || missing+=(debhelper)
+        have lintian || missing+=(lintian)
+    fi
+    if ((with_image)); then
+        have buildah || missing+=(buildah)
+        have debootstrap || missing+=(debootstrap)
     fi
 }
 
@@ -165,10 +177,12 @@ for argument in "$@"; do
     --with-bench) with_bench=1 ;;
     --with-arm64) with_arm64=1 ;;
     --with-mhd1) with_mhd1=1 ;;
+    --with-deb) with_deb=1 ;;
+    --with-image) with_image=1 ;;
     --check) only_check=1 ;;
     *)
         say "unknown argument '$argument' (known: --with-checks, --with-bench," \
-            "--with-arm64, --with-mhd1, --check)"
+            "--with-arm64, --with-mhd1, --with-deb, --with-image, --check)"
         exit 2
         ;;
     esac

@@ -311,25 +311,18 @@ typedef struct flag {
     const char *value;  /* the file of --config */
 } flag;
 
-static const struct {
-    const char *name;
-    xn_command command;
-} commands[] = {{"help", XN_COMMAND_HELP},
-                {"version", XN_COMMAND_VERSION},
-                {"check-config", XN_COMMAND_CHECK_CONFIG},
-                {"list-devices", XN_COMMAND_LIST_DEVICES},
-                {"config", XN_COMMAND_SERVE}};
-
 static bool identify(const char *name, size_t length, flag *out) {
     out->setting = xn_setting_find(name, length);
     out->command = XN_COMMAND_SERVE;
     if (out->setting >= 0)
         return true;
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strlen(commands[i].name) == length && !memcmp(commands[i].name, name, length)) {
-            out->command = commands[i].command;
+    for (int i = 0; i < xn_command_flag_count; i++) {
+        const xn_command_flag *known = &xn_command_flags[i];
+        if (strlen(known->name) == length && !memcmp(known->name, name, length)) {
+            out->command = known->command;
             return true;
         }
+    }
     return false;
 }
 

@@ -168,6 +168,16 @@ const xn_setting xn_settings[] = {
 };
 /* clang-format on */
 
+const xn_command_flag xn_command_flags[] = {
+    {"help", "", XN_COMMAND_HELP, "Show this and exit."},
+    {"version", "", XN_COMMAND_VERSION, "Show the version and exit."},
+    {"check-config", "", XN_COMMAND_CHECK_CONFIG,
+     "Check all settings, and the files and devices they name, print them as a file, and exit."},
+    {"list-devices", "", XN_COMMAND_LIST_DEVICES,
+     "Show what can compute on this machine and exit."},
+    {"config", "FILE", XN_COMMAND_SERVE, "Read settings from FILE. [default none, XNORD_CONFIG]"}};
+const int xn_command_flag_count = sizeof xn_command_flags / sizeof xn_command_flags[0];
+
 _Static_assert(sizeof xn_settings / sizeof xn_settings[0] <= XN_SETTINGS_MAX, "room for all");
 const int xn_setting_count = sizeof xn_settings / sizeof xn_settings[0];
 
@@ -468,13 +478,9 @@ void xn_config_help(FILE *out) {
           "over the default. The file has a line \"flag = value\" for each setting, the flag\n"
           "without its dashes, and comments after '#'.\n\nCommands:\n",
           out);
-    help_row(out, "help", "", "Show this and exit.");
-    help_row(out, "version", "", "Show the version and exit.");
-    help_row(
-        out, "check-config", "",
-        "Check all settings, and the files and devices they name, print them as a file, and exit.");
-    help_row(out, "list-devices", "", "Show what can compute on this machine and exit.");
-    help_row(out, "config", "FILE", "Read settings from FILE. [default none, XNORD_CONFIG]");
+    for (int i = 0; i < xn_command_flag_count; i++)
+        help_row(out, xn_command_flags[i].name, xn_command_flags[i].argument,
+                 xn_command_flags[i].help);
     for (int i = 0; i < xn_setting_count; i++) {
         if (!i || strcmp(xn_settings[i].group, xn_settings[i - 1].group))
             fprintf(out, "\n%s:\n", xn_settings[i].group);

@@ -32,6 +32,16 @@ typedef struct xn_setting {
 extern const xn_setting xn_settings[];
 extern const int xn_setting_count;
 
+/* A flag that is no setting: what to do instead of serving, or (XN_COMMAND_SERVE) the file. */
+typedef struct xn_command_flag {
+    const char *name, *argument; /* argument: "" takes none */
+    xn_command command;
+    const char *help;
+} xn_command_flag;
+
+extern const xn_command_flag xn_command_flags[];
+extern const int xn_command_flag_count;
+
 #define XN_SETTINGS_MAX 64 /* rows of the table, at most */
 
 #define XN_SETTING_TEXT_MAX 3200 /* characters of any formatted value, with quotes and escapes */

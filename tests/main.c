@@ -1,11 +1,15 @@
-/* Runs every registered suite in one runner; the last line is its totals.
- *   xnord-tests [--list] [SUITE ...]     environment: XNORD_TEST_SEED, CK_FORK, XNORD_BIN */
+/* Runs every registered suite in one runner, a line each as they end; the last line is its totals.
+ *   xnord-tests [--list] [SUITE ...]
+ * environment: XNORD_TEST_SEED, XNORD_TEST_LOG (output.h), CK_RUN_SUITE, CK_FORK, XNORD_BIN */
 #include "xn_test.h"
+
+#include "output.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static xn_test_suite *suites;
 
@@ -15,6 +19,12 @@ void xn_test_register(xn_test_suite *suite) {
         at = &(*at)->next;
     suite->next = *at;
     *at = suite;
+}
+
+TCase *xn_test_case_create(const char *name) {
+    TCase *t = (tcase_create)(name);
+    tcase_add_checked_fixture(t, xn_output_test_begins, xn_output_test_passed);
+    return t;
 }
 
 bool xn_test_count_down(void *countdown, size_t bytes) {
@@ -44,6 +54,9 @@ uint64_t xn_test_seed(void) {
 }
 
 static bool wanted(const char *name, int argc, char **argv) {
+    const char *only = getenv("CK_RUN_SUITE");
+    if (only && strcmp(only, name) != 0)
+        return false;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], name))
             return true;
@@ -56,10 +69,10 @@ static int list(void) {
     return 0;
 }
 
-int main(int argc, char **argv) {
-    if (argc == 2 && !strcmp(argv[1], "--list"))
-        return list();
+/* The wanted suites, in one runner; NULL: none is. */
+static SRunner *create_runner(int argc, char **argv, int *count) {
     SRunner *runner = NULL;
+    *count = 0;
     for (const xn_test_suite *s = suites; s; s = s->next) {
         if (!wanted(s->name, argc, argv))
             continue;
@@ -68,14 +81,53 @@ int main(int argc, char **argv) {
             srunner_add_suite(runner, suite);
         else
             runner = srunner_create(suite);
+        ++*count;
     }
+    return runner;
+}
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A suite's name stands there while it runs, then how it went. */
+static void run_suite(SRunner *runner, const char *name, int number, int count) {
+    int run = srunner_ntests_run(runner), failed = srunner_ntests_failed(runner);
+    double start = seconds();
+    printf("[%*d/%d] %-18s", count > 99 ? 3 : 2, number, count, name);
+    fflush(stdout);
+    xn_output_redirect();
+    srunner_run(runner, name, NULL, CK_SILENT);
+    xn_output_restore();
+    run = srunner_ntests_run(runner) - run;
+    failed = srunner_ntests_failed(runner) - failed;
+    printf(" %5d passed", run - failed);
+    if (failed)
+        printf(", %d FAILED", failed);
+    printf(", %.1f s\n", seconds() - start);
+    if (failed)
+        xn_output_show(name);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 2 && !strcmp(argv[1], "--list"))
+        return list();
+    int count, number = 0;
+    SRunner *runner = create_runner(argc, argv, &count);
     if (!runner) {
         fprintf(stderr, "xnord-tests: no such suite; --list shows them\n");
         return 2;
     }
+    if (!xn_output_open())
+        return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
     printf("seed %llu\n", (unsigned long long)xn_test_seed());
-    srunner_run_all(runner, CK_ENV);
+    for (const xn_test_suite *s = suites; s; s = s->next)
+        if (wanted(s->name, argc, argv))
+            run_suite(runner, s->name, ++number, count);
+    srunner_print(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner), run = srunner_ntests_run(runner);
     srunner_free(runner);
     printf("%d passed, %d failed\n", run - failed, failed);

@@ -31,6 +31,10 @@ void xn_test_register(xn_test_suite *suite);
     }                                                                                              \
     static Suite *xn_suite_make_##name_(void)
 
+/* A test case as always, each of whose tests is a section of the run's output (output.h). */
+TCase *xn_test_case_create(const char *name);
+#define tcase_create(name) xn_test_case_create(name)
+
 /* Every assertion that holds tells the runner where the test is, so that it can say where one that
  * crashed was. In a loop that took most of the time of some suites: here only a place that is none
  * of the last few is told. */

@@ -284,6 +284,8 @@ START_TEST(openapi_is_true) {
     bool in_paths = false;
     xt_fetch(daemon_, "GET", "/openapi.yaml", "", NULL, 0, &response);
     ck_assert_int_eq(response.status, 200);
+    ck_assert_msg(strstr(response.body, "\n  version: " XN_VERSION "\n") != NULL,
+                  "openapi.yaml is not of version " XN_VERSION);
     ck_assert_msg(strstr(response.body, "openapi: 3.1") != NULL ||
                       strstr(response.body, "openapi: \"3.1") != NULL,
                   "%.80s", response.body);
