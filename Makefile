@@ -164,7 +164,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         test-clients test-networks test-openapi
@@ -354,9 +354,16 @@ $(BUILD)/xnord-demo-pnm: deploy/demo/pnm.c $(MADE_WITH)/tool
 	$(call say,CC,$<)
 	$(Q)$(command.tool) -o $@ $< -lm -lz
 
-demo: deps ## a picture through an edge kernel, a digit through a network: [IMAGE=picture.pgm|.ppm] [DIGIT=..]
+demo_settings = BUILD=$(BUILD) IMAGE="$(IMAGE)" DIGIT="$(DIGIT)"
+demo: ## a picture through an edge kernel, a digit through a network: [IMAGE=picture.pgm|.ppm] [DIGIT=..]
+	@$(demo_settings) deploy/demo/demo.sh check
+	@$(MAKE) --no-print-directory deps
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/xnord-demo-pnm
-	@BUILD=$(BUILD) IMAGE="$(IMAGE)" DIGIT="$(DIGIT)" deploy/demo/demo.sh
+	@$(demo_settings) deploy/demo/demo.sh
+PORT ?= 8080
+run: deps ## the daemon on PORT=8080 with the demo's network, and three lines to try it with; Ctrl-C ends it
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord
+	@deploy/demo/run.sh $(BUILD)/xnord $(PORT)
 
 format: ## clang-format on every source file, in place
 	git ls-files --cached --others --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i

@@ -3,6 +3,7 @@
 # answer as a picture to open, and has a digit recognised by a trained network. Called by
 # `make demo [IMAGE=picture.pgm|.ppm] [DIGIT=number|picture.pgm|.ppm]`, which builds what it needs;
 # BUILD names the build folder. Needs curl and nothing else that a shell does not have.
+#   deploy/demo/demo.sh check    only says whether IMAGE and DIGIT can be read, before all is built
 set -euo pipefail
 
 readonly build=${BUILD:-build}
@@ -12,7 +13,7 @@ readonly record=66 # bytes of a picture in held_out.u8: 64 pixels, what it shows
 readonly xnord=$build/xnord pnm=$build/xnord-demo-pnm work=$build/demo
 readonly log=$work/xnord.log
 readonly start_seconds=60 # opening several GPUs takes a while
-daemon=''
+daemon='' started=''
 
 stop_daemon() { # its exit status
     local pid=$daemon
@@ -29,7 +30,7 @@ on_exit() {
     fi
     if ((status != 0)); then
         echo "demo: FAILED" >&2
-        if [[ -s $log ]]; then
+        if [[ $started && -s $log ]]; then
             echo "---- the daemon's log, $log:" >&2
             tail -n 40 "$log" >&2
         fi
@@ -81,11 +82,12 @@ timings() {
 
 start_daemon() {
     local tenths
+    : >"$log" # there before it is looked into
     # The demo's own settings: keys, certificates or a configuration file of yours do not apply.
     env -u XNORD_CONFIG -u XNORD_API_KEYS_FILE -u XNORD_TLS_CERT -u XNORD_TLS_KEY \
         "$xnord" --listen 127.0.0.1 --port 0 --log-format text --log-level info \
         --model "digits=$network" >"$log" 2>&1 &
-    daemon=$!
+    daemon=$! started=1
     for ((tenths = 0; tenths < start_seconds * 10; tenths++)); do
         if ! kill -0 "$daemon" 2>/dev/null; then
             daemon=''
@@ -100,11 +102,48 @@ start_daemon() {
     fail "the daemon was not ready after $start_seconds seconds"
 }
 
+# A picture of the user's, before anything is built or started for it: there, and of a format that
+# xnord-demo-pnm reads.
+check_picture() { # variable, file
+    local magic
+    [[ -f $2 && -r $2 ]] || fail "$1=$2: there is no such file that can be read"
+    magic=$(head -c 2 "$2" | tr -d '\0')
+    [[ $magic == P[2356] ]] ||
+        fail "$1=$2: a PGM or PPM (P2, P3, P5, P6) is needed, which ImageMagick makes: convert $2 picture.pgm"
+}
+
+if [[ -n $image ]]; then
+    check_picture IMAGE "$image"
+fi
+pictures=$(($(wc -c <"$network/held_out.u8") / record))
+readonly pictures
+if [[ ! $digit =~ ^[0-9]+$ ]]; then
+    check_picture DIGIT "$digit"
+elif ((10#$digit >= pictures)); then
+    fail "DIGIT=$digit: there are the pictures 0 to $((pictures - 1)), or a file of yours"
+fi
+if [[ ${1:-} == check ]]; then
+    exit 0
+fi
+
 [[ -x $xnord && -x $pnm ]] || fail "$xnord or $pnm is not there: run 'make demo'"
 command -v curl >/dev/null || fail "curl is not there: run deploy/install-deps.sh"
 mkdir -p "$work"
-rm -f "$work"/edges.pgm
-: >"$log" # there before it is looked into
+rm -f "$work"/edges.png "$log"
+
+# What can be wrong with the pictures is found before the daemon is started.
+if [[ -n $image ]]; then
+    source_picture=$image
+else
+    source_picture=$work/input.pgm
+    "$pnm" draw "$source_picture"
+fi
+size=$("$pnm" floats "$source_picture" "$work/input.f32")
+read -r width height <<<"$size"
+"$pnm" png "$source_picture" "$work/input.png"
+if [[ ! $digit =~ ^[0-9]+$ ]]; then
+    "$pnm" digit "$digit" "$work/digit.u8"
+fi
 
 title "The daemon"
 start_daemon
@@ -124,15 +163,10 @@ show "$work/json.answer"
 
 title "The picture"
 if [[ -n $image ]]; then
-    source_picture=$image
     echo "yours: $image"
 else
-    source_picture=$work/input.pgm
-    "$pnm" draw "$source_picture"
     echo "drawn: $source_picture (your own: make demo IMAGE=picture.pgm)"
 fi
-size=$("$pnm" floats "$source_picture" "$work/input.f32")
-read -r width height <<<"$size"
 echo "$width x $height pixels; each less the mean around it, as floats: $work/input.f32"
 
 # Binary weights are +1 or -1, so an edge kernel is one half against the other: above against
@@ -176,6 +210,7 @@ tail -c +$((length + 1)) "$work/answer.bin" >"$work/output.f32"
 received=$(wc -c <"$work/output.f32")
 ((received == 2 * bytes)) || fail "the answer has $received bytes of floats instead of $((2 * bytes))"
 "$pnm" picture "$work/output.f32" "$width" "$height" "$work/edges.pgm"
+"$pnm" png "$work/edges.pgm" "$work/edges.png"
 
 title "Timings"
 echo "first request:  $(timings "$work/first.head")"
@@ -184,14 +219,13 @@ echo "$width x $height pixels, 2 kernels of 4 x 4, backend" \
     "$(sed -nE 's/.*"backend": ?"([^"]*)".*/\1/p' "$work/answer.json")"
 
 title "Files"
-printf '%-18s %s\n' "the picture" "$source_picture" "its edges" "$work/edges.pgm" \
+printf '%-18s %s\n' "the picture" "$source_picture" "as PNG" "$work/input.png" \
+    "its edges" "$work/edges.png" "as PGM" "$work/edges.pgm" \
     "raw floats in" "$work/input.f32" "raw floats out" "$work/output.f32" \
     "the daemon's log" "$log"
 
 title "A digit"
 if [[ $digit =~ ^[0-9]+$ ]]; then
-    pictures=$(($(wc -c <"$network/held_out.u8") / record))
-    ((10#$digit < pictures)) || fail "DIGIT=$digit: there are the pictures 0 to $((pictures - 1)), or a file of yours"
     # The reader of each pipe takes all of it: one that ends early would end the script.
     head -c $(((10#$digit + 1) * record)) "$network/held_out.u8" | tail -c "$record" >"$work/record"
     head -c 64 "$work/record" >"$work/digit.u8"
@@ -199,7 +233,6 @@ if [[ $digit =~ ^[0-9]+$ ]]; then
         "$(od -An -tu1 -j64 -N1 "$work/record" | tr -d ' ')" \
         "(another, or your own: make demo DIGIT=7, DIGIT=picture.pgm)"
 else
-    "$pnm" digit "$digit" "$work/digit.u8"
     echo "yours: $digit, as 8x8 pixels of 0 to 16"
 fi
 # Two characters a pixel, which is about square.

@@ -4,6 +4,7 @@
  *   xnord-demo-pnm floats IN OUT.f32                a PGM or PPM as [1,1,H,W]; prints "W H"
  *   xnord-demo-pnm picture IN.f32 WIDTH HEIGHT OUT.pgm   [1,C,H,W] as a grey picture
  *   xnord-demo-pnm digit IN OUT.u8                  a PGM or PPM of a digit as 8x8 bytes, 0 to 16
+ *   xnord-demo-pnm png IN.pgm OUT.png               a PGM or PPM as a grey PNG, for browsers
  *
  * XNOR convolution looks at the sign of its input and weighs the result by the mean size of the
  * input around it (K of XNOR-Net's Eq. 10). A pixel's brightness is never negative, so all signs
@@ -27,6 +28,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #define MAX_SIDE 32768
 #define MAX_PIXELS (INT64_C(1) << 25) /* two fp32 output channels of it are xnord's 256 MiB */
@@ -355,6 +357,11 @@ end:
 
 /* ---- writing ---- */
 
+static void put_big(FILE *out, uint32_t value) {
+    for (int shift = 24; shift >= 0; shift -= 8)
+        putc((int)(value >> shift & 0xff), out);
+}
+
 static bool write_pgm(const picture *p, const char *path) {
     FILE *out = open_file(path, "wb");
     if (!out)
@@ -363,6 +370,64 @@ static bool write_pgm(const picture *p, const char *path) {
     for (int64_t i = 0; i < (int64_t)p->width * p->height; i++)
         putc(p->samples[i] * 255 / WHITE, out);
     return close_written(out, path);
+}
+
+/* A chunk of a PNG file: its length, type and contents, and the check sum of the latter two. */
+static void put_chunk(FILE *out, const char type[4], const unsigned char *bytes, uint32_t count) {
+    uLong check = crc32(crc32(0, (const unsigned char *)type, 4), bytes, count);
+    put_big(out, count);
+    fwrite(type, 1, 4, out);
+    fwrite(bytes, 1, count, out);
+    put_big(out, (uint32_t)check);
+}
+
+/* Rows of 8-bit grey, each behind a byte that says it is not filtered. */
+static unsigned char *png_rows(const picture *p, uLong *count) {
+    const size_t row = (size_t)p->width + 1;
+    unsigned char *rows = malloc(row * (size_t)p->height);
+    *count = (uLong)(row * (size_t)p->height);
+    for (int y = 0; rows && y < p->height; y++) {
+        rows[(size_t)y * row] = 0;
+        for (int x = 0; x < p->width; x++)
+            rows[(size_t)y * row + 1 + (size_t)x] =
+                (unsigned char)(p->samples[(int64_t)y * p->width + x] * 255 / WHITE);
+    }
+    return rows;
+}
+
+static bool write_png(const picture *p, const char *path) {
+    unsigned char head[13] = {[8] = 8 /* bits */, 0 /* grey */};
+    uLong count, packed_count = 0;
+    unsigned char *rows = png_rows(p, &count), *packed = NULL;
+    FILE *out = NULL;
+    bool good = rows != NULL;
+    if (good) {
+        packed_count = compressBound(count);
+        packed = malloc(packed_count);
+        good = packed && compress2(packed, &packed_count, rows, count, 6) == Z_OK;
+    }
+    if (!good) {
+        complain("%s: no memory for %d x %d pixels", path, p->width, p->height);
+    } else if ((out = open_file(path, "wb")) != NULL) {
+        for (int i = 0; i < 4; i++) {
+            head[i] = (unsigned char)(p->width >> (24 - 8 * i));
+            head[4 + i] = (unsigned char)(p->height >> (24 - 8 * i));
+        }
+        fwrite("\x89PNG\r\n\x1a\n", 1, 8, out);
+        put_chunk(out, "IHDR", head, sizeof head);
+        put_chunk(out, "IDAT", packed, (uint32_t)packed_count);
+        put_chunk(out, "IEND", head, 0);
+    }
+    free(packed);
+    free(rows);
+    return out && close_written(out, path);
+}
+
+static bool make_png(const char *from, const char *to) {
+    picture p = {0};
+    bool good = read_picture(from, &p) && write_png(&p, to);
+    free(p.samples);
+    return good;
 }
 
 static int compare_floats(const void *a, const void *b) {
@@ -494,11 +559,14 @@ int main(int argc, char **argv) {
         good = make_picture(argv[2], argv[3], argv[4], argv[5]);
     } else if (argc == 4 && !strcmp(argv[1], "digit")) {
         good = make_digit(argv[2], argv[3]);
+    } else if (argc == 4 && !strcmp(argv[1], "png")) {
+        good = make_png(argv[2], argv[3]);
     } else {
         fputs("usage: xnord-demo-pnm draw OUT.pgm\n"
               "       xnord-demo-pnm floats IN.pgm|IN.ppm OUT.f32\n"
               "       xnord-demo-pnm picture IN.f32 WIDTH HEIGHT OUT.pgm\n"
-              "       xnord-demo-pnm digit IN.pgm|IN.ppm OUT.u8\n",
+              "       xnord-demo-pnm digit IN.pgm|IN.ppm OUT.u8\n"
+              "       xnord-demo-pnm png IN.pgm|IN.ppm OUT.png\n",
               stderr);
         return 2;
     }
