@@ -2,8 +2,12 @@
 #
 # xnord in a container. Two images from one file:
 #
-#   docker build -t xnord .                              GPU and CPU (CUDA on Ubuntu 24.04)
-#   docker build -t xnord:cpu --build-arg VARIANT=cpu .  CPU only (Debian 13; small)
+#   docker build -t xnord .                              GPU and CPU
+#   docker build -t xnord:cpu --build-arg VARIANT=cpu .  CPU only
+#
+# Both run on debian:13-slim: the CUDA runtime is in the binary, and the driver comes from the host,
+# through the nvidia runtime. `make test-image` builds the CPU variant for real without an engine and
+# runs it; it builds no CUDA.
 #
 #   docker run --rm --gpus all -p 127.0.0.1:8080:8080 xnord
 #   docker run --rm            -p 127.0.0.1:8080:8080 xnord       no GPU: it serves on the CPU
@@ -40,12 +44,15 @@ RUN deploy/install-deps.sh && rm -rf /var/lib/apt/lists/*
 COPY . .
 RUN make -j"$(nproc)" build CUDA=0 && strip build/xnord
 
-# ---- run, with CUDA: the runtime is in the binary, the driver comes from the host ----
-FROM nvidia/cuda:${CUDA_VERSION}-base-ubuntu24.04 AS run-cuda
+# ---- run: libraries, and curl for the health check ----
+FROM debian:13-slim AS run
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12t64 libstdc++6 zlib1g \
-    && rm -rf /var/lib/apt/lists/*
+        curl libgomp1 libjansson4 libmicrohttpd12t64 libstdc++6 zlib1g \
+    && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*.log /var/log/apt
+
+# ---- run, with CUDA: Ubuntu 24.04 links to the same versions of these libraries ----
+FROM run AS run-cuda
 COPY --from=build-cuda /src/build/xnord /usr/local/bin/xnord
 COPY --from=build-cuda /src/LICENSE /usr/local/share/doc/xnord/LICENSE
 # The driver compiles for chips newer than the binary's own code and keeps the result here.
@@ -54,15 +61,12 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     CUDA_CACHE_PATH=/tmp/xnord-cuda-cache
 
 # ---- run, CPU only ----
-FROM debian:13-slim AS run-cpu
-RUN apt-get update \
-    && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        ca-certificates curl libgomp1 libjansson4 libmicrohttpd12t64 zlib1g \
-    && rm -rf /var/lib/apt/lists/*
+FROM run AS run-cpu
 COPY --from=build-cpu /src/build/xnord /usr/local/bin/xnord
 COPY --from=build-cpu /src/LICENSE /usr/local/share/doc/xnord/LICENSE
+ENV XNORD_BACKEND=cpu
 
-# ---- the image: the same on both bases ----
+# ---- the image: the same for both ----
 FROM run-${VARIANT} AS xnord
 LABEL org.opencontainers.image.title="xnord" \
       org.opencontainers.image.description="XNOR (1-bit) convolution over HTTP, on GPU and CPU" \

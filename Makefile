@@ -19,6 +19,9 @@ V        ?= 0
 PROFILE  ?= 0
 # The one place that has it; its date is the manual page's.
 VERSION  := $(shell sed -n '1s/.*(\(.*\)).*/\1/p' deploy/changelog)
+ifeq ($(VERSION),)
+$(error deploy/changelog is not there or has no version in its first line)
+endif
 DATE     := $(shell date -u +%F -d "$$(sed -n 's/^ -- .*>  //p;T;q' deploy/changelog)")
 PKG_CONFIG ?= pkg-config
 
@@ -167,7 +170,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
-        test-clients test-networks test-openapi
+        test-clients test-networks test-openapi test-image test-package
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -445,6 +448,14 @@ test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis
 
 test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client (PyPI, in a venv in BUILD) against the daemon
 	tests/clients/run.sh $(BUILD)
+
+test-package: $(BUILD)/xnord manual test-binary ## one version everywhere; manual page, completion, install, deb, dist
+	@deploy/install-deps.sh --with-deb
+	+tests/package.sh $(BUILD)
+
+test-image: ## the CPU image, by buildah on a base that debootstrap makes: built, run, its health check; needs root
+	@deploy/install-deps.sh --with-image
+	tests/image.sh $(BUILD)/image
 
 NETWORKS ?=
 test-networks: $(BUILD)/xnord ## networks of PyTorch, Keras, MXNet and ONNX, converted, served, compared; a venv in BUILD

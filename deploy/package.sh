@@ -58,7 +58,7 @@ make_deb() {
         exit 1
     fi
     say "lintian"
-    lintian --fail-on error,warning --tag-display-limit 0 "$folder"/xnord_"$version"_*.changes
+    lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$folder"/xnord_"$version"_*.changes
     for package in "$folder"/xnord_"$version"_*.deb; do
         say "$package: $(du -h "$package" | cut -f1); to install it: apt-get install ./$package"
     done
