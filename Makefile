@@ -170,7 +170,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
-        test-clients test-networks test-openapi test-image test-package
+        test-clients test-networks test-openapi test-image test-package test-readme
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -452,6 +452,9 @@ test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client 
 test-package: $(BUILD)/xnord manual test-binary ## one version everywhere; manual page, completion, install, deb, dist
 	@deploy/install-deps.sh --with-deb
 	+tests/package.sh $(BUILD)
+
+test-readme: $(BUILD)/xnord ## what README.md shows, block after block, beside make run; a venv in BUILD
+	tests/readme.sh $(BUILD)
 
 test-image: ## the CPU image, by buildah on a base that debootstrap makes: built, run, its health check; needs root
 	@deploy/install-deps.sh --with-image
