@@ -157,8 +157,11 @@ expect_jobs() { # -jN or nothing, make's arguments
 }
 expect_jobs "-j$(nproc)"
 expect_jobs "" -j3
-output=$(run_make -B V=0 CUDA=0 proto-lib | grep -v '^  CC    proto/src/[a-z_0-9/]*\.c$') || true
-if [[ $output != "  AR    $build/libxn_proto.a" ]]; then
+output=$(run_make -B V=0 CUDA=0 proto-lib | tee "$folder/steps" |
+    grep -vE '^  CC +[0-9]+/[0-9]+ proto/src/[a-z_0-9/]*\.c$') || true
+if [[ ! $output =~ ^"  AR "\ +([0-9]+)/([0-9]+)\ "$build/libxn_proto.a"$ ||
+    ${BASH_REMATCH[1]} != "${BASH_REMATCH[2]}" ||
+    ${BASH_REMATCH[1]} != $(wc -l <"$folder/steps") ]]; then
     fail "without V=1 it says: $(head -n 3 <<<"$output")"
 fi
 

@@ -15,7 +15,10 @@ TOP, ROW, BAR, LABELS, BARS = 96, 50, 13, 130, 430
 def table(*columns):
     """The rows of the table whose head has all these columns: {first cell: [those columns]}."""
     lines = (FOLDER / "BENCHMARKS.md").read_text(encoding="utf-8").splitlines()
-    cells = [[c.strip() for c in line.strip("|").split("|")] if line.startswith("|") else [] for line in lines]
+    cells = [
+        [c.strip() for c in line.strip("|").split("|")] if line.startswith("|") else []
+        for line in lines
+    ]
     start = next(i for i, row in enumerate(cells) if set(columns) <= set(row))
     rows = {}
     for row in cells[start + 2 :]:
@@ -50,7 +53,9 @@ def panel(left, title, subtitle, names, colours, rows, most, unit):
         for k, (value, colour) in enumerate(zip(values, colours)):
             width = value / most * (BARS - LABELS - 60)
             yield f'<rect x="{left + LABELS}" y="{y + k * BAR}" width="{width:.1f}" height="{BAR - 1}" fill="{colour}"/>'
-            yield text(left + LABELS + width + 5, y + k * BAR + 10, f"{value:g}{unit}", 11, fill="#333")
+            yield text(
+                left + LABELS + width + 5, y + k * BAR + 10, f"{value:g}{unit}", 11, fill="#333"
+            )
 
 
 def draw():
@@ -82,8 +87,16 @@ def draw():
             100,
             "%",
         ),
-        text(500, TOP + 3 * ROW + 20, "One channel, 3x3, bodies of that size, 32 connections.", 12, fill="#555"),
-        text(500, TOP + 3 * ROW + 38, "Machine, dates and commands: BENCHMARKS.md", 12, fill="#555"),
+        text(
+            500,
+            TOP + 3 * ROW + 20,
+            "One channel, 3x3, bodies of that size, 32 connections.",
+            12,
+            fill="#555",
+        ),
+        text(
+            500, TOP + 3 * ROW + 38, "Machine, dates and commands: BENCHMARKS.md", 12, fill="#555"
+        ),
     ]
     height = TOP + 8 * ROW
     return "\n".join(

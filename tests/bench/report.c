@@ -1,10 +1,15 @@
 /* report.c: see report.h. */
 #include "report.h"
 
+#include "clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+#define QUIET_NS INT64_C(2000000000)
 
 void xn_bench_fail(const char *what, const char *message) {
     fflush(stdout);
@@ -22,8 +27,30 @@ static void make_folder_of(const char *path) {
     mkdir(folder, 0777); /* where it fails, the file cannot be made either */
 }
 
+/* ---- what is under way ---- */
+
+static void end_doing(xn_report *r) {
+    if (r->doing)
+        fputs("\r\033[K", stderr);
+    r->doing = false;
+    r->said_ns = xn_bench_now_ns();
+}
+
+void xn_report_doing(xn_report *r, int number, int count, const char *what) {
+    const bool terminal = isatty(STDERR_FILENO) == 1;
+    char of[24] = "";
+    if (!terminal && xn_bench_now_ns() - r->said_ns < QUIET_NS)
+        return;
+    if (count)
+        snprintf(of, sizeof of, "[%d/%d] ", number, count);
+    end_doing(r);
+    fprintf(stderr, "%s%s%s", of, what, terminal ? "" : "\n");
+    fflush(stderr);
+    r->doing = terminal;
+}
+
 void xn_report_open(xn_report *r, const char *path) {
-    *r = (xn_report){.path = path};
+    *r = (xn_report){.path = path, .said_ns = xn_bench_now_ns()};
     if (!path)
         return;
     make_folder_of(path);
@@ -34,6 +61,7 @@ void xn_report_open(xn_report *r, const char *path) {
 }
 
 void xn_report_close(xn_report *r) {
+    end_doing(r);
     if (!r->json)
         return;
     fputs("\n]\n", r->json);
@@ -57,6 +85,7 @@ static const char *number_text(const xn_column *c, double number, char *text, si
 }
 
 void xn_report_table(xn_report *r, const xn_column *columns, int count) {
+    end_doing(r);
     r->columns = columns;
     r->count = count;
     for (int i = 0; i < count; i++)
@@ -100,6 +129,7 @@ void xn_report_cells(xn_report *r, const xn_cell *cells, int count) {
     char text[64];
     if (count != r->count)
         xn_bench_fail("report", "a row has other columns than its table");
+    end_doing(r);
     for (int i = 0; i < count; i++) {
         const xn_column *c = &r->columns[i];
         print_cell(c, c->decimals == XN_TEXT ? cells[i].text

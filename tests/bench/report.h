@@ -37,6 +37,8 @@ typedef struct xn_report {
     int rows; /* in the JSON so far */
     const xn_column *columns;
     int count;
+    int64_t said_ns; /* when something was printed last */
+    bool doing;      /* a line of xn_report_doing stands there */
 } xn_report;
 
 /* Ends the program with that line on stderr. */
@@ -53,6 +55,10 @@ void xn_report_cells(xn_report *report, const xn_cell *cells, int count);
 #define xn_report_row(report, ...)                                                                 \
     xn_report_cells(report, (const xn_cell[]){__VA_ARGS__},                                        \
                     (int)(sizeof((const xn_cell[]){__VA_ARGS__}) / sizeof(xn_cell)))
+/* Says on stderr what the next rows are about to measure: the `number`th of `count` things, whose
+ * count may be 0 where it is not known. On a terminal the line gives way to what comes next;
+ * elsewhere only what comes two seconds after the last line is said. */
+void xn_report_doing(xn_report *report, int number, int count, const char *what);
 #define XN_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* ---- samples ---- */

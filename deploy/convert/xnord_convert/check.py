@@ -8,7 +8,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import numpy as np
 
@@ -167,7 +167,13 @@ def difference(got: np.ndarray, want: np.ndarray) -> tuple[float, float, float]:
 
 
 def check(
-    folder: Path, source: Optional[Path], program: Path, backend: str, images: int, seed: int
+    folder: Path,
+    source: Optional[Path],
+    program: Path,
+    backend: str,
+    images: int,
+    seed: int,
+    say: Callable[[str], None] = lambda text: None,
 ) -> str:
     """A line about the difference of each output. An ONNX file (source) is computed by onnxruntime,
     if that knows its operators; everything else by PyTorch, in double precision, from the
@@ -175,9 +181,14 @@ def check(
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     about, name = config["input"], config["name"]
     inputs = random_images(about, images, seed)
+    say(f"computing {images} random images in Python")
     peer, wanted = _peer(folder, source, inputs, config)
     with Daemon(program, ["--model", f"{name}={folder.resolve()}"], [name], backend) as daemon:
-        got = daemon.infer(name, inputs, about)
+        parts = []
+        for i in range(images):
+            say(f"image {i + 1} of {images} by the daemon's backend {backend}")
+            parts.append(daemon.infer(name, inputs[i : i + 1], about))
+    got = {output: np.concatenate([part[output] for part in parts]) for output in wanted}
     lines = []
     for output, want in wanted.items():
         most, median, same = difference(got[output], want)

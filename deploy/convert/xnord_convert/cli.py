@@ -129,13 +129,15 @@ def run(options: argparse.Namespace) -> None:
             f"--max-batch-size is {options.max_batch_size}; it must be from 1 to {2**31 - 1}"
         )
     labels = folder.read_labels(options.labels) if options.labels else None
-    say(f"reading {options.file}")
+    steps = 3 if options.check else 2
+    say(f"1/{steps} reading {options.file}")
     network = convert(options)
     if options.logits:
         network.leave_softmax_out()
     network.drop_unread()
     check_labels(network, labels)
     say(summary(network))
+    say(f"2/{steps} writing {options.output}")
     folder.write(options.output, network, name, options.max_batch_size, options.precision, labels)
     say(
         f"wrote {options.output}: config.json, model.safetensors"
@@ -153,6 +155,7 @@ def run(options: argparse.Namespace) -> None:
                 options.check_backend,
                 options.check_images,
                 seed=1,
+                say=lambda text: say(f"3/{steps} {text}"),
             )
         )
 

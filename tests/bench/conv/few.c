@@ -46,6 +46,7 @@ static void run_problem(xn_bench_session *s, const problem *p) {
     xn_bench_name(&p->shape, name);
     if (!xn_bench_wanted(s, name, p->shape.images))
         return;
+    xn_report_doing(s->report, (int)(p - problems) + 1, XN_COUNT(problems), name);
     xn_bench_data_make(&p->shape, XN_MODE_XNOR, &data);
     const double outputs = (double)(p->shape.images * xn_conv_output_elements(&data.conv));
     if (xn_bench_measure(&s->on, &data, &xn_bench_kinds[p->kind], xn_bench_how(s, &turns), NULL, 0,

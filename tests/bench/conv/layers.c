@@ -220,6 +220,7 @@ static void run_rows(xn_bench_session *s, bool (*takes)(const row *r)) {
         if (!takes(r) || !xn_bench_wanted(s, name, r->shape.images) ||
             (s->is_cuda && r->mode != XN_MODE_XNOR))
             continue;
+        xn_report_doing(s->report, i + 1, XN_COUNT(rows), name);
         if (!made || made->mode != r->mode || memcmp(&made->shape, &r->shape, sizeof r->shape)) {
             xn_bench_data_free(&data);
             xn_bench_data_make(&r->shape, r->mode, &data);

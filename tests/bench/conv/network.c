@@ -170,7 +170,10 @@ static void run_batch(xn_bench_session *s, const xn_network *network, xn_precisi
     const double ms = s->options->turn_ms > 0 ? s->options->turn_ms : 200;
     double *samples = xn_bench_take((MOST_STEPS + 1) * MOST_RUNS, sizeof *samples);
     runner r;
+    char doing[48];
     int runs = 0;
+    snprintf(doing, sizeof doing, "%s, %lld images", name, (long long)images);
+    xn_report_doing(s->report, 0, 0, doing);
     make_runner(&s->on, network, images, &r);
     for (int i = 0; i < WARM_UPS; i++)
         run_once(&r);

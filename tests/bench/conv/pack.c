@@ -31,6 +31,7 @@ static void run_layer(xn_bench_session *s, const xn_bench_shape *shape, int kind
     xn_bench_name(shape, name);
     if (!xn_bench_wanted(s, name, shape->images))
         return;
+    xn_report_doing(s->report, (int)(shape - layers) + 1, XN_COUNT(layers), name);
     xn_bench_data_make(shape, XN_MODE_XNOR, &data);
     xn_bench_how(s, &how);
     if (xn_bench_measure(&s->on, &data, kind, &how, NULL, 0, &layer) &&

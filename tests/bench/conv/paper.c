@@ -93,6 +93,7 @@ void xn_bench_stages(xn_bench_session *s) {
         xn_bench_name(&layers[i], name);
         if (!xn_bench_wanted(s, name, layers[i].images))
             continue;
+        xn_report_doing(s->report, i + 1, XN_COUNT(layers), name);
         const xn_stats us = xn_bench_stage(&s->on, &layers[i], XN_MODE_XNOR, 31);
         xn_report_row(s->report, XN_T(s->on.info.id), XN_T(name), XN_N(us.median), XN_N(us.p10),
                       XN_N(us.p90),

@@ -85,6 +85,7 @@ void xn_bench_real(xn_bench_session *s) {
             xn_bench_name(&shape, name);
             if (!xn_bench_wanted(s, name, shape.images))
                 continue;
+            xn_report_doing(s->report, i + 1, XN_COUNT(shapes), name);
             if (only != XN_MODE_BWN)
                 run_mode(s, &shape, XN_MODE_FLOAT, peak);
             if (only != XN_MODE_FLOAT)

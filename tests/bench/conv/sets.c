@@ -37,6 +37,7 @@ static void run_shape(bench *b, const xn_bench_shape *shape, xn_mode mode) {
     xn_bench_name(shape, name);
     if (!xn_bench_wanted(&b->session, name, shape->images))
         return;
+    xn_report_doing(b->session.report, 0, 0, name);
     xn_bench_data_make(shape, mode, &data);
     for (int i = 0; i < SETS; i++) {
         if (!b->has[i])

@@ -104,6 +104,7 @@ typedef struct bench {
     xn_path_list paths;
     xn_shape_result *results;
     int count, room;
+    int number, total; /* the shape under way, of so many; 0: not known */
     void (*report)(struct bench *b, const xn_bench_shape *shape, const xn_shape_result *r);
 } bench;
 
@@ -114,6 +115,7 @@ static void run_shape(bench *b, const xn_named_shape *n) {
     snprintf(name, sizeof name, "%s %s", n->family, base);
     if (!xn_bench_wanted(b->s, name, shape.images))
         return;
+    xn_report_doing(b->s->report, b->number, b->total, name);
     if (b->count == b->room) {
         const int room = b->room ? 2 * b->room : 256;
         xn_shape_result *more = xn_bench_take((size_t)room, sizeof *more);
@@ -133,14 +135,19 @@ static void run_shape(bench *b, const xn_named_shape *n) {
 }
 
 static void run_table(bench *b, const xn_named_shape *table, int count) {
-    for (int i = 0; i < count; i++)
+    b->total = count;
+    for (int i = 0; i < count; i++) {
+        b->number = i + 1;
         run_shape(b, &table[i]);
+    }
 }
 
 static void run_random(bench *b) {
     printf("%d random shapes, seeds %llu and on\n", b->s->options->random,
            (unsigned long long)b->s->options->seed);
-    for (int i = 0; i < b->s->options->random; i++) {
+    b->total = b->s->options->random;
+    for (int i = 0; i < b->total; i++) {
+        b->number = i + 1;
         const xn_named_shape n = draw(b->s, i);
         run_shape(b, &n);
     }
@@ -148,6 +155,7 @@ static void run_random(bench *b) {
 
 static void run_file(bench *b) {
     char line[256];
+    b->total = 0;
     FILE *file = fopen(b->s->options->shapes, "r");
     if (!file)
         xn_bench_fail(b->s->options->shapes, strerror(errno));

@@ -234,6 +234,7 @@ int bench_json(const bench_options *o) {
            (long long)values);
     xn_report_table(&r, columns, XN_COUNT(columns));
     for (int i = 0; i < STYLES; i++) {
+        xn_report_doing(&r, i + 1, STYLES, styles[i].name);
         body b = make_body(i, values);
         const result ours = measure_apart(&b, 0, runs), theirs = measure_apart(&b, 1, runs / 5);
         all_good &= report(&r, &b, &ours, &theirs);

@@ -218,9 +218,14 @@ static void run_body(bench *b, const body_kind *body, int connections) {
         plans[i] = plan_of(b, i, connections);
         make_message(b, body, i, "", &plans[i].message);
     }
-    for (int round = 0; round < b->rounds; round++)
+    for (int round = 0; round < b->rounds; round++) {
+        char doing[64];
+        snprintf(doing, sizeof doing, "round of %s, %d images, %d connections", body->form,
+                 body->images, connections);
+        xn_report_doing(&b->report, round + 1, b->rounds, doing);
         for (int i = 0; i < SERVERS; i++)
             play(&plans[i], round, &all[i]);
+    }
     report(b, body, plans, all);
     for (int i = 0; i < SERVERS; i++)
         ol_message_free(&plans[i].message);

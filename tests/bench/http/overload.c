@@ -108,8 +108,12 @@ static void one_load(bench *b, int load, int round, const ol_plan *closed, pid_t
     out[RESIDENT][round] = memory_of(pid, "VmRSS");
 }
 
-static void one_round(bench *b, int round, const ol_plan *closed, pid_t pid) {
+static void one_round(bench *b, const char *workload, int round, const ol_plan *closed, pid_t pid) {
     static ol_counts c;
+    char doing[64];
+    snprintf(doing, sizeof doing, "bodies %.20s: its capacity, then %d loads", workload,
+             b->load_count);
+    xn_report_doing(&b->report, round + 1, b->rounds, doing);
     play(b, *closed, &c);
     b->capacity[round] = (double)c.outcomes[OL_GOOD] / (closed->seconds - closed->warmup);
     for (int load = 0; load < b->load_count; load++)
@@ -164,7 +168,7 @@ static void run_workload(bench *b, const char *name) {
     if (!ol_message_make(shape, &address, &closed.message))
         xn_bench_fail(name, "the daemon did not answer");
     for (int round = 0; round < b->rounds; round++)
-        one_round(b, round, &closed, daemon.pid);
+        one_round(b, name, round, &closed, daemon.pid);
     bench_process_stop(&daemon);
     ol_message_free(&closed.message);
     report(b, name);

@@ -116,6 +116,7 @@ int bench_probe(const bench_options *o) {
     make_request(&b);
     bench_daemon_start(&daemon, o, more, &b.server);
     bench_pin(o->cpus);
+    fprintf(stderr, "probing for %g s\n", o->seconds > 0 ? o->seconds : 10);
     for (int i = 0; i < CLIENTS; i++)
         if (pthread_create(&clients[i], NULL, send_bodies, &b))
             xn_bench_fail("probe", "no thread");

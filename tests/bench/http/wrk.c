@@ -101,10 +101,14 @@ static int run_side(const bench_options *o, const server *servers, const char *b
     double xnord = NAN;
     int status = 0;
     memset(all, 0, sizeof all);
-    for (int round = 0; round < o->rounds && round < ROUNDS; round++)
+    for (int round = 0; round < o->rounds && round < ROUNDS; round++) {
+        char doing[48];
+        snprintf(doing, sizeof doing, "round of %dx%d", side, side);
+        xn_report_doing(r, round + 1, o->rounds < ROUNDS ? o->rounds : ROUNDS, doing);
         for (int i = 0; i < SERVERS; i++)
             if (servers[i].there)
                 load(o, &servers[i], side, cores > 4 ? 4 : 1, round, &all[i]);
+    }
     for (int i = 0; i < SERVERS; i++) {
         if (!servers[i].there)
             continue;
