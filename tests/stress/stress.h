@@ -1,6 +1,6 @@
 /* stress.h: what the parts of `make stress` share. They run a real daemon for minutes or hours,
- * print figures, and fail where a condition does: see tests/bench/BENCHMARKS.md. Sizes come from the
- * environment, so that a short run is possible. */
+ * print figures, and fail where a condition does: see tests/bench/BENCHMARKS.md. Sizes come from
+ * the environment, so that a short run is possible. */
 #ifndef XT_STRESS_H
 #define XT_STRESS_H
 
