@@ -409,7 +409,7 @@ install: build manual $(BUILD)/xnord.service ## to PREFIX=/usr/local: the daemon
 	done
 	@test -n "$(DESTDIR)" || printf '%s\n' '' "Installed. To try it:  $(PREFIX)/bin/xnord" \
 	    'As a service:' \
-	    '  systemd-sysusers && mkdir -p /etc/xnord' \
+	    '  systemd-sysusers $(PREFIX)/lib/sysusers.d/xnord.conf && mkdir -p /etc/xnord' \
 	    '  cp $(PREFIX)/share/doc/xnord/xnord.conf.example /etc/xnord/xnord.conf    # and edit it' \
 	    '  systemctl daemon-reload && systemctl enable --now xnord' \
 	    'man xnord tells of its settings; make uninstall takes it away again.'
