@@ -312,8 +312,7 @@ typedef struct flag {
 } flag;
 
 static bool identify(const char *name, size_t length, flag *out) {
-    out->setting = xn_setting_find(name, length);
-    out->command = XN_COMMAND_SERVE;
+    *out = (flag){.setting = xn_setting_find(name, length), .command = XN_COMMAND_SERVE};
     if (out->setting >= 0)
         return true;
     for (int i = 0; i < xn_command_flag_count; i++) {
