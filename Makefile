@@ -134,6 +134,7 @@ command.registry   = $(command.compute) -DXN_HAVE_CUDA=$(if $(filter 1,$(USE_CUD
 command.compute-cu = $(NVCC) $(XN_NVCCFLAGS) $(COMPUTE_INC) $(CUDA_INC)
 command.proto      = $(CC) $(XN_CFLAGS) $(PROTO_INC) $(JANSSON_CFLAGS)
 command.server     = $(CC) $(XN_CFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERSION='"$(VERSION)"'
+command.files      = $(command.server) -DXN_FILES='"$(BUILD)/files"'
 command.tests      = $(CC) $(XN_CFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"'
 command.tests-cu   = $(command.compute-cu) -Itests $(filter -I%,$(CHECK_CFLAGS))
 command.tool       = $(CC) $(XN_CFLAGS) $(XN_LDFLAGS)
@@ -249,7 +250,26 @@ $(BUILD)/obj/tests/%.c.o: tests/%.c $(MADE_WITH)/tests
 	$(call say,CC,$<)
 	$(Q)$(command.tests) $(DEPFLAGS) -c -o $@ $<
 
-$(filter %/openapi.c.o,$(SERVER_OBJ)): proto/openapi.yaml
+# The files that the binary holds, as they are and as gzip has them. The page's script is one, of
+# these parts in this order. The page goes without indentation and comments.
+PAGE_SCRIPT := $(patsubst %,server/page/%.js,base picture figure try network plot watch start)
+FILES := $(addprefix $(BUILD)/files/,page.html page.css page.js docs.css docs.js icon.svg openapi.yaml)
+$(BUILD)/obj/server/routes/files.c.o: server/routes/files.c $(FILES) $(FILES:=.gz) $(MADE_WITH)/files
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(command.files) $(DEPFLAGS) -c -o $@ $<
+SHORTER := s:^ *::; s:  *// .*::; \:^//:d; \:^/\*.*\*/$$:d; /^$$/d
+$(addprefix $(BUILD)/files/,page.html page.js docs.js): shorter = $(SHORTER)
+$(addprefix $(BUILD)/files/,page.css docs.css): shorter = $(SHORTER); s: *\([:;{}]\) :\1:g
+$(BUILD)/files/openapi.yaml: proto/openapi.yaml
+$(BUILD)/files/page.js: $(PAGE_SCRIPT)
+$(BUILD)/files/docs.js: server/page/yaml.js server/page/docs.js
+$(addprefix $(BUILD)/files/,page.html page.css docs.css icon.svg): $(BUILD)/files/%: server/page/%
+$(FILES): Makefile
+	@mkdir -p $(@D)
+	$(Q)sed '$(shorter)' $(filter-out Makefile,$^) >$@
+$(BUILD)/files/%.gz: $(BUILD)/files/%
+	$(Q)gzip -9nc $< >$@
 
 # ---- benchmarks: two programs; each sub-command prints a table and writes JSON into $(BUILD)/bench
 # oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
