@@ -161,7 +161,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
-        test-clients test-networks test-openapi
+        test-clients test-networks test-openapi test-page
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -404,6 +404,11 @@ test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_
 
 test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis (PyPI) in a venv in BUILD
 	tests/openapi/run.sh $(BUILD)
+
+test-page: ## the page at / in a headless Chromium; pictures of it in BUILD/page
+	@deploy/install-deps.sh --with-page
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord
+	tests/page/run.sh $(BUILD)
 
 test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client (PyPI, in a venv in BUILD) against the daemon
 	tests/clients/run.sh $(BUILD)

@@ -3,13 +3,15 @@
 # fast when everything is there. What counts is what works, not which package brought it: libraries
 # of your own, found through PKG_CONFIG_PATH, pass too.
 #
-#   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--with-mhd1] [--check]
+#   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--with-mhd1]
+#       [--with-page] [--check]
 #
 # --with-checks  also clang with libFuzzer, clang-format, clang-tidy, cppcheck and shellcheck (what
 #                .ci/run uses)
 # --with-bench   also wrk (what `make bench-http` uses)
 # --with-arm64   also a cross-compiler and qemu-user (what `make test-arm64` uses)
 # --with-mhd1    also what builds libmicrohttpd 1.0 (what `make test-mhd1` uses)
+# --with-page    also a browser (what `make test-page` uses)
 # --check        only say what is there and what is missing
 #
 # Exit status: 0 all is there, 1 something is missing and could not be installed, 2 wrong use.
@@ -18,7 +20,7 @@ set -euo pipefail
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
 readonly MODULES=(libmicrohttpd gnutls jansson zlib check)
 
-with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 only_check=0
+with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 with_page=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
 
 say() { printf 'install-deps: %s\n' "$*" >&2; }
@@ -89,6 +91,10 @@ find_missing() {
             missing+=(debian-archive-keyring)
         fi
     fi
+    if ((with_page)); then
+        have chromium || have chromium-browser || have google-chrome || missing+=(chromium)
+        python3 -c 'import yaml' 2>/dev/null || missing+=(python3-yaml)
+    fi
 }
 
 apt_package() {
@@ -116,6 +122,7 @@ dnf_package() {
     libmicrohttpd | gnutls | jansson | zlib | check) echo "$1-devel" ;;
     clang-format | clang-tidy) echo clang-tools-extra ;;
     libfuzzer) echo clang compiler-rt ;;
+    python3-yaml) echo python3-pyyaml ;;
     shellcheck) echo ShellCheck ;;
     *) echo "$1" ;;
     esac
@@ -165,10 +172,11 @@ for argument in "$@"; do
     --with-bench) with_bench=1 ;;
     --with-arm64) with_arm64=1 ;;
     --with-mhd1) with_mhd1=1 ;;
+    --with-page) with_page=1 ;;
     --check) only_check=1 ;;
     *)
         say "unknown argument '$argument' (known: --with-checks, --with-bench," \
-            "--with-arm64, --with-mhd1, --check)"
+            "--with-arm64, --with-mhd1, --with-page, --check)"
         exit 2
         ;;
     esac

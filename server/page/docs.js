@@ -40,17 +40,17 @@ function rangeOf(schema) {
 }
 
 function typeOf(reference) {
-    const schema = resolve(reference);
-    const several = schema.oneOf || schema.anyOf;
+    const schema = resolve(reference), several = schema.oneOf || schema.anyOf;
+    if (nameOf(reference)) // schemas may hold themselves, by their names
+        return nameOf(reference);
     if (several)
         return [...new Set(several.map(typeOf))].join(" or ");
     if (schema.type === "array")
         return `list of ${typeOf(schema.items || {})}`;
-    return nameOf(reference) || [schema.type ?? (schema.properties ? "object" : "any")].flat().join(" or ");
+    return [schema.type ?? (schema.properties ? "object" : "any")].flat().join(" or ");
 }
 
-// What is inside: properties, members of a list, alternatives. Made when it is opened, since schemas
-// may hold themselves.
+// What is inside: properties, members of a list, alternatives. Made when it is opened.
 function insideOf(reference) {
     const schema = resolve(reference), parts = [...prose(schema.description)];
     for (const part of schema.oneOf || schema.anyOf || schema.allOf || [])

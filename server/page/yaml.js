@@ -55,7 +55,7 @@ function parseFlow(text) {
     return value(false);
 }
 
-function parseYaml(text) {
+export function parseYaml(text) {
     const lines = text.split("\n");
     let at = 0;
     const depthOf = line => line.search(/\S/);

@@ -97,7 +97,7 @@ class Page:
                                     flatten=True)["sessionId"]
         self.complaints = []
         self.requests = []
-        for domain in ("Page", "Runtime", "Log", "Network", "Audits", "Accessibility"):
+        for domain in ("Page", "Runtime", "Log", "Network", "Audits", "Accessibility", "DOM"):
             self.call(f"{domain}.enable")
         self.call("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
@@ -164,8 +164,8 @@ class Page:
             out.write(base64.b64decode(data))
 
     def collect(self):
-        """Complaints so far: errors and warnings of the console, exceptions, policy violations;
-        failed requests are requests with their status."""
+        """Complaints so far: errors and warnings of the console, exceptions, violations of the
+        policy, failed requests. Not what is about speed: the tests themselves read pixels."""
         for event in self.browser.events(self.session):
             method, what = event["method"], event["params"]
             if method == "Runtime.exceptionThrown":
@@ -173,10 +173,11 @@ class Page:
                     "description", what["exceptionDetails"]["text"]))
             elif method == "Runtime.consoleAPICalled" and what["type"] in ("error", "warning"):
                 self.complaints.append(f"console.{what['type']}: {what['args']}")
-            elif method == "Log.entryAdded" and what["entry"]["level"] in ("error", "warning"):
+            elif method == "Log.entryAdded" and what["entry"]["level"] in ("error", "warning") \
+                    and "readback" not in what["entry"]["text"]:
                 self.complaints.append(f"{what['entry']['source']}: {what['entry']['text']} "
                                        f"{what['entry'].get('url', '')}")
-            elif method == "Audits.issueAdded":
+            elif method == "Audits.issueAdded" and what["issue"]["code"] != "PerformanceIssue":
                 self.complaints.append(f"issue: {json.dumps(what['issue'])[:600]}")
             elif method == "Network.requestWillBeSent":
                 self.requests.append(what["request"]["url"])
