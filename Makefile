@@ -260,7 +260,7 @@ $(BUILD)/obj/server/routes/files.c.o: server/routes/files.c $(FILES) $(FILES:=.g
 	$(Q)$(command.files) $(DEPFLAGS) -c -o $@ $<
 SHORTER := s:^ *::; s:  *// .*::; \:^//:d; \:^/\*.*\*/$$:d; /^$$/d
 $(addprefix $(BUILD)/files/,page.html page.js docs.js): shorter = $(SHORTER)
-$(addprefix $(BUILD)/files/,page.css docs.css): shorter = $(SHORTER); s: *\([:;{}]\) :\1:g
+$(addprefix $(BUILD)/files/,page.css docs.css): shorter = $(SHORTER); s: *\([:;{},]\) :\1:g
 $(BUILD)/files/openapi.yaml: proto/openapi.yaml
 $(BUILD)/files/page.js: $(PAGE_SCRIPT)
 $(BUILD)/files/docs.js: server/page/yaml.js server/page/docs.js

@@ -136,9 +136,8 @@ async function request(path, options = {}) {
 }
 
 // For curl's command lines, which never show the key.
-function curlKey() {
-    return key ? " -H \"Authorization: Bearer $XNORD_KEY\"" : "";
-}
+const curlKey = () => key ? " -H \"Authorization: Bearer $XNORD_KEY\"" : "";
+const quoted = text => `'${text.replaceAll("'", "'\\''")}'`;
 
 // Runs one task at a time: what is asked for meanwhile is done once, afterwards.
 function onceMore(task) {

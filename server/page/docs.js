@@ -29,7 +29,7 @@ function rangeOf(schema) {
     if (schema.enum || "const" in schema)
         parts.push((schema.enum || [schema.const]).map(value => JSON.stringify(value)).join(", "));
     if ("minimum" in schema || "maximum" in schema)
-        parts.push(`${schema.minimum ?? ""} … ${schema.maximum ?? ""}`);
+        parts.push("maximum" in schema ? `${schema.minimum ?? ""} … ${schema.maximum}` : `at least ${schema.minimum}`);
     if ("minItems" in schema || "maxItems" in schema)
         parts.push(`${schema.minItems ?? 0} to ${schema.maxItems ?? "any number of"} items`);
     if (schema.pattern)

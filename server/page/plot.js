@@ -53,7 +53,7 @@ function drawLines(plot, title, lines, count) {
         `${title}: ${lines.map(line => `${line.name} ${text(line)}`).join(", ") || "nothing yet"}`);
 }
 
-// bars: [[name, count]].
+// bars: [[upper bound, count]].
 function drawBars(plot, title, bars, value) {
     const most = Math.max(...bars.map(bar => bar[1]), 1), pitch = PLOT_WIDTH / bars.length;
     plot.svg.replaceChildren(...bars.map(([, count], i) => {
@@ -62,7 +62,8 @@ function drawBars(plot, title, bars, value) {
             y: PLOT_HEIGHT - height, height });
     }), make("line", { class: "rule", x1: 0, x2: PLOT_WIDTH, y1: PLOT_HEIGHT, y2: PLOT_HEIGHT }));
     plot.value.textContent = value;
-    plot.legend.replaceChildren(...bars.map(([name]) => make("span", { class: "tick" }, name)));
+    plot.legend.replaceChildren(...bars.map(([bound]) => make("span", { class: "tick" },
+        bound === Infinity ? "+" : bound < 1000 ? bound : "1k")));
     plot.svg.setAttribute("aria-label", `${title}: ${bars.filter(bar => bar[1])
-        .map(bar => `${bar[1]} of ${bar[0]}`).join(", ") || "none yet"}`);
+        .map(bar => `${bar[1]} of ≤${bar[0]}`).join(", ") || "none yet"}`);
 }

@@ -126,6 +126,7 @@ const compute = onlyLatest(async (outdated, runs = 5) => {
         return;
     answers = { xnor, float, k };
     showAnswers();
+    showTimes(xnor.timing, float.timing, "the first run");
     byId("convolution").setAttribute("aria-busy", "false");
     const times = { xnor: [], float: [] };
     for (let i = 0; i < runs && !outdated(); i++) {
@@ -160,13 +161,11 @@ function showAnswers() {
     showChannels();
     showCross();
     const facts = [["α, mean of |W|", number(alphaOf(taps))],
-        ["taps", `${kernel.size} × ${kernel.size}`],
         ["alike (r)", likeness(planeOf(xnor), planeOf(float)).toFixed(2).replace("-", MINUS)],
         ["weights", `${kernel.weights.length} bits, not ${4 * kernel.weights.length} bytes`],
         ["computed by", xnor.backend]];
     byId("facts").replaceChildren(...facts.map(([name, value]) =>
         make("div", {}, make("dt", {}, name), make("dd", {}, value))));
-    showTimes(xnor.timing, float.timing, "the first run");
 }
 
 function showChannels() {
@@ -230,7 +229,7 @@ function offerToSave(values, name) {
 
 function showCurl() {
     const header = conversation(kernel.weights, kernel.size, {});
-    byId("curl").textContent = `printf %s '${header}' |\n  cat - input.f32 | curl -s ${location.origin}/conv${curlKey()} \\\n` +
+    byId("curl").textContent = `printf %s ${quoted(header)} |\n  cat - input.f32 | curl -s ${location.origin}/conv${curlKey()} \\\n` +
         "    -H 'Content-Type: application/octet-stream' -H 'Accept: application/json' \\\n" +
         `    -H 'Inference-Header-Content-Length: ${header.length}' --data-binary @- -o answer.json`;
     offerToSave(input, "input.f32");
@@ -299,7 +298,7 @@ function showOperation(network) {
 function startTry() {
     addFigure("input", "Input", "brightness − mean");
     addFigure("signs", "Signs", "one bit a pixel");
-    addFigure("k", "K", "mean of |I| below");
+    addFigure("k", "K", "mean of |I|");
     addFigure("xnor", "1-bit", "dot · α · K", "large bits");
     addFigure("float", "Plain", "the same in floats", "large floats");
     for (const sample of SAMPLES)

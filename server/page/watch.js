@@ -114,8 +114,7 @@ function showBatches() {
     const counts = buckets(now, before, "xnord_batch_images", "");
     const launches = rise(now, before, "xnord_batch_images_count");
     const mean = rise(now, before, "xnord_batch_images_sum") / launches;
-    const bars = counts.map(([bound, size]) => [bound === Infinity ? "more" : `≤${bound}`, size]);
-    drawBars(plots.get(BATCHES), BATCHES, bars, launches ? `${number(mean)} on average` : "–");
+    drawBars(plots.get(BATCHES), BATCHES, counts, launches ? `${number(mean)} on average` : "–");
 }
 
 function showSamples() {

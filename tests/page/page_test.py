@@ -5,6 +5,7 @@ API answers, asked by the very curl lines that the page shows. run.sh says how t
 import base64
 import json
 import os
+import random
 import struct
 import subprocess
 import tempfile
@@ -20,6 +21,7 @@ from daemon import KEY, Daemon
 BUILD = os.environ["PAGE_BUILD"]
 SHOTS = f"{BUILD}/page"
 SEED = int(os.environ.get("XNORD_TEST_SEED", "1"))
+NAMED = ("button", "link", "textbox", "searchbox", "image", "radio", "combobox", "dialog", "region")
 COMPUTED = "document.querySelector('#runs').textContent.startsWith('medians')"
 # In a page: what is not readable enough, by WCAG 2 (4.5 to 1 of text).
 CONTRASTS = """(() => {
@@ -178,6 +180,8 @@ class PageTest(unittest.TestCase):
                 page.complaints.append("an exception")
             page.run("new Promise(done => setTimeout(done, 100))")
             self.assertTrue(page.collect(), break_it)
+        page.run("document.body.style.color = '#aaa'")
+        self.assertNotEqual(page.run(CONTRASTS), [])
 
     def test_every_sample_and_kernel_is_drawn_as_the_server_answers(self):
         page = self.computed()
@@ -217,6 +221,22 @@ class PageTest(unittest.TestCase):
         header = json.loads(page.text("#curl").split("'")[1])
         self.assertEqual(header["weights"]["data"], [1 if p == "true" else -1 for p in after])
         self.check_answers(page)
+        self.check_quiet(page)
+
+    def test_hasty_clicks(self):
+        """Of many things asked for without waiting, what is shown is the last one."""
+        chance = random.Random(SEED)
+        page = self.computed()
+        choices = [f"#samples button:nth-child({i})" for i in (1, 2, 3)] + \
+                  [f"#kernel-{i}" for i in range(4)] + ["#kernel button", "#repeat", "#network-0", "#example",
+                                                        "nav [data-view=watch]", "nav [data-view=try]"]
+        for _ in range(3):
+            for _ in range(20):
+                page.click(chance.choice(choices))
+            page.click(f"#samples button:nth-child({chance.randrange(1, 4)})")
+            self.change(page, lambda: page.click(f"#kernel-{chance.choice((0, 1, 3))}"))
+            self.assertEqual(page.run("document.querySelector('#convolution').getAttribute('aria-busy')"), "false")
+            self.check_answers(page)
         self.check_quiet(page)
 
     def drop(self, page, path):
@@ -396,12 +416,8 @@ class PageTest(unittest.TestCase):
             page.click(f"nav [data-view={view}]")
             page.wait(f"document.querySelector('#{view}').checkVisibility()")
             nodes = page.call("Accessibility.getFullAXTree")["nodes"]
-            nameless = [node["role"]["value"] for node in nodes if not node.get("ignored") and
-                        node["role"]["value"] in ("button", "link", "textbox", "searchbox", "image", "radio",
-                                                  "combobox", "figure", "dialog", "group", "region", "list")
-                        and node["role"]["value"] in ("button", "link", "textbox", "searchbox", "image",
-                                                      "radio", "combobox", "dialog", "region")
-                        and not node.get("name", {}).get("value")]
+            nameless = [node["role"]["value"] for node in nodes if not node.get("ignored")
+                        and node["role"]["value"] in NAMED and not node.get("name", {}).get("value")]
             self.assertEqual(nameless, [], view)
             levels = page.run("[...document.querySelectorAll('h1')].filter(h => h.checkVisibility()).length")
             self.assertEqual(levels, 1, view)

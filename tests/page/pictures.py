@@ -57,7 +57,7 @@ def write_colour_network(folder):
     weights = [0.02 if i == j else 0.0 for i in range(3) for j in range(3)]
     config = {"format": "xnord-network/1",
               "input": {"name": "input", "datatype": "UINT8", "shape": [16, 16, 3], "layout": "NHWC"},
-              "output": {"name": "colours", "labels": "labels.txt"},
+              "output": {"name": "what it's like", "labels": "labels.txt"},
               "layers": [{"op": "avg_pool", "name": "mean", "kernel": "global"},
                          {"op": "conv", "name": "mix", "mode": "float"},
                          {"op": "softmax", "name": "share"}]}
