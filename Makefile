@@ -143,6 +143,7 @@ command.registry   = $(command.compute) -DXN_HAVE_CUDA=$(if $(filter 1,$(USE_CUD
 command.compute-cu = $(NVCC) $(XN_NVCCFLAGS) $(COMPUTE_INC) $(CUDA_INC)
 command.proto      = $(CC) $(XN_CFLAGS) $(PROTO_INC) $(JANSSON_CFLAGS)
 command.server     = $(CC) $(XN_CFLAGS) $(SERVER_INC) $(SERVER_CFLAGS) -DXN_VERSION='"$(VERSION)"'
+command.files      = $(command.server) -DXN_FILES='"$(BUILD)/files"'
 command.tests      = $(CC) $(XN_CFLAGS) $(TEST_INC) $(CHECK_CFLAGS) -DXN_VERSION='"$(VERSION)"'
 command.tests-cu   = $(command.compute-cu) -Itests $(filter -I%,$(CHECK_CFLAGS))
 command.tool       = $(CC) $(XN_CFLAGS) $(XN_LDFLAGS)
@@ -170,7 +171,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
-        test-clients test-networks test-openapi test-image test-package test-readme
+        test-clients test-networks test-openapi test-image test-package test-page test-readme
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -259,7 +260,26 @@ $(BUILD)/obj/tests/%.c.o: tests/%.c $(MADE_WITH)/tests
 	$(call say,CC,$<)
 	$(Q)$(command.tests) $(DEPFLAGS) -c -o $@ $<
 
-$(filter %/openapi.c.o,$(SERVER_OBJ)): proto/openapi.yaml
+# The files that the binary holds, as they are and as gzip has them. The page's script is one, of
+# these parts in this order. The page goes without indentation and comments.
+PAGE_SCRIPT := $(patsubst %,server/page/%.js,base picture figure try network plot watch start)
+FILES := $(addprefix $(BUILD)/files/,page.html page.css page.js docs.css docs.js icon.svg openapi.yaml)
+$(BUILD)/obj/server/routes/files.c.o: server/routes/files.c $(FILES) $(FILES:=.gz) $(MADE_WITH)/files
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(command.files) $(DEPFLAGS) -c -o $@ $<
+SHORTER := s:^ *::; s:  *// .*::; \:^//:d; \:^/\*.*\*/$$:d; /^$$/d
+$(addprefix $(BUILD)/files/,page.html page.js docs.js): shorter = $(SHORTER)
+$(addprefix $(BUILD)/files/,page.css docs.css): shorter = $(SHORTER); s: *\([:;{},]\) :\1:g
+$(BUILD)/files/openapi.yaml: proto/openapi.yaml
+$(BUILD)/files/page.js: $(PAGE_SCRIPT)
+$(BUILD)/files/docs.js: server/page/yaml.js server/page/docs.js
+$(addprefix $(BUILD)/files/,page.html page.css docs.css icon.svg): $(BUILD)/files/%: server/page/%
+$(FILES): Makefile
+	@mkdir -p $(@D)
+	$(Q)sed '$(shorter)' $(filter-out Makefile,$^) >$@
+$(BUILD)/files/%.gz: $(BUILD)/files/%
+	$(Q)gzip -9nc $< >$@
 
 # ---- benchmarks: two programs; each sub-command prints a table and writes JSON into $(BUILD)/bench
 # oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
@@ -445,6 +465,11 @@ test-arm64: ## the mathematics on arm64, cross-compiled, under qemu-user (XNORD_
 
 test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis (PyPI) in a venv in BUILD
 	tests/openapi/run.sh $(BUILD)
+
+test-page: ## the page at / in a headless Chromium; pictures of it in BUILD/page
+	@deploy/install-deps.sh --with-page
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord
+	tests/page/run.sh $(BUILD)
 
 test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client (PyPI, in a venv in BUILD) against the daemon
 	tests/clients/run.sh $(BUILD)

@@ -4,7 +4,7 @@
 # of your own, found through PKG_CONFIG_PATH, pass too.
 #
 #   deploy/install-deps.sh [--with-checks] [--with-bench] [--with-arm64] [--with-mhd1] \
-#                          [--with-deb] [--with-image] [--check]
+#                          [--with-deb] [--with-image] [--with-page] [--check]
 #
 # --with-checks  also clang with libFuzzer, clang-format, clang-tidy, cppcheck and shellcheck (what
 #                .ci/run uses)
@@ -13,6 +13,7 @@
 # --with-mhd1    also what builds libmicrohttpd 1.0 (what `make test-mhd1` uses)
 # --with-deb     also debhelper and lintian (what `make deb` uses)
 # --with-image   also buildah and debootstrap (what `make test-image` uses)
+# --with-page    also a browser (what `make test-page` uses)
 # --check        only say what is there and what is missing
 #
 # Exit status: 0 all is there, 1 something is missing and could not be installed, 2 wrong use.
@@ -21,7 +22,7 @@ set -euo pipefail
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
 readonly MODULES=(libmicrohttpd gnutls jansson zlib check)
 
-with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 with_deb=0 with_image=0 only_check=0
+with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 with_deb=0 with_image=0 with_page=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
 
 say() { printf 'install-deps: %s\n' "$*" >&2; }
@@ -62,6 +63,7 @@ find_missing() {
     fi
     have make || missing+=(make)
     have curl || missing+=(curl)
+    have gzip || missing+=(gzip) # what the binary holds, it holds compressed too
     if ! have "$PKG_CONFIG"; then
         missing+=(pkg-config "${MODULES[@]}")
     elif ! have_modules "${MODULES[@]}"; then
@@ -101,6 +103,10 @@ find_missing() {
         have buildah || missing+=(buildah)
         have debootstrap || missing+=(debootstrap)
     fi
+    if ((with_page)); then
+        have chromium || have chromium-browser || have google-chrome || missing+=(chromium)
+        python3 -c 'import yaml' 2>/dev/null || missing+=(python3-yaml)
+    fi
 }
 
 apt_package() {
@@ -128,6 +134,7 @@ dnf_package() {
     libmicrohttpd | gnutls | jansson | zlib | check) echo "$1-devel" ;;
     clang-format | clang-tidy) echo clang-tools-extra ;;
     libfuzzer) echo clang compiler-rt ;;
+    python3-yaml) echo python3-pyyaml ;;
     shellcheck) echo ShellCheck ;;
     *) echo "$1" ;;
     esac
@@ -179,10 +186,11 @@ for argument in "$@"; do
     --with-mhd1) with_mhd1=1 ;;
     --with-deb) with_deb=1 ;;
     --with-image) with_image=1 ;;
+    --with-page) with_page=1 ;;
     --check) only_check=1 ;;
     *)
         say "unknown argument '$argument' (known: --with-checks, --with-bench," \
-            "--with-arm64, --with-mhd1, --with-deb, --with-image, --check)"
+            "--with-arm64, --with-mhd1, --with-deb, --with-image, --with-page, --check)"
         exit 2
         ;;
     esac

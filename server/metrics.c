@@ -27,7 +27,7 @@
 
 static const char *const route_names[] = {"conv",       "weights", "infer",  "models",
                                           "repository", "shm",     "health", "metrics",
-                                          "meta",       "openapi", "other"};
+                                          "meta",       "openapi", "page",   "other"};
 static const char *const reject_names[] = {"queue_full", "draining",    "unauthorized", "too_large",
                                            "malformed",  "geometry",    "framing",      "deadline",
                                            "device",     "client_gone", "no_memory",    "other"};
@@ -68,8 +68,8 @@ _Static_assert(COUNT_OF(gauges) == XN_GAUGE_COUNT, "a name for each gauge");
 _Static_assert(COUNT_OF(counters) == XN_COUNTER_COUNT, "a name for each counter");
 
 /* The statuses with a series of their own, in order; all others count as "other". */
-static const int status_codes[] = {200, 201, 204, 400, 401, 403, 404, 405, 406, 408, 411,
-                                   413, 415, 417, 422, 429, 431, 500, 501, 503, 504};
+static const int status_codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 406, 408,
+                                   411, 413, 415, 417, 422, 429, 431, 500, 501, 503, 504};
 #define CODE_COUNT (COUNT_OF(status_codes) + 1)
 
 /* Upper bounds, inclusive, as Prometheus means "le". */

@@ -24,6 +24,7 @@ typedef enum {
     XN_ROUTE_METRICS,
     XN_ROUTE_META,
     XN_ROUTE_OPENAPI,
+    XN_ROUTE_PAGE,
     XN_ROUTE_OTHER,
     XN_ROUTE_COUNT
 } xn_route_label; /* label values: the names in lower case */

@@ -1,4 +1,4 @@
-/* meta.c: the small documents: health, what the server is and allows, metrics, the interface. */
+/* meta.c: the small documents: health, what the server is and allows, metrics. */
 #include "document.h"
 #include "resources.h"
 #include "xn_mem.h"
@@ -83,12 +83,6 @@ static void show_metrics(xn_exchange *exchange) {
                        length, xn_mem_free, text);
 }
 
-static void show_openapi(xn_exchange *exchange) {
-    xn_request_respond(exchange->request, 200, "application/yaml",
-                       (void *)(uintptr_t)xn_openapi_yaml,
-                       (size_t)(xn_openapi_yaml_end - xn_openapi_yaml), NULL, NULL);
-}
-
 static void refuse_unsupported(xn_exchange *exchange) {
     char message[256];
     snprintf(message, sizeof message, "%.100s is not supported by this server",
@@ -101,4 +95,3 @@ const xn_resource xn_live_resource = {.complete = show_live};
 const xn_resource xn_ready_resource = {.complete = show_ready};
 const xn_resource xn_server_resource = {.complete = show_server};
 const xn_resource xn_metrics_resource = {.complete = show_metrics};
-const xn_resource xn_openapi_resource = {.complete = show_openapi};

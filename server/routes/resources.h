@@ -40,12 +40,10 @@ extern const xn_resource xn_live_resource;
 extern const xn_resource xn_ready_resource;
 extern const xn_resource xn_server_resource;
 extern const xn_resource xn_metrics_resource;
-extern const xn_resource xn_openapi_resource;
 /* What the protocol has and this server has not: 501. */
 extern const xn_resource xn_unsupported_resource;
 
-/* openapi.c: the file, embedded. */
-extern const char xn_openapi_yaml[];
-extern const char xn_openapi_yaml_end[];
+/* files.c: the files inside the binary: the page, openapi.yaml. */
+extern const xn_resource xn_file_resource;
 
 #endif

@@ -45,7 +45,14 @@ static const xn_route routes[] = {
     {"/v2/trace/setting", XN_ROUTE_META, .get = &xn_unsupported_resource,
      .post = &xn_unsupported_resource},
     {"/metrics", XN_ROUTE_METRICS, .get = &xn_metrics_resource},
-    {"/openapi.yaml", XN_ROUTE_OPENAPI, .get = &xn_openapi_resource},
+    {"/openapi.yaml", XN_ROUTE_OPENAPI, .get = &xn_file_resource},
+    {"/", XN_ROUTE_PAGE, .open = true, .get = &xn_file_resource},
+    {"/docs", XN_ROUTE_PAGE, .open = true, .get = &xn_file_resource},
+    {"/page.css", XN_ROUTE_PAGE, .open = true, .get = &xn_file_resource},
+    {"/page.js", XN_ROUTE_PAGE, .open = true, .get = &xn_file_resource},
+    {"/docs.css", XN_ROUTE_PAGE, .open = true, .get = &xn_file_resource},
+    {"/docs.js", XN_ROUTE_PAGE, .open = true, .get = &xn_file_resource},
+    {"/icon.svg", XN_ROUTE_PAGE, .open = true, .get = &xn_file_resource},
     /* the server as a whole: of OPTIONS only (framing.c) */
     {"*", XN_ROUTE_META, .get = NULL},
 };

@@ -181,6 +181,7 @@ static void make_asks(asks *a) {
     add_document(a, "/v2/health/live", "\"live\": true");
     add_document(a, "/v2/health/ready", "\"ready\":");
     add_document(a, "/openapi.yaml", "openapi:");
+    add_document(a, "/", "<!doctype html>");
     add_wrong(a, "GET", "/nothing", NULL, 404);
     add_wrong(a, "PATCH", "/conv", NULL, 405);
     add_wrong(a, "POST", "/conv", "{\"input\": 1}", 400);

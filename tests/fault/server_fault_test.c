@@ -246,6 +246,7 @@ START_TEST(weights_and_documents_survive) {
         {"server", "GET", "/v2", "", NULL, 0, 200, NULL, XT_JSON},
         {"ready", "GET", "/v2/health/ready", "", NULL, 0, 200, NULL, XT_JSON},
         {"openapi", "GET", "/openapi.yaml", "", NULL, 0, 200, NULL, XT_JSON},
+        {"page", "GET", "/", "Accept-Encoding: gzip\r\n", NULL, 0, 200, NULL, XT_JSON},
         {"nothing", "GET", "/nothing", "", NULL, 0, 404, NULL, XT_JSON},
         {"bad body", "POST", "/conv", "Content-Type: application/json\r\n", "{\"input\": 1}", 12,
          400, NULL, XT_JSON},

@@ -373,8 +373,8 @@ END_TEST
 
 START_TEST(unknown_paths) {
     static const char *const paths[] = {
-        "/",          "/conv/",          "/CONV",          "/v2/",     "/v2/model", "/weight",
-        "/metrics/x", "/openapi.json.x", "/../etc/passwd", "/conv%2f", "//conv",    "/%63onvx"};
+        "/index.html", "/conv/",          "/CONV",          "/v2/",     "/v2/model", "/weight",
+        "/metrics/x",  "/openapi.json.x", "/../etc/passwd", "/conv%2f", "//conv",    "/%63onvx"};
     xt_response response;
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         xt_fetch(daemon_, "GET", paths[i], "", NULL, 0, &response);

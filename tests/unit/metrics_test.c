@@ -182,7 +182,7 @@ static xn_metrics *make(void) {
 START_TEST(fresh_page_has_every_series_at_zero) {
     xn_metrics *metrics = make();
     render(metrics);
-    ck_assert_int_eq(parsed.count, XN_ROUTE_COUNT * 22 + XN_REJECT_COUNT + XN_CLOSE_COUNT +
+    ck_assert_int_eq(parsed.count, XN_ROUTE_COUNT * 23 + XN_REJECT_COUNT + XN_CLOSE_COUNT +
                                        XN_STAGE_COUNT * (19 + 3) + 2 * (11 + 3) + 2 * 6 +
                                        XN_GAUGE_COUNT + XN_COUNTER_COUNT + 5);
     for (int i = 0; i < parsed.count; i++) {
@@ -221,11 +221,11 @@ START_TEST(process_values_are_plausible) {
 END_TEST
 
 START_TEST(requests_by_route_and_code) {
-    static const int codes[] = {200, 201, 204, 400, 401, 404, 405, 406, 408, 411,
+    static const int codes[] = {200, 201, 204, 304, 400, 401, 404, 405, 406, 408, 411,
                                 413, 415, 417, 422, 429, 431, 500, 501, 503, 504};
     static const char *const routes[] = {"conv",       "weights", "infer",  "models",
                                          "repository", "shm",     "health", "metrics",
-                                         "meta",       "openapi", "other"};
+                                         "meta",       "openapi", "page",   "other"};
     xn_metrics *metrics = make();
     for (int r = 0; r < XN_ROUTE_COUNT; r++) {
         for (size_t c = 0; c < sizeof codes / sizeof codes[0]; c++)
