@@ -160,7 +160,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
-        test-clients test-networks test-openapi
+        test-clients test-networks test-openapi test-monitoring
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -387,6 +387,9 @@ test-openapi: $(BUILD)/xnord ## openapi.yaml against the daemon, by schemathesis
 
 test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client (PyPI, in a venv in BUILD) against the daemon
 	tests/clients/run.sh $(BUILD)
+
+test-monitoring: $(BUILD)/xnord ## dashboard and alerts, by Prometheus (Debian's) that collects from daemons under load
+	tests/deploy/run.sh $(BUILD) monitoring_test
 
 NETWORKS ?=
 test-networks: $(BUILD)/xnord ## networks of PyTorch, Keras, MXNet and ONNX, converted, served, compared; a venv in BUILD
