@@ -160,7 +160,8 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
-        test-clients test-networks test-openapi test-monitoring
+        test-clients test-networks test-openapi test-monitoring \
+        test-cluster bench-cluster
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -390,6 +391,12 @@ test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client 
 
 test-monitoring: $(BUILD)/xnord ## dashboard and alerts, by Prometheus (Debian's) that collects from daemons under load
 	tests/deploy/run.sh $(BUILD) monitoring_test
+
+test-cluster: $(BUILD)/xnord $(BUILD)/bench-http ## HAProxy (Debian's) before daemons that are killed, drained, added, replaced under load
+	tests/deploy/run.sh $(BUILD) cluster_test
+
+bench-cluster: $(BUILD)/xnord $(BUILD)/bench-http ## 1, 2 and 4 daemons behind HAProxy, each held to a share of a core (root)
+	DEPLOY_PROGRAM=bench_cluster.py tests/deploy/run.sh $(BUILD) $(BENCH_FLAGS)
 
 NETWORKS ?=
 test-networks: $(BUILD)/xnord ## networks of PyTorch, Keras, MXNet and ONNX, converted, served, compared; a venv in BUILD

@@ -4,7 +4,7 @@
 #
 # Makes BUILD/deploy-venv on first use (PyPI, pinned). Programs that are not installed are taken from
 # Debian's packages and only unpacked, into BUILD/deploy-tools: nothing starts by itself, and nobody
-# has to be root. DEPLOY_SECONDS bounds the run (400).
+# has to be root. DEPLOY_SECONDS bounds the run (400). DEPLOY_PROGRAM=bench_cluster.py runs that.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -41,10 +41,19 @@ export PATH=$PATH:$tools/usr/bin:$tools/usr/sbin:/usr/sbin
 if ! command -v promtool >/dev/null || ! command -v prometheus >/dev/null; then
     unpack prometheus
 fi
+if ! command -v haproxy >/dev/null; then
+    unpack haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1
+fi
+if [[ $(command -v haproxy) == "$tools"/* ]]; then
+    HAPROXY_LIBRARIES=$(dirname "$(find "$tools" -name 'liblua5.3.so.0' | head -n 1)")
+    export HAPROXY_LIBRARIES
+fi
 
 export DEPLOY_BUILD=$build PYTHONDONTWRITEBYTECODE=1
 cd tests/deploy
-if (($# == 0)); then
+if [[ -n ${DEPLOY_PROGRAM:-} ]]; then
+    exec "$venv/bin/python3" "$DEPLOY_PROGRAM" "$@"
+elif (($# == 0)); then
     set -- discover -p '*_test.py'
 fi
 timeout --kill-after=10 "${DEPLOY_SECONDS:-400}" "$venv/bin/python3" -m unittest -v "$@"
