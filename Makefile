@@ -161,7 +161,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install clean help test-binary compute-lib proto-lib \
         test-clients test-networks test-openapi test-monitoring \
-        test-cluster bench-cluster
+        test-manifests test-cluster bench-cluster
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -391,6 +391,9 @@ test-clients: $(BUILD)/xnord ## tritonclient, perf_analyzer and KServe's client 
 
 test-monitoring: $(BUILD)/xnord ## dashboard and alerts, by Prometheus (Debian's) that collects from daemons under load
 	tests/deploy/run.sh $(BUILD) monitoring_test
+
+test-manifests: $(BUILD)/xnord ## Kubernetes and KServe manifests: kustomize, schemas (PyPI), and what they ask of the daemon
+	tests/deploy/run.sh $(BUILD) manifests_test
 
 test-cluster: $(BUILD)/xnord $(BUILD)/bench-http ## HAProxy (Debian's) before daemons that are killed, drained, added, replaced under load
 	tests/deploy/run.sh $(BUILD) cluster_test

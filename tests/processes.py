@@ -108,7 +108,7 @@ class Daemon(Process):
         self.url = f"http://{self.address}"
 
     def _ready(self):
-        found = re.search(r"listening on http://(\S+)", self.text())
+        found = re.search(r"listening on http://([^\s\"]+)", self.text())
         with contextlib.suppress(OSError):
             if found and request(f"http://{found[1]}/v2/health/ready").status == 200:
                 return found[1]

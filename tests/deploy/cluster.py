@@ -34,14 +34,14 @@ def replaced(text, pattern, new, count=1):
 class Haproxy(Process):
     """deploy/haproxy.cfg with other addresses, without a user of its own, in the foreground."""
 
-    def __init__(self, folder, ports, tune_bufsize=None):
+    def __init__(self, folder, ports, tune_bufsize=None, variables=None):
         self.file = folder / "haproxy.cfg"
         self.socket = folder / "admin.sock"
         self.port, self.stats_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.tune_bufsize = tune_bufsize
         self._write(ports)
-        environment = dict(os.environ)
+        environment = {**os.environ, **(variables or {})}
         if "HAPROXY_LIBRARIES" in environment:
             environment["LD_LIBRARY_PATH"] = environment["HAPROXY_LIBRARIES"]
         super().__init__(["haproxy", "-W", "-f", self.file], env=environment)

@@ -48,6 +48,9 @@ if [[ $(command -v haproxy) == "$tools"/* ]]; then
     HAPROXY_LIBRARIES=$(dirname "$(find "$tools" -name 'liblua5.3.so.0' | head -n 1)")
     export HAPROXY_LIBRARIES
 fi
+if ! command -v kubectl >/dev/null; then
+    unpack kubernetes-client
+fi
 
 export DEPLOY_BUILD=$build PYTHONDONTWRITEBYTECODE=1
 cd tests/deploy
