@@ -171,7 +171,8 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
-        test-clients test-networks test-openapi test-image test-package test-page test-readme
+        test-clients test-networks test-openapi test-image test-package test-page test-readme \
+        test-monitoring test-manifests test-cluster bench-cluster
 
 all: deps ## set up, build build/xnord
 	@$(MAKE) $(BY_ITSELF) build
@@ -484,6 +485,18 @@ test-readme: $(BUILD)/xnord ## what README.md shows, block after block, beside m
 test-image: ## the CPU image, by buildah on a base that debootstrap makes: built, run, its health check; needs root
 	@deploy/install-deps.sh --with-image
 	tests/image.sh $(BUILD)/image
+
+test-monitoring: $(BUILD)/xnord ## dashboard and alerts, by Prometheus (Debian's) that collects from daemons under load
+	tests/deploy/run.sh $(BUILD) monitoring_test
+
+test-manifests: $(BUILD)/xnord ## Kubernetes and KServe manifests: kustomize, schemas (PyPI), and what they ask of the daemon
+	tests/deploy/run.sh $(BUILD) manifests_test
+
+test-cluster: $(BUILD)/xnord $(BUILD)/bench-http ## HAProxy (Debian's) before daemons that are killed, drained, added, replaced under load
+	tests/deploy/run.sh $(BUILD) cluster_test
+
+bench-cluster: $(BUILD)/xnord $(BUILD)/bench-http ## 1, 2 and 4 daemons behind HAProxy, each held to a share of a core (root)
+	DEPLOY_PROGRAM=bench_cluster.py tests/deploy/run.sh $(BUILD) $(BENCH_FLAGS)
 
 NETWORKS ?=
 test-networks: $(BUILD)/xnord ## networks of PyTorch, Keras, MXNet and ONNX, converted, served, compared; a venv in BUILD

@@ -72,6 +72,15 @@ void xn_report_close(xn_report *r) {
 
 /* ---- the table ---- */
 
+/* Of columns that are all without a title nothing is printed. */
+static void end_line(const xn_report *r) {
+    for (int i = 0; i < r->count; i++)
+        if (r->columns[i].title) {
+            putchar('\n');
+            return;
+        }
+}
+
 static void print_cell(const xn_column *c, const char *text) {
     if (c->title)
         printf(c->decimals == XN_TEXT ? "%-*s " : "%*s ", c->width, text);
@@ -90,7 +99,7 @@ void xn_report_table(xn_report *r, const xn_column *columns, int count) {
     r->count = count;
     for (int i = 0; i < count; i++)
         print_cell(&columns[i], columns[i].title);
-    putchar('\n');
+    end_line(r);
 }
 
 /* ---- the JSON ---- */
@@ -135,7 +144,7 @@ void xn_report_cells(xn_report *r, const xn_cell *cells, int count) {
         print_cell(c, c->decimals == XN_TEXT ? cells[i].text
                                              : number_text(c, cells[i].number, text, sizeof text));
     }
-    putchar('\n');
+    end_line(r);
     fflush(stdout);
     if (r->json)
         json_row(r, cells);

@@ -1,24 +1,18 @@
 """What is served to the clients under test: a daemon on a free port, the digits network in all the
 datatypes that an input can have, registered weights, and what must come out of them."""
-import contextlib
-import ctypes
 import json
 import pathlib
-import re
 import shutil
-import signal
-import subprocess
+import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 
 import numpy
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+import processes  # noqa: E402
+from processes import ROOT, die_with_parent, request  # noqa: E402, F401
+
 DIGITS = ROOT / "deploy/demo/digits"
-START_SECONDS = 60
-PR_SET_PDEATHSIG = 1
 
 _build = ROOT / "build"
 
@@ -43,73 +37,11 @@ RECOGNISED = _records[:, 65]  # what the network takes them for
 # ---- the daemon ----
 
 
-def die_with_parent():
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-class Daemon:
+class Daemon(processes.Daemon):
     """A daemon on a free port of loopback, ready. Stopping checks that it ends well."""
 
     def __init__(self, *flags):
-        self.log = tempfile.NamedTemporaryFile("w+", suffix=".log", prefix="xnord-clients-")
-        command = [str(_build / "xnord"), "--listen", "127.0.0.1", "--port", "0"]
-        self.process = subprocess.Popen(
-            [*command, *flags], stderr=self.log, stdout=self.log, preexec_fn=die_with_parent
-        )
-        try:
-            self.address = self._wait()
-        except BaseException:
-            self.process.kill()
-            self.process.wait()
-            raise
-        self.url = f"http://{self.address}"
-
-    def text(self):
-        return pathlib.Path(self.log.name).read_text()
-
-    def _wait(self):
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"the daemon did not start:\n{self.text()}")
-            found = re.search(r"listening on http://(\S+)", self.text())
-            with contextlib.suppress(urllib.error.URLError):
-                if found and request(f"http://{found[1]}/v2/health/ready").status == 200:
-                    return found[1]
-            time.sleep(0.02)
-        raise RuntimeError(f"the daemon was not ready in time:\n{self.text()}")
-
-    def stop(self):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            status = self.process.wait(START_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            raise
-        text = self.text()
-        self.log.close()
-        if status != 0:
-            raise RuntimeError(f"the daemon ended with status {status}:\n{text}")
-
-
-class Answer:
-    def __init__(self, status, headers, body):
-        self.status, self.headers, self.body = status, headers, body
-
-    def json(self):
-        return json.loads(self.body)
-
-
-def request(url, body=None, method=None, **headers):
-    """A plain HTTP request, whatever its status. Headers: Content_Type="..."."""
-    headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    call = urllib.request.Request(url, data=body, method=method, headers=headers)
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(call, timeout=60) as got:
-            return Answer(got.status, got.headers, got.read())
-    except urllib.error.HTTPError as got:
-        return Answer(got.code, got.headers, got.read())
+        super().__init__(_build / "xnord", *flags)
 
 
 # ---- a repository of models ----

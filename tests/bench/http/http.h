@@ -15,7 +15,7 @@ typedef struct bench_options {
     const char *workloads, *loads, *sides; /* lists with spaces or commas */
     int rounds, runs, values, port;
     int threads, connections, sources; /* 0: the sub-command's */
-    double seconds, warmup, rate, patience_ms;
+    double seconds, warmup, rate, patience_ms, slice_ms;
     bool constant, check;
     uint64_t seed;
 } bench_options;

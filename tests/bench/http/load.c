@@ -32,7 +32,8 @@ ol_plan ol_plan_of(const bench_options *o, const struct sockaddr_in *server) {
                     .sources = o->sources ? o->sources : 1,
                     .seconds = o->seconds > 0 ? o->seconds : 4,
                     .warmup = o->warmup,
-                    .patience_ns = (int64_t)(o->patience_ms * 1e6)};
+                    .patience_ns = (int64_t)(o->patience_ms * 1e6),
+                    .slice_ns = (int64_t)(o->slice_ms * 1e6)};
     while (cpus && plan.cpu_count < XN_COUNT(plan.cpus) &&
            bench_next_word(&cpus, word, sizeof word))
         plan.cpus[plan.cpu_count++] = atoi(word);
@@ -49,6 +50,10 @@ static void merge(ol_counts *all, const ol_counts *one) {
         all->outcomes[i] += one->outcomes[i];
     for (int i = 0; i < XN_COUNT(all->statuses); i++)
         all->statuses[i] += one->statuses[i];
+    for (int i = 0; i < OL_SLICES; i++) {
+        all->slices[i].due += one->slices[i].due;
+        all->slices[i].good += one->slices[i].good;
+    }
     all->due += one->due;
     all->reconnects += one->reconnects;
     xn_histogram_merge(&all->good, &one->good);
@@ -97,6 +102,28 @@ static const xn_column columns[] = {
     {"late_max_ms", "late max", 9, 3},
 };
 
+/* In the JSON alone: how each request ended, and the slices. */
+static const xn_column outcome_columns[] = {{"outcome", NULL, 0, XN_TEXT},
+                                            {"requests", NULL, 0, 0}};
+static const xn_column status_columns[] = {{"status", NULL, 0, 0}, {"requests", NULL, 0, 0}};
+static const xn_column slice_columns[] = {
+    {"from_ms", NULL, 0, 0}, {"due", NULL, 0, 0}, {"good", NULL, 0, 0}};
+
+static void report_in_detail(xn_report *r, const ol_plan *plan, const ol_counts *c) {
+    xn_report_table(r, outcome_columns, XN_COUNT(outcome_columns));
+    for (int i = 0; i < OL_OUTCOMES; i++)
+        xn_report_row(r, XN_T(ol_outcome_names[i]), XN_N(c->outcomes[i]));
+    xn_report_table(r, status_columns, XN_COUNT(status_columns));
+    for (int i = 0; i < XN_COUNT(c->statuses); i++)
+        if (c->statuses[i])
+            xn_report_row(r, XN_N(i), XN_N(c->statuses[i]));
+    xn_report_table(r, slice_columns, XN_COUNT(slice_columns));
+    const int64_t window_ns = plan->slice_ns ? plan->end_ns - plan->window_ns : 0;
+    for (int64_t i = 0; i < OL_SLICES && i * plan->slice_ns < window_ns; i++)
+        xn_report_row(r, XN_N(i * plan->slice_ns / 1000000), XN_N(c->slices[i].due),
+                      XN_N(c->slices[i].good));
+}
+
 static void report(xn_report *r, const char *workload, const ol_plan *plan, const ol_counts *c) {
     const double window = plan->seconds - plan->warmup;
     printf("%s from %d addresses, %d threads, %.1f s\n",
@@ -136,6 +163,8 @@ int bench_load(const bench_options *o) {
     ol_run(&plan, &counts);
     xn_report_open(&r, o->json);
     report(&r, shape->name, &plan, &counts);
+    if (o->json)
+        report_in_detail(&r, &plan, &counts);
     xn_report_close(&r);
     ol_message_free(&plan.message);
     if (ol_faults(&counts))

@@ -65,15 +65,21 @@ typedef enum {
 
 extern const char *const ol_outcome_names[OL_OUTCOMES];
 
+enum { OL_SLICES = 1200 };
+typedef struct ol_slice {
+    uint64_t due, good; /* of those due in it, whenever the answer came */
+} ol_slice;
+
 typedef struct ol_counts {
     uint64_t outcomes[OL_OUTCOMES];
     uint64_t statuses[600];
     uint64_t due, reconnects;
-    xn_histogram good;    /* latencies of 200, from the moment due */
-    xn_histogram refused; /* and of refusals */
-    xn_histogram compute; /* of 200, as Server-Timing says it */
-    xn_histogram late;    /* the generator's own: from the moment due to the first byte sent, while
-                             a connection was free */
+    ol_slice slices[OL_SLICES]; /* from the window's beginning; of a plan that has them */
+    xn_histogram good;          /* latencies of 200, from the moment due */
+    xn_histogram refused;       /* and of refusals */
+    xn_histogram compute;       /* of 200, as Server-Timing says it */
+    xn_histogram late; /* the generator's own: from the moment due to the first byte sent, while
+                          a connection was free */
 } ol_counts;
 
 /* ---- connections ---- */
@@ -127,6 +133,7 @@ typedef struct ol_plan {
     int threads, connections, sources;
     double seconds, warmup;
     int64_t patience_ns;
+    int64_t slice_ns;                    /* 0: none */
     int64_t start_ns, window_ns, end_ns; /* the schedule, what is counted of it, its end */
     int cpus[64], cpu_count;
 } ol_plan;

@@ -18,6 +18,21 @@ static bool counts(const ol_thread *thread, int64_t due_ns) {
     return due_ns >= thread->plan->window_ns && due_ns < thread->plan->end_ns;
 }
 
+/* NULL where none is kept of that moment. */
+static ol_slice *slice_of(ol_thread *thread, int64_t due_ns) {
+    const ol_plan *plan = thread->plan;
+    const int64_t number = plan->slice_ns ? (due_ns - plan->window_ns) / plan->slice_ns : OL_SLICES;
+    return number < OL_SLICES ? &thread->counts.slices[number] : NULL;
+}
+
+/* A moment inside the window. */
+static void count_due(ol_thread *thread, int64_t due_ns) {
+    ol_slice *slice = slice_of(thread, due_ns);
+    thread->counts.due++;
+    if (slice)
+        slice->due++;
+}
+
 static void count(ol_thread *thread, ol_outcome outcome, int64_t due_ns) {
     if (counts(thread, due_ns))
         thread->counts.outcomes[outcome]++;
@@ -82,7 +97,7 @@ static void send_due(ol_thread *thread, int64_t now) {
         int64_t due_ns = thread->next_due_ns;
         thread->next_due_ns += step_ns(thread);
         if (counts(thread, due_ns))
-            thread->counts.due++;
+            count_due(thread, due_ns);
         ol_conn *conn = thread->waiting_count ? NULL : take_free(thread);
         if (!conn) {
             wait_for_connection(thread, due_ns);
@@ -98,7 +113,7 @@ static void send_due(ol_thread *thread, int64_t now) {
 static void send_all(ol_thread *thread, int64_t now) {
     for (ol_conn *conn; now < thread->plan->end_ns && (conn = take_free(thread));) {
         if (counts(thread, now))
-            thread->counts.due++;
+            count_due(thread, now);
         start(thread, conn, now);
     }
 }
@@ -113,6 +128,9 @@ void ol_thread_done(ol_conn *conn, ol_outcome outcome) {
     thread->counts.outcomes[outcome]++;
     int64_t took_ns = xn_bench_now_ns() - conn->due_ns;
     if (outcome == OL_GOOD) {
+        ol_slice *slice = slice_of(thread, conn->due_ns);
+        if (slice)
+            slice->good++;
         xn_histogram_add(&thread->counts.good, took_ns);
         xn_histogram_add(&thread->counts.compute, conn->compute_ns);
     } else if (outcome == OL_REFUSED) {
