@@ -3,12 +3,11 @@
 
 #include "xn_mem.h"
 
-enum { PROBES = 4, PERIOD_PER_COUNTER = 8 };
+enum { PROBES = 4 };
 
 xn_status xn_popularity_init(xn_popularity *popularity, size_t counters, xn_error *error) {
-    *popularity = (xn_popularity){.counters = xn_mem_zalloc(counters, 1),
-                                  .mask = counters - 1,
-                                  .period = counters * PERIOD_PER_COUNTER};
+    *popularity = (xn_popularity){
+        .counters = xn_mem_zalloc(counters, 1), .mask = counters - 1, .period = counters / 8 * 5};
     if (!popularity->counters)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for %zu counters of popularity",
                        counters);

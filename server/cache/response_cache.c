@@ -11,6 +11,7 @@
 
 #define SHARE 8                         /* one output takes at most the limit over this */
 #define BYTES_PER_BUCKET ((size_t)1024) /* of the limit */
+#define COUNTERS_PER_BUCKET 8           /* of popularity */
 #define MIN_BUCKETS ((size_t)64)
 #define MAX_BUCKETS ((size_t)1 << 20)
 #define MAX_VICTIMS 256 /* looked at for one output: bounds the time under the lock */
@@ -74,9 +75,9 @@ xn_status xn_response_cache_create(size_t limit_bytes, xn_response_hash_fn *hash
     cache->hash = hash ? hash : xn_keyed_hash;
     cache->metrics = metrics;
     cache->bucket_mask = buckets - 1;
-    cache->bytes = sizeof *cache + buckets * (sizeof *cache->buckets + 1);
+    cache->bytes = sizeof *cache + buckets * (sizeof *cache->buckets + COUNTERS_PER_BUCKET);
     xn_hash_key_make(&cache->key);
-    xn_status status = xn_popularity_init(&cache->popularity, buckets, error);
+    xn_status status = xn_popularity_init(&cache->popularity, COUNTERS_PER_BUCKET * buckets, error);
     cache->buckets = xn_mem_zalloc(buckets, sizeof *cache->buckets);
     if (!status && !cache->buckets)
         status = xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the cache of answers");
