@@ -3,11 +3,11 @@
 
 #include "xn_mem.h"
 
-enum { PROBES = 4 };
+enum { PROBES = 4, LINE = 64, PART = LINE / PROBES }; /* a key's counters share a line */
 
 xn_status xn_popularity_init(xn_popularity *popularity, size_t counters, xn_error *error) {
     *popularity = (xn_popularity){
-        .counters = xn_mem_zalloc(counters, 1), .mask = counters - 1, .period = counters / 8 * 5};
+        .counters = xn_mem_zalloc(counters, 1), .mask = counters - 1, .period = counters / 4};
     if (!popularity->counters)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for %zu counters of popularity",
                        counters);
@@ -19,10 +19,10 @@ void xn_popularity_clear(xn_popularity *popularity) {
     popularity->counters = NULL;
 }
 
-/* Two halves of the hash make as many independent places as are wanted. */
+/* One in each part of the line. */
 static unsigned char *counter(const xn_popularity *popularity, uint64_t hash, int probe) {
-    const uint64_t stride = hash >> 32 | 1;
-    return &popularity->counters[(hash + (uint64_t)probe * stride) & popularity->mask];
+    const size_t line = (size_t)(hash * LINE) & popularity->mask;
+    return &popularity->counters[line + (size_t)(probe * PART) + (hash >> (44 + 4 * probe)) % PART];
 }
 
 unsigned xn_popularity_of(const xn_popularity *popularity, uint64_t hash) {

@@ -19,8 +19,8 @@ typedef struct xn_popularity {
     size_t period; /* so many are added in between */
 } xn_popularity;
 
-/* counters: a power of 2, 8 or more; ten times as many as there are keys of interest. They are
- * halved whenever five eighths as many keys were added: more would leave no counter at 0, and every
+/* counters: a power of 2, 64 or more; ten times as many as there are keys of interest. They are
+ * halved whenever a quarter as many keys were added: more would leave no counter at 0, and every
  * key would seem popular. */
 xn_status xn_popularity_init(xn_popularity *popularity, size_t counters, xn_error *error);
 void xn_popularity_clear(xn_popularity *popularity);

@@ -12,7 +12,7 @@
 #define SHARE 8                         /* one output takes at most the limit over this */
 #define BYTES_PER_BUCKET ((size_t)1024) /* of the limit */
 #define COUNTERS_PER_BUCKET 8           /* of popularity */
-#define MIN_BUCKETS ((size_t)64)
+#define MIN_BUCKETS ((size_t)512)
 #define MAX_BUCKETS ((size_t)1 << 20)
 #define MAX_VICTIMS 256 /* looked at for one output: bounds the time under the lock */
 /* What a hit takes, about: of its bytes most are read twice, the others copied. And what a run
@@ -26,17 +26,17 @@ typedef struct xn_cached_response {
     struct xn_cached_response *newer, *older;
     struct xn_cached_response *owner_next, *owner_previous;
     uint64_t hash;
-    /* The key */
     xn_response_owner *owner; /* not followed once out of the table */
-    xn_problem problem;
-    uint64_t tenant;
+    double work;              /* multiply-adds */
+    size_t bytes;             /* all that it counts for */
+    int readers;              /* outside of the lock */
+    bool gone;                /* out of the table: the last reader frees it */
+    /* The rest of the key, and what is kept with it. */
     int pool;
-    xn_response_origin origin;
+    uint64_t tenant;
     size_t input_bytes, output_bytes;
-    size_t bytes; /* all that it counts for */
-    double work;  /* multiply-adds */
-    int readers;  /* outside of the lock */
-    bool gone;    /* out of the table: the last reader frees it */
+    xn_response_origin origin;
+    xn_problem problem;
     _Alignas(XN_MEM_ALIGNMENT) unsigned char data[]; /* input, output */
 } entry;
 
@@ -271,10 +271,12 @@ bool xn_response_cache_get(xn_response_cache *cache, const xn_response_key *key,
 
 /* ---- keeping ---- */
 
-/* The time that it saves, by what the owner's computations took lately, times how often. */
+/* The time that it saves, by what the owner's computations took lately, times how often it was
+ * asked for again: nothing where it came once. */
 static double worth_locked(const xn_response_cache *cache, uint64_t hash,
                            const xn_response_owner *owner, double work) {
-    return xn_popularity_of(&cache->popularity, hash) * work * owner->ns_per_work;
+    const unsigned asked = xn_popularity_of(&cache->popularity, hash);
+    return asked > 1 ? (asked - 1) * work * owner->ns_per_work : 0;
 }
 
 /* Whether the oldest ones that would have to go for `bytes` more are worth less than value; how
@@ -301,7 +303,11 @@ static bool weigh_locked(xn_response_cache *cache, size_t bytes, double value, i
 /* Whether there is room for `bytes` more now, of that value. */
 static bool make_room_locked(xn_response_cache *cache, size_t bytes, double value, entry **freed) {
     int victims;
-    if (cache->bytes > cache->limit_bytes || !weigh_locked(cache, bytes, value, &victims))
+    if (cache->bytes > cache->limit_bytes)
+        return false;
+    if (bytes <= cache->limit_bytes - cache->bytes)
+        return true;
+    if (!(value > 0) || !weigh_locked(cache, bytes, value, &victims))
         return false;
     for (int i = 0; i < victims; i++)
         remove_locked(cache, cache->oldest, freed);

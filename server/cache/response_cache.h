@@ -11,9 +11,9 @@
  * inputs, outputs, the table, also what was let go of and is still being read.
  *
  * What is kept. An output is worth the time that computing it takes, times how often it was asked
- * for lately (popularity.h). Where there is room, it is kept at once, if reading it back takes
- * clearly less than computing it did. Else it has to be worth more than all that would have to go
- * for it, which are those that were not used for longest; one that outweighs it gets a second
+ * for again lately (popularity.h). Where there is room, it is kept at once, if reading it back
+ * takes clearly less than computing it did. Else it has to be worth more than all that would have
+ * to go for it, which are those that were not used for longest; one that outweighs it gets a second
  * chance at the other end. So inputs that come once do not push out those that come again, and cost
  * no copy. What is larger than an eighth of the limit is neither looked for nor kept.
  *

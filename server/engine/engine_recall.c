@@ -76,7 +76,8 @@ void xn_engine_keep(xn_engine *engine, xn_job *job) {
     const xn_response_key key = key_of(job);
     const xn_response_origin origin = {job->device, job->precision};
     if (xn_response_cache_put(engine->responses, &key, &job->probe, job->output, output_bytes(job),
-                              &origin, run_ns(job)))
+                              &origin, run_ns(job))) {
         job->recall = XN_RECALL_STORED;
-    job->recall_ns += xn_now_ns() - began_ns;
+        job->recall_ns += xn_now_ns() - began_ns;
+    }
 }

@@ -99,7 +99,7 @@ START_TEST(answers_give_memory_back) {
     fake_job_init(&job, engine, asset, 2, 1);
     run(&job);
     ck_assert_int_eq(job.job.recall, XN_RECALL_STORED);
-    ck_assert_ptr_null(xn_mem_alloc(SIZE_MAX / 4)); /* more than all of it */
+    ck_assert_ptr_null(xn_mem_map(SIZE_MAX / 4)); /* more than all of it */
     ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_RESPONSE_CACHE_ENTRIES),
                      0);
     finish(engine, asset);
