@@ -1,12 +1,15 @@
 /* cache.c: `bench-http cache`: two daemons, one with a cache of answers, one without, by the same
  * generator, in turns, round after round. Of the requests a share has one of 64 inputs, and all
  * others an input that never came before. So the share is the rate of hits, but for the first of
- * each input; what the daemon counted stands beside it. */
+ * each input; what the daemon counted stands beside it. CPU is
+ * the time of all threads of a daemon for a request, which other work on the machine changes less
+ * than the rest. */
 #include "../birealnet.h"
 #include "load.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { OFF, ON, SIDES, ROUNDS = 64, HEAD = 512, PIXELS = 224 * 224 * 3 };
@@ -27,7 +30,7 @@ typedef struct bench {
 
 /* Of a side and each round. */
 typedef struct rows {
-    double rate[ROUNDS], p50[ROUNDS], p99[ROUNDS];
+    double rate[ROUNDS], cpu[ROUNDS], p50[ROUNDS], p99[ROUNDS];
 } rows;
 
 static const xn_column columns[] = {
@@ -35,6 +38,7 @@ static const xn_column columns[] = {
     {"hits_percent", "hits %", 8, 1},     {"off_per_second", "off/s", 9, 0},
     {"on_per_second", "on/s", 9, 0},      {"on_over_off", "on / off", 8, 2},
     {"least_on_over_off", "least", 6, 2}, {"most_on_over_off", "most", 6, 2},
+    {"off_cpu_us", "off CPU us", 10, 1},  {"on_cpu_us", "on CPU us", 10, 1},
     {"off_p50_us", "off p50 us", 10, 0},  {"on_p50_us", "on p50 us", 10, 0},
     {"off_p99_us", "off p99 us", 10, 0},  {"on_p99_us", "on p99 us", 10, 0},
 };
@@ -107,6 +111,15 @@ static double counter(const bench *b, const char *name) {
 
 /* ---- measuring ---- */
 
+/* CPU time of all the daemon's threads so far. */
+static double cpu_us(const bench_process *process) {
+    clockid_t clock;
+    struct timespec t = {0};
+    if (clock_getcpuclockid(process->pid, &clock) || clock_gettime(clock, &t))
+        return NAN;
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
 static void play(bench *b, int side, double repeat, int round, rows *out) {
     static ol_counts c;
     bench_options o = *b->o;
@@ -117,8 +130,11 @@ static void play(bench *b, int side, double repeat, int round, rows *out) {
     plan.message = b->messages[side];
     plan.repeat = repeat;
     plan.seed = ++b->seed;
+    const double before = cpu_us(&b->processes[side]);
     ol_run(&plan, &c);
+    const double took = cpu_us(&b->processes[side]) - before;
     out->rate[round] = (double)c.outcomes[OL_GOOD] / (plan.seconds - plan.warmup);
+    out->cpu[round] = took / (out->rate[round] * plan.seconds); /* the warm-up took some too */
     out->p50[round] = 1000 * ol_ms(&c.good, 0.5);
     out->p99[round] = 1000 * ol_ms(&c.good, 0.99);
     b->faults += ol_faults(&c);
@@ -146,7 +162,8 @@ static void run(bench *b, double percent) {
     const double ratio = median(ratios, b); /* sorts them */
     xn_report_row(&b->report, XN_T(b->workload), XN_N(percent), XN_N(100 * hit / (hit + missed)),
                   XN_N(median(all[OFF].rate, b)), XN_N(median(all[ON].rate, b)), XN_N(ratio),
-                  XN_N(ratios[0]), XN_N(ratios[b->rounds - 1]), XN_N(median(all[OFF].p50, b)),
+                  XN_N(ratios[0]), XN_N(ratios[b->rounds - 1]), XN_N(median(all[OFF].cpu, b)),
+                  XN_N(median(all[ON].cpu, b)), XN_N(median(all[OFF].p50, b)),
                   XN_N(median(all[ON].p50, b)), XN_N(median(all[OFF].p99, b)),
                   XN_N(median(all[ON].p99, b)));
 }
