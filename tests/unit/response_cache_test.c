@@ -195,6 +195,8 @@ typedef struct {
 static void write_input(unsigned char *at, size_t bytes, int content) {
     for (size_t i = 0; i < bytes; i++)
         at[i] = (unsigned char)(i * 7);
+    if (!bytes)
+        return;
     const size_t bit = (size_t)content * 2654435761U % (bytes * 8);
     at[bit / 8] ^= (unsigned char)(1 << bit % 8);
 }

@@ -86,7 +86,7 @@ static void start(bench *b) {
         xn_bench_fail("--workloads are network and", ol_shape_names);
     for (int i = 0; i < SIDES; i++) {
         const char *const *more = i == ON ? cache : NULL;
-        if (net) {
+        if (!shape) {
             bench_birealnet_start(&b->processes[i], b->o, net, more, &b->servers[i]);
             picture_message(&b->messages[i]);
         } else {
@@ -95,7 +95,7 @@ static void start(bench *b) {
             shape_message(shape, &b->servers[i], &b->messages[i]);
         }
     }
-    if (net)
+    if (!shape)
         xn_birealnet_free(net);
 }
 
