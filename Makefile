@@ -168,7 +168,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+.PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-http-cache bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         test-clients test-networks test-openapi test-image test-package test-page test-readme \
@@ -362,6 +362,9 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 bench-http-network: deps ## a whole network over HTTP, Bi-Real-18, beside the echo ceiling
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,network,http_network) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+bench-http-cache: deps ## the cache of answers on and off, by how many requests came before
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
+	$(call bench_http,cache,http_cache) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,overload,overload) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

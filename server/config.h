@@ -68,6 +68,8 @@ typedef struct xn_config {
     int64_t weights_cache_bytes; /* --weights-cache-bytes 256 MiB   recognised inline weights */
     char weights_dir[256];       /* --weights-dir               registered ones are kept there */
     int64_t weights_poll_ms;     /* --weights-poll-ms 2000      0 = by inotify alone */
+    /* answers */
+    int64_t response_cache_bytes; /* --response-cache-bytes 0   0 = no cache of answers */
     /* models */
     char model_repository[256]; /* --model-repository           a folder of model folders */
     char models[1536];          /* --model [NAME=]DIR           may be given again; with commas */

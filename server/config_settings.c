@@ -146,6 +146,11 @@ const xn_setting xn_settings[] = {
            "How often --weights-dir is looked at for changes that the system did not tell of; 0 "
            "means never."),
 #undef GROUP
+#define GROUP "Answers"
+    BYTES("response-cache-bytes", response_cache_bytes, 0, 65536 * GI, 0,
+          "Host memory of a cache of answers: the same input, weights and parameters are not "
+          "computed again; 0 has none."),
+#undef GROUP
 #define GROUP "Models"
     TEXT("model-repository", model_repository, "DIR", "",
          "Folder of model folders, each served under its name; read anew at SIGHUP."),

@@ -48,6 +48,8 @@ static const struct {
         {"xnord_weights_bytes", "Host memory of registered weights."},
         {"xnord_weights_cache_bytes", "Host memory of inline weights kept to be recognised."},
         {"xnord_weights_dir_skipped_files", "Files of --weights-dir that cannot be used."},
+        {"xnord_response_cache_entries", "Answers kept."},
+        {"xnord_response_cache_bytes", "Host memory of the cache of answers, inputs included."},
         {"xnord_ready", "Whether /v2/health/ready says yes."},
 },
   counters[] = {
@@ -55,6 +57,12 @@ static const struct {
       {"xnord_weights_cache_misses_total", "Inline weights that were new."},
       {"xnord_weights_dir_loads_total", "Weights read from files of --weights-dir."},
       {"xnord_weights_dir_errors_total", "Files of --weights-dir not read, written or removed."},
+      {"xnord_response_cache_hits_total", "Requests answered from the cache of answers."},
+      {"xnord_response_cache_misses_total", "Requests that it had no answer for."},
+      {"xnord_response_cache_bypassed_total", "Requests too large for it."},
+      {"xnord_response_cache_insertions_total", "Answers taken in."},
+      {"xnord_response_cache_evictions_total",
+       "Answers given up for others or for lack of memory."},
       {"xnord_received_body_bytes_total", "Bytes of request bodies."},
       {"xnord_sent_body_bytes_total", "Bytes of response bodies."},
 };

@@ -67,24 +67,31 @@ typedef enum {
 } xn_close_reason;
 
 typedef enum {
-    XN_GAUGE_QUEUE_DEPTH,         /* xnord_queue_depth: waiting for a worker */
-    XN_GAUGE_INFLIGHT,            /* xnord_inflight_requests: accepted and not yet answered */
-    XN_GAUGE_INFLIGHT_BYTES,      /* xnord_inflight_bytes */
-    XN_GAUGE_CONNECTIONS,         /* xnord_connections */
-    XN_GAUGE_CONNECTIONS_BYTES,   /* xnord_connections_bytes: what their headers may take */
-    XN_GAUGE_WEIGHTS,             /* xnord_weights: registered */
-    XN_GAUGE_WEIGHTS_BYTES,       /* xnord_weights_bytes */
-    XN_GAUGE_WEIGHTS_CACHE_BYTES, /* xnord_weights_cache_bytes: inline ones */
-    XN_GAUGE_WEIGHTS_DIR_SKIPPED, /* xnord_weights_dir_skipped_files: of no use */
-    XN_GAUGE_READY,               /* xnord_ready: 0 or 1 */
+    XN_GAUGE_QUEUE_DEPTH,            /* xnord_queue_depth: waiting for a worker */
+    XN_GAUGE_INFLIGHT,               /* xnord_inflight_requests: accepted and not yet answered */
+    XN_GAUGE_INFLIGHT_BYTES,         /* xnord_inflight_bytes */
+    XN_GAUGE_CONNECTIONS,            /* xnord_connections */
+    XN_GAUGE_CONNECTIONS_BYTES,      /* xnord_connections_bytes: what their headers may take */
+    XN_GAUGE_WEIGHTS,                /* xnord_weights: registered */
+    XN_GAUGE_WEIGHTS_BYTES,          /* xnord_weights_bytes */
+    XN_GAUGE_WEIGHTS_CACHE_BYTES,    /* xnord_weights_cache_bytes: inline ones */
+    XN_GAUGE_WEIGHTS_DIR_SKIPPED,    /* xnord_weights_dir_skipped_files: of no use */
+    XN_GAUGE_RESPONSE_CACHE_ENTRIES, /* xnord_response_cache_entries */
+    XN_GAUGE_RESPONSE_CACHE_BYTES,   /* xnord_response_cache_bytes */
+    XN_GAUGE_READY,                  /* xnord_ready: 0 or 1 */
     XN_GAUGE_COUNT
 } xn_gauge;
 
 typedef enum {
-    XN_COUNTER_CACHE_HITS,         /* xnord_weights_cache_hits_total */
-    XN_COUNTER_CACHE_MISSES,       /* xnord_weights_cache_misses_total */
-    XN_COUNTER_WEIGHTS_DIR_LOADS,  /* xnord_weights_dir_loads_total */
-    XN_COUNTER_WEIGHTS_DIR_ERRORS, /* xnord_weights_dir_errors_total */
+    XN_COUNTER_CACHE_HITS,                /* xnord_weights_cache_hits_total */
+    XN_COUNTER_CACHE_MISSES,              /* xnord_weights_cache_misses_total */
+    XN_COUNTER_WEIGHTS_DIR_LOADS,         /* xnord_weights_dir_loads_total */
+    XN_COUNTER_WEIGHTS_DIR_ERRORS,        /* xnord_weights_dir_errors_total */
+    XN_COUNTER_RESPONSE_CACHE_HITS,       /* xnord_response_cache_hits_total */
+    XN_COUNTER_RESPONSE_CACHE_MISSES,     /* xnord_response_cache_misses_total */
+    XN_COUNTER_RESPONSE_CACHE_BYPASSED,   /* xnord_response_cache_bypassed_total */
+    XN_COUNTER_RESPONSE_CACHE_INSERTIONS, /* xnord_response_cache_insertions_total */
+    XN_COUNTER_RESPONSE_CACHE_EVICTIONS,  /* xnord_response_cache_evictions_total */
     XN_COUNTER_RECEIVED_BYTES,
     XN_COUNTER_SENT_BYTES, /* xnord_{received,sent}_body_bytes_total */
     XN_COUNTER_COUNT

@@ -27,10 +27,14 @@ static void count(xn_model_duration *duration, int64_t ns) {
 static void count_success(xn_model_counters *counters, const xn_model_sample *sample) {
     xn_model_stats *s = &counters->stats;
     s->last_inference_ms = now_ms();
-    s->inference_count += (uint64_t)sample->images;
-    counters->executions += 1.0 / (double)(sample->batch_requests > 0 ? sample->batch_requests : 1);
     count(&s->success, sample->total_ns);
     count(&s->queue, sample->queue_ns);
+    if (sample->cache_asked)
+        count(sample->cache_hit ? &s->cache_hit : &s->cache_miss, sample->cache_ns);
+    if (sample->cache_hit)
+        return;
+    s->inference_count += (uint64_t)sample->images;
+    counters->executions += 1.0 / (double)(sample->batch_requests > 0 ? sample->batch_requests : 1);
     count(&s->compute_input, sample->input_ns);
     count(&s->compute_infer, sample->infer_ns);
     count(&s->compute_output, sample->output_ns);

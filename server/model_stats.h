@@ -12,6 +12,9 @@ typedef struct xn_model_sample {
     bool success; /* else total_ns alone counts */
     int64_t images, total_ns, queue_ns, input_ns, infer_ns, output_ns;
     int64_t batch_requests; /* of its launch */
+    /* Of the cache of answers; after a hit there are no stages. */
+    bool cache_asked, cache_hit;
+    int64_t cache_ns;
 } xn_model_sample;
 
 typedef struct xn_model_duration {
@@ -20,9 +23,10 @@ typedef struct xn_model_duration {
 
 typedef struct xn_model_stats {
     int64_t last_inference_ms; /* since the epoch; 0: none yet */
-    uint64_t inference_count;  /* images */
+    uint64_t inference_count;  /* images that were computed */
     uint64_t execution_count;  /* launches */
     xn_model_duration success, fail, queue, compute_input, compute_infer, compute_output;
+    xn_model_duration cache_hit, cache_miss;
 } xn_model_stats;
 
 /* All of one request counts at once: a snapshot agrees with itself. */

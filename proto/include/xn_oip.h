@@ -83,6 +83,7 @@ typedef struct xn_oip_answer {
     const char *backend; /* "cuda:0" */
     xn_precision precision;
     int64_t batch_requests, batch_images;
+    bool cached; /* from the cache of answers: there was no launch */
     xn_timing timing;
     int result_count;
     const xn_oip_result *results;

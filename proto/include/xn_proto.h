@@ -145,6 +145,7 @@ typedef struct xn_answer {
     const char *backend;    /* "cuda:0", "cpu" */
     xn_precision precision; /* what products were computed from; fp32 for mode xnor */
     int64_t batch_requests, batch_images;
+    bool cached; /* from the cache of answers: there was no launch */
     xn_timing timing;
     xn_datatype datatype;
     xn_shape shape; /* [N, O, OH, OW] */

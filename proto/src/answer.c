@@ -89,7 +89,8 @@ void xn_answer_circumstances(xn_text *text, const xn_answer *answer) {
     xn_text_int(text, answer->batch_requests);
     xn_text_string(text, ",\"images\":");
     xn_text_int(text, answer->batch_images);
-    xn_text_string(text, "},\"timing\":");
+    xn_text_string(text, answer->cached ? "},\"cached\":true" : "}");
+    xn_text_string(text, ",\"timing\":");
     xn_answer_timing(text, &answer->timing, "\"");
     xn_text_string(text, "}");
 }

@@ -118,6 +118,7 @@ static void write_circumstances(xn_text *text, const xn_oip_answer *answer) {
     write_word(text, ",\"precision\":\"", xn_precision_name(answer->precision), "\"");
     write_number(text, ",\"batch_requests\":", answer->batch_requests);
     write_number(text, ",\"batch_images\":", answer->batch_images);
+    xn_text_string(text, answer->cached ? ",\"cached\":true" : "");
     write_number(text, ",\"receive_ns\":", t->receive_ns);
     write_number(text, ",\"decode_ns\":", t->decode_ns);
     write_number(text, ",\"queue_ns\":", t->queue_ns);

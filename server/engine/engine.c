@@ -133,6 +133,8 @@ static xn_status create_services(xn_engine *engine, const xn_config *config, xn_
     if (status == XN_OK)
         status = create_store(engine, config, error);
     if (status == XN_OK)
+        status = xn_engine_create_responses(engine, config->response_cache_bytes, error);
+    if (status == XN_OK)
         status = xn_engine_create_buffers(engine, (size_t)config->queue_bytes, error);
     xn_batch_policy policy = {config->max_batch_images, config->batch_delay_us * XN_NS_PER_US};
     for (int p = 0; status == XN_OK && p < engine->pool_count; p++)
@@ -291,6 +293,7 @@ void xn_engine_free(xn_engine *engine) {
     }
     xn_engine_free_buffers(engine);
     xn_store_free(engine->store);
+    xn_response_cache_free(engine->responses);
     xn_admission_free(engine->admission);
     if (engine->metrics)
         xn_metrics_free(engine->metrics);

@@ -53,6 +53,15 @@ xn_admission *xn_engine_admission(xn_engine *engine);
 /* Seconds for Retry-After, >= 1, from the recent rate of finished jobs. */
 int xn_engine_retry_after(const xn_engine *engine);
 
+/* Of an admitted job, before it is handed over: whether the cache of answers has its output. Then
+ * it is done, as if `done` had been called, and is not submitted. For input and output of so many
+ * bytes that takes time. */
+bool xn_engine_recall(xn_engine *engine, xn_job *job);
+bool xn_engine_recall_is_long(const xn_engine *engine, size_t bytes);
+/* Of a job that was asked for so and is done: the cache may keep a copy of its output, which nobody
+ * has changed. */
+void xn_engine_keep(xn_engine *engine, xn_job *job);
+
 /* Hands over an admitted job. On failure done is not called and the job stays the caller's. */
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error);
 /* Takes the job out if it is still queued: its done comes soon with that status. One that has

@@ -6,6 +6,7 @@
  *   watcher.c        the thread of deadlines and of jobs that will not run
  *   canary.c         the thread of self-tests
  *   engine_loss.c    the loss of a device
+ *   engine_recall.c  answers that need no run
  *   engine_end.c     taking a job out that will not run
  *   engine_state.c   what can be asked: parts, devices, readiness
  *   engine_memory.c  host memory for bodies that survives the loss of the device it is pinned for
@@ -106,6 +107,7 @@ struct xn_engine {
     xn_admission *admission;
     xn_store *store;
     xn_buffers *buffers;
+    xn_response_cache *responses; /* NULL: there is no cache of answers */
     char fallback_reason[256];
 
     atomic_int primary;              /* index of a pool; written under mutex */
@@ -147,6 +149,8 @@ bool xn_engine_ready_locked(const xn_engine *engine, int64_t now_ns, char *reaso
 
 /* A device answered XN_ERR_DEVICE_LOST. Any thread, no lock held; only the first call counts. */
 void xn_engine_lose_member(xn_engine *engine, int member, const xn_error *why);
+
+xn_status xn_engine_create_responses(xn_engine *engine, int64_t limit_bytes, xn_error *error);
 
 void *xn_worker_main(void *worker);
 void *xn_watcher_main(void *engine);

@@ -39,8 +39,10 @@ static void memory_free(xn_device *device, void *memory) {
         member->backend->host_free(member->device, block);
 }
 
-static bool give_back(void *buffers) {
-    return xn_buffers_trim(buffers, INT64_MAX) > 0;
+static bool give_back(void *context) {
+    xn_engine *engine = context;
+    const bool any = xn_buffers_trim(engine->buffers, INT64_MAX) > 0;
+    return (engine->responses && xn_response_cache_trim(engine->responses)) || any;
 }
 
 static xn_status create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
@@ -53,12 +55,13 @@ static xn_status create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *
                              error);
 }
 
-/* What the pool keeps for later is given back when anything else finds no memory: else a pool that
- * holds all there is, in sizes that nobody asks for any more, would be the end of the service. */
+/* What the pool keeps for later, and the cache of answers, are given back when anything else finds
+ * no memory: else a pool that holds all there is, in sizes that nobody asks for any more, would be
+ * the end of the service. */
 xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
     xn_status status = create_buffers(engine, keep_bytes, error);
     if (status == XN_OK)
-        xn_mem_set_reclaim(give_back, engine->buffers);
+        xn_mem_set_reclaim(give_back, engine);
     return status;
 }
 

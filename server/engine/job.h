@@ -9,6 +9,15 @@
 
 typedef struct xn_job xn_job;
 
+/* What the cache of answers did for a job. */
+typedef enum {
+    XN_RECALL_OFF,    /* there is none, or it was not asked */
+    XN_RECALL_BYPASS, /* too large for it */
+    XN_RECALL_MISS,
+    XN_RECALL_STORED, /* a miss, but it has the answer now */
+    XN_RECALL_HIT /* nothing ran: no batch and no times; device and precision are those of then */
+} xn_recall;
+
 /* The submitter fills the first part, keeps the memory alive and untouched
  * from a successful submit until `done` is called, exactly once, from an engine thread (never from
  * inside submit or cancel; never with an engine lock held). */
@@ -23,6 +32,7 @@ struct xn_job {
     bool any_pool;       /* the request said "auto": may move to the pool that is primary then */
     int64_t deadline_ns; /* monotonic; not started after it, and not gone on with */
     const char *id;      /* request id for logs, borrowed */
+    uint64_t tenant;     /* who may share answers with it: those with the same number */
     void (*done)(xn_job *job);
     void *context;
     /* out, valid in done */
@@ -34,6 +44,10 @@ struct xn_job {
     /* queue time = started - submitted; started = finished for a job that never ran */
     int64_t submitted_ns, started_ns, finished_ns;
     xn_run_times times; /* of the whole batch */
+    /* of xn_engine_recall and xn_engine_keep, else zeroes */
+    xn_recall recall;
+    xn_response_probe probe;
+    int64_t recall_ns; /* time that both took */
     /* the engine's own */
     xn_job *next, *previous; /* in its pool's order of arrival, or a list of taken ones */
     xn_job *group_next, *group_previous; /* in its group's */

@@ -251,6 +251,12 @@ static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry
     return before;
 }
 
+/* It serves no more; requests may still hold it. */
+static void retire(xn_model_version *version) {
+    xn_asset_retire(version->model.asset);
+    xn_model_release(&version->model);
+}
+
 static void log_load(const xn_model_entry *entry, const xn_model_version *version,
                      int64_t began_ns) {
     xn_log(XN_LOG_INFO, NULL,
@@ -312,7 +318,7 @@ static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn
     if (status != XN_OK)
         before = version; /* NULL where reading failed */
     if (before)
-        xn_model_release(&before->model);
+        retire(before);
     atomic_store(&models->changed, true);
     if (status != XN_OK && error)
         *error = why;
@@ -354,7 +360,7 @@ void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char
         return;
     xn_log(XN_LOG_INFO, NULL, "model \"%s\" version %s unloaded: %s", entry->name, before->version,
            reason);
-    xn_model_release(&before->model);
+    retire(before);
     atomic_store(&models->changed, true);
 }
 

@@ -98,7 +98,7 @@ static const struct {
     {"xnord_model_requests_total", "Inference requests answered.", requests_of, false},
     {"xnord_model_failures_total", "Inference requests answered with an error.", failures_of,
      false},
-    {"xnord_model_images_total", "Images of the requests that succeeded.", images_of, false},
+    {"xnord_model_images_total", "Images computed for requests that succeeded.", images_of, false},
     {"xnord_model_executions_total", "Launches that they shared.", launches_of, false},
     {"xnord_model_queue_seconds_total", "Time that they waited for a worker.", queue_ns_of, true},
     {"xnord_model_compute_seconds_total", "Time of their launches, with transfers, a request each.",

@@ -125,12 +125,21 @@ static xn_status prepare(xn_computation *work, xn_error *error) {
         return status;
     work->job.asset = work->asset;
     work->job.id = xn_request_id(work->exchange->request);
+    work->job.tenant = work->exchange->key;
     return XN_OK;
+}
+
+/* Whether looking the answer up, or keeping it, takes time. */
+static bool recall_is_long(const xn_computation *work) {
+    const xn_job *job = &work->job;
+    return xn_engine_recall_is_long(work->exchange->service->engine,
+                                    (size_t)job->images * xn_problem_input_bytes(&job->problem) +
+                                        work->output_bytes);
 }
 
 /* The same of the rest; takes the output's buffer if that is quick. */
 static bool preparing_is_long(xn_computation *work) {
-    if (work->kind->preparing_is_long(work))
+    if (work->kind->preparing_is_long(work) || recall_is_long(work))
         return true;
     own_output(work, xn_buffers_get_quick(xn_computation_buffers(work), work->output_bytes));
     return !work->output;
@@ -142,14 +151,23 @@ static void encode_on_loader(xn_task *task) {
     xn_request_unpark(work->exchange->request);
 }
 
+static bool answering_is_long(const xn_computation *work) {
+    return work->kind->answering_is_long(work) ||
+           (work->job.recall == XN_RECALL_MISS && recall_is_long(work));
+}
+
 static void job_done(xn_job *job) {
     xn_computation *work = job->context;
-    if (job->status || !work->kind->answering_is_long(work)) {
+    if (job->status || !answering_is_long(work)) {
         xn_request_unpark(work->exchange->request);
         return;
     }
     work->task.run = encode_on_loader;
     xn_loader_submit(work->exchange->service->loader, &work->task);
+}
+
+static bool recall(xn_computation *work) {
+    return xn_engine_recall(work->exchange->service->engine, &work->job);
 }
 
 /* The request is parked: the job may be done before submit returns. */
@@ -158,6 +176,10 @@ static void submit(xn_computation *work) {
     xn_job *job = &work->job;
     job->done = job_done;
     job->context = work;
+    if (job->recall == XN_RECALL_HIT) {
+        job_done(job);
+        return;
+    }
     if (xn_engine_submit(work->exchange->service->engine, job, &error)) {
         job->status = error.status;
         job->error = error;
@@ -178,6 +200,7 @@ static void decode_on_loader(xn_task *task) {
         xn_request_unpark(request);
     } else {
         work->decode_ns += xn_now_ns() - started_ns;
+        recall(work);
         submit(work);
     }
 }
@@ -212,6 +235,8 @@ void xn_computation_start(xn_exchange *exchange, const xn_computation_kind *kind
     work->decode_ns = xn_now_ns() - xn_request_received_ns(exchange->request);
     if (later) {
         decode_later(work);
+    } else if (recall(work) && !answering_is_long(work)) {
+        xn_computation_answer(exchange);
     } else {
         xn_request_park(exchange->request);
         submit(work);
@@ -247,18 +272,38 @@ static void observe(const xn_computation *work, const xn_timing *t) {
     xn_metrics *metrics = xn_engine_metrics(work->exchange->service->engine);
     xn_metrics_stage(metrics, XN_STAGE_RECEIVE, t->receive_ns);
     xn_metrics_stage(metrics, XN_STAGE_DECODE, t->decode_ns);
-    xn_metrics_stage(metrics, XN_STAGE_QUEUE, t->queue_ns);
-    xn_metrics_stage(metrics, XN_STAGE_UPLOAD, t->upload_ns);
-    xn_metrics_stage(metrics, XN_STAGE_COMPUTE, t->compute_ns);
-    xn_metrics_stage(metrics, XN_STAGE_DOWNLOAD, t->download_ns);
+    if (work->job.recall != XN_RECALL_HIT) { /* else there were no such stages */
+        xn_metrics_stage(metrics, XN_STAGE_QUEUE, t->queue_ns);
+        xn_metrics_stage(metrics, XN_STAGE_UPLOAD, t->upload_ns);
+        xn_metrics_stage(metrics, XN_STAGE_COMPUTE, t->compute_ns);
+        xn_metrics_stage(metrics, XN_STAGE_DOWNLOAD, t->download_ns);
+    }
     xn_metrics_stage(metrics, XN_STAGE_ENCODE, t->encode_ns);
     xn_metrics_stage(metrics, XN_STAGE_TOTAL, t->total_ns);
+}
+
+/* RFC 9211 */
+static const char *cache_status(const xn_computation *work) {
+    switch (work->job.recall) {
+    case XN_RECALL_HIT:
+        return "xnord; hit";
+    case XN_RECALL_STORED:
+        return "xnord; fwd=miss; stored";
+    case XN_RECALL_MISS:
+        return "xnord; fwd=miss";
+    case XN_RECALL_BYPASS:
+        return "xnord; fwd=bypass";
+    default:
+        return NULL;
+    }
 }
 
 void xn_computation_tell_timing(const xn_computation *work, const xn_timing *timing) {
     char text[352];
     xn_proto_server_timing(timing, text, sizeof text);
     xn_request_add_header(work->exchange->request, "Server-Timing", text);
+    if (cache_status(work))
+        xn_request_add_header(work->exchange->request, "Cache-Status", cache_status(work));
     observe(work, timing);
 }
 
@@ -318,6 +363,7 @@ static xn_status outcome(const xn_computation *work, int64_t now_ns, xn_error *e
 
 void xn_computation_answer(xn_exchange *exchange) {
     xn_computation *work = exchange->of.work;
+    xn_engine_keep(exchange->service->engine, &work->job);
     int64_t encode_started_ns = xn_now_ns();
     xn_error error;
     if (outcome(work, encode_started_ns, &error))

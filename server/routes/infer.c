@@ -53,6 +53,7 @@ static void describe(const infer_work *infer, xn_oip_answer *out) {
                            .precision = job->precision,
                            .batch_requests = job->batch_requests,
                            .batch_images = job->batch_images,
+                           .cached = job->recall == XN_RECALL_HIT,
                            .result_count = infer->inference->result_count,
                            .results = infer->inference->results};
 }
@@ -225,14 +226,18 @@ static char *code(xn_computation *work, char *text, size_t *length) {
 static void count_success(infer_work *infer, const xn_timing *t) {
     const xn_computation *work = &infer->work;
     infer->counted = true;
-    xn_served_count(&infer->served, &(xn_model_sample){.success = true,
-                                                       .images = work->job.images,
-                                                       .total_ns = t->total_ns - t->receive_ns,
-                                                       .queue_ns = t->queue_ns,
-                                                       .input_ns = t->decode_ns + t->upload_ns,
-                                                       .infer_ns = t->compute_ns,
-                                                       .output_ns = t->download_ns + t->encode_ns,
-                                                       .batch_requests = work->job.batch_requests});
+    xn_served_count(&infer->served,
+                    &(xn_model_sample){.success = true,
+                                       .images = work->job.images,
+                                       .total_ns = t->total_ns - t->receive_ns,
+                                       .queue_ns = t->queue_ns,
+                                       .input_ns = t->decode_ns + t->upload_ns,
+                                       .infer_ns = t->compute_ns,
+                                       .output_ns = t->download_ns + t->encode_ns,
+                                       .batch_requests = work->job.batch_requests,
+                                       .cache_asked = work->job.probe.asked,
+                                       .cache_hit = work->job.recall == XN_RECALL_HIT,
+                                       .cache_ns = work->job.recall_ns});
 }
 
 /* The header fields, and all that is told of a success; the media type. */

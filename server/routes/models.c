@@ -166,8 +166,8 @@ static void append_stats(xn_document *text, const char *name, const char *versio
                  {"compute_input", stats->compute_input},
                  {"compute_infer", stats->compute_infer},
                  {"compute_output", stats->compute_output},
-                 {"cache_hit", {0, 0}}, /* there is no cache of answers */
-                 {"cache_miss", {0, 0}}};
+                 {"cache_hit", stats->cache_hit},
+                 {"cache_miss", stats->cache_miss}};
     xn_document_add(text, "{");
     append_member(text, "name", name);
     xn_document_add(text,

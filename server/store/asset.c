@@ -32,6 +32,7 @@ xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn
     asset->serial = atomic_fetch_add(&store->next_serial, 1) + 1;
     pthread_mutex_init(&asset->mutex, NULL);
     pthread_cond_init(&asset->settled, NULL);
+    asset->responses = (xn_response_owner){.cache = store->responses};
     xn_model_counters_init(&asset->counters);
     place_slots(asset);
     *out = asset;
@@ -39,6 +40,7 @@ xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn
 }
 
 static void asset_free(xn_asset *asset) {
+    xn_asset_retire(asset);
     for (int i = 0; i < asset->store->device_count; i++)
         xn_asset_unprepare(asset, i);
     xn_model_counters_destroy(&asset->counters);
@@ -73,4 +75,13 @@ void xn_asset_count_requests(xn_asset *asset, int64_t requests) {
 
 xn_model_counters *xn_asset_counters(xn_asset *asset) {
     return &asset->counters;
+}
+
+xn_response_owner *xn_asset_responses(xn_asset *asset) {
+    return &asset->responses;
+}
+
+void xn_asset_retire(xn_asset *asset) {
+    if (asset)
+        xn_response_owner_retire(&asset->responses);
 }

@@ -5,6 +5,7 @@
 #define XN_ASSET_H
 
 #include "model_stats.h"
+#include "response_cache.h"
 #include "xn_backend.h"
 #include "xn_network.h"
 
@@ -17,6 +18,12 @@ const xn_network *xn_asset_network(const xn_asset *asset); /* NULL: it is a set 
 
 /* Adds to what xn_store_item.requests shows. */
 void xn_asset_count_requests(xn_asset *asset, int64_t requests);
+
+/* What the cache of answers has of it. */
+xn_response_owner *xn_asset_responses(xn_asset *asset);
+/* The name that it had leads elsewhere: answers that are kept of it are of no use any more.
+ * NULL-safe. */
+void xn_asset_retire(xn_asset *asset);
 
 /* Of inference requests; changed and read by its own functions. */
 xn_model_counters *xn_asset_counters(xn_asset *asset);

@@ -53,6 +53,10 @@ void xn_store_free(xn_store *store) {
     xn_mem_free(store);
 }
 
+void xn_store_set_responses(xn_store *store, xn_response_cache *responses) {
+    store->responses = responses;
+}
+
 void xn_store_set_loading(xn_store *store, bool loading) {
     pthread_mutex_lock(&store->mutex);
     store->loading = loading;
@@ -164,6 +168,12 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_asset *ass
 
 /* ---- the interface ---- */
 
+/* Its name leads elsewhere now; jobs may still hold it. NULL-safe. */
+static void retire(xn_asset *asset) {
+    xn_asset_retire(asset);
+    xn_asset_release(asset);
+}
+
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error) {
@@ -239,7 +249,7 @@ xn_status xn_store_publish(xn_store *store, const char *name, xn_asset *asset, b
     if (status != XN_OK)
         return status;
     *created = !replaced;
-    xn_asset_release(replaced);
+    retire(replaced);
     return XN_OK;
 }
 
@@ -271,7 +281,7 @@ xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
     pthread_mutex_unlock(&store->mutex);
     if (!asset)
         return not_found(name, loading, error);
-    xn_asset_release(asset);
+    retire(asset);
     return XN_OK;
 }
 

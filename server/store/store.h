@@ -29,6 +29,9 @@ xn_status xn_store_create(const xn_store_device *devices, int device_count,
                           xn_error *error);
 void xn_store_free(xn_store *store); /* NULL-safe; after every asset was released */
 
+/* The cache of answers, which assets made from now on have; it outlives them. NULL: there is none.
+ */
+void xn_store_set_responses(xn_store *store, xn_response_cache *responses);
 void xn_store_on_device_lost(xn_store *store, xn_store_lost_fn callback, void *context);
 /* From now on that device's backend is only called to free: put leaves it out, and
  * xn_asset_prepared answers XN_ERR_DEVICE_LOST for it. */

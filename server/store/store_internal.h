@@ -69,6 +69,7 @@ struct xn_asset {
     uint64_t values_hash; /* xn_content_hash_values, of a registered one */
     atomic_llong requests;
     xn_model_counters counters;
+    xn_response_owner responses;
 
     /* For the cache; guarded by store->mutex. */
     uint64_t hash;
@@ -122,6 +123,7 @@ struct xn_store {
     atomic_ullong next_serial;
     xn_store_lost_fn on_lost;
     void *on_lost_context;
+    xn_response_cache *responses;
 
     pthread_mutex_t mutex; /* guards all below */
     xn_named *names;       /* in order */

@@ -16,12 +16,14 @@
 
 static xt_fault fault;
 
-/* repository: "" for no models. */
-static xn_status start_with(xt_instance *i, const char *repository, xn_error *error) {
+/* repository: "" for no models. cache_bytes: of answers. */
+static xn_status start_with(xt_instance *i, const char *repository, int64_t cache_bytes,
+                            xn_error *error) {
     xn_engine *engine = NULL;
     xt_instance_init(i);
     strcpy(i->config.backend, repository[0] ? "ref" : "cpu");
     strcpy(i->config.model_repository, repository);
+    i->config.response_cache_bytes = cache_bytes;
     i->config.workers = 2;
     i->config.threads = 2;
     xn_status status = xn_engine_create(&i->config, &engine, error);
@@ -29,7 +31,7 @@ static xn_status start_with(xt_instance *i, const char *repository, xn_error *er
 }
 
 static xn_status start(xt_instance *i, xn_error *error) {
-    return start_with(i, "", error);
+    return start_with(i, "", 0, error);
 }
 
 /* ---- requests ---- */
@@ -192,12 +194,12 @@ START_TEST(raw_bits_survive) {
 END_TEST
 
 /* A problem that the server has not seen: new weights, a new geometry and so a new plan each time,
- * where the loop above mostly meets caches. */
+ * where the loop above mostly meets caches. With a cache of answers too, which they all go into. */
 START_TEST(new_problems_survive) {
     xt_instance i;
     xn_error error;
     xn_mem_set_hook(xt_fault_hook, &fault);
-    ck_assert_msg(start(&i, &error) == XN_OK, "%s", error.message);
+    ck_assert_msg(start_with(&i, "", _i ? 1 << 20 : 0, &error) == XN_OK, "%s", error.message);
     long n = 0, failed = 1;
     for (int round = 0; failed && n < MOST_ALLOCATIONS; round++, n++) {
         xt_problem problem;
@@ -213,8 +215,31 @@ START_TEST(new_problems_survive) {
         xt_problem_free(&problem);
     }
     ck_assert_msg(n > 5 && n < MOST_ALLOCATIONS, "%ld allocations", n);
+    xn_metrics *metrics = xn_engine_metrics(i.service.engine);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_RESPONSE_CACHE_ENTRIES) > 0, _i);
     xt_instance_stop(&i);
     xn_mem_set_hook(NULL, NULL);
+}
+END_TEST
+
+/* Answers that need no run. */
+START_TEST(recalled_answers_survive) {
+    xt_instance i;
+    xn_error error;
+    xt_problem problem;
+    xt_message message;
+    xn_mem_set_hook(xt_fault_hook, &fault);
+    ck_assert_msg(start_with(&i, "", 1 << 20, &error) == XN_OK, "%s", error.message);
+    xt_problem_make(&problem, &affine, xn_test_seed());
+    register_weights(&i, &problem);
+    xt_encode(&problem, XT_OIP, &(xt_options){.weights_name = "known"}, &message);
+    action a = conv_action("a hit", &problem, XT_OIP, &message);
+    run_once(&i, &a, MOST_ALLOCATIONS, false);
+    fail_each(&i, &a);
+    xt_instance_stop(&i);
+    xn_mem_set_hook(NULL, NULL);
+    xt_message_free(&message);
+    xt_problem_free(&problem);
 }
 END_TEST
 
@@ -328,7 +353,7 @@ START_TEST(models_survive) {
     xt_net_make(&net, XT_NET_BYTES, xn_test_seed());
     xt_net_write(&net, repository, "net");
     xn_mem_set_hook(xt_fault_hook, &fault);
-    ck_assert_msg(start_with(&i, repository, &error) == XN_OK, "%s", error.message);
+    ck_assert_msg(start_with(&i, repository, 0, &error) == XN_OK, "%s", error.message);
     for (size_t a = 0; a < sizeof actions / sizeof *actions; a++)
         fail_each(&i, &actions[a]);
     fail_each_infer(&i, &net);
@@ -371,7 +396,8 @@ XN_SUITE(fault_server) {
     tcase_set_timeout(t, 300);
     tcase_add_loop_test(t, conv_survives_every_failed_allocation, 0, 2 * XT_FORMS * XT_FORMS);
     tcase_add_test(t, raw_bits_survive);
-    tcase_add_test(t, new_problems_survive);
+    tcase_add_loop_test(t, new_problems_survive, 0, 2);
+    tcase_add_test(t, recalled_answers_survive);
     tcase_add_test(t, weights_and_documents_survive);
     tcase_add_test(t, models_survive);
     tcase_add_test(t, start_up_survives_every_failed_allocation);

@@ -61,13 +61,17 @@ static bool read_names(const char *text, xt_answer *answer) {
     return copy_string(text, "id", answer->id, sizeof answer->id) &&
            copy_string(text, "backend", answer->backend, sizeof answer->backend) &&
            copy_string(text, "precision", answer->precision, sizeof answer->precision) &&
-           answer->batch_requests >= 1 && answer->batch_images >= answer->batch_requests;
+           (answer->cached
+                ? !answer->batch_requests && !answer->batch_images
+                : answer->batch_requests >= 1 && answer->batch_images >= answer->batch_requests);
 }
 
 /* id, backend, precision, batch and timing of the JSON forms. */
 static bool read_common(const char *text, xt_answer *answer) {
     answer->batch_requests = xt_json_number(text, "batch.requests");
     answer->batch_images = xt_json_number(text, "batch.images");
+    const char *cached = xt_json_at(text, "cached");
+    answer->cached = cached && !strncmp(cached, "true", 4);
     return read_timing(xt_json_at(text, "timing"), answer) && read_names(text, answer);
 }
 
@@ -186,6 +190,7 @@ static bool read_metadata(const char *header, xt_answer *answer) {
         return false;
     answer->batch_requests = metadata_number(metadata, "batch_requests");
     answer->batch_images = metadata_number(metadata, "batch_images");
+    answer->cached = xt_json_is(metadata, "cached", "true");
     char *timing = xt_json_string(metadata, "timing");
     bool ok = timing && xt_json_valid(timing) && read_timing(timing, answer) &&
               read_names(metadata, answer);

@@ -174,10 +174,16 @@ static void check_histogram(const char *page, const char *name, const char *labe
 START_TEST(metrics_are_prometheus_text) {
     static const char *const stages[] = {"receive", "decode",   "queue",  "upload",
                                          "compute", "download", "encode", "total"};
-    static const char *const gauges[] = {"xnord_queue_depth",    "xnord_inflight_requests",
-                                         "xnord_inflight_bytes", "xnord_connections",
-                                         "xnord_weights",        "xnord_weights_bytes",
-                                         "xnord_ready",          "xnord_weights_cache_bytes"};
+    static const char *const gauges[] = {"xnord_queue_depth",
+                                         "xnord_inflight_requests",
+                                         "xnord_inflight_bytes",
+                                         "xnord_connections",
+                                         "xnord_weights",
+                                         "xnord_weights_bytes",
+                                         "xnord_ready",
+                                         "xnord_weights_cache_bytes",
+                                         "xnord_response_cache_entries",
+                                         "xnord_response_cache_bytes"};
     xt_problem problem;
     xt_response response;
     char labels[64];

@@ -129,7 +129,7 @@ typedef struct xt_answer {
     int64_t shape[4];
     int64_t count;
     double *values; /* JSON null is NAN */
-    bool json;
+    bool json, cached;
     double batch_requests, batch_images;
     double timing_us[XT_STAGES];
 } xt_answer;

@@ -1,6 +1,9 @@
 /* The engine when devices fail: lost under both policies, out of memory, canaries. */
 #include "engine_fake.h"
 
+#include "xn_mem.h"
+
+#include <sched.h>
 #include <string.h>
 
 static void hold(fake_job *job, xn_engine *engine, xn_asset *asset, int64_t images) {
@@ -23,6 +26,85 @@ static void finish(xn_engine *engine, xn_asset *asset) {
 static void on_fatal(void *context) {
     sem_post(context);
 }
+
+/* ---- the cache of answers ---- */
+
+static void run(fake_job *job) {
+    ck_assert(!xn_engine_recall(job->engine, &job->job));
+    fake_job_submit(job);
+    fake_job_expect(job, XN_OK);
+    xn_engine_keep(job->engine, &job->job);
+}
+
+/* What a lost device computed is forgotten, also what it was computing then. */
+START_TEST(lost_devices_leave_no_answers) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.on_device_loss = XN_LOSS_CPU;
+    config.response_cache_bytes = 1 << 20;
+    xn_engine *engine = fake_engine_pair(&config, 1);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
+    xn_metrics *metrics = xn_engine_metrics(engine);
+    fake_job kept, late, again, broken;
+    fake_job_init(&kept, engine, asset, 2, 1);
+    run(&kept);
+    ck_assert_int_eq(kept.job.recall, XN_RECALL_STORED);
+    fake_job_init(&again, engine, asset, 2, 1);
+    ck_assert(xn_engine_recall(engine, &again.job));
+    ck_assert_mem_eq(again.output, kept.output, 2 * sizeof(float));
+    ck_assert_str_eq(xn_engine_device_id(engine, again.job.device), "cuda:0");
+    ck_assert(again.job.recall == XN_RECALL_HIT && !again.job.batch_requests &&
+              again.job.started_ns == again.job.submitted_ns && !again.job.times.compute_ns);
+    fake_job_init(&again, engine, asset, 2, 1);
+    ck_assert(!xn_engine_pool(engine, "cpu", &again.job.pool, NULL));
+    ck_assert(!xn_engine_recall(engine, &again.job)); /* it would round otherwise */
+    fake_job_init(&again, engine, asset, 2, 1);
+    again.job.tenant = 5;
+    ck_assert(!xn_engine_recall(engine, &again.job));
+
+    fake_job_init(&late, engine, asset, 1, 7);
+    ck_assert(!xn_engine_recall(engine, &late.job));
+    fake_job_submit(&late);
+    fake_job_expect(&late, XN_OK);
+    fake[FAKE_GPU].lost[0] = true;
+    fake_job_init(&broken, engine, asset, 1, 8);
+    ck_assert(!xn_engine_recall(engine, &broken.job));
+    fake_job_submit(&broken);
+    fake_job_expect(&broken, XN_ERR_DEVICE_LOST);
+    xn_engine_keep(engine, &broken.job);
+    ck_assert_int_eq(broken.job.recall, XN_RECALL_MISS);
+    while (xn_metrics_gauge(metrics, XN_GAUGE_RESPONSE_CACHE_ENTRIES) > 0)
+        sched_yield(); /* the job is told first */
+    xn_engine_keep(engine, &late.job);
+    ck_assert_int_eq(late.job.recall, XN_RECALL_MISS);
+    fake_job_init(&again, engine, asset, 2, 1);
+    ck_assert(!xn_engine_pool(engine, "auto", &again.job.pool, NULL));
+    run(&again);
+    ck_assert_str_eq(xn_engine_device_id(engine, again.job.device), "cpu");
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_RESPONSE_CACHE_ENTRIES), 1);
+    xn_asset_retire(asset);
+    ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_RESPONSE_CACHE_ENTRIES), 0);
+    finish(engine, asset);
+}
+END_TEST
+
+/* Where nothing else is left, memory comes from the answers that are kept. */
+START_TEST(answers_give_memory_back) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.response_cache_bytes = 1 << 20;
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
+    fake_job job;
+    fake_job_init(&job, engine, asset, 2, 1);
+    run(&job);
+    ck_assert_int_eq(job.job.recall, XN_RECALL_STORED);
+    ck_assert_ptr_null(xn_mem_map(SIZE_MAX / 4)); /* more than all of it */
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_RESPONSE_CACHE_ENTRIES),
+                     0);
+    finish(engine, asset);
+}
+END_TEST
 
 START_TEST(loss_policy_exit) {
     fake_reset();
@@ -447,6 +529,8 @@ XN_SUITE(engine_device) {
     Suite *s = suite_create("engine_device");
     TCase *t = tcase_create("device");
     tcase_set_timeout(t, 120);
+    tcase_add_test(t, lost_devices_leave_no_answers);
+    tcase_add_test(t, answers_give_memory_back);
     tcase_add_test(t, loss_policy_exit);
     tcase_add_test(t, loss_policy_cpu);
     tcase_add_test(t, other_devices_go_on);

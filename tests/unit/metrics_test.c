@@ -256,15 +256,25 @@ START_TEST(reasons_gauges_and_counters) {
                                           "device",     "client_gone", "no_memory",    "other"};
     static const char *const closes[] = {"header_timeout", "body_timeout", "send_timeout",
                                          "idle_timeout", "client_gone"};
-    static const char *const gauges[] = {
-        "xnord_queue_depth",   "xnord_inflight_requests",   "xnord_inflight_bytes",
-        "xnord_connections",   "xnord_connections_bytes",   "xnord_weights",
-        "xnord_weights_bytes", "xnord_weights_cache_bytes", "xnord_weights_dir_skipped_files",
-        "xnord_ready"};
+    static const char *const gauges[] = {"xnord_queue_depth",
+                                         "xnord_inflight_requests",
+                                         "xnord_inflight_bytes",
+                                         "xnord_connections",
+                                         "xnord_connections_bytes",
+                                         "xnord_weights",
+                                         "xnord_weights_bytes",
+                                         "xnord_weights_cache_bytes",
+                                         "xnord_weights_dir_skipped_files",
+                                         "xnord_response_cache_entries",
+                                         "xnord_response_cache_bytes",
+                                         "xnord_ready"};
     static const char *const counters[] = {
-        "xnord_weights_cache_hits_total",  "xnord_weights_cache_misses_total",
-        "xnord_weights_dir_loads_total",   "xnord_weights_dir_errors_total",
-        "xnord_received_body_bytes_total", "xnord_sent_body_bytes_total"};
+        "xnord_weights_cache_hits_total",       "xnord_weights_cache_misses_total",
+        "xnord_weights_dir_loads_total",        "xnord_weights_dir_errors_total",
+        "xnord_response_cache_hits_total",      "xnord_response_cache_misses_total",
+        "xnord_response_cache_bypassed_total",  "xnord_response_cache_insertions_total",
+        "xnord_response_cache_evictions_total", "xnord_received_body_bytes_total",
+        "xnord_sent_body_bytes_total"};
     xn_metrics *metrics = make();
     char series[100];
     for (int i = 0; i < XN_REJECT_COUNT; i++)

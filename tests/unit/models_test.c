@@ -238,6 +238,20 @@ static void expect_value(const char *name, const char *version, float value) {
 
 /* ---- what is served ---- */
 
+/* A request that succeeded, without a cache of answers. */
+static xn_model_sample success_of(int64_t images, int64_t total_ns, int64_t queue_ns,
+                                  int64_t input_ns, int64_t infer_ns, int64_t output_ns,
+                                  int64_t batch_requests) {
+    return (xn_model_sample){.success = true,
+                             .images = images,
+                             .total_ns = total_ns,
+                             .queue_ns = queue_ns,
+                             .input_ns = input_ns,
+                             .infer_ns = infer_ns,
+                             .output_ns = output_ns,
+                             .batch_requests = batch_requests};
+}
+
 START_TEST(tiny_model_is_described) {
     make_tiny("digits", labelled, 2);
     write_text("digits", "labels.txt", "zero\none\r\ntwo");
@@ -1040,8 +1054,8 @@ START_TEST(statistics) {
     const xn_model *model = get("a");
     xn_model_stats_read(model, &s);
     ck_assert(!s.last_inference_ms && !s.inference_count && !s.execution_count && !s.success.count);
-    const xn_model_sample alone = {true, 5, 100, 10, 20, 30, 40, 1};
-    const xn_model_sample shared = {true, 1, 7, 1, 2, 3, 4, 3};
+    const xn_model_sample alone = success_of(5, 100, 10, 20, 30, 40, 1);
+    const xn_model_sample shared = success_of(1, 7, 1, 2, 3, 4, 3);
     const xn_model_sample failed = {.total_ns = 9};
     xn_model_count(model, &alone);
     for (int i = 0; i < 7; i++)
@@ -1057,11 +1071,32 @@ START_TEST(statistics) {
     ck_assert(s.compute_infer.count == 8 && s.compute_infer.ns == 51);
     ck_assert(s.compute_output.count == 8 && s.compute_output.ns == 68);
     ck_assert(s.fail.count == 1 && s.fail.ns == 9);
-    const xn_model_sample crowded = {true, 1, 0, 0, 0, 0, 0, 5000};
+    /* A hit counts as a request, with the time in the queue, but computes nothing. */
+    const xn_model_sample hit = {.success = true,
+                                 .images = 5,
+                                 .total_ns = 11,
+                                 .cache_asked = true,
+                                 .cache_hit = true,
+                                 .cache_ns = 6};
+    xn_model_sample miss = success_of(1, 1, 0, 0, 0, 0, 1);
+    miss.cache_asked = true;
+    miss.cache_ns = 2;
+    xn_model_count(model, &hit);
+    xn_model_count(model, &hit);
+    xn_model_count(model, &miss);
+    xn_model_stats_read(model, &s);
+    ck_assert_uint_eq(s.inference_count, 13);
+    ck_assert_uint_eq(s.execution_count, 4);
+    ck_assert(s.success.count == 11 && s.success.ns == 172);
+    ck_assert(s.queue.count == 11 && s.queue.ns == 17);
+    ck_assert_uint_eq(s.compute_infer.count, 9);
+    ck_assert(s.cache_hit.count == 2 && s.cache_hit.ns == 12);
+    ck_assert(s.cache_miss.count == 1 && s.cache_miss.ns == 2);
+    const xn_model_sample crowded = success_of(1, 0, 0, 0, 0, 0, 5000);
     for (int i = 0; i < CROWD; i++)
         xn_model_count(model, &crowded);
     xn_model_stats_read(model, &s);
-    ck_assert_uint_eq(s.execution_count, 4);
+    ck_assert_uint_eq(s.execution_count, 5);
 
     /* They outlive a version that is loaded anew, whoever counts, but not another version. */
     fill("a", plain, 2);
@@ -1070,7 +1105,7 @@ START_TEST(statistics) {
     ck_assert_ptr_ne(anew, model);
     xn_model_count(model, &alone);
     xn_model_stats_read(anew, &s);
-    ck_assert_uint_eq(s.success.count, 8 + CROWD + 1);
+    ck_assert_uint_eq(s.success.count, 11 + CROWD + 1);
     xn_model_release(model);
     xn_model_release(anew);
     model = get("v");
@@ -1099,7 +1134,7 @@ START_TEST(page_of_metrics) {
     xn_metrics_set_more(metrics, xn_models_metrics, models);
     scan();
     const xn_model *model = get("a.b-c");
-    const xn_model_sample sample = {true, 5, 100, 1500000000, 200000000, 30, 40, 1};
+    const xn_model_sample sample = success_of(5, 100, 1500000000, 200000000, 30, 40, 1);
     const xn_model_sample failed = {.total_ns = 9};
     xn_model_count(model, &sample);
     xn_model_count(model, &failed);
@@ -1142,7 +1177,7 @@ static float value_for(int which, uint64_t k) {
 
 static void *use(void *argument) {
     xn_rng rng = {xn_test_seed() + (uint64_t)(uintptr_t)argument};
-    const xn_model_sample sample = {true, 1, 1, 1, 1, 1, 1, 1};
+    const xn_model_sample sample = success_of(1, 1, 1, 1, 1, 1, 1);
     for (int i = 0; i < USES; i++) {
         int which = (int)xn_rng_below(&rng, NAMES);
         const xn_model *model = NULL;

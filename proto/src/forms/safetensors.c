@@ -255,6 +255,7 @@ static void write_header(xn_text *text, const xn_answer *answer) {
     xn_text_int(text, answer->batch_requests);
     xn_text_string(text, "\",\"batch_images\":\"");
     xn_text_int(text, answer->batch_images);
+    xn_text_string(text, answer->cached ? "\",\"cached\":\"true" : "");
     xn_text_string(text, "\",\"timing\":\"");
     xn_answer_timing(text, &answer->timing, "\\\"");
     xn_text_string(text, "\"},\"output\":{\"dtype\":\"");

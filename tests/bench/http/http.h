@@ -10,9 +10,9 @@
 typedef struct bench_options {
     const char *json; /* NULL: none */
     const char *xnord, *scripts;
-    char **flags;                          /* xnord's, behind "--"; NULL-terminated */
-    const char *cpus, *daemon_cpus;        /* "2,3"; NULL: all; of overload half each */
-    const char *workloads, *loads, *sides; /* lists with spaces or commas */
+    char **flags;                                 /* xnord's, behind "--"; NULL-terminated */
+    const char *cpus, *daemon_cpus;               /* "2,3"; NULL: all; of overload half each */
+    const char *workloads, *loads, *sides, *hits; /* lists with spaces or commas */
     int rounds, runs, values, port;
     int threads, connections, sources; /* 0: the sub-command's */
     double seconds, warmup, rate, patience_ms, slice_ms;
@@ -28,6 +28,7 @@ int bench_wrk(const bench_options *o);
 int bench_network(const bench_options *o);
 int bench_overload(const bench_options *o);
 int bench_probe(const bench_options *o);
+int bench_cache(const bench_options *o);
 
 /* The next word of a list, into text; false at the end. at moves on. */
 bool bench_next_word(const char **at, char *text, size_t size);
@@ -51,6 +52,11 @@ void bench_process_stop(bench_process *p);
 /* xnord on a free port of loopback, with the options' flags and `more` (NULL: none). */
 void bench_daemon_start(bench_process *p, const bench_options *o, const char *const *more,
                         struct sockaddr_in *address);
+
+/* The same with a model "birealnet". more: at most 8. */
+struct xn_birealnet;
+void bench_birealnet_start(bench_process *p, const bench_options *o, const struct xn_birealnet *net,
+                           const char *const *more, struct sockaddr_in *address);
 
 /* Waits until it serves; the name of its backend, "?" where it does not say. */
 void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t size);

@@ -42,7 +42,10 @@ typedef struct ol_message {
     size_t length, body_length;
     unsigned char *output; /* of the first answer: every other must hold the same; NULL: any */
     size_t output_bytes;
+    size_t stamp_at; /* where each request has OL_STAMP bytes of its own; 0: all are the same */
 } ol_message;
+
+enum { OL_STAMP = sizeof(uint64_t), OL_STAMPS = 64 };
 
 /* Registers the weights, builds the request and asks it once. False with a line on stderr. */
 bool ol_message_make(const ol_shape *shape, const struct sockaddr_in *server, ol_message *out);
@@ -104,6 +107,7 @@ typedef struct ol_conn {
     int status;
     size_t length, received, skip; /* of the body; bytes of it in front of the output */
     int64_t compute_ns;
+    uint64_t stamp;
 } ol_conn;
 
 struct ol_thread {
@@ -117,6 +121,7 @@ struct ol_thread {
     ol_conn *free_conns;
     int busy;
     xn_rng rng;
+    uint32_t stamps; /* new ones so far */
     int64_t next_due_ns;
     int64_t *waiting; /* a ring of due moments without a connection */
     size_t waiting_first, waiting_count, waiting_size;
@@ -130,6 +135,8 @@ typedef struct ol_plan {
     double rate; /* a second, of all threads; 0: closed loop */
     bool poisson;
     uint64_t seed;
+    double repeat; /* the share of requests with one of OL_STAMPS stamps; others have a new one,
+                      also beside runs with another seed */
     int threads, connections, sources;
     double seconds, warmup;
     int64_t patience_ns;

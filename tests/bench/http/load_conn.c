@@ -13,6 +13,7 @@
 #include <strings.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static void hang_up(ol_conn *conn) {
@@ -75,12 +76,30 @@ static void lose(ol_conn *conn) {
 
 /* ---- sending ---- */
 
+/* What is still to be sent, around the stamp; how many pieces. */
+static size_t pieces_of(ol_conn *conn, struct iovec out[3]) {
+    const ol_message *message = &conn->thread->plan->message;
+    const size_t stamp = message->stamp_at ? OL_STAMP : 0;
+    const size_t lengths[] = {message->stamp_at, stamp,
+                              message->length - message->stamp_at - stamp};
+    char *const pieces[] = {message->bytes, (char *)&conn->stamp,
+                            message->bytes + message->stamp_at + stamp};
+    size_t count = 0, skip = conn->sent;
+    for (int i = 0; i < 3; i++) {
+        const size_t off = skip < lengths[i] ? skip : lengths[i];
+        if (lengths[i] > off)
+            out[count++] = (struct iovec){pieces[i] + off, lengths[i] - off};
+        skip -= off;
+    }
+    return count;
+}
+
 /* False when the peer takes no more: its answer may be there all the same. */
 static bool send_more(ol_conn *conn) {
-    const ol_message *message = &conn->thread->plan->message;
-    while (conn->sent < message->length) {
-        ssize_t n =
-            send(conn->fd, message->bytes + conn->sent, message->length - conn->sent, MSG_NOSIGNAL);
+    struct iovec pieces[3];
+    struct msghdr message = {.msg_iov = pieces};
+    while ((message.msg_iovlen = pieces_of(conn, pieces)) > 0) {
+        ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL);
         if (n < 0)
             return errno == EAGAIN || errno == ENOTCONN || errno == EINTR;
         conn->sent += (size_t)n;
@@ -88,7 +107,17 @@ static bool send_more(ol_conn *conn) {
     return true;
 }
 
+/* New ones begin with the seed's and the thread's number. */
+static uint64_t next_stamp(ol_thread *thread) {
+    const double chance = (double)(xn_rng_next(&thread->rng) >> 11) / 9007199254740992.0;
+    if (chance < thread->plan->repeat)
+        return xn_rng_below(&thread->rng, OL_STAMPS);
+    return thread->plan->seed << 40 | (uint64_t)(thread->index + 1) << 32 | thread->stamps++;
+}
+
 void ol_conn_start(ol_conn *conn, int64_t due_ns, bool counted) {
+    if (conn->thread->plan->message.stamp_at)
+        conn->stamp = next_stamp(conn->thread);
     conn->due_ns = due_ns;
     conn->counted = counted;
     conn->sent = 0;

@@ -6,14 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 3x3, padding 1, fp32 in and out: bodies of 4 KiB and 64 KiB, and layers that take the CPU a
- * while: "slow" is a layer of a ResNet (784 KiB); "heavy" has much work for its 98 KiB, so that
- * the workers are what everything waits for. */
+/* 3x3, padding 1, fp32 in and out: bodies of 4 KiB and 64 KiB, a layer of 64 KiB, and layers that
+ * take the CPU a while: "slow" is a layer of a ResNet (784 KiB); "heavy" has much work for its 98
+ * KiB, so that the workers are what everything waits for. */
 static const ol_shape shapes[] = {{"4k", 1, 32, 1, "xnor"},
                                   {"64k", 1, 128, 1, "xnor"},
+                                  {"layer", 64, 16, 64, "xnor"},
                                   {"slow", 64, 56, 64, "xnor"},
                                   {"heavy", 128, 14, 128, "float"}};
-const char ol_shape_names[] = "4k, 64k, slow, heavy";
+const char ol_shape_names[] = "4k, 64k, layer, slow, heavy";
 
 const ol_shape *ol_shape_find(const char *name) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)

@@ -243,15 +243,19 @@ static void remove_folder(const char *folder) {
     rmdir(folder);
 }
 
-static void start_xnord(bench *b, const xn_birealnet *net, char *backend, size_t size) {
-    char folder[] = "/tmp/xnord-bench-XXXXXX", model[64];
-    const char *more[] = {"--model", model, NULL};
+void bench_birealnet_start(bench_process *p, const bench_options *o, const xn_birealnet *net,
+                           const char *const *more, struct sockaddr_in *address) {
+    enum { MORE = 8 };
+    char folder[] = "/tmp/xnord-bench-XXXXXX", model[64], backend[32];
+    const char *flags[MORE + 3] = {"--model", model};
+    for (int i = 0; more && more[i] && i < MORE; i++)
+        flags[2 + i] = more[i];
     if (!mkdtemp(folder))
         xn_bench_fail(folder, strerror(errno));
     snprintf(model, sizeof model, "birealnet=%s", folder);
     xn_birealnet_write(net, folder);
-    bench_daemon_start(&b->processes[XNORD], b->o, more, &b->servers[XNORD]);
-    bench_daemon_ready(&b->servers[XNORD], backend, size);
+    bench_daemon_start(p, o, flags, address);
+    bench_daemon_ready(address, backend, sizeof backend);
     remove_folder(folder);
 }
 
@@ -272,7 +276,8 @@ int bench_network(const bench_options *o) {
     xn_birealnet *net = xn_birealnet_make(SIDE, XN_PRECISION_FP32);
     char backend[32];
     make_expected(&b, net);
-    start_xnord(&b, net, backend, sizeof backend);
+    bench_birealnet_start(&b.processes[XNORD], o, net, NULL, &b.servers[XNORD]);
+    bench_daemon_ready(&b.servers[XNORD], backend, sizeof backend);
     xn_birealnet_free(net);
     bench_echo_start(&b.processes[ECHO], &b.servers[ECHO]);
     xn_report_open(&b.report, o->json);
