@@ -165,6 +165,12 @@ static void submit(xn_computation *work) {
     }
 }
 
+/* Small work is over before another thread would have seen it. */
+static bool runs_here(xn_computation *work) {
+    return !work->kind->answering_is_long(work) &&
+           xn_engine_try_run(work->exchange->service->engine, &work->job);
+}
+
 static void decode_on_loader(xn_task *task) {
     xn_computation *work = (xn_computation *)task;
     xn_request *request = work->exchange->request;
@@ -212,6 +218,8 @@ void xn_computation_start(xn_exchange *exchange, const xn_computation_kind *kind
     work->decode_ns = xn_now_ns() - xn_request_received_ns(exchange->request);
     if (later) {
         decode_later(work);
+    } else if (runs_here(work)) {
+        xn_computation_answer(exchange);
     } else {
         xn_request_park(exchange->request);
         submit(work);
