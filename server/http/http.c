@@ -108,9 +108,11 @@ static enum MHD_Result receive(xn_request *request, const char *data, size_t *si
             return xn_response_cut_off(request);
     }
     if (request->body && !request->responded)
-        memcpy(request->body + request->received, data, *size);
+        xn_direct_take(request, data, *size);
     request->received += *size;
     *size = 0;
+    if (request->body && !request->responded && request->received < request->length)
+        xn_direct_begin(request);
     xn_conn_received(request->conn, request->received);
     return MHD_YES;
 }
@@ -118,6 +120,7 @@ static enum MHD_Result receive(xn_request *request, const char *data, size_t *si
 static enum MHD_Result complete(xn_request *request) {
     if (request->received != request->length)
         return MHD_NO;
+    xn_direct_end(request);
     request->received_ns = xn_now_ns();
     xn_metrics_add(request->http->metrics, XN_COUNTER_RECEIVED_BYTES, (int64_t)request->length);
     xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
@@ -192,6 +195,7 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK || cut_off || (!ours && status);
     if (status && delivered)
         xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
+    xn_direct_end(request);
     xn_response_release(request);
     if (is_for_gate(request))
         xn_gate_leave(http->gate, &request->place);
@@ -303,6 +307,7 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
     http->handler = *handler;
     http->metrics = options->metrics;
     http->admission = options->admission;
+    xn_share_open(http, options->threads);
     http->id_salt = (uint64_t)xn_now_ns() * 0x9e3779b97f4a7c15u >> 16;
     const xn_conns_options conns = {.header_timeout_ns = options->header_timeout_ms * XN_NS_PER_MS,
                                     .body_timeout_ns = options->body_timeout_ms * XN_NS_PER_MS,
@@ -317,16 +322,24 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
     if (!status)
         status = xn_conns_create(&conns, &http->conns, error);
     if (!status)
-        status = xn_library_bind(xn_response_for_library, http, error);
+        status = xn_direct_open(http, error);
+    if (!status)
+        status = xn_library_bind(
+            &(xn_library_hooks){http, xn_response_for_library, xn_direct_receive, xn_share_accept},
+            error);
     if (!status)
         status =
             xn_listener_open(options->listen, options->port, &http->listener, &http->port, error);
     if (!status)
         status = start_daemon(http, options, error);
+    if (!status)
+        xn_share_with(http, http->daemon);
     if (status) {
         xn_library_unbind();
         xn_conns_free(http->conns);
         xn_gate_free(http->gate);
+        xn_direct_close(http);
+        xn_share_close(http);
         xn_mem_free(http);
         return status;
     }
@@ -366,9 +379,12 @@ void xn_http_stop(xn_http *http, int64_t deadline_ns) {
     wait_for_silence(http, deadline_ns);
     shutdown(http->listener, SHUT_RDWR);
     atomic_store(&http->stopping, true);
+    xn_share_with(http, NULL);
     MHD_stop_daemon(http->daemon);
     xn_library_unbind();
     xn_conns_free(http->conns);
     xn_gate_free(http->gate);
+    xn_direct_close(http);
+    xn_share_close(http);
     xn_mem_free(http);
 }
