@@ -11,8 +11,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What an open connection may take for its headers, and so the limit of a header section. */
-#define XN_CONNECTION_BYTES 32768
+/* What an open connection takes: for the headers of a request, whose limit that is, and for what
+ * else belongs to a request, one after the other. */
+#define XN_CONNECTION_HEADERS_BYTES 32768
+#define XN_CONNECTION_REQUEST_BYTES 8192
+#define XN_CONNECTION_BYTES (XN_CONNECTION_HEADERS_BYTES + XN_CONNECTION_REQUEST_BYTES)
 
 typedef enum { XN_LOG_TEXT, XN_LOG_JSON } xn_log_format;
 typedef enum { XN_LOG_DEBUG, XN_LOG_INFO, XN_LOG_WARN, XN_LOG_ERROR } xn_log_level;

@@ -29,13 +29,14 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     xn_http *http = context;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    xn_request *request = info && info->socket_context ? xn_mem_alloc(sizeof *request) : NULL;
-    if (!request)
+    xn_conn *conn = info ? info->socket_context : NULL;
+    if (!conn)
         return NULL;
+    xn_request *request = conn->memory;
     memset(request, 0, offsetof(xn_request, headers));
     request->http = http;
     request->connection = connection;
-    request->conn = info->socket_context;
+    request->conn = conn;
     request->started_ns = xn_now_ns();
     request->target_text = uri;
     request->target_length = uri ? strlen(uri) : 0;
@@ -43,7 +44,7 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     request->method = "-"; /* until the headers are in */
     request->path = uri ? uri : "";
     request->bad_path = uri && strstr(uri, "%00");
-    xn_request_make_id(http, request->id, sizeof request->id);
+    xn_request_make_id(http, request->id);
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
     return request;
 }
@@ -201,7 +202,7 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
         xn_gate_leave(http->gate, &request->place);
     http->handler.finished(http->handler.context, request, status, delivered);
     xn_conn_enter(request->conn, XN_PHASE_IDLE, 0, NULL);
-    xn_mem_free(request);
+    xn_request_memory_free(request);
     *state = NULL;
 }
 
@@ -230,9 +231,11 @@ static xn_conn *watch_connection(xn_http *http, struct MHD_Connection *connectio
     identify(info->client_addr, identity);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     xn_client *address = xn_client_get(http->admission, XN_CLIENT_ADDRESS, identity);
-    xn_conn *conn = address ? xn_conns_add(http->conns, fd, tls, address) : NULL;
+    void *memory = address ? xn_request_memory() : NULL;
+    xn_conn *conn = memory ? xn_conns_add(http->conns, fd, tls, address, memory) : NULL;
     if (conn)
         return conn;
+    xn_mem_free(memory);
     xn_client_put(http->admission, address);
     shutdown(fd, SHUT_RDWR); /* no memory to watch it: it must not stay */
     return NULL;
@@ -246,7 +249,10 @@ static void connection_changed(void *context, struct MHD_Connection *connection,
         *socket_context = watch_connection(http, connection);
     } else if (conn) {
         xn_client *address = conn->address;
+        void *memory = conn->memory;
+        xn_mem_free(conn->kept);
         xn_conns_remove(http->conns, conn);
+        xn_mem_free(memory);
         xn_client_put(http->admission, address);
         *socket_context = NULL;
     }
@@ -287,7 +293,7 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_
         flags, 0, NULL, NULL, handle, http, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)http->listener,
         MHD_OPTION_NOTIFY_COMPLETED, completed, http, MHD_OPTION_NOTIFY_CONNECTION,
         connection_changed, http, MHD_OPTION_URI_LOG_CALLBACK, request_line, http,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)XN_CONNECTION_BYTES,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)XN_CONNECTION_HEADERS_BYTES,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->max_connections,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_address,
         MHD_OPTION_ARRAY, strictness, MHD_OPTION_ARRAY, pool, MHD_OPTION_ARRAY, tls,

@@ -74,6 +74,9 @@ struct xn_request {
     size_t placed, ahead;
     bool direct;
     char id[XN_PROTO_MAX_ID + 1];
+    /* what the handler took: of the room behind the request, and beyond it */
+    size_t room_used;
+    struct xn_request_block *blocks;
     /* the response */
     int status;
     void *response_body;
@@ -89,7 +92,12 @@ struct xn_request {
 };
 
 /* request.c. An identifier that no other request of this server has. */
-void xn_request_make_id(xn_http *http, char *id, size_t size);
+void xn_request_make_id(xn_http *http, char id[XN_PROTO_MAX_ID + 1]);
+/* Memory for a connection's requests, one at a time, with room behind it for xn_request_take; NULL
+ * where there is none. */
+void *xn_request_memory(void);
+/* Frees what the request took beyond that. */
+void xn_request_memory_free(xn_request *request);
 
 /* head.c. Reads the head: method, path, length of the body, identifier. What is wrong with it is
  * the request's response then. The strings are the library's, as its callback gives them. */

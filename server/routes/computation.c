@@ -196,7 +196,7 @@ static void decode_later(xn_computation *work) {
 
 void xn_computation_start(xn_exchange *exchange, const xn_computation_kind *kind, size_t bytes) {
     xn_error error;
-    xn_computation *work = xn_mem_zalloc(1, bytes);
+    xn_computation *work = xn_request_take(exchange->request, bytes);
     if (!work) {
         xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
         xn_exchange_fail(exchange, &error);
@@ -354,5 +354,4 @@ void xn_computation_finished(xn_exchange *exchange) {
     if (work->output)
         xn_buffers_put(xn_computation_buffers(work), work->output, work->output_bytes);
     xn_asset_release(work->asset);
-    xn_mem_free(work);
 }

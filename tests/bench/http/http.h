@@ -31,7 +31,7 @@ int bench_probe(const bench_options *o);
 
 /* The next word of a list, into text; false at the end. at moves on. */
 bool bench_next_word(const char **at, char *text, size_t size);
-/* This process and its threads to come, "0,1,5"; NULL: as it is. How many there are. */
+/* This process and its threads to come, "0,1,5"; NULL: as it is. How many cores they have. */
 int bench_pin(const char *cpus);
 
 /* ---- processes (process.c) ---- */
@@ -55,8 +55,8 @@ void bench_daemon_start(bench_process *p, const bench_options *o, const char *co
 /* Waits until it serves; the name of its backend, "?" where it does not say. */
 void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t size);
 
-/* `bench-http echo`, on a free port of loopback, with as many threads as there are cores, up to 8.
- */
+/* `bench-http echo`, on a free port of loopback, with as many threads as this process has cores, up
+ * to 8: those that the daemon takes. */
 void bench_echo_start(bench_process *p, struct sockaddr_in *address);
 
 /* One exchange on a connection of its own, which the request asks to close. The whole answer,

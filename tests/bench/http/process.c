@@ -34,7 +34,7 @@ int bench_pin(const char *cpus) {
     cpu_set_t set;
     CPU_ZERO(&set);
     if (!cpus)
-        return (int)sysconf(_SC_NPROCESSORS_ONLN);
+        return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
     while (bench_next_word(&cpus, word, sizeof word))
         CPU_SET((size_t)strtoul(word, NULL, 10) % CPU_SETSIZE, &set);
     if (sched_setaffinity(0, sizeof set, &set))
@@ -172,10 +172,10 @@ void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t 
 }
 
 void bench_echo_start(bench_process *p, struct sockaddr_in *address) {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int cores = bench_pin(NULL);
     char threads[24], line[64];
     char *argv[] = {(char *)"/proc/self/exe", (char *)"echo", (char *)"--threads", threads, NULL};
-    snprintf(threads, sizeof threads, "%ld", cores < 8 ? cores : 8);
+    snprintf(threads, sizeof threads, "%d", cores < 8 ? cores : 8);
     bench_process_start(p, argv, NULL, STDOUT_FILENO, "", line, sizeof line);
     *address = on_loopback(line);
 }

@@ -97,7 +97,7 @@ static void load(const bench_options *o, const server *s, int side, int threads,
 static int run_side(const bench_options *o, const server *servers, const char *backend, int side,
                     xn_report *r) {
     static rows all[SERVERS];
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int cores = bench_pin(NULL);
     double xnord = NAN;
     int status = 0;
     memset(all, 0, sizeof all);
@@ -127,7 +127,7 @@ int bench_wrk(const bench_options *o) {
     server servers[SERVERS] = {[XNORD] = {.form = "oip", .there = true},
                                [ECHO] = {.form = "raw", .there = true},
                                [PEER] = {.form = "raw", .asks_side = true}};
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int cores = bench_pin(NULL);
     const char *sides = o->sides;
     char backend[32], word[16];
     xn_report r;
@@ -137,7 +137,7 @@ int bench_wrk(const bench_options *o) {
     start_peer(o, &servers[PEER]);
     xn_report_open(&r, o->json);
     printf(
-        "xnord backend %s; wrk %d threads, %d connections, %g s x %d rounds; medians; %ld cores\n",
+        "xnord backend %s; wrk %d threads, %d connections, %g s x %d rounds; medians; %d cores\n",
         backend, cores > 4 ? 4 : 1, o->connections ? o->connections : 32,
         o->seconds > 0 ? o->seconds : 3, o->rounds, cores);
     xn_report_table(&r, columns, XN_COUNT(columns));
