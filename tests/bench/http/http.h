@@ -25,6 +25,7 @@ int bench_echo(const bench_options *o);
 int bench_load(const bench_options *o);
 int bench_json(const bench_options *o);
 int bench_wrk(const bench_options *o);
+int bench_ways(const bench_options *o);
 int bench_network(const bench_options *o);
 int bench_overload(const bench_options *o);
 int bench_probe(const bench_options *o);

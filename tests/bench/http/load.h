@@ -42,6 +42,7 @@ typedef struct ol_message {
     size_t length, body_length;
     unsigned char *output; /* of the first answer: every other must hold the same; NULL: any */
     size_t output_bytes;
+    bool any_length; /* a 200 is right, whatever it holds */
 } ol_message;
 
 /* Registers the weights, builds the request and asks it once. False with a line on stderr. */
