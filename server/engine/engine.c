@@ -330,7 +330,8 @@ int xn_engine_retry_after(const xn_engine *engine) {
     return xn_admission_retry_after(engine->admission, xn_now_ns());
 }
 
-static xn_status submit_locked(xn_engine *engine, xn_job *job, xn_error *error) {
+/* *wake: the pool that is to have a worker woken, once the lock is given up, or NULL. */
+static xn_status submit_locked(xn_engine *engine, xn_job *job, xn_pool **wake, xn_error *error) {
     if (engine->stopping)
         return xn_fail(error, XN_ERR_DRAINING, NULL, "the service is shutting down");
     if (job->any_pool && !engine->pools[job->pool].members_up)
@@ -352,15 +353,18 @@ static xn_status submit_locked(xn_engine *engine, xn_job *job, xn_error *error) 
     xn_metrics_gauge_add(engine->metrics, XN_GAUGE_QUEUE_DEPTH, 1);
     if (job->deadline_ns < engine->watch_until_ns)
         pthread_cond_signal(&engine->watch);
-    xn_pool_wake_locked(engine, pool, job->submitted_ns);
+    *wake = xn_pool_wants_worker_locked(engine, pool, job->submitted_ns) ? pool : NULL;
     return XN_OK;
 }
 
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error) {
     assert(job->pool >= 0 && job->pool < engine->pool_count && job->images >= 1);
+    xn_pool *wake = NULL;
     pthread_mutex_lock(&engine->mutex);
-    xn_status status = submit_locked(engine, job, error);
+    xn_status status = submit_locked(engine, job, &wake, error);
     pthread_mutex_unlock(&engine->mutex);
+    if (wake)
+        xn_pool_wake(wake);
     return status;
 }
 

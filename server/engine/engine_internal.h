@@ -148,9 +148,11 @@ void xn_engine_end_taken_locked(xn_engine *engine, xn_job *job, xn_status status
 void xn_engine_end_jobs(xn_job *job, const char *lost_reason);
 /* Takes every queued job out whose deadline has come. */
 void xn_engine_expire_locked(xn_engine *engine, int64_t now_ns);
-/* Wakes one idle worker if there is one and anything for it: a batch to take, or a group that waits
- * for company while no worker watches the time. */
-void xn_pool_wake_locked(xn_engine *engine, xn_pool *pool, int64_t now_ns);
+/* Whether an idle worker is to be woken: there is one, and something for it: a batch to take, or a
+ * group that waits for company while no worker watches the time. */
+bool xn_pool_wants_worker_locked(const xn_engine *engine, const xn_pool *pool, int64_t now_ns);
+/* Wakes one; without the lock, which it would only wait for. */
+void xn_pool_wake(xn_pool *pool);
 /* The gauge of readiness, after anything it depends on changed. */
 void xn_engine_show_ready_locked(xn_engine *engine);
 bool xn_engine_ready_locked(const xn_engine *engine, int64_t now_ns, char *reason, size_t size);

@@ -43,15 +43,19 @@ static xn_worker *take_guest_locked(xn_engine *engine, const xn_job *job) {
     return guest;
 }
 
-static void give_back_locked(xn_worker *guest) {
+static void give_back(xn_worker *guest) {
     xn_engine *engine = guest->engine;
     xn_pool *pool = &engine->pools[guest->pool];
+    pthread_mutex_lock(&engine->mutex);
     xn_guest_free_locked(guest);
     xn_worker_rest_locked(guest, 1);
-    if (xn_queue_count(pool->queue))
-        xn_pool_wake_locked(engine, pool, xn_now_ns());
+    bool wake = xn_queue_count(pool->queue) &&
+                xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
+    if (wake) /* before the last one is gone: then the pool may be */
+        xn_pool_wake(pool);
     if (!--engine->inline_running && engine->stopping)
         pthread_cond_signal(&engine->inline_done);
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 /* False: it has not run. */
@@ -83,9 +87,7 @@ bool xn_engine_try_run(xn_engine *engine, xn_job *job) {
         return false;
     job->submitted_ns = job->started_ns = now_ns;
     bool done = run(guest, job);
-    pthread_mutex_lock(&engine->mutex);
-    give_back_locked(guest);
-    pthread_mutex_unlock(&engine->mutex);
+    give_back(guest);
     return done;
 }
 

@@ -280,12 +280,15 @@ static void idle_locked(xn_worker *worker, int64_t now_ns) {
     pool->idle--;
 }
 
-void xn_pool_wake_locked(xn_engine *engine, xn_pool *pool, int64_t now_ns) {
+bool xn_pool_wants_worker_locked(const xn_engine *engine, const xn_pool *pool, int64_t now_ns) {
     if (!pool->idle || (pool->threads && !pool->threads_free))
-        return;
+        return false;
     int64_t wait_ns = xn_queue_wait_ns(pool->queue, engine->draining, now_ns);
-    if (wait_ns == 0 || (wait_ns != XN_QUEUE_EMPTY && !pool->timing))
-        pthread_cond_signal(&pool->work);
+    return wait_ns == 0 || (wait_ns != XN_QUEUE_EMPTY && !pool->timing);
+}
+
+void xn_pool_wake(xn_pool *pool) {
+    pthread_cond_signal(&pool->work);
 }
 
 void xn_worker_rest_locked(xn_worker *worker, int threads) {
@@ -302,15 +305,18 @@ static void run_unlocked(xn_worker *worker, size_t count, int threads) {
     xn_engine *engine = worker->engine;
     xn_pool *pool = &engine->pools[worker->pool];
     worker->busy = true;
-    xn_pool_wake_locked(engine, pool, xn_now_ns());
+    bool wake = xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
     pthread_mutex_unlock(&engine->mutex);
+    if (wake)
+        xn_pool_wake(pool);
     if (threads && pool->backend->stream_set_threads)
         pool->backend->stream_set_threads(worker->stream, threads);
     run_batch(worker, count);
     pthread_mutex_lock(&engine->mutex);
     xn_worker_rest_locked(worker, threads);
-    if (threads > 1) /* more than this worker takes back for itself at once */
-        xn_pool_wake_locked(engine, pool, xn_now_ns());
+    /* More than this worker takes back for itself at once. */
+    if (threads > 1 && xn_pool_wants_worker_locked(engine, pool, xn_now_ns()))
+        xn_pool_wake(pool);
 }
 
 void *xn_worker_main(void *argument) {
@@ -334,7 +340,9 @@ void *xn_worker_main(void *argument) {
             idle_locked(worker, now_ns);
     }
     /* The wake that ended this worker may have been meant for work. */
-    xn_pool_wake_locked(engine, pool, xn_now_ns());
+    bool wake = xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
     pthread_mutex_unlock(&engine->mutex);
+    if (wake)
+        xn_pool_wake(pool);
     return NULL;
 }
