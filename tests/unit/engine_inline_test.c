@@ -201,7 +201,7 @@ typedef struct caller {
     bench *bench;
     fake_job job;
     pthread_t thread;
-    bool ran;
+    atomic_bool ran;
 } caller;
 
 static void *call(void *context) {
@@ -213,6 +213,7 @@ static void *call(void *context) {
 /* A thread within an inline run, until the gate opens. */
 static void caller_start(caller *c, bench *t) {
     c->bench = t;
+    c->ran = false;
     fake[FAKE_CPU].gated = true;
     ck_assert_int_eq(pthread_create(&c->thread, NULL, call, c), 0);
     fake_wait(&fake[FAKE_CPU].entered);

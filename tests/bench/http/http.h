@@ -56,9 +56,9 @@ void bench_daemon_start(bench_process *p, const bench_options *o, const char *co
 /* Waits until it serves; the name of its backend, "?" where it does not say. */
 void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t size);
 
-/* `bench-http echo`, on a free port of loopback, with as many threads as this process has cores, up
- * to 8: those that the daemon takes. */
-void bench_echo_start(bench_process *p, struct sockaddr_in *address);
+/* `bench-http echo`, on a free port of loopback, on the daemon's cores and with as many threads as
+ * they are, up to 8: those that the daemon takes. */
+void bench_echo_start(bench_process *p, const bench_options *o, struct sockaddr_in *address);
 
 /* One exchange on a connection of its own, which the request asks to close. The whole answer,
  * terminated and owned by the caller, or NULL with a line on stderr. */

@@ -269,7 +269,7 @@ int bench_network(const bench_options *o) {
     make_expected(&b, net);
     start_xnord(&b, net, backend, sizeof backend);
     xn_birealnet_free(net);
-    bench_echo_start(&b.processes[ECHO], &b.servers[ECHO]);
+    bench_echo_start(&b.processes[ECHO], o, &b.servers[ECHO]);
     xn_report_open(&b.report, o->json);
     printf("Bi-Real-18, %dx%dx3 bytes to logits; xnord backend %s, %ld cores; medians of %d "
            "rounds\n",

@@ -50,9 +50,9 @@ static void start_xnord(const bench_options *o, server *s, char *backend, size_t
     bench_daemon_ready(&address, backend, size);
 }
 
-static void start_echo(server *s) {
+static void start_echo(const bench_options *o, server *s) {
     struct sockaddr_in address;
-    bench_echo_start(&s->process, &address);
+    bench_echo_start(&s->process, o, &address);
     snprintf(s->url, URL, "http://127.0.0.1:%u/", (unsigned)ntohs(address.sin_port));
 }
 
@@ -133,8 +133,9 @@ int bench_wrk(const bench_options *o) {
     xn_report r;
     int status = 0;
     start_xnord(o, &servers[XNORD], backend, sizeof backend);
-    start_echo(&servers[ECHO]);
+    start_echo(o, &servers[ECHO]);
     start_peer(o, &servers[PEER]);
+    bench_pin(o->cpus); /* wrk's */
     xn_report_open(&r, o->json);
     printf(
         "xnord backend %s; wrk %d threads, %d connections, %g s x %d rounds; medians; %d cores\n",
