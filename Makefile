@@ -359,6 +359,7 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 	@deploy/install-deps.sh --with-bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,wrk,http) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,ways,http_ways) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-network: deps ## a whole network over HTTP, Bi-Real-18, beside the echo ceiling
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,network,http_network) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

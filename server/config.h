@@ -11,8 +11,11 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What an open connection may take for its headers, and so the limit of a header section. */
-#define XN_CONNECTION_BYTES 32768
+/* What an open connection takes: for the headers of a request, whose limit that is, and for what
+ * else belongs to a request, one after the other. */
+#define XN_CONNECTION_HEADERS_BYTES 32768
+#define XN_CONNECTION_REQUEST_BYTES 8192
+#define XN_CONNECTION_BYTES (XN_CONNECTION_HEADERS_BYTES + XN_CONNECTION_REQUEST_BYTES)
 
 typedef enum { XN_LOG_TEXT, XN_LOG_JSON } xn_log_format;
 typedef enum { XN_LOG_DEBUG, XN_LOG_INFO, XN_LOG_WARN, XN_LOG_ERROR } xn_log_level;
@@ -36,6 +39,8 @@ typedef struct xn_config {
     int64_t workers;      /* --workers 0           per device; 0 = 3 a GPU, one a CPU thread */
     int64_t threads;      /* --threads 0           CPU thread budget; 0 = all the process may use */
     int64_t http_threads; /* --http-threads 0   0 = by cores, 1..8 */
+    int64_t
+        inline_us; /* --inline-us 100     work of at most so much on its HTTP thread; 0 = none */
     xn_loss_policy on_device_loss; /* --on-device-loss exit|cpu */
     int64_t canary_interval_ms;    /* --canary-interval-ms 10000     0 = only at start */
     /* batching and the queue */

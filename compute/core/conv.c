@@ -300,32 +300,39 @@ static xn_status resolve_axis(xn_padding_kind kind, axis *a, xn_error *error) {
 
 /* ---- the output ---- */
 
+enum { SHAPE_TEXT = 120 };
+
+static const char *shape_text(const xn_shape *shape, char text[SHAPE_TEXT]) {
+    xn_shape_format(shape, text, SHAPE_TEXT);
+    return text;
+}
+
 static xn_status check_output(const xn_conv_params *p, int64_t images, const xn_conv *conv,
                               const xn_conv_limits *limits, xn_error *error) {
     int64_t elements, operations;
     size_t bytes;
     xn_shape shape = {.rank = 4,
                       .dims = {images, conv->out_channels, conv->out_height, conv->out_width}};
-    char text[120];
-    xn_shape_format(&shape, text, sizeof text);
+    char text[SHAPE_TEXT];
     if (xn_shape_elements(&shape, p->output_datatype, limits->max_elements, "output", &elements,
                           &bytes, NULL))
         return xn_fail_limit(error, "max-elements", "output.shape",
                              "output.shape would be %s, more than %" PRId64
                              " elements; send less or raise --max-elements",
-                             text, limits->max_elements);
+                             shape_text(&shape, text), limits->max_elements);
     if ((uint64_t)bytes > (uint64_t)limits->max_output_bytes)
-        return xn_fail_limit(
-            error, "max-output-bytes", "output.shape",
-            "output.shape would be %s, %zu bytes as %s; at most %" PRId64 " (--max-output-bytes)",
-            text, bytes, xn_datatype_name(p->output_datatype), limits->max_output_bytes);
+        return xn_fail_limit(error, "max-output-bytes", "output.shape",
+                             "output.shape would be %s, %zu bytes as %s; at most %" PRId64
+                             " (--max-output-bytes)",
+                             shape_text(&shape, text), bytes, xn_datatype_name(p->output_datatype),
+                             limits->max_output_bytes);
     int64_t filter = (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w;
     if (!xn_mul_i64(elements, filter, &operations) || operations > limits->max_operations)
         return xn_fail_limit(error, "max-operations", "input.shape",
                              "output.shape would be %s with %" PRId64
                              " operations each, in all more than %" PRId64
                              "; send fewer images or raise --max-operations",
-                             text, filter, limits->max_operations);
+                             shape_text(&shape, text), filter, limits->max_operations);
     return XN_OK;
 }
 

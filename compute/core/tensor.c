@@ -62,20 +62,27 @@ void xn_shape_format(const xn_shape *shape, char *text, size_t size) {
         snprintf(text + used, size - used, shape->rank > 0 ? "]" : "[]");
 }
 
+enum { PATH_BYTES = 64 };
+
+/* Only what fails is worth a name. */
+static const char *path_of(const char *field, char path[PATH_BYTES]) {
+    snprintf(path, PATH_BYTES, "%s.shape", field);
+    return path;
+}
+
 xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t max_elements,
                             const char *field, int64_t *elements, size_t *bytes, xn_error *error) {
-    char path[64], text[200];
-    snprintf(path, sizeof path, "%s.shape", field);
+    char path[PATH_BYTES], text[200];
     if (shape->rank < 0 || shape->rank > XN_MAX_RANK)
-        return xn_fail(error, XN_ERR_MALFORMED, path, "%s has %d dimensions; at most %d", path,
-                       shape->rank, XN_MAX_RANK);
+        return xn_fail(error, XN_ERR_MALFORMED, path_of(field, path),
+                       "%s has %d dimensions; at most %d", path, shape->rank, XN_MAX_RANK);
     for (int i = 0; i < shape->rank; i++)
         if (shape->dims[i] < 1)
-            return xn_fail(error, XN_ERR_MALFORMED, path,
+            return xn_fail(error, XN_ERR_MALFORMED, path_of(field, path),
                            "%s[%d] is %" PRId64 "; every dimension must be at least 1", path, i,
                            shape->dims[i]);
     if (datatype == XN_BITS && shape->rank != 4)
-        return xn_fail(error, XN_ERR_MALFORMED, path,
+        return xn_fail(error, XN_ERR_MALFORMED, path_of(field, path),
                        "%s has %d dimensions; BITS takes 4: [N, C, H, W]", path, shape->rank);
     int64_t total = 1, total_bytes = 0;
     bool fits = true;
@@ -87,7 +94,7 @@ xn_status xn_shape_elements(const xn_shape *shape, xn_datatype datatype, int64_t
         fits = fits && xn_mul_i64(total, (int64_t)xn_datatype_bytes(datatype), &total_bytes);
     if (!fits || total > max_elements) {
         xn_shape_format(shape, text, sizeof text);
-        return xn_fail_limit(error, "max-elements", path,
+        return xn_fail_limit(error, "max-elements", path_of(field, path),
                              "%s %s has more than %" PRId64
                              " elements; send a smaller tensor or raise --max-elements",
                              path, text, max_elements);

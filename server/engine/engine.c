@@ -24,7 +24,7 @@ static xn_status allocate(xn_engine *engine, const xn_pool_spec *specs, int pool
     int members = 0, workers = 0;
     for (int i = 0; i < pool_count; i++) {
         members += specs[i].ordinal_count;
-        workers += specs[i].ordinal_count * specs[i].workers;
+        workers += specs[i].ordinal_count * (specs[i].workers + specs[i].guests);
     }
     engine->pools = xn_mem_zalloc((size_t)pool_count, sizeof *engine->pools);
     engine->members = xn_mem_zalloc((size_t)members, sizeof *engine->members);
@@ -142,14 +142,15 @@ static xn_status create_services(xn_engine *engine, const xn_config *config, xn_
     return status;
 }
 
-static xn_status create_worker(xn_engine *engine, int member, xn_error *error) {
+static xn_status create_worker(xn_engine *engine, int member, bool guest, xn_error *error) {
     xn_worker *worker = &engine->workers[engine->worker_count++];
     const xn_member *on = &engine->members[member];
-    size_t most = (size_t)engine->max_batch_images;
-    xn_stream_options options = {.threads = engine->pools[on->pool].threads};
+    size_t most = guest ? 1 : (size_t)engine->max_batch_images;
+    xn_stream_options options = {.threads = guest ? 1 : engine->pools[on->pool].threads};
     worker->engine = engine;
     worker->member = member;
     worker->pool = on->pool;
+    worker->guest = guest;
     worker->jobs = xn_mem_zalloc(most, sizeof *worker->jobs);
     worker->items = xn_mem_zalloc(most, sizeof *worker->items);
     if (!worker->jobs || !worker->items)
@@ -162,12 +163,17 @@ static xn_status create_worker(xn_engine *engine, int member, xn_error *error) {
 }
 
 static xn_status create_workers(xn_engine *engine, const xn_pool_spec *specs, xn_error *error) {
-    for (int m = 0; m < engine->member_count; m++)
-        for (int i = 0; i < specs[engine->members[m].pool].workers; i++) {
-            xn_status status = create_worker(engine, m, error);
+    for (int m = 0; m < engine->member_count; m++) {
+        const xn_pool_spec *spec = &specs[engine->members[m].pool];
+        for (int i = 0; i < spec->workers + spec->guests; i++) {
+            bool guest = i >= spec->workers;
+            xn_status status = create_worker(engine, m, guest, error);
             if (status != XN_OK)
                 return status;
+            if (guest)
+                xn_guest_free_locked(&engine->workers[engine->worker_count - 1]);
         }
+    }
     return XN_OK;
 }
 
@@ -178,6 +184,8 @@ static xn_status start_threads(xn_engine *engine, xn_error *error) {
     for (int i = 0; status == XN_OK && i < engine->worker_count; i++) {
         xn_worker *worker = &engine->workers[i];
         char name[16]; /* the most that Linux takes */
+        if (worker->guest)
+            continue;
         snprintf(name, sizeof name, "xn-w%d", i);
         status = xn_thread_start(&worker->thread, name, xn_worker_main, worker, error);
         worker->started = status == XN_OK;
@@ -197,12 +205,15 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
     pthread_mutex_init(&engine->mutex, NULL);
     xn_cond_init(&engine->watch);
     xn_cond_init(&engine->canary_stop);
+    xn_cond_init(&engine->inline_done);
     xn_deadlines_init(&engine->deadlines);
     atomic_init(&engine->primary, 0);
     atomic_init(&engine->primary_memory_lost, false);
     engine->loss_policy = config->on_device_loss;
     engine->canary_interval_ns = config->canary_interval_ms * XN_NS_PER_MS;
     engine->max_batch_images = config->max_batch_images;
+    /* Where requests wait for company, none is run alone. */
+    engine->inline_ns = config->batch_delay_us ? 0 : (double)config->inline_us * 1e3;
     engine->watch_until_ns = INT64_MIN;
     snprintf(engine->fallback_reason, sizeof engine->fallback_reason, "%s", fallback_reason);
 
@@ -263,6 +274,7 @@ void xn_engine_stop(xn_engine *engine) {
     if (engine->admission)
         xn_admission_close(engine->admission, XN_ERR_DRAINING);
     stop_taking(engine);
+    xn_engine_await_inline(engine);
     for (int i = 0; i < engine->worker_count; i++)
         if (engine->workers[i].started)
             pthread_join(engine->workers[i].thread, NULL);
@@ -305,6 +317,7 @@ void xn_engine_free(xn_engine *engine) {
         pthread_cond_destroy(&engine->pools[p].work);
     }
     xn_deadlines_clear(&engine->deadlines);
+    pthread_cond_destroy(&engine->inline_done);
     pthread_cond_destroy(&engine->canary_stop);
     pthread_cond_destroy(&engine->watch);
     pthread_mutex_destroy(&engine->mutex);
@@ -320,7 +333,8 @@ int xn_engine_retry_after(const xn_engine *engine) {
     return xn_admission_retry_after(engine->admission, xn_now_ns());
 }
 
-static xn_status submit_locked(xn_engine *engine, xn_job *job, xn_error *error) {
+/* *wake: the pool that is to have a worker woken, once the lock is given up, or NULL. */
+static xn_status submit_locked(xn_engine *engine, xn_job *job, xn_pool **wake, xn_error *error) {
     if (engine->stopping)
         return xn_fail(error, XN_ERR_DRAINING, NULL, "the service is shutting down");
     if (job->any_pool && !engine->pools[job->pool].members_up)
@@ -342,15 +356,18 @@ static xn_status submit_locked(xn_engine *engine, xn_job *job, xn_error *error) 
     xn_metrics_gauge_add(engine->metrics, XN_GAUGE_QUEUE_DEPTH, 1);
     if (job->deadline_ns < engine->watch_until_ns)
         pthread_cond_signal(&engine->watch);
-    xn_pool_wake_locked(engine, pool, job->submitted_ns);
+    *wake = xn_pool_wants_worker_locked(engine, pool, job->submitted_ns) ? pool : NULL;
     return XN_OK;
 }
 
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error) {
     assert(job->pool >= 0 && job->pool < engine->pool_count && job->images >= 1);
+    xn_pool *wake = NULL;
     pthread_mutex_lock(&engine->mutex);
-    xn_status status = submit_locked(engine, job, error);
+    xn_status status = submit_locked(engine, job, &wake, error);
     pthread_mutex_unlock(&engine->mutex);
+    if (wake)
+        xn_pool_wake(wake);
     return status;
 }
 

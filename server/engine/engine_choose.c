@@ -30,6 +30,7 @@ static xn_status add_host(const xn_config *config, const char *name, choice *out
         .ordinal_count = 1,
         .workers = config->workers ? (int)config->workers : threads,
         .threads = threads,
+        .guests = threads,
     };
     return XN_OK;
 }

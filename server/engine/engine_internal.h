@@ -3,6 +3,7 @@
  *   engine_choose.c  from the configuration to pools
  *   engine.c         creating and ending; submit and cancel
  *   worker.c         the workers: taking batches and running them
+ *   inline.c         small jobs, run by the thread that has them
  *   watcher.c        the thread of deadlines and of jobs that will not run
  *   canary.c         the thread of self-tests
  *   engine_loss.c    the loss of a device
@@ -42,6 +43,7 @@ typedef struct xn_pool_spec {
     int ordinal_count;   /* >= 1 */
     int workers;         /* per device, >= 1 */
     int threads;         /* the budget its workers share, >= 1; 0 = runs use no host threads */
+    int guests;          /* per device: how many threads may run jobs of their own at a time */
 } xn_pool_spec;
 
 /* The first pool is the primary one. Everything is copied. fallback_reason: "" or what
@@ -80,11 +82,16 @@ typedef struct xn_pool {
     bool timing;          /* one of them wakes by itself when the oldest group is due */
     int threads;          /* the budget; 0 = none */
     int threads_free;
+    struct xn_worker *guests; /* those that are free, linked by next */
 } xn_pool;
 
+/* A thread with a stream, or what a thread from outside borrows to run a job of its own: a guest,
+ * which has no thread. */
 typedef struct xn_worker {
     xn_engine *engine;
     int member, pool;
+    bool guest;
+    struct xn_worker *next; /* engine->mutex: of a free guest */
     pthread_t thread;
     bool started;
     bool busy;     /* engine->mutex: its thread runs a batch */
@@ -99,6 +106,7 @@ struct xn_engine {
     /* constant after creation */
     xn_loss_policy loss_policy;
     int64_t canary_interval_ns, max_batch_images;
+    double inline_ns; /* the most work of an inline job, by estimate; 0: there are none */
     int pool_count, member_count, worker_count;
     xn_pool *pools;
     xn_member *members;
@@ -114,6 +122,8 @@ struct xn_engine {
     atomic_bool primary_memory_lost; /* pools[0]'s device must not give host memory any more */
 
     pthread_mutex_t mutex; /* guards all below and what says so above */
+    int inline_running;
+    pthread_cond_t inline_done; /* when none runs any more */
     xn_deadlines deadlines;
     bool draining, stopping;
     unsigned loading;      /* what is still being read in: a sum of xn_loading */
@@ -140,9 +150,11 @@ void xn_engine_end_taken_locked(xn_engine *engine, xn_job *job, xn_status status
 void xn_engine_end_jobs(xn_job *job, const char *lost_reason);
 /* Takes every queued job out whose deadline has come. */
 void xn_engine_expire_locked(xn_engine *engine, int64_t now_ns);
-/* Wakes one idle worker if there is one and anything for it: a batch to take, or a group that waits
- * for company while no worker watches the time. */
-void xn_pool_wake_locked(xn_engine *engine, xn_pool *pool, int64_t now_ns);
+/* Whether an idle worker is to be woken: there is one, and something for it: a batch to take, or a
+ * group that waits for company while no worker watches the time. */
+bool xn_pool_wants_worker_locked(const xn_engine *engine, const xn_pool *pool, int64_t now_ns);
+/* Wakes one; without the lock, which it would only wait for. */
+void xn_pool_wake(xn_pool *pool);
 /* The gauge of readiness, after anything it depends on changed. */
 void xn_engine_show_ready_locked(xn_engine *engine);
 bool xn_engine_ready_locked(const xn_engine *engine, int64_t now_ns, char *reason, size_t size);
@@ -151,6 +163,33 @@ bool xn_engine_ready_locked(const xn_engine *engine, int64_t now_ns, char *reaso
 void xn_engine_lose_member(xn_engine *engine, int member, const xn_error *why);
 
 xn_status xn_engine_create_responses(xn_engine *engine, int64_t limit_bytes, xn_error *error);
+
+/* ---- inline.c ---- */
+
+/* A guest is free (again). */
+void xn_guest_free_locked(xn_worker *guest);
+/* Returns when no job runs inline; none starts once the engine is stopping. */
+void xn_engine_await_inline(xn_engine *engine);
+
+/* ---- worker.c: what inline.c runs jobs by ---- */
+
+/* What a launch tells its jobs. */
+typedef struct xn_launch {
+    xn_run_times times;
+    xn_precision precision;
+} xn_launch;
+
+/* Runs jobs of one group, whose weights are prepared, in one launch. No lock held. */
+xn_status xn_worker_launch(xn_worker *worker, xn_job *const *jobs, size_t count,
+                           const xn_prepared *const *prepared, xn_launch *out, xn_error *error);
+/* Gives jobs of one launch their outcome, short of calling done, and counts them. */
+void xn_worker_conclude(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
+                        const xn_launch *launch, const xn_error *error);
+/* Tells of a launch that failed. */
+void xn_worker_report(xn_worker *worker, xn_status status, const xn_error *error,
+                      const xn_job *job);
+/* It has run what it took, on so many threads of the budget. */
+void xn_worker_rest_locked(xn_worker *worker, int threads);
 
 void *xn_worker_main(void *worker);
 void *xn_watcher_main(void *engine);

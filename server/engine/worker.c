@@ -72,12 +72,6 @@ static int64_t images_of(xn_job *const *jobs, size_t count) {
     return images;
 }
 
-/* What a launch tells its jobs. */
-typedef struct outcome {
-    xn_run_times times;
-    xn_precision precision;
-} outcome;
-
 /* The jobs of a launch. */
 typedef struct company {
     xn_job *const *jobs;
@@ -94,8 +88,8 @@ static bool is_wanted(void *context) {
     return false;
 }
 
-static xn_status launch(xn_worker *worker, xn_job *const *jobs, size_t count,
-                        const xn_prepared *const *prepared, outcome *out, xn_error *error) {
+xn_status xn_worker_launch(xn_worker *worker, xn_job *const *jobs, size_t count,
+                           const xn_prepared *const *prepared, xn_launch *out, xn_error *error) {
     xn_program *program;
     xn_status status = xn_programs_get(worker->programs, &jobs[0]->problem, images_of(jobs, count),
                                        &program, error);
@@ -120,13 +114,12 @@ static xn_status fail_unwanted(xn_job *job) {
                    "the deadline passed during the computation, which was given up");
 }
 
-/* Gives jobs of one launch their outcome and hands them back; they are gone afterwards. */
-static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
-                   const outcome *out, const xn_error *error) {
+void xn_worker_conclude(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
+                        const xn_launch *launch, const xn_error *error) {
     xn_engine *engine = worker->engine;
     int64_t now_ns = xn_now_ns(), images = images_of(jobs, count);
     if (status == XN_OK) {
-        const xn_run_times *times = &out->times;
+        const xn_run_times *times = &launch->times;
         int64_t busy_ns = times->upload_ns + times->compute_ns + times->download_ns;
         xn_metrics_batch(engine->metrics, worker->member, (int64_t)count, images, busy_ns);
         xn_asset_count_requests(jobs[0]->asset, (int64_t)count);
@@ -137,17 +130,25 @@ static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_stat
         if (status != XN_OK)
             job->error = *error;
         job->status = status == XN_ERR_CANCELLED ? fail_unwanted(job) : status;
-        job->times = out->times;
-        job->precision = out->precision;
+        job->times = launch->times;
+        job->precision = launch->precision;
         job->device = worker->member;
         job->batch_requests = (int64_t)count;
         job->batch_images = images;
         job->finished_ns = now_ns;
-        job->done(job);
     }
 }
 
-static void report(xn_worker *worker, xn_status status, const xn_error *error, const xn_job *job) {
+/* Hands jobs of one launch back with their outcome; they are gone afterwards. */
+static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
+                   const xn_launch *launch, const xn_error *error) {
+    xn_worker_conclude(worker, jobs, count, status, launch, error);
+    for (size_t i = 0; i < count; i++)
+        jobs[i]->done(jobs[i]);
+}
+
+void xn_worker_report(xn_worker *worker, xn_status status, const xn_error *error,
+                      const xn_job *job) {
     xn_engine *engine = worker->engine;
     if (status == XN_ERR_DEVICE_LOST) {
         xn_engine_lose_member(engine, worker->member, error);
@@ -182,10 +183,10 @@ static void explain_too_large(const xn_worker *worker, const xn_job *job, xn_err
 static void run_batch(xn_worker *worker, size_t count) {
     xn_error error = {0};
     const xn_prepared *const *prepared = NULL;
-    outcome out = {.precision = XN_PRECISION_FP32};
+    xn_launch out = {.precision = XN_PRECISION_FP32};
     xn_status status = prepare(worker, &prepared, &error);
     if (status != XN_OK) {
-        report(worker, status, &error, worker->jobs[0]);
+        xn_worker_report(worker, status, &error, worker->jobs[0]);
         finish(worker, worker->jobs, count, status, &out, &error);
         return;
     }
@@ -194,8 +195,8 @@ static void run_batch(xn_worker *worker, size_t count) {
     for (size_t at = 0; at < count;) {
         xn_job **jobs = &worker->jobs[at];
         size_t now = piece < count - at ? piece : count - at;
-        out = (outcome){.precision = XN_PRECISION_FP32};
-        status = launch(worker, jobs, now, prepared, &out, &error);
+        out = (xn_launch){.precision = XN_PRECISION_FP32};
+        status = xn_worker_launch(worker, jobs, now, prepared, &out, &error);
         if (status == XN_ERR_DEVICE_MEMORY && !alone) {
             be_alone(worker, &error);
             alone = true;
@@ -213,7 +214,7 @@ static void run_batch(xn_worker *worker, size_t count) {
         if (status == XN_ERR_DEVICE_LOST)
             now = count - at; /* the rest is lost with it */
         if (status != XN_OK && status != XN_ERR_CANCELLED)
-            report(worker, status, &error, jobs[0]);
+            xn_worker_report(worker, status, &error, jobs[0]);
         finish(worker, jobs, now, status, &out, &error);
         at += now;
     }
@@ -279,12 +280,24 @@ static void idle_locked(xn_worker *worker, int64_t now_ns) {
     pool->idle--;
 }
 
-void xn_pool_wake_locked(xn_engine *engine, xn_pool *pool, int64_t now_ns) {
+bool xn_pool_wants_worker_locked(const xn_engine *engine, const xn_pool *pool, int64_t now_ns) {
     if (!pool->idle || (pool->threads && !pool->threads_free))
-        return;
+        return false;
     int64_t wait_ns = xn_queue_wait_ns(pool->queue, engine->draining, now_ns);
-    if (wait_ns == 0 || (wait_ns != XN_QUEUE_EMPTY && !pool->timing))
-        pthread_cond_signal(&pool->work);
+    return wait_ns == 0 || (wait_ns != XN_QUEUE_EMPTY && !pool->timing);
+}
+
+void xn_pool_wake(xn_pool *pool) {
+    pthread_cond_signal(&pool->work);
+}
+
+void xn_worker_rest_locked(xn_worker *worker, int threads) {
+    xn_engine *engine = worker->engine;
+    xn_pool *pool = &engine->pools[worker->pool];
+    worker->busy = false;
+    if (engine->members[worker->member].starving)
+        pthread_cond_broadcast(&pool->quiet);
+    pool->threads_free += threads;
 }
 
 /* Runs the batch without the lock. */
@@ -292,18 +305,18 @@ static void run_unlocked(xn_worker *worker, size_t count, int threads) {
     xn_engine *engine = worker->engine;
     xn_pool *pool = &engine->pools[worker->pool];
     worker->busy = true;
-    xn_pool_wake_locked(engine, pool, xn_now_ns());
+    bool wake = xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
     pthread_mutex_unlock(&engine->mutex);
+    if (wake)
+        xn_pool_wake(pool);
     if (threads && pool->backend->stream_set_threads)
         pool->backend->stream_set_threads(worker->stream, threads);
     run_batch(worker, count);
     pthread_mutex_lock(&engine->mutex);
-    worker->busy = false;
-    if (engine->members[worker->member].starving)
-        pthread_cond_broadcast(&pool->quiet);
-    pool->threads_free += threads;
-    if (threads > 1) /* more than this worker takes back for itself at once */
-        xn_pool_wake_locked(engine, pool, xn_now_ns());
+    xn_worker_rest_locked(worker, threads);
+    /* More than this worker takes back for itself at once. */
+    if (threads > 1 && xn_pool_wants_worker_locked(engine, pool, xn_now_ns()))
+        xn_pool_wake(pool);
 }
 
 void *xn_worker_main(void *argument) {
@@ -327,7 +340,9 @@ void *xn_worker_main(void *argument) {
             idle_locked(worker, now_ns);
     }
     /* The wake that ended this worker may have been meant for work. */
-    xn_pool_wake_locked(engine, pool, xn_now_ns());
+    bool wake = xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
     pthread_mutex_unlock(&engine->mutex);
+    if (wake)
+        xn_pool_wake(pool);
     return NULL;
 }

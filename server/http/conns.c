@@ -336,7 +336,7 @@ void xn_conns_free(xn_conns *conns) {
     xn_mem_free(conns);
 }
 
-xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address) {
+xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address, void *memory) {
     xn_conn *conn = xn_mem_zalloc(1, sizeof *conn);
     if (!conn)
         return NULL;
@@ -344,6 +344,7 @@ xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address) {
     conn->fd = fd;
     conn->tls = tls;
     conn->address = address;
+    conn->memory = memory;
     conn->phase = XN_PHASE_NEW;
     conn->since_ns = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
@@ -379,7 +380,7 @@ void xn_conns_remove(xn_conns *conns, xn_conn *conn) {
 void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request) {
     pthread_mutex_lock(&conn->lock);
     conn->phase = phase;
-    conn->since_ns = xn_now_ns();
+    conn->since_ns = xn_now_coarse_ns();
     conn->ended_ns = 0;
     conn->taken_ns = 0;
     conn->bytes = bytes;

@@ -35,7 +35,9 @@ typedef enum {
 typedef struct xn_conn {
     int fd;               /* open as long as the connection is in the list */
     bool tls;             /* no raw bytes may be written */
-    xn_client *address;   /* the owner's */
+    xn_client *address;   /* the owner's, like these: */
+    void *memory;         /* of its requests, one after the other */
+    void *kept;           /* by the handler of requests, or NULL */
     bool linger;          /* the HTTP thread's: the client's bytes were not all read */
     pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
     xn_phase phase;
@@ -64,7 +66,7 @@ xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_er
 void xn_conns_free(xn_conns *conns); /* NULL-safe; when every connection was removed */
 
 /* NULL without memory. */
-xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address);
+xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address, void *memory);
 /* Before its socket is closed. Frees it. */
 void xn_conns_remove(xn_conns *conns, xn_conn *conn);
 void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request);

@@ -29,13 +29,14 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     xn_http *http = context;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    xn_request *request = info && info->socket_context ? xn_mem_alloc(sizeof *request) : NULL;
-    if (!request)
+    xn_conn *conn = info ? info->socket_context : NULL;
+    if (!conn)
         return NULL;
+    xn_request *request = conn->memory;
     memset(request, 0, offsetof(xn_request, headers));
     request->http = http;
     request->connection = connection;
-    request->conn = info->socket_context;
+    request->conn = conn;
     request->started_ns = xn_now_ns();
     request->target_text = uri;
     request->target_length = uri ? strlen(uri) : 0;
@@ -43,7 +44,7 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     request->method = "-"; /* until the headers are in */
     request->path = uri ? uri : "";
     request->bad_path = uri && strstr(uri, "%00");
-    xn_request_make_id(http, request->id, sizeof request->id);
+    xn_request_make_id(http, request->id);
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
     return request;
 }
@@ -108,9 +109,11 @@ static enum MHD_Result receive(xn_request *request, const char *data, size_t *si
             return xn_response_cut_off(request);
     }
     if (request->body && !request->responded)
-        memcpy(request->body + request->received, data, *size);
+        xn_direct_take(request, data, *size);
     request->received += *size;
     *size = 0;
+    if (request->body && !request->responded && request->received < request->length)
+        xn_direct_begin(request);
     xn_conn_received(request->conn, request->received);
     return MHD_YES;
 }
@@ -118,6 +121,7 @@ static enum MHD_Result receive(xn_request *request, const char *data, size_t *si
 static enum MHD_Result complete(xn_request *request) {
     if (request->received != request->length)
         return MHD_NO;
+    xn_direct_end(request);
     request->received_ns = xn_now_ns();
     xn_metrics_add(request->http->metrics, XN_COUNTER_RECEIVED_BYTES, (int64_t)request->length);
     xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
@@ -192,12 +196,13 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK || cut_off || (!ours && status);
     if (status && delivered)
         xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
+    xn_direct_end(request);
     xn_response_release(request);
     if (is_for_gate(request))
         xn_gate_leave(http->gate, &request->place);
     http->handler.finished(http->handler.context, request, status, delivered);
     xn_conn_enter(request->conn, XN_PHASE_IDLE, 0, NULL);
-    xn_mem_free(request);
+    xn_request_memory_free(request);
     *state = NULL;
 }
 
@@ -226,9 +231,11 @@ static xn_conn *watch_connection(xn_http *http, struct MHD_Connection *connectio
     identify(info->client_addr, identity);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     xn_client *address = xn_client_get(http->admission, XN_CLIENT_ADDRESS, identity);
-    xn_conn *conn = address ? xn_conns_add(http->conns, fd, tls, address) : NULL;
+    void *memory = address ? xn_request_memory() : NULL;
+    xn_conn *conn = memory ? xn_conns_add(http->conns, fd, tls, address, memory) : NULL;
     if (conn)
         return conn;
+    xn_mem_free(memory);
     xn_client_put(http->admission, address);
     shutdown(fd, SHUT_RDWR); /* no memory to watch it: it must not stay */
     return NULL;
@@ -242,7 +249,10 @@ static void connection_changed(void *context, struct MHD_Connection *connection,
         *socket_context = watch_connection(http, connection);
     } else if (conn) {
         xn_client *address = conn->address;
+        void *memory = conn->memory;
+        xn_mem_free(conn->kept);
         xn_conns_remove(http->conns, conn);
+        xn_mem_free(memory);
         xn_client_put(http->admission, address);
         *socket_context = NULL;
     }
@@ -283,7 +293,7 @@ static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_
         flags, 0, NULL, NULL, handle, http, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)http->listener,
         MHD_OPTION_NOTIFY_COMPLETED, completed, http, MHD_OPTION_NOTIFY_CONNECTION,
         connection_changed, http, MHD_OPTION_URI_LOG_CALLBACK, request_line, http,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)XN_CONNECTION_BYTES,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)XN_CONNECTION_HEADERS_BYTES,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->max_connections,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_address,
         MHD_OPTION_ARRAY, strictness, MHD_OPTION_ARRAY, pool, MHD_OPTION_ARRAY, tls,
@@ -303,6 +313,7 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
     http->handler = *handler;
     http->metrics = options->metrics;
     http->admission = options->admission;
+    xn_share_open(http, options->threads);
     http->id_salt = (uint64_t)xn_now_ns() * 0x9e3779b97f4a7c15u >> 16;
     const xn_conns_options conns = {.header_timeout_ns = options->header_timeout_ms * XN_NS_PER_MS,
                                     .body_timeout_ns = options->body_timeout_ms * XN_NS_PER_MS,
@@ -317,16 +328,24 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
     if (!status)
         status = xn_conns_create(&conns, &http->conns, error);
     if (!status)
-        status = xn_library_bind(xn_response_for_library, http, error);
+        status = xn_direct_open(http, error);
+    if (!status)
+        status = xn_library_bind(
+            &(xn_library_hooks){http, xn_response_for_library, xn_direct_receive, xn_share_accept},
+            error);
     if (!status)
         status =
             xn_listener_open(options->listen, options->port, &http->listener, &http->port, error);
     if (!status)
         status = start_daemon(http, options, error);
+    if (!status)
+        xn_share_with(http, http->daemon);
     if (status) {
         xn_library_unbind();
         xn_conns_free(http->conns);
         xn_gate_free(http->gate);
+        xn_direct_close(http);
+        xn_share_close(http);
         xn_mem_free(http);
         return status;
     }
@@ -366,9 +385,12 @@ void xn_http_stop(xn_http *http, int64_t deadline_ns) {
     wait_for_silence(http, deadline_ns);
     shutdown(http->listener, SHUT_RDWR);
     atomic_store(&http->stopping, true);
+    xn_share_with(http, NULL);
     MHD_stop_daemon(http->daemon);
     xn_library_unbind();
     xn_conns_free(http->conns);
     xn_gate_free(http->gate);
+    xn_direct_close(http);
+    xn_share_close(http);
     xn_mem_free(http);
 }

@@ -96,6 +96,13 @@ void xn_request_set_id(xn_request *request, const char *id); /* unless the heade
 void xn_request_set_user(xn_request *request, void *user);
 void *xn_request_user(const xn_request *request);
 
+/* Memory that lives as long as the request, zeroed; NULL where there is none. A few KiB of it cost
+ * nothing: they are the connection's. Not from two threads at a time. */
+void *xn_request_take(xn_request *request, size_t bytes);
+/* What the handler keeps with the request's connection, which frees it (xn_mem_free) when it ends;
+ * NULL at first. Whoever has the request may use it; it counts as XN_CONNECTION_REQUEST_BYTES. */
+void **xn_request_kept(const xn_request *request);
+
 /* Where the body goes, and how many of its xn_request_length bytes it may fill before `more` is
  * asked. Only in headers and more. */
 void xn_request_receive(xn_request *request, void *buffer, size_t allowed);

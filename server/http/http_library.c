@@ -8,6 +8,8 @@
 #include <stdint.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define REPLACES __attribute__((visibility("default"))) /* the library must see it */
 
@@ -18,8 +20,7 @@ typedef enum MHD_Result (*lookup_function)(struct MHD_Connection *, enum MHD_Val
 /* Written before the daemon's threads start. */
 static queue_function library_queue;
 static lookup_function library_lookup;
-static xn_library_refusal refusal_;
-static void *refusal_context;
+static xn_library_hooks bound;
 
 /* A pointer to a function by the way that POSIX gives. */
 static void find(const char *name, void *function, size_t size) {
@@ -27,19 +28,18 @@ static void find(const char *name, void *function, size_t size) {
     memcpy(function, &symbol, size);
 }
 
-xn_status xn_library_bind(xn_library_refusal refusal, void *context, xn_error *error) {
+xn_status xn_library_bind(const xn_library_hooks *hooks, xn_error *error) {
     find("MHD_queue_response", &library_queue, sizeof library_queue);
     find("MHD_lookup_connection_value_n", &library_lookup, sizeof library_lookup);
     if (!library_queue || !library_lookup)
         return xn_fail(error, XN_ERR_INTERNAL, NULL,
                        "the HTTP library lacks a function; link it as a shared library");
-    refusal_ = refusal;
-    refusal_context = context;
+    bound = *hooks;
     return XN_OK;
 }
 
 void xn_library_unbind(void) {
-    refusal_ = NULL;
+    bound = (xn_library_hooks){0};
 }
 
 bool xn_library_strict(void) {
@@ -64,7 +64,7 @@ enum MHD_Result xn_library_queue(struct MHD_Connection *connection, unsigned sta
 REPLACES enum MHD_Result MHD_queue_response(struct MHD_Connection *connection, unsigned status,
                                             struct MHD_Response *response) {
     struct MHD_Response *ours =
-        refusal_ && status >= 400 ? refusal_(refusal_context, connection, status) : NULL;
+        bound.refusal && status >= 400 ? bound.refusal(bound.context, connection, status) : NULL;
     enum MHD_Result queued = library_queue(connection, status, ours ? ours : response);
     if (ours)
         MHD_destroy_response(ours);
@@ -117,4 +117,21 @@ REPLACES enum MHD_Result MHD_lookup_connection_value_n(struct MHD_Connection *co
     /* 0.9.75 invites a body that there is not and then forgets what follows the request. */
     bool comes = known > 0 && strspn(body.digits, "0") < body.count;
     return comes ? library_lookup(connection, kind, key, key_size, value, value_size) : MHD_NO;
+}
+
+REPLACES ssize_t recv(int fd, void *buffer, size_t size, int flags) {
+    return bound.receive ? bound.receive(bound.context, fd, buffer, size, flags)
+                         : recvfrom(fd, buffer, size, flags, NULL, NULL);
+}
+
+int xn_library_accept(int fd, struct sockaddr *address, socklen_t *length, int flags) {
+    return (int)syscall(SYS_accept4, fd, address, length, flags);
+}
+
+/* Declared by its symbol: the system's header has it with a type that only it may use. */
+REPLACES int replaced_accept(int fd, struct sockaddr *address, socklen_t *length,
+                             int flags) __asm__("accept4");
+int replaced_accept(int fd, struct sockaddr *address, socklen_t *length, int flags) {
+    return bound.accept ? bound.accept(bound.context, fd, address, length, flags)
+                        : xn_library_accept(fd, address, length, flags);
 }

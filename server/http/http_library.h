@@ -1,10 +1,12 @@
 /* http_library.h: what libmicrohttpd does by itself, without asking the server above it: it reads
- * the length of a body and looks for Host, and answers what it cannot read with pages of its own
- * (0.9.75 sends the head of some of them twice). Both go through functions that the library
- * exports, and a shared library calls the program's definition of an exported function where there
- * is one. http_library.c defines two of them, so that the length of a body is what our own rules
- * make of it, and every answer has our form. With a library that was linked otherwise (statically,
- * -Bsymbolic) nothing is replaced, and it behaves as it came. */
+ * the length of a body and looks for Host, answers what it cannot read with pages of its own
+ * (0.9.75 sends the head of some of them twice), receives every byte into its own buffer, and
+ * leaves a connection to the thread that accepts it. All that goes through functions that the
+ * library exports, or has from the system, and a shared library calls the program's definition of
+ * such a function where there is one. http_library.c defines four of them, so that the length of a
+ * body is what our own rules make of it, every answer has our form, bodies go where they belong
+ * (direct.c), and the threads share the connections (share.c). With a library that was linked
+ * otherwise (statically, -Bsymbolic) nothing is replaced, and it behaves as it came. */
 #ifndef XN_HTTP_LIBRARY_H
 #define XN_HTTP_LIBRARY_H
 
@@ -12,19 +14,31 @@
 
 #include <microhttpd.h>
 #include <stdbool.h>
+#include <sys/socket.h>
 
 /* The answer in place of the library's own for that status, or NULL to keep the library's. */
 typedef struct MHD_Response *(*xn_library_refusal)(void *context, struct MHD_Connection *connection,
                                                    unsigned status);
 
-/* Finds the library's own functions; before all others here. A process has one daemon at a time:
- * the refusals are its. */
-xn_status xn_library_bind(xn_library_refusal refusal, void *context, xn_error *error);
+typedef struct xn_library_hooks {
+    void *context;
+    xn_library_refusal refusal;
+    /* In place of recv on any socket, and of accept4, as these. */
+    ssize_t (*receive)(void *context, int fd, void *buffer, size_t size, int flags);
+    int (*accept)(void *context, int fd, struct sockaddr *address, socklen_t *length, int flags);
+} xn_library_hooks;
+
+/* Finds the library's own functions; before all others here. A process has one daemon at a time,
+ * whose hooks these are. */
+xn_status xn_library_bind(const xn_library_hooks *hooks, xn_error *error);
 void xn_library_unbind(void);
 
 /* 1.0 and later read a request's head strictly when told to; before, the reader must look at the
  * bytes himself. Of the library that runs, not of the one it was built with. */
 bool xn_library_strict(void);
+
+/* The system's, whatever stands in its place. */
+int xn_library_accept(int fd, struct sockaddr *address, socklen_t *length, int flags);
 
 /* A field of the request, or NULL. */
 const char *xn_library_header(struct MHD_Connection *connection, const char *name);

@@ -1,14 +1,78 @@
 /* request.c: what the handler sees of a request; see http.h. */
 #include "http_internal.h"
 
-#include <stdio.h>
+#include "config.h"
+#include "xn_mem.h"
+
 #include <string.h>
 
-void xn_request_make_id(xn_http *http, char *id, size_t size) {
-    uint64_t n = atomic_fetch_add_explicit(&http->next_id, 1, memory_order_relaxed);
-    snprintf(id, size, "%08llx-%08llx", (unsigned long long)(http->id_salt & 0xffffffffu),
-             (unsigned long long)n);
+/* Eight hexadecimal digits or more; their end. */
+static char *write_hex(char *at, uint64_t value) {
+    int digits = 8;
+    while (digits < 16 && value >> (4 * digits))
+        digits++;
+    for (int i = digits; i-- > 0;)
+        *at++ = "0123456789abcdef"[value >> (4 * i) & 15];
+    return at;
 }
+
+void xn_request_make_id(xn_http *http, char id[XN_PROTO_MAX_ID + 1]) {
+    uint64_t n = atomic_fetch_add_explicit(&http->next_id, 1, memory_order_relaxed);
+    char *at = write_hex(id, http->id_salt & 0xffffffffu);
+    *at++ = '-';
+    *write_hex(at, n) = '\0';
+}
+
+/* ---- memory ---- */
+
+/* The request, then its room. What is kept with a connection counts for the rest of what it may
+ * hold. */
+#define ROOM_AT ((sizeof(xn_request) + XN_MEM_ALIGNMENT - 1) / XN_MEM_ALIGNMENT * XN_MEM_ALIGNMENT)
+#define ROOM_BYTES ((size_t)2560)
+_Static_assert(ROOM_AT + ROOM_BYTES <= 3 * XN_CONNECTION_REQUEST_BYTES / 4, "what it counts for");
+
+struct xn_request_block {
+    _Alignas(XN_MEM_ALIGNMENT) struct xn_request_block *next;
+};
+
+void *xn_request_memory(void) {
+    return xn_mem_alloc(ROOM_AT + ROOM_BYTES);
+}
+
+void xn_request_memory_free(xn_request *request) {
+    while (request->blocks) {
+        struct xn_request_block *next = request->blocks->next;
+        xn_mem_free(request->blocks);
+        request->blocks = next;
+    }
+}
+
+static void *take_block(xn_request *request, size_t bytes) {
+    size_t total;
+    struct xn_request_block *block =
+        xn_add_size(sizeof *block, bytes, &total) ? xn_mem_zalloc(1, total) : NULL;
+    if (!block)
+        return NULL;
+    block->next = request->blocks;
+    request->blocks = block;
+    return block + 1;
+}
+
+void *xn_request_take(xn_request *request, size_t bytes) {
+    if (bytes > ROOM_BYTES - request->room_used)
+        return take_block(request, bytes);
+    void *memory = (char *)request + ROOM_AT + request->room_used;
+    request->room_used += (bytes + XN_MEM_ALIGNMENT - 1) / XN_MEM_ALIGNMENT * XN_MEM_ALIGNMENT;
+    if (request->room_used > ROOM_BYTES)
+        request->room_used = ROOM_BYTES;
+    return memset(memory, 0, bytes);
+}
+
+void **xn_request_kept(const xn_request *request) {
+    return &request->conn->kept;
+}
+
+/* ---- what it says ---- */
 
 const char *xn_request_method(const xn_request *request) {
     return request->method;
@@ -47,8 +111,11 @@ const char *xn_request_id(const xn_request *request) {
     return request->id;
 }
 void xn_request_set_id(xn_request *request, const char *id) {
-    if (!request->id_from_header)
-        snprintf(request->id, sizeof request->id, "%s", id);
+    size_t length = strnlen(id, sizeof request->id - 1);
+    if (request->id_from_header)
+        return;
+    memcpy(request->id, id, length);
+    request->id[length] = '\0';
 }
 void xn_request_set_user(xn_request *request, void *user) {
     request->user = user;

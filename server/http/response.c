@@ -33,7 +33,9 @@ void xn_request_add_header(xn_request *request, const char *name, const char *va
         return;
     int i = request->header_count++;
     request->headers[i].name = name;
-    snprintf(request->headers[i].value, sizeof request->headers[i].value, "%s", value);
+    size_t length = strnlen(value, sizeof request->headers[i].value - 1);
+    memcpy(request->headers[i].value, value, length);
+    request->headers[i].value[length] = '\0';
 }
 
 void xn_request_abort(xn_request *request) {
@@ -46,31 +48,14 @@ void xn_response_release(xn_request *request) {
     request->release = NULL;
 }
 
-/* The library calls this when it no longer needs the body. */
-typedef struct {
-    void (*release)(void *context);
-    void *context;
-} body_owner;
-
-static void library_released(void *context) {
-    body_owner *owner = context;
-    owner->release(owner->context);
-    xn_mem_free(owner);
-}
-
+/* The library calls release when it no longer needs the body. */
 static struct MHD_Response *make_response(xn_request *request) {
-    struct MHD_Response *response = NULL;
     if (!request->release)
         return MHD_create_response_from_buffer(request->response_length, request->response_body,
                                                MHD_RESPMEM_PERSISTENT);
-    body_owner *owner = xn_mem_alloc(sizeof *owner);
-    if (owner) {
-        *owner = (body_owner){request->release, request->release_context};
-        response = MHD_create_response_from_buffer_with_free_callback_cls(
-            request->response_length, request->response_body, library_released, owner);
-        if (!response)
-            xn_mem_free(owner);
-    }
+    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback_cls(
+        request->response_length, request->response_body, request->release,
+        request->release_context);
     if (response)
         request->release = NULL;
     return response;
@@ -201,7 +186,7 @@ struct MHD_Response *xn_response_for_library(void *context, struct MHD_Connectio
             MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_COPY);
         if (!response)
             return NULL;
-        xn_request_make_id(http, id, sizeof id);
+        xn_request_make_id(http, id);
         MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
         MHD_add_response_header(response, "X-Request-Id", id);
         xn_metrics_rejected(http->metrics, XN_REJECT_FRAMING);

@@ -187,6 +187,12 @@ static void submit(xn_computation *work) {
     }
 }
 
+/* Small work is over before another thread would have seen it. */
+static bool runs_here(xn_computation *work) {
+    return !answering_is_long(work) &&
+           xn_engine_try_run(work->exchange->service->engine, &work->job);
+}
+
 static void decode_on_loader(xn_task *task) {
     xn_computation *work = (xn_computation *)task;
     xn_request *request = work->exchange->request;
@@ -213,7 +219,7 @@ static void decode_later(xn_computation *work) {
 
 void xn_computation_start(xn_exchange *exchange, const xn_computation_kind *kind, size_t bytes) {
     xn_error error;
-    xn_computation *work = xn_mem_zalloc(1, bytes);
+    xn_computation *work = xn_request_take(exchange->request, bytes);
     if (!work) {
         xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
         xn_exchange_fail(exchange, &error);
@@ -235,7 +241,7 @@ void xn_computation_start(xn_exchange *exchange, const xn_computation_kind *kind
     work->decode_ns = xn_now_ns() - xn_request_received_ns(exchange->request);
     if (later) {
         decode_later(work);
-    } else if (recall(work) && !answering_is_long(work)) {
+    } else if (recall(work) ? !answering_is_long(work) : runs_here(work)) {
         xn_computation_answer(exchange);
     } else {
         xn_request_park(exchange->request);
@@ -392,5 +398,4 @@ void xn_computation_finished(xn_exchange *exchange) {
     if (work->output)
         xn_buffers_put(xn_computation_buffers(work), work->output, work->output_bytes);
     xn_asset_release(work->asset);
-    xn_mem_free(work);
 }

@@ -1,6 +1,7 @@
 /* conv.c: POST /conv: what makes a job of a request in any of its forms, and an answer of a job. */
 #include "clock.h"
 #include "computation.h"
+#include "recent.h"
 #include "resources.h"
 #include "weights_given.h"
 #include "xn_mem.h"
@@ -46,6 +47,7 @@ static bool add_query(void *context, const char *key, const char *value) {
 
 static xn_status parse(conv_work *conv, xn_error *error) {
     const xn_proto_limits limits = {conv->work.exchange->service->config->max_elements};
+    void **kept = xn_request_kept(conv->work.exchange->request);
     query q = {.count = 0};
     xn_proto_body body;
     xn_request_query(conv->work.exchange->request, add_query, &q);
@@ -53,7 +55,12 @@ static xn_status parse(conv_work *conv, xn_error *error) {
         return xn_fail(error, XN_ERR_MALFORMED, "query",
                        "the query string has more than %d parameters", MAX_QUERY);
     xn_exchange_body(conv->work.exchange, &body);
-    return xn_proto_parse_conv(&body, q.pairs, q.count, &limits, &conv->parsed, error);
+    if (!q.count && xn_recent_find(*kept, &body, &conv->parsed))
+        return XN_OK;
+    xn_status status = xn_proto_parse_conv(&body, q.pairs, q.count, &limits, &conv->parsed, error);
+    if (!status && !q.count)
+        xn_recent_keep(kept, &body, &conv->parsed);
+    return status;
 }
 
 static xn_status shape_of_inline(const xn_conv_request *parsed, xn_weights_shape *out,

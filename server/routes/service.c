@@ -148,7 +148,7 @@ static void on_more(void *context, xn_request *request, size_t bytes) {
 static void on_headers(void *context, xn_request *request) {
     const char *path = xn_request_path(request);
     xn_route_match match;
-    xn_exchange *exchange = xn_mem_zalloc(1, sizeof *exchange);
+    xn_exchange *exchange = xn_request_take(request, sizeof *exchange);
     if (!exchange) {
         xn_request_abort(request);
         return;
@@ -214,7 +214,6 @@ static void on_finished(void *context, xn_request *request, int status, bool del
     if (exchange->resource && exchange->resource->finished)
         exchange->resource->finished(exchange);
     xn_exchange_release(exchange);
-    xn_mem_free(exchange);
 }
 
 static size_t write_error(void *context, const xn_request *request, const char *code,

@@ -69,6 +69,15 @@ const xn_network *xn_asset_network(const xn_asset *asset) {
     return asset->network;
 }
 
+size_t xn_asset_bytes(const xn_asset *asset) {
+    size_t bytes = 0;
+    if (!asset->network)
+        return asset->weights->host_bytes;
+    for (int i = 0; i < asset->network->weights_count; i++)
+        bytes += asset->network->weights[i]->host_bytes;
+    return bytes;
+}
+
 void xn_asset_count_requests(xn_asset *asset, int64_t requests) {
     atomic_fetch_add_explicit(&asset->requests, requests, memory_order_relaxed);
 }

@@ -32,5 +32,9 @@ xn_model_counters *xn_asset_counters(xn_asset *asset);
  * numbers, as xn_program_run takes them. Borrowed from the asset. */
 xn_status xn_asset_prepared(xn_asset *asset, int device, const xn_prepared *const **out,
                             xn_error *error);
+/* Whether that would give them at once. */
+bool xn_asset_is_prepared(const xn_asset *asset, int device);
+/* Host memory of its weights, those of a network together. */
+size_t xn_asset_bytes(const xn_asset *asset);
 
 #endif

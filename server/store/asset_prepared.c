@@ -97,6 +97,11 @@ xn_status xn_asset_prepared(xn_asset *asset, int device, const xn_prepared *cons
     return XN_OK;
 }
 
+bool xn_asset_is_prepared(const xn_asset *asset, int device) {
+    return atomic_load_explicit(&asset->slots[device].ready, memory_order_acquire) &&
+           !atomic_load(&asset->store->lost[device]);
+}
+
 xn_status xn_asset_prepare_all(xn_asset *asset, xn_error *error) {
     xn_store *store = asset->store;
     bool any = false;

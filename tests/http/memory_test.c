@@ -330,18 +330,18 @@ START_TEST(a_key_has_a_share) {
 }
 END_TEST
 
-/* Their headers' memory is part of --queue-bytes: 160 connections hold 5 MiB of the 8. */
+/* Their headers' memory is part of --queue-bytes: 160 connections hold 6.25 MiB of the 8. */
 START_TEST(connections_count) {
     enum { COUNT = 160 };
     xt_conn conns[COUNT];
     xt_daemon *d = xt_daemon_start(XT_FLAGS("--queue-bytes", "8M", "--max-bytes-per-client", "8M"));
     for (int i = 0; i < COUNT; i++)
         ck_assert(xt_connect(&conns[i], d));
-    ck_assert(xt_metric_becomes(d, "xnord_connections_bytes", (COUNT + 1) * 32768));
+    ck_assert(xt_metric_becomes(d, "xnord_connections_bytes", (COUNT + 1) * 40960));
     ck_assert_int_eq(post(d, 4 * MIB), 429);
     for (int i = 0; i < COUNT; i++)
         xt_disconnect(&conns[i]);
-    ck_assert(xt_metric_becomes(d, "xnord_connections_bytes", 32768));
+    ck_assert(xt_metric_becomes(d, "xnord_connections_bytes", 40960));
     ck_assert_int_eq(post(d, 4 * MIB), 200);
     ck_assert_int_eq(xt_daemon_stop(d), 0);
 }

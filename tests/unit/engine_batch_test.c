@@ -270,7 +270,7 @@ START_TEST(threads_are_dealt_out) {
     xn_config config = fake_config();
     config.max_batch_images = 1;
     const int ordinal = 0;
-    xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 4, 4};
+    xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 4, 4, 0};
     xn_engine *engine = NULL;
     ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &engine, NULL), XN_OK);
     xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
@@ -305,7 +305,7 @@ START_TEST(threads_are_given_back) {
     fake_reset();
     xn_config config = fake_config();
     const int ordinal = 0;
-    xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 1, 4};
+    xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 1, 4, 0};
     xn_engine *engine = NULL;
     ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &engine, NULL), XN_OK);
     xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);

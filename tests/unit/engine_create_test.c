@@ -167,7 +167,7 @@ START_TEST(creation_allocations_fail) {
     const int ordinals[2] = {0, 1};
     xn_config config = fake_config();
     config.canary_interval_ms = 3600 * 1000;
-    xn_pool_spec pools[2] = {{&fake_gpu, ordinals, 2, 2, 0}, {&fake_cpu, ordinals, 1, 2, 2}};
+    xn_pool_spec pools[2] = {{&fake_gpu, ordinals, 2, 2, 0, 0}, {&fake_cpu, ordinals, 1, 2, 2, 2}};
     fake_reset();
     for (int i = 0;; i++) {
         xn_engine *engine = NULL;

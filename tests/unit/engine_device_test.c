@@ -274,7 +274,7 @@ START_TEST(canary_at_start) {
     fake_reset();
     xn_config config = fake_config();
     int first = 0;
-    xn_pool_spec pool = {&fake_gpu, &first, 1, 1, 0};
+    xn_pool_spec pool = {&fake_gpu, &first, 1, 1, 0, 0};
     xn_engine *engine = NULL;
     xn_error error = {0};
     fake[FAKE_GPU].canary_failure = XN_ERR_INTERNAL;

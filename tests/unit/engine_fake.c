@@ -397,7 +397,7 @@ xn_config fake_config(void) {
 static const int ordinals[FAKE_DEVICES] = {0, 1, 2, 3};
 
 xn_engine *fake_engine(const xn_config *config, int workers) {
-    xn_pool_spec pool = {&fake_gpu, ordinals, 1, workers, 0};
+    xn_pool_spec pool = {&fake_gpu, ordinals, 1, workers, 0, 0};
     xn_engine *engine = NULL;
     xn_error error = {0};
     xn_status status = xn_engine_create_with(config, &pool, 1, "", &engine, &error);
@@ -406,7 +406,8 @@ xn_engine *fake_engine(const xn_config *config, int workers) {
 }
 
 xn_engine *fake_engine_pair(const xn_config *config, int gpus) {
-    xn_pool_spec pools[2] = {{&fake_gpu, ordinals, gpus, 1, 0}, {&fake_cpu, ordinals, 1, 2, 2}};
+    xn_pool_spec pools[2] = {{&fake_gpu, ordinals, gpus, 1, 0, 0},
+                             {&fake_cpu, ordinals, 1, 2, 2, 2}};
     xn_engine *engine = NULL;
     xn_error error = {0};
     xn_status status = xn_engine_create_with(config, pools, 2, "", &engine, &error);

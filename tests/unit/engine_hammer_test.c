@@ -12,7 +12,7 @@ typedef struct hammer {
     uint64_t seed;
     int pools;
     bool unruly; /* cancels and deadlines too */
-    atomic_llong ok, ended;
+    atomic_llong ok, ended, inlined;
 } hammer;
 
 typedef struct hammer_thread {
@@ -31,7 +31,12 @@ static void start_one(hammer *h, fake_job *job, xn_rng *rng, bool *cancel) {
         job->job.deadline_ns = xn_now_ns() + (int64_t)xn_rng_below(rng, 200) * XN_NS_PER_US;
     *cancel = kind == 1;
     ck_assert_int_eq(fake_admit(h->engine, 64, &job->ticket, NULL), XN_OK);
-    fake_job_submit(job);
+    if (!*cancel && xn_rng_below(rng, 2) && xn_engine_try_run(h->engine, &job->job)) {
+        atomic_fetch_add(&h->inlined, 1);
+        job->job.done(&job->job);
+    } else {
+        fake_job_submit(job);
+    }
 }
 
 static void end_one(hammer *h, fake_job *job, bool cancelled) {
@@ -100,9 +105,11 @@ START_TEST(hammer_fakes) {
     xn_config config = fake_config();
     config.max_batch_images = 16;
     config.canary_interval_ms = 1;
+    config.inline_us = 100;
     hammer h = {.engine = fake_engine_pair(&config, 3), .pools = 2, .unruly = true};
     hammer_run(&h);
     ck_assert_int_le(fake[FAKE_CPU].threads_most, 2); /* the budget */
+    ck_assert_int_gt(h.inlined, 0);
     ck_assert_int_gt(fake_record_count(FAKE_CPU), 0);
     ck_assert_int_gt(fake_record_count(FAKE_GPU), 0);
     fake_expect_all_freed();
@@ -125,6 +132,7 @@ START_TEST(hammer_ref) {
     xn_config config = fake_config();
     snprintf(config.backend, sizeof config.backend, "ref");
     config.threads = 3;
+    config.inline_us = 100;
     hammer h = {.pools = 1, .unruly = false};
     xn_error error = {0};
     xn_status status = xn_engine_create(&config, &h.engine, &error);

@@ -2,8 +2,6 @@
  * place of data, and behind it their bytes in the order of the members. */
 #include "xn_wire_form.h"
 
-#include <stdio.h>
-
 static const char length_header[] = "Inference-Header-Content-Length";
 
 static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, size_t query_count,
@@ -36,7 +34,7 @@ static void write_prefix(xn_text *text, const xn_answer *answer) {
 static int headers(const xn_answer *answer, size_t prefix, xn_proto_header *out) {
     (void)answer;
     out->name = length_header;
-    snprintf(out->value, sizeof out->value, "%zu", prefix);
+    out->value[xn_text_u64(prefix, out->value)] = '\0';
     return 1;
 }
 

@@ -25,6 +25,7 @@ int bench_echo(const bench_options *o);
 int bench_load(const bench_options *o);
 int bench_json(const bench_options *o);
 int bench_wrk(const bench_options *o);
+int bench_ways(const bench_options *o);
 int bench_network(const bench_options *o);
 int bench_overload(const bench_options *o);
 int bench_probe(const bench_options *o);
@@ -32,7 +33,7 @@ int bench_cache(const bench_options *o);
 
 /* The next word of a list, into text; false at the end. at moves on. */
 bool bench_next_word(const char **at, char *text, size_t size);
-/* This process and its threads to come, "0,1,5"; NULL: as it is. How many there are. */
+/* This process and its threads to come, "0,1,5"; NULL: as it is. How many cores they have. */
 int bench_pin(const char *cpus);
 
 /* ---- processes (process.c) ---- */
@@ -61,9 +62,9 @@ void bench_birealnet_start(bench_process *p, const bench_options *o, const struc
 /* Waits until it serves; the name of its backend, "?" where it does not say. */
 void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t size);
 
-/* `bench-http echo`, on a free port of loopback, with as many threads as there are cores, up to 8.
- */
-void bench_echo_start(bench_process *p, struct sockaddr_in *address);
+/* `bench-http echo`, on a free port of loopback, on the daemon's cores and with as many threads as
+ * they are, up to 8: those that the daemon takes. */
+void bench_echo_start(bench_process *p, const bench_options *o, struct sockaddr_in *address);
 
 /* One exchange on a connection of its own, which the request asks to close. The whole answer,
  * terminated and owned by the caller, or NULL with a line on stderr. */

@@ -43,6 +43,7 @@ typedef struct ol_message {
     unsigned char *output; /* of the first answer: every other must hold the same; NULL: any */
     size_t output_bytes;
     size_t stamp_at; /* where each request has OL_STAMP bytes of its own; 0: all are the same */
+    bool any_length; /* a 200 is right, whatever it holds */
 } ol_message;
 
 enum { OL_STAMP = sizeof(uint64_t), OL_STAMPS = 64 };

@@ -13,6 +13,8 @@ typedef struct command {
 
 static const command commands[] = {
     {"wrk", "wrk against xnord, the echo ceiling and, where there is PyTorch, a peer", bench_wrk},
+    {"ways", "a layer as floats and as packed bits, an image in bodies and in shared memory",
+     bench_ways},
     {"network", "Bi-Real-18, pictures to logits, beside the echo ceiling", bench_network},
     {"overload", "goodput, latency and memory at multiples of capacity, by an open loop",
      bench_overload},
@@ -40,9 +42,9 @@ static const xn_option options[] = {
     {"scripts", XN_OPTION_TEXT, &o.scripts, "FOLDER", "of post.lua and the peer"},
     {"rounds", XN_OPTION_COUNT, &o.rounds, "N", "medians of so many (3)"},
     {"seconds", XN_OPTION_NUMBER, &o.seconds, "S",
-     "a round (wrk, overload: 3; load, cache: 4; network: 5; probe: 10)"},
+     "a round (wrk, overload: 3; load, cache, ways: 4; network: 5; probe: 10)"},
     {"connections", XN_OPTION_COUNT, &o.connections, "N",
-     "wrk, cache: 32; network: 1, 8 and 32; overload: 1000; load: 64"},
+     "wrk, cache: 32; network: 1, 8 and 32; ways: 1 and 32; overload: 1000; load: 64"},
     {"threads", XN_OPTION_COUNT, &o.threads, "N", "of echo, of load (2), of network's generator"},
     {"cpus", XN_OPTION_TEXT, &o.cpus, "2,3", "cores of clients; of a generator one a thread"},
     {"daemon-cpus", XN_OPTION_TEXT, &o.daemon_cpus, "0,1", "cores of the daemon"},

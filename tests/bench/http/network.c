@@ -279,7 +279,7 @@ int bench_network(const bench_options *o) {
     bench_birealnet_start(&b.processes[XNORD], o, net, NULL, &b.servers[XNORD]);
     bench_daemon_ready(&b.servers[XNORD], backend, sizeof backend);
     xn_birealnet_free(net);
-    bench_echo_start(&b.processes[ECHO], &b.servers[ECHO]);
+    bench_echo_start(&b.processes[ECHO], o, &b.servers[ECHO]);
     xn_report_open(&b.report, o->json);
     printf("Bi-Real-18, %dx%dx3 bytes to logits; xnord backend %s, %ld cores; medians of %d "
            "rounds\n",

@@ -34,7 +34,7 @@ int bench_pin(const char *cpus) {
     cpu_set_t set;
     CPU_ZERO(&set);
     if (!cpus)
-        return (int)sysconf(_SC_NPROCESSORS_ONLN);
+        return sched_getaffinity(0, sizeof set, &set) ? 1 : CPU_COUNT(&set);
     while (bench_next_word(&cpus, word, sizeof word))
         CPU_SET((size_t)strtoul(word, NULL, 10) % CPU_SETSIZE, &set);
     if (sched_setaffinity(0, sizeof set, &set))
@@ -171,12 +171,23 @@ void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t 
     free(ready);
 }
 
-void bench_echo_start(bench_process *p, struct sockaddr_in *address) {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+/* Cores of a list, or those of this process. */
+static int count_cores(const char *cpus) {
+    char word[16];
+    int count = 0;
+    if (!cpus)
+        return bench_pin(NULL);
+    while (bench_next_word(&cpus, word, sizeof word))
+        count++;
+    return count;
+}
+
+void bench_echo_start(bench_process *p, const bench_options *o, struct sockaddr_in *address) {
+    const int cores = count_cores(o->daemon_cpus);
     char threads[24], line[64];
     char *argv[] = {(char *)"/proc/self/exe", (char *)"echo", (char *)"--threads", threads, NULL};
-    snprintf(threads, sizeof threads, "%ld", cores < 8 ? cores : 8);
-    bench_process_start(p, argv, NULL, STDOUT_FILENO, "", line, sizeof line);
+    snprintf(threads, sizeof threads, "%d", cores < 8 ? cores : 8);
+    bench_process_start(p, argv, o->daemon_cpus, STDOUT_FILENO, "", line, sizeof line);
     *address = on_loopback(line);
 }
 

@@ -50,9 +50,9 @@ static void start_xnord(const bench_options *o, server *s, char *backend, size_t
     bench_daemon_ready(&address, backend, size);
 }
 
-static void start_echo(server *s) {
+static void start_echo(const bench_options *o, server *s) {
     struct sockaddr_in address;
-    bench_echo_start(&s->process, &address);
+    bench_echo_start(&s->process, o, &address);
     snprintf(s->url, URL, "http://127.0.0.1:%u/", (unsigned)ntohs(address.sin_port));
 }
 
@@ -97,7 +97,7 @@ static void load(const bench_options *o, const server *s, int side, int threads,
 static int run_side(const bench_options *o, const server *servers, const char *backend, int side,
                     xn_report *r) {
     static rows all[SERVERS];
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int cores = bench_pin(NULL);
     double xnord = NAN;
     int status = 0;
     memset(all, 0, sizeof all);
@@ -131,17 +131,18 @@ int bench_wrk(const bench_options *o) {
     server servers[SERVERS] = {[XNORD] = {.form = "oip", .there = true},
                                [ECHO] = {.form = "raw", .there = true},
                                [PEER] = {.form = "raw", .asks_side = true}};
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const int cores = bench_pin(NULL);
     const char *sides = o->sides;
     char backend[32], word[16];
     xn_report r;
     int status = 0;
     start_xnord(o, &servers[XNORD], backend, sizeof backend);
-    start_echo(&servers[ECHO]);
+    start_echo(o, &servers[ECHO]);
     start_peer(o, &servers[PEER]);
+    bench_pin(o->cpus); /* wrk's */
     xn_report_open(&r, o->json);
     printf(
-        "xnord backend %s; wrk %d threads, %d connections, %g s x %d rounds; medians; %ld cores\n",
+        "xnord backend %s; wrk %d threads, %d connections, %g s x %d rounds; medians; %d cores\n",
         backend, cores > 4 ? 4 : 1, o->connections ? o->connections : 32,
         o->seconds > 0 ? o->seconds : 3, o->rounds, cores);
     xn_report_table(&r, columns, XN_COUNT(columns));
