@@ -188,7 +188,7 @@ static void copy_rows(const unit *u) {
     for (int32_t c = 0; c < conv->group_channels; c++)
         for (int64_t y = top; y < top + under; y++, to += state->rows.pitch)
             if (y >= 0 && y < conv->height)
-                xn_cpu_rows_copy(conv, &state->rows,
+                xn_cpu_rows_copy(common, conv, &state->rows,
                                  xn_cpu_row_fp32(common, conv, u->image->input,
                                                  u->group * conv->group_channels + c, (int32_t)y,
                                                  array(u, TEMP)),

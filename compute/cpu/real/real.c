@@ -14,11 +14,13 @@
 #include "parallel.h"
 #include "xn_mem.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
     MOST_TILES = 64,
     MOST_RUN = 16,
+    MOST_TERMS_IN_PLACE = 160,
     /* every lane may begin a piece, and a piece ends a move early */
     MOST_PIECES = XN_CPU_REAL_LANES,
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
@@ -34,28 +36,54 @@ static int64_t tiles_of(const xn_conv *conv) {
     return tiles;
 }
 
-static double cost_ns(const xn_step *step, const void *kernels) {
-    const xn_conv *conv = &step->conv;
-    const xn_cpu_real_kernels *real = kernels;
+/* Vectors of an image: of all its outputs, or of each row's. */
+static double vectors_of(const xn_conv *conv, int lanes, bool by_rows) {
+    if (by_rows)
+        return (double)conv->out_height * (double)xn_cpu_div_up(conv->out_width, lanes);
+    return (double)xn_cpu_div_up((int64_t)conv->out_height * conv->out_width, lanes);
+}
+
+static double cost_of(const xn_conv *conv, const xn_cpu_real_kernels *real,
+                      xn_cpu_reading reading) {
     const xn_cpu_real_costs *costs = &real->costs;
-    const int64_t outputs = (int64_t)conv->out_height * conv->out_width;
-    const int64_t vectors = xn_cpu_div_up(outputs, real->lanes);
-    const double panels = (double)xn_cpu_div_up(vectors, real->most);
-    const double taps = (double)conv->kernel_h * conv->kernel_w, groups = conv->groups;
+    const bool packed = reading != XN_CPU_READ_IN_PLACE;
+    const double vectors = vectors_of(conv, real->lanes, !packed);
+    const double panels = ceil(vectors / real->most), groups = conv->groups;
+    const double taps = (double)conv->kernel_h * conv->kernel_w;
     const double tiles = (double)tiles_of(conv), terms = taps * conv->group_channels;
-    return (double)vectors *
-               (terms * (costs->multiply * XN_CPU_REAL_FILTERS * tiles + costs->pack * groups) +
-                costs->tile * tiles) +
-           groups * (costs->tap * taps * (panels + conv->out_height) + costs->panel * panels) +
-           costs->output * (double)xn_conv_output_elements(conv) +
-           (xn_cpu_source_in_place(conv) ? 0 : costs->copy * (double)xn_conv_input_elements(conv));
+    double cost = vectors * (terms * costs->multiply * XN_CPU_REAL_FILTERS * tiles +
+                             costs->tile * tiles) +
+                  groups * costs->panel * panels +
+                  costs->output * (double)xn_conv_output_elements(conv);
+    if (packed)
+        cost += groups * (vectors * terms * costs->pack +
+                          costs->tap * taps * (panels + conv->out_height));
+    if (reading != XN_CPU_READ_IMAGE)
+        cost += costs->copy * (double)xn_conv_input_elements(conv);
+    return cost;
+}
+
+/* What panels are packed of, or that they are not: it takes rows of few terms, which L1 holds. */
+static xn_cpu_reading reading_of(const xn_conv *conv, const xn_cpu_real_kernels *real) {
+    const xn_cpu_reading packed =
+        xn_cpu_source_in_image(conv) ? XN_CPU_READ_IMAGE : XN_CPU_READ_ROWS;
+    const double terms = (double)conv->kernel_h * conv->kernel_w * conv->group_channels;
+    if (terms <= MOST_TERMS_IN_PLACE && xn_cpu_source_fits_in_place(conv) &&
+        cost_of(conv, real, XN_CPU_READ_IN_PLACE) < cost_of(conv, real, packed))
+        return XN_CPU_READ_IN_PLACE;
+    return packed;
+}
+
+static double cost_ns(const xn_step *step, const void *kernels) {
+    const xn_conv conv = xn_cpu_source_flat(&step->conv);
+    return cost_of(&conv, kernels, reading_of(&conv, kernels));
 }
 
 static void destroy(void *state) {
     xn_cpu_real_state *s = state;
     if (!s)
         return;
-    xn_cpu_rows_free(&s->rows);
+    xn_cpu_source_free(s);
     xn_mem_free(s);
 }
 
@@ -72,16 +100,19 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     xn_cpu_real_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
     if (!state)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
-    xn_status status = xn_cpu_source_create(conv, plan->max_images, state, &shared, &slice, error);
+    state->conv = xn_cpu_source_flat(conv);
+    state->reading = reading_of(&state->conv, plan->path_kernels);
+    xn_status status = xn_cpu_source_create(plan->max_images, state, &shared, &slice, error);
     if (status)
         return status;
     state->tiles = (int32_t)xn_cpu_min(MOST_TILES, xn_cpu_real_tiles(conv->out_channels));
     const size_t sums = (size_t)state->tiles * tile;
-    state->offset[XN_CPU_REAL_PANEL] = xn_cpu_take(&slice, panel, sizeof(float));
-    state->offset[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
-    state->offset[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
-    state->offset[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, tile, sizeof(float));
-    state->offset[XN_CPU_REAL_WORDS] = xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(uint32_t));
+    state->offsets[XN_CPU_REAL_PANEL] = xn_cpu_take(&slice, panel, sizeof(float));
+    state->offsets[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
+    state->offsets[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
+    state->offsets[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, tile, sizeof(float));
+    state->offsets[XN_CPU_REAL_WORDS] =
+        xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(uint32_t));
     state->bytes = conv->epilogue.bits && writes_bits(&plan->step);
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
 }
@@ -116,6 +147,7 @@ typedef struct unit {
     int32_t first_tile, tiles;
     int32_t first, last; /* filters */
     int32_t lanes, pitch;
+    bool whole; /* all lanes are outputs, and of one image */
     piece pieces[MOST_PIECES];
     int32_t piece_count;
     xn_cpu_move moves[MOST_MOVES];
@@ -123,11 +155,12 @@ typedef struct unit {
 } unit;
 
 static float *slice_floats(const unit *u, int which) {
-    return (float *)(void *)(u->slice + u->j->source.state->offset[which]);
+    return (float *)(void *)(u->slice + u->j->source.state->offsets[which]);
 }
 
 /* ---- panels ---- */
 
+/* Of outputs from `output` on. */
 static void find_pieces(unit *u, int64_t output) {
     const xn_conv *conv = u->j->source.conv;
     int64_t image = (int64_t)conv->out_height * conv->out_width;
@@ -144,6 +177,24 @@ static void find_pieces(unit *u, int64_t output) {
             slot++;
         }
     }
+    u->whole = u->lanes == u->pitch && u->pieces[0].slot == u->pieces[u->piece_count - 1].slot;
+}
+
+/* Of vectors [first, last) where these do not cross rows: a piece each. */
+static void find_vectors(unit *u, int64_t first, int64_t last) {
+    const xn_conv *conv = u->j->source.conv;
+    const int32_t lanes = u->j->kernels->lanes;
+    const int64_t row = xn_cpu_div_up(conv->out_width, lanes), image = row * conv->out_height;
+    bool whole = first / image == (last - 1) / image;
+    u->piece_count = 0;
+    for (int64_t v = first; v < last; v++) {
+        const int32_t y = (int32_t)(v % image / row), x = (int32_t)(v % row) * lanes;
+        const int32_t count = (int32_t)xn_cpu_min(lanes, conv->out_width - x);
+        u->pieces[u->piece_count++] =
+            (piece){v / image, y, x, (int32_t)(v - first) * lanes, count};
+        whole = whole && count == lanes;
+    }
+    u->whole = whole;
 }
 
 /* The columns that lanes [first, last) of a move read, as bits. */
@@ -162,7 +213,7 @@ static void find_moves(unit *u, int32_t i, int32_t k, int32_t c) {
     const int32_t stride = xn_cpu_source_stride(source);
     int64_t column = source->state->rows.column[k];
     int32_t first = 0, last = conv->out_width;
-    if (source->state->in_place)
+    if (source->state->reading == XN_CPU_READ_IMAGE)
         xn_cpu_valid_outputs(column, stride, conv->width, conv->out_width, &first, &last);
     u->move_count = 0;
     for (int32_t p = 0; p < u->piece_count; p++) {
@@ -217,110 +268,196 @@ static float *values_at(const unit *u, const piece *at, int32_t o) {
 
 /* The pieces of one image from piece p on, which lie one after another in its output. */
 static int32_t count_together(const unit *u, int32_t *p) {
-    const int64_t slot = u->pieces[*p].slot;
+    const piece *first = &u->pieces[*p];
     int32_t count = 0;
-    for (; *p < u->piece_count && u->pieces[*p].slot == slot; ++*p)
+    for (; *p < u->piece_count && u->pieces[*p].slot == first->slot &&
+           u->pieces[*p].to == first->to + count;
+         ++*p)
         count += u->pieces[*p].count;
     return count;
 }
 
-/* Filters [first, last) of a tile, whose sums start at `sums`. */
-static void write_plain(const unit *u, int32_t first, int32_t last, const float *sums) {
+/* The filters of a tile that are the unit's. */
+typedef struct tile {
+    int32_t number; /* of the unit's */
+    int32_t base;   /* its first filter */
+    int32_t first, last;
+} tile;
+
+static tile tile_of(const unit *u, int32_t number) {
+    const int32_t base = (u->first_tile + number) * XN_CPU_REAL_FILTERS;
+    return (tile){number, base, (int32_t)xn_cpu_max(base, u->first),
+                  (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last)};
+}
+
+static bool is_plain(const unit *u) {
+    return xn_cpu_is_plain(&u->j->source.conv->epilogue);
+}
+
+/* Where a tile's values go as they are computed: where all lanes are outputs that stay in the
+ * caches to their place, else to be written from there. */
+static xn_cpu_values values_of(const unit *u, const tile *t) {
+    const xn_cpu_epilogue *epilogue = &u->j->source.run->epilogue;
+    const xn_conv *conv = u->j->source.conv;
+    const bool there = is_plain(u);
+    return (xn_cpu_values){
+        .factor = epilogue->factor + t->first,
+        .bias = epilogue->bias + t->first,
+        .to = there ? values_at(u, u->pieces, t->first) : slice_floats(u, XN_CPU_REAL_VALUES),
+        .pitch = there ? (int64_t)conv->out_height * conv->out_width : u->pitch,
+        .first = t->first - t->base,
+        .last = t->last - t->base};
+}
+
+static const float *sums_of(const unit *u, const tile *t) {
+    return slice_floats(u, XN_CPU_REAL_SUMS) +
+           ((int64_t)t->number * XN_CPU_REAL_FILTERS + t->first - t->base) * u->pitch;
+}
+
+/* Values of plain outputs, from sums. */
+static bool write_plain(const unit *u, const tile *t) {
     const xn_cpu_source *source = &u->j->source;
     const xn_conv *conv = source->conv;
-    const float *factor = source->run->epilogue.factor + first;
-    const float *bias = source->run->epilogue.bias + first;
+    const float *factor = source->run->epilogue.factor + t->first;
+    const float *bias = source->run->epilogue.bias + t->first;
     bool finite = true;
     for (int32_t p = 0; p < u->piece_count;) {
         const piece *at = &u->pieces[p];
         const int32_t count = count_together(u, &p);
-        finite &= u->j->kernels->finish(sums + at->to, u->pitch, last - first, count, factor, bias,
-                                        values_at(u, at, first),
+        finite &= u->j->kernels->finish(sums_of(u, t) + at->to, u->pitch, t->last - t->first, count,
+                                        factor, bias, values_at(u, at, t->first),
                                         (int64_t)conv->out_height * conv->out_width, u->j->stream);
     }
-    for (int32_t o = first; !finite && o < last; o++)
-        for (int32_t p = 0; p < u->piece_count; p++)
-            make_again(u, &u->pieces[p], o, values_at(u, &u->pieces[p], o));
+    return finite;
+}
+
+/* The same, of others. */
+static bool make_values(const unit *u, const tile *t) {
+    const xn_cpu_epilogue *epilogue = &u->j->source.run->epilogue;
+    float *v = slice_floats(u, XN_CPU_REAL_VALUES);
+    bool finite = true;
+    for (int32_t p = 0; p < u->piece_count;) {
+        const piece *at = &u->pieces[p];
+        const int32_t count = count_together(u, &p);
+        finite &= u->j->kernels->finish(sums_of(u, t) + at->to, u->pitch, t->last - t->first, count,
+                                        epilogue->factor + t->first, epilogue->bias + t->first,
+                                        v + at->to, u->pitch, false);
+    }
+    return finite;
 }
 
 /* From values v, rows of pitch, of the pieces of an image from `at` on. */
-static void write_image(const unit *u, const piece *at, int32_t count, int32_t first, int32_t last,
-                        const float *v) {
+static void write_image(const unit *u, const piece *at, int32_t count, const tile *t) {
     const xn_cpu_source *source = &u->j->source;
     const xn_step *step = &source->run->plan->step;
     const xn_cpu_image *image = &source->images[at->slot];
     const size_t pixel = (size_t)at->y * (size_t)source->conv->out_width + (size_t)at->x;
+    const float *v = slice_floats(u, XN_CPU_REAL_VALUES);
     uint32_t *words = (uint32_t *)(void *)slice_floats(u, XN_CPU_REAL_WORDS);
     const bool bytes = source->state->bytes;
     const int32_t channels = source->conv->out_channels;
     memset(words, 0, (size_t)count * sizeof *words);
-    for (int32_t o = first; o < last; o++) {
+    for (int32_t o = t->first; o < t->last; o++) {
         xn_cpu_place place = xn_cpu_place_of(source->conv, image, o, pixel);
         if (bytes) {
             place.words = words;
-            place.bit = (uint32_t)1 << (o - first);
+            place.bit = (uint32_t)1 << (o - t->first);
         }
-        xn_cpu_finish(&source->run->epilogue, o, v + (int64_t)(o - first) * u->pitch + at->to,
+        xn_cpu_finish(&source->run->epilogue, o, v + (int64_t)(o - t->first) * u->pitch + at->to,
                       count, &place);
     }
     if (bytes)
         xn_cpu_bits_write_bytes(
-            step->bits_layout, channels, first / XN_CPU_REAL_FILTERS, words, count,
+            step->bits_layout, channels, t->first / XN_CPU_REAL_FILTERS, words, count,
             image->bits + pixel * xn_cpu_bits_pitch(step->bits_layout, channels));
 }
 
-/* The same where the output is not the values: these are made first. */
-static void write_other(const unit *u, int32_t first, int32_t last, const float *sums) {
-    const xn_cpu_source *source = &u->j->source;
-    const xn_cpu_epilogue *epilogue = &source->run->epilogue;
+/* What is not finite again, in double. */
+static void make_all_again(const unit *u, const tile *t) {
     float *v = slice_floats(u, XN_CPU_REAL_VALUES);
-    const bool finite =
-        u->j->kernels->finish(sums, u->pitch, last - first, u->lanes, epilogue->factor + first,
-                              epilogue->bias + first, v, u->pitch, false);
-    for (int32_t o = first; !finite && o < last; o++)
-        for (int32_t p = 0; p < u->piece_count; p++)
-            make_again(u, &u->pieces[p], o, v + (int64_t)(o - first) * u->pitch + u->pieces[p].to);
-    for (int32_t p = 0; p < u->piece_count;) {
-        const piece *at = &u->pieces[p];
-        write_image(u, at, count_together(u, &p), first, last, v);
-    }
+    for (int32_t o = t->first; o < t->last; o++)
+        for (int32_t p = 0; p < u->piece_count; p++) {
+            const piece *at = &u->pieces[p];
+            make_again(u, at, o,
+                       is_plain(u) ? values_at(u, at, o)
+                                   : v + (int64_t)(o - t->first) * u->pitch + at->to);
+        }
 }
 
-/* Tile t of the unit, whose sums are complete. */
-static void write_tile(const unit *u, int32_t t) {
-    int32_t base = (u->first_tile + t) * XN_CPU_REAL_FILTERS;
-    int32_t first = (int32_t)xn_cpu_max(base, u->first);
-    int32_t last = (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last);
-    const float *sums = slice_floats(u, XN_CPU_REAL_SUMS) +
-                        ((int64_t)t * XN_CPU_REAL_FILTERS + first - base) * u->pitch;
-    if (xn_cpu_is_plain(&u->j->source.conv->epilogue))
-        write_plain(u, first, last, sums);
-    else
-        write_other(u, first, last, sums);
+/* Whether the last part of the terms makes values of its sums. */
+static bool makes_values(const unit *u) {
+    return u->whole && !(u->j->stream && is_plain(u));
+}
+
+/* A tile whose sums are complete; or its values, `finite` or not, have been made of them. */
+static void write_tile(const unit *u, const tile *t, bool finite) {
+    if (!makes_values(u))
+        finite = is_plain(u) ? write_plain(u, t) : make_values(u, t);
+    if (!finite)
+        make_all_again(u, t);
+    for (int32_t p = 0; !is_plain(u) && p < u->piece_count;) {
+        const piece *at = &u->pieces[p];
+        write_image(u, at, count_together(u, &p), t);
+    }
 }
 
 /* ---- units ---- */
 
-/* With the last part a tile is written as soon as it is complete: memory takes its outputs while
- * the next one is multiplied. */
-static void do_unit(unit *u) {
+/* Terms [first, last) of a tile. With the last part it is written as soon as it is complete: memory
+ * takes its outputs while the next one is multiplied. */
+static void do_part(const unit *u, const xn_cpu_pixels *pixels, int32_t number, int32_t first,
+                    int32_t last) {
     const job *j = u->j;
     const xn_prepared *prepared = j->source.run->prepared;
-    const int32_t terms = xn_cpu_part_terms(prepared->filter);
-    const int64_t tile = (int64_t)XN_CPU_REAL_FILTERS * u->pitch;
-    float *panel = slice_floats(u, XN_CPU_REAL_PANEL), *sums = slice_floats(u, XN_CPU_REAL_SUMS);
-    float *rest = terms < prepared->filter ? slice_floats(u, XN_CPU_REAL_REST) : NULL;
-    for (int32_t first = 0, last; first < prepared->filter; first = last) {
-        last = (int32_t)xn_cpu_min((int64_t)first + terms, prepared->filter);
+    const tile t = tile_of(u, number);
+    const int64_t at = (int64_t)number * XN_CPU_REAL_FILTERS * u->pitch;
+    const bool ends = last == prepared->filter;
+    const xn_cpu_values values = values_of(u, &t);
+    const bool finite = j->kernels->multiply(
+        pixels, last - first, xn_cpu_real_part(prepared, j->weights, u->first_tile + number, first),
+        first / xn_cpu_part_terms(prepared->filter), slice_floats(u, XN_CPU_REAL_SUMS) + at,
+        slice_floats(u, XN_CPU_REAL_REST) + at, ends && makes_values(u) ? &values : NULL);
+    if (ends)
+        write_tile(u, &t, finite);
+}
+
+static int32_t end_of_part(const unit *u, int32_t first) {
+    const xn_prepared *prepared = u->j->source.run->prepared;
+    return (int32_t)xn_cpu_min((int64_t)first + xn_cpu_part_terms(prepared->filter),
+                               prepared->filter);
+}
+
+static void do_packed(unit *u) {
+    const int32_t lanes = u->j->kernels->lanes, terms = u->j->source.run->prepared->filter;
+    float *panel = slice_floats(u, XN_CPU_REAL_PANEL);
+    xn_cpu_pixels pixels = {.vectors = u->pitch / lanes, .next = u->pitch};
+    for (int32_t v = 0; v < pixels.vectors; v++)
+        pixels.from[v] = panel + v * lanes;
+    for (int32_t first = 0, last; first < terms; first = last) {
+        last = end_of_part(u, first);
         pack_part(u, first, last, panel);
-        for (int32_t t = 0; t < u->tiles; t++) {
-            const float *weights = xn_cpu_real_part(prepared, j->weights, u->first_tile + t, first);
-            j->kernels->multiply(panel, u->pitch, last - first, weights, first == 0,
-                                 sums + t * tile, rest ? rest + t * tile : NULL);
-            if (last == prepared->filter)
-                write_tile(u, t);
-        }
+        for (int32_t t = 0; t < u->tiles; t++)
+            do_part(u, &pixels, t, first, last);
     }
+}
+
+static void do_in_place(const unit *u) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_cpu_real_state *state = source->state;
+    const int32_t terms = source->run->prepared->filter;
+    const int32_t channel = u->group * source->conv->group_channels;
+    xn_cpu_pixels pixels = {.vectors = u->piece_count};
+    for (int32_t p = 0; p < u->piece_count; p++) {
+        const piece *at = &u->pieces[p];
+        const int32_t y = at->y * source->conv->stride_h - state->top;
+        pixels.from[p] = xn_cpu_source_row(source, at->slot, channel, y) + at->x;
+    }
+    for (int32_t t = 0; t < u->tiles; t++)
+        for (int32_t first = 0, last; first < terms; first = last) {
+            last = end_of_part(u, first);
+            pixels.offset = state->offset + first;
+            do_part(u, &pixels, t, first, last);
+        }
 }
 
 static void do_panel(unit *u, int64_t panel) {
@@ -328,9 +465,14 @@ static void do_panel(unit *u, int64_t panel) {
     int64_t lanes = j->kernels->lanes;
     int64_t first = j->vectors * panel / j->panels, last = j->vectors * (panel + 1) / j->panels;
     u->pitch = (int32_t)((last - first) * lanes);
-    u->lanes = (int32_t)xn_cpu_min(u->pitch, j->outputs - first * lanes);
-    find_pieces(u, first * lanes);
-    do_unit(u);
+    if (j->source.state->reading == XN_CPU_READ_IN_PLACE) {
+        find_vectors(u, first, last);
+        do_in_place(u);
+    } else {
+        u->lanes = (int32_t)xn_cpu_min(u->pitch, j->outputs - first * lanes);
+        find_pieces(u, first * lanes);
+        do_packed(u);
+    }
 }
 
 static void unit_task(void *context, int64_t number, int thread) {
@@ -342,10 +484,10 @@ static void unit_task(void *context, int64_t number, int thread) {
     u.group = (int32_t)(rest / j->runs);
     u.first = u.group * conv->group_out_channels;
     u.last = u.first + conv->group_out_channels;
-    int64_t tile = u.first / XN_CPU_REAL_FILTERS;
-    int64_t tiles = xn_cpu_div_up(u.last, XN_CPU_REAL_FILTERS) - tile;
-    u.first_tile = (int32_t)(tile + tiles * split / j->splits);
-    u.tiles = (int32_t)(tile + tiles * (split + 1) / j->splits) - u.first_tile;
+    int64_t at = u.first / XN_CPU_REAL_FILTERS;
+    int64_t tiles = xn_cpu_div_up(u.last, XN_CPU_REAL_FILTERS) - at;
+    u.first_tile = (int32_t)(at + tiles * split / j->splits);
+    u.tiles = (int32_t)(at + tiles * (split + 1) / j->splits) - u.first_tile;
     if (u.tiles == 0)
         return;
     for (; panel < end; panel++)
@@ -370,7 +512,7 @@ static void split_wave(job *j) {
 static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count) {
     const xn_plan *plan = run->plan;
     const xn_cpu_real_state *state = plan->state;
-    const xn_conv *conv = &plan->step.conv;
+    const xn_conv *conv = &state->conv;
     job j = {.source = {.run = run, .state = state, .conv = conv},
              .kernels = plan->path_kernels,
              .weights = xn_cpu_real_weights(run->prepared, (xn_mode)conv->mode)};
@@ -379,7 +521,10 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
         j.source.images = images + first;
         j.source.count = xn_cpu_min(state->wave, count - first);
         j.outputs = j.source.count * conv->out_height * conv->out_width;
-        j.vectors = xn_cpu_div_up(j.outputs, j.kernels->lanes);
+        j.vectors = state->reading == XN_CPU_READ_IN_PLACE
+                        ? j.source.count * conv->out_height *
+                              xn_cpu_div_up(conv->out_width, j.kernels->lanes)
+                        : xn_cpu_div_up(j.outputs, j.kernels->lanes);
         j.panels = xn_cpu_div_up(j.vectors, j.kernels->most);
         split_wave(&j);
         xn_cpu_source_fill(&j.source);

@@ -56,60 +56,119 @@ static void pack(const xn_cpu_move *moves, int32_t count, int32_t stride, int64_
 
 /* ---- products ---- */
 
-INLINE void add_part(const vector_f32 part, bool first, float *sum, float *rest) {
-    if (first) {
-        *(loose_f32 *)sum = part;
-        if (rest)
-            *(loose_f32 *)rest = (vector_f32){0};
-        return;
-    }
-    vector_f32 before = *(const loose_f32 *)sum, term = part - *(const loose_f32 *)rest;
-    vector_f32 after = before + term;
-    *(loose_f32 *)rest = (after - before) - term;
-    *(loose_f32 *)sum = after;
-}
+/* A tile: its place among the filters, and where its sums are. */
+typedef struct tile {
+    const float *weights;
+    float *sums, *rest;
+    int32_t first;
+} tile;
 
-INLINE void multiply_tile(const float *panel, int32_t pitch, int32_t taps, const float *weights,
-                          bool first, float *sums, float *rest, const int vectors) {
-    vector_f32 sum[TILE_FILTERS][TILE_VECTORS];
-    for (int f = 0; f < TILE_FILTERS; f++)
-        for (int v = 0; v < vectors; v++)
-            sum[f][v] = (vector_f32){0};
-    for (int32_t k = 0; k < taps; k++, panel += pitch, weights += FILTERS) {
+INLINE void add_terms(const xn_cpu_pixels *pixels, int32_t terms, const float *weights,
+                      const int vectors, const bool offsets,
+                      vector_f32 sum[TILE_FILTERS][TILE_VECTORS]) {
+    const int64_t next = pixels->next;
+    const float *from[TILE_VECTORS];
+    for (int v = 0; v < vectors; v++)
+        from[v] = pixels->from[v];
+    for (int64_t k = 0, at = 0; k < terms; k++, at += next, weights += FILTERS) {
+        const int64_t here = offsets ? pixels->offset[k] : at;
         vector_f32 x[TILE_VECTORS];
         for (int v = 0; v < vectors; v++)
-            x[v] = *(const loose_f32 *)(panel + v * LANES);
+            x[v] = *(const loose_f32 *)(from[v] + here);
         for (int f = 0; f < TILE_FILTERS; f++) {
             vector_f32 weight = weights[f] - (vector_f32){0};
             for (int v = 0; v < vectors; v++)
                 sum[f][v] = MULTIPLY_ADD(x[v], weight, sum[f][v]);
         }
     }
+}
+
+/* The sum of the parts before and this one, and what rounding took from it. */
+INLINE vector_f32 add_part(const vector_f32 part, vector_f32 before, vector_f32 *rest) {
+    const vector_f32 term = part - *rest, after = before + term;
+    *rest = (after - before) - term;
+    return after;
+}
+
+/* Sums of all parts, from those of one. */
+INLINE void join_parts(const tile *t, int32_t part, const bool last, const int vectors,
+                       vector_f32 sum[TILE_FILTERS][TILE_VECTORS]) {
     for (int f = 0; f < TILE_FILTERS; f++)
         for (int v = 0; v < vectors; v++) {
-            int64_t at = (int64_t)f * pitch + v * LANES;
-            add_part(sum[f][v], first, sums + at, rest ? rest + at : NULL);
+            const int at = (f * vectors + v) * LANES;
+            vector_f32 rest = {0};
+            if (part > 1)
+                rest = *(const loose_f32 *)(t->rest + at);
+            sum[f][v] = add_part(sum[f][v], *(const loose_f32 *)(t->sums + at), &rest);
+            if (!last)
+                *(loose_f32 *)(t->rest + at) = rest;
         }
 }
 
-INLINE void multiply_by(const float *panel, int32_t pitch, int32_t taps, const float *weights,
-                        bool first, float *sums, float *rest, const int vectors) {
-    for (int f = 0; f < FILTERS; f += TILE_FILTERS) {
-        multiply_tile(panel, pitch, taps, weights + f, first, sums, rest, vectors);
-        sums += (int64_t)TILE_FILTERS * pitch;
-        if (rest)
-            rest += (int64_t)TILE_FILTERS * pitch;
+INLINE bool write_values(const tile *t, const xn_cpu_values *values, const int vectors,
+                         vector_f32 sum[TILE_FILTERS][TILE_VECTORS]) {
+    vector_u32 odd = {0};
+    for (int f = 0; f < TILE_FILTERS; f++) {
+        const int32_t at = t->first + f - values->first;
+        if (at < 0 || t->first + f >= values->last)
+            continue;
+        const float factor = values->factor[at], bias = values->bias[at];
+        float *to = values->to + at * values->pitch;
+        for (int v = 0; v < vectors; v++) {
+            const vector_f32 value = value_of(sum[f][v], factor, bias);
+            note_value(&odd, value);
+            *(loose_f32 *)(to + v * LANES) = value;
+        }
     }
+    return are_finite(odd);
 }
 
-static void multiply(const float *panel, int32_t pitch, int32_t taps, const float *weights,
-                     bool first, float *sums, float *rest) {
-    if (pitch == LANES)
-        multiply_by(panel, LANES, taps, weights, first, sums, rest, 1);
-    else if (TILE_VECTORS == 2 || pitch == 2 * LANES)
-        multiply_by(panel, 2 * LANES, taps, weights, first, sums, rest, 2);
-    else
-        multiply_by(panel, TILE_VECTORS * LANES, taps, weights, first, sums, rest, TILE_VECTORS);
+INLINE bool multiply_tile(const xn_cpu_pixels *pixels, int32_t terms, const tile *t, int32_t part,
+                          const xn_cpu_values *values, const int vectors, const bool offsets) {
+    vector_f32 sum[TILE_FILTERS][TILE_VECTORS];
+    for (int f = 0; f < TILE_FILTERS; f++)
+        for (int v = 0; v < vectors; v++)
+            sum[f][v] = (vector_f32){0};
+    add_terms(pixels, terms, t->weights, vectors, offsets, sum);
+    if (part > 0 && values)
+        join_parts(t, part, true, vectors, sum);
+    else if (part > 0)
+        join_parts(t, part, false, vectors, sum);
+    if (values)
+        return write_values(t, values, vectors, sum);
+    for (int f = 0; f < TILE_FILTERS; f++)
+        for (int v = 0; v < vectors; v++)
+            *(loose_f32 *)(t->sums + (f * vectors + v) * LANES) = sum[f][v];
+    return true;
+}
+
+INLINE bool multiply_by(const xn_cpu_pixels *pixels, int32_t terms, const float *weights,
+                        int32_t part, float *sums, float *rest, const xn_cpu_values *values,
+                        const int vectors, const bool offsets) {
+    bool finite = true;
+    for (int f = 0; f < FILTERS; f += TILE_FILTERS) {
+        const int at = f * vectors * LANES;
+        const tile t = {weights + f, sums + at, rest + at, f};
+        finite &= multiply_tile(pixels, terms, &t, part, values, vectors, offsets);
+    }
+    return finite;
+}
+
+INLINE bool multiply_at(const xn_cpu_pixels *pixels, int32_t terms, const float *weights,
+                        int32_t part, float *sums, float *rest, const xn_cpu_values *values,
+                        const bool offsets) {
+    if (pixels->vectors == 1)
+        return multiply_by(pixels, terms, weights, part, sums, rest, values, 1, offsets);
+    if (TILE_VECTORS == 2 || pixels->vectors == 2)
+        return multiply_by(pixels, terms, weights, part, sums, rest, values, 2, offsets);
+    return multiply_by(pixels, terms, weights, part, sums, rest, values, TILE_VECTORS, offsets);
+}
+
+static bool multiply(const xn_cpu_pixels *pixels, int32_t terms, const float *weights, int32_t part,
+                     float *sums, float *rest, const xn_cpu_values *values) {
+    if (pixels->offset)
+        return multiply_at(pixels, terms, weights, part, sums, rest, values, true);
+    return multiply_at(pixels, terms, weights, part, sums, rest, values, false);
 }
 
 /* ---- epilogue ---- */
