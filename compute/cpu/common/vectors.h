@@ -9,6 +9,12 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Of a loop over an array of vectors, which else is in memory, not in registers. */
+#if defined(__clang__)
+#define UNROLLED _Pragma("unroll")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 #define UNALIGNED(type) aligned(sizeof(type)), may_alias
 

@@ -306,7 +306,7 @@ static xn_cpu_values values_of(const unit *u, const tile *t) {
         .to = there ? values_at(u, u->pieces, t->first) : slice_floats(u, XN_CPU_REAL_VALUES),
         .pitch = there ? (int64_t)conv->out_height * conv->out_width : u->pitch,
         .first = t->first - t->base,
-        .last = t->last - t->base};
+        .count = t->last - t->first};
 }
 
 static const float *sums_of(const unit *u, const tile *t) {

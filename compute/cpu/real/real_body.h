@@ -75,9 +75,11 @@ INLINE void add_terms(const xn_cpu_pixels *pixels, int32_t terms, const float *w
         vector_f32 x[TILE_VECTORS];
         for (int v = 0; v < vectors; v++)
             x[v] = *(const loose_f32 *)(from[v] + here);
-        for (int f = 0; f < TILE_FILTERS; f++) {
+        UNROLLED
+    for (int f = 0; f < TILE_FILTERS; f++) {
             vector_f32 weight = weights[f] - (vector_f32){0};
-            for (int v = 0; v < vectors; v++)
+            UNROLLED
+        for (int v = 0; v < vectors; v++)
                 sum[f][v] = MULTIPLY_ADD(x[v], weight, sum[f][v]);
         }
     }
@@ -93,7 +95,9 @@ INLINE vector_f32 add_part(const vector_f32 part, vector_f32 before, vector_f32 
 /* Sums of all parts, from those of one. */
 INLINE void join_parts(const tile *t, int32_t part, const bool last, const int vectors,
                        vector_f32 sum[TILE_FILTERS][TILE_VECTORS]) {
+    UNROLLED
     for (int f = 0; f < TILE_FILTERS; f++)
+        UNROLLED
         for (int v = 0; v < vectors; v++) {
             const int at = (f * vectors + v) * LANES;
             vector_f32 rest = {0};
@@ -108,16 +112,18 @@ INLINE void join_parts(const tile *t, int32_t part, const bool last, const int v
 INLINE bool write_values(const tile *t, const xn_cpu_values *values, const int vectors,
                          vector_f32 sum[TILE_FILTERS][TILE_VECTORS]) {
     vector_u32 odd = {0};
+    UNROLLED
     for (int f = 0; f < TILE_FILTERS; f++) {
         const int32_t at = t->first + f - values->first;
-        if (at < 0 || t->first + f >= values->last)
-            continue;
-        const float factor = values->factor[at], bias = values->bias[at];
-        float *to = values->to + at * values->pitch;
-        for (int v = 0; v < vectors; v++) {
-            const vector_f32 value = value_of(sum[f][v], factor, bias);
-            note_value(&odd, value);
-            *(loose_f32 *)(to + v * LANES) = value;
+        if (at >= 0 && at < values->count) {
+            const float factor = values->factor[at], bias = values->bias[at];
+            float *to = values->to + at * values->pitch;
+            UNROLLED
+            for (int v = 0; v < vectors; v++) {
+                const vector_f32 value = value_of(sum[f][v], factor, bias);
+                note_value(&odd, value);
+                *(loose_f32 *)(to + v * LANES) = value;
+            }
         }
     }
     return are_finite(odd);
@@ -126,7 +132,9 @@ INLINE bool write_values(const tile *t, const xn_cpu_values *values, const int v
 INLINE bool multiply_tile(const xn_cpu_pixels *pixels, int32_t terms, const tile *t, int32_t part,
                           const xn_cpu_values *values, const int vectors, const bool offsets) {
     vector_f32 sum[TILE_FILTERS][TILE_VECTORS];
+    UNROLLED
     for (int f = 0; f < TILE_FILTERS; f++)
+        UNROLLED
         for (int v = 0; v < vectors; v++)
             sum[f][v] = (vector_f32){0};
     add_terms(pixels, terms, t->weights, vectors, offsets, sum);
@@ -136,7 +144,9 @@ INLINE bool multiply_tile(const xn_cpu_pixels *pixels, int32_t terms, const tile
         join_parts(t, part, false, vectors, sum);
     if (values)
         return write_values(t, values, vectors, sum);
+    UNROLLED
     for (int f = 0; f < TILE_FILTERS; f++)
+        UNROLLED
         for (int v = 0; v < vectors; v++)
             *(loose_f32 *)(t->sums + (f * vectors + v) * LANES) = sum[f][v];
     return true;

@@ -43,13 +43,13 @@ typedef struct xn_cpu_pixels {
     const int64_t *offset; /* or NULL */
 } xn_cpu_pixels;
 
-/* What becomes of a tile's sums: to[f * pitch + lane] = sum * factor[f] + bias[f], f from `first`
- * on, whose place is to[0], factor[0] and bias[0]. */
+/* What becomes of a tile's sums: to[f * pitch + lane] = sum * factor[f] + bias[f], f from 0 to
+ * count, which are the tile's filters from `first` on. */
 typedef struct xn_cpu_values {
     const float *factor, *bias;
     float *to;
     int64_t pitch;
-    int32_t first, last; /* filters of the tile */
+    int32_t first, count; /* filters of the tile */
 } xn_cpu_values;
 
 /* Rough times in ns (real.c, cost_ns), fitted to measurements (NOTES.md). */
