@@ -279,6 +279,26 @@ void bk_each_real_panel(bk_visit visit, void *context) {
                 c.params.dilation[0] = c.params.dilation[1] = dilation;
                 real_variants(&at, c);
             }
+    /* a few pixels left of full vectors: filters in their place, 8, 4 or 2 tiles at a time */
+    for (int64_t left = 1; left <= 5; left++)
+        for (size_t f = 0; f < COUNT(fills); f++) {
+            bk_case c = same(1 + (int64_t)f % 3, 70 * (1 + left % 3), 1, 16 + left,
+                             4 + 25 * (int64_t)(f % 4), 1);
+            c.input_fill = fills[f];
+            c.weights_fill = fills[(f + (size_t)left) % COUNT(fills)];
+            real_variants(&at, c);
+        }
+    /* cpu/dense.c: one output pixel; blocks of 48 filters, up to 8 images at a time, 32 a unit */
+    for (size_t i = 0; i < COUNT(terms); i++)
+        for (size_t n = 0; n < COUNT(rows); n++) {
+            bk_case c = same((int64_t)(n * n) % 41 + 1, terms[i][0], terms[i][1], terms[i][1],
+                             1 + 47 * (int64_t)((i + n) % 4), terms[i][1]);
+            c.params.padding_kind = XN_PADDING_VALID;
+            c.input_fill = fills[(i + n) % COUNT(fills)];
+            c.weights_fill = fills[n % COUNT(fills)];
+            if (n % 6 == i % 6)
+                real_variants(&at, c);
+        }
     real_variants(&at, same(1, 1, 3, 5, 513, 1));
     real_variants(&at, same(1, 2, 2, 3, 1100, 2));
     real_variants(&at, same(3, 2, 64, 304, 40, 1));

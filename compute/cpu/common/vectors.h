@@ -51,3 +51,10 @@ INLINE bool are_finite(vector_u32 odd) {
         any |= odd[l];
     return !any;
 }
+
+/* The sum of the parts before and one more, and what rounding took from it: Kahan's summation. */
+INLINE vector_f32 add_part(vector_f32 part, vector_f32 before, vector_f32 *rest) {
+    const vector_f32 term = part - *rest, after = before + term;
+    *rest = (after - before) - term;
+    return after;
+}

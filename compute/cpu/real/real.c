@@ -127,7 +127,8 @@ typedef struct job {
     const xn_cpu_real_kernels *kernels;
     const float *weights;
     int64_t outputs;         /* lanes: of all images */
-    int64_t vectors, panels; /* vectors of lanes; panels differ by one vector at most */
+    int64_t vectors, panels; /* vectors of lanes; panels differ by one vector at most, */
+    int32_t tail;            /* but for the last one of so many pixels, if any */
     int64_t run;             /* panels of a unit, one after another */
     int64_t runs;
     int64_t splits; /* units of a run and group: of tiles */
@@ -441,6 +442,29 @@ static void do_packed(unit *u) {
     }
 }
 
+/* The last pixels, of all tiles. */
+static void do_tail(unit *u) {
+    const job *j = u->j;
+    const xn_prepared *prepared = j->source.run->prepared;
+    const int32_t terms = prepared->filter;
+    float *panel = slice_floats(u, XN_CPU_REAL_PANEL);
+    const xn_cpu_pixels pixels = {.from = {panel}, .vectors = 1, .next = u->pitch};
+    for (int32_t first = 0, last; first < terms; first = last) {
+        last = end_of_part(u, first);
+        pack_part(u, first, last, panel);
+        j->kernels->multiply_tail(
+            &pixels, u->lanes, last - first,
+            xn_cpu_real_part(prepared, j->weights, u->first_tile, first),
+            (int64_t)(last - first) * XN_CPU_REAL_FILTERS, u->tiles,
+            first / xn_cpu_part_terms(terms), last == terms, slice_floats(u, XN_CPU_REAL_SUMS),
+            slice_floats(u, XN_CPU_REAL_REST));
+    }
+    for (int32_t number = 0; number < u->tiles; number++) {
+        const tile t = tile_of(u, number);
+        write_tile(u, &t, true);
+    }
+}
+
 static void do_in_place(const unit *u) {
     const xn_cpu_source *source = &u->j->source;
     const xn_cpu_real_state *state = source->state;
@@ -462,17 +486,22 @@ static void do_in_place(const unit *u) {
 
 static void do_panel(unit *u, int64_t panel) {
     const job *j = u->j;
-    int64_t lanes = j->kernels->lanes;
-    int64_t first = j->vectors * panel / j->panels, last = j->vectors * (panel + 1) / j->panels;
+    const int64_t lanes = j->kernels->lanes, full = j->panels - (j->tail > 0);
+    const bool tail = panel == full;
+    const int64_t first = tail ? j->vectors : j->vectors * panel / full;
+    const int64_t last = tail ? first + 1 : j->vectors * (panel + 1) / full;
     u->pitch = (int32_t)((last - first) * lanes);
     if (j->source.state->reading == XN_CPU_READ_IN_PLACE) {
         find_vectors(u, first, last);
         do_in_place(u);
-    } else {
-        u->lanes = (int32_t)xn_cpu_min(u->pitch, j->outputs - first * lanes);
-        find_pieces(u, first * lanes);
-        do_packed(u);
+        return;
     }
+    u->lanes = (int32_t)xn_cpu_min(u->pitch, j->outputs - first * lanes);
+    find_pieces(u, first * lanes);
+    if (tail)
+        do_tail(u);
+    else
+        do_packed(u);
 }
 
 static void unit_task(void *context, int64_t number, int thread) {
@@ -509,6 +538,28 @@ static void split_wave(job *j) {
     j->runs = xn_cpu_div_up(j->panels, j->run);
 }
 
+/* How many pixels are left of full vectors, if so few that filters fill vectors better. */
+static int32_t tail_of(int64_t outputs, int32_t lanes) {
+    const int32_t left = (int32_t)(outputs % lanes);
+    return outputs > lanes && left <= XN_CPU_REAL_TAIL && 2 * left <= lanes ? left : 0;
+}
+
+/* The panels of a wave. */
+static void count_panels(job *j) {
+    const xn_conv *conv = j->source.conv;
+    const int32_t lanes = j->kernels->lanes;
+    j->outputs = j->source.count * conv->out_height * conv->out_width;
+    if (j->source.state->reading == XN_CPU_READ_IN_PLACE) {
+        j->vectors =
+            j->source.count * conv->out_height * xn_cpu_div_up(conv->out_width, lanes);
+        j->tail = 0;
+    } else {
+        j->tail = tail_of(j->outputs, lanes);
+        j->vectors = xn_cpu_div_up(j->outputs - j->tail, lanes);
+    }
+    j->panels = xn_cpu_div_up(j->vectors, j->kernels->most) + (j->tail > 0);
+}
+
 static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count) {
     const xn_plan *plan = run->plan;
     const xn_cpu_real_state *state = plan->state;
@@ -520,12 +571,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     for (int64_t first = 0; first < count; first += state->wave) {
         j.source.images = images + first;
         j.source.count = xn_cpu_min(state->wave, count - first);
-        j.outputs = j.source.count * conv->out_height * conv->out_width;
-        j.vectors = state->reading == XN_CPU_READ_IN_PLACE
-                        ? j.source.count * conv->out_height *
-                              xn_cpu_div_up(conv->out_width, j.kernels->lanes)
-                        : xn_cpu_div_up(j.outputs, j.kernels->lanes);
-        j.panels = xn_cpu_div_up(j.vectors, j.kernels->most);
+        count_panels(&j);
         split_wave(&j);
         xn_cpu_source_fill(&j.source);
         xn_cpu_for(run->threads, j.runs * conv->groups * j.splits, unit_task, &j);

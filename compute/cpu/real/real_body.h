@@ -85,13 +85,6 @@ INLINE void add_terms(const xn_cpu_pixels *pixels, int32_t terms, const float *w
     }
 }
 
-/* The sum of the parts before and this one, and what rounding took from it. */
-INLINE vector_f32 add_part(const vector_f32 part, vector_f32 before, vector_f32 *rest) {
-    const vector_f32 term = part - *rest, after = before + term;
-    *rest = (after - before) - term;
-    return after;
-}
-
 /* Sums of all parts, from those of one. */
 INLINE void join_parts(const tile *t, int32_t part, const bool last, const int vectors,
                        vector_f32 sum[TILE_FILTERS][TILE_VECTORS]) {
@@ -181,6 +174,88 @@ static bool multiply(const xn_cpu_pixels *pixels, int32_t terms, const float *we
     return multiply_at(pixels, terms, weights, part, sums, rest, values, false);
 }
 
+/* ---- a few pixels: lanes are a tile's filters ---- */
+
+typedef float filters_f32 __attribute__((vector_size(4 * FILTERS)));
+typedef float loose_filters __attribute__((vector_size(4 * FILTERS), UNALIGNED(float)));
+
+enum { TILE_FLOATS = FILTERS * LANES /* sums of a tile */, TAIL_SUMS = 8 };
+
+INLINE void join_tail(filters_f32 *sum, int32_t part, float *sums, float *rest) {
+    filters_f32 lost = {0};
+    if (part > 1)
+        lost = *(const loose_filters *)rest;
+    const filters_f32 before = *(const loose_filters *)sums;
+    const filters_f32 term = *sum - lost, after = before + term;
+    *(loose_filters *)rest = (after - before) - term;
+    *sum = after;
+}
+
+INLINE void end_tail(const filters_f32 *sum, int32_t part, bool last, float *sums, float *rest,
+                     const int count) {
+    filters_f32 all[XN_CPU_REAL_TAIL];
+    for (int p = 0; p < count; p++) {
+        all[p] = sum[p];
+        if (part > 0)
+            join_tail(&all[p], part, sums + p * FILTERS, rest + p * FILTERS);
+    }
+    for (int p = 0; p < count; p++)
+        for (int f = 0; f < FILTERS; f++)
+            sums[last ? f * LANES + p : p * FILTERS + f] = all[p][f];
+}
+
+INLINE void multiply_tail_by(const xn_cpu_pixels *pixels, int32_t terms, const float *weights,
+                             int64_t tile_floats, int32_t part, bool last, float *sums, float *rest,
+                             const int count, const int tiles) {
+    filters_f32 sum[TAIL_SUMS][XN_CPU_REAL_TAIL];
+    const float *from = pixels->from[0];
+    UNROLLED
+    for (int t = 0; t < tiles; t++) {
+        UNROLLED
+        for (int p = 0; p < count; p++)
+            sum[t][p] = (filters_f32){0};
+    }
+    for (int32_t k = 0; k < terms; k++, from += pixels->next, weights += FILTERS) {
+        UNROLLED
+        for (int t = 0; t < tiles; t++) {
+            const filters_f32 w = *(const loose_filters *)(weights + t * tile_floats);
+            UNROLLED
+            for (int p = 0; p < count; p++)
+                sum[t][p] = MULTIPLY_ADD_8(w, from[p] - (filters_f32){0}, sum[t][p]);
+        }
+    }
+    UNROLLED
+    for (int t = 0; t < tiles; t++)
+        end_tail(sum[t], part, last, sums + t * TILE_FLOATS, rest + t * TILE_FLOATS, count);
+}
+
+/* As many tiles at a time as their sums do not wait for one another. */
+INLINE void multiply_tails(const xn_cpu_pixels *pixels, int32_t terms, const float *weights,
+                           int64_t tile_floats, int32_t tiles, int32_t part, bool last, float *sums,
+                           float *rest, const int count) {
+    const int together = TAIL_SUMS / count;
+    int32_t t = 0;
+    for (; t + together <= tiles; t += together)
+        multiply_tail_by(pixels, terms, weights + t * tile_floats, tile_floats, part, last,
+                         sums + t * TILE_FLOATS, rest + t * TILE_FLOATS, count, together);
+    for (; t < tiles; t++)
+        multiply_tail_by(pixels, terms, weights + t * tile_floats, tile_floats, part, last,
+                         sums + t * TILE_FLOATS, rest + t * TILE_FLOATS, count, 1);
+}
+
+static void multiply_tail(const xn_cpu_pixels *pixels, int32_t count, int32_t terms,
+                          const float *weights, int64_t tile_floats, int32_t tiles, int32_t part,
+                          bool last, float *sums, float *rest) {
+#define CASE(n)                                                                                    \
+    if (count == (n))                                                                              \
+    multiply_tails(pixels, terms, weights, tile_floats, tiles, part, last, sums, rest, n)
+    CASE(1);
+    CASE(2);
+    CASE(3);
+    CASE(4);
+#undef CASE
+}
+
 /* ---- epilogue ---- */
 
 /* What is less than a vector is stored in part, where that is one operation. */
@@ -229,5 +304,6 @@ const xn_cpu_real_kernels REAL_KERNELS = {
     .most = TILE_VECTORS,
     .pack = pack,
     .multiply = multiply,
+    .multiply_tail = multiply_tail,
     .finish = finish,
 };

@@ -22,6 +22,7 @@ enum {
     XN_CPU_REAL_VECTORS = 3,
     XN_CPU_REAL_LANES = 48, /* the most lanes of a panel, of all tables */
     XN_CPU_MOVE_LANES = 16,
+    XN_CPU_REAL_TAIL = 4, /* the most pixels of multiply_tail */
 };
 
 /* A piece of a panel row: up to MOVE_LANES columns of an image row, each or every other one. Lane
@@ -78,6 +79,12 @@ typedef struct xn_cpu_real_kernels {
      * finite: what it wrote is then to be written again, in double. */
     bool (*multiply)(const xn_cpu_pixels *pixels, int32_t terms, const float *weights, int32_t part,
                      float *sums, float *rest, const xn_cpu_values *values);
+    /* The same of up to XN_CPU_REAL_TAIL pixels alone, the first lanes of one vector, for `tiles`
+     * tiles, whose weights are tile_floats apart: lanes are filters instead. The sums are in their
+     * places when the last part is done; until then, they and rest are the kernel's own. */
+    void (*multiply_tail)(const xn_cpu_pixels *pixels, int32_t count, int32_t terms,
+                          const float *weights, int64_t tile_floats, int32_t tiles, int32_t part,
+                          bool last, float *sums, float *rest);
     /* out = sums * factor + bias for n lanes of `filters` rows; stream: past the caches, where
      * whole vectors are aligned. Returns false where an output is not finite: what it wrote is then
      * to be written again, in double. */

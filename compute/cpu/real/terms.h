@@ -37,6 +37,9 @@ static inline int32_t xn_cpu_real_tiles(int32_t out_channels) {
  * +1 and -1: its products then are those of float. Filters past the last are 0. */
 extern const xn_cpu_form xn_cpu_real_form;
 
+/* A filter's weight at a term. */
+float xn_cpu_term_weight(const xn_prepared *prepared, xn_mode mode, int32_t o, int32_t term);
+
 xn_status xn_cpu_real_ready(const xn_prepared *prepared, xn_mode mode, xn_error *error);
 /* Once that was done: */
 const float *xn_cpu_real_weights(const xn_prepared *prepared, xn_mode mode);
