@@ -288,6 +288,23 @@ void bk_each_real_panel(bk_visit visit, void *context) {
             c.weights_fill = fills[(f + (size_t)left) % COUNT(fills)];
             real_variants(&at, c);
         }
+    /* 1x1 that leaves out nothing, and what only has as many outputs as the image has pixels */
+    static const int64_t edges[][6] = {/* top, left, bottom, right, strides */
+                                       {0, 0, 0, 0, 1, 1}, {0, 0, 0, 96, 1, 2},
+                                       {1, 0, 0, 0, 2, 1}, {0, 1, 0, 0, 1, 1},
+                                       {0, 0, 1, 0, 1, 1}, {0, 0, 2, 96, 2, 2}};
+    for (size_t i = 0; i < COUNT(edges); i++)
+        for (int64_t height = 1; height <= 2; height++) {
+            bk_case c = same(2, 30, height, 96, 9, 1);
+            c.params.padding_kind = XN_PADDING_EXPLICIT;
+            for (int side = 0; side < 4; side++)
+                c.params.padding[side] = edges[i][side];
+            c.params.stride[0] = edges[i][4];
+            c.params.stride[1] = edges[i][5];
+            real_variants(&at, c);
+            real_variants(&at, c);
+            real_variants(&at, c);
+        }
     /* cpu/dense.c: one output pixel; blocks of 48 filters, up to 8 images at a time, 32 a unit */
     for (size_t i = 0; i < COUNT(terms); i++)
         for (size_t n = 0; n < COUNT(rows); n++) {

@@ -202,8 +202,7 @@ static void multiply(const unit *u) {
             const float *points[MOST_POINTS_OF_A_CALL];
             for (int32_t p = from; p < to; p++)
                 points[p - from] = terms_at(j, u->image + p) + first;
-            j->kernels->multiply(points, to - from,
-                                 (int32_t)xn_cpu_min(part_terms, terms - first),
+            j->kernels->multiply(points, to - from, (int32_t)xn_cpu_min(part_terms, terms - first),
                                  block + first * XN_CPU_DENSE_FILTERS, part,
                                  array(j, u->thread, SUMS) + (int64_t)from * XN_CPU_DENSE_FILTERS,
                                  array(j, u->thread, REST) + (int64_t)from * XN_CPU_DENSE_FILTERS);
@@ -232,13 +231,13 @@ static void unit_task(void *context, int64_t number, int thread) {
     const job *j = context;
     const int64_t image = number / j->blocks * j->unit_points;
     const int32_t first = (int32_t)(number % j->blocks) * XN_CPU_DENSE_FILTERS;
-    const unit u = {
-        .j = j,
-        .thread = thread,
-        .first = first,
-        .filters = (int32_t)xn_cpu_min(XN_CPU_DENSE_FILTERS, j->conv->out_channels - first),
-        .image = image,
-        .points = (int32_t)xn_cpu_min(j->unit_points, j->count - image)};
+    const unit u = {.j = j,
+                    .thread = thread,
+                    .first = first,
+                    .filters =
+                        (int32_t)xn_cpu_min(XN_CPU_DENSE_FILTERS, j->conv->out_channels - first),
+                    .image = image,
+                    .points = (int32_t)xn_cpu_min(j->unit_points, j->count - image)};
     multiply(&u);
     for (int32_t p = 0; p < u.points; p++)
         write_point(&u, p);
@@ -262,7 +261,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
         j.blocks = blocks_of(conv->out_channels);
         /* Threads that have few blocks each share them more evenly by fewer images. */
         j.unit_points = run->threads > 1 && j.blocks < FEW_BLOCKS * run->threads ? j.kernels->most
-                                                                                  : UNIT_POINTS;
+                                                                                 : UNIT_POINTS;
         xn_cpu_for(run->threads, j.blocks * xn_cpu_div_up(j.count, j.unit_points), unit_task, &j);
     }
 }

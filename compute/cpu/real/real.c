@@ -21,6 +21,7 @@ enum {
     MOST_TILES = 64,
     MOST_RUN = 16,
     MOST_TERMS_IN_PLACE = 160,
+    MOST_FLOATS_IN_IMAGE = 1 << 20, /* of an image that is not packed: packing fetches ahead */
     /* every lane may begin a piece, and a piece ends a move early */
     MOST_PIECES = XN_CPU_REAL_LANES,
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
@@ -51,13 +52,12 @@ static double cost_of(const xn_conv *conv, const xn_cpu_real_kernels *real,
     const double panels = ceil(vectors / real->most), groups = conv->groups;
     const double taps = (double)conv->kernel_h * conv->kernel_w;
     const double tiles = (double)tiles_of(conv), terms = taps * conv->group_channels;
-    double cost = vectors * (terms * costs->multiply * XN_CPU_REAL_FILTERS * tiles +
-                             costs->tile * tiles) +
-                  groups * costs->panel * panels +
-                  costs->output * (double)xn_conv_output_elements(conv);
+    double cost =
+        vectors * (terms * costs->multiply * XN_CPU_REAL_FILTERS * tiles + costs->tile * tiles) +
+        groups * costs->panel * panels + costs->output * (double)xn_conv_output_elements(conv);
     if (packed)
-        cost += groups * (vectors * terms * costs->pack +
-                          costs->tap * taps * (panels + conv->out_height));
+        cost += groups *
+                (vectors * terms * costs->pack + costs->tap * taps * (panels + conv->out_height));
     if (reading != XN_CPU_READ_IMAGE)
         cost += costs->copy * (double)xn_conv_input_elements(conv);
     return cost;
@@ -111,8 +111,7 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     state->offsets[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
     state->offsets[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
     state->offsets[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, tile, sizeof(float));
-    state->offsets[XN_CPU_REAL_WORDS] =
-        xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(uint32_t));
+    state->offsets[XN_CPU_REAL_WORDS] = xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(uint32_t));
     state->bytes = conv->epilogue.bits && writes_bits(&plan->step);
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
 }
@@ -126,6 +125,7 @@ typedef struct job {
     xn_cpu_source source;
     const xn_cpu_real_kernels *kernels;
     const float *weights;
+    int32_t part_terms, parts;
     int64_t outputs;         /* lanes: of all images */
     int64_t vectors, panels; /* vectors of lanes; panels differ by one vector at most, */
     int32_t tail;            /* but for the last one of so many pixels, if any */
@@ -191,8 +191,7 @@ static void find_vectors(unit *u, int64_t first, int64_t last) {
     for (int64_t v = first; v < last; v++) {
         const int32_t y = (int32_t)(v % image / row), x = (int32_t)(v % row) * lanes;
         const int32_t count = (int32_t)xn_cpu_min(lanes, conv->out_width - x);
-        u->pieces[u->piece_count++] =
-            (piece){v / image, y, x, (int32_t)(v - first) * lanes, count};
+        u->pieces[u->piece_count++] = (piece){v / image, y, x, (int32_t)(v - first) * lanes, count};
         whole = whole && count == lanes;
     }
     u->whole = whole;
@@ -301,13 +300,13 @@ static xn_cpu_values values_of(const unit *u, const tile *t) {
     const xn_cpu_epilogue *epilogue = &u->j->source.run->epilogue;
     const xn_conv *conv = u->j->source.conv;
     const bool there = is_plain(u);
-    return (xn_cpu_values){
-        .factor = epilogue->factor + t->first,
-        .bias = epilogue->bias + t->first,
-        .to = there ? values_at(u, u->pieces, t->first) : slice_floats(u, XN_CPU_REAL_VALUES),
-        .pitch = there ? (int64_t)conv->out_height * conv->out_width : u->pitch,
-        .first = t->first - t->base,
-        .count = t->last - t->first};
+    return (xn_cpu_values){.factor = epilogue->factor + t->first,
+                           .bias = epilogue->bias + t->first,
+                           .to = there ? values_at(u, u->pieces, t->first)
+                                       : slice_floats(u, XN_CPU_REAL_VALUES),
+                           .pitch = there ? (int64_t)conv->out_height * conv->out_width : u->pitch,
+                           .first = t->first - t->base,
+                           .count = t->last - t->first};
 }
 
 static const float *sums_of(const unit *u, const tile *t) {
@@ -404,60 +403,87 @@ static void write_tile(const unit *u, const tile *t, bool finite) {
 
 /* ---- units ---- */
 
-/* Terms [first, last) of a tile. With the last part it is written as soon as it is complete: memory
- * takes its outputs while the next one is multiplied. */
-static void do_part(const unit *u, const xn_cpu_pixels *pixels, int32_t number, int32_t first,
-                    int32_t last) {
+/* A part of the terms, [first, first + terms). */
+typedef struct part {
+    int32_t number, first, terms;
+    bool last;
+} part;
+
+static part part_at(const unit *u, int32_t number) {
+    const int32_t all = u->j->source.run->prepared->filter, most = u->j->part_terms;
+    const int32_t first = number * most;
+    return (part){number, first, (int32_t)xn_cpu_min(most, all - first), number + 1 == u->j->parts};
+}
+
+static const float *weights_of(const unit *u, int32_t number, const part *p) {
+    return xn_cpu_real_part(u->j->source.run->prepared, u->j->weights, u->first_tile + number,
+                            p->first, p->terms);
+}
+
+/* With the last part a tile is written as soon as it is complete: memory takes its outputs while
+ * the next one is multiplied. */
+static void do_part(const unit *u, const xn_cpu_pixels *pixels, int32_t number, const part *p) {
     const job *j = u->j;
-    const xn_prepared *prepared = j->source.run->prepared;
     const tile t = tile_of(u, number);
     const int64_t at = (int64_t)number * XN_CPU_REAL_FILTERS * u->pitch;
-    const bool ends = last == prepared->filter;
     const xn_cpu_values values = values_of(u, &t);
-    const bool finite = j->kernels->multiply(
-        pixels, last - first, xn_cpu_real_part(prepared, j->weights, u->first_tile + number, first),
-        first / xn_cpu_part_terms(prepared->filter), slice_floats(u, XN_CPU_REAL_SUMS) + at,
-        slice_floats(u, XN_CPU_REAL_REST) + at, ends && makes_values(u) ? &values : NULL);
-    if (ends)
+    const bool finite = j->kernels->multiply(pixels, p->terms, weights_of(u, number, p), p->number,
+                                             slice_floats(u, XN_CPU_REAL_SUMS) + at,
+                                             slice_floats(u, XN_CPU_REAL_REST) + at,
+                                             p->last && makes_values(u) ? &values : NULL);
+    if (p->last)
         write_tile(u, &t, finite);
 }
 
-static int32_t end_of_part(const unit *u, int32_t first) {
-    const xn_prepared *prepared = u->j->source.run->prepared;
-    return (int32_t)xn_cpu_min((int64_t)first + xn_cpu_part_terms(prepared->filter),
-                               prepared->filter);
+/* Where a whole panel of a part is in the image, of which packing makes no other rows. */
+static bool lies_in_image(const unit *u) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_conv *conv = source->conv;
+    const int64_t floats = (int64_t)conv->group_channels * conv->width;
+    return u->whole && source->state->reading == XN_CPU_READ_IMAGE && conv->kernel_h == 1 &&
+           conv->kernel_w == 1 && conv->height == 1 && conv->out_height == 1 &&
+           conv->out_width == conv->width && conv->stride_w == 1 && !conv->pad_top &&
+           !conv->pad_left && floats <= MOST_FLOATS_IN_IMAGE;
+}
+
+static void pixels_of(unit *u, const part *p, xn_cpu_pixels *out) {
+    const xn_cpu_source *source = &u->j->source;
+    const int32_t lanes = u->j->kernels->lanes;
+    const float *from = slice_floats(u, XN_CPU_REAL_PANEL);
+    out->vectors = u->pitch / lanes;
+    out->offset = NULL;
+    if (lies_in_image(u)) {
+        const int32_t channel = u->group * source->conv->group_channels + p->first;
+        from = xn_cpu_source_row(source, u->pieces->slot, channel, 0) + u->pieces->x;
+        out->next = xn_cpu_source_next(source);
+    } else {
+        pack_part(u, p->first, p->first + p->terms, slice_floats(u, XN_CPU_REAL_PANEL));
+        out->next = u->pitch;
+    }
+    for (int32_t v = 0; v < out->vectors; v++)
+        out->from[v] = from + v * lanes;
 }
 
 static void do_packed(unit *u) {
-    const int32_t lanes = u->j->kernels->lanes, terms = u->j->source.run->prepared->filter;
-    float *panel = slice_floats(u, XN_CPU_REAL_PANEL);
-    xn_cpu_pixels pixels = {.vectors = u->pitch / lanes, .next = u->pitch};
-    for (int32_t v = 0; v < pixels.vectors; v++)
-        pixels.from[v] = panel + v * lanes;
-    for (int32_t first = 0, last; first < terms; first = last) {
-        last = end_of_part(u, first);
-        pack_part(u, first, last, panel);
+    for (int32_t n = 0; n < u->j->parts; n++) {
+        const part p = part_at(u, n);
+        xn_cpu_pixels pixels;
+        pixels_of(u, &p, &pixels);
         for (int32_t t = 0; t < u->tiles; t++)
-            do_part(u, &pixels, t, first, last);
+            do_part(u, &pixels, t, &p);
     }
 }
 
 /* The last pixels, of all tiles. */
 static void do_tail(unit *u) {
-    const job *j = u->j;
-    const xn_prepared *prepared = j->source.run->prepared;
-    const int32_t terms = prepared->filter;
-    float *panel = slice_floats(u, XN_CPU_REAL_PANEL);
-    const xn_cpu_pixels pixels = {.from = {panel}, .vectors = 1, .next = u->pitch};
-    for (int32_t first = 0, last; first < terms; first = last) {
-        last = end_of_part(u, first);
-        pack_part(u, first, last, panel);
-        j->kernels->multiply_tail(
-            &pixels, u->lanes, last - first,
-            xn_cpu_real_part(prepared, j->weights, u->first_tile, first),
-            (int64_t)(last - first) * XN_CPU_REAL_FILTERS, u->tiles,
-            first / xn_cpu_part_terms(terms), last == terms, slice_floats(u, XN_CPU_REAL_SUMS),
-            slice_floats(u, XN_CPU_REAL_REST));
+    for (int32_t n = 0; n < u->j->parts; n++) {
+        const part p = part_at(u, n);
+        xn_cpu_pixels pixels;
+        pixels_of(u, &p, &pixels);
+        u->j->kernels->multiply_tail(&pixels, u->lanes, p.terms, weights_of(u, 0, &p),
+                                     (int64_t)p.terms * XN_CPU_REAL_FILTERS, u->tiles, n, p.last,
+                                     slice_floats(u, XN_CPU_REAL_SUMS),
+                                     slice_floats(u, XN_CPU_REAL_REST));
     }
     for (int32_t number = 0; number < u->tiles; number++) {
         const tile t = tile_of(u, number);
@@ -468,7 +494,6 @@ static void do_tail(unit *u) {
 static void do_in_place(const unit *u) {
     const xn_cpu_source *source = &u->j->source;
     const xn_cpu_real_state *state = source->state;
-    const int32_t terms = source->run->prepared->filter;
     const int32_t channel = u->group * source->conv->group_channels;
     xn_cpu_pixels pixels = {.vectors = u->piece_count};
     for (int32_t p = 0; p < u->piece_count; p++) {
@@ -477,10 +502,10 @@ static void do_in_place(const unit *u) {
         pixels.from[p] = xn_cpu_source_row(source, at->slot, channel, y) + at->x;
     }
     for (int32_t t = 0; t < u->tiles; t++)
-        for (int32_t first = 0, last; first < terms; first = last) {
-            last = end_of_part(u, first);
-            pixels.offset = state->offset + first;
-            do_part(u, &pixels, t, first, last);
+        for (int32_t n = 0; n < u->j->parts; n++) {
+            const part p = part_at(u, n);
+            pixels.offset = state->offset + p.first;
+            do_part(u, &pixels, t, &p);
         }
 }
 
@@ -550,8 +575,7 @@ static void count_panels(job *j) {
     const int32_t lanes = j->kernels->lanes;
     j->outputs = j->source.count * conv->out_height * conv->out_width;
     if (j->source.state->reading == XN_CPU_READ_IN_PLACE) {
-        j->vectors =
-            j->source.count * conv->out_height * xn_cpu_div_up(conv->out_width, lanes);
+        j->vectors = j->source.count * conv->out_height * xn_cpu_div_up(conv->out_width, lanes);
         j->tail = 0;
     } else {
         j->tail = tail_of(j->outputs, lanes);
@@ -567,6 +591,8 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     job j = {.source = {.run = run, .state = state, .conv = conv},
              .kernels = plan->path_kernels,
              .weights = xn_cpu_real_weights(run->prepared, (xn_mode)conv->mode)};
+    j.part_terms = xn_cpu_part_terms(run->prepared->filter);
+    j.parts = (int32_t)xn_cpu_div_up(run->prepared->filter, j.part_terms);
     j.stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES;
     for (int64_t first = 0; first < count; first += state->wave) {
         j.source.images = images + first;

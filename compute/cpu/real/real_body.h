@@ -76,10 +76,10 @@ INLINE void add_terms(const xn_cpu_pixels *pixels, int32_t terms, const float *w
         for (int v = 0; v < vectors; v++)
             x[v] = *(const loose_f32 *)(from[v] + here);
         UNROLLED
-    for (int f = 0; f < TILE_FILTERS; f++) {
+        for (int f = 0; f < TILE_FILTERS; f++) {
             vector_f32 weight = weights[f] - (vector_f32){0};
             UNROLLED
-        for (int v = 0; v < vectors; v++)
+            for (int v = 0; v < vectors; v++)
                 sum[f][v] = MULTIPLY_ADD(x[v], weight, sum[f][v]);
         }
     }
@@ -91,15 +91,15 @@ INLINE void join_parts(const tile *t, int32_t part, const bool last, const int v
     UNROLLED
     for (int f = 0; f < TILE_FILTERS; f++)
         UNROLLED
-        for (int v = 0; v < vectors; v++) {
-            const int at = (f * vectors + v) * LANES;
-            vector_f32 rest = {0};
-            if (part > 1)
-                rest = *(const loose_f32 *)(t->rest + at);
-            sum[f][v] = add_part(sum[f][v], *(const loose_f32 *)(t->sums + at), &rest);
-            if (!last)
-                *(loose_f32 *)(t->rest + at) = rest;
-        }
+    for (int v = 0; v < vectors; v++) {
+        const int at = (f * vectors + v) * LANES;
+        vector_f32 rest = {0};
+        if (part > 1)
+            rest = *(const loose_f32 *)(t->rest + at);
+        sum[f][v] = add_part(sum[f][v], *(const loose_f32 *)(t->sums + at), &rest);
+        if (!last)
+            *(loose_f32 *)(t->rest + at) = rest;
+    }
 }
 
 INLINE bool write_values(const tile *t, const xn_cpu_values *values, const int vectors,
@@ -128,8 +128,8 @@ INLINE bool multiply_tile(const xn_cpu_pixels *pixels, int32_t terms, const tile
     UNROLLED
     for (int f = 0; f < TILE_FILTERS; f++)
         UNROLLED
-        for (int v = 0; v < vectors; v++)
-            sum[f][v] = (vector_f32){0};
+    for (int v = 0; v < vectors; v++)
+        sum[f][v] = (vector_f32){0};
     add_terms(pixels, terms, t->weights, vectors, offsets, sum);
     if (part > 0 && values)
         join_parts(t, part, true, vectors, sum);
@@ -140,8 +140,8 @@ INLINE bool multiply_tile(const xn_cpu_pixels *pixels, int32_t terms, const tile
     UNROLLED
     for (int f = 0; f < TILE_FILTERS; f++)
         UNROLLED
-        for (int v = 0; v < vectors; v++)
-            *(loose_f32 *)(t->sums + (f * vectors + v) * LANES) = sum[f][v];
+    for (int v = 0; v < vectors; v++)
+        *(loose_f32 *)(t->sums + (f * vectors + v) * LANES) = sum[f][v];
     return true;
 }
 

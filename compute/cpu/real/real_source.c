@@ -10,7 +10,8 @@ enum {
     COPY_ROWS = 32,
     EVERY_OTHER_TAPS = 25,
     MOST_COLUMNS = 1 << 16, /* of an image that is taken as one row */
-    MOST_PADDING = 4096,    /* floats of a channel's rows that are read in place, with little in them */
+    MOST_PADDING =
+        4096, /* floats of a channel's rows that are read in place, with little in them */
 };
 
 xn_conv xn_cpu_source_flat(const xn_conv *conv) {
@@ -71,10 +72,10 @@ static xn_status lay_out_in_place(xn_cpu_real_state *state, xn_error *error) {
     state->height = (int32_t)rows_under(conv);
     for (int32_t tap = 0; tap < taps; tap++)
         for (int32_t c = 0; c < conv->group_channels; c++)
-            *to++ = ((int64_t)c * state->height +
-                     (int64_t)(tap / conv->kernel_w) * conv->dilation_h) *
-                        state->rows.pitch +
-                    state->rows.column[tap % conv->kernel_w];
+            *to++ =
+                ((int64_t)c * state->height + (int64_t)(tap / conv->kernel_w) * conv->dilation_h) *
+                    state->rows.pitch +
+                state->rows.column[tap % conv->kernel_w];
     return XN_OK;
 }
 
@@ -119,9 +120,10 @@ void xn_cpu_source_free(xn_cpu_real_state *state) {
 /* Of copied rows; y counts from the first of the image. */
 static float *copied_row(const xn_cpu_source *s, int64_t slot, int32_t c, int32_t y) {
     const xn_cpu_real_state *state = s->state;
-    float *rows = (float *)(void *)(xn_cpu_shared(s->run->plan) + state->offsets[XN_CPU_SOURCE_ROWS]);
-    return rows + ((slot * s->conv->channels + c) * state->height + y + state->top) *
-                      state->rows.pitch;
+    float *rows =
+        (float *)(void *)(xn_cpu_shared(s->run->plan) + state->offsets[XN_CPU_SOURCE_ROWS]);
+    return rows +
+           ((slot * s->conv->channels + c) * state->height + y + state->top) * state->rows.pitch;
 }
 
 const float *xn_cpu_source_row(const xn_cpu_source *s, int64_t slot, int32_t c, int32_t y) {
@@ -166,8 +168,8 @@ static void copy_row(const xn_cpu_source *s, int64_t slot, int32_t c, int32_t y,
 static void copy_task(void *context, int64_t unit, int thread) {
     const xn_cpu_source *s = context;
     const xn_cpu_real_state *state = s->state;
-    float *temp = (float *)(void *)(xn_cpu_slice(s->run->plan, thread) +
-                                    state->offsets[XN_CPU_SOURCE_TEMP]);
+    float *temp =
+        (float *)(void *)(xn_cpu_slice(s->run->plan, thread) + state->offsets[XN_CPU_SOURCE_TEMP]);
     int64_t copies = xn_cpu_div_up(state->height, COPY_ROWS);
     int64_t y0 = unit % copies * COPY_ROWS, rest = unit / copies;
     int64_t y1 = xn_cpu_min(y0 + COPY_ROWS, state->height);

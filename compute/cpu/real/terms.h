@@ -44,11 +44,9 @@ xn_status xn_cpu_real_ready(const xn_prepared *prepared, xn_mode mode, xn_error 
 /* Once that was done: */
 const float *xn_cpu_real_weights(const xn_prepared *prepared, xn_mode mode);
 
-/* The weights of terms first.. of a part, for tiles from `tile` on. first is a multiple of
- * part_terms. */
+/* The weights of a part, `terms` terms from `first` on, for tiles from `tile` on. */
 static inline const float *xn_cpu_real_part(const xn_prepared *p, const float *weights,
-                                            int32_t tile, int32_t first) {
-    int32_t terms = (int32_t)xn_cpu_min(xn_cpu_part_terms(p->filter), p->filter - first);
+                                            int32_t tile, int32_t first, int32_t terms) {
     return weights + ((size_t)first * (size_t)xn_cpu_real_tiles(p->out_channels) +
                       (size_t)tile * (size_t)terms) *
                          XN_CPU_REAL_FILTERS;

@@ -20,8 +20,8 @@ struct xn_peer {
     dnnl_stream_t stream;
     dnnl_primitive_desc_t description;
     dnnl_primitive_t operation, reorder_in, reorder_out; /* reorders: of form REORDER */
-    dnnl_memory_t own[TENSORS];                            /* what the operation gets */
-    dnnl_memory_t plain[TENSORS];                          /* fp32 NCHW */
+    dnnl_memory_t own[TENSORS];                          /* what the operation gets */
+    dnnl_memory_t plain[TENSORS];                        /* fp32 NCHW */
 };
 
 static void need(dnnl_status_t status, const char *what) {

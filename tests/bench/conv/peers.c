@@ -62,8 +62,8 @@ void xn_peers_make(const xn_bench_session *s, const xn_bench_shape *shape,
                    const xn_bench_kind *kind, xn_peers *out) {
     bool wanted[XN_PEER_SIDES];
     for (int i = 0; i < XN_PEER_SIDES; i++)
-        wanted[i] = kind->input == XN_FP32 &&
-                    (i % XN_PEER_FORMS == XN_PEER_OWN) == kind->packed_input;
+        wanted[i] =
+            kind->input == XN_FP32 && (i % XN_PEER_FORMS == XN_PEER_OWN) == kind->packed_input;
     make(s, shape, wanted, out);
 }
 

@@ -5,8 +5,8 @@
 
 #include <string.h>
 
-/* images: 0 for both batches, 1 and 64, else the one. The stems, shortcuts and dense layers of networks whose
- * other layers are binary come first. */
+/* images: 0 for both batches, 1 and 64, else the one. The stems, shortcuts and dense layers of
+ * networks whose other layers are binary come first. */
 static const xn_bench_shape shapes[] = {
     {0, 3, 224, 64, 7, 2, 3, 1, 1},      {0, 3, 224, 32, 3, 2, 1, 1, 1},
     {0, 3, 32, 64, 3, 1, 1, 1, 1},       {0, 3, 32, 128, 3, 1, 1, 1, 1},
@@ -15,10 +15,9 @@ static const xn_bench_shape shapes[] = {
     {0, 64, 28, 128, 1, 1, 0, 1, 1},     {0, 128, 14, 256, 1, 1, 0, 1, 1},
     {0, 256, 7, 512, 1, 1, 0, 1, 1},     {1, 512, 1, 1000, 1, 1, 0, 1, 1},
     {16, 512, 1, 1000, 1, 1, 0, 1, 1},   {1, 2048, 1, 1000, 1, 1, 0, 1, 1},
-    {16, 2048, 1, 1000, 1, 1, 0, 1, 1},
-    {0, 64, 56, 64, 3, 1, 1, 1, 1},      {0, 128, 28, 128, 3, 1, 1, 1, 1},
-    {0, 256, 14, 256, 3, 1, 1, 1, 1},    {0, 512, 7, 512, 3, 1, 1, 1, 1},
-    {0, 64, 56, 256, 1, 1, 0, 1, 1},
+    {16, 2048, 1, 1000, 1, 1, 0, 1, 1},  {0, 64, 56, 64, 3, 1, 1, 1, 1},
+    {0, 128, 28, 128, 3, 1, 1, 1, 1},    {0, 256, 14, 256, 3, 1, 1, 1, 1},
+    {0, 512, 7, 512, 3, 1, 1, 1, 1},     {0, 64, 56, 256, 1, 1, 0, 1, 1},
     {0, 256, 56, 64, 1, 1, 0, 1, 1},     {0, 1024, 14, 256, 1, 1, 0, 1, 1},
     {0, 256, 56, 512, 1, 2, 0, 1, 1},    {0, 128, 56, 128, 3, 2, 1, 1, 1},
     {0, 64, 112, 64, 3, 1, 1, 1, 64},    {0, 512, 14, 512, 3, 1, 1, 1, 512},
@@ -72,8 +71,7 @@ static void report(xn_bench_session *s, const char *name, const xn_bench_kind *k
                   XN_T(xn_datatype_name(kind->input)), XN_T(f->precision), XN_T(f->path), XN_N(us),
                   XN_N(f->ours.least), XN_N(f->ours.p90), XN_N(f->copy.median),
                   XN_N(us / f->copy.median), XN_N(f->tops), XN_N(100 * f->tops / peak), XN_N(nchw),
-                  XN_N(nchw / us), XN_N(own), XN_N(own / us),
-                  XN_T(xn_bench_verdict(s, f->wrong)));
+                  XN_N(nchw / us), XN_N(own), XN_N(own / us), XN_T(xn_bench_verdict(s, f->wrong)));
 }
 
 static void run_mode(xn_bench_session *s, const xn_bench_shape *shape, xn_mode mode, double peak) {
