@@ -6,6 +6,6 @@
 #define MOST_POINTS 4
 #define TILE_VECTORS 3
 #define ALONE_VECTORS 6
-#define COSTS 0.15, 0.5, 1
+#define COSTS 0.08, 0.5, 1
 
 #include "dense_body.h"

@@ -37,11 +37,20 @@ static int64_t tiles_of(const xn_conv *conv) {
     return tiles;
 }
 
-/* Vectors of an image: of all its outputs, or of each row's. */
+/* How many pixels are left of full vectors, if so few that filters fill vectors better. */
+static int32_t tail_of(int64_t outputs, int32_t lanes) {
+    const int32_t left = (int32_t)(outputs % lanes);
+    return outputs > lanes && left <= XN_CPU_REAL_TAIL && 2 * left <= lanes ? left : 0;
+}
+
+/* Vectors of an image: of all its outputs, or of each row's. A pixel of a tail takes about an
+ * eighth of one. */
 static double vectors_of(const xn_conv *conv, int lanes, bool by_rows) {
+    const int64_t outputs = (int64_t)conv->out_height * conv->out_width;
+    const int32_t tail = tail_of(outputs, lanes);
     if (by_rows)
         return (double)conv->out_height * (double)xn_cpu_div_up(conv->out_width, lanes);
-    return (double)xn_cpu_div_up((int64_t)conv->out_height * conv->out_width, lanes);
+    return (double)xn_cpu_div_up(outputs - tail, lanes) + tail / 8.0;
 }
 
 static double cost_of(const xn_conv *conv, const xn_cpu_real_kernels *real,
@@ -561,12 +570,6 @@ static void split_wave(job *j) {
     j->splits = xn_cpu_max(xn_cpu_div_up(tiles, j->source.state->tiles), xn_cpu_min(wanted, tiles));
     j->run = xn_cpu_max(1, xn_cpu_min(MOST_RUN, whole / (8 * threads)));
     j->runs = xn_cpu_div_up(j->panels, j->run);
-}
-
-/* How many pixels are left of full vectors, if so few that filters fill vectors better. */
-static int32_t tail_of(int64_t outputs, int32_t lanes) {
-    const int32_t left = (int32_t)(outputs % lanes);
-    return outputs > lanes && left <= XN_CPU_REAL_TAIL && 2 * left <= lanes ? left : 0;
 }
 
 /* The panels of a wave. */
