@@ -279,6 +279,43 @@ void bk_each_real_panel(bk_visit visit, void *context) {
                 c.params.dilation[0] = c.params.dilation[1] = dilation;
                 real_variants(&at, c);
             }
+    /* a few pixels left of full vectors: filters in their place, 8, 4 or 2 tiles at a time */
+    for (int64_t left = 1; left <= 5; left++)
+        for (size_t f = 0; f < COUNT(fills); f++) {
+            bk_case c = same(1 + (int64_t)f % 3, 70 * (1 + left % 3), 1, 16 + left,
+                             4 + 25 * (int64_t)(f % 4), 1);
+            c.input_fill = fills[f];
+            c.weights_fill = fills[(f + (size_t)left) % COUNT(fills)];
+            real_variants(&at, c);
+        }
+    /* 1x1 that leaves out nothing, and what only has as many outputs as the image has pixels */
+    static const int64_t edges[][6] = {/* top, left, bottom, right, strides */
+                                       {0, 0, 0, 0, 1, 1}, {0, 0, 0, 96, 1, 2},
+                                       {1, 0, 0, 0, 2, 1}, {0, 1, 0, 0, 1, 1},
+                                       {0, 0, 1, 0, 1, 1}, {0, 0, 2, 96, 2, 2}};
+    for (size_t i = 0; i < COUNT(edges); i++)
+        for (int64_t height = 1; height <= 2; height++) {
+            bk_case c = same(2, 30, height, 96, 9, 1);
+            c.params.padding_kind = XN_PADDING_EXPLICIT;
+            for (int side = 0; side < 4; side++)
+                c.params.padding[side] = edges[i][side];
+            c.params.stride[0] = edges[i][4];
+            c.params.stride[1] = edges[i][5];
+            real_variants(&at, c);
+            real_variants(&at, c);
+            real_variants(&at, c);
+        }
+    /* cpu/dense.c: one output pixel; blocks of 48 filters, up to 8 images at a time, 32 a unit */
+    for (size_t i = 0; i < COUNT(terms); i++)
+        for (size_t n = 0; n < COUNT(rows); n++) {
+            bk_case c = same((int64_t)(n * n) % 41 + 1, terms[i][0], terms[i][1], terms[i][1],
+                             1 + 47 * (int64_t)((i + n) % 4), terms[i][1]);
+            c.params.padding_kind = XN_PADDING_VALID;
+            c.input_fill = fills[(i + n) % COUNT(fills)];
+            c.weights_fill = fills[n % COUNT(fills)];
+            if (n % 6 == i % 6)
+                real_variants(&at, c);
+        }
     real_variants(&at, same(1, 1, 3, 5, 513, 1));
     real_variants(&at, same(1, 2, 2, 3, 1100, 2));
     real_variants(&at, same(3, 2, 64, 304, 40, 1));

@@ -354,7 +354,8 @@ static bk_case split_case(int which) {
     } problems[] = {{XN_MODE_XNOR, 1, 400, 2, 1},
                     {XN_MODE_XNOR, 64, 28, 64, 1},
                     {XN_MODE_FLOAT, 32, 28, 32, 1},
-                    {XN_MODE_BWN, 64, 40, 64, 64}};
+                    {XN_MODE_BWN, 64, 40, 64, 64},
+                    {XN_MODE_FLOAT, 300, 1, 500, 1}};
     bk_case c = bk_case_default();
     c.images = 4;
     c.items = 2;
@@ -367,7 +368,7 @@ static bk_case split_case(int which) {
     c.seed = 7 + (uint64_t)which;
     return c;
 }
-enum { SPLIT_CASES = 4 };
+enum { SPLIT_CASES = 5 };
 
 /* True where the path can run the problem. */
 static bool threads_change_nothing(const bk_target *at, const bk_problem *problem) {

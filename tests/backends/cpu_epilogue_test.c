@@ -22,6 +22,7 @@ static const shape shapes[] = {
     {2, 64, 2, 5, 6, 36, 2, 2, 1, 1, XN_MODE_XNOR},  {1, 64, 1, 5, 5, 9, 1, 1, 0, 1, XN_MODE_XNOR},
     {3, 128, 1, 3, 3, 70, 2, 2, 1, 2, XN_MODE_XNOR}, {2, 3, 1, 6, 9, 20, 3, 3, 1, 1, XN_MODE_FLOAT},
     {2, 5, 5, 8, 9, 10, 3, 3, 1, 1, XN_MODE_BWN},    {1, 34, 1, 4, 5, 33, 2, 2, 1, 1, XN_MODE_BWN},
+    {3, 70, 1, 1, 1, 60, 1, 1, 0, 1, XN_MODE_FLOAT}, {2, 5, 1, 3, 3, 50, 3, 3, 0, 1, XN_MODE_BWN},
     {2, 4, 2, 9, 7, 4, 3, 2, 1, 3, XN_MODE_FLOAT},   {1, 2, 2, 70, 80, 2, 3, 3, 1, 1, XN_MODE_BWN},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };

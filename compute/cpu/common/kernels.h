@@ -30,6 +30,8 @@ typedef struct xn_cpu_kernels {
     /* acc[x] += src[x * stride]. */
     void (*add_strided)(const double *src, int32_t stride, int32_t n, double *acc);
     void (*add_floats)(const float *src, int32_t stride, int32_t n, float *acc);
+    /* to[x] = src[x * stride]. */
+    void (*copy_strided)(const float *src, int32_t stride, int32_t n, float *to);
     /* v[x] = acc[x] * factor * k[x] + bias; k NULL is 1. False where one is not finite. v is none
      * of the others. */
     bool (*values_i32)(const int32_t *acc, const float *k, float factor, float bias, int32_t n,

@@ -59,6 +59,15 @@ static void add_floats(const float *restrict src, int32_t stride, int32_t n, flo
             acc[x] += src[(int64_t)x * stride];
 }
 
+static void copy_strided(const float *restrict src, int32_t stride, int32_t n, float *restrict to) {
+    if (stride == 2) /* often so, and a loop that vectorises */
+        for (int32_t x = 0; x < n; x++)
+            to[x] = src[(int64_t)x * 2];
+    else
+        for (int32_t x = 0; x < n; x++)
+            to[x] = src[(int64_t)x * stride];
+}
+
 /* The first n of a vector, of which all are there where it is whole; the others 0. */
 INLINE vector_f32 load_first(const float *from, int32_t n, const bool whole) {
     if (whole)
@@ -301,6 +310,7 @@ const xn_cpu_kernels KERNELS = {
     .add_magnitude = add_magnitude,
     .add_strided = add_strided,
     .add_floats = add_floats,
+    .copy_strided = copy_strided,
     .values_i32 = values_i32,
     .values_f32 = values_f32,
     .finish = finish,

@@ -1,6 +1,7 @@
 /* lanes_avx2.h: the operations of lanes_avx512.h for AVX2 and FMA. */
 #define VECTOR_BYTES 32
 #define MULTIPLY_ADD(a, b, c) (vector_f32) _mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c))
+#define MULTIPLY_ADD_8(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define STREAM(to, v) _mm256_stream_ps((float *)(void *)(to), (__m256)(v))
 #define LOAD_INSIDE(from, inside, pads) (vector_f32) load_inside(from, inside, (__m256)(pads))
 #define STORE_FIRST(to, n, v) _mm256_maskstore_ps(to, lanes_of((1u << (n)) - 1), (__m256)(v))

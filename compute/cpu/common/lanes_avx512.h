@@ -1,6 +1,7 @@
 /* lanes_avx512.h: operations on vectors of floats for AVX-512, as kernel texts name them:
  *
  *   MULTIPLY_ADD(a, b, c)            a * b + c, rounded once where the set can
+ *   MULTIPLY_ADD_8(a, b, c)          the same of vectors of 8
  *   STREAM(to, v)                    a store past the caches; to is aligned to the vector
  *   LOAD_INSIDE(from, inside, pads)  the lanes that bits of `inside` name, of pads elsewhere
  *   STORE_FIRST(to, n, v)            the first n lanes
@@ -8,6 +9,7 @@
  *   MOVE(from, inside, pad, to)      one move of a panel (real_kernels.h) */
 #define VECTOR_BYTES 64
 #define MULTIPLY_ADD(a, b, c) (vector_f32) _mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c))
+#define MULTIPLY_ADD_8(a, b, c) _mm256_maskz_fmadd_ps(0xff, a, b, c)
 #define STREAM(to, v) _mm512_stream_ps((float *)(void *)(to), (__m512)(v))
 #define LOAD_INSIDE(from, inside, pads)                                                            \
     (vector_f32) _mm512_mask_loadu_ps((__m512)(pads), (__mmask16)(inside), from)

@@ -66,7 +66,8 @@ static void fill(float *to, int32_t n, float value) {
         to[x] = value;
 }
 
-void xn_cpu_rows_copy(const xn_conv *conv, const xn_cpu_rows *rows, const float *row, float *to) {
+void xn_cpu_rows_copy(const xn_cpu_kernels *kernels, const xn_conv *conv, const xn_cpu_rows *rows,
+                      const float *row, float *to) {
     for (int32_t k = 0; k < rows->segment_count; k++) {
         const xn_cpu_segment *segment = &rows->segments[k];
         float *part = to + segment->offset;
@@ -76,12 +77,9 @@ void xn_cpu_rows_copy(const xn_conv *conv, const xn_cpu_rows *rows, const float 
         fill(part + last, segment->count - last, (float)conv->pad_value);
         if (conv->stride_w == 1 && first < last)
             memcpy(part + first, row + first + segment->start, (size_t)(last - first) * sizeof *to);
-        else if (conv->stride_w == 2) /* often so, and a loop that vectorises */
-            for (int32_t x = first; x < last; x++)
-                part[x] = row[(int64_t)x * 2 + segment->start];
-        else
-            for (int32_t x = first; x < last; x++)
-                part[x] = row[(int64_t)x * conv->stride_w + segment->start];
+        else if (first < last)
+            kernels->copy_strided(row + (int64_t)first * conv->stride_w + segment->start,
+                                  conv->stride_w, last - first, part + first);
     }
 }
 

@@ -30,7 +30,8 @@ static inline void xn_cpu_segment_inside(const xn_conv *conv, const xn_cpu_segme
 }
 
 /* A row of an image, as fp32, as such a padded row. */
-void xn_cpu_rows_copy(const xn_conv *conv, const xn_cpu_rows *rows, const float *row, float *to);
+void xn_cpu_rows_copy(const xn_cpu_kernels *kernels, const xn_conv *conv, const xn_cpu_rows *rows,
+                      const float *row, float *to);
 
 /* Input elements as fp32. */
 void xn_cpu_to_fp32(const xn_cpu_kernels *kernels, const xn_conv *conv, const void *src,

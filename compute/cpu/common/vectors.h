@@ -9,6 +9,12 @@
 #include <stdint.h>
 #include <string.h>
 
+/* Of a loop over an array of vectors, which else is in memory, not in registers. */
+#if defined(__clang__)
+#define UNROLLED _Pragma("unroll")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 #define UNALIGNED(type) aligned(sizeof(type)), may_alias
 
@@ -44,4 +50,11 @@ INLINE bool are_finite(vector_u32 odd) {
     for (int l = 0; l < LANES; l++)
         any |= odd[l];
     return !any;
+}
+
+/* The sum of the parts before and one more, and what rounding took from it: Kahan's summation. */
+INLINE vector_f32 add_part(vector_f32 part, vector_f32 before, vector_f32 *rest) {
+    const vector_f32 term = part - *rest, after = before + term;
+    *rest = (after - before) - term;
+    return after;
 }

@@ -188,7 +188,7 @@ static void copy_rows(const unit *u) {
     for (int32_t c = 0; c < conv->group_channels; c++)
         for (int64_t y = top; y < top + under; y++, to += state->rows.pitch)
             if (y >= 0 && y < conv->height)
-                xn_cpu_rows_copy(conv, &state->rows,
+                xn_cpu_rows_copy(common, conv, &state->rows,
                                  xn_cpu_row_fp32(common, conv, u->image->input,
                                                  u->group * conv->group_channels + c, (int32_t)y,
                                                  array(u, TEMP)),
@@ -215,9 +215,9 @@ static void find_weights(const unit *u, int32_t o) {
     const int32_t terms = xn_cpu_part_terms(prepared->filter);
     float *to = array(u, WEIGHTS);
     for (int32_t term = 0; term < prepared->filter; term += terms) {
+        const int32_t count = (int32_t)xn_cpu_min(terms, prepared->filter - term);
         const float *from =
-            xn_cpu_real_part(prepared, u->j->weights, o / XN_CPU_REAL_FILTERS, term);
-        int32_t count = (int32_t)xn_cpu_min(terms, prepared->filter - term);
+            xn_cpu_real_part(prepared, u->j->weights, o / XN_CPU_REAL_FILTERS, term, count);
         for (int32_t t = 0; t < count; t++)
             *to++ = from[(size_t)t * XN_CPU_REAL_FILTERS + (size_t)(o % XN_CPU_REAL_FILTERS)];
     }

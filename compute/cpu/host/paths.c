@@ -7,8 +7,8 @@
 /* One line a path. */
 #define WAYS(set, name)                                                                            \
     {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set},                          \
-        {"real/" name, &xn_cpu_real, &set}, {                                                      \
-        "direct/" name, &xn_cpu_direct, &set                                                       \
+        {"real/" name, &xn_cpu_real, &set}, {"direct/" name, &xn_cpu_direct, &set}, {              \
+        "dense/" name, &xn_cpu_dense, &set                                                         \
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)

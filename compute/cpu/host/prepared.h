@@ -12,8 +12,9 @@
 enum {
     XN_CPU_FORM_FEW,
     XN_CPU_FORM_MANY,
-    XN_CPU_FORM_REAL, /* 2 variants: as they are, as signs */
-    XN_CPU_FORM_THRESHOLDS = XN_CPU_FORM_REAL + 2,
+    XN_CPU_FORM_REAL,                         /* 2 variants: as they are, as signs */
+    XN_CPU_FORM_DENSE = XN_CPU_FORM_REAL + 2, /* the same 2 */
+    XN_CPU_FORM_THRESHOLDS = XN_CPU_FORM_DENSE + 2,
     XN_CPU_FORM_SLOTS = XN_CPU_FORM_THRESHOLDS + 12
 };
 

@@ -14,11 +14,14 @@
 #include "parallel.h"
 #include "xn_mem.h"
 
+#include <math.h>
 #include <string.h>
 
 enum {
     MOST_TILES = 64,
     MOST_RUN = 16,
+    MOST_TERMS_IN_PLACE = 160,
+    MOST_FLOATS_IN_IMAGE = 1 << 20, /* of an image that is not packed: packing fetches ahead */
     /* every lane may begin a piece, and a piece ends a move early */
     MOST_PIECES = XN_CPU_REAL_LANES,
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
@@ -34,28 +37,62 @@ static int64_t tiles_of(const xn_conv *conv) {
     return tiles;
 }
 
-static double cost_ns(const xn_step *step, const void *kernels) {
-    const xn_conv *conv = &step->conv;
-    const xn_cpu_real_kernels *real = kernels;
-    const xn_cpu_real_costs *costs = &real->costs;
+/* How many pixels are left of full vectors, if so few that filters fill vectors better. */
+static int32_t tail_of(int64_t outputs, int32_t lanes) {
+    const int32_t left = (int32_t)(outputs % lanes);
+    return outputs > lanes && left <= XN_CPU_REAL_TAIL && 2 * left <= lanes ? left : 0;
+}
+
+/* Vectors of an image: of all its outputs, or of each row's. A pixel of a tail takes about an
+ * eighth of one. */
+static double vectors_of(const xn_conv *conv, int lanes, bool by_rows) {
     const int64_t outputs = (int64_t)conv->out_height * conv->out_width;
-    const int64_t vectors = xn_cpu_div_up(outputs, real->lanes);
-    const double panels = (double)xn_cpu_div_up(vectors, real->most);
-    const double taps = (double)conv->kernel_h * conv->kernel_w, groups = conv->groups;
+    const int32_t tail = tail_of(outputs, lanes);
+    if (by_rows)
+        return (double)conv->out_height * (double)xn_cpu_div_up(conv->out_width, lanes);
+    return (double)xn_cpu_div_up(outputs - tail, lanes) + tail / 8.0;
+}
+
+static double cost_of(const xn_conv *conv, const xn_cpu_real_kernels *real,
+                      xn_cpu_reading reading) {
+    const xn_cpu_real_costs *costs = &real->costs;
+    const bool packed = reading != XN_CPU_READ_IN_PLACE;
+    const double vectors = vectors_of(conv, real->lanes, !packed);
+    const double panels = ceil(vectors / real->most), groups = conv->groups;
+    const double taps = (double)conv->kernel_h * conv->kernel_w;
     const double tiles = (double)tiles_of(conv), terms = taps * conv->group_channels;
-    return (double)vectors *
-               (terms * (costs->multiply * XN_CPU_REAL_FILTERS * tiles + costs->pack * groups) +
-                costs->tile * tiles) +
-           groups * (costs->tap * taps * (panels + conv->out_height) + costs->panel * panels) +
-           costs->output * (double)xn_conv_output_elements(conv) +
-           (xn_cpu_source_in_place(conv) ? 0 : costs->copy * (double)xn_conv_input_elements(conv));
+    double cost =
+        vectors * (terms * costs->multiply * XN_CPU_REAL_FILTERS * tiles + costs->tile * tiles) +
+        groups * costs->panel * panels + costs->output * (double)xn_conv_output_elements(conv);
+    if (packed)
+        cost += groups *
+                (vectors * terms * costs->pack + costs->tap * taps * (panels + conv->out_height));
+    if (reading != XN_CPU_READ_IMAGE)
+        cost += costs->copy * (double)xn_conv_input_elements(conv);
+    return cost;
+}
+
+/* What panels are packed of, or that they are not: it takes rows of few terms, which L1 holds. */
+static xn_cpu_reading reading_of(const xn_conv *conv, const xn_cpu_real_kernels *real) {
+    const xn_cpu_reading packed =
+        xn_cpu_source_in_image(conv) ? XN_CPU_READ_IMAGE : XN_CPU_READ_ROWS;
+    const double terms = (double)conv->kernel_h * conv->kernel_w * conv->group_channels;
+    if (terms <= MOST_TERMS_IN_PLACE && xn_cpu_source_fits_in_place(conv) &&
+        cost_of(conv, real, XN_CPU_READ_IN_PLACE) < cost_of(conv, real, packed))
+        return XN_CPU_READ_IN_PLACE;
+    return packed;
+}
+
+static double cost_ns(const xn_step *step, const void *kernels) {
+    const xn_conv conv = xn_cpu_source_flat(&step->conv);
+    return cost_of(&conv, kernels, reading_of(&conv, kernels));
 }
 
 static void destroy(void *state) {
     xn_cpu_real_state *s = state;
     if (!s)
         return;
-    xn_cpu_rows_free(&s->rows);
+    xn_cpu_source_free(s);
     xn_mem_free(s);
 }
 
@@ -72,16 +109,18 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     xn_cpu_real_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
     if (!state)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
-    xn_status status = xn_cpu_source_create(conv, plan->max_images, state, &shared, &slice, error);
+    state->conv = xn_cpu_source_flat(conv);
+    state->reading = reading_of(&state->conv, plan->path_kernels);
+    xn_status status = xn_cpu_source_create(plan->max_images, state, &shared, &slice, error);
     if (status)
         return status;
     state->tiles = (int32_t)xn_cpu_min(MOST_TILES, xn_cpu_real_tiles(conv->out_channels));
     const size_t sums = (size_t)state->tiles * tile;
-    state->offset[XN_CPU_REAL_PANEL] = xn_cpu_take(&slice, panel, sizeof(float));
-    state->offset[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
-    state->offset[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
-    state->offset[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, tile, sizeof(float));
-    state->offset[XN_CPU_REAL_WORDS] = xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(uint32_t));
+    state->offsets[XN_CPU_REAL_PANEL] = xn_cpu_take(&slice, panel, sizeof(float));
+    state->offsets[XN_CPU_REAL_SUMS] = xn_cpu_take(&slice, sums, sizeof(float));
+    state->offsets[XN_CPU_REAL_REST] = xn_cpu_take(&slice, sums, sizeof(float));
+    state->offsets[XN_CPU_REAL_VALUES] = xn_cpu_take(&slice, tile, sizeof(float));
+    state->offsets[XN_CPU_REAL_WORDS] = xn_cpu_take(&slice, XN_CPU_REAL_LANES, sizeof(uint32_t));
     state->bytes = conv->epilogue.bits && writes_bits(&plan->step);
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
 }
@@ -95,8 +134,10 @@ typedef struct job {
     xn_cpu_source source;
     const xn_cpu_real_kernels *kernels;
     const float *weights;
+    int32_t part_terms, parts;
     int64_t outputs;         /* lanes: of all images */
-    int64_t vectors, panels; /* vectors of lanes; panels differ by one vector at most */
+    int64_t vectors, panels; /* vectors of lanes; panels differ by one vector at most, */
+    int32_t tail;            /* but for the last one of so many pixels, if any */
     int64_t run;             /* panels of a unit, one after another */
     int64_t runs;
     int64_t splits; /* units of a run and group: of tiles */
@@ -116,6 +157,7 @@ typedef struct unit {
     int32_t first_tile, tiles;
     int32_t first, last; /* filters */
     int32_t lanes, pitch;
+    bool whole; /* all lanes are outputs, and of one image */
     piece pieces[MOST_PIECES];
     int32_t piece_count;
     xn_cpu_move moves[MOST_MOVES];
@@ -123,11 +165,12 @@ typedef struct unit {
 } unit;
 
 static float *slice_floats(const unit *u, int which) {
-    return (float *)(void *)(u->slice + u->j->source.state->offset[which]);
+    return (float *)(void *)(u->slice + u->j->source.state->offsets[which]);
 }
 
 /* ---- panels ---- */
 
+/* Of outputs from `output` on. */
 static void find_pieces(unit *u, int64_t output) {
     const xn_conv *conv = u->j->source.conv;
     int64_t image = (int64_t)conv->out_height * conv->out_width;
@@ -144,6 +187,23 @@ static void find_pieces(unit *u, int64_t output) {
             slot++;
         }
     }
+    u->whole = u->lanes == u->pitch && u->pieces[0].slot == u->pieces[u->piece_count - 1].slot;
+}
+
+/* Of vectors [first, last) where these do not cross rows: a piece each. */
+static void find_vectors(unit *u, int64_t first, int64_t last) {
+    const xn_conv *conv = u->j->source.conv;
+    const int32_t lanes = u->j->kernels->lanes;
+    const int64_t row = xn_cpu_div_up(conv->out_width, lanes), image = row * conv->out_height;
+    bool whole = first / image == (last - 1) / image;
+    u->piece_count = 0;
+    for (int64_t v = first; v < last; v++) {
+        const int32_t y = (int32_t)(v % image / row), x = (int32_t)(v % row) * lanes;
+        const int32_t count = (int32_t)xn_cpu_min(lanes, conv->out_width - x);
+        u->pieces[u->piece_count++] = (piece){v / image, y, x, (int32_t)(v - first) * lanes, count};
+        whole = whole && count == lanes;
+    }
+    u->whole = whole;
 }
 
 /* The columns that lanes [first, last) of a move read, as bits. */
@@ -162,7 +222,7 @@ static void find_moves(unit *u, int32_t i, int32_t k, int32_t c) {
     const int32_t stride = xn_cpu_source_stride(source);
     int64_t column = source->state->rows.column[k];
     int32_t first = 0, last = conv->out_width;
-    if (source->state->in_place)
+    if (source->state->reading == XN_CPU_READ_IMAGE)
         xn_cpu_valid_outputs(column, stride, conv->width, conv->out_width, &first, &last);
     u->move_count = 0;
     for (int32_t p = 0; p < u->piece_count; p++) {
@@ -217,120 +277,265 @@ static float *values_at(const unit *u, const piece *at, int32_t o) {
 
 /* The pieces of one image from piece p on, which lie one after another in its output. */
 static int32_t count_together(const unit *u, int32_t *p) {
-    const int64_t slot = u->pieces[*p].slot;
+    const piece *first = &u->pieces[*p];
     int32_t count = 0;
-    for (; *p < u->piece_count && u->pieces[*p].slot == slot; ++*p)
+    for (; *p < u->piece_count && u->pieces[*p].slot == first->slot &&
+           u->pieces[*p].to == first->to + count;
+         ++*p)
         count += u->pieces[*p].count;
     return count;
 }
 
-/* Filters [first, last) of a tile, whose sums start at `sums`. */
-static void write_plain(const unit *u, int32_t first, int32_t last, const float *sums) {
+/* The filters of a tile that are the unit's. */
+typedef struct tile {
+    int32_t number; /* of the unit's */
+    int32_t base;   /* its first filter */
+    int32_t first, last;
+} tile;
+
+static tile tile_of(const unit *u, int32_t number) {
+    const int32_t base = (u->first_tile + number) * XN_CPU_REAL_FILTERS;
+    return (tile){number, base, (int32_t)xn_cpu_max(base, u->first),
+                  (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last)};
+}
+
+static bool is_plain(const unit *u) {
+    return xn_cpu_is_plain(&u->j->source.conv->epilogue);
+}
+
+/* Where a tile's values go as they are computed: where all lanes are outputs that stay in the
+ * caches to their place, else to be written from there. */
+static xn_cpu_values values_of(const unit *u, const tile *t) {
+    const xn_cpu_epilogue *epilogue = &u->j->source.run->epilogue;
+    const xn_conv *conv = u->j->source.conv;
+    const bool there = is_plain(u);
+    return (xn_cpu_values){.factor = epilogue->factor + t->first,
+                           .bias = epilogue->bias + t->first,
+                           .to = there ? values_at(u, u->pieces, t->first)
+                                       : slice_floats(u, XN_CPU_REAL_VALUES),
+                           .pitch = there ? (int64_t)conv->out_height * conv->out_width : u->pitch,
+                           .first = t->first - t->base,
+                           .count = t->last - t->first};
+}
+
+static const float *sums_of(const unit *u, const tile *t) {
+    return slice_floats(u, XN_CPU_REAL_SUMS) +
+           ((int64_t)t->number * XN_CPU_REAL_FILTERS + t->first - t->base) * u->pitch;
+}
+
+/* Values of plain outputs, from sums. */
+static bool write_plain(const unit *u, const tile *t) {
     const xn_cpu_source *source = &u->j->source;
     const xn_conv *conv = source->conv;
-    const float *factor = source->run->epilogue.factor + first;
-    const float *bias = source->run->epilogue.bias + first;
+    const float *factor = source->run->epilogue.factor + t->first;
+    const float *bias = source->run->epilogue.bias + t->first;
     bool finite = true;
     for (int32_t p = 0; p < u->piece_count;) {
         const piece *at = &u->pieces[p];
         const int32_t count = count_together(u, &p);
-        finite &= u->j->kernels->finish(sums + at->to, u->pitch, last - first, count, factor, bias,
-                                        values_at(u, at, first),
+        finite &= u->j->kernels->finish(sums_of(u, t) + at->to, u->pitch, t->last - t->first, count,
+                                        factor, bias, values_at(u, at, t->first),
                                         (int64_t)conv->out_height * conv->out_width, u->j->stream);
     }
-    for (int32_t o = first; !finite && o < last; o++)
-        for (int32_t p = 0; p < u->piece_count; p++)
-            make_again(u, &u->pieces[p], o, values_at(u, &u->pieces[p], o));
+    return finite;
+}
+
+/* The same, of others. */
+static bool make_values(const unit *u, const tile *t) {
+    const xn_cpu_epilogue *epilogue = &u->j->source.run->epilogue;
+    float *v = slice_floats(u, XN_CPU_REAL_VALUES);
+    bool finite = true;
+    for (int32_t p = 0; p < u->piece_count;) {
+        const piece *at = &u->pieces[p];
+        const int32_t count = count_together(u, &p);
+        finite &= u->j->kernels->finish(sums_of(u, t) + at->to, u->pitch, t->last - t->first, count,
+                                        epilogue->factor + t->first, epilogue->bias + t->first,
+                                        v + at->to, u->pitch, false);
+    }
+    return finite;
 }
 
 /* From values v, rows of pitch, of the pieces of an image from `at` on. */
-static void write_image(const unit *u, const piece *at, int32_t count, int32_t first, int32_t last,
-                        const float *v) {
+static void write_image(const unit *u, const piece *at, int32_t count, const tile *t) {
     const xn_cpu_source *source = &u->j->source;
     const xn_step *step = &source->run->plan->step;
     const xn_cpu_image *image = &source->images[at->slot];
     const size_t pixel = (size_t)at->y * (size_t)source->conv->out_width + (size_t)at->x;
+    const float *v = slice_floats(u, XN_CPU_REAL_VALUES);
     uint32_t *words = (uint32_t *)(void *)slice_floats(u, XN_CPU_REAL_WORDS);
     const bool bytes = source->state->bytes;
     const int32_t channels = source->conv->out_channels;
     memset(words, 0, (size_t)count * sizeof *words);
-    for (int32_t o = first; o < last; o++) {
+    for (int32_t o = t->first; o < t->last; o++) {
         xn_cpu_place place = xn_cpu_place_of(source->conv, image, o, pixel);
         if (bytes) {
             place.words = words;
-            place.bit = (uint32_t)1 << (o - first);
+            place.bit = (uint32_t)1 << (o - t->first);
         }
-        xn_cpu_finish(&source->run->epilogue, o, v + (int64_t)(o - first) * u->pitch + at->to,
+        xn_cpu_finish(&source->run->epilogue, o, v + (int64_t)(o - t->first) * u->pitch + at->to,
                       count, &place);
     }
     if (bytes)
         xn_cpu_bits_write_bytes(
-            step->bits_layout, channels, first / XN_CPU_REAL_FILTERS, words, count,
+            step->bits_layout, channels, t->first / XN_CPU_REAL_FILTERS, words, count,
             image->bits + pixel * xn_cpu_bits_pitch(step->bits_layout, channels));
 }
 
-/* The same where the output is not the values: these are made first. */
-static void write_other(const unit *u, int32_t first, int32_t last, const float *sums) {
-    const xn_cpu_source *source = &u->j->source;
-    const xn_cpu_epilogue *epilogue = &source->run->epilogue;
+/* What is not finite again, in double. */
+static void make_all_again(const unit *u, const tile *t) {
     float *v = slice_floats(u, XN_CPU_REAL_VALUES);
-    const bool finite =
-        u->j->kernels->finish(sums, u->pitch, last - first, u->lanes, epilogue->factor + first,
-                              epilogue->bias + first, v, u->pitch, false);
-    for (int32_t o = first; !finite && o < last; o++)
-        for (int32_t p = 0; p < u->piece_count; p++)
-            make_again(u, &u->pieces[p], o, v + (int64_t)(o - first) * u->pitch + u->pieces[p].to);
-    for (int32_t p = 0; p < u->piece_count;) {
-        const piece *at = &u->pieces[p];
-        write_image(u, at, count_together(u, &p), first, last, v);
-    }
+    for (int32_t o = t->first; o < t->last; o++)
+        for (int32_t p = 0; p < u->piece_count; p++) {
+            const piece *at = &u->pieces[p];
+            make_again(u, at, o,
+                       is_plain(u) ? values_at(u, at, o)
+                                   : v + (int64_t)(o - t->first) * u->pitch + at->to);
+        }
 }
 
-/* Tile t of the unit, whose sums are complete. */
-static void write_tile(const unit *u, int32_t t) {
-    int32_t base = (u->first_tile + t) * XN_CPU_REAL_FILTERS;
-    int32_t first = (int32_t)xn_cpu_max(base, u->first);
-    int32_t last = (int32_t)xn_cpu_min((int64_t)base + XN_CPU_REAL_FILTERS, u->last);
-    const float *sums = slice_floats(u, XN_CPU_REAL_SUMS) +
-                        ((int64_t)t * XN_CPU_REAL_FILTERS + first - base) * u->pitch;
-    if (xn_cpu_is_plain(&u->j->source.conv->epilogue))
-        write_plain(u, first, last, sums);
-    else
-        write_other(u, first, last, sums);
+/* Whether the last part of the terms makes values of its sums. */
+static bool makes_values(const unit *u) {
+    return u->whole && !(u->j->stream && is_plain(u));
+}
+
+/* A tile whose sums are complete; or its values, `finite` or not, have been made of them. */
+static void write_tile(const unit *u, const tile *t, bool finite) {
+    if (!makes_values(u))
+        finite = is_plain(u) ? write_plain(u, t) : make_values(u, t);
+    if (!finite)
+        make_all_again(u, t);
+    for (int32_t p = 0; !is_plain(u) && p < u->piece_count;) {
+        const piece *at = &u->pieces[p];
+        write_image(u, at, count_together(u, &p), t);
+    }
 }
 
 /* ---- units ---- */
 
+/* A part of the terms, [first, first + terms). */
+typedef struct part {
+    int32_t number, first, terms;
+    bool last;
+} part;
+
+static part part_at(const unit *u, int32_t number) {
+    const int32_t all = u->j->source.run->prepared->filter, most = u->j->part_terms;
+    const int32_t first = number * most;
+    return (part){number, first, (int32_t)xn_cpu_min(most, all - first), number + 1 == u->j->parts};
+}
+
+static const float *weights_of(const unit *u, int32_t number, const part *p) {
+    return xn_cpu_real_part(u->j->source.run->prepared, u->j->weights, u->first_tile + number,
+                            p->first, p->terms);
+}
+
 /* With the last part a tile is written as soon as it is complete: memory takes its outputs while
  * the next one is multiplied. */
-static void do_unit(unit *u) {
+static void do_part(const unit *u, const xn_cpu_pixels *pixels, int32_t number, const part *p) {
     const job *j = u->j;
-    const xn_prepared *prepared = j->source.run->prepared;
-    const int32_t terms = xn_cpu_part_terms(prepared->filter);
-    const int64_t tile = (int64_t)XN_CPU_REAL_FILTERS * u->pitch;
-    float *panel = slice_floats(u, XN_CPU_REAL_PANEL), *sums = slice_floats(u, XN_CPU_REAL_SUMS);
-    float *rest = terms < prepared->filter ? slice_floats(u, XN_CPU_REAL_REST) : NULL;
-    for (int32_t first = 0, last; first < prepared->filter; first = last) {
-        last = (int32_t)xn_cpu_min((int64_t)first + terms, prepared->filter);
-        pack_part(u, first, last, panel);
-        for (int32_t t = 0; t < u->tiles; t++) {
-            const float *weights = xn_cpu_real_part(prepared, j->weights, u->first_tile + t, first);
-            j->kernels->multiply(panel, u->pitch, last - first, weights, first == 0,
-                                 sums + t * tile, rest ? rest + t * tile : NULL);
-            if (last == prepared->filter)
-                write_tile(u, t);
-        }
+    const tile t = tile_of(u, number);
+    const int64_t at = (int64_t)number * XN_CPU_REAL_FILTERS * u->pitch;
+    const xn_cpu_values values = values_of(u, &t);
+    const bool finite = j->kernels->multiply(pixels, p->terms, weights_of(u, number, p), p->number,
+                                             slice_floats(u, XN_CPU_REAL_SUMS) + at,
+                                             slice_floats(u, XN_CPU_REAL_REST) + at,
+                                             p->last && makes_values(u) ? &values : NULL);
+    if (p->last)
+        write_tile(u, &t, finite);
+}
+
+/* Where a whole panel of a part is in the image, of which packing makes no other rows. */
+static bool lies_in_image(const unit *u) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_conv *conv = source->conv;
+    const int64_t floats = (int64_t)conv->group_channels * conv->width;
+    return u->whole && source->state->reading == XN_CPU_READ_IMAGE && conv->kernel_h == 1 &&
+           conv->kernel_w == 1 && conv->height == 1 && conv->out_height == 1 &&
+           conv->out_width == conv->width && conv->stride_w == 1 && !conv->pad_top &&
+           !conv->pad_left && floats <= MOST_FLOATS_IN_IMAGE;
+}
+
+static void pixels_of(unit *u, const part *p, xn_cpu_pixels *out) {
+    const xn_cpu_source *source = &u->j->source;
+    const int32_t lanes = u->j->kernels->lanes;
+    const float *from = slice_floats(u, XN_CPU_REAL_PANEL);
+    out->vectors = u->pitch / lanes;
+    out->offset = NULL;
+    if (lies_in_image(u)) {
+        const int32_t channel = u->group * source->conv->group_channels + p->first;
+        from = xn_cpu_source_row(source, u->pieces->slot, channel, 0) + u->pieces->x;
+        out->next = xn_cpu_source_next(source);
+    } else {
+        pack_part(u, p->first, p->first + p->terms, slice_floats(u, XN_CPU_REAL_PANEL));
+        out->next = u->pitch;
     }
+    for (int32_t v = 0; v < out->vectors; v++)
+        out->from[v] = from + v * lanes;
+}
+
+static void do_packed(unit *u) {
+    for (int32_t n = 0; n < u->j->parts; n++) {
+        const part p = part_at(u, n);
+        xn_cpu_pixels pixels;
+        pixels_of(u, &p, &pixels);
+        for (int32_t t = 0; t < u->tiles; t++)
+            do_part(u, &pixels, t, &p);
+    }
+}
+
+/* The last pixels, of all tiles. */
+static void do_tail(unit *u) {
+    for (int32_t n = 0; n < u->j->parts; n++) {
+        const part p = part_at(u, n);
+        xn_cpu_pixels pixels;
+        pixels_of(u, &p, &pixels);
+        u->j->kernels->multiply_tail(&pixels, u->lanes, p.terms, weights_of(u, 0, &p),
+                                     (int64_t)p.terms * XN_CPU_REAL_FILTERS, u->tiles, n, p.last,
+                                     slice_floats(u, XN_CPU_REAL_SUMS),
+                                     slice_floats(u, XN_CPU_REAL_REST));
+    }
+    for (int32_t number = 0; number < u->tiles; number++) {
+        const tile t = tile_of(u, number);
+        write_tile(u, &t, true);
+    }
+}
+
+static void do_in_place(const unit *u) {
+    const xn_cpu_source *source = &u->j->source;
+    const xn_cpu_real_state *state = source->state;
+    const int32_t channel = u->group * source->conv->group_channels;
+    xn_cpu_pixels pixels = {.vectors = u->piece_count};
+    for (int32_t p = 0; p < u->piece_count; p++) {
+        const piece *at = &u->pieces[p];
+        const int32_t y = at->y * source->conv->stride_h - state->top;
+        pixels.from[p] = xn_cpu_source_row(source, at->slot, channel, y) + at->x;
+    }
+    for (int32_t t = 0; t < u->tiles; t++)
+        for (int32_t n = 0; n < u->j->parts; n++) {
+            const part p = part_at(u, n);
+            pixels.offset = state->offset + p.first;
+            do_part(u, &pixels, t, &p);
+        }
 }
 
 static void do_panel(unit *u, int64_t panel) {
     const job *j = u->j;
-    int64_t lanes = j->kernels->lanes;
-    int64_t first = j->vectors * panel / j->panels, last = j->vectors * (panel + 1) / j->panels;
+    const int64_t lanes = j->kernels->lanes, full = j->panels - (j->tail > 0);
+    const bool tail = panel == full;
+    const int64_t first = tail ? j->vectors : j->vectors * panel / full;
+    const int64_t last = tail ? first + 1 : j->vectors * (panel + 1) / full;
     u->pitch = (int32_t)((last - first) * lanes);
+    if (j->source.state->reading == XN_CPU_READ_IN_PLACE) {
+        find_vectors(u, first, last);
+        do_in_place(u);
+        return;
+    }
     u->lanes = (int32_t)xn_cpu_min(u->pitch, j->outputs - first * lanes);
     find_pieces(u, first * lanes);
-    do_unit(u);
+    if (tail)
+        do_tail(u);
+    else
+        do_packed(u);
 }
 
 static void unit_task(void *context, int64_t number, int thread) {
@@ -342,10 +547,10 @@ static void unit_task(void *context, int64_t number, int thread) {
     u.group = (int32_t)(rest / j->runs);
     u.first = u.group * conv->group_out_channels;
     u.last = u.first + conv->group_out_channels;
-    int64_t tile = u.first / XN_CPU_REAL_FILTERS;
-    int64_t tiles = xn_cpu_div_up(u.last, XN_CPU_REAL_FILTERS) - tile;
-    u.first_tile = (int32_t)(tile + tiles * split / j->splits);
-    u.tiles = (int32_t)(tile + tiles * (split + 1) / j->splits) - u.first_tile;
+    int64_t at = u.first / XN_CPU_REAL_FILTERS;
+    int64_t tiles = xn_cpu_div_up(u.last, XN_CPU_REAL_FILTERS) - at;
+    u.first_tile = (int32_t)(at + tiles * split / j->splits);
+    u.tiles = (int32_t)(at + tiles * (split + 1) / j->splits) - u.first_tile;
     if (u.tiles == 0)
         return;
     for (; panel < end; panel++)
@@ -367,20 +572,35 @@ static void split_wave(job *j) {
     j->runs = xn_cpu_div_up(j->panels, j->run);
 }
 
+/* The panels of a wave. */
+static void count_panels(job *j) {
+    const xn_conv *conv = j->source.conv;
+    const int32_t lanes = j->kernels->lanes;
+    j->outputs = j->source.count * conv->out_height * conv->out_width;
+    if (j->source.state->reading == XN_CPU_READ_IN_PLACE) {
+        j->vectors = j->source.count * conv->out_height * xn_cpu_div_up(conv->out_width, lanes);
+        j->tail = 0;
+    } else {
+        j->tail = tail_of(j->outputs, lanes);
+        j->vectors = xn_cpu_div_up(j->outputs - j->tail, lanes);
+    }
+    j->panels = xn_cpu_div_up(j->vectors, j->kernels->most) + (j->tail > 0);
+}
+
 static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count) {
     const xn_plan *plan = run->plan;
     const xn_cpu_real_state *state = plan->state;
-    const xn_conv *conv = &plan->step.conv;
+    const xn_conv *conv = &state->conv;
     job j = {.source = {.run = run, .state = state, .conv = conv},
              .kernels = plan->path_kernels,
              .weights = xn_cpu_real_weights(run->prepared, (xn_mode)conv->mode)};
+    j.part_terms = xn_cpu_part_terms(run->prepared->filter);
+    j.parts = (int32_t)xn_cpu_div_up(run->prepared->filter, j.part_terms);
     j.stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES;
     for (int64_t first = 0; first < count; first += state->wave) {
         j.source.images = images + first;
         j.source.count = xn_cpu_min(state->wave, count - first);
-        j.outputs = j.source.count * conv->out_height * conv->out_width;
-        j.vectors = xn_cpu_div_up(j.outputs, j.kernels->lanes);
-        j.panels = xn_cpu_div_up(j.vectors, j.kernels->most);
+        count_panels(&j);
         split_wave(&j);
         xn_cpu_source_fill(&j.source);
         xn_cpu_for(run->threads, j.runs * conv->groups * j.splits, unit_task, &j);

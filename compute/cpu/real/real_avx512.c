@@ -13,7 +13,7 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 
 #define REAL_KERNELS xn_cpu_real_avx512
 #define TILE_VECTORS 3
-#define COSTS 0.315, 1.97, 8.5, 9.95, 0.1, 0.5, 39
+#define COSTS 0.35, 0.433, 15.9, 3.21, 0.0444, 0.263, 17.5
 #define TILE_FILTERS 8
 
 #include "real_body.h"

@@ -3,8 +3,9 @@
  *
  * They multiply a panel by weights, as the inner part of a matrix product:
  *
- *   panel    [taps][lanes]: a lane is an output pixel, a row what each pixel has at one tap
- *   weights  [taps][XN_CPU_REAL_FILTERS]: those of a tile, filters that are computed together
+ *   pixels   [terms][lanes]: a lane is an output pixel, a row what each pixel has at one term; a
+ *            panel, or where the images' rows lie
+ *   weights  [terms][XN_CPU_REAL_FILTERS]: those of a tile, filters that are computed together
  *   sums     [XN_CPU_REAL_FILTERS][lanes] */
 #ifndef XN_CPU_REAL_KERNELS_H
 #define XN_CPU_REAL_KERNELS_H
@@ -18,8 +19,10 @@
 enum {
     XN_CPU_REAL_FILTERS = 8,
     XN_CPU_REAL_TAPS = 128,
+    XN_CPU_REAL_VECTORS = 3,
     XN_CPU_REAL_LANES = 48, /* the most lanes of a panel, of all tables */
     XN_CPU_MOVE_LANES = 16,
+    XN_CPU_REAL_TAIL = 4, /* the most pixels of multiply_tail */
 };
 
 /* A piece of a panel row: up to MOVE_LANES columns of an image row, each or every other one. Lane
@@ -31,6 +34,24 @@ typedef struct xn_cpu_move {
     int32_t to;
     uint32_t inside;
 } xn_cpu_move;
+
+/* What lanes have at term k: a vector v of lanes from[v][k * next ..]; with offsets
+ * from[v][offset[k] ..]. */
+typedef struct xn_cpu_pixels {
+    const float *from[XN_CPU_REAL_VECTORS];
+    int32_t vectors;
+    int64_t next;
+    const int64_t *offset; /* or NULL */
+} xn_cpu_pixels;
+
+/* What becomes of a tile's sums: to[f * pitch + lane] = sum * factor[f] + bias[f], f from 0 to
+ * count, which are the tile's filters from `first` on. */
+typedef struct xn_cpu_values {
+    const float *factor, *bias;
+    float *to;
+    int64_t pitch;
+    int32_t first, count; /* filters of the tile */
+} xn_cpu_values;
 
 /* Rough times in ns (real.c, cost_ns), fitted to measurements (NOTES.md). */
 typedef struct xn_cpu_real_costs {
@@ -51,11 +72,19 @@ typedef struct xn_cpu_real_kernels {
      * stride is that of the moves, 1 or 2. */
     void (*pack)(const xn_cpu_move *moves, int32_t count, int32_t stride, int64_t next,
                  int32_t rows, float pad, float *panel, int32_t pitch);
-    /* Adds a part to a tile's sums: `taps` rows of a panel of pitch lanes, a multiple of a vector.
-     * rest is as sums: what rounding took from them. first: sums are set, not added to; rest to 0,
-     * unless NULL. */
-    void (*multiply)(const float *panel, int32_t pitch, int32_t taps, const float *weights,
-                     bool first, float *sums, float *rest);
+    /* A part of a tile's sums, `terms` of them: part 0 sets the sums, others are added to them.
+     * sums, rest: [XN_CPU_REAL_FILTERS][vectors of lanes]; rest is what rounding took from them,
+     * which no part 0 sets and no part 1 reads. values: NULL, or what to make of the sums, with
+     * which this part completes them, instead of storing them. Returns false where a value is not
+     * finite: what it wrote is then to be written again, in double. */
+    bool (*multiply)(const xn_cpu_pixels *pixels, int32_t terms, const float *weights, int32_t part,
+                     float *sums, float *rest, const xn_cpu_values *values);
+    /* The same of up to XN_CPU_REAL_TAIL pixels alone, the first lanes of one vector, for `tiles`
+     * tiles, whose weights are tile_floats apart: lanes are filters instead. The sums are in their
+     * places when the last part is done; until then, they and rest are the kernel's own. */
+    void (*multiply_tail)(const xn_cpu_pixels *pixels, int32_t count, int32_t terms,
+                          const float *weights, int64_t tile_floats, int32_t tiles, int32_t part,
+                          bool last, float *sums, float *rest);
     /* out = sums * factor + bias for n lanes of `filters` rows; stream: past the caches, where
      * whole vectors are aligned. Returns false where an output is not finite: what it wrote is then
      * to be written again, in double. */

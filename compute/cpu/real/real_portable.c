@@ -4,7 +4,7 @@
 
 #define REAL_KERNELS xn_cpu_real_portable
 #define TILE_VECTORS 2
-#define COSTS 0.273, 3.06, 9.6, 0.98, 0.39, 1.67, 27
+#define COSTS 0.241, 0.667, 19.7, 10.7, 0.0715, 1.04, 1.18
 #define TILE_FILTERS 4
 
 #include "real_body.h"

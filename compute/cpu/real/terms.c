@@ -9,20 +9,25 @@
 
 enum { AGAIN = 32 /* outputs whose sums are had at a time */ };
 
-static void lay_out(const xn_prepared *p, const float *from, bool signs, float *to) {
+float xn_cpu_term_weight(const xn_prepared *p, xn_mode mode, int32_t o, int32_t term) {
+    const int32_t channel = term % p->group_channels, tap = term / p->group_channels;
+    const size_t at = (size_t)channel * (size_t)p->taps + (size_t)tap;
+    const float weight = p->weights->real[(size_t)o * (size_t)p->filter + at];
+    if (mode != XN_MODE_BWN)
+        return weight;
+    return xn_sign_bit(weight) ? 1.0f : -1.0f;
+}
+
+static void lay_out(const xn_prepared *p, xn_mode mode, float *to) {
     const int32_t part = xn_cpu_part_terms(p->filter), tiles = xn_cpu_real_tiles(p->out_channels);
-    const int32_t channels = p->group_channels;
     for (int32_t first = 0; first < p->filter; first += part) {
         int32_t last = (int32_t)xn_cpu_min((int64_t)first + part, p->filter);
         for (int32_t tile = 0; tile < tiles; tile++)
             for (int32_t term = first; term < last; term++, to += XN_CPU_REAL_FILTERS) {
                 int32_t base = tile * XN_CPU_REAL_FILTERS;
                 int32_t count = (int32_t)xn_cpu_min(XN_CPU_REAL_FILTERS, p->out_channels - base);
-                size_t at = (size_t)(term % channels) * (size_t)p->taps + (size_t)(term / channels);
-                for (int32_t f = 0; f < count; f++) {
-                    float weight = from[(size_t)(base + f) * (size_t)p->filter + at];
-                    to[f] = !signs ? weight : xn_sign_bit(weight) ? 1.0f : -1.0f;
-                }
+                for (int32_t f = 0; f < count; f++)
+                    to[f] = xn_cpu_term_weight(p, mode, base + f, term);
             }
         if (last == p->filter)
             break;
@@ -30,14 +35,14 @@ static void lay_out(const xn_prepared *p, const float *from, bool signs, float *
 }
 
 /* NULL where memory is short. */
-static void *make(const xn_prepared *p, int signs) {
+static void *make(const xn_prepared *p, int variant) {
     size_t count;
     if (!xn_mul_size((size_t)xn_cpu_real_tiles(p->out_channels) * XN_CPU_REAL_FILTERS,
                      (size_t)p->filter, &count))
         return NULL;
     float *made = xn_mem_zalloc(count, sizeof *made);
     if (made)
-        lay_out(p, p->weights->real, signs != 0, made);
+        lay_out(p, variant ? XN_MODE_BWN : XN_MODE_FLOAT, made);
     return made;
 }
 
@@ -58,14 +63,6 @@ const float *xn_cpu_real_weights(const xn_prepared *prepared, xn_mode mode) {
 }
 
 /* ---- sums in double ---- */
-
-/* One weight. */
-static float weight_of(const xn_prepared *p, const float *weights, int32_t o, int32_t c,
-                       int32_t tap) {
-    int32_t term = tap * p->group_channels + c, first = term - term % xn_cpu_part_terms(p->filter);
-    const float *part = xn_cpu_real_part(p, weights, o / XN_CPU_REAL_FILTERS, first);
-    return part[(size_t)(term - first) * XN_CPU_REAL_FILTERS + (size_t)(o % XN_CPU_REAL_FILTERS)];
-}
 
 /* Columns [lo, hi) of a row as fp32: row[x - lo]. */
 typedef struct stretch {
@@ -104,7 +101,7 @@ static void add_tap(const xn_conv *conv, const stretch *s, int32_t k, float weig
 /* The sums of filter o at n outputs from column x of row y on. */
 static void sum_again(const xn_conv *conv, const xn_prepared *prepared, const unsigned char *input,
                       int32_t o, int32_t y, int32_t x, int32_t n, float *temp, double *sums) {
-    const float *weights = xn_cpu_real_weights(prepared, (xn_mode)conv->mode);
+    const int32_t channels = prepared->group_channels;
     int32_t start = y * conv->stride_h - conv->pad_top, i0, i1;
     int32_t base = o / conv->group_out_channels * conv->group_channels;
     xn_valid_taps(start, conv->dilation_h, conv->kernel_h, conv->height, &i0, &i1);
@@ -116,8 +113,10 @@ static void sum_again(const xn_conv *conv, const xn_prepared *prepared, const un
             if (inside)
                 s = stretch_of(conv, input, base + c, start + i * conv->dilation_h, x, n, temp);
             for (int32_t k = 0; k < conv->kernel_w; k++)
-                add_tap(conv, &s, k, weight_of(prepared, weights, o, c, i * conv->kernel_w + k), x,
-                        n, sums);
+                add_tap(conv, &s, k,
+                        xn_cpu_term_weight(prepared, (xn_mode)conv->mode, o,
+                                           (i * conv->kernel_w + k) * channels + c),
+                        x, n, sums);
         }
     }
 }

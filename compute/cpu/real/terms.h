@@ -37,15 +37,16 @@ static inline int32_t xn_cpu_real_tiles(int32_t out_channels) {
  * +1 and -1: its products then are those of float. Filters past the last are 0. */
 extern const xn_cpu_form xn_cpu_real_form;
 
+/* A filter's weight at a term. */
+float xn_cpu_term_weight(const xn_prepared *prepared, xn_mode mode, int32_t o, int32_t term);
+
 xn_status xn_cpu_real_ready(const xn_prepared *prepared, xn_mode mode, xn_error *error);
 /* Once that was done: */
 const float *xn_cpu_real_weights(const xn_prepared *prepared, xn_mode mode);
 
-/* The weights of terms first.. of a part, for tiles from `tile` on. first is a multiple of
- * part_terms. */
+/* The weights of a part, `terms` terms from `first` on, for tiles from `tile` on. */
 static inline const float *xn_cpu_real_part(const xn_prepared *p, const float *weights,
-                                            int32_t tile, int32_t first) {
-    int32_t terms = (int32_t)xn_cpu_min(xn_cpu_part_terms(p->filter), p->filter - first);
+                                            int32_t tile, int32_t first, int32_t terms) {
     return weights + ((size_t)first * (size_t)xn_cpu_real_tiles(p->out_channels) +
                       (size_t)tile * (size_t)terms) *
                          XN_CPU_REAL_FILTERS;

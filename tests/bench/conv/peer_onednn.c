@@ -11,6 +11,7 @@
 
 #include <dnnl.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SRC, WEIGHTS, DST, TENSORS };
 
@@ -18,9 +19,9 @@ struct xn_peer {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_desc_t description;
-    dnnl_primitive_t convolution, reorder_in, reorder_out; /* reorders: of form REORDER */
-    dnnl_memory_t own[TENSORS];                            /* what the convolution gets */
-    dnnl_memory_t plain[TENSORS];                          /* fp32 NCHW */
+    dnnl_primitive_t operation, reorder_in, reorder_out; /* reorders: of form REORDER */
+    dnnl_memory_t own[TENSORS];                          /* what the operation gets */
+    dnnl_memory_t plain[TENSORS];                        /* fp32 NCHW */
 };
 
 static void need(dnnl_status_t status, const char *what) {
@@ -37,16 +38,24 @@ const char *xn_peer_version(void) {
     return text;
 }
 
-/* ---- where versions 2 and 3 differ: descriptors of memory and of a convolution ---- */
+/* What is computed, in oneDNN's words: dilation 0 leaves no gap. */
+typedef struct geometry {
+    bool dense; /* images of one pixel: an inner product, which is faster there */
+    int dst_dims;
+    dnnl_dims_t dims[TENSORS], strides, dilation, before, behind;
+    int weights_dims;
+} geometry;
+
+/* ---- where versions 2 and 3 differ: descriptors of memory and of an operation ---- */
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef dnnl_memory_desc_t owned_desc;
 typedef const_dnnl_memory_desc_t seen_desc;
 
-static owned_desc make_desc(const dnnl_dims_t dims, dnnl_data_type_t element,
+static owned_desc make_desc(int count, const dnnl_dims_t dims, dnnl_data_type_t element,
                             dnnl_format_tag_t tag) {
     owned_desc desc;
-    need(dnnl_memory_desc_create_with_tag(&desc, 4, dims, element, tag), "desc");
+    need(dnnl_memory_desc_create_with_tag(&desc, count, dims, element, tag), "desc");
     return desc;
 }
 
@@ -54,22 +63,24 @@ static void free_desc(owned_desc desc) {
     dnnl_memory_desc_destroy(desc);
 }
 
-static bool describe_convolution(xn_peer *p, const owned_desc desc[TENSORS],
-                                 const dnnl_dims_t padding) {
-    const dnnl_dims_t strides = {1, 1}, dilation = {0, 0};
+static bool describe_operation(xn_peer *p, const owned_desc desc[TENSORS], const geometry *g) {
+    if (g->dense)
+        return dnnl_inner_product_forward_primitive_desc_create(
+                   &p->description, p->engine, dnnl_forward_inference, desc[SRC], desc[WEIGHTS],
+                   NULL, desc[DST], NULL) == dnnl_success;
     return dnnl_convolution_forward_primitive_desc_create(
                &p->description, p->engine, dnnl_forward_inference, dnnl_convolution_auto, desc[SRC],
-               desc[WEIGHTS], NULL, desc[DST], strides, dilation, padding, padding,
+               desc[WEIGHTS], NULL, desc[DST], g->strides, g->dilation, g->before, g->behind,
                NULL) == dnnl_success;
 }
 #else
 typedef dnnl_memory_desc_t *owned_desc;
 typedef const dnnl_memory_desc_t *seen_desc;
 
-static owned_desc make_desc(const dnnl_dims_t dims, dnnl_data_type_t element,
+static owned_desc make_desc(int count, const dnnl_dims_t dims, dnnl_data_type_t element,
                             dnnl_format_tag_t tag) {
     owned_desc desc = xn_mem_zalloc(1, sizeof *desc);
-    need(desc ? dnnl_memory_desc_init_by_tag(desc, 4, dims, element, tag) : dnnl_out_of_memory,
+    need(desc ? dnnl_memory_desc_init_by_tag(desc, count, dims, element, tag) : dnnl_out_of_memory,
          "desc");
     return desc;
 }
@@ -78,15 +89,20 @@ static void free_desc(owned_desc desc) {
     xn_mem_free(desc);
 }
 
-static bool describe_convolution(xn_peer *p, const owned_desc desc[TENSORS],
-                                 const dnnl_dims_t padding) {
-    const dnnl_dims_t strides = {1, 1};
+static bool describe_operation(xn_peer *p, const owned_desc desc[TENSORS], const geometry *g) {
+    dnnl_inner_product_desc_t product;
     dnnl_convolution_desc_t convolution;
-    need(dnnl_convolution_forward_desc_init(&convolution, dnnl_forward_inference,
-                                            dnnl_convolution_auto, desc[SRC], desc[WEIGHTS], NULL,
-                                            desc[DST], strides, padding, padding),
-         "convolution");
-    return dnnl_primitive_desc_create(&p->description, &convolution, NULL, p->engine, NULL) ==
+    const_dnnl_op_desc_t operation = g->dense ? (void *)&product : (void *)&convolution;
+    if (g->dense)
+        need(dnnl_inner_product_forward_desc_init(&product, dnnl_forward_inference, desc[SRC],
+                                                  desc[WEIGHTS], NULL, desc[DST]),
+             "inner product");
+    else
+        need(dnnl_dilated_convolution_forward_desc_init(
+                 &convolution, dnnl_forward_inference, dnnl_convolution_auto, desc[SRC],
+                 desc[WEIGHTS], NULL, desc[DST], g->strides, g->dilation, g->before, g->behind),
+             "convolution");
+    return dnnl_primitive_desc_create(&p->description, operation, NULL, p->engine, NULL) ==
            dnnl_success;
 }
 #endif
@@ -129,15 +145,45 @@ static void copy(const xn_peer *p, dnnl_memory_t from, dnnl_memory_t to) {
     dnnl_primitive_destroy(reorder);
 }
 
-/* Shapes as oneDNN's descriptors, in the types of the convolution. */
-static bool describe(xn_peer *p, const xn_bench_shape *b, xn_peer_type type, xn_peer_form form,
-                     dnnl_dims_t dims[TENSORS]) {
+static geometry geometry_of(const xn_bench_shape *b) {
+    const dnnl_dim_t extent = b->dilation * (b->kernel - 1) + 1;
+    const dnnl_dim_t out = (b->side + 2 * b->padding - extent) / b->stride + 1;
+    /* the last row and column that is read may lie before the padding's end */
+    const dnnl_dim_t behind = (out - 1) * b->stride + extent - b->side - b->padding;
+    const dnnl_dim_t group = b->channels / b->groups;
+    geometry g = {.dense = b->side == 1 && b->kernel == 1 && b->groups == 1,
+                  .dims = {{b->images, b->channels, b->side, b->side},
+                           {b->filters, group, b->kernel, b->kernel},
+                           {b->images, b->filters, out, out}},
+                  .strides = {b->stride, b->stride},
+                  .dilation = {b->dilation - 1, b->dilation - 1},
+                  .before = {b->padding, b->padding},
+                  .behind = {behind, behind}};
+    g.dst_dims = g.dense ? 2 : 4;
+    g.weights_dims = b->groups > 1 ? 5 : 4;
+    if (b->groups > 1) {
+        const dnnl_dims_t grouped = {b->groups, b->filters / b->groups, group, b->kernel,
+                                     b->kernel};
+        memcpy(g.dims[WEIGHTS], grouped, sizeof grouped);
+    }
+    return g;
+}
+
+static owned_desc desc_of(const geometry *g, int t, dnnl_data_type_t element, bool any) {
+    const dnnl_format_tag_t tags[TENSORS] = {dnnl_nchw,
+                                             g->weights_dims == 5 ? dnnl_goihw : dnnl_oihw,
+                                             g->dst_dims == 2 ? dnnl_nc : dnnl_nchw};
+    const int dims[TENSORS] = {4, g->weights_dims, g->dst_dims};
+    return make_desc(dims[t], g->dims[t], element, any ? dnnl_format_tag_any : tags[t]);
+}
+
+/* The operation, in its types and layouts. */
+static bool describe(xn_peer *p, const geometry *g, xn_peer_type type, xn_peer_form form) {
     static const dnnl_data_type_t types[XN_PEER_TYPES][TENSORS] = {
         {dnnl_f32, dnnl_f32, dnnl_f32},
         {dnnl_bf16, dnnl_bf16, dnnl_bf16},
         {dnnl_u8, dnnl_s8, dnnl_u8},
     };
-    const dnnl_dims_t padding = {b->padding, b->padding};
     owned_desc desc[TENSORS];
     for (int t = 0; t < TENSORS; t++) {
         dnnl_data_type_t element = types[type][t];
@@ -145,11 +191,9 @@ static bool describe(xn_peer *p, const xn_bench_shape *b, xn_peer_type type, xn_
             element = dnnl_s8; /* +1 and -1 as they come */
         if (form != XN_PEER_OWN && t == DST)
             element = dnnl_f32;
-        dnnl_format_tag_t tag =
-            form == XN_PEER_PLAIN && t != WEIGHTS ? dnnl_nchw : dnnl_format_tag_any;
-        desc[t] = make_desc(dims[t], element, tag);
+        desc[t] = desc_of(g, t, element, form != XN_PEER_PLAIN || t == WEIGHTS);
     }
-    bool made = describe_convolution(p, desc, padding);
+    bool made = describe_operation(p, desc, g);
     for (int t = 0; t < TENSORS; t++)
         free_desc(desc[t]);
     return made;
@@ -162,16 +206,23 @@ static void fill(float *values, int64_t count, xn_rng *rng, bool bits) {
     }
 }
 
-static void make_tensors(xn_peer *p, xn_peer_form form, dnnl_dims_t dims[TENSORS], bool bits) {
+static int64_t count_of(const geometry *g, int t) {
+    const int dims = t == WEIGHTS ? g->weights_dims : 4;
+    int64_t count = 1;
+    for (int i = 0; i < dims; i++)
+        count *= g->dims[t][i];
+    return count;
+}
+
+static void make_tensors(xn_peer *p, const geometry *g, xn_peer_form form, bool bits) {
     static const dnnl_query_t query[TENSORS] = {dnnl_query_src_md, dnnl_query_weights_md,
                                                 dnnl_query_dst_md};
     xn_rng rng = {20200728};
     for (int t = 0; t < TENSORS; t++) {
-        int64_t count = dims[t][0] * dims[t][1] * dims[t][2] * dims[t][3];
-        owned_desc plain = make_desc(dims[t], dnnl_f32, t == WEIGHTS ? dnnl_oihw : dnnl_nchw);
+        owned_desc plain = desc_of(g, t, dnnl_f32, false);
         p->plain[t] = allocate(p, plain);
         free_desc(plain);
-        fill(values_of(p->plain[t]), count, &rng, bits && t == SRC);
+        fill(values_of(p->plain[t]), count_of(g, t), &rng, bits && t == SRC);
         if (form == XN_PEER_PLAIN && t != WEIGHTS)
             continue;
         p->own[t] = allocate(p, dnnl_primitive_desc_query_md(p->description, query[t], 0));
@@ -181,10 +232,7 @@ static void make_tensors(xn_peer *p, xn_peer_form form, dnnl_dims_t dims[TENSORS
 }
 
 xn_peer *xn_peer_create(const xn_bench_shape *b, xn_peer_type type, xn_peer_form form) {
-    dnnl_dim_t out = b->side + 2 * b->padding - b->kernel + 1;
-    dnnl_dims_t dims[TENSORS] = {{b->images, b->channels, b->side, b->side},
-                                 {b->filters, b->channels, b->kernel, b->kernel},
-                                 {b->images, b->filters, out, out}};
+    const geometry g = geometry_of(b);
     if (form == XN_PEER_PLAIN && type != XN_PEER_FP32)
         return NULL;
     xn_peer *p = xn_mem_zalloc(1, sizeof *p);
@@ -192,12 +240,12 @@ xn_peer *xn_peer_create(const xn_bench_shape *b, xn_peer_type type, xn_peer_form
         return NULL;
     need(dnnl_engine_create(&p->engine, dnnl_cpu, 0), "engine");
     need(dnnl_stream_create(&p->stream, p->engine, dnnl_stream_default_flags), "stream");
-    if (!describe(p, b, type, form, dims)) {
+    if (!describe(p, &g, type, form)) {
         xn_peer_free(p);
         return NULL;
     }
-    make_tensors(p, form, dims, type == XN_PEER_INT8 && form == XN_PEER_OWN);
-    need(dnnl_primitive_create(&p->convolution, p->description), "convolution");
+    make_tensors(p, &g, form, type == XN_PEER_INT8 && form == XN_PEER_OWN);
+    need(dnnl_primitive_create(&p->operation, p->description), "operation");
     if (form == XN_PEER_REORDER) {
         p->reorder_in = make_reorder(p, p->plain[SRC], p->own[SRC]);
         p->reorder_out = make_reorder(p, p->own[DST], p->plain[DST]);
@@ -214,7 +262,7 @@ void xn_peer_free(xn_peer *p) {
     }
     dnnl_primitive_destroy(p->reorder_out);
     dnnl_primitive_destroy(p->reorder_in);
-    dnnl_primitive_destroy(p->convolution);
+    dnnl_primitive_destroy(p->operation);
     dnnl_primitive_desc_destroy(p->description);
     dnnl_stream_destroy(p->stream);
     dnnl_engine_destroy(p->engine);
@@ -229,7 +277,7 @@ void xn_peer_run(void *peer) {
         {DNNL_ARG_SRC, in}, {DNNL_ARG_WEIGHTS, p->own[WEIGHTS]}, {DNNL_ARG_DST, out}};
     if (p->reorder_in)
         run_reorder(p, p->reorder_in, p->plain[SRC], in);
-    need(dnnl_primitive_execute(p->convolution, p->stream, 3, arguments), "run");
+    need(dnnl_primitive_execute(p->operation, p->stream, 3, arguments), "run");
     if (p->reorder_out)
         run_reorder(p, p->reorder_out, out, p->plain[DST]);
     need(dnnl_stream_wait(p->stream), "wait");

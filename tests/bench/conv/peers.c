@@ -10,35 +10,42 @@ static bool is_wanted(const xn_bench_session *s) {
 
 /* ---- oneDNN ---- */
 
-/* Some outputs, spread over all, from the definition: a wrong peer would be a fast one. */
-static void check_peer(const xn_peer *peer, const xn_bench_shape *p) {
-    const float *in = xn_peer_input(peer), *w = xn_peer_weights(peer), *out = xn_peer_output(peer);
-    const int64_t side = p->side, count = p->images * p->filters * side * side;
-    for (int64_t at = 0; at < count; at += count / 97 + 1) {
-        const int64_t x = at % side, y = at / side % side, o = at / side / side % p->filters;
-        const int64_t n = at / side / side / p->filters;
-        double sum = 0;
-        for (int64_t c = 0; c < p->channels; c++)
-            for (int64_t k = 0; k < p->kernel * p->kernel; k++) {
-                const int64_t iy = y + k / p->kernel - p->padding;
-                const int64_t ix = x + k % p->kernel - p->padding;
-                if (iy >= 0 && iy < side && ix >= 0 && ix < side)
-                    sum += (double)in[((n * p->channels + c) * side + iy) * side + ix] *
-                           (double)w[(o * p->channels + c) * p->kernel * p->kernel + k];
-            }
-        if ((double)out[at] != sum)
-            xn_bench_fail("oneDNN", "its result is not the convolution");
-    }
+/* From the definition. */
+static double right_at(const xn_peer *peer, const xn_bench_shape *p, int64_t side, int64_t at) {
+    const float *in = xn_peer_input(peer), *w = xn_peer_weights(peer);
+    const int64_t x = at % side, y = at / side % side, o = at / side / side % p->filters;
+    const int64_t n = at / side / side / p->filters, group = p->channels / p->groups;
+    const int64_t base = n * p->channels + o / (p->filters / p->groups) * group;
+    double sum = 0;
+    for (int64_t c = 0; c < group; c++)
+        for (int64_t k = 0; k < p->kernel * p->kernel; k++) {
+            const int64_t iy = y * p->stride + k / p->kernel * p->dilation - p->padding;
+            const int64_t ix = x * p->stride + k % p->kernel * p->dilation - p->padding;
+            if (iy >= 0 && iy < p->side && ix >= 0 && ix < p->side)
+                sum += (double)in[((base + c) * p->side + iy) * p->side + ix] *
+                       (double)w[(o * group + c) * p->kernel * p->kernel + k];
+        }
+    return sum;
 }
 
-void xn_peers_make(const xn_bench_session *s, const xn_bench_shape *shape,
-                   const xn_bench_kind *kind, xn_peers *out) {
+/* Some outputs, spread over all: a wrong peer would be a fast one. */
+static void check_peer(const xn_peer *peer, const xn_bench_shape *p) {
+    const int64_t extent = p->dilation * (p->kernel - 1) + 1;
+    const int64_t side = (p->side + 2 * p->padding - extent) / p->stride + 1;
+    const int64_t count = p->images * p->filters * side * side;
+    for (int64_t at = 0; at < count; at += count / 97 + 1)
+        if ((double)xn_peer_output(peer)[at] != right_at(peer, p, side, at))
+            xn_bench_fail("oneDNN", "its result is not the convolution");
+}
+
+static void make(const xn_bench_session *s, const xn_bench_shape *shape, const bool *wanted,
+                 xn_peers *out) {
     *out = (xn_peers){0};
-    if (s->is_cuda || !is_wanted(s) || kind->input != XN_FP32)
+    if (s->is_cuda || !is_wanted(s))
         return;
     for (int i = 0; i < XN_PEER_SIDES; i++) {
         const xn_peer_form form = (xn_peer_form)(i % XN_PEER_FORMS);
-        if ((form == XN_PEER_OWN) != kind->packed_input)
+        if (!wanted[i])
             continue;
         xn_peer *peer = xn_peer_create(shape, (xn_peer_type)(i / XN_PEER_FORMS), form);
         if (!peer)
@@ -51,18 +58,36 @@ void xn_peers_make(const xn_bench_session *s, const xn_bench_shape *shape,
     }
 }
 
+void xn_peers_make(const xn_bench_session *s, const xn_bench_shape *shape,
+                   const xn_bench_kind *kind, xn_peers *out) {
+    bool wanted[XN_PEER_SIDES];
+    for (int i = 0; i < XN_PEER_SIDES; i++)
+        wanted[i] =
+            kind->input == XN_FP32 && (i % XN_PEER_FORMS == XN_PEER_OWN) == kind->packed_input;
+    make(s, shape, wanted, out);
+}
+
+void xn_peers_make_fp32(const xn_bench_session *s, const xn_bench_shape *shape, xn_peers *out) {
+    bool wanted[XN_PEER_SIDES];
+    for (int i = 0; i < XN_PEER_SIDES; i++)
+        wanted[i] = i / XN_PEER_FORMS == XN_PEER_FP32;
+    make(s, shape, wanted, out);
+}
+
 void xn_peers_free(xn_peers *p) {
     for (int i = 0; i < XN_PEER_SIDES; i++)
         xn_peer_free(p->peer[i]);
 }
 
+double xn_peers_form_us(const xn_peers *p, xn_peer_type type, xn_peer_form form) {
+    const xn_contender *side = &p->sides[(int)type * XN_PEER_FORMS + (int)form];
+    return side->place ? side->stats.median : NAN;
+}
+
 double xn_peers_us(const xn_peers *p, xn_peer_type type) {
     double us = NAN;
-    for (int form = 0; form < XN_PEER_FORMS; form++) {
-        const xn_contender *side = &p->sides[(int)type * XN_PEER_FORMS + form];
-        if (side->place)
-            us = fmin(us, side->stats.median); /* of a number and NAN the number */
-    }
+    for (int form = 0; form < XN_PEER_FORMS; form++) /* of a number and NAN the number */
+        us = fmin(us, xn_peers_form_us(p, type, (xn_peer_form)form));
     return us;
 }
 

@@ -18,7 +18,10 @@ typedef struct xn_peers {
  * datatypes. Their results are checked. */
 void xn_peers_make(const xn_bench_session *s, const xn_bench_shape *shape,
                    const xn_bench_kind *kind, xn_peers *out);
+/* oneDNN's fp32 in every form. */
+void xn_peers_make_fp32(const xn_bench_session *s, const xn_bench_shape *shape, xn_peers *out);
 void xn_peers_free(xn_peers *peers);
+double xn_peers_form_us(const xn_peers *peers, xn_peer_type type, xn_peer_form form);
 /* Microseconds of a datatype, the faster of the forms that were timed; NAN: none. */
 double xn_peers_us(const xn_peers *peers, xn_peer_type type);
 
