@@ -52,7 +52,10 @@ static bool tile(const xn_cpu_few_tile *t);
 
 /* ---- take: a block of outputs from the 80 columns over it, in registers ---- */
 
-enum { COLUMNS = 80 };
+enum {
+    COLUMNS = 80,
+    AHEAD = 8, /* rows of a block at a time, and fetched ahead, where memory is past the caches */
+};
 
 /* Which of the columns are +1: bit x of low, bit x - 64 of high. */
 typedef struct column_bits {
@@ -194,22 +197,27 @@ typedef struct tile_row {
     __m512 sums[4];
 } tile_row;
 
+/* Where a block is: all of its columns inside the image; all but some of the first or last 16; or
+ * anywhere, or with fewer outputs than a block. */
+typedef enum { INSIDE, EDGE, RAGGED } tile_place;
+
 /* A block of a strip. Going along the rows memory is read and written in order, so that caches and
  * what fetches ahead serve it as they serve a copy; what the two input rows above a pair of output
  * rows left waits here. */
 typedef struct tile_block {
     tile_row above[2];
-    __m512i first; /* edge: what outputs start from, 9 more, in the order of patterns */
-    uint64_t valid;
-    __mmask16 inside[5]; /* edge: the columns that are inside the image, 16 to a mask */
-    bool edge;           /* has columns outside the image, or fewer outputs than a block */
+    __m512i first;       /* what outputs start from, 9 more, in the order of patterns */
+    uint64_t valid;      /* which outputs there are */
+    __mmask16 inside[5]; /* the columns that are inside the image, 16 to a mask */
+    tile_place place;    /* INSIDE: the three above are not needed */
 } tile_block;
 
 _Static_assert(sizeof(tile_block) <= XN_CPU_FEW_BLOCK_BYTES, "a block has no room");
 
-INLINE __mmask16 tile_signs(const xn_cpu_few_tile *t, __m512 v, __mmask16 inside, const bool edge) {
+INLINE __mmask16 tile_signs(const xn_cpu_few_tile *t, __m512 v, __mmask16 inside,
+                            const bool masked) {
     const __mmask16 signs = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_GE_OQ);
-    return edge ? (__mmask16)((signs & inside) | (t->outside ? ~inside : 0)) : signs;
+    return masked ? (__mmask16)((signs & inside) | (t->outside ? ~inside : 0)) : signs;
 }
 
 /* The bits of `mask` from b, the others from a. */
@@ -229,17 +237,18 @@ INLINE __m512i tile_pattern(const __mmask16 signs[5]) {
 }
 
 INLINE tile_row tile_take(const xn_cpu_few_tile *t, const float *columns, const tile_block *block,
-                          const bool edge) {
+                          const tile_place place) {
     tile_row row;
     __m512 v[5];
     __mmask16 signs[5];
     for (int q = 0; q < 5; q++) {
-        v[q] = edge ? _mm512_maskz_loadu_ps(block->inside[q], columns + q * 16)
-                    : _mm512_loadu_ps(columns + q * 16);
+        const bool masked = place == RAGGED || (place == EDGE && q % 4 == 0);
+        v[q] = masked ? _mm512_maskz_loadu_ps(block->inside[q], columns + q * 16)
+                      : _mm512_loadu_ps(columns + q * 16);
 #if !defined(__clang__)           /* which has no such operand without the target's flags */
         __asm__("" : "+v"(v[q])); /* or it is loaded twice, from two lines each time */
 #endif
-        signs[q] = tile_signs(t, v[q], block->inside[q], edge);
+        signs[q] = tile_signs(t, v[q], block->inside[q], masked);
         v[q] = _mm512_abs_ps(v[q]);
     }
     row.pattern = tile_pattern(signs);
@@ -281,18 +290,19 @@ INLINE tile_tables tables_of(const xn_cpu_few_tile *t) {
 
 /* How values are made of sums and written. */
 typedef struct tile_kind {
-    bool edge, stream, with_bias;
+    tile_place place;
+    bool stream, with_bias;
 } tile_kind;
 
 /* A row of outputs from the three input rows under it, and K's sums. */
 INLINE void tile_emit(const xn_cpu_few_tile *t, const tile_tables *tables, const tile_block *block,
                       const tile_row *const rows[3], const __m512 k[4], const tile_kind kind,
                       float *to) {
+    const __m512i first = kind.place == INSIDE ? tables->inner : tables->rows[0];
     __m512i index = _mm512_add_epi8(_mm512_shuffle_epi8(tables->rows[1], rows[1]->pattern),
                                     _mm512_shuffle_epi8(tables->rows[2], rows[2]->pattern));
-    index = _mm512_add_epi8(index, _mm512_shuffle_epi8(kind.edge ? tables->rows[0] : tables->inner,
-                                                       rows[0]->pattern));
-    if (kind.edge)
+    index = _mm512_add_epi8(index, _mm512_shuffle_epi8(first, rows[0]->pattern));
+    if (kind.place != INSIDE)
         index = _mm512_add_epi8(index, block->first);
 #pragma GCC unroll 4
     for (int q = 0; q < 4; q++) {
@@ -301,7 +311,7 @@ INLINE void tile_emit(const xn_cpu_few_tile *t, const tile_tables *tables, const
         __m512 value = _mm512_mul_ps(scaled, k[q]);
         if (kind.with_bias)
             value = _mm512_add_ps(value, _mm512_set1_ps(t->bias));
-        if (kind.edge)
+        if (kind.place == RAGGED)
             _mm512_mask_storeu_ps(to + q * 16, (__mmask16)(block->valid >> q * 16), value);
         else if (kind.stream)
             _mm512_stream_ps(to + q * 16, value);
@@ -328,50 +338,63 @@ INLINE void tile_pair(const xn_cpu_few_tile *t, const tile_tables *tables, tile_
                       const float *from, float *to, const bool both, const tile_kind kind,
                       vector_u32 *most) {
     __m512 k[4];
-    const tile_row c = tile_take(t, from, block, kind.edge);
+    const tile_row c = tile_take(t, from, block, kind.place);
     const tile_row *const upper[3] = {&block->above[0], &block->above[1], &c};
     add_tile_rows(upper, k);
     for (int q = 0; q < 4; q++)
         note_sums(most, (vector_f32)k[q]);
     if (kind.stream)
-        tile_ahead(from + 2 * t->from_pitch);
+        tile_ahead(from + AHEAD * t->from_pitch);
     tile_emit(t, tables, block, upper, k, kind, to);
     if (!both)
         return;
-    const tile_row d = tile_take(t, from + t->from_pitch, block, kind.edge);
+    const tile_row d = tile_take(t, from + t->from_pitch, block, kind.place);
     const tile_row *const lower[3] = {&block->above[1], &c, &d};
     add_tile_rows(lower, k);
     if (kind.stream)
-        tile_ahead(from + 3 * t->from_pitch);
+        tile_ahead(from + (AHEAD + 1) * t->from_pitch);
     tile_emit(t, tables, block, lower, k, kind, to + t->to_pitch);
     block->above[0] = c;
     block->above[1] = d;
 }
 
-INLINE void tile_rows(const xn_cpu_few_tile *t, const tile_tables *tables, const float *from,
-                      float *to, const bool both, const tile_kind kind, vector_u32 *most) {
-    const tile_kind edge = {.edge = true, .with_bias = kind.with_bias};
+INLINE void tile_pairs(const xn_cpu_few_tile *t, const tile_tables *tables, tile_block *block,
+                       const float *from, float *to, int32_t rows, const tile_kind kind,
+                       vector_u32 *most) {
+    for (; rows > 0; rows -= 2) {
+        tile_pair(t, tables, block, from, to, rows > 1, kind, most);
+        from += 2 * t->from_pitch;
+        to += 2 * t->to_pitch;
+    }
+}
+
+/* Some rows of all blocks. */
+INLINE void tile_band(const xn_cpu_few_tile *t, const tile_tables *tables, const float *from,
+                      float *to, int32_t rows, const tile_kind kind, vector_u32 *most) {
+    const tile_kind edge = {EDGE, kind.stream, kind.with_bias};
+    const tile_kind ragged = {RAGGED, kind.stream, kind.with_bias};
     tile_block *block = t->blocks;
     for (int32_t x = 0; x < t->n; x += BLOCK, block++)
-        if (block->edge)
-            tile_pair(t, tables, block, from + x, to + x, both, edge, most);
+        if (block->place == INSIDE)
+            tile_pairs(t, tables, block, from + x, to + x, rows, kind, most);
+        else if (block->place == EDGE)
+            tile_pairs(t, tables, block, from + x, to + x, rows, edge, most);
         else
-            tile_pair(t, tables, block, from + x, to + x, both, kind, most);
+            tile_pairs(t, tables, block, from + x, to + x, rows, ragged, most);
 }
 
 INLINE bool tile_by(const xn_cpu_few_tile *t, const tile_kind kind) {
     const tile_tables tables = tables_of(t);
+    const int32_t band = kind.stream ? AHEAD : 2;
     const float *from = t->from + 2 * t->from_pitch;
     const tile_block *blocks = t->blocks;
     float *to = t->to;
     vector_u32 most = {0};
-    for (int32_t y = 0; y + 2 <= t->rows; y += 2) {
-        tile_rows(t, &tables, from, to, true, kind, &most);
-        from += 2 * t->from_pitch;
-        to += 2 * t->to_pitch;
+    for (int32_t y = 0; y < t->rows; y += band) {
+        tile_band(t, &tables, from, to, t->rows - y < band ? t->rows - y : band, kind, &most);
+        from += band * t->from_pitch;
+        to += band * t->to_pitch;
     }
-    if (t->rows % 2)
-        tile_rows(t, &tables, from, to, false, kind, &most);
     for (int32_t b = 0; b * BLOCK < t->n; b++)
         for (int q = 0; q < 4; q++)
             note_sums(&most, (vector_f32)blocks[b].above[1].sums[q]);
@@ -379,19 +402,26 @@ INLINE bool tile_by(const xn_cpu_few_tile *t, const tile_kind kind) {
     return must_be_finite(most, 4 * 9, t->factor, t->bias);
 }
 
+static tile_place tile_place_of(const xn_cpu_few_tile *t, int32_t x) {
+    const int64_t column = (int64_t)t->start + x;
+    if (x + BLOCK > t->n || column < -LANES || column + BLOCK > t->width)
+        return RAGGED;
+    return column < 0 || column + COLUMNS > t->width ? EDGE : INSIDE;
+}
+
 /* The blocks of the strip, with the two input rows above the first pair. */
 static void tile_begin(const xn_cpu_few_tile *t) {
     tile_block *block = t->blocks;
     for (int32_t x = 0; x < t->n; x += BLOCK, block++) {
         const int64_t column = (int64_t)t->start + x;
-        block->edge = column < 0 || column + COLUMNS > t->width || x + BLOCK > t->n;
+        block->place = tile_place_of(t, x);
         block->valid = bits_between(0, t->n - x);
         for (int q = 0; q < 5; q++)
             block->inside[q] =
                 (__mmask16)bits_between(-column - q * 16, t->width - column - q * 16);
         block->first = _mm512_add_epi8(tile_order(t->first + x), _mm512_set1_epi8(9));
         for (int i = 0; i < 2; i++)
-            block->above[i] = tile_take(t, t->from + x + i * t->from_pitch, block, true);
+            block->above[i] = tile_take(t, t->from + x + i * t->from_pitch, block, RAGGED);
     }
 }
 
