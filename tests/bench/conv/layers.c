@@ -31,6 +31,7 @@ typedef struct row {
 /* Rows of one shape and mode are neighbours: they share their data. */
 static const row rows[] = {
     ONE(256, {.peers = 10}, {.us = 3.0}),
+    ONE(384, {.peers = 10}, NONE),
     ONE(512, {.peers = 10}, {.us = 3.0}),
     ONE(1024, {.copies = 1.5, .peers = 10}, {.us = 3.5}),
     ONE(2048, {.copies = 1.5, .peers = 10}, {.copies = 1.15}),
