@@ -310,9 +310,13 @@ PYTHON ?= python3
 PEER = $(call once,PEER,$(shell $(PYTHON) -c 'import torch' 2>/dev/null && \
          echo $(PYTHON) tests/bench/conv/peer_torch_conv.py))
 
-bench: deps ## convolution: the CPU beside oneDNN, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
+# OpenCV's filter2D, where this Python has cv2, or one in $(BUILD)/opencv, a virtual environment.
+OPENCV = $(call once,OPENCV,$(shell for python in $(BUILD)/opencv/bin/python $(PYTHON); do \
+           $$python -c 'import cv2' 2>/dev/null && echo $$python tests/bench/conv/peer_opencv.py && break; done))
+
+bench: deps ## convolution: the CPU beside oneDNN and OpenCV, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,layers,layers,$(if $(PEER),--peer "$(PEER)"))
+	$(call bench_conv,layers,layers,$(if $(PEER),--peer "$(PEER)") $(if $(OPENCV),--opencv "$(OPENCV)"))
 	$(call bench_conv,sets,sets)
 bench-gpu: deps ## the GPU's part of bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv

@@ -86,6 +86,7 @@ static void lay_out(const xn_conv *conv, const xn_cpu_few_kernels *few, xn_cpu_f
     size_t channels = (size_t)conv->group_channels, strip = (size_t)xn_cpu_few_strip_pitch(state);
     size_t across = channels * (size_t)conv->kernel_w;
     size_t plane = (size_t)xn_cpu_few_plane_pitch(state, few), longest = 0; /* segment */
+    size_t blocks = xn_cpu_few_has_tiles(conv, few) ? strip / (size_t)few->lanes : 0;
     for (int32_t s = 0; s < state->rows.segment_count; s++)
         longest = (size_t)xn_cpu_max((int64_t)longest, state->rows.segments[s].count);
 
@@ -110,6 +111,7 @@ static void lay_out(const xn_conv *conv, const xn_cpu_few_kernels *few, xn_cpu_f
         {XN_CPU_FEW_GATHER, longest, sizeof(float)},
         {XN_CPU_FEW_VERTICAL, (size_t)conv->width, sizeof(double)},
         {XN_CPU_FEW_EXACT, (size_t)conv->out_width, sizeof(double)},
+        {XN_CPU_FEW_BLOCKS, blocks * XN_CPU_FEW_BLOCK_BYTES, 1},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         state->offset[arrays[i].array] = xn_cpu_take(sizer, arrays[i].count, arrays[i].bytes);

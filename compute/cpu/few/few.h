@@ -47,6 +47,7 @@ enum {
     XN_CPU_FEW_GATHER,   /* float [strip + KW*distance]: one segment of it */
     XN_CPU_FEW_VERTICAL, /* double [W], for */
     XN_CPU_FEW_EXACT,    /* double [OW]: K in double */
+    XN_CPU_FEW_BLOCKS,   /* of a tile (few_kernels.h) */
     XN_CPU_FEW_ARRAYS
 };
 

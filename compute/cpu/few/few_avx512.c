@@ -52,7 +52,10 @@ static bool tile(const xn_cpu_few_tile *t);
 
 /* ---- take: a block of outputs from the 80 columns over it, in registers ---- */
 
-enum { COLUMNS = 80 };
+enum {
+    COLUMNS = 80,
+    AHEAD = 8, /* rows of a block at a time, and fetched ahead, where memory is past the caches */
+};
 
 /* Which of the columns are +1: bit x of low, bit x - 64 of high. */
 typedef struct column_bits {
@@ -183,51 +186,72 @@ static void take(const xn_cpu_few_row *row, size_t plane_pitch, uint8_t *planes,
     }
 }
 
-/* ---- tile: 3x3, down a block of 64 columns, nothing kept but registers ---- */
+/* ---- tile: 3x3, a pair of output rows at a time, block after block ---- */
 
-/* What an input row leaves: patterns, and sums of |I| over the columns under each output. The
- * pattern of output 16 q + l is byte q of word l: comparisons then set bits in place, without the
- * slow way through general registers, a column further is a word further, and a byte is brought
- * down to index a table of floats by one shift. */
+/* What an input row leaves under a block: patterns, and sums of |I| over the columns under each
+ * output. The pattern of output 16 q + l is byte q of word l: comparisons then set bits in place,
+ * without the slow way through general registers, a column further is a word further, and a byte is
+ * brought down to index a table of floats by one shift. */
 typedef struct tile_row {
     __m512i pattern;
     __m512 sums[4];
 } tile_row;
 
-/* The columns of a tile that are inside the image, 16 to a mask. */
-typedef struct tile_mask {
-    __mmask16 inside[5];
-} tile_mask;
+/* Where a block is: all of its columns inside the image; all but some of the first or last 16; or
+ * anywhere, or with fewer outputs than a block. */
+typedef enum { INSIDE, EDGE, RAGGED } tile_place;
 
-INLINE __mmask16 tile_signs(const xn_cpu_few_tile *t, __m512 v, __mmask16 inside, const bool edge) {
+/* A block of a strip. Going along the rows memory is read and written in order, so that caches and
+ * what fetches ahead serve it as they serve a copy; what the two input rows above a pair of output
+ * rows left waits here. */
+typedef struct tile_block {
+    tile_row above[2];
+    __m512i first;       /* what outputs start from, 9 more, in the order of patterns */
+    uint64_t valid;      /* which outputs there are */
+    __mmask16 inside[5]; /* the columns that are inside the image, 16 to a mask */
+    tile_place place;    /* INSIDE: the three above are not needed */
+} tile_block;
+
+_Static_assert(sizeof(tile_block) <= XN_CPU_FEW_BLOCK_BYTES, "a block has no room");
+
+INLINE __mmask16 tile_signs(const xn_cpu_few_tile *t, __m512 v, __mmask16 inside,
+                            const bool masked) {
     const __mmask16 signs = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_GE_OQ);
-    return edge ? (__mmask16)((signs & inside) | (t->outside ? ~inside : 0)) : signs;
+    return masked ? (__mmask16)((signs & inside) | (t->outside ? ~inside : 0)) : signs;
 }
 
-INLINE tile_row tile_take(const xn_cpu_few_tile *t, const float *columns, const tile_mask *mask,
-                          const bool edge) {
+/* The bits of `mask` from b, the others from a. */
+INLINE __m512i tile_choose(__m512i a, __m512i b, const char mask) {
+    return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi8(mask), 0xd8);
+}
+
+/* A sign is set as three bits, one for each output that it is a tap of. */
+INLINE __m512i tile_pattern(const __mmask16 signs[5]) {
+    __m512i at = _mm512_maskz_mov_epi32(signs[0], _mm512_set1_epi32(7));
+    for (int q = 1; q < 4; q++)
+        at = _mm512_mask_or_epi32(at, signs[q], at, _mm512_set1_epi32(7 << 8 * q));
+    __m512i next = _mm512_srli_epi32(at, 8); /* its low words follow the last ones */
+    next = _mm512_mask_or_epi32(next, signs[4], next, _mm512_set1_epi32(7 << 24));
+    return tile_choose(tile_choose(at, _mm512_alignr_epi32(next, at, 1), 2),
+                       _mm512_alignr_epi32(next, at, 2), 4);
+}
+
+INLINE tile_row tile_take(const xn_cpu_few_tile *t, const float *columns, const tile_block *block,
+                          const tile_place place) {
     tile_row row;
     __m512 v[5];
-    __m512i signs = _mm512_setzero_si512();
+    __mmask16 signs[5];
     for (int q = 0; q < 5; q++) {
-        v[q] = edge ? _mm512_maskz_loadu_ps(mask->inside[q], columns + q * 16)
-                    : _mm512_loadu_ps(columns + q * 16);
+        const bool masked = place == RAGGED || (place == EDGE && q % 4 == 0);
+        v[q] = masked ? _mm512_maskz_loadu_ps(block->inside[q], columns + q * 16)
+                      : _mm512_loadu_ps(columns + q * 16);
 #if !defined(__clang__)           /* which has no such operand without the target's flags */
         __asm__("" : "+v"(v[q])); /* or it is loaded twice, from two lines each time */
 #endif
-    }
-    for (int q = 0; q < 4; q++)
-        signs = _mm512_mask_or_epi32(signs, tile_signs(t, v[q], mask->inside[q], edge), signs,
-                                     _mm512_set1_epi32(1 << 8 * q));
-    __m512i next = _mm512_srli_epi32(signs, 8); /* its low words follow the last ones of signs */
-    next = _mm512_mask_or_epi32(next, tile_signs(t, v[4], mask->inside[4], edge), next,
-                                _mm512_set1_epi32(1 << 24));
-    const __m512i one = _mm512_alignr_epi32(next, signs, 1);
-    const __m512i two = _mm512_alignr_epi32(next, signs, 2);
-    row.pattern = _mm512_add_epi8(one, _mm512_add_epi8(two, two));
-    row.pattern = _mm512_add_epi8(signs, _mm512_add_epi8(row.pattern, row.pattern));
-    for (int q = 0; q < 5; q++)
+        signs[q] = tile_signs(t, v[q], block->inside[q], masked);
         v[q] = _mm512_abs_ps(v[q]);
+    }
+    row.pattern = tile_pattern(signs);
 #pragma GCC unroll 4
     for (int q = 0; q < 4; q++)
         row.sums[q] = _mm512_add_ps(_mm512_add_ps(v[q], sideways(v[q], v[q + 1], 1)),
@@ -245,144 +269,174 @@ INLINE __m512i tile_order(const int8_t *bytes) {
     return (__m512i)words;
 }
 
-/* Quarter q of the bytes as floats, times the factor. Inside, 9 taps count: the bytes are how many
- * agree, 0 to 9, and values has dot * factor for each. At an edge the bytes are dots. */
-INLINE __m512 tile_scaled(__m512i bytes, const int q, const bool edge, __m512 values) {
-    if (!edge)
-        return _mm512_permutexvar_ps((__m512i)((vector_u32)bytes >> q * 8), values);
-    const vector_u32 up = (vector_u32)bytes << (24 - q * 8);
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srai_epi32((__m512i)up, 24)), values);
-}
-
-/* Tables of 9 taps: what they add to the dot, or half of it. */
+/* Tables of a row's taps, of what they add to the dot and 9; and dot * factor for each dot + 9. */
 typedef struct tile_tables {
-    __m512i first, rows[3];
-    __m512 values;
+    __m512i rows[3], inner; /* inner: rows[0] with what outputs inside the image start from */
+    __m512 low, high;
 } tile_tables;
 
-INLINE tile_tables tables_of(const xn_cpu_few_tile *t, int32_t x, const bool edge) {
-    tile_tables out = {.first = tile_order((const int8_t *)t->first + x),
-                       .values = _mm512_set1_ps(t->factor)};
+INLINE tile_tables tables_of(const xn_cpu_few_tile *t) {
+    tile_tables out;
+    float dots[32];
+    for (int i = 0; i < 32; i++)
+        dots[i] = (float)(i - 9) * t->factor;
     for (int i = 0; i < 3; i++)
         out.rows[i] = (__m512i)LOAD_TABLE(t->tables + i * XN_CPU_TABLE_BYTES);
-    if (edge)
-        return out;
-    /* (dot + 9) / 2: halves of even bytes between -6 and 6, and of first + 9, from 0 to 18 */
-    const __m512i low = _mm512_set1_epi8(0x7f), high = _mm512_set1_epi8((char)0x80);
-    for (int i = 0; i < 3; i++)
-        out.rows[i] = _mm512_or_si512(_mm512_and_si512(_mm512_srli_epi16(out.rows[i], 1), low),
-                                      _mm512_and_si512(out.rows[i], high));
-    out.first = _mm512_and_si512(
-        _mm512_srli_epi16(_mm512_add_epi8(out.first, _mm512_set1_epi8(9)), 1), low);
-    const __m512 dots = _mm512_setr_ps(-9, -7, -5, -3, -1, 1, 3, 5, 7, 9, 0, 0, 0, 0, 0, 0);
-    out.values = _mm512_mul_ps(dots, out.values);
+    out.inner = _mm512_add_epi8(out.rows[0], _mm512_set1_epi8((char)(t->inner + 9)));
+    out.low = _mm512_loadu_ps(dots);
+    out.high = _mm512_loadu_ps(dots + 16);
     return out;
 }
 
-typedef struct tile_bias {
-    bool there;
-    __m512 value;
-} tile_bias;
+/* How values are made of sums and written. */
+typedef struct tile_kind {
+    tile_place place;
+    bool stream, with_bias;
+} tile_kind;
 
-/* How a tile's columns are written. */
-typedef struct tile_store {
-    bool edge, stream;
-    uint64_t valid; /* edge: which of the block's outputs there are */
-} tile_store;
-
-/* A row of outputs from the patterns of three input rows and K's sums. */
-INLINE void tile_emit(const tile_tables *tables, const __m512i patterns[3], const __m512 k[4],
-                      const tile_bias bias, const tile_store store, float *to, vector_u32 *most) {
-    __m512i bytes =
-        _mm512_add_epi8(tables->first, _mm512_shuffle_epi8(tables->rows[0], patterns[0]));
-    bytes = _mm512_add_epi8(bytes, _mm512_shuffle_epi8(tables->rows[1], patterns[1]));
-    bytes = _mm512_add_epi8(bytes, _mm512_shuffle_epi8(tables->rows[2], patterns[2]));
+/* A row of outputs from the three input rows under it, and K's sums. */
+INLINE void tile_emit(const xn_cpu_few_tile *t, const tile_tables *tables, const tile_block *block,
+                      const tile_row *const rows[3], const __m512 k[4], const tile_kind kind,
+                      float *to) {
+    const __m512i first = kind.place == INSIDE ? tables->inner : tables->rows[0];
+    __m512i index = _mm512_add_epi8(_mm512_shuffle_epi8(tables->rows[1], rows[1]->pattern),
+                                    _mm512_shuffle_epi8(tables->rows[2], rows[2]->pattern));
+    index = _mm512_add_epi8(index, _mm512_shuffle_epi8(first, rows[0]->pattern));
+    if (kind.place != INSIDE)
+        index = _mm512_add_epi8(index, block->first);
 #pragma GCC unroll 4
     for (int q = 0; q < 4; q++) {
-        const __mmask16 part = (__mmask16)(store.valid >> q * 16);
-        const __m512 scaled = tile_scaled(bytes, q, store.edge, tables->values);
-        const __m512 value = bias.there ? _mm512_add_ps(_mm512_mul_ps(scaled, k[q]), bias.value)
-                                        : _mm512_mul_ps(scaled, k[q]);
-        note_sums(most, (vector_f32)(store.edge ? _mm512_maskz_mov_ps(part, k[q]) : k[q]));
-        if (store.edge)
-            _mm512_mask_storeu_ps(to + q * 16, part, value);
-        else if (store.stream)
+        const __m512i dot = _mm512_srli_epi32(index, (unsigned)q * 8);
+        const __m512 scaled = _mm512_permutex2var_ps(tables->low, dot, tables->high);
+        __m512 value = _mm512_mul_ps(scaled, k[q]);
+        if (kind.with_bias)
+            value = _mm512_add_ps(value, _mm512_set1_ps(t->bias));
+        if (kind.place == RAGGED)
+            _mm512_mask_storeu_ps(to + q * 16, (__mmask16)(block->valid >> q * 16), value);
+        else if (kind.stream)
             _mm512_stream_ps(to + q * 16, value);
         else
             _mm512_storeu_ps(to + q * 16, value);
     }
 }
 
-/* Brings the next but one block's part of a row nearer: a tile comes to it in so many rows' time.
- */
-INLINE void tile_ahead(const float *from) {
-    for (int q = 0; q < 4; q++)
-        _mm_prefetch((const char *)(from + 2 * BLOCK + q * 16), _MM_HINT_T1);
-}
-
-INLINE void sum_tile_rows(const tile_row *a, const tile_row *b, const tile_row *c, __m512 k[4]) {
+INLINE void add_tile_rows(const tile_row *const rows[3], __m512 k[4]) {
 #pragma GCC unroll 4
     for (int q = 0; q < 4; q++)
-        k[q] = _mm512_add_ps(_mm512_add_ps(a->sums[q], b->sums[q]), c->sums[q]);
+        k[q] = _mm512_add_ps(_mm512_add_ps(rows[0]->sums[q], rows[1]->sums[q]), rows[2]->sums[q]);
 }
 
-/* Two rows at a time leave no row to be moved to another register. */
-INLINE bool tile_columns(const xn_cpu_few_tile *t, int32_t x, const tile_mask *mask,
-                         const tile_store store, const bool with_bias) {
-    const tile_tables tables = tables_of(t, x, store.edge);
-    const tile_bias bias = {with_bias, _mm512_set1_ps(t->bias)};
-    const int64_t from_pitch = t->from_pitch, to_pitch = t->to_pitch;
-    const float *from = t->from + x;
-    float *to = t->to + x;
-    vector_u32 most = {0};
-    tile_row a = tile_take(t, from, mask, store.edge);
-    tile_row b = tile_take(t, from + from_pitch, mask, store.edge);
-    for (int32_t rows = t->rows; rows > 0; rows -= 2) {
-        __m512 k[4];
-        from += 2 * from_pitch;
-        const tile_row c = tile_take(t, from, mask, store.edge);
-        tile_ahead(from);
-        sum_tile_rows(&a, &b, &c, k);
-        tile_emit(&tables, (const __m512i[3]){a.pattern, b.pattern, c.pattern}, k, bias, store, to,
-                  &most);
-        if (rows == 1)
-            break;
-        const tile_row d = tile_take(t, from + from_pitch, mask, store.edge);
-        tile_ahead(from + from_pitch);
-        sum_tile_rows(&b, &c, &d, k);
-        tile_emit(&tables, (const __m512i[3]){b.pattern, c.pattern, d.pattern}, k, bias, store,
-                  to + to_pitch, &most);
-        to += 2 * to_pitch;
-        a = c;
-        b = d;
+/* Brings the part of a row nearer that is read after the next rows. */
+INLINE void tile_ahead(const float *from) {
+    for (int q = 0; q < 4; q++)
+        _mm_prefetch((const char *)(from + q * 16), _MM_HINT_T1);
+}
+
+/* A pair of rows of a block, or the last one alone: every other row of sums has all input rows in
+ * it, so those are looked at. */
+INLINE void tile_pair(const xn_cpu_few_tile *t, const tile_tables *tables, tile_block *block,
+                      const float *from, float *to, const bool both, const tile_kind kind,
+                      vector_u32 *most) {
+    __m512 k[4];
+    const tile_row c = tile_take(t, from, block, kind.place);
+    const tile_row *const upper[3] = {&block->above[0], &block->above[1], &c};
+    add_tile_rows(upper, k);
+    for (int q = 0; q < 4; q++)
+        note_sums(most, (vector_f32)k[q]);
+    if (kind.stream)
+        tile_ahead(from + AHEAD * t->from_pitch);
+    tile_emit(t, tables, block, upper, k, kind, to);
+    if (!both)
+        return;
+    const tile_row d = tile_take(t, from + t->from_pitch, block, kind.place);
+    const tile_row *const lower[3] = {&block->above[1], &c, &d};
+    add_tile_rows(lower, k);
+    if (kind.stream)
+        tile_ahead(from + (AHEAD + 1) * t->from_pitch);
+    tile_emit(t, tables, block, lower, k, kind, to + t->to_pitch);
+    block->above[0] = c;
+    block->above[1] = d;
+}
+
+INLINE void tile_pairs(const xn_cpu_few_tile *t, const tile_tables *tables, tile_block *block,
+                       const float *from, float *to, int32_t rows, const tile_kind kind,
+                       vector_u32 *most) {
+    for (; rows > 0; rows -= 2) {
+        tile_pair(t, tables, block, from, to, rows > 1, kind, most);
+        from += 2 * t->from_pitch;
+        to += 2 * t->to_pitch;
     }
-    return must_be_finite(most, 9, t->factor, t->bias);
 }
 
-INLINE bool tile_by(const xn_cpu_few_tile *t, const bool with_bias) {
-    const bool stream = t->stream && (uintptr_t)t->to % 64 == 0 && t->to_pitch % LANES == 0;
-    bool finite = true;
-    for (int32_t x = 0; x < t->n; x += BLOCK) {
-        const int64_t column = (int64_t)t->start + x;
-        tile_mask mask;
-        for (int q = 0; q < 5; q++)
-            mask.inside[q] = (__mmask16)bits_between(-column - q * 16, t->width - column - q * 16);
-        const tile_store edge = {.edge = true, .valid = bits_between(0, t->n - x)};
-        if (column < 0 || column + COLUMNS > t->width || x + BLOCK > t->n)
-            finite = tile_columns(t, x, &mask, edge, with_bias) && finite;
-        else if (stream)
-            finite = tile_columns(t, x, &mask, (tile_store){.stream = true}, with_bias) && finite;
+/* Some rows of all blocks. */
+INLINE void tile_band(const xn_cpu_few_tile *t, const tile_tables *tables, const float *from,
+                      float *to, int32_t rows, const tile_kind kind, vector_u32 *most) {
+    const tile_kind edge = {EDGE, kind.stream, kind.with_bias};
+    const tile_kind ragged = {RAGGED, kind.stream, kind.with_bias};
+    tile_block *block = t->blocks;
+    for (int32_t x = 0; x < t->n; x += BLOCK, block++)
+        if (block->place == INSIDE)
+            tile_pairs(t, tables, block, from + x, to + x, rows, kind, most);
+        else if (block->place == EDGE)
+            tile_pairs(t, tables, block, from + x, to + x, rows, edge, most);
         else
-            finite = tile_columns(t, x, &mask, (tile_store){0}, with_bias) && finite;
+            tile_pairs(t, tables, block, from + x, to + x, rows, ragged, most);
+}
+
+INLINE bool tile_by(const xn_cpu_few_tile *t, const tile_kind kind) {
+    const tile_tables tables = tables_of(t);
+    const int32_t band = kind.stream ? AHEAD : 2;
+    const float *from = t->from + 2 * t->from_pitch;
+    const tile_block *blocks = t->blocks;
+    float *to = t->to;
+    vector_u32 most = {0};
+    for (int32_t y = 0; y < t->rows; y += band) {
+        tile_band(t, &tables, from, to, t->rows - y < band ? t->rows - y : band, kind, &most);
+        from += band * t->from_pitch;
+        to += band * t->to_pitch;
     }
-    return finite;
+    for (int32_t b = 0; b * BLOCK < t->n; b++)
+        for (int q = 0; q < 4; q++)
+            note_sums(&most, (vector_f32)blocks[b].above[1].sums[q]);
+    /* A sum is at most three that were looked at; and some for rounding. */
+    return must_be_finite(most, 4 * 9, t->factor, t->bias);
+}
+
+static tile_place tile_place_of(const xn_cpu_few_tile *t, int32_t x) {
+    const int64_t column = (int64_t)t->start + x;
+    if (x + BLOCK > t->n || column < -LANES || column + BLOCK > t->width)
+        return RAGGED;
+    return column < 0 || column + COLUMNS > t->width ? EDGE : INSIDE;
+}
+
+/* The blocks of the strip, with the two input rows above the first pair. */
+static void tile_begin(const xn_cpu_few_tile *t) {
+    tile_block *block = t->blocks;
+    for (int32_t x = 0; x < t->n; x += BLOCK, block++) {
+        const int64_t column = (int64_t)t->start + x;
+        block->place = tile_place_of(t, x);
+        block->valid = bits_between(0, t->n - x);
+        for (int q = 0; q < 5; q++)
+            block->inside[q] =
+                (__mmask16)bits_between(-column - q * 16, t->width - column - q * 16);
+        block->first = _mm512_add_epi8(tile_order(t->first + x), _mm512_set1_epi8(9));
+        for (int i = 0; i < 2; i++)
+            block->above[i] = tile_take(t, t->from + x + i * t->from_pitch, block, RAGGED);
+    }
 }
 
 /* A bias of -0 leaves values as they are. */
 static bool tile(const xn_cpu_few_tile *t) {
-    if (t->bias == 0.0f && signbit(t->bias))
-        return tile_by(t, false);
-    return tile_by(t, true);
+    const bool with_bias = t->bias != 0.0f || !signbit(t->bias);
+    const bool stream = t->stream && (uintptr_t)t->to % 64 == 0 && t->to_pitch % LANES == 0;
+    tile_begin(t);
+    if (stream && with_bias)
+        return tile_by(t, (tile_kind){.stream = true, .with_bias = true});
+    if (stream)
+        return tile_by(t, (tile_kind){.stream = true});
+    if (with_bias)
+        return tile_by(t, (tile_kind){.with_bias = true});
+    return tile_by(t, (tile_kind){0});
 }
 
 XN_TARGET_END

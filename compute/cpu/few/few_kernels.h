@@ -29,6 +29,7 @@ enum {
     XN_CPU_PATTERN_TAPS = 4,
     XN_CPU_TABLE_BYTES = 1 << XN_CPU_PATTERN_TAPS,
     XN_CPU_BYTE_TAPS = 127, /* the most taps whose dot fits a byte */
+    XN_CPU_FEW_BLOCK_BYTES = 12 * 64,
 };
 
 /* A row of a single-channel image that is split into planes and sums in one pass (take). */
@@ -68,10 +69,12 @@ typedef struct xn_cpu_few_tile {
     int64_t to_pitch;
     int32_t n, rows;
     const uint8_t *tables;
-    const void *first; /* int8 [n], for all the rows */
+    const int8_t *first; /* [n], for all the rows */
+    int8_t inner;        /* first where no tap is outside the image */
     float factor, bias;
     uint8_t outside;
     bool stream;
+    void *blocks; /* scratch: BLOCK_BYTES for each block of `lanes` outputs, aligned to 64 */
 } xn_cpu_few_tile;
 
 typedef struct xn_cpu_few_kernels {
@@ -88,7 +91,7 @@ typedef struct xn_cpu_few_kernels {
     /* LOOKUP, kernels of up to 2 * PATTERN_TAPS columns: all of the above for one row. planes: 1 or
      * 2, plane_pitch apart. sums: NULL, or [n]. NULL where the steps by themselves are as fast. */
     void (*take)(const xn_cpu_few_row *row, size_t plane_pitch, uint8_t *planes, float *sums);
-    /* From the image to the outputs, with K, in registers alone. False as emit. May be NULL. */
+    /* From the image to the outputs, with K, in one pass. False as emit. May be NULL. */
     bool (*tile)(const xn_cpu_few_tile *tile);
     /* Filters of up to BYTE_TAPS taps: dst[x] = dot * factor * (sum of rows) + bias. False where
      * one is not finite: then the row is to be written again. */

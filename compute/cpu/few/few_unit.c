@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-enum { TILE_ROWS = 32 };
-
 static void *array(const xn_cpu_few_unit *w, int which) {
     return w->slice + w->state->offset[which];
 }
@@ -367,48 +365,49 @@ static void walk_band(xn_cpu_few_unit *w, int32_t y0, int32_t y1) {
         w->common->flush();
 }
 
-/* ---- one channel, 3x3: tiles ---- */
+/* ---- one channel, 3x3: a tile ---- */
 
-/* The rows of the unit whose kernel rows are all inside go by tiles, the others row by row. False
- * where they cannot, or not finitely: then all go row by row. */
-static bool walk_tiles(xn_cpu_few_unit *w, int32_t y0, int32_t y1) {
+/* The rows of the unit whose kernel rows are all inside are a tile, the others go row by row. False
+ * where there are none, or not finitely: then all go row by row. */
+static bool walk_tile(xn_cpu_few_unit *w, int32_t y0, int32_t y1) {
     const xn_conv *conv = w->conv;
     const int32_t o = w->group, last = conv->height - conv->kernel_h + 1 + conv->pad_top;
     const int32_t from = (int32_t)xn_cpu_max(y0, conv->pad_top);
     const int32_t to = (int32_t)xn_cpu_min(y1, last);
     const band_row inner = {.i1 = conv->kernel_h};
-    xn_cpu_few_tile tile = {
-        .start = w->x0 - conv->pad_left,
+    const int32_t *taps = w->weights->above + (size_t)o * 4 * 3; /* [KH + 1][KW] */
+    const int32_t start = w->x0 - conv->pad_left;
+    const xn_cpu_few_tile tile = {
+        .from = (const float *)(const void *)w->image->input +
+                ((int64_t)o * conv->height + from - conv->pad_top) * conv->width + start,
+        .start = start,
         .width = conv->width,
         .from_pitch = conv->width,
+        .to = (float *)(void *)w->image->output +
+              ((int64_t)o * conv->out_height + from) * conv->out_width + w->x0,
         .to_pitch = conv->out_width,
         .n = w->n,
+        .rows = to - from,
         .tables = w->weights->tables + (size_t)o * 3 * XN_CPU_TABLE_BYTES,
         .first = array(w, XN_CPU_FEW_FIRST),
+        .inner = (int8_t)-column_weight(taps, taps + 9, 0, 3),
         .factor = w->epilogue->factor[o],
         .bias = w->epilogue->bias[o],
         .outside = conv->pad_value == 1,
         .stream = w->stream,
+        .blocks = array(w, XN_CPU_FEW_BLOCKS),
     };
     if (from >= to)
         return false;
     walk_band(w, y0, from);
     start_outputs(w, &inner, o, 1);
-    bool finite = true;
-    for (int32_t y = from; y < to && finite; y += TILE_ROWS) {
-        tile.rows = (int32_t)xn_cpu_min(TILE_ROWS, to - y);
-        tile.from = (const float *)(const void *)w->image->input +
-                    ((int64_t)o * conv->height + y - conv->pad_top) * conv->width + tile.start;
-        tile.to = (float *)(void *)w->image->output +
-                  ((int64_t)o * conv->out_height + y) * conv->out_width + w->x0;
-        finite = w->kernels->tile(&tile);
-    }
+    const bool finite = w->kernels->tile(&tile);
     if (finite)
         walk_band(w, to, y1);
     return finite;
 }
 
 void xn_cpu_few_do_unit(xn_cpu_few_unit *w, int32_t y0, int32_t y1) {
-    if (!xn_cpu_few_has_tiles(w->conv, w->kernels) || !walk_tiles(w, y0, y1))
+    if (!xn_cpu_few_has_tiles(w->conv, w->kernels) || !walk_tile(w, y0, y1))
         walk_band(w, y0, y1);
 }

@@ -412,12 +412,13 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
 }
 
 int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
-    /* Helpers that still spin join at once. Those asleep take 20 us to come, more from a core that
-     * slept too, and cost the caller several (NOTES.md has the figures). */
+    /* Helpers that still spin join within 1 us. Those asleep take 20 us to come, more from a core
+     * that slept too, and cost the caller several (NOTES.md has the figures). */
     bool awake = idle_ns < SPIN_NS;
     double thread_ns = awake ? 5e3 : 10e3, alone_ns = awake ? 0 : 20e3;
+    double least_ns = awake ? 4e3 : 20e3; /* to be saved */
     double saved_ns = (work_ns - alone_ns) * (most - 1) / most;
-    double worth = saved_ns < 20e3 ? 1 : work_ns / thread_ns;
+    double worth = saved_ns < least_ns ? 1 : work_ns / thread_ns;
     return worth < most ? (int)worth : most;
 }
 

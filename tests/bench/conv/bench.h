@@ -7,7 +7,7 @@
 
 typedef struct xn_bench_options {
     const char *backend; /* NULL: all that this build and machine have */
-    const char *path, *json, *peer, *shapes, *mode, *kind;
+    const char *path, *json, *peer, *opencv, *shapes, *mode, *kind;
     xn_texts only; /* a row's name has one of them; none: all rows */
     bool chosen, check_only;
     int batch; /* 0: all */

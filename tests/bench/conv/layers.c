@@ -8,8 +8,9 @@
 
 /* What is to be reached; 0: nothing. */
 typedef struct target {
-    double us, copies;        /* at most; copies: times the copy */
-    double tops, peak, peers; /* at least; peak: part of it; peers: times faster than the peer */
+    double us, copies; /* at most; copies: times the copy */
+    /* At least; peak: part of it; peers, filters: times faster than the peer, than filter2D. */
+    double tops, peak, peers, filters;
 } target;
 
 typedef struct row {
@@ -30,11 +31,12 @@ typedef struct row {
 
 /* Rows of one shape and mode are neighbours: they share their data. */
 static const row rows[] = {
-    ONE(256, {.peers = 10}, {.us = 3.0}),
-    ONE(512, {.peers = 10}, {.us = 3.0}),
-    ONE(1024, {.copies = 1.5, .peers = 10}, {.us = 3.5}),
-    ONE(2048, {.copies = 1.5, .peers = 10}, {.copies = 1.15}),
-    ONE(4096, {.copies = 1.5, .peers = 10}, {.copies = 1.15}),
+    ONE(256, {.peers = 10, .filters = 2.5}, {.us = 3.0}),
+    ONE(384, {.peers = 10, .filters = 2.5}, NONE),
+    ONE(512, {.peers = 10, .filters = 2.5}, {.us = 3.0}),
+    ONE(1024, {.copies = 1.5, .peers = 10, .filters = 2.5}, {.us = 3.5}),
+    ONE(2048, {.copies = 1.5, .peers = 10, .filters = 2.5}, {.copies = 1.15}),
+    ONE(4096, {.copies = 1.5, .peers = 10, .filters = 2.5}, {.copies = 1.15}),
     ONE(8192, NONE, {.copies = 1.15}),
     LAYER(64, 1024, 14, PACKED_INT32, NONE, {.tops = 9000, .peers = 13}),
     LAYER(64, 1024, 14, PACKED_FP16, NONE, {.tops = 9000, .peers = 13}),
@@ -94,10 +96,12 @@ static const xn_column columns[] = {
     {"peer", "peer", 5, XN_TEXT},
     {"peer_us", "us", 9, 2},
     {"times_faster", "faster", 6, 2},
+    {"filter2d_us", "filter2D", 9, 2},
+    {"filters", "faster", 6, 2},
     {"onednn_fp32_us", NULL, 0, 2},
     {"onednn_bf16_us", NULL, 0, 2},
     {"onednn_int8_us", NULL, 0, 2},
-    {"target", "to reach", 32, XN_TEXT},
+    {"target", "to reach", 45, XN_TEXT},
     {"verdict", "", 7, XN_TEXT},
     {"wrong", NULL, 0, 0},
 };
@@ -106,13 +110,14 @@ static const xn_column columns[] = {
 
 typedef struct beside {
     const char *peer;
-    double us[XN_PEER_TYPES], peer_us, peak; /* NAN: not known */
+    double us[XN_PEER_TYPES], peer_us, filter2d_us, peak; /* NAN: not known */
 } beside;
 
 static void best_peer(const xn_bench_session *s, const row *r, const xn_peers *peers, beside *out) {
     static const char *const names[XN_PEER_TYPES] = {"fp32", "bf16", "int8"};
     out->peer = "";
     out->peer_us = NAN;
+    out->filter2d_us = xn_peer_filter2d_us(s, &r->shape);
     for (int t = 0; t < XN_PEER_TYPES; t++) {
         out->us[t] = xn_peers_us(peers, (xn_peer_type)t);
         /* few channels and real-valued modes: fp32's alone */
@@ -155,6 +160,7 @@ static judgement judge(const target *t, const xn_figures *f, const beside *b) {
     ask(&j, ">=", t->tops, 0, "Tops", us, f->tops >= t->tops);
     ask(&j, ">=", t->peak, 2, "of peak", b->peak, f->tops >= t->peak * b->peak);
     ask(&j, ">=", t->peers, 1, "x peer", b->peer_us, b->peer_us >= t->peers * us);
+    ask(&j, ">=", t->filters, 1, "x filter2D", b->filter2d_us, b->filter2d_us >= t->filters * us);
     return j;
 }
 
@@ -181,8 +187,9 @@ static void report(xn_bench_session *s, const row *r, const xn_figures *f, const
     xn_report_row(s->report, XN_T(s->on.info.id), XN_T(name), XN_T(f->path), XN_N(us),
                   XN_N(f->ours.least), XN_N(f->ours.p10), XN_N(f->ours.p90), XN_N(f->copy.median),
                   XN_N(us / f->copy.median), XN_N(f->tops), XN_N(100 * f->tops / b->peak),
-                  XN_T(b->peer), XN_N(b->peer_us), XN_N(b->peer_us / us), XN_N(b->us[0]),
-                  XN_N(b->us[1]), XN_N(b->us[2]), XN_T(j.text), XN_T(verdict), XN_N(f->wrong));
+                  XN_T(b->peer), XN_N(b->peer_us), XN_N(b->peer_us / us), XN_N(b->filter2d_us),
+                  XN_N(b->filter2d_us / us), XN_N(b->us[0]), XN_N(b->us[1]), XN_N(b->us[2]),
+                  XN_T(j.text), XN_T(verdict), XN_N(f->wrong));
 }
 
 static void run_row(xn_bench_session *s, const row *r, xn_bench_data *data, double *peak) {

@@ -54,6 +54,8 @@ static const xn_option options[] = {
      "paths: of each line the shape IMAGES CHANNELS SIDE FILTERS KERNEL STRIDE DILATION GROUPS; "
      "built-in: those of shapes; layers: those of layers"},
     {"peer", XN_OPTION_TEXT, &o.peer, "COMMAND", "prints cuDNN's figures; none: no peers at all"},
+    {"opencv", XN_OPTION_TEXT, &o.opencv, "COMMAND",
+     "layers: prints figures of filter2D; the number of threads is added to it"},
     {"json", XN_OPTION_TEXT, &o.json, "FILE", "the rows, as an array of objects"},
 };
 

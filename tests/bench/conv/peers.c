@@ -1,6 +1,7 @@
 /* peers.c: see peers.h. */
 #include "peers.h"
 
+#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,43 +92,64 @@ double xn_peers_us(const xn_peers *p, xn_peer_type type) {
     return us;
 }
 
-/* ---- cuDNN ---- */
+/* ---- cuDNN, OpenCV: figures that a command prints ---- */
 
 typedef struct figure {
     long long images, channels, side;
     double us;
 } figure;
 
-enum { FIGURES = 64, LINE = 512 };
+enum { FIGURES = 64, LINE = 512, WORD = 16 };
 
-/* The lines "NxCxS cudnn fp16 MEDIAN ..." of the command's output; others are passed on. */
-static int ask(const char *command, figure *all) {
-    char line[LINE];
-    int count = 0;
+typedef struct figures {
+    figure all[FIGURES];
+    int count;
+    bool asked;
+} figures;
+
+/* The lines "NxCxS PEER TYPE MEDIAN ..." of the command's output; others are passed on. */
+static void ask(const char *command, const char *peer, figures *out) {
+    char line[LINE], word[WORD];
     FILE *pipe = popen(command, "r");
+    out->asked = true;
     while (pipe && fgets(line, sizeof line, pipe)) {
         figure f;
-        if (count < FIGURES && sscanf(line, "%lldx%lldx%lld cudnn fp16 %lf", &f.images, &f.channels,
-                                      &f.side, &f.us) == 4)
-            all[count++] = f;
+        if (out->count < FIGURES &&
+            sscanf(line, "%lldx%lldx%lld %15s %*15s %lf", &f.images, &f.channels, &f.side, word,
+                   &f.us) == 5 &&
+            !strcmp(word, peer))
+            out->all[out->count++] = f;
         else
             fputs(line, stdout);
     }
-    if (!pipe || pclose(pipe) || !count)
-        puts("no figures of cuDNN: the peer's command failed");
-    return count;
+    if (!pipe || pclose(pipe) || !out->count)
+        printf("no figures of %s: the peer's command failed\n", peer);
+}
+
+static double figure_of(const figures *f, const xn_bench_shape *shape) {
+    for (int i = 0; i < f->count; i++)
+        if (f->all[i].images == shape->images && f->all[i].channels == shape->channels &&
+            f->all[i].side == shape->side)
+            return f->all[i].us;
+    return NAN;
 }
 
 double xn_peer_cudnn_us(const xn_bench_session *s, const xn_bench_shape *shape) {
-    static figure all[FIGURES];
-    static int count = -1;
+    static figures had;
     if (!s->is_cuda || !s->options->peer || !is_wanted(s))
         return NAN;
-    if (count < 0)
-        count = ask(s->options->peer, all);
-    for (int i = 0; i < count; i++)
-        if (all[i].images == shape->images && all[i].channels == shape->channels &&
-            all[i].side == shape->side)
-            return all[i].us;
-    return NAN;
+    if (!had.asked)
+        ask(s->options->peer, "cudnn", &had);
+    return figure_of(&had, shape);
+}
+
+double xn_peer_filter2d_us(const xn_bench_session *s, const xn_bench_shape *shape) {
+    static figures had;
+    char command[LINE];
+    if (s->is_cuda || !s->options->opencv || !is_wanted(s) || shape->channels > 1)
+        return NAN;
+    snprintf(command, sizeof command, "%s %d", s->options->opencv, omp_get_max_threads());
+    if (!had.asked)
+        ask(command, "opencv", &had);
+    return figure_of(&had, shape);
 }

@@ -1,6 +1,6 @@
 /* peers.h: what a user would take instead, beside a layer: oneDNN's convolution in its three
- * datatypes on the CPU, taking turns with ours; cuDNN's fp16 on a GPU, from a command that prints
- * it (peer_torch_conv.py). */
+ * datatypes on the CPU, taking turns with ours; from commands that print it, cuDNN's fp16 on a GPU
+ * (peer_torch_conv.py) and OpenCV's filter2D for one channel on the CPU (peer_opencv.py). */
 #ifndef XN_BENCH_PEERS_H
 #define XN_BENCH_PEERS_H
 
@@ -25,7 +25,8 @@ double xn_peers_form_us(const xn_peers *peers, xn_peer_type type, xn_peer_form f
 /* Microseconds of a datatype, the faster of the forms that were timed; NAN: none. */
 double xn_peers_us(const xn_peers *peers, xn_peer_type type);
 
-/* Figures of cuDNN by shape: asks the command once. NAN: none. */
+/* Figures of cuDNN by shape, and of OpenCV's filter2D: ask the command once. NAN: none. */
 double xn_peer_cudnn_us(const xn_bench_session *s, const xn_bench_shape *shape);
+double xn_peer_filter2d_us(const xn_bench_session *s, const xn_bench_shape *shape);
 
 #endif
