@@ -552,6 +552,6 @@ clean:
 	rm -rf build build-asan build-tsan build-fuzz
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)

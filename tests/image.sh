@@ -5,12 +5,12 @@
 # health check beside it: tests/image.sh FOLDER
 #
 # Needs root, Debian's packages and nothing else from elsewhere. DEBIAN_MIRROR says where they come
-# from. The image with CUDA is not built here: its build stage is NVIDIA's.
+# from, else debootstrap knows. The image with CUDA is not built here: its build stage is NVIDIA's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
-readonly folder mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
+readonly folder mirror=${DEBIAN_MIRROR:-}
 readonly base=$folder/base-trixie.tar image=localhost/xnord:cpu
 readonly megabytes_at_most=120 seconds=60
 runner='' container=''
@@ -65,9 +65,9 @@ trap on_exit EXIT
 ((EUID == 0)) || fail "this needs root, for debootstrap and chroots"
 
 if [[ ! -e $base ]]; then
-    say "a base of Debian 13 from $mirror"
+    say "a base of Debian 13"
     rm -rf "$folder/rootfs"
-    debootstrap --variant=minbase trixie "$folder/rootfs" "$mirror" >"$folder/debootstrap.log" 2>&1 ||
+    debootstrap --variant=minbase trixie "$folder/rootfs" ${mirror:+"$mirror"} >"$folder/debootstrap.log" 2>&1 ||
         fail "debootstrap failed: $folder/debootstrap.log"
     rm -rf "$folder"/rootfs/usr/share/{doc,man,info,locale,groff,lintian} \
         "$folder"/rootfs/var/{cache,log}/* "$folder"/rootfs/var/lib/apt/lists/*
