@@ -49,8 +49,8 @@ static void give_back(xn_worker *guest) {
     pthread_mutex_lock(&engine->mutex);
     xn_guest_free_locked(guest);
     xn_worker_rest_locked(guest, 1);
-    bool wake = xn_queue_count(pool->queue) &&
-                xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
+    bool wake =
+        xn_queue_count(pool->queue) && xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
     if (wake) /* before the last one is gone: then the pool may be */
         xn_pool_wake(pool);
     if (!--engine->inline_running && engine->stopping)
