@@ -1,8 +1,7 @@
 /* few_512.h: the few-channel kernels for x86-64 with AVX-512, the text of few_avx512.c and of
  * few_vpopcnt.c, which define FEW_KERNELS and
  *
- *   WINDOWS   1: VBMI is at hand: bytes of a word are taken from any bit on, and indexed by six
- * bits
+ *   WINDOWS   1: VBMI is at hand: bytes are taken out of a word from any bit on
  *
  * It goes inside XN_TARGET_BEGIN and END. */
 #define VECTOR_BYTES 64
@@ -184,9 +183,8 @@ static void take(const xn_cpu_few_row *row, size_t plane_pitch, uint8_t *planes,
 /* ---- tile: 3x3, a pair of output rows at a time, block after block ---- */
 
 /* What an input row leaves under a block: patterns, and sums of |I| over the columns under each
- * output. The pattern of output 16 q + l is byte q of word l: comparisons then set bits in place,
- * without the slow way through general registers, a column further is a word further, and a byte is
- * brought down to index a table of floats by one shift. */
+ * output. The pattern of output 16 q + l is byte q of word l: a byte is brought down to index a
+ * table of floats by one shift, and comparisons can set bits in place. */
 typedef struct tile_row {
     __m512i pattern;
     __m512 sums[4];
