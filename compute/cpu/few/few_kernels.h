@@ -102,7 +102,7 @@ typedef struct xn_cpu_few_kernels {
 
 extern const xn_cpu_few_kernels xn_cpu_few_portable;
 #if defined(__x86_64__)
-extern const xn_cpu_few_kernels xn_cpu_few_avx2, xn_cpu_few_avx512;
+extern const xn_cpu_few_kernels xn_cpu_few_avx2, xn_cpu_few_avx512, xn_cpu_few_vpopcnt;
 #elif defined(__aarch64__)
 extern const xn_cpu_few_kernels xn_cpu_few_neon;
 #endif

@@ -23,7 +23,8 @@ static bool has_avx512(void) {
 }
 
 static bool has_vpopcnt(void) {
-    return has_avx512() && __builtin_cpu_supports("avx512vpopcntdq");
+    return has_avx512() && __builtin_cpu_supports("avx512vpopcntdq") &&
+           __builtin_cpu_supports("avx512vbmi");
 }
 #endif
 
