@@ -359,7 +359,7 @@ bench_http = $(BUILD)/bench-http $(1) --json $(BUILD)/bench/bench_$(2).json --xn
 bench-json: deps ## reading JSON tensors beside Jansson
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-http
 	$(call bench_http,json,json) $(BENCH_FLAGS)
-bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorch peer
+bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorch peer; floats, bits, shared memory
 	@deploy/install-deps.sh --with-bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,wrk,http) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

@@ -180,9 +180,13 @@ static double run_pair(const bench_options *o, const pair *p, const struct socka
         plans[i] = plan_of(o, server, connections);
         make_message(&p->ways[i], "", &plans[i].message);
     }
-    for (int round = 0; round < rounds; round++)
+    for (int round = 0; round < rounds; round++) {
+        char doing[96];
+        snprintf(doing, sizeof doing, "round of %.40s, %d connections", p->work, connections);
+        xn_report_doing(report, round + 1, rounds, doing);
         for (int i = 0; i < WAYS; i++)
             play(&plans[i], round, &all[i]);
+    }
     for (int i = 0; i < WAYS; i++) {
         rates[i] = xn_stats_of(all[i].rate, rounds);
         xn_report_row(report, XN_T(p->work), XN_T(p->ways[i].name),
