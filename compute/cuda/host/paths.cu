@@ -173,7 +173,8 @@ static double around_ns(const xn_step *step, const xn_cuda_choice *c, const xn_c
     const double in = (double)c->job.images * (double)xn_conv_input_elements(&step->conv);
     const double out = (double)c->job.images * (double)xn_conv_output_elements(&step->conv);
     const double *each = xn_cuda_costs_around;
-    const bool atomics = c->job.target == XN_CUDA_TO_ALL && c->job.conv.epilogue.bits;
+    const bool atomics = c->job.target == XN_CUDA_TO_ALL && c->job.conv.epilogue.bits &&
+                         !xn_has_half_words(step->conv);
     return (c->from_bytes ? each[0] + each[1] * in * share : 0) +
            (c->from_part ? each[0] + each[1] * in * share : 0) +
            (c->to_bytes ? each[0] + each[1] * out * share : 0) +
