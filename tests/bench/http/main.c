@@ -57,6 +57,7 @@ static const xn_option options[] = {
     {"seed", XN_OPTION_SEED, &o.seed, "N", "load: of the arrivals"},
     {"warmup", XN_OPTION_NUMBER, &o.warmup, "S", "load, network: of the schedule, not counted (1)"},
     {"patience-ms", XN_OPTION_NUMBER, &o.patience_ms, "MS", "load: wait for a free connection"},
+    {"fp16", XN_OPTION_FLAG, &o.fp16, "", "network: what is kept between layers in fp16"},
     {"values", XN_OPTION_COUNT, &o.values, "N", "json: numbers in a body (1000000)"},
     {"runs", XN_OPTION_COUNT, &o.runs, "N", "json: of each side (15)"},
 };
