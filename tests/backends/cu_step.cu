@@ -72,6 +72,14 @@ static void make_pool(xn_rng *rng, xn_conv *c) {
         c->out_height = c->out_width = 1;
         return;
     }
+    if (below(rng, 3) == 0) { /* as networks have them */
+        c->height = c->width = 8 * (1 + below(rng, 2));
+        c->kernel_h = c->kernel_w = 2 + below(rng, 2);
+        c->pad_top = c->pad_left = c->kernel_w - 2;
+        c->stride_h = c->stride_w = 2;
+        c->out_height = c->out_width = c->width / 2;
+        return;
+    }
     c->kernel_h = 1 + below(rng, 4 < c->height ? 4 : c->height);
     c->kernel_w = 1 + below(rng, 4 < c->width ? 4 : c->width);
     c->pad_top = below(rng, c->kernel_h);

@@ -203,7 +203,7 @@ static void check_twins(uint64_t seed, xn_stream *stream, const bk_target *t) {
         }
         if (xn_rng_below(&rng, 10) == 0) {
             ck_assert_int_eq(
-                xn_cuda_workspace_reserve(stream, stream->workspace_bytes * 2 + 4096, NULL), XN_OK);
+                xn_cuda_workspace_reserve(stream, stream->workspace_bytes + 4096, NULL), XN_OK);
             ck_assert_int_eq(xn_cuda_arena_reserve(stream, stream->arena_bytes + 4096, NULL),
                              XN_OK);
         }

@@ -51,7 +51,11 @@ static void run_tiles(const xn_op_args &a) {
 }
 
 static xn_op_body run_op(const xn_op_args &a) {
-    const xn_op_body body = xn_op_body_of(&a);
+    xn_op_body body = xn_op_body_of(&a);
+    if (body == XN_OP_COLUMNS && a.pixels % 3)
+        body = xn_op_columns_of_many(&a);
+    if (body == XN_OP_FEW && a.pixels % 3)
+        body = xn_op_few_of_many(&a);
     if (a.kind == XN_STEP_SOFTMAX)
         xn_op_stats_lanes(&a) == 1 ? make_stats<1>(a) : make_stats<32>(a);
     switch (body) {
@@ -66,6 +70,23 @@ static xn_op_body run_op(const xn_op_args &a) {
         break;
     case XN_OP_WINDOW:
         run_tiles<XN_OP_WINDOW, 1>(a);
+        break;
+    case XN_OP_COLUMNS:
+        run_tiles<XN_OP_COLUMNS, 1>(a);
+        break;
+    case XN_OP_COLUMNS_FOUR:
+        run_tiles<XN_OP_COLUMNS_FOUR, 4>(a);
+        break;
+    case XN_OP_COLUMNS_EIGHT:
+        run_tiles<XN_OP_COLUMNS_EIGHT, 4>(a);
+        break;
+    case XN_OP_FEW:
+        for (int64_t i = 0; i < xn_op_blocks(&a, body); i++)
+            xn_op_few<1>(a, host_block{i});
+        break;
+    case XN_OP_FEW_FOUR:
+        for (int64_t i = 0; i < xn_op_blocks(&a, body); i++)
+            xn_op_few<4>(a, host_block{i});
         break;
     case XN_OP_WHOLE: {
         static xn_op_whole_shared shared;

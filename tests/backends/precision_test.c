@@ -180,7 +180,8 @@ static void check_precisions(const bk_case *c, void *context) {
         ck_assert(check(t->target, &narrow, &taken));
         t->cases[taken]++;
         for (int path = 0; (at = bk_target_forced(t->target, path)); path++)
-            if (strstr(at->path, "mma") && check(at, &narrow, &taken) && taken != XN_PRECISION_FP32)
+            if ((strstr(at->path, "mma") || strstr(at->path, "tile")) &&
+                check(at, &narrow, &taken) && taken != XN_PRECISION_FP32)
                 t->forced[path]++;
     }
 }
@@ -235,6 +236,20 @@ START_TEST(tiles) {
             c.items = 2;
             check_precisions(&c, &t);
         }
+    /* as the first layers of networks are: few channels, even strides */
+    for (int64_t kernel = 1; kernel <= 11; kernel++)
+        for (int64_t stride = 1; stride <= 4; stride++) {
+            bk_case c = layer(1 + kernel % 2, 1 + (kernel + stride) % 4, 9 + 3 * kernel,
+                              kernel % 3 ? 17 + kernel : 33, kernel);
+            c.params.stride[0] = 1 + (kernel + stride) % 3;
+            c.params.stride[1] = stride;
+            c.params.mode = (kernel + stride) % 3 ? XN_MODE_FLOAT : XN_MODE_BWN;
+            c.params.output_datatype = stride % 3 ? XN_FP16 : XN_FP32;
+            c.params.pad_value = (int)(kernel % 3) - 1;
+            c.input_datatype = kernel % 2 ? XN_FP16 : XN_FP32;
+            c.bias = stride % 2;
+            check_precisions(&c, &t);
+        }
     for (int64_t groups = 2; groups <= 8; groups *= 2) {
         bk_case c = layer(2, 24 * groups, 9, 5 * groups, 3);
         c.params.groups = groups;
@@ -245,9 +260,9 @@ START_TEST(tiles) {
                   "%d of these cases were computed in tf32 and %d in fp16", t.cases[1], t.cases[2]);
     const bk_target *at = NULL;
     for (int path = 0; (at = bk_target_forced(t.target, path)); path++)
-        if (strstr(at->path, "mma"))
-            ck_assert_msg(t.forced[path] > 100, "%s took %d of these cases", at->name,
-                          t.forced[path]);
+        if (strstr(at->path, "mma") || strstr(at->path, "tile"))
+            ck_assert_msg(t.forced[path] > (strstr(at->path, "mma") ? 100 : 15),
+                          "%s took %d of these cases", at->name, t.forced[path]);
 }
 END_TEST
 

@@ -30,8 +30,9 @@ struct xn_birealnet {
     xn_rng rng;
 };
 
-/* Values in [centre - reach, centre + reach). */
-static const xn_tensor *values(xn_birealnet *m, float centre, float reach, xn_shape shape) {
+/* Multiples of `step` in [centre - reach, centre + reach]; with step 0 any. */
+static const xn_tensor *values(xn_birealnet *m, float centre, float reach, float step,
+                               xn_shape shape) {
     xn_tensor *t = &m->tensors[m->tensor_count++];
     *t = (xn_tensor){.datatype = XN_FP32, .shape = shape, .elements = 1};
     for (int i = 0; i < shape.rank; i++)
@@ -39,8 +40,18 @@ static const xn_tensor *values(xn_birealnet *m, float centre, float reach, xn_sh
     t->bytes = (size_t)t->elements * sizeof(float);
     float *to = take((size_t)t->elements, sizeof *to);
     for (int64_t i = 0; i < t->elements; i++)
-        to[i] = centre + reach * xn_rng_float(&m->rng);
+        to[i] = centre + (step > 0 ? step * rintf(reach * xn_rng_float(&m->rng) / step)
+                                   : reach * xn_rng_float(&m->rng));
     t->data = to;
+    return t;
+}
+
+/* The weights of a shortcut: of each filter one is 1. */
+static const xn_tensor *picks(xn_birealnet *m, xn_shape shape) {
+    const xn_tensor *t = values(m, 0, 0, 0, shape);
+    const int64_t each = shape.dims[1];
+    for (int64_t o = 0; o < shape.dims[0]; o++)
+        ((float *)t->data)[o * each + (int64_t)xn_rng_below(&m->rng, (uint64_t)each)] = 1;
     return t;
 }
 
@@ -65,17 +76,21 @@ static void window(xn_layer *l, int64_t stride, int64_t padding) {
         l->window.padding[i] = padding;
 }
 
-/* A convolution and its batch norm. */
+/* A convolution and its batch norm, whose scale is the power of 2 next to 1 / sqrt(terms), at times
+ * negative. */
 static int conv(xn_birealnet *m, xn_mode mode, int from, int64_t in, int64_t out, int64_t kernel,
                 int64_t stride) {
-    const float terms = (float)(in * kernel * kernel);
+    const float scale = exp2f(-rintf(log2f((float)(in * kernel * kernel)) / 2));
+    const xn_shape each = {1, {out}}, all = {4, {out, in, kernel, kernel}};
     xn_layer *l = &m->layers[add(m, XN_OP_CONV, from, -1)];
     window(l, stride, kernel / 2);
     l->window.mode = mode;
-    l->weight = values(m, 0, 1, (xn_shape){4, {out, in, kernel, kernel}});
+    l->weight = kernel == 1 ? picks(m, all) : values(m, 0, 1, 0.125f, all);
     const int norm = add(m, XN_OP_AFFINE, -1, -1);
-    m->layers[norm].scale = values(m, 1 / sqrtf(terms), 0.5f / sqrtf(terms), (xn_shape){1, {out}});
-    m->layers[norm].bias = values(m, 0, 0.5f, (xn_shape){1, {out}});
+    m->layers[norm].scale = values(m, 0, 0, 0, each);
+    for (int64_t o = 0; o < out; o++)
+        ((float *)m->layers[norm].scale->data)[o] = kernel == 1 ? 1 : o % 4 == 3 ? -scale : scale;
+    m->layers[norm].bias = values(m, 0, 0.5f, 1.0f / 64, each);
     return norm;
 }
 
@@ -101,8 +116,8 @@ xn_birealnet *xn_birealnet_make(int64_t side, xn_precision precision) {
                                   .layers = m->layers,
                                   .precision = precision};
     xn_layer *l = &m->layers[add(m, XN_OP_AFFINE, -1, -1)];
-    l->scale = values(m, 1.0f / 58, 0, (xn_shape){1, {3}});
-    l->bias = values(m, -2, 0, (xn_shape){1, {3}});
+    l->scale = values(m, 1.0f / 64, 0, 0, (xn_shape){1, {3}});
+    l->bias = values(m, -2, 0, 0, (xn_shape){1, {3}});
     conv(m, XN_MODE_FLOAT, -1, 3, 64, 7, 2);
     l = &m->layers[add(m, XN_OP_MAX_POOL, -1, -1)];
     l->kernel[0] = l->kernel[1] = 3;
@@ -114,8 +129,8 @@ xn_birealnet *xn_birealnet_make(int64_t side, xn_precision precision) {
     add(m, XN_OP_FLATTEN, -1, -1);
     l = &m->layers[add(m, XN_OP_CONV, -1, -1)];
     l->window.mode = XN_MODE_FLOAT;
-    l->weight = values(m, 0, 0.05f, (xn_shape){2, {XN_BIREALNET_CLASSES, 512}});
-    l->bias = values(m, 0, 0.05f, (xn_shape){1, {XN_BIREALNET_CLASSES}});
+    l->weight = values(m, 0, 0.05f, 0, (xn_shape){2, {XN_BIREALNET_CLASSES, 512}});
+    l->bias = values(m, 0, 0.05f, 0, (xn_shape){1, {XN_BIREALNET_CLASSES}});
     return m;
 }
 

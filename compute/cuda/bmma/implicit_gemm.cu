@@ -190,7 +190,8 @@ cudaError_t xn_cuda_implicit_gemm_launch(const xn_conv *conv, int64_t images, in
     a.row_bytes = xn_cuda_row_words(conv->group_channels, conv->kernel_h, conv->kernel_w) * 4;
     a.tap_units = words / vec;
     xn_mma_cut(&a, images, v->filters, v->pixels);
-    const cudaError_t e = xn_clear_bits(conv, images, epilogue, stream);
+    const cudaError_t e =
+        xn_has_half_words(*conv) ? cudaSuccess : xn_clear_bits(conv, images, epilogue, stream);
     if (e != cudaSuccess)
         return e;
     return xn_cuda_launch(v->by_vec[vec / 2], (int)blocks_of(conv, v, images), v->threads,

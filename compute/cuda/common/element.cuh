@@ -17,11 +17,13 @@ struct xn_bool_byte {
     uint8_t byte;
 };
 
-/* The loop behind it unrolled, in code for the device. */
+/* The loop behind it unrolled, or not, in code for the device. */
 #ifdef __CUDA_ARCH__
 #define XN_UNROLL _Pragma("unroll")
+#define XN_NO_UNROLL _Pragma("unroll 1")
 #else
 #define XN_UNROLL
+#define XN_NO_UNROLL
 #endif
 
 XN_HD float xn_fp32_of_bits(uint32_t bits) {

@@ -188,6 +188,23 @@ XN_HD float xn_activate(const xn_epilogue_args &e, int64_t o, float v) {
     return v;
 }
 
+/* The same of a filter's outputs, many, whichever the activation is. */
+struct xn_activation_of_filter {
+    float slope, low, high;
+
+    XN_HD xn_activation_of_filter(const xn_epilogue_args &e, int64_t o) {
+        const bool clips = e.what.activation == XN_ACTIVATION_CLIP;
+        slope = e.what.activation == XN_ACTIVATION_PRELU ? xn_read_only(e.slope + o) : 1.0f;
+        low = clips ? e.what.low : -INFINITY;
+        high = clips ? e.what.high : INFINITY;
+    }
+    XN_HD float operator()(float v) const {
+        v = v >= 0.0f ? v : v * slope;
+        v = v < low ? low : v;
+        return v > high ? high : v;
+    }
+};
+
 /* Where an output lies, or its residual, when that is part of a tensor. */
 XN_HD int64_t xn_part_index(const xn_epilogue_args &e, int64_t index, int32_t gap) {
     return gap ? index + (int64_t)xn_divide((int32_t)index, e.image) * gap : index;
@@ -327,6 +344,79 @@ XN_HD uint32_t xn_finish_and_store(const xn_epilogue_args &e, int64_t o, int64_t
     if (e.what.datatype != XN_BITS)
         xn_store_reals(e, PARTS ? xn_part_index(e, index, e.output_gap) : index, v);
     return bits;
+}
+
+/* V neighbours of the residual, 1, 4 or 8, as they lie in memory, which is aligned to all of them
+ * or to 16 bytes. Loaded ahead of what they are added to. */
+template <bool FP16, int V>
+struct xn_residual_run {
+    enum { WORDS = FP16 ? (V + 1) / 2 : V };
+    uint32_t word[WORDS];
+
+    /* `from`: where the first lies; without a branch, and 0 where it is not `live`. */
+    __device__ __forceinline__ void load(const void *from, bool live) {
+#pragma unroll
+        for (int n = 0; n < WORDS; n++)
+            word[n] = 0;
+        if constexpr (WORDS == 4)
+            xn_load_16_if(word, from, live);
+        else if constexpr (WORDS == 2)
+            xn_load_8_if(word, from, live);
+        else if constexpr (FP16)
+            xn_load_2_if(word, from, live);
+        else
+            xn_load_4_if(word, from, live);
+    }
+    __device__ __forceinline__ float at(int n) const {
+        if (!FP16)
+            return __uint_as_float(word[n]);
+        return __half2float(__ushort_as_half((uint16_t)(word[n / 2] >> n % 2 * 16)));
+    }
+};
+
+/* The same of the datatype that it has, where that is not known before. 1 or 4. */
+template <int V>
+struct xn_residual_vector {
+    uint32_t word[V];
+
+    /* index: of the output. */
+    __device__ __forceinline__ void load(const xn_epilogue_args &e, int64_t index, bool live) {
+        const int64_t at = xn_part_index(e, index, e.residual_gap);
+#pragma unroll
+        for (int n = 0; n < V; n++)
+            word[n] = 0;
+        if (e.residual_fp16) {
+            const __half *from = (const __half *)e.residual + at;
+            if constexpr (V == 4)
+                xn_load_8_if(word, from, live);
+            else
+                xn_load_2_if(word, from, live);
+        } else {
+            const float *from = (const float *)e.residual + at;
+            if constexpr (V == 4)
+                xn_load_16_if(word, from, live);
+            else
+                xn_load_4_if(word, from, live);
+        }
+    }
+    __device__ __forceinline__ float at(const xn_epilogue_args &e, int n) const {
+        if (!e.residual_fp16)
+            return __uint_as_float(word[n]);
+        return __half2float(__ushort_as_half((uint16_t)(word[n / 2] >> n % 2 * 16)));
+    }
+};
+
+/* Whether the residual can be loaded by V, from outputs that are multiples of V. */
+static inline bool xn_residual_has_vectors(const xn_epilogue_args &e, int32_t v) {
+    return !e.what.residual ||
+           (e.residual_gap % v == 0 &&
+            (uintptr_t)e.residual % ((e.residual_fp16 ? 2 : 4) * (size_t)v) == 0);
+}
+
+/* The bits of filters [o, o + 16) of a pixel (of all images), where xn_has_half_words. */
+__device__ __forceinline__ void xn_store_half_word(const xn_epilogue_args &e, int32_t out_channels,
+                                                   int64_t pixel, int32_t o, uint32_t bits) {
+    ((uint16_t *)e.bits)[pixel * (out_channels / 16) + o / 16] = (uint16_t)bits;
 }
 
 /* Sets bits [o, o + 32) of a pixel (of all images), those that `bits` has. For kernels whose

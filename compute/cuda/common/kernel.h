@@ -39,6 +39,13 @@ XN_HD bool xn_is_plain(const xn_epilogue &what) {
            what.datatype != XN_BITS;
 }
 
+/* Whether the bits of any 16 filters from a multiple of 16 on are half of a word, and all words are
+ * of filters, so that who has 16 stores them, and nobody clears. */
+XN_HD bool xn_has_half_words(const xn_conv &conv) {
+    return conv.group_out_channels % 32 == 0 &&
+           xn_packed_words(conv.out_channels) * 32 == conv.out_channels;
+}
+
 /* What planning wants to know of a chip. */
 typedef struct xn_cuda_chip {
     int multiprocessors;

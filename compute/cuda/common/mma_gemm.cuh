@@ -41,6 +41,7 @@ struct xn_mma_args {
     int32_t plane;       /* outputs of a filter and image */
     int32_t tap_units, steps, steps_a_split;
     int32_t tiles_m, tiles_n;
+    bool vectors; /* residuals can be loaded as outputs are stored */
 };
 
 /* What depends on the tile alone. */
@@ -52,6 +53,7 @@ static inline void xn_mma_cut(xn_mma_args *a, int64_t images, int32_t filters, i
     a->steps_a_split = a->steps;
     a->tiles_m = (c.group_out_channels - 1) / filters + 1;
     a->tiles_n = (a->pixel_count - 1) / pixels + 1;
+    a->vectors = xn_residual_has_vectors(a->out, 4);
 }
 
 static inline int64_t xn_mma_blocks(const xn_conv *c, int64_t images, int32_t filters,
@@ -255,12 +257,13 @@ __device__ __forceinline__ void xn_mma_load_sums(const Sum *from, Sum (&to)[V]) 
         to[n] = v.sum[n];
 }
 
-/* V neighbouring outputs of filter o, of the tile's pixels from `pixels` on. Where bits are wanted
- * the outputs take the place of the sums. */
+/* V neighbouring outputs of filter o, of the tile's pixels from `pixels` on; residual: theirs.
+ * Where bits are wanted the outputs take the place of the sums. */
 template <class Form, int V, bool PLAIN>
 __device__ __forceinline__ void
 xn_mma_store(const typename Form::args &a, const typename Form::filter &f, int32_t o, int64_t index,
-             const typename Form::pixel (&pixels)[V], typename Form::sum *at) {
+             const typename Form::pixel (&pixels)[V], const xn_residual_vector<V> &residual,
+             typename Form::sum *at) {
     typename Form::sum sums[V];
     float v[V];
     xn_mma_load_sums(at, sums);
@@ -278,10 +281,22 @@ xn_mma_store(const typename Form::args &a, const typename Form::filter &f, int32
         xn_store_reals(a.out, index, v);
         return;
     }
-    xn_finish_and_store(a.out, o, index, v);
+    if (a.out.what.residual)
 #pragma unroll
-    for (int n = 0; n < V; n++)
-        ((float *)at)[n] = v[n];
+        for (int n = 0; n < V; n++)
+            v[n] += residual.at(a.out, n);
+    if (a.out.what.activation != XN_ACTIVATION_NONE) {
+        const xn_activation_of_filter activate(a.out, o);
+#pragma unroll
+        for (int n = 0; n < V; n++)
+            v[n] = activate(v[n]);
+    }
+    if (a.out.what.datatype != XN_BITS)
+        xn_store_reals(a.out, xn_part_index(a.out, index, a.out.output_gap), v);
+    if (a.out.what.bits)
+#pragma unroll
+        for (int n = 0; n < V; n++)
+            ((float *)at)[n] = v[n];
 }
 
 /* The bits of 16 filters from o on: a lane has a pixel of `outputs`, where rows of shared memory
@@ -291,11 +306,17 @@ __device__ __forceinline__ void xn_mma_store_bits(const typename Form::args &a,
                                                   const xn_mma_place &at, int32_t o, int32_t live,
                                                   const float *outputs) {
     constexpr int WN = Form::tile::WARP_PIXELS;
+    const bool halves = xn_has_half_words(a.conv);
     for (int32_t n = (int32_t)threadIdx.x % 32; n < WN && at.p0 + n < a.pixel_count; n += 32) {
         uint32_t bits = 0;
-        for (int32_t row = 0; row < min(live, 16); row++)
-            bits |= xn_output_bit(a.out, o + row, outputs[row * Form::tile::PITCH + n]) << row;
-        xn_add_bits(a.out, a.conv.out_channels, at.p0 + n, o, bits);
+#pragma unroll
+        for (int32_t row = 0; row < 16; row++)
+            if (row < live)
+                bits |= xn_output_bit(a.out, o + row, outputs[row * Form::tile::PITCH + n]) << row;
+        if (!halves)
+            xn_add_bits(a.out, a.conv.out_channels, at.p0 + n, o, bits);
+        else if (live > 0)
+            xn_store_half_word(a.out, a.conv.out_channels, at.p0 + n, o, bits);
     }
 }
 
@@ -310,6 +331,7 @@ xn_mma_write(const typename Form::args &a, const xn_mma_place &at,
     constexpr int WM = tile::WARP_FILTERS, WN = tile::WARP_PIXELS, PITCH = tile::PITCH;
     constexpr int LANES = WN / V < 32 ? WN / V : 32; /* a row of sums */
     constexpr int COLUMNS = WN / V / LANES, ROWS = 32 / LANES;
+    constexpr int BATCH = COLUMNS > 1 ? 4 : 16 / ROWS < 8 ? 16 / ROWS : 8; /* rows, of a lane */
     const xn_conv &c = a.conv;
     const int32_t lane = (int32_t)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int32_t o = at.group * c.group_out_channels + at.m0;
@@ -336,14 +358,27 @@ xn_mma_write(const typename Form::args &a, const xn_mma_place &at,
                 xn_store(&sums[(g + h * 8) * PITCH + n * 8 + t * 2], pair);
             }
         __syncwarp();
-#pragma unroll 4
-        for (int32_t row = lane / LANES; row < 16; row += ROWS)
+#pragma unroll 1
+        for (int32_t first = lane / LANES; first < 16; first += BATCH * ROWS) {
+            xn_residual_vector<V> residual[BATCH][COLUMNS];
 #pragma unroll
-            for (int n = 0; n < COLUMNS; n++)
-                if (m + row < live && index[n] >= 0)
-                    xn_mma_store<Form, V, PLAIN>(
-                        a, filters[m + row], o + m + row, index[n] + (int64_t)(m + row) * a.plane,
-                        own[n], &sums[row * PITCH + (lane % LANES + n * LANES) * V]);
+            for (int r = 0; r < BATCH && !PLAIN && a.out.what.residual; r++)
+#pragma unroll
+                for (int n = 0; n < COLUMNS; n++)
+                    residual[r][n].load(a.out, index[n] + (int64_t)(m + first + r * ROWS) * a.plane,
+                                        m + first + r * ROWS < live && index[n] >= 0);
+#pragma unroll
+            for (int r = 0; r < BATCH; r++)
+#pragma unroll
+                for (int n = 0; n < COLUMNS; n++) {
+                    const int32_t row = first + r * ROWS;
+                    if (m + row < live && index[n] >= 0)
+                        xn_mma_store<Form, V, PLAIN>(
+                            a, filters[m + row], o + m + row,
+                            index[n] + (int64_t)(m + row) * a.plane, own[n], residual[r][n],
+                            &sums[row * PITCH + (lane % LANES + n * LANES) * V]);
+                }
+        }
         __syncwarp();
         if (!PLAIN && a.out.what.bits) {
             xn_mma_store_bits<Form>(a, at, o + m, live - m, (const float *)sums);
@@ -423,9 +458,13 @@ struct xn_mma_block {
         const int32_t m = tile::filter_of(warp), n = tile::pixel_of(warp);
         const xn_mma_place part = {at.group, at.m0 + m, at.p0 + n};
         const bool plain = Form::raw(a) || xn_is_plain(a.out.what);
-        if (!plain)
+        const bool vectors = Form::VECTOR > 1 && a.plane % Form::VECTOR == 0;
+        if (!plain && vectors && a.vectors)
+            xn_mma_write<Form, Form::VECTOR, false>(a, part, s.filters + m, s.pixels + n,
+                                                    s.sums[warp], acc);
+        else if (!plain)
             xn_mma_write<Form, 1, false>(a, part, s.filters + m, s.pixels + n, s.sums[warp], acc);
-        else if (Form::VECTOR > 1 && a.plane % Form::VECTOR == 0)
+        else if (vectors)
             xn_mma_write<Form, Form::VECTOR, true>(a, part, s.filters + m, s.pixels + n,
                                                    s.sums[warp], acc);
         else

@@ -11,14 +11,16 @@
 extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_depthwise_path,
     xn_cuda_patch_gemm_path, xn_cuda_fused_gemm_path, xn_cuda_dual_rail_path,
     xn_cuda_warp_specialised_path, xn_cuda_filter_stationary_path, xn_cuda_implicit_gemm_path,
-    xn_cuda_direct_path, xn_cuda_real_wgmma_path, xn_cuda_real_mma_path, xn_cuda_real_path;
+    xn_cuda_direct_path, xn_cuda_real_tile_path, xn_cuda_real_wgmma_path, xn_cuda_real_mma_path,
+    xn_cuda_real_gemm_path, xn_cuda_real_path;
 
 /* Of those that cost the same the first is taken. */
 static const xn_cuda_path *const paths[] = {
     &xn_cuda_sliding_window_path,    &xn_cuda_depthwise_path,     &xn_cuda_patch_gemm_path,
     &xn_cuda_fused_gemm_path,        &xn_cuda_dual_rail_path,     &xn_cuda_warp_specialised_path,
     &xn_cuda_filter_stationary_path, &xn_cuda_implicit_gemm_path, &xn_cuda_direct_path,
-    &xn_cuda_real_wgmma_path,        &xn_cuda_real_mma_path,      &xn_cuda_real_path,
+    &xn_cuda_real_tile_path,         &xn_cuda_real_wgmma_path,    &xn_cuda_real_mma_path,
+    &xn_cuda_real_gemm_path,         &xn_cuda_real_path,
 };
 
 const xn_cuda_path *xn_cuda_path_at(int index) {
@@ -173,7 +175,8 @@ static double around_ns(const xn_step *step, const xn_cuda_choice *c, const xn_c
     const double in = (double)c->job.images * (double)xn_conv_input_elements(&step->conv);
     const double out = (double)c->job.images * (double)xn_conv_output_elements(&step->conv);
     const double *each = xn_cuda_costs_around;
-    const bool atomics = c->job.target == XN_CUDA_TO_ALL && c->job.conv.epilogue.bits;
+    const bool atomics = c->job.target == XN_CUDA_TO_ALL && c->job.conv.epilogue.bits &&
+                         !xn_has_half_words(step->conv);
     return (c->from_bytes ? each[0] + each[1] * in * share : 0) +
            (c->from_part ? each[0] + each[1] * in * share : 0) +
            (c->to_bytes ? each[0] + each[1] * out * share : 0) +

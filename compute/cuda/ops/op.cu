@@ -20,11 +20,18 @@ __device__ __forceinline__ device_block begin_block() {
     return {(int64_t)blockIdx.x};
 }
 
+/* Pools wait for memory: more blocks of them. */
 template <xn_op_body BODY, int V>
-__global__ void __launch_bounds__(XN_OP_THREADS)
+__global__ void __launch_bounds__(XN_OP_THREADS, BODY == XN_OP_COLUMNS_EIGHT ? 4 : 1)
     op_tile_kernel(const __grid_constant__ xn_op_args a) {
     __shared__ xn_op_shared<V> s;
     xn_op_tile<BODY, V>(a, begin_block(), s);
+}
+
+template <int V>
+__global__ void __launch_bounds__(XN_OP_THREADS, 6)
+    op_few_kernel(const __grid_constant__ xn_op_args a) {
+    xn_op_few<V>(a, begin_block());
 }
 
 __global__ void __launch_bounds__(XN_OP_THREADS)
@@ -67,6 +74,16 @@ static op_kernel kernel_of(xn_op_body body) {
         return op_tile_kernel<XN_OP_EACH, 1>;
     case XN_OP_EACH_FOUR:
         return op_tile_kernel<XN_OP_EACH_FOUR, 4>;
+    case XN_OP_FEW:
+        return op_few_kernel<1>;
+    case XN_OP_FEW_FOUR:
+        return op_few_kernel<4>;
+    case XN_OP_COLUMNS:
+        return op_tile_kernel<XN_OP_COLUMNS, 1>;
+    case XN_OP_COLUMNS_FOUR:
+        return op_tile_kernel<XN_OP_COLUMNS_FOUR, 4>;
+    case XN_OP_COLUMNS_EIGHT:
+        return op_tile_kernel<XN_OP_COLUMNS_EIGHT, 4>;
     case XN_OP_CURVE:
         return op_tile_kernel<XN_OP_CURVE, 1>;
     case XN_OP_WINDOW:

@@ -7,6 +7,11 @@
 #include "epilogue.cuh"
 #include "op.h"
 
+/* A division of 64 bits takes several times one of 32. */
+XN_HD int64_t xn_op_quotient(int64_t n, int64_t by) {
+    return n <= UINT32_MAX && by <= UINT32_MAX ? (uint32_t)n / (uint32_t)by : n / by;
+}
+
 /* ---- reading ---- */
 
 XN_HD float xn_op_bit(uint32_t word, int32_t bit) {
@@ -23,6 +28,31 @@ XN_HD float xn_op_element(const xn_op_args &a, int64_t image, int32_t c, int64_t
     }
     const int64_t at = a.layout == XN_LAYOUT_NHWC ? p * a.channels + c : c * a.in_plane + p;
     return xn_read_real(a.input, a.datatype, image * a.input_pitch + at);
+}
+
+/* Channel c of V neighbouring pixels from p on; of three channels of bytes side by side from words
+ * that hold all of them, which a compiler loads once. */
+template <int V>
+XN_HD void xn_op_few_elements(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
+                              float (&v)[V]) {
+#ifdef __CUDA_ARCH__
+    if (a.datatype == XN_UINT8 && a.layout == XN_LAYOUT_NHWC && a.channels == 3 && a.whole_words) {
+        static_assert(V == 4, "12 bytes");
+        const uint8_t *from = (const uint8_t *)a.input + image * a.input_pitch + p * 3;
+        const uint32_t word[3] = {__ldg((const uint32_t *)from), __ldg((const uint32_t *)from + 1),
+                                  __ldg((const uint32_t *)from + 2)};
+        XN_UNROLL
+        for (int n = 0; n < V; n++) {
+            const uint32_t at = (uint32_t)(n * 3 + c);
+            const uint32_t of = at < 4 ? word[0] : at < 8 ? word[1] : word[2];
+            v[n] = (float)(of >> at % 4 * 8 & 255u);
+        }
+        return;
+    }
+#endif
+    XN_UNROLL
+    for (int n = 0; n < V; n++)
+        v[n] = xn_op_element(a, image, c, p + n);
 }
 
 /* V neighbours of FP32 or FP16, 4 from an address aligned to all of them. */
@@ -175,6 +205,147 @@ XN_HD float xn_op_pool_value(const xn_op_args &a, const xn_op_window &w, double 
     return (float)(a.kind == XN_STEP_AVG_POOL ? value / (double)taps : value);
 }
 
+/* ---- square windows of a few columns, from whole planes of reals ---- */
+
+template <bool FIRST, typename A, typename B>
+struct xn_op_choose {
+    typedef A type;
+};
+template <typename A, typename B>
+struct xn_op_choose<false, A, B> {
+    typedef B type;
+};
+
+/* A division of doubles takes as long as all the rest; by a power of two a product is the same. */
+XN_HD float xn_op_mean(double sum, int32_t taps) {
+    return (float)(taps == 4 ? sum * 0.25 : taps == 2 ? sum * 0.5 : sum / (double)taps);
+}
+
+/* Eight from an address aligned to 16 bytes. */
+XN_HD void xn_op_load_eight(const float *from, bool inside, float none, float (&v)[8]) {
+    float four[4] = {none, none, none, none};
+    XN_UNROLL
+    for (int half = 0; half < 2; half++) {
+        if (inside)
+            xn_op_load(from, false, half * 4, four);
+        XN_UNROLL
+        for (int n = 0; n < 4; n++)
+            v[half * 4 + n] = four[n];
+    }
+}
+XN_HD void xn_op_load_eight(const __half *from, bool inside, float none, float (&v)[8]) {
+    __half eight[8];
+    if (inside) {
+#ifdef __CUDA_ARCH__
+        *(uint4 *)eight = *(const uint4 *)from;
+#else
+        memcpy(eight, from, sizeof eight);
+#endif
+    }
+    XN_UNROLL
+    for (int n = 0; n < 8; n++)
+        v[n] = inside ? xn_to_fp32(eight[n]) : none;
+}
+
+/* Where windows of V outputs begin in a row, and what of a row they have. VECTOR: 8 columns from
+ * the first output's place on are whole, aligned and inside, with LEAD more before them. */
+template <int KW, int S, int V, bool VECTOR>
+struct xn_op_columns {
+    enum { SPAN = (V - 1) * S + KW, LEAD = SPAN - 8 };
+    float column[SPAN];
+
+    /* Column x of the row is the first; what is outside is `none`. */
+    template <typename T>
+    XN_HD void load(const T *row, int32_t x, int32_t width, bool inside, float none) {
+        if constexpr (VECTOR) {
+            float eight[8];
+            xn_op_load_eight(row + x + LEAD, inside, none, eight);
+            if (LEAD)
+                column[0] = inside && x >= 0 ? xn_real_fp32(row[x]) : none;
+            XN_UNROLL
+            for (int j = 0; j < 8; j++)
+                column[LEAD + j] = eight[j];
+        } else {
+            XN_UNROLL
+            for (int j = 0; j < SPAN; j++) {
+                const bool live = inside && (uint32_t)(x + j) < (uint32_t)width;
+                column[j] = live ? xn_real_fp32(row[x + j]) : none;
+            }
+        }
+    }
+};
+
+/* V neighbouring outputs of a row of channel c, from output p of the plane on: rows are read once.
+ * S: the stride. */
+template <int KW, int S, int V, bool VECTOR, bool AVERAGE, typename T>
+XN_HD void xn_op_pooled_columns(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
+                                float (&acc)[V]) {
+    const int32_t out_y = (int32_t)p / a.out_width, out_x = (int32_t)p - out_y * a.out_width;
+    const int32_t y0 = out_y * a.stride_h - a.pad_top, x0 = out_x * S - a.pad_left;
+    const T *from = (const T *)a.input + image * a.input_pitch + c * a.in_plane;
+    const float sign = xn_op_turned(a, c) ? -1.0f : 1.0f; /* the least is the greatest of these */
+    typename xn_op_choose<AVERAGE, double, float>::type so_far[V];
+    int32_t rows = 0;
+    XN_UNROLL
+    for (int v = 0; v < V; v++)
+        so_far[v] = AVERAGE ? 0.0f : -INFINITY;
+    XN_UNROLL
+    for (int32_t i = 0; i < KW; i++) {
+        const int32_t y = y0 + i * a.dilation_h;
+        const bool inside = (uint32_t)y < (uint32_t)a.height;
+        xn_op_columns<KW, S, V, VECTOR> row;
+        row.load(from + (inside ? y : 0) * a.width, x0, a.width, inside,
+                 AVERAGE ? 0.0f : -INFINITY * sign);
+        rows += inside;
+        XN_UNROLL
+        for (int v = 0; v < V; v++)
+            XN_UNROLL
+        for (int j = 0; j < KW; j++) {
+            const float x = row.column[v * S + j];
+            if (AVERAGE)
+                so_far[v] += x;
+            else
+                so_far[v] = x * sign > so_far[v] ? x * sign : so_far[v]; /* not NaN */
+        }
+    }
+    XN_UNROLL
+    for (int v = 0; v < V; v++) {
+        int32_t j0, j1;
+        xn_valid_taps(x0 + v * S, 1, KW, a.width, &j0, &j1);
+        const int32_t taps = a.count_padding ? KW * KW : rows * (j1 - j0);
+        acc[v] = AVERAGE ? xn_op_mean(so_far[v], taps) : (float)so_far[v] * sign;
+    }
+}
+
+template <int KW, int S, int V, bool VECTOR, typename T>
+XN_HD void xn_op_pooled_kind(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
+                             float (&acc)[V]) {
+    if (a.kind == XN_STEP_AVG_POOL)
+        xn_op_pooled_columns<KW, S, V, VECTOR, true, T>(a, image, c, p, acc);
+    else
+        xn_op_pooled_columns<KW, S, V, VECTOR, false, T>(a, image, c, p, acc);
+}
+
+template <int V, bool VECTOR, typename T>
+XN_HD void xn_op_pooled_row(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
+                            float (&acc)[V]) {
+    if (a.kernel_w == 2)
+        xn_op_pooled_kind<2, 2, V, VECTOR, T>(a, image, c, p, acc);
+    else if (a.stride_w == 2)
+        xn_op_pooled_kind<3, 2, V, VECTOR, T>(a, image, c, p, acc);
+    else if constexpr (!VECTOR)
+        xn_op_pooled_kind<3, 1, V, false, T>(a, image, c, p, acc);
+}
+
+template <int V, bool VECTOR>
+XN_HD void xn_op_pool_row(const xn_op_args &a, int64_t image, int32_t c, int64_t p,
+                          float (&acc)[V]) {
+    if (a.datatype == XN_FP16)
+        xn_op_pooled_row<V, VECTOR, __half>(a, image, c, p, acc);
+    else
+        xn_op_pooled_row<V, VECTOR, float>(a, image, c, p, acc);
+}
+
 /* ---- the epilogue ---- */
 
 /* v of channel c. */
@@ -218,6 +389,12 @@ XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, i
                             float (&acc)[V]) {
     if constexpr (BODY == XN_OP_EACH_FOUR)
         xn_op_load(a.input, a.datatype == XN_FP16, image * a.input_pitch + c * a.in_plane + p, acc);
+    else if constexpr (BODY == XN_OP_COLUMNS || BODY == XN_OP_COLUMNS_FOUR)
+        xn_op_pool_row<V, false>(a, image, c, p, acc);
+    else if constexpr (BODY == XN_OP_COLUMNS_EIGHT)
+        xn_op_pool_row<V, true>(a, image, c, p, acc);
+    else if constexpr (BODY == XN_OP_FEW_FOUR)
+        xn_op_few_elements<V>(a, image, c, p, acc);
     else if constexpr (BODY == XN_OP_WINDOW) {
         const xn_op_window w = xn_op_window_of(a, p);
         acc[0] = xn_op_pool_value(a, w, xn_op_pooled(a, w, image, c, 0, 1));
@@ -225,7 +402,7 @@ XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, i
         acc[0] = xn_op_element(a, image, c, p);
     if constexpr (BODY == XN_OP_CURVE)
         acc[0] = xn_op_curve(a, pixel, acc[0]);
-    if constexpr (BODY == XN_OP_EACH || BODY == XN_OP_EACH_FOUR) {
+    if constexpr (BODY == XN_OP_EACH || BODY == XN_OP_EACH_FOUR || BODY == XN_OP_FEW_FOUR) {
         XN_UNROLL
         for (int n = 0; n < V; n++) {
             if (a.kind == XN_STEP_MUL)
@@ -236,33 +413,44 @@ XN_HD void xn_op_accumulate(const xn_op_args &a, int64_t image, int64_t pixel, i
     }
 }
 
+/* Channels that a thread has in registers at the same time. */
+template <xn_op_body BODY>
+struct xn_op_together {
+    enum { CHANNELS = BODY == XN_OP_COLUMNS_EIGHT || BODY == XN_OP_FEW_FOUR ? 1 : 4 };
+};
+
 /* Four channels from c on of V pixels from `pixel` on; bits come back, those of a pixel in 4. */
 template <xn_op_body BODY, int V>
 XN_HD uint32_t xn_op_four_channels(const xn_op_args &a, int64_t pixel, int32_t c) {
-    const int64_t image = pixel / a.plane, p = pixel % a.plane;
+    constexpr int TOGETHER = xn_op_together<BODY>::CHANNELS;
+    const int64_t image = xn_op_quotient(pixel, a.plane), p = pixel - image * a.plane;
     const int64_t out = image * a.output_pitch + p, beside = image * a.residual_pitch + p;
-    float acc[4][V], residual[4][V];
     uint32_t bits = 0;
-    XN_UNROLL
-    for (int k = 0; k < 4; k++) {
-        if (c + k >= a.channels)
-            continue;
-        xn_op_accumulate<BODY, V>(a, image, pixel, p, c + k, acc[k]);
-        if (a.e.what.residual)
-            xn_op_load(a.e.residual, a.e.residual_fp16, beside + (c + k) * a.plane, residual[k]);
-    }
-    XN_UNROLL
-    for (int k = 0; k < 4; k++) {
-        if (c + k >= a.channels)
-            continue;
-        const int64_t to = out + (c + k) * a.plane;
-        if (a.e.what.datatype == XN_INT32) /* the accumulator as it is */
-            ((int32_t *)a.e.output)[to] =
-                ((const int32_t *)a.input)[image * a.input_pitch + (c + k) * a.in_plane + p];
-        const uint32_t own = xn_op_finish<V>(a, c + k, to, acc[k], residual[k]);
+    XN_NO_UNROLL
+    for (int first = 0; first < 4; first += TOGETHER, c += TOGETHER) {
+        float acc[TOGETHER][V], residual[TOGETHER][V];
         XN_UNROLL
-        for (int n = 0; n < V; n++)
-            bits |= (own >> n & 1u) << (4 * n + k);
+        for (int k = 0; k < TOGETHER; k++) {
+            if (c + k >= a.channels)
+                continue;
+            xn_op_accumulate<BODY, V>(a, image, pixel, p, c + k, acc[k]);
+            if (a.e.what.residual)
+                xn_op_load(a.e.residual, a.e.residual_fp16, beside + (c + k) * a.plane,
+                           residual[k]);
+        }
+        XN_UNROLL
+        for (int k = 0; k < TOGETHER; k++) {
+            if (c + k >= a.channels)
+                continue;
+            const int64_t to = out + (c + k) * a.plane;
+            if (a.e.what.datatype == XN_INT32) /* the accumulator as it is */
+                ((int32_t *)a.e.output)[to] =
+                    ((const int32_t *)a.input)[image * a.input_pitch + (c + k) * a.in_plane + p];
+            const uint32_t own = xn_op_finish<V>(a, c + k, to, acc[k], residual[k]);
+            XN_UNROLL
+            for (int n = 0; n < V; n++)
+                bits |= (own >> n & 1u) << (4 * n + first + k);
+        }
     }
     return bits;
 }
@@ -300,6 +488,23 @@ XN_HD void xn_op_tile(const xn_op_args &a, const Block &block, xn_op_shared<V> &
     block.each([&](int32_t thread) {
         if (thread < 32 * V && first + thread < a.pixels)
             xn_op_store_word(a, first + thread, tile, s.bits[thread]);
+    });
+}
+
+/* ---- up to 4 channels: a thread has all of V neighbouring pixels ---- */
+
+template <int V, class Block>
+XN_HD void xn_op_few(const xn_op_args &a, const Block &block) {
+    block.each([&](int32_t thread) {
+        const int64_t pixel = (block.index * XN_OP_THREADS + thread) * V;
+        if (pixel >= a.pixels)
+            return;
+        const uint32_t all = xn_op_four_channels < V == 1 ? XN_OP_EACH : XN_OP_FEW_FOUR,
+                       V > (a, pixel, 0);
+        for (int n = 0; n < V && a.e.what.bits; n++) {
+            const uint8_t bits[8] = {(uint8_t)(all >> 4 * n & 15u)};
+            xn_op_store_word(a, pixel + n, 0, bits);
+        }
     });
 }
 

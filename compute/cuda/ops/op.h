@@ -10,12 +10,17 @@ enum { XN_OP_THREADS = 256 };
 
 /* How a block goes about it. */
 typedef enum {
-    XN_OP_EACH,      /* map, mul, quantize: a value for itself */
-    XN_OP_EACH_FOUR, /* the same, four neighbouring pixels a thread */
-    XN_OP_CURVE,     /* sigmoid, softmax: the same in double */
-    XN_OP_WINDOW,    /* pools */
-    XN_OP_WHOLE,     /* pools to a single pixel: several threads a window */
-    XN_OP_WORDS      /* max_pool of words to words: a word a thread */
+    XN_OP_EACH,          /* map, mul, quantize: a value for itself */
+    XN_OP_EACH_FOUR,     /* the same, four neighbouring pixels a thread */
+    XN_OP_FEW,           /* the same, up to four channels: a pixel a thread, */
+    XN_OP_FEW_FOUR,      /* or four neighbours */
+    XN_OP_CURVE,         /* sigmoid, softmax: the same in double */
+    XN_OP_WINDOW,        /* pools */
+    XN_OP_COLUMNS,       /* pools of reals by windows of a few columns */
+    XN_OP_COLUMNS_FOUR,  /* the same, four neighbouring outputs a thread, */
+    XN_OP_COLUMNS_EIGHT, /* which read eight neighbours at once */
+    XN_OP_WHOLE,         /* pools to a single pixel: several threads a window */
+    XN_OP_WORDS          /* max_pool of words to words: a word a thread */
 } xn_op_body;
 
 /* Of the channels of a pixel: the greatest, and the sum of the exponentials of what each is below
@@ -38,7 +43,8 @@ typedef struct xn_op_args {
     int32_t in_unit;          /* words or bytes of a pixel of the input in bits */
     int32_t out_unit;         /* the same of the bits written */
     bool to_bytes;
-    bool linear; /* there is a factor or a bias */
+    bool whole_words; /* images of bytes begin at multiples of 4 */
+    bool linear;      /* there is a factor or a bias */
     bool count_padding;
     bool second_fp16;
     float quantum, low, high;
@@ -62,6 +68,9 @@ xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs
 xn_op_args xn_op_finish_args_of(const xn_step *step, int64_t images, const void *v,
                                 const xn_epilogue_args *epilogue);
 xn_op_body xn_op_body_of(const xn_op_args *args);
+/* The bodies where there are many outputs of what XN_OP_COLUMNS and XN_OP_FEW run; maybe those. */
+xn_op_body xn_op_columns_of_many(const xn_op_args *args);
+xn_op_body xn_op_few_of_many(const xn_op_args *args);
 int64_t xn_op_blocks(const xn_op_args *args, xn_op_body body);
 /* Pixels that share a block where stats are made of them, and blocks for all. */
 int32_t xn_op_stats_lanes(const xn_op_args *args);

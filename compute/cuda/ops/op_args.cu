@@ -58,6 +58,7 @@ xn_op_args xn_op_args_of(const xn_step *step, int64_t images, const xn_op_inputs
         a.layout == XN_LAYOUT_BYTES ? (c->channels - 1) / 8 + 1 : xn_packed_words(c->channels);
     a.input = part_at(in->input, &step->input_view, c->input_datatype);
     a.input_pitch = pitch_of(&step->input_view, c->channels * a.in_plane);
+    a.whole_words = (uintptr_t)a.input % 4 == 0 && a.input_pitch % 4 == 0;
     a.second = part_at(in->second, &step->second_view, step->second_datatype);
     a.second_pitch = pitch_of(&step->second_view, c->channels);
     a.second_fp16 = step->second_datatype == XN_FP16;
@@ -86,19 +87,29 @@ xn_op_args xn_op_finish_args_of(const xn_step *step, int64_t images, const void 
 
 /* ---- which body ---- */
 
+enum { ENOUGH_BLOCKS = 256 }; /* for the multiprocessors that there are */
+
+static int64_t ceil_div(int64_t n, int64_t by) {
+    return (n - 1) / by + 1;
+}
+
 /* Four neighbours of each image and channel are one load, or store, of their datatype. */
 static bool fours(const void *memory, int64_t pitch, int32_t datatype) {
     const size_t vector = 4 * xn_datatype_bytes((xn_datatype)datatype);
     return (uintptr_t)memory % vector == 0 && pitch % 4 == 0;
 }
 
-static bool may_be_fours(const xn_op_args *a) {
+static bool outputs_may_be_fours(const xn_op_args *a) {
     const xn_epilogue *e = &a->e.what;
-    return (a->datatype == XN_FP32 || a->datatype == XN_FP16) && a->layout != XN_LAYOUT_NHWC &&
-           a->plane % 4 == 0 && fours(a->input, a->input_pitch, a->datatype) &&
+    return a->plane % 4 == 0 &&
            (e->datatype == XN_BITS || fours(a->e.output, a->output_pitch, e->datatype)) &&
            (!e->residual ||
             fours(a->e.residual, a->residual_pitch, a->e.residual_fp16 ? XN_FP16 : XN_FP32));
+}
+
+static bool may_be_fours(const xn_op_args *a) {
+    return (a->datatype == XN_FP32 || a->datatype == XN_FP16) && a->layout != XN_LAYOUT_NHWC &&
+           fours(a->input, a->input_pitch, a->datatype) && outputs_may_be_fours(a);
 }
 
 /* The window's bits are the output's. */
@@ -109,34 +120,73 @@ static bool bits_alone(const xn_op_args *a) {
            e->activation == XN_ACTIVATION_NONE && !e->shift;
 }
 
+/* Pools that networks have, of whole planes. */
+static bool has_columns(const xn_op_args *a) {
+    const bool three = a->kernel_w == 3 && (a->stride_w == 1 || a->stride_w == 2);
+    return (a->datatype == XN_FP32 || a->datatype == XN_FP16) && a->layout != XN_LAYOUT_NHWC &&
+           a->dilation_w == 1 && a->kernel_h == a->kernel_w &&
+           (three || (a->kernel_w == 2 && a->stride_w == 2)) && a->in_plane <= INT32_MAX &&
+           a->plane <= INT32_MAX;
+}
+
+/* The eight columns that four outputs take, and perhaps one before them, are where vectors are. */
+static bool has_eights(const xn_op_args *a) {
+    const size_t bytes = xn_datatype_bytes((xn_datatype)a->datatype);
+    return a->stride_w == 2 && a->pad_left == a->kernel_w - 2 && a->width % 8 == 0 &&
+           a->width == 2 * a->out_width && (uintptr_t)a->input % 16 == 0 &&
+           a->input_pitch * (int64_t)bytes % 16 == 0;
+}
+
+xn_op_body xn_op_columns_of_many(const xn_op_args *a) {
+    if (a->out_width % 4 || !outputs_may_be_fours(a))
+        return XN_OP_COLUMNS;
+    return has_eights(a) ? XN_OP_COLUMNS_EIGHT : XN_OP_COLUMNS_FOUR;
+}
+
+xn_op_body xn_op_few_of_many(const xn_op_args *a) {
+    return a->e.what.datatype != XN_INT32 && outputs_may_be_fours(a) ? XN_OP_FEW_FOUR : XN_OP_FEW;
+}
+
+static xn_op_body pool_body_of(const xn_op_args *a) {
+    if (a->kind == XN_STEP_MAX_POOL && bits_alone(a))
+        return XN_OP_WORDS;
+    if (a->plane == 1)
+        return XN_OP_WHOLE;
+    if (!has_columns(a))
+        return XN_OP_WINDOW;
+    const xn_op_body many = xn_op_columns_of_many(a);
+    return xn_op_blocks(a, many) >= ENOUGH_BLOCKS ? many : XN_OP_COLUMNS;
+}
+
 xn_op_body xn_op_body_of(const xn_op_args *a) {
     switch (a->kind) {
     case XN_STEP_MAX_POOL:
     case XN_STEP_AVG_POOL:
-        return a->kind == XN_STEP_MAX_POOL && bits_alone(a) ? XN_OP_WORDS
-               : a->plane == 1                              ? XN_OP_WHOLE
-                                                            : XN_OP_WINDOW;
+        return pool_body_of(a);
     case XN_STEP_SIGMOID:
     case XN_STEP_SOFTMAX:
         return XN_OP_CURVE;
     default:
+        if (a->channels <= 4)
+            return xn_op_blocks(a, XN_OP_FEW_FOUR) >= ENOUGH_BLOCKS ? xn_op_few_of_many(a)
+                                                                    : XN_OP_FEW;
         return may_be_fours(a) ? XN_OP_EACH_FOUR : XN_OP_EACH;
     }
-}
-
-static int64_t ceil_div(int64_t n, int64_t by) {
-    return (n - 1) / by + 1;
 }
 
 int64_t xn_op_blocks(const xn_op_args *a, xn_op_body body) {
     if (body == XN_OP_WORDS)
         return ceil_div(a->pixels * a->out_unit, XN_OP_THREADS);
+    if (body == XN_OP_FEW || body == XN_OP_FEW_FOUR)
+        return ceil_div(a->pixels, XN_OP_THREADS * (body == XN_OP_FEW ? 1 : 4));
     /* 32 channels a tile; words past the last channel are written too */
     const bool words = a->e.what.bits && !a->to_bytes;
     const int64_t tiles = words ? a->out_unit : ceil_div(a->channels, 32);
     if (body == XN_OP_WHOLE)
         return tiles * a->pixels;
-    return tiles * ceil_div(a->pixels, body == XN_OP_EACH_FOUR ? 128 : 32);
+    const bool fours =
+        body == XN_OP_EACH_FOUR || body == XN_OP_COLUMNS_FOUR || body == XN_OP_COLUMNS_EIGHT;
+    return tiles * ceil_div(a->pixels, fours ? 128 : 32);
 }
 
 /* By the image alone, so that sums are in one order whatever the batch is. */

@@ -13,6 +13,7 @@
 #include "launch.cuh"
 #include "mma_gemm.cuh"
 #include "real_mma.h"
+#include "real_value.cuh"
 #include "real_wgmma.cuh"
 
 #include <iterator>
@@ -26,28 +27,6 @@ struct mma_args : xn_mma_args {
     int32_t group_plane; /* units of the pixels of one group */
     int32_t padded_w;
 };
-
-/* What multiplies a filter's sums: factor * 2^exponent, or NaN where fp32 does not hold that. */
-__device__ __forceinline__ xn_filter filter_with_exponent(const xn_epilogue_args &out,
-                                                          const int32_t *exponent, int64_t o) {
-    xn_filter f = xn_filter_of(out, o);
-    if (exponent) {
-        const float scaled = scalbnf(f.factor, __ldg(exponent + o));
-        f.factor = f.factor != 0.0f && fabsf(scaled) < 0x1p-126f ? NAN : scaled;
-    }
-    return f;
-}
-
-__device__ __noinline__ float value_again(const xn_epilogue_args &out, const int32_t *exponent,
-                                          int64_t o, float sum) {
-    return xn_value_again(out, o, scalbn((double)sum, exponent ? __ldg(exponent + o) : 0), 1.0);
-}
-
-__device__ __forceinline__ float value_of(const xn_epilogue_args &out, const int32_t *exponent,
-                                          const xn_filter &f, int64_t o, float sum) {
-    const float v = xn_value(sum, 1.0f, f);
-    return isfinite(v) ? v : value_again(out, exponent, o, sum);
-}
 
 /* fp16 or tf32, from an image with its border in memory, in which a window is a unit's number. */
 template <int P, int UNIT_BYTES, class Tile>
@@ -66,7 +45,7 @@ struct mma_form {
     };
 
     static __device__ __forceinline__ filter filter_of(const args &a, int64_t o) {
-        return filter_with_exponent(a.out, a.exponent, o);
+        return xn_filter_with_exponent(a.out, a.exponent, o);
     }
     static __device__ __forceinline__ pixel pixel_of(const args &, int32_t, int32_t) {
         return {};
@@ -97,7 +76,7 @@ struct mma_form {
     }
     static __device__ __forceinline__ float value(const args &a, const filter &f, int64_t o,
                                                   const pixel &, float acc) {
-        return value_of(a.out, a.exponent, f, o, acc);
+        return xn_sum_value(a.out, a.exponent, f, o, acc);
     }
     static __device__ __forceinline__ float raw_of(const args &, const filter &, int64_t,
                                                    const pixel &, float acc) {
@@ -175,13 +154,13 @@ __global__ void __launch_bounds__(XN_CUDA_THREADS)
         return;
     const int64_t plane = index / a.plane;
     const int32_t o = (int32_t)(plane % a.filters);
-    const xn_filter f = filter_with_exponent(a.out, a.exponent, o);
+    const xn_filter f = xn_filter_with_exponent(a.out, a.exponent, o);
     xn_wait_for_previous_kernel();
     float sum = 0.0f;
 #pragma unroll 4
     for (int32_t split = 0; split < a.splits; split++)
         sum += a.partial[split * a.outputs + index];
-    float v[1] = {value_of(a.out, a.exponent, f, o, sum)};
+    float v[1] = {xn_sum_value(a.out, a.exponent, f, o, sum)};
     const uint32_t bit = xn_finish_and_store(a.out, o, index, v);
     if (a.out.what.bits)
         xn_add_bits(a.out, a.filters, plane / a.filters * a.plane + index % a.plane, o, bit);
@@ -329,7 +308,7 @@ cudaError_t xn_cuda_real_mma_launch(const xn_conv *conv, int64_t images, int mul
                                                                                           : FP16_16;
     cudaError_t e =
         xn_cuda_mma_pack_launch(conv, images, io->input, io->pixels, io->overlapped, stream);
-    if (e == cudaSuccess)
+    if (e == cudaSuccess && (splits > 1 || !xn_has_half_words(*conv)))
         e = xn_clear_bits(conv, images, epilogue, stream);
     if (e == cudaSuccess)
         e = xn_cuda_launch_with(v->by_form[form], dim3((unsigned)blocks, (unsigned)splits),

@@ -1,8 +1,10 @@
-/* real_path.cu: real.cu and real_mma.cu in the table of paths: modes bwn and float. */
+/* real_path.cu: the kernels of this folder in the table of paths: modes bwn and float. */
 #include "costs.h"
 #include "paths.h"
 #include "real.h"
+#include "real_gemm.h"
 #include "real_mma.h"
+#include "real_tile.h"
 
 static bool is_real(const xn_cuda_job *job) {
     return job->conv.mode != XN_MODE_XNOR && job->source == XN_CUDA_FROM_REALS &&
@@ -21,8 +23,9 @@ static void real_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const v
     t[3] = n.outputs;
 }
 
+/* What real_gemm.cu cannot do, so that no number of images makes the sums others. */
 static bool real_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
-    return is_real(job);
+    return is_real(job) && !xn_cuda_real_gemm_fits(&job->conv, job->images);
 }
 
 static uint64_t real_wants(const xn_cuda_job *, const xn_prepared *) {
@@ -51,6 +54,47 @@ const xn_cuda_path xn_cuda_real_path = {"real",
                                         real_wants,
                                         real_run,
                                         real_load};
+
+/* ---- real_gemm.cu ---- */
+
+static void gemm_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    const double sum = n.taps * c->group_channels;
+    t[0] = 1;
+    t[1] = sum;
+    t[2] = n.windows * ((c->group_out_channels + 63) / 64 * 64) * sum;
+    t[3] = n.outputs;
+}
+
+static bool gemm_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
+    return is_real(job) && xn_cuda_real_gemm_fits(&job->conv, job->images);
+}
+
+static cudaError_t gemm_run(xn_cuda_run *r) {
+    if (!xn_cuda_is_finite(r->weights))
+        return real_run(r);
+    return xn_cuda_real_gemm_launch(&r->job->conv, r->job->images, r->input,
+                                    (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS),
+                                    r->chip->overlaps, &r->out, r->stream);
+}
+
+static cudaError_t gemm_load(bool *) {
+    return xn_cuda_real_gemm_load();
+}
+
+extern const xn_cuda_path xn_cuda_real_gemm_path;
+const xn_cuda_path xn_cuda_real_gemm_path = {"real_gemm",
+                                             XN_CUDA_ANY_CHIP,
+                                             XN_CUDA_WRITES_PARTS,
+                                             0,
+                                             gemm_fits,
+                                             gemm_terms,
+                                             xn_cuda_costs_real_gemm,
+                                             NULL,
+                                             real_wants,
+                                             gemm_run,
+                                             gemm_load};
 
 /* ---- real_mma.cu ---- */
 
@@ -141,6 +185,53 @@ static cudaError_t mma_sync_load(bool *) {
 static cudaError_t wgmma_load(bool *) {
     return xn_cuda_real_mma_load(true);
 }
+
+/* ---- real_tile.cu ---- */
+
+static void tile_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    const double filters =
+        (c->out_channels + XN_CUDA_TILE_FILTERS - 1) / XN_CUDA_TILE_FILTERS * XN_CUDA_TILE_FILTERS;
+    t[0] = 1;
+    t[1] = n.windows * filters * c->kernel_h * ((c->kernel_w + 3) / 4 * 16);
+    t[2] = n.outputs;
+}
+
+static bool tile_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
+    return is_real(job) && xn_cuda_real_tile_fits(&job->conv, job->images);
+}
+
+static cudaError_t tile_run(xn_cuda_run *r) {
+    const xn_cuda_part filters = filters_of(&r->job->conv);
+    if (!(mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)))
+        return real_run(r);
+    xn_cuda_tile_io io = {};
+    io.input = r->input;
+    io.filters = xn_cuda_part_of(r->weights, filters);
+    if (filters == XN_CUDA_PART_FP16_REALS)
+        io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
+    io.overlapped = r->chip->overlaps;
+    return xn_cuda_real_tile_launch(&r->job->conv, r->job->images, r->chip->multiprocessors, &io,
+                                    &r->out, r->stream);
+}
+
+static cudaError_t tile_load(bool *) {
+    return xn_cuda_real_tile_load();
+}
+
+extern const xn_cuda_path xn_cuda_real_tile_path;
+const xn_cuda_path xn_cuda_real_tile_path = {"real_tile",
+                                             XN_CUDA_HAS_MATRIX,
+                                             XN_CUDA_WRITES_PARTS,
+                                             0,
+                                             tile_fits,
+                                             tile_terms,
+                                             xn_cuda_costs_real_tile,
+                                             NULL,
+                                             mma_wants,
+                                             tile_run,
+                                             tile_load};
 
 extern const xn_cuda_path xn_cuda_real_mma_path, xn_cuda_real_wgmma_path;
 const xn_cuda_path xn_cuda_real_mma_path = {

@@ -29,6 +29,8 @@
  * from shared memory, K from the channel means that came with them. */
 #include "filter_stationary_out.cuh"
 
+#include <algorithm>
+
 #if XN_HAS_WGMMA
 
 /* Starts all matrix instructions of a subtile, whose positions begin at shared address `rows` * 16,
@@ -75,7 +77,7 @@ template <int NT, int OUT>
 __device__ __forceinline__ void run_worker(const stationary_args &a, const stationary_block &b,
                                            const stationary_worker &w, xn_wgmma_pieces filters,
                                            xn_wgmma_range range) {
-    constexpr bool CHECKED = OUT == XN_FP32 || OUT == XN_FP16;
+    constexpr bool CHECKED = OUT != XN_INT32 && OUT != XN_CUDA_STATIONARY_PACKED;
     const int32_t tiles = a.shape.block_tiles, most = a.shape.tile_pixels;
     const uint32_t filter_low = xn_matrix_low(xn_shared_address(b.filters), 128);
     int32_t buffer = 0;
@@ -213,17 +215,20 @@ cudaError_t xn_cuda_stationary_launch(const xn_conv *conv, int64_t images, int m
     cudaError_t e = xn_wgmma_fill(&a, conv, images, cut, io, [&](xn_cuda_stationary_shape *shape) {
         return xn_cuda_stationary_plan(conv, images, multiprocessors, io->packed != NULL, shape);
     });
-    if (e == cudaSuccess)
-        e = xn_wgmma_fill_epilogue(&a, epilogue, stream);
     if (e != cudaSuccess)
         return e;
     const xn_cuda_stationary_shape *s = &a.shape;
-    const int output = s->packed ? 3 : !a.plain ? 4 : xn_wgmma_output(conv);
+    a.vector = vector_of(conv, &s->raster);
+    e = xn_wgmma_fill_epilogue(&a, epilogue, std::min(a.vector, 4), stream);
+    if (e != cudaSuccess)
+        return e;
+    const int output = s->packed ? 3 : a.rest != XN_WGMMA_PLAIN ? 4 : xn_wgmma_output(conv);
+    if (!xn_residual_has_vectors(a.out, 4))
+        a.vector = 1;
     a.image_pitch = xn_fast_divisor_of(s->raster.image_pitch);
     a.width = xn_fast_divisor_of(s->raster.width);
     a.lanes_shift = lanes_shift(s);
     a.warp_slots = warp_slots(&s->raster);
-    a.vector = vector_of(conv, &s->raster);
     while (1 << a.filters_shift < s->block_filters)
         a.filters_shift++;
     return xn_wgmma_launch(kernels[s->variant][output], &a, s->raster.subtiles, s->workers,

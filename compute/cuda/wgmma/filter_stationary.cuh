@@ -16,7 +16,7 @@ struct stationary_more {
     int32_t filters_shift;              /* filters of a block, likewise */
     int32_t warp_slots;                 /* positions that a warp gathers at once */
     int32_t vector; /* pixels from a multiple of so many on are neighbours in memory: 8, 4 or 1 */
-    bool plain;     /* of the epilogue: nothing between the value and memory */
+    xn_wgmma_rest rest;
 };
 typedef xn_wgmma_args<xn_cuda_stationary_shape, xn_cuda_stationary_io, stationary_more>
     stationary_args;

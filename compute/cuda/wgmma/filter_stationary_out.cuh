@@ -189,8 +189,136 @@ __device__ __forceinline__ void write_plain(const stationary_args &a, const stat
     }
 }
 
-/* An output whatever the epilogue is, and where fp32 does not hold all of it: of the block's filter
- * m at a position of the raster. Its bit comes back. */
+/* V neighbouring outputs of the block's filter m, from their dots. Where bits are wanted y takes
+ * the dots' place. */
+template <int V>
+__device__ __forceinline__ void
+finish_outputs(const stationary_args &a, const stationary_block &b, const float *boxes, int32_t m,
+               int32_t o, int64_t index, const xn_residual_vector<V> &residual, float *dots) {
+    const xn_filter f = {b.constants.factor[m], b.constants.bias[m]};
+    float y[V];
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        y[v] = xn_value(dots[v], boxes[v], f);
+        if (a.out.what.residual)
+            y[v] += residual.at(a.out, v);
+    }
+    if (a.out.what.activation != XN_ACTIVATION_NONE) {
+        const xn_activation_of_filter activate(a.out, o);
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            y[v] = activate(y[v]);
+    }
+    if (a.out.what.datatype != XN_BITS)
+        xn_store_reals(a.out, index, y);
+    if (a.out.what.bits)
+        xn_store(dots, y);
+}
+
+/* A pass of 16 filters of a subtile, whose dots lie turned in shared memory, to outputs. A thread
+ * has V neighbouring pixels of some filters. m: the first filter, of the block. Where bits are
+ * wanted y takes the place of the dot. */
+template <int V>
+__device__ __forceinline__ void
+finish_pass(const stationary_args &a, const stationary_block &b, const stationary_worker &w,
+            const stationary_pixel *pixels, const float *boxes, int32_t m, char *turned) {
+    constexpr int LANES = SUB / V, STEP = WORKER / LANES, BATCH = V == 1 ? 4 : 2; /* columns */
+    const int32_t first = w.thread % LANES * V, live = a.conv.group_out_channels - b.m0 - m;
+    const int32_t o = b.group * a.conv.group_out_channels + b.m0 + m;
+    const int64_t plane = (int64_t)a.conv.out_height * a.conv.out_width;
+    const int64_t base = pixels[first].base;
+#pragma unroll 1
+    for (int32_t column = w.thread / LANES; column < 16 && base >= 0; column += BATCH * STEP) {
+        xn_residual_vector<V> residual[BATCH];
+#pragma unroll
+        for (int n = 0; n < BATCH && a.out.what.residual; n++) {
+            const int32_t filter = filter_of_column(column + n * STEP);
+            residual[n].load(a.out, base + (o + filter) * plane, filter < live);
+        }
+#pragma unroll
+        for (int n = 0; n < BATCH; n++) {
+            const int32_t filter = filter_of_column(column + n * STEP);
+            char *row = turned + (column + n * STEP) * turn_pitch<float>::BYTES;
+            if (filter < live)
+                finish_outputs<V>(a, b, boxes + first, m + filter, o + filter,
+                                  base + (o + filter) * plane, residual[n], (float *)row + first);
+        }
+    }
+}
+
+/* The bits of half of the pass's columns, every second thread's the other half, of a pixel. */
+__device__ __forceinline__ uint32_t bits_of_pass(const stationary_args &a,
+                                                 const stationary_worker &w, int32_t o,
+                                                 int32_t live, const char *turned) {
+    uint32_t bits = 0;
+#pragma unroll
+    for (int n = 0; n < 8; n++) {
+        const int32_t column = w.thread % 2 * 8 + n, filter = filter_of_column(column);
+        if (filter < live)
+            bits |= xn_output_bit(a.out, o + filter,
+                                  *(const float *)(turned + column * turn_pitch<float>::BYTES +
+                                                   w.thread / 2 * 4))
+                    << filter;
+    }
+    return bits;
+}
+
+/* The bits of 32 filters from o on, of an output pixel. */
+__device__ __forceinline__ void store_word(const stationary_args &a, const position &p, int32_t o,
+                                           uint32_t word) {
+    const xn_conv &c = a.conv;
+    const int64_t plane = (int64_t)c.out_height * c.out_width;
+    const int64_t pixel = p.image * plane + p.row * c.out_width + p.column;
+    if (xn_has_half_words(c))
+        a.out.bits[pixel * (c.out_channels / 32) + o / 32] = word;
+    else
+        xn_add_bits(a.out, c.out_channels, pixel, o, word);
+}
+
+/* A subtile whatever the epilogue is: as write_plain, but dots are turned, and a third step makes
+ * words of the bits. raster: of its first position. */
+template <int NT, int V>
+__device__ __forceinline__ void
+write_rest(const stationary_args &a, const stationary_block &b, const stationary_worker &w,
+           const stationary_pixel *pixels, const float *boxes, int32_t raster, int32_t column,
+           const int32_t (&counts)[NT / 2]) {
+    constexpr int32_t PITCH = turn_pitch<float>::BYTES;
+    const xn_conv &c = a.conv;
+    const int32_t lane = w.thread % 32, own = w.thread / 32 * 16;
+    uint32_t word = 0;
+#pragma unroll
+    for (int q = 0; q < NT / 16; q++) {
+        const int32_t m = column + q / 2 * 32 + q % 2 * 4, live = c.group_out_channels - b.m0 - m;
+        const int32_t o = b.group * c.group_out_channels + b.m0 + m;
+        char *turned = w.turn + q % 2 * 16 * PITCH;
+        float dot[2][4];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            four_dots<XN_CUDA_STATIONARY_ANY>(b.table + m + 8 * (lane & 3), &counts[q * 8 + h * 2],
+                                              pixels[own + lane / 4 + h * 8], dot[h]);
+        put_turned(dot, own, turned, (const float *)nullptr);
+        worker_barrier(w);
+        finish_pass<V>(a, b, w, pixels, boxes, m, turned);
+        if (!a.out.what.bits)
+            continue;
+        worker_barrier(w);
+        word |= bits_of_pass(a, w, o, live, turned) << q % 2 * 4;
+        if (q % 2) {
+            const int32_t n = w.thread / 2;
+            word |= __shfl_xor_sync(0xffffffffu, word, 1);
+            if (w.thread % 2 == 0 && pixels[n].base >= 0 && live + 4 > 0)
+                store_word(a, position_of(a, raster + n), o - 4, word);
+            word = 0;
+        }
+    }
+}
+
+__device__ __forceinline__ int32_t bits_of_and(const uint4 &x, const uint4 &y) {
+    return __popc(x.x & y.x) + __popc(x.y & y.y) + __popc(x.z & y.z) + __popc(x.w & y.w);
+}
+
+/* An output of the block's filter m at a position of the raster, where fp32 may not hold all of it.
+ * Its bit comes back. */
 __device__ __forceinline__ uint32_t any_output(const stationary_args &a, const stationary_block &b,
                                                const position &p, const stationary_pixel &pixel,
                                                float box, int32_t m, float dot) {
@@ -205,83 +333,48 @@ __device__ __forceinline__ uint32_t any_output(const stationary_args &a, const s
                                          pixel.base + o * ((int64_t)c.out_height * c.out_width), v);
 }
 
-/* A subtile whatever the epilogue is, 16 filters at a time: dots are turned, and a thread goes
- * through 4 of the filters of two pixels. `raster`: of its first position. */
-template <int NT, int OUT>
-__device__ __forceinline__ void
-write_any(const stationary_args &a, const stationary_block &b, const stationary_worker &w,
-          const stationary_pixel *pixels, const float *boxes, int32_t raster, int32_t column,
-          const int32_t (&counts)[NT / 2]) {
-    constexpr int32_t PITCH = turn_pitch<float>::BYTES;
-    const int32_t own = w.thread / 32 * 16, lane = w.thread % 32;
-    const int64_t plane = (int64_t)a.conv.out_height * a.conv.out_width;
+/* The count of a pixel and filter, from shared memory. */
+template <int NT>
+__device__ __forceinline__ int32_t count_again(const stationary_args &a, const uint4 *positions,
+                                               const uint4 *filters, int32_t pixel, int32_t m) {
+    const int32_t step = a.shape.block_tiles * NT * 2, row = (int32_t)xn_cuda_wgmma_row(m);
+    const uint4 *filter = filters + row / 8 * 16 + row % 8;
+    int32_t count = 0;
 #pragma unroll 1
-    for (int32_t q = 0; q < NT / 16; q++) {
-        const int32_t filters = column + q / 2 * 32 + q % 2 * 4,
-                      live = a.conv.group_out_channels - b.m0 - filters;
-        const int32_t *table = b.table + filters + 8 * (lane & 3);
-        char *turned = w.turn + q % 2 * 16 * PITCH;
-        int32_t now[8];
-        float v[2][4];
-#pragma unroll
-        for (int n = 0; n < NT / 2; n++) /* counts[q * 8 + ...], from registers */
-            if (n / 8 == q)
-                now[n % 8] = counts[n];
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            four_dots<OUT>(table, &now[h * 2], pixels[own + lane / 4 + h * 8], v[h]);
-        put_turned(v, own, turned, (const float *)nullptr);
-        worker_barrier(w);
-#pragma unroll 1
-        for (int32_t n = lane; n < SUB; n += 32) {
-            const position p = position_of(a, raster + n);
-            uint32_t bits = 0;
-#pragma unroll 1
-            for (int32_t i = w.thread / 32; i < 16 && pixels[n].base != NO_OUTPUT; i += 4)
-                if (filter_of_column(i) < live)
-                    bits |= any_output(a, b, p, pixels[n], boxes[n], filters + filter_of_column(i),
-                                       *(const float *)(turned + i * PITCH + n * 4))
-                            << filter_of_column(i);
-            if (a.out.what.bits && bits)
-                xn_add_bits(a.out, a.conv.out_channels,
-                            p.image * plane + p.row * a.conv.out_width + p.column,
-                            b.group * a.conv.group_out_channels + b.m0 + filters, bits);
-        }
+    for (int32_t pair = 0; pair < a.shape.pairs; pair++, filter += step) {
+        const uint32_t low = a.shape.pair_low[pair];
+        const uint4 *at = positions + pixel + (low & 0xffff);
+        count += bits_of_and(at[0], filter[0]) + bits_of_and(at[low >> 16], filter[8]);
     }
-}
-
-__device__ __forceinline__ int32_t bits_of_and(const uint4 &x, const uint4 &y) {
-    return __popc(x.x & y.x) + __popc(x.y & y.y) + __popc(x.z & y.z) + __popc(x.w & y.w);
+    return count;
 }
 
 /* A subtile that fp32 may overflow in, from its positions and the filters in shared memory again:
- * what the matrix unit counted would take the registers that this wants. */
+ * what the matrix unit counted would take the registers that this wants. A thread has 32 filters of
+ * a pixel. */
 template <int NT>
 __device__ __forceinline__ void write_again(const stationary_args &a, const stationary_block &b,
                                             const stationary_worker &w, const uint4 *positions,
                                             const uint4 *filters, const stationary_pixel *pixels,
                                             const float *boxes, int32_t raster, int32_t column) {
-    const int32_t step = a.shape.block_tiles * NT * 2, live = a.conv.group_out_channels - b.m0;
+    const int32_t live = a.conv.group_out_channels - b.m0;
 #pragma unroll 1
-    for (int32_t n = w.thread % 32; n < SUB; n += 32) {
-        if (pixels[n].base == NO_OUTPUT)
+    for (int32_t task = w.thread; task < SUB * (NT / 32); task += WORKER) {
+        const int32_t n = task % SUB, first = column + task / SUB * 32;
+        if (pixels[n].base == NO_OUTPUT || first >= live)
             continue;
         const position p = position_of(a, raster + n);
+        uint32_t word = 0;
 #pragma unroll 1
-        for (int32_t m = column + w.thread / 32; m < min(column + NT, live); m += 4) {
-            const int32_t row = (int32_t)xn_cuda_wgmma_row(m);
-            const uint4 *filter = filters + row / 8 * 16 + row % 8;
-            int32_t count = 0;
-#pragma unroll 1
-            for (int32_t pair = 0; pair < a.shape.pairs; pair++, filter += step) {
-                const uint32_t low = a.shape.pair_low[pair];
-                const uint4 *at = positions + n + (low & 0xffff);
-                count += bits_of_and(at[0], filter[0]) + bits_of_and(at[low >> 16], filter[8]);
-            }
-            any_output(a, b, p, pixels[n], boxes[n], m,
-                       __int_as_float(pixels[n].part + b.table[pixels[n].row + m] + 4 * count) -
-                           __int_as_float(MAGIC));
+        for (int32_t m = first; m < min(first + 32, live); m++) {
+            const int32_t count = count_again<NT>(a, positions, filters, n, m);
+            const float dot =
+                __int_as_float(pixels[n].part + b.table[pixels[n].row + m] + 4 * count) -
+                __int_as_float(MAGIC);
+            word |= any_output(a, b, p, pixels[n], boxes[n], m, dot) << (m - first);
         }
+        if (a.out.what.bits)
+            store_word(a, p, b.group * a.conv.group_out_channels + b.m0 + first, word);
     }
 }
 
@@ -309,6 +402,18 @@ __device__ __forceinline__ void write_real(const stationary_args &a, const stati
         write_plain<NT, OUT, T, 1>(a, b, w, pixels, boxes, column, counts);
 }
 
+template <int NT>
+__device__ __forceinline__ void
+write_rest_of(const stationary_args &a, const stationary_block &b, const stationary_worker &w,
+              int32_t subtile, int32_t raster, int32_t column, const int32_t (&counts)[NT / 2]) {
+    const stationary_pixel *pixels = w.pixels + subtile * SUB;
+    const float *boxes = w.boxes + subtile * SUB;
+    if (a.vector >= 4)
+        write_rest<NT, 4>(a, b, w, pixels, boxes, raster, column, counts);
+    else
+        write_rest<NT, 1>(a, b, w, pixels, boxes, raster, column, counts);
+}
+
 /* A subtile's outputs; raster: of its first position. */
 template <int NT, int OUT>
 __device__ __forceinline__ void
@@ -318,8 +423,7 @@ write_outputs(const stationary_args &a, const stationary_block &b, const station
         write_packed<NT>(a, b, w.pixels + subtile * SUB + w.thread / 32 * 16 + w.thread % 32 / 4,
                          column, counts);
     else if constexpr (OUT == XN_CUDA_STATIONARY_ANY)
-        write_any<NT, OUT>(a, b, w, w.pixels + subtile * SUB, w.boxes + subtile * SUB, raster,
-                           column, counts);
+        write_rest_of<NT>(a, b, w, subtile, raster, column, counts);
     else if constexpr (OUT == XN_FP16)
         write_real<NT, OUT, __half>(a, b, w, subtile, column, counts);
     else

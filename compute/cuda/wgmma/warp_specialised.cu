@@ -83,7 +83,7 @@ __device__ __forceinline__ void multiply_jobs(const specialised_args &a, const x
 /* Warpgroups that multiply and that write, and the registers of a thread of each kind. A block has
  * what the launch gives all its threads alike; those who copy and write give some of theirs to
  * those who multiply. */
-template <int N, int MULTIPLIERS, int WRITERS, int OUT>
+template <int N, int MULTIPLIERS, int WRITERS, int OUT, bool REST>
 struct specialised_kernel {
     typedef specialised_args args;
     enum {
@@ -92,8 +92,9 @@ struct specialised_kernel {
         BARRIERS = ::BARRIERS,
         PIECES = 1
     };
-    enum { COPIER = 32, WRITER = MULTIPLIERS == 1 ? 88 : 80 };
-    enum { MULTIPLIER = MULTIPLIERS == 1 ? 176 : 144, LAUNCHED = 65536 / THREADS / 8 * 8 };
+    enum { LAUNCHED = 65536 / THREADS / 8 * 8, MORE = REST && MULTIPLIERS == 1 };
+    enum { COPIER = MORE ? 24 : 32, WRITER = MULTIPLIERS > 1 ? 80 : MORE ? 96 : 88 };
+    enum { MULTIPLIER = MULTIPLIERS > 1 ? 144 : MORE ? 160 : 176 };
     /* with more than there are a warpgroup would wait for ever */
     static_assert(GROUP * (COPIER + MULTIPLIERS * MULTIPLIER + WRITERS * WRITER) <=
                       THREADS * LAUNCHED,
@@ -124,7 +125,7 @@ struct specialised_kernel {
             xn_fewer_registers<WRITER>();
             make_filters<OUT>(a, b, table, (int32_t)threadIdx.x - GROUP, WRITERS * GROUP);
             xn_named_barrier(WRITERS_MEET, WRITERS * GROUP);
-            write_jobs<OUT, WRITERS>(a, b, table, group - 1);
+            write_jobs<OUT, REST, WRITERS>(a, b, table, group - 1);
         } else {
             xn_more_registers<MULTIPLIER>();
             multiply_jobs<N, MULTIPLIERS, WRITERS>(a, b, group - 1 - WRITERS);
@@ -135,12 +136,16 @@ struct specialised_kernel {
 
 /* ---- launcher ---- */
 
+enum { OUTPUTS = 5 };
+#define KERNEL(N, MULTIPLIERS, WRITERS, OUT, REST)                                                 \
+    xn_wgmma_kernel<specialised_kernel<N, MULTIPLIERS, WRITERS, OUT, REST>>,
 #define KERNELS(N, MULTIPLIERS, WRITERS)                                                           \
-    xn_wgmma_kernel<specialised_kernel<N, MULTIPLIERS, WRITERS, XN_FP32>>,                         \
-        xn_wgmma_kernel<specialised_kernel<N, MULTIPLIERS, WRITERS, XN_FP16>>,                     \
-        xn_wgmma_kernel<specialised_kernel<N, MULTIPLIERS, WRITERS, XN_INT32>>,
-/* By variant, then output. */
-static void (*const kernels[XN_CUDA_SPECIALISED_VARIANTS * 3])(const specialised_args) = {
+    KERNEL(N, MULTIPLIERS, WRITERS, XN_FP32, false)                                                \
+    KERNEL(N, MULTIPLIERS, WRITERS, XN_FP16, false)                                                \
+    KERNEL(N, MULTIPLIERS, WRITERS, XN_INT32, false)                                               \
+    KERNEL(N, MULTIPLIERS, WRITERS, XN_FP32, true) KERNEL(N, MULTIPLIERS, WRITERS, XN_FP16, true)
+/* By variant, then output, plain ones first. */
+static void (*const kernels[XN_CUDA_SPECIALISED_VARIANTS * OUTPUTS])(const specialised_args) = {
     XN_CUDA_SPECIALISED_EACH_VARIANT(KERNELS)};
 
 cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int multiprocessors,
@@ -152,7 +157,7 @@ cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int 
         return xn_cuda_specialised_plan(conv, images, multiprocessors, shape);
     });
     if (e == cudaSuccess)
-        e = xn_wgmma_fill_epilogue(&a, epilogue, stream);
+        e = xn_wgmma_fill_epilogue(&a, epilogue, a.shape.vector, stream);
     if (e != cudaSuccess)
         return e;
     const xn_cuda_specialised_shape *s = &a.shape;
@@ -161,7 +166,8 @@ cudaError_t xn_cuda_specialised_launch(const xn_conv *conv, int64_t images, int 
     a.image_pixels = xn_fast_divisor_of(s->rows * conv->out_width);
     a.out_width = xn_fast_divisor_of(conv->out_width);
     a.count_high = conv->epilogue.datatype == XN_INT32 ? 0 : COUNT_FLOAT;
-    return xn_wgmma_launch(kernels[s->variant * 3 + xn_wgmma_output(conv)], &a, s->bands, 1,
+    const int output = xn_wgmma_output(conv) + (a.rest == XN_WGMMA_PLAIN ? 0 : 3);
+    return xn_wgmma_launch(kernels[s->variant * OUTPUTS + output], &a, s->bands, 1,
                            (1 + s->multipliers + s->writers) * GROUP, stream);
 }
 

@@ -13,7 +13,7 @@ struct specialised_more {
     xn_epilogue_args out;
     xn_cuda_padded lines; /* of the activations */
     xn_fast_divisor row_bands, image_pixels, out_width;
-    bool plain;          /* nothing between the value and memory (epilogue.cuh) */
+    xn_wgmma_rest rest;
     uint32_t count_high; /* COUNT_FLOAT, for INT32 0; from here the compiler does not know it: of a
                             permutation's operands one can be immediate, not two */
 };

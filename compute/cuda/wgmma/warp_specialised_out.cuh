@@ -158,24 +158,75 @@ struct specialised_pixels {
 };
 
 /* Filters at once: what registers allow. */
-enum { F = 4 };
+template <int V, xn_wgmma_rest REST>
+constexpr int filters_at_once = V > 1 && REST != XN_WGMMA_PLAIN ? 2 : 4;
 
 /* What half of dot, as a float, and an entry of the table make together. */
 __device__ __forceinline__ float dot_of(uint32_t count, int32_t part, int32_t entry) {
     return fmaf(__uint_as_float(count) + __int_as_float(part), 2.0f, __int_as_float(entry));
 }
 
-/* F filters from m on, of which `live` are to be written, of V pixels. `to` moves on. */
-template <int OUT, int V>
-__device__ __forceinline__ void some_filters(const specialised_args &a, const specialised_table &t,
-                                             int32_t m, int32_t live, const char *counts,
-                                             const specialised_pixels<V> &p, int64_t plane,
-                                             typename specialised_output<OUT>::memory **to) {
+/* What follows the value for V pixels of a thread: the residuals of the next F filters, which are
+ * loaded while those before are worked on; the bits of the warp's 16 filters so far, two pixels a
+ * word. */
+template <int OUT, int V, int F>
+struct specialised_rest {
+    typedef typename specialised_output<OUT>::memory memory;
+    typedef xn_residual_run<OUT == XN_FP16, V> residual;
+    const memory *from; /* the residual of the filters after the next */
+    residual next[F];
+    uint32_t bits[(V + 1) / 2];
+
+    /* live: filters that there are, from the next on. */
+    __device__ __forceinline__ void load(const specialised_args &a, int64_t plane, int32_t live) {
+        if (!a.out.what.residual)
+            return;
+#pragma unroll
+        for (int f = 0; f < F; f++, from += plane)
+            next[f].load(from, f < live);
+    }
+    /* y of filter o, which is number n of the warp's. */
+    template <bool ACTIVATED>
+    __device__ __forceinline__ void finish(const specialised_args &a, int32_t o, int32_t n,
+                                           const residual &beside, float (&value)[V]) {
+        if (a.out.what.residual)
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                value[v] += beside.at(v);
+        if (ACTIVATED) {
+            const xn_activation_of_filter activate(a.out, o);
+#pragma unroll
+            for (int v = 0; v < V; v++)
+                value[v] = activate(value[v]);
+        }
+        if (!a.out.what.bits)
+            return;
+        const float shift = a.out.what.shift ? xn_read_only(a.out.shift + o) : 0.0f;
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            bits[v / 2] |= xn_sign_bit(value[v] + shift) << (n + v % 2 * 16);
+    }
+};
+
+/* F filters from m on, number `n` of the warp's and the next, of which `live` are to be written, of
+ * V pixels. `to` moves on. */
+template <int OUT, int V, xn_wgmma_rest REST, int F>
+__device__ __forceinline__ void
+some_filters(const specialised_args &a, const specialised_table &t, int32_t m, int32_t o, int32_t n,
+             int32_t live, const char *counts, const specialised_pixels<V> &p, int64_t plane,
+             typename specialised_output<OUT>::memory **to, specialised_rest<OUT, V, F> *rest) {
     constexpr bool REAL = OUT != XN_INT32;
     constexpr int ROWS = specialised_pixels<V>::ROWS;
     float factor[F], bias[F];
     int32_t entry[ROWS][F];
     uint32_t count[F][V];
+    typename specialised_rest<OUT, V, F>::residual beside[F];
+    if constexpr (REST != XN_WGMMA_PLAIN) {
+#pragma unroll
+        for (int f = 0; f < F; f++)
+            beside[f] = rest->next[f];
+        rest->load(a, plane, live - F);
+    }
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
         load_words<F>((const int32_t *)(t.rows + p.row[r]) + m, entry[r]);
@@ -183,12 +234,15 @@ __device__ __forceinline__ void some_filters(const specialised_args &a, const sp
         load_words<F>(t.constants.factor + m, factor);
         load_words<F>(t.constants.bias + m, bias);
     }
+    if (REST == XN_WGMMA_PLAIN)
 #pragma unroll
-    for (int f = 0; f < F; f++)
-        load_counts<V>(counts + f * a.shape.stage_row, a.count_high, count[f]);
+        for (int f = 0; f < F; f++)
+            load_counts<V>(counts + f * a.shape.stage_row, a.count_high, count[f]);
 #pragma unroll
     for (int f = 0; f < F; f++) {
         typename specialised_output<OUT>::type value[V];
+        if (REST != XN_WGMMA_PLAIN) /* registers are short */
+            load_counts<V>(counts + f * a.shape.stage_row, a.count_high, count[f]);
 #pragma unroll
         for (int v = 0; v < V; v++) {
             const int32_t row = entry[p.row_of(v)][f];
@@ -198,8 +252,51 @@ __device__ __forceinline__ void some_filters(const specialised_args &a, const sp
             else
                 value[v] = (int32_t)(4 * count[f][v]) + p.part[v] + row;
         }
-        xn_store_if(*to, value, f < live);
+        if constexpr (REST != XN_WGMMA_PLAIN)
+            rest->template finish<REST == XN_WGMMA_ACTIVATED>(a, o + (f < live ? f : 0), n + f,
+                                                              beside[f], value);
+        xn_store_if(*to, value,
+                    f < live && (REST == XN_WGMMA_PLAIN || a.out.what.datatype != XN_BITS));
         *to += plane;
+    }
+}
+
+/* Where outputs go: a pixel of a band, among all images'. */
+struct specialised_place {
+    int32_t image;
+    int64_t at; /* in its plane */
+};
+
+__device__ __forceinline__ specialised_place place_of(const specialised_args &a,
+                                                      const specialised_band &band, int32_t pixel) {
+    const int32_t image = a.shape.images > 1 ? xn_divide(pixel, a.image_pixels) : 0;
+    return {band.image + image,
+            (int64_t)band.y * a.conv.out_width + pixel - image * band.rows * a.conv.out_width};
+}
+
+/* The bits of 16 filters from o on, of 32 V pixels of a band from `first` on, by a warp: through
+ * the row of the stage whose counts these pixels had, so that lanes store neighbours. */
+template <int V>
+__device__ __forceinline__ void store_bits(const specialised_args &a, const specialised_band &band,
+                                           int32_t o, int32_t first, char *row,
+                                           const uint32_t (&bits)[(V + 1) / 2]) {
+    const int32_t lane = (int32_t)threadIdx.x % 32, own = first + lane * V;
+    const int64_t plane = (int64_t)a.conv.out_height * a.conv.out_width;
+    if (own < band.pixels) {
+        if constexpr (V == 1)
+            *(uint16_t *)(row + own * 2) = (uint16_t)bits[0];
+        else
+            xn_store_words(row + own * 2, bits);
+    }
+    __syncwarp();
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        const int32_t pixel = first + v * 32 + lane;
+        if (pixel < band.pixels) {
+            const specialised_place p = place_of(a, band, pixel);
+            xn_store_half_word(a.out, a.conv.out_channels, p.image * plane + p.at, o,
+                               *(const uint16_t *)(row + pixel * 2));
+        }
     }
 }
 
@@ -218,28 +315,35 @@ __device__ __forceinline__ bool cannot_overflow(const specialised_args &a,
 /* A job's outputs from pixel `first` on, by one warp: 16 filters from m on, of the block. Ends
  * before 32 V pixels that write_any must do, whose first one it gives; else with what is no pixel.
  */
-template <int OUT, int V>
-__device__ __forceinline__ int32_t write_plain(const specialised_args &a, const xn_wgmma_block &b,
-                                               const specialised_table &t,
-                                               const specialised_band &band,
-                                               const specialised_records &records,
-                                               const char *stage, int32_t m, int32_t first) {
+template <int OUT, int V, xn_wgmma_rest REST>
+__device__ __forceinline__ int32_t write_fast(const specialised_args &a, const xn_wgmma_block &b,
+                                              const specialised_table &t,
+                                              const specialised_band &band,
+                                              const specialised_records &records, char *stage,
+                                              int32_t m, int32_t first) {
     typedef typename specialised_output<OUT>::memory memory;
+    constexpr int F = filters_at_once<V, REST>;
     const xn_conv &c = a.conv;
     const int64_t plane = (int64_t)c.out_height * c.out_width;
     const int32_t live = c.group_out_channels - b.m0 - m; /* filters */
-    const int32_t each = band.rows * c.out_width;         /* of an image */
+    const int32_t end = REST == XN_WGMMA_PLAIN ? 16 : min(live, 16);
+    const int32_t o = b.group * c.group_out_channels + b.m0 + m;
 #pragma unroll 1
     for (; first < band.pixels; first += 32 * V) {
         const int32_t pixel = first + (int32_t)threadIdx.x % 32 * V;
         const bool mine = pixel < band.pixels;
-        const int32_t image = a.shape.images > 1 ? xn_divide(pixel, a.image_pixels) : 0;
-        const int64_t filter = ((int64_t)band.image + image) * c.out_channels +
-                               b.group * c.group_out_channels + b.m0 + m;
-        memory *to =
-            (memory *)a.out.output + filter * plane + band.y * c.out_width + pixel - image * each;
+        const specialised_place at = place_of(a, band, pixel);
+        const int64_t index = ((int64_t)at.image * c.out_channels + o) * plane + at.at;
+        memory *to = (memory *)a.out.output + index;
         const char *counts = stage + pixel * 2;
         specialised_pixels<V> p = {};
+        specialised_rest<OUT, V, F> rest = {};
+        if (REST != XN_WGMMA_PLAIN) {
+            to += (int64_t)at.image * a.out.output_gap;
+            rest.from =
+                (const memory *)a.out.residual + index + (int64_t)at.image * a.out.residual_gap;
+            rest.load(a, plane, mine ? end : 0);
+        }
         if (mine) {
             load_words<V>(records.parts() + pixel, p.part);
             if constexpr (V == 8) {
@@ -255,8 +359,12 @@ __device__ __forceinline__ int32_t write_plain(const specialised_args &a, const 
         if (OUT != XN_INT32 && !cannot_overflow<V>(a, t, p, mine))
             break;
 #pragma unroll 1
-        for (int32_t f = 0; f < 16 && mine; f += F, counts += F * a.shape.stage_row)
-            some_filters<OUT, V>(a, t, m + f, live - f, counts, p, plane, &to);
+        for (int32_t f = 0; f < end && mine; f += F, counts += F * a.shape.stage_row)
+            some_filters<OUT, V, REST, F>(a, t, m + f, o + f, f,
+                                          (REST == XN_WGMMA_PLAIN ? live : end) - f, counts, p,
+                                          plane, &to, &rest);
+        if (REST != XN_WGMMA_PLAIN && a.out.what.bits && live > 0)
+            store_bits<V>(a, band, o, first, stage, rest.bits);
     }
     return first;
 }
@@ -295,31 +403,45 @@ __device__ __forceinline__ void write_any(const specialised_args &a, const xn_wg
             const int64_t index = ((int64_t)image * c.out_channels + o + f) * plane + at;
             bits |= xn_finish_and_store(a.out, o + f, index, v) << f;
         }
-        if (a.out.what.bits)
+        if (a.out.what.bits && a.rest != XN_WGMMA_ANY && live > 0)
+            xn_store_half_word(a.out, c.out_channels, image * plane + at, o, bits);
+        else if (a.out.what.bits)
             xn_add_bits(a.out, c.out_channels, image * plane + at, o, bits);
     }
 }
 
+/* Outputs in vectors of what they have in memory. */
+template <int OUT, xn_wgmma_rest REST>
+__device__ __forceinline__ int32_t write_vectors(const specialised_args &a, const xn_wgmma_block &b,
+                                                 const specialised_table &t,
+                                                 const specialised_band &band,
+                                                 const specialised_records &records, char *stage,
+                                                 int32_t m, int32_t first) {
+    constexpr int MOST = OUT == XN_FP16 ? 8 : 4;
+    if (a.shape.vector == MOST)
+        return write_fast<OUT, MOST, REST>(a, b, t, band, records, stage, m, first);
+    if (MOST > 4 && a.shape.vector == 4)
+        return write_fast<OUT, 4, REST>(a, b, t, band, records, stage, m, first);
+    return write_fast<OUT, 1, REST>(a, b, t, band, records, stage, m, first);
+}
+
 /* A job's outputs, by one warp. */
-template <int OUT>
+template <int OUT, bool REST>
 __device__ __forceinline__ void
 write_outputs(const specialised_args &a, const xn_wgmma_block &b, const specialised_table &t,
-              const specialised_band &band, const specialised_records &records, const char *stage) {
-    const int32_t m = (int32_t)threadIdx.x / 32 % 4 * 16, vector = a.shape.vector;
+              const specialised_band &band, const specialised_records &records, char *stage) {
+    const int32_t m = (int32_t)threadIdx.x / 32 % 4 * 16;
 #pragma unroll 1
     for (int32_t done = 0; done < band.pixels;) {
-        if (OUT == XN_INT32 || a.plain) {
-            if (OUT == XN_FP16 && vector == 8)
-                done = write_plain < OUT,
-                OUT == XN_FP16 ? 8 : 4 > (a, b, t, band, records, stage, m, done);
-            else if (vector == 4)
-                done = write_plain<OUT, 4>(a, b, t, band, records, stage, m, done);
-            else
-                done = write_plain<OUT, 1>(a, b, t, band, records, stage, m, done);
-        }
+        if constexpr (!REST)
+            done = write_vectors<OUT, XN_WGMMA_PLAIN>(a, b, t, band, records, stage, m, done);
+        else if (a.rest == XN_WGMMA_BESIDE)
+            done = write_vectors<OUT, XN_WGMMA_BESIDE>(a, b, t, band, records, stage, m, done);
+        else if (a.rest == XN_WGMMA_ACTIVATED)
+            done = write_vectors<OUT, XN_WGMMA_ACTIVATED>(a, b, t, band, records, stage, m, done);
         if (OUT != XN_INT32 && done < band.pixels) {
             const int32_t first = done;
-            done = min(first + 32 * vector, band.pixels);
+            done = min(first + 32 * a.shape.vector, band.pixels);
             write_any(a, b, t, band, records, stage, m, first, done);
         }
     }
@@ -327,12 +449,12 @@ write_outputs(const specialised_args &a, const xn_wgmma_block &b, const speciali
 
 /* Every WRITERS-th job, from the one of its number on. A band's records are made while it is
  * multiplied; the records of two bands, since a warp may be one ahead of the others. */
-template <int OUT, int WRITERS>
+template <int OUT, bool REST, int WRITERS>
 __device__ __forceinline__ void write_jobs(const specialised_args &a, const xn_wgmma_block &b,
                                            const specialised_table &t, int32_t mine) {
     const xn_cuda_specialised_shape &s = a.shape;
     const xn_wgmma_range bands = xn_wgmma_share_of(a, (int32_t)blockIdx.x);
-    const char *stage = stage_of(a, b, mine);
+    char *stage = stage_of(a, b, mine);
     const bool nine = a.conv.kernel_h == 3 && a.conv.kernel_w == 3;
     const specialised_own own = own_pixels(a);
     xn_ring ring = {0, 0};
@@ -351,7 +473,9 @@ __device__ __forceinline__ void write_jobs(const specialised_args &a, const xn_w
         xn_mbarrier_arrive(xn_barrier_at(b.barriers, BAND_FREE + ring.place));
         xn_named_barrier(GROUP_MEETS + mine, GROUP);
         xn_mbarrier_wait(xn_barrier_at(b.barriers, STAGE_FULL + mine), parity);
-        write_outputs<OUT>(a, b, t, band, records, stage);
+        if (REST && a.out.what.residual)
+            xn_wait_for_previous_kernel(); /* which has ended: the band is here */
+        write_outputs<OUT, REST>(a, b, t, band, records, stage);
         xn_mbarrier_arrive(xn_barrier_at(b.barriers, STAGE_FREE + mine));
         parity ^= 1;
 #pragma unroll

@@ -16,6 +16,10 @@
 
 #include <iterator>
 
+/* What is between a value and memory: nothing; residuals and bits that lie so that the fast way has
+ * them; activations too; anything. */
+enum xn_wgmma_rest { XN_WGMMA_PLAIN, XN_WGMMA_BESIDE, XN_WGMMA_ACTIVATED, XN_WGMMA_ANY };
+
 /* More: what else a kernel reads. Work, bands or subtiles, is shared evenly among blocks, or their
  * warpgroups. */
 template <typename Shape, typename Io, typename More>
@@ -67,13 +71,29 @@ static inline cudaError_t xn_wgmma_fill(Args *a, const xn_conv *conv, int64_t im
     return e;
 }
 
+/* How much of an epilogue the fast way does, which has `vector` neighbouring outputs at a time, and
+ * residuals of their datatype. */
+static inline xn_wgmma_rest xn_wgmma_rest_of(const xn_conv *conv, const xn_epilogue_args *out,
+                                             int32_t vector) {
+    const bool fp16 = out->what.datatype == XN_FP16;
+    if (xn_is_plain(out->what))
+        return XN_WGMMA_PLAIN;
+    if ((out->what.bits && !xn_has_half_words(*conv)) ||
+        (out->what.residual &&
+         (out->residual_fp16 != fp16 || !xn_residual_has_vectors(*out, vector))))
+        return XN_WGMMA_ANY;
+    return out->what.activation == XN_ACTIVATION_NONE ? XN_WGMMA_BESIDE : XN_WGMMA_ACTIVATED;
+}
+
 /* The same of kernels with real outputs. */
 template <typename Args>
 static inline cudaError_t xn_wgmma_fill_epilogue(Args *a, const xn_epilogue_args *epilogue,
-                                                 cudaStream_t stream) {
+                                                 int32_t vector, cudaStream_t stream) {
     a->out = xn_epilogue_of(&a->conv, epilogue);
-    a->plain = xn_is_plain(a->out.what);
-    a->io.overlapped = a->io.overlapped && !a->out.what.bits; /* which are cleared first */
+    a->rest = xn_wgmma_rest_of(&a->conv, &a->out, vector);
+    if (!a->out.what.bits || a->rest != XN_WGMMA_ANY)
+        return cudaSuccess;
+    a->io.overlapped = false; /* bits are cleared first */
     return xn_clear_bits(&a->conv, a->images, &a->out, stream);
 }
 

@@ -22,6 +22,7 @@ static inline void xn_wgmma_terms(const xn_cuda_job *job, const xn_cuda_chip *ch
     t[7] = reals ? 0 : n.inputs;
     t[8] = bits ? 0 : n.outputs * (double)xn_datatype_bytes((xn_datatype)c->epilogue.datatype);
     t[9] = bits ? 0 : n.uneven;
+    t[11] = job->target == XN_CUDA_TO_ALL ? n.outputs : 0; /* with what comes after the value */
     t[10] = n.windows * n.taps * ((c->group_out_channels - 1) / 64 + 1);
 }
 

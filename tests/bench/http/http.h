@@ -16,7 +16,7 @@ typedef struct bench_options {
     int rounds, runs, values, port;
     int threads, connections, sources; /* 0: the sub-command's */
     double seconds, warmup, rate, patience_ms, slice_ms;
-    bool constant, check;
+    bool constant, check, fp16;
     uint64_t seed;
 } bench_options;
 

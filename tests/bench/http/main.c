@@ -67,6 +67,7 @@ static const xn_option options[] = {
     {"patience-ms", XN_OPTION_NUMBER, &o.patience_ms, "MS", "load: wait for a free connection"},
     {"slice-ms", XN_OPTION_NUMBER, &o.slice_ms, "MS",
      "load: in the JSON, what was due and good in each (up to 1200)"},
+    {"fp16", XN_OPTION_FLAG, &o.fp16, "", "network: what is kept between layers in fp16"},
     {"values", XN_OPTION_COUNT, &o.values, "N", "json: numbers in a body (1000000)"},
     {"runs", XN_OPTION_COUNT, &o.runs, "N", "json: of each side (15)"},
 };
