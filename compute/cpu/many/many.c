@@ -18,9 +18,6 @@
  *     pad  1   start = C/groups * (taps inside - taps outside) + 4 popc(o outside)
  *     pad -1   start = C/groups * taps
  *
- * Where bits are known by thresholds, bit = dot >= threshold, differ is compared with
- * (start - threshold) / 2 instead.
- *
  * Planes have no padding, so memory does not depend on it: this path takes every geometry. */
 #include "bits.h"
 #include "kmap.h"
@@ -47,6 +44,9 @@ enum {
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
     MOST_LANES = 256,
     MOST_WHOLE = 256,       /* outputs of the whole images of a unit */
+    TURNED_LANES = 64,      /* of a unit where filters are lanes, about; any number will do, */
+    LEAST_TURNED = 16,      /* from here on */
+    TURNED_CLASSES = 25,    /* most of those */
     START_FILTERS = 64,     /* of a unit of phase 1 */
     K_ROWS = 16,            /* of a unit of phase 2 */
     STREAM_BYTES = 4 << 20, /* output of a run from which on it does not pass through the cache */
@@ -98,7 +98,7 @@ static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
                        xn_cpu_many_state *state, xn_cpu_sizer *sizer) {
     size_t pitch = (size_t)state->lanes + SLACK_LANES, words = (size_t)patch_of(conv).words;
     size_t column = 0, apart = 0;
-    if (!xn_mul_size(words, pitch, &column) ||
+    if (!xn_mul_size(words + XN_CPU_COLUMN_WORDS, pitch, &column) ||
         !xn_mul_size(words + XN_CPU_COLUMN_WORDS, SLACK_LANES, &apart))
         sizer->failed = true;
     state->offset[XN_CPU_MANY_MAGNITUDES] = xn_cpu_take(sizer, CHUNK, sizeof(float));
@@ -115,15 +115,22 @@ static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
     state->offset[XN_CPU_MANY_EXACT] = xn_cpu_take(sizer, with_k ? pitch : 0, sizeof(double));
     state->offset[XN_CPU_MANY_VALUES] = xn_cpu_take(sizer, pitch, sizeof(float));
     state->offset[XN_CPU_MANY_WORDS] = xn_cpu_take(sizer, bits ? pitch : 0, sizeof(uint32_t));
+    state->offset[XN_CPU_MANY_PIECES] = xn_cpu_take(sizer, pitch, sizeof(xn_cpu_piece));
     state->offset[XN_CPU_MANY_PATCHES] = xn_cpu_take(sizer, column, sizeof(uint32_t));
     state->offset[XN_CPU_MANY_ARRANGED] =
-        xn_cpu_take(sizer, many->arrange ? column : 0, (size_t)many->word_bytes);
+        xn_cpu_take(sizer, many->word_bytes > 4 ? column : 0, (size_t)many->word_bytes);
     state->offset[XN_CPU_MANY_COLUMNS] =
-        xn_cpu_take(sizer, many->differ_column ? apart : 0, sizeof(uint32_t));
+        xn_cpu_take(sizer, many->column ? apart : 0, sizeof(uint32_t));
     state->offset[XN_CPU_MANY_KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
-    state->offset[XN_CPU_MANY_DIFFERS] =
-        xn_cpu_take(sizer, XN_CPU_MANY_BLOCK * pitch, sizeof(uint32_t));
-    state->offset[XN_CPU_MANY_DOTS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
+    const size_t block = XN_CPU_TURNED_FILTERS;
+    state->offset[XN_CPU_MANY_TURNED_PATCHES] =
+        xn_cpu_take(sizer, state->turned ? (pitch + block) * (words + block) : 0, sizeof(uint32_t));
+    state->offset[XN_CPU_MANY_TILES] =
+        xn_cpu_take(sizer, state->turned ? pitch : 0, sizeof(xn_cpu_tile));
+    state->offset[XN_CPU_MANY_TURNED_DOTS] =
+        xn_cpu_take(sizer, state->turned ? pitch * XN_CPU_TURNED_FILTERS : 0, sizeof(int32_t));
+    state->offset[XN_CPU_MANY_DOTS] =
+        xn_cpu_take(sizer, XN_CPU_MANY_BLOCK * pitch, sizeof(int32_t));
     state->offset[XN_CPU_MANY_GATHERED] = xn_cpu_take(
         sizer, whole_of(conv) ? XN_CPU_LINE + XN_CPU_MANY_BLOCK * out_plane_of(conv) : 0,
         sizeof(float));
@@ -131,12 +138,44 @@ static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
 
 /* Lanes of a unit: so many that reading the filters is paid for, so few that the patches stay in
  * L1, and not many more than there are. */
-static int32_t lanes_of(const xn_conv *conv, const xn_cpu_many_kernels *many, int32_t wave) {
+static int32_t lanes_of(const xn_conv *conv, const xn_cpu_many_kernels *many,
+                        const xn_cpu_many_state *state) {
+    const int64_t plane = (int64_t)out_plane_of(conv);
+    if (state->turned)
+        return (int32_t)xn_cpu_div_up(plane, xn_cpu_div_up(plane, TURNED_LANES));
     int64_t tile = xn_cpu_max(many->tile_lanes, SLACK_LANES);
-    int64_t there = (int64_t)out_plane_of(conv) * wave;
+    int64_t there = plane * state->wave;
     int64_t lanes = PATCH_BYTES / ((int64_t)patch_of(conv).words * 4);
     lanes = xn_cpu_max(LEAST_LANES, xn_cpu_min(MOST_LANES, lanes / LEAST_LANES * LEAST_LANES));
     return (int32_t)xn_cpu_min(lanes, xn_cpu_div_up(there, tile) * tile);
+}
+
+/* Taps that are inside, of all outputs. */
+static double taps_inside(const xn_conv *conv, const xn_cpu_map *map) {
+    double rows = 0, columns = 0;
+    for (int32_t y = 0; y < conv->out_height; y++)
+        rows += map->row_taps[map->row_kind[y]].last - map->row_taps[map->row_kind[y]].first;
+    for (int32_t x = 0; x < conv->out_width; x++)
+        columns += map->column_taps[map->column_kind[x]].last -
+                   map->column_taps[map->column_kind[x]].first;
+    return rows * columns;
+}
+
+/* Which way is faster, by cycles of 16 dots on Zen 4: turned, words outside the image are not
+ * counted, and no lane is empty, but rows of the kernel are ended one by one, and dots turned. */
+static bool is_turned(const xn_conv *conv, const xn_cpu_many_kernels *many,
+                      const xn_cpu_many_state *state) {
+    const xn_cpu_patch shape = patch_of(conv);
+    const double outputs = (double)out_plane_of(conv), lanes = outputs * state->wave;
+    const double taps = (double)conv->kernel_h * conv->kernel_w;
+    const double inside = taps_inside(conv, state->map) / outputs / taps;
+    const double full = ceil(lanes / SLACK_LANES) * SLACK_LANES / lanes;
+    if (!many->turned || shape.sharing > 1 || conv->pad_value > 0 || outputs < LEAST_TURNED ||
+        conv->group_out_channels % XN_CPU_TURNED_FILTERS || state->map->classes > TURNED_CLASSES)
+        return false;
+    return 1.29 * shape.words * inside + 1.5 * conv->kernel_h +
+               (xn_cpu_has_thresholds(conv) ? 2 : 8) <
+           1.27 * shape.words * full + 4;
 }
 
 /* Measured (NOTES.md): beside the counting, a word of a patch takes 0.2 ns a pixel and 6 ns a row,
@@ -182,15 +221,19 @@ static xn_status create(xn_plan *plan, xn_error *error) {
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
     state->wave = (int32_t)xn_cpu_min(plan->max_images,
                                       xn_cpu_max(1, (int64_t)(WAVE_BYTES / image_bytes(conv))));
+    state->turned = is_turned(conv, many, state);
     int64_t whole = xn_cpu_div_up((int64_t)out_plane_of(conv) * whole_of(conv) + 1, LEAST_LANES);
-    state->lanes = (int32_t)xn_cpu_max(lanes_of(conv, many, state->wave), whole * LEAST_LANES);
+    state->lanes = (int32_t)xn_cpu_max(lanes_of(conv, many, state), whole * LEAST_LANES);
     take_shared(conv, state, &shared);
     take_slice(conv, many, state, &slice);
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
 }
 
 static xn_status prepare(const xn_plan *plan, const xn_prepared *prepared, xn_error *error) {
-    xn_status status = xn_cpu_form_ready(prepared, &xn_cpu_many_form, 0, error);
+    const xn_cpu_many_kernels *many = plan->path_kernels;
+    const xn_cpu_many_state *state = plan->state;
+    const int layout = state->turned ? XN_CPU_MANY_TURNED : (int)many->layout;
+    xn_status status = xn_cpu_form_ready(prepared, &xn_cpu_many_form, layout, error);
     if (!status && xn_cpu_has_thresholds(&plan->step.conv))
         status = xn_cpu_thresholds_ready(prepared, &plan->step.conv.epilogue, error);
     return status;
@@ -266,19 +309,18 @@ static void pack_reals(const xn_cpu_many_job *j, int64_t slot, int32_t group, si
 /* From packed pixels to planes. */
 static void spread_bits(const xn_cpu_many_job *j, int64_t slot, int32_t group, size_t pixel,
                         int32_t n) {
+    const size_t step = (size_t)j->shape.tap_words;
     uint32_t *to = xn_cpu_many_planes(j, slot, group) + pixel;
+    if (j->plan->step.input_layout == XN_LAYOUT_WORDS &&
+        step == (size_t)xn_packed_words(j->conv->group_channels)) {
+        const uint32_t *words = (const uint32_t *)(const void *)j->images[slot].input;
+        j->kernels->spread(words + ((size_t)group * j->plane + pixel) * step, (int32_t)step, n,
+                           j->plane, to);
+        return;
+    }
     for (int32_t word = 0; word < j->shape.tap_words; word++, to += j->plane)
         xn_cpu_bits_read(j->conv, j->plan->step.input_layout, j->images[slot].input, group, word,
                          pixel, n, to);
-}
-
-/* With thresholds: from where dot starts to the most that may differ. */
-static void make_limits(const xn_cpu_many_job *j, int32_t o) {
-    int32_t *limit = xn_cpu_many_starts(j, o);
-    for (int32_t c = 0; c < j->map->classes; c++) {
-        int64_t room = (int64_t)limit[c] - j->thresholds->least[o];
-        limit[c] = room < 0 ? -1 : (int32_t)xn_cpu_min(room / 2, INT32_MAX);
-    }
 }
 
 static void make_starts(const xn_cpu_many_job *j, int32_t first, int32_t end) {
@@ -286,8 +328,6 @@ static void make_starts(const xn_cpu_many_job *j, int32_t first, int32_t end) {
     size_t prefix = (size_t)(conv->kernel_h + 1) * (size_t)(conv->kernel_w + 1);
     j->kernels->starts(j->map, j->weights->prefix + (size_t)first * prefix, end - first,
                        xn_cpu_many_starts(j, first));
-    for (int32_t o = first; j->thresholds && o < end; o++)
-        make_limits(j, o);
 }
 
 static void pack_task(void *context, int64_t unit, int thread) {
@@ -374,12 +414,16 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
                          .plan = plan,
                          .state = state,
                          .conv = conv,
-                         .weights = xn_cpu_form_of(run->prepared, &xn_cpu_many_form, 0),
+                         .weights =
+                             xn_cpu_form_of(run->prepared, &xn_cpu_many_form,
+                                            state->turned ? XN_CPU_MANY_TURNED : (int)many->layout),
                          .map = state->map,
-                         .kernels = many};
+                         .kernels = many,
+                         .turned = state->turned};
     if (xn_cpu_has_thresholds(conv))
         j.thresholds = xn_cpu_thresholds_of(run->prepared, &conv->epilogue);
     j.shape = patch_of(conv);
+    j.shape.anew = j.turned ? j.shape.words / conv->kernel_h : 0;
     j.plane = plane_of(conv);
     j.out_plane = out_plane_of(conv);
     j.pitch = state->lanes + SLACK_LANES;
@@ -387,13 +431,15 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     j.output_bytes = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
     j.stream = j.output_bytes && xn_conv_output_bytes(conv) * (size_t)count >= STREAM_BYTES;
     j.gather = j.stream && whole_of(conv);
-    j.block = j.gather || conv->epilogue.bits ? XN_CPU_MANY_BLOCK : ROWS;
-    j.lanes = j.gather ? whole_of(conv) * (int32_t)j.out_plane : lanes_of(conv, many, state->wave);
+    j.block = j.gather || j.turned || conv->epilogue.bits ? XN_CPU_MANY_BLOCK : ROWS;
+    j.lanes = lanes_of(conv, many, state);
+    if (j.gather)
+        j.lanes = (j.turned ? 1 : whole_of(conv)) * (int32_t)j.out_plane;
     assert(j.lanes > 0);
     for (int64_t first = 0; first < count; first += state->wave) {
         start_wave(&j, images + first, xn_cpu_min(state->wave, count - first));
         int64_t groups = j.count * conv->groups;
-        int64_t starts = first ? 0 : xn_cpu_div_up(conv->out_channels, START_FILTERS);
+        int64_t starts = first || j.turned ? 0 : xn_cpu_div_up(conv->out_channels, START_FILTERS);
         xn_cpu_for(run->threads, groups * j.plane_chunks + starts, pack_task, &j);
         if (conv->epilogue.k)
             xn_cpu_for(run->threads, groups * j.k_bands, k_task, &j);

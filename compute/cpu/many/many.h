@@ -26,12 +26,15 @@
 
 #define XN_CPU_WORD_NIBBLES 8
 #define XN_CPU_COLUMN_WORDS 16
+#define XN_CPU_PARITY_FILTERS 8
+#define XN_CPU_TURNED_FILTERS 16
 
 /* What a filter's words are, of a group of so many channels. */
 typedef struct xn_cpu_patch {
     int32_t tap_words; /* of a tap; 1 where taps share */
     int32_t sharing;   /* taps in a word; 1 with more than 16 channels */
     int32_t words;     /* of all taps */
+    int32_t anew;      /* parities begin anew after so many; 0: never */
 } xn_cpu_patch;
 
 xn_cpu_patch xn_cpu_patch_of(int32_t group_channels, int32_t kernel_h, int32_t kernel_w);
@@ -50,6 +53,7 @@ typedef struct xn_cpu_map {
     xn_cpu_range *outputs;                           /* [KW] whose tap in that column is inside */
     int32_t *row_kind;                               /* [OH] */
     int32_t *column_kind;                            /* [OW] */
+    xn_cpu_range *row_taps, *column_taps;            /* [row_kinds], [column_kinds]: those inside */
     /* What dot starts from, a class (many.c): base + factor * (+1 weights outside). Those inside
      * are entries corner[0] - [1] - [2] + [3] of a filter's prefix sums, all of them entry `all`.
      */
@@ -64,70 +68,130 @@ void xn_cpu_map_free(xn_cpu_map *map); /* NULL-safe */
 
 /* ---- weights ---- */
 
+/* What kernels read beside the bits: the variants of the form. */
+typedef enum {
+    XN_CPU_MANY_BITS,
+    XN_CPU_MANY_NIBBLES,
+    XN_CPU_MANY_PARITIES,
+    XN_CPU_MANY_TURNED,
+} xn_cpu_many_layout;
+
 typedef struct xn_cpu_many_weights {
-    /* The words of each filter, [O][words], and the same as offsets into a table of rows of 16
-     * bytes: 16 * each nibble, the lowest first. Kernels read up to XN_CPU_COLUMN_WORDS past the
-     * bits. */
+    /* The words of each filter, [O][words]. Kernels read up to XN_CPU_COLUMN_WORDS past them. */
     uint32_t *bits;
+    /* NULL, or the same as offsets into a table of rows of 16 bytes: 16 * each nibble, the lowest
+     * first. */
     uint8_t *nibbles;
+    /* NULL, or [O / 8][words][8], rounded up: of filters 0..7 of a block the xor of words 0..k */
+    uint32_t *parities;
+    /* NULL, or [O / 16][words][16], rounded up: of filters 0..15 the xor of a kernel row's words up
+     * to this one. */
+    uint32_t *turned;
     int32_t *prefix; /* [O][KH + 1][KW + 1]: +1 weights in taps [0, i) x [0, j) */
+    int32_t words;   /* of a filter */
 } xn_cpu_many_weights;
+
+/* Those of filter o, which are XN_CPU_PARITY_FILTERS apart. */
+static inline const uint32_t *xn_cpu_parities_of(const xn_cpu_many_weights *weights, int32_t o) {
+    const size_t block = (size_t)(o / XN_CPU_PARITY_FILTERS);
+    return weights->parities + block * XN_CPU_PARITY_FILTERS * (size_t)weights->words +
+           o % XN_CPU_PARITY_FILTERS;
+}
+
+static inline const uint32_t *xn_cpu_turned_of(const xn_cpu_many_weights *weights, int32_t o) {
+    const size_t block = (size_t)(o / XN_CPU_TURNED_FILTERS);
+    return weights->turned + block * XN_CPU_TURNED_FILTERS * (size_t)weights->words +
+           o % XN_CPU_TURNED_FILTERS;
+}
 
 /* ---- kernels ---- */
 
-/* Part of an output row: lanes [lane, lane + count) are outputs (y, x..). */
+/* Part of an output row: lanes [lane, lane + count) are outputs (y, x..) of an image, whose planes,
+ * [tap_words][H*W], are those of one group. */
 typedef struct xn_cpu_piece {
+    const uint32_t *planes;
     int32_t lane, count, y, x;
 } xn_cpu_piece;
 
-/* Differences of some filters and lanes, and what makes outputs of them. */
-typedef struct xn_cpu_differences {
-    const uint32_t *differ; /* [filters][n], rows of differ_pitch */
-    const int32_t *start;   /* [filters][classes], rows of map.pitch */
-    const int32_t *kind;    /* [n]: classes */
+/* Lanes, as the kernels read them. */
+typedef struct xn_cpu_lanes {
+    const void *arranged; /* their patches, rows of pitch */
+    const int32_t *kind;  /* class of each, 0 past the last */
     const xn_cpu_map *map;
-    size_t differ_pitch;
-    int32_t filters, n;
-} xn_cpu_differences;
+    int32_t pitch, count; /* count: a multiple of tile_lanes */
+} xn_cpu_lanes;
+
+/* Some outputs with the same taps inside. */
+#define XN_CPU_TILE 8
+typedef struct xn_cpu_tile {
+    size_t first, words; /* in so many rows of the kernel, from the first one's word on */
+    int32_t rows;
+    bool whole;          /* no taps on the left are outside */
+    int32_t base, count; /* dots start from; outputs */
+    int32_t lane[XN_CPU_TILE];
+} xn_cpu_tile;
+
+/* What 16 filters are counted against. */
+typedef struct xn_cpu_turned {
+    const uint32_t *patches;  /* [lane][pitch]: parities that begin anew with each kernel row */
+    const uint32_t *parities; /* the filters', [words][16] */
+    size_t pitch, row_words;  /* row_words: of a row of the kernel */
+    int32_t words;
+} xn_cpu_turned;
 
 typedef struct xn_cpu_many_kernels {
     double step_ns; /* rough time of one word of 16 lanes and one filter */
-    /* Lanes that differ() takes at a time; a multiple of the vectors of all kernels. */
+    xn_cpu_many_layout layout;
+    /* Lanes that dots() takes at a time; a multiple of the vectors of all kernels. */
     int32_t tile_lanes;
-    /* Bytes that a patch's word takes in the form that differ() reads. */
+    /* Bytes that a patch's word takes in the form that dots() reads; 4: where it was. */
     int32_t word_bytes;
     /* bits[x] bit c = sign of src[c*stride + x], c < channels <= 32; the other bits 0. magnitude:
      * NULL, or [n] set to the sum of |src| over the channels. */
     void (*pack)(const float *src, int64_t stride, int32_t channels, int32_t n, uint32_t *bits,
                  float *magnitude);
-    /* Fills a piece of patches [words][pitch] from planes [tap_words][H*W]. Reads up to 16 words
-     * before and past the planes, writes up to 16 past the piece. */
+    /* planes[w][x] = words[x][w], w < step: rows of step and of plane. */
+    void (*spread)(const uint32_t *words, int32_t step, int32_t n, size_t plane, uint32_t *planes);
+    /* Fills patches [words][pitch] of lanes, of which pieces, in order, are all. Reads up to 16
+     * words before and past the planes, writes up to 16 past the last lane. With parities, a word
+     * is the xor of it and those before it. */
     void (*patch)(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
-                  const uint32_t *planes, const xn_cpu_piece *piece, int32_t pitch,
-                  uint32_t *patches);
-    /* NULL, or turns patches [words][pitch] into the form that differ() reads. */
+                  const xn_cpu_piece *pieces, int32_t count, int32_t pitch, uint32_t *patches);
+    /* NULL, or turns patches [words][pitch] into the form that dots() reads. */
     void (*arrange)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
                     void *arranged);
-    /* differ[f][lane] (rows of pitch) = how many bits of patch and filter f differ; lanes is a
-     * multiple of tile_lanes. bits and nibbles are the first filter's (xn_cpu_many_weights). */
-    void (*differ)(const void *patches, int32_t words, int32_t pitch, int32_t lanes,
-                   const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *differ);
-    /* NULL, or the same for one lane, whose patch is contiguous and 0 up to a multiple of 16 words.
-     * Reads that far past a filter's bits. */
-    void (*differ_column)(const uint32_t *patch, int32_t words, int32_t pitch, const uint32_t *bits,
-                          int32_t filters, uint32_t *differ);
+    /* dot[f][lane] = start[f][kind[lane]] - 2 * the bits in which patch and filter o + f differ, f
+     * < filters: rows of pitch. start: of filter o, rows of map.pitch. stream: past the cache; all
+     * rows then start with a line. */
+    void (*dots)(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot);
+    bool direct; /* dots() reads nothing that it has written */
+    /* NULL, or the same for one lane, whose patch, in words, is contiguous and 0 up to a multiple
+     * of
+     * 16. Reads that far past a filter's bits. start: of its class. */
+    void (*column)(const uint32_t *patch, const xn_cpu_many_weights *weights, int32_t o,
+                   int32_t filters, const int32_t *start, int32_t start_pitch, size_t pitch,
+                   int32_t *dot);
+    /* NULL, or dot[lane][16] of 16 filters for the lanes of some tiles. Not with pad value 1. */
+    void (*turned)(const xn_cpu_turned *turned, const xn_cpu_tile *tiles, int32_t count,
+                   int32_t *dot);
+    /* turned[lane][k] from patches [words][pitch]; all of it up to multiples of 16. */
+    void (*turn_patches)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
+                         size_t turned_pitch, uint32_t *turned);
+    /* to[f][lane], rows of pitch, from [lane][16], of which lanes up to a multiple of 16 are read.
+     */
+    void (*turn)(const int32_t *dot, int32_t lanes, size_t pitch, int32_t *to);
+    /* Sets bit `bit` + f of words[lane] where dot[lane][f] >= least[f], f < 16. */
+    void (*turned_bits)(const int32_t *dot, int32_t lanes, const int32_t *least, int32_t bit,
+                        uint32_t *words);
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_many_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
-    /* dot[f][x] = start[f][kind[x]] - 2 * differ[f][x], rows of pitch. stream: past the cache; all
-     * rows then start with a line. */
-    void (*dots)(const xn_cpu_differences *d, bool stream, size_t pitch, int32_t *dot);
     /* out[x] = dot * factor * k[x] + bias; k NULL is 1. False where one is not finite. */
-    bool (*reals)(const uint32_t *differ, const int32_t *start, const int32_t *kind,
-                  int32_t classes, const float *k, float factor, float bias, int32_t n, bool stream,
-                  float *out);
-    /* word[x] bit f = differ[f][x] <= limit[f][kind[x]], f < filters <= 32; other bits 0. */
-    void (*bits)(const uint32_t *differ, int32_t pitch, const int32_t *limit, int32_t limit_pitch,
-                 const int32_t *kind, int32_t classes, int32_t filters, int32_t n, uint32_t *word);
+    bool (*reals)(const int32_t *dot, const float *k, float factor, float bias, int32_t n,
+                  bool stream, float *out);
+    /* word[x] bit f = dot[f][x] >= least[f], f < filters <= 32; other bits 0. */
+    void (*bits)(const int32_t *dot, size_t pitch, const int32_t *least, int32_t filters, int32_t n,
+                 uint32_t *word);
 } xn_cpu_many_kernels;
 
 extern const xn_cpu_many_kernels xn_cpu_many_portable;

@@ -9,14 +9,14 @@
  *   LOOKUP(table, i)       optional: 16 words by index, for VECTOR_BYTES 64
  *   STORE_FIRST(to, n, v)  optional: the first n words of a vector
  *
- * and one of two ways to count bits that differ:
+ * and one of three ways to count bits that differ:
  *
- *   COUNT(x)     from a vector of words to counts of set bits: of each word (FOLD_WORDS 0), or of
- *                each of its bytes, of which FOLD_WORDS may be added before they are folded;
- *                TILE_VECTORS x TILE_FILTERS accumulators fit the registers
- *   SUM(x)       optional, for VECTOR_BYTES 64 and FOLD_WORDS 0: the sum of a vector's words
+ *   COUNT(x)     from a vector of words to counts of set bits of each of its bytes, of which
+ *                FOLD_WORDS may be added before they are folded; TILE_VECTORS x TILE_FILTERS
+ *                accumulators fit the registers
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
- *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up */
+ *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up
+ *   BY_PAIRS     many_pairs.h: COUNT(x) is of each word; SUM(x) is the sum of a vector's words */
 #include "index.h"
 #include "many.h"
 #include "vectors.h"
@@ -72,6 +72,13 @@ static void pack(const float *src, int64_t stride, int32_t channels, int32_t n, 
         pack_word(src, stride, channels, n, bits, magnitude);
     else
         pack_word(src, stride, channels, n, bits, NULL);
+}
+
+static void spread_plain(const uint32_t *restrict words, int32_t step, int32_t n, size_t plane,
+                         uint32_t *restrict planes) {
+    for (int32_t w = 0; w < step; w++)
+        for (int32_t x = 0; x < n; x++)
+            planes[(size_t)w * plane + (size_t)x] = words[(size_t)x * (size_t)step + (size_t)w];
 }
 
 /* ---- patches ---- */
@@ -132,9 +139,8 @@ static int32_t clamp(int64_t value, int32_t most) {
     return (int32_t)(value < 0 ? 0 : value > most ? most : value);
 }
 
-static void patch(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
-                  const uint32_t *planes, const xn_cpu_piece *piece, int32_t pitch,
-                  uint32_t *patches) {
+static void patch_piece(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
+                        const xn_cpu_piece *piece, int32_t pitch, uint32_t *patches) {
     int64_t plane = (int64_t)conv->height * conv->width;
     int64_t start_y = (int64_t)piece->y * conv->stride_h - conv->pad_top;
     int64_t start_x = (int64_t)piece->x * conv->stride_w - conv->pad_left;
@@ -148,7 +154,7 @@ static void patch(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch
                 inside.first = clamp((int64_t)map->outputs[j].first - piece->x, n);
                 inside.last = clamp((int64_t)map->outputs[j].last - piece->x, n);
             }
-            const uint32_t *from = planes;
+            const uint32_t *from = piece->planes;
             if (inside.first < inside.last)
                 from += y * conv->width + start_x + (int64_t)j * conv->dilation_w +
                         (int64_t)inside.first * stride;
@@ -164,131 +170,13 @@ static void patch(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch
     }
 }
 
-/* ---- bits that differ ---- */
-
-#ifdef NIBBLES
-#include "many_nibbles.h"
-#else
-
-enum { TILE_LANES = WORDS, WORD_BYTES = 4 };
-#define ARRANGE NULL
-
-/* Byte counts of a 32-bit lane to their sum. */
-#ifndef FOLD
-#define FOLD(counts)                                                                               \
-    (((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) & 0xffffu) +                        \
-     ((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) >> 16))
-#endif
-
-#ifndef COUNT3
-#define COUNT3(a, b, c) (COUNT(a) + COUNT(b) + COUNT(c))
-#define COUNT3_WORDS 1
-#else
-#define COUNT3_WORDS 3
-#endif
-
-/* Adds one word of a tile, or three. */
-INLINE void add_words(const uint32_t *patches, int32_t words, int32_t pitch, const uint32_t *bits,
-                      vector_u32 part[][4], const int vectors, const int filters, const int count) {
-    vector_u32 x[3][4], w[3];
-    for (int k = 0; k < count; k++)
-        for (int v = 0; v < vectors; v++)
-            x[k][v] = *(const loose_u32 *)(patches + k * pitch + v * WORDS);
-    for (int f = 0; f < filters; f++) {
-        for (int k = 0; k < count; k++)
-            w[k] = bits[(size_t)f * (size_t)words + (size_t)k] - (vector_u32){0};
-        for (int v = 0; v < vectors; v++)
-            part[f][v] += count == 3 ? COUNT3(x[0][v] ^ w[0], x[1][v] ^ w[1], x[2][v] ^ w[2])
-                                     : COUNT(x[0][v] ^ w[0]);
-    }
+static void patch(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
+                  const xn_cpu_piece *pieces, int32_t count, int32_t pitch, uint32_t *patches) {
+    for (int32_t i = 0; i < count; i++)
+        patch_piece(conv, map, shape, &pieces[i], pitch, patches);
 }
 
-/* One tile of lanes and filters, whose counts stay in registers over all words. */
-INLINE void differ_tile(const uint32_t *patches, int32_t words, int32_t pitch, const uint32_t *bits,
-                        uint32_t *out, const int vectors, const int filters) {
-    vector_u32 count[TILE_FILTERS][4], part[TILE_FILTERS][4];
-    for (int f = 0; f < filters; f++)
-        for (int v = 0; v < vectors; v++)
-            count[f][v] = part[f][v] = (vector_u32){0};
-    for (int32_t k = 0; k < words;) {
-        int32_t end = FOLD_WORDS && words - k > FOLD_WORDS ? k + FOLD_WORDS : words;
-        for (; COUNT3_WORDS == 3 && k + 3 <= end; k += 3)
-            add_words(patches + (size_t)k * (size_t)pitch, words, pitch, bits + k, part, vectors,
-                      filters, 3);
-        for (; k < end; k++)
-            add_words(patches + (size_t)k * (size_t)pitch, words, pitch, bits + k, part, vectors,
-                      filters, 1);
-        for (int f = 0; f < filters && FOLD_WORDS > 0; f++)
-            for (int v = 0; v < vectors; v++) {
-                count[f][v] += FOLD(part[f][v]);
-                part[f][v] = (vector_u32){0};
-            }
-    }
-    for (int f = 0; f < filters; f++)
-        for (int v = 0; v < vectors; v++)
-            *(loose_u32 *)(out + (size_t)f * (size_t)pitch + v * WORDS) =
-                FOLD_WORDS ? count[f][v] : part[f][v];
-}
-
-INLINE void differ_lanes(const uint32_t *patches, int32_t words, int32_t pitch,
-                         const uint32_t *bits, int32_t filters, uint32_t *out, const int vectors) {
-    int32_t f = 0;
-    for (; f + TILE_FILTERS <= filters; f += TILE_FILTERS)
-        differ_tile(patches, words, pitch, bits + (size_t)f * (size_t)words,
-                    out + (size_t)f * (size_t)pitch, vectors, TILE_FILTERS);
-    for (; f < filters; f++)
-        differ_tile(patches, words, pitch, bits + (size_t)f * (size_t)words,
-                    out + (size_t)f * (size_t)pitch, vectors, 1);
-}
-
-/* Vectors of the next tile: a vector alone would load a filter's word for one step only, so 5 go
- * as 3 and 2. */
-static int32_t tile_vectors(int32_t left) {
-    if (TILE_VECTORS == 4 && left == 5)
-        return 3;
-    return left < TILE_VECTORS ? left : TILE_VECTORS;
-}
-
-static void differ(const void *patches, int32_t words, int32_t pitch, int32_t lanes,
-                   const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *out) {
-    (void)nibbles;
-    const uint32_t *from = patches;
-    for (int32_t x = 0; x < lanes;) {
-        int32_t left = (lanes - x) / WORDS;
-        int32_t vectors = tile_vectors(left);
-        if (vectors == TILE_VECTORS)
-            differ_lanes(from + x, words, pitch, bits, filters, out + x, TILE_VECTORS);
-        else if (vectors == 3)
-            differ_lanes(from + x, words, pitch, bits, filters, out + x, 3);
-        else if (vectors == 2)
-            differ_lanes(from + x, words, pitch, bits, filters, out + x, 2);
-        else
-            differ_lanes(from + x, words, pitch, bits, filters, out + x, 1);
-        x += vectors * WORDS;
-    }
-}
-#endif
-
-/* A vector is 16 words of the filter here. The last one's may be the next filter's too: masked. */
-#ifdef SUM
-#define DIFFER_COLUMN differ_column
-static void differ_column(const uint32_t *patch, int32_t words, int32_t pitch, const uint32_t *bits,
-                          int32_t filters, uint32_t *differ) {
-    const int32_t whole = (words - 1) / WORDS * WORDS;
-    const vector_u32 mask = (vector_u32)(*(const loose_i32 *)numbers < words - whole);
-    for (int32_t f = 0; f < filters; f++, bits += words, differ += pitch) {
-        vector_u32 sum = COUNT((*(const loose_u32 *)(bits + whole) & mask) ^
-                               *(const loose_u32 *)(patch + whole));
-        for (int32_t k = 0; k < whole; k += WORDS)
-            sum += COUNT(*(const loose_u32 *)(bits + k) ^ *(const loose_u32 *)(patch + k));
-        *differ = SUM(sum);
-    }
-}
-#else
-#define DIFFER_COLUMN NULL
-#endif
-
-/* ---- epilogue ---- */
+/* ---- border classes ---- */
 
 /* How a lane finds its class's entry in a filter's table. */
 typedef enum { ONE_CLASS, FEW_CLASSES, MANY_CLASSES } class_way;
@@ -315,6 +203,10 @@ INLINE vector_u32 entries(vector_u32 held, const int32_t *table, const int32_t *
         for (int l = 0; l < WORDS; l++)
             held[l] = (uint32_t)table[kind[l]];
     return held;
+}
+
+static class_way way_of(int32_t classes) {
+    return classes == 1 ? ONE_CLASS : classes <= LOOKUP_CLASSES ? FEW_CLASSES : MANY_CLASSES;
 }
 
 /* In unsigned arithmetic, since parts may pass 2^31 where dot does not. */
@@ -347,74 +239,132 @@ static void starts(const xn_cpu_map *map, const int32_t *prefix, int32_t filters
             starts_plain(map, sums, start);
 }
 
-/* The last vector of a row overlaps the one before: what is left is written twice, not one by one.
- */
-INLINE void dots_row(const uint32_t *restrict differs, const int32_t *restrict start,
-                     const int32_t *restrict kind, int32_t n, const bool stream,
-                     int32_t *restrict dot, const class_way way) {
-    vector_u32 held = table_of(start, way);
-    for (int32_t x = 0; x + WORDS <= n; x += WORDS) {
-        vector_u32 v = entries(held, start, kind + x, way) - *(const loose_u32 *)(differs + x) * 2;
-        if (stream)
-            STREAM(dot + x, v);
-        else
-            *(loose_u32 *)(dot + x) = v;
+/* ---- bits that differ ---- */
+
+#if defined(NIBBLES)
+#include "many_nibbles.h"
+#elif defined(BY_PAIRS)
+#include "many_pairs.h"
+#else
+
+enum { TILE_LANES = WORDS, WORD_BYTES = 4 };
+#define LAYOUT XN_CPU_MANY_BITS
+#define ARRANGE NULL
+#define DIRECT true
+
+/* Byte counts of a 32-bit lane to their sum. */
+#ifndef FOLD
+#define FOLD(counts)                                                                               \
+    (((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) & 0xffffu) +                        \
+     ((((counts)&0x00ff00ffu) + ((counts) >> 8 & 0x00ff00ffu)) >> 16))
+#endif
+
+#ifndef COUNT3
+#define COUNT3(a, b, c) (COUNT(a) + COUNT(b) + COUNT(c))
+#define COUNT3_WORDS 1
+#else
+#define COUNT3_WORDS 3
+#endif
+
+/* Adds one word of a tile, or three. */
+INLINE void add_words(const uint32_t *patches, int32_t words, int32_t pitch, const uint32_t *bits,
+                      vector_u32 part[][TILE_VECTORS], const int vectors, const int filters,
+                      const int count) {
+    vector_u32 x[3][TILE_VECTORS], w[3];
+    for (int k = 0; k < count; k++)
+        for (int v = 0; v < vectors; v++)
+            x[k][v] = *(const loose_u32 *)(patches + k * pitch + v * WORDS);
+    for (int f = 0; f < filters; f++) {
+        for (int k = 0; k < count; k++)
+            w[k] = bits[(size_t)f * (size_t)words + (size_t)k] - (vector_u32){0};
+        for (int v = 0; v < vectors; v++)
+            part[f][v] += count == 3 ? COUNT3(x[0][v] ^ w[0], x[1][v] ^ w[1], x[2][v] ^ w[2])
+                                     : COUNT(x[0][v] ^ w[0]);
     }
-    int32_t x = n - WORDS;
-    if (n % WORDS && x >= 0)
-        *(loose_u32 *)(dot + x) =
-            entries(held, start, kind + x, way) - *(const loose_u32 *)(differs + x) * 2;
-    for (x = 0; n < WORDS && x < n; x++)
-        dot[x] = xn_dot_from_xor(start[way == ONE_CLASS ? 0 : kind[x]], (int32_t)differs[x]);
 }
 
-INLINE void dots_by(const xn_cpu_differences *d, const bool stream, size_t pitch, int32_t *dot,
-                    const class_way way) {
-    for (int32_t f = 0; f < d->filters; f++)
-        dots_row(d->differ + (size_t)f * d->differ_pitch,
-                 d->start + (size_t)f * (size_t)d->map->pitch, d->kind, d->n, stream,
-                 dot + (size_t)f * pitch, way);
+/* One tile of lanes and filters, whose counts stay in registers over all words. */
+INLINE void differ_tile(const uint32_t *patches, int32_t words, int32_t pitch, const uint32_t *bits,
+                        vector_u32 count[][TILE_VECTORS], const int vectors, const int filters) {
+    vector_u32 part[TILE_FILTERS][TILE_VECTORS];
+    for (int f = 0; f < filters; f++)
+        for (int v = 0; v < vectors; v++)
+            count[f][v] = part[f][v] = (vector_u32){0};
+    for (int32_t k = 0; k < words;) {
+        int32_t end = words - k > FOLD_WORDS ? k + FOLD_WORDS : words;
+        for (; COUNT3_WORDS == 3 && k + 3 <= end; k += 3)
+            add_words(patches + (size_t)k * (size_t)pitch, words, pitch, bits + k, part, vectors,
+                      filters, 3);
+        for (; k < end; k++)
+            add_words(patches + (size_t)k * (size_t)pitch, words, pitch, bits + k, part, vectors,
+                      filters, 1);
+        for (int f = 0; f < filters; f++)
+            for (int v = 0; v < vectors; v++) {
+                count[f][v] += FOLD(part[f][v]);
+                part[f][v] = (vector_u32){0};
+            }
+    }
 }
 
-static class_way way_of(int32_t classes) {
-    return classes == 1 ? ONE_CLASS : classes <= LOOKUP_CLASSES ? FEW_CLASSES : MANY_CLASSES;
+/* Vectors of lanes from x on. */
+INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
+                      int32_t o, const int32_t *start, size_t pitch, int32_t *dot,
+                      const int vectors, const int filters) {
+    vector_u32 count[TILE_FILTERS][TILE_VECTORS];
+    const class_way way = way_of(lanes->map->classes);
+    differ_tile((const uint32_t *)lanes->arranged + x, weights->words, lanes->pitch,
+                weights->bits + (size_t)o * (size_t)weights->words, count, vectors, filters);
+    for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += pitch) {
+        const vector_u32 held = table_of(start, way);
+        for (int v = 0; v < vectors; v++)
+            *(loose_u32 *)(dot + x + v * WORDS) =
+                entries(held, start, lanes->kind + x + v * WORDS, way) - 2 * count[f][v];
+    }
 }
 
-static void dots(const xn_cpu_differences *d, bool stream, size_t pitch, int32_t *dot) {
-    class_way way = way_of(d->map->classes);
-    if (way == ONE_CLASS)
-        dots_by(d, stream, pitch, dot, ONE_CLASS);
-    else if (way == FEW_CLASSES && stream)
-        dots_by(d, true, pitch, dot, FEW_CLASSES);
-    else if (way == FEW_CLASSES)
-        dots_by(d, false, pitch, dot, FEW_CLASSES);
-    else
-        dots_by(d, stream, pitch, dot, MANY_CLASSES);
+INLINE void dots_of(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
+                    int32_t o, int32_t filters, const int32_t *start, size_t pitch, int32_t *dot,
+                    const int vectors) {
+    const size_t starts = (size_t)lanes->map->pitch;
+    int32_t f = 0;
+    for (; f + TILE_FILTERS <= filters; f += TILE_FILTERS)
+        dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, pitch,
+                  dot + (size_t)f * pitch, vectors, TILE_FILTERS);
+    for (; f < filters; f++)
+        dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, pitch,
+                  dot + (size_t)f * pitch, vectors, 1);
 }
 
-/* A vector of outputs from x on. with_k is k != NULL, known to the compiler. */
-INLINE vector_f32 reals_vector(const uint32_t *differs, const int32_t *start, const int32_t *kind,
-                               const float *k, const bool with_k, float factor, float bias,
-                               int32_t x, vector_u32 held, const class_way way) {
-    vector_i32 dot =
-        (vector_i32)(entries(held, start, kind + x, way) - *(const loose_u32 *)(differs + x) * 2);
-    const vector_f32 acc = __builtin_convertvector(dot, vector_f32);
+static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot) {
+    int32_t x = 0;
+    (void)stream;
+    for (; x + TILE_VECTORS * WORDS <= lanes->count; x += TILE_VECTORS * WORDS)
+        dots_of(lanes, x, weights, o, filters, start, pitch, dot, TILE_VECTORS);
+    for (; x < lanes->count; x += WORDS)
+        dots_of(lanes, x, weights, o, filters, start, pitch, dot, 1);
+}
+#endif
+
+/* ---- epilogue ---- */
+
+/* A vector of outputs. with_k is k != NULL, known to the compiler. */
+INLINE vector_f32 reals_vector(const int32_t *dot, const float *k, const bool with_k, float factor,
+                               float bias) {
+    const vector_f32 acc = __builtin_convertvector(*(const loose_i32 *)dot, vector_f32);
     if (with_k)
-        return value_with_k(acc, factor, *(const loose_f32 *)(k + x), bias);
+        return value_with_k(acc, factor, *(const loose_f32 *)k, bias);
     return value_of(acc, factor, bias);
 }
 
 /* The last vector is stored in part, or, where the set has no masks, with some of the one before
  * again. */
-INLINE bool reals_by(const uint32_t *restrict differs, const int32_t *restrict start,
-                     const int32_t *restrict kind, const float *restrict k, const bool with_k,
-                     float factor, float bias, int32_t n, const bool stream, float *restrict out,
-                     const class_way way) {
-    vector_u32 held = table_of(start, way), odd = {0};
+INLINE bool reals_by(const int32_t *restrict dot, const float *restrict k, const bool with_k,
+                     float factor, float bias, int32_t n, const bool stream, float *restrict out) {
+    vector_u32 odd = {0};
     int32_t x = 0;
     for (; x + WORDS <= n; x += WORDS) {
-        const vector_f32 value =
-            reals_vector(differs, start, kind, k, with_k, factor, bias, x, held, way);
+        const vector_f32 value = reals_vector(dot + x, k + x, with_k, factor, bias);
         note_value(&odd, value);
         if (stream)
             STREAM(out + x, value);
@@ -423,80 +373,72 @@ INLINE bool reals_by(const uint32_t *restrict differs, const int32_t *restrict s
     }
     if (x < n && (MASKS || n >= WORDS)) {
         const int32_t last = MASKS ? x : n - WORDS;
-        const vector_f32 value =
-            reals_vector(differs, start, kind, k, with_k, factor, bias, last, held, way);
+        const vector_f32 value = reals_vector(dot + last, k + last, with_k, factor, bias);
         note_value(&odd, value);
         STORE_LAST(out + last, n - last, value);
         x = n;
     }
     bool finite = are_finite(odd);
     for (; x < n; x++) {
-        int32_t dot = xn_dot_from_xor(start[way == ONE_CLASS ? 0 : kind[x]], (int32_t)differs[x]);
-        out[x] = xn_epilogue_value((float)dot, factor, with_k ? k[x] : 1.0f, bias);
+        out[x] = xn_epilogue_value((float)dot[x], factor, with_k ? k[x] : 1.0f, bias);
         finite = finite && isfinite(out[x]);
     }
     return finite;
 }
 
-INLINE bool reals_of(const uint32_t *differs, const int32_t *start, const int32_t *kind,
-                     const float *k, const bool with_k, float factor, float bias, int32_t n,
-                     const bool stream, float *out, const class_way way) {
-    if (way == ONE_CLASS)
-        return reals_by(differs, start, kind, k, with_k, factor, bias, n, stream, out, ONE_CLASS);
-    if (way == FEW_CLASSES)
-        return reals_by(differs, start, kind, k, with_k, factor, bias, n, stream, out, FEW_CLASSES);
-    return reals_by(differs, start, kind, k, with_k, factor, bias, n, stream, out, MANY_CLASSES);
+static bool reals(const int32_t *dot, const float *k, float factor, float bias, int32_t n,
+                  bool stream, float *out) {
+    if (k)
+        return stream ? reals_by(dot, k, true, factor, bias, n, true, out)
+                      : reals_by(dot, k, true, factor, bias, n, false, out);
+    return stream ? reals_by(dot, NULL, false, factor, bias, n, true, out)
+                  : reals_by(dot, NULL, false, factor, bias, n, false, out);
 }
 
-static bool reals(const uint32_t *differs, const int32_t *start, const int32_t *kind,
-                  int32_t classes, const float *k, float factor, float bias, int32_t n, bool stream,
-                  float *out) {
-    class_way way = way_of(classes);
-    if (!k)
-        return reals_of(differs, start, kind, NULL, false, factor, bias, n, stream, out, way);
-    if (stream)
-        return reals_of(differs, start, kind, k, true, factor, bias, n, true, out, way);
-    return reals_of(differs, start, kind, k, true, factor, bias, n, false, out, way);
-}
-
-INLINE void bits_by(const uint32_t *differs, int32_t pitch, const int32_t *limit,
-                    int32_t limit_pitch, const int32_t *kind, int32_t filters, int32_t n,
-                    uint32_t *word, const class_way way) {
-    for (int32_t x = 0; x < n; x += WORDS) {
+static void bits(const int32_t *dot, size_t pitch, const int32_t *least, int32_t filters, int32_t n,
+                 uint32_t *word) {
+    for (int32_t x = 0; x < n; x += WORDS, dot += WORDS) {
+        const int32_t *from = dot;
         vector_u32 bits = {0};
-        const uint32_t *count = differs + x;
-        const int32_t *table = limit;
-        for (int32_t f = 0; f < filters; f++, count += pitch, table += limit_pitch) {
-            vector_i32 most = (vector_i32)entries(table_of(table, way), table, kind + x, way);
-            vector_i32 is_one = (vector_i32) * (const loose_i32 *)count <= most;
-            bits |= (vector_u32)is_one & 1u << f;
-        }
+        for (int32_t f = 0; f < filters; f++, from += pitch)
+            bits |= (vector_u32)(*(const loose_i32 *)from >= least[f]) & 1u << f;
         *(loose_u32 *)(word + x) = bits;
     }
 }
 
-static void bits(const uint32_t *differs, int32_t pitch, const int32_t *limit, int32_t limit_pitch,
-                 const int32_t *kind, int32_t classes, int32_t filters, int32_t n, uint32_t *word) {
-    class_way way = way_of(classes);
-    if (way == ONE_CLASS)
-        bits_by(differs, pitch, limit, limit_pitch, kind, filters, n, word, ONE_CLASS);
-    else if (way == FEW_CLASSES)
-        bits_by(differs, pitch, limit, limit_pitch, kind, filters, n, word, FEW_CLASSES);
-    else
-        bits_by(differs, pitch, limit, limit_pitch, kind, filters, n, word, MANY_CLASSES);
-}
+#ifndef COLUMN
+#define COLUMN NULL
+#endif
+#ifndef PATCH
+#define PATCH patch
+#endif
+#ifndef TURNED
+#define TURNED NULL
+#define TURN NULL
+#define TURN_PATCHES NULL
+#define TURNED_BITS NULL
+#endif
+#ifndef SPREAD
+#define SPREAD spread_plain
+#endif
 
 const xn_cpu_many_kernels KERNELS = {
     .step_ns = STEP_NS,
+    .layout = LAYOUT,
     .tile_lanes = TILE_LANES,
     .word_bytes = WORD_BYTES,
     .pack = pack,
-    .patch = patch,
+    .spread = SPREAD,
+    .patch = PATCH,
     .arrange = ARRANGE,
-    .differ = differ,
-    .differ_column = DIFFER_COLUMN,
-    .starts = starts,
     .dots = dots,
+    .direct = DIRECT,
+    .column = COLUMN,
+    .turned = TURNED,
+    .turn = TURN,
+    .turn_patches = TURN_PATCHES,
+    .turned_bits = TURNED_BITS,
+    .starts = starts,
     .reals = reals,
     .bits = bits,
 };

@@ -16,11 +16,13 @@ typedef struct unit_of_work {
     int64_t first;          /* lane, of all of the wave */
     int32_t lanes, columns; /* of which the last so many are counted one by one */
     int thread;
-    uint32_t *patches, *apart, *differs, *words;
+    uint32_t *patches, *apart, *words;
     unsigned char *gathered;
     void *arranged;
     int32_t *kinds, *dots;
     float *values;
+    xn_cpu_tile *tiles; /* if turned, of all lanes */
+    int32_t tile_count;
 } unit_of_work;
 
 /* Lanes of one image: [lane, lane + count) of the unit are its outputs from `pixel` on. */
@@ -76,26 +78,65 @@ static void make_kinds(unit_of_work *u) {
     }
 }
 
+static xn_cpu_tile tile_of(const xn_cpu_many_job *j, int32_t kind) {
+    const xn_cpu_map *map = j->map;
+    const xn_cpu_range rows = map->row_taps[kind / map->column_kinds];
+    const xn_cpu_range columns = map->column_taps[kind % map->column_kinds];
+    const int32_t row = j->shape.anew, tap = j->shape.tap_words;
+    return (xn_cpu_tile){.first =
+                             (size_t)rows.first * (size_t)row + (size_t)columns.first * (size_t)tap,
+                         .words = (size_t)(columns.last - columns.first) * (size_t)tap,
+                         .rows = rows.last - rows.first,
+                         .whole = columns.first == 0,
+                         .base = map->base[kind]};
+}
+
+/* Adds tiles of `count` lanes of a class, of much the same size. */
+static void add_tiles(unit_of_work *u, int32_t kind, const int32_t *lanes, int32_t count) {
+    for (int32_t tiles = (count + XN_CPU_TILE - 1) / XN_CPU_TILE; tiles > 0; tiles--) {
+        xn_cpu_tile *tile = &u->tiles[u->tile_count++];
+        *tile = tile_of(u->j, kind);
+        tile->count = (int32_t)xn_cpu_div_up(count, tiles);
+        memcpy(tile->lane, lanes, (size_t)tile->count * sizeof *lanes);
+        lanes += tile->count;
+        count -= tile->count;
+    }
+}
+
+/* Class after class. */
+static void make_tiles(unit_of_work *u) {
+    for (int32_t kind = 0; kind < u->j->map->classes; kind++) {
+        int32_t *lanes = u->dots, count = 0; /* not in use yet */
+        for (int32_t lane = 0; lane < u->lanes; lane++)
+            if (u->kinds[lane] == kind)
+                lanes[count++] = lane;
+        add_tiles(u, kind, lanes, count);
+    }
+}
+
 /* A vector of which few lanes are there is not counted as one. */
 static int32_t columns_of(const xn_cpu_many_job *j, int32_t lanes) {
     int32_t left = lanes % j->kernels->tile_lanes;
     int32_t steps = (int32_t)xn_cpu_div_up(j->shape.words, XN_CPU_COLUMN_WORDS) + COLUMN_STEPS;
-    return j->kernels->differ_column && left * steps < j->shape.words ? left : 0;
+    return j->kernels->column && !j->turned && left * steps < j->shape.words ? left : 0;
 }
 
-/* Words of a column, as it lies apart. */
+/* Words of a column, as it lies apart or turned. */
 static size_t column_words(const xn_cpu_many_job *j) {
     return (size_t)xn_cpu_div_up(j->shape.words, XN_CPU_COLUMN_WORDS) * XN_CPU_COLUMN_WORDS;
 }
 
+/* Words again, from parities. */
 static void set_columns_apart(const unit_of_work *u) {
     const xn_cpu_many_job *j = u->j;
     size_t words = (size_t)j->shape.words, padded = column_words(j);
     const uint32_t *from = u->patches + u->lanes - u->columns;
     uint32_t *to = u->apart;
     for (int32_t c = 0; c < u->columns; c++, to += padded) {
-        for (size_t k = 0; k < words; k++)
-            to[k] = from[k * (size_t)j->pitch + (size_t)c];
+        to[0] = from[c];
+        for (size_t k = 1; k < words; k++)
+            to[k] = from[k * (size_t)j->pitch + (size_t)c] ^
+                    from[(k - 1) * (size_t)j->pitch + (size_t)c];
         for (size_t k = words; k < padded; k++)
             to[k] = 0;
     }
@@ -104,18 +145,25 @@ static void set_columns_apart(const unit_of_work *u) {
 static void make_patches(unit_of_work *u, int32_t group) {
     const xn_cpu_many_job *j = u->j;
     image_part part = {0};
+    xn_cpu_piece *pieces = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_PIECES);
+    int32_t count = 0;
     while (next_part(u, &part)) {
         xn_cpu_piece piece = {.lane = part.lane};
-        const uint32_t *planes = xn_cpu_many_planes(j, part.slot, group);
-        while (next_piece(j, &part, &piece))
-            j->kernels->patch(j->conv, j->map, &j->shape, planes, &piece, j->pitch, u->patches);
+        for (; next_piece(j, &part, &piece); count++) {
+            pieces[count] = piece;
+            pieces[count].planes = xn_cpu_many_planes(j, part.slot, group);
+        }
     }
+    j->kernels->patch(j->conv, j->map, &j->shape, pieces, count, j->pitch, u->patches);
+    if (j->turned)
+        j->kernels->turn_patches(u->patches, j->shape.words, j->pitch, u->lanes, column_words(j),
+                                 xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_PATCHES));
+    set_columns_apart(u);
     if (j->kernels->arrange)
         j->kernels->arrange(u->patches, j->shape.words, j->pitch,
                             (int32_t)xn_cpu_div_up(u->lanes, j->kernels->tile_lanes) *
                                 j->kernels->tile_lanes,
                             u->arranged);
-    set_columns_apart(u);
 }
 
 /* Where the outputs of a part and a filter go. */
@@ -149,23 +197,45 @@ static void fetch_outputs(const unit_of_work *u, int32_t first, int32_t last) {
         }
 }
 
-/* differs[f][lane] of a unit for filters [o, o + filters) of the group whose patches there are. */
-static void count_filters(const unit_of_work *u, int32_t o, int32_t filters, uint32_t *differs) {
+/* dot[f][lane] of a unit for filters [o, o + filters) of the group whose patches there are. */
+static void count_filters(const unit_of_work *u, int32_t o, int32_t filters, bool stream,
+                          size_t pitch, int32_t *dot) {
     const xn_cpu_many_job *j = u->j;
-    const xn_cpu_many_weights *w = j->weights;
-    int32_t tile = j->kernels->tile_lanes, words = j->shape.words, lane = u->lanes - u->columns;
-    size_t first = (size_t)o * (size_t)words;
-    j->kernels->differ(j->kernels->arrange ? u->arranged : u->patches, words, j->pitch,
-                       (lane + tile - 1) / tile * tile, w->bits + first,
-                       w->nibbles + first * XN_CPU_WORD_NIBBLES, filters, differs);
+    const int32_t tile = j->kernels->tile_lanes, lane = u->lanes - u->columns;
+    const int32_t *start = xn_cpu_many_starts(j, o);
+    const xn_cpu_lanes lanes = {.arranged = u->arranged,
+                                .kind = u->kinds,
+                                .map = j->map,
+                                .pitch = j->pitch,
+                                .count = (lane + tile - 1) / tile * tile};
+    j->kernels->dots(&lanes, j->weights, o, filters, start, stream, pitch, dot);
     for (int32_t c = 0; c < u->columns; c++)
-        j->kernels->differ_column(u->apart + (size_t)c * column_words(j), words, j->pitch,
-                                  w->bits + first, filters, differs + lane + c);
+        j->kernels->column(u->apart + (size_t)c * column_words(j), j->weights, o, filters,
+                           start + u->kinds[lane + c], j->map->pitch, pitch, dot + lane + c);
 }
 
-/* differs[o - first][lane] for filters [first, last); `group` is the one whose patches there are.
- */
-static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
+/* The same with filters as lanes: 16 of them. With thresholds bits of the words instead, from `bit`
+ * on. */
+static void count_turned(const unit_of_work *u, int32_t o, int32_t bit, size_t pitch,
+                         int32_t *dot) {
+    const xn_cpu_many_job *j = u->j;
+    int32_t *turned = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_DOTS);
+    const xn_cpu_turned t = {.patches = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_PATCHES),
+                             .parities = xn_cpu_turned_of(j->weights, o),
+                             .pitch = column_words(j),
+                             .row_words = (size_t)j->shape.anew,
+                             .words = j->shape.words};
+    j->kernels->turned(&t, u->tiles, u->tile_count, turned);
+    if (j->thresholds)
+        j->kernels->turned_bits(turned, u->lanes, j->thresholds->least + o, bit, u->words);
+    else
+        j->kernels->turn(turned, u->lanes, pitch, dot);
+}
+
+/* dot[o - first][lane] for filters [first, last), rows of pitch; `group` is the one whose patches
+ * there are. */
+static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group, bool stream,
+                        size_t pitch, int32_t *dot) {
     const xn_cpu_many_job *j = u->j;
     for (int32_t o = first; o < last;) {
         int32_t own = o / j->conv->group_out_channels;
@@ -173,9 +243,22 @@ static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *g
         if (own != *group)
             make_patches(u, own);
         *group = own;
-        count_filters(u, o, end - o, u->differs + (size_t)(o - first) * (size_t)j->pitch);
+        if (!j->turned)
+            count_filters(u, o, end - o, stream, pitch, dot + (size_t)(o - first) * pitch);
+        for (int32_t f = o; j->turned && f < end; f += XN_CPU_TURNED_FILTERS)
+            count_turned(u, f, f - first, pitch, dot + (size_t)(f - first) * pitch);
         o = end;
     }
+}
+
+/* Whether dots go straight to where they belong: they are the output, of one image, and end with a
+ * vector. */
+static bool is_direct(const unit_of_work *u) {
+    const xn_cpu_many_job *j = u->j;
+    const xn_epilogue *e = &j->conv->epilogue;
+    return j->kernels->direct && xn_cpu_is_dots(e) && !e->bits && !j->gather &&
+           (j->turned || (u->lanes - u->columns) % j->kernels->tile_lanes == 0) &&
+           u->first % (int64_t)j->out_plane + u->lanes <= (int64_t)j->out_plane;
 }
 
 /* ---- epilogue ---- */
@@ -206,72 +289,65 @@ static const double *exact_of(const unit_of_work *u, const image_part *part, int
 
 /* Values of filter o of a part. */
 static void make_values(const unit_of_work *u, const image_part *part, int32_t o,
-                        const xn_cpu_differences *d, bool stream, float *v) {
+                        const int32_t *dot, bool stream, float *v) {
     const xn_cpu_many_job *j = u->j;
     const xn_cpu_epilogue *epilogue = &j->run->epilogue;
     const float *k = k_of(u, part, o);
-    if (j->kernels->reals(d->differ, d->start, d->kind, j->map->classes, k, epilogue->factor[o],
-                          epilogue->bias[o], part->count, stream, v))
-        return;
-    j->kernels->dots(d, false, 0, u->dots);
-    xn_cpu_values_again(epilogue, o, u->dots, k, exact_of(u, part, o), part->count, v);
+    if (!j->kernels->reals(dot, k, epilogue->factor[o], epilogue->bias[o], part->count, stream, v))
+        xn_cpu_values_again(epilogue, o, dot, k, exact_of(u, part, o), part->count, v);
 }
 
-/* Outputs of filters o .. o + d->filters - 1 of a part; only INT32 takes several at a time. to:
- * where the reals go. */
-static void emit_rows(const unit_of_work *u, const image_part *part, int32_t o, int32_t first,
-                      const xn_cpu_differences *d, bool stream, void *to) {
+/* Where what becomes of filter o's dots goes, reals to `to`. */
+static xn_cpu_place place_of(const unit_of_work *u, const image_part *part, int32_t o,
+                             int32_t first, void *to) {
     const xn_cpu_many_job *j = u->j;
-    const xn_epilogue *e = &j->conv->epilogue;
-    if (xn_cpu_is_plain(e)) {
-        make_values(u, part, o, d, stream, to);
-        return;
-    }
-    if (xn_cpu_is_dots(e) && !e->bits) {
-        j->kernels->dots(d, stream, j->out_plane, to);
-        return;
-    }
     xn_cpu_place place = xn_cpu_place_of(j->conv, &j->images[part->slot], o, part->pixel);
     place.real = to;
-    if (e->bits) {
+    if (j->conv->epilogue.bits) {
         place.words = u->words + part->lane;
         place.bit = (uint32_t)1 << (o - first);
     }
-    if (xn_cpu_is_dots(e)) {
-        j->kernels->dots(d, false, 0, to);
-        xn_cpu_finish_dots(&j->run->epilogue, o, to, part->count, &place);
-    } else {
-        make_values(u, part, o, d, false, u->values);
-        xn_cpu_finish(&j->run->epilogue, o, u->values, part->count, &place);
-    }
+    return place;
 }
 
-/* Filters whose rows of a part go out alike, by one call. */
-static int32_t filters_at_once(const xn_cpu_many_job *j, int32_t filters) {
-    bool alike = !j->stream || j->gather || j->out_plane * j->output_bytes % XN_CPU_LINE == 0;
+/* Outputs of filter o of a part; to: where the reals go. */
+static void emit_row(const unit_of_work *u, const image_part *part, int32_t o, int32_t first,
+                     const int32_t *dot, bool stream, void *to) {
+    const xn_cpu_many_job *j = u->j;
     const xn_epilogue *e = &j->conv->epilogue;
-    return xn_cpu_is_dots(e) && !e->bits && alike ? filters : 1;
+    if (xn_cpu_is_plain(e)) {
+        make_values(u, part, o, dot, stream, to);
+        return;
+    }
+    if (xn_cpu_is_dots(e) && !e->bits) {
+        const size_t bytes = (size_t)part->count * sizeof *dot;
+        if (stream)
+            j->plan->kernels->copy(dot, bytes, to);
+        else
+            memcpy(to, dot, bytes);
+        return;
+    }
+    const xn_cpu_place place = place_of(u, part, o, first, to);
+    if (xn_cpu_is_dots(e)) {
+        xn_cpu_finish_dots(&j->run->epilogue, o, dot, part->count, &place);
+    } else {
+        make_values(u, part, o, dot, false, u->values);
+        xn_cpu_finish(&j->run->epilogue, o, u->values, part->count, &place);
+    }
 }
 
 static void emit_part(const unit_of_work *u, const image_part *part, int32_t first, int32_t last) {
     const xn_cpu_many_job *j = u->j;
     unsigned char *to = j->output_bytes ? output_of(j, part, first) : NULL, *row = to;
-    bool gathered = is_gathered(j, part);
+    const bool gathered = is_gathered(j, part);
     if (gathered) /* at the same place in its line */
         row = u->gathered + (uintptr_t)to % XN_CPU_LINE;
     unsigned char *from = row;
-    xn_cpu_differences d = {.differ = u->differs + part->lane,
-                            .kind = u->kinds + part->lane,
-                            .map = j->map,
-                            .differ_pitch = (size_t)j->pitch,
-                            .filters = filters_at_once(j, last - first),
-                            .n = part->count};
-    for (int32_t o = first; o < last; o += d.filters) {
-        d.start = xn_cpu_many_starts(j, o);
-        emit_rows(u, part, o, first, &d, is_streamed(j, row) && !gathered, row);
-        d.differ += (size_t)d.filters * d.differ_pitch;
+    const int32_t *dot = u->dots + part->lane;
+    for (int32_t o = first; o < last; o++, dot += j->pitch) {
+        emit_row(u, part, o, first, dot, is_streamed(j, row) && !gathered, row);
         if (row)
-            row += (size_t)d.filters * j->out_plane * j->output_bytes;
+            row += j->out_plane * j->output_bytes;
     }
     if (gathered)
         j->plan->kernels->copy(from, (size_t)(row - from), to);
@@ -304,9 +380,33 @@ static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
     const xn_cpu_many_job *j = u->j;
     const uint32_t flip = j->thresholds->flip[first / XN_CPU_MANY_BLOCK] &
                           UINT32_MAX >> (XN_CPU_MANY_BLOCK - (last - first));
-    j->kernels->bits(u->differs, j->pitch, xn_cpu_many_starts(j, first), j->map->pitch, u->kinds,
-                     j->map->classes, last - first, u->lanes, u->words);
+    if (!j->turned)
+        j->kernels->bits(u->dots, (size_t)j->pitch, j->thresholds->least + first, last - first,
+                         u->lanes, u->words);
     write_words(u, first, flip);
+}
+
+/* Outputs of filters [first, last) that are dots. */
+static void run_direct(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
+    const xn_cpu_many_job *j = u->j;
+    image_part part = {0};
+    next_part(u, &part);
+    unsigned char *to = output_of(j, &part, first);
+    const bool stream = is_streamed(j, to) && j->out_plane * sizeof(int32_t) % XN_CPU_LINE == 0;
+    if (!stream)
+        fetch_outputs(u, first, last);
+    count_block(u, first, last, group, stream, j->out_plane, (int32_t *)(void *)to);
+}
+
+static void run_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
+    fetch_outputs(u, first, last);
+    if (u->j->turned && u->j->thresholds)
+        memset(u->words, 0, (size_t)u->lanes * sizeof *u->words);
+    count_block(u, first, last, group, false, (size_t)u->j->pitch, u->dots);
+    if (u->j->thresholds)
+        emit_bits(u, first, last);
+    else
+        emit_block(u, first, last);
 }
 
 void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
@@ -319,25 +419,27 @@ void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
     u.columns = columns_of(j, u.lanes);
     u.patches = xn_cpu_many_own(j, thread, XN_CPU_MANY_PATCHES);
     u.apart = xn_cpu_many_own(j, thread, XN_CPU_MANY_COLUMNS);
-    u.arranged = xn_cpu_many_own(j, thread, XN_CPU_MANY_ARRANGED);
-    u.differs = xn_cpu_many_own(j, thread, XN_CPU_MANY_DIFFERS);
+    u.arranged =
+        j->kernels->word_bytes > 4 ? xn_cpu_many_own(j, thread, XN_CPU_MANY_ARRANGED) : u.patches;
     u.kinds = xn_cpu_many_own(j, thread, XN_CPU_MANY_KINDS);
     u.dots = xn_cpu_many_own(j, thread, XN_CPU_MANY_DOTS);
     u.values = xn_cpu_many_own(j, thread, XN_CPU_MANY_VALUES);
     u.words = xn_cpu_many_own(j, thread, XN_CPU_MANY_WORDS);
     u.gathered = xn_cpu_many_own(j, thread, XN_CPU_MANY_GATHERED);
     make_kinds(&u);
+    u.tiles = xn_cpu_many_own(j, thread, XN_CPU_MANY_TILES);
+    if (j->turned)
+        make_tiles(&u);
+    const bool direct = is_direct(&u);
     int32_t o = (int32_t)(blocks * split / j->splits) * XN_CPU_MANY_BLOCK;
     int32_t end = (int32_t)xn_cpu_min(blocks * (split + 1) / j->splits * XN_CPU_MANY_BLOCK,
                                       j->conv->out_channels);
     for (int32_t last; o < end; o = last) {
         last = (int32_t)xn_cpu_min(o + (int64_t)j->block, end);
-        fetch_outputs(&u, o, last);
-        count_block(&u, o, last, &group);
-        if (j->thresholds)
-            emit_bits(&u, o, last);
+        if (direct)
+            run_direct(&u, o, last, &group);
         else
-            emit_block(&u, o, last);
+            run_block(&u, o, last, &group);
     }
     if (j->stream)
         j->plan->kernels->flush();

@@ -69,8 +69,12 @@ static bool set_starts(const xn_conv *conv, xn_cpu_map *map, const xn_cpu_range 
     return made;
 }
 
-static bool make_map(const xn_conv *conv, xn_cpu_map *map, xn_cpu_range *rows,
-                     xn_cpu_range *columns) {
+static bool make_map(const xn_conv *conv, xn_cpu_map *map) {
+    xn_cpu_range *rows = xn_mem_zalloc(kinds_of(conv->kernel_h, conv->out_height), sizeof *rows);
+    xn_cpu_range *columns =
+        xn_mem_zalloc(kinds_of(conv->kernel_w, conv->out_width), sizeof *columns);
+    map->row_taps = rows;
+    map->column_taps = columns;
     map->outputs = xn_mem_zalloc((size_t)conv->kernel_w, sizeof *map->outputs);
     map->row_kind = xn_mem_zalloc((size_t)conv->out_height, sizeof *map->row_kind);
     map->column_kind = xn_mem_zalloc((size_t)conv->out_width, sizeof *map->column_kind);
@@ -91,21 +95,18 @@ static bool make_map(const xn_conv *conv, xn_cpu_map *map, xn_cpu_range *rows,
 
 xn_cpu_map *xn_cpu_map_create(const xn_conv *conv) {
     xn_cpu_map *map = xn_mem_zalloc(1, sizeof *map);
-    xn_cpu_range *rows = xn_mem_zalloc(kinds_of(conv->kernel_h, conv->out_height), sizeof *rows);
-    xn_cpu_range *columns =
-        xn_mem_zalloc(kinds_of(conv->kernel_w, conv->out_width), sizeof *columns);
-    if (map && !make_map(conv, map, rows, columns)) {
+    if (map && !make_map(conv, map)) {
         xn_cpu_map_free(map);
         map = NULL;
     }
-    xn_mem_free(columns);
-    xn_mem_free(rows);
     return map;
 }
 
 void xn_cpu_map_free(xn_cpu_map *map) {
     if (!map)
         return;
+    xn_mem_free(map->column_taps);
+    xn_mem_free(map->row_taps);
     xn_mem_free(map->column_kind);
     xn_mem_free(map->row_kind);
     for (int i = 0; i < 4; i++)

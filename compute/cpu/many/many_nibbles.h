@@ -5,13 +5,15 @@
  * differ from 4 bits of a filter are a table of 16 bytes: popcount(i ^ filter's nibble). So one
  * shuffle looks up, and one addition counts, 4 channels of VECTOR_BYTES pixels: half the
  * instructions of looking up both nibbles of a xor. Bytes hold FOLD_NIBBLES of these; then they are
- * added to the 32-bit counts in memory. Before the next ones all filters take these nibbles of the
+ * taken from the dots in memory. Before the next ones all filters take these nibbles of the
  * patches, which therefore stay in L1.
  *
  * NIBBLE_TABLE(t) gives 16 bytes at t in every 16 bytes of a vector, NIBBLE_LOOKUP(table, i) looks
  * up by bytes below 16. */
 
 enum { TILE_LANES = VECTOR_BYTES, WORD_BYTES = 8, FOLD_NIBBLES = 56, WORD_NIBBLES = 8 };
+#define LAYOUT XN_CPU_MANY_NIBBLES
+#define DIRECT false
 #define ARRANGE arrange
 
 /* Row i is for filter nibble i; the offset of a row is what xn_cpu_many_weights.nibbles holds. */
@@ -45,8 +47,9 @@ static void arrange(const uint32_t *patches, int32_t words, int32_t pitch, int32
         }
 }
 
+/* Takes twice the counts from dots. */
 INLINE void nibble_tile(const uint8_t *patches, int32_t count, int32_t pitch,
-                        const uint8_t *nibbles, int64_t filter_nibbles, bool first, uint32_t *out,
+                        const uint8_t *nibbles, int64_t filter_nibbles, size_t dots, uint32_t *dot,
                         const int vectors, const int filters) {
     vector_u8 sum[TILE_FILTERS][TILE_VECTORS];
     for (int f = 0; f < filters; f++)
@@ -64,41 +67,60 @@ INLINE void nibble_tile(const uint8_t *patches, int32_t count, int32_t pitch,
     }
     for (int f = 0; f < filters; f++) {
         uint8_t bytes[TILE_VECTORS * VECTOR_BYTES] __attribute__((aligned(64)));
-        uint32_t *restrict to = out + (size_t)f * (size_t)pitch;
+        uint32_t *restrict to = dot + (size_t)f * dots;
         memcpy(bytes, sum[f], (size_t)vectors * VECTOR_BYTES);
-        if (first)
-            for (int x = 0; x < vectors * VECTOR_BYTES; x++)
-                to[x] = bytes[x];
-        else
-            for (int x = 0; x < vectors * VECTOR_BYTES; x++)
-                to[x] += bytes[x];
+        for (int x = 0; x < vectors * VECTOR_BYTES; x++)
+            to[x] -= 2 * (uint32_t)bytes[x];
     }
 }
 
 INLINE void nibble_lanes(const uint8_t *patches, int32_t count, int32_t pitch,
                          const uint8_t *nibbles, int64_t filter_nibbles, int32_t filters,
-                         bool first, uint32_t *out, const int vectors) {
+                         size_t dots, uint32_t *dot, const int vectors) {
     int32_t f = 0;
     for (; f + TILE_FILTERS <= filters; f += TILE_FILTERS)
-        nibble_tile(patches, count, pitch, nibbles + f * filter_nibbles, filter_nibbles, first,
-                    out + (size_t)f * (size_t)pitch, vectors, TILE_FILTERS);
+        nibble_tile(patches, count, pitch, nibbles + f * filter_nibbles, filter_nibbles, dots,
+                    dot + (size_t)f * dots, vectors, TILE_FILTERS);
     for (; f < filters; f++)
-        nibble_tile(patches, count, pitch, nibbles + f * filter_nibbles, filter_nibbles, first,
-                    out + (size_t)f * (size_t)pitch, vectors, 1);
+        nibble_tile(patches, count, pitch, nibbles + f * filter_nibbles, filter_nibbles, dots,
+                    dot + (size_t)f * dots, vectors, 1);
 }
 
-static void differ(const void *patches, int32_t words, int32_t pitch, int32_t lanes,
-                   const uint32_t *bits, const uint8_t *nibbles, int32_t filters, uint32_t *out) {
-    (void)bits;
-    const uint8_t *from = patches;
-    int64_t all = (int64_t)words * WORD_NIBBLES;
+/* Where dots start. */
+INLINE void begin_dots(const xn_cpu_lanes *lanes, const int32_t *start, int32_t *dot,
+                       const class_way way) {
+    const vector_u32 held = table_of(start, way);
+    for (int32_t x = 0; x < lanes->count; x += WORDS)
+        *(loose_u32 *)(dot + x) = entries(held, start, lanes->kind + x, way);
+}
+
+static void begin(const xn_cpu_lanes *lanes, const int32_t *start, int32_t *dot) {
+    const class_way way = way_of(lanes->map->classes);
+    if (way == ONE_CLASS)
+        begin_dots(lanes, start, dot, ONE_CLASS);
+    else if (way == FEW_CLASSES)
+        begin_dots(lanes, start, dot, FEW_CLASSES);
+    else
+        begin_dots(lanes, start, dot, MANY_CLASSES);
+}
+
+static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot) {
+    const int64_t all = (int64_t)weights->words * WORD_NIBBLES;
+    const uint8_t *from = lanes->arranged, *nibbles = weights->nibbles + o * all;
+    uint32_t *to = (uint32_t *)dot; /* parts may pass 2^31 where dot does not */
+    (void)stream;
+    for (int32_t f = 0; f < filters; f++)
+        begin(lanes, start + (size_t)f * (size_t)lanes->map->pitch, dot + (size_t)f * pitch);
     for (int64_t k = 0; k < all; k += FOLD_NIBBLES) {
-        int32_t count = (int32_t)xn_cpu_min(FOLD_NIBBLES, all - k), x = 0;
-        const uint8_t *part = from + k * pitch;
-        for (; x + TILE_VECTORS * VECTOR_BYTES <= lanes; x += TILE_VECTORS * VECTOR_BYTES)
-            nibble_lanes(part + x, count, pitch, nibbles + k, all, filters, k == 0, out + x,
+        const int32_t count = (int32_t)xn_cpu_min(FOLD_NIBBLES, all - k);
+        const uint8_t *part = from + k * lanes->pitch;
+        int32_t x = 0;
+        for (; x + TILE_VECTORS * VECTOR_BYTES <= lanes->count; x += TILE_VECTORS * VECTOR_BYTES)
+            nibble_lanes(part + x, count, lanes->pitch, nibbles + k, all, filters, pitch, to + x,
                          TILE_VECTORS);
-        for (; x < lanes; x += VECTOR_BYTES)
-            nibble_lanes(part + x, count, pitch, nibbles + k, all, filters, k == 0, out + x, 1);
+        for (; x < lanes->count; x += VECTOR_BYTES)
+            nibble_lanes(part + x, count, lanes->pitch, nibbles + k, all, filters, pitch, to + x,
+                         1);
     }
 }

@@ -1,5 +1,5 @@
 /* many_vpopcnt.c: many channels on x86-64 with AVX-512 and VPOPCNTDQ (Ice Lake, Zen 4 and later):
- * one instruction counts the bits of 16 words, so a step is xor, count, add. */
+ * one instruction counts the bits of 16 words, and one has any function of three bits. */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__x86_64__)
@@ -13,13 +13,35 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
 #define VECTOR_BYTES 64
 #define STEP_NS 0.2
 #define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
-#define STORE_FIRST(to, n, v) _mm512_mask_storeu_ps(to, (__mmask16)((1u << (n)) - 1), (__m512)(v))
+#define STORE_FIRST(to, n, v)                                                                      \
+    _mm512_mask_storeu_epi32(to, (__mmask16)((1u << (n)) - 1), (__m512i)(v))
 #define LOOKUP(table, i) (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), (__m512i)(table))
-#define FOLD_WORDS 0
-#define TILE_VECTORS 4
-#define TILE_FILTERS 4
+#define BY_PAIRS
 #define SUM(x) (uint32_t) _mm512_reduce_add_epi32((__m512i)(x))
 #define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
+/* Bit l: lane l of a is at least that of b. */
+#define AT_LEAST(a, b) _mm512_cmpge_epi32_mask((__m512i)(a), (__m512i)(b))
+#define FIRST_HALVES(a, b)                                                                         \
+    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define SECOND_HALVES(a, b)                                                                        \
+    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+
+/* Adds the words at u and w to a count and a parity (many_pairs.h), for lanes whose words are x and
+ * y. Written out: compilers move the xors of a tile together, away from what waits for them, and
+ * copy parities about. 0x3a is p' ? ~p'' : p. */
+#define ADD_PAIR(count, parity, x, y, u, w)                                                        \
+    do {                                                                                           \
+        vector_u32 first_, second_;                                                                \
+        __asm__(                                                                                   \
+            "vpxord %[w0]%{1to16%}, %[x0], %[first]\n\t"                                           \
+            "vpxord %[w1]%{1to16%}, %[x1], %[second]\n\t"                                          \
+            "vpternlogd $0x3a, %[p], %[second], %[first]\n\t"                                      \
+            "vpopcntd %[first], %[first]\n\t"                                                      \
+            "vpaddd %[first], %[sum], %[sum]\n\t"                                                  \
+            "vmovdqa64 %[second], %[p]"                                                            \
+            : [first] "=&v"(first_), [second] "=&v"(second_), [p] "+v"(parity), [sum] "+v"(count)  \
+            : [x0] "v"(x), [x1] "v"(y), [w0] "m"(*(u)), [w1] "m"(*(w)));                           \
+    } while (0)
 
 #include "many_body.h"
 

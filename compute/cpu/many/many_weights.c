@@ -2,21 +2,32 @@
 #include "many_job.h"
 #include "xn_mem.h"
 
-/* One filter from [tap][word] to the words of its patches, and their nibbles. */
+/* One filter from [tap][word] to the words of its patches. */
 static void lay_out_filter(const xn_prepared *p, xn_cpu_many_weights *w, const xn_cpu_patch *patch,
                            size_t o, const uint32_t *from) {
-    size_t words = (size_t)patch->words;
-    uint32_t *bits = w->bits + o * words;
-    uint8_t *nibbles = w->nibbles + o * words * XN_CPU_WORD_NIBBLES;
+    uint32_t *bits = w->bits + o * (size_t)patch->words;
     for (int32_t tap = 0; tap < p->taps; tap++) {
         int32_t shift = tap % patch->sharing * p->group_channels;
         uint32_t *to = bits + (size_t)(tap / patch->sharing) * (size_t)patch->tap_words;
         for (int32_t word = 0; word < patch->tap_words; word++)
             to[word] |= *from++ << shift;
     }
-    for (size_t n = 0; n < words * XN_CPU_WORD_NIBBLES; n++)
-        nibbles[n] =
-            (uint8_t)((bits[n / XN_CPU_WORD_NIBBLES] >> 4 * (n % XN_CPU_WORD_NIBBLES) & 15) << 4);
+}
+
+static void split_nibbles(xn_cpu_many_weights *w, size_t words) {
+    for (size_t n = 0; w->nibbles && n < words * XN_CPU_WORD_NIBBLES; n++)
+        w->nibbles[n] =
+            (uint8_t)((w->bits[n / XN_CPU_WORD_NIBBLES] >> 4 * (n % XN_CPU_WORD_NIBBLES) & 15)
+                      << 4);
+}
+
+static void add_up_words(xn_cpu_many_weights *w, int32_t filters) {
+    const uint32_t *bits = w->bits;
+    for (int32_t o = 0; w->parities && o < filters; o++) {
+        uint32_t *to = (uint32_t *)xn_cpu_parities_of(w, o), parity = 0;
+        for (int32_t k = 0; k < w->words; k++, to += XN_CPU_PARITY_FILTERS)
+            *to = parity ^= *bits++;
+    }
 }
 
 /* prefix[i][j] of one filter. */
@@ -34,35 +45,57 @@ static void add_up_taps(const xn_prepared *p, xn_cpu_many_weights *w, size_t o,
     }
 }
 
+/* row: words of a row of the kernel. */
+static void add_up_rows(xn_cpu_many_weights *w, int32_t filters, int32_t row) {
+    const uint32_t *bits = w->bits;
+    for (int32_t o = 0; w->turned && o < filters; o++) {
+        uint32_t *to = (uint32_t *)xn_cpu_turned_of(w, o), parity = 0;
+        for (int32_t k = 0; k < w->words; k++, to += XN_CPU_TURNED_FILTERS)
+            *to = parity = *bits++ ^ (k % row ? parity : 0);
+    }
+}
+
 static void free_weights(void *made) {
     xn_cpu_many_weights *w = made;
     if (!w)
         return;
     xn_mem_free(w->prefix);
+    xn_mem_free(w->turned);
+    xn_mem_free(w->parities);
     xn_mem_free(w->nibbles);
     xn_mem_free(w->bits);
     xn_mem_free(w);
 }
 
-static bool allocate(const xn_prepared *p, const xn_cpu_patch *patch, xn_cpu_many_weights *w) {
+/* *words: of all filters. */
+static bool allocate(const xn_prepared *p, xn_cpu_many_weights *w, int layout, size_t *words) {
     const size_t outputs = (size_t)p->out_channels;
-    size_t words, prefix;
-    if (!xn_mul_size(outputs, (size_t)patch->words, &words) ||
+    const bool nibbles = layout == XN_CPU_MANY_NIBBLES, parities = layout == XN_CPU_MANY_PARITIES;
+    const bool turned = layout == XN_CPU_MANY_TURNED;
+    size_t prefix, blocks = outputs / XN_CPU_PARITY_FILTERS + 2; /* an even number of them */
+    if (!xn_mul_size(outputs, (size_t)w->words, words) ||
+        !xn_mul_size(blocks, XN_CPU_PARITY_FILTERS * (size_t)w->words, &blocks) ||
         !xn_mul_size((size_t)p->kernel_h + 1, (size_t)p->kernel_w + 1, &prefix) ||
         !xn_mul_size(prefix, outputs, &prefix))
         return false;
-    w->bits = xn_mem_zalloc(words + XN_CPU_COLUMN_WORDS, sizeof *w->bits);
-    w->nibbles = xn_mem_zalloc(words, XN_CPU_WORD_NIBBLES);
+    w->bits = xn_mem_zalloc(*words + XN_CPU_COLUMN_WORDS, sizeof *w->bits);
+    w->nibbles = nibbles ? xn_mem_zalloc(*words, XN_CPU_WORD_NIBBLES) : NULL;
+    w->parities = parities ? xn_mem_zalloc(blocks, sizeof *w->parities) : NULL;
+    w->turned = turned ? xn_mem_zalloc(blocks, sizeof *w->turned) : NULL;
     w->prefix = xn_mem_zalloc(prefix, sizeof *w->prefix);
-    return w->bits && w->nibbles && w->prefix;
+    return w->bits && w->prefix && (w->nibbles || !nibbles) && (w->parities || !parities) &&
+           (w->turned || !turned);
 }
 
+/* variant: xn_cpu_many_layout */
 static void *make_weights(const xn_prepared *p, int variant) {
     const xn_cpu_patch patch = xn_cpu_patch_of(p->group_channels, p->kernel_h, p->kernel_w);
     const size_t filter_words = (size_t)p->taps * (size_t)p->weights->words;
     xn_cpu_many_weights *w = xn_mem_zalloc(1, sizeof *w);
-    (void)variant;
-    if (!w || !allocate(p, &patch, w)) {
+    size_t words;
+    if (w)
+        w->words = patch.words;
+    if (!w || !allocate(p, w, variant, &words)) {
         free_weights(w);
         return NULL;
     }
@@ -70,6 +103,9 @@ static void *make_weights(const xn_prepared *p, int variant) {
         lay_out_filter(p, w, &patch, o, p->weights->bits + o * filter_words);
         add_up_taps(p, w, o, p->weights->bits + o * filter_words);
     }
+    split_nibbles(w, words);
+    add_up_words(w, p->out_channels);
+    add_up_rows(w, p->out_channels, patch.words / p->kernel_h);
     return w;
 }
 

@@ -1,0 +1,310 @@
+/* many_pairs.h: counting differing bits two words at a time, for machines that count the bits of a
+ * word and have any function of three bits as one instruction (included by many_body.h).
+ *
+ * Let d[k] = patch[k] ^ filter[k], and p[k] = d[0] ^ .. ^ d[k], which is the xor of what patch and
+ * filter hold where each word has been replaced by the xor of it and all before it: parities, had
+ * once. Two more words carry, added to a bit of p, where it falls from 1 to 0 at either, so
+ *
+ *     carry(p, p', p'') = p' ? ~p'' : p
+ *     sum of popc(d[k]) = 2 * sum over pairs of popc(carry) + popc(p[last])
+ *
+ * Two words take two xors, a carry, a count and an addition: 5 instructions, where counting each
+ * takes 6. None but the xors reads memory, and none waits for those of the pair before. */
+
+/* A word of a filter is an operand in memory, so a tile is one vector of lanes by as many filters
+ * as have room for a count and a parity each. */
+enum { TILE_LANES = WORDS, WORD_BYTES = 4, TILE_FILTERS = XN_CPU_PARITY_FILTERS };
+#define LAYOUT XN_CPU_MANY_PARITIES
+#define SPREAD spread
+#define PATCH patch_parities
+#define ARRANGE NULL
+#define DIRECT true
+#define COLUMN column
+
+/* Arrays stay in registers only where the compiler unrolls a loop before it looks for them. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_16 UNROLL
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL_16 _Pragma("GCC unroll 16")
+#endif
+
+/* ---- packed input ---- */
+
+#define EVENS(a, b)                                                                                \
+    __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define ODDS(a, b)                                                                                 \
+    __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+
+/* A vector of each plane, a power of 2 of them: even words and odd ones apart, then each half
+ * again, which leaves planes in the order of their bits turned round. */
+INLINE void spread_vectors(const uint32_t *words, const int step, size_t plane, uint32_t *planes) {
+    vector_u32 v[WORDS] = {{0}}, halves[WORDS] = {{0}};
+    int order[WORDS] = {0};
+    for (int w = 0; w < step; w++)
+        v[w] = *(const loose_u32 *)(words + w * WORDS);
+    for (int width = step, bit = 1; width > 1; width /= 2, bit *= 2) {
+        const int half = width / 2;
+        for (int w = 0; w < half * bit; w++) {
+            const int at = w / half * width + w % half;
+            halves[at] = EVENS(v[2 * w], v[2 * w + 1]);
+            halves[at + half] = ODDS(v[2 * w], v[2 * w + 1]);
+        }
+        for (int w = 0; w < step; w++) {
+            v[w] = halves[w];
+            order[w] += w % width < half ? 0 : bit;
+        }
+    }
+    for (int w = 0; w < step; w++)
+        *(loose_u32 *)(planes + (size_t)order[w] * plane) = v[w];
+}
+
+static void spread(const uint32_t *words, int32_t step, int32_t n, size_t plane, uint32_t *planes) {
+    int32_t x = 0;
+    for (; step == 2 && x + WORDS <= n; x += WORDS)
+        spread_vectors(words + (size_t)x * 2, 2, plane, planes + x);
+    for (; step == 4 && x + WORDS <= n; x += WORDS)
+        spread_vectors(words + (size_t)x * 4, 4, plane, planes + x);
+    for (; step == 8 && x + WORDS <= n; x += WORDS)
+        spread_vectors(words + (size_t)x * 8, 8, plane, planes + x);
+    for (; step == 16 && x + WORDS <= n; x += WORDS)
+        spread_vectors(words + (size_t)x * 16, 16, plane, planes + x);
+    spread_plain(words + (size_t)x * (size_t)step, step, n - x, plane, planes + x);
+}
+
+/* ---- patches ---- */
+
+enum { MOST_TAPS = 8 /* of a kernel row whose masks are held */ };
+
+/* From words to parities, in place. */
+static void add_up_words(const xn_cpu_patch *shape, int32_t lanes, int32_t pitch,
+                         uint32_t *patches) {
+    for (int32_t x = 0; x < lanes; x += WORDS) {
+        uint32_t *row = patches + x;
+        vector_u32 parity = {0};
+        for (int32_t k = 0; k < shape->words; k++, row += pitch) {
+            if (shape->anew && k % shape->anew == 0)
+                parity = (vector_u32){0};
+            *(loose_u32 *)row = parity ^= *(const loose_u32 *)row;
+        }
+    }
+}
+
+/* What a vector of lanes sees of a piece. */
+typedef struct seen_piece {
+    const uint32_t *corner;     /* what the first tap of lane 0 sees, were it inside */
+    int32_t y;                  /* row of that */
+    uint32_t taps;              /* bit j: some lane is inside at column j of the kernel */
+    vector_u32 mask[MOST_TAPS]; /* of the lanes that are */
+} seen_piece;
+
+INLINE void see_piece(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_piece *piece,
+                      int32_t x, seen_piece *s) {
+    const vector_i32 lane = *(const loose_i32 *)numbers;
+    const int32_t begin = piece->lane - x, end = begin + piece->count;
+    const int32_t zero = begin - piece->x; /* lane of column 0 */
+    s->y = piece->y * conv->stride_h - conv->pad_top;
+    s->corner = piece->planes + (int64_t)s->y * conv->width - zero - conv->pad_left;
+    s->taps = 0;
+    for (int32_t j = 0; j < conv->kernel_w; j++) {
+        const int32_t first = (int32_t)xn_cpu_max(begin, zero + map->outputs[j].first);
+        const int32_t last = (int32_t)xn_cpu_min(end, zero + map->outputs[j].last);
+        s->mask[j] = (vector_u32)((lane >= first) & (lane < last));
+        s->taps |= first < last && first < WORDS && last > 0 ? 1u << j : 0;
+    }
+}
+
+/* Column `to` of the patches for a vector that sees n pieces, with so many words a tap. */
+INLINE void patch_vector(const xn_conv *conv, const xn_cpu_patch *shape, const seen_piece *pieces,
+                         const int32_t n, const int32_t words, size_t pitch, uint32_t *to) {
+    const size_t plane = (size_t)conv->height * (size_t)conv->width;
+    vector_u32 parity = {0};
+    for (int32_t i = 0; i < conv->kernel_h; i++) {
+        if (shape->anew)
+            parity = (vector_u32){0};
+        for (int32_t j = 0; j < conv->kernel_w; j++) {
+            const uint32_t *from[WORDS];
+            const vector_u32 *mask[WORDS];
+            UNROLL
+            for (int32_t p = 0; p < n; p++) {
+                const int32_t y = pieces[p].y + i * conv->dilation_h;
+                const bool seen = y >= 0 && y < conv->height && (pieces[p].taps >> j & 1);
+                const uint32_t *at = pieces[p].corner +
+                                     (int64_t)i * conv->dilation_h * conv->width +
+                                     (int64_t)j * conv->dilation_w;
+                from[p] = seen ? at : NULL;
+                mask[p] = &pieces[p].mask[j];
+            }
+            for (int32_t word = 0; word < words; word++, to += pitch) {
+                UNROLL
+                for (int32_t p = 0; p < n; p++)
+                    if (from[p])
+                        parity ^= *(const loose_u32 *)(from[p] + (size_t)word * plane) & *mask[p];
+                *(loose_u32 *)to = parity;
+            }
+        }
+    }
+}
+
+INLINE void patch_words(const xn_conv *conv, const xn_cpu_patch *shape, const seen_piece *pieces,
+                        int32_t n, const int32_t words, size_t pitch, uint32_t *to) {
+    if (n == 1)
+        patch_vector(conv, shape, pieces, 1, words, pitch, to);
+    else if (n == 2)
+        patch_vector(conv, shape, pieces, 2, words, pitch, to);
+    else
+        patch_vector(conv, shape, pieces, n, words, pitch, to);
+}
+
+/* Vector after vector, with what it sees of each piece. */
+static void patch_parities(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
+                           const xn_cpu_piece *pieces, int32_t count, int32_t pitch,
+                           uint32_t *patches) {
+    const xn_cpu_piece *end = pieces + count;
+    const int32_t lanes = end[-1].lane + end[-1].count;
+    seen_piece seen[WORDS];
+    if (conv->stride_w != 1 || shape->sharing > 1 || conv->kernel_w > MOST_TAPS) {
+        patch(conv, map, shape, pieces, count, pitch, patches);
+        add_up_words(shape, lanes, pitch, patches);
+        return;
+    }
+    for (int32_t x = 0; x < lanes; x += WORDS) {
+        int32_t n = 0;
+        while (pieces->lane + pieces->count <= x)
+            pieces++;
+        for (const xn_cpu_piece *p = pieces; p < end && p->lane < x + WORDS; p++)
+            see_piece(conv, map, p, x, &seen[n++]);
+        if (shape->tap_words == 2)
+            patch_words(conv, shape, seen, n, 2, (size_t)pitch, patches + x);
+        else
+            patch_words(conv, shape, seen, n, shape->tap_words, (size_t)pitch, patches + x);
+    }
+}
+
+/* ---- dots ---- */
+
+/* The last word of an odd number. */
+INLINE void add_word(vector_u32 *count, vector_u32 *parity, vector_u32 next) {
+    *count += COUNT(*parity & ~next);
+    *parity = next;
+}
+
+/* from - 4 * carries - 2 * parity */
+INLINE vector_u32 less_both(vector_u32 from, vector_u32 carries, vector_u32 parity) {
+    const vector_u32 differ = carries + carries + parity;
+    return from - (differ + differ);
+}
+
+INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
+                      int32_t o, const int32_t *start, const bool stream, size_t pitch,
+                      int32_t *dot, const int filters, const class_way way) {
+    const size_t words = (size_t)weights->words, row = (size_t)lanes->pitch;
+    const uint32_t *patches = (const uint32_t *)lanes->arranged + x;
+    const uint32_t *parities = xn_cpu_parities_of(weights, o);
+    vector_u32 count[TILE_FILTERS], parity[TILE_FILTERS];
+    size_t k = 0;
+    UNROLL
+    for (int f = 0; f < filters; f++)
+        count[f] = parity[f] = (vector_u32){0};
+    for (; k + 2 <= words; k += 2, patches += 2 * row, parities += 2 * TILE_FILTERS) {
+        const vector_u32 first = *(const loose_u32 *)patches;
+        const vector_u32 second = *(const loose_u32 *)(patches + row);
+        UNROLL
+        for (int f = 0; f < filters; f++)
+            ADD_PAIR(count[f], parity[f], first, second, parities + f, parities + TILE_FILTERS + f);
+    }
+    if (k < words)
+        UNROLL
+    for (int f = 0; f < filters; f++)
+        add_word(&count[f], &parity[f], *(const loose_u32 *)patches ^ parities[f]);
+    UNROLL
+    for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += pitch) {
+        const vector_u32 from = way == MANY_CLASSES
+                                    ? (vector_u32){0}
+                                    : entries(table_of(start, way), start, lanes->kind + x, way);
+        const vector_u32 v = less_both(from, count[f], COUNT(parity[f]));
+        if (stream)
+            STREAM(dot + x, v);
+        else
+            *(loose_u32 *)(dot + x) = v;
+    }
+}
+
+/* Filters by eights where they are those of a block, else one by one. */
+INLINE void dots_by(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                    int32_t filters, const int32_t *start, const bool stream, size_t pitch,
+                    int32_t *dot, const class_way way) {
+    const size_t starts = (size_t)lanes->map->pitch;
+    for (int32_t x = 0; x < lanes->count; x += WORDS) {
+        for (int32_t f = 0; f < filters;)
+            if ((o + f) % TILE_FILTERS == 0 && f + TILE_FILTERS <= filters) {
+                dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, stream, pitch,
+                          dot + (size_t)f * pitch, TILE_FILTERS, way);
+                f += TILE_FILTERS;
+            } else {
+                dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, stream, pitch,
+                          dot + (size_t)f * pitch, 1, way);
+                f++;
+            }
+    }
+}
+
+/* A function each: else they share what registers hold. */
+#define DOTS_BY(name, stream, way)                                                                 \
+    static void name(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,     \
+                     int32_t filters, const int32_t *start, size_t pitch, int32_t *dot) {          \
+        dots_by(lanes, weights, o, filters, start, stream, pitch, dot, way);                       \
+    }
+DOTS_BY(dots_one, false, ONE_CLASS)
+DOTS_BY(dots_one_streamed, true, ONE_CLASS)
+DOTS_BY(dots_few, false, FEW_CLASSES)
+DOTS_BY(dots_few_streamed, true, FEW_CLASSES)
+DOTS_BY(dots_many, false, MANY_CLASSES)
+
+static void add_starts(const xn_cpu_lanes *lanes, int32_t filters, const int32_t *start,
+                       size_t pitch, int32_t *dot) {
+    uint32_t *to = (uint32_t *)dot; /* parts may pass 2^31 where dot does not */
+    for (int32_t f = 0; f < filters; f++, start += lanes->map->pitch, to += pitch)
+        for (int32_t x = 0; x < lanes->count; x++)
+            to[x] += (uint32_t)start[lanes->kind[x]];
+}
+
+static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot) {
+    const class_way way = way_of(lanes->map->classes);
+    if (way == FEW_CLASSES && stream)
+        dots_few_streamed(lanes, weights, o, filters, start, pitch, dot);
+    else if (way == FEW_CLASSES)
+        dots_few(lanes, weights, o, filters, start, pitch, dot);
+    else if (way == ONE_CLASS && stream)
+        dots_one_streamed(lanes, weights, o, filters, start, pitch, dot);
+    else if (way == ONE_CLASS)
+        dots_one(lanes, weights, o, filters, start, pitch, dot);
+    else {
+        dots_many(lanes, weights, o, filters, start, pitch, dot);
+        add_starts(lanes, filters, start, pitch, dot);
+    }
+}
+
+/* A vector is 16 words of the filter here. The last one's may be the next filter's too: masked. */
+static void column(const uint32_t *patch, const xn_cpu_many_weights *weights, int32_t o,
+                   int32_t filters, const int32_t *start, int32_t start_pitch, size_t pitch,
+                   int32_t *dot) {
+    const int32_t words = weights->words, whole = (words - 1) / WORDS * WORDS;
+    const uint32_t *bits = weights->bits + (size_t)o * (size_t)words;
+    const vector_u32 mask = (vector_u32)(*(const loose_i32 *)numbers < words - whole);
+    for (int32_t f = 0; f < filters; f++, bits += words, dot += pitch, start += start_pitch) {
+        vector_u32 sum = COUNT((*(const loose_u32 *)(bits + whole) & mask) ^
+                               *(const loose_u32 *)(patch + whole));
+        for (int32_t k = 0; k < whole; k += WORDS)
+            sum += COUNT(*(const loose_u32 *)(bits + k) ^ *(const loose_u32 *)(patch + k));
+        *dot = xn_dot_from_xor(*start, (int32_t)SUM(sum));
+    }
+}
+
+#include "many_turned.h"
+#define TURNED turned
+#define TURN turn
+#define TURN_PATCHES turn_patches
+#define TURNED_BITS turned_bits
