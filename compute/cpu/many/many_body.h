@@ -348,7 +348,7 @@ static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, 
 
 /* ---- epilogue ---- */
 
-/* A vector of outputs. with_k is k != NULL, known to the compiler. */
+/* A vector of outputs. with_k: there is K, known to the compiler. */
 INLINE vector_f32 reals_vector(const int32_t *dot, const float *k, const bool with_k, float factor,
                                float bias) {
     const vector_f32 acc = __builtin_convertvector(*(const loose_i32 *)dot, vector_f32);
@@ -358,13 +358,13 @@ INLINE vector_f32 reals_vector(const int32_t *dot, const float *k, const bool wi
 }
 
 /* The last vector is stored in part, or, where the set has no masks, with some of the one before
- * again. */
+ * again. k: not read where there is no K. */
 INLINE bool reals_by(const int32_t *restrict dot, const float *restrict k, const bool with_k,
                      float factor, float bias, int32_t n, const bool stream, float *restrict out) {
     vector_u32 odd = {0};
     int32_t x = 0;
     for (; x + WORDS <= n; x += WORDS) {
-        const vector_f32 value = reals_vector(dot + x, k + x, with_k, factor, bias);
+        const vector_f32 value = reals_vector(dot + x, with_k ? k + x : k, with_k, factor, bias);
         note_value(&odd, value);
         if (stream)
             STREAM(out + x, value);
@@ -373,7 +373,8 @@ INLINE bool reals_by(const int32_t *restrict dot, const float *restrict k, const
     }
     if (x < n && (MASKS || n >= WORDS)) {
         const int32_t last = MASKS ? x : n - WORDS;
-        const vector_f32 value = reals_vector(dot + last, k + last, with_k, factor, bias);
+        const vector_f32 value =
+            reals_vector(dot + last, with_k ? k + last : k, with_k, factor, bias);
         note_value(&odd, value);
         STORE_LAST(out + last, n - last, value);
         x = n;
@@ -391,8 +392,8 @@ static bool reals(const int32_t *dot, const float *k, float factor, float bias, 
     if (k)
         return stream ? reals_by(dot, k, true, factor, bias, n, true, out)
                       : reals_by(dot, k, true, factor, bias, n, false, out);
-    return stream ? reals_by(dot, NULL, false, factor, bias, n, true, out)
-                  : reals_by(dot, NULL, false, factor, bias, n, false, out);
+    return stream ? reals_by(dot, &bias, false, factor, bias, n, true, out)
+                  : reals_by(dot, &bias, false, factor, bias, n, false, out);
 }
 
 static void bits(const int32_t *dot, size_t pitch, const int32_t *least, int32_t filters, int32_t n,

@@ -319,7 +319,7 @@ static void emit_row(const unit_of_work *u, const image_part *part, int32_t o, i
         make_values(u, part, o, dot, stream, to);
         return;
     }
-    if (xn_cpu_is_dots(e) && !e->bits) {
+    if (to && xn_cpu_is_dots(e) && !e->bits) {
         const size_t bytes = (size_t)part->count * sizeof *dot;
         if (stream)
             j->plan->kernels->copy(dot, bytes, to);
