@@ -25,9 +25,11 @@ enum { TILE_LANES = WORDS, WORD_BYTES = 4, TILE_FILTERS = XN_CPU_PARITY_FILTERS 
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_16 UNROLL
+#define UNROLL_KNOWN /* where it cannot see that the count is known, that is an error */
 #else
 #define UNROLL _Pragma("GCC unroll 8")
 #define UNROLL_16 _Pragma("GCC unroll 16")
+#define UNROLL_KNOWN UNROLL
 #endif
 
 /* ---- packed input ---- */
@@ -126,7 +128,7 @@ INLINE void patch_vector(const xn_conv *conv, const xn_cpu_patch *shape, const s
         for (int32_t j = 0; j < conv->kernel_w; j++) {
             const uint32_t *from[WORDS];
             const vector_u32 *mask[WORDS];
-            UNROLL
+            UNROLL_KNOWN
             for (int32_t p = 0; p < n; p++) {
                 const int32_t y = pieces[p].y + i * conv->dilation_h;
                 const bool seen = y >= 0 && y < conv->height && (pieces[p].taps >> j & 1);
