@@ -70,8 +70,8 @@ typedef struct xn_member {
     int starving; /* of which so many wait to be alone on it, or are; the others start nothing */
     bool alone;   /* one of them is */
     struct xn_worker *guests; /* those that are free, linked by next */
-    int64_t canary_since_ns; /* when the canary that runs now started; 0 = none runs */
-    char canary_error[128];  /* of the last canary; "" when it passed */
+    int64_t canary_since_ns;  /* when the canary that runs now started; 0 = none runs */
+    char canary_error[128];   /* of the last canary; "" when it passed */
 } xn_member;
 
 typedef struct xn_pool {
