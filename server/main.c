@@ -226,6 +226,7 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
         return status;
     xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
+    xn_engine_around_done(d->service.engine, xn_http_hold_wakes, xn_http_send_wakes);
     if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)) ||
         (status = xn_loader_create(1, &d->service.model_loader, error)))
         return status;

@@ -380,6 +380,13 @@ void xn_engine_cancel(xn_engine *engine, xn_job *job, xn_status status) {
     pthread_mutex_unlock(&engine->mutex);
 }
 
+void xn_engine_around_done(xn_engine *engine, void (*before)(void), void (*after)(void)) {
+    pthread_mutex_lock(&engine->mutex);
+    engine->before_done = before;
+    engine->after_done = after;
+    pthread_mutex_unlock(&engine->mutex);
+}
+
 void xn_engine_on_fatal(xn_engine *engine, void (*callback)(void *context), void *context) {
     pthread_mutex_lock(&engine->mutex);
     engine->on_fatal = callback;

@@ -100,6 +100,10 @@ void xn_engine_set_loading(xn_engine *engine, xn_loading what, bool loading);
  */
 void xn_engine_on_fatal(xn_engine *engine, void (*callback)(void *context), void *context);
 
+/* What a worker calls before and after the `done` of several jobs, on its thread. Set before
+ * serving. */
+void xn_engine_around_done(xn_engine *engine, void (*before)(void), void (*after)(void));
+
 /* No new admissions; what was admitted goes on. Idempotent, any thread. */
 void xn_engine_drain(xn_engine *engine);
 /* Waits until nothing is admitted any more, or until the deadline; true when all is done. */

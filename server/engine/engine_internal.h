@@ -118,6 +118,8 @@ struct xn_engine {
     xn_response_cache *responses; /* NULL: there is no cache of answers */
     char fallback_reason[256];
 
+    void (*before_done)(void), (*after_done)(void); /* of several jobs; set before any, or NULL */
+
     atomic_int primary;              /* index of a pool; written under mutex */
     atomic_bool primary_memory_lost; /* pools[0]'s device must not give host memory any more */
 

@@ -136,9 +136,15 @@ void xn_worker_conclude(xn_worker *worker, xn_job *const *jobs, size_t count, xn
 /* Hands jobs of one launch back with their outcome; they are gone afterwards. */
 static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
                    const xn_launch *launch, const xn_error *error) {
+    const xn_engine *engine = worker->engine;
+    const bool around = count > 1 && engine->before_done;
     xn_worker_conclude(worker, jobs, count, status, launch, error);
+    if (around)
+        engine->before_done();
     for (size_t i = 0; i < count; i++)
         jobs[i]->done(jobs[i]);
+    if (around)
+        engine->after_done();
 }
 
 void xn_worker_report(xn_worker *worker, xn_status status, const xn_error *error,

@@ -126,5 +126,9 @@ bool xn_request_responded(const xn_request *request);
 /* Parks the connection (only in complete). Then, exactly once and from any thread, unpark it. */
 void xn_request_park(xn_request *request);
 void xn_request_unpark(xn_request *request);
+/* Around several unparks by one thread: an HTTP thread that is to answer more than one of them is
+ * woken once, at the end. Not nested. */
+void xn_http_hold_wakes(void);
+void xn_http_send_wakes(void);
 
 #endif
