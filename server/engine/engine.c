@@ -202,7 +202,7 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
     xn_engine *engine = xn_mem_zalloc(1, sizeof *engine);
     if (!engine)
         return no_memory("state", error);
-    pthread_mutex_init(&engine->mutex, NULL);
+    xn_mutex_init_brief(&engine->mutex);
     xn_cond_init(&engine->watch);
     xn_cond_init(&engine->canary_stop);
     xn_cond_init(&engine->inline_done);
