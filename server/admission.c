@@ -86,7 +86,7 @@ xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *met
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the admission counters");
     admission->limits = *limits;
     admission->metrics = metrics;
-    pthread_mutex_init(&admission->mutex, NULL);
+    xn_mutex_init_brief(&admission->mutex);
     xn_cond_init(&admission->idle);
     *out = admission;
     return XN_OK;

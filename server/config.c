@@ -418,6 +418,13 @@ static void label_by_name(const loader *l, const char *name, char label[LABEL_MA
     label_of(l, xn_setting_find(name, strlen(name)), label);
 }
 
+int xn_config_http_threads(const xn_config *config, int cores, bool on_gpu) {
+    const int usual = cores < 8 ? cores : 8, waiting = cores * 3 / 4 < 16 ? cores * 3 / 4 : 16;
+    if (config->http_threads > 0)
+        return (int)config->http_threads;
+    return on_gpu && waiting > usual ? waiting : usual;
+}
+
 bool xn_config_is_loopback(const xn_config *config) {
     struct in_addr v4;
     struct in6_addr v6;

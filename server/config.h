@@ -38,9 +38,8 @@ typedef struct xn_config {
     bool cpu_pin;         /* --cpu-pin             helper threads stay on a core each */
     int64_t workers;      /* --workers 0           per device; 0 = 3 a GPU, one a CPU thread */
     int64_t threads;      /* --threads 0           CPU thread budget; 0 = all the process may use */
-    int64_t http_threads; /* --http-threads 0   0 = by cores, 1..8 */
-    int64_t
-        inline_us; /* --inline-us 100     work of at most so much on its HTTP thread; 0 = none */
+    int64_t http_threads; /* --http-threads 0      0 = by cores (xn_config_http_threads) */
+    int64_t inline_us;    /* --inline-us 100       work of at most so much there; 0 = none */
     xn_loss_policy on_device_loss; /* --on-device-loss exit|cpu */
     int64_t canary_interval_ms;    /* --canary-interval-ms 10000     0 = only at start */
     /* batching and the queue */
@@ -109,6 +108,11 @@ xn_status xn_config_load(int argc, char *const *argv, char *const *environment, 
 void xn_config_help(FILE *out);                           /* --help */
 void xn_config_print(const xn_config *config, FILE *out); /* as a configuration file */
 bool xn_config_is_loopback(const xn_config *config);
+
+/* Threads that speak HTTP on a machine of so many cores: http_threads, or as many as cores, at most
+ * 8. Where they wait for a GPU (on_gpu: it is what serves), three quarters of the cores where that
+ * is more, at most 16. Pure. */
+int xn_config_http_threads(const xn_config *config, int cores, bool on_gpu);
 
 /* One of config->models: "NAME=DIR", or "DIR" (then name is ""). Takes it off the front of *list;
  * false at its end. What was loaded was checked: it fits, and names are such as models have. */

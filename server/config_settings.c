@@ -71,10 +71,11 @@ const xn_setting xn_settings[] = {
     BOOL("cpu-pin", cpu_pin, false,
          "Keep each helper thread of the CPU's kernels on a core of its own."),
     NUMBER("http-threads", http_threads, "N", 0, 64, 0,
-           "Threads that speak HTTP; 0 means by the number of cores, 1 to 8."),
-    NUMBER("inline-us", inline_us, "US", 0, 10000, 100,
-           "A request estimated at no more work than this, for one core, is computed by the HTTP "
-           "thread that read it, if no other waits; CPU only; 0 means never."),
+           "Threads that speak HTTP; 0 means by the number of cores, 1 to 8, with a GPU 1 to 16."),
+    NUMBER(
+        "inline-us", inline_us, "US", 0, 10000, 100,
+        "A request estimated to take no longer than this, by one core or on the GPU, is computed "
+        "by the HTTP thread that read it, if no other waits; 0 means never."),
     ENUM("on-device-loss", on_device_loss, "exit|cpu", XN_LOSS_EXIT,
          "When a GPU is lost: exit non-zero to be restarted, or go on with the CPU."),
     NUMBER("canary-interval-ms", canary_interval_ms, "MS", 0, DAY_MS, 10000,

@@ -97,11 +97,9 @@ static void raise_descriptor_limit(int64_t connections) {
                (unsigned long long)limit.rlim_max, (long long)connections);
 }
 
-static int http_threads(const xn_config *config) {
-    int cores = xn_cpus_usable();
-    if (config->http_threads > 0)
-        return (int)config->http_threads;
-    return cores < 8 ? cores : 8;
+static int http_threads(const daemon_state *d) {
+    const bool on_gpu = !strcmp(xn_engine_primary(d->service.engine), "cuda");
+    return xn_config_http_threads(&d->config, xn_cpus_usable(), on_gpu);
 }
 
 /* At least two: one that registers weights waits for devices. */
@@ -124,7 +122,7 @@ static xn_http_options http_options(const daemon_state *d) {
                              .port = (int)c->port,
                              .tls_retrieve = c->tls_cert[0] ? xn_tls_retrieve() : NULL,
                              .tls_priorities = d->tls_priorities,
-                             .threads = http_threads(c),
+                             .threads = http_threads(d),
                              .max_connections = (int)c->max_connections,
                              .max_connections_per_address = (int)c->max_connections_per_address,
                              .max_active = max_active(c),
@@ -228,6 +226,7 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
         return status;
     xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
+    xn_engine_around_done(d->service.engine, xn_http_hold_wakes, xn_http_send_wakes);
     if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)) ||
         (status = xn_loader_create(1, &d->service.model_loader, error)))
         return status;

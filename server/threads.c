@@ -19,6 +19,14 @@ xn_status xn_thread_start(pthread_t *thread, const char *name, void *(*body)(voi
     return XN_OK;
 }
 
+void xn_mutex_init_brief(pthread_mutex_t *mutex) {
+    pthread_mutexattr_t brief;
+    pthread_mutexattr_init(&brief);
+    pthread_mutexattr_settype(&brief, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(mutex, &brief);
+    pthread_mutexattr_destroy(&brief);
+}
+
 void xn_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);

@@ -18,12 +18,12 @@
 /* Where a tensor lies in a registered shared memory region. */
 typedef struct xn_oip_shared {
     bool present;
-    char region[XN_OIP_MAX_REGION + 1];
+    const char *region;
     uint64_t offset, bytes;
 } xn_oip_shared;
 
 typedef struct xn_oip_input {
-    char name[XN_OIP_MAX_NAME + 1];
+    const char *name; /* "" of a raw body */
     /* Its values, data or text set unless they are shared. Of a raw body: data and bytes alone,
      * with rank 0 and `raw`: datatype and shape are the model's. */
     xn_tensor_ref tensor;
@@ -32,7 +32,7 @@ typedef struct xn_oip_input {
 } xn_oip_input;
 
 typedef struct xn_oip_output {
-    char name[XN_OIP_MAX_NAME + 1];
+    const char *name;
     bool binary;            /* its values behind the header, else in JSON */
     int64_t classification; /* n best classes; 0: the values themselves */
     xn_oip_shared shared;
@@ -41,11 +41,11 @@ typedef struct xn_oip_output {
 typedef struct xn_infer_request {
     char id[XN_PROTO_MAX_ID + 1]; /* "" when not given or empty */
     int input_count, output_count;
-    xn_oip_input inputs[XN_OIP_MAX_INPUTS];
-    xn_oip_output outputs[XN_OIP_MAX_OUTPUTS]; /* none: all of the model's, as `binary` says */
-    bool binary;                               /* binary_data_output, or a raw body */
-    int64_t timeout_us; /* -1 when not given, or 0; > 0, at most 2147483647 ms */
-    int64_t timeout_ms; /* the parameter timeout_ms of /conv; -1 when not given */
+    xn_oip_input *inputs;
+    xn_oip_output *outputs; /* none: all of the model's, as `binary` says */
+    bool binary;            /* binary_data_output, or a raw body */
+    int64_t timeout_us;     /* -1 when not given, or 0; > 0, at most 2147483647 ms */
+    int64_t timeout_ms;     /* the parameter timeout_ms of /conv; -1 when not given */
     /* Parameters of /conv among the request's `parameters`, for weights that answer as a model:
      * with their defaults where not given; conv_given: there was one of xn_conv_params, which a
      * network has no use for. backend "auto" when not given. */
@@ -54,11 +54,19 @@ typedef struct xn_infer_request {
     char backend[8];
 } xn_infer_request;
 
+/* Where a request's inputs, outputs and names go: take gives memory that lives as long as its
+ * caller says, aligned to 8, or says why there is none. */
+typedef struct xn_oip_memory {
+    xn_status (*take)(void *context, size_t bytes, void **out, xn_error *error);
+    void *context;
+} xn_oip_memory;
+
 /* body->form is not looked at: header_length alone says which of the three it is. *out borrows from
- * the body. It is large: not for the stack of a thread, and undefined where this fails. Inputs and
- * outputs have names of their own each, and are at least one and any number. */
+ * the body, and lies in `memory` but for itself: one block, of a few hundred bytes as a rule, taken
+ * once at most. It is undefined where this fails. Inputs and outputs have names of their own each,
+ * and are at least one and any number. */
 xn_status xn_oip_parse_infer(const xn_proto_body *body, const xn_proto_limits *limits,
-                             xn_infer_request *out, xn_error *error);
+                             const xn_oip_memory *memory, xn_infer_request *out, xn_error *error);
 
 /* ---- answers ---- */
 

@@ -16,22 +16,28 @@ static void begin(xn_infer_request *out) {
     xn_params_default(&conv);
     out->id[0] = 0;
     out->input_count = out->output_count = 0;
+    out->inputs = NULL;
+    out->outputs = NULL;
     out->binary = out->conv_given = false;
     out->timeout_us = out->timeout_ms = -1;
     out->conv = conv.params;
     memcpy(out->backend, conv.backend, sizeof out->backend);
 }
 
-static xn_status parse_raw(const xn_proto_body *body, xn_infer_request *out, xn_error *error) {
-    xn_oip_input *input = &out->inputs[0];
+static xn_status parse_raw(const xn_proto_body *body, const xn_oip_memory *memory,
+                           xn_infer_request *out, xn_error *error) {
+    void *block;
     if (body->length == 0)
         return xn_fail(error, XN_ERR_MALFORMED, "",
                        "the body is empty; with %s 0 it is the bytes of the input", length_header);
-    memset(input, 0, sizeof *input);
-    input->raw = true;
-    input->tensor.present = true;
-    input->tensor.data = body->bytes;
-    input->tensor.bytes = body->length;
+    xn_status status = memory->take(memory->context, sizeof *out->inputs, &block, error);
+    if (status)
+        return status;
+    out->inputs = block;
+    *out->inputs =
+        (xn_oip_input){.name = "",
+                       .raw = true,
+                       .tensor = {.present = true, .data = body->bytes, .bytes = body->length}};
     out->input_count = 1;
     out->binary = true;
     return XN_OK;
@@ -55,23 +61,50 @@ static xn_status check_said(const xn_json *value, const char *name, xn_error *er
     return XN_OK;
 }
 
-typedef xn_status (*element_reader)(xn_oip_parser *p, int index, const xn_json *object);
-
-/* A list of at most `most` tensors; value NULL: there is none. */
-static xn_status read_list(xn_oip_parser *p, const xn_json *value, const char *name, int most,
-                           element_reader read, int *count) {
+/* The length of a list of at most `most` tensors; value NULL: there is none. */
+static xn_status count_list(const xn_json *value, const char *name, int most, int *count,
+                            xn_error *error) {
     if (!value)
         return XN_OK;
     if (xn_json_kind_of(value) != XN_JSON_ARRAY)
-        return xn_request_fail_value(name, value, "a list of objects", p->error);
+        return xn_request_fail_value(name, value, "a list of objects", error);
     const size_t length = xn_json_count(value);
     if (length > (size_t)most)
-        return xn_fail(p->error, XN_ERR_MALFORMED, name, "%s has %zu elements; it takes at most %d",
+        return xn_fail(error, XN_ERR_MALFORMED, name, "%s has %zu elements; it takes at most %d",
                        name, length, most);
-    xn_status status = XN_OK;
-    for (size_t i = 0; !status && i < length; i++)
-        status = read(p, (int)i, xn_json_element(value, i));
     *count = (int)length;
+    return XN_OK;
+}
+
+/* Memory for tensors that were counted. Each has a name and a region at most, which stand in the
+ * JSON and take no more here, but for their ends. */
+static xn_status take_tensors(xn_oip_parser *p) {
+    xn_infer_request *out = p->out;
+    const size_t inputs = (size_t)out->input_count * sizeof *out->inputs;
+    const size_t outputs = (size_t)out->output_count * sizeof *out->outputs;
+    const size_t ends = 2 * ((size_t)out->input_count + (size_t)out->output_count);
+    void *block;
+    xn_status status = p->memory->take(
+        p->memory->context, inputs + outputs + p->scan->skeleton_length + ends, &block, p->error);
+    if (status)
+        return status;
+    out->inputs = block;
+    out->outputs = (xn_oip_output *)(void *)((char *)block + inputs);
+    p->text = (char *)block + inputs + outputs;
+    return XN_OK;
+}
+
+static xn_status read_tensors(xn_oip_parser *p, const xn_json *inputs, const xn_json *outputs) {
+    xn_infer_request *out = p->out;
+    xn_status status = count_list(inputs, "inputs", XN_OIP_MAX_INPUTS, &out->input_count, p->error);
+    if (!status)
+        status = count_list(outputs, "outputs", XN_OIP_MAX_OUTPUTS, &out->output_count, p->error);
+    if (!status)
+        status = take_tensors(p);
+    for (int i = 0; !status && i < out->input_count; i++)
+        status = xn_oip_read_input(p, i, xn_json_element(inputs, (size_t)i));
+    for (int i = 0; !status && i < out->output_count; i++)
+        status = xn_oip_read_output(p, i, xn_json_element(outputs, (size_t)i));
     return status;
 }
 
@@ -92,11 +125,7 @@ static xn_status parse_root(xn_oip_parser *p, const xn_json *root) {
     if (!status)
         status = xn_oip_read_parameters(out, members[PARAMETERS], p->error);
     if (!status)
-        status = read_list(p, members[INPUTS], "inputs", XN_OIP_MAX_INPUTS, xn_oip_read_input,
-                           &out->input_count);
-    if (!status)
-        status = read_list(p, members[OUTPUTS], "outputs", XN_OIP_MAX_OUTPUTS, xn_oip_read_output,
-                           &out->output_count);
+        status = read_tensors(p, members[INPUTS], members[OUTPUTS]);
     if (status)
         return status;
     if (out->input_count == 0)
@@ -114,7 +143,7 @@ static xn_status parse_root(xn_oip_parser *p, const xn_json *root) {
 
 /* The first `length` bytes are the JSON. */
 static xn_status parse_json(const xn_proto_body *body, size_t length, const xn_proto_limits *limits,
-                            xn_infer_request *out, xn_error *error) {
+                            const xn_oip_memory *memory, xn_infer_request *out, xn_error *error) {
     const char *what = length < body->length ? "the JSON header" : "the body";
     xn_json_scan scan = {0};
     const xn_json *root = NULL;
@@ -126,6 +155,7 @@ static xn_status parse_json(const xn_proto_body *body, size_t length, const xn_p
         status = xn_json_parse(&scan, what, &root, error);
     if (!status) {
         xn_oip_parser p = {.limits = limits,
+                           .memory = memory,
                            .scan = &scan,
                            .values = {(const uint8_t *)body->bytes + length, body->length - length},
                            .out = out,
@@ -137,14 +167,14 @@ static xn_status parse_json(const xn_proto_body *body, size_t length, const xn_p
 }
 
 xn_status xn_oip_parse_infer(const xn_proto_body *body, const xn_proto_limits *limits,
-                             xn_infer_request *out, xn_error *error) {
+                             const xn_oip_memory *memory, xn_infer_request *out, xn_error *error) {
     const size_t length = body->has_header_length ? body->header_length : body->length;
     begin(out);
     if (body->has_header_length && length == 0)
-        return parse_raw(body, out, error);
+        return parse_raw(body, memory, out, error);
     if (length > body->length)
         return xn_fail(error, XN_ERR_MALFORMED, length_header,
                        "%s is %zu, but the body has %zu bytes", length_header, length,
                        body->length);
-    return parse_json(body, length, limits, out, error);
+    return parse_json(body, length, limits, memory, out, error);
 }

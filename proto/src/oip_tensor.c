@@ -8,8 +8,17 @@
 
 #define WHERE 24 /* "outputs[63]" */
 
-static xn_status read_name(const xn_json *value, const char *where, char out[XN_OIP_MAX_NAME + 1],
-                           xn_error *error) {
+/* A string of the JSON, kept. */
+static const char *keep(xn_oip_parser *p, const char *string, size_t length) {
+    char *kept = p->text;
+    memcpy(kept, string, length + 1);
+    p->text += length + 1;
+    return kept;
+}
+
+static xn_status read_name(xn_oip_parser *p, const xn_json *value, const char *where,
+                           const char **out) {
+    xn_error *error = p->error;
     char field[64];
     snprintf(field, sizeof field, "%s.name", where);
     if (!value)
@@ -20,7 +29,7 @@ static xn_status read_name(const xn_json *value, const char *where, char out[XN_
     if (length == 0 || length > XN_OIP_MAX_NAME)
         return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; it takes 1 to %d", field,
                        length, XN_OIP_MAX_NAME);
-    memcpy(out, xn_json_string(value), length + 1);
+    *out = keep(p, xn_json_string(value), length);
     return XN_OK;
 }
 
@@ -48,8 +57,9 @@ static xn_status read_count(const xn_json *parameters, const char *where, const 
     return xn_request_fail_value(field, value, takes, error);
 }
 
-static xn_status read_region(const xn_json *value, const char *where, xn_oip_shared *out,
-                             xn_error *error) {
+static xn_status read_region(xn_oip_parser *p, const xn_json *value, const char *where,
+                             xn_oip_shared *out) {
+    xn_error *error = p->error;
     char field[64];
     snprintf(field, sizeof field, "%s.parameters.shared_memory_region", where);
     if (xn_json_kind_of(value) != XN_JSON_STRING)
@@ -58,14 +68,15 @@ static xn_status read_region(const xn_json *value, const char *where, xn_oip_sha
     if (length == 0 || length > XN_OIP_MAX_REGION)
         return xn_fail(error, XN_ERR_MALFORMED, field, "%s has %zu bytes; it takes 1 to %d", field,
                        length, XN_OIP_MAX_REGION);
-    memcpy(out->region, xn_json_string(value), length + 1);
+    out->region = keep(p, xn_json_string(value), length);
     out->present = true;
     return XN_OK;
 }
 
 /* parameters: NULL, or an object. */
-static xn_status read_shared(const xn_json *parameters, const char *where, xn_oip_shared *out,
-                             xn_error *error) {
+static xn_status read_shared(xn_oip_parser *p, const xn_json *parameters, const char *where,
+                             xn_oip_shared *out) {
+    xn_error *error = p->error;
     const xn_json *region = parameters ? xn_oip_member(parameters, "shared_memory_region") : NULL;
     int64_t bytes = 0, offset = 0;
     char field[64];
@@ -81,7 +92,7 @@ static xn_status read_shared(const xn_json *parameters, const char *where, xn_oi
                        region ? "the bytes of the tensor" : "the name of a registered region");
     out->bytes = (uint64_t)bytes;
     out->offset = (uint64_t)offset;
-    return read_region(region, where, out, error);
+    return read_region(p, region, where, out);
 }
 
 static xn_status check_object(const xn_json *parameters, const char *where, xn_error *error) {
@@ -145,14 +156,14 @@ xn_status xn_oip_read_input(xn_oip_parser *p, int index, const xn_json *object) 
     snprintf(where, sizeof where, "inputs[%d]", index);
     xn_status status = xn_oip_members(object, where, input_names, members, p->error);
     if (!status)
-        status = read_name(members[NAME], where, input->name, p->error);
+        status = read_name(p, members[NAME], where, &input->name);
     for (int i = 0; !status && i < index; i++)
         if (!strcmp(p->out->inputs[i].name, input->name))
             status = fail_again(where, input->name, i, p->error);
     if (!status)
         status = check_object(members[PARAMETERS], where, p->error);
     if (!status)
-        status = read_shared(members[PARAMETERS], where, &input->shared, p->error);
+        status = read_shared(p, members[PARAMETERS], where, &input->shared);
     if (!status)
         status = read_type(p, where, members, ref);
     if (status)
@@ -173,8 +184,9 @@ xn_status xn_oip_read_input(xn_oip_parser *p, int index, const xn_json *object) 
 
 /* ---- outputs ---- */
 
-static xn_status read_wishes(const xn_json *parameters, const char *where, xn_oip_output *out,
-                             xn_error *error) {
+static xn_status read_wishes(xn_oip_parser *p, const xn_json *parameters, const char *where,
+                             xn_oip_output *out) {
+    xn_error *error = p->error;
     char field[64];
     const xn_json *binary = parameters ? xn_oip_member(parameters, "binary_data") : NULL;
     snprintf(field, sizeof field, "%s.parameters.binary_data", where);
@@ -182,7 +194,7 @@ static xn_status read_wishes(const xn_json *parameters, const char *where, xn_oi
     if (!status)
         status = read_count(parameters, where, "classification", 0, &out->classification, error);
     if (!status)
-        status = read_shared(parameters, where, &out->shared, error);
+        status = read_shared(p, parameters, where, &out->shared);
     if (status || !out->classification || !out->shared.present)
         return status;
     snprintf(field, sizeof field, "%s.parameters.classification", where);
@@ -201,11 +213,11 @@ xn_status xn_oip_read_output(xn_oip_parser *p, int index, const xn_json *object)
     snprintf(where, sizeof where, "outputs[%d]", index);
     xn_status status = xn_oip_members(object, where, names, members, p->error);
     if (!status)
-        status = read_name(members[0], where, output->name, p->error);
+        status = read_name(p, members[0], where, &output->name);
     for (int i = 0; !status && i < index; i++)
         if (!strcmp(p->out->outputs[i].name, output->name))
             status = fail_again(where, output->name, i, p->error);
     if (!status)
         status = check_object(members[1], where, p->error);
-    return status ? status : read_wishes(members[1], where, output, p->error);
+    return status ? status : read_wishes(p, members[1], where, output);
 }

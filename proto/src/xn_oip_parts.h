@@ -19,9 +19,11 @@ xn_status xn_oip_bool(const xn_json *value, const char *path, bool *out, xn_erro
 
 typedef struct xn_oip_parser {
     const xn_proto_limits *limits;
+    const xn_oip_memory *memory;
     const xn_json_scan *scan;
     xn_request_values values;
     xn_infer_request *out;
+    char *text; /* room for all names and regions that the JSON holds, terminated */
     xn_error *error;
 } xn_oip_parser;
 

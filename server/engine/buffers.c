@@ -13,6 +13,7 @@
 #include "buffers.h"
 
 #include "clock.h"
+#include "threads.h"
 #include "xn_mem.h"
 
 #include <assert.h>
@@ -93,10 +94,7 @@ xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t
         buffers->backend = backend;
     buffers->device = device;
     buffers->max_bytes = max_bytes;
-    if (pthread_mutex_init(&buffers->mutex, NULL)) {
-        xn_mem_free(buffers);
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the buffer pool's mutex");
-    }
+    xn_mutex_init_brief(&buffers->mutex);
     *out = buffers;
     return XN_OK;
 }

@@ -202,7 +202,7 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
     xn_engine *engine = xn_mem_zalloc(1, sizeof *engine);
     if (!engine)
         return no_memory("state", error);
-    pthread_mutex_init(&engine->mutex, NULL);
+    xn_mutex_init_brief(&engine->mutex);
     xn_cond_init(&engine->watch);
     xn_cond_init(&engine->canary_stop);
     xn_cond_init(&engine->inline_done);
@@ -377,6 +377,13 @@ void xn_engine_cancel(xn_engine *engine, xn_job *job, xn_status status) {
         xn_engine_end_job_locked(engine, job, status);
     else
         atomic_store(&job->unwanted, (int)status);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+void xn_engine_around_done(xn_engine *engine, void (*before)(void), void (*after)(void)) {
+    pthread_mutex_lock(&engine->mutex);
+    engine->before_done = before;
+    engine->after_done = after;
     pthread_mutex_unlock(&engine->mutex);
 }
 

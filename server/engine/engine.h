@@ -64,8 +64,9 @@ void xn_engine_keep(xn_engine *engine, xn_job *job);
 
 /* Runs an admitted job on the calling thread where that is quicker than to hand it over and nobody
  * is worse off: its work is small (--inline-us), nothing waits in its pool, and a thread of the
- * pool's budget is free. True: the job is over, and its out part as in done, which is not called.
- * False: nothing was done; submit it. */
+ * pool's budget is free; on a GPU, which has none, nothing waits that no idle worker takes. True:
+ * the job is over, and its out part as in done, which is not called. False: nothing was done;
+ * submit it. */
 bool xn_engine_try_run(xn_engine *engine, xn_job *job);
 /* Hands over an admitted job. On failure done is not called and the job stays the caller's. */
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error);
@@ -99,6 +100,10 @@ void xn_engine_set_loading(xn_engine *engine, xn_loading what, bool loading);
 /* Called (from an engine thread) once when a device is lost under policy exit. Set before serving.
  */
 void xn_engine_on_fatal(xn_engine *engine, void (*callback)(void *context), void *context);
+
+/* What a worker calls before and after the `done` of several jobs, on its thread. Set before
+ * serving. */
+void xn_engine_around_done(xn_engine *engine, void (*before)(void), void (*after)(void));
 
 /* No new admissions; what was admitted goes on. Idempotent, any thread. */
 void xn_engine_drain(xn_engine *engine);

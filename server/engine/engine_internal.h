@@ -43,7 +43,7 @@ typedef struct xn_pool_spec {
     int ordinal_count;   /* >= 1 */
     int workers;         /* per device, >= 1 */
     int threads;         /* the budget its workers share, >= 1; 0 = runs use no host threads */
-    int guests;          /* per device: how many threads may run jobs of their own at a time */
+    int guests;          /* per device: how many threads may run jobs of their own there */
 } xn_pool_spec;
 
 /* The first pool is the primary one. Everything is copied. fallback_reason: "" or what
@@ -66,10 +66,12 @@ typedef struct xn_member {
     xn_device_info info;
     int pool;
     bool up;
-    int starving; /* workers that wait to be alone on it, or are; the others start nothing */
+    int running;  /* workers and guests in a run on it, */
+    int starving; /* of which so many wait to be alone on it, or are; the others start nothing */
     bool alone;   /* one of them is */
-    int64_t canary_since_ns; /* when the canary that runs now started; 0 = none runs */
-    char canary_error[128];  /* of the last canary; "" when it passed */
+    struct xn_worker *guests; /* those that are free, linked by next */
+    int64_t canary_since_ns;  /* when the canary that runs now started; 0 = none runs */
+    char canary_error[128];   /* of the last canary; "" when it passed */
 } xn_member;
 
 typedef struct xn_pool {
@@ -82,7 +84,7 @@ typedef struct xn_pool {
     bool timing;          /* one of them wakes by itself when the oldest group is due */
     int threads;          /* the budget; 0 = none */
     int threads_free;
-    struct xn_worker *guests; /* those that are free, linked by next */
+    int turn; /* the member that the next inline job goes to, of equal ones */
 } xn_pool;
 
 /* A thread with a stream, or what a thread from outside borrows to run a job of its own: a guest,
@@ -94,11 +96,9 @@ typedef struct xn_worker {
     struct xn_worker *next; /* engine->mutex: of a free guest */
     pthread_t thread;
     bool started;
-    bool busy;     /* engine->mutex: its thread runs a batch */
-    bool starving; /* engine->mutex: it waits to be alone on its device, or is */
     xn_stream *stream;
     xn_programs *programs;
-    xn_job **jobs; /* the batch; like items, max_batch_images long */
+    xn_job **jobs; /* the batch; like items, max_batch_images long; of a guest one job */
     xn_batch_item *items;
 } xn_worker;
 
@@ -117,6 +117,8 @@ struct xn_engine {
     xn_buffers *buffers;
     xn_response_cache *responses; /* NULL: there is no cache of answers */
     char fallback_reason[256];
+
+    void (*before_done)(void), (*after_done)(void); /* of several jobs; set before any, or NULL */
 
     atomic_int primary;              /* index of a pool; written under mutex */
     atomic_bool primary_memory_lost; /* pools[0]'s device must not give host memory any more */

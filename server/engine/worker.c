@@ -19,15 +19,10 @@
 
 /* ---- device memory: alone on the device ---- */
 
-/* Whether another worker of the device is in a run; those that wait to be alone are not. */
-static bool others_run_locked(const xn_worker *worker) {
-    const xn_engine *engine = worker->engine;
-    for (int i = 0; i < engine->worker_count; i++) {
-        const xn_worker *other = &engine->workers[i];
-        if (other != worker && other->member == worker->member && other->busy && !other->starving)
-            return true;
-    }
-    return false;
+/* Whether others of the device are in a run; those that wait to be alone, as one of them does, are
+ * not. */
+static bool others_run_locked(const xn_member *member) {
+    return member->running > member->starving;
 }
 
 /* From here to rejoin the other workers of the device do not run, and their programs are gone. Two
@@ -39,11 +34,10 @@ static void be_alone(xn_worker *worker, const xn_error *why) {
     xn_log(XN_LOG_WARN, NULL, "%s: out of device memory (%s); freeing programs and cached weights",
            member->info.id, why->message);
     pthread_mutex_lock(&engine->mutex);
-    worker->starving = true;
     member->starving++;
     pthread_cond_broadcast(&pool->work); /* idle workers of this device go and wait in quiet */
     pthread_cond_broadcast(&pool->quiet);
-    while (member->alone || others_run_locked(worker))
+    while (member->alone || others_run_locked(member))
         pthread_cond_wait(&pool->quiet, &engine->mutex);
     member->alone = true;
     pthread_mutex_unlock(&engine->mutex);
@@ -57,7 +51,7 @@ static void rejoin(xn_worker *worker) {
     xn_engine *engine = worker->engine;
     xn_member *member = &engine->members[worker->member];
     pthread_mutex_lock(&engine->mutex);
-    worker->starving = member->alone = false;
+    member->alone = false;
     member->starving--;
     pthread_cond_broadcast(&engine->pools[worker->pool].quiet);
     pthread_mutex_unlock(&engine->mutex);
@@ -142,9 +136,15 @@ void xn_worker_conclude(xn_worker *worker, xn_job *const *jobs, size_t count, xn
 /* Hands jobs of one launch back with their outcome; they are gone afterwards. */
 static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
                    const xn_launch *launch, const xn_error *error) {
+    const xn_engine *engine = worker->engine;
+    const bool around = count > 1 && engine->before_done;
     xn_worker_conclude(worker, jobs, count, status, launch, error);
+    if (around)
+        engine->before_done();
     for (size_t i = 0; i < count; i++)
         jobs[i]->done(jobs[i]);
+    if (around)
+        engine->after_done();
 }
 
 void xn_worker_report(xn_worker *worker, xn_status status, const xn_error *error,
@@ -292,10 +292,10 @@ void xn_pool_wake(xn_pool *pool) {
 }
 
 void xn_worker_rest_locked(xn_worker *worker, int threads) {
-    xn_engine *engine = worker->engine;
-    xn_pool *pool = &engine->pools[worker->pool];
-    worker->busy = false;
-    if (engine->members[worker->member].starving)
+    xn_pool *pool = &worker->engine->pools[worker->pool];
+    xn_member *member = &worker->engine->members[worker->member];
+    member->running--;
+    if (member->starving)
         pthread_cond_broadcast(&pool->quiet);
     pool->threads_free += threads;
 }
@@ -304,7 +304,7 @@ void xn_worker_rest_locked(xn_worker *worker, int threads) {
 static void run_unlocked(xn_worker *worker, size_t count, int threads) {
     xn_engine *engine = worker->engine;
     xn_pool *pool = &engine->pools[worker->pool];
-    worker->busy = true;
+    engine->members[worker->member].running++;
     bool wake = xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
     pthread_mutex_unlock(&engine->mutex);
     if (wake)

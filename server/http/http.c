@@ -70,7 +70,7 @@ static void gate_opens(xn_gate_place *place) {
     xn_request *request = (xn_request *)(void *)((char *)place - offsetof(xn_request, place));
     struct MHD_Connection *connection = request->connection;
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
-    MHD_resume_connection(connection);
+    xn_library_resume(connection);
 }
 
 static enum MHD_Result take_body(xn_request *request) {
@@ -173,7 +173,15 @@ void xn_request_park(xn_request *request) {
 void xn_request_unpark(xn_request *request) {
     struct MHD_Connection *connection = request->connection;
     xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
-    MHD_resume_connection(connection);
+    xn_library_resume(connection);
+}
+
+void xn_http_hold_wakes(void) {
+    xn_library_hold_wakes();
+}
+
+void xn_http_send_wakes(void) {
+    xn_library_send_wakes();
 }
 
 /* What the library answered by itself, where it could make nothing of the headers; 0: nothing. */

@@ -99,6 +99,8 @@ void *xn_request_user(const xn_request *request);
 /* Memory that lives as long as the request, zeroed; NULL where there is none. A few KiB of it cost
  * nothing: they are the connection's. Not from two threads at a time. */
 void *xn_request_take(xn_request *request, size_t bytes);
+/* How many bytes of it are left of those that are the connection's. */
+size_t xn_request_room(const xn_request *request);
 /* What the handler keeps with the request's connection, which frees it (xn_mem_free) when it ends;
  * NULL at first. Whoever has the request may use it; it counts as XN_CONNECTION_REQUEST_BYTES. */
 void **xn_request_kept(const xn_request *request);
@@ -124,5 +126,9 @@ bool xn_request_responded(const xn_request *request);
 /* Parks the connection (only in complete). Then, exactly once and from any thread, unpark it. */
 void xn_request_park(xn_request *request);
 void xn_request_unpark(xn_request *request);
+/* Around several unparks by one thread: an HTTP thread that is to answer more than one of them is
+ * woken once, at the end. Not nested. */
+void xn_http_hold_wakes(void);
+void xn_http_send_wakes(void);
 
 #endif

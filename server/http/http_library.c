@@ -57,7 +57,56 @@ enum MHD_Result xn_library_queue(struct MHD_Connection *connection, unsigned sta
     return library_queue(connection, status, response);
 }
 
+/* ---- wake-ups ---- */
+
+/* A thread of the library sleeps until its eventfd is written to, and looks at all its connections
+ * then. That a connection goes on is noted before the write, so the write may come later. */
+#define WAKE_BYTES sizeof(uint64_t)
+
+enum { MOST_WAKES = 64 }; /* as many as --http-threads may be */
+
+static _Thread_local struct {
+    bool held, resuming; /* resuming: what is written now is a wake-up, put off */
+    int count;
+    int fds[MOST_WAKES];
+} wakes;
+
+void xn_library_resume(struct MHD_Connection *connection) {
+    wakes.resuming = wakes.held;
+    MHD_resume_connection(connection);
+    wakes.resuming = false;
+}
+
+void xn_library_hold_wakes(void) {
+    wakes.held = true;
+}
+
+void xn_library_send_wakes(void) {
+    const uint64_t one = 1;
+    wakes.held = false;
+    for (int i = 0; i < wakes.count; i++)
+        (void)syscall(SYS_write, wakes.fds[i], &one, WAKE_BYTES);
+    wakes.count = 0;
+}
+
+static bool put_off(int fd) {
+    int i = 0;
+    while (i < wakes.count && wakes.fds[i] != fd)
+        i++;
+    if (i == MOST_WAKES)
+        return false;
+    wakes.fds[i] = fd;
+    wakes.count += i == wakes.count;
+    return true;
+}
+
 /* ---- in place of the library's ---- */
+
+REPLACES ssize_t write(int fd, const void *bytes, size_t size) {
+    if (wakes.resuming && size == WAKE_BYTES && put_off(fd))
+        return (ssize_t)size;
+    return syscall(SYS_write, fd, bytes, size);
+}
 
 /* The library's own refusals come this way, on the thread of the connection; it marks the
  * connection to be closed behind them itself. */

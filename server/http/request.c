@@ -68,6 +68,10 @@ void *xn_request_take(xn_request *request, size_t bytes) {
     return memset(memory, 0, bytes);
 }
 
+size_t xn_request_room(const xn_request *request) {
+    return ROOM_BYTES - request->room_used;
+}
+
 void **xn_request_kept(const xn_request *request) {
     return &request->conn->kept;
 }

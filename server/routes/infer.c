@@ -3,6 +3,7 @@
 #include "clock.h"
 #include "computation.h"
 #include "inference.h"
+#include "recent.h"
 #include "resources.h"
 #include "xn_mem.h"
 
@@ -16,8 +17,8 @@
 typedef struct {
     xn_computation work; /* first */
     xn_served served;
-    xn_inference *inference; /* counted, like all that is large */
-    bool counted;            /* as a success */
+    xn_inference inference;
+    bool counted; /* as a success */
 } infer_work;
 
 static infer_work *infer_of(xn_computation *work) {
@@ -30,23 +31,48 @@ static const infer_work *infer_of_const(const xn_computation *work) {
 
 /* ---- decoding ---- */
 
-static xn_status parse(infer_work *infer, xn_error *error) {
-    xn_exchange *exchange = infer->work.exchange;
-    const xn_proto_limits limits = {exchange->service->config->max_elements};
+/* For xn_oip_memory: the request's. What the connection's room has no place for is counted. */
+static xn_status take(void *context, size_t bytes, void **out, xn_error *error) {
+    xn_exchange *exchange = context;
+    const bool counted = bytes > xn_request_room(exchange->request);
+    xn_status status = counted ? xn_ticket_grow(&exchange->ticket, bytes, error) : XN_OK;
+    *out = status ? NULL : xn_request_take(exchange->request, bytes);
+    if (!status && !*out)
+        status =
+            xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
+    return status;
+}
+
+/* The same for a request that the connection may keep. */
+typedef struct parsing {
+    xn_exchange *exchange;
     xn_proto_body body;
-    xn_status status = xn_ticket_grow(&exchange->ticket, sizeof *infer->inference, error);
-    if (status)
-        return status;
-    infer->inference = xn_mem_alloc(sizeof *infer->inference); /* much of it is never used */
-    if (!infer->inference)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
-    xn_exchange_body(exchange, &body);
-    return xn_oip_parse_infer(&body, &limits, &infer->inference->parsed, error);
+} parsing;
+
+static xn_status take_kept(void *context, size_t bytes, void **out, xn_error *error) {
+    const parsing *p = context;
+    *out = xn_recent_take_infer(xn_request_kept(p->exchange->request), &p->body, bytes);
+    return *out ? XN_OK : take(p->exchange, bytes, out, error);
+}
+
+static xn_status parse(infer_work *infer, xn_error *error) {
+    parsing p = {.exchange = infer->work.exchange};
+    const xn_proto_limits limits = {p.exchange->service->config->max_elements};
+    const xn_oip_memory memory = {take_kept, &p};
+    void **kept = xn_request_kept(p.exchange->request);
+    xn_exchange_body(p.exchange, &p.body);
+    if (xn_recent_find_infer(*kept, &p.body, &infer->inference.parsed))
+        return XN_OK;
+    xn_status status =
+        xn_oip_parse_infer(&p.body, &limits, &memory, &infer->inference.parsed, error);
+    if (!status)
+        xn_recent_keep_infer(*kept, &p.body, &infer->inference.parsed);
+    return status;
 }
 
 static void describe(const infer_work *infer, xn_oip_answer *out) {
     const xn_job *job = &infer->work.job;
-    *out = (xn_oip_answer){.id = infer->inference->parsed.id,
+    *out = (xn_oip_answer){.id = infer->inference.parsed.id,
                            .model_name = infer->served.name,
                            .model_version = infer->served.version,
                            .backend = xn_computation_backend(&infer->work),
@@ -54,8 +80,8 @@ static void describe(const infer_work *infer, xn_oip_answer *out) {
                            .batch_requests = job->batch_requests,
                            .batch_images = job->batch_images,
                            .cached = job->recall == XN_RECALL_HIT,
-                           .result_count = infer->inference->result_count,
-                           .results = infer->inference->results};
+                           .result_count = infer->inference.result_count,
+                           .results = infer->inference.results};
 }
 
 /* The most bytes that writing the answer takes, whatever device runs it. */
@@ -69,8 +95,8 @@ static bool bound_text(const infer_work *infer, size_t *bytes) {
 /* Whether the answer is the values of one output, as the program leaves them: then they leave from
  * there, and the header goes in front of them. */
 static bool leaves_in_place(const infer_work *infer) {
-    const xn_inference *inference = infer->inference;
-    xn_oip_result *result = &infer->inference->results[0];
+    const xn_inference *inference = &infer->inference;
+    xn_oip_result *result = &infer->inference.results[0];
     size_t header = 0;
     if (inference->result_count != 1 || inference->scattered || !result->binary ||
         result->classification || result->shared ||
@@ -84,7 +110,7 @@ static bool leaves_in_place(const infer_work *infer) {
 /* The output, and unless that is the answer: values gathered from it, and the answer's text, which
  * holds them once more. */
 static xn_status count_output(infer_work *infer, xn_error *error) {
-    const xn_inference *inference = infer->inference;
+    const xn_inference *inference = &infer->inference;
     const size_t bytes = (size_t)inference->images * inference->image_bytes;
     size_t text, more = xn_inference_gather_bytes(inference) + 2 * XN_COMPUTATION_TEXT_BYTES;
     infer->work.job.device = -1;
@@ -108,20 +134,21 @@ static xn_status set_deadline(xn_computation *work, const xn_infer_request *pars
 static xn_status understand(xn_computation *work, xn_error *error) {
     infer_work *infer = infer_of(work);
     xn_exchange *exchange = work->exchange;
+    const xn_oip_memory memory = {take, exchange};
     xn_status status =
         xn_served_get(exchange->service, exchange->name, exchange->version, &infer->served, error);
     if (status || (status = xn_exchange_decode_body(exchange, error)) ||
         (status = parse(infer, error)))
         return status;
-    const xn_infer_request *parsed = &infer->inference->parsed;
+    const xn_infer_request *parsed = &infer->inference.parsed;
     if (xn_proto_id_valid(parsed->id))
         xn_request_set_id(exchange->request, parsed->id);
     if ((status = set_deadline(work, parsed, error)) ||
         (status = xn_computation_set_pool(work, parsed->backend, error)) ||
-        (status = xn_inference_resolve(infer->inference, &infer->served, exchange->service,
-                                       &work->job.problem, error)))
+        (status = xn_inference_resolve(&infer->inference, &infer->served, exchange->service,
+                                       &memory, &work->job.problem, error)))
         return status;
-    work->job.images = infer->inference->images;
+    work->job.images = infer->inference.images;
     return count_output(infer, error);
 }
 
@@ -139,7 +166,7 @@ static xn_status take_shared(xn_computation *work, const xn_oip_input *input, xn
 
 static xn_status prepare(xn_computation *work, xn_error *error) {
     const infer_work *infer = infer_of(work);
-    const xn_oip_input *input = infer->inference->input;
+    const xn_oip_input *input = infer->inference.input;
     work->asset = infer->served.network ? infer->served.network->asset : infer->served.weights;
     xn_asset_retain(work->asset);
     if (input->shared.present)
@@ -153,7 +180,7 @@ static bool understanding_is_long(const xn_computation *work) {
 }
 
 static bool preparing_is_long(const xn_computation *work) {
-    const xn_oip_input *input = infer_of_const(work)->inference->input;
+    const xn_oip_input *input = infer_of_const(work)->inference.input;
     bool moved = input->shared.present || !xn_proto_tensor_in_place(&input->tensor);
     return moved && input->tensor.bytes > XN_COMPUTATION_INLINE_BYTES;
 }
@@ -168,7 +195,7 @@ static bool is_classified(const xn_inference *inference) {
 }
 
 static bool answering_is_long(const xn_computation *work) {
-    const xn_inference *inference = infer_of_const(work)->inference;
+    const xn_inference *inference = &infer_of_const(work)->inference;
     if (inference->results[0].apart)
         return false;
     if (work->exchange->answer_coding != XN_CODING_IDENTITY)
@@ -178,7 +205,7 @@ static bool answering_is_long(const xn_computation *work) {
 }
 
 static xn_status put_shared(const infer_work *infer, xn_error *error) {
-    const xn_inference *inference = infer->inference;
+    const xn_inference *inference = &infer->inference;
     xn_status status = XN_OK;
     for (int i = 0; i < inference->result_count && !status; i++) {
         const xn_oip_result *result = &inference->results[i];
@@ -266,7 +293,7 @@ static void respond(infer_work *infer, char *text, size_t length, size_t header_
 
 /* The header right in front of the values; what lies there is not asked for. */
 static void answer_in_place(infer_work *infer, int64_t encode_started_ns) {
-    const xn_inference *inference = infer->inference;
+    const xn_inference *inference = &infer->inference;
     _Alignas(8) char header[XN_PROTO_HEADROOM_BYTES];
     char *values = (char *)infer->work.job.output + inference->offsets[0];
     xn_oip_answer answer;
@@ -281,13 +308,13 @@ static void answer_in_place(infer_work *infer, int64_t encode_started_ns) {
 
 static void answer_written(infer_work *infer, int64_t encode_started_ns) {
     xn_computation *work = &infer->work;
-    const size_t gathered = xn_inference_gather_bytes(infer->inference);
+    const size_t gathered = xn_inference_gather_bytes(&infer->inference);
     char *room = gathered ? xn_computation_take_text(work, gathered) : NULL, *text = NULL;
     size_t length = 0, header_length = 0;
     xn_error error;
     xn_status status = XN_OK;
     if (!gathered || room) {
-        xn_inference_set_values(infer->inference, work->job.output, (unsigned char *)room);
+        xn_inference_set_values(&infer->inference, work->job.output, (unsigned char *)room);
         status = put_shared(infer, &error);
         if (!status)
             text = write_answer(infer, encode_started_ns, &length, &header_length);
@@ -303,7 +330,7 @@ static void answer_written(infer_work *infer, int64_t encode_started_ns) {
 
 static void answer(xn_computation *work, int64_t encode_started_ns) {
     infer_work *infer = infer_of(work);
-    if (infer->inference->results[0].apart)
+    if (infer->inference.results[0].apart)
         answer_in_place(infer, encode_started_ns);
     else
         answer_written(infer, encode_started_ns);
@@ -316,7 +343,6 @@ static void infer_finished(xn_computation *work) {
     if (!infer->counted && (infer->served.network || infer->served.weights))
         xn_served_count(&infer->served, &failure);
     xn_served_release(&infer->served);
-    xn_mem_free(infer->inference);
 }
 
 static const xn_computation_kind kind = {.understanding_is_long = understanding_is_long,

@@ -59,7 +59,7 @@ static xn_status describe_raw(xn_oip_input *input, const xn_served *served, xn_e
         return xn_fail(error, XN_ERR_MALFORMED, "input",
                        "the body is raw, of %zu bytes; an image of \"%s\" has %zu", tensor->bytes,
                        served->name, bytes);
-    strcpy(input->name, end->name);
+    input->name = end->name;
     tensor->datatype = end->datatype;
     tensor->elements = end->elements;
     tensor->shape = (xn_shape){.rank = end->shape.rank + 1, .dims = {1}};
@@ -222,11 +222,25 @@ static int find_output(const xn_served *served, const char *name) {
     return i;
 }
 
+static xn_status take_results(xn_inference *inference, int count, const xn_oip_memory *memory,
+                              xn_error *error) {
+    const size_t results = (size_t)count * sizeof *inference->results;
+    void *block = NULL;
+    xn_status status = memory->take(
+        memory->context, results + (size_t)count * sizeof *inference->offsets, &block, error);
+    if (status)
+        return status;
+    inference->results = block;
+    inference->offsets = (size_t *)(void *)((char *)block + results);
+    return XN_OK;
+}
+
 static xn_status add_results(xn_inference *inference, const xn_served *served,
-                             const xn_service *service, const xn_problem *problem,
-                             xn_error *error) {
+                             const xn_service *service, const xn_oip_memory *memory,
+                             const xn_problem *problem, xn_error *error) {
     const xn_infer_request *parsed = &inference->parsed;
-    xn_status status = XN_OK;
+    const int count = parsed->output_count ? parsed->output_count : served->output_count;
+    xn_status status = take_results(inference, count, memory, error);
     for (int i = 0; i < served->output_count && !parsed->output_count && !status; i++)
         status = add_result(inference, served, service, problem, i, NULL, error);
     for (int i = 0; i < parsed->output_count && !status; i++) {
@@ -242,7 +256,8 @@ static xn_status add_results(xn_inference *inference, const xn_served *served,
 }
 
 xn_status xn_inference_resolve(xn_inference *inference, const xn_served *served,
-                               const xn_service *service, xn_problem *problem, xn_error *error) {
+                               const xn_service *service, const xn_oip_memory *memory,
+                               xn_problem *problem, xn_error *error) {
     xn_status (*resolve)(xn_inference *, const xn_served *, const xn_config *, xn_problem *,
                          xn_error *) = served->network ? resolve_network : resolve_weights;
     inference->result_count = 0;
@@ -251,7 +266,7 @@ xn_status xn_inference_resolve(xn_inference *inference, const xn_served *served,
         return status;
     const xn_oip_input *input = inference->input;
     status = check_shared(service, &input->shared, input->name, input->tensor.bytes, error);
-    if (status || (status = add_results(inference, served, service, problem, error)))
+    if (status || (status = add_results(inference, served, service, memory, problem, error)))
         return status;
     inference->image_bytes = xn_problem_output_bytes(problem);
     inference->scattered = served->output_count > 1 && inference->images > 1;

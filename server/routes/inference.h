@@ -6,22 +6,22 @@
 #include "served.h"
 #include "xn_oip.h"
 
-/* Large: not for the stack. */
 typedef struct xn_inference {
     xn_infer_request parsed;
     xn_oip_input *input; /* of parsed, its datatype and shape known */
     int result_count;
-    xn_oip_result results[XN_OIP_MAX_OUTPUTS]; /* without values until they are there */
-    size_t offsets[XN_OIP_MAX_OUTPUTS];        /* of each in the output of an image */
-    size_t image_bytes;                        /* of all outputs, asked for or not */
+    xn_oip_result *results; /* without values until they are there */
+    size_t *offsets;        /* of each in the output of an image */
+    size_t image_bytes;     /* of all outputs, asked for or not */
     int64_t images;
     bool scattered; /* an output's values do not lie one after the other: gather them */
 } xn_inference;
 
 /* After parsing: everything but results' values, and the problem. Errors name the input or the
- * output. shared: NULL where it is not allowed. */
+ * output. shared: NULL where it is not allowed. memory: of the results; as long as *inference. */
 xn_status xn_inference_resolve(xn_inference *inference, const xn_served *served,
-                               const xn_service *service, xn_problem *problem, xn_error *error);
+                               const xn_service *service, const xn_oip_memory *memory,
+                               xn_problem *problem, xn_error *error);
 
 /* Bytes for gathered values; 0 where nothing is gathered. */
 size_t xn_inference_gather_bytes(const xn_inference *inference);

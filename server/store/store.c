@@ -4,6 +4,7 @@
 #include "store_internal.h"
 
 #include "arrays.h"
+#include "threads.h"
 #include "xn_program.h"
 
 #include <string.h>
@@ -14,7 +15,7 @@ xn_status xn_store_create(const xn_store_device *devices, int device_count,
     xn_store *store = xn_mem_zalloc(1, sizeof *store);
     if (!store)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the weights store");
-    pthread_mutex_init(&store->mutex, NULL);
+    xn_mutex_init_brief(&store->mutex);
     pthread_cond_init(&store->cache.made, NULL);
     store->device_count = device_count;
     store->limits = *limits;

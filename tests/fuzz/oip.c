@@ -37,7 +37,7 @@ static void check_refusal(xn_status status, const xn_error *error) {
 static void check_shared(const xn_oip_shared *shared) {
     if (!shared->present)
         return;
-    const size_t length = strnlen(shared->region, sizeof shared->region);
+    const size_t length = strnlen(shared->region, XN_OIP_MAX_REGION + 1);
     xf_require(length > 0 && length <= XN_OIP_MAX_REGION, "a region's name");
     xf_require(shared->bytes > 0 && shared->offset <= INT64_MAX && shared->bytes <= INT64_MAX,
                "a region's part");
@@ -87,6 +87,15 @@ static void check_request(const xn_infer_request *request, const xn_proto_body *
     }
 }
 
+/* A block of exactly the size. */
+static xn_status take_once(void *context, size_t bytes, void **out, xn_error *error) {
+    void **block = context;
+    (void)error;
+    xf_require(!*block, "memory is taken twice");
+    *out = *block = xf_alloc(bytes);
+    return XN_OK;
+}
+
 void xf_oip(const uint8_t *data, size_t size) {
     static const xn_proto_limits limits = {XF_MAX_ELEMENTS};
     char *line = first_line(&data, &size);
@@ -95,14 +104,16 @@ void xf_oip(const uint8_t *data, size_t size) {
                                 .length = size,
                                 .has_header_length = line[0] != 0,
                                 .header_length = strtoul(line, NULL, 10)};
-    xn_infer_request *request = xf_alloc(sizeof *request);
+    void *block = NULL;
+    const xn_oip_memory memory = {take_once, &block};
+    xn_infer_request request;
     xn_error error = {.status = XN_OK};
-    xn_status status = xn_oip_parse_infer(&body, &limits, request, &error);
+    xn_status status = xn_oip_parse_infer(&body, &limits, &memory, &request, &error);
     if (status)
         check_refusal(status, &error);
     else
-        check_request(request, &body);
-    free(request);
+        check_request(&request, &body);
+    free(block);
     free((void *)(uintptr_t)body.bytes);
     free(line);
 }
@@ -225,6 +236,7 @@ static void take_result(const uint8_t **data, size_t *size, sample *s, int i) {
     }
     if (take_byte(data, size) % 4 == 3) {
         take(data, size, &s->shared[i].offset, sizeof s->shared[i].offset);
+        s->shared[i].region = "region";
         r->shared = &s->shared[i];
     }
     take(data, size, s->values[i], sizeof s->values[i]);

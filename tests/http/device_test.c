@@ -23,6 +23,7 @@ static void on_fatal(void *context) {
 static void rig_prepare(rig *r) {
     fake_reset();
     xt_instance_init(&r->server);
+    r->server.config.inline_us = 0; /* who is held is a worker, no HTTP thread */
     sem_init(&r->fatal, 0, 0);
 }
 
@@ -203,6 +204,27 @@ START_TEST(lost_with_policy_cpu) {
     expect_rejected(&r, "device", 3);
     rig_stop(&r);
     ck_assert_int_ne(sem_trywait(&r.fatal), 0); /* the process goes on */
+}
+END_TEST
+
+/* A device that is lost while an HTTP thread runs a request there: who asked is told, and others
+ * are served. */
+START_TEST(lost_inline) {
+    rig r;
+    rig_prepare(&r);
+    r.server.config.on_device_loss = XN_LOSS_CPU;
+    r.server.config.inline_us = 100;
+    rig_start(&r);
+    for (int i = 0; i < 3; i++) { /* the first prepares the weights, by a worker */
+        call c = call_send(&r, 1, 2, "");
+        expect_served(&c, "cuda:0");
+    }
+    fake[FAKE_GPU].lost[0] = true;
+    call running = call_send(&r, 1, 2, "");
+    expect_error(&running, 503, NULL, "launch failure", "the request that ran");
+    call later = call_send(&r, 1, 2, "");
+    expect_served(&later, "cpu");
+    rig_stop(&r);
 }
 END_TEST
 
@@ -424,6 +446,7 @@ XN_SUITE(http_device) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, lost_with_policy_exit);
     tcase_add_test(t, lost_with_policy_cpu);
+    tcase_add_test(t, lost_inline);
     tcase_add_test(t, lost_while_preparing);
     tcase_add_test(t, canary);
     tcase_add_test(t, device_memory);

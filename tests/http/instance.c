@@ -20,6 +20,7 @@ xn_status xt_instance_start(xt_instance *i, xn_engine *engine, xn_error *error) 
     const xn_config *config = &i->config;
     i->service.config = config;
     i->service.engine = engine;
+    xn_engine_around_done(engine, xn_http_hold_wakes, xn_http_send_wakes);
     xn_status status = xn_loader_create(2, &i->service.loader, error);
     if (!status)
         status = xn_loader_create(1, &i->service.model_loader, error);

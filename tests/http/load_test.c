@@ -321,6 +321,41 @@ START_TEST(hang_ups_in_the_body) {
 }
 END_TEST
 
+/* ---- one launch for many ---- */
+
+/* Those that wait for company are answered by one worker, which wakes each HTTP thread once for all
+ * of them: nobody is forgotten. */
+START_TEST(all_of_a_batch_are_answered) {
+    enum { CONNS = 24, ROUNDS = 5 };
+    static const char request[] =
+        "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        "Content-Length: 130\r\n\r\n"
+        "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [1]}, "
+        "\"weights\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}}";
+    xt_conn conns[CONNS];
+    xt_daemon *d =
+        xt_daemon_start(XT_FLAGS("--batch-delay-us", "50000", "--http-threads", _i ? "3" : "1"));
+    for (int i = 0; i < CONNS; i++)
+        ck_assert(xt_connect(&conns[i], d));
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < CONNS; i++)
+            ck_assert(xt_send_text(&conns[i], request));
+        for (int i = 0; i < CONNS; i++) {
+            xt_response response;
+            xt_result result = xt_receive(&conns[i], false, false, &response);
+            ck_assert_msg(result == XT_GOT && response.status == 200, "%d: %s, %d", i,
+                          xt_result_name(result), response.status);
+            xt_response_free(&response);
+        }
+    }
+    ck_assert_double_eq(xt_metric(d, "xnord_batch_requests_sum"), CONNS * ROUNDS);
+    ck_assert_double_lt(xt_metric(d, "xnord_batch_requests_count"), CONNS * ROUNDS / 2);
+    for (int i = 0; i < CONNS; i++)
+        xt_disconnect(&conns[i]);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
 XN_SUITE(http_load) {
     Suite *s = suite_create("http_load");
     TCase *t = tcase_create("shared");
@@ -337,6 +372,7 @@ XN_SUITE(http_load) {
     tcase_add_test(t, only_equals_share_a_launch);
     tcase_add_test(t, queued_work_of_gone_clients_is_dropped);
     tcase_add_test(t, hang_ups_in_the_body);
+    tcase_add_loop_test(t, all_of_a_batch_are_answered, 0, 2);
     suite_add_tcase(s, t);
     return s;
 }

@@ -649,6 +649,22 @@ static FILE *open_example(void) {
     return fopen(path, "r");
 }
 
+START_TEST(threads_that_speak_http) {
+    static const struct {
+        int given, cores, on_cpu, on_gpu;
+    } cases[] = {
+        {0, 1, 1, 1},    {0, 2, 2, 2},   {0, 8, 8, 8},    {0, 10, 8, 8},
+        {0, 12, 8, 9},   {0, 16, 8, 12}, {0, 20, 8, 15},  {0, 22, 8, 16},
+        {0, 192, 8, 16}, {3, 192, 3, 3}, {64, 1, 64, 64},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const xn_config c = {.http_threads = cases[i].given};
+        ck_assert_int_eq(xn_config_http_threads(&c, cases[i].cores, false), cases[i].on_cpu);
+        ck_assert_int_eq(xn_config_http_threads(&c, cases[i].cores, true), cases[i].on_gpu);
+    }
+}
+END_TEST
+
 START_TEST(example_file_has_every_setting_at_its_default) {
     static char file[TEXT_BYTES];
     FILE *in = open_example();
@@ -698,6 +714,7 @@ XN_SUITE(config) {
     tcase_add_test(t, random_files_never_break_the_reader);
     tcase_add_test(t, help_lists_every_setting_within_100_columns);
     tcase_add_test(t, loopback_addresses);
+    tcase_add_test(t, threads_that_speak_http);
     tcase_add_test(t, example_file_has_every_setting_at_its_default);
     suite_add_tcase(s, t);
     return s;

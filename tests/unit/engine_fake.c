@@ -406,7 +406,7 @@ xn_engine *fake_engine(const xn_config *config, int workers) {
 }
 
 xn_engine *fake_engine_pair(const xn_config *config, int gpus) {
-    xn_pool_spec pools[2] = {{&fake_gpu, ordinals, gpus, 1, 0, 0},
+    xn_pool_spec pools[2] = {{&fake_gpu, ordinals, gpus, 1, 0, 2},
                              {&fake_cpu, ordinals, 1, 2, 2, 2}};
     xn_engine *engine = NULL;
     xn_error error = {0};

@@ -62,7 +62,8 @@ void fake_wait_at(sem_t *sem, const char *file, int line);
 xn_config fake_config(void);
 /* One pool of one GPU with that many workers. */
 xn_engine *fake_engine(const xn_config *config, int workers);
-/* GPUs 0 .. gpus-1 with one worker each, and the cpu with two threads beside them. */
+/* GPUs 0 .. gpus-1 with one worker and two guests each, and the cpu with two threads beside them.
+ */
 xn_engine *fake_engine_pair(const xn_config *config, int gpus);
 
 /* Weights of one value, 1x1x1x1: a reference to an asset. */

@@ -157,7 +157,10 @@ static void *storm_main(void *argument) {
         job.job.any_pool = true;
         ck_assert_int_eq(xn_engine_pool(s->engine, "auto", &job.job.pool, NULL), XN_OK);
         after += atomic_load(&s->gone);
-        fake_job_submit(&job);
+        if (i % 2 && xn_engine_try_run(s->engine, &job.job))
+            job.job.done(&job.job);
+        else
+            fake_job_submit(&job);
         while (sem_wait(&job.done))
             ;
         xn_status status = job.job.status;
@@ -172,6 +175,7 @@ START_TEST(devices_die_under_load) {
     fake_reset();
     xn_config config = fake_config();
     config.on_device_loss = XN_LOSS_CPU;
+    config.inline_us = 100;
     storm s = {.engine = fake_engine_pair(&config, 3)};
     s.asset = fake_weights(xn_engine_store(s.engine), 2.0f);
     pthread_t threads[4];

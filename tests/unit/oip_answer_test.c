@@ -183,7 +183,7 @@ END_TEST
 
 static void check_documented_request(const proto_bytes *bytes, size_t header) {
     static const float input[] = {1, -2, -3, 4};
-    static xn_infer_request request;
+    xn_infer_request request;
     const xn_proto_limits limits = {1000};
     const xn_proto_body body = {.bytes = bytes->bytes,
                                 .length = bytes->length,
@@ -191,7 +191,8 @@ static void check_documented_request(const proto_bytes *bytes, size_t header) {
                                 .header_length = header};
     float values[4];
     xn_error error = {0};
-    ck_assert_msg(!xn_oip_parse_infer(&body, &limits, &request, &error), "%s", error.message);
+    ck_assert_msg(!xn_oip_parse_infer(&body, &limits, &proto_memory, &request, &error), "%s",
+                  error.message);
     ck_assert_str_eq(request.inputs[0].name, "input");
     ck_assert_uint_eq(request.inputs[0].tensor.bytes, sizeof values);
     ck_assert(!xn_proto_tensor_read(&request.inputs[0].tensor, "input", values, &error));
@@ -369,6 +370,7 @@ typedef struct model {
     xn_oip_result results[MOST_RESULTS];
     xn_oip_shared shared[MOST_RESULTS];
     char id[40], name[40], version[40], backend[40], names[MOST_RESULTS][40], labels[8][40];
+    char regions[MOST_RESULTS][40];
     const char *label_list[8];
     uint32_t values[MOST_RESULTS][MOST_VALUES];
 } model;
@@ -409,8 +411,9 @@ static void random_result(xn_rng *rng, model *m, int i) {
         r->label_count = (int64_t)xn_rng_below(rng, 9);
     } else if (xn_rng_below(rng, 4) == 0) {
         xn_oip_shared *shared = &m->shared[i];
-        *shared = (xn_oip_shared){.present = true, .offset = xn_rng_next(rng) >> 1};
-        random_word(rng, shared->region);
+        *shared = (xn_oip_shared){
+            .present = true, .region = m->regions[i], .offset = xn_rng_next(rng) >> 1};
+        random_word(rng, m->regions[i]);
         r->shared = shared;
     }
 }
@@ -602,8 +605,7 @@ START_TEST(longest_answers) {
     word[LONG] = 0;
     const char *labels[] = {word, word};
     const float lowest[] = {-3.40282347e38f, -1.17549435e-38f, -3.40282347e38f, -3.3e38f};
-    xn_oip_shared shared = {.present = true, .offset = INT64_MAX};
-    memset(shared.region, 1, XN_OIP_MAX_REGION);
+    const xn_oip_shared shared = {.present = true, .region = word, .offset = INT64_MAX};
     xn_oip_result results[XN_OIP_MAX_OUTPUTS];
     for (int i = 0; i < XN_OIP_MAX_OUTPUTS; i++) {
         results[i] = (xn_oip_result){.name = word,

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const xn_proto_limits limits = {PROTO_TEST_MAX_ELEMENTS};
-static xn_infer_request request; /* large */
+static xn_infer_request request;
 
 /* header_length -1: there is no such header. */
 static xn_status parse(const void *bytes, size_t length, long header_length, proto_bytes *copy,
@@ -20,7 +20,7 @@ static xn_status parse(const void *bytes, size_t length, long header_length, pro
                                 .has_header_length = header_length >= 0,
                                 .header_length = header_length >= 0 ? (size_t)header_length : 0};
     memset(&request, 0xa5, sizeof request); /* what is not written is no zero by chance */
-    return xn_oip_parse_infer(&body, &limits, &request, error);
+    return xn_oip_parse_infer(&body, &limits, &proto_memory, &request, error);
 }
 
 static proto_bytes parse_good(const void *bytes, size_t length, long header_length) {

@@ -3,7 +3,7 @@
 #ifndef PROTO_BODIES_H
 #define PROTO_BODIES_H
 
-#include "xn_proto.h"
+#include "xn_oip.h"
 
 typedef struct proto_bytes {
     unsigned char *bytes; /* owned; proto_bytes_free */
@@ -23,6 +23,9 @@ xn_status proto_parse_json(const char *text, proto_bytes *copy, xn_conv_request 
                            xn_error *error);
 xn_status proto_parse_oip(const char *header, const void *values, size_t values_length,
                           proto_bytes *copy, xn_conv_request *out, xn_error *error);
+
+/* Of inference requests: a block of exactly the size, until the next one is taken. */
+extern const xn_oip_memory proto_memory;
 
 #define PROTO_TEST_MAX_ELEMENTS 1000000
 

@@ -1,5 +1,6 @@
 /* The last header of a connection: what is remembered of it is what parsing gives, wherever the
  * next body lies; and nothing is remembered of any other. */
+#include "proto_bodies.h"
 #include "recent.h"
 #include "xn_mem.h"
 #include "xn_test.h"
@@ -139,11 +140,126 @@ START_TEST(only_the_same) {
 }
 END_TEST
 
+/* ---- inference requests ---- */
+
+/* Names, shared memory, outputs, several inputs; sometimes wrong, and sometimes too long to keep:
+ * for the header, or for the room behind it. */
+static void make_infer(message *m, xn_rng *rng) {
+    char *text = m->bytes + xn_rng_below(rng, 2) * 4;
+    const int inputs = 1 + (int)xn_rng_below(rng, 2);
+    const int outputs = (int)xn_rng_below(rng, xn_rng_below(rng, 4) ? 3 : 25);
+    size_t length = 0, values = 0;
+#define ADD(...) length += (size_t)snprintf(text + length, BODY - length, __VA_ARGS__)
+    ADD("{\"inputs\": [");
+    for (int i = 0; i < inputs; i++) {
+        ADD("%s{\"name\": \"in%d\", \"shape\": [1,2], \"datatype\": \"FP32\", ", i ? "," : "", i);
+        if (i && xn_rng_below(rng, 2)) {
+            ADD("\"parameters\": {\"shared_memory_region\": \"r%d\", "
+                "\"shared_memory_byte_size\": 8}}",
+                (int)xn_rng_below(rng, 2));
+        } else if (i) {
+            ADD("\"data\": [1,%d]}", (int)xn_rng_below(rng, 2));
+        } else {
+            ADD("\"parameters\": {\"binary_data_size\": 8}}");
+            values += 8;
+        }
+    }
+    ADD("], \"outputs\": [");
+    for (int i = 0; i < outputs; i++)
+        ADD("%s{\"name\": \"%d\"}", i ? "," : "", i);
+    ADD("]%*s%s", xn_rng_below(rng, 6) ? 1 : 600, "",
+        xn_rng_below(rng, 8) ? "}" : ", \"wrong\": 1}");
+#undef ADD
+    memset(text + length, 1, values);
+    m->body = (xn_proto_body){.form = XN_FORM_OIP_BINARY,
+                              .bytes = text,
+                              .length = length + values,
+                              .has_header_length = xn_rng_below(rng, 8) > 0,
+                              .header_length = length};
+}
+
+static void expect_infer(const xn_infer_request *got, const xn_infer_request *expected) {
+    ck_assert_str_eq(got->id, expected->id);
+    ck_assert_int_eq(got->input_count, expected->input_count);
+    ck_assert_int_eq(got->output_count, expected->output_count);
+    for (int i = 0; i < got->input_count; i++) {
+        const xn_oip_input *a = &got->inputs[i], *b = &expected->inputs[i];
+        ck_assert_str_eq(a->name, b->name);
+        expect_tensor(&a->tensor, &b->tensor);
+        ck_assert_int_eq(a->shared.present, b->shared.present);
+        if (a->shared.present)
+            ck_assert_str_eq(a->shared.region, b->shared.region);
+    }
+    for (int i = 0; i < got->output_count; i++)
+        ck_assert_str_eq(got->outputs[i].name, expected->outputs[i].name);
+}
+
+typedef struct keeping {
+    void **kept;
+    const xn_proto_body *body;
+    bool kept_it;
+} keeping;
+
+/* As the route does: where it is not kept, elsewhere. */
+static xn_status take_kept(void *context, size_t bytes, void **out, xn_error *error) {
+    keeping *k = context;
+    *out = xn_recent_take_infer(k->kept, k->body, bytes);
+    k->kept_it = *out != NULL;
+    return *out ? XN_OK : proto_memory.take(proto_memory.context, bytes, out, error);
+}
+
+START_TEST(what_parsing_an_inference_gives) {
+    xn_rng rng = {xn_test_seed()};
+    void *kept = NULL;
+    int hits = 0, short_ones = 0, long_ones = 0;
+    message *m = xn_mem_alloc(sizeof *m);
+    ck_assert_ptr_nonnull(m);
+    for (int i = 0; i < 4 * STEPS; i++) {
+        xn_infer_request parsed, found;
+        xn_conv_request conv;
+        xn_error error;
+        if (xn_rng_below(&rng, 16) == 0) { /* another route's */
+            make_message(m, &rng);
+            ck_assert(!xn_recent_find_infer(kept, &m->body, &found));
+            if (!xn_proto_parse_conv(&m->body, NULL, 0, &limits, &conv, &error))
+                xn_recent_keep(&kept, &m->body, &conv);
+            continue;
+        }
+        make_infer(m, &rng);
+        ck_assert(!xn_recent_find(kept, &m->body, &conv));
+        const bool hit = xn_recent_find_infer(kept, &m->body, &found);
+        hits += hit;
+        if (hit) { /* parsed elsewhere: the found one stays */
+            ck_assert_int_eq(xn_oip_parse_infer(&m->body, &limits, &proto_memory, &parsed, &error),
+                             XN_OK);
+            expect_infer(&found, &parsed);
+            continue;
+        }
+        keeping k = {&kept, &m->body, false};
+        const xn_oip_memory memory = {take_kept, &k};
+        xn_status status = xn_oip_parse_infer(&m->body, &limits, &memory, &parsed, &error);
+        if (!status)
+            xn_recent_keep_infer(kept, &m->body, &parsed);
+        ck_assert_int_eq(xn_recent_find_infer(kept, &m->body, &found), !status && k.kept_it);
+        if (!status && k.kept_it)
+            expect_infer(&found, &parsed);
+        short_ones += !status && k.kept_it;
+        long_ones += !status && !k.kept_it;
+    }
+    ck_assert_int_gt(hits, 0);
+    ck_assert_int_gt(short_ones, 0);
+    ck_assert_int_gt(long_ones, 0);
+    xn_mem_free(kept);
+    xn_mem_free(m);
+}
+END_TEST
+
 XN_SUITE(recent) {
     Suite *s = suite_create("recent");
     TCase *t = tcase_create("recent");
     tcase_add_test(t, what_parsing_gives);
     tcase_add_test(t, only_the_same);
+    tcase_add_test(t, what_parsing_an_inference_gives);
     suite_add_tcase(s, t);
     return s;
 }

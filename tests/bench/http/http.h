@@ -63,7 +63,8 @@ void bench_birealnet_start(bench_process *p, const bench_options *o, const struc
 void bench_daemon_ready(const struct sockaddr_in *server, char *backend, size_t size);
 
 /* `bench-http echo`, on a free port of loopback, on the daemon's cores and with as many threads as
- * they are, up to 8: those that the daemon takes. */
+ * they are, up to 8: those that the daemon takes on a CPU. With a GPU it takes more of many cores,
+ * since they wait for it; those of echo wait for nothing. */
 void bench_echo_start(bench_process *p, const bench_options *o, struct sockaddr_in *address);
 
 /* One exchange on a connection of its own, which the request asks to close. The whole answer,

@@ -1,5 +1,6 @@
 /* ways.c: `bench-http ways`: the same work, sent in another way: a layer with floats and with
- * packed bits in and out, and an image in the body and in system shared memory. Both of a pair
+ * packed bits in and out, an image in the body and in system shared memory, and a small one to
+ * /conv and as an inference request. Both of a pair
  * against one daemon, by the same generator, in turns, round after round. A client of shared memory
  * fills it and reads it by itself; that is not in the times, nor is making a body. */
 #include "load.h"
@@ -13,7 +14,7 @@
 
 enum { ROUNDS = 64, TEXT = 1024, CHANNELS = 64, SIDE = 56, PIXELS = SIDE * SIDE, IMAGE = 512 };
 enum { FLOATS = CHANNELS * PIXELS * 4, BITS = CHANNELS / 8 * PIXELS };
-enum { IMAGE_BYTES = IMAGE * IMAGE * 4, WAYS = 2 };
+enum { IMAGE_BYTES = IMAGE * IMAGE * 4, SMALL_BYTES = 32 * 32 * 4, WAYS = 2 };
 
 /* A request: its JSON and the values behind it. */
 typedef struct way {
@@ -31,8 +32,8 @@ typedef struct pair {
     "{\"input\": {\"shape\": [1, 64, 56, 56], \"datatype\": \"" datatype                           \
     "\", \"parameters\": {\"binary_data_size\": " bytes "}}, \"weights\": \"layer\", "             \
     "\"padding\": 1, \"scaling\": \"alpha\"" more "}"
-#define TENSOR(name, where)                                                                        \
-    "{\"name\": \"" name "\", \"shape\": [1, 1, 512, 512], \"datatype\": \"FP32\", "               \
+#define TENSOR(name, side, where)                                                                  \
+    "{\"name\": \"" name "\", \"shape\": [1, 1, " side ", " side "], \"datatype\": \"FP32\", "     \
     "\"parameters\": {" where "}}"
 #define INFER(input, output)                                                                       \
     "{\"inputs\": [" input "], \"outputs\": [{\"name\": \"output\", \"parameters\": {" output      \
@@ -47,10 +48,19 @@ static const pair pairs[] = {
     {"an image of 512x512",
      1.5,
      {{"body", "/v2/models/image/infer",
-       INFER(TENSOR("input", "\"binary_data_size\": 1048576"), "\"binary_data\": true"),
+       INFER(TENSOR("input", "512", "\"binary_data_size\": 1048576"), "\"binary_data\": true"),
        IMAGE_BYTES, IMAGE_BYTES},
       {"shared memory", "/v2/models/image/infer",
-       INFER(TENSOR("input", REGION("in")), REGION("out")), 0, 0}}},
+       INFER(TENSOR("input", "512", REGION("in")), REGION("out")), 0, 0}}},
+    {"an image of 32x32",
+     0.9,
+     {{"/conv", "/conv",
+       "{\"input\": {\"shape\": [1, 1, 32, 32], \"datatype\": \"FP32\", \"parameters\": "
+       "{\"binary_data_size\": 4096}}, \"weights\": \"image\", \"padding\": 1}",
+       SMALL_BYTES, SMALL_BYTES},
+      {"/infer", "/v2/models/image/infer",
+       INFER(TENSOR("input", "32", "\"binary_data_size\": 4096"), "\"binary_data\": true"),
+       SMALL_BYTES, SMALL_BYTES}}},
 };
 
 static const xn_column columns[] = {

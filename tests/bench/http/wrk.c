@@ -69,8 +69,18 @@ static void start_peer(const bench_options *o, server *s) {
 
 /* ---- wrk ---- */
 
+static int connections(const bench_options *o) {
+    return o->connections ? o->connections : 32;
+}
+
+/* Each has a connection at least: else wrk refuses. */
+static int threads(const bench_options *o, int cores) {
+    const int most = cores > 4 ? 4 : 1;
+    return most < connections(o) ? most : connections(o);
+}
+
 /* One round, into place `round`. */
-static void load(const bench_options *o, const server *s, int side, int threads, int round,
+static void load(const bench_options *o, const server *s, int side, int cores, int round,
                  rows *out) {
     char command[1024], line[512], query[32] = "";
     double v[5];
@@ -78,8 +88,8 @@ static void load(const bench_options *o, const server *s, int side, int threads,
     if (s->asks_side)
         snprintf(query, sizeof query, "?side=%d", side);
     snprintf(command, sizeof command, "FORM=%s SIDE=%d wrk -t%d -c%d -d%gs -s '%s/post.lua' '%s%s'",
-             s->form, side, threads, o->connections ? o->connections : 32,
-             o->seconds > 0 ? o->seconds : 3, o->scripts, s->url, query);
+             s->form, side, threads(o, cores), connections(o), o->seconds > 0 ? o->seconds : 3,
+             o->scripts, s->url, query);
     FILE *pipe = popen(command, "r");
     while (pipe && fgets(line, sizeof line, pipe))
         found = found ||
@@ -107,7 +117,7 @@ static int run_side(const bench_options *o, const server *servers, const char *b
         xn_report_doing(r, round + 1, o->rounds < ROUNDS ? o->rounds : ROUNDS, doing);
         for (int i = 0; i < SERVERS; i++)
             if (servers[i].there)
-                load(o, &servers[i], side, cores > 4 ? 4 : 1, round, &all[i]);
+                load(o, &servers[i], side, cores, round, &all[i]);
     }
     for (int i = 0; i < SERVERS; i++) {
         if (!servers[i].there)
@@ -143,8 +153,8 @@ int bench_wrk(const bench_options *o) {
     xn_report_open(&r, o->json);
     printf(
         "xnord backend %s; wrk %d threads, %d connections, %g s x %d rounds; medians; %d cores\n",
-        backend, cores > 4 ? 4 : 1, o->connections ? o->connections : 32,
-        o->seconds > 0 ? o->seconds : 3, o->rounds, cores);
+        backend, threads(o, cores), connections(o), o->seconds > 0 ? o->seconds : 3, o->rounds,
+        cores);
     xn_report_table(&r, columns, XN_COUNT(columns));
     while (bench_next_word(&sides, word, sizeof word))
         status |= run_side(o, servers, backend, atoi(word), &r);
