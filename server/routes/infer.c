@@ -16,8 +16,9 @@
 typedef struct {
     xn_computation work; /* first */
     xn_served served;
-    xn_inference *inference; /* counted, like all that is large */
-    bool counted;            /* as a success */
+    xn_inference *inference;      /* counted, like all that is large */
+    bool counted;                 /* as a success */
+    xn_shared_loan input, output; /* where they are used in place */
 } infer_work;
 
 static infer_work *infer_of(xn_computation *work) {
@@ -81,6 +82,41 @@ static bool leaves_in_place(const infer_work *infer) {
     return result->apart;
 }
 
+/* Whether the output is the values of one result, which go to shared memory. */
+static bool lands_in_place(const xn_inference *inference) {
+    const xn_oip_result *result = &inference->results[0];
+    return inference->result_count == 1 && !inference->scattered && result->shared &&
+           result->bytes == (size_t)inference->images * inference->image_bytes;
+}
+
+static bool borrow_input(infer_work *infer, xn_shared_memory *shared) {
+    const xn_oip_input *input = infer->inference->input;
+    xn_tensor_ref tensor = input->tensor;
+    if (!input->shared.present ||
+        !xn_shared_memory_borrow(shared, &input->shared, tensor.bytes, &infer->input))
+        return false;
+    tensor.data = infer->input.memory;
+    if (xn_proto_tensor_in_place(&tensor))
+        return true;
+    xn_shared_memory_give_back(&infer->input);
+    return false;
+}
+
+/* Shared memory that the devices reach is not copied. The job then is theirs alone. */
+static void borrow_shared(infer_work *infer) {
+    const xn_service *service = infer->work.exchange->service;
+    const xn_inference *inference = infer->inference;
+    xn_job *job = &infer->work.job;
+    if (!service->shared || !xn_engine_uses_pinned(service->engine, job->pool))
+        return;
+    const xn_oip_result *result = &inference->results[0];
+    const bool in = borrow_input(infer, service->shared);
+    const bool out = lands_in_place(inference) &&
+                     xn_shared_memory_borrow(service->shared, result->shared, result->bytes,
+                                             &infer->output);
+    job->any_pool = job->any_pool && !in && !out;
+}
+
 /* The output, and unless that is the answer: values gathered from it, and the answer's text, which
  * holds them once more. */
 static xn_status count_output(infer_work *infer, xn_error *error) {
@@ -88,6 +124,8 @@ static xn_status count_output(infer_work *infer, xn_error *error) {
     const size_t bytes = (size_t)inference->images * inference->image_bytes;
     size_t text, more = xn_inference_gather_bytes(inference) + 2 * XN_COMPUTATION_TEXT_BYTES;
     infer->work.job.device = -1;
+    if (infer->output.memory)
+        return xn_computation_borrow_output(&infer->work, infer->output.memory, more, error);
     if (leaves_in_place(infer))
         return xn_computation_count_output(&infer->work, bytes, 0, error);
     if (!bound_text(infer, &text) || !xn_add_size(more, text, &more))
@@ -122,6 +160,7 @@ static xn_status understand(xn_computation *work, xn_error *error) {
                                        &work->job.problem, error)))
         return status;
     work->job.images = infer->inference->images;
+    borrow_shared(infer);
     return count_output(infer, error);
 }
 
@@ -142,6 +181,9 @@ static xn_status prepare(xn_computation *work, xn_error *error) {
     const xn_oip_input *input = infer->inference->input;
     work->asset = infer->served.network ? infer->served.network->asset : infer->served.weights;
     xn_asset_retain(work->asset);
+    work->job.input = infer->input.memory;
+    if (work->job.input)
+        return XN_OK;
     if (input->shared.present)
         return take_shared(work, input, error);
     return xn_computation_place_input(work, &input->tensor, input->name, error);
@@ -153,8 +195,10 @@ static bool understanding_is_long(const xn_computation *work) {
 }
 
 static bool preparing_is_long(const xn_computation *work) {
-    const xn_oip_input *input = infer_of_const(work)->inference->input;
-    bool moved = input->shared.present || !xn_proto_tensor_in_place(&input->tensor);
+    const infer_work *infer = infer_of_const(work);
+    const xn_oip_input *input = infer->inference->input;
+    bool moved = !infer->input.memory &&
+                 (input->shared.present || !xn_proto_tensor_in_place(&input->tensor));
     return moved && input->tensor.bytes > XN_COMPUTATION_INLINE_BYTES;
 }
 
@@ -179,8 +223,9 @@ static bool answering_is_long(const xn_computation *work) {
 
 static xn_status put_shared(const infer_work *infer, xn_error *error) {
     const xn_inference *inference = infer->inference;
+    const bool there = infer->output.memory != NULL;
     xn_status status = XN_OK;
-    for (int i = 0; i < inference->result_count && !status; i++) {
+    for (int i = 0; i < inference->result_count && !there && !status; i++) {
         const xn_oip_result *result = &inference->results[i];
         if (result->shared)
             status = xn_shared_memory_write(infer->work.exchange->service->shared, result->shared,
@@ -315,6 +360,8 @@ static void infer_finished(xn_computation *work) {
                                                  xn_request_received_ns(work->exchange->request)};
     if (!infer->counted && (infer->served.network || infer->served.weights))
         xn_served_count(&infer->served, &failure);
+    xn_shared_memory_give_back(&infer->input);
+    xn_shared_memory_give_back(&infer->output);
     xn_served_release(&infer->served);
     xn_mem_free(infer->inference);
 }
