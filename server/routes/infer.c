@@ -89,31 +89,38 @@ static bool lands_in_place(const xn_inference *inference) {
            result->bytes == (size_t)inference->images * inference->image_bytes;
 }
 
-static bool borrow_input(infer_work *infer, xn_shared_memory *shared) {
-    const xn_oip_input *input = infer->inference->input;
-    xn_tensor_ref tensor = input->tensor;
-    if (!input->shared.present ||
-        !xn_shared_memory_borrow(shared, &input->shared, tensor.bytes, &infer->input))
+/* tensor: what is there. */
+static bool borrow(const infer_work *infer, const xn_oip_shared *range, xn_tensor_ref tensor,
+                   xn_shared_loan *out) {
+    if (!xn_shared_memory_borrow(infer->work.exchange->service->shared, range, tensor.bytes, out))
         return false;
-    tensor.data = infer->input.memory;
-    if (xn_proto_tensor_in_place(&tensor))
-        return true;
-    xn_shared_memory_give_back(&infer->input);
-    return false;
+    tensor.data = out->memory;
+    const bool in_place = xn_proto_tensor_in_place(&tensor);
+    if (!in_place)
+        xn_shared_memory_give_back(out);
+    return in_place;
+}
+
+static bool borrow_input(infer_work *infer) {
+    const xn_oip_input *input = infer->inference->input;
+    return input->shared.present && borrow(infer, &input->shared, input->tensor, &infer->input);
+}
+
+static bool borrow_output(infer_work *infer) {
+    const xn_oip_result *result = &infer->inference->results[0];
+    const xn_tensor_ref tensor = {
+        .datatype = result->datatype, .shape = result->shape, .bytes = result->bytes};
+    return lands_in_place(infer->inference) &&
+           borrow(infer, result->shared, tensor, &infer->output);
 }
 
 /* Shared memory that the devices reach is not copied. The job then is theirs alone. */
 static void borrow_shared(infer_work *infer) {
     const xn_service *service = infer->work.exchange->service;
-    const xn_inference *inference = infer->inference;
     xn_job *job = &infer->work.job;
     if (!service->shared || !xn_engine_uses_pinned(service->engine, job->pool))
         return;
-    const xn_oip_result *result = &inference->results[0];
-    const bool in = borrow_input(infer, service->shared);
-    const bool out = lands_in_place(inference) &&
-                     xn_shared_memory_borrow(service->shared, result->shared, result->bytes,
-                                             &infer->output);
+    const bool in = borrow_input(infer), out = borrow_output(infer);
     job->any_pool = job->any_pool && !in && !out;
 }
 

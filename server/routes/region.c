@@ -113,7 +113,7 @@ static void pin_on_loader(xn_task *task) {
     xn_region_release(r);
 }
 
-static void start_pinning(xn_region *r) {
+void xn_region_pin(xn_region *r) {
     const int pool = 0; /* the one that memory is pinned for */
     if (!r->pages || r->home->pagemap < 0 || !xn_engine_uses_pinned(r->home->engine, pool))
         return;
@@ -134,8 +134,15 @@ static bool has_last_page(const xn_region *r) {
     return n == sizeof entry && entry >> 63;
 }
 
+/* Shorter by less than a page, it has all of its pages. */
+static bool is_whole(const xn_region *r) {
+    const xn_shm_request *of = &r->what.region;
+    struct stat info;
+    return !fstat(r->fd, &info) && of->offset + of->byte_size <= (uint64_t)info.st_size;
+}
+
 void *xn_region_pinned(xn_region *r, uint64_t at) {
-    if (!atomic_load(&r->pinned))
+    if (!atomic_load(&r->pinned) || !is_whole(r))
         return NULL;
     if (has_last_page(r))
         return r->pages + r->skip + at;
@@ -222,7 +229,6 @@ xn_status xn_region_open(xn_region_home *home, const char *name, const xn_shm_re
     r->what.region = *request;
     memcpy(r->what.name, name, strlen(name) + 1);
     map_pages(r);
-    start_pinning(r);
     *out = r;
     return XN_OK;
 }

@@ -35,10 +35,12 @@ void xn_region_home_close(xn_region_home *home); /* after all regions */
 
 typedef struct xn_region xn_region;
 
-/* With one reference. Pinning goes on behind it. XN_ERR_MALFORMED: a key that is none or names
+/* With one reference. XN_ERR_MALFORMED: a key that is none or names
  * nothing, or too little there; XN_ERR_NO_MEMORY. */
 xn_status xn_region_open(xn_region_home *home, const char *name, const xn_shm_request *request,
                          xn_region **out, xn_error *error);
+/* Pins it, behind the call, where that is of use: once. */
+void xn_region_pin(xn_region *region);
 void xn_region_retain(xn_region *region);
 void xn_region_release(xn_region *region); /* NULL-safe; quick */
 const xn_region_item *xn_region_what(const xn_region *region);

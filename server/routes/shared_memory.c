@@ -67,6 +67,8 @@ xn_status xn_shared_memory_add(xn_shared_memory *shared, const char *name,
         return status;
     pthread_mutex_lock(&shared->mutex);
     status = add_locked(shared, r, error);
+    if (status == XN_OK)
+        xn_region_pin(r);
     pthread_mutex_unlock(&shared->mutex);
     if (status != XN_OK)
         xn_region_release(r);
