@@ -223,8 +223,17 @@ static xn_status host_unregister(xn_device *device, void *memory, xn_error *erro
     return gone ? fail_lost(error) : XN_OK;
 }
 
+/* On the host nothing may touch what a GPU has pinned. */
+static bool is_of_gpu(const void *memory, size_t bytes) {
+    pthread_mutex_lock(&fake[FAKE_GPU].mutex);
+    const bool is = find_pin_locked(&fake[FAKE_GPU], memory, bytes);
+    pthread_mutex_unlock(&fake[FAKE_GPU].mutex);
+    return is;
+}
+
 /* A run begins to use an item's memory (1), or has ended (-1). */
 static void count_use(fake_control *c, const void *memory, size_t bytes, int by, atomic_int *uses) {
+    require(c == &fake[FAKE_GPU] || !is_of_gpu(memory, bytes));
     pthread_mutex_lock(&c->mutex);
     fake_pin *pin = find_pin_locked(c, memory, bytes);
     require(!pin || !pin->stale);
