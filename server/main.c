@@ -230,7 +230,10 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)) ||
         (status = xn_loader_create(1, &d->service.model_loader, error)))
         return status;
-    if (d->config.allow_client_shm && (status = xn_shared_memory_create(&d->service.shared, error)))
+    if (d->config.allow_client_shm &&
+        (status =
+             xn_shared_memory_create(d->service.engine, d->service.loader,
+                                     (size_t)d->config.queue_bytes, &d->service.shared, error)))
         return status;
     if ((status = open_weights_dir(d, error)))
         return status;
@@ -397,9 +400,9 @@ static void cleanup(daemon_state *d) {
     xn_loader_stop(d->service.loader);
     if (d->http)
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
+    xn_shared_memory_free(d->service.shared);
     xn_loader_free(d->service.model_loader);
     xn_loader_free(d->service.loader);
-    xn_shared_memory_free(d->service.shared);
     xn_weights_dir_close(d->service.weights_dir);
     xn_models_free(d->service.models);
     xn_engine_free(d->service.engine);

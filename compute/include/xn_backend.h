@@ -97,6 +97,17 @@ typedef struct xn_backend {
     void *(*host_alloc)(xn_device *device, size_t bytes);
     void (*host_free)(xn_device *device, void *memory); /* NULL-safe */
 
+    /* Both NULL in the table, or: pins memory of another's where it lies, whole pages of it, for
+     * transfers of all devices of the backend; slow. Between the two calls runs that have inputs or
+     * outputs in it reach them by the devices alone, which go on to use the pages that were there:
+     * the host touches none of them, so it does no harm where the memory's file is cut short.
+     * Thread-safe. register: XN_ERR_NO_MEMORY, XN_ERR_UNSUPPORTED, XN_ERR_DEVICE_LOST; the memory
+     * then is as good as any other, transfers from it are slower. unregister, when no run uses it
+     * any more: after an error (of a lost device) the addresses must not serve anything else, as
+     * the devices may still take them for the old pages. */
+    xn_status (*host_register)(xn_device *device, void *memory, size_t bytes, xn_error *error);
+    xn_status (*host_unregister)(xn_device *device, void *memory, xn_error *error);
+
     /* Puts weights on the device. What only some plans want is made by weights_ready. Borrows
      * weights until weights_free. Thread-safe. */
     xn_status (*weights_prepare)(xn_device *device, const xn_weights *weights, xn_prepared **out,

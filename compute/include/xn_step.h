@@ -107,7 +107,8 @@ size_t xn_step_bits_bytes(const xn_step *step);
 
 /* One request's share of a batch. input and output are contiguous, image after image, in the
  * datatypes of the problem, aligned to their element size; for cuda they should come from
- * host_alloc (pageable memory works but is slow). Borrowed for the duration of a run. */
+ * host_alloc, or be pinned by host_register (pageable memory works but is slow). Borrowed for the
+ * duration of a run. */
 typedef struct xn_batch_item {
     const void *input;
     void *output;

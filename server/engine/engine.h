@@ -97,6 +97,16 @@ void xn_engine_health_get(xn_engine *engine, xn_engine_health *out);
 typedef enum { XN_LOADING_WEIGHTS = 1, XN_LOADING_MODELS = 2 } xn_loading;
 void xn_engine_set_loading(xn_engine *engine, xn_loading what, bool loading);
 
+/* Pins memory of another's for the devices of the primary pool (xn_backend.h: host_register), which
+ * takes milliseconds. XN_ERR_UNSUPPORTED also where the pool needs nothing of the kind, and once
+ * its first device is lost. After a failed unpin the addresses must stay what they are for the rest
+ * of the process's life. */
+xn_status xn_engine_pin(xn_engine *engine, void *memory, size_t bytes, xn_error *error);
+xn_status xn_engine_unpin(xn_engine *engine, void *memory, xn_error *error);
+/* Whether jobs of that pool may have input and output in pinned memory, with any_pool false: then
+ * devices alone touch them, whatever comes of the job. It changes once at most, to false. */
+bool xn_engine_uses_pinned(const xn_engine *engine, int pool);
+
 /* Called (from an engine thread) once when a device is lost under policy exit. Set before serving.
  */
 void xn_engine_on_fatal(xn_engine *engine, void (*callback)(void *context), void *context);

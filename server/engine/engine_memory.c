@@ -39,6 +39,30 @@ static void memory_free(xn_device *device, void *memory) {
         member->backend->host_free(member->device, block);
 }
 
+/* ---- memory of another's ---- */
+
+/* What keeps answers reads inputs and outputs on the host. */
+bool xn_engine_uses_pinned(const xn_engine *engine, int pool) {
+    const xn_member *member = &engine->members[0];
+    return member->backend->host_register && pool == member->pool && !engine->responses &&
+           !atomic_load(&engine->primary_memory_lost);
+}
+
+xn_status xn_engine_pin(xn_engine *engine, void *memory, size_t bytes, xn_error *error) {
+    const xn_member *member = &engine->members[0];
+    if (!xn_engine_uses_pinned(engine, member->pool))
+        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "%s takes no pinned memory",
+                       member->info.id);
+    return member->backend->host_register(member->device, memory, bytes, error);
+}
+
+xn_status xn_engine_unpin(xn_engine *engine, void *memory, xn_error *error) {
+    const xn_member *member = &engine->members[0];
+    return member->backend->host_unregister(member->device, memory, error);
+}
+
+/* ---- the pool of buffers ---- */
+
 static bool give_back(void *context) {
     xn_engine *engine = context;
     const bool any = xn_buffers_trim(engine->buffers, INT64_MAX) > 0;

@@ -41,6 +41,13 @@ xn_status xn_computation_count_output(xn_computation *work, size_t bytes, size_t
     return xn_ticket_grow(&work->exchange->ticket, all, error);
 }
 
+xn_status xn_computation_borrow_output(xn_computation *work, void *memory, size_t more,
+                                       xn_error *error) {
+    work->job.device = -1;
+    work->job.output = memory;
+    return xn_ticket_grow(&work->exchange->ticket, more, error);
+}
+
 static void own_output(xn_computation *work, void *memory) {
     work->output = memory;
     if (!memory)
@@ -51,9 +58,9 @@ static void own_output(xn_computation *work, void *memory) {
 }
 
 static xn_status place_output(xn_computation *work, xn_error *error) {
-    if (!work->output)
+    if (!work->job.output)
         own_output(work, xn_buffers_get(xn_computation_buffers(work), work->output_bytes));
-    if (!work->output)
+    if (!work->job.output)
         return xn_fail(error, XN_ERR_NO_MEMORY, "output", "no memory for an output of %zu bytes",
                        work->output_bytes);
     return XN_OK;
@@ -141,8 +148,9 @@ static bool recall_is_long(const xn_computation *work) {
 static bool preparing_is_long(xn_computation *work) {
     if (work->kind->preparing_is_long(work) || recall_is_long(work))
         return true;
-    own_output(work, xn_buffers_get_quick(xn_computation_buffers(work), work->output_bytes));
-    return !work->output;
+    if (!work->job.output)
+        own_output(work, xn_buffers_get_quick(xn_computation_buffers(work), work->output_bytes));
+    return !work->job.output;
 }
 
 static void encode_on_loader(xn_task *task) {

@@ -73,6 +73,10 @@ xn_status xn_computation_set_pool(xn_computation *work, const char *backend, xn_
 xn_status xn_computation_count_output(xn_computation *work, size_t bytes, size_t more,
                                       xn_error *error);
 
+/* In place of it: the output goes there, which the kind keeps until `finished`. */
+xn_status xn_computation_borrow_output(xn_computation *work, void *memory, size_t more,
+                                       xn_error *error);
+
 /* A buffer for the input, counted; job.input. */
 xn_status xn_computation_take_input(xn_computation *work, size_t bytes, xn_error *error);
 /* The input where the backend can read it: in the body if it lies aligned, else in a buffer. */

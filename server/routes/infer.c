@@ -18,7 +18,8 @@ typedef struct {
     xn_computation work; /* first */
     xn_served served;
     xn_inference inference;
-    bool counted; /* as a success */
+    bool counted;                 /* as a success */
+    xn_shared_loan input, output; /* where they are used in place */
 } infer_work;
 
 static infer_work *infer_of(xn_computation *work) {
@@ -107,6 +108,48 @@ static bool leaves_in_place(const infer_work *infer) {
     return result->apart;
 }
 
+/* Whether the output is the values of one result, which go to shared memory. */
+static bool lands_in_place(const xn_inference *inference) {
+    const xn_oip_result *result = &inference->results[0];
+    return inference->result_count == 1 && !inference->scattered && result->shared &&
+           result->bytes == (size_t)inference->images * inference->image_bytes;
+}
+
+/* tensor: what is there. */
+static bool borrow(const infer_work *infer, const xn_oip_shared *range, xn_tensor_ref tensor,
+                   xn_shared_loan *out) {
+    if (!xn_shared_memory_borrow(infer->work.exchange->service->shared, range, tensor.bytes, out))
+        return false;
+    tensor.data = out->memory;
+    const bool in_place = xn_proto_tensor_in_place(&tensor);
+    if (!in_place)
+        xn_shared_memory_give_back(out);
+    return in_place;
+}
+
+static bool borrow_input(infer_work *infer) {
+    const xn_oip_input *input = infer->inference.input;
+    return input->shared.present && borrow(infer, &input->shared, input->tensor, &infer->input);
+}
+
+static bool borrow_output(infer_work *infer) {
+    const xn_oip_result *result = &infer->inference.results[0];
+    const xn_tensor_ref tensor = {
+        .datatype = result->datatype, .shape = result->shape, .bytes = result->bytes};
+    return lands_in_place(&infer->inference) &&
+           borrow(infer, result->shared, tensor, &infer->output);
+}
+
+/* Shared memory that the devices reach is not copied. The job then is theirs alone. */
+static void borrow_shared(infer_work *infer) {
+    const xn_service *service = infer->work.exchange->service;
+    xn_job *job = &infer->work.job;
+    if (!service->shared || !xn_engine_uses_pinned(service->engine, job->pool))
+        return;
+    const bool in = borrow_input(infer), out = borrow_output(infer);
+    job->any_pool = job->any_pool && !in && !out;
+}
+
 /* The output, and unless that is the answer: values gathered from it, and the answer's text, which
  * holds them once more. */
 static xn_status count_output(infer_work *infer, xn_error *error) {
@@ -114,6 +157,8 @@ static xn_status count_output(infer_work *infer, xn_error *error) {
     const size_t bytes = (size_t)inference->images * inference->image_bytes;
     size_t text, more = xn_inference_gather_bytes(inference) + 2 * XN_COMPUTATION_TEXT_BYTES;
     infer->work.job.device = -1;
+    if (infer->output.memory)
+        return xn_computation_borrow_output(&infer->work, infer->output.memory, more, error);
     if (leaves_in_place(infer))
         return xn_computation_count_output(&infer->work, bytes, 0, error);
     if (!bound_text(infer, &text) || !xn_add_size(more, text, &more))
@@ -149,6 +194,7 @@ static xn_status understand(xn_computation *work, xn_error *error) {
                                        &memory, &work->job.problem, error)))
         return status;
     work->job.images = infer->inference.images;
+    borrow_shared(infer);
     return count_output(infer, error);
 }
 
@@ -169,6 +215,9 @@ static xn_status prepare(xn_computation *work, xn_error *error) {
     const xn_oip_input *input = infer->inference.input;
     work->asset = infer->served.network ? infer->served.network->asset : infer->served.weights;
     xn_asset_retain(work->asset);
+    work->job.input = infer->input.memory;
+    if (work->job.input)
+        return XN_OK;
     if (input->shared.present)
         return take_shared(work, input, error);
     return xn_computation_place_input(work, &input->tensor, input->name, error);
@@ -180,8 +229,10 @@ static bool understanding_is_long(const xn_computation *work) {
 }
 
 static bool preparing_is_long(const xn_computation *work) {
-    const xn_oip_input *input = infer_of_const(work)->inference.input;
-    bool moved = input->shared.present || !xn_proto_tensor_in_place(&input->tensor);
+    const infer_work *infer = infer_of_const(work);
+    const xn_oip_input *input = infer->inference.input;
+    bool moved = !infer->input.memory &&
+                 (input->shared.present || !xn_proto_tensor_in_place(&input->tensor));
     return moved && input->tensor.bytes > XN_COMPUTATION_INLINE_BYTES;
 }
 
@@ -206,8 +257,9 @@ static bool answering_is_long(const xn_computation *work) {
 
 static xn_status put_shared(const infer_work *infer, xn_error *error) {
     const xn_inference *inference = &infer->inference;
+    const bool there = infer->output.memory != NULL;
     xn_status status = XN_OK;
-    for (int i = 0; i < inference->result_count && !status; i++) {
+    for (int i = 0; i < inference->result_count && !there && !status; i++) {
         const xn_oip_result *result = &inference->results[i];
         if (result->shared)
             status = xn_shared_memory_write(infer->work.exchange->service->shared, result->shared,
@@ -342,6 +394,8 @@ static void infer_finished(xn_computation *work) {
                                                  xn_request_received_ns(work->exchange->request)};
     if (!infer->counted && (infer->served.network || infer->served.weights))
         xn_served_count(&infer->served, &failure);
+    xn_shared_memory_give_back(&infer->input);
+    xn_shared_memory_give_back(&infer->output);
     xn_served_release(&infer->served);
 }
 

@@ -2,19 +2,21 @@
  * inputs from and put outputs into. A client that may register them can read and write what the
  * daemon's user may: so there is a flag, --allow-client-shm.
  *
- * Nothing is mapped: values are copied by pread and pwrite. A client may shrink a region at any
- * moment, and touching a page that is gone would kill the process. Thread-safe. */
+ * Where the backend uses pinned memory, it uses theirs in place (region.h). Thread-safe. */
 #ifndef XN_SHARED_MEMORY_H
 #define XN_SHARED_MEMORY_H
 
-#include "xn_oip.h"
+#include "region.h"
 
 #define XN_SHARED_MEMORY_MAX_REGIONS 128
 
 typedef struct xn_shared_memory xn_shared_memory;
 
-xn_status xn_shared_memory_create(xn_shared_memory **out, xn_error *error);
-void xn_shared_memory_free(xn_shared_memory *shared); /* NULL-safe */
+/* Borrows both. most_pinned: bytes of clients' memory that may be pinned. */
+xn_status xn_shared_memory_create(xn_engine *engine, xn_loader *loader, size_t most_pinned,
+                                  xn_shared_memory **out, xn_error *error);
+/* NULL-safe; the loader has been stopped, and what was borrowed given back. */
+void xn_shared_memory_free(xn_shared_memory *shared);
 
 /* Opens what the key names, and checks that it is as large as it is said to be. XN_ERR_MALFORMED:
  * a name that is taken, a key that is none or names nothing, or too little; XN_ERR_LIMIT. */
@@ -35,12 +37,19 @@ xn_status xn_shared_memory_write(xn_shared_memory *shared, const xn_oip_shared *
 xn_status xn_shared_memory_check(xn_shared_memory *shared, const xn_oip_shared *range,
                                  const char *field, size_t bytes, xn_error *error);
 
-typedef struct xn_shared_memory_item {
-    char name[XN_OIP_MAX_REGION + 1];
-    xn_shm_request region;
-} xn_shared_memory_item;
+/* A range of a region where it lies, for devices alone to read and write (xn_engine_uses_pinned).
+ */
+typedef struct xn_shared_loan {
+    void *memory; /* NULL: none */
+    xn_region *region;
+} xn_shared_loan;
+/* False where it is to be copied, and where the range is wrong, which copying tells. */
+bool xn_shared_memory_borrow(xn_shared_memory *shared, const xn_oip_shared *range, size_t bytes,
+                             xn_shared_loan *out);
+void xn_shared_memory_give_back(xn_shared_loan *loan); /* idempotent */
+
 /* In the order of registration; free with xn_mem_free. name: that one, or NULL: all. */
-xn_status xn_shared_memory_list(xn_shared_memory *shared, const char *name,
-                                xn_shared_memory_item **items, size_t *count, xn_error *error);
+xn_status xn_shared_memory_list(xn_shared_memory *shared, const char *name, xn_region_item **items,
+                                size_t *count, xn_error *error);
 
 #endif

@@ -10,7 +10,7 @@ static const char *region_of(const xn_exchange *exchange) {
     return exchange->name[0] ? exchange->name : NULL;
 }
 
-static void respond_list(xn_exchange *exchange, const xn_shared_memory_item *items, size_t count) {
+static void respond_list(xn_exchange *exchange, const xn_region_item *items, size_t count) {
     xn_document text = {0};
     size_t length = 0;
     xn_document_add(&text, "[");
@@ -36,7 +36,7 @@ static void respond_unknown(xn_exchange *exchange) {
 
 static void show_status(xn_exchange *exchange) {
     xn_shared_memory *shared = exchange->service->shared;
-    xn_shared_memory_item *items = NULL;
+    xn_region_item *items = NULL;
     size_t count = 0;
     xn_error error;
     if (shared &&

@@ -24,6 +24,9 @@ xn_status xt_instance_start(xt_instance *i, xn_engine *engine, xn_error *error) 
     xn_status status = xn_loader_create(2, &i->service.loader, error);
     if (!status)
         status = xn_loader_create(1, &i->service.model_loader, error);
+    if (!status && config->allow_client_shm)
+        status = xn_shared_memory_create(engine, i->service.loader, (size_t)config->queue_bytes,
+                                         &i->service.shared, error);
     if (!status)
         status = xn_models_create(config, xn_engine_store(engine), &i->service.models, error);
     if (!status)
@@ -62,6 +65,7 @@ void xt_instance_stop(xt_instance *i) {
     xn_loader_stop(i->service.loader);
     if (i->http)
         xn_http_stop(i->http, deadline_ns);
+    xn_shared_memory_free(i->service.shared);
     xn_loader_free(i->service.model_loader);
     xn_loader_free(i->service.loader);
     xn_models_free(i->service.models);

@@ -323,6 +323,92 @@ START_TEST(spare_bits_in_shared_memory) {
 }
 END_TEST
 
+/* ---- in place, where a device reaches it so ---- */
+
+enum { SIDE = 512, IMAGES_BYTES = SIDE * SIDE * 4, ROOM = 2 * IMAGES_BYTES + 4096 };
+
+static void put_filter(void) {
+    static const char filter[] = "{\"weights\": {\"shape\": [1, 1, 1, 1], \"datatype\": \"FP32\", "
+                                 "\"data\": [3]}}";
+    xt_response response;
+    xt_fetch(daemon_, "PUT", "/weights/filter", "Content-Type: application/json\r\n", filter,
+             strlen(filter), &response);
+    ck_assert_msg(response.status == 201 || response.status == 200, "%s", response.body);
+    xt_response_free(&response);
+}
+
+/* One image of 512x512, times 3, from `in` to `out`. */
+static void infer_image(int offset, int status) {
+    char body[1000];
+    xt_response response;
+    snprintf(body, sizeof body,
+             "{\"inputs\": [{\"name\": \"input\", \"shape\": [1, 1, 512, 512], \"datatype\": "
+             "\"FP32\", \"parameters\": {\"shared_memory_region\": \"in\", "
+             "\"shared_memory_byte_size\": %d, \"shared_memory_offset\": %d}}], \"outputs\": "
+             "[{\"name\": \"output\", \"parameters\": {\"shared_memory_region\": \"out\", "
+             "\"shared_memory_byte_size\": %d}}], \"parameters\": {\"mode\": \"float\"}}",
+             IMAGES_BYTES, offset, IMAGES_BYTES);
+    post("/v2/models/filter/infer", body, &response);
+    ck_assert_msg(response.status == status, "%d %s", response.status, response.body);
+    xt_response_free(&response);
+}
+
+static void fill_image(unsigned char *memory, int round) {
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        const float value = (float)((i * 7 + round * 13) % 251);
+        memcpy(memory + (size_t)i * sizeof value, &value, sizeof value);
+    }
+}
+
+static void check_image(const unsigned char *memory, int round) {
+    for (int i = 0; i < SIDE * SIDE; i++) {
+        float value;
+        memcpy(&value, memory + (size_t)i * sizeof value, sizeof value);
+        ck_assert_msg(value == 3 * (float)((i * 7 + round * 13) % 251), "round %d, value %d: %g",
+                      round, i, (double)value);
+    }
+}
+
+static void register_images(int rounds, unsigned char *memory, int first) {
+    char bytes[20], at[20];
+    snprintf(bytes, sizeof bytes, "%d", IMAGES_BYTES + 4096);
+    snprintf(at, sizeof at, "%d", IMAGES_BYTES + 4096);
+    ck_assert_int_eq(register_region("in", key, "0", bytes, NULL), 200);
+    snprintf(bytes, sizeof bytes, "%d", IMAGES_BYTES);
+    ck_assert_int_eq(register_region("out", key, at, bytes, NULL), 200);
+    for (int i = first; i < first + rounds; i++) {
+        const int offset = i % 3 * 1000;
+        fill_image(memory + offset, i);
+        infer_image(offset, 200);
+        check_image(memory + IMAGES_BYTES + 4096, i);
+        xt_nap(); /* regions are pinned meanwhile, where they are */
+    }
+}
+
+/* What a client writes is what the next request reads, whatever it did to the object: a device
+ * that has the old pages must not be asked for the new ones. */
+START_TEST(images_in_place) {
+    unsigned char *memory = fresh_memory(ROOM);
+    put_filter();
+    register_images(20, memory, 0);
+    resize(4096);
+    infer_image(0, 400);
+    resize(ROOM);
+    fill_image(memory, 50);
+    infer_image(0, 200);
+    check_image(memory + IMAGES_BYTES + 4096, 50);
+    fill_image(memory, 51);
+    infer_image(0, 200);
+    check_image(memory + IMAGES_BYTES + 4096, 51);
+    xt_response response;
+    post("/v2/systemsharedmemory/unregister", "", &response);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    register_images(10, memory, 100);
+    munmap(memory, ROOM);
+}
+END_TEST
+
 /* ---- without the flag ---- */
 
 START_TEST(not_allowed) {
@@ -362,6 +448,7 @@ XN_SUITE(http_shm) {
     tcase_add_test(tcase, ranges_outside_of_a_region);
     tcase_add_test(tcase, memory_that_shrinks);
     tcase_add_test(tcase, memory_that_shrinks_while_it_is_used);
+    tcase_add_test(tcase, images_in_place);
     tcase_add_test(tcase, not_allowed);
     suite_add_tcase(suite, tcase);
     xt_add_stopped_case(suite);

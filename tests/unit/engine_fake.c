@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
 
 struct xn_device {
     int kind, ordinal;
@@ -68,6 +70,7 @@ void fake_expect_all_freed(void) {
         ck_assert_int_eq(fake[k].live_plans, 0);
         ck_assert_int_eq(fake[k].live_prepared, 0);
         ck_assert_int_eq(fake[k].live_host, 0);
+        ck_assert_int_eq(fake[k].live_pins, 0);
     }
 }
 
@@ -157,6 +160,96 @@ static void host_free(xn_device *device, void *memory) {
     if (memory)
         atomic_fetch_sub(&control(device)->live_host, 1);
     xn_mem_free(memory);
+}
+
+/* ---- memory of another's ---- */
+
+/* The one that has such a byte, or NULL. */
+static fake_pin *find_pin_locked(fake_control *c, const void *memory, size_t bytes) {
+    const unsigned char *first = memory;
+    for (int i = 0; i < c->pin_count; i++)
+        if (first < c->pins[i].memory + c->pins[i].bytes && c->pins[i].memory < first + bytes)
+            return &c->pins[i];
+    return NULL;
+}
+
+/* As pinning does, and by a call that fails where a page is gone. */
+static bool have_pages(unsigned char *memory, size_t bytes) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    require((uintptr_t)memory % page == 0 && bytes && bytes % page == 0);
+    for (size_t at = 0; at < bytes; at += page) {
+        char byte;
+        const struct iovec here = {&byte, 1}, there = {memory + at, 1};
+        if (process_vm_readv(getpid(), &here, 1, &there, 1, 0) != 1)
+            return false;
+    }
+    return true;
+}
+
+static xn_status host_register(xn_device *device, void *memory, size_t bytes, xn_error *error) {
+    fake_control *c = control(device);
+    xn_status status = atomic_load(&c->register_failure);
+    if (lost(device))
+        status = XN_ERR_DEVICE_LOST;
+    else if (!status && !have_pages(memory, bytes))
+        status = XN_ERR_UNSUPPORTED;
+    pthread_mutex_lock(&c->mutex);
+    require(!find_pin_locked(c, memory, bytes) && c->pin_count < FAKE_MAX_PINS);
+    if (!status) {
+        c->pins[c->pin_count++] = (fake_pin){.memory = memory, .bytes = bytes};
+        c->pinned_bytes += bytes;
+        if (c->pinned_bytes > c->most_pinned_bytes)
+            c->most_pinned_bytes = c->pinned_bytes;
+        atomic_fetch_add(&c->live_pins, 1);
+    }
+    pthread_mutex_unlock(&c->mutex);
+    atomic_fetch_add(&c->registers, 1);
+    return status ? xn_fail(error, status, NULL, "fake: cannot pin") : XN_OK;
+}
+
+static xn_status host_unregister(xn_device *device, void *memory, xn_error *error) {
+    fake_control *c = control(device);
+    const bool gone = lost(device);
+    pthread_mutex_lock(&c->mutex);
+    fake_pin *pin = find_pin_locked(c, memory, 1);
+    require(pin && pin->memory == memory && !pin->runs && !pin->stale);
+    c->pinned_bytes -= pin->bytes;
+    if (gone)
+        pin->stale = true;
+    else
+        *pin = c->pins[--c->pin_count];
+    pthread_mutex_unlock(&c->mutex);
+    atomic_fetch_sub(&c->live_pins, 1);
+    return gone ? fail_lost(error) : XN_OK;
+}
+
+/* On the host nothing may touch what a GPU has pinned. */
+static bool is_of_gpu(const void *memory, size_t bytes) {
+    pthread_mutex_lock(&fake[FAKE_GPU].mutex);
+    const bool is = find_pin_locked(&fake[FAKE_GPU], memory, bytes);
+    pthread_mutex_unlock(&fake[FAKE_GPU].mutex);
+    return is;
+}
+
+/* A run begins to use an item's memory (1), or has ended (-1). */
+static void count_use(fake_control *c, const void *memory, size_t bytes, int by, atomic_int *uses) {
+    require(c == &fake[FAKE_GPU] || !is_of_gpu(memory, bytes));
+    pthread_mutex_lock(&c->mutex);
+    fake_pin *pin = find_pin_locked(c, memory, bytes);
+    require(!pin || !pin->stale);
+    if (pin) {
+        pin->runs += by;
+        *uses += by > 0;
+    }
+    pthread_mutex_unlock(&c->mutex);
+}
+
+static void count_uses(fake_control *c, const xn_batch_item *items, size_t count, int by) {
+    for (size_t i = 0; i < count; i++) {
+        const size_t bytes = (size_t)items[i].images * sizeof(float);
+        count_use(c, items[i].input, bytes, by, &c->pinned_inputs);
+        count_use(c, items[i].output, bytes, by, &c->pinned_outputs);
+    }
 }
 
 /* ---- weights, streams, plans ---- */
@@ -332,6 +425,7 @@ static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_st
     enter(stream);
     int threads = stream->threads;
     count_threads(c, threads);
+    count_uses(c, items, count, 1);
     int64_t images = multiply(items, count, prepared->weight);
     require(images >= 1 && images <= plan->max_images);
     record(c, plan, prepared, items, count, images);
@@ -342,6 +436,7 @@ static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_st
     }
     xn_status status = run_failure(stream->device, images, error);
     atomic_fetch_sub(&c->threads_now, threads);
+    count_uses(c, items, count, -1);
     leave(stream);
     return status;
 }
@@ -367,19 +462,22 @@ static xn_precision precision(const xn_plan *plan, const xn_prepared *prepared) 
     return (xn_precision)plan->conv.precision;
 }
 
-#define FAKE_TABLE(name_, count_, open_, threads_, precision_)                                     \
+#define FAKE_TABLE(name_, count_, open_, threads_, precision_, register_, unregister_)             \
     {                                                                                              \
         .name = name_, .device_count = count_, .device_open = open_, .device_close = device_close, \
         .device_info = device_info, .device_canary = device_canary, .host_alloc = host_alloc,      \
-        .host_free = host_free, .weights_prepare = weights_prepare, .weights_free = weights_free,  \
+        .host_free = host_free, .host_register = register_, .host_unregister = unregister_,        \
+        .weights_prepare = weights_prepare, .weights_free = weights_free,                          \
         .stream_create = stream_create, .stream_free = stream_free,                                \
         .stream_set_threads = threads_, .plan_create = plan_create, .plan_free = plan_free,        \
         .precision = precision_, .in_place = true, .begin = begin, .enqueue = enqueue, .end = end, \
         .abandon = abandon                                                                         \
     }
 
-const xn_backend fake_gpu = FAKE_TABLE("cuda", gpu_count, gpu_open, NULL, precision);
-const xn_backend fake_cpu = FAKE_TABLE("cpu", cpu_count, cpu_open, stream_set_threads, NULL);
+const xn_backend fake_gpu =
+    FAKE_TABLE("cuda", gpu_count, gpu_open, NULL, precision, host_register, host_unregister);
+const xn_backend fake_cpu =
+    FAKE_TABLE("cpu", cpu_count, cpu_open, stream_set_threads, NULL, NULL, NULL);
 
 /* ---- engines and jobs ---- */
 

@@ -3,7 +3,7 @@
  * shows which input and which weights it came from. A gated run posts `entered` and waits for
  * `gate`; failures and memory are dialled in; live objects and calls are counted; each run is
  * recorded. Misuse (a stream used by two threads, a foreign handle, a call on a lost device other
- * than a free) aborts the test. */
+ * than a free, memory pinned twice, or unpinned while a run uses it) aborts the test. */
 #ifndef XN_ENGINE_FAKE_H
 #define XN_ENGINE_FAKE_H
 
@@ -14,7 +14,7 @@
 #include <semaphore.h>
 
 enum { FAKE_GPU, FAKE_CPU, FAKE_KINDS };
-enum { FAKE_DEVICES = 4, FAKE_MAX_RECORDS = 4096 };
+enum { FAKE_DEVICES = 4, FAKE_MAX_RECORDS = 4096, FAKE_MAX_PINS = 512 };
 
 typedef struct fake_record {
     int ordinal;
@@ -22,6 +22,14 @@ typedef struct fake_record {
     int64_t images;
     float weight, first_input;
 } fake_record;
+
+/* Memory of another's. stale: unpinned when the device was lost; nothing else may lie there. */
+typedef struct fake_pin {
+    const unsigned char *memory;
+    size_t bytes;
+    int runs; /* that use it now */
+    bool stale;
+} fake_pin;
 
 typedef struct fake_control {
     sem_t entered, gate;
@@ -40,7 +48,13 @@ typedef struct fake_control {
     sem_t canary_done;                    /* posted by each canary */
     sem_t prepare_entered, prepare_gate;
     atomic_bool prepare_gated;
-    pthread_mutex_t mutex; /* guards records */
+    atomic_int register_failure; /* xn_status of the next ones */
+    atomic_int registers, live_pins;
+    atomic_int pinned_inputs, pinned_outputs; /* of runs, in pinned memory */
+    pthread_mutex_t mutex;                    /* guards all below */
+    size_t pinned_bytes, most_pinned_bytes;
+    int pin_count;
+    fake_pin pins[FAKE_MAX_PINS];
     int record_count;
     fake_record records[FAKE_MAX_RECORDS];
 } fake_control;

@@ -13,6 +13,8 @@ static constexpr xn_backend table() {
     b.device_canary = xn_cuda_device_canary;
     b.host_alloc = xn_cuda_host_alloc;
     b.host_free = xn_cuda_host_free;
+    b.host_register = xn_cuda_host_register;
+    b.host_unregister = xn_cuda_host_unregister;
     b.weights_prepare = xn_cuda_weights_prepare;
     b.weights_free = xn_cuda_weights_free;
     b.stream_create = xn_cuda_stream_create;

@@ -1,4 +1,4 @@
-/* device.cu: finding, opening and describing GPUs; pinned host memory. */
+/* device.cu: finding, opening and describing GPUs. */
 #include "ops.h"
 #include "xn_cuda.h"
 
@@ -188,21 +188,4 @@ void xn_cuda_device_info(const xn_device *device, xn_device_info *out) {
              device->major, device->minor, device->chip.multiprocessors);
     out->memory_bytes = device->memory_bytes;
     out->compute_units = device->chip.multiprocessors;
-}
-
-/* ---- pinned memory ---- */
-
-void *xn_cuda_host_alloc(xn_device *device, size_t bytes) {
-    void *memory = NULL;
-    if (xn_cuda_device_use(device, NULL))
-        return NULL;
-    cudaError_t result = cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocPortable);
-    return xn_cuda_check(result, "allocating pinned memory", NULL) ? NULL : memory;
-}
-
-void xn_cuda_host_free(xn_device *device, void *memory) {
-    if (!memory)
-        return;
-    (void)xn_cuda_device_use(device, NULL);
-    (void)xn_cuda_check(cudaFreeHost(memory), "freeing pinned memory", NULL);
 }

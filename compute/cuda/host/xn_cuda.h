@@ -90,10 +90,14 @@ xn_status xn_cuda_device_count(int *count, xn_error *error);
 xn_status xn_cuda_device_open(int ordinal, xn_device **out, xn_error *error);
 void xn_cuda_device_close(xn_device *device);
 void xn_cuda_device_info(const xn_device *device, xn_device_info *out);
-void *xn_cuda_host_alloc(xn_device *device, size_t bytes);
-void xn_cuda_host_free(xn_device *device, void *memory);
 /* Makes the device current on this thread. */
 xn_status xn_cuda_device_use(const xn_device *device, xn_error *error);
+
+/* host_memory.cu */
+void *xn_cuda_host_alloc(xn_device *device, size_t bytes);
+void xn_cuda_host_free(xn_device *device, void *memory);
+xn_status xn_cuda_host_register(xn_device *device, void *memory, size_t bytes, xn_error *error);
+xn_status xn_cuda_host_unregister(xn_device *device, void *memory, xn_error *error);
 
 /* canary.cu */
 xn_status xn_cuda_canary_create(xn_device *device, xn_canary **out, xn_error *error);

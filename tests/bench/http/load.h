@@ -44,6 +44,7 @@ typedef struct ol_message {
     size_t output_bytes;
     size_t stamp_at; /* where each request has OL_STAMP bytes of its own; 0: all are the same */
     bool any_length; /* a 200 is right, whatever it holds */
+    size_t variants; /* so many of that length lie in bytes: connections have theirs; 0: one */
 } ol_message;
 
 enum { OL_STAMP = sizeof(uint64_t), OL_STAMPS = 64 };

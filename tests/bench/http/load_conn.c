@@ -30,10 +30,15 @@ static void forget_answer(ol_conn *conn) {
     conn->compute_ns = 0;
 }
 
+static int number_of(const ol_conn *conn) {
+    const ol_thread *thread = conn->thread;
+    return (int)(conn - thread->conns) * thread->plan->threads + thread->index;
+}
+
 static bool open_socket(ol_conn *conn) {
     ol_thread *thread = conn->thread;
     const ol_plan *plan = thread->plan;
-    int on = 1, number = (int)(conn - thread->conns) * plan->threads + thread->index;
+    int on = 1, number = number_of(conn);
     conn->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (conn->fd < 0)
         return false;
@@ -82,8 +87,9 @@ static size_t pieces_of(ol_conn *conn, struct iovec out[3]) {
     const size_t stamp = message->stamp_at ? OL_STAMP : 0;
     const size_t lengths[] = {message->stamp_at, stamp,
                               message->length - message->stamp_at - stamp};
-    char *const pieces[] = {message->bytes, (char *)&conn->stamp,
-                            message->bytes + message->stamp_at + stamp};
+    const size_t variant = message->variants ? (size_t)number_of(conn) % message->variants : 0;
+    char *const bytes = message->bytes + variant * message->length;
+    char *const pieces[] = {bytes, (char *)&conn->stamp, bytes + message->stamp_at + stamp};
     size_t count = 0, skip = conn->sent;
     for (int i = 0; i < 3; i++) {
         const size_t off = skip < lengths[i] ? skip : lengths[i];

@@ -1,8 +1,9 @@
 /* ways.c: `bench-http ways`: the same work, sent in another way: a layer with floats and with
  * packed bits in and out, an image in the body and in system shared memory, and a small one to
- * /conv and as an inference request. Both of a pair
- * against one daemon, by the same generator, in turns, round after round. A client of shared memory
- * fills it and reads it by itself; that is not in the times, nor is making a body. */
+ * /conv and as an inference request. Both of a pair against one daemon, by the same generator, in
+ * turns, round after round. Each connection has its own range of shared memory, as clients do that
+ * want their answers; it fills and reads it by itself: that is not in the times, nor is making a
+ * body. */
 #include "load.h"
 
 #include <errno.h>
@@ -14,12 +15,13 @@
 
 enum { ROUNDS = 64, TEXT = 1024, CHANNELS = 64, SIDE = 56, PIXELS = SIDE * SIDE, IMAGE = 512 };
 enum { FLOATS = CHANNELS * PIXELS * 4, BITS = CHANNELS / 8 * PIXELS };
-enum { IMAGE_BYTES = IMAGE * IMAGE * 4, SMALL_BYTES = 32 * 32 * 4, WAYS = 2 };
+enum { IMAGE_BYTES = IMAGE * IMAGE * 4, SMALL_BYTES = 32 * 32 * 4, WAYS = 2, CONNECTIONS = 32 };
+enum { REGION_BYTES = CONNECTIONS * IMAGE_BYTES };
 
 /* A request: its JSON and the values behind it. */
 typedef struct way {
-    const char *name, *path, *json;
-    size_t values, output; /* bytes behind the JSON, of the request and of the answer */
+    const char *name, *path, *json; /* an OFFSET in the JSON: the connection's, of its image */
+    size_t values, output;          /* bytes behind the JSON, of the request and of the answer */
 } way;
 
 typedef struct pair {
@@ -38,7 +40,10 @@ typedef struct pair {
 #define INFER(input, output)                                                                       \
     "{\"inputs\": [" input "], \"outputs\": [{\"name\": \"output\", \"parameters\": {" output      \
     "}}], \"parameters\": {\"padding\": 1}}"
-#define REGION(name) "\"shared_memory_region\": \"" name "\", \"shared_memory_byte_size\": 1048576"
+#define OFFSET "@@@@@@@@"
+#define REGION(name)                                                                               \
+    "\"shared_memory_region\": \"" name "\", \"shared_memory_byte_size\": 1048576, "               \
+    "\"shared_memory_offset\": " OFFSET
 
 static const pair pairs[] = {
     {"64 channels of 56x56",
@@ -125,26 +130,42 @@ static void make_values(const way *w, char *values) {
     free(floats);
 }
 
-static void make_message(const way *w, const char *connection, ol_message *out) {
+static void put_offset(char *json, int connection) {
+    char digits[16]; /* eight are enough for REGION_BYTES */
+    snprintf(digits, sizeof digits, "%8d", connection * IMAGE_BYTES);
+    for (char *at = json; (at = strstr(at, OFFSET));)
+        memcpy(at, digits, strlen(OFFSET));
+}
+
+/* Those of connections first .. first + count - 1. */
+static void make_messages(const way *w, const char *more, int first, int count, ol_message *out) {
     const size_t json = strlen(w->json);
-    char head[TEXT];
-    *out = (ol_message){
-        .body_length = json + w->values, .output_bytes = w->output, .any_length = !w->output};
+    char head[TEXT], text[TEXT];
+    *out = (ol_message){.body_length = json + w->values,
+                        .output_bytes = w->output,
+                        .any_length = !w->output,
+                        .variants = (size_t)count};
     snprintf(head, sizeof head,
              "POST %s HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/octet-stream\r\n"
              "Inference-Header-Content-Length: %zu\r\nContent-Length: %zu\r\n\r\n",
-             w->path, connection, json, out->body_length);
+             w->path, more, json, out->body_length);
     const size_t head_length = strlen(head);
     out->length = head_length + out->body_length;
-    out->bytes = take(out->length);
-    memcpy(out->bytes, head, head_length);
-    memcpy(out->bytes + head_length, w->json, json);
-    make_values(w, out->bytes + head_length + json);
+    out->bytes = take(out->length * out->variants);
+    for (int i = 0; i < count; i++) {
+        char *bytes = out->bytes + (size_t)i * out->length;
+        memcpy(bytes, head, head_length);
+        memcpy(text, w->json, json + 1);
+        put_offset(text, first + i);
+        memcpy(bytes + head_length, text, json);
+        make_values(w, bytes + head_length + json);
+    }
 }
 
-static char *ask_once(const way *w, const struct sockaddr_in *server, size_t *length) {
+static char *ask_once(const way *w, int connection, const struct sockaddr_in *server,
+                      size_t *length) {
     ol_message message;
-    make_message(w, "Connection: close\r\n", &message);
+    make_messages(w, "Connection: close\r\n", connection, 1, &message);
     char *answer = bench_exchange(server, message.bytes, message.length, length);
     ol_message_free(&message);
     if (!answer || strncmp(answer, "HTTP/1.1 200", 12)) {
@@ -188,7 +209,7 @@ static double run_pair(const bench_options *o, const pair *p, const struct socka
     memset(all, 0, sizeof all);
     for (int i = 0; i < WAYS; i++) {
         plans[i] = plan_of(o, server, connections);
-        make_message(&p->ways[i], "", &plans[i].message);
+        make_messages(&p->ways[i], "", 0, p->ways[i].values ? 1 : connections, &plans[i].message);
     }
     for (int round = 0; round < rounds; round++) {
         char doing[96];
@@ -219,16 +240,17 @@ static void make_region(const char *name, const struct sockaddr_in *server, char
     char body[TEXT], request[2 * TEXT];
     snprintf(key, size, "/xnord-bench-%d-%s", (int)getpid(), name);
     const int fd = shm_open(key, O_CREAT | O_EXCL | O_RDWR, 0600);
-    if (fd < 0 || ftruncate(fd, IMAGE_BYTES))
+    if (fd < 0 || ftruncate(fd, REGION_BYTES))
         xn_bench_fail(key, strerror(errno));
-    void *values = mmap(NULL, IMAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    char *values = mmap(NULL, REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (values == MAP_FAILED)
         xn_bench_fail(key, strerror(errno));
-    fill(values, IMAGE_BYTES);
-    munmap(values, IMAGE_BYTES);
+    for (int i = 0; i < CONNECTIONS; i++)
+        fill(values + (size_t)i * IMAGE_BYTES, IMAGE_BYTES);
+    munmap(values, REGION_BYTES);
     close(fd);
     snprintf(body, sizeof body, "{\"key\": \"%s\", \"offset\": 0, \"byte_size\": %d}", key,
-             IMAGE_BYTES);
+             REGION_BYTES);
     const int length = snprintf(request, sizeof request,
                                 "POST /v2/systemsharedmemory/region/%s/register HTTP/1.1\r\n"
                                 "Host: a\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
@@ -244,17 +266,19 @@ static void make_region(const char *name, const struct sockaddr_in *server, char
     }
 }
 
-/* Both ways must give the same: values in the body, and the same in shared memory. */
+/* Both ways must give the same: values in the body, and for each connection in shared memory. */
 static void check_image(const pair *p, const struct sockaddr_in *server, const char *out_key) {
     size_t length = 0, ignored = 0;
-    char *body = ask_once(&p->ways[0], server, &length);
-    free(ask_once(&p->ways[1], server, &ignored));
+    char *body = ask_once(&p->ways[0], 0, server, &length);
+    for (int i = 0; i < CONNECTIONS; i++)
+        free(ask_once(&p->ways[1], i, server, &ignored));
     const int fd = shm_open(out_key, O_RDONLY, 0);
-    void *values = mmap(NULL, IMAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0);
-    const bool same = values != MAP_FAILED && length >= IMAGE_BYTES &&
-                      !memcmp(values, body + length - IMAGE_BYTES, IMAGE_BYTES);
+    const char *values = mmap(NULL, REGION_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    bool same = values != MAP_FAILED && length >= IMAGE_BYTES;
+    for (int i = 0; i < CONNECTIONS && same; i++)
+        same = !memcmp(values + (size_t)i * IMAGE_BYTES, body + length - IMAGE_BYTES, IMAGE_BYTES);
     if (values != MAP_FAILED)
-        munmap(values, IMAGE_BYTES);
+        munmap((void *)values, REGION_BYTES);
     if (fd >= 0)
         close(fd);
     free(body);
@@ -267,7 +291,7 @@ static void check_layer(const pair *p, const struct sockaddr_in *server) {
     size_t length[WAYS] = {0};
     char *answers[WAYS], signs[BITS];
     for (int i = 0; i < WAYS; i++)
-        answers[i] = ask_once(&p->ways[i], server, &length[i]);
+        answers[i] = ask_once(&p->ways[i], 0, server, &length[i]);
     bool same = length[0] >= FLOATS && length[1] >= BITS;
     if (same) {
         pack(answers[0] + length[0] - FLOATS, signs);
