@@ -341,32 +341,32 @@ static xn_status check_wanted(const xn_run_wish *wish, xn_error *error) {
     return xn_fail(error, XN_ERR_CANCELLED, NULL, "the run is no longer wanted");
 }
 
-static xn_status enqueue_steps(xn_program *p, const xn_prepared *const *prepared,
-                               const xn_batch *batch, char *arena, const xn_run_wish *wish,
-                               xn_error *error) {
+static xn_status run_each(xn_program *p, const xn_run *run, const xn_run_wish *wish,
+                          xn_run_times *times, xn_error *error) {
     const xn_backend *b = p->backend;
-    xn_status status = XN_OK;
-    for (int i = 0; i < p->step_count; i++)
-        p->run[i] = enqueued_of(p, i, prepared, batch, arena);
-    if (b->enqueue_all)
-        return b->enqueue_all(p->stream, p->run, p->step_count, &p->recordings, error);
-    for (int i = 0; i < p->step_count && status == XN_OK; i++) {
+    xn_status status = b->begin(p->stream, run->batch, run->input, error);
+    for (int i = 0; i < run->count && status == XN_OK; i++) {
+        const xn_enqueued *step = &run->steps[i];
         status = check_wanted(wish, error);
         if (status == XN_OK)
-            status = b->enqueue(p->run[i].plan, p->run[i].prepared, &p->run[i].io, error);
+            status = b->enqueue(step->plan, step->prepared, &step->io, error);
     }
-    return status;
+    return status == XN_OK ? b->end(p->stream, run->batch, run->output, times, error) : status;
 }
 
 static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, const xn_batch *batch,
                            char *arena, const xn_run_wish *wish, xn_run_times *times,
                            xn_error *error) {
     const xn_backend *b = p->backend;
-    xn_status status = b->begin(p->stream, batch, address_of(p, arena, 0), error);
-    if (status == XN_OK)
-        status = enqueue_steps(p, prepared, batch, arena, wish, error);
-    if (status == XN_OK)
-        status = b->end(p->stream, batch, address_of(p, arena, p->output), times, error);
+    const xn_run run = {.batch = batch,
+                        .input = address_of(p, arena, 0),
+                        .output = address_of(p, arena, p->output),
+                        .steps = p->run,
+                        .count = p->step_count};
+    for (int i = 0; i < p->step_count; i++)
+        p->run[i] = enqueued_of(p, i, prepared, batch, arena);
+    xn_status status = b->run ? b->run(p->stream, &run, &p->recordings, times, error)
+                              : run_each(p, &run, wish, times, error);
     if (status != XN_OK)
         b->abandon(p->stream);
     return status;

@@ -59,8 +59,8 @@ typedef struct xn_stream_options {
     const char *path;
 } xn_stream_options;
 
-/* Durations in nanoseconds. On cuda from CUDA events on the stream; on cpu and ref upload and
- * download are 0. */
+/* Durations in nanoseconds. On cuda by the device's clock, from events on the stream or read by
+ * kernels; on cpu and ref upload and download are 0. */
 typedef struct xn_run_times {
     int64_t upload_ns, compute_ns, download_ns;
 } xn_run_times;
@@ -71,6 +71,14 @@ typedef struct xn_enqueued {
     const xn_prepared *prepared;
     xn_step_io io;
 } xn_enqueued;
+
+/* A run as a whole; input, output: as begin and end take them. */
+typedef struct xn_run {
+    const xn_batch *batch;
+    void *input, *output;
+    const xn_enqueued *steps; /* in their order */
+    int count;
+} xn_run;
 
 typedef struct xn_backend {
     const char *name; /* "ref", "cpu", "cuda" */
@@ -158,8 +166,8 @@ typedef struct xn_backend {
     /* input, output: device memory of the program's input and output; NULL where in_place. begin
      * and enqueue may return before anything is done. prepared is NULL for a step without weights.
      * end returns when every output is written; times is not NULL. After an error of one of the
-     * three comes abandon, which waits for what is under way. Errors: XN_ERR_DEVICE_LOST,
-     * XN_ERR_INTERNAL. */
+     * three, or of run, comes abandon, which waits for what is under way. Errors:
+     * XN_ERR_DEVICE_LOST, XN_ERR_INTERNAL. */
     xn_status (*begin)(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error);
     xn_status (*enqueue)(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
                          xn_error *error);
@@ -167,12 +175,12 @@ typedef struct xn_backend {
                      xn_run_times *times, xn_error *error);
     void (*abandon)(xn_stream *stream);
 
-    /* Both NULL in the table, or: all steps of a run in their order, in place of enqueue for each.
-     * The calls for a program are of the same plans each time, and *recordings is its own, NULL
-     * before the first. What is kept there may take memory; where there is none, the run is as
-     * without. The freed recordings are of a program that does not run. */
-    xn_status (*enqueue_all)(xn_stream *stream, const xn_enqueued *steps, int count,
-                             xn_recordings **recordings, xn_error *error);
+    /* Both NULL in the table, or: a run in one call, in place of begin, enqueue and end. The calls
+     * for a program are of the same plans each time, and *recordings is its own, NULL before the
+     * first. What is kept there may take memory; where there is none, the run is as without. The
+     * freed recordings are of a program that does not run. */
+    xn_status (*run)(xn_stream *stream, const xn_run *run, xn_recordings **recordings,
+                     xn_run_times *times, xn_error *error);
     void (*recordings_free)(xn_recordings *recordings); /* NULL-safe */
 
     /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on

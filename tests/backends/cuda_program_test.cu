@@ -71,6 +71,7 @@ static cu_step_outputs run_on_gpu(const cu_step_case *c, const xn_step *step) {
     residual.put(c->residual);
     if (c->weights)
         ck_assert_int_eq(xn_cuda_weights_prepare(t->device, c->weights, &prepared, &error), XN_OK);
+    CUDA(cudaDeviceSynchronize()); /* what was put there may still be on its way */
     /* room for more images than there are */
     ck_assert_msg(xn_cuda_plan_create(t->stream, step, c->images + 2, &plan, &error) == XN_OK, "%s",
                   error.message);
@@ -139,7 +140,7 @@ static xn_program *create(const xn_backend *b, xn_stream *stream, const xn_netwo
 /* The table without graphs. */
 static xn_backend step_by_step() {
     xn_backend b = xn_backend_cuda;
-    b.enqueue_all = NULL;
+    b.run = NULL;
     b.recordings_free = NULL;
     return b;
 }

@@ -482,13 +482,12 @@ START_TEST(graphs_are_known_by_all_that_their_addresses_follow_from) {
     const char memory[2] = {};
     xn_recordings *set = xn_cuda_recordings_create(SEEN);
     ck_assert_ptr_nonnull(set);
-    bool met;
-    xn_cuda_graph_key key = {1, memory, memory + 1, serials};
-    xn_cuda_graph *g = xn_cuda_graph_of(set, &key, &met);
-    ck_assert(!met);
-    ck_assert_ptr_eq(xn_cuda_graph_of(set, &key, &met), g);
-    ck_assert(met && !g->exec);
-    for (int what = 0; what < 5; what++) {
+    xn_cuda_graph_key key = {1, memory, memory + 1, serials, false};
+    xn_cuda_graph *g = xn_cuda_graph_of(set, &key);
+    ck_assert_int_eq(g->meetings, 0);
+    ck_assert_ptr_eq(xn_cuda_graph_of(set, &key), g);
+    ck_assert(g->meetings == 1 && !g->exec);
+    for (int what = 0; what < 6; what++) {
         uint64_t others[SEEN] = {1, 0, 2};
         xn_cuda_graph_key other = key;
         other.serials = others;
@@ -498,18 +497,20 @@ START_TEST(graphs_are_known_by_all_that_their_addresses_follow_from) {
             other.workspace = NULL;
         else if (what == 2)
             other.arena = NULL;
+        else if (what == 3)
+            other.zero_copy = true;
         else
-            others[what == 3 ? 0 : 2]++;
-        ck_assert_ptr_ne(xn_cuda_graph_of(set, &other, &met), g);
-        ck_assert_msg(!met, "what %d", what);
-        ck_assert_ptr_ne(xn_cuda_graph_of(set, &other, &met), g);
-        ck_assert(met);
+            others[what == 4 ? 0 : 2]++;
+        const xn_cuda_graph *h = xn_cuda_graph_of(set, &other);
+        ck_assert_ptr_ne(h, g);
+        ck_assert_msg(!h->meetings, "what %d", what);
+        ck_assert_ptr_eq(xn_cuda_graph_of(set, &other), h);
+        ck_assert_int_eq(h->meetings, 1);
     }
-    ck_assert_ptr_eq(xn_cuda_graph_of(set, &key, &met), g);
-    ck_assert(met);
+    ck_assert_ptr_eq(xn_cuda_graph_of(set, &key), g);
+    ck_assert_int_eq(g->meetings, 2);
     serials[0] = 9; /* the set has its own */
-    xn_cuda_graph_of(set, &key, &met);
-    ck_assert(!met);
+    ck_assert_int_eq(xn_cuda_graph_of(set, &key)->meetings, 0);
     xn_cuda_recordings_free(set);
 }
 END_TEST
@@ -523,9 +524,9 @@ START_TEST(graphs_are_few) {
     xn_recordings *set = xn_cuda_recordings_create(SEEN);
     for (int i = 0; i < 20000; i++) {
         const int64_t images = 1 + (int64_t)xn_rng_below(&rng, 40);
-        const xn_cuda_graph_key key = {images, NULL, NULL, serials};
-        bool met, expected = false;
-        xn_cuda_graph *g = xn_cuda_graph_of(set, &key, &met);
+        const xn_cuda_graph_key key = {images, NULL, NULL, serials, false};
+        bool expected = false;
+        const xn_cuda_graph *g = xn_cuda_graph_of(set, &key);
         for (size_t k = 0; k < last.size(); k++)
             if (last[k] == images) {
                 expected = k < XN_CUDA_GRAPHS;
@@ -533,7 +534,7 @@ START_TEST(graphs_are_few) {
                 break;
             }
         last.insert(last.begin(), images);
-        ck_assert_int_eq(met, expected);
+        ck_assert_int_eq(g->meetings > 0, expected);
         ck_assert_int_eq(g->key.images, images);
     }
     xn_cuda_recordings_free(set);

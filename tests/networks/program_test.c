@@ -179,7 +179,7 @@ START_TEST(every_allocation_failed_in_turn) {
 }
 END_TEST
 
-/* ---- all steps in one call ---- */
+/* ---- a run in one call ---- */
 
 /* What a backend that takes them so was asked for. */
 static struct {
@@ -188,17 +188,19 @@ static struct {
     xn_status fails;
 } recorded;
 
-static xn_status record_all(xn_stream *stream, const xn_enqueued *steps, int count,
-                            xn_recordings **recordings, xn_error *error) {
+static xn_status run_all(xn_stream *stream, const xn_run *run, xn_recordings **recordings,
+                         xn_run_times *times, xn_error *error) {
     const xn_backend *ref = xn_backend_find("ref");
-    (void)stream;
     ck_assert_ptr_eq(*recordings, recorded.of);
     recorded.calls++;
-    recorded.steps += count;
+    recorded.steps += run->count;
     recorded.of = *recordings = (xn_recordings *)&recorded;
-    for (int i = 0; i < count; i++)
-        ck_assert_int_eq(ref->enqueue(steps[i].plan, steps[i].prepared, &steps[i].io, error),
-                         XN_OK);
+    ck_assert_int_eq(ref->begin(stream, run->batch, run->input, error), XN_OK);
+    for (int i = 0; i < run->count; i++) {
+        const xn_enqueued *step = &run->steps[i];
+        ck_assert_int_eq(ref->enqueue(step->plan, step->prepared, &step->io, error), XN_OK);
+    }
+    ck_assert_int_eq(ref->end(stream, run->batch, run->output, times, error), XN_OK);
     return recorded.fails;
 }
 
@@ -207,7 +209,7 @@ static void free_recordings(xn_recordings *recordings) {
     recorded.freed++;
 }
 
-START_TEST(a_backend_may_take_all_steps_at_once) {
+START_TEST(a_backend_may_take_a_run_at_once) {
     bench b = open_backend("ref");
     xn_backend all = *b.backend;
     const xn_step steps[3] = {map_step(0, 1, 2, 3, 3), map_step(1, 2, 2, 3, 3),
@@ -215,7 +217,7 @@ START_TEST(a_backend_may_take_all_steps_at_once) {
     float input[18], output[18];
     const xn_batch_item item = {input, output, 1};
     xn_program *program = NULL;
-    all.enqueue_all = record_all;
+    all.run = run_all;
     all.recordings_free = free_recordings;
     b.backend = &all;
     for (int i = 0; i < 18; i++)
@@ -455,7 +457,7 @@ XN_SUITE(networks_program) {
     tcase_add_test(t, a_backend_without_the_kind_refuses);
     tcase_add_test(t, more_images_than_addresses_are_refused);
     tcase_add_test(t, every_allocation_failed_in_turn);
-    tcase_add_test(t, a_backend_may_take_all_steps_at_once);
+    tcase_add_test(t, a_backend_may_take_a_run_at_once);
     tcase_add_test(t, short_memory_makes_passes_smaller);
     tcase_add_loop_test(t, a_run_that_is_not_wanted_ends, 0, 2);
     tcase_add_test(t, bits_are_the_same_in_every_layout);

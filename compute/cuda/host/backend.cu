@@ -33,7 +33,7 @@ static constexpr xn_backend table() {
     b.abandon = xn_cuda_abandon;
     b.plan_cost_ns = xn_cuda_plan_cost_ns;
     b.parts = true;
-    b.enqueue_all = xn_cuda_enqueue_all;
+    b.run = xn_cuda_run_batch;
     b.recordings_free = xn_cuda_recordings_free;
     return b;
 }

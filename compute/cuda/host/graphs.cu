@@ -1,4 +1,4 @@
-/* graphs.cu: see graphs.h; the steps of a run as one CUDA graph. */
+/* graphs.cu: see graphs.h; the kernels of a run as one CUDA graph. */
 #include "graphs.h"
 
 #include "xn_cuda.h"
@@ -23,7 +23,7 @@ xn_recordings *xn_cuda_recordings_create(int steps) {
 
 static bool same(const xn_recordings *set, const xn_cuda_graph *g, const xn_cuda_graph_key *key) {
     return g->used && g->key.images == key->images && g->key.workspace == key->workspace &&
-           g->key.arena == key->arena &&
+           g->key.arena == key->arena && g->key.zero_copy == key->zero_copy &&
            !memcmp(g->key.serials, key->serials, (size_t)set->steps * sizeof *key->serials);
 }
 
@@ -41,9 +41,10 @@ static void take_place(xn_recordings *set, xn_cuda_graph *g, const xn_cuda_graph
     memcpy(own, key->serials, (size_t)set->steps * sizeof *own);
     g->key = *key;
     g->key.serials = own;
+    g->meetings = -1;
 }
 
-xn_cuda_graph *xn_cuda_graph_of(xn_recordings *set, const xn_cuda_graph_key *key, bool *met) {
+xn_cuda_graph *xn_cuda_graph_of(xn_recordings *set, const xn_cuda_graph_key *key) {
     xn_cuda_graph *oldest = &set->graphs[0], *found = NULL;
     for (xn_cuda_graph &g : set->graphs) {
         if (same(set, &g, key))
@@ -51,9 +52,10 @@ xn_cuda_graph *xn_cuda_graph_of(xn_recordings *set, const xn_cuda_graph_key *key
         if (g.used < oldest->used)
             oldest = &g;
     }
-    *met = found != NULL;
     if (!found)
         take_place(set, found = oldest, key);
+    if (found->meetings < XN_CUDA_GRAPH_MEETINGS)
+        found->meetings++;
     found->used = ++set->clock;
     return found;
 }
@@ -72,30 +74,48 @@ void xn_cuda_recordings_free(xn_recordings *set) {
 
 /* ---- runs ---- */
 
-static xn_status enqueue_each(const xn_enqueued *steps, int count, xn_error *error) {
+static xn_status enqueue_steps(const xn_run *run, xn_error *error) {
     xn_status status = XN_OK;
-    for (int i = 0; i < count && status == XN_OK; i++)
-        status = xn_cuda_enqueue_step(steps[i].plan, steps[i].prepared, &steps[i].io, error);
+    for (int i = 0; i < run->count && status == XN_OK; i++) {
+        const xn_enqueued *step = &run->steps[i];
+        status = xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
+    }
+    return status;
+}
+
+static xn_status enqueue_all(const xn_stream *s, const xn_run *run, bool zero_copy,
+                             xn_error *error) {
+    if (!zero_copy)
+        return enqueue_steps(run, error);
+    const xn_zero_copy *z = s->zero_copy;
+    xn_status status = xn_cuda_check(xn_zero_copy_gather(z, run->batch, run->input, s->stream),
+                                     "gathering a batch", error);
+    if (status == XN_OK)
+        status = enqueue_steps(run, error);
+    if (status == XN_OK)
+        status = xn_cuda_check(
+            xn_zero_copy_scatter(z, run->batch, run->output, s->device->chip.overlaps, s->stream),
+            "scattering a batch", error);
     return status;
 }
 
 /* A capture of this thread alone: what others do meanwhile, on streams of their own, is neither
  * recorded nor refused. Ends in any case. */
-static cudaError_t capture(const xn_stream *s, const xn_enqueued *steps, int count,
+static cudaError_t capture(const xn_stream *s, const xn_run *run, bool zero_copy,
                            cudaGraph_t *graph) {
     cudaError_t e = cudaStreamBeginCapture(s->stream, cudaStreamCaptureModeThreadLocal);
     if (e != cudaSuccess)
         return e;
-    const xn_status status = enqueue_each(steps, count, NULL);
+    const xn_status status = enqueue_all(s, run, zero_copy, NULL);
     e = cudaStreamEndCapture(s->stream, graph);
     return e == cudaSuccess && status != XN_OK ? cudaErrorStreamCaptureInvalidated : e;
 }
 
 /* NULL where it fails: an error that lasts shows in the run without a graph. */
-static cudaGraphExec_t record(const xn_stream *s, const xn_enqueued *steps, int count) {
+static cudaGraphExec_t record(const xn_stream *s, const xn_run *run, bool zero_copy) {
     cudaGraph_t graph = NULL;
     cudaGraphExec_t exec = NULL;
-    cudaError_t e = capture(s, steps, count, &graph);
+    cudaError_t e = capture(s, run, zero_copy, &graph);
     if (e == cudaSuccess)
         e = cudaGraphInstantiateWithFlags(&exec, graph, 0);
     if (graph)
@@ -107,21 +127,26 @@ static cudaGraphExec_t record(const xn_stream *s, const xn_enqueued *steps, int 
 }
 
 /* What a run's addresses follow from; its serials lie in set->met. */
-static xn_cuda_graph_key key_of(xn_recordings *set, const xn_stream *s, const xn_enqueued *steps) {
+static xn_cuda_graph_key key_of(xn_recordings *set, const xn_stream *s, const xn_run *run,
+                                bool zero_copy) {
     for (int i = 0; i < set->steps; i++)
-        set->met[i] = steps[i].prepared ? steps[i].prepared->serial : 0;
-    xn_cuda_graph_key key = {steps[0].io.batch->images, s->workspace, s->arena, set->met};
+        set->met[i] = run->steps[i].prepared ? run->steps[i].prepared->serial : 0;
+    xn_cuda_graph_key key = {run->batch->images, s->workspace, s->arena, set->met, zero_copy};
     return key;
 }
 
+static int meetings_for(const xn_run *run) {
+    const int meetings = XN_CUDA_GRAPH_MEETINGS / (run->count + 2);
+    return meetings > 1 ? meetings : 1;
+}
+
 /* False where the run is to go on the stream step by step. */
-static bool play(const xn_stream *s, const xn_enqueued *steps, int count, xn_recordings *set) {
-    bool met;
-    const xn_cuda_graph_key key = key_of(set, s, steps);
-    xn_cuda_graph *g = xn_cuda_graph_of(set, &key, &met);
-    if (met && !g->exec) {
+static bool play(const xn_stream *s, const xn_run *run, bool zero_copy, xn_recordings *set) {
+    const xn_cuda_graph_key key = key_of(set, s, run, zero_copy);
+    xn_cuda_graph *g = xn_cuda_graph_of(set, &key);
+    if (!g->exec && g->meetings >= meetings_for(run)) {
         set->device = s->device;
-        g->exec = record(s, steps, count);
+        g->exec = record(s, run, zero_copy);
         set->gave_up = !g->exec;
     }
     if (!g->exec)
@@ -134,11 +159,13 @@ static bool play(const xn_stream *s, const xn_enqueued *steps, int count, xn_rec
     return false;
 }
 
-xn_status xn_cuda_enqueue_all(xn_stream *s, const xn_enqueued *steps, int count,
+xn_status xn_cuda_enqueue_run(xn_stream *s, const xn_run *run, bool zero_copy,
                               xn_recordings **recordings, xn_error *error) {
-    if (count >= XN_CUDA_GRAPH_STEPS && !*recordings)
-        *recordings = xn_cuda_recordings_create(count);
-    if (*recordings && !(*recordings)->gave_up && play(s, steps, count, *recordings))
+    const int kernels = run->count + (zero_copy ? 2 : 0); /* at least */
+    if (kernels >= XN_CUDA_GRAPH_KERNELS && !*recordings)
+        *recordings = xn_cuda_recordings_create(run->count);
+    if (kernels >= XN_CUDA_GRAPH_KERNELS && *recordings && !(*recordings)->gave_up &&
+        play(s, run, zero_copy, *recordings))
         return XN_OK;
-    return enqueue_each(steps, count, error);
+    return enqueue_all(s, run, zero_copy, error);
 }

@@ -1,5 +1,6 @@
 /* host_memory.cu: memory of the host that transfers run from at full speed: pinned from the
  * beginning, or another's, pinned where it lies. */
+#include "pinned.h"
 #include "xn_cuda.h"
 
 void *xn_cuda_host_alloc(xn_device *device, size_t bytes) {
@@ -7,12 +8,16 @@ void *xn_cuda_host_alloc(xn_device *device, size_t bytes) {
     if (xn_cuda_device_use(device, NULL))
         return NULL;
     cudaError_t result = cudaHostAlloc(&memory, bytes ? bytes : 1, cudaHostAllocPortable);
-    return xn_cuda_check(result, "allocating pinned memory", NULL) ? NULL : memory;
+    if (xn_cuda_check(result, "allocating pinned memory", NULL))
+        return NULL;
+    (void)xn_cuda_pinned_add(memory, bytes);
+    return memory;
 }
 
 void xn_cuda_host_free(xn_device *device, void *memory) {
     if (!memory)
         return;
+    xn_cuda_pinned_remove(memory);
     (void)xn_cuda_device_use(device, NULL);
     (void)xn_cuda_check(cudaFreeHost(memory), "freeing pinned memory", NULL);
 }
@@ -50,13 +55,19 @@ xn_status xn_cuda_host_register(xn_device *device, void *memory, size_t bytes, x
                        device->ordinal);
     cudaError_t result =
         cudaHostRegister(memory, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
-    return result == cudaSuccess ? XN_OK : refuse(result, bytes, error);
+    if (result != cudaSuccess)
+        return refuse(result, bytes, error);
+    if (xn_cuda_pinned_add(memory, bytes))
+        return XN_OK;
+    (void)cudaHostUnregister(memory);
+    return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to note %zu pinned bytes", bytes);
 }
 
 xn_status xn_cuda_host_unregister(xn_device *device, void *memory, xn_error *error) {
     xn_status status = xn_cuda_device_use(device, error);
     if (status)
         return status;
+    xn_cuda_pinned_remove(memory);
     cudaError_t result = cudaHostUnregister(memory);
     if (result == cudaSuccess)
         return XN_OK;

@@ -1,6 +1,7 @@
-/* run.cu: a batch on its stream: copies up, kernels, copies down, with an event after each stage.
- * Everything is put on the stream at once, and the thread waits for the last event only, so that
- * the stages of different streams overlap. Allocates nothing. */
+/* run.cu: a batch on its stream. Small ones are kernels alone (zero_copy.h). Else copies up,
+ * kernels, copies down, with an event after each stage: everything is put on the stream at once,
+ * and the thread waits for the last event only, so that the stages of different streams overlap.
+ * Allocates nothing. */
 #include "xn_cuda.h"
 
 #include <math.h>
@@ -119,6 +120,28 @@ xn_status xn_cuda_end(xn_stream *s, const xn_batch *batch, const void *output, x
     if (status == XN_OK)
         status = xn_cuda_stream_wait(s, error);
     return status == XN_OK ? read_times(s, times, error) : status;
+}
+
+static xn_status run_by_copies(xn_stream *s, const xn_run *run, xn_recordings **recordings,
+                               xn_run_times *times, xn_error *error) {
+    xn_status status = xn_cuda_begin(s, run->batch, run->input, error);
+    if (status == XN_OK)
+        status = xn_cuda_enqueue_run(s, run, false, recordings, error);
+    return status == XN_OK ? xn_cuda_end(s, run->batch, run->output, times, error) : status;
+}
+
+xn_status xn_cuda_run_batch(xn_stream *s, const xn_run *run, xn_recordings **recordings,
+                            xn_run_times *times, xn_error *error) {
+    if (!xn_zero_copy_take(s->zero_copy, run->batch))
+        return run_by_copies(s, run, recordings, times, error);
+    xn_status status = xn_cuda_device_use(s->device, error);
+    if (status == XN_OK)
+        status = xn_cuda_enqueue_run(s, run, true, recordings, error);
+    if (status == XN_OK)
+        status = xn_cuda_stream_wait_zero_copy(s, error);
+    if (status == XN_OK)
+        xn_zero_copy_end(s->zero_copy, run->batch, times);
+    return status;
 }
 
 void xn_cuda_abandon(xn_stream *s) {

@@ -1,11 +1,17 @@
 /* stream.cu: what a worker thread owns: a CUDA stream that waits for no other, four events around
  * the three stages of a run, and a device workspace that grows when plans are made, never when
  * they run. */
+#include "xn_cpus.h"
 #include "xn_cuda.h"
 
+#include <sched.h>
 #include <time.h>
 
-#define POLL_NS 30000 /* about what falling asleep and waking up costs */
+/* A thread polls so long before it sleeps: about what falling asleep and waking up costs; longer
+ * where processors are many, so that nobody needs this one. */
+#define POLL_NS 30000
+#define LONG_POLL_NS 100000
+#define MANY_CPUS 8
 
 static xn_status create_events(xn_stream *s, xn_error *error) {
     cudaEvent_t *const events[] = {&s->start, &s->uploaded, &s->computed};
@@ -33,10 +39,13 @@ xn_status xn_cuda_stream_create(xn_device *device, const xn_stream_options *opti
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a stream handle");
     s->device = device;
     s->path = path;
+    s->poll_ns = xn_cpus_usable() >= MANY_CPUS ? LONG_POLL_NS : POLL_NS;
     status = xn_cuda_check(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking),
                            "creating a stream", error);
     if (status == XN_OK)
         status = create_events(s, error);
+    if (status == XN_OK)
+        s->zero_copy = xn_zero_copy_create(s->stream);
     if (status) {
         xn_cuda_stream_free(s);
         return status;
@@ -55,6 +64,7 @@ void xn_cuda_stream_free(xn_stream *s) {
     for (int i = 0; i < 4; i++)
         if (events[i])
             (void)cudaEventDestroy(events[i]);
+    xn_zero_copy_free(s->zero_copy);
     (void)cudaFree(s->workspace);
     (void)cudaFree(s->arena);
     if (s->stream)
@@ -136,4 +146,41 @@ xn_status xn_cuda_stream_wait(xn_stream *s, xn_error *error) {
         result = cudaEventSynchronize(s->done);
     }
     return xn_cuda_check(result, "running a batch", error);
+}
+
+static void pause_a_moment(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Reads memory, which takes nothing from other threads, as the driver's locks would; and lets those
+ * run that wait for this processor. */
+static bool poll_zero_copy(const xn_stream *s) {
+    enum { SPINS = 32 }; /* a microsecond or so */
+    const int64_t until = now_ns() + s->poll_ns;
+    do {
+        for (int i = 0; i < SPINS; i++) {
+            if (xn_zero_copy_is_done(s->zero_copy))
+                return true;
+            pause_a_moment();
+        }
+        sched_yield();
+    } while (now_ns() < until);
+    return false;
+}
+
+xn_status xn_cuda_stream_wait_zero_copy(xn_stream *s, xn_error *error) {
+    if (poll_zero_copy(s))
+        return XN_OK;
+    xn_status status =
+        xn_cuda_check(cudaEventRecord(s->done, s->stream), "recording an event", error);
+    if (status == XN_OK)
+        status = xn_cuda_check(cudaEventSynchronize(s->done), "running a batch", error);
+    if (status == XN_OK && !xn_zero_copy_is_done(s->zero_copy))
+        status = xn_fail(error, XN_ERR_INTERNAL, NULL, "a run on GPU %d ended without a report",
+                         s->device->ordinal);
+    return status;
 }

@@ -9,6 +9,7 @@
 #include "paths.h"
 #include "xn_backends.h"
 #include "xn_mem.h"
+#include "zero_copy.h"
 
 #include <cuda_runtime.h>
 #include <pthread.h>
@@ -58,7 +59,9 @@ struct xn_stream {
     const xn_cuda_path *path; /* of all its plans; NULL: each has the cheapest */
     cudaStream_t stream;
     cudaEvent_t start, uploaded, computed, done;
-    char *workspace; /* of kernels, between each other */
+    int64_t poll_ns;         /* how long a wait for zero_copy polls */
+    xn_zero_copy *zero_copy; /* or NULL */
+    char *workspace;         /* of kernels, between each other */
     size_t workspace_bytes;
     char *arena; /* the tensors of programs */
     size_t arena_bytes;
@@ -122,6 +125,8 @@ xn_status xn_cuda_arena_reserve(xn_stream *stream, size_t bytes, xn_error *error
 void *xn_cuda_arena(const xn_stream *stream, size_t bytes);
 /* Blocks until the stream's `done` event: polls for a moment, then sleeps. */
 xn_status xn_cuda_stream_wait(xn_stream *stream, xn_error *error);
+/* The same until the run that stream->zero_copy began is over. */
+xn_status xn_cuda_stream_wait_zero_copy(xn_stream *stream, xn_error *error);
 
 /* plan.cu */
 xn_status xn_cuda_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
@@ -162,9 +167,12 @@ xn_status xn_cuda_enqueue_step(xn_plan *plan, const xn_prepared *prepared, const
 xn_status xn_cuda_end(xn_stream *stream, const xn_batch *batch, const void *output,
                       xn_run_times *times, xn_error *error);
 void xn_cuda_abandon(xn_stream *stream);
+xn_status xn_cuda_run_batch(xn_stream *stream, const xn_run *run, xn_recordings **recordings,
+                            xn_run_times *times, xn_error *error);
 
-/* graphs.cu */
-xn_status xn_cuda_enqueue_all(xn_stream *stream, const xn_enqueued *steps, int count,
+/* graphs.cu: all of a run's kernels: those of its steps, and where it is by zero copy those that
+ * gather and scatter. */
+xn_status xn_cuda_enqueue_run(xn_stream *stream, const xn_run *run, bool zero_copy,
                               xn_recordings **recordings, xn_error *error);
 void xn_cuda_recordings_free(xn_recordings *recordings);
 

@@ -62,7 +62,7 @@ static void make_runner(const xn_bench_device *on, const xn_network *network, in
     xn_error error;
     *r = (runner){.backend = *on->backend, .network = network, .images = images};
     timed.enqueue = on->backend->enqueue;
-    if (!on->backend->enqueue_all) /* on a GPU enqueue returns before anything is done */
+    if (!on->backend->run) /* on a GPU enqueue returns before anything is done */
         r->backend.enqueue = timed_enqueue;
     r->prepared = xn_bench_take((size_t)network->weights_count, sizeof(xn_prepared *));
     for (int i = 0; i < network->weights_count; i++)
