@@ -168,8 +168,8 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-http-cache bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
-        bench-gpu-few bench-gpu-pack bench-gpu-real bench-gpu-shapes \
+.PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+        bench-gpu-few bench-gpu-pack bench-gpu-runs bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         test-clients test-networks test-openapi test-image test-package test-page test-readme \
         test-monitoring test-manifests test-cluster bench-cluster
@@ -340,6 +340,9 @@ bench-gpu-real: deps ## modes float and bwn on the GPU, and cuDNN where PyTorch 
 bench-gpu-shapes: deps ## other shapes on the GPU, every path, each against its own floor
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,shapes,gpu_shapes)
+bench-gpu-runs: deps ## whole runs on one GPU and on all, from host memory: small ones without copies beside with
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
+	$(call bench_conv,runs,gpu_runs)
 bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,pack,gpu_pack)
@@ -370,6 +373,9 @@ bench-http-network: deps ## a whole network over HTTP, Bi-Real-18, beside the ec
 bench-http-cache: deps ## the cache of answers on and off, by how many requests came before
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,cache,http_cache) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+bench-http-devices: deps ## large layers over HTTP on one GPU and on more (GPUS="1 2"), beside the echo ceiling
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
+	$(call bench_http,devices,http_devices) --gpus "$(or $(GPUS),1)" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,overload,overload) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

@@ -40,6 +40,7 @@ void xn_bench_shapes(xn_bench_session *s);
 void xn_bench_random(xn_bench_session *s);
 void xn_bench_paths(xn_bench_session *s);
 void xn_bench_pack(xn_bench_session *s); /* on a GPU only */
+void xn_bench_runs(xn_bench_session *s); /* on GPUs only */
 void xn_bench_stages(xn_bench_session *s);
 void xn_bench_network(xn_bench_session *s);
 /* How many rows are wrong. */

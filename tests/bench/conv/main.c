@@ -26,6 +26,8 @@ static const command commands[] = {
      "cuda", xn_bench_paths, NULL},
     {"pack", "binarise and pack on a GPU beside reading and copying the same bytes", "cuda",
      xn_bench_pack, NULL},
+    {"runs", "whole runs on GPUs from host memory, without copies beside with", "cuda",
+     xn_bench_runs, NULL},
     {"stage", "the compute stage as answers report it", NULL, xn_bench_stages, NULL},
     {"network", "Bi-Real-18: the compute stage, on the CPU step by step", NULL, xn_bench_network,
      NULL},

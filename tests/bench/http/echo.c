@@ -1,6 +1,6 @@
 /* echo.c: `bench-http echo`: the ceiling of `bench-http wrk`: the least this HTTP library can do
- * with a POST. It takes the body into memory and sends it back; no parsing, no limits, no
- * deadlines. Prints the port it took on 127.0.0.1. */
+ * with a POST. It takes the body into memory and sends it back, or as many bytes as the path says
+ * ("/4096"); no parsing, no limits, no deadlines. Prints the port it took on 127.0.0.1. */
 #include "http.h"
 
 #include <arpa/inet.h>
@@ -11,26 +11,39 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { MOST_ASKED = 16 << 20 };
+
 typedef struct {
     size_t used, size;
+    size_t asked; /* bytes of the answer; 0: the body */
     char *bytes;
 } echo_body;
 
-static echo_body *begin(struct MHD_Connection *connection) {
+static echo_body *begin(struct MHD_Connection *connection, const char *url) {
     const char *text =
         MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
     echo_body *body = calloc(1, sizeof *body);
     if (!body)
         return NULL;
     body->size = text ? strtoull(text, NULL, 10) : 0;
+    body->asked = strtoull(url + 1, NULL, 10);
     body->bytes = malloc(body->size ? body->size : 1);
     return body;
 }
 
-static enum MHD_Result answer(struct MHD_Connection *connection, echo_body *body) {
-    struct MHD_Response *response =
-        MHD_create_response_from_buffer(body->used, body->bytes, MHD_RESPMEM_MUST_FREE);
+/* Zeros, or the body, which is the response's then. */
+static struct MHD_Response *make_response(echo_body *body) {
+    static char zeros[MOST_ASKED];
+    if (body->asked)
+        return MHD_create_response_from_buffer(body->asked < MOST_ASKED ? body->asked : MOST_ASKED,
+                                               zeros, MHD_RESPMEM_PERSISTENT);
+    char *bytes = body->bytes;
     body->bytes = NULL;
+    return MHD_create_response_from_buffer(body->used, bytes, MHD_RESPMEM_MUST_FREE);
+}
+
+static enum MHD_Result answer(struct MHD_Connection *connection, echo_body *body) {
+    struct MHD_Response *response = make_response(body);
     enum MHD_Result queued = MHD_queue_response(connection, MHD_HTTP_OK, response);
     MHD_destroy_response(response);
     return queued;
@@ -40,9 +53,9 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
                               const char *method, const char *version, const char *data,
                               size_t *size, void **state) {
     echo_body *body = *state;
-    (void)context, (void)url, (void)method, (void)version;
+    (void)context, (void)method, (void)version;
     if (!body) {
-        *state = body = begin(connection);
+        *state = body = begin(connection, url);
         return body && body->bytes ? MHD_YES : MHD_NO;
     }
     if (!*size)

@@ -10,9 +10,9 @@
 typedef struct bench_options {
     const char *json; /* NULL: none */
     const char *xnord, *scripts;
-    char **flags;                                 /* xnord's, behind "--"; NULL-terminated */
-    const char *cpus, *daemon_cpus;               /* "2,3"; NULL: all; of overload half each */
-    const char *workloads, *loads, *sides, *hits; /* lists with spaces or commas */
+    char **flags;                   /* xnord's, behind "--"; NULL-terminated */
+    const char *cpus, *daemon_cpus; /* "2,3"; NULL: all; of overload half each */
+    const char *workloads, *loads, *sides, *hits, *gpus; /* lists with spaces or commas */
     int rounds, runs, values, port;
     int threads, connections, sources; /* 0: the sub-command's */
     double seconds, warmup, rate, patience_ms, slice_ms;
@@ -27,6 +27,7 @@ int bench_json(const bench_options *o);
 int bench_wrk(const bench_options *o);
 int bench_ways(const bench_options *o);
 int bench_network(const bench_options *o);
+int bench_devices(const bench_options *o);
 int bench_overload(const bench_options *o);
 int bench_probe(const bench_options *o);
 int bench_cache(const bench_options *o);
