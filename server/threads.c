@@ -22,7 +22,9 @@ xn_status xn_thread_start(pthread_t *thread, const char *name, void *(*body)(voi
 void xn_mutex_init_brief(pthread_mutex_t *mutex) {
     pthread_mutexattr_t brief;
     pthread_mutexattr_init(&brief);
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
     pthread_mutexattr_settype(&brief, PTHREAD_MUTEX_ADAPTIVE_NP);
+#endif
     pthread_mutex_init(mutex, &brief);
     pthread_mutexattr_destroy(&brief);
 }

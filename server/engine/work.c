@@ -20,11 +20,11 @@ double xn_work_image_ns(const xn_problem *problem) {
                       (double)xn_problem_output_elements(problem));
 }
 
-/* A run without anything to do takes 12 us. The link carries 20 to 50 bytes a ns, of which there is
- * a share for each thread that waits like this one. A network adds a kernel for each step. One
- * image keeps few multiprocessors busy, so the chip counts as fifty cores: a hundredth of it. */
+/* A run without anything to do takes 12 us. The link carries 40 bytes a ns for one thread, each way
+ * half of them, and 60 for all. A network adds a kernel for each step. One image keeps few
+ * multiprocessors busy, so the chip counts as fifty cores: a hundredth of it. */
 double xn_work_gpu_ns(const xn_problem *problem, int64_t images) {
-    const double run_ns = 12e3, step_ns = 3e3, byte_ns = 0.2;
+    const double run_ns = 12e3, step_ns = 3e3, byte_ns = 0.035;
     const double cores = 50;
     const double bytes =
         (double)xn_problem_input_bytes(problem) + (double)xn_problem_output_bytes(problem);

@@ -307,7 +307,7 @@ xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_er
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the list of connections");
     conns->options = *options;
     xn_cond_init(&conns->wake);
-    pthread_mutex_init(&conns->lock, NULL);
+    xn_mutex_init_brief(&conns->lock);
     xn_status status = xn_thread_start(&conns->thread, "xn-connections", watch, conns, error);
     if (status) {
         pthread_mutex_destroy(&conns->lock);
