@@ -129,12 +129,13 @@ void bk_each_plane(bk_visit visit, void *context) {
         }
 }
 
-/* cpu/few.c: tiles of 64 columns and 32 rows, two rows at a time, that are done again row by row
- * where a sum overflows; strips of 1024 columns; outputs of 8 MiB and more past the caches, from
- * rows that start on a cache line and rows that do not. */
+/* cpu/few.c: tiles of 64 columns, two rows at a time, that are done again row by row
+ * where a sum overflows; strips of 1024 columns, with tiles of 4096; outputs of 8 MiB and more past
+ * the caches, from rows that start on a cache line and rows that do not. */
 void bk_each_strip_of_columns(bk_visit visit, void *context) {
     static const int64_t tiles[][2] = {{33, 300}, {34, 191}, {35, 257}, {66, 129}, {67, 320}};
-    static const int64_t strips[][2] = {{4, 1536}, {3, 1537}, {3, 2049}, {3, 3200}};
+    static const int64_t strips[][2] = {{4, 1536}, {3, 1537}, {3, 2049}, {3, 3200},
+                                        {4, 6144}, {5, 6145}, {4, 8257}};
     static const int64_t large[][2] = {{1025, 2048}, {1448, 1449}};
     static const bk_fill fills[] = {BK_RANDOM, BK_NAN,   BK_INFINITY, BK_HUGE,
                                     BK_TIES,   BK_MIXED, BK_DENORMAL};

@@ -31,6 +31,7 @@ enum {
 
 enum {
     BAND_FLOATS = 16 << 10,
+    BAND_ROWS = 8, /* fewer take longer each: then a band a thread, not three */
     UNIT_OUTPUTS = 16 << 10,
     VALUE_FLOATS = 4 << 10,
     SPARSE = 8,
@@ -370,6 +371,8 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
              .stream = (size_t)count * xn_conv_output_bytes(conv) >= XN_CPU_REAL_STREAM_BYTES};
     int64_t units = run->threads > 1 ? 3 * (int64_t)run->threads : 1;
     int64_t wanted = xn_cpu_div_up(units, j.planes);
+    if (wanted * BAND_ROWS > conv->out_height)
+        wanted = xn_cpu_div_up(run->threads, j.planes);
     j.bands = xn_cpu_max(xn_cpu_div_up(conv->out_height, state->band),
                          xn_cpu_min(wanted, conv->out_height));
     j.stack = xn_cpu_max(1, xn_cpu_min(UNIT_OUTPUTS / group_outputs(conv), j.planes / units));

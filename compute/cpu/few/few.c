@@ -7,7 +7,8 @@
  * the sum of what KH rows of planes give, times the sum of KH rows of sums, and is written once.
  *
  * Strips bound the ring, whatever the width: a row of 1024 outputs takes 4 KiB of sums and 1 KiB of
- * signs, so that three of them, the input row and the output row fit a level 1 cache.
+ * signs, so that three of them, the input row and the output row fit a level 1 cache. Tiles have
+ * wider ones: they keep less in L1 than they gain by reading and writing in order.
  *
  * K's sums (kmap.h) are separable: KW columns are added when a row comes in, KH rows when one goes
  * out. The boxes are short ones, so they are in fp32. A row with a value that is not finite is
@@ -22,6 +23,7 @@ enum {
     RING_BYTES = 2 << 20,
     BAND_ROWS = 8,
     STRIP = 1024,           /* most outputs of a strip, but for a strip of its own at the end */
+    TILE_STRIP = 4096,      /* of tiles, which go along memory */
     STREAM_BYTES = 8 << 20, /* outputs of a run that no cache will still hold */
 };
 
@@ -31,10 +33,10 @@ static int64_t ring_rows(const xn_conv *conv) {
 }
 
 /* Strips of equal width, vectors of bytes. */
-static int32_t strip_width(const xn_conv *conv) {
-    if (conv->out_width <= STRIP + STRIP / 2)
+static int32_t strip_width(const xn_conv *conv, int32_t most) {
+    if (conv->out_width <= most + most / 2)
         return conv->out_width;
-    int64_t strips = xn_cpu_div_up(conv->out_width, STRIP);
+    int64_t strips = xn_cpu_div_up(conv->out_width, most);
     return (int32_t)(xn_cpu_div_up(xn_cpu_div_up(conv->out_width, strips), 64) * 64);
 }
 
@@ -46,7 +48,7 @@ static bool fits(const xn_step *step) {
         (conv->epilogue.k && !xn_cpu_k_is_short(conv)))
         return false;
     int64_t padded = (int64_t)conv->width + conv->pad_left + conv->pad_right;
-    double pitch = (double)xn_cpu_min(padded, (int64_t)conv->kernel_w * strip_width(conv));
+    double pitch = (double)xn_cpu_min(padded, (int64_t)conv->kernel_w * strip_width(conv, STRIP));
     return pitch * (double)ring_rows(conv) * (conv->group_channels + 4) <= RING_BYTES;
 }
 
@@ -131,7 +133,8 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     xn_cpu_few_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
     if (!state)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
-    state->strip = strip.out_width = strip_width(&plan->step.conv);
+    const bool tiles = xn_cpu_few_has_tiles(&plan->step.conv, plan->path_kernels);
+    state->strip = strip.out_width = strip_width(&plan->step.conv, tiles ? TILE_STRIP : STRIP);
     xn_status status = xn_cpu_rows_create(&strip, &state->rows, error);
     if (status)
         return status;

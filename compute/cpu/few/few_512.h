@@ -48,7 +48,7 @@ static bool tile(const xn_cpu_few_tile *t);
 
 enum {
     COLUMNS = 80,
-    AHEAD = 8, /* rows of a block at a time, and fetched ahead, where memory is past the caches */
+    AHEAD = 8, /* rows fetched ahead where memory is past the caches */
 };
 
 /* Which of the columns are +1: bit x of low, bit x - 64 of high. */
@@ -190,8 +190,8 @@ typedef struct tile_row {
     __m512 sums[4];
 } tile_row;
 
-/* Where a block is: all of its columns inside the image; all but some of the first or last 16; or
- * anywhere, or with fewer outputs than a block. */
+/* Where a block is: after another, with all columns inside the image; the first of the strip, or
+ * with some of the first or last 16 outside; or anywhere, or with fewer outputs than a block. */
 typedef enum { INSIDE, EDGE, RAGGED } tile_place;
 
 /* A block of a strip. Going along the rows memory is read and written in order, so that caches and
@@ -207,10 +207,29 @@ typedef struct tile_block {
 
 _Static_assert(sizeof(tile_block) <= XN_CPU_FEW_BLOCK_BYTES, "a block has no room");
 
-INLINE __mmask16 tile_signs(const xn_cpu_few_tile *t, __m512 v, __mmask16 inside,
-                            const bool masked) {
-    const __mmask16 signs = _mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_GE_OQ);
-    return masked ? (__mmask16)((signs & inside) | (t->outside ? ~inside : 0)) : signs;
+/* What a block leaves to the next one of the 16 columns that they share: these are not read again,
+ * for they would be where the block has just written outputs, modulo 4096. */
+typedef struct tile_last {
+    __m512 magnitude;
+    uint32_t signs;
+} tile_last;
+
+INLINE __m512 tile_load(const float *columns, __mmask16 inside, const bool masked) {
+    return masked ? _mm512_maskz_loadu_ps(inside, columns) : _mm512_loadu_ps(columns);
+}
+
+/* Which of v are +1, a bit each; v becomes |v|. */
+INLINE uint32_t tile_signs(const xn_cpu_few_tile *t, __m512 *v, __mmask16 inside,
+                           const bool masked) {
+#if !defined(__clang__)     /* which has no such operand without the target's flags */
+    __asm__("" : "+v"(*v)); /* or it is loaded twice, from two lines each time */
+#endif
+    uint32_t signs = _cvtmask16_u32(_mm512_cmp_ps_mask(*v, _mm512_setzero_ps(), _CMP_GE_OQ));
+    const uint32_t in = _cvtmask16_u32(inside);
+    if (masked)
+        signs = (signs & in) | (t->outside ? in ^ 0xffff : 0);
+    *v = _mm512_abs_ps(*v);
+    return signs;
 }
 
 /* The bits of `mask` from b, the others from a. */
@@ -221,14 +240,12 @@ INLINE __m512i tile_choose(__m512i a, __m512i b, const char mask) {
 #if WINDOWS
 /* A byte is the signs from an output's first tap on, of which only the three lowest bits count.
  * Words 4 to 7 begin 8 columns further, or the last windows would be cut. */
-INLINE __m512i tile_pattern(const __mmask16 signs[5]) {
+INLINE __m512i tile_pattern(const uint32_t signs[5]) {
     vector_u8 from;
-    uint64_t low = 0;
     for (int i = 0; i < BLOCK; i++)
         from[i] = (uint8_t)(i % 4 * 16 + i / 4 - (i < BLOCK / 2 ? 0 : 8));
-    for (int q = 0; q < 4; q++)
-        low |= (uint64_t)_cvtmask16_u32(signs[q]) << q * 16;
-    const uint64_t high = low >> 8 | (uint64_t)_cvtmask16_u32(signs[4]) << 56;
+    const uint64_t low = (signs[0] | signs[1] << 16) | (uint64_t)(signs[2] | signs[3] << 16) << 32;
+    const uint64_t high = low >> 8 | (uint64_t)signs[4] << 56;
     const __m512i words =
         _mm512_mask_set1_epi64(_mm512_set1_epi64((long long)low), 0xf0, (long long)high);
     return _mm512_multishift_epi64_epi8((__m512i)from, words);
@@ -236,7 +253,7 @@ INLINE __m512i tile_pattern(const __mmask16 signs[5]) {
 #define TAPS_OF(table, pattern) _mm512_permutexvar_epi8(pattern, table)
 #else
 /* A sign is set as three bits, one for each output that it is a tap of. */
-INLINE __m512i tile_pattern(const __mmask16 signs[5]) {
+INLINE __m512i tile_pattern(const uint32_t signs[5]) {
     __m512i at = _mm512_maskz_mov_epi32(signs[0], _mm512_set1_epi32(7));
     for (int q = 1; q < 4; q++)
         at = _mm512_mask_or_epi32(at, signs[q], at, _mm512_set1_epi32(7 << 8 * q));
@@ -249,20 +266,20 @@ INLINE __m512i tile_pattern(const __mmask16 signs[5]) {
 #endif
 
 INLINE tile_row tile_take(const xn_cpu_few_tile *t, const float *columns, const tile_block *block,
-                          const tile_place place) {
+                          const tile_place place, tile_last *last) {
     tile_row row;
     __m512 v[5];
-    __mmask16 signs[5];
-    for (int q = 0; q < 5; q++) {
+    uint32_t signs[5];
+    v[0] = last->magnitude;
+    signs[0] = last->signs;
+#pragma GCC unroll 5
+    for (int q = place == INSIDE; q < 5; q++) {
         const bool masked = place == RAGGED || (place == EDGE && q % 4 == 0);
-        v[q] = masked ? _mm512_maskz_loadu_ps(block->inside[q], columns + q * 16)
-                      : _mm512_loadu_ps(columns + q * 16);
-#if !defined(__clang__)           /* which has no such operand without the target's flags */
-        __asm__("" : "+v"(v[q])); /* or it is loaded twice, from two lines each time */
-#endif
-        signs[q] = tile_signs(t, v[q], block->inside[q], masked);
-        v[q] = _mm512_abs_ps(v[q]);
+        v[q] = tile_load(columns + q * 16, block->inside[q], masked);
+        signs[q] = tile_signs(t, &v[q], block->inside[q], masked);
     }
+    last->magnitude = v[4];
+    last->signs = signs[4];
     row.pattern = tile_pattern(signs);
 #pragma GCC unroll 4
     for (int q = 0; q < 4; q++)
@@ -345,67 +362,59 @@ INLINE void tile_ahead(const float *from) {
 }
 
 /* A pair of rows of a block, or the last one alone: every other row of sums has all input rows in
- * it, so those are looked at. */
+ * it, so those are looked at. All is read before any output is written: a load waits for a store
+ * before it whose address has the same lowest 12 bits, which input and output often have. */
 INLINE void tile_pair(const xn_cpu_few_tile *t, const tile_tables *tables, tile_block *block,
-                      const float *from, float *to, const bool both, const tile_kind kind,
-                      vector_u32 *most) {
+                      const float *from, float *to, const bool both, tile_last last[2],
+                      const tile_kind kind, vector_u32 *most) {
     __m512 k[4];
-    const tile_row c = tile_take(t, from, block, kind.place);
+    const int64_t pitch = both ? t->from_pitch : 0;
+    const tile_row c = tile_take(t, from, block, kind.place, &last[0]);
+    const tile_row d = tile_take(t, from + pitch, block, kind.place, &last[1]);
     const tile_row *const upper[3] = {&block->above[0], &block->above[1], &c};
+    const tile_row *const lower[3] = {&block->above[1], &c, &d};
+    if (kind.stream) {
+        tile_ahead(from + AHEAD * t->from_pitch);
+        tile_ahead(from + (AHEAD + 1) * t->from_pitch);
+    }
     add_tile_rows(upper, k);
     for (int q = 0; q < 4; q++)
         note_sums(most, (vector_f32)k[q]);
-    if (kind.stream)
-        tile_ahead(from + AHEAD * t->from_pitch);
     tile_emit(t, tables, block, upper, k, kind, to);
     if (!both)
         return;
-    const tile_row d = tile_take(t, from + t->from_pitch, block, kind.place);
-    const tile_row *const lower[3] = {&block->above[1], &c, &d};
     add_tile_rows(lower, k);
-    if (kind.stream)
-        tile_ahead(from + (AHEAD + 1) * t->from_pitch);
     tile_emit(t, tables, block, lower, k, kind, to + t->to_pitch);
     block->above[0] = c;
     block->above[1] = d;
 }
 
-INLINE void tile_pairs(const xn_cpu_few_tile *t, const tile_tables *tables, tile_block *block,
-                       const float *from, float *to, int32_t rows, const tile_kind kind,
-                       vector_u32 *most) {
-    for (; rows > 0; rows -= 2) {
-        tile_pair(t, tables, block, from, to, rows > 1, kind, most);
-        from += 2 * t->from_pitch;
-        to += 2 * t->to_pitch;
-    }
-}
-
-/* Some rows of all blocks. */
-INLINE void tile_band(const xn_cpu_few_tile *t, const tile_tables *tables, const float *from,
-                      float *to, int32_t rows, const tile_kind kind, vector_u32 *most) {
+/* A pair of rows of all blocks. */
+INLINE void tile_rows(const xn_cpu_few_tile *t, const tile_tables *tables, const float *from,
+                      float *to, const bool both, const tile_kind kind, vector_u32 *most) {
     const tile_kind edge = {EDGE, kind.stream, kind.with_bias};
     const tile_kind ragged = {RAGGED, kind.stream, kind.with_bias};
     tile_block *block = t->blocks;
+    tile_last last[2] = {{.signs = 0}, {.signs = 0}};
     for (int32_t x = 0; x < t->n; x += BLOCK, block++)
         if (block->place == INSIDE)
-            tile_pairs(t, tables, block, from + x, to + x, rows, kind, most);
+            tile_pair(t, tables, block, from + x, to + x, both, last, kind, most);
         else if (block->place == EDGE)
-            tile_pairs(t, tables, block, from + x, to + x, rows, edge, most);
+            tile_pair(t, tables, block, from + x, to + x, both, last, edge, most);
         else
-            tile_pairs(t, tables, block, from + x, to + x, rows, ragged, most);
+            tile_pair(t, tables, block, from + x, to + x, both, last, ragged, most);
 }
 
 INLINE bool tile_by(const xn_cpu_few_tile *t, const tile_kind kind) {
     const tile_tables tables = tables_of(t);
-    const int32_t band = kind.stream ? AHEAD : 2;
     const float *from = t->from + 2 * t->from_pitch;
     const tile_block *blocks = t->blocks;
     float *to = t->to;
     vector_u32 most = {0};
-    for (int32_t y = 0; y < t->rows; y += band) {
-        tile_band(t, &tables, from, to, t->rows - y < band ? t->rows - y : band, kind, &most);
-        from += band * t->from_pitch;
-        to += band * t->to_pitch;
+    for (int32_t y = 0; y < t->rows; y += 2) {
+        tile_rows(t, &tables, from, to, t->rows - y > 1, kind, &most);
+        from += 2 * t->from_pitch;
+        to += 2 * t->to_pitch;
     }
     for (int32_t b = 0; b * BLOCK < t->n; b++)
         for (int q = 0; q < 4; q++)
@@ -418,7 +427,7 @@ static tile_place tile_place_of(const xn_cpu_few_tile *t, int32_t x) {
     const int64_t column = (int64_t)t->start + x;
     if (x + BLOCK > t->n || column < -LANES || column + BLOCK > t->width)
         return RAGGED;
-    return column < 0 || column + COLUMNS > t->width ? EDGE : INSIDE;
+    return x == 0 || column + COLUMNS > t->width ? EDGE : INSIDE;
 }
 
 /* The blocks of the strip, with the two input rows above the first pair. */
@@ -432,8 +441,12 @@ static void tile_begin(const xn_cpu_few_tile *t) {
             block->inside[q] =
                 (__mmask16)bits_between(-column - q * 16, t->width - column - q * 16);
         block->first = _mm512_add_epi8(tile_order(t->first + x), _mm512_set1_epi8(9));
-        for (int i = 0; i < 2; i++)
-            block->above[i] = tile_take(t, t->from + x + i * t->from_pitch, block, RAGGED);
+    }
+    for (int i = 0; i < 2; i++) {
+        tile_last last = {.signs = 0};
+        block = t->blocks;
+        for (int32_t x = 0; x < t->n; x += BLOCK, block++)
+            block->above[i] = tile_take(t, t->from + x + i * t->from_pitch, block, RAGGED, &last);
     }
 }
 
