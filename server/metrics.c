@@ -5,10 +5,15 @@
  * kept: it is the sum of the buckets as read for this page, which is what +Inf shows. Buckets are
  * kept apart and made cumulative when shown.
  *
+ * A request adds to some thirty values, whose cache lines all processors would want at once. So all
+ * but gauges are in shards, by the processor that counts, and a page shows their sums. Each event
+ * is added to one shard only: sums are exact and never fall.
+ *
  * Tables of names stand next to the enumerations of metrics.h; every series is on every page, at
  * zero if need be, so that rates and alerts see the first event too. */
 #include "metrics.h"
 
+#include "cpu_shard.h"
 #include "document.h"
 #include "file.h"
 #include "xn_mem.h"
@@ -88,24 +93,42 @@ static const int64_t stage_bounds_ns[] = {10000,    25000,      50000,      1000
 static const int64_t size_bounds[] = {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024};
 
 typedef struct histogram {
-    _Alignas(XN_MEM_ALIGNMENT) atomic_uint_fast64_t buckets[COUNT_OF(stage_bounds_ns) + 1];
+    atomic_uint_fast64_t buckets[COUNT_OF(stage_bounds_ns) + 1];
     atomic_uint_fast64_t sum;
 } histogram;
+
+/* Made of atomic_uint_fast64_t alone: add_up. */
+typedef struct events {
+    _Alignas(XN_MEM_ALIGNMENT) atomic_uint_fast64_t requests[XN_ROUTE_COUNT][CODE_COUNT];
+    atomic_uint_fast64_t rejected[XN_REJECT_COUNT];
+    atomic_uint_fast64_t closed[XN_CLOSE_COUNT];
+    atomic_uint_fast64_t counters[XN_COUNTER_COUNT];
+    histogram stages[XN_STAGE_COUNT], batch_requests, batch_images;
+} events;
+
+typedef struct device_events {
+    _Alignas(XN_MEM_ALIGNMENT) atomic_uint_fast64_t batches, images, busy_ns, errors;
+} device_events;
+
+/* Some 4 KiB each, so 130 KiB, and 2 KiB for each device. */
+#define SHARDS 32
 
 typedef struct device {
     _Alignas(XN_MEM_ALIGNMENT) char id[32];
     char instruction_set[32];
-    atomic_uint_fast64_t batches, images, busy_ns, errors;
     atomic_int up;
+    device_events shards[SHARDS];
 } device;
 
+/* Gauges that change under the same lock share lines, and with no others. */
+enum { GAUGES_OF_ENGINE, GAUGES_OF_ADMISSION, OTHER_GAUGES, GAUGE_GROUPS };
+typedef struct gauge_group {
+    _Alignas(XN_MEM_ALIGNMENT) atomic_int_fast64_t values[XN_GAUGE_COUNT];
+} gauge_group;
+
 struct xn_metrics {
-    atomic_uint_fast64_t requests[XN_ROUTE_COUNT][CODE_COUNT];
-    atomic_uint_fast64_t rejected[XN_REJECT_COUNT];
-    atomic_uint_fast64_t closed[XN_CLOSE_COUNT];
-    atomic_uint_fast64_t counters[XN_COUNTER_COUNT];
-    atomic_int_fast64_t gauges[XN_GAUGE_COUNT];
-    histogram stages[XN_STAGE_COUNT], batch_requests, batch_images;
+    events shards[SHARDS];
+    gauge_group gauges[GAUGE_GROUPS];
     char version[32], backend[16];
     double start_time_s;
     xn_metrics_add_fn *more; /* set before others use the metrics */
@@ -114,6 +137,7 @@ struct xn_metrics {
     device devices[];
 };
 
+_Static_assert(sizeof(events) % sizeof(atomic_uint_fast64_t) == 0, "whole values");
 _Static_assert(COUNT_OF(size_bounds) <= COUNT_OF(stage_bounds_ns), "both fit a histogram");
 
 /* ---- updates ---- */
@@ -134,27 +158,31 @@ static void observe(histogram *h, const int64_t *bounds, size_t count, int64_t v
     bump(&h->sum, value);
 }
 
+static events *own_shard(xn_metrics *metrics) {
+    return &metrics->shards[xn_cpu_shard(SHARDS)];
+}
+
 void xn_metrics_request(xn_metrics *metrics, xn_route_label route, int http_status) {
     assert((unsigned)route < XN_ROUTE_COUNT);
     size_t i = 0;
     while (i < COUNT_OF(status_codes) && status_codes[i] != http_status)
         i++;
-    bump(&metrics->requests[route][i], 1);
+    bump(&own_shard(metrics)->requests[route][i], 1);
 }
 
 void xn_metrics_rejected(xn_metrics *metrics, xn_reject_reason reason) {
     assert((unsigned)reason < XN_REJECT_COUNT);
-    bump(&metrics->rejected[reason], 1);
+    bump(&own_shard(metrics)->rejected[reason], 1);
 }
 
 void xn_metrics_closed(xn_metrics *metrics, xn_close_reason reason) {
     assert((unsigned)reason < XN_CLOSE_COUNT);
-    bump(&metrics->closed[reason], 1);
+    bump(&own_shard(metrics)->closed[reason], 1);
 }
 
 void xn_metrics_stage(xn_metrics *metrics, xn_stage stage, int64_t ns) {
     assert((unsigned)stage < XN_STAGE_COUNT);
-    observe(&metrics->stages[stage], stage_bounds_ns, COUNT_OF(stage_bounds_ns), ns);
+    observe(&own_shard(metrics)->stages[stage], stage_bounds_ns, COUNT_OF(stage_bounds_ns), ns);
 }
 
 static device *device_at(xn_metrics *metrics, int index) {
@@ -162,42 +190,79 @@ static device *device_at(xn_metrics *metrics, int index) {
     return &metrics->devices[index];
 }
 
+static device_events *own_device_shard(xn_metrics *metrics, int index) {
+    return &device_at(metrics, index)->shards[xn_cpu_shard(SHARDS)];
+}
+
 void xn_metrics_batch(xn_metrics *metrics, int index, int64_t requests, int64_t images,
                       int64_t busy_ns) {
-    device *d = device_at(metrics, index);
-    observe(&metrics->batch_requests, size_bounds, COUNT_OF(size_bounds), requests);
-    observe(&metrics->batch_images, size_bounds, COUNT_OF(size_bounds), images);
+    events *e = own_shard(metrics);
+    device_events *d = own_device_shard(metrics, index);
+    observe(&e->batch_requests, size_bounds, COUNT_OF(size_bounds), requests);
+    observe(&e->batch_images, size_bounds, COUNT_OF(size_bounds), images);
     bump(&d->batches, 1);
     bump(&d->images, images);
     bump(&d->busy_ns, busy_ns);
 }
 
 void xn_metrics_device_error(xn_metrics *metrics, int index) {
-    bump(&device_at(metrics, index)->errors, 1);
+    bump(&own_device_shard(metrics, index)->errors, 1);
 }
 
 void xn_metrics_device_up(xn_metrics *metrics, int index, int up) {
     atomic_store_explicit(&device_at(metrics, index)->up, up != 0, memory_order_relaxed);
 }
 
+static int gauge_group_of(xn_gauge gauge) {
+    switch (gauge) {
+    case XN_GAUGE_QUEUE_DEPTH:
+        return GAUGES_OF_ENGINE;
+    case XN_GAUGE_INFLIGHT:
+    case XN_GAUGE_INFLIGHT_BYTES:
+    case XN_GAUGE_CONNECTIONS_BYTES:
+        return GAUGES_OF_ADMISSION;
+    default:
+        return OTHER_GAUGES;
+    }
+}
+
 void xn_metrics_gauge_add(xn_metrics *metrics, xn_gauge gauge, int64_t delta) {
     assert((unsigned)gauge < XN_GAUGE_COUNT);
-    atomic_fetch_add_explicit(&metrics->gauges[gauge], delta, memory_order_relaxed);
+    atomic_fetch_add_explicit(&metrics->gauges[gauge_group_of(gauge)].values[gauge], delta,
+                              memory_order_relaxed);
 }
 
 void xn_metrics_gauge_set(xn_metrics *metrics, xn_gauge gauge, int64_t value) {
     assert((unsigned)gauge < XN_GAUGE_COUNT);
-    atomic_store_explicit(&metrics->gauges[gauge], value, memory_order_relaxed);
+    atomic_store_explicit(&metrics->gauges[gauge_group_of(gauge)].values[gauge], value,
+                          memory_order_relaxed);
 }
 
 int64_t xn_metrics_gauge(const xn_metrics *metrics, xn_gauge gauge) {
     assert((unsigned)gauge < XN_GAUGE_COUNT);
-    return atomic_load_explicit(&metrics->gauges[gauge], memory_order_relaxed);
+    return atomic_load_explicit(&metrics->gauges[gauge_group_of(gauge)].values[gauge],
+                                memory_order_relaxed);
 }
 
 void xn_metrics_add(xn_metrics *metrics, xn_counter counter, int64_t amount) {
     assert((unsigned)counter < XN_COUNTER_COUNT);
-    bump(&metrics->counters[counter], amount);
+    bump(&own_shard(metrics)->counters[counter], amount);
+}
+
+/* ---- sums ---- */
+
+/* The sum over all shards, each so many bytes, of the value that far into them. */
+static uint64_t sum_of(const void *shards, size_t shard_bytes, size_t offset) {
+    uint64_t sum = 0;
+    for (int i = 0; i < SHARDS; i++, offset += shard_bytes)
+        sum += get((const atomic_uint_fast64_t *)(const void *)((const char *)shards + offset));
+    return sum;
+}
+
+static void add_up(const xn_metrics *metrics, events *out) {
+    atomic_uint_fast64_t *values = (atomic_uint_fast64_t *)(void *)out;
+    for (size_t i = 0; i < sizeof *out / sizeof *values; i++)
+        atomic_init(&values[i], sum_of(metrics->shards, sizeof *out, i * sizeof *values));
 }
 
 /* ---- the process, from /proc ---- */
@@ -302,7 +367,7 @@ static void add_histogram(xn_document *p, const char *name, const char *label, c
     xn_document_add(p, "%s_count%s %llu\n", name, own, (unsigned long long)total);
 }
 
-static void add_requests(xn_document *p, const xn_metrics *metrics) {
+static void add_requests(xn_document *p, const events *sums) {
     family(p, "xnord_requests_total", "counter", "Requests answered, by route and HTTP status.");
     for (int route = 0; route < XN_ROUTE_COUNT; route++)
         for (size_t i = 0; i < CODE_COUNT; i++) {
@@ -311,7 +376,7 @@ static void add_requests(xn_document *p, const xn_metrics *metrics) {
                 snprintf(code, sizeof code, "%d", status_codes[i]);
             xn_document_add(p, "xnord_requests_total{route=\"%s\",code=\"%s\"} %llu\n",
                             route_names[route], code,
-                            (unsigned long long)get(&metrics->requests[route][i]));
+                            (unsigned long long)get(&sums->requests[route][i]));
         }
 }
 
@@ -324,32 +389,31 @@ static void add_reasons(xn_document *p, const char *name, const char *help,
                         (unsigned long long)get(&values[i]));
 }
 
-static void add_histograms(xn_document *p, const xn_metrics *metrics) {
+static void add_histograms(xn_document *p, const events *sums) {
     const char *name = "xnord_stage_seconds";
     family(p, name, "histogram", "Time of a request's stages.");
     for (int stage = 0; stage < XN_STAGE_COUNT; stage++) {
         char label[40];
         snprintf(label, sizeof label, "stage=\"%s\",", stage_names[stage]);
-        add_histogram(p, name, label, &metrics->stages[stage], stage_bounds_ns,
+        add_histogram(p, name, label, &sums->stages[stage], stage_bounds_ns,
                       COUNT_OF(stage_bounds_ns), true);
     }
     family(p, "xnord_batch_requests", "histogram", "Requests that shared a launch.");
-    add_histogram(p, "xnord_batch_requests", "", &metrics->batch_requests, size_bounds,
+    add_histogram(p, "xnord_batch_requests", "", &sums->batch_requests, size_bounds,
                   COUNT_OF(size_bounds), false);
     family(p, "xnord_batch_images", "histogram", "Images that shared a launch.");
-    add_histogram(p, "xnord_batch_images", "", &metrics->batch_images, size_bounds,
+    add_histogram(p, "xnord_batch_images", "", &sums->batch_images, size_bounds,
                   COUNT_OF(size_bounds), false);
 }
 
-/* One family over all devices; member: the field's offset in device. */
+/* One family over all devices; member: the field's offset in device_events. */
 static void add_device_counter(xn_document *p, const xn_metrics *metrics, const char *name,
                                const char *help, size_t member, bool ns) {
     char text[XN_METRICS_NUMBER_MAX];
     family(p, name, "counter", help);
     for (int i = 0; i < metrics->device_count; i++) {
         const device *d = &metrics->devices[i];
-        uint64_t value =
-            get((const atomic_uint_fast64_t *)(const void *)((const char *)d + member));
+        uint64_t value = sum_of(d->shards, sizeof *d->shards, member);
         xn_document_add(p, "%s{device=\"%s\"} %s\n", name, d->id,
                         ns ? xn_metrics_seconds(value, text) : xn_metrics_count(value, text));
     }
@@ -357,14 +421,14 @@ static void add_device_counter(xn_document *p, const xn_metrics *metrics, const 
 
 static void add_devices(xn_document *p, const xn_metrics *metrics) {
     add_device_counter(p, metrics, "xnord_device_batches_total", "Launches on the device.",
-                       offsetof(device, batches), false);
+                       offsetof(device_events, batches), false);
     add_device_counter(p, metrics, "xnord_device_images_total", "Images computed on the device.",
-                       offsetof(device, images), false);
+                       offsetof(device_events, images), false);
     add_device_counter(p, metrics, "xnord_device_busy_seconds_total",
                        "Time batches took on the device, summed over its workers.",
-                       offsetof(device, busy_ns), true);
+                       offsetof(device_events, busy_ns), true);
     add_device_counter(p, metrics, "xnord_device_errors_total", "Batches the device failed.",
-                       offsetof(device, errors), false);
+                       offsetof(device_events, errors), false);
     family(p, "xnord_device_up", "gauge", "Whether the device is fit to serve.");
     for (int i = 0; i < metrics->device_count; i++)
         xn_document_add(p, "xnord_device_up{device=\"%s\"} %d\n", metrics->devices[i].id,
@@ -396,12 +460,14 @@ static void add_process(xn_document *p, const xn_metrics *metrics) {
 
 char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
     xn_document p = {0};
-    add_requests(&p, metrics);
+    events sums;
+    add_up(metrics, &sums);
+    add_requests(&p, &sums);
     add_reasons(&p, "xnord_rejected_requests_total", "Requests refused, by reason.", reject_names,
-                XN_REJECT_COUNT, metrics->rejected);
+                XN_REJECT_COUNT, sums.rejected);
     add_reasons(&p, "xnord_connections_closed_total", "Connections closed early, by reason.",
-                close_names, XN_CLOSE_COUNT, metrics->closed);
-    add_histograms(&p, metrics);
+                close_names, XN_CLOSE_COUNT, sums.closed);
+    add_histograms(&p, &sums);
     add_devices(&p, metrics);
     add_device_info(&p, metrics);
     for (int i = 0; i < XN_GAUGE_COUNT; i++) {
@@ -412,7 +478,7 @@ char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
     for (int i = 0; i < XN_COUNTER_COUNT; i++) {
         family(&p, counters[i].name, "counter", counters[i].help);
         xn_document_add(&p, "%s %llu\n", counters[i].name,
-                        (unsigned long long)get(&metrics->counters[i]));
+                        (unsigned long long)get(&sums.counters[i]));
     }
     if (metrics->more)
         metrics->more(metrics->more_context, &p);

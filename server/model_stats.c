@@ -1,16 +1,36 @@
-/* model_stats.c: see model_stats.h. */
+/* model_stats.c: see model_stats.h. A request counts in one shard, by the processor that counts it;
+ * a snapshot is the sum of all. */
 #include "model_stats.h"
 
-#include <string.h>
+#include "cpu_shard.h"
+#include "xn_mem.h"
+
+#include <pthread.h>
 #include <time.h>
 
-void xn_model_counters_init(xn_model_counters *counters) {
-    memset(counters, 0, sizeof *counters);
-    pthread_mutex_init(&counters->mutex, NULL);
+#define SHARDS 16
+
+typedef struct shard {
+    _Alignas(XN_MEM_ALIGNMENT) pthread_mutex_t mutex; /* guards all below; a leaf */
+    xn_model_stats stats;
+    double executions; /* each request counts its share of the launch */
+} shard;
+
+struct xn_model_counters {
+    shard shards[SHARDS];
+};
+
+xn_model_counters *xn_model_counters_create(void) {
+    xn_model_counters *counters = xn_mem_zalloc(1, sizeof *counters);
+    for (int i = 0; counters && i < SHARDS; i++)
+        pthread_mutex_init(&counters->shards[i].mutex, NULL);
+    return counters;
 }
 
-void xn_model_counters_destroy(xn_model_counters *counters) {
-    pthread_mutex_destroy(&counters->mutex);
+void xn_model_counters_free(xn_model_counters *counters) {
+    for (int i = 0; counters && i < SHARDS; i++)
+        pthread_mutex_destroy(&counters->shards[i].mutex);
+    xn_mem_free(counters);
 }
 
 static int64_t now_ms(void) {
@@ -24,8 +44,8 @@ static void count(xn_model_duration *duration, int64_t ns) {
     duration->ns += ns > 0 ? (uint64_t)ns : 0;
 }
 
-static void count_success(xn_model_counters *counters, const xn_model_sample *sample) {
-    xn_model_stats *s = &counters->stats;
+static void count_success(shard *own, const xn_model_sample *sample) {
+    xn_model_stats *s = &own->stats;
     s->last_inference_ms = now_ms();
     count(&s->success, sample->total_ns);
     count(&s->queue, sample->queue_ns);
@@ -34,24 +54,50 @@ static void count_success(xn_model_counters *counters, const xn_model_sample *sa
     if (sample->cache_hit)
         return;
     s->inference_count += (uint64_t)sample->images;
-    counters->executions += 1.0 / (double)(sample->batch_requests > 0 ? sample->batch_requests : 1);
+    own->executions += 1.0 / (double)(sample->batch_requests > 0 ? sample->batch_requests : 1);
     count(&s->compute_input, sample->input_ns);
     count(&s->compute_infer, sample->infer_ns);
     count(&s->compute_output, sample->output_ns);
 }
 
 void xn_model_counters_add(xn_model_counters *counters, const xn_model_sample *sample) {
-    pthread_mutex_lock(&counters->mutex);
+    shard *own = &counters->shards[xn_cpu_shard(SHARDS)];
+    pthread_mutex_lock(&own->mutex);
     if (sample->success)
-        count_success(counters, sample);
+        count_success(own, sample);
     else
-        count(&counters->stats.fail, sample->total_ns);
-    pthread_mutex_unlock(&counters->mutex);
+        count(&own->stats.fail, sample->total_ns);
+    pthread_mutex_unlock(&own->mutex);
+}
+
+static void add_duration(xn_model_duration *to, const xn_model_duration *more) {
+    to->count += more->count;
+    to->ns += more->ns;
+}
+
+static void add_stats(xn_model_stats *to, const xn_model_stats *more) {
+    if (more->last_inference_ms > to->last_inference_ms)
+        to->last_inference_ms = more->last_inference_ms;
+    to->inference_count += more->inference_count;
+    add_duration(&to->success, &more->success);
+    add_duration(&to->fail, &more->fail);
+    add_duration(&to->queue, &more->queue);
+    add_duration(&to->compute_input, &more->compute_input);
+    add_duration(&to->compute_infer, &more->compute_infer);
+    add_duration(&to->compute_output, &more->compute_output);
+    add_duration(&to->cache_hit, &more->cache_hit);
+    add_duration(&to->cache_miss, &more->cache_miss);
 }
 
 void xn_model_counters_read(xn_model_counters *counters, xn_model_stats *out) {
-    pthread_mutex_lock(&counters->mutex);
-    *out = counters->stats;
-    out->execution_count = (uint64_t)(counters->executions + 0.5);
-    pthread_mutex_unlock(&counters->mutex);
+    double executions = 0;
+    *out = (xn_model_stats){0};
+    for (int i = 0; i < SHARDS; i++) {
+        shard *s = &counters->shards[i];
+        pthread_mutex_lock(&s->mutex);
+        add_stats(out, &s->stats);
+        executions += s->executions;
+        pthread_mutex_unlock(&s->mutex);
+    }
+    out->execution_count = (uint64_t)(executions + 0.5);
 }

@@ -3,7 +3,6 @@
 #ifndef XN_MODEL_STATS_H
 #define XN_MODEL_STATS_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -29,15 +28,12 @@ typedef struct xn_model_stats {
     xn_model_duration cache_hit, cache_miss;
 } xn_model_stats;
 
-/* All of one request counts at once: a snapshot agrees with itself. */
-typedef struct xn_model_counters {
-    pthread_mutex_t mutex; /* guards all below; a leaf */
-    xn_model_stats stats;
-    double executions; /* each request counts its share of the launch */
-} xn_model_counters;
+/* 4 KiB, in which threads on different processors count without meeting. All of one request counts
+ * at once: a snapshot agrees with itself. Thread-safe. */
+typedef struct xn_model_counters xn_model_counters;
 
-void xn_model_counters_init(xn_model_counters *counters);
-void xn_model_counters_destroy(xn_model_counters *counters);
+xn_model_counters *xn_model_counters_create(void);        /* NULL without memory */
+void xn_model_counters_free(xn_model_counters *counters); /* NULL-safe */
 void xn_model_counters_add(xn_model_counters *counters, const xn_model_sample *sample);
 void xn_model_counters_read(xn_model_counters *counters, xn_model_stats *out);
 

@@ -79,7 +79,7 @@ xn_status xn_model_repository_each(const char *repository,
 /* Of a name and a version: they outlive a version that is loaded anew. */
 typedef struct xn_model_tally {
     atomic_int references;
-    xn_model_counters counters;
+    xn_model_counters *counters;
 } xn_model_tally;
 
 xn_model_tally *xn_model_tally_create(void); /* NULL without memory */

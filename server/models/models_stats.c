@@ -10,8 +10,11 @@ xn_model_tally *xn_model_tally_create(void) {
     if (!tally)
         return NULL;
     atomic_init(&tally->references, 1);
-    xn_model_counters_init(&tally->counters);
-    return tally;
+    tally->counters = xn_model_counters_create();
+    if (tally->counters)
+        return tally;
+    xn_mem_free(tally);
+    return NULL;
 }
 
 void xn_model_tally_retain(xn_model_tally *tally) {
@@ -21,17 +24,16 @@ void xn_model_tally_retain(xn_model_tally *tally) {
 void xn_model_tally_release(xn_model_tally *tally) {
     if (!tally || atomic_fetch_sub_explicit(&tally->references, 1, memory_order_acq_rel) != 1)
         return;
-    xn_model_counters_destroy(&tally->counters);
+    xn_model_counters_free(tally->counters);
     xn_mem_free(tally);
 }
 
 void xn_model_count(const xn_model *model, const xn_model_sample *sample) {
-    xn_model_counters_add(&((const xn_model_version *)(const void *)model)->tally->counters,
-                          sample);
+    xn_model_counters_add(((const xn_model_version *)(const void *)model)->tally->counters, sample);
 }
 
 void xn_model_stats_read(const xn_model *model, xn_model_stats *out) {
-    xn_model_counters_read(&((const xn_model_version *)(const void *)model)->tally->counters, out);
+    xn_model_counters_read(((const xn_model_version *)(const void *)model)->tally->counters, out);
 }
 
 /* ---- the page ---- */
@@ -132,7 +134,7 @@ void xn_models_metrics(void *context, xn_document *page) {
     int64_t bytes;
     row *rows = take_rows(models, &count, &serving, &bytes);
     for (size_t i = 0; i < count; i++) {
-        xn_model_counters_read(&rows[i].tally->counters, &rows[i].stats);
+        xn_model_counters_read(rows[i].tally->counters, &rows[i].stats);
         xn_model_tally_release(rows[i].tally);
     }
     if (!rows) {

@@ -33,7 +33,6 @@ xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn
     pthread_mutex_init(&asset->mutex, NULL);
     pthread_cond_init(&asset->settled, NULL);
     asset->responses = (xn_response_owner){.cache = store->responses};
-    xn_model_counters_init(&asset->counters);
     place_slots(asset);
     *out = asset;
     return XN_OK;
@@ -43,7 +42,7 @@ static void asset_free(xn_asset *asset) {
     xn_asset_retire(asset);
     for (int i = 0; i < asset->store->device_count; i++)
         xn_asset_unprepare(asset, i);
-    xn_model_counters_destroy(&asset->counters);
+    xn_model_counters_free(asset->counters);
     pthread_cond_destroy(&asset->settled);
     pthread_mutex_destroy(&asset->mutex);
     xn_network_free(asset->network);
@@ -83,7 +82,7 @@ void xn_asset_count_requests(xn_asset *asset, int64_t requests) {
 }
 
 xn_model_counters *xn_asset_counters(xn_asset *asset) {
-    return &asset->counters;
+    return asset->counters;
 }
 
 xn_response_owner *xn_asset_responses(xn_asset *asset) {

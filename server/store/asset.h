@@ -25,7 +25,7 @@ xn_response_owner *xn_asset_responses(xn_asset *asset);
  * NULL-safe. */
 void xn_asset_retire(xn_asset *asset);
 
-/* Of inference requests; changed and read by its own functions. */
+/* Of inference requests; changed and read by its own functions. NULL but for registered weights. */
 xn_model_counters *xn_asset_counters(xn_asset *asset);
 
 /* The weights on that device, prepared now if they are not yet: one, or a network's by their

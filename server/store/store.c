@@ -188,6 +188,9 @@ xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weig
     xn_status status = xn_asset_create(store, 1, &asset, error);
     if (status == XN_OK)
         status = xn_weights_create(weights, scale, bias, &asset->weights, error);
+    if (status == XN_OK && !(asset->counters = xn_model_counters_create()))
+        status =
+            xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another set of weights");
     if (status == XN_OK) /* before the devices are troubled; checked again when it counts */
         status = xn_store_check_room(store, name, asset->weights->host_bytes, error);
     if (status == XN_OK)

@@ -68,7 +68,7 @@ struct xn_asset {
     int weights_count;    /* 1, or the network's */
     uint64_t values_hash; /* xn_content_hash_values, of a registered one */
     atomic_llong requests;
-    xn_model_counters counters;
+    xn_model_counters *counters; /* of a registered one */
     xn_response_owner responses;
 
     /* For the cache; guarded by store->mutex. */

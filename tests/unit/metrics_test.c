@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -489,6 +490,101 @@ START_TEST(threads_count_exactly) {
 }
 END_TEST
 
+#define EVENTS 20000 /* of all threads together */
+
+static void count_event(xn_metrics *metrics, uint64_t number) {
+    xn_rng rng = {xn_test_seed() + number};
+    const int64_t amount = (int64_t)xn_rng_below(&rng, 1 << 20);
+    switch (xn_rng_below(&rng, 7)) {
+    case 0:
+        xn_metrics_request(metrics, (xn_route_label)xn_rng_below(&rng, XN_ROUTE_COUNT),
+                           200 + (int)xn_rng_below(&rng, 310));
+        break;
+    case 1:
+        xn_metrics_rejected(metrics, (xn_reject_reason)xn_rng_below(&rng, XN_REJECT_COUNT));
+        break;
+    case 2:
+        xn_metrics_closed(metrics, (xn_close_reason)xn_rng_below(&rng, XN_CLOSE_COUNT));
+        break;
+    case 3:
+        xn_metrics_stage(metrics, (xn_stage)xn_rng_below(&rng, XN_STAGE_COUNT),
+                         amount << xn_rng_below(&rng, 15));
+        break;
+    case 4:
+        xn_metrics_batch(metrics, (int)xn_rng_below(&rng, 2), amount & 63, amount & 4095, amount);
+        break;
+    case 5:
+        xn_metrics_device_error(metrics, (int)xn_rng_below(&rng, 2));
+        break;
+    default:
+        xn_metrics_add(metrics, (xn_counter)xn_rng_below(&rng, XN_COUNTER_COUNT), amount);
+        xn_metrics_gauge_add(metrics, (xn_gauge)xn_rng_below(&rng, XN_GAUGE_COUNT),
+                             amount - (1 << 19));
+    }
+}
+
+/* To the next processor that this thread may use; where that is not allowed it stays. */
+static void move_on(const cpu_set_t *allowed, unsigned turn) {
+    cpu_set_t one;
+    int left = (int)(turn % (unsigned)CPU_COUNT(allowed));
+    CPU_ZERO(&one);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, allowed) && left-- == 0)
+            CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+typedef struct counting {
+    xn_metrics *metrics;
+    unsigned thread;
+    cpu_set_t allowed;
+} counting;
+
+static void *count_share(void *argument) {
+    const counting *own = argument;
+    for (unsigned i = own->thread, turn = own->thread; i < EVENTS; i += THREADS) {
+        if (i / THREADS % 50 == 0)
+            move_on(&own->allowed, turn++);
+        count_event(own->metrics, i);
+    }
+    return NULL;
+}
+
+/* Up to what says of the process. */
+static char *page_of_events(const xn_metrics *metrics) {
+    size_t length = 0;
+    char *page = xn_metrics_render(metrics, &length);
+    ck_assert_ptr_nonnull(page);
+    char *process = strstr(page, "# HELP process_");
+    ck_assert_ptr_nonnull(process);
+    *process = 0;
+    return page;
+}
+
+/* Whoever counts, and on whichever processor: the same events are the same page. */
+START_TEST(threads_on_all_processors_make_the_same_page) {
+    xn_metrics *alone = make(), *together = make();
+    pthread_t threads[THREADS];
+    counting counters[THREADS];
+    for (unsigned i = 0; i < EVENTS; i++)
+        count_event(alone, i);
+    for (unsigned i = 0; i < THREADS; i++) {
+        counters[i] = (counting){.metrics = together, .thread = i};
+        ck_assert_int_eq(sched_getaffinity(0, sizeof counters[i].allowed, &counters[i].allowed), 0);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, count_share, &counters[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    char *expected = page_of_events(alone), *found = page_of_events(together);
+    ck_assert_str_eq(found, expected);
+    xn_mem_free(expected);
+    xn_mem_free(found);
+    render(together);
+    xn_metrics_free(alone);
+    xn_metrics_free(together);
+}
+END_TEST
+
 XN_SUITE(metrics) {
     Suite *s = suite_create("metrics");
     TCase *t = tcase_create("metrics");
@@ -503,6 +599,7 @@ XN_SUITE(metrics) {
     tcase_add_test(t, page_grows);
     tcase_add_test(t, no_memory);
     tcase_add_test(t, threads_count_exactly);
+    tcase_add_test(t, threads_on_all_processors_make_the_same_page);
     suite_add_tcase(s, t);
     return s;
 }
