@@ -67,7 +67,8 @@ static void post(const rig *r, const char *target, const char *body, int status)
     xt_response_free(&response);
 }
 
-static void start(rig *r, int64_t most_pinned) {
+/* inline_us: 0 where a test holds a run, which must not be an HTTP thread's. */
+static void start(rig *r, int64_t most_pinned, int64_t inline_us) {
     static const char weights[] = "{\"weights\": {\"shape\": [1, 1, 1, 1], \"datatype\": \"FP32\", "
                                   "\"data\": [2.5]}}";
     xn_error error = {0};
@@ -78,6 +79,7 @@ static void start(rig *r, int64_t most_pinned) {
     xt_instance_init(&r->server);
     r->server.config.on_device_loss = XN_LOSS_CPU;
     r->server.config.allow_client_shm = true;
+    r->server.config.inline_us = inline_us;
     if (most_pinned)
         r->server.config.queue_bytes = most_pinned;
     xn_engine *engine = fake_engine_pair(&r->server.config, 1);
@@ -274,7 +276,7 @@ static void infer_some(rig *r) {
 
 START_TEST(any_order) {
     rig r;
-    start(&r, 0);
+    start(&r, 0, 100);
     r.rng.state += (uint64_t)_i;
     const int loss = 1 + (int)below(&r, 2 * STEPS);
     for (int step = 0; step < STEPS; step++) {
@@ -311,7 +313,7 @@ START_TEST(unregistered_while_it_runs) {
     xt_conn conn;
     xt_response response;
     float expected[MOST_IMAGES];
-    start(&r, 0);
+    start(&r, 0, 0);
     register_at(&r, 0, 0, 4096, 8192, false);
     register_at(&r, 1, 1, 0, 8192, false);
     inference i = {.in = &r.regions[0], .out = &r.regions[1], .images = 3, .in_at = 8};
@@ -350,7 +352,7 @@ START_TEST(lost_while_it_runs) {
     xt_conn conn;
     xt_response response;
     float expected[MOST_IMAGES];
-    start(&r, 0);
+    start(&r, 0, 0);
     register_at(&r, 0, 0, 0, 4096, false);
     register_at(&r, 1, 0, 4096, 4096, false);
     inference i = {.in = &r.regions[0], .out = &r.regions[1], .images = 2};
@@ -393,7 +395,7 @@ START_TEST(no_more_than_may_be_pinned) {
     xt_response response;
     char body[1000];
     float expected[MOST_IMAGES];
-    start(&r, LEAST);
+    start(&r, LEAST, 100);
     const int fd = shm_open(r.objects[0].key, O_RDWR, 0);
     ck_assert(fd >= 0 && !ftruncate(fd, LEAST));
     close(fd);

@@ -91,7 +91,7 @@ static void keep_output(const layer *l, const server *s, ol_message *message) {
         fprintf(stderr, "%s: %.600s\n", l->name, answer ? answer : "no answer");
         xn_bench_fail("devices", "the first answer is none");
     }
-    message->output = malloc(once.output_bytes);
+    message->output = once.output_bytes ? malloc(once.output_bytes) : NULL;
     if (!message->output)
         xn_bench_fail("devices", "no memory");
     memcpy(message->output, answer + length - once.output_bytes, once.output_bytes);
