@@ -44,7 +44,7 @@ enum {
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
     MOST_LANES = 256,
     MOST_WHOLE = 256,       /* outputs of the whole images of a unit */
-    TURNED_LANES = 64,      /* of a unit where filters are lanes, about; any number will do, */
+    TURNED_LANES = 200,     /* of a unit where filters are lanes, about; any number will do, */
     LEAST_TURNED = 16,      /* from here on */
     TURNED_CLASSES = 25,    /* most of those */
     START_FILTERS = 64,     /* of a unit of phase 1 */
@@ -161,8 +161,9 @@ static double taps_inside(const xn_conv *conv, const xn_cpu_map *map) {
     return rows * columns;
 }
 
-/* Which way is faster, by cycles of 16 dots on Zen 4: turned, words outside the image are not
- * counted, and no lane is empty, but rows of the kernel are ended one by one, and dots turned. */
+/* Which way is faster, by cycles of 16 dots on Zen 4 (NOTES.md): turned, words outside the image
+ * are not counted, and no lane is empty, but tiles are smaller, rows of the kernel end one by one,
+ * and dots are turned. */
 static bool is_turned(const xn_conv *conv, const xn_cpu_many_kernels *many,
                       const xn_cpu_many_state *state) {
     const xn_cpu_patch shape = patch_of(conv);
@@ -173,9 +174,7 @@ static bool is_turned(const xn_conv *conv, const xn_cpu_many_kernels *many,
     if (!many->turned || shape.sharing > 1 || conv->pad_value > 0 || outputs < LEAST_TURNED ||
         conv->group_out_channels % XN_CPU_TURNED_FILTERS || state->map->classes > TURNED_CLASSES)
         return false;
-    return 1.29 * shape.words * inside + 1.5 * conv->kernel_h +
-               (xn_cpu_has_thresholds(conv) ? 2 : 8) <
-           1.27 * shape.words * full + 4;
+    return 1.275 * shape.words * inside + 17 < 1.275 * shape.words * full + 9;
 }
 
 /* Measured (NOTES.md): beside the counting, a word of a patch takes 0.2 ns a pixel and 6 ns a row,

@@ -121,6 +121,20 @@ typedef struct xn_cpu_lanes {
     int32_t pitch, count; /* count: a multiple of tile_lanes */
 } xn_cpu_lanes;
 
+/* What becomes of the dots of some filters, f of them:
+ *
+ *     dot[f][lane] = start[f][kind[lane]] - 2 * the bits in which patch and filter differ */
+typedef struct xn_cpu_dots {
+    const int32_t *start; /* rows of map.pitch */
+    int32_t *dot;         /* rows of pitch; scratch where words are what is wanted */
+    size_t pitch;
+    bool stream; /* past the cache; all rows then start with a line */
+    /* NULL, or bit `bit` + f of words[lane] is set where dot >= least[f]. */
+    uint32_t *words;
+    const int32_t *least;
+    int32_t bit;
+} xn_cpu_dots;
+
 /* Some outputs with the same taps inside. */
 #define XN_CPU_TILE 8
 typedef struct xn_cpu_tile {
@@ -160,11 +174,9 @@ typedef struct xn_cpu_many_kernels {
     /* NULL, or turns patches [words][pitch] into the form that dots() reads. */
     void (*arrange)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
                     void *arranged);
-    /* dot[f][lane] = start[f][kind[lane]] - 2 * the bits in which patch and filter o + f differ, f
-     * < filters: rows of pitch. start: of filter o, rows of map.pitch. stream: past the cache; all
-     * rows then start with a line. */
+    /* Dots of filters [o, o + filters), a row or a bit each. */
     void (*dots)(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot);
+                 int32_t filters, const xn_cpu_dots *to);
     bool direct; /* dots() reads nothing that it has written */
     /* NULL, or the same for one lane, whose patch, in words, is contiguous and 0 up to a multiple
      * of
@@ -189,9 +201,6 @@ typedef struct xn_cpu_many_kernels {
     /* out[x] = dot * factor * k[x] + bias; k NULL is 1. False where one is not finite. */
     bool (*reals)(const int32_t *dot, const float *k, float factor, float bias, int32_t n,
                   bool stream, float *out);
-    /* word[x] bit f = dot[f][x] >= least[f], f < filters <= 32; other bits 0. */
-    void (*bits)(const int32_t *dot, size_t pitch, const int32_t *least, int32_t filters, int32_t n,
-                 uint32_t *word);
 } xn_cpu_many_kernels;
 
 extern const xn_cpu_many_kernels xn_cpu_many_portable;

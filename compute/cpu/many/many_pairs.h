@@ -39,27 +39,45 @@ enum { TILE_LANES = WORDS, WORD_BYTES = 4, TILE_FILTERS = XN_CPU_PARITY_FILTERS 
 #define ODDS(a, b)                                                                                 \
     __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
 
-/* A vector of each plane, a power of 2 of them: even words and odd ones apart, then each half
- * again, which leaves planes in the order of their bits turned round. */
-INLINE void spread_vectors(const uint32_t *words, const int step, size_t plane, uint32_t *planes) {
-    vector_u32 v[WORDS] = {{0}}, halves[WORDS] = {{0}};
-    int order[WORDS] = {0};
-    for (int w = 0; w < step; w++)
-        v[w] = *(const loose_u32 *)(words + w * WORDS);
-    for (int width = step, bit = 1; width > 1; width /= 2, bit *= 2) {
-        const int half = width / 2;
-        for (int w = 0; w < half * bit; w++) {
-            const int at = w / half * width + w % half;
-            halves[at] = EVENS(v[2 * w], v[2 * w + 1]);
-            halves[at + half] = ODDS(v[2 * w], v[2 * w + 1]);
-        }
-        for (int w = 0; w < step; w++) {
-            v[w] = halves[w];
-            order[w] += w % width < half ? 0 : bit;
-        }
+/* Of each `width` vectors first the even words, then the odd ones. */
+INLINE void halve(vector_u32 *v, const int count, const int width) {
+    vector_u32 halves[WORDS];
+    UNROLL_16
+    for (int w = 0; w < count / 2; w++) {
+        const int at = w / (width / 2) * width + w % (width / 2);
+        halves[at] = EVENS(v[2 * w], v[2 * w + 1]);
+        halves[at + width / 2] = ODDS(v[2 * w], v[2 * w + 1]);
     }
-    for (int w = 0; w < step; w++)
-        *(loose_u32 *)(planes + (size_t)order[w] * plane) = v[w];
+    UNROLL_16
+    for (int w = 0; w < count; w++)
+        v[w] = halves[w];
+}
+
+/* The plane that vector w is of then: bits of `count` - 1 turned round. */
+INLINE int plane_of(int w, const int count) {
+    int plane = 0;
+    for (int bit = 1; bit < count; bit *= 2, w /= 2)
+        plane = 2 * plane + w % 2;
+    return plane;
+}
+
+/* A vector of each plane, a power of 2 of them. */
+INLINE void spread_vectors(const uint32_t *words, const int count, size_t plane, uint32_t *planes) {
+    vector_u32 v[WORDS];
+    UNROLL_16
+    for (int w = 0; w < count; w++)
+        v[w] = *(const loose_u32 *)(words + w * WORDS);
+    if (count >= 16)
+        halve(v, count, 16);
+    if (count >= 8)
+        halve(v, count, 8);
+    if (count >= 4)
+        halve(v, count, 4);
+    if (count >= 2)
+        halve(v, count, 2);
+    UNROLL_16
+    for (int w = 0; w < count; w++)
+        *(loose_u32 *)(planes + (size_t)plane_of(w, count) * plane) = v[w];
 }
 
 static void spread(const uint32_t *words, int32_t step, int32_t n, size_t plane, uint32_t *planes) {
@@ -149,10 +167,36 @@ INLINE void patch_vector(const xn_conv *conv, const xn_cpu_patch *shape, const s
     }
 }
 
+/* The same of a vector that sees one piece, as most do where rows are long. */
+INLINE void patch_one(const xn_conv *conv, const xn_cpu_patch *shape, const seen_piece *piece,
+                      const int32_t words, size_t pitch, uint32_t *to) {
+    const size_t plane = (size_t)conv->height * (size_t)conv->width;
+    const uint32_t *row = piece->corner;
+    vector_u32 parity = {0};
+    int32_t y = piece->y;
+    for (int32_t i = 0; i < conv->kernel_h; i++, y += conv->dilation_h) {
+        const uint32_t taps = y >= 0 && y < conv->height ? piece->taps : 0;
+        const uint32_t *from = row;
+        if (shape->anew)
+            parity = (vector_u32){0};
+        for (int32_t j = 0; j < conv->kernel_w; j++, from += conv->dilation_w) {
+            const vector_u32 mask = piece->mask[j];
+            const bool seen = taps >> j & 1;
+            for (int32_t word = 0; seen && word < words; word++, to += pitch) {
+                parity ^= *(const loose_u32 *)(from + (size_t)word * plane) & mask;
+                *(loose_u32 *)to = parity;
+            }
+            for (int32_t word = 0; !seen && word < words; word++, to += pitch)
+                *(loose_u32 *)to = parity;
+        }
+        row += (int64_t)conv->dilation_h * conv->width;
+    }
+}
+
 INLINE void patch_words(const xn_conv *conv, const xn_cpu_patch *shape, const seen_piece *pieces,
                         int32_t n, const int32_t words, size_t pitch, uint32_t *to) {
     if (n == 1)
-        patch_vector(conv, shape, pieces, 1, words, pitch, to);
+        patch_one(conv, shape, pieces, words, pitch, to);
     else if (n == 2)
         patch_vector(conv, shape, pieces, 2, words, pitch, to);
     else
@@ -179,6 +223,8 @@ static void patch_parities(const xn_conv *conv, const xn_cpu_map *map, const xn_
             see_piece(conv, map, p, x, &seen[n++]);
         if (shape->tap_words == 2)
             patch_words(conv, shape, seen, n, 2, (size_t)pitch, patches + x);
+        else if (shape->tap_words == 4)
+            patch_words(conv, shape, seen, n, 4, (size_t)pitch, patches + x);
         else
             patch_words(conv, shape, seen, n, shape->tap_words, (size_t)pitch, patches + x);
     }
@@ -198,9 +244,12 @@ INLINE vector_u32 less_both(vector_u32 from, vector_u32 carries, vector_u32 pari
     return from - (differ + differ);
 }
 
+/* What becomes of dots: they are stored, past the cache, or are bits of words. */
+typedef enum { STORED, STREAMED, TO_BITS } dots_way;
+
 INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
-                      int32_t o, const int32_t *start, const bool stream, size_t pitch,
-                      int32_t *dot, const int filters, const class_way way) {
+                      int32_t o, const xn_cpu_dots *to, int32_t first, const int filters,
+                      const class_way way, const dots_way what) {
     const size_t words = (size_t)weights->words, row = (size_t)lanes->pitch;
     const uint32_t *patches = (const uint32_t *)lanes->arranged + x;
     const uint32_t *parities = xn_cpu_parities_of(weights, o);
@@ -210,83 +259,91 @@ INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_we
     for (int f = 0; f < filters; f++)
         count[f] = parity[f] = (vector_u32){0};
     for (; k + 2 <= words; k += 2, patches += 2 * row, parities += 2 * TILE_FILTERS) {
-        const vector_u32 first = *(const loose_u32 *)patches;
-        const vector_u32 second = *(const loose_u32 *)(patches + row);
+        const vector_u32 even = *(const loose_u32 *)patches;
+        const vector_u32 odd = *(const loose_u32 *)(patches + row);
         UNROLL
         for (int f = 0; f < filters; f++)
-            ADD_PAIR(count[f], parity[f], first, second, parities + f, parities + TILE_FILTERS + f);
+            ADD_PAIR(count[f], parity[f], even, odd, parities + f, parities + TILE_FILTERS + f);
     }
     if (k < words)
         UNROLL
     for (int f = 0; f < filters; f++)
         add_word(&count[f], &parity[f], *(const loose_u32 *)patches ^ parities[f]);
+    const int32_t *start = to->start + (size_t)first * (size_t)lanes->map->pitch;
+    int32_t *dot = to->dot + (size_t)first * to->pitch + x;
+    vector_u32 bits = {0};
     UNROLL
-    for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += pitch) {
+    for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += to->pitch) {
         const vector_u32 from = way == MANY_CLASSES
                                     ? (vector_u32){0}
                                     : entries(table_of(start, way), start, lanes->kind + x, way);
         const vector_u32 v = less_both(from, count[f], COUNT(parity[f]));
-        if (stream)
-            STREAM(dot + x, v);
+        if (what == TO_BITS)
+            bits = SET_BIT(bits, 1u << f, v, to->least[first + f]);
+        else if (what == STREAMED)
+            STREAM(dot, v);
         else
-            *(loose_u32 *)(dot + x) = v;
+            *(loose_u32 *)dot = v;
     }
+    if (what == TO_BITS)
+        *(loose_u32 *)(to->words + x) |= bits << (to->bit + first);
 }
 
 /* Filters by eights where they are those of a block, else one by one. */
 INLINE void dots_by(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                    int32_t filters, const int32_t *start, const bool stream, size_t pitch,
-                    int32_t *dot, const class_way way) {
-    const size_t starts = (size_t)lanes->map->pitch;
-    for (int32_t x = 0; x < lanes->count; x += WORDS) {
+                    int32_t filters, const xn_cpu_dots *to, const class_way way,
+                    const dots_way what) {
+    for (int32_t x = 0; x < lanes->count; x += WORDS)
         for (int32_t f = 0; f < filters;)
             if ((o + f) % TILE_FILTERS == 0 && f + TILE_FILTERS <= filters) {
-                dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, stream, pitch,
-                          dot + (size_t)f * pitch, TILE_FILTERS, way);
+                dots_tile(lanes, x, weights, o + f, to, f, TILE_FILTERS, way, what);
                 f += TILE_FILTERS;
             } else {
-                dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, stream, pitch,
-                          dot + (size_t)f * pitch, 1, way);
+                dots_tile(lanes, x, weights, o + f, to, f, 1, way, what);
                 f++;
             }
-    }
 }
 
 /* A function each: else they share what registers hold. */
-#define DOTS_BY(name, stream, way)                                                                 \
+#define DOTS_BY(name, way, what)                                                                   \
     static void name(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,     \
-                     int32_t filters, const int32_t *start, size_t pitch, int32_t *dot) {          \
-        dots_by(lanes, weights, o, filters, start, stream, pitch, dot, way);                       \
+                     int32_t filters, const xn_cpu_dots *to) {                                     \
+        dots_by(lanes, weights, o, filters, to, way, what);                                        \
     }
-DOTS_BY(dots_one, false, ONE_CLASS)
-DOTS_BY(dots_one_streamed, true, ONE_CLASS)
-DOTS_BY(dots_few, false, FEW_CLASSES)
-DOTS_BY(dots_few_streamed, true, FEW_CLASSES)
-DOTS_BY(dots_many, false, MANY_CLASSES)
+DOTS_BY(dots_one, ONE_CLASS, STORED)
+DOTS_BY(dots_one_streamed, ONE_CLASS, STREAMED)
+DOTS_BY(dots_one_bits, ONE_CLASS, TO_BITS)
+DOTS_BY(dots_few, FEW_CLASSES, STORED)
+DOTS_BY(dots_few_streamed, FEW_CLASSES, STREAMED)
+DOTS_BY(dots_few_bits, FEW_CLASSES, TO_BITS)
+DOTS_BY(dots_many, MANY_CLASSES, STORED)
 
-static void add_starts(const xn_cpu_lanes *lanes, int32_t filters, const int32_t *start,
-                       size_t pitch, int32_t *dot) {
-    uint32_t *to = (uint32_t *)dot; /* parts may pass 2^31 where dot does not */
-    for (int32_t f = 0; f < filters; f++, start += lanes->map->pitch, to += pitch)
+static void add_starts(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to) {
+    uint32_t *dot = (uint32_t *)to->dot; /* parts may pass 2^31 where dot does not */
+    const int32_t *start = to->start;
+    for (int32_t f = 0; f < filters; f++, start += lanes->map->pitch, dot += to->pitch)
         for (int32_t x = 0; x < lanes->count; x++)
-            to[x] += (uint32_t)start[lanes->kind[x]];
+            dot[x] += (uint32_t)start[lanes->kind[x]];
 }
 
+/* With many classes what they start from is added afterwards, and bits are had of that. */
 static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot) {
+                 int32_t filters, const xn_cpu_dots *to) {
+    typedef void dots_of(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                         int32_t filters, const xn_cpu_dots *to);
+    static dots_of *const by[2][3] = {{dots_one, dots_one_streamed, dots_one_bits},
+                                      {dots_few, dots_few_streamed, dots_few_bits}};
     const class_way way = way_of(lanes->map->classes);
-    if (way == FEW_CLASSES && stream)
-        dots_few_streamed(lanes, weights, o, filters, start, pitch, dot);
-    else if (way == FEW_CLASSES)
-        dots_few(lanes, weights, o, filters, start, pitch, dot);
-    else if (way == ONE_CLASS && stream)
-        dots_one_streamed(lanes, weights, o, filters, start, pitch, dot);
-    else if (way == ONE_CLASS)
-        dots_one(lanes, weights, o, filters, start, pitch, dot);
-    else {
-        dots_many(lanes, weights, o, filters, start, pitch, dot);
-        add_starts(lanes, filters, start, pitch, dot);
+    if (way != MANY_CLASSES) {
+        by[way == FEW_CLASSES][to->words    ? TO_BITS
+                               : to->stream ? STREAMED
+                                            : STORED](lanes, weights, o, filters, to);
+        return;
     }
+    dots_many(lanes, weights, o, filters, to);
+    add_starts(lanes, filters, to);
+    if (to->words)
+        set_bits(lanes, filters, to);
 }
 
 /* A vector is 16 words of the filter here. The last one's may be the next filter's too: masked. */

@@ -23,7 +23,7 @@ INLINE void add_row(const uint32_t *const *patch, const uint32_t *parities, size
         const vector_u32 second = *(const vector_u32 *)(parities + (k + 1) * WORDS);
         UNROLL
         for (int i = 0; i < outputs; i++)
-            ADD_PAIR(count[i], parity[i], first, second, patch[i] + k, patch[i] + k + 1);
+            ADD_PAIR_AT(count[i], parity[i], first, second, patch[i], k);
     }
     if (k < end)
         UNROLL

@@ -19,6 +19,11 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
 #define BY_PAIRS
 #define SUM(x) (uint32_t) _mm512_reduce_add_epi32((__m512i)(x))
 #define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
+/* bits, with `bit` set too in lanes where v is at least `least` */
+#define SET_BIT(bits, bit, v, least)                                                               \
+    (vector_u32) _mm512_mask_or_epi32(                                                             \
+        (__m512i)(bits), _mm512_cmpge_epi32_mask((__m512i)(v), _mm512_set1_epi32((int)(least))),   \
+        (__m512i)(bits), _mm512_set1_epi32((int)(bit)))
 /* Bit l: lane l of a is at least that of b. */
 #define AT_LEAST(a, b) _mm512_cmpge_epi32_mask((__m512i)(a), (__m512i)(b))
 #define FIRST_HALVES(a, b)                                                                         \
@@ -41,6 +46,22 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
             "vmovdqa64 %[second], %[p]"                                                            \
             : [first] "=&v"(first_), [second] "=&v"(second_), [p] "+v"(parity), [sum] "+v"(count)  \
             : [x0] "v"(x), [x1] "v"(y), [w0] "m"(*(u)), [w1] "m"(*(w)));                           \
+    } while (0)
+
+/* The same of words k and k + 1 at `words`: one register to move for all of a tile. */
+#define ADD_PAIR_AT(count, parity, x, y, words, k)                                                 \
+    do {                                                                                           \
+        vector_u32 first_, second_;                                                                \
+        __asm__(                                                                                   \
+            "vpxord (%[w],%[i],4)%{1to16%}, %[x0], %[first]\n\t"                                   \
+            "vpxord 4(%[w],%[i],4)%{1to16%}, %[x1], %[second]\n\t"                                 \
+            "vpternlogd $0x3a, %[p], %[second], %[first]\n\t"                                      \
+            "vpopcntd %[first], %[first]\n\t"                                                      \
+            "vpaddd %[first], %[sum], %[sum]\n\t"                                                  \
+            "vmovdqa64 %[second], %[p]"                                                            \
+            : [first] "=&v"(first_), [second] "=&v"(second_), [p] "+v"(parity), [sum] "+v"(count)  \
+            : [x0] "v"(x), [x1] "v"(y), [w] "r"(words), [i] "r"(k), "m"((words)[k]),               \
+              "m"((words)[(k) + 1]));                                                              \
     } while (0)
 
 #include "many_body.h"
