@@ -16,7 +16,7 @@
  *                accumulators fit the registers
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
  *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up
- *   BY_PAIRS     many_pairs.h: COUNT(x) is of each word; SUM(x) is the sum of a vector's words */
+ *   BY_PAIRS     many_pairs.h: COUNT(x) is of each word */
 #include "index.h"
 #include "many.h"
 #include "vectors.h"
@@ -211,7 +211,7 @@ static class_way way_of(int32_t classes) {
 
 /* Bits of dots that are there. */
 static void set_bits(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to) {
-    for (int32_t x = 0; x < lanes->count; x += WORDS) {
+    for (int32_t x = 0; x < lanes->count + lanes->apart; x += WORDS) {
         const int32_t *dot = to->dot + x;
         vector_u32 bits = *(const loose_u32 *)(to->words + x);
         for (int32_t f = 0; f < filters; f++, dot += to->pitch)
@@ -407,8 +407,9 @@ static bool reals(const int32_t *dot, const float *k, float factor, float bias, 
                   : reals_by(dot, &bias, false, factor, bias, n, false, out);
 }
 
-#ifndef COLUMN
-#define COLUMN NULL
+#ifndef BESIDE
+#define BESIDE 0
+#define SET_APART NULL
 #endif
 #ifndef PATCH
 #define PATCH patch
@@ -417,7 +418,6 @@ static bool reals(const int32_t *dot, const float *k, float factor, float bias, 
 #define TURNED NULL
 #define TURN NULL
 #define TURN_PATCHES NULL
-#define TURNED_BITS NULL
 #endif
 #ifndef SPREAD
 #define SPREAD spread_plain
@@ -434,11 +434,11 @@ const xn_cpu_many_kernels KERNELS = {
     .arrange = ARRANGE,
     .dots = dots,
     .direct = DIRECT,
-    .column = COLUMN,
+    .beside = BESIDE,
+    .set_apart = SET_APART,
     .turned = TURNED,
     .turn = TURN,
     .turn_patches = TURN_PATCHES,
-    .turned_bits = TURNED_BITS,
     .starts = starts,
     .reals = reals,
 };
