@@ -171,7 +171,7 @@ made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES))
 .PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-runs bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
-        test-clients test-networks test-openapi test-image test-package test-page test-readme \
+        openvino test-clients test-networks test-openapi test-image test-package test-page test-readme \
         test-monitoring test-manifests test-cluster bench-cluster
 
 all: deps ## set up, build build/xnord
@@ -285,10 +285,16 @@ $(BUILD)/files/%.gz: $(BUILD)/files/%
 # ---- benchmarks: two programs; each sub-command prints a table and writes JSON into $(BUILD)/bench
 # oneDNN beside the CPU, where its headers are (Debian: libdnnl-dev): a benchmark's dependency only.
 ONEDNN = $(call once,ONEDNN,$(shell printf '\043include <dnnl.h>\n' | $(CC) -E -x c - >/dev/null 2>&1 && echo 1))
+# OpenVINO beside it too, where `make openvino` has put it.
+OPENVINO_VENV := $(BUILD)/openvino-venv
+OPENVINO = $(call once,OPENVINO,$(wildcard $(OPENVINO_VENV)/lib/python3*/site-packages/openvino))
+OPENVINO_LIB = $(call once,OPENVINO_LIB,$(abspath $(wildcard $(OPENVINO)/libs/libopenvino_c.so.*)))
 BENCH_SRC := $(addprefix tests/bench/,report.c options.c birealnet.c)
 # Of each pair one, by what there is.
-BENCH_CONV_SRC = $(filter-out %/no_cuda.c %/no_onednn.c %/peer_onednn.c,$(wildcard tests/bench/conv/*.c)) \
+BENCH_CONV_SRC = $(filter-out %/no_cuda.c %/no_onednn.c %/peer_onednn.c %/no_openvino.c %/peer_openvino.c, \
+                   $(wildcard tests/bench/conv/*.c)) \
                  $(BENCH_SRC) $(addprefix tests/bench/conv/,$(if $(ONEDNN),peer_onednn,no_onednn).c \
+                 $(if $(OPENVINO_LIB),peer_openvino,no_openvino).c \
                  $(if $(filter 1,$(USE_CUDA)),cuda.cu pack_cuda.cu,no_cuda.c))
 BENCH_HTTP_SRC := $(wildcard tests/bench/http/*.c) $(BENCH_SRC)
 
@@ -296,9 +302,21 @@ $(BUILD)/obj/tests/%.cu.o: tests/%.cu $(MADE_WITH)/tests-cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(command.tests-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
-$(BUILD)/bench-conv: $$(call obj,$$(BENCH_CONV_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link
+$(BUILD)/obj/tests/bench/conv/peer_openvino.c.o: tests/bench/conv/peer_openvino.c $(MADE_WITH)/tests
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(command.tests) -isystem $(OPENVINO)/include $(DEPFLAGS) -c -o $@ $<
+BENCH_CONV_LIBS = $(if $(ONEDNN),-ldnnl) \
+                  $(if $(OPENVINO_LIB),$(OPENVINO_LIB) -Wl$(comma)-rpath$(comma)$(dir $(OPENVINO_LIB)))
+command.link-bench-conv = $(link) $(LIBS) $(BENCH_CONV_LIBS)
+$(BUILD)/bench-conv: $$(call obj,$$(BENCH_CONV_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-bench-conv
 	$(call say,LD,$@)
-	$(Q)$(link) -o $@ $(parts) $(LIBS) $(if $(ONEDNN),-ldnnl)
+	$(Q)$(link) -o $@ $(parts) $(LIBS) $(BENCH_CONV_LIBS)
+openvino: $(OPENVINO_VENV)/made-of ## OpenVINO (PyPI, 280 MB) in a venv in BUILD: from then on a peer in bench
+$(OPENVINO_VENV)/made-of: tests/bench/conv/requirements.txt
+	$(PYTHON) -m venv $(OPENVINO_VENV)
+	$(OPENVINO_VENV)/bin/pip --quiet --disable-pip-version-check install -r $<
+	cp $< $@
 $(BUILD)/bench-http: $(call obj,$(BENCH_HTTP_SRC)) $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(LIBS)
@@ -314,7 +332,7 @@ PEER = $(call once,PEER,$(shell $(PYTHON) -c 'import torch' 2>/dev/null && \
 OPENCV = $(call once,OPENCV,$(shell for python in $(BUILD)/opencv/bin/python $(PYTHON); do \
            $$python -c 'import cv2' 2>/dev/null && echo $$python tests/bench/conv/peer_opencv.py && break; done))
 
-bench: deps ## convolution: the CPU beside oneDNN and OpenCV, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
+bench: deps ## convolution: the CPU beside OpenVINO, oneDNN and OpenCV, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,layers,layers,$(if $(PEER),--peer "$(PEER)") $(if $(OPENCV),--opencv "$(OPENCV)"))
 	$(call bench_conv,sets,sets)

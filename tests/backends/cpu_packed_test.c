@@ -6,6 +6,7 @@
 #include "path.h"
 #include "xn_arith.h"
 #include "xn_mem.h"
+#include "xn_rng.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,8 +16,9 @@ enum {
     GUARD = 256,
     POISON = 0xa5,
     USUAL_RANDOM = 150,
-    PARTS = 6
-}; /* PARTS: tests that share a section */
+    SMALL_IMAGES = 24,
+    PARTS = 6 /* tests that share a section */
+};
 
 enum { REAL = -1 }; /* where a layout of bits may stand */
 
@@ -365,6 +367,50 @@ START_TEST(random_problems) {
 }
 END_TEST
 
+static int64_t between(xn_rng *rng, int64_t least, int64_t most) {
+    return least + (int64_t)xn_rng_below(rng, (uint64_t)(most - least + 1));
+}
+
+/* Of small images with many channels and filters by 16: much of what a filter sees is outside, and
+ * where it is not counted (many_turned.h) rows of the kernel begin and end anywhere. */
+static bk_case small_image(uint64_t seed) {
+    xn_rng rng = {seed};
+    bk_case c = bk_case_default();
+    const int64_t groups = between(&rng, 1, 2);
+    c.params.groups = groups;
+    c.channels = groups * between(&rng, 40, 300);
+    c.out_channels = groups * 16 * between(&rng, 1, 3);
+    c.images = between(&rng, 1, 3);
+    c.height = between(&rng, 3, 9), c.width = between(&rng, 3, 9);
+    c.kernel_h = between(&rng, 1, 5), c.kernel_w = between(&rng, 1, 5);
+    for (int axis = 0; axis < 2; axis++) {
+        const int64_t extent = axis ? c.kernel_w : c.kernel_h;
+        c.params.dilation[axis] = between(&rng, 1, 2);
+        c.params.stride[axis] = xn_rng_below(&rng, 4) ? 1 : 2;
+        for (int end = 0; end < 2; end++)
+            c.params.padding[axis + 2 * end] = between(&rng, extent / 2, extent * 2);
+    }
+    c.params.pad_value = (int)between(&rng, -1, 1);
+    c.params.padding_kind = XN_PADDING_EXPLICIT;
+    c.items = (int)between(&rng, 1, 2);
+    c.seed = seed;
+    return c;
+}
+
+START_TEST(small_images) {
+    const bk_target *target = cpu_target();
+    bk_case cases[SMALL_IMAGES / PARTS];
+    for (int i = 0; i < SMALL_IMAGES / PARTS; i++)
+        cases[i] = small_image(xn_test_seed() + (uint64_t)(i * PARTS + _i));
+    bk_check(target, cases, SMALL_IMAGES / PARTS);
+    bk_tally_clear(); /* of all paths */
+    for (int i = 0; i < SMALL_IMAGES / PARTS; i++) {
+        as_dots(&cases[i]);
+        check_case(target, &cases[i], VARIANTS);
+    }
+}
+END_TEST
+
 /* Outputs that are too large for the cache, 4 MiB, take other stores: rows that start with a line,
  * rows that do not, and images that are gathered; FP32 with K among them. Of the variants these are
  * the first two: the others' outputs are half of that and less. The slowest checkers take two
@@ -490,6 +536,7 @@ XN_SUITE(cpu_packed) {
     tcase_add_loop_test(random, random_problems, 0, PARTS);
     tcase_add_test(random, every_path_ran);
     tcase_add_test(other, large_outputs);
+    tcase_add_loop_test(other, small_images, 0, PARTS);
     tcase_add_test(other, chained);
     tcase_add_test(other, refused);
     return s;

@@ -44,7 +44,7 @@ enum {
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
     MOST_LANES = 256,
     MOST_WHOLE = 256,       /* outputs of the whole images of a unit */
-    TURNED_LANES = 64,      /* of a unit where filters are lanes, about; any number will do, */
+    TURNED_LANES = 200,     /* of a unit where filters are lanes, about; any number will do, */
     LEAST_TURNED = 16,      /* from here on */
     TURNED_CLASSES = 25,    /* most of those */
     START_FILTERS = 64,     /* of a unit of phase 1 */
@@ -98,8 +98,9 @@ static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
                        xn_cpu_many_state *state, xn_cpu_sizer *sizer) {
     size_t pitch = (size_t)state->lanes + SLACK_LANES, words = (size_t)patch_of(conv).words;
     size_t column = 0, apart = 0;
-    if (!xn_mul_size(words + XN_CPU_COLUMN_WORDS, pitch, &column) ||
-        !xn_mul_size(words + XN_CPU_COLUMN_WORDS, SLACK_LANES, &apart))
+    const size_t most_apart = (size_t)state->lanes / 8 * (size_t)(many->beside > 0) + SLACK_LANES;
+    if (!xn_mul_size(words + XN_CPU_TURNED_FILTERS, pitch, &column) ||
+        !xn_mul_size(words / 2 + 1, most_apart, &apart))
         sizer->failed = true;
     state->offset[XN_CPU_MANY_MAGNITUDES] = xn_cpu_take(sizer, CHUNK, sizeof(float));
     state->offset[XN_CPU_MANY_SUMS] = xn_cpu_take(sizer, CHUNK, sizeof(double));
@@ -119,8 +120,10 @@ static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
     state->offset[XN_CPU_MANY_PATCHES] = xn_cpu_take(sizer, column, sizeof(uint32_t));
     state->offset[XN_CPU_MANY_ARRANGED] =
         xn_cpu_take(sizer, many->word_bytes > 4 ? column : 0, (size_t)many->word_bytes);
-    state->offset[XN_CPU_MANY_COLUMNS] =
-        xn_cpu_take(sizer, many->column ? apart : 0, sizeof(uint32_t));
+    state->offset[XN_CPU_MANY_APART] =
+        xn_cpu_take(sizer, many->beside ? apart : 0, sizeof(uint64_t));
+    state->offset[XN_CPU_MANY_APART_SUMS] =
+        xn_cpu_take(sizer, many->beside ? most_apart * XN_CPU_MOST_FILTERS : 0, sizeof(uint32_t));
     state->offset[XN_CPU_MANY_KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
     const size_t block = XN_CPU_TURNED_FILTERS;
     state->offset[XN_CPU_MANY_TURNED_PATCHES] =
@@ -146,7 +149,10 @@ static int32_t lanes_of(const xn_conv *conv, const xn_cpu_many_kernels *many,
     int64_t tile = xn_cpu_max(many->tile_lanes, SLACK_LANES);
     int64_t there = plane * state->wave;
     int64_t lanes = PATCH_BYTES / ((int64_t)patch_of(conv).words * 4);
-    lanes = xn_cpu_max(LEAST_LANES, xn_cpu_min(MOST_LANES, lanes / LEAST_LANES * LEAST_LANES));
+    int64_t step = LEAST_LANES, most = MOST_LANES;
+    if (many->beside) /* tiles with what is beside them, whole lines */
+        step = SLACK_LANES / many->beside * tile + SLACK_LANES, most = 2 * step, tile = 1;
+    lanes = xn_cpu_max(step, xn_cpu_min(most, lanes / step * step));
     return (int32_t)xn_cpu_min(lanes, xn_cpu_div_up(there, tile) * tile);
 }
 
@@ -161,21 +167,21 @@ static double taps_inside(const xn_conv *conv, const xn_cpu_map *map) {
     return rows * columns;
 }
 
-/* Which way is faster, by cycles of 16 dots on Zen 4: turned, words outside the image are not
- * counted, and no lane is empty, but rows of the kernel are ended one by one, and dots turned. */
+/* Which way is faster, by cycles of 16 dots on Zen 4 (NOTES.md): turned, words outside the image
+ * are not counted, and no lane is empty, but tiles are smaller, rows of the kernel end one by one,
+ * and dots are turned. */
 static bool is_turned(const xn_conv *conv, const xn_cpu_many_kernels *many,
                       const xn_cpu_many_state *state) {
     const xn_cpu_patch shape = patch_of(conv);
     const double outputs = (double)out_plane_of(conv), lanes = outputs * state->wave;
     const double taps = (double)conv->kernel_h * conv->kernel_w;
     const double inside = taps_inside(conv, state->map) / outputs / taps;
-    const double full = ceil(lanes / SLACK_LANES) * SLACK_LANES / lanes;
+    const double tiles = ceil(lanes / (many->tile_lanes + many->beside));
+    const double full = tiles * many->tile_lanes / lanes;
     if (!many->turned || shape.sharing > 1 || conv->pad_value > 0 || outputs < LEAST_TURNED ||
         conv->group_out_channels % XN_CPU_TURNED_FILTERS || state->map->classes > TURNED_CLASSES)
         return false;
-    return 1.29 * shape.words * inside + 1.5 * conv->kernel_h +
-               (xn_cpu_has_thresholds(conv) ? 2 : 8) <
-           1.27 * shape.words * full + 4;
+    return 1.275 * shape.words * inside + 17 < 1.275 * shape.words * full + 9;
 }
 
 /* Measured (NOTES.md): beside the counting, a word of a patch takes 0.2 ns a pixel and 6 ns a row,
@@ -431,7 +437,8 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     j.output_bytes = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
     j.stream = j.output_bytes && xn_conv_output_bytes(conv) * (size_t)count >= STREAM_BYTES;
     j.gather = j.stream && whole_of(conv);
-    j.block = j.gather || j.turned || conv->epilogue.bits ? XN_CPU_MANY_BLOCK : ROWS;
+    j.block =
+        j.gather || j.turned || conv->epilogue.bits || many->beside ? XN_CPU_MANY_BLOCK : ROWS;
     j.lanes = lanes_of(conv, many, state);
     if (j.gather)
         j.lanes = (j.turned ? 1 : whole_of(conv)) * (int32_t)j.out_plane;

@@ -25,9 +25,9 @@
 #include <stdint.h>
 
 #define XN_CPU_WORD_NIBBLES 8
-#define XN_CPU_COLUMN_WORDS 16
-#define XN_CPU_PARITY_FILTERS 8
+#define XN_CPU_PAIR_FILTERS 8
 #define XN_CPU_TURNED_FILTERS 16
+#define XN_CPU_MOST_FILTERS 32 /* of a call */
 
 /* What a filter's words are, of a group of so many channels. */
 typedef struct xn_cpu_patch {
@@ -72,18 +72,24 @@ void xn_cpu_map_free(xn_cpu_map *map); /* NULL-safe */
 typedef enum {
     XN_CPU_MANY_BITS,
     XN_CPU_MANY_NIBBLES,
-    XN_CPU_MANY_PARITIES,
+    XN_CPU_MANY_PAIRS,
     XN_CPU_MANY_TURNED,
 } xn_cpu_many_layout;
 
+/* Two words of 8 filters: for each the xor of all words up to it, and both words as they are, the
+ * first one below. */
+typedef struct xn_cpu_pair {
+    uint32_t even[XN_CPU_PAIR_FILTERS], odd[XN_CPU_PAIR_FILTERS];
+    uint64_t both[XN_CPU_PAIR_FILTERS];
+} xn_cpu_pair;
+
 typedef struct xn_cpu_many_weights {
-    /* The words of each filter, [O][words]. Kernels read up to XN_CPU_COLUMN_WORDS past them. */
+    /* The words of each filter, [O][words]. */
     uint32_t *bits;
     /* NULL, or the same as offsets into a table of rows of 16 bytes: 16 * each nibble, the lowest
      * first. */
     uint8_t *nibbles;
-    /* NULL, or [O / 8][words][8], rounded up: of filters 0..7 of a block the xor of words 0..k */
-    uint32_t *parities;
+    xn_cpu_pair *pairs; /* NULL, or [O / 8][words / 2], both rounded up */
     /* NULL, or [O / 16][words][16], rounded up: of filters 0..15 the xor of a kernel row's words up
      * to this one. */
     uint32_t *turned;
@@ -91,11 +97,14 @@ typedef struct xn_cpu_many_weights {
     int32_t words;   /* of a filter */
 } xn_cpu_many_weights;
 
-/* Those of filter o, which are XN_CPU_PARITY_FILTERS apart. */
-static inline const uint32_t *xn_cpu_parities_of(const xn_cpu_many_weights *weights, int32_t o) {
-    const size_t block = (size_t)(o / XN_CPU_PARITY_FILTERS);
-    return weights->parities + block * XN_CPU_PARITY_FILTERS * (size_t)weights->words +
-           o % XN_CPU_PARITY_FILTERS;
+/* The last one of an odd number of words is with 0. */
+static inline size_t xn_cpu_pairs(int32_t words) {
+    return ((size_t)words + 1) / 2;
+}
+
+/* Those of the block that filter o is in. */
+static inline const xn_cpu_pair *xn_cpu_pairs_of(const xn_cpu_many_weights *weights, int32_t o) {
+    return weights->pairs + (size_t)(o / XN_CPU_PAIR_FILTERS) * xn_cpu_pairs(weights->words);
 }
 
 static inline const uint32_t *xn_cpu_turned_of(const xn_cpu_many_weights *weights, int32_t o) {
@@ -119,7 +128,26 @@ typedef struct xn_cpu_lanes {
     const int32_t *kind;  /* class of each, 0 past the last */
     const xn_cpu_map *map;
     int32_t pitch, count; /* count: a multiple of tile_lanes */
+    /* Lanes [count, count + apart) are counted apart (kernels' beside): their words by two,
+     * [apart][pairs]. */
+    const uint64_t *words;
+    uint32_t *sums; /* scratch: [apart up to a multiple of 16][XN_CPU_MOST_FILTERS] */
+    int32_t apart;
 } xn_cpu_lanes;
+
+/* What becomes of the dots of some filters, f of them:
+ *
+ *     dot[f][lane] = start[f][kind[lane]] - 2 * the bits in which patch and filter differ */
+typedef struct xn_cpu_dots {
+    const int32_t *start; /* rows of map.pitch */
+    int32_t *dot;         /* rows of pitch; scratch where words are what is wanted */
+    size_t pitch;
+    bool stream; /* past the cache; all rows then start with a line */
+    /* NULL, or bit `bit` + f of words[lane] is set where dot >= least[f]. */
+    uint32_t *words;
+    const int32_t *least;
+    int32_t bit;
+} xn_cpu_dots;
 
 /* Some outputs with the same taps inside. */
 #define XN_CPU_TILE 8
@@ -137,6 +165,9 @@ typedef struct xn_cpu_turned {
     const uint32_t *parities; /* the filters', [words][16] */
     size_t pitch, row_words;  /* row_words: of a row of the kernel */
     int32_t words;
+    int32_t *dot;        /* [lane][16]; or */
+    unsigned char *bits; /* not NULL: two bytes of every four, bit f where dot >= least[f] */
+    const int32_t *least;
 } xn_cpu_turned;
 
 typedef struct xn_cpu_many_kernels {
@@ -160,38 +191,29 @@ typedef struct xn_cpu_many_kernels {
     /* NULL, or turns patches [words][pitch] into the form that dots() reads. */
     void (*arrange)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
                     void *arranged);
-    /* dot[f][lane] = start[f][kind[lane]] - 2 * the bits in which patch and filter o + f differ, f
-     * < filters: rows of pitch. start: of filter o, rows of map.pitch. stream: past the cache; all
-     * rows then start with a line. */
+    /* Dots of filters [o, o + filters), a row or a bit each. */
     void (*dots)(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot);
+                 int32_t filters, const xn_cpu_dots *to);
     bool direct; /* dots() reads nothing that it has written */
-    /* NULL, or the same for one lane, whose patch, in words, is contiguous and 0 up to a multiple
-     * of
-     * 16. Reads that far past a filter's bits. start: of its class. */
-    void (*column)(const uint32_t *patch, const xn_cpu_many_weights *weights, int32_t o,
-                   int32_t filters, const int32_t *start, int32_t start_pitch, size_t pitch,
-                   int32_t *dot);
-    /* NULL, or dot[lane][16] of 16 filters for the lanes of some tiles. Not with pad value 1. */
-    void (*turned)(const xn_cpu_turned *turned, const xn_cpu_tile *tiles, int32_t count,
-                   int32_t *dot);
+    /* Lanes that cost nothing when they are counted apart beside every tile_lanes of them. */
+    int32_t beside;
+    /* NULL where beside is 0; else the words of lanes by two, [lanes][pairs], from patches
+     * [words][pitch]; lanes up to a multiple of 16. */
+    void (*set_apart)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
+                      uint64_t *apart);
+    /* NULL, or dots or bits of 16 filters for the lanes of some tiles. Not with pad value 1. */
+    void (*turned)(const xn_cpu_turned *turned, const xn_cpu_tile *tiles, int32_t count);
     /* turned[lane][k] from patches [words][pitch]; all of it up to multiples of 16. */
     void (*turn_patches)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
                          size_t turned_pitch, uint32_t *turned);
     /* to[f][lane], rows of pitch, from [lane][16], of which lanes up to a multiple of 16 are read.
      */
     void (*turn)(const int32_t *dot, int32_t lanes, size_t pitch, int32_t *to);
-    /* Sets bit `bit` + f of words[lane] where dot[lane][f] >= least[f], f < 16. */
-    void (*turned_bits)(const int32_t *dot, int32_t lanes, const int32_t *least, int32_t bit,
-                        uint32_t *words);
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_many_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
     /* out[x] = dot * factor * k[x] + bias; k NULL is 1. False where one is not finite. */
     bool (*reals)(const int32_t *dot, const float *k, float factor, float bias, int32_t n,
                   bool stream, float *out);
-    /* word[x] bit f = dot[f][x] >= least[f], f < filters <= 32; other bits 0. */
-    void (*bits)(const int32_t *dot, size_t pitch, const int32_t *least, int32_t filters, int32_t n,
-                 uint32_t *word);
 } xn_cpu_many_kernels;
 
 extern const xn_cpu_many_kernels xn_cpu_many_portable;

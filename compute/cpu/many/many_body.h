@@ -16,7 +16,7 @@
  *                accumulators fit the registers
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
  *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up
- *   BY_PAIRS     many_pairs.h: COUNT(x) is of each word; SUM(x) is the sum of a vector's words */
+ *   BY_PAIRS     many_pairs.h: COUNT(x) is of each word */
 #include "index.h"
 #include "many.h"
 #include "vectors.h"
@@ -209,6 +209,17 @@ static class_way way_of(int32_t classes) {
     return classes == 1 ? ONE_CLASS : classes <= LOOKUP_CLASSES ? FEW_CLASSES : MANY_CLASSES;
 }
 
+/* Bits of dots that are there. */
+static void set_bits(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to) {
+    for (int32_t x = 0; x < lanes->count + lanes->apart; x += WORDS) {
+        const int32_t *dot = to->dot + x;
+        vector_u32 bits = *(const loose_u32 *)(to->words + x);
+        for (int32_t f = 0; f < filters; f++, dot += to->pitch)
+            bits |= (vector_u32)(*(const loose_i32 *)dot >= to->least[f]) & 1u << (to->bit + f);
+        *(loose_u32 *)(to->words + x) = bits;
+    }
+}
+
 /* In unsigned arithmetic, since parts may pass 2^31 where dot does not. */
 static void starts_plain(const xn_cpu_map *map, const uint32_t *prefix, int32_t *start) {
     for (int32_t c = 0; c < map->classes; c++) {
@@ -306,43 +317,43 @@ INLINE void differ_tile(const uint32_t *patches, int32_t words, int32_t pitch, c
     }
 }
 
-/* Vectors of lanes from x on. */
+/* Vectors of lanes from x on, for filter `first` of those asked for and some after it. */
 INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
-                      int32_t o, const int32_t *start, size_t pitch, int32_t *dot,
-                      const int vectors, const int filters) {
+                      int32_t o, const xn_cpu_dots *to, int32_t first, const int vectors,
+                      const int filters) {
     vector_u32 count[TILE_FILTERS][TILE_VECTORS];
     const class_way way = way_of(lanes->map->classes);
+    const int32_t *start = to->start + (size_t)first * (size_t)lanes->map->pitch;
+    int32_t *dot = to->dot + (size_t)first * to->pitch + x;
     differ_tile((const uint32_t *)lanes->arranged + x, weights->words, lanes->pitch,
-                weights->bits + (size_t)o * (size_t)weights->words, count, vectors, filters);
-    for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += pitch) {
+                weights->bits + (size_t)(o + first) * (size_t)weights->words, count, vectors,
+                filters);
+    for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += to->pitch) {
         const vector_u32 held = table_of(start, way);
         for (int v = 0; v < vectors; v++)
-            *(loose_u32 *)(dot + x + v * WORDS) =
+            *(loose_u32 *)(dot + v * WORDS) =
                 entries(held, start, lanes->kind + x + v * WORDS, way) - 2 * count[f][v];
     }
 }
 
 INLINE void dots_of(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
-                    int32_t o, int32_t filters, const int32_t *start, size_t pitch, int32_t *dot,
-                    const int vectors) {
-    const size_t starts = (size_t)lanes->map->pitch;
+                    int32_t o, int32_t filters, const xn_cpu_dots *to, const int vectors) {
     int32_t f = 0;
     for (; f + TILE_FILTERS <= filters; f += TILE_FILTERS)
-        dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, pitch,
-                  dot + (size_t)f * pitch, vectors, TILE_FILTERS);
+        dots_tile(lanes, x, weights, o, to, f, vectors, TILE_FILTERS);
     for (; f < filters; f++)
-        dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, pitch,
-                  dot + (size_t)f * pitch, vectors, 1);
+        dots_tile(lanes, x, weights, o, to, f, vectors, 1);
 }
 
 static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot) {
+                 int32_t filters, const xn_cpu_dots *to) {
     int32_t x = 0;
-    (void)stream;
     for (; x + TILE_VECTORS * WORDS <= lanes->count; x += TILE_VECTORS * WORDS)
-        dots_of(lanes, x, weights, o, filters, start, pitch, dot, TILE_VECTORS);
+        dots_of(lanes, x, weights, o, filters, to, TILE_VECTORS);
     for (; x < lanes->count; x += WORDS)
-        dots_of(lanes, x, weights, o, filters, start, pitch, dot, 1);
+        dots_of(lanes, x, weights, o, filters, to, 1);
+    if (to->words)
+        set_bits(lanes, filters, to);
 }
 #endif
 
@@ -396,19 +407,9 @@ static bool reals(const int32_t *dot, const float *k, float factor, float bias, 
                   : reals_by(dot, &bias, false, factor, bias, n, false, out);
 }
 
-static void bits(const int32_t *dot, size_t pitch, const int32_t *least, int32_t filters, int32_t n,
-                 uint32_t *word) {
-    for (int32_t x = 0; x < n; x += WORDS, dot += WORDS) {
-        const int32_t *from = dot;
-        vector_u32 bits = {0};
-        for (int32_t f = 0; f < filters; f++, from += pitch)
-            bits |= (vector_u32)(*(const loose_i32 *)from >= least[f]) & 1u << f;
-        *(loose_u32 *)(word + x) = bits;
-    }
-}
-
-#ifndef COLUMN
-#define COLUMN NULL
+#ifndef BESIDE
+#define BESIDE 0
+#define SET_APART NULL
 #endif
 #ifndef PATCH
 #define PATCH patch
@@ -417,7 +418,6 @@ static void bits(const int32_t *dot, size_t pitch, const int32_t *least, int32_t
 #define TURNED NULL
 #define TURN NULL
 #define TURN_PATCHES NULL
-#define TURNED_BITS NULL
 #endif
 #ifndef SPREAD
 #define SPREAD spread_plain
@@ -434,12 +434,11 @@ const xn_cpu_many_kernels KERNELS = {
     .arrange = ARRANGE,
     .dots = dots,
     .direct = DIRECT,
-    .column = COLUMN,
+    .beside = BESIDE,
+    .set_apart = SET_APART,
     .turned = TURNED,
     .turn = TURN,
     .turn_patches = TURN_PATCHES,
-    .turned_bits = TURNED_BITS,
     .starts = starts,
     .reals = reals,
-    .bits = bits,
 };

@@ -6,17 +6,14 @@
 
 #include <string.h>
 
-enum {
-    COLUMN_STEPS = 13, /* what a filter's column takes beside its words, in vectors of them */
-};
-
 /* A unit: some lanes and filters, on one thread. */
 typedef struct unit_of_work {
     const xn_cpu_many_job *j;
-    int64_t first;          /* lane, of all of the wave */
-    int32_t lanes, columns; /* of which the last so many are counted one by one */
+    int64_t first;        /* lane, of all of the wave */
+    int32_t lanes, apart; /* of which the last so many are counted apart (many.h) */
     int thread;
-    uint32_t *patches, *apart, *words;
+    uint32_t *patches, *words;
+    uint64_t *apart_words;
     unsigned char *gathered;
     void *arranged;
     int32_t *kinds, *dots;
@@ -114,32 +111,16 @@ static void make_tiles(unit_of_work *u) {
     }
 }
 
-/* A vector of which few lanes are there is not counted as one. */
-static int32_t columns_of(const xn_cpu_many_job *j, int32_t lanes) {
-    int32_t left = lanes % j->kernels->tile_lanes;
-    int32_t steps = (int32_t)xn_cpu_div_up(j->shape.words, XN_CPU_COLUMN_WORDS) + COLUMN_STEPS;
-    return j->kernels->column && !j->turned && left * steps < j->shape.words ? left : 0;
+/* Beside so many tiles as take all lanes with them. */
+static int32_t apart_of(const xn_cpu_many_job *j, int32_t lanes) {
+    const int32_t tile = j->kernels->tile_lanes, beside = j->kernels->beside;
+    const int32_t tiles = (lanes + tile + beside - 1) / (tile + beside);
+    return !beside || j->turned ? 0 : (int32_t)xn_cpu_max(0, lanes - tiles * tile);
 }
 
-/* Words of a column, as it lies apart or turned. */
-static size_t column_words(const xn_cpu_many_job *j) {
-    return (size_t)xn_cpu_div_up(j->shape.words, XN_CPU_COLUMN_WORDS) * XN_CPU_COLUMN_WORDS;
-}
-
-/* Words again, from parities. */
-static void set_columns_apart(const unit_of_work *u) {
-    const xn_cpu_many_job *j = u->j;
-    size_t words = (size_t)j->shape.words, padded = column_words(j);
-    const uint32_t *from = u->patches + u->lanes - u->columns;
-    uint32_t *to = u->apart;
-    for (int32_t c = 0; c < u->columns; c++, to += padded) {
-        to[0] = from[c];
-        for (size_t k = 1; k < words; k++)
-            to[k] = from[k * (size_t)j->pitch + (size_t)c] ^
-                    from[(k - 1) * (size_t)j->pitch + (size_t)c];
-        for (size_t k = words; k < padded; k++)
-            to[k] = 0;
-    }
+/* Words of a turned patch. */
+static size_t turned_words(const xn_cpu_many_job *j) {
+    return (size_t)xn_cpu_div_up(j->shape.words, XN_CPU_TURNED_FILTERS) * XN_CPU_TURNED_FILTERS;
 }
 
 static void make_patches(unit_of_work *u, int32_t group) {
@@ -156,9 +137,11 @@ static void make_patches(unit_of_work *u, int32_t group) {
     }
     j->kernels->patch(j->conv, j->map, &j->shape, pieces, count, j->pitch, u->patches);
     if (j->turned)
-        j->kernels->turn_patches(u->patches, j->shape.words, j->pitch, u->lanes, column_words(j),
+        j->kernels->turn_patches(u->patches, j->shape.words, j->pitch, u->lanes, turned_words(j),
                                  xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_PATCHES));
-    set_columns_apart(u);
+    if (u->apart)
+        j->kernels->set_apart(u->patches + u->lanes - u->apart, j->shape.words, j->pitch, u->apart,
+                              u->apart_words);
     if (j->kernels->arrange)
         j->kernels->arrange(u->patches, j->shape.words, j->pitch,
                             (int32_t)xn_cpu_div_up(u->lanes, j->kernels->tile_lanes) *
@@ -197,67 +180,83 @@ static void fetch_outputs(const unit_of_work *u, int32_t first, int32_t last) {
         }
 }
 
-/* dot[f][lane] of a unit for filters [o, o + filters) of the group whose patches there are. */
-static void count_filters(const unit_of_work *u, int32_t o, int32_t filters, bool stream,
-                          size_t pitch, int32_t *dot) {
+/* Dots of a unit for filters [o, o + filters) of the group whose patches there are; to: of them. */
+static void count_filters(const unit_of_work *u, int32_t o, int32_t filters,
+                          const xn_cpu_dots *to) {
     const xn_cpu_many_job *j = u->j;
-    const int32_t tile = j->kernels->tile_lanes, lane = u->lanes - u->columns;
-    const int32_t *start = xn_cpu_many_starts(j, o);
+    const int32_t tile = j->kernels->tile_lanes;
     const xn_cpu_lanes lanes = {.arranged = u->arranged,
                                 .kind = u->kinds,
                                 .map = j->map,
                                 .pitch = j->pitch,
-                                .count = (lane + tile - 1) / tile * tile};
-    j->kernels->dots(&lanes, j->weights, o, filters, start, stream, pitch, dot);
-    for (int32_t c = 0; c < u->columns; c++)
-        j->kernels->column(u->apart + (size_t)c * column_words(j), j->weights, o, filters,
-                           start + u->kinds[lane + c], j->map->pitch, pitch, dot + lane + c);
+                                .count = (u->lanes - u->apart + tile - 1) / tile * tile,
+                                .words = u->apart_words,
+                                .sums = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_APART_SUMS),
+                                .apart = u->apart};
+    j->kernels->dots(&lanes, j->weights, o, filters, to);
 }
 
-/* The same with filters as lanes: 16 of them. With thresholds bits of the words instead, from `bit`
- * on. */
-static void count_turned(const unit_of_work *u, int32_t o, int32_t bit, size_t pitch,
-                         int32_t *dot) {
+/* The same with filters as lanes: 16 of them. */
+static void count_turned(const unit_of_work *u, int32_t o, const xn_cpu_dots *to) {
     const xn_cpu_many_job *j = u->j;
-    int32_t *turned = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_DOTS);
     const xn_cpu_turned t = {.patches = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_PATCHES),
                              .parities = xn_cpu_turned_of(j->weights, o),
-                             .pitch = column_words(j),
+                             .pitch = turned_words(j),
                              .row_words = (size_t)j->shape.anew,
-                             .words = j->shape.words};
-    j->kernels->turned(&t, u->tiles, u->tile_count, turned);
-    if (j->thresholds)
-        j->kernels->turned_bits(turned, u->lanes, j->thresholds->least + o, bit, u->words);
-    else
-        j->kernels->turn(turned, u->lanes, pitch, dot);
+                             .words = j->shape.words,
+                             .dot = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_DOTS),
+                             .bits = to->words ? (unsigned char *)to->words + to->bit / 8 : NULL,
+                             .least = to->least};
+    j->kernels->turned(&t, u->tiles, u->tile_count);
+    if (!to->words)
+        j->kernels->turn(t.dot, u->lanes, to->pitch, to->dot);
 }
 
-/* dot[o - first][lane] for filters [first, last), rows of pitch; `group` is the one whose patches
- * there are. */
-static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group, bool stream,
-                        size_t pitch, int32_t *dot) {
+/* What is left of `to` after some filters. */
+static xn_cpu_dots after(const xn_cpu_many_job *j, const xn_cpu_dots *to, int32_t filters) {
+    xn_cpu_dots rest = *to;
+    rest.start += (size_t)filters * (size_t)j->map->pitch;
+    rest.dot += (size_t)filters * to->pitch;
+    if (to->words)
+        rest.least += filters;
+    rest.bit += filters;
+    return rest;
+}
+
+static void count_group(const unit_of_work *u, int32_t o, int32_t filters, const xn_cpu_dots *to) {
+    if (!u->j->turned) {
+        count_filters(u, o, filters, to);
+        return;
+    }
+    for (int32_t f = 0; f < filters; f += XN_CPU_TURNED_FILTERS) {
+        const xn_cpu_dots rest = after(u->j, to, f);
+        count_turned(u, o + f, &rest);
+    }
+}
+
+/* Dots of filters [first, last); `group` is the one whose patches there are. */
+static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group,
+                        const xn_cpu_dots *to) {
     const xn_cpu_many_job *j = u->j;
     for (int32_t o = first; o < last;) {
         int32_t own = o / j->conv->group_out_channels;
         int32_t end = (int32_t)xn_cpu_min(last, ((int64_t)own + 1) * j->conv->group_out_channels);
+        const xn_cpu_dots rest = after(j, to, o - first);
         if (own != *group)
             make_patches(u, own);
         *group = own;
-        if (!j->turned)
-            count_filters(u, o, end - o, stream, pitch, dot + (size_t)(o - first) * pitch);
-        for (int32_t f = o; j->turned && f < end; f += XN_CPU_TURNED_FILTERS)
-            count_turned(u, f, f - first, pitch, dot + (size_t)(f - first) * pitch);
+        count_group(u, o, end - o, &rest);
         o = end;
     }
 }
 
 /* Whether dots go straight to where they belong: they are the output, of one image, and end with a
- * vector. */
+ * vector, or need not. */
 static bool is_direct(const unit_of_work *u) {
     const xn_cpu_many_job *j = u->j;
     const xn_epilogue *e = &j->conv->epilogue;
-    return j->kernels->direct && xn_cpu_is_dots(e) && !e->bits && !j->gather &&
-           (j->turned || (u->lanes - u->columns) % j->kernels->tile_lanes == 0) &&
+    return j->kernels->direct && xn_cpu_is_dots(e) && !e->bits && (j->turned || !j->gather) &&
+           (j->turned || (u->lanes - u->apart) % j->kernels->tile_lanes == 0) &&
            u->first % (int64_t)j->out_plane + u->lanes <= (int64_t)j->out_plane;
 }
 
@@ -368,43 +367,51 @@ static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
     const xn_cpu_many_job *j = u->j;
     image_part part = {0};
     if (j->conv->epilogue.bits)
-        memset(u->words, 0, (size_t)u->lanes * sizeof *u->words);
+        memset(u->words, 0, (size_t)u->j->pitch * sizeof *u->words);
     while (next_part(u, &part))
         emit_part(u, &part, first, last);
     if (j->conv->epilogue.bits)
         write_words(u, first, 0);
 }
 
-/* The same by thresholds. */
-static void emit_bits(const unit_of_work *u, int32_t first, int32_t last) {
-    const xn_cpu_many_job *j = u->j;
-    const uint32_t flip = j->thresholds->flip[first / XN_CPU_MANY_BLOCK] &
-                          UINT32_MAX >> (XN_CPU_MANY_BLOCK - (last - first));
-    if (!j->turned)
-        j->kernels->bits(u->dots, (size_t)j->pitch, j->thresholds->least + first, last - first,
-                         u->lanes, u->words);
-    write_words(u, first, flip);
-}
-
-/* Outputs of filters [first, last) that are dots. */
+/* Outputs of filters [first, last) that are dots; whole images by way of a copy that passes the
+ * cache. */
 static void run_direct(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
     const xn_cpu_many_job *j = u->j;
+    const size_t row = j->out_plane * sizeof(int32_t);
     image_part part = {0};
     next_part(u, &part);
-    unsigned char *to = output_of(j, &part, first);
-    const bool stream = is_streamed(j, to) && j->out_plane * sizeof(int32_t) % XN_CPU_LINE == 0;
+    unsigned char *to = output_of(j, &part, first), *dot = to;
+    const bool gathered = is_gathered(j, &part);
+    const bool stream = !gathered && is_streamed(j, to) && row % XN_CPU_LINE == 0;
+    if (gathered) /* at the same place in its line */
+        dot = u->gathered + (uintptr_t)to % XN_CPU_LINE;
+    const xn_cpu_dots dots = {.start = xn_cpu_many_starts(j, first),
+                              .dot = (int32_t *)(void *)dot,
+                              .pitch = j->out_plane,
+                              .stream = stream};
     if (!stream)
         fetch_outputs(u, first, last);
-    count_block(u, first, last, group, stream, j->out_plane, (int32_t *)(void *)to);
+    count_block(u, first, last, group, &dots);
+    if (gathered)
+        j->plan->kernels->copy(dot, (size_t)(last - first) * row, to);
 }
 
 static void run_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
+    const xn_cpu_many_job *j = u->j;
+    xn_cpu_dots dots = {
+        .start = xn_cpu_many_starts(j, first), .dot = u->dots, .pitch = (size_t)j->pitch};
     fetch_outputs(u, first, last);
-    if (u->j->turned && u->j->thresholds)
-        memset(u->words, 0, (size_t)u->lanes * sizeof *u->words);
-    count_block(u, first, last, group, false, (size_t)u->j->pitch, u->dots);
-    if (u->j->thresholds)
-        emit_bits(u, first, last);
+    if (j->thresholds) {
+        dots.words = u->words;
+        dots.least = j->thresholds->least + first;
+        memset(u->words, 0, (size_t)u->j->pitch * sizeof *u->words);
+    }
+    count_block(u, first, last, group, &dots);
+    if (j->thresholds)
+        write_words(u, first,
+                    j->thresholds->flip[first / XN_CPU_MANY_BLOCK] &
+                        UINT32_MAX >> (XN_CPU_MANY_BLOCK - (last - first)));
     else
         emit_block(u, first, last);
 }
@@ -416,9 +423,9 @@ void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
     int32_t group = -1;
     unit_of_work u = {.j = j, .first = unit % j->chunks * j->lanes, .thread = thread};
     u.lanes = (int32_t)xn_cpu_min(j->lanes, j->count * (int64_t)j->out_plane - u.first);
-    u.columns = columns_of(j, u.lanes);
+    u.apart = apart_of(j, u.lanes);
     u.patches = xn_cpu_many_own(j, thread, XN_CPU_MANY_PATCHES);
-    u.apart = xn_cpu_many_own(j, thread, XN_CPU_MANY_COLUMNS);
+    u.apart_words = xn_cpu_many_own(j, thread, XN_CPU_MANY_APART);
     u.arranged =
         j->kernels->word_bytes > 4 ? xn_cpu_many_own(j, thread, XN_CPU_MANY_ARRANGED) : u.patches;
     u.kinds = xn_cpu_many_own(j, thread, XN_CPU_MANY_KINDS);

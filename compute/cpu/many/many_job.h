@@ -7,7 +7,7 @@
 #include "path.h"
 #include "thresholds.h"
 
-#define XN_CPU_MANY_BLOCK 32 /* filters of a unit are a multiple: a word of bits */
+#define XN_CPU_MANY_BLOCK XN_CPU_MOST_FILTERS /* those of a unit are a multiple: a word of bits */
 
 /* Arrays in scratch. */
 enum {
@@ -27,7 +27,8 @@ enum {
     XN_CPU_MANY_PIECES,         /* xn_cpu_piece [pitch] */
     XN_CPU_MANY_PATCHES,        /* uint32 [words][pitch] */
     XN_CPU_MANY_ARRANGED,       /* the same as the kernels read it, if that takes more room */
-    XN_CPU_MANY_COLUMNS,        /* uint32 [lanes of a vector][words]: patches of lone lanes */
+    XN_CPU_MANY_APART,          /* uint64 [lanes][pairs]: words of lanes counted apart */
+    XN_CPU_MANY_APART_SUMS,     /* uint32 [lanes][32]: in how many bits they differ */
     XN_CPU_MANY_KINDS,          /* int32 [pitch]: class of each lane */
     XN_CPU_MANY_TURNED_PATCHES, /* uint32 [lanes][words up to a multiple of 16], if turned, */
     XN_CPU_MANY_TILES,          /* xn_cpu_tile [lanes] */

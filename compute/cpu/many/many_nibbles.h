@@ -105,22 +105,24 @@ static void begin(const xn_cpu_lanes *lanes, const int32_t *start, int32_t *dot)
 }
 
 static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot) {
+                 int32_t filters, const xn_cpu_dots *to) {
     const int64_t all = (int64_t)weights->words * WORD_NIBBLES;
     const uint8_t *from = lanes->arranged, *nibbles = weights->nibbles + o * all;
-    uint32_t *to = (uint32_t *)dot; /* parts may pass 2^31 where dot does not */
-    (void)stream;
+    uint32_t *dot = (uint32_t *)to->dot; /* parts may pass 2^31 where dot does not */
     for (int32_t f = 0; f < filters; f++)
-        begin(lanes, start + (size_t)f * (size_t)lanes->map->pitch, dot + (size_t)f * pitch);
+        begin(lanes, to->start + (size_t)f * (size_t)lanes->map->pitch,
+              to->dot + (size_t)f * to->pitch);
     for (int64_t k = 0; k < all; k += FOLD_NIBBLES) {
         const int32_t count = (int32_t)xn_cpu_min(FOLD_NIBBLES, all - k);
         const uint8_t *part = from + k * lanes->pitch;
         int32_t x = 0;
         for (; x + TILE_VECTORS * VECTOR_BYTES <= lanes->count; x += TILE_VECTORS * VECTOR_BYTES)
-            nibble_lanes(part + x, count, lanes->pitch, nibbles + k, all, filters, pitch, to + x,
-                         TILE_VECTORS);
+            nibble_lanes(part + x, count, lanes->pitch, nibbles + k, all, filters, to->pitch,
+                         dot + x, TILE_VECTORS);
         for (; x < lanes->count; x += VECTOR_BYTES)
-            nibble_lanes(part + x, count, lanes->pitch, nibbles + k, all, filters, pitch, to + x,
-                         1);
+            nibble_lanes(part + x, count, lanes->pitch, nibbles + k, all, filters, to->pitch,
+                         dot + x, 1);
     }
+    if (to->words)
+        set_bits(lanes, filters, to);
 }

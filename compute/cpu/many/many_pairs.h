@@ -9,182 +9,41 @@
  *     sum of popc(d[k]) = 2 * sum over pairs of popc(carry) + popc(p[last])
  *
  * Two words take two xors, a carry, a count and an addition: 5 instructions, where counting each
- * takes 6. None but the xors reads memory, and none waits for those of the pair before. */
+ * takes 6. None but the xors reads memory, and none waits for those of the pair before.
+ *
+ * All of this is work for the units of vectors. So beside each tile one more lane is counted by
+ * those of general registers, 64 bits at a time, from the words as they are: 17 lanes in the time
+ * of 16. */
 
 /* A word of a filter is an operand in memory, so a tile is one vector of lanes by as many filters
  * as have room for a count and a parity each. */
-enum { TILE_LANES = WORDS, WORD_BYTES = 4, TILE_FILTERS = XN_CPU_PARITY_FILTERS };
-#define LAYOUT XN_CPU_MANY_PARITIES
-#define SPREAD spread
-#define PATCH patch_parities
+enum { TILE_LANES = WORDS, WORD_BYTES = 4, TILE_FILTERS = XN_CPU_PAIR_FILTERS };
+#define LAYOUT XN_CPU_MANY_PAIRS
 #define ARRANGE NULL
 #define DIRECT true
-#define COLUMN column
+#define BESIDE 1
+#define SET_APART set_apart
 
-/* Arrays stay in registers only where the compiler unrolls a loop before it looks for them. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#define UNROLL_16 UNROLL
-#define UNROLL_KNOWN /* where it cannot see that the count is known, that is an error */
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#define UNROLL_16 _Pragma("GCC unroll 16")
-#define UNROLL_KNOWN UNROLL
-#endif
-
-/* ---- packed input ---- */
-
-#define EVENS(a, b)                                                                                \
-    __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
-#define ODDS(a, b)                                                                                 \
-    __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
-
-/* A vector of each plane, a power of 2 of them: even words and odd ones apart, then each half
- * again, which leaves planes in the order of their bits turned round. */
-INLINE void spread_vectors(const uint32_t *words, const int step, size_t plane, uint32_t *planes) {
-    vector_u32 v[WORDS] = {{0}}, halves[WORDS] = {{0}};
-    int order[WORDS] = {0};
-    for (int w = 0; w < step; w++)
-        v[w] = *(const loose_u32 *)(words + w * WORDS);
-    for (int width = step, bit = 1; width > 1; width /= 2, bit *= 2) {
-        const int half = width / 2;
-        for (int w = 0; w < half * bit; w++) {
-            const int at = w / half * width + w % half;
-            halves[at] = EVENS(v[2 * w], v[2 * w + 1]);
-            halves[at + half] = ODDS(v[2 * w], v[2 * w + 1]);
-        }
-        for (int w = 0; w < step; w++) {
-            v[w] = halves[w];
-            order[w] += w % width < half ? 0 : bit;
-        }
-    }
-    for (int w = 0; w < step; w++)
-        *(loose_u32 *)(planes + (size_t)order[w] * plane) = v[w];
-}
-
-static void spread(const uint32_t *words, int32_t step, int32_t n, size_t plane, uint32_t *planes) {
-    int32_t x = 0;
-    for (; step == 2 && x + WORDS <= n; x += WORDS)
-        spread_vectors(words + (size_t)x * 2, 2, plane, planes + x);
-    for (; step == 4 && x + WORDS <= n; x += WORDS)
-        spread_vectors(words + (size_t)x * 4, 4, plane, planes + x);
-    for (; step == 8 && x + WORDS <= n; x += WORDS)
-        spread_vectors(words + (size_t)x * 8, 8, plane, planes + x);
-    for (; step == 16 && x + WORDS <= n; x += WORDS)
-        spread_vectors(words + (size_t)x * 16, 16, plane, planes + x);
-    spread_plain(words + (size_t)x * (size_t)step, step, n - x, plane, planes + x);
-}
-
-/* ---- patches ---- */
-
-enum { MOST_TAPS = 8 /* of a kernel row whose masks are held */ };
-
-/* From words to parities, in place. */
-static void add_up_words(const xn_cpu_patch *shape, int32_t lanes, int32_t pitch,
-                         uint32_t *patches) {
-    for (int32_t x = 0; x < lanes; x += WORDS) {
-        uint32_t *row = patches + x;
-        vector_u32 parity = {0};
-        for (int32_t k = 0; k < shape->words; k++, row += pitch) {
-            if (shape->anew && k % shape->anew == 0)
-                parity = (vector_u32){0};
-            *(loose_u32 *)row = parity ^= *(const loose_u32 *)row;
-        }
-    }
-}
-
-/* What a vector of lanes sees of a piece. */
-typedef struct seen_piece {
-    const uint32_t *corner;     /* what the first tap of lane 0 sees, were it inside */
-    int32_t y;                  /* row of that */
-    uint32_t taps;              /* bit j: some lane is inside at column j of the kernel */
-    vector_u32 mask[MOST_TAPS]; /* of the lanes that are */
-} seen_piece;
-
-INLINE void see_piece(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_piece *piece,
-                      int32_t x, seen_piece *s) {
-    const vector_i32 lane = *(const loose_i32 *)numbers;
-    const int32_t begin = piece->lane - x, end = begin + piece->count;
-    const int32_t zero = begin - piece->x; /* lane of column 0 */
-    s->y = piece->y * conv->stride_h - conv->pad_top;
-    s->corner = piece->planes + (int64_t)s->y * conv->width - zero - conv->pad_left;
-    s->taps = 0;
-    for (int32_t j = 0; j < conv->kernel_w; j++) {
-        const int32_t first = (int32_t)xn_cpu_max(begin, zero + map->outputs[j].first);
-        const int32_t last = (int32_t)xn_cpu_min(end, zero + map->outputs[j].last);
-        s->mask[j] = (vector_u32)((lane >= first) & (lane < last));
-        s->taps |= first < last && first < WORDS && last > 0 ? 1u << j : 0;
-    }
-}
-
-/* Column `to` of the patches for a vector that sees n pieces, with so many words a tap. */
-INLINE void patch_vector(const xn_conv *conv, const xn_cpu_patch *shape, const seen_piece *pieces,
-                         const int32_t n, const int32_t words, size_t pitch, uint32_t *to) {
-    const size_t plane = (size_t)conv->height * (size_t)conv->width;
-    vector_u32 parity = {0};
-    for (int32_t i = 0; i < conv->kernel_h; i++) {
-        if (shape->anew)
-            parity = (vector_u32){0};
-        for (int32_t j = 0; j < conv->kernel_w; j++) {
-            const uint32_t *from[WORDS];
-            const vector_u32 *mask[WORDS];
-            UNROLL_KNOWN
-            for (int32_t p = 0; p < n; p++) {
-                const int32_t y = pieces[p].y + i * conv->dilation_h;
-                const bool seen = y >= 0 && y < conv->height && (pieces[p].taps >> j & 1);
-                const uint32_t *at = pieces[p].corner +
-                                     (int64_t)i * conv->dilation_h * conv->width +
-                                     (int64_t)j * conv->dilation_w;
-                from[p] = seen ? at : NULL;
-                mask[p] = &pieces[p].mask[j];
-            }
-            for (int32_t word = 0; word < words; word++, to += pitch) {
-                UNROLL
-                for (int32_t p = 0; p < n; p++)
-                    if (from[p])
-                        parity ^= *(const loose_u32 *)(from[p] + (size_t)word * plane) & *mask[p];
-                *(loose_u32 *)to = parity;
-            }
-        }
-    }
-}
-
-INLINE void patch_words(const xn_conv *conv, const xn_cpu_patch *shape, const seen_piece *pieces,
-                        int32_t n, const int32_t words, size_t pitch, uint32_t *to) {
-    if (n == 1)
-        patch_vector(conv, shape, pieces, 1, words, pitch, to);
-    else if (n == 2)
-        patch_vector(conv, shape, pieces, 2, words, pitch, to);
-    else
-        patch_vector(conv, shape, pieces, n, words, pitch, to);
-}
-
-/* Vector after vector, with what it sees of each piece. */
-static void patch_parities(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
-                           const xn_cpu_piece *pieces, int32_t count, int32_t pitch,
-                           uint32_t *patches) {
-    const xn_cpu_piece *end = pieces + count;
-    const int32_t lanes = end[-1].lane + end[-1].count;
-    seen_piece seen[WORDS];
-    if (conv->stride_w != 1 || shape->sharing > 1 || conv->kernel_w > MOST_TAPS) {
-        patch(conv, map, shape, pieces, count, pitch, patches);
-        add_up_words(shape, lanes, pitch, patches);
-        return;
-    }
-    for (int32_t x = 0; x < lanes; x += WORDS) {
-        int32_t n = 0;
-        while (pieces->lane + pieces->count <= x)
-            pieces++;
-        for (const xn_cpu_piece *p = pieces; p < end && p->lane < x + WORDS; p++)
-            see_piece(conv, map, p, x, &seen[n++]);
-        if (shape->tap_words == 2)
-            patch_words(conv, shape, seen, n, 2, (size_t)pitch, patches + x);
-        else
-            patch_words(conv, shape, seen, n, shape->tap_words, (size_t)pitch, patches + x);
-    }
-}
+#include "many_parities.h"
 
 /* ---- dots ---- */
+
+/* Rows from columns, 16 by 16: four times the vectors of the first half between those of the
+ * second. */
+INLINE void turn_vectors(vector_u32 *v) {
+    vector_u32 w[WORDS];
+    UNROLL_16
+    for (int round = 0; round < 4; round++) {
+        UNROLL_16
+        for (int i = 0; i < WORDS / 2; i++) {
+            w[2 * i] = FIRST_HALVES(v[i], v[i + WORDS / 2]);
+            w[2 * i + 1] = SECOND_HALVES(v[i], v[i + WORDS / 2]);
+        }
+        UNROLL_16
+        for (int i = 0; i < WORDS; i++)
+            v[i] = w[i];
+    }
+}
 
 /* The last word of an odd number. */
 INLINE void add_word(vector_u32 *count, vector_u32 *parity, vector_u32 next) {
@@ -198,110 +57,274 @@ INLINE vector_u32 less_both(vector_u32 from, vector_u32 carries, vector_u32 pari
     return from - (differ + differ);
 }
 
-INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
-                      int32_t o, const int32_t *start, const bool stream, size_t pitch,
-                      int32_t *dot, const int filters, const class_way way) {
-    const size_t words = (size_t)weights->words, row = (size_t)lanes->pitch;
-    const uint32_t *patches = (const uint32_t *)lanes->arranged + x;
-    const uint32_t *parities = xn_cpu_parities_of(weights, o);
-    vector_u32 count[TILE_FILTERS], parity[TILE_FILTERS];
-    size_t k = 0;
+static const uint32_t one_bit[32] = {
+    1u << 0,  1u << 1,  1u << 2,  1u << 3,  1u << 4,  1u << 5,  1u << 6,  1u << 7,
+    1u << 8,  1u << 9,  1u << 10, 1u << 11, 1u << 12, 1u << 13, 1u << 14, 1u << 15,
+    1u << 16, 1u << 17, 1u << 18, 1u << 19, 1u << 20, 1u << 21, 1u << 22, 1u << 23,
+    1u << 24, 1u << 25, 1u << 26, 1u << 27, 1u << 28, 1u << 29, 1u << 30, 1u << 31};
+
+/* What becomes of dots: they are stored, past the cache, or are bits of words. */
+typedef enum { STORED, STREAMED, TO_BITS } dots_way;
+
+/* What a tile is about: a vector of lanes, some filters and, if there is one, a lane beside them,
+ * which takes the units that vectors leave idle. */
+typedef struct pairs_tile {
+    const uint32_t *patches; /* rows of row */
+    const xn_cpu_pair *pair, *end;
+    const uint64_t *beside;
+    uint32_t *sums;              /* of that */
+    const int32_t *start, *kind; /* start: rows of start_pitch, of dots or limits */
+    int32_t *dot;                /* rows of pitch */
+    uint32_t *words;
+    size_t row, start_pitch, pitch;
+    const uint32_t *bit; /* of words, each filter's */
+    int32_t own;         /* of its block the first filter */
+    bool odd;            /* a word is left after the pairs */
+} pairs_tile;
+
+/* What becomes of so many filters' vectors of bits that differ. */
+INLINE void finish_dots(const pairs_tile *t, const vector_u32 *differ, const int filters,
+                        const class_way way, const dots_way what) {
+    const int32_t *start = t->start, *kind = t->kind;
+    const size_t start_pitch = t->start_pitch, pitch = t->pitch;
+    const uint32_t *bit = t->bit;
+    int32_t *dot = t->dot;
+    vector_u32 bits = {0};
+    if (what == TO_BITS)
+        bits = *(const loose_u32 *)t->words;
     UNROLL
-    for (int f = 0; f < filters; f++)
-        count[f] = parity[f] = (vector_u32){0};
-    for (; k + 2 <= words; k += 2, patches += 2 * row, parities += 2 * TILE_FILTERS) {
-        const vector_u32 first = *(const loose_u32 *)patches;
-        const vector_u32 second = *(const loose_u32 *)(patches + row);
-        UNROLL
-        for (int f = 0; f < filters; f++)
-            ADD_PAIR(count[f], parity[f], first, second, parities + f, parities + TILE_FILTERS + f);
-    }
-    if (k < words)
-        UNROLL
-    for (int f = 0; f < filters; f++)
-        add_word(&count[f], &parity[f], *(const loose_u32 *)patches ^ parities[f]);
-    UNROLL
-    for (int f = 0; f < filters; f++, start += lanes->map->pitch, dot += pitch) {
-        const vector_u32 from = way == MANY_CLASSES
-                                    ? (vector_u32){0}
-                                    : entries(table_of(start, way), start, lanes->kind + x, way);
-        const vector_u32 v = less_both(from, count[f], COUNT(parity[f]));
-        if (stream)
-            STREAM(dot + x, v);
+    for (int f = 0; f < filters; f++, start += start_pitch, dot += pitch) {
+        const vector_u32 from =
+            way == MANY_CLASSES ? (vector_u32){0} : entries(table_of(start, way), start, kind, way);
+        if (what == TO_BITS)
+            SET_BIT(bits, bit[f], from, differ[f]);
+        else if (what == STREAMED)
+            STREAM(dot, from - (differ[f] + differ[f]));
         else
-            *(loose_u32 *)(dot + x) = v;
+            *(loose_u32 *)dot = from - (differ[f] + differ[f]);
     }
+    if (what == TO_BITS)
+        *(loose_u32 *)t->words = bits;
+}
+
+/* What is not needed while words are counted stays in memory, else compilers put it into vectors'
+ * registers, from where it comes late. */
+INLINE void dots_tile(const pairs_tile *t, const int filters, const class_way way,
+                      const dots_way what, const bool with_beside) {
+    const size_t row = t->row;
+    const uint32_t *patches = t->patches;
+    const xn_cpu_pair *pair = t->pair, *end = t->end;
+    const uint64_t *beside = t->beside;
+    const int32_t own = filters == 1 ? t->own : 0;
+    vector_u32 count[TILE_FILTERS], parity[TILE_FILTERS];
+    uint64_t sum[TILE_FILTERS];
+    UNROLL
+    for (int f = 0; f < filters; f++) {
+        count[f] = parity[f] = (vector_u32){0};
+        sum[f] = 0;
+    }
+    __asm__("" : "+m"(t)); /* here, */
+    for (; pair < end; pair++, beside++) {
+        const vector_u32 even = *(const loose_u32 *)patches;
+        const vector_u32 odd = *(const loose_u32 *)(patches + row);
+        NEXT_ROWS(patches, row);
+        __asm__("" : "+m"(end)); /* and here */
+        UNROLL
+        for (int f = 0; f < filters; f++) {
+            ADD_PAIR(count[f], parity[f], even, odd, &pair->even[own + f], &pair->odd[own + f]);
+            if (with_beside)
+                ADD_BESIDE(sum[f], pair->both[own + f], *beside);
+        }
+    }
+    if (t->odd)
+        UNROLL
+    for (int f = 0; f < filters; f++) {
+        add_word(&count[f], &parity[f], *(const loose_u32 *)patches ^ pair->even[own + f]);
+        if (with_beside)
+            ADD_BESIDE(sum[f], pair->both[own + f], *beside);
+    }
+    uint32_t *sums = t->sums;
+    if (with_beside)
+        UNROLL
+    for (int f = 0; f < filters; f++)
+        sums[f] = (uint32_t)sum[f];
+    UNROLL
+    for (int f = 0; f < filters; f++)
+        count[f] += count[f] + COUNT(parity[f]);
+    finish_dots(t, count, filters, way, what);
+}
+
+/* Functions of their own: else they share what registers hold. */
+typedef void tile_function(const pairs_tile *t);
+typedef struct tile_functions {
+    tile_function *eight, *eight_beside, *one, *one_beside; /* filters; and a lane beside */
+} tile_functions;
+
+#define TILE_FUNCTION(name, filters, way, what, with_beside)                                       \
+    static __attribute__((noinline)) void name(const pairs_tile *t) {                              \
+        dots_tile(t, filters, way, what, with_beside);                                             \
+    }
+#define TILE_FUNCTIONS(name, way, what)                                                            \
+    TILE_FUNCTION(name##_eight, TILE_FILTERS, way, what, false)                                    \
+    TILE_FUNCTION(name##_eight_beside, TILE_FILTERS, way, what, true)                              \
+    TILE_FUNCTION(name##_one, 1, way, what, false)                                                 \
+    TILE_FUNCTION(name##_one_beside, 1, way, what, true)
+TILE_FUNCTIONS(one_class, ONE_CLASS, STORED)
+TILE_FUNCTIONS(one_class_streamed, ONE_CLASS, STREAMED)
+TILE_FUNCTIONS(one_class_bits, ONE_CLASS, TO_BITS)
+TILE_FUNCTIONS(few_classes, FEW_CLASSES, STORED)
+TILE_FUNCTIONS(few_classes_streamed, FEW_CLASSES, STREAMED)
+TILE_FUNCTIONS(few_classes_bits, FEW_CLASSES, TO_BITS)
+TILE_FUNCTIONS(many_classes, MANY_CLASSES, STORED)
+#define TILES(name)                                                                                \
+    { name##_eight, name##_eight_beside, name##_one, name##_one_beside }
+
+static tile_functions tiles_of(class_way way, dots_way what) {
+    static const tile_functions by[2][3] = {
+        {TILES(one_class), TILES(one_class_streamed), TILES(one_class_bits)},
+        {TILES(few_classes), TILES(few_classes_streamed), TILES(few_classes_bits)}};
+    static const tile_functions many = TILES(many_classes);
+    return way == MANY_CLASSES ? many : by[way == FEW_CLASSES][what];
+}
+
+static pairs_tile tile_at(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
+                          const xn_cpu_dots *to, size_t start_pitch) {
+    return (pairs_tile){.patches = (const uint32_t *)lanes->arranged + x,
+                        .beside = lanes->words + (size_t)(x / WORDS) * xn_cpu_pairs(weights->words),
+                        .kind = lanes->kind + x,
+                        .words = to->words ? to->words + x : NULL,
+                        .row = (size_t)lanes->pitch,
+                        .start_pitch = start_pitch,
+                        .pitch = to->pitch,
+                        .odd = weights->words % 2};
+}
+
+/* From filter o on, which is the first-th of those asked for. */
+static void set_filters(pairs_tile *t, const xn_cpu_lanes *lanes, int32_t x,
+                        const xn_cpu_many_weights *weights, int32_t o, const xn_cpu_dots *to,
+                        int32_t first) {
+    t->pair = xn_cpu_pairs_of(weights, o);
+    t->end = t->pair + weights->words / 2;
+    t->own = o % TILE_FILTERS;
+    t->sums = lanes->sums + (size_t)(x / WORDS) * XN_CPU_MOST_FILTERS + first;
+    t->start = to->start + (size_t)first * t->start_pitch;
+    t->dot = to->dot + (size_t)first * to->pitch + x;
+    t->bit = one_bit + to->bit + first;
 }
 
 /* Filters by eights where they are those of a block, else one by one. */
-INLINE void dots_by(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                    int32_t filters, const int32_t *start, const bool stream, size_t pitch,
-                    int32_t *dot, const class_way way) {
-    const size_t starts = (size_t)lanes->map->pitch;
+static void dots_by(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                    int32_t filters, const xn_cpu_dots *to, size_t start_pitch,
+                    tile_functions tiles) {
     for (int32_t x = 0; x < lanes->count; x += WORDS) {
-        for (int32_t f = 0; f < filters;)
-            if ((o + f) % TILE_FILTERS == 0 && f + TILE_FILTERS <= filters) {
-                dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, stream, pitch,
-                          dot + (size_t)f * pitch, TILE_FILTERS, way);
-                f += TILE_FILTERS;
-            } else {
-                dots_tile(lanes, x, weights, o + f, start + (size_t)f * starts, stream, pitch,
-                          dot + (size_t)f * pitch, 1, way);
-                f++;
-            }
+        const bool beside = x / WORDS < lanes->apart;
+        tile_function *const eight = beside ? tiles.eight_beside : tiles.eight;
+        tile_function *const one = beside ? tiles.one_beside : tiles.one;
+        pairs_tile t = tile_at(lanes, x, weights, to, start_pitch);
+        for (int32_t f = 0; f < filters;) {
+            const bool whole = (o + f) % TILE_FILTERS == 0 && f + TILE_FILTERS <= filters;
+            set_filters(&t, lanes, x, weights, o + f, to, f);
+            (whole ? eight : one)(&t);
+            f += whole ? TILE_FILTERS : 1;
+        }
     }
 }
 
-/* A function each: else they share what registers hold. */
-#define DOTS_BY(name, stream, way)                                                                 \
-    static void name(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,     \
-                     int32_t filters, const int32_t *start, size_t pitch, int32_t *dot) {          \
-        dots_by(lanes, weights, o, filters, start, stream, pitch, dot, way);                       \
+/* Dots of up to 16 filters from `first` on, and of up to 16 lanes counted apart, from `lane` on. */
+INLINE void dots_apart(const xn_cpu_lanes *lanes, int32_t lane, int32_t first, int32_t filters,
+                       const xn_cpu_dots *to, size_t start_pitch, const class_way way,
+                       const dots_way what) {
+    const int32_t x = lanes->count + lane, left = (int32_t)xn_cpu_min(lanes->apart - lane, WORDS);
+    const uint32_t *sums = lanes->sums + (size_t)lane * XN_CPU_MOST_FILTERS + first;
+    const int32_t *start = to->start + (size_t)first * start_pitch;
+    int32_t *dot = to->dot + (size_t)first * to->pitch + x;
+    vector_u32 v[WORDS], bits = {0};
+    UNROLL_16
+    for (int i = 0; i < WORDS; i++)
+        v[i] = *(const loose_u32 *)(sums + i * XN_CPU_MOST_FILTERS);
+    turn_vectors(v);
+    for (int32_t f = 0; f < filters; f++, start += start_pitch, dot += to->pitch) {
+        const vector_u32 from = way == MANY_CLASSES
+                                    ? (vector_u32){0}
+                                    : entries(table_of(start, way), start, lanes->kind + x, way);
+        if (what == TO_BITS)
+            SET_BIT(bits, one_bit[to->bit + first + f], from, v[f]);
+        else if (what == STREAMED && left == WORDS)
+            STREAM(dot, from - (v[f] + v[f]));
+        else
+            STORE_FIRST(dot, left, from - (v[f] + v[f]));
     }
-DOTS_BY(dots_one, false, ONE_CLASS)
-DOTS_BY(dots_one_streamed, true, ONE_CLASS)
-DOTS_BY(dots_few, false, FEW_CLASSES)
-DOTS_BY(dots_few_streamed, true, FEW_CLASSES)
-DOTS_BY(dots_many, false, MANY_CLASSES)
-
-static void add_starts(const xn_cpu_lanes *lanes, int32_t filters, const int32_t *start,
-                       size_t pitch, int32_t *dot) {
-    uint32_t *to = (uint32_t *)dot; /* parts may pass 2^31 where dot does not */
-    for (int32_t f = 0; f < filters; f++, start += lanes->map->pitch, to += pitch)
-        for (int32_t x = 0; x < lanes->count; x++)
-            to[x] += (uint32_t)start[lanes->kind[x]];
+    if (what == TO_BITS)
+        *(loose_u32 *)(to->words + x) |= bits;
 }
 
-static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                 int32_t filters, const int32_t *start, bool stream, size_t pitch, int32_t *dot) {
-    const class_way way = way_of(lanes->map->classes);
-    if (way == FEW_CLASSES && stream)
-        dots_few_streamed(lanes, weights, o, filters, start, pitch, dot);
+INLINE void all_apart(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to,
+                      size_t start_pitch, const class_way way, const dots_way what) {
+    for (int32_t lane = 0; lane < lanes->apart; lane += WORDS)
+        for (int32_t f = 0; f < filters; f += WORDS)
+            dots_apart(lanes, lane, f, (int32_t)xn_cpu_min(filters - f, WORDS), to, start_pitch,
+                       way, what);
+}
+
+static void finish_apart(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to,
+                         size_t start_pitch, class_way way, dots_way what) {
+    if (way == MANY_CLASSES)
+        all_apart(lanes, filters, to, start_pitch, MANY_CLASSES, STORED);
+    else if (way == FEW_CLASSES && what == TO_BITS)
+        all_apart(lanes, filters, to, start_pitch, FEW_CLASSES, TO_BITS);
     else if (way == FEW_CLASSES)
-        dots_few(lanes, weights, o, filters, start, pitch, dot);
-    else if (way == ONE_CLASS && stream)
-        dots_one_streamed(lanes, weights, o, filters, start, pitch, dot);
-    else if (way == ONE_CLASS)
-        dots_one(lanes, weights, o, filters, start, pitch, dot);
-    else {
-        dots_many(lanes, weights, o, filters, start, pitch, dot);
-        add_starts(lanes, filters, start, pitch, dot);
-    }
+        all_apart(lanes, filters, to, start_pitch, FEW_CLASSES,
+                  what == STREAMED ? STREAMED : STORED);
+    else if (what == TO_BITS)
+        all_apart(lanes, filters, to, start_pitch, ONE_CLASS, TO_BITS);
+    else
+        all_apart(lanes, filters, to, start_pitch, ONE_CLASS, what == STREAMED ? STREAMED : STORED);
 }
 
-/* A vector is 16 words of the filter here. The last one's may be the next filter's too: masked. */
-static void column(const uint32_t *patch, const xn_cpu_many_weights *weights, int32_t o,
-                   int32_t filters, const int32_t *start, int32_t start_pitch, size_t pitch,
-                   int32_t *dot) {
-    const int32_t words = weights->words, whole = (words - 1) / WORDS * WORDS;
-    const uint32_t *bits = weights->bits + (size_t)o * (size_t)words;
-    const vector_u32 mask = (vector_u32)(*(const loose_i32 *)numbers < words - whole);
-    for (int32_t f = 0; f < filters; f++, bits += words, dot += pitch, start += start_pitch) {
-        vector_u32 sum = COUNT((*(const loose_u32 *)(bits + whole) & mask) ^
-                               *(const loose_u32 *)(patch + whole));
-        for (int32_t k = 0; k < whole; k += WORDS)
-            sum += COUNT(*(const loose_u32 *)(bits + k) ^ *(const loose_u32 *)(patch + k));
-        *dot = xn_dot_from_xor(*start, (int32_t)SUM(sum));
+static void add_starts(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to) {
+    uint32_t *dot = (uint32_t *)to->dot; /* parts may pass 2^31 where dot does not */
+    const int32_t *start = to->start;
+    for (int32_t f = 0; f < filters; f++, start += lanes->map->pitch, dot += to->pitch)
+        for (int32_t x = 0; x < lanes->count + lanes->apart; x++)
+            dot[x] += (uint32_t)start[lanes->kind[x]];
+}
+
+/* Of filters that become bits: dot >= least where at most so many bits differ, by class. */
+static void set_limits(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to,
+                       int32_t *limit) {
+    for (int32_t f = 0; f < filters; f++)
+        *(loose_i32 *)(limit + f * WORDS) =
+            (*(const loose_i32 *)(to->start + (size_t)f * (size_t)lanes->map->pitch) -
+             to->least[f]) >>
+            1;
+}
+
+static void dots_or_bits(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                         int32_t filters, const xn_cpu_dots *to, size_t start_pitch, class_way way,
+                         dots_way what) {
+    dots_by(lanes, weights, o, filters, to, start_pitch, tiles_of(way, what));
+    if (lanes->apart)
+        finish_apart(lanes, filters, to, start_pitch, way, what);
+}
+
+/* With many classes what they start from is added afterwards, and bits are had of that. */
+static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+                 int32_t filters, const xn_cpu_dots *to) {
+    const class_way way = way_of(lanes->map->classes);
+    const size_t pitch = (size_t)lanes->map->pitch;
+    int32_t limit[XN_CPU_MOST_FILTERS * WORDS];
+    if (way == MANY_CLASSES) {
+        dots_or_bits(lanes, weights, o, filters, to, pitch, way, STORED);
+        add_starts(lanes, filters, to);
+        if (to->words)
+            set_bits(lanes, filters, to);
+    } else if (to->words) {
+        xn_cpu_dots limited = *to;
+        set_limits(lanes, filters, to, limit);
+        limited.start = limit;
+        dots_or_bits(lanes, weights, o, filters, &limited, WORDS, way, TO_BITS);
+    } else {
+        dots_or_bits(lanes, weights, o, filters, to, pitch, way, to->stream ? STREAMED : STORED);
     }
 }
 
@@ -309,4 +332,25 @@ static void column(const uint32_t *patch, const xn_cpu_many_weights *weights, in
 #define TURNED turned
 #define TURN turn
 #define TURN_PATCHES turn_patches
-#define TURNED_BITS turned_bits
+
+static void set_apart(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
+                      uint64_t *apart) {
+    const int32_t padded = 2 * (int32_t)xn_cpu_pairs(words);
+    for (int32_t x = 0; x < lanes; x += WORDS) {
+        uint32_t *to = (uint32_t *)apart + (size_t)x * (size_t)padded;
+        vector_u32 before = {0}, v[WORDS];
+        for (int32_t k = 0; k < padded; k += WORDS) {
+            const uint32_t *row = patches + (size_t)k * (size_t)pitch + x;
+            for (int32_t i = 0; i < WORDS; i++, row += pitch) {
+                const vector_u32 parity =
+                    k + i < words ? (vector_u32) * (const loose_u32 *)row : before;
+                v[i] = parity ^ before;
+                before = parity;
+            }
+            turn_vectors(v);
+            for (int32_t i = 0; i < WORDS; i++)
+                STORE_FIRST(to + (size_t)i * (size_t)padded + k,
+                            (int32_t)xn_cpu_min(padded - k, WORDS), v[i]);
+        }
+    }
+}

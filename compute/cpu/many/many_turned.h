@@ -23,7 +23,7 @@ INLINE void add_row(const uint32_t *const *patch, const uint32_t *parities, size
         const vector_u32 second = *(const vector_u32 *)(parities + (k + 1) * WORDS);
         UNROLL
         for (int i = 0; i < outputs; i++)
-            ADD_PAIR(count[i], parity[i], first, second, patch[i] + k, patch[i] + k + 1);
+            ADD_PAIR_AT(count[i], parity[i], first, second, patch[i], k);
     }
     if (k < end)
         UNROLL
@@ -34,10 +34,9 @@ INLINE void add_row(const uint32_t *const *patch, const uint32_t *parities, size
         odd[i] += whole ? COUNT(parity[i]) : COUNT(parity[i]) - COUNT(begin);
 }
 
-/* Dots of 16 filters, dot[lane][16]. */
-INLINE void turned_tile(const xn_cpu_turned *t, const xn_cpu_tile *tile, int32_t *dot,
-                        const int outputs) {
-    const vector_u32 from = (uint32_t)tile->base - (vector_u32){0};
+/* Dots of 16 filters, dot[lane][16], or their bits. */
+INLINE void turned_tile(const xn_cpu_turned *t, const xn_cpu_tile *tile, const int outputs,
+                        const bool to_bits) {
     vector_u32 count[XN_CPU_TILE], odd[XN_CPU_TILE];
     const uint32_t *patch[XN_CPU_TILE];
     size_t k = tile->first;
@@ -53,14 +52,29 @@ INLINE void turned_tile(const xn_cpu_turned *t, const xn_cpu_tile *tile, int32_t
             add_row(patch, t->parities, k, k + tile->words, false, count, odd, outputs);
     UNROLL
     for (int i = 0; i < outputs; i++)
-        *(vector_u32 *)(dot + (size_t)tile->lane[i] * WORDS) = less_both(from, count[i], odd[i]);
+        count[i] += count[i] + odd[i];
+    const vector_u32 from = (uint32_t)tile->base - (vector_u32){0};
+    if (to_bits) {
+        const vector_i32 limit = ((vector_i32)from - *(const loose_i32 *)t->least) >> 1;
+        UNROLL
+        for (int i = 0; i < outputs; i++) {
+            const uint16_t bits = AT_LEAST(limit, count[i]);
+            memcpy(t->bits + 4 * (size_t)tile->lane[i], &bits, sizeof bits);
+        }
+    } else {
+        UNROLL
+        for (int i = 0; i < outputs; i++)
+            *(vector_u32 *)(t->dot + (size_t)tile->lane[i] * WORDS) = from - (count[i] + count[i]);
+    }
 }
 
 /* A function each: else they share what registers hold. */
 #define TURNED_TILE(outputs)                                                                       \
-    static void turned_tile_##outputs(const xn_cpu_turned *t, const xn_cpu_tile *tile,             \
-                                      int32_t *dot) {                                              \
-        turned_tile(t, tile, dot, outputs);                                                        \
+    static void turned_tile_##outputs(const xn_cpu_turned *t, const xn_cpu_tile *tile) {           \
+        turned_tile(t, tile, outputs, false);                                                      \
+    }                                                                                              \
+    static void turned_bits_##outputs(const xn_cpu_turned *t, const xn_cpu_tile *tile) {           \
+        turned_tile(t, tile, outputs, true);                                                       \
     }
 TURNED_TILE(1)
 TURNED_TILE(2)
@@ -77,38 +91,29 @@ INLINE void fetch_words(const uint32_t *parities, int32_t first, int32_t end) {
         __builtin_prefetch(parities + (size_t)k * WORDS);
 }
 
-static void turned(const xn_cpu_turned *t, const xn_cpu_tile *tiles, int32_t count, int32_t *dot) {
-    static void (*const by_outputs[XN_CPU_TILE])(const xn_cpu_turned *t, const xn_cpu_tile *tile,
-                                                 int32_t *dot) = {
-        turned_tile_1, turned_tile_2, turned_tile_3, turned_tile_4,
-        turned_tile_5, turned_tile_6, turned_tile_7, turned_tile_8};
+static void turned(const xn_cpu_turned *t, const xn_cpu_tile *tiles, int32_t count) {
+    static void (*const by_outputs[2][XN_CPU_TILE])(const xn_cpu_turned *t,
+                                                    const xn_cpu_tile *tile) = {
+        {turned_tile_1, turned_tile_2, turned_tile_3, turned_tile_4, turned_tile_5, turned_tile_6,
+         turned_tile_7, turned_tile_8},
+        {turned_bits_1, turned_bits_2, turned_bits_3, turned_bits_4, turned_bits_5, turned_bits_6,
+         turned_bits_7, turned_bits_8}};
     const int32_t words = t->words;
     for (int32_t i = 0; i < count; i++) {
         fetch_words(t->parities + (size_t)words * WORDS, words * i / count,
                     words * (i + 1) / count);
-        by_outputs[tiles[i].count - 1](t, &tiles[i], dot);
+        by_outputs[t->bits != NULL][tiles[i].count - 1](t, &tiles[i]);
     }
 }
 
-/* Rows from columns, 16 by 16, of which `lanes` columns are written: four times the vectors of the
- * first half between those of the second. */
+/* Rows from columns, 16 by 16, of which `lanes` columns are written. */
 INLINE void turn_block(const int32_t *from, size_t from_pitch, int32_t lanes, size_t pitch,
                        int32_t *to) {
-    vector_u32 v[WORDS], w[WORDS];
+    vector_u32 v[WORDS];
     UNROLL_16
     for (int i = 0; i < WORDS; i++)
         v[i] = *(const loose_u32 *)(from + (size_t)i * from_pitch);
-    UNROLL_16
-    for (int round = 0; round < 4; round++) {
-        UNROLL_16
-        for (int i = 0; i < WORDS / 2; i++) {
-            w[2 * i] = FIRST_HALVES(v[i], v[i + WORDS / 2]);
-            w[2 * i + 1] = SECOND_HALVES(v[i], v[i + WORDS / 2]);
-        }
-        UNROLL_16
-        for (int i = 0; i < WORDS; i++)
-            v[i] = w[i];
-    }
+    turn_vectors(v);
     UNROLL_16
     for (int i = 0; i < WORDS; i++)
         STORE_FIRST(to + (size_t)i * pitch, lanes, v[i]);
@@ -127,12 +132,4 @@ static void turn_patches(const uint32_t *patches, int32_t words, int32_t pitch, 
         for (int32_t x = 0; x < lanes; x += WORDS)
             turn_block((const int32_t *)patches + (size_t)k * (size_t)pitch + x, (size_t)pitch,
                        WORDS, turned_pitch, (int32_t *)turned + (size_t)x * turned_pitch + k);
-}
-
-/* words[lane] bit `bit` + f = dot[lane][f] >= least[f], f < 16. */
-static void turned_bits(const int32_t *dot, int32_t lanes, const int32_t *least, int32_t bit,
-                        uint32_t *words) {
-    const vector_i32 limit = *(const loose_i32 *)least;
-    for (int32_t x = 0; x < lanes; x++, dot += WORDS)
-        words[x] |= (uint32_t)AT_LEAST(*(const vector_i32 *)dot, limit) << bit;
 }

@@ -4,10 +4,11 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+#include <string.h>
 
 #include "target.h"
 
-XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_WIDE)
+XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,popcnt" XN_TARGET_WIDE)
 
 #define KERNELS xn_cpu_many_vpopcnt
 #define VECTOR_BYTES 64
@@ -17,8 +18,19 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
     _mm512_mask_storeu_epi32(to, (__mmask16)((1u << (n)) - 1), (__m512i)(v))
 #define LOOKUP(table, i) (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), (__m512i)(table))
 #define BY_PAIRS
-#define SUM(x) (uint32_t) _mm512_reduce_add_epi32((__m512i)(x))
 #define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
+/* Sets those of word bit in lanes where a is at least b, both within 31 bits. Written out:
+ * compilers bring a word that they know here by general registers. */
+#define SET_BIT(bits, bit, a, b)                                                                   \
+    do {                                                                                           \
+        vector_u32 less_;                                                                          \
+        __asm__("vpsubd %[y], %[x], %[less]\n\t"                                                   \
+                "vpsrad $31, %[less], %[less]\n\t"                                                 \
+                "vpternlogd $0xf2, %[one]%{1to16%}, %[less], %[all]"                               \
+                : [all] "+v"(bits), [less] "=&v"(less_)                                            \
+                : [x] "v"(a), [y] "v"(b), [one] "m"(bit));                                         \
+    } while (0)
+#define ANY(mask) (_mm512_movepi32_mask((__m512i)(mask)) != 0)
 /* Bit l: lane l of a is at least that of b. */
 #define AT_LEAST(a, b) _mm512_cmpge_epi32_mask((__m512i)(a), (__m512i)(b))
 #define FIRST_HALVES(a, b)                                                                         \
@@ -41,6 +53,38 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
             "vmovdqa64 %[second], %[p]"                                                            \
             : [first] "=&v"(first_), [second] "=&v"(second_), [p] "+v"(parity), [sum] "+v"(count)  \
             : [x0] "v"(x), [x1] "v"(y), [w0] "m"(*(u)), [w1] "m"(*(w)));                           \
+    } while (0)
+
+/* Adds the bits in which two words of 64 bits differ. */
+#define ADD_BESIDE(sum, a, b)                                                                      \
+    do {                                                                                           \
+        uint64_t differ_;                                                                          \
+        __asm__("mov %[x], %[differ]\n\t"                                                          \
+                "xor %[y], %[differ]\n\t"                                                          \
+                "popcnt %[differ], %[differ]\n\t"                                                  \
+                "add %[differ], %[total]"                                                          \
+                : [differ] "=&r"(differ_), [total] "+r"(sum)                                       \
+                : [x] "m"(a), [y] "m"(b)                                                           \
+                : "cc");                                                                           \
+    } while (0)
+
+/* Moves two rows on, without a register for the bytes of both. */
+#define NEXT_ROWS(patches, row) __asm__("lea (%0,%1,8), %0" : "+r"(patches) : "r"(row))
+
+/* The same of words k and k + 1 at `words`: one register to move for all of a tile. */
+#define ADD_PAIR_AT(count, parity, x, y, words, k)                                                 \
+    do {                                                                                           \
+        vector_u32 first_, second_;                                                                \
+        __asm__(                                                                                   \
+            "vpxord (%[w],%[i],4)%{1to16%}, %[x0], %[first]\n\t"                                   \
+            "vpxord 4(%[w],%[i],4)%{1to16%}, %[x1], %[second]\n\t"                                 \
+            "vpternlogd $0x3a, %[p], %[second], %[first]\n\t"                                      \
+            "vpopcntd %[first], %[first]\n\t"                                                      \
+            "vpaddd %[first], %[sum], %[sum]\n\t"                                                  \
+            "vmovdqa64 %[second], %[p]"                                                            \
+            : [first] "=&v"(first_), [second] "=&v"(second_), [p] "+v"(parity), [sum] "+v"(count)  \
+            : [x0] "v"(x), [x1] "v"(y), [w] "r"(words), [i] "r"(k), "m"((words)[k]),               \
+              "m"((words)[(k) + 1]));                                                              \
     } while (0)
 
 #include "many_body.h"

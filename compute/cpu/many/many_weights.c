@@ -21,12 +21,18 @@ static void split_nibbles(xn_cpu_many_weights *w, size_t words) {
                       << 4);
 }
 
-static void add_up_words(xn_cpu_many_weights *w, int32_t filters) {
+static void pair_words(xn_cpu_many_weights *w, int32_t filters) {
     const uint32_t *bits = w->bits;
-    for (int32_t o = 0; w->parities && o < filters; o++) {
-        uint32_t *to = (uint32_t *)xn_cpu_parities_of(w, o), parity = 0;
-        for (int32_t k = 0; k < w->words; k++, to += XN_CPU_PARITY_FILTERS)
-            *to = parity ^= *bits++;
+    for (int32_t o = 0; w->pairs && o < filters; o++) {
+        xn_cpu_pair *pair = (xn_cpu_pair *)xn_cpu_pairs_of(w, o);
+        const int32_t f = o % XN_CPU_PAIR_FILTERS;
+        uint32_t parity = 0;
+        for (int32_t k = 0; k < w->words; k++, bits++) {
+            parity ^= *bits;
+            (k % 2 ? pair->odd : pair->even)[f] = parity;
+            pair->both[f] |= (uint64_t)*bits << k % 2 * 32;
+            pair += k % 2;
+        }
     }
 }
 
@@ -61,7 +67,7 @@ static void free_weights(void *made) {
         return;
     xn_mem_free(w->prefix);
     xn_mem_free(w->turned);
-    xn_mem_free(w->parities);
+    xn_mem_free(w->pairs);
     xn_mem_free(w->nibbles);
     xn_mem_free(w->bits);
     xn_mem_free(w);
@@ -70,20 +76,22 @@ static void free_weights(void *made) {
 /* *words: of all filters. */
 static bool allocate(const xn_prepared *p, xn_cpu_many_weights *w, int layout, size_t *words) {
     const size_t outputs = (size_t)p->out_channels;
-    const bool nibbles = layout == XN_CPU_MANY_NIBBLES, parities = layout == XN_CPU_MANY_PARITIES;
+    const bool nibbles = layout == XN_CPU_MANY_NIBBLES, by_pairs = layout == XN_CPU_MANY_PAIRS;
     const bool turned = layout == XN_CPU_MANY_TURNED;
-    size_t prefix, blocks = outputs / XN_CPU_PARITY_FILTERS + 2; /* an even number of them */
+    size_t prefix, pairs, rows;
     if (!xn_mul_size(outputs, (size_t)w->words, words) ||
-        !xn_mul_size(blocks, XN_CPU_PARITY_FILTERS * (size_t)w->words, &blocks) ||
+        !xn_mul_size(outputs / XN_CPU_PAIR_FILTERS + 1, xn_cpu_pairs(w->words), &pairs) ||
+        !xn_mul_size(outputs / XN_CPU_TURNED_FILTERS + 1, XN_CPU_TURNED_FILTERS * (size_t)w->words,
+                     &rows) ||
         !xn_mul_size((size_t)p->kernel_h + 1, (size_t)p->kernel_w + 1, &prefix) ||
         !xn_mul_size(prefix, outputs, &prefix))
         return false;
-    w->bits = xn_mem_zalloc(*words + XN_CPU_COLUMN_WORDS, sizeof *w->bits);
+    w->bits = xn_mem_zalloc(*words, sizeof *w->bits);
     w->nibbles = nibbles ? xn_mem_zalloc(*words, XN_CPU_WORD_NIBBLES) : NULL;
-    w->parities = parities ? xn_mem_zalloc(blocks, sizeof *w->parities) : NULL;
-    w->turned = turned ? xn_mem_zalloc(blocks, sizeof *w->turned) : NULL;
+    w->pairs = by_pairs ? xn_mem_zalloc(pairs, sizeof *w->pairs) : NULL;
+    w->turned = turned ? xn_mem_zalloc(rows, sizeof *w->turned) : NULL;
     w->prefix = xn_mem_zalloc(prefix, sizeof *w->prefix);
-    return w->bits && w->prefix && (w->nibbles || !nibbles) && (w->parities || !parities) &&
+    return w->bits && w->prefix && (w->nibbles || !nibbles) && (w->pairs || !by_pairs) &&
            (w->turned || !turned);
 }
 
@@ -104,7 +112,7 @@ static void *make_weights(const xn_prepared *p, int variant) {
         add_up_taps(p, w, o, p->weights->bits + o * filter_words);
     }
     split_nibbles(w, words);
-    add_up_words(w, p->out_channels);
+    pair_words(w, p->out_channels);
     add_up_rows(w, p->out_channels, patch.words / p->kernel_h);
     return w;
 }

@@ -167,6 +167,10 @@ static void expect(xn_bench_data *d, const xn_bench_kind *kind) {
     }
 }
 
+void xn_bench_expect_dots(xn_bench_data *data) {
+    expect(data, &xn_bench_kinds[XN_BENCH_DOTS]);
+}
+
 /* ---- kinds ---- */
 
 static size_t packed_bytes(int64_t pixels, int32_t channels) {

@@ -32,6 +32,9 @@ size_t xn_bench_input_bytes(const xn_bench_data *data, const xn_bench_kind *kind
 size_t xn_bench_output_bytes(const xn_bench_data *data, const xn_bench_kind *kind);
 void xn_bench_fill_input(const xn_bench_data *data, const xn_bench_kind *kind, void *out);
 
+/* Fills the dots, if they are not there yet. */
+void xn_bench_expect_dots(xn_bench_data *data);
+
 /* How many elements (words of packed output) of all images' output are not what they must be: dots
  * and bits exactly, reals of mode xnor within 1e-5, of other modes within what the order of their
  * sum may change; and the output's rounding. */

@@ -9,8 +9,8 @@
 /* What is to be reached; 0: nothing. */
 typedef struct target {
     double us, copies; /* at most; copies: times the copy */
-    /* At least; peak: part of it; peers, filters: times faster than the peer, than filter2D. */
-    double tops, peak, peers, filters;
+    /* At least; peak: part of it; the others: times faster than the peer, filter2D, OpenVINO. */
+    double tops, peak, peers, filters, openvino;
 } target;
 
 typedef struct row {
@@ -41,38 +41,46 @@ static const row rows[] = {
     LAYER(64, 1024, 14, PACKED_INT32, NONE, {.tops = 9000, .peers = 13}),
     LAYER(64, 1024, 14, PACKED_FP16, NONE, {.tops = 9000, .peers = 13}),
     LAYER(64, 1024, 14, PACKED_PACKED, NONE, NONE),
-    LAYER(64, 64, 56, PACKED_INT32, {.peak = 0.6, .peers = 2}, NONE),
-    LAYER(64, 64, 56, PACKED_PACKED, NONE, {.peers = 8}),
+    LAYER(64, 64, 56, PACKED_INT32, {.peak = 0.6, .peers = 2, .openvino = 1.1}, NONE),
+    LAYER(64, 64, 56, PACKED_PACKED, {.openvino = 1.1}, {.peers = 8}),
     LAYER(64, 64, 56, FP16, NONE, {.copies = 1.5, .peers = 2}),
-    LAYER(64, 64, 56, FP32, {.peers = 1.5}, {.copies = 1.3}),
-    LAYER(64, 128, 28, PACKED_INT32, {.peak = 0.6, .peers = 2}, NONE),
-    LAYER(64, 128, 28, PACKED_PACKED, NONE, {.peers = 8}),
+    LAYER(64, 64, 56, FP32, {.peers = 1.5, .openvino = 1.5}, {.copies = 1.3}),
+    LAYER(64, 64, 56, FP32_ALPHA, {.openvino = 1.5}, NONE),
+    LAYER(64, 128, 28, PACKED_INT32, {.peak = 0.6, .peers = 2, .openvino = 1.1}, NONE),
+    LAYER(64, 128, 28, PACKED_PACKED, {.openvino = 1.1}, {.peers = 8}),
     LAYER(64, 128, 28, FP16, NONE, {.copies = 1.5, .peers = 2}),
-    LAYER(64, 128, 28, FP32, {.peers = 1.5}, {.copies = 1.3}),
-    LAYER(64, 256, 14, PACKED_INT32, {.peak = 0.6, .peers = 2}, NONE),
-    LAYER(64, 256, 14, PACKED_PACKED, NONE, {.peers = 8}),
+    LAYER(64, 128, 28, FP32, {.peers = 1.5, .openvino = 1.5}, {.copies = 1.3}),
+    LAYER(64, 128, 28, FP32_ALPHA, {.openvino = 1.5}, NONE),
+    LAYER(64, 256, 14, PACKED_INT32, {.peak = 0.6, .peers = 2, .openvino = 1.1}, NONE),
+    LAYER(64, 256, 14, PACKED_PACKED, {.openvino = 1.1}, {.peers = 8}),
     LAYER(64, 256, 14, FP16, NONE, {.us = 4.0, .peers = 2}),
-    LAYER(64, 256, 14, FP32, {.peers = 1.5}, {.copies = 2.0}),
-    LAYER(64, 512, 7, PACKED_INT32, {.peak = 0.6, .peers = 2}, NONE),
-    LAYER(64, 512, 7, PACKED_PACKED, NONE, {.peers = 8}),
+    LAYER(64, 256, 14, FP32, {.peers = 1.5, .openvino = 1.5}, {.copies = 2.0}),
+    LAYER(64, 256, 14, FP32_ALPHA, {.openvino = 1.5}, NONE),
+    LAYER(64, 512, 7, PACKED_INT32, {.peak = 0.6, .peers = 2, .openvino = 1.1}, NONE),
+    LAYER(64, 512, 7, PACKED_PACKED, {.openvino = 1.1}, {.peers = 8}),
     LAYER(64, 512, 7, FP16, NONE, {.us = 4.0, .peers = 2}),
-    LAYER(64, 512, 7, FP32, {.peers = 1.5}, {.copies = 2.0}),
-    LAYER(1, 64, 56, PACKED_INT32, {.peers = 3}, NONE),
-    LAYER(1, 64, 56, PACKED_PACKED, NONE, {.us = 5.0}),
+    LAYER(64, 512, 7, FP32, {.peers = 1.5, .openvino = 1.5}, {.copies = 2.0}),
+    LAYER(64, 512, 7, FP32_ALPHA, {.openvino = 1.5}, NONE),
+    LAYER(1, 64, 56, PACKED_INT32, {.peers = 3, .openvino = 1.1}, NONE),
+    LAYER(1, 64, 56, PACKED_PACKED, {.openvino = 1.1}, {.us = 5.0}),
     LAYER(1, 64, 56, FP16, NONE, NONE),
-    LAYER(1, 64, 56, FP32, NONE, NONE),
-    LAYER(1, 128, 28, PACKED_INT32, {.peers = 3}, NONE),
-    LAYER(1, 128, 28, PACKED_PACKED, NONE, NONE),
+    LAYER(1, 64, 56, FP32, {.openvino = 1.5}, NONE),
+    LAYER(1, 64, 56, FP32_ALPHA, {.openvino = 1.5}, NONE),
+    LAYER(1, 128, 28, PACKED_INT32, {.peers = 3, .openvino = 1.1}, NONE),
+    LAYER(1, 128, 28, PACKED_PACKED, {.openvino = 1.1}, NONE),
     LAYER(1, 128, 28, FP16, NONE, NONE),
-    LAYER(1, 128, 28, FP32, NONE, NONE),
-    LAYER(1, 256, 14, PACKED_INT32, {.peers = 3}, NONE),
-    LAYER(1, 256, 14, PACKED_PACKED, NONE, NONE),
+    LAYER(1, 128, 28, FP32, {.openvino = 1.5}, NONE),
+    LAYER(1, 128, 28, FP32_ALPHA, {.openvino = 1.5}, NONE),
+    LAYER(1, 256, 14, PACKED_INT32, {.peers = 3, .openvino = 1.1}, NONE),
+    LAYER(1, 256, 14, PACKED_PACKED, {.openvino = 1.1}, NONE),
     LAYER(1, 256, 14, FP16, NONE, NONE),
-    LAYER(1, 256, 14, FP32, NONE, NONE),
-    LAYER(1, 512, 7, PACKED_INT32, {.peers = 3}, NONE),
-    LAYER(1, 512, 7, PACKED_PACKED, NONE, NONE),
+    LAYER(1, 256, 14, FP32, {.openvino = 1.5}, NONE),
+    LAYER(1, 256, 14, FP32_ALPHA, {.openvino = 1.5}, NONE),
+    LAYER(1, 512, 7, PACKED_INT32, {.peers = 3, .openvino = 1.1}, NONE),
+    LAYER(1, 512, 7, PACKED_PACKED, {.openvino = 1.1}, NONE),
     LAYER(1, 512, 7, FP16, NONE, NONE),
-    LAYER(1, 512, 7, FP32, NONE, NONE),
+    LAYER(1, 512, 7, FP32, {.openvino = 1.5}, NONE),
+    LAYER(1, 512, 7, FP32_ALPHA, {.openvino = 1.5}, NONE),
     REAL(1, 1, 1024, FLOAT),
     REAL(1, 64, 56, FLOAT),
     REAL(1, 256, 14, FLOAT),
@@ -98,6 +106,10 @@ static const xn_column columns[] = {
     {"times_faster", "faster", 6, 2},
     {"filter2d_us", "filter2D", 9, 2},
     {"filters", "faster", 6, 2},
+    {"openvino_us", "OpenVINO", 9, 2},
+    {"openvino_p10_us", NULL, 0, 2},
+    {"openvino_p90_us", NULL, 0, 2},
+    {"openvino_times_faster", "faster", 6, 2},
     {"onednn_fp32_us", NULL, 0, 2},
     {"onednn_bf16_us", NULL, 0, 2},
     {"onednn_int8_us", NULL, 0, 2},
@@ -110,7 +122,8 @@ static const xn_column columns[] = {
 
 typedef struct beside {
     const char *peer;
-    double us[XN_PEER_TYPES], peer_us, filter2d_us, peak; /* NAN: not known */
+    double us[XN_PEER_TYPES], peer_us, filter2d_us, peak; /* NAN: not known, */
+    xn_stats openvino;                                    /* as here */
 } beside;
 
 static void best_peer(const xn_bench_session *s, const row *r, const xn_peers *peers, beside *out) {
@@ -118,6 +131,7 @@ static void best_peer(const xn_bench_session *s, const row *r, const xn_peers *p
     out->peer = "";
     out->peer_us = NAN;
     out->filter2d_us = xn_peer_filter2d_us(s, &r->shape);
+    out->openvino = xn_peers_openvino(peers);
     for (int t = 0; t < XN_PEER_TYPES; t++) {
         out->us[t] = xn_peers_us(peers, (xn_peer_type)t);
         /* few channels and real-valued modes: fp32's alone */
@@ -160,6 +174,8 @@ static judgement judge(const target *t, const xn_figures *f, const beside *b) {
     ask(&j, ">=", t->tops, 0, "Tops", us, f->tops >= t->tops);
     ask(&j, ">=", t->peak, 2, "of peak", b->peak, f->tops >= t->peak * b->peak);
     ask(&j, ">=", t->peers, 1, "x peer", b->peer_us, b->peer_us >= t->peers * us);
+    ask(&j, ">=", t->openvino, 1, xn_openvino_version() ? "x OpenVINO" : "x OpenVINO (absent)",
+        b->openvino.median, b->openvino.median >= t->openvino * us);
     ask(&j, ">=", t->filters, 1, "x filter2D", b->filter2d_us, b->filter2d_us >= t->filters * us);
     return j;
 }
@@ -188,8 +204,9 @@ static void report(xn_bench_session *s, const row *r, const xn_figures *f, const
                   XN_N(f->ours.least), XN_N(f->ours.p10), XN_N(f->ours.p90), XN_N(f->copy.median),
                   XN_N(us / f->copy.median), XN_N(f->tops), XN_N(100 * f->tops / b->peak),
                   XN_T(b->peer), XN_N(b->peer_us), XN_N(b->peer_us / us), XN_N(b->filter2d_us),
-                  XN_N(b->filter2d_us / us), XN_N(b->us[0]), XN_N(b->us[1]), XN_N(b->us[2]),
-                  XN_T(j.text), XN_T(verdict), XN_N(f->wrong));
+                  XN_N(b->filter2d_us / us), XN_N(b->openvino.median), XN_N(b->openvino.p10),
+                  XN_N(b->openvino.p90), XN_N(b->openvino.median / us), XN_N(b->us[0]),
+                  XN_N(b->us[1]), XN_N(b->us[2]), XN_T(j.text), XN_T(verdict), XN_N(f->wrong));
 }
 
 static void run_row(xn_bench_session *s, const row *r, xn_bench_data *data, double *peak) {
@@ -200,7 +217,7 @@ static void run_row(xn_bench_session *s, const row *r, xn_bench_data *data, doub
     *peak = fmax(*peak, s->on.place->peak_binary()); /* other work may have met the ones before */
     beside b = {.peak = r->mode == XN_MODE_XNOR ? *peak : NAN};
     kind.mode = r->mode;
-    xn_peers_make(s, &r->shape, &kind, &peers);
+    xn_peers_make(s, data, &kind, &peers);
     const xn_turns *how = xn_bench_how(s, &turns);
     const bool ran =
         xn_bench_measure(&s->on, data, &kind, how, peers.sides, how ? XN_PEER_SIDES : 0, &f);
@@ -213,12 +230,14 @@ static void run_row(xn_bench_session *s, const row *r, xn_bench_data *data, doub
 static void run_rows(xn_bench_session *s, bool (*takes)(const row *r)) {
     const row *made = NULL; /* whose data these are */
     double peak = s->on.place->peak_binary();
-    const char *version = xn_peer_version();
+    const char *onednn = xn_peer_version(), *openvino = xn_openvino_version();
     xn_bench_data data = {0};
-    printf("3x3, padding 1; peak: %.2f Tops of 1-bit operations, 2 a tap; oneDNN %s\n", peak,
-           s->is_cuda ? "is not for a GPU"
-           : version  ? version
-                      : "is not installed (Debian: libdnnl-dev)");
+    printf("3x3, padding 1; peak: %.2f Tops of 1-bit operations, 2 a tap", peak);
+    if (!s->is_cuda)
+        printf("; oneDNN %s; OpenVINO %s",
+               onednn ? onednn : "is not installed (Debian: libdnnl-dev)",
+               openvino ? openvino : "is not installed (make openvino)");
+    putchar('\n');
     xn_report_table(s->report, columns, XN_COUNT(columns));
     for (int i = 0; i < XN_COUNT(rows); i++) {
         const row *r = &rows[i];

@@ -44,7 +44,7 @@ static void make(const xn_bench_session *s, const xn_bench_shape *shape, const b
     *out = (xn_peers){0};
     if (s->is_cuda || !is_wanted(s))
         return;
-    for (int i = 0; i < XN_PEER_SIDES; i++) {
+    for (int i = 0; i < XN_PEER_ONEDNN; i++) {
         const xn_peer_form form = (xn_peer_form)(i % XN_PEER_FORMS);
         if (!wanted[i])
             continue;
@@ -59,25 +59,46 @@ static void make(const xn_bench_session *s, const xn_bench_shape *shape, const b
     }
 }
 
-void xn_peers_make(const xn_bench_session *s, const xn_bench_shape *shape,
-                   const xn_bench_kind *kind, xn_peers *out) {
-    bool wanted[XN_PEER_SIDES];
-    for (int i = 0; i < XN_PEER_SIDES; i++)
+/* Of mode xnor, and channels that it packs without a rest. */
+static void make_openvino(xn_bench_data *data, const xn_bench_kind *kind, xn_peers *out) {
+    const bool reals = !kind->packed_input && kind->output == XN_FP32;
+    if (kind->mode != XN_MODE_XNOR || data->shape.channels % 32 || !xn_openvino_version() ||
+        (!reals && kind->output != XN_INT32))
+        return;
+    xn_bench_expect_dots(data);
+    out->openvino = xn_openvino_create(data, reals                 ? XN_OPENVINO_REALS
+                                             : kind->packed_output ? XN_OPENVINO_BITS
+                                                                   : XN_OPENVINO_DOTS);
+    out->sides[XN_PEER_OPENVINO] = xn_openvino_contender(out->openvino);
+}
+
+void xn_peers_make(const xn_bench_session *s, xn_bench_data *data, const xn_bench_kind *kind,
+                   xn_peers *out) {
+    bool wanted[XN_PEER_ONEDNN];
+    for (int i = 0; i < XN_PEER_ONEDNN; i++)
         wanted[i] =
             kind->input == XN_FP32 && (i % XN_PEER_FORMS == XN_PEER_OWN) == kind->packed_input;
-    make(s, shape, wanted, out);
+    make(s, &data->shape, wanted, out);
+    if (!s->is_cuda && is_wanted(s) && kind->input == XN_FP32)
+        make_openvino(data, kind, out);
 }
 
 void xn_peers_make_fp32(const xn_bench_session *s, const xn_bench_shape *shape, xn_peers *out) {
-    bool wanted[XN_PEER_SIDES];
-    for (int i = 0; i < XN_PEER_SIDES; i++)
+    bool wanted[XN_PEER_ONEDNN];
+    for (int i = 0; i < XN_PEER_ONEDNN; i++)
         wanted[i] = i / XN_PEER_FORMS == XN_PEER_FP32;
     make(s, shape, wanted, out);
 }
 
 void xn_peers_free(xn_peers *p) {
-    for (int i = 0; i < XN_PEER_SIDES; i++)
+    for (int i = 0; i < XN_PEER_ONEDNN; i++)
         xn_peer_free(p->peer[i]);
+    xn_openvino_free(p->openvino);
+}
+
+xn_stats xn_peers_openvino(const xn_peers *p) {
+    const xn_contender *side = &p->sides[XN_PEER_OPENVINO];
+    return side->place ? side->stats : (xn_stats){.p10 = NAN, .median = NAN, .p90 = NAN};
 }
 
 double xn_peers_form_us(const xn_peers *p, xn_peer_type type, xn_peer_form form) {

@@ -38,7 +38,8 @@ typedef struct xn_bench_kind {
 /* Those of mode xnor. */
 enum {
     XN_BENCH_FP32,          /* K and alpha applied; */
-    XN_BENCH_FP16,          /* the same */
+    XN_BENCH_FP32_ALPHA,    /* alpha alone */
+    XN_BENCH_FP16,          /* K and alpha */
     XN_BENCH_PACKED_INT32,  /* packed bits in, dots out */
     XN_BENCH_PACKED_FP16,   /* packed bits in, alpha applied */
     XN_BENCH_PACKED_PACKED, /* packed bits in, packed bits out */
