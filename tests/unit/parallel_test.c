@@ -39,6 +39,23 @@ START_TEST(threads_by_work) {
 }
 END_TEST
 
+/* At least one whatever the work, and with more of it never fewer. */
+START_TEST(threads_of_any_work) {
+    static const int64_t idle_ns[] = {0, 1000, 1000000};
+    for (int most = 1; most <= 200; most++)
+        for (size_t i = 0; i < sizeof idle_ns / sizeof *idle_ns; i++) {
+            int before = 1;
+            for (double ns = 1; ns < 1e9; ns *= 1.02) {
+                const int threads = xn_cpu_threads_worth(ns, idle_ns[i], most);
+                ck_assert_msg(threads >= before && threads <= most,
+                              "%g ns, idle for %lld: %d threads of %d, %d for less", ns,
+                              (long long)idle_ns[i], threads, most, before);
+                before = threads;
+            }
+        }
+}
+END_TEST
+
 enum { MOST_UNITS = 1000, MOST_THREADS = 130 };
 
 typedef struct tally {
@@ -308,6 +325,7 @@ XN_SUITE(parallel) {
     TCase *t = tcase_create("units");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, threads_by_work);
+    tcase_add_test(t, threads_of_any_work);
     tcase_add_loop_test(t, every_unit_runs_once, 0, 3);
     tcase_add_loop_test(t, helpers_join, 0, 4);
     tcase_add_test(t, callers_share_the_helpers);

@@ -34,6 +34,7 @@
 #include "index.h"
 
 #include <execinfo.h>
+#include <math.h>
 #if XN_CPU_OPENMP_TEAMS
 #include <omp.h>
 #endif
@@ -418,7 +419,7 @@ int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
     double thread_ns = awake ? 5e3 : 10e3, alone_ns = awake ? 0 : 20e3;
     double least_ns = awake ? 4e3 : 20e3; /* to be saved */
     double saved_ns = (work_ns - alone_ns) * (most - 1) / most;
-    double worth = saved_ns < least_ns ? 1 : work_ns / thread_ns;
+    double worth = saved_ns < least_ns ? 1 : fmax(1, work_ns / thread_ns);
     return worth < most ? (int)worth : most;
 }
 
