@@ -8,10 +8,18 @@
  * longest ago first, whatever their class. So the pool follows the traffic: sizes that nobody asks
  * for any more make room for those in use, and xn_buffers_trim gives back what lies idle.
  *
+ * Small buffers go first to the shard of the processor that puts them. What a shard keeps stays
+ * counted as held, so that neither way between it and a caller touches what all threads share. A
+ * buffer is made only where no list and no shard has one. When what counts as held passes
+ * max_bytes, the shards are closed and emptied into the lists; trimming takes what is old out of
+ * them too.
+ *
+ * A shard's mutex and the pool's are never held together, and no other lock is taken under either.
  * Allocating pinned memory takes the driver's locks and milliseconds, so it and its freeing happen
  * outside the mutex. */
 #include "buffers.h"
 
+#include "buffer_shards.h"
 #include "clock.h"
 #include "threads.h"
 #include "xn_mem.h"
@@ -26,6 +34,8 @@
 #define LARGEST_BITS 46               /* no host has more than 64 TiB for one buffer */
 #define STEPPED_CLASS (STEPPED_BITS - SMALLEST_BITS)
 #define CLASS_COUNT (STEPPED_CLASS + 1 + (LARGEST_BITS - STEPPED_BITS) * 4)
+#define SHARD_BYTES ((size_t)1 << 20)
+#define SHARDS_PART 64 /* of max_bytes, for all shards: what is in them is not given out by age */
 
 /* Lives in the first bytes of a free buffer. */
 typedef struct node {
@@ -37,13 +47,15 @@ struct xn_buffers {
     const xn_backend *backend; /* NULL: plain memory */
     xn_device *device;
     size_t max_bytes;
+    xn_buffer_shards *shards; /* NULL: none */
 
-    pthread_mutex_t mutex; /* guards all below */
+    /* Guards all below; on a line that the quick way between callers and shards does not read. */
+    _Alignas(XN_MEM_ALIGNMENT) pthread_mutex_t mutex;
     struct {
         node *newest, *oldest;
     } free[CLASS_COUNT];
-    size_t kept_bytes, held_bytes; /* of all free lists; of what callers hold */
-    uint64_t held;                 /* buffers that callers hold */
+    size_t kept_bytes, held_bytes; /* of all free lists; of what callers hold and shards keep */
+    uint64_t held;                 /* buffers that callers hold or shards keep */
 };
 
 /* The class that holds bytes, or -1 when none is large enough. */
@@ -84,8 +96,16 @@ static void memory_free(const xn_buffers *buffers, void *memory) {
         xn_mem_free(memory);
 }
 
+static xn_status create_shards(xn_buffers *buffers, unsigned count, xn_error *error) {
+    if (!count)
+        return XN_OK;
+    const size_t part = buffers->max_bytes / SHARDS_PART / count;
+    return xn_buffer_shards_create(count, part < SHARD_BYTES ? part : SHARD_BYTES, &buffers->shards,
+                                   error);
+}
+
 xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t max_bytes,
-                            xn_buffers **out, xn_error *error) {
+                            unsigned shards, xn_buffers **out, xn_error *error) {
     xn_buffers *buffers = xn_mem_zalloc(1, sizeof *buffers);
     if (!buffers)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the buffer pool (%zu bytes)",
@@ -94,6 +114,11 @@ xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t
         buffers->backend = backend;
     buffers->device = device;
     buffers->max_bytes = max_bytes;
+    xn_status status = create_shards(buffers, shards, error);
+    if (status != XN_OK) {
+        xn_mem_free(buffers);
+        return status;
+    }
     xn_mutex_init_brief(&buffers->mutex);
     *out = buffers;
     return XN_OK;
@@ -101,13 +126,28 @@ xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t
 
 /* ---- the lists ---- */
 
-static void push_locked(xn_buffers *buffers, int class, node *item) {
-    item->newer = NULL;
-    item->older = buffers->free[class].newest;
-    item->returned_ns = xn_now_ns();
+/* newer: which one it goes behind, or NULL: none. */
+static void link_locked(xn_buffers *buffers, int class, node *item, node *newer) {
+    item->newer = newer;
+    item->older = newer ? newer->older : buffers->free[class].newest;
     *(item->older ? &item->older->newer : &buffers->free[class].oldest) = item;
-    buffers->free[class].newest = item;
+    *(newer ? &newer->older : &buffers->free[class].newest) = item;
     buffers->kept_bytes += class_bytes(class);
+}
+
+static void push_locked(xn_buffers *buffers, int class, node *item) {
+    item->returned_ns = xn_now_ns();
+    link_locked(buffers, class, item, NULL);
+}
+
+/* Where it belongs by its time; from the oldest on, because it comes from a shard for its age or
+ * when little is kept. */
+static void insert_locked(xn_buffers *buffers, int class, node *item, int64_t returned_ns) {
+    node *newer = buffers->free[class].oldest;
+    while (newer && newer->returned_ns < returned_ns)
+        newer = newer->newer;
+    item->returned_ns = returned_ns;
+    link_locked(buffers, class, item, newer);
 }
 
 /* item: a free buffer of the class, or NULL. */
@@ -161,76 +201,16 @@ static void free_chain(const xn_buffers *buffers, node *item) {
     }
 }
 
-/* ---- */
-
-/* A kept buffer of the class, or NULL: one more is held then all the same, for the caller to make
- * or to take back. */
-static void *hold(xn_buffers *buffers, int class) {
+/* Frees what is kept beside what callers hold beyond max_bytes. */
+static void make_room(xn_buffers *buffers) {
     pthread_mutex_lock(&buffers->mutex);
-    void *memory = take_locked(buffers, class, buffers->free[class].newest);
-    buffers->held++;
-    buffers->held_bytes += class_bytes(class);
-    node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
-    pthread_mutex_unlock(&buffers->mutex);
-    free_chain(buffers, evicted);
-    return memory;
-}
-
-static void *make(xn_buffers *buffers, int class) {
-    void *memory = memory_alloc(buffers, class_bytes(class));
-    if (!memory) {
-        xn_buffers_trim(buffers, INT64_MAX); /* what lies in other classes may be what is missing */
-        memory = memory_alloc(buffers, class_bytes(class));
-    }
-    if (memory)
-        return memory;
-    pthread_mutex_lock(&buffers->mutex);
-    buffers->held--;
-    buffers->held_bytes -= class_bytes(class);
-    pthread_mutex_unlock(&buffers->mutex);
-    return NULL;
-}
-
-void *xn_buffers_get(xn_buffers *buffers, size_t bytes) {
-    int class = class_of(bytes);
-    if (class < 0)
-        return NULL;
-    void *memory = hold(buffers, class);
-    return memory ? memory : make(buffers, class);
-}
-
-void *xn_buffers_get_quick(xn_buffers *buffers, size_t bytes) {
-    int class = class_of(bytes);
-    if (class < 0)
-        return NULL;
-    if (!buffers->backend || bytes <= QUICK_BYTES)
-        return xn_buffers_get(buffers, bytes);
-    pthread_mutex_lock(&buffers->mutex);
-    void *memory = take_locked(buffers, class, buffers->free[class].newest);
-    if (memory) {
-        buffers->held++;
-        buffers->held_bytes += class_bytes(class);
-    }
-    pthread_mutex_unlock(&buffers->mutex);
-    return memory;
-}
-
-void xn_buffers_put(xn_buffers *buffers, void *buffer, size_t bytes) {
-    int class = class_of(bytes);
-    if (!buffer)
-        return;
-    assert(class >= 0); /* get gave no such buffer */
-    pthread_mutex_lock(&buffers->mutex);
-    assert(buffers->held);
-    buffers->held--;
-    buffers->held_bytes -= class_bytes(class);
-    push_locked(buffers, class, buffer);
     node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
     pthread_mutex_unlock(&buffers->mutex);
     free_chain(buffers, evicted);
 }
 
-size_t xn_buffers_trim(xn_buffers *buffers, int64_t returned_before_ns) {
+/* Frees what was returned before that time; the bytes of it. */
+static size_t free_old(xn_buffers *buffers, int64_t returned_before_ns) {
     pthread_mutex_lock(&buffers->mutex);
     size_t before = buffers->kept_bytes;
     node *evicted = evict_locked(buffers, 0, returned_before_ns);
@@ -240,11 +220,141 @@ size_t xn_buffers_trim(xn_buffers *buffers, int64_t returned_before_ns) {
     return freed;
 }
 
+/* ---- what counts as held ---- */
+
+/* Whether more than max_bytes is held; the shards are closed as long as it is. */
+static bool update_shards_locked(xn_buffers *buffers) {
+    const bool over = buffers->held_bytes > buffers->max_bytes;
+    if (buffers->shards)
+        xn_buffer_shards_close(buffers->shards, over);
+    return over;
+}
+
+static bool hold_locked(xn_buffers *buffers, int class) {
+    buffers->held++;
+    buffers->held_bytes += class_bytes(class);
+    return update_shards_locked(buffers);
+}
+
+static void release_locked(xn_buffers *buffers, int class) {
+    assert(buffers->held);
+    buffers->held--;
+    buffers->held_bytes -= class_bytes(class);
+    update_shards_locked(buffers);
+}
+
+/* From the shards to the lists what was returned before that time. */
+static void empty_shards(xn_buffers *buffers, int64_t returned_before_ns) {
+    const unsigned count = buffers->shards ? xn_buffer_shards_count(buffers->shards) : 0;
+    for (unsigned shard = 0; shard < count; shard++) {
+        xn_shard_buffer taken[XN_SHARD_MOST];
+        const int n =
+            xn_buffer_shards_take(buffers->shards, shard, returned_before_ns, class_bytes, taken);
+        if (!n)
+            continue;
+        pthread_mutex_lock(&buffers->mutex);
+        for (int i = 0; i < n; i++) {
+            release_locked(buffers, taken[i].class);
+            insert_locked(buffers, taken[i].class, taken[i].memory, taken[i].returned_ns);
+        }
+        pthread_mutex_unlock(&buffers->mutex);
+    }
+}
+
+/* ---- */
+
+static void *take_kept(xn_buffers *buffers, int class) {
+    pthread_mutex_lock(&buffers->mutex);
+    void *memory = take_locked(buffers, class, buffers->free[class].newest);
+    if (memory)
+        hold_locked(buffers, class);
+    pthread_mutex_unlock(&buffers->mutex);
+    return memory;
+}
+
+/* One that lies in a list or a shard, nearest first. */
+static void *take_free(xn_buffers *buffers, int class) {
+    if (!buffers->shards)
+        return take_kept(buffers, class);
+    void *memory = xn_buffer_shards_get(buffers->shards, class, class_bytes(class));
+    if (!memory)
+        memory = take_kept(buffers, class);
+    return memory ? memory : xn_buffer_shards_steal(buffers->shards, class, class_bytes(class));
+}
+
+/* Counts one more as held, and makes room for it. */
+static void hold(xn_buffers *buffers, int class) {
+    pthread_mutex_lock(&buffers->mutex);
+    const bool over = hold_locked(buffers, class);
+    node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
+    pthread_mutex_unlock(&buffers->mutex);
+    free_chain(buffers, evicted);
+    if (over && buffers->shards) {
+        empty_shards(buffers, INT64_MAX);
+        make_room(buffers);
+    }
+}
+
+static void *make(xn_buffers *buffers, int class) {
+    hold(buffers, class);
+    void *memory = memory_alloc(buffers, class_bytes(class));
+    if (!memory) {
+        xn_buffers_trim(buffers, INT64_MAX); /* what lies in other classes may be what is missing */
+        memory = memory_alloc(buffers, class_bytes(class));
+    }
+    if (memory)
+        return memory;
+    pthread_mutex_lock(&buffers->mutex);
+    release_locked(buffers, class);
+    pthread_mutex_unlock(&buffers->mutex);
+    return NULL;
+}
+
+void *xn_buffers_get(xn_buffers *buffers, size_t bytes) {
+    int class = class_of(bytes);
+    if (class < 0)
+        return NULL;
+    void *memory = take_free(buffers, class);
+    return memory ? memory : make(buffers, class);
+}
+
+void *xn_buffers_get_quick(xn_buffers *buffers, size_t bytes) {
+    int class = class_of(bytes);
+    if (class < 0)
+        return NULL;
+    void *memory = take_free(buffers, class);
+    return memory || (buffers->backend && bytes > QUICK_BYTES) ? memory : make(buffers, class);
+}
+
+void xn_buffers_put(xn_buffers *buffers, void *buffer, size_t bytes) {
+    int class = class_of(bytes);
+    if (!buffer)
+        return;
+    assert(class >= 0); /* get gave no such buffer */
+    if (buffers->shards && xn_buffer_shards_put(buffers->shards, class, class_bytes(class), buffer))
+        return;
+    pthread_mutex_lock(&buffers->mutex);
+    release_locked(buffers, class);
+    push_locked(buffers, class, buffer);
+    node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
+    pthread_mutex_unlock(&buffers->mutex);
+    free_chain(buffers, evicted);
+}
+
+size_t xn_buffers_trim(xn_buffers *buffers, int64_t returned_before_ns) {
+    size_t freed = free_old(buffers, returned_before_ns);
+    if (!buffers->shards)
+        return freed;
+    empty_shards(buffers, returned_before_ns);
+    return freed + free_old(buffers, returned_before_ns);
+}
+
 void xn_buffers_free(xn_buffers *buffers) {
     if (!buffers)
         return;
-    assert(!buffers->held);
     xn_buffers_trim(buffers, INT64_MAX);
+    assert(!buffers->held); /* counts what shards keep, so after they are empty */
+    xn_buffer_shards_free(buffers->shards);
     pthread_mutex_destroy(&buffers->mutex);
     xn_mem_free(buffers);
 }

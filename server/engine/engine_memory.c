@@ -69,14 +69,17 @@ static bool give_back(void *context) {
     return (engine->responses && xn_response_cache_trim(engine->responses)) || any;
 }
 
+/* As many as processors that serve at once, or so: a 64th of 1 GiB is 512 KiB for each. */
+#define BUFFER_SHARDS 32
+
 static xn_status create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
     static const xn_backend memory = {
         .name = "memory", .host_alloc = memory_alloc, .host_free = memory_free};
     const xn_backend *primary = engine->members[0].backend;
     if (!primary->host_alloc || !primary->host_free)
-        return xn_buffers_create(NULL, NULL, keep_bytes, &engine->buffers, error);
-    return xn_buffers_create(&memory, (xn_device *)(void *)engine, keep_bytes, &engine->buffers,
-                             error);
+        return xn_buffers_create(NULL, NULL, keep_bytes, BUFFER_SHARDS, &engine->buffers, error);
+    return xn_buffers_create(&memory, (xn_device *)(void *)engine, keep_bytes, BUFFER_SHARDS,
+                             &engine->buffers, error);
 }
 
 /* What the pool keeps for later, and the cache of answers, are given back when anything else finds

@@ -5,6 +5,7 @@
 #include "xn_test.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -14,9 +15,16 @@
 /* A device made of nothing but an allocator with a limit. */
 static struct fake {
     atomic_size_t live, allocated, freed; /* buffers; calls */
-    atomic_long left;                     /* allocations that still succeed */
-    atomic_size_t last_bytes;             /* of the newest */
+    atomic_size_t live_bytes;
+    atomic_long left;         /* allocations that still succeed */
+    atomic_size_t last_bytes; /* of the newest */
+    void (*on_free)(void *memory);
 } fake;
+
+/* Before each of its buffers. */
+typedef struct fake_header {
+    _Alignas(64) size_t bytes; /* 0: it was freed */
+} fake_header;
 
 static void *fake_alloc(xn_device *device, size_t bytes) {
     ck_assert_ptr_eq((void *)device, (void *)&fake);
@@ -24,29 +32,42 @@ static void *fake_alloc(xn_device *device, size_t bytes) {
         return NULL;
     fake.allocated++;
     fake.live++;
+    fake.live_bytes += bytes;
     fake.last_bytes = bytes;
-    return xn_mem_alloc(bytes);
+    fake_header *header = xn_mem_alloc(sizeof *header + bytes);
+    header->bytes = bytes;
+    return header + 1;
 }
 
 static void fake_free(xn_device *device, void *memory) {
     ck_assert_ptr_eq((void *)device, (void *)&fake);
+    fake_header *header = (fake_header *)memory - 1;
+    ck_assert_uint_ne(header->bytes, 0);
     fake.freed++;
     fake.live--;
-    xn_mem_free(memory);
+    fake.live_bytes -= header->bytes;
+    header->bytes = 0;
+    if (fake.on_free)
+        fake.on_free(memory);
+    xn_mem_free(header);
 }
 
 static const xn_backend fake_backend = {
     .name = "fake", .host_alloc = fake_alloc, .host_free = fake_free};
 
-static xn_buffers *make(size_t keep_bytes) {
+static xn_buffers *make_sharded(size_t keep_bytes, unsigned shards) {
     xn_buffers *buffers = NULL;
     xn_error error = {0};
     memset(&fake, 0, sizeof fake);
     fake.left = 1000000;
-    ck_assert_int_eq(
-        xn_buffers_create(&fake_backend, (xn_device *)(void *)&fake, keep_bytes, &buffers, &error),
-        XN_OK);
+    ck_assert_int_eq(xn_buffers_create(&fake_backend, (xn_device *)(void *)&fake, keep_bytes,
+                                       shards, &buffers, &error),
+                     XN_OK);
     return buffers;
+}
+
+static xn_buffers *make(size_t keep_bytes) {
+    return make_sharded(keep_bytes, 0);
 }
 
 static size_t class_size(xn_buffers *buffers, size_t bytes) {
@@ -116,8 +137,9 @@ START_TEST(impossible_sizes) {
 }
 END_TEST
 
+/* Also where the test moves to another processor meanwhile. */
 START_TEST(the_steady_state_allocates_nothing) {
-    xn_buffers *buffers = make(64 * MIB);
+    xn_buffers *buffers = make_sharded(64 * MIB, _i ? 8 : 0);
     for (int round = 0; round < 100; round++) {
         void *a = xn_buffers_get(buffers, 50000), *b = xn_buffers_get(buffers, 60000),
              *c = xn_buffers_get(buffers, 3 * MIB);
@@ -243,10 +265,13 @@ START_TEST(plain_memory_and_its_failures) {
     xn_error error = {0};
     long number = 0;
     xn_mem_set_hook(fail_one, &number);
-    ck_assert_int_eq(xn_buffers_create(NULL, NULL, MIB, &buffers, &error), XN_ERR_NO_MEMORY);
+    ck_assert_int_eq(xn_buffers_create(NULL, NULL, MIB, 0, &buffers, &error), XN_ERR_NO_MEMORY);
     ck_assert_ptr_null(buffers);
     number = 1;
-    ck_assert_int_eq(xn_buffers_create(&fake_backend, NULL, MIB, &buffers, &error), XN_OK);
+    ck_assert_int_eq(xn_buffers_create(NULL, NULL, MIB, 4, &buffers, &error), XN_ERR_NO_MEMORY);
+    ck_assert_ptr_null(buffers);
+    number = 1;
+    ck_assert_int_eq(xn_buffers_create(&fake_backend, NULL, MIB, 0, &buffers, &error), XN_OK);
     void *a = xn_buffers_get(buffers, 10000); /* fails once, then succeeds: the retry */
     ck_assert_ptr_nonnull(a);
     ck_assert_int_eq(number, -2);
@@ -259,6 +284,191 @@ START_TEST(plain_memory_and_its_failures) {
     xn_buffers_free(buffers);
 }
 END_TEST
+
+/* ---- any order of calls against a model that knows every buffer ---- */
+
+#define ROUNDS 20000
+#define MOST_KNOWN 4096
+
+typedef struct known {
+    unsigned char *memory;
+    size_t bytes, size; /* as asked for; of the class */
+    unsigned char mark; /* in its first and last byte */
+    bool held;
+    int64_t put_ns; /* a time not before it was put, and before the next call */
+} known;
+
+static struct model {
+    xn_buffers *buffers;
+    size_t max_bytes;
+    known all[MOST_KNOWN];
+    size_t count, held_bytes;
+    bool over; /* callers have not kept to max_bytes */
+} model;
+
+static known *model_find(const void *memory) {
+    for (size_t i = 0; i < model.count; i++)
+        if (model.all[i].memory == memory)
+            return &model.all[i];
+    return NULL;
+}
+
+/* The pool gave it back to the system: one that nobody holds. */
+static void model_freed(void *memory) {
+    known *k = model_find(memory);
+    ck_assert(k && !k->held);
+    *k = model.all[--model.count];
+}
+
+static known *model_pick(xn_rng *rng, bool held) {
+    const size_t first = xn_rng_below(rng, model.count ? model.count : 1);
+    for (size_t i = 0; i < model.count; i++) {
+        known *k = &model.all[(first + i) % model.count];
+        if (k->held == held)
+            return k;
+    }
+    return NULL;
+}
+
+static size_t model_free_bytes(int64_t before_ns) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < model.count; i++)
+        bytes += !model.all[i].held && model.all[i].put_ns <= before_ns ? model.all[i].size : 0;
+    return bytes;
+}
+
+static size_t model_free_of(size_t size) {
+    size_t free = 0;
+    for (size_t i = 0; i < model.count; i++)
+        free += !model.all[i].held && model.all[i].size == size;
+    return free;
+}
+
+/* A time after all calls so far and before all later ones. */
+static int64_t next_ns(void) {
+    const int64_t ns = xn_now_ns() + 1;
+    while (xn_now_ns() <= ns)
+        ;
+    return ns;
+}
+
+static void model_get(xn_rng *rng, bool fails) {
+    const size_t bytes = 1 + xn_rng_below(rng, (size_t)1 << (10 + xn_rng_below(rng, 11)));
+    const size_t size = xn_buffers_size(bytes), free = model_free_of(size);
+    const size_t allocated = fake.allocated;
+    if ((model.held_bytes + size > model.max_bytes && !model.over) || model.count == MOST_KNOWN)
+        return;
+    fake.left = fails ? 0 : 1000000;
+    unsigned char *memory = xn_rng_below(rng, 2) ? xn_buffers_get(model.buffers, bytes)
+                                                 : xn_buffers_get_quick(model.buffers, bytes);
+    if (!memory) { /* it has tried all that it could */
+        ck_assert(!free && fails);
+        ck_assert_uint_eq(model_free_bytes(INT64_MAX), 0);
+        return;
+    }
+    known *k = model_find(memory);
+    if (!free) {
+        ck_assert(fake.allocated == allocated + 1 && !k);
+        k = &model.all[model.count++];
+        *k = (known){.memory = memory, .size = size};
+    }
+    ck_assert(k && !k->held && k->size == size); /* one that lies anywhere is used before */
+    *k = (known){memory, bytes, size, (unsigned char)xn_rng_below(rng, 256), true, 0};
+    memory[0] = memory[bytes - 1] = k->mark;
+    model.held_bytes += size;
+}
+
+static void model_put(known *k) {
+    ck_assert(k->memory[0] == k->mark && k->memory[k->bytes - 1] == k->mark);
+    unsigned char *memory = k->memory;
+    const size_t bytes = k->bytes;
+    k->held = false;
+    k->put_ns = INT64_MAX; /* not known before it is back, and it may leave at once */
+    model.held_bytes -= k->size;
+    xn_buffers_put(model.buffers, memory, bytes);
+    k = model_find(memory);
+    if (k)
+        k->put_ns = next_ns();
+}
+
+static void model_trim(int64_t before_ns) {
+    const size_t old = model_free_bytes(before_ns), live = fake.live_bytes;
+    ck_assert_uint_eq(xn_buffers_trim(model.buffers, before_ns), old);
+    ck_assert_uint_eq(fake.live_bytes, live - old);
+    ck_assert_uint_eq(model_free_bytes(before_ns), 0);
+}
+
+/* Another processor, where there are several and the test may choose. */
+static void move_somewhere(xn_rng *rng, const cpu_set_t *allowed) {
+    size_t nth = xn_rng_below(rng, (uint64_t)CPU_COUNT(allowed));
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, allowed) && nth-- == 0)
+            CPU_SET(cpu, &one);
+    sched_setaffinity(0, sizeof one, &one);
+}
+
+static void model_check(void) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < model.count; i++)
+        bytes += model.all[i].size;
+    ck_assert_uint_eq(fake.live, model.count); /* none was lost */
+    ck_assert_uint_eq(fake.live_bytes, bytes);
+    if (model.held_bytes <= model.max_bytes)
+        ck_assert_uint_le(fake.live_bytes, model.max_bytes);
+    else
+        ck_assert_uint_eq(fake.live_bytes, model.held_bytes); /* nothing is kept */
+}
+
+static void model_step(xn_rng *rng, const cpu_set_t *allowed, bool putting) {
+    const uint64_t what = xn_rng_below(rng, 400);
+    known *held = model_pick(rng, true), *free = model_pick(rng, false);
+    if (what < 20)
+        move_somewhere(rng, allowed);
+    else if (what < 22)
+        model_trim(INT64_MAX);
+    else if (what < 26 && free)
+        model_trim(free->put_ns);
+    else if (what < 32)
+        model_get(rng, true);
+    else if (held && what < (putting ? 300 : 160))
+        model_put(held);
+    else
+        model_get(rng, false);
+}
+
+/* Waves of gets and puts, so that all is held at times and little at others. */
+START_TEST(any_order_of_calls) {
+    static const struct {
+        size_t max_bytes;
+        unsigned shards;
+        bool over;
+    } cases[] = {{8 * MIB, 0, false},  {2 * MIB, 2, false}, {8 * MIB, 4, false},
+                 {32 * MIB, 4, false}, {8 * MIB, 1, true},  {4 * MIB, 8, true}};
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    cpu_set_t allowed;
+    ck_assert_int_eq(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    memset(&model, 0, sizeof model);
+    model.buffers = make_sharded(cases[_i].max_bytes, cases[_i].shards);
+    model.max_bytes = cases[_i].max_bytes;
+    fake.on_free = model_freed;
+    for (int round = 0; round < ROUNDS; round++) {
+        const bool putting = round / 250 % 2;
+        model.over = cases[_i].over && round / 1000 % 2;
+        model_step(&rng, &allowed, putting);
+        model_check();
+    }
+    for (known *k; (k = model_pick(&rng, true));)
+        model_put(k);
+    xn_buffers_free(model.buffers);
+    ck_assert_uint_eq(fake.live, 0);
+    ck_assert_uint_eq(fake.freed, fake.allocated);
+    sched_setaffinity(0, sizeof allowed, &allowed);
+}
+END_TEST
+
+/* ---- threads ---- */
 
 #define THREADS 8
 #define HELD 6
@@ -296,27 +506,102 @@ static void *churn(void *argument) {
     return (void *)wrong;
 }
 
-/* Under the bound, over the bound, and with allocations that fail. */
-START_TEST(many_threads) {
-    static const struct {
-        size_t keep;
-        long left;
-    } cases[] = {{64 * MIB, 1000000}, {256 * KIB, 1000000}, {0, 1000000}, {MIB, 400}};
-    xn_buffers *buffers = make(cases[_i].keep);
-    fake.left = cases[_i].left;
+static void run_threads(xn_buffers *buffers, void *(*run)(void *buffers)) {
     pthread_t threads[THREADS];
     for (int i = 0; i < THREADS; i++)
-        ck_assert_int_eq(pthread_create(&threads[i], NULL, churn, buffers), 0);
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, run, buffers), 0);
     for (int i = 0; i < THREADS; i++) {
         void *wrong = NULL;
         pthread_join(threads[i], &wrong);
         ck_assert_msg(!wrong, "seed %llu: a buffer had two owners",
                       (unsigned long long)xn_test_seed());
     }
-    ck_assert_uint_le(fake.live * 4096, cases[_i].keep);
+}
+
+/* Under the bound, over the bound, and with allocations that fail; without shards and with them. */
+static const struct {
+    size_t keep;
+    long left;
+    unsigned shards;
+} thread_cases[] = {{64 * MIB, 1000000, 0}, {256 * KIB, 1000000, 0}, {0, 1000000, 0},
+                    {MIB, 400, 0},          {64 * MIB, 1000000, 8},  {MIB, 1000000, 2},
+                    {0, 1000000, 2},        {4 * MIB, 400, 2}};
+#define THREAD_CASES ((int)(sizeof thread_cases / sizeof thread_cases[0]))
+
+static void check_threads(int i, void *(*run)(void *buffers), void (*after)(xn_buffers *buffers)) {
+    xn_buffers *buffers = make_sharded(thread_cases[i].keep, thread_cases[i].shards);
+    fake.left = thread_cases[i].left;
+    run_threads(buffers, run);
+    if (after)
+        after(buffers);
+    ck_assert_uint_le(fake.live_bytes, thread_cases[i].keep);
     ck_assert_uint_eq(fake.allocated - fake.freed, fake.live);
     xn_buffers_free(buffers);
     ck_assert_uint_eq(fake.live, 0);
+}
+
+START_TEST(many_threads) {
+    check_threads(_i, churn, NULL);
+}
+END_TEST
+
+/* What one thread got and wrote, another checks and puts. */
+#define HANDED 16
+static _Atomic(unsigned char *) handed[HANDED];
+
+/* In the first bytes of a buffer that is handed on; the rest is the mark. */
+typedef struct handed_header {
+    size_t bytes;
+    unsigned char mark;
+} handed_header;
+
+static unsigned char *get_written(xn_buffers *buffers, xn_rng *rng) {
+    const size_t bytes =
+        sizeof(handed_header) + xn_rng_below(rng, (size_t)1 << (8 + xn_rng_below(rng, 10)));
+    const unsigned char mark = (unsigned char)xn_rng_below(rng, 256);
+    unsigned char *memory = xn_buffers_get(buffers, bytes);
+    if (!memory)
+        return NULL;
+    memset(memory, mark, bytes);
+    *(handed_header *)(void *)memory = (handed_header){bytes, mark};
+    return memory;
+}
+
+/* Whether it is as it was written; memory may be NULL. */
+static bool put_checked(xn_buffers *buffers, unsigned char *memory) {
+    if (!memory)
+        return true;
+    const handed_header header = *(handed_header *)(void *)memory;
+    bool right = true;
+    for (size_t i = sizeof header; i < header.bytes; i++)
+        right &= memory[i] == header.mark;
+    memset(memory, ~header.mark, header.bytes);
+    xn_buffers_put(buffers, memory, header.bytes);
+    return right;
+}
+
+static void *hand_on(void *argument) {
+    static atomic_int numbers;
+    xn_buffers *buffers = argument;
+    xn_rng rng = {xn_test_seed() + 100 + (uint64_t)atomic_fetch_add(&numbers, 1)};
+    intptr_t wrong = 0;
+    for (int round = 0; round < 1000; round++) {
+        const size_t slot = xn_rng_below(&rng, HANDED);
+        unsigned char *mine = xn_rng_below(&rng, 3) ? get_written(buffers, &rng) : NULL;
+        wrong += !put_checked(buffers, atomic_exchange(&handed[slot], mine));
+        if (!xn_rng_below(&rng, 50))
+            xn_buffers_trim(buffers, xn_now_ns() - (int64_t)xn_rng_below(&rng, XN_NS_PER_MS));
+    }
+    return (void *)wrong;
+}
+
+static void put_handed(xn_buffers *buffers) {
+    for (int slot = 0; slot < HANDED; slot++)
+        ck_assert(put_checked(buffers, atomic_exchange(&handed[slot], NULL)));
+}
+
+START_TEST(buffers_go_from_thread_to_thread) {
+    check_threads(_i, hand_on, put_handed);
 }
 END_TEST
 
@@ -327,14 +612,16 @@ XN_SUITE(buffers) {
     tcase_add_test(t, class_sizes);
     tcase_add_test(t, classes_hold_and_bound_waste);
     tcase_add_test(t, impossible_sizes);
-    tcase_add_test(t, the_steady_state_allocates_nothing);
+    tcase_add_loop_test(t, the_steady_state_allocates_nothing, 0, 2);
     tcase_add_test(t, the_warmest_buffer_comes_first);
     tcase_add_test(t, what_is_held_and_kept_is_bounded_and_the_oldest_leaves);
     tcase_add_test(t, idle_buffers_are_given_back);
     tcase_add_test(t, who_must_not_wait_does_not_pin_much);
     tcase_add_test(t, failed_allocation_releases_what_is_kept_and_tries_again);
     tcase_add_test(t, plain_memory_and_its_failures);
-    tcase_add_loop_test(t, many_threads, 0, 4);
+    tcase_add_loop_test(t, any_order_of_calls, 0, 6);
+    tcase_add_loop_test(t, many_threads, 0, THREAD_CASES);
+    tcase_add_loop_test(t, buffers_go_from_thread_to_thread, 0, THREAD_CASES);
     suite_add_tcase(s, t);
     return s;
 }
