@@ -1,4 +1,5 @@
 /* buffers_test.c: the buffer pool over plain memory and over a device whose allocator counts. */
+#include "buffer_shards.h"
 #include "buffers.h"
 #include "clock.h"
 #include "xn_mem.h"
@@ -285,6 +286,46 @@ START_TEST(plain_memory_and_its_failures) {
 }
 END_TEST
 
+/* A time after all calls so far and before all later ones. */
+static int64_t next_ns(void) {
+    const int64_t ns = xn_now_ns() + 1;
+    while (xn_now_ns() <= ns)
+        ;
+    return ns;
+}
+
+static size_t bytes_of(int class) {
+    return (size_t)4096 << class;
+}
+
+/* Of a single shard with room for 20 KiB. */
+START_TEST(a_shard_keeps_little_and_gives_the_newest) {
+    static char memory[4];
+    xn_buffer_shards *shards = NULL;
+    xn_shard_buffer out[XN_SHARD_MOST];
+    ck_assert_int_eq(xn_buffer_shards_create(1, 20 * KIB, &shards, NULL), XN_OK);
+    ck_assert_ptr_null(xn_buffer_shards_get(shards, 0, 4 * KIB));
+    ck_assert(xn_buffer_shards_put(shards, 0, 4 * KIB, &memory[0]));
+    ck_assert(xn_buffer_shards_put(shards, 0, 4 * KIB, &memory[1]));
+    ck_assert(!xn_buffer_shards_put(shards, 0, 4 * KIB, &memory[2]));  /* two of a class */
+    ck_assert(!xn_buffer_shards_put(shards, 2, 16 * KIB, &memory[2])); /* 24 KiB */
+    ck_assert(!xn_buffer_shards_put(shards, XN_SHARD_CLASSES, 1, &memory[2]));
+    ck_assert_ptr_eq(xn_buffer_shards_get(shards, 0, 4 * KIB), &memory[1]);
+    ck_assert(xn_buffer_shards_put(shards, 2, 16 * KIB, &memory[2])); /* 20 KiB */
+    xn_buffer_shards_close(shards, true);
+    ck_assert_ptr_eq(xn_buffer_shards_steal(shards, 2, 16 * KIB), &memory[2]);
+    ck_assert(!xn_buffer_shards_put(shards, 2, 16 * KIB, &memory[2]));
+    xn_buffer_shards_close(shards, false);
+    const int64_t between = next_ns();
+    ck_assert(xn_buffer_shards_put(shards, 0, 4 * KIB, &memory[3]));
+    ck_assert_int_eq(xn_buffer_shards_take(shards, 0, between, bytes_of, out), 1);
+    ck_assert(out[0].memory == &memory[0] && out[0].class == 0 && out[0].returned_ns < between);
+    ck_assert_int_eq(xn_buffer_shards_take(shards, 0, INT64_MAX, bytes_of, out), 1);
+    ck_assert_ptr_eq(out[0].memory, &memory[3]);
+    xn_buffer_shards_free(shards);
+}
+END_TEST
+
 /* ---- any order of calls against a model that knows every buffer ---- */
 
 #define ROUNDS 20000
@@ -342,14 +383,6 @@ static size_t model_free_of(size_t size) {
     for (size_t i = 0; i < model.count; i++)
         free += !model.all[i].held && model.all[i].size == size;
     return free;
-}
-
-/* A time after all calls so far and before all later ones. */
-static int64_t next_ns(void) {
-    const int64_t ns = xn_now_ns() + 1;
-    while (xn_now_ns() <= ns)
-        ;
-    return ns;
 }
 
 static void model_get(xn_rng *rng, bool fails) {
@@ -619,6 +652,7 @@ XN_SUITE(buffers) {
     tcase_add_test(t, who_must_not_wait_does_not_pin_much);
     tcase_add_test(t, failed_allocation_releases_what_is_kept_and_tries_again);
     tcase_add_test(t, plain_memory_and_its_failures);
+    tcase_add_test(t, a_shard_keeps_little_and_gives_the_newest);
     tcase_add_loop_test(t, any_order_of_calls, 0, 6);
     tcase_add_loop_test(t, many_threads, 0, THREAD_CASES);
     tcase_add_loop_test(t, buffers_go_from_thread_to_thread, 0, THREAD_CASES);
