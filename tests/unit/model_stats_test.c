@@ -10,8 +10,8 @@
 #include <stdatomic.h>
 
 #define THREADS 8
-#define SAMPLES 2000 /* a thread */
-#define BATCH 3      /* requests a launch */
+#define SAMPLES 20000 /* a thread */
+#define BATCH 3       /* requests a launch */
 
 /* Each stage has a time of its own, always the same, so a torn snapshot shows. */
 static xn_model_sample sample_of(unsigned number) {
@@ -51,6 +51,7 @@ static void expect_whole(const xn_model_stats *s) {
 typedef struct counting {
     xn_model_counters *counters;
     unsigned thread;
+    atomic_int *running;
 } counting;
 
 static void *count_samples(void *argument) {
@@ -61,6 +62,7 @@ static void *count_samples(void *argument) {
         if (i % 100 == 0)
             sched_yield();
     }
+    atomic_fetch_sub(own->running, 1);
     return NULL;
 }
 
@@ -86,17 +88,18 @@ START_TEST(threads_count_exactly) {
     xn_model_counters *counters = xn_model_counters_create();
     pthread_t threads[THREADS];
     counting own[THREADS];
+    atomic_int running = THREADS;
     xn_model_stats s;
     ck_assert_ptr_nonnull(counters);
     xn_model_counters_read(counters, &s);
     ck_assert_int_eq(s.last_inference_ms, 0);
     expect_whole(&s);
     for (unsigned i = 0; i < THREADS; i++) {
-        own[i] = (counting){counters, i};
+        own[i] = (counting){counters, i, &running};
         ck_assert_int_eq(pthread_create(&threads[i], NULL, count_samples, &own[i]), 0);
     }
     uint64_t before = 0;
-    for (int i = 0; i < 200; i++) {
+    while (atomic_load(&running)) {
         xn_model_counters_read(counters, &s);
         expect_whole(&s);
         ck_assert_uint_ge(s.success.count, before);
