@@ -266,6 +266,8 @@ xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
         return status;
     p->stream = stream;
     p->max_images = p->pass_limit = max_images;
+    if (backend->recordings_create)
+        p->recordings = backend->recordings_create(step_count);
     status = make(p, error);
     if (status != XN_OK) {
         xn_program_free(p);
@@ -365,7 +367,7 @@ static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, co
                         .count = p->step_count};
     for (int i = 0; i < p->step_count; i++)
         p->run[i] = enqueued_of(p, i, prepared, batch, arena);
-    xn_status status = b->run ? b->run(p->stream, &run, &p->recordings, times, error)
+    xn_status status = b->run ? b->run(p->stream, &run, p->recordings, times, error)
                               : run_each(p, &run, wish, times, error);
     if (status != XN_OK)
         b->abandon(p->stream);

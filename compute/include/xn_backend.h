@@ -175,12 +175,13 @@ typedef struct xn_backend {
                      xn_run_times *times, xn_error *error);
     void (*abandon)(xn_stream *stream);
 
-    /* Both NULL in the table, or: a run in one call, in place of begin, enqueue and end. The calls
-     * for a program are of the same plans each time, and *recordings is its own, NULL before the
-     * first. What is kept there may take memory; where there is none, the run is as without. The
-     * freed recordings are of a program that does not run. */
-    xn_status (*run)(xn_stream *stream, const xn_run *run, xn_recordings **recordings,
+    /* All three NULL in the table, or: a run in one call, in place of begin, enqueue and end, and
+     * what is kept of a program's runs, made with it for its number of steps: NULL where there is
+     * no memory, runs are as without then. The calls for a program are of the same plans each time.
+     * What is freed is of a program that does not run. */
+    xn_status (*run)(xn_stream *stream, const xn_run *run, xn_recordings *recordings,
                      xn_run_times *times, xn_error *error);
+    xn_recordings *(*recordings_create)(int steps);
     void (*recordings_free)(xn_recordings *recordings); /* NULL-safe */
 
     /* What a run of max_images by the plan's path is thought to cost, as paths are chosen by; on

@@ -141,6 +141,7 @@ static xn_program *create(const xn_backend *b, xn_stream *stream, const xn_netwo
 static xn_backend step_by_step() {
     xn_backend b = xn_backend_cuda;
     b.run = NULL;
+    b.recordings_create = NULL;
     b.recordings_free = NULL;
     return b;
 }

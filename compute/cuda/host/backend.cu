@@ -1,4 +1,5 @@
 /* backend.cu: the table of the CUDA backend. */
+#include "graphs.h"
 #include "xn_cuda.h"
 
 /* What is not named is NULL or false. */
@@ -34,6 +35,7 @@ static constexpr xn_backend table() {
     b.plan_cost_ns = xn_cuda_plan_cost_ns;
     b.parts = true;
     b.run = xn_cuda_run_batch;
+    b.recordings_create = xn_cuda_recordings_create;
     b.recordings_free = xn_cuda_recordings_free;
     return b;
 }

@@ -160,12 +160,10 @@ static bool play(const xn_stream *s, const xn_run *run, bool zero_copy, xn_recor
 }
 
 xn_status xn_cuda_enqueue_run(xn_stream *s, const xn_run *run, bool zero_copy,
-                              xn_recordings **recordings, xn_error *error) {
+                              xn_recordings *recordings, xn_error *error) {
     const int kernels = run->count + (zero_copy ? 2 : 0); /* at least */
-    if (kernels >= XN_CUDA_GRAPH_KERNELS && !*recordings)
-        *recordings = xn_cuda_recordings_create(run->count);
-    if (kernels >= XN_CUDA_GRAPH_KERNELS && *recordings && !(*recordings)->gave_up &&
-        play(s, run, zero_copy, *recordings))
+    if (kernels >= XN_CUDA_GRAPH_KERNELS && recordings && !recordings->gave_up &&
+        play(s, run, zero_copy, recordings))
         return XN_OK;
     return enqueue_all(s, run, zero_copy, error);
 }

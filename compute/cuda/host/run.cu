@@ -122,7 +122,7 @@ xn_status xn_cuda_end(xn_stream *s, const xn_batch *batch, const void *output, x
     return status == XN_OK ? read_times(s, times, error) : status;
 }
 
-static xn_status run_by_copies(xn_stream *s, const xn_run *run, xn_recordings **recordings,
+static xn_status run_by_copies(xn_stream *s, const xn_run *run, xn_recordings *recordings,
                                xn_run_times *times, xn_error *error) {
     xn_status status = xn_cuda_begin(s, run->batch, run->input, error);
     if (status == XN_OK)
@@ -130,7 +130,7 @@ static xn_status run_by_copies(xn_stream *s, const xn_run *run, xn_recordings **
     return status == XN_OK ? xn_cuda_end(s, run->batch, run->output, times, error) : status;
 }
 
-xn_status xn_cuda_run_batch(xn_stream *s, const xn_run *run, xn_recordings **recordings,
+xn_status xn_cuda_run_batch(xn_stream *s, const xn_run *run, xn_recordings *recordings,
                             xn_run_times *times, xn_error *error) {
     if (!xn_zero_copy_take(s->zero_copy, run->batch))
         return run_by_copies(s, run, recordings, times, error);

@@ -167,13 +167,13 @@ xn_status xn_cuda_enqueue_step(xn_plan *plan, const xn_prepared *prepared, const
 xn_status xn_cuda_end(xn_stream *stream, const xn_batch *batch, const void *output,
                       xn_run_times *times, xn_error *error);
 void xn_cuda_abandon(xn_stream *stream);
-xn_status xn_cuda_run_batch(xn_stream *stream, const xn_run *run, xn_recordings **recordings,
+xn_status xn_cuda_run_batch(xn_stream *stream, const xn_run *run, xn_recordings *recordings,
                             xn_run_times *times, xn_error *error);
 
 /* graphs.cu: all of a run's kernels: those of its steps, and where it is by zero copy those that
  * gather and scatter. */
 xn_status xn_cuda_enqueue_run(xn_stream *stream, const xn_run *run, bool zero_copy,
-                              xn_recordings **recordings, xn_error *error);
+                              xn_recordings *recordings, xn_error *error);
 void xn_cuda_recordings_free(xn_recordings *recordings);
 
 #endif
