@@ -4,6 +4,7 @@
 #include "xn_test.h"
 
 #include <dirent.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -41,11 +42,13 @@ END_TEST
 
 /* At least one whatever the work, and with more of it never fewer. */
 START_TEST(threads_of_any_work) {
+    enum { STEPS = 1050 }; /* up to a second */
     static const int64_t idle_ns[] = {0, 1000, 1000000};
     for (int most = 1; most <= 200; most++)
         for (size_t i = 0; i < sizeof idle_ns / sizeof *idle_ns; i++) {
             int before = 1;
-            for (double ns = 1; ns < 1e9; ns *= 1.02) {
+            for (int step = 0; step < STEPS; step++) {
+                const double ns = pow(1.02, step);
                 const int threads = xn_cpu_threads_worth(ns, idle_ns[i], most);
                 ck_assert_msg(threads >= before && threads <= most,
                               "%g ns, idle for %lld: %d threads of %d, %d for less", ns,
