@@ -289,14 +289,15 @@ static void add_starts(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_
             dot[x] += (uint32_t)start[lanes->kind[x]];
 }
 
-/* Of filters that become bits: dot >= least where at most so many bits differ, by class. */
+/* Of filters that become bits: dot >= least where at most so many bits differ, by class; past the
+ * last class of whatever lies there. */
 static void set_limits(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to,
                        int32_t *limit) {
-    for (int32_t f = 0; f < filters; f++)
-        *(loose_i32 *)(limit + f * WORDS) =
-            (*(const loose_i32 *)(to->start + (size_t)f * (size_t)lanes->map->pitch) -
-             to->least[f]) >>
-            1;
+    const int32_t *start = to->start;
+    for (int32_t f = 0; f < filters; f++, start += lanes->map->pitch) {
+        const vector_u32 over = *(const loose_u32 *)start - (uint32_t)to->least[f];
+        *(loose_i32 *)(limit + f * WORDS) = (vector_i32)over >> 1;
+    }
 }
 
 static void dots_or_bits(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
