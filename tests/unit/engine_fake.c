@@ -593,6 +593,13 @@ void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int l
                       file, line, (long long)i);
 }
 
+void fake_job_expect_inline_at(fake_job *job, xn_status status, const char *file, int line) {
+    ck_assert_msg(!job->done_calls, "%s:%d: done was called", file, line);
+    atomic_fetch_add(&job->done_calls, 1);
+    sem_post(&job->done);
+    fake_job_expect_at(job, status, file, line);
+}
+
 xn_status fake_admit(xn_engine *engine, size_t bytes, xn_ticket *out, xn_error *error) {
     xn_status status = xn_ticket_enter(xn_engine_admission(engine), NULL, NULL, bytes, out, error);
     return status ? status : xn_ticket_grow(out, bytes, error);

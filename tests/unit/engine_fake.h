@@ -100,6 +100,10 @@ void fake_job_submit(fake_job *job); /* must be accepted */
 /* Waits for done; the status must be that one, the outputs right when it is XN_OK. */
 void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line);
 #define fake_job_expect(job, status) fake_job_expect_at(job, status, __FILE__, __LINE__)
+/* The same of one that ran inline, whose done is not called. */
+void fake_job_expect_inline_at(fake_job *job, xn_status status, const char *file, int line);
+#define fake_job_expect_inline(job, status)                                                        \
+    fake_job_expect_inline_at(job, status, __FILE__, __LINE__)
 
 /* Admits a request of nobody's that holds so many bytes at once. */
 xn_status fake_admit(xn_engine *engine, size_t bytes, xn_ticket *out, xn_error *error);

@@ -59,14 +59,6 @@ static void await_idle(bench *t) {
     }
 }
 
-/* As xn_job has it for one that ran inline. */
-static void expect_ran(fake_job *job, xn_status status) {
-    ck_assert_int_eq(job->done_calls, 0);
-    atomic_fetch_add(&job->done_calls, 1);
-    sem_post(&job->done);
-    fake_job_expect(job, status);
-}
-
 static bool try_one(bench *t, fake_job *job) {
     fake_job_init(job, t->engine, t->asset, 1, 7);
     return xn_engine_try_run(t->engine, &job->job);
@@ -115,7 +107,7 @@ static int end_some(caller *callers, sem_t *ended, bool may_fail) {
     c->used = false;
     const xn_status status = c->job.job.status;
     ck_assert(status == XN_OK || (may_fail && status == XN_ERR_DEVICE_LOST));
-    expect_ran(&c->job, status);
+    fake_job_expect_inline(&c->job, status);
     return c->job.job.device;
 }
 
@@ -131,7 +123,7 @@ START_TEST(devices_take_turns) {
     put_everywhere(&t);
     for (int i = 0; i < 40; i++) {
         ck_assert(try_one(&t, &job));
-        expect_ran(&job, XN_OK);
+        fake_job_expect_inline(&job, XN_OK);
         runs[job.job.device]++;
     }
     ck_assert_int_eq(runs[0], 20);
@@ -160,7 +152,7 @@ START_TEST(weights_follow_the_jobs) {
     ck_assert_int_eq(caller_start(&first, &t, &ended), has);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 1);
     ck_assert(try_one(&t, &job));
-    expect_ran(&job, XN_OK);
+    fake_job_expect_inline(&job, XN_OK);
     ck_assert_int_eq(job.job.device, 1 - has);
     ck_assert_int_eq(fake[FAKE_GPU].prepares, 2);
     end_some(&first, &ended, false);
@@ -206,7 +198,7 @@ START_TEST(beside_a_job_that_is_about_to_start) {
     ck_assert_int_eq(xn_queue_push(t.engine->pools[0].queue, &queued.job, NULL), XN_OK);
     pthread_mutex_unlock(&t.engine->mutex); /* nobody was woken: it stays there */
     ck_assert(try_one(&t, &job));
-    expect_ran(&job, XN_OK);
+    fake_job_expect_inline(&job, XN_OK);
     pthread_mutex_lock(&t.engine->mutex);
     xn_queue_remove(t.engine->pools[0].queue, &queued.job);
     pthread_mutex_unlock(&t.engine->mutex);
@@ -302,7 +294,7 @@ static void more(bench *t, model *m, caller *callers, sem_t *ended, bool held) {
         m->guests[device]--;
     } else {
         ck_assert(try_one(t, &job));
-        expect_ran(&job, XN_OK);
+        fake_job_expect_inline(&job, XN_OK);
         ck_assert_int_eq(job.job.device, device);
     }
     m->has[device] = true;

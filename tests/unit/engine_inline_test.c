@@ -57,14 +57,6 @@ static void bench_end(bench *t) {
     fake_expect_all_freed();
 }
 
-/* As xn_job has it for one that ran inline. */
-static void expect_ran(fake_job *job, xn_status status) {
-    ck_assert_int_eq(job->done_calls, 0);
-    atomic_fetch_add(&job->done_calls, 1);
-    sem_post(&job->done);
-    fake_job_expect(job, status);
-}
-
 static bool try_one(bench *t, fake_job *job) {
     fake_job_init(job, t->engine, t->asset, 1, 7);
     return xn_engine_try_run(t->engine, &job->job);
@@ -77,7 +69,7 @@ START_TEST(runs_on_the_calling_thread) {
     int64_t before = xn_now_ns();
     fake_job_init(&job, t.engine, t.asset, 3, 5);
     ck_assert(xn_engine_try_run(t.engine, &job.job));
-    expect_ran(&job, XN_OK);
+    fake_job_expect_inline(&job, XN_OK);
     ck_assert_str_eq(xn_engine_device_id(t.engine, job.job.device), "cpu");
     ck_assert_int_eq(job.job.batch_requests, 1);
     ck_assert_int_eq(job.job.batch_images, 3);
@@ -222,7 +214,7 @@ static void caller_start(caller *c, bench *t) {
 static void caller_end(caller *c, xn_status status) {
     pthread_join(c->thread, NULL);
     ck_assert(c->ran);
-    expect_ran(&c->job, status);
+    fake_job_expect_inline(&c->job, status);
 }
 
 START_TEST(threads_are_of_the_budget) {
@@ -278,7 +270,7 @@ START_TEST(draining_goes_on) {
     bench_start(&t, 1);
     xn_engine_drain(t.engine);
     ck_assert(try_one(&t, &job));
-    expect_ran(&job, XN_OK);
+    fake_job_expect_inline(&job, XN_OK);
     bench_end(&t);
 }
 END_TEST
@@ -291,10 +283,10 @@ START_TEST(a_failure_is_its_own) {
     bench_start(&t, 1);
     fake[FAKE_CPU].run_failure = XN_ERR_INTERNAL;
     ck_assert(try_one(&t, &job));
-    expect_ran(&job, XN_ERR_INTERNAL);
+    fake_job_expect_inline(&job, XN_ERR_INTERNAL);
     fake[FAKE_CPU].run_failure = XN_OK;
     ck_assert(try_one(&t, &job));
-    expect_ran(&job, XN_OK);
+    fake_job_expect_inline(&job, XN_OK);
     bench_end(&t);
 }
 END_TEST
@@ -325,7 +317,7 @@ START_TEST(it_may_lose_the_device) {
     xn_engine_on_fatal(t.engine, fatal, &told);
     fake[FAKE_CPU].lost[0] = true;
     ck_assert(try_one(&t, &job));
-    expect_ran(&job, XN_ERR_DEVICE_LOST);
+    fake_job_expect_inline(&job, XN_ERR_DEVICE_LOST);
     fake_wait(&told);
     xn_engine_health health;
     xn_engine_health_get(t.engine, &health);

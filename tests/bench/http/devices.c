@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 64, SERVERS = 9, TEXT = 512, CONNECTIONS = 128 };
+enum { SERVERS = 9, TEXT = 512, CONNECTIONS = 128 };
 
 typedef struct layer {
     const char *name;
@@ -21,12 +21,6 @@ typedef struct server {
     struct sockaddr_in address;
     int gpus; /* 0: echo */
 } server;
-
-/* Of each round. */
-typedef struct rows {
-    double rate[ROUNDS], p50[ROUNDS], p99[ROUNDS], compute[ROUNDS];
-    double failures;
-} rows;
 
 static const xn_column columns[] = {
     {"layer", "layer", 8, XN_TEXT},
@@ -111,19 +105,8 @@ static ol_plan plan_of(const bench_options *given, const server *s) {
     return ol_plan_of(&o, &s->address);
 }
 
-static void play(ol_plan *plan, int round, rows *out) {
-    static ol_counts c;
-    ol_run(plan, &c);
-    out->rate[round] = (double)c.outcomes[OL_GOOD] / (plan->seconds - plan->warmup);
-    out->p50[round] = 1e3 * ol_ms(&c.good, 0.5);
-    out->p99[round] = 1e3 * ol_ms(&c.good, 0.99);
-    out->compute[round] = 1e3 * ol_ms(&c.compute, 0.5);
-    for (int i = 0; i < OL_OUTCOMES; i++)
-        out->failures += i == OL_GOOD ? 0 : (double)c.outcomes[i];
-}
-
 static void report_server(xn_report *report, const layer *l, const server *s, const ol_plan *plan,
-                          rows *r, int rounds, double first, double echo) {
+                          ol_rounds *r, int rounds, double first, double echo) {
     const xn_stats rate = xn_stats_of(r->rate, rounds);
     const double answer = (double)values_of(l) * 2;
     xn_report_row(
@@ -131,8 +114,8 @@ static void report_server(xn_report *report, const layer *l, const server *s, co
         XN_N(plan->connections), XN_N(plan->message.body_length), XN_N(answer), XN_N(rate.median),
         XN_N(rate.least), XN_N(r->rate[rounds - 1]),
         XN_N(rate.median * ((double)plan->message.body_length + answer) / 1e9),
-        XN_N(xn_stats_of(r->p50, rounds).median), XN_N(xn_stats_of(r->p99, rounds).median),
-        XN_N(s->gpus ? xn_stats_of(r->compute, rounds).median : NAN),
+        XN_N(xn_stats_of(r->p50_us, rounds).median), XN_N(xn_stats_of(r->p99_us, rounds).median),
+        XN_N(s->gpus ? xn_stats_of(r->compute_us, rounds).median : NAN),
         XN_N(s->gpus ? rate.median / first : NAN), XN_N(s->gpus ? rate.median / echo : NAN),
         XN_N(r->failures));
 }
@@ -140,10 +123,10 @@ static void report_server(xn_report *report, const layer *l, const server *s, co
 /* Servers: xnord's in front, echo last. How many failures there were. */
 static double run_layer(const bench_options *o, const layer *l, server *servers, int count,
                         xn_report *report) {
-    static rows all[SERVERS];
+    static ol_rounds all[SERVERS];
     ol_plan plans[SERVERS];
     double failures = 0;
-    const int rounds = o->rounds < ROUNDS ? o->rounds : ROUNDS;
+    const int rounds = o->rounds < OL_ROUNDS ? o->rounds : OL_ROUNDS;
     memset(all, 0, sizeof all);
     for (int i = 0; i < count; i++) {
         plans[i] = plan_of(o, &servers[i]);
@@ -156,7 +139,7 @@ static double run_layer(const bench_options *o, const layer *l, server *servers,
         snprintf(doing, sizeof doing, "round of %.40s", l->name);
         xn_report_doing(report, round + 1, rounds, doing);
         for (int i = 0; i < count; i++)
-            play(&plans[i], round, &all[i]);
+            ol_play_round(&plans[i], round, &all[i]);
     }
     const double first = xn_stats_of(all[0].rate, rounds).median;
     const double echo = xn_stats_of(all[count - 1].rate, rounds).median;

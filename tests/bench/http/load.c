@@ -90,6 +90,17 @@ double ol_ms(const xn_histogram *h, double share) {
     return (double)xn_histogram_quantile(h, share) / 1e6;
 }
 
+void ol_play_round(ol_plan *plan, int round, ol_rounds *out) {
+    static ol_counts c;
+    ol_run(plan, &c);
+    out->rate[round] = (double)c.outcomes[OL_GOOD] / (plan->seconds - plan->warmup);
+    out->p50_us[round] = 1e3 * ol_ms(&c.good, 0.5);
+    out->p99_us[round] = 1e3 * ol_ms(&c.good, 0.99);
+    out->compute_us[round] = 1e3 * ol_ms(&c.compute, 0.5);
+    for (int i = 0; i < OL_OUTCOMES; i++)
+        out->failures += i == OL_GOOD ? 0 : (double)c.outcomes[i];
+}
+
 /* ---- the report ---- */
 
 static const xn_column columns[] = {

@@ -165,6 +165,14 @@ ol_plan ol_plan_of(const bench_options *options, const struct sockaddr_in *serve
 /* Plays the plan from now on; counts are of all its threads. Exits where a thread does not start.
  */
 void ol_run(ol_plan *plan, ol_counts *counts);
+/* What rounds of a closed loop came to, for those who take turns. */
+enum { OL_ROUNDS = 64 };
+typedef struct ol_rounds {
+    double rate[OL_ROUNDS]; /* good answers a second */
+    double p50_us[OL_ROUNDS], p99_us[OL_ROUNDS], compute_us[OL_ROUNDS];
+    double failures; /* of all rounds: every answer that was not good */
+} ol_rounds;
+void ol_play_round(ol_plan *plan, int round, ol_rounds *out);
 /* Answers that were wrong, lost or without Retry-After. */
 uint64_t ol_faults(const ol_counts *counts);
 double ol_ms(const xn_histogram *h, double share);

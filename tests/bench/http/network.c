@@ -16,7 +16,7 @@
 
 enum { SIDE = 224, PIXELS = SIDE * SIDE * 3, CLASSES = XN_BIREALNET_CLASSES };
 enum { MOST_IMAGES = 8, PICTURES = 2 }; /* a batch has the same ones several times: ref is slow */
-enum { XNORD, ECHO, SERVERS, ROUNDS = 64, HEAD = 512 };
+enum { XNORD, ECHO, SERVERS, HEAD = 512 };
 
 static const char *const names[SERVERS] = {"xnord", "echo"};
 static const char *const paths[SERVERS] = {"/v2/models/birealnet/infer", "/"};
@@ -40,12 +40,6 @@ typedef struct bench {
     int rounds, failures;
     xn_report report;
 } bench;
-
-/* Of a server and each round. */
-typedef struct rows {
-    double rate[ROUNDS], p50[ROUNDS], p99[ROUNDS], compute[ROUNDS];
-    double failures;
-} rows;
 
 static const xn_column columns[] = {
     {"form", "form", 4, XN_TEXT},
@@ -181,37 +175,27 @@ static ol_plan plan_of(const bench *b, int server, int connections) {
     return ol_plan_of(&o, &b->servers[server]);
 }
 
-static void play(ol_plan *plan, int round, rows *out) {
-    static ol_counts c;
-    ol_run(plan, &c);
-    out->rate[round] = (double)c.outcomes[OL_GOOD] / (plan->seconds - plan->warmup);
-    out->p50[round] = ol_ms(&c.good, 0.5);
-    out->p99[round] = ol_ms(&c.good, 0.99);
-    out->compute[round] = ol_ms(&c.compute, 0.5);
-    for (int i = 0; i < OL_OUTCOMES; i++)
-        out->failures += i == OL_GOOD ? 0 : (double)c.outcomes[i];
-}
-
-static void report(bench *b, const body_kind *body, const ol_plan *plans, rows *all) {
+static void report(bench *b, const body_kind *body, const ol_plan *plans, ol_rounds *all) {
     xn_stats rates[SERVERS];
     for (int i = 0; i < SERVERS; i++)
         rates[i] = xn_stats_of(all[i].rate, b->rounds);
     for (int i = 0; i < SERVERS; i++) {
         const double rate = rates[i].median, bytes = (double)plans[i].message.body_length;
         b->failures += all[i].failures > 0;
-        xn_report_row(&b->report, XN_T(body->form), XN_N(body->images), XN_N(bytes),
-                      XN_N(plans[i].connections), XN_T(names[i]), XN_N(rate), XN_N(rates[i].least),
-                      XN_N(all[i].rate[b->rounds - 1]), XN_N(rate * body->images),
-                      XN_N(rate * bytes / 1e6), XN_N(100 * rate / rates[ECHO].median),
-                      XN_N(xn_stats_of(all[i].p50, b->rounds).median),
-                      XN_N(xn_stats_of(all[i].p99, b->rounds).median),
-                      XN_N(i == XNORD ? xn_stats_of(all[i].compute, b->rounds).median : NAN),
-                      XN_N(all[i].failures));
+        xn_report_row(
+            &b->report, XN_T(body->form), XN_N(body->images), XN_N(bytes),
+            XN_N(plans[i].connections), XN_T(names[i]), XN_N(rate), XN_N(rates[i].least),
+            XN_N(all[i].rate[b->rounds - 1]), XN_N(rate * body->images), XN_N(rate * bytes / 1e6),
+            XN_N(100 * rate / rates[ECHO].median),
+            XN_N(1e-3 * xn_stats_of(all[i].p50_us, b->rounds).median),
+            XN_N(1e-3 * xn_stats_of(all[i].p99_us, b->rounds).median),
+            XN_N(i == XNORD ? 1e-3 * xn_stats_of(all[i].compute_us, b->rounds).median : NAN),
+            XN_N(all[i].failures));
     }
 }
 
 static void run_body(bench *b, const body_kind *body, int connections) {
-    static rows all[SERVERS];
+    static ol_rounds all[SERVERS];
     ol_plan plans[SERVERS];
     memset(all, 0, sizeof all);
     for (int i = 0; i < SERVERS; i++) {
@@ -224,7 +208,7 @@ static void run_body(bench *b, const body_kind *body, int connections) {
                  body->images, connections);
         xn_report_doing(&b->report, round + 1, b->rounds, doing);
         for (int i = 0; i < SERVERS; i++)
-            play(&plans[i], round, &all[i]);
+            ol_play_round(&plans[i], round, &all[i]);
     }
     report(b, body, plans, all);
     for (int i = 0; i < SERVERS; i++)
@@ -273,7 +257,7 @@ static void make_expected(bench *b, const xn_birealnet *net) {
 int bench_network(const bench_options *o) {
     static const int connections[] = {1, 8, 32};
     const xn_precision precision = o->fp16 ? XN_PRECISION_FP16 : XN_PRECISION_FP32;
-    bench b = {.o = o, .rounds = o->rounds < ROUNDS ? o->rounds : ROUNDS};
+    bench b = {.o = o, .rounds = o->rounds < OL_ROUNDS ? o->rounds : OL_ROUNDS};
     xn_birealnet *net = xn_birealnet_make(SIDE, precision);
     char backend[32];
     make_expected(&b, net);

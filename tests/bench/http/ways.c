@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ROUNDS = 64, TEXT = 1024, CHANNELS = 64, SIDE = 56, PIXELS = SIDE * SIDE, IMAGE = 512 };
+enum { TEXT = 1024, CHANNELS = 64, SIDE = 56, PIXELS = SIDE * SIDE, IMAGE = 512 };
 enum { FLOATS = CHANNELS * PIXELS * 4, BITS = CHANNELS / 8 * PIXELS };
 enum { IMAGE_BYTES = IMAGE * IMAGE * 4, SMALL_BYTES = 32 * 32 * 4, WAYS = 2, CONNECTIONS = 32 };
 enum { REGION_BYTES = CONNECTIONS * IMAGE_BYTES };
@@ -83,12 +83,6 @@ static const xn_column columns[] = {
     {"asked", "asked", 5, 1},
     {"failures", "failures", 8, 0},
 };
-
-/* Of each round. */
-typedef struct rows {
-    double rate[ROUNDS], p50[ROUNDS], p99[ROUNDS], compute[ROUNDS];
-    double failures;
-} rows;
 
 /* ---- requests ---- */
 
@@ -188,24 +182,13 @@ static ol_plan plan_of(const bench_options *given, const struct sockaddr_in *ser
     return ol_plan_of(&o, server);
 }
 
-static void play(ol_plan *plan, int round, rows *out) {
-    static ol_counts c;
-    ol_run(plan, &c);
-    out->rate[round] = (double)c.outcomes[OL_GOOD] / (plan->seconds - plan->warmup);
-    out->p50[round] = 1e3 * ol_ms(&c.good, 0.5);
-    out->p99[round] = 1e3 * ol_ms(&c.good, 0.99);
-    out->compute[round] = 1e3 * ol_ms(&c.compute, 0.5);
-    for (int i = 0; i < OL_OUTCOMES; i++)
-        out->failures += i == OL_GOOD ? 0 : (double)c.outcomes[i];
-}
-
 /* How many failures there were. */
 static double run_pair(const bench_options *o, const pair *p, const struct sockaddr_in *server,
                        int connections, xn_report *report) {
-    static rows all[WAYS];
+    static ol_rounds all[WAYS];
     ol_plan plans[WAYS];
     xn_stats rates[WAYS];
-    const int rounds = o->rounds < ROUNDS ? o->rounds : ROUNDS;
+    const int rounds = o->rounds < OL_ROUNDS ? o->rounds : OL_ROUNDS;
     memset(all, 0, sizeof all);
     for (int i = 0; i < WAYS; i++) {
         plans[i] = plan_of(o, server, connections);
@@ -216,16 +199,16 @@ static double run_pair(const bench_options *o, const pair *p, const struct socka
         snprintf(doing, sizeof doing, "round of %.40s, %d connections", p->work, connections);
         xn_report_doing(report, round + 1, rounds, doing);
         for (int i = 0; i < WAYS; i++)
-            play(&plans[i], round, &all[i]);
+            ol_play_round(&plans[i], round, &all[i]);
     }
     for (int i = 0; i < WAYS; i++) {
         rates[i] = xn_stats_of(all[i].rate, rounds);
         xn_report_row(report, XN_T(p->work), XN_T(p->ways[i].name),
                       XN_N(plans[i].message.body_length), XN_N(connections), XN_N(rates[i].median),
                       XN_N(rates[i].least), XN_N(all[i].rate[rounds - 1]),
-                      XN_N(xn_stats_of(all[i].p50, rounds).median),
-                      XN_N(xn_stats_of(all[i].p99, rounds).median),
-                      XN_N(xn_stats_of(all[i].compute, rounds).median),
+                      XN_N(xn_stats_of(all[i].p50_us, rounds).median),
+                      XN_N(xn_stats_of(all[i].p99_us, rounds).median),
+                      XN_N(xn_stats_of(all[i].compute_us, rounds).median),
                       XN_N(i ? rates[i].median / rates[0].median : NAN), XN_N(i ? p->asked : NAN),
                       XN_N(all[i].failures));
         ol_message_free(&plans[i].message);
