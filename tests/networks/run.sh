@@ -19,6 +19,8 @@ fi
 
 # One thread in each of the processes that compute side by side.
 export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
-"$venv/bin/python" tests/networks/test_convert.py
+for tests in test_convert test_faithful; do
+    XNORD_BIN=$build/xnord "$venv/bin/python" "tests/networks/$tests.py"
+done
 "$venv/bin/python" tests/networks/test_networks.py --xnord "$build/xnord" \
     --work "$build/test-networks" "$@"

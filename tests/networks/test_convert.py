@@ -8,45 +8,22 @@ import io
 import json
 import subprocess
 import sys
-import tempfile
 import unittest
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any, Optional
 
 import numpy as np
-import onnx
-import onnxruntime
+import save
 import torch
 import torch.nn.functional as F
-from onnx import TensorProto, helper, numpy_helper
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "deploy/convert")]
-
-import save  # noqa: E402
-from definitions import BiRealNet, same  # noqa: E402
-from xnord_convert import ConvertError, bits, checkpoint, cli, folder, numbers  # noqa: E402
-from xnord_convert.network import Network  # noqa: E402
-from xnord_convert.onnx_file import convert  # noqa: E402
-from xnord_convert.preprocess import Preprocessing  # noqa: E402
-from xnord_convert.run_folder import Folder, k_map, pads, read_tensors, sign  # noqa: E402
-
-
-class Case(unittest.TestCase):
-    def setUp(self) -> None:
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.path = Path(temporary.name)
-        self.random = np.random.default_rng(20260728)
-
-    def run_network(self, net: Network, images: np.ndarray) -> np.ndarray:
-        net.outputs = net.outputs or [("y", net.last)]
-        folder.write(self.path / "m", net, "m", None, "fp32", None)
-        return Folder(self.path / "m").run(images)[net.outputs[0][0]]
-
-    def assert_close(self, got: Any, want: Any, tolerance: float = 1e-6) -> None:
-        np.testing.assert_allclose(np.asarray(got), np.asarray(want), tolerance, tolerance)
+from definitions import BiRealNet, same
+from graphs import ROOT, Case, Graphs
+from onnx import TensorProto, helper
+from xnord_convert import ConvertError, bits, checkpoint, cli, folder, numbers
+from xnord_convert.network import Network
+from xnord_convert.onnx_file import convert
+from xnord_convert.preprocess import Preprocessing
+from xnord_convert.run_folder import k_map, pads, read_tensors, sign
 
 
 class Bits(Case):
@@ -232,6 +209,7 @@ class CommandLine(Case):
             for name, values in made.named_parameters():
                 if name.endswith("weights"):
                     values[:] = torch.randn_like(values)
+            made.bn1.bias[:] = 0.1  # where the sign of 0 does not matter
         made.layer1[0].binary_conv.weights.data[:3] = 0
         made.layer3[1].binary_conv.weights.data[7] = -0.0
         path = self.path / "c.pth"
@@ -317,54 +295,7 @@ class CommandLine(Case):
         self.assertIn("birealnet18", found.stdout)
 
 
-class Onnx(Case):
-    """Small graphs beside onnxruntime; x is [N, 4, 6, 5] where nothing else is said."""
-
-    def graph(
-        self, nodes: list[onnx.NodeProto], shape: tuple[int, ...] = (4, 6, 5), **constants: Any
-    ) -> Path:
-        graph = helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *shape])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [
-                numpy_helper.from_array(np.asarray(values), name)
-                for name, values in constants.items()
-            ],
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        onnx.save(model, self.path / "g.onnx")
-        return self.path / "g.onnx"
-
-    def both(
-        self,
-        nodes: list[onnx.NodeProto],
-        shape: tuple[int, ...] = (4, 6, 5),
-        images: Optional[np.ndarray] = None,
-        **constants: Any,
-    ) -> list[dict[str, Any]]:
-        """Asserts that both give the same; the layers."""
-        path = self.graph(nodes, shape, **constants)
-        if images is None:
-            images = self.random.integers(-4, 5, (3, *shape)).astype("f4") / 4
-        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-        (want,) = session.run(None, {"x": images})
-        net = convert(path, Preprocessing())
-        net.drop_unread()
-        got = self.run_network(net, images)
-        self.assert_close(got.reshape(want.shape), want, 1e-5)
-        return net.layers
-
-    def ops(self, layers: list[dict[str, Any]]) -> list[str]:
-        return [layer["op"] + (" " + layer["mode"] if "mode" in layer else "") for layer in layers]
-
-    def weight(self, *shape: int) -> np.ndarray:
-        return self.random.standard_normal(shape).astype("f4")
-
-    def signs(self, *shape: int) -> np.ndarray:
-        return (self.random.integers(0, 2, shape) * 2 - 1).astype("f4")
-
+class Onnx(Graphs):
     def test_convolutions(self) -> None:
         for attributes in (
             {},

@@ -7,14 +7,20 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Optional
 
 import numpy as np
 
 from . import ConvertError
+from .folder import read_tensors
 
 START_SECONDS = 60
+# What rounding may do, of the standard deviation, by precision; and in one of how many images it may
+# turn a sign.
+CLOSE = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 0.5}
+FEW = 4
 NUMPY = {"FP32": "<f4", "FP16": "<f2", "UINT8": "u1"}
 
 
@@ -25,7 +31,7 @@ class Daemon:
     def __init__(self, program: Path, where: list[str], names: list[str], backend: str = "ref"):
         self._names = names
         command = [
-            str(program),
+            str(program.resolve() if program.is_file() else program),
             "--listen",
             "127.0.0.1",
             "--port",
@@ -153,17 +159,38 @@ def random_images(about: dict[str, Any], count: int, seed: int) -> np.ndarray:
     return random.standard_normal(shape).astype(NUMPY[about["datatype"]])
 
 
-def difference(got: np.ndarray, want: np.ndarray) -> tuple[float, float, float]:
-    """The largest and the median difference of an image, relative to the standard deviation of what
-    is wanted, and for how many images the largest value is the same one's."""
-    got, want = (np.asarray(values, np.float64).reshape(len(values), -1) for values in (got, want))
-    spread = float(want.std()) or 1.0
-    apart = np.abs(got - want).max(1) / spread
-    return (
-        float(apart.max()),
-        float(np.median(apart)),
-        float(np.mean(got.argmax(1) == want.argmax(1))),
-    )
+@dataclass(frozen=True)
+class Difference:
+    """Of one output, an image a row."""
+
+    images: int
+    most: float  # the largest of an image, relative to the standard deviation of what is wanted
+    median: float
+    apart: int  # images farther apart than rounding explains
+    classes: int  # images whose largest value is another one's
+
+    @staticmethod
+    def of(got: np.ndarray, want: np.ndarray, close: float) -> "Difference":
+        got, want = (np.asarray(v, np.float64).reshape(len(v), -1) for v in (got, want))
+        distance = np.abs(got - want).max(1) / (float(want.std()) or 1.0)
+        return Difference(
+            len(got),
+            float(distance.max()),
+            float(np.median(distance)),
+            int(np.count_nonzero(~(distance <= close))),
+            int(np.count_nonzero(got.argmax(1) != want.argmax(1))),
+        )
+
+    @property
+    def same(self) -> bool:
+        """A sum close to 0 may round to the other side, and that sign moves its image."""
+        return max(self.apart, self.classes) <= self.images // FEW
+
+    def __str__(self) -> str:
+        return (
+            f"{self.median:.2g} of the standard deviation apart (median; {self.most:.2g} at most), "
+            f"{self.classes} of {self.images} in another class"
+        )
 
 
 def check(
@@ -174,41 +201,53 @@ def check(
     images: int,
     seed: int,
     say: Callable[[str], None] = lambda text: None,
-) -> str:
-    """A line about the difference of each output. An ONNX file (source) is computed by onnxruntime,
-    if that knows its operators; everything else by PyTorch, in double precision, from the
-    folder."""
+) -> tuple[str, bool]:
+    """What differs, with a verdict, and whether it is only rounding. An ONNX file (source) is
+    computed by onnxruntime, if that knows its operators; everything else by PyTorch, in double
+    precision, from the folder."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     about, name = config["input"], config["name"]
     inputs = random_images(about, images, seed)
     say(f"computing {images} random images in Python")
-    peer, wanted = _peer(folder, source, inputs, config)
+    wanted = None
+    if source and source.suffix == ".onnx":
+        wanted = _onnxruntime(source, inputs, folder, config)
+    peer = "onnxruntime"
+    if wanted is None:
+        from .run_folder import Folder
+
+        peer, wanted = "PyTorch in double precision", Folder(folder).run(inputs)
     with Daemon(program, ["--model", f"{name}={folder.resolve()}"], [name], backend) as daemon:
         parts = []
         for i in range(images):
             say(f"image {i + 1} of {images} by the daemon's backend {backend}")
             parts.append(daemon.infer(name, inputs[i : i + 1], about))
     got = {output: np.concatenate([part[output] for part in parts]) for output in wanted}
-    lines = []
-    for output, want in wanted.items():
-        most, median, same = difference(got[output], want)
+    close = CLOSE[config.get("precision", "fp32")]
+    found = {output: Difference.of(got[output], want, close) for output, want in wanted.items()}
+    lines = [f"{output}: {images} random images beside {peer}: {d}" for output, d in found.items()]
+    same = all(difference.same for difference in found.values())
+    lines.append(verdict(max(d.apart for d in found.values()), images, close, same))
+    if peer != "onnxruntime":
         lines.append(
-            f"{output}: {images} random images, beside {peer}: {median:.2g} of the standard "
-            f"deviation apart (median; {most:.2g} at most), the same class for {same:.0%}"
+            "This compares the daemon with the folder. Whether the folder is the network that was "
+            "trained, an ONNX file of it can tell."
         )
-    return "\n".join(lines)
+    return "\n".join(lines), same
 
 
-def _peer(
-    folder: Path, source: Optional[Path], inputs: np.ndarray, config: dict[str, Any]
-) -> tuple[str, dict[str, np.ndarray]]:
-    if source and source.suffix == ".onnx" and config["input"]["datatype"] == "FP32":
-        found = _onnxruntime(source, inputs, _names(config))
-        if found is not None:
-            return "onnxruntime", found
-    from .run_folder import Folder
-
-    return "PyTorch in double precision", Folder(folder).run(inputs)
+def verdict(apart: int, images: int, close: float, same: bool) -> str:
+    if same and apart == 0:
+        return "Verdict: the same but for rounding."
+    if same:
+        return (
+            f"Verdict: the same but for rounding, which turned a sign in {apart} of {images} "
+            "images: a sum very close to 0."
+        )
+    return (
+        f"Verdict: DIFFERENT. {apart} of {images} images are more than {close:g} of the standard "
+        "deviation apart, which rounding does not explain."
+    )
 
 
 def _names(config: dict[str, Any]) -> list[str]:
@@ -216,7 +255,7 @@ def _names(config: dict[str, Any]) -> list[str]:
 
 
 def _onnxruntime(
-    source: Path, inputs: np.ndarray, names: list[str]
+    source: Path, inputs: np.ndarray, folder: Path, config: dict[str, Any]
 ) -> Optional[dict[str, np.ndarray]]:
     """None where it cannot: QONNX's operators, a batch that the images do not fill."""
     import onnxruntime
@@ -226,11 +265,33 @@ def _onnxruntime(
         session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
     except Exception:  # it has many
         return None
-    about = session.get_inputs()[0]
+    about, names = session.get_inputs()[0], _names(config)
     size = about.shape[0] if isinstance(about.shape[0], int) else len(inputs)
     if len(inputs) % size:
         return None
+    images = _as_exported(inputs, about.shape[1:], folder, config)
     runs = [
-        session.run(names, {about.name: inputs[i : i + size]}) for i in range(0, len(inputs), size)
+        session.run(names, {about.name: images[i : i + size]}) for i in range(0, len(images), size)
     ]
     return {name: np.concatenate([run[i] for run in runs]) for i, name in enumerate(names)}
+
+
+def _as_exported(
+    images: np.ndarray, shape: list[Any], folder: Path, config: dict[str, Any]
+) -> np.ndarray:
+    """What clients send as the file takes it: normalised, in its layout."""
+    values = images.astype(np.float32)
+    if images.ndim == 2:
+        values = values[:, :, None, None]
+    elif config["input"].get("layout") == "NHWC":
+        values = values.transpose(0, 3, 1, 2)
+    first = config["layers"][0]
+    if first["name"] == "normalise" and "inputs" not in first:
+        tensors = read_tensors(folder / "model.safetensors")
+        for part, operation in (("scale", np.multiply), ("bias", np.add)):
+            values = operation(values, tensors[f"normalise.{part}"].reshape(1, -1, 1, 1))
+    if len(shape) == 1:
+        values = values[:, :, 0, 0]
+    elif tuple(shape) != values.shape[1:]:
+        values = values.transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(values)

@@ -15,6 +15,12 @@ WRAPPERS = {"module", "_orig_mod", "_model"}  # DataParallel's, torch.compile's,
 IGNORED = ("num_batches_tracked", ".act_quant.", ".weight_quant.", ".tensor_quant.", "scaling_impl")
 
 
+EXPORT = (
+    "export it to ONNX: torch.onnx.export(model.eval(), (torch.zeros(1, 3, 224, 224),), "
+    "'model.onnx', dynamic_shapes=({0: torch.export.Dim('batch')},))"
+)
+
+
 class Part:
     """A layer's tensors, as PyTorch has them: weights [O, C/groups, KH, KW] or [O, I]."""
 
@@ -67,10 +73,6 @@ class Checkpoint:
             raise ConvertError(f'the file has no tensor "{name}"{self._nearby(name)}')
         self._taken.add(name)
         return self.tensors[name]
-
-    def take_any(self, *names: str) -> np.ndarray:
-        """The first of these that is there."""
-        return self.take(next((name for name in names if name in self.tensors), names[0]))
 
     def maybe(self, name: str) -> Optional[np.ndarray]:
         return self.take(name) if name in self.tensors else None
@@ -226,10 +228,19 @@ def read(path: Path) -> Checkpoint:
         ".safetensors": _read_safetensors,
         ".params": _read_mxnet,
     }
-    found = readers.get(path.suffix, _read_torch)(path)
+    try:
+        found = readers.get(path.suffix, _read_torch)(path)
+    except (ConvertError, ImportError, OSError):
+        raise
+    except Exception as error:  # whatever a library throws
+        raise ConvertError(f"{path}: it cannot be read: {first_line(error)}") from error
     if not found.tensors:
         raise ConvertError(f"{path}: it has no tensors")
     return found
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _named(tensors: dict[str, np.ndarray]) -> Checkpoint:
@@ -249,8 +260,8 @@ def _read_torch(path: Path) -> Checkpoint:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever unpickling throws
         raise ConvertError(
-            f"{path}: PyTorch does not read it as tensors alone ({str(error).splitlines()[0]}). "
-            "Save it again where its code is: torch.save(model.state_dict(), FILE)"
+            f"{path}: PyTorch does not read it as tensors alone ({first_line(error)}). Where its "
+            f"code is, save it again, torch.save(model.state_dict(), FILE), or {EXPORT}"
         ) from error
     return _named(_tensors_of(content, path))
 

@@ -2,12 +2,14 @@
 
 import argparse
 import re
+import shutil
 import sys
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Callable, Optional, Sequence
 
-from . import ConvertError, checkpoint, folder
-from .families import FAMILIES
+from . import ConvertError, checkpoint, folder, zeros
+from .checkpoint import Checkpoint
+from .families import FAMILIES, Family
 from .network import Network
 from .preprocess import Preprocessing
 
@@ -17,7 +19,13 @@ ABOUT = """Converts a trained binary network into a model folder of xnord:
   xnord-convert model.onnx -o models/mine --check
 
 FILE is a PyTorch checkpoint (.pth, .pt, .tar), .safetensors or .npz with a state dict's names,
-Keras' .h5, MXNet's .params, all with --family; or .onnx, also with QONNX's operators, without."""
+Keras' .h5, MXNet's .params, all with --family; or .onnx, also with QONNX's operators, without.
+
+A family is an architecture to the last detail. Tensors of another one that has the same names and
+shapes are refused where the file can tell; where it cannot, --list-families says what is assumed.
+To be sure export to ONNX: --check then compares with the network as it was exported.
+
+Exit status: 0, converted; 1, not, or --check says that outputs differ; 2, wrong options."""
 
 VALUES = (
     "three numbers a,b,c of values in 0 to 1 (UINT8 is divided by 255 first); --mean=-0.1,.. "
@@ -54,6 +62,12 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     add("--layout", choices=("NCHW", "NHWC"), help="how an image of a client lies (NCHW)")
     add("--mean", type=_numbers, help=f"subtracted from what clients send: {VALUES}")
     add("--std", type=_numbers, help="what that is divided by: as --mean")
+    add(
+        "--sign-zero",
+        choices=("plus",),
+        help="plus: convert also where the sign of exactly 0, which is 0 in PyTorch and ONNX, "
+        "matters, and becomes +1 (without it that is an error)",
+    )
     add("--logits", action="store_true", help="leave a softmax at the end out")
     add(
         "--precision",
@@ -65,17 +79,16 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     add(
         "--check",
         action="store_true",
-        help="serve the folder, and print how random images' outputs differ from ONNX Runtime's or "
-        "PyTorch's",
+        help="serve the folder, and say whether random images' outputs are those of ONNX Runtime, "
+        "or, for other files, what PyTorch computes from the folder",
     )
-    add("--check-images", type=int, default=4, metavar="N", help="how many (4)")
+    add("--check-images", type=_count, default=4, metavar="N", help="how many (4)")
     add("--check-backend", default="ref", metavar="NAME", help="the daemon's --backend (ref)")
     add(
         "--xnord",
         type=Path,
-        default=Path("build/xnord"),
         metavar="PROGRAM",
-        help="the daemon, for --check (build/xnord)",
+        help="the daemon, for --check (build/xnord, or else the one in PATH)",
     )
     add(
         "--allow-unread",
@@ -84,6 +97,12 @@ def parse(arguments: Optional[Sequence[str]]) -> argparse.Namespace:
     )
     add("-q", "--quiet", action="store_true", help="say nothing but what went wrong")
     return parser.parse_args(arguments)
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch(r"[1-9]\d{0,5}", text):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected 1 to 999999")
+    return int(text)
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -104,17 +123,29 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         return 0
     try:
         run(options)
+    except ModuleNotFoundError as error:
+        return fail(f"it needs the Python package {error.name}: pip install {error.name}")
     except ConvertError as error:
-        print(f"xnord-convert: {error}", file=sys.stderr)
-        return 1
+        return fail(str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return fail(f"{where}{error.strerror or error}")
     return 0
 
 
+def fail(text: str) -> int:
+    print(f"xnord-convert: {text}", file=sys.stderr)
+    return 1
+
+
 def family_list() -> str:
-    rows = [
-        (name, "x".join(map(str, family.shape)), family.source) for name, family in FAMILIES.items()
-    ]
-    return "\n".join(f"{name:<26}{shape:<12}{source}" for name, shape, source in rows)
+    rows = []
+    for name, family in FAMILIES.items():
+        shape = "x".join(map(str, family.shape))
+        rows.append(f"{name:<26}{shape:<12}{family.source}")
+        if family.assumed:
+            rows.append(f"{'':<38}assumed: {family.assumed}")
+    return "\n".join(rows)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -135,6 +166,7 @@ def run(options: argparse.Namespace) -> None:
     if options.logits:
         network.leave_softmax_out()
     network.drop_unread()
+    zeros.check(network, options.sign_zero == "plus")
     check_labels(network, labels)
     say(summary(network))
     say(f"2/{steps} writing {options.output}")
@@ -144,20 +176,27 @@ def run(options: argparse.Namespace) -> None:
         + (", labels.txt" if labels else "")
     )
     if options.check:
-        from .check import check
+        check_folder(options, network, say)
 
-        source = options.file if network.same_outputs else None
-        print(
-            check(
-                options.output,
-                source,
-                options.xnord,
-                options.check_backend,
-                options.check_images,
-                seed=1,
-                say=lambda text: say(f"3/{steps} {text}"),
-            )
-        )
+
+def check_folder(options: argparse.Namespace, network: Network, say: Callable[[str], None]) -> None:
+    from .check import check
+
+    program = options.xnord or Path("build/xnord")
+    if not options.xnord and not program.is_file():
+        program = Path(shutil.which("xnord") or program)
+    text, same = check(
+        options.output,
+        options.file if network.same_outputs else None,
+        program,
+        options.check_backend,
+        options.check_images,
+        seed=1,
+        say=lambda text: say(f"3/3 {text}"),
+    )
+    print(text, flush=True)
+    if not same:
+        raise ConvertError(f"--check: {options.output} does not compute what it should")
 
 
 def convert(options: argparse.Namespace) -> Network:
@@ -172,8 +211,8 @@ def convert(options: argparse.Namespace) -> Network:
         )
     if not options.family:
         raise ConvertError(
-            f"{options.file}: a checkpoint has no architecture; name it by --family, "
-            f"one of\n{family_list()}"
+            f"{options.file}: a checkpoint has no architecture; name it by --family "
+            f"({', '.join(FAMILIES)}), or {checkpoint.EXPORT}"
         )
     return convert_checkpoint(options)
 
@@ -195,6 +234,7 @@ def convert_checkpoint(options: argparse.Namespace) -> Network:
         (channels, height, width)
     )
     found = checkpoint.read(options.file)
+    check_source(options, family, found)
     try:
         family.build(network, found, x)
     except (ValueError, IndexError, KeyError) as error:  # numpy's, of shapes that nobody expected
@@ -203,6 +243,12 @@ def convert_checkpoint(options: argparse.Namespace) -> Network:
         ) from error
     if note:
         network.notes.append(note)
+    if family.assumed:
+        network.notes.append(f"{options.family}: assumed that {family.assumed}")
+    if family.zero == 0:
+        for layer in network.layers:
+            if layer["op"] == "sign" or layer.get("mode") == "xnor":
+                network.doubtful[layer["name"]] = f'layer "{layer["name"]}"'
     unread = found.not_taken()
     if unread and not options.allow_unread:
         raise ConvertError(
@@ -211,6 +257,19 @@ def convert_checkpoint(options: argparse.Namespace) -> Network:
             "another network? --allow-unread converts it all the same"
         )
     return network
+
+
+def check_source(options: argparse.Namespace, family: Family, found: Checkpoint) -> None:
+    """What the file says beside names and shapes."""
+    if family.keras is not None and found.keras != family.keras:
+        raise ConvertError(
+            f"{options.file}: {options.family} reads {family.source}, and this is "
+            f"{'a' if found.keras else 'no'} file of Keras: another framework's network of the same "
+            "name pads and orders its layers differently. Export it to ONNX instead"
+        )
+    bits = re.search(r"(\d)w(\d)a", options.file.name.lower())
+    if options.family in ("cnv", "lfc") and bits and bits[0] != "1w1a":
+        raise ConvertError(f"{options.file}: by its name it is {bits[0]}; {options.family} is 1w1a")
 
 
 def check_labels(network: Network, labels: Optional[list[str]]) -> None:

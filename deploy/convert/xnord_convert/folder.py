@@ -12,6 +12,7 @@ from . import ConvertError
 from .network import Network
 
 DTYPES = {"float32": "F32", "float16": "F16", "int8": "I8", "uint8": "U8"}
+NUMPY = {"F32": "<f4", "F16": "<f2", "I8": "i1", "U8": "u1"}
 
 
 def write(
@@ -90,6 +91,19 @@ def write_tensors(path: Path, tensors: dict[str, np.ndarray]) -> None:
         struct.pack("<Q", len(text)) + text,
         *(np.ascontiguousarray(values).tobytes() for values in tensors.values()),
     )
+
+
+def read_tensors(path: Path) -> dict[str, np.ndarray]:
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    header, values = json.loads(content[8 : 8 + length]), content[8 + length :]
+    header.pop("__metadata__", None)
+    return {
+        name: np.frombuffer(values[slice(*about["data_offsets"])], NUMPY[about["dtype"]]).reshape(
+            about["shape"]
+        )
+        for name, about in header.items()
+    }
 
 
 def replace(path: Path, *contents: bytes) -> None:

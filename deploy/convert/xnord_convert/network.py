@@ -21,8 +21,10 @@ class Network:
         self.tensors: dict[str, np.ndarray] = {}
         self.outputs: list[tuple[str, str]] = []  # name, layer; none: the last layer's
         self.zeros: dict[str, int] = {}  # binary weights that are exactly 0, by layer
+        # Layers of whose input's sign the file has 0 at 0, and what the file calls them (zeros.py).
+        self.doubtful: dict[str, str] = {}
         self.notes: list[str] = []
-        self.same_outputs = True  # as the file's: nothing in front or at the end was changed
+        self.same_outputs = True  # as the file's: nothing at the end was left out
         self._channels = {self.input: channels}
 
     @property
@@ -164,7 +166,7 @@ class Network:
             for before, layer in zip(order, self.layers)
             if layer["op"] == "softmax"
         }
-        self.same_outputs = not softmax
+        self.same_outputs &= not any(layer in softmax for _, layer in self.outputs)
         self.outputs = [
             ("logits" if name == "probabilities" else name, softmax.get(layer, layer))
             for name, layer in self.outputs
@@ -192,6 +194,7 @@ class Network:
             if tensor.rpartition(".")[0] in wanted
         }
         self.zeros = {name: count for name, count in self.zeros.items() if name in wanted}
+        self.doubtful = {name: text for name, text in self.doubtful.items() if name in wanted}
 
 
 DEFAULTS = {"stride": 1, "padding": 0, "dilation": 1, "groups": 1, "pad_value": 0}

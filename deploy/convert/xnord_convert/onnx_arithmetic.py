@@ -15,7 +15,7 @@ from .onnx_values import (
     channel_values,
     check_axis,
     decimal,
-    scaled_levels,
+    mapped,
     single,
 )
 
@@ -29,11 +29,9 @@ def affine(
     parts = [None if c is None else channel_values(value, c) for c in (scale, bias)]
     one = all(part is None or part[1].size == 1 for part in parts)
     if value.levels and one:
-        return scaled_levels(
-            value,
-            1.0 if parts[0] is None else float(parts[0][1][0]),
-            0.0 if parts[1] is None else float(parts[1][1][0]),
-        )
+        times = 1.0 if parts[0] is None else float(parts[0][1][0])
+        plus = 0.0 if parts[1] is None else float(parts[1][1][0])
+        return mapped(value, lambda x: x * times + plus)
     if value.padding or (value.channels_last and not one):
         raise Unexpressible("it changes what is padded or channels-last")
     values = [
@@ -78,6 +76,8 @@ def add(walk: Walk, node: Node) -> Value:
     if constant is not None:
         return affine(walk, node, values[0], None, constant)
     a, b = both(walk, node)
+    if a.levels and b.levels and a.layer == b.layer:  # sign(x) + (x == 0)
+        return a.but(levels=tuple(map(sum, zip(a.levels, b.levels))))
     return a.but(layer=walk.net.sum(walk.name(node), walk.real(a), walk.real(b)), levels=None)
 
 
@@ -97,10 +97,10 @@ def mul(walk: Walk, node: Node) -> Value:
     values, constant, _ = operands(walk, node)
     if constant is not None:
         return affine(walk, node, values[0], constant, None)
-    a, b = walk.plain(node, 0), walk.plain(node, 1)
+    a, b = walk.plain(node, 0, spread=True), walk.plain(node, 1, spread=True)
     if len(a.shape) == len(b.shape) == 3 and a.shape[0] == b.shape[0]:
         for x, gate in ((a, b), (b, a)):
-            if gate.shape[1:] == (1, 1):
+            if gate.shape[1:] == (1, 1) and not x.spread and gate.spread in (None, x.shape[1:]):
                 return Value(walk.net.mul(walk.name(node), walk.real(x), walk.real(gate)), x.shape)
     raise Unexpressible(
         f"its inputs are {list(a.shape)} and {list(b.shape)} an image; one must be a "

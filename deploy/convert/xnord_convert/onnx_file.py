@@ -8,6 +8,7 @@ import onnx
 from onnx import numpy_helper
 
 from . import ConvertError
+from .checkpoint import first_line
 from .network import Network
 from .onnx_ops import FOLDED, OPS
 from .onnx_values import Node, Unexpressible, Value, Walk
@@ -19,8 +20,10 @@ PASSED = {"Identity", "Dropout"}  # at inference
 def convert(path: Path, preprocessing: Preprocessing) -> Network:
     try:
         model = onnx.load(path)
+    except OSError:
+        raise
     except Exception as error:  # whatever protobuf throws
-        raise ConvertError(f"{path}: it is no ONNX file: {error}") from error
+        raise ConvertError(f"{path}: it is no ONNX file: {first_line(error)}") from error
     graph = model.graph
     constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     inputs = [value for value in graph.input if value.name not in constants]
@@ -31,7 +34,7 @@ def convert(path: Path, preprocessing: Preprocessing) -> Network:
     outputs = [value.name for value in graph.output]
     nodes = [Node.of(node) for node in graph.node]
     outputs, nodes = tidy(nodes, outputs)
-    walk, nodes = begin(inputs[0], nodes, preprocessing)
+    walk, nodes = begin(inputs[0], nodes, constants, preprocessing)
     walk.opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 20)
     walk.last = set(outputs) - {name for node in nodes for name in node.inputs}
     walk.values.update(constants)
@@ -92,7 +95,9 @@ def estimated(node: Node, makers: dict[str, Node]) -> list[str]:
     return []
 
 
-def begin(about: Any, nodes: list[Node], preprocessing: Preprocessing) -> tuple[Walk, list[Node]]:
+def begin(
+    about: Any, nodes: list[Node], constants: dict[str, np.ndarray], preprocessing: Preprocessing
+) -> tuple[Walk, list[Node]]:
     """The network with its input. A transpose from NHWC that is the first node becomes the input's
     layout, unless the user says what clients send."""
     dims = [
@@ -104,11 +109,10 @@ def begin(about: Any, nodes: list[Node], preprocessing: Preprocessing) -> tuple[
             f'the input "{about.name}" is {dims}; expected [N, C, H, W] or [N, C], all but N known'
         )
     readers = [node for node in nodes if about.name in node.inputs]
-    first = readers[0] if len(readers) == 1 and readers[0].op == "Transpose" else None
     shape, layout, name = tuple(dims[1:]), "NCHW", about.name
-    if first and len(dims) == 4 and list(first.attributes.get("perm", [])) == [0, 3, 1, 2]:
-        nodes = [node for node in nodes if node is not first]
-        shape, layout, name = (shape[2], *shape[:2]), "NHWC", first.outputs[0]
+    if len(dims) == 4 and len(readers) == 1 and transposes(readers[0], dims, constants):
+        nodes = [node for node in nodes if node is not readers[0]]
+        shape, layout, name = (shape[2], *shape[:2]), "NHWC", readers[0].outputs[0]
     image = shape if len(shape) == 3 else (shape[0], 1, 1)
     net, x = preprocessing.begin(image, about.name, layout)
     walk = Walk(net, dims[0] or 1)
@@ -116,12 +120,20 @@ def begin(about: Any, nodes: list[Node], preprocessing: Preprocessing) -> tuple[
     return walk, nodes
 
 
+def transposes(node: Node, dims: list[int], constants: dict[str, np.ndarray]) -> bool:
+    """Whether it makes NCHW of an NHWC input; tf2onnx reshapes where there is one channel."""
+    if node.op == "Reshape" and dims[3] == 1 and node.inputs[1] in constants:
+        target = constants[node.inputs[1]].reshape(-1).tolist()
+        return len(target) == 4 and target[1:] == [1, *dims[1:3]]
+    return node.op == "Transpose" and list(node.attributes.get("perm", [])) == [0, 3, 1, 2]
+
+
 # ---- the walk ----
 
 
 def visit(walk: Walk, node: Node) -> None:
-    given = [walk.values[name] for name in node.inputs if name]
     try:
+        given = [walk.values[name] for name in node.inputs if name]
         if all(isinstance(value, np.ndarray) for value in given) and node.op in FOLDED:
             results: Any = FOLDED[node.op](walk, node)
         elif all(isinstance(value, np.ndarray) for value in given):
@@ -131,7 +143,11 @@ def visit(walk: Walk, node: Node) -> None:
         else:
             raise Unexpressible(f"there is no layer for it; there are for {', '.join(sorted(OPS))}")
     except Unexpressible as error:
-        raise ConvertError(f'node "{node.name}" ({node.op}): {error}') from error
+        raise ConvertError(f"{node.title}: {error}") from error
+    except (ArithmeticError, IndexError, KeyError, TypeError, ValueError) as error:
+        # Of a graph that breaks ONNX' own rules.
+        reason = f"{type(error).__name__}: {error}"
+        raise ConvertError(f"{node.title}: it is not what ONNX has there ({reason})") from error
     results = results if isinstance(results, list) else [results]
     walk.values.update(zip(node.outputs, results))
 
@@ -169,7 +185,9 @@ def finish(walk: Walk, outputs: list[str]) -> None:
         value = walk.values[output]
         if not isinstance(value, Value):
             raise ConvertError(f'the output "{output}" is a constant')
-        if value.channels_last:
+        if value.padding or value.spread:
+            raise ConvertError(f'the output "{output}" is what a Pad or an Expand made')
+        if value.channels_last and value.shape[1:] != (1, 1):
             raise ConvertError(
                 f'the output "{output}" is channels-last; transpose it, or leave its '
                 "last transpose out"

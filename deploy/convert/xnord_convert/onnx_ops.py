@@ -1,5 +1,7 @@
 """The operators of ONNX and QONNX that there are layers for."""
 
+import operator
+
 from . import onnx_arithmetic as arithmetic
 from . import onnx_shapes as shapes
 from . import onnx_signs as signs
@@ -18,10 +20,11 @@ OPS: dict[str, Op] = {
     "MatMul": windows.matmul,
     "Sign": signs.sign,
     "BipolarQuant": signs.bipolar_quant,
-    "Greater": signs.comparison(True, False),
-    "GreaterOrEqual": signs.comparison(True, True),
-    "Less": signs.comparison(False, False),
-    "LessOrEqual": signs.comparison(False, True),
+    "Equal": signs.comparison(operator.eq),
+    "Greater": signs.comparison(operator.gt),
+    "GreaterOrEqual": signs.comparison(operator.ge),
+    "Less": signs.comparison(operator.lt),
+    "LessOrEqual": signs.comparison(operator.le),
     "Not": signs.negate,
     "Where": signs.where,
     "Cast": shapes.cast,
@@ -55,4 +58,5 @@ OPS: dict[str, Op] = {
     "Transpose": shapes.transpose,
     "Pad": shapes.pad,
     "Shape": shapes.shape,
+    "Expand": shapes.expand,
 }

@@ -1,12 +1,13 @@
 """Signs, comparisons and quantisers."""
 
-from typing import Optional
+from typing import Callable
 
 import numpy as np
 
 from .numbers import double
 from .onnx_arithmetic import layer
 from .onnx_values import (
+    Levels,
     Node,
     Op,
     Padding,
@@ -14,78 +15,93 @@ from .onnx_values import (
     Value,
     Walk,
     channel_values,
-    scaled_levels,
+    mapped,
     single,
 )
 
 # ---- signs ----
 
 
-def signed(walk: Walk, node: Node, value: Value, shift: Optional[np.ndarray] = None) -> Value:
-    """+1 where value + shift >= 0, else -1."""
-    if shift is None and value.levels:
-        levels = tuple(1.0 if level >= 0 else -1.0 for level in value.levels)
-        return value.but(levels=levels)
-    name = walk.net.sign(walk.name(node), walk.real(value), shift)
-    return value.but(layer=name, levels=(-1.0, 1.0))
+def signs(walk: Walk, node: Node, value: Value, function: Callable[[float], float]) -> Value:
+    """A function of signs, by what it is of -1, 0 and 1."""
+    if value.levels:
+        return mapped(value, function)
+    found = value.but(layer=walk.sign(node, walk.real(value)), levels=(-1.0, 0.0, 1.0))
+    return mapped(found, function)
 
 
 def sign(walk: Walk, node: Node) -> Value:
-    value = walk.value(node, 0)
-    padding = value.padding
-    if padding:
-        padding = Padding(padding.edges, 1.0 if padding.value >= 0 else -1.0)
-    return signed(walk, node, value.but(padding=None)).but(padding=padding)
+    return signs(walk, node, walk.value(node, 0), np.sign)
 
 
 def bipolar_quant(walk: Walk, node: Node) -> Value:
     scale = single(walk.needed(node, 1, "scale"), "scale")
-    value = sign(walk, node)
-    return scaled_levels(value, scale, 0)
+    return signs(walk, node, walk.value(node, 0), lambda x: scale if x >= 0 else -scale)
 
 
-def comparison(greater: bool, equal: bool) -> Op:
-    """x >= c is sign(x - c) = +1; x > c is sign(c - x) = -1, and so on: ties are exact."""
+def comparison(compare: Callable[[float, float], bool]) -> Op:
+    """With a constant: what it is below, at and above it."""
 
-    def compare(walk: Walk, node: Node) -> Value:
-        up, same = greater, equal
+    def make(walk: Walk, node: Node) -> Value:
+        test = compare
         if isinstance(walk.values[node.inputs[0]], np.ndarray):  # c < x
-            node.inputs, up = node.inputs[::-1], not greater
-        value, constant = walk.plain(node, 0), walk.needed(node, 1, "second input")
-        low, high = channel_values(value, constant)
-        if not low:
+            node.inputs = node.inputs[::-1]
+            test = lambda x, c: compare(c, x)  # noqa: E731
+        value, constant = walk.value(node, 0), walk.needed(node, 1, "second input")
+        known, shift = channel_values(value, constant)
+        if shift.size == 1:
+            limit = float(shift[0])
+            if value.levels:
+                return mapped(value, lambda x: test(x, limit))
+            padding = value.padding and Padding(
+                value.padding.edges, float(test(value.padding.value, limit))
+            )
+        elif not known or value.padding or value.channels_last:
             raise Unexpressible(
                 f"its constant is {list(constant.shape)}; it must be one value, or one a channel"
             )
-        if up == same:  # x >= c, and x < c where x >= c is not
-            found = signed(walk, node, value, -high)
-            return found.but(levels=(0.0, 1.0) if up else (1.0, 0.0))
-        turned = walk.net.affine(
-            walk.net.unused_name(f"{walk.name(node)}.negated"),
-            walk.real(value),
-            np.array([-1.0]),
-            high,
-        )
-        found = signed(walk, node, Value(turned, value.shape))
-        return found.but(levels=(1.0, 0.0) if up else (0.0, 1.0))
+        else:
+            padding = None
+        layer_name = walk.sign(node, walk.real(value), -shift)
+        found = value.but(layer=layer_name, levels=(-1.0, 0.0, 1.0), padding=None)
+        return mapped(found, lambda x: test(x, 0)).but(padding=padding)
 
-    return compare
+    return make
+
+
+def truth(walk: Walk, node: Node, text: str) -> Value:
+    """The first input, which has to be a comparison."""
+    value = walk.value(node, 0)
+    if not value.levels or not set(value.levels) <= {0.0, 1.0}:
+        raise Unexpressible(text)
+    return value
 
 
 def negate(walk: Walk, node: Node) -> Value:
-    value = walk.plain(node, 0)
-    if value.levels not in ((0.0, 1.0), (1.0, 0.0)):
-        raise Unexpressible("its input is no comparison")
-    return value.but(levels=value.levels[::-1])
+    return mapped(truth(walk, node, "its input is no comparison"), lambda x: 1 - x)
 
 
 def where(walk: Walk, node: Node) -> Value:
-    condition = walk.plain(node, 0)
-    if condition.levels not in ((0.0, 1.0), (1.0, 0.0)):
-        raise Unexpressible("its condition is no comparison with a constant")
-    yes = single(walk.needed(node, 1, "value where true"), "value where true")
-    no = single(walk.needed(node, 2, "value where false"), "value where false")
-    return condition.but(levels=(no, yes) if condition.levels == (0.0, 1.0) else (yes, no))
+    condition = truth(walk, node, "its condition is no comparison with a constant")
+    yes, no = (
+        choice(walk, node, condition, index, what)
+        for index, what in ((1, "value where true"), (2, "value where false"))
+    )
+    if condition.padding:
+        raise Unexpressible("it reads what a Pad made")
+    levels = tuple(y if c else n for c, y, n in zip(condition.levels or (), yes, no))
+    return condition.but(levels=levels)
+
+
+def choice(walk: Walk, node: Node, condition: Value, index: int, what: str) -> Levels:
+    """A constant, or what is known where the condition is."""
+    found = walk.values[node.inputs[index]]
+    if isinstance(found, np.ndarray):
+        return (single(channel_values(condition, found)[1], what),) * 3
+    same = (found.layer, found.channels_last) == (condition.layer, condition.channels_last)
+    if not found.levels or not same or found.padding:
+        raise Unexpressible(f"its {what} is neither one constant nor a sign of what it compares")
+    return found.levels
 
 
 # ---- quantisers ----

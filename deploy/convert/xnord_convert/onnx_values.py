@@ -40,6 +40,10 @@ class Node:
             self.op, self.inputs, self.outputs, domain=self.domain, **self.attributes
         )
 
+    @property
+    def title(self) -> str:
+        return f'node "{self.name}" ({self.op})'
+
     def text(self, name: str, default: str) -> str:
         value = self.attributes.get(name, default)
         return value.decode() if isinstance(value, bytes) else value
@@ -53,27 +57,41 @@ class Padding:
     value: float
 
 
+Levels = tuple[float, float, float]  # below 0, at 0, above 0
+
+
 @dataclass(frozen=True)
 class Value:
     """A tensor that depends on the image.
 
-    With levels it has two values only: levels[0] where the sign layer `layer` is -1, levels[1]
-    where it is +1; comparisons are such, with 0 and 1. That a value is channels-last means that
+    With levels it has three values at most: what the sign layer `layer` reads is below 0, exactly
+    0, or above. ONNX' sign has (-1, 0, 1), a layer always the same for the last two: Walk.settled
+    makes them so. Comparisons are such too, with 0 and 1. That a value is channels-last means that
     ONNX sees [H, W, C] where the layer has [C, H, W], the shape here; flat_from, that it is the
-    flattening of such a one."""
+    flattening of such a one; spread, that ONNX has repeated [C, 1, 1] over so many pixels."""
 
     layer: str
-    shape: tuple[int, ...]  # [C, H, W] or [C], without the batch
-    levels: Optional[tuple[float, float]] = None
+    shape: tuple[int, ...]  # [C, H, W] or [C], without the batch; [C, 1] between two Unsqueeze
+    levels: Optional[Levels] = None
     padding: Optional[Padding] = None
     channels_last: bool = False
     flat_from: Optional[tuple[int, int, int]] = None
+    spread: Optional[tuple[int, int]] = None
 
     def but(self, **changes: Any) -> "Value":
         return replace(self, **changes)
 
 
 Found = Union[Value, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Signed:
+    """What a sign layer was made for."""
+
+    node: Node
+    x: str
+    shift: Optional[np.ndarray]
 
 
 @dataclass
@@ -84,18 +102,22 @@ class Walk:
     last: set[str] = field(default_factory=set)  # outputs that no node reads
     values: dict[str, Found] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    _real: dict[tuple[str, tuple[float, float]], str] = field(default_factory=dict)
+    _real: dict[tuple[str, Levels], str] = field(default_factory=dict)
+    _signs: dict[tuple[str, bytes], str] = field(default_factory=dict)
+    _signed: dict[str, Signed] = field(default_factory=dict)
 
-    def value(self, node: Node, index: int) -> Value:
+    def value(self, node: Node, index: int, spread: bool = False) -> Value:
         """An input that must depend on the image."""
         found = self.values[node.inputs[index]]
         if not isinstance(found, Value):
             raise Unexpressible(f"its input {index} is a constant")
+        if found.spread and not spread:
+            raise Unexpressible("it reads what an Expand made, which only Mul may here")
         return found
 
-    def plain(self, node: Node, index: int) -> Value:
+    def plain(self, node: Node, index: int, spread: bool = False) -> Value:
         """The same, which is not padded and channels-first."""
-        found = self.value(node, index)
+        found = self.value(node, index, spread)
         if found.padding:
             raise Unexpressible(
                 "it reads what a Pad made, which only Sign, convolutions and pools may here"
@@ -119,13 +141,51 @@ class Walk:
             raise Unexpressible(f"its {what} is missing")
         return found
 
+    def sign(self, node: Node, x: str, shift: Optional[np.ndarray] = None) -> str:
+        """The one layer that has the signs of x + shift."""
+        if shift is not None and not shift.any():
+            shift = None
+        key = (x, b"" if shift is None else shift.tobytes())
+        if key not in self._signs:
+            name = self.net.sign(self.name(node), x, shift)
+            self._signs[key] = name
+            self._signed[name] = Signed(node, x, shift)
+        return self._signs[key]
+
+    def settled(self, value: Value) -> Value:
+        """With the same level at 0 as above 0, as layers have it. Where ONNX has the one below, it
+        is the sign of -x. Where it has a third, as of sign(0), the network remembers the layer."""
+        if not value.levels or value.levels[1] == value.levels[2]:
+            return value
+        below, at, above = value.levels
+        if at == below:
+            return value.but(layer=self._turned(value.layer), levels=(above, below, below))
+        if below == above:
+            raise Unexpressible(
+                f'"{self._signed[value.layer].node.name}" tells where a value is exactly 0, which '
+                "has no layer but inside of a sign"
+            )
+        self.net.doubtful[value.layer] = self._signed[value.layer].node.title
+        return value.but(levels=(below, above, above))
+
+    def _turned(self, layer: str) -> str:
+        key = (layer, b"turned")
+        if key not in self._signs:
+            signed = self._signed[layer]
+            minus = None if signed.shift is None else -signed.shift
+            name = self.net.unused_name(f"{layer}.negated")
+            x = self.net.affine(name, signed.x, np.array([-1.0]), minus)
+            self._signs[key] = self.net.sign(self.net.unused_name(f"{layer}.turned"), x)
+        return self._signs[key]
+
     def real(self, value: Value) -> str:
         """The layer with its values."""
-        if value.levels is None or value.levels == (-1, 1):
+        value = self.settled(value)
+        if value.levels is None or value.levels == (-1, 1, 1):
             return value.layer
         key = (value.layer, value.levels)
         if key not in self._real:
-            low, high = value.levels
+            low, _, high = value.levels
             self._real[key] = self.net.affine(
                 self.net.unused_name(f"{value.layer}.levels"),
                 value.layer,
@@ -153,21 +213,33 @@ def single(values: np.ndarray, what: str) -> float:
 
 def channel_values(value: Value, constant: np.ndarray) -> tuple[bool, np.ndarray]:
     """Whether a constant is one value or one a channel, and as [1] or [C]."""
-    spatial = len(value.shape) == 3
-    shape = constant.shape
+    if constant.size == 1 or uniform(value, constant):
+        return True, double(constant).reshape(-1)[:1]
+    wanted = (value.shape[0], 1, 1) if len(value.shape) == 3 else value.shape
+    return without_batch(value, constant.shape) == wanted, double(constant).reshape(-1)
+
+
+def without_batch(value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
     while len(shape) > len(value.shape) and shape[0] == 1:
         shape = shape[1:]
-    if constant.size == 1:
-        return True, double(constant).reshape(1)
-    wanted = (value.shape[0], 1, 1) if spatial else value.shape
-    return shape == wanted, double(constant).reshape(-1)
+    return shape
 
 
-def scaled_levels(value: Value, scale: float, bias: float) -> Value:
-    low, high = value.levels  # type: ignore[misc]
+def uniform(value: Value, constant: np.ndarray) -> bool:
+    """Whether it is a tensor no larger than the value, with one number everywhere, as exporters
+    make of ones_like."""
+    seen, shape = seen_shape(value), without_batch(value, constant.shape)
+    fits = len(shape) <= len(seen) and all(a in (1, b) for a, b in zip(shape[::-1], seen[::-1]))
+    return fits and constant.size > 0 and bool((constant == constant.flat[0]).all())
+
+
+def mapped(value: Value, function: Callable[[float], float]) -> Value:
+    """A function of each level, and of what is padded."""
+    below, at, above = value.levels  # type: ignore[misc]
     return value.but(
-        levels=(low * scale + bias, high * scale + bias),
-        padding=value.padding and Padding(value.padding.edges, value.padding.value * scale + bias),
+        levels=(float(function(below)), float(function(at)), float(function(above))),
+        padding=value.padding
+        and Padding(value.padding.edges, float(function(value.padding.value))),
     )
 
 

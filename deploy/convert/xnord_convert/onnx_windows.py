@@ -95,12 +95,12 @@ def weighted(
 ) -> str:
     """A conv layer in the mode that its operands allow."""
     scale, pad_value = alike(weight), window.pop("pad_value", 0)
-    mode, x = "float", None
+    mode, x, value = "float", None, walk.settled(value)
     if scale is not None:
         mode = "bwn"
-        if value.levels and value.levels[0] == -value.levels[1]:
+        if value.levels and value.levels[0] == -value.levels[2] != 0:
             mode, x = "xnor", value.layer
-            scale, pad_value = scale * value.levels[1], pad_value / value.levels[1]
+            scale, pad_value = scale * value.levels[2], pad_value / value.levels[2]
     if pad_value not in (-1, 0, 1):
         raise Unexpressible(f"a Pad in front of it pads with {pad_value}; it must be -1, 0 or 1")
     if scale is not None and (scale == 1).all():
@@ -181,7 +181,7 @@ def matmul(walk: Walk, node: Node) -> Value:
 
 
 def pool(walk: Walk, node: Node) -> Value:
-    value = walk.value(node, 0)
+    value = walk.settled(walk.value(node, 0))
     if value.channels_last:
         raise Unexpressible("it reads a tensor that was transposed to channels-last")
     largest = node.op == "MaxPool"
@@ -199,7 +199,7 @@ def pool(walk: Walk, node: Node) -> Value:
     size = kernel[0] if kernel[0] == kernel[1] else kernel
     shape = (value.shape[0], height, width)
     if largest:
-        bits = value.levels is not None and value.levels[0] < value.levels[1]
+        bits = value.levels is not None and value.levels[0] < value.levels[2]
         x = value.layer if bits else walk.real(value)
         return Value(
             walk.net.max_pool(walk.name(node), x, size, **given),
@@ -231,7 +231,9 @@ def reduce_mean(walk: Walk, node: Node) -> Value:
     found = node.attributes.get("axes", []) if axes is None else axes.reshape(-1)
     spatial = [1, 2] if value.channels_last else [2, 3]
     if len(value.shape) != 3 or sorted(int(axis) % 4 for axis in found) != spatial:
-        raise Unexpressible(f"its axes are {list(found)}; they must be those of height and width")
+        raise Unexpressible(
+            f"its axes are {[int(axis) for axis in found]}; they must be those of height and width"
+        )
     x = value.but(channels_last=False)
     if x.padding:
         raise Unexpressible("it reads what a Pad made")

@@ -5,6 +5,7 @@ from typing import Optional, Sequence
 
 import numpy as np
 
+from . import ConvertError
 from .network import Network
 
 
@@ -30,5 +31,11 @@ class Preprocessing:
         unit = 255.0 if self.datatype == "UINT8" else 1.0
         std = np.asarray(1.0 if self.std is None else self.std, np.float64).reshape(-1)
         mean = np.asarray(0.0 if self.mean is None else self.mean, np.float64).reshape(-1)
-        net.same_outputs = False
+        for option, values in (("--mean", mean), ("--std", std)):
+            if values.size not in (1, shape[0]) or not np.isfinite(values).all():
+                raise ConvertError(
+                    f"{option} has {values.size} numbers; images have {shape[0]} channels"
+                )
+        if not std.all():
+            raise ConvertError("--std has a 0, by which nothing can be divided")
         return net, net.affine("normalise", net.input, 1 / (unit * std), -mean / std)

@@ -2,7 +2,6 @@
 written there, with nothing folded. Slow; for checks and tests."""
 
 import json
-import struct
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -12,21 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from . import bits
-
-DTYPES = {"F32": "<f4", "F16": "<f2", "I8": "i1", "U8": "u1"}
-
-
-def read_tensors(path: Path) -> dict[str, np.ndarray]:
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    header, values = json.loads(content[8 : 8 + length]), content[8 + length :]
-    header.pop("__metadata__", None)
-    return {
-        name: np.frombuffer(values[slice(*about["data_offsets"])], DTYPES[about["dtype"]]).reshape(
-            about["shape"]
-        )
-        for name, about in header.items()
-    }
+from .folder import read_tensors
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -37,69 +37,96 @@ class Family:
     source: str  # whose checkpoints
     shape: tuple[int, int, int]  # of an image, where --size does not say
     preprocessing: Optional[tuple[Triple, Triple]]  # mean and std of values in 0 to 1
+    keras: Optional[bool] = False  # whether files are Keras', where not both are
+    zero: int = 1  # its authors' sign(0)
+    assumed: Optional[str] = None  # what tensors cannot tell
 
 
 FAMILIES: dict[str, Family] = {
     "xnor-alexnet": Family(
-        alexnet.build_allenai, "allenai/XNOR-Net, as a PyTorch state dict", (3, 224, 224), IMAGENET
+        alexnet.build_allenai,
+        "allenai/XNOR-Net, as a PyTorch state dict",
+        (3, 224, 224),
+        IMAGENET,
+        zero=0,
     ),
     "alexnet": Family(
-        alexnet.build_jiecaoyu, "jiecaoyu/XNOR-Net-PyTorch, ImageNet", (3, 227, 227), None
+        alexnet.build_jiecaoyu, "jiecaoyu/XNOR-Net-PyTorch, ImageNet", (3, 227, 227), None, zero=0
     ),
-    "nin": Family(nin.build, "jiecaoyu/XNOR-Net-PyTorch, CIFAR_10", (3, 32, 32), None),
+    "nin": Family(nin.build, "jiecaoyu/XNOR-Net-PyTorch, CIFAR_10", (3, 32, 32), None, zero=0),
     "birealnet18": Family(
         partial(birealnet.build, blocks=(4, 4, 4, 4)),
         "liuzechun/Bi-Real-net",
         (3, 224, 224),
         IMAGENET,
+        zero=0,
     ),
     "birealnet34": Family(
         partial(birealnet.build, blocks=(6, 8, 12, 6)),
         "liuzechun/Bi-Real-net",
         (3, 224, 224),
         IMAGENET,
+        zero=0,
     ),
     "reactnet18": Family(
         partial(birealnet.build, blocks=(4, 4, 4, 4), moves=True),
         "liuzechun/ReActNet, resnet",
         (3, 224, 224),
         IMAGENET,
+        zero=0,
+        assumed="the file is of step 2: step 1, with real weights, has the same tensors",
     ),
-    "reactnet-a": Family(reactnet.build, "liuzechun/ReActNet, mobilenet", (3, 224, 224), IMAGENET),
+    "reactnet-a": Family(
+        reactnet.build, "liuzechun/ReActNet, mobilenet", (3, 224, 224), IMAGENET, zero=0
+    ),
     "binarydensenet28": Family(
         partial(densenet.build, name="28"),
         "larq-zoo .h5, bitorch, BMXNet-v2 .params",
         (3, 224, 224),
         IMAGENET,
+        keras=None,
     ),
     "binarydensenet37": Family(
         partial(densenet.build, name="37"),
         "larq-zoo .h5, bitorch, BMXNet-v2 .params",
         (3, 224, 224),
         IMAGENET,
+        keras=None,
     ),
     "binarydensenet37-dilated": Family(
         partial(densenet.build, name="37-dilated"),
         "larq-zoo .h5, bitorch, BMXNet-v2 .params",
         (3, 224, 224),
         IMAGENET,
+        keras=None,
     ),
     "binarydensenet45": Family(
         partial(densenet.build, name="45"),
         "larq-zoo .h5, bitorch, BMXNet-v2 .params",
         (3, 224, 224),
         IMAGENET,
+        keras=None,
     ),
     "quicknet": Family(
-        quicknet.build, "larq-zoo .h5: QuickNet, -Small, -Large", (3, 224, 224), HALF
+        quicknet.build, "larq-zoo .h5: QuickNet, -Small, -Large", (3, 224, 224), HALF, keras=True
     ),
-    "meliusnet22": Family(meliusnet.build, "larq-zoo .h5", (3, 224, 224), HALF),
+    "meliusnet22": Family(meliusnet.build, "larq-zoo .h5", (3, 224, 224), HALF, keras=True),
     "real-to-binary": Family(
-        real_to_binary.build, "larq-zoo .h5: RealToBinaryNet", (3, 224, 224), HALF
+        real_to_binary.build, "larq-zoo .h5: RealToBinaryNet", (3, 224, 224), HALF, keras=True
     ),
-    "vgg-cifar10": Family(vgg.build, "itayhubara/BinaryNet.pytorch", (3, 32, 32), IMAGENET),
-    "cnv": Family(finn.build_cnv, "Xilinx/brevitas bnn_pynq: CNV 1w1a", (3, 32, 32), None),
+    "vgg-cifar10": Family(vgg.build, "itayhubara/BinaryNet.pytorch", (3, 32, 32), IMAGENET, zero=0),
+    "cnv": Family(
+        finn.build_cnv,
+        "Xilinx/brevitas bnn_pynq: CNV 1w1a",
+        (3, 32, 32),
+        None,
+        assumed="weights and activations have 1 bit: 1w2a and 2w2a have the same tensors",
+    ),
     "lfc": Family(
-        finn.build_lfc, "Xilinx/brevitas bnn_pynq: LFC, SFC, TFC 1w1a", (1, 28, 28), None
+        finn.build_lfc,
+        "Xilinx/brevitas bnn_pynq: LFC, SFC, TFC 1w1a",
+        (1, 28, 28),
+        None,
+        assumed="weights and activations have 1 bit: 1w2a and 2w2a have the same tensors",
     ),
 }

@@ -36,7 +36,9 @@ def _block(
     norm = checkpoint.norm(f"{name}.bn1")
     shift = checkpoint.take(f"{name}.move0.bias").reshape(-1) if moves else None
     y = net.sign(f"{name}.sign", x, shift)
-    weight = binary_weight(checkpoint, f"{name}.binary_conv", len(norm.mean), net.channels(x), 3)
+    weight = binary_weight(
+        checkpoint, f"{name}.binary_conv", len(norm.mean), net.channels(x), 3, column=not moves
+    )
     y = net.conv(
         f"{name}.binary_conv", y, weight, "xnor", mean_magnitude(weight), stride=stride, padding=1
     )

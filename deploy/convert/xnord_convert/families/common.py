@@ -13,11 +13,16 @@ KERAS_EPS = 1e-3
 
 
 def binary_weight(
-    checkpoint: Checkpoint, name: str, filters: int, channels: int, kernel: int
+    checkpoint: Checkpoint, name: str, filters: int, channels: int, kernel: int, column: bool = True
 ) -> np.ndarray:
-    """Of liuzechun's HardBinaryConv: `weights`, a column of all values, or `weight` in its
-    shape."""
-    values = checkpoint.take_any(f"{name}.weights", f"{name}.weight")
+    """Of liuzechun's HardBinaryConv: `weights`, a column of all values, or `weight` in its shape,
+    which elsewhere is that of a real convolution."""
+    if column and checkpoint.has(f"{name}.weight"):
+        raise ConvertError(
+            f'"{name}.weight" is of a convolution with real weights, as in the first of two steps '
+            f'of training; the family has "{name}.weights", a column, as the second step leaves it'
+        )
+    values = checkpoint.take(f"{name}.weights" if column else f"{name}.weight")
     shape = (filters, channels, kernel, kernel)
     if values.size != np.prod(shape):
         raise ConvertError(
