@@ -48,7 +48,7 @@ RUN make -j"$(nproc)" build CUDA=0 && strip build/xnord
 FROM debian:13-slim AS run
 RUN apt-get update \
     && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-        curl libgomp1 libjansson4 libmicrohttpd12t64 libstdc++6 zlib1g \
+        curl libgomp1 libjansson4 libmicrohttpd12t64 libstdc++6 libxxhash0 zlib1g \
     && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/*-old /var/log/*.log /var/log/apt
 
 # ---- run, with CUDA: Ubuntu 24.04 links to the same versions of these libraries ----

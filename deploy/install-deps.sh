@@ -11,7 +11,7 @@
 # --with-bench   also wrk (what `make bench-http` uses)
 # --with-arm64   also a cross-compiler and qemu-user (what `make test-arm64` uses)
 # --with-mhd1    also what builds libmicrohttpd 1.0 (what `make test-mhd1` uses)
-# --with-deb     also debhelper and lintian (what `make deb` uses)
+# --with-deb     also build-essential, debhelper and lintian (what `make deb` uses)
 # --with-image   also buildah and debootstrap (what `make test-image` uses)
 # --with-page    also a browser (what `make test-page` uses)
 # --check        only say what is there and what is missing
@@ -20,7 +20,7 @@
 set -euo pipefail
 
 readonly CC=${CC:-cc} PKG_CONFIG=${PKG_CONFIG:-pkg-config}
-readonly MODULES=(libmicrohttpd gnutls jansson zlib check)
+readonly MODULES=(libmicrohttpd gnutls jansson libxxhash zlib check)
 
 with_checks=0 with_bench=0 with_arm64=0 with_mhd1=0 with_deb=0 with_image=0 with_page=0 only_check=0
 missing=() # capabilities: compiler, headers, make, pkg-config, curl, c++, modules, tools
@@ -95,7 +95,9 @@ find_missing() {
         fi
     fi
     if ((with_deb)); then
-        have dpkg-buildpackage || missing+=(dpkg-dev)
+        # dpkg-buildpackage asks for the package, whatever there is of what it brings.
+        [[ $(dpkg-query -W -f '${db:Status-Status}' build-essential 2>/dev/null) == installed ]] ||
+            missing+=(build-essential)
         have dh || missing+=(debhelper)
         have lintian || missing+=(lintian)
     fi
@@ -117,6 +119,7 @@ apt_package() {
     libmicrohttpd) echo libmicrohttpd-dev ;;
     gnutls) echo libgnutls28-dev ;;
     jansson) echo libjansson-dev ;;
+    libxxhash) echo libxxhash-dev ;;
     zlib) echo zlib1g-dev ;;
     curl) echo curl ca-certificates ;;
     libfuzzer) echo clang libclang-rt-dev ;;
@@ -132,6 +135,7 @@ dnf_package() {
     c++) echo gcc-c++ ;;
     pkg-config) echo pkgconf-pkg-config ;;
     libmicrohttpd | gnutls | jansson | zlib | check) echo "$1-devel" ;;
+    libxxhash) echo xxhash-devel ;;
     clang-format | clang-tidy) echo clang-tools-extra ;;
     libfuzzer) echo clang compiler-rt ;;
     python3-yaml) echo python3-pyyaml ;;
@@ -154,17 +158,27 @@ root_command() {
     fi
 }
 
+quietly() { # what a command says, only where it fails
+    local status=0 output
+    output=$("$@" 2>&1) || status=$?
+    if ((status != 0)); then
+        printf '%s\n' "$output" >&2
+    fi
+    return "$status"
+}
+
 install_with_apt() { # root words in as_root, packages as arguments
     local apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq
         -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
     # The lists on the machine may still do when they cannot be renewed: let the install decide.
-    "${apt[@]}" update >&2 || say "apt-get update failed; trying with the package lists at hand"
-    "${apt[@]}" install -y --no-install-recommends "$@" >&2
+    quietly "${apt[@]}" update || say "apt-get update failed; trying with the package lists at hand"
+    quietly "${apt[@]}" install -y --no-install-recommends "$@"
 }
 
 install_with_dnf() {
-    # Of the RHEL family, check-devel and libmicrohttpd-devel are in the CRB repository.
-    "${as_root[@]}" dnf -y -q install "$@" >&2
+    # Of the RHEL family, check-devel and libmicrohttpd-devel are in the CRB repository,
+    # xxhash-devel is in EPEL.
+    quietly "${as_root[@]}" dnf -y -q install "$@"
 }
 
 report_nvcc() {
@@ -216,7 +230,8 @@ elif have dnf; then
 else
     say "this system has neither apt-get nor dnf: install these by its own means:" \
         "a C11 compiler (gcc 12 or clang 14, or later), make, pkg-config, curl and the development files of" \
-        "libmicrohttpd (0.9.75 or later), gnutls (3.6.3 or later), jansson (2.13 or later), zlib" \
+        "libmicrohttpd (0.9.75 or later), gnutls (3.6.3 or later), jansson (2.13 or later)," \
+        "libxxhash (0.8 or later), zlib" \
         "and check (0.15 or later)"
     exit 1
 fi

@@ -32,7 +32,7 @@ struct xn_admission {
     pthread_mutex_t mutex; /* guards all below and every client and ticket; a leaf */
     pthread_cond_t idle;   /* no request is left */
     counts all;            /* bytes: of requests, without connections */
-    int64_t connections_bytes, ahead;
+    int64_t connections_bytes, programs_bytes, ahead;
     xn_status closed; /* XN_OK while open */
     xn_rate rate;
     xn_client *buckets[BUCKETS];
@@ -216,15 +216,21 @@ static xn_status check_share_locked(const xn_admission *admission, const xn_clie
     return XN_OK;
 }
 
+static xn_status check_all_locked(const xn_admission *admission, int64_t bytes, xn_error *error) {
+    int64_t used = admission->all.bytes + admission->connections_bytes + admission->programs_bytes;
+    if (bytes > admission->limits.bytes - used)
+        return xn_fail(error, XN_ERR_BUSY, NULL,
+                       "%lld bytes more would exceed --queue-bytes %lld, of which %lld are in "
+                       "use; try again later",
+                       (long long)bytes, (long long)admission->limits.bytes, (long long)used);
+    return XN_OK;
+}
+
 static xn_status check_room_locked(const xn_admission *admission, const xn_ticket *ticket,
                                    int64_t requests, size_t bytes, xn_error *error) {
-    int64_t used = admission->all.bytes + admission->connections_bytes;
-    if ((int64_t)bytes > admission->limits.bytes - used)
-        return xn_fail(error, XN_ERR_BUSY, NULL,
-                       "%zu bytes more would exceed --queue-bytes %lld, of which %lld are in use; "
-                       "try again later",
-                       bytes, (long long)admission->limits.bytes, (long long)used);
-    xn_status status = check_share_locked(admission, ticket->address, requests, bytes, error);
+    xn_status status = check_all_locked(admission, (int64_t)bytes, error);
+    if (status == XN_OK)
+        status = check_share_locked(admission, ticket->address, requests, bytes, error);
     return status ? status : check_share_locked(admission, ticket->key, requests, bytes, error);
 }
 
@@ -352,6 +358,45 @@ bool xn_admission_wait_idle(xn_admission *admission, int64_t deadline_ns) {
     pthread_mutex_unlock(&admission->mutex);
     return idle;
 }
+
+/* ---- programs ---- */
+
+size_t xn_admission_programs_most(const xn_admission *admission) {
+    return (size_t)admission->limits.bytes / 2;
+}
+
+static xn_status check_programs_locked(const xn_admission *admission, int64_t bytes,
+                                       xn_error *error) {
+    const int64_t most = (int64_t)xn_admission_programs_most(admission);
+    if (bytes > most - admission->programs_bytes)
+        return xn_fail(error, XN_ERR_DEVICE_MEMORY, NULL,
+                       "%lld bytes more to run with would exceed %lld, half of --queue-bytes, of "
+                       "which %lld are in use",
+                       (long long)bytes, (long long)most, (long long)admission->programs_bytes);
+    return check_all_locked(admission, bytes, error);
+}
+
+xn_status xn_admission_charge_programs(xn_admission *admission, int64_t bytes, xn_error *error) {
+    pthread_mutex_lock(&admission->mutex);
+    xn_status status = bytes > 0 ? check_programs_locked(admission, bytes, error) : XN_OK;
+    if (status == XN_OK) {
+        admission->programs_bytes += bytes;
+        assert(admission->programs_bytes >= 0);
+        xn_metrics_gauge_set(admission->metrics, XN_GAUGE_PROGRAMS_BYTES,
+                             admission->programs_bytes);
+    }
+    pthread_mutex_unlock(&admission->mutex);
+    return status;
+}
+
+size_t xn_admission_programs_room(xn_admission *admission) {
+    pthread_mutex_lock(&admission->mutex);
+    int64_t left = admission->limits.bytes / 4 - admission->programs_bytes;
+    pthread_mutex_unlock(&admission->mutex);
+    return left > 0 ? (size_t)left : 0;
+}
+
+/* ---- the rate of jobs ---- */
 
 static void update_rate_locked(xn_admission *admission, int64_t now_ns) {
     const int64_t jobs = atomic_exchange(&admission->finished, 0);

@@ -1,9 +1,9 @@
 /* admission.h: how much the daemon has accepted and not yet answered, and who may add to it.
  *
- * It counts requests, the bytes that each of them holds, and the bytes that each open connection
- * holds. A byte counts from the moment that memory is taken for it: what a request only announces
- * does not count. Limits apply to all of it together, to each client address, and, where keys are
- * used, to each key.
+ * It counts requests, the bytes that each of them holds, the bytes that each open connection holds,
+ * and those of the programs that workers keep. A byte counts from the moment that memory is taken
+ * for it: what a request only announces does not count. Limits apply to all of it together, to each
+ * client address, and, where keys are used, to each key.
  *
  * Its mutex is a leaf: nothing else is locked while it is held. */
 #ifndef XN_ADMISSION_H
@@ -67,6 +67,15 @@ void xn_ticket_leave(xn_ticket *ticket);   /* idempotent; all bytes are given ba
  * does not replace. */
 void xn_admission_close(xn_admission *admission, xn_status status);
 bool xn_admission_wait_idle(xn_admission *admission, int64_t deadline_ns);
+
+/* Counts host memory of workers' programs, which may have half of --queue-bytes; less than 0 is
+ * given back, and succeeds. XN_ERR_DEVICE_MEMORY: other programs have that half; XN_ERR_BUSY:
+ * requests leave no room. */
+xn_status xn_admission_charge_programs(xn_admission *admission, int64_t bytes, xn_error *error);
+size_t xn_admission_programs_most(const xn_admission *admission); /* that half */
+/* What a program may take to run several images at once: what is left of a quarter, so that the
+ * rest of the half is for those that run one. */
+size_t xn_admission_programs_room(xn_admission *admission);
 
 /* `jobs` more were finished at that time. */
 void xn_admission_finished(xn_admission *admission, int64_t jobs, int64_t now_ns);

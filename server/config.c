@@ -478,6 +478,24 @@ static xn_status check_timeouts(const loader *l, xn_error *error) {
                    (long long)l->config.timeout_ms, most, (long long)l->config.max_timeout_ms);
 }
 
+int64_t xn_config_image_bytes(const xn_config *config) {
+    return config->max_image_bytes ? config->max_image_bytes : config->queue_bytes / 4;
+}
+
+/* Programs have half of the queue's bytes: a model that needs more for one image could never run.
+ */
+static xn_status check_image_bytes(const loader *l, xn_error *error) {
+    char image[LABEL_MAX], queue[LABEL_MAX];
+    const xn_config *config = &l->config;
+    if (config->max_image_bytes <= config->queue_bytes / 2)
+        return XN_OK;
+    label_by_name(l, "max-image-bytes", image);
+    label_by_name(l, "queue-bytes", queue);
+    return xn_fail(error, XN_ERR_MALFORMED, "max-image-bytes",
+                   "%s is %lld; it must be at most half of %s, which is %lld", image,
+                   (long long)config->max_image_bytes, queue, (long long)config->queue_bytes);
+}
+
 /* "all", or ordinals 0..255 separated by commas, none twice. */
 static xn_status check_devices(const loader *l, xn_error *error) {
     const char *at = l->config.devices;
@@ -576,9 +594,48 @@ static xn_status check_models(const loader *l, xn_error *error) {
     return status;
 }
 
+/* A host is a name without a port. */
+static bool is_host(const char *at, size_t length) {
+    return length && !memchr(at, '/', length) && !memchr(at, ':', length);
+}
+
+/* What browsers send as Origin: scheme, host and port, no path. */
+static bool is_web_origin(const char *at, size_t length) {
+    const char *colon = memmem(at, length, "://", 3);
+    size_t scheme = colon ? (size_t)(colon - at) + 3 : length;
+    return (length == 4 && !memcmp(at, "null", 4)) ||
+           (colon > at && scheme < length && !memchr(at + scheme, '/', length - scheme));
+}
+
+static xn_status check_items(const loader *l, const char *name, const char *list,
+                             bool (*valid)(const char *at, size_t length), const char *what,
+                             xn_error *error) {
+    char label[LABEL_MAX];
+    label_by_name(l, name, label);
+    while (*list) {
+        size_t length = item_length(list);
+        if (!(length == 1 && *list == '*') && !valid(list, length))
+            return xn_fail(error, XN_ERR_MALFORMED, name, "%s has \"%.*s\"; it takes %s", label,
+                           (int)length, list, what);
+        list += length + (list[length] == ',');
+    }
+    return XN_OK;
+}
+
+static xn_status check_pages(const loader *l, xn_error *error) {
+    xn_status status =
+        check_items(l, "allowed-hosts", l->config.allowed_hosts, is_host,
+                    "names of hosts such as xnord.example, without a port, or *", error);
+    return status ? status
+                  : check_items(l, "allowed-origins", l->config.allowed_origins, is_web_origin,
+                                "origins such as https://app.example:8443, without a path, or *",
+                                error);
+}
+
 static xn_status check_together(const loader *l, xn_error *error) {
     static xn_status (*const checks[])(const loader *, xn_error *) = {
-        check_listen, check_tls, check_timeouts, check_devices, check_models};
+        check_listen,  check_tls,    check_timeouts, check_image_bytes,
+        check_devices, check_models, check_pages};
     xn_status status = XN_OK;
     for (size_t i = 0; status == XN_OK && i < sizeof checks / sizeof checks[0]; i++)
         status = checks[i](l, error);

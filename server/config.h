@@ -29,6 +29,8 @@ typedef struct xn_config {
     char tls_cert[256], tls_key[256]; /* --tls-cert, --tls-key    PEM files, both or none */
     char tls_ciphers[256];            /* --tls-ciphers           the TLS library's priorities */
     char api_keys_file[256];          /* --api-keys-file          one key a line */
+    char allowed_hosts[1024];         /* --allowed-hosts NAME    may be given again; with commas */
+    char allowed_origins[1024];       /* --allowed-origins ORIGIN   the same */
     bool allow_unauthenticated; /* --allow-unauthenticated  listen beyond loopback without keys */
     bool allow_client_shm;      /* --allow-client-shm       shared memory that clients register */
     /* what runs it */
@@ -71,7 +73,7 @@ typedef struct xn_config {
     int64_t max_weights_bytes;   /* --max-weights-bytes 4 GiB   host memory of all of them */
     int64_t weights_cache_bytes; /* --weights-cache-bytes 256 MiB   recognised inline weights */
     char weights_dir[256];       /* --weights-dir               registered ones are kept there */
-    int64_t weights_poll_ms;     /* --weights-poll-ms 2000      0 = by inotify alone */
+    int64_t weights_poll_ms;     /* --weights-poll-ms 1000      0 = only at SIGHUP */
     /* answers */
     int64_t response_cache_bytes; /* --response-cache-bytes 0   0 = no cache of answers */
     /* models */
@@ -79,6 +81,7 @@ typedef struct xn_config {
     char models[1536];          /* --model [NAME=]DIR           may be given again; with commas */
     int64_t max_models;         /* --max-models 256             names of models */
     int64_t max_models_bytes;   /* --max-models-bytes 8 GiB     host memory of those loaded */
+    int64_t max_image_bytes;    /* --max-image-bytes 0          of one image, between layers */
     /* logs */
     xn_log_format log_format;    /* --log-format text|json */
     xn_log_level log_level;      /* --log-level debug|info|warn|error */
@@ -108,6 +111,8 @@ xn_status xn_config_load(int argc, char *const *argv, char *const *environment, 
 void xn_config_help(FILE *out);                           /* --help */
 void xn_config_print(const xn_config *config, FILE *out); /* as a configuration file */
 bool xn_config_is_loopback(const xn_config *config);
+/* What --max-image-bytes means: itself, or of 0 a quarter of --queue-bytes. */
+int64_t xn_config_image_bytes(const xn_config *config);
 
 /* Threads that speak HTTP on a machine of so many cores: http_threads, or as many as cores, at most
  * 8. Where they wait for a GPU (on_gpu: it is what serves), three quarters of the cores where that

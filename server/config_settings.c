@@ -52,6 +52,12 @@ const xn_setting xn_settings[] = {
          "Bearer keys that clients must show, one a line; none means no authentication."),
     BOOL("allow-unauthenticated", allow_unauthenticated, false,
          "Listen beyond loopback although no --api-keys-file is given."),
+    LIST("allowed-hosts", allowed_hosts, "NAME",
+         "Without keys, a further name that Host may have, besides localhost, the machine's host "
+         "name and IP addresses; * means any. May be given again."),
+    LIST("allowed-origins", allowed_origins, "ORIGIN",
+         "An origin, such as https://app.example, whose web pages may send requests and read the "
+         "answers (CORS); * means any. May be given again."),
     BOOL("allow-client-shm", allow_client_shm, false,
          "Let clients on this host register POSIX shared memory for inputs and outputs: any that "
          "the "
@@ -113,11 +119,10 @@ const xn_setting xn_settings[] = {
            "The longest deadline a request may name."),
 #undef GROUP
 #define GROUP "Connections"
-    NUMBER(
-        "max-active", max_active, "N", 0, 1000000, 0,
-        "Requests with a body of more than 16 KiB that are received, computed and answered at a "
-        "time; others wait at their headers. One counts for 100 ms at most. 0 means 16 a core, at "
-        "least 64."),
+    NUMBER("max-active", max_active, "N", 0, 1000000, 0,
+           "Requests with a body of more than 16 KiB that are received, computed and answered at a "
+           "time, and never more than --queue-depth; others wait at their headers. One counts for "
+           "100 ms at most. 0 means 16 a core, at least 64."),
     NUMBER("max-connections", max_connections, "N", 1, 1000000, 1024,
            "Connections open at the same time."),
     NUMBER("max-connections-per-address", max_connections_per_address, "N", 0, 1000000, 256,
@@ -146,9 +151,8 @@ const xn_setting xn_settings[] = {
           "Host memory of inline weights kept to be recognised; 0 keeps none."),
     TEXT("weights-dir", weights_dir, "DIR", "",
          "Folder that registered weights are kept in; several daemons may share it."),
-    NUMBER("weights-poll-ms", weights_poll_ms, "MS", 0, DAY_MS, 2000,
-           "How often --weights-dir is looked at for changes that the system did not tell of; 0 "
-           "means never."),
+    NUMBER("weights-poll-ms", weights_poll_ms, "MS", 0, DAY_MS, 1000,
+           "How often --weights-dir is looked at for changes; 0 means only at start and SIGHUP."),
 #undef GROUP
 #define GROUP "Answers"
     BYTES("response-cache-bytes", response_cache_bytes, 0, 65536 * GI, 0,
@@ -164,6 +168,9 @@ const xn_setting xn_settings[] = {
     NUMBER("max-models", max_models, "N", 0, 100000, 256, "Models by number, loaded or not."),
     BYTES("max-models-bytes", max_models_bytes, 0, 65536 * GI, 8 * GI,
           "Host memory of all loaded models."),
+    BYTES("max-image-bytes", max_image_bytes, 0, 65536 * GI, 0,
+          "Host memory that a model may take between its layers for one image, at most half of "
+          "--queue-bytes, which counts it; 0 means a quarter."),
 #undef GROUP
 #define GROUP "Logs"
     ENUM("log-format", log_format, "text|json", XN_LOG_TEXT, "Form of the log lines."),

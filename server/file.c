@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define CHUNK ((size_t)8 << 20) /* between two looks whether to stop */
@@ -33,6 +35,17 @@ ssize_t xn_file_fill(int fd, void *bytes, size_t most) {
     return (ssize_t)have;
 }
 
+/* Links are followed while they stay below the folder. Where the system cannot tell (before Linux
+ * 5.6), none is. */
+static int open_below(int folder, const char *name, int flags) {
+    const struct open_how how = {.flags = (uint64_t)flags,
+                                 .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+    const long opened = syscall(SYS_openat2, folder, name, &how, sizeof how);
+    if (opened < 0 && (errno == ENOSYS || errno == EPERM))
+        return openat(folder, name, flags | O_NOFOLLOW);
+    return (int)opened;
+}
+
 xn_file_opened xn_file_open_plain(int folder, const char *name, bool follow, int *fd,
                                   struct stat *info) {
     const int flags = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW);
@@ -40,7 +53,7 @@ xn_file_opened xn_file_open_plain(int folder, const char *name, bool follow, int
         return XN_FILE_FAILED;
     if (!S_ISREG(info->st_mode))
         return XN_FILE_OTHER;
-    int opened = openat(folder, name, flags);
+    int opened = follow ? open_below(folder, name, flags) : openat(folder, name, flags);
     if (opened < 0)
         return XN_FILE_FAILED;
     const bool known = !fstat(opened, info);

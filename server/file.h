@@ -15,8 +15,9 @@ const char *xn_file_kind(mode_t mode);
 
 /* Opens a plain file of a folder for reading, and says what it is. Others are told before they are
  * opened (that alone may have effects), and again after it (something else may have come in its
- * place). XN_FILE_OTHER: info->st_mode says what it is; XN_FILE_FAILED: errno says why, ELOOP for a
- * link where links are not followed. */
+ * place). follow: links that stay below the folder are followed. XN_FILE_OTHER: info->st_mode says
+ * what it is; XN_FILE_FAILED: errno says why, ELOOP for a link where links are not followed, EXDEV
+ * for one that leaves the folder. */
 typedef enum { XN_FILE_OPEN, XN_FILE_OTHER, XN_FILE_FAILED } xn_file_opened;
 xn_file_opened xn_file_open_plain(int folder, const char *name, bool follow, int *fd,
                                   struct stat *info);

@@ -31,6 +31,9 @@ static int sink = STDERR_FILENO;
 static bool sink_is_file; /* a regular one: never stalls, but may be on a full disk */
 static bool stalled;
 static unsigned long dropped;
+/* The end of a line of which a full disk took the beginning: it comes before all others. */
+static char rest[XN_LINE_MAX_BYTES];
+static size_t rest_length;
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 
@@ -76,6 +79,7 @@ xn_status xn_log_open(const char *path, xn_error *error) {
     sink = fd;
     sink_is_file = S_ISREG(info.st_mode);
     stalled = false;
+    rest_length = 0;
     pthread_mutex_unlock(&output_mutex);
     if (former != STDERR_FILENO)
         close(former);
@@ -107,8 +111,20 @@ xn_status xn_log_check(const char *path, xn_error *error) {
                    strerror(errno));
 }
 
-/* Whether the line went out, or cannot ever (no stderr): there is nobody to tell. A full disk may
- * have room again. */
+/* Whether the bytes went out, or cannot ever (no stderr): there is nobody to tell. A full disk may
+ * have room again. What it takes of a line's bytes is out; the others are kept. */
+static bool write_locked(const char *bytes, size_t length) {
+    ssize_t n;
+    do
+        n = write(sink, bytes, length);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return errno != EAGAIN && !sink_is_file;
+    rest_length = length - (size_t)n;
+    memmove(rest, bytes + n, rest_length);
+    return true;
+}
+
 static bool emit_locked(const xn_line *l) {
     struct pollfd out = {.fd = sink, .events = POLLOUT};
     int ready;
@@ -118,10 +134,8 @@ static bool emit_locked(const xn_line *l) {
     stalled = ready == 0;
     if (stalled)
         return false;
-    while (write(sink, l->bytes, l->length) < 0)
-        if (errno != EINTR)
-            return errno != EAGAIN && !sink_is_file;
-    return true;
+    return (!rest_length || (write_locked(rest, rest_length) && !rest_length)) &&
+           write_locked(l->bytes, l->length);
 }
 
 static bool tell_dropped_locked(void) {

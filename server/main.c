@@ -35,6 +35,9 @@ typedef struct {
     xn_http *http;
     xn_task scan; /* the loader's, while scans_asked > 0 */
     atomic_int scans_asked;
+    bool scanned;         /* once at least; the scan's own */
+    xn_error start_error; /* of the first scan, before start_failed is set */
+    atomic_bool start_failed;
     char tls_priorities[XN_TLS_PRIORITIES_MAX];
 } daemon_state;
 
@@ -44,6 +47,14 @@ static void on_fatal(void *context) {
     (void)context;
     atomic_store(&device_lost, true);
     xn_signals_wake();
+}
+
+/* In any thread, with any locks: the main thread gives back what is kept. */
+static atomic_bool short_of_memory;
+
+static void on_shortage(void) {
+    if (!atomic_exchange(&short_of_memory, true))
+        xn_signals_wake();
 }
 
 static int list_devices(const xn_config *config) {
@@ -108,12 +119,15 @@ static int loader_threads(void) {
     return cores < 2 ? 2 : cores < 8 ? cores : 8;
 }
 
+/* Never more than may be admitted: a body that would be refused waits at its headers instead, which
+ * costs less than to refuse it and to take its connection anew. */
 static int max_active(const xn_config *config) {
     enum { LEAST = 64, PER_CORE = 16 };
-    int by_cores = PER_CORE * xn_cpus_usable();
+    int64_t by_cores = PER_CORE * xn_cpus_usable();
+    int64_t most = by_cores > LEAST ? by_cores : LEAST;
     if (config->max_active > 0)
-        return (int)config->max_active;
-    return by_cores > LEAST ? by_cores : LEAST;
+        most = config->max_active;
+    return (int)(most < config->queue_depth ? most : config->queue_depth);
 }
 
 static xn_http_options http_options(const daemon_state *d) {
@@ -130,7 +144,10 @@ static xn_http_options http_options(const daemon_state *d) {
                              .body_timeout_ms = c->body_timeout_ms,
                              .send_timeout_ms = c->send_timeout_ms,
                              .idle_timeout_ms = c->idle_timeout_ms,
-                             .body_min_rate = c->body_min_rate};
+                             .body_min_rate = c->body_min_rate,
+                             .any_host = d->service.auth != NULL,
+                             .allowed_hosts = c->allowed_hosts,
+                             .allowed_origins = c->allowed_origins};
 }
 
 static xn_status start_http(daemon_state *d, xn_error *error) {
@@ -175,7 +192,7 @@ static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
                                error);
 }
 
-/* On the thread that loads models: once for all who asked so far, and again for who asks meanwhile.
+/* On a thread that loads models: once for all who asked so far, and again for who asks meanwhile.
  */
 static void scan_models(xn_task *task) {
     daemon_state *d = (daemon_state *)(void *)((char *)task - offsetof(daemon_state, scan));
@@ -185,7 +202,13 @@ static void scan_models(xn_task *task) {
         asked = atomic_load(&d->scans_asked);
         if (xn_models_scan(d->service.models, &error))
             xn_log(XN_LOG_ERROR, NULL, "%s", error.message);
-        xn_engine_set_loading(d->service.engine, XN_LOADING_MODELS, false);
+        if (!d->scanned && xn_models_check_named(d->service.models, &d->start_error)) {
+            atomic_store(&d->start_failed, true); /* it never gets ready */
+            xn_signals_wake();
+        } else if (!atomic_load(&d->start_failed)) {
+            xn_engine_set_loading(d->service.engine, XN_LOADING_MODELS, false);
+        }
+        d->scanned = true;
     } while (atomic_fetch_sub(&d->scans_asked, asked) != asked);
 }
 
@@ -226,9 +249,8 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
         return status;
     xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
-    xn_engine_around_done(d->service.engine, xn_http_hold_wakes, xn_http_send_wakes);
     if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)) ||
-        (status = xn_loader_create(1, &d->service.model_loader, error)))
+        (status = xn_loader_create(XN_LOADER_OF_MODELS, &d->service.model_loader, error)))
         return status;
     if (d->config.allow_client_shm &&
         (status =
@@ -298,7 +320,7 @@ static void announce(const daemon_state *d) {
              any ? (v6 ? "::1" : "127.0.0.1") : c->listen, v6 ? "]" : "", xn_http_port(d->http));
     xn_log(
         XN_LOG_INFO, NULL,
-        "try: curl -s %s%s/conv -H 'Content-Type: application/json' %s-d '{\"input\": {\"shape\": "
+        "try: curl -sS %s%s/conv -H 'Content-Type: application/json' %s-d '{\"input\": {\"shape\": "
         "[1,1,3,3], \"datatype\": \"FP32\", \"data\": [1,-2,3,-4,5,-6,7,-8,9]}, \"weights\": "
         "{\"shape\": [1,1,3,3], \"datatype\": \"FP32\", \"data\": [1,-1,1,-1,1,-1,1,-1,1]}}'",
         c->tls_cert[0] ? "-k " : "", url,
@@ -328,13 +350,19 @@ static void reload(daemon_state *d) {
         told("the certificate", xn_tls_load(c->tls_cert, c->tls_key, &error), &error);
     if (has_models(c))
         ask_for_scan(d);
+    if (d->service.weights_dir)
+        xn_weights_dir_look(d->service.weights_dir);
 }
 
 /* What the buffer pool has not used for a while goes back to the C library, and from there to the
  * system, like what loading models has left; but for the end of each thread's heap, of up to 64
  * MiB, which malloc_trim leaves alone. */
 static void give_back_memory(const daemon_state *d) {
-    const bool changed = xn_models_changed(d->service.models);
+    bool changed = xn_models_changed(d->service.models);
+    if (atomic_exchange(&short_of_memory, false)) {
+        xn_engine_reclaim(d->service.engine);
+        changed = true;
+    }
     if (xn_buffers_trim(xn_engine_buffers(d->service.engine), xn_now_ns() - UNUSED_NS) || changed)
         malloc_trim(0);
 }
@@ -377,10 +405,21 @@ static int drain(daemon_state *d) {
     return EXIT_SUCCESS;
 }
 
+static int cannot_start(const xn_config *config, const xn_error *error) {
+    xn_log(XN_LOG_ERROR, NULL, "cannot start: %s", error->message);
+    if (config->log_file[0]) /* where a supervisor looks first */
+        fprintf(stderr, "xnord: cannot start: %s\n", error->message);
+    return EXIT_FAILURE;
+}
+
 static int serve(daemon_state *d) {
     int signal = 0;
-    while (!signal && !atomic_load(&device_lost))
+    while (!signal && !atomic_load(&device_lost) && !atomic_load(&d->start_failed))
         signal = attend(d, TICK_NS);
+    if (atomic_load(&d->start_failed)) {
+        drain(d);
+        return cannot_start(&d->config, &d->start_error);
+    }
     if (atomic_load(&device_lost))
         xn_log(XN_LOG_ERROR, NULL, "a device is lost: finishing what can be, then exit %d",
                EXIT_DEVICE_LOST);
@@ -410,17 +449,11 @@ static void cleanup(daemon_state *d) {
     xn_tls_unload();
 }
 
-static int cannot_start(const xn_config *config, const xn_error *error) {
-    xn_log(XN_LOG_ERROR, NULL, "cannot start: %s", error->message);
-    if (config->log_file[0]) /* where a supervisor looks first */
-        fprintf(stderr, "xnord: cannot start: %s\n", error->message);
-    return EXIT_FAILURE;
-}
-
 static int run_daemon(daemon_state *d) {
     xn_error error;
     int result;
     xn_signals_init(); /* before any thread is started */
+    xn_mem_set_shortage(on_shortage);
     xn_arenas_set_up(xn_cpus_usable());
     xn_proto_init(); /* once, before any thread */
     xn_log_init(d->config.log_format, d->config.log_level);

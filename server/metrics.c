@@ -49,6 +49,8 @@ static const struct {
         {"xnord_inflight_bytes", "Bodies, weights and outputs of the requests in flight."},
         {"xnord_connections", "Open connections."},
         {"xnord_connections_bytes", "Memory for the headers of open connections."},
+        {"xnord_programs_bytes",
+         "Host memory that workers run with: tensors between layers, scratch, plans."},
         {"xnord_weights", "Registered weights, by number."},
         {"xnord_weights_bytes", "Host memory of registered weights."},
         {"xnord_weights_cache_bytes", "Host memory of inline weights kept to be recognised."},
@@ -81,8 +83,8 @@ _Static_assert(COUNT_OF(gauges) == XN_GAUGE_COUNT, "a name for each gauge");
 _Static_assert(COUNT_OF(counters) == XN_COUNTER_COUNT, "a name for each counter");
 
 /* The statuses with a series of their own, in order; all others count as "other". */
-static const int status_codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 406, 408,
-                                   411, 413, 415, 417, 422, 429, 431, 500, 501, 503, 504};
+static const int status_codes[] = {200, 201, 204, 304, 400, 401, 403, 404, 405, 406, 408, 411,
+                                   413, 414, 415, 417, 421, 422, 429, 431, 500, 501, 503, 504};
 #define CODE_COUNT (COUNT_OF(status_codes) + 1)
 
 /* Upper bounds, inclusive, as Prometheus means "le". */
@@ -220,6 +222,7 @@ static int gauge_group_of(xn_gauge gauge) {
     case XN_GAUGE_INFLIGHT:
     case XN_GAUGE_INFLIGHT_BYTES:
     case XN_GAUGE_CONNECTIONS_BYTES:
+    case XN_GAUGE_PROGRAMS_BYTES:
         return GAUGES_OF_ADMISSION;
     default:
         return OTHER_GAUGES;

@@ -72,6 +72,7 @@ typedef enum {
     XN_GAUGE_INFLIGHT_BYTES,         /* xnord_inflight_bytes */
     XN_GAUGE_CONNECTIONS,            /* xnord_connections */
     XN_GAUGE_CONNECTIONS_BYTES,      /* xnord_connections_bytes: what their headers may take */
+    XN_GAUGE_PROGRAMS_BYTES,         /* xnord_programs_bytes: what workers keep to run with */
     XN_GAUGE_WEIGHTS,                /* xnord_weights: registered */
     XN_GAUGE_WEIGHTS_BYTES,          /* xnord_weights_bytes */
     XN_GAUGE_WEIGHTS_CACHE_BYTES,    /* xnord_weights_cache_bytes: inline ones */

@@ -165,6 +165,11 @@ if [[ ! $output =~ ^"  AR "\ +([0-9]+)/([0-9]+)\ "$build/libxn_proto.a"$ ||
     fail "without V=1 it says: $(head -n 3 <<<"$output")"
 fi
 
+# Without nvcc CUDA=1 is one line, before anything is made.
+output=$(run_make CUDA=1 NVCC= build 2>&1) && fail "CUDA=1 builds without nvcc"
+[[ $output == *"CUDA=1, but there is no nvcc"* && $(wc -l <<<"$output") == 1 ]] ||
+    fail "CUDA=1 without nvcc says: $output"
+
 # Once for real, there and back: another optimisation, and a source file that goes.
 readonly object=$build/obj/proto/src/text.c.o
 cp "$object" "$folder/before.o"

@@ -1,6 +1,7 @@
 /* Runs every registered suite in one runner, a line each as they end; the last line is its totals.
  *   xnord-tests [--list] [SUITE ...]
- * environment: XNORD_TEST_SEED, XNORD_TEST_LOG (output.h), CK_RUN_SUITE, CK_FORK, XNORD_BIN */
+ * environment: XNORD_TEST_SEED, XNORD_TEST_LOG (output.h), XNORD_TEST_SKIP (suites to leave out,
+ * apart by spaces), CK_RUN_SUITE, CK_FORK, XNORD_BIN */
 #include "xn_test.h"
 
 #include "output.h"
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static xn_test_suite *suites;
 
@@ -53,9 +55,17 @@ uint64_t xn_test_seed(void) {
     return text ? strtoull(text, NULL, 0) : 20200728u;
 }
 
+static bool is_listed(const char *list, const char *name) {
+    const size_t length = strlen(name);
+    for (const char *at = list; at && (at = strstr(at, name)); at += length)
+        if ((at == list || at[-1] == ' ') && (at[length] == ' ' || !at[length]))
+            return true;
+    return false;
+}
+
 static bool wanted(const char *name, int argc, char **argv) {
     const char *only = getenv("CK_RUN_SUITE");
-    if (only && strcmp(only, name) != 0)
+    if ((only && strcmp(only, name) != 0) || is_listed(getenv("XNORD_TEST_SKIP"), name))
         return false;
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], name))
@@ -92,11 +102,15 @@ static double seconds(void) {
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* A suite's name stands there while it runs, then how it went. */
+/* A suite's name stands there while it runs, then how it went. In a pipe, whose reader takes whole
+ * lines, the name has one of its own. */
 static void run_suite(SRunner *runner, const char *name, int number, int count) {
+    const int width = count > 99 ? 3 : 2;
     int run = srunner_ntests_run(runner), failed = srunner_ntests_failed(runner);
     double start = seconds();
-    printf("[%*d/%d] %-18s", count > 99 ? 3 : 2, number, count, name);
+    printf("[%*d/%d] %-18s", width, number, count, name);
+    if (!isatty(STDOUT_FILENO))
+        printf(" ...\n[%*d/%d] %-18s", width, number, count, name);
     fflush(stdout);
     xn_output_redirect();
     srunner_run(runner, name, NULL, CK_SILENT);

@@ -56,7 +56,9 @@ build_library() {
     rm -rf "$folder/source" "$folder/objects"
     mkdir -p "$folder/source" "$folder/objects"
     tar -xf "${archive[0]}" -C "$folder/source" --strip-components=1
-    if ! (cd "$folder/objects" && ../source/configure --prefix="$folder/root" --quiet \
+    # As Ubuntu links its libraries: the library calls its own functions, whatever a program defines.
+    if ! (cd "$folder/objects" && LDFLAGS="${LDFLAGS:-} -Wl,-Bsymbolic-functions" \
+        ../source/configure --prefix="$folder/root" --quiet \
         --enable-https --disable-static --disable-doc --disable-examples --disable-tools \
         --disable-curl && make --no-print-directory -s install) >"$folder/library.log" 2>&1; then
         fail "libmicrohttpd did not build: see $folder/library.log"

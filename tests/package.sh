@@ -77,13 +77,15 @@ rm -rf "$work/root"
 make --no-print-directory BUILD="$build" DESTDIR="$work/root" install >"$work/install.log" ||
     fail "make install: $(tail -n 3 "$work/install.log")"
 for file in bin/xnord lib/systemd/system/xnord.service share/man/man1/xnord.1 lib/sysusers.d/xnord.conf \
-    share/bash-completion/completions/xnord share/doc/xnord/xnord.conf.example; do
+    share/bash-completion/completions/xnord share/doc/xnord/xnord.conf.example bin/xnord-convert \
+    share/man/man1/xnord-convert.1 share/xnord/xnord_convert/families/nin.py; do
     [[ -f $work/root/usr/local/$file ]] || fail "make install does not install $file"
 done
 grep -q '^ExecStart=/usr/local/bin/xnord ' "$work/root/usr/local/lib/systemd/system/xnord.service" ||
     fail "the unit starts something else"
 : >"$work/daemon.log"
-"$work/root/usr/local/bin/xnord" --port 0 --backend cpu 2>"$work/daemon.log" &
+"$work/root/usr/local/bin/xnord" --port 0 --backend cpu \
+    --model digits="$work/root/usr/local/share/xnord/digits" 2>"$work/daemon.log" &
 daemon=$!
 for ((i = 0; i < 300; i++)); do
     url=$(sed -nE 's/.*listening on (http:[^ ]+).*/\1/p' "$work/daemon.log")
@@ -91,7 +93,16 @@ for ((i = 0; i < 300; i++)); do
     sleep 0.1
 done
 same "the version of /v2" "$(curl -qs --noproxy '*' "$url/v2" | sed -n 's/.*"version": *"\([^"]*\)".*/\1/p')" "$version"
+curl -qsf --noproxy '*' "$url/v2/models/digits/ready" >/dev/null || fail "the installed network is not ready"
 end_daemon
+if command -v python3 >/dev/null; then
+    # Without numpy it says so in a line; with it, Python compiles it where it lies.
+    wanted=$(python3 -c 'import numpy' 2>/dev/null && echo birealnet18 || echo 'xnord-convert: it needs the Python package numpy')
+    output=$("$work/root/usr/local/bin/xnord-convert" --list-families 2>&1) || true
+    [[ $output == *"$wanted"* ]] || fail "the installed xnord-convert says: $output"
+fi
+mkdir -p "$work/root/usr/local/share/xnord/xnord_convert/__pycache__"
+touch "$work/root/usr/local/share/xnord/xnord_convert/__pycache__/cli.pyc"
 make --no-print-directory BUILD="$build" DESTDIR="$work/root" uninstall >"$work/install.log"
 same "what uninstall leaves" "$(find "$work/root" -type f)" ''
 
@@ -101,7 +112,9 @@ if CUDA=0 deploy/package.sh deb "$work/deb" >"$work/deb.log" 2>&1; then
     same "the package's version" "$(dpkg-deb -f "$deb" Version)" "$version"
     contents=$(dpkg-deb -c "$deb" | awk '{ print $6 }')
     for file in ./etc/xnord/xnord.conf ./usr/bin/xnord ./usr/lib/sysusers.d/xnord.conf \
-        ./usr/share/bash-completion/completions/xnord ./usr/share/man/man1/xnord.1.gz; do
+        ./usr/share/bash-completion/completions/xnord ./usr/share/man/man1/xnord.1.gz \
+        ./usr/bin/xnord-convert ./usr/share/man/man1/xnord-convert.1.gz \
+        ./usr/share/xnord/xnord_convert/cli.py ./usr/share/xnord/digits/config.json; do
         grep -qxF "$file" <<<"$contents" || fail "the package has no $file"
     done
     grep -qE '/lib/systemd/system/xnord.service$' <<<"$contents" || fail "the package has no unit"
@@ -131,6 +144,7 @@ if grep -qE ' (error|warn|info) ' <<<"$output"; then
     fail "tests that pass show: $output"
 fi
 same "the last line" "$(tail -n 1 <<<"$output" | tr -s 0-9 N)" "N passed, N failed"
+grep -qE '^\[ 1/2\] address +\.\.\.$' <<<"$output" || fail "no line of a pipe says which suite runs: $output"
 if output=$(run_tests XNORD_BIN=/bin/false http_meta); then
     fail "http_meta passes with /bin/false"
 fi

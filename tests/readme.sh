@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # README.md's sections "Use it" and "Networks" as a reader would follow them: beside the daemon of
 # `make run`, block after block as it stands, but for the port and the conversion of a checkpoint that
-# is not here: tests/readme.sh BUILD. Python's blocks run in BUILD/readme-venv (PyPI).
+# is not here: tests/readme.sh BUILD. The README's own environment takes packages of PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 build=$(cd "${1:?the build folder}" && pwd)
-readonly build work=$build/readme venv=$build/readme-venv
+readonly build work=$build/readme
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 readonly port
 daemon='' ran=0
@@ -24,12 +24,6 @@ on_exit() {
     exit "$status"
 }
 trap on_exit EXIT
-
-if [[ ! -x $venv/bin/python ]] || [[ ! -e $venv/made ]]; then
-    python3 -m venv "$venv"
-    "$venv/bin/pip" --quiet install numpy requests safetensors 'tritonclient[http]'
-    touch "$venv/made"
-fi
 
 rm -rf "$work"
 mkdir -p "$work"
@@ -64,7 +58,7 @@ for block in [0-9]*; do
     echo "readme: $block: $(head -n 1 "$block" | cut -c1-80)"
     case $block in
     *.sh) bash -euo pipefail "$block" >"$block.out" ;;
-    *.python) "$venv/bin/python" "$block" >"$block.out" ;;
+    *.python) venv/bin/python "$block" >"$block.out" ;;
     esac
     if grep -a -n '"error"' "$block.out"; then
         exit 1

@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- errors ---- */
@@ -22,6 +23,11 @@ xn_status xn_graph_fail_layer(xn_status status, const char *name, int index, xn_
 }
 
 /* ---- names ---- */
+
+typedef struct xn_graph_name {
+    const char *name;
+    int layer;
+} xn_graph_name;
 
 static xn_status check_name(const char *name, const char *what, xn_error *error) {
     if (!name || !*name)
@@ -40,20 +46,36 @@ static xn_status check_names(const xn_graph_params *params, size_t *bytes, xn_er
         char what[40];
         snprintf(what, sizeof what, "layers[%d]", i);
         status = check_name(name, what, error);
-        if (status)
-            break;
-        *bytes += strlen(name) + 1;
-        bool twice = !strcmp(name, params->input_name);
-        for (int j = 0; j < i && !twice; j++)
-            twice = !strcmp(name, params->layers[j].name);
-        if (twice)
-            status = xn_graph_fail_layer(
-                xn_fail(error, XN_ERR_MALFORMED, "name",
-                        "another layer, or the input, has that name; every name "
-                        "must be unique"),
-                name, i, error);
+        *bytes += status ? 0 : strlen(name) + 1;
     }
     return status;
+}
+
+static int by_name(const void *a, const void *b) {
+    const xn_graph_name *x = a, *y = b;
+    const int order = strcmp(x->name, y->name);
+    return order ? order : x->layer - y->layer;
+}
+
+/* The first layer whose name the input or a layer before it has, as an error. */
+static xn_status sort_names(xn_graph *graph, xn_error *error) {
+    const int count = graph->layer_count;
+    xn_graph_name *names = graph->by_name;
+    int twice = count;
+    for (int i = 0; i < count; i++)
+        names[i] = (xn_graph_name){graph->layers[i].given.name, i};
+    qsort(names, (size_t)count, sizeof *names, by_name);
+    for (int i = 0; i < count; i++)
+        if ((!strcmp(names[i].name, graph->input_name) ||
+             (i > 0 && !strcmp(names[i].name, names[i - 1].name))) &&
+            names[i].layer < twice)
+            twice = names[i].layer;
+    if (twice == count)
+        return XN_OK;
+    return xn_graph_fail_layer(xn_fail(error, XN_ERR_MALFORMED, "name",
+                                       "another layer, or the input, has that name; every name "
+                                       "must be unique"),
+                               graph->layers[twice].given.name, twice, error);
 }
 
 static const char *copy_name(const char *name, char **at) {
@@ -69,11 +91,16 @@ static bool find(const xn_graph *graph, const char *name, int count, int *out) {
         *out = XN_GRAPH_INPUT;
         return true;
     }
-    for (int i = 0; i < count; i++) {
-        if (!strcmp(name, graph->layers[i].given.name)) {
-            *out = i;
-            return true;
-        }
+    for (int low = 0, high = graph->layer_count; low < high;) {
+        const int middle = low + (high - low) / 2;
+        const int order = strcmp(name, graph->by_name[middle].name);
+        *out = graph->by_name[middle].layer;
+        if (!order)
+            return *out < count;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
     }
     return false;
 }
@@ -242,10 +269,11 @@ static xn_graph *allocate(const xn_graph_params *params, size_t name_bytes, size
     graph->layer_count = params->layer_count;
     graph->output_count = params->output_count ? params->output_count : 1;
     graph->names = xn_mem_zalloc(name_bytes, 1);
+    graph->by_name = xn_mem_zalloc((size_t)graph->layer_count, sizeof *graph->by_name);
     graph->layers = xn_mem_zalloc((size_t)graph->layer_count, sizeof *graph->layers);
     graph->all_inputs = xn_mem_zalloc(inputs, sizeof *graph->all_inputs);
     graph->outputs = xn_mem_zalloc((size_t)graph->output_count, sizeof *graph->outputs);
-    if (graph->names && graph->layers && graph->all_inputs && graph->outputs)
+    if (graph->names && graph->by_name && graph->layers && graph->all_inputs && graph->outputs)
         return graph;
     xn_graph_free(graph);
     return NULL;
@@ -286,6 +314,7 @@ xn_status xn_graph_create(const xn_graph_params *params, const xn_conv_limits *l
                        params->layer_count);
     copy(graph, params);
     graph->input = input;
+    status = sort_names(graph, error);
     for (int i = 0; i < graph->layer_count && !status; i++)
         status = xn_graph_fail_layer(add_layer(graph, &params->layers[i], i, limits, error),
                                      graph->layers[i].given.name, i, error);
@@ -305,6 +334,7 @@ void xn_graph_free(xn_graph *graph) {
     xn_mem_free(graph->outputs);
     xn_mem_free(graph->all_inputs);
     xn_mem_free(graph->layers);
+    xn_mem_free(graph->by_name);
     xn_mem_free(graph->names);
     xn_mem_free(graph);
 }
@@ -341,4 +371,12 @@ bool xn_graph_layer_shape(const xn_graph *graph, const char *name, xn_shape *out
         return false;
     *out = shape_of(&graph->layers[index].extent);
     return true;
+}
+
+const char *xn_graph_largest_layer(const xn_graph *graph) {
+    const xn_graph_layer *largest = &graph->layers[0];
+    for (int i = 1; i < graph->layer_count; i++)
+        if (xn_extent_elements(&graph->layers[i].extent) > xn_extent_elements(&largest->extent))
+            largest = &graph->layers[i];
+    return largest->given.name;
 }

@@ -25,7 +25,8 @@ typedef struct xn_graph_layer {
 } xn_graph_layer;
 
 struct xn_graph {
-    char *names; /* all of them, each ended by a 0 */
+    char *names;                   /* all of them, each ended by a 0 */
+    struct xn_graph_name *by_name; /* of the layers, sorted */
     const char *input_name;
     xn_datatype input_datatype;
     xn_image_layout input_layout;

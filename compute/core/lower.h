@@ -3,6 +3,7 @@
  *
  *   lower_nodes.c    nodes of a graph; memory, users, order
  *   lower_rewrite.c  rules that change the nodes
+ *   lower_stem.c     the first layers of a picture as one step
  *   lower_place.c    copies where values must have another form, and where each value lies
  *   lower_steps.c    steps of the nodes, each with as much in its epilogue as fits
  *   lower.c          these, one after the other */
@@ -11,10 +12,12 @@
 
 #include "graph.h"
 #include "xn_network.h"
+#include "xn_planes.h"
 
 /* Ops of nodes: those of layers, and */
 enum {
     XN_NODE_INPUT = XN_OP_COUNT, /* the network's input */
+    XN_NODE_STEM,                /* conv of the input, bytes, and of what normalises them */
     XN_NODE_COPY,                /* the same values in another form: bits as reals, or elsewhere */
     XN_NODE_RESULT,              /* reads what is asked for; no step */
     XN_NODE_DEAD
@@ -26,19 +29,29 @@ enum { XN_NOWHERE = -1 };
  * for more memory than there is, and for minutes of work on it. */
 #define XN_LOWER_MAX_BYTES ((size_t)1 << 30)
 
+/* One input of a live node, in the list of all that read the same node. */
+typedef struct xn_use {
+    int reader, slot;
+    struct xn_use *before, *next;
+} xn_use;
+
 typedef struct xn_node {
     int op;
     int input_count;
-    int *inputs; /* nodes */
+    int *inputs;  /* nodes; changed by xn_lower_set_input alone */
+    xn_use *uses; /* [input_count] */
+    xn_use *readers, *last_reader;
     xn_extent extent;
     const xn_tensor *weight; /* conv */
     xn_conv conv;            /* conv, pools: geometry */
     bool k_map;              /* conv */
     /* A value for each channel, or NULL. */
-    double *scale, *bias; /* conv, affine */
-    double *slope;        /* prelu */
-    double *shift;        /* sign */
-    double *turned;       /* max_pool of signs: -1 where it takes the least, else 1 */
+    double *scale, *bias;        /* conv, affine */
+    double *slope;               /* prelu */
+    double *shift;               /* sign */
+    double *turned;              /* max_pool of signs: -1 where it takes the least, else 1 */
+    const float *kernel;         /* stem */
+    const double *gain, *offset; /* stem: of the channels of the input */
     float low, high, quantum;
     bool count_padding;
     int32_t from; /* slice */
@@ -47,6 +60,9 @@ typedef struct xn_node {
     int holder;
     int64_t holder_offset; /* elements */
     int32_t tensor, bits;  /* numbers, of the reals and of the signs; or XN_NOWHERE */
+    bool unrounded;        /* its tensor is FP32 in any precision: see lower_place.c */
+    bool known, binary;    /* max_pool: whether it is known if it lies as bits, and if so */
+    bool grouped;          /* a convolution with groups reads its bits */
     bool done;             /* its step is made */
 } xn_node;
 
@@ -61,7 +77,7 @@ typedef struct xn_lowering {
     int result; /* that node */
     int *order; /* of the live nodes, each behind what it reads */
     int order_count;
-    xn_datatype edges; /* of reals between steps */
+    xn_datatype edges; /* of reals between steps that may be rounded */
     int32_t tensor_count;
     xn_network *network;
     xn_block *blocks; /* all memory, freed at the end */
@@ -78,8 +94,9 @@ void xn_lower_free(xn_lowering *l);
 bool xn_lower_build(xn_lowering *l);
 /* A new node that reads one other and has its extent; XN_NOWHERE without memory. */
 int xn_lower_insert(xn_lowering *l, int op, int input);
-/* How many times live nodes read it; *user is the last that does. */
-int xn_lower_uses(const xn_lowering *l, int node, int *user);
+/* The node that reads it, where one does, and in one place; else XN_NOWHERE. */
+int xn_lower_only_reader(const xn_lowering *l, int node);
+void xn_lower_set_input(xn_lowering *l, int node, int slot, int to);
 /* Everything that reads `from`, but node `except`, reads `to` instead. */
 void xn_lower_redirect(xn_lowering *l, int from, int to, int except);
 /* Marks nodes that nothing asked for needs as dead. */
@@ -106,7 +123,20 @@ typedef struct xn_location {
     int64_t offset;
 } xn_location;
 xn_location xn_lower_locate(const xn_lowering *l, int node);
+/* Of the tensor that has the values of a node. */
+xn_datatype xn_lower_datatype(const xn_lowering *l, int node);
 
 xn_status xn_lower_steps(xn_lowering *l, xn_error *error);
+
+/* ---- lower_stem.c ---- */
+
+/* Makes stems of convolutions of pictures; false without memory. */
+bool xn_lower_find_stems(xn_lowering *l);
+/* What the kernel of a stem is made of, but for factor and bias. */
+xn_planes_source xn_lower_planes_of(const xn_lowering *l, const xn_node *stem);
+/* Values that may be multiplied by a power of 2 from 2^-60 to 2^60 and stay normal in fp32. */
+bool xn_lower_is_moderate(const double *values, int32_t count);
+/* Whether a max-pool is the one that a stem may have behind it. */
+bool xn_lower_is_stem_pool(const xn_node *pool);
 
 #endif

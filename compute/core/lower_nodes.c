@@ -35,10 +35,26 @@ void xn_lower_free(xn_lowering *l) {
 
 /* ---- nodes ---- */
 
+static void link(xn_lowering *l, int node, xn_use *use) {
+    xn_node *n = &l->nodes[node];
+    use->before = n->last_reader;
+    use->next = NULL;
+    *(n->last_reader ? &n->last_reader->next : &n->readers) = use;
+    n->last_reader = use;
+}
+
+static void unlink_use(xn_lowering *l, int node, const xn_use *use) {
+    xn_node *n = &l->nodes[node];
+    *(use->before ? &use->before->next : &n->readers) = use->next;
+    *(use->next ? &use->next->before : &n->last_reader) = use->before;
+}
+
 static int add_node(xn_lowering *l, int op, const int *inputs, int input_count,
                     const xn_extent *extent) {
-    int *copy = xn_lower_take(l, input_count ? (size_t)input_count : 1, sizeof *copy);
-    if (!copy)
+    const size_t room = input_count ? (size_t)input_count : 1;
+    int *copy = xn_lower_take(l, room, sizeof *copy);
+    xn_use *uses = xn_lower_take(l, room, sizeof *uses);
+    if (!copy || !uses)
         return XN_NOWHERE;
     if (l->count == l->capacity) {
         int capacity = 2 * l->capacity + 64;
@@ -50,10 +66,14 @@ static int add_node(xn_lowering *l, int op, const int *inputs, int input_count,
         l->nodes = nodes;
         l->capacity = capacity;
     }
-    if (input_count)
-        memcpy(copy, inputs, (size_t)input_count * sizeof *copy);
+    for (int k = 0; k < input_count; k++) {
+        copy[k] = inputs[k];
+        uses[k] = (xn_use){.reader = l->count, .slot = k};
+        link(l, inputs[k], &uses[k]);
+    }
     l->nodes[l->count] = (xn_node){.op = op,
                                    .inputs = copy,
+                                   .uses = uses,
                                    .input_count = input_count,
                                    .extent = *extent,
                                    .holder = XN_NOWHERE,
@@ -67,31 +87,42 @@ int xn_lower_insert(xn_lowering *l, int op, int input) {
     return add_node(l, op, &input, 1, &extent);
 }
 
-int xn_lower_uses(const xn_lowering *l, int node, int *user) {
-    int uses = 0;
-    for (int i = 0; i < l->count; i++) {
-        const xn_node *n = &l->nodes[i];
-        for (int k = 0; n->op != XN_NODE_DEAD && k < n->input_count; k++) {
-            if (n->inputs[k] == node) {
-                uses++;
-                *user = i;
-            }
-        }
-    }
-    return uses;
+int xn_lower_only_reader(const xn_lowering *l, int node) {
+    const xn_use *use = l->nodes[node].readers;
+    return use && !use->next ? use->reader : XN_NOWHERE;
+}
+
+void xn_lower_set_input(xn_lowering *l, int node, int slot, int to) {
+    xn_node *n = &l->nodes[node];
+    n->known = false;
+    unlink_use(l, n->inputs[slot], &n->uses[slot]);
+    n->inputs[slot] = to;
+    link(l, to, &n->uses[slot]);
 }
 
 void xn_lower_redirect(xn_lowering *l, int from, int to, int except) {
-    for (int i = 0; i < l->count; i++)
-        for (int k = 0; i != except && k < l->nodes[i].input_count; k++)
-            if (l->nodes[i].inputs[k] == from)
-                l->nodes[i].inputs[k] = to;
+    const xn_use *next;
+    for (const xn_use *use = l->nodes[from].readers; use; use = next) {
+        next = use->next;
+        if (use->reader != except)
+            xn_lower_set_input(l, use->reader, use->slot, to);
+    }
 }
 
+/* Each pool on the way keeps the answer until it reads something else. No rule changes the answer
+ * of a pool that another pool reads. */
 bool xn_lower_is_binary(const xn_lowering *l, int node) {
-    while (l->nodes[node].op == XN_OP_MAX_POOL)
-        node = l->nodes[node].inputs[0];
-    return l->nodes[node].op == XN_OP_SIGN;
+    xn_node *nodes = l->nodes;
+    int at = node;
+    while (nodes[at].op == XN_OP_MAX_POOL && !nodes[at].known)
+        at = nodes[at].inputs[0];
+    const bool binary =
+        nodes[at].op == XN_OP_MAX_POOL ? nodes[at].binary : nodes[at].op == XN_OP_SIGN;
+    for (; node != at; node = nodes[node].inputs[0]) {
+        nodes[node].known = true;
+        nodes[node].binary = binary;
+    }
+    return binary;
 }
 
 bool xn_lower_reads_signs(const xn_node *n) {
@@ -292,18 +323,25 @@ bool xn_lower_sweep(xn_lowering *l) {
     if (!walk_create(l, &w))
         return false;
     visit(&w, l->result);
-    for (int i = 0; i < l->count; i++)
-        if (!w.seen[i] && i > 0)
-            l->nodes[i].op = XN_NODE_DEAD;
+    for (int i = 1; i < l->count; i++) {
+        xn_node *n = &l->nodes[i];
+        for (int k = 0; !w.seen[i] && n->op != XN_NODE_DEAD && k < n->input_count; k++)
+            unlink_use(l, n->inputs[k], &n->uses[k]);
+        if (!w.seen[i])
+            n->op = XN_NODE_DEAD;
+    }
     return true;
 }
 
 /* The layers' own order, where there is a choice: nodes that rules added come right before what
- * reads them. */
+ * reads them. Copies of the input come first: then they can be residuals, as the input itself. */
 bool xn_lower_sort(xn_lowering *l) {
     walk w;
     if (!walk_create(l, &w))
         return false;
+    for (int i = 0; i < l->count; i++)
+        if (l->nodes[i].op == XN_NODE_COPY && l->nodes[i].inputs[0] == 0)
+            visit(&w, i);
     for (int i = 0; i < l->count; i++)
         if (l->nodes[i].op != XN_NODE_DEAD && i != l->result)
             visit(&w, i);

@@ -14,31 +14,33 @@ static bool takes_bits(const xn_node *reader, int slot) {
 static bool takes_input(const xn_lowering *l, const xn_node *reader, int slot) {
     const xn_graph *g = l->graph;
     const bool nhwc = g->input_layout == XN_IMAGE_NHWC && g->input_shape.rank == 3;
-    if (slot == 0 && xn_lower_is_map(reader))
+    const bool real = g->input_datatype != XN_UINT8;
+    if (reader->op == XN_OP_ADD) /* may go into another step, as its residual */
+        return real && !nhwc;
+    if (slot == 0 && (xn_lower_is_map(reader) || reader->op == XN_NODE_STEM))
         return true;
     if (nhwc)
         return false;
-    return g->input_datatype == l->edges ||
-           (slot == 0 && (reader->op == XN_OP_CONV || reader->op == XN_OP_MUL ||
-                          reader->op == XN_OP_SIGMOID || reader->op == XN_OP_QUANTIZE));
+    return real || (slot == 0 && (reader->op == XN_OP_CONV || reader->op == XN_OP_MUL ||
+                                  reader->op == XN_OP_SIGMOID || reader->op == XN_OP_QUANTIZE));
 }
 
 /* All that read `node` and do not take it as it is read one copy of it. */
 static bool convert(xn_lowering *l, int node) {
     const bool binary = xn_lower_is_binary(l, node);
     int copy = XN_NOWHERE;
-    for (int i = 0, count = l->count; i < count; i++) {
-        for (int k = 0; l->nodes[i].op != XN_NODE_DEAD && k < l->nodes[i].input_count; k++) {
-            const xn_node *reader = &l->nodes[i];
-            if (reader->inputs[k] != node ||
-                (binary ? takes_bits(reader, k) : takes_input(l, reader, k)))
-                continue;
-            if (copy == XN_NOWHERE)
-                copy = xn_lower_insert(l, XN_NODE_COPY, node);
-            if (copy == XN_NOWHERE)
-                return false;
-            l->nodes[i].inputs[k] = copy;
-        }
+    const xn_use *next;
+    for (const xn_use *use = l->nodes[node].readers; use; use = next) {
+        const xn_node *reader = &l->nodes[use->reader];
+        next = use->next;
+        if (use->reader == copy ||
+            (binary ? takes_bits(reader, use->slot) : takes_input(l, reader, use->slot)))
+            continue;
+        if (copy == XN_NOWHERE)
+            copy = xn_lower_insert(l, XN_NODE_COPY, node);
+        if (copy == XN_NOWHERE)
+            return false;
+        xn_lower_set_input(l, use->reader, use->slot, copy);
     }
     return true;
 }
@@ -54,13 +56,9 @@ static int behind_flatten(const xn_lowering *l, int node) {
 
 /* Nothing but one other node reads it, or its flattened form. */
 static bool is_read_once(const xn_lowering *l, int node) {
-    int user;
-    while (l->nodes[node].op == XN_OP_FLATTEN) {
-        if (xn_lower_uses(l, node, &user) != 1)
-            return false;
+    while (l->nodes[node].op == XN_OP_FLATTEN && xn_lower_only_reader(l, node) != XN_NOWHERE)
         node = l->nodes[node].inputs[0];
-    }
-    return xn_lower_uses(l, node, &user) == 1;
+    return xn_lower_only_reader(l, node) != XN_NOWHERE;
 }
 
 /* A concat none of whose parts is read by anything else. */
@@ -73,14 +71,10 @@ static bool is_private(const xn_lowering *l, const xn_node *concat) {
     return true;
 }
 
-/* The result is FP32, and no step reads it. In FP16 networks, what adds a residual has the
- * residual's datatype: only nodes that begin a step are surely none of those. */
+/* No step reads the result. */
 static bool may_be_result(const xn_lowering *l, int input) {
     const xn_node *n = &l->nodes[behind_flatten(l, input)];
-    if (!is_read_once(l, input) || (n->op == XN_OP_CONCAT && !is_private(l, n)))
-        return false;
-    return l->edges == XN_FP32 || (n->op != XN_OP_CONCAT && n->op != XN_OP_ADD &&
-                                   (n->op == XN_NODE_COPY || !xn_lower_is_map(n)));
+    return is_read_once(l, input) && (n->op != XN_OP_CONCAT || is_private(l, n));
 }
 
 static bool may_be_part(const xn_lowering *l, int input, const xn_node *holder) {
@@ -100,7 +94,7 @@ static bool hold(xn_lowering *l, int holder) {
             input = xn_lower_insert(l, XN_NODE_COPY, input);
             if (input == XN_NOWHERE)
                 return false;
-            l->nodes[holder].inputs[k] = input;
+            xn_lower_set_input(l, holder, k, input);
         }
         xn_node *part = &l->nodes[behind_flatten(l, input)];
         part->holder = holder;
@@ -108,6 +102,42 @@ static bool hold(xn_lowering *l, int holder) {
         offset += xn_extent_elements(&part->extent);
     }
     return true;
+}
+
+/* ---- what is never rounded ---- */
+
+static bool is_exact_in_fp16(xn_datatype datatype) {
+    return datatype == XN_FP16 || datatype == XN_UINT8;
+}
+
+/* A tensor that holds the input, or a copy of it. */
+static bool has_unrounded(const xn_lowering *l, int node) {
+    const int root = xn_lower_locate(l, node).root;
+    return root == 0 ? !is_exact_in_fp16(l->graph->input_datatype) : l->nodes[root].unrounded;
+}
+
+static bool mark(xn_lowering *l, int node) {
+    xn_node *root = &l->nodes[xn_lower_locate(l, node).root];
+    const bool changes = !root->unrounded;
+    root->unrounded = true;
+    return changes;
+}
+
+/* With FP16 between steps the network's input and its outputs are still never rounded: a tensor
+ * that holds one of them, or a copy, is FP32, with all of its parts. */
+static void mark_unrounded(xn_lowering *l) {
+    const xn_node *result = &l->nodes[l->result];
+    for (int k = 0; k < result->input_count; k++) {
+        const xn_node *part = &l->nodes[behind_flatten(l, result->inputs[k])];
+        if (part->op == XN_NODE_COPY && !xn_lower_is_binary(l, part->inputs[0]))
+            mark(l, part->inputs[0]);
+    }
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (int i = 0; i < l->count; i++)
+            if (l->nodes[i].op == XN_NODE_COPY && has_unrounded(l, l->nodes[i].inputs[0]))
+                changed = mark(l, i) || changed;
+    }
 }
 
 bool xn_lower_place(xn_lowering *l) {
@@ -120,6 +150,7 @@ bool xn_lower_place(xn_lowering *l) {
     for (int i = 0, count = l->count; i < count; i++)
         if (l->nodes[i].op == XN_OP_CONCAT && !hold(l, i))
             return false;
+    mark_unrounded(l);
     return true;
 }
 
@@ -139,4 +170,11 @@ xn_location xn_lower_locate(const xn_lowering *l, int node) {
             return at;
         }
     }
+}
+
+xn_datatype xn_lower_datatype(const xn_lowering *l, int node) {
+    const xn_node *root = &l->nodes[xn_lower_locate(l, node).root];
+    if (root->op == XN_NODE_INPUT)
+        return l->graph->input_datatype;
+    return root->op == XN_NODE_RESULT || root->unrounded ? XN_FP32 : l->edges;
 }

@@ -2,14 +2,17 @@
  * rounding. Each says when it may. */
 #include "lower.h"
 
+#include "hash.h"
+
 #include <math.h>
 #include <string.h>
 
 /* ---- dense layers ---- */
 
 /* A dense layer behind flatten is a convolution of the image with a kernel of its size: the
- * weight's values lie in the same order. Not with K, whose mean is another there. */
-static void fold_flatten(xn_lowering *l, xn_node *n) {
+ * weight's values lie in the same order, and K, a mean over the whole image, is the same. */
+static void fold_flatten(xn_lowering *l, int node) {
+    xn_node *n = &l->nodes[node];
     xn_conv *v = &n->conv;
     const xn_node *flatten = &l->nodes[n->inputs[0]];
     if (n->op != XN_OP_CONV || flatten->op != XN_OP_FLATTEN || v->groups != 1 || v->kernel_h > 1 ||
@@ -20,46 +23,52 @@ static void fold_flatten(xn_lowering *l, xn_node *n) {
     v->channels = v->group_channels = image->channels;
     v->height = v->kernel_h = image->height;
     v->width = v->kernel_w = image->width;
-    n->inputs[0] = flatten->inputs[0];
+    xn_lower_set_input(l, node, 0, flatten->inputs[0]);
 }
 
 /* ---- signs ---- */
 
-static int find_plain_sign(const xn_lowering *l, int input) {
-    for (int i = 0; i < l->count; i++) {
+/* A convolution that takes signs by itself has a sign layer in front, one for all that read the
+ * same. */
+static bool add_signs(xn_lowering *l) {
+    const int count = l->count;
+    int *sign_of = xn_lower_take(l, (size_t)count, sizeof *sign_of); /* 0: none, as the input is */
+    for (int i = 1; sign_of && i < count; i++) {
         const xn_node *n = &l->nodes[i];
-        if (n->op == XN_OP_SIGN && n->inputs[0] == input && !n->shift)
-            return i;
+        if (n->op == XN_OP_SIGN && !n->shift && !sign_of[n->inputs[0]])
+            sign_of[n->inputs[0]] = i;
     }
-    return XN_NOWHERE;
-}
-
-/* A convolution that takes signs by itself has a sign layer in front. */
-static bool add_sign(xn_lowering *l, int node) {
-    const int input = l->nodes[node].inputs[0];
-    if (!xn_lower_reads_signs(&l->nodes[node]) || xn_lower_is_binary(l, input))
-        return true;
-    int sign = find_plain_sign(l, input);
-    if (sign == XN_NOWHERE)
-        sign = xn_lower_insert(l, XN_OP_SIGN, input);
-    if (sign == XN_NOWHERE)
-        return false;
-    l->nodes[node].inputs[0] = sign;
-    return true;
+    for (int i = 1; sign_of && i < count; i++) {
+        const int input = l->nodes[i].inputs[0];
+        if (!xn_lower_reads_signs(&l->nodes[i]) || xn_lower_is_binary(l, input))
+            continue;
+        if (!sign_of[input])
+            sign_of[input] = xn_lower_insert(l, XN_OP_SIGN, input);
+        if (sign_of[input] == XN_NOWHERE)
+            return false;
+        xn_lower_set_input(l, i, 0, sign_of[input]);
+    }
+    return sign_of;
 }
 
 static double shift_of(const xn_node *sign, int32_t channel) {
     return sign->shift ? sign->shift[channel] : 0;
 }
 
-/* A clip keeps signs where both its ends are on their sides of the threshold. */
-static bool keeps_signs(const xn_node *clip, const xn_node *sign) {
-    for (int32_t c = 0; c < sign->extent.channels; c++) {
+/* Passes the clips that keep signs: both their ends are on their sides of each threshold. */
+static void pass_clips(xn_lowering *l, int node) {
+    const xn_node *sign = &l->nodes[node];
+    float least = INFINITY, most = -INFINITY;
+    for (int32_t c = 0; c < (sign->shift ? sign->extent.channels : 1); c++) {
         const float shift = (float)shift_of(sign, c);
-        if (!(clip->high + shift >= 0) || !(clip->low + shift < 0))
-            return false;
+        least = shift < least ? shift : least;
+        most = shift > most || isnan(shift) ? shift : most;
     }
-    return true;
+    int input = sign->inputs[0];
+    for (const xn_node *n;
+         n = &l->nodes[input], n->op == XN_OP_CLIP && n->high + least >= 0 && n->low + most < 0;)
+        input = n->inputs[0];
+    xn_lower_set_input(l, node, 0, input);
 }
 
 static bool same_sign(const xn_node *a, const xn_node *b) {
@@ -69,21 +78,47 @@ static bool same_sign(const xn_node *a, const xn_node *b) {
     return !a->shift || !memcmp(a->shift, b->shift, (size_t)a->extent.channels * sizeof *a->shift);
 }
 
-static void simplify_sign(xn_lowering *l, int node) {
-    xn_node *sign = &l->nodes[node];
-    while (l->nodes[sign->inputs[0]].op == XN_OP_CLIP &&
-           keeps_signs(&l->nodes[sign->inputs[0]], sign))
-        sign->inputs[0] = l->nodes[sign->inputs[0]].inputs[0];
-    if (!sign->shift && xn_lower_is_binary(l, sign->inputs[0])) {
-        xn_lower_redirect(l, node, sign->inputs[0], node);
-        return;
-    }
-    for (int i = 0; i < node; i++) {
-        if (same_sign(&l->nodes[i], sign)) {
-            xn_lower_redirect(l, node, i, node);
-            return;
-        }
-    }
+/* Signs that were met, by a hash of what makes them equal: chains of numbers, 0 at their ends. */
+typedef struct signs {
+    int *first, *next;
+    uint64_t mask;
+} signs;
+
+static bool signs_create(xn_lowering *l, signs *out) {
+    size_t size = 1;
+    while (size < (size_t)l->count)
+        size *= 2;
+    out->mask = size - 1;
+    out->first = xn_lower_take(l, size, sizeof *out->first);
+    out->next = xn_lower_take(l, (size_t)l->count, sizeof *out->next);
+    return !l->no_memory;
+}
+
+/* An equal one that was met before; XN_NOWHERE: none, and it is met now. */
+static int meet_sign(const xn_lowering *l, signs *met, int node) {
+    const xn_node *sign = &l->nodes[node];
+    const size_t channels = sign->shift ? (size_t)sign->extent.channels : 0;
+    const uint64_t hash =
+        xn_hash_bytes((uint64_t)sign->inputs[0], sign->shift, channels * sizeof *sign->shift);
+    int *first = &met->first[hash & met->mask];
+    for (int i = *first; i; i = met->next[i])
+        if (same_sign(&l->nodes[i], sign))
+            return i;
+    met->next[node] = *first;
+    *first = node;
+    return XN_NOWHERE;
+}
+
+static void simplify_sign(xn_lowering *l, signs *met, int node) {
+    const xn_node *sign = &l->nodes[node];
+    pass_clips(l, node);
+    int same = XN_NOWHERE;
+    if (!sign->shift && xn_lower_is_binary(l, sign->inputs[0]))
+        same = sign->inputs[0];
+    else
+        same = meet_sign(l, met, node);
+    if (same != XN_NOWHERE)
+        xn_lower_redirect(l, node, same, node);
 }
 
 /* ---- a bias behind an activation ---- */
@@ -107,18 +142,10 @@ static bool may_move_bias(const xn_lowering *l, int node) {
     const int from = l->nodes[n->inputs[0]].op;
     if (from != XN_OP_PRELU && from != XN_OP_CLIP)
         return false;
-    int users = 0;
-    for (int i = 0; i < l->count; i++) {
-        const xn_node *user = &l->nodes[i];
-        for (int k = 0; k < user->input_count; k++) {
-            if (user->op == XN_NODE_DEAD || user->inputs[k] != node)
-                continue;
-            if (!lets_bias_through(user))
-                return false;
-            users++;
-        }
-    }
-    return users > 0;
+    for (const xn_use *use = n->readers; use; use = use->next)
+        if (!lets_bias_through(&l->nodes[use->reader]))
+            return false;
+    return n->readers;
 }
 
 /* *values = *values (or 0) + factor[c] (or 1) * bias[c], in an array of its own. */
@@ -154,15 +181,9 @@ static bool move_bias(xn_lowering *l, int node) {
         return true;
     const double *bias = l->nodes[node].bias;
     const int from = l->nodes[node].inputs[0];
-    for (int i = 0, count = l->count; i < count; i++) {
-        bool reads = false;
-        for (int k = 0; k < l->nodes[i].input_count; k++) {
-            if (l->nodes[i].inputs[k] == node) {
-                l->nodes[i].inputs[k] = from;
-                reads = true;
-            }
-        }
-        if (reads && !move_into(l, i, bias))
+    for (const xn_use *use; (use = l->nodes[node].readers);) {
+        xn_lower_set_input(l, use->reader, use->slot, from);
+        if (!move_into(l, use->reader, bias))
             return false;
     }
     return true;
@@ -178,9 +199,9 @@ typedef struct pooled_sign {
 } pooled_sign;
 
 static bool find_pooled_sign(const xn_lowering *l, int pool, pooled_sign *out) {
-    int next = XN_NOWHERE, at = pool;
+    int next, at = pool;
     *out = (pooled_sign){.pool = pool};
-    while (xn_lower_uses(l, at, &next) == 1) {
+    while ((next = xn_lower_only_reader(l, at)) != XN_NOWHERE) {
         const int op = l->nodes[next].op;
         if (op == XN_OP_SIGN) {
             out->sign = next;
@@ -270,21 +291,20 @@ static bool turn(xn_lowering *l, const pooled_sign *p) {
 /* sign(f(max(x))) is the largest of sign(f(x)) for f that rises, the least where it falls. */
 static bool move_sign(xn_lowering *l, int pool) {
     pooled_sign p;
-    int user;
     if (l->nodes[pool].op != XN_OP_MAX_POOL || !find_pooled_sign(l, pool, &p))
         return true;
     const int input = l->nodes[pool].inputs[0];
     const xn_node *x = &l->nodes[input];
     if (!xn_lower_is_step(x) || xn_lower_is_binary(l, input) ||
-        (p.count > 0 && xn_lower_uses(l, input, &user) != 1) || !fits_before(l, &p, x) ||
+        (p.count > 0 && xn_lower_only_reader(l, input) == XN_NOWHERE) || !fits_before(l, &p, x) ||
         !is_monotone(l, &p, is_finite_dot(x)))
         return true;
     if (!turn(l, &p))
         return false;
     const xn_extent before = x->extent;
     xn_lower_redirect(l, p.sign, pool, XN_NOWHERE);
-    l->nodes[p.count ? p.between[0] : p.sign].inputs[0] = input;
-    l->nodes[pool].inputs[0] = p.sign;
+    xn_lower_set_input(l, p.count ? p.between[0] : p.sign, 0, input);
+    xn_lower_set_input(l, pool, 0, p.sign);
     for (int i = 0; i < p.count; i++)
         l->nodes[p.between[i]].extent = before;
     l->nodes[p.sign].extent = before;
@@ -294,20 +314,22 @@ static bool move_sign(xn_lowering *l, int pool) {
 /* ---- all ---- */
 
 static bool simplify_signs(xn_lowering *l) {
+    signs met;
+    if (!signs_create(l, &met))
+        return false;
     for (int i = 1; i < l->count; i++)
         if (l->nodes[i].op == XN_OP_SIGN)
-            simplify_sign(l, i);
+            simplify_sign(l, &met, i);
     return xn_lower_sweep(l);
 }
 
 bool xn_lower_rewrite(xn_lowering *l) {
     for (int i = 1; i < l->count; i++)
-        fold_flatten(l, &l->nodes[i]);
-    if (!xn_lower_sweep(l))
+        fold_flatten(l, i);
+    if (!xn_lower_find_stems(l) || !xn_lower_sweep(l))
         return false;
-    for (int i = 1, count = l->count; i < count; i++)
-        if (!add_sign(l, i))
-            return false;
+    if (!add_signs(l))
+        return false;
     for (int i = 1, count = l->count; i < count; i++)
         if (!move_bias(l, i))
             return false;

@@ -4,6 +4,7 @@
 #include "lower.h"
 
 #include "xn_mem.h"
+#include "xn_tensor.h"
 
 #include <float.h>
 #include <math.h>
@@ -22,17 +23,11 @@ typedef struct chain {
     double *factor, *bias;
     const double *slope, *shift, *turned; /* turned instead of a factor */
     const xn_tensor *weight;
+    const xn_node *stem;
+    xn_planes *planes;
 } chain;
 
 /* ---- tensors ---- */
-
-static xn_datatype datatype_of(const xn_lowering *l, int node) {
-    const int root = xn_lower_locate(l, node).root;
-    const int op = l->nodes[root].op;
-    return op == XN_NODE_INPUT    ? l->graph->input_datatype
-           : op == XN_NODE_RESULT ? XN_FP32
-                                  : l->edges;
-}
 
 static int32_t real_tensor(xn_lowering *l, int node, xn_view *view) {
     const xn_location at = xn_lower_locate(l, node);
@@ -53,23 +48,26 @@ static int32_t bits_tensor(xn_lowering *l, int node) {
 
 /* Steps with groups take words of their own groups, which no step writes: for them bytes. */
 static xn_layout bits_layout(const xn_lowering *l, int node) {
+    return l->nodes[node].grouped ? XN_LAYOUT_BYTES : XN_LAYOUT_WORDS;
+}
+
+static void find_grouped(xn_lowering *l) {
     for (int i = 0; i < l->count; i++) {
         const xn_node *n = &l->nodes[i];
-        if (n->op == XN_OP_CONV && n->inputs[0] == node && n->conv.groups > 1)
-            return XN_LAYOUT_BYTES;
+        if (n->op == XN_OP_CONV && n->conv.groups > 1)
+            l->nodes[n->inputs[0]].grouped = true;
     }
-    return XN_LAYOUT_WORDS;
 }
 
 /* The sign of the network's input for one convolution, which takes it by itself. */
 static bool is_implied(const xn_lowering *l, int node) {
     const xn_node *n = &l->nodes[node];
     const xn_node *input = &l->nodes[0];
-    int user;
+    const int reader = xn_lower_only_reader(l, node);
     return n->op == XN_OP_SIGN && !n->shift && n->inputs[0] == 0 &&
            (l->graph->input_layout == XN_IMAGE_NCHW || l->graph->input_shape.rank == 1) &&
-           input->op == XN_NODE_INPUT && xn_lower_uses(l, node, &user) == 1 &&
-           xn_lower_reads_signs(&l->nodes[user]);
+           input->op == XN_NODE_INPUT && reader != XN_NOWHERE &&
+           xn_lower_reads_signs(&l->nodes[reader]);
 }
 
 static void set_input(chain *c, int node) {
@@ -84,7 +82,7 @@ static void set_input(chain *c, int node) {
         return;
     }
     s->input = real_tensor(l, node, &s->input_view);
-    s->conv.input_datatype = (int32_t)datatype_of(l, node);
+    s->conv.input_datatype = (int32_t)xn_lower_datatype(l, node);
     if (node == 0 && l->graph->input_layout == XN_IMAGE_NHWC && l->graph->input_shape.rank == 3)
         s->input_layout = XN_LAYOUT_NHWC;
 }
@@ -148,24 +146,25 @@ static bool fold(chain *c, const double *scale, const double *bias) {
 }
 
 static bool take_affine(chain *c, const xn_node *n) {
+    if (c->stem && (c->step.pool || !xn_lower_is_moderate(n->scale, c->channels)))
+        return false;
     if (c->stage == AT_ACCUMULATOR) {
         c->factor = n->scale ? copy_values(c, n->scale) : NULL;
         c->bias = n->bias ? copy_values(c, n->bias) : NULL;
         c->stage = AT_LINEAR;
         return !c->l->no_memory;
     }
-    if (c->turned || (n->scale ? c->stage > AT_LINEAR : c->stage > AT_RESIDUAL))
+    if (n->scale ? c->stage > AT_LINEAR : c->stage > AT_RESIDUAL)
         return false;
     return fold(c, n->scale, n->bias);
 }
 
 static bool take_add(chain *c, const xn_node *n, int from) {
     const int other = n->inputs[0] == from ? n->inputs[1] : n->inputs[0];
-    if (c->stage >= AT_RESIDUAL || !is_there(c->l, other) ||
-        datatype_of(c->l, other) != c->l->edges)
+    if (c->stem || c->stage >= AT_RESIDUAL || !is_there(c->l, other))
         return false;
     c->step.residual = real_tensor(c->l, other, &c->step.residual_view);
-    c->step.residual_datatype = (int32_t)c->l->edges;
+    c->step.residual_datatype = (int32_t)xn_lower_datatype(c->l, other);
     c->step.conv.epilogue.residual = 1;
     c->stage = AT_RESIDUAL;
     return true;
@@ -187,6 +186,20 @@ static bool take_activation(chain *c, const xn_node *n) {
     return true;
 }
 
+/* Behind a stem. What has come so far must not fall where its input rises: then the largest of its
+ * values is that of the largest input. */
+static bool take_pool(chain *c, const xn_node *n) {
+    if (!c->stem || c->step.pool || !xn_lower_is_stem_pool(n))
+        return false;
+    for (int32_t o = 0; c->slope && o < c->channels; o++)
+        if (!(c->slope[o] >= 0))
+            return false;
+    c->step.pool = 1;
+    c->step.conv.out_height = n->conv.out_height;
+    c->step.conv.out_width = n->conv.out_width;
+    return true;
+}
+
 /* from: the node whose values the chain has. */
 static bool take_in(chain *c, const xn_node *n, int from) {
     switch (n->op) {
@@ -197,15 +210,18 @@ static bool take_in(chain *c, const xn_node *n, int from) {
     case XN_OP_PRELU:
     case XN_OP_CLIP:
         return take_activation(c, n);
+    case XN_OP_MAX_POOL:
+        return take_pool(c, n);
     default:
         return false;
     }
 }
 
 static void extend(chain *c) {
-    int user = XN_NOWHERE;
-    while (xn_lower_uses(c->l, c->last, &user) == 1 && take_in(c, &c->l->nodes[user], c->last))
-        c->last = user;
+    int reader;
+    while ((reader = xn_lower_only_reader(c->l, c->last)) != XN_NOWHERE &&
+           take_in(c, &c->l->nodes[reader], c->last))
+        c->last = reader;
 }
 
 /* ---- beginning ---- */
@@ -245,6 +261,8 @@ static xn_step_kind kind_of(int op) {
         return XN_STEP_QUANTIZE;
     case XN_OP_SOFTMAX:
         return XN_STEP_SOFTMAX;
+    case XN_NODE_STEM:
+        return XN_STEP_STEM;
     default:
         return XN_STEP_MAP;
     }
@@ -255,12 +273,25 @@ static void begin_conv(chain *c, const xn_node *n) {
     *v = n->conv;
     memset(&v->epilogue, 0, sizeof v->epilogue);
     v->epilogue.k = n->k_map;
-    v->precision = v->mode == XN_MODE_XNOR ? XN_PRECISION_FP32 : (int32_t)c->l->graph->precision;
     c->weight = n->weight;
     c->factor = n->scale;
     c->bias = n->bias;
     if (n->scale || n->bias)
         c->stage = AT_LINEAR;
+}
+
+/* FP16 is for what is exact in it: an input in FP32 is one that is never rounded. */
+static int32_t precision_of(const xn_lowering *l, const xn_conv *v) {
+    const bool exact = l->graph->precision == XN_PRECISION_FP16 && v->input_datatype == XN_FP32;
+    return v->mode == XN_MODE_XNOR || exact ? XN_PRECISION_FP32 : (int32_t)l->graph->precision;
+}
+
+static void begin_stem(chain *c, const xn_node *n) {
+    begin_conv(c, n);
+    c->weight = NULL;
+    c->stem = n;
+    c->step.stem_height = n->conv.out_height;
+    c->step.stem_width = n->conv.out_width;
 }
 
 static void begin_pool(chain *c, const xn_node *n) {
@@ -279,12 +310,16 @@ static bool begin(chain *c, int node) {
     s->weights = XN_NO_WEIGHTS;
     if (n->op == XN_OP_CONV)
         begin_conv(c, n);
+    else if (n->op == XN_NODE_STEM)
+        begin_stem(c, n);
     else if (n->op == XN_OP_MAX_POOL || n->op == XN_OP_AVG_POOL)
         begin_pool(c, n);
     else
         set_geometry(&s->conv, &n->extent);
     c->channels = s->conv.out_channels;
     set_input(c, n->inputs[0]);
+    if (n->op == XN_OP_CONV || n->op == XN_NODE_STEM)
+        s->conv.precision = precision_of(c->l, &s->conv);
     if (n->op == XN_OP_QUANTIZE) {
         s->quantum = n->quantum;
         s->low = n->low;
@@ -292,7 +327,7 @@ static bool begin(chain *c, int node) {
     }
     if (n->op == XN_OP_MUL) {
         s->second = real_tensor(c->l, n->inputs[1], &s->second_view);
-        s->second_datatype = (int32_t)datatype_of(c->l, n->inputs[1]);
+        s->second_datatype = (int32_t)xn_lower_datatype(c->l, n->inputs[1]);
     }
     if (s->kind != XN_STEP_MAP || n->op == XN_NODE_COPY || n->op == XN_OP_SIGN)
         return true;
@@ -315,7 +350,7 @@ static void store_bits(chain *c, int node) {
 
 static void store_real(chain *c) {
     c->step.output = real_tensor(c->l, c->last, &c->step.output_view);
-    c->step.conv.epilogue.datatype = (int32_t)datatype_of(c->l, c->last);
+    c->step.conv.epilogue.datatype = (int32_t)xn_lower_datatype(c->l, c->last);
 }
 
 /* What reads the chain's last node: one sign can be stored as bits, all others need the values. */
@@ -324,16 +359,11 @@ static void store(chain *c) {
     bool real = false;
     int sign = XN_NOWHERE;
     c->step.conv.epilogue.datatype = XN_BITS;
-    for (int i = 0; i < l->count; i++) {
-        const xn_node *n = &l->nodes[i];
-        for (int k = 0; n->op != XN_NODE_DEAD && k < n->input_count; k++) {
-            if (n->inputs[k] != c->last)
-                continue;
-            if (n->op == XN_OP_SIGN && sign == XN_NOWHERE)
-                sign = i;
-            else
-                real = true;
-        }
+    for (const xn_use *use = l->nodes[c->last].readers; use; use = use->next) {
+        if (l->nodes[use->reader].op == XN_OP_SIGN && sign == XN_NOWHERE)
+            sign = use->reader;
+        else
+            real = true;
     }
     if (real)
         store_real(c);
@@ -355,45 +385,120 @@ static const xn_tensor *as_tensor(xn_lowering *l, const double *values, int32_t 
     return tensor;
 }
 
+/* ---- real weights in precision fp16 ---- */
+
+/* The power of 2 by which the filter's largest weight lies from 2^14 to 2^15 once it is rounded to
+ * binary16: none overflows, and only those 2^28 times smaller have fewer than 11 significant bits.
+ */
+static int exponent_of(const float *filter, int64_t count) {
+    float largest = 0;
+    for (int64_t i = 0; i < count; i++)
+        largest = fmaxf(largest, fabsf(filter[i]));
+    if (largest == 0)
+        return 0;
+    const int exponent = ilogbf(largest) - 14;
+    return exponent + (xn_fp32_to_fp16(scalbnf(largest, -exponent)) >= 0x7800);
+}
+
+static bool is_finite(const float *values, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        if (!isfinite(values[i]))
+            return false;
+    return true;
+}
+
+/* What every backend computes with then: a GPU's matrix units find nothing left to round. A filter
+ * with a weight that is not finite stays as it is, and is computed in fp32. */
+static const void *round_weights(xn_lowering *l, const xn_tensor *kernel, int32_t filters) {
+    const int64_t each = kernel->elements / filters;
+    float *rounded = xn_lower_take(l, (size_t)kernel->elements, sizeof *rounded);
+    if (!rounded)
+        return NULL;
+    xn_tensor_to_fp32(kernel->datatype, kernel->data, rounded, kernel->elements);
+    for (float *filter = rounded; filter < rounded + kernel->elements; filter += each) {
+        if (!is_finite(filter, each))
+            continue;
+        const int exponent = exponent_of(filter, each);
+        for (int64_t i = 0; i < each; i++)
+            filter[i] =
+                scalbnf(xn_fp16_to_fp32(xn_fp32_to_fp16(scalbnf(filter[i], -exponent))), exponent);
+    }
+    return rounded;
+}
+
 static xn_status out_of_memory(const xn_lowering *l, xn_error *error) {
     return xn_fail(error, XN_ERR_NO_MEMORY, "layers", "no memory to lower a network of %d layers",
                    l->graph->layer_count);
+}
+
+/* The stem's kernel, whose scale and borders have factor and bias in them. */
+static bool make_planes(chain *c, xn_tensor *scale) {
+    xn_planes_source source = xn_lower_planes_of(c->l, c->stem);
+    float *values = xn_lower_take(c->l, (size_t)c->channels, sizeof *values);
+    source.factor = c->factor;
+    source.bias = c->bias;
+    c->factor = c->bias = NULL;
+    c->planes = values ? xn_planes_create(&source, values) : NULL;
+    *scale = (xn_tensor){
+        XN_FP32, {1, {c->channels}}, c->channels, (size_t)c->channels * sizeof *values, values};
+    return c->planes != NULL;
 }
 
 static xn_status add_weights(chain *c, xn_error *error) {
     xn_lowering *l = c->l;
     const xn_conv *v = &c->step.conv;
     xn_network *network = l->network;
-    xn_tensor kernel;
+    xn_tensor kernel, scale;
+    if (c->stem && !make_planes(c, &scale))
+        return out_of_memory(l, error);
     xn_weights_parts parts = {.scale = as_tensor(l, c->turned ? c->turned : c->factor, c->channels),
                               .bias = as_tensor(l, c->bias, c->channels),
                               .slope = as_tensor(l, c->slope, c->channels),
                               .shift = as_tensor(l, c->shift, c->channels)};
-    if (l->no_memory)
-        return out_of_memory(l, error);
+    if (c->stem)
+        parts.scale = &scale;
     if (c->weight) { /* [O, I], and what lies behind flatten, in the form of the convolution */
         kernel = *c->weight;
         kernel.shape =
             (xn_shape){4, {v->out_channels, v->group_channels, v->kernel_h, v->kernel_w}};
         parts.weights = &kernel;
+        if (v->precision == XN_PRECISION_FP16 && v->mode == XN_MODE_FLOAT) {
+            kernel.data = round_weights(l, c->weight, v->out_channels);
+            kernel.datatype = XN_FP32;
+            kernel.bytes = (size_t)kernel.elements * sizeof(float);
+        }
+    }
+    if (l->no_memory) {
+        xn_planes_free(c->planes);
+        return out_of_memory(l, error);
     }
     if (!parts.weights && !parts.scale && !parts.bias && !parts.slope && !parts.shift)
         return XN_OK;
     xn_status status =
         xn_weights_create_parts(&parts, &network->weights[network->weights_count], error);
+    if (status == XN_OK && c->planes) {
+        network->weights[network->weights_count]->planes = c->planes;
+        network->weights[network->weights_count]->host_bytes += c->planes->bytes;
+    }
     if (status == XN_OK)
         c->step.weights = network->weights_count++;
+    else
+        xn_planes_free(c->planes);
     return status;
 }
 
 static xn_status end(chain *c, xn_error *error) {
     xn_epilogue *e = &c->step.conv.epilogue;
-    e->factor = c->factor ? XN_FACTOR_SCALE : XN_FACTOR_NONE;
-    e->bias = c->bias != NULL;
+    e->factor = c->factor && !c->stem ? XN_FACTOR_SCALE : XN_FACTOR_NONE;
+    e->bias = c->bias && !c->stem;
+    xn_network *network = c->l->network;
     xn_status status = add_weights(c, error);
-    if (status == XN_OK)
-        c->l->network->steps[c->l->network->step_count++] = c->step;
-    return status;
+    if (status)
+        return status;
+    if (e->datatype == XN_FP16 || c->step.conv.precision == XN_PRECISION_FP16)
+        network->precision = XN_PRECISION_FP16;
+    network->steps[network->step_count++] = c->step;
+    return XN_OK;
 }
 
 /* ---- all ---- */
@@ -416,7 +521,7 @@ static xn_status add_step(xn_lowering *l, int node, xn_error *error) {
         return out_of_memory(l, error);
     store(&c);
     /* What was taken in has no step of its own. */
-    for (int at = first;; xn_lower_uses(l, at, &at)) {
+    for (int at = first;; at = xn_lower_only_reader(l, at)) {
         l->nodes[at].done = true;
         if (at == c.last)
             break;
@@ -437,6 +542,7 @@ static bool allocate(xn_lowering *l) {
 xn_status xn_lower_steps(xn_lowering *l, xn_error *error) {
     if (!allocate(l))
         return out_of_memory(l, error);
+    find_grouped(l);
     for (int i = 0; i < l->order_count; i++) {
         const int node = l->order[i];
         xn_node *n = &l->nodes[node];

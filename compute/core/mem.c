@@ -1,6 +1,7 @@
 /* mem.c: the one place that asks the C library for memory. */
 #include "xn_mem.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -8,17 +9,23 @@
 /* Set before other threads start, read by all: no lock. */
 static xn_mem_hook hook;
 static void *hook_context;
-static xn_mem_reclaim reclaim;
-static void *reclaim_context;
+static xn_mem_shortage shortage;
+
+/* Beside the block itself: the heap's header, and what alignment loses of small blocks. */
+enum { BLOCK_BYTES = XN_MEM_ALIGNMENT };
+static _Thread_local int64_t held;
 
 void xn_mem_set_hook(xn_mem_hook new_hook, void *context) {
     hook = new_hook;
     hook_context = context;
 }
 
-void xn_mem_set_reclaim(xn_mem_reclaim new_reclaim, void *context) {
-    reclaim = new_reclaim;
-    reclaim_context = context;
+void xn_mem_set_shortage(xn_mem_shortage new_shortage) {
+    shortage = new_shortage;
+}
+
+int64_t xn_mem_held(void) {
+    return held;
 }
 
 /* Whether a large allocation leaves something to others: for a moment that much more is mapped. */
@@ -38,12 +45,21 @@ static void *take(size_t bytes) {
     return NULL;
 }
 
+static bool is_allowed(size_t bytes) {
+    return !hook || hook(hook_context, bytes);
+}
+
+static void *note_shortage(void) {
+    if (shortage)
+        shortage();
+    return NULL;
+}
+
 void *xn_mem_alloc(size_t bytes) {
-    if (hook && !hook(hook_context, bytes))
-        return NULL;
-    void *memory = take(bytes);
-    if (!memory && reclaim && reclaim(reclaim_context))
-        memory = take(bytes);
+    void *memory = is_allowed(bytes) ? take(bytes) : NULL;
+    if (!memory)
+        return note_shortage();
+    held += (int64_t)malloc_usable_size(memory) + BLOCK_BYTES;
     return memory;
 }
 
@@ -72,12 +88,8 @@ static void *map(size_t bytes) {
 }
 
 void *xn_mem_map(size_t bytes) {
-    if (hook && !hook(hook_context, bytes))
-        return NULL;
-    void *memory = map(bytes);
-    if (!memory && reclaim && reclaim(reclaim_context))
-        memory = map(bytes);
-    return memory;
+    void *memory = is_allowed(bytes) ? map(bytes) : NULL;
+    return memory ? memory : note_shortage();
 }
 
 void xn_mem_unmap(void *memory, size_t bytes) {
@@ -86,5 +98,7 @@ void xn_mem_unmap(void *memory, size_t bytes) {
 }
 
 void xn_mem_free(void *memory) {
+    if (memory)
+        held -= (int64_t)malloc_usable_size(memory) + BLOCK_BYTES;
     free(memory);
 }

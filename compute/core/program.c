@@ -24,13 +24,16 @@ struct xn_program {
     xn_stream *stream;
     int64_t max_images, pass_images;
     int64_t pass_limit;   /* of pass_images: less than max_images where there was no memory */
+    size_t most_bytes;    /* of the arena, if a pass has more than one image */
     xn_batch_item *items; /* [pass_images], of a pass, where it may be less than all */
     size_t arena_bytes;
     int step_count, tensor_count, output;
+    xn_precision precision; /* of the network's values and weights */
     xn_step *steps;
     xn_plan **plans;
     tensor *tensors;
     xn_enqueued *run; /* of each step, for backends that take all at once */
+    xn_batch batch;   /* of the run under way */
     xn_recordings *recordings;
 };
 
@@ -143,7 +146,10 @@ static bool plan_passes(xn_program *p, xn_arena_tensor *planned) {
         return false;
     if (b->pass_images && p->arena_bytes) {
         const int64_t wanted = b->pass_images(p->stream, p->arena_bytes);
+        const size_t fit = p->most_bytes / p->arena_bytes;
         p->pass_images = wanted < p->pass_limit ? wanted : p->pass_limit;
+        if ((size_t)p->pass_images > fit)
+            p->pass_images = fit ? (int64_t)fit : 1;
     }
     return plan_arena(p, p->pass_images, planned);
 }
@@ -232,7 +238,7 @@ static xn_status make_plans(xn_program *p, xn_error *error) {
 }
 
 static void drop_plans(xn_program *p) {
-    for (int i = 0; p->plans && i < p->step_count; i++) {
+    for (int i = 0; p->plans && i < p->step_count && p->plans[i]; i++) {
         p->backend->plan_free(p->plans[i]);
         p->plans[i] = NULL;
     }
@@ -254,9 +260,9 @@ static xn_status make(xn_program *p, xn_error *error) {
     return status;
 }
 
-xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
-                                  const xn_step *steps, int step_count, int64_t max_images,
-                                  xn_program **out, xn_error *error) {
+static xn_status create_steps(const xn_backend *backend, xn_stream *stream, const xn_step *steps,
+                              int step_count, int64_t max_images, size_t most_bytes,
+                              xn_program **out, xn_error *error) {
     xn_program *p = NULL;
     if (max_images < 1)
         return xn_fail(error, XN_ERR_INTERNAL, NULL, "a program for %lld images; at least 1",
@@ -266,6 +272,7 @@ xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
         return status;
     p->stream = stream;
     p->max_images = p->pass_limit = max_images;
+    p->most_bytes = most_bytes;
     if (backend->recordings_create)
         p->recordings = backend->recordings_create(step_count);
     status = make(p, error);
@@ -277,15 +284,31 @@ xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
     return XN_OK;
 }
 
-xn_status xn_program_create(const xn_backend *backend, xn_stream *stream, const xn_problem *problem,
-                            int64_t max_images, xn_program **out, xn_error *error) {
+xn_status xn_program_create_steps(const xn_backend *backend, xn_stream *stream,
+                                  const xn_step *steps, int step_count, int64_t max_images,
+                                  xn_program **out, xn_error *error) {
+    return create_steps(backend, stream, steps, step_count, max_images, SIZE_MAX, out, error);
+}
+
+xn_status xn_program_create_within(const xn_backend *backend, xn_stream *stream,
+                                   const xn_problem *problem, int64_t max_images, size_t most_bytes,
+                                   xn_program **out, xn_error *error) {
     const xn_network *network = problem->network;
     xn_step step;
-    if (network)
-        return xn_program_create_steps(backend, stream, network->steps, network->step_count,
-                                       max_images, out, error);
+    if (network) {
+        xn_status status = create_steps(backend, stream, network->steps, network->step_count,
+                                        max_images, most_bytes, out, error);
+        if (status == XN_OK)
+            (*out)->precision = network->precision;
+        return status;
+    }
     xn_step_of_conv(&problem->conv, &step);
-    return xn_program_create_steps(backend, stream, &step, 1, max_images, out, error);
+    return create_steps(backend, stream, &step, 1, max_images, most_bytes, out, error);
+}
+
+xn_status xn_program_create(const xn_backend *backend, xn_stream *stream, const xn_problem *problem,
+                            int64_t max_images, xn_program **out, xn_error *error) {
+    return xn_program_create_within(backend, stream, problem, max_images, SIZE_MAX, out, error);
 }
 
 void xn_program_free(xn_program *program) {
@@ -299,6 +322,29 @@ void xn_program_free(xn_program *program) {
     xn_mem_free(program->plans);
     xn_mem_free(program->steps);
     xn_mem_free(program);
+}
+
+/* ---- what one image takes ---- */
+
+static void free_no_plan(xn_plan *plan) {
+    (void)plan;
+}
+
+xn_status xn_program_image_bytes(const xn_step *steps, int step_count, size_t *bytes,
+                                 xn_error *error) {
+    static const xn_backend host = {.name = "host", .in_place = true, .plan_free = free_no_plan};
+    xn_program *p = NULL;
+    xn_status status = allocate(&host, steps, step_count, &p, error);
+    if (status != XN_OK)
+        return status;
+    p->max_images = p->pass_limit = 1;
+    status = trace(p, error);
+    if (status == XN_OK)
+        status = lay_out(p, error);
+    if (status == XN_OK)
+        *bytes = p->arena_bytes;
+    xn_program_free(p);
+    return status;
 }
 
 /* ---- running ---- */
@@ -356,9 +402,19 @@ static xn_status run_each(xn_program *p, const xn_run *run, const xn_run_wish *w
     return status == XN_OK ? b->end(p->stream, run->batch, run->output, times, error) : status;
 }
 
+/* A device that goes on after the wait still has the stream: it is not abandoned. */
+static xn_status wait_for(xn_program *p, const xn_batch *batch, int64_t until_ns,
+                          xn_run_times *times, xn_error *error) {
+    const xn_backend *b = p->backend;
+    xn_status status = b->wait(p->stream, batch, until_ns, times, error);
+    if (status != XN_OK && status != XN_ERR_DEADLINE)
+        b->abandon(p->stream);
+    return status;
+}
+
 static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, const xn_batch *batch,
-                           char *arena, const xn_run_wish *wish, xn_run_times *times,
-                           xn_error *error) {
+                           char *arena, const xn_run_wish *wish, int64_t until_ns,
+                           xn_run_times *times, xn_error *error) {
     const xn_backend *b = p->backend;
     const xn_run run = {.batch = batch,
                         .input = address_of(p, arena, 0),
@@ -371,7 +427,7 @@ static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, co
                               : run_each(p, &run, wish, times, error);
     if (status != XN_OK)
         b->abandon(p->stream);
-    return status;
+    return status == XN_OK && b->wait ? wait_for(p, batch, until_ns, times, error) : status;
 }
 
 /* Images of items, to be taken one after another. */
@@ -409,14 +465,15 @@ static xn_status run_passes(xn_program *p, const xn_prepared *const *prepared,
     rest r = {batch->items, 0};
     xn_status status = XN_OK;
     if (passes == 1)
-        return run_steps(p, prepared, batch, arena, wish, times, error);
+        return run_steps(p, prepared, batch, arena, wish,
+                         wish && wish->until_ns ? wish->until_ns : INT64_MAX, times, error);
     for (int64_t i = 0, done = 0; i < passes && status == XN_OK; i++) {
         const int64_t images = (batch->images - done - 1) / (passes - i) + 1;
         const xn_batch pass = take_images(p, batch, &r, images);
         xn_run_times took = {0};
         status = check_wanted(wish, error);
         if (status == XN_OK)
-            status = run_steps(p, prepared, &pass, arena, wish, &took, error);
+            status = run_steps(p, prepared, &pass, arena, wish, INT64_MAX, &took, error);
         done += images;
         times->upload_ns += took.upload_ns;
         times->compute_ns += took.compute_ns;
@@ -434,17 +491,18 @@ xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared
 xn_status xn_program_run_wanted(xn_program *program, const xn_prepared *const *prepared,
                                 const xn_batch_item *items, size_t count, const xn_run_wish *wish,
                                 xn_run_times *times, xn_error *error) {
-    xn_batch batch = {.items = items,
-                      .count = count,
-                      .input_bytes = program->tensors[0].image_bytes,
-                      .output_bytes = program->tensors[program->output].image_bytes};
+    xn_batch *batch = &program->batch;
+    *batch = (xn_batch){.items = items,
+                        .count = count,
+                        .input_bytes = program->tensors[0].image_bytes,
+                        .output_bytes = program->tensors[program->output].image_bytes};
     xn_run_times measured = {0};
     char *arena = NULL;
     for (size_t i = 0; i < count; i++)
-        batch.images += items[i].images;
-    if (batch.images < 1 || batch.images > program->max_images)
+        batch->images += items[i].images;
+    if (batch->images < 1 || batch->images > program->max_images)
         return xn_fail(error, XN_ERR_INTERNAL, NULL, "a batch of %lld images on a plan for %lld",
-                       (long long)batch.images, (long long)program->max_images);
+                       (long long)batch->images, (long long)program->max_images);
     if (program->arena_bytes) {
         arena = program->backend->arena(program->stream, program->arena_bytes);
         if (!arena)
@@ -453,15 +511,20 @@ xn_status xn_program_run_wanted(xn_program *program, const xn_prepared *const *p
                            "tensors",
                            program->arena_bytes);
     }
-    xn_status status = run_passes(program, prepared, &batch, arena, wish, &measured, error);
+    xn_status status = run_passes(program, prepared, batch, arena, wish, &measured, error);
     if (status == XN_OK && times)
         *times = measured;
     return status;
 }
 
+xn_status xn_program_wait(xn_program *program, int64_t until_ns, xn_run_times *times,
+                          xn_error *error) {
+    return wait_for(program, &program->batch, until_ns, times, error);
+}
+
 xn_precision xn_program_precision(const xn_program *program, const xn_prepared *const *prepared) {
     const xn_backend *b = program->backend;
-    xn_precision worst = XN_PRECISION_FP32;
+    xn_precision worst = program->precision;
     for (int i = 0; b->precision && i < program->step_count; i++) {
         const xn_step *s = &program->steps[i];
         if (s->kind != XN_STEP_CONV)

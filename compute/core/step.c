@@ -11,6 +11,7 @@ const char *xn_step_kind_name(xn_step_kind kind) {
         [XN_STEP_AVG_POOL] = "avg_pool", [XN_STEP_MAP] = "map",
         [XN_STEP_MUL] = "mul",           [XN_STEP_SIGMOID] = "sigmoid",
         [XN_STEP_QUANTIZE] = "quantize", [XN_STEP_SOFTMAX] = "softmax",
+        [XN_STEP_STEM] = "stem",
     };
     return (unsigned)kind < XN_STEP_KIND_COUNT ? names[kind] : "unknown";
 }
@@ -30,15 +31,10 @@ bool xn_step_is_whole(const xn_step *step) {
 }
 
 static size_t bits_bytes(int32_t layout, int32_t channels, int32_t groups, int64_t pixels) {
-    enum { UNIT_CHANNELS = 128, UNIT_BYTES = 16, HALF_UNIT = 64 };
-    const int32_t share = channels / groups;
-    const size_t places = (size_t)(pixels * groups);
     if (layout == XN_LAYOUT_BYTES)
         return (size_t)(pixels * xn_bits_pixel_bytes(channels));
-    if (layout == XN_LAYOUT_WORDS)
-        return places * (size_t)xn_packed_words(share) * sizeof(uint32_t);
-    const int32_t units = share <= HALF_UNIT ? 1 : 2 * ((share - 1) / UNIT_CHANNELS + 1);
-    return places * (size_t)units * UNIT_BYTES;
+    return (size_t)(pixels * groups) * (size_t)xn_packed_words(channels / groups) *
+           sizeof(uint32_t);
 }
 
 static size_t real_bytes(int32_t datatype, const xn_view *view, int64_t elements) {

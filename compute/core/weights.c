@@ -1,6 +1,7 @@
 /* weights.c: kernel weights, validated and prepared once: real values, bits, alpha. */
 #include "pack.h"
 #include "xn_mem.h"
+#include "xn_planes.h"
 #include "xn_weights.h"
 
 #include <inttypes.h>
@@ -123,27 +124,19 @@ static xn_status check_parts(const xn_weights_parts *parts, int64_t *elements, x
     return status;
 }
 
-/* A new array of count elements of that size; its bytes are added to *total. */
-static void *grab(int64_t count, size_t size, size_t *total) {
-    size_t bytes;
-    if (!xn_mul_size((size_t)count, size, &bytes) || !xn_add_size(*total, bytes, total))
-        return NULL;
-    return xn_mem_zalloc((size_t)count, size);
-}
-
 /* The values of a scale, bias, slope or shift; NULL with true where there is none. */
-static bool grab_values(const xn_tensor *tensor, float **values, size_t *total) {
+static bool grab_values(const xn_tensor *tensor, float **values) {
     if (!tensor)
         return true;
-    *values = grab(tensor->elements, sizeof **values, total);
+    *values = xn_mem_zalloc((size_t)tensor->elements, sizeof **values);
     if (*values)
         xn_tensor_to_fp32(tensor->datatype, tensor->data, *values, tensor->elements);
     return *values != NULL;
 }
 
 /* Of weights, where BOOL is a sign. */
-static float *grab_weights(const xn_tensor *tensor, size_t *total) {
-    float *values = grab(tensor->elements, sizeof *values, total);
+static float *grab_weights(const xn_tensor *tensor) {
+    float *values = xn_mem_zalloc((size_t)tensor->elements, sizeof *values);
     if (values)
         xn_tensor_to_signed_fp32(tensor->datatype, tensor->data, values, tensor->elements);
     return values;
@@ -165,9 +158,9 @@ static bool fill_kernel(xn_weights *w, const xn_tensor *weights) {
     int64_t taps = (int64_t)w->kernel_h * w->kernel_w, filter = filter_size(w), words;
     if (!xn_mul_i64(w->out_channels * (int64_t)w->words, taps, &words))
         return false;
-    w->real = grab_weights(weights, &w->host_bytes);
-    w->bits = grab(words, sizeof *w->bits, &w->host_bytes);
-    w->alpha = grab(w->out_channels, sizeof *w->alpha, &w->host_bytes);
+    w->real = grab_weights(weights);
+    w->bits = xn_mem_zalloc((size_t)words, sizeof *w->bits);
+    w->alpha = xn_mem_zalloc((size_t)w->out_channels, sizeof *w->alpha);
     if (!w->real || !w->bits || !w->alpha)
         return false;
     xn_pack_weights(w->real, w->out_channels, w->group_channels, taps, w->bits);
@@ -177,14 +170,9 @@ static bool fill_kernel(xn_weights *w, const xn_tensor *weights) {
 }
 
 static bool fill(xn_weights *w, const xn_weights_parts *parts) {
-    w->host_bytes = sizeof *w;
-    if ((parts->weights && !fill_kernel(w, parts->weights)) ||
-        !grab_values(parts->scale, &w->scale, &w->host_bytes) ||
-        !grab_values(parts->bias, &w->bias, &w->host_bytes) ||
-        !grab_values(parts->slope, &w->slope, &w->host_bytes) ||
-        !grab_values(parts->shift, &w->shift, &w->host_bytes))
-        return false;
-    return true;
+    return (!parts->weights || fill_kernel(w, parts->weights)) &&
+           grab_values(parts->scale, &w->scale) && grab_values(parts->bias, &w->bias) &&
+           grab_values(parts->slope, &w->slope) && grab_values(parts->shift, &w->shift);
 }
 
 static void set_shape(xn_weights *w, const xn_weights_parts *parts) {
@@ -207,6 +195,7 @@ xn_status xn_weights_create_parts(const xn_weights_parts *parts, xn_weights **ou
     xn_status status = check_parts(parts, &elements, error);
     if (status)
         return status;
+    const int64_t before = xn_mem_held();
     xn_weights *w = xn_mem_zalloc(1, sizeof *w);
     if (w)
         set_shape(w, parts);
@@ -215,6 +204,7 @@ xn_status xn_weights_create_parts(const xn_weights_parts *parts, xn_weights **ou
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights",
                        "no memory for weights of %" PRId64 " elements", elements);
     }
+    w->host_bytes = (size_t)(xn_mem_held() - before);
     *out = w;
     return XN_OK;
 }
@@ -228,6 +218,7 @@ xn_status xn_weights_create(const xn_tensor *weights, const xn_tensor *scale, co
 void xn_weights_free(xn_weights *weights) {
     if (!weights)
         return;
+    xn_planes_free(weights->planes);
     xn_mem_free(weights->shift);
     xn_mem_free(weights->slope);
     xn_mem_free(weights->bias);

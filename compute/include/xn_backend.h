@@ -52,6 +52,9 @@ typedef struct xn_device_options {
 
 typedef struct xn_stream_options {
     int threads; /* CPU: the most threads a run may use; 0 = all. Ignored by cuda. */
+    /* CPU: the most bytes of scratch that a plan may take; one that needs more is refused with
+     * XN_ERR_LIMIT before it takes any. 0: no limit. */
+    size_t most_scratch_bytes;
     /* NULL: plan_create takes the path that should be fastest. Otherwise the name of one of the
      * device's paths: the plans of this stream take that one, or are refused with
      * XN_ERR_UNSUPPORTED where it cannot run the step. For tests and benchmarks; read during
@@ -159,21 +162,30 @@ typedef struct xn_backend {
     xn_status (*arena_reserve)(xn_stream *stream, size_t bytes, xn_error *error);
     /* Where it is, aligned to 256 bytes; NULL where it has fewer bytes, since growing it failed. */
     void *(*arena)(const xn_stream *stream, size_t bytes);
+    /* Gives back what the stream has grown by: memory for tensors and for its plans. It has no plan
+     * and no run. NULL in the table: nothing grows. */
+    void (*stream_trim)(xn_stream *stream);
     /* True: inputs and outputs of programs stay in the items' memory. False: begin copies the
      * inputs to the device, end the outputs from it. */
     bool in_place;
 
     /* input, output: device memory of the program's input and output; NULL where in_place. begin
      * and enqueue may return before anything is done. prepared is NULL for a step without weights.
-     * end returns when every output is written; times is not NULL. After an error of one of the
-     * three, or of run, comes abandon, which waits for what is under way. Errors:
-     * XN_ERR_DEVICE_LOST, XN_ERR_INTERNAL. */
+     * Where wait is NULL, end returns when every output is written. times is not NULL. After an
+     * error of one of the three, of run or of wait, comes abandon, which waits for what is under
+     * way. Errors: XN_ERR_DEVICE_LOST, XN_ERR_INTERNAL. */
     xn_status (*begin)(xn_stream *stream, const xn_batch *batch, void *input, xn_error *error);
     xn_status (*enqueue)(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
                          xn_error *error);
     xn_status (*end)(xn_stream *stream, const xn_batch *batch, const void *output,
                      xn_run_times *times, xn_error *error);
     void (*abandon)(xn_stream *stream);
+    /* NULL in the table, or: end and run return while the device works, and leave times alone. wait
+     * returns XN_OK when every output is written, and then sets times. XN_ERR_DEADLINE: until_ns
+     * (CLOCK_MONOTONIC; INT64_MAX: never) has come first. The run then goes on and uses the batch's
+     * memory, until a later wait says that it is over. batch: as for begin. */
+    xn_status (*wait)(xn_stream *stream, const xn_batch *batch, int64_t until_ns,
+                      xn_run_times *times, xn_error *error);
 
     /* All three NULL in the table, or: a run in one call, in place of begin, enqueue and end, and
      * what is kept of a program's runs, made with it for its number of steps: NULL where there is

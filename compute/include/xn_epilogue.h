@@ -7,10 +7,9 @@
  *
  * acc is an exact integer in mode xnor, else fp32. Each operation is one of fp32 and rounds once,
  * in this order; where acc * factor overflows before K or the bias brings it back, the product is
- * taken in a wider form. Residual tensors have the shape of the output and the datatype of the real
- * output, which is not INT32 then; where bits alone are stored, the step says which (xn_step.h).
- * factor, bias, slope and shift have a value for each output channel and come with the weights
- * (xn_weights.h).
+ * taken in a wider form. Residual tensors have the shape of the output, which is not INT32 then;
+ * the step says their datatype (xn_step.h). factor, bias, slope and shift have a value for each
+ * output channel and come with the weights (xn_weights.h).
  *
  *   prelu   y = v where v >= 0, else slope[o] * v        (slope 0 is ReLU)
  *   clip    y = min(max(v, low), high)                   (hardtanh: -1, 1); NaN stays NaN

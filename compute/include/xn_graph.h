@@ -105,7 +105,7 @@ typedef struct xn_graph_params {
 
 #define XN_GRAPH_MAX_LAYERS 4096
 #define XN_GRAPH_MAX_INPUTS 64   /* of a layer */
-#define XN_GRAPH_MAX_EDGES 16384 /* inputs of all layers: lowering takes time with their square */
+#define XN_GRAPH_MAX_EDGES 16384 /* inputs of all layers */
 #define XN_GRAPH_MAX_OUTPUTS 64
 #define XN_GRAPH_MAX_NAME 255 /* bytes */
 
@@ -139,6 +139,8 @@ int64_t xn_graph_operations(const xn_graph *graph); /* multiply-adds of an image
 
 /* The shape [C, H, W] of a layer's result; false when there is no such layer. */
 bool xn_graph_layer_shape(const xn_graph *graph, const char *name, xn_shape *out);
+/* The first layer whose result has the most elements; borrowed. */
+const char *xn_graph_largest_layer(const xn_graph *graph);
 
 #ifdef __cplusplus
 }

@@ -38,11 +38,17 @@ void xn_mem_unmap(void *memory, size_t bytes); /* NULL-safe; the same bytes */
 typedef bool (*xn_mem_hook)(void *context, size_t bytes);
 void xn_mem_set_hook(xn_mem_hook hook, void *context);
 
-/* Called when there is no memory, in whatever thread and with whatever locks held that a caller of
- * xn_mem_alloc holds: gives back what is only kept for later, true if there was any, and the
- * allocation is tried once more. Set it while no other thread allocates; NULL: there is none. */
-typedef bool (*xn_mem_reclaim)(void *context);
-void xn_mem_set_reclaim(xn_mem_reclaim reclaim, void *context);
+/* Called each time that an allocation fails, in whatever thread and with whatever locks held that
+ * its caller holds: it may only take note, for a thread that holds none to give memory back later.
+ * An allocation that fails is not tried again. Set it while no other thread allocates; NULL: there
+ * is none. */
+typedef void (*xn_mem_shortage)(void);
+void xn_mem_set_shortage(xn_mem_shortage shortage);
+
+/* What the calling thread has allocated with xn_mem_alloc and has not freed, in bytes of the heap;
+ * what another thread freed of it counts as held, what this thread freed of another's as less. The
+ * difference of two calls is what the code between them holds. */
+int64_t xn_mem_held(void);
 
 /* Checked arithmetic: false on overflow, *out written only on true. */
 static inline bool xn_mul_size(size_t a, size_t b, size_t *out) {

@@ -12,6 +12,10 @@
  *   - a bias behind an activation moves into the shifts and biases of what reads it;
  *   - concat and slice are parts of one tensor, flatten is another shape of it; a dense layer is a
  *     convolution, behind flatten one with the image as its kernel.
+ * In precision fp16 (MODELS.md, "Precision"): reals between steps are FP16, but for tensors that
+ * hold the network's input or an output, which are FP32; weights of mode float are rounded here,
+ * those of convolutions that read FP32 are not.
+ *
  * None of it is done where a result would change by more than rounding: where a folded factor
  * leaves the range of fp32, where a slope below 0 makes a chain not monotone, or where NaN would
  * come out otherwise. */
@@ -40,6 +44,9 @@ typedef struct xn_network {
     /* Of one image, all steps together: those of the operations that are of bits alone, and the
      * elements that steps read and write. For estimates of what an image costs. */
     int64_t bit_operations, moved_elements;
+    /* XN_PRECISION_FP16: values between steps, or real weights, were rounded to it; else FP32. What
+     * a backend's products are computed from beside that, its plans say. */
+    xn_precision precision;
 } xn_network;
 
 /* Errors: XN_ERR_NO_MEMORY, XN_ERR_LIMIT (a filter of more values than int32 holds;

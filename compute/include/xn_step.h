@@ -30,10 +30,13 @@ extern "C" {
  *   quantize  min(max(round(input / quantum), low), high) * quantum, where round is to the nearest
  *             integer, halves to even; NaN stays NaN
  *   softmax   exp(input) divided by its sum over the channels of the pixel
+ *   stem      the convolution of a picture of bytes (UINT8, NCHW or NHWC) by the whole numbers of
+ *             the weights' planes (xn_planes.h), which have its factor and bias; with `pool`, the
+ *             largest of its values in windows of 3 x 3, 2 apart, from one before the first on
  *
- * A window of a pool has at least one value in the image. Where the input is not the program's, it
- * has the datatype of all reals between steps, FP32 or FP16, or bits (conv, max_pool and map); the
- * program's may be of any input datatype for conv, map, mul, sigmoid and quantize. */
+ * A window of a pool has at least one value in the image. An input is FP32, FP16, or bits (conv,
+ * max_pool and map); the program's may be of any input datatype for conv, map, mul, sigmoid and
+ * quantize. */
 typedef enum {
     XN_STEP_CONV,
     XN_STEP_MAX_POOL,
@@ -43,22 +46,21 @@ typedef enum {
     XN_STEP_SIGMOID,
     XN_STEP_QUANTIZE,
     XN_STEP_SOFTMAX,
+    XN_STEP_STEM,
     XN_STEP_KIND_COUNT
 } xn_step_kind;
 
 const char *xn_step_kind_name(xn_step_kind kind); /* "max_pool"; never NULL */
 
-/* How a tensor lies. Bits are bytes, words or dual rail; spare bits, and words past the channels,
+/* How a tensor lies. Bits are bytes or words; spare bits, and words past the channels,
  * are 0. Reals are [N][C][H][W], whatever this says, but for NHWC.
  *   bytes      [N][H][W][ceil(C/8)]: channel c is bit c % 8 of byte c / 8. Datatype BITS, as it
  *              comes over the wire.
  *   words      [N][G][H][W][words]: channel c of the group is bit c % 32 of word c / 32, words as
  *              xn_packed_words of C/G. As steps write it, G is 1; a step with groups reads its own.
- *   dual rail  [N][G][units][H][W][16 bytes]: units of 128 channels, first all bits, then as many
- *              units of their complements; up to 64 channels are one unit, 8 bytes of each.
- *              Only where a backend says so.
- *   nhwc       reals, [N][H][W][C]: a program's input, read by steps of kind map alone. */
-typedef enum { XN_LAYOUT_BYTES, XN_LAYOUT_WORDS, XN_LAYOUT_DUAL_RAIL, XN_LAYOUT_NHWC } xn_layout;
+ *   nhwc       reals, [N][H][W][C]: a program's input, read by steps of kinds map and stem alone.
+ */
+typedef enum { XN_LAYOUT_BYTES, XN_LAYOUT_WORDS, XN_LAYOUT_NHWC } xn_layout;
 
 #define XN_NO_TENSOR (-1)
 #define XN_NO_WEIGHTS (-1)
@@ -85,10 +87,12 @@ typedef struct xn_step {
     /* What a convolution alone has not: all of it is 0 there, and `second` XN_NO_TENSOR. */
     int32_t second, second_datatype; /* tensor: the gate of mul */
     xn_view input_view, second_view, residual_view, output_view;
-    /* Of the residual: that of the real output, where there is one; else FP32 or FP16. */
-    int32_t residual_datatype;
+    int32_t residual_datatype;    /* FP32 or FP16, whatever the output is */
     int32_t least, count_padding; /* of max_pool, avg_pool */
     float quantum, low, high;     /* of quantize */
+    /* Of stem: whether there is a pool, and what the convolution makes for it; conv.out_height and
+     * out_width are what the step writes. */
+    int32_t pool, stem_height, stem_width;
 } xn_step;
 
 /* The step that a convolution alone is: tensor 0 to tensor 1, bits in bytes, weights 0. */

@@ -27,7 +27,10 @@ typedef struct xn_weights {
     float *scale;         /* [O] or NULL */
     float *bias;          /* [O] or NULL */
     float *slope, *shift; /* [O] or NULL; see xn_epilogue.h */
-    size_t host_bytes;    /* memory this object holds */
+    /* Of a stem, whose kernel they are: `real` and `bits` are NULL then, and `scale` is theirs. Set
+     * by lowering; owned. */
+    struct xn_planes *planes;
+    size_t host_bytes; /* memory this object holds */
 } xn_weights;
 
 /* What weights are made of; borrowed while they are made. Where weights is NULL there is no kernel,

@@ -3,8 +3,8 @@
  *   ref_device.c    device, weights, stream, the backend's table
  *   ref_plan.c      plans, and running one: which memory each image of a tensor is in
  *   ref_read.c      an image of any datatype and layout as fp32
- *   ref_conv.c, ref_pool.c, ref_map.c    what each kind of step makes of it: accumulators
- *   ref_epilogue.c  from accumulators to what is stored
+ *   ref_conv.c, ref_stem.c, ref_pool.c, ref_map.c    what each kind of step makes of it:
+ * accumulators ref_epilogue.c  from accumulators to what is stored
  *
  * Plain loops in the order of the equations, double wherever a value is real, one thread, no
  * packing (xn_weights.bits and xn_weights.alpha are never looked at), every tap tested against the
@@ -26,6 +26,7 @@ struct xn_prepared {
     int32_t out_channels, group_channels, kernel_h, kernel_w;
     float *real;
     double *alpha, *scale, *bias, *slope, *shift;
+    const struct xn_planes *planes; /* borrowed */
 };
 
 struct xn_stream {
@@ -60,6 +61,7 @@ void xn_ref_mul(const xn_ref_image *image);
 void xn_ref_sigmoid(const xn_ref_image *image);
 void xn_ref_quantize(const xn_ref_image *image);
 void xn_ref_softmax(const xn_ref_image *image);
+void xn_ref_stem(const xn_ref_image *image);
 
 /* The step's input, an image at `from`, as fp32. */
 void xn_ref_read_input(const xn_step *step, const void *from, float *image);

@@ -106,6 +106,7 @@ static xn_status ref_weights_prepare(xn_device *device, const xn_weights *weight
         p->group_channels = weights->group_channels;
         p->kernel_h = weights->kernel_h;
         p->kernel_w = weights->kernel_w;
+        p->planes = weights->planes;
     }
     if (!p || !copy_kernel(weights, p) || !widen(weights->scale, channels, &p->scale) ||
         !widen(weights->bias, channels, &p->bias) || !widen(weights->slope, channels, &p->slope) ||
@@ -156,6 +157,12 @@ static void *ref_arena(const xn_stream *stream, size_t bytes) {
     return bytes <= stream->arena_bytes ? stream->arena : NULL;
 }
 
+static void ref_stream_trim(xn_stream *stream) {
+    xn_mem_free(stream->arena);
+    stream->arena = NULL;
+    stream->arena_bytes = 0;
+}
+
 /* ---- a run ---- */
 
 static int64_t now_ns(void) {
@@ -201,6 +208,7 @@ const xn_backend xn_backend_ref = {
     .plan_free = xn_ref_plan_free,
     .arena_reserve = ref_arena_reserve,
     .arena = ref_arena,
+    .stream_trim = ref_stream_trim,
     .in_place = true,
     .begin = ref_begin,
     .enqueue = xn_ref_enqueue,

@@ -11,6 +11,7 @@ static const xn_ref_run runs[XN_STEP_KIND_COUNT] = {
     [XN_STEP_AVG_POOL] = xn_ref_avg_pool, [XN_STEP_MAP] = xn_ref_map,
     [XN_STEP_MUL] = xn_ref_mul,           [XN_STEP_SIGMOID] = xn_ref_sigmoid,
     [XN_STEP_QUANTIZE] = xn_ref_quantize, [XN_STEP_SOFTMAX] = xn_ref_softmax,
+    [XN_STEP_STEM] = xn_ref_stem,
 };
 
 void xn_ref_plan_free(xn_plan *plan) {
@@ -24,8 +25,6 @@ xn_status xn_ref_plan_create(xn_stream *stream, const xn_step *step, int64_t max
                              xn_plan **out, xn_error *error) {
     (void)stream;
     size_t elements = (size_t)xn_conv_input_elements(&step->conv);
-    if (step->input_layout == XN_LAYOUT_DUAL_RAIL || step->bits_layout == XN_LAYOUT_DUAL_RAIL)
-        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "ref has no bits in the dual-rail layout");
     xn_plan *plan = xn_mem_zalloc(1, sizeof *plan);
     if (!plan)
         goto no_memory;

@@ -33,13 +33,14 @@ done
 if kill -0 "$daemon" 2>/dev/null; then
     cat <<END
 
-Ready. In another terminal (Ctrl-C here ends it): a convolution, a digit for the network, and what was counted.
+Ready. In a browser: $url/
+In another terminal (Ctrl-C here ends it): a convolution, a digit for the network, and what was counted.
 
-curl -s $url/conv -H 'Content-Type: application/json' -d '{"input": {"shape": [1,1,3,3], "datatype": "FP32", "data": [1,-2,3,-4,5,-6,7,-8,9]}, "weights": {"shape": [1,1,3,3], "datatype": "FP32", "data": [1,-1,1,-1,1,-1,1,-1,1]}}'
+curl -sS $url/conv -H 'Content-Type: application/json' -d '{"input": {"shape": [1,1,3,3], "datatype": "FP32", "data": [1,-2,3,-4,5,-6,7,-8,9]}, "weights": {"shape": [1,1,3,3], "datatype": "FP32", "data": [1,-1,1,-1,1,-1,1,-1,1]}}'
 
-curl -s $url/v2/models/digits/infer -d '{"inputs": [{"name": "input", "shape": [1,8,8,1], "datatype": "UINT8", "data": [0,1,15,16,10,0,0,0, 0,4,16,9,16,4,0,0, 0,2,12,5,16,3,0,0, 0,0,0,6,16,3,0,0, 0,0,1,15,13,0,0,0, 0,0,8,16,4,0,0,0, 0,2,16,13,4,4,3,0, 0,2,13,16,16,16,16,2]}], "outputs": [{"name": "scores", "parameters": {"classification": 2}}]}'
+curl -sS $url/v2/models/digits/infer -d '{"inputs": [{"name": "input", "shape": [1,8,8,1], "datatype": "UINT8", "data": [0,1,15,16,10,0,0,0, 0,4,16,9,16,4,0,0, 0,2,12,5,16,3,0,0, 0,0,0,6,16,3,0,0, 0,0,1,15,13,0,0,0, 0,0,8,16,4,0,0,0, 0,2,16,13,4,4,3,0, 0,2,13,16,16,16,16,2]}], "outputs": [{"name": "scores", "parameters": {"classification": 2}}]}'
 
-curl -s $url/metrics | grep '^xnord_requests_total.* [^0]'
+curl -fsS $url/metrics | grep '^xnord_requests_total.* [^0]'
 
 END
 fi

@@ -295,6 +295,14 @@ static void hold(xn_buffers *buffers, int class) {
     }
 }
 
+void xn_buffers_charge(xn_buffers *buffers, int64_t bytes) {
+    pthread_mutex_lock(&buffers->mutex);
+    buffers->held_bytes += (size_t)bytes;
+    update_shards_locked(buffers);
+    pthread_mutex_unlock(&buffers->mutex);
+    make_room(buffers);
+}
+
 static void *make(xn_buffers *buffers, int class) {
     hold(buffers, class);
     void *memory = memory_alloc(buffers, class_bytes(class));

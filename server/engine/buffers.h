@@ -20,15 +20,19 @@ void xn_buffers_free(xn_buffers *buffers); /* after every buffer came back */
 
 /* What a buffer for that many bytes takes. */
 size_t xn_buffers_size(size_t bytes);
-/* At least `bytes` bytes, 64-byte aligned; NULL when there is no memory. */
+/* At least `bytes` bytes, 64-byte aligned; NULL when there is no memory. Where there is none, all
+ * that is kept is freed first: the caller holds no lock. */
 void *xn_buffers_get(xn_buffers *buffers, size_t bytes);
 /* The same for a thread that must not wait: NULL also where the buffer would have to be made and
  * making it takes milliseconds. */
 void *xn_buffers_get_quick(xn_buffers *buffers, size_t bytes);
+/* Memory that others take of what max_bytes bounds, more or less than before: what is kept makes
+ * room for it. */
+void xn_buffers_charge(xn_buffers *buffers, int64_t bytes);
 void xn_buffers_put(xn_buffers *buffers, void *buffer, size_t bytes); /* the same bytes as got */
 
-/* Gives back to the system what was returned before that time; the bytes of it. The caller may hold
- * any lock but the backend's. */
+/* Gives back to the system what was returned before that time; the bytes of it. The caller holds no
+ * lock: freeing pinned memory takes the driver's and milliseconds. */
 size_t xn_buffers_trim(xn_buffers *buffers, int64_t returned_before_ns);
 
 #endif

@@ -1,4 +1,5 @@
-/* canary.c: the thread that runs each device's self-test at an interval. */
+/* canary.c: the thread that runs each device's self-test at an interval, until the engine drains: a
+ * device that hangs then keeps no canary. */
 #include "engine_internal.h"
 
 #include "clock.h"
@@ -29,6 +30,7 @@ static void try_canary_unlocked(xn_engine *engine, int index) {
     }
     pthread_mutex_lock(&engine->mutex);
     member->canary_since_ns = 0;
+    pthread_cond_broadcast(&engine->canary_stop);
     snprintf(member->canary_error, sizeof member->canary_error, "%.120s",
              status == XN_OK ? "" : error.message);
     xn_engine_show_ready_locked(engine);
@@ -38,13 +40,13 @@ void *xn_canary_main(void *argument) {
     xn_engine *engine = argument;
     pthread_mutex_lock(&engine->mutex);
     int64_t next_ns = xn_now_ns() + engine->canary_interval_ns;
-    while (!engine->stopping) {
+    while (!engine->draining) {
         struct timespec until = xn_timespec(next_ns);
         if (xn_now_ns() < next_ns) {
             pthread_cond_timedwait(&engine->canary_stop, &engine->mutex, &until);
             continue;
         }
-        for (int i = 0; i < engine->member_count && !engine->stopping; i++)
+        for (int i = 0; i < engine->member_count && !engine->draining; i++)
             if (engine->members[i].up)
                 try_canary_unlocked(engine, i);
         next_ns = xn_now_ns() + engine->canary_interval_ns;

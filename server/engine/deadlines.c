@@ -47,15 +47,34 @@ static void sift_down(xn_deadlines *deadlines, size_t slot, xn_job *job) {
     place(deadlines, slot, job);
 }
 
-xn_status xn_deadlines_add(xn_deadlines *deadlines, xn_job *job, xn_error *error) {
+/* Room for one more beside what is reserved. */
+static xn_status grow(xn_deadlines *deadlines, xn_error *error) {
     enum { FIRST_CAPACITY = 256 };
-    xn_job **heap = xn_array_grow(deadlines->heap, deadlines->count, &deadlines->capacity,
-                                  sizeof(xn_job *), FIRST_CAPACITY);
+    xn_job **heap = xn_array_grow(deadlines->heap, deadlines->count + deadlines->reserved,
+                                  &deadlines->capacity, sizeof(xn_job *), FIRST_CAPACITY);
     if (!heap)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to queue the request");
     deadlines->heap = heap;
-    sift_up(deadlines, deadlines->count++, job);
     return XN_OK;
+}
+
+xn_status xn_deadlines_reserve(xn_deadlines *deadlines, size_t count, xn_error *error) {
+    xn_status status = XN_OK;
+    for (; status == XN_OK && deadlines->reserved < count; deadlines->reserved++)
+        status = grow(deadlines, error);
+    return status;
+}
+
+void xn_deadlines_add_reserved(xn_deadlines *deadlines, xn_job *job) {
+    assert(deadlines->count < deadlines->capacity);
+    sift_up(deadlines, deadlines->count++, job);
+}
+
+xn_status xn_deadlines_add(xn_deadlines *deadlines, xn_job *job, xn_error *error) {
+    xn_status status = grow(deadlines, error);
+    if (status == XN_OK)
+        sift_up(deadlines, deadlines->count++, job);
+    return status;
 }
 
 void xn_deadlines_remove(xn_deadlines *deadlines, xn_job *job) {

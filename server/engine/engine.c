@@ -24,7 +24,7 @@ static xn_status allocate(xn_engine *engine, const xn_pool_spec *specs, int pool
     int members = 0, workers = 0;
     for (int i = 0; i < pool_count; i++) {
         members += specs[i].ordinal_count;
-        workers += specs[i].ordinal_count * (specs[i].workers + specs[i].guests);
+        workers += specs[i].ordinal_count * (specs[i].workers + specs[i].callers);
     }
     engine->pools = xn_mem_zalloc((size_t)pool_count, sizeof *engine->pools);
     engine->members = xn_mem_zalloc((size_t)members, sizeof *engine->members);
@@ -34,6 +34,7 @@ static xn_status allocate(xn_engine *engine, const xn_pool_spec *specs, int pool
     for (int p = 0; p < pool_count; p++) {
         engine->pools[p].backend = specs[p].backend;
         engine->pools[p].threads = engine->pools[p].threads_free = specs[p].threads;
+        engine->pools[p].callers_max = specs[p].callers;
         xn_cond_init(&engine->pools[p].work);
         xn_cond_init(&engine->pools[p].quiet);
         engine->pool_count++;
@@ -77,6 +78,10 @@ static void store_lost_device(void *context, int device, const xn_error *error) 
     xn_engine_lose_member(context, device, error);
 }
 
+static void store_network_gone(void *context) {
+    xn_engine_drop_programs(context);
+}
+
 static xn_status create_metrics(xn_engine *engine, xn_error *error) {
     const char **ids = xn_mem_zalloc((size_t)engine->member_count, sizeof *ids);
     if (!ids)
@@ -106,6 +111,8 @@ static xn_status create_store(xn_engine *engine, const xn_config *config, xn_err
     xn_mem_free(devices);
     if (status == XN_OK)
         xn_store_on_device_lost(engine->store, store_lost_device, engine);
+    if (status == XN_OK)
+        xn_store_on_network_gone(engine->store, store_network_gone, engine);
     return status;
 }
 
@@ -142,15 +149,17 @@ static xn_status create_services(xn_engine *engine, const xn_config *config, xn_
     return status;
 }
 
-static xn_status create_worker(xn_engine *engine, int member, bool guest, xn_error *error) {
+static xn_status create_worker(xn_engine *engine, int member, bool borrowed, xn_error *error) {
     xn_worker *worker = &engine->workers[engine->worker_count++];
     const xn_member *on = &engine->members[member];
-    size_t most = guest ? 1 : (size_t)engine->max_batch_images;
-    xn_stream_options options = {.threads = guest ? 1 : engine->pools[on->pool].threads};
+    size_t most = borrowed ? 1 : (size_t)engine->max_batch_images;
+    xn_stream_options options = {.threads = borrowed ? 1 : engine->pools[on->pool].threads,
+                                 .most_scratch_bytes =
+                                     xn_admission_programs_most(engine->admission)};
     worker->engine = engine;
     worker->member = member;
     worker->pool = on->pool;
-    worker->guest = guest;
+    worker->borrowed = borrowed;
     worker->jobs = xn_mem_zalloc(most, sizeof *worker->jobs);
     worker->items = xn_mem_zalloc(most, sizeof *worker->items);
     if (!worker->jobs || !worker->items)
@@ -159,32 +168,38 @@ static xn_status create_worker(xn_engine *engine, int member, bool guest, xn_err
     if (status != XN_OK)
         return status;
     return xn_programs_create(on->backend, worker->stream, XN_PROGRAMS_PER_WORKER,
-                              engine->max_batch_images, &worker->programs, error);
+                              engine->max_batch_images, engine->admission, engine->buffers,
+                              &worker->programs, error);
 }
 
 static xn_status create_workers(xn_engine *engine, const xn_pool_spec *specs, xn_error *error) {
     for (int m = 0; m < engine->member_count; m++) {
         const xn_pool_spec *spec = &specs[engine->members[m].pool];
-        for (int i = 0; i < spec->workers + spec->guests; i++) {
-            bool guest = i >= spec->workers;
-            xn_status status = create_worker(engine, m, guest, error);
+        for (int i = 0; i < spec->workers + spec->callers; i++) {
+            bool borrowed = i >= spec->workers;
+            xn_status status = create_worker(engine, m, borrowed, error);
             if (status != XN_OK)
                 return status;
-            if (guest)
-                xn_guest_free_locked(&engine->workers[engine->worker_count - 1]);
+            if (borrowed)
+                xn_inline_free_locked(&engine->workers[engine->worker_count - 1]);
         }
     }
-    return XN_OK;
+    /* A run that is under way cannot fail for want of room among the deadlines. */
+    return xn_deadlines_reserve(&engine->deadlines, (size_t)engine->worker_count, error);
 }
 
 static xn_status start_threads(xn_engine *engine, xn_error *error) {
     xn_status status =
         xn_thread_start(&engine->watcher, "xn-watcher", xn_watcher_main, engine, error);
     engine->watcher_started = status == XN_OK;
+    if (status == XN_OK) {
+        status = xn_thread_start(&engine->waiter, "xn-waiter", xn_waiter_main, engine, error);
+        engine->waiter_started = status == XN_OK;
+    }
     for (int i = 0; status == XN_OK && i < engine->worker_count; i++) {
         xn_worker *worker = &engine->workers[i];
         char name[16]; /* the most that Linux takes */
-        if (worker->guest)
+        if (worker->borrowed)
             continue;
         snprintf(name, sizeof name, "xn-w%d", i);
         status = xn_thread_start(&worker->thread, name, xn_worker_main, worker, error);
@@ -202,10 +217,12 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
     xn_engine *engine = xn_mem_zalloc(1, sizeof *engine);
     if (!engine)
         return no_memory("state", error);
+    engine->maker = pthread_self();
     xn_mutex_init_brief(&engine->mutex);
     xn_cond_init(&engine->watch);
     xn_cond_init(&engine->canary_stop);
     xn_cond_init(&engine->inline_done);
+    xn_cond_init(&engine->waiter_work);
     xn_deadlines_init(&engine->deadlines);
     atomic_init(&engine->primary, 0);
     atomic_init(&engine->primary_memory_lost, false);
@@ -245,12 +262,28 @@ void xn_engine_drain(xn_engine *engine) {
     engine->draining = true;
     for (int p = 0; p < engine->pool_count; p++)
         pthread_cond_broadcast(&engine->pools[p].work); /* no group waits for company any more */
+    pthread_cond_broadcast(&engine->canary_stop);
     xn_engine_show_ready_locked(engine);
     pthread_mutex_unlock(&engine->mutex);
 }
 
+static bool canary_runs_locked(const xn_engine *engine) {
+    for (int i = 0; i < engine->member_count; i++)
+        if (engine->members[i].canary_since_ns)
+            return true;
+    return false;
+}
+
 bool xn_engine_wait_idle(xn_engine *engine, int64_t deadline_ns) {
-    return xn_admission_wait_idle(engine->admission, deadline_ns);
+    const struct timespec until = xn_timespec(deadline_ns);
+    if (!xn_admission_wait_idle(engine->admission, deadline_ns))
+        return false;
+    pthread_mutex_lock(&engine->mutex);
+    while (canary_runs_locked(engine) && xn_now_ns() < deadline_ns)
+        pthread_cond_timedwait(&engine->canary_stop, &engine->mutex, &until);
+    const bool idle = !canary_runs_locked(engine);
+    pthread_mutex_unlock(&engine->mutex);
+    return idle;
 }
 
 static void stop_taking(xn_engine *engine) {
@@ -264,10 +297,20 @@ static void stop_taking(xn_engine *engine) {
         pthread_cond_broadcast(&pool->work);
         pthread_cond_broadcast(&pool->quiet);
     }
-    pthread_cond_signal(&engine->canary_stop);
+    pthread_cond_broadcast(&engine->canary_stop);
     if (engine->metrics)
         xn_engine_show_ready_locked(engine);
     pthread_mutex_unlock(&engine->mutex);
+}
+
+static void stop_waiter(xn_engine *engine) {
+    pthread_mutex_lock(&engine->mutex);
+    engine->waiter_stop = true;
+    pthread_cond_signal(&engine->waiter_work);
+    pthread_mutex_unlock(&engine->mutex);
+    if (engine->waiter_started)
+        pthread_join(engine->waiter, NULL);
+    engine->waiter_started = false;
 }
 
 void xn_engine_stop(xn_engine *engine) {
@@ -275,6 +318,7 @@ void xn_engine_stop(xn_engine *engine) {
         xn_admission_close(engine->admission, XN_ERR_DRAINING);
     stop_taking(engine);
     xn_engine_await_inline(engine);
+    stop_waiter(engine);
     for (int i = 0; i < engine->worker_count; i++)
         if (engine->workers[i].started)
             pthread_join(engine->workers[i].thread, NULL);
@@ -303,9 +347,9 @@ void xn_engine_free(xn_engine *engine) {
         xn_mem_free(worker->items);
         xn_mem_free(worker->jobs);
     }
-    xn_engine_free_buffers(engine);
+    xn_buffers_free(engine->buffers);
     xn_store_free(engine->store);
-    xn_response_cache_free(engine->responses);
+    xn_cache_free(engine->responses);
     xn_admission_free(engine->admission);
     if (engine->metrics)
         xn_metrics_free(engine->metrics);
@@ -317,6 +361,7 @@ void xn_engine_free(xn_engine *engine) {
         pthread_cond_destroy(&engine->pools[p].work);
     }
     xn_deadlines_clear(&engine->deadlines);
+    pthread_cond_destroy(&engine->waiter_work);
     pthread_cond_destroy(&engine->inline_done);
     pthread_cond_destroy(&engine->canary_stop);
     pthread_cond_destroy(&engine->watch);
@@ -363,6 +408,10 @@ static xn_status submit_locked(xn_engine *engine, xn_job *job, xn_pool **wake, x
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error) {
     assert(job->pool >= 0 && job->pool < engine->pool_count && job->images >= 1);
     xn_pool *wake = NULL;
+    if (job->caller) {
+        xn_inline_hand_over(engine, job);
+        return XN_OK;
+    }
     pthread_mutex_lock(&engine->mutex);
     xn_status status = submit_locked(engine, job, &wake, error);
     pthread_mutex_unlock(&engine->mutex);
@@ -377,13 +426,6 @@ void xn_engine_cancel(xn_engine *engine, xn_job *job, xn_status status) {
         xn_engine_end_job_locked(engine, job, status);
     else
         atomic_store(&job->unwanted, (int)status);
-    pthread_mutex_unlock(&engine->mutex);
-}
-
-void xn_engine_around_done(xn_engine *engine, void (*before)(void), void (*after)(void)) {
-    pthread_mutex_lock(&engine->mutex);
-    engine->before_done = before;
-    engine->after_done = after;
     pthread_mutex_unlock(&engine->mutex);
 }
 

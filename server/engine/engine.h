@@ -44,6 +44,12 @@ xn_store *xn_engine_store(xn_engine *engine);
 xn_metrics *xn_engine_metrics(xn_engine *engine);
 xn_buffers *xn_engine_buffers(xn_engine *engine);
 
+/* Gives back what is only kept for later: free buffers, and the cache of answers. For when there
+ * was no memory (xn_mem_set_shortage): a pool that holds all there is, in sizes that no request has
+ * any more, would be the end of the service. By the thread that created the engine, which holds no
+ * lock between its calls: this takes several, and frees what other threads' locks may guard. */
+void xn_engine_reclaim(xn_engine *engine);
+
 /* The pool for a request's backend name ("auto", "cpu", "cuda", "ref"), or XN_ERR_UNSUPPORTED with
  * what this daemon serves. */
 xn_status xn_engine_pool(const xn_engine *engine, const char *backend, int *pool, xn_error *error);
@@ -64,9 +70,9 @@ void xn_engine_keep(xn_engine *engine, xn_job *job);
 
 /* Runs an admitted job on the calling thread where that is quicker than to hand it over and nobody
  * is worse off: its work is small (--inline-us), nothing waits in its pool, and a thread of the
- * pool's budget is free; on a GPU, which has none, nothing waits that no idle worker takes. True:
- * the job is over, and its out part as in done, which is not called. False: nothing was done;
- * submit it. */
+ * pool's budget is free; on a GPU, which has none, nothing waits that no idle worker takes, and few
+ * threads run one at a time. True: the job is over, and its out part as in done, which is not
+ * called. False: it has not run, or a device is still at it: submit it, and its done is called. */
 bool xn_engine_try_run(xn_engine *engine, xn_job *job);
 /* Hands over an admitted job. On failure done is not called and the job stays the caller's. */
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error);
@@ -111,13 +117,10 @@ bool xn_engine_uses_pinned(const xn_engine *engine, int pool);
  */
 void xn_engine_on_fatal(xn_engine *engine, void (*callback)(void *context), void *context);
 
-/* What a worker calls before and after the `done` of several jobs, on its thread. Set before
- * serving. */
-void xn_engine_around_done(xn_engine *engine, void (*before)(void), void (*after)(void));
-
 /* No new admissions; what was admitted goes on. Idempotent, any thread. */
 void xn_engine_drain(xn_engine *engine);
-/* Waits until nothing is admitted any more, or until the deadline; true when all is done. */
+/* Waits until nothing is admitted any more, and no canary runs, or until the deadline; true when
+ * all is done: then xn_engine_stop waits for no device. */
 bool xn_engine_wait_idle(xn_engine *engine, int64_t deadline_ns);
 /* Drops what is still queued (status DRAINING), finishes what runs, stops and joins all threads:
  * every done was called when it returns. Idempotent; by the thread that frees the engine. */

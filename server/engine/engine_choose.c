@@ -30,7 +30,7 @@ static xn_status add_host(const xn_config *config, const char *name, choice *out
         .ordinal_count = 1,
         .workers = config->workers ? (int)config->workers : threads,
         .threads = threads,
-        .guests = config->inline_us ? threads : 0,
+        .callers = config->inline_us ? threads : 0,
     };
     return XN_OK;
 }
@@ -65,8 +65,9 @@ static xn_status add_gpus(const xn_config *config, const xn_backend *backend, in
         .ordinals = out->ordinals,
         .ordinal_count = count,
         .workers = config->workers ? (int)config->workers : WORKERS_PER_GPU,
-        /* Every HTTP thread may wait for the same device: the others may be lost. */
-        .guests = config->inline_us ? xn_config_http_threads(config, xn_cpus_usable(), true) : 0,
+        .callers = config->inline_us
+                       ? xn_inline_callers(xn_config_http_threads(config, xn_cpus_usable(), true))
+                       : 0,
     };
     return XN_OK;
 }

@@ -86,7 +86,7 @@ void xn_engine_lose_member(xn_engine *engine, int index, const xn_error *why) {
     bool fatal = engine->lost_reason[0];
     pthread_mutex_unlock(&engine->mutex);
     if (first && engine->responses)
-        xn_response_cache_clear(engine->responses);
+        xn_cache_clear(engine->responses);
     if (first)
         log_loss(engine, reason, pool_lost, fatal);
 }

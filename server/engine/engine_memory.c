@@ -1,8 +1,11 @@
 /* engine_memory.c: where the buffers of bodies and outputs come from: memory pinned for the primary
- * device while it lives, plain memory once it is lost (under --on-device-loss cpu the daemon goes
- * on without it). Each block says in a header where it came from, because blocks of both kinds are
- * in use at the same time then. The buffer pool sees this as one more backend's host memory. */
+ * device while it lives; plain memory where the device has none to give, and once it is lost (under
+ * --on-device-loss cpu the daemon goes on without it). Each block says in a header where it came
+ * from, because blocks of both kinds are in use at the same time then. The buffer pool sees this as
+ * one more backend's host memory. */
 #include "engine_internal.h"
+
+#include <assert.h>
 
 typedef struct header {
     _Alignas(XN_MEM_ALIGNMENT) bool plain;
@@ -20,8 +23,12 @@ static void *memory_alloc(xn_device *device, size_t bytes) {
     size_t total;
     if (!xn_add_size(bytes, sizeof(header), &total))
         return NULL;
-    header *block =
-        plain ? xn_mem_alloc(total) : member->backend->host_alloc(member->device, total);
+    header *block = plain ? NULL : member->backend->host_alloc(member->device, total);
+    /* A device that is lost gives none. The request goes on in plain memory, and its run finds the
+     * loss: without memory there would be no run, and the loss would go unrecorded. */
+    plain = !block;
+    if (plain)
+        block = xn_mem_alloc(total);
     if (!block)
         return NULL;
     block->plain = plain;
@@ -63,16 +70,10 @@ xn_status xn_engine_unpin(xn_engine *engine, void *memory, xn_error *error) {
 
 /* ---- the pool of buffers ---- */
 
-static bool give_back(void *context) {
-    xn_engine *engine = context;
-    const bool any = xn_buffers_trim(engine->buffers, INT64_MAX) > 0;
-    return (engine->responses && xn_response_cache_trim(engine->responses)) || any;
-}
-
 /* As many as processors that serve at once, or so: a 64th of 1 GiB is 512 KiB for each. */
 #define BUFFER_SHARDS 32
 
-static xn_status create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
+xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
     static const xn_backend memory = {
         .name = "memory", .host_alloc = memory_alloc, .host_free = memory_free};
     const xn_backend *primary = engine->members[0].backend;
@@ -82,19 +83,9 @@ static xn_status create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *
                              &engine->buffers, error);
 }
 
-/* What the pool keeps for later, and the cache of answers, are given back when anything else finds
- * no memory: else a pool that holds all there is, in sizes that nobody asks for any more, would be
- * the end of the service. */
-xn_status xn_engine_create_buffers(xn_engine *engine, size_t keep_bytes, xn_error *error) {
-    xn_status status = create_buffers(engine, keep_bytes, error);
-    if (status == XN_OK)
-        xn_mem_set_reclaim(give_back, engine);
-    return status;
-}
-
-void xn_engine_free_buffers(xn_engine *engine) {
-    if (!engine->buffers)
-        return;
-    xn_mem_set_reclaim(NULL, NULL);
-    xn_buffers_free(engine->buffers);
+void xn_engine_reclaim(xn_engine *engine) {
+    assert(pthread_equal(pthread_self(), engine->maker));
+    xn_buffers_trim(engine->buffers, INT64_MAX);
+    if (engine->responses)
+        xn_cache_clear(engine->responses);
 }

@@ -4,13 +4,36 @@
 
 #include "clock.h"
 
+#include <string.h>
+
 #define LONG_BYTES ((size_t)1 << 20) /* hashed, compared and copied in some 100 us */
 
+/* One answer takes at most the limit over this. */
+#define ANSWERS_MIN 8
+
+/* What an output is a function of besides the convolution and the input. All of it is set, so it
+ * can be hashed. Other API keys are other tenants, who share nothing; backends round differently,
+ * so that each pool has answers of its own. */
+typedef struct key_head {
+    uint64_t asset, tenant, pool, network;
+} key_head;
+
+/* What is told of an output besides its bytes. */
+typedef struct origin {
+    int64_t device, precision;
+} origin;
+
 xn_status xn_engine_create_responses(xn_engine *engine, int64_t limit_bytes, xn_error *error) {
+    const xn_cache_options options = {.limit_bytes = (size_t)limit_bytes,
+                                      .entry_bytes_max = (size_t)limit_bytes / ANSWERS_MIN,
+                                      .metrics = engine->metrics,
+                                      .bytes = XN_GAUGE_RESPONSE_CACHE_BYTES,
+                                      .counts_entries = true,
+                                      .entries = XN_GAUGE_RESPONSE_CACHE_ENTRIES,
+                                      .evictions = XN_COUNTER_RESPONSE_CACHE_EVICTIONS};
     if (limit_bytes == 0)
         return XN_OK;
-    xn_status status = xn_response_cache_create((size_t)limit_bytes, NULL, engine->metrics,
-                                                &engine->responses, error);
+    xn_status status = xn_cache_create(&options, &engine->responses, error);
     if (status == XN_OK)
         xn_store_set_responses(engine->store, engine->responses);
     return status;
@@ -20,25 +43,26 @@ bool xn_engine_recall_is_long(const xn_engine *engine, size_t bytes) {
     return engine->responses && bytes > LONG_BYTES;
 }
 
-static xn_response_key key_of(const xn_job *job) {
-    return (xn_response_key){.owner = xn_asset_responses(job->asset),
-                             .problem = &job->problem,
-                             .tenant = job->tenant,
-                             .pool = job->pool,
-                             .input = job->input,
-                             .input_bytes =
-                                 (size_t)job->images * xn_problem_input_bytes(&job->problem)};
+/* The asset is known by its address: its answers go when it does. *head must live as long as what
+ * is returned. */
+static xn_content key_of(const xn_job *job, key_head *head) {
+    const xn_problem *problem = &job->problem;
+    *head = (key_head){(uint64_t)(uintptr_t)job->asset, job->tenant, (uint64_t)job->pool,
+                       problem->serial};
+    return (xn_content){{{head, sizeof *head},
+                         {&problem->conv, sizeof problem->conv},
+                         {job->input, (size_t)job->images * xn_problem_input_bytes(problem)}},
+                        3};
 }
 
 static size_t output_bytes(const xn_job *job) {
     return (size_t)job->images * xn_problem_output_bytes(&job->problem);
 }
 
-static void finish(xn_engine *engine, xn_job *job, const xn_response_origin *origin,
-                   int64_t now_ns) {
+static void finish(xn_engine *engine, xn_job *job, const origin *from, int64_t now_ns) {
     job->status = XN_OK;
-    job->device = origin->device;
-    job->precision = origin->precision;
+    job->device = (int)from->device;
+    job->precision = (xn_precision)from->precision;
     job->batch_requests = job->batch_images = 0;
     job->times = (xn_run_times){0};
     job->submitted_ns = job->started_ns = job->finished_ns = now_ns;
@@ -46,38 +70,53 @@ static void finish(xn_engine *engine, xn_job *job, const xn_response_origin *ori
     xn_admission_finished(engine->admission, 1, now_ns);
 }
 
+static xn_recall look_up(xn_engine *engine, xn_job *job, origin *from) {
+    key_head head;
+    const xn_content key = key_of(job, &head);
+    const size_t bytes = output_bytes(job);
+    if (!xn_cache_fits(engine->responses, &key, sizeof *from + bytes)) {
+        xn_metrics_add(engine->metrics, XN_COUNTER_RESPONSE_CACHE_BYPASSED, 1);
+        return XN_RECALL_BYPASS;
+    }
+    job->recall_pool = job->pool;
+    xn_cache_entry *entry = xn_cache_find(engine->responses, &key, &job->ticket);
+    xn_metrics_add(engine->metrics,
+                   entry ? XN_COUNTER_RESPONSE_CACHE_HITS : XN_COUNTER_RESPONSE_CACHE_MISSES, 1);
+    if (!entry)
+        return XN_RECALL_MISS;
+    const origin *value = xn_cache_value(entry);
+    *from = *value;
+    memcpy(job->output, value + 1, bytes);
+    xn_cache_release(engine->responses, entry);
+    return XN_RECALL_HIT;
+}
+
 bool xn_engine_recall(xn_engine *engine, xn_job *job) {
-    xn_response_origin origin;
+    origin from = {0};
     if (!engine->responses)
         return false;
     const int64_t began_ns = xn_now_ns();
-    const xn_response_key key = key_of(job);
-    const bool hit = xn_response_cache_get(engine->responses, &key, job->output, output_bytes(job),
-                                           &origin, &job->probe);
+    job->recall = look_up(engine, job, &from);
     const int64_t now_ns = xn_now_ns();
     job->recall_ns = now_ns - began_ns;
-    job->recall = hit ? XN_RECALL_HIT : job->probe.asked ? XN_RECALL_MISS : XN_RECALL_BYPASS;
-    if (hit)
-        finish(engine, job, &origin, now_ns);
-    return hit;
-}
-
-/* The job's part of its launch. */
-static int64_t run_ns(const xn_job *job) {
-    const xn_run_times *times = &job->times;
-    const int64_t batch_ns = times->upload_ns + times->compute_ns + times->download_ns;
-    return batch_ns / job->batch_images * job->images;
+    if (job->recall != XN_RECALL_HIT)
+        return false;
+    finish(engine, job, &from, now_ns);
+    return true;
 }
 
 void xn_engine_keep(xn_engine *engine, xn_job *job) {
-    if (job->recall != XN_RECALL_MISS || job->status != XN_OK)
+    if (job->recall != XN_RECALL_MISS || job->status != XN_OK || job->pool != job->recall_pool)
         return;
+    key_head head;
     const int64_t began_ns = xn_now_ns();
-    const xn_response_key key = key_of(job);
-    const xn_response_origin origin = {job->device, job->precision};
-    if (xn_response_cache_put(engine->responses, &key, &job->probe, job->output, output_bytes(job),
-                              &origin, run_ns(job))) {
-        job->recall = XN_RECALL_STORED;
-        job->recall_ns += xn_now_ns() - began_ns;
-    }
+    const xn_content key = key_of(job, &head);
+    const origin from = {job->device, job->precision};
+    const xn_content value = {{{&from, sizeof from}, {job->output, output_bytes(job)}}, 2};
+    if (!xn_cache_insert(engine->responses, &key, &job->ticket, &value, 0,
+                         xn_asset_responses(job->asset)))
+        return;
+    xn_metrics_add(engine->metrics, XN_COUNTER_RESPONSE_CACHE_INSERTIONS, 1);
+    job->recall = XN_RECALL_STORED;
+    job->recall_ns += xn_now_ns() - began_ns;
 }

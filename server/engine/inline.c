@@ -1,17 +1,24 @@
-/* inline.c: small jobs, run by the thread that has them. Handing a job to a worker and its answer
- * back costs two wake-ups of threads, several times the work of a small convolution. So where
- * nothing waits, the thread that would submit the job runs it: with a guest, a stream and a cache
- * of programs that belong to no worker, and on a thread of the pool's budget, which is its own. On
- * a GPU, where runs take none, the thread waits for the device; each device has a guest for every
+/* inline.c: small jobs, run by the thread that has them (caller-runs). Handing a job to a worker
+ * and its answer back costs two wake-ups of threads, several times the work of a small convolution.
+ * So where nothing waits, the thread that would submit the job runs it, on a borrowed stream with a
+ * cache of programs, which no worker has. On a CPU it is a thread of the pool's budget meanwhile.
+ * On a GPU, where runs take none, it waits for the device; each device has a stream for every
  * thread that may come, and the next job goes to the device with the fewest runs.
  *
- * Nobody is worse off. With a job in the queue that no idle worker is about to take, or no thread
- * of the budget free, jobs are submitted and take their turn. The calling thread does work of at
- * most --inline-us, by estimate, and waits for nothing else: weights that no device has yet, and a
- * device that is short of memory, are the workers' business. Of one small asset that one device has
+ * It delays no other request. With a job in the queue that no idle worker is about to take, or no
+ * thread of the budget free, jobs are submitted and take their turn. The calling thread does work
+ * of at most --inline-us, by estimate, and waits for nothing else: weights that no device has yet,
+ * and a device that is short of memory, are for the workers. Of one small asset that one device has
  * another makes its copy here: else jobs would go to the first for ever.
  *
- * A guest has programs as a worker has, of one job each: --max-batch-images bounds no job. */
+ * A GPU may hang. At most half of the HTTP threads wait for GPUs at a time, so that the others can
+ * tell of it whatever call of the driver does not return; and each waits for a run no longer than
+ * WAIT_NS. Then try_run leaves the run to go on, submit hands it to the waiter, a thread that looks
+ * at all such runs in turn, and the device gets no inline job before they are over. Until then the
+ * job is one that runs: at its deadline it is answered as any other (engine_end.c).
+ *
+ * A borrowed stream has programs as a worker has, of one job each: --max-batch-images bounds no
+ * job. */
 #include "engine_internal.h"
 
 #include "clock.h"
@@ -21,11 +28,20 @@
  * thread that has others to serve. */
 #define ASSET_BYTES ((size_t)1 << 20)
 
-void xn_guest_free_locked(xn_worker *guest) {
-    xn_member *member = &guest->engine->members[guest->member];
-    guest->next = member->guests;
-    member->guests = guest;
+#define WAIT_NS (5 * XN_NS_PER_MS) /* many times --inline-us, so that few runs are handed over */
+#define LOOK_NS XN_NS_PER_MS       /* between two looks of the waiter */
+
+int xn_inline_callers(int http_threads) {
+    return http_threads / 2;
 }
+
+void xn_inline_free_locked(xn_worker *borrowed) {
+    xn_member *member = &borrowed->engine->members[borrowed->member];
+    borrowed->next = member->streams;
+    member->streams = borrowed;
+}
+
+/* ---- whether and where ---- */
 
 /* What the calling thread would be busy for. */
 static double estimate_ns(const xn_pool *pool, const xn_job *job) {
@@ -38,15 +54,17 @@ static bool is_small(const xn_engine *engine, const xn_job *job) {
            xn_asset_bytes(job->asset) <= ASSET_BYTES;
 }
 
-/* Whether it holds up nobody who waits. */
+/* Whether it delays no job that waits. */
 static bool has_room_locked(const xn_pool *pool) {
     const bool waits = xn_queue_count(pool->queue) > 0;
+    if (pool->callers >= pool->callers_max)
+        return false;
     return pool->threads ? pool->threads_free > 0 && !waits : !waits || pool->idle > 0;
 }
 
-/* Where a guest is free that may run it. */
+/* Where a stream is free to run it on. */
 static bool can_run_locked(const xn_member *member) {
-    return member->guests && member->up && !member->starving;
+    return member->streams && member->up && !member->starving && !member->handed_over;
 }
 
 /* The member of the pool with the fewest runs, of equal ones one that has the asset, else the one
@@ -70,31 +88,38 @@ static int choose_member_locked(const xn_engine *engine, const xn_pool *pool, co
     return any_has ? best : -1;
 }
 
-/* A guest that may run it now, or NULL. */
-static xn_worker *take_guest_locked(xn_engine *engine, const xn_job *job) {
+/* A stream that may run it now, or NULL. */
+static xn_worker *borrow_locked(xn_engine *engine, const xn_job *job) {
     xn_pool *pool = &engine->pools[job->pool];
     const bool open = !engine->stopping && has_room_locked(pool);
     const int index = open ? choose_member_locked(engine, pool, job) : -1;
     if (index < 0)
         return NULL;
     xn_member *member = &engine->members[index];
-    xn_worker *guest = member->guests;
-    member->guests = guest->next;
+    xn_worker *borrowed = member->streams;
+    member->streams = borrowed->next;
     member->running++;
     pool->turn = index + 1;
+    pool->callers++;
     if (pool->threads)
         pool->threads_free--;
     engine->inline_running++;
-    return guest;
+    return borrowed;
 }
 
-static void give_back(xn_worker *guest) {
-    xn_engine *engine = guest->engine;
-    xn_pool *pool = &engine->pools[guest->pool];
+static void give_back(xn_worker *borrowed) {
+    xn_engine *engine = borrowed->engine;
+    xn_pool *pool = &engine->pools[borrowed->pool];
     pthread_mutex_lock(&engine->mutex);
-    xn_guest_free_locked(guest);
-    xn_worker_rest_locked(guest, pool->threads ? 1 : 0);
-    /* Whoever waits may have waited for the thread. */
+    if (borrowed->handed_over)
+        engine->members[borrowed->member].handed_over--;
+    else
+        pool->callers--;
+    borrowed->handed_over = false;
+    xn_inline_tidy_drop_lock(borrowed);
+    xn_inline_free_locked(borrowed);
+    xn_worker_rest_locked(borrowed, pool->threads ? 1 : 0);
+    /* A job that waits may have waited for the thread. */
     bool wake = pool->threads && xn_queue_count(pool->queue) &&
                 xn_pool_wants_worker_locked(engine, pool, xn_now_ns());
     if (wake) /* before the last one is gone: then the pool may be */
@@ -104,20 +129,42 @@ static void give_back(xn_worker *guest) {
     pthread_mutex_unlock(&engine->mutex);
 }
 
-/* False: it has not run. */
-static bool run(xn_worker *guest, xn_job *job) {
-    xn_launch launch = {.precision = XN_PRECISION_FP32};
+/* ---- a run ---- */
+
+typedef enum { NOT_RUN, OVER, GOES_ON } outcome;
+
+static outcome run(xn_worker *borrowed, xn_job *job) {
     const xn_prepared *const *prepared;
+    xn_launch *launch = &borrowed->launch;
     xn_error error;
-    if (xn_asset_prepared(job->asset, guest->member, &prepared, &error))
-        return false; /* another device may do better */
-    xn_status status = xn_worker_launch(guest, &job, 1, prepared, &launch, &error);
-    if (status == XN_ERR_DEVICE_MEMORY)
-        return false;
-    if (status != XN_OK && status != XN_ERR_CANCELLED)
-        xn_worker_report(guest, status, &error, job);
-    xn_worker_conclude(guest, &job, 1, status, &launch, &error);
-    return true;
+    if (xn_asset_prepared(job->asset, borrowed->member, &prepared, &error))
+        return NOT_RUN; /* another device may do better */
+    const int64_t until_ns = xn_now_ns() + WAIT_NS;
+    borrowed->jobs[0] = job;
+    *launch = (xn_launch){.precision = XN_PRECISION_FP32, .requests = 1, .images = job->images};
+    xn_status status =
+        xn_worker_launch(borrowed, borrowed->jobs, 1, prepared,
+                         until_ns < job->deadline_ns ? until_ns : job->deadline_ns, launch, &error);
+    if (status == XN_ERR_DEVICE_MEMORY || status == XN_ERR_BUSY)
+        return NOT_RUN;
+    if (status == XN_ERR_DEADLINE)
+        return GOES_ON;
+    if (xn_worker_is_fault(status))
+        xn_worker_report(borrowed, status, &error, job);
+    xn_worker_count(borrowed, job, status, launch);
+    xn_worker_conclude(borrowed, job, status, launch, &error);
+    return OVER;
+}
+
+/* The calling thread waits no longer: the run is the waiter's, once the job is submitted. */
+static void leave(xn_worker *borrowed, xn_job *job) {
+    xn_engine *engine = borrowed->engine;
+    job->caller = borrowed;
+    pthread_mutex_lock(&engine->mutex);
+    borrowed->handed_over = true;
+    engine->members[borrowed->member].handed_over++;
+    engine->pools[borrowed->pool].callers--;
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 bool xn_engine_try_run(xn_engine *engine, xn_job *job) {
@@ -127,14 +174,17 @@ bool xn_engine_try_run(xn_engine *engine, xn_job *job) {
     if (now_ns >= job->deadline_ns)
         return false;
     pthread_mutex_lock(&engine->mutex);
-    xn_worker *guest = take_guest_locked(engine, job);
+    xn_worker *borrowed = borrow_locked(engine, job);
     pthread_mutex_unlock(&engine->mutex);
-    if (!guest)
+    if (!borrowed)
         return false;
     job->submitted_ns = job->started_ns = now_ns;
-    bool done = run(guest, job);
-    give_back(guest);
-    return done;
+    const outcome came = run(borrowed, job);
+    if (came == GOES_ON)
+        leave(borrowed, job);
+    else
+        give_back(borrowed);
+    return came == OVER;
 }
 
 void xn_engine_await_inline(xn_engine *engine) {
@@ -142,4 +192,75 @@ void xn_engine_await_inline(xn_engine *engine) {
     while (engine->inline_running)
         pthread_cond_wait(&engine->inline_done, &engine->mutex);
     pthread_mutex_unlock(&engine->mutex);
+}
+
+/* ---- the waiter ---- */
+
+void xn_inline_hand_over(xn_engine *engine, xn_job *job) {
+    xn_worker *borrowed = job->caller;
+    pthread_mutex_lock(&engine->mutex);
+    job->state = XN_JOB_RUNNING;
+    job->device = borrowed->member;
+    xn_deadlines_add_reserved(&engine->deadlines, job);
+    if (job->deadline_ns < engine->watch_until_ns)
+        pthread_cond_signal(&engine->watch);
+    borrowed->next = engine->handed_over;
+    engine->handed_over = borrowed;
+    pthread_cond_signal(&engine->waiter_work);
+    pthread_mutex_unlock(&engine->mutex);
+}
+
+/* False: it goes on. */
+static bool look_at(xn_worker *borrowed) {
+    xn_error error;
+    xn_status status =
+        xn_program_wait(borrowed->program, xn_now_ns(), &borrowed->launch.times, &error);
+    if (status == XN_ERR_DEADLINE)
+        return false;
+    if (status != XN_OK)
+        xn_worker_report(borrowed, status, &error, borrowed->jobs[0]);
+    xn_worker_finish(borrowed, borrowed->jobs, 1, status, &borrowed->launch, &error);
+    give_back(borrowed);
+    return true;
+}
+
+/* Those that go on. */
+static xn_worker *look_at_all(xn_worker *all) {
+    xn_worker *rest = NULL;
+    while (all) {
+        xn_worker *next = all->next;
+        if (!look_at(all)) {
+            all->next = rest;
+            rest = all;
+        }
+        all = next;
+    }
+    return rest;
+}
+
+static void sleep_locked(xn_engine *engine) {
+    const struct timespec until = xn_timespec(xn_now_ns() + LOOK_NS);
+    if (engine->handed_over)
+        pthread_cond_timedwait(&engine->waiter_work, &engine->mutex, &until);
+    else
+        pthread_cond_wait(&engine->waiter_work, &engine->mutex);
+}
+
+/* It never blocks in a wait, so that a device that hangs keeps no other's runs from their end. */
+void *xn_waiter_main(void *argument) {
+    xn_engine *engine = argument;
+    pthread_mutex_lock(&engine->mutex);
+    while (engine->handed_over || !engine->waiter_stop) {
+        sleep_locked(engine);
+        xn_worker *all = engine->handed_over, **end = &engine->handed_over;
+        engine->handed_over = NULL;
+        pthread_mutex_unlock(&engine->mutex);
+        xn_worker *rest = look_at_all(all);
+        pthread_mutex_lock(&engine->mutex);
+        while (*end)
+            end = &(*end)->next;
+        *end = rest;
+    }
+    pthread_mutex_unlock(&engine->mutex);
+    return NULL;
 }

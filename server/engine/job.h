@@ -20,7 +20,9 @@ typedef enum {
 
 /* The submitter fills the first part, keeps the memory alive and untouched
  * from a successful submit until `done` is called, exactly once, from an engine thread (never from
- * inside submit or cancel; never with an engine lock held). */
+ * inside submit or cancel; never with an engine lock held). Where `done` finds in_use set, the
+ * deadline has passed and a device is still at the job: then the job, its memory and its asset stay
+ * until `released`, which follows that done, once, from an engine thread. */
 struct xn_job {
     /* in */
     xn_problem problem;
@@ -34,10 +36,12 @@ struct xn_job {
     const char *id;      /* request id for logs, borrowed */
     uint64_t tenant;     /* who may share answers with it: those with the same number */
     void (*done)(xn_job *job);
+    void (*released)(xn_job *job);
     void *context;
     /* out, valid in done */
     xn_status status; /* XN_OK, DEADLINE, CANCELLED, DRAINING, DEVICE_LOST, DEVICE_MEMORY, ... */
     xn_error error;
+    bool in_use;            /* set before done: `released` follows */
     int device;             /* index for xn_engine_device_id; -1 if it never ran */
     xn_precision precision; /* what the launch computed products from */
     int64_t batch_requests, batch_images;
@@ -46,7 +50,8 @@ struct xn_job {
     xn_run_times times; /* of the whole batch */
     /* of xn_engine_recall and xn_engine_keep, else zeroes */
     xn_recall recall;
-    xn_response_probe probe;
+    xn_cache_ticket ticket;
+    int recall_pool;   /* whose answer was looked for */
     int64_t recall_ns; /* time that both took */
     /* the engine's own */
     xn_job *next, *previous; /* in its pool's order of arrival, or a list of taken ones */
@@ -56,6 +61,7 @@ struct xn_job {
     size_t deadline_slot; /* in the heap of deadlines */
     atomic_int unwanted;  /* the xn_status it was cancelled with while it ran, or XN_OK */
     int state;
+    struct xn_worker *caller; /* inline.c: has begun to run it; or NULL */
 };
 
 #endif

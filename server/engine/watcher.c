@@ -1,7 +1,8 @@
 /* watcher.c: the thread that ends jobs which will not run. It sleeps until the earliest deadline,
- * so that a job expires on time however busy the workers are, and calls `done` for what expired,
- * was cancelled or lost its pool. It also makes the one call of on_fatal. It wakes by itself at
- * watch_until_ns; submit wakes it only for an earlier deadline, so a steady load hardly ever does.
+ * so that a job expires on time however busy the workers are, or hung, and calls `done` for what
+ * expired, was cancelled or lost its pool. It also makes the one call of on_fatal. It wakes by
+ * itself at watch_until_ns; submit wakes it only for an earlier deadline, so a steady load hardly
+ * ever does.
  */
 #include "engine_internal.h"
 
@@ -15,7 +16,7 @@ static void end_jobs_unlocked(xn_engine *engine) {
     xn_job *jobs = engine->ending_first;
     engine->ending_first = engine->ending_last = NULL;
     pthread_mutex_unlock(&engine->mutex);
-    xn_engine_end_jobs(jobs, reason);
+    xn_engine_end_jobs(engine, jobs, reason);
     pthread_mutex_lock(&engine->mutex);
 }
 

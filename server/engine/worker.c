@@ -83,20 +83,20 @@ static bool is_wanted(void *context) {
 }
 
 xn_status xn_worker_launch(xn_worker *worker, xn_job *const *jobs, size_t count,
-                           const xn_prepared *const *prepared, xn_launch *out, xn_error *error) {
-    xn_program *program;
-    xn_status status = xn_programs_get(worker->programs, &jobs[0]->problem, images_of(jobs, count),
-                                       &program, error);
+                           const xn_prepared *const *prepared, int64_t until_ns, xn_launch *out,
+                           xn_error *error) {
+    xn_status status =
+        xn_programs_get(worker->programs, &jobs[0]->problem, out->images, &worker->program, error);
     if (status == XN_OK)
-        status = xn_program_ready(program, prepared, error);
+        status = xn_asset_ready(jobs[0]->asset, worker->program, prepared, error);
     if (status != XN_OK)
         return status;
     for (size_t i = 0; i < count; i++)
         worker->items[i] = (xn_batch_item){jobs[i]->input, jobs[i]->output, jobs[i]->images};
-    out->precision = xn_program_precision(program, prepared);
+    out->precision = xn_program_precision(worker->program, prepared);
     company all = {jobs, count};
-    return xn_program_run_wanted(program, prepared, worker->items, count,
-                                 &(xn_run_wish){is_wanted, &all}, &out->times, error);
+    return xn_program_run_wanted(worker->program, prepared, worker->items, count,
+                                 &(xn_run_wish){is_wanted, &all, until_ns}, &out->times, error);
 }
 
 /* Why its launch was given up. */
@@ -108,43 +108,48 @@ static xn_status fail_unwanted(xn_job *job) {
                    "the deadline passed during the computation, which was given up");
 }
 
-void xn_worker_conclude(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
-                        const xn_launch *launch, const xn_error *error) {
+void xn_worker_count(xn_worker *worker, const xn_job *first, xn_status status, xn_launch *launch) {
     xn_engine *engine = worker->engine;
-    int64_t now_ns = xn_now_ns(), images = images_of(jobs, count);
     if (status == XN_OK) {
         const xn_run_times *times = &launch->times;
         int64_t busy_ns = times->upload_ns + times->compute_ns + times->download_ns;
-        xn_metrics_batch(engine->metrics, worker->member, (int64_t)count, images, busy_ns);
-        xn_asset_count_requests(jobs[0]->asset, (int64_t)count);
+        xn_metrics_batch(engine->metrics, worker->member, launch->requests, launch->images,
+                         busy_ns);
+        xn_asset_count_requests(first->asset, launch->requests);
     }
-    xn_admission_finished(engine->admission, (int64_t)count, now_ns);
-    for (size_t i = 0; i < count; i++) {
-        xn_job *job = jobs[i];
-        if (status != XN_OK)
-            job->error = *error;
-        job->status = status == XN_ERR_CANCELLED ? fail_unwanted(job) : status;
-        job->times = launch->times;
-        job->precision = launch->precision;
-        job->device = worker->member;
-        job->batch_requests = (int64_t)count;
-        job->batch_images = images;
-        job->finished_ns = now_ns;
-    }
+    launch->finished_ns = xn_now_ns();
+    xn_admission_finished(engine->admission, launch->requests, launch->finished_ns);
 }
 
-/* Hands jobs of one launch back with their outcome; they are gone afterwards. */
-static void finish(xn_worker *worker, xn_job *const *jobs, size_t count, xn_status status,
-                   const xn_launch *launch, const xn_error *error) {
-    const xn_engine *engine = worker->engine;
-    const bool around = count > 1 && engine->before_done;
-    xn_worker_conclude(worker, jobs, count, status, launch, error);
-    if (around)
-        engine->before_done();
-    for (size_t i = 0; i < count; i++)
+bool xn_worker_is_fault(xn_status status) {
+    return status != XN_OK && status != XN_ERR_CANCELLED && status != XN_ERR_BUSY &&
+           status != XN_ERR_LIMIT;
+}
+
+void xn_worker_conclude(const xn_worker *worker, xn_job *job, xn_status status,
+                        const xn_launch *launch, const xn_error *error) {
+    if (status != XN_OK)
+        job->error = *error;
+    job->status = status == XN_ERR_CANCELLED ? fail_unwanted(job) : status;
+    job->times = launch->times;
+    job->precision = launch->precision;
+    job->device = worker->member;
+    job->batch_requests = launch->requests;
+    job->batch_images = launch->images;
+    job->finished_ns = launch->finished_ns;
+}
+
+void xn_worker_finish(xn_worker *worker, xn_job **jobs, size_t count, xn_status status,
+                      xn_launch *launch, const xn_error *error) {
+    xn_engine *engine = worker->engine;
+    xn_job *late;
+    xn_worker_count(worker, jobs[0], status, launch);
+    const size_t on_time = xn_engine_settle(engine, jobs, count, &late);
+    for (size_t i = 0; i < on_time; i++)
+        xn_worker_conclude(worker, jobs[i], status, launch, error);
+    for (size_t i = 0; i < on_time; i++)
         jobs[i]->done(jobs[i]);
-    if (around)
-        engine->after_done();
+    xn_engine_release(late);
 }
 
 void xn_worker_report(xn_worker *worker, xn_status status, const xn_error *error,
@@ -179,15 +184,21 @@ static void explain_too_large(const xn_worker *worker, const xn_job *job, xn_err
             worker->engine->members[worker->member].info.id, (long long)job->images, why.message);
 }
 
+static xn_launch launch_of(xn_job *const *jobs, size_t count) {
+    return (xn_launch){.precision = XN_PRECISION_FP32,
+                       .requests = (int64_t)count,
+                       .images = images_of(jobs, count)};
+}
+
 /* Runs jobs[0, count), in one launch if the device has the memory, else in smaller ones. */
 static void run_batch(xn_worker *worker, size_t count) {
     xn_error error = {0};
     const xn_prepared *const *prepared = NULL;
-    xn_launch out = {.precision = XN_PRECISION_FP32};
+    xn_launch out = launch_of(worker->jobs, count);
     xn_status status = prepare(worker, &prepared, &error);
     if (status != XN_OK) {
         xn_worker_report(worker, status, &error, worker->jobs[0]);
-        finish(worker, worker->jobs, count, status, &out, &error);
+        xn_worker_finish(worker, worker->jobs, count, status, &out, &error);
         return;
     }
     size_t piece = count;
@@ -195,8 +206,8 @@ static void run_batch(xn_worker *worker, size_t count) {
     for (size_t at = 0; at < count;) {
         xn_job **jobs = &worker->jobs[at];
         size_t now = piece < count - at ? piece : count - at;
-        out = (xn_launch){.precision = XN_PRECISION_FP32};
-        status = xn_worker_launch(worker, jobs, now, prepared, &out, &error);
+        out = launch_of(jobs, now);
+        status = xn_worker_launch(worker, jobs, now, prepared, 0, &out, &error);
         if (status == XN_ERR_DEVICE_MEMORY && !alone) {
             be_alone(worker, &error);
             alone = true;
@@ -211,13 +222,83 @@ static void run_batch(xn_worker *worker, size_t count) {
         alone = false;
         if (status == XN_ERR_DEVICE_MEMORY)
             explain_too_large(worker, jobs[0], &error);
-        if (status == XN_ERR_DEVICE_LOST)
-            now = count - at; /* the rest is lost with it */
-        if (status != XN_OK && status != XN_ERR_CANCELLED)
+        if (status == XN_ERR_DEVICE_LOST) { /* the rest is lost with it */
+            now = count - at;
+            out = launch_of(jobs, now);
+        }
+        if (xn_worker_is_fault(status))
             xn_worker_report(worker, status, &error, jobs[0]);
-        finish(worker, jobs, now, status, &out, &error);
+        xn_worker_finish(worker, jobs, now, status, &out, &error);
         at += now;
     }
+}
+
+/* ---- programs that are not needed ---- */
+
+/* Programs keep memory for the next run like theirs; what is little is not worth making anew. */
+#define UNUSED_NS (5 * XN_NS_PER_S)
+#define LITTLE_BYTES ((int64_t)1 << 20)
+
+static bool keeps_much(const xn_worker *worker) {
+    return xn_programs_bytes(worker->programs) > LITTLE_BYTES;
+}
+
+/* When an idle worker is to give its memory back. */
+static int64_t tidy_ns(const xn_worker *worker) {
+    if (worker->era != worker->engine->era)
+        return INT64_MIN;
+    return keeps_much(worker) ? worker->rest_ns + UNUSED_NS : INT64_MAX;
+}
+
+/* As a run, so that no other worker means to be alone. */
+static void tidy_drop_lock(xn_worker *worker) {
+    xn_engine *engine = worker->engine;
+    worker->era = engine->era;
+    engine->members[worker->member].running++;
+    pthread_mutex_unlock(&engine->mutex);
+    xn_programs_trim(worker->programs);
+    pthread_mutex_lock(&engine->mutex);
+    xn_worker_rest_locked(worker, 0);
+}
+
+void xn_inline_tidy_drop_lock(xn_worker *borrowed) {
+    xn_engine *engine = borrowed->engine;
+    while (borrowed->era != engine->era || keeps_much(borrowed)) {
+        borrowed->era = engine->era;
+        pthread_mutex_unlock(&engine->mutex);
+        xn_programs_trim(borrowed->programs);
+        pthread_mutex_lock(&engine->mutex);
+    }
+}
+
+/* A free borrowed stream of a device that no worker means to be alone on; taken like for a run. */
+static xn_worker *take_old_borrowed_locked(xn_engine *engine) {
+    for (int i = 0; i < engine->member_count; i++) {
+        xn_member *member = &engine->members[i];
+        for (xn_worker **at = &member->streams; *at && !member->starving; at = &(*at)->next) {
+            xn_worker *borrowed = *at;
+            if (borrowed->era == engine->era)
+                continue;
+            *at = borrowed->next;
+            member->running++;
+            return borrowed;
+        }
+    }
+    return NULL;
+}
+
+void xn_engine_drop_programs(xn_engine *engine) {
+    xn_worker *borrowed;
+    pthread_mutex_lock(&engine->mutex);
+    engine->era++;
+    for (int p = 0; p < engine->pool_count; p++)
+        pthread_cond_broadcast(&engine->pools[p].work);
+    while ((borrowed = take_old_borrowed_locked(engine))) {
+        xn_inline_tidy_drop_lock(borrowed);
+        xn_inline_free_locked(borrowed);
+        xn_worker_rest_locked(borrowed, 0);
+    }
+    pthread_mutex_unlock(&engine->mutex);
 }
 
 /* ---- taking ---- */
@@ -245,7 +326,7 @@ static size_t take_locked(xn_worker *worker, int64_t now_ns, int *threads) {
         worker->jobs[i] = job;
         job->state = XN_JOB_RUNNING;
         job->started_ns = now_ns;
-        xn_deadlines_remove(&engine->deadlines, job);
+        job->device = worker->member;
     }
     if (!count)
         return 0;
@@ -261,22 +342,27 @@ static size_t take_locked(xn_worker *worker, int64_t now_ns, int *threads) {
     return count;
 }
 
-/* Nothing to take: sleeps until woken, or until the oldest group is due if nobody else does. */
+/* Nothing to take: sleeps until woken, until the oldest group is due if nobody else does, or until
+ * what the worker keeps is to be given back. */
 static void idle_locked(xn_worker *worker, int64_t now_ns) {
     xn_engine *engine = worker->engine;
     xn_pool *pool = &engine->pools[worker->pool];
     int64_t wait_ns = xn_queue_wait_ns(pool->queue, engine->draining, now_ns);
     /* 0 with nothing taken: no thread of the budget is free; whoever gives some back wakes us. */
     bool timing = !pool->timing && wait_ns > 0 && wait_ns != XN_QUEUE_EMPTY;
+    int64_t until_ns = tidy_ns(worker);
+    if (timing && now_ns + wait_ns < until_ns)
+        until_ns = now_ns + wait_ns;
     pool->idle++;
-    if (timing) {
-        struct timespec until = xn_timespec(now_ns + wait_ns);
-        pool->timing = true;
+    pool->timing = pool->timing || timing;
+    if (until_ns != INT64_MAX) {
+        struct timespec until = xn_timespec(until_ns);
         pthread_cond_timedwait(&pool->work, &engine->mutex, &until);
-        pool->timing = false;
     } else {
         pthread_cond_wait(&pool->work, &engine->mutex);
     }
+    if (timing)
+        pool->timing = false;
     pool->idle--;
 }
 
@@ -314,9 +400,7 @@ static void run_unlocked(xn_worker *worker, size_t count, int threads) {
     run_batch(worker, count);
     pthread_mutex_lock(&engine->mutex);
     xn_worker_rest_locked(worker, threads);
-    /* More than this worker takes back for itself at once. */
-    if (threads > 1 && xn_pool_wants_worker_locked(engine, pool, xn_now_ns()))
-        xn_pool_wake(pool);
+    worker->rest_ns = xn_now_ns();
 }
 
 void *xn_worker_main(void *argument) {
@@ -336,6 +420,8 @@ void *xn_worker_main(void *argument) {
         size_t count = take_locked(worker, now_ns, &threads);
         if (count)
             run_unlocked(worker, count, threads);
+        else if (tidy_ns(worker) <= now_ns)
+            tidy_drop_lock(worker);
         else
             idle_locked(worker, now_ns);
     }

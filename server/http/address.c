@@ -33,3 +33,15 @@ void xn_address_text(const struct sockaddr *address, char text[XN_ADDRESS_MAX]) 
         snprintf(text, XN_ADDRESS_MAX, "[%s]:%d", host, ntohs(v6.sin6_port));
     }
 }
+
+void xn_address_identity(const struct sockaddr *address,
+                         unsigned char out[XN_CLIENT_IDENTITY_BYTES]) {
+    memset(out, 0, XN_CLIENT_IDENTITY_BYTES);
+    if (address->sa_family == AF_INET) {
+        memcpy(out, &((const struct sockaddr_in *)address)->sin_addr, 4);
+    } else if (address->sa_family == AF_INET6) {
+        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
+        bool mapped = IN6_IS_ADDR_V4MAPPED(v6);
+        memcpy(out, mapped ? &v6->s6_addr[12] : v6->s6_addr, mapped ? 4 : 8);
+    }
+}

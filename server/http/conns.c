@@ -22,13 +22,13 @@
 #define LINGER_NS (2 * XN_NS_PER_S)
 #define LINGER_BYTES ((size_t)1 << 20) /* thrown away at most */
 #define LINGER_QUIET_NS (200 * XN_NS_PER_MS)
-#define LINGERERS 256 /* at a time; one more is closed at once */
+#define MAX_LINGERING 256 /* at a time; one more is closed at once */
 
 typedef struct {
     int fd;
     int64_t until_ns;
     size_t left;
-} lingerer;
+} lingering_socket;
 
 struct xn_conns {
     xn_conns_options options;
@@ -42,8 +42,8 @@ struct xn_conns {
     struct pollfd *polled; /* capacity entries, parallel to owners */
     xn_conn **owners;
     size_t capacity;
-    lingerer lingerers[LINGERERS]; /* guarded by lock, as is: */
-    int lingering;
+    lingering_socket lingering[MAX_LINGERING]; /* guarded by lock, as is: */
+    int lingering_count;
 };
 
 #define TIMEOUT_BODY                                                                               \
@@ -52,6 +52,7 @@ struct xn_conns {
     "the connection is closed\", \"field\": \"\"}}\n"
 static const char timeout_response[] =
     "HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Type: application/json\r\n"
+    "X-Content-Type-Options: nosniff\r\n"
     "Content-Length: 127\r\n\r\n" TIMEOUT_BODY;
 _Static_assert(sizeof TIMEOUT_BODY - 1 == 127, "the Content-Length above");
 
@@ -155,7 +156,7 @@ static bool watched_phase(xn_phase phase) {
 }
 
 /* Both locks held; the client has closed its side, or the connection if its request is parked: that
- * one has nobody to answer. One that is still being received can never be complete once all that
+ * one has no client to answer. One that is still being received can never be complete once all that
  * came was read and nothing more has happened for a while. The library does not notice by itself
  * when the end came together with the last bytes: its epoll is edge-triggered, and it reads once
  * per edge. */
@@ -214,12 +215,12 @@ static void reserve_locked(xn_conns *conns) {
     conns->capacity = capacity;
 }
 
-/* ---- lingering ---- */
+/* ---- lingering close ---- */
 
 /* conns->lock held. Whether the socket needs no more time: the client has closed, or its time or
  * its bytes are over. At first nothing is read: most clients have sent what they will, read the
  * answer and close. Then the system throws the bytes away, without a copy. */
-static bool drained_locked(lingerer *item, int64_t now) {
+static bool drained_locked(lingering_socket *item, int64_t now) {
     struct pollfd socket = {.fd = item->fd, .events = POLLRDHUP};
     if (poll(&socket, 1, 0) > 0)
         return true;
@@ -235,22 +236,23 @@ static bool drained_locked(lingerer *item, int64_t now) {
     }
 }
 
-static void tend_lingerers_locked(xn_conns *conns, int64_t now) {
-    for (int i = conns->lingering - 1; i >= 0; i--)
-        if (drained_locked(&conns->lingerers[i], now)) {
-            close(conns->lingerers[i].fd);
-            conns->lingerers[i] = conns->lingerers[--conns->lingering];
+static void check_lingering_locked(xn_conns *conns, int64_t now) {
+    for (int i = conns->lingering_count - 1; i >= 0; i--)
+        if (drained_locked(&conns->lingering[i], now)) {
+            close(conns->lingering[i].fd);
+            conns->lingering[i] = conns->lingering[--conns->lingering_count];
         }
 }
 
 static void linger_locked(xn_conns *conns, int fd) {
-    if (conns->lingering == LINGERERS)
+    if (conns->lingering_count == MAX_LINGERING)
         return;
     int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0)
         return;
     shutdown(copy, SHUT_WR);
-    conns->lingerers[conns->lingering++] = (lingerer){copy, xn_now_ns() + LINGER_NS, LINGER_BYTES};
+    conns->lingering[conns->lingering_count++] =
+        (lingering_socket){copy, xn_now_ns() + LINGER_NS, LINGER_BYTES};
 }
 
 /* ---- the watcher ---- */
@@ -272,14 +274,14 @@ static void tick_locked(xn_conns *conns) {
         pthread_mutex_unlock(&conn->lock);
     }
     watch_clients_locked(conns, watched, now);
-    tend_lingerers_locked(conns, now);
+    check_lingering_locked(conns, now);
 }
 
 static void *watch(void *context) {
     xn_conns *conns = context;
     pthread_mutex_lock(&conns->lock);
     while (!conns->stopping) {
-        if (!conns->count && !conns->lingering) {
+        if (!conns->count && !conns->lingering_count) {
             pthread_cond_wait(&conns->wake, &conns->lock);
             continue;
         }
@@ -327,8 +329,8 @@ void xn_conns_free(xn_conns *conns) {
     pthread_cond_signal(&conns->wake);
     pthread_mutex_unlock(&conns->lock);
     pthread_join(conns->thread, NULL);
-    while (conns->lingering)
-        close(conns->lingerers[--conns->lingering].fd);
+    while (conns->lingering_count)
+        close(conns->lingering[--conns->lingering_count].fd);
     pthread_mutex_destroy(&conns->lock);
     pthread_cond_destroy(&conns->wake);
     xn_mem_free(conns->polled);

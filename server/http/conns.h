@@ -8,9 +8,9 @@
  * A parked request whose client ended its own direction (a half-close) is answered: only a reset is
  * a hang-up there.
  *
- * Lingering: a socket that is closed with bytes of the client unread is reset, and the reset may
- * take the answer with it that the client has not read yet. So a connection that was answered in
- * the middle of a body leaves a duplicate of its socket here, whose bytes are thrown away for a
+ * Lingering close: a socket that is closed with bytes of the client unread is reset, and the reset
+ * may take the answer with it that the client has not read yet. So a connection that was answered
+ * in the middle of a body leaves a duplicate of its socket here, whose bytes are thrown away for a
  * moment until the client closes. */
 #ifndef XN_CONNS_H
 #define XN_CONNS_H
@@ -28,7 +28,7 @@ typedef enum {
     XN_PHASE_HEADERS, /* the request line came */
     XN_PHASE_BODY,
     XN_PHASE_BUSY,   /* being handled */
-    XN_PHASE_PARKED, /* suspended: somebody else works on it */
+    XN_PHASE_PARKED, /* suspended: another thread works on it */
     XN_PHASE_SENDING
 } xn_phase;
 

@@ -12,7 +12,7 @@
 /* Fields that the daemon reads, or that frame the request, and that may stand only once. */
 static const char *const singletons[] = {
     "Authorization", "Content-Encoding", "Content-Type", "Inference-Header-Content-Length",
-    "X-Request-Id",
+    "Origin",        "X-Request-Id",
 };
 
 void xn_framing_refuse(xn_framing *framing, int status, const char *code, const char *field,
@@ -33,12 +33,16 @@ static bool same(const char *name, size_t length, const char *known) {
     return strlen(known) == length && !strncasecmp(name, known, length);
 }
 
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
 static void trim(const char **text, size_t *length) {
-    while (*length && (**text == ' ' || **text == '\t')) {
+    while (*length && is_blank(**text)) {
         ++*text;
         --*length;
     }
-    while (*length && ((*text)[*length - 1] == ' ' || (*text)[*length - 1] == '\t'))
+    while (*length && is_blank((*text)[*length - 1]))
         --*length;
 }
 
@@ -124,7 +128,7 @@ static void note_field(xn_framing *framing, const char *name, size_t name_length
     if (same(name, name_length, "Content-Length")) {
         note_length(framing, value, length);
     } else if (same(name, name_length, "Transfer-Encoding")) {
-        framing->chunked = same(value, length, "chunked");
+        framing->chunked = same(value, length, "chunked") && !framing->blank_behind;
         framing->encodings++;
     } else if (same(name, name_length, "Host")) {
         framing->hosts++;
@@ -158,6 +162,7 @@ void xn_framing_field(xn_framing *framing, const char *name, size_t name_length,
                               : "the name of a header is empty");
         return;
     }
+    framing->blank_behind = value_length && is_blank(value[value_length - 1]);
     trim(&value, &value_length);
     if (!value_valid(value, value_length)) {
         int shown = name_length < LONGEST_NAME ? (int)name_length : LONGEST_NAME;
@@ -171,7 +176,7 @@ void xn_framing_field(xn_framing *framing, const char *name, size_t name_length,
 
 /* ---- together ---- */
 
-static void finish_body(xn_framing *framing) {
+static void finish_body(xn_framing *framing, bool old) {
     if (framing->content_lengths > 1)
         malformed(framing, "Content-Length",
                   "Content-Length is given more than once; give it once");
@@ -180,13 +185,14 @@ static void finish_body(xn_framing *framing) {
                   "both Content-Length and Transfer-Encoding are given; give Content-Length");
     else if (framing->encodings > 1)
         malformed(framing, "Transfer-Encoding",
-                  "Transfer-Encoding is given more than once; send the body with Content-Length");
+                  "Transfer-Encoding is given more than once; give it once");
     else if (framing->encodings && !framing->chunked)
         xn_framing_refuse(framing, 501, "not_implemented", "Transfer-Encoding",
-                          "this Transfer-Encoding is not known; send the body with Content-Length");
-    else if (framing->encodings)
-        xn_framing_refuse(framing, 411, "length_required", "Content-Length",
-                          "chunked bodies are not taken; send the body with Content-Length");
+                          "this Transfer-Encoding is not known; send the body chunked, or with "
+                          "Content-Length");
+    else if (framing->encodings && old)
+        malformed(framing, "Transfer-Encoding",
+                  "Transfer-Encoding is of HTTP/1.1; send the body with Content-Length");
     else if (framing->bad_length)
         malformed(framing, "Content-Length", "Content-Length is not a decimal number of bytes");
     else if (framing->huge_length)
@@ -204,7 +210,7 @@ static void finish_host(xn_framing *framing, bool old) {
 }
 
 void xn_framing_finish(xn_framing *framing, bool old) {
-    finish_body(framing);
+    finish_body(framing, old);
     finish_host(framing, old);
     if (!old && framing->expectations && !framing->known_expectations)
         xn_framing_refuse(framing, 417, "expectation_failed", "Expect",
@@ -212,6 +218,7 @@ void xn_framing_finish(xn_framing *framing, bool old) {
     framing->has_length = !framing->status && framing->content_lengths;
     if (!framing->has_length)
         framing->length = 0;
+    framing->chunked &= !framing->status;
     framing->expects = !old && framing->expectations > 0;
 }
 
@@ -229,7 +236,7 @@ void xn_framing_walk_field(xn_framing *framing, xn_framing_walk *walk, const cha
         return;
     }
     xn_framing_field(framing, at, (size_t)(colon - at), value, (size_t)(stop - value));
-    for (char *last = stop; last > value && (last[-1] == ' ' || last[-1] == '\t'); last--)
+    for (char *last = stop; last > value && is_blank(last[-1]); last--)
         last[-1] = 0;
     walk->at = stop + 2;
 }
@@ -237,26 +244,4 @@ void xn_framing_walk_field(xn_framing *framing, xn_framing_walk *walk, const cha
 void xn_framing_walk_end(xn_framing *framing, const xn_framing_walk *walk) {
     if (walk->end - walk->at != 2 || walk->at[0] || walk->at[1])
         malformed(framing, "headers", not_plain);
-}
-
-/* ---- the body's length alone ---- */
-
-void xn_body_length_field(xn_body_length *body, const char *name, size_t name_length,
-                          const char *value, size_t value_length) {
-    size_t bytes;
-    if (same(name, name_length, "Transfer-Encoding"))
-        body->encodings++;
-    if (!same(name, name_length, "Content-Length"))
-        return;
-    trim(&value, &value_length);
-    body->lengths++;
-    body->bad |= parse_length(value, value_length, &bytes) != NUMBER_GOOD;
-    body->digits = value;
-    body->count = value_length;
-}
-
-int xn_body_length_known(const xn_body_length *body) {
-    if (!body->lengths && !body->encodings)
-        return 0;
-    return body->lengths == 1 && !body->encodings && !body->bad ? 1 : -1;
 }

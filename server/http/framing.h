@@ -14,11 +14,13 @@ typedef struct xn_framing {
     char message[200];
     bool has_length; /* exactly one valid Content-Length */
     size_t length;   /* its value, else 0 */
+    bool chunked;    /* Transfer-Encoding: chunked */
     bool expects;    /* waits for 100 Continue */
     /* While it reads. */
     int content_lengths, encodings, hosts, expectations;
-    bool bad_length, huge_length, chunked, bad_host, known_expectations;
-    unsigned seen; /* a bit for each field that may stand only once */
+    bool bad_length, huge_length, bad_host, known_expectations;
+    bool blank_behind; /* the last value, which version 0.9 of the library does not trim */
+    unsigned seen;     /* a bit for each field that may stand only once */
 } xn_framing;
 
 /* The request line. Here and below, the first verdict that is reached stays. */
@@ -48,17 +50,5 @@ void xn_framing_walk_end(xn_framing *framing, const xn_framing_walk *walk);
 /* The verdict for what only the caller can see. The first one counts. */
 void xn_framing_refuse(xn_framing *framing, int status, const char *code, const char *field,
                        const char *message);
-
-/* How long the body is, of all fields by the name of Content-Length and Transfer-Encoding: 1 with
- * *digits and *count set to the decimal number, 0 when there is none, -1 when that is not plain. */
-typedef struct xn_body_length {
-    int lengths, encodings;
-    bool bad;
-    const char *digits;
-    size_t count;
-} xn_body_length;
-void xn_body_length_field(xn_body_length *body, const char *name, size_t name_length,
-                          const char *value, size_t value_length);
-int xn_body_length_known(const xn_body_length *body);
 
 #endif

@@ -4,6 +4,7 @@
 #include "http_internal.h"
 
 #include "framing.h"
+#include "origin.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -51,6 +52,12 @@ static void walk_head(const xn_request *request, xn_framing *f, const char *vers
     xn_framing_walk_end(f, &lines.walk);
 }
 
+/* Version 1.0 and later read a head strictly when told to (http.c). Of the library that runs, not
+ * of the one it was built with. */
+static bool is_strict(void) {
+    return xn_http_library_version()[0] != '0';
+}
+
 static void check_framing(xn_request *request, const char *version) {
     xn_framing f = {0};
     bool old = !strcmp(version, "HTTP/1.0");
@@ -58,14 +65,17 @@ static void check_framing(xn_request *request, const char *version) {
     if (request->bad_path)
         xn_framing_refuse(&f, 400, "bad_request", "path",
                           "the path holds an encoded NUL byte (%00)");
-    if (xn_library_strict())
+    if (is_strict())
         MHD_get_connection_values_n(request->connection, MHD_HEADER_KIND, visit_field, &f);
     else
         walk_head(request, &f, version);
     xn_framing_finish(&f, old);
-    request->has_length = f.has_length;
-    request->length = f.length;
+    request->has_body = f.has_length || f.chunked;
+    request->length = f.chunked ? XN_HTTP_UNKNOWN_LENGTH : f.length;
     request->expects = f.expects;
+    /* Version 0.9 takes a bare LF for the end of a chunk's line, where another server may not: what
+     * follows such a body on the connection may be a part of it. */
+    request->close = f.chunked && !is_strict();
     if (!f.status)
         return;
     request->close = true;
@@ -80,6 +90,56 @@ static const char *path_of(const xn_request *request, const char *url) {
     if (target->has_path)
         return url + target->prefix;
     return strcmp(request->method, "OPTIONS") ? "/" : "*"; /* RFC 9112 section 3.2.4 */
+}
+
+static bool changes(const char *method) {
+    return !strcmp(method, "POST") || !strcmp(method, "PUT") || !strcmp(method, "DELETE");
+}
+
+/* The question that a browser asks before it lets a page of another origin send a request. */
+static void answer_preflight(xn_request *request) {
+    static char nothing[1];
+    xn_request_add_header(request, "Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE");
+    xn_request_add_header(request, "Access-Control-Allow-Headers",
+                          "Accept, Authorization, Content-Encoding, Content-Type, If-None-Match, "
+                          "Inference-Header-Content-Length, X-Request-Id");
+    xn_request_add_header(request, "Access-Control-Max-Age", "600");
+    xn_request_respond(request, 204, NULL, nothing, 0, NULL, NULL);
+}
+
+static void check_origin(xn_request *request, const char *host) {
+    const char *origin = xn_request_header(request, "Origin");
+    if (!origin)
+        return;
+    if (xn_origin_listed(origin, request->http->allowed_origins)) {
+        request->allowed_origin = origin;
+        if (!strcmp(request->method, "OPTIONS") &&
+            xn_request_header(request, "Access-Control-Request-Method"))
+            answer_preflight(request);
+    } else if (changes(request->method) && !xn_origin_is_own(origin, host)) {
+        xn_response_refuse(request, 403, XN_REJECT_UNAUTHORIZED, "forbidden", "Origin",
+                           "the request is from a web page of another origin; --allowed-origins "
+                           "names those that may send it");
+    }
+}
+
+/* Whether a web page sends the request that must not (origin.h). */
+static void check_page(xn_request *request) {
+    const xn_http *http = request->http;
+    const char *host = xn_request_header(request, "Host");
+    char message[320];
+    if (request->responded)
+        return;
+    if (http->any_host || xn_origin_host_known(host, http->allowed_hosts, http->machine)) {
+        check_origin(request, host);
+        return;
+    }
+    snprintf(message, sizeof message,
+             "Host is %.100s, which is no name of this server: without keys it answers to "
+             "localhost, its host name, IP addresses and what --allowed-hosts names",
+             host);
+    xn_response_refuse(request, 421, XN_REJECT_UNAUTHORIZED, "misdirected_request", "Host",
+                       message);
 }
 
 static void check_id(xn_request *request) {
@@ -102,4 +162,5 @@ void xn_head_read(xn_request *request, const char *url, const char *method, cons
     request->path = path_of(request, url);
     check_framing(request, version);
     check_id(request);
+    check_page(request);
 }

@@ -1,29 +1,74 @@
 /* http.c: the life of an exchange over libmicrohttpd; see http.h. The library runs a pool of epoll
  * threads. A parked request is a suspended connection.
  *
- * What the library makes of a request's head is not trusted (head.c), and what it decides by itself
- * goes through http_library.c. A response queued before the body was read makes the library close
- * the connection: the watcher then keeps the socket a moment (conns.h), so that the client sees the
- * answer. A body of a few KiB is read and thrown away instead: its client keeps the connection. In
- * the middle of a body the library takes no response; then the answer is written past it. */
+ * What the library makes of a request's head is not trusted (head.c). What it cannot read it
+ * refuses by itself, with a page of its own. A response queued before the body was read makes the
+ * library close the connection: the watcher then keeps the socket a moment (conns.h), so that the
+ * client sees the answer. A body of a few KiB is read and thrown away instead: its client keeps the
+ * connection. In the middle of a body the library takes no response; then the answer is written
+ * past it. */
 #include "http_internal.h"
 
+#include "address.h"
 #include "clock.h"
 #include "config.h"
-#include "listener.h"
 #include "xn_mem.h"
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#define DISCARD_BYTES (16u << 10)    /* the largest body read only to be thrown away */
-#define HOLD_NS (100 * XN_NS_PER_MS) /* a place in the gate */
-#define LINGER_NS XN_NS_PER_S        /* at the end, for a request that may be on its way */
+#define DISCARD_BYTES (16u << 10)        /* the largest body read only to be thrown away */
+#define MAX_HOLD_NS (100 * XN_NS_PER_MS) /* a permit of the limiter */
+#define LINGER_NS XN_NS_PER_S            /* at the end, for a request that may be on its way */
+#define MOST_PARAMETERS 256
 #define CLIENT_DISCIPLINE_LVL ((enum MHD_OPTION)38) /* MHD_OPTION_...; headers of 0.9 lack it */
 
 /* ---- the callbacks of the library ---- */
+
+/* Version 0.9 of the library keeps each parameter of the query in the connection's memory. When
+ * that is full it waits for headers that it has thrown away, and never answers. */
+static bool has_too_many_parameters(const char *uri) {
+    int count = 1;
+    for (const char *c = uri ? strchr(uri, '?') : NULL; c; c = strchr(c + 1, '&'))
+        if (count++ > MOST_PARAMETERS)
+            return true;
+    return false;
+}
+
+static void release_permit(xn_request *request) {
+    if (request->limited)
+        xn_limiter_release(request->http->limiter, &request->permit);
+}
+
+/* Gives back what the request holds. Last use of it. */
+static void end_request(xn_request *request, int status, bool delivered) {
+    xn_http *http = request->http;
+    const bool kept = !request->conn->memory; /* by a run: `finished` may free it then */
+    if (status && delivered)
+        xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
+    xn_response_release(request);
+    if (kept)
+        release_permit(request);
+    http->handler.finished(http->handler.context, request, status, delivered);
+    if (kept)
+        return;
+    release_permit(request); /* after what it held was given back: the next one may need it */
+    xn_request_memory_free(request);
+}
+
+/* With TLS only the library could write an answer. The request ends here: the library forgets some
+ * of these connections without a word. */
+static void refuse_parameters(xn_request *request) {
+    xn_response_refuse(request, 414, XN_REJECT_FRAMING, "uri_too_long", "query",
+                       "the query has more than 256 parameters");
+    xn_response_cut_off(request);
+    bool sent = request->stage == XN_REQUEST_RESPONDING;
+    shutdown(request->conn->fd, sent ? SHUT_WR : SHUT_RDWR);
+    end_request(request, sent ? request->status : 0, sent);
+}
 
 static void *request_line(void *context, const char *uri, struct MHD_Connection *connection) {
     xn_http *http = context;
@@ -33,6 +78,8 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     if (!conn)
         return NULL;
     xn_request *request = conn->memory;
+    if (!request)
+        return NULL; /* kept: no other request follows */
     memset(request, 0, offsetof(xn_request, headers));
     request->http = http;
     request->connection = connection;
@@ -46,31 +93,54 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     request->bad_path = uri && strstr(uri, "%00");
     xn_request_make_id(http, request->id);
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
+    if (has_too_many_parameters(uri)) {
+        refuse_parameters(request);
+        return NULL;
+    }
     return request;
 }
 
-/* Only a request with such a body ever has to do with the gate and its lock. */
-static bool is_for_gate(const xn_request *request) {
-    return request->length > DISCARD_BYTES;
-}
-
-/* Whether the request has to wait, suspended; it is called again when it may go on. */
-static bool waits_at_gate(xn_request *request) {
-    xn_gate *gate = request->http->gate;
-    if (request->responded || !is_for_gate(request) || xn_gate_enter(gate, &request->place))
+/* Whether the request has to wait, suspended; the library calls again when it may go on. Only one
+ * with a larger body has to do with the limiter and its lock. */
+static bool waits_for_permit(xn_request *request) {
+    xn_limiter *limiter = request->http->limiter;
+    if (request->responded || request->length <= DISCARD_BYTES)
+        return false;
+    request->limited = true;
+    if (xn_limiter_acquire(limiter, &request->permit))
         return false;
     request->stage = XN_REQUEST_WAITING;
     xn_conn_enter(request->conn, XN_PHASE_PARKED, 0, NULL);
     MHD_suspend_connection(request->connection);
-    xn_gate_wait(gate, &request->place);
+    xn_limiter_wait(limiter, &request->permit);
     return true;
 }
 
-static void gate_opens(xn_gate_place *place) {
-    xn_request *request = (xn_request *)(void *)((char *)place - offsetof(xn_request, place));
+static void permit_granted(xn_permit *permit) {
+    xn_request *request = (xn_request *)(void *)((char *)permit - offsetof(xn_request, permit));
     struct MHD_Connection *connection = request->connection;
     xn_conn_enter(request->conn, XN_PHASE_HEADERS, 0, NULL);
-    xn_library_resume(connection);
+    MHD_resume_connection(connection);
+}
+
+static void refuse_body(xn_request *request) {
+    xn_response_refuse(request, 413, XN_REJECT_TOO_LARGE, "too_large", "Content-Length",
+                       "this route takes no body of that size");
+}
+
+static enum MHD_Result complete(xn_request *request) {
+    const xn_http_handler *handler = &request->http->handler;
+    bool unknown = request->length == XN_HTTP_UNKNOWN_LENGTH;
+    if (request->received != request->length && !unknown)
+        return MHD_NO;
+    request->length = request->received;
+    request->received_ns = xn_now_ns();
+    xn_metrics_add(request->http->metrics, XN_COUNTER_RECEIVED_BYTES, (int64_t)request->length);
+    xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
+    if (!request->responded)
+        handler->complete(handler->context, request);
+    /* The stage is written by this thread alone. */
+    return request->stage == XN_REQUEST_PARKED ? MHD_YES : xn_response_deliver(request);
 }
 
 static enum MHD_Result take_body(xn_request *request) {
@@ -81,13 +151,19 @@ static enum MHD_Result take_body(xn_request *request) {
     bool early = request->close || request->expects || request->length > DISCARD_BYTES;
     if (request->responded && early)
         return xn_response_deliver(request);
-    if (!request->responded && !request->body && request->length > DISCARD_BYTES) {
+    if (!request->responded && !request->body && request->length > DISCARD_BYTES &&
+        request->length != XN_HTTP_UNKNOWN_LENGTH) {
         request->close = true;
-        xn_response_refuse(request, 413, XN_REJECT_TOO_LARGE, "too_large", "Content-Length",
-                           "this route takes no body of that size");
+        refuse_body(request);
         return xn_response_deliver(request);
     }
     request->stage = XN_REQUEST_BODY;
+    if (request->expects && !request->length) {
+        /* Version 0.9 would invite a body and take no response then. It closes after one that comes
+         * now. */
+        request->close = true;
+        return complete(request);
+    }
     xn_conn_enter(request->conn, XN_PHASE_BODY, 0, NULL);
     return MHD_YES;
 }
@@ -96,37 +172,32 @@ static enum MHD_Result take_body(xn_request *request) {
 static enum MHD_Result begin(xn_request *request, const char *url, const char *method,
                              const char *version) {
     xn_head_read(request, url, method, version);
-    return waits_at_gate(request) ? MHD_YES : take_body(request);
+    return waits_for_permit(request) ? MHD_YES : take_body(request);
+}
+
+/* Whether the body may grow to so many bytes; else the request has a response. */
+static bool may_grow(xn_request *request, size_t bytes) {
+    const xn_http_handler *handler = &request->http->handler;
+    if (request->body && bytes > request->allowed)
+        handler->more(handler->context, request, bytes);
+    else if (!request->body && bytes > DISCARD_BYTES)
+        refuse_body(request);
+    return !xn_request_responded(request);
 }
 
 static enum MHD_Result receive(xn_request *request, const char *data, size_t *size) {
-    if (*size > request->length - request->received)
+    size_t bytes = request->received + *size;
+    if (bytes > request->length)
         return MHD_NO; /* the library never delivers more than Content-Length */
-    if (request->body && !request->responded && *size > request->allowed - request->received) {
-        request->http->handler.more(request->http->handler.context, request,
-                                    request->received + *size);
-        if (xn_request_responded(request))
+    if (!request->responded) {
+        if (!may_grow(request, bytes))
             return xn_response_cut_off(request);
+        if (request->body)
+            memcpy(request->body + request->received, data, *size);
     }
-    if (request->body && !request->responded)
-        xn_direct_take(request, data, *size);
-    request->received += *size;
+    request->received = bytes;
     *size = 0;
-    if (request->body && !request->responded && request->received < request->length)
-        xn_direct_begin(request);
     xn_conn_received(request->conn, request->received);
-    return MHD_YES;
-}
-
-static enum MHD_Result complete(xn_request *request) {
-    if (request->received != request->length)
-        return MHD_NO;
-    xn_direct_end(request);
-    request->received_ns = xn_now_ns();
-    xn_metrics_add(request->http->metrics, XN_COUNTER_RECEIVED_BYTES, (int64_t)request->length);
-    xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
-    if (!request->responded)
-        request->http->handler.complete(request->http->handler.context, request);
     return MHD_YES;
 }
 
@@ -136,7 +207,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     xn_request *request = *state;
     (void)context, (void)connection;
     if (!request)
-        return MHD_NO; /* no memory at the request line */
+        return MHD_NO; /* refused, or no memory, at the request line */
     /* Once it is being stopped the library takes a response for given and sends none. */
     if (atomic_load_explicit(&request->http->stopping, memory_order_relaxed))
         return MHD_NO;
@@ -145,15 +216,8 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
         return begin(request, url, method, version);
     case XN_REQUEST_WAITING:
         return take_body(request);
-    case XN_REQUEST_BODY: {
-        if (*size)
-            return receive(request, data, size);
-        if (complete(request) != MHD_YES)
-            return MHD_NO;
-        if (request->stage == XN_REQUEST_PARKED) /* written by this thread alone */
-            return MHD_YES;
-        return xn_response_deliver(request);
-    }
+    case XN_REQUEST_BODY:
+        return *size ? receive(request, data, size) : complete(request);
     case XN_REQUEST_PARKED:
         if (!xn_request_responded(request))
             request->http->handler.answer(request->http->handler.context, request);
@@ -173,15 +237,7 @@ void xn_request_park(xn_request *request) {
 void xn_request_unpark(xn_request *request) {
     struct MHD_Connection *connection = request->connection;
     xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
-    xn_library_resume(connection);
-}
-
-void xn_http_hold_wakes(void) {
-    xn_library_hold_wakes();
-}
-
-void xn_http_send_wakes(void) {
-    xn_library_send_wakes();
+    MHD_resume_connection(connection);
 }
 
 /* What the library answered by itself, where it could make nothing of the headers; 0: nothing. */
@@ -197,34 +253,19 @@ static void completed(void *context, struct MHD_Connection *connection, void **s
     xn_http *http = context;
     if (!request)
         return;
+    xn_conn *conn = request->conn;
     bool ours = request->stage == XN_REQUEST_RESPONDING;
     bool cut_off = ours && request->release;
     int status = ours ? request->status : library_status(connection);
     /* The library ends what it answered by itself as an error, sent or not. */
     bool delivered = why == MHD_REQUEST_TERMINATED_COMPLETED_OK || cut_off || (!ours && status);
-    if (status && delivered)
-        xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
-    xn_direct_end(request);
-    xn_response_release(request);
-    if (is_for_gate(request))
-        xn_gate_leave(http->gate, &request->place);
-    http->handler.finished(http->handler.context, request, status, delivered);
-    xn_conn_enter(request->conn, XN_PHASE_IDLE, 0, NULL);
-    xn_request_memory_free(request);
-    *state = NULL;
-}
-
-/* IPv4 as it is, IPv6 by the 64 bits that are a network's: one client has as many addresses in it
- * as he likes. */
-static void identify(const struct sockaddr *address, unsigned char out[XN_CLIENT_IDENTITY_BYTES]) {
-    memset(out, 0, XN_CLIENT_IDENTITY_BYTES);
-    if (address->sa_family == AF_INET) {
-        memcpy(out, &((const struct sockaddr_in *)address)->sin_addr, 4);
-    } else if (address->sa_family == AF_INET6) {
-        const struct in6_addr *v6 = &((const struct sockaddr_in6 *)address)->sin6_addr;
-        bool mapped = IN6_IS_ADDR_V4MAPPED(v6);
-        memcpy(out, mapped ? &v6->s6_addr[12] : v6->s6_addr, mapped ? 4 : 8);
+    if (!ours && status) {
+        xn_metrics_rejected(http->metrics, XN_REJECT_FRAMING);
+        conn->linger = true;
     }
+    end_request(request, status, delivered);
+    xn_conn_enter(conn, XN_PHASE_IDLE, 0, NULL);
+    *state = NULL;
 }
 
 static xn_conn *watch_connection(xn_http *http, struct MHD_Connection *connection) {
@@ -236,7 +277,7 @@ static xn_conn *watch_connection(xn_http *http, struct MHD_Connection *connectio
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
     bool tls = info && info->tls_session;
     info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    identify(info->client_addr, identity);
+    xn_address_identity(info->client_addr, identity);
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     xn_client *address = xn_client_get(http->admission, XN_CLIENT_ADDRESS, identity);
     void *memory = address ? xn_request_memory() : NULL;
@@ -271,46 +312,56 @@ static void request_gone(void *context, void *request) {
     http->handler.gone(http->handler.context, request);
 }
 
+/* The library closes what it cannot take. */
+static void add_connection(void *context, int fd, const struct sockaddr *address,
+                           socklen_t length) {
+    const xn_http *http = context;
+    MHD_add_connection(http->daemon, fd, address, length);
+}
+
 static void tick(void *context, int64_t now_ns) {
     xn_http *http = context;
-    xn_gate_tick(http->gate, now_ns);
+    xn_limiter_tick(http->limiter, now_ns);
 }
 
 /* ---- start and stop ---- */
 
-/* Takes the listener, also when it fails: the library has closed it then, except before it got as
- * far as to look at it. */
 static xn_status start_daemon(xn_http *http, const xn_http_options *options, xn_error *error) {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ITC |
-                     (options->tls_retrieve ? MHD_USE_TLS : 0);
+                     MHD_USE_NO_LISTEN_SOCKET | (options->tls_retrieve ? MHD_USE_TLS : 0);
     struct MHD_OptionItem tls[] = {
         {options->tls_retrieve ? MHD_OPTION_HTTPS_CERT_CALLBACK2 : MHD_OPTION_END, 0,
          (void *)(uintptr_t)options->tls_retrieve},
         {MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)options->tls_priorities},
         {MHD_OPTION_END, 0, NULL}};
-    /* 0.9 strict would answer a missing Host by itself, which head.c sees. */
+    /* Version 0.9 sends the head of some of its own refusals twice; not strict it makes few. */
     struct MHD_OptionItem strictness[] = {
-        {xn_library_strict() ? CLIENT_DISCIPLINE_LVL : MHD_OPTION_STRICT_FOR_CLIENT,
-         xn_library_strict() ? 1 : 0, NULL},
+        {xn_http_library_version()[0] == '0' ? MHD_OPTION_END : CLIENT_DISCIPLINE_LVL, 1, NULL},
         {MHD_OPTION_END, 0, NULL}};
     struct MHD_OptionItem pool[] = {
         {options->threads > 1 ? MHD_OPTION_THREAD_POOL_SIZE : MHD_OPTION_END, options->threads,
          NULL},
         {MHD_OPTION_END, 0, NULL}};
     http->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, handle, http, MHD_OPTION_LISTEN_SOCKET, (MHD_socket)http->listener,
-        MHD_OPTION_NOTIFY_COMPLETED, completed, http, MHD_OPTION_NOTIFY_CONNECTION,
-        connection_changed, http, MHD_OPTION_URI_LOG_CALLBACK, request_line, http,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)XN_CONNECTION_HEADERS_BYTES,
+        flags, 0, NULL, NULL, handle, http, MHD_OPTION_NOTIFY_COMPLETED, completed, http,
+        MHD_OPTION_NOTIFY_CONNECTION, connection_changed, http, MHD_OPTION_URI_LOG_CALLBACK,
+        request_line, http, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)XN_CONNECTION_HEADERS_BYTES,
         MHD_OPTION_CONNECTION_LIMIT, (unsigned)options->max_connections,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)options->max_connections_per_address,
         MHD_OPTION_ARRAY, strictness, MHD_OPTION_ARRAY, pool, MHD_OPTION_ARRAY, tls,
         MHD_OPTION_END);
     if (!http->daemon)
-        return xn_fail(error, XN_ERR_IO, "listen", "the HTTP library did not start on %s port %d%s",
-                       options->listen, http->port,
+        return xn_fail(error, XN_ERR_IO, "listen", "the HTTP library did not start%s",
                        options->tls_retrieve ? "; was it built with TLS?" : "");
     return XN_OK;
+}
+
+static void release(xn_http *http) {
+    if (http->listener >= 0)
+        close(http->listener);
+    xn_conns_free(http->conns);
+    xn_limiter_free(http->limiter);
+    xn_mem_free(http);
 }
 
 xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *handler,
@@ -321,7 +372,11 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
     http->handler = *handler;
     http->metrics = options->metrics;
     http->admission = options->admission;
-    xn_share_open(http, options->threads);
+    http->listener = -1;
+    http->any_host = options->any_host;
+    http->allowed_hosts = options->allowed_hosts;
+    http->allowed_origins = options->allowed_origins;
+    gethostname(http->machine, sizeof http->machine - 1);
     http->id_salt = (uint64_t)xn_now_ns() * 0x9e3779b97f4a7c15u >> 16;
     const xn_conns_options conns = {.header_timeout_ns = options->header_timeout_ms * XN_NS_PER_MS,
                                     .body_timeout_ns = options->body_timeout_ms * XN_NS_PER_MS,
@@ -332,29 +387,21 @@ xn_status xn_http_start(const xn_http_options *options, const xn_http_handler *h
                                     .gone = request_gone,
                                     .tick = tick,
                                     .context = http};
-    xn_status status = xn_gate_create(options->max_active, HOLD_NS, gate_opens, &http->gate, error);
+    xn_status status =
+        xn_limiter_create(options->max_active, MAX_HOLD_NS, permit_granted, &http->limiter, error);
     if (!status)
         status = xn_conns_create(&conns, &http->conns, error);
-    if (!status)
-        status = xn_direct_open(http, error);
-    if (!status)
-        status = xn_library_bind(
-            &(xn_library_hooks){http, xn_response_for_library, xn_direct_receive, xn_share_accept},
-            error);
     if (!status)
         status =
             xn_listener_open(options->listen, options->port, &http->listener, &http->port, error);
     if (!status)
         status = start_daemon(http, options, error);
     if (!status)
-        xn_share_with(http, http->daemon);
+        status = xn_acceptor_start(http->listener, add_connection, http, &http->acceptor, error);
     if (status) {
-        xn_library_unbind();
-        xn_conns_free(http->conns);
-        xn_gate_free(http->gate);
-        xn_direct_close(http);
-        xn_share_close(http);
-        xn_mem_free(http);
+        if (http->daemon)
+            MHD_stop_daemon(http->daemon);
+        release(http);
         return status;
     }
     *out = http;
@@ -371,7 +418,7 @@ int xn_http_port(const xn_http *http) {
 
 void xn_http_drain(xn_http *http) {
     atomic_store(&http->draining, true);
-    xn_gate_unlock(http->gate); /* who waits there is refused */
+    xn_limiter_lift(http->limiter); /* what waits there is refused */
 }
 
 /* Until everybody who was let in has an answer and no connection is so young, or so lately used,
@@ -383,22 +430,12 @@ static void wait_for_silence(xn_http *http, int64_t deadline_ns) {
         nanosleep(&pause, NULL);
 }
 
-/* Not by MHD_quiesce_daemon: it takes the socket out of the epoll sets of threads that may be doing
- * the same at that moment, and whichever comes second makes the library abort the process. A
- * listening socket that is shut down refuses new connections too; the library's threads spin on it
- * until they are stopped, which is soon. */
 void xn_http_stop(xn_http *http, int64_t deadline_ns) {
     xn_http_drain(http);
     xn_listener_refuse(http->listener);
     wait_for_silence(http, deadline_ns);
-    shutdown(http->listener, SHUT_RDWR);
+    xn_acceptor_stop(http->acceptor);
     atomic_store(&http->stopping, true);
-    xn_share_with(http, NULL);
     MHD_stop_daemon(http->daemon);
-    xn_library_unbind();
-    xn_conns_free(http->conns);
-    xn_gate_free(http->gate);
-    xn_direct_close(http);
-    xn_share_close(http);
-    xn_mem_free(http);
+    release(http);
 }

@@ -29,6 +29,10 @@ typedef struct xn_http_options {
     int max_active; /* requests with a body of over 16 KiB at a time; 0 = no limit */
     int64_t header_timeout_ms, body_timeout_ms, send_timeout_ms, idle_timeout_ms;
     int64_t body_min_rate; /* bytes a second */
+    bool any_host;         /* Host is not looked at: what matters needs a key */
+    /* Names that Host may have, and origins of web pages that may do what our own may (origin.h).
+     * They outlive the server. */
+    const char *allowed_hosts, *allowed_origins;
     xn_metrics *metrics;
     xn_admission *admission; /* counts connections */
 } xn_http_options;
@@ -85,8 +89,12 @@ const char *xn_request_header(const xn_request *request, const char *name);
 void xn_request_query(const xn_request *request,
                       bool (*visit)(void *context, const char *key, const char *value),
                       void *context);
-bool xn_request_has_length(const xn_request *request);
-size_t xn_request_length(const xn_request *request);       /* Content-Length, 0 when absent */
+/* Whether it announces a body, by Content-Length (also 0) or chunked. */
+bool xn_request_has_body(const xn_request *request);
+/* The body's length, 0 without one. Of a chunked body XN_HTTP_UNKNOWN_LENGTH until it is complete,
+ * then what came. */
+#define XN_HTTP_UNKNOWN_LENGTH SIZE_MAX
+size_t xn_request_length(const xn_request *request);
 int64_t xn_request_started_ns(const xn_request *request);  /* the request line came */
 int64_t xn_request_received_ns(const xn_request *request); /* the body was complete */
 /* The identifier answers and logs carry: X-Request-Id if valid, else a made one. */
@@ -101,12 +109,17 @@ void *xn_request_user(const xn_request *request);
 void *xn_request_take(xn_request *request, size_t bytes);
 /* How many bytes of it are left of those that are the connection's. */
 size_t xn_request_room(const xn_request *request);
+/* While it is parked: the request's memory, and what was taken of it, stays after `finished` too,
+ * until xn_request_drop, by any thread. Its answer is the connection's last. */
+void xn_request_keep(xn_request *request);
+void xn_request_drop(xn_request *request);
 /* What the handler keeps with the request's connection, which frees it (xn_mem_free) when it ends;
  * NULL at first. Whoever has the request may use it; it counts as XN_CONNECTION_REQUEST_BYTES. */
 void **xn_request_kept(const xn_request *request);
 
-/* Where the body goes, and how many of its xn_request_length bytes it may fill before `more` is
- * asked. Only in headers and more. */
+/* Where the body goes, and how many bytes it may fill before `more` is asked: at most
+ * xn_request_length, where that is known. The bytes so far stay where they are, so `more` gives the
+ * same buffer or one that holds them already. Only in headers and more. */
 void xn_request_receive(xn_request *request, void *buffer, size_t allowed);
 /* Whose connection it is, for admission. */
 xn_client *xn_request_address_share(const xn_request *request);
@@ -126,9 +139,5 @@ bool xn_request_responded(const xn_request *request);
 /* Parks the connection (only in complete). Then, exactly once and from any thread, unpark it. */
 void xn_request_park(xn_request *request);
 void xn_request_unpark(xn_request *request);
-/* Around several unparks by one thread: an HTTP thread that is to answer more than one of them is
- * woken once, at the end. Not nested. */
-void xn_http_hold_wakes(void);
-void xn_http_send_wakes(void);
 
 #endif

@@ -1,13 +1,20 @@
 /* listener.c: see listener.h. */
 #include "listener.h"
 
+#include "clock.h"
+#include "threads.h"
+#include "xn_mem.h"
+
 #include <arpa/inet.h>
 #include <errno.h>
 #include <linux/filter.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static xn_status parse_address(const char *listen_on, int port, struct sockaddr_storage *address,
@@ -104,4 +111,60 @@ void xn_listener_refuse(int listener) {
 bool xn_listener_waits(int listener) {
     struct pollfd waiting = {.fd = listener, .events = POLLIN};
     return poll(&waiting, 1, 0) > 0;
+}
+
+/* ---- accepting ---- */
+
+struct xn_acceptor {
+    int listener;
+    xn_acceptor_add add;
+    void *context;
+    atomic_bool stopping;
+    pthread_t thread;
+};
+
+/* Without a free descriptor or memory the connection stays in the listener's queue. */
+static void *accept_all(void *context) {
+    xn_acceptor *a = context;
+    struct pollfd waiting = {.fd = a->listener, .events = POLLIN};
+    const struct timespec pause = {0, 10 * XN_NS_PER_MS};
+    while (!atomic_load(&a->stopping)) {
+        struct sockaddr_storage address;
+        socklen_t length = sizeof address;
+        int fd = accept4(a->listener, (struct sockaddr *)&address, &length,
+                         SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0)
+            a->add(a->context, fd, (struct sockaddr *)&address, length);
+        else if (errno == EAGAIN)
+            (void)poll(&waiting, 1, -1);
+        else if (errno != EINTR && errno != ECONNABORTED)
+            nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+xn_status xn_acceptor_start(int listener, xn_acceptor_add add, void *context, xn_acceptor **out,
+                            xn_error *error) {
+    xn_acceptor *a = xn_mem_zalloc(1, sizeof *a);
+    if (!a)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to accept connections");
+    a->listener = listener;
+    a->add = add;
+    a->context = context;
+    xn_status status = xn_thread_start(&a->thread, "xn-accept", accept_all, a, error);
+    if (status) {
+        xn_mem_free(a);
+        return status;
+    }
+    *out = a;
+    return XN_OK;
+}
+
+void xn_acceptor_stop(xn_acceptor *acceptor) {
+    if (!acceptor)
+        return;
+    atomic_store(&acceptor->stopping, true);
+    shutdown(acceptor->listener, SHUT_RDWR);
+    pthread_join(acceptor->thread, NULL);
+    xn_mem_free(acceptor);
 }

@@ -6,6 +6,7 @@
 #include "xn_status.h"
 
 #include <stdbool.h>
+#include <sys/socket.h>
 
 /* listen_on: a numeric address. port: 0 takes any; *actual is the one it is. */
 xn_status xn_listener_open(const char *listen_on, int port, int *out, int *actual, xn_error *error);
@@ -20,5 +21,15 @@ xn_status xn_listener_check(const char *listen_on, int port, xn_error *error);
 void xn_listener_refuse(int listener);
 /* Whether connections wait to be accepted. */
 bool xn_listener_waits(int listener);
+
+/* A thread that accepts connections. add gets each, with O_NONBLOCK and O_CLOEXEC, and owns the
+ * socket from then on. */
+typedef struct xn_acceptor xn_acceptor;
+typedef void (*xn_acceptor_add)(void *context, int fd, const struct sockaddr *address,
+                                socklen_t length);
+xn_status xn_acceptor_start(int listener, xn_acceptor_add add, void *context, xn_acceptor **out,
+                            xn_error *error);
+/* Shuts the listener down, so that new connections are refused. NULL-safe. */
+void xn_acceptor_stop(xn_acceptor *acceptor);
 
 #endif

@@ -68,6 +68,19 @@ void *xn_request_take(xn_request *request, size_t bytes) {
     return memset(memory, 0, bytes);
 }
 
+void xn_request_keep(xn_request *request) {
+    request->close = true;
+    request->kept_address = request->conn->address;
+    request->conn->address = NULL;
+    request->conn->memory = NULL;
+}
+
+void xn_request_drop(xn_request *request) {
+    xn_client_put(request->http->admission, request->kept_address);
+    xn_request_memory_free(request);
+    xn_mem_free(request);
+}
+
 size_t xn_request_room(const xn_request *request) {
     return ROOM_BYTES - request->room_used;
 }
@@ -97,10 +110,10 @@ size_t xn_request_bytes_out(const xn_request *request) {
     return sent ? request->response_length : 0;
 }
 const char *xn_request_header(const xn_request *request, const char *name) {
-    return xn_library_header(request->connection, name);
+    return MHD_lookup_connection_value(request->connection, MHD_HEADER_KIND, name);
 }
-bool xn_request_has_length(const xn_request *request) {
-    return request->has_length;
+bool xn_request_has_body(const xn_request *request) {
+    return request->has_body;
 }
 size_t xn_request_length(const xn_request *request) {
     return request->length;

@@ -1,5 +1,5 @@
-/* response.c: how an answer leaves: as the library's response; as a page of ours in place of one of
- * the library's; and past the library, which takes no response in the middle of a body. */
+/* response.c: how an answer leaves: as the library's response, or past the library, which takes no
+ * response at the request line and in the middle of a body. */
 #include "http_internal.h"
 
 #include "xn_mem.h"
@@ -61,11 +61,28 @@ static struct MHD_Response *make_response(xn_request *request) {
     return response;
 }
 
+/* What lets a page of an allowed origin read the answer. */
+static bool add_cors(const xn_request *request, struct MHD_Response *response) {
+    bool ok = true;
+    if (*request->http->allowed_origins)
+        ok &= MHD_add_response_header(response, "Vary", "Origin") == MHD_YES;
+    if (request->allowed_origin)
+        ok &= MHD_add_response_header(response, "Access-Control-Allow-Origin",
+                                      request->allowed_origin) == MHD_YES &&
+              MHD_add_response_header(response, "Access-Control-Expose-Headers",
+                                      "Cache-Status, ETag, Inference-Header-Content-Length, "
+                                      "Output-Datatype, Output-Shape, Retry-After, Server-Timing, "
+                                      "X-Request-Id") == MHD_YES;
+    return ok;
+}
+
 /* False when there was no memory for one: an answer that lacks a header would be a wrong one. */
 static bool add_headers(const xn_request *request, struct MHD_Response *response) {
     bool close =
         request->close || atomic_load_explicit(&request->http->draining, memory_order_relaxed);
     bool ok = MHD_add_response_header(response, "X-Request-Id", request->id) == MHD_YES;
+    ok &= MHD_add_response_header(response, "X-Content-Type-Options", "nosniff") == MHD_YES;
+    ok &= add_cors(request, response);
     if (request->content_type)
         ok &= MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE,
                                       request->content_type) == MHD_YES;
@@ -91,7 +108,7 @@ enum MHD_Result xn_response_deliver(xn_request *request) {
     request->conn->linger = request->close || request->received < request->length;
     xn_conn_enter(request->conn, XN_PHASE_SENDING, request->response_length, NULL);
     enum MHD_Result queued =
-        xn_library_queue(request->connection, (unsigned)request->status, response);
+        MHD_queue_response(request->connection, (unsigned)request->status, response);
     MHD_destroy_response(response);
     return queued;
 }
@@ -117,12 +134,14 @@ void xn_response_refuse(xn_request *request, int status, xn_reject_reason reason
     xn_request_respond_error(request, status, code, field, message);
 }
 
-/* ---- an answer in the middle of a body ---- */
+/* ---- past the library ---- */
 
 static const char *reason_phrase(int status) {
     switch (status) {
     case 413:
         return "Content Too Large";
+    case 414:
+        return "URI Too Long";
     case 429:
         return "Too Many Requests";
     default:
@@ -136,7 +155,8 @@ static void send_past_library(xn_request *request) {
     char text[2048];
     int n = snprintf(text, sizeof text,
                      "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Type: %s\r\n"
-                     "Content-Length: %zu\r\nX-Request-Id: %s\r\n",
+                     "Content-Length: %zu\r\nX-Request-Id: %s\r\n"
+                     "X-Content-Type-Options: nosniff\r\n",
                      request->status, reason_phrase(request->status), request->content_type,
                      request->response_length, request->id);
     for (int i = 0; i < request->header_count && n < (int)sizeof text; i++)
@@ -151,50 +171,9 @@ static void send_past_library(xn_request *request) {
         request->stage = XN_REQUEST_RESPONDING;
 }
 
-/* The handler has responded and the body is not complete: the rest is not read. */
 enum MHD_Result xn_response_cut_off(xn_request *request) {
     request->conn->linger = true;
     if (!request->aborted && !request->conn->tls)
         send_past_library(request);
     return MHD_NO;
-}
-
-/* ---- in place of the library's pages ---- */
-
-/* What the library answers by itself; see http_library.h. */
-struct MHD_Response *xn_response_for_library(void *context, struct MHD_Connection *connection,
-                                             unsigned status) {
-    static const struct {
-        unsigned status;
-        const char *code, *message;
-    } refusals[] = {
-        {400, "bad_request", "the request line or a header is malformed"},
-        {413, "too_large", "the request is too large"},
-        {414, "uri_too_long", "the request line is too long"},
-        {431, "header_too_large", "the headers are too large"},
-        {501, "not_implemented", "the request needs what this server does not do"},
-        {505, "version_not_supported", "the version is not HTTP/1.0 or HTTP/1.1"},
-    };
-    xn_http *http = context;
-    char text[640], id[XN_PROTO_MAX_ID + 1];
-    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
-        if (refusals[i].status != status)
-            continue;
-        size_t length =
-            xn_proto_write_error(refusals[i].code, refusals[i].message, "", text, sizeof text);
-        struct MHD_Response *response =
-            MHD_create_response_from_buffer(length, text, MHD_RESPMEM_MUST_COPY);
-        if (!response)
-            return NULL;
-        xn_request_make_id(http, id);
-        MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, "application/json");
-        MHD_add_response_header(response, "X-Request-Id", id);
-        xn_metrics_rejected(http->metrics, XN_REJECT_FRAMING);
-        const union MHD_ConnectionInfo *info =
-            MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-        if (info && info->socket_context)
-            ((xn_conn *)info->socket_context)->linger = true;
-        return response;
-    }
-    return NULL;
 }

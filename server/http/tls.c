@@ -18,6 +18,9 @@
 #define MAX_CHAIN 16
 /* Switched off behind whatever --tls-ciphers says. */
 #define OLD_VERSIONS ":-VERS-TLS1.0:-VERS-TLS1.1"
+#define OLD_CIPHERS                                                                                \
+    ":-AES-128-CBC:-AES-192-CBC:-AES-256-CBC:-CAMELLIA-128-CBC:-CAMELLIA-192-CBC"                  \
+    ":-CAMELLIA-256-CBC:-3DES-CBC"
 
 typedef struct pair {
     gnutls_pcert_st chain[MAX_CHAIN]; /* the server's own first */
@@ -213,6 +216,11 @@ xn_tls_callback *xn_tls_retrieve(void) {
 
 /* ---- what may be used ---- */
 
+static bool has_ciphers(gnutls_priority_t priority) {
+    const unsigned *ciphers;
+    return gnutls_priority_cipher_list(priority, &ciphers) > 0;
+}
+
 static bool has_only_new_versions(gnutls_priority_t priority) {
     const unsigned *versions = NULL;
     int count = gnutls_priority_protocol_list(priority, &versions), usable = 0;
@@ -250,15 +258,15 @@ xn_status xn_tls_priorities(const char *ciphers, char priorities[XN_TLS_PRIORITI
                        ciphers, at ? at : ciphers);
     if (result >= 0)
         gnutls_priority_deinit(priority);
-    snprintf(priorities, XN_TLS_PRIORITIES_MAX, "%s" OLD_VERSIONS, ciphers);
+    snprintf(priorities, XN_TLS_PRIORITIES_MAX, "%s" OLD_VERSIONS OLD_CIPHERS, ciphers);
     result = gnutls_priority_init(&priority, priorities, NULL);
-    bool fits = result >= 0 && has_only_new_versions(priority);
+    bool fits = result >= 0 && has_only_new_versions(priority) && has_ciphers(priority);
     if (result >= 0)
         gnutls_priority_deinit(priority);
     if (!fits)
         return xn_fail(error, XN_ERR_MALFORMED, "tls-ciphers",
-                       "--tls-ciphers is \"%.100s\"; it leaves neither TLS 1.2 nor TLS 1.3, the "
-                       "only versions that are spoken",
+                       "--tls-ciphers is \"%.100s\"; of TLS 1.2 and TLS 1.3, without CBC, it "
+                       "leaves nothing",
                        ciphers);
     return XN_OK;
 }

@@ -17,10 +17,10 @@ void xn_tls_unload(void); /* wipes the key; when no connection is open */
  * would crash later. To be asked before any other use of it, also for keys (auth.h). */
 xn_status xn_tls_init(xn_error *error);
 
-#define XN_TLS_PRIORITIES_MAX 400
+#define XN_TLS_PRIORITIES_MAX 480
 
-/* The priority string for the TLS library: --tls-ciphers, and never less than TLS 1.2. An unknown
- * word, and one that leaves no such version, is XN_ERR_MALFORMED. */
+/* The priority string for the TLS library: --tls-ciphers, and never less than TLS 1.2, never CBC.
+ * An unknown word, and one that leaves no such version or no cipher, is XN_ERR_MALFORMED. */
 xn_status xn_tls_priorities(const char *ciphers, char priorities[XN_TLS_PRIORITIES_MAX],
                             xn_error *error);
 

@@ -137,11 +137,10 @@ static bool find_place(xn_models *models, const char *name, xn_model_place *out)
 static bool gives_all(const xn_model_given *given) {
     if (!given || !given->file_count)
         return false;
-    const char config[] = "config.json";
     bool all = given->config != NULL;
     for (int i = 0; i < given->file_count && !all; i++) {
         const char *path = given->files[i].path, *slash = strrchr(path, '/');
-        all = !strcmp(slash ? slash + 1 : path, config);
+        all = !strcmp(slash ? slash + 1 : path, XN_MODEL_CONFIG_FILE);
     }
     return all;
 }
@@ -150,7 +149,7 @@ static bool gives_all(const xn_model_given *given) {
 static xn_status open_folder(xn_models *models, const char *name, const xn_model_given *given,
                              xn_model_folder *out, xn_error *error) {
     xn_model_place place;
-    *out = (xn_model_folder){.fd = -1};
+    *out = (xn_model_folder){.fd = -1, .root = -1};
     bool known = find_place(models, name, &place);
     xn_status status = known ? xn_model_folder_open(&place, out, error)
                              : xn_fail(error, XN_ERR_NOT_FOUND, "model",
@@ -173,6 +172,27 @@ static bool has_changed(xn_models *models, const char *name, const xn_model_fold
     return changed;
 }
 
+/* The files of loads that run side by side have no more bytes together than models may have: one
+ * that does not fit waits for the others. Returns what end_reading gives back. */
+static int64_t begin_reading(xn_models *models, const xn_model_folder *folder) {
+    const int64_t most = models->limits.max_bytes;
+    int64_t bytes = xn_model_folder_bytes(folder);
+    bytes = bytes < most ? bytes : most; /* what has more is refused unread */
+    pthread_mutex_lock(&models->mutex);
+    while (models->reading > most - bytes)
+        pthread_cond_wait(&models->settled, &models->mutex);
+    models->reading += bytes;
+    pthread_mutex_unlock(&models->mutex);
+    return bytes;
+}
+
+static void end_reading(xn_models *models, int64_t bytes) {
+    pthread_mutex_lock(&models->mutex);
+    models->reading -= bytes;
+    pthread_cond_broadcast(&models->settled);
+    pthread_mutex_unlock(&models->mutex);
+}
+
 /* Reads the folder, and once more where it changed meanwhile: a copy into it may be under way.
  * *mark: of the folder that was read, 0 for none. */
 static xn_status read_version(xn_models *models, const char *name, const xn_model_given *given,
@@ -183,7 +203,9 @@ static xn_status read_version(xn_models *models, const char *name, const xn_mode
         xn_status status = open_folder(models, name, given, &folder, error);
         if (status != XN_OK)
             return status;
+        const int64_t reading = begin_reading(models, &folder);
         status = xn_model_version_read(name, &folder, given, &models->limits, &version, error);
+        end_reading(models, reading);
         bool changed = has_changed(models, name, &folder);
         *mark = folder.mark;
         xn_model_folder_close(&folder);
@@ -193,25 +215,31 @@ static xn_status read_version(xn_models *models, const char *name, const xn_mode
         }
         if (version)
             xn_model_release(&version->model);
+        if (last && status == XN_ERR_LOADING) /* it says which file */
+            return status;
         if (last)
-            return xn_fail(error, XN_ERR_IO, "model",
+            return xn_fail(error, XN_ERR_LOADING, "model",
                            "its folder changed while it was read; load it again once all files are "
                            "written");
     }
 }
 
-/* Counts the version's memory; what it replaces counts until it does, but may go. */
-static xn_status reserve(xn_models *models, const xn_model_entry *entry,
-                         const xn_model_version *version, xn_error *error) {
+xn_status xn_model_fail_bytes(int64_t bytes, int64_t others, int64_t most, xn_error *error) {
+    return xn_fail_limit(error, "max-models-bytes", "model",
+                         "it takes %lld bytes and the other loaded models %lld; "
+                         "--max-models-bytes is %lld",
+                         (long long)bytes, (long long)others, (long long)most);
+}
+
+/* Counts so much more memory of a version; what it replaces counts until it does, but may go. */
+static xn_status reserve(xn_models *models, const xn_model_entry *entry, int64_t more,
+                         xn_error *error) {
     xn_status status = XN_OK;
-    int64_t more = (int64_t)version->host_bytes, most = models->limits.max_bytes;
+    const int64_t most = models->limits.max_bytes;
     pthread_mutex_lock(&models->mutex);
     int64_t others = models->bytes - (entry->serving ? (int64_t)entry->serving->host_bytes : 0);
     if (more > most - others)
-        status = xn_fail_limit(error, "max-models-bytes", "model",
-                               "it takes %lld bytes and the other loaded models %lld; "
-                               "--max-models-bytes is %lld",
-                               (long long)more, (long long)others, (long long)most);
+        status = xn_model_fail_bytes(more, others, most, error);
     else
         models->bytes += more;
     pthread_mutex_unlock(&models->mutex);
@@ -222,13 +250,20 @@ static void unreserve_locked(xn_models *models, const xn_model_version *version)
     models->bytes -= (int64_t)version->host_bytes;
 }
 
-/* Puts the network on the devices. */
-static xn_status prepare(xn_models *models, xn_model_version *version, xn_error *error) {
+/* Puts the network on the devices; what that takes of the host's memory is known then. */
+static xn_status prepare(xn_models *models, const xn_model_entry *entry, xn_model_version *version,
+                         xn_error *error) {
+    const int64_t before = xn_mem_held();
     xn_network *network = version->network;
     version->network = NULL; /* the store's, whatever comes */
     xn_status status = xn_store_make_network(models->store, network, &version->model.asset, error);
+    if (status != XN_OK)
+        return status;
+    xn_problem_of_network(network, &version->model.problem);
+    const int64_t more = xn_mem_held() - before;
+    status = reserve(models, entry, more, error);
     if (status == XN_OK)
-        xn_problem_of_network(network, &version->model.problem);
+        version->host_bytes += (size_t)more;
     return status;
 }
 
@@ -292,11 +327,11 @@ static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn
     bool reserved = false;
     xn_status status = read_version(models, entry->name, given, &version, &mark, &why);
     if (status == XN_OK) {
-        status = reserve(models, entry, version, &why);
+        status = reserve(models, entry, (int64_t)version->host_bytes, &why);
         reserved = status == XN_OK;
     }
     if (status == XN_OK)
-        status = prepare(models, version, &why);
+        status = prepare(models, entry, version, &why);
     if (status == XN_OK)
         log_load(entry, version, began_ns);
 
@@ -527,6 +562,7 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
     models->limits =
         (xn_model_limits){{config->max_elements, config->max_output_bytes, config->max_operations},
                           config->max_models_bytes,
+                          xn_config_image_bytes(config),
                           &models->stop};
     models->scanned = !models->repository && !config->models[0];
     xn_status status = take_sources(models, config->models, error);

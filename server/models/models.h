@@ -57,14 +57,17 @@ void xn_models_free(xn_models *models); /* NULL-safe; no call runs, every refere
  * thread. */
 void xn_models_stop(xn_models *models);
 
-/* Whether all that the configuration names could be loaded as far as that needs no device; the
- * first that could not is the error. */
+/* Whether all of --model could be loaded as far as that needs no device; the first that could not
+ * is the error. Those of the repository that could not are logged, as a scan would. */
 xn_status xn_models_check(const xn_config *config, xn_error *error);
 
 /* Loads all that the configuration names; a broken one is logged, listed as unavailable with the
  * reason, and leaves the others alone. Blocks; at the start, and at SIGHUP, where it loads what is
  * new or changed and unloads what is gone. XN_ERR_IO: the repository itself cannot be read. */
 xn_status xn_models_scan(xn_models *models, xn_error *error);
+
+/* Whether the scans so far could load all of --model; the first that could not is the error. */
+xn_status xn_models_check_named(xn_models *models, xn_error *error);
 
 /* A reference to the version that serves (version NULL or ""), or to that one. XN_ERR_NOT_FOUND: no
  * such model or version; XN_ERR_LOADING: it is known and not ready, and why. */

@@ -1,6 +1,8 @@
 /* models_files.c: folders of models and the files in them. Paths come from the configuration and
- * may be links, as volumes are; a name within the repository, and all in a model's folder, is
- * opened relative to the folder it is in and is no link, so nothing leads out of it. */
+ * may be links, as volumes are. A name within the repository, or in the folder of a --model, is
+ * opened relative to the folder it is in, and may be a link to something that lies within the same
+ * repository or folder, as ConfigMaps and container images make them. What a link led to is looked
+ * at after it was opened, so nothing leads out even while links are changed. */
 #include "models_internal.h"
 
 #include "file.h"
@@ -8,6 +10,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,21 +18,71 @@
 
 /* ---- folders ---- */
 
-/* errno of an open that refused a link, or what is no folder. */
-static bool is_no_folder(int cause) {
-    return cause == ELOOP || cause == ENOTDIR;
-}
+enum { LEADS_OUT = EXDEV }; /* as errno */
 
 static int open_folder(int at, const char *name, bool link) {
     return openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (link ? 0 : O_NOFOLLOW));
 }
 
-static xn_status fail_folder(const char *name, int cause, xn_error *error) {
+/* The path of what is open, without links; false with errno. */
+static bool path_of(int fd, char path[PATH_MAX]) {
+    char name[40];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    const ssize_t length = readlink(name, path, PATH_MAX - 1);
+    path[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+static bool is_within(int root, int fd) {
+    char folder[PATH_MAX], path[PATH_MAX];
+    if (!path_of(root, folder) || !path_of(fd, path))
+        return false;
+    const size_t length = strlen(folder);
+    errno = LEADS_OUT;
+    return !strncmp(path, folder, length) &&
+           (!path[length] || path[length] == '/' || folder[length - 1] == '/');
+}
+
+/* Opens what a name, which may be a link, stands for; -1 with errno, LEADS_OUT where that is not in
+ * the root. */
+static int open_within(int root, int at, const char *name, int flags) {
+    int fd = openat(at, name, flags | O_CLOEXEC);
+    if (fd < 0 || is_within(root, fd))
+        return fd;
+    int cause = errno;
+    close(fd);
+    errno = cause;
+    return -1;
+}
+
+static int open_folder_within(int root, int at, const char *name) {
+    int fd = open_folder(at, name, false);
+    return fd >= 0 || (errno != ELOOP && errno != ENOTDIR)
+               ? fd
+               : open_within(root, at, name, O_RDONLY | O_DIRECTORY);
+}
+
+/* Of a link, or of what it leads to. */
+static const char *explain_link(int cause) {
+    return cause == LEADS_OUT ? "is a link that leads out of the model's folder or repository, "
+                                "and is not followed; put a copy in its place"
+           : cause == ELOOP   ? "is a link that leads to itself"
+                              : "is a link to what is not there";
+}
+
+static bool is_link(int at, const char *name) {
+    struct stat info;
+    return !fstatat(at, name, &info, AT_SYMLINK_NOFOLLOW) && S_ISLNK(info.st_mode);
+}
+
+static xn_status fail_folder(int at, const char *name, int cause, xn_error *error) {
+    if ((cause == ENOENT || cause == ELOOP || cause == LEADS_OUT) && is_link(at, name))
+        return xn_fail(error, XN_ERR_MALFORMED, "model", "%.200s %s", name, explain_link(cause));
     if (cause == ENOENT)
         return xn_fail(error, XN_ERR_NOT_FOUND, "model", "there is no folder %.200s", name);
-    return xn_fail(error, XN_ERR_IO, "model", "%.200s: %s", name,
-                   is_no_folder(cause) ? "it is no folder, or a link, which is not followed"
-                                       : strerror(cause));
+    if (cause == ENOTDIR)
+        return xn_fail(error, XN_ERR_MALFORMED, "model", "%.200s is no folder", name);
+    return xn_fail(error, XN_ERR_IO, "model", "%.200s: %s", name, strerror(cause));
 }
 
 static xn_status fail_repository(const char *repository, xn_error *error) {
@@ -37,15 +90,17 @@ static xn_status fail_repository(const char *repository, xn_error *error) {
                    repository, strerror(errno));
 }
 
-static xn_status open_place(const xn_model_place *place, int *fd, xn_error *error) {
-    int repository = AT_FDCWD;
-    if (place->repository && (repository = open_folder(AT_FDCWD, place->repository, true)) < 0)
-        return fail_repository(place->repository, error);
-    *fd = open_folder(repository, place->folder, !place->repository);
-    int cause = errno;
-    if (place->repository)
-        close(repository);
-    return *fd < 0 ? fail_folder(place->folder, cause, error) : XN_OK;
+/* Opens the root, and the model's folder, which is the root itself where there is no repository. */
+static xn_status open_place(const xn_model_place *place, xn_model_folder *out, xn_error *error) {
+    const char *root = place->repository ? place->repository : place->folder;
+    out->root = open_folder(AT_FDCWD, root, true);
+    if (out->root < 0 && place->repository)
+        return fail_repository(root, error);
+    if (out->root < 0)
+        return fail_folder(AT_FDCWD, root, errno, error);
+    out->fd = place->repository ? open_folder_within(out->root, out->root, place->folder)
+                                : open_folder(out->root, ".", false);
+    return out->fd < 0 ? fail_folder(out->root, place->folder, errno, error) : XN_OK;
 }
 
 /* A number of a version: digits without a zero in front, few enough for 64 bits. */
@@ -102,8 +157,8 @@ static uint64_t mark_of(const char *name, const struct stat *info) {
     return mix_time(mix_time(h, &info->st_mtim), &info->st_ctim);
 }
 
-/* Of all files whose names do not begin with a dot: editors and copiers make such ones. A sum, for
- * the order of names means nothing. Never 0. */
+/* Of all files, or what links stand for, whose names do not begin with a dot: editors and copiers
+ * make such ones. A sum, for the order of names means nothing. Never 0. */
 static xn_status mark(xn_model_folder *folder, xn_error *error) {
     struct stat info;
     DIR *names = list(folder->fd);
@@ -111,8 +166,7 @@ static xn_status mark(xn_model_folder *folder, xn_error *error) {
         return xn_fail(error, XN_ERR_IO, "model", "the folder cannot be read: %s", strerror(errno));
     uint64_t sum = mix_text(1, folder->version);
     for (const struct dirent *entry; (entry = readdir(names));)
-        if (entry->d_name[0] != '.' &&
-            !fstatat(folder->fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) &&
+        if (entry->d_name[0] != '.' && !fstatat(folder->fd, entry->d_name, &info, 0) &&
             !S_ISDIR(info.st_mode))
             sum += mark_of(entry->d_name, &info);
     closedir(names);
@@ -120,13 +174,13 @@ static xn_status mark(xn_model_folder *folder, xn_error *error) {
     return XN_OK;
 }
 
-/* From a model's folder to that of the version to serve, which may be itself. Takes fd. */
-static xn_status enter_version(int fd, xn_model_folder *out, xn_error *error) {
+/* From a model's folder to that of the version to serve, which may be itself. */
+static xn_status enter_version(xn_model_folder *out, xn_error *error) {
+    const int fd = out->fd;
     struct stat info;
     char version[24] = "";
     snprintf(out->version, sizeof out->version, XN_MODEL_FIRST_VERSION);
-    out->fd = fd;
-    if (!fstatat(fd, "config.json", &info, AT_SYMLINK_NOFOLLOW))
+    if (!fstatat(fd, XN_MODEL_CONFIG_FILE, &info, AT_SYMLINK_NOFOLLOW))
         return XN_OK;
     xn_status status = highest_version(fd, version, error);
     if (status != XN_OK)
@@ -135,19 +189,19 @@ static xn_status enter_version(int fd, xn_model_folder *out, xn_error *error) {
         return xn_fail(error, XN_ERR_MALFORMED, "model",
                        "there is no config.json in its folder, nor a folder whose name is a "
                        "number, with one in it");
-    out->fd = open_folder(fd, version, false);
-    int cause = errno;
+    out->fd = open_folder_within(out->root, fd, version);
+    if (out->fd < 0)
+        status = fail_folder(fd, version, errno, error);
     close(fd);
     memcpy(out->version, version, sizeof out->version);
-    return out->fd < 0 ? fail_folder(version, cause, error) : XN_OK;
+    return status;
 }
 
 xn_status xn_model_folder_open(const xn_model_place *place, xn_model_folder *out, xn_error *error) {
-    int fd = -1;
-    *out = (xn_model_folder){.fd = -1};
-    xn_status status = open_place(place, &fd, error);
+    *out = (xn_model_folder){.fd = -1, .root = -1};
+    xn_status status = open_place(place, out, error);
     if (status == XN_OK)
-        status = enter_version(fd, out, error);
+        status = enter_version(out, error);
     if (status == XN_OK)
         status = mark(out, error);
     if (status != XN_OK)
@@ -158,23 +212,58 @@ xn_status xn_model_folder_open(const xn_model_place *place, xn_model_folder *out
 void xn_model_folder_close(xn_model_folder *folder) {
     if (folder->fd >= 0)
         close(folder->fd);
-    folder->fd = -1;
+    if (folder->root >= 0)
+        close(folder->root);
+    folder->fd = folder->root = -1;
+}
+
+int64_t xn_model_folder_bytes(const xn_model_folder *folder) {
+    struct stat info;
+    if (folder->fd < 0 || fstatat(folder->fd, XN_MODEL_TENSORS_FILE, &info, 0))
+        return 0;
+    return info.st_size;
 }
 
 /* ---- a file ---- */
 
+/* What a link leads to is looked at before it is opened for reading: that alone may have effects.
+ */
+static xn_file_opened open_linked(const xn_model_folder *folder, const char *file, int *out,
+                                  struct stat *info) {
+    char path[sizeof "/proc/self/fd/" + 11];
+    xn_file_opened opened = XN_FILE_FAILED;
+    const int found = open_within(folder->root, folder->fd, file, O_PATH);
+    if (found < 0)
+        return XN_FILE_FAILED;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", found);
+    if (!fstat(found, info)) {
+        const bool plain = S_ISREG(info->st_mode);
+        *out = plain ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+        opened = !plain ? XN_FILE_OTHER : *out < 0 ? XN_FILE_FAILED : XN_FILE_OPEN;
+    }
+    const int cause = errno;
+    close(found);
+    errno = cause;
+    return opened;
+}
+
 static xn_status open_plain(const xn_model_folder *folder, const char *file, int *out,
                             struct stat *info, xn_error *error) {
-    const xn_file_opened opened = xn_file_open_plain(folder->fd, file, false, out, info);
-    const bool link = opened == XN_FILE_FAILED ? errno == ELOOP : S_ISLNK(info->st_mode);
+    xn_file_opened opened = xn_file_open_plain(folder->fd, file, false, out, info);
+    const bool link = opened == XN_FILE_FAILED ? errno == ELOOP
+                                               : opened == XN_FILE_OTHER && S_ISLNK(info->st_mode);
+    if (link)
+        opened = open_linked(folder, file, out, info);
     if (opened == XN_FILE_OPEN)
         return XN_OK;
-    if (opened == XN_FILE_FAILED && errno == ENOENT)
+    if (opened == XN_FILE_OTHER)
+        return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s is %s, not a plain file", file,
+                       xn_file_kind(info->st_mode));
+    if (link && (errno == ENOENT || errno == ELOOP || errno == LEADS_OUT))
+        return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s %s", file, explain_link(errno));
+    if (errno == ENOENT)
         return xn_fail(error, XN_ERR_MALFORMED, "model", "there is no %.130s in its folder", file);
-    if (opened == XN_FILE_FAILED && !link)
-        return xn_fail(error, XN_ERR_IO, "model", "%.130s: %s", file, strerror(errno));
-    return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s is %s, not a plain file", file,
-                   link ? "a link" : xn_file_kind(info->st_mode));
+    return xn_fail(error, XN_ERR_IO, "model", "%.130s: %s", file, strerror(errno));
 }
 
 static xn_status check_size(const xn_model_read *what, int64_t size, xn_error *error) {
@@ -196,7 +285,9 @@ static xn_status read_open(const xn_model_read *what, int fd, const struct stat 
     if (atomic_load(what->stop))
         return xn_fail(error, XN_ERR_DRAINING, "model", "the service is shutting down");
     if (got != length || mark_of("", before) != mark_of("", &after))
-        return xn_fail(error, XN_ERR_IO, "model", "%.130s changed while it was read", what->file);
+        return xn_fail(error, XN_ERR_LOADING, "model",
+                       "%.130s changed while it was read; load the model again once it is written",
+                       what->file);
     return XN_OK;
 }
 
@@ -230,14 +321,17 @@ void xn_model_bytes_free(xn_model_bytes *bytes) {
 
 /* ---- the repository ---- */
 
-/* Whether it may be a model's: a folder, or what only opening it can tell. */
+/* Whether it may be a model's: a folder, or what only opening it can tell: a model that serves must
+ * not be taken for gone. */
 static bool may_be_model(int fd, const struct dirent *entry) {
     struct stat info;
     if (entry->d_name[0] == '.')
         return false;
     if (fstatat(fd, entry->d_name, &info, AT_SYMLINK_NOFOLLOW))
-        return errno != ENOENT; /* it is there: a model that serves must not be taken for gone */
-    return S_ISDIR(info.st_mode) || S_ISLNK(info.st_mode);
+        return errno != ENOENT;
+    if (S_ISLNK(info.st_mode) && fstatat(fd, entry->d_name, &info, 0))
+        return true;
+    return S_ISDIR(info.st_mode);
 }
 
 xn_status xn_model_repository_each(const char *repository,

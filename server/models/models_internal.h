@@ -21,11 +21,13 @@
 #include <stdatomic.h>
 
 #define XN_MODEL_FIRST_VERSION "1"
+#define XN_MODEL_CONFIG_FILE "config.json"
+#define XN_MODEL_TENSORS_FILE "model.safetensors"
 
 /* ---- files (models_files.c) ---- */
 
-/* Where a model's folder is: a path that the configuration gives, or a name in the repository,
- * which may not be a link. */
+/* Where a model's folder is: a path that the configuration gives, or a name in the repository.
+ * Links in the one or the other are followed where they stay in it. */
 typedef struct xn_model_place {
     const char *repository; /* or NULL */
     const char *folder;
@@ -41,7 +43,8 @@ typedef struct xn_model_given {
 
 /* The folder that has the files of the version to serve, open. */
 typedef struct xn_model_folder {
-    int fd; /* -1: there is none */
+    int fd;   /* -1: there is none */
+    int root; /* the repository, or the model's own folder: nothing outside of it is opened */
     char version[24];
     uint64_t mark; /* of what there is in it: another one where that has changed */
 } xn_model_folder;
@@ -49,6 +52,8 @@ typedef struct xn_model_folder {
 /* XN_ERR_NOT_FOUND: there is no such folder. */
 xn_status xn_model_folder_open(const xn_model_place *place, xn_model_folder *out, xn_error *error);
 void xn_model_folder_close(xn_model_folder *folder);
+/* Of its large file, as it is now; 0: there is none. */
+int64_t xn_model_folder_bytes(const xn_model_folder *folder);
 
 /* A file in memory, aligned to XN_MEM_ALIGNMENT. */
 typedef struct xn_model_bytes {
@@ -56,8 +61,8 @@ typedef struct xn_model_bytes {
     size_t length;
 } xn_model_bytes;
 
-/* A plain file of the folder; no link. `most` bytes, which `limit` names if it is a setting. stop:
- * gives up when it becomes true. XN_ERR_IO where it changes while it is read. */
+/* A plain file of the folder. `most` bytes, which `limit` names if it is a setting. stop: gives up
+ * when it becomes true. XN_ERR_LOADING where it changes while it is read. */
 typedef struct xn_model_read {
     const char *file;
     int64_t most;
@@ -100,7 +105,7 @@ typedef struct xn_model_version {
     xn_model_config *config; /* the names of its ends are there */
     xn_network *network;     /* until the asset has it */
     xn_model_tally *tally;
-    size_t host_bytes; /* of network, configuration and labels */
+    size_t host_bytes; /* of all that is kept of it, also on devices that are the host */
     int layer_count, step_count;
     xn_model_end *outputs;
     xn_model_labels *labels; /* one an output */
@@ -109,6 +114,7 @@ typedef struct xn_model_version {
 typedef struct xn_model_limits {
     xn_conv_limits of_image;
     int64_t max_bytes;
+    int64_t image_bytes; /* between the layers of one model, for one image */
     const atomic_bool *stop;
 } xn_model_limits;
 
@@ -159,11 +165,12 @@ struct xn_models {
     unsigned scan;
 
     pthread_mutex_t mutex;    /* guards all below, and the names of sources */
-    pthread_cond_t settled;   /* an entry is no longer busy */
+    pthread_cond_t settled;   /* an entry is no longer busy, or files were read */
     xn_model_entry **entries; /* in order of names */
     size_t entry_count, entry_capacity;
-    int64_t bytes; /* of what serves, and of what is about to */
-    bool scanned;  /* once at least */
+    int64_t bytes;   /* of what serves, and of what is about to */
+    int64_t reading; /* of the files of loads under way */
+    bool scanned;    /* once at least */
     xn_model_source *sources;
 };
 
@@ -179,6 +186,8 @@ xn_model_entry *xn_models_find_locked(xn_models *models, const char *name);
 typedef enum { XN_MODEL_LOAD_ALWAYS, XN_MODEL_LOAD_CHANGED } xn_model_when;
 xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
                                const xn_model_given *given, xn_model_when when, xn_error *error);
+/* XN_ERR_LIMIT: max-models-bytes. */
+xn_status xn_model_fail_bytes(int64_t bytes, int64_t others, int64_t most, xn_error *error);
 void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason);
 
 #endif

@@ -1,12 +1,10 @@
 /* models_load.c: a version of a model, made of the files in its folder: read, checked, lowered. The
  * small files come first, so that what they refuse costs no reading of the large one. */
 #include "models_internal.h"
+#include "xn_program.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#define CONFIG_FILE "config.json"
-#define TENSORS_FILE "model.safetensors"
 
 /* ---- files, from the request or the folder ---- */
 
@@ -67,7 +65,7 @@ static xn_status read_file(making *m, const char *file, int64_t most, const char
                            xn_model_bytes *out, xn_error *error) {
     const xn_model_read what = {file, most, limit, m->limits->stop};
     const xn_model_file *given = find_given(m, file);
-    const bool text = m->given && m->given->config && !strcmp(file, CONFIG_FILE);
+    const bool text = m->given && m->given->config && !strcmp(file, XN_MODEL_CONFIG_FILE);
     xn_status status;
     if (text)
         status = take_given(m->given->config, m->given->config_length, &what, out, error);
@@ -117,8 +115,8 @@ static bool is_used(const making *m, const char *path) {
     const char *version = m->version->version;
     xn_model_about about;
     xn_model_config_about(m->version->config, &about);
-    bool used = path_is(path, version, TENSORS_FILE) ||
-                (!m->given->config && path_is(path, version, CONFIG_FILE));
+    bool used = path_is(path, version, XN_MODEL_TENSORS_FILE) ||
+                (!m->given->config && path_is(path, version, XN_MODEL_CONFIG_FILE));
     for (int i = 0; !used && i < about.output_count; i++)
         used = about.outputs[i].labels && path_is(path, version, about.outputs[i].labels);
     return used;
@@ -130,7 +128,8 @@ static xn_status check_all_used(const making *m, xn_error *error) {
             return xn_fail(error, XN_ERR_MALFORMED, "parameters",
                            "the model has no use for a file \"%.100s\"; it takes %s, %s and the "
                            "labels that %s names",
-                           m->given->files[i].path, CONFIG_FILE, TENSORS_FILE, CONFIG_FILE);
+                           m->given->files[i].path, XN_MODEL_CONFIG_FILE, XN_MODEL_TENSORS_FILE,
+                           XN_MODEL_CONFIG_FILE);
     return XN_OK;
 }
 
@@ -188,8 +187,6 @@ static xn_status read_labels(making *m, const char *file, int output, xn_error *
         return status;
     status = xn_model_labels_parse(text.bytes, text.length, end->elements, &labels->labels,
                                    &end->label_count, &labels->memory, &why);
-    m->version->host_bytes +=
-        text.length + (size_t)(status == XN_OK ? end->label_count : 0) * sizeof *labels->labels;
     xn_model_bytes_free(&text);
     if (status != XN_OK)
         return within(file, &why, error);
@@ -212,26 +209,37 @@ static xn_status read_all_labels(making *m, xn_error *error) {
 
 static xn_status read_config(making *m, xn_error *error) {
     xn_error why;
-    xn_status status = read_file(m, CONFIG_FILE, XN_MODEL_CONFIG_BYTES, NULL, &m->config, error);
+    xn_status status =
+        read_file(m, XN_MODEL_CONFIG_FILE, XN_MODEL_CONFIG_BYTES, NULL, &m->config, error);
     if (status != XN_OK)
         return status;
     status = xn_model_config_parse(m->config.bytes, m->config.length, &m->version->config, &why);
-    m->version->host_bytes += m->config.length; /* about what is kept of it */
-    return status == XN_OK ? check_all_used(m, error) : within(CONFIG_FILE, &why, error);
+    return status == XN_OK ? check_all_used(m, error) : within(XN_MODEL_CONFIG_FILE, &why, error);
 }
 
 static xn_status read_tensors(making *m, xn_error *error) {
     int64_t most;
     if (__builtin_add_overflow(m->limits->max_bytes, XN_MODEL_HEADER_BYTES, &most))
         most = INT64_MAX;
-    return read_file(m, TENSORS_FILE, most, "max-models-bytes", &m->tensors, error);
+    return read_file(m, XN_MODEL_TENSORS_FILE, most, "max-models-bytes", &m->tensors, error);
 }
 
-static size_t network_bytes(const xn_network *network) {
-    size_t bytes = (size_t)network->step_count * sizeof *network->steps;
-    for (int i = 0; i < network->weights_count; i++)
-        bytes += network->weights[i]->host_bytes;
-    return bytes;
+/* What an image takes while it is computed says little of the files' size. */
+static xn_status check_image(const making *m, const xn_graph *graph, xn_error *error) {
+    const xn_network *network = m->version->network;
+    const char *layer = xn_graph_largest_layer(graph);
+    const int64_t most = m->limits->image_bytes;
+    size_t bytes;
+    xn_shape shape;
+    xn_status status = xn_program_image_bytes(network->steps, network->step_count, &bytes, error);
+    if (status != XN_OK || bytes <= (size_t)most)
+        return status;
+    xn_graph_layer_shape(graph, layer, &shape);
+    return xn_fail_limit(error, "max-image-bytes", "model",
+                         "one image takes %zu bytes between the layers of the model, whose largest "
+                         "is \"%.60s\", %lld x %lld x %lld; --max-image-bytes allows %lld",
+                         bytes, layer, (long long)shape.dims[0], (long long)shape.dims[1],
+                         (long long)shape.dims[2], (long long)most);
 }
 
 static xn_status make_network(making *m, xn_error *error) {
@@ -243,11 +251,12 @@ static xn_status make_network(making *m, xn_error *error) {
                                              &m->limits->of_image, &graph, &copies, &why);
     if (status == XN_OK)
         status = xn_network_lower(graph, &v->network, &why);
+    if (status == XN_OK)
+        status = check_image(m, graph, &why);
     if (status != XN_OK && error)
         *error = why;
     if (status == XN_OK) {
         v->step_count = v->network->step_count;
-        v->host_bytes += network_bytes(v->network);
         status = describe(m, graph, error);
     }
     xn_graph_free(graph);
@@ -269,6 +278,7 @@ static xn_status make(making *m, xn_error *error) {
 xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
                                 const xn_model_given *given, const xn_model_limits *limits,
                                 xn_model_version **out, xn_error *error) {
+    const int64_t before = xn_mem_held();
     xn_model_version *version = xn_mem_zalloc(1, sizeof *version);
     if (!version)
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for a model");
@@ -283,6 +293,7 @@ xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
         xn_model_release(&version->model);
         return status;
     }
+    version->host_bytes = (size_t)(xn_mem_held() - before);
     *out = version;
     return XN_OK;
 }
@@ -290,7 +301,7 @@ xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
 xn_status xn_model_own_name(const xn_model_folder *folder, char name[XN_PROTO_MAX_NAME + 1],
                             xn_error *error) {
     static const atomic_bool go_on = false;
-    const xn_model_read what = {CONFIG_FILE, XN_MODEL_CONFIG_BYTES, NULL, &go_on};
+    const xn_model_read what = {XN_MODEL_CONFIG_FILE, XN_MODEL_CONFIG_BYTES, NULL, &go_on};
     xn_model_config *config = NULL;
     xn_model_bytes text;
     xn_model_about about;

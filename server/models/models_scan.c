@@ -175,6 +175,26 @@ static void unload_gone(xn_models *models) {
     }
 }
 
+/* What came of it. */
+static void report_served(xn_models *models) {
+    size_t found = 0, served = 0, named = 0;
+    pthread_mutex_lock(&models->mutex);
+    for (size_t i = 0; i < models->entry_count; i++) {
+        const xn_model_entry *entry = models->entries[i];
+        const bool by_setting = is_taken(models, NULL, entry->name);
+        found += entry->listed && !by_setting;
+        served += entry->listed && !by_setting && entry->serving;
+        named += by_setting && entry->serving;
+    }
+    pthread_mutex_unlock(&models->mutex);
+    if (models->repository)
+        xn_log(XN_LOG_INFO, NULL, "models: %zu of %zu in --model-repository %s are served", served,
+               found, models->repository);
+    if (models->source_count)
+        xn_log(XN_LOG_INFO, NULL, "models: %zu of %zu given by --model are served", named,
+               models->source_count);
+}
+
 static void next_scan(xn_models *models) {
     pthread_mutex_lock(&models->mutex);
     models->scan++;
@@ -193,6 +213,7 @@ xn_status xn_models_scan(xn_models *models, xn_error *error) {
         status = collect(&c, error);
     report_left_out(&c);
     load_found(models);
+    report_served(models);
     pthread_mutex_lock(&models->mutex);
     models->scanned = true;
     pthread_mutex_unlock(&models->mutex);
@@ -202,12 +223,49 @@ xn_status xn_models_scan(xn_models *models, xn_error *error) {
 
 /* ---- checking ---- */
 
+static xn_status fail_named(const char *name, xn_status status, const char *why, xn_error *error) {
+    return xn_fail(error, status, "model", "model \"%s\": %.220s", name, why);
+}
+
+static xn_status find_served(xn_models *models, xn_model_source *source, xn_error *error) {
+    xn_status status = source->name[0] ? XN_OK : name_source(models, source, error);
+    if (status != XN_OK)
+        return status;
+    pthread_mutex_lock(&models->mutex);
+    const xn_model_entry *entry = xn_models_find_locked(models, source->name);
+    if (!entry)
+        status = fail_named(source->name, XN_ERR_LIMIT, "more models than --max-models", error);
+    else if (entry->failed)
+        status = fail_named(source->name, XN_ERR_LOADING, entry->reason, error);
+    pthread_mutex_unlock(&models->mutex);
+    return status;
+}
+
+xn_status xn_models_check_named(xn_models *models, xn_error *error) {
+    xn_status status = XN_OK;
+    pthread_mutex_lock(&models->scanning);
+    for (size_t i = 0; i < models->source_count && status == XN_OK; i++)
+        status = find_served(models, &models->sources[i], error);
+    pthread_mutex_unlock(&models->scanning);
+    return status;
+}
+
 typedef struct checking {
     const xn_models *models;
-    xn_error error; /* of the first that failed; its status is XN_OK while none has */
+    xn_error error; /* of the first of --model that failed; its status is XN_OK while none has */
     size_t count;
+    int64_t bytes;
 } checking;
 
+static xn_status count_bytes(checking *c, const xn_model_version *version, xn_error *error) {
+    const int64_t more = (int64_t)version->host_bytes, most = c->models->limits.max_bytes;
+    if (more > most - c->bytes)
+        return xn_model_fail_bytes(more, c->bytes, most, error);
+    c->bytes += more;
+    return XN_OK;
+}
+
+/* One that a setting names stops the start; one of the repository is left out. */
 static void check_one(checking *c, const char *name, const xn_model_place *place) {
     xn_model_version *version = NULL;
     xn_model_folder folder;
@@ -218,24 +276,33 @@ static void check_one(checking *c, const char *name, const xn_model_place *place
         status = xn_model_version_read(name, &folder, NULL, &c->models->limits, &version, &why);
         xn_model_folder_close(&folder);
     }
-    if (status == XN_OK)
+    if (status == XN_OK) {
+        status = count_bytes(c, version, &why);
         xn_model_release(&version->model);
-    else if (c->error.status == XN_OK)
-        xn_fail(&c->error, status, "model", "model \"%s\": %.220s", name, why.message);
+    }
+    if (status != XN_OK && !place->repository && c->error.status == XN_OK)
+        fail_named(name, status, why.message, &c->error);
+    else if (status != XN_OK)
+        xn_log(XN_LOG_ERROR, NULL, "model \"%s\" cannot be loaded: %s", name, why.message);
 }
 
 static bool check_folder(void *context, const char *name) {
     checking *c = context;
-    if (xn_proto_name_valid(name))
+    if (xn_proto_name_valid(name) && !is_taken(c->models, NULL, name))
         check_one(c, name, &(xn_model_place){c->models->repository, name});
     return true;
 }
 
 static xn_status check_count(const checking *c, xn_error *error) {
-    if (c->count <= c->models->max_models)
-        return XN_OK;
-    return xn_fail_limit(error, "max-models", "model", "there are %zu models; --max-models is %zu",
-                         c->count, c->models->max_models);
+    const size_t count = c->count, most = c->models->max_models, named = c->models->source_count;
+    if (named > most)
+        return xn_fail_limit(error, "max-models", "model",
+                             "there are %zu models; --max-models is %zu", named, most);
+    if (count > most)
+        xn_log(XN_LOG_ERROR, NULL,
+               "%zu models are left out: there are %zu models; --max-models is %zu", count - most,
+               count, most);
+    return XN_OK;
 }
 
 static xn_status check_all(xn_models *models, checking *c, xn_error *error) {

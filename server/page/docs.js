@@ -112,9 +112,12 @@ function showResponses(responses) {
     })];
 }
 
+// The page has ids of its own.
+const idOf = operationId => `api-${operationId}`;
+
 function operationElement(path, method, shared, operation) {
     const body = resolve(operation.requestBody);
-    const details = make("details", { class: "route", id: operation.operationId },
+    const details = make("details", { class: "route", id: idOf(operation.operationId) },
         make("summary", {}, make("b", { class: `method ${method}` }, method.toUpperCase()), " ",
             make("code", {}, path), make("span", {}, operation.summary ?? "")));
     details.addEventListener("toggle", () => details.append(make("div", {},
@@ -157,8 +160,8 @@ export function showDocs(text, page) {
 
 // The operation that the address names: /docs#conv.
 function openNamed() {
-    const named = location.pathname === "/docs" && location.hash && byId(location.hash.slice(1));
-    if (named?.tagName === "DETAILS") {
+    const named = location.pathname === "/docs" && byId(idOf(location.hash.slice(1)));
+    if (named) {
         named.open = true;
         named.scrollIntoView();
     }

@@ -93,7 +93,7 @@ const recognise = onlyLatest(async outdated => {
     const name = values instanceof Uint8Array ? "input.u8" : "input.f32";
     const text = JSON.stringify(question(network,
         { parameters: { binary_data_size: values.byteLength } }));
-    byId("curl").textContent = `printf %s ${quoted(text)} |\n  cat - ${name} | curl -s ${location.origin}/v2/models/${network.name}/infer${curlKey()} \\\n` +
+    byId("curl").textContent = `printf %s ${quoted(text)} |\n  cat - ${name} | curl -sS ${location.origin}/v2/models/${network.name}/infer${curlKey()} \\\n` +
         `    -H 'Inference-Header-Content-Length: ${text.length}' --data-binary @-`;
     offerToSave(values, name);
     const { classes, parameters } = await infer(network, text, values);
@@ -193,7 +193,7 @@ const scoreDigit = onceMore(async () => {
     drawPlane(byId("cells"), cells, DIGIT_SIDE, [0, DIGIT_INK]);
     const text = JSON.stringify(question(digits, { data: [...cells] }));
     byId("digit-curl").textContent =
-        `curl -s ${location.origin}/v2/models/${digits.name}/infer${curlKey()} -d ${quoted(text)}`;
+        `curl -sS ${location.origin}/v2/models/${digits.name}/infer${curlKey()} -d ${quoted(text)}`;
     const { classes, parameters } = await infer(digits, text);
     const [best] = classes;
     showScores(byId("scores"), classes.sort((a, b) => a.index - b.index));

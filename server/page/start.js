@@ -45,19 +45,39 @@ function followLinks() {
     addEventListener("popstate", showView);
 }
 
+const POLL_MS = 2000, NOT_REACHABLE = "not reachable";
+let knowsServer = false; // else what is shown says why
+
+function showState(text, ready) {
+    byId("server").className = ready ? "ready" : "unready";
+    byId("server").firstElementChild.textContent = text;
+}
+
 async function showServer() {
     const place = byId("server");
     try {
         const { version, backend, devices } = await (await request("/v2")).json();
-        const ready = (await fetch("/v2/health/ready")).ok;
-        place.className = ready ? "ready" : "unready";
-        place.replaceChildren(make("span", {}, ready ? "ready" : "not ready"),
+        knowsServer = true;
+        place.replaceChildren(make("span", {}),
             make("span", {}, devices[0] ? `${devices[0].id}: ${devices[0].description}` : backend),
             make("span", {}, `xnord ${version}`));
+        await showReady();
     } catch (error) {
-        place.className = "unready";
-        place.replaceChildren(make("span", {}, error instanceof TypeError ? "no answer" : "no key"));
+        knowsServer = error instanceof TypeError;
+        place.replaceChildren(make("span", {}));
+        showState(knowsServer ? NOT_REACHABLE : "no key", false);
     }
+}
+
+// Health needs no key.
+async function showReady() {
+    const answer = await fetch("/v2/health/ready").catch(() => null);
+    showState(!answer ? NOT_REACHABLE : answer.ok ? "ready" : "not ready", answer?.ok);
+}
+
+function pollReady() {
+    if (knowsServer && !document.hidden)
+        showReady();
 }
 
 async function load() {
@@ -76,3 +96,4 @@ showView();
 byId("key-button").addEventListener("click", () => askForKey(false).then(load, () => {}));
 byId("samples").firstElementChild.setAttribute("aria-pressed", "true");
 load();
+setInterval(pollReady, POLL_MS);

@@ -229,7 +229,7 @@ function offerToSave(values, name) {
 
 function showCurl() {
     const header = conversation(kernel.weights, kernel.size, {});
-    byId("curl").textContent = `printf %s ${quoted(header)} |\n  cat - input.f32 | curl -s ${location.origin}/conv${curlKey()} \\\n` +
+    byId("curl").textContent = `printf %s ${quoted(header)} |\n  cat - input.f32 | curl -sS ${location.origin}/conv${curlKey()} \\\n` +
         "    -H 'Content-Type: application/octet-stream' -H 'Accept: application/json' \\\n" +
         `    -H 'Inference-Header-Content-Length: ${header.length}' --data-binary @- -o answer.json`;
     offerToSave(input, "input.f32");

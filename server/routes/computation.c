@@ -94,9 +94,10 @@ xn_status xn_computation_place_input(xn_computation *work, const xn_tensor_ref *
 
 bool xn_computation_parsing_is_long(const xn_exchange *exchange) {
     const xn_proto_body body = xn_exchange_received(exchange);
-    return body.length > XN_COMPUTATION_INLINE_BYTES &&
-           (xn_proto_prefix_bytes(&body) > XN_COMPUTATION_INLINE_BYTES ||
-            xn_exchange_must_move(&body));
+    return exchange->coding != XN_CODING_IDENTITY ||
+           (body.length > XN_COMPUTATION_INLINE_BYTES &&
+            (xn_proto_prefix_bytes(&body) > XN_COMPUTATION_INLINE_BYTES ||
+             xn_exchange_must_move(&body)));
 }
 
 xn_status xn_computation_set_deadline(xn_computation *work, int64_t timeout, int64_t unit_ns,
@@ -164,8 +165,36 @@ static bool answering_is_long(const xn_computation *work) {
            (work->job.recall == XN_RECALL_MISS && recall_is_long(work));
 }
 
+static void release(xn_computation *work) {
+    if (work->kind->finished)
+        work->kind->finished(work);
+    if (work->input)
+        xn_buffers_put(xn_computation_buffers(work), work->input, work->input_bytes);
+    if (work->output)
+        xn_buffers_put(xn_computation_buffers(work), work->output, work->output_bytes);
+    xn_asset_release(work->asset);
+}
+
+/* Of a job in use: of the exchange and the run, the one that ends last frees all. */
+static void release_half(xn_computation *work) {
+    xn_exchange *exchange = work->exchange;
+    if (!atomic_exchange(&work->half, true))
+        return;
+    release(work);
+    xn_exchange_release(exchange);
+    xn_request_drop(exchange->request);
+}
+
+static void job_released(xn_job *job) {
+    release_half(job->context);
+}
+
 static void job_done(xn_job *job) {
     xn_computation *work = job->context;
+    if (job->in_use) {
+        work->exchange->in_use = true;
+        xn_request_keep(work->exchange->request);
+    }
     if (job->status || !answering_is_long(work)) {
         xn_request_unpark(work->exchange->request);
         return;
@@ -183,6 +212,7 @@ static void submit(xn_computation *work) {
     xn_error error;
     xn_job *job = &work->job;
     job->done = job_done;
+    job->released = job_released;
     job->context = work;
     if (job->recall == XN_RECALL_HIT) {
         job_done(job);
@@ -399,11 +429,8 @@ void xn_computation_finished(xn_exchange *exchange) {
     /* Here and not in answer: the library may find the socket shut before it would ask for one. */
     if (work->job.status == XN_ERR_CANCELLED)
         xn_metrics_rejected(xn_engine_metrics(exchange->service->engine), XN_REJECT_CLIENT_GONE);
-    if (work->kind->finished)
-        work->kind->finished(work);
-    if (work->input)
-        xn_buffers_put(xn_computation_buffers(work), work->input, work->input_bytes);
-    if (work->output)
-        xn_buffers_put(xn_computation_buffers(work), work->output, work->output_bytes);
-    xn_asset_release(work->asset);
+    if (work->job.in_use)
+        release_half(work);
+    else
+        release(work);
 }

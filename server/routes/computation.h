@@ -36,6 +36,7 @@ struct xn_computation {
     const xn_computation_kind *kind;
     bool understood;
     atomic_bool gone; /* the client, while the loader decodes */
+    atomic_bool half; /* job.in_use: the exchange or the run is over, not both */
     xn_job job;
     xn_asset *asset;
     void *input; /* values that could not stay in the body; from the pool, or NULL */
@@ -58,8 +59,8 @@ void xn_computation_finished(xn_exchange *exchange);
 
 xn_buffers *xn_computation_buffers(const xn_computation *work);
 
-/* Whether parsing the body takes time: text is read number by number, and values that lie where no
- * element may are moved. */
+/* Whether parsing the body takes time: a coded one is decoded, text is read number by number, and
+ * values that lie where no element may are moved. */
 bool xn_computation_parsing_is_long(const xn_exchange *exchange);
 
 /* The deadline: that long after the body was complete, in units of unit_ns; -1 when not given.

@@ -45,19 +45,27 @@ static bool add_query(void *context, const char *key, const char *value) {
     return true;
 }
 
+static xn_status read_query(const xn_exchange *exchange, query *q, xn_error *error) {
+    q->count = 0;
+    q->too_many = false;
+    xn_request_query(exchange->request, add_query, q);
+    return q->too_many ? xn_fail(error, XN_ERR_MALFORMED, "query",
+                                 "the query string has more than %d parameters", MAX_QUERY)
+                       : XN_OK;
+}
+
 static xn_status parse(conv_work *conv, xn_error *error) {
-    const xn_proto_limits limits = {conv->work.exchange->service->config->max_elements};
-    void **kept = xn_request_kept(conv->work.exchange->request);
-    query q = {.count = 0};
+    xn_exchange *exchange = conv->work.exchange;
+    const xn_proto_limits limits = {exchange->service->config->max_elements};
+    void **kept = xn_request_kept(exchange->request);
+    query q;
     xn_proto_body body;
-    xn_request_query(conv->work.exchange->request, add_query, &q);
-    if (q.too_many)
-        return xn_fail(error, XN_ERR_MALFORMED, "query",
-                       "the query string has more than %d parameters", MAX_QUERY);
-    xn_exchange_body(conv->work.exchange, &body);
+    xn_status status = read_query(exchange, &q, error);
+    if (status || (status = xn_exchange_body(exchange, &body, error)))
+        return status;
     if (!q.count && xn_recent_find(*kept, &body, &conv->parsed))
         return XN_OK;
-    xn_status status = xn_proto_parse_conv(&body, q.pairs, q.count, &limits, &conv->parsed, error);
+    status = xn_proto_parse_conv(&body, q.pairs, q.count, &limits, &conv->parsed, error);
     if (!status && !q.count)
         xn_recent_keep(kept, &body, &conv->parsed);
     return status;
@@ -128,8 +136,7 @@ static xn_status intern(conv_work *conv, xn_error *error) {
         conv->work.asset = made;
         /* Up to 12 times the body's bytes, or a copy of registered weights for a few of scale. They
          * are counted even if they were recognised: the cache may let go of them first. */
-        status =
-            xn_ticket_grow(&conv->work.exchange->ticket, xn_asset_weights(made)->host_bytes, error);
+        status = xn_ticket_grow(&conv->work.exchange->ticket, xn_asset_held_bytes(made), error);
     }
     xn_weights_given_free(&given);
     return status;
@@ -259,8 +266,29 @@ static const xn_computation_kind kind = {.understanding_is_long = understanding_
                                          .answering_is_long = answering_is_long,
                                          .answer = answer};
 
+/* All of a raw request but the bytes stands in its query: what is wrong with that, or with their
+ * number, is refused before they come. */
+static xn_status check_raw(const xn_exchange *exchange, xn_error *error) {
+    const xn_proto_limits limits = {exchange->service->config->max_elements};
+    const xn_proto_body body = {.form = XN_FORM_RAW,
+                                .length = xn_request_length(exchange->request)};
+    xn_conv_request ignored;
+    query q;
+    if (exchange->form != XN_FORM_RAW || exchange->coding != XN_CODING_IDENTITY ||
+        body.length == XN_HTTP_UNKNOWN_LENGTH)
+        return XN_OK;
+    xn_status status = read_query(exchange, &q, error);
+    return status ? status : xn_proto_parse_conv(&body, q.pairs, q.count, &limits, &ignored, error);
+}
+
 static void conv_headers(xn_exchange *exchange) {
-    xn_exchange_accept_body(exchange, true);
+    xn_error error;
+    if (!xn_exchange_accept_body(exchange, true))
+        return;
+    if (check_raw(exchange, &error))
+        xn_exchange_fail(exchange, &error);
+    else
+        xn_exchange_receive(exchange);
 }
 
 static void conv_complete(xn_exchange *exchange) {

@@ -31,7 +31,7 @@ static const error_class classes[XN_STATUS_COUNT] = {
     [XN_ERR_CANCELLED] = {503, 503, "unavailable", XN_REJECT_CLIENT_GONE},
     [XN_ERR_DRAINING] = {503, 503, "unavailable", XN_REJECT_DRAINING},
     [XN_ERR_LOADING] = {503, 400, "unavailable", XN_REJECT_OTHER}, /* a model that is not ready */
-    [XN_ERR_IO] = {500, 500, "internal", XN_REJECT_OTHER},
+    [XN_ERR_IO] = {503, 503, "unavailable", XN_REJECT_OTHER},      /* the disk's; 500 is a defect */
     [XN_ERR_INTERNAL] = {500, 500, "internal", XN_REJECT_OTHER},
 };
 
@@ -83,27 +83,27 @@ void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t
 
 static const char length_header[] = "Inference-Header-Content-Length";
 
-static bool is_shape(void *context, const char *key, const char *value) {
+static bool is_of_raw(void *context, const char *key, const char *value) {
     (void)value;
-    *(bool *)context |= !strcmp(key, "shape");
+    *(bool *)context |= !strcmp(key, "shape") || !strcmp(key, "weights");
     return !*(bool *)context;
 }
 
-/* What curl says of --data-binary unless it is told otherwise: the raw form, where the query has
- * the shape that this form asks for. */
-static bool is_raw_by_curl(const xn_exchange *exchange, const char *type) {
-    bool shape = false;
-    if (!xn_form_is_type(type, "application/x-www-form-urlencoded"))
+/* The type that curl gives --data-binary, and none, as other clients do: the raw form, where the
+ * query has what belongs to that form. */
+static bool is_raw_by_query(const xn_exchange *exchange, const char *type) {
+    bool raw = false;
+    if (type && !xn_form_is_type(type, "application/x-www-form-urlencoded"))
         return false;
-    xn_request_query(exchange->request, is_shape, &shape);
-    return shape;
+    xn_request_query(exchange->request, is_of_raw, &raw);
+    return raw;
 }
 
 static bool accept_types(xn_exchange *exchange, bool answers) {
     const char *type = xn_request_header(exchange->request, "Content-Type");
     const bool has_length = xn_request_header(exchange->request, length_header) != NULL;
     char message[400];
-    if (type && answers && is_raw_by_curl(exchange, type)) {
+    if (answers && is_raw_by_query(exchange, type)) {
         exchange->form = XN_FORM_RAW;
     } else if (!type || !xn_form_parse(type, has_length, &exchange->form)) {
         const char *nearest = type ? xn_form_nearest(type) : NULL;
@@ -128,15 +128,13 @@ static bool accept_types(xn_exchange *exchange, bool answers) {
     return true;
 }
 
-/* coded: whether gzip and deflate will do; else the body must come as it is. */
-static bool accept_coding(xn_exchange *exchange, bool coded) {
+static bool accept_coding(xn_exchange *exchange) {
     const char *coding = xn_request_header(exchange->request, "Content-Encoding");
     char message[200];
-    if (!coding || (xn_coding_parse(coding, &exchange->coding) &&
-                    (coded || exchange->coding == XN_CODING_IDENTITY)))
+    if (!coding || xn_coding_parse(coding, &exchange->coding))
         return true;
-    snprintf(message, sizeof message, "Content-Encoding is %.100s; %s", coding,
-             coded ? "it may be gzip or deflate" : "send the body as it is");
+    snprintf(message, sizeof message, "Content-Encoding is %.100s; it may be gzip or deflate",
+             coding);
     xn_exchange_refuse(exchange, 415, XN_REJECT_MALFORMED, "unsupported_media_type",
                        "Content-Encoding", message);
     return false;
@@ -155,10 +153,11 @@ static size_t parse_length(const char *text, size_t most) {
 
 static bool accept_header_length(xn_exchange *exchange) {
     const char *text = xn_request_header(exchange->request, length_header);
-    /* Of a coded body the length is not known yet, but its limit is. */
-    bool coded = exchange->coding != XN_CODING_IDENTITY;
-    size_t total = coded ? (size_t)exchange->service->config->max_body_bytes
-                         : xn_request_length(exchange->request);
+    const char *type = xn_request_header(exchange->request, "Content-Type");
+    /* Of a coded or chunked body the length is not known yet, but its limit is. */
+    bool open = exchange->coding != XN_CODING_IDENTITY ||
+                xn_request_length(exchange->request) == XN_HTTP_UNKNOWN_LENGTH;
+    size_t total = open ? exchange->most : xn_request_length(exchange->request);
     char message[320];
     if (!text)
         return true; /* the form is another, or its parser says what is missing */
@@ -166,8 +165,7 @@ static bool accept_header_length(xn_exchange *exchange) {
         snprintf(message, sizeof message,
                  "Inference-Header-Content-Length is \"%.40s\", but Content-Type is %.100s; it "
                  "belongs to %s",
-                 text, xn_request_header(exchange->request, "Content-Type"),
-                 xn_form_media_type(XN_FORM_OIP_BINARY));
+                 text, type ? type : "missing", xn_form_media_type(XN_FORM_OIP_BINARY));
         xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request",
                            "Inference-Header-Content-Length", message);
         return false;
@@ -177,7 +175,7 @@ static bool accept_header_length(xn_exchange *exchange) {
         snprintf(message, sizeof message,
                  "Inference-Header-Content-Length is \"%.40s\"; it must be a number of bytes, at "
                  "most the %s of %zu",
-                 text, coded ? "limit of bodies, set by --max-body-bytes," : "Content-Length",
+                 text, open ? "limit of bodies, set by --max-body-bytes," : "Content-Length",
                  total);
         xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request",
                            "Inference-Header-Content-Length", message);
@@ -188,19 +186,24 @@ static bool accept_header_length(xn_exchange *exchange) {
     return true;
 }
 
+/* The flag that says how much a body may be; "" where the route does. */
+static const char *limit_of(const xn_exchange *exchange) {
+    return exchange->most == (size_t)exchange->service->config->max_body_bytes ? "max-body-bytes"
+                                                                               : "";
+}
+
 static bool accept_length(xn_exchange *exchange, bool needed) {
-    int64_t limit = exchange->service->config->max_body_bytes;
     size_t length = xn_request_length(exchange->request);
     xn_error error;
-    if (needed && !xn_request_has_length(exchange->request)) {
+    if (needed && !xn_request_has_body(exchange->request)) {
         xn_exchange_refuse(exchange, 411, XN_REJECT_FRAMING, "length_required", "Content-Length",
-                           "Content-Length is missing; this route needs a body of known length");
+                           "this route needs a body: send it with Content-Length, or chunked");
         return false;
     }
-    if (length > (size_t)limit) {
-        xn_fail_limit(&error, "max-body-bytes", "Content-Length",
-                      "Content-Length is %zu; at most %lld bytes are taken", length,
-                      (long long)limit);
+    if (length > exchange->most && length != XN_HTTP_UNKNOWN_LENGTH) {
+        xn_fail_limit(&error, limit_of(exchange), "Content-Length",
+                      "Content-Length is %zu; at most %zu bytes are taken here", length,
+                      exchange->most);
         xn_exchange_fail(exchange, &error);
         return false;
     }
@@ -223,14 +226,17 @@ static size_t offset_of(const xn_exchange *exchange) {
     return (XN_MEM_ALIGNMENT - exchange->header_length % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
 }
 
-static bool receive_body(xn_exchange *exchange) {
+/* A body of unknown length gets pages of its own, which count as they are written. */
+bool xn_exchange_receive(xn_exchange *exchange) {
     xn_engine *engine = exchange->service->engine;
     size_t length = xn_request_length(exchange->request);
     size_t offset = exchange->coding == XN_CODING_IDENTITY ? offset_of(exchange) : 0;
+    bool unknown = length == XN_HTTP_UNKNOWN_LENGTH;
     xn_error error;
-    if (xn_exchange_admit(exchange, length, &error) ||
-        xn_body_open(length, offset, xn_engine_buffers(engine), &exchange->ticket, &exchange->body,
-                     &error)) {
+    if (xn_exchange_admit(exchange, unknown ? 0 : length, &error) ||
+        (unknown ? xn_body_map(exchange->most, offset, &exchange->body, &error)
+                 : xn_body_open(length, offset, xn_engine_buffers(engine), &exchange->ticket,
+                                &exchange->body, &error))) {
         xn_exchange_fail(exchange, &error);
         return false;
     }
@@ -238,10 +244,15 @@ static bool receive_body(xn_exchange *exchange) {
     return true;
 }
 
+static bool accept_framing(xn_exchange *exchange, int64_t most, bool needed) {
+    const int64_t limit = exchange->service->config->max_body_bytes;
+    exchange->most = (size_t)(most < limit ? most : limit);
+    return accept_coding(exchange) && accept_length(exchange, needed) &&
+           (!needed || accept_header_length(exchange));
+}
+
 bool xn_exchange_accept_body(xn_exchange *exchange, bool answers) {
-    return accept_types(exchange, answers) && accept_coding(exchange, false) &&
-           accept_length(exchange, true) && accept_header_length(exchange) &&
-           receive_body(exchange);
+    return accept_types(exchange, answers) && accept_framing(exchange, INT64_MAX, true);
 }
 
 /* What clients send with JSON, with bytes, and curl and some others without thinking of it. */
@@ -266,35 +277,49 @@ bool xn_exchange_accept_inference(xn_exchange *exchange) {
     bool has_length = xn_request_header(request, length_header) != NULL;
     exchange->form = has_length ? XN_FORM_OIP_BINARY : XN_FORM_JSON;
     exchange->answer_coding = xn_coding_choose(xn_request_header(request, "Accept-Encoding"));
-    return accept_inference_type(exchange) && accept_coding(exchange, true) &&
-           accept_length(exchange, true) && accept_header_length(exchange) &&
-           receive_body(exchange);
+    return accept_inference_type(exchange) && accept_framing(exchange, INT64_MAX, true) &&
+           xn_exchange_receive(exchange);
 }
 
 bool xn_exchange_accept_document(xn_exchange *exchange, int64_t most) {
-    size_t length = xn_request_length(exchange->request);
-    char message[160];
     exchange->form = XN_FORM_JSON;
-    if (length > (size_t)most) {
-        snprintf(message, sizeof message, "Content-Length is %zu; this route takes at most %lld",
-                 length, (long long)most);
-        xn_exchange_refuse(exchange, 413, XN_REJECT_TOO_LARGE, "too_large", "Content-Length",
-                           message);
-        return false;
-    }
-    return accept_coding(exchange, false) && accept_length(exchange, false) &&
-           receive_body(exchange);
+    return accept_framing(exchange, most, false) && xn_exchange_receive(exchange);
 }
 
 void xn_exchange_grow_body(xn_exchange *exchange, size_t bytes) {
     xn_body *body = &exchange->body;
     xn_error error;
-    if (!xn_body_grow(body, bytes, &exchange->ticket, &error)) {
+    xn_status status =
+        bytes > body->length
+            ? xn_fail_limit(&error, limit_of(exchange), "body",
+                            "the body is longer than %zu bytes; no more are taken here",
+                            body->length)
+            : xn_body_grow(body, bytes, &exchange->ticket, &error);
+    if (!status) {
         xn_request_receive(exchange->request, body->memory + body->offset, body->granted);
         return;
     }
     xn_exchange_fail(exchange, &error);
-    xn_exchange_release(exchange); /* at once: the next one that asks may have it */
+}
+
+static xn_status check_header_length(const xn_exchange *exchange, xn_error *error) {
+    if (exchange->header_length <= exchange->body.length)
+        return XN_OK;
+    return xn_fail(error, XN_ERR_MALFORMED, length_header,
+                   "Inference-Header-Content-Length is %zu; it must be at most the %zu bytes that "
+                   "the body has",
+                   exchange->header_length, exchange->body.length);
+}
+
+bool xn_exchange_end_body(xn_exchange *exchange) {
+    xn_error error;
+    if (!exchange->body.memory)
+        return true;
+    exchange->body.length = xn_request_length(exchange->request);
+    if (exchange->coding != XN_CODING_IDENTITY || !check_header_length(exchange, &error))
+        return true;
+    xn_exchange_fail(exchange, &error);
+    return false;
 }
 
 /* Where values begin is known before the body comes, or only from it: then they may lie where no
@@ -312,15 +337,6 @@ xn_proto_body xn_exchange_received(const xn_exchange *exchange) {
                            .header_length = exchange->header_length};
 }
 
-void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out) {
-    *out = xn_exchange_received(exchange);
-    if (xn_exchange_must_move(out)) {
-        size_t prefix = xn_proto_prefix_bytes(out);
-        size_t shift = (XN_MEM_ALIGNMENT - prefix % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
-        out->bytes = memmove(exchange->body.memory + shift, out->bytes, out->length);
-    }
-}
-
 /* ---- coded bodies ---- */
 
 static xn_status grow_decoded(void *context, size_t bytes, xn_error *error) {
@@ -328,20 +344,11 @@ static xn_status grow_decoded(void *context, size_t bytes, xn_error *error) {
     return xn_body_grow(&exchange->body, bytes, &exchange->ticket, error);
 }
 
-static xn_status check_decoded_length(const xn_exchange *exchange, xn_error *error) {
-    if (exchange->header_length <= exchange->body.length)
-        return XN_OK;
-    return xn_fail(error, XN_ERR_MALFORMED, length_header,
-                   "Inference-Header-Content-Length is %zu; it must be at most the %zu bytes that "
-                   "the body has once it is decoded",
-                   exchange->header_length, exchange->body.length);
-}
-
 /* What a body becomes is not known before: the room is for the most that it may, of pages that take
  * no memory before they are written, and counts as it is. */
-xn_status xn_exchange_decode_body(xn_exchange *exchange, xn_error *error) {
+static xn_status decode_body(xn_exchange *exchange, xn_error *error) {
     const xn_service *service = exchange->service;
-    const size_t limit = (size_t)service->config->max_body_bytes;
+    const size_t limit = exchange->most;
     xn_body coded = exchange->body, decoded;
     if (exchange->coding == XN_CODING_IDENTITY)
         return XN_OK;
@@ -351,13 +358,26 @@ xn_status xn_exchange_decode_body(xn_exchange *exchange, xn_error *error) {
         return status;
     exchange->body = decoded;
     status = xn_coding_decode(exchange->coding, coded.memory + coded.offset, coded.length,
-                              decoded.memory + decoded.offset, room, "max-body-bytes", grow_decoded,
-                              exchange, &exchange->body.length, error);
+                              decoded.memory + decoded.offset, room, limit_of(exchange),
+                              grow_decoded, exchange, &exchange->body.length, error);
     xn_body_close(&coded, xn_engine_buffers(service->engine), NULL);
     if (status != XN_OK) /* all of it at once: what comes next may need as much */
         xn_body_close(&exchange->body, xn_engine_buffers(service->engine), NULL);
     exchange->coding = XN_CODING_IDENTITY;
-    return status != XN_OK ? status : check_decoded_length(exchange, error);
+    return status != XN_OK ? status : check_header_length(exchange, error);
+}
+
+xn_status xn_exchange_body(xn_exchange *exchange, xn_proto_body *out, xn_error *error) {
+    xn_status status = decode_body(exchange, error);
+    if (status != XN_OK)
+        return status;
+    *out = xn_exchange_received(exchange);
+    if (xn_exchange_must_move(out)) {
+        size_t prefix = xn_proto_prefix_bytes(out);
+        size_t shift = (XN_MEM_ALIGNMENT - prefix % XN_MEM_ALIGNMENT) % XN_MEM_ALIGNMENT;
+        out->bytes = memmove(exchange->body.memory + shift, out->bytes, out->length);
+    }
+    return XN_OK;
 }
 
 void xn_exchange_release(xn_exchange *exchange) {

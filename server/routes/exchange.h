@@ -23,7 +23,7 @@ typedef struct xn_service {
     xn_loader *loader;           /* runs what must not run on an HTTP thread */
     xn_weights_dir *weights_dir; /* NULL: registered weights are not kept */
     xn_models *models;           /* NULL: there are none */
-    xn_loader *model_loader;     /* of one thread: loads and unloads them, one after the other */
+    xn_loader *model_loader;     /* loads and unloads them; waits for files and devices */
     xn_shared_memory *shared;    /* regions that clients registered; NULL: that is not allowed */
 } xn_service;
 
@@ -54,8 +54,10 @@ struct xn_exchange {
     xn_coding coding, answer_coding;
     bool has_header_length;
     size_t header_length;
+    size_t most; /* bytes of the body, decoded too */
     xn_body body;
     xn_ticket ticket; /* admitted, and what it holds */
+    bool in_use;      /* by a device, after the answer too: its resource gives all back */
     union {
         struct xn_computation *work;
         struct xn_weights_exchange *weights;
@@ -76,24 +78,26 @@ void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t
 
 /* Admits the request, counted at its client's address and key (xn_ticket_enter). */
 xn_status xn_exchange_admit(xn_exchange *exchange, size_t expected, xn_error *error);
-/* Content-Type, Accept, lengths, limits, admission, the buffer for the body: what conv and weights
- * share in their headers hook. answers: Accept must name a form there is. False: refused. */
+/* Content-Type, Accept, coding, lengths, limits: what conv and weights share in their headers hook
+ * before they receive the body. answers: Accept must name a form there is. False: refused. */
 bool xn_exchange_accept_body(xn_exchange *exchange, bool answers);
-/* The same for an inference request, whose form is in its lengths, and whose body may be coded. */
+/* Admission, and the buffer for the body. False: refused. */
+bool xn_exchange_receive(xn_exchange *exchange);
+/* Both for an inference request, whose form is in its lengths. */
 bool xn_exchange_accept_inference(xn_exchange *exchange);
-/* The same for a JSON body of any Content-Type, which may be missing; the length is at most `most`
- * and --max-body-bytes. */
+/* Both for a JSON body of any Content-Type, which may be missing; the length is at most `most` and
+ * --max-body-bytes. */
 bool xn_exchange_accept_document(xn_exchange *exchange, int64_t most);
 /* The body grows: counts `bytes` of it, or refuses the rest. */
 void xn_exchange_grow_body(xn_exchange *exchange, size_t bytes);
+/* The body is complete: its length is known now. False: refused. */
+bool xn_exchange_end_body(xn_exchange *exchange);
 /* The received body as it came, and whether its values lie where no element may. */
 xn_proto_body xn_exchange_received(const xn_exchange *exchange);
 bool xn_exchange_must_move(const xn_proto_body *body);
-/* The received body for the parser; moves it within its buffer so that binary tensors right after
- * a header of unknown length are aligned. */
-void xn_exchange_body(xn_exchange *exchange, xn_proto_body *out);
-/* Decodes a coded body, which is then the body; also where it is not coded. Takes time. */
-xn_status xn_exchange_decode_body(xn_exchange *exchange, xn_error *error);
+/* The body for the parser. A coded one is decoded, which takes time. One whose binary tensors lie
+ * behind a header of unknown length is moved within its buffer, so that they are aligned. */
+xn_status xn_exchange_body(xn_exchange *exchange, xn_proto_body *out, xn_error *error);
 /* Gives the body and the admission back; idempotent. */
 void xn_exchange_release(xn_exchange *exchange);
 

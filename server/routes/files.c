@@ -53,7 +53,6 @@ static const struct {
     {"Vary", "Accept-Encoding"},
     {"Cache-Control",
      "no-cache"}, /* kept, and asked about each time: another daemon, another page */
-    {"X-Content-Type-Options", "nosniff"},
     {"Referrer-Policy", "no-referrer"},
     {"Content-Security-Policy",
      "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "

@@ -61,11 +61,10 @@ static xn_status parse(infer_work *infer, xn_error *error) {
     const xn_proto_limits limits = {p.exchange->service->config->max_elements};
     const xn_oip_memory memory = {take_kept, &p};
     void **kept = xn_request_kept(p.exchange->request);
-    xn_exchange_body(p.exchange, &p.body);
-    if (xn_recent_find_infer(*kept, &p.body, &infer->inference.parsed))
-        return XN_OK;
-    xn_status status =
-        xn_oip_parse_infer(&p.body, &limits, &memory, &infer->inference.parsed, error);
+    xn_status status = xn_exchange_body(p.exchange, &p.body, error);
+    if (status || xn_recent_find_infer(*kept, &p.body, &infer->inference.parsed))
+        return status;
+    status = xn_oip_parse_infer(&p.body, &limits, &memory, &infer->inference.parsed, error);
     if (!status)
         xn_recent_keep_infer(*kept, &p.body, &infer->inference.parsed);
     return status;
@@ -118,7 +117,9 @@ static bool lands_in_place(const xn_inference *inference) {
 /* tensor: what is there. */
 static bool borrow(const infer_work *infer, const xn_oip_shared *range, xn_tensor_ref tensor,
                    xn_shared_loan *out) {
-    if (!xn_shared_memory_borrow(infer->work.exchange->service->shared, range, tensor.bytes, out))
+    const xn_exchange *exchange = infer->work.exchange;
+    if (!xn_shared_memory_borrow(exchange->service->shared, exchange->key, range, tensor.bytes,
+                                 out))
         return false;
     tensor.data = out->memory;
     const bool in_place = xn_proto_tensor_in_place(&tensor);
@@ -182,10 +183,10 @@ static xn_status understand(xn_computation *work, xn_error *error) {
     const xn_oip_memory memory = {take, exchange};
     xn_status status =
         xn_served_get(exchange->service, exchange->name, exchange->version, &infer->served, error);
-    if (status || (status = xn_exchange_decode_body(exchange, error)) ||
-        (status = parse(infer, error)))
+    if (status || (status = parse(infer, error)))
         return status;
     const xn_infer_request *parsed = &infer->inference.parsed;
+    infer->inference.owner = exchange->key;
     if (xn_proto_id_valid(parsed->id))
         xn_request_set_id(exchange->request, parsed->id);
     if ((status = set_deadline(work, parsed, error)) ||
@@ -204,8 +205,8 @@ static xn_status take_shared(xn_computation *work, const xn_oip_input *input, xn
     xn_tensor_ref copy = input->tensor;
     xn_status status = xn_computation_take_input(work, copy.bytes, error);
     if (!status)
-        status = xn_shared_memory_read(shared, &input->shared, input->name, work->input, copy.bytes,
-                                       error);
+        status = xn_shared_memory_read(shared, work->exchange->key, &input->shared, input->name,
+                                       work->input, copy.bytes, error);
     copy.data = work->input;
     return status ? status : xn_proto_tensor_read(&copy, input->name, work->input, error);
 }
@@ -224,8 +225,7 @@ static xn_status prepare(xn_computation *work, xn_error *error) {
 }
 
 static bool understanding_is_long(const xn_computation *work) {
-    return work->exchange->coding != XN_CODING_IDENTITY ||
-           xn_computation_parsing_is_long(work->exchange);
+    return xn_computation_parsing_is_long(work->exchange);
 }
 
 static bool preparing_is_long(const xn_computation *work) {
@@ -256,14 +256,16 @@ static bool answering_is_long(const xn_computation *work) {
 }
 
 static xn_status put_shared(const infer_work *infer, xn_error *error) {
+    const xn_exchange *exchange = infer->work.exchange;
     const xn_inference *inference = &infer->inference;
     const bool there = infer->output.memory != NULL;
     xn_status status = XN_OK;
     for (int i = 0; i < inference->result_count && !there && !status; i++) {
         const xn_oip_result *result = &inference->results[i];
         if (result->shared)
-            status = xn_shared_memory_write(infer->work.exchange->service->shared, result->shared,
-                                            result->name, result->values, result->bytes, error);
+            status =
+                xn_shared_memory_write(exchange->service->shared, exchange->key, result->shared,
+                                       result->name, result->values, result->bytes, error);
     }
     return status;
 }
@@ -314,7 +316,7 @@ static void count_success(infer_work *infer, const xn_timing *t) {
                                        .infer_ns = t->compute_ns,
                                        .output_ns = t->download_ns + t->encode_ns,
                                        .batch_requests = work->job.batch_requests,
-                                       .cache_asked = work->job.probe.asked,
+                                       .cache_asked = work->job.recall > XN_RECALL_BYPASS,
                                        .cache_hit = work->job.recall == XN_RECALL_HIT,
                                        .cache_ns = work->job.recall_ns});
 }

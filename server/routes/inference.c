@@ -68,8 +68,9 @@ static xn_status describe_raw(xn_oip_input *input, const xn_served *served, xn_e
     return XN_OK;
 }
 
-static xn_status check_shared(const xn_service *service, const xn_oip_shared *range,
-                              const char *name, size_t bytes, xn_error *error) {
+static xn_status check_shared(const xn_inference *inference, const xn_service *service,
+                              const xn_oip_shared *range, const char *name, size_t bytes,
+                              xn_error *error) {
     if (!range->present)
         return XN_OK;
     if (!service->shared)
@@ -77,7 +78,7 @@ static xn_status check_shared(const xn_service *service, const xn_oip_shared *ra
                        "\"%.60s\" is to be in shared memory, which clients may not register here; "
                        "--allow-client-shm allows it",
                        name);
-    return xn_shared_memory_check(service->shared, range, name, bytes, error);
+    return xn_shared_memory_check(service->shared, inference->owner, range, name, bytes, error);
 }
 
 static xn_status find_input(xn_inference *inference, const xn_served *served, xn_error *error) {
@@ -178,8 +179,8 @@ static void describe_output(const xn_inference *inference, const xn_served *serv
     out->shape.dims[0] = inference->images;
 }
 
-static xn_status apply_wish(const xn_service *service, const xn_oip_output *wish,
-                            xn_oip_result *result, xn_error *error) {
+static xn_status apply_wish(const xn_inference *inference, const xn_service *service,
+                            const xn_oip_output *wish, xn_oip_result *result, xn_error *error) {
     result->binary = wish->binary;
     result->classification = wish->classification;
     result->shared = wish->shared.present ? &wish->shared : NULL;
@@ -188,7 +189,7 @@ static xn_status apply_wish(const xn_service *service, const xn_oip_output *wish
                        "output \"%.60s\" is to be classified and in shared memory; ask for one of "
                        "them",
                        wish->name);
-    return check_shared(service, &wish->shared, wish->name, result->bytes, error);
+    return check_shared(inference, service, &wish->shared, wish->name, result->bytes, error);
 }
 
 static xn_status check_bits(const xn_oip_result *result, xn_error *error) {
@@ -209,7 +210,7 @@ static xn_status add_result(xn_inference *inference, const xn_served *served,
                     &inference->offsets[inference->result_count]);
     inference->result_count++;
     if (wish)
-        status = apply_wish(service, wish, result, error);
+        status = apply_wish(inference, service, wish, result, error);
     else
         result->binary = inference->parsed.binary;
     return status ? status : check_bits(result, error);
@@ -265,7 +266,8 @@ xn_status xn_inference_resolve(xn_inference *inference, const xn_served *served,
     if (status || (status = resolve(inference, served, service->config, problem, error)))
         return status;
     const xn_oip_input *input = inference->input;
-    status = check_shared(service, &input->shared, input->name, input->tensor.bytes, error);
+    status =
+        check_shared(inference, service, &input->shared, input->name, input->tensor.bytes, error);
     if (status || (status = add_results(inference, served, service, memory, problem, error)))
         return status;
     inference->image_bytes = xn_problem_output_bytes(problem);

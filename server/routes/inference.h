@@ -8,6 +8,7 @@
 
 typedef struct xn_inference {
     xn_infer_request parsed;
+    uint64_t owner;      /* of the regions of shared memory that it may name; given */
     xn_oip_input *input; /* of parsed, its datatype and shape known */
     int result_count;
     xn_oip_result *results; /* without values until they are there */
@@ -17,8 +18,9 @@ typedef struct xn_inference {
     bool scattered; /* an output's values do not lie one after the other: gather them */
 } xn_inference;
 
-/* After parsing: everything but results' values, and the problem. Errors name the input or the
- * output. shared: NULL where it is not allowed. memory: of the results; as long as *inference. */
+/* After parsing, with its owner: everything but results' values, and the problem. Errors name the
+ * input or the output. shared: NULL where it is not allowed. memory: of the results; as long as
+ * *inference. */
 xn_status xn_inference_resolve(xn_inference *inference, const xn_served *served,
                                const xn_service *service, const xn_oip_memory *memory,
                                xn_problem *problem, xn_error *error);

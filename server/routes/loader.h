@@ -6,6 +6,9 @@
 
 #include "xn_status.h"
 
+/* Threads of the loader that loads models: so many load side by side. */
+enum { XN_LOADER_OF_MODELS = 4 };
+
 typedef struct xn_loader xn_loader;
 
 typedef struct xn_task xn_task;

@@ -62,11 +62,12 @@ static void show_server(xn_exchange *exchange) {
     xn_document_add(&text,
                     ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
                     "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
-                    "\"queue_bytes\": %lld, \"timeout_ms\": %lld, \"max_timeout_ms\": %lld, "
-                    "\"max_batch_images\": %lld}}\n",
+                    "\"queue_bytes\": %lld, \"max_image_bytes\": %lld, \"timeout_ms\": %lld, "
+                    "\"max_timeout_ms\": %lld, \"max_batch_images\": %lld}}\n",
                     (long long)c->max_body_bytes, (long long)c->max_elements,
                     (long long)c->max_output_bytes, (long long)c->max_operations,
-                    (long long)c->queue_depth, (long long)c->queue_bytes, (long long)c->timeout_ms,
+                    (long long)c->queue_depth, (long long)c->queue_bytes,
+                    (long long)xn_config_image_bytes(c), (long long)c->timeout_ms,
                     (long long)c->max_timeout_ms, (long long)c->max_batch_images);
     char *body = xn_document_take(&text, &length);
     xn_exchange_json(exchange, 200, body, length);

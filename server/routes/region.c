@@ -214,20 +214,19 @@ static void map_pages(xn_region *r) {
     r->skip = (size_t)skip;
 }
 
-xn_status xn_region_open(xn_region_home *home, const char *name, const xn_shm_request *request,
-                         xn_region **out, xn_error *error) {
+xn_status xn_region_open(xn_region_home *home, const xn_region_item *what, xn_region **out,
+                         xn_error *error) {
     xn_region *r = xn_mem_zalloc(1, sizeof *r);
     if (!r)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a region");
-    xn_status status = open_key(request, &r->fd, error);
+    xn_status status = open_key(&what->region, &r->fd, error);
     if (status != XN_OK) {
         xn_mem_free(r);
         return status;
     }
     atomic_init(&r->references, 1);
     r->home = home;
-    r->what.region = *request;
-    memcpy(r->what.name, name, strlen(name) + 1);
+    r->what = *what;
     map_pages(r);
     *out = r;
     return XN_OK;

@@ -17,6 +17,7 @@
 #include <sys/types.h>
 
 typedef struct xn_region_item {
+    uint64_t owner; /* the key that registered it (xn_auth_match); 0: there are no keys */
     char name[XN_OIP_MAX_REGION + 1];
     xn_shm_request region;
 } xn_region_item;
@@ -37,8 +38,8 @@ typedef struct xn_region xn_region;
 
 /* With one reference. XN_ERR_MALFORMED: a key that is none or names
  * nothing, or too little there; XN_ERR_NO_MEMORY. */
-xn_status xn_region_open(xn_region_home *home, const char *name, const xn_shm_request *request,
-                         xn_region **out, xn_error *error);
+xn_status xn_region_open(xn_region_home *home, const xn_region_item *what, xn_region **out,
+                         xn_error *error);
 /* Pins it, behind the call, where that is of use: once. */
 void xn_region_pin(xn_region *region);
 void xn_region_retain(xn_region *region);

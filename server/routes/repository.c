@@ -1,6 +1,6 @@
 /* repository.c: /v2/repository: what models there are, loading and unloading them. Loading reads
- * files and waits for devices: it has a thread of its own, so that requests with large bodies do
- * not wait behind it. */
+ * files and waits for devices: it has threads of its own, so that requests with large bodies do not
+ * wait behind it. */
 #include "document.h"
 #include "log.h"
 #include "resources.h"
@@ -85,13 +85,14 @@ static void small_headers(xn_exchange *exchange) {
 }
 
 static void index_complete(xn_exchange *exchange) {
-    const xn_proto_body body = xn_exchange_received(exchange);
+    xn_proto_body body;
     xn_models *models = exchange->service->models;
     xn_model_item *items = NULL;
     size_t count = 0;
     bool ready_only = false;
     xn_error error;
-    if (xn_oip_parse_index(body.bytes, body.length, &ready_only, &error) ||
+    if (xn_exchange_body(exchange, &body, &error) ||
+        xn_oip_parse_index(body.bytes, body.length, &ready_only, &error) ||
         (models && xn_models_list(models, &items, &count, &error)))
         xn_exchange_fail(exchange, &error);
     else
@@ -122,11 +123,12 @@ static xn_status decode_files(xn_exchange *exchange, const xn_load_request *requ
 
 static xn_status load(errand *e, xn_error *error) {
     xn_exchange *exchange = e->exchange;
-    const xn_proto_body body = xn_exchange_received(exchange);
+    xn_proto_body body;
     xn_load_request request = {0};
     xn_model_file files[XN_OIP_MAX_FILES] = {{0}};
-    /* The strings, and what reading JSON takes beside them. */
-    xn_status status = xn_ticket_grow(&exchange->ticket, body.length, error);
+    xn_status status = xn_exchange_body(exchange, &body, error);
+    if (!status) /* the strings, and what reading JSON takes beside them */
+        status = xn_ticket_grow(&exchange->ticket, body.length, error);
     if (!status)
         status = xn_oip_parse_load(body.bytes, body.length, &request, error);
     if (status)
@@ -179,8 +181,10 @@ const xn_resource xn_load_resource = {.headers = load_headers,
 /* ---- unload ---- */
 
 static xn_status unload(errand *e, xn_error *error) {
-    const xn_proto_body body = xn_exchange_received(e->exchange);
-    xn_status status = xn_oip_parse_unload(body.bytes, body.length, error);
+    xn_proto_body body;
+    xn_status status = xn_exchange_body(e->exchange, &body, error);
+    if (!status)
+        status = xn_oip_parse_unload(body.bytes, body.length, error);
     return status ? status
                   : xn_models_unload(e->exchange->service->models, e->exchange->name, error);
 }

@@ -10,9 +10,6 @@ typedef struct xn_route {
     const char *pattern;
     xn_route_label label;
     bool open; /* needs no key */
-    /* Changes what is served, and takes bodies that a page in a browser may send anywhere without
-     * asking for leave first. */
-    bool guarded;
     const xn_resource *get, *post, *put, *delete;
 } xn_route;
 

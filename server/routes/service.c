@@ -13,7 +13,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 static void refuse_path(xn_exchange *exchange) {
     char message[256];
@@ -65,24 +64,6 @@ static bool authorized(xn_exchange *exchange, const xn_route *route) {
     xn_exchange_refuse(exchange, 401, XN_REJECT_UNAUTHORIZED, "unauthorized", "Authorization",
                        "a key is needed: send Authorization: Bearer KEY with a key of this "
                        "server's");
-    return false;
-}
-
-/* A page of another origin: browsers say so in every POST. "null" is of no origin. */
-static bool is_foreign(const xn_request *request) {
-    const char *origin = xn_request_header(request, "Origin");
-    const char *host = xn_request_header(request, "Host");
-    const char *authority = origin ? strstr(origin, "://") : NULL;
-    return origin && (!authority || !host || strcasecmp(authority + 3, host));
-}
-
-/* Where there are keys, a foreign page has none. */
-static bool may_change(xn_exchange *exchange, const xn_route *route) {
-    if (!route->guarded || exchange->service->auth || !is_foreign(exchange->request))
-        return true;
-    xn_exchange_refuse(exchange, 403, XN_REJECT_UNAUTHORIZED, "forbidden", "Origin",
-                       "the request is from a page of another origin, which may not change what "
-                       "is served; send it from elsewhere, or serve with --api-keys-file");
     return false;
 }
 
@@ -172,7 +153,7 @@ static void on_headers(void *context, xn_request *request) {
         refuse_method(exchange, route);
         return;
     }
-    if (!may_change(exchange, route) || !take_parameters(exchange, &match))
+    if (!take_parameters(exchange, &match))
         return;
     exchange->resource = resource;
     if (resource->headers)
@@ -183,7 +164,8 @@ static void on_complete(void *context, xn_request *request) {
     xn_exchange *exchange = xn_request_user(request);
     (void)context;
     xn_ticket_arrived(&exchange->ticket);
-    exchange->resource->complete(exchange);
+    if (xn_exchange_end_body(exchange))
+        exchange->resource->complete(exchange);
 }
 
 static void on_answer(void *context, xn_request *request) {
@@ -211,9 +193,11 @@ static void on_finished(void *context, xn_request *request, int status, bool del
            delivered ? "" : ", not delivered");
     if (!exchange)
         return;
+    const bool in_use = exchange->in_use;
     if (exchange->resource && exchange->resource->finished)
         exchange->resource->finished(exchange);
-    xn_exchange_release(exchange);
+    if (!in_use)
+        xn_exchange_release(exchange);
 }
 
 static size_t write_error(void *context, const xn_request *request, const char *code,

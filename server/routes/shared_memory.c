@@ -28,7 +28,8 @@ xn_status xn_shared_memory_create(xn_engine *engine, xn_loader *loader, size_t m
 void xn_shared_memory_free(xn_shared_memory *shared) {
     if (!shared)
         return;
-    xn_shared_memory_remove(shared, NULL);
+    while (shared->count)
+        xn_region_release(shared->regions[--shared->count]);
     xn_region_home_close(&shared->home);
     pthread_mutex_destroy(&shared->mutex);
     xn_mem_free(shared);
@@ -36,18 +37,24 @@ void xn_shared_memory_free(xn_shared_memory *shared) {
 
 /* ---- registering ---- */
 
-static size_t find_locked(const xn_shared_memory *shared, const char *name) {
+/* name: NULL for any. */
+static bool is(const xn_region *region, uint64_t owner, const char *name) {
+    const xn_region_item *what = xn_region_what(region);
+    return what->owner == owner && (!name || !strcmp(what->name, name));
+}
+
+static size_t find_locked(const xn_shared_memory *shared, uint64_t owner, const char *name) {
     size_t i = 0;
-    while (i < shared->count && strcmp(xn_region_what(shared->regions[i])->name, name) != 0)
+    while (i < shared->count && !is(shared->regions[i], owner, name))
         i++;
     return i;
 }
 
 static xn_status add_locked(xn_shared_memory *shared, xn_region *r, xn_error *error) {
-    const char *name = xn_region_what(r)->name;
-    if (find_locked(shared, name) < shared->count)
+    const xn_region_item *what = xn_region_what(r);
+    if (find_locked(shared, what->owner, what->name) < shared->count)
         return xn_fail(error, XN_ERR_MALFORMED, "name",
-                       "the region \"%s\" is registered already; unregister it first", name);
+                       "the region \"%s\" is registered already; unregister it first", what->name);
     if (shared->count == XN_SHARED_MEMORY_MAX_REGIONS)
         return xn_fail(error, XN_ERR_LIMIT, "name", "%d regions are registered, as many as may be",
                        XN_SHARED_MEMORY_MAX_REGIONS);
@@ -55,14 +62,16 @@ static xn_status add_locked(xn_shared_memory *shared, xn_region *r, xn_error *er
     return XN_OK;
 }
 
-xn_status xn_shared_memory_add(xn_shared_memory *shared, const char *name,
+xn_status xn_shared_memory_add(xn_shared_memory *shared, uint64_t owner, const char *name,
                                const xn_shm_request *request, xn_error *error) {
+    xn_region_item what = {.owner = owner, .region = *request};
     xn_region *r = NULL;
     if (strlen(name) > XN_OIP_MAX_REGION)
         return xn_fail(error, XN_ERR_MALFORMED, "name",
                        "the name of a region has %zu characters; at most %d", strlen(name),
                        XN_OIP_MAX_REGION);
-    xn_status status = xn_region_open(&shared->home, name, request, &r, error);
+    memcpy(what.name, name, strlen(name) + 1);
+    xn_status status = xn_region_open(&shared->home, &what, &r, error);
     if (status != XN_OK)
         return status;
     pthread_mutex_lock(&shared->mutex);
@@ -75,11 +84,11 @@ xn_status xn_shared_memory_add(xn_shared_memory *shared, const char *name,
     return status;
 }
 
-void xn_shared_memory_remove(xn_shared_memory *shared, const char *name) {
+void xn_shared_memory_remove(xn_shared_memory *shared, uint64_t owner, const char *name) {
     pthread_mutex_lock(&shared->mutex);
     for (size_t i = 0; i < shared->count;) {
         xn_region *r = shared->regions[i];
-        if (name && strcmp(xn_region_what(r)->name, name) != 0) {
+        if (!is(r, owner, name)) {
             i++;
             continue;
         }
@@ -110,11 +119,11 @@ static xn_status check_range(const xn_region *r, const xn_oip_shared *range, con
 }
 
 /* A reference to the region, with that range in it. */
-static xn_status hold(xn_shared_memory *shared, const xn_oip_shared *range, const char *field,
-                      size_t bytes, xn_region **out, xn_error *error) {
+static xn_status hold(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *range,
+                      const char *field, size_t bytes, xn_region **out, xn_error *error) {
     xn_region *r = NULL;
     pthread_mutex_lock(&shared->mutex);
-    size_t i = find_locked(shared, range->region);
+    size_t i = find_locked(shared, owner, range->region);
     if (i < shared->count) {
         r = shared->regions[i];
         xn_region_retain(r);
@@ -131,19 +140,21 @@ static xn_status hold(xn_shared_memory *shared, const xn_oip_shared *range, cons
     return status;
 }
 
-xn_status xn_shared_memory_check(xn_shared_memory *shared, const xn_oip_shared *range,
-                                 const char *field, size_t bytes, xn_error *error) {
+xn_status xn_shared_memory_check(xn_shared_memory *shared, uint64_t owner,
+                                 const xn_oip_shared *range, const char *field, size_t bytes,
+                                 xn_error *error) {
     xn_region *r = NULL;
-    xn_status status = hold(shared, range, field, bytes, &r, error);
+    xn_status status = hold(shared, owner, range, field, bytes, &r, error);
     xn_region_release(r);
     return status;
 }
 
 /* Into `in`, or from `out`. */
-static xn_status copy(xn_shared_memory *shared, const xn_oip_shared *range, const char *field,
-                      unsigned char *in, const unsigned char *out, size_t bytes, xn_error *error) {
+static xn_status copy(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *range,
+                      const char *field, unsigned char *in, const unsigned char *out, size_t bytes,
+                      xn_error *error) {
     xn_region *r = NULL;
-    xn_status status = hold(shared, range, field, bytes, &r, error);
+    xn_status status = hold(shared, owner, range, field, bytes, &r, error);
     for (size_t done = 0; status == XN_OK && done < bytes;) {
         const uint64_t at = range->offset + done;
         const ssize_t n = in ? xn_region_read(r, at, in + done, bytes - done)
@@ -159,26 +170,26 @@ static xn_status copy(xn_shared_memory *shared, const xn_oip_shared *range, cons
     return status;
 }
 
-xn_status xn_shared_memory_read(xn_shared_memory *shared, const xn_oip_shared *from,
+xn_status xn_shared_memory_read(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *from,
                                 const char *field, void *destination, size_t bytes,
                                 xn_error *error) {
-    return copy(shared, from, field, destination, NULL, bytes, error);
+    return copy(shared, owner, from, field, destination, NULL, bytes, error);
 }
 
-xn_status xn_shared_memory_write(xn_shared_memory *shared, const xn_oip_shared *to,
+xn_status xn_shared_memory_write(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *to,
                                  const char *field, const void *values, size_t bytes,
                                  xn_error *error) {
-    return copy(shared, to, field, NULL, values, bytes, error);
+    return copy(shared, owner, to, field, NULL, values, bytes, error);
 }
 
 /* ---- in place ---- */
 
-bool xn_shared_memory_borrow(xn_shared_memory *shared, const xn_oip_shared *range, size_t bytes,
-                             xn_shared_loan *out) {
+bool xn_shared_memory_borrow(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *range,
+                             size_t bytes, xn_shared_loan *out) {
     xn_region *r = NULL;
     xn_error ignored;
     void *memory = NULL;
-    if (hold(shared, range, "", bytes, &r, &ignored) == XN_OK)
+    if (hold(shared, owner, range, "", bytes, &r, &ignored) == XN_OK)
         memory = xn_region_pinned(r, range->offset);
     if (!memory) {
         xn_region_release(r);
@@ -195,15 +206,15 @@ void xn_shared_memory_give_back(xn_shared_loan *loan) {
 
 /* ---- what there is ---- */
 
-xn_status xn_shared_memory_list(xn_shared_memory *shared, const char *name, xn_region_item **items,
-                                size_t *count, xn_error *error) {
+xn_status xn_shared_memory_list(xn_shared_memory *shared, uint64_t owner, const char *name,
+                                xn_region_item **items, size_t *count, xn_error *error) {
     xn_region_item *all = xn_mem_zalloc(XN_SHARED_MEMORY_MAX_REGIONS, sizeof *all);
     if (!all)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the answer; try again later");
     *count = 0;
     pthread_mutex_lock(&shared->mutex);
     for (size_t i = 0; i < shared->count; i++)
-        if (!name || !strcmp(xn_region_what(shared->regions[i])->name, name))
+        if (is(shared->regions[i], owner, name))
             all[(*count)++] = *xn_region_what(shared->regions[i]);
     pthread_mutex_unlock(&shared->mutex);
     *items = all;

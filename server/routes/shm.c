@@ -39,8 +39,8 @@ static void show_status(xn_exchange *exchange) {
     xn_region_item *items = NULL;
     size_t count = 0;
     xn_error error;
-    if (shared &&
-        xn_shared_memory_list(shared, region_of(exchange), &items, &count, &error) != XN_OK) {
+    if (shared && xn_shared_memory_list(shared, exchange->key, region_of(exchange), &items, &count,
+                                        &error) != XN_OK) {
         xn_exchange_fail(exchange, &error);
         return;
     }
@@ -58,7 +58,7 @@ static void respond_nothing(xn_exchange *exchange) {
 
 static void unregister_region(xn_exchange *exchange) {
     if (exchange->service->shared)
-        xn_shared_memory_remove(exchange->service->shared, region_of(exchange));
+        xn_shared_memory_remove(exchange->service->shared, exchange->key, region_of(exchange));
     respond_nothing(exchange);
 }
 
@@ -74,11 +74,13 @@ static void register_headers(xn_exchange *exchange) {
 }
 
 static void register_region(xn_exchange *exchange) {
-    const xn_proto_body body = xn_exchange_received(exchange);
+    xn_proto_body body;
     xn_shm_request request;
     xn_error error;
-    if (xn_oip_parse_shm(body.bytes, body.length, &request, &error) ||
-        xn_shared_memory_add(exchange->service->shared, exchange->name, &request, &error))
+    if (xn_exchange_body(exchange, &body, &error) ||
+        xn_oip_parse_shm(body.bytes, body.length, &request, &error) ||
+        xn_shared_memory_add(exchange->service->shared, exchange->key, exchange->name, &request,
+                             &error))
         xn_exchange_fail(exchange, &error);
     else
         respond_nothing(exchange);

@@ -93,8 +93,9 @@ static xn_status put(weights_exchange *w, xn_error *error) {
     const xn_proto_limits limits = {w->exchange->service->config->max_elements};
     const xn_weights_request *p = &w->parsed;
     xn_proto_body body;
-    xn_exchange_body(w->exchange, &body);
-    xn_status status = xn_proto_parse_weights(&body, &limits, &w->parsed, error);
+    xn_status status = xn_exchange_body(w->exchange, &body, error);
+    if (!status)
+        status = xn_proto_parse_weights(&body, &limits, &w->parsed, error);
     if (!status)
         status = xn_ticket_grow(&w->exchange->ticket,
                                 p->weights.bytes + p->scale.bytes + p->bias.bytes, error);
@@ -135,7 +136,8 @@ static void put_headers(xn_exchange *exchange) {
         xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request", "query", message);
         return;
     }
-    xn_exchange_accept_body(exchange, false);
+    if (xn_exchange_accept_body(exchange, false))
+        xn_exchange_receive(exchange);
 }
 
 /* NULL: there was no memory, and that is answered. */

@@ -8,10 +8,6 @@ static size_t own_bytes(const xn_store *store, int weights_count) {
     return sizeof(xn_asset) + (size_t)store->device_count * slot;
 }
 
-size_t xn_asset_own_bytes(const xn_asset *asset) {
-    return own_bytes(asset->store, asset->weights_count);
-}
-
 static void place_slots(xn_asset *asset) {
     const int devices = asset->store->device_count;
     xn_prepared **next = (xn_prepared **)(void *)&asset->slots[devices];
@@ -22,6 +18,7 @@ static void place_slots(xn_asset *asset) {
 }
 
 xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn_error *error) {
+    const int64_t before = xn_mem_held();
     xn_asset *asset = xn_mem_zalloc(1, own_bytes(store, weights_count));
     if (!asset)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another set of weights");
@@ -32,13 +29,16 @@ xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn
     asset->serial = atomic_fetch_add(&store->next_serial, 1) + 1;
     pthread_mutex_init(&asset->mutex, NULL);
     pthread_cond_init(&asset->settled, NULL);
-    asset->responses = (xn_response_owner){.cache = store->responses};
+    xn_cache_owner_init(&asset->responses, store->responses);
     place_slots(asset);
+    atomic_init(&asset->held_bytes, (size_t)(xn_mem_held() - before));
     *out = asset;
     return XN_OK;
 }
 
 static void asset_free(xn_asset *asset) {
+    const xn_store *store = asset->store;
+    const bool network = asset->network;
     xn_asset_retire(asset);
     for (int i = 0; i < asset->store->device_count; i++)
         xn_asset_unprepare(asset, i);
@@ -47,8 +47,14 @@ static void asset_free(xn_asset *asset) {
     pthread_mutex_destroy(&asset->mutex);
     xn_network_free(asset->network);
     xn_weights_free(asset->weights);
-    xn_mem_free(asset->memory);
     xn_mem_free(asset);
+    if (network && store->on_gone)
+        store->on_gone(store->on_gone_context);
+}
+
+void xn_store_on_network_gone(xn_store *store, void (*callback)(void *context), void *context) {
+    store->on_gone = callback;
+    store->on_gone_context = context;
 }
 
 void xn_asset_retain(xn_asset *asset) {
@@ -77,6 +83,27 @@ size_t xn_asset_bytes(const xn_asset *asset) {
     return bytes;
 }
 
+size_t xn_asset_held_bytes(const xn_asset *asset) {
+    return atomic_load(&asset->held_bytes);
+}
+
+void xn_asset_grow(xn_asset *asset, int64_t bytes) {
+    xn_store *store = asset->store;
+    if (bytes <= 0)
+        return;
+    pthread_mutex_lock(&store->mutex);
+    atomic_fetch_add(&asset->held_bytes, (size_t)bytes);
+    if (asset->named_bytes) {
+        asset->named_bytes += (size_t)bytes;
+        store->named_bytes += bytes;
+        xn_metrics_gauge_set(store->metrics, XN_GAUGE_WEIGHTS_BYTES, store->named_bytes);
+    }
+    pthread_mutex_unlock(&store->mutex);
+    if (store->cache)
+        xn_cache_grow(store->cache, &asset->content, &(xn_content){{{&asset, sizeof asset}}, 1},
+                      (size_t)bytes);
+}
+
 void xn_asset_count_requests(xn_asset *asset, int64_t requests) {
     atomic_fetch_add_explicit(&asset->requests, requests, memory_order_relaxed);
 }
@@ -85,11 +112,11 @@ xn_model_counters *xn_asset_counters(xn_asset *asset) {
     return asset->counters;
 }
 
-xn_response_owner *xn_asset_responses(xn_asset *asset) {
+xn_cache_owner *xn_asset_responses(xn_asset *asset) {
     return &asset->responses;
 }
 
 void xn_asset_retire(xn_asset *asset) {
     if (asset)
-        xn_response_owner_retire(&asset->responses);
+        xn_cache_owner_retire(&asset->responses);
 }

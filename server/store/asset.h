@@ -4,10 +4,11 @@
 #ifndef XN_ASSET_H
 #define XN_ASSET_H
 
+#include "cache.h"
 #include "model_stats.h"
-#include "response_cache.h"
 #include "xn_backend.h"
 #include "xn_network.h"
+#include "xn_program.h"
 
 typedef struct xn_asset xn_asset;
 
@@ -20,7 +21,7 @@ const xn_network *xn_asset_network(const xn_asset *asset); /* NULL: it is a set 
 void xn_asset_count_requests(xn_asset *asset, int64_t requests);
 
 /* What the cache of answers has of it. */
-xn_response_owner *xn_asset_responses(xn_asset *asset);
+xn_cache_owner *xn_asset_responses(xn_asset *asset);
 /* The name that it had leads elsewhere: answers that are kept of it are of no use any more.
  * NULL-safe. */
 void xn_asset_retire(xn_asset *asset);
@@ -36,5 +37,10 @@ xn_status xn_asset_prepared(xn_asset *asset, int device, const xn_prepared *cons
 bool xn_asset_is_prepared(const xn_asset *asset, int device);
 /* Host memory of its weights, those of a network together. */
 size_t xn_asset_bytes(const xn_asset *asset);
+/* Host memory of all of it, of its prepared forms too, which grow when the first runs want them. */
+size_t xn_asset_held_bytes(const xn_asset *asset);
+/* Makes what runs of the program want of its weights on that device, which are prepared. */
+xn_status xn_asset_ready(xn_asset *asset, const xn_program *program,
+                         const xn_prepared *const *prepared, xn_error *error);
 
 #endif

@@ -49,7 +49,9 @@ static xn_status prepare(xn_asset *asset, int device, xn_error *error) {
     xn_status status = refuse_lost(store, device, error);
     if (status != XN_OK)
         return status;
+    const int64_t before = xn_mem_held();
     status = prepare_each(asset, device, &why);
+    xn_asset_grow(asset, xn_mem_held() - before);
     if (status == XN_OK)
         return XN_OK;
     if (status == XN_ERR_DEVICE_LOST) {
@@ -95,6 +97,14 @@ xn_status xn_asset_prepared(xn_asset *asset, int device, const xn_prepared *cons
     }
     *out = (const xn_prepared *const *)slot->prepared;
     return XN_OK;
+}
+
+xn_status xn_asset_ready(xn_asset *asset, const xn_program *program,
+                         const xn_prepared *const *prepared, xn_error *error) {
+    const int64_t before = xn_mem_held();
+    const xn_status status = xn_program_ready(program, prepared, error);
+    xn_asset_grow(asset, xn_mem_held() - before);
+    return status;
 }
 
 bool xn_asset_is_prepared(const xn_asset *asset, int device) {

@@ -16,7 +16,6 @@ xn_status xn_store_create(const xn_store_device *devices, int device_count,
     if (!store)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the weights store");
     xn_mutex_init_brief(&store->mutex);
-    pthread_cond_init(&store->cache.made, NULL);
     store->device_count = device_count;
     store->limits = *limits;
     store->metrics = metrics;
@@ -27,7 +26,7 @@ xn_status xn_store_create(const xn_store_device *devices, int device_count,
     if (!store->devices || !store->lost)
         status = xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the weights store");
     if (status == XN_OK)
-        status = xn_cache_init(&store->cache, limits->cache_bytes, error);
+        status = xn_store_create_cache(store, error);
     if (status != XN_OK) {
         xn_store_free(store);
         return status;
@@ -45,16 +44,15 @@ void xn_store_free(xn_store *store) {
         return;
     for (size_t i = 0; i < store->name_count; i++)
         xn_asset_release(store->names[i].asset);
-    xn_cache_clear(&store->cache);
+    xn_cache_free(store->cache);
     xn_mem_free(store->names);
     xn_mem_free(store->lost);
     xn_mem_free(store->devices);
-    pthread_cond_destroy(&store->cache.made);
     pthread_mutex_destroy(&store->mutex);
     xn_mem_free(store);
 }
 
-void xn_store_set_responses(xn_store *store, xn_response_cache *responses) {
+void xn_store_set_responses(xn_store *store, xn_cache *responses) {
     store->responses = responses;
 }
 
@@ -102,7 +100,7 @@ static xn_status check_limits_locked(const xn_store *store, const char *name, in
                              store->name_count, (long long)store->limits.max_weights);
     int64_t others = store->named_bytes;
     if (replaces)
-        others -= (int64_t)store->names[at].asset->weights->host_bytes;
+        others -= (int64_t)store->names[at].asset->named_bytes;
     if (bytes > store->limits.max_weights_bytes - others)
         return xn_fail_limit(error, "max-weights-bytes", "weights",
                              "these weights take %lld bytes and the other registered ones %lld; "
@@ -131,18 +129,24 @@ static void describe_locked(const xn_named *named, xn_store_item *out) {
                            .has_scale = shape.has_scale,
                            .has_bias = shape.has_bias,
                            .hash = asset->values_hash,
-                           .host_bytes = weights->host_bytes,
+                           .host_bytes = asset->named_bytes,
                            .requests = atomic_load(&asset->requests)};
     memcpy(out->name, named->name, sizeof out->name);
     memcpy(out->dims, shape.dims, sizeof out->dims);
+}
+
+/* No name has it any more. */
+static void drop_bytes_locked(xn_store *store, xn_asset *asset) {
+    store->named_bytes -= (int64_t)asset->named_bytes;
+    asset->named_bytes = 0;
 }
 
 /* Takes the caller's reference to asset. *replaced: the asset that had the name, or NULL. item may
  * be NULL. */
 static xn_status publish_locked(xn_store *store, const char *name, xn_asset *asset,
                                 xn_asset **replaced, xn_store_item *item, xn_error *error) {
-    int64_t bytes = (int64_t)asset->weights->host_bytes;
-    xn_status status = check_limits_locked(store, name, bytes, error);
+    const size_t bytes = xn_asset_held_bytes(asset) + sizeof(xn_named);
+    xn_status status = check_limits_locked(store, name, (int64_t)bytes, error);
     if (status == XN_OK)
         status = reserve_locked(store, error);
     if (status != XN_OK)
@@ -150,7 +154,7 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_asset *ass
     size_t at;
     if (find_locked(store, name, &at)) {
         *replaced = store->names[at].asset;
-        store->named_bytes -= (int64_t)(*replaced)->weights->host_bytes;
+        drop_bytes_locked(store, *replaced);
     } else {
         *replaced = NULL;
         xn_named *slot = &store->names[at];
@@ -160,7 +164,8 @@ static xn_status publish_locked(xn_store *store, const char *name, xn_asset *ass
         store->name_count++;
     }
     store->names[at].asset = asset;
-    store->named_bytes += bytes;
+    asset->named_bytes = bytes;
+    store->named_bytes += (int64_t)bytes;
     if (item)
         describe_locked(&store->names[at], item);
     show_totals_locked(store);
@@ -186,17 +191,20 @@ xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weig
                        "to %zu",
                        length, sizeof store->names->name - 1);
     xn_status status = xn_asset_create(store, 1, &asset, error);
+    const int64_t before = xn_mem_held();
     if (status == XN_OK)
         status = xn_weights_create(weights, scale, bias, &asset->weights, error);
     if (status == XN_OK && !(asset->counters = xn_model_counters_create()))
         status =
             xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another set of weights");
+    if (status == XN_OK)
+        xn_asset_grow(asset, xn_mem_held() - before);
     if (status == XN_OK) /* before the devices are troubled; checked again when it counts */
-        status = xn_store_check_room(store, name, asset->weights->host_bytes, error);
+        status = xn_store_check_room(store, name, xn_asset_held_bytes(asset), error);
     if (status == XN_OK)
         status = xn_asset_prepare_all(asset, error);
     if (status == XN_OK)
-        asset->values_hash = xn_content_hash_values(asset->weights);
+        asset->values_hash = xn_weights_hash(asset->weights);
     if (status != XN_OK) {
         xn_asset_release(asset);
         return status;
@@ -237,7 +245,8 @@ xn_status xn_store_make_network(xn_store *store, xn_network *network, xn_asset *
 xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_bytes,
                               xn_error *error) {
     pthread_mutex_lock(&store->mutex);
-    xn_status status = check_limits_locked(store, name, (int64_t)host_bytes, error);
+    xn_status status =
+        check_limits_locked(store, name, (int64_t)(host_bytes + sizeof(xn_named)), error);
     if (status == XN_OK)
         status = reserve_locked(store, error);
     pthread_mutex_unlock(&store->mutex);
@@ -276,7 +285,7 @@ xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
     if (find_locked(store, name, &at)) {
         xn_named *slot = &store->names[at];
         asset = slot->asset;
-        store->named_bytes -= (int64_t)asset->weights->host_bytes;
+        drop_bytes_locked(store, asset);
         store->name_count--;
         memmove(slot, slot + 1, (store->name_count - at) * sizeof *slot);
         show_totals_locked(store);

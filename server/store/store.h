@@ -31,8 +31,10 @@ void xn_store_free(xn_store *store); /* NULL-safe; after every asset was release
 
 /* The cache of answers, which assets made from now on have; it outlives them. NULL: there is none.
  */
-void xn_store_set_responses(xn_store *store, xn_response_cache *responses);
+void xn_store_set_responses(xn_store *store, xn_cache *responses);
 void xn_store_on_device_lost(xn_store *store, xn_store_lost_fn callback, void *context);
+/* Called after a network was freed, by the thread that released it last. */
+void xn_store_on_network_gone(xn_store *store, void (*callback)(void *context), void *context);
 /* From now on that device's backend is only called to free: put leaves it out, and
  * xn_asset_prepared answers XN_ERR_DEVICE_LOST for it. */
 void xn_store_device_lost(xn_store *store, int device);
@@ -46,9 +48,9 @@ typedef struct xn_store_item {
     int64_t dims[4];
     xn_datatype datatype;
     bool has_scale, has_bias;
-    uint64_t hash; /* of the contents: equal weights have equal hashes in every daemon */
-    size_t host_bytes;
-    int64_t requests; /* served with these weights so far */
+    uint64_t hash;     /* of the contents: equal weights have equal hashes in every daemon */
+    size_t host_bytes; /* of all that is kept for it */
+    int64_t requests;  /* served with these weights so far */
 } xn_store_item;
 
 /* Validates, packs and prepares on every device, then makes it visible under the name, replacing
@@ -89,7 +91,7 @@ xn_status xn_store_get(xn_store *store, const char *name, xn_asset **out, xn_err
  * and put into the cache, which the least recently used ones leave, and prepared on a device when
  * that first runs it. base: NULL, or an asset whose weights are to be used (weights is NULL then),
  * and of whose scale and bias those that are not NULL here are replaced. Threads that ask for the
- * same contents at once wait for one of them to make it. */
+ * same new contents at once get the same asset. */
 xn_status xn_store_intern(xn_store *store, const xn_asset *base, const xn_tensor *weights,
                           const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                           xn_error *error);

@@ -1,280 +1,469 @@
-/* weights_dir.c: weights that are kept: put, delete, and the thread that follows the folder. The
- * design is in weights_dir.h. */
-#include "weights_dir_internal.h"
+/* weights_dir.c: weights that are kept: what is known of each file, put, delete, and the thread
+ * that looks at the folder. The design is in weights_dir.h. */
+#include "weights_dir.h"
 
+#include "arrays.h"
 #include "clock.h"
 #include "log.h"
 #include "threads.h"
+#include "weights_dir_file.h"
+#include "xn_mem.h"
 
+#include <dirent.h>
 #include <errno.h>
-#include <poll.h>
-#include <signal.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/eventfd.h>
-#include <sys/inotify.h>
 #include <unistd.h>
 
-/* Records of files that are of no use, beside those of weights. */
-#define MOST_OTHER_FILES 1000
-/* Until everything was read once, or the folder can be read again. */
-#define RETRY_NS (2 * XN_NS_PER_S)
+#define OTHER_FILES_MAX 1000         /* records of files that are of no use */
+#define VERIFY_NS (10 * XN_NS_PER_S) /* longer than the grain of any file system's times */
+#define RETRY_POLLS 10               /* between two tries of a file that failed */
+#define RETRY_NS (2 * XN_NS_PER_S)   /* between two looks while the folder cannot be read */
 
-static void file_of(const char *name, char file[XN_WEIGHTS_FILE_MAX]) {
-    snprintf(file, XN_WEIGHTS_FILE_MAX, "%s" XN_WEIGHTS_SUFFIX, name);
+/* What is known of NAME.safetensors. NAME need not be that of weights. */
+typedef struct record {
+    char name[NAME_MAX + 1];
+    xn_file_id id;
+    uint64_t checksum; /* while loaded */
+    bool loaded;       /* the store has its contents */
+    bool bad;          /* the file is of no use as it is; it may be loaded, from before */
+    int64_t until_ns;  /* loaded: until then an equal id proves nothing; bad: until then it is not
+                        * tried again */
+} record;
+
+struct xn_weights_dir {
+    /* constant after opening */
+    xn_folder folder;
+    xn_weights_dir_options options;
+    xn_store *store;
+    xn_metrics *metrics;
+    pthread_t thread;
+    atomic_bool stop; /* set under the mutex */
+
+    /* the thread's own */
+    bool all_loaded;
+    bool unreadable, crowded; /* reported, and not over yet */
+
+    pthread_mutex_t mutex; /* guards all below, and keeps a change on disk and the same change in
+                            * the store together; the store's mutex may be taken inside it */
+    pthread_cond_t wake;
+    bool asked;
+    record **records; /* in the order of names */
+    size_t record_count, record_capacity;
+};
+
+/* ---- records ---- */
+
+static const char *name_of(const void *records, size_t index) {
+    return ((record *const *)records)[index]->name;
 }
 
-static void count_error(xn_weights_dir *dir, const xn_error *error) {
-    if (error->status != XN_ERR_IO)
+static bool find_place_locked(const xn_weights_dir *dir, const char *name, size_t *at) {
+    return xn_names_find(dir->records, dir->record_count, name_of, name, at);
+}
+
+static record *find_locked(const xn_weights_dir *dir, const char *name) {
+    size_t at;
+    return find_place_locked(dir, name, &at) ? dir->records[at] : NULL;
+}
+
+/* The record of the name, made if there is none; NULL without memory. */
+static record *make_locked(xn_weights_dir *dir, const char *name) {
+    enum { FIRST_CAPACITY = 16 };
+    size_t at;
+    if (find_place_locked(dir, name, &at))
+        return dir->records[at];
+    record **records = xn_array_grow(dir->records, dir->record_count, &dir->record_capacity,
+                                     sizeof *records, FIRST_CAPACITY);
+    if (!records)
+        return NULL;
+    dir->records = records;
+    record *made = xn_mem_zalloc(1, sizeof *made);
+    if (!made)
+        return NULL;
+    snprintf(made->name, sizeof made->name, "%s", name);
+    memmove(&records[at + 1], &records[at], (dir->record_count - at) * sizeof *records);
+    records[at] = made;
+    dir->record_count++;
+    return made;
+}
+
+static void set_bad_locked(xn_weights_dir *dir, record *r, bool bad) {
+    xn_metrics_gauge_add(dir->metrics, XN_GAUGE_WEIGHTS_DIR_SKIPPED, bad - r->bad);
+    r->bad = bad;
+}
+
+static void drop_locked(xn_weights_dir *dir, record *r) {
+    size_t at;
+    if (!find_place_locked(dir, r->name, &at))
         return;
-    xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_ERRORS, 1);
+    set_bad_locked(dir, r, false);
+    dir->record_count--;
+    memmove(&dir->records[at], &dir->records[at + 1], (dir->record_count - at) * sizeof r);
+    xn_mem_free(r);
 }
 
-/* ---- put ---- */
+/* The store has what the file of that id holds. */
+static void set_loaded_locked(xn_weights_dir *dir, record *r, const xn_file_id *id,
+                              uint64_t checksum) {
+    set_bad_locked(dir, r, false);
+    r->loaded = true;
+    r->id = *id;
+    r->checksum = checksum;
+    r->until_ns = xn_now_ns() + VERIFY_NS;
+}
 
-/* Of two names that differ in upper and lower case only, the file system would keep one. */
-static xn_status check_case_locked(const xn_weights_dir *dir, const char *file, xn_error *error) {
-    for (size_t i = 0; dir->folder.ignores_case && i < dir->kept_count; i++) {
-        const char *other = dir->kept[i]->file;
-        if (!strcasecmp(other, file) && strcmp(other, file) != 0)
+static void file_of(const char *name, char file[NAME_MAX + 1]) {
+    snprintf(file, NAME_MAX + 1, "%.*s" XN_WEIGHTS_SUFFIX,
+             (int)(NAME_MAX - strlen(XN_WEIGHTS_SUFFIX)), name);
+}
+
+/* ---- put and delete ---- */
+
+static xn_status finish(xn_weights_dir *dir, xn_status status, const xn_error *why,
+                        xn_error *error) {
+    if (status == XN_ERR_IO)
+        xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_ERRORS, 1);
+    if (status && error)
+        *error = *why;
+    return status;
+}
+
+/* Of two names that differ in upper and lower case only, some file systems keep one. */
+static xn_status check_case_locked(const xn_weights_dir *dir, const char *name, xn_error *error) {
+    char file[NAME_MAX + 1];
+    xn_file_id mine, other;
+    file_of(name, file);
+    if (xn_folder_stat(&dir->folder, file, &mine, error))
+        return XN_OK; /* there is none: it cannot be another's */
+    for (size_t i = 0; i < dir->record_count; i++) {
+        const char *taken = dir->records[i]->name;
+        file_of(taken, file);
+        if (!strcasecmp(taken, name) && strcmp(taken, name) != 0 &&
+            !xn_folder_stat(&dir->folder, file, &other, error) && xn_file_id_equal(&mine, &other))
             return xn_fail(error, XN_ERR_UNSUPPORTED, "name",
-                           "there is %.140s, and the file system of --weights-dir takes upper and "
-                           "lower case for the same; choose another name",
-                           other);
+                           "there is %.128s, whose file is the same: the file system of "
+                           "--weights-dir takes upper and lower case for the same; choose another "
+                           "name",
+                           taken);
     }
     return XN_OK;
 }
 
-/* All that can fail comes before the rename, so that file and store change together. Takes the
- * asset. */
-static xn_status exchange_locked(xn_weights_dir *dir, const char *name, const char *file,
-                                 const xn_aside *aside, uint64_t checksum, xn_asset *asset,
-                                 bool *created, xn_store_item *item, xn_error *error) {
-    xn_kept *kept = NULL;
-    xn_status status =
-        xn_store_check_room(dir->store, name, xn_asset_weights(asset)->host_bytes, error);
+/* All that can fail comes before the rename, so that file and store change together. */
+static xn_status exchange_locked(xn_weights_dir *dir, const char *name,
+                                 const xn_temporary *temporary, xn_asset *asset, bool *created,
+                                 xn_store_item *item, xn_error *error) {
+    char file[NAME_MAX + 1];
+    xn_file_id id = {0};
+    record *r = NULL;
+    xn_status status = xn_store_check_room(dir->store, name, xn_asset_held_bytes(asset), error);
     if (!status)
-        status = check_case_locked(dir, file, error);
+        status = check_case_locked(dir, name, error);
     if (!status)
         status = xn_folder_check(&dir->folder, error);
-    if (!status && !(kept = xn_kept_make_locked(dir, file)))
+    if (!status && !(r = make_locked(dir, name)))
         status = xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another name");
-    if (!status)
-        status = xn_aside_rename(&dir->folder, aside, file, error);
+    if (status)
+        return status;
+    file_of(name, file);
+    status = xn_temporary_rename(&dir->folder, temporary, file, &id, error);
     if (status) {
-        if (kept && !kept->loaded && !kept->bad)
-            xn_kept_drop_locked(dir, kept); /* made just now */
+        if (!r->loaded && !r->bad)
+            drop_locked(dir, r); /* the next look finds what there is */
         return status;
     }
     status = xn_store_publish(dir->store, name, asset, created, item, error);
-    if (status) /* cannot be: there was room. The file is loaded at the next look. */
-        return status;
-    xn_kept_set_bad_locked(dir, kept, false);
-    kept->loaded = true;
-    kept->id = aside->id;
-    kept->checksum = checksum;
-    return XN_OK;
-}
-
-/* Takes the asset. */
-static xn_status keep(xn_weights_dir *dir, const char *name, const xn_tensor *const tensors[3],
-                      xn_asset *asset, bool *created, xn_store_item *item, xn_error *error) {
-    char file[XN_WEIGHTS_FILE_MAX];
-    xn_weights_file_head head;
-    xn_aside aside;
-    file_of(name, file);
-    xn_weights_file_begin(tensors[0], tensors[1], tensors[2], &head);
-    xn_status status = xn_aside_write(&dir->folder, &head, tensors, &aside, error);
-    if (status) {
-        xn_asset_release(asset);
-        return status;
-    }
-    pthread_mutex_lock(&dir->mutex);
-    status = exchange_locked(dir, name, file, &aside, head.checksum, asset, created, item, error);
-    pthread_mutex_unlock(&dir->mutex);
-    if (status) {
-        xn_asset_release(asset);
-        xn_aside_remove(&dir->folder, &aside);
-        return status;
-    }
-    return xn_folder_sync(&dir->folder, "the weights are registered", error);
+    if (!status) /* as there was room; else the next look loads it */
+        set_loaded_locked(dir, r, &id, temporary->checksum);
+    return status;
 }
 
 xn_status xn_weights_dir_put(xn_weights_dir *dir, const char *name, const xn_tensor *weights,
                              const xn_tensor *scale, const xn_tensor *bias, bool *created,
                              xn_store_item *item, xn_error *error) {
     const xn_tensor *const tensors[3] = {weights, scale, bias};
+    xn_temporary temporary;
     xn_asset *asset = NULL;
-    xn_error why = {0};
+    xn_error why;
     xn_status status = xn_store_make(dir->store, name, weights, scale, bias, &asset, &why);
-    if (!status)
-        status = keep(dir, name, tensors, asset, created, item, &why);
-    if (!status)
-        return XN_OK;
-    count_error(dir, &why);
-    if (error)
-        *error = why;
-    return status;
+    if (!status && !(status = xn_temporary_write(&dir->folder, tensors, &temporary, &why))) {
+        pthread_mutex_lock(&dir->mutex);
+        status = exchange_locked(dir, name, &temporary, asset, created, item, &why);
+        pthread_mutex_unlock(&dir->mutex);
+        xn_temporary_end(&dir->folder, &temporary, !status);
+    }
+    if (status)
+        xn_asset_release(asset);
+    else
+        status = xn_folder_sync(&dir->folder, "the weights are registered", &why);
+    return finish(dir, status, &why, error);
 }
 
-/* ---- delete ---- */
-
-/* A file that another daemon put there and this one has not met yet is deleted too; one that is
- * not ours is nobody's weights. */
-static xn_status remove_locked(xn_weights_dir *dir, const char *name, const char *file,
-                               bool *removed, xn_error *error) {
+/* A file that another daemon put there and this one has not met yet is deleted too; one that is not
+ * ours is no weights. */
+static xn_status delete_locked(xn_weights_dir *dir, const char *name, xn_error *error) {
+    char file[NAME_MAX + 1];
     uint64_t checksum;
-    xn_error why;
-    xn_kept *kept = xn_kept_find_locked(dir, file);
+    record *r = find_locked(dir, name);
+    bool removed = false;
     xn_status status = xn_folder_check(&dir->folder, error);
+    file_of(name, file);
+    if (!status &&
+        ((r && r->loaded) || !xn_folder_checksum(&dir->folder, file, &checksum, error))) {
+        status = xn_folder_remove(&dir->folder, file, error);
+        removed = !status;
+        if (status == XN_ERR_NOT_FOUND)
+            status = XN_OK;
+        if (!status && r)
+            drop_locked(dir, r);
+    }
     if (status)
         return status;
-    bool loaded = kept && kept->loaded;
-    if (loaded || !xn_folder_mark(&dir->folder, file, &checksum, &why)) {
-        status = xn_folder_remove(&dir->folder, file, &why);
-        *removed = !status;
-        if (status && status != XN_ERR_NOT_FOUND) {
-            *error = why;
-            return status;
-        }
-    }
-    if (kept && (loaded || *removed))
-        xn_kept_drop_locked(dir, kept);
     status = xn_store_delete(dir->store, name, error);
-    return *removed ? XN_OK : status;
+    return removed ? XN_OK : status;
 }
 
 xn_status xn_weights_dir_delete(xn_weights_dir *dir, const char *name, xn_error *error) {
-    char file[XN_WEIGHTS_FILE_MAX];
-    xn_error why = {0};
-    bool removed = false;
-    file_of(name, file);
+    xn_error why;
     pthread_mutex_lock(&dir->mutex);
-    xn_status status = remove_locked(dir, name, file, &removed, &why);
+    xn_status status = delete_locked(dir, name, &why);
     pthread_mutex_unlock(&dir->mutex);
     if (!status)
         status = xn_folder_sync(&dir->folder, "the weights are deleted", &why);
+    return finish(dir, status, &why, error);
+}
+
+/* ---- a look at one file ---- */
+
+/* Why it failed may be gone although the file stays as it is. */
+static bool may_pass(xn_status status) {
+    return status == XN_ERR_LIMIT || status == XN_ERR_NO_MEMORY || status == XN_ERR_DEVICE_MEMORY ||
+           status == XN_ERR_DEVICE_LOST || status == XN_ERR_IO;
+}
+
+/* The file, as it is now, is of no use. Said once, not again at each further try. */
+static void refuse_locked(xn_weights_dir *dir, record *r, const xn_file_id *id,
+                          const xn_error *why) {
+    const int64_t pause_ns = RETRY_POLLS * dir->options.poll_ms * XN_NS_PER_MS;
+    const bool again = r->bad && xn_file_id_equal(&r->id, id);
+    r->id = *id;
+    r->until_ns = may_pass(why->status) ? xn_now_ns() + pause_ns : INT64_MAX;
+    set_bad_locked(dir, r, true);
+    if (again)
+        return;
+    xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_ERRORS, 1);
+    xn_log(XN_LOG_WARN, NULL, "weights-dir: %s" XN_WEIGHTS_SUFFIX " skipped: %s%s", r->name,
+           why->message, r->loaded ? "; the weights from before stay" : "");
+}
+
+/* What was read is published, if it is still what the file holds: a PUT may have come in between,
+ * whose weights must not be taken away again. */
+static void publish_locked(xn_weights_dir *dir, record *r, const char *file,
+                           const xn_loaded_file *read, xn_asset **asset) {
+    xn_file_id now;
+    xn_error error;
+    bool created;
+    if (xn_folder_stat(&dir->folder, file, &now, &error) || !xn_file_id_equal(&now, &read->id))
+        return; /* the next look reads it */
+    if (!r->loaded || r->checksum != read->checksum) {
+        if (xn_store_publish(dir->store, r->name, *asset, &created, NULL, &error)) {
+            refuse_locked(dir, r, &now, &error);
+            return;
+        }
+        *asset = NULL;
+        xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_LOADS, 1);
+        xn_log(dir->all_loaded ? XN_LOG_INFO : XN_LOG_DEBUG, NULL, "weights \"%s\" %s", r->name,
+               created ? "loaded from their file" : "replaced: their file changed");
+    }
+    set_loaded_locked(dir, r, &now, read->checksum);
+}
+
+static xn_status read_file(xn_weights_dir *dir, const char *name, const char *file, off_t size,
+                           xn_loaded_file *read, xn_asset **asset, xn_error *error) {
+    const off_t header = XN_PROTO_MAX_HEADER_BYTES + 8; /* at most; a value takes at least a byte */
+    const xn_proto_limits limits = {dir->options.max_elements};
+    if (!xn_proto_name_valid(name))
+        return xn_fail(error, XN_ERR_MALFORMED, "weights-dir",
+                       "its name is not that of weights (1 to %d of A-Z a-z 0-9 . _ -)",
+                       XN_PROTO_MAX_NAME);
+    xn_status status =
+        xn_store_check_room(dir->store, name, size > header ? (size_t)(size - header) : 1, error);
     if (!status)
-        return XN_OK;
-    count_error(dir, &why);
-    if (error)
-        *error = why;
+        status = xn_loaded_file_read(&dir->folder, file, &limits, &dir->stop, read, error);
+    if (!status)
+        status = xn_store_make(dir->store, name, read->given.weights, read->given.scale,
+                               read->given.bias, asset, error);
     return status;
 }
 
-/* ---- the thread ---- */
-
-static void look_at_all(xn_weights_dir *dir) {
+/* known: NULL, or the checksum with which it would be the file that is loaded already. */
+static void load(xn_weights_dir *dir, const char *name, const char *file, const xn_file_id *id,
+                 const uint64_t *known) {
+    xn_loaded_file read = {0};
+    xn_asset *asset = NULL;
     xn_error error;
-    int64_t began_ns = xn_now_ns();
-    xn_status status = xn_weights_dir_scan(dir, &error);
+    uint64_t stated;
+    if (known && !xn_folder_checksum(&dir->folder, file, &stated, &error) && stated == *known)
+        return;
+    const xn_status status = read_file(dir, name, file, id->size, &read, &asset, &error);
+    pthread_mutex_lock(&dir->mutex);
+    record *r = find_locked(dir, name);
+    const bool goes_on = r && !atomic_load(&dir->stop); /* no record: it was deleted meanwhile */
+    if (goes_on && !status)
+        publish_locked(dir, r, file, &read, &asset);
+    else if (goes_on && status != XN_ERR_NOT_FOUND)
+        refuse_locked(dir, r, id, &error);
+    pthread_mutex_unlock(&dir->mutex);
+    xn_asset_release(asset);
+    xn_loaded_file_free(&read);
+}
+
+static void look_at(xn_weights_dir *dir, const char *name) {
+    char file[NAME_MAX + 1];
+    xn_file_id id = {0};
+    xn_error error;
+    uint64_t checksum = 0;
+    bool equal = true, current = true;
+    file_of(name, file);
+    pthread_mutex_lock(&dir->mutex); /* so that no put or delete is half done */
+    xn_status status = xn_folder_stat(&dir->folder, file, &id, &error);
+    record *r = find_locked(dir, name);
+    if (r && status == XN_ERR_NOT_FOUND) {
+        if (r->loaded && !xn_store_delete(dir->store, name, NULL))
+            xn_log(XN_LOG_INFO, NULL, "weights \"%s\" deleted: their file is gone", name);
+        drop_locked(dir, r);
+    } else if (r) {
+        const bool waits = xn_now_ns() < r->until_ns;
+        equal = xn_file_id_equal(&r->id, &id);
+        current = equal && (r->bad ? waits : r->loaded && !waits);
+        checksum = r->checksum;
+        if (status && !current)
+            refuse_locked(dir, r, &id, &error);
+        if (r->bad)
+            equal = false;
+    }
+    pthread_mutex_unlock(&dir->mutex);
+    if (!status && !current)
+        load(dir, name, file, &id, equal ? &checksum : NULL);
+}
+
+/* ---- a look at the folder ---- */
+
+/* The file's name without its end becomes that of a record. False without memory. */
+static bool note_file(xn_weights_dir *dir, char *file, bool *crowded) {
+    const size_t length = strlen(file), suffix = strlen(XN_WEIGHTS_SUFFIX);
+    if (length <= suffix || strcmp(file + length - suffix, XN_WEIGHTS_SUFFIX) != 0)
+        return true;
+    file[length - suffix] = '\0';
+    pthread_mutex_lock(&dir->mutex);
+    const bool full = dir->record_count >= (size_t)dir->options.max_weights + OTHER_FILES_MAX &&
+                      !find_locked(dir, file);
+    const bool noted = full || make_locked(dir, file);
+    pthread_mutex_unlock(&dir->mutex);
+    *crowded |= full;
+    return noted;
+}
+
+/* A record for each new name. */
+static xn_status note_files(xn_weights_dir *dir, xn_error *error) {
+    struct dirent *item;
+    bool crowded = false, noted = true;
+    const int fd = openat(dir->folder.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
+    for (errno = 0; stream && noted && (item = readdir(stream)); errno = 0)
+        if (!xn_temporary_expire(&dir->folder, item->d_name))
+            noted = note_file(dir, item->d_name, &crowded);
+    const int cause = noted ? errno : ENOMEM;
+    if (stream)
+        closedir(stream);
+    else if (fd >= 0)
+        close(fd);
+    if (crowded && !dir->crowded)
+        xn_log(XN_LOG_WARN, NULL, "weights-dir: too many files; only %zu are looked at",
+               dir->record_count);
+    dir->crowded = crowded;
+    return cause ? xn_fail(error, XN_ERR_IO, "weights-dir", "the folder cannot be listed: %s",
+                           strerror(cause))
+                 : XN_OK;
+}
+
+/* The first name behind the one given, which becomes it. */
+static bool next_name(xn_weights_dir *dir, char name[NAME_MAX + 1]) {
+    size_t at;
+    pthread_mutex_lock(&dir->mutex);
+    at = find_place_locked(dir, name, &at) ? at + 1 : at;
+    const bool found = at < dir->record_count;
+    if (found)
+        snprintf(name, NAME_MAX + 1, "%s", dir->records[at]->name);
+    pthread_mutex_unlock(&dir->mutex);
+    return found;
+}
+
+static void report(xn_weights_dir *dir, xn_status status, const xn_error *error) {
     if (status && !dir->unreadable) {
         xn_metrics_add(dir->metrics, XN_COUNTER_WEIGHTS_DIR_ERRORS, 1);
-        xn_log(XN_LOG_ERROR, NULL, "weights-dir %s: %s; changes there are not seen",
-               dir->folder.path, error.message);
+        xn_log(XN_LOG_ERROR, NULL, "weights-dir: %s; changes there are not seen", error->message);
     } else if (!status && dir->unreadable) {
         xn_log(XN_LOG_INFO, NULL, "weights-dir: the folder can be read again");
     }
     dir->unreadable = status != XN_OK;
+}
+
+static void look_at_all(xn_weights_dir *dir) {
+    char name[NAME_MAX + 1] = "";
+    xn_error error;
+    xn_status status = xn_folder_check(&dir->folder, &error);
+    if (!status)
+        status = note_files(dir, &error);
+    report(dir, status, &error);
+    while (!status && !atomic_load(&dir->stop) && next_name(dir, name))
+        look_at(dir, name);
     if (status || dir->all_loaded || atomic_load(&dir->stop))
         return;
     dir->all_loaded = true;
-    xn_log(XN_LOG_INFO, NULL, "weights-dir %s: %lld weights in %lld ms, %lld files skipped",
-           dir->folder.path, (long long)xn_metrics_gauge(dir->metrics, XN_GAUGE_WEIGHTS),
-           (long long)((xn_now_ns() - began_ns) / XN_NS_PER_MS),
+    xn_log(XN_LOG_INFO, NULL, "weights-dir %s: %lld weights, %lld files skipped", dir->folder.path,
+           (long long)xn_metrics_gauge(dir->metrics, XN_GAUGE_WEIGHTS),
            (long long)xn_metrics_gauge(dir->metrics, XN_GAUGE_WEIGHTS_DIR_SKIPPED));
-    if (dir->on_loaded)
-        dir->on_loaded(dir->on_loaded_context);
-}
-
-/* Follows some of what inotify tells; true when it lost count and everything is to be looked at. */
-static bool follow_events(xn_weights_dir *dir) {
-    _Alignas(struct inotify_event) char events[8192];
-    bool all = false;
-    ssize_t got = read(dir->notify_fd, events, sizeof events);
-    for (const char *at = events; at < events + got && !atomic_load(&dir->stop);) {
-        const struct inotify_event *event = (const struct inotify_event *)(const void *)at;
-        at += sizeof *event + event->len;
-        if (!event->len || !event->name[0])
-            all = true; /* the queue ran over, or it is about the folder itself */
-        else if (xn_weights_dir_cares(event->name))
-            xn_weights_dir_follow(dir, event->name, true);
-    }
-    return all;
-}
-
-static int64_t pause_ns(const xn_weights_dir *dir) {
-    bool soon = !dir->all_loaded || dir->unreadable;
-    if (soon && (!dir->poll_ns || dir->poll_ns > RETRY_NS))
-        return RETRY_NS;
-    return dir->poll_ns;
+    if (dir->options.loaded)
+        dir->options.loaded(dir->options.context);
 }
 
 static void *follow(void *context) {
     xn_weights_dir *dir = context;
-    struct pollfd ready[2] = {{.fd = dir->wake_fd, .events = POLLIN},
-                              {.fd = dir->notify_fd, .events = POLLIN}};
-    int64_t next_ns = xn_now_ns();
     while (!atomic_load(&dir->stop)) {
-        int64_t left_ns = next_ns - xn_now_ns();
-        if (left_ns <= 0) {
-            look_at_all(dir);
-            int64_t pause = pause_ns(dir);
-            next_ns = pause ? xn_now_ns() + pause : INT64_MAX;
-            continue;
-        }
-        int64_t left_ms = (left_ns + XN_NS_PER_MS - 1) / XN_NS_PER_MS;
-        poll(ready, 2, next_ns == INT64_MAX || left_ms > INT_MAX ? -1 : (int)left_ms);
-        if (dir->notify_fd >= 0 && ready[1].revents && follow_events(dir))
-            next_ns = xn_now_ns();
+        look_at_all(dir);
+        int64_t pause_ns = dir->options.poll_ms * XN_NS_PER_MS;
+        if (!dir->all_loaded && (!pause_ns || pause_ns > RETRY_NS))
+            pause_ns = RETRY_NS;
+        const struct timespec until = xn_timespec(pause_ns ? xn_now_ns() + pause_ns : INT64_MAX);
+        pthread_mutex_lock(&dir->mutex);
+        while (!dir->asked && !atomic_load(&dir->stop) &&
+               pthread_cond_timedwait(&dir->wake, &dir->mutex, &until) != ETIMEDOUT)
+            ;
+        dir->asked = false;
+        pthread_mutex_unlock(&dir->mutex);
     }
     return NULL;
 }
 
+void xn_weights_dir_look(xn_weights_dir *dir) {
+    pthread_mutex_lock(&dir->mutex);
+    dir->asked = true;
+    pthread_cond_signal(&dir->wake);
+    pthread_mutex_unlock(&dir->mutex);
+}
+
 /* ---- opening and closing ---- */
 
-static xn_status watch(xn_weights_dir *dir, xn_error *error) {
-    const uint32_t what = IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CLOSE_WRITE | IN_ATTRIB |
-                          IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
-    char self[64]; /* of the folder that is open, whatever the path leads to */
-    snprintf(self, sizeof self, "/proc/self/fd/%d", dir->folder.fd);
-    dir->notify_fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-    if (dir->notify_fd >= 0 && inotify_add_watch(dir->notify_fd, self, what) < 0 &&
-        inotify_add_watch(dir->notify_fd, dir->folder.path, what) < 0) {
-        close(dir->notify_fd);
-        dir->notify_fd = -1;
-    }
-    if (dir->notify_fd >= 0)
-        return XN_OK;
-    if (!dir->poll_ns)
-        return xn_fail(error, XN_ERR_IO, "weights-poll-ms",
-                       "--weights-poll-ms is 0, but the system does not tell of changes in "
-                       "--weights-dir (inotify: %s); give an interval",
-                       strerror(errno));
-    xn_log(XN_LOG_WARN, NULL, "weights-dir: no inotify (%s); changes are seen every %lld ms",
-           strerror(errno), (long long)(dir->poll_ns / XN_NS_PER_MS));
-    return XN_OK;
-}
-
-static xn_status start(xn_weights_dir *dir, bool no_notify, xn_error *error) {
-    xn_status status = XN_OK;
-    dir->wake_fd = eventfd(0, EFD_CLOEXEC);
-    if (dir->wake_fd < 0)
-        return xn_fail(error, XN_ERR_IO, "weights-dir", "no eventfd for --weights-dir: %s",
-                       strerror(errno));
-    if (!no_notify)
-        status = watch(dir, error);
-    return status ? status : xn_thread_start(&dir->thread, "xn-weights-dir", follow, dir, error);
-}
-
 static void destroy(xn_weights_dir *dir) {
-    if (dir->notify_fd >= 0)
-        close(dir->notify_fd);
-    if (dir->wake_fd >= 0)
-        close(dir->wake_fd);
     xn_folder_close(&dir->folder);
-    xn_kept_free_all(dir);
+    for (size_t i = 0; i < dir->record_count; i++)
+        xn_mem_free(dir->records[i]);
+    xn_mem_free(dir->records);
+    pthread_cond_destroy(&dir->wake);
     pthread_mutex_destroy(&dir->mutex);
     xn_mem_free(dir);
 }
@@ -285,42 +474,35 @@ xn_status xn_weights_dir_open(const xn_weights_dir_options *options, xn_store *s
     if (!dir)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for --weights-dir");
     pthread_mutex_init(&dir->mutex, NULL);
+    xn_cond_init(&dir->wake);
     atomic_init(&dir->stop, false);
-    dir->folder.fd = dir->notify_fd = dir->wake_fd = -1;
     dir->store = store;
     dir->metrics = metrics;
-    dir->poll_ns = options->poll_ms * XN_NS_PER_MS;
-    dir->limits.max_elements = options->max_elements;
-    dir->max_bytes = options->max_weights_bytes;
-    dir->most_files = (size_t)options->max_weights + MOST_OTHER_FILES;
-    dir->on_loaded = options->loaded;
-    dir->on_loaded_context = options->context;
+    dir->options = *options;
     xn_status status = xn_folder_open(&dir->folder, options->path, error);
     if (!status)
-        status = start(dir, options->no_notify, error);
-    if (status) {
+        status = xn_thread_start(&dir->thread, "xn-weights-dir", follow, dir, error);
+    if (status)
         destroy(dir);
-        return status;
-    }
-    *out = dir;
-    return XN_OK;
+    else
+        *out = dir;
+    return status;
 }
 
 xn_status xn_weights_dir_check(const char *path, xn_error *error) {
-    xn_folder folder = {.fd = -1};
+    xn_folder folder;
     xn_status status = xn_folder_open(&folder, path, error);
-    if (!status)
-        xn_folder_close(&folder);
+    xn_folder_close(&folder);
     return status;
 }
 
 void xn_weights_dir_close(xn_weights_dir *dir) {
     if (!dir)
         return;
-    const uint64_t one = 1;
+    pthread_mutex_lock(&dir->mutex);
     atomic_store(&dir->stop, true);
-    if (write(dir->wake_fd, &one, sizeof one) < 0)
-        xn_log(XN_LOG_WARN, NULL, "weights-dir: cannot wake its thread: %s", strerror(errno));
+    pthread_cond_signal(&dir->wake);
+    pthread_mutex_unlock(&dir->mutex);
     pthread_join(dir->thread, NULL);
     destroy(dir);
 }

@@ -1,42 +1,33 @@
 /* weights_dir.h: --weights-dir: registered weights survive, and daemons share them in a folder.
  *
  * The folder is the truth; the store follows it. NAME.safetensors is the weights of that name
- * (proto/include/xn_weights_file.h), written by whichever daemon took the PUT.
+ * (proto/include/xn_weights_file.h), written by the daemon that took the PUT.
  *
- * PUT: pack and prepare, write a hidden file beside (.xnord-RANDOM.tmp) and fsync it, rename it
- * over NAME.safetensors and publish the weights in the store, fsync the folder, answer. A reader
- * sees the old file or the new one, never a part, and what was answered survives kill -9 and a loss
- * of power. If anything fails before the rename, the old weights stay, on disk and in memory, and
- * nothing is left behind. If the fsync of the folder fails, the new ones are in both places and the
- * answer says that they may not survive.
+ * PUT: pack and prepare, write a hidden temporary file and fsync it, rename it to NAME.safetensors
+ * and publish the weights in the store, fsync the folder, answer. A reader sees the old file or the
+ * new one, never a part, and what was answered survives kill -9 and a loss of power. If anything
+ * fails before the rename, the old weights stay, on disk and in memory, and nothing is left behind.
+ * If the fsync of the folder fails, the new ones are in both places and the answer says that they
+ * may not survive. DELETE: unlink and delete in the store, fsync the folder, answer.
  *
- * DELETE: unlink and delete in the store, fsync the folder, answer.
+ * Rename and publish (unlink and delete) happen under one mutex, so disk and memory end with the
+ * same weights. Of several daemons the last rename wins; the others find another file than the one
+ * that they know, and load it.
  *
- * Rename and publish (unlink and delete) happen under one mutex, so of two PUTs of one name the one
- * that is renamed last is also published last: disk and memory end with the same weights. Of
- * several daemons the last rename wins; each of them sees afterwards that the file is not the one
- * it knows, and loads it. So all end with what is on disk.
+ * A thread looks at all names: at start, every --weights-poll-ms, and at SIGHUP. A file is known by
+ * inode, size and time of change. Times have a grain and inodes are used again, so in the first
+ * seconds the checksum in the file's header is compared too. Files are read and packed without the
+ * mutex, and published only if the file is still the one that was read. Running batches keep their
+ * asset: a change takes effect between two batches.
  *
- * A thread follows the folder: by inotify where that works, and by looking at all of it every
- * --weights-poll-ms, since network file systems do not tell what other hosts do. It knows a file by
- * inode, size and time of change, so what it has loaded, and what this daemon wrote itself, is not
- * read again. Times have a grain and inodes are used again, so a file that looks the same may be
- * another one while it is only seconds old; until then its first bytes are looked at, which hold
- * its checksum. Files are read and packed without the mutex, and published only if the file is
- * still the one that was read. Running batches keep their asset, so a change takes effect between
- * batches.
+ * Until the first look is over, the daemon is not ready and unknown names are 503. A file that
+ * cannot be used (torn, foreign, over a limit, not a plain file, a link that leaves the folder, a
+ * wrong name) is reported once, counted and left alone. It is tried again when it changes, and
+ * after a while where the reason may pass. A name whose file turns bad keeps its weights. Files
+ * without .safetensors are no weights. Temporary files are removed when they are old.
  *
- * At start the same thread reads everything, in the order of names; until then the daemon is not
- * ready and unknown names are 503. A file that cannot be used (torn, foreign, over a limit, not a
- * plain file, not readable, a wrong name) is reported once, counted and left alone; it is tried
- * again when it changes, and after a while where the reason may pass. Where a name has weights in
- * memory and its file turns bad, the weights stay. Left-over temporary files are removed when they
- * are old.
- *
- * Names are validated, so a file cannot be outside of the folder, and fit: 128 characters and the
- * suffix. Where the file system takes upper and lower case for the same, a name that differs from
- * another only in that is refused. If the folder goes away, or another one takes its place,
- * each PUT and DELETE fails; what is in memory is served on. */
+ * If the folder goes away, or another one takes its place, each PUT and DELETE fails; what is in
+ * memory is served on. */
 #ifndef XN_WEIGHTS_DIR_H
 #define XN_WEIGHTS_DIR_H
 
@@ -46,8 +37,7 @@ typedef struct xn_weights_dir xn_weights_dir;
 
 typedef struct xn_weights_dir_options {
     const char *path;
-    int64_t poll_ms;                        /* 0: inotify alone */
-    bool no_notify;                         /* no inotify: for tests, as on a network file system */
+    int64_t poll_ms;                        /* 0: only at start and when asked */
     int64_t max_elements;                   /* of one tensor, as for a PUT */
     int64_t max_weights, max_weights_bytes; /* as of the store */
     void (*loaded)(void *context);          /* once, when all that was there has been read */
@@ -62,9 +52,11 @@ xn_status xn_weights_dir_open(const xn_weights_dir_options *options, xn_store *s
 xn_status xn_weights_dir_check(const char *path, xn_error *error);
 /* NULL-safe. No put or delete runs any more. */
 void xn_weights_dir_close(xn_weights_dir *dir);
+/* Has the thread look soon. */
+void xn_weights_dir_look(xn_weights_dir *dir);
 
 /* As xn_store_put and xn_store_delete, and kept. They wait for the disk; any thread. Besides the
- * store's errors: XN_ERR_IO, XN_ERR_UNSUPPORTED (a name that the file system cannot tell apart). */
+ * store's errors: XN_ERR_IO, XN_ERR_UNSUPPORTED (a name that the folder cannot take). */
 xn_status xn_weights_dir_put(xn_weights_dir *dir, const char *name, const xn_tensor *weights,
                              const xn_tensor *scale, const xn_tensor *bias, bool *created,
                              xn_store_item *item, xn_error *error);

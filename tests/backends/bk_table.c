@@ -379,7 +379,7 @@ const bk_section bk_sections[] = {
     {"panels of reals", bk_each_real_panel, NULL},
     {"shifted rows", bk_each_shifted_row, "cpu"},
     {"filters of a tile", bk_each_filter_tile, NULL},
-    {"tiles of fused", bk_each_fused_tile, NULL},
+    {"steps", bk_each_step, NULL},
     {"dilated strips", bk_each_dilated_strip, NULL},
     {"bits of a step", bk_each_bit_count, NULL},
     {"allowed precisions", bk_each_allowed_precision, NULL},

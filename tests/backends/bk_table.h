@@ -26,7 +26,7 @@ void bk_each_position_count(bk_visit visit, void *context);
 void bk_each_real_panel(bk_visit visit, void *context);
 void bk_each_shifted_row(bk_visit visit, void *context);
 void bk_each_filter_tile(bk_visit visit, void *context);
-void bk_each_fused_tile(bk_visit visit, void *context);
+void bk_each_step(bk_visit visit, void *context);
 void bk_each_dilated_strip(bk_visit visit, void *context);
 void bk_each_bit_count(bk_visit visit, void *context);
 void bk_each_allowed_precision(bk_visit visit, void *context);

@@ -99,8 +99,7 @@ static void matrix_runs(bk_cursor *at, int64_t channels, int64_t groups, bk_fill
     }
 }
 
-/* depthwise.cu: rows of up to 16 columns are summed and packed first, but not those of 8 and 16;
- * patch_gemm.cu: rows of 8 positions, 4 pixels of up to 4 channels at a time, 2 of 8 or 1 of 16, or
+/* patch_gemm.cu: rows of 8 positions, 4 pixels of up to 4 channels at a time, 2 of 8 or 1 of 16, or
  * runs (matrix_runs), and as many groups as have 16 channels together. Sums of each that are not
  * finite are taken again. */
 void bk_each_plane(bk_visit visit, void *context) {
@@ -213,7 +212,7 @@ static void real_variants(bk_cursor *at, bk_case c) {
 }
 
 /* implicit_gemm.cu: 32, 64 or 128 output positions a block; filter_stationary.cu: 128, 64 a
- * warpgroup; dual_rail.cu: 64, 112 or 128 positions a job, of rows, of whole images;
+ * warpgroup;
  * warp_specialised.cu: 128, 224 or 256 in lines of whole groups of 8, of rows and of whole images.
  * Positions count through rows and images, with rows and images kept apart by zeros in some
  * layouts. */
@@ -392,11 +391,9 @@ void bk_each_filter_tile(bk_visit visit, void *context) {
     }
 }
 
-/* fused_gemm.cu: 8 outputs by 16 filters an instruction, 1 to 8 of these down and up to 4 across a
- * warp, of runs of outputs or of rows; 1 to 8 blocks of filters share the packing, of 8 channels at
- * a time, 1 to 4 times a thread; positions with steps. Means and windows that overflow are taken
- * again. */
-void bk_each_fused_tile(bk_visit visit, void *context) {
+/* Steps and dilation along each axis, of rows of outputs that end within tiles; channels that end
+ * within words. Means and windows that overflow are taken again. */
+void bk_each_step(bk_visit visit, void *context) {
     static const int64_t widths[] = {7, 8, 9, 15, 16, 17, 31, 33, 63, 65, 127, 129};
     static const int64_t channels[] = {7, 8, 9, 23, 24, 25, 33, 64, 100, 129, 256, 520, 1024};
     static const int64_t filters[] = {16, 17, 33, 64, 65, 128, 129, 256};
@@ -481,7 +478,7 @@ void bk_each_bit_count(bk_visit visit, void *context) {
                                       {512, 2, 241}, {1024, 14, 14}, {1024, 13, 17}};
     for (size_t i = 0; i < COUNT(held); i++)
         many_variants(&at, same(1, held[i][0], held[i][1], held[i][2], 2, 3));
-    /* dual_rail.cu: a row of taps that reaches further than from one row to the next */
+    /* a row of taps that reaches further than from one row to the next */
     for (int64_t n = 1; n <= 3; n++) {
         bk_case c = bk_geometry(n, 33 * n, 2, n, 6, 11, 5);
         bk_pad(&c, 4, 10, 5, 10);

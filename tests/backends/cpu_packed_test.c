@@ -485,8 +485,8 @@ START_TEST(chained) {
 }
 END_TEST
 
-/* What no path can do is refused: K of bits, bits as input of reals, and a layout that is the
- * GPU's. */
+/* What no path can do is refused: K of bits, bits as input of reals, and bits that lie as reals do.
+ */
 START_TEST(refused) {
     const bk_target *target = cpu_target();
     bk_case c = bk_case_default();
@@ -508,11 +508,11 @@ START_TEST(refused) {
             step.conv.mode = XN_MODE_BWN;
             break;
         case 3:
-            step.input_layout = XN_LAYOUT_DUAL_RAIL;
+            step.input_layout = XN_LAYOUT_NHWC;
             break;
         case 4:
             step.conv.epilogue.bits = 1, step.bits = 2;
-            step.bits_layout = XN_LAYOUT_DUAL_RAIL;
+            step.bits_layout = XN_LAYOUT_NHWC;
             break;
         default:
             break;

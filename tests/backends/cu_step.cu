@@ -197,7 +197,7 @@ static void make_weights(xn_rng *rng, cu_step_case *c) {
 static void make_case(xn_rng *rng, cu_step_case *c) {
     xn_step *s = &c->step;
     memset(s, 0, sizeof *s);
-    s->kind = XN_STEP_MAX_POOL + below(rng, XN_STEP_KIND_COUNT - XN_STEP_MAX_POOL);
+    s->kind = XN_STEP_MAX_POOL + below(rng, XN_STEP_STEM - XN_STEP_MAX_POOL);
     s->second = XN_NO_TENSOR;
     c->images = 1 + below(rng, 4);
     cu_step_geometry(rng, s);

@@ -278,6 +278,8 @@ static xn_status host_enqueue(xn_plan *plan, const xn_prepared *prepared, const 
     host_plan *p = (host_plan *)plan;
     if (plan->step.kind == XN_STEP_CONV)
         return run_conv(p, prepared, io, error);
+    if (plan->step.kind == XN_STEP_STEM)
+        return xn_backend_ref.enqueue(p->ref, ((host_prepared *)prepared)->ref, io, error);
     plan->stream->workspace = p->workspace.data();
     ran[run_op(xn_cuda_op_args(plan, prepared, io->batch->images, io))]++;
     return XN_OK;

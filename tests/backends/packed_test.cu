@@ -3,7 +3,6 @@
  * The geometries are the integer cases of the table and random ones. Dots come from ref; the rest
  * of the epilogue is of numbers that fp32 holds exactly, so all is compared bit by bit. */
 #include "bk_run.h"
-#include "rails.h"
 #include "xn_cuda.h"
 
 #include <math.h>
@@ -32,8 +31,6 @@ static const variant variants[] = {
     {"words to FP16", XN_BITS, XN_LAYOUT_WORDS, XN_FP16, SCALE},
     {"words to words", XN_BITS, XN_LAYOUT_WORDS, XN_BITS, BITS | SCALE | SHIFT},
     {"reals to words", XN_FP32, XN_LAYOUT_WORDS, XN_BITS, BITS | SHIFT},
-    {"dual rail to dual rail", XN_BITS, XN_LAYOUT_DUAL_RAIL, XN_BITS, BITS | SCALE | SHIFT},
-    {"reals to dual rail", XN_FP32, XN_LAYOUT_DUAL_RAIL, XN_BITS, BITS | SCALE},
     {"bytes to FP32", XN_BITS, XN_LAYOUT_BYTES, XN_FP32, SCALE},
     {"bytes to bytes", XN_BITS, XN_LAYOUT_BYTES, XN_BITS, BITS | SCALE | SHIFT},
     {"reals to INT32 and bytes", XN_FP32, XN_LAYOUT_BYTES, XN_INT32, BITS | SHIFT},
@@ -59,7 +56,7 @@ struct packed_problem {
     xn_prepared *prepared;
     std::vector<int32_t> dots;
     std::vector<float> residual; /* of the shape of the output */
-    std::vector<uint32_t> words, rails;
+    std::vector<uint32_t> words;
     std::vector<uint8_t> bytes;
 };
 
@@ -183,9 +180,6 @@ static void make(const bk_target *target, const bk_case *c, packed_problem *out)
                      XN_OK);
     out->words = words_of(out->problem);
     out->bytes = bytes_of(out->problem);
-    out->rails =
-        xn_rails_of(out->words.data(), conv.group_channels,
-                    (size_t)(out->problem.images * conv.groups), (size_t)conv.height * conv.width);
 }
 
 static void free_problem(packed_problem *p) {
@@ -308,12 +302,6 @@ static size_t wrong_bits(const packed_problem &p, const variant &v, const guarde
         return wrong;
     const std::vector<uint32_t> right = right_words(p, v);
     const size_t pitch = right.size() * 4 / pixels / images; /* bytes of a pixel in words */
-    if (v.layout == XN_LAYOUT_DUAL_RAIL) {
-        std::vector<unsigned char> plain(right.size() * 4);
-        wrong += !xn_rails_to_plain((const uint32_t *)got.data(), c.out_channels, images, pixels,
-                                    (uint32_t *)plain.data());
-        got = plain;
-    }
     const size_t each = got.size() / pixels / images;
     for (size_t i = 0; i < got.size(); i++)
         wrong += got[i] != ((const unsigned char *)right.data())[i / each * pitch + i % each];
@@ -373,10 +361,8 @@ static size_t bits_bytes(const packed_problem &p, const variant &v) {
     const size_t pixels = (size_t)p.problem.images * c.out_height * c.out_width;
     if (!(v.has & BITS))
         return 0;
-    return pixels * (v.layout == XN_LAYOUT_DUAL_RAIL
-                         ? 16 * (size_t)xn_cuda_dual_rail_of(c.out_channels).units
-                     : v.layout == XN_LAYOUT_WORDS ? 4 * (size_t)xn_packed_words(c.out_channels)
-                                                   : ((size_t)c.out_channels + 7) / 8);
+    return pixels * (v.layout == XN_LAYOUT_WORDS ? 4 * (size_t)xn_packed_words(c.out_channels)
+                                                 : ((size_t)c.out_channels + 7) / 8);
 }
 
 static void run_on(int path, const packed_problem &p, const variant &v, const xn_step_io &io,
@@ -413,7 +399,7 @@ static std::vector<unsigned char> input_of(const packed_problem &p, const varian
     if (v.input != XN_BITS)
         return spread(p.problem.input, (size_t)p.problem.images, xn_conv_input_elements(&c),
                       xn_datatype_bytes((xn_datatype)c.input_datatype), v);
-    const std::vector<uint32_t> &words = v.layout == XN_LAYOUT_WORDS ? p.words : p.rails;
+    const std::vector<uint32_t> &words = p.words;
     const unsigned char *from = (const unsigned char *)words.data();
     return v.layout == XN_LAYOUT_BYTES ? std::vector<unsigned char>(p.bytes.begin(), p.bytes.end())
                                        : std::vector<unsigned char>(from, from + words.size() * 4);

@@ -562,7 +562,7 @@ class Real(unittest.TestCase):
         """Alive, so that nobody kills it, and not ready, while what it accepted is finished."""
         daemon = self.daemon("cpu", "--body-min-rate", "0")
         head = (
-            "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            "POST /conv HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             "Content-Length: 2\r\n\r\n{"
         )
         held = socket.create_connection(("127.0.0.1", daemon.port))

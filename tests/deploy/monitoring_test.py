@@ -76,7 +76,7 @@ def ask(url):
 
 def held_back(daemon):
     """A connection whose request is accepted, and whose body does not come."""
-    head = "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    head = "POST /conv HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     connection = socket.create_connection(("127.0.0.1", daemon.port))
     connection.sendall(f"{head}Content-Length: 99\r\n\r\n{{".encode())
     return connection

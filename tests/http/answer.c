@@ -359,16 +359,27 @@ static const char *code_of(int status) {
     static const struct {
         int status;
         const char *code;
-    } codes[] = {{400, "bad_request"},        {401, "unauthorized"},
-                 {403, "forbidden"},          {404, "not_found"},
-                 {405, "method_not_allowed"}, {406, "not_acceptable"},
-                 {408, "request_timeout"},    {411, "length_required"},
-                 {413, "too_large"},          {415, "unsupported_media_type"},
-                 {417, "expectation_failed"}, {422, "unprocessable"},
-                 {429, "too_many_requests"},  {500, "internal"},
-                 {501, "not_implemented"},    {503, "unavailable"},
-                 {504, "deadline_exceeded"},  {414, "uri_too_long"},
-                 {431, "header_too_large"},   {505, "version_not_supported"}};
+    } codes[] = {{400, "bad_request"},
+                 {401, "unauthorized"},
+                 {403, "forbidden"},
+                 {404, "not_found"},
+                 {405, "method_not_allowed"},
+                 {406, "not_acceptable"},
+                 {408, "request_timeout"},
+                 {411, "length_required"},
+                 {413, "too_large"},
+                 {415, "unsupported_media_type"},
+                 {417, "expectation_failed"},
+                 {421, "misdirected_request"},
+                 {422, "unprocessable"},
+                 {429, "too_many_requests"},
+                 {500, "internal"},
+                 {501, "not_implemented"},
+                 {503, "unavailable"},
+                 {504, "deadline_exceeded"},
+                 {414, "uri_too_long"},
+                 {431, "header_too_large"},
+                 {505, "version_not_supported"}};
     for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
         if (codes[i].status == status)
             return codes[i].code;

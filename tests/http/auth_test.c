@@ -1,4 +1,4 @@
-/* Bearer keys and TLS on a real daemon. */
+/* Bearer keys, TLS, and what web pages may do, on a real daemon. */
 #include "wire.h"
 
 #include <stdio.h>
@@ -208,6 +208,146 @@ START_TEST(bad_certificates) {
 }
 END_TEST
 
+/* ---- pages in a browser ---- */
+
+#define EVIL "Origin: http://evil.example\r\n"
+#define FRIEND "Origin: https://friend.example\r\n"
+
+static void check_page_row(const xt_daemon *d, const char *method, const char *target,
+                           const char *headers, int status) {
+    xt_conn conn;
+    xt_buffer head = {0};
+    xt_response response;
+    bool body = !strcmp(method, "POST") || !strcmp(method, "PUT");
+    xt_print(&head, "%s %s HTTP/1.1\r\n%s%s\r\n%s", method, target, headers,
+             body ? "Content-Length: 2\r\n" : "", body ? "{}" : "");
+    ck_assert(xt_connect(&conn, d) && xt_send(&conn, head.data, head.length));
+    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+    ck_assert_msg(response.status == status, "%s: %d, expected %d: %s", head.data, response.status,
+                  status, response.body);
+    const char *sniff = XT_HEADER(&response, "X-Content-Type-Options");
+    ck_assert_msg(sniff && !strcmp(sniff, "nosniff"), "%s: %s", head.data, response.head);
+    ck_assert(xt_header_count(&response, "X-Content-Type-Options") == 1);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    xt_buffer_free(&head);
+}
+
+/* A page whose own name was made to resolve to the daemon's address, and one of another site. */
+START_TEST(foreign_pages) {
+    static const struct {
+        const char *method, *target, *headers;
+        int status;
+    } rows[] = {
+        {"GET", "/v2", "Host: evil.example\r\n", 421},
+        {"GET", "/v2", "Host: evil.example:8080\r\n", 421},
+        {"GET", "/metrics", "Host: localhost.evil.example\r\n", 421},
+        {"GET", "/", "Host: 127.0.0.1.evil.example\r\n", 421},
+        {"GET", "/v2/health/live", "Host: 1.2.3\r\n", 421},
+        {"POST", "/v2/repository/index", "Host: evil.example\r\n" EVIL, 421},
+        {"DELETE", "/weights/a", "Host: evil.example\r\n" EVIL, 421},
+        {"GET", "/v2", "Host: localhost:1\r\n", 200},
+        {"GET", "/v2", "Host: LocalHost.\r\n", 200},
+        {"GET", "/v2", "Host: 127.0.0.1:8080\r\n", 200},
+        {"GET", "/v2", "Host: 192.0.2.7\r\n", 200},
+        {"GET", "/v2", "Host: [::1]:8080\r\n", 200},
+        {"GET", "/v2", "Host: XNORD.test:80\r\n", 200},
+        {"GET", "/", "Host: localhost\r\n", 200},
+        {"GET", "/metrics", "Host: localhost\r\n", 200},
+        {"GET", "/none", "Host: localhost\r\n", 404},
+        {"GET", "/v2", "Host: localhost\r\n" EVIL, 200}, /* which the page may not read */
+        {"POST", "/conv", "Host: localhost\r\n" EVIL, 403},
+        {"PUT", "/weights/a", "Host: localhost\r\n" EVIL, 403},
+        {"DELETE", "/weights/a", "Host: localhost\r\n" EVIL, 403},
+        {"DELETE", "/weights/a", "Host: localhost\r\nOrigin: null\r\n", 403},
+        {"POST", "/v2/repository/models/a/load", "Host: localhost\r\n" EVIL, 403},
+        {"DELETE", "/weights/a", "Host: localhost:80\r\nOrigin: http://localhost:81\r\n", 403},
+        {"DELETE", "/weights/a", "Host: localhost:80\r\nOrigin: http://localhost:80\r\n", 404},
+        {"DELETE", "/weights/a", "Host: localhost\r\n", 404},
+        {"DELETE", "/weights/a", "Host: localhost\r\n" FRIEND, 404},
+        {"POST", "/conv", "Host: localhost\r\n" FRIEND, 415},
+        {"OPTIONS", "/conv", "Host: localhost\r\n" EVIL, 204},
+        {"GET", "/v2", "Host: localhost\r\n" FRIEND EVIL, 400},
+    };
+    char machine[256] = "", own[300];
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--allowed-hosts", "xnord.test",
+                                            "--allowed-origins", "https://friend.example"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        check_page_row(d, rows[i].method, rows[i].target, rows[i].headers, rows[i].status);
+    ck_assert(!gethostname(machine, sizeof machine - 1));
+    snprintf(own, sizeof own, "Host: %s:8080\r\n", machine);
+    check_page_row(d, "GET", "/v2", own, 200);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
+/* What matters needs a key there. */
+START_TEST(any_host_with_keys) {
+    char path[64];
+    xt_make_file(path, sizeof path, KEY_ONE "\n");
+    xt_daemon *d = xt_daemon_start(
+        XT_FLAGS("--backend", "cpu", "--api-keys-file", path, "--allowed-hosts", "xnord.test"));
+    check_page_row(d, "GET", "/v2", "Host: lb.example\r\n", 401);
+    check_page_row(d, "GET", "/v2", "Host: lb.example\r\nAuthorization: Bearer " KEY_ONE "\r\n",
+                   200);
+    check_page_row(d, "DELETE", "/weights/a",
+                   "Host: lb.example\r\n" EVIL "Authorization: Bearer " KEY_ONE "\r\n", 403);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    unlink(path);
+}
+END_TEST
+
+static bool header_is(const xt_response *response, const char *name, const char *value) {
+    const char *found = XT_HEADER(response, name);
+    return value ? found && !strcmp(found, value) : !found;
+}
+
+START_TEST(allowed_origins) {
+    static const char preflight[] = "Access-Control-Request-Method: POST\r\n"
+                                    "Access-Control-Request-Headers: content-type\r\n";
+    static const struct {
+        const char *allowed, *origin, *answered;
+    } rows[] = {
+        {"https://friend.example,http://localhost:3000", "https://friend.example",
+         "https://friend.example"},
+        {"https://friend.example,http://localhost:3000", "http://localhost:3000",
+         "http://localhost:3000"},
+        {"https://friend.example", "http://friend.example", NULL},
+        {"https://friend.example", "https://friend.example:444", NULL},
+        {"*", "https://anybody.example", "https://anybody.example"},
+    };
+    char path[64], headers[400];
+    xt_response response;
+    xt_make_file(path, sizeof path, KEY_ONE "\n");
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--api-keys-file", path,
+                                            "--allowed-origins", rows[_i].allowed));
+    snprintf(headers, sizeof headers, "Origin: %s\r\n%s", rows[_i].origin, preflight);
+    xt_fetch(d, "OPTIONS", "/conv", headers, NULL, 0, &response); /* browsers send no key here */
+    ck_assert_int_eq(response.status, rows[_i].answered ? 204 : 401);
+    ck_assert_msg(header_is(&response, "Access-Control-Allow-Origin", rows[_i].answered) &&
+                      header_is(&response, "Vary", "Origin"),
+                  "%s", response.head);
+    const char *methods = XT_HEADER(&response, "Access-Control-Allow-Methods");
+    const char *allowed = XT_HEADER(&response, "Access-Control-Allow-Headers");
+    ck_assert((methods && strstr(methods, "DELETE")) == (rows[_i].answered != NULL));
+    ck_assert((allowed && strstr(allowed, "Authorization")) == (rows[_i].answered != NULL));
+    xt_response_free(&response);
+    /* The request itself, and an error that the page may read too. */
+    snprintf(headers, sizeof headers,
+             "Origin: %s\r\nContent-Type: application/json\r\nAuthorization: Bearer " KEY_ONE
+             "\r\n",
+             rows[_i].origin);
+    xt_fetch(d, "POST", "/conv", headers, "{", 1, &response);
+    ck_assert_int_eq(response.status, rows[_i].answered ? 400 : 403);
+    ck_assert(header_is(&response, "Access-Control-Allow-Origin", rows[_i].answered));
+    const char *exposed = XT_HEADER(&response, "Access-Control-Expose-Headers");
+    ck_assert((exposed && strstr(exposed, "Output-Shape")) == (rows[_i].answered != NULL));
+    xt_response_free(&response);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    unlink(path);
+}
+END_TEST
+
 XN_SUITE(http_auth) {
     Suite *s = suite_create("http_auth");
     TCase *t = tcase_create("auth");
@@ -217,6 +357,9 @@ XN_SUITE(http_auth) {
     tcase_add_test(t, bad_key_files);
     tcase_add_test(t, tls);
     tcase_add_test(t, bad_certificates);
+    tcase_add_test(t, foreign_pages);
+    tcase_add_test(t, any_host_with_keys);
+    tcase_add_loop_test(t, allowed_origins, 0, 5);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,6 +1,7 @@
 /* --check-config: what the start would refuse is refused, in the same words and with the same exit
  * status; and which files are fit to hold keys. */
 #include "nw_write.h"
+#include "oip.h"
 #include "tls.h"
 #include "wire.h"
 
@@ -60,8 +61,9 @@ static const struct {
     {{"--tls-cert", "@cert", "--tls-key", "@other"}, "is not the key of the certificate"},
     {{"--tls-cert", "@fifo", "--tls-key", "@key"}, "is a FIFO"},
     {{"--tls-ciphers", "NORMAL:+NO-SUCH-CIPHER"}, "\"+NO-SUCH-CIPHER\" on"},
-    {{"--tls-ciphers", "NORMAL:-VERS-ALL:+VERS-TLS1.1"}, "neither TLS 1.2 nor TLS 1.3"},
-    {{"--weights-dir", "/nonexistent/folder"}, "--weights-dir /nonexistent/folder: there is no"},
+    {{"--tls-ciphers", "NORMAL:-VERS-ALL:+VERS-TLS1.1"}, "of TLS 1.2 and TLS 1.3"},
+    {{"--weights-dir", "/nonexistent/folder"},
+     "--weights-dir /nonexistent/folder: it cannot be opened: No such"},
     {{"--weights-dir", "/dev/null"}, "--weights-dir /dev/null: "},
     {{"--model-repository", "/nonexistent/folder"},
      "--model-repository /nonexistent/folder: it cannot be opened as a folder"},
@@ -129,32 +131,51 @@ START_TEST(the_check_says_what_the_start_says) {
 }
 END_TEST
 
-/* A start serves what it can; a check says what it could not. */
+static void run_with_model(const char *flag, const char *value, bool check, xt_buffer *err,
+                           int expected) {
+    const char *flags[] = {
+        "--backend", "cpu", "--port", "0", flag, value, check ? "--check-config" : NULL, NULL};
+    xt_buffer_free(err);
+    int status = xt_run(flags, NULL, NULL, err);
+    ck_assert_msg(status == expected, "%s %s: exit %d: %s", flag, value, status, err->data);
+}
+
+/* What --model names must be there; of a repository what can be is served. Both say what is not. */
 START_TEST(models_are_checked) {
-    char folder[] = "/tmp/xnord-check-XXXXXX", model[80], path[80];
+    static const char broken[] = "model \"bad\" cannot be loaded: there is no config.json";
+    char folder[256], model[300], path[300], checked[600], started[600];
     xt_buffer err = {0};
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(model, sizeof model, "m=%s", folder);
-    const char *flags[] = {"--backend",      "cpu",     "--port", "0",
-                           "--check-config", "--model", model,    NULL};
-    ck_assert_int_eq(xt_run(flags, NULL, NULL, &err), 1);
-    ck_assert_ptr_nonnull(strstr(err.data, "model \"m\": there is no config.json"));
-    xt_buffer_free(&err);
+    xt_folder_make(folder, sizeof folder);
+    snprintf(path, sizeof path, "%s/bad", folder);
+    ck_assert(!mkdir(path, 0777));
+    snprintf(path, sizeof path, "%s/good", folder);
+    ck_assert(!mkdir(path, 0777));
     nw_net *net = nw_create(1, 2, 2);
     nw_add(net, XN_OP_MAX_POOL, "p", NULL)->global = true;
-    nw_write_folder(net, NULL, folder);
+    nw_write_folder(net, NULL, path);
     nw_free(net);
-    ck_assert_int_eq(xt_run(flags, NULL, NULL, &err), 0);
+
+    snprintf(model, sizeof model, "bad=%s/bad", folder);
+    run_with_model("--model", model, true, &err, 1);
+    reason_of(err.data, checked);
+    ck_assert_ptr_nonnull(strstr(checked, "model \"bad\": there is no config.json"));
+    run_with_model("--model", model, false, &err, 1);
+    reason_of(err.data, started);
+    ck_assert_str_eq(started, checked);
+    run_with_model("--model", path, true, &err, 0);
+
+    run_with_model("--model-repository", folder, true, &err, 0);
+    ck_assert_msg(strstr(err.data, broken) != NULL, "%s", err.data);
+    xt_daemon *d = xt_daemon_start(
+        XT_FLAGS("--backend", "cpu", "--model-repository", folder, "--model", path));
+    ck_assert(xt_daemon_log_wait(d, "models: 1 of 1 given by --model are served"));
+    char *log = xt_daemon_log(d);
+    ck_assert_msg(strstr(log, broken) != NULL, "%s", log);
+    ck_assert_msg(strstr(log, "models: 0 of 1 in --model-repository ") != NULL, "%s", log);
+    free(log);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
     xt_buffer_free(&err);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    ck_assert(!truncate(path, 7));
-    ck_assert_int_eq(xt_run(flags, NULL, NULL, &err), 1);
-    ck_assert_ptr_nonnull(strstr(err.data, "cannot start: model \"m\": "));
-    xt_buffer_free(&err);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    unlink(path);
-    rmdir(folder);
+    xt_folder_remove(folder);
 }
 END_TEST
 

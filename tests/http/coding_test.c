@@ -41,6 +41,12 @@ static const struct {
 } codings[] = {{XN_CODING_GZIP, "Content-Encoding: gzip\r\n"},
                {XN_CODING_DEFLATE, "Content-Encoding: Deflate\r\n"}};
 
+static void code_message(int i, xt_message *message) {
+    xt_buffer plain = message->body;
+    message->body = code(codings[i].coding, &plain);
+    xt_buffer_free(&plain);
+}
+
 enum { FEATURES = 8 * 6 * 5, ALL = FEATURES + 10 };
 
 static void check_both(const xt_response *response, const float *expected, int64_t images) {
@@ -91,7 +97,7 @@ START_TEST(wrong_coded_requests) {
     snprintf(headers, sizeof headers, "%sInference-Header-Content-Length: %zu\r\n",
              codings[_i].header, body.length + 1);
     send_coded(headers, &coded, &response);
-    xt_check_oip_error(&response, 400, "decoded", "length");
+    xt_check_oip_error(&response, 400, "Inference-Header-Content-Length", "length");
     xt_response_free(&response);
     send_coded(codings[!_i].header, &coded, &response);
     xt_check_oip_error(&response, 400, "Content-Encoding", "the other coding");
@@ -110,17 +116,104 @@ START_TEST(wrong_coded_requests) {
 }
 END_TEST
 
-/* Other routes take bodies as they are. */
-START_TEST(other_routes) {
+/* All routes take them: /conv in each form, and weights. */
+START_TEST(coded_convolutions) {
+    static const xt_case what = {"coded", 2, 3, 9, 7, 5, 3, 3, .padding_name = "same"};
+    xt_options options = {.extra_headers = codings[_i].header};
+    xn_rng rng = {xn_test_seed()};
+    xt_problem problem;
+    xt_message message;
     xt_response response;
-    xt_fetch(daemon_, "POST", "/conv",
-             "Content-Type: application/json\r\nContent-Encoding: gzip\r\n", "x", 1, &response);
-    xt_check_error(&response, 415, "Content-Encoding", NULL, "/conv");
-    xt_response_free(&response);
-    xt_fetch(daemon_, "POST", "/v2/repository/index", "Content-Encoding: gzip\r\n", "x", 1,
-             &response);
-    xt_check_oip_error(&response, 415, "Content-Encoding", "index");
-    xt_response_free(&response);
+    xt_conn conn;
+    char error[512] = "";
+    ck_assert(xt_connect(&conn, daemon_));
+    xt_problem_make(&problem, &what, xn_test_seed());
+    for (int form = XT_JSON; form <= XT_RAW; form++) {
+        if (form != XT_RAW) {
+            xt_encode_weights(&problem, (xt_form)form, &message);
+            xt_print(&message.headers, "%s", codings[_i].header);
+            code_message(_i, &message);
+            ck_assert_int_eq(xt_put(&conn, "/weights/coded", &message, &response), XT_GOT);
+            ck_assert_msg(response.status / 100 == 2, "%s", response.body);
+            xt_response_free(&response);
+            xt_message_free(&message);
+        }
+        options.weights_name = form == XT_RAW ? "coded" : NULL;
+        xt_encode(&problem, (xt_form)form, &options, &message);
+        code_message(_i, &message);
+        for (int chunked = 0; chunked < 2; chunked++) {
+            xt_conn own;
+            ck_assert(xt_connect(&own, daemon_));
+            ck_assert_int_eq(chunked ? xt_post_chunked(&own, &message, &rng, &response)
+                                     : xt_post(&own, &message, &response),
+                             XT_GOT);
+            ck_assert_msg(
+                xt_response_matches(&response, (xt_form)form, &problem, NULL, error, sizeof error),
+                "%s: %s", xt_form_type((xt_form)form), error);
+            xt_response_free(&response);
+            xt_disconnect(&own);
+        }
+        xt_message_free(&message);
+    }
+    xt_disconnect(&conn);
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* A chunked body ends where it may be no longer: that of a document, and that of all others. */
+START_TEST(chunked_bodies_that_are_too_much) {
+    static const struct {
+        const char *target;
+        size_t most;
+        const char *limit;
+    } table[] = {{"/v2/models/bytes/infer", LIMIT, "--max-body-bytes"},
+                 {"/v2/repository/models/new/load", LIMIT, "--max-body-bytes"},
+                 {"/v2/repository/index", 65536, "65536"}};
+    xn_rng rng = {xn_test_seed()};
+    for (int i = 0; i < 6; i++) {
+        const bool over = i % 2;
+        xt_message message = {0};
+        xt_response response;
+        xt_conn conn;
+        xt_print(&message.target, "%s", table[i / 2].target);
+        xt_print(&message.headers, "Content-Type: application/json\r\n");
+        for (size_t n = 0; n < table[i / 2].most + over; n++)
+            xt_append(&message.body, " ", 1);
+        ck_assert(xt_connect(&conn, daemon_));
+        ck_assert_int_eq(xt_post_chunked(&conn, &message, &rng, &response), XT_GOT);
+        if (over)
+            xt_check_oip_error(&response, 413, table[i / 2].limit, table[i / 2].target);
+        else
+            ck_assert_msg(response.status == 400 || response.status == 200, "%s", response.body);
+        xt_response_free(&response);
+        xt_disconnect(&conn);
+        xt_message_free(&message);
+    }
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_bytes", 0));
+}
+END_TEST
+
+/* Also those that take small documents, small once they are decoded. */
+START_TEST(coded_documents) {
+    xt_buffer body = {0}, coded;
+    xt_response response;
+    xt_print(&body, "{\"ready\": true");
+    for (int i = 0; i < 2; i++) {
+        for (int blanks = 0; blanks < (i ? 70000 : 1); blanks++)
+            xt_append(&body, " ", 1);
+        xt_print(&body, "}");
+        coded = code(codings[_i].coding, &body);
+        xt_fetch(daemon_, "POST", "/v2/repository/index", codings[_i].header, coded.data,
+                 coded.length, &response);
+        if (i)
+            xt_check_oip_error(&response, 413, "65536", "a large document");
+        else
+            ck_assert_msg(response.status == 200, "%s", response.body);
+        xt_response_free(&response);
+        xt_buffer_free(&coded);
+        body.length--;
+    }
+    xt_buffer_free(&body);
 }
 END_TEST
 
@@ -294,7 +387,9 @@ XN_SUITE(http_coding) {
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, coded_requests, 0, 2);
     tcase_add_loop_test(tcase, wrong_coded_requests, 0, 2);
-    tcase_add_test(tcase, other_routes);
+    tcase_add_loop_test(tcase, coded_convolutions, 0, 2);
+    tcase_add_test(tcase, chunked_bodies_that_are_too_much);
+    tcase_add_loop_test(tcase, coded_documents, 0, 2);
     tcase_add_loop_test(tcase, bombs, 0, 2);
     tcase_add_test(tcase, decoded_bytes_count);
     tcase_add_test(tcase, many_bombs_hold_no_more_than_one);

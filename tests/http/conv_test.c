@@ -465,12 +465,12 @@ START_TEST(raw_asks_and_answers) {
 }
 END_TEST
 
-/* curl --data-binary without a Content-Type of its own: raw where the query has a shape, 415 where
- * it has none, as for anything else of that type. Parameters of the type mean nothing. */
+/* curl --data-binary without a Content-Type of its own, and clients that send none: raw where the
+ * query has what raw needs. Parameters of the type mean nothing. */
 START_TEST(raw_is_what_curl_sends) {
-    static const char type[] = "Content-Type: application/x-www-form-urlencoded\r\n",
-                      with_charset[] =
-                          "Content-Type: Application/X-WWW-Form-Urlencoded ; charset=utf-8\r\n";
+    static const char *const types[] = {
+        "Content-Type: application/x-www-form-urlencoded\r\n",
+        "Content-Type: Application/X-WWW-Form-Urlencoded ; charset=utf-8\r\n", ""};
     static const xt_case what = {"curl", 1, 1, 4, 4, 2, 3, 3, .groups = 1};
     xt_problem problem;
     xt_message message;
@@ -481,22 +481,91 @@ START_TEST(raw_is_what_curl_sends) {
     register_weights("curl", &problem);
     ck_assert(xt_connect(&conn, daemon_));
     xt_encode(&problem, XT_RAW, &(xt_options){.weights_name = "curl"}, &message);
-    for (int i = 0; i < 2; i++) {
-        ck_assert_int_eq(xt_request(&conn, "POST", message.target.data, i ? with_charset : type,
-                                    message.body.data, message.body.length, &response),
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(xt_request(&conn, "POST", message.target.data, types[i], message.body.data,
+                                    message.body.length, &response),
                          XT_GOT);
         ck_assert_msg(xt_response_matches(&response, XT_RAW, &problem, NULL, error, sizeof error),
-                      "%s", error);
+                      "%s%s", types[i], error);
         xt_response_free(&response);
     }
-    ck_assert_int_eq(xt_request(&conn, "POST", "/conv?weights=curl", type, message.body.data,
-                                message.body.length, &response),
-                     XT_GOT);
-    xt_check_error(&response, 415, "Content-Type", "x-www-form-urlencoded", "no shape");
-    xt_response_free(&response);
     xt_message_free(&message);
     xt_disconnect(&conn);
     xt_problem_free(&problem);
+}
+END_TEST
+
+/* Bodies whose length only their end tells. */
+START_TEST(chunked_bodies) {
+    static const xt_case table[] = {
+        {"chunked", 2, 3, 9, 7, 5, 3, 3, .padding_name = "same"},
+        {"chunked, larger", 1, 1, 256, 256, 2, 3, 3, .padding_name = "same"}};
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    xt_problem problem;
+    xt_message message;
+    xt_response response;
+    xt_conn conn;
+    char error[512] = "";
+    xt_problem_make(&problem, &table[_i], xn_test_seed());
+    register_weights("chunked", &problem);
+    for (int form = XT_JSON; form <= XT_RAW; form++) {
+        const xt_options options = {.weights_name = form == XT_RAW ? "chunked" : NULL};
+        xt_encode(&problem, (xt_form)form, &options, &message);
+        for (int wrong = 0; wrong < 2; wrong++) {
+            message.body.length -= (size_t)wrong; /* the last byte is missing */
+            ck_assert(xt_connect(&conn, daemon_));
+            ck_assert_int_eq(xt_post_chunked(&conn, &message, &rng, &response), XT_GOT);
+            if (wrong)
+                xt_check_error(&response, 400, NULL, NULL, xt_form_type((xt_form)form));
+            else
+                ck_assert_msg(xt_response_matches(&response, (xt_form)form, &problem, NULL, error,
+                                                  sizeof error),
+                              "%s: %s", xt_form_type((xt_form)form), error);
+            xt_response_free(&response);
+            xt_disconnect(&conn);
+        }
+        xt_message_free(&message);
+    }
+    xt_problem_free(&problem);
+}
+END_TEST
+
+/* What the query and the length say is judged before the body is asked for. */
+START_TEST(raw_is_judged_by_its_query) {
+    static const struct {
+        const char *query, *type;
+        long long length;
+        int status;
+        const char *field, *text;
+    } table[] = {
+        {"?weights=curl", "Content-Type: application/x-www-form-urlencoded\r\n", 64, 400, "shape",
+         "shape is missing"},
+        {"?weights=curl", "", 64, 400, "shape", "shape is missing"},
+        {"", "Content-Type: application/octet-stream\r\n", 64, 400, "shape", "shape is missing"},
+        {"?shape=1,1,4,4", "", 64, 400, "weights", "weights is missing"},
+        {"?shape=1,1,4,4&weights=curl", "", 65, 400, "shape", "needs 64"},
+        {"?shape=1,1,4,4&weights=curl", "", 50000000, 400, "shape", "needs 64"},
+        {"?shape=1,1,4,4&weights=curl&datatype=FP16", "", 64, 400, "shape", "needs 32"},
+        {"?shape=1,1,100000,100000&weights=curl", "", 64, 413, NULL, "max-elements"},
+        {"?shape=1,1,4,4&weights=curl&stride=0", "", 64, 400, "stride", NULL},
+        {"?", "Content-Type: application/x-www-form-urlencoded\r\n", 64, 415, "Content-Type", NULL},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        xt_conn conn;
+        xt_response response;
+        xt_buffer head = {0};
+        xt_print(&head,
+                 "POST /conv%s HTTP/1.1\r\nHost: a\r\n%sExpect: 100-continue\r\n"
+                 "Content-Length: %lld\r\n\r\n",
+                 table[i].query, table[i].type, table[i].length);
+        ck_assert(xt_connect(&conn, daemon_));
+        ck_assert(xt_send(&conn, head.data, head.length));
+        ck_assert_int_eq(xt_receive(&conn, false, true, &response), XT_GOT);
+        xt_check_error(&response, table[i].status, table[i].field, table[i].text, head.data);
+        xt_response_free(&response);
+        xt_disconnect(&conn);
+        xt_buffer_free(&head);
+    }
 }
 END_TEST
 
@@ -591,6 +660,8 @@ XN_SUITE(http_conv) {
     tcase_add_test(t, larger_bodies);
     tcase_add_test(t, raw_asks_and_answers);
     tcase_add_test(t, raw_is_what_curl_sends);
+    tcase_add_loop_test(t, chunked_bodies, 0, 2);
+    tcase_add_test(t, raw_is_judged_by_its_query);
     tcase_add_test(t, bits_chain_layers);
     tcase_add_test(t, bits_are_for_binary_answers);
     suite_add_tcase(s, t);

@@ -178,7 +178,8 @@ static bool ended(const xt_daemon *daemon) {
            info.si_pid == daemon->pid;
 }
 
-/* base, then $XNORD_TEST_FLAGS split at spaces (unless a backend is chosen), then flags. */
+/* base, then $XNORD_TEST_FLAGS split at spaces (unless a backend is chosen), then flags. Requests
+ * of tests name any host, unless the flags say which. */
 static void launch_with(xt_daemon *daemon, const char *const *flags) {
     const char *arguments[MAX_ARGUMENTS + 1] = {binary(), "--listen", "127.0.0.1", "--port", "0"};
     int count = 5;
@@ -195,7 +196,8 @@ static void launch_with(xt_daemon *daemon, const char *const *flags) {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     daemon->log_fd = memfd_create("xnord-log", MFD_CLOEXEC);
     ck_assert_msg(null >= 0 && daemon->log_fd >= 0, "no log file: %s", strerror(errno));
-    daemon->pid = spawn(arguments, NULL, null, daemon->log_fd, daemon->log_fd);
+    static const char *const extra[] = {"XNORD_ALLOWED_HOSTS=*", NULL};
+    daemon->pid = spawn(arguments, extra, null, daemon->log_fd, daemon->log_fd);
     daemon->owner = getpid();
     close(null);
     free(copy);

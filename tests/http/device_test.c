@@ -228,6 +228,22 @@ START_TEST(lost_inline) {
 }
 END_TEST
 
+/* A lost device pins no memory either: the first request still gets a buffer, and so finds the
+ * loss. */
+START_TEST(lost_before_any_memory_was_pinned) {
+    rig r;
+    rig_prepare(&r);
+    r.server.config.on_device_loss = XN_LOSS_CPU;
+    rig_start(&r);
+    fake[FAKE_GPU].lost[0] = true;
+    call first = call_send(&r, 1, 2, "");
+    expect_error(&first, 503, NULL, "launch failure", "the request that finds the loss");
+    call later = call_send(&r, 1, 2, "");
+    expect_served(&later, "cpu");
+    rig_stop(&r);
+}
+END_TEST
+
 /* A device that is lost while weights are put on it. */
 START_TEST(lost_while_preparing) {
     rig r;
@@ -417,6 +433,46 @@ START_TEST(deadline_and_a_slow_body) {
 }
 END_TEST
 
+/* A device that hangs with what it runs, of HTTP threads and of workers: the daemon goes on to
+ * answer, says so once a canary is out for long, and clients get 504 at their deadlines. What the
+ * device may still write to is held until it has done. */
+START_TEST(hung) {
+    enum { CAUGHT = 6 };
+    rig r;
+    call calls[CAUGHT];
+    rig_prepare(&r);
+    r.server.config.inline_us = 100;
+    r.server.config.canary_interval_ms = 5;
+    rig_start(&r);
+    for (int i = 0; i < 3; i++) { /* the first prepares the weights, by a worker */
+        call c = call_send(&r, 1, 2, "");
+        expect_served(&c, "cuda:0");
+    }
+    fake[FAKE_GPU].hung[0] = true;
+    for (int i = 0; i < CAUGHT; i++)
+        calls[i] = call_send(&r, 1, 2, ", \"timeout_ms\": 1000");
+    expect_get(&r, "/v2/health/live", 200, "true");
+    for (int i = 0; i < CAUGHT; i++)
+        expect_error(&calls[i], 504, "timeout_ms", "the deadline passed", "one that is caught");
+    xn_engine *engine = r.server.service.engine;
+    pthread_mutex_lock(&engine->mutex);
+    ck_assert_int_gt(engine->members[0].canary_since_ns, 0);
+    engine->members[0].canary_since_ns -= 60 * XN_NS_PER_S;
+    pthread_mutex_unlock(&engine->mutex);
+    expect_get(&r, "/v2/health/live", 200, "true");
+    expect_get(&r, "/v2/health/ready", 503, "cuda:0 has not answered its canary");
+    ck_assert_double_ge(xt_metric(&r.server.address, "xnord_inflight_requests"), 2);
+    ck_assert_double_gt(xt_metric(&r.server.address, "xnord_inflight_bytes"), 0);
+    expect_rejected(&r, "deadline", CAUGHT);
+    fake[FAKE_GPU].hung[0] = false;
+    ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
+    ck_assert(xt_metric_becomes(&r.server.address, "xnord_ready", 1));
+    call later = call_send(&r, 1, 2, "");
+    expect_served(&later, "cuda:0");
+    rig_stop(&r);
+}
+END_TEST
+
 /* Clients that hang up: what is queued never runs, what runs ends, and nobody else notices. */
 START_TEST(hang_ups) {
     rig r;
@@ -440,6 +496,91 @@ START_TEST(hang_ups) {
 }
 END_TEST
 
+/* ---- bodies that the loader decodes, with its threads held by the test ---- */
+
+enum { LOADER_THREADS = 2, LONG_BYTES = 300000 }; /* of an instance's; more than is parsed inline */
+
+typedef struct held {
+    xn_task task; /* first: the loader hands it back */
+    sem_t entered, gate;
+} held;
+
+static void run_held(xn_task *task) {
+    held *h = (held *)task;
+    sem_post(&h->entered);
+    fake_wait(&h->gate);
+}
+
+static void hold_loader(const rig *r, held threads[LOADER_THREADS]) {
+    for (int i = 0; i < LOADER_THREADS; i++) {
+        threads[i] = (held){.task.run = run_held};
+        sem_init(&threads[i].entered, 0, 0);
+        sem_init(&threads[i].gate, 0, 0);
+        xn_loader_submit(r->server.service.loader, &threads[i].task);
+        fake_wait(&threads[i].entered);
+    }
+}
+
+static void release_loader(held threads[LOADER_THREADS]) {
+    for (int i = 0; i < LOADER_THREADS; i++)
+        sem_post(&threads[i].gate);
+}
+
+/* Sends a long one whose body is whole, and waits for the loader, when this returns. more: behind
+ * the weights; it may be no JSON. */
+static call send_long(const rig *r, const char *more) {
+    call c = {.images = 1, .weight = 2};
+    xt_buffer body = {0};
+    xt_print(&body, "%*s", LONG_BYTES, " ");
+    memcpy(body.data, "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [3",
+           61);
+    xt_print(&body,
+             "]}, \"weights\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"data\": [2]}, "
+             "\"mode\": \"float\"%s}",
+             more);
+    call_head(&c, r, body.length);
+    ck_assert(xt_send(&c.conn, body.data, body.length));
+    ck_assert(xt_metric_reaches(&r->server.address, "xnord_received_body_bytes_total",
+                                (double)body.length));
+    xt_buffer_free(&body);
+    return c;
+}
+
+/* Waiting for the loader counts, as decoding does. */
+START_TEST(deadline_before_the_body_is_decoded) {
+    enum { TIMEOUT_MS = 50 };
+    rig r;
+    held threads[LOADER_THREADS];
+    rig_prepare(&r);
+    rig_start(&r);
+    hold_loader(&r, threads);
+    call c = send_long(&r, ", \"timeout_ms\": 50");
+    pass_time(2 * TIMEOUT_MS);
+    release_loader(threads);
+    expect_error(&c, 504, "timeout_ms", NULL, "a deadline that passed at the loader");
+    rig_stop(&r);
+}
+END_TEST
+
+/* What a client that is gone has sent is not even read: nobody would be told what is wrong. */
+START_TEST(hang_up_before_the_body_is_decoded) {
+    rig r;
+    held threads[LOADER_THREADS];
+    rig_prepare(&r);
+    rig_start(&r);
+    hold_loader(&r, threads);
+    call c = send_long(&r, ", this is no JSON");
+    xt_reset(&c.conn);
+    ck_assert(xt_metric_becomes(&r.server.address,
+                                "xnord_connections_closed_total{reason=\"client_gone\"}", 1));
+    release_loader(threads);
+    ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
+    expect_rejected(&r, "client_gone", 1);
+    expect_rejected(&r, "malformed", 0);
+    rig_stop(&r);
+}
+END_TEST
+
 XN_SUITE(http_device) {
     Suite *s = suite_create("http_device");
     TCase *t = tcase_create("device");
@@ -447,6 +588,7 @@ XN_SUITE(http_device) {
     tcase_add_test(t, lost_with_policy_exit);
     tcase_add_test(t, lost_with_policy_cpu);
     tcase_add_test(t, lost_inline);
+    tcase_add_test(t, lost_before_any_memory_was_pinned);
     tcase_add_test(t, lost_while_preparing);
     tcase_add_test(t, canary);
     tcase_add_test(t, device_memory);
@@ -455,6 +597,9 @@ XN_SUITE(http_device) {
     tcase_add_test(t, deadline_in_the_queue);
     tcase_add_test(t, deadline_in_the_run);
     tcase_add_test(t, deadline_and_a_slow_body);
+    tcase_add_test(t, hung);
+    tcase_add_test(t, deadline_before_the_body_is_decoded);
+    tcase_add_test(t, hang_up_before_the_body_is_decoded);
     tcase_add_test(t, hang_ups);
     suite_add_tcase(s, t);
     return s;

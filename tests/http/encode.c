@@ -311,6 +311,25 @@ xt_result xt_post(xt_conn *conn, const xt_message *message, xt_response *respons
                       message->body.length, response);
 }
 
+xt_result xt_post_chunked(xt_conn *conn, const xt_message *message, xn_rng *rng,
+                          xt_response *response) {
+    xt_buffer bytes = {0};
+    xt_print(&bytes, "POST %s HTTP/1.1\r\nHost: a\r\n%sTransfer-Encoding: chunked\r\n\r\n",
+             message->target.data, message->headers.data);
+    for (size_t at = 0, piece; at < message->body.length; at += piece) {
+        const size_t left = message->body.length - at;
+        piece = 1 + (size_t)xn_rng_below(rng, xn_rng_below(rng, 2) ? 10 : 20000);
+        piece = piece < left ? piece : left;
+        xt_print(&bytes, "%zx\r\n", piece);
+        xt_append(&bytes, message->body.data + at, piece);
+        xt_print(&bytes, "\r\n");
+    }
+    xt_print(&bytes, "0\r\n\r\n");
+    xt_send(conn, bytes.data, bytes.length); /* it may be refused before its end */
+    xt_buffer_free(&bytes);
+    return xt_receive(conn, false, false, response);
+}
+
 xt_result xt_put(xt_conn *conn, const char *target, const xt_message *message,
                  xt_response *response) {
     return xt_request(conn, "PUT", target, message->headers.data, message->body.data,

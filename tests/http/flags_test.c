@@ -15,6 +15,8 @@ static const char *const settings[] = {"listen",
                                        "tls-ciphers",
                                        "api-keys-file",
                                        "allow-unauthenticated",
+                                       "allowed-hosts",
+                                       "allowed-origins",
                                        "backend",
                                        "devices",
                                        "cpu-isa",
@@ -49,6 +51,7 @@ static const char *const settings[] = {"listen",
                                        "model",
                                        "max-models",
                                        "max-models-bytes",
+                                       "max-image-bytes",
                                        "log-format",
                                        "log-level",
                                        "log-file",
@@ -213,6 +216,9 @@ static const struct {
     {{"--tls-cert", "/dev/null"}, NULL, {"tls-key"}},
     {{"--listen", "0.0.0.0"}, NULL, {"--allow-unauthenticated", "0.0.0.0"}},
     {{"--listen", "::"}, NULL, {"--allow-unauthenticated"}},
+    {{"--allowed-hosts", "a.example,b:80"}, NULL, {"--allowed-hosts", "\"b:80\"", "port"}},
+    {{"--allowed-origins", "https://a.example/"}, NULL, {"--allowed-origins", "path"}},
+    {{"--allowed-origins", "a.example"}, NULL, {"--allowed-origins", "https://"}},
     {{"--config", "/nonexistent/file"}, NULL, {"--config names /nonexistent/file"}},
     {{NULL}, "XNORD_CONFIG=/nonexistent/file", {"XNORD_CONFIG names /nonexistent/file"}},
     {{NULL}, "XNORD_QUEUE_DEPHT=3", {"XNORD_QUEUE_DEPHT"}},
@@ -255,6 +261,26 @@ START_TEST(bad_files_name_the_line) {
         ck_assert_msg(strstr(err.data, path) != NULL, "'%s' lacks the path", err.data);
         xt_buffer_free(&err);
     }
+}
+END_TEST
+
+/* A function of libc or of the HTTP library that the program exports would stand in for the real
+ * one in every library. */
+START_TEST(no_function_is_exported) {
+    const char *binary = getenv("XNORD_BIN");
+    xt_buffer out = {0}, err = {0};
+    int status =
+        xt_run_program(XT_FLAGS("nm", "-D", "--defined-only", binary ? binary : "build/xnord"),
+                       NULL, NULL, &out, &err);
+    ck_assert_msg(!status, "nm: exit %d: %s", status, err.data);
+    xt_append(&out, "\n", 1); /* of some linkers there is nothing at all */
+    for (char *line = out.data, *rest = NULL; (line = strtok_r(line, "\n", &rest)); line = NULL) {
+        char kind = 0;
+        ck_assert_int_eq(sscanf(line, "%*x %c", &kind), 1);
+        ck_assert_msg(strchr("BDRVbdrv", kind), "a function is exported: %s", line);
+    }
+    xt_buffer_free(&out);
+    xt_buffer_free(&err);
 }
 END_TEST
 
@@ -365,6 +391,7 @@ XN_SUITE(http_flags) {
     tcase_add_loop_test(t, bad_settings_are_named, 0, (int)(sizeof refusals / sizeof *refusals));
     tcase_add_test(t, bad_files_name_the_line);
     tcase_add_test(t, open_to_all_needs_an_explicit_flag);
+    tcase_add_test(t, no_function_is_exported);
     tcase_add_test(t, cuda_without_a_gpu_is_an_error);
     tcase_add_test(t, a_port_in_use_is_an_error);
     tcase_add_test(t, start_up_lines);

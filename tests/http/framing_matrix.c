@@ -72,9 +72,19 @@ static void check_next(xt_conn *conn, const char *what) {
     xt_response_free(&response);
 }
 
-static void check_end(xt_conn *conn, const char *what) {
+static void check_end(xt_conn *conn, bool more, const char *what) {
     ck_assert_msg(xt_closed_within(conn, XT_PATIENCE_MS), "%s: the connection stays open", what);
-    ck_assert_msg(!conn->in.length, "%s: more than one answer: %.300s", what, conn->in.data);
+    ck_assert_msg(more || !conn->in.length, "%s: more than one answer: %.300s", what,
+                  conn->in.data);
+    ck_assert_msg(!conn->in.length ||
+                      (!strstr(conn->in.data, "HTTP/1.1 2") && !strstr(conn->in.data, "smuggled")),
+                  "%s: the body was answered: %.300s", what, conn->in.data);
+}
+
+/* Of what the library refuses by itself. 0.9 sends some heads twice. */
+static bool is_page_of_library(const xt_response *response) {
+    const char *type = XT_HEADER(response, "Content-Type");
+    return response->status >= 400 && (!type || strcmp(type, "application/json"));
 }
 
 static void check_refusal(const xt_response *response, const xt_verdict *verdict,
@@ -90,21 +100,25 @@ static void check_refusal(const xt_response *response, const xt_verdict *verdict
 static void judge(xt_conn *conn, const xt_verdict *verdict, bool head, const char *what) {
     xt_response response;
     xt_result result = xt_receive(conn, head, false, &response);
+    bool page = result == XT_GOT && is_page_of_library(&response);
     if (verdict->outcome == XT_DROPPED) {
         ck_assert_msg(result == XT_CLOSED, "%s: got %s, status %d", what, xt_result_name(result),
                       response.status);
     } else {
         ck_assert_msg(result == XT_GOT, "%s: got %s", what, xt_result_name(result));
-        ck_assert_msg(response.status == verdict->status, "%s: status %d, expected %d: %s", what,
-                      response.status, verdict->status, response.body);
+        ck_assert_msg(response.status == verdict->status || (page && response.status == 400),
+                      "%s: status %d, expected %d: %s", what, response.status, verdict->status,
+                      response.body);
         const char *id = XT_HEADER(&response, "X-Request-Id");
         ck_assert_msg(!id || strcmp(id, "smuggled"), "%s: the body was answered", what);
-        if (verdict->outcome == XT_REFUSED)
+        ck_assert_msg(!page || verdict->outcome == XT_REFUSED, "%s: the library refuses: %s", what,
+                      response.body);
+        if (verdict->outcome == XT_REFUSED && !page)
             check_refusal(&response, verdict, what);
         if (verdict->outcome == XT_ANSWERED)
             check_next(conn, what);
     }
-    check_end(conn, what);
+    check_end(conn, page, what);
     xt_response_free(&response);
 }
 

@@ -8,7 +8,8 @@
 typedef enum {
     XT_ANSWERED, /* with that status, and a request behind it on the connection with its own */
     XT_LAST,     /* answered with that status; then the connection closes */
-    XT_REFUSED,  /* one error object of that status; then the connection closes */
+    XT_REFUSED,  /* an error object of that status, or the library's own page with that or 400; then
+                    the connection closes */
     XT_DROPPED   /* a close without an answer */
 } xt_outcome;
 

@@ -22,6 +22,13 @@ _Static_assert(sizeof BODY - 1 == 130 && sizeof HIDDEN - 1 == 53, "the lengths b
 #define GET_HOST(host) "GET /v2/health/live HTTP/1.1\r\nHost: " host "\r\n\r\n"
 #define LINE(line) line "\r\n" HOST "\r\n"
 #define LENGTH(value) POST "Content-Length:" value "\r\n\r\n" HIDDEN
+#define CHUNKED POST "Transfer-Encoding: chunked\r\n\r\n"
+#define ONE_CHUNK "82\r\n" BODY "\r\n" CHUNKS
+#define CODED(value) POST "Transfer-Encoding:" value "\r\n\r\n" ONE_CHUNK
+/* Taken; 0.9 closes behind the answer. */
+#define TAKEN(name_, text, status_) \
+    DIFFER(name_, text, V(ANSWERED, status_), V(LAST, status_), \
+           "0.9 takes a bare LF for the end of a chunk's line: nothing behind it is a request")
 #define CODING(value) POST "Transfer-Encoding:" value "\r\n\r\n" CHUNKS HIDDEN
 
 const xt_row xt_framing_rows[] = {
@@ -98,7 +105,8 @@ const xt_row xt_framing_rows[] = {
     ANSWERED("OPTIONS of a path", LINE("OPTIONS /conv HTTP/1.1"), 204),
     ANSWERED("plain", GET "\r\n", 200),
     ANSWERED("strange cookies", GET "Cookie: a=b; c;=;,\"\r\nCookie: =\r\n\r\n", 200),
-    ANSWERED("tabs and blanks around a length", POST "Content-Length:\t130\t \r\n\r\n" BODY, 200),
+    DIFFER("tabs and blanks around a length", POST "Content-Length:\t130\t \r\n\r\n" BODY,
+           V(ANSWERED, 200), V(REFUSED, 400), "0.9 takes no blank behind a length"),
     ANSWERED("TE and Trailer", GET "TE: trailers\r\nTrailer: X-A\r\n\r\n", 200),
     ANSWERED("TRACE", LINE("TRACE /v2 HTTP/1.1"), 405),
     LAST("version 1.0", "GET /v2 HTTP/1.0\r\n\r\n", 200),
@@ -113,14 +121,14 @@ const xt_row xt_framing_rows[] = {
     /* ---- Expect ---- */
     ANSWERED("Expect and a body", POST "Expect: 100-continue\r\nContent-Length: 130\r\n\r\n" BODY,
            200),
-    ANSWERED("Expect and a length of zero", GET
+    LAST("Expect and a length of zero", GET
            "Expect: 100-continue\r\nContent-Length: 0\r\n\r\n", 200),
-    ANSWERED("Expect and a length of zeros", GET
+    LAST("Expect and a length of zeros", GET
            "Expect: 100-continue\r\nContent-Length: 000\r\n\r\n", 200),
     ANSWERED("Expect in other letters", POST
            "Expect:\t100-Continue \r\nContent-Length: 130\r\n\r\n" BODY, 200),
-    ANSWERED("Expect twice", GET "Expect: 100-continue\r\nExpect: 100-continue\r\n\r\n", 200),
-    ANSWERED("Expect without a body", GET "Expect: 100-continue\r\n\r\n", 200),
+    LAST("Expect twice", GET "Expect: 100-continue\r\nExpect: 100-continue\r\n\r\n", 200),
+    LAST("Expect without a body", GET "Expect: 100-continue\r\n\r\n", 200),
     REFUSED("Expect: a first, unknown one", GET "Expect: x\r\nExpect: 100-continue\r\n\r\n", 417),
     REFUSED("Expect: a list", POST "Expect: 100-continue, x\r\nContent-Length: 53\r\n\r\n" HIDDEN,
            417),
@@ -204,21 +212,48 @@ const xt_row xt_framing_rows[] = {
            "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n" CHUNKS HIDDEN, 400),
     REFUSED("chunked twice", POST
            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" CHUNKS HIDDEN, 400),
-    REFUSED("chunked, a body in a chunk", POST "Transfer-Encoding: chunked\r\n\r\n35\r\n" HIDDEN
-           "\r\n0\r\n\r\n", 411),
-    REFUSED("chunked, of GET", GET "Transfer-Encoding: chunked\r\n\r\n" CHUNKS HIDDEN, 411),
+    TAKEN("chunked, a request in a chunk", CHUNKED "35\r\n" HIDDEN "\r\n" CHUNKS, 400),
+    TAKEN("chunked, of GET", GET "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n" CHUNKS, 200),
+    LAST("chunked, of a route that is not there", "POST /none HTTP/1.1\r\n" HOST
+           "Transfer-Encoding: chunked\r\n\r\n" CHUNKS, 404),
+    TAKEN("chunked, empty", CHUNKED CHUNKS, 400),
+    TAKEN("chunked, Expect", POST "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"
+           ONE_CHUNK, 200),
+    TAKEN("chunked, zeros before a size", CHUNKED "00082\r\n" BODY "\r\n000\r\n\r\n", 200),
+    TAKEN("chunked, a trailer", CHUNKED "82\r\n" BODY "\r\n0\r\nX-A: b\r\n\r\n", 200),
+    TAKEN("chunked, a length as a trailer", CHUNKED "82\r\n" BODY
+           "\r\n0\r\nContent-Length: 53\r\n\r\n", 200),
     REFUSED("chunked, of version 1.0", "POST /conv HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"
-           CHUNKS HIDDEN, 411),
+           CHUNKS HIDDEN, 400),
+    REFUSED("chunked, a size of words", CHUNKED "five\r\nhello\r\n" CHUNKS, 400),
+    REFUSED("chunked, no size", CHUNKED "\r\nhello\r\n" CHUNKS, 400),
+    REFUSED("chunked, a negative size", CHUNKED "-5\r\nhello\r\n" CHUNKS, 400),
+    REFUSED("chunked, a signed size", CHUNKED "+5\r\nhello\r\n" CHUNKS, 400),
+    REFUSED("chunked, a blank before a size", CHUNKED " 5\r\nhello\r\n" CHUNKS, 400),
+    REFUSED("chunked, a blank behind a size", CHUNKED "5 \r\nhello\r\n" CHUNKS, 400),
+    REFUSED("chunked, 0x", CHUNKED "0x5\r\nhello\r\n" CHUNKS, 400),
+    REFUSED("chunked, a size over 64 bits", CHUNKED "10000000000000005\r\nhello\r\n" CHUNKS, 413),
+    REFUSED("chunked, more than its size", CHUNKED "5\r\nhello, world\r\n" CHUNKS, 400),
+    REFUSED("chunked, a bare CR in a size", CHUNKED "5\rx\r\nhello\r\n" CHUNKS, 400),
+    DIFFER("chunked, a bare LF behind a size", CHUNKED "82\n" BODY "\r\n" CHUNKS, V(REFUSED, 400),
+           V(LAST, 200), "0.9 takes a bare LF for the end of a chunk's line"),
+    DIFFER("chunked, a bare LF behind a chunk", CHUNKED "82\r\n" BODY "\n" CHUNKS, V(REFUSED, 400),
+           V(LAST, 200), "0.9 takes a bare LF for the end of a chunk's line"),
+    DIFFER("chunked, a bare LF at the end", CHUNKED "82\r\n" BODY "\r\n0\n\n", V(REFUSED, 400),
+           V(LAST, 200), "0.9 takes a bare LF for the end of a chunk's line"),
+    DIFFER("chunked, an extension", CHUNKED "82;a=b\r\n" BODY "\r\n" CHUNKS, V(REFUSED, 400),
+           V(LAST, 200), "1.0.1 counts the LF behind an extension as the chunk's"),
     REFUSED("Transfer-Encoding:", CODING(""), 501),
-    REFUSED("Transfer-Encoding:  chunked \\t", CODING("  chunked \t"), 411),
+    DIFFER("Transfer-Encoding:  chunked \\t", CODED("  chunked \t"), V(ANSWERED, 200),
+           V(REFUSED, 501), "0.9 does not know this for chunked"),
     REFUSED("Transfer-Encoding: ,chunked", CODING(" ,chunked"), 501),
     REFUSED("Transfer-Encoding: \"chunked\"", CODING(" \"chunked\""), 501),
     REFUSED("Transfer-Encoding: \\xff" "chunked", CODING(" \xff" "chunked"), 501),
     REFUSED("Transfer-Encoding: chun ked", CODING(" chun ked"), 501),
     REFUSED("Transfer-Encoding: chunke", CODING(" chunke"), 501),
-    REFUSED("Transfer-Encoding: CHUNKED", CODING(" CHUNKED"), 411),
-    REFUSED("Transfer-Encoding: chunked", CODING(" chunked"), 411),
-    REFUSED("Transfer-Encoding: Chunked", CODING(" Chunked"), 411),
+    TAKEN("Transfer-Encoding: CHUNKED", CODED(" CHUNKED"), 200),
+    TAKEN("Transfer-Encoding: chunked", CODED(" chunked"), 200),
+    TAKEN("Transfer-Encoding: Chunked", CODED(" Chunked"), 200),
     REFUSED("Transfer-Encoding: chunked,", CODING(" chunked,"), 501),
     REFUSED("Transfer-Encoding: chunked, chunked", CODING(" chunked, chunked"), 501),
     REFUSED("Transfer-Encoding: chunked, gzip", CODING(" chunked, gzip"), 501),
@@ -231,8 +266,8 @@ const xt_row xt_framing_rows[] = {
     REFUSED("Transfer-Encoding: identity, chunked", CODING(" identity, chunked"), 501),
     REFUSED("Transfer-Encoding: x; a=\"chunked\"", CODING(" x; a=\"chunked\""), 501),
     REFUSED("Transfer-Encoding: xchunked", CODING(" xchunked"), 501),
-    REFUSED("Transfer-Encoding:\\tchunked", CODING("\tchunked"), 411),
-    REFUSED("Transfer-Encoding:chunked", CODING("chunked"), 411),
+    TAKEN("Transfer-Encoding:\\tchunked", CODED("\tchunked"), 200),
+    TAKEN("Transfer-Encoding:chunked", CODED("chunked"), 200),
     /* ---- Host ---- */
     REFUSED("a bad host, version 1.0", "GET /v2 HTTP/1.0\r\nHost: a b\r\n\r\n", 400),
     REFUSED("host: %", GET_HOST("%"), 400),
@@ -395,6 +430,9 @@ const xt_row xt_framing_keyed_rows[] = {
            "\r\n" "\r\n", 401),
     ANSWERED("a wrong key", "GET /v2 HTTP/1.1\r\n" HOST "Authorization: Bearer " XT_MATRIX_KEY
            "x\r\n" "\r\n", 401),
+    LAST("the key as a trailer", "POST /conv HTTP/1.1\r\n" HOST
+           "Transfer-Encoding: chunked\r\n\r\n0\r\nAuthorization: Bearer " XT_MATRIX_KEY
+           "\r\n\r\n", 401),
     ANSWERED("health without a key", GET "\r\n", 200),
     ANSWERED("no key", "GET /v2 HTTP/1.1\r\n" HOST "" "\r\n", 401),
     ANSWERED("no scheme", "GET /v2 HTTP/1.1\r\n" HOST "Authorization: " XT_MATRIX_KEY "\r\n"

@@ -10,7 +10,7 @@
 static xt_daemon *daemon_;
 
 static void start(void) {
-    daemon_ = xt_daemon_start_shared(XT_NO_FLAGS);
+    daemon_ = xt_daemon_start_shared(XT_FLAGS("--max-body-bytes", "1M"));
 }
 
 /* For requests that may lack their end: short deadlines instead of long waits. */
@@ -33,94 +33,7 @@ static void check_alive(void) {
     free(live);
 }
 
-/* ---- refused, and the connection closed ---- */
-
-#define CLOSED (-1)
-
-typedef struct attack {
-    const char *name, *bytes;
-    int statuses[4]; /* any of them; CLOSED: a close without an answer */
-} attack;
-
-/* clang-format off */
-static const attack attacks[] = {
-    {"the same Content-Length twice",
-     POST_CONV "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello" SMUGGLED, {400}},
-    {"two lengths", POST_CONV "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello" SMUGGLED,
-     {400}},
-    {"two lengths, one of them zero",
-     POST_CONV "Content-Length: 0\r\nContent-Length: 80\r\n\r\n" SMUGGLED, {400}},
-    {"a list of lengths", POST_CONV "Content-Length: 5, 5\r\n\r\nhello" SMUGGLED, {400, CLOSED}},
-    {"length and chunked",
-     POST_CONV "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" SMUGGLED, {400}},
-    {"chunked and length",
-     POST_CONV "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n" SMUGGLED, {400}},
-    {"chunked", POST_CONV "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" SMUGGLED, {411}},
-    {"chunked, upper case", POST_CONV "Transfer-Encoding: CHUNKED\r\n\r\n0\r\n\r\n" SMUGGLED,
-     {411}},
-    {"an unknown encoding", POST_CONV "Transfer-Encoding: gzip\r\n\r\n" SMUGGLED, {501, 400}},
-    {"encodings", POST_CONV "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
-     {501, 400, 411}},
-    {"identity", POST_CONV "Transfer-Encoding: identity\r\n\r\n" SMUGGLED, {501, 400, 411}},
-    {"an encoding with a tab", POST_CONV "Transfer-Encoding:\tchunked\r\n\r\n0\r\n\r\n" SMUGGLED,
-     {411, 501, 400}},
-    {"two encodings",
-     POST_CONV "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n" SMUGGLED,
-     {501, 400}},
-    {"a negative length", POST_CONV "Content-Length: -1\r\n\r\n" SMUGGLED, {400}},
-    {"a signed length", POST_CONV "Content-Length: +5\r\n\r\nhello" SMUGGLED, {400}},
-    {"a hexadecimal length", POST_CONV "Content-Length: 0x5\r\n\r\nhello" SMUGGLED, {400}},
-    {"a length of words", POST_CONV "Content-Length: five\r\n\r\nhello" SMUGGLED, {400}},
-    {"an empty length", POST_CONV "Content-Length:\r\n\r\n" SMUGGLED, {400, 411}},
-    {"a length with a space", POST_CONV "Content-Length: 5 5\r\n\r\nhello" SMUGGLED, {400}},
-    {"a length over 64 bits", POST_CONV "Content-Length: 18446744073709551621\r\n\r\nhello"
-     SMUGGLED, {400, 413}},
-    {"a length of 64 bits", POST_CONV "Content-Length: 18446744073709551615\r\n\r\nhello" SMUGGLED,
-     {400, 413}},
-    {"a length of 63 bits", POST_CONV "Content-Length: 9223372036854775807\r\n\r\nhello" SMUGGLED,
-     {413}},
-    {"a space before the colon", POST_CONV "Content-Length : 5\r\n\r\nhello" SMUGGLED,
-     {400, 411}},
-    {"a chunked space before the colon",
-     POST_CONV "Content-Length: 5\r\nTransfer-Encoding : chunked\r\n\r\n0\r\n\r\n" SMUGGLED,
-     {400}},
-    {"two hosts", "GET /v2 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n" SMUGGLED, {400}},
-    {"no host", "GET /v2 HTTP/1.1\r\n\r\n" SMUGGLED, {400}},
-    {"an unknown expectation", POST_CONV "Expect: miracles\r\nContent-Length: 5\r\n\r\nhello"
-     SMUGGLED, {417}},
-    {"an encoded NUL", "GET /v2%00/health HTTP/1.1\r\nHost: a\r\n\r\n" SMUGGLED, {400}},
-};
-/* clang-format on */
-
-static bool among(const int *statuses, int status) {
-    for (int i = 0; i < 4; i++)
-        if (statuses[i] == status)
-            return true;
-    return false;
-}
-
-START_TEST(attacks_are_refused_and_closed) {
-    const attack *a = &attacks[_i];
-    xt_conn conn;
-    xt_response response;
-    ck_assert(xt_connect(&conn, daemon_));
-    xt_send_text(&conn, a->bytes);
-    xt_result result = xt_receive(&conn, false, false, &response);
-    if (result == XT_CLOSED) {
-        ck_assert_msg(among(a->statuses, CLOSED), "%s: closed without an answer", a->name);
-    } else {
-        ck_assert_msg(result == XT_GOT, "%s: got %s", a->name, xt_result_name(result));
-        ck_assert_msg(among(a->statuses, response.status), "%s: status %d: %s", a->name,
-                      response.status, response.body);
-        ck_assert_msg(xt_closed_within(&conn, XT_PATIENCE_MS), "%s: the connection stays open",
-                      a->name);
-        ck_assert_msg(!conn.in.length, "%s: more than one answer: %.200s", a->name, conn.in.data);
-    }
-    xt_response_free(&response);
-    xt_disconnect(&conn);
-    check_alive();
-}
-END_TEST
+/* ---- refusals ---- */
 
 /* The refusals of the daemon's own checks are error objects like all others. */
 START_TEST(framing_errors_are_json) {
@@ -132,9 +45,8 @@ START_TEST(framing_errors_are_json) {
         const char *field;
     } table[] = {
         {POST_CONV "Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello", 400, "Content-Length"},
-        {POST_CONV "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n", 400,
-         "Transfer-Encoding"},
-        {POST_CONV "Transfer-Encoding: chunked\r\n\r\n", 411, "Content-Length"},
+        {"GET /v2 HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", 400, "Host"},
+        {POST_CONV "Expect: miracles\r\nContent-Length: 5\r\n\r\nhello", 417, "Expect"},
         {POST_CONV "\r\n", 411, "Content-Length"},
     };
     double before = xt_metric(daemon_, "xnord_rejected_requests_total{reason=\"framing\"}");
@@ -149,6 +61,125 @@ START_TEST(framing_errors_are_json) {
     }
     ck_assert(xt_metric_becomes(daemon_, "xnord_rejected_requests_total{reason=\"framing\"}",
                                 before + count));
+}
+END_TEST
+
+/* However many: an answer at once, in any number of pieces, and then no other. */
+START_TEST(query_parameters) {
+    static const int counts[] = {1, 255, 256, 257, 400, 470, 480, 500, 1000, 4000, 15000};
+    static const char *const parameters[] = {"a", "", "a=1", "key%41=value+%42"};
+    const char *parameter = parameters[_i];
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        xt_conn conn;
+        xt_response response;
+        xt_buffer head = {0};
+        bool few = counts[i] <= 256;
+        if ((size_t)counts[i] * (strlen(parameter) + 1) > 30000)
+            break;
+        xt_print(&head, "GET /v2?");
+        for (int n = 0; n < counts[i]; n++)
+            xt_print(&head, "%s%s", n ? "&" : "", parameter);
+        xt_print(&head, " HTTP/1.1\r\nHost: a\r\nX-Filler: %0300d\r\n\r\n", 0);
+        ck_assert(xt_connect(&conn, daemon_));
+        ck_assert(xt_send(&conn, head.data, head.length - 200));
+        if (few)
+            xt_send(&conn, head.data + head.length - 200, 200);
+        ck_assert_msg(xt_receive(&conn, false, false, &response) == XT_GOT, "%d of \"%s\"",
+                      counts[i], parameter);
+        if (few)
+            ck_assert_int_eq(response.status, 200);
+        else
+            xt_check_error(&response, 414, "query", "256", parameter);
+        xt_response_free(&response);
+        xt_disconnect(&conn);
+        xt_buffer_free(&head);
+    }
+    check_alive();
+}
+END_TEST
+
+/* ---- chunked bodies ---- */
+
+/* In chunks and pieces of random sizes. */
+static void send_chunked(xt_conn *conn, xn_rng *rng, const char *head, const char *body,
+                         size_t length) {
+    xt_buffer bytes = {0};
+    xt_print(&bytes, "%sTransfer-Encoding: chunked\r\n\r\n", head);
+    for (size_t at = 0, size; at < length; at += size) {
+        size = 1 + (size_t)xn_rng_below(rng, length - at);
+        xt_print(&bytes, "%zx\r\n", size);
+        xt_append(&bytes, body + at, size);
+        xt_print(&bytes, "\r\n");
+    }
+    xt_print(&bytes, "0\r\n\r\n");
+    for (size_t at = 0, size; at < bytes.length; at += size) {
+        size = 1 + (size_t)xn_rng_below(rng, bytes.length - at);
+        if (!xt_send(conn, bytes.data + at, size))
+            break; /* refused in the middle */
+    }
+    xt_buffer_free(&bytes);
+}
+
+static void expect_chunked(const char *head, const char *body, size_t length, int status,
+                           const char *text) {
+    static uint64_t round;
+    xn_rng rng = {xn_test_seed() + ++round};
+    xt_conn conn;
+    xt_response response;
+    ck_assert(xt_connect(&conn, daemon_));
+    send_chunked(&conn, &rng, head, body, length);
+    xt_result result = xt_receive(&conn, false, false, &response);
+    ck_assert_msg(result == XT_GOT && response.status == status, "%s, seed %llu: %s, %d %s", head,
+                  (unsigned long long)xn_test_seed(), xt_result_name(result), response.status,
+                  response.body);
+    ck_assert_msg(!text || strstr(response.body, text), "%s: %s", head, response.body);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+}
+
+#define AT(line) line " HTTP/1.1\r\nHost: a\r\n"
+#define JSON "Content-Type: application/json\r\n"
+#define BYTES "Content-Type: application/octet-stream\r\n"
+
+START_TEST(chunked_bodies) {
+    static const char weights[] = "{\"weights\": " TENSOR("3") "}";
+    static const char header[] =
+        "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"FP32\", \"parameters\": "
+        "{\"binary_data_size\": 4}}, \"weights\": \"chunked\"}????";
+    char oip[200];
+    snprintf(oip, sizeof oip, AT("POST /conv") BYTES "Inference-Header-Content-Length: %zu\r\n",
+             sizeof header - 5);
+    for (int i = 0; i < 20; i++) {
+        expect_chunked(AT("PUT /weights/chunked") JSON, weights, sizeof weights - 1, i ? 200 : 201,
+                       "\"chunked\"");
+        expect_chunked(POST_CONV, BODY, sizeof BODY - 1, 200, "\"data\":[6]");
+        expect_chunked(oip, header, sizeof header - 1, 200, NULL);
+        expect_chunked(AT("POST /conv?shape=1,1,1,1&weights=chunked") BYTES, "????", 4, 200, NULL);
+        expect_chunked(AT("POST /v2/repository/index"), "{}", 2, 200, "[");
+    }
+    expect_chunked(AT("POST /conv") BYTES "Inference-Header-Content-Length: 1000\r\n", header,
+                   sizeof header - 1, 400, "at most the");
+    expect_chunked(AT("POST /v2/models/none/infer"), "{}", 2, 404, NULL);
+    expect_chunked(AT("DELETE /weights/chunked"), "", 0, 204, NULL);
+    expect_chunked(AT("GET /v2"), "a body that nobody wants", 24, 200, NULL);
+}
+END_TEST
+
+/* Whatever was announced, no more than the limit; and what was counted is given back. */
+START_TEST(chunked_bodies_that_grow_too_long) {
+    size_t length = (1u << 20) + 1;
+    char *body = malloc(length);
+    ck_assert_ptr_nonnull(body);
+    memset(body, ' ', length);
+    memcpy(body, BODY, sizeof BODY - 1);
+    for (int i = 0; i < 5; i++) {
+        expect_chunked(POST_CONV, body, length, 413, "--max-body-bytes");
+        expect_chunked(POST_CONV, body, length - 1, 400, "white space");
+        expect_chunked(AT("GET /v2"), body, length, 413, NULL);
+    }
+    free(body);
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_bytes", 0));
+    ck_assert(xt_metric_becomes(daemon_, "xnord_inflight_requests", 0));
 }
 END_TEST
 
@@ -505,9 +536,10 @@ XN_SUITE(http_framing) {
     TCase *t = tcase_create("framing");
     tcase_set_timeout(t, 180);
     tcase_add_unchecked_fixture(t, start, stop);
-    tcase_add_loop_test(t, attacks_are_refused_and_closed, 0,
-                        (int)(sizeof attacks / sizeof *attacks));
     tcase_add_test(t, framing_errors_are_json);
+    tcase_add_loop_test(t, query_parameters, 0, 4);
+    tcase_add_test(t, chunked_bodies);
+    tcase_add_test(t, chunked_bodies_that_grow_too_long);
     tcase_add_test(t, heads_that_are_too_large);
     tcase_add_test(t, many_small_headers);
     tcase_add_test(t, pipelined_requests);

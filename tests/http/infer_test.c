@@ -90,6 +90,62 @@ START_TEST(every_form_gives_what_ref_gives) {
 }
 END_TEST
 
+/* An answer has the id of its own request, in its text too, whatever the last one's was. */
+START_TEST(ids_are_echoed) {
+    static const char *const ids[] = {"question 7", "q", NULL};
+    static const char *const rests[] = {NULL, ", \"parameters\": {\"binary_data_output\": true}"};
+    batch b = make_batch(_i, 1, 4);
+    xt_conn conn;
+    ck_assert(xt_connect(&conn, daemon_));
+    for (int k = 0; k < 3 * 2 * 2; k++) {
+        const char *id = ids[k % 3];
+        xt_infer how = {
+            .in = k / 6 ? XT_IN_BINARY : XT_IN_JSON, .rest = rests[k / 3 % 2], .id = id};
+        xt_buffer body;
+        xt_response response;
+        xt_infer_body(&how, b.net, b.images, b.count, &body);
+        ck_assert_int_eq(xt_infer_send(&conn, xt_net_names[_i], &how, &body, &response), XT_GOT);
+        ck_assert_msg(response.status == 200, "%s", response.body);
+        if (id)
+            ck_assert_msg(xt_json_is(response.body, "id", id), "%s: %s", id, response.body);
+        else
+            ck_assert_ptr_null(xt_json_at(response.body, "id"));
+        xt_response_free(&response);
+        xt_buffer_free(&body);
+    }
+    xt_disconnect(&conn);
+    free_batch(&b);
+}
+END_TEST
+
+START_TEST(chunked_bodies) {
+    xn_rng rng = {xn_test_seed() + (uint64_t)_i};
+    batch b = make_batch(_i, 5, 31);
+    for (int in = XT_IN_JSON; in <= XT_IN_BINARY; in++)
+        for (int over = 0; over < 2; over++) { /* the header's length is more than there is */
+            xt_infer how = {.in = (xt_in)in};
+            xt_message message = {0};
+            xt_response response;
+            xt_conn conn;
+            xt_infer_body(&how, b.net, b.images, b.count, &message.body);
+            xt_print(&message.target, "/v2/models/%s/infer", xt_net_names[_i]);
+            xt_print(&message.headers, "Inference-Header-Content-Length: %zu\r\n",
+                     over ? message.body.length + 1
+                          : (how.header_length ? how.header_length : message.body.length));
+            ck_assert(xt_connect(&conn, daemon_));
+            ck_assert_int_eq(xt_post_chunked(&conn, &message, &rng, &response), XT_GOT);
+            if (over)
+                xt_check_oip_error(&response, 400, "Inference-Header-Content-Length", "over");
+            else
+                check_all(&b, &response);
+            xt_response_free(&response);
+            xt_disconnect(&conn);
+            xt_message_free(&message);
+        }
+    free_batch(&b);
+}
+END_TEST
+
 START_TEST(raw_bodies) {
     batch b = make_batch(_i, 1, 77);
     xt_infer how = {.in = XT_IN_RAW};
@@ -403,14 +459,14 @@ START_TEST(refused_but_for_one_thing) {
 }
 END_TEST
 
-START_TEST(a_body_needs_its_length) {
+START_TEST(a_body_is_needed) {
     xt_conn conn;
     xt_response response;
     ck_assert(xt_connect(&conn, daemon_));
     ck_assert(xt_send_text(&conn, "POST " PLAIN " HTTP/1.1\r\nHost: x\r\n"
-                                  "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"));
+                                  "\r\n"));
     ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
-    xt_check_oip_error(&response, 411, "Content-Length", "chunked");
+    xt_check_oip_error(&response, 411, "Content-Length", "no body");
     xt_response_free(&response);
     xt_disconnect(&conn);
 }
@@ -431,6 +487,8 @@ XN_SUITE(http_infer) {
     tcase_add_unchecked_fixture(tcase, start, stop);
     tcase_set_timeout(tcase, 60);
     tcase_add_loop_test(tcase, every_form_gives_what_ref_gives, 0, XT_NETS * BATCHES);
+    tcase_add_loop_test(tcase, ids_are_echoed, 0, XT_NETS);
+    tcase_add_loop_test(tcase, chunked_bodies, 0, XT_NETS);
     tcase_add_loop_test(tcase, raw_bodies, 0, XT_NETS);
     tcase_add_loop_test(tcase, bodies_in_pieces, 0, XT_NETS);
     tcase_add_test(tcase, listed_outputs);
@@ -438,7 +496,7 @@ XN_SUITE(http_infer) {
     tcase_add_test(tcase, requests_of_clients);
     tcase_add_test(tcase, refused);
     tcase_add_test(tcase, refused_but_for_one_thing);
-    tcase_add_test(tcase, a_body_needs_its_length);
+    tcase_add_test(tcase, a_body_is_needed);
     tcase_add_test(tcase, nothing_is_left);
     suite_add_tcase(suite, tcase);
     xt_add_stopped_case(suite);

@@ -20,10 +20,9 @@ xn_status xt_instance_start(xt_instance *i, xn_engine *engine, xn_error *error) 
     const xn_config *config = &i->config;
     i->service.config = config;
     i->service.engine = engine;
-    xn_engine_around_done(engine, xn_http_hold_wakes, xn_http_send_wakes);
     xn_status status = xn_loader_create(2, &i->service.loader, error);
     if (!status)
-        status = xn_loader_create(1, &i->service.model_loader, error);
+        status = xn_loader_create(XN_LOADER_OF_MODELS, &i->service.model_loader, error);
     if (!status && config->allow_client_shm)
         status = xn_shared_memory_create(engine, i->service.loader, (size_t)config->queue_bytes,
                                          &i->service.shared, error);
@@ -43,6 +42,9 @@ xn_status xt_instance_start(xt_instance *i, xn_engine *engine, xn_error *error) 
                                      .send_timeout_ms = config->send_timeout_ms,
                                      .idle_timeout_ms = config->idle_timeout_ms,
                                      .body_min_rate = config->body_min_rate,
+                                     .any_host = true,
+                                     .allowed_hosts = "",
+                                     .allowed_origins = "",
                                      .metrics = xn_engine_metrics(engine),
                                      .admission = xn_engine_admission(engine)};
     status = xn_http_start(&options, &handler, &i->http, error);

@@ -264,6 +264,8 @@ static const struct {
     {"NORMAL:-VERS-TLS1.3", ONLY("TLS1.3"), false},
     {"NORMAL:-VERS-TLS1.3", ONLY("TLS1.2"), true},
     {"NORMAL:+VERS-TLS1.1:+VERS-TLS1.0", ONLY("TLS1.1"), false},
+    {NULL, ONLY("TLS1.2") ":-CIPHER-ALL:+AES-128-CBC:+AES-256-CBC", false},
+    {"NORMAL:+AES-128-CBC", ONLY("TLS1.2") ":-CIPHER-ALL:+AES-128-CBC", false},
     {"NORMAL:-CIPHER-ALL:+AES-256-GCM", "NORMAL:-CIPHER-ALL:+AES-128-GCM", false},
 };
 

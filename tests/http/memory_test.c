@@ -1,6 +1,6 @@
 /* Memory: counted as it comes to be held, shared fairly, given back; and how a connection ends that
  * was answered before all its bytes were read. */
-#include "wire.h"
+#include "oip.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -243,6 +243,35 @@ START_TEST(bodies_wait_for_a_place) {
     for (int i = 0; i < MANY; i++)
         xt_disconnect(&conns[i]);
     ck_assert_int_eq(xt_daemon_wait(d), 0);
+}
+END_TEST
+
+/* The files of a load are held twice, in the body's text and decoded: both count. */
+START_TEST(files_of_a_load_count) {
+    static const int lengths[] = {1200000, 1700000};
+    char repository[256];
+    xt_folder_make(repository, sizeof repository);
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--model-repository", repository, "--queue-bytes", "4M",
+                                            "--max-bytes-per-client", "4M"));
+    for (int i = 0; i < 2; i++) { /* of 4.19 MB: 3.3 and 4.7 MB */
+        xt_buffer body = {0};
+        xt_response response;
+        xt_print(&body, "{\"parameters\": {\"config\": \"{}\", \"file:1/model.safetensors\": \"");
+        for (int n = 0; n < lengths[i]; n++)
+            xt_append(&body, "A", 1);
+        xt_print(&body, "\"}}");
+        xt_fetch(d, "POST", "/v2/repository/models/new/load", "", body.data, body.length,
+                 &response);
+        if (i)
+            xt_check_oip_error(&response, 413, "--queue-bytes", "files over the limit");
+        else
+            ck_assert_msg(response.status != 413, "%s", response.body);
+        xt_response_free(&response);
+        xt_buffer_free(&body);
+    }
+    ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    xt_folder_remove(repository);
 }
 END_TEST
 
@@ -506,6 +535,7 @@ XN_SUITE(http_memory) {
     tcase_add_test(t, refused_bodies_are_not_read);
     tcase_add_test(t, bodies_wait_for_a_place);
     tcase_add_test(t, small_refused_bodies_keep_the_connection);
+    tcase_add_test(t, files_of_a_load_count);
     tcase_add_test(t, an_address_has_a_share_of_the_bytes);
     tcase_add_test(t, an_address_has_a_share_of_the_requests);
     tcase_add_test(t, a_key_has_a_share);

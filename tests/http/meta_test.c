@@ -57,6 +57,8 @@ START_TEST(server_metadata) {
     ck_assert_str_eq(version, XN_VERSION);
     ck_assert_msg(strstr(text, "binary_tensor_data") != NULL, "%s", text);
     ck_assert_double_eq(xt_json_number(text, "limits.queue_depth"), 1024);
+    ck_assert_double_eq(xt_json_number(text, "limits.max_image_bytes"),
+                        xt_json_number(text, "limits.queue_bytes") / 4);
     free(version);
     free(text);
 }

@@ -1,10 +1,13 @@
 /* What a real daemon says of its models, and loading and unloading them: metadata, configuration,
  * readiness, statistics, the repository; registered weights as models. */
+#include "instance.h"
 #include "nw_write.h"
 #include "oip.h"
+#include "xn_mem.h"
 
 #include <math.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -401,7 +404,7 @@ START_TEST(foreign_pages_change_nothing) {
         {"/v2/repository/models/bytes/load", "Origin: https://127.0.0.1:1\r\n", 403},
         {"/v2/systemsharedmemory/unregister", "Origin: http://elsewhere.example\r\n", 403},
         {"/v2/systemsharedmemory/region/a/register", "Origin: http://elsewhere.example\r\n", 403},
-        {"/v2/repository/index", "Origin: http://elsewhere.example\r\n", 200},
+        {"/v2/repository/index", "Origin: http://elsewhere.example\r\n", 403},
         {"/v2/repository/models/bytes/load", "Origin: https://xnord.test\r\n", 200}, /* its Host */
         {"/v2/repository/models/bytes/load", "", 200},
     };
@@ -581,6 +584,62 @@ START_TEST(scans_may_be_asked_for_at_any_time) {
 }
 END_TEST
 
+/* ---- loads side by side, in this process ---- */
+
+enum { HELD_BYTES = 123457 };
+static sem_t held, release;
+
+static bool hold_large(void *context, size_t bytes) {
+    (void)context;
+    if (bytes == HELD_BYTES) {
+        sem_post(&held);
+        sem_wait(&release);
+    }
+    return true;
+}
+
+START_TEST(a_small_load_passes_a_large_one) {
+    char folder[256], tensors[300];
+    xt_instance server;
+    xt_conn large;
+    xt_response response;
+    xn_engine *engine = NULL;
+    xn_error error = {0};
+    xt_instance_init(&server);
+    xt_folder_make(folder, sizeof folder);
+    strcpy(server.config.model_repository, folder);
+    strcpy(server.config.backend, "ref");
+    sem_init(&held, 0, 0);
+    sem_init(&release, 0, 0);
+    xn_mem_set_hook(hold_large, NULL); /* while there is one thread */
+    ck_assert_int_eq(xn_engine_create(&server.config, &engine, &error), XN_OK);
+    ck_assert_msg(!xt_instance_start(&server, engine, &error), "%s", error.message);
+    xt_net_write(&nets[XT_NET_PLAIN], folder, "small");
+    xt_net_write(&nets[XT_NET_PLAIN], folder, "large");
+    snprintf(tensors, sizeof tensors, "%s/large/model.safetensors", folder);
+    ck_assert_int_eq(truncate(tensors, HELD_BYTES), 0);
+    ck_assert(xt_connect(&large, &server.address));
+    ck_assert(xt_send_text(&large, "POST /v2/repository/models/large/load HTTP/1.1\r\n"
+                                   "Host: localhost\r\nContent-Length: 2\r\n\r\n{}"));
+    sem_wait(&held);
+    xt_fetch(&server.address, "POST", "/v2/repository/index", "", "{}", 2, &response);
+    ck_assert_msg(strstr(response.body, "\"large\", \"state\": \"LOADING\"") != NULL, "%s",
+                  response.body);
+    xt_response_free(&response);
+    xt_fetch(&server.address, "POST", "/v2/repository/models/small/load", "", "{}", 2, &response);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    sem_post(&release);
+    ck_assert_int_eq(xt_receive(&large, false, false, &response), XT_GOT);
+    xt_check_oip_error(&response, 400, "model.safetensors", "load");
+    xt_response_free(&response);
+    xt_disconnect(&large);
+    xt_instance_stop(&server);
+    xn_mem_set_hook(NULL, NULL);
+    xt_folder_remove(folder);
+}
+END_TEST
+
 START_TEST(models_need_a_key) {
     static const char *const open[] = {"/v2/health/live", "/v2/health/ready"};
     char file[64];
@@ -628,6 +687,7 @@ XN_SUITE(http_models) {
     tcase_add_test(tcase, what_serves_stays_where_loading_fails);
     tcase_add_test(tcase, loading_beside_traffic);
     tcase_add_test(tcase, scans_may_be_asked_for_at_any_time);
+    tcase_add_test(tcase, a_small_load_passes_a_large_one);
     tcase_add_test(tcase, models_need_a_key);
     suite_add_tcase(suite, tcase);
     xt_add_stopped_case(suite);

@@ -15,11 +15,14 @@ typedef struct request {
     xt_message message;
 } request;
 
-/* Sends the head and the first `bytes` of the body. */
-static void send_part(request *r, xt_daemon *daemon, uint64_t seed, size_t bytes) {
-    xt_buffer head = {0};
-    xt_problem_make(&r->problem, &small, seed);
+static void make_request(request *r, const xt_case *what, uint64_t seed) {
+    xt_problem_make(&r->problem, what, seed);
     xt_encode(&r->problem, XT_OIP, &(xt_options){0}, &r->message);
+}
+
+/* Sends the head and the first `bytes` of the body. */
+static void send_made(request *r, xt_daemon *daemon, size_t bytes) {
+    xt_buffer head = {0};
     xt_print(&head, "POST /conv HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
              r->message.headers.data, r->message.body.length);
     ck_assert(xt_connect(&r->conn, daemon));
@@ -27,6 +30,11 @@ static void send_part(request *r, xt_daemon *daemon, uint64_t seed, size_t bytes
     bytes = bytes < r->message.body.length ? bytes : r->message.body.length;
     ck_assert(xt_send(&r->conn, r->message.body.data, bytes));
     xt_buffer_free(&head);
+}
+
+static void send_part(request *r, xt_daemon *daemon, uint64_t seed, size_t bytes) {
+    make_request(r, &small, seed);
+    send_made(r, daemon, bytes);
 }
 
 static void send_rest(request *r, size_t from) {
@@ -100,6 +108,43 @@ START_TEST(queue_depth) {
         free_request(&waiting[i]);
     }
     ck_assert_int_eq(xt_daemon_wait(d), 0);
+}
+END_TEST
+
+/* One round of requests that come all at once; how many were refused. */
+static int crowd(xt_daemon *daemon) {
+    enum { COUNT = 8 };
+    static const xt_case large = {"large", 1, 1, 80, 80, 1, 3, 3, .padding_name = "same"};
+    static request requests[COUNT];
+    int refused = 0;
+    for (int i = 0; i < COUNT; i++)
+        make_request(&requests[i], &large, xn_test_seed());
+    for (int i = 0; i < COUNT; i++)
+        send_made(&requests[i], daemon, 100);
+    ck_assert(xt_metric_reaches(daemon, "xnord_inflight_requests", 1));
+    for (int i = 0; i < COUNT; i++) /* the sockets have room for all of it */
+        xt_send(&requests[i].conn, requests[i].message.body.data + 100,
+                requests[i].message.body.length - 100);
+    for (int i = 0; i < COUNT; i++) {
+        xt_response response;
+        ck_assert_int_eq(xt_receive(&requests[i].conn, false, false, &response), XT_GOT);
+        ck_assert(response.status == 200 || response.status == 429);
+        refused += response.status == 429;
+        xt_response_free(&response);
+        free_request(&requests[i]);
+    }
+    return refused;
+}
+
+/* Larger bodies wait at their headers, where they cost little, and are not refused: but by a daemon
+ * that has no time for those in work, so that they take longer than others wait for them. */
+START_TEST(larger_bodies_wait_for_the_queue) {
+    int refused = 1;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--queue-depth", "2"));
+    for (int round = 0; round < 50 && refused; round++)
+        refused = crowd(d);
+    ck_assert_int_eq(refused, 0);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
 }
 END_TEST
 
@@ -394,6 +439,7 @@ XN_SUITE(http_overload) {
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, queue_depth);
+    tcase_add_test(t, larger_bodies_wait_for_the_queue);
     tcase_add_test(t, queue_bytes);
     tcase_add_test(t, queue_bytes_of_outputs);
     tcase_add_test(t, queue_bytes_of_weights);

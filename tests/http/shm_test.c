@@ -13,6 +13,7 @@
 
 static xt_daemon *daemon_;
 static char repository[256], key[64];
+static const char *headers = ""; /* of every request */
 static xt_net net;
 
 enum { BYTES = 65536 };
@@ -55,7 +56,7 @@ static void resize(size_t bytes) {
 }
 
 static void post(const char *target, const char *body, xt_response *response) {
-    xt_fetch(daemon_, "POST", target, "", body, strlen(body), response);
+    xt_fetch(daemon_, "POST", target, headers, body, strlen(body), response);
 }
 
 static int register_region(const char *name, const char *of, const char *offset,
@@ -253,6 +254,75 @@ START_TEST(ranges_outside_of_a_region) {
 }
 END_TEST
 
+/* ---- keys ---- */
+
+#define KEY_ONE "first-key-0123456789abcdef"
+#define KEY_TWO "second-key-0123456789abcdef"
+
+static const char *const keys[] = {"Authorization: Bearer " KEY_ONE "\r\n",
+                                   "Authorization: Bearer " KEY_TWO "\r\n"};
+
+/* How many regions the key at hand is shown. */
+static int regions_shown(void) {
+    xt_response response;
+    int count = 0;
+    xt_fetch(daemon_, "GET", "/v2/systemsharedmemory/status", headers, NULL, 0, &response);
+    ck_assert_int_eq(response.status, 200);
+    for (const char *at = response.body; (at = strstr(at, "\"name\"")); at++)
+        count++;
+    xt_response_free(&response);
+    return count;
+}
+
+static void check_infer(int64_t images, int status, const char *part) {
+    xt_response response;
+    infer_shared(images, 0, (uint64_t)images * IMAGE, 0, (uint64_t)images * CLASSES * 4, &response);
+    if (status == 200)
+        ck_assert_msg(response.status == 200, "%s", response.body);
+    else
+        xt_check_oip_error(&response, status, part, "infer");
+    xt_response_free(&response);
+}
+
+/* The other key neither sees, uses nor unregisters a region, and may have one of the same name. */
+START_TEST(regions_belong_to_their_key) {
+    char path[64];
+    xt_response response;
+    munmap(both_regions(), BYTES); /* the object, under the shared daemon */
+    xt_make_file(path, sizeof path, KEY_ONE "\n" KEY_TWO "\n");
+    xt_daemon *const open = daemon_;
+    daemon_ = xt_daemon_start(
+        XT_FLAGS("--model-repository", repository, "--allow-client-shm", "--api-keys-file", path));
+    headers = keys[0];
+    ck_assert_int_eq(register_region("in", key, "0", "4096", NULL), 200);
+    ck_assert_int_eq(register_region("out", key, "4096", "4096", NULL), 200);
+    headers = keys[1];
+    ck_assert_int_eq(regions_shown(), 0);
+    xt_fetch(daemon_, "GET", REGION "in/status", headers, NULL, 0, &response);
+    xt_check_oip_error(&response, 404, "in", "status");
+    xt_response_free(&response);
+    check_infer(1, 400, "no region \"in\"");
+    static const char *const unregister[] = {REGION "in/unregister",
+                                             "/v2/systemsharedmemory/unregister"};
+    for (int i = 0; i < 2; i++) {
+        post(unregister[i], "", &response);
+        ck_assert_int_eq(response.status, 200);
+        xt_response_free(&response);
+    }
+    ck_assert_int_eq(register_region("in", key, "0", "512", NULL), 200);
+    check_infer(1, 400, "no region \"out\"");
+    ck_assert_int_eq(regions_shown(), 1);
+    headers = keys[0];
+    ck_assert_int_eq(regions_shown(), 2);
+    check_infer(16, 200, NULL); /* of more than 512 bytes */
+    ck_assert_int_eq(register_region("in", key, "0", "4096", "already"), 400);
+    headers = "";
+    ck_assert_int_eq(xt_daemon_stop(daemon_), 0);
+    daemon_ = open;
+    unlink(path);
+}
+END_TEST
+
 /* A region that shrinks is an error, and no more than that. */
 START_TEST(memory_that_shrinks) {
     xt_response response;
@@ -446,6 +516,7 @@ XN_SUITE(http_shm) {
     tcase_add_test(tcase, values_in_shared_memory);
     tcase_add_test(tcase, spare_bits_in_shared_memory);
     tcase_add_test(tcase, ranges_outside_of_a_region);
+    tcase_add_test(tcase, regions_belong_to_their_key);
     tcase_add_test(tcase, memory_that_shrinks);
     tcase_add_test(tcase, memory_that_shrinks_while_it_is_used);
     tcase_add_test(tcase, images_in_place);

@@ -162,6 +162,7 @@ START_TEST(readers_that_do_not_read) {
     ck_assert(xt_metric_becomes(d, "xnord_connections_closed_total{reason=\"send_timeout\"}", 1));
     ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
     ck_assert(xt_metric_becomes(d, "xnord_inflight_bytes", 0));
+    ck_assert_double_lt(xt_metric(d, "xnord_sent_body_bytes_total"), 16e6); /* it was not sent */
     xt_disconnect(&conn);
     xt_buffer_free(&head);
     ck_assert_int_eq(xt_daemon_stop(d), 0);

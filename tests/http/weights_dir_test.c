@@ -415,7 +415,7 @@ START_TEST(a_full_disk_is_an_error_of_that_put) {
     small.rlim_cur = 4096;
     ck_assert_int_eq(prlimit(d->pid, RLIMIT_FSIZE, &small, NULL), 0);
     ck_assert_int_eq(put_version(&conn, "w", 9, &response), XT_GOT); /* a large one */
-    xt_check_error(&response, 500, "weights-dir", "File too large", "PUT over the limit");
+    xt_check_error(&response, 503, "weights-dir", "File too large", "PUT over the limit");
     xt_response_free(&response);
     ck_assert_int_eq(prlimit(d->pid, RLIMIT_FSIZE, &limit, NULL), 0);
     get_hash(d, "w", after);
@@ -442,6 +442,42 @@ START_TEST(skipped_files_are_in_the_log) {
 }
 END_TEST
 
+/* A folder in the place of a file is the operator's to remove: no defect of the daemon. Links show
+ * in the log, and SIGHUP has a daemon that does not poll look. */
+START_TEST(folders_links_and_sighup) {
+    char path[128], outside[128], hash[HASH];
+    xt_conn conn;
+    xt_response response;
+    make_folder();
+    snprintf(path, sizeof path, "%s/w.safetensors", folder);
+    ck_assert_int_eq(mkdir(path, 0777), 0);
+    snprintf(path, sizeof path, "%s/leaves.safetensors", folder);
+    ck_assert_int_eq(symlink("/etc/passwd", path), 0);
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--weights-dir", folder, "--weights-poll-ms", "0"));
+    ck_assert(xt_daemon_log_wait(d, "leaves.safetensors skipped: it is a link that leaves"));
+    ck_assert_double_eq(xt_metric(d, "xnord_weights_dir_skipped_files"), 2);
+    ck_assert(xt_connect(&conn, d));
+    ck_assert_int_eq(put_version(&conn, "w", 1, &response), XT_GOT);
+    xt_check_error(&response, 422, "name", "is a folder", "PUT over a folder");
+    xt_response_free(&response);
+    ck_assert_int_eq(put_version(&conn, "v", 1, &response), XT_GOT);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    snprintf(path, sizeof path, "%s/v.safetensors", folder);
+    snprintf(outside, sizeof outside, "%s/copy.safetensors", folder);
+    ck_assert_int_eq(link(path, outside), 0);
+    get_hash(d, "copy", hash);
+    ck_assert_str_eq(hash, "");
+    ck_assert_int_eq(kill(d->pid, SIGHUP), 0);
+    for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; !hash[0] && xt_now_ms() < end; xt_nap())
+        get_hash(d, "copy", hash);
+    ck_assert_str_ne(hash, "");
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    snprintf(path, sizeof path, "%s/w.safetensors", folder);
+    ck_assert_int_eq(rmdir(path), 0);
+}
+END_TEST
+
 XN_SUITE(http_weights_dir) {
     Suite *s = suite_create("http_weights_dir");
     TCase *t = tcase_create("weights_dir");
@@ -454,6 +490,7 @@ XN_SUITE(http_weights_dir) {
     tcase_add_loop_test(t, a_folder_that_cannot_be_used_is_an_error, 0, 3);
     tcase_add_test(t, a_full_disk_is_an_error_of_that_put);
     tcase_add_test(t, skipped_files_are_in_the_log);
+    tcase_add_test(t, folders_links_and_sighup);
     suite_add_tcase(s, t);
     return s;
 }

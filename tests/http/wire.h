@@ -95,6 +95,9 @@ void xt_encode(const xt_problem *problem, xt_form form, const xt_options *option
 void xt_encode_weights(const xt_problem *problem, xt_form form, xt_message *message);
 void xt_message_free(xt_message *message);
 xt_result xt_post(xt_conn *conn, const xt_message *message, xt_response *response);
+/* The same in chunks of random sizes. */
+xt_result xt_post_chunked(xt_conn *conn, const xt_message *message, xn_rng *rng,
+                          xt_response *response);
 xt_result xt_put(xt_conn *conn, const char *target, const xt_message *message,
                  xt_response *response);
 

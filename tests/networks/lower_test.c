@@ -287,6 +287,19 @@ START_TEST(a_bias_that_must_be_seen_is_a_step) {
 }
 END_TEST
 
+/* x + b in both places of a sum is 2 b more, not b. */
+START_TEST(a_bias_that_is_added_to_itself_stays) {
+    xn_rng rng = rng_of(33);
+    nw_net *net = nw_create(4, 4, 4);
+    nw_add(net, XN_OP_PRELU, "relu", NULL);
+    bias(net, &rng, "b", NULL, 4);
+    nw_add(net, XN_OP_ADD, "y", "b b");
+    expect(net, "map 0 prelu > 1\n"
+                "map 1 bias > 2\n"
+                "map 2 +2 > 3\n");
+}
+END_TEST
+
 /* A mean with counted padding takes only a share of the bias. */
 START_TEST(a_bias_passes_a_mean_of_the_image_alone) {
     for (int counted = 0; counted < 2; counted++) {
@@ -350,8 +363,8 @@ START_TEST(what_is_placed_twice_is_copied) {
     conv(net, &rng, "c", NULL, 2, 2)->window.mode = XN_MODE_FLOAT;
     nw_add(net, XN_OP_CONCAT, "d", "input c c");
     nw_add(net, XN_OP_SOFTMAX, "y", NULL);
-    expect(net, "conv 0 > 1[32/96]\n"
-                "map 0 > 1[0/96]\n"
+    expect(net, "map 0 > 1[0/96]\n"
+                "conv 0 > 1[32/96]\n"
                 "map 1[32/96] > 1[64/96]\n"
                 "softmax 1 > 2\n");
 }
@@ -401,6 +414,36 @@ START_TEST(a_falling_channel_takes_the_least) {
     conv(net, &rng, "c2", NULL, 3, 4);
     expect(net, "conv 0 scale bias > 1* shift\n"
                 "max_pool 1* > 2* least\n"
+                "conv 2* > 3\n");
+}
+END_TEST
+
+/* Two batch norms that both turn a channel round leave it as it was. */
+START_TEST(a_channel_that_falls_twice_rises) {
+    xn_rng rng = rng_of(34);
+    nw_net *net = nw_create(4, 8, 8);
+    conv(net, &rng, "c1", NULL, 4, 4);
+    pool(net, XN_OP_MAX_POOL, "pool", NULL);
+    nw_add(net, XN_OP_AFFINE, "bn1", NULL)->scale = nw_values(net, 4, -1., -2., .5, 1.);
+    nw_add(net, XN_OP_AFFINE, "bn2", NULL)->scale = nw_values(net, 4, -1., 2., -.5, 1.);
+    conv(net, &rng, "c2", NULL, 3, 4);
+    expect(net, "conv 0 scale > 1*\n"
+                "max_pool 1* > 2* least\n"
+                "conv 2* > 3\n");
+}
+END_TEST
+
+/* A sum takes no factor in its epilogue: before the pool that would be a step more. */
+START_TEST(a_scale_behind_the_pool_of_a_sum_stays) {
+    xn_rng rng = rng_of(35);
+    nw_net *net = nw_create(4, 8, 8);
+    conv(net, &rng, "c1", NULL, 4, 4);
+    nw_add(net, XN_OP_ADD, "sum", "c1 input");
+    pool(net, XN_OP_MAX_POOL, "pool", NULL);
+    nw_add(net, XN_OP_AFFINE, "bn", NULL)->scale = nw_values(net, 4, 1., 2., .5, 3.);
+    conv(net, &rng, "c2", NULL, 3, 4);
+    expect(net, "conv 0 +0 > 1\n"
+                "max_pool 1 scale > 2*\n"
                 "conv 2* > 3\n");
 }
 END_TEST
@@ -536,6 +579,19 @@ START_TEST(equal_signs_are_one) {
 END_TEST
 
 /* Two convolutions of the input: its signs are taken once. */
+/* +1 and -1 are turned by shifts beyond them. */
+START_TEST(a_sign_with_a_shift_behind_a_sign_is_taken) {
+    xn_rng rng = rng_of(36);
+    nw_net *net = nw_create(4, 4, 4);
+    nw_add(net, XN_OP_SIGN, "s1", NULL);
+    nw_add(net, XN_OP_SIGN, "s2", NULL)->shift = nw_values(net, 4, 2., -2., .5, 1.);
+    conv(net, &rng, "c", NULL, 3, 4);
+    expect(net, "map 0 > 1*\n"
+                "map 1* > 2* shift\n"
+                "conv 2* > 3\n");
+}
+END_TEST
+
 START_TEST(signs_of_the_input_are_taken_once) {
     xn_rng rng = rng_of(33);
     nw_net *net = nw_create(4, 4, 4);
@@ -601,6 +657,19 @@ START_TEST(a_dense_layer_behind_flatten_is_a_convolution) {
         expect(net, xnor ? "map 0 scale bias > 1*\nconv 1* > 2\nsoftmax 2 > 3\n"
                          : "map 0 scale bias > 1\nconv 1 > 2\nsoftmax 2 > 3\n");
     }
+}
+END_TEST
+
+/* The mean of K's means of channels is the mean of all of them. */
+START_TEST(a_dense_layer_with_k_behind_flatten_is_a_convolution) {
+    xn_rng rng = rng_of(37);
+    nw_net *net = nw_create(8, 2, 4);
+    nw_add(net, XN_OP_FLATTEN, "flat", NULL);
+    xn_layer *l = nw_add(net, XN_OP_CONV, "dense", NULL);
+    l->weight = nw_random(net, &rng, true, 10, 64, 0, 0);
+    l->window.mode = XN_MODE_XNOR;
+    l->k_map = true;
+    expect(net, "conv 0 k > 1\n");
 }
 END_TEST
 
@@ -671,11 +740,9 @@ START_TEST(pictures_are_read_as_they_come) {
     xn_network *network = nw_lower(net);
     ck_assert_int_eq(network->steps[0].input_layout, XN_LAYOUT_NHWC);
     ck_assert_int_eq(network->steps[0].conv.input_datatype, XN_UINT8);
-    ck_assert_int_eq(network->steps[1].input_layout, 0);
     ck_assert_uint_eq(xn_step_input_bytes(&network->steps[0]), 60);
     xn_network_free(network);
-    expect(net, "map 0 scale bias > 1\n"
-                "conv 1 > 2\n");
+    expect(net, "stem 0 > 1\n");
 }
 END_TEST
 
@@ -695,13 +762,15 @@ END_TEST
 /* ---- what is not done ---- */
 
 /* The product of the factors would be no normal number: they are not folded. */
-START_TEST(factors_that_leave_the_range_stay_apart) {
-    static const float scales[][2] = {{1e-30f, 1e-30f}, {1e30f, 1e30f}};
-    for (int i = 0; i < 2; i++) {
+START_TEST(parameters_that_leave_the_range_stay_apart) {
+    static const float scales[][2] = {{1e-30f, 1e-30f}, {1e30f, 1e30f}, {1, 1e30f}};
+    for (int i = 0; i < 3; i++) {
         xn_rng rng = rng_of(27);
         nw_net *net = nw_create(2, 4, 4);
         xn_layer *l = conv(net, &rng, "c", NULL, 1, 2);
         l->scale = nw_values(net, 1, (double)scales[i][0]);
+        if (i == 2) /* and so would a folded bias */
+            l->bias = nw_values(net, 1, 1e30);
         nw_add(net, XN_OP_AFFINE, "a", NULL)->scale = nw_values(net, 1, (double)scales[i][1]);
         xn_network *network = nw_lower(net);
         ck_assert_int_eq(network->step_count, 2);
@@ -896,6 +965,7 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, a_residual_block_is_a_step_with_two_stores);
     tcase_add_test(t, a_shifted_prelu_block_is_one_step);
     tcase_add_test(t, a_bias_that_must_be_seen_is_a_step);
+    tcase_add_test(t, a_bias_that_is_added_to_itself_stays);
     tcase_add_test(t, a_bias_passes_a_mean_of_the_image_alone);
     tcase_add_test(t, a_batch_norm_behind_relu_is_a_step);
     tcase_add_test(t, concat_costs_no_step);
@@ -903,6 +973,8 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, slice_is_a_part);
     tcase_add_test(t, a_sign_goes_before_its_pool);
     tcase_add_test(t, a_falling_channel_takes_the_least);
+    tcase_add_test(t, a_channel_that_falls_twice_rises);
+    tcase_add_test(t, a_scale_behind_the_pool_of_a_sum_stays);
     tcase_add_test(t, a_falling_channel_of_reals_stays_behind_its_pool);
     tcase_add_test(t, a_clip_of_reals_stays_behind_its_pool);
     tcase_add_test(t, a_negative_slope_stays_behind_its_pool);
@@ -910,17 +982,19 @@ XN_SUITE(networks_lower) {
     tcase_add_test(t, what_is_behind_a_pool_stays_where_its_input_is_read);
     tcase_add_test(t, a_clip_that_decides_signs_stays);
     tcase_add_test(t, equal_signs_are_one);
+    tcase_add_test(t, a_sign_with_a_shift_behind_a_sign_is_taken);
     tcase_add_test(t, signs_of_the_input_are_taken_once);
     tcase_add_test(t, a_sign_that_is_added_is_read_from_bits);
     tcase_add_test(t, grouped_convolutions_read_bytes);
     tcase_add_test(t, a_dense_layer_behind_flatten_is_a_convolution);
+    tcase_add_test(t, a_dense_layer_with_k_behind_flatten_is_a_convolution);
     tcase_add_test(t, flatten_is_another_shape_of_the_same_values);
     tcase_add_test(t, an_affine_layer_of_elements_is_one_of_flat_channels);
     tcase_add_test(t, outputs_lie_one_after_the_other);
     tcase_add_test(t, what_nobody_asks_for_is_left_out);
     tcase_add_test(t, pictures_are_read_as_they_come);
     tcase_add_test(t, a_picture_for_a_convolution_is_turned_first);
-    tcase_add_test(t, factors_that_leave_the_range_stay_apart);
+    tcase_add_test(t, parameters_that_leave_the_range_stay_apart);
     tcase_add_test(t, a_convolution_with_k_reads_reals);
     tcase_add_test(t, a_value_with_two_readers_is_stored);
     tcase_add_test(t, a_problem_is_a_network_or_a_convolution);

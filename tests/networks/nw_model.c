@@ -14,6 +14,9 @@ typedef struct run {
     nw_answer *answer;
     nw_value input;
     double unit;
+    /* of the layer under way: */
+    double unit_here;
+    bool half; /* its values are stored as fp16 */
 } run;
 
 static nw_value new_value(int64_t channels, int64_t height, int64_t width) {
@@ -51,11 +54,11 @@ static void put(const run *r, nw_value *out, int64_t at, double value, double er
     out->magnitude[at] = magnitude;
     /* What a run has there may be larger by the error, and rounds accordingly. */
     out->error[at] =
-        error + (r->unit > 0 ? r->unit * (magnitude + error) : 0) + stored_error(value);
-    if (r->params->precision == XN_PRECISION_FP16)
-        out->error[at] += half_step;
-    /* from 65520 on fp16 rounds to infinity */
-    if (r->params->precision == XN_PRECISION_FP16 && fabs(value) + out->error[at] >= 65520)
+        error + (r->unit_here > 0 ? r->unit_here * (magnitude + error) : 0) + stored_error(value);
+    if (!r->half)
+        return;
+    out->error[at] += half_step;
+    if (fabs(value) + out->error[at] >= 65520) /* from there on fp16 rounds to infinity */
         out->error[at] = INFINITY;
 }
 
@@ -372,8 +375,20 @@ static const nw_value *find(const run *r, const char *name, int before) {
     return &r->input;
 }
 
+static bool is_output(const xn_graph_params *params, int index) {
+    for (int i = 0; i < params->output_count; i++)
+        if (!strcmp(params->outputs[i], params->layers[index].name))
+            return true;
+    return !params->output_count && index == params->layer_count - 1;
+}
+
 static void layer(run *r, int index, nw_value *out) {
     const xn_layer *l = &r->params->layers[index];
+    const bool half = r->params->precision == XN_PRECISION_FP16;
+    /* With fp16 between layers an output is not rounded to it, but the weights it is made of are.
+     */
+    r->half = half && !is_output(r->params, index);
+    r->unit_here = half && !r->half && l->op != XN_OP_CONV ? 2 * rounding : r->unit;
     const nw_value *in[XN_GRAPH_MAX_INPUTS] = {index ? &r->answer->layers[index - 1] : &r->input};
     int64_t channel = 0;
     for (int i = 0; i < l->input_count; i++)
@@ -415,9 +430,6 @@ void nw_model(const xn_graph_params *params, const xn_graph *graph, const float 
     for (int64_t i = 0; i < elements(&r.input); i++) {
         r.input.value[i] = (double)input[i];
         r.input.magnitude[i] = fabs((double)input[i]);
-        /* Where fp16 lies between steps, steps may find the input in it. */
-        if (params->precision == XN_PRECISION_FP16)
-            r.input.error[i] = unit * fabs((double)input[i]) + half_step;
     }
     *out = (nw_answer){.count = params->layer_count};
     out->layers = calloc((size_t)out->count, sizeof *out->layers);

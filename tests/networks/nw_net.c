@@ -191,6 +191,7 @@ float *nw_run_on(const nw_subject *s, const xn_network *network, const void *inp
     xn_status status = xn_program_create(s->backend, s->stream, &problem, batch, &program, &error);
     ck_assert_msg(status == XN_OK, "%s: %s", s->name, error.message);
     ck_assert_int_eq(xn_program_ready(program, weights, NULL), XN_OK);
+    ck_assert_int_ge(xn_program_precision(program, weights), network->precision);
     for (int64_t n = 0; n < images; n += batch)
         run_items(program, weights, network, (const char *)input + (size_t)n * network->input_bytes,
                   output + (size_t)n * network->output_bytes,

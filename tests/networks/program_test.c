@@ -268,8 +268,8 @@ START_TEST(a_run_that_is_not_wanted_ends) {
     for (int steps_wanted = 0; steps_wanted <= 3; steps_wanted++) {
         int left = steps_wanted;
         memset(output, 0, sizeof output);
-        xn_status status = xn_program_run_wanted(program, NULL, &item, 1,
-                                                 &(xn_run_wish){still_wanted, &left}, NULL, &error);
+        xn_status status = xn_program_run_wanted(
+            program, NULL, &item, 1, &(xn_run_wish){still_wanted, &left, 0}, NULL, &error);
         ck_assert_int_eq(status, steps_wanted < 3 ? XN_ERR_CANCELLED : XN_OK);
         if (steps_wanted < 3) {
             ck_assert_int_eq(left, -1); /* not asked again */
@@ -450,10 +450,10 @@ START_TEST(sizes_are_of_whole_tensors) {
     s.output = XN_NO_TENSOR;
     ck_assert_uint_eq(xn_step_output_bytes(&s), 0);
     s.conv.input_datatype = XN_BITS;
-    s.input_layout = XN_LAYOUT_DUAL_RAIL;
-    ck_assert_uint_eq(xn_step_input_bytes(&s), 12 * 2 * 16);
+    s.input_layout = XN_LAYOUT_WORDS;
+    ck_assert_uint_eq(xn_step_input_bytes(&s), 12 * 4 * 4);
     s.conv.channels = 64;
-    ck_assert_uint_eq(xn_step_input_bytes(&s), 12 * 16);
+    ck_assert_uint_eq(xn_step_input_bytes(&s), 12 * 2 * 4);
     ck_assert(!xn_step_is_whole(&s));
 }
 END_TEST

@@ -462,7 +462,7 @@ class PageTest(unittest.TestCase):
 
     def test_documents_are_those_of_the_file(self):
         page = self.page("/docs#listWeights")
-        page.wait("document.querySelector('#listWeights')?.open")
+        page.wait("document.querySelector('#api-listWeights')?.open")
         document = yaml.safe_load(self.daemon.get("/openapi.yaml"))
         parsed = page.run("Promise.all([import('/docs.js'), fetch('/openapi.yaml').then(r => r.text())])"
                           ".then(([docs, text]) => docs.parseYaml(text))")
@@ -472,6 +472,11 @@ class PageTest(unittest.TestCase):
         shown = page.run("[...document.querySelectorAll('.route')].map(e => "
                          "`${e.querySelector('.method').textContent} ${e.querySelector('code').textContent}`)")
         self.assertEqual(sorted(shown), sorted(operations))
+        ids = page.run("[...document.querySelectorAll('[id]')].map(e => e.id)")
+        self.assertEqual(sorted(ids), sorted(set(ids)))
+        styles = page.run("[...document.querySelectorAll('.route')].map(e => (s => [s.display, s.color, "
+                          "s.fontSize, s.marginLeft].join())(getComputedStyle(e)))")
+        self.assertEqual(len(set(styles)), 1)
         self.open_documents(page)
         text = page.run("document.querySelector('#routes').textContent")
         for word in ("padding", "output_datatype", "Inference-Header-Content-Length", "ConvAnswer",
@@ -481,6 +486,13 @@ class PageTest(unittest.TestCase):
                  "document.querySelector('#find').dispatchEvent(new Event('input'))")
         page.wait("[...document.querySelectorAll('.route')].filter(e => e.checkVisibility()).length === 1")
         self.check_quiet(page)
+
+    def test_a_daemon_that_ends(self):
+        daemon = Daemon(f"{BUILD}/xnord")
+        page = self.page(daemon=daemon)
+        page.wait("document.querySelector('#server').textContent.startsWith('ready')")
+        self.assertEqual(daemon.stop(), 0)
+        page.wait("document.querySelector('#server.unready')?.textContent.startsWith('not reachable')")
 
     def plot(self, page, title):
         return page.run(f"document.querySelector('section[aria-label=\"{title}\"] svg').getAttribute('aria-label')")
@@ -503,10 +515,10 @@ class PageTest(unittest.TestCase):
         page.click("#pause")
         page.run("new Promise(done => setTimeout(done, 1300))")
         page.collect()
-        asked = len(page.requests)
+        asked = sum(url.endswith("/metrics") for url in page.requests)
         page.run("new Promise(done => setTimeout(done, 1300))")
         page.collect()
-        self.assertEqual(len(page.requests), asked)
+        self.assertEqual(sum(url.endswith("/metrics") for url in page.requests), asked)
         self.check_quiet(page)
 
     def test_a_server_that_goes_away(self):

@@ -26,7 +26,7 @@ static void prepare(storm *s) {
     st_large_answer(&s->large, 600);
     xt_problem_make(&problem, &what, xn_test_seed());
     xt_encode(&problem, XT_OIP, &(xt_options){0}, &message);
-    xt_print(&s->request, "POST /conv HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
+    xt_print(&s->request, "POST /conv HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n",
              message.headers.data, message.body.length);
     s->head = s->request.length;
     xt_append(&s->request, message.body.data, message.body.length);

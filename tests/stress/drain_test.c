@@ -28,10 +28,11 @@ static bool ask(client *c, xt_conn *conn) {
     xt_response response = {0};
     char error[400] = "", id[48];
     snprintf(id, sizeof id, "client-%d-%ld", c->number, c->accepted + c->refused);
-    xt_print(&head,
-             "POST /conv HTTP/1.1\r\nHost: a\r\n%sExpect: 100-continue\r\nX-Request-Id: %s\r\n"
-             "Content-Length: %zu\r\n\r\n",
-             c->message->headers.data, id, c->message->body.length);
+    xt_print(
+        &head,
+        "POST /conv HTTP/1.1\r\nHost: localhost\r\n%sExpect: 100-continue\r\nX-Request-Id: %s\r\n"
+        "Content-Length: %zu\r\n\r\n",
+        c->message->headers.data, id, c->message->body.length);
     bool sent = xt_send(conn, head.data, head.length);
     xt_result result = sent ? xt_receive(conn, false, true, &response) : XT_CLOSED;
     int status = response.status;

@@ -28,14 +28,15 @@ static void begin(const attack *a, xt_conn *conn) {
     int small = 2048;
     switch (a->how) {
     case SLOW_HEADERS:
-        xt_print(&text, "POST /conv HTTP/1.1\r\nHost: a\r\n");
+        xt_print(&text, "POST /conv HTTP/1.1\r\nHost: localhost\r\n");
         break;
     case SLOW_BODY:
-        xt_print(&text, "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-                        "Content-Length: 1000000\r\n\r\n{");
+        xt_print(&text,
+                 "POST /conv HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                 "Content-Length: 1000000\r\n\r\n{");
         break;
     case RANGES:
-        xt_print(&text, "GET /openapi.yaml HTTP/1.1\r\nHost: a\r\nRange: bytes=0-");
+        xt_print(&text, "GET /openapi.yaml HTTP/1.1\r\nHost: localhost\r\nRange: bytes=0-");
         for (int i = 1; i < 1300; i++)
             xt_print(&text, ",5-%d", i);
         xt_print(&text, "\r\n\r\n");

@@ -122,7 +122,7 @@ static void leave(client *c, int kind) {
     xt_buffer bytes = {0};
     xt_conn conn;
     xt_encode(&c->problems[kind], XT_OIP, &(xt_options){0}, &message);
-    xt_print(&bytes, "POST /conv HTTP/1.1\r\nHost: a\r\n%sContent-Length: %zu\r\n\r\n",
+    xt_print(&bytes, "POST /conv HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n",
              message.headers.data, message.body.length);
     xt_append(&bytes, message.body.data, message.body.length);
     if (xt_connect(&conn, c->daemon))

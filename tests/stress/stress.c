@@ -116,7 +116,7 @@ void st_large_answer(xt_buffer *out, int side) {
              "\"padding\": %d}",
              side);
     xt_print(out,
-             "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+             "POST /conv HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
              "Accept: application/octet-stream\r\nContent-Length: %zu\r\n\r\n%s",
              body.length, body.data);
     xt_buffer_free(&body);

@@ -36,6 +36,35 @@ START_TEST(texts_of_addresses) {
 }
 END_TEST
 
+static void identity_of(const char *host, unsigned char out[XN_CLIENT_IDENTITY_BYTES]) {
+    struct sockaddr_in v4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 v6 = {.sin6_family = AF_INET6};
+    bool four = inet_pton(AF_INET, host, &v4.sin_addr) == 1;
+    ck_assert(four || inet_pton(AF_INET6, host, &v6.sin6_addr) == 1);
+    xn_address_identity(four ? (struct sockaddr *)&v4 : (struct sockaddr *)&v6, out);
+}
+
+START_TEST(who_is_one_client) {
+    static const struct {
+        const char *a, *b;
+        bool same;
+    } rows[] = {
+        {"10.1.2.3", "10.1.2.3", true},
+        {"10.1.2.3", "10.1.2.4", false},
+        {"2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff", true},
+        {"2001:db8:1:2::1", "2001:db8:1:3::1", false},
+        {"::ffff:10.1.2.3", "10.1.2.3", true},
+        {"::ffff:10.1.2.3", "::ffff:10.1.2.4", false},
+    };
+    unsigned char a[XN_CLIENT_IDENTITY_BYTES], b[XN_CLIENT_IDENTITY_BYTES];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        identity_of(rows[i].a, a);
+        identity_of(rows[i].b, b);
+        ck_assert_msg(!memcmp(a, b, sizeof a) == rows[i].same, "%s %s", rows[i].a, rows[i].b);
+    }
+}
+END_TEST
+
 START_TEST(no_address) {
     char text[XN_ADDRESS_MAX];
     const struct sockaddr_un local = {.sun_family = AF_UNIX};
@@ -67,6 +96,7 @@ XN_SUITE(address) {
     Suite *s = suite_create("address");
     TCase *t = tcase_create("address");
     tcase_add_loop_test(t, texts_of_addresses, 0, sizeof addresses / sizeof *addresses);
+    tcase_add_test(t, who_is_one_client);
     tcase_add_test(t, no_address);
     tcase_add_test(t, a_bounded_rate);
     suite_add_tcase(s, t);

@@ -111,7 +111,7 @@ START_TEST(defaults_are_those_of_the_header) {
     ck_assert_int_eq(c.weights_cache_bytes, 268435456);
     ck_assert_int_eq(c.response_cache_bytes, 0);
     ck_assert_str_eq(c.weights_dir, "");
-    ck_assert_int_eq(c.weights_poll_ms, 2000);
+    ck_assert_int_eq(c.weights_poll_ms, 1000);
     ck_assert_str_eq(c.model_repository, "");
     ck_assert_str_eq(c.models, "");
     ck_assert_int_eq(c.max_models, 256);

@@ -2,7 +2,7 @@
 #include "deadlines.h"
 #include "xn_test.h"
 
-enum { JOBS = 400 };
+enum { JOBS = 400, RESERVED = 10 };
 
 /* The earliest of those that are in. */
 static int64_t earliest(const xn_job *jobs, const bool *in) {
@@ -28,11 +28,13 @@ static void check(const xn_deadlines *d, const xn_job *jobs, const bool *in, siz
 /* _i: few deadlines, so that many are equal, or any. */
 START_TEST(against_a_list) {
     static xn_job jobs[JOBS];
-    bool in[JOBS] = {false};
+    bool in[JOBS] = {false}, reserved[JOBS];
+    int reserved_count = 0;
     xn_rng rng = {xn_test_seed() + (uint64_t)_i};
     xn_deadlines d;
     size_t count = 0;
     xn_deadlines_init(&d);
+    ck_assert_int_eq(xn_deadlines_reserve(&d, RESERVED, NULL), XN_OK);
     ck_assert_ptr_null(xn_deadlines_first(&d));
     for (int step = 0; step < 20000; step++) {
         int at = (int)xn_rng_below(&rng, JOBS);
@@ -40,11 +42,17 @@ START_TEST(against_a_list) {
         bool add = xn_rng_below(&rng, 100) < (step / 2500 % 2 ? 20u : 80u);
         if (add && !in[at]) {
             jobs[at].deadline_ns = (int64_t)xn_rng_below(&rng, _i ? 10 : 1000000);
-            ck_assert_int_eq(xn_deadlines_add(&d, &jobs[at], NULL), XN_OK);
+            reserved[at] = reserved_count < RESERVED && xn_rng_below(&rng, 2);
+            reserved_count += reserved[at];
+            if (reserved[at])
+                xn_deadlines_add_reserved(&d, &jobs[at]);
+            else
+                ck_assert_int_eq(xn_deadlines_add(&d, &jobs[at], NULL), XN_OK);
             in[at] = true;
             count++;
         } else if (!add && in[at]) {
             xn_deadlines_remove(&d, &jobs[at]);
+            reserved_count -= reserved[at];
             in[at] = false;
             count--;
         }

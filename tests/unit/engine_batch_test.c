@@ -2,6 +2,7 @@
  * Threads meet on semaphores; a gated run holds its worker until the test lets it go. */
 #include "engine_fake.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct bench {
@@ -495,6 +496,37 @@ START_TEST(retry_after_follows_the_rate) {
 }
 END_TEST
 
+/* What counts are jobs, however many of them share a launch. */
+START_TEST(retry_after_counts_jobs) {
+    enum { JOBS = 8, WAITING = 80 };
+    const double tau_s = 5; /* of the rate (admission.h) */
+    static xn_ticket waiting[WAITING];
+    bench t;
+    fake_job jobs[JOBS];
+    xn_config config = fake_config();
+    config.max_batch_images = JOBS;
+    config.batch_delay_us = 60000000;
+    bench_start(&t, &config, 1);
+    const int64_t before_ns = xn_now_ns();
+    for (int i = 0; i < JOBS; i++) {
+        fake_job_init(&jobs[i], t.engine, t.a, 1, (float)i);
+        fake_job_submit(&jobs[i]);
+    }
+    for (int i = 0; i < JOBS; i++)
+        fake_job_expect(&jobs[i], XN_OK);
+    ck_assert_int_eq(jobs[0].job.batch_requests, JOBS);
+    for (int i = 0; i < WAITING; i++)
+        ck_assert_int_eq(fake_admit(t.engine, 1, &waiting[i], NULL), XN_OK);
+    nanosleep(&(struct timespec){0, 500 * XN_NS_PER_MS}, NULL);
+    const int told_s = xn_engine_retry_after(t.engine);
+    const double since_s = (double)(xn_now_ns() - before_ns) / 1e9;
+    ck_assert_double_le(told_s, WAITING / JOBS * tau_s * expm1(since_s / tau_s) + 1);
+    for (int i = 0; i < WAITING; i++)
+        xn_ticket_leave(&waiting[i]);
+    bench_end(&t);
+}
+END_TEST
+
 static void *wait_idle_main(void *engine) {
     return xn_engine_wait_idle(engine, INT64_MAX) ? engine : NULL;
 }
@@ -609,6 +641,7 @@ XN_SUITE(engine_batch) {
     tcase_add_test(t, run_failure_fails_its_batch_only);
     tcase_add_test(t, admission_bounds);
     tcase_add_test(t, retry_after_follows_the_rate);
+    tcase_add_test(t, retry_after_counts_jobs);
     tcase_add_test(t, drain_finishes_what_was_admitted);
     tcase_add_test(t, stop_drops_what_is_queued);
     tcase_add_test(t, pools_by_name);

@@ -88,7 +88,30 @@ START_TEST(lost_devices_leave_no_answers) {
 }
 END_TEST
 
-/* Where nothing else is left, memory comes from the answers that are kept. */
+/* A job that never ran has no run whose time the cache could weigh. */
+START_TEST(what_never_ran_is_not_kept) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.response_cache_bytes = 1 << 20;
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
+    fake_job running, expired;
+    hold(&running, engine, asset, 1);
+    fake_job_init(&expired, engine, asset, 1, 1);
+    expired.job.deadline_ns = xn_now_ns();
+    ck_assert(!xn_engine_recall(engine, &expired.job));
+    fake_job_submit(&expired);
+    fake_job_expect(&expired, XN_ERR_DEADLINE);
+    ck_assert_int_eq(expired.job.batch_images, 0);
+    xn_engine_keep(engine, &expired.job);
+    ck_assert_int_eq(expired.job.recall, XN_RECALL_MISS);
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&running, XN_OK);
+    finish(engine, asset);
+}
+END_TEST
+
+/* An allocation that fails frees none of them, whatever lock it is under. */
 START_TEST(answers_give_memory_back) {
     fake_reset();
     xn_config config = fake_config();
@@ -99,7 +122,10 @@ START_TEST(answers_give_memory_back) {
     fake_job_init(&job, engine, asset, 2, 1);
     run(&job);
     ck_assert_int_eq(job.job.recall, XN_RECALL_STORED);
-    ck_assert_ptr_null(xn_mem_map(SIZE_MAX / 4)); /* more than all of it */
+    ck_assert_ptr_null(xn_mem_map(SIZE_MAX / 4)); /* more than all there is */
+    ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_RESPONSE_CACHE_ENTRIES),
+                     1);
+    xn_engine_reclaim(engine);
     ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_RESPONSE_CACHE_ENTRIES),
                      0);
     finish(engine, asset);
@@ -194,6 +220,43 @@ START_TEST(loss_policy_cpu) {
     memset(plain, 1, 100000);
     xn_buffers_put(buffers, plain, 100000);
     xn_buffers_put(buffers, pinned, 5000);
+    finish(engine, asset);
+}
+END_TEST
+
+/* A job that moved belongs to the other pool, however it ends. */
+START_TEST(moved_and_then_ended) {
+    fake_reset();
+    const bool expires = _i;
+    xn_config config = fake_config();
+    config.on_device_loss = XN_LOSS_CPU;
+    xn_engine *engine = fake_engine_pair(&config, 1);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
+    fake_job running, blocker, moves;
+    hold(&running, engine, asset, 1);
+    fake_job_init(&blocker, engine, asset, 1, 1);
+    blocker.job.pool = 1;
+    blocker.job.problem.conv.group_channels = 1 << 24; /* all threads, to the engine's eyes */
+    fake[FAKE_CPU].gated = true;
+    fake_job_submit(&blocker);
+    fake_wait(&fake[FAKE_CPU].entered);
+    fake_job_init(&moves, engine, asset, 1, 2);
+    moves.job.any_pool = true;
+    if (expires)
+        moves.job.deadline_ns = xn_now_ns() + 500 * XN_NS_PER_MS;
+    fake_job_submit(&moves);
+    fake[FAKE_GPU].lost[0] = true;
+    sem_post(&fake[FAKE_GPU].gate);
+    fake_job_expect(&running, XN_ERR_DEVICE_LOST);
+    ck_assert_str_eq(xn_engine_primary(engine), "cpu");
+    if (!expires)
+        xn_engine_cancel(engine, &moves.job, XN_ERR_CANCELLED);
+    fake_job_expect(&moves, expires ? XN_ERR_DEADLINE : XN_ERR_CANCELLED);
+    for (int p = 0; p < 2; p++)
+        ck_assert_int_eq(xn_queue_count(engine->pools[p].queue), 0);
+    fake[FAKE_CPU].gated = false;
+    sem_post(&fake[FAKE_CPU].gate);
+    fake_job_expect(&blocker, XN_OK);
     finish(engine, asset);
 }
 END_TEST
@@ -339,6 +402,31 @@ START_TEST(canary_that_hangs) {
 }
 END_TEST
 
+/* While one is out the engine is not idle: to stop it would be to wait for the device. */
+START_TEST(drains_beside_a_canary_that_hangs) {
+    fake_reset();
+    xn_config config = fake_config();
+    config.canary_interval_ms = 1;
+    xn_engine *engine = fake_engine(&config, 1);
+    bool runs = false;
+    fake[FAKE_GPU].hung[0] = true;
+    while (!runs) {
+        pthread_mutex_lock(&engine->mutex);
+        runs = engine->members[0].canary_since_ns;
+        pthread_mutex_unlock(&engine->mutex);
+    }
+    xn_engine_drain(engine);
+    ck_assert(!xn_engine_wait_idle(engine, xn_now_ns() + 20 * XN_NS_PER_MS));
+    fake[FAKE_GPU].hung[0] = false;
+    ck_assert(xn_engine_wait_idle(engine, xn_now_ns() + 60 * XN_NS_PER_S));
+    const int canaries = fake[FAKE_GPU].canaries;
+    nanosleep(&(struct timespec){0, 20 * XN_NS_PER_MS}, NULL);
+    ck_assert_int_eq(fake[FAKE_GPU].canaries, canaries); /* none begins any more */
+    xn_engine_free(engine);
+    fake_expect_all_freed();
+}
+END_TEST
+
 START_TEST(canary_finds_the_loss) {
     fake_reset();
     xn_config config = fake_config();
@@ -354,6 +442,58 @@ START_TEST(canary_finds_the_loss) {
     ck_assert(!health.ready && health.device_lost);
     xn_engine_free(engine);
     fake_expect_all_freed();
+}
+END_TEST
+
+/* ---- late ---- */
+
+static sem_t told, go_on;
+
+static void wait_in_done(xn_job *job) {
+    (void)job;
+    sem_post(&told);
+    fake_wait(&go_on);
+}
+
+static void await_state(xn_engine *engine, const xn_job *job, xn_job_state state) {
+    bool is = false;
+    while (!is) {
+        pthread_mutex_lock(&engine->mutex);
+        is = job->state == (int)state;
+        pthread_mutex_unlock(&engine->mutex);
+    }
+}
+
+/* A run may end after its job's deadline and before the watcher has told of it: done comes first.
+ */
+START_TEST(released_after_done) {
+    fake_reset();
+    xn_config config = fake_config();
+    xn_engine *engine = fake_engine(&config, 1);
+    xn_asset *asset = fake_weights(xn_engine_store(engine), 2.0f);
+    fake_job first, late;
+    sem_init(&told, 0, 0);
+    sem_init(&go_on, 0, 0);
+    fake[FAKE_GPU].hung[0] = true;
+    fake_job_init(&late, engine, asset, 1, 3);
+    late.job.deadline_ns = xn_now_ns() + 500 * XN_NS_PER_MS;
+    fake_job_submit(&late);
+    await_state(engine, &late.job, XN_JOB_RUNNING);
+    fake_job_init(&first, engine, asset, 1, 1);
+    first.job.deadline_ns = xn_now_ns();
+    first.job.done = wait_in_done; /* keeps the watcher */
+    fake_job_submit(&first);
+    fake_wait(&told);
+    pthread_mutex_lock(&engine->mutex);
+    xn_engine_expire_locked(engine, late.job.deadline_ns);
+    pthread_mutex_unlock(&engine->mutex);
+    fake[FAKE_GPU].hung[0] = false;
+    await_state(engine, &late.job, XN_JOB_LATE_OVER);
+    ck_assert(!late.done_calls && sem_trywait(&late.released));
+    sem_post(&go_on);
+    fake_job_expect(&late, XN_ERR_DEADLINE);
+    ck_assert(late.output[0] == 6);
+    finish(engine, asset);
 }
 END_TEST
 
@@ -530,16 +670,20 @@ XN_SUITE(engine_device) {
     TCase *t = tcase_create("device");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, lost_devices_leave_no_answers);
+    tcase_add_test(t, what_never_ran_is_not_kept);
     tcase_add_test(t, answers_give_memory_back);
     tcase_add_test(t, loss_policy_exit);
     tcase_add_test(t, loss_policy_cpu);
+    tcase_add_loop_test(t, moved_and_then_ended, 0, 2);
     tcase_add_test(t, other_devices_go_on);
     tcase_add_test(t, lost_while_preparing);
     tcase_add_test(t, lost_while_registering);
     tcase_add_test(t, canary_at_start);
     tcase_add_test(t, canary_makes_unready_and_ready);
     tcase_add_test(t, canary_that_hangs);
+    tcase_add_test(t, drains_beside_a_canary_that_hangs);
     tcase_add_test(t, canary_finds_the_loss);
+    tcase_add_test(t, released_after_done);
     tcase_add_test(t, batch_is_halved);
     tcase_add_test(t, run_out_of_memory_is_halved);
     tcase_add_test(t, rounding_up_is_given_up_first);

@@ -21,6 +21,9 @@ struct xn_stream {
     xn_device *device;
     atomic_bool in_use;
     int threads;
+    xn_plan *plan; /* of the run under way, one step */
+    const xn_prepared *prepared;
+    bool behind; /* that run is not computed yet */
 };
 
 struct xn_plan {
@@ -43,8 +46,16 @@ static fake_control *control(const xn_device *device) {
     return &fake[device->kind];
 }
 
+static void nap(void) {
+    nanosleep(&(struct timespec){0, 100000}, NULL);
+}
+
 static bool lost(const xn_device *device) {
     return atomic_load(&control(device)->lost[device->ordinal]);
+}
+
+static bool hung(const xn_device *device) {
+    return atomic_load(&control(device)->hung[device->ordinal]);
 }
 
 static xn_status fail_lost(xn_error *error) {
@@ -140,6 +151,8 @@ static void device_info(const xn_device *device, xn_device_info *out) {
 static xn_status device_canary(xn_device *device, xn_error *error) {
     fake_control *c = control(device);
     atomic_fetch_add(&c->canaries, 1);
+    while (hung(device))
+        nap();
     xn_status status = atomic_load(&c->canary_failure);
     sem_post(&c->canary_done);
     if (lost(device))
@@ -415,28 +428,37 @@ static xn_status begin(xn_stream *stream, const xn_batch *batch, void *input, xn
     return XN_OK;
 }
 
-static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
-                         xn_error *error) {
-    const xn_batch_item *items = io->batch->items;
-    const size_t count = io->batch->count;
-    xn_stream *stream = plan->stream;
+/* Reads and writes the items' memory. */
+static xn_status compute(const xn_stream *stream, const xn_batch *batch, xn_error *error) {
+    const xn_batch_item *items = batch->items;
     fake_control *c = control(stream->device);
-    require(prepared->device == stream->device && count > 0);
-    enter(stream);
-    int threads = stream->threads;
-    count_threads(c, threads);
-    count_uses(c, items, count, 1);
-    int64_t images = multiply(items, count, prepared->weight);
-    require(images >= 1 && images <= plan->max_images);
-    record(c, plan, prepared, items, count, images);
+    count_threads(c, stream->threads);
+    count_uses(c, items, batch->count, 1);
+    int64_t images = multiply(items, batch->count, stream->prepared->weight);
+    require(images >= 1 && images <= stream->plan->max_images);
+    record(c, stream->plan, stream->prepared, items, batch->count, images);
     if (atomic_load(&c->gated)) {
         sem_post(&c->entered);
         while (sem_wait(&c->gate))
             ;
     }
     xn_status status = run_failure(stream->device, images, error);
-    atomic_fetch_sub(&c->threads_now, threads);
-    count_uses(c, items, count, -1);
+    atomic_fetch_sub(&c->threads_now, stream->threads);
+    count_uses(c, items, batch->count, -1);
+    return status;
+}
+
+static xn_status enqueue(xn_plan *plan, const xn_prepared *prepared, const xn_step_io *io,
+                         xn_error *error) {
+    xn_stream *stream = plan->stream;
+    xn_status status = XN_OK;
+    require(prepared->device == stream->device && io->batch->count > 0);
+    enter(stream);
+    stream->plan = plan;
+    stream->prepared = prepared;
+    stream->behind = hung(stream->device);
+    if (!stream->behind)
+        status = compute(stream, io->batch, error);
     leave(stream);
     return status;
 }
@@ -451,6 +473,23 @@ static xn_status end(xn_stream *stream, const xn_batch *batch, const void *outpu
     return XN_OK;
 }
 
+/* Of GPUs: what one that hung has not computed. */
+static xn_status wait_until(xn_stream *stream, const xn_batch *batch, int64_t until_ns,
+                            xn_run_times *times, xn_error *error) {
+    xn_status status = XN_OK;
+    enter(stream);
+    while (stream->behind && hung(stream->device) && xn_now_ns() < until_ns)
+        nap();
+    if (stream->behind && hung(stream->device))
+        status = xn_fail(error, XN_ERR_DEADLINE, NULL, "fake: it hangs");
+    else if (stream->behind)
+        status = compute(stream, batch, error);
+    stream->behind = stream->behind && status == XN_ERR_DEADLINE;
+    *times = (xn_run_times){1000, 2000, 3000};
+    leave(stream);
+    return status;
+}
+
 static void abandon(xn_stream *stream) {
     enter(stream);
     leave(stream);
@@ -462,7 +501,7 @@ static xn_precision precision(const xn_plan *plan, const xn_prepared *prepared) 
     return (xn_precision)plan->conv.precision;
 }
 
-#define FAKE_TABLE(name_, count_, open_, threads_, precision_, register_, unregister_)             \
+#define FAKE_TABLE(name_, count_, open_, threads_, precision_, register_, unregister_, wait_)      \
     {                                                                                              \
         .name = name_, .device_count = count_, .device_open = open_, .device_close = device_close, \
         .device_info = device_info, .device_canary = device_canary, .host_alloc = host_alloc,      \
@@ -471,13 +510,13 @@ static xn_precision precision(const xn_plan *plan, const xn_prepared *prepared) 
         .stream_create = stream_create, .stream_free = stream_free,                                \
         .stream_set_threads = threads_, .plan_create = plan_create, .plan_free = plan_free,        \
         .precision = precision_, .in_place = true, .begin = begin, .enqueue = enqueue, .end = end, \
-        .abandon = abandon                                                                         \
+        .abandon = abandon, .wait = wait_                                                          \
     }
 
-const xn_backend fake_gpu =
-    FAKE_TABLE("cuda", gpu_count, gpu_open, NULL, precision, host_register, host_unregister);
+const xn_backend fake_gpu = FAKE_TABLE("cuda", gpu_count, gpu_open, NULL, precision, host_register,
+                                       host_unregister, wait_until);
 const xn_backend fake_cpu =
-    FAKE_TABLE("cpu", cpu_count, cpu_open, stream_set_threads, NULL, NULL, NULL);
+    FAKE_TABLE("cpu", cpu_count, cpu_open, stream_set_threads, NULL, NULL, NULL, NULL);
 
 /* ---- engines and jobs ---- */
 
@@ -531,11 +570,17 @@ static void job_done(xn_job *job) {
     sem_post(&self->done);
 }
 
+static void job_released(xn_job *job) {
+    fake_job *self = job->context;
+    sem_post(&self->released);
+}
+
 void fake_job_init(fake_job *job, xn_engine *engine, xn_asset *asset, int64_t images, float start) {
     memset(job, 0, sizeof *job);
     for (int64_t i = 0; i < images; i++)
         job->input[i] = start + (float)i;
     sem_init(&job->done, 0, 0);
+    sem_init(&job->released, 0, 0);
     job->engine = engine;
     job->weight = xn_asset_weights(asset)->real[0];
     job->job = (xn_job){.images = images,
@@ -545,6 +590,7 @@ void fake_job_init(fake_job *job, xn_engine *engine, xn_asset *asset, int64_t im
                         .deadline_ns = INT64_MAX,
                         .id = "test",
                         .done = job_done,
+                        .released = job_released,
                         .context = job};
     xn_conv_params params;
     xn_conv_params_default(&params);
@@ -579,6 +625,8 @@ void fake_wait_at(sem_t *sem, const char *file, int line) {
 
 void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line) {
     fake_wait_at(&job->done, file, line);
+    if (job->job.in_use)
+        fake_wait_at(&job->released, file, line);
     ck_assert_msg(job->job.status == status, "%s:%d: status %s instead of %s (%s)", file, line,
                   xn_status_name(job->job.status), xn_status_name(status), job->job.error.message);
     ck_assert_msg(job->done_calls == 1, "%s:%d: done was called %d times", file, line,

@@ -1,9 +1,10 @@
 /* engine_fake.h: two backends that tests steer, named "cuda" (4 devices) and "cpu" (1), and jobs
  * for them. A run multiplies each image's one value by the weights' one value, so that every answer
  * shows which input and which weights it came from. A gated run posts `entered` and waits for
- * `gate`; failures and memory are dialled in; live objects and calls are counted; each run is
- * recorded. Misuse (a stream used by two threads, a foreign handle, a call on a lost device other
- * than a free, memory pinned twice, or unpinned while a run uses it) aborts the test. */
+ * `gate`. A GPU that hangs ends no run and no canary; later it computes what it was given; failures
+ * and memory are dialled in; live objects and calls are counted; each run is recorded. Misuse (a
+ * stream used by two threads, a foreign handle, a call on a lost device other than a free, memory
+ * pinned twice, or unpinned while a run uses it) aborts the test. */
 #ifndef XN_ENGINE_FAKE_H
 #define XN_ENGINE_FAKE_H
 
@@ -34,6 +35,7 @@ typedef struct fake_pin {
 typedef struct fake_control {
     sem_t entered, gate;
     atomic_bool gated;
+    atomic_bool hung[FAKE_DEVICES];    /* of GPUs: see above */
     atomic_bool lost[FAKE_DEVICES];    /* run, prepare and canary answer DEVICE_LOST */
     atomic_int run_failure;            /* xn_status of the next runs */
     atomic_int canary_failure;         /* xn_status */
@@ -76,8 +78,8 @@ void fake_wait_at(sem_t *sem, const char *file, int line);
 xn_config fake_config(void);
 /* One pool of one GPU with that many workers. */
 xn_engine *fake_engine(const xn_config *config, int workers);
-/* GPUs 0 .. gpus-1 with one worker and two guests each, and the cpu with two threads beside them.
- */
+/* GPUs 0 .. gpus-1 with one worker each, and the cpu with two threads beside them; two callers run
+ * jobs in each pool. */
 xn_engine *fake_engine_pair(const xn_config *config, int gpus);
 
 /* Weights of one value, 1x1x1x1: a reference to an asset. */
@@ -90,14 +92,15 @@ typedef struct fake_job {
     float weight;
     xn_engine *engine;
     atomic_int done_calls;
-    sem_t done;
+    sem_t done, released;
     xn_ticket ticket; /* where a test admits its jobs */
 } fake_job;
 
 /* A job of `images` values start, start+1, ... for those weights, without a deadline. */
 void fake_job_init(fake_job *job, xn_engine *engine, xn_asset *asset, int64_t images, float start);
 void fake_job_submit(fake_job *job); /* must be accepted */
-/* Waits for done; the status must be that one, the outputs right when it is XN_OK. */
+/* Waits for done, and for released where the job is in use; the status must be that one, the
+ * outputs right when it is XN_OK. */
 void fake_job_expect_at(fake_job *job, xn_status status, const char *file, int line);
 #define fake_job_expect(job, status) fake_job_expect_at(job, status, __FILE__, __LINE__)
 /* The same of one that ran inline, whose done is not called. */

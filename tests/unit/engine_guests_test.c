@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { GPUS = 2, GUESTS = 3, WORKERS = 1, MOST = GPUS * GUESTS };
+enum { GPUS = 2, CALLERS = 3, WORKERS = 1 };
 enum { LARGE = 1 << 28 }; /* channels: more work than any inline job, to the engine's eyes */
 
 typedef struct bench {
@@ -30,7 +30,7 @@ static xn_config inline_config(void) {
 /* Its weights are on no device yet. */
 static void bench_start(bench *t, const xn_config *config) {
     static const int ordinals[GPUS] = {0, 1};
-    const xn_pool_spec pool = {&fake_gpu, ordinals, GPUS, WORKERS, 0, GUESTS};
+    const xn_pool_spec pool = {&fake_gpu, ordinals, GPUS, WORKERS, 0, CALLERS};
     ck_assert_int_eq(xn_engine_create_with(config, &pool, 1, "", &t->engine, NULL), XN_OK);
     t->asset = fake_weights(xn_engine_store(t->engine), 2.0f);
 }
@@ -38,10 +38,10 @@ static void bench_start(bench *t, const xn_config *config) {
 static void bench_end(bench *t) {
     xn_engine_stop(t->engine);
     for (int i = 0; i < GPUS; i++) {
-        int guests = 0;
-        for (const xn_worker *at = t->engine->members[i].guests; at; at = at->next)
-            guests++;
-        ck_assert_int_eq(guests, GUESTS);
+        int streams = 0;
+        for (const xn_worker *at = t->engine->members[i].streams; at; at = at->next)
+            streams++;
+        ck_assert_int_eq(streams, CALLERS);
         ck_assert_int_eq(t->engine->members[i].running, 0);
     }
     xn_asset_release(t->asset);
@@ -206,6 +206,135 @@ START_TEST(beside_a_job_that_is_about_to_start) {
 }
 END_TEST
 
+/* ---- a device that hangs ---- */
+
+/* The waiter gives a stream back a moment after done. */
+static void await_returned(bench *t) {
+    bool returned = false;
+    while (!returned) {
+        pthread_mutex_lock(&t->engine->mutex);
+        returned = !t->engine->inline_running;
+        pthread_mutex_unlock(&t->engine->mutex);
+    }
+}
+
+static void set_starving(bench *t, int device, bool starving) {
+    pthread_mutex_lock(&t->engine->mutex);
+    t->engine->members[device].starving = starving;
+    pthread_cond_broadcast(&t->engine->pools[0].work);
+    pthread_cond_broadcast(&t->engine->pools[0].quiet);
+    pthread_mutex_unlock(&t->engine->mutex);
+}
+
+/* Its caller waits a moment only. Others go to the device that is left; the job is answered at its
+ * deadline, and keeps its memory until the device has done with it. */
+START_TEST(hangs_with_a_caller) {
+    const xn_config config = inline_config();
+    bench t;
+    fake_job caught, other;
+    fake_reset();
+    bench_start(&t, &config);
+    put_everywhere(&t);
+    fake[FAKE_GPU].hung[0] = true;
+    fake_job_init(&caught, t.engine, t.asset, 1, 5);
+    caught.job.deadline_ns = xn_now_ns() + 300 * XN_NS_PER_MS;
+    ck_assert(!xn_engine_try_run(t.engine, &caught.job));
+    fake_job_submit(&caught);
+    for (int i = 0; i < 4; i++) {
+        ck_assert(try_one(&t, &other));
+        fake_job_expect_inline(&other, XN_OK);
+        ck_assert_int_eq(other.job.device, 1);
+    }
+    set_starving(&t, 1, true); /* the hung one is not tried again */
+    ck_assert(!try_one(&t, &other) && !other.job.caller);
+    set_starving(&t, 1, false);
+    fake_wait(&caught.done);
+    ck_assert_int_eq(caught.job.status, XN_ERR_DEADLINE);
+    ck_assert_ptr_nonnull(strstr(caught.job.error.message, "during the computation"));
+    ck_assert(caught.job.in_use && caught.output[0] == 0);
+    fake[FAKE_GPU].hung[0] = false;
+    fake_wait(&caught.released);
+    ck_assert(caught.output[0] == 10 && caught.done_calls == 1);
+    await_returned(&t);
+    t.engine->pools[0].turn = 0;
+    ck_assert(try_one(&t, &other));
+    ck_assert_int_eq(other.job.device, 0);
+    bench_end(&t);
+}
+END_TEST
+
+/* One that is late and not hung: the waiter finds its end, and the job is as any other. */
+START_TEST(is_late_with_a_caller) {
+    const xn_config config = inline_config();
+    bench t;
+    fake_job late;
+    fake_reset();
+    bench_start(&t, &config);
+    put_everywhere(&t);
+    for (int fails = 0; fails < 2; fails++) {
+        t.engine->pools[0].turn = 0;
+        fake[FAKE_GPU].hung[0] = true;
+        ck_assert(!try_one(&t, &late));
+        fake_job_submit(&late);
+        fake[FAKE_GPU].lost[0] = fails;
+        fake[FAKE_GPU].hung[0] = false;
+        fake_job_expect(&late, fails ? XN_ERR_DEVICE_LOST : XN_OK);
+        ck_assert(late.job.device == 0 && !late.job.in_use && late.job.batch_requests == 1);
+        await_returned(&t);
+    }
+    bench_end(&t);
+}
+END_TEST
+
+/* In a worker's batch each job is answered at its own deadline, or when the run is over. */
+START_TEST(hangs_with_a_worker) {
+    const xn_config config = inline_config();
+    bench t;
+    fake_job first, jobs[3], other;
+    fake_reset();
+    bench_start(&t, &config);
+    put_everywhere(&t);
+    fake_job_init(&other, t.engine, t.asset, 1, 1);
+    fake_job_init(&first, t.engine, t.asset, 1, 1);
+    fake[FAKE_GPU].gated = true;
+    fake_job_submit(&other); /* both workers are busy, so that the rest makes a batch */
+    fake_wait(&fake[FAKE_GPU].entered);
+    fake_job_submit(&first);
+    fake_wait(&fake[FAKE_GPU].entered);
+    fake[FAKE_GPU].gated = false;
+    fake[FAKE_GPU].hung[0] = fake[FAKE_GPU].hung[1] = true;
+    for (int i = 0; i < 3; i++) {
+        fake_job_init(&jobs[i], t.engine, t.asset, 1, 3);
+        jobs[i].job.deadline_ns = i == 1 ? INT64_MAX : xn_now_ns() + (200 + 200 * i) * XN_NS_PER_MS;
+        fake_job_submit(&jobs[i]);
+    }
+    sem_post(&fake[FAKE_GPU].gate);
+    sem_post(&fake[FAKE_GPU].gate);
+    for (int i = 0; i < 3; i += 2) {
+        fake_wait(&jobs[i].done);
+        ck_assert(jobs[i].job.status == XN_ERR_DEADLINE && jobs[i].job.in_use);
+        ck_assert_int_ge(jobs[i].job.finished_ns, jobs[i].job.deadline_ns);
+    }
+    fake[FAKE_GPU].hung[0] = fake[FAKE_GPU].hung[1] = false;
+    fake_job_expect(&jobs[1], XN_OK);
+    ck_assert_int_eq(jobs[1].job.batch_requests, 3);
+    fake_wait(&jobs[0].released);
+    fake_wait(&jobs[2].released);
+    fake_job_expect(&first, XN_OK);
+    fake_job_expect(&other, XN_OK);
+    bench_end(&t);
+}
+END_TEST
+
+/* With 1 thread none waits: it serves all others. */
+START_TEST(half_of_the_threads_wait) {
+    ck_assert_int_eq(xn_inline_callers(1), 0);
+    ck_assert_int_eq(xn_inline_callers(2), 1);
+    ck_assert_int_eq(xn_inline_callers(3), 1);
+    ck_assert_int_eq(xn_inline_callers(16), 8);
+}
+END_TEST
+
 /* ---- what is small ---- */
 
 /* One channel of side x side, floats in and out, by a kernel of 3x3. */
@@ -241,7 +370,7 @@ END_TEST
 /* ---- against a model ---- */
 
 typedef struct model {
-    int running[GPUS], guests[GPUS];
+    int running[GPUS];
     bool up[GPUS], starving[GPUS], has[GPUS];
     int turn;
     bool stopping;
@@ -250,9 +379,11 @@ typedef struct model {
 /* The device that the next job goes to, or -1. */
 static int predict(const model *m) {
     int best = -1, any = 0;
+    if (m->running[0] + m->running[1] == CALLERS)
+        return -1;
     for (int k = 0; k < GPUS; k++) {
         const int i = (m->turn + k) % GPUS;
-        if (!m->up[i] || m->starving[i] || !m->guests[i])
+        if (!m->up[i] || m->starving[i])
             continue;
         any |= m->has[i];
         /* fewer runs first, then who has the weights, then in turn */
@@ -261,14 +392,6 @@ static int predict(const model *m) {
             best = i;
     }
     return any && !m->stopping ? best : -1;
-}
-
-static void set_starving(bench *t, int device, bool starving) {
-    pthread_mutex_lock(&t->engine->mutex);
-    t->engine->members[device].starving = starving;
-    pthread_cond_broadcast(&t->engine->pools[0].work);
-    pthread_cond_broadcast(&t->engine->pools[0].quiet);
-    pthread_mutex_unlock(&t->engine->mutex);
 }
 
 static void lose(bench *t, int device) {
@@ -291,7 +414,6 @@ static void more(bench *t, model *m, caller *callers, sem_t *ended, bool held) {
             c++;
         ck_assert_int_eq(caller_start(c, t, ended), device);
         m->running[device]++;
-        m->guests[device]--;
     } else {
         ck_assert(try_one(t, &job));
         fake_job_expect_inline(&job, XN_OK);
@@ -302,11 +424,10 @@ static void more(bench *t, model *m, caller *callers, sem_t *ended, bool held) {
 }
 
 static void fewer(model *m, caller *callers, sem_t *ended) {
-    if (m->guests[0] + m->guests[1] == MOST)
+    if (m->running[0] + m->running[1] == 0)
         return;
     const int device = end_some(callers, ended, true);
     m->running[device]--;
-    m->guests[device]++;
 }
 
 static void step(bench *t, model *m, caller *callers, sem_t *ended, xn_rng *rng) {
@@ -336,10 +457,10 @@ static void step(bench *t, model *m, caller *callers, sem_t *ended, xn_rng *rng)
 START_TEST(jobs_go_where_the_model_says) {
     const xn_config config = inline_config();
     xn_rng rng = {xn_test_seed() + (uint64_t)_i};
-    caller callers[MOST] = {{0}};
+    caller callers[CALLERS] = {{0}};
     sem_t ended;
     bench t;
-    model m = {.guests = {GUESTS, GUESTS}, .up = {true, true}, .has = {true, true}};
+    model m = {.up = {true, true}, .has = {true, true}};
     fake_reset();
     sem_init(&ended, 0, 0);
     bench_start(&t, &config);
@@ -348,7 +469,7 @@ START_TEST(jobs_go_where_the_model_says) {
         step(&t, &m, callers, &ended, &rng);
     xn_engine_drain(t.engine); /* what was admitted goes on */
     more(&t, &m, callers, &ended, false);
-    for (int i = 0; i < MOST; i++)
+    for (int i = 0; i < CALLERS; i++)
         fewer(&m, callers, &ended);
     for (int i = 0; i < GPUS; i++)
         set_starving(&t, i, false);
@@ -463,6 +584,10 @@ XN_SUITE(engine_guests) {
     tcase_add_test(t, weights_follow_the_jobs);
     tcase_add_test(t, weights_that_do_not_follow);
     tcase_add_test(t, beside_a_job_that_is_about_to_start);
+    tcase_add_test(t, hangs_with_a_caller);
+    tcase_add_test(t, is_late_with_a_caller);
+    tcase_add_test(t, hangs_with_a_worker);
+    tcase_add_test(t, half_of_the_threads_wait);
     tcase_add_test(t, what_a_gpu_does_soon);
     tcase_add_loop_test(t, jobs_go_where_the_model_says, 0, 20);
     tcase_add_loop_test(t, a_crowd, 0, 2);

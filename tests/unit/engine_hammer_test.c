@@ -89,7 +89,7 @@ static void hammer_run(hammer *h) {
         pthread_join(threads[i].thread, NULL);
     ck_assert_int_eq(h->ok + h->ended, THREADS * JOBS_A_THREAD);
     ck_assert_int_gt(h->ok, 0);
-    ck_assert(xn_engine_wait_idle(h->engine, xn_now_ns()));
+    ck_assert(xn_engine_wait_idle(h->engine, xn_now_ns() + 60 * XN_NS_PER_S));
     xn_metrics *metrics = xn_engine_metrics(h->engine);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_QUEUE_DEPTH), 0);
     ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT), 0);

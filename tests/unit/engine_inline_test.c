@@ -22,7 +22,8 @@ static void await_quiet(xn_engine *engine) {
     }
 }
 
-/* A CPU with one worker, so many threads to share, and as many guests. Its weights are prepared. */
+/* A CPU with one worker, so many threads to share, and as many callers. Its weights are prepared.
+ */
 static void bench_start_with(bench *t, const xn_config *config, int threads) {
     const int ordinal = 0;
     const xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 1, threads, threads};
@@ -335,7 +336,7 @@ START_TEST(a_worker_short_of_memory_waits_for_it) {
     bench_start(&t, 2);
     caller_start(&c, &t);
     fake[FAKE_CPU].gated = false;
-    fake[FAKE_CPU].memory[0] = 2; /* the worker's program and the guest's, of an image each */
+    fake[FAKE_CPU].memory[0] = 2; /* the worker's program and the caller's, of an image each */
     fake_job_init(&job, t.engine, t.asset, 2, 1);
     fake_job_submit(&job);
     sem_post(&fake[FAKE_CPU].gate);

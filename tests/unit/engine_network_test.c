@@ -16,7 +16,7 @@ typedef struct served {
 
 typedef struct net_job {
     xn_job job;
-    sem_t done;
+    sem_t done, released;
 } net_job;
 
 typedef struct shared {
@@ -28,6 +28,7 @@ typedef struct shared {
 
 static xn_engine *ref_engine(void) {
     xn_config config = fake_config();
+    config.queue_bytes = 1 << 30;
     xn_engine *engine = NULL;
     xn_error error = {0};
     snprintf(config.backend, sizeof config.backend, "ref");
@@ -62,6 +63,10 @@ static void forget(served *net) {
 
 static void job_done(xn_job *job) {
     sem_post(&((net_job *)job->context)->done);
+}
+
+static void job_released(xn_job *job) {
+    sem_post(&((net_job *)job->context)->released);
 }
 
 static void run_network(xn_engine *engine, const served *net, int64_t images) {
@@ -180,9 +185,11 @@ START_TEST(runs_are_given_up) {
                 .deadline_ns = INT64_MAX,
                 .id = "test",
                 .done = job_done,
+                .released = job_released,
                 .context = &mine}};
     xn_problem_of_network(network, &mine.job.problem);
     sem_init(&mine.done, 0, 0);
+    sem_init(&mine.released, 0, 0);
     if (!cancelled)
         mine.job.deadline_ns = xn_now_ns() + 50 * XN_NS_PER_MS;
     ck_assert_int_eq(xn_engine_submit(engine, &mine.job, NULL), XN_OK);
@@ -190,6 +197,8 @@ START_TEST(runs_are_given_up) {
     if (cancelled)
         xn_engine_cancel(engine, &mine.job, XN_ERR_CANCELLED);
     fake_wait(&mine.done);
+    if (mine.job.in_use)
+        fake_wait(&mine.released);
     ck_assert_int_eq(mine.job.status, cancelled ? XN_ERR_CANCELLED : XN_ERR_DEADLINE);
     ck_assert_int_eq(mine.job.error.status, mine.job.status);
     ck_assert_int_eq(mine.job.device, 0);

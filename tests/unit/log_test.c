@@ -6,7 +6,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static int saved_stderr = -1, capture_fd = -1;
@@ -287,6 +289,36 @@ START_TEST(closed_stderr_is_no_failure) {
 }
 END_TEST
 
+/* The limit of a file's size is as a full disk: it takes the beginning of a line. Once there is
+ * room the line is finished before the next. */
+START_TEST(a_line_cut_by_a_full_disk_is_finished) {
+    struct rlimit limit, former;
+    ck_assert(!getrlimit(RLIMIT_FSIZE, &former));
+    signal(SIGXFSZ, SIG_IGN);
+    xn_log_init(XN_LOG_TEXT, XN_LOG_INFO);
+    char path[] = "/tmp/xnord-full-XXXXXX", text[1024] = "";
+    int fd = mkstemp(path);
+    xn_error error;
+    ck_assert(fd >= 0 && !xn_log_open(path, &error));
+    limit = former;
+    limit.rlim_cur = 60;
+    ck_assert(!setrlimit(RLIMIT_FSIZE, &limit));
+    xn_log(XN_LOG_INFO, NULL, "the first line, which is longer than the file may be");
+    xn_log(XN_LOG_INFO, NULL, "lost");
+    ck_assert(!setrlimit(RLIMIT_FSIZE, &former));
+    xn_log(XN_LOG_INFO, NULL, "the last line");
+    ck_assert_int_gt(pread(fd, text, sizeof text - 1, 0), 0);
+    close(fd);
+    unlink(path);
+    int count = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, count++)
+        ck_assert_msg(is_timestamp(line), "%s", text);
+    ck_assert_msg(count == 3 && strstr(text, "than the file may be\n") &&
+                      strstr(text, "1 log lines were dropped") && strstr(text, "the last line\n"),
+                  "%s", text);
+}
+END_TEST
+
 XN_SUITE(log) {
     Suite *s = suite_create("log");
     TCase *t = tcase_create("log");
@@ -299,6 +331,7 @@ XN_SUITE(log) {
     tcase_add_test(t, lines_of_threads_do_not_mix);
     tcase_add_test(t, unread_pipe_drops_lines_and_says_so);
     tcase_add_test(t, closed_stderr_is_no_failure);
+    tcase_add_test(t, a_line_cut_by_a_full_disk_is_finished);
     suite_add_tcase(s, t);
     return s;
 }

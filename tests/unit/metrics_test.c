@@ -183,7 +183,7 @@ static xn_metrics *make(void) {
 START_TEST(fresh_page_has_every_series_at_zero) {
     xn_metrics *metrics = make();
     render(metrics);
-    ck_assert_int_eq(parsed.count, XN_ROUTE_COUNT * 23 + XN_REJECT_COUNT + XN_CLOSE_COUNT +
+    ck_assert_int_eq(parsed.count, XN_ROUTE_COUNT * 25 + XN_REJECT_COUNT + XN_CLOSE_COUNT +
                                        XN_STAGE_COUNT * (19 + 3) + 2 * (11 + 3) + 2 * 6 +
                                        XN_GAUGE_COUNT + XN_COUNTER_COUNT + 5);
     for (int i = 0; i < parsed.count; i++) {
@@ -262,6 +262,7 @@ START_TEST(reasons_gauges_and_counters) {
                                          "xnord_inflight_bytes",
                                          "xnord_connections",
                                          "xnord_connections_bytes",
+                                         "xnord_programs_bytes",
                                          "xnord_weights",
                                          "xnord_weights_bytes",
                                          "xnord_weights_cache_bytes",

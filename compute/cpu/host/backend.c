@@ -101,17 +101,25 @@ static xn_status stream_create(xn_device *device, const xn_stream_options *optio
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for a cpu stream");
     stream->device = device;
     stream->way = way;
+    stream->most_scratch_bytes =
+        options && options->most_scratch_bytes ? options->most_scratch_bytes : SIZE_MAX;
     stream_set_threads(stream, options ? options->threads : 0);
     xn_cpu_threads_start(device->threads - 1, device->pinned);
     *out = stream;
     return XN_OK;
 }
 
+static void stream_trim(xn_stream *stream) {
+    xn_mem_free(stream->arena);
+    xn_mem_free(stream->scratch);
+    stream->arena = stream->scratch = NULL;
+    stream->arena_bytes = stream->scratch_bytes = 0;
+}
+
 static void stream_free(xn_stream *stream) {
     if (!stream)
         return;
-    xn_mem_free(stream->arena);
-    xn_mem_free(stream->scratch);
+    stream_trim(stream);
     xn_mem_free(stream);
 }
 
@@ -136,9 +144,11 @@ static void *arena_of(const xn_stream *stream, size_t bytes) {
 static bool weights_fit(const xn_step *step, const xn_prepared *p) {
     const xn_conv *conv = &step->conv;
     const xn_epilogue *e = &conv->epilogue;
-    const bool kernel = step->kind != XN_STEP_CONV ||
-                        (p && p->group_channels == conv->group_channels &&
-                         p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w);
+    const bool kernel = step->kind == XN_STEP_STEM
+                            ? p && p->weights->planes
+                            : step->kind != XN_STEP_CONV ||
+                                  (p && p->group_channels == conv->group_channels &&
+                                   p->kernel_h == conv->kernel_h && p->kernel_w == conv->kernel_w);
     if (!p)
         return kernel && !e->factor && !e->bias && !e->shift && !step->least &&
                e->activation != XN_ACTIVATION_PRELU;
@@ -274,6 +284,7 @@ const xn_backend xn_backend_cpu = {
     .weights_ready = xn_cpu_weights_ready,
     .arena_reserve = arena_reserve,
     .arena = arena_of,
+    .stream_trim = stream_trim,
     .in_place = true,
     .begin = begin,
     .enqueue = enqueue,

@@ -37,7 +37,7 @@ struct xn_stream {
     int threads;             /* the most a run may use: 1 .. device->threads */
     int64_t ended_ns;        /* when the last run did */
     unsigned char *scratch;  /* owned; grows in plan_create only, to the most any plan asked */
-    size_t scratch_bytes;
+    size_t scratch_bytes, most_scratch_bytes;
     unsigned char *arena; /* owned: the tensors between steps */
     size_t arena_bytes;
     int64_t compute_ns; /* of the run under way */
@@ -107,7 +107,7 @@ struct xn_cpu_path {
 /* ---- paths.c ---- */
 
 extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct, xn_cpu_dense,
-    xn_cpu_ops;
+    xn_cpu_ops, xn_cpu_stem;
 
 /* Way `index` of the ways that this machine can run convolutions, NULL past the last. */
 const xn_cpu_way *xn_cpu_way_at(int index);
@@ -117,8 +117,8 @@ const xn_cpu_way *xn_cpu_way_find(const char *name);
 const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set);
 /* writes_bits of paths that always do. */
 bool xn_cpu_writes_all_bits(const xn_step *step);
-/* The one way, with this set, of all steps that are no convolutions. */
-const xn_cpu_way *xn_cpu_way_of_ops(const xn_cpu_set *set);
+/* The one way, with this set, of steps of a kind that is not conv. */
+const xn_cpu_way *xn_cpu_way_of_kind(int32_t kind, const xn_cpu_set *set);
 
 /* ---- run.c ---- */
 

@@ -22,14 +22,21 @@ static const xn_cpu_way ways[] = {
 };
 enum { WAY_COUNT = sizeof ways / sizeof *ways };
 
-static const xn_cpu_way ops[XN_CPU_SETS] = {
-    [XN_CPU_PORTABLE] = {"ops/portable", &xn_cpu_ops, &xn_cpu_set_portable},
+/* By instruction set: steps that are no convolutions, and stems. */
+#define OTHERS(set, name)                                                                          \
+    {                                                                                              \
+        {"ops/" name, &xn_cpu_ops, &set}, {                                                        \
+            "stem/" name, &xn_cpu_stem, &set                                                       \
+        }                                                                                          \
+    }
+static const xn_cpu_way others[XN_CPU_SETS][2] = {
+    [XN_CPU_PORTABLE] = OTHERS(xn_cpu_set_portable, "portable"),
 #if defined(__x86_64__)
-    [XN_CPU_AVX2] = {"ops/avx2", &xn_cpu_ops, &xn_cpu_set_avx2},
-    [XN_CPU_AVX512] = {"ops/avx512", &xn_cpu_ops, &xn_cpu_set_avx512},
-    [XN_CPU_VPOPCNT] = {"ops/avx512-vpopcnt", &xn_cpu_ops, &xn_cpu_set_vpopcnt},
+    [XN_CPU_AVX2] = OTHERS(xn_cpu_set_avx2, "avx2"),
+    [XN_CPU_AVX512] = OTHERS(xn_cpu_set_avx512, "avx512"),
+    [XN_CPU_VPOPCNT] = OTHERS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
 #elif defined(__aarch64__)
-    [XN_CPU_NEON] = {"ops/neon", &xn_cpu_ops, &xn_cpu_set_neon},
+    [XN_CPU_NEON] = OTHERS(xn_cpu_set_neon, "neon"),
 #endif
 };
 
@@ -68,6 +75,6 @@ const xn_cpu_way *xn_cpu_way_choose(const xn_step *step, const xn_cpu_set *set) 
     return best;
 }
 
-const xn_cpu_way *xn_cpu_way_of_ops(const xn_cpu_set *set) {
-    return &ops[set->isa];
+const xn_cpu_way *xn_cpu_way_of_kind(int32_t kind, const xn_cpu_set *set) {
+    return &others[set->isa][kind == XN_STEP_STEM];
 }

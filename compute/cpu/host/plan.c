@@ -34,6 +34,12 @@ static xn_status reserve(xn_stream *stream, const xn_plan *plan, xn_error *error
                 xn_add_size(bytes, plan->shared_bytes, &bytes);
     if (fits && bytes <= stream->scratch_bytes)
         return XN_OK;
+    if (!fits || bytes > stream->most_scratch_bytes)
+        return xn_fail(error, XN_ERR_LIMIT, NULL,
+                       "this geometry needs scratch memory of %zu bytes, and of %zu for each of %d "
+                       "threads; a run may have %zu",
+                       plan->shared_bytes, plan->thread_bytes, stream->device->threads,
+                       stream->most_scratch_bytes);
     unsigned char *scratch = fits ? xn_mem_zalloc(bytes, 1) : NULL;
     if (!scratch)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL,
@@ -75,8 +81,10 @@ static const xn_cpu_way *way_of(const xn_stream *stream, const xn_step *step) {
     const xn_cpu_set *set = stream->way ? stream->way->set : stream->device->set;
     if (!can_run(step))
         return NULL;
-    if (step->kind != XN_STEP_CONV)
-        return xn_cpu_ops.fits(step) ? xn_cpu_way_of_ops(set) : NULL;
+    if (step->kind != XN_STEP_CONV) {
+        const xn_cpu_way *way = xn_cpu_way_of_kind(step->kind, set);
+        return way->path->fits(step) ? way : NULL;
+    }
     if (!stream->way)
         return xn_cpu_way_choose(step, set);
     return stream->way->path->fits(step) ? stream->way : NULL;

@@ -21,8 +21,9 @@ static bool is_pool(const xn_step *step) {
 }
 
 static bool fits(const xn_step *step) {
-    return step->kind != XN_STEP_CONV && (step->conv.input_datatype == XN_BITS ||
-                                          step->input_layout != XN_LAYOUT_NHWC || !is_pool(step));
+    return step->kind != XN_STEP_CONV && step->kind != XN_STEP_STEM &&
+           (step->conv.input_datatype == XN_BITS || step->input_layout != XN_LAYOUT_NHWC ||
+            !is_pool(step));
 }
 
 /* Measured (NOTES.md): an element that is read, one that is written. */

@@ -6,8 +6,8 @@
 #include "layout.h"
 
 static bool fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
-    return job->conv.mode == XN_MODE_XNOR && job->source != XN_CUDA_FROM_DUAL_RAIL &&
-           xn_cuda_has_reals(job) && xn_cuda_implicit_gemm_fits(&job->conv, job->images);
+    return job->conv.mode == XN_MODE_XNOR && xn_cuda_has_reals(job) &&
+           xn_cuda_implicit_gemm_fits(&job->conv, job->images);
 }
 
 /* Products are of whole tiles: 32 filters and as many outputs, 256 bits. */

@@ -1,4 +1,4 @@
-/* few.cuh: what the paths for few channels share (sliding_window, depthwise, patch_gemm): what
+/* few.cuh: what the paths for few channels share (sliding_window, patch_gemm): what
  * their launches are told, stores of four outputs, and outputs by the definition (epilogue.cuh)
  * from the input itself. The latter are slow, and for outputs of which a fast kernel knows only
  * that fp32 may have overflowed: they have the same bits wherever it did not. */

@@ -8,7 +8,6 @@
  *   fields       fields[O][KH][row words]      channels of tap j from bit j * field on, then 0
  *   wide filters wide[chunks/2][rows/8][2][8][4] two chunks, of 8 filters at a time
  *   lines filters lines_filters[chunks/2][rows/8][2][8][4] likewise, in the order of filters
- *   rails filters rails[chunks/2][rows/8][2][8][4] likewise, each tap's words and their complements
  *   wide prefix  wide_prefix[(KH+1)*(KW+1)][O] the numbers of prefix
  *   lines        lines[N*G][units][plane][4]   activations with their borders (xn_cuda_padded)
  *
@@ -16,8 +15,7 @@
  * (0, 1) and so on. Otherwise chunk c*KH + i is words 4c .. 4c+3 of kernel row i, whose taps lie
  * one after the other. The filters of a chunk are in the order of xn_cuda_wgmma_row. In lines a
  * chunk is 4 words of a tap, taps run faster than words, or where a tap has less, as many taps of a
- * kernel row. In rails a chunk is 4 words of a tap
- * and its complements (xn_cuda_dual_rail).
+ * kernel row.
  *
  * tap_words is 1, 2 or a multiple of 4, so that a tap is copied in units of 4, 8 or 16 bytes, and
  * row_words is a multiple of 8: the 256 bits of one matrix instruction. The words that pad are
@@ -81,27 +79,6 @@ XN_HD int64_t xn_cuda_padded_chunk(int32_t i, int32_t j, int32_t word, int32_t t
     if (tap_words >= 4)
         return xn_cuda_unit_chunk(i, j, word, kernel_h, kernel_w);
     return ((int64_t)i * ((kernel_w * tap_words + 3) / 4)) + (j * tap_words + word) / 4;
-}
-
-/* Activations as dual_rail.cu reads them: rails[N*G][units][H*W][16 bytes]. A unit has 128
- * channels of a pixel; first come all bits, then as many units of their complements. Up to 64
- * channels are one unit, 8 bytes of bits and 8 of complements. Where there is no channel bits are
- * anything: those of the filters are zero. */
-typedef struct xn_cuda_dual_rail {
-    int32_t words, units; /* words of bits: 2 or a multiple of 4 */
-} xn_cuda_dual_rail;
-
-XN_HD xn_cuda_dual_rail xn_cuda_dual_rail_of(int32_t group_channels) {
-    const int32_t words = xn_packed_words(group_channels);
-    xn_cuda_dual_rail r;
-    r.words = words < 2 ? 2 : words;
-    r.units = r.words / 2 < 2 ? 1 : r.words / 2;
-    return r;
-}
-
-/* Chunks of a filter; words of a tap from r.words on are complements. */
-XN_HD int64_t xn_cuda_dual_rail_chunks(int32_t group_channels, int32_t kernel_h, int32_t kernel_w) {
-    return (int64_t)kernel_h * kernel_w * xn_cuda_dual_rail_of(group_channels).units;
 }
 
 /* The first of the 4 words of a filter's chunk; row as xn_cuda_wgmma_row. */

@@ -6,8 +6,7 @@
 #include "xn_arith.h"
 
 static bool fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
-    return job->conv.mode == XN_MODE_XNOR && job->source != XN_CUDA_FROM_DUAL_RAIL &&
-           xn_cuda_has_reals(job);
+    return job->conv.mode == XN_MODE_XNOR && xn_cuda_has_reals(job);
 }
 
 static void terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *, double *t) {

@@ -12,63 +12,39 @@ enum {
     HIGH_CHUNKS = 2,      /* or for planes as high as HIGH */
     HIGH = 2048,
     MAX_PHASES = 1 << 10,
-    SHARED_LIMIT = 48 << 10,
-    MIN_SPLIT_FILTERS = 8, /* a block with fewer spends more on its rows than on them */
 };
 
 typedef void (*strip_function)(const xn_strip_args);
 
 struct strip_kernel {
     int32_t kernel, rows;
-    bool one, single;              /* one channel; and one filter */
     int32_t kind, depth, dilation; /* of columns; 1: of rows too, else those have any */
     int32_t ring;                  /* bytes */
     strip_function function;
 };
 
 #define SINGLE(K, ROWS, KIND, D)                                                                   \
-    { K, ROWS, true, true, KIND, 0, D, 0, xn_strip_kernel<K, K, ROWS, KIND, 0, D, XN_STRIP_SINGLE> }
+    { K, ROWS, KIND, 0, D, 0, xn_strip_kernel<K, K, ROWS, KIND, 0, D> }
 #define RING(KIND, DEPTH)                                                                          \
     {                                                                                              \
-        3, 4, true, true, KIND, DEPTH, 1, xn_strip_ring<3, 3, 4, KIND, DEPTH>::TOTAL_BYTES,        \
-            xn_strip_kernel<3, 3, 4, KIND, DEPTH, 1, XN_STRIP_SINGLE>                              \
-    }
-#define SEVERAL(ROWS, ONE)                                                                         \
-    {                                                                                              \
-        3, ROWS, ONE, false, XN_STRIP_FP32, 0, 1, 0,                                               \
-            xn_strip_kernel<3, 3, ROWS, XN_STRIP_FP32, 0, 1,                                       \
-                            ONE ? XN_STRIP_FILTERS : XN_STRIP_CHANNELS>                            \
+        3, 4, KIND, DEPTH, 1, xn_strip_ring<3, 3, 4, KIND, DEPTH>::TOTAL_BYTES,                    \
+            xn_strip_kernel<3, 3, 4, KIND, DEPTH, 1>                                               \
     }
 /* Of those that take a problem the first is the fastest. */
 static const strip_kernel kernels[] = {
-    RING(XN_STRIP_FP32, 2),
-    RING(XN_STRIP_FP32, 4),
-    RING(XN_STRIP_FP16, 2),
-    SINGLE(1, 4, XN_STRIP_FP32, 1),
-    SINGLE(3, 4, XN_STRIP_FP32, 1),
-    SINGLE(3, 1, XN_STRIP_FP32, 1),
-    SINGLE(3, 4, XN_STRIP_FP16, 1),
-    SINGLE(3, 1, XN_STRIP_FP16, 1),
-    SINGLE(5, 4, XN_STRIP_FP32, 1),
-    SINGLE(7, 4, XN_STRIP_FP32, 1),
-    SINGLE(3, 4, XN_STRIP_FP32, 2),
-    SINGLE(3, 1, XN_STRIP_FP32, 2),
-    SINGLE(3, 4, XN_STRIP_FP16, 2),
-    SINGLE(3, 1, XN_STRIP_FP16, 2),
-    SINGLE(3, 4, XN_STRIP_LOOSE, 1),
-    SINGLE(5, 4, XN_STRIP_LOOSE, 1),
-    SINGLE(7, 4, XN_STRIP_LOOSE, 1),
-    SINGLE(1, 4, XN_STRIP_ANY, 1),
-    SINGLE(2, 4, XN_STRIP_ANY, 1),
-    SINGLE(3, 4, XN_STRIP_ANY, 1),
-    SINGLE(3, 1, XN_STRIP_ANY, 1),
-    SINGLE(4, 4, XN_STRIP_ANY, 1),
-    SINGLE(5, 4, XN_STRIP_ANY, 1),
-    SINGLE(6, 4, XN_STRIP_ANY, 1),
+    RING(XN_STRIP_FP32, 2),          RING(XN_STRIP_FP32, 4),
+    RING(XN_STRIP_FP16, 2),          SINGLE(1, 4, XN_STRIP_FP32, 1),
+    SINGLE(3, 4, XN_STRIP_FP32, 1),  SINGLE(3, 1, XN_STRIP_FP32, 1),
+    SINGLE(3, 4, XN_STRIP_FP16, 1),  SINGLE(3, 1, XN_STRIP_FP16, 1),
+    SINGLE(5, 4, XN_STRIP_FP32, 1),  SINGLE(7, 4, XN_STRIP_FP32, 1),
+    SINGLE(3, 4, XN_STRIP_FP32, 2),  SINGLE(3, 1, XN_STRIP_FP32, 2),
+    SINGLE(3, 4, XN_STRIP_FP16, 2),  SINGLE(3, 1, XN_STRIP_FP16, 2),
+    SINGLE(3, 4, XN_STRIP_LOOSE, 1), SINGLE(5, 4, XN_STRIP_LOOSE, 1),
+    SINGLE(7, 4, XN_STRIP_LOOSE, 1), SINGLE(1, 4, XN_STRIP_ANY, 1),
+    SINGLE(2, 4, XN_STRIP_ANY, 1),   SINGLE(3, 4, XN_STRIP_ANY, 1),
+    SINGLE(3, 1, XN_STRIP_ANY, 1),   SINGLE(4, 4, XN_STRIP_ANY, 1),
+    SINGLE(5, 4, XN_STRIP_ANY, 1),   SINGLE(6, 4, XN_STRIP_ANY, 1),
     SINGLE(7, 4, XN_STRIP_ANY, 1),
-    SEVERAL(4, true),
-    SEVERAL(4, false),
-    SEVERAL(1, false),
 };
 
 /* 4 elements at a time: the input's rows start at such a multiple, and so do the windows. */
@@ -97,21 +73,9 @@ bool xn_cuda_sliding_vectors(const xn_conv *c) {
 static const strip_kernel *find_kernel(const xn_conv *c, int32_t rows, int32_t depth) {
     for (const strip_kernel &k : kernels)
         if (k.kernel == c->kernel_w && k.kernel == c->kernel_h && k.dilation == c->dilation_w &&
-            (!rows || rows == k.rows) && depth == k.depth && k.one == (c->group_channels == 1) &&
-            (!k.single || c->group_out_channels == 1) && has_kind(c, k.kind))
+            (!rows || rows == k.rows) && depth == k.depth && has_kind(c, k.kind))
             return &k;
     return NULL;
-}
-
-/* Shared memory of a block. */
-static int64_t shared_bytes(const xn_conv *c, const strip_kernel *k, int32_t threads,
-                            int64_t filters) {
-    if (k->single)
-        return k->ring;
-    const int64_t rows = k->one ? 0 : c->group_channels * (k->rows + k->kernel - 1);
-    const int64_t tables = (int64_t)c->group_channels * k->kernel;
-    return filters * (tables * (int64_t)sizeof(uint2) + (int64_t)sizeof(xn_filter)) +
-           rows * (int64_t)sizeof(uint32_t) * threads;
 }
 
 static int64_t tiles_across(const xn_conv *c, const xn_cuda_sliding *s) {
@@ -131,10 +95,6 @@ static int64_t tiles_down(const xn_conv *c, const xn_cuda_sliding *s) {
     return (phase_rows(c) - 1) / ((int64_t)segments_down(s) * s->rows * s->chunks) + 1;
 }
 
-static int64_t splits_of(const xn_conv *c, const xn_cuda_sliding *s) {
-    return (c->group_out_channels - 1) / s->span + 1;
-}
-
 /* Each phase of the rows is one. */
 static int64_t planes_of(const xn_conv *c, int64_t images) {
     return images * c->groups * c->dilation_h;
@@ -152,14 +112,14 @@ static int64_t grid_z(const xn_conv *c, int64_t images, const xn_cuda_sliding *s
 
 static int64_t grid_x(const xn_conv *c, int64_t images, const xn_cuda_sliding *s) {
     const int64_t folds = (stacks_of(c, images, s) - 1) / grid_z(c, images, s) + 1;
-    return tiles_across(c, s) * splits_of(c, s) * folds;
+    return tiles_across(c, s) * folds;
 }
 
 static bool takes(const xn_conv *c) {
     return xn_few_takes(c) && c->stride_h == 1 && c->stride_w == 1 && find_kernel(c, 0, 0) &&
            (c->dilation_w == 1 ? c->dilation_h == 1 : c->dilation_h <= MAX_PHASES) &&
-           c->group_channels <= XN_CUDA_FEW_CHANNELS &&
-           (int64_t)c->group_channels * c->height * c->width <= INT32_MAX &&
+           c->group_channels == 1 && c->group_out_channels == 1 &&
+           (int64_t)c->height * c->width <= INT32_MAX &&
            (int64_t)c->out_height * c->out_width <= INT32_MAX &&
            (int64_t)c->height + c->pad_top + c->pad_bottom <= MAX_PADDED &&
            (int64_t)c->width + c->pad_left + c->pad_right <= MAX_PADDED;
@@ -173,13 +133,10 @@ bool xn_cuda_sliding_fits(const xn_conv *c, int64_t images, const xn_cuda_slidin
     if (!takes(c) || !is_power_of_2(s->lanes) || s->lanes < 4 || s->lanes > 32 ||
         !is_power_of_2(s->across) || !is_power_of_2(s->stack) || !is_power_of_2(s->threads) ||
         s->threads < 32 || s->threads > XN_STRIP_MAX_THREADS ||
-        (int64_t)s->lanes * s->across * s->stack > s->threads || s->chunks < 1 || s->span < 1)
+        (int64_t)s->lanes * s->across * s->stack > s->threads || s->chunks < 1)
         return false;
-    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
-    return k && (s->chunks == 1 || k->one) &&
-           shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack) <= SHARED_LIMIT &&
-           planes_of(c, images) <= MAX_PLANES && grid_x(c, images, s) <= INT32_MAX &&
-           tiles_down(c, s) <= MAX_GRID_YZ;
+    return find_kernel(c, s->rows, s->depth) && planes_of(c, images) <= MAX_PLANES &&
+           grid_x(c, images, s) <= INT32_MAX && tiles_down(c, s) <= MAX_GRID_YZ;
 }
 
 /* The largest that is not more than v; 1 at least. */
@@ -224,37 +181,19 @@ static int32_t choose_chunks(const xn_conv *c, int64_t images, int64_t warps) {
 /* Few rows a thread while only that fills the multiprocessors; else more, which reads less of the
  * rows between strips again. */
 static void choose_rows(const xn_conv *c, int64_t images, int multiprocessors, xn_cuda_sliding *s) {
-    const strip_kernel *k = find_kernel(c, 0, 0);
     const int64_t warps = planes_of(c, images) * ((phase_rows(c) - 1) / 4 + 1) *
                           ((c->out_width - 1) / (s->lanes * XN_STRIP_WIDTH) + 1) * s->lanes / 32;
-    s->rows = k->rows;
+    s->rows = find_kernel(c, 0, 0)->rows;
     s->chunks = 1;
     if (warps < MIN_WARPS * (int64_t)multiprocessors && find_kernel(c, 1, 0))
         s->rows = 1;
-    else if (k->one)
+    else
         s->chunks = choose_chunks(c, images, warps / multiprocessors);
     const int32_t depth = s->chunks >= MAX_CHUNKS ? 4 : 2;
     if (s->chunks > 1 && find_kernel(c, s->rows, depth))
         s->depth = depth;
     if (c->input_datatype == XN_FP16 && is_cached(c, images))
         s->depth = 0; /* half the bytes: the copies' instructions cost more than they hide */
-}
-
-/* Filters a block makes: all, unless there are multiprocessors to spare or too little memory. */
-static int32_t choose_span(const xn_conv *c, int64_t images, int multiprocessors,
-                           const xn_cuda_sliding *s) {
-    const strip_kernel *k = find_kernel(c, s->rows, s->depth);
-    if (k->single)
-        return 1;
-    const int64_t fixed = shared_bytes(c, k, s->threads, 0);
-    const int64_t most = (SHARED_LIMIT - fixed) / (shared_bytes(c, k, s->threads, 1) - fixed);
-    const int64_t tiles = tiles_across(c, s) * tiles_down(c, s) * stacks_of(c, images, s);
-    const int64_t filters = c->group_out_channels, wanted = 2 * (int64_t)multiprocessors;
-    int64_t splits = tiles < wanted ? (wanted + tiles - 1) / tiles : 1;
-    const int64_t useful = (filters + MIN_SPLIT_FILTERS - 1) / MIN_SPLIT_FILTERS;
-    splits = splits < useful ? splits : useful;
-    const int64_t span = (filters + splits - 1) / splits;
-    return (int32_t)(span * s->stack < most ? span : most / s->stack);
 }
 
 bool xn_cuda_sliding_choose(const xn_conv *c, int64_t images, int multiprocessors,
@@ -265,18 +204,12 @@ bool xn_cuda_sliding_choose(const xn_conv *c, int64_t images, int multiprocessor
     s.lanes = power_of_2_from((c->out_width - 1) / XN_STRIP_WIDTH + 1, 32);
     s.lanes = s.lanes < 4 ? 4 : s.lanes;
     choose_rows(c, images, multiprocessors, &s);
-    const strip_kernel *k = find_kernel(c, s.rows, s.depth);
     s.threads = XN_STRIP_MAX_THREADS;
-    while (s.threads > 32 && shared_bytes(c, k, s.threads, 1) > SHARED_LIMIT)
-        s.threads /= 2;
     s.across = power_of_2_from((c->out_width - 1) / (s.lanes * XN_STRIP_WIDTH) + 1,
                                s.threads / s.lanes < 2 ? 1 : 2);
     const int32_t segments = s.threads / (s.lanes * s.across);
     const int32_t down = power_of_2_from((phase_rows(c) - 1) / (s.rows * s.chunks) + 1, segments);
     s.stack = power_of_2_from(planes_of(c, images), segments / down);
-    while (s.stack > 1 && shared_bytes(c, k, s.threads, s.stack) > SHARED_LIMIT)
-        s.stack /= 2;
-    s.span = choose_span(c, images, multiprocessors, &s);
     if (!xn_cuda_sliding_fits(c, images, &s))
         return false;
     *out = s;
@@ -287,21 +220,20 @@ void xn_cuda_sliding_terms(const xn_conv *c, int64_t images, int multiprocessors
                            const xn_cuda_sliding *s, double *terms) {
     const strip_kernel *k = find_kernel(c, s->rows, s->depth);
     const double out_rows = s->rows * s->chunks, in_rows = out_rows + k->kernel - 1;
-    const double tables = (double)c->group_channels * k->kernel * ((k->kernel + 2) / 3);
+    const double tables = (double)k->kernel * ((k->kernel + 2) / 3);
     const double blocks =
         (double)grid_x(c, images, s) * tiles_down(c, s) * (double)grid_z(c, images, s);
     const double warps = xn_few_share(blocks, multiprocessors) * s->threads / 32;
-    const double digests = warps * in_rows * c->group_channels * (k->kernel + 5);
-    const double outputs = warps * out_rows * s->span * (tables + 10);
+    const double digests = warps * in_rows * (k->kernel + 5);
+    const double outputs = warps * out_rows * (tables + 10);
     const bool vectors = k->kind == XN_STRIP_FP32 || k->kind == XN_STRIP_FP16;
     terms[0] = 1;
-    terms[1] = k->single ? 0 : sqrt(s->span * tables); /* a thread's look-ups, partly hidden */
-    terms[2] = vectors ? 0 : s->chunks - 1;            /* which wait for one another */
-    terms[3] = vectors ? digests : 0;
-    terms[4] = vectors ? 0 : digests;
-    terms[5] = vectors ? 0 : warps * in_rows * 32 / s->lanes; /* rows of memory */
-    terms[6] = outputs;
-    terms[7] = xn_few_streamed(c, images, multiprocessors);
+    terms[1] = vectors ? 0 : s->chunks - 1; /* which wait for one another */
+    terms[2] = vectors ? digests : 0;
+    terms[3] = vectors ? 0 : digests;
+    terms[4] = vectors ? 0 : warps * in_rows * 32 / s->lanes; /* rows of memory */
+    terms[5] = outputs;
+    terms[6] = xn_few_streamed(c, images, multiprocessors);
 }
 
 cudaError_t xn_cuda_sliding_launch(const xn_conv *c, int64_t images, const xn_cuda_sliding *s,
@@ -314,23 +246,19 @@ cudaError_t xn_cuda_sliding_launch(const xn_conv *c, int64_t images, const xn_cu
     xn_few_set(&a, c, io, epilogue, true);
     a.vector_in = vector_in(c);
     a.vector_out = c->out_width % XN_STRIP_WIDTH == 0;
-    a.channel_reciprocal = 1.0f / (float)c->group_channels;
     a.lanes_log2 = xn_few_log2(s->lanes);
     a.across_log2 = xn_few_log2(s->across);
     a.down_log2 = xn_few_log2(segments_down(s));
     a.stack_log2 = xn_few_log2(s->stack);
     a.chunks = s->chunks;
     a.tiles_x = (int32_t)tiles_across(c, s);
-    a.splits = (int32_t)splits_of(c, s);
-    a.span = s->span;
     a.planes = (int32_t)planes_of(c, images);
-    a.in_plane = (int64_t)c->group_channels * c->height * c->width;
-    a.out_plane = (int64_t)c->group_out_channels * c->out_height * c->out_width;
+    a.in_plane = (int64_t)c->height * c->width;
+    a.out_plane = (int64_t)c->out_height * c->out_width;
     const dim3 grid((unsigned)grid_x(c, images, s), (unsigned)tiles_down(c, s),
                     (unsigned)grid_z(c, images, s));
-    return xn_cuda_launch_with(k->function, grid, s->threads,
-                               (size_t)shared_bytes(c, k, s->threads, (int64_t)s->span * s->stack),
-                               overlapped, stream, a);
+    return xn_cuda_launch_with(k->function, grid, s->threads, (size_t)k->ring, overlapped, stream,
+                               a);
 }
 
 cudaError_t xn_cuda_sliding_load(void) {

@@ -1,12 +1,10 @@
-/* sliding_window.cuh: XNOR convolution of few channels at the speed of memory: stride 1, kernels up
- * to 7 x 7.
+/* sliding_window.cuh: XNOR convolution of groups of one channel and one filter at the speed of
+ * memory: stride 1, kernels up to 7 x 7.
  *
  * A thread owns 4 output columns and walks down a strip of rows with the rows of its windows in
  * registers; columns of its neighbours come by shuffles, those past the segment's ends by a load of
- * its first and last lane. Where a group is one channel and one filter, as in the single-channel
- * images this path is for and in depth-wise layers, nothing passes through shared memory and no
- * thread waits for another but in shuffles. Else the filters' tables are there and, with several
- * channels, the thread's own patterns. Of an input row a thread keeps
+ * its first and last lane. Nothing passes through shared memory but rows on their way,
+ * and no thread waits for another but in shuffles. Of an input row a thread keeps
  *
  *   h[4]      the sums of |x| over the KW columns of each output's window; K is their vertical sum
  *   pattern   one nibble an output: the signs (1 = negative) of the 3 columns from the window's
@@ -32,26 +30,19 @@
 
 #include "sliding_window_ring.cuh"
 
-/* What a group has: one channel and one filter; several filters; several channels as well. */
-#define XN_STRIP_SINGLE 0
-#define XN_STRIP_FILTERS 1
-#define XN_STRIP_CHANNELS 2
+/* ---- the filter ---- */
 
-/* ---- filters ---- */
-
-/* That of a single one, in registers. Its words are read before the rows: after them the loads
+/* In registers. Its words are read before the rows: after them the loads
  * would be issued only when the rows have arrived. */
 template <int KW, int KH>
 struct xn_strip_own_filter {
     static constexpr int WORDS = (KH * KW + 31) / 32, TABLES = xn_strip_window<KW>::TABLES;
-    static constexpr int32_t first = 0, count = 1;
     uint32_t words[WORDS];
     float factor, bias;
     uint2 tables[KH * TABLES];
     xn_filter filter;
 
-    __device__ __forceinline__ void load(const xn_strip_args &a, const xn_strip_block &,
-                                         const xn_strip_place &p) {
+    __device__ __forceinline__ void load(const xn_strip_args &a, const xn_strip_place &p) {
         const int32_t o = a.conv.groups == 1 ? 0 : p.plane % a.conv.groups;
         const xn_epilogue_args &e = a.epilogue;
 #pragma unroll
@@ -69,65 +60,6 @@ struct xn_strip_own_filter {
             tables[t] = xn_strip_table(~__funnelshift_r(words[word], next, at % 32),
                                        KW - part < 3 ? KW - part : 3);
         }
-    }
-    __device__ __forceinline__ xn_filter of(int32_t) const {
-        return filter;
-    }
-    __device__ __forceinline__ uint2 table(int32_t, int32_t, int t) const {
-        return tables[t];
-    }
-};
-
-/* Those of a block, 3 x 3, in shared memory for each plane of the stack: tables[plane][filter]
- * [channel][row of taps], constants[plane][filter], and behind them patterns[channel][row][thread].
- */
-template <int GROUP>
-struct xn_strip_shared_filters {
-    int32_t first, count, plane, channels;
-    uint2 *tables; /* from here on: of the thread's plane, once made */
-    xn_filter *constants;
-    uint32_t *patterns;
-
-    __device__ __forceinline__ void load(const xn_strip_args &a, const xn_strip_block &block,
-                                         const xn_strip_place &p) {
-        extern __shared__ uint32_t shared[];
-        first = block.split * a.span;
-        count = min(a.span, a.conv.group_out_channels - first);
-        plane = p.stack;
-        channels = GROUP == XN_STRIP_FILTERS ? 1 : a.conv.group_channels;
-        tables = (uint2 *)shared;
-        constants = (xn_filter *)(tables + (a.span * channels * 3 << a.stack_log2));
-        patterns = (uint32_t *)(constants + (a.span << a.stack_log2)) + threadIdx.x;
-    }
-    __device__ __forceinline__ void make(const xn_strip_args &a, const xn_strip_block &block) {
-        const xn_conv &c = a.conv;
-        const int32_t all = a.span << a.stack_log2, rows = channels * 3;
-        /* Filter f of the stack; past the last one it repeats, which nothing reads. */
-        auto filter_of = [&](int32_t f) {
-            const int32_t at = (block.plane << a.stack_log2) + f / a.span;
-            const int32_t group = c.groups == 1 ? 0 : at % c.groups;
-            const int32_t o = first + (a.span == 1 ? 0 : f % a.span);
-            return group * c.group_out_channels + min(o, c.group_out_channels - 1);
-        };
-        for (int32_t e = threadIdx.x; e < all * rows; e += blockDim.x) {
-            const int32_t at = e % rows * 3;
-            const uint32_t *words = a.weights + (int64_t)filter_of(e / rows) * a.weight_words;
-            uint32_t bits = __ldg(words + at / 32) >> at % 32;
-            if (at % 32 > 29)
-                bits |= __ldg(words + at / 32 + 1) << (32 - at % 32);
-            tables[e] = xn_strip_table(~bits, 3);
-        }
-        for (int32_t f = threadIdx.x; f < all; f += blockDim.x)
-            constants[f] = xn_filter_of(a.epilogue, filter_of(f));
-        __syncthreads();
-        constants += plane * a.span;
-        tables += plane * a.span * rows;
-    }
-    __device__ __forceinline__ xn_filter of(int32_t f) const {
-        return constants[f];
-    }
-    __device__ __forceinline__ uint2 table(int32_t f, int32_t channel, int t) const {
-        return tables[(f * channels + channel) * 3 + t];
     }
 };
 
@@ -155,73 +87,48 @@ xn_strip_differ(const uint2 *tables, const uint32_t (*pattern)[xn_strip_window<K
         }
 }
 
-/* ROWS rows of outputs from index on, of which rows_left exist, for all filters. patterns: of the
- * only channel, or filled with those of one after the other by next(channel). */
-template <int KW, int KH, int ROWS, int KIND, bool SEVERAL, bool TWICE, class Filters, class Next>
+/* ROWS rows of outputs from index on, of which rows_left exist. */
+template <int KW, int KH, int ROWS, int KIND, bool TWICE>
 __device__ __forceinline__ void
-xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p, const Filters &filters,
-                 const uint32_t (*patterns)[xn_strip_window<KW>::WORDS], Next next,
-                 const uint32_t *columns, const float (&box)[ROWS][XN_STRIP_WIDTH],
-                 const xn_strip_phase &phase, int32_t in_y, int32_t rows_left, int64_t index) {
-    constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4, TABLES = KH * xn_strip_window<KW>::TABLES;
-    const int32_t channels = SEVERAL ? a.conv.group_channels : 1;
+xn_strip_outputs(const xn_strip_args &a, const xn_strip_place &p,
+                 const xn_strip_own_filter<KW, KH> &f,
+                 const uint32_t (*patterns)[xn_strip_window<KW>::WORDS], const uint32_t *columns,
+                 const float (&box)[ROWS][XN_STRIP_WIDTH], const xn_strip_phase &phase,
+                 int32_t in_y, int32_t rows_left, int64_t index) {
+    constexpr int BYTES = KIND == XN_STRIP_FP16 ? 2 : 4;
     const int64_t pitch = (int64_t)a.conv.out_width * phase.step;
-    const float most = (float)(channels * KH * KW) + 0x1p16f;
-    index += filters.first * ((int64_t)a.conv.out_height * a.conv.out_width);
-    for (int32_t f = 0; f < filters.count; f++) {
-        uint32_t counts[ROWS] = {}, others[ROWS] = {};
-        uint2 tables[TABLES];
-        auto differ = [&](int r) {
-            xn_strip_differ<KW, KH, TWICE>(tables, patterns + r, in_y + r, phase.height, columns,
-                                           &counts[r], &others[r]);
-        };
-        for (int32_t channel = 0; channel < channels; channel++) {
+    const float most = (float)(KH * KW) + 0x1p16f;
+    char *to = (char *)a.epilogue.output + index * BYTES;
 #pragma unroll
-            for (int t = 0; t < TABLES; t++)
-                tables[t] = filters.table(f, channel, t);
-            if constexpr (SEVERAL) {
-                next(channel);
+    for (int r = 0; r < ROWS; r++, to += pitch * BYTES) {
+        uint32_t counts = 0, others = 0;
+        float v[XN_STRIP_WIDTH];
+        xn_strip_differ<KW, KH, TWICE>(f.tables, patterns + r, in_y + r, phase.height, columns,
+                                       &counts, &others);
 #pragma unroll
-                for (int r = 0; r < ROWS; r++)
-                    differ(r);
-            }
-        }
-        const xn_filter filter = filters.of(f);
-        char *to = (char *)a.epilogue.output + index * BYTES;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++, to += pitch * BYTES) {
-            float v[XN_STRIP_WIDTH];
-            if constexpr (!SEVERAL)
-                differ(r);
-#pragma unroll
-            for (int j = 0; j < XN_STRIP_WIDTH; j++)
-                v[j] =
-                    xn_value(xn_strip_dot<TWICE>(most, counts[r], others[r], j), box[r][j], filter);
-            xn_strip_store<KIND>(a, index + r * pitch, to, r < rows_left, p.live, v);
-        }
-        index += (int64_t)a.conv.out_height * a.conv.out_width;
+        for (int j = 0; j < XN_STRIP_WIDTH; j++)
+            v[j] = xn_value(xn_strip_dot<TWICE>(most, counts, others, j), box[r][j], f.filter);
+        xn_strip_store<KIND>(a, index + r * pitch, to, r < rows_left, p.live, v);
     }
 }
 
 /* ---- the kernel ---- */
 
 /* Blocks of the most threads that a multiprocessor has room for. */
-constexpr int xn_strip_resident(int kernel_w, int depth, int group) {
-    return kernel_w > 5 ? 2 : kernel_w > 3 || group == XN_STRIP_CHANNELS ? 3 : depth > 0 ? 5 : 4;
+constexpr int xn_strip_resident(int kernel_w, int depth) {
+    return kernel_w > 5 ? 2 : kernel_w > 3 ? 3 : depth > 0 ? 5 : 4;
 }
 
 /* DEPTH: chunks that are on their way while one is made; 0: one, in registers. D: columns from tap
  * to tap; with 2, rows have any dilation, and each phase of them is a plane of its own. */
-template <int KW, int KH, int ROWS, int KIND, int DEPTH, int D, int GROUP>
-__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DEPTH, GROUP))
+template <int KW, int KH, int ROWS, int KIND, int DEPTH, int D>
+__global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DEPTH))
     xn_strip_kernel(const __grid_constant__ xn_strip_args a) {
     typedef xn_strip_window<KW, D> window;
     typedef xn_strip_source<KW, KIND, D> rows_source;
     constexpr int IN_ROWS = ROWS + KH - 1, CARRY = KH - 1;
-    constexpr bool SEVERAL = GROUP == XN_STRIP_CHANNELS;
     const bool want_k = KIND != XN_STRIP_ANY || a.conv.epilogue.k;
-    const int32_t channels = SEVERAL ? a.conv.group_channels : 1;
-    const int32_t chunks = SEVERAL ? 1 : a.chunks;
+    const int32_t chunks = a.chunks;
     const xn_strip_block block = xn_strip_find_block(a);
     if (block.plane << a.stack_log2 >= a.planes)
         return;
@@ -231,9 +138,8 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DE
         phase = xn_strip_phase_of(a, p.plane % a.conv.dilation_h);
         p.plane /= a.conv.dilation_h;
     }
-    typename std::conditional<GROUP == XN_STRIP_SINGLE, xn_strip_own_filter<KW, KH>,
-                              xn_strip_shared_filters<GROUP>>::type filters;
-    filters.load(a, block, p);
+    xn_strip_own_filter<KW, KH> filter;
+    filter.load(a, p);
     xn_wait_for_previous_kernel();
     xn_let_next_kernel_start();
     xn_strip_raw<KW, D> raw[IN_ROWS] = {};
@@ -247,10 +153,7 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DE
         source.begin(a, p, phase, p.plane * a.in_plane);
         source.template next<IN_ROWS>(a, p, raw);
     }
-    if constexpr (GROUP == XN_STRIP_SINGLE)
-        filters.make(a);
-    else
-        filters.make(a, block);
+    filter.make(a);
 
     int32_t in_y = p.out_y + phase.above;
     const int32_t leftmost = p.in_x - window::LEFT;
@@ -274,49 +177,11 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DE
                 patterns[slot][w] |=
                     (uint32_t)y < (uint32_t)phase.height ? columns[w] : XN_STRIP_ALL;
     };
-    if constexpr (SEVERAL) {
-        /* a channel's rows are on their way while those before are added up */
-        float sums[IN_ROWS][window::COLUMNS] = {};
-        for (int32_t channel = 0; channel < channels; channel++) {
-            xn_strip_raw<KW> ahead[IN_ROWS] = {};
-            if (channel + 1 < channels) {
-                const int64_t plane = (int64_t)a.conv.height * a.conv.width;
-                source.begin(a, p, phase, p.plane * a.in_plane + (channel + 1) * plane);
-                source.template next<IN_ROWS>(a, p, ahead);
-            }
+    if constexpr (DEPTH > 0)
+        ring.take_first(p, raw);
 #pragma unroll
-            for (int r = 0; r < IN_ROWS; r++) {
-                float v[window::COLUMNS];
-                uint32_t signs;
-                xn_strip_columns<KW, KIND, D>(p, raw[r], v);
-                xn_strip_signs<KW, KIND, D>(v, &signs);
-                filters.patterns[(channel * IN_ROWS + r) * blockDim.x] = signs;
-#pragma unroll
-                for (int n = 0; n < window::COLUMNS; n++)
-                    sums[r][n] += fabsf(v[n]);
-                raw[r] = ahead[r];
-            }
-        }
-#pragma unroll
-        for (int r = 0; r < IN_ROWS; r++) {
-#pragma unroll
-            for (int n = 0; n < window::COLUMNS; n++)
-                sums[r][n] = xn_mean(sums[r][n], a.channel_reciprocal);
-            xn_strip_sums<KW, D>(sums[r], h[r]);
-        }
-    } else {
-        if constexpr (DEPTH > 0)
-            ring.take_first(p, raw);
-#pragma unroll
-        for (int r = 0; r < IN_ROWS; r++)
-            digest(r, r, in_y + r);
-    }
-    auto next = [&](int32_t channel) {
-        if constexpr (SEVERAL)
-#pragma unroll
-            for (int r = 0; r < IN_ROWS; r++)
-                patterns[r][0] = filters.patterns[(channel * IN_ROWS + r) * blockDim.x];
-    };
+    for (int r = 0; r < IN_ROWS; r++)
+        digest(r, r, in_y + r);
 
     bool large = false;
     int32_t rows_left = p.live > 0 ? phase.out_height - p.out_y : 0;
@@ -338,11 +203,11 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DE
                 for (int j = 0; j < XN_STRIP_WIDTH; j++)
                     box[r][j] = 1.0f;
         if (border && a.conv.pad_value == 0)
-            xn_strip_outputs<KW, KH, ROWS, KIND, SEVERAL, true>(
-                a, p, filters, patterns, next, columns, box, phase, in_y, rows_left, index);
+            xn_strip_outputs<KW, KH, ROWS, KIND, true>(a, p, filter, patterns, columns, box, phase,
+                                                       in_y, rows_left, index);
         else
-            xn_strip_outputs<KW, KH, ROWS, KIND, SEVERAL, false>(
-                a, p, filters, patterns, next, columns, box, phase, in_y, rows_left, index);
+            xn_strip_outputs<KW, KH, ROWS, KIND, false>(a, p, filter, patterns, columns, box, phase,
+                                                        in_y, rows_left, index);
         if (!more)
             break;
         in_y += ROWS;
@@ -365,10 +230,9 @@ __global__ void __launch_bounds__(XN_STRIP_MAX_THREADS, xn_strip_resident(KW, DE
     }
 
     const int32_t made = p.live > 0 ? min(phase.out_height - p.out_y, ROWS * chunks) : 0;
-    for (int32_t f = 0; f < filters.count; f++)
-        if (((large && want_k) || xn_strip_extreme(filters.of(f))) && made > 0 &&
-            a.epilogue.what.datatype != XN_INT32)
-            xn_strip_again(a, p.plane, filters.first + f, p.out_x, p.out_y, made, p.live, phase);
+    if (((large && want_k) || xn_strip_extreme(filter.filter)) && made > 0 &&
+        a.epilogue.what.datatype != XN_INT32)
+        xn_strip_again(a, p.plane, p.out_x, p.out_y, made, p.live, phase);
 }
 
 #endif

@@ -27,9 +27,8 @@
 struct xn_strip_args : xn_few_args {
     int32_t vector_in, vector_out;                          /* rows: 4 elements at a time */
     int32_t lanes_log2, across_log2, down_log2, stack_log2; /* of a block, see xn_cuda_sliding */
-    int32_t chunks, tiles_x, splits, span, planes;
+    int32_t chunks, tiles_x, planes;
     int64_t in_plane, out_plane; /* elements of a group's input and output */
-    float channel_reciprocal;
 };
 
 /* Columns left and right of an output's own; elements loaded past a segment's ends (kinds FP32 and
@@ -357,14 +356,13 @@ __device__ __forceinline__ void xn_strip_store(const xn_strip_args &a, int64_t i
         xn_few_store(a.epilogue, index, a.vector_out, live, v);
 }
 
-/* Outputs by the definition: rows out_y .. of the phase, of one filter. */
-__device__ __forceinline__ void xn_strip_again(const xn_strip_args &a, int32_t plane,
-                                               int32_t filter, int32_t out_x, int32_t out_y,
-                                               int32_t rows, int32_t live,
+/* Outputs by the definition: rows out_y .. of the phase. */
+__device__ __forceinline__ void xn_strip_again(const xn_strip_args &a, int32_t plane, int32_t out_x,
+                                               int32_t out_y, int32_t rows, int32_t live,
                                                const xn_strip_phase &phase) {
     const xn_conv &c = a.conv;
-    const int32_t o = plane % c.groups * c.group_out_channels + filter;
-    const int64_t out_first = plane * a.out_plane + (int64_t)filter * c.out_height * c.out_width;
+    const int32_t o = plane % c.groups;
+    const int64_t out_first = plane * a.out_plane;
 #pragma unroll 1
     for (int32_t e = 0; e < rows * live; e++) {
         const int32_t y = phase.out_first + phase.step * (out_y + e / live), x = out_x + e % live;
@@ -390,19 +388,17 @@ __device__ __forceinline__ xn_strip_phase xn_strip_phase_of(const xn_strip_args 
             at / d - up, phase, (c.out_height - phase + d - 1) / d};
 }
 
-/* Where in the launch a block is: x holds tiles across, and where there are any, splits and planes
- * beyond what z takes; y the tiles down. */
+/* Where in the launch a block is: x holds tiles across, and planes beyond what z takes; y the
+ * tiles down. */
 struct xn_strip_block {
-    int32_t tile_x, tile_y, split, plane;
+    int32_t tile_x, tile_y, plane;
 };
 
 __device__ __forceinline__ xn_strip_block xn_strip_find_block(const xn_strip_args &a) {
     int32_t x = (int32_t)blockIdx.x;
-    xn_strip_block b = {x, (int32_t)blockIdx.y, 0, (int32_t)blockIdx.z};
+    xn_strip_block b = {x, (int32_t)blockIdx.y, (int32_t)blockIdx.z};
     if ((int32_t)gridDim.x == a.tiles_x)
         return b;
-    b.split = x % a.splits;
-    x /= a.splits;
     b.tile_x = x % a.tiles_x;
     b.plane += x / a.tiles_x * (int32_t)gridDim.z;
     return b;

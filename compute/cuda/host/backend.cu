@@ -27,11 +27,13 @@ static constexpr xn_backend table() {
     b.precision = xn_cuda_precision;
     b.weights_ready = xn_cuda_weights_ready;
     b.arena_reserve = xn_cuda_arena_reserve;
+    b.stream_trim = xn_cuda_stream_trim;
     b.arena = xn_cuda_arena;
     b.begin = xn_cuda_begin;
     b.enqueue = xn_cuda_enqueue_step;
     b.end = xn_cuda_end;
     b.abandon = xn_cuda_abandon;
+    b.wait = xn_cuda_wait;
     b.plan_cost_ns = xn_cuda_plan_cost_ns;
     b.parts = true;
     b.run = xn_cuda_run_batch;

@@ -8,17 +8,13 @@
 #include "paths.h"
 
 #define COSTS(path) static const double xn_cuda_costs_##path[XN_CUDA_TERMS]
-COSTS(sliding_window) = {1032, 289.4, 3138, 1.223, 1.82, 1.194, 0.8967, 9.672};
-COSTS(depthwise) = {1190, 148.8, 0.1682, 0.2114, 0.02741, 0.2884, 0.04169, 0.005186};
+COSTS(sliding_window) = {1032, 3138, 1.223, 1.82, 1.194, 0.8967, 9.672};
 COSTS(patch_gemm) = {1073, 2.037, 0.1119, 139.9, 0.1369, 11.33, 0, 0, 0.4035};
-COSTS(fused_gemm) = {0, 968.7, 0.1004, 0.003375, 0.03103, 0.01178, 88.09};
 COSTS(implicit_gemm) = {8708, 159, 0.1329, 0.5701, 0.6111, 0.01725, 0.03005, 0.07309};
 COSTS(direct) = {6679, 83.63, 0.1287, 1.089, 1.258, 0.007597, 0.05902};
 COSTS(warp_specialised) = {2294, 0, 0.4371, 0, 0, 0, 0.03824, 0, 0.01316, 0.03593, 0.2929, 0.1};
 COSTS(filter_stationary) = {1859,    284.7, 0.3188,  0.3308,  0.0001165, 0.000409,
                             0.03896, 0,     0.02963, 0.07491, 0.252,     1.2};
-/* Its input's way into dual rail is by the bytes, not fitted. */
-COSTS(dual_rail) = {0, 0.4719, 2000, 0.039, 0.0125, 0.01644};
 /* By their products and the bytes, not fitted. */
 COSTS(real_tile) = {14000, 0.0007, 0.06};
 COSTS(real_gemm) = {4000, 100, 0.0075, 0.06};

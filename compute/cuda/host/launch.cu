@@ -95,7 +95,7 @@ static cudaError_t run_path(const xn_plan *plan, const xn_prepared *prepared, co
     run.input = input;
     run.out = *out;
     run.stream = stream;
-    if (run.job->target == XN_CUDA_TO_WORDS || run.job->target == XN_CUDA_TO_DUAL_RAIL) {
+    if (run.job->target == XN_CUDA_TO_WORDS) {
         const char *at =
             (const char *)xn_cuda_part_of(prepared, xn_cuda_thresholds_of(&c->epilogue));
         run.threshold = (const int32_t *)at;
@@ -161,15 +161,30 @@ xn_op_args xn_cuda_op_args(const xn_plan *plan, const xn_prepared *prepared, int
     return xn_op_args_of(&plan->step, images, &in, &epilogue);
 }
 
+static cudaError_t enqueue_stem(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
+                                const xn_step_io *io, cudaStream_t stream) {
+    const xn_epilogue_args epilogue = xn_cuda_epilogue_args(&plan->step, prepared, io);
+    xn_cuda_stem_io in = {};
+    in.input = io->input;
+    in.filters = xn_cuda_part_of(prepared, xn_cuda_stem_part(plan));
+    in.border = (const float *)xn_cuda_part_of(prepared, XN_CUDA_PART_STEM_BORDER);
+    in.scale = prepared->scale;
+    in.planes = prepared->source->planes;
+    return xn_cuda_stem_launch(&plan->step, images, &plan->stream->device->chip, &in, &epilogue,
+                               stream);
+}
+
 cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, int64_t images,
                             const xn_step_io *io, cudaStream_t stream) {
-    if (plan->step.kind != XN_STEP_CONV) {
+    const bool stem = plan->step.kind == XN_STEP_STEM;
+    if (plan->step.kind != XN_STEP_CONV && !stem) {
         const xn_op_args args = xn_cuda_op_args(plan, prepared, images, io);
         return xn_cuda_op_launch(&args, plan->stream->device->chip.overlaps, stream);
     }
     if (!xn_cuda_weights_have(prepared, xn_cuda_plan_wants(plan, prepared)))
         return cudaErrorInvalidValue;
-    return enqueue_conv(plan, prepared, images, io, stream);
+    return stem ? enqueue_stem(plan, prepared, images, io, stream)
+                : enqueue_conv(plan, prepared, images, io, stream);
 }
 
 xn_precision xn_cuda_precision(const xn_plan *plan, const xn_prepared *prepared) {

@@ -3,8 +3,10 @@
 #include "parts.h"
 
 #include "layout.h"
+#include "stem.h"
 #include "thresholds.h"
 #include "xn_mem.h"
+#include "xn_planes.h"
 
 #include <algorithm>
 #include <math.h>
@@ -149,33 +151,6 @@ static void fill_specialised(const xn_weights *w, void *out) {
         fill_wgmma(w, xn_cuda_padded_chunk, o, o, (uint32_t *)out);
 }
 
-static bool dual_rail_bytes(const xn_weights *w, size_t *bytes) {
-    return chunks_bytes(w, xn_cuda_dual_rail_chunks(w->group_channels, w->kernel_h, w->kernel_w),
-                        bytes);
-}
-
-static void fill_dual_rail_filter(const xn_weights *w, int64_t filter, uint32_t *out) {
-    const xn_cuda_dual_rail r = xn_cuda_dual_rail_of(w->group_channels);
-    const int64_t rows = xn_cuda_wgmma_rows(w->out_channels);
-    const uint32_t *bits = bits_of(w, filter);
-    for (int32_t i = 0; i < w->kernel_h; i++)
-        for (int32_t j = 0; j < w->kernel_w; j++)
-            for (int32_t word = 0; word < w->words; word++, bits++) {
-                const uint32_t live = xn_cuda_low_bits(std::min(w->group_channels - word * 32, 32));
-                for (int32_t rail = 0; rail < 2; rail++) {
-                    const int32_t at = rail * r.words + word;
-                    const int64_t chunk = xn_cuda_unit_chunk(i, j, at, w->kernel_h, w->kernel_w);
-                    out[xn_cuda_wgmma_word(chunk, filter, rows) + at % 4] =
-                        rail ? ~*bits & live : *bits;
-                }
-            }
-}
-
-static void fill_dual_rail(const xn_weights *w, void *out) {
-    for (int64_t o = 0; o < w->out_channels; o++)
-        fill_dual_rail_filter(w, o, (uint32_t *)out);
-}
-
 /* ---- real weights ---- */
 
 static bool reals_bytes(const xn_weights *w, size_t *bytes) {
@@ -205,6 +180,57 @@ static void fill_exponents(const xn_weights *w, void *out) {
     const int64_t count = taps_of(w) * w->group_channels;
     for (int64_t o = 0; o < w->out_channels; o++)
         ((int32_t *)out)[o] = exponent_of(w->real + o * count, count);
+}
+
+/* ---- stems ---- */
+
+static bool stem_bytes(const xn_weights *w, size_t *bytes) {
+    return filters_times(w, w->planes->terms, sizeof(int32_t), bytes);
+}
+
+static void fill_stem(const xn_weights *w, void *out) {
+    std::copy_n(w->planes->weight, (int64_t)w->out_channels * w->planes->terms, (int32_t *)out);
+}
+
+/* The planes' border, and behind each row of classes one more of -infinity (stem.cuh). */
+static bool stem_border_bytes(const xn_weights *w, size_t *bytes) {
+    const xn_planes *p = w->planes;
+    return filters_times(w, ((int64_t)p->top + 1 + p->bottom) * (p->left + 2 + p->right),
+                         sizeof(float), bytes);
+}
+
+static void fill_stem_border(const xn_weights *w, void *out) {
+    const xn_planes *p = w->planes;
+    const int64_t row = (int64_t)(p->left + 1 + p->right) * w->out_channels;
+    float *to = (float *)out;
+    for (int32_t n = 0; n < p->top + 1 + p->bottom; n++) {
+        to = std::copy_n(p->border + n * row, row, to);
+        to = std::fill_n(to, w->out_channels, -INFINITY);
+    }
+}
+
+/* [O/8][rows][planes][lane][2] words: those of lane (filter % 8, n % 4) are of position n of the
+ * kernel's row, a byte a channel. */
+static bool stem_tiles_bytes(const xn_weights *w, size_t *bytes) {
+    const xn_planes *p = w->planes;
+    return filters_times(w, (int64_t)xn_stem_rows(p->kernel_h) * p->count * XN_STEM_COLUMNS,
+                         sizeof(uint32_t), bytes);
+}
+
+static void fill_stem_tiles(const xn_weights *w, void *out) {
+    const xn_planes *p = w->planes;
+    const int32_t rows = xn_stem_rows(p->kernel_h), channels = p->terms / p->kernel_h / p->kernel_w;
+    for (int32_t o = 0; o < w->out_channels; o++)
+        for (int32_t at = 0; at < p->terms; at++) {
+            const int32_t c = at % channels, j = at / channels % p->kernel_w;
+            const int32_t i = at / channels / p->kernel_w;
+            for (int32_t n = 0; n < p->count; n++) {
+                const int32_t digit =
+                    xn_plane_digit(p->weight[(int64_t)o * p->terms + at], n, p->count);
+                const int64_t lane = ((o / 8 * (int64_t)rows + i) * p->count + n) * 32 + o % 8 * 4;
+                ((uint32_t *)out)[(lane + j % 4) * 2 + j / 4] |= (uint32_t)(uint8_t)digit << 8 * c;
+            }
+        }
 }
 
 /* ---- thresholds ---- */
@@ -245,16 +271,18 @@ struct kind {
 };
 
 static const kind kinds[] = {
-    {rows_bytes, fill_rows},            /* XN_CUDA_PART_ROWS */
-    {prefix_bytes, fill_prefix},        /* XN_CUDA_PART_PREFIX */
-    {prefix_bytes, fill_prefix_by_tap}, /* XN_CUDA_PART_PREFIX_BY_TAP */
-    {patches_bytes, fill_patches},      /* XN_CUDA_PART_PATCHES */
-    {fields_bytes, fill_fields},        /* XN_CUDA_PART_FIELDS */
-    {wgmma_bytes, fill_stationary},     /* XN_CUDA_PART_STATIONARY */
-    {wgmma_bytes, fill_specialised},    /* XN_CUDA_PART_SPECIALISED */
-    {dual_rail_bytes, fill_dual_rail},  /* XN_CUDA_PART_DUAL_RAIL */
-    {reals_bytes, fill_reals},          /* XN_CUDA_PART_REALS */
-    {exponents_bytes, fill_exponents},  /* XN_CUDA_PART_EXPONENTS */
+    {rows_bytes, fill_rows},               /* XN_CUDA_PART_ROWS */
+    {prefix_bytes, fill_prefix},           /* XN_CUDA_PART_PREFIX */
+    {prefix_bytes, fill_prefix_by_tap},    /* XN_CUDA_PART_PREFIX_BY_TAP */
+    {patches_bytes, fill_patches},         /* XN_CUDA_PART_PATCHES */
+    {fields_bytes, fill_fields},           /* XN_CUDA_PART_FIELDS */
+    {wgmma_bytes, fill_stationary},        /* XN_CUDA_PART_STATIONARY */
+    {wgmma_bytes, fill_specialised},       /* XN_CUDA_PART_SPECIALISED */
+    {reals_bytes, fill_reals},             /* XN_CUDA_PART_REALS */
+    {exponents_bytes, fill_exponents},     /* XN_CUDA_PART_EXPONENTS */
+    {stem_bytes, fill_stem},               /* XN_CUDA_PART_STEM */
+    {stem_border_bytes, fill_stem_border}, /* XN_CUDA_PART_STEM_BORDER */
+    {stem_tiles_bytes, fill_stem_tiles},   /* XN_CUDA_PART_STEM_TILES */
 };
 
 bool xn_cuda_part_bytes(const xn_weights *weights, xn_cuda_part part, size_t *bytes) {

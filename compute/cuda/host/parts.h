@@ -12,10 +12,12 @@ typedef enum {
     XN_CUDA_PART_PATCHES,       /* of few channels */
     XN_CUDA_PART_FIELDS,        /* likewise */
     XN_CUDA_PART_STATIONARY,    /* filters of filter_stationary.cu, */
-    XN_CUDA_PART_SPECIALISED,   /* of warp_specialised.cu, */
-    XN_CUDA_PART_DUAL_RAIL,     /* of dual_rail.cu */
+    XN_CUDA_PART_SPECIALISED,   /* of warp_specialised.cu */
     XN_CUDA_PART_REALS,         /* [O][C/G][KH][KW] */
     XN_CUDA_PART_EXPONENTS,     /* of the filters of mode float in fp16 */
+    XN_CUDA_PART_STEM,          /* int32 [O][KH][KW][C] (xn_planes.h), */
+    XN_CUDA_PART_STEM_BORDER,   /* its border, */
+    XN_CUDA_PART_STEM_TILES,    /* and as the operands of stem.cuh */
     /* Filters of real_mma.cu, by precision and mode. */
     XN_CUDA_PART_TF32_SIGNS,
     XN_CUDA_PART_TF32_REALS,

@@ -8,16 +8,14 @@
 
 #include <math.h>
 
-extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_depthwise_path,
-    xn_cuda_patch_gemm_path, xn_cuda_fused_gemm_path, xn_cuda_dual_rail_path,
+extern const xn_cuda_path xn_cuda_sliding_window_path, xn_cuda_patch_gemm_path,
     xn_cuda_warp_specialised_path, xn_cuda_filter_stationary_path, xn_cuda_implicit_gemm_path,
     xn_cuda_direct_path, xn_cuda_real_tile_path, xn_cuda_real_wgmma_path, xn_cuda_real_mma_path,
     xn_cuda_real_gemm_path, xn_cuda_real_path;
 
 /* Of those that cost the same the first is taken. */
 static const xn_cuda_path *const paths[] = {
-    &xn_cuda_sliding_window_path,    &xn_cuda_depthwise_path,     &xn_cuda_patch_gemm_path,
-    &xn_cuda_fused_gemm_path,        &xn_cuda_dual_rail_path,     &xn_cuda_warp_specialised_path,
+    &xn_cuda_sliding_window_path,    &xn_cuda_patch_gemm_path,    &xn_cuda_warp_specialised_path,
     &xn_cuda_filter_stationary_path, &xn_cuda_implicit_gemm_path, &xn_cuda_direct_path,
     &xn_cuda_real_tile_path,         &xn_cuda_real_wgmma_path,    &xn_cuda_real_mma_path,
     &xn_cuda_real_gemm_path,         &xn_cuda_real_path,
@@ -78,9 +76,7 @@ static bool words_are_bytes(int32_t channels) {
 }
 
 static bool source_of(const xn_step *step, xn_cuda_choice *c) {
-    c->job.source = step->conv.input_datatype != XN_BITS        ? XN_CUDA_FROM_REALS
-                    : step->input_layout == XN_LAYOUT_DUAL_RAIL ? XN_CUDA_FROM_DUAL_RAIL
-                                                                : XN_CUDA_FROM_WORDS;
+    c->job.source = step->conv.input_datatype != XN_BITS ? XN_CUDA_FROM_REALS : XN_CUDA_FROM_WORDS;
     c->from_bytes = step->conv.input_datatype == XN_BITS && step->input_layout == XN_LAYOUT_BYTES &&
                     (step->conv.groups > 1 || !words_are_bytes(step->conv.channels));
     c->from_part = c->job.source == XN_CUDA_FROM_REALS && step->input_view.pitch;
@@ -149,17 +145,14 @@ static bool target_of(const xn_step *step, const xn_cuda_chip *chip, void *state
                       xn_cuda_choice *c) {
     const xn_epilogue *e = &step->conv.epilogue, first = first_part_of(e), dots = dots_alone();
     const xn_epilogue all = all_of(step);
-    const bool rails = step->bits_layout == XN_LAYOUT_DUAL_RAIL;
     const bool to_bytes =
         step->bits_layout == XN_LAYOUT_BYTES && !words_are_bytes(step->conv.out_channels);
     if (xn_is_plain(*e) && !has_parts(step))
         return takes(c, chip, XN_CUDA_TO_REALS, e, state);
     c->to_bytes = e->bits && to_bytes;
     if (step->conv.mode == XN_MODE_XNOR && xn_cuda_thresholds_suffice(e) &&
-        takes(c, chip, rails ? XN_CUDA_TO_DUAL_RAIL : XN_CUDA_TO_WORDS, &dots, state))
+        takes(c, chip, XN_CUDA_TO_WORDS, &dots, state))
         return true;
-    if (e->bits && rails)
-        return false; /* what comes after a path does not write that */
     /* INT32 is stored as it is, and no path has more than that beside it */
     if (e->datatype != XN_INT32 && writes_all(c->path, step, c->job.images) &&
         takes(c, chip, XN_CUDA_TO_ALL, &all, state))

@@ -9,15 +9,14 @@
 #include "parts.h"
 #include "xn_step.h"
 
-/* What a path reads: reals as they come (NCHW); bits in words [N*G][H][W][words], or dual rail. */
-typedef enum { XN_CUDA_FROM_REALS, XN_CUDA_FROM_WORDS, XN_CUDA_FROM_DUAL_RAIL } xn_cuda_source;
+/* What a path reads: reals as they come (NCHW); bits in words [N*G][H][W][words]. */
+typedef enum { XN_CUDA_FROM_REALS, XN_CUDA_FROM_WORDS } xn_cuda_source;
 
 /* What it writes. */
 typedef enum {
-    XN_CUDA_TO_REALS,     /* the plain epilogue: reals or INT32 */
-    XN_CUDA_TO_WORDS,     /* bits of one group: dot >= threshold[o], turned where flip has a bit */
-    XN_CUDA_TO_DUAL_RAIL, /* the same as dual rail */
-    XN_CUDA_TO_ALL        /* the whole epilogue, its bits in words of one group */
+    XN_CUDA_TO_REALS, /* the plain epilogue: reals or INT32 */
+    XN_CUDA_TO_WORDS, /* bits of one group: dot >= threshold[o], turned where flip has a bit */
+    XN_CUDA_TO_ALL    /* the whole epilogue, its bits in words of one group */
 } xn_cuda_target;
 
 /* A convolution as a path is asked for it. */
@@ -75,14 +74,9 @@ typedef struct xn_cuda_run {
 
 typedef enum { XN_CUDA_ANY_CHIP, XN_CUDA_HAS_MATRIX, XN_CUDA_HAS_WGMMA } xn_cuda_needs;
 
-/* What of the targets a path has: bits by thresholds alone; reals, and perhaps those; all; all, and
- * of that reals and residuals that are parts of tensors (kernel.h). */
-typedef enum {
-    XN_CUDA_WRITES_BITS,
-    XN_CUDA_WRITES_REALS,
-    XN_CUDA_WRITES_ALL,
-    XN_CUDA_WRITES_PARTS
-} xn_cuda_writes;
+/* What of the targets a path has: reals, and perhaps bits by thresholds; all; all, and of that
+ * reals and residuals that are parts of tensors (kernel.h). */
+typedef enum { XN_CUDA_WRITES_REALS, XN_CUDA_WRITES_ALL, XN_CUDA_WRITES_PARTS } xn_cuda_writes;
 
 typedef struct xn_cuda_path {
     const char *name;

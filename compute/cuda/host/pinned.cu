@@ -30,18 +30,27 @@ static size_t find(uintptr_t address) {
     return low;
 }
 
-static bool make_room(void) {
+/* Room for one more, allocated without the lock, so that no allocation waits for the driver's
+ * pinning or runs under it. *spare: what is to be freed without the lock too. */
+static bool make_room_drop_lock(range **spare) {
+    size_t size = 0;
+    while (pinned.count == pinned.size && size <= pinned.size) {
+        size = pinned.size ? pinned.size * 2 : 64;
+        pthread_rwlock_unlock(&pinned.lock);
+        xn_mem_free(*spare);
+        *spare = (range *)xn_mem_zalloc(size, sizeof **spare);
+        pthread_rwlock_wrlock(&pinned.lock);
+        if (!*spare)
+            return pinned.count < pinned.size; /* another thread may have removed a range */
+    }
     if (pinned.count < pinned.size)
         return true;
-    const size_t size = pinned.size ? pinned.size * 2 : 64;
-    range *more = (range *)xn_mem_zalloc(size, sizeof *more);
-    if (!more)
-        return false;
+    range *old = pinned.ranges;
     if (pinned.count)
-        memcpy(more, pinned.ranges, pinned.count * sizeof *more);
-    xn_mem_free(pinned.ranges);
-    pinned.ranges = more;
+        memcpy(*spare, old, pinned.count * sizeof *old);
+    pinned.ranges = *spare;
     pinned.size = size;
+    *spare = old;
     return true;
 }
 
@@ -55,10 +64,11 @@ static void drop_all_when_empty(void) {
 
 bool xn_cuda_pinned_add(const void *memory, size_t bytes) {
     const uintptr_t first = (uintptr_t)memory;
+    range *spare = NULL;
     pthread_rwlock_wrlock(&pinned.lock);
+    bool added = bytes && make_room_drop_lock(&spare);
     const size_t at = find(first);
-    const bool apart = at == pinned.count || first + bytes <= pinned.ranges[at].first;
-    const bool added = bytes && apart && make_room();
+    added = added && (at == pinned.count || first + bytes <= pinned.ranges[at].first);
     if (added) {
         memmove(&pinned.ranges[at + 1], &pinned.ranges[at],
                 (pinned.count - at) * sizeof *pinned.ranges);
@@ -66,6 +76,7 @@ bool xn_cuda_pinned_add(const void *memory, size_t bytes) {
         pinned.count++;
     }
     pthread_rwlock_unlock(&pinned.lock);
+    xn_mem_free(spare);
     return added;
 }
 

@@ -8,8 +8,7 @@
 const char *xn_cuda_device_path(const xn_device *device, int index) {
     const xn_cuda_path *path;
     for (int i = 0; (path = xn_cuda_path_at(i)) != NULL; i++)
-        if (path->writes != XN_CUDA_WRITES_BITS && xn_cuda_path_exists(path, &device->chip) &&
-            index-- == 0)
+        if (xn_cuda_path_exists(path, &device->chip) && index-- == 0)
             return path->name;
     return NULL;
 }
@@ -36,12 +35,20 @@ void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]) {
     plan->how.path->terms(&plan->how.job, &plan->stream->device->chip, plan->how.state, terms);
 }
 
+xn_cuda_part xn_cuda_stem_part(const xn_plan *plan) {
+    return xn_cuda_stem_has_tiles(&plan->step, &plan->stream->device->chip)
+               ? XN_CUDA_PART_STEM_TILES
+               : XN_CUDA_PART_STEM;
+}
+
 uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared) {
     const xn_cuda_choice *how = &plan->how;
+    if (plan->step.kind == XN_STEP_STEM)
+        return XN_CUDA_WANT(xn_cuda_stem_part(plan)) | XN_CUDA_WANT(XN_CUDA_PART_STEM_BORDER);
     if (!how->path)
         return 0;
     uint64_t wanted = how->path->wants(&how->job, prepared);
-    if (how->job.target == XN_CUDA_TO_WORDS || how->job.target == XN_CUDA_TO_DUAL_RAIL)
+    if (how->job.target == XN_CUDA_TO_WORDS)
         wanted |= XN_CUDA_WANT(xn_cuda_thresholds_of(&plan->step.conv.epilogue));
     return wanted;
 }
@@ -61,11 +68,6 @@ static xn_status reserve(xn_plan *plan, xn_error *error) {
     return xn_cuda_workspace_reserve(plan->stream, scratch.bytes, error);
 }
 
-static bool has_rails(const xn_step *step) {
-    return (step->conv.input_datatype == XN_BITS && step->input_layout == XN_LAYOUT_DUAL_RAIL) ||
-           (step->conv.epilogue.bits && step->bits_layout == XN_LAYOUT_DUAL_RAIL);
-}
-
 /* How the step is run. */
 static xn_status choose(xn_plan *plan, xn_error *error) {
     const xn_step *step = &plan->step;
@@ -73,10 +75,6 @@ static xn_status choose(xn_plan *plan, xn_error *error) {
     if (step->kind == XN_STEP_CONV)
         return xn_cuda_choose(step, plan->max_images, &stream->device->chip, stream->path,
                               &plan->how, error);
-    if (has_rails(step))
-        return xn_fail(error, XN_ERR_UNSUPPORTED, NULL,
-                       "a step of kind %s has no bits in the dual-rail layout",
-                       xn_step_kind_name((xn_step_kind)step->kind));
     return XN_OK;
 }
 

@@ -1,7 +1,7 @@
 /* run.cu: a batch on its stream. Small ones are kernels alone (zero_copy.h). Else copies up,
  * kernels, copies down, with an event after each stage: everything is put on the stream at once,
- * and the thread waits for the last event only, so that the stages of different streams overlap.
- * Allocates nothing. */
+ * and wait is for the last event only, so that the stages of different streams overlap. Allocates
+ * nothing. */
 #include "xn_cuda.h"
 
 #include <math.h>
@@ -112,14 +112,12 @@ xn_status xn_cuda_enqueue_step(xn_plan *plan, const xn_prepared *prepared, const
 xn_status xn_cuda_end(xn_stream *s, const xn_batch *batch, const void *output, xn_run_times *times,
                       xn_error *error) {
     const struct transfer down = {s, batch, false};
+    (void)times;
+    s->by_zero_copy = false;
     xn_status status = record(s->computed, s, error);
     if (status == XN_OK)
         status = copy_items(&down, (char *)const_cast<void *>(output), error);
-    if (status == XN_OK)
-        status = record(s->done, s, error);
-    if (status == XN_OK)
-        status = xn_cuda_stream_wait(s, error);
-    return status == XN_OK ? read_times(s, times, error) : status;
+    return status == XN_OK ? record(s->done, s, error) : status;
 }
 
 static xn_status run_by_copies(xn_stream *s, const xn_run *run, xn_recordings *recordings,
@@ -134,13 +132,24 @@ xn_status xn_cuda_run_batch(xn_stream *s, const xn_run *run, xn_recordings *reco
                             xn_run_times *times, xn_error *error) {
     if (!xn_zero_copy_take(s->zero_copy, run->batch))
         return run_by_copies(s, run, recordings, times, error);
+    s->by_zero_copy = true;
+    s->recorded = false;
     xn_status status = xn_cuda_device_use(s->device, error);
+    return status == XN_OK ? xn_cuda_enqueue_run(s, run, true, recordings, error) : status;
+}
+
+xn_status xn_cuda_wait(xn_stream *s, const xn_batch *batch, int64_t until_ns, xn_run_times *times,
+                       xn_error *error) {
+    xn_status status = xn_cuda_device_use(s->device, error); /* another thread may go on with it */
+    if (status != XN_OK)
+        return status;
+    if (!s->by_zero_copy) {
+        status = xn_cuda_stream_wait(s, until_ns, error);
+        return status == XN_OK ? read_times(s, times, error) : status;
+    }
+    status = xn_cuda_stream_wait_zero_copy(s, until_ns, error);
     if (status == XN_OK)
-        status = xn_cuda_enqueue_run(s, run, true, recordings, error);
-    if (status == XN_OK)
-        status = xn_cuda_stream_wait_zero_copy(s, error);
-    if (status == XN_OK)
-        xn_zero_copy_end(s->zero_copy, run->batch, times);
+        xn_zero_copy_end(s->zero_copy, batch, times);
     return status;
 }
 

@@ -12,6 +12,7 @@
 #define POLL_NS 30000
 #define LONG_POLL_NS 100000
 #define MANY_CPUS 8
+#define NAP_NS 20000 /* of a wait with a bound, between two looks */
 
 static xn_status create_events(xn_stream *s, xn_error *error) {
     cudaEvent_t *const events[] = {&s->start, &s->uploaded, &s->computed};
@@ -129,23 +130,56 @@ void *xn_cuda_arena(const xn_stream *s, size_t bytes) {
     return bytes <= s->arena_bytes ? s->arena : NULL;
 }
 
+void xn_cuda_stream_trim(xn_stream *s) {
+    (void)xn_cuda_device_use(s->device, NULL);
+    (void)cudaStreamSynchronize(s->stream);
+    (void)cudaFree(s->workspace);
+    (void)cudaFree(s->arena);
+    (void)cudaGetLastError(); /* of a lost device, which the next run tells of */
+    s->workspace = s->arena = NULL;
+    s->workspace_bytes = s->arena_bytes = 0;
+}
+
 static int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-xn_status xn_cuda_stream_wait(xn_stream *s, xn_error *error) {
-    const int64_t until = now_ns() + POLL_NS;
+/* There is no wait for an event with a bound: asks again after a nap. */
+static cudaError_t ask_until(cudaEvent_t event, int64_t until_ns) {
+    const struct timespec nap = {0, NAP_NS};
+    cudaError_t result;
+    while ((result = cudaEventQuery(event)) == cudaErrorNotReady && now_ns() < until_ns)
+        nanosleep(&nap, NULL);
+    if (result == cudaErrorNotReady)
+        (void)cudaGetLastError();
+    return result;
+}
+
+static xn_status wait_for_done(const xn_stream *s, int64_t until_ns, xn_error *error) {
+    const cudaError_t result =
+        until_ns == INT64_MAX ? cudaEventSynchronize(s->done) : ask_until(s->done, until_ns);
+    if (result == cudaErrorNotReady)
+        return xn_fail(error, XN_ERR_DEADLINE, NULL, "GPU %d has not ended a run in time",
+                       s->device->ordinal);
+    return xn_cuda_check(result, "running a batch", error);
+}
+
+static int64_t earlier(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+xn_status xn_cuda_stream_wait(xn_stream *s, int64_t until_ns, xn_error *error) {
+    const int64_t until = earlier(now_ns() + POLL_NS, until_ns);
     cudaError_t result;
     do {
         result = cudaEventQuery(s->done);
     } while (result == cudaErrorNotReady && now_ns() < until);
-    if (result == cudaErrorNotReady) {
-        (void)cudaGetLastError();
-        result = cudaEventSynchronize(s->done);
-    }
-    return xn_cuda_check(result, "running a batch", error);
+    if (result != cudaErrorNotReady)
+        return xn_cuda_check(result, "running a batch", error);
+    (void)cudaGetLastError();
+    return wait_for_done(s, until_ns, error);
 }
 
 static void pause_a_moment(void) {
@@ -158,9 +192,9 @@ static void pause_a_moment(void) {
 
 /* Reads memory, which takes nothing from other threads, as the driver's locks would; and lets those
  * run that wait for this processor. */
-static bool poll_zero_copy(const xn_stream *s) {
+static bool poll_zero_copy(const xn_stream *s, int64_t until_ns) {
     enum { SPINS = 32 }; /* a microsecond or so */
-    const int64_t until = now_ns() + s->poll_ns;
+    const int64_t until = earlier(now_ns() + s->poll_ns, until_ns);
     do {
         for (int i = 0; i < SPINS; i++) {
             if (xn_zero_copy_is_done(s->zero_copy))
@@ -172,13 +206,20 @@ static bool poll_zero_copy(const xn_stream *s) {
     return false;
 }
 
-xn_status xn_cuda_stream_wait_zero_copy(xn_stream *s, xn_error *error) {
-    if (poll_zero_copy(s))
+/* Once a run: a stream that hangs takes only so many. */
+static xn_status record_done(xn_stream *s, xn_error *error) {
+    if (s->recorded)
         return XN_OK;
-    xn_status status =
-        xn_cuda_check(cudaEventRecord(s->done, s->stream), "recording an event", error);
+    s->recorded = true;
+    return xn_cuda_check(cudaEventRecord(s->done, s->stream), "recording an event", error);
+}
+
+xn_status xn_cuda_stream_wait_zero_copy(xn_stream *s, int64_t until_ns, xn_error *error) {
+    if (poll_zero_copy(s, until_ns))
+        return XN_OK;
+    xn_status status = record_done(s, error);
     if (status == XN_OK)
-        status = xn_cuda_check(cudaEventSynchronize(s->done), "running a batch", error);
+        status = wait_for_done(s, until_ns, error);
     if (status == XN_OK && !xn_zero_copy_is_done(s->zero_copy))
         status = xn_fail(error, XN_ERR_INTERNAL, NULL, "a run on GPU %d ended without a report",
                          s->device->ordinal);

@@ -61,6 +61,8 @@ struct xn_stream {
     cudaEvent_t start, uploaded, computed, done;
     int64_t poll_ns;         /* how long a wait for zero_copy polls */
     xn_zero_copy *zero_copy; /* or NULL */
+    bool by_zero_copy;       /* the run under way is; */
+    bool recorded;           /* and `done` is recorded behind it */
     char *workspace;         /* of kernels, between each other */
     size_t workspace_bytes;
     char *arena; /* the tensors of programs */
@@ -122,11 +124,13 @@ void xn_cuda_stream_free(xn_stream *stream);
 /* Makes the workspace, or the arena, at least that large. Not while a run is under way. */
 xn_status xn_cuda_workspace_reserve(xn_stream *stream, size_t bytes, xn_error *error);
 xn_status xn_cuda_arena_reserve(xn_stream *stream, size_t bytes, xn_error *error);
+void xn_cuda_stream_trim(xn_stream *stream);
 void *xn_cuda_arena(const xn_stream *stream, size_t bytes);
-/* Blocks until the stream's `done` event: polls for a moment, then sleeps. */
-xn_status xn_cuda_stream_wait(xn_stream *stream, xn_error *error);
-/* The same until the run that stream->zero_copy began is over. */
-xn_status xn_cuda_stream_wait_zero_copy(xn_stream *stream, xn_error *error);
+/* Waits for the stream's `done` event, at most until until_ns (xn_backend.h: wait): polls for a
+ * moment, then sleeps. */
+xn_status xn_cuda_stream_wait(xn_stream *stream, int64_t until_ns, xn_error *error);
+/* The same for the end of the run that stream->zero_copy began. */
+xn_status xn_cuda_stream_wait_zero_copy(xn_stream *stream, int64_t until_ns, xn_error *error);
 
 /* plan.cu */
 xn_status xn_cuda_plan_create(xn_stream *stream, const xn_step *step, int64_t max_images,
@@ -140,6 +144,8 @@ const xn_cuda_path *xn_cuda_path_find(const xn_device *device, const char *name)
  * fits costs.h. Before the plan has run. */
 double xn_cuda_plan_cost_ns(const xn_plan *plan);
 void xn_cuda_plan_terms(const xn_plan *plan, double terms[XN_CUDA_TERMS]);
+/* The form of a stem's filters that its kernel reads. */
+xn_cuda_part xn_cuda_stem_part(const xn_plan *plan);
 /* The parts of these weights that a run reads (XN_CUDA_WANT). */
 uint64_t xn_cuda_plan_wants(const xn_plan *plan, const xn_prepared *prepared);
 
@@ -167,6 +173,8 @@ xn_status xn_cuda_enqueue_step(xn_plan *plan, const xn_prepared *prepared, const
 xn_status xn_cuda_end(xn_stream *stream, const xn_batch *batch, const void *output,
                       xn_run_times *times, xn_error *error);
 void xn_cuda_abandon(xn_stream *stream);
+xn_status xn_cuda_wait(xn_stream *stream, const xn_batch *batch, int64_t until_ns,
+                       xn_run_times *times, xn_error *error);
 xn_status xn_cuda_run_batch(xn_stream *stream, const xn_run *run, xn_recordings *recordings,
                             xn_run_times *times, xn_error *error);
 

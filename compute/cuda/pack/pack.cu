@@ -37,15 +37,14 @@ struct pack_args {
     xn_fast_divisor pixel_pieces; /* pieces of bits that a pixel has in a panel */
     int32_t vectors, pixels, group_channels, tap_words;
     int32_t rows;
-    int32_t pitch, sums_at;  /* in shared memory: C bits[rows][pitch], sums[rows][pixel] */
-    xn_cuda_padded lines;    /* where bits, popc and mean are laid out as that, */
-    xn_cuda_dual_rail rails; /* or bits as that */
+    int32_t pitch, sums_at; /* in shared memory: C bits[rows][pitch], sums[rows][pixel] */
+    xn_cuda_padded lines;   /* where bits, popc and mean are laid out as that, */
     xn_fast_divisor width;
     int32_t height;
 };
 
-/* How bits lie: as layout.h's activations, lines or rails. */
-enum { PLAIN = XN_CUDA_PLAIN, LINED = XN_CUDA_AS_PADDED, RAILS = XN_CUDA_AS_DUAL_RAIL };
+/* How bits lie: as layout.h's activations, or lines. */
+enum { PLAIN = XN_CUDA_PLAIN, LINED = XN_CUDA_AS_PADDED };
 
 /* A pixel as line and column of a plane, the image of a group. */
 struct pack_place {
@@ -233,36 +232,6 @@ __device__ __forceinline__ void write_lines(const pack_args &a, const unsigned c
     put_zeros<V, WORDS>(a, first_pixel, block_pixels, first_word, a.rows * C / 32, last);
 }
 
-/* As write_bits, into rails, with the complements. */
-template <int V, int C, int WORDS>
-__device__ __forceinline__ void write_rails(const pack_args &a, const unsigned char *bits,
-                                            int32_t first_pixel, int32_t block_pixels,
-                                            int32_t first_word) {
-    const int32_t pieces = (int32_t)a.pixel_pieces.divisor, left = a.pixels - first_pixel;
-    const int32_t plane = (int32_t)a.plane_vectors.divisor * V;
-    /* neighbours are neighbours of one unit */
-    for (int32_t e = (int32_t)(blockDim.x - 1 - threadIdx.x); e < block_pixels * pieces;
-         e += (int32_t)blockDim.x) {
-        const int32_t piece = WORDS < 4 ? 0 : xn_divide(e / V, a.block_vectors);
-        const int32_t p = e - piece * block_pixels, w = piece * PIECE_WORDS;
-        if (p >= left || first_word + w >= a.tap_words)
-            continue;
-        const int32_t image = xn_divide((first_pixel + p) / V, a.plane_vectors);
-        const int32_t at = first_pixel + p - image * plane, unit = (first_word + w) / 4;
-        uint4 *to = (uint4 *)a.bits + ((int64_t)image * a.rails.units + unit) * plane + at;
-        uint32_t word[4] = {};
-#pragma unroll
-        for (int n = 0; n < WORDS; n++)
-            word[n] = word_at<C>(bits, a.pitch, p, w + n);
-        if (WORDS < 4) {
-            *to = make_uint4(word[0], word[1], ~word[0], ~word[1]);
-        } else {
-            to[0] = make_uint4(word[0], word[1], word[2], word[3]);
-            to[a.rails.units / 2 * plane] = make_uint4(~word[0], ~word[1], ~word[2], ~word[3]);
-        }
-    }
-}
-
 /* What a thread has of its pixel from panel to panel of the block. */
 struct pack_sums {
     float panel;  /* of epilogue.cuh's panel so far */
@@ -318,8 +287,6 @@ __device__ __forceinline__ void write_panel(const pack_args &a, const unsigned c
                                             int32_t first_word, bool last) {
     if constexpr (LAYOUT == LINED)
         write_lines<V, C, WORDS>(a, bits, first_pixel, block_pixels, first_word, last);
-    else if constexpr (LAYOUT == RAILS)
-        write_rails<V, C, WORDS>(a, bits, first_pixel, block_pixels, first_word);
     else
         write_bits<C, WORDS>(a, bits, first_pixel, block_pixels, first_word);
 }
@@ -395,8 +362,7 @@ static const pack_cut cuts[CUTS] = {{2, 16}, {1, 8}, {0, 32}};
             KERNELS(int8_t, LAYOUT), KERNELS(uint8_t, LAYOUT), KERNELS(xn_bool_byte, LAYOUT)       \
     }
 /* By layout, by datatype, XN_FP32 to XN_BOOL, and cut. */
-static const pack_function kernels[3][6][CUTS] = {ALL_KERNELS(PLAIN), ALL_KERNELS(LINED),
-                                                  ALL_KERNELS(RAILS)};
+static const pack_function kernels[2][6][CUTS] = {ALL_KERNELS(PLAIN), ALL_KERNELS(LINED)};
 
 /* A block has that many vectors side by side, by rows. */
 struct pack_shape {
@@ -468,7 +434,6 @@ cudaError_t xn_cuda_pack_launch(const xn_conv *conv, int64_t images, int multipr
     a.tap_words = xn_packed_words(conv->group_channels);
     if (layout == XN_CUDA_AS_PADDED)
         a.lines = xn_cuda_padded_of(conv);
-    a.rails = xn_cuda_dual_rail_of(conv->group_channels);
     a.width = xn_fast_divisor_of(conv->width);
     a.height = conv->height;
     const pack_shape shape = shape_of(conv, input, pixels, multiprocessors);

@@ -1,5 +1,5 @@
 /* packed.cu: packed input of the paths that do not read it themselves: set bits of packed pixels,
- * packed pixels to lines and rails. */
+ * packed pixels to lines. */
 #include "fast_divide.cuh"
 #include "launch.cuh"
 #include "layout.h"
@@ -123,53 +123,6 @@ cudaError_t xn_cuda_spread_launch(const xn_conv *conv, int64_t images, const uin
                                XN_CUDA_THREADS, 0, true, stream, a);
 }
 
-struct rails_args {
-    const uint32_t *bits;
-    uint4 *to;
-    xn_cuda_dual_rail rails;
-    int32_t units, tap_words; /* units: of bits and of complements, each */
-    int32_t count;            /* of units of all pixels */
-    xn_fast_divisor plane, pixel_units;
-};
-
-/* A thread makes a unit of bits and its complement. */
-__global__ void __launch_bounds__(XN_CUDA_THREADS)
-    to_rails_kernel(const __grid_constant__ rails_args a) {
-    const int32_t at = (int32_t)(blockIdx.x * XN_CUDA_THREADS + threadIdx.x);
-    xn_let_next_kernel_start();
-    xn_wait_for_previous_kernel();
-    if (at >= a.count)
-        return;
-    const int32_t pixel = xn_divide(at, a.pixel_units), unit = at - pixel * a.units;
-    const int32_t image = xn_divide(pixel, a.plane), plane = (int32_t)a.plane.divisor;
-    uint4 *to = a.to + ((int64_t)image * a.rails.units + unit) * plane + (pixel - image * plane);
-    if (a.tap_words >= 4) {
-        const uint4 v = ((const uint4 *)a.bits)[at];
-        to[0] = v;
-        to[a.units * plane] = make_uint4(~v.x, ~v.y, ~v.z, ~v.w);
-    } else {
-        const uint32_t *from = a.bits + (int64_t)pixel * a.tap_words;
-        const uint32_t low = from[0], high = a.tap_words > 1 ? from[1] : 0;
-        *to = make_uint4(low, high, ~low, ~high);
-    }
-}
-
-cudaError_t xn_cuda_to_rails_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
-                                    uint32_t *to, cudaStream_t stream) {
-    rails_args a = {};
-    const int32_t plane = conv->height * conv->width;
-    a.bits = bits;
-    a.to = (uint4 *)to;
-    a.rails = xn_cuda_dual_rail_of(conv->group_channels);
-    a.tap_words = xn_packed_words(conv->group_channels);
-    a.units = a.rails.units < 2 ? 1 : a.rails.units / 2;
-    a.count = (int32_t)(images * conv->groups * plane * a.units);
-    a.plane = xn_fast_divisor_of(plane);
-    a.pixel_units = xn_fast_divisor_of(a.units);
-    return xn_cuda_launch_with(to_rails_kernel, xn_cuda_grid(a.count, XN_CUDA_THREADS),
-                               XN_CUDA_THREADS, 0, true, stream, a);
-}
-
 cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32_t *bits,
                                  int32_t *popc, cudaStream_t stream) {
     count_args a = {bits, popc, pixels, tap_words};
@@ -181,8 +134,6 @@ cudaError_t xn_cuda_packed_load(void) {
     cudaError_t e = xn_cuda_load(count_kernel);
     if (e == cudaSuccess)
         e = xn_cuda_load(spread_kernel);
-    if (e == cudaSuccess)
-        e = xn_cuda_load(to_rails_kernel);
     if (e == cudaSuccess)
         e = xn_cuda_load(spread_small_kernel<2>);
     return e == cudaSuccess ? xn_cuda_load(spread_small_kernel<1>) : e;

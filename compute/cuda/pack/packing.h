@@ -8,7 +8,6 @@
 typedef enum {
     XN_CUDA_PLAIN, /* activations */
     XN_CUDA_AS_PADDED,
-    XN_CUDA_AS_DUAL_RAIL,
 } xn_cuda_bits_layout;
 
 /* pack.cu: NCHW of any datatype -> activation bits; per pixel and group the set bits (popc) and
@@ -26,10 +25,6 @@ cudaError_t xn_cuda_count_launch(int64_t pixels, int32_t tap_words, const uint32
 /* Packed pixels to lines, with their set bits. */
 cudaError_t xn_cuda_spread_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
                                   uint32_t *to, int32_t *counts, cudaStream_t stream);
-
-/* Packed pixels to rails. */
-cudaError_t xn_cuda_to_rails_launch(const xn_conv *conv, int64_t images, const uint32_t *bits,
-                                    uint32_t *to, cudaStream_t stream);
 
 /* box.cu: per output pixel and group, the pixel part of dot (layout.h) from popc and the box of K
  * (epilogue.cuh) from mean. Each pair (popc, pixel_part) and (mean, box) may be NULL. */

@@ -8,8 +8,7 @@
 static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
     xn_cuda_stationary_cut *s = (xn_cuda_stationary_cut *)out;
     s->images = job->images;
-    return job->source != XN_CUDA_FROM_DUAL_RAIL &&
-           (xn_cuda_has_reals(job) || job->target == XN_CUDA_TO_WORDS) &&
+    return (xn_cuda_has_reals(job) || job->target == XN_CUDA_TO_WORDS) &&
            xn_cuda_stationary_plan(&job->conv, job->images, chip->multiprocessors,
                                    job->target == XN_CUDA_TO_WORDS, &s->shape);
 }

@@ -27,7 +27,7 @@ static padded take(const xn_cuda_job *job, xn_cuda_scratch *scratch) {
 static bool fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *out) {
     xn_cuda_specialised_cut *s = (xn_cuda_specialised_cut *)out;
     s->images = job->images;
-    return job->source != XN_CUDA_FROM_DUAL_RAIL && xn_cuda_has_reals(job) &&
+    return xn_cuda_has_reals(job) &&
            xn_cuda_specialised_plan(&job->conv, job->images, chip->multiprocessors, &s->shape);
 }
 

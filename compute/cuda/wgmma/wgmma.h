@@ -1,14 +1,12 @@
 /* wgmma.h: what the shapes of the wgmma kernels have in common. A shape is decided on the host from
  * the geometry alone (X_plan.cu) and read by the kernel X.cu.
  *
- * Three kernels multiply bits by wgmma, and who knows one reads the others:
+ * Two kernels multiply bits by wgmma, and who knows one reads the others:
  *
  *   filter_stationary  M = 64 output pixels, N = filters. Each warpgroup gathers positions, takes
  *                      all filters of its block along, writes. Any stride, every kind of output.
  *   warp_specialised   M = 64 filters, N = up to 256 positions. One warp copies bands, one or two
  *                      warpgroups multiply, others write. Stride 1, real outputs and INT32.
- *   dual_rail          M = 64 filters, N = up to 128 positions. One warp copies bands, two
- *                      warpgroups multiply and write in turn. Stride 1, packed output.
  *
  * Each is a policy of the same skeleton, in the same order of files:
  *
@@ -21,7 +19,7 @@
  *   wgmma_*.cuh  shared: instructions (ptx), filters, bands, turns and products (pipeline), what a
  *                block knows of its filters and borders (filters), entry and launch (kernel)
  *
- * In all of them positions are 16 bytes a unit in shared memory, overlap from tap to tap, and
+ * In both of them positions are 16 bytes a unit in shared memory, overlap from tap to tap, and
  * pair_low has for every pair of chunks where its operand begins among them. */
 #ifndef XN_CUDA_WGMMA_H
 #define XN_CUDA_WGMMA_H

@@ -69,11 +69,12 @@ static xn_status parse(const xn_proto_body *body, const xn_proto_query *query, s
     if (status)
         return status;
     if (!input.shape.rank)
-        return xn_fail(error, XN_ERR_MALFORMED, "shape",
-                       "%s without %s is the input's bytes alone, whose shape stands in the query: "
-                       "?shape=N,C,H,W&weights=NAME; with a JSON header in front, %s says how many "
-                       "bytes that has",
-                       xn_wire_raw.media_type, header, header);
+        return xn_fail(
+            error, XN_ERR_MALFORMED, "shape",
+            "shape is missing: a body without %s is the input's bytes alone, whose shape "
+            "stands in the query, ?shape=N,C,H,W&weights=NAME; with a JSON header in "
+            "front, %s says how many bytes that has",
+            header, header);
     ref.shape = input.shape;
     ref.datatype = input.datatype;
     status = xn_shape_elements(&ref.shape, ref.datatype, limits->max_elements, "input",

@@ -3,7 +3,6 @@
  * they can be captured, and plans for packed tensors. */
 #include "cuda_peak.cuh"
 #include "cuda_timing.cuh"
-#include "rails.h"
 #include "xn_cuda.h"
 
 #include <cmath>
@@ -157,48 +156,6 @@ static int64_t differ(const void *a, const void *b, size_t count, bool integers)
     return (int64_t)host;
 }
 
-/* ---- packed tensors ---- */
-
-static xn_status plan_packed(xn_stream *stream, const xn_conv *conv, int64_t images,
-                             const xn_bench_kind *kind, xn_layout layout, xn_plan **out,
-                             xn_error *error) {
-    xn_step step;
-    xn_step_of_conv(conv, &step);
-    if (kind->packed_input) {
-        step.conv.input_datatype = XN_BITS;
-        step.input_layout = layout;
-    }
-    if (kind->packed_output) { /* the sign of dot * scale + shift */
-        step.conv.epilogue = {};
-        step.conv.epilogue.factor = XN_FACTOR_SCALE;
-        step.conv.epilogue.datatype = XN_BITS;
-        step.conv.epilogue.bits = 1;
-        step.conv.epilogue.shift = 1;
-        step.output = XN_NO_TENSOR;
-        step.bits = 1;
-        step.bits_layout = layout;
-    }
-    return xn_cuda_plan_create(stream, &step, images, out, error);
-}
-
-static size_t packed_bytes(xn_layout layout, int64_t planes, int64_t pixels, int32_t channels) {
-    if (layout != XN_LAYOUT_DUAL_RAIL)
-        return 0;
-    return (size_t)planes * (size_t)pixels * 16 * (size_t)xn_cuda_dual_rail_of(channels).units;
-}
-
-static void to_layout(const uint32_t *plain, int64_t planes, int64_t pixels, int32_t channels,
-                      uint32_t *out) {
-    const std::vector<uint32_t> rails =
-        xn_rails_of(plain, channels, (size_t)planes, (size_t)pixels);
-    std::copy(rails.begin(), rails.end(), out);
-}
-
-static bool from_layout(const uint32_t *packed, int64_t planes, int64_t pixels, int32_t channels,
-                        uint32_t *plain) {
-    return xn_rails_to_plain(packed, channels, (size_t)planes, (size_t)pixels, plain);
-}
-
 /* ---- runs ---- */
 
 static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
@@ -272,10 +229,6 @@ const xn_bench_place *xn_bench_cuda(void) {
     place.poison = poison;
     place.fill = fill;
     place.differ = differ;
-    place.plan_packed = plan_packed;
-    place.packed_bytes = packed_bytes;
-    place.to_layout = to_layout;
-    place.from_layout = from_layout;
     place.path_name = path_name;
     place.plan_terms = plan_terms;
     place.enqueue = enqueue;

@@ -43,17 +43,25 @@ xn_prepared *xn_bench_prepare(const xn_bench_device *on, const xn_weights *weigh
 }
 
 bool xn_bench_plan(const xn_bench_device *on, xn_stream *stream, const xn_conv *conv,
-                   int64_t images, const xn_bench_kind *kind, xn_layout layout,
-                   const xn_prepared *prepared, xn_plan **out) {
+                   int64_t images, const xn_bench_kind *kind, const xn_prepared *prepared,
+                   xn_plan **out) {
     const xn_backend *b = on->backend;
-    const bool packed = kind->packed_input || kind->packed_output;
     xn_error error;
     xn_step step;
     *out = NULL;
     xn_step_of_conv(conv, &step);
-    xn_status status = packed
-                           ? on->place->plan_packed(stream, conv, images, kind, layout, out, &error)
-                           : b->plan_create(stream, &step, images, out, &error);
+    if (kind->packed_input) {
+        step.conv.input_datatype = XN_BITS;
+        step.input_layout = XN_LAYOUT_WORDS;
+    }
+    if (kind->packed_output) { /* the sign of dot * scale + shift */
+        step.conv.epilogue =
+            (xn_epilogue){.factor = XN_FACTOR_SCALE, .datatype = XN_BITS, .bits = 1, .shift = 1};
+        step.output = XN_NO_TENSOR;
+        step.bits = 1;
+        step.bits_layout = XN_LAYOUT_WORDS;
+    }
+    xn_status status = b->plan_create(stream, &step, images, out, &error);
     if (!status && b->weights_ready)
         status = b->weights_ready(prepared, *out, &error);
     if (status && status != XN_ERR_UNSUPPORTED)

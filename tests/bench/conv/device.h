@@ -39,18 +39,6 @@ typedef struct xn_bench_place {
     /* Elements that are not the same: as INT32, or within 2e-5 as FP32. */
     int64_t (*differ)(const void *a, const void *b, size_t count, bool integers);
 
-    /* A plan whose problem or layout the table's plan_create cannot say: packed tensors. */
-    xn_status (*plan_packed)(xn_stream *stream, const xn_conv *conv, int64_t images,
-                             const xn_bench_kind *kind, xn_layout layout, xn_plan **out,
-                             xn_error *error);
-    /* Bytes of a packed tensor; 0: no such layout here. */
-    size_t (*packed_bytes)(xn_layout layout, int64_t planes, int64_t pixels, int32_t channels);
-    /* On host memory, from and to the plain layout; from: false where complements are wrong. */
-    void (*to_layout)(const uint32_t *plain, int64_t planes, int64_t pixels, int32_t channels,
-                      uint32_t *out);
-    bool (*from_layout)(const uint32_t *packed, int64_t planes, int64_t pixels, int32_t channels,
-                        uint32_t *plain);
-
     /* Starts a run; wait until it is done. */
     void (*enqueue)(xn_plan *plan, const xn_prepared *prepared, int64_t images,
                     const xn_bench_kind *kind, const xn_bench_io *io);
@@ -99,8 +87,8 @@ void xn_bench_close(xn_bench_device *device);
  * path that cannot run it. */
 xn_prepared *xn_bench_prepare(const xn_bench_device *on, const xn_weights *weights);
 bool xn_bench_plan(const xn_bench_device *on, xn_stream *stream, const xn_conv *conv,
-                   int64_t images, const xn_bench_kind *kind, xn_layout layout,
-                   const xn_prepared *prepared, xn_plan **out);
+                   int64_t images, const xn_bench_kind *kind, const xn_prepared *prepared,
+                   xn_plan **out);
 /* What the chooser thinks a run costs; NAN: it does not say. */
 double xn_bench_cost_us(const xn_bench_device *on, const xn_plan *plan);
 /* "" where the backend names none. */

@@ -44,32 +44,6 @@ static int64_t differ(const void *a, const void *b, size_t count, bool integers)
     return wrong;
 }
 
-/* ---- packed tensors ---- */
-
-static xn_status plan_packed(xn_stream *stream, const xn_conv *conv, int64_t images,
-                             const xn_bench_kind *kind, xn_layout layout, xn_plan **out,
-                             xn_error *error) {
-    xn_step step;
-    xn_step_of_conv(conv, &step);
-    if (kind->packed_input) {
-        step.conv.input_datatype = XN_BITS;
-        step.input_layout = (int32_t)layout;
-    }
-    if (kind->packed_output) { /* the sign of dot * scale + shift */
-        step.conv.epilogue =
-            (xn_epilogue){.factor = XN_FACTOR_SCALE, .datatype = XN_BITS, .bits = 1, .shift = 1};
-        step.output = XN_NO_TENSOR;
-        step.bits = 1;
-        step.bits_layout = (int32_t)layout;
-    }
-    return xn_backend_find("cpu")->plan_create(stream, &step, images, out, error);
-}
-
-static size_t packed_bytes(xn_layout layout, int64_t planes, int64_t pixels, int32_t channels) {
-    (void)layout, (void)planes, (void)pixels, (void)channels;
-    return 0; /* none but the plain one */
-}
-
 /* ---- runs ---- */
 
 static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
@@ -183,8 +157,6 @@ const xn_bench_place xn_bench_host = {.pause_ns = 10000000,
                                       .poison = poison,
                                       .fill = fill,
                                       .differ = differ,
-                                      .plan_packed = plan_packed,
-                                      .packed_bytes = packed_bytes,
                                       .enqueue = enqueue,
                                       .wait = nothing,
                                       .copy = copy,

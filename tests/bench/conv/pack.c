@@ -37,7 +37,7 @@ static void run_layer(xn_bench_session *s, const xn_bench_shape *shape, int kind
     if (xn_bench_measure(&s->on, &data, kind, &how, NULL, 0, &layer) &&
         xn_bench_measure(&s->on, &data, &xn_bench_kinds[XN_BENCH_PACKED_FP16], &how, NULL, 0,
                          &packed) &&
-        xn_subject_make(&s->on, &data, kind, XN_LAYOUT_WORDS, &subject)) {
+        xn_subject_make(&s->on, &data, kind, &subject)) {
         const double us = xn_bench_pack_us(&subject.conv, shape->images, subject.input, false);
         const double overlapped =
             xn_bench_pack_us(&subject.conv, shape->images, subject.input, true);

@@ -42,7 +42,7 @@ static void run_shape(bench *b, const xn_bench_shape *shape, xn_mode mode) {
     for (int i = 0; i < SETS; i++) {
         if (!b->has[i])
             continue;
-        xn_subject_make(&b->on[i], &data, &data.kind, XN_LAYOUT_WORDS, &subjects[i]);
+        xn_subject_make(&b->on[i], &data, &data.kind, &subjects[i]);
         wrong[i] = xn_subject_count_wrong(&subjects[i], &data);
         sides[i] = xn_contender_make(b->on[i].place, xn_subject_run, &subjects[i]);
     }

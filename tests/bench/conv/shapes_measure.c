@@ -73,7 +73,7 @@ static void free_problem(problem *p) {
 static xn_plan *plan_of(const problem *p, xn_stream *stream, int form) {
     xn_plan *plan;
     return xn_bench_plan(&p->s->on, stream, &p->conv[form], p->shape.images, p->kinds[form],
-                         XN_LAYOUT_WORDS, p->prepared, &plan)
+                         p->prepared, &plan)
                ? plan
                : NULL;
 }

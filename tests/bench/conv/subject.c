@@ -6,29 +6,6 @@
 
 #include <string.h>
 
-/* ---- layouts of packed tensors ---- */
-
-typedef struct tensor {
-    int64_t planes, pixels;
-    int32_t channels;
-} tensor;
-
-static tensor input_of(const xn_subject *s) {
-    const xn_conv *c = &s->conv;
-    return (tensor){s->images * c->groups, (int64_t)c->height * c->width, c->group_channels};
-}
-
-static tensor output_of(const xn_subject *s) {
-    const xn_conv *c = &s->conv;
-    return (tensor){s->images, (int64_t)c->out_height * c->out_width, c->out_channels};
-}
-
-static size_t bytes_of(const xn_subject *s, bool packed, tensor t, size_t plain_bytes) {
-    if (!packed || s->layout == XN_LAYOUT_WORDS)
-        return plain_bytes;
-    return s->on->place->packed_bytes(s->layout, t.planes, t.pixels, t.channels);
-}
-
 static void *to_device(const xn_bench_place *place, const void *data, size_t bytes) {
     void *memory = place->take(bytes);
     place->upload(memory, data, bytes);
@@ -36,19 +13,9 @@ static void *to_device(const xn_bench_place *place, const void *data, size_t byt
 }
 
 static void upload_input(xn_subject *s, const xn_bench_data *data) {
-    const xn_bench_place *place = s->on->place;
-    const size_t plain_bytes = xn_bench_input_bytes(data, &s->kind);
-    const tensor t = input_of(s);
-    void *plain = xn_bench_take(plain_bytes, 1);
+    void *plain = xn_bench_take(s->in_bytes, 1);
     xn_bench_fill_input(data, &s->kind, plain);
-    if (s->in_bytes == plain_bytes) {
-        s->input = to_device(place, plain, plain_bytes);
-    } else {
-        void *other = xn_bench_take(s->in_bytes, 1);
-        place->to_layout(plain, t.planes, t.pixels, t.channels, other);
-        s->input = to_device(place, other, s->in_bytes);
-        xn_mem_free(other);
-    }
+    s->input = to_device(s->on->place, plain, s->in_bytes);
     xn_mem_free(plain);
 }
 
@@ -64,21 +31,17 @@ void xn_subject_run(void *subject) {
 }
 
 bool xn_subject_make(const xn_bench_device *on, const xn_bench_data *data,
-                     const xn_bench_kind *kind, xn_layout layout, xn_subject *s) {
+                     const xn_bench_kind *kind, xn_subject *s) {
     const xn_bench_place *place = on->place;
     const size_t filters = (size_t)data->shape.filters;
     *s = (xn_subject){.on = on,
                       .kind = *kind,
                       .conv = xn_bench_resolve(&data->shape, kind),
                       .images = data->shape.images,
-                      .layout = layout};
-    s->in_bytes = bytes_of(s, kind->packed_input, input_of(s), xn_bench_input_bytes(data, kind));
-    s->out_bytes =
-        bytes_of(s, kind->packed_output, output_of(s), xn_bench_output_bytes(data, kind));
-    if (!s->in_bytes || !s->out_bytes)
-        return false;
+                      .in_bytes = xn_bench_input_bytes(data, kind),
+                      .out_bytes = xn_bench_output_bytes(data, kind)};
     s->prepared = xn_bench_prepare(on, kind->packed_output ? data->bit_weights : data->weights);
-    if (!xn_bench_plan(on, on->stream, &s->conv, s->images, kind, layout, s->prepared, &s->plan)) {
+    if (!xn_bench_plan(on, on->stream, &s->conv, s->images, kind, s->prepared, &s->plan)) {
         on->backend->weights_free(s->prepared);
         return false;
     }
@@ -103,23 +66,12 @@ void xn_subject_free(xn_subject *s) {
 
 int64_t xn_subject_count_wrong(const xn_subject *s, xn_bench_data *data) {
     const xn_bench_place *place = s->on->place;
-    const size_t plain_bytes = xn_bench_output_bytes(data, &s->kind);
-    const tensor t = output_of(s);
     void *got = xn_bench_take(s->out_bytes, 1);
-    int64_t wrong;
     place->poison(s->output, s->out_bytes);
     start(s);
     place->wait();
     place->download(got, s->output, s->out_bytes);
-    if (s->kind.packed_output && s->layout != XN_LAYOUT_WORDS) {
-        void *plain = xn_bench_take(plain_bytes, 1);
-        wrong = place->from_layout(got, t.planes, t.pixels, t.channels, plain)
-                    ? xn_bench_count_wrong(data, &s->kind, plain)
-                    : -1;
-        xn_mem_free(plain);
-    } else {
-        wrong = xn_bench_count_wrong(data, &s->kind, got);
-    }
+    const int64_t wrong = xn_bench_count_wrong(data, &s->kind, got);
     xn_mem_free(got);
     return wrong;
 }
@@ -145,12 +97,11 @@ static void time_subject(const xn_subject *s, const xn_turns *how, xn_contender 
     xn_mem_free(sides);
 }
 
-static bool measure_layout(const xn_bench_device *on, xn_bench_data *data,
-                           const xn_bench_kind *kind, xn_layout layout, const xn_turns *how,
-                           xn_contender *others, int other_count, xn_figures *out) {
+bool xn_bench_measure(const xn_bench_device *on, xn_bench_data *data, const xn_bench_kind *kind,
+                      const xn_turns *how, xn_contender *others, int other_count, xn_figures *out) {
     const xn_backend *b = on->backend;
     xn_subject s;
-    if (!xn_subject_make(on, data, kind, layout, &s))
+    if (!xn_subject_make(on, data, kind, &s))
         return false;
     const xn_stats none = {NAN, NAN, NAN, NAN, NAN, NAN, 0};
     *out = (xn_figures){
@@ -162,21 +113,6 @@ static bool measure_layout(const xn_bench_device *on, xn_bench_data *data,
     if (how)
         time_subject(&s, how, others, other_count, out);
     xn_subject_free(&s);
-    return true;
-}
-
-bool xn_bench_measure(const xn_bench_device *on, xn_bench_data *data, const xn_bench_kind *kind,
-                      const xn_turns *how, xn_contender *others, int other_count, xn_figures *out) {
-    const bool chains = kind->packed_input && kind->packed_output;
-    xn_figures rails;
-    const bool plain =
-        measure_layout(on, data, kind, XN_LAYOUT_WORDS, how, others, other_count, out);
-    if (!chains || !measure_layout(on, data, kind, XN_LAYOUT_DUAL_RAIL, how, NULL, 0, &rails))
-        return plain;
-    const int64_t wrong = (plain ? out->wrong : 0) | rails.wrong;
-    if (!plain || rails.ours.median < out->ours.median)
-        *out = rails;
-    out->wrong = wrong;
     return true;
 }
 

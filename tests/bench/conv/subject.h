@@ -11,17 +11,15 @@ typedef struct xn_subject {
     xn_bench_kind kind;
     xn_conv conv;
     int64_t images;
-    xn_layout layout;
     xn_plan *plan;
     xn_prepared *prepared;
     void *input, *output, *threshold, *flip; /* the device's */
     size_t in_bytes, out_bytes;
 } xn_subject;
 
-/* Made and run once. False where the stream is held to a path that cannot run it, or the device has
- * no such layout. */
+/* Made and run once. False where the stream is held to a path that cannot run it. */
 bool xn_subject_make(const xn_bench_device *on, const xn_bench_data *data,
-                     const xn_bench_kind *kind, xn_layout layout, xn_subject *out);
+                     const xn_bench_kind *kind, xn_subject *out);
 void xn_subject_free(xn_subject *subject);
 void xn_subject_run(void *subject); /* starts it: xn_bench_place */
 
@@ -40,7 +38,7 @@ typedef struct xn_figures {
 } xn_figures;
 
 /* Checks a kind of a problem and times it beside a copy of the same bytes, and beside `others`, of
- * which the stats are filled. Of layouts that a kind may have, the faster one. Without `how` it is
+ * which the stats are filled. Without `how` it is
  * only checked. False where the path that is asked for cannot run it. */
 bool xn_bench_measure(const xn_bench_device *on, xn_bench_data *data, const xn_bench_kind *kind,
                       const xn_turns *how, xn_contender *others, int other_count, xn_figures *out);

@@ -49,7 +49,7 @@ static void picture_message(ol_message *out) {
     char head[HEAD];
     xn_rng rng = {8};
     snprintf(head, sizeof head,
-             "POST /v2/models/birealnet/infer HTTP/1.1\r\nHost: a\r\nContent-Type: "
+             "POST /v2/models/birealnet/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
              "application/octet-stream\r\nInference-Header-Content-Length: 0\r\n"
              "Content-Length: %d\r\n\r\n",
              PIXELS);
@@ -111,15 +111,6 @@ static double counter(const bench *b, const char *name) {
 
 /* ---- measuring ---- */
 
-/* CPU time of all the daemon's threads so far. */
-static double cpu_us(const bench_process *process) {
-    clockid_t clock;
-    struct timespec t = {0};
-    if (clock_getcpuclockid(process->pid, &clock) || clock_gettime(clock, &t))
-        return NAN;
-    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
-}
-
 static void play(bench *b, int side, double repeat, int round, rows *out) {
     static ol_counts c;
     bench_options o = *b->o;
@@ -130,9 +121,9 @@ static void play(bench *b, int side, double repeat, int round, rows *out) {
     plan.message = b->messages[side];
     plan.repeat = repeat;
     plan.seed = ++b->seed;
-    const double before = cpu_us(&b->processes[side]);
+    const double before = bench_cpu_us(b->processes[side].pid);
     ol_run(&plan, &c);
-    const double took = cpu_us(&b->processes[side]) - before;
+    const double took = bench_cpu_us(b->processes[side].pid) - before;
     out->rate[round] = (double)c.outcomes[OL_GOOD] / (plan.seconds - plan.warmup);
     out->cpu[round] = took / (out->rate[round] * plan.seconds); /* the warm-up took some too */
     out->p50[round] = 1000 * ol_ms(&c.good, 0.5);

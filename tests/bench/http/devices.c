@@ -61,7 +61,7 @@ static void make_message(const layer *l, const server *s, const char *connection
     const size_t json_length = strlen(json);
     *out = (ol_message){.body_length = json_length + values, .output_bytes = values * 2};
     snprintf(head, sizeof head,
-             "POST %s HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/octet-stream\r\n"
+             "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/octet-stream\r\n"
              "Inference-Header-Content-Length: %zu\r\nContent-Length: %zu\r\n\r\n",
              path, connection, json_length, out->body_length);
     const size_t head_length = strlen(head);

@@ -50,6 +50,8 @@ typedef struct bench_process {
 void bench_process_start(bench_process *p, char *const argv[], const char *cpus, int stream,
                          const char *marker, char *line, size_t size);
 void bench_process_stop(bench_process *p);
+/* CPU time of all threads of a process so far; 0: of this one. NAN where there is none. */
+double bench_cpu_us(pid_t pid);
 
 /* xnord on a free port of loopback, with the options' flags and `more` (NULL: none). */
 void bench_daemon_start(bench_process *p, const bench_options *o, const char *const *more,

@@ -56,7 +56,7 @@ bool ol_put_weights(const char *name, int filters, int channels, const struct so
              "{\"binary_data_size\": %zu}}}",
              filters, channels, bytes);
     snprintf(head, sizeof head,
-             "PUT /weights/%s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+             "PUT /weights/%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
              "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %zu\r\n"
              "Content-Length: %zu\r\n\r\n",
              name, strlen(text), strlen(text) + bytes);
@@ -82,10 +82,11 @@ static char *build(const ol_shape *shape, const char *connection, const float *v
              "\"%s\"}",
              shape->channels, shape->side, shape->side, bytes, shape->name, shape->mode);
     out->body_length = strlen(text) + bytes;
-    snprintf(head, sizeof head,
-             "POST /conv HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/octet-stream\r\n"
-             "Inference-Header-Content-Length: %zu\r\nContent-Length: %zu\r\n\r\n",
-             connection, strlen(text), out->body_length);
+    snprintf(
+        head, sizeof head,
+        "POST /conv HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/octet-stream\r\n"
+        "Inference-Header-Content-Length: %zu\r\nContent-Length: %zu\r\n\r\n",
+        connection, strlen(text), out->body_length);
     return join(head, text, values, bytes, length);
 }
 

@@ -133,7 +133,7 @@ static void make_message(const bench *b, const body_kind *body, int server, cons
     const size_t json_length = strlen(json);
     out->body_length = json_length + values;
     snprintf(head, sizeof head,
-             "POST %s HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/octet-stream\r\n"
+             "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/octet-stream\r\n"
              "Inference-Header-Content-Length: %zu\r\nContent-Length: %zu\r\n\r\n",
              paths[server], connection, json_length, out->body_length);
     const size_t head_length = strlen(head);

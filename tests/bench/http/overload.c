@@ -1,8 +1,10 @@
 /* overload.c: `bench-http overload`: what xnord still answers when more comes than it can do. For
  * each workload and round: its capacity (closed loop), then an open loop (Poisson arrivals) at
- * multiples of it. Medians of the rounds; goodput as a share of the same round's capacity. A
- * generator that could not keep up shows in "late" (its own lateness) and "unsent" (no connection
- * was free). */
+ * multiples of it. Medians of the rounds; goodput as a share of the same round's capacity. CPU time
+ * of daemon and generator apart: an answer's at capacity, where nothing is refused, and a
+ * refusal's, as what is left of a load's when its good answers are charged the same. A generator
+ * that could not keep up shows in "late" (its own lateness) and "unsent" (no connection was free).
+ */
 #include "load.h"
 
 #include <stdlib.h>
@@ -16,7 +18,21 @@ static double target_of(double load) {
     return load == 2 ? 95 : load == 5 ? 93 : load == 10 ? 90 : 0;
 }
 
-enum { OFFERED, GOOD, SHARE, P50, P99, REFUSED, UNSENT, LATE, MOST_RESIDENT, RESIDENT, FIGURES };
+enum {
+    OFFERED,
+    GOOD,
+    SHARE,
+    P50,
+    P99,
+    REFUSED,
+    UNSENT,
+    LATE,
+    REFUSAL_US, /* CPU time of the daemon */
+    CLIENT_US,  /* of the generator, for a request that it sent */
+    MOST_RESIDENT,
+    RESIDENT,
+    FIGURES
+};
 typedef double figures[FIGURES][ROUNDS];
 
 typedef struct bench {
@@ -26,6 +42,7 @@ typedef struct bench {
     double loads[LOADS];
     int load_count, rounds;
     double capacity[ROUNDS];
+    double answer_us[ROUNDS]; /* CPU time of the daemon, at capacity */
     figures at[LOADS];
     uint64_t faults;
     int missed;
@@ -46,6 +63,9 @@ static const xn_column columns[] = {
     {"refused_per_s", "refused/s", 9, 0},
     {"unsent_per_s", "unsent/s", 9, 0},
     {"late_p99_ms", "late p99", 8, 2},
+    {"answer_cpu_us", "CPU us", 6, 1},
+    {"refusal_cpu_us", "refusal", 7, 1},
+    {"client_cpu_us", "client", 6, 1},
     {"hwm_mib", "HWM MiB", 7, 0},
     {"rss_mib", "RSS MiB", 7, 0},
     {"verdict", "to reach", 40, XN_TEXT},
@@ -81,9 +101,17 @@ static void forget_most(pid_t pid) {
 
 /* ---- rounds ---- */
 
-static void play(bench *b, ol_plan plan, ol_counts *counts) {
+/* What a second of the plan took of the daemon's CPU time and of the generator's. */
+typedef struct {
+    double daemon_us, client_us;
+} cpu_times;
+
+static cpu_times play(bench *b, ol_plan plan, pid_t pid, ol_counts *counts) {
+    const cpu_times before = {bench_cpu_us(pid), bench_cpu_us(0)};
     ol_run(&plan, counts);
     b->faults += ol_faults(counts);
+    return (cpu_times){(bench_cpu_us(pid) - before.daemon_us) / plan.seconds,
+                       (bench_cpu_us(0) - before.client_us) / plan.seconds};
 }
 
 static void one_load(bench *b, int load, int round, const ol_plan *closed, pid_t pid) {
@@ -95,7 +123,7 @@ static void one_load(bench *b, int load, int round, const ol_plan *closed, pid_t
     plan.connections = b->o->connections ? b->o->connections : 1000;
     plan.sources = b->o->sources ? b->o->sources : 8; /* one address alone has a share */
     forget_most(pid);
-    play(b, plan, &c);
+    const cpu_times cpu = play(b, plan, pid, &c);
     out[OFFERED][round] = (double)c.due / window;
     out[GOOD][round] = (double)c.outcomes[OL_GOOD] / window;
     out[SHARE][round] = 100 * out[GOOD][round] / capacity;
@@ -104,6 +132,11 @@ static void one_load(bench *b, int load, int round, const ol_plan *closed, pid_t
     out[REFUSED][round] = (double)c.outcomes[OL_REFUSED] / window;
     out[UNSENT][round] = (double)c.outcomes[OL_UNSENT] / window;
     out[LATE][round] = ol_ms(&c.late, 0.99);
+    out[REFUSAL_US][round] =
+        out[REFUSED][round] > 0
+            ? (cpu.daemon_us - out[GOOD][round] * b->answer_us[round]) / out[REFUSED][round]
+            : NAN;
+    out[CLIENT_US][round] = cpu.client_us / (out[OFFERED][round] - out[UNSENT][round]);
     out[MOST_RESIDENT][round] = memory_of(pid, "VmHWM");
     out[RESIDENT][round] = memory_of(pid, "VmRSS");
 }
@@ -114,8 +147,9 @@ static void one_round(bench *b, const char *workload, int round, const ol_plan *
     snprintf(doing, sizeof doing, "bodies %.20s: its capacity, then %d loads", workload,
              b->load_count);
     xn_report_doing(&b->report, round + 1, b->rounds, doing);
-    play(b, *closed, &c);
+    const cpu_times cpu = play(b, *closed, pid, &c);
     b->capacity[round] = (double)c.outcomes[OL_GOOD] / (closed->seconds - closed->warmup);
+    b->answer_us[round] = cpu.daemon_us / b->capacity[round];
     for (int load = 0; load < b->load_count; load++)
         one_load(b, load, round, closed, pid);
 }
@@ -135,6 +169,7 @@ static void judge(bench *b, double load, double share, double p99, double first_
 
 static void report(bench *b, const char *workload) {
     const double capacity = xn_stats_of(b->capacity, b->rounds).median;
+    const double answer_us = xn_stats_of(b->answer_us, b->rounds).median;
     double first_p99 = 0;
     for (int load = 0; load < b->load_count; load++) {
         char verdict[80];
@@ -148,8 +183,9 @@ static void report(bench *b, const char *workload) {
                       XN_N(median[OFFERED]), XN_N(median[GOOD]), XN_N(median[SHARE]),
                       XN_N(b->at[load][SHARE][0]), XN_N(b->at[load][SHARE][b->rounds - 1]),
                       XN_N(median[P50]), XN_N(median[P99]), XN_N(median[REFUSED]),
-                      XN_N(median[UNSENT]), XN_N(median[LATE]), XN_N(median[MOST_RESIDENT]),
-                      XN_N(median[RESIDENT]), XN_T(verdict));
+                      XN_N(median[UNSENT]), XN_N(median[LATE]), XN_N(answer_us),
+                      XN_N(median[REFUSAL_US]), XN_N(median[CLIENT_US]),
+                      XN_N(median[MOST_RESIDENT]), XN_N(median[RESIDENT]), XN_T(verdict));
     }
 }
 

@@ -38,7 +38,7 @@ static void make_request(bench *b) {
              WIDTH);
     const size_t body = strlen(start) + numbers + strlen(tail);
     snprintf(head, sizeof head,
-             "POST /conv HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
+             "POST /conv HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
              "Content-Type: application/json\r\nAccept: application/octet-stream\r\n"
              "Content-Length: %zu\r\n\r\n",
              body);
@@ -65,7 +65,7 @@ static void *send_bodies(void *context) {
 
 /* One probe on the connection: milliseconds. */
 static double probe_once(int fd) {
-    static const char request[] = "GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n";
+    static const char request[] = "GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
     static char answer[ANSWER];
     const int64_t start = xn_bench_now_ns();
     const char *end = NULL;

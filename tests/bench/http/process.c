@@ -135,6 +135,14 @@ void bench_process_stop(bench_process *p) {
     p->pid = 0;
 }
 
+double bench_cpu_us(pid_t pid) {
+    clockid_t clock;
+    struct timespec t = {0};
+    if (clock_getcpuclockid(pid, &clock) || clock_gettime(clock, &t))
+        return NAN;
+    return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
+}
+
 static struct sockaddr_in on_loopback(const char *port) {
     return (struct sockaddr_in){.sin_family = AF_INET,
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
@@ -231,7 +239,8 @@ failed:
 
 char *bench_get(const struct sockaddr_in *server, const char *path) {
     char request[256];
-    const int length = snprintf(request, sizeof request,
-                                "GET %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", path);
+    const int length =
+        snprintf(request, sizeof request,
+                 "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", path);
     return bench_exchange(server, request, (size_t)length, NULL);
 }

@@ -140,7 +140,7 @@ static void make_messages(const way *w, const char *more, int first, int count, 
                         .any_length = !w->output,
                         .variants = (size_t)count};
     snprintf(head, sizeof head,
-             "POST %s HTTP/1.1\r\nHost: a\r\n%sContent-Type: application/octet-stream\r\n"
+             "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/octet-stream\r\n"
              "Inference-Header-Content-Length: %zu\r\nContent-Length: %zu\r\n\r\n",
              w->path, more, json, out->body_length);
     const size_t head_length = strlen(head);
@@ -234,10 +234,11 @@ static void make_region(const char *name, const struct sockaddr_in *server, char
     close(fd);
     snprintf(body, sizeof body, "{\"key\": \"%s\", \"offset\": 0, \"byte_size\": %d}", key,
              REGION_BYTES);
-    const int length = snprintf(request, sizeof request,
-                                "POST /v2/systemsharedmemory/region/%s/register HTTP/1.1\r\n"
-                                "Host: a\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
-                                name, strlen(body), body);
+    const int length =
+        snprintf(request, sizeof request,
+                 "POST /v2/systemsharedmemory/region/%s/register HTTP/1.1\r\n"
+                 "Host: localhost\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
+                 name, strlen(body), body);
     char *answer = bench_exchange(server, request, (size_t)length, NULL);
     const bool ok = answer && !strncmp(answer, "HTTP/1.1 200", 12);
     if (!ok)

@@ -1,0 +1,84 @@
+/* cache.h: a cache by content. What was made of some bytes is found again by the same bytes: the
+ * daemon's answers by their inputs (engine_recall.c), the assets of inline weights by their tensors
+ * (store_cache.c).
+ *
+ * XXH3-128 of a key, with a random seed, finds the one entry that can be
+ * equal. Then the bytes are compared, because XXH3 is no cryptographic hash and a hit must never be
+ * the value of another content: without the lock, on an entry that the reader holds. Of two
+ * contents with one hash the second is not kept.
+ *
+ * What was not used for longest leaves for what is new. Everything counts against the limit: keys,
+ * values, the entries themselves, the table, also entries that have left and are still held.
+ *
+ * Thread-safe. The mutex is a leaf. Nothing is allocated, hashed, compared or freed under it, and
+ * it is held for a few hundred entries at most. */
+#ifndef XN_CACHE_H
+#define XN_CACHE_H
+
+#include "content.h"
+#include "list.h"
+#include "metrics.h"
+
+#include <stdatomic.h>
+
+typedef struct xn_cache xn_cache;
+typedef struct xn_cache_entry xn_cache_entry;
+
+typedef xn_content_hash xn_content_hash_fn(const xn_content *content, uint64_t seed);
+
+typedef struct xn_cache_options {
+    size_t limit_bytes;        /* > 0 */
+    size_t entry_bytes_max;    /* a larger entry is not kept */
+    void (*drop)(void *value); /* called without the lock for each value that left; or NULL */
+    xn_content_hash_fn *hash;  /* instead of xn_content_hash_of, for tests; or NULL */
+    xn_metrics *metrics;       /* borrowed */
+    xn_gauge bytes;
+    bool counts_entries; /* else the two below do not matter */
+    xn_gauge entries;
+    xn_counter evictions;
+} xn_cache_options;
+
+xn_status xn_cache_create(const xn_cache_options *options, xn_cache **out, xn_error *error);
+void xn_cache_free(xn_cache *cache); /* NULL-safe; no other thread uses it any more */
+
+/* What entries belong to that have to leave together. The caller's memory; retired before it is
+ * freed. */
+typedef struct xn_cache_owner {
+    xn_cache *cache;     /* constant; NULL: it has no entries */
+    xn_list entries;     /* the cache's mutex guards it */
+    atomic_bool retired; /* nothing is kept any more */
+} xn_cache_owner;
+
+void xn_cache_owner_init(xn_cache_owner *owner, xn_cache *cache);
+/* Nothing of the owner is there from now on. Idempotent. */
+void xn_cache_owner_retire(xn_cache_owner *owner);
+
+/* From a lookup to the insertion of what it did not find. */
+typedef struct xn_cache_ticket {
+    xn_content_hash hash;
+    uint64_t generation;
+} xn_cache_ticket;
+
+/* Whether a value of that size may be kept under the key at all. */
+bool xn_cache_fits(const xn_cache *cache, const xn_content *key, size_t value_bytes);
+/* The entry of the key, held until it is released, and the most recently used now; or NULL. */
+xn_cache_entry *xn_cache_find(xn_cache *cache, const xn_content *key, xn_cache_ticket *ticket);
+/* The value as it was inserted, one part behind the other; its address is a multiple of 16. */
+void *xn_cache_value(xn_cache_entry *entry);
+void xn_cache_release(xn_cache *cache, xn_cache_entry *entry);
+
+/* Keeps copies of key and value; whether it does. It does not where the hash has an entry already,
+ * the owner is retired, the cache was cleared since the lookup, or there is no memory. more_bytes:
+ * what the value weighs beside its own bytes. owner: may be NULL. */
+bool xn_cache_insert(xn_cache *cache, const xn_content *key, const xn_cache_ticket *ticket,
+                     const xn_content *value, size_t more_bytes, xn_cache_owner *owner);
+
+/* The value kept under that hash, if it is this one, weighs so many bytes more. What is too much
+ * then leaves when the next one comes. */
+void xn_cache_grow(xn_cache *cache, const xn_content_hash *hash, const xn_content *value,
+                   size_t bytes);
+
+/* Lets everything go; what is being made now is not kept. */
+void xn_cache_clear(xn_cache *cache);
+
+#endif

@@ -1,0 +1,138 @@
+/* limiter.c: see limiter.h. */
+#include "limiter.h"
+
+#include "clock.h"
+#include "xn_mem.h"
+
+#include <pthread.h>
+
+typedef struct {
+    xn_permit *first, *last;
+} line;
+
+struct xn_limiter {
+    int64_t max_hold_ns;
+    void (*granted)(xn_permit *permit);
+    pthread_mutex_t lock;  /* guards all below and every permit; a leaf */
+    int permits, held;     /* permits 0: no limit */
+    line waiting, holding; /* in the order they came */
+};
+
+static void append(line *to, xn_permit *permit) {
+    permit->next = NULL;
+    permit->previous = to->last;
+    *(to->last ? &to->last->next : &to->first) = permit;
+    to->last = permit;
+}
+
+static void take_out(line *from, xn_permit *permit) {
+    *(permit->previous ? &permit->previous->next : &from->first) = permit->next;
+    *(permit->next ? &permit->next->previous : &from->last) = permit->previous;
+    permit->next = permit->previous = NULL;
+}
+
+xn_status xn_limiter_create(int permits, int64_t max_hold_ns, void (*granted)(xn_permit *permit),
+                            xn_limiter **out, xn_error *error) {
+    xn_limiter *limiter = xn_mem_zalloc(1, sizeof *limiter);
+    if (!limiter)
+        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the limiter of requests");
+    pthread_mutex_init(&limiter->lock, NULL);
+    limiter->permits = permits;
+    limiter->max_hold_ns = max_hold_ns;
+    limiter->granted = granted;
+    *out = limiter;
+    return XN_OK;
+}
+
+void xn_limiter_free(xn_limiter *limiter) {
+    if (!limiter)
+        return;
+    pthread_mutex_destroy(&limiter->lock);
+    xn_mem_free(limiter);
+}
+
+static bool has_free_locked(const xn_limiter *limiter) {
+    return !limiter->permits || limiter->held < limiter->permits;
+}
+
+static void grant_locked(xn_limiter *limiter, xn_permit *permit, int64_t now_ns) {
+    limiter->held++;
+    permit->state = XN_PERMIT_HELD;
+    permit->since_ns = now_ns;
+    append(&limiter->holding, permit);
+}
+
+/* Those that may go on now, chained by next: granted is for the caller to call. */
+static xn_permit *grant_waiting_locked(xn_limiter *limiter, int64_t now_ns) {
+    xn_permit *chain = NULL, **end = &chain;
+    while (limiter->waiting.first && has_free_locked(limiter)) {
+        xn_permit *permit = limiter->waiting.first;
+        take_out(&limiter->waiting, permit);
+        grant_locked(limiter, permit, now_ns);
+        *end = permit;
+        end = &permit->chained;
+        *end = NULL;
+    }
+    return chain;
+}
+
+static void tell_all(xn_limiter *limiter, xn_permit *chain) {
+    while (chain) {
+        xn_permit *next = chain->chained; /* it may be gone once it is granted */
+        limiter->granted(chain);
+        chain = next;
+    }
+}
+
+bool xn_limiter_acquire(xn_limiter *limiter, xn_permit *permit) {
+    pthread_mutex_lock(&limiter->lock);
+    bool enters = !limiter->waiting.first && has_free_locked(limiter);
+    if (enters)
+        grant_locked(limiter, permit, xn_now_ns());
+    pthread_mutex_unlock(&limiter->lock);
+    return enters;
+}
+
+void xn_limiter_wait(xn_limiter *limiter, xn_permit *permit) {
+    pthread_mutex_lock(&limiter->lock);
+    permit->state = XN_PERMIT_WAITING;
+    append(&limiter->waiting, permit);
+    xn_permit *chain = grant_waiting_locked(limiter, xn_now_ns());
+    pthread_mutex_unlock(&limiter->lock);
+    tell_all(limiter, chain);
+}
+
+static void take_back_locked(xn_limiter *limiter, xn_permit *permit) {
+    take_out(&limiter->holding, permit);
+    permit->state = XN_PERMIT_NONE;
+    limiter->held--;
+}
+
+void xn_limiter_release(xn_limiter *limiter, xn_permit *permit) {
+    xn_permit *chain = NULL;
+    pthread_mutex_lock(&limiter->lock);
+    if (permit->state == XN_PERMIT_HELD) {
+        take_back_locked(limiter, permit);
+        chain = grant_waiting_locked(limiter, xn_now_ns());
+    }
+    pthread_mutex_unlock(&limiter->lock);
+    tell_all(limiter, chain);
+}
+
+void xn_limiter_tick(xn_limiter *limiter, int64_t now_ns) {
+    pthread_mutex_lock(&limiter->lock);
+    while (limiter->holding.first &&
+           now_ns - limiter->holding.first->since_ns > limiter->max_hold_ns)
+        take_back_locked(limiter, limiter->holding.first);
+    xn_permit *chain = grant_waiting_locked(limiter, now_ns);
+    pthread_mutex_unlock(&limiter->lock);
+    tell_all(limiter, chain);
+}
+
+void xn_limiter_lift(xn_limiter *limiter) {
+    pthread_mutex_lock(&limiter->lock);
+    limiter->permits = 0;
+    xn_permit *chain = grant_waiting_locked(limiter, xn_now_ns());
+    pthread_mutex_unlock(&limiter->lock);
+    tell_all(limiter, chain);
+}

@@ -1,0 +1,39 @@
+/* list.h: an intrusive doubly linked list. In the order of use it is an LRU: what is used goes to
+ * the front, what has to go is taken from the back. No function allocates; all take constant time.
+ */
+#ifndef XN_LIST_H
+#define XN_LIST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The head of a list, or a node in one. */
+typedef struct xn_list {
+    struct xn_list *next, *previous;
+} xn_list;
+
+/* An empty list, or a node in none, which may be removed too. */
+static inline void xn_list_init(xn_list *list) {
+    list->next = list->previous = list;
+}
+
+static inline bool xn_list_is_empty(const xn_list *list) {
+    return list->next == list;
+}
+
+static inline void xn_list_add_first(xn_list *list, xn_list *node) {
+    node->previous = list;
+    node->next = list->next;
+    list->next->previous = node;
+    list->next = node;
+}
+
+static inline void xn_list_remove(xn_list *node) {
+    node->previous->next = node->next;
+    node->next->previous = node->previous;
+}
+
+/* The struct of that type whose member the node is. */
+#define XN_LIST_ITEM(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
+
+#endif

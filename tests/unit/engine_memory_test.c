@@ -1,0 +1,258 @@
+/* What the engine keeps for later, over the fake backend: which thread gives it back, that an
+ * allocation that fails under a lock gives nothing back, and when programs go. */
+#include "engine_fake.h"
+
+#include <malloc.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { KEPT_BYTES = 300000, THREADS = 2, MOST_ALLOCATIONS = 40 };
+
+typedef struct bench {
+    xn_engine *engine;
+    xn_asset *asset;
+} bench;
+
+static void bench_start(bench *t) {
+    const int ordinal = 0;
+    const xn_pool_spec pool = {&fake_cpu, &ordinal, 1, 1, THREADS, THREADS};
+    xn_config config = fake_config();
+    config.inline_us = 100;
+    config.max_bytes_per_client = config.queue_bytes;
+    fake_reset();
+    ck_assert_int_eq(xn_engine_create_with(&config, &pool, 1, "", &t->engine, NULL), XN_OK);
+    t->asset = fake_weights(xn_engine_store(t->engine), 2.0f);
+}
+
+static void bench_end(bench *t) {
+    xn_engine_stop(t->engine);
+    xn_asset_release(t->asset);
+    xn_engine_free(t->engine);
+    fake_expect_all_freed();
+}
+
+static void keep_a_buffer(xn_engine *engine) {
+    xn_buffers *buffers = xn_engine_buffers(engine);
+    xn_buffers_put(buffers, xn_buffers_get(buffers, KEPT_BYTES), KEPT_BYTES);
+    ck_assert_int_eq(fake[FAKE_CPU].live_host, 1);
+}
+
+START_TEST(reclaim_frees_what_is_kept) {
+    bench t;
+    bench_start(&t);
+    keep_a_buffer(t.engine);
+    xn_engine_reclaim(t.engine);
+    ck_assert_int_eq(fake[FAKE_CPU].live_host, 0);
+    bench_end(&t);
+}
+END_TEST
+
+static void *reclaim(void *engine) {
+    xn_engine_reclaim(engine);
+    return NULL;
+}
+
+START_TEST(no_other_thread_reclaims) {
+    bench t;
+    pthread_t thread;
+    bench_start(&t);
+    ck_assert(!pthread_create(&thread, NULL, reclaim, t.engine));
+    pthread_join(thread, NULL);
+}
+END_TEST
+
+/* ---- allocations that fail, one after the other ---- */
+
+static atomic_int calls, fail_at, shortages;
+
+static bool fail_one(void *context, size_t bytes) {
+    (void)context, (void)bytes;
+    return atomic_fetch_add(&calls, 1) + 1 != atomic_load(&fail_at);
+}
+
+static void count_shortage(void) {
+    atomic_fetch_add(&shortages, 1);
+}
+
+/* Under the locks of the admission, the engine and the store. */
+static void use_all_locks(const bench *t, int n) {
+    const unsigned char identity[XN_CLIENT_IDENTITY_BYTES] = {(unsigned char)n};
+    xn_admission *admission = xn_engine_admission(t->engine);
+    xn_client *client = xn_client_get(admission, XN_CLIENT_ADDRESS, identity);
+    fake_job job;
+    xn_error error;
+    float value = (float)n;
+    const xn_tensor weights = {.datatype = XN_FP32,
+                               .shape = {4, {1, 1, 1, 1}},
+                               .elements = 1,
+                               .bytes = sizeof value,
+                               .data = &value};
+    xn_store_item *items;
+    size_t count;
+    bool created;
+    char name[16];
+    xn_client_put(admission, client);
+    snprintf(name, sizeof name, "w%d", n);
+    if (!xn_store_put(xn_engine_store(t->engine), name, &weights, NULL, NULL, &created, NULL,
+                      &error))
+        ck_assert(created);
+    if (!xn_store_list(xn_engine_store(t->engine), &items, &count, &error))
+        xn_mem_free(items);
+    fake_job_init(&job, t->engine, t->asset, 1, 3);
+    if (xn_engine_submit(t->engine, &job.job, &error))
+        return;
+    fake_wait(&job.done);
+    ck_assert(job.job.status == XN_OK || job.job.status == XN_ERR_NO_MEMORY);
+}
+
+START_TEST(a_failing_allocation_frees_nothing) {
+    bench t;
+    xn_mem_set_hook(fail_one, NULL);
+    xn_mem_set_shortage(count_shortage);
+    bench_start(&t);
+    keep_a_buffer(t.engine);
+    for (int n = 1; n <= MOST_ALLOCATIONS; n++) {
+        atomic_store(&shortages, 0);
+        atomic_store(&calls, 0);
+        atomic_store(&fail_at, n);
+        use_all_locks(&t, n);
+        atomic_store(&fail_at, 0);
+        ck_assert_int_le(atomic_load(&shortages), 1);
+        ck_assert_msg(n > 6 || atomic_load(&shortages) == 1, "allocation %d did not fail", n);
+        ck_assert_int_eq(fake[FAKE_CPU].live_host, 1);
+    }
+    xn_mem_set_shortage(NULL);
+    bench_end(&t);
+    xn_mem_set_hook(NULL, NULL);
+}
+END_TEST
+
+/* ---- programs ---- */
+
+static bool becomes(const atomic_int *value, int wanted) {
+    for (int64_t end = xn_now_ns() + 10 * XN_NS_PER_S; xn_now_ns() < end; usleep(1000))
+        if (atomic_load(value) == wanted)
+            return true;
+    return false;
+}
+
+/* Those of the worker, which sleeps, and of guests, which are free: without another request. */
+START_TEST(programs_are_dropped_and_made_again) {
+    bench t;
+    fake_job job;
+    bench_start(&t);
+    xn_metrics *metrics = xn_engine_metrics(t.engine);
+    for (int round = 0; round < 3; round++) {
+        fake_job_init(&job, t.engine, t.asset, 2, 3);
+        fake_job_submit(&job);
+        fake_job_expect(&job, XN_OK);
+        do {
+            fake_job_init(&job, t.engine, t.asset, 1, 3);
+        } while (!xn_engine_try_run(t.engine, &job.job));
+        fake_job_expect_inline(&job, XN_OK);
+        ck_assert_int_eq(fake[FAKE_CPU].live_plans, 2);
+        ck_assert_int_gt(xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES), 0);
+        xn_engine_drop_programs(t.engine);
+        ck_assert_msg(becomes(&fake[FAKE_CPU].live_plans, 0), "%d plans are left",
+                      fake[FAKE_CPU].live_plans);
+        for (int i = 0; i < 5000 && xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES); i++)
+            usleep(1000);
+        ck_assert_int_eq(xn_metrics_gauge(metrics, XN_GAUGE_PROGRAMS_BYTES), 0);
+    }
+    bench_end(&t);
+}
+END_TEST
+
+/* A job whose program the requests leave no room for is refused; it runs once there is some. */
+START_TEST(a_program_without_room_is_busy) {
+    bench t;
+    fake_job job;
+    xn_ticket ticket;
+    bench_start(&t);
+    ck_assert_int_eq(fake_admit(t.engine, (size_t)3 << 18, &ticket, NULL), XN_OK);
+    for (size_t step = 1 << 17; step; step /= 2) /* to the last byte */
+        while (!xn_ticket_grow(&ticket, step, NULL))
+            ;
+    fake_job_init(&job, t.engine, t.asset, 1, 3);
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_ERR_BUSY);
+    xn_ticket_leave(&ticket);
+    fake_job_init(&job, t.engine, t.asset, 1, 3);
+    fake_job_submit(&job);
+    fake_job_expect(&job, XN_OK);
+    bench_end(&t);
+}
+END_TEST
+
+/* ---- what small weights count for ---- */
+
+/* Of all arenas, as the C library counts it. */
+static int64_t heap_bytes(void) {
+    const struct mallinfo2 info = mallinfo2();
+    return (int64_t)(info.uordblks + info.hblkhd);
+}
+
+static void put_small(xn_store *store, int n) {
+    const float value = (float)n;
+    char name[16];
+    bool created;
+    snprintf(name, sizeof name, "w%d", n);
+    const xn_tensor weights = {XN_FP32, {4, {1, 1, 1, 1}}, 1, sizeof value, &value};
+    ck_assert_int_eq(xn_store_put(store, name, &weights, NULL, NULL, &created, NULL, NULL), XN_OK);
+}
+
+static void intern_small(xn_store *store, int n) {
+    const float values[2] = {(float)n, 1};
+    const xn_prepared *const *prepared;
+    const xn_tensor weights = {XN_FP32, {4, {1, 1, 1, 2}}, 2, sizeof values, values};
+    xn_asset *asset = NULL;
+    ck_assert_int_eq(xn_store_intern(store, NULL, &weights, NULL, NULL, &asset, NULL), XN_OK);
+    ck_assert_int_eq(xn_asset_prepared(asset, 0, &prepared, NULL), XN_OK);
+    xn_asset_release(asset);
+}
+
+/* Within a tenth of what the heap has more of, structures and prepared forms and all. */
+START_TEST(small_weights_count_for_what_they_weigh) {
+    enum { COUNT = 2000 };
+    static const xn_gauge gauges[] = {XN_GAUGE_WEIGHTS_BYTES, XN_GAUGE_WEIGHTS_CACHE_BYTES};
+    static void (*const add[])(xn_store *, int) = {put_small, intern_small};
+    xn_config config = fake_config();
+    xn_engine *engine = NULL;
+    config.max_weights = COUNT;
+    config.max_weights_bytes = config.weights_cache_bytes = 1 << 30;
+    snprintf(config.backend, sizeof config.backend, "cpu");
+    config.threads = 2;
+    ck_assert_int_eq(xn_engine_create(&config, &engine, NULL), XN_OK);
+    for (int kind = 0; kind < 2; kind++) {
+        xn_metrics *metrics = xn_engine_metrics(engine);
+        const int64_t before = heap_bytes();
+        const int64_t empty =
+            xn_metrics_gauge(metrics, gauges[kind]); /* a table, which is mapped */
+        for (int n = 0; n < COUNT; n++)
+            add[kind](xn_engine_store(engine), n);
+        const int64_t held = heap_bytes() - before;
+        const int64_t counted = xn_metrics_gauge(metrics, gauges[kind]) - empty;
+        ck_assert_msg(held < counted + counted / 10 && counted < held + held / 2,
+                      "%lld bytes each, counted %lld", (long long)held / COUNT,
+                      (long long)counted / COUNT);
+    }
+    xn_engine_free(engine);
+}
+END_TEST
+
+XN_SUITE(engine_memory) {
+    Suite *s = suite_create("engine_memory");
+    TCase *t = tcase_create("memory");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, reclaim_frees_what_is_kept);
+    if (!XN_TEST_SANITIZED)
+        tcase_add_test_raise_signal(t, no_other_thread_reclaims, SIGABRT);
+    tcase_add_test(t, a_failing_allocation_frees_nothing);
+    tcase_add_test(t, programs_are_dropped_and_made_again);
+    tcase_add_test(t, a_program_without_room_is_busy);
+    if (!XN_TEST_SANITIZED) /* which has another heap */
+        tcase_add_test(t, small_weights_count_for_what_they_weigh);
+    suite_add_tcase(s, t);
+    return s;
+}
