@@ -69,29 +69,29 @@ STEPS = $(if $(findstring n,$(firstword -$(MAKEFLAGS))),,$(call once,STEPS,$(she
 # How a target makes others: on all cores, unless -j or a make above says on how many.
 BY_ITSELF = --no-print-directory $(if $(filter -j% --jobserver%,$(MAKEFLAGS)),,-j$(shell nproc))
 
-# Sources and headers of a folder and of the folders in it.
-tree        = $(foreach end,$(2),$(wildcard $(1)/*.$(end) $(1)/*/*.$(end)))
+# Sources and headers of a folder and of the folders in it, two deep.
+tree        = $(foreach end,$(2),$(wildcard $(1)/*.$(end) $(1)/*/*.$(end) $(1)/*/*/*.$(end)))
 include_of  = $(patsubst %/,-I%,$(sort $(dir $(call tree,$(1),h cuh))))
 
 CPU_INC     := $(call include_of,compute/cpu)
 CUDA_INC    := $(call include_of,compute/cuda)
-COMPUTE_INC := -Icompute/include -Icompute/core
+COMPUTE_INC := -Icompute/include $(call include_of,compute/core)
 PROTO_INC   := -Icompute/include -Iproto/include $(call include_of,proto/src)
 SERVER_INC  := -Icompute/include -Iproto/include $(call include_of,server)
-TEST_INC    := -Icompute/include -Icompute/core $(CPU_INC) -Iproto/include \
-               $(call include_of,proto/src) $(call include_of,server) -Itests -Itests/fuzz -Itests/networks
+TEST_INC    := $(COMPUTE_INC) $(CPU_INC) -Iproto/include $(call include_of,proto/src) \
+               $(call include_of,server) -Itests -Itests/fuzz -Itests/networks
 
 COMPUTE_SRC := $(call tree,compute/core,c) $(call tree,compute/ref,c) $(call tree,compute/cpu,c)
 PROTO_SRC   := $(call tree,proto/src,c)
 SERVER_SRC  := $(filter-out server/main.c,$(call tree,server,c))
 CUDA_SRC    := $(call tree,compute/cuda,cu)
-TEST_SRC    := $(wildcard tests/*.c tests/unit/*.c tests/backends/*.c tests/http/*.c tests/fault/*.c \
-               tests/fuzz/*.c tests/networks/*.c)
+TEST_SRC    := $(wildcard tests/*.c tests/fault/*.c tests/fuzz/*.c) \
+               $(foreach folder,unit backends http networks,$(call tree,tests/$(folder),c))
 # What compute/ alone is tested with, for a cross-compiler without the server's libraries.
 COMPUTE_TEST_SRC := tests/main.c tests/output.c $(wildcard tests/backends/*.c) \
                $(filter-out %/digits_test.c %/deep_test.c,$(wildcard tests/networks/*.c)) \
-               $(patsubst %,tests/unit/%_test.c,arena arith conv cpus half mem parallel tensor weights)
-TEST_CUDA_SRC := $(wildcard tests/backends/*.cu)
+               $(patsubst %,tests/unit/compute/%_test.c,arena arith conv cpus half mem parallel tensor weights)
+TEST_CUDA_SRC := $(wildcard tests/backends/cuda/*.cu)
 
 obj = $(patsubst %,$(BUILD)/obj/%.o,$(1))
 
@@ -219,7 +219,7 @@ test-alloc: deps ## the whole daemon while 300000 allocations fail at random (FA
 
 # Long runs against a real daemon, with the black-box client of the tests.
 STRESS_SRC := tests/main.c tests/output.c $(wildcard tests/stress/*.c) \
-              $(patsubst %,tests/http/%.c,client daemon answer encode json problem)
+              $(patsubst %,tests/http/client/%.c,client daemon answer encode json problem)
 $(BUILD)/xnord-stress: $(call obj,$(STRESS_SRC)) $(MADE_WITH)/link-compute-tests
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(CHECK_LIBS) -lm
@@ -268,7 +268,7 @@ $(BUILD)/obj/tests/%.c.o: tests/%.c $(MADE_WITH)/tests
 # these parts in this order. The page goes without indentation and comments.
 PAGE_SCRIPT := $(patsubst %,server/page/%.js,base picture figure try network plot watch start)
 FILES := $(addprefix $(BUILD)/files/,page.html page.css page.js docs.css docs.js icon.svg openapi.yaml)
-$(BUILD)/obj/server/routes/files.c.o: server/routes/files.c $(FILES) $(FILES:=.gz) $(MADE_WITH)/files
+$(BUILD)/obj/server/routes/service/files.c.o: server/routes/service/files.c $(FILES) $(FILES:=.gz) $(MADE_WITH)/files
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(command.files) $(DEPFLAGS) -c -o $@ $<
@@ -295,17 +295,17 @@ OPENVINO_LIB = $(call once,OPENVINO_LIB,$(abspath $(wildcard $(OPENVINO)/libs/li
 BENCH_SRC := $(addprefix tests/bench/,report.c options.c birealnet.c)
 # Of each pair one, by what there is.
 BENCH_CONV_SRC = $(filter-out %/no_cuda.c %/no_onednn.c %/peer_onednn.c %/no_openvino.c %/peer_openvino.c, \
-                   $(wildcard tests/bench/conv/*.c)) \
-                 $(BENCH_SRC) $(addprefix tests/bench/conv/,$(if $(ONEDNN),peer_onednn,no_onednn).c \
-                 $(if $(OPENVINO_LIB),peer_openvino,no_openvino).c \
-                 $(if $(filter 1,$(USE_CUDA)),cuda.cu pack_cuda.cu,no_cuda.c))
+                   $(call tree,tests/bench/conv,c)) \
+                 $(BENCH_SRC) $(addprefix tests/bench/conv/,peers/$(if $(ONEDNN),peer_onednn,no_onednn).c \
+                 peers/$(if $(OPENVINO_LIB),peer_openvino,no_openvino).c \
+                 $(if $(filter 1,$(USE_CUDA)),device/cuda.cu device/pack_cuda.cu,peers/no_cuda.c))
 BENCH_HTTP_SRC := $(wildcard tests/bench/http/*.c) $(BENCH_SRC)
 
 $(BUILD)/obj/tests/%.cu.o: tests/%.cu $(MADE_WITH)/tests-cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
 	$(Q)$(command.tests-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
-$(BUILD)/obj/tests/bench/conv/peer_openvino.c.o: tests/bench/conv/peer_openvino.c $(MADE_WITH)/tests
+$(BUILD)/obj/tests/bench/conv/peers/peer_openvino.c.o: tests/bench/conv/peers/peer_openvino.c $(MADE_WITH)/tests
 	@mkdir -p $(@D)
 	$(call say,CC,$<)
 	$(Q)$(command.tests) -isystem $(OPENVINO)/include $(DEPFLAGS) -c -o $@ $<
@@ -316,7 +316,7 @@ $(BUILD)/bench-conv: $$(call obj,$$(BENCH_CONV_SRC)) $(BUILD)/libxn_compute.a $(
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(LIBS) $(BENCH_CONV_LIBS)
 openvino: $(OPENVINO_VENV)/made-of ## OpenVINO (PyPI, 280 MB) in a venv in BUILD: from then on a peer in bench
-$(OPENVINO_VENV)/made-of: tests/bench/conv/requirements.txt
+$(OPENVINO_VENV)/made-of: tests/bench/conv/peers/requirements.txt
 	$(PYTHON) -m venv $(OPENVINO_VENV)
 	$(OPENVINO_VENV)/bin/pip --quiet --disable-pip-version-check install -r $<
 	cp $< $@
@@ -329,11 +329,11 @@ bench_conv = $(BUILD)/bench-conv $(1) --json $(BUILD)/bench/bench_$(2).json $(3)
 # cuDNN's figures, where this Python has PyTorch.
 PYTHON ?= python3
 PEER = $(call once,PEER,$(shell $(PYTHON) -c 'import torch' 2>/dev/null && \
-         echo $(PYTHON) tests/bench/conv/peer_torch_conv.py))
+         echo $(PYTHON) tests/bench/conv/peers/peer_torch_conv.py))
 
 # OpenCV's filter2D, where this Python has cv2, or one in $(BUILD)/opencv, a virtual environment.
 OPENCV = $(call once,OPENCV,$(shell for python in $(BUILD)/opencv/bin/python $(PYTHON); do \
-           $$python -c 'import cv2' 2>/dev/null && echo $$python tests/bench/conv/peer_opencv.py && break; done))
+           $$python -c 'import cv2' 2>/dev/null && echo $$python tests/bench/conv/peers/peer_opencv.py && break; done))
 
 bench: deps ## convolution: the CPU beside OpenVINO, oneDNN and OpenCV, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
@@ -368,7 +368,7 @@ bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying 
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,pack,gpu_pack)
 # PYTHON: one that has PyTorch, for the peer.
-NETWORK_PEER = $(if $(PEER),$(firstword $(PEER)) tests/bench/conv/peer_torch_network.py)
+NETWORK_PEER = $(if $(PEER),$(firstword $(PEER)) tests/bench/conv/peers/peer_torch_network.py)
 bench-network: deps ## a whole network, Bi-Real-18, and ResNet-18 in PyTorch where that is (PYTHON, THREADS)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,network,network,--threads $(or $(THREADS),2))
@@ -431,7 +431,7 @@ lint: ## format, layers, shellcheck, cppcheck, clang-tidy
 	@.ci/lint
 
 # ---- the manual page and completion, from the table that --help is printed from ----
-$(BUILD)/xnord-manual: deploy/manual/manual.c $(call obj,server/config_settings.c compute/core/status.c) $(MADE_WITH)/manual
+$(BUILD)/xnord-manual: deploy/manual/manual.c $(call obj,server/config/config_settings.c compute/core/status.c) $(MADE_WITH)/manual
 	$(call say,CC,$<)
 	$(Q)$(command.manual) -o $@ $< $(parts)
 $(BUILD)/xnord.1: $(BUILD)/xnord-manual

@@ -171,7 +171,7 @@ output=$(run_make CUDA=1 NVCC= build 2>&1) && fail "CUDA=1 builds without nvcc"
     fail "CUDA=1 without nvcc says: $output"
 
 # Once for real, there and back: another optimisation, and a source file that goes.
-readonly object=$build/obj/proto/src/text.c.o
+readonly object=$build/obj/proto/src/json/text.c.o
 cp "$object" "$folder/before.o"
 run_make CUDA=0 OPT=-O2 proto-lib >>"$folder/log"
 if cmp -s "$object" "$folder/before.o"; then
@@ -181,7 +181,7 @@ run_make CUDA=0 proto-lib >>"$folder/log"
 if ! cmp -s "$object" "$folder/before.o"; then
     fail "OPT and back: the object is another one"
 fi
-run_make CUDA=0 PROTO_SRC=proto/src/text.c proto-lib >>"$folder/log"
+run_make CUDA=0 PROTO_SRC=proto/src/json/text.c proto-lib >>"$folder/log"
 if [[ $(ar t "$build/libxn_proto.a") != text.c.o ]]; then
     fail "an archive keeps members of files that are gone: $(ar t "$build/libxn_proto.a")"
 fi

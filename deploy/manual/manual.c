@@ -1,4 +1,4 @@
-/* xnord-manual: what the daemon's table of settings (server/config_settings.c) is printed as
+/* xnord-manual: what the daemon's table of settings (server/config/config_settings.c) is printed as
  * besides
  * --help, so that nothing of it is kept twice:
  *

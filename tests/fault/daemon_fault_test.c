@@ -8,7 +8,7 @@
  * 300000).
  */
 #include "alloc_fault.h"
-#include "http/wire.h"
+#include "http/client/wire.h"
 
 #include "xn_backend.h"
 

@@ -1,7 +1,7 @@
 /* A daemon that may not have more memory: its address space is limited to a little more than it
  * takes at its start. Large requests are refused then; small ones must be served all the same, also
  * those that need new plans, whatever sizes the pool of buffers has kept of the large ones. */
-#include "http/wire.h"
+#include "http/client/wire.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

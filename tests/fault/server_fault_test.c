@@ -6,8 +6,8 @@
  * nothing (a cache that stays empty), but never a wrong answer, a wrong blame (4xx), a leak of what
  * was admitted, or the next request. AddressSanitizer sees the leaks of memory. */
 #include "fault.h"
-#include "http/instance.h"
-#include "http/oip.h"
+#include "http/client/instance.h"
+#include "http/client/oip.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The access log: a line for every request, whatever became of it, that no client can forge; and
  * the lines about keys that were refused. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

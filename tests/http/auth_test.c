@@ -1,5 +1,5 @@
 /* Bearer keys, TLS, and what web pages may do, on a real daemon. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <stdio.h>
 #include <string.h>

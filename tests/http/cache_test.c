@@ -1,6 +1,6 @@
 /* The cache of answers on a real daemon: a hit is told, equals what was computed, and never comes
  * from weights, a network, parameters, a memory or a client that it was not computed for. */
-#include "oip.h"
+#include "client/oip.h"
 
 #include <fcntl.h>
 #include <pthread.h>

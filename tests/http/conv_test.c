@@ -1,6 +1,6 @@
 /* POST /conv on a real daemon: every form of request and answer over a table of cases, each output
  * element held against the naive oracle. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* What clients see when devices fail: the HTTP server over the fake backend, which loses devices,
  * runs out of memory, fails and takes its time when a test says so. Threads meet on semaphores: a
  * gated run holds its worker until the test lets it go. */
-#include "instance.h"
-#include "unit/engine_fake.h"
-#include "wire.h"
+#include "client/instance.h"
+#include "unit/engine/engine_fake.h"
+#include "client/wire.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The way out of the daemon under requests that go on: whoever was let in gets a whole answer, 503
  * with Retry-After once the drain has begun, up to the moment when nobody is let in any more. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <pthread.h>
 #include <signal.h>

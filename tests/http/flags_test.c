@@ -1,6 +1,6 @@
 /* The command line of the real binary: help, version, configuration from all its sources, and
  * starts that must fail with a clear word. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* POST /v2/models/{model}/infer on a real daemon: networks in every form of request and answer, bit
  * by bit what ref gives; requests as clients of the protocol send them; what is refused. */
-#include "oip.h"
+#include "client/oip.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* What a running daemon does when it is told to: signals of all kinds, keys, certificates and the
  * log file read or opened anew by SIGHUP, with connections and requests that go on meanwhile. */
 #include "nw_write.h"
-#include "tls.h"
-#include "wire.h"
+#include "client/tls.h"
+#include "client/wire.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* Many clients at once: every answer is checked value by value and must carry its own request's
  * identity; requests share launches; clients that hang up are noticed and cost nothing. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <pthread.h>
 #include <signal.h>

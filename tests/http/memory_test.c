@@ -1,6 +1,6 @@
 /* Memory: counted as it comes to be held, shared fairly, given back; and how a connection ends that
  * was answered before all its bytes were read. */
-#include "oip.h"
+#include "client/oip.h"
 
 #include <signal.h>
 #include <stdio.h>

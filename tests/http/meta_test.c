@@ -1,6 +1,6 @@
 /* The small documents of a real daemon: health, server metadata, metrics, the OpenAPI file; and
  * what every route says to methods and paths that it does not have. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <math.h>
 #include <stdio.h>

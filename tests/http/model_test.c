@@ -4,7 +4,7 @@
  * XNORD_TEST_MODEL_SEQUENCES: how many sequences a test plays, in place of the default (fewer where
  * XNORD_TEST_EVERY asks for less). XNORD_TEST_MODEL_SEED: only the one of that seed, as a failure
  * prints it. */
-#include "model.h"
+#include "client/model.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* What a real daemon says of its models, and loading and unloading them: metadata, configuration,
  * readiness, statistics, the repository; registered weights as models. */
-#include "instance.h"
+#include "client/instance.h"
 #include "nw_write.h"
-#include "oip.h"
+#include "client/oip.h"
 #include "xn_mem.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* More work than there is room or time for: 429 with Retry-After, 504, and what SIGTERM does to
  * work in progress. Requests are made to wait with a long batch delay, which a drain cuts short, or
  * by slow work on the naive backend: no test depends on how fast anything is. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* Shared memory of clients that a device reaches where it lies: the HTTP server over the fake GPU,
  * which pins regions, aborts where that is misused, and is lost when a test says so. Whatever
  * happens, answers are right; what is in place and what is copied is held against a model. */
-#include "instance.h"
-#include "oip.h"
-#include "unit/engine_fake.h"
+#include "client/instance.h"
+#include "client/oip.h"
+#include "unit/engine/engine_fake.h"
 
 #include <fcntl.h>
 #include <stdio.h>

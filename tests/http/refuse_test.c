@@ -1,6 +1,6 @@
 /* Bad requests to /conv on a real daemon: each refused with the right status, a message that names
  * the field, and before memory is taken. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <stdio.h>
 #include <string.h>

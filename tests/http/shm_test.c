@@ -1,6 +1,6 @@
 /* Shared memory of clients on a real daemon: registering, inputs and outputs that lie there, and a
  * client that takes it away while it is used. */
-#include "oip.h"
+#include "client/oip.h"
 
 #include <fcntl.h>
 #include <pthread.h>

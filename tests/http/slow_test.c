@@ -1,6 +1,6 @@
 /* Slow and idle clients, and the limits on connections: each is closed by its own deadline, nobody
  * else suffers. Small values in the flags; the test waits for the close, never for a time. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <stdio.h>
 #include <string.h>

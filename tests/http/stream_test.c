@@ -1,7 +1,7 @@
 /* Bodies as streams: requests of many sizes behind one another on a connection, cut into pieces
  * anywhere, also across the end of a body and the next request line. Each answer must be the body
  * that was sent: mode float with one weight of 1 is the identity. */
-#include "client.h"
+#include "client/client.h"
 
 #include <dirent.h>
 #include <poll.h>

@@ -1,7 +1,7 @@
 /* --weights-dir on real daemons: killed in the middle of PUTs, started again, several over one
  * folder, a folder that cannot be used, a disk that is full. tests/unit/weights_dir_test.c has what
  * needs a look inside. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <dirent.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* /weights on a real daemon: the life of registered weights, their limits, and replacing and
  * deleting them while requests use them. */
-#include "wire.h"
+#include "client/wire.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

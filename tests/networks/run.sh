@@ -22,5 +22,5 @@ export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 for tests in test_convert test_faithful; do
     XNORD_BIN=$build/xnord "$venv/bin/python" "tests/networks/$tests.py"
 done
-"$venv/bin/python" tests/networks/test_networks.py --xnord "$build/xnord" \
+"$venv/bin/python" tests/networks/convert/test_networks.py --xnord "$build/xnord" \
     --work "$build/test-networks" "$@"

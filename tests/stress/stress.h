@@ -4,7 +4,7 @@
 #ifndef XT_STRESS_H
 #define XT_STRESS_H
 
-#include "../http/wire.h"
+#include "http/client/wire.h"
 
 #include <stdio.h>
 

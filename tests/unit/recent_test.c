@@ -1,6 +1,6 @@
 /* The last header of a connection: what is remembered of it is what parsing gives, wherever the
  * next body lies; and nothing is remembered of any other. */
-#include "proto_bodies.h"
+#include "proto/proto_bodies.h"
 #include "recent.h"
 #include "xn_mem.h"
 #include "xn_test.h"

@@ -2,7 +2,7 @@
 #include "data.h"
 
 #include "../../xn_rng.h"
-#include "device.h"
+#include "device/device.h"
 #include "xn_arith.h"
 #include "xn_mem.h"
 

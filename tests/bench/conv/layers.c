@@ -1,7 +1,7 @@
 /* layers.c: `bench-conv layers` and `packed`: the paper's single-channel sizes and the 3x3 layers
  * of a ResNet, real and packed, each with what is to be reached: beside a copy of the same bytes,
  * the rate of 1-bit operations that instructions alone reach, and a peer (peers.h). */
-#include "peers.h"
+#include "peers/peers.h"
 
 #include <stdlib.h>
 #include <string.h>

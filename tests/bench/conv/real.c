@@ -1,7 +1,7 @@
 /* real.c: `bench-conv real`: modes float and bwn on layers of a ResNet and of a MobileNet, beside a
  * copy of the same bytes and, on the CPU, the rate of fused multiplications. Operands are exact in
  * fp16, so what a precision changes is only what its sums round to. */
-#include "peers.h"
+#include "peers/peers.h"
 
 #include <string.h>
 

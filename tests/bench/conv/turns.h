@@ -3,7 +3,7 @@
 #ifndef XN_BENCH_TURNS_H
 #define XN_BENCH_TURNS_H
 
-#include "device.h"
+#include "device/device.h"
 
 enum { XN_BENCH_SAMPLES = 2000 };
 

@@ -2,7 +2,7 @@
  * block copies, and which memory is pinned, against models that need no GPU; on one, batches of all
  * kinds of items against ref: pinned, staged, too large for it, at all alignments, over and over on
  * one program, so that its graphs are played with other items. */
-#include "bk_run.h"
+#include "backends/bk_run.h"
 #include "graphs.h"
 #include "pinned.h"
 #include "xn_cuda.h"

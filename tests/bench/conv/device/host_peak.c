@@ -2,7 +2,7 @@
  * empty assembler statements keep the compiler from folding or moving them. */
 #include "host_peak.h"
 
-#include "../clock.h"
+#include "bench/clock.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

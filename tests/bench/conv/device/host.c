@@ -1,6 +1,6 @@
 /* host.c: device.h on the CPU: host memory, the monotonic clock, a copy by all threads. */
-#include "../../xn_rng.h"
-#include "../clock.h"
+#include "xn_rng.h"
+#include "bench/clock.h"
 #include "device.h"
 #include "host_peak.h"
 #include "xn_mem.h"

@@ -1,7 +1,7 @@
 /* cuda_program_test.cu: networks on a GPU. Steps of all kinds against ref, in guarded memory;
  * programs that are played from graphs against the same without, for other numbers of images, other
  * weights and other memory. Skipped where there is no GPU. */
-#include "bk_run.h"
+#include "backends/bk_run.h"
 #include "cu_step.h"
 #include "xn_program.h"
 

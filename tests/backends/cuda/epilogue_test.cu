@@ -2,7 +2,7 @@
  * epilogue: direct, implicit_gemm, real, real_mma. What they must give follows from what the same
  * kernel gives with the plain epilogue, by one operation of fp32 after the other (xn_epilogue.h),
  * and is compared bit by bit. Launchers are called as a plan would, on guarded memory. */
-#include "bk_run.h"
+#include "backends/bk_run.h"
 #include "kernels.h"
 #include "layout.h"
 #include "xn_cuda.h"

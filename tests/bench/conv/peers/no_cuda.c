@@ -1,7 +1,7 @@
 /* no_cuda.c: what cuda.cu and pack_cuda.cu are in a build without CUDA: nothing calls the latter.
  */
-#include "device.h"
-#include "pack.h"
+#include "bench/conv/device/device.h"
+#include "bench/conv/pack.h"
 
 const xn_bench_place *xn_bench_cuda(void) {
     return NULL;

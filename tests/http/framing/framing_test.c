@@ -1,7 +1,7 @@
 /* The bytes of HTTP itself, on a real daemon: framing attacks, garbage, pipelining, splits at every
  * byte, Expect, HTTP/1.0. No case may hang, and what follows a refused request on its connection
  * must never be taken for another request. */
-#include "wire.h"
+#include "http/client/wire.h"
 
 #include <stdio.h>
 #include <string.h>

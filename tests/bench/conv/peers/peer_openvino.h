@@ -5,7 +5,7 @@
 #ifndef XN_PEER_OPENVINO_H
 #define XN_PEER_OPENVINO_H
 
-#include "bench.h"
+#include "bench/conv/bench.h"
 
 typedef struct xn_openvino xn_openvino;
 

@@ -2,7 +2,7 @@
  * in bits of every layout, residuals, activations, reals and bits at once; on every path that can.
  * The geometries are the integer cases of the table and random ones. Dots come from ref; the rest
  * of the epilogue is of numbers that fp32 holds exactly, so all is compared bit by bit. */
-#include "bk_run.h"
+#include "backends/bk_run.h"
 #include "xn_cuda.h"
 
 #include <math.h>

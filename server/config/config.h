@@ -5,6 +5,7 @@
 #ifndef XN_CONFIG_H
 #define XN_CONFIG_H
 
+#include "log.h"
 #include "xn_status.h"
 
 #include <stdbool.h>
@@ -17,8 +18,6 @@
 #define XN_CONNECTION_REQUEST_BYTES 8192
 #define XN_CONNECTION_BYTES (XN_CONNECTION_HEADERS_BYTES + XN_CONNECTION_REQUEST_BYTES)
 
-typedef enum { XN_LOG_TEXT, XN_LOG_JSON } xn_log_format;
-typedef enum { XN_LOG_DEBUG, XN_LOG_INFO, XN_LOG_WARN, XN_LOG_ERROR } xn_log_level;
 typedef enum { XN_ACCESS_OFF, XN_ACCESS_TEXT, XN_ACCESS_JSON } xn_access_format;
 typedef enum { XN_LOSS_EXIT, XN_LOSS_CPU } xn_loss_policy;
 

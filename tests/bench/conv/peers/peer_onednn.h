@@ -4,7 +4,7 @@
 #ifndef XN_PEER_ONEDNN_H
 #define XN_PEER_ONEDNN_H
 
-#include "bench.h"
+#include "bench/conv/bench.h"
 
 typedef struct xn_peer xn_peer;
 

@@ -4,7 +4,7 @@
 #ifndef XN_BENCH_PEERS_H
 #define XN_BENCH_PEERS_H
 
-#include "bench.h"
+#include "bench/conv/bench.h"
 #include "peer_onednn.h"
 #include "peer_openvino.h"
 

@@ -10,7 +10,7 @@
  * network compiled anew and the mean of some inferences after the first. */
 #include "peer_openvino.h"
 
-#include "../clock.h"
+#include "bench/clock.h"
 #include "xn_mem.h"
 
 #include <omp.h>

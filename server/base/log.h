@@ -4,8 +4,13 @@
 #ifndef XN_LOG_H
 #define XN_LOG_H
 
-#include "config.h"
 #include "log_line.h"
+#include "xn_status.h"
+
+#include <stdbool.h>
+
+typedef enum { XN_LOG_TEXT, XN_LOG_JSON } xn_log_format;
+typedef enum { XN_LOG_DEBUG, XN_LOG_INFO, XN_LOG_WARN, XN_LOG_ERROR } xn_log_level;
 
 void xn_log_init(xn_log_format format, xn_log_level level);
 bool xn_log_enabled(xn_log_level level);

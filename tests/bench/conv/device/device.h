@@ -4,7 +4,7 @@
 #ifndef XN_BENCH_DEVICE_H
 #define XN_BENCH_DEVICE_H
 
-#include "problem.h"
+#include "bench/conv/problem.h"
 #include "xn_program.h"
 
 #ifdef __cplusplus

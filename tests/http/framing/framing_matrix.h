@@ -3,7 +3,7 @@
 #ifndef XT_FRAMING_MATRIX_H
 #define XT_FRAMING_MATRIX_H
 
-#include "wire.h"
+#include "http/client/wire.h"
 
 typedef enum {
     XT_ANSWERED, /* with that status, and a request behind it on the connection with its own */

@@ -7,7 +7,7 @@
  * and counts exactly, means to 1e-5. `overlap`: by programmatic launches, where the library makes
  * them; otherwise each kernel starts when the one before has ended. */
 #include "cuda_timing.cuh"
-#include "pack.h"
+#include "bench/conv/pack.h"
 #include "xn_cuda.h"
 #include "xn_rng.h"
 

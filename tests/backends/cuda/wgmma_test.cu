@@ -3,7 +3,7 @@
  * the way, and every other epilogue must be what the host makes of them: v + residual, clipped,
  * stored as fp32 or fp16, and the bits of y + shift. Whether the plain outputs are right is for the
  * case table. */
-#include "bk_run.h"
+#include "backends/bk_run.h"
 #include "filter_stationary.h"
 #include "packing.h"
 #include "warp_specialised.h"
