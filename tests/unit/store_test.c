@@ -207,7 +207,7 @@ START_TEST(limits_of_names) {
     ck_assert_int_eq(put(store, "b", 2, &created, &error), XN_OK); /* replacing is no new name */
     store_end(store);
 
-    /* The heap may give two equal things blocks of unequal size: two and a half hold two, never three. */
+    /* The heap may give equal entries blocks of unequal size: room for two and a half. */
     limits = (xn_store_limits){100, 2 * one + one / 2, 0};
     store = store_new(&limits);
     ck_assert_int_eq(put(store, "a", 1, &created, &error), XN_OK);
