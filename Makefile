@@ -224,6 +224,15 @@ $(BUILD)/xnord-stress: $(call obj,$(STRESS_SRC)) $(MADE_WITH)/link-compute-tests
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(CHECK_LIBS) -lm
 
+# The engine's own code, its threads and clock replaced at the linker (tests/simulation/fibers.h).
+SIMULATED := $(patsubst %,pthread_%,create join self setname_np mutex_init mutex_destroy mutex_lock \
+               mutex_trylock mutex_unlock cond_init cond_destroy cond_wait cond_timedwait cond_signal \
+               cond_broadcast) clock_gettime nanosleep xn_mem_held
+SIMULATE_SRC := $(wildcard tests/simulation/*.c)
+$(BUILD)/xnord-simulate: $(call obj,$(SIMULATE_SRC)) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
+	$(call say,LD,$@)
+	$(Q)$(link) $(patsubst %,-Wl$(comma)--wrap=%,$(SIMULATED)) -o $@ $(parts) $(LIBS)
+
 $(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-compute-tests
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(CHECK_LIBS) $(CUDA_LIBS) -lm
