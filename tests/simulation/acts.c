@@ -171,27 +171,7 @@ static void befall(sim_device_state *device, bool gpu) {
         event("a device hangs");
 }
 
-static void faults(void *argument) {
-    (void)argument;
-    w.busy++;
-    while (!w.over && fibers_now() < w.end_ns) {
-        fibers_sleep(world_about(5000000));
-        if (w.over)
-            break;
-        for (int kind = 0; kind < SIM_KINDS; kind++)
-            for (int i = 0; i < SIM_DEVICES; i++)
-                befall(&devices.each[kind][i], kind == SIM_GPU);
-        w.fail_allocations = world_draws(w.mix.no_memory) ? 300 : 0;
-    }
-    w.busy--;
-}
-
-void faults_begin(void) {
-    xn_mem_set_hook(allocation_succeeds, NULL);
-    fibers_start("faults", faults, NULL);
-}
-
-void faults_end(void) {
+static void faults_end(void) {
     w.fail_allocations = 0;
     for (int kind = 0; kind < SIM_KINDS; kind++)
         for (int i = 0; i < SIM_DEVICES; i++) {
@@ -200,4 +180,23 @@ void faults_end(void) {
             device->short_percent = device->fail_percent = 0;
         }
     event("faults end");
+}
+
+static void faults(void *argument) {
+    (void)argument;
+    w.busy++;
+    while (!w.over && fibers_now() < w.end_ns) {
+        fibers_sleep(world_about(5000000));
+        for (int kind = 0; kind < SIM_KINDS; kind++)
+            for (int i = 0; i < SIM_DEVICES; i++)
+                befall(&devices.each[kind][i], kind == SIM_GPU);
+        w.fail_allocations = world_draws(w.mix.no_memory) ? 300 : 0;
+    }
+    faults_end();
+    w.busy--;
+}
+
+void faults_begin(void) {
+    xn_mem_set_hook(allocation_succeeds, NULL);
+    fibers_start("faults", faults, NULL);
 }

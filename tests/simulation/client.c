@@ -28,6 +28,7 @@ static void law_of_status(const request *r) {
         break;
     case XN_ERR_DEADLINE:
         law(fibers_now() >= r->job.deadline_ns, "DEADLINE comes when the deadline has passed");
+        law(r->in_a_hurry, "nobody waits for seconds");
         break;
     case XN_ERR_CANCELLED:
         law(r->cancelled, "CANCELLED is of those that were cancelled");
@@ -39,7 +40,8 @@ static void law_of_status(const request *r) {
         law(lost, "DEVICE_LOST comes when a device is lost");
         break;
     case XN_ERR_DEVICE_MEMORY:
-        law(w.mix.shortages, "DEVICE_MEMORY comes when there is none");
+        law(w.mix.shortages || w.mix.no_memory || w.config.queue_bytes < 4 << 20,
+            "DEVICE_MEMORY comes when there is none, or too little for programs");
         break;
     case XN_ERR_NO_MEMORY:
     case XN_ERR_BUSY: /* programs find no room in --queue-bytes */
@@ -205,6 +207,7 @@ static void problem_of_weights(const request *r, int64_t images, int64_t side, x
 }
 
 static void fill_job(request *r, int64_t images, int64_t side) {
+    r->in_a_hurry = world_draws(w.mix.short_deadlines);
     const bool any_pool = world_draws(80);
     int pool = 0;
     if (!any_pool)
@@ -215,9 +218,8 @@ static void fill_job(request *r, int64_t images, int64_t side) {
                       .output = r->output,
                       .pool = pool,
                       .any_pool = any_pool,
-                      .deadline_ns = fibers_now() + (world_draws(w.mix.short_deadlines)
-                                                         ? world_about(2000000)
-                                                         : INT64_C(10000000000)),
+                      .deadline_ns = fibers_now() +
+                                     (r->in_a_hurry ? world_about(2000000) : INT64_C(10000000000)),
                       .id = "simulated",
                       .done = job_is_done,
                       .released = job_is_released,

@@ -115,18 +115,23 @@ static void info(const xn_device *device, xn_device_info *out) {
 }
 
 static xn_status canary(xn_device *device, xn_error *error) {
+    sim_device_state *state = device->state;
     law(!fibers_locks_held(), "no lock is held across a canary");
-    fibers_sleep(device->state->run_ns);
-    while (device->state->hung)
+    state->in_canary = true;
+    fibers_sleep(state->run_ns);
+    while (state->hung)
         fibers_sleep(100000);
-    if (device->state->lost)
+    state->in_canary = false;
+    state->unfit_ns = state->canary_fails ? fibers_now() : 0;
+    if (state->lost)
         return lost(device, error);
-    if (device->state->canary_fails)
+    if (state->canary_fails)
         return xn_fail(error, XN_ERR_INTERNAL, NULL, "simulated: 41 instead of 42");
     return XN_OK;
 }
 
 static void *host_alloc(xn_device *device, size_t bytes) {
+    law(!fibers_locks_held(), "no lock is held while pinned memory is made");
     void *memory = device->state->lost ? NULL : xn_mem_alloc(bytes);
     devices.live += memory != NULL;
     return memory;
@@ -134,6 +139,7 @@ static void *host_alloc(xn_device *device, size_t bytes) {
 
 static void host_free(xn_device *device, void *memory) {
     (void)device;
+    law(!memory || !fibers_locks_held(), "no lock is held while pinned memory is freed");
     devices.live -= memory != NULL;
     xn_mem_free(memory);
 }
@@ -142,6 +148,7 @@ static void host_free(xn_device *device, void *memory) {
 
 static xn_status prepare(xn_device *device, const xn_weights *weights, xn_prepared **out,
                          xn_error *error) {
+    law(!fibers_locks_held(), "no lock is held while weights are prepared");
     fibers_yield();
     xn_status status = check_memory(device, error);
     if (status != XN_OK)
@@ -163,6 +170,7 @@ static xn_status prepare(xn_device *device, const xn_weights *weights, xn_prepar
 static void free_weights(xn_prepared *prepared) {
     if (!prepared)
         return;
+    law(!fibers_locks_held(), "no lock is held while weights are freed");
     xn_backend_ref.weights_free(prepared->ref);
     memset(prepared, 0xdd, sizeof *prepared);
     xn_mem_free(prepared);

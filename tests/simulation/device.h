@@ -14,10 +14,12 @@ typedef enum { SIM_GPU, SIM_CPU, SIM_KINDS } sim_kind;
 
 /* Of one device, as the faults of a world set it. */
 typedef struct sim_device_state {
-    bool lost;              /* runs, weights, plans, memory, canary: XN_ERR_DEVICE_LOST */
-    bool told;              /* a call answered so */
-    bool hung;              /* no run and no canary ends before it is well again */
-    bool canary_fails;      /* wrong results */
+    bool lost;         /* runs, weights, plans, memory, canary: XN_ERR_DEVICE_LOST */
+    bool told;         /* a call answered so */
+    bool hung;         /* no run and no canary ends before it is well again */
+    bool canary_fails; /* wrong results */
+    int64_t unfit_ns;  /* when its canary failed last; 0: the last one passed, or none ran */
+    bool in_canary;
     unsigned short_percent; /* of allocations that find no device memory */
     unsigned fail_percent;  /* of runs that fail with XN_ERR_INTERNAL */
     int64_t run_ns;         /* about how long a run takes */

@@ -10,7 +10,7 @@
 #include "models.h"
 #include "xn_rng.h"
 
-enum { NAMES = 4, MODELS = 2, INLINE_WEIGHTS = 6, ADDRESSES = 3, OTHERS = 32 };
+enum { NAMES = 4, MODELS = 2, INLINE_WEIGHTS = 6, ADDRESSES = 3, OTHERS = 1021 };
 
 /* How often, in percent of requests or of moments, and how long. */
 typedef struct world_mix {
@@ -47,7 +47,7 @@ typedef struct request {
     uint64_t since_step; /* when it asked for the model */
     float *input, *output;
     size_t elements; /* of each */
-    bool counted, leaving;
+    bool counted, leaving, in_a_hurry;
     bool submitted, done, released, cancelled;
     bool in_call;                 /* of submit or cancel */
     int caller;                   /* the fiber of that */
@@ -87,8 +87,7 @@ bool world_had(int name, float value, uint64_t since_step);
 /* Fibers; each counts in w.busy while it is there. */
 void client_begin(int number);
 void operators_begin(void);
-void faults_begin(void);
-void faults_end(void); /* all is well again, but for what is lost */
+void faults_begin(void); /* at the end all is well again, but for what is lost */
 
 /* Called between steps: what must hold at any moment. */
 void world_check(void);
