@@ -90,7 +90,7 @@ def draw():
         text(
             500,
             TOP + 3 * ROW + 20,
-            "One channel, 3x3, bodies of that size, 32 connections.",
+            "One channel, 3x3, bodies of that size, 32 connections; 2026-11-22.",
             12,
             fill="#555",
         ),
