@@ -166,6 +166,15 @@ static xn_status find_model(request *r, xn_error *error) {
     return status;
 }
 
+/* Where the cache forgets nothing, equal inline weights are one asset. */
+static void law_of_one_asset(const request *r) {
+    if (w.config.weights_cache_bytes < 1 << 20 || w.mix.shortages || w.mix.no_memory)
+        return;
+    for (const request *other = w.requests; r->asset && other; other = other->next)
+        law(other->model || other->value != r->value || !other->asset || other->asset == r->asset,
+            "requests with the same inline weights have the same asset");
+}
+
 static xn_status find_asset(request *r, xn_error *error) {
     if (world_draws(w.mix.by_model))
         return find_model(r, error);
@@ -176,6 +185,7 @@ static xn_status find_asset(request *r, xn_error *error) {
         xn_status status = xn_store_intern(xn_engine_store(w.engine), NULL, &weights, NULL, NULL,
                                            &r->asset, error);
         law(status || xn_asset_weights(r->asset)->real[0] == value, "inline weights are the ones");
+        law_of_one_asset(r);
         return status;
     }
     const int name = (int)xn_rng_below(&w.rng, NAMES);
