@@ -168,7 +168,8 @@ static xn_status find_model(request *r, xn_error *error) {
 
 /* Where the cache forgets nothing, equal inline weights are one asset. */
 static void law_of_one_asset(const request *r) {
-    if (w.config.weights_cache_bytes < 1 << 20 || w.mix.shortages || w.mix.no_memory)
+    if (w.config.weights_cache_bytes < 1 << 20 || w.config.queue_bytes < 4 << 20 ||
+        w.mix.shortages || w.mix.no_memory)
         return;
     for (const request *other = w.requests; r->asset && other; other = other->next)
         law(other->model || other->value != r->value || !other->asset || other->asset == r->asset,
@@ -279,12 +280,12 @@ static xn_status run_job(request *r, xn_error *error) {
     const size_t bytes = 2 * r->elements * sizeof(float);
     if (w.config.response_cache_bytes && !xn_engine_recall_is_long(w.engine, bytes) &&
         xn_engine_recall(w.engine, &r->job)) {
-        recalls++;
+        all->recalls++;
         event("recalled %p", (void *)r);
         return XN_OK;
     }
     if (xn_engine_try_run(w.engine, &r->job)) {
-        inline_runs++;
+        all->inline_runs++;
         event("ran inline %p %s", (void *)r, xn_status_name(r->job.status));
         law_of_status(r);
         return XN_OK;
@@ -336,7 +337,7 @@ static bool enter(request *r, int number, size_t bytes, xn_error *error) {
     if (status != XN_OK) {
         event("refused: %s", xn_status_name(status));
         law_of_refusal(status);
-        refusals[status]++;
+        all->refusals[status]++;
         return false;
     }
     r->counted = true;
@@ -384,11 +385,11 @@ static void serve(request *r) {
     if (status == XN_OK) {
         check_output(r);
         xn_engine_keep(w.engine, &r->job);
-        answers[r->job.status]++;
+        all->answers[r->job.status]++;
     } else {
         event("failed %p: %s", (void *)r, xn_status_name(status));
         law_of_refusal(status);
-        refusals[status]++;
+        all->refusals[status]++;
     }
     xn_asset_release(r->asset);
     xn_model_release(r->model);

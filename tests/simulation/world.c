@@ -9,7 +9,7 @@
 #include <string.h>
 
 world w;
-uint64_t answers[ANSWERS_MAX], refusals[ANSWERS_MAX], inline_runs, recalls, runs_in_all;
+totals *all;
 
 bool world_draws(unsigned percent) {
     return percent && xn_rng_below(&w.rng, 100) < percent;
@@ -252,7 +252,8 @@ static void live(void) {
     xn_models_free(w.models);
     xn_engine_free(w.engine);
     w.engine = NULL;
-    runs_in_all += devices.runs;
+    all->runs += devices.runs;
+    all->events += events_counted();
     xn_mem_set_shortage(NULL);
     xn_mem_set_hook(NULL, NULL);
     law(!devices.live, "devices, streams, plans and weights are freed");

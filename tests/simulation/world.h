@@ -73,9 +73,13 @@ typedef struct world {
 } world;
 
 extern world w;
-/* Of all worlds: answers by xn_status, refusals, runs of devices, ... */
+/* Of all worlds so far. */
 enum { ANSWERS_MAX = 32 };
-extern uint64_t answers[ANSWERS_MAX], refusals[ANSWERS_MAX], inline_runs, recalls, runs_in_all;
+typedef struct totals {
+    uint64_t events, runs, inline_runs, recalls;
+    uint64_t answers[ANSWERS_MAX], refusals[ANSWERS_MAX]; /* by xn_status */
+} totals;
+extern totals *all;
 
 bool world_draws(unsigned percent);
 int64_t world_about(int64_t ns); /* between 0 and twice that */
