@@ -33,7 +33,7 @@ typedef struct {
     xn_config config;
     xn_service service;
     xn_http *http;
-    xn_task scan; /* the loader's, while scans_asked > 0 */
+    xn_task scan; /* the model pool's, while scans_asked > 0 */
     atomic_int scans_asked;
     bool scanned;         /* once at least; the scan's own */
     xn_error start_error; /* of the first scan, before start_failed is set */
@@ -114,7 +114,7 @@ static int http_threads(const daemon_state *d) {
 }
 
 /* At least two: one that registers weights waits for devices. */
-static int loader_threads(void) {
+static int background_threads(void) {
     int cores = xn_cpus_usable();
     return cores < 2 ? 2 : cores < 8 ? cores : 8;
 }
@@ -214,7 +214,7 @@ static void scan_models(xn_task *task) {
 
 static void ask_for_scan(daemon_state *d) {
     if (atomic_fetch_add(&d->scans_asked, 1) == 0)
-        xn_loader_submit(d->service.model_loader, &d->scan);
+        xn_thread_pool_submit(d->service.model_pool, &d->scan);
 }
 
 static bool has_models(const xn_config *config) {
@@ -230,7 +230,7 @@ static xn_status open_models(daemon_state *d, xn_error *error) {
         return status;
     xn_metrics_set_more(xn_engine_metrics(engine), xn_models_metrics, d->service.models);
     if (has_models(&d->config)) {
-        d->scan.run = scan_models; /* once: later the loader may have it at any time */
+        d->scan.run = scan_models; /* once: later the pool may have it at any time */
         xn_engine_set_loading(engine, XN_LOADING_MODELS, true);
         ask_for_scan(d);
     }
@@ -249,12 +249,13 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
         return status;
     xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
-    if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)) ||
-        (status = xn_loader_create(XN_LOADER_OF_MODELS, &d->service.model_loader, error)))
+    if ((status =
+             xn_thread_pool_create(background_threads(), &d->service.background_pool, error)) ||
+        (status = xn_thread_pool_create(XN_MODEL_POOL_THREADS, &d->service.model_pool, error)))
         return status;
     if (d->config.allow_client_shm &&
         (status =
-             xn_shared_memory_create(d->service.engine, d->service.loader,
+             xn_shared_memory_create(d->service.engine, d->service.background_pool,
                                      (size_t)d->config.queue_bytes, &d->service.shared, error)))
         return status;
     if ((status = open_weights_dir(d, error)))
@@ -435,13 +436,13 @@ static void cleanup(daemon_state *d) {
     xn_models_stop(d->service.models);
     if (d->service.engine)
         xn_engine_stop(d->service.engine);
-    xn_loader_stop(d->service.model_loader);
-    xn_loader_stop(d->service.loader);
+    xn_thread_pool_stop(d->service.model_pool);
+    xn_thread_pool_stop(d->service.background_pool);
     if (d->http)
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
     xn_shared_memory_free(d->service.shared);
-    xn_loader_free(d->service.model_loader);
-    xn_loader_free(d->service.loader);
+    xn_thread_pool_free(d->service.model_pool);
+    xn_thread_pool_free(d->service.background_pool);
     xn_weights_dir_close(d->service.weights_dir);
     xn_models_free(d->service.models);
     xn_engine_free(d->service.engine);

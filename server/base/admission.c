@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define BUCKETS 1024  /* a power of two */
-#define AHEAD_SHARE 8 /* of --queue-bytes, one in so many for what bodies are still to fill */
+#define BUCKETS 1024     /* a power of two */
+#define RESERVED_SHARE 8 /* of --queue-bytes, one in so many for what bodies are still to fill */
 
 typedef struct {
     int64_t requests, bytes;
@@ -32,7 +32,7 @@ struct xn_admission {
     pthread_mutex_t mutex; /* guards all below and every client and ticket; a leaf */
     pthread_cond_t idle;   /* no request is left */
     counts all;            /* bytes: of requests, without connections */
-    int64_t connections_bytes, programs_bytes, ahead;
+    int64_t connections_bytes, programs_bytes, reserved;
     xn_status closed; /* XN_OK while open */
     xn_rate rate;
     xn_client *buckets[BUCKETS];
@@ -90,7 +90,7 @@ xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *met
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the admission counters");
     admission->limits = *limits;
     admission->metrics = metrics;
-    xn_mutex_init_brief(&admission->mutex);
+    xn_mutex_init_adaptive(&admission->mutex);
     atomic_init(&admission->finished, 0);
     atomic_init(&admission->rate_due_ns, INT64_MIN);
     xn_cond_init(&admission->idle);
@@ -298,28 +298,29 @@ xn_status xn_ticket_grow(xn_ticket *ticket, size_t bytes, xn_error *error) {
     return status;
 }
 
-bool xn_ticket_ahead(xn_ticket *ticket, size_t bytes) {
+bool xn_ticket_reserve(xn_ticket *ticket, size_t bytes) {
     xn_admission *admission = ticket->admission;
     xn_error ignored;
     pthread_mutex_lock(&admission->mutex);
-    bool granted = bytes <= (size_t)(admission->limits.bytes / AHEAD_SHARE - admission->ahead) &&
-                   !check_room_locked(admission, ticket, 0, bytes, &ignored);
+    bool granted =
+        bytes <= (size_t)(admission->limits.bytes / RESERVED_SHARE - admission->reserved) &&
+        !check_room_locked(admission, ticket, 0, bytes, &ignored);
     if (granted) {
         count_locked(ticket, 0, (int64_t)bytes);
-        ticket->ahead = bytes;
-        admission->ahead += (int64_t)bytes;
+        ticket->reserved = bytes;
+        admission->reserved += (int64_t)bytes;
     }
     pthread_mutex_unlock(&admission->mutex);
     return granted;
 }
 
 static void arrived_locked(xn_ticket *ticket) {
-    ticket->admission->ahead -= (int64_t)ticket->ahead;
-    ticket->ahead = 0;
+    ticket->admission->reserved -= (int64_t)ticket->reserved;
+    ticket->reserved = 0;
 }
 
 void xn_ticket_arrived(xn_ticket *ticket) {
-    if (!ticket->ahead)
+    if (!ticket->reserved)
         return;
     pthread_mutex_lock(&ticket->admission->mutex);
     arrived_locked(ticket);

@@ -46,7 +46,7 @@ typedef struct xn_ticket {
     xn_admission *admission;  /* NULL: not admitted */
     xn_client *address, *key; /* borrowed, owned; NULL where there is none */
     size_t bytes;             /* counted for it */
-    size_t ahead;             /* of these, for bytes of a body that have not arrived yet */
+    size_t reserved;          /* of these, for bytes of a body that have not arrived yet */
 } xn_ticket;
 
 /* Counts one request. There must be room for `expected` bytes now, but they do not count yet. Takes
@@ -59,8 +59,8 @@ xn_status xn_ticket_enter(xn_admission *admission, xn_client *address, xn_client
 xn_status xn_ticket_grow(xn_ticket *ticket, size_t bytes, xn_error *error);
 /* Counts bytes for a body before they arrive, if all tickets together have counted at most an
  * eighth of --queue-bytes so. False: not counted; grow as they arrive. */
-bool xn_ticket_ahead(xn_ticket *ticket, size_t bytes);
-void xn_ticket_arrived(xn_ticket *ticket); /* what was counted ahead is there now */
+bool xn_ticket_reserve(xn_ticket *ticket, size_t bytes);
+void xn_ticket_arrived(xn_ticket *ticket); /* what was counted early is there now */
 void xn_ticket_leave(xn_ticket *ticket);   /* idempotent; all bytes are given back */
 
 /* From now on enter fails with that status: XN_ERR_DRAINING or XN_ERR_DEVICE_LOST, which draining

@@ -12,7 +12,7 @@ xn_status xn_thread_start(pthread_t *thread, const char *name, void *(*body)(voi
                           void *argument, xn_error *error);
 /* For a mutex that every request takes, each time for a fraction of a microsecond: who finds it
  * taken looks again for a moment before he sleeps, which would cost ten times as much. */
-void xn_mutex_init_brief(pthread_mutex_t *mutex);
+void xn_mutex_init_adaptive(pthread_mutex_t *mutex);
 /* A condition whose timed waits go by the clock of clock.h. */
 void xn_cond_init(pthread_cond_t *cond);
 

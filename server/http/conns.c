@@ -145,24 +145,24 @@ static void check_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
             drop_reader_locked(conns, conn);
         break;
     case XN_PHASE_BUSY:
-    case XN_PHASE_PARKED:
+    case XN_PHASE_SUSPENDED:
         break;
     }
 }
 
 static bool watched_phase(xn_phase phase) {
-    return phase == XN_PHASE_PARKED || phase == XN_PHASE_HEADERS || phase == XN_PHASE_BODY ||
+    return phase == XN_PHASE_SUSPENDED || phase == XN_PHASE_HEADERS || phase == XN_PHASE_BODY ||
            phase == XN_PHASE_IDLE;
 }
 
-/* Both locks held; the client has closed its side, or the connection if its request is parked: that
- * one has no client to answer. One that is still being received can never be complete once all that
- * came was read and nothing more has happened for a while. The library does not notice by itself
- * when the end came together with the last bytes: its epoll is edge-triggered, and it reads once
- * per edge. */
+/* Both locks held; the client has closed its side, or the connection if its request is suspended:
+ * that one has no client to answer. One that is still being received can never be complete once all
+ * that came was read and nothing more has happened for a while. The library does not notice by
+ * itself when the end came together with the last bytes: its epoll is edge-triggered, and it reads
+ * once per edge. */
 static void client_ended_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
     int unread = 0;
-    if (conn->phase == XN_PHASE_PARKED) {
+    if (conn->phase == XN_PHASE_SUSPENDED) {
         if (conn->request)
             conns->options.gone(conns->options.context, conn->request);
     } else if (ioctl(conn->fd, FIONREAD, &unread) || unread) {
@@ -267,7 +267,7 @@ static void tick_locked(xn_conns *conns) {
         check_locked(conns, conn, now);
         if (watched_phase(conn->phase) && !conn->shut && now - conn->since_ns >= TICK_NS &&
             watched < conns->capacity) {
-            short events = conn->phase == XN_PHASE_PARKED ? 0 : POLLRDHUP;
+            short events = conn->phase == XN_PHASE_SUSPENDED ? 0 : POLLRDHUP;
             conns->polled[watched] = (struct pollfd){.fd = conn->fd, .events = events};
             conns->owners[watched++] = conn;
         }
@@ -309,7 +309,7 @@ xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_er
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the list of connections");
     conns->options = *options;
     xn_cond_init(&conns->wake);
-    xn_mutex_init_brief(&conns->lock);
+    xn_mutex_init_adaptive(&conns->lock);
     xn_status status = xn_thread_start(&conns->thread, "xn-connections", watch, conns, error);
     if (status) {
         pthread_mutex_destroy(&conns->lock);

@@ -1,5 +1,5 @@
 /* http.c: the life of an exchange over libmicrohttpd; see http.h. The library runs a pool of epoll
- * threads. A parked request is a suspended connection.
+ * threads. A suspended request is a suspended connection.
  *
  * What the library makes of a request's head is not trusted (head.c). What it cannot read it
  * refuses by itself, with a page of its own. A response queued before the body was read makes the
@@ -110,7 +110,7 @@ static bool waits_for_permit(xn_request *request) {
     if (xn_limiter_acquire(limiter, &request->permit))
         return false;
     request->stage = XN_REQUEST_WAITING;
-    xn_conn_enter(request->conn, XN_PHASE_PARKED, 0, NULL);
+    xn_conn_enter(request->conn, XN_PHASE_SUSPENDED, 0, NULL);
     MHD_suspend_connection(request->connection);
     xn_limiter_wait(limiter, &request->permit);
     return true;
@@ -140,7 +140,7 @@ static enum MHD_Result complete(xn_request *request) {
     if (!request->responded)
         handler->complete(handler->context, request);
     /* The stage is written by this thread alone. */
-    return request->stage == XN_REQUEST_PARKED ? MHD_YES : xn_response_deliver(request);
+    return request->stage == XN_REQUEST_SUSPENDED ? MHD_YES : xn_response_deliver(request);
 }
 
 static enum MHD_Result take_body(xn_request *request) {
@@ -218,7 +218,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
         return take_body(request);
     case XN_REQUEST_BODY:
         return *size ? receive(request, data, size) : complete(request);
-    case XN_REQUEST_PARKED:
+    case XN_REQUEST_SUSPENDED:
         if (!xn_request_responded(request))
             request->http->handler.answer(request->http->handler.context, request);
         return xn_response_deliver(request);
@@ -228,13 +228,13 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     return MHD_NO;
 }
 
-void xn_request_park(xn_request *request) {
-    request->stage = XN_REQUEST_PARKED;
-    xn_conn_enter(request->conn, XN_PHASE_PARKED, 0, request);
+void xn_request_suspend(xn_request *request) {
+    request->stage = XN_REQUEST_SUSPENDED;
+    xn_conn_enter(request->conn, XN_PHASE_SUSPENDED, 0, request);
     MHD_suspend_connection(request->connection);
 }
 
-void xn_request_unpark(xn_request *request) {
+void xn_request_resume(xn_request *request) {
     struct MHD_Connection *connection = request->connection;
     xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
     MHD_resume_connection(connection);

@@ -7,7 +7,7 @@
  *   request.c    what the handler sees of a request
  *
  * http.c calls the others, head.c the response to refuse a request. Of a request only its HTTP
- * thread changes anything; while it is parked, whoever will unpark it may respond. */
+ * thread changes anything; while it is suspended, whoever will resume it may respond. */
 #ifndef XN_HTTP_INTERNAL_H
 #define XN_HTTP_INTERNAL_H
 
@@ -45,7 +45,7 @@ typedef enum {
     XN_REQUEST_NEW,       /* the request line came; handler's headers not called yet */
     XN_REQUEST_WAITING,   /* for a permit, suspended */
     XN_REQUEST_BODY,      /* receiving or discarding */
-    XN_REQUEST_PARKED,    /* suspended */
+    XN_REQUEST_SUSPENDED, /* suspended */
     XN_REQUEST_RESPONDING /* given to the library */
 } xn_request_stage;
 
@@ -91,7 +91,7 @@ struct xn_request {
 
 /* request.c. An identifier that no other request of this server has. */
 void xn_request_make_id(xn_http *http, char id[XN_PROTO_MAX_ID + 1]);
-/* Memory for a connection's requests, one at a time, with room behind it for xn_request_take; NULL
+/* Memory for a connection's requests, one at a time, with room behind it for xn_request_alloc; NULL
  * where there is none. */
 void *xn_request_memory(void);
 /* Frees what the request took beyond that. */

@@ -99,7 +99,7 @@ xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_e
 void xn_models_leave_locked(xn_models *models, xn_model_entry *entry) {
     size_t at;
     entry->users--;
-    bool nothing = may_drop(entry) && !entry->tally && !entry->mark; /* never was anything */
+    bool nothing = may_drop(entry) && !entry->tally && !entry->fingerprint; /* never was anything */
     if (nothing && find_locked(models, entry->name, &at))
         drop_locked(models, at);
 }
@@ -121,53 +121,54 @@ static void settle_locked(xn_models *models, xn_model_entry *entry) {
 /* ---- loading ---- */
 
 /* The folder of the name: one of --model, or of that name in the repository. */
-static bool find_place(xn_models *models, const char *name, xn_model_place *out) {
+static bool find_location(xn_models *models, const char *name, xn_model_location *out) {
     pthread_mutex_lock(&models->mutex);
     size_t i = 0;
     while (i < models->source_count && strcmp(models->sources[i].name, name) != 0)
         i++;
     pthread_mutex_unlock(&models->mutex);
-    *out = (xn_model_place){models->repository, name};
+    *out = (xn_model_location){models->repository, name};
     if (i < models->source_count)
-        *out = (xn_model_place){NULL, models->sources[i].folder};
+        *out = (xn_model_location){NULL, models->sources[i].folder};
     return out->repository || i < models->source_count;
 }
 
 /* Whether a folder is not needed. */
-static bool gives_all(const xn_model_given *given) {
-    if (!given || !given->file_count)
+static bool gives_all(const xn_model_overrides *overrides) {
+    if (!overrides || !overrides->file_count)
         return false;
-    bool all = given->config != NULL;
-    for (int i = 0; i < given->file_count && !all; i++) {
-        const char *path = given->files[i].path, *slash = strrchr(path, '/');
+    bool all = overrides->config != NULL;
+    for (int i = 0; i < overrides->file_count && !all; i++) {
+        const char *path = overrides->files[i].path, *slash = strrchr(path, '/');
         all = !strcmp(slash ? slash + 1 : path, XN_MODEL_CONFIG_FILE);
     }
     return all;
 }
 
 /* fd -1 where there is no folder, and none is needed. */
-static xn_status open_folder(xn_models *models, const char *name, const xn_model_given *given,
-                             xn_model_folder *out, xn_error *error) {
-    xn_model_place place;
+static xn_status open_folder(xn_models *models, const char *name,
+                             const xn_model_overrides *overrides, xn_model_folder *out,
+                             xn_error *error) {
+    xn_model_location location;
     *out = (xn_model_folder){.fd = -1, .root = -1};
-    bool known = find_place(models, name, &place);
-    xn_status status = known ? xn_model_folder_open(&place, out, error)
+    bool known = find_location(models, name, &location);
+    xn_status status = known ? xn_model_folder_open(&location, out, error)
                              : xn_fail(error, XN_ERR_NOT_FOUND, "model",
                                        "there is no model \"%s\": --model names none, and there is "
                                        "no --model-repository",
                                        name);
-    return status == XN_ERR_NOT_FOUND && gives_all(given) ? XN_OK : status;
+    return status == XN_ERR_NOT_FOUND && gives_all(overrides) ? XN_OK : status;
 }
 
 /* Whether the name's folder is another one by now, or has other files. */
 static bool has_changed(xn_models *models, const char *name, const xn_model_folder *was) {
     xn_model_folder now;
-    xn_model_place place;
-    if (was->fd < 0 || !find_place(models, name, &place))
+    xn_model_location location;
+    if (was->fd < 0 || !find_location(models, name, &location))
         return false;
-    if (xn_model_folder_open(&place, &now, NULL) != XN_OK)
+    if (xn_model_folder_open(&location, &now, NULL) != XN_OK)
         return true;
-    bool changed = now.mark != was->mark;
+    bool changed = now.fingerprint != was->fingerprint;
     xn_model_folder_close(&now);
     return changed;
 }
@@ -194,20 +195,21 @@ static void end_reading(xn_models *models, int64_t bytes) {
 }
 
 /* Reads the folder, and once more where it changed meanwhile: a copy into it may be under way.
- * *mark: of the folder that was read, 0 for none. */
-static xn_status read_version(xn_models *models, const char *name, const xn_model_given *given,
-                              xn_model_version **out, uint64_t *mark, xn_error *error) {
+ * *fingerprint: of the folder that was read, 0 for none. */
+static xn_status read_version(xn_models *models, const char *name,
+                              const xn_model_overrides *overrides, xn_model_version **out,
+                              uint64_t *fingerprint, xn_error *error) {
     for (int last = 0;; last++) {
         xn_model_folder folder;
         xn_model_version *version = NULL;
-        xn_status status = open_folder(models, name, given, &folder, error);
+        xn_status status = open_folder(models, name, overrides, &folder, error);
         if (status != XN_OK)
             return status;
         const int64_t reading = begin_reading(models, &folder);
-        status = xn_model_version_read(name, &folder, given, &models->limits, &version, error);
+        status = xn_model_version_read(name, &folder, overrides, &models->limits, &version, error);
         end_reading(models, reading);
         bool changed = has_changed(models, name, &folder);
-        *mark = folder.mark;
+        *fingerprint = folder.fingerprint;
         xn_model_folder_close(&folder);
         if (!changed || atomic_load(&models->stop)) {
             *out = version;
@@ -318,14 +320,14 @@ static bool tells(const xn_model_entry *entry, xn_status status) {
            (status != XN_ERR_NOT_FOUND || entry->listed);
 }
 
-static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn_model_given *given,
-                              xn_error *error) {
+static xn_status load_locked_out(xn_models *models, xn_model_entry *entry,
+                                 const xn_model_overrides *overrides, xn_error *error) {
     xn_model_version *version = NULL, *before = NULL;
-    uint64_t mark = 0;
+    uint64_t fingerprint = 0;
     int64_t began_ns = xn_now_ns();
     xn_error why = {0};
     bool reserved = false;
-    xn_status status = read_version(models, entry->name, given, &version, &mark, &why);
+    xn_status status = read_version(models, entry->name, overrides, &version, &fingerprint, &why);
     if (status == XN_OK) {
         status = reserve(models, entry, (int64_t)version->host_bytes, &why);
         reserved = status == XN_OK;
@@ -339,7 +341,7 @@ static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn
     if (status != XN_OK && reserved)
         unreserve_locked(models, version);
     if (status != XN_ERR_NOT_FOUND && status != XN_ERR_DRAINING)
-        entry->mark = mark ? mark : 1;
+        entry->fingerprint = fingerprint ? fingerprint : 1;
     entry->failed = false;
     if (status == XN_OK)
         before = publish_locked(models, entry, version);
@@ -363,18 +365,19 @@ static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn
 /* Whether the folder is as it was when it was loaded last, and that went well. */
 static bool is_unchanged(xn_models *models, xn_model_entry *entry) {
     xn_model_folder now;
-    if (!entry->mark || entry->failed ||
+    if (!entry->fingerprint || entry->failed ||
         open_folder(models, entry->name, NULL, &now, NULL) != XN_OK)
         return false;
     xn_model_folder_close(&now);
-    return now.mark == entry->mark;
+    return now.fingerprint == entry->fingerprint;
 }
 
 xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
-                               const xn_model_given *given, xn_model_when when, xn_error *error) {
+                               const xn_model_overrides *overrides, xn_model_when when,
+                               xn_error *error) {
     claim(models, entry);
     if (when == XN_MODEL_LOAD_ALWAYS || !is_unchanged(models, entry))
-        return load_claimed(models, entry, given, error);
+        return load_locked_out(models, entry, overrides, error);
     pthread_mutex_lock(&models->mutex);
     settle_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
@@ -440,8 +443,8 @@ xn_status xn_models_get(xn_models *models, const char *name, const char *version
 }
 
 /* Whether a name that is not known could be: else it would cost another one its entry. */
-static xn_status look_for_new(xn_models *models, const char *name, const xn_model_given *given,
-                              xn_error *error) {
+static xn_status look_for_new(xn_models *models, const char *name,
+                              const xn_model_overrides *overrides, xn_error *error) {
     xn_model_folder folder;
     xn_error why = {0};
     pthread_mutex_lock(&models->mutex);
@@ -449,7 +452,7 @@ static xn_status look_for_new(xn_models *models, const char *name, const xn_mode
     pthread_mutex_unlock(&models->mutex);
     if (known)
         return XN_OK;
-    xn_status status = open_folder(models, name, given, &folder, &why);
+    xn_status status = open_folder(models, name, overrides, &folder, &why);
     xn_model_folder_close(&folder);
     if (status == XN_ERR_NOT_FOUND && error)
         *error = why;
@@ -459,11 +462,11 @@ static xn_status look_for_new(xn_models *models, const char *name, const xn_mode
 xn_status xn_models_load(xn_models *models, const char *name, const char *config,
                          size_t config_length, const xn_model_file *files, int file_count,
                          xn_error *error) {
-    const xn_model_given given = {config, config_length, files, file_count};
+    const xn_model_overrides overrides = {config, config_length, files, file_count};
     xn_model_entry *entry = NULL;
     if (!xn_proto_name_valid(name))
         return xn_fail(error, XN_ERR_NOT_FOUND, "model", "\"%.128s\" is no name of a model", name);
-    xn_status status = look_for_new(models, name, &given, error);
+    xn_status status = look_for_new(models, name, &overrides, error);
     if (status != XN_OK)
         return status;
     pthread_mutex_lock(&models->mutex);
@@ -471,7 +474,7 @@ xn_status xn_models_load(xn_models *models, const char *name, const char *config
     pthread_mutex_unlock(&models->mutex);
     if (status != XN_OK)
         return status;
-    status = xn_models_load_entry(models, entry, &given, XN_MODEL_LOAD_ALWAYS, error);
+    status = xn_models_load_entry(models, entry, &overrides, XN_MODEL_LOAD_ALWAYS, error);
     pthread_mutex_lock(&models->mutex);
     xn_models_leave_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
@@ -521,18 +524,18 @@ xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count
 /* ---- creation ---- */
 
 static xn_status take_sources(xn_models *models, const char *list, xn_error *error) {
-    xn_config_model given;
+    xn_config_model named;
     size_t count = 0;
-    for (const char *at = list; xn_config_next_model(&at, &given);)
+    for (const char *at = list; xn_config_next_model(&at, &named);)
         count++;
     models->sources = xn_mem_zalloc(count, sizeof *models->sources);
     if (!models->sources)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for %zu models", count);
-    for (; xn_config_next_model(&list, &given); models->source_count++) {
+    for (; xn_config_next_model(&list, &named); models->source_count++) {
         xn_model_source *source = &models->sources[models->source_count];
-        memcpy(source->name, given.name, sizeof source->name);
-        memcpy(source->folder, given.folder, sizeof source->folder);
-        source->named = given.name[0];
+        memcpy(source->name, named.name, sizeof source->name);
+        memcpy(source->folder, named.folder, sizeof source->folder);
+        source->named = named.name[0];
     }
     return XN_OK;
 }

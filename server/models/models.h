@@ -75,7 +75,7 @@ xn_status xn_models_get(xn_models *models, const char *name, const char *version
                         const xn_model **out, xn_error *error);
 
 /* Explicit load, with what the request gives in the place of files: config and files may be absent,
- * or be all there is (then no folder is needed). Blocks (the loader's threads call it).
+ * or be all there is (then no folder is needed). Blocks (threads of a pool call it).
  * XN_ERR_NOT_FOUND: no such folder; XN_ERR_LIMIT: max-models, max-models-bytes. What serves stays
  * where loading fails. */
 typedef struct xn_model_file {

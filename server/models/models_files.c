@@ -91,16 +91,17 @@ static xn_status fail_repository(const char *repository, xn_error *error) {
 }
 
 /* Opens the root, and the model's folder, which is the root itself where there is no repository. */
-static xn_status open_place(const xn_model_place *place, xn_model_folder *out, xn_error *error) {
-    const char *root = place->repository ? place->repository : place->folder;
+static xn_status open_location(const xn_model_location *location, xn_model_folder *out,
+                               xn_error *error) {
+    const char *root = location->repository ? location->repository : location->folder;
     out->root = open_folder(AT_FDCWD, root, true);
-    if (out->root < 0 && place->repository)
+    if (out->root < 0 && location->repository)
         return fail_repository(root, error);
     if (out->root < 0)
         return fail_folder(AT_FDCWD, root, errno, error);
-    out->fd = place->repository ? open_folder_within(out->root, out->root, place->folder)
-                                : open_folder(out->root, ".", false);
-    return out->fd < 0 ? fail_folder(out->root, place->folder, errno, error) : XN_OK;
+    out->fd = location->repository ? open_folder_within(out->root, out->root, location->folder)
+                                   : open_folder(out->root, ".", false);
+    return out->fd < 0 ? fail_folder(out->root, location->folder, errno, error) : XN_OK;
 }
 
 /* A number of a version: digits without a zero in front, few enough for 64 bits. */
@@ -159,7 +160,7 @@ static uint64_t mark_of(const char *name, const struct stat *info) {
 
 /* Of all files, or what links stand for, whose names do not begin with a dot: editors and copiers
  * make such ones. A sum, for the order of names means nothing. Never 0. */
-static xn_status mark(xn_model_folder *folder, xn_error *error) {
+static xn_status fingerprint(xn_model_folder *folder, xn_error *error) {
     struct stat info;
     DIR *names = list(folder->fd);
     if (!names)
@@ -170,7 +171,7 @@ static xn_status mark(xn_model_folder *folder, xn_error *error) {
             !S_ISDIR(info.st_mode))
             sum += mark_of(entry->d_name, &info);
     closedir(names);
-    folder->mark = sum ? sum : 1;
+    folder->fingerprint = sum ? sum : 1;
     return XN_OK;
 }
 
@@ -197,13 +198,14 @@ static xn_status enter_version(xn_model_folder *out, xn_error *error) {
     return status;
 }
 
-xn_status xn_model_folder_open(const xn_model_place *place, xn_model_folder *out, xn_error *error) {
+xn_status xn_model_folder_open(const xn_model_location *location, xn_model_folder *out,
+                               xn_error *error) {
     *out = (xn_model_folder){.fd = -1, .root = -1};
-    xn_status status = open_place(place, out, error);
+    xn_status status = open_location(location, out, error);
     if (status == XN_OK)
         status = enter_version(out, error);
     if (status == XN_OK)
-        status = mark(out, error);
+        status = fingerprint(out, error);
     if (status != XN_OK)
         xn_model_folder_close(out);
     return status;

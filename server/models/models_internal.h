@@ -28,29 +28,30 @@
 
 /* Where a model's folder is: a path that the configuration gives, or a name in the repository.
  * Links in the one or the other are followed where they stay in it. */
-typedef struct xn_model_place {
+typedef struct xn_model_location {
     const char *repository; /* or NULL */
     const char *folder;
-} xn_model_place;
+} xn_model_location;
 
 /* What a request gives in the place of files. */
-typedef struct xn_model_given {
+typedef struct xn_model_overrides {
     const char *config; /* or NULL */
     size_t config_length;
     const xn_model_file *files;
     int file_count;
-} xn_model_given;
+} xn_model_overrides;
 
 /* The folder that has the files of the version to serve, open. */
 typedef struct xn_model_folder {
     int fd;   /* -1: there is none */
     int root; /* the repository, or the model's own folder: nothing outside of it is opened */
     char version[24];
-    uint64_t mark; /* of what there is in it: another one where that has changed */
+    uint64_t fingerprint; /* of what there is in it: another one where that has changed */
 } xn_model_folder;
 
 /* XN_ERR_NOT_FOUND: there is no such folder. */
-xn_status xn_model_folder_open(const xn_model_place *place, xn_model_folder *out, xn_error *error);
+xn_status xn_model_folder_open(const xn_model_location *location, xn_model_folder *out,
+                               xn_error *error);
 void xn_model_folder_close(xn_model_folder *folder);
 /* Of its large file, as it is now; 0: there is none. */
 int64_t xn_model_folder_bytes(const xn_model_folder *folder);
@@ -121,7 +122,7 @@ typedef struct xn_model_limits {
 /* Reads the folder (fd -1: there is none) and what is given in the place of its files, checks all
  * of it and lowers it. No device takes part: the version has no asset yet. */
 xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
-                                const xn_model_given *given, const xn_model_limits *limits,
+                                const xn_model_overrides *overrides, const xn_model_limits *limits,
                                 xn_model_version **out, xn_error *error);
 /* The name that the configuration in the folder gives, or "". */
 xn_status xn_model_own_name(const xn_model_folder *folder, char name[XN_PROTO_MAX_NAME + 1],
@@ -135,7 +136,7 @@ typedef struct xn_model_entry {
     xn_model_tally *tally;     /* of the version that served last, or NULL */
     char version[24];          /* that one's, or "" */
     char reason[360];          /* why it does not serve */
-    uint64_t mark;             /* of the folder as it was last loaded; 0: it was not */
+    uint64_t fingerprint;      /* of the folder as it was last loaded; 0: it was not */
     bool failed;               /* the last load did */
     bool busy;                 /* a thread loads or unloads it */
     bool pending;              /* the scan that runs has yet to load it */
@@ -185,7 +186,8 @@ xn_model_entry *xn_models_find_locked(xn_models *models, const char *name);
  * The caller is a user of the entry. */
 typedef enum { XN_MODEL_LOAD_ALWAYS, XN_MODEL_LOAD_CHANGED } xn_model_when;
 xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
-                               const xn_model_given *given, xn_model_when when, xn_error *error);
+                               const xn_model_overrides *overrides, xn_model_when when,
+                               xn_error *error);
 /* XN_ERR_LIMIT: max-models-bytes. */
 xn_status xn_model_fail_bytes(int64_t bytes, int64_t others, int64_t most, xn_error *error);
 void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason);

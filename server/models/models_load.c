@@ -11,7 +11,7 @@
 /* One making of a version. */
 typedef struct making {
     const xn_model_folder *folder;
-    const xn_model_given *given;
+    const xn_model_overrides *overrides;
     const xn_model_limits *limits;
     xn_model_version *version;
     xn_model_bytes config, tensors;
@@ -26,10 +26,10 @@ static bool path_is(const char *path, const char *version, const char *file) {
     return !strcmp(path, file);
 }
 
-static const xn_model_file *find_given(const making *m, const char *file) {
-    for (int i = 0; m->given && i < m->given->file_count; i++)
-        if (path_is(m->given->files[i].path, m->version->version, file))
-            return &m->given->files[i];
+static const xn_model_file *find_override(const making *m, const char *file) {
+    for (int i = 0; m->overrides && i < m->overrides->file_count; i++)
+        if (path_is(m->overrides->files[i].path, m->version->version, file))
+            return &m->overrides->files[i];
     return NULL;
 }
 
@@ -54,8 +54,8 @@ static xn_status check_given(size_t length, const xn_model_read *what, xn_error 
                    what->file, length, (long long)what->most);
 }
 
-static xn_status take_given(const void *bytes, size_t length, const xn_model_read *what,
-                            xn_model_bytes *out, xn_error *error) {
+static xn_status copy_override(const void *bytes, size_t length, const xn_model_read *what,
+                               xn_model_bytes *out, xn_error *error) {
     xn_status status = check_given(length, what, error);
     return status == XN_OK ? copy(bytes, length, what->file, out, error) : status;
 }
@@ -64,13 +64,14 @@ static xn_status take_given(const void *bytes, size_t length, const xn_model_rea
 static xn_status read_file(making *m, const char *file, int64_t most, const char *limit,
                            xn_model_bytes *out, xn_error *error) {
     const xn_model_read what = {file, most, limit, m->limits->stop};
-    const xn_model_file *given = find_given(m, file);
-    const bool text = m->given && m->given->config && !strcmp(file, XN_MODEL_CONFIG_FILE);
+    const xn_model_file *overrides = find_override(m, file);
+    const bool text = m->overrides && m->overrides->config && !strcmp(file, XN_MODEL_CONFIG_FILE);
     xn_status status;
     if (text)
-        status = take_given(m->given->config, m->given->config_length, &what, out, error);
-    else if (given)
-        status = take_given(given->bytes, given->length, &what, out, error);
+        status =
+            copy_override(m->overrides->config, m->overrides->config_length, &what, out, error);
+    else if (overrides)
+        status = copy_override(overrides->bytes, overrides->length, &what, out, error);
     else if (m->folder->fd >= 0)
         status = xn_model_folder_read(m->folder, &what, out, error);
     else
@@ -98,13 +99,13 @@ static xn_status within(const char *file, const xn_error *why, xn_error *error) 
  * of a path. */
 static void take_version(making *m, const char *name) {
     xn_model_version *v = m->version;
-    const xn_model_given *given = m->given;
+    const xn_model_overrides *overrides = m->overrides;
     snprintf(v->name, sizeof v->name, "%s", name);
     snprintf(v->version, sizeof v->version, XN_MODEL_FIRST_VERSION);
     if (m->folder->fd >= 0)
         memcpy(v->version, m->folder->version, sizeof v->version);
-    for (int i = 0; m->folder->fd < 0 && given && i < given->file_count; i++) {
-        const char *path = given->files[i].path;
+    for (int i = 0; m->folder->fd < 0 && overrides && i < overrides->file_count; i++) {
+        const char *path = overrides->files[i].path;
         size_t digits = strspn(path, "0123456789");
         if (digits && digits <= 18 && path[0] != '0' && path[digits] == '/')
             snprintf(v->version, sizeof v->version, "%.*s", (int)digits, path);
@@ -116,19 +117,19 @@ static bool is_used(const making *m, const char *path) {
     xn_model_about about;
     xn_model_config_about(m->version->config, &about);
     bool used = path_is(path, version, XN_MODEL_TENSORS_FILE) ||
-                (!m->given->config && path_is(path, version, XN_MODEL_CONFIG_FILE));
+                (!m->overrides->config && path_is(path, version, XN_MODEL_CONFIG_FILE));
     for (int i = 0; !used && i < about.output_count; i++)
         used = about.outputs[i].labels && path_is(path, version, about.outputs[i].labels);
     return used;
 }
 
 static xn_status check_all_used(const making *m, xn_error *error) {
-    for (int i = 0; m->given && i < m->given->file_count; i++)
-        if (!is_used(m, m->given->files[i].path))
+    for (int i = 0; m->overrides && i < m->overrides->file_count; i++)
+        if (!is_used(m, m->overrides->files[i].path))
             return xn_fail(error, XN_ERR_MALFORMED, "parameters",
                            "the model has no use for a file \"%.100s\"; it takes %s, %s and the "
                            "labels that %s names",
-                           m->given->files[i].path, XN_MODEL_CONFIG_FILE, XN_MODEL_TENSORS_FILE,
+                           m->overrides->files[i].path, XN_MODEL_CONFIG_FILE, XN_MODEL_TENSORS_FILE,
                            XN_MODEL_CONFIG_FILE);
     return XN_OK;
 }
@@ -276,13 +277,13 @@ static xn_status make(making *m, xn_error *error) {
 }
 
 xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
-                                const xn_model_given *given, const xn_model_limits *limits,
+                                const xn_model_overrides *overrides, const xn_model_limits *limits,
                                 xn_model_version **out, xn_error *error) {
     const int64_t before = xn_mem_held();
     xn_model_version *version = xn_mem_zalloc(1, sizeof *version);
     if (!version)
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for a model");
-    making m = {.folder = folder, .given = given, .limits = limits, .version = version};
+    making m = {.folder = folder, .overrides = overrides, .limits = limits, .version = version};
     atomic_init(&version->references, 1);
     take_version(&m, name);
     version->tally = xn_model_tally_create();

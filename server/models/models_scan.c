@@ -23,10 +23,10 @@ static void base_name(const char *path, char name[XN_PROTO_MAX_NAME + 1]) {
 
 /* What the folder says, or else its own name; false where neither is one. */
 static bool find_name(const xn_model_source *source, char name[XN_PROTO_MAX_NAME + 1]) {
-    const xn_model_place place = {NULL, source->folder};
+    const xn_model_location location = {NULL, source->folder};
     xn_model_folder folder;
     name[0] = '\0';
-    if (xn_model_folder_open(&place, &folder, NULL) == XN_OK) {
+    if (xn_model_folder_open(&location, &folder, NULL) == XN_OK) {
         if (xn_model_own_name(&folder, name, NULL) != XN_OK)
             name[0] = '\0';
         xn_model_folder_close(&folder);
@@ -80,7 +80,7 @@ static void collect_name(collecting *c, const char *name) {
     if (xn_models_enter_locked(models, name, &entry, &c->error) == XN_OK) {
         entry->listed = true;
         entry->seen = models->scan;
-        entry->pending = entry->pending || (!entry->serving && !entry->mark);
+        entry->pending = entry->pending || (!entry->serving && !entry->fingerprint);
         xn_models_leave_locked(models, entry);
     } else {
         c->left_out++;
@@ -169,7 +169,7 @@ static void unload_gone(xn_models *models) {
         xn_models_unload_entry(models, entry, "its folder is gone");
         pthread_mutex_lock(&models->mutex);
         entry->listed = false;
-        entry->mark = 0; /* what comes back is new */
+        entry->fingerprint = 0; /* what comes back is new */
         xn_models_leave_locked(models, entry);
         pthread_mutex_unlock(&models->mutex);
     }
@@ -266,12 +266,12 @@ static xn_status count_bytes(checking *c, const xn_model_version *version, xn_er
 }
 
 /* One that a setting names stops the start; one of the repository is left out. */
-static void check_one(checking *c, const char *name, const xn_model_place *place) {
+static void check_one(checking *c, const char *name, const xn_model_location *location) {
     xn_model_version *version = NULL;
     xn_model_folder folder;
     xn_error why = {0};
     c->count++;
-    xn_status status = xn_model_folder_open(place, &folder, &why);
+    xn_status status = xn_model_folder_open(location, &folder, &why);
     if (status == XN_OK) {
         status = xn_model_version_read(name, &folder, NULL, &c->models->limits, &version, &why);
         xn_model_folder_close(&folder);
@@ -280,7 +280,7 @@ static void check_one(checking *c, const char *name, const xn_model_place *place
         status = count_bytes(c, version, &why);
         xn_model_release(&version->model);
     }
-    if (status != XN_OK && !place->repository && c->error.status == XN_OK)
+    if (status != XN_OK && !location->repository && c->error.status == XN_OK)
         fail_named(name, status, why.message, &c->error);
     else if (status != XN_OK)
         xn_log(XN_LOG_ERROR, NULL, "model \"%s\" cannot be loaded: %s", name, why.message);
@@ -289,7 +289,7 @@ static void check_one(checking *c, const char *name, const xn_model_place *place
 static bool check_folder(void *context, const char *name) {
     checking *c = context;
     if (xn_proto_name_valid(name) && !is_taken(c->models, NULL, name))
-        check_one(c, name, &(xn_model_place){c->models->repository, name});
+        check_one(c, name, &(xn_model_location){c->models->repository, name});
     return true;
 }
 
@@ -311,7 +311,7 @@ static xn_status check_all(xn_models *models, checking *c, xn_error *error) {
         xn_model_source *source = &models->sources[i];
         status = name_source(models, source, error);
         if (status == XN_OK)
-            check_one(c, source->name, &(xn_model_place){NULL, source->folder});
+            check_one(c, source->name, &(xn_model_location){NULL, source->folder});
     }
     if (status == XN_OK && models->repository)
         status = xn_model_repository_each(models->repository, check_folder, c, error);

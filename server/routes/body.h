@@ -2,14 +2,14 @@
  *
  * A small body gets a buffer of the pool at once, and all of it counts in the request's ticket. So
  * does a larger one, as long as the bodies that are counted before their bytes arrive are not too
- * much together (xn_ticket_ahead). Any other body gets pages of its own: they take no memory before
- * they are written, and count a step ahead of the bytes. A body is never copied. */
+ * much together (xn_ticket_reserve). Any other body gets pages of its own: they take no memory
+ * before they are written, and count a step ahead of the bytes. A body is never copied. */
 #ifndef XN_BODY_H
 #define XN_BODY_H
 
 #include "admission.h"
 #include "buffers.h"
-#include "loader.h"
+#include "thread_pool.h"
 
 typedef struct xn_body {
     unsigned char *memory; /* NULL: none */
@@ -30,11 +30,11 @@ xn_status xn_body_open(size_t length, size_t offset, xn_buffers *buffers, xn_tic
 xn_status xn_body_map(size_t length, size_t offset, xn_body *out, xn_error *error);
 /* Makes granted at least `needed`, which is at most the length. */
 xn_status xn_body_grow(xn_body *body, size_t needed, xn_ticket *ticket, xn_error *error);
-/* Gives the memory back, a large one on a thread of the loader; without a loader here. Idempotent.
+/* Gives the memory back, a large one on a thread of the pool; without a pool here. Idempotent.
  * The ticket still counts it. */
-void xn_body_close(xn_body *body, xn_buffers *buffers, xn_loader *loader);
+void xn_body_close(xn_body *body, xn_buffers *buffers, xn_thread_pool *pool);
 
-/* Unmaps what xn_mem_map gave, more than a little of it on the loader's thread. */
-void xn_unmap_later(void *memory, size_t bytes, xn_loader *loader);
+/* Unmaps what xn_mem_map gave, more than a little of it on a background thread. */
+void xn_unmap_later(void *memory, size_t bytes, xn_thread_pool *pool);
 
 #endif

@@ -15,7 +15,7 @@ xn_status xn_store_create(const xn_store_device *devices, int device_count,
     xn_store *store = xn_mem_zalloc(1, sizeof *store);
     if (!store)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the weights store");
-    xn_mutex_init_brief(&store->mutex);
+    xn_mutex_init_adaptive(&store->mutex);
     store->device_count = device_count;
     store->limits = *limits;
     store->metrics = metrics;

@@ -102,7 +102,7 @@ static xn_asset *find(xn_store *store, const xn_content *key, xn_cache_ticket *t
 }
 
 /* What the request does not give comes from base. */
-static xn_status make(xn_store *store, const xn_asset *base, const xn_tensor *const given[],
+static xn_status make(xn_store *store, const xn_asset *base, const xn_tensor *const tensors[],
                       xn_asset **out, xn_error *error) {
     xn_asset *asset;
     weights_values own = {0};
@@ -112,8 +112,8 @@ static xn_status make(xn_store *store, const xn_asset *base, const xn_tensor *co
     if (base)
         values_of(base->weights, &own);
     for (int i = 0; i < XN_WEIGHTS_TENSORS; i++)
-        if (given[i])
-            own.present[i] = given[i];
+        if (tensors[i])
+            own.present[i] = tensors[i];
     status =
         xn_weights_create(own.present[0], own.present[1], own.present[2], &asset->weights, error);
     if (status != XN_OK) {
@@ -148,15 +148,15 @@ static xn_asset *keep(xn_store *store, const xn_content *key, xn_cache_ticket *t
 xn_status xn_store_intern(xn_store *store, const xn_asset *base, const xn_tensor *weights,
                           const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                           xn_error *error) {
-    const xn_tensor *const given[XN_WEIGHTS_TENSORS] = {weights, scale, bias};
+    const xn_tensor *const tensors[XN_WEIGHTS_TENSORS] = {weights, scale, bias};
     key_head head;
     xn_cache_ticket ticket;
     xn_asset *asset;
-    const xn_content key = content_of(base ? base->serial : 0, given, &head);
+    const xn_content key = content_of(base ? base->serial : 0, tensors, &head);
     asset = find(store, &key, &ticket);
     xn_metrics_add(store->metrics, asset ? XN_COUNTER_CACHE_HITS : XN_COUNTER_CACHE_MISSES, 1);
     if (!asset) {
-        xn_status status = make(store, base, given, &asset, error);
+        xn_status status = make(store, base, tensors, &asset, error);
         if (status != XN_OK)
             return status;
         asset = keep(store, &key, &ticket, asset);

@@ -153,9 +153,9 @@ static xn_status check_case_locked(const xn_weights_dir *dir, const char *name, 
 }
 
 /* All that can fail comes before the rename, so that file and store change together. */
-static xn_status exchange_locked(xn_weights_dir *dir, const char *name,
-                                 const xn_temporary *temporary, xn_asset *asset, bool *created,
-                                 xn_store_item *item, xn_error *error) {
+static xn_status replace_locked(xn_weights_dir *dir, const char *name,
+                                const xn_temporary *temporary, xn_asset *asset, bool *created,
+                                xn_store_item *item, xn_error *error) {
     char file[NAME_MAX + 1];
     xn_file_id id = {0};
     record *r = NULL;
@@ -191,7 +191,7 @@ xn_status xn_weights_dir_put(xn_weights_dir *dir, const char *name, const xn_ten
     xn_status status = xn_store_make(dir->store, name, weights, scale, bias, &asset, &why);
     if (!status && !(status = xn_temporary_write(&dir->folder, tensors, &temporary, &why))) {
         pthread_mutex_lock(&dir->mutex);
-        status = exchange_locked(dir, name, &temporary, asset, created, item, &why);
+        status = replace_locked(dir, name, &temporary, asset, created, item, &why);
         pthread_mutex_unlock(&dir->mutex);
         xn_temporary_end(&dir->folder, &temporary, !status);
     }
@@ -294,8 +294,8 @@ static xn_status read_file(xn_weights_dir *dir, const char *name, const char *fi
     if (!status)
         status = xn_loaded_file_read(&dir->folder, file, &limits, &dir->stop, read, error);
     if (!status)
-        status = xn_store_make(dir->store, name, read->given.weights, read->given.scale,
-                               read->given.bias, asset, error);
+        status = xn_store_make(dir->store, name, read->tensors.weights, read->tensors.scale,
+                               read->tensors.bias, asset, error);
     return status;
 }
 
@@ -390,7 +390,7 @@ static xn_status note_files(xn_weights_dir *dir, xn_error *error) {
                  : XN_OK;
 }
 
-/* The first name behind the one given, which becomes it. */
+/* The first name behind the one tensors, which becomes it. */
 static bool next_name(xn_weights_dir *dir, char name[NAME_MAX + 1]) {
     size_t at;
     pthread_mutex_lock(&dir->mutex);

@@ -250,12 +250,12 @@ xn_status xn_loaded_file_read(const xn_folder *folder, const char *file,
     if (!status)
         status = xn_weights_file_parse(out->bytes, (size_t)out->id.size, limits, &request, error);
     if (!status)
-        status = xn_weights_given_take(&request.weights, &request.scale, &request.bias, &out->given,
-                                       error);
+        status = xn_weights_tensors_read(&request.weights, &request.scale, &request.bias,
+                                         &out->tensors, error);
     return status;
 }
 
 void xn_loaded_file_free(xn_loaded_file *loaded) {
-    xn_weights_given_free(&loaded->given);
+    xn_weights_tensors_free(&loaded->tensors);
     xn_mem_free(loaded->bytes);
 }

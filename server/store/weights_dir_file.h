@@ -3,7 +3,7 @@
 #ifndef XN_WEIGHTS_DIR_FILE_H
 #define XN_WEIGHTS_DIR_FILE_H
 
-#include "weights_given.h"
+#include "weights_tensors.h"
 #include "xn_weights_file.h"
 
 #include <limits.h>
@@ -67,7 +67,7 @@ bool xn_temporary_expire(const xn_folder *folder, const char *file);
 typedef struct xn_loaded_file {
     xn_file_id id;
     uint64_t checksum;
-    xn_weights_given given;
+    xn_weights_tensors tensors;
     void *bytes;
 } xn_loaded_file;
 

@@ -81,8 +81,8 @@ static bool is_known(const xn_request *request, const char *tag) {
     return known && (!strcmp(known, "*") || strstr(known, tag));
 }
 
-static void show_file(xn_exchange *exchange) {
-    xn_request *request = exchange->request;
+static void show_file(xn_context *ctx) {
+    xn_request *request = ctx->request;
     const embedded_file *file = find(xn_request_path(request));
     const bool coded =
         xn_coding_choose(xn_request_header(request, "Accept-Encoding")) == XN_CODING_GZIP;

@@ -11,7 +11,7 @@
 #define XN_REGION_H
 
 #include "engine.h"
-#include "loader.h"
+#include "thread_pool.h"
 #include "xn_oip.h"
 
 #include <sys/types.h>
@@ -25,13 +25,13 @@ typedef struct xn_region_item {
 /* What all regions share. */
 typedef struct xn_region_home {
     xn_engine *engine;
-    xn_loader *loader;    /* pins, unpins and unmaps: all take milliseconds */
+    xn_thread_pool *pool; /* pins, unpins and unmaps: all take milliseconds */
     size_t most_pinned;   /* bytes of all regions together; those beyond are not pinned */
     atomic_size_t pinned; /* so far */
     int pagemap;          /* of this process; -1: nothing is pinned */
 } xn_region_home;
 
-xn_region_home xn_region_home_open(xn_engine *engine, xn_loader *loader, size_t most_pinned);
+xn_region_home xn_region_home_open(xn_engine *engine, xn_thread_pool *pool, size_t most_pinned);
 void xn_region_home_close(xn_region_home *home); /* after all regions */
 
 typedef struct xn_region xn_region;

@@ -14,12 +14,12 @@ struct xn_shared_memory {
     xn_region *regions[XN_SHARED_MEMORY_MAX_REGIONS];
 };
 
-xn_status xn_shared_memory_create(xn_engine *engine, xn_loader *loader, size_t most_pinned,
+xn_status xn_shared_memory_create(xn_engine *engine, xn_thread_pool *pool, size_t most_pinned,
                                   xn_shared_memory **out, xn_error *error) {
     xn_shared_memory *shared = xn_mem_zalloc(1, sizeof *shared);
     if (!shared)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for regions of shared memory");
-    shared->home = xn_region_home_open(engine, loader, most_pinned);
+    shared->home = xn_region_home_open(engine, pool, most_pinned);
     pthread_mutex_init(&shared->mutex, NULL);
     *out = shared;
     return XN_OK;

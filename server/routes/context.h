@@ -1,7 +1,7 @@
-/* exchange.h: one request on its way through a route, from its headers to the end of its answer,
+/* context.h: one request on its way through a route, from its headers to the end of its answer,
  * and what the routes share: errors, the small JSON answers, admission and the request's body. */
-#ifndef XN_EXCHANGE_H
-#define XN_EXCHANGE_H
+#ifndef XN_CONTEXT_H
+#define XN_CONTEXT_H
 
 #include "auth.h"
 #include "body.h"
@@ -9,9 +9,9 @@
 #include "config.h"
 #include "engine.h"
 #include "http.h"
-#include "loader.h"
 #include "models.h"
 #include "shared_memory.h"
+#include "thread_pool.h"
 #include "weights_dir.h"
 #include "xn_proto.h"
 
@@ -19,28 +19,28 @@
 typedef struct xn_service {
     const xn_config *config;
     xn_engine *engine;
-    xn_auth *auth;               /* NULL: open */
-    xn_loader *loader;           /* runs what must not run on an HTTP thread */
-    xn_weights_dir *weights_dir; /* NULL: registered weights are not kept */
-    xn_models *models;           /* NULL: there are none */
-    xn_loader *model_loader;     /* loads and unloads them; waits for files and devices */
-    xn_shared_memory *shared;    /* regions that clients registered; NULL: that is not allowed */
+    xn_auth *auth;                   /* NULL: open */
+    xn_thread_pool *background_pool; /* runs what must not run on an HTTP thread */
+    xn_weights_dir *weights_dir;     /* NULL: registered weights are not kept */
+    xn_models *models;               /* NULL: there are none */
+    xn_thread_pool *model_pool;      /* loads and unloads them; waits for files and devices */
+    xn_shared_memory *shared; /* regions that clients registered; NULL: that is not allowed */
 } xn_service;
 
-typedef struct xn_exchange xn_exchange;
+typedef struct xn_context xn_context;
 
-/* What a route does with an exchange of its own, at the moments that xn_http_handler names
+/* What a route does with a request of its own, at the moments that xn_http_handler names
  * (http.h). All but complete may be NULL. */
 typedef struct xn_resource {
-    void (*headers)(xn_exchange *exchange);
-    void (*complete)(xn_exchange *exchange);
-    void (*answer)(xn_exchange *exchange);
-    void (*gone)(xn_exchange *exchange);
-    void (*finished)(xn_exchange *exchange);
+    void (*headers)(xn_context *ctx);
+    void (*complete)(xn_context *ctx);
+    void (*answer)(xn_context *ctx);
+    void (*gone)(xn_context *ctx);
+    void (*finished)(xn_context *ctx);
 } xn_resource;
 
 /* One request on its way through a route: from the headers to finished. */
-struct xn_exchange {
+struct xn_context {
     xn_service *service;
     xn_request *request;
     const xn_resource *resource; /* NULL once refused */
@@ -59,46 +59,46 @@ struct xn_exchange {
     xn_ticket ticket; /* admitted, and what it holds */
     bool in_use;      /* by a device, after the answer too: its resource gives all back */
     union {
-        struct xn_computation *work;
-        struct xn_weights_exchange *weights;
-        struct xn_errand *errand;
+        struct xn_inference *work;
+        struct xn_weights_task *weights;
+        struct xn_background_task *background;
     } of;
 };
 
 /* Answers with an error of the closed set; status gives code and HTTP status. Adds Retry-After,
  * names the flag of a limit, counts the rejection. */
-void xn_exchange_fail(xn_exchange *exchange, const xn_error *error);
+void xn_context_fail(xn_context *ctx, const xn_error *error);
 /* The same for a failure that is HTTP's own. */
-void xn_exchange_refuse(xn_exchange *exchange, int http_status, xn_reject_reason reason,
-                        const char *code, const char *field, const char *message);
+void xn_context_refuse(xn_context *ctx, int http_status, xn_reject_reason reason, const char *code,
+                       const char *field, const char *message);
 /* Retry-After, from the recent rate of finished jobs. */
-void xn_exchange_add_retry_after(xn_exchange *exchange);
+void xn_context_add_retry_after(xn_context *ctx);
 /* Takes the text (xn_mem) as the JSON answer; NULL answers that there is no memory. */
-void xn_exchange_json(xn_exchange *exchange, int http_status, char *text, size_t length);
+void xn_context_json(xn_context *ctx, int http_status, char *text, size_t length);
 
 /* Admits the request, counted at its client's address and key (xn_ticket_enter). */
-xn_status xn_exchange_admit(xn_exchange *exchange, size_t expected, xn_error *error);
+xn_status xn_context_admit(xn_context *ctx, size_t expected, xn_error *error);
 /* Content-Type, Accept, coding, lengths, limits: what conv and weights share in their headers hook
  * before they receive the body. answers: Accept must name a form there is. False: refused. */
-bool xn_exchange_accept_body(xn_exchange *exchange, bool answers);
+bool xn_context_accept_body(xn_context *ctx, bool answers);
 /* Admission, and the buffer for the body. False: refused. */
-bool xn_exchange_receive(xn_exchange *exchange);
+bool xn_context_receive(xn_context *ctx);
 /* Both for an inference request, whose form is in its lengths. */
-bool xn_exchange_accept_inference(xn_exchange *exchange);
+bool xn_context_accept_inference(xn_context *ctx);
 /* Both for a JSON body of any Content-Type, which may be missing; the length is at most `most` and
  * --max-body-bytes. */
-bool xn_exchange_accept_document(xn_exchange *exchange, int64_t most);
+bool xn_context_accept_document(xn_context *ctx, int64_t most);
 /* The body grows: counts `bytes` of it, or refuses the rest. */
-void xn_exchange_grow_body(xn_exchange *exchange, size_t bytes);
+void xn_context_grow_body(xn_context *ctx, size_t bytes);
 /* The body is complete: its length is known now. False: refused. */
-bool xn_exchange_end_body(xn_exchange *exchange);
+bool xn_context_end_body(xn_context *ctx);
 /* The received body as it came, and whether its values lie where no element may. */
-xn_proto_body xn_exchange_received(const xn_exchange *exchange);
-bool xn_exchange_must_move(const xn_proto_body *body);
+xn_proto_body xn_context_received(const xn_context *ctx);
+bool xn_context_must_move(const xn_proto_body *body);
 /* The body for the parser. A coded one is decoded, which takes time. One whose binary tensors lie
  * behind a header of unknown length is moved within its buffer, so that they are aligned. */
-xn_status xn_exchange_body(xn_exchange *exchange, xn_proto_body *out, xn_error *error);
+xn_status xn_context_body(xn_context *ctx, xn_proto_body *out, xn_error *error);
 /* Gives the body and the admission back; idempotent. */
-void xn_exchange_release(xn_exchange *exchange);
+void xn_context_release(xn_context *ctx);
 
 #endif
