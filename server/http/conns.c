@@ -93,22 +93,22 @@ static bool acknowledged(int fd, uint64_t *out) {
  * Where acknowledgements are not known, the whole answer has that time, and the rate's for its
  * length. */
 static bool reader_too_slow(const xn_conns_options *o, xn_conn *conn, int64_t now) {
-    uint64_t taken = 0;
-    int64_t passed = now - conn->taken_ns;
-    if (conn->taken_ns && passed < o->send_timeout_ns)
+    uint64_t bytes = 0;
+    int64_t passed = now - conn->acknowledged_ns;
+    if (conn->acknowledged_ns && passed < o->send_timeout_ns)
         return false;
-    if (!acknowledged(conn->fd, &taken)) {
+    if (!acknowledged(conn->fd, &bytes)) {
         double allowed = (double)o->send_timeout_ns;
         if (o->body_min_rate > 0)
             allowed += (double)conn->bytes / (double)o->body_min_rate * (double)XN_NS_PER_S;
         return (double)(now - conn->since_ns) > allowed;
     }
     double wanted = (double)o->body_min_rate * ((double)passed / (double)XN_NS_PER_S);
-    uint64_t progress = taken - conn->taken;
-    if (conn->taken_ns && (!progress || (double)progress < wanted))
+    uint64_t progress = bytes - conn->acknowledged_bytes;
+    if (conn->acknowledged_ns && (!progress || (double)progress < wanted))
         return true;
-    conn->taken = taken;
-    conn->taken_ns = now;
+    conn->acknowledged_bytes = bytes;
+    conn->acknowledged_ns = now;
     return false;
 }
 
@@ -384,7 +384,7 @@ void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request) {
     conn->phase = phase;
     conn->since_ns = xn_now_coarse_ns();
     conn->ended_ns = 0;
-    conn->taken_ns = 0;
+    conn->acknowledged_ns = 0;
     conn->bytes = bytes;
     conn->request = request;
     pthread_mutex_unlock(&conn->lock);

@@ -37,15 +37,15 @@ typedef struct xn_conn {
     bool tls;             /* no raw bytes may be written */
     xn_client *address;   /* the owner's, like these: */
     void *memory;         /* of its requests, one after the other */
-    void *kept;           /* by the handler of requests, or NULL */
+    void *data;           /* by the handler of requests, or NULL */
     bool linger;          /* the HTTP thread's: the client's bytes were not all read */
     pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
     xn_phase phase;
     int64_t since_ns;                /* when the phase began */
     int64_t ended_ns;                /* when the end of the client's stream was first seen, or 0 */
     size_t bytes;                    /* BODY: received so far; SENDING: to be sent */
-    int64_t taken_ns;                /* SENDING: when `taken` was looked at, or 0 */
-    uint64_t taken;                  /* SENDING: bytes that the client had acknowledged then */
+    int64_t acknowledged_ns;         /* SENDING: when `acknowledged_bytes` was looked at, or 0 */
+    uint64_t acknowledged_bytes;     /* SENDING: bytes that the client had acknowledged then */
     void *request;                   /* SUSPENDED: whose client is watched */
     bool shut;                       /* the watcher has shut the socket down */
     struct xn_conn *next, *previous; /* guarded by xn_conns' lock */

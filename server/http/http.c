@@ -299,7 +299,7 @@ static void connection_changed(void *context, struct MHD_Connection *connection,
     } else if (conn) {
         xn_client *address = conn->address;
         void *memory = conn->memory;
-        xn_mem_free(conn->kept);
+        xn_mem_free(conn->data);
         xn_conns_remove(http->conns, conn);
         xn_mem_free(memory);
         xn_client_put(http->admission, address);

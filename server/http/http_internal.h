@@ -53,7 +53,7 @@ struct xn_request {
     xn_http *http;
     struct MHD_Connection *connection;
     xn_conn *conn;
-    xn_client *kept_address; /* the connection's, which ends before a kept request; or NULL */
+    xn_client *retained_address; /* the connection's, which ends before a kept request; or NULL */
     xn_permit permit;
     const char *method, *path;
     const char *target_text; /* where the target stood; the library decodes it in place */

@@ -70,13 +70,13 @@ void *xn_request_alloc(xn_request *request, size_t bytes) {
 
 void xn_request_retain(xn_request *request) {
     request->close = true;
-    request->kept_address = request->conn->address;
+    request->retained_address = request->conn->address;
     request->conn->address = NULL;
     request->conn->memory = NULL;
 }
 
 void xn_request_release(xn_request *request) {
-    xn_client_put(request->http->admission, request->kept_address);
+    xn_client_put(request->http->admission, request->retained_address);
     xn_request_memory_free(request);
     xn_mem_free(request);
 }
@@ -86,7 +86,7 @@ size_t xn_request_room(const xn_request *request) {
 }
 
 void **xn_request_connection_data(const xn_request *request) {
-    return &request->conn->kept;
+    return &request->conn->data;
 }
 
 /* ---- what it says ---- */

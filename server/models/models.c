@@ -104,18 +104,18 @@ void xn_models_leave_locked(xn_models *models, xn_model_entry *entry) {
         drop_locked(models, at);
 }
 
-/* From here to settle the entry is this thread's to change. */
-static void claim(xn_models *models, xn_model_entry *entry) {
+/* Single flight: from here to end_exclusive_locked the entry is this thread's to change. */
+static void begin_exclusive(xn_models *models, xn_model_entry *entry) {
     pthread_mutex_lock(&models->mutex);
     while (entry->busy)
-        pthread_cond_wait(&models->settled, &models->mutex);
+        pthread_cond_wait(&models->progress, &models->mutex);
     entry->busy = true;
     pthread_mutex_unlock(&models->mutex);
 }
 
-static void settle_locked(xn_models *models, xn_model_entry *entry) {
+static void end_exclusive_locked(xn_models *models, xn_model_entry *entry) {
     entry->busy = entry->pending = false;
-    pthread_cond_broadcast(&models->settled);
+    pthread_cond_broadcast(&models->progress);
 }
 
 /* ---- loading ---- */
@@ -181,7 +181,7 @@ static int64_t begin_reading(xn_models *models, const xn_model_folder *folder) {
     bytes = bytes < most ? bytes : most; /* what has more is refused unread */
     pthread_mutex_lock(&models->mutex);
     while (models->reading > most - bytes)
-        pthread_cond_wait(&models->settled, &models->mutex);
+        pthread_cond_wait(&models->progress, &models->mutex);
     models->reading += bytes;
     pthread_mutex_unlock(&models->mutex);
     return bytes;
@@ -190,7 +190,7 @@ static int64_t begin_reading(xn_models *models, const xn_model_folder *folder) {
 static void end_reading(xn_models *models, int64_t bytes) {
     pthread_mutex_lock(&models->mutex);
     models->reading -= bytes;
-    pthread_cond_broadcast(&models->settled);
+    pthread_cond_broadcast(&models->progress);
     pthread_mutex_unlock(&models->mutex);
 }
 
@@ -320,8 +320,8 @@ static bool tells(const xn_model_entry *entry, xn_status status) {
            (status != XN_ERR_NOT_FOUND || entry->listed);
 }
 
-static xn_status load_locked_out(xn_models *models, xn_model_entry *entry,
-                                 const xn_model_overrides *overrides, xn_error *error) {
+static xn_status load_exclusively(xn_models *models, xn_model_entry *entry,
+                                  const xn_model_overrides *overrides, xn_error *error) {
     xn_model_version *version = NULL, *before = NULL;
     uint64_t fingerprint = 0;
     int64_t began_ns = xn_now_ns();
@@ -348,7 +348,7 @@ static xn_status load_locked_out(xn_models *models, xn_model_entry *entry,
     bool told = tells(entry, status), serving = entry->serving;
     if (told)
         fail_locked(entry, &why);
-    settle_locked(models, entry);
+    end_exclusive_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
     if (told)
         log_failure(entry, &why, serving);
@@ -375,24 +375,24 @@ static bool is_unchanged(xn_models *models, xn_model_entry *entry) {
 xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
                                const xn_model_overrides *overrides, xn_model_when when,
                                xn_error *error) {
-    claim(models, entry);
+    begin_exclusive(models, entry);
     if (when == XN_MODEL_LOAD_ALWAYS || !is_unchanged(models, entry))
-        return load_locked_out(models, entry, overrides, error);
+        return load_exclusively(models, entry, overrides, error);
     pthread_mutex_lock(&models->mutex);
-    settle_locked(models, entry);
+    end_exclusive_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
     return XN_OK;
 }
 
 void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason) {
-    claim(models, entry);
+    begin_exclusive(models, entry);
     pthread_mutex_lock(&models->mutex);
     xn_model_version *before = entry->serving;
     if (before)
         unreserve_locked(models, before);
     entry->serving = NULL;
     snprintf(entry->reason, sizeof entry->reason, "%s", reason);
-    settle_locked(models, entry);
+    end_exclusive_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
     if (!before)
         return;
@@ -557,7 +557,7 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the models");
     pthread_mutex_init(&models->mutex, NULL);
     pthread_mutex_init(&models->scanning, NULL);
-    pthread_cond_init(&models->settled, NULL);
+    pthread_cond_init(&models->progress, NULL);
     atomic_init(&models->stop, false);
     models->store = store;
     models->repository = config->model_repository[0] ? config->model_repository : NULL;
@@ -595,7 +595,7 @@ void xn_models_free(xn_models *models) {
         entry_free(models->entries[i]);
     xn_mem_free(models->entries);
     xn_mem_free(models->sources);
-    pthread_cond_destroy(&models->settled);
+    pthread_cond_destroy(&models->progress);
     pthread_mutex_destroy(&models->scanning);
     pthread_mutex_destroy(&models->mutex);
     xn_mem_free(models);

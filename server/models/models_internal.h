@@ -166,7 +166,7 @@ struct xn_models {
     unsigned scan;
 
     pthread_mutex_t mutex;    /* guards all below, and the names of sources */
-    pthread_cond_t settled;   /* an entry is no longer busy, or files were read */
+    pthread_cond_t progress;  /* an entry is no longer busy, or files were read */
     xn_model_entry **entries; /* in order of names */
     size_t entry_count, entry_capacity;
     int64_t bytes;   /* of what serves, and of what is about to */

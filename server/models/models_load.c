@@ -8,15 +8,15 @@
 
 /* ---- files, from the request or the folder ---- */
 
-/* One making of a version. */
-typedef struct making {
+/* One load of a version, in flight. */
+typedef struct version_load {
     const xn_model_folder *folder;
     const xn_model_overrides *overrides;
     const xn_model_limits *limits;
     xn_model_version *version;
     xn_model_bytes config, tensors;
     int64_t bytes; /* read so far */
-} making;
+} version_load;
 
 /* "3/name" and "name" are the file `name` of version 3. */
 static bool path_is(const char *path, const char *version, const char *file) {
@@ -26,7 +26,7 @@ static bool path_is(const char *path, const char *version, const char *file) {
     return !strcmp(path, file);
 }
 
-static const xn_model_file *find_override(const making *m, const char *file) {
+static const xn_model_file *find_override(const version_load *m, const char *file) {
     for (int i = 0; m->overrides && i < m->overrides->file_count; i++)
         if (path_is(m->overrides->files[i].path, m->version->version, file))
             return &m->overrides->files[i];
@@ -61,7 +61,7 @@ static xn_status copy_override(const void *bytes, size_t length, const xn_model_
 }
 
 /* `most` without a limit's name is the format's own bound. */
-static xn_status read_file(making *m, const char *file, int64_t most, const char *limit,
+static xn_status read_file(version_load *m, const char *file, int64_t most, const char *limit,
                            xn_model_bytes *out, xn_error *error) {
     const xn_model_read what = {file, most, limit, m->limits->stop};
     const xn_model_file *overrides = find_override(m, file);
@@ -97,7 +97,7 @@ static xn_status within(const char *file, const xn_error *why, xn_error *error) 
 
 /* The version of which the request gives files, where the folder does not say: the number in front
  * of a path. */
-static void take_version(making *m, const char *name) {
+static void take_version(version_load *m, const char *name) {
     xn_model_version *v = m->version;
     const xn_model_overrides *overrides = m->overrides;
     snprintf(v->name, sizeof v->name, "%s", name);
@@ -112,7 +112,7 @@ static void take_version(making *m, const char *name) {
     }
 }
 
-static bool is_used(const making *m, const char *path) {
+static bool is_used(const version_load *m, const char *path) {
     const char *version = m->version->version;
     xn_model_about about;
     xn_model_config_about(m->version->config, &about);
@@ -123,7 +123,7 @@ static bool is_used(const making *m, const char *path) {
     return used;
 }
 
-static xn_status check_all_used(const making *m, xn_error *error) {
+static xn_status check_all_used(const version_load *m, xn_error *error) {
     for (int i = 0; m->overrides && i < m->overrides->file_count; i++)
         if (!is_used(m, m->overrides->files[i].path))
             return xn_fail(error, XN_ERR_MALFORMED, "parameters",
@@ -148,7 +148,7 @@ static void describe_end(const xn_graph_end *end, const char *name, xn_model_end
     out->elements = elements_of(&end->shape);
 }
 
-static xn_status describe(making *m, const xn_graph *graph, xn_error *error) {
+static xn_status describe(version_load *m, const xn_graph *graph, xn_error *error) {
     xn_model_version *v = m->version;
     xn_model_about about;
     xn_graph_end end;
@@ -175,7 +175,7 @@ static xn_status describe(making *m, const xn_graph *graph, xn_error *error) {
     return XN_OK;
 }
 
-static xn_status read_labels(making *m, const char *file, int output, xn_error *error) {
+static xn_status read_labels(version_load *m, const char *file, int output, xn_error *error) {
     xn_model_end *end = &m->version->outputs[output];
     xn_model_labels *labels = &m->version->labels[output];
     xn_model_bytes text;
@@ -196,7 +196,7 @@ static xn_status read_labels(making *m, const char *file, int output, xn_error *
     return XN_OK;
 }
 
-static xn_status read_all_labels(making *m, xn_error *error) {
+static xn_status read_all_labels(version_load *m, xn_error *error) {
     xn_model_about about;
     xn_status status = XN_OK;
     xn_model_config_about(m->version->config, &about);
@@ -208,7 +208,7 @@ static xn_status read_all_labels(making *m, xn_error *error) {
 
 /* ---- from files to a network ---- */
 
-static xn_status read_config(making *m, xn_error *error) {
+static xn_status read_config(version_load *m, xn_error *error) {
     xn_error why;
     xn_status status =
         read_file(m, XN_MODEL_CONFIG_FILE, XN_MODEL_CONFIG_BYTES, NULL, &m->config, error);
@@ -218,7 +218,7 @@ static xn_status read_config(making *m, xn_error *error) {
     return status == XN_OK ? check_all_used(m, error) : within(XN_MODEL_CONFIG_FILE, &why, error);
 }
 
-static xn_status read_tensors(making *m, xn_error *error) {
+static xn_status read_tensors(version_load *m, xn_error *error) {
     int64_t most;
     if (__builtin_add_overflow(m->limits->max_bytes, XN_MODEL_HEADER_BYTES, &most))
         most = INT64_MAX;
@@ -226,7 +226,7 @@ static xn_status read_tensors(making *m, xn_error *error) {
 }
 
 /* What an image takes while it is computed says little of the files' size. */
-static xn_status check_image(const making *m, const xn_graph *graph, xn_error *error) {
+static xn_status check_image(const version_load *m, const xn_graph *graph, xn_error *error) {
     const xn_network *network = m->version->network;
     const char *layer = xn_graph_largest_layer(graph);
     const int64_t most = m->limits->image_bytes;
@@ -243,7 +243,7 @@ static xn_status check_image(const making *m, const xn_graph *graph, xn_error *e
                          (long long)shape.dims[2], (long long)most);
 }
 
-static xn_status make_network(making *m, xn_error *error) {
+static xn_status make_network(version_load *m, xn_error *error) {
     xn_model_version *v = m->version;
     xn_graph *graph = NULL;
     void *copies = NULL;
@@ -265,7 +265,7 @@ static xn_status make_network(making *m, xn_error *error) {
     return status;
 }
 
-static xn_status make(making *m, xn_error *error) {
+static xn_status run_load(version_load *m, xn_error *error) {
     xn_status status = read_config(m, error);
     if (status == XN_OK)
         status = read_tensors(m, error);
@@ -283,12 +283,13 @@ xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
     xn_model_version *version = xn_mem_zalloc(1, sizeof *version);
     if (!version)
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for a model");
-    making m = {.folder = folder, .overrides = overrides, .limits = limits, .version = version};
+    version_load m = {
+        .folder = folder, .overrides = overrides, .limits = limits, .version = version};
     atomic_init(&version->references, 1);
     take_version(&m, name);
     version->tally = xn_model_tally_create();
     xn_status status = version->tally
-                           ? make(&m, error)
+                           ? run_load(&m, error)
                            : xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for a model");
     if (status != XN_OK) {
         xn_model_release(&version->model);

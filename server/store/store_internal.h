@@ -46,7 +46,7 @@ struct xn_asset {
     xn_cache_owner responses;
 
     pthread_mutex_t mutex; /* guards slots[].preparing */
-    pthread_cond_t settled;
+    pthread_cond_t preparing_ended;
     xn_asset_slot slots[]; /* one a device */
 };
 

@@ -390,7 +390,7 @@ static xn_status note_files(xn_weights_dir *dir, xn_error *error) {
                  : XN_OK;
 }
 
-/* The first name behind the one tensors, which becomes it. */
+/* The first name behind the one given, which becomes it. */
 static bool next_name(xn_weights_dir *dir, char name[NAME_MAX + 1]) {
     size_t at;
     pthread_mutex_lock(&dir->mutex);

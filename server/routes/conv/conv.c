@@ -57,17 +57,17 @@ static xn_status read_query(const xn_context *ctx, query *q, xn_error *error) {
 static xn_status parse(conv_work *conv, xn_error *error) {
     xn_context *ctx = conv->work.ctx;
     const xn_proto_limits limits = {ctx->service->config->max_elements};
-    void **kept = xn_request_connection_data(ctx->request);
+    void **data = xn_request_connection_data(ctx->request);
     query q;
     xn_proto_body body;
     xn_status status = read_query(ctx, &q, error);
     if (status || (status = xn_context_body(ctx, &body, error)))
         return status;
-    if (!q.count && xn_recent_find(*kept, &body, &conv->parsed))
+    if (!q.count && xn_recent_find(*data, &body, &conv->parsed))
         return XN_OK;
     status = xn_proto_parse_conv(&body, q.pairs, q.count, &limits, &conv->parsed, error);
     if (!status && !q.count)
-        xn_recent_keep(kept, &body, &conv->parsed);
+        xn_recent_keep(data, &body, &conv->parsed);
     return status;
 }
 

@@ -60,13 +60,13 @@ static xn_status parse(infer_work *infer, xn_error *error) {
     parsing p = {.ctx = infer->work.ctx};
     const xn_proto_limits limits = {p.ctx->service->config->max_elements};
     const xn_oip_memory memory = {take_kept, &p};
-    void **kept = xn_request_connection_data(p.ctx->request);
+    void **data = xn_request_connection_data(p.ctx->request);
     xn_status status = xn_context_body(p.ctx, &p.body, error);
-    if (status || xn_recent_find_infer(*kept, &p.body, &infer->io.parsed))
+    if (status || xn_recent_find_infer(*data, &p.body, &infer->io.parsed))
         return status;
     status = xn_oip_parse_infer(&p.body, &limits, &memory, &infer->io.parsed, error);
     if (!status)
-        xn_recent_keep_infer(*kept, &p.body, &infer->io.parsed);
+        xn_recent_keep_infer(*data, &p.body, &infer->io.parsed);
     return status;
 }
 
