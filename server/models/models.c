@@ -1,8 +1,6 @@
-/* models.c: the names of models: which version of each serves, and what changes that. Entries are
- * an array in the order of names, searched by halves. */
+/* models.c: the names of models: which version of each serves, and what changes that. */
 #include "models_internal.h"
 
-#include "arrays.h"
 #include "clock.h"
 #include "log.h"
 
@@ -13,17 +11,8 @@
 
 /* ---- entries; models->mutex is held ---- */
 
-static const char *name_of(const void *entries, size_t index) {
-    return ((xn_model_entry *const *)entries)[index]->name;
-}
-
-static bool find_locked(const xn_models *models, const char *name, size_t *at) {
-    return xn_names_find(models->entries, models->entry_count, name_of, name, at);
-}
-
 xn_model_entry *xn_models_find_locked(xn_models *models, const char *name) {
-    size_t at;
-    return find_locked(models, name, &at) ? models->entries[at] : NULL;
+    return xn_names_get(&models->entries, name);
 }
 
 static void entry_free(xn_model_entry *entry) {
@@ -33,11 +22,9 @@ static void entry_free(xn_model_entry *entry) {
     xn_mem_free(entry);
 }
 
-static void drop_locked(xn_models *models, size_t at) {
-    xn_model_entry **slot = &models->entries[at];
-    entry_free(*slot);
-    models->entry_count--;
-    memmove(slot, slot + 1, (models->entry_count - at) * sizeof *slot);
+static void drop_locked(xn_models *models, xn_model_entry *entry) {
+    xn_names_remove(&models->entries, entry);
+    entry_free(entry);
 }
 
 /* What is neither served nor anywhere in a folder is remembered only while there is room. */
@@ -46,29 +33,24 @@ static bool may_drop(const xn_model_entry *entry) {
 }
 
 static xn_status make_room_locked(xn_models *models, xn_error *error) {
-    enum { FIRST_CAPACITY = 16 };
-    if (models->entry_count >= models->max_models) {
+    xn_names *entries = &models->entries;
+    if (entries->count >= models->max_models) {
         size_t at = 0;
-        while (at < models->entry_count && !may_drop(models->entries[at]))
+        while (at < entries->count && !may_drop(entries->items[at]))
             at++;
-        if (at == models->entry_count)
+        if (at == entries->count)
             return xn_fail_limit(error, "max-models", "model",
-                                 "there are %zu models; --max-models is %zu", models->entry_count,
+                                 "there are %zu models; --max-models is %zu", entries->count,
                                  models->max_models);
-        drop_locked(models, at);
+        drop_locked(models, entries->items[at]);
     }
-    xn_model_entry **entries =
-        xn_array_grow(models->entries, models->entry_count, &models->entry_capacity,
-                      sizeof *entries, FIRST_CAPACITY);
-    if (!entries)
+    if (!xn_names_reserve(entries))
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for another model");
-    models->entries = entries;
     return XN_OK;
 }
 
 static xn_status make_locked(xn_models *models, const char *name, xn_model_entry **out,
                              xn_error *error) {
-    size_t at;
     xn_status status = make_room_locked(models, error);
     if (status != XN_OK)
         return status;
@@ -76,11 +58,7 @@ static xn_status make_locked(xn_models *models, const char *name, xn_model_entry
     if (!entry)
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for another model");
     snprintf(entry->name, sizeof entry->name, "%s", name);
-    find_locked(models, name, &at);
-    memmove(&models->entries[at + 1], &models->entries[at],
-            (models->entry_count - at) * sizeof(xn_model_entry *));
-    models->entries[at] = entry;
-    models->entry_count++;
+    xn_names_insert(&models->entries, entry);
     *out = entry;
     return XN_OK;
 }
@@ -97,11 +75,15 @@ xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_e
 }
 
 void xn_models_leave_locked(xn_models *models, xn_model_entry *entry) {
-    size_t at;
     entry->users--;
-    bool nothing = may_drop(entry) && !entry->tally && !entry->fingerprint; /* never was anything */
-    if (nothing && find_locked(models, entry->name, &at))
-        drop_locked(models, at);
+    if (may_drop(entry) && !entry->tally && !entry->fingerprint) /* it was never loaded */
+        drop_locked(models, entry);
+}
+
+void xn_models_leave(xn_models *models, xn_model_entry *entry) {
+    pthread_mutex_lock(&models->mutex);
+    xn_models_leave_locked(models, entry);
+    pthread_mutex_unlock(&models->mutex);
 }
 
 /* Single flight: from here to end_exclusive_locked the entry is this thread's to change. */
@@ -475,9 +457,7 @@ xn_status xn_models_load(xn_models *models, const char *name, const char *config
     if (status != XN_OK)
         return status;
     status = xn_models_load_entry(models, entry, &overrides, XN_MODEL_LOAD_ALWAYS, error);
-    pthread_mutex_lock(&models->mutex);
-    xn_models_leave_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
+    xn_models_leave(models, entry);
     return status;
 }
 
@@ -491,9 +471,7 @@ xn_status xn_models_unload(xn_models *models, const char *name, xn_error *error)
     if (!entry)
         return fail_unknown(name, scanned, error);
     xn_models_unload_entry(models, entry, "unloaded by a request");
-    pthread_mutex_lock(&models->mutex);
-    xn_models_leave_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
+    xn_models_leave(models, entry);
     return XN_OK;
 }
 
@@ -509,10 +487,10 @@ static void describe_locked(const xn_model_entry *entry, xn_model_item *out) {
 
 xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count, xn_error *error) {
     pthread_mutex_lock(&models->mutex);
-    size_t listed = models->entry_count;
+    size_t listed = models->entries.count;
     xn_model_item *list = xn_mem_zalloc(listed, sizeof *list);
     for (size_t i = 0; list && i < listed; i++)
-        describe_locked(models->entries[i], &list[i]);
+        describe_locked(models->entries.items[i], &list[i]);
     pthread_mutex_unlock(&models->mutex);
     if (!list)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to list %zu models", listed);
@@ -591,9 +569,9 @@ bool xn_models_changed(xn_models *models) {
 void xn_models_free(xn_models *models) {
     if (!models)
         return;
-    for (size_t i = 0; i < models->entry_count; i++)
-        entry_free(models->entries[i]);
-    xn_mem_free(models->entries);
+    for (size_t i = 0; i < models->entries.count; i++)
+        entry_free(models->entries.items[i]);
+    xn_names_free(&models->entries);
     xn_mem_free(models->sources);
     pthread_cond_destroy(&models->progress);
     pthread_mutex_destroy(&models->scanning);

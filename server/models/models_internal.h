@@ -14,6 +14,7 @@
 #ifndef XN_MODELS_INTERNAL_H
 #define XN_MODELS_INTERNAL_H
 
+#include "arrays.h"
 #include "models.h"
 #include "xn_mem.h"
 
@@ -70,6 +71,7 @@ typedef struct xn_model_read {
     const char *limit;
     const atomic_bool *stop;
 } xn_model_read;
+xn_status xn_model_check_size(const xn_model_read *what, size_t bytes, xn_error *error);
 xn_status xn_model_folder_read(const xn_model_folder *folder, const xn_model_read *what,
                                xn_model_bytes *out, xn_error *error);
 void xn_model_bytes_free(xn_model_bytes *bytes);
@@ -165,13 +167,12 @@ struct xn_models {
     pthread_mutex_t scanning; /* guards scan */
     unsigned scan;
 
-    pthread_mutex_t mutex;    /* guards all below, and the names of sources */
-    pthread_cond_t progress;  /* an entry is no longer busy, or files were read */
-    xn_model_entry **entries; /* in order of names */
-    size_t entry_count, entry_capacity;
-    int64_t bytes;   /* of what serves, and of what is about to */
-    int64_t reading; /* of the files of loads under way */
-    bool scanned;    /* once at least */
+    pthread_mutex_t mutex;   /* guards all below, and the names of sources */
+    pthread_cond_t progress; /* an entry is no longer busy, or files were read */
+    xn_names entries;        /* of xn_model_entry */
+    int64_t bytes;           /* of what serves, and of what is about to */
+    int64_t reading;         /* of the files of loads under way */
+    bool scanned;            /* once at least */
     xn_model_source *sources;
 };
 
@@ -179,6 +180,7 @@ struct xn_models {
 xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_entry **out,
                                  xn_error *error);
 void xn_models_leave_locked(xn_models *models, xn_model_entry *entry);
+void xn_models_leave(xn_models *models, xn_model_entry *entry);
 /* The same without making one; NULL: there is none. */
 xn_model_entry *xn_models_find_locked(xn_models *models, const char *name);
 

@@ -33,31 +33,18 @@ static const xn_model_file *find_override(const version_load *m, const char *fil
     return NULL;
 }
 
-static xn_status copy(const void *bytes, size_t length, const char *file, xn_model_bytes *out,
-                      xn_error *error) {
+static xn_status copy_override(const void *bytes, size_t length, const xn_model_read *what,
+                               xn_model_bytes *out, xn_error *error) {
+    xn_status status = xn_model_check_size(what, length, error);
+    if (status != XN_OK)
+        return status;
     void *own = xn_mem_alloc(length);
     if (!own)
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for the %zu bytes of %.130s",
-                       length, file);
+                       length, what->file);
     memcpy(own, bytes, length);
     *out = (xn_model_bytes){own, length};
     return XN_OK;
-}
-
-static xn_status check_given(size_t length, const xn_model_read *what, xn_error *error) {
-    if ((uint64_t)length <= (uint64_t)what->most)
-        return XN_OK;
-    if (what->limit)
-        return xn_fail_limit(error, what->limit, "model", "%.130s has %zu bytes; --%s is %lld",
-                             what->file, length, what->limit, (long long)what->most);
-    return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s has %zu bytes; it may have %lld",
-                   what->file, length, (long long)what->most);
-}
-
-static xn_status copy_override(const void *bytes, size_t length, const xn_model_read *what,
-                               xn_model_bytes *out, xn_error *error) {
-    xn_status status = check_given(length, what, error);
-    return status == XN_OK ? copy(bytes, length, what->file, out, error) : status;
 }
 
 /* `most` without a limit's name is the format's own bound. */

@@ -133,8 +133,8 @@ static void report_left_out(const collecting *c) {
 static xn_model_entry *next_entry(xn_models *models, const char *after, bool found) {
     xn_model_entry *next = NULL;
     pthread_mutex_lock(&models->mutex);
-    for (size_t i = 0; i < models->entry_count && !next; i++) {
-        xn_model_entry *entry = models->entries[i];
+    for (size_t i = 0; i < models->entries.count && !next; i++) {
+        xn_model_entry *entry = models->entries.items[i];
         bool seen = entry->seen == models->scan;
         if (strcmp(entry->name, after) > 0 && entry->listed && seen == found)
             next = entry;
@@ -145,19 +145,13 @@ static xn_model_entry *next_entry(xn_models *models, const char *after, bool fou
     return next;
 }
 
-static void leave(xn_models *models, xn_model_entry *entry) {
-    pthread_mutex_lock(&models->mutex);
-    xn_models_leave_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
-}
-
 static void load_found(xn_models *models) {
     char name[XN_PROTO_MAX_NAME + 1] = "";
     xn_model_entry *entry;
     while (!atomic_load(&models->stop) && (entry = next_entry(models, name, true))) {
         memcpy(name, entry->name, sizeof name);
         xn_models_load_entry(models, entry, NULL, XN_MODEL_LOAD_CHANGED, NULL);
-        leave(models, entry);
+        xn_models_leave(models, entry);
     }
 }
 
@@ -179,8 +173,8 @@ static void unload_gone(xn_models *models) {
 static void report_served(xn_models *models) {
     size_t found = 0, served = 0, named = 0;
     pthread_mutex_lock(&models->mutex);
-    for (size_t i = 0; i < models->entry_count; i++) {
-        const xn_model_entry *entry = models->entries[i];
+    for (size_t i = 0; i < models->entries.count; i++) {
+        const xn_model_entry *entry = models->entries.items[i];
         const bool by_setting = is_taken(models, NULL, entry->name);
         found += entry->listed && !by_setting;
         served += entry->listed && !by_setting && entry->serving;

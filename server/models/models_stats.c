@@ -50,9 +50,9 @@ static row *take_rows(xn_models *models, size_t *count, size_t *serving, int64_t
     *count = *serving = 0;
     pthread_mutex_lock(&models->mutex);
     *bytes = 0;
-    row *rows = xn_mem_zalloc(models->entry_count, sizeof *rows);
-    for (size_t i = 0; rows && i < models->entry_count; i++) {
-        const xn_model_entry *entry = models->entries[i];
+    row *rows = xn_mem_zalloc(models->entries.count, sizeof *rows);
+    for (size_t i = 0; rows && i < models->entries.count; i++) {
+        const xn_model_entry *entry = models->entries.items[i];
         *serving += entry->serving != NULL;
         *bytes += entry->serving ? (int64_t)entry->serving->host_bytes : 0;
         if (!entry->tally)

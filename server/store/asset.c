@@ -70,10 +70,6 @@ const xn_weights *xn_asset_weights(const xn_asset *asset) {
     return asset->weights;
 }
 
-const xn_network *xn_asset_network(const xn_asset *asset) {
-    return asset->network;
-}
-
 size_t xn_asset_bytes(const xn_asset *asset) {
     size_t bytes = 0;
     if (!asset->network)

@@ -15,7 +15,6 @@ typedef struct xn_asset xn_asset;
 void xn_asset_release(xn_asset *asset); /* NULL-safe */
 void xn_asset_retain(xn_asset *asset);
 const xn_weights *xn_asset_weights(const xn_asset *asset); /* NULL: it is a network */
-const xn_network *xn_asset_network(const xn_asset *asset); /* NULL: it is a set of weights */
 
 /* Adds to what xn_store_item.requests shows. */
 void xn_asset_count_requests(xn_asset *asset, int64_t requests);

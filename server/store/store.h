@@ -64,15 +64,15 @@ xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /
 
 /* Put in two steps, for a caller that has something to do between them. make does what is slow and
  * makes nothing visible. publish makes it visible, and takes the reference if it succeeds. It
- * cannot fail when check_room has just succeeded and nobody puts or deletes in between. */
+ * cannot fail when check_room has just succeeded and no put or delete came in between. */
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error);
 /* Whether weights of that many host bytes may have the name: the limits, and memory for it. */
 xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_bytes,
                               xn_error *error);
-xn_status xn_store_publish(xn_store *store, const char *name, xn_asset *asset, bool *created,
-                           xn_store_item *item, xn_error *error);
+xn_status xn_store_publish(xn_store *store, xn_asset *asset, bool *created, xn_store_item *item,
+                           xn_error *error);
 
 /* An asset of a network, prepared on every device that is not lost. Takes the network, also when
  * it fails. The store gives it no name: its references are all that keeps it. Besides what put
