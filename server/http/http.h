@@ -128,6 +128,7 @@ xn_client *xn_request_address_client(const xn_request *request);
  * dropped; release NULL: body is static. */
 void xn_request_respond(xn_request *request, int status, const char *content_type, void *body,
                         size_t length, void (*release)(void *context), void *release_context);
+void xn_request_respond_empty(xn_request *request, int status);
 /* The same with an error, as the handler writes it; gives up where there is no memory. */
 void xn_request_respond_error(xn_request *request, int status, const char *code, const char *field,
                               const char *message);

@@ -35,7 +35,8 @@ static const error_class classes[XN_STATUS_COUNT] = {
     [XN_ERR_INTERNAL] = {500, 500, "internal", XN_REJECT_OTHER},
 };
 
-void xn_context_add_retry_after(xn_context *ctx) {
+/* From the recent rate of finished jobs. */
+static void add_retry_after(xn_context *ctx) {
     char seconds[16];
     snprintf(seconds, sizeof seconds, "%d", xn_engine_retry_after(ctx->service->engine));
     xn_request_add_header(ctx->request, "Retry-After", seconds);
@@ -48,7 +49,7 @@ void xn_context_refuse(xn_context *ctx, int http_status, xn_reject_reason reason
            "%s %s: %d %s: %s", xn_request_method(ctx->request), xn_request_path(ctx->request),
            http_status, code, message);
     if (http_status == 429 || http_status == 503)
-        xn_context_add_retry_after(ctx);
+        add_retry_after(ctx);
     xn_request_respond_error(ctx->request, http_status, code, field, message);
 }
 
@@ -68,15 +69,48 @@ void xn_context_fail(xn_context *ctx, const xn_error *error) {
                       class->code, error->field, message);
 }
 
-void xn_context_json(xn_context *ctx, int http_status, char *text, size_t length) {
-    if (text) {
-        xn_request_respond(ctx->request, http_status, "application/json", text, length, xn_mem_free,
-                           text);
+void xn_context_fail_memory(xn_context *ctx) {
+    xn_error error;
+    xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
+    xn_context_fail(ctx, &error);
+}
+
+void xn_context_json(xn_context *ctx, int http_status, xn_document *text) {
+    size_t length;
+    xn_document_add(text, "\n");
+    char *body = xn_document_take(text, &length);
+    if (!body) {
+        xn_context_fail_memory(ctx);
         return;
     }
+    if (http_status == 503)
+        add_retry_after(ctx);
+    xn_request_respond(ctx->request, http_status, "application/json", body, length, xn_mem_free,
+                       body);
+}
+
+static void run_background(xn_task *task) {
+    xn_background_task *background = (xn_background_task *)task;
     xn_error error;
-    xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the answer; try again later");
-    xn_context_fail(ctx, &error);
+    const xn_status status = background->run(background, &error);
+    if (status)
+        background->error = error;
+    xn_request_resume(background->ctx->request);
+}
+
+void xn_context_run(xn_context *ctx, xn_thread_pool *pool, size_t bytes,
+                    xn_status (*run)(xn_background_task *task, xn_error *error)) {
+    xn_background_task *background = xn_request_alloc(ctx->request, bytes);
+    if (!background) {
+        xn_context_fail_memory(ctx);
+        return;
+    }
+    background->task.run = run_background;
+    background->ctx = ctx;
+    background->run = run;
+    ctx->of.background = background;
+    xn_request_suspend(ctx->request);
+    xn_thread_pool_submit(pool, &background->task);
 }
 
 /* ---- bodies ---- */

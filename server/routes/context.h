@@ -7,6 +7,7 @@
 #include "body.h"
 #include "coding.h"
 #include "config.h"
+#include "document.h"
 #include "engine.h"
 #include "http.h"
 #include "models.h"
@@ -60,7 +61,6 @@ struct xn_context {
     bool in_use;      /* by a device, after the answer too: its resource gives all back */
     union {
         struct xn_inference *work;
-        struct xn_weights_task *weights;
         struct xn_background_task *background;
     } of;
 };
@@ -71,10 +71,24 @@ void xn_context_fail(xn_context *ctx, const xn_error *error);
 /* The same for a failure that is HTTP's own. */
 void xn_context_refuse(xn_context *ctx, int http_status, xn_reject_reason reason, const char *code,
                        const char *field, const char *message);
-/* Retry-After, from the recent rate of finished jobs. */
-void xn_context_add_retry_after(xn_context *ctx);
-/* Takes the text (xn_mem) as the JSON answer; NULL answers that there is no memory. */
-void xn_context_json(xn_context *ctx, int http_status, char *text, size_t length);
+/* The same where there is no memory for the request or its answer. */
+void xn_context_fail_memory(xn_context *ctx);
+/* Takes the text as the JSON answer, with a newline behind it, and Retry-After with 503. */
+void xn_context_json(xn_context *ctx, int http_status, xn_document *text);
+
+/* Work of a route on a background thread, while the request is suspended; a route may have more
+ * behind it. The route's answer hook follows. */
+typedef struct xn_background_task {
+    xn_task task; /* first: the task pointer is cast back */
+    xn_context *ctx;
+    xn_status (*run)(struct xn_background_task *task, xn_error *error);
+    xn_error error; /* of run; status XN_OK where it succeeded */
+} xn_background_task;
+
+/* For complete: `bytes` of which the first are such a task, zeroed, as ctx->of.background; it lives
+ * as long as the request. */
+void xn_context_run(xn_context *ctx, xn_thread_pool *pool, size_t bytes,
+                    xn_status (*run)(xn_background_task *task, xn_error *error));
 
 /* Admits the request, counted at its client's address and key (xn_ticket_enter). */
 xn_status xn_context_admit(xn_context *ctx, size_t expected, xn_error *error);

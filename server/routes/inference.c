@@ -91,7 +91,9 @@ xn_status xn_inference_place_input(xn_inference *work, const xn_tensor_ref *inpu
 
 /* ---- from the body to a job ---- */
 
-bool xn_inference_parsing_is_long(const xn_context *ctx) {
+/* Whether parsing the body takes time that grows with it: a coded one is decoded, text is read
+ * number by number, and values that are not aligned are moved. */
+static bool parsing_is_long(const xn_context *ctx) {
     const xn_proto_body body = xn_context_received(ctx);
     return ctx->coding != XN_CODING_IDENTITY ||
            (body.length > XN_INFERENCE_INLINE_BYTES &&
@@ -257,14 +259,13 @@ void xn_inference_start(xn_context *ctx, const xn_inference_kind *kind, size_t b
     xn_error error;
     xn_inference *work = xn_request_alloc(ctx->request, bytes);
     if (!work) {
-        xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
-        xn_context_fail(ctx, &error);
+        xn_context_fail_memory(ctx);
         return;
     }
     ctx->of.work = work;
     work->ctx = ctx;
     work->kind = kind;
-    bool later = kind->understanding_is_long(work);
+    bool later = parsing_is_long(ctx);
     xn_status status = later ? XN_OK : understand(work, &error);
     if (!status && !later) {
         later = preparing_is_long(work);

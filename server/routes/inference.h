@@ -17,8 +17,6 @@
 typedef struct xn_inference xn_inference;
 
 typedef struct xn_inference_kind {
-    /* Whether understanding takes time that grows with the body. */
-    bool (*understanding_is_long)(const xn_inference *work);
     /* What the request wants: refused here if it cannot be; job.problem, images and pool, the
      * deadline, and the output counted (xn_inference_count_output). */
     xn_status (*understand)(xn_inference *work, xn_error *error);
@@ -58,10 +56,6 @@ void xn_inference_finished(xn_context *ctx);
 /* ---- for kinds ---- */
 
 xn_buffers *xn_inference_buffers(const xn_inference *work);
-
-/* Whether parsing the body takes time: a coded one is decoded, text is read number by number, and
- * values that lie where no element may are moved. */
-bool xn_inference_parsing_is_long(const xn_context *ctx);
 
 /* The deadline: that long after the body was complete, in units of unit_ns; -1 when not given.
  * field: what gave it. */

@@ -1,7 +1,6 @@
 /* weights.c: /weights. Registering decodes a body, waits for devices, and for the disk where
  * weights are kept (--weights-dir), so it runs on a background thread while the connection is
  * suspended; deleting too where it waits for the disk; the rest is answered at once. */
-#include "document.h"
 #include "log.h"
 #include "resources.h"
 #include "weights_tensors.h"
@@ -10,14 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef struct xn_weights_task {
-    xn_task task; /* first: the task pointer is cast back */
-    xn_context *ctx;
+typedef struct weights_put {
+    xn_background_task background; /* first */
     xn_weights_request parsed;
-    xn_error error; /* status XN_OK when registered */
     bool created;
     xn_store_item item; /* as it was registered */
-} weights_task;
+} weights_put;
 
 static xn_store *store_of(const xn_context *ctx) {
     return xn_engine_store(ctx->service->engine);
@@ -37,16 +34,13 @@ static void append_item(xn_document *text, const xn_store_item *item) {
 
 static void respond_item(xn_context *ctx, int http_status, const xn_store_item *item) {
     xn_document text = {0};
-    size_t length = 0;
     append_item(&text, item);
-    xn_document_add(&text, "\n");
-    char *body = xn_document_take(&text, &length);
-    xn_context_json(ctx, http_status, body, length);
+    xn_context_json(ctx, http_status, &text);
 }
 
 static void weights_list(xn_context *ctx) {
     xn_store_item *items = NULL;
-    size_t count = 0, length = 0;
+    size_t count = 0;
     xn_error error;
     xn_document text = {0};
     if (xn_store_list(store_of(ctx), &items, &count, &error)) {
@@ -59,10 +53,9 @@ static void weights_list(xn_context *ctx) {
             xn_document_add(&text, ", ");
         append_item(&text, &items[i]);
     }
-    xn_document_add(&text, "]}\n");
+    xn_document_add(&text, "]}");
     xn_mem_free(items);
-    char *body = xn_document_take(&text, &length);
-    xn_context_json(ctx, 200, body, length);
+    xn_context_json(ctx, 200, &text);
 }
 
 static void weights_show(xn_context *ctx) {
@@ -79,43 +72,36 @@ const xn_resource xn_weights_show_resource = {.complete = weights_show};
 
 /* ---- PUT ---- */
 
-static xn_status store(weights_task *w, const xn_weights_tensors *tensors, xn_error *error) {
-    xn_weights_dir *dir = w->ctx->service->weights_dir;
-    const char *name = w->ctx->name;
+static xn_status store(weights_put *put, const xn_weights_tensors *t, xn_error *error) {
+    const xn_context *ctx = put->background.ctx;
+    xn_weights_dir *dir = ctx->service->weights_dir;
     if (dir)
-        return xn_weights_dir_put(dir, name, tensors->weights, tensors->scale, tensors->bias,
-                                  &w->created, &w->item, error);
-    return xn_store_put(store_of(w->ctx), name, tensors->weights, tensors->scale, tensors->bias,
-                        &w->created, &w->item, error);
+        return xn_weights_dir_put(dir, ctx->name, t->weights, t->scale, t->bias, &put->created,
+                                  &put->item, error);
+    return xn_store_put(store_of(ctx), ctx->name, t->weights, t->scale, t->bias, &put->created,
+                        &put->item, error);
 }
 
-static xn_status put(weights_task *w, xn_error *error) {
-    const xn_proto_limits limits = {w->ctx->service->config->max_elements};
-    const xn_weights_request *p = &w->parsed;
+static xn_status run_put(xn_background_task *task, xn_error *error) {
+    weights_put *put = (weights_put *)task;
+    xn_context *ctx = task->ctx;
+    const xn_proto_limits limits = {ctx->service->config->max_elements};
+    const xn_weights_request *p = &put->parsed;
     xn_proto_body body;
-    xn_status status = xn_context_body(w->ctx, &body, error);
+    xn_status status = xn_context_body(ctx, &body, error);
     if (!status)
-        status = xn_proto_parse_weights(&body, &limits, &w->parsed, error);
+        status = xn_proto_parse_weights(&body, &limits, &put->parsed, error);
     if (!status)
-        status = xn_ticket_grow(&w->ctx->ticket, p->weights.bytes + p->scale.bytes + p->bias.bytes,
-                                error);
+        status =
+            xn_ticket_grow(&ctx->ticket, p->weights.bytes + p->scale.bytes + p->bias.bytes, error);
     if (status)
         return status;
     xn_weights_tensors tensors;
     status = xn_weights_tensors_read(&p->weights, &p->scale, &p->bias, &tensors, error);
     if (!status)
-        status = store(w, &tensors, error);
+        status = store(put, &tensors, error);
     xn_weights_tensors_free(&tensors);
     return status;
-}
-
-static void run_put(xn_task *task) {
-    weights_task *w = (weights_task *)task;
-    xn_error error = {.status = XN_OK};
-    if (!put(w, &error))
-        error.status = XN_OK;
-    w->error = error;
-    xn_request_resume(w->ctx->request);
 }
 
 static bool note_parameter(void *context, const char *key, const char *value) {
@@ -140,94 +126,55 @@ static void put_headers(xn_context *ctx) {
         xn_context_receive(ctx);
 }
 
-/* NULL: there was no memory, and that is answered. */
-static weights_task *begin(xn_context *ctx) {
-    weights_task *w = xn_mem_zalloc(1, sizeof *w);
-    if (!w) {
-        xn_error error;
-        xn_fail(&error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
-        xn_context_fail(ctx, &error);
-        return NULL;
-    }
-    ctx->of.weights = w;
-    w->ctx = ctx;
-    return w;
-}
-
-static void run_in_background(weights_task *w, void (*run)(xn_task *task)) {
-    w->task.run = run;
-    xn_request_suspend(w->ctx->request);
-    xn_thread_pool_submit(w->ctx->service->background_pool, &w->task);
-}
-
 static void put_complete(xn_context *ctx) {
-    weights_task *w = begin(ctx);
-    if (!w)
-        return;
-    run_in_background(w, run_put);
+    xn_context_run(ctx, ctx->service->background_pool, sizeof(weights_put), run_put);
 }
 
 static void put_answer(xn_context *ctx) {
-    const weights_task *w = ctx->of.weights;
-    if (w->error.status) {
-        xn_context_fail(ctx, &w->error);
+    const weights_put *put = (const weights_put *)ctx->of.background;
+    if (put->background.error.status) {
+        xn_context_fail(ctx, &put->background.error);
         return;
     }
     xn_log(XN_LOG_INFO, xn_request_id(ctx->request), "weights \"%s\" %s", ctx->name,
-           w->created ? "registered" : "replaced");
-    respond_item(ctx, w->created ? 201 : 200, &w->item);
-}
-
-static void finished(xn_context *ctx) {
-    xn_mem_free(ctx->of.weights);
+           put->created ? "registered" : "replaced");
+    respond_item(ctx, put->created ? 201 : 200, &put->item);
 }
 
 const xn_resource xn_weights_put_resource = {
-    .headers = put_headers, .complete = put_complete, .answer = put_answer, .finished = finished};
+    .headers = put_headers, .complete = put_complete, .answer = put_answer};
 
 /* ---- DELETE: at once, or on a background thread where a file goes with the name ---- */
 
-static void respond_deleted(xn_context *ctx) {
-    static char nothing[1];
-    xn_log(XN_LOG_INFO, xn_request_id(ctx->request), "weights \"%s\" deleted", ctx->name);
-    xn_request_respond(ctx->request, 204, NULL, nothing, 0, NULL, NULL);
+static xn_status run_delete(xn_background_task *task, xn_error *error) {
+    const xn_context *ctx = task->ctx;
+    return xn_weights_dir_delete(ctx->service->weights_dir, ctx->name, error);
 }
 
-static void run_delete(xn_task *task) {
-    weights_task *w = (weights_task *)task;
-    xn_error error = {.status = XN_OK};
-    if (!xn_weights_dir_delete(w->ctx->service->weights_dir, w->ctx->name, &error))
-        error.status = XN_OK;
-    w->error = error;
-    xn_request_resume(w->ctx->request);
+/* error: NULL where they were deleted. */
+static void answer_deleted(xn_context *ctx, const xn_error *error) {
+    if (error) {
+        xn_context_fail(ctx, error);
+        return;
+    }
+    xn_log(XN_LOG_INFO, xn_request_id(ctx->request), "weights \"%s\" deleted", ctx->name);
+    xn_request_respond_empty(ctx->request, 204);
 }
 
 static void delete_complete(xn_context *ctx) {
     xn_error error;
-    if (!ctx->service->weights_dir) {
-        if (xn_store_delete(store_of(ctx), ctx->name, &error))
-            xn_context_fail(ctx, &error);
-        else
-            respond_deleted(ctx);
-        return;
-    }
-    weights_task *w = begin(ctx);
-    if (!w)
-        return;
-    if (xn_context_admit(ctx, 0, &error)) { /* which bounds the tasks of the background pool */
+    if (!ctx->service->weights_dir)
+        answer_deleted(ctx, xn_store_delete(store_of(ctx), ctx->name, &error) ? &error : NULL);
+    else if (xn_context_admit(ctx, 0, &error)) /* which bounds the tasks of the background pool */
         xn_context_fail(ctx, &error);
-        return;
-    }
-    run_in_background(w, run_delete);
+    else
+        xn_context_run(ctx, ctx->service->background_pool, sizeof(xn_background_task), run_delete);
 }
 
 static void delete_answer(xn_context *ctx) {
-    const weights_task *w = ctx->of.weights;
-    if (w->error.status)
-        xn_context_fail(ctx, &w->error);
-    else
-        respond_deleted(ctx);
+    const xn_error *error = &ctx->of.background->error;
+    answer_deleted(ctx, error->status ? error : NULL);
 }
 
-const xn_resource xn_weights_delete_resource = {
-    .complete = delete_complete, .answer = delete_answer, .finished = finished};
+const xn_resource xn_weights_delete_resource = {.complete = delete_complete,
+                                                .answer = delete_answer};

@@ -200,10 +200,6 @@ static xn_status prepare(xn_inference *work, xn_error *error) {
     return status ? status : intern(conv, error);
 }
 
-static bool understanding_is_long(const xn_inference *work) {
-    return xn_inference_parsing_is_long(work->ctx);
-}
-
 static bool preparing_is_long(const xn_inference *work) {
     const xn_conv_request *p = &conv_of_const(work)->parsed;
     bool own = work->asset && (p->scale.present || p->bias.present);
@@ -240,7 +236,7 @@ static void answer_json(xn_inference *work, xn_answer *answer, int64_t encode_st
     bool known = xn_proto_json_answer_bound(answer, &bound);
     char *text = known ? xn_inference_take_text(work, bound) : NULL;
     if (!text) {
-        xn_context_json(work->ctx, 200, NULL, 0);
+        xn_context_fail_memory(work->ctx);
         return;
     }
     size_t length = xn_proto_json_answer_begin(answer, work->job.output, text);
@@ -259,8 +255,7 @@ static void answer(xn_inference *work, int64_t encode_started_ns) {
         answer_binary(work, &answer, encode_started_ns);
 }
 
-static const xn_inference_kind kind = {.understanding_is_long = understanding_is_long,
-                                       .understand = understand,
+static const xn_inference_kind kind = {.understand = understand,
                                        .preparing_is_long = preparing_is_long,
                                        .prepare = prepare,
                                        .answering_is_long = answering_is_long,

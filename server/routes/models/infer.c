@@ -219,10 +219,6 @@ static xn_status prepare(xn_inference *work, xn_error *error) {
     return xn_inference_place_input(work, &input->tensor, input->name, error);
 }
 
-static bool understanding_is_long(const xn_inference *work) {
-    return xn_inference_parsing_is_long(work->ctx);
-}
-
 static bool preparing_is_long(const xn_inference *work) {
     const infer_work *infer = infer_of_const(work);
     const xn_oip_input *input = infer->io.input;
@@ -372,7 +368,7 @@ static void answer_written(infer_work *infer, int64_t encode_started_ns) {
     else if (text)
         respond(infer, text, length, header_length, encode_started_ns);
     else
-        xn_context_json(work->ctx, 200, NULL, 0); /* there is no memory */
+        xn_context_fail_memory(work->ctx);
 }
 
 static void answer(xn_inference *work, int64_t encode_started_ns) {
@@ -394,8 +390,7 @@ static void infer_finished(xn_inference *work) {
     xn_served_model_release(&infer->model);
 }
 
-static const xn_inference_kind kind = {.understanding_is_long = understanding_is_long,
-                                       .understand = understand,
+static const xn_inference_kind kind = {.understand = understand,
                                        .preparing_is_long = preparing_is_long,
                                        .prepare = prepare,
                                        .answering_is_long = answering_is_long,

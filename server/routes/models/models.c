@@ -1,6 +1,5 @@
 /* models.c: what is said of the models that are served: metadata, configuration, readiness and
  * statistics, as the Open Inference Protocol and its clients have them. */
-#include "document.h"
 #include "resources.h"
 #include "served_model.h"
 #include "xn_mem.h"
@@ -16,13 +15,6 @@ static bool get(xn_context *ctx, xn_served_model *out) {
     return false;
 }
 
-static void respond(xn_context *ctx, xn_document *text) {
-    size_t length = 0;
-    xn_document_add(text, "\n");
-    char *body = xn_document_take(text, &length);
-    xn_context_json(ctx, 200, body, length);
-}
-
 /* A document about the model of the path. */
 static void respond_about(xn_context *ctx, void (*append)(xn_document *text, const xn_context *ctx,
                                                           const xn_served_model *model)) {
@@ -32,7 +24,7 @@ static void respond_about(xn_context *ctx, void (*append)(xn_document *text, con
         return;
     append(&text, ctx, &model);
     xn_served_model_release(&model);
-    respond(ctx, &text);
+    xn_context_json(ctx, 200, &text);
 }
 
 static void append_member(xn_document *text, const char *name, const char *value) {
@@ -78,7 +70,6 @@ static void show_model(xn_context *ctx) {
 }
 
 static void show_ready(xn_context *ctx) {
-    static char nothing[1];
     xn_engine_health health;
     xn_served_model model;
     xn_error error;
@@ -87,7 +78,7 @@ static void show_ready(xn_context *ctx) {
     xn_served_model_release(&model);
     xn_engine_health_get(ctx->service->engine, &health);
     if (health.ready) {
-        xn_request_respond(ctx->request, 200, NULL, nothing, 0, NULL, NULL);
+        xn_request_respond_empty(ctx->request, 200);
         return;
     }
     xn_fail(&error, XN_ERR_LOADING, "model", "the server is not ready: %s", health.reason);
@@ -182,18 +173,17 @@ static void append_stats(xn_document *text, const char *name, const char *versio
     xn_document_add(text, "}, \"batch_stats\": []}");
 }
 
-static void append_served_stats(xn_document *text, const xn_context *ctx,
-                                const xn_served_model *model) {
+static void append_served_stats(xn_document *text, const xn_served_model *model) {
     xn_model_stats stats;
-    (void)ctx;
     xn_served_model_stats_read(model, &stats);
     append_stats(text, model->name, model->version, &stats);
 }
 
 static void append_one_stats(xn_document *text, const xn_context *ctx,
                              const xn_served_model *model) {
+    (void)ctx;
     xn_document_add(text, "{\"model_stats\": [");
-    append_served_stats(text, ctx, model);
+    append_served_stats(text, model);
     xn_document_add(text, "]}");
 }
 
@@ -209,7 +199,7 @@ static void append_named_stats(xn_document *text, const xn_context *ctx, const x
     if (xn_served_model_get(ctx->service, item->name, item->version, &model, &ignored))
         return;
     xn_document_add(text, "%s", *any ? ", " : "");
-    append_served_stats(text, ctx, &model);
+    append_served_stats(text, &model);
     xn_served_model_release(&model);
     *any = true;
 }
@@ -239,7 +229,7 @@ static xn_status append_weights_stats(xn_document *text, const xn_context *ctx, 
             continue;
         if (model.weights) { /* else a network has the name, and was there already */
             xn_document_add(text, "%s", *any ? ", " : "");
-            append_served_stats(text, ctx, &model);
+            append_served_stats(text, &model);
             *any = true;
         }
         xn_served_model_release(&model);
@@ -261,7 +251,7 @@ static void show_all_stats(xn_context *ctx) {
         return;
     }
     xn_document_add(&text, "]}");
-    respond(ctx, &text);
+    xn_context_json(ctx, 200, &text);
 }
 
 const xn_resource xn_model_resource = {.complete = show_model};

@@ -1,47 +1,12 @@
 /* repository.c: /v2/repository: what models there are, loading and unloading them. Loading reads
  * files and waits for devices: it has threads of its own, so that requests with large bodies do not
  * wait behind it. */
-#include "document.h"
 #include "log.h"
 #include "resources.h"
 #include "xn_mem.h"
 #include "xn_oip.h"
 
 #define SMALL_BODY_BYTES 65536
-
-/* What is done for a request on another thread. */
-typedef struct xn_background_task {
-    xn_task task; /* first: the task pointer is cast back */
-    xn_context *ctx;
-    xn_status (*run)(struct xn_background_task *background_task, xn_error *error);
-    xn_error error; /* status XN_OK when it is done */
-} background_task;
-
-static void run_task(xn_task *task) {
-    background_task *e = (background_task *)task;
-    xn_error error = {.status = XN_OK};
-    if (!e->run(e, &error))
-        error.status = XN_OK;
-    e->error = error;
-    xn_request_resume(e->ctx->request);
-}
-
-static void run_in_background(xn_context *ctx,
-                              xn_status (*run)(background_task *background_task, xn_error *error)) {
-    background_task *e = xn_mem_zalloc(1, sizeof *e);
-    if (!e) {
-        xn_context_json(ctx, 200, NULL, 0); /* there is no memory */
-        return;
-    }
-    *e = (background_task){.task.run = run_task, .ctx = ctx, .run = run};
-    ctx->of.background = e;
-    xn_request_suspend(ctx->request);
-    xn_thread_pool_submit(ctx->service->model_pool, &e->task);
-}
-
-static void finished(xn_context *ctx) {
-    xn_mem_free(ctx->of.background);
-}
 
 static xn_status refuse_none(xn_error *error) {
     return xn_fail(error, XN_ERR_UNSUPPORTED, NULL, "there is no repository of models here");
@@ -65,7 +30,6 @@ static void append_item(xn_document *text, const xn_model_item *item) {
 static void respond_index(xn_context *ctx, const xn_model_item *items, size_t count,
                           bool ready_only) {
     xn_document text = {0};
-    size_t length = 0;
     bool any = false;
     xn_document_add(&text, "[");
     for (size_t i = 0; i < count; i++) {
@@ -75,9 +39,8 @@ static void respond_index(xn_context *ctx, const xn_model_item *items, size_t co
         append_item(&text, &items[i]);
         any = true;
     }
-    xn_document_add(&text, "]\n");
-    char *body = xn_document_take(&text, &length);
-    xn_context_json(ctx, 200, body, length);
+    xn_document_add(&text, "]");
+    xn_context_json(ctx, 200, &text);
 }
 
 static void small_headers(xn_context *ctx) {
@@ -121,8 +84,8 @@ static xn_status decode_files(xn_context *ctx, const xn_load_request *request,
     return XN_OK;
 }
 
-static xn_status load(background_task *e, xn_error *error) {
-    xn_context *ctx = e->ctx;
+static xn_status load(xn_background_task *task, xn_error *error) {
+    xn_context *ctx = task->ctx;
     xn_proto_body body;
     xn_load_request request = {0};
     xn_model_file files[XN_OIP_MAX_FILES] = {{0}};
@@ -154,37 +117,35 @@ static void load_headers(xn_context *ctx) {
 }
 
 static void load_complete(xn_context *ctx) {
-    run_in_background(ctx, load);
+    xn_context_run(ctx, ctx->service->model_pool, sizeof(xn_background_task), load);
 }
 
 static void answer_done(xn_context *ctx, const char *done) {
-    static char nothing[1];
-    const background_task *e = ctx->of.background;
-    if (e->error.status) {
-        xn_context_fail(ctx, &e->error);
+    const xn_error *error = &ctx->of.background->error;
+    if (error->status) {
+        xn_context_fail(ctx, error);
         return;
     }
     xn_log(XN_LOG_INFO, xn_request_id(ctx->request), "model \"%s\" %s on request", ctx->name, done);
-    xn_request_respond(ctx->request, 200, NULL, nothing, 0, NULL, NULL);
+    xn_request_respond_empty(ctx->request, 200);
 }
 
 static void load_answer(xn_context *ctx) {
     answer_done(ctx, "loaded");
 }
 
-const xn_resource xn_load_resource = {.headers = load_headers,
-                                      .complete = load_complete,
-                                      .answer = load_answer,
-                                      .finished = finished};
+const xn_resource xn_load_resource = {
+    .headers = load_headers, .complete = load_complete, .answer = load_answer};
 
 /* ---- unload ---- */
 
-static xn_status unload(background_task *e, xn_error *error) {
+static xn_status unload(xn_background_task *task, xn_error *error) {
+    xn_context *ctx = task->ctx;
     xn_proto_body body;
-    xn_status status = xn_context_body(e->ctx, &body, error);
+    xn_status status = xn_context_body(ctx, &body, error);
     if (!status)
         status = xn_oip_parse_unload(body.bytes, body.length, error);
-    return status ? status : xn_models_unload(e->ctx->service->models, e->ctx->name, error);
+    return status ? status : xn_models_unload(ctx->service->models, ctx->name, error);
 }
 
 static void unload_headers(xn_context *ctx) {
@@ -198,14 +159,12 @@ static void unload_headers(xn_context *ctx) {
 }
 
 static void unload_complete(xn_context *ctx) {
-    run_in_background(ctx, unload);
+    xn_context_run(ctx, ctx->service->model_pool, sizeof(xn_background_task), unload);
 }
 
 static void unload_answer(xn_context *ctx) {
     answer_done(ctx, "unloaded");
 }
 
-const xn_resource xn_unload_resource = {.headers = unload_headers,
-                                        .complete = unload_complete,
-                                        .answer = unload_answer,
-                                        .finished = finished};
+const xn_resource xn_unload_resource = {
+    .headers = unload_headers, .complete = unload_complete, .answer = unload_answer};

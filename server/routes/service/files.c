@@ -94,8 +94,7 @@ static void show_file(xn_context *ctx) {
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         xn_request_add_header(request, headers[i].name, headers[i].value);
     if (is_known(request, tag)) {
-        static char nothing[1];
-        xn_request_respond(request, 304, NULL, nothing, 0, NULL, NULL);
+        xn_request_respond_empty(request, 304);
         return;
     }
     if (coded)

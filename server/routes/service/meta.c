@@ -1,5 +1,4 @@
 /* meta.c: the small documents: health, what the server is and allows, metrics. */
-#include "document.h"
 #include "resources.h"
 #include "xn_mem.h"
 
@@ -28,7 +27,6 @@ static void show_ready(xn_context *ctx) {
     xn_engine *engine = ctx->service->engine;
     xn_engine_health health;
     xn_document text = {0};
-    size_t length = 0;
     xn_engine_health_get(engine, &health);
     xn_document_add(&text, "{\"ready\": %s, \"backend\": ", health.ready ? "true" : "false");
     xn_document_string(&text, health.backend);
@@ -36,11 +34,8 @@ static void show_ready(xn_context *ctx) {
     xn_document_string(&text, health.reason);
     xn_document_add(&text, ", \"devices\": ");
     append_devices(&text, engine);
-    xn_document_add(&text, "}\n");
-    char *body = xn_document_take(&text, &length);
-    if (body && !health.ready) /* without a body the error adds it */
-        xn_context_add_retry_after(ctx);
-    xn_context_json(ctx, health.ready ? 200 : 503, body, length);
+    xn_document_add(&text, "}");
+    xn_context_json(ctx, health.ready ? 200 : 503, &text);
 }
 
 static void show_server(xn_context *ctx) {
@@ -48,7 +43,6 @@ static void show_server(xn_context *ctx) {
     xn_engine *engine = ctx->service->engine;
     xn_engine_health health;
     xn_document text = {0};
-    size_t length = 0;
     xn_engine_health_get(engine, &health);
     xn_document_add(&text,
                     "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
@@ -62,21 +56,20 @@ static void show_server(xn_context *ctx) {
                     ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
                     "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
                     "\"queue_bytes\": %lld, \"max_image_bytes\": %lld, \"timeout_ms\": %lld, "
-                    "\"max_timeout_ms\": %lld, \"max_batch_images\": %lld}}\n",
+                    "\"max_timeout_ms\": %lld, \"max_batch_images\": %lld}}",
                     (long long)c->max_body_bytes, (long long)c->max_elements,
                     (long long)c->max_output_bytes, (long long)c->max_operations,
                     (long long)c->queue_depth, (long long)c->queue_bytes,
                     (long long)xn_config_image_bytes(c), (long long)c->timeout_ms,
                     (long long)c->max_timeout_ms, (long long)c->max_batch_images);
-    char *body = xn_document_take(&text, &length);
-    xn_context_json(ctx, 200, body, length);
+    xn_context_json(ctx, 200, &text);
 }
 
 static void show_metrics(xn_context *ctx) {
     size_t length = 0;
     char *text = xn_metrics_render(xn_engine_metrics(ctx->service->engine), &length);
     if (!text) {
-        xn_context_json(ctx, 200, NULL, 0);
+        xn_context_fail_memory(ctx);
         return;
     }
     xn_request_respond(ctx->request, 200, "text/plain; version=0.0.4; charset=utf-8", text, length,

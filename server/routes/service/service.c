@@ -27,8 +27,7 @@ static void refuse_method(xn_context *ctx, const xn_route *route) {
     xn_route_allow(route, allow, sizeof allow);
     xn_request_add_header(ctx->request, "Allow", allow);
     if (!strcmp(xn_request_method(ctx->request), "OPTIONS")) {
-        static char nothing[1];
-        xn_request_respond(ctx->request, 204, NULL, nothing, 0, NULL, NULL);
+        xn_request_respond_empty(ctx->request, 204);
         return;
     }
     snprintf(message, sizeof message, "the method is %.32s; %.100s takes %s",

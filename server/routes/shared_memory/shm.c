@@ -1,6 +1,5 @@
 /* shm.c: /v2/systemsharedmemory: regions that clients register (--allow-client-shm), and
  * /v2/cudasharedmemory, which clients ask to be cleared although there is none. */
-#include "document.h"
 #include "resources.h"
 #include "xn_mem.h"
 
@@ -12,7 +11,6 @@ static const char *region_of(const xn_context *ctx) {
 
 static void respond_list(xn_context *ctx, const xn_region_item *items, size_t count) {
     xn_document text = {0};
-    size_t length = 0;
     xn_document_add(&text, "[");
     for (size_t i = 0; i < count; i++) {
         xn_document_add(&text, "%s{\"name\": ", i ? ", " : "");
@@ -23,9 +21,8 @@ static void respond_list(xn_context *ctx, const xn_region_item *items, size_t co
                         (unsigned long long)items[i].region.offset,
                         (unsigned long long)items[i].region.byte_size);
     }
-    xn_document_add(&text, "]\n");
-    char *body = xn_document_take(&text, &length);
-    xn_context_json(ctx, 200, body, length);
+    xn_document_add(&text, "]");
+    xn_context_json(ctx, 200, &text);
 }
 
 static void respond_unknown(xn_context *ctx) {
@@ -51,15 +48,10 @@ static void show_status(xn_context *ctx) {
     xn_mem_free(items);
 }
 
-static void respond_nothing(xn_context *ctx) {
-    static char nothing[1];
-    xn_request_respond(ctx->request, 200, NULL, nothing, 0, NULL, NULL);
-}
-
 static void unregister_region(xn_context *ctx) {
     if (ctx->service->shared)
         xn_shared_memory_remove(ctx->service->shared, ctx->key, region_of(ctx));
-    respond_nothing(ctx);
+    xn_request_respond_empty(ctx->request, 200);
 }
 
 static void register_headers(xn_context *ctx) {
@@ -82,7 +74,11 @@ static void register_region(xn_context *ctx) {
         xn_shared_memory_add(ctx->service->shared, ctx->key, ctx->name, &request, &error))
         xn_context_fail(ctx, &error);
     else
-        respond_nothing(ctx);
+        xn_request_respond_empty(ctx->request, 200);
+}
+
+static void unregister_no_region(xn_context *ctx) {
+    xn_request_respond_empty(ctx->request, 200);
 }
 
 static void show_no_regions(xn_context *ctx) {
@@ -97,4 +93,4 @@ const xn_resource xn_shm_unregister_resource = {.complete = unregister_region};
 const xn_resource xn_shm_register_resource = {.headers = register_headers,
                                               .complete = register_region};
 const xn_resource xn_cuda_shm_status_resource = {.complete = show_no_regions};
-const xn_resource xn_cuda_shm_unregister_resource = {.complete = respond_nothing};
+const xn_resource xn_cuda_shm_unregister_resource = {.complete = unregister_no_region};
