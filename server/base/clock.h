@@ -1,4 +1,4 @@
-/* clock.h: the one clock of the daemon. */
+/* clock.h: the clocks of the daemon: a monotonic one for all that lasts, and the time of day. */
 #ifndef XN_CLOCK_H
 #define XN_CLOCK_H
 
@@ -20,6 +20,12 @@ static inline int64_t xn_now_ns(void) { /* CLOCK_MONOTONIC */
 static inline int64_t xn_now_coarse_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
+}
+
+static inline int64_t xn_wall_ns(void) { /* the time of day, since 1970 in UTC */
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
 }
 

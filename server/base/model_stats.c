@@ -2,11 +2,11 @@
  * a snapshot is the sum of all. */
 #include "model_stats.h"
 
+#include "clock.h"
 #include "cpu_shard.h"
 #include "xn_mem.h"
 
 #include <pthread.h>
-#include <time.h>
 
 #define SHARDS 16
 
@@ -33,12 +33,6 @@ void xn_model_counters_free(xn_model_counters *counters) {
     xn_mem_free(counters);
 }
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static void count(xn_model_duration *duration, int64_t ns) {
     duration->count++;
     duration->ns += ns > 0 ? (uint64_t)ns : 0;
@@ -46,7 +40,7 @@ static void count(xn_model_duration *duration, int64_t ns) {
 
 static void count_success(shard *own, const xn_model_sample *sample) {
     xn_model_stats *s = &own->stats;
-    s->last_inference_ms = now_ms();
+    s->last_inference_ms = xn_wall_ns() / XN_NS_PER_MS;
     count(&s->success, sample->total_ns);
     count(&s->queue, sample->queue_ns);
     if (sample->cache_asked)

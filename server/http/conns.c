@@ -35,7 +35,7 @@ struct xn_conns {
     pthread_mutex_t lock; /* guards all below to polled; taken before any conn's lock */
     pthread_cond_t wake;
     pthread_t thread;
-    xn_conn *first;
+    xn_list all;
     size_t count;
     bool stopping;
     int64_t added_ns;      /* when the last one came */
@@ -262,7 +262,8 @@ static void tick_locked(xn_conns *conns) {
     int64_t now = xn_now_ns();
     size_t watched = 0;
     reserve_locked(conns);
-    for (xn_conn *conn = conns->first; conn; conn = conn->next) {
+    for (xn_list *at = conns->all.next; at != &conns->all; at = at->next) {
+        xn_conn *conn = XN_LIST_ITEM(at, xn_conn, node);
         pthread_mutex_lock(&conn->lock);
         check_locked(conns, conn, now);
         if (watched_phase(conn->phase) && !conn->shut && now - conn->since_ns >= TICK_NS &&
@@ -285,10 +286,7 @@ static void *watch(void *context) {
             pthread_cond_wait(&conns->wake, &conns->lock);
             continue;
         }
-        struct timespec until;
-        int64_t at = xn_now_ns() + TICK_NS;
-        until.tv_sec = (time_t)(at / XN_NS_PER_S);
-        until.tv_nsec = (long)(at % XN_NS_PER_S);
+        const struct timespec until = xn_timespec(xn_now_ns() + TICK_NS);
         while (!conns->stopping &&
                pthread_cond_timedwait(&conns->wake, &conns->lock, &until) != ETIMEDOUT)
             ;
@@ -308,6 +306,7 @@ xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_er
     if (!conns)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the list of connections");
     conns->options = *options;
+    xn_list_init(&conns->all);
     xn_cond_init(&conns->wake);
     xn_mutex_init_adaptive(&conns->lock);
     xn_status status = xn_thread_start(&conns->thread, "xn-connections", watch, conns, error);
@@ -351,10 +350,7 @@ xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address, voi
     conn->since_ns = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
     conns->added_ns = conn->since_ns;
-    conn->next = conns->first;
-    if (conns->first)
-        conns->first->previous = conn;
-    conns->first = conn;
+    xn_list_add_first(&conns->all, &conn->node);
     if (!conns->count++)
         pthread_cond_signal(&conns->wake);
     pthread_mutex_unlock(&conns->lock);
@@ -364,12 +360,7 @@ xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address, voi
 
 void xn_conns_remove(xn_conns *conns, xn_conn *conn) {
     pthread_mutex_lock(&conns->lock);
-    if (conn->previous)
-        conn->previous->next = conn->next;
-    else
-        conns->first = conn->next;
-    if (conn->next)
-        conn->next->previous = conn->previous;
+    xn_list_remove(&conn->node);
     conns->count--;
     if (conn->linger)
         linger_locked(conns, conn->fd);
@@ -401,7 +392,8 @@ bool xn_conns_expected(xn_conns *conns, int64_t quiet_ns) {
     int64_t now = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
     bool expected = conns->added_ns && now - conns->added_ns < SETTLE_NS;
-    for (xn_conn *conn = conns->first; conn && !expected; conn = conn->next) {
+    for (xn_list *at = conns->all.next; at != &conns->all && !expected; at = at->next) {
+        xn_conn *conn = XN_LIST_ITEM(at, xn_conn, node);
         pthread_mutex_lock(&conn->lock);
         bool between = conn->phase == XN_PHASE_NEW || conn->phase == XN_PHASE_IDLE;
         expected = !between || now - conn->since_ns < quiet_ns;

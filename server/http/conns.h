@@ -16,6 +16,7 @@
 #define XN_CONNS_H
 
 #include "admission.h"
+#include "list.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -41,14 +42,14 @@ typedef struct xn_conn {
     bool linger;          /* the HTTP thread's: the client's bytes were not all read */
     pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
     xn_phase phase;
-    int64_t since_ns;                /* when the phase began */
-    int64_t ended_ns;                /* when the end of the client's stream was first seen, or 0 */
-    size_t bytes;                    /* BODY: received so far; SENDING: to be sent */
-    int64_t acknowledged_ns;         /* SENDING: when `acknowledged_bytes` was looked at, or 0 */
-    uint64_t acknowledged_bytes;     /* SENDING: bytes that the client had acknowledged then */
-    void *request;                   /* SUSPENDED: whose client is watched */
-    bool shut;                       /* the watcher has shut the socket down */
-    struct xn_conn *next, *previous; /* guarded by xn_conns' lock */
+    int64_t since_ns;            /* when the phase began */
+    int64_t ended_ns;            /* when the end of the client's stream was first seen, or 0 */
+    size_t bytes;                /* BODY: received so far; SENDING: to be sent */
+    int64_t acknowledged_ns;     /* SENDING: when `acknowledged_bytes` was looked at, or 0 */
+    uint64_t acknowledged_bytes; /* SENDING: bytes that the client had acknowledged then */
+    void *request;               /* SUSPENDED: whose client is watched */
+    bool shut;                   /* the watcher has shut the socket down */
+    xn_list node;                /* of xn_conns, guarded by its lock */
 } xn_conn;
 
 typedef struct xn_conns_options {

@@ -10,6 +10,7 @@
 #ifndef XN_LIMITER_H
 #define XN_LIMITER_H
 
+#include "list.h"
 #include "xn_status.h"
 
 #include <stdbool.h>
@@ -21,8 +22,8 @@ typedef struct xn_limiter xn_limiter;
 typedef struct xn_permit {
     enum { XN_PERMIT_NONE, XN_PERMIT_WAITING, XN_PERMIT_HELD } state;
     int64_t since_ns;
-    struct xn_permit *next, *previous; /* in the line it is in */
-    struct xn_permit *chained;         /* the next that is to be told */
+    xn_list node;              /* among those that wait, or those held */
+    struct xn_permit *chained; /* the next that granted is to be called for */
 } xn_permit;
 
 /* permits: 0 for no limit. max_hold_ns: how long a permit is held at most. granted is called for

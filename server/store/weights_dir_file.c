@@ -181,13 +181,12 @@ void xn_temporary_end(const xn_folder *folder, const xn_temporary *temporary, bo
 bool xn_temporary_expire(const xn_folder *folder, const char *file) {
     const size_t length = strlen(file), end = strlen(TEMPORARY_END);
     struct stat info;
-    struct timespec now;
     if (strncmp(file, TEMPORARY_START, strlen(TEMPORARY_START)) != 0 || length < end ||
         strcmp(file + length - end, TEMPORARY_END) != 0)
         return false;
-    clock_gettime(CLOCK_REALTIME, &now);
     if (!fstatat(folder->fd, file, &info, 0) &&
-        now.tv_sec - info.st_mtim.tv_sec > TEMPORARY_OLD_S && !unlinkat(folder->fd, file, 0))
+        xn_wall_ns() / XN_NS_PER_S - info.st_mtim.tv_sec > TEMPORARY_OLD_S &&
+        !unlinkat(folder->fd, file, 0))
         xn_log(XN_LOG_INFO, NULL, "weights-dir: %s removed: a writer that is gone left it", file);
     return true;
 }

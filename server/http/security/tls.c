@@ -3,6 +3,7 @@
  * pair of before at once, whatever handshakes are on their way. */
 #include "tls.h"
 
+#include "clock.h"
 #include "log.h"
 #include "secrets.h"
 #include "xn_mem.h"
@@ -13,7 +14,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define MAX_PEM_BYTES (1 << 20)
 #define MAX_CHAIN 16
@@ -96,7 +96,7 @@ static xn_status check_match(const char *cert_path, const char *key_path, const 
 
 static void warn_of_age(const char *path, const pair *p) {
     gnutls_x509_crt_t cert;
-    time_t now = time(NULL);
+    time_t now = xn_wall_ns() / XN_NS_PER_S;
     if (gnutls_x509_crt_init(&cert) < 0)
         return;
     if (gnutls_x509_crt_import(cert, &p->chain[0].cert, GNUTLS_X509_FMT_DER) >= 0) {
