@@ -25,7 +25,7 @@
 #define EXIT_DEVICE_LOST 3
 #define EXIT_SECOND_SIGNAL 130
 #define TICK_NS XN_NS_PER_S
-#define UNUSED_NS (5 * XN_NS_PER_S) /* buffers that nobody used for so long are given back */
+#define UNUSED_NS (5 * XN_NS_PER_S) /* buffers unused for so long are freed */
 
 extern char **environ;
 
@@ -49,7 +49,7 @@ static void on_fatal(void *context) {
     xn_signals_wake();
 }
 
-/* In any thread, with any locks: the main thread gives back what is kept. */
+/* Called on any thread, with any locks held: the main thread frees cached memory instead. */
 static atomic_bool short_of_memory;
 
 static void on_shortage(void) {
@@ -119,8 +119,8 @@ static int background_threads(void) {
     return cores < 2 ? 2 : cores < 8 ? cores : 8;
 }
 
-/* Never more than may be admitted: a body that would be refused waits at its headers instead, which
- * costs less than to refuse it and to take its connection anew. */
+/* At most as many as may be admitted: a request that would be refused waits at its headers instead,
+ * which costs less than refusing it and accepting its next connection. */
 static int max_active(const xn_config *config) {
     enum { LEAST = 64, PER_CORE = 16 };
     int64_t by_cores = PER_CORE * xn_cpus_usable();
@@ -159,7 +159,8 @@ static xn_status start_http(daemon_state *d, xn_error *error) {
     return xn_http_start(&options, &handler, &d->http, error);
 }
 
-/* Connections are taken until --max-connections; what they hold is missing to requests. */
+/* Connections are accepted up to --max-connections; the bytes that they hold are not there for
+ * requests. */
 static void warn_of_connections(const xn_config *config) {
     int64_t bytes = config->max_connections * XN_CONNECTION_BYTES;
     if (bytes > config->queue_bytes / 2)
@@ -192,8 +193,8 @@ static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
                                error);
 }
 
-/* On a thread that loads models: once for all who asked so far, and again for who asks meanwhile.
- */
+/* On a thread of the model pool. One scan serves all calls of ask_for_scan before it; another
+ * follows for those that come meanwhile. */
 static void scan_models(xn_task *task) {
     daemon_state *d = (daemon_state *)(void *)((char *)task - offsetof(daemon_state, scan));
     int asked;

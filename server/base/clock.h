@@ -15,8 +15,8 @@ static inline int64_t xn_now_ns(void) { /* CLOCK_MONOTONIC */
     return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
 }
 
-/* The same some milliseconds ago, for a fraction of what it costs: for what is judged in parts of a
- * second. */
+/* The same, up to a few milliseconds old, at a fraction of the cost. For deadlines of tenths of a
+ * second and more. */
 static inline int64_t xn_now_coarse_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);

@@ -31,9 +31,9 @@ bool xn_file_id_equal(const xn_file_id *a, const xn_file_id *b);
  * EXDEV for a link that leads out, ELOOP for one that leads to itself. */
 int xn_file_open_within(int root, int folder, const char *name, int flags);
 
-/* The same for reading a plain file. Others are told before they are opened (that alone may have
- * effects), and again after it (something else may have come in its place). XN_FILE_OTHER:
- * info->st_mode says what it is; XN_FILE_FAILED: errno, as above. */
+/* The same for reading a plain file. Its kind is checked before opening, since opening a FIFO or a
+ * device may have effects, and again after it, since another file may have taken the name.
+ * XN_FILE_OTHER: info->st_mode says what it is; XN_FILE_FAILED: errno, as above. */
 typedef enum { XN_FILE_OPEN, XN_FILE_OTHER, XN_FILE_FAILED } xn_file_opened;
 xn_file_opened xn_file_open_plain(int root, int folder, const char *name, int *fd,
                                   struct stat *info);

@@ -56,8 +56,8 @@ static const char timeout_response[] =
     "Content-Length: 127\r\n\r\n" TIMEOUT_BODY;
 _Static_assert(sizeof TIMEOUT_BODY - 1 == 127, "the Content-Length above");
 
-/* Both locks held. Nothing of a response has been written in these phases, so a whole one may be,
- * past the library; with TLS only the library could. */
+/* Both locks held. In these phases nothing of a response has been sent, so a whole one may be sent
+ * on the socket directly, except with TLS. */
 static void shut_locked(xn_conns *conns, xn_conn *conn, xn_close_reason reason, bool tell) {
     if (conn->shut)
         return;
@@ -112,7 +112,8 @@ static bool reader_too_slow(const xn_conns_options *o, xn_conn *conn, int64_t no
     return false;
 }
 
-/* Both locks held. Without waiting for what lies in the system's buffers: the client takes none. */
+/* Both locks held. Closes with a reset: unsent bytes would keep the socket, and the client reads
+ * none. */
 static void drop_reader_locked(xn_conns *conns, xn_conn *conn) {
     const struct linger at_once = {1, 0};
     setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -155,11 +156,11 @@ static bool watched_phase(xn_phase phase) {
            phase == XN_PHASE_IDLE;
 }
 
-/* Both locks held; the client has closed its side, or the connection if its request is suspended:
- * that one has no client to answer. One that is still being received can never be complete once all
- * that came was read and nothing more has happened for a while. The library does not notice by
- * itself when the end came together with the last bytes: its epoll is edge-triggered, and it reads
- * once per edge. */
+/* Both locks held. The client has closed its direction, or has reset the connection if its request
+ * is suspended: then there is no client to answer. A request that is still being received cannot
+ * become complete once all its bytes were read and nothing more has happened for a while. The
+ * library misses the end of the stream if it came together with the last bytes: its epoll is
+ * edge-triggered, and it reads once per edge. */
 static void client_ended_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
     int unread = 0;
     if (conn->phase == XN_PHASE_SUSPENDED) {
@@ -217,9 +218,9 @@ static void reserve_locked(xn_conns *conns) {
 
 /* ---- lingering close ---- */
 
-/* conns->lock held. Whether the socket needs no more time: the client has closed, or its time or
- * its bytes are over. At first nothing is read: most clients have sent what they will, read the
- * answer and close. Then the system throws the bytes away, without a copy. */
+/* conns->lock held. Whether the socket can be closed: the client has closed it, or its time or its
+ * bytes are used up. For LINGER_QUIET_NS nothing is read: most clients read the answer and close.
+ * Then MSG_TRUNC discards the bytes without a copy. */
 static bool drained_locked(lingering_socket *item, int64_t now) {
     struct pollfd socket = {.fd = item->fd, .events = POLLRDHUP};
     if (poll(&socket, 1, 0) > 0)

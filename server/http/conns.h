@@ -8,10 +8,10 @@
  * A suspended request whose client ended its own direction (a half-close) is answered: only a reset
  * is a hang-up there.
  *
- * Lingering close: a socket that is closed with bytes of the client unread is reset, and the reset
- * may take the answer with it that the client has not read yet. So a connection that was answered
- * in the middle of a body leaves a duplicate of its socket here, whose bytes are thrown away for a
- * moment until the client closes. */
+ * Lingering close: closing a socket with unread bytes sends a reset, and the reset may discard an
+ * answer that the client has not read yet. So a connection that was answered in the middle of a
+ * body leaves a duplicate of its socket here, which is read and discarded for a moment, until the
+ * client closes. */
 #ifndef XN_CONNS_H
 #define XN_CONNS_H
 
@@ -29,16 +29,16 @@ typedef enum {
     XN_PHASE_HEADERS, /* the request line came */
     XN_PHASE_BODY,
     XN_PHASE_BUSY,      /* being handled */
-    XN_PHASE_SUSPENDED, /* suspended: another thread works on it */
+    XN_PHASE_SUSPENDED, /* another thread works on the request */
     XN_PHASE_SENDING
 } xn_phase;
 
 typedef struct xn_conn {
     int fd;               /* open as long as the connection is in the list */
     bool tls;             /* no raw bytes may be written */
-    xn_client *address;   /* the owner's, like these: */
-    void *memory;         /* of its requests, one after the other */
-    void *data;           /* by the handler of requests, or NULL */
+    xn_client *address;   /* the HTTP thread's, like the next two */
+    void *memory;         /* of its requests, one at a time */
+    void *data;           /* xn_request_connection_data */
     bool linger;          /* the HTTP thread's: the client's bytes were not all read */
     pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
     xn_phase phase;

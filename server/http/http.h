@@ -1,9 +1,9 @@
 /* http.h: HTTP/1.1 over libmicrohttpd, of which nothing is seen above this header. It owns sockets,
- * framing checks, deadlines of headers, bodies and idle connections, and the life of an exchange;
+ * framing checks, deadlines of headers, bodies and idle connections, and the life of a request;
  * what a request means is the handler's.
  *
- * One exchange: headers -> (body received straight into the handler's buffer) -> complete ->
- * respond at once, or suspend the connection and respond from another thread -> finished. */
+ * One request: headers -> (body received straight into the handler's buffer) -> complete -> respond
+ * at once, or suspend the connection and respond from another thread -> finished. */
 #ifndef XN_HTTP_H
 #define XN_HTTP_H
 
@@ -50,13 +50,13 @@ typedef struct xn_http_handler {
     /* The body is complete. Respond, or suspend. Not called after a refusal in headers. */
     void (*complete)(void *context, xn_request *request);
     /* A suspended request's client reset the connection. (One that only ended its own direction is
-     * answered.) The request stays valid during the call; it still has to be resumed, by whoever
-     * would have answered. */
+     * answered.) The request stays valid during the call; it still has to be resumed, by the thread
+     * that would have answered. */
     void (*gone)(void *context, xn_request *request);
     /* The request was resumed without a response: make it now, on an HTTP thread. */
     void (*answer)(void *context, xn_request *request);
-    /* The exchange is over, delivered or not; free what hangs on it. Last call for a request.
-     * status is what was answered, 0 when nothing was. */
+    /* The request is over, its answer delivered or not; free what belongs to it. Last call for a
+     * request. status is what was answered, 0 when nothing was. */
     void (*finished)(void *context, xn_request *request, int status, bool delivered);
     /* Writes the body of an error, in JSON, for a request whose path is known: all of text at most,
      * terminated; returns its length. The HTTP layer's own errors too. */
@@ -71,8 +71,8 @@ const char *xn_http_library_version(void);
 int xn_http_port(const xn_http *http);
 /* Answers carry "Connection: close" from now on. */
 void xn_http_drain(xn_http *http);
-/* Lets nobody in any more, waits up to the deadline until open exchanges are delivered and no
- * connection has been used for a second (a request may be on its way: it gets its answer), closes
+/* Accepts no more connections, waits up to the deadline until all answers are delivered and no
+ * connection has been used for a second (so that a request on its way gets its answer), closes
  * everything. Every suspended request must have been resumed or be about to be. */
 void xn_http_stop(xn_http *http, int64_t deadline_ns);
 
@@ -109,12 +109,14 @@ void *xn_request_user(const xn_request *request);
 void *xn_request_alloc(xn_request *request, size_t bytes);
 /* How many bytes of it are left of those that are the connection's. */
 size_t xn_request_room(const xn_request *request);
-/* While it is suspended: the request's memory, and what was taken of it, stays after `finished`
- * too, until xn_request_release, by any thread. Its answer is the connection's last. */
+/* While it is suspended: keeps the request's memory, and what was allocated with it, after
+ * `finished`, until any thread calls xn_request_release. Its answer is the last of its connection.
+ */
 void xn_request_retain(xn_request *request);
 void xn_request_release(xn_request *request);
-/* What the handler keeps with the request's connection, which frees it (xn_mem_free) when it ends;
- * NULL at first. Whoever has the request may use it; it counts as XN_CONNECTION_REQUEST_BYTES. */
+/* Where the handler stores a pointer for the next request of the connection; NULL at first. The
+ * connection frees it (xn_mem_free) when it ends. Only the thread that handles the request uses it.
+ * It counts as XN_CONNECTION_REQUEST_BYTES. */
 void **xn_request_connection_data(const xn_request *request);
 
 /* Where the body goes, and how many bytes it may fill before `more` is asked: at most

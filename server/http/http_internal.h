@@ -6,8 +6,9 @@
  *   response.c   from an answer to the library, or past it
  *   request.c    what the handler sees of a request
  *
- * http.c calls the others, head.c the response to refuse a request. Of a request only its HTTP
- * thread changes anything; while it is suspended, whoever will resume it may respond. */
+ * http.c calls the others; head.c calls response.c to refuse a request. Only the HTTP thread of a
+ * request changes it, but while it is by the handler: another thread works on it the thread that
+ * will resume it may respond. */
 #ifndef XN_HTTP_INTERNAL_H
 #define XN_HTTP_INTERNAL_H
 
@@ -46,7 +47,7 @@ typedef enum {
     XN_REQUEST_WAITING,   /* for a permit, suspended */
     XN_REQUEST_BODY,      /* receiving or discarding */
     XN_REQUEST_SUSPENDED, /* suspended */
-    XN_REQUEST_RESPONDING /* given to the library */
+    XN_REQUEST_RESPONDING /* its response is the library's */
 } xn_request_stage;
 
 struct xn_request {

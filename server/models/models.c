@@ -27,7 +27,7 @@ static void drop_locked(xn_models *models, xn_model_entry *entry) {
     entry_free(entry);
 }
 
-/* What is neither served nor anywhere in a folder is remembered only while there is room. */
+/* An entry that is neither served nor in a folder is kept only while there is room. */
 static bool may_drop(const xn_model_entry *entry) {
     return !entry->serving && !entry->listed && !entry->pending && !entry->users;
 }
@@ -258,7 +258,7 @@ static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry
     if (before)
         unreserve_locked(models, before);
     if (entry->tally && !strcmp(entry->version, version->version)) {
-        xn_model_tally_release(version->tally); /* nobody has counted in it yet */
+        xn_model_tally_release(version->tally); /* no request has been counted in it yet */
         xn_model_tally_retain(version->tally = entry->tally);
     } else {
         xn_model_tally_release(entry->tally);
@@ -270,7 +270,7 @@ static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry
     return before;
 }
 
-/* It serves no more; requests may still hold it. */
+/* No longer served; requests may still hold references. */
 static void retire(xn_model_version *version) {
     xn_asset_retire(version->model.asset);
     xn_model_release(&version->model);
@@ -296,7 +296,8 @@ static void fail_locked(xn_model_entry *entry, const xn_error *why) {
         snprintf(entry->reason, sizeof entry->reason, "%s", why->message);
 }
 
-/* Whether it says something of the model: not that the service ends, or that nobody knows it. */
+/* Whether a failure is about the model: not that the service ends, or that there is no such model.
+ */
 static bool tells(const xn_model_entry *entry, xn_status status) {
     return status != XN_OK && status != XN_ERR_DRAINING &&
            (status != XN_ERR_NOT_FOUND || entry->listed);
@@ -424,7 +425,8 @@ xn_status xn_models_get(xn_models *models, const char *name, const char *version
     return status;
 }
 
-/* Whether a name that is not known could be: else it would cost another one its entry. */
+/* Whether an unknown name has a folder or all overrides. Otherwise its entry could evict another
+ * one. */
 static xn_status look_for_new(xn_models *models, const char *name,
                               const xn_model_overrides *overrides, xn_error *error) {
     xn_model_folder folder;
@@ -518,7 +520,7 @@ static xn_status take_sources(xn_models *models, const char *list, xn_error *err
     return XN_OK;
 }
 
-/* So that a misspelt path is known at the start, not only by models that are missing. */
+/* Reports a misspelt path at the start, not only as missing models. */
 static xn_status look_for_repository(const char *path, xn_error *error) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)

@@ -34,7 +34,7 @@ typedef struct xn_model_location {
     const char *folder;
 } xn_model_location;
 
-/* What a request gives in the place of files. */
+/* Files of a request that override those of the folder. */
 typedef struct xn_model_overrides {
     const char *config; /* or NULL */
     size_t config_length;
@@ -47,7 +47,8 @@ typedef struct xn_model_folder {
     int fd;   /* -1: there is none */
     int root; /* the repository, or the model's own folder: nothing outside of it is opened */
     char version[24];
-    uint64_t fingerprint; /* of what there is in it: another one where that has changed */
+    uint64_t
+        fingerprint; /* of the names, inodes, sizes and times in it: changes with any of them */
 } xn_model_folder;
 
 /* XN_ERR_NOT_FOUND: there is no such folder. */
@@ -84,7 +85,7 @@ xn_status xn_model_repository_each(const char *repository,
 
 /* ---- statistics (models_stats.c) ---- */
 
-/* Of a name and a version: they outlive a version that is loaded anew. */
+/* Statistics of a name and a version, which outlive a version that is loaded again. */
 typedef struct xn_model_tally {
     atomic_int references;
     xn_model_counters *counters;
@@ -121,8 +122,8 @@ typedef struct xn_model_limits {
     const atomic_bool *stop;
 } xn_model_limits;
 
-/* Reads the folder (fd -1: there is none) and what is given in the place of its files, checks all
- * of it and lowers it. No device takes part: the version has no asset yet. */
+/* Reads the folder (fd -1: there is none) with its overrides, validates and lowers it. No device
+ * takes part: the version has no asset yet. */
 xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
                                 const xn_model_overrides *overrides, const xn_model_limits *limits,
                                 xn_model_version **out, xn_error *error);
@@ -138,13 +139,14 @@ typedef struct xn_model_entry {
     xn_model_tally *tally;     /* of the version that served last, or NULL */
     char version[24];          /* that one's, or "" */
     char reason[360];          /* why it does not serve */
-    uint64_t fingerprint;      /* of the folder as it was last loaded; 0: it was not */
+    uint64_t fingerprint;      /* of the folder when it was last loaded; 0: it was not */
     bool failed;               /* the last load did */
     bool busy;                 /* a thread loads or unloads it */
     bool pending;              /* the scan that runs has yet to load it */
     bool listed;               /* the last scan found it */
     unsigned seen;             /* the last scan that found it */
-    int users;                 /* threads that wait for it or are busy with it: it stays */
+    int users;                 /* threads that wait for it or are busy with it: not removed while
+                                * positive */
 } xn_model_entry;
 
 /* A folder of --model. */

@@ -4,7 +4,7 @@
 #include "xn_mem.h"
 
 #define SMALL_BYTES ((size_t)64 << 10) /* counted whole, always */
-#define STEP_BYTES ((size_t)256 << 10) /* by which the count of mapped pages grows */
+#define STEP_BYTES ((size_t)256 << 10) /* the step in which a mapped body is counted */
 #define INLINE_UNMAP_BYTES ((size_t)1 << 20)
 
 static xn_status take_buffer(xn_body *body, xn_buffers *buffers, xn_error *error) {
@@ -79,7 +79,7 @@ xn_status xn_body_grow(xn_body *body, size_t needed, xn_ticket *ticket, xn_error
 typedef struct {
     xn_task task; /* first: the task pointer is cast back */
     size_t bytes;
-    xn_buffers *warmed; /* gets a buffer of as many bytes instead, or NULL */
+    xn_buffers *warmed; /* the pool that gets a buffer of as many bytes instead, or NULL */
 } unmapping;            /* in the first bytes of the mapping itself */
 
 static void run_unmap(xn_task *task) {
@@ -93,7 +93,7 @@ static void unmap(void *memory, size_t bytes, xn_buffers *warmed, xn_thread_pool
     unmapping *in = memory;
     *in = (unmapping){.task.run = run_unmap, .bytes = bytes, .warmed = warmed};
     if (bytes > INLINE_UNMAP_BYTES && pool)
-        xn_thread_pool_submit_first(pool, &in->task); /* nobody counts it any more */
+        xn_thread_pool_submit_first(pool, &in->task); /* no ticket counts it any more */
     else
         run_unmap(&in->task);
 }

@@ -2,8 +2,9 @@
  *
  * A small body gets a buffer of the pool at once, and all of it counts in the request's ticket. So
  * does a larger one, as long as the bodies that are counted before their bytes arrive are not too
- * much together (xn_ticket_reserve). Any other body gets pages of its own: they take no memory
- * before they are written, and count a step ahead of the bytes. A body is never copied. */
+ * much together (xn_ticket_reserve). Any other body gets a mapping of its own, not a buffer: they
+ * take no memory before they are written, and count a step ahead of the bytes. A body is never
+ * copied. */
 #ifndef XN_BODY_H
 #define XN_BODY_H
 
@@ -18,7 +19,7 @@ typedef struct xn_body {
     size_t length;  /* as announced */
     size_t granted; /* bytes of the body that are counted: so many may be written */
     bool mapped;    /* pages of its own */
-    bool missed;    /* the pool had no buffer for it; its end makes one for the next */
+    bool missed;    /* the pool had no buffer of its size: closing it adds one */
 } xn_body;
 
 /* Room for `length` bytes, `offset` bytes behind a 64-byte boundary, and as many as that boundary
@@ -30,7 +31,7 @@ xn_status xn_body_open(size_t length, size_t offset, xn_buffers *buffers, xn_tic
 xn_status xn_body_map(size_t length, size_t offset, xn_body *out, xn_error *error);
 /* Makes granted at least `needed`, which is at most the length. */
 xn_status xn_body_grow(xn_body *body, size_t needed, xn_ticket *ticket, xn_error *error);
-/* Gives the memory back, a large one on a thread of the pool; without a pool here. Idempotent.
+/* Frees the memory: a large mapping on a thread of the pool, or here if pool is NULL. Idempotent.
  * The ticket still counts it. */
 void xn_body_close(xn_body *body, xn_buffers *buffers, xn_thread_pool *pool);
 

@@ -1,5 +1,6 @@
-/* context.h: one request on its way through a route, from its headers to the end of its answer,
- * and what the routes share: errors, the small JSON answers, admission and the request's body. */
+/* context.h: the request context: one request on its way through a route, from its headers to the
+ * end of its answer; and what the routes share: errors, JSON answers, background tasks, admission,
+ * and the request's body. */
 #ifndef XN_CONTEXT_H
 #define XN_CONTEXT_H
 
@@ -21,10 +22,10 @@ typedef struct xn_service {
     const xn_config *config;
     xn_engine *engine;
     xn_auth *auth;                   /* NULL: open */
-    xn_thread_pool *background_pool; /* runs what must not run on an HTTP thread */
+    xn_thread_pool *background_pool; /* what must not run on an HTTP thread */
     xn_weights_dir *weights_dir;     /* NULL: registered weights are not kept */
     xn_models *models;               /* NULL: there are none */
-    xn_thread_pool *model_pool;      /* loads and unloads them; waits for files and devices */
+    xn_thread_pool *model_pool;      /* loading and unloading: waits for files and devices */
     xn_shared_memory *shared; /* regions that clients registered; NULL: that is not allowed */
 } xn_service;
 
@@ -58,7 +59,7 @@ struct xn_context {
     size_t most; /* bytes of the body, decoded too */
     xn_body body;
     xn_ticket ticket; /* admitted, and what it holds */
-    bool in_use;      /* by a device, after the answer too: its resource gives all back */
+    bool in_use;      /* by a device, after the answer too: its resource frees all */
     union {
         struct xn_inference *work;
         struct xn_background_task *background;

@@ -1,10 +1,10 @@
 /* inference.h: one inference request, from its body to its answer: what /conv and infer
  * share.
  *
- * Understand the request on the HTTP thread, prepare its job, compute on a worker while the
- * connection is suspended, answer on the HTTP thread when it wakes; what grows with a large body or
- * answer is done by the background pool instead. Everything is validated before memory that depends
- * on the request's content is taken, and memory is counted before that. */
+ * Steps: understand the request, prepare its job, run it on a worker while the connection is
+ * suspended, answer. All but the run happen on the HTTP thread, or on the background pool if the
+ * time grows with a large body or answer. The request is validated, and its memory counted, before
+ * any memory is allocated that depends on its content. */
 #ifndef XN_INFERENCE_H
 #define XN_INFERENCE_H
 
@@ -17,11 +17,11 @@
 typedef struct xn_inference xn_inference;
 
 typedef struct xn_inference_kind {
-    /* What the request wants: refused here if it cannot be; job.problem, images and pool, the
-     * deadline, and the output counted (xn_inference_count_output). */
+    /* Parses and validates. Sets job.problem, images and pool and the deadline, and counts the
+     * output (xn_inference_count_output). */
     xn_status (*understand)(xn_inference *work, xn_error *error);
     bool (*preparing_is_long)(const xn_inference *work);
-    /* Input and asset. */
+    /* Sets job.input and the asset. */
     xn_status (*prepare)(xn_inference *work, xn_error *error);
     bool (*answering_is_long)(const xn_inference *work);
     void (*answer)(xn_inference *work, int64_t encode_started_ns);
@@ -33,8 +33,8 @@ struct xn_inference {
     xn_context *ctx;
     const xn_inference_kind *kind;
     bool understood;
-    atomic_bool gone; /* the client, while a background thread decodes */
-    atomic_bool half; /* job.in_use: the request or the run is over, not both */
+    atomic_bool gone; /* the client hung up while a background thread decodes */
+    atomic_bool half; /* job.in_use: one of the request and the run is over */
     xn_job job;
     xn_asset *asset;
     void *input; /* values that could not stay in the body; from the pool, or NULL */
@@ -67,7 +67,7 @@ xn_status xn_inference_set_pool(xn_inference *work, const char *backend, xn_erro
 /* Counts an output of so many bytes, and `more` for the answer's text. */
 xn_status xn_inference_count_output(xn_inference *work, size_t bytes, size_t more, xn_error *error);
 
-/* In place of it: the output goes there, which the kind keeps until `finished`. */
+/* Instead of that: the output goes to `memory`, which the kind keeps until `finished`. */
 xn_status xn_inference_borrow_output(xn_inference *work, void *memory, size_t more,
                                      xn_error *error);
 
@@ -79,7 +79,7 @@ xn_status xn_inference_place_input(xn_inference *work, const xn_tensor_ref *inpu
 
 /* ---- answering ---- */
 
-/* Where the time went, until now; told to the metrics and as Server-Timing by the second. */
+/* Where the time went until now. The second writes that to the metrics and to Server-Timing. */
 void xn_inference_time_stages(const xn_inference *work, int64_t encode_started_ns, xn_timing *out);
 void xn_inference_tell_timing(const xn_inference *work, const xn_timing *timing);
 const char *xn_inference_backend(const xn_inference *work); /* what ran the job: "cuda:0" */

@@ -14,16 +14,17 @@ typedef struct xn_thread_pool xn_thread_pool;
 
 typedef struct xn_task xn_task;
 struct xn_task {
-    void (*run)(xn_task *task); /* the task is run's from then on */
+    void (*run)(xn_task *task); /* run owns the task from then on */
     xn_task *next;              /* the pool's own */
 };
 
 xn_status xn_thread_pool_create(int threads, xn_thread_pool **out, xn_error *error);
-/* Runs what is left and ends the threads; what is submitted later runs on its submitter's. */
+/* Runs what is left and ends the threads. A task that is submitted later runs on the thread that
+ * submits it. */
 void xn_thread_pool_stop(xn_thread_pool *pool); /* NULL-safe, idempotent */
 void xn_thread_pool_free(xn_thread_pool *pool); /* NULL-safe; stops */
 void xn_thread_pool_submit(xn_thread_pool *pool, xn_task *task);
-/* In front of all that wait: for a task that is short and gives back what others may wait for. */
+/* In front of all waiting tasks: for a short task that frees what others may wait for. */
 void xn_thread_pool_submit_first(xn_thread_pool *pool, xn_task *task);
 
 #endif

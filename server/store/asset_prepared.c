@@ -64,7 +64,7 @@ static xn_status prepare(xn_asset *asset, int device, xn_error *error) {
     return status;
 }
 
-/* Waits while another thread prepares. True: it is the caller's to do. */
+/* Single flight: waits while another thread prepares. True: the caller has to prepare. */
 static bool begin_preparing(xn_asset *asset, xn_asset_slot *slot) {
     pthread_mutex_lock(&asset->mutex);
     while (slot->preparing)

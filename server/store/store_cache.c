@@ -1,6 +1,6 @@
 /* store_cache.c: inline weights recognised by their contents: a cache (cache.h) whose keys are the
  * tensors of a request and whose values are assets. Threads that bring the same new weights at once
- * all pack them; one asset is kept, and all of them take that one. */
+ * all pack them; one asset is inserted, and all of them use that one. */
 #include "store_internal.h"
 
 #include <string.h>
@@ -125,8 +125,8 @@ static xn_status make(xn_store *store, const xn_asset *base, const xn_tensor *co
     return XN_OK;
 }
 
-/* Into the cache, or the asset of the same contents that another thread put there meanwhile in its
- * place. Takes the reference and returns one. */
+/* Inserts the asset, or finds the one of the same contents that another thread inserted meanwhile.
+ * Takes the reference and returns one. */
 static xn_asset *keep(xn_store *store, const xn_content *key, xn_cache_ticket *ticket,
                       xn_asset *asset) {
     const xn_content value = {{{&asset, sizeof asset}}, 1};

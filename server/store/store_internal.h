@@ -28,7 +28,7 @@ uint64_t xn_weights_hash(const xn_weights *weights);
 typedef struct xn_asset_slot {
     xn_prepared **prepared; /* as many as the asset has weights; they change only while preparing */
     atomic_bool ready;      /* set once: they are all there; read without the lock */
-    bool preparing;         /* asset->mutex: a thread is at it */
+    bool preparing;         /* asset->mutex: a thread is preparing it */
 } xn_asset_slot;
 
 struct xn_asset {

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CODED_BYTES ((size_t)1024) /* an answer of more is coded for who asks for that */
-/* Outputs of more are sorted into classes in the background: a value may take a microsecond. */
+#define CODED_BYTES ((size_t)1024) /* smaller answers are not coded */
+/* Larger outputs are sorted into classes in the background: a value may take a microsecond. */
 #define CLASSIFIED_BYTES ((size_t)64 << 10)
 
 typedef struct {
@@ -32,7 +32,7 @@ static const infer_work *infer_of_const(const xn_inference *work) {
 
 /* ---- decoding ---- */
 
-/* For xn_oip_memory: the request's. What the connection's room has no place for is counted. */
+/* For xn_oip_memory: memory of the request. What exceeds the connection's own room is counted. */
 static xn_status take(void *context, size_t bytes, void **out, xn_error *error) {
     xn_context *ctx = context;
     const bool counted = bytes > xn_request_room(ctx->request);
@@ -310,7 +310,7 @@ static void count_success(infer_work *infer, const xn_timing *t) {
                                              .cache_ns = work->job.recall_ns});
 }
 
-/* The header fields, and all that is told of a success; the media type. */
+/* Header fields, timing and statistics of a success. Returns the media type. */
 static const char *tell_success(infer_work *infer, size_t header_length,
                                 int64_t encode_started_ns) {
     const xn_inference *work = &infer->work;

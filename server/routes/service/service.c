@@ -53,7 +53,7 @@ void xn_service_tick(int64_t now_ns) {
     xn_bounded_log_tick(&refused_keys, now_ns);
 }
 
-/* Whoever has no key is told nothing but that: not which routes there are, nor their methods. */
+/* A client without a key learns nothing else: neither which routes there are, nor their methods. */
 static bool authorized(xn_context *ctx, const xn_route *route) {
     const char *header = xn_request_header(ctx->request, "Authorization");
     if ((route && route->open) || xn_auth_match(ctx->service->auth, header, &ctx->key))

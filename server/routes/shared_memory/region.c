@@ -44,7 +44,8 @@ const xn_region_item *xn_region_what(const xn_region *region) {
 
 /* ---- closing ---- */
 
-/* Where the devices do not let go of the addresses, nothing else may come to lie there. */
+/* False where the driver keeps the registration: then the mapping stays, so that nothing else gets
+ * its addresses. */
 static bool unpin(xn_region *r) {
     xn_error error;
     if (!r->registered)

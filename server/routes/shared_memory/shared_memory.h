@@ -47,7 +47,7 @@ typedef struct xn_shared_loan {
     void *memory; /* NULL: none */
     xn_region *region;
 } xn_shared_loan;
-/* False where it is to be copied, and where the range is wrong, which copying tells. */
+/* False where it has to be copied, and where the range is wrong: copying reports that. */
 bool xn_shared_memory_borrow(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *range,
                              size_t bytes, xn_shared_loan *out);
 void xn_shared_memory_give_back(xn_shared_loan *loan); /* idempotent */
