@@ -7,6 +7,7 @@
 #include "xn_mem.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define SHARDS 16
 
@@ -17,18 +18,28 @@ typedef struct shard {
 } shard;
 
 struct xn_model_counters {
+    atomic_int references;
     shard shards[SHARDS];
 };
 
 xn_model_counters *xn_model_counters_create(void) {
     xn_model_counters *counters = xn_mem_zalloc(1, sizeof *counters);
-    for (int i = 0; counters && i < SHARDS; i++)
+    if (!counters)
+        return NULL;
+    atomic_init(&counters->references, 1);
+    for (int i = 0; i < SHARDS; i++)
         pthread_mutex_init(&counters->shards[i].mutex, NULL);
     return counters;
 }
 
-void xn_model_counters_free(xn_model_counters *counters) {
-    for (int i = 0; counters && i < SHARDS; i++)
+void xn_model_counters_retain(xn_model_counters *counters) {
+    atomic_fetch_add_explicit(&counters->references, 1, memory_order_relaxed);
+}
+
+void xn_model_counters_release(xn_model_counters *counters) {
+    if (!counters || atomic_fetch_sub_explicit(&counters->references, 1, memory_order_acq_rel) != 1)
+        return;
+    for (int i = 0; i < SHARDS; i++)
         pthread_mutex_destroy(&counters->shards[i].mutex);
     xn_mem_free(counters);
 }

@@ -18,7 +18,7 @@ xn_model_entry *xn_models_find_locked(xn_models *models, const char *name) {
 static void entry_free(xn_model_entry *entry) {
     if (entry->serving)
         xn_model_release(&entry->serving->model);
-    xn_model_tally_release(entry->tally);
+    xn_model_counters_release(entry->counters);
     xn_mem_free(entry);
 }
 
@@ -76,7 +76,7 @@ xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_e
 
 void xn_models_leave_locked(xn_models *models, xn_model_entry *entry) {
     entry->users--;
-    if (may_drop(entry) && !entry->tally && !entry->fingerprint) /* it was never loaded */
+    if (may_drop(entry) && !entry->counters && !entry->fingerprint) /* it was never loaded */
         drop_locked(models, entry);
 }
 
@@ -257,12 +257,12 @@ static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry
     xn_model_version *before = entry->serving;
     if (before)
         unreserve_locked(models, before);
-    if (entry->tally && !strcmp(entry->version, version->version)) {
-        xn_model_tally_release(version->tally); /* no request has been counted in it yet */
-        xn_model_tally_retain(version->tally = entry->tally);
+    if (entry->counters && !strcmp(entry->version, version->version)) {
+        xn_model_counters_release(version->counters); /* no request has been counted in it yet */
+        xn_model_counters_retain(version->counters = entry->counters);
     } else {
-        xn_model_tally_release(entry->tally);
-        xn_model_tally_retain(entry->tally = version->tally);
+        xn_model_counters_release(entry->counters);
+        xn_model_counters_retain(entry->counters = version->counters);
     }
     memcpy(entry->version, version->version, sizeof entry->version);
     entry->reason[0] = '\0';

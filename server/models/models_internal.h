@@ -83,18 +83,6 @@ xn_status xn_model_repository_each(const char *repository,
                                    bool (*each)(void *context, const char *name), void *context,
                                    xn_error *error);
 
-/* ---- statistics (models_stats.c) ---- */
-
-/* Statistics of a name and a version, which outlive a version that is loaded again. */
-typedef struct xn_model_tally {
-    atomic_int references;
-    xn_model_counters *counters;
-} xn_model_tally;
-
-xn_model_tally *xn_model_tally_create(void); /* NULL without memory */
-void xn_model_tally_retain(xn_model_tally *tally);
-void xn_model_tally_release(xn_model_tally *tally); /* NULL-safe */
-
 /* ---- versions (models_load.c) ---- */
 
 typedef struct xn_model_labels {
@@ -106,10 +94,10 @@ typedef struct xn_model_version {
     xn_model model; /* first: references to it are this one's */
     atomic_int references;
     char name[XN_PROTO_MAX_NAME + 1], version[24];
-    xn_model_config *config; /* the names of its ends are there */
-    xn_network *network;     /* until the asset has it */
-    xn_model_tally *tally;
-    size_t host_bytes; /* of all that is kept of it, also on devices that are the host */
+    xn_model_config *config;     /* the names of its ends are there */
+    xn_network *network;         /* until the asset has it */
+    xn_model_counters *counters; /* of the name and version: outlives a reload */
+    size_t host_bytes;           /* of all that is kept of it, also on devices that are the host */
     int layer_count, step_count;
     xn_model_end *outputs;
     xn_model_labels *labels; /* one an output */
@@ -135,18 +123,18 @@ xn_status xn_model_own_name(const xn_model_folder *folder, char name[XN_PROTO_MA
 
 typedef struct xn_model_entry {
     char name[XN_PROTO_MAX_NAME + 1];
-    xn_model_version *serving; /* a reference, or NULL */
-    xn_model_tally *tally;     /* of the version that served last, or NULL */
-    char version[24];          /* that one's, or "" */
-    char reason[360];          /* why it does not serve */
-    uint64_t fingerprint;      /* of the folder when it was last loaded; 0: it was not */
-    bool failed;               /* the last load did */
-    bool busy;                 /* a thread loads or unloads it */
-    bool pending;              /* the scan that runs has yet to load it */
-    bool listed;               /* the last scan found it */
-    unsigned seen;             /* the last scan that found it */
-    int users;                 /* threads that wait for it or are busy with it: not removed while
-                                * positive */
+    xn_model_version *serving;   /* a reference, or NULL */
+    xn_model_counters *counters; /* of the version that served last, or NULL */
+    char version[24];            /* that one's, or "" */
+    char reason[360];            /* why it does not serve */
+    uint64_t fingerprint;        /* of the folder when it was last loaded; 0: it was not */
+    bool failed;                 /* the last load did */
+    bool busy;                   /* a thread loads or unloads it */
+    bool pending;                /* the scan that runs has yet to load it */
+    bool listed;                 /* the last scan found it */
+    unsigned seen;               /* the last scan that found it */
+    int users;                   /* threads that wait for it or are busy with it: not removed while
+                                  * positive */
 } xn_model_entry;
 
 /* A folder of --model. */

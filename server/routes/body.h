@@ -1,10 +1,10 @@
 /* body.h: the memory of a request's body while it arrives.
  *
- * A small body gets a buffer of the pool at once, and all of it counts in the request's ticket. So
- * does a larger one, as long as the bodies that are counted before their bytes arrive are not too
- * much together (xn_ticket_reserve). Any other body gets a mapping of its own, not a buffer: they
- * take no memory before they are written, and count a step ahead of the bytes. A body is never
- * copied. */
+ * A small body gets a buffer of the pool, and all of it is counted in the request's ticket at once.
+ * So is a larger one, as long as the reserved bytes of all bodies are within their limit
+ * (xn_ticket_reserve). Any other body gets a mapping of its own, whose pages take no memory before
+ * they are written; it is counted in steps, each before its bytes arrive. A body is never copied.
+ */
 #ifndef XN_BODY_H
 #define XN_BODY_H
 
@@ -18,7 +18,7 @@ typedef struct xn_body {
     size_t offset;  /* where the body begins */
     size_t length;  /* as announced */
     size_t granted; /* bytes of the body that are counted: so many may be written */
-    bool mapped;    /* pages of its own */
+    bool mapped;    /* not a buffer of the pool */
     bool missed;    /* the pool had no buffer of its size: closing it adds one */
 } xn_body;
 

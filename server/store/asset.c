@@ -42,7 +42,7 @@ static void asset_free(xn_asset *asset) {
     xn_asset_retire(asset);
     for (int i = 0; i < asset->store->device_count; i++)
         xn_asset_unprepare(asset, i);
-    xn_model_counters_free(asset->counters);
+    xn_model_counters_release(asset->counters);
     pthread_cond_destroy(&asset->preparing_ended);
     pthread_mutex_destroy(&asset->mutex);
     xn_network_free(asset->network);
