@@ -329,7 +329,7 @@ static void announce(const daemon_state *d) {
         d->service.auth ? "-H \"Authorization: Bearer $KEY\" " : "");
 }
 
-static void told(const char *what, xn_status status, const xn_error *error) {
+static void log_reload(const char *what, xn_status status, const xn_error *error) {
     if (status)
         xn_log(XN_LOG_ERROR, NULL, "SIGHUP: %s stays as it was: %s", what, error->message);
     else
@@ -347,9 +347,10 @@ static void reload(daemon_state *d) {
         xn_log(XN_LOG_INFO, NULL, "SIGHUP: %s",
                c->log_file[0] ? "the log goes on here" : "reloading");
     if (d->service.auth)
-        told("api-keys-file", xn_auth_reload(d->service.auth, c->api_keys_file, &error), &error);
+        log_reload("api-keys-file", xn_auth_reload(d->service.auth, c->api_keys_file, &error),
+                   &error);
     if (c->tls_cert[0])
-        told("the certificate", xn_tls_load(c->tls_cert, c->tls_key, &error), &error);
+        log_reload("the certificate", xn_tls_load(c->tls_cert, c->tls_key, &error), &error);
     if (has_models(c))
         ask_for_scan(d);
     if (d->service.weights_dir)

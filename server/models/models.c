@@ -298,7 +298,7 @@ static void fail_locked(xn_model_entry *entry, const xn_error *why) {
 
 /* Whether a failure is about the model: not that the service ends, or that there is no such model.
  */
-static bool tells(const xn_model_entry *entry, xn_status status) {
+static bool is_about_model(const xn_model_entry *entry, xn_status status) {
     return status != XN_OK && status != XN_ERR_DRAINING &&
            (status != XN_ERR_NOT_FOUND || entry->listed);
 }
@@ -328,12 +328,12 @@ static xn_status load_exclusively(xn_models *models, xn_model_entry *entry,
     entry->failed = false;
     if (status == XN_OK)
         before = publish_locked(models, entry, version);
-    bool told = tells(entry, status), serving = entry->serving;
-    if (told)
+    bool reported = is_about_model(entry, status), serving = entry->serving;
+    if (reported)
         fail_locked(entry, &why);
     end_exclusive_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
-    if (told)
+    if (reported)
         log_failure(entry, &why, serving);
     if (status != XN_OK)
         before = version; /* NULL where reading failed */

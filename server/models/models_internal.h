@@ -47,8 +47,7 @@ typedef struct xn_model_folder {
     int fd;   /* -1: there is none */
     int root; /* the repository, or the model's own folder: nothing outside of it is opened */
     char version[24];
-    uint64_t
-        fingerprint; /* of the names, inodes, sizes and times in it: changes with any of them */
+    uint64_t fingerprint; /* of the names, inodes, sizes and times of its files */
 } xn_model_folder;
 
 /* XN_ERR_NOT_FOUND: there is no such folder. */

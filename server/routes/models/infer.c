@@ -44,13 +44,13 @@ static xn_status take(void *context, size_t bytes, void **out, xn_error *error) 
     return status;
 }
 
-/* The same for a request that the connection may keep. */
+/* The same for a request that the connection may cache (recent.h). */
 typedef struct parsing {
     xn_context *ctx;
     xn_proto_body body;
 } parsing;
 
-static xn_status take_kept(void *context, size_t bytes, void **out, xn_error *error) {
+static xn_status take_cached(void *context, size_t bytes, void **out, xn_error *error) {
     const parsing *p = context;
     *out = xn_recent_take_infer(xn_request_connection_data(p->ctx->request), &p->body, bytes);
     return *out ? XN_OK : take(p->ctx, bytes, out, error);
@@ -59,7 +59,7 @@ static xn_status take_kept(void *context, size_t bytes, void **out, xn_error *er
 static xn_status parse(infer_work *infer, xn_error *error) {
     parsing p = {.ctx = infer->work.ctx};
     const xn_proto_limits limits = {p.ctx->service->config->max_elements};
-    const xn_oip_memory memory = {take_kept, &p};
+    const xn_oip_memory memory = {take_cached, &p};
     void **data = xn_request_connection_data(p.ctx->request);
     xn_status status = xn_context_body(p.ctx, &p.body, error);
     if (status || xn_recent_find_infer(*data, &p.body, &infer->io.parsed))
