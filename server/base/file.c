@@ -106,6 +106,14 @@ xn_file_opened xn_file_open_plain(int root, int folder, const char *name, int *o
     return opened;
 }
 
+DIR *xn_file_names(int folder) {
+    const int own = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *names = own >= 0 ? fdopendir(own) : NULL;
+    if (!names && own >= 0)
+        close_after_failure(own);
+    return names;
+}
+
 /* ---- reading ---- */
 
 ssize_t xn_file_fill(int fd, void *bytes, size_t most) {

@@ -4,6 +4,7 @@
 
 #include "xn_status.h"
 
+#include <dirent.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,6 +38,9 @@ int xn_file_open_within(int root, int folder, const char *name, int flags);
 typedef enum { XN_FILE_OPEN, XN_FILE_OTHER, XN_FILE_FAILED } xn_file_opened;
 xn_file_opened xn_file_open_plain(int root, int folder, const char *name, int *fd,
                                   struct stat *info);
+
+/* The names in an open folder, from the start, for closedir; NULL with errno. */
+DIR *xn_file_names(int folder);
 
 /* Reads a file from its start: up to `length` bytes, its end, or *stop, which may be NULL; *got
  * says how many. False, with errno, where that fails. */

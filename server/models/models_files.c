@@ -7,7 +7,6 @@
 
 #include "file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -74,18 +73,9 @@ static bool is_higher(const char *version, const char *than) {
     return a != b ? a > b : strcmp(version, than) > 0;
 }
 
-/* The names in an open folder, from the start, through a handle of its own. */
-static DIR *list(int fd) {
-    int own = openat(fd, ".", FOLDER | O_CLOEXEC);
-    DIR *names = own >= 0 ? fdopendir(own) : NULL;
-    if (!names && own >= 0)
-        close(own);
-    return names;
-}
-
 /* The highest number among the names; "" where there is none. */
 static xn_status highest_version(int fd, char version[24], xn_error *error) {
-    DIR *names = list(fd);
+    DIR *names = xn_file_names(fd);
     if (!names)
         return xn_fail(error, XN_ERR_IO, "model", "the folder cannot be read: %s", strerror(errno));
     version[0] = '\0';
@@ -117,7 +107,7 @@ static uint64_t fingerprint_of(const char *name, const struct stat *info) {
  * make such ones. A sum, for the order of names means nothing. Never 0. */
 static xn_status fingerprint(xn_model_folder *folder, xn_error *error) {
     struct stat info;
-    DIR *names = list(folder->fd);
+    DIR *names = xn_file_names(folder->fd);
     if (!names)
         return xn_fail(error, XN_ERR_IO, "model", "the folder cannot be read: %s", strerror(errno));
     uint64_t sum = mix_text(1, folder->version);

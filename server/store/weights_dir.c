@@ -9,13 +9,10 @@
 #include "weights_dir_file.h"
 #include "xn_mem.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #define OTHER_FILES_MAX 1000         /* records of files that are of no use */
 #define VERIFY_NS (10 * XN_NS_PER_S) /* longer than the grain of any file system's times */
@@ -328,27 +325,28 @@ static bool note_file(xn_weights_dir *dir, char *file, bool *crowded) {
     return noted;
 }
 
+static xn_status fail_listing(int cause, xn_error *error) {
+    return xn_fail(error, XN_ERR_IO, "weights-dir", "the folder cannot be listed: %s",
+                   strerror(cause));
+}
+
 /* A record for each new name. */
 static xn_status note_files(xn_weights_dir *dir, xn_error *error) {
     struct dirent *item;
     bool crowded = false, noted = true;
-    const int fd = openat(dir->folder.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
-    for (errno = 0; stream && noted && (item = readdir(stream)); errno = 0)
+    DIR *names = xn_file_names(dir->folder.fd);
+    if (!names)
+        return fail_listing(errno, error);
+    while (errno = 0, noted && (item = readdir(names)))
         if (!xn_temporary_expire(&dir->folder, item->d_name))
             noted = note_file(dir, item->d_name, &crowded);
     const int cause = noted ? errno : ENOMEM;
-    if (stream)
-        closedir(stream);
-    else if (fd >= 0)
-        close(fd);
+    closedir(names);
     if (crowded && !dir->crowded)
         xn_log(XN_LOG_WARN, NULL, "weights-dir: too many files; only %zu are looked at",
                dir->records.count);
     dir->crowded = crowded;
-    return cause ? xn_fail(error, XN_ERR_IO, "weights-dir", "the folder cannot be listed: %s",
-                           strerror(cause))
-                 : XN_OK;
+    return cause ? fail_listing(cause, error) : XN_OK;
 }
 
 /* Looks at the first file whose name is behind the one given, which becomes it. False: that was the
