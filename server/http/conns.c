@@ -17,8 +17,9 @@
 
 #define TICK_NS (25 * XN_NS_PER_MS)
 #define RATE_FREE_NS (5 * XN_NS_PER_S) /* a body's rate is not judged before */
-#define SETTLE_NS (50 * XN_NS_PER_MS)  /* from the system's accept to the list, at the very most */
-#define ENDED_NS XN_NS_PER_S           /* between the stream's end and giving its request up */
+#define ACCEPT_DELAY_NS                                                                            \
+    (50 * XN_NS_PER_MS)      /* from the system's accept to the list, at the very most */
+#define ENDED_NS XN_NS_PER_S /* between the stream's end and giving its request up */
 #define LINGER_NS (2 * XN_NS_PER_S)
 #define LINGER_BYTES ((size_t)1 << 20) /* thrown away at most */
 #define LINGER_QUIET_NS (200 * XN_NS_PER_MS)
@@ -392,7 +393,7 @@ void xn_conn_received(xn_conn *conn, size_t bytes) {
 bool xn_conns_expected(xn_conns *conns, int64_t quiet_ns) {
     int64_t now = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
-    bool expected = conns->added_ns && now - conns->added_ns < SETTLE_NS;
+    bool expected = conns->added_ns && now - conns->added_ns < ACCEPT_DELAY_NS;
     for (xn_list *at = conns->all.next; at != &conns->all && !expected; at = at->next) {
         xn_conn *conn = XN_LIST_ITEM(at, xn_conn, node);
         pthread_mutex_lock(&conn->lock);

@@ -1,8 +1,8 @@
 /* models_files.c: folders of models and the files in them. Paths come from the configuration and
  * may be links, as volumes are. A name within the repository, or in the folder of a --model, is
  * opened relative to the folder it is in, and may be a link to something that lies within the same
- * repository or folder, as ConfigMaps and container images make them. What a link led to is looked
- * at after it was opened, so nothing leads out even while links are changed. */
+ * repository or folder, as ConfigMaps and container images make them. A link's target is checked
+ * after it was opened (file.h), so no change of links leads out. */
 #include "models_internal.h"
 
 #include "file.h"
@@ -19,7 +19,7 @@
 
 enum { FOLDER = O_RDONLY | O_DIRECTORY }; /* flags of open */
 
-/* Of a link, or of what it leads to. */
+/* Why a link, or its target, was not opened. */
 static const char *explain_link(int cause) {
     return cause == EXDEV   ? "is a link that leads out of the model's folder or repository, "
                               "and is not followed; put a copy in its place"
@@ -62,7 +62,7 @@ static xn_status open_location(const xn_model_location *location, xn_model_folde
     return out->fd < 0 ? fail_folder(out->root, location->folder, errno, error) : XN_OK;
 }
 
-/* A number of a version: digits without a zero in front, few enough for 64 bits. */
+/* A version number: at most 18 digits, the first not zero, so that it fits 64 bits. */
 static bool is_version(const char *name) {
     size_t digits = strspn(name, "0123456789");
     return digits > 0 && digits <= 18 && name[0] != '0' && !name[digits];
@@ -103,8 +103,8 @@ static uint64_t fingerprint_of(const char *name, const struct stat *info) {
     return mix(mix(mix(h, (uint64_t)id.inode), (uint64_t)id.size), (uint64_t)id.changed_ns);
 }
 
-/* Of all files, or what links stand for, whose names do not begin with a dot: editors and copiers
- * make such ones. A sum, for the order of names means nothing. Never 0. */
+/* Fingerprint of all files, and targets of links. Ignores hidden files, which editors and copying
+ * tools make. A sum, since readdir has no fixed order. Never 0. */
 static xn_status fingerprint(xn_model_folder *folder, xn_error *error) {
     struct stat info;
     DIR *names = xn_file_names(folder->fd);
@@ -120,7 +120,7 @@ static xn_status fingerprint(xn_model_folder *folder, xn_error *error) {
     return XN_OK;
 }
 
-/* From a model's folder to that of the version to serve, which may be itself. */
+/* Replaces the model's folder by that of the version to serve, which may be the same. */
 static xn_status enter_version(xn_model_folder *out, xn_error *error) {
     const int fd = out->fd;
     struct stat info;
@@ -246,8 +246,8 @@ void xn_model_bytes_free(xn_model_bytes *bytes) {
 
 /* ---- the repository ---- */
 
-/* Whether it may be a model's: a folder, or what only opening it can tell: a model that serves must
- * not be taken for gone. */
+/* Whether the entry may be a model's folder. Also if that cannot be told: a model that serves must
+ * not be unloaded by mistake. */
 static bool may_be_model(int fd, const struct dirent *entry) {
     struct stat info;
     if (entry->d_name[0] == '.')

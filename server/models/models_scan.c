@@ -21,7 +21,8 @@ static void base_name(const char *path, char name[XN_PROTO_MAX_NAME + 1]) {
     snprintf(name, XN_PROTO_MAX_NAME + 1, "%.*s", (int)(end - start), path + start);
 }
 
-/* What the folder says, or else its own name; false where neither is one. */
+/* The name in the folder's configuration, or else the folder's own name; false if neither is valid.
+ */
 static bool find_name(const xn_model_source *source, char name[XN_PROTO_MAX_NAME + 1]) {
     const xn_model_location location = {NULL, source->folder};
     xn_model_folder folder;
@@ -129,7 +130,8 @@ static void report_left_out(const collecting *c) {
 
 /* ---- loading ---- */
 
-/* The first entry behind the name that the scan has found (or, gone, has not); with a user more. */
+/* The first entry behind the name that the scan has found (or, with found false, has not); takes
+ * one user. */
 static xn_model_entry *next_entry(xn_models *models, const char *after, bool found) {
     xn_model_entry *next = NULL;
     pthread_mutex_lock(&models->mutex);
@@ -163,13 +165,13 @@ static void unload_gone(xn_models *models) {
         xn_models_unload_entry(models, entry, "its folder is gone");
         pthread_mutex_lock(&models->mutex);
         entry->listed = false;
-        entry->fingerprint = 0; /* what comes back is new */
+        entry->fingerprint = 0; /* a folder that comes back is loaded again */
         xn_models_leave_locked(models, entry);
         pthread_mutex_unlock(&models->mutex);
     }
 }
 
-/* What came of it. */
+/* Logs the result of a scan. */
 static void report_served(xn_models *models) {
     size_t found = 0, served = 0, named = 0;
     pthread_mutex_lock(&models->mutex);
@@ -201,7 +203,7 @@ xn_status xn_models_scan(xn_models *models, xn_error *error) {
     pthread_mutex_lock(&models->scanning);
     next_scan(models);
     status = collect(&c, error);
-    if (status == XN_OK) /* else what was not seen may be there */
+    if (status == XN_OK) /* else a model that was not seen may still be there */
         unload_gone(models);
     if (status == XN_OK && c.left_out) /* there may be room now */
         status = collect(&c, error);
@@ -259,7 +261,7 @@ static xn_status count_bytes(checking *c, const xn_model_version *version, xn_er
     return XN_OK;
 }
 
-/* One that a setting names stops the start; one of the repository is left out. */
+/* A failure of a model that --model names stops the start; one of the repository is only logged. */
 static void check_one(checking *c, const char *name, const xn_model_location *location) {
     xn_model_version *version = NULL;
     xn_model_folder folder;

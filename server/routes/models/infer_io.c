@@ -47,7 +47,7 @@ static xn_status check_datatype(const xn_oip_input *input, const xn_served_model
                    xn_datatype_name(model->input->datatype));
 }
 
-/* A body that is one image's values and nothing else. */
+/* A raw binary body: the values of one image and nothing else. */
 static xn_status describe_raw(xn_oip_input *input, const xn_served_model *model, xn_error *error) {
     const xn_model_end *end = model->input;
     xn_tensor_ref *tensor = &input->tensor;
