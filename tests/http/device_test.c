@@ -499,9 +499,9 @@ END_TEST
 /* ---- bodies that background threads decode, which are held by the test ---- */
 
 enum {
-    BACKGROUND_THREADS = 2,
-    LONG_BYTES = 300000
-}; /* of an instance's; more than is parsed inline */
+    BACKGROUND_THREADS = 2, /* of an instance */
+    LONG_BYTES = 300000     /* more than is parsed inline */
+};
 
 typedef struct held {
     xn_task task; /* first: the task pointer is cast back */

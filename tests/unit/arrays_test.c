@@ -9,7 +9,7 @@
 enum { NAMES = 60 };
 
 typedef struct item {
-    char name[8];
+    char name[16];
 } item;
 
 /* Names come and go in random order; after each step all are looked for. */
