@@ -1,4 +1,4 @@
-/* clock.h: the one clock of the daemon. */
+/* clock.h: the clocks of the daemon: a monotonic one for all that lasts, and the time of day. */
 #ifndef XN_CLOCK_H
 #define XN_CLOCK_H
 
@@ -15,11 +15,17 @@ static inline int64_t xn_now_ns(void) { /* CLOCK_MONOTONIC */
     return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
 }
 
-/* The same some milliseconds ago, for a fraction of what it costs: for what is judged in parts of a
- * second. */
+/* The same, up to a few milliseconds old, at a fraction of the cost. For deadlines of tenths of a
+ * second and more. */
 static inline int64_t xn_now_coarse_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
+}
+
+static inline int64_t xn_wall_ns(void) { /* the time of day, since 1970 in UTC */
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
 }
 

@@ -48,7 +48,7 @@ xn_status xn_buffer_shards_create(unsigned count, size_t shard_bytes, xn_buffer_
     shards->count = count;
     shards->shard_bytes = shard_bytes;
     for (unsigned i = 0; i < count; i++)
-        xn_mutex_init_brief(&shards->each[i].mutex);
+        xn_mutex_init_adaptive(&shards->each[i].mutex);
     *out = shards;
     return XN_OK;
 }

@@ -119,7 +119,7 @@ xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t
         xn_mem_free(buffers);
         return status;
     }
-    xn_mutex_init_brief(&buffers->mutex);
+    xn_mutex_init_adaptive(&buffers->mutex);
     *out = buffers;
     return XN_OK;
 }

@@ -218,7 +218,7 @@ xn_status xn_engine_create_with(const xn_config *config, const xn_pool_spec *spe
     if (!engine)
         return no_memory("state", error);
     engine->maker = pthread_self();
-    xn_mutex_init_brief(&engine->mutex);
+    xn_mutex_init_adaptive(&engine->mutex);
     xn_cond_init(&engine->watch);
     xn_cond_init(&engine->canary_stop);
     xn_cond_init(&engine->inline_done);

@@ -2,8 +2,8 @@
  * runs out of memory, fails and takes its time when a test says so. Threads meet on semaphores: a
  * gated run holds its worker until the test lets it go. */
 #include "client/instance.h"
-#include "unit/engine/engine_fake.h"
 #include "client/wire.h"
+#include "unit/engine/engine_fake.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -496,12 +496,15 @@ START_TEST(hang_ups) {
 }
 END_TEST
 
-/* ---- bodies that the loader decodes, with its threads held by the test ---- */
+/* ---- bodies that background threads decode, which are held by the test ---- */
 
-enum { LOADER_THREADS = 2, LONG_BYTES = 300000 }; /* of an instance's; more than is parsed inline */
+enum {
+    BACKGROUND_THREADS = 2, /* of an instance */
+    LONG_BYTES = 300000     /* more than is parsed inline */
+};
 
 typedef struct held {
-    xn_task task; /* first: the loader hands it back */
+    xn_task task; /* first: the task pointer is cast back */
     sem_t entered, gate;
 } held;
 
@@ -511,23 +514,23 @@ static void run_held(xn_task *task) {
     fake_wait(&h->gate);
 }
 
-static void hold_loader(const rig *r, held threads[LOADER_THREADS]) {
-    for (int i = 0; i < LOADER_THREADS; i++) {
+static void hold_background_threads(const rig *r, held threads[BACKGROUND_THREADS]) {
+    for (int i = 0; i < BACKGROUND_THREADS; i++) {
         threads[i] = (held){.task.run = run_held};
         sem_init(&threads[i].entered, 0, 0);
         sem_init(&threads[i].gate, 0, 0);
-        xn_loader_submit(r->server.service.loader, &threads[i].task);
+        xn_thread_pool_submit(r->server.service.background_pool, &threads[i].task);
         fake_wait(&threads[i].entered);
     }
 }
 
-static void release_loader(held threads[LOADER_THREADS]) {
-    for (int i = 0; i < LOADER_THREADS; i++)
+static void release_background_threads(held threads[BACKGROUND_THREADS]) {
+    for (int i = 0; i < BACKGROUND_THREADS; i++)
         sem_post(&threads[i].gate);
 }
 
-/* Sends a long one whose body is whole, and waits for the loader, when this returns. more: behind
- * the weights; it may be no JSON. */
+/* Sends a long one whose body is whole, and waits for a background thread, when this returns. more:
+ * behind the weights; it may be no JSON. */
 static call send_long(const rig *r, const char *more) {
     call c = {.images = 1, .weight = 2};
     xt_buffer body = {0};
@@ -546,18 +549,18 @@ static call send_long(const rig *r, const char *more) {
     return c;
 }
 
-/* Waiting for the loader counts, as decoding does. */
+/* Waiting for a background thread counts, as decoding does. */
 START_TEST(deadline_before_the_body_is_decoded) {
     enum { TIMEOUT_MS = 50 };
     rig r;
-    held threads[LOADER_THREADS];
+    held threads[BACKGROUND_THREADS];
     rig_prepare(&r);
     rig_start(&r);
-    hold_loader(&r, threads);
+    hold_background_threads(&r, threads);
     call c = send_long(&r, ", \"timeout_ms\": 50");
     pass_time(2 * TIMEOUT_MS);
-    release_loader(threads);
-    expect_error(&c, 504, "timeout_ms", NULL, "a deadline that passed at the loader");
+    release_background_threads(threads);
+    expect_error(&c, 504, "timeout_ms", NULL, "a deadline that passed in the background pool");
     rig_stop(&r);
 }
 END_TEST
@@ -565,15 +568,15 @@ END_TEST
 /* What a client that is gone has sent is not even read: nobody would be told what is wrong. */
 START_TEST(hang_up_before_the_body_is_decoded) {
     rig r;
-    held threads[LOADER_THREADS];
+    held threads[BACKGROUND_THREADS];
     rig_prepare(&r);
     rig_start(&r);
-    hold_loader(&r, threads);
+    hold_background_threads(&r, threads);
     call c = send_long(&r, ", this is no JSON");
     xt_reset(&c.conn);
     ck_assert(xt_metric_becomes(&r.server.address,
                                 "xnord_connections_closed_total{reason=\"client_gone\"}", 1));
-    release_loader(threads);
+    release_background_threads(threads);
     ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
     expect_rejected(&r, "client_gone", 1);
     expect_rejected(&r, "malformed", 0);

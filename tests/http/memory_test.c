@@ -454,7 +454,7 @@ static void half_closed(xt_daemon *daemon, const char *head, size_t spaces, cons
 }
 
 START_TEST(half_closing_clients_are_answered) {
-    static const size_t lengths[] = {PIXEL_BYTES, 70000, 3 * MIB}; /* also by the loader */
+    static const size_t lengths[] = {PIXEL_BYTES, 70000, 3 * MIB}; /* also in the background */
     xt_daemon *d =
         xt_daemon_start(XT_FLAGS("--batch-delay-us", "200000", "--http-threads", _i ? "2" : "1"));
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
@@ -504,8 +504,8 @@ START_TEST(decoding_keeps_no_http_thread) {
 }
 END_TEST
 
-/* A client that resets while the loader decodes: the work is dropped, nothing leaks. */
-START_TEST(hang_ups_while_the_loader_decodes) {
+/* A client that resets while a background thread decodes: the work is dropped, nothing leaks. */
+START_TEST(hang_ups_while_a_background_thread_decodes) {
     xt_daemon *d = xt_daemon_start(XT_FLAGS("--http-threads", "1"));
     for (int i = 0; i < 20; i++) {
         xt_conn conn;
@@ -544,7 +544,7 @@ XN_SUITE(http_memory) {
     tcase_add_test(t, idle_memory_is_given_back);
     tcase_add_loop_test(t, half_closing_clients_are_answered, 0, 2);
     tcase_add_test(t, decoding_keeps_no_http_thread);
-    tcase_add_test(t, hang_ups_while_the_loader_decodes);
+    tcase_add_test(t, hang_ups_while_a_background_thread_decodes);
     suite_add_tcase(s, t);
     return s;
 }

@@ -387,7 +387,7 @@ END_TEST
 /* ---- what goes wrong ---- */
 
 START_TEST(a_folder_that_cannot_be_used_is_an_error) {
-    static const char *const bad[] = {"/nonexistent/weights", "/proc/self", "/dev/null"};
+    static const char *const bad[] = {"/nonexistent/weights", "/dev/null"};
     xt_buffer out = {0}, err = {0};
     int status = xt_run(XT_FLAGS("--backend", "cpu", "--port", "0", "--weights-dir", bad[_i]), NULL,
                         &out, &err);
@@ -487,7 +487,7 @@ XN_SUITE(http_weights_dir) {
     tcase_add_test(t, weights_of_every_datatype_compute_the_same_after_a_restart);
     tcase_add_test(t, a_kept_file_can_be_put);
     tcase_add_test(t, daemons_that_share_a_folder_agree);
-    tcase_add_loop_test(t, a_folder_that_cannot_be_used_is_an_error, 0, 3);
+    tcase_add_loop_test(t, a_folder_that_cannot_be_used_is_an_error, 0, 2);
     tcase_add_test(t, a_full_disk_is_an_error_of_that_put);
     tcase_add_test(t, skipped_files_are_in_the_log);
     tcase_add_test(t, folders_links_and_sighup);

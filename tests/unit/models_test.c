@@ -616,7 +616,7 @@ START_TEST(names_do_not_lead_out) {
         ck_assert_int_eq(get_status(names[i], NULL, &error), XN_ERR_NOT_FOUND);
         ck_assert_int_eq(xn_models_unload(models, names[i], &error), XN_ERR_NOT_FOUND);
     }
-    ck_assert_uint_eq(models->entry_count, 1);
+    ck_assert_uint_eq(models->entries.count, 1);
 }
 END_TEST
 
@@ -732,7 +732,7 @@ START_TEST(folders_by_setting) {
     expect_value("linked", "1", 4);
     expect_item("gone", XN_MODEL_UNAVAILABLE, "", "there is no folder");
     expect_missing("twin", XN_ERR_NOT_FOUND, "twin");
-    ck_assert_uint_eq(models->entry_count, 5);
+    ck_assert_uint_eq(models->entries.count, 5);
     fill("named-inside", TINY("\"name\": \"renamed\", ", ""), 3);
     scan();
     expect_value("renamed", "1", 3);
@@ -751,7 +751,7 @@ START_TEST(load_and_unload) {
     expect_load("a", XN_OK, "");
     expect_value("a", "1", 1);
     expect_load("b", XN_ERR_NOT_FOUND, "b");
-    ck_assert_uint_eq(models->entry_count, 1); /* forgotten again */
+    ck_assert_uint_eq(models->entries.count, 1); /* forgotten again */
     make_tiny("b", plain, 2);
     expect_load("b", XN_OK, "");
     expect_value("b", "1", 2);
@@ -892,7 +892,7 @@ START_TEST(limits_of_models) {
     config.max_models = 2;
     ck_assert_int_eq(xn_models_create(&config, xn_engine_store(engine), &models, &error), XN_OK);
     scan();
-    ck_assert_uint_eq(models->entry_count, 2);
+    ck_assert_uint_eq(models->entries.count, 2);
     ck_assert_int_eq(xn_models_check(&config, &error),
                      XN_OK); /* of a repository some are left out */
     xn_model_item left = item_of("c");
@@ -1469,8 +1469,9 @@ START_TEST(hammer) {
         xn_model_stats s;
         xn_model_stats_read(model, &s);
         counted += s.success.count;
-        bytes += (int64_t)models->entries[i]->serving->host_bytes;
-        ck_assert_int_eq(models->entries[i]->users, 0);
+        const xn_model_entry *entry = models->entries.items[i];
+        bytes += (int64_t)entry->serving->host_bytes;
+        ck_assert_int_eq(entry->users, 0);
         xn_model_release(model);
     }
     ck_assert_uint_eq(counted, (uint64_t)uses);

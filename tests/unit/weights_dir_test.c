@@ -506,19 +506,18 @@ START_TEST(permissions) {
         ck_assert_int_eq(chown(folder, 65534, 65534), 0);
         ck_assert_int_eq(seteuid(65534), 0);
     }
-    ck_assert_int_eq(chmod(folder, 0555), 0);
-    ck_assert_int_eq(side_try_open(&s, &error), XN_ERR_IO);
-    ck_assert_msg(strstr(error.message, "--weights-dir") && strstr(error.message, folder) &&
-                      strstr(error.message, strerror(EACCES)),
-                  "%s", error.message);
-    side_close(&s);
-    ck_assert_int_eq(chmod(folder, 0777), 0);
+    move_in("old" XN_WEIGHTS_SUFFIX, 2);
+    ck_assert_int_eq(chmod(folder, 0555), 0); /* it cannot be written, which stops no start */
     side_open(&s);
     ck_assert_int_eq(skipped(&s), 1);
-    ck_assert_int_eq(chmod(folder, 0555), 0); /* from now on it cannot be written */
+    ck_assert(value_of(&s, "old") == 2);
     float value = 3;
     ck_assert_int_eq(put_values(&s, "new", &value, 1, &error), XN_ERR_IO);
+    ck_assert_msg(strstr(error.message, "--weights-dir") && strstr(error.message, strerror(EACCES)),
+                  "%s", error.message);
     ck_assert(value_of(&s, "new") == 0);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "old", &error), XN_ERR_IO);
+    ck_assert(value_of(&s, "old") == 2);
     ck_assert_int_eq(chmod(folder, 0777), 0);
     put(&s, "new", 4);
     ck_assert_int_eq(chmod(folder, 0555), 0);
@@ -672,7 +671,7 @@ START_TEST(files_are_known_by_inode_size_and_time) {
     write_file("w" XN_WEIGHTS_SUFFIX, first.bytes, first.length);
     ck_assert(becomes(&s, "w", 1));
     ck_assert(!xn_folder_open(&folder_, folder, &error));
-    ck_assert(!xn_folder_stat(&folder_, "w" XN_WEIGHTS_SUFFIX, &known, &error));
+    ck_assert(!xn_folder_stat(&folder_, "w", &known, &error));
     ck_assert_int_eq(stat(in_folder("w" XN_WEIGHTS_SUFFIX), &before), 0);
     nap();
     nap();
@@ -682,7 +681,7 @@ START_TEST(files_are_known_by_inode_size_and_time) {
     close(fd);
     set_modified("w" XN_WEIGHTS_SUFFIX, &before.st_mtim);
     ck_assert_int_eq(stat(in_folder("w" XN_WEIGHTS_SUFFIX), &after), 0);
-    ck_assert(!xn_folder_stat(&folder_, "w" XN_WEIGHTS_SUFFIX, &now, &error));
+    ck_assert(!xn_folder_stat(&folder_, "w", &now, &error));
     ck_assert(after.st_ino == before.st_ino && after.st_size == before.st_size &&
               after.st_mtim.tv_nsec == before.st_mtim.tv_nsec);
     ck_assert(!xn_file_id_equal(&known, &now));
@@ -819,6 +818,26 @@ START_TEST(a_folder_that_goes_away) {
     ck_assert_int_eq(rename(aside, folder), 0);
     put(&s, "w", 2);
     ck_assert(value_on_disk("w") == 2 && temporaries() == 0);
+    end(&s);
+}
+END_TEST
+
+/* Without a descriptor for the folder its changes are not seen, which is reported. */
+START_TEST(a_folder_that_cannot_be_listed) {
+    side s;
+    struct rlimit limit, none;
+    begin(&s);
+    put(&s, "w", 1);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < 1000 && counter(&s, "xnord_weights_dir_errors_total") < 1; i++)
+        nap();
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 1 && value_of(&s, "w") == 1);
+    move_in("w" XN_WEIGHTS_SUFFIX, 2);
+    ck_assert(becomes(&s, "w", 2));
     end(&s);
 }
 END_TEST
@@ -1153,6 +1172,7 @@ XN_SUITE(weights_dir) {
     tcase_add_test(t, young_files_that_look_the_same_are_told_apart);
     tcase_add_test(t, a_file_replaced_while_it_is_read_is_not_published);
     tcase_add_test(t, a_folder_that_goes_away);
+    tcase_add_test(t, a_folder_that_cannot_be_listed);
     tcase_add_test(t, a_full_disk_leaves_everything_as_it_was);
     tcase_add_test(t, what_is_answered_is_on_disk);
     tcase_add_test(t, a_disk_that_fails);

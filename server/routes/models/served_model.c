@@ -1,11 +1,11 @@
-/* served.c: see served.h. */
-#include "served.h"
+/* served_model.c: see served_model.h. */
+#include "served_model.h"
 
 #include <string.h>
 
 static const char weights_version[] = "1";
 
-static void describe_network(const xn_model *model, xn_served *out) {
+static void describe_network(const xn_model *model, xn_served_model *out) {
     out->name = model->name;
     out->version = model->version;
     out->platform = "xnord_network";
@@ -21,7 +21,7 @@ static xn_model_end image_of(const char *name, int64_t channels) {
         .name = name, .datatype = XN_FP32, .shape = {3, {channels, -1, -1}}, .elements = -1};
 }
 
-static void describe_weights(const xn_service *service, const char *name, xn_served *out) {
+static void describe_weights(const xn_service *service, const char *name, xn_served_model *out) {
     xn_weights_shape shape;
     xn_weights_shape_of(xn_asset_weights(out->weights), &shape);
     out->name = name;
@@ -53,7 +53,7 @@ static bool is_network(const xn_service *service, const char *name) {
     return status != XN_ERR_NOT_FOUND;
 }
 
-static xn_status get_weights(const xn_service *service, const char *name, xn_served *out,
+static xn_status get_weights(const xn_service *service, const char *name, xn_served_model *out,
                              xn_error *error) {
     xn_error why;
     xn_status status = xn_store_get(xn_engine_store(service->engine), name, &out->weights, &why);
@@ -64,8 +64,8 @@ static xn_status get_weights(const xn_service *service, const char *name, xn_ser
     return status;
 }
 
-xn_status xn_served_get(const xn_service *service, const char *name, const char *version,
-                        xn_served *out, xn_error *error) {
+xn_status xn_served_model_get(const xn_service *service, const char *name, const char *version,
+                              xn_served_model *out, xn_error *error) {
     memset(out, 0, sizeof *out);
     xn_status status = get_network(service, name, version, &out->network, error);
     if (status == XN_OK)
@@ -77,23 +77,23 @@ xn_status xn_served_get(const xn_service *service, const char *name, const char 
     return get_weights(service, name, out, error);
 }
 
-void xn_served_release(xn_served *served) {
-    if (served->network)
-        xn_model_release(served->network);
-    xn_asset_release(served->weights);
-    memset(served, 0, sizeof *served);
+void xn_served_model_release(xn_served_model *model) {
+    if (model->network)
+        xn_model_release(model->network);
+    xn_asset_release(model->weights);
+    memset(model, 0, sizeof *model);
 }
 
-void xn_served_count(const xn_served *served, const xn_model_sample *sample) {
-    if (served->network)
-        xn_model_count(served->network, sample);
+void xn_served_model_count(const xn_served_model *model, const xn_model_sample *sample) {
+    if (model->network)
+        xn_model_count(model->network, sample);
     else
-        xn_model_counters_add(xn_asset_counters(served->weights), sample);
+        xn_model_counters_add(xn_asset_counters(model->weights), sample);
 }
 
-void xn_served_stats_read(const xn_served *served, xn_model_stats *out) {
-    if (served->network)
-        xn_model_stats_read(served->network, out);
+void xn_served_model_stats_read(const xn_served_model *model, xn_model_stats *out) {
+    if (model->network)
+        xn_model_stats_read(model->network, out);
     else
-        xn_model_counters_read(xn_asset_counters(served->weights), out);
+        xn_model_counters_read(xn_asset_counters(model->weights), out);
 }
