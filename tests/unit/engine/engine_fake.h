@@ -9,7 +9,7 @@
 #define XN_ENGINE_FAKE_H
 
 #include "clock.h"
-#include "engine_internal.h"
+#include "engine_struct.h"
 #include "xn_test.h"
 
 #include <semaphore.h>

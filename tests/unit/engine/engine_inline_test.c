@@ -13,12 +13,12 @@ typedef struct bench {
 
 /* A worker gives its threads back a moment after done. */
 static void await_quiet(xn_engine *engine) {
-    const xn_pool *pool = &engine->pools[0];
+    const xn_pool *pool = &engine->pools.each[0];
     bool quiet = false;
     while (!quiet) {
-        pthread_mutex_lock(&engine->mutex);
+        xn_lock_take(&engine->lock);
         quiet = pool->threads_free == pool->threads;
-        pthread_mutex_unlock(&engine->mutex);
+        xn_lock_drop(&engine->lock);
     }
 }
 

@@ -163,9 +163,9 @@ static xn_network *long_network(void) {
 
 static void wait_for_start(xn_engine *engine, const xn_job *job) {
     for (bool started = false; !started;) {
-        pthread_mutex_lock(&engine->mutex);
+        xn_lock_take(&engine->lock);
         started = job->state == XN_JOB_RUNNING;
-        pthread_mutex_unlock(&engine->mutex);
+        xn_lock_drop(&engine->lock);
     }
 }
 

@@ -1,6 +1,5 @@
-/* The queue and the deadlines: order, groups, leaving; small cases, and both against naive models
+/* The queue and its heap: order, groups, leaving; small cases, and both against naive models
  * with random operations. No threads, no clock. */
-#include "deadlines.h"
 #include "heap.h"
 #include "queue.h"
 #include "xn_mem.h"
@@ -653,39 +652,6 @@ START_TEST(heap_random) {
 }
 END_TEST
 
-START_TEST(deadlines_random) {
-    enum { JOBS = 700, STEPS = 20000 };
-    static xn_job jobs[JOBS];
-    static bool in[JOBS];
-    uint64_t seed = xn_test_seed() + (uint64_t)_i;
-    xn_rng rng = {seed};
-    memset(in, 0, sizeof in);
-    xn_deadlines deadlines;
-    xn_deadlines_init(&deadlines);
-    ck_assert_ptr_null(xn_deadlines_first(&deadlines));
-    for (int step = 0; step < STEPS; step++) {
-        int i = (int)xn_rng_below(&rng, JOBS);
-        if (in[i]) {
-            xn_deadlines_remove(&deadlines, &jobs[i]);
-        } else {
-            jobs[i].deadline_ns = (int64_t)xn_rng_below(&rng, 1000);
-            ck_assert_int_eq(xn_deadlines_add(&deadlines, &jobs[i], NULL), XN_OK);
-        }
-        in[i] = !in[i];
-        if (step % 16)
-            continue;
-        int64_t earliest = INT64_MAX;
-        for (int k = 0; k < JOBS; k++)
-            if (in[k] && jobs[k].deadline_ns < earliest)
-                earliest = jobs[k].deadline_ns;
-        const xn_job *first = xn_deadlines_first(&deadlines);
-        ck_assert_msg((first ? first->deadline_ns : INT64_MAX) == earliest, "seed %llu step %d",
-                      (unsigned long long)seed, step);
-    }
-    xn_deadlines_clear(&deadlines);
-}
-END_TEST
-
 /* ---- memory ---- */
 
 static bool fail_at(void *context, size_t bytes) {
@@ -701,20 +667,15 @@ START_TEST(allocations_fail) {
         int countdown = i;
         xn_batch_policy policy = {4, 0};
         xn_queue *queue = NULL;
-        xn_deadlines deadlines;
         xn_error error = {0};
-        xn_deadlines_init(&deadlines);
         xn_mem_set_hook(fail_at, &countdown);
         xn_status status = xn_queue_create(&policy, 10, &queue, &error);
         if (status == XN_OK)
             status = xn_queue_push(queue, &job, &error);
-        if (status == XN_OK)
-            status = xn_deadlines_add(&deadlines, &job, &error);
         xn_mem_set_hook(NULL, NULL);
         xn_queue_free(queue);
-        xn_deadlines_clear(&deadlines);
         if (status == XN_OK) {
-            ck_assert_int_eq(i, 5); /* queue, table, group, flow, heap */
+            ck_assert_int_eq(i, 4); /* queue, table, group, flow */
             return;
         }
         ck_assert_int_eq(status, XN_ERR_NO_MEMORY);
@@ -742,7 +703,6 @@ XN_SUITE(queue) {
     tcase_add_test(t, virtual_times_wrap_around);
     tcase_add_loop_test(t, random_operations, 0, 8);
     tcase_add_loop_test(t, heap_random, 0, 2);
-    tcase_add_loop_test(t, deadlines_random, 0, 3);
     tcase_add_test(t, allocations_fail);
     suite_add_tcase(s, t);
     return s;

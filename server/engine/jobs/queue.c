@@ -399,6 +399,7 @@ xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error) {
     xn_group *group = group_for(queue, job);
     if (!group)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to queue the request");
+    job->queue = queue;
     queue_link(queue, job);
     group_link(group, job);
     group->images += job->images;
@@ -420,6 +421,7 @@ static void unlink_job(xn_queue *queue, xn_job *job) {
     group->urgent -= is_urgent(queue, job);
     job->next = job->previous = job->group_next = job->group_previous = NULL;
     job->group = NULL;
+    job->queue = NULL;
 }
 
 void xn_queue_remove(xn_queue *queue, xn_job *job) {

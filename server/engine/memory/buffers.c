@@ -14,18 +14,15 @@
  * max_bytes, the shards are closed and emptied into the lists; trimming takes what is old out of
  * them too.
  *
- * A shard's mutex and the pool's are never held together, and no other lock is taken under either.
  * Allocating pinned memory takes the driver's locks and milliseconds, so it and its freeing happen
- * outside the mutex. */
+ * without a lock (lock.h). */
 #include "buffers.h"
 
 #include "buffer_shards.h"
 #include "clock.h"
-#include "threads.h"
+#include "lock.h"
 #include "xn_mem.h"
 
-#include <assert.h>
-#include <pthread.h>
 #include <string.h>
 
 #define SMALLEST_BITS 12              /* 4 KiB */
@@ -50,7 +47,7 @@ struct xn_buffers {
     xn_buffer_shards *shards; /* NULL: none */
 
     /* Guards all below; on a line that the quick way between callers and shards does not read. */
-    _Alignas(XN_MEM_ALIGNMENT) pthread_mutex_t mutex;
+    _Alignas(XN_MEM_ALIGNMENT) xn_lock lock;
     struct {
         node *newest, *oldest;
     } free[CLASS_COUNT];
@@ -85,11 +82,13 @@ size_t xn_buffers_size(size_t bytes) {
 }
 
 static void *memory_alloc(const xn_buffers *buffers, size_t bytes) {
+    xn_lock_assert_none();
     return buffers->backend ? buffers->backend->host_alloc(buffers->device, bytes)
                             : xn_mem_alloc(bytes);
 }
 
 static void memory_free(const xn_buffers *buffers, void *memory) {
+    xn_lock_assert_none();
     if (buffers->backend)
         buffers->backend->host_free(buffers->device, memory);
     else
@@ -119,7 +118,7 @@ xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t
         xn_mem_free(buffers);
         return status;
     }
-    xn_mutex_init_brief(&buffers->mutex);
+    xn_lock_init(&buffers->lock);
     *out = buffers;
     return XN_OK;
 }
@@ -172,7 +171,7 @@ static int oldest_class_locked(const xn_buffers *buffers) {
 }
 
 /* Takes buffers out, longest unused first, until at most `most` bytes are kept or the next one was
- * returned at keep_ns or later. They come back chained by `older`, to be freed without the mutex.
+ * returned at keep_ns or later. They come back chained by `older`, to be freed without the lock.
  */
 static node *evict_locked(xn_buffers *buffers, size_t most, int64_t keep_ns) {
     node *evicted = NULL;
@@ -203,19 +202,19 @@ static void free_chain(const xn_buffers *buffers, node *item) {
 
 /* Frees what is kept beside what callers hold beyond max_bytes. */
 static void make_room(xn_buffers *buffers) {
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     free_chain(buffers, evicted);
 }
 
 /* Frees what was returned before that time; the bytes of it. */
 static size_t free_old(xn_buffers *buffers, int64_t returned_before_ns) {
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     size_t before = buffers->kept_bytes;
     node *evicted = evict_locked(buffers, 0, returned_before_ns);
     size_t freed = before - buffers->kept_bytes;
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     free_chain(buffers, evicted);
     return freed;
 }
@@ -252,23 +251,23 @@ static void empty_shards(xn_buffers *buffers, int64_t returned_before_ns) {
             xn_buffer_shards_take(buffers->shards, shard, returned_before_ns, class_bytes, taken);
         if (!n)
             continue;
-        pthread_mutex_lock(&buffers->mutex);
+        xn_lock_take(&buffers->lock);
         for (int i = 0; i < n; i++) {
             release_locked(buffers, taken[i].class);
             insert_locked(buffers, taken[i].class, taken[i].memory, taken[i].returned_ns);
         }
-        pthread_mutex_unlock(&buffers->mutex);
+        xn_lock_drop(&buffers->lock);
     }
 }
 
 /* ---- */
 
 static void *take_kept(xn_buffers *buffers, int class) {
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     void *memory = take_locked(buffers, class, buffers->free[class].newest);
     if (memory)
         hold_locked(buffers, class);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     return memory;
 }
 
@@ -284,10 +283,10 @@ static void *take_free(xn_buffers *buffers, int class) {
 
 /* Counts one more as held, and makes room for it. */
 static void hold(xn_buffers *buffers, int class) {
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     const bool over = hold_locked(buffers, class);
     node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     free_chain(buffers, evicted);
     if (over && buffers->shards) {
         empty_shards(buffers, INT64_MAX);
@@ -296,10 +295,10 @@ static void hold(xn_buffers *buffers, int class) {
 }
 
 void xn_buffers_charge(xn_buffers *buffers, int64_t bytes) {
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     buffers->held_bytes += (size_t)bytes;
     update_shards_locked(buffers);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     make_room(buffers);
 }
 
@@ -312,9 +311,9 @@ static void *make(xn_buffers *buffers, int class) {
     }
     if (memory)
         return memory;
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     release_locked(buffers, class);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     return NULL;
 }
 
@@ -341,11 +340,11 @@ void xn_buffers_put(xn_buffers *buffers, void *buffer, size_t bytes) {
     assert(class >= 0); /* get gave no such buffer */
     if (buffers->shards && xn_buffer_shards_put(buffers->shards, class, class_bytes(class), buffer))
         return;
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     release_locked(buffers, class);
     push_locked(buffers, class, buffer);
     node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     free_chain(buffers, evicted);
 }
 
@@ -363,6 +362,6 @@ void xn_buffers_free(xn_buffers *buffers) {
     xn_buffers_trim(buffers, INT64_MAX);
     assert(!buffers->held); /* counts what shards keep, so after they are empty */
     xn_buffer_shards_free(buffers->shards);
-    pthread_mutex_destroy(&buffers->mutex);
+    xn_lock_destroy(&buffers->lock);
     xn_mem_free(buffers);
 }
