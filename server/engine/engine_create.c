@@ -1,5 +1,5 @@
-/* engine_create.c: creating and ending an engine, handing jobs over. engine_struct.h says which file does
- * what, lock.h which lock guards what. */
+/* engine_create.c: creating and ending an engine, handing jobs over. engine_struct.h says which
+ * file does what, lock.h which lock guards what. */
 #include "engine_struct.h"
 
 #include "answers.h"
@@ -112,8 +112,8 @@ static xn_status create_store(xn_engine *engine, const xn_config *config, xn_err
     return status;
 }
 
-/* A client's share, where the flag does not give one: so much that one alone is hardly held up, and
- * a part is left for all others. */
+/* A client's share, where the flag does not give one: enough that a single client is hardly
+ * limited, and a part is left for all others. */
 static int64_t share_of(int64_t given, int64_t all) {
     int64_t share = given ? given : all - all / 4;
     return share < all ? share : all;

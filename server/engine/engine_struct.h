@@ -1,15 +1,16 @@
 /* engine_struct.h: what an engine is made of, and the door for tests: pools given explicitly.
  *
- *   choose.c         from the configuration to pools
- *   engine_create.c  creating and ending; submit and cancel
- *   engine_info.c    what can be asked: parts, devices, readiness
- *   worker, callers, answers  who runs a job: a worker, its own thread, or no run at all
- *   devices/         device, pools, runner (a stream and a run on it), canary, host memory
- *   jobs/            job, queue, endings (deadlines, jobs that will not run), loop (a thread of
- * steps) memory/        programs, buffers
+ *   choose            from the configuration to pools
+ *   engine_create     creating and ending; submit and cancel
+ *   engine_info       what can be asked: parts, devices, readiness
+ *   worker, callers   who runs a job: a worker, or the thread that has it
+ *   answers           jobs that need no run
+ *   devices/          device, pools, runner (a stream and a run on it), canary, host memory
+ *   jobs/             job, queue, endings (deadlines, jobs that will not run), loop (a thread)
+ *   memory/           programs, buffers
  *
- * Each owner has its header; a file uses those below it in this list only. lock.h has the lock
- * rules. Only the files named engine and choose see this one. */
+ * Each owner has its header. A file uses only what stands below it in this list; lock.h has the
+ * rules of the locks. Only the first three files know this struct. */
 #ifndef XN_ENGINE_STRUCT_H
 #define XN_ENGINE_STRUCT_H
 

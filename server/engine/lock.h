@@ -1,26 +1,26 @@
 /* lock.h: the locks of the engine, and their rules.
  *
- *   lock              owner                   guards
- *   engine->lock      engine                  the states of jobs, queues, deadlines, pools,
- * devices, caller-runs streams, canaries, readiness buffers->lock     buffer pool             its
- * free lists and counts shard->lock       one buffer shard        its stacks
+ *   engine->lock   jobs' states, queues, deadlines, pools, devices, callers' streams, the canary
+ *   buffers->lock  the buffer pool: its free lists and counts
+ *   shard->lock    one shard of the buffer pool: its stacks
  *
  * 1. A thread holds at most one of these at a time. xn_lock_take asserts it.
  * 2. No lock is held across a device run, a canary, an allocation of pinned memory, a copy or a
- *    comparison of tensors, a callback (`done`, `released`, on_fatal) or a reclaim. The functions
- *    that do these begin with xn_lock_assert_none.
- * 3. Under engine->lock two others may be taken, which are leaves: the admission's and, in log
- *    lines, none. The store's locks are never taken under engine->lock, nor it under them. The
- *    weights cache, the answer cache and the buffer pool are not entered with engine->lock held.
+ *    comparison of tensors, a callback (`done`, `released`, on_fatal) or a reclaim. What does these
+ *    asserts it (xn_lock_assert_none).
+ * 3. Under engine->lock only the admission's mutex may be taken, which is a leaf. The store's
+ * locks, the caches' and the buffer pool's are not taken under it, nor it under them.
  * 4. A caller may hold locks of its own in submit and cancel, because `done` comes without any lock
  *    of the engine.
- * 5. A function that ends in _locked needs the lock of its owner, and asserts it where it is an
- *    entry of the owner's header. One that ends in _drop_lock needs it too, and gives it up for a
- *    while: what it guards may have changed when the function returns.
- * 6. Signals to a condition may be sent with or without its lock; a wait sits in a loop that looks
- *    at what it waits for. Atomics are for what a reader may see late: device->up, pools->primary.
+ * 5. A function whose name ends in _locked needs engine->lock. One that ends in _drop_lock needs it
+ *    too and gives it up for a while: what the lock guards may have changed when it returns.
+ * 6. A condition may be signalled with or without its lock. A wait sits in a loop that looks at
+ *    what it waits for.
+ * 7. Two values are atomic, because threads without the lock read them: device->up and
+ *    pools->primary. Both are written with the lock.
  *
- * The asserts read one variable of the calling thread; they cost no atomic operation. */
+ * A thread remembers the one lock that it holds, so an assert is one comparison and no atomic
+ * operation. */
 #ifndef XN_ENGINE_LOCK_H
 #define XN_ENGINE_LOCK_H
 

@@ -106,8 +106,7 @@ static void run_drop_lock(xn_worker *worker, size_t count, int threads, int64_t 
 
 /* ---- programs that are not needed ---- */
 
-#define UNUSED_NS (5 * XN_NS_PER_S) /* programs keep memory for the next run like theirs so long   \
-                                     */
+#define UNUSED_NS (5 * XN_NS_PER_S) /* how long an idle worker keeps memory for the next run */
 
 /* When an idle worker is to give its memory back. */
 static int64_t trim_ns(const xn_worker *worker) {

@@ -80,8 +80,9 @@ xn_status xn_runner_launch(xn_runner *runner, xn_job *const *jobs, size_t count,
         runner->items[i] = (xn_batch_item){jobs[i]->input, jobs[i]->output, jobs[i]->images};
     out->precision = xn_program_precision(runner->program, prepared);
     batch all = {jobs, count};
-    return xn_program_run_wanted(runner->program, prepared, runner->items, count,
-                                 &(xn_run_wish){is_wanted, &all, until_ns}, &out->times, error);
+    return xn_program_run_cancellable(runner->program, prepared, runner->items, count,
+                                      &(xn_cancel_token){is_wanted, &all, until_ns}, &out->times,
+                                      error);
 }
 
 /* ---- its end ---- */

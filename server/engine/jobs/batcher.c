@@ -1,5 +1,5 @@
-/* batcher.c: see batcher.h. The whole policy is this function; who waits and who wakes whom is the
- * workers' business (worker.c). */
+/* batcher.c: see batcher.h. The whole policy is this function; which thread waits, and
+ * which wakes another, is the workers' business (worker.h). */
 #include "batcher.h"
 
 int64_t xn_batch_wait_ns(const xn_batch_policy *policy, const xn_batch_pending *pending,

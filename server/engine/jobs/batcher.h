@@ -7,7 +7,7 @@
 
 typedef struct xn_batch_policy {
     int64_t max_images; /* >= 1 */
-    int64_t delay_ns;   /* the longest the oldest job waits for company; 0 = never waits */
+    int64_t delay_ns; /* the linger timer: the longest the oldest job waits for others; 0 = none */
 } xn_batch_policy;
 
 /* A group as it stands: images waiting and when its oldest job came. */

@@ -1,12 +1,12 @@
 /* queue.c: see queue.h. Every job is in two lists: the queue's, in order of arrival, and its
  * group's. A group exists while it holds a job, and group->images is the sum over its jobs. Each is
- * in one of two heaps: the queue's of those that still wait for company, or its flow's of those
+ * in one of two heaps: the queue's of those that still wait to fill a batch, or its flow's of those
  * that are ready; by their oldest job.
  *
  * A flow is what the queue knows of an asset. Those with a ready group are in the heap `active`, by
- * virtual time. One without groups rests while it is ahead of the others, so that whoever comes
- * back at once has not lost its debt; then it is forgotten. (An asset that comes to lie where one
- * was that rests here takes over its debt, which is a batch's work at most.) Virtual times are
+ * virtual time. One without groups rests while it is ahead of the others, so that an asset that
+ * comes back at once has not lost its debt; then it is forgotten. (An asset that comes to lie where
+ * one was that rests here takes over its debt, which is a batch's work at most.) Virtual times are
  * compared by their difference: they may wrap around.
  *
  * Groups and flows that are not needed are kept for reuse, so a steady load allocates nothing. */
@@ -440,7 +440,7 @@ int64_t xn_queue_wait_ns(const xn_queue *queue, bool draining, int64_t now_ns) {
     return oldest ? group_wait_ns(queue, group_of(oldest), draining, now_ns) : XN_QUEUE_EMPTY;
 }
 
-/* Groups that have waited for company long enough become ready. */
+/* Groups that have waited long enough become ready. */
 static void end_waits(xn_queue *queue, bool draining, int64_t now_ns) {
     xn_heap_node *oldest;
     while ((oldest = queue->waiting.first) &&

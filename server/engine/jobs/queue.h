@@ -2,7 +2,7 @@
  * equal xn_problem. A plain data structure: no threads, no clock; the engine's mutex guards it.
  *
  * Fair among assets, by work. A group is ready to be launched when the batcher says so: it fills a
- * batch, its oldest job has waited for company, or a deadline is nearer than that wait. Each asset
+ * batch, its oldest job has waited long enough, or a deadline is nearer than that wait. Each asset
  * has a virtual time, which grows by the estimated work of what is taken of it (work.h, and for
  * each batch XN_QUEUE_BATCH_NS). Of the assets that have a ready group, the one with the least
  * virtual time is served, and of equal ones the one whose ready job is oldest; of its ready groups,

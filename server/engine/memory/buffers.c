@@ -5,8 +5,8 @@
  * keeping buffers costs no further memory. Each class is a list with the most recently returned
  * buffer (the one still in the caches) in front. What callers hold and what is kept are together
  * at most max_bytes, as long as callers keep to it: kept ones make room, those that were returned
- * longest ago first, whatever their class. So the pool follows the traffic: sizes that nobody asks
- * for any more make room for those in use, and xn_buffers_trim gives back what lies idle.
+ * longest ago first, whatever their class. So the pool follows the traffic: sizes that no caller
+ * asks for any more make room for those in use, and xn_buffers_trim gives back what lies idle.
  *
  * Small buffers go first to the shard of the processor that puts them. What a shard keeps stays
  * counted as held, so that neither way between it and a caller touches what all threads share. A
