@@ -122,7 +122,7 @@ static void give_back(xn_callers *callers, xn_caller_stream *stream) {
     /* A job that waits may have waited for the thread. */
     if (pool->threads && xn_queue_count(pool->queue) &&
         xn_pools_want_worker_locked(pools, pool, xn_now_ns()))
-        xn_pool_wake(pool); /* before the last one is gone: then the pool may be */
+        pthread_cond_signal(&pool->work); /* before the last one is gone: then the pool may be */
     if (!--callers->running && pools->stopping)
         pthread_cond_signal(&callers->none_runs);
     xn_lock_drop(pools->lock);
@@ -168,8 +168,7 @@ static outcome run(xn_caller_stream *stream, xn_job *job) {
         return NOT_RUN;
     if (status == XN_ERR_DEADLINE)
         return GOES_ON;
-    if (xn_runner_is_fault(status))
-        xn_runner_report(runner, status, &error, job);
+    xn_runner_report(runner, status, &error, job);
     xn_runner_count(runner, job, status, &stream->launch);
     xn_runner_conclude(runner, job, status, &stream->launch, &error);
     return OVER;
@@ -226,8 +225,7 @@ static bool look_at(xn_callers *callers, xn_caller_stream *stream) {
     xn_status status = xn_program_wait(runner->program, xn_now_ns(), &stream->launch.times, &error);
     if (status == XN_ERR_DEADLINE)
         return false;
-    if (status != XN_OK)
-        xn_runner_report(runner, status, &error, runner->jobs[0]);
+    xn_runner_report(runner, status, &error, runner->jobs[0]);
     xn_runner_finish(runner, runner->jobs, 1, status, &stream->launch, &error);
     give_back(callers, stream);
     return true;

@@ -8,9 +8,9 @@
  *
  * A worker is one thread with one stream and one cache of programs. Idle workers wait on their
  * pool's condition. A free one takes the group of jobs of the same asset and an equal problem whose
- * turn it is (queue.h) once the batcher (batcher.h, a pure function) says it is ready. On a GPU
- * several workers a device keep upload, compute and download of different batches overlapping. On
- * the CPU the workers share a budget of threads: each takes what its batch can use of those that
+ * turn it is (queue.h) once the batcher (xn_batch_wait_ns, a pure function) says it is ready. On a
+ * GPU several workers a device keep upload, compute and download of different batches overlapping.
+ * On the CPU the workers share a budget of threads: each takes what its batch can use of those that
  * are free, at least one. So many small requests run side by side, and a big one gets all cores. */
 #ifndef XN_ENGINE_H
 #define XN_ENGINE_H

@@ -235,7 +235,7 @@ static void stop_taking(xn_engine *engine, bool stopping) {
     for (int p = 0; stopping && p < pools->count; p++) {
         xn_queue *queue = pools->each[p].queue;
         xn_job *job;
-        while (queue && (job = xn_queue_oldest(queue)))
+        while (queue && (job = xn_queue_any(queue)))
             xn_endings_end_locked(&engine->endings, job, XN_ERR_DRAINING, "");
     }
     xn_pools_wake_all_locked(pools);
@@ -324,7 +324,7 @@ xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error) {
     xn_status status = submit_locked(engine, job, &wake, error);
     xn_lock_drop(&engine->lock);
     if (wake)
-        xn_pool_wake(wake);
+        pthread_cond_signal(&wake->work);
     return status;
 }
 

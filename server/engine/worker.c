@@ -75,8 +75,7 @@ static void run_batch(xn_worker *worker, size_t count) {
             now = count - at;
             out = xn_launch_of(jobs, now);
         }
-        if (xn_runner_is_fault(status))
-            xn_runner_report(runner, status, &error, jobs[0]);
+        xn_runner_report(runner, status, &error, jobs[0]);
         xn_runner_finish(runner, jobs, now, status, &out, &error);
         at += now;
     }
@@ -86,7 +85,7 @@ static void wake_another_drop_lock(const xn_worker *worker, int64_t now_ns) {
     const bool wake = xn_pools_want_worker_locked(worker->pools, worker->pool, now_ns);
     xn_lock_drop(worker->pools->lock);
     if (wake)
-        xn_pool_wake(worker->pool);
+        pthread_cond_signal(&worker->pool->work);
 }
 
 /* Runs what it has taken, on so many threads of the budget. */

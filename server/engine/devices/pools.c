@@ -57,10 +57,6 @@ bool xn_pools_want_worker_locked(const xn_pools *pools, const xn_pool *pool, int
     return wait_ns == 0 || (wait_ns != XN_QUEUE_EMPTY && !pool->lingering);
 }
 
-void xn_pool_wake(xn_pool *pool) {
-    pthread_cond_signal(&pool->work);
-}
-
 void xn_pools_wake_all_locked(xn_pools *pools) {
     xn_lock_assert_mine(pools->lock);
     for (int p = 0; p < pools->count; p++)

@@ -43,11 +43,10 @@ void xn_pools_destroy(xn_pools *pools);
 /* The pool of that backend name, or XN_ERR_UNSUPPORTED with what there is. */
 xn_status xn_pools_find(const xn_pools *pools, const char *backend, int *pool, xn_error *error);
 
-/* Whether an idle worker is to be woken: there is one, and something for it: a batch to take, or a
- * group that waits to fill a batch while no worker watches the time. */
+/* Whether an idle worker is to be woken (by a signal to pool->work, without the lock, which it
+ * would only wait for): there is one, and something for it: a batch to take, or a group that waits
+ * to fill a batch while no worker lingers. */
 bool xn_pools_want_worker_locked(const xn_pools *pools, const xn_pool *pool, int64_t now_ns);
-/* Wakes one; without the lock, which it would only wait for. */
-void xn_pool_wake(xn_pool *pool);
 /* Wakes all workers of all pools, to look at what has changed. */
 void xn_pools_wake_all_locked(xn_pools *pools);
 

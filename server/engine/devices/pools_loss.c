@@ -18,7 +18,7 @@ static int successor_locked(const xn_pools *pools) {
 static void empty_queue_locked(xn_pools *pools, int from, int to) {
     xn_queue *queue = pools->each[from].queue;
     xn_job *job;
-    while ((job = xn_queue_oldest(queue))) {
+    while ((job = xn_queue_any(queue))) {
         if (to >= 0 && job->any_pool) {
             xn_queue_remove(queue, job);
             if (xn_queue_push(pools->each[to].queue, job, NULL) == XN_OK) {

@@ -135,14 +135,12 @@ void xn_runner_finish(const xn_runner *runner, xn_job **jobs, size_t count, xn_s
     xn_endings_release(late);
 }
 
-bool xn_runner_is_fault(xn_status status) {
-    return status != XN_OK && status != XN_ERR_CANCELLED && status != XN_ERR_BUSY &&
-           status != XN_ERR_LIMIT;
-}
-
 void xn_runner_report(const xn_runner *runner, xn_status status, const xn_error *error,
                       const xn_job *job) {
     const int device = runner->device->index;
+    if (status == XN_OK || status == XN_ERR_CANCELLED || status == XN_ERR_BUSY ||
+        status == XN_ERR_LIMIT)
+        return;
     if (status == XN_ERR_DEVICE_LOST) {
         xn_pools_lose_device(runner->pools, device, error);
         return;

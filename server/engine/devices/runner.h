@@ -48,8 +48,8 @@ void xn_runner_conclude(const xn_runner *runner, xn_job *job, xn_status status,
 /* Both, and hands the jobs back, which are gone then. */
 void xn_runner_finish(const xn_runner *runner, xn_job **jobs, size_t count, xn_status status,
                       xn_launch *launch, const xn_error *error);
-/* Whether a launch failed by what is wrong with the device, which is to be reported. */
-bool xn_runner_is_fault(xn_status status);
+/* Logs and counts a launch that failed by what is wrong with the device; of others it says nothing.
+ */
 void xn_runner_report(const xn_runner *runner, xn_status status, const xn_error *error,
                       const xn_job *job);
 
