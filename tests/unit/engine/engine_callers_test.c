@@ -196,7 +196,7 @@ START_TEST(beside_a_job_that_is_about_to_start) {
     queued.job.submitted_ns = xn_now_ns();
     xn_lock_take(&t.engine->lock);
     ck_assert_int_eq(xn_queue_push(t.engine->pools.each[0].queue, &queued.job, NULL), XN_OK);
-    xn_lock_drop(&t.engine->lock); /* nobody was woken: it stays there */
+    xn_lock_drop(&t.engine->lock); /* no worker was woken: it stays there */
     ck_assert(try_one(&t, &job));
     fake_job_expect_inline(&job, XN_OK);
     xn_lock_take(&t.engine->lock);
@@ -386,7 +386,7 @@ static int predict(const model *m) {
         if (!m->up[i] || m->oom_waiters[i])
             continue;
         any |= m->has[i];
-        /* fewer runs first, then who has the weights, then in turn */
+        /* fewer runs first, then a device with the weights, then in turn */
         const int rank = 2 * m->running[i] + !m->has[i];
         if (best < 0 || rank < 2 * m->running[best] + !m->has[best])
             best = i;
@@ -491,11 +491,11 @@ typedef struct crowd {
     atomic_int inlined, done[GPUS + 1], at; /* jobs so far */
 } crowd;
 
-typedef struct member {
+typedef struct hammer {
     crowd *all;
     int index;
     pthread_t thread;
-} member;
+} hammer;
 
 /* Devices run short of memory, recover, and one is lost half-way. */
 static void disturb(crowd *all, xn_rng *rng) {
@@ -540,8 +540,8 @@ static void run_one(crowd *all, xn_rng *rng, fake_job *job) {
     xn_ticket_leave(&job->ticket);
 }
 
-static void *member_main(void *context) {
-    member *self = context;
+static void *hammer_main(void *context) {
+    hammer *self = context;
     xn_rng rng = {self->all->seed + (uint64_t)self->index};
     fake_job job;
     for (int i = 0; i < JOBS; i++) {
@@ -554,17 +554,17 @@ static void *member_main(void *context) {
 START_TEST(a_crowd) {
     xn_config config = inline_config();
     crowd all = {.seed = xn_test_seed(), .loses = _i};
-    member members[THREADS];
+    hammer hammers[THREADS];
     config.max_batch_images = 16;
     config.canary_interval_ms = 1;
     fake_reset();
     bench_start(&all.t, &config);
     for (int i = 0; i < THREADS; i++) {
-        members[i] = (member){.all = &all, .index = i};
-        ck_assert_int_eq(pthread_create(&members[i].thread, NULL, member_main, &members[i]), 0);
+        hammers[i] = (hammer){.all = &all, .index = i};
+        ck_assert_int_eq(pthread_create(&hammers[i].thread, NULL, hammer_main, &hammers[i]), 0);
     }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(members[i].thread, NULL);
+        pthread_join(hammers[i].thread, NULL);
     ck_assert_int_eq(all.done[0] + all.done[1] + all.done[GPUS], THREADS * JOBS);
     ck_assert_int_gt(all.inlined, 0);
     ck_assert_int_gt(all.done[0], 0);

@@ -169,8 +169,8 @@ static void wait_for_start(xn_engine *engine, const xn_job *job) {
     }
 }
 
-/* Past its deadline, or when nobody is there any more to read its answer, a run ends with the step
- * it is at. */
+/* Past its deadline, or when no client is there any more to read its answer, a run ends with the
+ * step it is at. */
 START_TEST(runs_are_given_up) {
     xn_engine *engine = ref_engine();
     xn_network *network = long_network();

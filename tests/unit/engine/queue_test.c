@@ -143,7 +143,7 @@ START_TEST(full_group_that_shrinks_waits_again) {
 }
 END_TEST
 
-START_TEST(near_deadline_does_not_wait_for_company) {
+START_TEST(near_deadline_does_not_wait) {
     xn_queue *queue = queue_new(8, 100);
     xn_job a, b, c;
     job_init(&a, 0, 5, 1, 0);
@@ -257,9 +257,9 @@ static bool count_allocations(void *context, size_t bytes) {
 }
 
 START_TEST(new_assets_do_not_starve_old_ones) {
-    enum { COMPANY = 6, TAKES = 40000, OLD = 300 };
-    static xn_job old[OLD], young[COMPANY];
-    static char identities[TAKES + COMPANY];
+    enum { OTHERS = 6, TAKES = 40000, OLD = 300 };
+    static xn_job old[OLD], young[OTHERS];
+    static char identities[TAKES + OTHERS];
     xn_queue *queue = queue_new(4, 0);
     xn_rng rng = {xn_test_seed()};
     int64_t now = 0, since = 0, longest = 0;
@@ -270,7 +270,7 @@ START_TEST(new_assets_do_not_starve_old_ones) {
         job_init(&old[i], 0, 5, 1, now++);
         push(queue, &old[i]);
     }
-    for (int i = 0; i < COMPANY; i++) {
+    for (int i = 0; i < OTHERS; i++) {
         job_init(&young[i], 0, 5, 1, now++);
         young[i].asset = (xn_asset *)(void *)&identities[next_young++];
         push(queue, &young[i]);
@@ -298,9 +298,9 @@ START_TEST(new_assets_do_not_starve_old_ones) {
         }
     }
     xn_mem_set_hook(NULL, NULL);
-    ck_assert_int_lt(longest, 8 * COMPANY);
-    ck_assert_double_gt(old_work * 3 * (COMPANY + 1), young_work); /* a fair share: once */
-    ck_assert_int_lt(allocated, 2 * (XN_QUEUE_RESTING + 10 * COMPANY));
+    ck_assert_int_lt(longest, 8 * OTHERS);
+    ck_assert_double_gt(old_work * 3 * (OTHERS + 1), young_work); /* a fair share: once */
+    ck_assert_int_lt(allocated, 2 * (XN_QUEUE_RESTING + 10 * OTHERS));
     xn_queue_free(queue);
 }
 END_TEST
@@ -325,7 +325,7 @@ START_TEST(lone_new_assets_are_forgotten) {
 }
 END_TEST
 
-/* Those who come together, before anybody was served, are served in the order of arrival. */
+/* Assets that come together, before any was served, are served in the order of arrival. */
 START_TEST(equals_by_age) {
     enum { JOBS = 8 };
     xn_job jobs[JOBS];
@@ -685,7 +685,7 @@ XN_SUITE(queue) {
     tcase_add_test(t, rest_of_a_group_keeps_its_age);
     tcase_add_test(t, delay);
     tcase_add_test(t, full_group_that_shrinks_waits_again);
-    tcase_add_test(t, near_deadline_does_not_wait_for_company);
+    tcase_add_test(t, near_deadline_does_not_wait);
     tcase_add_test(t, late_comer_takes_its_place);
     tcase_add_test(t, deep_queue_does_not_starve);
     tcase_add_test(t, work_is_shared);
