@@ -5,6 +5,7 @@
  * signal. What signals do: signals.h. */
 #include "arenas.h"
 #include "clock.h"
+#include "device.h"
 #include "listener.h"
 #include "log.h"
 #include "service.h"

@@ -1,5 +1,5 @@
 /* cache.h: a cache by content. What was made of some bytes is found again by the same bytes: the
- * daemon's answers by their inputs (engine_recall.c), the assets of inline weights by their tensors
+ * daemon's answers by their inputs (answers.c), the assets of inline weights by their tensors
  * (store_cache.c).
  *
  * XXH3-128 of a key, with a random seed, finds the one entry that can be

@@ -141,9 +141,9 @@ static xn_status prepare(xn_inference *work, xn_error *error) {
 /* Whether looking the answer up, or keeping it, takes time. */
 static bool recall_is_long(const xn_inference *work) {
     const xn_job *job = &work->job;
-    return xn_engine_recall_is_long(work->ctx->service->engine,
-                                    (size_t)job->images * xn_problem_input_bytes(&job->problem) +
-                                        work->output_bytes);
+    return xn_engine_cache_is_slow(work->ctx->service->engine,
+                                   (size_t)job->images * xn_problem_input_bytes(&job->problem) +
+                                       work->output_bytes);
 }
 
 /* The same of the rest; takes the output's buffer if that is quick. */
@@ -163,7 +163,7 @@ static void encode_in_background(xn_task *task) {
 
 static bool answering_is_long(const xn_inference *work) {
     return work->kind->answering_is_long(work) ||
-           (work->job.recall == XN_RECALL_MISS && recall_is_long(work));
+           (work->job.lookup == XN_LOOKUP_MISS && recall_is_long(work));
 }
 
 static void release(xn_inference *work) {
@@ -205,7 +205,7 @@ static void job_done(xn_job *job) {
 }
 
 static bool recall(xn_inference *work) {
-    return xn_engine_recall(work->ctx->service->engine, &work->job);
+    return xn_engine_cache_lookup(work->ctx->service->engine, &work->job);
 }
 
 /* The request is suspended: the job may be done before submit returns. */
@@ -215,7 +215,7 @@ static void submit(xn_inference *work) {
     job->done = job_done;
     job->released = job_released;
     job->context = work;
-    if (job->recall == XN_RECALL_HIT) {
+    if (job->lookup == XN_LOOKUP_HIT) {
         job_done(job);
         return;
     }
@@ -313,7 +313,7 @@ static void observe(const xn_inference *work, const xn_timing *t) {
     xn_metrics *metrics = xn_engine_metrics(work->ctx->service->engine);
     xn_metrics_stage(metrics, XN_STAGE_RECEIVE, t->receive_ns);
     xn_metrics_stage(metrics, XN_STAGE_DECODE, t->decode_ns);
-    if (work->job.recall != XN_RECALL_HIT) { /* else there were no such stages */
+    if (work->job.lookup != XN_LOOKUP_HIT) { /* else there were no such stages */
         xn_metrics_stage(metrics, XN_STAGE_QUEUE, t->queue_ns);
         xn_metrics_stage(metrics, XN_STAGE_UPLOAD, t->upload_ns);
         xn_metrics_stage(metrics, XN_STAGE_COMPUTE, t->compute_ns);
@@ -325,14 +325,14 @@ static void observe(const xn_inference *work, const xn_timing *t) {
 
 /* RFC 9211 */
 static const char *cache_status(const xn_inference *work) {
-    switch (work->job.recall) {
-    case XN_RECALL_HIT:
+    switch (work->job.lookup) {
+    case XN_LOOKUP_HIT:
         return "xnord; hit";
-    case XN_RECALL_STORED:
+    case XN_LOOKUP_STORED:
         return "xnord; fwd=miss; stored";
-    case XN_RECALL_MISS:
+    case XN_LOOKUP_MISS:
         return "xnord; fwd=miss";
-    case XN_RECALL_BYPASS:
+    case XN_LOOKUP_BYPASS:
         return "xnord; fwd=bypass";
     default:
         return NULL;
@@ -402,7 +402,7 @@ static xn_status outcome(const xn_inference *work, int64_t now_ns, xn_error *err
 
 void xn_inference_answer(xn_context *ctx) {
     xn_inference *work = ctx->of.work;
-    xn_engine_keep(ctx->service->engine, &work->job);
+    xn_engine_cache_insert(ctx->service->engine, &work->job);
     int64_t encode_started_ns = xn_now_ns();
     xn_error error;
     if (outcome(work, encode_started_ns, &error))

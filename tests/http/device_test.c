@@ -455,10 +455,10 @@ START_TEST(hung) {
     for (int i = 0; i < CAUGHT; i++)
         expect_error(&calls[i], 504, "timeout_ms", "the deadline passed", "one that is caught");
     xn_engine *engine = r.server.service.engine;
-    pthread_mutex_lock(&engine->mutex);
-    ck_assert_int_gt(engine->members[0].canary_since_ns, 0);
-    engine->members[0].canary_since_ns -= 60 * XN_NS_PER_S;
-    pthread_mutex_unlock(&engine->mutex);
+    xn_lock_take(&engine->lock);
+    ck_assert_int_gt(engine->pools.devices[0].canary_since_ns, 0);
+    engine->pools.devices[0].canary_since_ns -= 60 * XN_NS_PER_S;
+    xn_lock_drop(&engine->lock);
     expect_get(&r, "/v2/health/live", 200, "true");
     expect_get(&r, "/v2/health/ready", 503, "cuda:0 has not answered its canary");
     ck_assert_double_ge(xt_metric(&r.server.address, "xnord_inflight_requests"), 2);

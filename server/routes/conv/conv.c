@@ -151,7 +151,7 @@ static void describe(const conv_work *conv, xn_answer *out) {
         .precision = job->precision,
         .batch_requests = job->batch_requests,
         .batch_images = job->batch_images,
-        .cached = job->recall == XN_RECALL_HIT,
+        .cached = job->lookup == XN_LOOKUP_HIT,
         .datatype = (xn_datatype)resolved->epilogue.datatype,
         .shape = {4,
                   {job->images, resolved->out_channels, resolved->out_height, resolved->out_width}},

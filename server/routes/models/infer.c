@@ -79,7 +79,7 @@ static void describe(const infer_work *infer, xn_oip_answer *out) {
                            .precision = job->precision,
                            .batch_requests = job->batch_requests,
                            .batch_images = job->batch_images,
-                           .cached = job->recall == XN_RECALL_HIT,
+                           .cached = job->lookup == XN_LOOKUP_HIT,
                            .result_count = infer->io.result_count,
                            .results = infer->io.results};
 }
@@ -305,9 +305,9 @@ static void count_success(infer_work *infer, const xn_timing *t) {
                                              .infer_ns = t->compute_ns,
                                              .output_ns = t->download_ns + t->encode_ns,
                                              .batch_requests = work->job.batch_requests,
-                                             .cache_asked = work->job.recall > XN_RECALL_BYPASS,
-                                             .cache_hit = work->job.recall == XN_RECALL_HIT,
-                                             .cache_ns = work->job.recall_ns});
+                                             .cache_asked = work->job.lookup > XN_LOOKUP_BYPASS,
+                                             .cache_hit = work->job.lookup == XN_LOOKUP_HIT,
+                                             .cache_ns = work->job.cache_ns});
 }
 
 /* Header fields, timing and statistics of a success. Returns the media type. */

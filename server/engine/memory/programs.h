@@ -1,6 +1,6 @@
 /* programs.h: the programs one worker keeps: least recently used out. Owned and used by one thread
- * at a time (its worker, or one that is alone on the device; see worker.c). What they hold of the
- * host's memory, the stream's for tensors and scratch too, is counted by the admission.
+ * at a time (its runner's, or one in the device's exclusive section; see device.h). What they hold
+ * of the host's memory, the stream's for tensors and scratch too, is counted by the admission.
  *
  * A program is made for a capacity class, not for the batch at hand: images rounded up to a power
  * of two, at most max_batch_images; a batch beyond that (one job alone) has a program of its own

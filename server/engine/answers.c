@@ -1,46 +1,46 @@
-/* engine_recall.c: the cache of answers as the engine has it: what a job's output is a function of,
- * and what a job that needs no run looks like. */
-#include "engine_internal.h"
+/* answers.c: see answers.h. */
+#include "answers.h"
 
 #include "clock.h"
+#include "lock.h"
 
 #include <string.h>
 
-#define LONG_BYTES ((size_t)1 << 20) /* hashed, compared and copied in some 100 us */
+#define SLOW_BYTES ((size_t)1 << 20) /* hashed, compared and copied in some 100 us */
 
 /* One answer takes at most the limit over this. */
 #define ANSWERS_MIN 8
 
 /* What an output is a function of besides the convolution and the input. All of it is set, so it
- * can be hashed. Other API keys are other tenants, who share nothing; backends round differently,
- * so that each pool has answers of its own. */
+ * can be hashed. Each API key is a tenant of its own, and tenants share no answers. Backends round
+ * differently, so each pool has answers of its own. */
 typedef struct key_head {
     uint64_t asset, tenant, pool, network;
 } key_head;
 
-/* What is told of an output besides its bytes. */
+/* What is stored of an output besides its bytes. */
 typedef struct origin {
     int64_t device, precision;
 } origin;
 
-xn_status xn_engine_create_responses(xn_engine *engine, int64_t limit_bytes, xn_error *error) {
+xn_status xn_answers_create(xn_services *services, int64_t limit_bytes, xn_error *error) {
     const xn_cache_options options = {.limit_bytes = (size_t)limit_bytes,
                                       .entry_bytes_max = (size_t)limit_bytes / ANSWERS_MIN,
-                                      .metrics = engine->metrics,
+                                      .metrics = services->metrics,
                                       .bytes = XN_GAUGE_RESPONSE_CACHE_BYTES,
                                       .counts_entries = true,
                                       .entries = XN_GAUGE_RESPONSE_CACHE_ENTRIES,
                                       .evictions = XN_COUNTER_RESPONSE_CACHE_EVICTIONS};
     if (limit_bytes == 0)
         return XN_OK;
-    xn_status status = xn_cache_create(&options, &engine->responses, error);
+    xn_status status = xn_cache_create(&options, &services->answers, error);
     if (status == XN_OK)
-        xn_store_set_responses(engine->store, engine->responses);
+        xn_store_set_responses(services->store, services->answers);
     return status;
 }
 
-bool xn_engine_recall_is_long(const xn_engine *engine, size_t bytes) {
-    return engine->responses && bytes > LONG_BYTES;
+bool xn_answers_are_slow(const xn_services *services, size_t bytes) {
+    return services->answers && bytes > SLOW_BYTES;
 }
 
 /* The asset is known by its address: its answers go when it does. *head must live as long as what
@@ -59,7 +59,7 @@ static size_t output_bytes(const xn_job *job) {
     return (size_t)job->images * xn_problem_output_bytes(&job->problem);
 }
 
-static void finish(xn_engine *engine, xn_job *job, const origin *from, int64_t now_ns) {
+static void finish(const xn_services *services, xn_job *job, const origin *from, int64_t now_ns) {
     job->status = XN_OK;
     job->device = (int)from->device;
     job->precision = (xn_precision)from->precision;
@@ -67,56 +67,58 @@ static void finish(xn_engine *engine, xn_job *job, const origin *from, int64_t n
     job->times = (xn_run_times){0};
     job->submitted_ns = job->started_ns = job->finished_ns = now_ns;
     xn_asset_count_requests(job->asset, 1);
-    xn_admission_finished(engine->admission, 1, now_ns);
+    xn_admission_finished(services->admission, 1, now_ns);
 }
 
-static xn_recall look_up(xn_engine *engine, xn_job *job, origin *from) {
+static xn_lookup look_up(const xn_services *services, xn_job *job, origin *from) {
     key_head head;
     const xn_content key = key_of(job, &head);
     const size_t bytes = output_bytes(job);
-    if (!xn_cache_fits(engine->responses, &key, sizeof *from + bytes)) {
-        xn_metrics_add(engine->metrics, XN_COUNTER_RESPONSE_CACHE_BYPASSED, 1);
-        return XN_RECALL_BYPASS;
+    if (!xn_cache_fits(services->answers, &key, sizeof *from + bytes)) {
+        xn_metrics_add(services->metrics, XN_COUNTER_RESPONSE_CACHE_BYPASSED, 1);
+        return XN_LOOKUP_BYPASS;
     }
-    job->recall_pool = job->pool;
-    xn_cache_entry *entry = xn_cache_find(engine->responses, &key, &job->ticket);
-    xn_metrics_add(engine->metrics,
+    job->lookup_pool = job->pool;
+    xn_cache_entry *entry = xn_cache_find(services->answers, &key, &job->ticket);
+    xn_metrics_add(services->metrics,
                    entry ? XN_COUNTER_RESPONSE_CACHE_HITS : XN_COUNTER_RESPONSE_CACHE_MISSES, 1);
     if (!entry)
-        return XN_RECALL_MISS;
+        return XN_LOOKUP_MISS;
     const origin *value = xn_cache_value(entry);
     *from = *value;
     memcpy(job->output, value + 1, bytes);
-    xn_cache_release(engine->responses, entry);
-    return XN_RECALL_HIT;
+    xn_cache_release(services->answers, entry);
+    return XN_LOOKUP_HIT;
 }
 
-bool xn_engine_recall(xn_engine *engine, xn_job *job) {
+bool xn_answers_lookup(const xn_services *services, xn_job *job) {
     origin from = {0};
-    if (!engine->responses)
+    if (!services->answers)
         return false;
+    xn_lock_assert_none();
     const int64_t began_ns = xn_now_ns();
-    job->recall = look_up(engine, job, &from);
+    job->lookup = look_up(services, job, &from);
     const int64_t now_ns = xn_now_ns();
-    job->recall_ns = now_ns - began_ns;
-    if (job->recall != XN_RECALL_HIT)
+    job->cache_ns = now_ns - began_ns;
+    if (job->lookup != XN_LOOKUP_HIT)
         return false;
-    finish(engine, job, &from, now_ns);
+    finish(services, job, &from, now_ns);
     return true;
 }
 
-void xn_engine_keep(xn_engine *engine, xn_job *job) {
-    if (job->recall != XN_RECALL_MISS || job->status != XN_OK || job->pool != job->recall_pool)
+void xn_answers_insert(const xn_services *services, xn_job *job) {
+    if (job->lookup != XN_LOOKUP_MISS || job->status != XN_OK || job->pool != job->lookup_pool)
         return;
     key_head head;
+    xn_lock_assert_none();
     const int64_t began_ns = xn_now_ns();
     const xn_content key = key_of(job, &head);
     const origin from = {job->device, job->precision};
     const xn_content value = {{{&from, sizeof from}, {job->output, output_bytes(job)}}, 2};
-    if (!xn_cache_insert(engine->responses, &key, &job->ticket, &value, 0,
+    if (!xn_cache_insert(services->answers, &key, &job->ticket, &value, 0,
                          xn_asset_responses(job->asset)))
         return;
-    xn_metrics_add(engine->metrics, XN_COUNTER_RESPONSE_CACHE_INSERTIONS, 1);
-    job->recall = XN_RECALL_STORED;
-    job->recall_ns += xn_now_ns() - began_ns;
+    xn_metrics_add(services->metrics, XN_COUNTER_RESPONSE_CACHE_INSERTIONS, 1);
+    job->lookup = XN_LOOKUP_STORED;
+    job->cache_ns += xn_now_ns() - began_ns;
 }

@@ -5,8 +5,8 @@
  * keeping buffers costs no further memory. Each class is a list with the most recently returned
  * buffer (the one still in the caches) in front. What callers hold and what is kept are together
  * at most max_bytes, as long as callers keep to it: kept ones make room, those that were returned
- * longest ago first, whatever their class. So the pool follows the traffic: sizes that nobody asks
- * for any more make room for those in use, and xn_buffers_trim gives back what lies idle.
+ * longest ago first, whatever their class. So the pool follows the traffic: sizes that no caller
+ * asks for any more make room for those in use, and xn_buffers_trim gives back what lies idle.
  *
  * Small buffers go first to the shard of the processor that puts them. What a shard keeps stays
  * counted as held, so that neither way between it and a caller touches what all threads share. A
@@ -14,18 +14,16 @@
  * max_bytes, the shards are closed and emptied into the lists; trimming takes what is old out of
  * them too.
  *
- * A shard's mutex and the pool's are never held together, and no other lock is taken under either.
  * Allocating pinned memory takes the driver's locks and milliseconds, so it and its freeing happen
- * outside the mutex. */
+ * without a lock (lock.h). */
 #include "buffers.h"
 
 #include "buffer_shards.h"
 #include "clock.h"
-#include "threads.h"
+#include "list.h"
+#include "lock.h"
 #include "xn_mem.h"
 
-#include <assert.h>
-#include <pthread.h>
 #include <string.h>
 
 #define SMALLEST_BITS 12              /* 4 KiB */
@@ -39,7 +37,7 @@
 
 /* Lives in the first bytes of a free buffer. */
 typedef struct node {
-    struct node *newer, *older; /* in its class */
+    xn_list link; /* in its class, or in a list of those to be freed */
     int64_t returned_ns;
 } node;
 
@@ -50,10 +48,8 @@ struct xn_buffers {
     xn_buffer_shards *shards; /* NULL: none */
 
     /* Guards all below; on a line that the quick way between callers and shards does not read. */
-    _Alignas(XN_MEM_ALIGNMENT) pthread_mutex_t mutex;
-    struct {
-        node *newest, *oldest;
-    } free[CLASS_COUNT];
+    _Alignas(XN_MEM_ALIGNMENT) xn_lock lock;
+    xn_list free[CLASS_COUNT];     /* the newest first */
     size_t kept_bytes, held_bytes; /* of all free lists; of what callers hold and shards keep */
     uint64_t held;                 /* buffers that callers hold or shards keep */
 };
@@ -85,11 +81,13 @@ size_t xn_buffers_size(size_t bytes) {
 }
 
 static void *memory_alloc(const xn_buffers *buffers, size_t bytes) {
+    xn_lock_assert_none();
     return buffers->backend ? buffers->backend->host_alloc(buffers->device, bytes)
                             : xn_mem_alloc(bytes);
 }
 
 static void memory_free(const xn_buffers *buffers, void *memory) {
+    xn_lock_assert_none();
     if (buffers->backend)
         buffers->backend->host_free(buffers->device, memory);
     else
@@ -119,73 +117,69 @@ xn_status xn_buffers_create(const xn_backend *backend, xn_device *device, size_t
         xn_mem_free(buffers);
         return status;
     }
-    xn_mutex_init_adaptive(&buffers->mutex);
+    xn_lock_init(&buffers->lock);
+    for (int class = 0; class < CLASS_COUNT; class ++)
+        xn_list_init(&buffers->free[class]);
     *out = buffers;
     return XN_OK;
 }
 
 /* ---- the lists ---- */
 
-/* newer: which one it goes behind, or NULL: none. */
-static void link_locked(xn_buffers *buffers, int class, node *item, node *newer) {
-    item->newer = newer;
-    item->older = newer ? newer->older : buffers->free[class].newest;
-    *(item->older ? &item->older->newer : &buffers->free[class].oldest) = item;
-    *(newer ? &newer->older : &buffers->free[class].newest) = item;
-    buffers->kept_bytes += class_bytes(class);
+static node *node_of(xn_list *link) {
+    return XN_LIST_ITEM(link, node, link);
 }
 
-static void push_locked(xn_buffers *buffers, int class, node *item) {
-    item->returned_ns = xn_now_ns();
-    link_locked(buffers, class, item, NULL);
+/* newer: the one that it goes behind, or the class's list. */
+static void link_locked(xn_buffers *buffers, int class, node *item, xn_list *newer,
+                        int64_t returned_ns) {
+    item->returned_ns = returned_ns;
+    xn_list_add_first(newer, &item->link);
+    buffers->kept_bytes += class_bytes(class);
 }
 
 /* Where it belongs by its time; from the oldest on, because it comes from a shard for its age or
  * when little is kept. */
 static void insert_locked(xn_buffers *buffers, int class, node *item, int64_t returned_ns) {
-    node *newer = buffers->free[class].oldest;
-    while (newer && newer->returned_ns < returned_ns)
-        newer = newer->newer;
-    item->returned_ns = returned_ns;
-    link_locked(buffers, class, item, newer);
+    xn_list *newer = buffers->free[class].previous;
+    while (newer != &buffers->free[class] && node_of(newer)->returned_ns < returned_ns)
+        newer = newer->previous;
+    link_locked(buffers, class, item, newer, returned_ns);
 }
 
-/* item: a free buffer of the class, or NULL. */
-static node *take_locked(xn_buffers *buffers, int class, node *item) {
-    if (!item)
-        return NULL;
-    *(item->newer ? &item->newer->older : &buffers->free[class].newest) = item->older;
-    *(item->older ? &item->older->newer : &buffers->free[class].oldest) = item->newer;
+/* The newest or the oldest of a class, which has one. */
+static node *take_locked(xn_buffers *buffers, int class, xn_list *link) {
+    xn_list_remove(link);
     buffers->kept_bytes -= class_bytes(class);
-    return item;
+    return node_of(link);
 }
 
-/* The class whose oldest buffer was returned before all others', or -1 when none is kept. */
+/* When the class's oldest buffer was returned; INT64_MAX: it has none. */
+static int64_t oldest_ns_locked(const xn_buffers *buffers, int class) {
+    const xn_list *list = &buffers->free[class];
+    return xn_list_is_empty(list) ? INT64_MAX : node_of(list->previous)->returned_ns;
+}
+
+/* The class whose oldest buffer was returned before all others'. */
 static int oldest_class_locked(const xn_buffers *buffers) {
-    int found = -1;
-    for (int class = 0; class < CLASS_COUNT; class ++) {
-        const node *oldest = buffers->free[class].oldest;
-        if (oldest && (found < 0 || oldest->returned_ns < buffers->free[found].oldest->returned_ns))
+    int found = 0;
+    for (int class = 1; class < CLASS_COUNT; class ++)
+        if (oldest_ns_locked(buffers, class) < oldest_ns_locked(buffers, found))
             found = class;
-    }
     return found;
 }
 
 /* Takes buffers out, longest unused first, until at most `most` bytes are kept or the next one was
- * returned at keep_ns or later. They come back chained by `older`, to be freed without the mutex.
- */
-static node *evict_locked(xn_buffers *buffers, size_t most, int64_t keep_ns) {
-    node *evicted = NULL;
+ * returned at keep_ns or later. They come in the list, to be freed without the lock. */
+static void evict_locked(xn_buffers *buffers, size_t most, int64_t keep_ns, xn_list *evicted) {
+    xn_list_init(evicted);
     while (buffers->kept_bytes > most) {
         int class = oldest_class_locked(buffers);
-        assert(class >= 0); /* kept_bytes > 0, so some list has a buffer */
-        if (buffers->free[class].oldest->returned_ns >= keep_ns)
+        if (oldest_ns_locked(buffers, class) >= keep_ns)
             break;
-        node *item = take_locked(buffers, class, buffers->free[class].oldest);
-        item->older = evicted;
-        evicted = item;
+        node *item = take_locked(buffers, class, buffers->free[class].previous);
+        xn_list_add_first(evicted, &item->link);
     }
-    return evicted;
 }
 
 /* What may be kept beside what callers hold. */
@@ -193,30 +187,32 @@ static size_t room_locked(const xn_buffers *buffers) {
     return buffers->held_bytes < buffers->max_bytes ? buffers->max_bytes - buffers->held_bytes : 0;
 }
 
-static void free_chain(const xn_buffers *buffers, node *item) {
-    while (item) {
-        node *next = item->older;
-        memory_free(buffers, item);
-        item = next;
+static void free_all(const xn_buffers *buffers, xn_list *evicted) {
+    while (!xn_list_is_empty(evicted)) {
+        xn_list *first = evicted->next;
+        xn_list_remove(first);
+        memory_free(buffers, node_of(first));
     }
 }
 
 /* Frees what is kept beside what callers hold beyond max_bytes. */
 static void make_room(xn_buffers *buffers) {
-    pthread_mutex_lock(&buffers->mutex);
-    node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
-    pthread_mutex_unlock(&buffers->mutex);
-    free_chain(buffers, evicted);
+    xn_list evicted;
+    xn_lock_take(&buffers->lock);
+    evict_locked(buffers, room_locked(buffers), INT64_MAX, &evicted);
+    xn_lock_drop(&buffers->lock);
+    free_all(buffers, &evicted);
 }
 
 /* Frees what was returned before that time; the bytes of it. */
 static size_t free_old(xn_buffers *buffers, int64_t returned_before_ns) {
-    pthread_mutex_lock(&buffers->mutex);
+    xn_list evicted;
+    xn_lock_take(&buffers->lock);
     size_t before = buffers->kept_bytes;
-    node *evicted = evict_locked(buffers, 0, returned_before_ns);
+    evict_locked(buffers, 0, returned_before_ns, &evicted);
     size_t freed = before - buffers->kept_bytes;
-    pthread_mutex_unlock(&buffers->mutex);
-    free_chain(buffers, evicted);
+    xn_lock_drop(&buffers->lock);
+    free_all(buffers, &evicted);
     return freed;
 }
 
@@ -252,23 +248,24 @@ static void empty_shards(xn_buffers *buffers, int64_t returned_before_ns) {
             xn_buffer_shards_take(buffers->shards, shard, returned_before_ns, class_bytes, taken);
         if (!n)
             continue;
-        pthread_mutex_lock(&buffers->mutex);
+        xn_lock_take(&buffers->lock);
         for (int i = 0; i < n; i++) {
             release_locked(buffers, taken[i].class);
             insert_locked(buffers, taken[i].class, taken[i].memory, taken[i].returned_ns);
         }
-        pthread_mutex_unlock(&buffers->mutex);
+        xn_lock_drop(&buffers->lock);
     }
 }
 
 /* ---- */
 
 static void *take_kept(xn_buffers *buffers, int class) {
-    pthread_mutex_lock(&buffers->mutex);
-    void *memory = take_locked(buffers, class, buffers->free[class].newest);
+    xn_lock_take(&buffers->lock);
+    xn_list *list = &buffers->free[class];
+    void *memory = xn_list_is_empty(list) ? NULL : take_locked(buffers, class, list->next);
     if (memory)
         hold_locked(buffers, class);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     return memory;
 }
 
@@ -284,11 +281,12 @@ static void *take_free(xn_buffers *buffers, int class) {
 
 /* Counts one more as held, and makes room for it. */
 static void hold(xn_buffers *buffers, int class) {
-    pthread_mutex_lock(&buffers->mutex);
+    xn_list evicted;
+    xn_lock_take(&buffers->lock);
     const bool over = hold_locked(buffers, class);
-    node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
-    pthread_mutex_unlock(&buffers->mutex);
-    free_chain(buffers, evicted);
+    evict_locked(buffers, room_locked(buffers), INT64_MAX, &evicted);
+    xn_lock_drop(&buffers->lock);
+    free_all(buffers, &evicted);
     if (over && buffers->shards) {
         empty_shards(buffers, INT64_MAX);
         make_room(buffers);
@@ -296,10 +294,10 @@ static void hold(xn_buffers *buffers, int class) {
 }
 
 void xn_buffers_charge(xn_buffers *buffers, int64_t bytes) {
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     buffers->held_bytes += (size_t)bytes;
     update_shards_locked(buffers);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     make_room(buffers);
 }
 
@@ -312,9 +310,9 @@ static void *make(xn_buffers *buffers, int class) {
     }
     if (memory)
         return memory;
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     release_locked(buffers, class);
-    pthread_mutex_unlock(&buffers->mutex);
+    xn_lock_drop(&buffers->lock);
     return NULL;
 }
 
@@ -336,17 +334,18 @@ void *xn_buffers_get_quick(xn_buffers *buffers, size_t bytes) {
 
 void xn_buffers_put(xn_buffers *buffers, void *buffer, size_t bytes) {
     int class = class_of(bytes);
+    xn_list evicted;
     if (!buffer)
         return;
     assert(class >= 0); /* get gave no such buffer */
     if (buffers->shards && xn_buffer_shards_put(buffers->shards, class, class_bytes(class), buffer))
         return;
-    pthread_mutex_lock(&buffers->mutex);
+    xn_lock_take(&buffers->lock);
     release_locked(buffers, class);
-    push_locked(buffers, class, buffer);
-    node *evicted = evict_locked(buffers, room_locked(buffers), INT64_MAX);
-    pthread_mutex_unlock(&buffers->mutex);
-    free_chain(buffers, evicted);
+    link_locked(buffers, class, buffer, &buffers->free[class], xn_now_ns());
+    evict_locked(buffers, room_locked(buffers), INT64_MAX, &evicted);
+    xn_lock_drop(&buffers->lock);
+    free_all(buffers, &evicted);
 }
 
 size_t xn_buffers_trim(xn_buffers *buffers, int64_t returned_before_ns) {
@@ -363,6 +362,6 @@ void xn_buffers_free(xn_buffers *buffers) {
     xn_buffers_trim(buffers, INT64_MAX);
     assert(!buffers->held); /* counts what shards keep, so after they are empty */
     xn_buffer_shards_free(buffers->shards);
-    pthread_mutex_destroy(&buffers->mutex);
+    xn_lock_destroy(&buffers->lock);
     xn_mem_free(buffers);
 }

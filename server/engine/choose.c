@@ -1,6 +1,5 @@
-/* engine_choose.c: from the configuration to pools: which backends, which devices, how many
- * workers. */
-#include "engine_internal.h"
+/* choose.c: from the configuration to pools: which backends, which devices, how many workers. */
+#include "engine_struct.h"
 #include "xn_cpus.h"
 
 #include <stdio.h>
@@ -17,6 +16,70 @@ typedef struct choice {
     int *ordinals; /* of cuda; owned */
     char fallback_reason[XN_FALLBACK_REASON_MAX];
 } choice;
+
+/* ---- the list of devices ---- */
+
+static void list_devices(int found, char *text, size_t size) {
+    size_t length = 0;
+    text[0] = '\0';
+    for (int i = 0; i < found && length < size; i++)
+        length += (size_t)snprintf(text + length, size - length, i ? ", %d" : "%d", i);
+}
+
+static xn_status bad_list(const char *list, const char *what, int found, xn_error *error) {
+    char text[120];
+    list_devices(found, text, sizeof text);
+    return xn_fail(error, XN_ERR_NO_DEVICE, "devices",
+                   "--devices is \"%.63s\": %s; this host has %s; give \"all\" or ordinals such as "
+                   "\"0\" or \"0,1\"",
+                   list, what, text);
+}
+
+static bool contains(const int *ordinals, int count, int ordinal) {
+    for (int i = 0; i < count; i++)
+        if (ordinals[i] == ordinal)
+            return true;
+    return false;
+}
+
+/* The digits at *at, advanced; -1 for none or for more than any host has. */
+static int read_ordinal(const char **at) {
+    const char *digit = *at;
+    int value = 0;
+    while (*digit >= '0' && *digit <= '9' && value < 100000)
+        value = value * 10 + (*digit++ - '0');
+    if (digit == *at || (*digit && *digit != ','))
+        return -1;
+    *at = digit;
+    return value;
+}
+
+xn_status xn_devices_parse(const char *list, int found, int *ordinals, int *count,
+                           xn_error *error) {
+    int taken = 0;
+    if (!strcmp(list, "all")) {
+        for (; taken < found; taken++)
+            ordinals[taken] = taken;
+        *count = taken;
+        return XN_OK;
+    }
+    for (const char *at = list;; at++) {
+        int ordinal = read_ordinal(&at);
+        if (ordinal < 0)
+            return bad_list(list, "it is not a list of ordinals", found, error);
+        if (ordinal >= found)
+            return bad_list(list, "there is no such device", found, error);
+        if (contains(ordinals, taken, ordinal))
+            return bad_list(list, "it names a device twice", found, error);
+        ordinals[taken++] = ordinal;
+        if (!*at)
+            break;
+    }
+    *count = taken;
+    return XN_OK;
+}
+
+/* ---- pools ---- */
 
 static xn_status add_host(const xn_config *config, const char *name, choice *out, xn_error *error) {
     static const int first = 0;
@@ -66,7 +129,7 @@ static xn_status add_gpus(const xn_config *config, const xn_backend *backend, in
         .ordinal_count = count,
         .workers = config->workers ? (int)config->workers : WORKERS_PER_GPU,
         .callers = config->inline_us
-                       ? xn_inline_callers(xn_config_http_threads(config, xn_cpus_usable(), true))
+                       ? xn_callers_of(xn_config_http_threads(config, xn_cpus_usable(), true))
                        : 0,
     };
     return XN_OK;

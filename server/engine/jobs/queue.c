@@ -1,12 +1,12 @@
-/* queue.c: see queue.h. Every job is in two lists: the queue's, in order of arrival, and its
- * group's. A group exists while it holds a job, and group->images is the sum over its jobs. Each is
- * in one of two heaps: the queue's of those that still wait for company, or its flow's of those
- * that are ready; by their oldest job.
+/* queue.c: see queue.h. Every job is in its group, in order of arrival. A group exists while it
+ * holds a job, and group->images is the sum over its jobs. Each is in one of two heaps: the queue's
+ * of those that still wait to fill a batch, or its flow's of those that are ready; by their oldest
+ * job.
  *
  * A flow is what the queue knows of an asset. Those with a ready group are in the heap `active`, by
- * virtual time. One without groups rests while it is ahead of the others, so that whoever comes
- * back at once has not lost its debt; then it is forgotten. (An asset that comes to lie where one
- * was that rests here takes over its debt, which is a batch's work at most.) Virtual times are
+ * virtual time. One without groups rests while it is ahead of the others, so that an asset that
+ * comes back at once has not lost its debt; then it is forgotten. (An asset that comes to lie where
+ * one was that rests here takes over its debt, which is a batch's work at most.) Virtual times are
  * compared by their difference: they may wrap around.
  *
  * Groups and flows that are not needed are kept for reuse, so a steady load allocates nothing. */
@@ -52,7 +52,6 @@ typedef struct bucket {
 
 struct xn_queue {
     xn_batch_policy policy;
-    xn_job *first, *last;
     int64_t count;
     uint64_t arrivals;
     /* Virtual: the start of the last batch, and where half of it, or of one before, is done. */
@@ -154,8 +153,25 @@ int64_t xn_queue_count(const xn_queue *queue) {
     return queue->count;
 }
 
-xn_job *xn_queue_oldest(const xn_queue *queue) {
-    return queue->first;
+xn_job *xn_queue_any(const xn_queue *queue) {
+    const xn_heap_node *flow = queue->active.first;
+    const xn_heap_node *group = flow ? flow_of(flow)->ready.first : queue->waiting.first;
+    return group ? group_of(group)->first : NULL;
+}
+
+/* ---- the batcher: the whole policy is this function ---- */
+
+int64_t xn_batch_wait_ns(const xn_batch_policy *policy, int64_t images, int64_t oldest_ns,
+                         bool draining, int64_t now_ns) {
+    if (draining || images >= policy->max_images || policy->delay_ns <= 0)
+        return 0;
+    /* A job stamped later than `now` has waited for nothing yet. */
+    int64_t waited_ns;
+    if (now_ns <= oldest_ns)
+        return policy->delay_ns;
+    if (__builtin_sub_overflow(now_ns, oldest_ns, &waited_ns))
+        return 0;
+    return waited_ns >= policy->delay_ns ? 0 : policy->delay_ns - waited_ns;
 }
 
 /* ---- flows ---- */
@@ -359,8 +375,8 @@ static void group_update(xn_queue *queue, xn_group *group, bool oldest) {
 
 static int64_t group_wait_ns(const xn_queue *queue, const xn_group *group, bool draining,
                              int64_t now_ns) {
-    xn_batch_pending pending = {group->images, group->first->submitted_ns};
-    return xn_batch_wait_ns(&queue->policy, &pending, draining || group->urgent > 0, now_ns);
+    return xn_batch_wait_ns(&queue->policy, group->images, group->first->submitted_ns,
+                            draining || group->urgent > 0, now_ns);
 }
 
 /* ---- jobs in and out ---- */
@@ -370,18 +386,6 @@ static bool is_urgent(const xn_queue *queue, const xn_job *job) {
     if (__builtin_sub_overflow(job->deadline_ns, job->submitted_ns, &room_ns))
         return job->deadline_ns < job->submitted_ns;
     return room_ns <= queue->policy.delay_ns;
-}
-
-static void queue_link(xn_queue *queue, xn_job *job) {
-    xn_job *after = queue->last;
-    while (after && after->submitted_ns > job->submitted_ns)
-        after = after->previous;
-    job->arrival = queue->arrivals++;
-    job->previous = after;
-    job->next = after ? after->next : queue->first;
-    *(after ? &after->next : &queue->first) = job;
-    *(job->next ? &job->next->previous : &queue->last) = job;
-    queue->count++;
 }
 
 static void group_link(xn_group *group, xn_job *job) {
@@ -399,7 +403,9 @@ xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error) {
     xn_group *group = group_for(queue, job);
     if (!group)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to queue the request");
-    queue_link(queue, job);
+    job->queue = queue;
+    job->arrival = queue->arrivals++;
+    queue->count++;
     group_link(group, job);
     group->images += job->images;
     group->urgent += is_urgent(queue, job);
@@ -407,19 +413,18 @@ xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error) {
     return XN_OK;
 }
 
-/* Out of both lists; what follows for the group is the caller's. */
+/* Out of its group's list; what follows for the group is the caller's. */
 static void unlink_job(xn_queue *queue, xn_job *job) {
     xn_group *group = job->group;
     assert(group && queue->count > 0);
-    *(job->previous ? &job->previous->next : &queue->first) = job->next;
-    *(job->next ? &job->next->previous : &queue->last) = job->previous;
     *(job->group_previous ? &job->group_previous->group_next : &group->first) = job->group_next;
     *(job->group_next ? &job->group_next->group_previous : &group->last) = job->group_previous;
     queue->count--;
     group->images -= job->images;
     group->urgent -= is_urgent(queue, job);
-    job->next = job->previous = job->group_next = job->group_previous = NULL;
+    job->next = job->group_next = job->group_previous = NULL;
     job->group = NULL;
+    job->queue = NULL;
 }
 
 void xn_queue_remove(xn_queue *queue, xn_job *job) {
@@ -438,7 +443,7 @@ int64_t xn_queue_wait_ns(const xn_queue *queue, bool draining, int64_t now_ns) {
     return oldest ? group_wait_ns(queue, group_of(oldest), draining, now_ns) : XN_QUEUE_EMPTY;
 }
 
-/* Groups that have waited for company long enough become ready. */
+/* Groups that have waited long enough become ready. */
 static void end_waits(xn_queue *queue, bool draining, int64_t now_ns) {
     xn_heap_node *oldest;
     while ((oldest = queue->waiting.first) &&

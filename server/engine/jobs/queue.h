@@ -2,7 +2,7 @@
  * equal xn_problem. A plain data structure: no threads, no clock; the engine's mutex guards it.
  *
  * Fair among assets, by work. A group is ready to be launched when the batcher says so: it fills a
- * batch, its oldest job has waited for company, or a deadline is nearer than that wait. Each asset
+ * batch, its oldest job has waited long enough, or a deadline is nearer than that wait. Each asset
  * has a virtual time, which grows by the estimated work of what is taken of it (work.h, and for
  * each batch XN_QUEUE_BATCH_NS). Of the assets that have a ready group, the one with the least
  * virtual time is served, and of equal ones the one whose ready job is oldest; of its ready groups,
@@ -20,7 +20,6 @@
 #ifndef XN_QUEUE_H
 #define XN_QUEUE_H
 
-#include "batcher.h"
 #include "job.h"
 
 #define XN_QUEUE_EMPTY INT64_MAX
@@ -28,6 +27,17 @@
 #define XN_QUEUE_RESTING 1024   /* assets without jobs whose virtual time is remembered, at most */
 
 typedef struct xn_queue xn_queue;
+
+typedef struct xn_batch_policy {
+    int64_t max_images; /* >= 1 */
+    int64_t delay_ns; /* the linger timer: the longest the oldest job waits for others; 0 = none */
+} xn_batch_policy;
+
+/* When a group of so many waiting images, whose oldest job came then, becomes a batch. 0: launch
+ * now. Else nanoseconds to wait before asking again, or until another job joins. Draining launches
+ * at once. Pure. */
+int64_t xn_batch_wait_ns(const xn_batch_policy *policy, int64_t images, int64_t oldest_ns,
+                         bool draining, int64_t now_ns);
 
 /* depth: how many jobs to expect at most; it sizes the hash table. */
 xn_status xn_queue_create(const xn_batch_policy *policy, int64_t depth, xn_queue **out,
@@ -39,7 +49,7 @@ void xn_queue_free(xn_queue *queue); /* NULL-safe; forgets jobs still inside */
 xn_status xn_queue_push(xn_queue *queue, xn_job *job, xn_error *error);
 void xn_queue_remove(xn_queue *queue, xn_job *job);
 int64_t xn_queue_count(const xn_queue *queue);
-xn_job *xn_queue_oldest(const xn_queue *queue); /* or NULL */
+xn_job *xn_queue_any(const xn_queue *queue); /* the oldest of its group; NULL: nothing waits */
 
 /* 0: xn_queue_take gives a batch. XN_QUEUE_EMPTY: nothing waits. Else nanoseconds to wait. */
 int64_t xn_queue_wait_ns(const xn_queue *queue, bool draining, int64_t now_ns);

@@ -39,10 +39,10 @@ static void bench_end(bench *t) {
     xn_engine_stop(t->engine);
     for (int i = 0; i < GPUS; i++) {
         int streams = 0;
-        for (const xn_worker *at = t->engine->members[i].streams; at; at = at->next)
+        for (const xn_caller_stream *at = t->engine->callers.by_device[i].free; at; at = at->next)
             streams++;
         ck_assert_int_eq(streams, CALLERS);
-        ck_assert_int_eq(t->engine->members[i].running, 0);
+        ck_assert_int_eq(t->engine->pools.devices[i].running, 0);
     }
     xn_asset_release(t->asset);
     xn_engine_free(t->engine);
@@ -53,9 +53,9 @@ static void bench_end(bench *t) {
 static void await_idle(bench *t) {
     bool idle = false;
     while (!idle) {
-        pthread_mutex_lock(&t->engine->mutex);
-        idle = t->engine->pools[0].idle == GPUS * WORKERS;
-        pthread_mutex_unlock(&t->engine->mutex);
+        xn_lock_take(&t->engine->lock);
+        idle = t->engine->pools.each[0].idle == GPUS * WORKERS;
+        xn_lock_drop(&t->engine->lock);
     }
 }
 
@@ -194,14 +194,14 @@ START_TEST(beside_a_job_that_is_about_to_start) {
     await_idle(&t);
     fake_job_init(&queued, t.engine, t.asset, 1, 1);
     queued.job.submitted_ns = xn_now_ns();
-    pthread_mutex_lock(&t.engine->mutex);
-    ck_assert_int_eq(xn_queue_push(t.engine->pools[0].queue, &queued.job, NULL), XN_OK);
-    pthread_mutex_unlock(&t.engine->mutex); /* nobody was woken: it stays there */
+    xn_lock_take(&t.engine->lock);
+    ck_assert_int_eq(xn_queue_push(t.engine->pools.each[0].queue, &queued.job, NULL), XN_OK);
+    xn_lock_drop(&t.engine->lock); /* no worker was woken: it stays there */
     ck_assert(try_one(&t, &job));
     fake_job_expect_inline(&job, XN_OK);
-    pthread_mutex_lock(&t.engine->mutex);
-    xn_queue_remove(t.engine->pools[0].queue, &queued.job);
-    pthread_mutex_unlock(&t.engine->mutex);
+    xn_lock_take(&t.engine->lock);
+    xn_queue_remove(t.engine->pools.each[0].queue, &queued.job);
+    xn_lock_drop(&t.engine->lock);
     bench_end(&t);
 }
 END_TEST
@@ -212,18 +212,18 @@ END_TEST
 static void await_returned(bench *t) {
     bool returned = false;
     while (!returned) {
-        pthread_mutex_lock(&t->engine->mutex);
-        returned = !t->engine->inline_running;
-        pthread_mutex_unlock(&t->engine->mutex);
+        xn_lock_take(&t->engine->lock);
+        returned = !t->engine->callers.running;
+        xn_lock_drop(&t->engine->lock);
     }
 }
 
-static void set_starving(bench *t, int device, bool starving) {
-    pthread_mutex_lock(&t->engine->mutex);
-    t->engine->members[device].starving = starving;
-    pthread_cond_broadcast(&t->engine->pools[0].work);
-    pthread_cond_broadcast(&t->engine->pools[0].quiet);
-    pthread_mutex_unlock(&t->engine->mutex);
+static void set_oom_waiters(bench *t, int device, int waiters) {
+    xn_lock_take(&t->engine->lock);
+    t->engine->pools.devices[device].oom_waiters = waiters;
+    pthread_cond_broadcast(&t->engine->pools.each[0].work);
+    pthread_cond_broadcast(&t->engine->pools.devices[device].changed);
+    xn_lock_drop(&t->engine->lock);
 }
 
 /* Its caller waits a moment only. Others go to the device that is left; the job is answered at its
@@ -245,9 +245,9 @@ START_TEST(hangs_with_a_caller) {
         fake_job_expect_inline(&other, XN_OK);
         ck_assert_int_eq(other.job.device, 1);
     }
-    set_starving(&t, 1, true); /* the hung one is not tried again */
+    set_oom_waiters(&t, 1, 1); /* the hung one is not tried again */
     ck_assert(!try_one(&t, &other) && !other.job.caller);
-    set_starving(&t, 1, false);
+    set_oom_waiters(&t, 1, 0);
     fake_wait(&caught.done);
     ck_assert_int_eq(caught.job.status, XN_ERR_DEADLINE);
     ck_assert_ptr_nonnull(strstr(caught.job.error.message, "during the computation"));
@@ -256,7 +256,7 @@ START_TEST(hangs_with_a_caller) {
     fake_wait(&caught.released);
     ck_assert(caught.output[0] == 10 && caught.done_calls == 1);
     await_returned(&t);
-    t.engine->pools[0].turn = 0;
+    t.engine->callers.by_pool[0].turn = 0;
     ck_assert(try_one(&t, &other));
     ck_assert_int_eq(other.job.device, 0);
     bench_end(&t);
@@ -272,7 +272,7 @@ START_TEST(is_late_with_a_caller) {
     bench_start(&t, &config);
     put_everywhere(&t);
     for (int fails = 0; fails < 2; fails++) {
-        t.engine->pools[0].turn = 0;
+        t.engine->callers.by_pool[0].turn = 0;
         fake[FAKE_GPU].hung[0] = true;
         ck_assert(!try_one(&t, &late));
         fake_job_submit(&late);
@@ -328,10 +328,10 @@ END_TEST
 
 /* With 1 thread none waits: it serves all others. */
 START_TEST(half_of_the_threads_wait) {
-    ck_assert_int_eq(xn_inline_callers(1), 0);
-    ck_assert_int_eq(xn_inline_callers(2), 1);
-    ck_assert_int_eq(xn_inline_callers(3), 1);
-    ck_assert_int_eq(xn_inline_callers(16), 8);
+    ck_assert_int_eq(xn_callers_of(1), 0);
+    ck_assert_int_eq(xn_callers_of(2), 1);
+    ck_assert_int_eq(xn_callers_of(3), 1);
+    ck_assert_int_eq(xn_callers_of(16), 8);
 }
 END_TEST
 
@@ -371,7 +371,7 @@ END_TEST
 
 typedef struct model {
     int running[GPUS];
-    bool up[GPUS], starving[GPUS], has[GPUS];
+    bool up[GPUS], oom_waiters[GPUS], has[GPUS];
     int turn;
     bool stopping;
 } model;
@@ -383,10 +383,10 @@ static int predict(const model *m) {
         return -1;
     for (int k = 0; k < GPUS; k++) {
         const int i = (m->turn + k) % GPUS;
-        if (!m->up[i] || m->starving[i])
+        if (!m->up[i] || m->oom_waiters[i])
             continue;
         any |= m->has[i];
-        /* fewer runs first, then who has the weights, then in turn */
+        /* fewer runs first, then a device with the weights, then in turn */
         const int rank = 2 * m->running[i] + !m->has[i];
         if (best < 0 || rank < 2 * m->running[best] + !m->has[best])
             best = i;
@@ -397,7 +397,7 @@ static int predict(const model *m) {
 static void lose(bench *t, int device) {
     const xn_error why = {.status = XN_ERR_DEVICE_LOST, .message = "pulled out"};
     fake[FAKE_GPU].lost[device] = true;
-    xn_engine_lose_member(t->engine, device, &why);
+    xn_pools_lose_device(&t->engine->pools, device, &why);
 }
 
 /* One more job: where the model says, or not at all. held: it stays in its run. */
@@ -434,8 +434,8 @@ static void step(bench *t, model *m, caller *callers, sem_t *ended, xn_rng *rng)
     const int device = (int)xn_rng_below(rng, GPUS);
     switch (xn_rng_below(rng, 16)) {
     case 0:
-        m->starving[device] = !m->starving[device];
-        set_starving(t, device, m->starving[device]);
+        m->oom_waiters[device] = !m->oom_waiters[device];
+        set_oom_waiters(t, device, m->oom_waiters[device]);
         break;
     case 1:
         if (xn_rng_below(rng, 8) == 0) {
@@ -472,7 +472,7 @@ START_TEST(jobs_go_where_the_model_says) {
     for (int i = 0; i < CALLERS; i++)
         fewer(&m, callers, &ended);
     for (int i = 0; i < GPUS; i++)
-        set_starving(&t, i, false);
+        set_oom_waiters(&t, i, 0);
     xn_engine_stop(t.engine);
     m.stopping = true;
     more(&t, &m, callers, &ended, false);
@@ -491,11 +491,11 @@ typedef struct crowd {
     atomic_int inlined, done[GPUS + 1], at; /* jobs so far */
 } crowd;
 
-typedef struct member {
+typedef struct hammer {
     crowd *all;
     int index;
     pthread_t thread;
-} member;
+} hammer;
 
 /* Devices run short of memory, recover, and one is lost half-way. */
 static void disturb(crowd *all, xn_rng *rng) {
@@ -540,8 +540,8 @@ static void run_one(crowd *all, xn_rng *rng, fake_job *job) {
     xn_ticket_leave(&job->ticket);
 }
 
-static void *member_main(void *context) {
-    member *self = context;
+static void *hammer_main(void *context) {
+    hammer *self = context;
     xn_rng rng = {self->all->seed + (uint64_t)self->index};
     fake_job job;
     for (int i = 0; i < JOBS; i++) {
@@ -554,17 +554,17 @@ static void *member_main(void *context) {
 START_TEST(a_crowd) {
     xn_config config = inline_config();
     crowd all = {.seed = xn_test_seed(), .loses = _i};
-    member members[THREADS];
+    hammer hammers[THREADS];
     config.max_batch_images = 16;
     config.canary_interval_ms = 1;
     fake_reset();
     bench_start(&all.t, &config);
     for (int i = 0; i < THREADS; i++) {
-        members[i] = (member){.all = &all, .index = i};
-        ck_assert_int_eq(pthread_create(&members[i].thread, NULL, member_main, &members[i]), 0);
+        hammers[i] = (hammer){.all = &all, .index = i};
+        ck_assert_int_eq(pthread_create(&hammers[i].thread, NULL, hammer_main, &hammers[i]), 0);
     }
     for (int i = 0; i < THREADS; i++)
-        pthread_join(members[i].thread, NULL);
+        pthread_join(hammers[i].thread, NULL);
     ck_assert_int_eq(all.done[0] + all.done[1] + all.done[GPUS], THREADS * JOBS);
     ck_assert_int_gt(all.inlined, 0);
     ck_assert_int_gt(all.done[0], 0);
@@ -576,9 +576,9 @@ START_TEST(a_crowd) {
 }
 END_TEST
 
-XN_SUITE(engine_guests) {
-    Suite *s = suite_create("engine_guests");
-    TCase *t = tcase_create("guests");
+XN_SUITE(engine_callers) {
+    Suite *s = suite_create("engine_callers");
+    TCase *t = tcase_create("callers");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, devices_take_turns);
     tcase_add_test(t, weights_follow_the_jobs);

@@ -1,15 +1,13 @@
-/* buffer_shards.c: for each processor a mutex, which hardly any other processor asks for, and a
+/* buffer_shards.c: for each processor a lock, which hardly any other processor asks for, and a
  * stack of buffers a class. What is known of a free buffer is here and not in its first bytes: a
  * buffer that a device has written need not come into the caches for it. */
 #include "buffer_shards.h"
 
 #include "clock.h"
 #include "cpu_shard.h"
-#include "threads.h"
+#include "lock.h"
 #include "xn_mem.h"
 
-#include <assert.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -24,7 +22,7 @@ typedef struct stack {
 } stack;
 
 typedef struct shard {
-    _Alignas(XN_MEM_ALIGNMENT) pthread_mutex_t mutex; /* guards all below */
+    _Alignas(XN_MEM_ALIGNMENT) xn_lock lock; /* guards all below */
     size_t bytes;
     stack stacks[XN_SHARD_CLASSES];
 } shard;
@@ -48,7 +46,7 @@ xn_status xn_buffer_shards_create(unsigned count, size_t shard_bytes, xn_buffer_
     shards->count = count;
     shards->shard_bytes = shard_bytes;
     for (unsigned i = 0; i < count; i++)
-        xn_mutex_init_adaptive(&shards->each[i].mutex);
+        xn_lock_init(&shards->each[i].lock);
     *out = shards;
     return XN_OK;
 }
@@ -58,7 +56,7 @@ void xn_buffer_shards_free(xn_buffer_shards *shards) {
         return;
     for (unsigned i = 0; i < shards->count; i++) {
         assert(!shards->each[i].bytes);
-        pthread_mutex_destroy(&shards->each[i].mutex);
+        xn_lock_destroy(&shards->each[i].lock);
     }
     xn_mem_free(shards);
 }
@@ -69,7 +67,7 @@ unsigned xn_buffer_shards_count(const xn_buffer_shards *shards) {
 
 static shard *lock_shard(xn_buffer_shards *shards, unsigned number) {
     shard *s = &shards->each[number];
-    pthread_mutex_lock(&s->mutex);
+    xn_lock_take(&s->lock);
     return s;
 }
 
@@ -78,14 +76,15 @@ bool xn_buffer_shards_put(xn_buffer_shards *shards, int class, size_t bytes, voi
         return false;
     shard *s = lock_shard(shards, xn_cpu_shard(shards->count));
     stack *of = &s->stacks[class];
-    /* Under the mutex: who closes the shards and locks this one later finds what was put before. */
+    /* Under the lock: a thread that closes the shards and then locks this one finds what was put
+     * before. */
     const bool fits = !atomic_load_explicit(&shards->closed, memory_order_relaxed) &&
                       of->count < XN_SHARD_SLOTS && s->bytes + bytes <= shards->shard_bytes;
     if (fits) {
         of->slots[of->count++] = (slot){memory, xn_now_ns()};
         s->bytes += bytes;
     }
-    pthread_mutex_unlock(&s->mutex);
+    xn_lock_drop(&s->lock);
     return fits;
 }
 
@@ -97,7 +96,7 @@ static void *get_from(xn_buffer_shards *shards, unsigned number, int class, size
         memory = of->slots[--of->count].memory;
         s->bytes -= bytes;
     }
-    pthread_mutex_unlock(&s->mutex);
+    xn_lock_drop(&s->lock);
     return memory;
 }
 
@@ -133,7 +132,7 @@ int xn_buffer_shards_take(xn_buffer_shards *shards, unsigned number, int64_t bef
         s->bytes -= (size_t)old * bytes_of(class);
         taken += old;
     }
-    pthread_mutex_unlock(&s->mutex);
+    xn_lock_drop(&s->lock);
     return taken;
 }
 
