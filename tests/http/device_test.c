@@ -2,8 +2,8 @@
  * runs out of memory, fails and takes its time when a test says so. Threads meet on semaphores: a
  * gated run holds its worker until the test lets it go. */
 #include "client/instance.h"
-#include "unit/engine/engine_fake.h"
 #include "client/wire.h"
+#include "unit/engine/engine_fake.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* What workers keep to run with: memory of the tensors between layers, which a small model can make
  * large. A limit refuses it, the queue's bytes count it, and it is given back. */
-#include "nw_write.h"
 #include "client/wire.h"
+#include "nw_write.h"
 
 #include "client/oip.h"
 

@@ -10,6 +10,7 @@
  *   field TEXT, says TEXT           part of the error's field, and of its message
  *   PATH = JSON, no PATH            the value there begins so, blanks aside; there is none
  *   has TEXT, lacks TEXT            of the body
+ *   kept                            the connection stays open
  *   head NAME: TEXT, no head NAME   a header is or holds that; there is none
  * The error has the form of the Open Inference Protocol where STATUS is followed by "oip". A whole
  * file is spoken on one connection, as long as the daemon keeps it: each answer leaves it in step.
@@ -124,7 +125,8 @@ static xt_buffer request_of(const xn_table_row *row, int end) {
             xt_print(&bytes, "%s\r\n", field->text);
     }
     const size_t begins = body && body->length > 1 ? 2 : 1;
-    if (body && !has_header(row, end, "Content-Length:"))
+    if (body && !has_header(row, end, "Content-Length:") &&
+        !has_header(row, end, "Transfer-Encoding:"))
         xt_print(&bytes, "Content-Length: %zu\r\n", body->length - begins);
     xt_print(&bytes, "\r\n");
     if (body)
@@ -177,7 +179,9 @@ static void check_header(const play *p, const xt_response *response, const char 
 static void check(const play *p, const xt_response *response, const char *text) {
     const char *body = response->body, *rest, *equals = strstr(text, " = ");
     char path[64];
-    if ((rest = behind(text, "no head "))) {
+    if (!strcmp(text, "kept")) {
+        expect(p, !response->close, "closes: %s", response->head);
+    } else if ((rest = behind(text, "no head "))) {
         expect(p, !XT_HEADER(response, rest), "%s: %s", rest, response->head);
     } else if ((rest = behind(text, "head "))) {
         check_header(p, response, rest);
