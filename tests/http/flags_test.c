@@ -167,19 +167,6 @@ START_TEST(json_logs) {
 }
 END_TEST
 
-START_TEST(text_logs) {
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--log-level", "debug"));
-    xt_response response;
-    xt_fetch(d, "GET", "/x%0Aforged", "X-Request-Id: logged-two\r\n", NULL, 0, &response);
-    xt_response_free(&response);
-    ck_assert(xt_daemon_log_wait(d, "id=logged-two"));
-    char *log = xt_daemon_log(d);
-    ck_assert_ptr_null(strstr(log, "\nforged"));
-    free(log);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 XN_SUITE(http_flags) {
     Suite *s = suite_create("http_flags");
     TCase *t = tcase_create("flags");
@@ -194,7 +181,6 @@ XN_SUITE(http_flags) {
     tcase_add_test(t, a_port_in_use_is_an_error);
     tcase_add_test(t, start_up_lines);
     tcase_add_test(t, json_logs);
-    tcase_add_test(t, text_logs);
     suite_add_tcase(s, t);
     return s;
 }

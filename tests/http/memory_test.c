@@ -377,7 +377,7 @@ START_TEST(a_reader_that_makes_progress_is_served) {
     static char piece[1 << 14];
     size_t all = 0;
     ask_for_much(&conn, d, "application/octet-stream");
-    for (int64_t end = xt_now_ms() + 2000; xt_now_ms() < end; xt_nap()) {
+    for (int64_t end = xt_now_ms() + 1200; xt_now_ms() < end; xt_nap()) {
         ssize_t got = recv(conn.fd, piece, sizeof piece, MSG_DONTWAIT);
         ck_assert_msg(got != 0, "cut off after %zu bytes", all);
         all += got > 0 ? (size_t)got : 0;
@@ -393,14 +393,11 @@ END_TEST
 
 /* What idle traffic leaves behind: less than a fifth of what the requests held. */
 START_TEST(idle_memory_is_given_back) {
-    enum { COUNT = 4 };
     xt_daemon *d = xt_daemon_start(XT_NO_FLAGS);
     ck_assert_int_eq(post(d, 100), 200);
     long before = xt_daemon_memory_kb(d, "VmRSS"), after = 0;
-    for (int i = 0; i < COUNT; i++) {
-        ck_assert_int_eq(post(d, 100 * MIB), 200);
-        ck_assert_int_eq(post_from(d, NULL, 100, 2500), 200); /* 100 MB of output, as JSON */
-    }
+    ck_assert_int_eq(post(d, 100 * MIB), 200);
+    ck_assert_int_eq(post_from(d, NULL, 100, 2500), 200); /* 100 MB of output, as JSON */
     for (int64_t end = xt_now_ms() + XT_PATIENCE_MS / 2; xt_now_ms() < end; xt_nap()) {
         after = xt_daemon_memory_kb(d, "VmRSS");
         if (after < before + 20 * 1024)

@@ -1000,6 +1000,7 @@ START_TEST(loading_survives_failed_allocations) {
         put(&s, name, (float)(i + 1));
     }
     side_close(&s);
+    s.options.poll_ms = 1; /* a file that failed is tried again after ten of them */
     xn_mem_set_hook(xt_fault_hook, &fault);
     long n = 0, failed = 1;
     for (; failed; n++) {

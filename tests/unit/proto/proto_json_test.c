@@ -131,6 +131,9 @@ START_TEST(refuses_bad_syntax) {
         {"{" BOTH ",\"stride\":NaN}", "", "NaN"},
         {"{" BOTH ",\"stride\":Infinity}", "", "Infinity"},
         {"{" BOTH ",\"stride\":01}", "", "not valid JSON"},
+        {"{" BOTH ",\"stride\":+1}", "", "not valid JSON"},
+        {"{" BOTH ",\"id\":\"\\x41\"}", "", "not valid JSON"},
+        {"{" BOTH ",\"id\":\"\x01\"}", "", "not valid JSON"},
         {"{" BOTH ",\"stride\":9223372036854775808}", "stride",
          "stride is 9223372036854775808, before byte 145 of the body; integers there must be "
          "within"},
