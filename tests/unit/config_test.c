@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <libgen.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -425,16 +426,12 @@ START_TEST(files_of_zeros_and_of_many_bytes) {
 }
 END_TEST
 
-static bool refuse_memory(void *context, size_t bytes) {
-    (void)context;
-    (void)bytes;
-    return false;
-}
 START_TEST(no_memory_for_the_file) {
+    atomic_int countdown = 0;
     xn_config c;
     xn_command command = XN_COMMAND_SERVE;
     xn_error error = {0};
-    xn_mem_set_hook(refuse_memory, NULL);
+    xn_mem_set_hook(xn_test_count_down, &countdown);
     xn_status status = load("", "", "port = 1", &c, &command, &error);
     xn_mem_set_hook(NULL, NULL);
     ck_assert_int_eq(status, XN_ERR_NO_MEMORY);

@@ -7,6 +7,7 @@
 #include "xn_model_config.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -804,15 +805,6 @@ START_TEST(refuses_whatever_is_cut_off) {
 }
 END_TEST
 
-typedef struct counter {
-    int left;
-} counter;
-
-static bool fail_at(void *context, size_t bytes) {
-    (void)bytes;
-    return ((counter *)context)->left-- != 0;
-}
-
 static xn_status read_all(const nw_files *files, xn_error *error) {
     xn_model_config *config = NULL;
     xn_graph *graph = NULL;
@@ -837,9 +829,9 @@ START_TEST(every_allocation_may_fail) {
     int failed = 0;
     small_files(xn_test_seed(), &files);
     for (xn_status status = XN_ERR_NO_MEMORY; status; failed++) {
-        counter c = {failed};
+        atomic_int countdown = failed;
         xn_error error = {0};
-        xn_mem_set_hook(fail_at, &c);
+        xn_mem_set_hook(xn_test_count_down, &countdown);
         status = read_all(&files, &error);
         xn_mem_set_hook(NULL, NULL);
         ck_assert_msg(!status || (status == XN_ERR_NO_MEMORY && error.message[0]), "%d: %s: %s",

@@ -5,6 +5,7 @@
 #include "xn_oip.h"
 #include "xn_test.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -293,14 +294,6 @@ START_TEST(shared_memory) {
 }
 END_TEST
 
-typedef struct failing {
-    int left;
-} failing;
-static bool fail_nth(void *context, size_t bytes) {
-    (void)bytes;
-    return ((failing *)context)->left-- != 0;
-}
-
 START_TEST(every_allocation_fails) {
     static const char body[] = PARAMETER("\"config\":\"{}\",\"file:a\":\"Q\\/==\"");
     static const char shm[] = "{\"key\":\"/a\",\"byte_size\":1}";
@@ -308,14 +301,14 @@ START_TEST(every_allocation_fails) {
     xn_proto_init();
     for (int n = 0; n < 4; n++)
         for (int which = 0; which < 5; which++) {
-            failing f = {n};
+            atomic_int countdown = n;
             xn_error error = {0};
             xn_load_request request = {0};
             xn_shm_request region;
             void *bytes = NULL;
             size_t length;
             bool ready;
-            xn_mem_set_hook(fail_nth, &f);
+            xn_mem_set_hook(xn_test_count_down, &countdown);
             last[which] = which == 0   ? xn_oip_parse_load(body, sizeof body - 1, &request, &error)
                           : which == 1 ? xn_oip_parse_index("{}", 2, &ready, &error)
                           : which == 2 ? xn_oip_parse_unload("{}", 2, &error)

@@ -4,6 +4,7 @@
 #include "xn_oip.h"
 #include "xn_test.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -567,16 +568,6 @@ START_TEST(every_split) {
 }
 END_TEST
 
-typedef struct failing {
-    int left, taken;
-} failing;
-static bool fail_nth(void *context, size_t bytes) {
-    failing *f = context;
-    (void)bytes;
-    f->taken++;
-    return f->left-- != 0;
-}
-
 START_TEST(every_allocation_fails) {
     xn_proto_init();
     for (size_t i = 0; i < sizeof samples / sizeof *samples; i++) {
@@ -585,9 +576,9 @@ START_TEST(every_allocation_fails) {
         xn_status status = XN_ERR_NO_MEMORY;
         int n = 0;
         for (; status; n++) {
-            failing f = {.left = n};
+            atomic_int countdown = n;
             xn_error error = {0};
-            xn_mem_set_hook(fail_nth, &f);
+            xn_mem_set_hook(xn_test_count_down, &countdown);
             status = parse(whole.bytes, whole.length, (long)header, &copy, &error);
             xn_mem_set_hook(NULL, NULL);
             ck_assert_msg(!status || status == XN_ERR_NO_MEMORY, "%s", error.message);
