@@ -1,5 +1,4 @@
 /* table.c: see table.h. */
-#define _GNU_SOURCE
 #include "table.h"
 
 #include <ctype.h>
@@ -113,14 +112,22 @@ static void read_let(reader *r, const char *text) {
     r->word_count++;
 }
 
-static void read_row(reader *r, const char *text, xn_table *table) {
+/* The next '|' with a blank, or the line's border, on both sides; NULL: there is none. */
+static const char *next_bar(const char *line, const char *from) {
+    for (const char *at = strchr(from, '|'); at; at = strchr(at + 1, '|'))
+        if ((at == line || at[-1] == ' ') && (at[1] == ' ' || !at[1]))
+            return at;
+    return NULL;
+}
+
+static void read_row(reader *r, const char *line, xn_table *table) {
     table->rows = realloc(table->rows, (size_t)(table->count + 1) * sizeof *table->rows);
     xn_table_row *row = &table->rows[table->count++];
     *row = (xn_table_row){.line = r->line};
-    for (const char *end; text; text = end ? end + 3 : NULL) {
+    for (const char *text = line, *end; text; text = end ? end + 1 : NULL) {
         if (row->count == XN_TABLE_FIELDS)
             stop(r->path, r->line, "more than %d fields", XN_TABLE_FIELDS);
-        end = strstr(text, " | ");
+        end = next_bar(line, text);
         row->fields[row->count++] = trimmed(r, text, end ? (size_t)(end - text) : strlen(text));
     }
     for (int i = row->count; i < XN_TABLE_FIELDS; i++)

@@ -1,5 +1,5 @@
-/* table.h: cases as text. A file has a row a line, whose fields stand apart by " | "; blanks around
- * a field do not count. Lines that begin with '#' say what the next rows are about.
+/* table.h: cases as text. A file has a row a line, whose fields stand apart by '|' between blanks;
+ * blanks around a field do not count. Lines that begin with '#' say what the next rows are about.
  *   <crlf> <cr> <lf> <tab> <sp> <nul> <7f>   that byte
  *   <NAME>                                   the text of a line "let NAME = text" above
  *   <NAME*20>                                twenty times that text, or that byte
