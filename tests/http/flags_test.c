@@ -14,6 +14,21 @@ START_TEST(version) {
 }
 END_TEST
 
+/* What the printing is made of: tests/unit/config_test.c. */
+START_TEST(help_and_the_configuration_are_printed) {
+    xt_buffer help = {0}, config = {0};
+    ck_assert_int_eq(xt_run(XT_FLAGS("--help"), NULL, &help, NULL), 0);
+    ck_assert_msg(strstr(help.data, "--check-config") != NULL, "%s", help.data);
+    ck_assert_int_eq(xt_run(XT_FLAGS("--check-config", "--max-weights=7"),
+                            XT_FLAGS("XNORD_QUEUE_DEPTH=12"), &config, NULL),
+                     0);
+    ck_assert_msg(strstr(config.data, "queue-depth = 12") && strstr(config.data, "weights = 7"),
+                  "%s", config.data);
+    xt_buffer_free(&help);
+    xt_buffer_free(&config);
+}
+END_TEST
+
 START_TEST(list_devices_shows_the_cpu) {
     xt_buffer out = {0};
     ck_assert_int_eq(xt_run(XT_FLAGS("--list-devices"), NULL, &out, NULL), 0);
@@ -173,6 +188,7 @@ XN_SUITE(http_flags) {
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, version);
+    tcase_add_test(t, help_and_the_configuration_are_printed);
     tcase_add_test(t, list_devices_shows_the_cpu);
     tcase_add_loop_test(t, the_instruction_set_is_named_or_refused, 0, 5);
     tcase_add_loop_test(t, fewer_openmp_threads_than_asked_for, 0, 3);

@@ -317,6 +317,35 @@ START_TEST(sigterm_under_load) {
 }
 END_TEST
 
+#define SEVEN "1,1,1,1,1,1,1"
+
+/* Some 2e8 multiply-adds on the naive backend, which are under way when the signal comes. */
+START_TEST(what_runs_is_finished) {
+    static const char body[] =
+        "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, \"weights\": "
+        "{\"shape\": [1,1,7,7], \"datatype\": \"INT8\", \"data\": [" SEVEN "," SEVEN "," SEVEN
+        "," SEVEN "," SEVEN "," SEVEN "," SEVEN "]}, "
+        "\"padding\": 1000, \"pad_value\": 1}";
+    xt_conn conn;
+    xt_buffer bytes = {0};
+    xt_response response;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "ref", "--workers", "1"));
+    xt_print(&bytes,
+             "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+             "Accept: application/octet-stream\r\nContent-Length: %zu\r\n\r\n%s",
+             sizeof body - 1, body);
+    ck_assert(xt_connect(&conn, d) && xt_send(&conn, bytes.data, bytes.length));
+    ck_assert(xt_metric_reaches(d, "xnord_inflight_requests", 1));
+    kill(d->pid, SIGTERM);
+    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    xt_buffer_free(&bytes);
+    ck_assert_int_eq(xt_daemon_wait(d), 0);
+}
+END_TEST
+
 START_TEST(idle_connections_do_not_delay_the_end) {
     xt_conn idle, silent;
     xt_daemon *d = xt_daemon_start(XT_FLAGS("--grace-ms", "600000"));
@@ -370,6 +399,7 @@ XN_SUITE(http_overload) {
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, sigterm_under_load);
+    tcase_add_test(t, what_runs_is_finished);
     tcase_add_loop_test(t, idle_connections_do_not_delay_the_end, 0, 2);
     tcase_add_test(t, second_signal_exits_at_once);
     tcase_add_test(t, grace_time_ends);

@@ -278,7 +278,6 @@ START_TEST(folders_links_and_sighup) {
     xt_response_free(&response);
     ck_assert_int_eq(put_version(&conn, "v", 1, &response), XT_GOT);
     xt_response_free(&response);
-    xt_disconnect(&conn);
     snprintf(path, sizeof path, "%s/v.safetensors", folder);
     snprintf(outside, sizeof outside, "%s/copy.safetensors", folder);
     ck_assert_int_eq(link(path, outside), 0);
@@ -288,6 +287,14 @@ START_TEST(folders_links_and_sighup) {
     for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; !hash[0] && xt_now_ms() < end; xt_nap())
         get_hash(d, "copy", hash);
     ck_assert_str_ne(hash, "");
+    static const int deleted[] = {204, 404};
+    for (int i = 0; i < 2; i++) { /* with its file */
+        ck_assert_int_eq(delete_name(&conn, "v", &response), XT_GOT);
+        ck_assert_int_eq(response.status, deleted[i]);
+        xt_response_free(&response);
+        ck_assert_int_ne(access(path, F_OK), 0);
+    }
+    xt_disconnect(&conn);
     ck_assert_int_eq(xt_daemon_stop(d), 0);
     snprintf(path, sizeof path, "%s/w.safetensors", folder);
     ck_assert_int_eq(rmdir(path), 0);
