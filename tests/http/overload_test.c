@@ -319,17 +319,18 @@ END_TEST
 
 #define SEVEN "1,1,1,1,1,1,1"
 
-/* Some 2e8 multiply-adds on the naive backend, which are under way when the signal comes. */
+/* Some 5e7 multiply-adds on the naive backend, which are under way when the signal comes. */
 START_TEST(what_runs_is_finished) {
     static const char body[] =
         "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, \"weights\": "
         "{\"shape\": [1,1,7,7], \"datatype\": \"INT8\", \"data\": [" SEVEN "," SEVEN "," SEVEN
         "," SEVEN "," SEVEN "," SEVEN "," SEVEN "]}, "
-        "\"padding\": 1000, \"pad_value\": 1}";
+        "\"padding\": 500, \"pad_value\": 1}";
     xt_conn conn;
     xt_buffer bytes = {0};
     xt_response response;
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "ref", "--workers", "1"));
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "ref", "--workers", "1", "--timeout-ms",
+                                            "300000", "--grace-ms", "300000"));
     xt_print(&bytes,
              "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
              "Accept: application/octet-stream\r\nContent-Length: %zu\r\n\r\n%s",
