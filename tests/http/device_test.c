@@ -207,27 +207,6 @@ START_TEST(lost_with_policy_cpu) {
 }
 END_TEST
 
-/* A device that is lost while an HTTP thread runs a request there: who asked is told, and others
- * are served. */
-START_TEST(lost_inline) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.on_device_loss = XN_LOSS_CPU;
-    r.server.config.inline_us = 100;
-    rig_start(&r);
-    for (int i = 0; i < 3; i++) { /* the first prepares the weights, by a worker */
-        call c = call_send(&r, 1, 2, "");
-        expect_served(&c, "cuda:0");
-    }
-    fake[FAKE_GPU].lost[0] = true;
-    call running = call_send(&r, 1, 2, "");
-    expect_error(&running, 503, NULL, "launch failure", "the request that ran");
-    call later = call_send(&r, 1, 2, "");
-    expect_served(&later, "cpu");
-    rig_stop(&r);
-}
-END_TEST
-
 /* A lost device pins no memory either: the first request still gets a buffer, and so finds the
  * loss. */
 START_TEST(lost_before_any_memory_was_pinned) {
@@ -240,46 +219,6 @@ START_TEST(lost_before_any_memory_was_pinned) {
     expect_error(&first, 503, NULL, "launch failure", "the request that finds the loss");
     call later = call_send(&r, 1, 2, "");
     expect_served(&later, "cpu");
-    rig_stop(&r);
-}
-END_TEST
-
-/* A device that is lost while weights are put on it. */
-START_TEST(lost_while_preparing) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.on_device_loss = XN_LOSS_EXIT;
-    rig_start(&r);
-    fake[FAKE_GPU].prepare_gated = true;
-    call c = call_send(&r, 1, 2, "");
-    fake_wait(&fake[FAKE_GPU].prepare_entered);
-    fake[FAKE_GPU].lost[0] = true;
-    sem_post(&fake[FAKE_GPU].prepare_gate);
-    expect_error(&c, 503, NULL, "launch failure", "inline weights");
-    fake_wait(&r.fatal);
-    expect_get(&r, "/v2/health/ready", 503, "cuda:0 was lost");
-    rig_stop(&r);
-}
-END_TEST
-
-/* A self-test that fails turns the service away from new clients, until it passes again. */
-START_TEST(canary) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.canary_interval_ms = 5;
-    rig_start(&r);
-    for (int fails = 1; fails >= 0; fails--) {
-        bool as_told = false;
-        fake[FAKE_GPU].canary_failure = fails ? XN_ERR_INTERNAL : XN_OK;
-        for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; !as_told && xt_now_ms() < end; xt_nap()) {
-            xt_response response;
-            xt_fetch(&r.server.address, "GET", "/v2/health/ready", "", NULL, 0, &response);
-            as_told = response.status == (fails ? 503 : 200);
-            ck_assert(!fails || !as_told || strstr(response.body, "41 instead of 42"));
-            xt_response_free(&response);
-        }
-        ck_assert_msg(as_told, "readiness does not follow the canary");
-    }
     rig_stop(&r);
 }
 END_TEST
@@ -306,36 +245,6 @@ START_TEST(device_memory) {
     expect_served(&again, "cuda:0");
     expect_rejected(&r, "no_memory", 2);
     expect_get(&r, "/v2/health/ready", 200, "\"ready\": true");
-    rig_stop(&r);
-}
-END_TEST
-
-/* A batch of several requests: each gets the answer, right or not. */
-START_TEST(all_of_a_batch_are_answered) {
-    enum { REQUESTS = 5 };
-    rig r;
-    call calls[REQUESTS];
-    rig_prepare(&r);
-    rig_start(&r);
-    for (int fails = 0; fails < 2; fails++) {
-        call first = call_hold(&r, 2, "");
-        for (int i = 0; i < REQUESTS; i++)
-            calls[i] = call_send(&r, 1, 5, "");
-        wait_queued(&r, REQUESTS);
-        fake[FAKE_GPU].run_failure = fails ? XN_ERR_INTERNAL : XN_OK;
-        sem_post(&fake[FAKE_GPU].gate);
-        for (int i = -1; i < REQUESTS; i++) {
-            call *c = i < 0 ? &first : &calls[i];
-            if (fails)
-                expect_error(c, 500, NULL, "the run fails", "a batch that fails");
-            else
-                expect_served(c, "cuda:0");
-        }
-        ck_assert_uint_eq(fake_record_get(FAKE_GPU, 2 * fails + 1).count, REQUESTS);
-    }
-    fake[FAKE_GPU].run_failure = XN_OK;
-    call later = call_send(&r, 1, 5, "");
-    expect_served(&later, "cuda:0");
     rig_stop(&r);
 }
 END_TEST
@@ -590,12 +499,8 @@ XN_SUITE(http_device) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, lost_with_policy_exit);
     tcase_add_test(t, lost_with_policy_cpu);
-    tcase_add_test(t, lost_inline);
     tcase_add_test(t, lost_before_any_memory_was_pinned);
-    tcase_add_test(t, lost_while_preparing);
-    tcase_add_test(t, canary);
     tcase_add_test(t, device_memory);
-    tcase_add_test(t, all_of_a_batch_are_answered);
     tcase_add_test(t, all_of_a_batch_are_counted);
     tcase_add_test(t, deadline_in_the_queue);
     tcase_add_test(t, deadline_in_the_run);

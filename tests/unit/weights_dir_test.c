@@ -732,6 +732,38 @@ START_TEST(a_file_replaced_while_it_is_read_is_not_published) {
 }
 END_TEST
 
+static struct {
+    atomic_size_t bytes; /* the allocation for the file: when another is written in its place */
+    contents other;
+} meddling;
+
+static bool meddle(void *context, size_t bytes) {
+    (void)context;
+    if (bytes && atomic_compare_exchange_strong(&meddling.bytes, &bytes, 0))
+        write_file("w" XN_WEIGHTS_SUFFIX, meddling.other.bytes, meddling.other.length);
+    return true;
+}
+
+/* Between the look at it and its last byte: nothing of what was read is taken. */
+START_TEST(a_file_written_while_it_is_read) {
+    side s;
+    begin(&s);
+    meddling.other = contents_of(2);
+    meddling.other.bytes[meddling.other.length++] = 0; /* another size; what follows is wrong */
+    atomic_store(&meddling.bytes, meddling.other.length - 1);
+    xn_mem_set_hook(meddle, NULL);
+    move_in("w" XN_WEIGHTS_SUFFIX, 1);
+    ck_assert(skipped_becomes(&s, 1));
+    ck_assert(!atomic_load(&meddling.bytes) && value_of(&s, "w") == 0);
+    move_in("w" XN_WEIGHTS_SUFFIX, 3);
+    ck_assert(becomes(&s, "w", 3));
+    side_close(&s);
+    xn_mem_set_hook(NULL, NULL);
+    remove_folder();
+    fake_expect_all_freed();
+}
+END_TEST
+
 /* As in a mount of a ConfigMap: files are links into a folder that a link names, which is exchanged
  * for another. Links that leave the folder are refused, hard links are files like others. */
 START_TEST(links_that_stay_inside_are_followed) {
@@ -1019,6 +1051,7 @@ START_TEST(loading_survives_failed_allocations) {
         put(&s, name, (float)(i + 1));
     }
     side_close(&s);
+    s.options.poll_ms = 1; /* a file that failed is tried again after ten of them */
     xn_mem_set_hook(xt_fault_hook, &fault);
     long n = 0, failed = 1;
     for (; failed; n++) {
@@ -1171,6 +1204,7 @@ XN_SUITE(weights_dir) {
     tcase_add_loop_test(t, files_are_known_by_inode_size_and_time, 0, 4);
     tcase_add_test(t, young_files_that_look_the_same_are_told_apart);
     tcase_add_test(t, a_file_replaced_while_it_is_read_is_not_published);
+    tcase_add_test(t, a_file_written_while_it_is_read);
     tcase_add_test(t, a_folder_that_goes_away);
     tcase_add_test(t, a_folder_that_cannot_be_listed);
     tcase_add_test(t, a_full_disk_leaves_everything_as_it_was);
