@@ -5,6 +5,7 @@
  * signal. What signals do: signals.h. */
 #include "arenas.h"
 #include "clock.h"
+#include "device.h"
 #include "listener.h"
 #include "log.h"
 #include "service.h"
@@ -25,7 +26,7 @@
 #define EXIT_DEVICE_LOST 3
 #define EXIT_SECOND_SIGNAL 130
 #define TICK_NS XN_NS_PER_S
-#define UNUSED_NS (5 * XN_NS_PER_S) /* buffers that nobody used for so long are given back */
+#define UNUSED_NS (5 * XN_NS_PER_S) /* buffers unused for so long are freed */
 
 extern char **environ;
 
@@ -33,7 +34,7 @@ typedef struct {
     xn_config config;
     xn_service service;
     xn_http *http;
-    xn_task scan; /* the loader's, while scans_asked > 0 */
+    xn_task scan; /* the model pool's, while scans_asked > 0 */
     atomic_int scans_asked;
     bool scanned;         /* once at least; the scan's own */
     xn_error start_error; /* of the first scan, before start_failed is set */
@@ -49,7 +50,7 @@ static void on_fatal(void *context) {
     xn_signals_wake();
 }
 
-/* In any thread, with any locks: the main thread gives back what is kept. */
+/* Called on any thread, with any locks held: the main thread frees cached memory instead. */
 static atomic_bool short_of_memory;
 
 static void on_shortage(void) {
@@ -114,13 +115,13 @@ static int http_threads(const daemon_state *d) {
 }
 
 /* At least two: one that registers weights waits for devices. */
-static int loader_threads(void) {
+static int background_threads(void) {
     int cores = xn_cpus_usable();
     return cores < 2 ? 2 : cores < 8 ? cores : 8;
 }
 
-/* Never more than may be admitted: a body that would be refused waits at its headers instead, which
- * costs less than to refuse it and to take its connection anew. */
+/* At most as many as may be admitted: a request that would be refused waits at its headers instead,
+ * which costs less than refusing it and accepting its next connection. */
 static int max_active(const xn_config *config) {
     enum { LEAST = 64, PER_CORE = 16 };
     int64_t by_cores = PER_CORE * xn_cpus_usable();
@@ -159,7 +160,8 @@ static xn_status start_http(daemon_state *d, xn_error *error) {
     return xn_http_start(&options, &handler, &d->http, error);
 }
 
-/* Connections are taken until --max-connections; what they hold is missing to requests. */
+/* Connections are accepted up to --max-connections; the bytes that they hold are not there for
+ * requests. */
 static void warn_of_connections(const xn_config *config) {
     int64_t bytes = config->max_connections * XN_CONNECTION_BYTES;
     if (bytes > config->queue_bytes / 2)
@@ -192,8 +194,8 @@ static xn_status open_weights_dir(daemon_state *d, xn_error *error) {
                                error);
 }
 
-/* On a thread that loads models: once for all who asked so far, and again for who asks meanwhile.
- */
+/* On a thread of the model pool. One scan serves all calls of ask_for_scan before it; another
+ * follows for those that come meanwhile. */
 static void scan_models(xn_task *task) {
     daemon_state *d = (daemon_state *)(void *)((char *)task - offsetof(daemon_state, scan));
     int asked;
@@ -214,7 +216,7 @@ static void scan_models(xn_task *task) {
 
 static void ask_for_scan(daemon_state *d) {
     if (atomic_fetch_add(&d->scans_asked, 1) == 0)
-        xn_loader_submit(d->service.model_loader, &d->scan);
+        xn_thread_pool_submit(d->service.model_pool, &d->scan);
 }
 
 static bool has_models(const xn_config *config) {
@@ -230,7 +232,7 @@ static xn_status open_models(daemon_state *d, xn_error *error) {
         return status;
     xn_metrics_set_more(xn_engine_metrics(engine), xn_models_metrics, d->service.models);
     if (has_models(&d->config)) {
-        d->scan.run = scan_models; /* once: later the loader may have it at any time */
+        d->scan.run = scan_models; /* once: later the pool may have it at any time */
         xn_engine_set_loading(engine, XN_LOADING_MODELS, true);
         ask_for_scan(d);
     }
@@ -249,12 +251,13 @@ static xn_status start(daemon_state *d, xn_error *error) {
     if ((status = xn_engine_create(&d->config, &d->service.engine, error)))
         return status;
     xn_engine_on_fatal(d->service.engine, on_fatal, NULL);
-    if ((status = xn_loader_create(loader_threads(), &d->service.loader, error)) ||
-        (status = xn_loader_create(XN_LOADER_OF_MODELS, &d->service.model_loader, error)))
+    if ((status =
+             xn_thread_pool_create(background_threads(), &d->service.background_pool, error)) ||
+        (status = xn_thread_pool_create(XN_MODEL_POOL_THREADS, &d->service.model_pool, error)))
         return status;
     if (d->config.allow_client_shm &&
         (status =
-             xn_shared_memory_create(d->service.engine, d->service.loader,
+             xn_shared_memory_create(d->service.engine, d->service.background_pool,
                                      (size_t)d->config.queue_bytes, &d->service.shared, error)))
         return status;
     if ((status = open_weights_dir(d, error)))
@@ -327,7 +330,7 @@ static void announce(const daemon_state *d) {
         d->service.auth ? "-H \"Authorization: Bearer $KEY\" " : "");
 }
 
-static void told(const char *what, xn_status status, const xn_error *error) {
+static void log_reload(const char *what, xn_status status, const xn_error *error) {
     if (status)
         xn_log(XN_LOG_ERROR, NULL, "SIGHUP: %s stays as it was: %s", what, error->message);
     else
@@ -345,9 +348,10 @@ static void reload(daemon_state *d) {
         xn_log(XN_LOG_INFO, NULL, "SIGHUP: %s",
                c->log_file[0] ? "the log goes on here" : "reloading");
     if (d->service.auth)
-        told("api-keys-file", xn_auth_reload(d->service.auth, c->api_keys_file, &error), &error);
+        log_reload("api-keys-file", xn_auth_reload(d->service.auth, c->api_keys_file, &error),
+                   &error);
     if (c->tls_cert[0])
-        told("the certificate", xn_tls_load(c->tls_cert, c->tls_key, &error), &error);
+        log_reload("the certificate", xn_tls_load(c->tls_cert, c->tls_key, &error), &error);
     if (has_models(c))
         ask_for_scan(d);
     if (d->service.weights_dir)
@@ -435,13 +439,13 @@ static void cleanup(daemon_state *d) {
     xn_models_stop(d->service.models);
     if (d->service.engine)
         xn_engine_stop(d->service.engine);
-    xn_loader_stop(d->service.model_loader);
-    xn_loader_stop(d->service.loader);
+    xn_thread_pool_stop(d->service.model_pool);
+    xn_thread_pool_stop(d->service.background_pool);
     if (d->http)
         xn_http_stop(d->http, xn_now_ns() + 2 * XN_NS_PER_S);
     xn_shared_memory_free(d->service.shared);
-    xn_loader_free(d->service.model_loader);
-    xn_loader_free(d->service.loader);
+    xn_thread_pool_free(d->service.model_pool);
+    xn_thread_pool_free(d->service.background_pool);
     xn_weights_dir_close(d->service.weights_dir);
     xn_models_free(d->service.models);
     xn_engine_free(d->service.engine);

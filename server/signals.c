@@ -26,7 +26,7 @@ enum { ACTED_ON = sizeof acted_on / sizeof *acted_on };
 static const int nobody_means[] = {SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO,  SIGPIPE,
                                    SIGXFSZ, SIGPWR,  SIGSTKFLT, SIGTTIN, SIGTTOU};
 
-/* Whoever was there first keeps it: a profiler or a sanitizer that lives on such a signal. */
+/* An earlier handler stays: a profiler or a sanitizer may use such a signal. */
 static void ignore(int signal) {
     struct sigaction before;
     const struct sigaction nothing = {.sa_handler = SIG_IGN};

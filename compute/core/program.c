@@ -383,19 +383,19 @@ static xn_enqueued enqueued_of(const xn_program *p, int index, const xn_prepared
                                 .second = address_of(p, arena, s->second)}};
 }
 
-static xn_status check_wanted(const xn_run_wish *wish, xn_error *error) {
-    if (!wish || wish->wanted(wish->context))
+static xn_status check_cancelled(const xn_cancel_token *token, xn_error *error) {
+    if (!token || token->wanted(token->context))
         return XN_OK;
     return xn_fail(error, XN_ERR_CANCELLED, NULL, "the run is no longer wanted");
 }
 
-static xn_status run_each(xn_program *p, const xn_run *run, const xn_run_wish *wish,
+static xn_status run_each(xn_program *p, const xn_run *run, const xn_cancel_token *token,
                           xn_run_times *times, xn_error *error) {
     const xn_backend *b = p->backend;
     xn_status status = b->begin(p->stream, run->batch, run->input, error);
     for (int i = 0; i < run->count && status == XN_OK; i++) {
         const xn_enqueued *step = &run->steps[i];
-        status = check_wanted(wish, error);
+        status = check_cancelled(token, error);
         if (status == XN_OK)
             status = b->enqueue(step->plan, step->prepared, &step->io, error);
     }
@@ -413,7 +413,7 @@ static xn_status wait_for(xn_program *p, const xn_batch *batch, int64_t until_ns
 }
 
 static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, const xn_batch *batch,
-                           char *arena, const xn_run_wish *wish, int64_t until_ns,
+                           char *arena, const xn_cancel_token *token, int64_t until_ns,
                            xn_run_times *times, xn_error *error) {
     const xn_backend *b = p->backend;
     const xn_run run = {.batch = batch,
@@ -424,7 +424,7 @@ static xn_status run_steps(xn_program *p, const xn_prepared *const *prepared, co
     for (int i = 0; i < p->step_count; i++)
         p->run[i] = enqueued_of(p, i, prepared, batch, arena);
     xn_status status = b->run ? b->run(p->stream, &run, p->recordings, times, error)
-                              : run_each(p, &run, wish, times, error);
+                              : run_each(p, &run, token, times, error);
     if (status != XN_OK)
         b->abandon(p->stream);
     return status == XN_OK && b->wait ? wait_for(p, batch, until_ns, times, error) : status;
@@ -459,21 +459,21 @@ static xn_batch take_images(const xn_program *p, const xn_batch *all, rest *r, i
 
 /* Passes of nearly equal size. */
 static xn_status run_passes(xn_program *p, const xn_prepared *const *prepared,
-                            const xn_batch *batch, char *arena, const xn_run_wish *wish,
+                            const xn_batch *batch, char *arena, const xn_cancel_token *token,
                             xn_run_times *times, xn_error *error) {
     const int64_t passes = (batch->images - 1) / p->pass_images + 1;
     rest r = {batch->items, 0};
     xn_status status = XN_OK;
     if (passes == 1)
-        return run_steps(p, prepared, batch, arena, wish,
-                         wish && wish->until_ns ? wish->until_ns : INT64_MAX, times, error);
+        return run_steps(p, prepared, batch, arena, token,
+                         token && token->until_ns ? token->until_ns : INT64_MAX, times, error);
     for (int64_t i = 0, done = 0; i < passes && status == XN_OK; i++) {
         const int64_t images = (batch->images - done - 1) / (passes - i) + 1;
         const xn_batch pass = take_images(p, batch, &r, images);
         xn_run_times took = {0};
-        status = check_wanted(wish, error);
+        status = check_cancelled(token, error);
         if (status == XN_OK)
-            status = run_steps(p, prepared, &pass, arena, wish, INT64_MAX, &took, error);
+            status = run_steps(p, prepared, &pass, arena, token, INT64_MAX, &took, error);
         done += images;
         times->upload_ns += took.upload_ns;
         times->compute_ns += took.compute_ns;
@@ -485,12 +485,13 @@ static xn_status run_passes(xn_program *p, const xn_prepared *const *prepared,
 xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared,
                          const xn_batch_item *items, size_t count, xn_run_times *times,
                          xn_error *error) {
-    return xn_program_run_wanted(program, prepared, items, count, NULL, times, error);
+    return xn_program_run_cancellable(program, prepared, items, count, NULL, times, error);
 }
 
-xn_status xn_program_run_wanted(xn_program *program, const xn_prepared *const *prepared,
-                                const xn_batch_item *items, size_t count, const xn_run_wish *wish,
-                                xn_run_times *times, xn_error *error) {
+xn_status xn_program_run_cancellable(xn_program *program, const xn_prepared *const *prepared,
+                                     const xn_batch_item *items, size_t count,
+                                     const xn_cancel_token *token, xn_run_times *times,
+                                     xn_error *error) {
     xn_batch *batch = &program->batch;
     *batch = (xn_batch){.items = items,
                         .count = count,
@@ -511,7 +512,7 @@ xn_status xn_program_run_wanted(xn_program *program, const xn_prepared *const *p
                            "tensors",
                            program->arena_bytes);
     }
-    xn_status status = run_passes(program, prepared, batch, arena, wish, &measured, error);
+    xn_status status = run_passes(program, prepared, batch, arena, token, &measured, error);
     if (status == XN_OK && times)
         *times = measured;
     return status;

@@ -55,19 +55,21 @@ xn_status xn_program_run(xn_program *program, const xn_prepared *const *prepared
                          const xn_batch_item *items, size_t count, xn_run_times *times,
                          xn_error *error);
 
-/* The same, as long as it is wanted: asked before each pass, and where the backend has done a step
- * before it takes the next, before each step. XN_ERR_CANCELLED: it no longer was, and the outputs
- * are undefined. XN_ERR_DEADLINE, from backends with a wait: until_ns has come first. The device
- * then goes on with the run, and uses the program, the weights, the items and their memory, until
- * xn_program_wait says that it is over. A batch in several passes is waited for without a bound. */
-typedef struct xn_run_wish {
+/* The same, with a cancellation token. The program asks `wanted` before each pass and, where the
+ * backend has done a step before it takes the next, before each step. Once that is false the run
+ * ends with XN_ERR_CANCELLED and undefined outputs. XN_ERR_DEADLINE, from backends with a wait:
+ * until_ns has come first. The device then goes on with the run, and uses the program, the weights,
+ * the items and their memory, until xn_program_wait says that it is over. A batch in several passes
+ * is waited for without a bound. */
+typedef struct xn_cancel_token {
     bool (*wanted)(void *context); /* quick, for there are many steps; on the caller's thread */
     void *context;
     int64_t until_ns; /* CLOCK_MONOTONIC; 0: without a bound */
-} xn_run_wish;
-xn_status xn_program_run_wanted(xn_program *program, const xn_prepared *const *prepared,
-                                const xn_batch_item *items, size_t count, const xn_run_wish *wish,
-                                xn_run_times *times, xn_error *error);
+} xn_cancel_token;
+xn_status xn_program_run_cancellable(xn_program *program, const xn_prepared *const *prepared,
+                                     const xn_batch_item *items, size_t count,
+                                     const xn_cancel_token *token, xn_run_times *times,
+                                     xn_error *error);
 
 /* Goes on with the wait that XN_ERR_DEADLINE ended, until until_ns; the same results. */
 xn_status xn_program_wait(xn_program *program, int64_t until_ns, xn_run_times *times,

@@ -3,6 +3,7 @@
 #include "admission.h"
 
 #include "clock.h"
+#include "list.h"
 #include "threads.h"
 
 #include <assert.h>
@@ -11,8 +12,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define BUCKETS 1024  /* a power of two */
-#define AHEAD_SHARE 8 /* of --queue-bytes, one in so many for what bodies are still to fill */
+#define BUCKETS 1024     /* a power of two */
+#define RESERVED_SHARE 8 /* of --queue-bytes, one in so many for what bodies are still to fill */
 
 typedef struct {
     int64_t requests, bytes;
@@ -23,7 +24,7 @@ struct xn_client {
     unsigned char identity[XN_CLIENT_IDENTITY_BYTES];
     int64_t references;
     counts in_flight; /* bytes: of its connections too */
-    xn_client *next;  /* in its bucket */
+    xn_list node;     /* in its bucket */
 };
 
 struct xn_admission {
@@ -32,10 +33,10 @@ struct xn_admission {
     pthread_mutex_t mutex; /* guards all below and every client and ticket; a leaf */
     pthread_cond_t idle;   /* no request is left */
     counts all;            /* bytes: of requests, without connections */
-    int64_t connections_bytes, programs_bytes, ahead;
+    int64_t connections_bytes, programs_bytes, reserved;
     xn_status closed; /* XN_OK while open */
     xn_rate rate;
-    xn_client *buckets[BUCKETS];
+    xn_list buckets[BUCKETS];        /* of clients */
     atomic_int_fast64_t finished;    /* jobs that are not in the rate yet */
     atomic_int_fast64_t rate_due_ns; /* when they are to be */
 };
@@ -90,10 +91,12 @@ xn_status xn_admission_create(const xn_admission_limits *limits, xn_metrics *met
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the admission counters");
     admission->limits = *limits;
     admission->metrics = metrics;
-    xn_mutex_init_brief(&admission->mutex);
+    xn_mutex_init_adaptive(&admission->mutex);
     atomic_init(&admission->finished, 0);
     atomic_init(&admission->rate_due_ns, INT64_MIN);
     xn_cond_init(&admission->idle);
+    for (int i = 0; i < BUCKETS; i++)
+        xn_list_init(&admission->buckets[i]);
     *out = admission;
     return XN_OK;
 }
@@ -102,7 +105,7 @@ void xn_admission_free(xn_admission *admission) {
     if (!admission)
         return;
     for (int i = 0; i < BUCKETS; i++)
-        assert(!admission->buckets[i]);
+        assert(xn_list_is_empty(&admission->buckets[i]));
     pthread_cond_destroy(&admission->idle);
     pthread_mutex_destroy(&admission->mutex);
     xn_mem_free(admission);
@@ -111,20 +114,22 @@ void xn_admission_free(xn_admission *admission) {
 /* ---- clients ---- */
 
 /* FNV-1a: addresses and digests are no secret, and a client that collides on purpose makes a list
- * of his own connections longer, whose number is limited. */
-static xn_client **bucket_of(xn_admission *admission, xn_client_kind kind,
-                             const unsigned char *identity) {
+ * of its own connections longer, whose number is limited. */
+static xn_list *bucket_of(xn_admission *admission, xn_client_kind kind,
+                          const unsigned char *identity) {
     uint64_t hash = 0xcbf29ce484222325u ^ (uint64_t)kind;
     for (int i = 0; i < XN_CLIENT_IDENTITY_BYTES; i++)
         hash = (hash ^ identity[i]) * 0x100000001b3u;
     return &admission->buckets[(hash ^ hash >> 32) % BUCKETS];
 }
 
-static xn_client *find_locked(xn_client *first, xn_client_kind kind,
+static xn_client *find_locked(const xn_list *bucket, xn_client_kind kind,
                               const unsigned char *identity) {
-    for (xn_client *client = first; client; client = client->next)
+    for (xn_list *at = bucket->next; at != bucket; at = at->next) {
+        xn_client *client = XN_LIST_ITEM(at, xn_client, node);
         if (client->kind == kind && !memcmp(client->identity, identity, sizeof client->identity))
             return client;
+    }
     return NULL;
 }
 
@@ -140,14 +145,13 @@ static void count_connection_locked(xn_admission *admission, xn_client *client, 
 
 xn_client *xn_client_get(xn_admission *admission, xn_client_kind kind,
                          const unsigned char identity[XN_CLIENT_IDENTITY_BYTES]) {
-    xn_client **bucket = bucket_of(admission, kind, identity);
+    xn_list *bucket = bucket_of(admission, kind, identity);
     pthread_mutex_lock(&admission->mutex);
-    xn_client *client = find_locked(*bucket, kind, identity);
+    xn_client *client = find_locked(bucket, kind, identity);
     if (!client && (client = xn_mem_zalloc(1, sizeof *client))) {
         client->kind = kind;
         memcpy(client->identity, identity, sizeof client->identity);
-        client->next = *bucket;
-        *bucket = client;
+        xn_list_add_first(bucket, &client->node);
     }
     if (client) {
         client->references++;
@@ -161,10 +165,7 @@ static void put_locked(xn_admission *admission, xn_client *client) {
     count_connection_locked(admission, client, -1);
     if (--client->references)
         return;
-    xn_client **at = bucket_of(admission, client->kind, client->identity);
-    while (*at != client)
-        at = &(*at)->next;
-    *at = client->next;
+    xn_list_remove(&client->node);
     xn_mem_free(client);
 }
 
@@ -176,7 +177,7 @@ void xn_client_put(xn_admission *admission, xn_client *client) {
     pthread_mutex_unlock(&admission->mutex);
 }
 
-/* ---- the gate ---- */
+/* ---- tickets ---- */
 
 /* More by itself than a limit: waiting would never help. */
 static xn_status check_possible(const xn_admission *admission, const xn_ticket *ticket,
@@ -298,28 +299,29 @@ xn_status xn_ticket_grow(xn_ticket *ticket, size_t bytes, xn_error *error) {
     return status;
 }
 
-bool xn_ticket_ahead(xn_ticket *ticket, size_t bytes) {
+bool xn_ticket_reserve(xn_ticket *ticket, size_t bytes) {
     xn_admission *admission = ticket->admission;
     xn_error ignored;
     pthread_mutex_lock(&admission->mutex);
-    bool granted = bytes <= (size_t)(admission->limits.bytes / AHEAD_SHARE - admission->ahead) &&
-                   !check_room_locked(admission, ticket, 0, bytes, &ignored);
+    bool granted =
+        bytes <= (size_t)(admission->limits.bytes / RESERVED_SHARE - admission->reserved) &&
+        !check_room_locked(admission, ticket, 0, bytes, &ignored);
     if (granted) {
         count_locked(ticket, 0, (int64_t)bytes);
-        ticket->ahead = bytes;
-        admission->ahead += (int64_t)bytes;
+        ticket->reserved = bytes;
+        admission->reserved += (int64_t)bytes;
     }
     pthread_mutex_unlock(&admission->mutex);
     return granted;
 }
 
 static void arrived_locked(xn_ticket *ticket) {
-    ticket->admission->ahead -= (int64_t)ticket->ahead;
-    ticket->ahead = 0;
+    ticket->admission->reserved -= (int64_t)ticket->reserved;
+    ticket->reserved = 0;
 }
 
 void xn_ticket_arrived(xn_ticket *ticket) {
-    if (!ticket->ahead)
+    if (!ticket->reserved)
         return;
     pthread_mutex_lock(&ticket->admission->mutex);
     arrived_locked(ticket);

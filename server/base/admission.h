@@ -1,4 +1,5 @@
-/* admission.h: how much the daemon has accepted and not yet answered, and who may add to it.
+/* admission.h: how much the daemon has accepted and not yet answered, and whether a client may add
+ * to it.
  *
  * It counts requests, the bytes that each of them holds, the bytes that each open connection holds,
  * and those of the programs that workers keep. A byte counts from the moment that memory is taken
@@ -34,8 +35,8 @@ typedef enum { XN_CLIENT_ADDRESS, XN_CLIENT_KEY } xn_client_kind;
 
 #define XN_CLIENT_IDENTITY_BYTES 16
 
-/* The client of that identity; NULL without memory. The caller puts it back. Each open connection
- * gets the client of its address once, and counts as long as it has it. */
+/* A reference to the client of that identity; NULL without memory. Each open connection holds one
+ * reference to the client of its address, and is counted as long as it does. */
 xn_client *xn_client_get(xn_admission *admission, xn_client_kind kind,
                          const unsigned char identity[XN_CLIENT_IDENTITY_BYTES]);
 void xn_client_put(xn_admission *admission, xn_client *client); /* NULL-safe */
@@ -46,21 +47,21 @@ typedef struct xn_ticket {
     xn_admission *admission;  /* NULL: not admitted */
     xn_client *address, *key; /* borrowed, owned; NULL where there is none */
     size_t bytes;             /* counted for it */
-    size_t ahead;             /* of these, for bytes of a body that have not arrived yet */
+    size_t reserved;          /* part of `bytes`: for bytes of a body that have not arrived yet */
 } xn_ticket;
 
-/* Counts one request. There must be room for `expected` bytes now, but they do not count yet. Takes
- * key, also when it fails; address must outlive the ticket. Errors: XN_ERR_BUSY over a limit (field
+/* Counts one request. `expected` bytes must fit now, but are not counted yet. Takes the reference
+ * to key, also on failure; address must outlive the ticket. Errors: XN_ERR_BUSY over a limit (field
  * "", message with both numbers), XN_ERR_LIMIT (queue-bytes, max-bytes-per-client) for bytes that
  * would not fit even alone, XN_ERR_DRAINING, XN_ERR_DEVICE_LOST. */
 xn_status xn_ticket_enter(xn_admission *admission, xn_client *address, xn_client *key,
                           size_t expected, xn_ticket *out, xn_error *error);
 /* Counts bytes more, also while draining: XN_ERR_BUSY or XN_ERR_LIMIT, as above. */
 xn_status xn_ticket_grow(xn_ticket *ticket, size_t bytes, xn_error *error);
-/* Counts bytes for a body before they arrive, if all tickets together have counted at most an
- * eighth of --queue-bytes so. False: not counted; grow as they arrive. */
-bool xn_ticket_ahead(xn_ticket *ticket, size_t bytes);
-void xn_ticket_arrived(xn_ticket *ticket); /* what was counted ahead is there now */
+/* Counts bytes of a body before they arrive. All tickets together may reserve an eighth of
+ * --queue-bytes. False: nothing was counted; call xn_ticket_grow as bytes arrive. */
+bool xn_ticket_reserve(xn_ticket *ticket, size_t bytes);
+void xn_ticket_arrived(xn_ticket *ticket); /* the reserved bytes have arrived */
 void xn_ticket_leave(xn_ticket *ticket);   /* idempotent; all bytes are given back */
 
 /* From now on enter fails with that status: XN_ERR_DRAINING or XN_ERR_DEVICE_LOST, which draining
@@ -69,12 +70,12 @@ void xn_admission_close(xn_admission *admission, xn_status status);
 bool xn_admission_wait_idle(xn_admission *admission, int64_t deadline_ns);
 
 /* Counts host memory of workers' programs, which may have half of --queue-bytes; less than 0 is
- * given back, and succeeds. XN_ERR_DEVICE_MEMORY: other programs have that half; XN_ERR_BUSY:
- * requests leave no room. */
+ * given back, and succeeds. XN_ERR_DEVICE_MEMORY: other programs have half of --queue-bytes;
+ * XN_ERR_BUSY: requests leave no room. */
 xn_status xn_admission_charge_programs(xn_admission *admission, int64_t bytes, xn_error *error);
 size_t xn_admission_programs_most(const xn_admission *admission); /* that half */
-/* What a program may take to run several images at once: what is left of a quarter, so that the
- * rest of the half is for those that run one. */
+/* Bytes that a program may take to run several images at once: what is left of a quarter of
+ * --queue-bytes. The other quarter is for programs that run one image. */
 size_t xn_admission_programs_room(xn_admission *admission);
 
 /* `jobs` more were finished at that time. */

@@ -14,7 +14,7 @@ static int64_t turn_locked(xn_bounded_log *log, int64_t now_ns) {
     return kept_back;
 }
 
-static void tell(const xn_bounded_log *log, int64_t kept_back) {
+static void report(const xn_bounded_log *log, int64_t kept_back) {
     if (kept_back)
         xn_log(XN_LOG_INFO, NULL, "%lld more %s that second, not written here",
                (long long)kept_back, log->what);
@@ -27,7 +27,7 @@ bool xn_bounded_log_may(xn_bounded_log *log, int64_t now_ns) {
     log->written += may;
     log->kept_back += !may;
     pthread_mutex_unlock(&log->lock);
-    tell(log, kept_back);
+    report(log, kept_back);
     return may;
 }
 
@@ -35,5 +35,5 @@ void xn_bounded_log_tick(xn_bounded_log *log, int64_t now_ns) {
     pthread_mutex_lock(&log->lock);
     int64_t kept_back = log->kept_back ? turn_locked(log, now_ns) : 0;
     pthread_mutex_unlock(&log->lock);
-    tell(log, kept_back);
+    report(log, kept_back);
 }

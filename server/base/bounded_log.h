@@ -1,5 +1,5 @@
-/* bounded_log.h: at most so many lines of one kind a second, for lines that clients cause. The
- * others are counted, and one line tells their number when the second has passed. */
+/* bounded_log.h: a rate limit for log lines that clients cause: at most so many of one kind a
+ * second. The rest is counted, and one line reports the count after that second. */
 #ifndef XN_BOUNDED_LOG_H
 #define XN_BOUNDED_LOG_H
 
@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 typedef struct xn_bounded_log {
-    const char *what;     /* of the line that tells the count: "refused keys" */
+    const char *what;     /* names the kind in the line that reports the count: "refused keys" */
     int64_t most;         /* lines a second */
     pthread_mutex_t lock; /* guards what follows */
     int64_t since_ns, written, kept_back;
@@ -19,7 +19,7 @@ typedef struct xn_bounded_log {
 
 /* Whether a line may be written now; otherwise it is counted. */
 bool xn_bounded_log_may(xn_bounded_log *log, int64_t now_ns);
-/* Tells the count, if there is one and its second is over. Called now and then. */
+/* Logs the count, if there is one and its second is over. Called periodically. */
 void xn_bounded_log_tick(xn_bounded_log *log, int64_t now_ns);
 
 #endif

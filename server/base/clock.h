@@ -1,4 +1,4 @@
-/* clock.h: the one clock of the daemon. */
+/* clock.h: the clocks of the daemon: a monotonic one for all that lasts, and the time of day. */
 #ifndef XN_CLOCK_H
 #define XN_CLOCK_H
 
@@ -9,17 +9,19 @@
 #define XN_NS_PER_MS INT64_C(1000000)
 #define XN_NS_PER_S INT64_C(1000000000)
 
-static inline int64_t xn_now_ns(void) { /* CLOCK_MONOTONIC */
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
-}
-
+/* CLOCK_MONOTONIC, or what xn_clock_set gave. */
+int64_t xn_now_ns(void);
 /* The same some milliseconds ago, for a fraction of what it costs: for what is judged in parts of a
  * second. */
-static inline int64_t xn_now_coarse_ns(void) {
+int64_t xn_now_coarse_ns(void);
+
+/* For tests and simulators: both of the above are `now` from here on; NULL: the system's again.
+ * While no other thread runs. */
+void xn_clock_set(int64_t (*now)(void));
+
+static inline int64_t xn_wall_ns(void) { /* the time of day, since 1970 in UTC */
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+    clock_gettime(CLOCK_REALTIME, &t);
     return (int64_t)t.tv_sec * XN_NS_PER_S + t.tv_nsec;
 }
 

@@ -1,5 +1,5 @@
-/* document.h: growing text, for the small JSON documents and the page of metrics. A failed
- * allocation sticks: later appends do nothing and xn_document_take returns NULL. */
+/* document.h: a string builder for small JSON documents and the page of metrics. After a failed
+ * allocation appends do nothing and xn_document_take returns NULL. */
 #ifndef XN_DOCUMENT_H
 #define XN_DOCUMENT_H
 
@@ -16,9 +16,9 @@ void xn_document_add(xn_document *text, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* As a JSON string with its quotation marks; bytes that are not ASCII become '?'. */
 void xn_document_string(xn_document *text, const char *value);
-/* The same of UTF-8, as it is. */
+/* The same for UTF-8, whose bytes are not changed. */
 void xn_document_text(xn_document *text, const char *value);
-/* The text, terminated, now the caller's (xn_mem_free); NULL if anything failed. */
+/* The text with a NUL behind it; the caller owns it (xn_mem_free). NULL if anything failed. */
 char *xn_document_take(xn_document *text, size_t *length);
 
 #endif

@@ -1,6 +1,6 @@
-/* list.h: an intrusive doubly linked list. In the order of use it is an LRU: what is used goes to
- * the front, what has to go is taken from the back. No function allocates; all take constant time.
- */
+/* list.h: an intrusive doubly linked list, the one of the daemon. As an LRU: what is used moves to
+ * the front, what has to go is taken from the back. As a queue: add last, take the first. No
+ * function allocates; all take constant time. */
 #ifndef XN_LIST_H
 #define XN_LIST_H
 
@@ -26,6 +26,10 @@ static inline void xn_list_add_first(xn_list *list, xn_list *node) {
     node->next = list->next;
     list->next->previous = node;
     list->next = node;
+}
+
+static inline void xn_list_add_last(xn_list *list, xn_list *node) {
+    xn_list_add_first(list->previous, node);
 }
 
 static inline void xn_list_remove(xn_list *node) {

@@ -1,9 +1,9 @@
 /* log.c: one line an event, built on the stack and handed to one write(2).
  *
  * A line has at most PIPE_BUF bytes, so a pipe takes it whole or not at all, and poll(2) says
- * beforehand whether it will: where nobody reads stderr, lines are dropped and counted instead of
- * stopping the service. The first drop costs its caller STALL_MS, those after it nothing, until
- * the reader is back; then a line says how many are missing. */
+ * beforehand whether it will. If stderr is not read, lines are dropped and counted instead of
+ * stopping the service. The first drop delays its caller by STALL_MS, later ones do not. When the
+ * reader is back, a line reports how many are missing. */
 #include "log.h"
 
 #include <errno.h>
@@ -71,7 +71,7 @@ static void build(xn_line *l, xn_log_level level, const char *id, const char *me
 
 xn_status xn_log_open(const char *path, xn_error *error) {
     struct stat info;
-    /* Not blocking: a FIFO that nobody reads is an error, not a hang. */
+    /* O_NONBLOCK: a FIFO without a reader is an error, not a hang. */
     int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0640);
     if (fd < 0 || fstat(fd, &info))
         goto failed;
@@ -112,8 +112,8 @@ xn_status xn_log_check(const char *path, xn_error *error) {
                    strerror(errno));
 }
 
-/* Whether the bytes went out, or cannot ever (no stderr): there is nobody to tell. A full disk may
- * have room again. What it takes of a line's bytes is out; the others are kept. */
+/* True: the bytes were written, or never can be (stderr is closed). False: try again later, as a
+ * full disk may have room again. After a short write the remaining bytes are kept in `rest`. */
 static bool write_locked(const char *bytes, size_t length) {
     ssize_t n;
     do

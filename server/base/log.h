@@ -17,7 +17,7 @@ bool xn_log_enabled(xn_log_level level);
 /* From now on to the end of this file, which is made if need be; again the same path for one that
  * was moved aside. On failure all stays as it was. */
 xn_status xn_log_open(const char *path, xn_error *error);
-/* What xn_log_open would say, without making the file. */
+/* What xn_log_open would return, without creating the file. */
 xn_status xn_log_check(const char *path, xn_error *error);
 
 /* id: the request id, or NULL. Text: "2026-11-21T02:45:01.123Z info  message id=..."; JSON:

@@ -1,6 +1,8 @@
 /* log_line.c: one line of a log, built in its own memory; see log_line.h. */
 #include "log_line.h"
 
+#include "clock.h"
+
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -103,13 +105,13 @@ void xn_line_escaped(xn_line *l, const char *text, size_t length, bool json, con
 }
 
 void xn_line_time(xn_line *l) {
-    struct timespec now;
+    const int64_t now_ms = xn_wall_ns() / XN_NS_PER_MS;
+    const time_t now_s = now_ms / 1000;
     struct tm utc;
     char text[64];
-    clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
+    gmtime_r(&now_s, &utc);
     size_t n = strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &utc);
-    snprintf(text + n, sizeof text - n, ".%03dZ", (int)(now.tv_nsec / 1000000));
+    snprintf(text + n, sizeof text - n, ".%03dZ", (int)(now_ms % 1000));
     xn_line_text(l, text);
 }
 

@@ -1,9 +1,9 @@
 /* metrics.c: counters, gauges and histograms as plain atomics, and the page that shows them.
  *
- * Updates are relaxed atomic adds: each value is right by itself, and values that belong together
- * may be one event apart on a page. Only a histogram must agree with itself, so its count is never
- * kept: it is the sum of the buckets as read for this page, which is what +Inf shows. Buckets are
- * kept apart and made cumulative when shown.
+ * Updates are relaxed atomic adds: each value is exact, and related values may be one event apart
+ * on a page. A histogram must be consistent in itself, so its count is not stored: it is the sum of
+ * the buckets as read for the page, which is what +Inf shows. Buckets are stored separately and
+ * made cumulative on the page.
  *
  * A request adds to some thirty values, whose cache lines all processors would want at once. So all
  * but gauges are in shards, by the processor that counts, and a page shows their sums. Each event
@@ -122,7 +122,7 @@ typedef struct device {
     device_events shards[SHARDS];
 } device;
 
-/* Gauges that change under the same lock share lines, and with no others. */
+/* Gauges that change under the same lock share cache lines, and with no others. */
 enum { GAUGES_OF_ENGINE, GAUGES_OF_ADMISSION, OTHER_GAUGES, GAUGE_GROUPS };
 typedef struct gauge_group {
     _Alignas(XN_MEM_ALIGNMENT) atomic_int_fast64_t values[XN_GAUGE_COUNT];
@@ -491,7 +491,7 @@ char *xn_metrics_render(const xn_metrics *metrics, size_t *length) {
 
 /* ---- life ---- */
 
-/* Copies a label's value, escaped as the format wants it and cut to fit. */
+/* Copies a label's value, escaped as the format requires and cut to fit. */
 static void copy_label(const char *value, char *out, size_t size) {
     size_t n = 0;
     for (; *value; value++) {

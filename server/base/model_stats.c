@@ -2,11 +2,12 @@
  * a snapshot is the sum of all. */
 #include "model_stats.h"
 
+#include "clock.h"
 #include "cpu_shard.h"
 #include "xn_mem.h"
 
 #include <pthread.h>
-#include <time.h>
+#include <stdatomic.h>
 
 #define SHARDS 16
 
@@ -17,26 +18,30 @@ typedef struct shard {
 } shard;
 
 struct xn_model_counters {
+    atomic_int references;
     shard shards[SHARDS];
 };
 
 xn_model_counters *xn_model_counters_create(void) {
     xn_model_counters *counters = xn_mem_zalloc(1, sizeof *counters);
-    for (int i = 0; counters && i < SHARDS; i++)
+    if (!counters)
+        return NULL;
+    atomic_init(&counters->references, 1);
+    for (int i = 0; i < SHARDS; i++)
         pthread_mutex_init(&counters->shards[i].mutex, NULL);
     return counters;
 }
 
-void xn_model_counters_free(xn_model_counters *counters) {
-    for (int i = 0; counters && i < SHARDS; i++)
-        pthread_mutex_destroy(&counters->shards[i].mutex);
-    xn_mem_free(counters);
+void xn_model_counters_retain(xn_model_counters *counters) {
+    atomic_fetch_add_explicit(&counters->references, 1, memory_order_relaxed);
 }
 
-static int64_t now_ms(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+void xn_model_counters_release(xn_model_counters *counters) {
+    if (!counters || atomic_fetch_sub_explicit(&counters->references, 1, memory_order_acq_rel) != 1)
+        return;
+    for (int i = 0; i < SHARDS; i++)
+        pthread_mutex_destroy(&counters->shards[i].mutex);
+    xn_mem_free(counters);
 }
 
 static void count(xn_model_duration *duration, int64_t ns) {
@@ -46,7 +51,7 @@ static void count(xn_model_duration *duration, int64_t ns) {
 
 static void count_success(shard *own, const xn_model_sample *sample) {
     xn_model_stats *s = &own->stats;
-    s->last_inference_ms = now_ms();
+    s->last_inference_ms = xn_wall_ns() / XN_NS_PER_MS;
     count(&s->success, sample->total_ns);
     count(&s->queue, sample->queue_ns);
     if (sample->cache_asked)

@@ -28,12 +28,13 @@ typedef struct xn_model_stats {
     xn_model_duration cache_hit, cache_miss;
 } xn_model_stats;
 
-/* 4 KiB, in which threads on different processors count without meeting. All of one request counts
- * at once: a snapshot agrees with itself. Thread-safe. */
+/* Reference-counted; 4 KiB, sharded by processor so that threads rarely contend. A request is
+ * counted in one step, so a snapshot is consistent. Thread-safe. */
 typedef struct xn_model_counters xn_model_counters;
 
-xn_model_counters *xn_model_counters_create(void);        /* NULL without memory */
-void xn_model_counters_free(xn_model_counters *counters); /* NULL-safe */
+xn_model_counters *xn_model_counters_create(void); /* NULL without memory */
+void xn_model_counters_retain(xn_model_counters *counters);
+void xn_model_counters_release(xn_model_counters *counters); /* NULL-safe */
 void xn_model_counters_add(xn_model_counters *counters, const xn_model_sample *sample);
 void xn_model_counters_read(xn_model_counters *counters, xn_model_stats *out);
 

@@ -19,14 +19,14 @@ xn_status xn_thread_start(pthread_t *thread, const char *name, void *(*body)(voi
     return XN_OK;
 }
 
-void xn_mutex_init_brief(pthread_mutex_t *mutex) {
-    pthread_mutexattr_t brief;
-    pthread_mutexattr_init(&brief);
+void xn_mutex_init_adaptive(pthread_mutex_t *mutex) {
+    pthread_mutexattr_t adaptive;
+    pthread_mutexattr_init(&adaptive);
 #ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
-    pthread_mutexattr_settype(&brief, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutexattr_settype(&adaptive, PTHREAD_MUTEX_ADAPTIVE_NP);
 #endif
-    pthread_mutex_init(mutex, &brief);
-    pthread_mutexattr_destroy(&brief);
+    pthread_mutex_init(mutex, &adaptive);
+    pthread_mutexattr_destroy(&adaptive);
 }
 
 void xn_cond_init(pthread_cond_t *cond) {

@@ -10,10 +10,10 @@
  * thread. XN_ERR_NO_MEMORY where the system gives none. */
 xn_status xn_thread_start(pthread_t *thread, const char *name, void *(*body)(void *),
                           void *argument, xn_error *error);
-/* For a mutex that every request takes, each time for a fraction of a microsecond: who finds it
- * taken looks again for a moment before he sleeps, which would cost ten times as much. */
-void xn_mutex_init_brief(pthread_mutex_t *mutex);
-/* A condition whose timed waits go by the clock of clock.h. */
+/* Adaptive: a thread that finds the mutex locked spins briefly before it blocks. For a mutex that
+ * every request locks for a fraction of a microsecond: blocking would cost ten times as much. */
+void xn_mutex_init_adaptive(pthread_mutex_t *mutex);
+/* A condition variable whose timed waits use xn_now_ns's clock. */
 void xn_cond_init(pthread_cond_t *cond);
 
 #endif

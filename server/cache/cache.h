@@ -1,5 +1,5 @@
 /* cache.h: a cache by content. What was made of some bytes is found again by the same bytes: the
- * daemon's answers by their inputs (engine_recall.c), the assets of inline weights by their tensors
+ * daemon's answers by their inputs (answers.c), the assets of inline weights by their tensors
  * (store_cache.c).
  *
  * XXH3-128 of a key, with a random seed, finds the one entry that can be
@@ -7,8 +7,9 @@
  * the value of another content: without the lock, on an entry that the reader holds. Of two
  * contents with one hash the second is not kept.
  *
- * What was not used for longest leaves for what is new. Everything counts against the limit: keys,
- * values, the entries themselves, the table, also entries that have left and are still held.
+ * Exact LRU: the least recently used entries are evicted for a new one. Everything counts against
+ * the limit: keys, values, the entries themselves, the table, and evicted entries that are still
+ * held.
  *
  * Thread-safe. The mutex is a leaf. Nothing is allocated, hashed, compared or freed under it, and
  * it is held for a few hundred entries at most. */
@@ -41,16 +42,16 @@ typedef struct xn_cache_options {
 xn_status xn_cache_create(const xn_cache_options *options, xn_cache **out, xn_error *error);
 void xn_cache_free(xn_cache *cache); /* NULL-safe; no other thread uses it any more */
 
-/* What entries belong to that have to leave together. The caller's memory; retired before it is
- * freed. */
+/* A namespace: entries that are removed together. The caller's memory; retire it before freeing it.
+ */
 typedef struct xn_cache_owner {
     xn_cache *cache;     /* constant; NULL: it has no entries */
     xn_list entries;     /* the cache's mutex guards it */
-    atomic_bool retired; /* nothing is kept any more */
+    atomic_bool retired; /* no more entries are inserted */
 } xn_cache_owner;
 
 void xn_cache_owner_init(xn_cache_owner *owner, xn_cache *cache);
-/* Nothing of the owner is there from now on. Idempotent. */
+/* Removes the owner's entries and refuses new ones. Idempotent. */
 void xn_cache_owner_retire(xn_cache_owner *owner);
 
 /* From a lookup to the insertion of what it did not find. */
@@ -67,18 +68,18 @@ xn_cache_entry *xn_cache_find(xn_cache *cache, const xn_content *key, xn_cache_t
 void *xn_cache_value(xn_cache_entry *entry);
 void xn_cache_release(xn_cache *cache, xn_cache_entry *entry);
 
-/* Keeps copies of key and value; whether it does. It does not where the hash has an entry already,
- * the owner is retired, the cache was cleared since the lookup, or there is no memory. more_bytes:
- * what the value weighs beside its own bytes. owner: may be NULL. */
+/* Inserts copies of key and value. False where the hash has an entry already, the owner is retired,
+ * the cache was cleared since the lookup, or there is no memory. more_bytes: what the value counts
+ * for beside its own bytes. owner: may be NULL. */
 bool xn_cache_insert(xn_cache *cache, const xn_content *key, const xn_cache_ticket *ticket,
                      const xn_content *value, size_t more_bytes, xn_cache_owner *owner);
 
-/* The value kept under that hash, if it is this one, weighs so many bytes more. What is too much
- * then leaves when the next one comes. */
+/* Adds to the bytes that the value counts for, if it is the one under that hash. If that exceeds
+ * the limit, the next insertion evicts entries. */
 void xn_cache_grow(xn_cache *cache, const xn_content_hash *hash, const xn_content *value,
                    size_t bytes);
 
-/* Lets everything go; what is being made now is not kept. */
+/* Removes all entries. Values whose lookup came before are not inserted any more. */
 void xn_cache_clear(xn_cache *cache);
 
 #endif

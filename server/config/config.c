@@ -658,7 +658,7 @@ xn_status xn_config_load(int argc, char *const *argv, char *const *environment, 
             status = read_environment(&l, environment, error);
         if (status == XN_OK)
             status = read_flags(argc, argv, &l, error);
-        /* Listing devices serves nobody, so a listener that is not fit to serve may list them. */
+        /* Listing devices opens no listener: its settings need not be fit to serve. */
         if (status == XN_OK && asked != XN_COMMAND_LIST_DEVICES)
             status = check_together(&l, error);
     }

@@ -8,26 +8,18 @@
  *
  * A worker is one thread with one stream and one cache of programs. Idle workers wait on their
  * pool's condition. A free one takes the group of jobs of the same asset and an equal problem whose
- * turn it is (queue.h) once the batcher (batcher.h, a pure function) says it is ready. On a GPU
- * several workers a device keep upload, compute and download of different batches overlapping. On
- * the CPU the workers share a budget of threads: each takes what its batch can use of those that
+ * turn it is (queue.h) once the batcher (xn_batch_wait_ns, a pure function) says it is ready. On a
+ * GPU several workers a device keep upload, compute and download of different batches overlapping.
+ * On the CPU the workers share a budget of threads: each takes what its batch can use of those that
  * are free, at least one. So many small requests run side by side, and a big one gets all cores. */
 #ifndef XN_ENGINE_H
 #define XN_ENGINE_H
 
-#include "admission.h"
-#include "buffers.h"
 #include "config.h"
 #include "job.h"
-#include "metrics.h"
-#include "store.h"
+#include "services.h"
 
 typedef struct xn_engine xn_engine;
-
-/* A device by the daemon's settings: opened and configured. An instruction set (--cpu-isa) that the
- * machine lacks is XN_ERR_UNSUPPORTED, and the message names what there is. */
-xn_status xn_engine_open_device(const xn_config *config, const xn_backend *backend, int ordinal,
-                                xn_device **out, xn_error *error);
 
 /* Opens devices, makes streams, runs the canary, starts the workers. Errors say what is missing:
  * XN_ERR_NO_DEVICE for --backend cuda without a GPU, a bad --devices list, ... */
@@ -44,35 +36,35 @@ xn_store *xn_engine_store(xn_engine *engine);
 xn_metrics *xn_engine_metrics(xn_engine *engine);
 xn_buffers *xn_engine_buffers(xn_engine *engine);
 
-/* Gives back what is only kept for later: free buffers, and the cache of answers. For when there
- * was no memory (xn_mem_set_shortage): a pool that holds all there is, in sizes that no request has
- * any more, would be the end of the service. By the thread that created the engine, which holds no
- * lock between its calls: this takes several, and frees what other threads' locks may guard. */
+/* Gives back what is only kept for later: free buffers, and the answer cache. Called when there was
+ * no memory (xn_mem_set_shortage): a pool that holds all there is, in sizes that no request has any
+ * more, would be the end of the service. Only by the thread that created the engine, with no lock
+ * held. */
 void xn_engine_reclaim(xn_engine *engine);
 
 /* The pool for a request's backend name ("auto", "cpu", "cuda", "ref"), or XN_ERR_UNSUPPORTED with
  * what this daemon serves. */
 xn_status xn_engine_pool(const xn_engine *engine, const char *backend, int *pool, xn_error *error);
 
-/* The gate in front of it: a request enters before its body is read. */
+/* The admission in front of it: a request enters before its body is read. */
 xn_admission *xn_engine_admission(xn_engine *engine);
 /* Seconds for Retry-After, >= 1, from the recent rate of finished jobs. */
 int xn_engine_retry_after(const xn_engine *engine);
 
-/* Of an admitted job, before it is handed over: whether the cache of answers has its output. Then
- * it is done, as if `done` had been called, and is not submitted. For input and output of so many
- * bytes that takes time. */
-bool xn_engine_recall(xn_engine *engine, xn_job *job);
-bool xn_engine_recall_is_long(const xn_engine *engine, size_t bytes);
-/* Of a job that was asked for so and is done: the cache may keep a copy of its output, which nobody
- * has changed. */
-void xn_engine_keep(xn_engine *engine, xn_job *job);
+/* Looks an admitted job up in the answer cache, before it is submitted. True: its output is there;
+ * it is done, as if `done` had been called, and is not submitted. */
+bool xn_engine_cache_lookup(xn_engine *engine, xn_job *job);
+/* Whether that takes long for input and output of so many bytes. */
+bool xn_engine_cache_is_slow(const xn_engine *engine, size_t bytes);
+/* After a lookup that missed, and once the job is done: the cache may store a copy of its output,
+ * which is unchanged. */
+void xn_engine_cache_insert(xn_engine *engine, xn_job *job);
 
-/* Runs an admitted job on the calling thread where that is quicker than to hand it over and nobody
- * is worse off: its work is small (--inline-us), nothing waits in its pool, and a thread of the
+/* Runs an admitted job on the calling thread where that is quicker than to hand it over and delays
+ * no other job: its work is small (--inline-us), nothing waits in its pool, and a thread of the
  * pool's budget is free; on a GPU, which has none, nothing waits that no idle worker takes, and few
  * threads run one at a time. True: the job is over, and its out part as in done, which is not
- * called. False: it has not run, or a device is still at it: submit it, and its done is called. */
+ * called. False: it has not run, or a device still runs it: submit it, and its done is called. */
 bool xn_engine_try_run(xn_engine *engine, xn_job *job);
 /* Hands over an admitted job. On failure done is not called and the job stays the caller's. */
 xn_status xn_engine_submit(xn_engine *engine, xn_job *job, xn_error *error);
@@ -98,9 +90,8 @@ typedef struct xn_engine_health {
     char reason[200]; /* why not ready, or "" */
 } xn_engine_health;
 void xn_engine_health_get(xn_engine *engine, xn_engine_health *out);
-/* While any of these is being read in, the engine is not ready; while it is weights, names that the
+/* While anything is being read in, the engine is not ready; while it is weights, names that the
  * store does not know are XN_ERR_LOADING. */
-typedef enum { XN_LOADING_WEIGHTS = 1, XN_LOADING_MODELS = 2 } xn_loading;
 void xn_engine_set_loading(xn_engine *engine, xn_loading what, bool loading);
 
 /* Pins memory of another's for the devices of the primary pool (xn_backend.h: host_register), which

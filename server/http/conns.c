@@ -17,8 +17,9 @@
 
 #define TICK_NS (25 * XN_NS_PER_MS)
 #define RATE_FREE_NS (5 * XN_NS_PER_S) /* a body's rate is not judged before */
-#define SETTLE_NS (50 * XN_NS_PER_MS)  /* from the system's accept to the list, at the very most */
-#define ENDED_NS XN_NS_PER_S           /* between the stream's end and giving its request up */
+#define ACCEPT_DELAY_NS                                                                            \
+    (50 * XN_NS_PER_MS)      /* from the system's accept to the list, at the very most */
+#define ENDED_NS XN_NS_PER_S /* between the stream's end and giving its request up */
 #define LINGER_NS (2 * XN_NS_PER_S)
 #define LINGER_BYTES ((size_t)1 << 20) /* thrown away at most */
 #define LINGER_QUIET_NS (200 * XN_NS_PER_MS)
@@ -35,7 +36,7 @@ struct xn_conns {
     pthread_mutex_t lock; /* guards all below to polled; taken before any conn's lock */
     pthread_cond_t wake;
     pthread_t thread;
-    xn_conn *first;
+    xn_list all;
     size_t count;
     bool stopping;
     int64_t added_ns;      /* when the last one came */
@@ -56,8 +57,8 @@ static const char timeout_response[] =
     "Content-Length: 127\r\n\r\n" TIMEOUT_BODY;
 _Static_assert(sizeof TIMEOUT_BODY - 1 == 127, "the Content-Length above");
 
-/* Both locks held. Nothing of a response has been written in these phases, so a whole one may be,
- * past the library; with TLS only the library could. */
+/* Both locks held. In these phases nothing of a response has been sent, so a whole one may be sent
+ * on the socket directly, except with TLS. */
 static void shut_locked(xn_conns *conns, xn_conn *conn, xn_close_reason reason, bool tell) {
     if (conn->shut)
         return;
@@ -93,26 +94,27 @@ static bool acknowledged(int fd, uint64_t *out) {
  * Where acknowledgements are not known, the whole answer has that time, and the rate's for its
  * length. */
 static bool reader_too_slow(const xn_conns_options *o, xn_conn *conn, int64_t now) {
-    uint64_t taken = 0;
-    int64_t passed = now - conn->taken_ns;
-    if (conn->taken_ns && passed < o->send_timeout_ns)
+    uint64_t bytes = 0;
+    int64_t passed = now - conn->acknowledged_ns;
+    if (conn->acknowledged_ns && passed < o->send_timeout_ns)
         return false;
-    if (!acknowledged(conn->fd, &taken)) {
+    if (!acknowledged(conn->fd, &bytes)) {
         double allowed = (double)o->send_timeout_ns;
         if (o->body_min_rate > 0)
             allowed += (double)conn->bytes / (double)o->body_min_rate * (double)XN_NS_PER_S;
         return (double)(now - conn->since_ns) > allowed;
     }
     double wanted = (double)o->body_min_rate * ((double)passed / (double)XN_NS_PER_S);
-    uint64_t progress = taken - conn->taken;
-    if (conn->taken_ns && (!progress || (double)progress < wanted))
+    uint64_t progress = bytes - conn->acknowledged_bytes;
+    if (conn->acknowledged_ns && (!progress || (double)progress < wanted))
         return true;
-    conn->taken = taken;
-    conn->taken_ns = now;
+    conn->acknowledged_bytes = bytes;
+    conn->acknowledged_ns = now;
     return false;
 }
 
-/* Both locks held. Without waiting for what lies in the system's buffers: the client takes none. */
+/* Both locks held. Closes with a reset: unsent bytes would keep the socket, and the client reads
+ * none. */
 static void drop_reader_locked(xn_conns *conns, xn_conn *conn) {
     const struct linger at_once = {1, 0};
     setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
@@ -145,24 +147,24 @@ static void check_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
             drop_reader_locked(conns, conn);
         break;
     case XN_PHASE_BUSY:
-    case XN_PHASE_PARKED:
+    case XN_PHASE_SUSPENDED:
         break;
     }
 }
 
 static bool watched_phase(xn_phase phase) {
-    return phase == XN_PHASE_PARKED || phase == XN_PHASE_HEADERS || phase == XN_PHASE_BODY ||
+    return phase == XN_PHASE_SUSPENDED || phase == XN_PHASE_HEADERS || phase == XN_PHASE_BODY ||
            phase == XN_PHASE_IDLE;
 }
 
-/* Both locks held; the client has closed its side, or the connection if its request is parked: that
- * one has no client to answer. One that is still being received can never be complete once all that
- * came was read and nothing more has happened for a while. The library does not notice by itself
- * when the end came together with the last bytes: its epoll is edge-triggered, and it reads once
- * per edge. */
+/* Both locks held. The client has closed its direction, or has reset the connection if its request
+ * is suspended: then there is no client to answer. A request that is still being received cannot
+ * become complete once all its bytes were read and nothing more has happened for a while. The
+ * library misses the end of the stream if it came together with the last bytes: its epoll is
+ * edge-triggered, and it reads once per edge. */
 static void client_ended_locked(xn_conns *conns, xn_conn *conn, int64_t now) {
     int unread = 0;
-    if (conn->phase == XN_PHASE_PARKED) {
+    if (conn->phase == XN_PHASE_SUSPENDED) {
         if (conn->request)
             conns->options.gone(conns->options.context, conn->request);
     } else if (ioctl(conn->fd, FIONREAD, &unread) || unread) {
@@ -217,9 +219,9 @@ static void reserve_locked(xn_conns *conns) {
 
 /* ---- lingering close ---- */
 
-/* conns->lock held. Whether the socket needs no more time: the client has closed, or its time or
- * its bytes are over. At first nothing is read: most clients have sent what they will, read the
- * answer and close. Then the system throws the bytes away, without a copy. */
+/* conns->lock held. Whether the socket can be closed: the client has closed it, or its time or its
+ * bytes are used up. For LINGER_QUIET_NS nothing is read: most clients read the answer and close.
+ * Then MSG_TRUNC discards the bytes without a copy. */
 static bool drained_locked(lingering_socket *item, int64_t now) {
     struct pollfd socket = {.fd = item->fd, .events = POLLRDHUP};
     if (poll(&socket, 1, 0) > 0)
@@ -262,12 +264,13 @@ static void tick_locked(xn_conns *conns) {
     int64_t now = xn_now_ns();
     size_t watched = 0;
     reserve_locked(conns);
-    for (xn_conn *conn = conns->first; conn; conn = conn->next) {
+    for (xn_list *at = conns->all.next; at != &conns->all; at = at->next) {
+        xn_conn *conn = XN_LIST_ITEM(at, xn_conn, node);
         pthread_mutex_lock(&conn->lock);
         check_locked(conns, conn, now);
         if (watched_phase(conn->phase) && !conn->shut && now - conn->since_ns >= TICK_NS &&
             watched < conns->capacity) {
-            short events = conn->phase == XN_PHASE_PARKED ? 0 : POLLRDHUP;
+            short events = conn->phase == XN_PHASE_SUSPENDED ? 0 : POLLRDHUP;
             conns->polled[watched] = (struct pollfd){.fd = conn->fd, .events = events};
             conns->owners[watched++] = conn;
         }
@@ -285,10 +288,7 @@ static void *watch(void *context) {
             pthread_cond_wait(&conns->wake, &conns->lock);
             continue;
         }
-        struct timespec until;
-        int64_t at = xn_now_ns() + TICK_NS;
-        until.tv_sec = (time_t)(at / XN_NS_PER_S);
-        until.tv_nsec = (long)(at % XN_NS_PER_S);
+        const struct timespec until = xn_timespec(xn_now_ns() + TICK_NS);
         while (!conns->stopping &&
                pthread_cond_timedwait(&conns->wake, &conns->lock, &until) != ETIMEDOUT)
             ;
@@ -308,8 +308,9 @@ xn_status xn_conns_create(const xn_conns_options *options, xn_conns **out, xn_er
     if (!conns)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the list of connections");
     conns->options = *options;
+    xn_list_init(&conns->all);
     xn_cond_init(&conns->wake);
-    xn_mutex_init_brief(&conns->lock);
+    xn_mutex_init_adaptive(&conns->lock);
     xn_status status = xn_thread_start(&conns->thread, "xn-connections", watch, conns, error);
     if (status) {
         pthread_mutex_destroy(&conns->lock);
@@ -351,10 +352,7 @@ xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address, voi
     conn->since_ns = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
     conns->added_ns = conn->since_ns;
-    conn->next = conns->first;
-    if (conns->first)
-        conns->first->previous = conn;
-    conns->first = conn;
+    xn_list_add_first(&conns->all, &conn->node);
     if (!conns->count++)
         pthread_cond_signal(&conns->wake);
     pthread_mutex_unlock(&conns->lock);
@@ -364,12 +362,7 @@ xn_conn *xn_conns_add(xn_conns *conns, int fd, bool tls, xn_client *address, voi
 
 void xn_conns_remove(xn_conns *conns, xn_conn *conn) {
     pthread_mutex_lock(&conns->lock);
-    if (conn->previous)
-        conn->previous->next = conn->next;
-    else
-        conns->first = conn->next;
-    if (conn->next)
-        conn->next->previous = conn->previous;
+    xn_list_remove(&conn->node);
     conns->count--;
     if (conn->linger)
         linger_locked(conns, conn->fd);
@@ -384,7 +377,7 @@ void xn_conn_enter(xn_conn *conn, xn_phase phase, size_t bytes, void *request) {
     conn->phase = phase;
     conn->since_ns = xn_now_coarse_ns();
     conn->ended_ns = 0;
-    conn->taken_ns = 0;
+    conn->acknowledged_ns = 0;
     conn->bytes = bytes;
     conn->request = request;
     pthread_mutex_unlock(&conn->lock);
@@ -400,8 +393,9 @@ void xn_conn_received(xn_conn *conn, size_t bytes) {
 bool xn_conns_expected(xn_conns *conns, int64_t quiet_ns) {
     int64_t now = xn_now_ns();
     pthread_mutex_lock(&conns->lock);
-    bool expected = conns->added_ns && now - conns->added_ns < SETTLE_NS;
-    for (xn_conn *conn = conns->first; conn && !expected; conn = conn->next) {
+    bool expected = conns->added_ns && now - conns->added_ns < ACCEPT_DELAY_NS;
+    for (xn_list *at = conns->all.next; at != &conns->all && !expected; at = at->next) {
+        xn_conn *conn = XN_LIST_ITEM(at, xn_conn, node);
         pthread_mutex_lock(&conn->lock);
         bool between = conn->phase == XN_PHASE_NEW || conn->phase == XN_PHASE_IDLE;
         expected = !between || now - conn->since_ns < quiet_ns;

@@ -2,20 +2,21 @@
  * only, is not a deadline, and is off while a connection is suspended; so one watcher thread looks
  * at all connections a few times a second: headers or bodies that take too long, idle ones, readers
  * that take too little of an answer, and (by polling the socket) clients that hung up while their
- * request was received or parked. It never closes a descriptor of the library's, it shuts the
+ * request was received or suspended. It never closes a descriptor of the library's, it shuts the
  * socket down and lets the library notice.
  *
- * A parked request whose client ended its own direction (a half-close) is answered: only a reset is
- * a hang-up there.
+ * A suspended request whose client ended its own direction (a half-close) is answered: only a reset
+ * is a hang-up there.
  *
- * Lingering close: a socket that is closed with bytes of the client unread is reset, and the reset
- * may take the answer with it that the client has not read yet. So a connection that was answered
- * in the middle of a body leaves a duplicate of its socket here, whose bytes are thrown away for a
- * moment until the client closes. */
+ * Lingering close: closing a socket with unread bytes sends a reset, and the reset may discard an
+ * answer that the client has not read yet. So a connection that was answered in the middle of a
+ * body leaves a duplicate of its socket here, which is read and discarded for a moment, until the
+ * client closes. */
 #ifndef XN_CONNS_H
 #define XN_CONNS_H
 
 #include "admission.h"
+#include "list.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -27,35 +28,35 @@ typedef enum {
     XN_PHASE_IDLE,    /* between requests */
     XN_PHASE_HEADERS, /* the request line came */
     XN_PHASE_BODY,
-    XN_PHASE_BUSY,   /* being handled */
-    XN_PHASE_PARKED, /* suspended: another thread works on it */
+    XN_PHASE_BUSY,      /* being handled */
+    XN_PHASE_SUSPENDED, /* another thread works on the request */
     XN_PHASE_SENDING
 } xn_phase;
 
 typedef struct xn_conn {
     int fd;               /* open as long as the connection is in the list */
     bool tls;             /* no raw bytes may be written */
-    xn_client *address;   /* the owner's, like these: */
-    void *memory;         /* of its requests, one after the other */
-    void *kept;           /* by the handler of requests, or NULL */
+    xn_client *address;   /* the HTTP thread's, like the next two */
+    void *memory;         /* of its requests, one at a time */
+    void *data;           /* xn_request_connection_data */
     bool linger;          /* the HTTP thread's: the client's bytes were not all read */
     pthread_mutex_t lock; /* guards the fields below; taken after xn_conns' lock, before none */
     xn_phase phase;
-    int64_t since_ns;                /* when the phase began */
-    int64_t ended_ns;                /* when the end of the client's stream was first seen, or 0 */
-    size_t bytes;                    /* BODY: received so far; SENDING: to be sent */
-    int64_t taken_ns;                /* SENDING: when `taken` was looked at, or 0 */
-    uint64_t taken;                  /* SENDING: bytes that the client had acknowledged then */
-    void *request;                   /* PARKED: whose client is watched */
-    bool shut;                       /* the watcher has shut the socket down */
-    struct xn_conn *next, *previous; /* guarded by xn_conns' lock */
+    int64_t since_ns;            /* when the phase began */
+    int64_t ended_ns;            /* when the end of the client's stream was first seen, or 0 */
+    size_t bytes;                /* BODY: received so far; SENDING: to be sent */
+    int64_t acknowledged_ns;     /* SENDING: when `acknowledged_bytes` was looked at, or 0 */
+    uint64_t acknowledged_bytes; /* SENDING: bytes that the client had acknowledged then */
+    void *request;               /* SUSPENDED: whose client is watched */
+    bool shut;                   /* the watcher has shut the socket down */
+    xn_list node;                /* of xn_conns, guarded by its lock */
 } xn_conn;
 
 typedef struct xn_conns_options {
     int64_t header_timeout_ns, body_timeout_ns, send_timeout_ns, idle_timeout_ns;
     int64_t body_min_rate; /* bytes a second: of a body after the first 5 s, of an answer always */
     xn_metrics *metrics;
-    /* Called with conn->lock held when a parked request's client hung up. */
+    /* Called with conn->lock held when a suspended request's client hung up. */
     void (*gone)(void *context, void *request);
     /* Called with no lock held some forty times a second while there are connections. */
     void (*tick)(void *context, int64_t now_ns);

@@ -1,12 +1,12 @@
-/* http.c: the life of an exchange over libmicrohttpd; see http.h. The library runs a pool of epoll
- * threads. A parked request is a suspended connection.
+/* http.c: the life of a request over libmicrohttpd; see http.h. The library runs a pool of epoll
+ * threads. Suspending a request suspends its connection.
  *
- * What the library makes of a request's head is not trusted (head.c). What it cannot read it
- * refuses by itself, with a page of its own. A response queued before the body was read makes the
- * library close the connection: the watcher then keeps the socket a moment (conns.h), so that the
- * client sees the answer. A body of a few KiB is read and thrown away instead: its client keeps the
- * connection. In the middle of a body the library takes no response; then the answer is written
- * past it. */
+ * What the library makes of a request's head is checked again (head.c). What the library cannot
+ * parse it refuses by itself, with a page of its own. A response that is queued before the body was
+ * read makes the library close the connection; a lingering close (conns.h) lets the client read the
+ * answer first. A body of a few KiB is read and discarded instead, so that the connection stays. In
+ * the middle of a body the library takes no response; then the answer is sent on the socket
+ * directly. */
 #include "http_internal.h"
 
 #include "address.h"
@@ -46,7 +46,7 @@ static void release_permit(xn_request *request) {
 /* Gives back what the request holds. Last use of it. */
 static void end_request(xn_request *request, int status, bool delivered) {
     xn_http *http = request->http;
-    const bool kept = !request->conn->memory; /* by a run: `finished` may free it then */
+    const bool kept = !request->conn->memory; /* retained: `finished` may free it */
     if (status && delivered)
         xn_metrics_add(http->metrics, XN_COUNTER_SENT_BYTES, (int64_t)request->response_length);
     xn_response_release(request);
@@ -79,7 +79,7 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
         return NULL;
     xn_request *request = conn->memory;
     if (!request)
-        return NULL; /* kept: no other request follows */
+        return NULL; /* retained: no other request follows */
     memset(request, 0, offsetof(xn_request, headers));
     request->http = http;
     request->connection = connection;
@@ -100,8 +100,8 @@ static void *request_line(void *context, const char *uri, struct MHD_Connection 
     return request;
 }
 
-/* Whether the request has to wait, suspended; the library calls again when it may go on. Only one
- * with a larger body has to do with the limiter and its lock. */
+/* Whether the request waits for a permit, suspended; the library calls again once it has one. Only
+ * a request with a larger body needs a permit. */
 static bool waits_for_permit(xn_request *request) {
     xn_limiter *limiter = request->http->limiter;
     if (request->responded || request->length <= DISCARD_BYTES)
@@ -110,7 +110,7 @@ static bool waits_for_permit(xn_request *request) {
     if (xn_limiter_acquire(limiter, &request->permit))
         return false;
     request->stage = XN_REQUEST_WAITING;
-    xn_conn_enter(request->conn, XN_PHASE_PARKED, 0, NULL);
+    xn_conn_enter(request->conn, XN_PHASE_SUSPENDED, 0, NULL);
     MHD_suspend_connection(request->connection);
     xn_limiter_wait(limiter, &request->permit);
     return true;
@@ -140,7 +140,7 @@ static enum MHD_Result complete(xn_request *request) {
     if (!request->responded)
         handler->complete(handler->context, request);
     /* The stage is written by this thread alone. */
-    return request->stage == XN_REQUEST_PARKED ? MHD_YES : xn_response_deliver(request);
+    return request->stage == XN_REQUEST_SUSPENDED ? MHD_YES : xn_response_deliver(request);
 }
 
 static enum MHD_Result take_body(xn_request *request) {
@@ -218,7 +218,7 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
         return take_body(request);
     case XN_REQUEST_BODY:
         return *size ? receive(request, data, size) : complete(request);
-    case XN_REQUEST_PARKED:
+    case XN_REQUEST_SUSPENDED:
         if (!xn_request_responded(request))
             request->http->handler.answer(request->http->handler.context, request);
         return xn_response_deliver(request);
@@ -228,13 +228,13 @@ static enum MHD_Result handle(void *context, struct MHD_Connection *connection, 
     return MHD_NO;
 }
 
-void xn_request_park(xn_request *request) {
-    request->stage = XN_REQUEST_PARKED;
-    xn_conn_enter(request->conn, XN_PHASE_PARKED, 0, request);
+void xn_request_suspend(xn_request *request) {
+    request->stage = XN_REQUEST_SUSPENDED;
+    xn_conn_enter(request->conn, XN_PHASE_SUSPENDED, 0, request);
     MHD_suspend_connection(request->connection);
 }
 
-void xn_request_unpark(xn_request *request) {
+void xn_request_resume(xn_request *request) {
     struct MHD_Connection *connection = request->connection;
     xn_conn_enter(request->conn, XN_PHASE_BUSY, 0, NULL);
     MHD_resume_connection(connection);
@@ -299,7 +299,7 @@ static void connection_changed(void *context, struct MHD_Connection *connection,
     } else if (conn) {
         xn_client *address = conn->address;
         void *memory = conn->memory;
-        xn_mem_free(conn->kept);
+        xn_mem_free(conn->data);
         xn_conns_remove(http->conns, conn);
         xn_mem_free(memory);
         xn_client_put(http->admission, address);
@@ -421,8 +421,8 @@ void xn_http_drain(xn_http *http) {
     xn_limiter_lift(http->limiter); /* what waits there is refused */
 }
 
-/* Until everybody who was let in has an answer and no connection is so young, or so lately used,
- * that a request may be on its way. */
+/* Until every request has its answer and no connection is so young, or so lately used, that a
+ * request may be on its way. */
 static void wait_for_silence(xn_http *http, int64_t deadline_ns) {
     const struct timespec pause = {0, 2 * XN_NS_PER_MS};
     while (xn_now_ns() < deadline_ns &&

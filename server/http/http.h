@@ -1,9 +1,9 @@
 /* http.h: HTTP/1.1 over libmicrohttpd, of which nothing is seen above this header. It owns sockets,
- * framing checks, deadlines of headers, bodies and idle connections, and the life of an exchange;
+ * framing checks, deadlines of headers, bodies and idle connections, and the life of a request;
  * what a request means is the handler's.
  *
- * One exchange: headers -> (body received straight into the handler's buffer) -> complete ->
- * respond at once, or park the connection and respond from another thread -> finished. */
+ * One request: headers -> (body received straight into the handler's buffer) -> complete -> respond
+ * at once, or suspend the connection and respond from another thread -> finished. */
 #ifndef XN_HTTP_H
 #define XN_HTTP_H
 
@@ -47,16 +47,16 @@ typedef struct xn_http_handler {
     /* The body grows beyond what may be received so far: allow `bytes` of it or more by
      * xn_request_receive, or respond to refuse the rest of it. */
     void (*more)(void *context, xn_request *request, size_t bytes);
-    /* The body is complete. Respond, or park. Not called after a refusal in headers. */
+    /* The body is complete. Respond, or suspend. Not called after a refusal in headers. */
     void (*complete)(void *context, xn_request *request);
-    /* A parked request's client reset the connection. (One that only ended its own direction is
-     * answered.) The request stays valid during the call; it still has to be unparked, by whoever
-     * would have answered. */
+    /* A suspended request's client reset the connection. (One that only ended its own direction is
+     * answered.) The request stays valid during the call; it still has to be resumed, by the thread
+     * that would have answered. */
     void (*gone)(void *context, xn_request *request);
-    /* The request was unparked without a response: make it now, on an HTTP thread. */
+    /* The request was resumed without a response: make it now, on an HTTP thread. */
     void (*answer)(void *context, xn_request *request);
-    /* The exchange is over, delivered or not; free what hangs on it. Last call for a request.
-     * status is what was answered, 0 when nothing was. */
+    /* The request is over, its answer delivered or not; free what belongs to it. Last call for a
+     * request. status is what was answered, 0 when nothing was. */
     void (*finished)(void *context, xn_request *request, int status, bool delivered);
     /* Writes the body of an error, in JSON, for a request whose path is known: all of text at most,
      * terminated; returns its length. The HTTP layer's own errors too. */
@@ -71,9 +71,9 @@ const char *xn_http_library_version(void);
 int xn_http_port(const xn_http *http);
 /* Answers carry "Connection: close" from now on. */
 void xn_http_drain(xn_http *http);
-/* Lets nobody in any more, waits up to the deadline until open exchanges are delivered and no
- * connection has been used for a second (a request may be on its way: it gets its answer), closes
- * everything. Every parked request must have been unparked or be about to be. */
+/* Accepts no more connections, waits up to the deadline until all answers are delivered and no
+ * connection has been used for a second (so that a request on its way gets its answer), closes
+ * everything. Every suspended request must have been resumed or be about to be. */
 void xn_http_stop(xn_http *http, int64_t deadline_ns);
 
 /* ---- a request; strings are valid until finished ---- */
@@ -106,28 +106,31 @@ void *xn_request_user(const xn_request *request);
 
 /* Memory that lives as long as the request, zeroed; NULL where there is none. A few KiB of it cost
  * nothing: they are the connection's. Not from two threads at a time. */
-void *xn_request_take(xn_request *request, size_t bytes);
+void *xn_request_alloc(xn_request *request, size_t bytes);
 /* How many bytes of it are left of those that are the connection's. */
 size_t xn_request_room(const xn_request *request);
-/* While it is parked: the request's memory, and what was taken of it, stays after `finished` too,
- * until xn_request_drop, by any thread. Its answer is the connection's last. */
-void xn_request_keep(xn_request *request);
-void xn_request_drop(xn_request *request);
-/* What the handler keeps with the request's connection, which frees it (xn_mem_free) when it ends;
- * NULL at first. Whoever has the request may use it; it counts as XN_CONNECTION_REQUEST_BYTES. */
-void **xn_request_kept(const xn_request *request);
+/* While it is suspended: keeps the request's memory, and what was allocated with it, after
+ * `finished`, until any thread calls xn_request_release. Its answer is the last of its connection.
+ */
+void xn_request_retain(xn_request *request);
+void xn_request_release(xn_request *request);
+/* Where the handler stores a pointer for the next request of the connection; NULL at first. The
+ * connection frees it (xn_mem_free) when it ends. Only the thread that handles the request uses it.
+ * It counts as XN_CONNECTION_REQUEST_BYTES. */
+void **xn_request_connection_data(const xn_request *request);
 
 /* Where the body goes, and how many bytes it may fill before `more` is asked: at most
  * xn_request_length, where that is known. The bytes so far stay where they are, so `more` gives the
  * same buffer or one that holds them already. Only in headers and more. */
 void xn_request_receive(xn_request *request, void *buffer, size_t allowed);
 /* Whose connection it is, for admission. */
-xn_client *xn_request_address_share(const xn_request *request);
+xn_client *xn_request_address_client(const xn_request *request);
 
 /* Sets the response; once per request. body is released by release(release_context) when sent or
  * dropped; release NULL: body is static. */
 void xn_request_respond(xn_request *request, int status, const char *content_type, void *body,
                         size_t length, void (*release)(void *context), void *release_context);
+void xn_request_respond_empty(xn_request *request, int status);
 /* The same with an error, as the handler writes it; gives up where there is no memory. */
 void xn_request_respond_error(xn_request *request, int status, const char *code, const char *field,
                               const char *message);
@@ -136,8 +139,8 @@ void xn_request_add_header(xn_request *request, const char *name, const char *va
 void xn_request_abort(xn_request *request);
 bool xn_request_responded(const xn_request *request);
 
-/* Parks the connection (only in complete). Then, exactly once and from any thread, unpark it. */
-void xn_request_park(xn_request *request);
-void xn_request_unpark(xn_request *request);
+/* Suspends the connection (only in complete). Then, exactly once and from any thread, resume it. */
+void xn_request_suspend(xn_request *request);
+void xn_request_resume(xn_request *request);
 
 #endif

@@ -1,13 +1,14 @@
 /* http_internal.h: what the parts of the HTTP server share: one server, one request.
  *
- *   http.c       the life of an exchange: what the library calls, in which order; start and stop
+ *   http.c       the life of a request: what the library calls, in which order; start and stop
  *   head.c       whether a request's head can be trusted, and what it says
  *   listener.c   the listening socket, and the thread that accepts connections
  *   response.c   from an answer to the library, or past it
  *   request.c    what the handler sees of a request
  *
- * http.c calls the others, head.c the response to refuse a request. Of a request only its HTTP
- * thread changes anything; while it is parked, whoever will unpark it may respond. */
+ * http.c calls the others; head.c calls response.c to refuse a request. Only the HTTP thread of a
+ * request changes it, but while it is suspended the thread that
+ * will resume it may respond. */
 #ifndef XN_HTTP_INTERNAL_H
 #define XN_HTTP_INTERNAL_H
 
@@ -45,15 +46,16 @@ typedef enum {
     XN_REQUEST_NEW,       /* the request line came; handler's headers not called yet */
     XN_REQUEST_WAITING,   /* for a permit, suspended */
     XN_REQUEST_BODY,      /* receiving or discarding */
-    XN_REQUEST_PARKED,    /* suspended */
-    XN_REQUEST_RESPONDING /* given to the library */
+    XN_REQUEST_SUSPENDED, /* by the handler: another thread works on it */
+    XN_REQUEST_RESPONDING /* its response is the library's */
 } xn_request_stage;
 
 struct xn_request {
     xn_http *http;
     struct MHD_Connection *connection;
     xn_conn *conn;
-    xn_client *kept_address; /* the connection's, which ends before a kept request; or NULL */
+    xn_client
+        *retained_address; /* the connection's, which ends before a retained request; or NULL */
     xn_permit permit;
     const char *method, *path;
     const char *target_text; /* where the target stood; the library decodes it in place */
@@ -91,7 +93,7 @@ struct xn_request {
 
 /* request.c. An identifier that no other request of this server has. */
 void xn_request_make_id(xn_http *http, char id[XN_PROTO_MAX_ID + 1]);
-/* Memory for a connection's requests, one at a time, with room behind it for xn_request_take; NULL
+/* Memory for a connection's requests, one at a time, with room behind it for xn_request_alloc; NULL
  * where there is none. */
 void *xn_request_memory(void);
 /* Frees what the request took beyond that. */

@@ -6,29 +6,17 @@
 
 #include <pthread.h>
 
-typedef struct {
-    xn_permit *first, *last;
-} line;
-
 struct xn_limiter {
     int64_t max_hold_ns;
     void (*granted)(xn_permit *permit);
-    pthread_mutex_t lock;  /* guards all below and every permit; a leaf */
-    int permits, held;     /* permits 0: no limit */
-    line waiting, holding; /* in the order they came */
+    pthread_mutex_t lock;     /* guards all below and every permit; a leaf */
+    int permits, held;        /* permits 0: no limit */
+    xn_list waiting, holding; /* permits in the order they came */
 };
 
-static void append(line *to, xn_permit *permit) {
-    permit->next = NULL;
-    permit->previous = to->last;
-    *(to->last ? &to->last->next : &to->first) = permit;
-    to->last = permit;
-}
-
-static void take_out(line *from, xn_permit *permit) {
-    *(permit->previous ? &permit->previous->next : &from->first) = permit->next;
-    *(permit->next ? &permit->next->previous : &from->last) = permit->previous;
-    permit->next = permit->previous = NULL;
+/* The permit that came first; the list is not empty. */
+static xn_permit *first_of(const xn_list *list) {
+    return XN_LIST_ITEM(list->next, xn_permit, node);
 }
 
 xn_status xn_limiter_create(int permits, int64_t max_hold_ns, void (*granted)(xn_permit *permit),
@@ -37,6 +25,8 @@ xn_status xn_limiter_create(int permits, int64_t max_hold_ns, void (*granted)(xn
     if (!limiter)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the limiter of requests");
     pthread_mutex_init(&limiter->lock, NULL);
+    xn_list_init(&limiter->waiting);
+    xn_list_init(&limiter->holding);
     limiter->permits = permits;
     limiter->max_hold_ns = max_hold_ns;
     limiter->granted = granted;
@@ -59,15 +49,15 @@ static void grant_locked(xn_limiter *limiter, xn_permit *permit, int64_t now_ns)
     limiter->held++;
     permit->state = XN_PERMIT_HELD;
     permit->since_ns = now_ns;
-    append(&limiter->holding, permit);
+    xn_list_add_last(&limiter->holding, &permit->node);
 }
 
-/* Those that may go on now, chained by next: granted is for the caller to call. */
+/* Those that may go on now, chained; the caller calls granted for them. */
 static xn_permit *grant_waiting_locked(xn_limiter *limiter, int64_t now_ns) {
     xn_permit *chain = NULL, **end = &chain;
-    while (limiter->waiting.first && has_free_locked(limiter)) {
-        xn_permit *permit = limiter->waiting.first;
-        take_out(&limiter->waiting, permit);
+    while (!xn_list_is_empty(&limiter->waiting) && has_free_locked(limiter)) {
+        xn_permit *permit = first_of(&limiter->waiting);
+        xn_list_remove(&permit->node);
         grant_locked(limiter, permit, now_ns);
         *end = permit;
         end = &permit->chained;
@@ -76,7 +66,7 @@ static xn_permit *grant_waiting_locked(xn_limiter *limiter, int64_t now_ns) {
     return chain;
 }
 
-static void tell_all(xn_limiter *limiter, xn_permit *chain) {
+static void call_granted(xn_limiter *limiter, xn_permit *chain) {
     while (chain) {
         xn_permit *next = chain->chained; /* it may be gone once it is granted */
         limiter->granted(chain);
@@ -86,7 +76,7 @@ static void tell_all(xn_limiter *limiter, xn_permit *chain) {
 
 bool xn_limiter_acquire(xn_limiter *limiter, xn_permit *permit) {
     pthread_mutex_lock(&limiter->lock);
-    bool enters = !limiter->waiting.first && has_free_locked(limiter);
+    bool enters = xn_list_is_empty(&limiter->waiting) && has_free_locked(limiter);
     if (enters)
         grant_locked(limiter, permit, xn_now_ns());
     pthread_mutex_unlock(&limiter->lock);
@@ -96,14 +86,14 @@ bool xn_limiter_acquire(xn_limiter *limiter, xn_permit *permit) {
 void xn_limiter_wait(xn_limiter *limiter, xn_permit *permit) {
     pthread_mutex_lock(&limiter->lock);
     permit->state = XN_PERMIT_WAITING;
-    append(&limiter->waiting, permit);
+    xn_list_add_last(&limiter->waiting, &permit->node);
     xn_permit *chain = grant_waiting_locked(limiter, xn_now_ns());
     pthread_mutex_unlock(&limiter->lock);
-    tell_all(limiter, chain);
+    call_granted(limiter, chain);
 }
 
 static void take_back_locked(xn_limiter *limiter, xn_permit *permit) {
-    take_out(&limiter->holding, permit);
+    xn_list_remove(&permit->node);
     permit->state = XN_PERMIT_NONE;
     limiter->held--;
 }
@@ -116,17 +106,17 @@ void xn_limiter_release(xn_limiter *limiter, xn_permit *permit) {
         chain = grant_waiting_locked(limiter, xn_now_ns());
     }
     pthread_mutex_unlock(&limiter->lock);
-    tell_all(limiter, chain);
+    call_granted(limiter, chain);
 }
 
 void xn_limiter_tick(xn_limiter *limiter, int64_t now_ns) {
     pthread_mutex_lock(&limiter->lock);
-    while (limiter->holding.first &&
-           now_ns - limiter->holding.first->since_ns > limiter->max_hold_ns)
-        take_back_locked(limiter, limiter->holding.first);
+    while (!xn_list_is_empty(&limiter->holding) &&
+           now_ns - first_of(&limiter->holding)->since_ns > limiter->max_hold_ns)
+        take_back_locked(limiter, first_of(&limiter->holding));
     xn_permit *chain = grant_waiting_locked(limiter, now_ns);
     pthread_mutex_unlock(&limiter->lock);
-    tell_all(limiter, chain);
+    call_granted(limiter, chain);
 }
 
 void xn_limiter_lift(xn_limiter *limiter) {
@@ -134,5 +124,5 @@ void xn_limiter_lift(xn_limiter *limiter) {
     limiter->permits = 0;
     xn_permit *chain = grant_waiting_locked(limiter, xn_now_ns());
     pthread_mutex_unlock(&limiter->lock);
-    tell_all(limiter, chain);
+    call_granted(limiter, chain);
 }

@@ -58,7 +58,7 @@ static void *take_block(xn_request *request, size_t bytes) {
     return block + 1;
 }
 
-void *xn_request_take(xn_request *request, size_t bytes) {
+void *xn_request_alloc(xn_request *request, size_t bytes) {
     if (bytes > ROOM_BYTES - request->room_used)
         return take_block(request, bytes);
     void *memory = (char *)request + ROOM_AT + request->room_used;
@@ -68,15 +68,15 @@ void *xn_request_take(xn_request *request, size_t bytes) {
     return memset(memory, 0, bytes);
 }
 
-void xn_request_keep(xn_request *request) {
+void xn_request_retain(xn_request *request) {
     request->close = true;
-    request->kept_address = request->conn->address;
+    request->retained_address = request->conn->address;
     request->conn->address = NULL;
     request->conn->memory = NULL;
 }
 
-void xn_request_drop(xn_request *request) {
-    xn_client_put(request->http->admission, request->kept_address);
+void xn_request_release(xn_request *request) {
+    xn_client_put(request->http->admission, request->retained_address);
     xn_request_memory_free(request);
     xn_mem_free(request);
 }
@@ -85,8 +85,8 @@ size_t xn_request_room(const xn_request *request) {
     return ROOM_BYTES - request->room_used;
 }
 
-void **xn_request_kept(const xn_request *request) {
-    return &request->conn->kept;
+void **xn_request_connection_data(const xn_request *request) {
+    return &request->conn->data;
 }
 
 /* ---- what it says ---- */
@@ -144,7 +144,7 @@ void xn_request_receive(xn_request *request, void *buffer, size_t allowed) {
     request->body = buffer;
     request->allowed = allowed;
 }
-xn_client *xn_request_address_share(const xn_request *request) {
+xn_client *xn_request_address_client(const xn_request *request) {
     return request->conn->address;
 }
 

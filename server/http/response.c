@@ -28,6 +28,11 @@ void xn_request_respond(xn_request *request, int status, const char *content_typ
     request->release_context = release_context;
 }
 
+void xn_request_respond_empty(xn_request *request, int status) {
+    static char nothing[1];
+    xn_request_respond(request, status, NULL, nothing, 0, NULL, NULL);
+}
+
 void xn_request_add_header(xn_request *request, const char *name, const char *value) {
     if (request->header_count == XN_HTTP_MAX_HEADERS)
         return;

@@ -1,8 +1,6 @@
-/* models.c: the names of models: which version of each serves, and what changes that. Entries are
- * an array in the order of names, searched by halves. */
+/* models.c: the names of models: which version of each serves, and what changes that. */
 #include "models_internal.h"
 
-#include "arrays.h"
 #include "clock.h"
 #include "log.h"
 
@@ -13,62 +11,46 @@
 
 /* ---- entries; models->mutex is held ---- */
 
-static const char *name_of(const void *entries, size_t index) {
-    return ((xn_model_entry *const *)entries)[index]->name;
-}
-
-static bool find_locked(const xn_models *models, const char *name, size_t *at) {
-    return xn_names_find(models->entries, models->entry_count, name_of, name, at);
-}
-
 xn_model_entry *xn_models_find_locked(xn_models *models, const char *name) {
-    size_t at;
-    return find_locked(models, name, &at) ? models->entries[at] : NULL;
+    return xn_names_get(&models->entries, name);
 }
 
 static void entry_free(xn_model_entry *entry) {
     if (entry->serving)
         xn_model_release(&entry->serving->model);
-    xn_model_tally_release(entry->tally);
+    xn_model_counters_release(entry->counters);
     xn_mem_free(entry);
 }
 
-static void drop_locked(xn_models *models, size_t at) {
-    xn_model_entry **slot = &models->entries[at];
-    entry_free(*slot);
-    models->entry_count--;
-    memmove(slot, slot + 1, (models->entry_count - at) * sizeof *slot);
+static void drop_locked(xn_models *models, xn_model_entry *entry) {
+    xn_names_remove(&models->entries, entry);
+    entry_free(entry);
 }
 
-/* What is neither served nor anywhere in a folder is remembered only while there is room. */
+/* An entry that is neither served nor in a folder is kept only while there is room. */
 static bool may_drop(const xn_model_entry *entry) {
     return !entry->serving && !entry->listed && !entry->pending && !entry->users;
 }
 
 static xn_status make_room_locked(xn_models *models, xn_error *error) {
-    enum { FIRST_CAPACITY = 16 };
-    if (models->entry_count >= models->max_models) {
+    xn_names *entries = &models->entries;
+    if (entries->count >= models->max_models) {
         size_t at = 0;
-        while (at < models->entry_count && !may_drop(models->entries[at]))
+        while (at < entries->count && !may_drop(entries->items[at]))
             at++;
-        if (at == models->entry_count)
+        if (at == entries->count)
             return xn_fail_limit(error, "max-models", "model",
-                                 "there are %zu models; --max-models is %zu", models->entry_count,
+                                 "there are %zu models; --max-models is %zu", entries->count,
                                  models->max_models);
-        drop_locked(models, at);
+        drop_locked(models, entries->items[at]);
     }
-    xn_model_entry **entries =
-        xn_array_grow(models->entries, models->entry_count, &models->entry_capacity,
-                      sizeof *entries, FIRST_CAPACITY);
-    if (!entries)
+    if (!xn_names_reserve(entries))
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for another model");
-    models->entries = entries;
     return XN_OK;
 }
 
 static xn_status make_locked(xn_models *models, const char *name, xn_model_entry **out,
                              xn_error *error) {
-    size_t at;
     xn_status status = make_room_locked(models, error);
     if (status != XN_OK)
         return status;
@@ -76,11 +58,7 @@ static xn_status make_locked(xn_models *models, const char *name, xn_model_entry
     if (!entry)
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for another model");
     snprintf(entry->name, sizeof entry->name, "%s", name);
-    find_locked(models, name, &at);
-    memmove(&models->entries[at + 1], &models->entries[at],
-            (models->entry_count - at) * sizeof(xn_model_entry *));
-    models->entries[at] = entry;
-    models->entry_count++;
+    xn_names_insert(&models->entries, entry);
     *out = entry;
     return XN_OK;
 }
@@ -97,77 +75,82 @@ xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_e
 }
 
 void xn_models_leave_locked(xn_models *models, xn_model_entry *entry) {
-    size_t at;
     entry->users--;
-    bool nothing = may_drop(entry) && !entry->tally && !entry->mark; /* never was anything */
-    if (nothing && find_locked(models, entry->name, &at))
-        drop_locked(models, at);
+    if (may_drop(entry) && !entry->counters && !entry->fingerprint) /* it was never loaded */
+        drop_locked(models, entry);
 }
 
-/* From here to settle the entry is this thread's to change. */
-static void claim(xn_models *models, xn_model_entry *entry) {
+void xn_models_leave(xn_models *models, xn_model_entry *entry) {
+    pthread_mutex_lock(&models->mutex);
+    xn_models_leave_locked(models, entry);
+    pthread_mutex_unlock(&models->mutex);
+}
+
+/* Single flight: from here to end_exclusive_locked the entry is this thread's to change. */
+static void begin_exclusive(xn_models *models, xn_model_entry *entry) {
     pthread_mutex_lock(&models->mutex);
     while (entry->busy)
-        pthread_cond_wait(&models->settled, &models->mutex);
+        pthread_cond_wait(&models->progress, &models->mutex);
     entry->busy = true;
     pthread_mutex_unlock(&models->mutex);
 }
 
-static void settle_locked(xn_models *models, xn_model_entry *entry) {
+static void end_exclusive_locked(xn_models *models, xn_model_entry *entry) {
     entry->busy = entry->pending = false;
-    pthread_cond_broadcast(&models->settled);
+    pthread_cond_broadcast(&models->progress);
 }
 
 /* ---- loading ---- */
 
 /* The folder of the name: one of --model, or of that name in the repository. */
-static bool find_place(xn_models *models, const char *name, xn_model_place *out) {
+static bool find_location(xn_models *models, const char *name, xn_model_location *out) {
     pthread_mutex_lock(&models->mutex);
     size_t i = 0;
     while (i < models->source_count && strcmp(models->sources[i].name, name) != 0)
         i++;
     pthread_mutex_unlock(&models->mutex);
-    *out = (xn_model_place){models->repository, name};
+    *out = (xn_model_location){models->repository, name};
     if (i < models->source_count)
-        *out = (xn_model_place){NULL, models->sources[i].folder};
+        *out = (xn_model_location){NULL, models->sources[i].folder};
     return out->repository || i < models->source_count;
 }
 
 /* Whether a folder is not needed. */
-static bool gives_all(const xn_model_given *given) {
-    if (!given || !given->file_count)
+static bool gives_all(const xn_model_overrides *overrides) {
+    if (!overrides || !overrides->file_count)
         return false;
-    bool all = given->config != NULL;
-    for (int i = 0; i < given->file_count && !all; i++) {
-        const char *path = given->files[i].path, *slash = strrchr(path, '/');
+    bool all = overrides->config != NULL;
+    for (int i = 0; i < overrides->file_count && !all; i++) {
+        const char *path = overrides->files[i].path, *slash = strrchr(path, '/');
         all = !strcmp(slash ? slash + 1 : path, XN_MODEL_CONFIG_FILE);
     }
     return all;
 }
 
 /* fd -1 where there is no folder, and none is needed. */
-static xn_status open_folder(xn_models *models, const char *name, const xn_model_given *given,
-                             xn_model_folder *out, xn_error *error) {
-    xn_model_place place;
+static xn_status open_folder(xn_models *models, const char *name,
+                             const xn_model_overrides *overrides, xn_model_folder *out,
+                             xn_error *error) {
+    xn_model_location location;
     *out = (xn_model_folder){.fd = -1, .root = -1};
-    bool known = find_place(models, name, &place);
-    xn_status status = known ? xn_model_folder_open(&place, out, error)
+    bool known = find_location(models, name, &location);
+    xn_status status = known ? xn_model_folder_open(&location, out, error)
                              : xn_fail(error, XN_ERR_NOT_FOUND, "model",
                                        "there is no model \"%s\": --model names none, and there is "
                                        "no --model-repository",
                                        name);
-    return status == XN_ERR_NOT_FOUND && gives_all(given) ? XN_OK : status;
+    return status == XN_ERR_NOT_FOUND && gives_all(overrides) ? XN_OK : status;
 }
 
 /* Whether the name's folder is another one by now, or has other files. */
 static bool has_changed(xn_models *models, const char *name, const xn_model_folder *was) {
     xn_model_folder now;
-    xn_model_place place;
-    if (was->fd < 0 || !find_place(models, name, &place))
+    xn_model_location location;
+    if (was->fd < 0 || !find_location(models, name, &location))
         return false;
-    if (xn_model_folder_open(&place, &now, NULL) != XN_OK)
+    if (xn_model_folder_open(&location, &now, NULL) != XN_OK)
         return true;
-    bool changed = now.mark != was->mark;
+    bool changed = now.fingerprint != was->fingerprint;
     xn_model_folder_close(&now);
     return changed;
 }
@@ -180,7 +163,7 @@ static int64_t begin_reading(xn_models *models, const xn_model_folder *folder) {
     bytes = bytes < most ? bytes : most; /* what has more is refused unread */
     pthread_mutex_lock(&models->mutex);
     while (models->reading > most - bytes)
-        pthread_cond_wait(&models->settled, &models->mutex);
+        pthread_cond_wait(&models->progress, &models->mutex);
     models->reading += bytes;
     pthread_mutex_unlock(&models->mutex);
     return bytes;
@@ -189,25 +172,26 @@ static int64_t begin_reading(xn_models *models, const xn_model_folder *folder) {
 static void end_reading(xn_models *models, int64_t bytes) {
     pthread_mutex_lock(&models->mutex);
     models->reading -= bytes;
-    pthread_cond_broadcast(&models->settled);
+    pthread_cond_broadcast(&models->progress);
     pthread_mutex_unlock(&models->mutex);
 }
 
 /* Reads the folder, and once more where it changed meanwhile: a copy into it may be under way.
- * *mark: of the folder that was read, 0 for none. */
-static xn_status read_version(xn_models *models, const char *name, const xn_model_given *given,
-                              xn_model_version **out, uint64_t *mark, xn_error *error) {
+ * *fingerprint: of the folder that was read, 0 for none. */
+static xn_status read_version(xn_models *models, const char *name,
+                              const xn_model_overrides *overrides, xn_model_version **out,
+                              uint64_t *fingerprint, xn_error *error) {
     for (int last = 0;; last++) {
         xn_model_folder folder;
         xn_model_version *version = NULL;
-        xn_status status = open_folder(models, name, given, &folder, error);
+        xn_status status = open_folder(models, name, overrides, &folder, error);
         if (status != XN_OK)
             return status;
         const int64_t reading = begin_reading(models, &folder);
-        status = xn_model_version_read(name, &folder, given, &models->limits, &version, error);
+        status = xn_model_version_read(name, &folder, overrides, &models->limits, &version, error);
         end_reading(models, reading);
         bool changed = has_changed(models, name, &folder);
-        *mark = folder.mark;
+        *fingerprint = folder.fingerprint;
         xn_model_folder_close(&folder);
         if (!changed || atomic_load(&models->stop)) {
             *out = version;
@@ -273,12 +257,12 @@ static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry
     xn_model_version *before = entry->serving;
     if (before)
         unreserve_locked(models, before);
-    if (entry->tally && !strcmp(entry->version, version->version)) {
-        xn_model_tally_release(version->tally); /* nobody has counted in it yet */
-        xn_model_tally_retain(version->tally = entry->tally);
+    if (entry->counters && !strcmp(entry->version, version->version)) {
+        xn_model_counters_release(version->counters); /* no request has been counted in it yet */
+        xn_model_counters_retain(version->counters = entry->counters);
     } else {
-        xn_model_tally_release(entry->tally);
-        xn_model_tally_retain(entry->tally = version->tally);
+        xn_model_counters_release(entry->counters);
+        xn_model_counters_retain(entry->counters = version->counters);
     }
     memcpy(entry->version, version->version, sizeof entry->version);
     entry->reason[0] = '\0';
@@ -286,7 +270,7 @@ static xn_model_version *publish_locked(xn_models *models, xn_model_entry *entry
     return before;
 }
 
-/* It serves no more; requests may still hold it. */
+/* No longer served; requests may still hold references. */
 static void retire(xn_model_version *version) {
     xn_asset_retire(version->model.asset);
     xn_model_release(&version->model);
@@ -312,20 +296,21 @@ static void fail_locked(xn_model_entry *entry, const xn_error *why) {
         snprintf(entry->reason, sizeof entry->reason, "%s", why->message);
 }
 
-/* Whether it says something of the model: not that the service ends, or that nobody knows it. */
-static bool tells(const xn_model_entry *entry, xn_status status) {
+/* Whether a failure is about the model: not that the service ends, or that there is no such model.
+ */
+static bool is_about_model(const xn_model_entry *entry, xn_status status) {
     return status != XN_OK && status != XN_ERR_DRAINING &&
            (status != XN_ERR_NOT_FOUND || entry->listed);
 }
 
-static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn_model_given *given,
-                              xn_error *error) {
+static xn_status load_exclusively(xn_models *models, xn_model_entry *entry,
+                                  const xn_model_overrides *overrides, xn_error *error) {
     xn_model_version *version = NULL, *before = NULL;
-    uint64_t mark = 0;
+    uint64_t fingerprint = 0;
     int64_t began_ns = xn_now_ns();
     xn_error why = {0};
     bool reserved = false;
-    xn_status status = read_version(models, entry->name, given, &version, &mark, &why);
+    xn_status status = read_version(models, entry->name, overrides, &version, &fingerprint, &why);
     if (status == XN_OK) {
         status = reserve(models, entry, (int64_t)version->host_bytes, &why);
         reserved = status == XN_OK;
@@ -339,16 +324,16 @@ static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn
     if (status != XN_OK && reserved)
         unreserve_locked(models, version);
     if (status != XN_ERR_NOT_FOUND && status != XN_ERR_DRAINING)
-        entry->mark = mark ? mark : 1;
+        entry->fingerprint = fingerprint ? fingerprint : 1;
     entry->failed = false;
     if (status == XN_OK)
         before = publish_locked(models, entry, version);
-    bool told = tells(entry, status), serving = entry->serving;
-    if (told)
+    bool reported = is_about_model(entry, status), serving = entry->serving;
+    if (reported)
         fail_locked(entry, &why);
-    settle_locked(models, entry);
+    end_exclusive_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
-    if (told)
+    if (reported)
         log_failure(entry, &why, serving);
     if (status != XN_OK)
         before = version; /* NULL where reading failed */
@@ -363,33 +348,34 @@ static xn_status load_claimed(xn_models *models, xn_model_entry *entry, const xn
 /* Whether the folder is as it was when it was loaded last, and that went well. */
 static bool is_unchanged(xn_models *models, xn_model_entry *entry) {
     xn_model_folder now;
-    if (!entry->mark || entry->failed ||
+    if (!entry->fingerprint || entry->failed ||
         open_folder(models, entry->name, NULL, &now, NULL) != XN_OK)
         return false;
     xn_model_folder_close(&now);
-    return now.mark == entry->mark;
+    return now.fingerprint == entry->fingerprint;
 }
 
 xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
-                               const xn_model_given *given, xn_model_when when, xn_error *error) {
-    claim(models, entry);
+                               const xn_model_overrides *overrides, xn_model_when when,
+                               xn_error *error) {
+    begin_exclusive(models, entry);
     if (when == XN_MODEL_LOAD_ALWAYS || !is_unchanged(models, entry))
-        return load_claimed(models, entry, given, error);
+        return load_exclusively(models, entry, overrides, error);
     pthread_mutex_lock(&models->mutex);
-    settle_locked(models, entry);
+    end_exclusive_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
     return XN_OK;
 }
 
 void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason) {
-    claim(models, entry);
+    begin_exclusive(models, entry);
     pthread_mutex_lock(&models->mutex);
     xn_model_version *before = entry->serving;
     if (before)
         unreserve_locked(models, before);
     entry->serving = NULL;
     snprintf(entry->reason, sizeof entry->reason, "%s", reason);
-    settle_locked(models, entry);
+    end_exclusive_locked(models, entry);
     pthread_mutex_unlock(&models->mutex);
     if (!before)
         return;
@@ -439,9 +425,10 @@ xn_status xn_models_get(xn_models *models, const char *name, const char *version
     return status;
 }
 
-/* Whether a name that is not known could be: else it would cost another one its entry. */
-static xn_status look_for_new(xn_models *models, const char *name, const xn_model_given *given,
-                              xn_error *error) {
+/* Whether an unknown name has a folder or all overrides. Otherwise its entry could evict another
+ * one. */
+static xn_status look_for_new(xn_models *models, const char *name,
+                              const xn_model_overrides *overrides, xn_error *error) {
     xn_model_folder folder;
     xn_error why = {0};
     pthread_mutex_lock(&models->mutex);
@@ -449,7 +436,7 @@ static xn_status look_for_new(xn_models *models, const char *name, const xn_mode
     pthread_mutex_unlock(&models->mutex);
     if (known)
         return XN_OK;
-    xn_status status = open_folder(models, name, given, &folder, &why);
+    xn_status status = open_folder(models, name, overrides, &folder, &why);
     xn_model_folder_close(&folder);
     if (status == XN_ERR_NOT_FOUND && error)
         *error = why;
@@ -459,11 +446,11 @@ static xn_status look_for_new(xn_models *models, const char *name, const xn_mode
 xn_status xn_models_load(xn_models *models, const char *name, const char *config,
                          size_t config_length, const xn_model_file *files, int file_count,
                          xn_error *error) {
-    const xn_model_given given = {config, config_length, files, file_count};
+    const xn_model_overrides overrides = {config, config_length, files, file_count};
     xn_model_entry *entry = NULL;
     if (!xn_proto_name_valid(name))
         return xn_fail(error, XN_ERR_NOT_FOUND, "model", "\"%.128s\" is no name of a model", name);
-    xn_status status = look_for_new(models, name, &given, error);
+    xn_status status = look_for_new(models, name, &overrides, error);
     if (status != XN_OK)
         return status;
     pthread_mutex_lock(&models->mutex);
@@ -471,10 +458,8 @@ xn_status xn_models_load(xn_models *models, const char *name, const char *config
     pthread_mutex_unlock(&models->mutex);
     if (status != XN_OK)
         return status;
-    status = xn_models_load_entry(models, entry, &given, XN_MODEL_LOAD_ALWAYS, error);
-    pthread_mutex_lock(&models->mutex);
-    xn_models_leave_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
+    status = xn_models_load_entry(models, entry, &overrides, XN_MODEL_LOAD_ALWAYS, error);
+    xn_models_leave(models, entry);
     return status;
 }
 
@@ -488,9 +473,7 @@ xn_status xn_models_unload(xn_models *models, const char *name, xn_error *error)
     if (!entry)
         return fail_unknown(name, scanned, error);
     xn_models_unload_entry(models, entry, "unloaded by a request");
-    pthread_mutex_lock(&models->mutex);
-    xn_models_leave_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
+    xn_models_leave(models, entry);
     return XN_OK;
 }
 
@@ -506,10 +489,10 @@ static void describe_locked(const xn_model_entry *entry, xn_model_item *out) {
 
 xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count, xn_error *error) {
     pthread_mutex_lock(&models->mutex);
-    size_t listed = models->entry_count;
+    size_t listed = models->entries.count;
     xn_model_item *list = xn_mem_zalloc(listed, sizeof *list);
     for (size_t i = 0; list && i < listed; i++)
-        describe_locked(models->entries[i], &list[i]);
+        describe_locked(models->entries.items[i], &list[i]);
     pthread_mutex_unlock(&models->mutex);
     if (!list)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to list %zu models", listed);
@@ -521,23 +504,23 @@ xn_status xn_models_list(xn_models *models, xn_model_item **items, size_t *count
 /* ---- creation ---- */
 
 static xn_status take_sources(xn_models *models, const char *list, xn_error *error) {
-    xn_config_model given;
+    xn_config_model named;
     size_t count = 0;
-    for (const char *at = list; xn_config_next_model(&at, &given);)
+    for (const char *at = list; xn_config_next_model(&at, &named);)
         count++;
     models->sources = xn_mem_zalloc(count, sizeof *models->sources);
     if (!models->sources)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for %zu models", count);
-    for (; xn_config_next_model(&list, &given); models->source_count++) {
+    for (; xn_config_next_model(&list, &named); models->source_count++) {
         xn_model_source *source = &models->sources[models->source_count];
-        memcpy(source->name, given.name, sizeof source->name);
-        memcpy(source->folder, given.folder, sizeof source->folder);
-        source->named = given.name[0];
+        memcpy(source->name, named.name, sizeof source->name);
+        memcpy(source->folder, named.folder, sizeof source->folder);
+        source->named = named.name[0];
     }
     return XN_OK;
 }
 
-/* So that a misspelt path is known at the start, not only by models that are missing. */
+/* Reports a misspelt path at the start, not only as missing models. */
 static xn_status look_for_repository(const char *path, xn_error *error) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
@@ -554,7 +537,7 @@ xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models *
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the models");
     pthread_mutex_init(&models->mutex, NULL);
     pthread_mutex_init(&models->scanning, NULL);
-    pthread_cond_init(&models->settled, NULL);
+    pthread_cond_init(&models->progress, NULL);
     atomic_init(&models->stop, false);
     models->store = store;
     models->repository = config->model_repository[0] ? config->model_repository : NULL;
@@ -588,11 +571,11 @@ bool xn_models_changed(xn_models *models) {
 void xn_models_free(xn_models *models) {
     if (!models)
         return;
-    for (size_t i = 0; i < models->entry_count; i++)
-        entry_free(models->entries[i]);
-    xn_mem_free(models->entries);
+    for (size_t i = 0; i < models->entries.count; i++)
+        entry_free(models->entries.items[i]);
+    xn_names_free(&models->entries);
     xn_mem_free(models->sources);
-    pthread_cond_destroy(&models->settled);
+    pthread_cond_destroy(&models->progress);
     pthread_mutex_destroy(&models->scanning);
     pthread_mutex_destroy(&models->mutex);
     xn_mem_free(models);

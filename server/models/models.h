@@ -35,7 +35,7 @@ typedef struct xn_model {
     xn_model_end input;
     xn_image_layout input_layout;
     int output_count;
-    const xn_model_end *outputs; /* in the program's output one after the other, FP32 */
+    const xn_model_end *outputs; /* one after the other in the program's output, FP32 */
     xn_precision precision;
     xn_asset *asset;    /* of the network; held by the model */
     xn_problem problem; /* of one image */
@@ -53,8 +53,7 @@ void xn_model_stats_read(const xn_model *model, xn_model_stats *out); /* a snaps
 xn_status xn_models_create(const xn_config *config, xn_store *store, xn_models **out,
                            xn_error *error);
 void xn_models_free(xn_models *models); /* NULL-safe; no call runs, every reference was released */
-/* Loading that is under way ends soon (XN_ERR_DRAINING), later loads fail so. NULL-safe; any
- * thread. */
+/* Loads in flight end soon with XN_ERR_DRAINING, and so do later ones. NULL-safe; any thread. */
 void xn_models_stop(xn_models *models);
 
 /* Whether all of --model could be loaded as far as that needs no device; the first that could not
@@ -74,10 +73,9 @@ xn_status xn_models_check_named(xn_models *models, xn_error *error);
 xn_status xn_models_get(xn_models *models, const char *name, const char *version,
                         const xn_model **out, xn_error *error);
 
-/* Explicit load, with what the request gives in the place of files: config and files may be absent,
- * or be all there is (then no folder is needed). Blocks (the loader's threads call it).
- * XN_ERR_NOT_FOUND: no such folder; XN_ERR_LIMIT: max-models, max-models-bytes. What serves stays
- * where loading fails. */
+/* Explicit load. config and files override files of the folder; either may be absent, and with both
+ * no folder is needed. Blocks: called by threads of the model pool. XN_ERR_NOT_FOUND: no such
+ * folder; XN_ERR_LIMIT: max-models, max-models-bytes. What serves stays where loading fails. */
 typedef struct xn_model_file {
     const char *path; /* in the model's folder: "labels.txt", "1/model.safetensors" */
     const void *bytes;

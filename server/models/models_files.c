@@ -1,13 +1,12 @@
 /* models_files.c: folders of models and the files in them. Paths come from the configuration and
  * may be links, as volumes are. A name within the repository, or in the folder of a --model, is
  * opened relative to the folder it is in, and may be a link to something that lies within the same
- * repository or folder, as ConfigMaps and container images make them. What a link led to is looked
- * at after it was opened, so nothing leads out even while links are changed. */
+ * repository or folder, as ConfigMaps and container images make them. A link's target is checked
+ * after it was opened (file.h), so no change of links leads out. */
 #include "models_internal.h"
 
 #include "file.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -18,56 +17,14 @@
 
 /* ---- folders ---- */
 
-enum { LEADS_OUT = EXDEV }; /* as errno */
+enum { FOLDER = O_RDONLY | O_DIRECTORY }; /* flags of open */
 
-static int open_folder(int at, const char *name, bool link) {
-    return openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (link ? 0 : O_NOFOLLOW));
-}
-
-/* The path of what is open, without links; false with errno. */
-static bool path_of(int fd, char path[PATH_MAX]) {
-    char name[40];
-    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    const ssize_t length = readlink(name, path, PATH_MAX - 1);
-    path[length > 0 ? length : 0] = '\0';
-    return length > 0;
-}
-
-static bool is_within(int root, int fd) {
-    char folder[PATH_MAX], path[PATH_MAX];
-    if (!path_of(root, folder) || !path_of(fd, path))
-        return false;
-    const size_t length = strlen(folder);
-    errno = LEADS_OUT;
-    return !strncmp(path, folder, length) &&
-           (!path[length] || path[length] == '/' || folder[length - 1] == '/');
-}
-
-/* Opens what a name, which may be a link, stands for; -1 with errno, LEADS_OUT where that is not in
- * the root. */
-static int open_within(int root, int at, const char *name, int flags) {
-    int fd = openat(at, name, flags | O_CLOEXEC);
-    if (fd < 0 || is_within(root, fd))
-        return fd;
-    int cause = errno;
-    close(fd);
-    errno = cause;
-    return -1;
-}
-
-static int open_folder_within(int root, int at, const char *name) {
-    int fd = open_folder(at, name, false);
-    return fd >= 0 || (errno != ELOOP && errno != ENOTDIR)
-               ? fd
-               : open_within(root, at, name, O_RDONLY | O_DIRECTORY);
-}
-
-/* Of a link, or of what it leads to. */
+/* Why a link, or its target, was not opened. */
 static const char *explain_link(int cause) {
-    return cause == LEADS_OUT ? "is a link that leads out of the model's folder or repository, "
-                                "and is not followed; put a copy in its place"
-           : cause == ELOOP   ? "is a link that leads to itself"
-                              : "is a link to what is not there";
+    return cause == EXDEV   ? "is a link that leads out of the model's folder or repository, "
+                              "and is not followed; put a copy in its place"
+           : cause == ELOOP ? "is a link that leads to itself"
+                            : "is a link to what is not there";
 }
 
 static bool is_link(int at, const char *name) {
@@ -76,7 +33,7 @@ static bool is_link(int at, const char *name) {
 }
 
 static xn_status fail_folder(int at, const char *name, int cause, xn_error *error) {
-    if ((cause == ENOENT || cause == ELOOP || cause == LEADS_OUT) && is_link(at, name))
+    if ((cause == ENOENT || cause == ELOOP || cause == EXDEV) && is_link(at, name))
         return xn_fail(error, XN_ERR_MALFORMED, "model", "%.200s %s", name, explain_link(cause));
     if (cause == ENOENT)
         return xn_fail(error, XN_ERR_NOT_FOUND, "model", "there is no folder %.200s", name);
@@ -91,19 +48,21 @@ static xn_status fail_repository(const char *repository, xn_error *error) {
 }
 
 /* Opens the root, and the model's folder, which is the root itself where there is no repository. */
-static xn_status open_place(const xn_model_place *place, xn_model_folder *out, xn_error *error) {
-    const char *root = place->repository ? place->repository : place->folder;
-    out->root = open_folder(AT_FDCWD, root, true);
-    if (out->root < 0 && place->repository)
+static xn_status open_location(const xn_model_location *location, xn_model_folder *out,
+                               xn_error *error) {
+    const char *root = location->repository ? location->repository : location->folder;
+    out->root = open(root, FOLDER | O_CLOEXEC);
+    if (out->root < 0 && location->repository)
         return fail_repository(root, error);
     if (out->root < 0)
         return fail_folder(AT_FDCWD, root, errno, error);
-    out->fd = place->repository ? open_folder_within(out->root, out->root, place->folder)
-                                : open_folder(out->root, ".", false);
-    return out->fd < 0 ? fail_folder(out->root, place->folder, errno, error) : XN_OK;
+    out->fd = location->repository
+                  ? xn_file_open_within(out->root, out->root, location->folder, FOLDER)
+                  : openat(out->root, ".", FOLDER | O_CLOEXEC);
+    return out->fd < 0 ? fail_folder(out->root, location->folder, errno, error) : XN_OK;
 }
 
-/* A number of a version: digits without a zero in front, few enough for 64 bits. */
+/* A version number: at most 18 digits, the first not zero, so that it fits 64 bits. */
 static bool is_version(const char *name) {
     size_t digits = strspn(name, "0123456789");
     return digits > 0 && digits <= 18 && name[0] != '0' && !name[digits];
@@ -114,18 +73,9 @@ static bool is_higher(const char *version, const char *than) {
     return a != b ? a > b : strcmp(version, than) > 0;
 }
 
-/* The names in an open folder, from the start, through a handle of its own. */
-static DIR *list(int fd) {
-    int own = open_folder(fd, ".", false);
-    DIR *names = own >= 0 ? fdopendir(own) : NULL;
-    if (!names && own >= 0)
-        close(own);
-    return names;
-}
-
 /* The highest number among the names; "" where there is none. */
 static xn_status highest_version(int fd, char version[24], xn_error *error) {
-    DIR *names = list(fd);
+    DIR *names = xn_file_names(fd);
     if (!names)
         return xn_fail(error, XN_ERR_IO, "model", "the folder cannot be read: %s", strerror(errno));
     version[0] = '\0';
@@ -147,34 +97,30 @@ static uint64_t mix_text(uint64_t h, const char *text) {
     return h;
 }
 
-static uint64_t mix_time(uint64_t h, const struct timespec *t) {
-    return mix(mix(h, (uint64_t)t->tv_sec), (uint64_t)t->tv_nsec);
+static uint64_t fingerprint_of(const char *name, const struct stat *info) {
+    const xn_file_id id = xn_file_id_of(info);
+    const uint64_t h = mix(mix_text(1, name), (uint64_t)id.device);
+    return mix(mix(mix(h, (uint64_t)id.inode), (uint64_t)id.size), (uint64_t)id.changed_ns);
 }
 
-static uint64_t mark_of(const char *name, const struct stat *info) {
-    uint64_t h = mix(mix_text(1, name), (uint64_t)info->st_dev);
-    h = mix(mix(h, (uint64_t)info->st_ino), (uint64_t)info->st_size);
-    return mix_time(mix_time(h, &info->st_mtim), &info->st_ctim);
-}
-
-/* Of all files, or what links stand for, whose names do not begin with a dot: editors and copiers
- * make such ones. A sum, for the order of names means nothing. Never 0. */
-static xn_status mark(xn_model_folder *folder, xn_error *error) {
+/* Fingerprint of all files, and targets of links. Ignores hidden files, which editors and copying
+ * tools make. A sum, since readdir has no fixed order. Never 0. */
+static xn_status fingerprint(xn_model_folder *folder, xn_error *error) {
     struct stat info;
-    DIR *names = list(folder->fd);
+    DIR *names = xn_file_names(folder->fd);
     if (!names)
         return xn_fail(error, XN_ERR_IO, "model", "the folder cannot be read: %s", strerror(errno));
     uint64_t sum = mix_text(1, folder->version);
     for (const struct dirent *entry; (entry = readdir(names));)
         if (entry->d_name[0] != '.' && !fstatat(folder->fd, entry->d_name, &info, 0) &&
             !S_ISDIR(info.st_mode))
-            sum += mark_of(entry->d_name, &info);
+            sum += fingerprint_of(entry->d_name, &info);
     closedir(names);
-    folder->mark = sum ? sum : 1;
+    folder->fingerprint = sum ? sum : 1;
     return XN_OK;
 }
 
-/* From a model's folder to that of the version to serve, which may be itself. */
+/* Replaces the model's folder by that of the version to serve, which may be the same. */
 static xn_status enter_version(xn_model_folder *out, xn_error *error) {
     const int fd = out->fd;
     struct stat info;
@@ -189,7 +135,7 @@ static xn_status enter_version(xn_model_folder *out, xn_error *error) {
         return xn_fail(error, XN_ERR_MALFORMED, "model",
                        "there is no config.json in its folder, nor a folder whose name is a "
                        "number, with one in it");
-    out->fd = open_folder_within(out->root, fd, version);
+    out->fd = xn_file_open_within(out->root, fd, version, FOLDER);
     if (out->fd < 0)
         status = fail_folder(fd, version, errno, error);
     close(fd);
@@ -197,13 +143,14 @@ static xn_status enter_version(xn_model_folder *out, xn_error *error) {
     return status;
 }
 
-xn_status xn_model_folder_open(const xn_model_place *place, xn_model_folder *out, xn_error *error) {
+xn_status xn_model_folder_open(const xn_model_location *location, xn_model_folder *out,
+                               xn_error *error) {
     *out = (xn_model_folder){.fd = -1, .root = -1};
-    xn_status status = open_place(place, out, error);
+    xn_status status = open_location(location, out, error);
     if (status == XN_OK)
         status = enter_version(out, error);
     if (status == XN_OK)
-        status = mark(out, error);
+        status = fingerprint(out, error);
     if (status != XN_OK)
         xn_model_folder_close(out);
     return status;
@@ -226,65 +173,43 @@ int64_t xn_model_folder_bytes(const xn_model_folder *folder) {
 
 /* ---- a file ---- */
 
-/* What a link leads to is looked at before it is opened for reading: that alone may have effects.
- */
-static xn_file_opened open_linked(const xn_model_folder *folder, const char *file, int *out,
-                                  struct stat *info) {
-    char path[sizeof "/proc/self/fd/" + 11];
-    xn_file_opened opened = XN_FILE_FAILED;
-    const int found = open_within(folder->root, folder->fd, file, O_PATH);
-    if (found < 0)
-        return XN_FILE_FAILED;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", found);
-    if (!fstat(found, info)) {
-        const bool plain = S_ISREG(info->st_mode);
-        *out = plain ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-        opened = !plain ? XN_FILE_OTHER : *out < 0 ? XN_FILE_FAILED : XN_FILE_OPEN;
-    }
-    const int cause = errno;
-    close(found);
-    errno = cause;
-    return opened;
-}
-
 static xn_status open_plain(const xn_model_folder *folder, const char *file, int *out,
                             struct stat *info, xn_error *error) {
-    xn_file_opened opened = xn_file_open_plain(folder->fd, file, false, out, info);
-    const bool link = opened == XN_FILE_FAILED ? errno == ELOOP
-                                               : opened == XN_FILE_OTHER && S_ISLNK(info->st_mode);
-    if (link)
-        opened = open_linked(folder, file, out, info);
-    if (opened == XN_FILE_OPEN)
+    switch (xn_file_open_plain(folder->root, folder->fd, file, out, info)) {
+    case XN_FILE_OPEN:
         return XN_OK;
-    if (opened == XN_FILE_OTHER)
+    case XN_FILE_OTHER:
         return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s is %s, not a plain file", file,
                        xn_file_kind(info->st_mode));
-    if (link && (errno == ENOENT || errno == ELOOP || errno == LEADS_OUT))
-        return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s %s", file, explain_link(errno));
-    if (errno == ENOENT)
+    default:
+        break;
+    }
+    const int cause = errno;
+    if ((cause == ENOENT || cause == ELOOP || cause == EXDEV) && is_link(folder->fd, file))
+        return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s %s", file, explain_link(cause));
+    if (cause == ENOENT)
         return xn_fail(error, XN_ERR_MALFORMED, "model", "there is no %.130s in its folder", file);
-    return xn_fail(error, XN_ERR_IO, "model", "%.130s: %s", file, strerror(errno));
+    return xn_fail(error, XN_ERR_IO, "model", "%.130s: %s", file, strerror(cause));
 }
 
-static xn_status check_size(const xn_model_read *what, int64_t size, xn_error *error) {
-    if (size <= what->most)
+xn_status xn_model_check_size(const xn_model_read *what, size_t bytes, xn_error *error) {
+    if ((uint64_t)bytes <= (uint64_t)what->most)
         return XN_OK;
     if (what->limit)
-        return xn_fail_limit(error, what->limit, "model", "%.130s has %lld bytes; --%s is %lld",
-                             what->file, (long long)size, what->limit, (long long)what->most);
-    return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s has %lld bytes; it may have %lld",
-                   what->file, (long long)size, (long long)what->most);
+        return xn_fail_limit(error, what->limit, "model", "%.130s has %zu bytes; --%s is %lld",
+                             what->file, bytes, what->limit, (long long)what->most);
+    return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s has %zu bytes; it may have %lld",
+                   what->file, bytes, (long long)what->most);
 }
 
 static xn_status read_open(const xn_model_read *what, int fd, const struct stat *before,
                            char *bytes, xn_error *error) {
-    struct stat after;
-    size_t got = 0, length = (size_t)before->st_size;
-    if (!xn_file_read_start(fd, bytes, length, what->stop, &got) || fstat(fd, &after))
+    const xn_file_read_result result = xn_file_read_whole(fd, before, bytes, what->stop);
+    if (result == XN_FILE_UNREADABLE)
         return xn_fail(error, XN_ERR_IO, "model", "%.130s: %s", what->file, strerror(errno));
     if (atomic_load(what->stop))
         return xn_fail(error, XN_ERR_DRAINING, "model", "the service is shutting down");
-    if (got != length || mark_of("", before) != mark_of("", &after))
+    if (result == XN_FILE_CHANGED)
         return xn_fail(error, XN_ERR_LOADING, "model",
                        "%.130s changed while it was read; load the model again once it is written",
                        what->file);
@@ -299,7 +224,7 @@ xn_status xn_model_folder_read(const xn_model_folder *folder, const xn_model_rea
     xn_status status = open_plain(folder, what->file, &fd, &info, error);
     if (status != XN_OK)
         return status;
-    status = check_size(what, info.st_size, error);
+    status = xn_model_check_size(what, (size_t)info.st_size, error);
     if (status == XN_OK && !(bytes = xn_mem_alloc((size_t)info.st_size)))
         status = xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for the %lld bytes of %.130s",
                          (long long)info.st_size, what->file);
@@ -321,8 +246,8 @@ void xn_model_bytes_free(xn_model_bytes *bytes) {
 
 /* ---- the repository ---- */
 
-/* Whether it may be a model's: a folder, or what only opening it can tell: a model that serves must
- * not be taken for gone. */
+/* Whether the entry may be a model's folder. Also if that cannot be told: a model that serves must
+ * not be unloaded by mistake. */
 static bool may_be_model(int fd, const struct dirent *entry) {
     struct stat info;
     if (entry->d_name[0] == '.')

@@ -14,6 +14,7 @@
 #ifndef XN_MODELS_INTERNAL_H
 #define XN_MODELS_INTERNAL_H
 
+#include "arrays.h"
 #include "models.h"
 #include "xn_mem.h"
 
@@ -28,29 +29,30 @@
 
 /* Where a model's folder is: a path that the configuration gives, or a name in the repository.
  * Links in the one or the other are followed where they stay in it. */
-typedef struct xn_model_place {
+typedef struct xn_model_location {
     const char *repository; /* or NULL */
     const char *folder;
-} xn_model_place;
+} xn_model_location;
 
-/* What a request gives in the place of files. */
-typedef struct xn_model_given {
+/* Files of a request that override those of the folder. */
+typedef struct xn_model_overrides {
     const char *config; /* or NULL */
     size_t config_length;
     const xn_model_file *files;
     int file_count;
-} xn_model_given;
+} xn_model_overrides;
 
 /* The folder that has the files of the version to serve, open. */
 typedef struct xn_model_folder {
     int fd;   /* -1: there is none */
     int root; /* the repository, or the model's own folder: nothing outside of it is opened */
     char version[24];
-    uint64_t mark; /* of what there is in it: another one where that has changed */
+    uint64_t fingerprint; /* of the names, inodes, sizes and times of its files */
 } xn_model_folder;
 
 /* XN_ERR_NOT_FOUND: there is no such folder. */
-xn_status xn_model_folder_open(const xn_model_place *place, xn_model_folder *out, xn_error *error);
+xn_status xn_model_folder_open(const xn_model_location *location, xn_model_folder *out,
+                               xn_error *error);
 void xn_model_folder_close(xn_model_folder *folder);
 /* Of its large file, as it is now; 0: there is none. */
 int64_t xn_model_folder_bytes(const xn_model_folder *folder);
@@ -69,6 +71,7 @@ typedef struct xn_model_read {
     const char *limit;
     const atomic_bool *stop;
 } xn_model_read;
+xn_status xn_model_check_size(const xn_model_read *what, size_t bytes, xn_error *error);
 xn_status xn_model_folder_read(const xn_model_folder *folder, const xn_model_read *what,
                                xn_model_bytes *out, xn_error *error);
 void xn_model_bytes_free(xn_model_bytes *bytes);
@@ -78,18 +81,6 @@ void xn_model_bytes_free(xn_model_bytes *bytes);
 xn_status xn_model_repository_each(const char *repository,
                                    bool (*each)(void *context, const char *name), void *context,
                                    xn_error *error);
-
-/* ---- statistics (models_stats.c) ---- */
-
-/* Of a name and a version: they outlive a version that is loaded anew. */
-typedef struct xn_model_tally {
-    atomic_int references;
-    xn_model_counters *counters;
-} xn_model_tally;
-
-xn_model_tally *xn_model_tally_create(void); /* NULL without memory */
-void xn_model_tally_retain(xn_model_tally *tally);
-void xn_model_tally_release(xn_model_tally *tally); /* NULL-safe */
 
 /* ---- versions (models_load.c) ---- */
 
@@ -102,10 +93,10 @@ typedef struct xn_model_version {
     xn_model model; /* first: references to it are this one's */
     atomic_int references;
     char name[XN_PROTO_MAX_NAME + 1], version[24];
-    xn_model_config *config; /* the names of its ends are there */
-    xn_network *network;     /* until the asset has it */
-    xn_model_tally *tally;
-    size_t host_bytes; /* of all that is kept of it, also on devices that are the host */
+    xn_model_config *config;     /* the names of its ends are there */
+    xn_network *network;         /* until the asset has it */
+    xn_model_counters *counters; /* of the name and version: outlives a reload */
+    size_t host_bytes;           /* of all that is kept of it, also on devices that are the host */
     int layer_count, step_count;
     xn_model_end *outputs;
     xn_model_labels *labels; /* one an output */
@@ -118,10 +109,10 @@ typedef struct xn_model_limits {
     const atomic_bool *stop;
 } xn_model_limits;
 
-/* Reads the folder (fd -1: there is none) and what is given in the place of its files, checks all
- * of it and lowers it. No device takes part: the version has no asset yet. */
+/* Reads the folder (fd -1: there is none) with its overrides, validates and lowers it. No device
+ * takes part: the version has no asset yet. */
 xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
-                                const xn_model_given *given, const xn_model_limits *limits,
+                                const xn_model_overrides *overrides, const xn_model_limits *limits,
                                 xn_model_version **out, xn_error *error);
 /* The name that the configuration in the folder gives, or "". */
 xn_status xn_model_own_name(const xn_model_folder *folder, char name[XN_PROTO_MAX_NAME + 1],
@@ -131,17 +122,18 @@ xn_status xn_model_own_name(const xn_model_folder *folder, char name[XN_PROTO_MA
 
 typedef struct xn_model_entry {
     char name[XN_PROTO_MAX_NAME + 1];
-    xn_model_version *serving; /* a reference, or NULL */
-    xn_model_tally *tally;     /* of the version that served last, or NULL */
-    char version[24];          /* that one's, or "" */
-    char reason[360];          /* why it does not serve */
-    uint64_t mark;             /* of the folder as it was last loaded; 0: it was not */
-    bool failed;               /* the last load did */
-    bool busy;                 /* a thread loads or unloads it */
-    bool pending;              /* the scan that runs has yet to load it */
-    bool listed;               /* the last scan found it */
-    unsigned seen;             /* the last scan that found it */
-    int users;                 /* threads that wait for it or are busy with it: it stays */
+    xn_model_version *serving;   /* a reference, or NULL */
+    xn_model_counters *counters; /* of the version that served last, or NULL */
+    char version[24];            /* that one's, or "" */
+    char reason[360];            /* why it does not serve */
+    uint64_t fingerprint;        /* of the folder when it was last loaded; 0: it was not */
+    bool failed;                 /* the last load did */
+    bool busy;                   /* a thread loads or unloads it */
+    bool pending;                /* the scan that runs has yet to load it */
+    bool listed;                 /* the last scan found it */
+    unsigned seen;               /* the last scan that found it */
+    int users;                   /* threads that wait for it or are busy with it: not removed while
+                                  * positive */
 } xn_model_entry;
 
 /* A folder of --model. */
@@ -164,13 +156,12 @@ struct xn_models {
     pthread_mutex_t scanning; /* guards scan */
     unsigned scan;
 
-    pthread_mutex_t mutex;    /* guards all below, and the names of sources */
-    pthread_cond_t settled;   /* an entry is no longer busy, or files were read */
-    xn_model_entry **entries; /* in order of names */
-    size_t entry_count, entry_capacity;
-    int64_t bytes;   /* of what serves, and of what is about to */
-    int64_t reading; /* of the files of loads under way */
-    bool scanned;    /* once at least */
+    pthread_mutex_t mutex;   /* guards all below, and the names of sources */
+    pthread_cond_t progress; /* an entry is no longer busy, or files were read */
+    xn_names entries;        /* of xn_model_entry */
+    int64_t bytes;           /* of what serves, and of what is about to */
+    int64_t reading;         /* of the files of loads under way */
+    bool scanned;            /* once at least */
     xn_model_source *sources;
 };
 
@@ -178,6 +169,7 @@ struct xn_models {
 xn_status xn_models_enter_locked(xn_models *models, const char *name, xn_model_entry **out,
                                  xn_error *error);
 void xn_models_leave_locked(xn_models *models, xn_model_entry *entry);
+void xn_models_leave(xn_models *models, xn_model_entry *entry);
 /* The same without making one; NULL: there is none. */
 xn_model_entry *xn_models_find_locked(xn_models *models, const char *name);
 
@@ -185,7 +177,8 @@ xn_model_entry *xn_models_find_locked(xn_models *models, const char *name);
  * The caller is a user of the entry. */
 typedef enum { XN_MODEL_LOAD_ALWAYS, XN_MODEL_LOAD_CHANGED } xn_model_when;
 xn_status xn_models_load_entry(xn_models *models, xn_model_entry *entry,
-                               const xn_model_given *given, xn_model_when when, xn_error *error);
+                               const xn_model_overrides *overrides, xn_model_when when,
+                               xn_error *error);
 /* XN_ERR_LIMIT: max-models-bytes. */
 xn_status xn_model_fail_bytes(int64_t bytes, int64_t others, int64_t most, xn_error *error);
 void xn_models_unload_entry(xn_models *models, xn_model_entry *entry, const char *reason);

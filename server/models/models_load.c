@@ -8,15 +8,15 @@
 
 /* ---- files, from the request or the folder ---- */
 
-/* One making of a version. */
-typedef struct making {
+/* One load of a version, in flight. */
+typedef struct version_load {
     const xn_model_folder *folder;
-    const xn_model_given *given;
+    const xn_model_overrides *overrides;
     const xn_model_limits *limits;
     xn_model_version *version;
     xn_model_bytes config, tensors;
     int64_t bytes; /* read so far */
-} making;
+} version_load;
 
 /* "3/name" and "name" are the file `name` of version 3. */
 static bool path_is(const char *path, const char *version, const char *file) {
@@ -26,51 +26,39 @@ static bool path_is(const char *path, const char *version, const char *file) {
     return !strcmp(path, file);
 }
 
-static const xn_model_file *find_given(const making *m, const char *file) {
-    for (int i = 0; m->given && i < m->given->file_count; i++)
-        if (path_is(m->given->files[i].path, m->version->version, file))
-            return &m->given->files[i];
+static const xn_model_file *find_override(const version_load *m, const char *file) {
+    for (int i = 0; m->overrides && i < m->overrides->file_count; i++)
+        if (path_is(m->overrides->files[i].path, m->version->version, file))
+            return &m->overrides->files[i];
     return NULL;
 }
 
-static xn_status copy(const void *bytes, size_t length, const char *file, xn_model_bytes *out,
-                      xn_error *error) {
+static xn_status copy_override(const void *bytes, size_t length, const xn_model_read *what,
+                               xn_model_bytes *out, xn_error *error) {
+    xn_status status = xn_model_check_size(what, length, error);
+    if (status != XN_OK)
+        return status;
     void *own = xn_mem_alloc(length);
     if (!own)
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for the %zu bytes of %.130s",
-                       length, file);
+                       length, what->file);
     memcpy(own, bytes, length);
     *out = (xn_model_bytes){own, length};
     return XN_OK;
 }
 
-static xn_status check_given(size_t length, const xn_model_read *what, xn_error *error) {
-    if ((uint64_t)length <= (uint64_t)what->most)
-        return XN_OK;
-    if (what->limit)
-        return xn_fail_limit(error, what->limit, "model", "%.130s has %zu bytes; --%s is %lld",
-                             what->file, length, what->limit, (long long)what->most);
-    return xn_fail(error, XN_ERR_MALFORMED, "model", "%.130s has %zu bytes; it may have %lld",
-                   what->file, length, (long long)what->most);
-}
-
-static xn_status take_given(const void *bytes, size_t length, const xn_model_read *what,
-                            xn_model_bytes *out, xn_error *error) {
-    xn_status status = check_given(length, what, error);
-    return status == XN_OK ? copy(bytes, length, what->file, out, error) : status;
-}
-
 /* `most` without a limit's name is the format's own bound. */
-static xn_status read_file(making *m, const char *file, int64_t most, const char *limit,
+static xn_status read_file(version_load *m, const char *file, int64_t most, const char *limit,
                            xn_model_bytes *out, xn_error *error) {
     const xn_model_read what = {file, most, limit, m->limits->stop};
-    const xn_model_file *given = find_given(m, file);
-    const bool text = m->given && m->given->config && !strcmp(file, XN_MODEL_CONFIG_FILE);
+    const xn_model_file *overrides = find_override(m, file);
+    const bool text = m->overrides && m->overrides->config && !strcmp(file, XN_MODEL_CONFIG_FILE);
     xn_status status;
     if (text)
-        status = take_given(m->given->config, m->given->config_length, &what, out, error);
-    else if (given)
-        status = take_given(given->bytes, given->length, &what, out, error);
+        status =
+            copy_override(m->overrides->config, m->overrides->config_length, &what, out, error);
+    else if (overrides)
+        status = copy_override(overrides->bytes, overrides->length, &what, out, error);
     else if (m->folder->fd >= 0)
         status = xn_model_folder_read(m->folder, &what, out, error);
     else
@@ -96,39 +84,39 @@ static xn_status within(const char *file, const xn_error *why, xn_error *error) 
 
 /* The version of which the request gives files, where the folder does not say: the number in front
  * of a path. */
-static void take_version(making *m, const char *name) {
+static void take_version(version_load *m, const char *name) {
     xn_model_version *v = m->version;
-    const xn_model_given *given = m->given;
+    const xn_model_overrides *overrides = m->overrides;
     snprintf(v->name, sizeof v->name, "%s", name);
     snprintf(v->version, sizeof v->version, XN_MODEL_FIRST_VERSION);
     if (m->folder->fd >= 0)
         memcpy(v->version, m->folder->version, sizeof v->version);
-    for (int i = 0; m->folder->fd < 0 && given && i < given->file_count; i++) {
-        const char *path = given->files[i].path;
+    for (int i = 0; m->folder->fd < 0 && overrides && i < overrides->file_count; i++) {
+        const char *path = overrides->files[i].path;
         size_t digits = strspn(path, "0123456789");
         if (digits && digits <= 18 && path[0] != '0' && path[digits] == '/')
             snprintf(v->version, sizeof v->version, "%.*s", (int)digits, path);
     }
 }
 
-static bool is_used(const making *m, const char *path) {
+static bool is_used(const version_load *m, const char *path) {
     const char *version = m->version->version;
     xn_model_about about;
     xn_model_config_about(m->version->config, &about);
     bool used = path_is(path, version, XN_MODEL_TENSORS_FILE) ||
-                (!m->given->config && path_is(path, version, XN_MODEL_CONFIG_FILE));
+                (!m->overrides->config && path_is(path, version, XN_MODEL_CONFIG_FILE));
     for (int i = 0; !used && i < about.output_count; i++)
         used = about.outputs[i].labels && path_is(path, version, about.outputs[i].labels);
     return used;
 }
 
-static xn_status check_all_used(const making *m, xn_error *error) {
-    for (int i = 0; m->given && i < m->given->file_count; i++)
-        if (!is_used(m, m->given->files[i].path))
+static xn_status check_all_used(const version_load *m, xn_error *error) {
+    for (int i = 0; m->overrides && i < m->overrides->file_count; i++)
+        if (!is_used(m, m->overrides->files[i].path))
             return xn_fail(error, XN_ERR_MALFORMED, "parameters",
                            "the model has no use for a file \"%.100s\"; it takes %s, %s and the "
                            "labels that %s names",
-                           m->given->files[i].path, XN_MODEL_CONFIG_FILE, XN_MODEL_TENSORS_FILE,
+                           m->overrides->files[i].path, XN_MODEL_CONFIG_FILE, XN_MODEL_TENSORS_FILE,
                            XN_MODEL_CONFIG_FILE);
     return XN_OK;
 }
@@ -147,7 +135,7 @@ static void describe_end(const xn_graph_end *end, const char *name, xn_model_end
     out->elements = elements_of(&end->shape);
 }
 
-static xn_status describe(making *m, const xn_graph *graph, xn_error *error) {
+static xn_status describe(version_load *m, const xn_graph *graph, xn_error *error) {
     xn_model_version *v = m->version;
     xn_model_about about;
     xn_graph_end end;
@@ -174,7 +162,7 @@ static xn_status describe(making *m, const xn_graph *graph, xn_error *error) {
     return XN_OK;
 }
 
-static xn_status read_labels(making *m, const char *file, int output, xn_error *error) {
+static xn_status read_labels(version_load *m, const char *file, int output, xn_error *error) {
     xn_model_end *end = &m->version->outputs[output];
     xn_model_labels *labels = &m->version->labels[output];
     xn_model_bytes text;
@@ -195,7 +183,7 @@ static xn_status read_labels(making *m, const char *file, int output, xn_error *
     return XN_OK;
 }
 
-static xn_status read_all_labels(making *m, xn_error *error) {
+static xn_status read_all_labels(version_load *m, xn_error *error) {
     xn_model_about about;
     xn_status status = XN_OK;
     xn_model_config_about(m->version->config, &about);
@@ -207,7 +195,7 @@ static xn_status read_all_labels(making *m, xn_error *error) {
 
 /* ---- from files to a network ---- */
 
-static xn_status read_config(making *m, xn_error *error) {
+static xn_status read_config(version_load *m, xn_error *error) {
     xn_error why;
     xn_status status =
         read_file(m, XN_MODEL_CONFIG_FILE, XN_MODEL_CONFIG_BYTES, NULL, &m->config, error);
@@ -217,7 +205,7 @@ static xn_status read_config(making *m, xn_error *error) {
     return status == XN_OK ? check_all_used(m, error) : within(XN_MODEL_CONFIG_FILE, &why, error);
 }
 
-static xn_status read_tensors(making *m, xn_error *error) {
+static xn_status read_tensors(version_load *m, xn_error *error) {
     int64_t most;
     if (__builtin_add_overflow(m->limits->max_bytes, XN_MODEL_HEADER_BYTES, &most))
         most = INT64_MAX;
@@ -225,7 +213,7 @@ static xn_status read_tensors(making *m, xn_error *error) {
 }
 
 /* What an image takes while it is computed says little of the files' size. */
-static xn_status check_image(const making *m, const xn_graph *graph, xn_error *error) {
+static xn_status check_image(const version_load *m, const xn_graph *graph, xn_error *error) {
     const xn_network *network = m->version->network;
     const char *layer = xn_graph_largest_layer(graph);
     const int64_t most = m->limits->image_bytes;
@@ -242,7 +230,7 @@ static xn_status check_image(const making *m, const xn_graph *graph, xn_error *e
                          (long long)shape.dims[2], (long long)most);
 }
 
-static xn_status make_network(making *m, xn_error *error) {
+static xn_status make_network(version_load *m, xn_error *error) {
     xn_model_version *v = m->version;
     xn_graph *graph = NULL;
     void *copies = NULL;
@@ -264,7 +252,7 @@ static xn_status make_network(making *m, xn_error *error) {
     return status;
 }
 
-static xn_status make(making *m, xn_error *error) {
+static xn_status run_load(version_load *m, xn_error *error) {
     xn_status status = read_config(m, error);
     if (status == XN_OK)
         status = read_tensors(m, error);
@@ -276,18 +264,19 @@ static xn_status make(making *m, xn_error *error) {
 }
 
 xn_status xn_model_version_read(const char *name, const xn_model_folder *folder,
-                                const xn_model_given *given, const xn_model_limits *limits,
+                                const xn_model_overrides *overrides, const xn_model_limits *limits,
                                 xn_model_version **out, xn_error *error) {
     const int64_t before = xn_mem_held();
     xn_model_version *version = xn_mem_zalloc(1, sizeof *version);
     if (!version)
         return xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for a model");
-    making m = {.folder = folder, .given = given, .limits = limits, .version = version};
+    version_load m = {
+        .folder = folder, .overrides = overrides, .limits = limits, .version = version};
     atomic_init(&version->references, 1);
     take_version(&m, name);
-    version->tally = xn_model_tally_create();
-    xn_status status = version->tally
-                           ? make(&m, error)
+    version->counters = xn_model_counters_create();
+    xn_status status = version->counters
+                           ? run_load(&m, error)
                            : xn_fail(error, XN_ERR_NO_MEMORY, "model", "no memory for a model");
     if (status != XN_OK) {
         xn_model_release(&version->model);
@@ -330,7 +319,7 @@ static void version_free(xn_model_version *version) {
     xn_mem_free(version->labels);
     xn_mem_free(version->outputs);
     xn_model_config_free(version->config);
-    xn_model_tally_release(version->tally);
+    xn_model_counters_release(version->counters);
     xn_mem_free(version);
 }
 

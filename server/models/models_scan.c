@@ -21,12 +21,13 @@ static void base_name(const char *path, char name[XN_PROTO_MAX_NAME + 1]) {
     snprintf(name, XN_PROTO_MAX_NAME + 1, "%.*s", (int)(end - start), path + start);
 }
 
-/* What the folder says, or else its own name; false where neither is one. */
+/* The name in the folder's configuration, or else the folder's own name; false if neither is valid.
+ */
 static bool find_name(const xn_model_source *source, char name[XN_PROTO_MAX_NAME + 1]) {
-    const xn_model_place place = {NULL, source->folder};
+    const xn_model_location location = {NULL, source->folder};
     xn_model_folder folder;
     name[0] = '\0';
-    if (xn_model_folder_open(&place, &folder, NULL) == XN_OK) {
+    if (xn_model_folder_open(&location, &folder, NULL) == XN_OK) {
         if (xn_model_own_name(&folder, name, NULL) != XN_OK)
             name[0] = '\0';
         xn_model_folder_close(&folder);
@@ -80,7 +81,7 @@ static void collect_name(collecting *c, const char *name) {
     if (xn_models_enter_locked(models, name, &entry, &c->error) == XN_OK) {
         entry->listed = true;
         entry->seen = models->scan;
-        entry->pending = entry->pending || (!entry->serving && !entry->mark);
+        entry->pending = entry->pending || (!entry->serving && !entry->fingerprint);
         xn_models_leave_locked(models, entry);
     } else {
         c->left_out++;
@@ -129,12 +130,13 @@ static void report_left_out(const collecting *c) {
 
 /* ---- loading ---- */
 
-/* The first entry behind the name that the scan has found (or, gone, has not); with a user more. */
+/* The first entry behind the name that the scan has found (or, with found false, has not); takes
+ * one user. */
 static xn_model_entry *next_entry(xn_models *models, const char *after, bool found) {
     xn_model_entry *next = NULL;
     pthread_mutex_lock(&models->mutex);
-    for (size_t i = 0; i < models->entry_count && !next; i++) {
-        xn_model_entry *entry = models->entries[i];
+    for (size_t i = 0; i < models->entries.count && !next; i++) {
+        xn_model_entry *entry = models->entries.items[i];
         bool seen = entry->seen == models->scan;
         if (strcmp(entry->name, after) > 0 && entry->listed && seen == found)
             next = entry;
@@ -145,19 +147,13 @@ static xn_model_entry *next_entry(xn_models *models, const char *after, bool fou
     return next;
 }
 
-static void leave(xn_models *models, xn_model_entry *entry) {
-    pthread_mutex_lock(&models->mutex);
-    xn_models_leave_locked(models, entry);
-    pthread_mutex_unlock(&models->mutex);
-}
-
 static void load_found(xn_models *models) {
     char name[XN_PROTO_MAX_NAME + 1] = "";
     xn_model_entry *entry;
     while (!atomic_load(&models->stop) && (entry = next_entry(models, name, true))) {
         memcpy(name, entry->name, sizeof name);
         xn_models_load_entry(models, entry, NULL, XN_MODEL_LOAD_CHANGED, NULL);
-        leave(models, entry);
+        xn_models_leave(models, entry);
     }
 }
 
@@ -169,18 +165,18 @@ static void unload_gone(xn_models *models) {
         xn_models_unload_entry(models, entry, "its folder is gone");
         pthread_mutex_lock(&models->mutex);
         entry->listed = false;
-        entry->mark = 0; /* what comes back is new */
+        entry->fingerprint = 0; /* a folder that comes back is loaded again */
         xn_models_leave_locked(models, entry);
         pthread_mutex_unlock(&models->mutex);
     }
 }
 
-/* What came of it. */
+/* Logs the result of a scan. */
 static void report_served(xn_models *models) {
     size_t found = 0, served = 0, named = 0;
     pthread_mutex_lock(&models->mutex);
-    for (size_t i = 0; i < models->entry_count; i++) {
-        const xn_model_entry *entry = models->entries[i];
+    for (size_t i = 0; i < models->entries.count; i++) {
+        const xn_model_entry *entry = models->entries.items[i];
         const bool by_setting = is_taken(models, NULL, entry->name);
         found += entry->listed && !by_setting;
         served += entry->listed && !by_setting && entry->serving;
@@ -207,7 +203,7 @@ xn_status xn_models_scan(xn_models *models, xn_error *error) {
     pthread_mutex_lock(&models->scanning);
     next_scan(models);
     status = collect(&c, error);
-    if (status == XN_OK) /* else what was not seen may be there */
+    if (status == XN_OK) /* else a model that was not seen may still be there */
         unload_gone(models);
     if (status == XN_OK && c.left_out) /* there may be room now */
         status = collect(&c, error);
@@ -265,13 +261,13 @@ static xn_status count_bytes(checking *c, const xn_model_version *version, xn_er
     return XN_OK;
 }
 
-/* One that a setting names stops the start; one of the repository is left out. */
-static void check_one(checking *c, const char *name, const xn_model_place *place) {
+/* A failure of a model that --model names stops the start; one of the repository is only logged. */
+static void check_one(checking *c, const char *name, const xn_model_location *location) {
     xn_model_version *version = NULL;
     xn_model_folder folder;
     xn_error why = {0};
     c->count++;
-    xn_status status = xn_model_folder_open(place, &folder, &why);
+    xn_status status = xn_model_folder_open(location, &folder, &why);
     if (status == XN_OK) {
         status = xn_model_version_read(name, &folder, NULL, &c->models->limits, &version, &why);
         xn_model_folder_close(&folder);
@@ -280,7 +276,7 @@ static void check_one(checking *c, const char *name, const xn_model_place *place
         status = count_bytes(c, version, &why);
         xn_model_release(&version->model);
     }
-    if (status != XN_OK && !place->repository && c->error.status == XN_OK)
+    if (status != XN_OK && !location->repository && c->error.status == XN_OK)
         fail_named(name, status, why.message, &c->error);
     else if (status != XN_OK)
         xn_log(XN_LOG_ERROR, NULL, "model \"%s\" cannot be loaded: %s", name, why.message);
@@ -289,7 +285,7 @@ static void check_one(checking *c, const char *name, const xn_model_place *place
 static bool check_folder(void *context, const char *name) {
     checking *c = context;
     if (xn_proto_name_valid(name) && !is_taken(c->models, NULL, name))
-        check_one(c, name, &(xn_model_place){c->models->repository, name});
+        check_one(c, name, &(xn_model_location){c->models->repository, name});
     return true;
 }
 
@@ -311,7 +307,7 @@ static xn_status check_all(xn_models *models, checking *c, xn_error *error) {
         xn_model_source *source = &models->sources[i];
         status = name_source(models, source, error);
         if (status == XN_OK)
-            check_one(c, source->name, &(xn_model_place){NULL, source->folder});
+            check_one(c, source->name, &(xn_model_location){NULL, source->folder});
     }
     if (status == XN_OK && models->repository)
         status = xn_model_repository_each(models->repository, check_folder, c, error);

@@ -5,42 +5,19 @@
 
 #include <string.h>
 
-xn_model_tally *xn_model_tally_create(void) {
-    xn_model_tally *tally = xn_mem_zalloc(1, sizeof *tally);
-    if (!tally)
-        return NULL;
-    atomic_init(&tally->references, 1);
-    tally->counters = xn_model_counters_create();
-    if (tally->counters)
-        return tally;
-    xn_mem_free(tally);
-    return NULL;
-}
-
-void xn_model_tally_retain(xn_model_tally *tally) {
-    atomic_fetch_add_explicit(&tally->references, 1, memory_order_relaxed);
-}
-
-void xn_model_tally_release(xn_model_tally *tally) {
-    if (!tally || atomic_fetch_sub_explicit(&tally->references, 1, memory_order_acq_rel) != 1)
-        return;
-    xn_model_counters_free(tally->counters);
-    xn_mem_free(tally);
-}
-
 void xn_model_count(const xn_model *model, const xn_model_sample *sample) {
-    xn_model_counters_add(((const xn_model_version *)(const void *)model)->tally->counters, sample);
+    xn_model_counters_add(((const xn_model_version *)(const void *)model)->counters, sample);
 }
 
 void xn_model_stats_read(const xn_model *model, xn_model_stats *out) {
-    xn_model_counters_read(((const xn_model_version *)(const void *)model)->tally->counters, out);
+    xn_model_counters_read(((const xn_model_version *)(const void *)model)->counters, out);
 }
 
 /* ---- the page ---- */
 
 typedef struct row {
     char name[XN_PROTO_MAX_NAME + 1], version[24];
-    xn_model_tally *tally; /* a reference */
+    xn_model_counters *counters; /* a reference */
     xn_model_stats stats;
     bool ready;
 } row;
@@ -50,19 +27,19 @@ static row *take_rows(xn_models *models, size_t *count, size_t *serving, int64_t
     *count = *serving = 0;
     pthread_mutex_lock(&models->mutex);
     *bytes = 0;
-    row *rows = xn_mem_zalloc(models->entry_count, sizeof *rows);
-    for (size_t i = 0; rows && i < models->entry_count; i++) {
-        const xn_model_entry *entry = models->entries[i];
+    row *rows = xn_mem_zalloc(models->entries.count, sizeof *rows);
+    for (size_t i = 0; rows && i < models->entries.count; i++) {
+        const xn_model_entry *entry = models->entries.items[i];
         *serving += entry->serving != NULL;
         *bytes += entry->serving ? (int64_t)entry->serving->host_bytes : 0;
-        if (!entry->tally)
+        if (!entry->counters)
             continue;
         row *r = &rows[(*count)++];
         memcpy(r->name, entry->name, sizeof r->name);
         memcpy(r->version, entry->version, sizeof r->version);
         r->ready = entry->serving != NULL;
-        r->tally = entry->tally;
-        xn_model_tally_retain(r->tally);
+        r->counters = entry->counters;
+        xn_model_counters_retain(r->counters);
     }
     pthread_mutex_unlock(&models->mutex);
     return rows;
@@ -134,8 +111,8 @@ void xn_models_metrics(void *context, xn_document *page) {
     int64_t bytes;
     row *rows = take_rows(models, &count, &serving, &bytes);
     for (size_t i = 0; i < count; i++) {
-        xn_model_counters_read(rows[i].tally->counters, &rows[i].stats);
-        xn_model_tally_release(rows[i].tally);
+        xn_model_counters_read(rows[i].counters, &rows[i].stats);
+        xn_model_counters_release(rows[i].counters);
     }
     if (!rows) {
         page->failed = true;

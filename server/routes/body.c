@@ -4,7 +4,7 @@
 #include "xn_mem.h"
 
 #define SMALL_BYTES ((size_t)64 << 10) /* counted whole, always */
-#define STEP_BYTES ((size_t)256 << 10) /* by which the count of mapped pages grows */
+#define STEP_BYTES ((size_t)256 << 10) /* the step in which a mapped body is counted */
 #define INLINE_UNMAP_BYTES ((size_t)1 << 20)
 
 static xn_status take_buffer(xn_body *body, xn_buffers *buffers, xn_error *error) {
@@ -27,7 +27,7 @@ static xn_status map(xn_body *body, xn_error *error) {
 
 static xn_status map_pages(xn_body *body, xn_ticket *ticket, xn_error *error) {
     xn_status status = map(body, error);
-    return status || ticket->ahead ? status : xn_body_grow(body, SMALL_BYTES, ticket, error);
+    return status || ticket->reserved ? status : xn_body_grow(body, SMALL_BYTES, ticket, error);
 }
 
 xn_status xn_body_map(size_t length, size_t offset, xn_body *out, xn_error *error) {
@@ -46,7 +46,7 @@ xn_status xn_body_open(size_t length, size_t offset, xn_buffers *buffers, xn_tic
         status = xn_ticket_grow(ticket, whole, error);
         if (!status)
             status = take_buffer(&body, buffers, error);
-    } else if (!xn_ticket_ahead(ticket, whole)) {
+    } else if (!xn_ticket_reserve(ticket, whole)) {
         status = map_pages(&body, ticket, error);
     } else if ((body.memory = xn_buffers_get_quick(buffers, body.memory_bytes))) {
         body.granted = length;
@@ -77,9 +77,9 @@ xn_status xn_body_grow(xn_body *body, size_t needed, xn_ticket *ticket, xn_error
 /* ---- giving back ---- */
 
 typedef struct {
-    xn_task task; /* first: the loader hands it back */
+    xn_task task; /* first: the task pointer is cast back */
     size_t bytes;
-    xn_buffers *warmed; /* gets a buffer of as many bytes instead, or NULL */
+    xn_buffers *warmed; /* the pool that gets a buffer of as many bytes instead, or NULL */
 } unmapping;            /* in the first bytes of the mapping itself */
 
 static void run_unmap(xn_task *task) {
@@ -89,24 +89,24 @@ static void run_unmap(xn_task *task) {
         xn_buffers_put(in.warmed, xn_buffers_get(in.warmed, in.bytes), in.bytes);
 }
 
-static void unmap(void *memory, size_t bytes, xn_buffers *warmed, xn_loader *loader) {
+static void unmap(void *memory, size_t bytes, xn_buffers *warmed, xn_thread_pool *pool) {
     unmapping *in = memory;
     *in = (unmapping){.task.run = run_unmap, .bytes = bytes, .warmed = warmed};
-    if (bytes > INLINE_UNMAP_BYTES && loader)
-        xn_loader_submit_first(loader, &in->task); /* nobody counts it any more */
+    if (bytes > INLINE_UNMAP_BYTES && pool)
+        xn_thread_pool_submit_first(pool, &in->task); /* no ticket counts it any more */
     else
         run_unmap(&in->task);
 }
 
-void xn_unmap_later(void *memory, size_t bytes, xn_loader *loader) {
-    unmap(memory, bytes, NULL, loader);
+void xn_unmap_later(void *memory, size_t bytes, xn_thread_pool *pool) {
+    unmap(memory, bytes, NULL, pool);
 }
 
-void xn_body_close(xn_body *body, xn_buffers *buffers, xn_loader *loader) {
+void xn_body_close(xn_body *body, xn_buffers *buffers, xn_thread_pool *pool) {
     if (!body->memory)
         return;
     if (body->mapped)
-        unmap(body->memory, body->memory_bytes, body->missed ? buffers : NULL, loader);
+        unmap(body->memory, body->memory_bytes, body->missed ? buffers : NULL, pool);
     else
         xn_buffers_put(buffers, body->memory, body->memory_bytes);
     body->memory = NULL;

@@ -1,15 +1,16 @@
 /* body.h: the memory of a request's body while it arrives.
  *
- * A small body gets a buffer of the pool at once, and all of it counts in the request's ticket. So
- * does a larger one, as long as the bodies that are counted before their bytes arrive are not too
- * much together (xn_ticket_ahead). Any other body gets pages of its own: they take no memory before
- * they are written, and count a step ahead of the bytes. A body is never copied. */
+ * A small body gets a buffer of the pool, and all of it is counted in the request's ticket at once.
+ * So is a larger one, as long as the reserved bytes of all bodies are within their limit
+ * (xn_ticket_reserve). Any other body gets a mapping of its own, whose pages take no memory before
+ * they are written; it is counted in steps, each before its bytes arrive. A body is never copied.
+ */
 #ifndef XN_BODY_H
 #define XN_BODY_H
 
 #include "admission.h"
 #include "buffers.h"
-#include "loader.h"
+#include "thread_pool.h"
 
 typedef struct xn_body {
     unsigned char *memory; /* NULL: none */
@@ -17,8 +18,8 @@ typedef struct xn_body {
     size_t offset;  /* where the body begins */
     size_t length;  /* as announced */
     size_t granted; /* bytes of the body that are counted: so many may be written */
-    bool mapped;    /* pages of its own */
-    bool missed;    /* the pool had no buffer for it; its end makes one for the next */
+    bool mapped;    /* not a buffer of the pool */
+    bool missed;    /* the pool had no buffer of its size: closing it adds one */
 } xn_body;
 
 /* Room for `length` bytes, `offset` bytes behind a 64-byte boundary, and as many as that boundary
@@ -30,11 +31,11 @@ xn_status xn_body_open(size_t length, size_t offset, xn_buffers *buffers, xn_tic
 xn_status xn_body_map(size_t length, size_t offset, xn_body *out, xn_error *error);
 /* Makes granted at least `needed`, which is at most the length. */
 xn_status xn_body_grow(xn_body *body, size_t needed, xn_ticket *ticket, xn_error *error);
-/* Gives the memory back, a large one on a thread of the loader; without a loader here. Idempotent.
+/* Frees the memory: a large mapping on a thread of the pool, or here if pool is NULL. Idempotent.
  * The ticket still counts it. */
-void xn_body_close(xn_body *body, xn_buffers *buffers, xn_loader *loader);
+void xn_body_close(xn_body *body, xn_buffers *buffers, xn_thread_pool *pool);
 
-/* Unmaps what xn_mem_map gave, more than a little of it on the loader's thread. */
-void xn_unmap_later(void *memory, size_t bytes, xn_loader *loader);
+/* Unmaps what xn_mem_map gave, more than a little of it on a background thread. */
+void xn_unmap_later(void *memory, size_t bytes, xn_thread_pool *pool);
 
 #endif

@@ -8,7 +8,7 @@
 #include <strings.h>
 #include <zlib.h>
 
-#define STEP_BYTES ((size_t)256 << 10) /* decoded between two questions for room */
+#define STEP_BYTES ((size_t)256 << 10) /* decoded between two calls of grow */
 #define BEST_RATIO 1032                /* of deflate: 258 bytes in 2 bits */
 #define GZIP_WINDOW (15 + 16)
 #define ZLIB_WINDOW 15
@@ -48,7 +48,7 @@ static size_t skip_blanks(const char *text, size_t at, size_t end) {
     return at;
 }
 
-/* In thousandths; of what is no q-value 0: then it is not meant. */
+/* In thousandths. 0 for a malformed q-value: that coding is not used. */
 static int weight_of(const char *text, size_t length) {
     int value = 0, unit = 1000;
     size_t at = skip_blanks(text, 0, length);
@@ -122,7 +122,7 @@ static xn_status refuse(xn_coding coding, const char *why, xn_error *error) {
                    "Content-Encoding is %s, and the body is not: %s", xn_coding_name(coding), why);
 }
 
-/* One step, into at most `room` bytes; *ended: that was all of the stream. */
+/* Decodes one step, at most `room` bytes; *ended: the stream is complete. */
 static xn_status decode_step(z_stream *stream, xn_coding coding, const unsigned char *end,
                              size_t room, bool *ended, xn_error *error) {
     stream->avail_in = piece((size_t)(end - stream->next_in));
@@ -149,7 +149,7 @@ static xn_status decode_step(z_stream *stream, xn_coding coding, const unsigned 
 static xn_status decode(z_stream *stream, xn_coding coding, const unsigned char *end,
                         unsigned char *out, size_t room, const char *limit, xn_coding_grow grow,
                         void *context, size_t *decoded, xn_error *error) {
-    unsigned char probe = 0; /* where there is no room: is there more? */
+    unsigned char probe = 0; /* output byte that tells, without room, whether more would follow */
     for (bool ended = false; !ended;) {
         size_t written = *decoded, step = room - written < STEP_BYTES ? room - written : STEP_BYTES;
         xn_status status = step ? grow(context, written + step, error) : XN_OK;

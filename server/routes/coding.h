@@ -13,8 +13,8 @@ typedef enum { XN_CODING_IDENTITY, XN_CODING_GZIP, XN_CODING_DEFLATE } xn_coding
 const char *xn_coding_name(xn_coding coding); /* "gzip" */
 /* Of a Content-Encoding; false: another coding, or several. */
 bool xn_coding_parse(const char *content_encoding, xn_coding *out);
-/* What an Accept-Encoding prefers of the two, by its q-values; identity where it is NULL, or names
- * neither: an answer is coded only for who asks by name. */
+/* The coding of the two that Accept-Encoding prefers, by its q-values. Identity if it is NULL or
+ * names neither: "*" alone asks for none. */
 xn_coding xn_coding_choose(const char *accept_encoding);
 
 /* The most that `length` coded bytes can become: no stream of deflate is better than 1032 to 1. */

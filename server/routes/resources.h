@@ -2,7 +2,7 @@
 #ifndef XN_RESOURCES_H
 #define XN_RESOURCES_H
 
-#include "exchange.h"
+#include "context.h"
 
 /* conv.c: POST /conv. */
 extern const xn_resource xn_conv_resource;

@@ -2,7 +2,7 @@
 #ifndef XN_ROUTES_H
 #define XN_ROUTES_H
 
-#include "exchange.h"
+#include "context.h"
 
 typedef struct xn_route {
     /* "{what}" is one part of a path, "[...]" may be missing, "*" at the end is whatever follows.

@@ -28,7 +28,7 @@ xn_status xn_asset_create(xn_store *store, int weights_count, xn_asset **out, xn
     atomic_init(&asset->requests, 0);
     asset->serial = atomic_fetch_add(&store->next_serial, 1) + 1;
     pthread_mutex_init(&asset->mutex, NULL);
-    pthread_cond_init(&asset->settled, NULL);
+    pthread_cond_init(&asset->preparing_ended, NULL);
     xn_cache_owner_init(&asset->responses, store->responses);
     place_slots(asset);
     atomic_init(&asset->held_bytes, (size_t)(xn_mem_held() - before));
@@ -42,8 +42,8 @@ static void asset_free(xn_asset *asset) {
     xn_asset_retire(asset);
     for (int i = 0; i < asset->store->device_count; i++)
         xn_asset_unprepare(asset, i);
-    xn_model_counters_free(asset->counters);
-    pthread_cond_destroy(&asset->settled);
+    xn_model_counters_release(asset->counters);
+    pthread_cond_destroy(&asset->preparing_ended);
     pthread_mutex_destroy(&asset->mutex);
     xn_network_free(asset->network);
     xn_weights_free(asset->weights);
@@ -68,10 +68,6 @@ void xn_asset_release(xn_asset *asset) {
 
 const xn_weights *xn_asset_weights(const xn_asset *asset) {
     return asset->weights;
-}
-
-const xn_network *xn_asset_network(const xn_asset *asset) {
-    return asset->network;
 }
 
 size_t xn_asset_bytes(const xn_asset *asset) {

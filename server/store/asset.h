@@ -15,15 +15,13 @@ typedef struct xn_asset xn_asset;
 void xn_asset_release(xn_asset *asset); /* NULL-safe */
 void xn_asset_retain(xn_asset *asset);
 const xn_weights *xn_asset_weights(const xn_asset *asset); /* NULL: it is a network */
-const xn_network *xn_asset_network(const xn_asset *asset); /* NULL: it is a set of weights */
 
 /* Adds to what xn_store_item.requests shows. */
 void xn_asset_count_requests(xn_asset *asset, int64_t requests);
 
-/* What the cache of answers has of it. */
+/* Its entries in the cache of answers. */
 xn_cache_owner *xn_asset_responses(xn_asset *asset);
-/* The name that it had leads elsewhere: answers that are kept of it are of no use any more.
- * NULL-safe. */
+/* Its name is another asset's now, or none's: removes its cached answers. NULL-safe. */
 void xn_asset_retire(xn_asset *asset);
 
 /* Of inference requests; changed and read by its own functions. NULL but for registered weights. */
@@ -33,13 +31,13 @@ xn_model_counters *xn_asset_counters(xn_asset *asset);
  * numbers, as xn_program_run takes them. Borrowed from the asset. */
 xn_status xn_asset_prepared(xn_asset *asset, int device, const xn_prepared *const **out,
                             xn_error *error);
-/* Whether that would give them at once. */
+/* Whether xn_asset_prepared would return without preparing. */
 bool xn_asset_is_prepared(const xn_asset *asset, int device);
 /* Host memory of its weights, those of a network together. */
 size_t xn_asset_bytes(const xn_asset *asset);
-/* Host memory of all of it, of its prepared forms too, which grow when the first runs want them. */
+/* Host memory of all of it, prepared forms included, which grow during the first runs. */
 size_t xn_asset_held_bytes(const xn_asset *asset);
-/* Makes what runs of the program want of its weights on that device, which are prepared. */
+/* Makes the forms of its prepared weights that runs of the program use on that device. */
 xn_status xn_asset_ready(xn_asset *asset, const xn_program *program,
                          const xn_prepared *const *prepared, xn_error *error);
 

@@ -64,22 +64,22 @@ static xn_status prepare(xn_asset *asset, int device, xn_error *error) {
     return status;
 }
 
-/* Waits while another thread prepares. True: it is the caller's to do. */
-static bool claim(xn_asset *asset, xn_asset_slot *slot) {
+/* Single flight: waits while another thread prepares. True: the caller has to prepare. */
+static bool begin_preparing(xn_asset *asset, xn_asset_slot *slot) {
     pthread_mutex_lock(&asset->mutex);
     while (slot->preparing)
-        pthread_cond_wait(&asset->settled, &asset->mutex);
+        pthread_cond_wait(&asset->preparing_ended, &asset->mutex);
     bool mine = !atomic_load_explicit(&slot->ready, memory_order_acquire);
     slot->preparing = mine;
     pthread_mutex_unlock(&asset->mutex);
     return mine;
 }
 
-static void settle(xn_asset *asset, xn_asset_slot *slot, bool ready) {
+static void end_preparing(xn_asset *asset, xn_asset_slot *slot, bool ready) {
     pthread_mutex_lock(&asset->mutex);
     atomic_store_explicit(&slot->ready, ready, memory_order_release);
     slot->preparing = false;
-    pthread_cond_broadcast(&asset->settled);
+    pthread_cond_broadcast(&asset->preparing_ended);
     pthread_mutex_unlock(&asset->mutex);
 }
 
@@ -89,9 +89,9 @@ xn_status xn_asset_prepared(xn_asset *asset, int device, const xn_prepared *cons
     xn_status status = refuse_lost(asset->store, device, error);
     if (status != XN_OK)
         return status;
-    if (!atomic_load_explicit(&slot->ready, memory_order_acquire) && claim(asset, slot)) {
+    if (!atomic_load_explicit(&slot->ready, memory_order_acquire) && begin_preparing(asset, slot)) {
         status = prepare(asset, device, error);
-        settle(asset, slot, status == XN_OK);
+        end_preparing(asset, slot, status == XN_OK);
         if (status != XN_OK)
             return status;
     }

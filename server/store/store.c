@@ -1,9 +1,8 @@
-/* store.c: weights registered by name: a sorted array, searched by halves. What an asset is:
+/* store.c: weights registered by name. What an asset is:
  * asset.c; how it gets onto devices: asset_prepared.c; inline weights: store_cache.c; locks:
  * store_internal.h. */
 #include "store_internal.h"
 
-#include "arrays.h"
 #include "threads.h"
 #include "xn_program.h"
 
@@ -15,7 +14,7 @@ xn_status xn_store_create(const xn_store_device *devices, int device_count,
     xn_store *store = xn_mem_zalloc(1, sizeof *store);
     if (!store)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the weights store");
-    xn_mutex_init_brief(&store->mutex);
+    xn_mutex_init_adaptive(&store->mutex);
     store->device_count = device_count;
     store->limits = *limits;
     store->metrics = metrics;
@@ -42,10 +41,10 @@ xn_status xn_store_create(const xn_store_device *devices, int device_count,
 void xn_store_free(xn_store *store) {
     if (!store)
         return;
-    for (size_t i = 0; i < store->name_count; i++)
-        xn_asset_release(store->names[i].asset);
+    for (size_t i = 0; i < store->names.count; i++)
+        xn_asset_release(store->names.items[i]);
+    xn_names_free(&store->names);
     xn_cache_free(store->cache);
-    xn_mem_free(store->names);
     xn_mem_free(store->lost);
     xn_mem_free(store->devices);
     pthread_mutex_destroy(&store->mutex);
@@ -64,15 +63,6 @@ void xn_store_set_loading(xn_store *store, bool loading) {
 
 /* ---- names; store->mutex is held ---- */
 
-static const char *name_of(const void *names, size_t index) {
-    return ((const xn_named *)names)[index].name;
-}
-
-/* Where the name is (true) or belongs (false). */
-static bool find_locked(const xn_store *store, const char *name, size_t *at) {
-    return xn_names_find(store->names, store->name_count, name_of, name, at);
-}
-
 static xn_status not_found(const char *name, bool loading, xn_error *error) {
     if (loading)
         return xn_fail(error, XN_ERR_LOADING, "weights",
@@ -85,22 +75,21 @@ static xn_status not_found(const char *name, bool loading, xn_error *error) {
 }
 
 static void show_totals_locked(const xn_store *store) {
-    xn_metrics_gauge_set(store->metrics, XN_GAUGE_WEIGHTS, (int64_t)store->name_count);
+    xn_metrics_gauge_set(store->metrics, XN_GAUGE_WEIGHTS, (int64_t)store->names.count);
     xn_metrics_gauge_set(store->metrics, XN_GAUGE_WEIGHTS_BYTES, store->named_bytes);
 }
 
 /* Whether weights of that size may take the name: it may replace what has the name now. */
 static xn_status check_limits_locked(const xn_store *store, const char *name, int64_t bytes,
                                      xn_error *error) {
-    size_t at;
-    bool replaces = find_locked(store, name, &at);
-    if (!replaces && (int64_t)store->name_count >= store->limits.max_weights)
+    const xn_asset *replaced = xn_names_get(&store->names, name);
+    if (!replaced && (int64_t)store->names.count >= store->limits.max_weights)
         return xn_fail_limit(error, "max-weights", "weights",
                              "%zu weights are registered; --max-weights is %lld; delete some first",
-                             store->name_count, (long long)store->limits.max_weights);
+                             store->names.count, (long long)store->limits.max_weights);
     int64_t others = store->named_bytes;
-    if (replaces)
-        others -= (int64_t)store->names[at].asset->named_bytes;
+    if (replaced)
+        others -= (int64_t)replaced->named_bytes;
     if (bytes > store->limits.max_weights_bytes - others)
         return xn_fail_limit(error, "max-weights-bytes", "weights",
                              "these weights take %lld bytes and the other registered ones %lld; "
@@ -111,17 +100,12 @@ static xn_status check_limits_locked(const xn_store *store, const char *name, in
 }
 
 static xn_status reserve_locked(xn_store *store, xn_error *error) {
-    enum { FIRST_CAPACITY = 16 };
-    xn_named *names = xn_array_grow(store->names, store->name_count, &store->name_capacity,
-                                    sizeof *names, FIRST_CAPACITY);
-    if (!names)
+    if (!xn_names_reserve(&store->names))
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another name");
-    store->names = names;
     return XN_OK;
 }
 
-static void describe_locked(const xn_named *named, xn_store_item *out) {
-    const xn_asset *asset = named->asset;
+static void describe_locked(const xn_asset *asset, xn_store_item *out) {
     const xn_weights *weights = asset->weights;
     xn_weights_shape shape;
     xn_weights_shape_of(weights, &shape);
@@ -131,43 +115,34 @@ static void describe_locked(const xn_named *named, xn_store_item *out) {
                            .hash = asset->values_hash,
                            .host_bytes = asset->named_bytes,
                            .requests = atomic_load(&asset->requests)};
-    memcpy(out->name, named->name, sizeof out->name);
+    memcpy(out->name, asset->name, sizeof out->name);
     memcpy(out->dims, shape.dims, sizeof out->dims);
 }
 
-/* No name has it any more. */
-static void drop_bytes_locked(xn_store *store, xn_asset *asset) {
+static void remove_locked(xn_store *store, xn_asset *asset) {
+    xn_names_remove(&store->names, asset);
     store->named_bytes -= (int64_t)asset->named_bytes;
     asset->named_bytes = 0;
 }
 
 /* Takes the caller's reference to asset. *replaced: the asset that had the name, or NULL. item may
  * be NULL. */
-static xn_status publish_locked(xn_store *store, const char *name, xn_asset *asset,
-                                xn_asset **replaced, xn_store_item *item, xn_error *error) {
-    const size_t bytes = xn_asset_held_bytes(asset) + sizeof(xn_named);
-    xn_status status = check_limits_locked(store, name, (int64_t)bytes, error);
+static xn_status publish_locked(xn_store *store, xn_asset *asset, xn_asset **replaced,
+                                xn_store_item *item, xn_error *error) {
+    const size_t bytes = xn_asset_held_bytes(asset);
+    xn_status status = check_limits_locked(store, asset->name, (int64_t)bytes, error);
     if (status == XN_OK)
         status = reserve_locked(store, error);
     if (status != XN_OK)
         return status;
-    size_t at;
-    if (find_locked(store, name, &at)) {
-        *replaced = store->names[at].asset;
-        drop_bytes_locked(store, *replaced);
-    } else {
-        *replaced = NULL;
-        xn_named *slot = &store->names[at];
-        memmove(slot + 1, slot, (store->name_count - at) * sizeof *slot);
-        memset(slot, 0, sizeof *slot);
-        memcpy(slot->name, name, strlen(name));
-        store->name_count++;
-    }
-    store->names[at].asset = asset;
+    *replaced = xn_names_get(&store->names, asset->name);
+    if (*replaced)
+        remove_locked(store, *replaced);
+    xn_names_insert(&store->names, asset);
     asset->named_bytes = bytes;
     store->named_bytes += (int64_t)bytes;
     if (item)
-        describe_locked(&store->names[at], item);
+        describe_locked(asset, item);
     show_totals_locked(store);
     return XN_OK;
 }
@@ -185,15 +160,17 @@ xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weig
                         xn_error *error) {
     xn_asset *asset = NULL;
     size_t length = strlen(name);
-    if (length == 0 || length >= sizeof store->names->name)
+    if (length == 0 || length >= sizeof asset->name)
         return xn_fail(error, XN_ERR_MALFORMED, "name",
                        "the name has %zu characters; it needs 1 "
                        "to %zu",
-                       length, sizeof store->names->name - 1);
+                       length, sizeof asset->name - 1);
     xn_status status = xn_asset_create(store, 1, &asset, error);
+    if (status != XN_OK)
+        return status;
+    memcpy(asset->name, name, length);
     const int64_t before = xn_mem_held();
-    if (status == XN_OK)
-        status = xn_weights_create(weights, scale, bias, &asset->weights, error);
+    status = xn_weights_create(weights, scale, bias, &asset->weights, error);
     if (status == XN_OK && !(asset->counters = xn_model_counters_create()))
         status =
             xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another set of weights");
@@ -245,19 +222,18 @@ xn_status xn_store_make_network(xn_store *store, xn_network *network, xn_asset *
 xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_bytes,
                               xn_error *error) {
     pthread_mutex_lock(&store->mutex);
-    xn_status status =
-        check_limits_locked(store, name, (int64_t)(host_bytes + sizeof(xn_named)), error);
+    xn_status status = check_limits_locked(store, name, (int64_t)host_bytes, error);
     if (status == XN_OK)
         status = reserve_locked(store, error);
     pthread_mutex_unlock(&store->mutex);
     return status;
 }
 
-xn_status xn_store_publish(xn_store *store, const char *name, xn_asset *asset, bool *created,
-                           xn_store_item *item, xn_error *error) {
+xn_status xn_store_publish(xn_store *store, xn_asset *asset, bool *created, xn_store_item *item,
+                           xn_error *error) {
     xn_asset *replaced = NULL;
     pthread_mutex_lock(&store->mutex);
-    xn_status status = publish_locked(store, name, asset, &replaced, item, error);
+    xn_status status = publish_locked(store, asset, &replaced, item, error);
     pthread_mutex_unlock(&store->mutex);
     if (status != XN_OK)
         return status;
@@ -272,7 +248,7 @@ xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weigh
     xn_asset *asset = NULL;
     xn_status status = xn_store_make(store, name, weights, scale, bias, &asset, error);
     if (status == XN_OK)
-        status = xn_store_publish(store, name, asset, created, item, error);
+        status = xn_store_publish(store, asset, created, item, error);
     if (status != XN_OK)
         xn_asset_release(asset);
     return status;
@@ -280,14 +256,9 @@ xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weigh
 
 xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
     pthread_mutex_lock(&store->mutex);
-    size_t at;
-    xn_asset *asset = NULL;
-    if (find_locked(store, name, &at)) {
-        xn_named *slot = &store->names[at];
-        asset = slot->asset;
-        drop_bytes_locked(store, asset);
-        store->name_count--;
-        memmove(slot, slot + 1, (store->name_count - at) * sizeof *slot);
+    xn_asset *asset = xn_names_get(&store->names, name);
+    if (asset) {
+        remove_locked(store, asset);
         show_totals_locked(store);
     }
     bool loading = store->loading;
@@ -300,23 +271,20 @@ xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error) {
 
 xn_status xn_store_get(xn_store *store, const char *name, xn_asset **out, xn_error *error) {
     pthread_mutex_lock(&store->mutex);
-    size_t at;
-    bool found = find_locked(store, name, &at);
-    if (found) {
-        *out = store->names[at].asset;
-        xn_asset_retain(*out);
-    }
+    xn_asset *asset = xn_names_get(&store->names, name);
+    if (asset)
+        xn_asset_retain(*out = asset);
     bool loading = store->loading;
     pthread_mutex_unlock(&store->mutex);
-    return found ? XN_OK : not_found(name, loading, error);
+    return asset ? XN_OK : not_found(name, loading, error);
 }
 
 xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, xn_error *error) {
     pthread_mutex_lock(&store->mutex);
-    size_t listed = store->name_count;
+    size_t listed = store->names.count;
     xn_store_item *list = xn_mem_zalloc(listed, sizeof *list);
     for (size_t i = 0; list && i < listed; i++)
-        describe_locked(&store->names[i], &list[i]);
+        describe_locked(store->names.items[i], &list[i]);
     pthread_mutex_unlock(&store->mutex);
     if (!list)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory to list %zu weights", listed);
@@ -328,11 +296,10 @@ xn_status xn_store_list(xn_store *store, xn_store_item **items, size_t *count, x
 xn_status xn_store_item_get(xn_store *store, const char *name, xn_store_item *out,
                             xn_error *error) {
     pthread_mutex_lock(&store->mutex);
-    size_t at;
-    bool found = find_locked(store, name, &at);
-    if (found)
-        describe_locked(&store->names[at], out);
+    const xn_asset *asset = xn_names_get(&store->names, name);
+    if (asset)
+        describe_locked(asset, out);
     bool loading = store->loading;
     pthread_mutex_unlock(&store->mutex);
-    return found ? XN_OK : not_found(name, loading, error);
+    return asset ? XN_OK : not_found(name, loading, error);
 }

@@ -21,7 +21,7 @@ typedef struct xn_store_limits {
     int64_t cache_bytes;       /* host bytes of inline ones   --weights-cache-bytes */
 } xn_store_limits;
 
-/* Called by whichever thread finds, while it prepares weights, that a device is lost. */
+/* Called by a thread that finds a device lost while it prepares weights. */
 typedef void (*xn_store_lost_fn)(void *context, int device, const xn_error *error);
 
 xn_status xn_store_create(const xn_store_device *devices, int device_count,
@@ -29,8 +29,7 @@ xn_status xn_store_create(const xn_store_device *devices, int device_count,
                           xn_error *error);
 void xn_store_free(xn_store *store); /* NULL-safe; after every asset was released */
 
-/* The cache of answers, which assets made from now on have; it outlives them. NULL: there is none.
- */
+/* The cache of answers, for assets made from now on; it outlives them. NULL: there is none. */
 void xn_store_set_responses(xn_store *store, xn_cache *responses);
 void xn_store_on_device_lost(xn_store *store, xn_store_lost_fn callback, void *context);
 /* Called after a network was freed, by the thread that released it last. */
@@ -62,17 +61,18 @@ xn_status xn_store_put(xn_store *store, const char *name, const xn_tensor *weigh
                        xn_store_item *item, xn_error *error);
 xn_status xn_store_delete(xn_store *store, const char *name, xn_error *error); /* or NOT_FOUND */
 
-/* Put in two steps, for a caller that has something to do between them. make does what is slow and
- * makes nothing visible. publish makes it visible, and takes the reference if it succeeds. It
- * cannot fail when check_room has just succeeded and nobody puts or deletes in between. */
+/* Put in two steps, for a caller that does something between them. make does the slow part and
+ * makes nothing visible. publish makes it visible under the name that make was given, and takes the
+ * reference if it succeeds. It cannot fail when check_room has just succeeded and no put or delete
+ * came in between. */
 xn_status xn_store_make(xn_store *store, const char *name, const xn_tensor *weights,
                         const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                         xn_error *error);
 /* Whether weights of that many host bytes may have the name: the limits, and memory for it. */
 xn_status xn_store_check_room(xn_store *store, const char *name, size_t host_bytes,
                               xn_error *error);
-xn_status xn_store_publish(xn_store *store, const char *name, xn_asset *asset, bool *created,
-                           xn_store_item *item, xn_error *error);
+xn_status xn_store_publish(xn_store *store, xn_asset *asset, bool *created, xn_store_item *item,
+                           xn_error *error);
 
 /* An asset of a network, prepared on every device that is not lost. Takes the network, also when
  * it fails. The store gives it no name: its references are all that keeps it. Besides what put
@@ -87,11 +87,10 @@ void xn_store_set_loading(xn_store *store, bool loading);
 xn_status xn_store_get(xn_store *store, const char *name, xn_asset **out, xn_error *error);
 
 /* A reference to an asset of these contents. It comes from the cache when the same datatype, shapes
- * and bytes were seen before (found by a hash, then compared byte by byte). Otherwise it is made
- * and put into the cache, which the least recently used ones leave, and prepared on a device when
- * that first runs it. base: NULL, or an asset whose weights are to be used (weights is NULL then),
- * and of whose scale and bias those that are not NULL here are replaced. Threads that ask for the
- * same new contents at once get the same asset. */
+ * and bytes were seen before (found by a hash, then compared byte by byte). Otherwise it is made,
+ * inserted, and prepared on a device when that device first runs it. base: NULL, or an asset whose
+ * weights are to be used (weights is NULL then), and of whose scale and bias those that are not
+ * NULL here are replaced. Threads that ask for the same new contents at once get the same asset. */
 xn_status xn_store_intern(xn_store *store, const xn_asset *base, const xn_tensor *weights,
                           const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                           xn_error *error);

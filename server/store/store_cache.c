@@ -1,6 +1,6 @@
 /* store_cache.c: inline weights recognised by their contents: a cache (cache.h) whose keys are the
  * tensors of a request and whose values are assets. Threads that bring the same new weights at once
- * all pack them; one asset is kept, and all of them take that one. */
+ * all pack them; one asset is inserted, and all of them use that one. */
 #include "store_internal.h"
 
 #include <string.h>
@@ -102,7 +102,7 @@ static xn_asset *find(xn_store *store, const xn_content *key, xn_cache_ticket *t
 }
 
 /* What the request does not give comes from base. */
-static xn_status make(xn_store *store, const xn_asset *base, const xn_tensor *const given[],
+static xn_status make(xn_store *store, const xn_asset *base, const xn_tensor *const tensors[],
                       xn_asset **out, xn_error *error) {
     xn_asset *asset;
     weights_values own = {0};
@@ -112,8 +112,8 @@ static xn_status make(xn_store *store, const xn_asset *base, const xn_tensor *co
     if (base)
         values_of(base->weights, &own);
     for (int i = 0; i < XN_WEIGHTS_TENSORS; i++)
-        if (given[i])
-            own.present[i] = given[i];
+        if (tensors[i])
+            own.present[i] = tensors[i];
     status =
         xn_weights_create(own.present[0], own.present[1], own.present[2], &asset->weights, error);
     if (status != XN_OK) {
@@ -125,8 +125,8 @@ static xn_status make(xn_store *store, const xn_asset *base, const xn_tensor *co
     return XN_OK;
 }
 
-/* Into the cache, or the asset of the same contents that another thread put there meanwhile in its
- * place. Takes the reference and returns one. */
+/* Inserts the asset, or finds the one of the same contents that another thread inserted meanwhile.
+ * Takes the reference and returns one. */
 static xn_asset *keep(xn_store *store, const xn_content *key, xn_cache_ticket *ticket,
                       xn_asset *asset) {
     const xn_content value = {{{&asset, sizeof asset}}, 1};
@@ -148,15 +148,15 @@ static xn_asset *keep(xn_store *store, const xn_content *key, xn_cache_ticket *t
 xn_status xn_store_intern(xn_store *store, const xn_asset *base, const xn_tensor *weights,
                           const xn_tensor *scale, const xn_tensor *bias, xn_asset **out,
                           xn_error *error) {
-    const xn_tensor *const given[XN_WEIGHTS_TENSORS] = {weights, scale, bias};
+    const xn_tensor *const tensors[XN_WEIGHTS_TENSORS] = {weights, scale, bias};
     key_head head;
     xn_cache_ticket ticket;
     xn_asset *asset;
-    const xn_content key = content_of(base ? base->serial : 0, given, &head);
+    const xn_content key = content_of(base ? base->serial : 0, tensors, &head);
     asset = find(store, &key, &ticket);
     xn_metrics_add(store->metrics, asset ? XN_COUNTER_CACHE_HITS : XN_COUNTER_CACHE_MISSES, 1);
     if (!asset) {
-        xn_status status = make(store, base, given, &asset, error);
+        xn_status status = make(store, base, tensors, &asset, error);
         if (status != XN_OK)
             return status;
         asset = keep(store, &key, &ticket, asset);

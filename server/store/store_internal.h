@@ -11,6 +11,7 @@
 #ifndef XN_STORE_INTERNAL_H
 #define XN_STORE_INTERNAL_H
 
+#include "arrays.h"
 #include "store.h"
 #include "xn_mem.h"
 
@@ -27,10 +28,11 @@ uint64_t xn_weights_hash(const xn_weights *weights);
 typedef struct xn_asset_slot {
     xn_prepared **prepared; /* as many as the asset has weights; they change only while preparing */
     atomic_bool ready;      /* set once: they are all there; read without the lock */
-    bool preparing;         /* asset->mutex: a thread is at it */
+    bool preparing;         /* asset->mutex: a thread is preparing it */
 } xn_asset_slot;
 
 struct xn_asset {
+    char name[129]; /* that it is, or may be, registered under; else "" */
     xn_store *store;
     atomic_int references;
     uint64_t serial;          /* never reused, unlike addresses */
@@ -46,7 +48,7 @@ struct xn_asset {
     xn_cache_owner responses;
 
     pthread_mutex_t mutex; /* guards slots[].preparing */
-    pthread_cond_t settled;
+    pthread_cond_t preparing_ended;
     xn_asset_slot slots[]; /* one a device */
 };
 
@@ -64,11 +66,6 @@ xn_status xn_asset_prepare_all(xn_asset *asset, xn_error *error);
 /* None where the limit is 0. */
 xn_status xn_store_create_cache(xn_store *store, xn_error *error);
 
-typedef struct xn_named {
-    char name[129];
-    xn_asset *asset; /* a reference */
-} xn_named;
-
 struct xn_store {
     int device_count;
     xn_store_device *devices;
@@ -84,8 +81,7 @@ struct xn_store {
     xn_cache *cache;     /* of inline weights; NULL: there is none */
 
     pthread_mutex_t mutex; /* guards all below */
-    xn_named *names;       /* in order */
-    size_t name_count, name_capacity;
+    xn_names names;        /* of xn_asset, a reference each */
     int64_t named_bytes;
     bool loading; /* more names may come by themselves */
 };

@@ -1,5 +1,5 @@
-/* weights_dir.c: weights that are kept: what is known of each file, put, delete, and the thread
- * that looks at the folder. The design is in weights_dir.h. */
+/* weights_dir.c: a record for each file, PUT, DELETE, and the thread that looks at the folder. The
+ * design is in weights_dir.h. */
 #include "weights_dir.h"
 
 #include "arrays.h"
@@ -9,28 +9,25 @@
 #include "weights_dir_file.h"
 #include "xn_mem.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #define OTHER_FILES_MAX 1000         /* records of files that are of no use */
 #define VERIFY_NS (10 * XN_NS_PER_S) /* longer than the grain of any file system's times */
 #define RETRY_POLLS 10               /* between two tries of a file that failed */
 #define RETRY_NS (2 * XN_NS_PER_S)   /* between two looks while the folder cannot be read */
 
-/* What is known of NAME.safetensors. NAME need not be that of weights. */
+/* The file NAME.safetensors as it was seen last. The name may be one that weights cannot have. */
 typedef struct record {
     char name[NAME_MAX + 1];
     xn_file_id id;
     uint64_t checksum; /* while loaded */
     bool loaded;       /* the store has its contents */
-    bool bad;          /* the file is of no use as it is; it may be loaded, from before */
-    int64_t until_ns;  /* loaded: until then an equal id proves nothing; bad: until then it is not
-                        * tried again */
+    bool bad;          /* it cannot be used as it is; weights from before may still be loaded */
+    int64_t until_ns;  /* loaded: until then an equal id proves nothing, as times have a grain;
+                        * bad: until then it is not tried again */
 } record;
 
 struct xn_weights_dir {
@@ -50,44 +47,19 @@ struct xn_weights_dir {
                             * the store together; the store's mutex may be taken inside it */
     pthread_cond_t wake;
     bool asked;
-    record **records; /* in the order of names */
-    size_t record_count, record_capacity;
+    xn_names records; /* of record */
 };
 
 /* ---- records ---- */
 
-static const char *name_of(const void *records, size_t index) {
-    return ((record *const *)records)[index]->name;
-}
-
-static bool find_place_locked(const xn_weights_dir *dir, const char *name, size_t *at) {
-    return xn_names_find(dir->records, dir->record_count, name_of, name, at);
-}
-
-static record *find_locked(const xn_weights_dir *dir, const char *name) {
-    size_t at;
-    return find_place_locked(dir, name, &at) ? dir->records[at] : NULL;
-}
-
 /* The record of the name, made if there is none; NULL without memory. */
 static record *make_locked(xn_weights_dir *dir, const char *name) {
-    enum { FIRST_CAPACITY = 16 };
-    size_t at;
-    if (find_place_locked(dir, name, &at))
-        return dir->records[at];
-    record **records = xn_array_grow(dir->records, dir->record_count, &dir->record_capacity,
-                                     sizeof *records, FIRST_CAPACITY);
-    if (!records)
-        return NULL;
-    dir->records = records;
-    record *made = xn_mem_zalloc(1, sizeof *made);
-    if (!made)
-        return NULL;
-    snprintf(made->name, sizeof made->name, "%s", name);
-    memmove(&records[at + 1], &records[at], (dir->record_count - at) * sizeof *records);
-    records[at] = made;
-    dir->record_count++;
-    return made;
+    record *r = xn_names_get(&dir->records, name);
+    if (r || !xn_names_reserve(&dir->records) || !(r = xn_mem_zalloc(1, sizeof *r)))
+        return r;
+    snprintf(r->name, sizeof r->name, "%s", name);
+    xn_names_insert(&dir->records, r);
+    return r;
 }
 
 static void set_bad_locked(xn_weights_dir *dir, record *r, bool bad) {
@@ -96,12 +68,8 @@ static void set_bad_locked(xn_weights_dir *dir, record *r, bool bad) {
 }
 
 static void drop_locked(xn_weights_dir *dir, record *r) {
-    size_t at;
-    if (!find_place_locked(dir, r->name, &at))
-        return;
     set_bad_locked(dir, r, false);
-    dir->record_count--;
-    memmove(&dir->records[at], &dir->records[at + 1], (dir->record_count - at) * sizeof r);
+    xn_names_remove(&dir->records, r);
     xn_mem_free(r);
 }
 
@@ -115,11 +83,6 @@ static void set_loaded_locked(xn_weights_dir *dir, record *r, const xn_file_id *
     r->until_ns = xn_now_ns() + VERIFY_NS;
 }
 
-static void file_of(const char *name, char file[NAME_MAX + 1]) {
-    snprintf(file, NAME_MAX + 1, "%.*s" XN_WEIGHTS_SUFFIX,
-             (int)(NAME_MAX - strlen(XN_WEIGHTS_SUFFIX)), name);
-}
-
 /* ---- put and delete ---- */
 
 static xn_status finish(xn_weights_dir *dir, xn_status status, const xn_error *why,
@@ -131,32 +94,28 @@ static xn_status finish(xn_weights_dir *dir, xn_status status, const xn_error *w
     return status;
 }
 
-/* Of two names that differ in upper and lower case only, some file systems keep one. */
+/* Some file systems take names that differ in upper and lower case only for one name. */
 static xn_status check_case_locked(const xn_weights_dir *dir, const char *name, xn_error *error) {
-    char file[NAME_MAX + 1];
     xn_file_id mine, other;
-    file_of(name, file);
-    if (xn_folder_stat(&dir->folder, file, &mine, error))
+    if (xn_folder_stat(&dir->folder, name, &mine, error))
         return XN_OK; /* there is none: it cannot be another's */
-    for (size_t i = 0; i < dir->record_count; i++) {
-        const char *taken = dir->records[i]->name;
-        file_of(taken, file);
-        if (!strcasecmp(taken, name) && strcmp(taken, name) != 0 &&
-            !xn_folder_stat(&dir->folder, file, &other, error) && xn_file_id_equal(&mine, &other))
+    for (size_t i = 0; i < dir->records.count; i++) {
+        const char *known = ((const record *)dir->records.items[i])->name;
+        if (!strcasecmp(known, name) && strcmp(known, name) != 0 &&
+            !xn_folder_stat(&dir->folder, known, &other, error) && xn_file_id_equal(&mine, &other))
             return xn_fail(error, XN_ERR_UNSUPPORTED, "name",
                            "there is %.128s, whose file is the same: the file system of "
                            "--weights-dir takes upper and lower case for the same; choose another "
                            "name",
-                           taken);
+                           known);
     }
     return XN_OK;
 }
 
 /* All that can fail comes before the rename, so that file and store change together. */
-static xn_status exchange_locked(xn_weights_dir *dir, const char *name,
-                                 const xn_temporary *temporary, xn_asset *asset, bool *created,
-                                 xn_store_item *item, xn_error *error) {
-    char file[NAME_MAX + 1];
+static xn_status replace_locked(xn_weights_dir *dir, const char *name,
+                                const xn_temporary *temporary, xn_asset *asset, bool *created,
+                                xn_store_item *item, xn_error *error) {
     xn_file_id id = {0};
     record *r = NULL;
     xn_status status = xn_store_check_room(dir->store, name, xn_asset_held_bytes(asset), error);
@@ -168,14 +127,12 @@ static xn_status exchange_locked(xn_weights_dir *dir, const char *name,
         status = xn_fail(error, XN_ERR_NO_MEMORY, "weights", "no memory for another name");
     if (status)
         return status;
-    file_of(name, file);
-    status = xn_temporary_rename(&dir->folder, temporary, file, &id, error);
-    if (status) {
-        if (!r->loaded && !r->bad)
-            drop_locked(dir, r); /* the next look finds what there is */
+    status = xn_temporary_rename(&dir->folder, temporary, name, &id, error);
+    if (status && !r->loaded && !r->bad)
+        drop_locked(dir, r); /* the next look finds what there is */
+    if (status)
         return status;
-    }
-    status = xn_store_publish(dir->store, name, asset, created, item, error);
+    status = xn_store_publish(dir->store, asset, created, item, error);
     if (!status) /* as there was room; else the next look loads it */
         set_loaded_locked(dir, r, &id, temporary->checksum);
     return status;
@@ -191,7 +148,7 @@ xn_status xn_weights_dir_put(xn_weights_dir *dir, const char *name, const xn_ten
     xn_status status = xn_store_make(dir->store, name, weights, scale, bias, &asset, &why);
     if (!status && !(status = xn_temporary_write(&dir->folder, tensors, &temporary, &why))) {
         pthread_mutex_lock(&dir->mutex);
-        status = exchange_locked(dir, name, &temporary, asset, created, item, &why);
+        status = replace_locked(dir, name, &temporary, asset, created, item, &why);
         pthread_mutex_unlock(&dir->mutex);
         xn_temporary_end(&dir->folder, &temporary, !status);
     }
@@ -202,18 +159,21 @@ xn_status xn_weights_dir_put(xn_weights_dir *dir, const char *name, const xn_ten
     return finish(dir, status, &why, error);
 }
 
-/* A file that another daemon put there and this one has not met yet is deleted too; one that is not
- * ours is no weights. */
-static xn_status delete_locked(xn_weights_dir *dir, const char *name, xn_error *error) {
-    char file[NAME_MAX + 1];
+/* Whether there is a file of weights, here or from another daemon, and not a file of another kind.
+ */
+static bool has_weights_locked(const xn_weights_dir *dir, const char *name) {
+    const record *r = xn_names_get(&dir->records, name);
     uint64_t checksum;
-    record *r = find_locked(dir, name);
+    xn_error ignored;
+    return (r && r->loaded) || !xn_folder_checksum(&dir->folder, name, &checksum, &ignored);
+}
+
+static xn_status delete_locked(xn_weights_dir *dir, const char *name, xn_error *error) {
     bool removed = false;
     xn_status status = xn_folder_check(&dir->folder, error);
-    file_of(name, file);
-    if (!status &&
-        ((r && r->loaded) || !xn_folder_checksum(&dir->folder, file, &checksum, error))) {
-        status = xn_folder_remove(&dir->folder, file, error);
+    if (!status && has_weights_locked(dir, name)) {
+        record *r = xn_names_get(&dir->records, name);
+        status = xn_folder_remove(&dir->folder, name, error);
         removed = !status;
         if (status == XN_ERR_NOT_FOUND)
             status = XN_OK;
@@ -259,17 +219,17 @@ static void refuse_locked(xn_weights_dir *dir, record *r, const xn_file_id *id,
            why->message, r->loaded ? "; the weights from before stay" : "");
 }
 
-/* What was read is published, if it is still what the file holds: a PUT may have come in between,
- * whose weights must not be taken away again. */
-static void publish_locked(xn_weights_dir *dir, record *r, const char *file,
-                           const xn_loaded_file *read, xn_asset **asset) {
+/* Publishes what was read if the file is still the one that was read: a PUT may have come in
+ * between, whose weights must stay. */
+static void publish_locked(xn_weights_dir *dir, record *r, const xn_loaded_file *read,
+                           xn_asset **asset) {
     xn_file_id now;
     xn_error error;
     bool created;
-    if (xn_folder_stat(&dir->folder, file, &now, &error) || !xn_file_id_equal(&now, &read->id))
+    if (xn_folder_stat(&dir->folder, r->name, &now, &error) || !xn_file_id_equal(&now, &read->id))
         return; /* the next look reads it */
     if (!r->loaded || r->checksum != read->checksum) {
-        if (xn_store_publish(dir->store, r->name, *asset, &created, NULL, &error)) {
+        if (xn_store_publish(dir->store, *asset, &created, NULL, &error)) {
             refuse_locked(dir, r, &now, &error);
             return;
         }
@@ -281,8 +241,8 @@ static void publish_locked(xn_weights_dir *dir, record *r, const char *file,
     set_loaded_locked(dir, r, &now, read->checksum);
 }
 
-static xn_status read_file(xn_weights_dir *dir, const char *name, const char *file, off_t size,
-                           xn_loaded_file *read, xn_asset **asset, xn_error *error) {
+static xn_status read_file(xn_weights_dir *dir, const char *name, off_t size, xn_loaded_file *read,
+                           xn_asset **asset, xn_error *error) {
     const off_t header = XN_PROTO_MAX_HEADER_BYTES + 8; /* at most; a value takes at least a byte */
     const xn_proto_limits limits = {dir->options.max_elements};
     if (!xn_proto_name_valid(name))
@@ -292,28 +252,23 @@ static xn_status read_file(xn_weights_dir *dir, const char *name, const char *fi
     xn_status status =
         xn_store_check_room(dir->store, name, size > header ? (size_t)(size - header) : 1, error);
     if (!status)
-        status = xn_loaded_file_read(&dir->folder, file, &limits, &dir->stop, read, error);
+        status = xn_loaded_file_read(&dir->folder, name, &limits, &dir->stop, read, error);
     if (!status)
-        status = xn_store_make(dir->store, name, read->given.weights, read->given.scale,
-                               read->given.bias, asset, error);
+        status = xn_store_make(dir->store, name, read->tensors.weights, read->tensors.scale,
+                               read->tensors.bias, asset, error);
     return status;
 }
 
-/* known: NULL, or the checksum with which it would be the file that is loaded already. */
-static void load(xn_weights_dir *dir, const char *name, const char *file, const xn_file_id *id,
-                 const uint64_t *known) {
+static void load(xn_weights_dir *dir, const char *name, const xn_file_id *id) {
     xn_loaded_file read = {0};
     xn_asset *asset = NULL;
     xn_error error;
-    uint64_t stated;
-    if (known && !xn_folder_checksum(&dir->folder, file, &stated, &error) && stated == *known)
-        return;
-    const xn_status status = read_file(dir, name, file, id->size, &read, &asset, &error);
+    const xn_status status = read_file(dir, name, id->size, &read, &asset, &error);
     pthread_mutex_lock(&dir->mutex);
-    record *r = find_locked(dir, name);
+    record *r = xn_names_get(&dir->records, name);
     const bool goes_on = r && !atomic_load(&dir->stop); /* no record: it was deleted meanwhile */
     if (goes_on && !status)
-        publish_locked(dir, r, file, &read, &asset);
+        publish_locked(dir, r, &read, &asset);
     else if (goes_on && status != XN_ERR_NOT_FOUND)
         refuse_locked(dir, r, id, &error);
     pthread_mutex_unlock(&dir->mutex);
@@ -321,84 +276,95 @@ static void load(xn_weights_dir *dir, const char *name, const char *file, const 
     xn_loaded_file_free(&read);
 }
 
-static void look_at(xn_weights_dir *dir, const char *name) {
-    char file[NAME_MAX + 1];
-    xn_file_id id = {0};
+/* Whether the file of that id is the one that is known. */
+static bool is_current_locked(const xn_weights_dir *dir, const record *r, const xn_file_id *id) {
+    uint64_t stated;
+    xn_error ignored;
+    if (!xn_file_id_equal(&r->id, id))
+        return false;
+    if (xn_now_ns() < r->until_ns ? r->bad : r->loaded && !r->bad)
+        return true;
+    return r->loaded && !r->bad && !xn_folder_checksum(&dir->folder, r->name, &stated, &ignored) &&
+           stated == r->checksum;
+}
+
+/* Whether the file of the name has to be loaded. */
+static bool look_at_locked(xn_weights_dir *dir, const char *name, xn_file_id *id) {
     xn_error error;
-    uint64_t checksum = 0;
-    bool equal = true, current = true;
-    file_of(name, file);
-    pthread_mutex_lock(&dir->mutex); /* so that no put or delete is half done */
-    xn_status status = xn_folder_stat(&dir->folder, file, &id, &error);
-    record *r = find_locked(dir, name);
-    if (r && status == XN_ERR_NOT_FOUND) {
+    record *r = xn_names_get(&dir->records, name);
+    const xn_status status = xn_folder_stat(&dir->folder, name, id, &error);
+    if (!r)
+        return false; /* deleted since the folder was listed */
+    if (status == XN_ERR_NOT_FOUND) {
         if (r->loaded && !xn_store_delete(dir->store, name, NULL))
             xn_log(XN_LOG_INFO, NULL, "weights \"%s\" deleted: their file is gone", name);
         drop_locked(dir, r);
-    } else if (r) {
-        const bool waits = xn_now_ns() < r->until_ns;
-        equal = xn_file_id_equal(&r->id, &id);
-        current = equal && (r->bad ? waits : r->loaded && !waits);
-        checksum = r->checksum;
-        if (status && !current)
-            refuse_locked(dir, r, &id, &error);
-        if (r->bad)
-            equal = false;
+        return false;
     }
-    pthread_mutex_unlock(&dir->mutex);
-    if (!status && !current)
-        load(dir, name, file, &id, equal ? &checksum : NULL);
+    if (is_current_locked(dir, r, id))
+        return false;
+    if (status)
+        refuse_locked(dir, r, id, &error);
+    return !status;
 }
 
 /* ---- a look at the folder ---- */
 
-/* The file's name without its end becomes that of a record. False without memory. */
+/* A record of the name, if the file is one of a name. False without memory. */
 static bool note_file(xn_weights_dir *dir, char *file, bool *crowded) {
     const size_t length = strlen(file), suffix = strlen(XN_WEIGHTS_SUFFIX);
     if (length <= suffix || strcmp(file + length - suffix, XN_WEIGHTS_SUFFIX) != 0)
         return true;
     file[length - suffix] = '\0';
     pthread_mutex_lock(&dir->mutex);
-    const bool full = dir->record_count >= (size_t)dir->options.max_weights + OTHER_FILES_MAX &&
-                      !find_locked(dir, file);
+    const bool full = dir->records.count >= (size_t)dir->options.max_weights + OTHER_FILES_MAX &&
+                      !xn_names_get(&dir->records, file);
     const bool noted = full || make_locked(dir, file);
     pthread_mutex_unlock(&dir->mutex);
     *crowded |= full;
     return noted;
 }
 
+static xn_status fail_listing(int cause, xn_error *error) {
+    return xn_fail(error, XN_ERR_IO, "weights-dir", "the folder cannot be listed: %s",
+                   strerror(cause));
+}
+
 /* A record for each new name. */
 static xn_status note_files(xn_weights_dir *dir, xn_error *error) {
     struct dirent *item;
     bool crowded = false, noted = true;
-    const int fd = openat(dir->folder.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *stream = fd >= 0 ? fdopendir(fd) : NULL;
-    for (errno = 0; stream && noted && (item = readdir(stream)); errno = 0)
+    DIR *names = xn_file_names(dir->folder.fd);
+    if (!names)
+        return fail_listing(errno, error);
+    while (errno = 0, noted && (item = readdir(names)))
         if (!xn_temporary_expire(&dir->folder, item->d_name))
             noted = note_file(dir, item->d_name, &crowded);
     const int cause = noted ? errno : ENOMEM;
-    if (stream)
-        closedir(stream);
-    else if (fd >= 0)
-        close(fd);
+    closedir(names);
     if (crowded && !dir->crowded)
         xn_log(XN_LOG_WARN, NULL, "weights-dir: too many files; only %zu are looked at",
-               dir->record_count);
+               dir->records.count);
     dir->crowded = crowded;
-    return cause ? xn_fail(error, XN_ERR_IO, "weights-dir", "the folder cannot be listed: %s",
-                           strerror(cause))
-                 : XN_OK;
+    return cause ? fail_listing(cause, error) : XN_OK;
 }
 
-/* The first name behind the one given, which becomes it. */
-static bool next_name(xn_weights_dir *dir, char name[NAME_MAX + 1]) {
+/* Looks at the first file whose name is behind the one given, which becomes it. False: that was the
+ * last. The mutex is held so that no put or delete is half done. */
+static bool look_at_next(xn_weights_dir *dir, char name[NAME_MAX + 1]) {
+    xn_file_id id = {0};
     size_t at;
+    bool wanted = false;
     pthread_mutex_lock(&dir->mutex);
-    at = find_place_locked(dir, name, &at) ? at + 1 : at;
-    const bool found = at < dir->record_count;
-    if (found)
-        snprintf(name, NAME_MAX + 1, "%s", dir->records[at]->name);
+    at = xn_names_find(&dir->records, name, &at) ? at + 1 : at;
+    const bool found = at < dir->records.count;
+    if (found) {
+        memcpy(name, dir->records.items[at], NAME_MAX + 1);
+        wanted = look_at_locked(dir, name, &id);
+    }
     pthread_mutex_unlock(&dir->mutex);
+    if (wanted)
+        load(dir, name, &id);
     return found;
 }
 
@@ -419,8 +385,8 @@ static void look_at_all(xn_weights_dir *dir) {
     if (!status)
         status = note_files(dir, &error);
     report(dir, status, &error);
-    while (!status && !atomic_load(&dir->stop) && next_name(dir, name))
-        look_at(dir, name);
+    while (!status && !atomic_load(&dir->stop) && look_at_next(dir, name))
+        ;
     if (status || dir->all_loaded || atomic_load(&dir->stop))
         return;
     dir->all_loaded = true;
@@ -460,9 +426,9 @@ void xn_weights_dir_look(xn_weights_dir *dir) {
 
 static void destroy(xn_weights_dir *dir) {
     xn_folder_close(&dir->folder);
-    for (size_t i = 0; i < dir->record_count; i++)
-        xn_mem_free(dir->records[i]);
-    xn_mem_free(dir->records);
+    for (size_t i = 0; i < dir->records.count; i++)
+        xn_mem_free(dir->records.items[i]);
+    xn_names_free(&dir->records);
     pthread_cond_destroy(&dir->wake);
     pthread_mutex_destroy(&dir->mutex);
     xn_mem_free(dir);

@@ -1,7 +1,8 @@
-/* weights_dir.h: --weights-dir: registered weights survive, and daemons share them in a folder.
+/* weights_dir.h: --weights-dir: registered weights are files in a folder, so they survive a
+ * restart, and several daemons share them.
  *
- * The folder is the truth; the store follows it. NAME.safetensors is the weights of that name
- * (proto/include/xn_weights_file.h), written by the daemon that took the PUT.
+ * The folder is authoritative; the store follows it. NAME.safetensors holds the weights of that
+ * name (proto/include/xn_weights_file.h), written by the daemon that got the PUT.
  *
  * PUT: pack and prepare, write a hidden temporary file and fsync it, rename it to NAME.safetensors
  * and publish the weights in the store, fsync the folder, answer. A reader sees the old file or the
@@ -11,8 +12,8 @@
  * may not survive. DELETE: unlink and delete in the store, fsync the folder, answer.
  *
  * Rename and publish (unlink and delete) happen under one mutex, so disk and memory end with the
- * same weights. Of several daemons the last rename wins; the others find another file than the one
- * that they know, and load it.
+ * same weights. Of several daemons the last rename wins; the others see that the file is another
+ * one, and load it.
  *
  * A thread looks at all names: at start, every --weights-poll-ms, and at SIGHUP. A file is known by
  * inode, size and time of change. Times have a grain and inodes are used again, so in the first
@@ -26,8 +27,9 @@
  * after a while where the reason may pass. A name whose file turns bad keeps its weights. Files
  * without .safetensors are no weights. Temporary files are removed when they are old.
  *
- * If the folder goes away, or another one takes its place, each PUT and DELETE fails; what is in
- * memory is served on. */
+ * If the folder goes away, or another one takes its place, each PUT and DELETE fails; the weights
+ * in memory are still served. A folder that cannot be written is served too: PUT and DELETE fail,
+ * with the reason. */
 #ifndef XN_WEIGHTS_DIR_H
 #define XN_WEIGHTS_DIR_H
 
@@ -44,15 +46,15 @@ typedef struct xn_weights_dir_options {
     void *context;
 } xn_weights_dir_options;
 
-/* Checks that the folder can be written and starts to follow it. Errors: XN_ERR_IO that name
- * --weights-dir. All of options but its texts must outlive the call only. */
+/* Opens the folder and starts to follow it. XN_ERR_IO: it cannot be opened, or a file cannot be
+ * made in it though it may be written. Only the call uses options->path. */
 xn_status xn_weights_dir_open(const xn_weights_dir_options *options, xn_store *store,
                               xn_metrics *metrics, xn_weights_dir **out, xn_error *error);
-/* Only whether open would find the folder fit. */
+/* Only what open would say of the folder. */
 xn_status xn_weights_dir_check(const char *path, xn_error *error);
 /* NULL-safe. No put or delete runs any more. */
 void xn_weights_dir_close(xn_weights_dir *dir);
-/* Has the thread look soon. */
+/* Makes the thread look at the folder now. */
 void xn_weights_dir_look(xn_weights_dir *dir);
 
 /* As xn_store_put and xn_store_delete, and kept. They wait for the disk; any thread. Besides the

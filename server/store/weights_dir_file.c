@@ -1,8 +1,7 @@
-/* weights_dir_file.c: see weights_dir_file.h. Nothing here knows the store. */
+/* weights_dir_file.c: see weights_dir_file.h. */
 #include "weights_dir_file.h"
 
 #include "clock.h"
-#include "file.h"
 #include "log.h"
 #include "xn_mem.h"
 
@@ -17,14 +16,9 @@
 #define TEMPORARY_END ".tmp"
 #define TEMPORARY_OLD_S 1800 /* no writer takes so long, nor are clocks of hosts so far apart */
 
-static xn_file_id id_of(const struct stat *info) {
-    return (xn_file_id){info->st_dev, info->st_ino, info->st_size,
-                        (int64_t)info->st_ctim.tv_sec * XN_NS_PER_S + info->st_ctim.tv_nsec};
-}
-
-bool xn_file_id_equal(const xn_file_id *a, const xn_file_id *b) {
-    return a->device == b->device && a->inode == b->inode && a->size == b->size &&
-           a->changed_ns == b->changed_ns;
+static void file_of(const char *name, char file[NAME_MAX + 1]) {
+    snprintf(file, NAME_MAX + 1, "%.*s" XN_WEIGHTS_SUFFIX,
+             (int)(NAME_MAX - strlen(XN_WEIGHTS_SUFFIX)), name);
 }
 
 /* ---- the folder ---- */
@@ -50,11 +44,17 @@ xn_status xn_folder_open(xn_folder *folder, const char *path, xn_error *error) {
     if (folder->fd < 0 || fstat(folder->fd, &info))
         return fail_folder(path, "it cannot be opened", error);
     snprintf(folder->path, sizeof folder->path, "%s", path); /* open takes no longer one */
-    folder->id = id_of(&info);
+    folder->id = xn_file_id_of(&info);
     const int fd = create_temporary(folder, name);
     if (fd >= 0 && !close(fd) && !unlinkat(folder->fd, name, 0))
         return XN_OK;
-    return fail_folder(path, "a file cannot be made in it", error);
+    if (errno != EROFS && errno != EACCES && errno != EPERM)
+        return fail_folder(path, "a file cannot be made in it", error);
+    xn_log(XN_LOG_WARN, NULL,
+           "--weights-dir %.200s cannot be written (%s): the weights in it are served, PUT and "
+           "DELETE are refused",
+           path, strerror(errno));
+    return XN_OK;
 }
 
 void xn_folder_close(xn_folder *folder) {
@@ -95,19 +95,26 @@ static xn_status fail_file(const char *verb, const char *file, xn_error *error) 
                        file);
     case EXDEV:
         return xn_fail(error, XN_ERR_IO, "weights-dir",
-                       "it is a link that leaves the folder; a link may be relative and lead to "
-                       "what lies in --weights-dir");
+                       "it is a link that leaves the folder; a link may lead to what lies in "
+                       "--weights-dir");
+    case EROFS:
+        return xn_fail(error, XN_ERR_IO, "weights-dir",
+                       "cannot %s %.160s: --weights-dir is read-only here; the weights in it are "
+                       "served, but can be changed only where the folder is writable",
+                       verb, file);
     default:
         return xn_fail(error, XN_ERR_IO, "weights-dir", "cannot %s %.160s in --weights-dir: %s",
                        verb, file, strerror(errno));
     }
 }
 
-xn_status xn_folder_stat(const xn_folder *folder, const char *file, xn_file_id *id,
+xn_status xn_folder_stat(const xn_folder *folder, const char *name, xn_file_id *id,
                          xn_error *error) {
+    char file[NAME_MAX + 1];
     struct stat info;
+    file_of(name, file);
     if (!fstatat(folder->fd, file, &info, 0)) {
-        *id = id_of(&info);
+        *id = xn_file_id_of(&info);
         return XN_OK;
     }
     if (errno != ENOENT || fstatat(folder->fd, file, &info, AT_SYMLINK_NOFOLLOW))
@@ -115,7 +122,9 @@ xn_status xn_folder_stat(const xn_folder *folder, const char *file, xn_file_id *
     return xn_fail(error, XN_ERR_IO, "weights-dir", "it is a link to what is not there");
 }
 
-xn_status xn_folder_remove(const xn_folder *folder, const char *file, xn_error *error) {
+xn_status xn_folder_remove(const xn_folder *folder, const char *name, xn_error *error) {
+    char file[NAME_MAX + 1];
+    file_of(name, file);
     return unlinkat(folder->fd, file, 0) ? fail_file("remove", file, error) : XN_OK;
 }
 
@@ -152,12 +161,14 @@ xn_status xn_temporary_write(const xn_folder *folder, const xn_tensor *const ten
 }
 
 xn_status xn_temporary_rename(const xn_folder *folder, const xn_temporary *temporary,
-                              const char *file, xn_file_id *id, xn_error *error) {
+                              const char *name, xn_file_id *id, xn_error *error) {
+    char file[NAME_MAX + 1];
     struct stat info = {0};
+    file_of(name, file);
     if (renameat(folder->fd, temporary->file, folder->fd, file))
         return fail_file("put in place", file, error);
     if (!fstat(temporary->fd, &info)) /* else the next look reads it */
-        *id = id_of(&info);
+        *id = xn_file_id_of(&info);
     return XN_OK;
 }
 
@@ -170,13 +181,12 @@ void xn_temporary_end(const xn_folder *folder, const xn_temporary *temporary, bo
 bool xn_temporary_expire(const xn_folder *folder, const char *file) {
     const size_t length = strlen(file), end = strlen(TEMPORARY_END);
     struct stat info;
-    struct timespec now;
     if (strncmp(file, TEMPORARY_START, strlen(TEMPORARY_START)) != 0 || length < end ||
         strcmp(file + length - end, TEMPORARY_END) != 0)
         return false;
-    clock_gettime(CLOCK_REALTIME, &now);
     if (!fstatat(folder->fd, file, &info, 0) &&
-        now.tv_sec - info.st_mtim.tv_sec > TEMPORARY_OLD_S && !unlinkat(folder->fd, file, 0))
+        xn_wall_ns() / XN_NS_PER_S - info.st_mtim.tv_sec > TEMPORARY_OLD_S &&
+        !unlinkat(folder->fd, file, 0))
         xn_log(XN_LOG_INFO, NULL, "weights-dir: %s removed: a writer that is gone left it", file);
     return true;
 }
@@ -185,7 +195,7 @@ bool xn_temporary_expire(const xn_folder *folder, const char *file) {
 
 static xn_status open_plain(const xn_folder *folder, const char *file, int *out, struct stat *info,
                             xn_error *error) {
-    switch (xn_file_open_plain(folder->fd, file, true, out, info)) {
+    switch (xn_file_open_plain(folder->fd, folder->fd, file, out, info)) {
     case XN_FILE_OPEN:
         return XN_OK;
     case XN_FILE_OTHER:
@@ -204,10 +214,12 @@ static xn_status read_checksum(const char *file, int fd, uint64_t *checksum, xn_
     return xn_weights_file_mark(start, got, checksum, error);
 }
 
-xn_status xn_folder_checksum(const xn_folder *folder, const char *file, uint64_t *checksum,
+xn_status xn_folder_checksum(const xn_folder *folder, const char *name, uint64_t *checksum,
                              xn_error *error) {
+    char file[NAME_MAX + 1];
     struct stat info;
     int fd = -1;
+    file_of(name, file);
     xn_status status = open_plain(folder, file, &fd, &info, error);
     if (status)
         return status;
@@ -216,46 +228,48 @@ xn_status xn_folder_checksum(const xn_folder *folder, const char *file, uint64_t
     return status;
 }
 
-static xn_status read_whole(const char *file, int fd, const atomic_bool *stop, xn_loaded_file *out,
-                            xn_error *error) {
-    struct stat info;
-    size_t got = 0;
-    const size_t size = (size_t)out->id.size;
+static xn_status read_whole(const char *file, int fd, const struct stat *info,
+                            const atomic_bool *stop, xn_loaded_file *out, xn_error *error) {
+    const size_t size = (size_t)info->st_size;
+    out->id = xn_file_id_of(info);
     out->bytes = xn_mem_alloc(size);
     if (!out->bytes)
         return xn_fail(error, XN_ERR_NO_MEMORY, "weights-dir", "no memory for its %zu bytes", size);
-    if (!xn_file_read_start(fd, out->bytes, size, stop, &got) || fstat(fd, &info))
-        return fail_file("read", file, error);
-    const xn_file_id now = id_of(&info);
-    if (got != size || !xn_file_id_equal(&now, &out->id))
+    switch (xn_file_read_whole(fd, info, out->bytes, stop)) {
+    case XN_FILE_WHOLE:
+        return XN_OK;
+    case XN_FILE_CHANGED:
         return xn_fail(error, XN_ERR_IO, "weights-dir", "it changed while it was read");
-    return XN_OK;
+    default:
+        return fail_file("read", file, error);
+    }
 }
 
-xn_status xn_loaded_file_read(const xn_folder *folder, const char *file,
+xn_status xn_loaded_file_read(const xn_folder *folder, const char *name,
                               const xn_proto_limits *limits, const atomic_bool *stop,
                               xn_loaded_file *out, xn_error *error) {
+    char file[NAME_MAX + 1];
     struct stat info;
     xn_weights_request request;
     int fd = -1;
     *out = (xn_loaded_file){0};
+    file_of(name, file);
     xn_status status = open_plain(folder, file, &fd, &info, error);
     if (status)
         return status;
-    out->id = id_of(&info);
     status = read_checksum(file, fd, &out->checksum, error);
     if (!status)
-        status = read_whole(file, fd, stop, out, error);
+        status = read_whole(file, fd, &info, stop, out, error);
     close(fd);
     if (!status)
-        status = xn_weights_file_parse(out->bytes, (size_t)out->id.size, limits, &request, error);
+        status = xn_weights_file_parse(out->bytes, (size_t)info.st_size, limits, &request, error);
     if (!status)
-        status = xn_weights_given_take(&request.weights, &request.scale, &request.bias, &out->given,
-                                       error);
+        status = xn_weights_tensors_read(&request.weights, &request.scale, &request.bias,
+                                         &out->tensors, error);
     return status;
 }
 
 void xn_loaded_file_free(xn_loaded_file *loaded) {
-    xn_weights_given_free(&loaded->given);
+    xn_weights_tensors_free(&loaded->tensors);
     xn_mem_free(loaded->bytes);
 }

@@ -1,27 +1,16 @@
-/* weights_dir_file.h: the files of --weights-dir, by their names within the open folder. Messages
- * reach clients, so they do not tell where the folder is, but for those of xn_folder_open. */
+/* weights_dir_file.h: the folder of --weights-dir and the files in it (weights_dir.h says what
+ * for). NAME.safetensors is the file of a name. Errors that name a file are XN_ERR_NOT_FOUND where
+ * there is none. Nothing here keeps state or knows the store. */
 #ifndef XN_WEIGHTS_DIR_FILE_H
 #define XN_WEIGHTS_DIR_FILE_H
 
-#include "weights_given.h"
+#include "file.h"
+#include "weights_tensors.h"
 #include "xn_weights_file.h"
 
 #include <limits.h>
-#include <stdatomic.h>
-#include <sys/stat.h>
 
 #define XN_WEIGHTS_SUFFIX ".safetensors"
-
-/* What a file is known by; of a link, the file that it leads to. Contents, permissions and the
- * number of links change the time, and no program can set it back. */
-typedef struct xn_file_id {
-    dev_t device;
-    ino_t inode;
-    off_t size;
-    int64_t changed_ns;
-} xn_file_id;
-
-bool xn_file_id_equal(const xn_file_id *a, const xn_file_id *b);
 
 typedef struct xn_folder {
     char path[PATH_MAX];
@@ -29,20 +18,21 @@ typedef struct xn_folder {
     xn_file_id id;
 } xn_folder;
 
-/* Opens the folder and tries whether it can be written. On failure too, *folder is to be closed. */
+/* On failure too, *folder is to be closed. A folder that cannot be written is opened, with a
+ * warning in the log. */
 xn_status xn_folder_open(xn_folder *folder, const char *path, xn_error *error);
 void xn_folder_close(xn_folder *folder);
 /* That the path still leads to the folder that is open. */
 xn_status xn_folder_check(const xn_folder *folder, xn_error *error);
-/* Makes renames and removals last. what: what of, for the message. */
+/* Makes renames and removals durable. what: what is done, for the message. */
 xn_status xn_folder_sync(const xn_folder *folder, const char *what, xn_error *error);
 
-/* These three: or XN_ERR_NOT_FOUND. */
-xn_status xn_folder_stat(const xn_folder *folder, const char *file, xn_file_id *id,
+/* What a name's file is known by; of a link, the file that it leads to. */
+xn_status xn_folder_stat(const xn_folder *folder, const char *name, xn_file_id *id,
                          xn_error *error);
-xn_status xn_folder_remove(const xn_folder *folder, const char *file, xn_error *error);
+xn_status xn_folder_remove(const xn_folder *folder, const char *name, xn_error *error);
 /* The checksum that the file states in its header. */
-xn_status xn_folder_checksum(const xn_folder *folder, const char *file, uint64_t *checksum,
+xn_status xn_folder_checksum(const xn_folder *folder, const char *name, uint64_t *checksum,
                              xn_error *error);
 
 /* A hidden file, on disk, that becomes the file of a name. */
@@ -55,24 +45,24 @@ typedef struct xn_temporary {
 /* tensors: weights, scale and bias, which may be NULL. On failure there is no file. */
 xn_status xn_temporary_write(const xn_folder *folder, const xn_tensor *const tensors[3],
                              xn_temporary *out, xn_error *error);
-/* Gives it its name. *id: what it is known by from now on. */
+/* Makes it the file of the name. *id: what that is known by. */
 xn_status xn_temporary_rename(const xn_folder *folder, const xn_temporary *temporary,
-                              const char *file, xn_file_id *id, xn_error *error);
+                              const char *name, xn_file_id *id, xn_error *error);
 /* Closes it, and removes it where it was not renamed. */
 void xn_temporary_end(const xn_folder *folder, const xn_temporary *temporary, bool renamed);
-/* Whether that is the name of one; then it is removed if it is so old that its writer is gone. */
+/* Whether `file` is a temporary one; it is removed if it is so old that its writer is gone. */
 bool xn_temporary_expire(const xn_folder *folder, const char *file);
 
 /* A file in memory, its tensors ready for xn_store_make. */
 typedef struct xn_loaded_file {
     xn_file_id id;
     uint64_t checksum;
-    xn_weights_given given;
+    xn_weights_tensors tensors;
     void *bytes;
 } xn_loaded_file;
 
 /* stop: gives up when it becomes true. On failure too, *out is for xn_loaded_file_free. */
-xn_status xn_loaded_file_read(const xn_folder *folder, const char *file,
+xn_status xn_loaded_file_read(const xn_folder *folder, const char *name,
                               const xn_proto_limits *limits, const atomic_bool *stop,
                               xn_loaded_file *out, xn_error *error);
 void xn_loaded_file_free(xn_loaded_file *loaded);

@@ -260,6 +260,11 @@ static void take_sample(const uint8_t **data, size_t *size, sample *s) {
     take(data, size, &s->answer.timing, sizeof s->answer.timing);
     for (int i = 0; i < s->answer.result_count; i++)
         take_result(data, size, s, i);
+    if (s->answer.result_count) { /* the last one's values may be sent from where they are */
+        xn_oip_result *last = &s->results[s->answer.result_count - 1];
+        last->apart =
+            last->binary && !last->classification && !last->shared && take_byte(data, size) % 2;
+    }
 }
 
 static int64_t size_of(const xn_json *output) {
@@ -268,23 +273,43 @@ static int64_t size_of(const xn_json *output) {
     return size ? xn_json_integer(size) : 0;
 }
 
-/* The header is JSON and says how many bytes follow. */
+/* Name, datatype and shape of a result; *behind goes past the bytes that it says it has, which are
+ * its values where it lists no classes. */
+static void check_result(const xn_oip_result *r, const xn_json *output, const char **behind) {
+    const bool classes = r->classification && !r->shared;
+    const char *datatype = classes ? "BYTES" : xn_datatype_name(r->datatype);
+    const int64_t bytes = size_of(output);
+    const xn_json *shape = xn_json_member(output, "shape");
+    xf_require(xn_json_member(output, "name") != NULL, "no name");
+    xf_require(!strcmp(xn_json_string(xn_json_member(output, "datatype")), datatype), "datatype");
+    xf_require(xn_json_integer(xn_json_element(shape, 0)) == r->shape.dims[0], "rows");
+    xf_require((bytes > 0) == (r->binary && !r->shared), "binary");
+    xf_require((xn_json_member(output, "data") != NULL) == (!r->binary && !r->shared), "data");
+    if (!bytes || r->apart)
+        return;
+    xf_require(classes || (bytes == (int64_t)r->bytes && !memcmp(*behind, r->values, r->bytes)),
+               "other values");
+    *behind += bytes;
+}
+
+/* The header is JSON and says what follows, and nothing else does. */
 static void check_answer(const sample *s, const char *text, size_t length, size_t header) {
     static const xn_json_limits limits = {1 << 20, 1 << 20, "", "", 0};
     const size_t json = header ? header : length;
+    const char *behind = text + json;
     xn_json_scan scan = {0};
     const xn_json *root = NULL;
     xn_error error;
-    size_t behind = 0;
     xf_require(!xn_json_scan_limited(text, json, XN_TAKE_NOTHING, &limits, &scan, &error),
                "the scanner refuses it");
     xf_require(!xn_json_parse(&scan, "an answer", &root, &error), "it is no JSON");
     xf_require((xn_json_member(root, "id") != NULL) == (s->answer.id[0] != 0), "id");
+    xf_require(header % 8 == 0, "values that are not aligned");
     const xn_json *outputs = xn_json_member(root, "outputs");
     xf_require(xn_json_count(outputs) == (size_t)s->answer.result_count, "outputs");
-    for (size_t i = 0; i < xn_json_count(outputs); i++)
-        behind += (size_t)size_of(xn_json_element(outputs, i));
-    xf_require(behind == length - json, "the bytes behind the header");
+    for (int i = 0; i < s->answer.result_count; i++)
+        check_result(&s->results[i], xn_json_element(outputs, (size_t)i), &behind);
+    xf_require(behind == text + length, "the bytes behind the header");
     xn_json_scan_free(&scan);
 }
 

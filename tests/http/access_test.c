@@ -270,6 +270,23 @@ START_TEST(refused_keys_are_logged_at_a_bounded_rate) {
 }
 END_TEST
 
+/* It is one of the names that pages may use, whatever it is. */
+START_TEST(the_machines_own_name) {
+    char machine[256] = "", headers[300];
+    xt_response response;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu"));
+    ck_assert(!gethostname(machine, sizeof machine - 1));
+    snprintf(headers, sizeof headers, "GET /v2 HTTP/1.1\r\nHost: %s:8080\r\n\r\n", machine);
+    xt_conn conn;
+    ck_assert(xt_connect(&conn, d) && xt_send_text(&conn, headers));
+    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+}
+END_TEST
+
 XN_SUITE(http_access) {
     Suite *s = suite_create("http_access");
     TCase *t = tcase_create("access");
@@ -281,6 +298,7 @@ XN_SUITE(http_access) {
     tcase_add_test(t, text_lines_that_nobody_forges);
     tcase_add_test(t, off_by_default);
     tcase_add_test(t, without_a_key_nothing_is_told);
+    tcase_add_test(t, the_machines_own_name);
     tcase_add_test(t, refused_keys_are_logged_at_a_bounded_rate);
     suite_add_tcase(s, t);
     return s;

@@ -3,7 +3,6 @@
 #include "client/oip.h"
 
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -421,77 +420,6 @@ START_TEST(too_large_for_it) {
 }
 END_TEST
 
-/* ---- many at once ---- */
-
-enum { CLIENTS = 5, REQUESTS = 80, POOL = 12 };
-
-typedef struct client {
-    pthread_t thread;
-    int number, hits;
-    const xt_problem *problems;
-    char error[640];
-} client;
-
-static void one_request(client *c, xt_conn *conn, xn_rng *rng) {
-    const xt_problem *problem = &c->problems[xn_rng_below(rng, POOL)];
-    const xt_form form = (xt_form)xn_rng_below(rng, XT_FORMS);
-    char error[512] = "";
-    xt_message message;
-    xt_response response;
-    xt_encode(problem, form, &(xt_options){0}, &message);
-    const xt_result result = xt_post(conn, &message, &response);
-    if (result != XT_GOT)
-        snprintf(c->error, sizeof c->error, "%s", xt_result_name(result));
-    else if (!xt_response_matches(&response, form, problem, NULL, error, sizeof error))
-        snprintf(c->error, sizeof c->error, "%s: %s", problem->what.name, error);
-    else
-        c->hits += is_hit(&response);
-    xt_response_free(&response);
-    xt_message_free(&message);
-}
-
-static void *run_client(void *context) {
-    client *c = context;
-    xn_rng rng = {xn_test_seed() * 31 + (uint64_t)c->number};
-    xt_conn conn = {.fd = -1};
-    if (!xt_connect(&conn, daemon_))
-        snprintf(c->error, sizeof c->error, "cannot connect");
-    for (int i = 0; i < REQUESTS && !c->error[0]; i++)
-        one_request(c, &conn, &rng);
-    xt_disconnect(&conn);
-    return NULL;
-}
-
-/* A cache for half of the answers, inline weights that are forgotten all the time. */
-START_TEST(many_clients) {
-    xt_problem problems[POOL];
-    client clients[CLIENTS] = {0};
-    int hits = 0;
-    daemon_ = xt_daemon_start(
-        XT_FLAGS("--response-cache-bytes", "64K", "--weights-cache-bytes", _i ? "16K" : "1M"));
-    for (int i = 0; i < POOL; i++)
-        xt_problem_make(&problems[i], &cases[i % 2], xn_test_seed() + (uint64_t)i);
-    for (int i = 0; i < CLIENTS; i++) {
-        clients[i].number = i;
-        clients[i].problems = problems;
-        ck_assert(!pthread_create(&clients[i].thread, NULL, run_client, &clients[i]));
-    }
-    for (int i = 0; i < CLIENTS; i++)
-        pthread_join(clients[i].thread, NULL);
-    for (int i = 0; i < CLIENTS; i++) {
-        ck_assert_msg(!clients[i].error[0], "%s", clients[i].error);
-        hits += clients[i].hits;
-    }
-    ck_assert_int_eq((int)cache_metric("hits_total"), hits);
-    ck_assert_int_eq((int)cache_metric("misses_total"), CLIENTS * REQUESTS - hits);
-    ck_assert_double_le(cache_metric("bytes"), 65536);
-    ck_assert(_i || hits > 0);
-    for (int i = 0; i < POOL; i++)
-        xt_problem_free(&problems[i]);
-    ck_assert_int_eq(xt_daemon_stop(daemon_), 0);
-}
-END_TEST
-
 XN_SUITE(http_cache) {
     Suite *s = suite_create("http_cache");
     TCase *t = tcase_create("cache");
@@ -511,7 +439,6 @@ XN_SUITE(http_cache) {
     tcase_add_test(own, keys_share_nothing);
     tcase_add_test(own, off_by_default);
     tcase_add_test(own, too_large_for_it);
-    tcase_add_loop_test(own, many_clients, 0, 2);
     suite_add_tcase(s, own);
     return s;
 }

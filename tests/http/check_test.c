@@ -1,9 +1,9 @@
 /* --check-config: what the start would refuse is refused, in the same words and with the same exit
  * status; and which files are fit to hold keys. */
-#include "nw_write.h"
 #include "client/oip.h"
 #include "client/tls.h"
 #include "client/wire.h"
+#include "nw_write.h"
 
 #include <signal.h>
 #include <stdio.h>

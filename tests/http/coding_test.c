@@ -1,7 +1,7 @@
 /* Coded bodies on a real daemon: requests in gzip and deflate, answers where they are asked for,
  * and bodies that become too much. */
-#include "coding.h"
 #include "client/oip.h"
+#include "coding.h"
 
 #include <stdio.h>
 #include <string.h>

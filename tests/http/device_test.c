@@ -2,8 +2,8 @@
  * runs out of memory, fails and takes its time when a test says so. Threads meet on semaphores: a
  * gated run holds its worker until the test lets it go. */
 #include "client/instance.h"
-#include "unit/engine/engine_fake.h"
 #include "client/wire.h"
+#include "unit/engine/engine_fake.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -207,27 +207,6 @@ START_TEST(lost_with_policy_cpu) {
 }
 END_TEST
 
-/* A device that is lost while an HTTP thread runs a request there: who asked is told, and others
- * are served. */
-START_TEST(lost_inline) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.on_device_loss = XN_LOSS_CPU;
-    r.server.config.inline_us = 100;
-    rig_start(&r);
-    for (int i = 0; i < 3; i++) { /* the first prepares the weights, by a worker */
-        call c = call_send(&r, 1, 2, "");
-        expect_served(&c, "cuda:0");
-    }
-    fake[FAKE_GPU].lost[0] = true;
-    call running = call_send(&r, 1, 2, "");
-    expect_error(&running, 503, NULL, "launch failure", "the request that ran");
-    call later = call_send(&r, 1, 2, "");
-    expect_served(&later, "cpu");
-    rig_stop(&r);
-}
-END_TEST
-
 /* A lost device pins no memory either: the first request still gets a buffer, and so finds the
  * loss. */
 START_TEST(lost_before_any_memory_was_pinned) {
@@ -240,46 +219,6 @@ START_TEST(lost_before_any_memory_was_pinned) {
     expect_error(&first, 503, NULL, "launch failure", "the request that finds the loss");
     call later = call_send(&r, 1, 2, "");
     expect_served(&later, "cpu");
-    rig_stop(&r);
-}
-END_TEST
-
-/* A device that is lost while weights are put on it. */
-START_TEST(lost_while_preparing) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.on_device_loss = XN_LOSS_EXIT;
-    rig_start(&r);
-    fake[FAKE_GPU].prepare_gated = true;
-    call c = call_send(&r, 1, 2, "");
-    fake_wait(&fake[FAKE_GPU].prepare_entered);
-    fake[FAKE_GPU].lost[0] = true;
-    sem_post(&fake[FAKE_GPU].prepare_gate);
-    expect_error(&c, 503, NULL, "launch failure", "inline weights");
-    fake_wait(&r.fatal);
-    expect_get(&r, "/v2/health/ready", 503, "cuda:0 was lost");
-    rig_stop(&r);
-}
-END_TEST
-
-/* A self-test that fails turns the service away from new clients, until it passes again. */
-START_TEST(canary) {
-    rig r;
-    rig_prepare(&r);
-    r.server.config.canary_interval_ms = 5;
-    rig_start(&r);
-    for (int fails = 1; fails >= 0; fails--) {
-        bool as_told = false;
-        fake[FAKE_GPU].canary_failure = fails ? XN_ERR_INTERNAL : XN_OK;
-        for (int64_t end = xt_now_ms() + XT_PATIENCE_MS; !as_told && xt_now_ms() < end; xt_nap()) {
-            xt_response response;
-            xt_fetch(&r.server.address, "GET", "/v2/health/ready", "", NULL, 0, &response);
-            as_told = response.status == (fails ? 503 : 200);
-            ck_assert(!fails || !as_told || strstr(response.body, "41 instead of 42"));
-            xt_response_free(&response);
-        }
-        ck_assert_msg(as_told, "readiness does not follow the canary");
-    }
     rig_stop(&r);
 }
 END_TEST
@@ -306,36 +245,6 @@ START_TEST(device_memory) {
     expect_served(&again, "cuda:0");
     expect_rejected(&r, "no_memory", 2);
     expect_get(&r, "/v2/health/ready", 200, "\"ready\": true");
-    rig_stop(&r);
-}
-END_TEST
-
-/* A batch of several requests: each gets the answer, right or not. */
-START_TEST(all_of_a_batch_are_answered) {
-    enum { REQUESTS = 5 };
-    rig r;
-    call calls[REQUESTS];
-    rig_prepare(&r);
-    rig_start(&r);
-    for (int fails = 0; fails < 2; fails++) {
-        call first = call_hold(&r, 2, "");
-        for (int i = 0; i < REQUESTS; i++)
-            calls[i] = call_send(&r, 1, 5, "");
-        wait_queued(&r, REQUESTS);
-        fake[FAKE_GPU].run_failure = fails ? XN_ERR_INTERNAL : XN_OK;
-        sem_post(&fake[FAKE_GPU].gate);
-        for (int i = -1; i < REQUESTS; i++) {
-            call *c = i < 0 ? &first : &calls[i];
-            if (fails)
-                expect_error(c, 500, NULL, "the run fails", "a batch that fails");
-            else
-                expect_served(c, "cuda:0");
-        }
-        ck_assert_uint_eq(fake_record_get(FAKE_GPU, 2 * fails + 1).count, REQUESTS);
-    }
-    fake[FAKE_GPU].run_failure = XN_OK;
-    call later = call_send(&r, 1, 5, "");
-    expect_served(&later, "cuda:0");
     rig_stop(&r);
 }
 END_TEST
@@ -455,10 +364,10 @@ START_TEST(hung) {
     for (int i = 0; i < CAUGHT; i++)
         expect_error(&calls[i], 504, "timeout_ms", "the deadline passed", "one that is caught");
     xn_engine *engine = r.server.service.engine;
-    pthread_mutex_lock(&engine->mutex);
-    ck_assert_int_gt(engine->members[0].canary_since_ns, 0);
-    engine->members[0].canary_since_ns -= 60 * XN_NS_PER_S;
-    pthread_mutex_unlock(&engine->mutex);
+    xn_lock_take(&engine->lock);
+    ck_assert_int_gt(engine->pools.devices[0].canary_since_ns, 0);
+    engine->pools.devices[0].canary_since_ns -= 60 * XN_NS_PER_S;
+    xn_lock_drop(&engine->lock);
     expect_get(&r, "/v2/health/live", 200, "true");
     expect_get(&r, "/v2/health/ready", 503, "cuda:0 has not answered its canary");
     ck_assert_double_ge(xt_metric(&r.server.address, "xnord_inflight_requests"), 2);
@@ -496,12 +405,15 @@ START_TEST(hang_ups) {
 }
 END_TEST
 
-/* ---- bodies that the loader decodes, with its threads held by the test ---- */
+/* ---- bodies that background threads decode, which are held by the test ---- */
 
-enum { LOADER_THREADS = 2, LONG_BYTES = 300000 }; /* of an instance's; more than is parsed inline */
+enum {
+    BACKGROUND_THREADS = 2, /* of an instance */
+    LONG_BYTES = 300000     /* more than is parsed inline */
+};
 
 typedef struct held {
-    xn_task task; /* first: the loader hands it back */
+    xn_task task; /* first: the task pointer is cast back */
     sem_t entered, gate;
 } held;
 
@@ -511,23 +423,23 @@ static void run_held(xn_task *task) {
     fake_wait(&h->gate);
 }
 
-static void hold_loader(const rig *r, held threads[LOADER_THREADS]) {
-    for (int i = 0; i < LOADER_THREADS; i++) {
+static void hold_background_threads(const rig *r, held threads[BACKGROUND_THREADS]) {
+    for (int i = 0; i < BACKGROUND_THREADS; i++) {
         threads[i] = (held){.task.run = run_held};
         sem_init(&threads[i].entered, 0, 0);
         sem_init(&threads[i].gate, 0, 0);
-        xn_loader_submit(r->server.service.loader, &threads[i].task);
+        xn_thread_pool_submit(r->server.service.background_pool, &threads[i].task);
         fake_wait(&threads[i].entered);
     }
 }
 
-static void release_loader(held threads[LOADER_THREADS]) {
-    for (int i = 0; i < LOADER_THREADS; i++)
+static void release_background_threads(held threads[BACKGROUND_THREADS]) {
+    for (int i = 0; i < BACKGROUND_THREADS; i++)
         sem_post(&threads[i].gate);
 }
 
-/* Sends a long one whose body is whole, and waits for the loader, when this returns. more: behind
- * the weights; it may be no JSON. */
+/* Sends a long one whose body is whole, and waits for a background thread, when this returns. more:
+ * behind the weights; it may be no JSON. */
 static call send_long(const rig *r, const char *more) {
     call c = {.images = 1, .weight = 2};
     xt_buffer body = {0};
@@ -546,18 +458,18 @@ static call send_long(const rig *r, const char *more) {
     return c;
 }
 
-/* Waiting for the loader counts, as decoding does. */
+/* Waiting for a background thread counts, as decoding does. */
 START_TEST(deadline_before_the_body_is_decoded) {
     enum { TIMEOUT_MS = 50 };
     rig r;
-    held threads[LOADER_THREADS];
+    held threads[BACKGROUND_THREADS];
     rig_prepare(&r);
     rig_start(&r);
-    hold_loader(&r, threads);
+    hold_background_threads(&r, threads);
     call c = send_long(&r, ", \"timeout_ms\": 50");
     pass_time(2 * TIMEOUT_MS);
-    release_loader(threads);
-    expect_error(&c, 504, "timeout_ms", NULL, "a deadline that passed at the loader");
+    release_background_threads(threads);
+    expect_error(&c, 504, "timeout_ms", NULL, "a deadline that passed in the background pool");
     rig_stop(&r);
 }
 END_TEST
@@ -565,15 +477,15 @@ END_TEST
 /* What a client that is gone has sent is not even read: nobody would be told what is wrong. */
 START_TEST(hang_up_before_the_body_is_decoded) {
     rig r;
-    held threads[LOADER_THREADS];
+    held threads[BACKGROUND_THREADS];
     rig_prepare(&r);
     rig_start(&r);
-    hold_loader(&r, threads);
+    hold_background_threads(&r, threads);
     call c = send_long(&r, ", this is no JSON");
     xt_reset(&c.conn);
     ck_assert(xt_metric_becomes(&r.server.address,
                                 "xnord_connections_closed_total{reason=\"client_gone\"}", 1));
-    release_loader(threads);
+    release_background_threads(threads);
     ck_assert(xt_metric_becomes(&r.server.address, "xnord_inflight_requests", 0));
     expect_rejected(&r, "client_gone", 1);
     expect_rejected(&r, "malformed", 0);
@@ -587,12 +499,8 @@ XN_SUITE(http_device) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, lost_with_policy_exit);
     tcase_add_test(t, lost_with_policy_cpu);
-    tcase_add_test(t, lost_inline);
     tcase_add_test(t, lost_before_any_memory_was_pinned);
-    tcase_add_test(t, lost_while_preparing);
-    tcase_add_test(t, canary);
     tcase_add_test(t, device_memory);
-    tcase_add_test(t, all_of_a_batch_are_answered);
     tcase_add_test(t, all_of_a_batch_are_counted);
     tcase_add_test(t, deadline_in_the_queue);
     tcase_add_test(t, deadline_in_the_run);

@@ -1,89 +1,31 @@
-/* The command line of the real binary: help, version, configuration from all its sources, and
- * starts that must fail with a clear word. */
+/* The command line of the real binary, and starts that must fail with a clear word. What settings
+ * mean, whichever of their sources they come from, is in tests/unit/config_test.c. */
 #include "client/wire.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#define ENVIRONMENT(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-static const char *const settings[] = {"listen",
-                                       "port",
-                                       "tls-cert",
-                                       "tls-key",
-                                       "tls-ciphers",
-                                       "api-keys-file",
-                                       "allow-unauthenticated",
-                                       "allowed-hosts",
-                                       "allowed-origins",
-                                       "backend",
-                                       "devices",
-                                       "cpu-isa",
-                                       "workers",
-                                       "threads",
-                                       "cpu-pin",
-                                       "http-threads",
-                                       "on-device-loss",
-                                       "canary-interval-ms",
-                                       "max-batch-images",
-                                       "batch-delay-us",
-                                       "queue-depth",
-                                       "queue-bytes",
-                                       "max-body-bytes",
-                                       "max-elements",
-                                       "max-output-bytes",
-                                       "max-operations",
-                                       "timeout-ms",
-                                       "max-timeout-ms",
-                                       "max-connections",
-                                       "max-connections-per-address",
-                                       "header-timeout-ms",
-                                       "body-timeout-ms",
-                                       "body-min-rate",
-                                       "idle-timeout-ms",
-                                       "grace-ms",
-                                       "max-weights",
-                                       "max-weights-bytes",
-                                       "weights-cache-bytes",
-                                       "response-cache-bytes",
-                                       "model-repository",
-                                       "model",
-                                       "max-models",
-                                       "max-models-bytes",
-                                       "max-image-bytes",
-                                       "log-format",
-                                       "log-level",
-                                       "log-file",
-                                       "access-log"};
-enum { SETTINGS = sizeof settings / sizeof *settings };
-
-START_TEST(help_lists_every_setting) {
-    xt_buffer out = {0}, err = {0};
-    char flag[64], variable[64];
-    ck_assert_int_eq(xt_run(XT_FLAGS("--help"), NULL, &out, &err), 0);
-    for (int i = 0; i < SETTINGS; i++) {
-        snprintf(flag, sizeof flag, "--%s", settings[i]);
-        snprintf(variable, sizeof variable, "XNORD_%s", settings[i]);
-        for (char *c = variable; *c; c++)
-            *c = (char)(*c == '-' ? '_' : *c >= 'a' && *c <= 'z' ? *c - 'a' + 'A' : *c);
-        ck_assert_msg(strstr(out.data, flag) != NULL, "--help lacks %s", flag);
-        ck_assert_msg(strstr(out.data, variable) != NULL, "--help lacks %s", variable);
-    }
-    static const char *const more[] = {"--config",       "--help", "--version",
-                                       "--list-devices", "8080",   "--check-config"};
-    for (size_t i = 0; i < sizeof more / sizeof *more; i++)
-        ck_assert_msg(strstr(out.data, more[i]) != NULL, "--help lacks %s", more[i]);
-    xt_buffer_free(&out);
-    xt_buffer_free(&err);
-}
-END_TEST
-
 START_TEST(version) {
     xt_buffer out = {0};
     ck_assert_int_eq(xt_run(XT_FLAGS("--version"), NULL, &out, NULL), 0);
     ck_assert_str_eq(out.data, "xnord " XN_VERSION "\n");
     xt_buffer_free(&out);
+}
+END_TEST
+
+/* What the printing is made of: tests/unit/config_test.c. */
+START_TEST(help_and_the_configuration_are_printed) {
+    xt_buffer help = {0}, config = {0};
+    ck_assert_int_eq(xt_run(XT_FLAGS("--help"), NULL, &help, NULL), 0);
+    ck_assert_msg(strstr(help.data, "--check-config") != NULL, "%s", help.data);
+    ck_assert_int_eq(xt_run(XT_FLAGS("--check-config", "--max-weights=7"),
+                            XT_FLAGS("XNORD_QUEUE_DEPTH=12"), &config, NULL),
+                     0);
+    ck_assert_msg(strstr(config.data, "queue-depth = 12") && strstr(config.data, "weights = 7"),
+                  "%s", config.data);
+    xt_buffer_free(&help);
+    xt_buffer_free(&config);
 }
 END_TEST
 
@@ -126,48 +68,6 @@ START_TEST(the_instruction_set_is_named_or_refused) {
 }
 END_TEST
 
-/* The value of a key in --check-config's output, which is a configuration file. */
-static void effective(const char *const *flags, const char *const *environment, const char *key,
-                      const char *expected) {
-    const char *all[16] = {"--check-config"};
-    xt_buffer out = {0}, err = {0};
-    for (int i = 0; flags[i] && i < 14; i++)
-        all[i + 1] = flags[i];
-    int status = xt_run(all, environment, &out, &err);
-    ck_assert_msg(status == 0, "exit %d: %s", status, err.data);
-    size_t length = strlen(key);
-    const char *found = NULL;
-    for (const char *line = out.data; line && *line && !found; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (!strncmp(line, key, length) && line[length + strspn(line + length, " ")] == '=')
-            found = line + length + strspn(line + length, " =");
-    }
-    ck_assert_msg(found && !strncmp(found, expected, strlen(expected)) &&
-                      strchr("\n #", found[strlen(expected)]),
-                  "%s is not %s in: %s", key, expected, out.data);
-    xt_buffer_free(&out);
-    xt_buffer_free(&err);
-}
-
-START_TEST(flag_over_environment_over_file) {
-    char path[64];
-    xt_make_file(path, sizeof path,
-                 "# a comment\n\nqueue-depth = 11\nmax-weights=21\n"
-                 "log-format = json   # trailing\n");
-    effective(XT_NO_FLAGS, NULL, "queue-depth", "1024");
-    effective(XT_FLAGS("--config", path), NULL, "queue-depth", "11");
-    effective(XT_FLAGS("--config", path), NULL, "max-weights", "21");
-    effective(XT_NO_FLAGS, ENVIRONMENT("XNORD_QUEUE_DEPTH=12"), "queue-depth", "12");
-    effective(XT_FLAGS("--config", path), ENVIRONMENT("XNORD_QUEUE_DEPTH=12"), "queue-depth", "12");
-    effective(XT_FLAGS("--config", path), ENVIRONMENT("XNORD_QUEUE_DEPTH=12"), "max-weights", "21");
-    effective(XT_FLAGS("--queue-depth", "13", "--config", path),
-              ENVIRONMENT("XNORD_QUEUE_DEPTH=12"), "queue-depth", "13");
-    effective(XT_FLAGS("--queue-depth=14"), ENVIRONMENT("XNORD_QUEUE_DEPTH=12"), "queue-depth",
-              "14");
-    unlink(path);
-}
-END_TEST
-
 /* OpenMP may give fewer threads than it is asked for: the daemon takes what comes. */
 START_TEST(fewer_openmp_threads_than_asked_for) {
     static const char *const variables[][2] = {
@@ -178,50 +78,17 @@ START_TEST(fewer_openmp_threads_than_asked_for) {
 }
 END_TEST
 
-/* What --check-config prints is a configuration file that gives the same. */
-START_TEST(printed_configuration_reads_back) {
-    char path[64];
-    xt_buffer first = {0}, second = {0};
-    ck_assert_int_eq(xt_run(XT_FLAGS("--check-config", "--queue-bytes", "5M", "--backend", "cpu",
-                                     "--batch-delay-us", "7", "--log-level", "warn"),
-                            NULL, &first, NULL),
-                     0);
-    xt_make_file(path, sizeof path, first.data);
-    ck_assert_int_eq(xt_run(XT_FLAGS("--check-config", "--config", path), NULL, &second, NULL), 0);
-    unlink(path);
-    ck_assert_str_eq(first.data, second.data);
-    xt_buffer_free(&first);
-    xt_buffer_free(&second);
-}
-END_TEST
-
 static const struct {
     const char *flags[6];
     const char *variable;
     const char *words[3]; /* all must be in the message */
 } refusals[] = {
     {{"--bogus"}, NULL, {"--bogus"}},
-    {{"--queue-dept", "3"}, NULL, {"--queue-dept"}},
-    {{"stray"}, NULL, {"stray"}},
-    {{"--port"}, NULL, {"--port"}},
-    {{"--port", "65536"}, NULL, {"port", "65536", "65535"}},
-    {{"--port", "-1"}, NULL, {"port", "-1"}},
-    {{"--port", "80x"}, NULL, {"port", "80x"}},
-    {{"--queue-depth", "0"}, NULL, {"queue-depth", "0", "1"}},
-    {{"--backend", "tpu"}, NULL, {"backend", "tpu", "auto"}},
-    {{"--log-level", "loud"}, NULL, {"log-level", "loud"}},
-    {{"--queue-bytes", "3Q"}, NULL, {"queue-bytes", "3Q"}},
-    {{"--queue-bytes", "99999999999999999999G"}, NULL, {"queue-bytes"}},
-    {{"--listen", "localhost"}, NULL, {"listen", "localhost"}},
-    {{"--tls-cert", "/dev/null"}, NULL, {"tls-key"}},
-    {{"--listen", "0.0.0.0"}, NULL, {"--allow-unauthenticated", "0.0.0.0"}},
-    {{"--listen", "::"}, NULL, {"--allow-unauthenticated"}},
     {{"--allowed-hosts", "a.example,b:80"}, NULL, {"--allowed-hosts", "\"b:80\"", "port"}},
     {{"--allowed-origins", "https://a.example/"}, NULL, {"--allowed-origins", "path"}},
     {{"--allowed-origins", "a.example"}, NULL, {"--allowed-origins", "https://"}},
     {{"--config", "/nonexistent/file"}, NULL, {"--config names /nonexistent/file"}},
     {{NULL}, "XNORD_CONFIG=/nonexistent/file", {"XNORD_CONFIG names /nonexistent/file"}},
-    {{NULL}, "XNORD_QUEUE_DEPHT=3", {"XNORD_QUEUE_DEPHT"}},
     {{NULL}, "XNORD_QUEUE_DEPTH=many", {"XNORD_QUEUE_DEPTH", "many"}},
 };
 
@@ -241,29 +108,6 @@ START_TEST(bad_settings_are_named) {
 }
 END_TEST
 
-START_TEST(bad_files_name_the_line) {
-    static const struct {
-        const char *content, *words[2];
-    } table[] = {
-        {"queue-depth = 3\nqueue-dept = 4\n", {"queue-dept", "2"}},
-        {"queue-depth = 3\nqueue-depth\n", {"2", NULL}},
-        {"\n\nport = 99999\n", {"99999", "3"}},
-    };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        char path[64];
-        xt_buffer err = {0};
-        xt_make_file(path, sizeof path, table[i].content);
-        ck_assert_int_ne(xt_run(XT_FLAGS("--config", path), NULL, NULL, &err), 0);
-        unlink(path);
-        for (int w = 0; w < 2 && table[i].words[w]; w++)
-            ck_assert_msg(strstr(err.data, table[i].words[w]) != NULL, "'%s' lacks '%s'", err.data,
-                          table[i].words[w]);
-        ck_assert_msg(strstr(err.data, path) != NULL, "'%s' lacks the path", err.data);
-        xt_buffer_free(&err);
-    }
-}
-END_TEST
-
 /* A function of libc or of the HTTP library that the program exports would stand in for the real
  * one in every library. */
 START_TEST(no_function_is_exported) {
@@ -280,31 +124,6 @@ START_TEST(no_function_is_exported) {
         ck_assert_msg(strchr("BDRVbdrv", kind), "a function is exported: %s", line);
     }
     xt_buffer_free(&out);
-    xt_buffer_free(&err);
-}
-END_TEST
-
-START_TEST(open_to_all_needs_an_explicit_flag) {
-    effective(XT_FLAGS("--listen", "0.0.0.0", "--allow-unauthenticated"), NULL, "listen",
-              "0.0.0.0");
-}
-END_TEST
-
-START_TEST(cuda_without_a_gpu_is_an_error) {
-    xt_buffer devices = {0}, err = {0};
-    ck_assert_int_eq(xt_run(XT_FLAGS("--list-devices"), NULL, &devices, NULL), 0);
-    bool gpu = strstr(devices.data, "cuda:0") != NULL;
-    if (!gpu) {
-        int status = xt_run(XT_FLAGS("--backend", "cuda", "--port", "0"), NULL, NULL, &err);
-        ck_assert_msg(status == 1, "exit %d: %s", status, err.data);
-        ck_assert_msg(strstr(err.data, "cuda") != NULL, "%s", err.data);
-    } else { /* here, instead: a device that is not there */
-        int status = xt_run(XT_FLAGS("--backend", "cuda", "--port", "0", "--devices", "99"), NULL,
-                            NULL, &err);
-        ck_assert_msg(status != 0 && status < 1000, "exit %d: %s", status, err.data);
-        ck_assert_msg(strstr(err.data, "99") != NULL, "%s", err.data);
-    }
-    xt_buffer_free(&devices);
     xt_buffer_free(&err);
 }
 END_TEST
@@ -363,40 +182,21 @@ START_TEST(json_logs) {
 }
 END_TEST
 
-START_TEST(text_logs) {
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "cpu", "--log-level", "debug"));
-    xt_response response;
-    xt_fetch(d, "GET", "/x%0Aforged", "X-Request-Id: logged-two\r\n", NULL, 0, &response);
-    xt_response_free(&response);
-    ck_assert(xt_daemon_log_wait(d, "id=logged-two"));
-    char *log = xt_daemon_log(d);
-    ck_assert_ptr_null(strstr(log, "\nforged"));
-    free(log);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 XN_SUITE(http_flags) {
     Suite *s = suite_create("http_flags");
     TCase *t = tcase_create("flags");
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
-    tcase_add_test(t, help_lists_every_setting);
     tcase_add_test(t, version);
+    tcase_add_test(t, help_and_the_configuration_are_printed);
     tcase_add_test(t, list_devices_shows_the_cpu);
     tcase_add_loop_test(t, the_instruction_set_is_named_or_refused, 0, 5);
-    tcase_add_test(t, flag_over_environment_over_file);
-    tcase_add_test(t, printed_configuration_reads_back);
     tcase_add_loop_test(t, fewer_openmp_threads_than_asked_for, 0, 3);
     tcase_add_loop_test(t, bad_settings_are_named, 0, (int)(sizeof refusals / sizeof *refusals));
-    tcase_add_test(t, bad_files_name_the_line);
-    tcase_add_test(t, open_to_all_needs_an_explicit_flag);
     tcase_add_test(t, no_function_is_exported);
-    tcase_add_test(t, cuda_without_a_gpu_is_an_error);
     tcase_add_test(t, a_port_in_use_is_an_error);
     tcase_add_test(t, start_up_lines);
     tcase_add_test(t, json_logs);
-    tcase_add_test(t, text_logs);
     suite_add_tcase(s, t);
     return s;
 }

@@ -1,8 +1,8 @@
 /* What a running daemon does when it is told to: signals of all kinds, keys, certificates and the
  * log file read or opened anew by SIGHUP, with connections and requests that go on meanwhile. */
-#include "nw_write.h"
 #include "client/tls.h"
 #include "client/wire.h"
+#include "nw_write.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -211,6 +211,40 @@ START_TEST(certificates_are_reloaded) {
 }
 END_TEST
 
+/* Requests go through, and nobody who speaks no TLS gets an answer or holds anything up. */
+START_TEST(tls_and_nothing_else) {
+    files f;
+    xt_tls tls;
+    xt_conn plain, silent;
+    xt_buffer request = {0};
+    char answer[4096];
+    make_files(&f);
+    xt_daemon *d = xt_daemon_launch(XT_FLAGS("--backend", "cpu", "--tls-cert", f.cert, "--tls-key",
+                                             f.key, "--header-timeout-ms", "1000"));
+    ck_assert(xt_connect(&silent, d)); /* shakes no hands; its time passes while the others talk */
+    ck_assert(d->tls && xt_tls_connect(&tls, d->port, NULL));
+    xt_print(&request,
+             "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+             "Content-Length: %zu\r\n\r\n%s",
+             sizeof body - 1, body);
+    ck_assert_int_eq(xt_tls_ask(&tls, request.data, answer, sizeof answer), 200);
+    ck_assert_msg(strstr(answer, "\"data\":[6]") != NULL, "%s", answer);
+    xt_tls_close(&tls);
+    ck_assert(xt_connect(&plain, d));
+    ck_assert(xt_send_text(&plain, "GET /v2/health/live HTTP/1.1\r\nHost: a\r\n\r\n"));
+    ck_assert(xt_closed_within(&plain, XT_PATIENCE_MS));
+    ck_assert_msg(!plain.in.length || strncmp(plain.in.data, "HTTP/1.1 2", 10), "%s",
+                  plain.in.data);
+    ck_assert(xt_closed_within(&silent, XT_PATIENCE_MS));
+    expect_certificate(d, f.digest, "behind them");
+    xt_disconnect(&plain);
+    xt_disconnect(&silent);
+    xt_buffer_free(&request);
+    ck_assert_int_eq(xt_daemon_stop(d), 0);
+    drop_files(&f);
+}
+END_TEST
+
 typedef struct shaker {
     pthread_t thread;
     int port, done, failed;
@@ -408,6 +442,7 @@ XN_SUITE(http_life) {
     tcase_add_test(t, hang_up_without_files);
     tcase_add_test(t, keys_are_reloaded);
     tcase_add_test(t, certificates_are_reloaded);
+    tcase_add_test(t, tls_and_nothing_else);
     tcase_add_test(t, handshakes_during_reloads);
     tcase_add_loop_test(t, versions_and_ciphers, 0, sizeof versions / sizeof *versions);
     tcase_add_test(t, log_file_is_opened_anew);

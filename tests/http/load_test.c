@@ -218,25 +218,6 @@ START_TEST(a_full_batch_is_launched_at_once) {
 }
 END_TEST
 
-START_TEST(only_equals_share_a_launch) {
-    static const xt_case what = {"equal", 1, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
-    static const xt_case other = {"another geometry", 1, 3, 6, 7, 4, 3, 3, .padding_name = "valid"};
-    static const xt_case many = {"over the maximum", 5, 3, 6, 7, 4, 3, 3, .padding_name = "same"};
-    waiting clients[4];
-    xt_daemon *d =
-        xt_daemon_start(XT_FLAGS("--batch-delay-us", "300000", "--max-batch-images", "4"));
-    send_waiting(&clients[0], d, &what, xn_test_seed(), NULL);
-    send_waiting(&clients[1], d, &what, xn_test_seed() + 1, NULL); /* other weights */
-    send_waiting(&clients[2], d, &other, xn_test_seed() + 2, &clients[0]);
-    send_waiting(&clients[3], d, &many, xn_test_seed() + 3, &clients[0]);
-    receive_waiting(&clients[3], 1, 5, "more images than a batch may have");
-    receive_waiting(&clients[2], 1, 1, "another geometry");
-    receive_waiting(&clients[1], 1, 1, "other weights");
-    receive_waiting(&clients[0], 1, 1, "the first");
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 /* ---- hang-ups ---- */
 
 /* Requests that wait for company when their clients reset the connection: dropped, never run,
@@ -369,7 +350,6 @@ XN_SUITE(http_load) {
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, a_full_batch_is_launched_at_once);
-    tcase_add_test(t, only_equals_share_a_launch);
     tcase_add_test(t, queued_work_of_gone_clients_is_dropped);
     tcase_add_test(t, hang_ups_in_the_body);
     tcase_add_loop_test(t, all_of_a_batch_are_answered, 0, 2);

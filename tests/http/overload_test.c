@@ -1,6 +1,6 @@
-/* More work than there is room or time for: 429 with Retry-After, 504, and what SIGTERM does to
- * work in progress. Requests are made to wait with a long batch delay, which a drain cuts short, or
- * by slow work on the naive backend: no test depends on how fast anything is. */
+/* More work than there is room for: 429 with Retry-After, and what SIGTERM does to work in
+ * progress. Requests are made to wait with a long batch delay, which a drain cuts short: no test
+ * depends on how fast anything is. Deadlines are in device_test.c. */
 #include "client/wire.h"
 
 #include <signal.h>
@@ -267,84 +267,6 @@ START_TEST(queue_bytes_of_weights) {
 }
 END_TEST
 
-/* ---- deadlines ---- */
-
-/* Some 5e7 multiply-adds: tens of milliseconds or more on the naive backend, over any deadline
- * of 1. */
-#define SEVEN "1,1,1,1,1,1,1"
-#define SLOW_BODY(extra)                                                                           \
-    "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, \"weights\": "     \
-    "{\"shape\": [1,1,7,7], \"datatype\": \"INT8\", \"data\": [" SEVEN "," SEVEN "," SEVEN         \
-    "," SEVEN "," SEVEN "," SEVEN "," SEVEN "]}, \"padding\": 500, \"pad_value\": " extra "}"
-#define JSON_HEADERS "Content-Type: application/json\r\nAccept: application/octet-stream\r\n"
-
-static void send_slow(xt_conn *conn, xt_daemon *daemon, const char *body) {
-    xt_buffer bytes = {0};
-    xt_print(&bytes,
-             "POST /conv HTTP/1.1\r\nHost: a\r\n" JSON_HEADERS "Content-Length: %zu\r\n\r\n%s",
-             strlen(body), body);
-    ck_assert(xt_connect(conn, daemon));
-    ck_assert(xt_send(conn, bytes.data, bytes.length));
-    xt_buffer_free(&bytes);
-}
-
-START_TEST(deadline_in_the_computation) {
-    xt_conn conn;
-    xt_response response;
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "ref", "--workers", "1"));
-    send_slow(&conn, d, SLOW_BODY("1, \"timeout_ms\": 1"));
-    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
-    xt_check_error(&response, 504, "timeout_ms", NULL, "a deadline of 1 ms");
-    xt_response_free(&response);
-    xt_disconnect(&conn);
-    ck_assert(xt_metric_becomes(d, "xnord_rejected_requests_total{reason=\"deadline\"}", 1));
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
-/* Waits behind slow work longer than its deadline; answered when that passes, not when the worker
- * is free, and never run. */
-START_TEST(deadline_in_the_queue) {
-    xt_conn slow, late;
-    xt_response response;
-    xt_daemon *d =
-        xt_daemon_start(XT_FLAGS("--backend", "ref", "--workers", "1", "--timeout-ms", "300000"));
-    send_slow(&slow, d, SLOW_BODY("1"));
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 1));
-    send_slow(&late, d, SLOW_BODY("-1, \"timeout_ms\": 1"));
-    ck_assert_int_eq(xt_receive(&late, false, false, &response), XT_GOT);
-    xt_check_error(&response, 504, "timeout_ms", NULL, "a deadline of 1 ms in the queue");
-    xt_response_free(&response);
-    ck_assert_int_eq(xt_receive(&slow, false, false, &response), XT_GOT);
-    ck_assert_int_eq(response.status, 200);
-    xt_response_free(&response);
-    xt_disconnect(&slow);
-    xt_disconnect(&late);
-    ck_assert(xt_metric_becomes(d, "xnord_inflight_requests", 0));
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
-/* A deadline nearer than the batch delay: launched in time instead of waiting for company. */
-START_TEST(deadline_before_the_batch_delay) {
-    xt_problem problem;
-    xt_message message;
-    xt_response response;
-    char error[512] = "";
-    xt_daemon *d = xt_daemon_start(XT_FLAGS("--batch-delay-us", "10000000"));
-    xt_problem_make(&problem, &small, xn_test_seed());
-    xt_encode(&problem, XT_JSON, &(xt_options){.timeout_ms = 5000}, &message);
-    xt_fetch(d, "POST", message.target.data, message.headers.data, message.body.data,
-             message.body.length, &response);
-    ck_assert_msg(xt_response_matches(&response, XT_JSON, &problem, NULL, error, sizeof error),
-                  "%s", error);
-    xt_response_free(&response);
-    xt_message_free(&message);
-    xt_problem_free(&problem);
-    ck_assert_int_eq(xt_daemon_stop(d), 0);
-}
-END_TEST
-
 /* ---- drain ---- */
 
 static int ready_status(xt_conn *conn) {
@@ -391,6 +313,36 @@ START_TEST(sigterm_under_load) {
     free_request(&half);
     xt_disconnect(&watcher);
     xt_disconnect(&newcomer);
+    ck_assert_int_eq(xt_daemon_wait(d), 0);
+}
+END_TEST
+
+#define SEVEN "1,1,1,1,1,1,1"
+
+/* Some 5e7 multiply-adds on the naive backend, which are under way when the signal comes. */
+START_TEST(what_runs_is_finished) {
+    static const char body[] =
+        "{\"input\": {\"shape\": [1,1,1,1], \"datatype\": \"INT8\", \"data\": [1]}, \"weights\": "
+        "{\"shape\": [1,1,7,7], \"datatype\": \"INT8\", \"data\": [" SEVEN "," SEVEN "," SEVEN
+        "," SEVEN "," SEVEN "," SEVEN "," SEVEN "]}, "
+        "\"padding\": 500, \"pad_value\": 1}";
+    xt_conn conn;
+    xt_buffer bytes = {0};
+    xt_response response;
+    xt_daemon *d = xt_daemon_start(XT_FLAGS("--backend", "ref", "--workers", "1", "--timeout-ms",
+                                            "300000", "--grace-ms", "300000"));
+    xt_print(&bytes,
+             "POST /conv HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+             "Accept: application/octet-stream\r\nContent-Length: %zu\r\n\r\n%s",
+             sizeof body - 1, body);
+    ck_assert(xt_connect(&conn, d) && xt_send(&conn, bytes.data, bytes.length));
+    ck_assert(xt_metric_reaches(d, "xnord_inflight_requests", 1));
+    kill(d->pid, SIGTERM);
+    ck_assert_int_eq(xt_receive(&conn, false, false, &response), XT_GOT);
+    ck_assert_int_eq(response.status, 200);
+    xt_response_free(&response);
+    xt_disconnect(&conn);
+    xt_buffer_free(&bytes);
     ck_assert_int_eq(xt_daemon_wait(d), 0);
 }
 END_TEST
@@ -443,14 +395,12 @@ XN_SUITE(http_overload) {
     tcase_add_test(t, queue_bytes);
     tcase_add_test(t, queue_bytes_of_outputs);
     tcase_add_test(t, queue_bytes_of_weights);
-    tcase_add_test(t, deadline_in_the_computation);
-    tcase_add_test(t, deadline_in_the_queue);
-    tcase_add_test(t, deadline_before_the_batch_delay);
     suite_add_tcase(s, t);
     t = tcase_create("drain");
     tcase_set_timeout(t, 180);
     tcase_add_checked_fixture(t, NULL, xt_reap);
     tcase_add_test(t, sigterm_under_load);
+    tcase_add_test(t, what_runs_is_finished);
     tcase_add_loop_test(t, idle_connections_do_not_delay_the_end, 0, 2);
     tcase_add_test(t, second_signal_exits_at_once);
     tcase_add_test(t, grace_time_ends);

@@ -1,7 +1,7 @@
 /* The page of a real daemon: its files, their headers, what browsers keep of them and what they may
  * do; which of it needs a key. What the page does, a browser tests: tests/page. */
-#include "coding.h"
 #include "client/wire.h"
+#include "coding.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -125,7 +125,7 @@ START_TEST(waiting_for_an_answer_is_no_idleness) {
     static const xt_case what = {"waits", 1, 1, 4, 4, 1, 3, 3, .padding_name = "same"};
     xt_daemon *d =
         xt_daemon_start(XT_FLAGS("--idle-timeout-ms", "200", "--header-timeout-ms", "200",
-                                 "--body-timeout-ms", "200", "--batch-delay-us", "1000000"));
+                                 "--body-timeout-ms", "200", "--batch-delay-us", "600000"));
     xt_problem problem;
     xt_message message;
     xt_response response;

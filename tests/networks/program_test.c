@@ -268,8 +268,8 @@ START_TEST(a_run_that_is_not_wanted_ends) {
     for (int steps_wanted = 0; steps_wanted <= 3; steps_wanted++) {
         int left = steps_wanted;
         memset(output, 0, sizeof output);
-        xn_status status = xn_program_run_wanted(
-            program, NULL, &item, 1, &(xn_run_wish){still_wanted, &left, 0}, NULL, &error);
+        xn_status status = xn_program_run_cancellable(
+            program, NULL, &item, 1, &(xn_cancel_token){still_wanted, &left, 0}, NULL, &error);
         ck_assert_int_eq(status, steps_wanted < 3 ? XN_ERR_CANCELLED : XN_OK);
         if (steps_wanted < 3) {
             ck_assert_int_eq(left, -1); /* not asked again */

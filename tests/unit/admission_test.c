@@ -60,16 +60,16 @@ START_TEST(an_eighth_may_be_ahead) {
     make(&f, &limits);
     ck_assert_int_eq(xn_ticket_enter(f.gate, NULL, NULL, 0, &a, NULL), XN_OK);
     ck_assert_int_eq(xn_ticket_enter(f.gate, NULL, NULL, 0, &b, NULL), XN_OK);
-    ck_assert(!xn_ticket_ahead(&a, 201));
-    ck_assert(xn_ticket_ahead(&a, 150));
-    ck_assert(!xn_ticket_ahead(&b, 51));
-    ck_assert(xn_ticket_ahead(&b, 50));
-    xn_ticket_arrived(&a); /* held, and no longer ahead */
+    ck_assert(!xn_ticket_reserve(&a, 201));
+    ck_assert(xn_ticket_reserve(&a, 150));
+    ck_assert(!xn_ticket_reserve(&b, 51));
+    ck_assert(xn_ticket_reserve(&b, 50));
+    xn_ticket_arrived(&a); /* held, and no longer reserved */
     xn_ticket_arrived(&a);
     ck_assert_int_eq(xn_metrics_gauge(f.metrics, XN_GAUGE_INFLIGHT_BYTES), 200);
     xn_ticket_leave(&b);
     ck_assert_int_eq(xn_ticket_enter(f.gate, NULL, NULL, 0, &b, NULL), XN_OK);
-    ck_assert(xn_ticket_ahead(&b, 200));
+    ck_assert(xn_ticket_reserve(&b, 200));
     xn_ticket_leave(&a);
     xn_ticket_leave(&b);
     unmake(&f);
@@ -127,11 +127,11 @@ typedef struct {
     xn_rng rng;
     xn_client *connections[ADDRESSES]; /* one connection each */
     model_counts all, address[ADDRESSES], key[KEYS];
-    int64_t ahead;
+    int64_t reserved;
     struct {
         bool in;
         int address, key; /* -1: none */
-        int64_t bytes, ahead;
+        int64_t bytes, reserved;
         xn_ticket ticket;
     } tickets[TICKETS];
 } model;
@@ -162,7 +162,7 @@ static void count(model *m, int slot, int64_t requests, int64_t bytes) {
 static void enter(model *m, int slot, int64_t expected) {
     m->tickets[slot].address = (int)xn_rng_below(&m->rng, ADDRESSES);
     m->tickets[slot].key = (int)xn_rng_below(&m->rng, KEYS + 1) - 1;
-    m->tickets[slot].bytes = m->tickets[slot].ahead = 0;
+    m->tickets[slot].bytes = m->tickets[slot].reserved = 0;
     int k = m->tickets[slot].key;
     xn_client *key = k < 0 ? NULL : client(&m->f, XN_CLIENT_KEY, (unsigned char)k);
     xn_status status = xn_ticket_enter(m->f.gate, m->connections[m->tickets[slot].address], key,
@@ -188,26 +188,26 @@ static void grow(model *m, int slot, int64_t bytes) {
 }
 
 static void go_ahead(model *m, int slot, int64_t bytes) {
-    if (m->tickets[slot].ahead)
+    if (m->tickets[slot].reserved)
         return;
-    bool granted = xn_ticket_ahead(&m->tickets[slot].ticket, (size_t)bytes);
-    ck_assert(granted == (m->ahead + bytes <= limits.bytes / 8 && has_room(m, slot, 0, bytes)));
+    bool granted = xn_ticket_reserve(&m->tickets[slot].ticket, (size_t)bytes);
+    ck_assert(granted == (m->reserved + bytes <= limits.bytes / 8 && has_room(m, slot, 0, bytes)));
     if (!granted)
         return;
     count(m, slot, 0, bytes);
-    m->ahead += bytes;
-    m->tickets[slot].ahead = bytes;
+    m->reserved += bytes;
+    m->tickets[slot].reserved = bytes;
 }
 
 static void arrive(model *m, int slot) {
     xn_ticket_arrived(&m->tickets[slot].ticket);
-    m->ahead -= m->tickets[slot].ahead;
-    m->tickets[slot].ahead = 0;
+    m->reserved -= m->tickets[slot].reserved;
+    m->tickets[slot].reserved = 0;
 }
 
 static void leave(model *m, int slot) {
     xn_ticket_leave(&m->tickets[slot].ticket);
-    m->ahead -= m->tickets[slot].ahead;
+    m->reserved -= m->tickets[slot].reserved;
     count(m, slot, -1, -m->tickets[slot].bytes);
     m->tickets[slot].in = false;
 }

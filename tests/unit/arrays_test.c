@@ -1,4 +1,4 @@
-/* Arrays that grow and arrays in the order of names, against a plain list. */
+/* Arrays that grow and tables in the order of names, against a plain list. */
 #include "arrays.h"
 #include "xn_mem.h"
 #include "xn_test.h"
@@ -9,43 +9,34 @@
 enum { NAMES = 60 };
 
 typedef struct item {
-    char name[8];
-    int payload;
+    char name[16];
 } item;
-
-static const char *name_of(const void *items, size_t index) {
-    return ((const item *)items)[index].name;
-}
 
 /* Names come and go in random order; after each step all are looked for. */
 START_TEST(names_in_order) {
     uint64_t seed = xn_test_seed();
     xn_rng rng = {seed};
-    size_t count = 0, capacity = 0, at;
-    item *items = xn_array_grow(NULL, 0, &capacity, sizeof *items, 4);
-    ck_assert_ptr_nonnull(items);
+    xn_names names = {0};
+    static item items[NAMES];
+    for (int i = 0; i < NAMES; i++)
+        snprintf(items[i].name, sizeof items[i].name, "n%d", i); /* n10 comes before n2 */
     bool in[NAMES] = {false};
     for (int step = 0; step < 2000; step++) {
         int which = (int)xn_rng_below(&rng, NAMES);
-        char name[8];
-        snprintf(name, sizeof name, "n%d", which); /* n10 comes before n2 */
-        ck_assert_msg(xn_names_find(items, count, name_of, name, &at) == in[which], "seed %llu",
+        item *found = xn_names_get(&names, items[which].name);
+        ck_assert_msg(found == (in[which] ? &items[which] : NULL), "seed %llu",
                       (unsigned long long)seed);
         if (in[which]) {
-            ck_assert_int_eq(items[at].payload, which);
-            memmove(&items[at], &items[at + 1], (--count - at) * sizeof *items);
+            xn_names_remove(&names, found);
         } else {
-            items = xn_array_grow(items, count, &capacity, sizeof *items, 4);
-            ck_assert_ptr_nonnull(items);
-            memmove(&items[at + 1], &items[at], (count++ - at) * sizeof *items);
-            items[at] = (item){.payload = which};
-            snprintf(items[at].name, sizeof items[at].name, "%s", name);
+            ck_assert(xn_names_reserve(&names));
+            xn_names_insert(&names, &items[which]);
         }
         in[which] = !in[which];
-        for (size_t i = 1; i < count; i++)
-            ck_assert_int_lt(strcmp(items[i - 1].name, items[i].name), 0);
+        for (size_t i = 1; i < names.count; i++)
+            ck_assert_int_lt(strcmp(names.items[i - 1], names.items[i]), 0);
     }
-    xn_mem_free(items);
+    xn_names_free(&names);
 }
 END_TEST
 

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -409,12 +410,6 @@ START_TEST(page_grows) {
 }
 END_TEST
 
-/* Fails the allocation of that number, counted from 0. */
-static bool fail_one(void *context, size_t bytes) {
-    (void)bytes;
-    return (*(long *)context)-- != 0;
-}
-
 START_TEST(no_memory) {
     const char *ids[64];
     for (int i = 0; i < 64; i++)
@@ -422,15 +417,15 @@ START_TEST(no_memory) {
     xn_metrics *metrics = NULL;
     xn_error error = {0};
     size_t length = 77;
-    long number = 0;
-    xn_mem_set_hook(fail_one, &number);
+    atomic_int number = 0; /* of the allocation that fails */
+    xn_mem_set_hook(xn_test_count_down, &number);
     ck_assert_int_eq(xn_metrics_create(ids, 64, "1", "x", &metrics, &error), XN_ERR_NO_MEMORY);
     ck_assert_ptr_null(metrics);
-    number = -1;
+    atomic_store(&number, -1);
     ck_assert_int_eq(xn_metrics_create(ids, 64, "1", "x", &metrics, &error), XN_OK);
-    long allocations = 0;
-    for (long fail = 0;; fail++) {
-        number = fail;
+    int allocations = 0;
+    for (int fail = 0;; fail++) {
+        atomic_store(&number, fail);
         char *page = xn_metrics_render(metrics, &length);
         if (page) {
             allocations = fail;

@@ -110,7 +110,7 @@ START_TEST(threads_count_exactly) {
     xn_model_counters_read(counters, &s);
     expect_whole(&s);
     expect_all(&s);
-    xn_model_counters_free(counters);
+    xn_model_counters_release(counters);
 }
 END_TEST
 
@@ -119,7 +119,7 @@ START_TEST(no_memory) {
     xn_mem_set_hook(xn_test_count_down, &countdown);
     ck_assert_ptr_null(xn_model_counters_create());
     xn_mem_set_hook(NULL, NULL);
-    xn_model_counters_free(NULL);
+    xn_model_counters_release(NULL);
 }
 END_TEST
 

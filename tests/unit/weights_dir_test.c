@@ -506,19 +506,18 @@ START_TEST(permissions) {
         ck_assert_int_eq(chown(folder, 65534, 65534), 0);
         ck_assert_int_eq(seteuid(65534), 0);
     }
-    ck_assert_int_eq(chmod(folder, 0555), 0);
-    ck_assert_int_eq(side_try_open(&s, &error), XN_ERR_IO);
-    ck_assert_msg(strstr(error.message, "--weights-dir") && strstr(error.message, folder) &&
-                      strstr(error.message, strerror(EACCES)),
-                  "%s", error.message);
-    side_close(&s);
-    ck_assert_int_eq(chmod(folder, 0777), 0);
+    move_in("old" XN_WEIGHTS_SUFFIX, 2);
+    ck_assert_int_eq(chmod(folder, 0555), 0); /* it cannot be written, which stops no start */
     side_open(&s);
     ck_assert_int_eq(skipped(&s), 1);
-    ck_assert_int_eq(chmod(folder, 0555), 0); /* from now on it cannot be written */
+    ck_assert(value_of(&s, "old") == 2);
     float value = 3;
     ck_assert_int_eq(put_values(&s, "new", &value, 1, &error), XN_ERR_IO);
+    ck_assert_msg(strstr(error.message, "--weights-dir") && strstr(error.message, strerror(EACCES)),
+                  "%s", error.message);
     ck_assert(value_of(&s, "new") == 0);
+    ck_assert_int_eq(xn_weights_dir_delete(s.dir, "old", &error), XN_ERR_IO);
+    ck_assert(value_of(&s, "old") == 2);
     ck_assert_int_eq(chmod(folder, 0777), 0);
     put(&s, "new", 4);
     ck_assert_int_eq(chmod(folder, 0555), 0);
@@ -672,7 +671,7 @@ START_TEST(files_are_known_by_inode_size_and_time) {
     write_file("w" XN_WEIGHTS_SUFFIX, first.bytes, first.length);
     ck_assert(becomes(&s, "w", 1));
     ck_assert(!xn_folder_open(&folder_, folder, &error));
-    ck_assert(!xn_folder_stat(&folder_, "w" XN_WEIGHTS_SUFFIX, &known, &error));
+    ck_assert(!xn_folder_stat(&folder_, "w", &known, &error));
     ck_assert_int_eq(stat(in_folder("w" XN_WEIGHTS_SUFFIX), &before), 0);
     nap();
     nap();
@@ -682,7 +681,7 @@ START_TEST(files_are_known_by_inode_size_and_time) {
     close(fd);
     set_modified("w" XN_WEIGHTS_SUFFIX, &before.st_mtim);
     ck_assert_int_eq(stat(in_folder("w" XN_WEIGHTS_SUFFIX), &after), 0);
-    ck_assert(!xn_folder_stat(&folder_, "w" XN_WEIGHTS_SUFFIX, &now, &error));
+    ck_assert(!xn_folder_stat(&folder_, "w", &now, &error));
     ck_assert(after.st_ino == before.st_ino && after.st_size == before.st_size &&
               after.st_mtim.tv_nsec == before.st_mtim.tv_nsec);
     ck_assert(!xn_file_id_equal(&known, &now));
@@ -730,6 +729,38 @@ START_TEST(a_file_replaced_while_it_is_read_is_not_published) {
     ck_assert(becomes(&s, "w", 2));
     ck_assert(loads(&s) == 1);
     end(&s);
+}
+END_TEST
+
+static struct {
+    atomic_size_t bytes; /* the allocation for the file: when another is written in its place */
+    contents other;
+} meddling;
+
+static bool meddle(void *context, size_t bytes) {
+    (void)context;
+    if (bytes && atomic_compare_exchange_strong(&meddling.bytes, &bytes, 0))
+        write_file("w" XN_WEIGHTS_SUFFIX, meddling.other.bytes, meddling.other.length);
+    return true;
+}
+
+/* Between the look at it and its last byte: nothing of what was read is taken. */
+START_TEST(a_file_written_while_it_is_read) {
+    side s;
+    begin(&s);
+    meddling.other = contents_of(2);
+    meddling.other.bytes[meddling.other.length++] = 0; /* another size; what follows is wrong */
+    atomic_store(&meddling.bytes, meddling.other.length - 1);
+    xn_mem_set_hook(meddle, NULL);
+    move_in("w" XN_WEIGHTS_SUFFIX, 1);
+    ck_assert(skipped_becomes(&s, 1));
+    ck_assert(!atomic_load(&meddling.bytes) && value_of(&s, "w") == 0);
+    move_in("w" XN_WEIGHTS_SUFFIX, 3);
+    ck_assert(becomes(&s, "w", 3));
+    side_close(&s);
+    xn_mem_set_hook(NULL, NULL);
+    remove_folder();
+    fake_expect_all_freed();
 }
 END_TEST
 
@@ -819,6 +850,26 @@ START_TEST(a_folder_that_goes_away) {
     ck_assert_int_eq(rename(aside, folder), 0);
     put(&s, "w", 2);
     ck_assert(value_on_disk("w") == 2 && temporaries() == 0);
+    end(&s);
+}
+END_TEST
+
+/* Without a descriptor for the folder its changes are not seen, which is reported. */
+START_TEST(a_folder_that_cannot_be_listed) {
+    side s;
+    struct rlimit limit, none;
+    begin(&s);
+    put(&s, "w", 1);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    for (int i = 0; i < 1000 && counter(&s, "xnord_weights_dir_errors_total") < 1; i++)
+        nap();
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    ck_assert(counter(&s, "xnord_weights_dir_errors_total") == 1 && value_of(&s, "w") == 1);
+    move_in("w" XN_WEIGHTS_SUFFIX, 2);
+    ck_assert(becomes(&s, "w", 2));
     end(&s);
 }
 END_TEST
@@ -1000,6 +1051,7 @@ START_TEST(loading_survives_failed_allocations) {
         put(&s, name, (float)(i + 1));
     }
     side_close(&s);
+    s.options.poll_ms = 1; /* a file that failed is tried again after ten of them */
     xn_mem_set_hook(xt_fault_hook, &fault);
     long n = 0, failed = 1;
     for (; failed; n++) {
@@ -1152,7 +1204,9 @@ XN_SUITE(weights_dir) {
     tcase_add_loop_test(t, files_are_known_by_inode_size_and_time, 0, 4);
     tcase_add_test(t, young_files_that_look_the_same_are_told_apart);
     tcase_add_test(t, a_file_replaced_while_it_is_read_is_not_published);
+    tcase_add_test(t, a_file_written_while_it_is_read);
     tcase_add_test(t, a_folder_that_goes_away);
+    tcase_add_test(t, a_folder_that_cannot_be_listed);
     tcase_add_test(t, a_full_disk_leaves_everything_as_it_was);
     tcase_add_test(t, what_is_answered_is_on_disk);
     tcase_add_test(t, a_disk_that_fails);

@@ -1,8 +1,8 @@
 /* auth.c: bearer keys, kept and compared as SHA-256 digests.
  *
- * A request's key is hashed and its digest compared with all bytes of all digests, always, the
- * results joined without a branch. What is left in the time taken is the number of keys and the
- * length of the candidate, which the client knows. */
+ * A request's key is hashed, and its digest is compared with all bytes of all digests, without a
+ * branch. So the time depends only on the number of keys and on the length of the candidate, which
+ * the client knows. */
 #include "auth.h"
 
 #include "secrets.h"
@@ -24,7 +24,7 @@ typedef struct digest {
     unsigned char bytes[DIGEST_BYTES];
 } digest;
 
-/* Never changed once made: a reload makes another. */
+/* Immutable: a reload makes another. */
 typedef struct key_table {
     size_t count;
     digest digests[];
@@ -168,8 +168,8 @@ void xn_auth_free(xn_auth *auth) {
 
 /* ---- one request ---- */
 
-/* The key of "Bearer KEY". False when the header is no such thing, which tells a client nothing
- * that it does not know. */
+/* The key of "Bearer KEY". False when the header has another form; returning early for that reveals
+ * nothing about keys. */
 static bool read_header(const char *header, const char **key, size_t *length) {
     if (strncasecmp(header, "Bearer", 6) || header[6] != ' ')
         return false;

@@ -1,8 +1,9 @@
 /* tls.c: see tls.h. The TLS library asks for a certificate and its key at every handshake and frees
- * what it gets (GNUTLS_CERT_RETR_DEINIT_ALL), so each handshake gets copies: a reload may free the
- * pair of before at once, whatever handshakes are on their way. */
+ * them (GNUTLS_CERT_RETR_DEINIT_ALL). So each handshake gets copies, and a reload may free the
+ * former pair at once, even while handshakes run. */
 #include "tls.h"
 
+#include "clock.h"
 #include "log.h"
 #include "secrets.h"
 #include "xn_mem.h"
@@ -13,11 +14,10 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #define MAX_PEM_BYTES (1 << 20)
 #define MAX_CHAIN 16
-/* Switched off behind whatever --tls-ciphers says. */
+/* Appended to --tls-ciphers: always switched off. */
 #define OLD_VERSIONS ":-VERS-TLS1.0:-VERS-TLS1.1"
 #define OLD_CIPHERS                                                                                \
     ":-AES-128-CBC:-AES-192-CBC:-AES-256-CBC:-CAMELLIA-128-CBC:-CAMELLIA-192-CBC"                  \
@@ -73,7 +73,7 @@ static xn_status read_key(const char *path, const gnutls_datum_t *pem, pair *p, 
     return XN_OK;
 }
 
-/* That the key is the certificate's, by the public key that both stand for. */
+/* Checks that the key belongs to the certificate, by comparing their public keys. */
 static xn_status check_match(const char *cert_path, const char *key_path, const pair *p,
                              xn_error *error) {
     unsigned char of_cert[64], of_key[64];
@@ -96,7 +96,7 @@ static xn_status check_match(const char *cert_path, const char *key_path, const 
 
 static void warn_of_age(const char *path, const pair *p) {
     gnutls_x509_crt_t cert;
-    time_t now = time(NULL);
+    time_t now = xn_wall_ns() / XN_NS_PER_S;
     if (gnutls_x509_crt_init(&cert) < 0)
         return;
     if (gnutls_x509_crt_import(cert, &p->chain[0].cert, GNUTLS_X509_FMT_DER) >= 0) {
@@ -247,7 +247,7 @@ xn_status xn_tls_priorities(const char *ciphers, char priorities[XN_TLS_PRIORITI
                             xn_error *error) {
     gnutls_priority_t priority = NULL;
     const char *at = NULL;
-    /* On its own first, so that what is wrong is wrong in what the user wrote. */
+    /* The user's text on its own first, so that an error is about that text. */
     int result = gnutls_priority_init(&priority, ciphers, &at);
     if (result == GNUTLS_E_MEMORY_ERROR)
         return xn_fail(error, XN_ERR_NO_MEMORY, "tls-ciphers", "no memory for --tls-ciphers");

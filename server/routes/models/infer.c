@@ -1,7 +1,7 @@
 /* infer.c: POST /v2/models/{model}/infer: a network or registered weights, as clients of the Open
  * Inference Protocol ask for it. */
 #include "clock.h"
-#include "computation.h"
+#include "infer_io.h"
 #include "inference.h"
 #include "recent.h"
 #include "resources.h"
@@ -10,78 +10,78 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CODED_BYTES ((size_t)1024) /* an answer of more is coded for who asks for that */
-/* Outputs of more are sorted into classes by the loader: a value may take a microsecond. */
+#define CODED_BYTES ((size_t)1024) /* smaller answers are not coded */
+/* Larger outputs are sorted into classes in the background: a value may take a microsecond. */
 #define CLASSIFIED_BYTES ((size_t)64 << 10)
 
 typedef struct {
-    xn_computation work; /* first */
-    xn_served served;
-    xn_inference inference;
+    xn_inference work; /* first */
+    xn_served_model model;
+    xn_infer_io io;
     bool counted;                 /* as a success */
     xn_shared_loan input, output; /* where they are used in place */
 } infer_work;
 
-static infer_work *infer_of(xn_computation *work) {
+static infer_work *infer_of(xn_inference *work) {
     return (infer_work *)work;
 }
 
-static const infer_work *infer_of_const(const xn_computation *work) {
+static const infer_work *infer_of_const(const xn_inference *work) {
     return (const infer_work *)work;
 }
 
 /* ---- decoding ---- */
 
-/* For xn_oip_memory: the request's. What the connection's room has no place for is counted. */
+/* For xn_oip_memory: memory of the request. What exceeds the connection's own room is counted. */
 static xn_status take(void *context, size_t bytes, void **out, xn_error *error) {
-    xn_exchange *exchange = context;
-    const bool counted = bytes > xn_request_room(exchange->request);
-    xn_status status = counted ? xn_ticket_grow(&exchange->ticket, bytes, error) : XN_OK;
-    *out = status ? NULL : xn_request_take(exchange->request, bytes);
+    xn_context *ctx = context;
+    const bool counted = bytes > xn_request_room(ctx->request);
+    xn_status status = counted ? xn_ticket_grow(&ctx->ticket, bytes, error) : XN_OK;
+    *out = status ? NULL : xn_request_alloc(ctx->request, bytes);
     if (!status && !*out)
         status =
             xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the request; try again later");
     return status;
 }
 
-/* The same for a request that the connection may keep. */
+/* The same for a request that the connection may cache (recent.h). */
 typedef struct parsing {
-    xn_exchange *exchange;
+    xn_context *ctx;
     xn_proto_body body;
 } parsing;
 
-static xn_status take_kept(void *context, size_t bytes, void **out, xn_error *error) {
+static xn_status take_cached(void *context, size_t bytes, void **out, xn_error *error) {
     const parsing *p = context;
-    *out = xn_recent_take_infer(xn_request_kept(p->exchange->request), &p->body, bytes);
-    return *out ? XN_OK : take(p->exchange, bytes, out, error);
+    *out = xn_recent_take_infer(xn_request_connection_data(p->ctx->request), &p->body, bytes);
+    return *out ? XN_OK : take(p->ctx, bytes, out, error);
 }
 
 static xn_status parse(infer_work *infer, xn_error *error) {
-    parsing p = {.exchange = infer->work.exchange};
-    const xn_proto_limits limits = {p.exchange->service->config->max_elements};
-    const xn_oip_memory memory = {take_kept, &p};
-    void **kept = xn_request_kept(p.exchange->request);
-    xn_status status = xn_exchange_body(p.exchange, &p.body, error);
-    if (status || xn_recent_find_infer(*kept, &p.body, &infer->inference.parsed))
+    parsing p = {.ctx = infer->work.ctx};
+    const xn_proto_limits limits = {p.ctx->service->config->max_elements};
+    const xn_oip_memory memory = {take_cached, &p};
+    void **data = xn_request_connection_data(p.ctx->request);
+    xn_status status = xn_context_body(p.ctx, &p.body, error);
+    if (status || xn_recent_find_infer(*data, &p.body, &infer->io.parsed))
         return status;
-    status = xn_oip_parse_infer(&p.body, &limits, &memory, &infer->inference.parsed, error);
+    status = xn_oip_parse_infer(&p.body, &limits, &memory, &infer->io.parsed, error);
     if (!status)
-        xn_recent_keep_infer(*kept, &p.body, &infer->inference.parsed);
+        xn_recent_keep_infer(*data, &p.body, &infer->io.parsed);
     return status;
 }
 
 static void describe(const infer_work *infer, xn_oip_answer *out) {
     const xn_job *job = &infer->work.job;
-    *out = (xn_oip_answer){.id = infer->inference.parsed.id,
-                           .model_name = infer->served.name,
-                           .model_version = infer->served.version,
-                           .backend = xn_computation_backend(&infer->work),
+    *out = (xn_oip_answer){.id = infer->io.parsed.id,
+                           .model_name = infer->model.name,
+                           .model_version = infer->model.version,
+                           .backend = xn_inference_backend(&infer->work),
                            .precision = job->precision,
                            .batch_requests = job->batch_requests,
                            .batch_images = job->batch_images,
-                           .cached = job->recall == XN_RECALL_HIT,
-                           .result_count = infer->inference.result_count,
-                           .results = infer->inference.results};
+                           .cached = job->lookup == XN_LOOKUP_HIT,
+                           .result_count = infer->io.result_count,
+                           .results = infer->io.results};
 }
 
 /* The most bytes that writing the answer takes, whatever device runs it. */
@@ -95,12 +95,11 @@ static bool bound_text(const infer_work *infer, size_t *bytes) {
 /* Whether the answer is the values of one output, as the program leaves them: then they leave from
  * there, and the header goes in front of them. */
 static bool leaves_in_place(const infer_work *infer) {
-    const xn_inference *inference = &infer->inference;
-    xn_oip_result *result = &infer->inference.results[0];
+    const xn_infer_io *io = &infer->io;
+    xn_oip_result *result = &infer->io.results[0];
     size_t header = 0;
-    if (inference->result_count != 1 || inference->scattered || !result->binary ||
-        result->classification || result->shared ||
-        infer->work.exchange->answer_coding != XN_CODING_IDENTITY)
+    if (io->result_count != 1 || io->scattered || !result->binary || result->classification ||
+        result->shared || infer->work.ctx->answer_coding != XN_CODING_IDENTITY)
         return false;
     result->apart = true;
     result->apart = bound_text(infer, &header) && header <= XN_PROTO_HEADROOM_BYTES;
@@ -108,18 +107,17 @@ static bool leaves_in_place(const infer_work *infer) {
 }
 
 /* Whether the output is the values of one result, which go to shared memory. */
-static bool lands_in_place(const xn_inference *inference) {
-    const xn_oip_result *result = &inference->results[0];
-    return inference->result_count == 1 && !inference->scattered && result->shared &&
-           result->bytes == (size_t)inference->images * inference->image_bytes;
+static bool lands_in_place(const xn_infer_io *io) {
+    const xn_oip_result *result = &io->results[0];
+    return io->result_count == 1 && !io->scattered && result->shared &&
+           result->bytes == (size_t)io->images * io->image_bytes;
 }
 
 /* tensor: what is there. */
 static bool borrow(const infer_work *infer, const xn_oip_shared *range, xn_tensor_ref tensor,
                    xn_shared_loan *out) {
-    const xn_exchange *exchange = infer->work.exchange;
-    if (!xn_shared_memory_borrow(exchange->service->shared, exchange->key, range, tensor.bytes,
-                                 out))
+    const xn_context *ctx = infer->work.ctx;
+    if (!xn_shared_memory_borrow(ctx->service->shared, ctx->key, range, tensor.bytes, out))
         return false;
     tensor.data = out->memory;
     const bool in_place = xn_proto_tensor_in_place(&tensor);
@@ -129,21 +127,20 @@ static bool borrow(const infer_work *infer, const xn_oip_shared *range, xn_tenso
 }
 
 static bool borrow_input(infer_work *infer) {
-    const xn_oip_input *input = infer->inference.input;
+    const xn_oip_input *input = infer->io.input;
     return input->shared.present && borrow(infer, &input->shared, input->tensor, &infer->input);
 }
 
 static bool borrow_output(infer_work *infer) {
-    const xn_oip_result *result = &infer->inference.results[0];
+    const xn_oip_result *result = &infer->io.results[0];
     const xn_tensor_ref tensor = {
         .datatype = result->datatype, .shape = result->shape, .bytes = result->bytes};
-    return lands_in_place(&infer->inference) &&
-           borrow(infer, result->shared, tensor, &infer->output);
+    return lands_in_place(&infer->io) && borrow(infer, result->shared, tensor, &infer->output);
 }
 
 /* Shared memory that the devices reach is not copied. The job then is theirs alone. */
 static void borrow_shared(infer_work *infer) {
-    const xn_service *service = infer->work.exchange->service;
+    const xn_service *service = infer->work.ctx->service;
     xn_job *job = &infer->work.job;
     if (!service->shared || !xn_engine_uses_pinned(service->engine, job->pool))
         return;
@@ -154,118 +151,110 @@ static void borrow_shared(infer_work *infer) {
 /* The output, and unless that is the answer: values gathered from it, and the answer's text, which
  * holds them once more. */
 static xn_status count_output(infer_work *infer, xn_error *error) {
-    const xn_inference *inference = &infer->inference;
-    const size_t bytes = (size_t)inference->images * inference->image_bytes;
-    size_t text, more = xn_inference_gather_bytes(inference) + 2 * XN_COMPUTATION_TEXT_BYTES;
+    const xn_infer_io *io = &infer->io;
+    const size_t bytes = (size_t)io->images * io->image_bytes;
+    size_t text, more = xn_infer_io_gather_bytes(io) + 2 * XN_INFERENCE_TEXT_BYTES;
     infer->work.job.device = -1;
     if (infer->output.memory)
-        return xn_computation_borrow_output(&infer->work, infer->output.memory, more, error);
+        return xn_inference_borrow_output(&infer->work, infer->output.memory, more, error);
     if (leaves_in_place(infer))
-        return xn_computation_count_output(&infer->work, bytes, 0, error);
+        return xn_inference_count_output(&infer->work, bytes, 0, error);
     if (!bound_text(infer, &text) || !xn_add_size(more, text, &more))
         return xn_fail_limit(error, "max-output-bytes", "outputs",
                              "outputs of %zu bytes are too large to be written as asked for",
                              bytes);
-    return xn_computation_count_output(&infer->work, bytes, more, error);
+    return xn_inference_count_output(&infer->work, bytes, more, error);
 }
 
-static xn_status set_deadline(xn_computation *work, const xn_infer_request *parsed,
-                              xn_error *error) {
+static xn_status set_deadline(xn_inference *work, const xn_infer_request *parsed, xn_error *error) {
     if (parsed->timeout_us >= 0)
-        return xn_computation_set_deadline(work, parsed->timeout_us, XN_NS_PER_US, "timeout",
-                                           error);
-    return xn_computation_set_deadline(work, parsed->timeout_ms, XN_NS_PER_MS, "timeout_ms", error);
+        return xn_inference_set_deadline(work, parsed->timeout_us, XN_NS_PER_US, "timeout", error);
+    return xn_inference_set_deadline(work, parsed->timeout_ms, XN_NS_PER_MS, "timeout_ms", error);
 }
 
-static xn_status understand(xn_computation *work, xn_error *error) {
+static xn_status understand(xn_inference *work, xn_error *error) {
     infer_work *infer = infer_of(work);
-    xn_exchange *exchange = work->exchange;
-    const xn_oip_memory memory = {take, exchange};
+    xn_context *ctx = work->ctx;
+    const xn_oip_memory memory = {take, ctx};
     xn_status status =
-        xn_served_get(exchange->service, exchange->name, exchange->version, &infer->served, error);
+        xn_served_model_get(ctx->service, ctx->name, ctx->version, &infer->model, error);
     if (status || (status = parse(infer, error)))
         return status;
-    const xn_infer_request *parsed = &infer->inference.parsed;
-    infer->inference.owner = exchange->key;
+    const xn_infer_request *parsed = &infer->io.parsed;
+    infer->io.owner = ctx->key;
     if (xn_proto_id_valid(parsed->id))
-        xn_request_set_id(exchange->request, parsed->id);
+        xn_request_set_id(ctx->request, parsed->id);
     if ((status = set_deadline(work, parsed, error)) ||
-        (status = xn_computation_set_pool(work, parsed->backend, error)) ||
-        (status = xn_inference_resolve(&infer->inference, &infer->served, exchange->service,
-                                       &memory, &work->job.problem, error)))
+        (status = xn_inference_set_pool(work, parsed->backend, error)) ||
+        (status = xn_infer_io_resolve(&infer->io, &infer->model, ctx->service, &memory,
+                                      &work->job.problem, error)))
         return status;
-    work->job.images = infer->inference.images;
+    work->job.images = infer->io.images;
     borrow_shared(infer);
     return count_output(infer, error);
 }
 
 /* A copy: what the client changes from now on does not matter. */
-static xn_status take_shared(xn_computation *work, const xn_oip_input *input, xn_error *error) {
-    xn_shared_memory *shared = work->exchange->service->shared;
+static xn_status take_shared(xn_inference *work, const xn_oip_input *input, xn_error *error) {
+    xn_shared_memory *shared = work->ctx->service->shared;
     xn_tensor_ref copy = input->tensor;
-    xn_status status = xn_computation_take_input(work, copy.bytes, error);
+    xn_status status = xn_inference_take_input(work, copy.bytes, error);
     if (!status)
-        status = xn_shared_memory_read(shared, work->exchange->key, &input->shared, input->name,
+        status = xn_shared_memory_read(shared, work->ctx->key, &input->shared, input->name,
                                        work->input, copy.bytes, error);
     copy.data = work->input;
     return status ? status : xn_proto_tensor_read(&copy, input->name, work->input, error);
 }
 
-static xn_status prepare(xn_computation *work, xn_error *error) {
+static xn_status prepare(xn_inference *work, xn_error *error) {
     const infer_work *infer = infer_of(work);
-    const xn_oip_input *input = infer->inference.input;
-    work->asset = infer->served.network ? infer->served.network->asset : infer->served.weights;
+    const xn_oip_input *input = infer->io.input;
+    work->asset = infer->model.network ? infer->model.network->asset : infer->model.weights;
     xn_asset_retain(work->asset);
     work->job.input = infer->input.memory;
     if (work->job.input)
         return XN_OK;
     if (input->shared.present)
         return take_shared(work, input, error);
-    return xn_computation_place_input(work, &input->tensor, input->name, error);
+    return xn_inference_place_input(work, &input->tensor, input->name, error);
 }
 
-static bool understanding_is_long(const xn_computation *work) {
-    return xn_computation_parsing_is_long(work->exchange);
-}
-
-static bool preparing_is_long(const xn_computation *work) {
+static bool preparing_is_long(const xn_inference *work) {
     const infer_work *infer = infer_of_const(work);
-    const xn_oip_input *input = infer->inference.input;
+    const xn_oip_input *input = infer->io.input;
     bool moved = !infer->input.memory &&
                  (input->shared.present || !xn_proto_tensor_in_place(&input->tensor));
-    return moved && input->tensor.bytes > XN_COMPUTATION_INLINE_BYTES;
+    return moved && input->tensor.bytes > XN_INFERENCE_INLINE_BYTES;
 }
 
 /* ---- answering ---- */
 
-static bool is_classified(const xn_inference *inference) {
+static bool is_classified(const xn_infer_io *io) {
     bool any = false;
-    for (int i = 0; i < inference->result_count; i++)
-        any = any || inference->results[i].classification;
+    for (int i = 0; i < io->result_count; i++)
+        any = any || io->results[i].classification;
     return any;
 }
 
-static bool answering_is_long(const xn_computation *work) {
-    const xn_inference *inference = &infer_of_const(work)->inference;
-    if (inference->results[0].apart)
+static bool answering_is_long(const xn_inference *work) {
+    const xn_infer_io *io = &infer_of_const(work)->io;
+    if (io->results[0].apart)
         return false;
-    if (work->exchange->answer_coding != XN_CODING_IDENTITY)
+    if (work->ctx->answer_coding != XN_CODING_IDENTITY)
         return work->output_bytes > CODED_BYTES;
-    return work->output_bytes >
-           (is_classified(inference) ? CLASSIFIED_BYTES : XN_COMPUTATION_INLINE_BYTES);
+    return work->output_bytes > (is_classified(io) ? CLASSIFIED_BYTES : XN_INFERENCE_INLINE_BYTES);
 }
 
 static xn_status put_shared(const infer_work *infer, xn_error *error) {
-    const xn_exchange *exchange = infer->work.exchange;
-    const xn_inference *inference = &infer->inference;
+    const xn_context *ctx = infer->work.ctx;
+    const xn_infer_io *io = &infer->io;
     const bool there = infer->output.memory != NULL;
     xn_status status = XN_OK;
-    for (int i = 0; i < inference->result_count && !there && !status; i++) {
-        const xn_oip_result *result = &inference->results[i];
+    for (int i = 0; i < io->result_count && !there && !status; i++) {
+        const xn_oip_result *result = &io->results[i];
         if (result->shared)
-            status =
-                xn_shared_memory_write(exchange->service->shared, exchange->key, result->shared,
-                                       result->name, result->values, result->bytes, error);
+            status = xn_shared_memory_write(ctx->service->shared, ctx->key, result->shared,
+                                            result->name, result->values, result->bytes, error);
     }
     return status;
 }
@@ -276,157 +265,156 @@ static char *write_answer(infer_work *infer, int64_t encode_started_ns, size_t *
     xn_oip_answer answer;
     size_t bound;
     describe(infer, &answer);
-    xn_computation_time_stages(&infer->work, encode_started_ns, &answer.timing);
+    xn_inference_time_stages(&infer->work, encode_started_ns, &answer.timing);
     char *text =
-        xn_oip_answer_bound(&answer, &bound) ? xn_computation_take_text(&infer->work, bound) : NULL;
+        xn_oip_answer_bound(&answer, &bound) ? xn_inference_take_text(&infer->work, bound) : NULL;
     if (text)
         *length = xn_oip_answer_write(&answer, text, header_length);
     return text;
 }
 
 /* The text coded, where the client asked for that and it is smaller so. */
-static char *code(xn_computation *work, char *text, size_t *length) {
-    const xn_coding coding = work->exchange->answer_coding;
+static char *code(xn_inference *work, char *text, size_t *length) {
+    const xn_coding coding = work->ctx->answer_coding;
     xn_error ignored;
     size_t coded;
     if (coding == XN_CODING_IDENTITY || *length <= CODED_BYTES ||
-        xn_ticket_grow(&work->exchange->ticket, *length + XN_COMPUTATION_TEXT_BYTES, &ignored))
+        xn_ticket_grow(&work->ctx->ticket, *length + XN_INFERENCE_TEXT_BYTES, &ignored))
         return text;
-    char *out = xn_computation_take_text(work, *length);
+    char *out = xn_inference_take_text(work, *length);
     if (!out || !xn_coding_encode(coding, text, *length, out, *length - 1, &coded)) {
-        xn_computation_drop_text(out);
+        xn_inference_drop_text(out);
         return text;
     }
-    xn_computation_drop_text(text);
-    xn_request_add_header(work->exchange->request, "Content-Encoding", xn_coding_name(coding));
-    xn_request_add_header(work->exchange->request, "Vary", "Accept-Encoding");
+    xn_inference_drop_text(text);
+    xn_request_add_header(work->ctx->request, "Content-Encoding", xn_coding_name(coding));
+    xn_request_add_header(work->ctx->request, "Vary", "Accept-Encoding");
     *length = coded;
     return out;
 }
 
 static void count_success(infer_work *infer, const xn_timing *t) {
-    const xn_computation *work = &infer->work;
+    const xn_inference *work = &infer->work;
     infer->counted = true;
-    xn_served_count(&infer->served,
-                    &(xn_model_sample){.success = true,
-                                       .images = work->job.images,
-                                       .total_ns = t->total_ns - t->receive_ns,
-                                       .queue_ns = t->queue_ns,
-                                       .input_ns = t->decode_ns + t->upload_ns,
-                                       .infer_ns = t->compute_ns,
-                                       .output_ns = t->download_ns + t->encode_ns,
-                                       .batch_requests = work->job.batch_requests,
-                                       .cache_asked = work->job.recall > XN_RECALL_BYPASS,
-                                       .cache_hit = work->job.recall == XN_RECALL_HIT,
-                                       .cache_ns = work->job.recall_ns});
+    xn_served_model_count(&infer->model,
+                          &(xn_model_sample){.success = true,
+                                             .images = work->job.images,
+                                             .total_ns = t->total_ns - t->receive_ns,
+                                             .queue_ns = t->queue_ns,
+                                             .input_ns = t->decode_ns + t->upload_ns,
+                                             .infer_ns = t->compute_ns,
+                                             .output_ns = t->download_ns + t->encode_ns,
+                                             .batch_requests = work->job.batch_requests,
+                                             .cache_asked = work->job.lookup > XN_LOOKUP_BYPASS,
+                                             .cache_hit = work->job.lookup == XN_LOOKUP_HIT,
+                                             .cache_ns = work->job.cache_ns});
 }
 
-/* The header fields, and all that is told of a success; the media type. */
+/* Header fields, timing and statistics of a success. Returns the media type. */
 static const char *tell_success(infer_work *infer, size_t header_length,
                                 int64_t encode_started_ns) {
-    const xn_computation *work = &infer->work;
+    const xn_inference *work = &infer->work;
     xn_timing timing;
     char number[24];
     if (header_length) {
         snprintf(number, sizeof number, "%zu", header_length);
-        xn_request_add_header(work->exchange->request, "Inference-Header-Content-Length", number);
+        xn_request_add_header(work->ctx->request, "Inference-Header-Content-Length", number);
     }
-    xn_computation_time_stages(work, encode_started_ns, &timing);
-    xn_computation_tell_timing(work, &timing);
+    xn_inference_time_stages(work, encode_started_ns, &timing);
+    xn_inference_tell_timing(work, &timing);
     count_success(infer, &timing);
     return header_length ? "application/octet-stream" : "application/json";
 }
 
 static void respond(infer_work *infer, char *text, size_t length, size_t header_length,
                     int64_t encode_started_ns) {
-    xn_computation *work = &infer->work;
+    xn_inference *work = &infer->work;
     text = code(work, text, &length);
-    xn_computation_respond_text(work, tell_success(infer, header_length, encode_started_ns), text,
-                                length);
+    xn_inference_respond_text(work, tell_success(infer, header_length, encode_started_ns), text,
+                              length);
 }
 
 /* The header right in front of the values; what lies there is not asked for. */
 static void answer_in_place(infer_work *infer, int64_t encode_started_ns) {
-    const xn_inference *inference = &infer->inference;
+    const xn_infer_io *io = &infer->io;
     _Alignas(8) char header[XN_PROTO_HEADROOM_BYTES];
-    char *values = (char *)infer->work.job.output + inference->offsets[0];
+    char *values = (char *)infer->work.job.output + io->offsets[0];
     xn_oip_answer answer;
     size_t length = 0;
     describe(infer, &answer);
-    xn_computation_time_stages(&infer->work, encode_started_ns, &answer.timing);
+    xn_inference_time_stages(&infer->work, encode_started_ns, &answer.timing);
     xn_oip_answer_write(&answer, header, &length);
     memcpy(values - length, header, length);
-    xn_computation_respond_output(&infer->work, tell_success(infer, length, encode_started_ns),
-                                  values - length, length + inference->results[0].bytes);
+    xn_inference_respond_output(&infer->work, tell_success(infer, length, encode_started_ns),
+                                values - length, length + io->results[0].bytes);
 }
 
 static void answer_written(infer_work *infer, int64_t encode_started_ns) {
-    xn_computation *work = &infer->work;
-    const size_t gathered = xn_inference_gather_bytes(&infer->inference);
-    char *room = gathered ? xn_computation_take_text(work, gathered) : NULL, *text = NULL;
+    xn_inference *work = &infer->work;
+    const size_t gathered = xn_infer_io_gather_bytes(&infer->io);
+    char *room = gathered ? xn_inference_take_text(work, gathered) : NULL, *text = NULL;
     size_t length = 0, header_length = 0;
     xn_error error;
     xn_status status = XN_OK;
     if (!gathered || room) {
-        xn_inference_set_values(&infer->inference, work->job.output, (unsigned char *)room);
+        xn_infer_io_set_values(&infer->io, work->job.output, (unsigned char *)room);
         status = put_shared(infer, &error);
         if (!status)
             text = write_answer(infer, encode_started_ns, &length, &header_length);
     }
-    xn_computation_drop_text(room);
+    xn_inference_drop_text(room);
     if (status)
-        xn_exchange_fail(work->exchange, &error);
+        xn_context_fail(work->ctx, &error);
     else if (text)
         respond(infer, text, length, header_length, encode_started_ns);
     else
-        xn_exchange_json(work->exchange, 200, NULL, 0); /* there is no memory */
+        xn_context_fail_memory(work->ctx);
 }
 
-static void answer(xn_computation *work, int64_t encode_started_ns) {
+static void answer(xn_inference *work, int64_t encode_started_ns) {
     infer_work *infer = infer_of(work);
-    if (infer->inference.results[0].apart)
+    if (infer->io.results[0].apart)
         answer_in_place(infer, encode_started_ns);
     else
         answer_written(infer, encode_started_ns);
 }
 
-static void infer_finished(xn_computation *work) {
+static void infer_finished(xn_inference *work) {
     infer_work *infer = infer_of(work);
-    const xn_model_sample failure = {.total_ns = xn_now_ns() -
-                                                 xn_request_received_ns(work->exchange->request)};
-    if (!infer->counted && (infer->served.network || infer->served.weights))
-        xn_served_count(&infer->served, &failure);
+    const xn_model_sample failure = {.total_ns =
+                                         xn_now_ns() - xn_request_received_ns(work->ctx->request)};
+    if (!infer->counted && (infer->model.network || infer->model.weights))
+        xn_served_model_count(&infer->model, &failure);
     xn_shared_memory_give_back(&infer->input);
     xn_shared_memory_give_back(&infer->output);
-    xn_served_release(&infer->served);
+    xn_served_model_release(&infer->model);
 }
 
-static const xn_computation_kind kind = {.understanding_is_long = understanding_is_long,
-                                         .understand = understand,
-                                         .preparing_is_long = preparing_is_long,
-                                         .prepare = prepare,
-                                         .answering_is_long = answering_is_long,
-                                         .answer = answer,
-                                         .finished = infer_finished};
+static const xn_inference_kind kind = {.understand = understand,
+                                       .preparing_is_long = preparing_is_long,
+                                       .prepare = prepare,
+                                       .answering_is_long = answering_is_long,
+                                       .answer = answer,
+                                       .finished = infer_finished};
 
 /* A name that nothing answers to is refused before its body is read. */
-static void headers(xn_exchange *exchange) {
-    xn_served served;
+static void headers(xn_context *ctx) {
+    xn_served_model model;
     xn_error error;
-    if (xn_served_get(exchange->service, exchange->name, exchange->version, &served, &error)) {
-        xn_exchange_fail(exchange, &error);
+    if (xn_served_model_get(ctx->service, ctx->name, ctx->version, &model, &error)) {
+        xn_context_fail(ctx, &error);
         return;
     }
-    xn_served_release(&served);
-    xn_exchange_accept_inference(exchange);
+    xn_served_model_release(&model);
+    xn_context_accept_inference(ctx);
 }
 
-static void complete(xn_exchange *exchange) {
-    xn_computation_start(exchange, &kind, sizeof(infer_work));
+static void complete(xn_context *ctx) {
+    xn_inference_start(ctx, &kind, sizeof(infer_work));
 }
 
 const xn_resource xn_infer_resource = {.headers = headers,
                                        .complete = complete,
-                                       .answer = xn_computation_answer,
-                                       .gone = xn_computation_gone,
-                                       .finished = xn_computation_finished};
+                                       .answer = xn_inference_answer,
+                                       .gone = xn_inference_gone,
+                                       .finished = xn_inference_finished};

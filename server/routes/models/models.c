@@ -1,39 +1,30 @@
 /* models.c: what is said of the models that are served: metadata, configuration, readiness and
  * statistics, as the Open Inference Protocol and its clients have them. */
-#include "document.h"
 #include "resources.h"
-#include "served.h"
+#include "served_model.h"
 #include "xn_mem.h"
 
 #include <string.h>
 
 /* False: refused. */
-static bool get(xn_exchange *exchange, xn_served *out) {
+static bool get(xn_context *ctx, xn_served_model *out) {
     xn_error error;
-    if (!xn_served_get(exchange->service, exchange->name, exchange->version, out, &error))
+    if (!xn_served_model_get(ctx->service, ctx->name, ctx->version, out, &error))
         return true;
-    xn_exchange_fail(exchange, &error);
+    xn_context_fail(ctx, &error);
     return false;
 }
 
-static void respond(xn_exchange *exchange, xn_document *text) {
-    size_t length = 0;
-    xn_document_add(text, "\n");
-    char *body = xn_document_take(text, &length);
-    xn_exchange_json(exchange, 200, body, length);
-}
-
 /* A document about the model of the path. */
-static void respond_about(xn_exchange *exchange,
-                          void (*append)(xn_document *text, const xn_exchange *exchange,
-                                         const xn_served *served)) {
+static void respond_about(xn_context *ctx, void (*append)(xn_document *text, const xn_context *ctx,
+                                                          const xn_served_model *model)) {
     xn_document text = {0};
-    xn_served served;
-    if (!get(exchange, &served))
+    xn_served_model model;
+    if (!get(ctx, &model))
         return;
-    append(&text, exchange, &served);
-    xn_served_release(&served);
-    respond(exchange, &text);
+    append(&text, ctx, &model);
+    xn_served_model_release(&model);
+    xn_context_json(ctx, 200, &text);
 }
 
 static void append_member(xn_document *text, const char *name, const char *value) {
@@ -58,41 +49,40 @@ static void append_end(xn_document *text, const xn_model_end *end) {
     xn_document_add(text, "}");
 }
 
-static void append_metadata(xn_document *text, const xn_exchange *exchange,
-                            const xn_served *served) {
-    (void)exchange;
+static void append_metadata(xn_document *text, const xn_context *ctx,
+                            const xn_served_model *model) {
+    (void)ctx;
     xn_document_add(text, "{");
-    append_member(text, "name", served->name);
+    append_member(text, "name", model->name);
     xn_document_add(text, ", \"versions\": [\"%s\"], \"platform\": \"%s\", \"inputs\": [",
-                    served->version, served->platform);
-    append_end(text, served->input);
+                    model->version, model->platform);
+    append_end(text, model->input);
     xn_document_add(text, "], \"outputs\": [");
-    for (int i = 0; i < served->output_count; i++) {
+    for (int i = 0; i < model->output_count; i++) {
         xn_document_add(text, "%s", i ? ", " : "");
-        append_end(text, &served->outputs[i]);
+        append_end(text, &model->outputs[i]);
     }
     xn_document_add(text, "]}");
 }
 
-static void show_model(xn_exchange *exchange) {
-    respond_about(exchange, append_metadata);
+static void show_model(xn_context *ctx) {
+    respond_about(ctx, append_metadata);
 }
 
-static void show_ready(xn_exchange *exchange) {
-    static char nothing[1];
+static void show_ready(xn_context *ctx) {
     xn_engine_health health;
-    xn_served served;
+    xn_served_model model;
     xn_error error;
-    if (!get(exchange, &served))
+    if (!get(ctx, &model))
         return;
-    xn_served_release(&served);
-    xn_engine_health_get(exchange->service->engine, &health);
+    xn_served_model_release(&model);
+    xn_engine_health_get(ctx->service->engine, &health);
     if (health.ready) {
-        xn_request_respond(exchange->request, 200, NULL, nothing, 0, NULL, NULL);
+        xn_request_respond_empty(ctx->request, 200);
         return;
     }
     xn_fail(&error, XN_ERR_LOADING, "model", "the server is not ready: %s", health.reason);
-    xn_exchange_fail(exchange, &error);
+    xn_context_fail(ctx, &error);
 }
 
 /* ---- configuration: of a model's, what clients read ---- */
@@ -114,21 +104,21 @@ static void append_config_end(xn_document *text, const xn_model_end *end) {
     append_list(text, &end->shape, "");
 }
 
-static void append_config(xn_document *text, const xn_exchange *exchange, const xn_served *served) {
-    const xn_model_end *input = served->input;
+static void append_config(xn_document *text, const xn_context *ctx, const xn_served_model *model) {
+    const xn_model_end *input = model->input;
     xn_document_add(text, "{");
-    append_member(text, "name", served->name);
+    append_member(text, "name", model->name);
     xn_document_add(text,
                     ", \"platform\": \"%s\", \"backend\": \"xnord\", \"version_policy\": "
                     "{\"latest\": {\"num_versions\": 1}}, \"max_batch_size\": %lld, \"input\": [{",
-                    served->platform, (long long)served->max_batch_size);
+                    model->platform, (long long)model->max_batch_size);
     append_config_end(text, input);
     if (input->shape.rank == 3)
         xn_document_add(text, ", \"format\": \"FORMAT_%s\"",
-                        served->layout == XN_IMAGE_NHWC ? "NHWC" : "NCHW");
+                        model->layout == XN_IMAGE_NHWC ? "NHWC" : "NCHW");
     xn_document_add(text, "}], \"output\": [");
-    for (int i = 0; i < served->output_count; i++) {
-        const xn_model_end *output = &served->outputs[i];
+    for (int i = 0; i < model->output_count; i++) {
+        const xn_model_end *output = &model->outputs[i];
         xn_document_add(text, "%s{", i ? ", " : "");
         append_config_end(text, output);
         if (output->labels) {
@@ -141,11 +131,11 @@ static void append_config(xn_document *text, const xn_exchange *exchange, const 
                     "], \"dynamic_batching\": {\"preferred_batch_size\": [], "
                     "\"max_queue_delay_microseconds\": %lld}, \"model_transaction_policy\": "
                     "{\"decoupled\": false}}",
-                    (long long)exchange->service->config->batch_delay_us);
+                    (long long)ctx->service->config->batch_delay_us);
 }
 
-static void show_config(xn_exchange *exchange) {
-    respond_about(exchange, append_config);
+static void show_config(xn_context *ctx) {
+    respond_about(ctx, append_config);
 }
 
 /* ---- statistics ---- */
@@ -183,88 +173,85 @@ static void append_stats(xn_document *text, const char *name, const char *versio
     xn_document_add(text, "}, \"batch_stats\": []}");
 }
 
-static void append_served_stats(xn_document *text, const xn_exchange *exchange,
-                                const xn_served *served) {
+static void append_served_stats(xn_document *text, const xn_served_model *model) {
     xn_model_stats stats;
-    (void)exchange;
-    xn_served_stats_read(served, &stats);
-    append_stats(text, served->name, served->version, &stats);
+    xn_served_model_stats_read(model, &stats);
+    append_stats(text, model->name, model->version, &stats);
 }
 
-static void append_one_stats(xn_document *text, const xn_exchange *exchange,
-                             const xn_served *served) {
+static void append_one_stats(xn_document *text, const xn_context *ctx,
+                             const xn_served_model *model) {
+    (void)ctx;
     xn_document_add(text, "{\"model_stats\": [");
-    append_served_stats(text, exchange, served);
+    append_served_stats(text, model);
     xn_document_add(text, "]}");
 }
 
-static void show_stats(xn_exchange *exchange) {
-    respond_about(exchange, append_one_stats);
+static void show_stats(xn_context *ctx) {
+    respond_about(ctx, append_one_stats);
 }
 
 /* Of that name, if it is still served. */
-static void append_named_stats(xn_document *text, const xn_exchange *exchange,
-                               const xn_model_item *item, bool *any) {
-    xn_served served;
+static void append_named_stats(xn_document *text, const xn_context *ctx, const xn_model_item *item,
+                               bool *any) {
+    xn_served_model model;
     xn_error ignored;
-    if (xn_served_get(exchange->service, item->name, item->version, &served, &ignored))
+    if (xn_served_model_get(ctx->service, item->name, item->version, &model, &ignored))
         return;
     xn_document_add(text, "%s", *any ? ", " : "");
-    append_served_stats(text, exchange, &served);
-    xn_served_release(&served);
+    append_served_stats(text, &model);
+    xn_served_model_release(&model);
     *any = true;
 }
 
-static xn_status append_models_stats(xn_document *text, const xn_exchange *exchange, bool *any,
+static xn_status append_models_stats(xn_document *text, const xn_context *ctx, bool *any,
                                      xn_error *error) {
     xn_model_item *items = NULL;
     size_t count = 0;
-    xn_status status = exchange->service->models
-                           ? xn_models_list(exchange->service->models, &items, &count, error)
-                           : XN_OK;
+    xn_status status =
+        ctx->service->models ? xn_models_list(ctx->service->models, &items, &count, error) : XN_OK;
     for (size_t i = 0; i < count; i++)
         if (items[i].state == XN_MODEL_READY)
-            append_named_stats(text, exchange, &items[i], any);
+            append_named_stats(text, ctx, &items[i], any);
     xn_mem_free(items);
     return status;
 }
 
-static xn_status append_weights_stats(xn_document *text, const xn_exchange *exchange, bool *any,
+static xn_status append_weights_stats(xn_document *text, const xn_context *ctx, bool *any,
                                       xn_error *error) {
     xn_store_item *items = NULL;
     size_t count = 0;
-    xn_status status =
-        xn_store_list(xn_engine_store(exchange->service->engine), &items, &count, error);
+    xn_status status = xn_store_list(xn_engine_store(ctx->service->engine), &items, &count, error);
     for (size_t i = 0; i < count; i++) {
-        xn_served served;
+        xn_served_model model;
         xn_error ignored;
-        if (xn_served_get(exchange->service, items[i].name, "", &served, &ignored))
+        if (xn_served_model_get(ctx->service, items[i].name, "", &model, &ignored))
             continue;
-        if (served.weights) { /* else a network has the name, and was there already */
+        if (model.weights) { /* else a network has the name, and was there already */
             xn_document_add(text, "%s", *any ? ", " : "");
-            append_served_stats(text, exchange, &served);
+            append_served_stats(text, &model);
             *any = true;
         }
-        xn_served_release(&served);
+        xn_served_model_release(&model);
     }
     xn_mem_free(items);
     return status;
 }
 
-static void show_all_stats(xn_exchange *exchange) {
+static void show_all_stats(xn_context *ctx) {
     xn_document text = {0};
     xn_error error;
     bool any = false;
     xn_document_add(&text, "{\"model_stats\": [");
-    if (append_models_stats(&text, exchange, &any, &error) ||
-        append_weights_stats(&text, exchange, &any, &error)) {
+    if (append_models_stats(&text, ctx, &any, &error) ||
+        append_weights_stats(&text, ctx, &any, &error)) {
         size_t length;
         xn_mem_free(xn_document_take(&text, &length));
-        xn_exchange_fail(exchange, &error);
+        xn_context_fail(ctx, &error);
         return;
     }
     xn_document_add(&text, "]}");
-    respond(exchange, &text);
+    xn_context_json(ctx, 200, &text);
 }
 
 const xn_resource xn_model_resource = {.complete = show_model};

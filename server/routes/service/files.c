@@ -81,8 +81,8 @@ static bool is_known(const xn_request *request, const char *tag) {
     return known && (!strcmp(known, "*") || strstr(known, tag));
 }
 
-static void show_file(xn_exchange *exchange) {
-    xn_request *request = exchange->request;
+static void show_file(xn_context *ctx) {
+    xn_request *request = ctx->request;
     const embedded_file *file = find(xn_request_path(request));
     const bool coded =
         xn_coding_choose(xn_request_header(request, "Accept-Encoding")) == XN_CODING_GZIP;
@@ -94,8 +94,7 @@ static void show_file(xn_exchange *exchange) {
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++)
         xn_request_add_header(request, headers[i].name, headers[i].value);
     if (is_known(request, tag)) {
-        static char nothing[1];
-        xn_request_respond(request, 304, NULL, nothing, 0, NULL, NULL);
+        xn_request_respond_empty(request, 304);
         return;
     }
     if (coded)

@@ -1,14 +1,12 @@
 /* meta.c: the small documents: health, what the server is and allows, metrics. */
-#include "document.h"
 #include "resources.h"
 #include "xn_mem.h"
 
 #include <stdio.h>
 
-static void show_live(xn_exchange *exchange) {
+static void show_live(xn_context *ctx) {
     static char body[] = "{\"live\": true}\n";
-    xn_request_respond(exchange->request, 200, "application/json", body, sizeof body - 1, NULL,
-                       NULL);
+    xn_request_respond(ctx->request, 200, "application/json", body, sizeof body - 1, NULL, NULL);
 }
 
 static void append_devices(xn_document *text, const xn_engine *engine) {
@@ -25,11 +23,10 @@ static void append_devices(xn_document *text, const xn_engine *engine) {
     xn_document_add(text, "]");
 }
 
-static void show_ready(xn_exchange *exchange) {
-    xn_engine *engine = exchange->service->engine;
+static void show_ready(xn_context *ctx) {
+    xn_engine *engine = ctx->service->engine;
     xn_engine_health health;
     xn_document text = {0};
-    size_t length = 0;
     xn_engine_health_get(engine, &health);
     xn_document_add(&text, "{\"ready\": %s, \"backend\": ", health.ready ? "true" : "false");
     xn_document_string(&text, health.backend);
@@ -37,25 +34,21 @@ static void show_ready(xn_exchange *exchange) {
     xn_document_string(&text, health.reason);
     xn_document_add(&text, ", \"devices\": ");
     append_devices(&text, engine);
-    xn_document_add(&text, "}\n");
-    char *body = xn_document_take(&text, &length);
-    if (body && !health.ready) /* without a body the error adds it */
-        xn_exchange_add_retry_after(exchange);
-    xn_exchange_json(exchange, health.ready ? 200 : 503, body, length);
+    xn_document_add(&text, "}");
+    xn_context_json(ctx, health.ready ? 200 : 503, &text);
 }
 
-static void show_server(xn_exchange *exchange) {
-    const xn_config *c = exchange->service->config;
-    xn_engine *engine = exchange->service->engine;
+static void show_server(xn_context *ctx) {
+    const xn_config *c = ctx->service->config;
+    xn_engine *engine = ctx->service->engine;
     xn_engine_health health;
     xn_document text = {0};
-    size_t length = 0;
     xn_engine_health_get(engine, &health);
     xn_document_add(&text,
                     "{\"name\": \"xnord\", \"version\": \"%s\", \"extensions\": "
                     "[\"binary_tensor_data\", \"classification\", \"model_configuration\", "
                     "\"model_repository\", \"statistics\"%s], \"backend\": ",
-                    XN_VERSION, exchange->service->shared ? ", \"system_shared_memory\"" : "");
+                    XN_VERSION, ctx->service->shared ? ", \"system_shared_memory\"" : "");
     xn_document_string(&text, health.backend);
     xn_document_add(&text, ", \"devices\": ");
     append_devices(&text, engine);
@@ -63,32 +56,31 @@ static void show_server(xn_exchange *exchange) {
                     ", \"limits\": {\"max_body_bytes\": %lld, \"max_elements\": %lld, "
                     "\"max_output_bytes\": %lld, \"max_operations\": %lld, \"queue_depth\": %lld, "
                     "\"queue_bytes\": %lld, \"max_image_bytes\": %lld, \"timeout_ms\": %lld, "
-                    "\"max_timeout_ms\": %lld, \"max_batch_images\": %lld}}\n",
+                    "\"max_timeout_ms\": %lld, \"max_batch_images\": %lld}}",
                     (long long)c->max_body_bytes, (long long)c->max_elements,
                     (long long)c->max_output_bytes, (long long)c->max_operations,
                     (long long)c->queue_depth, (long long)c->queue_bytes,
                     (long long)xn_config_image_bytes(c), (long long)c->timeout_ms,
                     (long long)c->max_timeout_ms, (long long)c->max_batch_images);
-    char *body = xn_document_take(&text, &length);
-    xn_exchange_json(exchange, 200, body, length);
+    xn_context_json(ctx, 200, &text);
 }
 
-static void show_metrics(xn_exchange *exchange) {
+static void show_metrics(xn_context *ctx) {
     size_t length = 0;
-    char *text = xn_metrics_render(xn_engine_metrics(exchange->service->engine), &length);
+    char *text = xn_metrics_render(xn_engine_metrics(ctx->service->engine), &length);
     if (!text) {
-        xn_exchange_json(exchange, 200, NULL, 0);
+        xn_context_fail_memory(ctx);
         return;
     }
-    xn_request_respond(exchange->request, 200, "text/plain; version=0.0.4; charset=utf-8", text,
-                       length, xn_mem_free, text);
+    xn_request_respond(ctx->request, 200, "text/plain; version=0.0.4; charset=utf-8", text, length,
+                       xn_mem_free, text);
 }
 
-static void refuse_unsupported(xn_exchange *exchange) {
+static void refuse_unsupported(xn_context *ctx) {
     char message[256];
     snprintf(message, sizeof message, "%.100s is not supported by this server",
-             xn_request_path(exchange->request));
-    xn_exchange_refuse(exchange, 501, XN_REJECT_OTHER, "not_implemented", "path", message);
+             xn_request_path(ctx->request));
+    xn_context_refuse(ctx, 501, XN_REJECT_OTHER, "not_implemented", "path", message);
 }
 
 const xn_resource xn_unsupported_resource = {.complete = refuse_unsupported};

@@ -56,13 +56,13 @@ static bool is_same(const xn_recent *recent, kept_kind kind, const xn_proto_body
            !memcmp(recent->header, body->bytes, body->header_length);
 }
 
-/* *kept as such a block, of whatever; NULL without memory. */
-static xn_recent *block_of(void **kept, kept_kind kind, size_t bytes) {
-    xn_recent *recent = *kept;
+/* *data as such a block, of whatever; NULL without memory. */
+static xn_recent *block_of(void **data, kept_kind kind, size_t bytes) {
+    xn_recent *recent = *data;
     if (recent && recent->kind == kind)
         return recent;
     xn_mem_free(recent);
-    *kept = recent = xn_mem_alloc(bytes);
+    *data = recent = xn_mem_alloc(bytes);
     if (recent)
         recent->kind = kind;
     return recent;
@@ -112,9 +112,9 @@ bool xn_recent_find(const xn_recent *recent, const xn_proto_body *body, xn_conv_
     return true;
 }
 
-void xn_recent_keep(void **kept, const xn_proto_body *body, const xn_conv_request *parsed) {
+void xn_recent_keep(void **data, const xn_proto_body *body, const xn_conv_request *parsed) {
     recent_conv *conv =
-        is_conv(body) ? (recent_conv *)block_of(kept, KEPT_CONV, sizeof *conv) : NULL;
+        is_conv(body) ? (recent_conv *)block_of(data, KEPT_CONV, sizeof *conv) : NULL;
     if (!conv)
         return;
     keep_header(&conv->head, body);
@@ -140,10 +140,10 @@ bool xn_recent_find_infer(xn_recent *recent, const xn_proto_body *body, xn_infer
     return true;
 }
 
-void *xn_recent_take_infer(void **kept, const xn_proto_body *body, size_t bytes) {
+void *xn_recent_take_infer(void **data, const xn_proto_body *body, size_t bytes) {
     if (!body->has_header_length || !is_short(body) || bytes > INFER_ROOM)
         return NULL;
-    recent_infer *infer = (recent_infer *)block_of(kept, KEPT_INFER, MOST_BYTES);
+    recent_infer *infer = (recent_infer *)block_of(data, KEPT_INFER, MOST_BYTES);
     if (!infer)
         return NULL;
     infer->head.header_length = 0;

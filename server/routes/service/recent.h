@@ -1,7 +1,7 @@
-/* recent.h: what the last header of a connection meant. Most clients send the same header over and
- * over, with other values behind it: then it is compared, not parsed. Only JSON headers with their
- * length given, and only what parsed without an error. One header is kept, of /conv or of an
- * inference request. */
+/* recent.h: a cache of one parsed JSON header a connection. Most clients send the same header again
+ * and again, with other values behind it: then it is compared, not parsed. Only a header whose
+ * length was given, and that parsed without an error, is cached; of /conv or of an inference
+ * request. */
 #ifndef XN_RECENT_H
 #define XN_RECENT_H
 

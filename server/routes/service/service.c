@@ -14,26 +14,25 @@
 #include <stdio.h>
 #include <string.h>
 
-static void refuse_path(xn_exchange *exchange) {
+static void refuse_path(xn_context *ctx) {
     char message[256];
     snprintf(message, sizeof message,
              "there is nothing at %.100s; see /openapi.yaml for what there is",
-             xn_request_path(exchange->request));
-    xn_exchange_refuse(exchange, 404, XN_REJECT_OTHER, "not_found", "path", message);
+             xn_request_path(ctx->request));
+    xn_context_refuse(ctx, 404, XN_REJECT_OTHER, "not_found", "path", message);
 }
 
-static void refuse_method(xn_exchange *exchange, const xn_route *route) {
+static void refuse_method(xn_context *ctx, const xn_route *route) {
     char message[256], allow[64];
     xn_route_allow(route, allow, sizeof allow);
-    xn_request_add_header(exchange->request, "Allow", allow);
-    if (!strcmp(xn_request_method(exchange->request), "OPTIONS")) {
-        static char nothing[1];
-        xn_request_respond(exchange->request, 204, NULL, nothing, 0, NULL, NULL);
+    xn_request_add_header(ctx->request, "Allow", allow);
+    if (!strcmp(xn_request_method(ctx->request), "OPTIONS")) {
+        xn_request_respond_empty(ctx->request, 204);
         return;
     }
     snprintf(message, sizeof message, "the method is %.32s; %.100s takes %s",
-             xn_request_method(exchange->request), xn_request_path(exchange->request), allow);
-    xn_exchange_refuse(exchange, 405, XN_REJECT_OTHER, "method_not_allowed", "method", message);
+             xn_request_method(ctx->request), xn_request_path(ctx->request), allow);
+    xn_context_refuse(ctx, 405, XN_REJECT_OTHER, "method_not_allowed", "method", message);
 }
 
 #define REFUSED_KEYS_A_SECOND 10
@@ -54,21 +53,21 @@ void xn_service_tick(int64_t now_ns) {
     xn_bounded_log_tick(&refused_keys, now_ns);
 }
 
-/* Whoever has no key is told nothing but that: not which routes there are, nor their methods. */
-static bool authorized(xn_exchange *exchange, const xn_route *route) {
-    const char *header = xn_request_header(exchange->request, "Authorization");
-    if ((route && route->open) || xn_auth_match(exchange->service->auth, header, &exchange->key))
+/* A client without a key learns nothing else: neither which routes there are, nor their methods. */
+static bool authorized(xn_context *ctx, const xn_route *route) {
+    const char *header = xn_request_header(ctx->request, "Authorization");
+    if ((route && route->open) || xn_auth_match(ctx->service->auth, header, &ctx->key))
         return true;
-    log_refused_key(exchange->request, header);
-    xn_request_add_header(exchange->request, "WWW-Authenticate", "Bearer realm=\"xnord\"");
-    xn_exchange_refuse(exchange, 401, XN_REJECT_UNAUTHORIZED, "unauthorized", "Authorization",
-                       "a key is needed: send Authorization: Bearer KEY with a key of this "
-                       "server's");
+    log_refused_key(ctx->request, header);
+    xn_request_add_header(ctx->request, "WWW-Authenticate", "Bearer realm=\"xnord\"");
+    xn_context_refuse(ctx, 401, XN_REJECT_UNAUTHORIZED, "unauthorized", "Authorization",
+                      "a key is needed: send Authorization: Bearer KEY with a key of this "
+                      "server's");
     return false;
 }
 
-static bool refuse_name(xn_exchange *exchange, const char *field, const char *message) {
-    xn_exchange_refuse(exchange, 400, XN_REJECT_MALFORMED, "bad_request", field, message);
+static bool refuse_name(xn_context *ctx, const char *field, const char *message) {
+    xn_context_refuse(ctx, 400, XN_REJECT_MALFORMED, "bad_request", field, message);
     return false;
 }
 
@@ -80,124 +79,124 @@ static bool is_region_name(const char *text) {
 }
 
 /* The first parameter of a path: a name of weights, of a model, or of a region of shared memory. */
-static bool take_name(xn_exchange *exchange, const char *text, size_t length) {
-    const char *of = exchange->label == XN_ROUTE_WEIGHTS ? "weights" : "a model";
+static bool take_name(xn_context *ctx, const char *text, size_t length) {
+    const char *of = ctx->label == XN_ROUTE_WEIGHTS ? "weights" : "a model";
     const int shown = length < 140 ? (int)length : 140;
     char message[400];
-    bool fits = length < sizeof exchange->name;
-    snprintf(exchange->name, sizeof exchange->name, "%.*s", fits ? (int)length : 0, text);
-    if (exchange->label == XN_ROUTE_SHM && fits && is_region_name(exchange->name))
+    bool fits = length < sizeof ctx->name;
+    snprintf(ctx->name, sizeof ctx->name, "%.*s", fits ? (int)length : 0, text);
+    if (ctx->label == XN_ROUTE_SHM && fits && is_region_name(ctx->name))
         return true;
-    if (exchange->label == XN_ROUTE_SHM) {
+    if (ctx->label == XN_ROUTE_SHM) {
         snprintf(message, sizeof message,
                  "the name of a region is \"%.*s\"; it must be 1 to %d printable characters of "
                  "ASCII",
                  shown, text, XN_PROTO_MAX_NAME);
-        return refuse_name(exchange, "name", message);
+        return refuse_name(ctx, "name", message);
     }
-    if (fits && xn_proto_name_valid(exchange->name))
+    if (fits && xn_proto_name_valid(ctx->name))
         return true;
     snprintf(message, sizeof message,
              "the name of %s is \"%.*s\"; it must be 1 to %d of A-Z a-z 0-9 . _ -, and "
              "not . or ..",
              of, shown, text, XN_PROTO_MAX_NAME);
-    return refuse_name(exchange, "name", message);
+    return refuse_name(ctx, "name", message);
 }
 
-static bool take_version(xn_exchange *exchange, const char *text, size_t length) {
+static bool take_version(xn_context *ctx, const char *text, size_t length) {
     char message[200];
-    bool digits = length < sizeof exchange->version && strspn(text, "0123456789") >= length;
-    snprintf(exchange->version, sizeof exchange->version, "%.*s", digits ? (int)length : 0, text);
+    bool digits = length < sizeof ctx->version && strspn(text, "0123456789") >= length;
+    snprintf(ctx->version, sizeof ctx->version, "%.*s", digits ? (int)length : 0, text);
     if (digits)
         return true;
     snprintf(message, sizeof message, "the version of a model is \"%.*s\"; it must be a number",
              length < 40 ? (int)length : 40, text);
-    return refuse_name(exchange, "version", message);
+    return refuse_name(ctx, "version", message);
 }
 
-static bool take_parameters(xn_exchange *exchange, const xn_route_match *match) {
+static bool take_parameters(xn_context *ctx, const xn_route_match *match) {
     const char *name = match->parameters[0].text, *version = match->parameters[1].text;
-    return (!name || take_name(exchange, name, match->parameters[0].length)) &&
-           (!version || take_version(exchange, version, match->parameters[1].length));
+    return (!name || take_name(ctx, name, match->parameters[0].length)) &&
+           (!version || take_version(ctx, version, match->parameters[1].length));
 }
 
 static void on_more(void *context, xn_request *request, size_t bytes) {
     (void)context;
-    xn_exchange_grow_body(xn_request_user(request), bytes);
+    xn_context_grow_body(xn_request_user(request), bytes);
 }
 
 static void on_headers(void *context, xn_request *request) {
     const char *path = xn_request_path(request);
     xn_route_match match;
-    xn_exchange *exchange = xn_request_take(request, sizeof *exchange);
-    if (!exchange) {
+    xn_context *ctx = xn_request_alloc(request, sizeof *ctx);
+    if (!ctx) {
         xn_request_abort(request);
         return;
     }
-    exchange->service = context;
-    exchange->request = request;
-    exchange->label = XN_ROUTE_OTHER;
-    xn_request_set_user(request, exchange);
+    ctx->service = context;
+    ctx->request = request;
+    ctx->label = XN_ROUTE_OTHER;
+    xn_request_set_user(request, ctx);
     const xn_route *route = xn_route_find(path, &match) ? match.route : NULL;
     if (route)
-        exchange->label = route->label;
-    exchange->oip = xn_route_is_oip(path);
-    if (!authorized(exchange, route))
+        ctx->label = route->label;
+    ctx->oip = xn_route_is_oip(path);
+    if (!authorized(ctx, route))
         return;
     if (!route) {
-        refuse_path(exchange);
+        refuse_path(ctx);
         return;
     }
     const xn_resource *resource = xn_route_resource(route, xn_request_method(request));
     if (!resource) {
-        refuse_method(exchange, route);
+        refuse_method(ctx, route);
         return;
     }
-    if (!take_parameters(exchange, &match))
+    if (!take_parameters(ctx, &match))
         return;
-    exchange->resource = resource;
+    ctx->resource = resource;
     if (resource->headers)
-        resource->headers(exchange);
+        resource->headers(ctx);
 }
 
 static void on_complete(void *context, xn_request *request) {
-    xn_exchange *exchange = xn_request_user(request);
+    xn_context *ctx = xn_request_user(request);
     (void)context;
-    xn_ticket_arrived(&exchange->ticket);
-    if (xn_exchange_end_body(exchange))
-        exchange->resource->complete(exchange);
+    xn_ticket_arrived(&ctx->ticket);
+    if (xn_context_end_body(ctx))
+        ctx->resource->complete(ctx);
 }
 
 static void on_answer(void *context, xn_request *request) {
-    xn_exchange *exchange = xn_request_user(request);
+    xn_context *ctx = xn_request_user(request);
     (void)context;
-    exchange->resource->answer(exchange);
+    ctx->resource->answer(ctx);
 }
 
 static void on_gone(void *context, xn_request *request) {
-    xn_exchange *exchange = xn_request_user(request);
+    xn_context *ctx = xn_request_user(request);
     (void)context;
-    if (exchange->resource->gone)
-        exchange->resource->gone(exchange);
+    if (ctx->resource->gone)
+        ctx->resource->gone(ctx);
 }
 
 static void on_finished(void *context, xn_request *request, int status, bool delivered) {
     xn_service *service = context;
-    xn_exchange *exchange = xn_request_user(request);
+    xn_context *ctx = xn_request_user(request);
     if (status)
-        xn_metrics_request(xn_engine_metrics(service->engine),
-                           exchange ? exchange->label : XN_ROUTE_OTHER, status);
+        xn_metrics_request(xn_engine_metrics(service->engine), ctx ? ctx->label : XN_ROUTE_OTHER,
+                           status);
     if (service->config->access_log != XN_ACCESS_OFF)
         xn_access_log(service->config->access_log, request, status, delivered);
     xn_log(XN_LOG_DEBUG, xn_request_id(request), "answered %d%s", status,
            delivered ? "" : ", not delivered");
-    if (!exchange)
+    if (!ctx)
         return;
-    const bool in_use = exchange->in_use;
-    if (exchange->resource && exchange->resource->finished)
-        exchange->resource->finished(exchange);
+    const bool in_use = ctx->in_use;
+    if (ctx->resource && ctx->resource->finished)
+        ctx->resource->finished(ctx);
     if (!in_use)
-        xn_exchange_release(exchange);
+        xn_context_release(ctx);
 }
 
 static size_t write_error(void *context, const xn_request *request, const char *code,

@@ -1,9 +1,9 @@
 /* service.h: the handler that the HTTP layer calls: it finds the route, judges the key, and hands
- * the request to the route's resource (exchange.h). */
+ * the request to the route's resource (context.h). */
 #ifndef XN_SERVICE_H
 #define XN_SERVICE_H
 
-#include "exchange.h"
+#include "context.h"
 
 /* The callbacks for xn_http_start; service must outlive the server. */
 void xn_service_handler(xn_service *service, xn_http_handler *out);

@@ -14,20 +14,20 @@
 #include <unistd.h>
 
 struct xn_region {
-    xn_task task; /* first: the loader's, to pin it, and at last to close it */
+    xn_task task; /* first: the background pool's, to pin it, and at last to close it */
     xn_region_home *home;
     xn_region_item what;
     int fd;
     unsigned char *pages; /* the mapping, from the page on that the offset lies in; or NULL */
     size_t page_bytes, skip;
-    bool registered;       /* with the devices: of the loader's tasks */
+    bool registered;       /* with the devices: of the background tasks */
     atomic_bool pinned;    /* and its pages are the object's, as far as is known */
-    atomic_int references; /* the table's, the loader's, and of requests under way */
+    atomic_int references; /* the table's, the background tasks', and of requests under way */
 };
 
-xn_region_home xn_region_home_open(xn_engine *engine, xn_loader *loader, size_t most_pinned) {
+xn_region_home xn_region_home_open(xn_engine *engine, xn_thread_pool *pool, size_t most_pinned) {
     return (xn_region_home){.engine = engine,
-                            .loader = loader,
+                            .pool = pool,
                             .most_pinned = most_pinned,
                             .pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)};
 }
@@ -44,7 +44,8 @@ const xn_region_item *xn_region_what(const xn_region *region) {
 
 /* ---- closing ---- */
 
-/* Where the devices do not let go of the addresses, nothing else may come to lie there. */
+/* False where the driver keeps the registration: then the mapping stays, so that nothing else gets
+ * its addresses. */
 static bool unpin(xn_region *r) {
     xn_error error;
     if (!r->registered)
@@ -58,7 +59,7 @@ static bool unpin(xn_region *r) {
     return true;
 }
 
-static void close_on_loader(xn_task *task) {
+static void close_in_background(xn_task *task) {
     xn_region *r = (xn_region *)task;
     if (r->pages && unpin(r))
         munmap(r->pages, r->page_bytes);
@@ -73,8 +74,8 @@ void xn_region_release(xn_region *r) {
     if (!r || atomic_fetch_sub(&r->references, 1) != 1)
         return;
     close(r->fd); /* at once: there are not many */
-    r->task.run = close_on_loader;
-    xn_loader_submit(r->home->loader, &r->task);
+    r->task.run = close_in_background;
+    xn_thread_pool_submit(r->home->pool, &r->task);
 }
 
 /* ---- pinning ---- */
@@ -103,7 +104,7 @@ static xn_status pin(xn_region *r, xn_error *error) {
     return status;
 }
 
-static void pin_on_loader(xn_task *task) {
+static void pin_in_background(xn_task *task) {
     xn_region *r = (xn_region *)task;
     xn_error error;
     const bool wanted = atomic_load(&r->references) > 1;
@@ -118,8 +119,8 @@ void xn_region_pin(xn_region *r) {
     if (!r->pages || r->home->pagemap < 0 || !xn_engine_uses_pinned(r->home->engine, pool))
         return;
     xn_region_retain(r);
-    r->task.run = pin_on_loader;
-    xn_loader_submit(r->home->loader, &r->task);
+    r->task.run = pin_in_background;
+    xn_thread_pool_submit(r->home->pool, &r->task);
 }
 
 /* Whether this process still has the page that was there when it was pinned. Cutting the object

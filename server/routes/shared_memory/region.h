@@ -11,7 +11,7 @@
 #define XN_REGION_H
 
 #include "engine.h"
-#include "loader.h"
+#include "thread_pool.h"
 #include "xn_oip.h"
 
 #include <sys/types.h>
@@ -22,16 +22,16 @@ typedef struct xn_region_item {
     xn_shm_request region;
 } xn_region_item;
 
-/* What all regions share. */
+/* What all regions share: the devices that pin them, and the limit. */
 typedef struct xn_region_home {
     xn_engine *engine;
-    xn_loader *loader;    /* pins, unpins and unmaps: all take milliseconds */
+    xn_thread_pool *pool; /* pins, unpins and unmaps: all take milliseconds */
     size_t most_pinned;   /* bytes of all regions together; those beyond are not pinned */
     atomic_size_t pinned; /* so far */
     int pagemap;          /* of this process; -1: nothing is pinned */
 } xn_region_home;
 
-xn_region_home xn_region_home_open(xn_engine *engine, xn_loader *loader, size_t most_pinned);
+xn_region_home xn_region_home_open(xn_engine *engine, xn_thread_pool *pool, size_t most_pinned);
 void xn_region_home_close(xn_region_home *home); /* after all regions */
 
 typedef struct xn_region xn_region;
@@ -40,7 +40,7 @@ typedef struct xn_region xn_region;
  * nothing, or too little there; XN_ERR_NO_MEMORY. */
 xn_status xn_region_open(xn_region_home *home, const xn_region_item *what, xn_region **out,
                          xn_error *error);
-/* Pins it, behind the call, where that is of use: once. */
+/* Pins it in the background, where the backend uses pinned memory. Called once. */
 void xn_region_pin(xn_region *region);
 void xn_region_retain(xn_region *region);
 void xn_region_release(xn_region *region); /* NULL-safe; quick */

@@ -14,12 +14,12 @@ struct xn_shared_memory {
     xn_region *regions[XN_SHARED_MEMORY_MAX_REGIONS];
 };
 
-xn_status xn_shared_memory_create(xn_engine *engine, xn_loader *loader, size_t most_pinned,
+xn_status xn_shared_memory_create(xn_engine *engine, xn_thread_pool *pool, size_t most_pinned,
                                   xn_shared_memory **out, xn_error *error) {
     xn_shared_memory *shared = xn_mem_zalloc(1, sizeof *shared);
     if (!shared)
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for regions of shared memory");
-    shared->home = xn_region_home_open(engine, loader, most_pinned);
+    shared->home = xn_region_home_open(engine, pool, most_pinned);
     pthread_mutex_init(&shared->mutex, NULL);
     *out = shared;
     return XN_OK;
@@ -119,8 +119,8 @@ static xn_status check_range(const xn_region *r, const xn_oip_shared *range, con
 }
 
 /* A reference to the region, with that range in it. */
-static xn_status hold(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *range,
-                      const char *field, size_t bytes, xn_region **out, xn_error *error) {
+static xn_status retain_range(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *range,
+                              const char *field, size_t bytes, xn_region **out, xn_error *error) {
     xn_region *r = NULL;
     pthread_mutex_lock(&shared->mutex);
     size_t i = find_locked(shared, owner, range->region);
@@ -144,7 +144,7 @@ xn_status xn_shared_memory_check(xn_shared_memory *shared, uint64_t owner,
                                  const xn_oip_shared *range, const char *field, size_t bytes,
                                  xn_error *error) {
     xn_region *r = NULL;
-    xn_status status = hold(shared, owner, range, field, bytes, &r, error);
+    xn_status status = retain_range(shared, owner, range, field, bytes, &r, error);
     xn_region_release(r);
     return status;
 }
@@ -154,7 +154,7 @@ static xn_status copy(xn_shared_memory *shared, uint64_t owner, const xn_oip_sha
                       const char *field, unsigned char *in, const unsigned char *out, size_t bytes,
                       xn_error *error) {
     xn_region *r = NULL;
-    xn_status status = hold(shared, owner, range, field, bytes, &r, error);
+    xn_status status = retain_range(shared, owner, range, field, bytes, &r, error);
     for (size_t done = 0; status == XN_OK && done < bytes;) {
         const uint64_t at = range->offset + done;
         const ssize_t n = in ? xn_region_read(r, at, in + done, bytes - done)
@@ -189,7 +189,7 @@ bool xn_shared_memory_borrow(xn_shared_memory *shared, uint64_t owner, const xn_
     xn_region *r = NULL;
     xn_error ignored;
     void *memory = NULL;
-    if (hold(shared, owner, range, "", bytes, &r, &ignored) == XN_OK)
+    if (retain_range(shared, owner, range, "", bytes, &r, &ignored) == XN_OK)
         memory = xn_region_pinned(r, range->offset);
     if (!memory) {
         xn_region_release(r);

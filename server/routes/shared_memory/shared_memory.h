@@ -16,9 +16,9 @@
 typedef struct xn_shared_memory xn_shared_memory;
 
 /* Borrows both. most_pinned: bytes of clients' memory that may be pinned. */
-xn_status xn_shared_memory_create(xn_engine *engine, xn_loader *loader, size_t most_pinned,
+xn_status xn_shared_memory_create(xn_engine *engine, xn_thread_pool *pool, size_t most_pinned,
                                   xn_shared_memory **out, xn_error *error);
-/* NULL-safe; the loader has been stopped, and what was borrowed given back. */
+/* NULL-safe; the background pool has been stopped, and what was borrowed given back. */
 void xn_shared_memory_free(xn_shared_memory *shared);
 
 /* Opens what the key names, and checks that it is as large as it is said to be. XN_ERR_MALFORMED:
@@ -47,7 +47,7 @@ typedef struct xn_shared_loan {
     void *memory; /* NULL: none */
     xn_region *region;
 } xn_shared_loan;
-/* False where it is to be copied, and where the range is wrong, which copying tells. */
+/* False where it has to be copied, and where the range is wrong: copying reports that. */
 bool xn_shared_memory_borrow(xn_shared_memory *shared, uint64_t owner, const xn_oip_shared *range,
                              size_t bytes, xn_shared_loan *out);
 void xn_shared_memory_give_back(xn_shared_loan *loan); /* idempotent */

@@ -1,18 +1,16 @@
 /* shm.c: /v2/systemsharedmemory: regions that clients register (--allow-client-shm), and
  * /v2/cudasharedmemory, which clients ask to be cleared although there is none. */
-#include "document.h"
 #include "resources.h"
 #include "xn_mem.h"
 
 #define MOST_BYTES 65536 /* of a body */
 
-static const char *region_of(const xn_exchange *exchange) {
-    return exchange->name[0] ? exchange->name : NULL;
+static const char *region_of(const xn_context *ctx) {
+    return ctx->name[0] ? ctx->name : NULL;
 }
 
-static void respond_list(xn_exchange *exchange, const xn_region_item *items, size_t count) {
+static void respond_list(xn_context *ctx, const xn_region_item *items, size_t count) {
     xn_document text = {0};
-    size_t length = 0;
     xn_document_add(&text, "[");
     for (size_t i = 0; i < count; i++) {
         xn_document_add(&text, "%s{\"name\": ", i ? ", " : "");
@@ -23,74 +21,71 @@ static void respond_list(xn_exchange *exchange, const xn_region_item *items, siz
                         (unsigned long long)items[i].region.offset,
                         (unsigned long long)items[i].region.byte_size);
     }
-    xn_document_add(&text, "]\n");
-    char *body = xn_document_take(&text, &length);
-    xn_exchange_json(exchange, 200, body, length);
+    xn_document_add(&text, "]");
+    xn_context_json(ctx, 200, &text);
 }
 
-static void respond_unknown(xn_exchange *exchange) {
+static void respond_unknown(xn_context *ctx) {
     xn_error error;
-    xn_fail(&error, XN_ERR_NOT_FOUND, "name", "there is no region \"%s\"", exchange->name);
-    xn_exchange_fail(exchange, &error);
+    xn_fail(&error, XN_ERR_NOT_FOUND, "name", "there is no region \"%s\"", ctx->name);
+    xn_context_fail(ctx, &error);
 }
 
-static void show_status(xn_exchange *exchange) {
-    xn_shared_memory *shared = exchange->service->shared;
+static void show_status(xn_context *ctx) {
+    xn_shared_memory *shared = ctx->service->shared;
     xn_region_item *items = NULL;
     size_t count = 0;
     xn_error error;
-    if (shared && xn_shared_memory_list(shared, exchange->key, region_of(exchange), &items, &count,
-                                        &error) != XN_OK) {
-        xn_exchange_fail(exchange, &error);
+    if (shared &&
+        xn_shared_memory_list(shared, ctx->key, region_of(ctx), &items, &count, &error) != XN_OK) {
+        xn_context_fail(ctx, &error);
         return;
     }
-    if (region_of(exchange) && !count)
-        respond_unknown(exchange);
+    if (region_of(ctx) && !count)
+        respond_unknown(ctx);
     else
-        respond_list(exchange, items, count);
+        respond_list(ctx, items, count);
     xn_mem_free(items);
 }
 
-static void respond_nothing(xn_exchange *exchange) {
-    static char nothing[1];
-    xn_request_respond(exchange->request, 200, NULL, nothing, 0, NULL, NULL);
+static void unregister_region(xn_context *ctx) {
+    if (ctx->service->shared)
+        xn_shared_memory_remove(ctx->service->shared, ctx->key, region_of(ctx));
+    xn_request_respond_empty(ctx->request, 200);
 }
 
-static void unregister_region(xn_exchange *exchange) {
-    if (exchange->service->shared)
-        xn_shared_memory_remove(exchange->service->shared, exchange->key, region_of(exchange));
-    respond_nothing(exchange);
-}
-
-static void register_headers(xn_exchange *exchange) {
+static void register_headers(xn_context *ctx) {
     xn_error error;
-    if (exchange->service->shared) {
-        xn_exchange_accept_document(exchange, MOST_BYTES);
+    if (ctx->service->shared) {
+        xn_context_accept_document(ctx, MOST_BYTES);
         return;
     }
     xn_fail(&error, XN_ERR_UNSUPPORTED, NULL,
             "clients may not register shared memory here; --allow-client-shm allows it");
-    xn_exchange_fail(exchange, &error);
+    xn_context_fail(ctx, &error);
 }
 
-static void register_region(xn_exchange *exchange) {
+static void register_region(xn_context *ctx) {
     xn_proto_body body;
     xn_shm_request request;
     xn_error error;
-    if (xn_exchange_body(exchange, &body, &error) ||
+    if (xn_context_body(ctx, &body, &error) ||
         xn_oip_parse_shm(body.bytes, body.length, &request, &error) ||
-        xn_shared_memory_add(exchange->service->shared, exchange->key, exchange->name, &request,
-                             &error))
-        xn_exchange_fail(exchange, &error);
+        xn_shared_memory_add(ctx->service->shared, ctx->key, ctx->name, &request, &error))
+        xn_context_fail(ctx, &error);
     else
-        respond_nothing(exchange);
+        xn_request_respond_empty(ctx->request, 200);
 }
 
-static void show_no_regions(xn_exchange *exchange) {
-    if (region_of(exchange))
-        respond_unknown(exchange);
+static void unregister_no_region(xn_context *ctx) {
+    xn_request_respond_empty(ctx->request, 200);
+}
+
+static void show_no_regions(xn_context *ctx) {
+    if (region_of(ctx))
+        respond_unknown(ctx);
     else
-        respond_list(exchange, NULL, 0);
+        respond_list(ctx, NULL, 0);
 }
 
 const xn_resource xn_shm_status_resource = {.complete = show_status};
@@ -98,4 +93,4 @@ const xn_resource xn_shm_unregister_resource = {.complete = unregister_region};
 const xn_resource xn_shm_register_resource = {.headers = register_headers,
                                               .complete = register_region};
 const xn_resource xn_cuda_shm_status_resource = {.complete = show_no_regions};
-const xn_resource xn_cuda_shm_unregister_resource = {.complete = respond_nothing};
+const xn_resource xn_cuda_shm_unregister_resource = {.complete = unregister_no_region};

@@ -192,11 +192,12 @@ static bool always(void *) {
 static int run(xn_program *program, xn_prepared *const *prepared, const xn_batch_item *items,
                size_t count, bool by_looks, xn_run_times *times) {
     const xn_prepared *const *weights = (const xn_prepared *const *)prepared;
-    const xn_run_wish wish = {always, NULL, by_looks ? 1 : 0};
+    const xn_cancel_token token = {always, NULL, by_looks ? 1 : 0};
     xn_error error = {};
     int looks = 0;
     ck_assert_msg(xn_program_ready(program, weights, &error) == XN_OK, "%s", error.message);
-    xn_status status = xn_program_run_wanted(program, weights, items, count, &wish, times, &error);
+    xn_status status =
+        xn_program_run_cancellable(program, weights, items, count, &token, times, &error);
     for (; status == XN_ERR_DEADLINE && by_looks; looks++)
         status = xn_program_wait(program, 1, times, &error);
     ck_assert_msg(status == XN_OK, "%s", error.message);

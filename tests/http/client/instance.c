@@ -20,12 +20,12 @@ xn_status xt_instance_start(xt_instance *i, xn_engine *engine, xn_error *error) 
     const xn_config *config = &i->config;
     i->service.config = config;
     i->service.engine = engine;
-    xn_status status = xn_loader_create(2, &i->service.loader, error);
+    xn_status status = xn_thread_pool_create(2, &i->service.background_pool, error);
     if (!status)
-        status = xn_loader_create(XN_LOADER_OF_MODELS, &i->service.model_loader, error);
+        status = xn_thread_pool_create(XN_MODEL_POOL_THREADS, &i->service.model_pool, error);
     if (!status && config->allow_client_shm)
-        status = xn_shared_memory_create(engine, i->service.loader, (size_t)config->queue_bytes,
-                                         &i->service.shared, error);
+        status = xn_shared_memory_create(engine, i->service.background_pool,
+                                         (size_t)config->queue_bytes, &i->service.shared, error);
     if (!status)
         status = xn_models_create(config, xn_engine_store(engine), &i->service.models, error);
     if (!status)
@@ -63,13 +63,13 @@ void xt_instance_stop(xt_instance *i) {
         ck_assert(xn_engine_wait_idle(i->service.engine, deadline_ns));
         xn_engine_stop(i->service.engine);
     }
-    xn_loader_stop(i->service.model_loader);
-    xn_loader_stop(i->service.loader);
+    xn_thread_pool_stop(i->service.model_pool);
+    xn_thread_pool_stop(i->service.background_pool);
     if (i->http)
         xn_http_stop(i->http, deadline_ns);
     xn_shared_memory_free(i->service.shared);
-    xn_loader_free(i->service.model_loader);
-    xn_loader_free(i->service.loader);
+    xn_thread_pool_free(i->service.model_pool);
+    xn_thread_pool_free(i->service.background_pool);
     xn_models_free(i->service.models);
     xn_engine_free(i->service.engine);
 }

@@ -111,23 +111,29 @@ void xt_tls_close(xt_tls *tls) {
     *tls = (xt_tls){.fd = -1};
 }
 
-int xt_tls_get(xt_tls *tls, const char *target) {
-    char text[4096];
+int xt_tls_ask(xt_tls *tls, const char *request, char *answer, size_t size) {
     size_t have = 0;
-    int n = snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", target);
-    if (tls->fd < 0 || gnutls_record_send(tls->session, text, (size_t)n) != n)
+    const size_t length = strlen(request);
+    if (tls->fd < 0 || gnutls_record_send(tls->session, request, length) != (ssize_t)length)
         return 0;
     gnutls_record_set_timeout(tls->session, XT_PATIENCE_MS);
     for (;;) {
-        ssize_t got = gnutls_record_recv(tls->session, text + have, sizeof text - 1 - have);
+        ssize_t got = gnutls_record_recv(tls->session, answer + have, size - 1 - have);
         if (got == GNUTLS_E_INTERRUPTED || got == GNUTLS_E_AGAIN)
             continue;
         if (got <= 0)
             return 0;
         have += (size_t)got;
-        text[have] = 0;
-        const char *body = strstr(text, "\r\n\r\n"), *length = strcasestr(text, "Content-Length:");
-        if (body && length && have >= (size_t)(body + 4 - text) + strtoul(length + 15, NULL, 10))
-            return atoi(text + strlen("HTTP/1.1 "));
+        answer[have] = 0;
+        const char *body = strstr(answer, "\r\n\r\n"),
+                   *said = strcasestr(answer, "Content-Length:");
+        if (body && said && have >= (size_t)(body + 4 - answer) + strtoul(said + 15, NULL, 10))
+            return atoi(answer + strlen("HTTP/1.1 "));
     }
+}
+
+int xt_tls_get(xt_tls *tls, const char *target) {
+    char request[200], answer[4096];
+    snprintf(request, sizeof request, "GET %s HTTP/1.1\r\nHost: a\r\n\r\n", target);
+    return xt_tls_ask(tls, request, answer, sizeof answer);
 }

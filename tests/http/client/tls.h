@@ -17,8 +17,9 @@ typedef struct xt_tls {
 /* Shakes hands; priorities of the TLS library, NULL: its own. False when that fails. */
 bool xt_tls_connect(xt_tls *tls, int port, const char *priorities);
 void xt_tls_close(xt_tls *tls); /* safe to repeat */
-/* One GET with a small answer; its status, 0 when there is none. */
-int xt_tls_get(xt_tls *tls, const char *target);
+/* Sends that text, and takes a small answer; its status, 0 when there is none. */
+int xt_tls_ask(xt_tls *tls, const char *request, char *answer, size_t size);
+int xt_tls_get(xt_tls *tls, const char *target); /* the same of one GET */
 /* SHA-256 of the first certificate of a PEM file. */
 void xt_certificate_digest(const char *path, unsigned char digest[32]);
 

@@ -1,9 +1,11 @@
 /* framing_matrix.c: what comes of a request's head, byte by byte, on a real daemon: the rows of
- * framing_rows.c, and each field that the daemon reads with each fault a line can have, and each
- * character where it must not stand. Every case is sent in one piece, byte by byte, and cut at
- * random places. What follows a refused request on its connection must never be answered. */
-#include "framing_matrix.h"
+ * rows.txt and keyed_rows.txt, and each field that the daemon reads with each fault a line can
+ * have, and each character where it must not stand. Every case is sent in one piece, byte by byte,
+ * and cut at random places. What follows a refused request on its connection must never be
+ * answered. */
 #include "http.h"
+#include "http/client/wire.h"
+#include "table.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +14,16 @@
 #define NEXT                                                                                       \
     "GET /v2/health/live HTTP/1.1\r\nHost: a\r\nX-Request-Id: next\r\nConnection: close\r\n\r\n"
 #define SMUGGLED "GET /v2/health/live HTTP/1.1\r\nHost: a\r\nX-Request-Id: smuggled\r\n\r\n"
+
+#define KEY "matrix-key-0123456789abcdef"
+
+/* As rows.txt says at its top. */
+typedef enum { ANSWERED, LAST, REFUSED, DROPPED, OUTCOMES } outcome;
+
+typedef struct verdict {
+    outcome outcome;
+    int status;
+} verdict;
 
 static xt_daemon *open_daemon, *keyed_daemon;
 static char key_file[64];
@@ -25,7 +37,7 @@ static void stop(void) {
 }
 
 static void start_keyed(void) {
-    xt_make_file(key_file, sizeof key_file, XT_MATRIX_KEY "\n");
+    xt_make_file(key_file, sizeof key_file, KEY "\n");
     keyed_daemon = xt_daemon_start_shared(XT_FLAGS("--api-keys-file", key_file));
 }
 
@@ -87,9 +99,8 @@ static bool is_page_of_library(const xt_response *response) {
     return response->status >= 400 && (!type || strcmp(type, "application/json"));
 }
 
-static void check_refusal(const xt_response *response, const xt_verdict *verdict,
-                          const char *what) {
-    xt_check_error(response, verdict->status, NULL, NULL, what);
+static void check_refusal(const xt_response *response, const verdict *wanted, const char *what) {
+    xt_check_error(response, wanted->status, NULL, NULL, what);
     ck_assert_msg(response->close, "%s: no Connection: close: %s", what, response->head);
     ck_assert_msg(xt_header_count(response, "Content-Length") == 1 &&
                       xt_header_count(response, "Date") == 1 &&
@@ -97,25 +108,25 @@ static void check_refusal(const xt_response *response, const xt_verdict *verdict
                   "%s: not one head: %s", what, response->head);
 }
 
-static void judge(xt_conn *conn, const xt_verdict *verdict, bool head, const char *what) {
+static void judge(xt_conn *conn, const verdict *wanted, bool head, const char *what) {
     xt_response response;
     xt_result result = xt_receive(conn, head, false, &response);
     bool page = result == XT_GOT && is_page_of_library(&response);
-    if (verdict->outcome == XT_DROPPED) {
+    if (wanted->outcome == DROPPED) {
         ck_assert_msg(result == XT_CLOSED, "%s: got %s, status %d", what, xt_result_name(result),
                       response.status);
     } else {
         ck_assert_msg(result == XT_GOT, "%s: got %s", what, xt_result_name(result));
-        ck_assert_msg(response.status == verdict->status || (page && response.status == 400),
-                      "%s: status %d, expected %d: %s", what, response.status, verdict->status,
+        ck_assert_msg(response.status == wanted->status || (page && response.status == 400),
+                      "%s: status %d, expected %d: %s", what, response.status, wanted->status,
                       response.body);
         const char *id = XT_HEADER(&response, "X-Request-Id");
         ck_assert_msg(!id || strcmp(id, "smuggled"), "%s: the body was answered", what);
-        ck_assert_msg(!page || verdict->outcome == XT_REFUSED, "%s: the library refuses: %s", what,
+        ck_assert_msg(!page || wanted->outcome == REFUSED, "%s: the library refuses: %s", what,
                       response.body);
-        if (verdict->outcome == XT_REFUSED && !page)
-            check_refusal(&response, verdict, what);
-        if (verdict->outcome == XT_ANSWERED)
+        if (wanted->outcome == REFUSED && !page)
+            check_refusal(&response, wanted, what);
+        if (wanted->outcome == ANSWERED)
             check_next(conn, what);
     }
     check_end(conn, page, what);
@@ -123,7 +134,7 @@ static void judge(xt_conn *conn, const xt_verdict *verdict, bool head, const cha
 }
 
 static void run_case(const xt_daemon *daemon, const char *name, const void *bytes, size_t length,
-                     const xt_verdict *verdict) {
+                     const verdict *wanted) {
     static const char *const ways[WAYS] = {"whole", "byte by byte", "cut"};
     bool head = length > 5 && !memcmp(bytes, "HEAD ", 5);
     for (way how = WHOLE; how < WAYS; how++) {
@@ -132,13 +143,13 @@ static void run_case(const xt_daemon *daemon, const char *name, const void *byte
         char what[240];
         snprintf(what, sizeof what, "%s, %s", name, ways[how]);
         xt_append(&all, bytes, length);
-        if (verdict->outcome == XT_ANSWERED)
+        if (wanted->outcome == ANSWERED)
             xt_append(&all, NEXT, sizeof NEXT - 1);
         else
             xt_append(&all, SMUGGLED, sizeof SMUGGLED - 1);
         ck_assert(xt_connect(&conn, daemon));
         deliver(&conn, &all, how, length + (uint64_t)how);
-        judge(&conn, verdict, head, what);
+        judge(&conn, wanted, head, what);
         xt_disconnect(&conn);
         xt_buffer_free(&all);
     }
@@ -146,18 +157,32 @@ static void run_case(const xt_daemon *daemon, const char *name, const void *byte
 
 /* ---- the tables ---- */
 
-static void run_row(const xt_daemon *daemon, const xt_row *row) {
-    bool differs = row->why && library_before_1();
-    run_case(daemon, row->name, row->bytes, row->length, differs ? &row->before : &row->verdict);
+static verdict verdict_of(const xn_table_row *row, int field) {
+    static const char *const words[OUTCOMES] = {"answered", "last", "refused", "dropped"};
+    const char *text = row->fields[field].text;
+    verdict v = {ANSWERED, 0};
+    while (v.outcome < OUTCOMES && strncmp(text, words[v.outcome], strlen(words[v.outcome])) != 0)
+        v.outcome++;
+    ck_assert_msg(v.outcome < OUTCOMES, "line %d: no verdict: %s", row->line, text);
+    v.status = atoi(text + strlen(words[v.outcome]));
+    ck_assert_msg((v.status > 0) == (v.outcome != DROPPED), "line %d: %s", row->line, text);
+    return v;
+}
+
+static void run_row(const xt_daemon *daemon, const char *table, int number) {
+    const xn_table_row *row = &xn_table_read(table)->rows[number];
+    ck_assert_msg(row->count == 3 || row->count == 5, "%s:%d", table, row->line);
+    const verdict wanted = verdict_of(row, row->count == 5 && library_before_1() ? 3 : 0);
+    run_case(daemon, row->fields[1].text, row->fields[2].text, row->fields[2].length, &wanted);
 }
 
 START_TEST(rows) {
-    run_row(open_daemon, &xt_framing_rows[_i]);
+    run_row(open_daemon, "http/framing/rows.txt", _i);
 }
 END_TEST
 
 START_TEST(rows_with_keys) {
-    run_row(keyed_daemon, &xt_framing_keyed_rows[_i]);
+    run_row(keyed_daemon, "http/framing/keyed_rows.txt", _i);
 }
 END_TEST
 
@@ -174,7 +199,7 @@ static const read_field fields[] = {
     {"Ho", "st", "a"},
     {"Content-", "Type", "application/json"},
     {"Content-", "Encoding", "identity"},
-    {"Author", "ization", "Bearer " XT_MATRIX_KEY},
+    {"Author", "ization", "Bearer " KEY},
     {"X-Request", "-Id", "abc"},
     {"Inference-Header-", "Content-Length", "5"},
     {"Ex", "pect", "100-continue"},
@@ -251,7 +276,7 @@ static void append_request(xt_buffer *bytes, const read_field *field, const stru
 }
 
 START_TEST(fields_and_faults) {
-    static const xt_verdict refused = {XT_REFUSED, 400};
+    static const verdict refused = {REFUSED, 400};
     const struct fault *fault = &faults[_i];
     for (size_t i = 0; i < FIELDS; i++) {
         xt_buffer bytes = {0};
@@ -275,7 +300,7 @@ START_TEST(fields_twice) {
                                           {"Authorization", "Bearer a", "Bearer b"},
                                           {"X-Request-Id", "a", "b"},
                                           {"Inference-Header-Content-Length", "3", "4"}};
-    static const xt_verdict refused = {XT_REFUSED, 400};
+    static const verdict refused = {REFUSED, 400};
     const char *const *f = once[_i / 3];
     const char *first = f[1], *second = _i % 3 ? f[2] : f[1];
     bool host = !strcmp(f[0], "Host"), apart = _i % 3 == 2;
@@ -301,19 +326,19 @@ static bool line_unreadable(int c) {
 }
 
 static void run_character(const char *place, const char *before, int c, const char *after,
-                          xt_verdict verdict) {
+                          verdict wanted) {
     char name[64], character = (char)c;
     xt_buffer bytes = {0};
     snprintf(name, sizeof name, "character %d in %s", c, place);
     xt_append(&bytes, before, strlen(before));
     xt_append(&bytes, &character, 1);
     xt_append(&bytes, after, strlen(after));
-    run_case(open_daemon, name, bytes.data, bytes.length, &verdict);
+    run_case(open_daemon, name, bytes.data, bytes.length, &wanted);
     xt_buffer_free(&bytes);
 }
 
-static xt_verdict answered_if(bool valid, int status) {
-    return valid ? (xt_verdict){XT_ANSWERED, status} : (xt_verdict){XT_REFUSED, 400};
+static verdict answered_if(bool valid, int status) {
+    return valid ? (verdict){ANSWERED, status} : (verdict){REFUSED, 400};
 }
 
 START_TEST(characters_in_names) {
@@ -331,74 +356,48 @@ START_TEST(characters_in_values) {
 END_TEST
 
 START_TEST(characters_in_methods) {
-    xt_verdict verdict = answered_if(token_character(_i), _i == 'E' ? 200 : 405);
+    verdict wanted = answered_if(token_character(_i), _i == 'E' ? 200 : 405);
     if (line_unreadable(_i))
-        verdict.outcome = XT_DROPPED;
+        wanted.outcome = DROPPED;
     if (_i != '\n' && _i != ' ')
-        run_character("a method", "G", _i, "T /v2 HTTP/1.1\r\nHost: a\r\n\r\n", verdict);
+        run_character("a method", "G", _i, "T /v2 HTTP/1.1\r\nHost: a\r\n\r\n", wanted);
 }
 END_TEST
 
 START_TEST(characters_in_targets) {
-    xt_verdict verdict = answered_if(_i > ' ' && _i < 127 && _i != '#', 404);
+    verdict wanted = answered_if(_i > ' ' && _i < 127 && _i != '#', 404);
     if (line_unreadable(_i) && _i != '\r')
-        verdict.outcome = XT_DROPPED;
+        wanted.outcome = DROPPED;
     if (_i != '\n' && _i != '/')
-        run_character("a target", "GET /v", _i, "x HTTP/1.1\r\nHost: a\r\n\r\n", verdict);
+        run_character("a target", "GET /v", _i, "x HTTP/1.1\r\nHost: a\r\n\r\n", wanted);
 }
 END_TEST
 
 /* ---- sizes ---- */
 
 START_TEST(heads_over_the_limit) {
+#define GET "GET /v2 HTTP/1.1\r\nHost: a\r\n"
     static const struct {
         const char *name, *before, *repeated, *after;
         int times;
-        xt_verdict verdict;
+        outcome outcome;
+        int status;
     } table[] = {
-        {"many fields",
-         "GET /v2 HTTP/1.1\r\nHost: a\r\n",
-         "a:b\r\n",
-         "\r\n",
-         1500,
-         {XT_REFUSED, 431}},
-        {"a long value",
-         "GET /v2 HTTP/1.1\r\nHost: a\r\nX-A: ",
-         "a",
-         "\r\n\r\n",
-         70000,
-         {XT_REFUSED, 431}},
-        {"a long name",
-         "GET /v2 HTTP/1.1\r\nHost: a\r\nX-",
-         "a",
-         ": b\r\n\r\n",
-         70000,
-         {XT_REFUSED, 431}},
-        {"a long target",
-         "GET /v2?",
-         "a",
-         " HTTP/1.1\r\nHost: a\r\n\r\n",
-         70000,
-         {XT_REFUSED, 414}},
-        {"a hundred fields",
-         "GET /v2 HTTP/1.1\r\nHost: a\r\n",
-         "X-A: b\r\n",
-         "\r\n",
-         100,
-         {XT_ANSWERED, 200}},
-        {"a value of 8 KiB",
-         "GET /v2 HTTP/1.1\r\nHost: a\r\nX-A: ",
-         "a",
-         "\r\n\r\n",
-         8192,
-         {XT_ANSWERED, 200}},
+        {"many fields", GET, "a:b\r\n", "\r\n", 1500, REFUSED, 431},
+        {"a long value", GET "X-A: ", "a", "\r\n\r\n", 70000, REFUSED, 431},
+        {"a long name", GET "X-", "a", ": b\r\n\r\n", 70000, REFUSED, 431},
+        {"a long target", "GET /v2?", "a", " HTTP/1.1\r\nHost: a\r\n\r\n", 70000, REFUSED, 414},
+        {"a hundred fields", GET, "X-A: b\r\n", "\r\n", 100, ANSWERED, 200},
+        {"a value of 8 KiB", GET "X-A: ", "a", "\r\n\r\n", 8192, ANSWERED, 200},
     };
+#undef GET
+    const verdict wanted = {table[_i].outcome, table[_i].status};
     xt_buffer bytes = {0};
     xt_append(&bytes, table[_i].before, strlen(table[_i].before));
     for (int i = 0; i < table[_i].times; i++)
         xt_append(&bytes, table[_i].repeated, strlen(table[_i].repeated));
     xt_append(&bytes, table[_i].after, strlen(table[_i].after));
-    run_case(open_daemon, table[_i].name, bytes.data, bytes.length, &table[_i].verdict);
+    run_case(open_daemon, table[_i].name, bytes.data, bytes.length, &wanted);
     xt_buffer_free(&bytes);
 }
 END_TEST
@@ -408,7 +407,7 @@ XN_SUITE(http_matrix) {
     TCase *t = tcase_create("open");
     tcase_set_timeout(t, 180);
     tcase_add_unchecked_fixture(t, start, stop);
-    tcase_add_loop_test(t, rows, 0, xt_framing_row_count);
+    tcase_add_loop_test(t, rows, 0, xn_table_read("http/framing/rows.txt")->count);
     tcase_add_loop_test(t, fields_and_faults, 0, FAULTS);
     tcase_add_loop_test(t, fields_twice, 0, 3 * 8);
     tcase_add_loop_test(t, characters_in_names, 0, 256);
@@ -421,7 +420,7 @@ XN_SUITE(http_matrix) {
     t = tcase_create("keys");
     tcase_set_timeout(t, 180);
     tcase_add_unchecked_fixture(t, start_keyed, stop_keyed);
-    tcase_add_loop_test(t, rows_with_keys, 0, xt_framing_keyed_row_count);
+    tcase_add_loop_test(t, rows_with_keys, 0, xn_table_read("http/framing/keyed_rows.txt")->count);
     suite_add_tcase(s, t);
     xt_add_stopped_case(s);
     return s;

@@ -354,7 +354,7 @@ static known *model_find(const void *memory) {
     return NULL;
 }
 
-/* The pool gave it back to the system: one that nobody holds. */
+/* The pool gave it back to the system: one that no caller holds. */
 static void model_freed(void *memory) {
     known *k = model_find(memory);
     ck_assert(k && !k->held);
@@ -521,7 +521,7 @@ static void *churn(void *argument) {
         size_t bytes = held[slot].bytes;
         unsigned char mark = (unsigned char)(number * HELD + slot + 1);
         if (held[slot].memory) {
-            /* still as this thread left it: nobody else had the same buffer */
+            /* still as this thread left it: no other thread had the same buffer */
             wrong += held[slot].memory[0] != mark || held[slot].memory[bytes - 1] != mark ||
                      held[slot].memory[bytes / 2] != mark;
             xn_buffers_put(buffers, held[slot].memory, bytes);

@@ -91,7 +91,7 @@ START_TEST(equal_groups_join) {
 END_TEST
 
 /* The precision is part of the problem, and comes back as the backend took it. */
-/* Whoever comes with one job while a thousand of others wait has it run next, or second. */
+/* A client with one job, while a thousand of others wait, has it run next or second. */
 START_TEST(one_asset_does_not_starve_another) {
     enum { MANY = 900 };
     static fake_job many[MANY];
@@ -178,7 +178,7 @@ START_TEST(delay_waits_for_company) {
     fake_job_expect(&first, XN_OK);
     fake_job_expect(&second, XN_OK);
     ck_assert_int_eq(first.job.batch_images, 2);
-    /* Draining launches what waits for company. */
+    /* Draining launches what waits to fill a batch. */
     fake_job_init(&drained, t.engine, t.a, 1, 3);
     fake_job_submit(&drained);
     xn_engine_drain(t.engine);
@@ -243,7 +243,7 @@ START_TEST(workers_run_side_by_side) {
 }
 END_TEST
 
-/* One worker watches the time for all; whoever takes a batch wakes the next. */
+/* One worker lingers for all; a worker that takes a batch wakes the next. */
 START_TEST(due_groups_wake_all_workers) {
     bench t;
     xn_config config = fake_config();

@@ -30,10 +30,10 @@ static void on_fatal(void *context) {
 /* ---- the cache of answers ---- */
 
 static void run(fake_job *job) {
-    ck_assert(!xn_engine_recall(job->engine, &job->job));
+    ck_assert(!xn_engine_cache_lookup(job->engine, &job->job));
     fake_job_submit(job);
     fake_job_expect(job, XN_OK);
-    xn_engine_keep(job->engine, &job->job);
+    xn_engine_cache_insert(job->engine, &job->job);
 }
 
 /* What a lost device computed is forgotten, also what it was computing then. */
@@ -48,35 +48,35 @@ START_TEST(lost_devices_leave_no_answers) {
     fake_job kept, late, again, broken;
     fake_job_init(&kept, engine, asset, 2, 1);
     run(&kept);
-    ck_assert_int_eq(kept.job.recall, XN_RECALL_STORED);
+    ck_assert_int_eq(kept.job.lookup, XN_LOOKUP_STORED);
     fake_job_init(&again, engine, asset, 2, 1);
-    ck_assert(xn_engine_recall(engine, &again.job));
+    ck_assert(xn_engine_cache_lookup(engine, &again.job));
     ck_assert_mem_eq(again.output, kept.output, 2 * sizeof(float));
     ck_assert_str_eq(xn_engine_device_id(engine, again.job.device), "cuda:0");
-    ck_assert(again.job.recall == XN_RECALL_HIT && !again.job.batch_requests &&
+    ck_assert(again.job.lookup == XN_LOOKUP_HIT && !again.job.batch_requests &&
               again.job.started_ns == again.job.submitted_ns && !again.job.times.compute_ns);
     fake_job_init(&again, engine, asset, 2, 1);
     ck_assert(!xn_engine_pool(engine, "cpu", &again.job.pool, NULL));
-    ck_assert(!xn_engine_recall(engine, &again.job)); /* it would round otherwise */
+    ck_assert(!xn_engine_cache_lookup(engine, &again.job)); /* it would round otherwise */
     fake_job_init(&again, engine, asset, 2, 1);
     again.job.tenant = 5;
-    ck_assert(!xn_engine_recall(engine, &again.job));
+    ck_assert(!xn_engine_cache_lookup(engine, &again.job));
 
     fake_job_init(&late, engine, asset, 1, 7);
-    ck_assert(!xn_engine_recall(engine, &late.job));
+    ck_assert(!xn_engine_cache_lookup(engine, &late.job));
     fake_job_submit(&late);
     fake_job_expect(&late, XN_OK);
     fake[FAKE_GPU].lost[0] = true;
     fake_job_init(&broken, engine, asset, 1, 8);
-    ck_assert(!xn_engine_recall(engine, &broken.job));
+    ck_assert(!xn_engine_cache_lookup(engine, &broken.job));
     fake_job_submit(&broken);
     fake_job_expect(&broken, XN_ERR_DEVICE_LOST);
-    xn_engine_keep(engine, &broken.job);
-    ck_assert_int_eq(broken.job.recall, XN_RECALL_MISS);
+    xn_engine_cache_insert(engine, &broken.job);
+    ck_assert_int_eq(broken.job.lookup, XN_LOOKUP_MISS);
     while (xn_metrics_gauge(metrics, XN_GAUGE_RESPONSE_CACHE_ENTRIES) > 0)
         sched_yield(); /* the job is told first */
-    xn_engine_keep(engine, &late.job);
-    ck_assert_int_eq(late.job.recall, XN_RECALL_MISS);
+    xn_engine_cache_insert(engine, &late.job);
+    ck_assert_int_eq(late.job.lookup, XN_LOOKUP_MISS);
     fake_job_init(&again, engine, asset, 2, 1);
     ck_assert(!xn_engine_pool(engine, "auto", &again.job.pool, NULL));
     run(&again);
@@ -99,12 +99,12 @@ START_TEST(what_never_ran_is_not_kept) {
     hold(&running, engine, asset, 1);
     fake_job_init(&expired, engine, asset, 1, 1);
     expired.job.deadline_ns = xn_now_ns();
-    ck_assert(!xn_engine_recall(engine, &expired.job));
+    ck_assert(!xn_engine_cache_lookup(engine, &expired.job));
     fake_job_submit(&expired);
     fake_job_expect(&expired, XN_ERR_DEADLINE);
     ck_assert_int_eq(expired.job.batch_images, 0);
-    xn_engine_keep(engine, &expired.job);
-    ck_assert_int_eq(expired.job.recall, XN_RECALL_MISS);
+    xn_engine_cache_insert(engine, &expired.job);
+    ck_assert_int_eq(expired.job.lookup, XN_LOOKUP_MISS);
     sem_post(&fake[FAKE_GPU].gate);
     fake_job_expect(&running, XN_OK);
     finish(engine, asset);
@@ -121,7 +121,7 @@ START_TEST(answers_give_memory_back) {
     fake_job job;
     fake_job_init(&job, engine, asset, 2, 1);
     run(&job);
-    ck_assert_int_eq(job.job.recall, XN_RECALL_STORED);
+    ck_assert_int_eq(job.job.lookup, XN_LOOKUP_STORED);
     ck_assert_ptr_null(xn_mem_map(SIZE_MAX / 4)); /* more than all there is */
     ck_assert_int_eq(xn_metrics_gauge(xn_engine_metrics(engine), XN_GAUGE_RESPONSE_CACHE_ENTRIES),
                      1);
@@ -253,7 +253,7 @@ START_TEST(moved_and_then_ended) {
         xn_engine_cancel(engine, &moves.job, XN_ERR_CANCELLED);
     fake_job_expect(&moves, expires ? XN_ERR_DEADLINE : XN_ERR_CANCELLED);
     for (int p = 0; p < 2; p++)
-        ck_assert_int_eq(xn_queue_count(engine->pools[p].queue), 0);
+        ck_assert_int_eq(xn_queue_count(engine->pools.each[p].queue), 0);
     fake[FAKE_CPU].gated = false;
     sem_post(&fake[FAKE_CPU].gate);
     fake_job_expect(&blocker, XN_OK);
@@ -390,9 +390,9 @@ START_TEST(canary_that_hangs) {
     xn_engine *engine = fake_engine(&config, 1);
     xn_engine_health health;
     for (int hangs = 0; hangs < 3; hangs++) {
-        pthread_mutex_lock(&engine->mutex);
-        engine->members[0].canary_since_ns = hangs == 1 ? xn_now_ns() - 60 * XN_NS_PER_S : 0;
-        pthread_mutex_unlock(&engine->mutex);
+        xn_lock_take(&engine->lock);
+        engine->pools.devices[0].canary_since_ns = hangs == 1 ? xn_now_ns() - 60 * XN_NS_PER_S : 0;
+        xn_lock_drop(&engine->lock);
         xn_engine_health_get(engine, &health);
         ck_assert_int_eq(health.ready, hangs != 1);
         ck_assert(hangs != 1 || strstr(health.reason, "cuda:0 has not answered its canary"));
@@ -411,9 +411,9 @@ START_TEST(drains_beside_a_canary_that_hangs) {
     bool runs = false;
     fake[FAKE_GPU].hung[0] = true;
     while (!runs) {
-        pthread_mutex_lock(&engine->mutex);
-        runs = engine->members[0].canary_since_ns;
-        pthread_mutex_unlock(&engine->mutex);
+        xn_lock_take(&engine->lock);
+        runs = engine->pools.devices[0].canary_since_ns;
+        xn_lock_drop(&engine->lock);
     }
     xn_engine_drain(engine);
     ck_assert(!xn_engine_wait_idle(engine, xn_now_ns() + 20 * XN_NS_PER_MS));
@@ -458,9 +458,9 @@ static void wait_in_done(xn_job *job) {
 static void await_state(xn_engine *engine, const xn_job *job, xn_job_state state) {
     bool is = false;
     while (!is) {
-        pthread_mutex_lock(&engine->mutex);
-        is = job->state == (int)state;
-        pthread_mutex_unlock(&engine->mutex);
+        xn_lock_take(&engine->lock);
+        is = job->state == state;
+        xn_lock_drop(&engine->lock);
     }
 }
 
@@ -484,9 +484,9 @@ START_TEST(released_after_done) {
     first.job.done = wait_in_done; /* keeps the watcher */
     fake_job_submit(&first);
     fake_wait(&told);
-    pthread_mutex_lock(&engine->mutex);
-    xn_engine_expire_locked(engine, late.job.deadline_ns);
-    pthread_mutex_unlock(&engine->mutex);
+    xn_lock_take(&engine->lock);
+    xn_endings_expire_locked(&engine->endings, late.job.deadline_ns);
+    xn_lock_drop(&engine->lock);
     fake[FAKE_GPU].hung[0] = false;
     await_state(engine, &late.job, XN_JOB_LATE_OVER);
     ck_assert(!late.done_calls && sem_trywait(&late.released));
@@ -652,15 +652,15 @@ START_TEST(plans_are_reused_and_bounded) {
             fake_job_expect(&job, XN_OK);
         }
     ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4); /* 1, 2, 4, 8 */
-    for (int i = 0; i < XN_PROGRAMS_PER_WORKER; i++) {
+    for (int i = 0; i < XN_RUNNER_PROGRAMS_MAX; i++) {
         fake_job_init(&job, engine, asset, 1, 1);
         job.job.problem.conv.stride_h =
             2 + i; /* another problem to the cache, the same to the fake */
         fake_job_submit(&job);
         fake_job_expect(&job, XN_OK);
     }
-    ck_assert_int_eq(fake[FAKE_GPU].live_plans, XN_PROGRAMS_PER_WORKER);
-    ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4 + XN_PROGRAMS_PER_WORKER);
+    ck_assert_int_eq(fake[FAKE_GPU].live_plans, XN_RUNNER_PROGRAMS_MAX);
+    ck_assert_int_eq(fake[FAKE_GPU].plan_creates, 4 + XN_RUNNER_PROGRAMS_MAX);
     finish(engine, asset);
 }
 END_TEST

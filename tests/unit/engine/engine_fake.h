@@ -9,7 +9,7 @@
 #define XN_ENGINE_FAKE_H
 
 #include "clock.h"
-#include "engine_internal.h"
+#include "engine_struct.h"
 #include "xn_test.h"
 
 #include <semaphore.h>
@@ -108,7 +108,7 @@ void fake_job_expect_inline_at(fake_job *job, xn_status status, const char *file
 #define fake_job_expect_inline(job, status)                                                        \
     fake_job_expect_inline_at(job, status, __FILE__, __LINE__)
 
-/* Admits a request of nobody's that holds so many bytes at once. */
+/* Admits a request without a client that holds so many bytes at once. */
 xn_status fake_admit(xn_engine *engine, size_t bytes, xn_ticket *out, xn_error *error);
 
 #endif

@@ -1,5 +1,5 @@
 /* Jobs that the calling thread runs itself (xn_engine_try_run), over the fake backend: when it may,
- * what the job is told, and that nobody else is worse off. */
+ * what the job is told, and that no other job is worse off. */
 #include "engine_fake.h"
 
 #include <string.h>
@@ -12,13 +12,13 @@ typedef struct bench {
 } bench;
 
 /* A worker gives its threads back a moment after done. */
-static void await_quiet(xn_engine *engine) {
-    const xn_pool *pool = &engine->pools[0];
-    bool quiet = false;
-    while (!quiet) {
-        pthread_mutex_lock(&engine->mutex);
-        quiet = pool->threads_free == pool->threads;
-        pthread_mutex_unlock(&engine->mutex);
+static void await_threads(xn_engine *engine) {
+    const xn_pool *pool = &engine->pools.each[0];
+    bool all = false;
+    while (!all) {
+        xn_lock_take(&engine->lock);
+        all = pool->threads_free == pool->threads;
+        xn_lock_drop(&engine->lock);
     }
 }
 
@@ -36,7 +36,7 @@ static void bench_start_with(bench *t, const xn_config *config, int threads) {
     ck_assert_int_eq(fake[FAKE_CPU].prepares, 0);         /* prepares weights */
     fake_job_submit(&first);
     fake_job_expect(&first, XN_OK);
-    await_quiet(t->engine);
+    await_threads(t->engine);
 }
 
 static xn_config inline_config(void) {
@@ -109,7 +109,7 @@ START_TEST(not_where_it_is_off) {
 }
 END_TEST
 
-/* With a delay requests wait for company: one that ran alone would miss it. */
+/* With a delay requests wait to fill a batch: one that ran alone would miss it. */
 START_TEST(not_where_requests_wait_for_company) {
     xn_config config = inline_config();
     bench t;
@@ -170,7 +170,7 @@ START_TEST(not_beside_a_batch_that_has_all_threads) {
 }
 END_TEST
 
-/* Who came first is served first. */
+/* The job that came first is served first. */
 START_TEST(not_while_another_waits) {
     bench t;
     fake_job running, waiting, job;
@@ -182,7 +182,7 @@ START_TEST(not_while_another_waits) {
     sem_post(&fake[FAKE_CPU].gate);
     fake_job_expect(&running, XN_OK);
     fake_job_expect(&waiting, XN_OK);
-    await_quiet(t.engine);
+    await_threads(t.engine);
     ck_assert(try_one(&t, &job));
     bench_end(&t);
 }

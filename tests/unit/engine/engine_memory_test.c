@@ -137,7 +137,8 @@ static bool becomes(const atomic_int *value, int wanted) {
     return false;
 }
 
-/* Those of the worker, which sleeps, and of guests, which are free: without another request. */
+/* Those of the worker, which sleeps, and of borrowed streams, which are free: without another
+ * request. */
 START_TEST(programs_are_dropped_and_made_again) {
     bench t;
     fake_job job;

@@ -163,14 +163,14 @@ static xn_network *long_network(void) {
 
 static void wait_for_start(xn_engine *engine, const xn_job *job) {
     for (bool started = false; !started;) {
-        pthread_mutex_lock(&engine->mutex);
-        started = job->state == XN_JOB_RUNNING;
-        pthread_mutex_unlock(&engine->mutex);
+        xn_lock_take(&engine->lock);
+        started = job->state != XN_JOB_QUEUED; /* running, or past its deadline already */
+        xn_lock_drop(&engine->lock);
     }
 }
 
-/* Past its deadline, or when nobody is there any more to read its answer, a run ends with the step
- * it is at. */
+/* Past its deadline, or when no client is there any more to read its answer, a run ends with the
+ * step it is at. */
 START_TEST(runs_are_given_up) {
     xn_engine *engine = ref_engine();
     xn_network *network = long_network();
@@ -201,7 +201,9 @@ START_TEST(runs_are_given_up) {
         fake_wait(&mine.released);
     ck_assert_int_eq(mine.job.status, cancelled ? XN_ERR_CANCELLED : XN_ERR_DEADLINE);
     ck_assert_int_eq(mine.job.error.status, mine.job.status);
-    ck_assert_int_eq(mine.job.device, 0);
+    /* On a busy machine the deadline may pass before a worker is there. */
+    const bool in_queue = !cancelled && strstr(mine.job.error.message, "in the queue");
+    ck_assert_int_eq(mine.job.device, in_queue ? -1 : 0);
     xn_mem_free((void *)(uintptr_t)mine.job.input);
     xn_mem_free(mine.job.output);
     xn_asset_release(asset);

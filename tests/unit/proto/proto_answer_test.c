@@ -95,45 +95,14 @@ END_TEST
 
 /* The two descriptions name the same routes, error codes and parameters. */
 START_TEST(openapi_agrees_with_protocol) {
-    static const char *const names[] = {"/conv",
-                                        "/weights/{name}",
-                                        "/v2/health/live",
-                                        "/v2/health/ready",
-                                        "/metrics",
-                                        "/openapi.yaml",
-                                        "bad_request",
-                                        "unauthorized",
-                                        "not_found",
-                                        "method_not_allowed",
-                                        "not_acceptable",
-                                        "request_timeout",
-                                        "length_required",
-                                        "too_large",
-                                        "unsupported_media_type",
-                                        "expectation_failed",
-                                        "unprocessable",
-                                        "too_many_requests",
-                                        "header_too_large",
-                                        "internal",
-                                        "not_implemented",
-                                        "unavailable",
-                                        "deadline_exceeded",
-                                        "Inference-Header-Content-Length",
-                                        "X-Request-Id",
-                                        "Server-Timing",
-                                        "Retry-After",
-                                        "stride",
-                                        "padding",
-                                        "dilation",
-                                        "groups",
-                                        "pad_value",
-                                        "scaling",
-                                        "mode",
-                                        "precision",
-                                        "output_datatype",
-                                        "backend",
-                                        "timeout_ms",
-                                        "application/vnd.safetensors"};
+    static const char names[] =
+        "/conv /weights/{name} /v2/health/live /v2/health/ready /metrics /openapi.yaml bad_request "
+        "unauthorized not_found method_not_allowed not_acceptable request_timeout length_required "
+        "too_large unsupported_media_type expectation_failed unprocessable too_many_requests "
+        "header_too_large internal not_implemented unavailable deadline_exceeded "
+        "Inference-Header-Content-Length X-Request-Id Server-Timing Retry-After stride padding "
+        "dilation groups pad_value scaling mode precision output_datatype backend timeout_ms "
+        "application/vnd.safetensors";
     static const char *const files[] = {"proto/PROTOCOL.md", "proto/openapi.yaml"};
     for (size_t f = 0; f < 2; f++) {
         char *text = calloc(1, 200000);
@@ -141,8 +110,10 @@ START_TEST(openapi_agrees_with_protocol) {
         ck_assert_msg(file && text, "%s: run the tests from the repository's root", files[f]);
         ck_assert_uint_gt(fread(text, 1, 199999, file), 0);
         fclose(file);
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-            ck_assert_msg(strstr(text, names[i]), "%s does not speak of %s", files[f], names[i]);
+        char words[sizeof names], *rest = NULL;
+        strcpy(words, names);
+        for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
+            ck_assert_msg(strstr(text, w), "%s does not speak of %s", files[f], w);
         free(text);
     }
 }

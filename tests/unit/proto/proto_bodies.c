@@ -166,6 +166,20 @@ bool proto_requests_equal(const xn_conv_request *a, const xn_conv_request *b) {
 
 /* ---- PROTOCOL.md ---- */
 
+void proto_refuse_all(const char *table,
+                      xn_status (*parse)(const xn_table_row *row, xn_error *error)) {
+    char path[80];
+    snprintf(path, sizeof path, "unit/proto/refusals/%s", table);
+    const xn_table *cases = xn_table_read(path);
+    for (int i = 0; i < cases->count; i++) {
+        const xn_table_row *row = &cases->rows[i];
+        xn_error error = {0};
+        ck_assert_msg(row->count >= 3, "%s:%d", path, row->line);
+        proto_expect_error(parse(row, &error), &error, row->fields[0].text, row->fields[1].text,
+                           row->fields[2].text);
+    }
+}
+
 char *proto_document_block(const char *info) {
     FILE *file = fopen("proto/PROTOCOL.md", "rb");
     ck_assert_msg(file, "proto/PROTOCOL.md: run the tests from the repository's root");

@@ -3,6 +3,7 @@
 #ifndef PROTO_BODIES_H
 #define PROTO_BODIES_H
 
+#include "table.h"
 #include "xn_oip.h"
 
 typedef struct proto_bytes {
@@ -32,6 +33,10 @@ extern const xn_oip_memory proto_memory;
 /* The error is MALFORMED or LIMIT, with that field and that fragment in its message. */
 void proto_expect_error(xn_status status, const xn_error *error, const char *what,
                         const char *field, const char *fragment);
+
+/* Every row of a table in refusals/, "BODY | FIELD | SAYS", is refused so by that parser. */
+void proto_refuse_all(const char *table,
+                      xn_status (*parse)(const xn_table_row *row, xn_error *error));
 
 /* Seeds: one valid message of each form, with everything in it. form, header length and query say
  * how to parse it. The caller frees body. */
