@@ -222,7 +222,7 @@ static void fill_job(request *r, int64_t images, int64_t side) {
     const bool any_pool = world_draws(80);
     int pool = 0;
     if (!any_pool)
-        pool = (int)xn_rng_below(&w.rng, (uint64_t)w.engine->pool_count);
+        pool = (int)xn_rng_below(&w.rng, (uint64_t)w.engine->pools.count);
     r->job = (xn_job){.images = images,
                       .asset = r->asset,
                       .input = r->input,
@@ -278,8 +278,8 @@ static void await(request *r) {
 
 static xn_status run_job(request *r, xn_error *error) {
     const size_t bytes = 2 * r->elements * sizeof(float);
-    if (w.config.response_cache_bytes && !xn_engine_recall_is_long(w.engine, bytes) &&
-        xn_engine_recall(w.engine, &r->job)) {
+    if (w.config.response_cache_bytes && !xn_engine_cache_is_slow(w.engine, bytes) &&
+        xn_engine_cache_lookup(w.engine, &r->job)) {
         all->recalls++;
         event("recalled %p", (void *)r);
         return XN_OK;
@@ -384,7 +384,7 @@ static void serve(request *r) {
     }
     if (status == XN_OK) {
         check_output(r);
-        xn_engine_keep(w.engine, &r->job);
+        xn_engine_cache_insert(w.engine, &r->job);
         all->answers[r->job.status]++;
     } else {
         event("failed %p: %s", (void *)r, xn_status_name(status));

@@ -3,6 +3,8 @@
  * is found among the fibers. */
 #include "fibers.h"
 
+#include "lock.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -53,7 +55,8 @@ typedef struct fiber {
     int64_t until_ns;      /* of WAITING and SLEEPING; INT64_MAX: never */
     bool timed_out, detached;
     int locks_held;
-    int64_t foreign_bytes; /* see of_xn_mem_held */
+    const xn_lock *engine_lock; /* the thread's xn_lock_held */
+    int64_t foreign_bytes;      /* see of_xn_mem_held */
     void *(*body)(void *argument);
     void (*detached_body)(void *argument);
     void *argument, *result;
@@ -129,6 +132,8 @@ static void choose_next(void) {
     const int64_t held = real_xn_mem_held();
     from->foreign_bytes -= held;
     to->foreign_bytes += held;
+    from->engine_lock = xn_lock_held;
+    xn_lock_held = to->engine_lock;
     sim.current = next;
     swapcontext(&from->context, &to->context);
 }

@@ -5,7 +5,7 @@
 #ifndef XN_SIM_WORLD_H
 #define XN_SIM_WORLD_H
 
-#include "engine_internal.h"
+#include "engine_struct.h"
 #include "fibers.h"
 #include "models.h"
 #include "xn_rng.h"
