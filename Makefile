@@ -171,7 +171,7 @@ FORCE:
 made-with: $(patsubst command.%,$(MADE_WITH)/%,$(filter command.%,$(.VARIABLES)))
 
 .DEFAULT_GOAL := all
-.PHONY: FORCE made-with all deps build test check demo run bench bench-cpu-few bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
+.PHONY: FORCE made-with all deps build test check simulate demo run bench bench-cpu-few bench-http bench-http-network bench-http-cache bench-http-devices bench-overload bench-probe bench-paper bench-json asan tsan test-alloc test-arm64 test-mhd1 fuzz stress bench-gpu \
         bench-gpu-few bench-gpu-pack bench-gpu-runs bench-gpu-real bench-gpu-shapes \
         bench-cpu-layers bench-cpu-real format lint install uninstall manual dist deb clean help test-binary compute-lib proto-lib \
         openvino test-clients test-networks test-openapi test-image test-package test-page test-readme \
@@ -191,7 +191,12 @@ proto-lib: $(BUILD)/libxn_proto.a
 test: deps ## set up, build and pass all tests
 	@$(MAKE) $(BY_ITSELF) check
 
-check: $(BUILD)/xnord $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so
+# Worlds of the simulator that check runs. ThreadSanitizer does not know its fibers.
+SIMULATE_SEEDS ?= 10000
+simulates = $(if $(findstring thread,$(SANITIZE)),,$(BUILD)/xnord-simulate)
+check: $(BUILD)/xnord $(BUILD)/xnord-tests $(BUILD)/alloc-fault.so $(simulates)
+	$(if $(simulates),@$(BUILD)/xnord-simulate --seed 1 --seeds $(SIMULATE_SEEDS) 2>$(BUILD)/simulate.log || \
+	  { tail -n 100 $(BUILD)/simulate.log; exit 1; })
 	@XNORD_BIN=$(abspath $(BUILD)/xnord) XNORD_TEST_LOG=$(abspath $(BUILD)/test-output.log) $(BUILD)/xnord-tests
 
 # Objects and archives of what is to be made: not the files that say how.
@@ -223,6 +228,20 @@ STRESS_SRC := tests/main.c tests/output.c $(wildcard tests/stress/*.c) \
 $(BUILD)/xnord-stress: $(call obj,$(STRESS_SRC)) $(MADE_WITH)/link-compute-tests
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(CHECK_LIBS) -lm
+
+SECONDS ?= 60
+simulate: deps ## the engine in worlds drawn from seeds, for SECONDS (60); SEED=n: that one, with its last events if it fails
+	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord-simulate
+	$(BUILD)/xnord-simulate $(if $(SEED),--seed $(SEED),--seconds $(SECONDS))
+
+# The engine's own code, its threads and clock replaced at the linker (tests/simulation/fibers.h).
+SIMULATED := $(patsubst %,pthread_%,create join self setname_np mutex_init mutex_destroy mutex_lock \
+               mutex_trylock mutex_unlock cond_init cond_destroy cond_wait cond_timedwait cond_signal \
+               cond_broadcast) clock_gettime nanosleep xn_mem_held
+SIMULATE_SRC := $(wildcard tests/simulation/*.c)
+$(BUILD)/xnord-simulate: $(call obj,$(SIMULATE_SRC)) $(BUILD)/libxn_server.a $(BUILD)/libxn_proto.a $(BUILD)/libxn_compute.a $(MADE_WITH)/link
+	$(call say,LD,$@)
+	$(Q)$(link) $(patsubst %,-Wl$(comma)--wrap=%,$(SIMULATED)) -o $@ $(parts) $(LIBS)
 
 $(BUILD)/compute-tests: $(call obj,$(COMPUTE_TEST_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-compute-tests
 	$(call say,LD,$@)
@@ -502,7 +521,7 @@ deb: ## BUILD/deb/xnord_VERSION_ARCH.deb, by debhelper, checked by lintian
 
 # ---- sanitizers: their own folders, no CUDA (compute-sanitizer does that side) ----
 asan: ## the tests under AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer
-	$(MAKE) $(BY_ITSELF) check BUILD=build-asan CUDA=0 OPT=-O1 \
+	$(MAKE) $(BY_ITSELF) check BUILD=build-asan CUDA=0 OPT=-O1 SIMULATE_SEEDS=500 \
 	  SANITIZE="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
 # What it looks for is between threads, so of the case table, which runs on one mostly, it needs few
 # cases, and of networks only the known ones. Without a pause at the end of each test's process.

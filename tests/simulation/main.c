@@ -1,0 +1,93 @@
+/* main.c: worlds by seed.
+ *   xnord-simulate [--seed N] [--seeds COUNT] [--seconds S]
+ * With --seed alone it is that one; without it they begin with a number of the clock's. Each has a
+ * process of its own, at the same addresses and with the same heap, so that it replays exactly, and
+ * so that a crash is one seed's. */
+#include "laws.h"
+#include "log.h"
+#include "world.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/personality.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* The one that the linker leaves, not the virtual one. */
+int real_clock_gettime(clockid_t clock, struct timespec *out) __asm__("__real_clock_gettime");
+
+static double seconds(void) {
+    struct timespec now;
+    real_clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* False: the world of that seed has broken a law, which it has told, or crashed. */
+static bool survives(uint64_t seed) {
+    int status;
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        world_run(seed);
+        _exit(0);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child)
+        return false;
+    if (WIFSIGNALED(status))
+        printf("seed %llu: ended by signal %d (%s)\nagain: make simulate SEED=%llu\n",
+               (unsigned long long)seed, WTERMSIG(status), strsignal(WTERMSIG(status)),
+               (unsigned long long)seed);
+    return status == 0;
+}
+
+static void print_counts(const uint64_t *counts) {
+    for (int i = 0; i < ANSWERS_MAX; i++)
+        if (counts[i])
+            printf(" %llu %s", (unsigned long long)counts[i], xn_status_name((xn_status)i));
+}
+
+int main(int argc, char **argv) {
+    uint64_t seed = 0, count = 0, done = 0;
+    double limit = 0;
+    xn_error error;
+    const int now = personality(0xffffffff);
+    if (now != -1 && !(now & ADDR_NO_RANDOMIZE) && personality(now | ADDR_NO_RANDOMIZE) != -1)
+        execv("/proc/self/exe", argv);
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (!strcmp(argv[i], "--seed"))
+            seed = strtoull(argv[i + 1], NULL, 0);
+        else if (!strcmp(argv[i], "--seeds"))
+            count = strtoull(argv[i + 1], NULL, 0);
+        else if (!strcmp(argv[i], "--seconds"))
+            limit = strtod(argv[i + 1], NULL);
+    }
+    if (seed && !count && limit <= 0)
+        count = 1;
+    if (!seed)
+        seed = (uint64_t)(seconds() * 1e6);
+    if (!count && limit <= 0)
+        limit = 60;
+    all = mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED || xn_log_open("/dev/null", &error) != XN_OK)
+        return 2;
+    const double started = seconds();
+    for (; (!count || done < count) && (limit <= 0 || seconds() - started < limit); done++)
+        if (!survives(seed + done))
+            return 1;
+    const double took = seconds() - started;
+    printf("simulation: seeds %llu to %llu, %llu events in %.1f s (%.0f a second)\n"
+           "%llu runs of devices, %llu by callers; %llu answers from the cache; answers:",
+           (unsigned long long)seed, (unsigned long long)(seed + done - 1),
+           (unsigned long long)all->events, took, (double)all->events / took,
+           (unsigned long long)all->runs, (unsigned long long)all->inline_runs,
+           (unsigned long long)all->recalls);
+    print_counts(all->answers);
+    printf("; refusals:");
+    print_counts(all->refusals);
+    printf("\n");
+    return 0;
+}
