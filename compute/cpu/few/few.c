@@ -213,7 +213,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
 }
 
 const xn_cpu_path xn_cpu_few = {
-    .kernels = XN_CPU_PATH_KERNELS(few, vpopcnt),
+    .kernels = XN_CPU_PATH_KERNELS(few, vpopcnt, vpopcnt),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

@@ -12,9 +12,8 @@
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)
-    WAYS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
-    WAYS(xn_cpu_set_avx512, "avx512"),
-    WAYS(xn_cpu_set_avx2, "avx2"),
+    WAYS(xn_cpu_set_amx, "amx"),           WAYS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
+    WAYS(xn_cpu_set_avx512, "avx512"),     WAYS(xn_cpu_set_avx2, "avx2"),
 #elif defined(__aarch64__)
     WAYS(xn_cpu_set_neon, "neon"),
 #endif
@@ -35,6 +34,7 @@ static const xn_cpu_way others[XN_CPU_SETS][2] = {
     [XN_CPU_AVX2] = OTHERS(xn_cpu_set_avx2, "avx2"),
     [XN_CPU_AVX512] = OTHERS(xn_cpu_set_avx512, "avx512"),
     [XN_CPU_VPOPCNT] = OTHERS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
+    [XN_CPU_AMX] = OTHERS(xn_cpu_set_amx, "amx"),
 #elif defined(__aarch64__)
     [XN_CPU_NEON] = OTHERS(xn_cpu_set_neon, "neon"),
 #endif

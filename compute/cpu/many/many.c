@@ -459,7 +459,7 @@ static bool fits(const xn_step *step) {
 }
 
 const xn_cpu_path xn_cpu_many = {
-    .kernels = XN_CPU_PATH_KERNELS(many, vpopcnt),
+    .kernels = XN_CPU_PATH_KERNELS(many, vpopcnt, vpopcnt),
     .writes_bits = xn_cpu_writes_all_bits,
     .fits = fits,
     .cost_ns = cost_ns,
