@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -45,9 +45,15 @@ bool xn_cpu_writes_all_bits(const xn_step *step) {
     return true;
 }
 
+/* Not the ways of AMX with the kernels of the set before it. */
+static bool is_another(const xn_cpu_way *way) {
+    const void *const *kernels = way->path->kernels;
+    return way->set->isa != XN_CPU_AMX || kernels[XN_CPU_AMX] != kernels[XN_CPU_VPOPCNT];
+}
+
 const xn_cpu_way *xn_cpu_way_at(int index) {
     for (int i = 0; i < WAY_COUNT; i++)
-        if (ways[i].set->has() && index-- == 0)
+        if (ways[i].set->has() && is_another(&ways[i]) && index-- == 0)
             return &ways[i];
     return NULL;
 }

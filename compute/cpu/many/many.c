@@ -44,9 +44,6 @@ enum {
     LEAST_LANES = 64,       /* which is enough to amortise reading the filters */
     MOST_LANES = 256,
     MOST_WHOLE = 256,       /* outputs of the whole images of a unit */
-    TURNED_LANES = 200,     /* of a unit where filters are lanes, about; any number will do, */
-    LEAST_TURNED = 16,      /* from here on */
-    TURNED_CLASSES = 25,    /* most of those */
     START_FILTERS = 64,     /* of a unit of phase 1 */
     K_ROWS = 16,            /* of a unit of phase 2 */
     STREAM_BYTES = 4 << 20, /* output of a run from which on it does not pass through the cache */
@@ -97,10 +94,8 @@ static void take_shared(const xn_conv *conv, xn_cpu_many_state *state, xn_cpu_si
 static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
                        xn_cpu_many_state *state, xn_cpu_sizer *sizer) {
     size_t pitch = (size_t)state->lanes + SLACK_LANES, words = (size_t)patch_of(conv).words;
-    size_t column = 0, apart = 0;
-    const size_t most_apart = (size_t)state->lanes / 8 * (size_t)(many->beside > 0) + SLACK_LANES;
-    if (!xn_mul_size(words + XN_CPU_TURNED_FILTERS, pitch, &column) ||
-        !xn_mul_size(words / 2 + 1, most_apart, &apart))
+    size_t column = 0;
+    if (!xn_mul_size(words, pitch, &column))
         sizer->failed = true;
     state->offset[XN_CPU_MANY_MAGNITUDES] = xn_cpu_take(sizer, CHUNK, sizeof(float));
     state->offset[XN_CPU_MANY_SUMS] = xn_cpu_take(sizer, CHUNK, sizeof(double));
@@ -120,18 +115,7 @@ static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
     state->offset[XN_CPU_MANY_PATCHES] = xn_cpu_take(sizer, column, sizeof(uint32_t));
     state->offset[XN_CPU_MANY_ARRANGED] =
         xn_cpu_take(sizer, many->word_bytes > 4 ? column : 0, (size_t)many->word_bytes);
-    state->offset[XN_CPU_MANY_APART] =
-        xn_cpu_take(sizer, many->beside ? apart : 0, sizeof(uint64_t));
-    state->offset[XN_CPU_MANY_APART_SUMS] =
-        xn_cpu_take(sizer, many->beside ? most_apart * XN_CPU_MOST_FILTERS : 0, sizeof(uint32_t));
     state->offset[XN_CPU_MANY_KINDS] = xn_cpu_take(sizer, pitch, sizeof(int32_t));
-    const size_t block = XN_CPU_TURNED_FILTERS;
-    state->offset[XN_CPU_MANY_TURNED_PATCHES] =
-        xn_cpu_take(sizer, state->turned ? (pitch + block) * (words + block) : 0, sizeof(uint32_t));
-    state->offset[XN_CPU_MANY_TILES] =
-        xn_cpu_take(sizer, state->turned ? pitch : 0, sizeof(xn_cpu_tile));
-    state->offset[XN_CPU_MANY_TURNED_DOTS] =
-        xn_cpu_take(sizer, state->turned ? pitch * XN_CPU_TURNED_FILTERS : 0, sizeof(int32_t));
     state->offset[XN_CPU_MANY_DOTS] =
         xn_cpu_take(sizer, XN_CPU_MANY_BLOCK * pitch, sizeof(int32_t));
     state->offset[XN_CPU_MANY_GATHERED] = xn_cpu_take(
@@ -144,44 +128,11 @@ static void take_slice(const xn_conv *conv, const xn_cpu_many_kernels *many,
 static int32_t lanes_of(const xn_conv *conv, const xn_cpu_many_kernels *many,
                         const xn_cpu_many_state *state) {
     const int64_t plane = (int64_t)out_plane_of(conv);
-    if (state->turned)
-        return (int32_t)xn_cpu_div_up(plane, xn_cpu_div_up(plane, TURNED_LANES));
     int64_t tile = xn_cpu_max(many->tile_lanes, SLACK_LANES);
     int64_t there = plane * state->wave;
     int64_t lanes = PATCH_BYTES / ((int64_t)patch_of(conv).words * 4);
-    int64_t step = LEAST_LANES, most = MOST_LANES;
-    if (many->beside) /* tiles with what is beside them, whole lines */
-        step = SLACK_LANES / many->beside * tile + SLACK_LANES, most = 2 * step, tile = 1;
-    lanes = xn_cpu_max(step, xn_cpu_min(most, lanes / step * step));
+    lanes = xn_cpu_max(LEAST_LANES, xn_cpu_min(MOST_LANES, lanes / LEAST_LANES * LEAST_LANES));
     return (int32_t)xn_cpu_min(lanes, xn_cpu_div_up(there, tile) * tile);
-}
-
-/* Taps that are inside, of all outputs. */
-static double taps_inside(const xn_conv *conv, const xn_cpu_map *map) {
-    double rows = 0, columns = 0;
-    for (int32_t y = 0; y < conv->out_height; y++)
-        rows += map->row_taps[map->row_kind[y]].last - map->row_taps[map->row_kind[y]].first;
-    for (int32_t x = 0; x < conv->out_width; x++)
-        columns += map->column_taps[map->column_kind[x]].last -
-                   map->column_taps[map->column_kind[x]].first;
-    return rows * columns;
-}
-
-/* Which way is faster, by cycles of 16 dots on Zen 4 (NOTES.md): turned, words outside the image
- * are not counted, and no lane is empty, but tiles are smaller, rows of the kernel end one by one,
- * and dots are turned. */
-static bool is_turned(const xn_conv *conv, const xn_cpu_many_kernels *many,
-                      const xn_cpu_many_state *state) {
-    const xn_cpu_patch shape = patch_of(conv);
-    const double outputs = (double)out_plane_of(conv), lanes = outputs * state->wave;
-    const double taps = (double)conv->kernel_h * conv->kernel_w;
-    const double inside = taps_inside(conv, state->map) / outputs / taps;
-    const double tiles = ceil(lanes / (many->tile_lanes + many->beside));
-    const double full = tiles * many->tile_lanes / lanes;
-    if (!many->turned || shape.sharing > 1 || conv->pad_value > 0 || outputs < LEAST_TURNED ||
-        conv->group_out_channels % XN_CPU_TURNED_FILTERS || state->map->classes > TURNED_CLASSES)
-        return false;
-    return 1.275 * shape.words * inside + 17 < 1.275 * shape.words * full + 9;
 }
 
 /* Measured (NOTES.md): beside the counting, a word of a patch takes 0.2 ns a pixel and 6 ns a row,
@@ -227,7 +178,6 @@ static xn_status create(xn_plan *plan, xn_error *error) {
         return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
     state->wave = (int32_t)xn_cpu_min(plan->max_images,
                                       xn_cpu_max(1, (int64_t)(WAVE_BYTES / image_bytes(conv))));
-    state->turned = is_turned(conv, many, state);
     int64_t whole = xn_cpu_div_up((int64_t)out_plane_of(conv) * whole_of(conv) + 1, LEAST_LANES);
     state->lanes = (int32_t)xn_cpu_max(lanes_of(conv, many, state), whole * LEAST_LANES);
     take_shared(conv, state, &shared);
@@ -237,9 +187,7 @@ static xn_status create(xn_plan *plan, xn_error *error) {
 
 static xn_status prepare(const xn_plan *plan, const xn_prepared *prepared, xn_error *error) {
     const xn_cpu_many_kernels *many = plan->path_kernels;
-    const xn_cpu_many_state *state = plan->state;
-    const int layout = state->turned ? XN_CPU_MANY_TURNED : (int)many->layout;
-    xn_status status = xn_cpu_form_ready(prepared, &xn_cpu_many_form, layout, error);
+    xn_status status = xn_cpu_form_ready(prepared, &xn_cpu_many_form, (int)many->layout, error);
     if (!status && xn_cpu_has_thresholds(&plan->step.conv))
         status = xn_cpu_thresholds_ready(prepared, &plan->step.conv.epilogue, error);
     return status;
@@ -421,15 +369,12 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
                          .state = state,
                          .conv = conv,
                          .weights =
-                             xn_cpu_form_of(run->prepared, &xn_cpu_many_form,
-                                            state->turned ? XN_CPU_MANY_TURNED : (int)many->layout),
+                             xn_cpu_form_of(run->prepared, &xn_cpu_many_form, (int)many->layout),
                          .map = state->map,
-                         .kernels = many,
-                         .turned = state->turned};
+                         .kernels = many};
     if (xn_cpu_has_thresholds(conv))
         j.thresholds = xn_cpu_thresholds_of(run->prepared, &conv->epilogue);
     j.shape = patch_of(conv);
-    j.shape.anew = j.turned ? j.shape.words / conv->kernel_h : 0;
     j.plane = plane_of(conv);
     j.out_plane = out_plane_of(conv);
     j.pitch = state->lanes + SLACK_LANES;
@@ -437,16 +382,15 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     j.output_bytes = xn_datatype_bytes((xn_datatype)conv->epilogue.datatype);
     j.stream = j.output_bytes && xn_conv_output_bytes(conv) * (size_t)count >= STREAM_BYTES;
     j.gather = j.stream && whole_of(conv);
-    j.block =
-        j.gather || j.turned || conv->epilogue.bits || many->beside ? XN_CPU_MANY_BLOCK : ROWS;
+    j.block = j.gather || conv->epilogue.bits ? XN_CPU_MANY_BLOCK : ROWS;
     j.lanes = lanes_of(conv, many, state);
     if (j.gather)
-        j.lanes = (j.turned ? 1 : whole_of(conv)) * (int32_t)j.out_plane;
+        j.lanes = whole_of(conv) * (int32_t)j.out_plane;
     assert(j.lanes > 0);
     for (int64_t first = 0; first < count; first += state->wave) {
         start_wave(&j, images + first, xn_cpu_min(state->wave, count - first));
         int64_t groups = j.count * conv->groups;
-        int64_t starts = first || j.turned ? 0 : xn_cpu_div_up(conv->out_channels, START_FILTERS);
+        int64_t starts = first ? 0 : xn_cpu_div_up(conv->out_channels, START_FILTERS);
         xn_cpu_for(run->threads, groups * j.plane_chunks + starts, pack_task, &j);
         if (conv->epilogue.k)
             xn_cpu_for(run->threads, groups * j.k_bands, k_task, &j);

@@ -26,7 +26,6 @@
 
 #define XN_CPU_WORD_NIBBLES 8
 #define XN_CPU_PAIR_FILTERS 8
-#define XN_CPU_TURNED_FILTERS 16
 #define XN_CPU_MOST_FILTERS 32 /* of a call */
 
 /* What a filter's words are, of a group of so many channels. */
@@ -34,7 +33,6 @@ typedef struct xn_cpu_patch {
     int32_t tap_words; /* of a tap; 1 where taps share */
     int32_t sharing;   /* taps in a word; 1 with more than 16 channels */
     int32_t words;     /* of all taps */
-    int32_t anew;      /* parities begin anew after so many; 0: never */
 } xn_cpu_patch;
 
 xn_cpu_patch xn_cpu_patch_of(int32_t group_channels, int32_t kernel_h, int32_t kernel_w);
@@ -53,7 +51,6 @@ typedef struct xn_cpu_map {
     xn_cpu_range *outputs;                           /* [KW] whose tap in that column is inside */
     int32_t *row_kind;                               /* [OH] */
     int32_t *column_kind;                            /* [OW] */
-    xn_cpu_range *row_taps, *column_taps;            /* [row_kinds], [column_kinds]: those inside */
     /* What dot starts from, a class (many.c): base + factor * (+1 weights outside). Those inside
      * are entries corner[0] - [1] - [2] + [3] of a filter's prefix sums, all of them entry `all`.
      */
@@ -69,18 +66,11 @@ void xn_cpu_map_free(xn_cpu_map *map); /* NULL-safe */
 /* ---- weights ---- */
 
 /* What kernels read beside the bits: the variants of the form. */
-typedef enum {
-    XN_CPU_MANY_BITS,
-    XN_CPU_MANY_NIBBLES,
-    XN_CPU_MANY_PAIRS,
-    XN_CPU_MANY_TURNED,
-} xn_cpu_many_layout;
+typedef enum { XN_CPU_MANY_BITS, XN_CPU_MANY_NIBBLES, XN_CPU_MANY_PAIRS } xn_cpu_many_layout;
 
-/* Two words of 8 filters: for each the xor of all words up to it, and both words as they are, the
- * first one below. */
+/* Two words of 8 filters: for each the xor of all words up to it. */
 typedef struct xn_cpu_pair {
     uint32_t even[XN_CPU_PAIR_FILTERS], odd[XN_CPU_PAIR_FILTERS];
-    uint64_t both[XN_CPU_PAIR_FILTERS];
 } xn_cpu_pair;
 
 typedef struct xn_cpu_many_weights {
@@ -90,11 +80,8 @@ typedef struct xn_cpu_many_weights {
      * first. */
     uint8_t *nibbles;
     xn_cpu_pair *pairs; /* NULL, or [O / 8][words / 2], both rounded up */
-    /* NULL, or [O / 16][words][16], rounded up: of filters 0..15 the xor of a kernel row's words up
-     * to this one. */
-    uint32_t *turned;
-    int32_t *prefix; /* [O][KH + 1][KW + 1]: +1 weights in taps [0, i) x [0, j) */
-    int32_t words;   /* of a filter */
+    int32_t *prefix;    /* [O][KH + 1][KW + 1]: +1 weights in taps [0, i) x [0, j) */
+    int32_t words;      /* of a filter */
 } xn_cpu_many_weights;
 
 /* The last one of an odd number of words is with 0. */
@@ -105,12 +92,6 @@ static inline size_t xn_cpu_pairs(int32_t words) {
 /* Those of the block that filter o is in. */
 static inline const xn_cpu_pair *xn_cpu_pairs_of(const xn_cpu_many_weights *weights, int32_t o) {
     return weights->pairs + (size_t)(o / XN_CPU_PAIR_FILTERS) * xn_cpu_pairs(weights->words);
-}
-
-static inline const uint32_t *xn_cpu_turned_of(const xn_cpu_many_weights *weights, int32_t o) {
-    const size_t block = (size_t)(o / XN_CPU_TURNED_FILTERS);
-    return weights->turned + block * XN_CPU_TURNED_FILTERS * (size_t)weights->words +
-           o % XN_CPU_TURNED_FILTERS;
 }
 
 /* ---- kernels ---- */
@@ -128,11 +109,6 @@ typedef struct xn_cpu_lanes {
     const int32_t *kind;  /* class of each, 0 past the last */
     const xn_cpu_map *map;
     int32_t pitch, count; /* count: a multiple of tile_lanes */
-    /* Lanes [count, count + apart) are counted apart (kernels' beside): their words by two,
-     * [apart][pairs]. */
-    const uint64_t *words;
-    uint32_t *sums; /* scratch: [apart up to a multiple of 16][XN_CPU_MOST_FILTERS] */
-    int32_t apart;
 } xn_cpu_lanes;
 
 /* What becomes of the dots of some filters, f of them:
@@ -148,27 +124,6 @@ typedef struct xn_cpu_dots {
     const int32_t *least;
     int32_t bit;
 } xn_cpu_dots;
-
-/* Some outputs with the same taps inside. */
-#define XN_CPU_TILE 8
-typedef struct xn_cpu_tile {
-    size_t first, words; /* in so many rows of the kernel, from the first one's word on */
-    int32_t rows;
-    bool whole;          /* no taps on the left are outside */
-    int32_t base, count; /* dots start from; outputs */
-    int32_t lane[XN_CPU_TILE];
-} xn_cpu_tile;
-
-/* What 16 filters are counted against. */
-typedef struct xn_cpu_turned {
-    const uint32_t *patches;  /* [lane][pitch]: parities that begin anew with each kernel row */
-    const uint32_t *parities; /* the filters', [words][16] */
-    size_t pitch, row_words;  /* row_words: of a row of the kernel */
-    int32_t words;
-    int32_t *dot;        /* [lane][16]; or */
-    unsigned char *bits; /* not NULL: two bytes of every four, bit f where dot >= least[f] */
-    const int32_t *least;
-} xn_cpu_turned;
 
 typedef struct xn_cpu_many_kernels {
     double step_ns; /* rough time of one word of 16 lanes and one filter */
@@ -195,20 +150,6 @@ typedef struct xn_cpu_many_kernels {
     void (*dots)(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
                  int32_t filters, const xn_cpu_dots *to);
     bool direct; /* dots() reads nothing that it has written */
-    /* Lanes that cost nothing when they are counted apart beside every tile_lanes of them. */
-    int32_t beside;
-    /* NULL where beside is 0; else the words of lanes by two, [lanes][pairs], from patches
-     * [words][pitch]; lanes up to a multiple of 16. */
-    void (*set_apart)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
-                      uint64_t *apart);
-    /* NULL, or dots or bits of 16 filters for the lanes of some tiles. Not with pad value 1. */
-    void (*turned)(const xn_cpu_turned *turned, const xn_cpu_tile *tiles, int32_t count);
-    /* turned[lane][k] from patches [words][pitch]; all of it up to multiples of 16. */
-    void (*turn_patches)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
-                         size_t turned_pitch, uint32_t *turned);
-    /* to[f][lane], rows of pitch, from [lane][16], of which lanes up to a multiple of 16 are read.
-     */
-    void (*turn)(const int32_t *dot, int32_t lanes, size_t pitch, int32_t *to);
     /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_many_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
     /* out[x] = dot * factor * k[x] + bias; k NULL is 1. False where one is not finite. */

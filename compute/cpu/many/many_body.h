@@ -1,6 +1,6 @@
 /* many_body.h: the one text of the kernels for many channels (many.h). many_portable.c,
- * many_avx2.c, many_avx512.c, many_vpopcnt.c and many_neon.c include it, each after choosing its
- * instruction set and defining
+ * many_avx2.c, many_avx512.c, many_vpopcnt.c and many_neon.c include it, each after
+ * choosing its instruction set and defining
  *
  *   KERNELS                the table's symbol
  *   VECTOR_BYTES           16, 32 or 64
@@ -209,9 +209,9 @@ static class_way way_of(int32_t classes) {
     return classes == 1 ? ONE_CLASS : classes <= LOOKUP_CLASSES ? FEW_CLASSES : MANY_CLASSES;
 }
 
-/* Bits of dots that are there. */
+/* Bits of dots that are stored already. */
 static void set_bits(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to) {
-    for (int32_t x = 0; x < lanes->count + lanes->apart; x += WORDS) {
+    for (int32_t x = 0; x < lanes->count; x += WORDS) {
         const int32_t *dot = to->dot + x;
         vector_u32 bits = *(const loose_u32 *)(to->words + x);
         for (int32_t f = 0; f < filters; f++, dot += to->pitch)
@@ -407,17 +407,8 @@ static bool reals(const int32_t *dot, const float *k, float factor, float bias, 
                   : reals_by(dot, &bias, false, factor, bias, n, false, out);
 }
 
-#ifndef BESIDE
-#define BESIDE 0
-#define SET_APART NULL
-#endif
 #ifndef PATCH
 #define PATCH patch
-#endif
-#ifndef TURNED
-#define TURNED NULL
-#define TURN NULL
-#define TURN_PATCHES NULL
 #endif
 #ifndef SPREAD
 #define SPREAD spread_plain
@@ -434,11 +425,6 @@ const xn_cpu_many_kernels KERNELS = {
     .arrange = ARRANGE,
     .dots = dots,
     .direct = DIRECT,
-    .beside = BESIDE,
-    .set_apart = SET_APART,
-    .turned = TURNED,
-    .turn = TURN,
-    .turn_patches = TURN_PATCHES,
     .starts = starts,
     .reals = reals,
 };

@@ -9,17 +9,14 @@
 /* A unit: some lanes and filters, on one thread. */
 typedef struct unit_of_work {
     const xn_cpu_many_job *j;
-    int64_t first;        /* lane, of all of the wave */
-    int32_t lanes, apart; /* of which the last so many are counted apart (many.h) */
+    int64_t first; /* lane, of all of the wave */
+    int32_t lanes;
     int thread;
     uint32_t *patches, *words;
-    uint64_t *apart_words;
     unsigned char *gathered;
     void *arranged;
     int32_t *kinds, *dots;
     float *values;
-    xn_cpu_tile *tiles; /* if turned, of all lanes */
-    int32_t tile_count;
 } unit_of_work;
 
 /* Lanes of one image: [lane, lane + count) of the unit are its outputs from `pixel` on. */
@@ -75,54 +72,6 @@ static void make_kinds(unit_of_work *u) {
     }
 }
 
-static xn_cpu_tile tile_of(const xn_cpu_many_job *j, int32_t kind) {
-    const xn_cpu_map *map = j->map;
-    const xn_cpu_range rows = map->row_taps[kind / map->column_kinds];
-    const xn_cpu_range columns = map->column_taps[kind % map->column_kinds];
-    const int32_t row = j->shape.anew, tap = j->shape.tap_words;
-    return (xn_cpu_tile){.first =
-                             (size_t)rows.first * (size_t)row + (size_t)columns.first * (size_t)tap,
-                         .words = (size_t)(columns.last - columns.first) * (size_t)tap,
-                         .rows = rows.last - rows.first,
-                         .whole = columns.first == 0,
-                         .base = map->base[kind]};
-}
-
-/* Adds tiles of `count` lanes of a class, of much the same size. */
-static void add_tiles(unit_of_work *u, int32_t kind, const int32_t *lanes, int32_t count) {
-    for (int32_t tiles = (count + XN_CPU_TILE - 1) / XN_CPU_TILE; tiles > 0; tiles--) {
-        xn_cpu_tile *tile = &u->tiles[u->tile_count++];
-        *tile = tile_of(u->j, kind);
-        tile->count = (int32_t)xn_cpu_div_up(count, tiles);
-        memcpy(tile->lane, lanes, (size_t)tile->count * sizeof *lanes);
-        lanes += tile->count;
-        count -= tile->count;
-    }
-}
-
-/* Class after class. */
-static void make_tiles(unit_of_work *u) {
-    for (int32_t kind = 0; kind < u->j->map->classes; kind++) {
-        int32_t *lanes = u->dots, count = 0; /* not in use yet */
-        for (int32_t lane = 0; lane < u->lanes; lane++)
-            if (u->kinds[lane] == kind)
-                lanes[count++] = lane;
-        add_tiles(u, kind, lanes, count);
-    }
-}
-
-/* Beside so many tiles as take all lanes with them. */
-static int32_t apart_of(const xn_cpu_many_job *j, int32_t lanes) {
-    const int32_t tile = j->kernels->tile_lanes, beside = j->kernels->beside;
-    const int32_t tiles = (lanes + tile + beside - 1) / (tile + beside);
-    return !beside || j->turned ? 0 : (int32_t)xn_cpu_max(0, lanes - tiles * tile);
-}
-
-/* Words of a turned patch. */
-static size_t turned_words(const xn_cpu_many_job *j) {
-    return (size_t)xn_cpu_div_up(j->shape.words, XN_CPU_TURNED_FILTERS) * XN_CPU_TURNED_FILTERS;
-}
-
 static void make_patches(unit_of_work *u, int32_t group) {
     const xn_cpu_many_job *j = u->j;
     image_part part = {0};
@@ -136,12 +85,6 @@ static void make_patches(unit_of_work *u, int32_t group) {
         }
     }
     j->kernels->patch(j->conv, j->map, &j->shape, pieces, count, j->pitch, u->patches);
-    if (j->turned)
-        j->kernels->turn_patches(u->patches, j->shape.words, j->pitch, u->lanes, turned_words(j),
-                                 xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_PATCHES));
-    if (u->apart)
-        j->kernels->set_apart(u->patches + u->lanes - u->apart, j->shape.words, j->pitch, u->apart,
-                              u->apart_words);
     if (j->kernels->arrange)
         j->kernels->arrange(u->patches, j->shape.words, j->pitch,
                             (int32_t)xn_cpu_div_up(u->lanes, j->kernels->tile_lanes) *
@@ -189,27 +132,8 @@ static void count_filters(const unit_of_work *u, int32_t o, int32_t filters,
                                 .kind = u->kinds,
                                 .map = j->map,
                                 .pitch = j->pitch,
-                                .count = (u->lanes - u->apart + tile - 1) / tile * tile,
-                                .words = u->apart_words,
-                                .sums = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_APART_SUMS),
-                                .apart = u->apart};
+                                .count = (u->lanes + tile - 1) / tile * tile};
     j->kernels->dots(&lanes, j->weights, o, filters, to);
-}
-
-/* The same with filters as lanes: 16 of them. */
-static void count_turned(const unit_of_work *u, int32_t o, const xn_cpu_dots *to) {
-    const xn_cpu_many_job *j = u->j;
-    const xn_cpu_turned t = {.patches = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_PATCHES),
-                             .parities = xn_cpu_turned_of(j->weights, o),
-                             .pitch = turned_words(j),
-                             .row_words = (size_t)j->shape.anew,
-                             .words = j->shape.words,
-                             .dot = xn_cpu_many_own(j, u->thread, XN_CPU_MANY_TURNED_DOTS),
-                             .bits = to->words ? (unsigned char *)to->words + to->bit / 8 : NULL,
-                             .least = to->least};
-    j->kernels->turned(&t, u->tiles, u->tile_count);
-    if (!to->words)
-        j->kernels->turn(t.dot, u->lanes, to->pitch, to->dot);
 }
 
 /* What is left of `to` after some filters. */
@@ -223,17 +147,6 @@ static xn_cpu_dots after(const xn_cpu_many_job *j, const xn_cpu_dots *to, int32_
     return rest;
 }
 
-static void count_group(const unit_of_work *u, int32_t o, int32_t filters, const xn_cpu_dots *to) {
-    if (!u->j->turned) {
-        count_filters(u, o, filters, to);
-        return;
-    }
-    for (int32_t f = 0; f < filters; f += XN_CPU_TURNED_FILTERS) {
-        const xn_cpu_dots rest = after(u->j, to, f);
-        count_turned(u, o + f, &rest);
-    }
-}
-
 /* Dots of filters [first, last); `group` is the one whose patches there are. */
 static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group,
                         const xn_cpu_dots *to) {
@@ -245,7 +158,7 @@ static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *g
         if (own != *group)
             make_patches(u, own);
         *group = own;
-        count_group(u, o, end - o, &rest);
+        count_filters(u, o, end - o, &rest);
         o = end;
     }
 }
@@ -255,8 +168,8 @@ static void count_block(unit_of_work *u, int32_t first, int32_t last, int32_t *g
 static bool is_direct(const unit_of_work *u) {
     const xn_cpu_many_job *j = u->j;
     const xn_epilogue *e = &j->conv->epilogue;
-    return j->kernels->direct && xn_cpu_is_dots(e) && !e->bits && (j->turned || !j->gather) &&
-           (j->turned || (u->lanes - u->apart) % j->kernels->tile_lanes == 0) &&
+    return j->kernels->direct && xn_cpu_is_dots(e) && !e->bits && !j->gather &&
+           u->lanes % j->kernels->tile_lanes == 0 &&
            u->first % (int64_t)j->out_plane + u->lanes <= (int64_t)j->out_plane;
 }
 
@@ -374,27 +287,21 @@ static void emit_block(const unit_of_work *u, int32_t first, int32_t last) {
         write_words(u, first, 0);
 }
 
-/* Outputs of filters [first, last) that are dots; whole images by way of a copy that passes the
- * cache. */
+/* Outputs of filters [first, last) that are dots. */
 static void run_direct(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
     const xn_cpu_many_job *j = u->j;
     const size_t row = j->out_plane * sizeof(int32_t);
     image_part part = {0};
     next_part(u, &part);
-    unsigned char *to = output_of(j, &part, first), *dot = to;
-    const bool gathered = is_gathered(j, &part);
-    const bool stream = !gathered && is_streamed(j, to) && row % XN_CPU_LINE == 0;
-    if (gathered) /* at the same place in its line */
-        dot = u->gathered + (uintptr_t)to % XN_CPU_LINE;
+    unsigned char *to = output_of(j, &part, first);
+    const bool stream = is_streamed(j, to) && row % XN_CPU_LINE == 0;
     const xn_cpu_dots dots = {.start = xn_cpu_many_starts(j, first),
-                              .dot = (int32_t *)(void *)dot,
+                              .dot = (int32_t *)(void *)to,
                               .pitch = j->out_plane,
                               .stream = stream};
     if (!stream)
         fetch_outputs(u, first, last);
     count_block(u, first, last, group, &dots);
-    if (gathered)
-        j->plan->kernels->copy(dot, (size_t)(last - first) * row, to);
 }
 
 static void run_block(unit_of_work *u, int32_t first, int32_t last, int32_t *group) {
@@ -423,9 +330,7 @@ void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
     int32_t group = -1;
     unit_of_work u = {.j = j, .first = unit % j->chunks * j->lanes, .thread = thread};
     u.lanes = (int32_t)xn_cpu_min(j->lanes, j->count * (int64_t)j->out_plane - u.first);
-    u.apart = apart_of(j, u.lanes);
     u.patches = xn_cpu_many_own(j, thread, XN_CPU_MANY_PATCHES);
-    u.apart_words = xn_cpu_many_own(j, thread, XN_CPU_MANY_APART);
     u.arranged =
         j->kernels->word_bytes > 4 ? xn_cpu_many_own(j, thread, XN_CPU_MANY_ARRANGED) : u.patches;
     u.kinds = xn_cpu_many_own(j, thread, XN_CPU_MANY_KINDS);
@@ -434,9 +339,6 @@ void xn_cpu_many_dots(void *context, int64_t unit, int thread) {
     u.words = xn_cpu_many_own(j, thread, XN_CPU_MANY_WORDS);
     u.gathered = xn_cpu_many_own(j, thread, XN_CPU_MANY_GATHERED);
     make_kinds(&u);
-    u.tiles = xn_cpu_many_own(j, thread, XN_CPU_MANY_TILES);
-    if (j->turned)
-        make_tiles(&u);
     const bool direct = is_direct(&u);
     int32_t o = (int32_t)(blocks * split / j->splits) * XN_CPU_MANY_BLOCK;
     int32_t end = (int32_t)xn_cpu_min(blocks * (split + 1) / j->splits * XN_CPU_MANY_BLOCK,

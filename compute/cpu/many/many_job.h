@@ -11,39 +11,33 @@
 
 /* Arrays in scratch. */
 enum {
-    XN_CPU_MANY_PLANES,         /* shared: uint32 [wave][G][words][H*W] */
-    XN_CPU_MANY_MEANS,          /* shared: float [wave][G][H*W], with K: means of |I|, or sums */
-    XN_CPU_MANY_KS,             /* shared: float [wave][G][OH*OW], with K: its sums (kmap.h) */
-    XN_CPU_MANY_STARTS,         /* shared: int32 [O][map.pitch] */
-    XN_CPU_MANY_MAGNITUDES,     /* float [CHUNK]: sum of |I| over up to 32 channels */
-    XN_CPU_MANY_SUMS,           /* double [CHUNK]: over all */
-    XN_CPU_MANY_REALS,          /* float [32][CHUNK]: input that is not fp32 */
-    XN_CPU_MANY_VERTICAL,       /* double [W] */
-    XN_CPU_MANY_ACROSS,         /* double [OW] */
-    XN_CPU_MANY_TEMP,           /* float [W], with K of a short box */
-    XN_CPU_MANY_ROWS,           /* float [KH][OW], the same: sums of tap columns, */
-    XN_CPU_MANY_HELD,           /* int32 [KH]: of which input rows */
-    XN_CPU_MANY_EXACT,          /* double [pitch], the same: K in double */
-    XN_CPU_MANY_PIECES,         /* xn_cpu_piece [pitch] */
-    XN_CPU_MANY_PATCHES,        /* uint32 [words][pitch] */
-    XN_CPU_MANY_ARRANGED,       /* the same as the kernels read it, if that takes more room */
-    XN_CPU_MANY_APART,          /* uint64 [lanes][pairs]: words of lanes counted apart */
-    XN_CPU_MANY_APART_SUMS,     /* uint32 [lanes][32]: in how many bits they differ */
-    XN_CPU_MANY_KINDS,          /* int32 [pitch]: class of each lane */
-    XN_CPU_MANY_TURNED_PATCHES, /* uint32 [lanes][words up to a multiple of 16], if turned, */
-    XN_CPU_MANY_TILES,          /* xn_cpu_tile [lanes] */
-    XN_CPU_MANY_TURNED_DOTS,    /* int32 [lanes][16] */
-    XN_CPU_MANY_DOTS,           /* int32 [XN_CPU_MANY_BLOCK][pitch] */
-    XN_CPU_MANY_VALUES,         /* float [pitch] */
-    XN_CPU_MANY_WORDS,          /* uint32 [pitch], where bits are written */
-    XN_CPU_MANY_GATHERED, /* bytes [XN_CPU_MANY_BLOCK][OH*OW], where chunks may be whole images */
+    XN_CPU_MANY_PLANES,     /* shared: uint32 [wave][G][words][H*W] */
+    XN_CPU_MANY_MEANS,      /* shared: float [wave][G][H*W], with K: means of |I|, or sums */
+    XN_CPU_MANY_KS,         /* shared: float [wave][G][OH*OW], with K: its sums (kmap.h) */
+    XN_CPU_MANY_STARTS,     /* shared: int32 [O][map.pitch] */
+    XN_CPU_MANY_MAGNITUDES, /* float [CHUNK]: sum of |I| over up to 32 channels */
+    XN_CPU_MANY_SUMS,       /* double [CHUNK]: over all */
+    XN_CPU_MANY_REALS,      /* float [32][CHUNK]: input that is not fp32 */
+    XN_CPU_MANY_VERTICAL,   /* double [W] */
+    XN_CPU_MANY_ACROSS,     /* double [OW] */
+    XN_CPU_MANY_TEMP,       /* float [W], with K of a short box */
+    XN_CPU_MANY_ROWS,       /* float [KH][OW], the same: sums of tap columns, */
+    XN_CPU_MANY_HELD,       /* int32 [KH]: of which input rows */
+    XN_CPU_MANY_EXACT,      /* double [pitch], the same: K in double */
+    XN_CPU_MANY_PIECES,     /* xn_cpu_piece [pitch] */
+    XN_CPU_MANY_PATCHES,    /* uint32 [words][pitch] */
+    XN_CPU_MANY_ARRANGED,   /* the same as the kernels read it, if that takes more room */
+    XN_CPU_MANY_KINDS,      /* int32 [pitch]: class of each lane */
+    XN_CPU_MANY_DOTS,       /* int32 [XN_CPU_MANY_BLOCK][pitch] */
+    XN_CPU_MANY_VALUES,     /* float [pitch] */
+    XN_CPU_MANY_WORDS,      /* uint32 [pitch], where bits are written */
+    XN_CPU_MANY_GATHERED,   /* bytes [XN_CPU_MANY_BLOCK][OH*OW], where chunks may be whole images */
     XN_CPU_MANY_ARRAYS
 };
 
 /* A plan's. */
 typedef struct xn_cpu_many_state {
     xn_cpu_map *map; /* owned */
-    bool turned;     /* filters are lanes (many_turned.h) */
     int32_t lanes;   /* most outputs of a unit */
     int32_t wave;    /* images held in shared scratch at a time */
     size_t offset[XN_CPU_MANY_ARRAYS];
@@ -74,7 +68,6 @@ typedef struct xn_cpu_many_job {
     const xn_cpu_thresholds *thresholds; /* of the bits, or NULL */
     bool stream;                         /* outputs are too many for the cache */
     bool gather;                         /* and chunks are whole images */
-    bool turned;                         /* xn_cpu_many_state */
 } xn_cpu_many_job;
 
 static inline void *xn_cpu_many_shared(const xn_cpu_many_job *j, int array) {

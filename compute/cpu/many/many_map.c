@@ -69,28 +69,34 @@ static bool set_starts(const xn_conv *conv, xn_cpu_map *map, const xn_cpu_range 
     return made;
 }
 
-static bool make_map(const xn_conv *conv, xn_cpu_map *map) {
-    xn_cpu_range *rows = xn_mem_zalloc(kinds_of(conv->kernel_h, conv->out_height), sizeof *rows);
-    xn_cpu_range *columns =
-        xn_mem_zalloc(kinds_of(conv->kernel_w, conv->out_width), sizeof *columns);
-    map->row_taps = rows;
-    map->column_taps = columns;
-    map->outputs = xn_mem_zalloc((size_t)conv->kernel_w, sizeof *map->outputs);
-    map->row_kind = xn_mem_zalloc((size_t)conv->out_height, sizeof *map->row_kind);
-    map->column_kind = xn_mem_zalloc((size_t)conv->out_width, sizeof *map->column_kind);
-    if (!map->outputs || !map->row_kind || !map->column_kind || !rows || !columns)
-        return false;
+/* rows, columns: room for the taps inside of each kind. */
+static bool fill_map(const xn_conv *conv, xn_cpu_map *map, xn_cpu_range *rows,
+                     xn_cpu_range *columns) {
+    const bool one = conv->pad_value < 0;
     for (int32_t j = 0; j < conv->kernel_w; j++)
         xn_cpu_valid_outputs((int64_t)j * conv->dilation_w - conv->pad_left, conv->stride_w,
                              conv->width, conv->out_width, &map->outputs[j].first,
                              &map->outputs[j].last);
-    bool one = conv->pad_value < 0;
     map->row_kinds = list_kinds(conv->out_height, conv->stride_h, conv->pad_top, conv->dilation_h,
                                 conv->kernel_h, conv->height, one, rows, map->row_kind);
     map->column_kinds =
         list_kinds(conv->out_width, conv->stride_w, conv->pad_left, conv->dilation_w,
                    conv->kernel_w, conv->width, one, columns, map->column_kind);
     return set_starts(conv, map, rows, columns);
+}
+
+static bool make_map(const xn_conv *conv, xn_cpu_map *map) {
+    xn_cpu_range *rows = xn_mem_zalloc(kinds_of(conv->kernel_h, conv->out_height), sizeof *rows);
+    xn_cpu_range *columns =
+        xn_mem_zalloc(kinds_of(conv->kernel_w, conv->out_width), sizeof *columns);
+    map->outputs = xn_mem_zalloc((size_t)conv->kernel_w, sizeof *map->outputs);
+    map->row_kind = xn_mem_zalloc((size_t)conv->out_height, sizeof *map->row_kind);
+    map->column_kind = xn_mem_zalloc((size_t)conv->out_width, sizeof *map->column_kind);
+    const bool made = map->outputs && map->row_kind && map->column_kind && rows && columns &&
+                      fill_map(conv, map, rows, columns);
+    xn_mem_free(columns);
+    xn_mem_free(rows);
+    return made;
 }
 
 xn_cpu_map *xn_cpu_map_create(const xn_conv *conv) {
@@ -105,8 +111,6 @@ xn_cpu_map *xn_cpu_map_create(const xn_conv *conv) {
 void xn_cpu_map_free(xn_cpu_map *map) {
     if (!map)
         return;
-    xn_mem_free(map->column_taps);
-    xn_mem_free(map->row_taps);
     xn_mem_free(map->column_kind);
     xn_mem_free(map->row_kind);
     for (int i = 0; i < 4; i++)

@@ -2,18 +2,16 @@
  * word and have any function of three bits as one instruction (included by many_body.h).
  *
  * Let d[k] = patch[k] ^ filter[k], and p[k] = d[0] ^ .. ^ d[k], which is the xor of what patch and
- * filter hold where each word has been replaced by the xor of it and all before it: parities, had
- * once. Two more words carry, added to a bit of p, where it falls from 1 to 0 at either, so
+ * filter hold where each word has been replaced by the xor of it and all before it: parities,
+ * computed once. Two more words carry, added to a bit of p, where it falls from 1 to 0 at either,
+ * so
  *
  *     carry(p, p', p'') = p' ? ~p'' : p
  *     sum of popc(d[k]) = 2 * sum over pairs of popc(carry) + popc(p[last])
  *
  * Two words take two xors, a carry, a count and an addition: 5 instructions, where counting each
  * takes 6. None but the xors reads memory, and none waits for those of the pair before.
- *
- * All of this is work for the units of vectors. So beside each tile one more lane is counted by
- * those of general registers, 64 bits at a time, from the words as they are: 17 lanes in the time
- * of 16. */
+ */
 
 /* A word of a filter is an operand in memory, so a tile is one vector of lanes by as many filters
  * as have room for a count and a parity each. */
@@ -21,29 +19,10 @@ enum { TILE_LANES = WORDS, WORD_BYTES = 4, TILE_FILTERS = XN_CPU_PAIR_FILTERS };
 #define LAYOUT XN_CPU_MANY_PAIRS
 #define ARRANGE NULL
 #define DIRECT true
-#define BESIDE 1
-#define SET_APART set_apart
 
 #include "many_parities.h"
 
 /* ---- dots ---- */
-
-/* Rows from columns, 16 by 16: four times the vectors of the first half between those of the
- * second. */
-INLINE void turn_vectors(vector_u32 *v) {
-    vector_u32 w[WORDS];
-    UNROLL_16
-    for (int round = 0; round < 4; round++) {
-        UNROLL_16
-        for (int i = 0; i < WORDS / 2; i++) {
-            w[2 * i] = FIRST_HALVES(v[i], v[i + WORDS / 2]);
-            w[2 * i + 1] = SECOND_HALVES(v[i], v[i + WORDS / 2]);
-        }
-        UNROLL_16
-        for (int i = 0; i < WORDS; i++)
-            v[i] = w[i];
-    }
-}
 
 /* The last word of an odd number. */
 INLINE void add_word(vector_u32 *count, vector_u32 *parity, vector_u32 next) {
@@ -66,13 +45,10 @@ static const uint32_t one_bit[32] = {
 /* What becomes of dots: they are stored, past the cache, or are bits of words. */
 typedef enum { STORED, STREAMED, TO_BITS } dots_way;
 
-/* What a tile is about: a vector of lanes, some filters and, if there is one, a lane beside them,
- * which takes the units that vectors leave idle. */
+/* A tile: a vector of lanes and some filters. */
 typedef struct pairs_tile {
     const uint32_t *patches; /* rows of row */
     const xn_cpu_pair *pair, *end;
-    const uint64_t *beside;
-    uint32_t *sums;              /* of that */
     const int32_t *start, *kind; /* start: rows of start_pitch, of dots or limits */
     int32_t *dot;                /* rows of pitch */
     uint32_t *words;
@@ -110,44 +86,29 @@ INLINE void finish_dots(const pairs_tile *t, const vector_u32 *differ, const int
 /* What is not needed while words are counted stays in memory, else compilers put it into vectors'
  * registers, from where it comes late. */
 INLINE void dots_tile(const pairs_tile *t, const int filters, const class_way way,
-                      const dots_way what, const bool with_beside) {
+                      const dots_way what) {
     const size_t row = t->row;
     const uint32_t *patches = t->patches;
     const xn_cpu_pair *pair = t->pair, *end = t->end;
-    const uint64_t *beside = t->beside;
     const int32_t own = filters == 1 ? t->own : 0;
     vector_u32 count[TILE_FILTERS], parity[TILE_FILTERS];
-    uint64_t sum[TILE_FILTERS];
     UNROLL
-    for (int f = 0; f < filters; f++) {
+    for (int f = 0; f < filters; f++)
         count[f] = parity[f] = (vector_u32){0};
-        sum[f] = 0;
-    }
     __asm__("" : "+m"(t)); /* here, */
-    for (; pair < end; pair++, beside++) {
+    for (; pair < end; pair++) {
         const vector_u32 even = *(const loose_u32 *)patches;
         const vector_u32 odd = *(const loose_u32 *)(patches + row);
         NEXT_ROWS(patches, row);
         __asm__("" : "+m"(end)); /* and here */
         UNROLL
-        for (int f = 0; f < filters; f++) {
+        for (int f = 0; f < filters; f++)
             ADD_PAIR(count[f], parity[f], even, odd, &pair->even[own + f], &pair->odd[own + f]);
-            if (with_beside)
-                ADD_BESIDE(sum[f], pair->both[own + f], *beside);
-        }
     }
     if (t->odd)
         UNROLL
-    for (int f = 0; f < filters; f++) {
-        add_word(&count[f], &parity[f], *(const loose_u32 *)patches ^ pair->even[own + f]);
-        if (with_beside)
-            ADD_BESIDE(sum[f], pair->both[own + f], *beside);
-    }
-    uint32_t *sums = t->sums;
-    if (with_beside)
-        UNROLL
     for (int f = 0; f < filters; f++)
-        sums[f] = (uint32_t)sum[f];
+        add_word(&count[f], &parity[f], *(const loose_u32 *)patches ^ pair->even[own + f]);
     UNROLL
     for (int f = 0; f < filters; f++)
         count[f] += count[f] + COUNT(parity[f]);
@@ -157,18 +118,16 @@ INLINE void dots_tile(const pairs_tile *t, const int filters, const class_way wa
 /* Functions of their own: else they share what registers hold. */
 typedef void tile_function(const pairs_tile *t);
 typedef struct tile_functions {
-    tile_function *eight, *eight_beside, *one, *one_beside; /* filters; and a lane beside */
+    tile_function *eight, *one; /* filters */
 } tile_functions;
 
-#define TILE_FUNCTION(name, filters, way, what, with_beside)                                       \
+#define TILE_FUNCTION(name, filters, way, what)                                                    \
     static __attribute__((noinline)) void name(const pairs_tile *t) {                              \
-        dots_tile(t, filters, way, what, with_beside);                                             \
+        dots_tile(t, filters, way, what);                                                          \
     }
 #define TILE_FUNCTIONS(name, way, what)                                                            \
-    TILE_FUNCTION(name##_eight, TILE_FILTERS, way, what, false)                                    \
-    TILE_FUNCTION(name##_eight_beside, TILE_FILTERS, way, what, true)                              \
-    TILE_FUNCTION(name##_one, 1, way, what, false)                                                 \
-    TILE_FUNCTION(name##_one_beside, 1, way, what, true)
+    TILE_FUNCTION(name##_eight, TILE_FILTERS, way, what)                                           \
+    TILE_FUNCTION(name##_one, 1, way, what)
 TILE_FUNCTIONS(one_class, ONE_CLASS, STORED)
 TILE_FUNCTIONS(one_class_streamed, ONE_CLASS, STREAMED)
 TILE_FUNCTIONS(one_class_bits, ONE_CLASS, TO_BITS)
@@ -177,7 +136,7 @@ TILE_FUNCTIONS(few_classes_streamed, FEW_CLASSES, STREAMED)
 TILE_FUNCTIONS(few_classes_bits, FEW_CLASSES, TO_BITS)
 TILE_FUNCTIONS(many_classes, MANY_CLASSES, STORED)
 #define TILES(name)                                                                                \
-    { name##_eight, name##_eight_beside, name##_one, name##_one_beside }
+    { name##_eight, name##_one }
 
 static tile_functions tiles_of(class_way way, dots_way what) {
     static const tile_functions by[2][3] = {
@@ -190,7 +149,6 @@ static tile_functions tiles_of(class_way way, dots_way what) {
 static pairs_tile tile_at(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
                           const xn_cpu_dots *to, size_t start_pitch) {
     return (pairs_tile){.patches = (const uint32_t *)lanes->arranged + x,
-                        .beside = lanes->words + (size_t)(x / WORDS) * xn_cpu_pairs(weights->words),
                         .kind = lanes->kind + x,
                         .words = to->words ? to->words + x : NULL,
                         .row = (size_t)lanes->pitch,
@@ -200,13 +158,11 @@ static pairs_tile tile_at(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_man
 }
 
 /* From filter o on, which is the first-th of those asked for. */
-static void set_filters(pairs_tile *t, const xn_cpu_lanes *lanes, int32_t x,
-                        const xn_cpu_many_weights *weights, int32_t o, const xn_cpu_dots *to,
-                        int32_t first) {
+static void set_filters(pairs_tile *t, int32_t x, const xn_cpu_many_weights *weights, int32_t o,
+                        const xn_cpu_dots *to, int32_t first) {
     t->pair = xn_cpu_pairs_of(weights, o);
     t->end = t->pair + weights->words / 2;
     t->own = o % TILE_FILTERS;
-    t->sums = lanes->sums + (size_t)(x / WORDS) * XN_CPU_MOST_FILTERS + first;
     t->start = to->start + (size_t)first * t->start_pitch;
     t->dot = to->dot + (size_t)first * to->pitch + x;
     t->bit = one_bit + to->bit + first;
@@ -217,75 +173,21 @@ static void dots_by(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weight
                     int32_t filters, const xn_cpu_dots *to, size_t start_pitch,
                     tile_functions tiles) {
     for (int32_t x = 0; x < lanes->count; x += WORDS) {
-        const bool beside = x / WORDS < lanes->apart;
-        tile_function *const eight = beside ? tiles.eight_beside : tiles.eight;
-        tile_function *const one = beside ? tiles.one_beside : tiles.one;
         pairs_tile t = tile_at(lanes, x, weights, to, start_pitch);
         for (int32_t f = 0; f < filters;) {
             const bool whole = (o + f) % TILE_FILTERS == 0 && f + TILE_FILTERS <= filters;
-            set_filters(&t, lanes, x, weights, o + f, to, f);
-            (whole ? eight : one)(&t);
+            set_filters(&t, x, weights, o + f, to, f);
+            (whole ? tiles.eight : tiles.one)(&t);
             f += whole ? TILE_FILTERS : 1;
         }
     }
-}
-
-/* Dots of up to 16 filters from `first` on, and of up to 16 lanes counted apart, from `lane` on. */
-INLINE void dots_apart(const xn_cpu_lanes *lanes, int32_t lane, int32_t first, int32_t filters,
-                       const xn_cpu_dots *to, size_t start_pitch, const class_way way,
-                       const dots_way what) {
-    const int32_t x = lanes->count + lane, left = (int32_t)xn_cpu_min(lanes->apart - lane, WORDS);
-    const uint32_t *sums = lanes->sums + (size_t)lane * XN_CPU_MOST_FILTERS + first;
-    const int32_t *start = to->start + (size_t)first * start_pitch;
-    int32_t *dot = to->dot + (size_t)first * to->pitch + x;
-    vector_u32 v[WORDS], bits = {0};
-    UNROLL_16
-    for (int i = 0; i < WORDS; i++)
-        v[i] = *(const loose_u32 *)(sums + i * XN_CPU_MOST_FILTERS);
-    turn_vectors(v);
-    for (int32_t f = 0; f < filters; f++, start += start_pitch, dot += to->pitch) {
-        const vector_u32 from = way == MANY_CLASSES
-                                    ? (vector_u32){0}
-                                    : entries(table_of(start, way), start, lanes->kind + x, way);
-        if (what == TO_BITS)
-            SET_BIT(bits, one_bit[to->bit + first + f], from, v[f]);
-        else if (what == STREAMED && left == WORDS)
-            STREAM(dot, from - (v[f] + v[f]));
-        else
-            STORE_FIRST(dot, left, from - (v[f] + v[f]));
-    }
-    if (what == TO_BITS)
-        *(loose_u32 *)(to->words + x) |= bits;
-}
-
-INLINE void all_apart(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to,
-                      size_t start_pitch, const class_way way, const dots_way what) {
-    for (int32_t lane = 0; lane < lanes->apart; lane += WORDS)
-        for (int32_t f = 0; f < filters; f += WORDS)
-            dots_apart(lanes, lane, f, (int32_t)xn_cpu_min(filters - f, WORDS), to, start_pitch,
-                       way, what);
-}
-
-static void finish_apart(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to,
-                         size_t start_pitch, class_way way, dots_way what) {
-    if (way == MANY_CLASSES)
-        all_apart(lanes, filters, to, start_pitch, MANY_CLASSES, STORED);
-    else if (way == FEW_CLASSES && what == TO_BITS)
-        all_apart(lanes, filters, to, start_pitch, FEW_CLASSES, TO_BITS);
-    else if (way == FEW_CLASSES)
-        all_apart(lanes, filters, to, start_pitch, FEW_CLASSES,
-                  what == STREAMED ? STREAMED : STORED);
-    else if (what == TO_BITS)
-        all_apart(lanes, filters, to, start_pitch, ONE_CLASS, TO_BITS);
-    else
-        all_apart(lanes, filters, to, start_pitch, ONE_CLASS, what == STREAMED ? STREAMED : STORED);
 }
 
 static void add_starts(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_dots *to) {
     uint32_t *dot = (uint32_t *)to->dot; /* parts may pass 2^31 where dot does not */
     const int32_t *start = to->start;
     for (int32_t f = 0; f < filters; f++, start += lanes->map->pitch, dot += to->pitch)
-        for (int32_t x = 0; x < lanes->count + lanes->apart; x++)
+        for (int32_t x = 0; x < lanes->count; x++)
             dot[x] += (uint32_t)start[lanes->kind[x]];
 }
 
@@ -300,22 +202,14 @@ static void set_limits(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_
     }
 }
 
-static void dots_or_bits(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
-                         int32_t filters, const xn_cpu_dots *to, size_t start_pitch, class_way way,
-                         dots_way what) {
-    dots_by(lanes, weights, o, filters, to, start_pitch, tiles_of(way, what));
-    if (lanes->apart)
-        finish_apart(lanes, filters, to, start_pitch, way, what);
-}
-
-/* With many classes what they start from is added afterwards, and bits are had of that. */
+/* With many classes what they start from is added afterwards, and bits are made of that. */
 static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
                  int32_t filters, const xn_cpu_dots *to) {
     const class_way way = way_of(lanes->map->classes);
     const size_t pitch = (size_t)lanes->map->pitch;
     int32_t limit[XN_CPU_MOST_FILTERS * WORDS];
     if (way == MANY_CLASSES) {
-        dots_or_bits(lanes, weights, o, filters, to, pitch, way, STORED);
+        dots_by(lanes, weights, o, filters, to, pitch, tiles_of(way, STORED));
         add_starts(lanes, filters, to);
         if (to->words)
             set_bits(lanes, filters, to);
@@ -323,35 +217,9 @@ static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, 
         xn_cpu_dots limited = *to;
         set_limits(lanes, filters, to, limit);
         limited.start = limit;
-        dots_or_bits(lanes, weights, o, filters, &limited, WORDS, way, TO_BITS);
+        dots_by(lanes, weights, o, filters, &limited, WORDS, tiles_of(way, TO_BITS));
     } else {
-        dots_or_bits(lanes, weights, o, filters, to, pitch, way, to->stream ? STREAMED : STORED);
-    }
-}
-
-#include "many_turned.h"
-#define TURNED turned
-#define TURN turn
-#define TURN_PATCHES turn_patches
-
-static void set_apart(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
-                      uint64_t *apart) {
-    const int32_t padded = 2 * (int32_t)xn_cpu_pairs(words);
-    for (int32_t x = 0; x < lanes; x += WORDS) {
-        uint32_t *to = (uint32_t *)apart + (size_t)x * (size_t)padded;
-        vector_u32 before = {0}, v[WORDS];
-        for (int32_t k = 0; k < padded; k += WORDS) {
-            const uint32_t *row = patches + (size_t)k * (size_t)pitch + x;
-            for (int32_t i = 0; i < WORDS; i++, row += pitch) {
-                const vector_u32 parity =
-                    k + i < words ? (vector_u32) * (const loose_u32 *)row : before;
-                v[i] = parity ^ before;
-                before = parity;
-            }
-            turn_vectors(v);
-            for (int32_t i = 0; i < WORDS; i++)
-                STORE_FIRST(to + (size_t)i * (size_t)padded + k,
-                            (int32_t)xn_cpu_min(padded - k, WORDS), v[i]);
-        }
+        dots_by(lanes, weights, o, filters, to, pitch,
+                tiles_of(way, to->stream ? STREAMED : STORED));
     }
 }

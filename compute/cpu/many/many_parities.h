@@ -86,8 +86,6 @@ static void add_up_words(const xn_cpu_patch *shape, int32_t lanes, int32_t pitch
         uint32_t *row = patches + x;
         vector_u32 parity = {0};
         for (int32_t k = 0; k < shape->words; k++, row += pitch) {
-            if (shape->anew && k % shape->anew == 0)
-                parity = (vector_u32){0};
             *(loose_u32 *)row = parity ^= *(const loose_u32 *)row;
         }
     }
@@ -118,13 +116,11 @@ INLINE void see_piece(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_p
 }
 
 /* Column `to` of the patches for a vector that sees n pieces, with so many words a tap. */
-INLINE void patch_vector(const xn_conv *conv, const xn_cpu_patch *shape, const seen_piece *pieces,
-                         const int32_t n, const int32_t words, size_t pitch, uint32_t *to) {
+INLINE void patch_vector(const xn_conv *conv, const seen_piece *pieces, const int32_t n,
+                         const int32_t words, size_t pitch, uint32_t *to) {
     const size_t plane = (size_t)conv->height * (size_t)conv->width;
     vector_u32 parity = {0};
     for (int32_t i = 0; i < conv->kernel_h; i++) {
-        if (shape->anew)
-            parity = (vector_u32){0};
         for (int32_t j = 0; j < conv->kernel_w; j++) {
             const uint32_t *from[WORDS];
             const vector_u32 *mask[WORDS];
@@ -149,14 +145,14 @@ INLINE void patch_vector(const xn_conv *conv, const xn_cpu_patch *shape, const s
     }
 }
 
-INLINE void patch_words(const xn_conv *conv, const xn_cpu_patch *shape, const seen_piece *pieces,
-                        int32_t n, const int32_t words, size_t pitch, uint32_t *to) {
+INLINE void patch_words(const xn_conv *conv, const seen_piece *pieces, int32_t n,
+                        const int32_t words, size_t pitch, uint32_t *to) {
     if (n == 1)
-        patch_vector(conv, shape, pieces, 1, words, pitch, to);
+        patch_vector(conv, pieces, 1, words, pitch, to);
     else if (n == 2)
-        patch_vector(conv, shape, pieces, 2, words, pitch, to);
+        patch_vector(conv, pieces, 2, words, pitch, to);
     else
-        patch_vector(conv, shape, pieces, n, words, pitch, to);
+        patch_vector(conv, pieces, n, words, pitch, to);
 }
 
 /* Outputs of an image as wide as its input, from pixel (y, x) on: what their taps see is as
@@ -193,8 +189,8 @@ INLINE bool is_any(vector_i32 mask) {
 }
 
 /* Column `to` of the patches for a vector. */
-INLINE void patch_run_vector(const xn_conv *conv, const xn_cpu_patch *shape, const image_run *run,
-                             const int32_t words, size_t pitch, uint32_t *to) {
+INLINE void patch_run_vector(const xn_conv *conv, const image_run *run, const int32_t words,
+                             size_t pitch, uint32_t *to) {
     const size_t plane = (size_t)conv->height * (size_t)conv->width;
     const uint32_t *row = run->corner;
     vector_i32 inside[MOST_TAPS];
@@ -204,8 +200,6 @@ INLINE void patch_run_vector(const xn_conv *conv, const xn_cpu_patch *shape, con
     for (int32_t i = 0; i < conv->kernel_h; i++) {
         const vector_i32 in_row = is_within(run->y + i * conv->dilation_h, conv->height);
         const uint32_t *from = row;
-        if (shape->anew)
-            parity = (vector_u32){0};
         for (int32_t j = 0; j < conv->kernel_w; j++, from += conv->dilation_w) {
             const vector_i32 mask = in_row & inside[j];
             const bool seen = is_any(mask);
@@ -221,12 +215,12 @@ INLINE void patch_run_vector(const xn_conv *conv, const xn_cpu_patch *shape, con
 }
 
 /* Pieces that follow one another in an image; to: of the first lane. */
-INLINE void patch_run(const xn_conv *conv, const xn_cpu_patch *shape, const xn_cpu_piece *piece,
-                      int32_t lanes, const int32_t words, size_t pitch, uint32_t *to) {
+INLINE void patch_run(const xn_conv *conv, const xn_cpu_piece *piece, int32_t lanes,
+                      const int32_t words, size_t pitch, uint32_t *to) {
     image_run run = run_of(conv, piece);
     wrap_run(conv, &run);
     for (int32_t x = 0; x < lanes; x += WORDS) {
-        patch_run_vector(conv, shape, &run, words, pitch, to + x);
+        patch_run_vector(conv, &run, words, pitch, to + x);
         run.corner += WORDS;
         run.x += WORDS;
         wrap_run(conv, &run);
@@ -243,11 +237,11 @@ static void patch_runs(const xn_conv *conv, const xn_cpu_patch *shape, const xn_
         for (end = first; end < count && pieces[end].planes == piece->planes; end++)
             lanes += pieces[end].count;
         if (shape->tap_words == 2)
-            patch_run(conv, shape, piece, lanes, 2, (size_t)pitch, to);
+            patch_run(conv, piece, lanes, 2, (size_t)pitch, to);
         else if (shape->tap_words == 4)
-            patch_run(conv, shape, piece, lanes, 4, (size_t)pitch, to);
+            patch_run(conv, piece, lanes, 4, (size_t)pitch, to);
         else
-            patch_run(conv, shape, piece, lanes, shape->tap_words, (size_t)pitch, to);
+            patch_run(conv, piece, lanes, shape->tap_words, (size_t)pitch, to);
     }
 }
 
@@ -274,10 +268,10 @@ static void patch_parities(const xn_conv *conv, const xn_cpu_map *map, const xn_
         for (const xn_cpu_piece *p = pieces; p < end && p->lane < x + WORDS; p++)
             see_piece(conv, map, p, x, &seen[n++]);
         if (shape->tap_words == 2)
-            patch_words(conv, shape, seen, n, 2, (size_t)pitch, patches + x);
+            patch_words(conv, seen, n, 2, (size_t)pitch, patches + x);
         else if (shape->tap_words == 4)
-            patch_words(conv, shape, seen, n, 4, (size_t)pitch, patches + x);
+            patch_words(conv, seen, n, 4, (size_t)pitch, patches + x);
         else
-            patch_words(conv, shape, seen, n, shape->tap_words, (size_t)pitch, patches + x);
+            patch_words(conv, seen, n, shape->tap_words, (size_t)pitch, patches + x);
     }
 }

@@ -8,7 +8,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 #include "target.h"
 
-XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,popcnt" XN_TARGET_WIDE)
+XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_WIDE)
 
 #define KERNELS xn_cpu_many_vpopcnt
 #define VECTOR_BYTES 64
@@ -31,13 +31,6 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,popcnt" XN_T
                 : [x] "v"(a), [y] "v"(b), [one] "m"(bit));                                         \
     } while (0)
 #define ANY(mask) (_mm512_movepi32_mask((__m512i)(mask)) != 0)
-/* Bit l: lane l of a is at least that of b. */
-#define AT_LEAST(a, b) _mm512_cmpge_epi32_mask((__m512i)(a), (__m512i)(b))
-#define FIRST_HALVES(a, b)                                                                         \
-    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define SECOND_HALVES(a, b)                                                                        \
-    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-
 /* Adds the words at u and w to a count and a parity (many_pairs.h), for lanes whose words are x and
  * y. Written out: compilers move the xors of a tile together, away from what waits for them, and
  * copy parities about. 0x3a is p' ? ~p'' : p. */
@@ -55,37 +48,8 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq,popcnt" XN_T
             : [x0] "v"(x), [x1] "v"(y), [w0] "m"(*(u)), [w1] "m"(*(w)));                           \
     } while (0)
 
-/* Adds the bits in which two words of 64 bits differ. */
-#define ADD_BESIDE(sum, a, b)                                                                      \
-    do {                                                                                           \
-        uint64_t differ_;                                                                          \
-        __asm__("mov %[x], %[differ]\n\t"                                                          \
-                "xor %[y], %[differ]\n\t"                                                          \
-                "popcnt %[differ], %[differ]\n\t"                                                  \
-                "add %[differ], %[total]"                                                          \
-                : [differ] "=&r"(differ_), [total] "+r"(sum)                                       \
-                : [x] "m"(a), [y] "m"(b)                                                           \
-                : "cc");                                                                           \
-    } while (0)
-
 /* Moves two rows on, without a register for the bytes of both. */
 #define NEXT_ROWS(patches, row) __asm__("lea (%0,%1,8), %0" : "+r"(patches) : "r"(row))
-
-/* The same of words k and k + 1 at `words`: one register to move for all of a tile. */
-#define ADD_PAIR_AT(count, parity, x, y, words, k)                                                 \
-    do {                                                                                           \
-        vector_u32 first_, second_;                                                                \
-        __asm__(                                                                                   \
-            "vpxord (%[w],%[i],4)%{1to16%}, %[x0], %[first]\n\t"                                   \
-            "vpxord 4(%[w],%[i],4)%{1to16%}, %[x1], %[second]\n\t"                                 \
-            "vpternlogd $0x3a, %[p], %[second], %[first]\n\t"                                      \
-            "vpopcntd %[first], %[first]\n\t"                                                      \
-            "vpaddd %[first], %[sum], %[sum]\n\t"                                                  \
-            "vmovdqa64 %[second], %[p]"                                                            \
-            : [first] "=&v"(first_), [second] "=&v"(second_), [p] "+v"(parity), [sum] "+v"(count)  \
-            : [x0] "v"(x), [x1] "v"(y), [w] "r"(words), [i] "r"(k), "m"((words)[k]),               \
-              "m"((words)[(k) + 1]));                                                              \
-    } while (0)
 
 #include "many_body.h"
 

@@ -30,7 +30,6 @@ static void pair_words(xn_cpu_many_weights *w, int32_t filters) {
         for (int32_t k = 0; k < w->words; k++, bits++) {
             parity ^= *bits;
             (k % 2 ? pair->odd : pair->even)[f] = parity;
-            pair->both[f] |= (uint64_t)*bits << k % 2 * 32;
             pair += k % 2;
         }
     }
@@ -51,22 +50,11 @@ static void add_up_taps(const xn_prepared *p, xn_cpu_many_weights *w, size_t o,
     }
 }
 
-/* row: words of a row of the kernel. */
-static void add_up_rows(xn_cpu_many_weights *w, int32_t filters, int32_t row) {
-    const uint32_t *bits = w->bits;
-    for (int32_t o = 0; w->turned && o < filters; o++) {
-        uint32_t *to = (uint32_t *)xn_cpu_turned_of(w, o), parity = 0;
-        for (int32_t k = 0; k < w->words; k++, to += XN_CPU_TURNED_FILTERS)
-            *to = parity = *bits++ ^ (k % row ? parity : 0);
-    }
-}
-
 static void free_weights(void *made) {
     xn_cpu_many_weights *w = made;
     if (!w)
         return;
     xn_mem_free(w->prefix);
-    xn_mem_free(w->turned);
     xn_mem_free(w->pairs);
     xn_mem_free(w->nibbles);
     xn_mem_free(w->bits);
@@ -77,22 +65,17 @@ static void free_weights(void *made) {
 static bool allocate(const xn_prepared *p, xn_cpu_many_weights *w, int layout, size_t *words) {
     const size_t outputs = (size_t)p->out_channels;
     const bool nibbles = layout == XN_CPU_MANY_NIBBLES, by_pairs = layout == XN_CPU_MANY_PAIRS;
-    const bool turned = layout == XN_CPU_MANY_TURNED;
-    size_t prefix, pairs, rows;
+    size_t prefix, pairs;
     if (!xn_mul_size(outputs, (size_t)w->words, words) ||
         !xn_mul_size(outputs / XN_CPU_PAIR_FILTERS + 1, xn_cpu_pairs(w->words), &pairs) ||
-        !xn_mul_size(outputs / XN_CPU_TURNED_FILTERS + 1, XN_CPU_TURNED_FILTERS * (size_t)w->words,
-                     &rows) ||
         !xn_mul_size((size_t)p->kernel_h + 1, (size_t)p->kernel_w + 1, &prefix) ||
         !xn_mul_size(prefix, outputs, &prefix))
         return false;
     w->bits = xn_mem_zalloc(*words, sizeof *w->bits);
     w->nibbles = nibbles ? xn_mem_zalloc(*words, XN_CPU_WORD_NIBBLES) : NULL;
     w->pairs = by_pairs ? xn_mem_zalloc(pairs, sizeof *w->pairs) : NULL;
-    w->turned = turned ? xn_mem_zalloc(rows, sizeof *w->turned) : NULL;
     w->prefix = xn_mem_zalloc(prefix, sizeof *w->prefix);
-    return w->bits && w->prefix && (w->nibbles || !nibbles) && (w->pairs || !by_pairs) &&
-           (w->turned || !turned);
+    return w->bits && w->prefix && (w->nibbles || !nibbles) && (w->pairs || !by_pairs);
 }
 
 /* variant: xn_cpu_many_layout */
@@ -113,7 +96,6 @@ static void *make_weights(const xn_prepared *p, int variant) {
     }
     split_nibbles(w, words);
     pair_words(w, p->out_channels);
-    add_up_rows(w, p->out_channels, patch.words / p->kernel_h);
     return w;
 }
 
