@@ -126,9 +126,9 @@ static xn_status lay_out_copies(const xn_conv *conv, direct_state *state, xn_cpu
 static xn_status create(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->step.conv;
     xn_cpu_sizer shared = {0}, slice = {0};
-    direct_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    direct_state *state = xn_cpu_state_create(plan, sizeof *state, error);
     if (!state)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
+        return XN_ERR_NO_MEMORY;
     state->in_place = shifts(conv);
     state->band = conv->out_height;
     if (!state->in_place) {

@@ -130,9 +130,9 @@ static void destroy(void *state) {
 static xn_status create(xn_plan *plan, xn_error *error) {
     xn_conv strip = plan->step.conv;
     xn_cpu_sizer shared = {0}, slice = {0};
-    xn_cpu_few_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    xn_cpu_few_state *state = xn_cpu_state_create(plan, sizeof *state, error);
     if (!state)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
+        return XN_ERR_NO_MEMORY;
     const bool tiles = xn_cpu_few_has_tiles(&plan->step.conv, plan->path_kernels);
     state->strip = strip.out_width = strip_width(&plan->step.conv, tiles ? TILE_STRIP : STRIP);
     xn_status status = xn_cpu_rows_create(&strip, &state->rows, error);

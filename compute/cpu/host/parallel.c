@@ -34,7 +34,6 @@
 #include "index.h"
 
 #include <execinfo.h>
-#include <math.h>
 #if XN_CPU_OPENMP_TEAMS
 #include <omp.h>
 #endif
@@ -46,8 +45,7 @@
 #include <time.h>
 
 enum {
-    LINE = 64, /* bytes of a line of the caches */
-    SPIN_NS = 50000,
+    LINE = 64,       /* bytes of a line of the caches */
     SPIN_LOOKS = 32, /* between two looks at the clock */
     WAKES = 4,
     REGIONS = 64,  /* at a time; more callers than that work alone */
@@ -294,7 +292,7 @@ static region *join(helper *h, bool patient, int *thread) {
 
 /* NULL: the pool ends. */
 static region *wait_for_region(helper *h, int *thread) {
-    int64_t end = xn_cpu_now_ns() + SPIN_NS;
+    int64_t end = xn_cpu_now_ns() + XN_CPU_SPIN_NS;
     int looks = 0; /* at open regions */
     while (!atomic_load(&pool.stopping)) {
         for (int i = 0; i < SPIN_LOOKS; i++, relax()) {
@@ -308,7 +306,7 @@ static region *wait_for_region(helper *h, int *thread) {
         }
         if (xn_cpu_now_ns() >= end) {
             fall_asleep(h);
-            end = xn_cpu_now_ns() + SPIN_NS;
+            end = xn_cpu_now_ns() + XN_CPU_SPIN_NS;
         }
     }
     return NULL;
@@ -343,7 +341,7 @@ static region *take_region(void) {
 }
 
 static void wait_for_helpers(region *r, int joined) {
-    int64_t end = xn_cpu_now_ns() + SPIN_NS;
+    int64_t end = xn_cpu_now_ns() + XN_CPU_SPIN_NS;
     do {
         for (int i = 0; i < SPIN_LOOKS; i++, relax())
             if (atomic_load(&r->left) == joined)
@@ -410,17 +408,6 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
     open_region(r, threads - 1);
     work(r, 0);
     end_region(r, threads - 1);
-}
-
-int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
-    /* Helpers that still spin join within 1 us. Those asleep take 20 us to come, more from a core
-     * that slept too, and cost the caller several (NOTES.md has the figures). */
-    bool awake = idle_ns < SPIN_NS;
-    double thread_ns = awake ? 5e3 : 10e3, alone_ns = awake ? 0 : 20e3;
-    double least_ns = awake ? 4e3 : 20e3; /* to be saved */
-    double saved_ns = (work_ns - alone_ns) * (most - 1) / most;
-    double worth = saved_ns < least_ns ? 1 : fmax(1, work_ns / thread_ns);
-    return worth < most ? (int)worth : most;
 }
 
 /* ---- life ---- */

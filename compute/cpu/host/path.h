@@ -144,7 +144,10 @@ typedef struct xn_cpu_sizer {
  * past the end. Returns its offset. */
 size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes);
 
-/* What a path's create does with the sums of both parts at its end. */
+/* Makes plan->state, so many bytes of zeros: what a path's create begins with. NULL with an error.
+ */
+void *xn_cpu_state_create(xn_plan *plan, size_t bytes, xn_error *error);
+/* What it does with the sums of both parts at its end. */
 xn_status xn_cpu_set_scratch(xn_plan *plan, const xn_cpu_sizer *shared, const xn_cpu_sizer *slice,
                              xn_error *error);
 

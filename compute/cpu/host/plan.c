@@ -17,6 +17,14 @@ size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes) {
     return offset;
 }
 
+void *xn_cpu_state_create(xn_plan *plan, size_t bytes, xn_error *error) {
+    plan->state = xn_mem_zalloc(1, bytes);
+    if (!plan->state)
+        xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a step, %s",
+                xn_step_kind_name((xn_step_kind)plan->step.kind));
+    return plan->state;
+}
+
 xn_status xn_cpu_set_scratch(xn_plan *plan, const xn_cpu_sizer *shared, const xn_cpu_sizer *slice,
                              xn_error *error) {
     if (shared->failed || slice->failed)

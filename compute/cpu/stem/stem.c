@@ -157,9 +157,9 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     const xn_step *step = &plan->step;
     const size_t outputs = (size_t)step->conv.out_width;
     xn_cpu_sizer shared = {0}, slice = {0};
-    stem_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    stem_state *state = xn_cpu_state_create(plan, sizeof *state, error);
     if (!state)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a step");
+        return XN_ERR_NO_MEMORY;
     set_geometry(step, state);
     const size_t columns = (size_t)state->columns;
     const size_t words = (size_t)inputs_under(step, state, state->band) * (size_t)state->tap_words;

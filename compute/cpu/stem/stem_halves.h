@@ -24,8 +24,8 @@ INLINE void multiply_tile(const xn_cpu_stem_product *p, int32_t filter, int32_t 
         UNROLLED
         for (int n = 0; n < vectors; n++) {
             const vector_u32 bytes = *(const loose_u32 *)(words + n * LANES);
-            even[n] = (vector_i32)(bytes & 0x00ff00ff);
-            odd[n] = (vector_i32)(bytes >> 8 & 0x00ff00ff);
+            even[n] = (vector_i32)(bytes & 0x00ff00ffu);
+            odd[n] = (vector_i32)(bytes >> 8 & 0x00ff00ffu);
         }
         UNROLLED
         for (int f = 0; f < TILE_FILTERS; f++)
