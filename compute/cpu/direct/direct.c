@@ -76,7 +76,7 @@ static bool gathers(const xn_conv *conv) {
            group_outputs(conv) <= UNIT_OUTPUTS;
 }
 
-/* Rows of values that are had at a time. */
+/* Rows of values that are computed at a time. */
 static int64_t value_rows(const xn_conv *conv) {
     return xn_cpu_min(xn_cpu_max(1, VALUE_FLOATS / conv->out_width), conv->out_height);
 }

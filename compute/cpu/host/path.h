@@ -1,10 +1,10 @@
 /* path.h: what a path is: a way to run a step, a row of the table in paths.c. Everything else that
  * it needs is its own: kernels, the state of a plan, forms of the weights.
  *
- * All memory of a run is had when its plan is made. Scratch belongs to the stream and is one block:
- * a part that the threads of a run share (written by one phase, read by the next, with a barrier
- * between), then a slice for each thread that the device could give, so that stream_set_threads
- * never needs memory. */
+ * All memory of a run is allocated when its plan is made. Scratch belongs to the stream and is one
+ * block: a part that the threads of a run share (written by one phase, read by the next, with a
+ * barrier between), then a slice for each thread that the device could give, so that
+ * stream_set_threads never needs memory. */
 #ifndef XN_CPU_PATH_H
 #define XN_CPU_PATH_H
 
@@ -26,7 +26,7 @@ typedef struct xn_cpu_path xn_cpu_path;
 
 /* A path with the kernels of one instruction set. */
 typedef struct xn_cpu_way {
-    const char *name; /* "few/avx2" */
+    const char *name; /* "lookup/avx2" */
     const xn_cpu_path *path;
     const xn_cpu_set *set;
 } xn_cpu_way;
@@ -106,7 +106,7 @@ struct xn_cpu_path {
 
 /* ---- paths.c ---- */
 
-extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct, xn_cpu_dense,
+extern const xn_cpu_path xn_cpu_lookup, xn_cpu_bitgemm, xn_cpu_real, xn_cpu_direct, xn_cpu_dense,
     xn_cpu_ops, xn_cpu_stem;
 
 /* Way `index` of the ways that this machine can run convolutions, NULL past the last. */

@@ -6,7 +6,7 @@
 
 /* One line a path. */
 #define WAYS(set, name)                                                                            \
-    {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set},                          \
+    {"lookup/" name, &xn_cpu_lookup, &set}, {"bitgemm/" name, &xn_cpu_bitgemm, &set},              \
         {"real/" name, &xn_cpu_real, &set}, {"direct/" name, &xn_cpu_direct, &set}, {              \
         "dense/" name, &xn_cpu_dense, &set                                                         \
     }

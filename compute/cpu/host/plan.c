@@ -1,4 +1,5 @@
-/* plan.c: one step on one stream: the way it goes, its scratch. All memory of a run is had here. */
+/* plan.c: one step on one stream: the way it goes, its scratch. All memory of a run is allocated
+ * here. */
 #include "path.h"
 #include "xn_mem.h"
 

@@ -11,7 +11,7 @@
 /* Where forms are kept: a family's number, plus the variant. */
 enum {
     XN_CPU_FORM_FEW,
-    XN_CPU_FORM_MANY,                         /* 3 variants: xn_cpu_many_layout */
+    XN_CPU_FORM_MANY,                         /* 3 variants: xn_cpu_bitgemm_layout */
     XN_CPU_FORM_REAL = XN_CPU_FORM_MANY + 3,  /* 2 variants: as they are, as signs */
     XN_CPU_FORM_DENSE = XN_CPU_FORM_REAL + 2, /* the same 2 */
     XN_CPU_FORM_STEM = XN_CPU_FORM_DENSE + 2, /* 2 variants: xn_cpu_stem_packing */

@@ -1,5 +1,5 @@
-/* many_vpopcnt.c: many channels on x86-64 with AVX-512 and VPOPCNTDQ (Ice Lake, Zen 4 and later):
- * one instruction counts the bits of 16 words, and one has any function of three bits. */
+/* bitgemm_vpopcnt.c: the path bitgemm on x86-64 with AVX-512 and VPOPCNTDQ (Ice Lake, Zen 4 and
+ * later): one instruction counts the bits of 16 words, and one has any function of three bits. */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__x86_64__)
@@ -10,14 +10,14 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_WIDE)
 
-#define KERNELS xn_cpu_many_vpopcnt
+#define KERNELS xn_cpu_bitgemm_vpopcnt
 #define VECTOR_BYTES 64
 #define STEP_NS 0.2
 #define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
 #define STORE_FIRST(to, n, v)                                                                      \
     _mm512_mask_storeu_epi32(to, (__mmask16)((1u << (n)) - 1), (__m512i)(v))
 #define LOOKUP(table, i) (vector_u32) _mm512_permutexvar_epi32((__m512i)(i), (__m512i)(table))
-#define BY_PAIRS
+#define CARRY_SAVE
 #define COUNT(x) (vector_u32) _mm512_popcnt_epi32((__m512i)(x))
 /* Sets those of word bit in lanes where a is at least b, both within 31 bits. Written out:
  * compilers bring a word that they know here by general registers. */
@@ -31,9 +31,9 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
                 : [x] "v"(a), [y] "v"(b), [one] "m"(bit));                                         \
     } while (0)
 #define ANY(mask) (_mm512_movepi32_mask((__m512i)(mask)) != 0)
-/* Adds the words at u and w to a count and a parity (many_pairs.h), for lanes whose words are x and
- * y. Written out: compilers move the xors of a tile together, away from what waits for them, and
- * copy parities about. 0x3a is p' ? ~p'' : p. */
+/* Adds the words at u and w to a count and a parity (bitgemm_carry_save.h), for lanes whose words
+ * are x and y. Written out: compilers move the xors of a tile together, away from what waits for
+ * them, and copy parities about. 0x3a is p' ? ~p'' : p. */
 #define ADD_PAIR(count, parity, x, y, u, w)                                                        \
     do {                                                                                           \
         vector_u32 first_, second_;                                                                \
@@ -51,7 +51,7 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512vpopcntdq" XN_TARGET_W
 /* Moves two rows on, without a register for the bytes of both. */
 #define NEXT_ROWS(patches, row) __asm__("lea (%0,%1,8), %0" : "+r"(patches) : "r"(row))
 
-#include "many_body.h"
+#include "bitgemm_body.h"
 
 XN_TARGET_END
 #endif

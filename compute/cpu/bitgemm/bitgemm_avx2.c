@@ -1,4 +1,4 @@
-/* many_avx2.c: many channels on x86-64 with AVX2: byte look-ups of 32 pixels. */
+/* bitgemm_avx2.c: the path bitgemm on x86-64 with AVX2: byte look-ups of 32 pixels. */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__x86_64__)
@@ -8,7 +8,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 XN_TARGET_BEGIN("avx2")
 
-#define KERNELS xn_cpu_many_avx2
+#define KERNELS xn_cpu_bitgemm_avx2
 #define VECTOR_BYTES 32
 #define STEP_NS 1.1
 #define STREAM(to, v) _mm256_stream_si256((__m256i *)(void *)(to), (__m256i)(v))
@@ -19,7 +19,7 @@ XN_TARGET_BEGIN("avx2")
     (vector_u8) _mm256_broadcastsi128_si256(_mm_load_si128((const __m128i *)(const void *)(t)))
 #define NIBBLE_LOOKUP(table, i) (vector_u8) _mm256_shuffle_epi8((__m256i)(table), (__m256i)(i))
 
-#include "many_body.h"
+#include "bitgemm_body.h"
 
 XN_TARGET_END
 #endif

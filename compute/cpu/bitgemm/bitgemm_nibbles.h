@@ -1,5 +1,5 @@
-/* many_nibbles.h: counting differing bits with byte look-ups, for machines that shuffle bytes but
- * do not count bits (included by many_body.h).
+/* bitgemm_nibbles.h: counting differing bits with byte look-ups, for machines that shuffle bytes
+ * but do not count bits (included by bitgemm_body.h).
  *
  * A lane is a byte that holds 4 channels of its pixel, and the 16 numbers of bits in which they may
  * differ from 4 bits of a filter are a table of 16 bytes: popcount(i ^ filter's nibble). So one
@@ -12,11 +12,12 @@
  * up by bytes below 16. */
 
 enum { TILE_LANES = VECTOR_BYTES, WORD_BYTES = 8, FOLD_NIBBLES = 56, WORD_NIBBLES = 8 };
-#define LAYOUT XN_CPU_MANY_NIBBLES
+#define LAYOUT XN_CPU_BITGEMM_NIBBLES
 #define DIRECT false
 #define ARRANGE arrange
 
-/* Row i is for filter nibble i; the offset of a row is what xn_cpu_many_weights.nibbles holds. */
+/* Row i is for filter nibble i; the offset of a row is what xn_cpu_bitgemm_weights.nibbles holds.
+ */
 static const uint8_t differing[16][16] __attribute__((aligned(64))) = {
     {0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4},
     {1, 0, 2, 1, 2, 1, 3, 2, 2, 1, 3, 2, 3, 2, 4, 3},
@@ -104,7 +105,7 @@ static void begin(const xn_cpu_lanes *lanes, const int32_t *start, int32_t *dot)
         begin_dots(lanes, start, dot, MANY_CLASSES);
 }
 
-static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weights, int32_t o,
                  int32_t filters, const xn_cpu_dots *to) {
     const int64_t all = (int64_t)weights->words * WORD_NIBBLES;
     const uint8_t *from = lanes->arranged, *nibbles = weights->nibbles + o * all;

@@ -1,10 +1,10 @@
-/* many_portable.c: many channels on any machine, with what the compiler makes of 16-byte vectors.
- * Bits are counted by the usual sums of ever wider fields, stopped at bytes: 30 words of at most 8
- * a byte fit before they must be folded. Three words are first added bit by bit into a sum and a
- * carry, two to count instead of three: 28 instructions for three words instead of 36. */
+/* bitgemm_portable.c: the path bitgemm on any machine, with what the compiler makes of 16-byte
+ * vectors. Bits are counted by the usual sums of ever wider fields, stopped at bytes: 30 words of
+ * at most 8 a byte fit before they must be folded. Three words are first added bit by bit into a
+ * sum and a carry, two to count instead of three: 28 instructions for three words instead of 36. */
 #include <stdint.h>
 
-#define KERNELS xn_cpu_many_portable
+#define KERNELS xn_cpu_bitgemm_portable
 #define VECTOR_BYTES 16
 #define STEP_NS 3.7
 #define STREAM(to, v) memcpy(to, &(v), sizeof(v))
@@ -34,4 +34,4 @@ count_three(count_vector a, count_vector b, count_vector c) {
     return (sum & 0x0f0f0f0fu) + (sum >> 4 & 0x0f0f0f0fu);
 }
 
-#include "many_body.h"
+#include "bitgemm_body.h"

@@ -1,5 +1,6 @@
-/* many_pairs.h: counting differing bits two words at a time, for machines that count the bits of a
- * word and have any function of three bits as one instruction (included by many_body.h).
+/* bitgemm_carry_save.h: counting differing bits two words at a time, for machines that count the
+ * bits of a word and have any function of three bits as one instruction (included by
+ * bitgemm_body.h).
  *
  * Let d[k] = patch[k] ^ filter[k], and p[k] = d[0] ^ .. ^ d[k], which is the xor of what patch and
  * filter hold where each word has been replaced by the xor of it and all before it: parities,
@@ -16,11 +17,11 @@
 /* A word of a filter is an operand in memory, so a tile is one vector of lanes by as many filters
  * as have room for a count and a parity each. */
 enum { TILE_LANES = WORDS, WORD_BYTES = 4, TILE_FILTERS = XN_CPU_PAIR_FILTERS };
-#define LAYOUT XN_CPU_MANY_PAIRS
+#define LAYOUT XN_CPU_BITGEMM_PAIRS
 #define ARRANGE NULL
 #define DIRECT true
 
-#include "many_parities.h"
+#include "bitgemm_prefix.h"
 
 /* ---- dots ---- */
 
@@ -146,8 +147,9 @@ static tile_functions tiles_of(class_way way, dots_way what) {
     return way == MANY_CLASSES ? many : by[way == FEW_CLASSES][what];
 }
 
-static pairs_tile tile_at(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
-                          const xn_cpu_dots *to, size_t start_pitch) {
+static pairs_tile tile_at(const xn_cpu_lanes *lanes, int32_t x,
+                          const xn_cpu_bitgemm_weights *weights, const xn_cpu_dots *to,
+                          size_t start_pitch) {
     return (pairs_tile){.patches = (const uint32_t *)lanes->arranged + x,
                         .kind = lanes->kind + x,
                         .words = to->words ? to->words + x : NULL,
@@ -158,9 +160,9 @@ static pairs_tile tile_at(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_man
 }
 
 /* From filter o on, which is the first-th of those asked for. */
-static void set_filters(pairs_tile *t, int32_t x, const xn_cpu_many_weights *weights, int32_t o,
+static void set_filters(pairs_tile *t, int32_t x, const xn_cpu_bitgemm_weights *weights, int32_t o,
                         const xn_cpu_dots *to, int32_t first) {
-    t->pair = xn_cpu_pairs_of(weights, o);
+    t->pair = xn_cpu_word_pairs_of(weights, o);
     t->end = t->pair + weights->words / 2;
     t->own = o % TILE_FILTERS;
     t->start = to->start + (size_t)first * t->start_pitch;
@@ -169,7 +171,7 @@ static void set_filters(pairs_tile *t, int32_t x, const xn_cpu_many_weights *wei
 }
 
 /* Filters by eights where they are those of a block, else one by one. */
-static void dots_by(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+static void dots_by(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weights, int32_t o,
                     int32_t filters, const xn_cpu_dots *to, size_t start_pitch,
                     tile_functions tiles) {
     for (int32_t x = 0; x < lanes->count; x += WORDS) {
@@ -203,7 +205,7 @@ static void set_limits(const xn_cpu_lanes *lanes, int32_t filters, const xn_cpu_
 }
 
 /* With many classes what they start from is added afterwards, and bits are made of that. */
-static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weights, int32_t o,
                  int32_t filters, const xn_cpu_dots *to) {
     const class_way way = way_of(lanes->map->classes);
     const size_t pitch = (size_t)lanes->map->pitch;

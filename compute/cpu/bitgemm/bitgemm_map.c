@@ -1,6 +1,6 @@
-/* many_map.c: what a plan for many channels knows of its geometry (many.h). */
+/* bitgemm_map.c: what a plan for many channels knows of its geometry (bitgemm.h). */
+#include "bitgemm.h"
 #include "index.h"
-#include "many.h"
 #include "xn_arith.h"
 #include "xn_mem.h"
 

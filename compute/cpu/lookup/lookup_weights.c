@@ -1,11 +1,11 @@
-/* few_weights.c: weights as the path for few channels reads them (few.h). */
-#include "few.h"
+/* lookup_weights.c: weights as the path lookup reads them (lookup.h). */
+#include "lookup.h"
 
 #include "index.h"
 #include "xn_mem.h"
 
 /* The taps of weight +1 first; within each sign in memory order. */
-static void order_taps(const xn_prepared *p, xn_cpu_few_weights *to) {
+static void order_taps(const xn_prepared *p, xn_cpu_lookup_weights *to) {
     const uint32_t *bits = p->weights->bits;
     const int32_t words = p->weights->words;
     for (int32_t o = 0; o < p->out_channels; o++) {
@@ -27,8 +27,8 @@ static void order_taps(const xn_prepared *p, xn_cpu_few_weights *to) {
 }
 
 /* What the taps of a kernel row add, 4 at a time, for each pattern of signs: twice the weights of
- * the taps that are +1. Also the sums of the weights above each kernel row (few_kernels.h). */
-static void lay_out_tables(const xn_prepared *p, xn_cpu_few_weights *to) {
+ * the taps that are +1. Also the sums of the weights above each kernel row (lookup_kernels.h). */
+static void lay_out_tables(const xn_prepared *p, xn_cpu_lookup_weights *to) {
     const uint32_t *bits = p->weights->bits;
     const int32_t across = p->filter / p->kernel_h; /* taps of a kernel row, channel by channel */
     const size_t tap_words = (size_t)p->weights->words;
@@ -57,7 +57,7 @@ static void lay_out_tables(const xn_prepared *p, xn_cpu_few_weights *to) {
 }
 
 static void free_weights(void *made) {
-    xn_cpu_few_weights *w = made;
+    xn_cpu_lookup_weights *w = made;
     if (!w)
         return;
     xn_mem_free(w->above);
@@ -67,10 +67,10 @@ static void free_weights(void *made) {
     xn_mem_free(w);
 }
 
-/* The path fits: a filter has at most XN_CPU_FEW_FILTER taps. */
+/* The path fits: a filter has at most XN_CPU_LOOKUP_FILTER taps. */
 static void *make_weights(const xn_prepared *p, int variant) {
     const size_t outputs = (size_t)p->out_channels;
-    xn_cpu_few_weights *w = xn_mem_zalloc(1, sizeof *w);
+    xn_cpu_lookup_weights *w = xn_mem_zalloc(1, sizeof *w);
     (void)variant;
     if (!w)
         return NULL;
@@ -88,5 +88,5 @@ static void *make_weights(const xn_prepared *p, int variant) {
     return w;
 }
 
-const xn_cpu_form xn_cpu_few_form = {
+const xn_cpu_form xn_cpu_lookup_form = {
     .slot = XN_CPU_FORM_FEW, .what = "the tables", .make = make_weights, .free = free_weights};

@@ -1,5 +1,5 @@
-/* few_512.h: the few-channel kernels for x86-64 with AVX-512, the text of few_avx512.c and of
- * few_vpopcnt.c, which define FEW_KERNELS and
+/* lookup_512.h: the kernels of lookup for x86-64 with AVX-512, the text of lookup_avx512.c and of
+ * lookup_vpopcnt.c, which define LOOKUP_KERNELS and
  *
  *   WINDOWS   1: VBMI is at hand: bytes are taken out of a word from any bit on
  *
@@ -39,10 +39,10 @@ static inline __attribute__((always_inline)) __m128i quarter(__m512i v, const in
     }
 }
 
-static void take(const xn_cpu_few_row *row, size_t plane_pitch, uint8_t *planes, float *sums);
-static bool tile(const xn_cpu_few_tile *t);
+static void take(const xn_cpu_lookup_row *row, size_t plane_pitch, uint8_t *planes, float *sums);
+static bool tile(const xn_cpu_lookup_tile *t);
 
-#include "few_body.h"
+#include "lookup_body.h"
 
 /* ---- take: a block of outputs from the 80 columns over it, in registers ---- */
 
@@ -134,7 +134,7 @@ INLINE uint64_t bits_between(int64_t first, int64_t last) {
     return below_last & from_first;
 }
 
-INLINE void take_row(const xn_cpu_few_row *row, const int kernel_w, size_t plane_pitch,
+INLINE void take_row(const xn_cpu_lookup_row *row, const int kernel_w, size_t plane_pitch,
                      uint8_t *planes, float *sums) {
     const uint64_t outside = row->outside ? UINT64_MAX : 0;
     for (int32_t x = 0; x < row->n; x += BLOCK) {
@@ -151,7 +151,7 @@ INLINE void take_row(const xn_cpu_few_row *row, const int kernel_w, size_t plane
     }
 }
 
-static void take(const xn_cpu_few_row *row, size_t plane_pitch, uint8_t *planes, float *sums) {
+static void take(const xn_cpu_lookup_row *row, size_t plane_pitch, uint8_t *planes, float *sums) {
     switch (row->kernel_w) {
     case 1:
         take_row(row, 1, plane_pitch, planes, sums);
@@ -205,7 +205,7 @@ typedef struct tile_block {
     tile_place place;    /* INSIDE: the three above are not needed */
 } tile_block;
 
-_Static_assert(sizeof(tile_block) <= XN_CPU_FEW_BLOCK_BYTES, "a block has no room");
+_Static_assert(sizeof(tile_block) <= XN_CPU_LOOKUP_BLOCK_BYTES, "a block has no room");
 
 /* What a block leaves to the next one of the 16 columns that they share: these are not read again,
  * for they would be where the block has just written outputs, modulo 4096. */
@@ -219,7 +219,7 @@ INLINE __m512 tile_load(const float *columns, __mmask16 inside, const bool maske
 }
 
 /* Which of v are +1, a bit each; v becomes |v|. */
-INLINE uint32_t tile_signs(const xn_cpu_few_tile *t, __m512 *v, __mmask16 inside,
+INLINE uint32_t tile_signs(const xn_cpu_lookup_tile *t, __m512 *v, __mmask16 inside,
                            const bool masked) {
 #if !defined(__clang__)     /* which has no such operand without the target's flags */
     __asm__("" : "+v"(*v)); /* or it is loaded twice, from two lines each time */
@@ -265,8 +265,8 @@ INLINE __m512i tile_pattern(const uint32_t signs[5]) {
 #define TAPS_OF(table, pattern) _mm512_shuffle_epi8(table, pattern)
 #endif
 
-INLINE tile_row tile_take(const xn_cpu_few_tile *t, const float *columns, const tile_block *block,
-                          const tile_place place, tile_last *last) {
+INLINE tile_row tile_take(const xn_cpu_lookup_tile *t, const float *columns,
+                          const tile_block *block, const tile_place place, tile_last *last) {
     tile_row row;
     __m512 v[5];
     uint32_t signs[5];
@@ -304,7 +304,7 @@ typedef struct tile_tables {
     __m512 low, high;
 } tile_tables;
 
-INLINE tile_tables tables_of(const xn_cpu_few_tile *t) {
+INLINE tile_tables tables_of(const xn_cpu_lookup_tile *t) {
     tile_tables out;
     float dots[32];
     for (int i = 0; i < 32; i++)
@@ -324,9 +324,9 @@ typedef struct tile_kind {
 } tile_kind;
 
 /* A row of outputs from the three input rows under it, and K's sums. */
-INLINE void tile_emit(const xn_cpu_few_tile *t, const tile_tables *tables, const tile_block *block,
-                      const tile_row *const rows[3], const __m512 k[4], const tile_kind kind,
-                      float *to) {
+INLINE void tile_emit(const xn_cpu_lookup_tile *t, const tile_tables *tables,
+                      const tile_block *block, const tile_row *const rows[3], const __m512 k[4],
+                      const tile_kind kind, float *to) {
     const __m512i first = kind.place == INSIDE ? tables->inner : tables->rows[0];
     __m512i index = _mm512_add_epi8(TAPS_OF(tables->rows[1], rows[1]->pattern),
                                     TAPS_OF(tables->rows[2], rows[2]->pattern));
@@ -364,7 +364,7 @@ INLINE void tile_ahead(const float *from) {
 /* A pair of rows of a block, or the last one alone: every other row of sums has all input rows in
  * it, so those are looked at. All is read before any output is written: a load waits for a store
  * before it whose address has the same lowest 12 bits, which input and output often have. */
-INLINE void tile_pair(const xn_cpu_few_tile *t, const tile_tables *tables, tile_block *block,
+INLINE void tile_pair(const xn_cpu_lookup_tile *t, const tile_tables *tables, tile_block *block,
                       const float *from, float *to, const bool both, tile_last last[2],
                       const tile_kind kind, vector_u32 *most) {
     __m512 k[4];
@@ -390,7 +390,7 @@ INLINE void tile_pair(const xn_cpu_few_tile *t, const tile_tables *tables, tile_
 }
 
 /* A pair of rows of all blocks. */
-INLINE void tile_rows(const xn_cpu_few_tile *t, const tile_tables *tables, const float *from,
+INLINE void tile_rows(const xn_cpu_lookup_tile *t, const tile_tables *tables, const float *from,
                       float *to, const bool both, const tile_kind kind, vector_u32 *most) {
     const tile_kind edge = {EDGE, kind.stream, kind.with_bias};
     const tile_kind ragged = {RAGGED, kind.stream, kind.with_bias};
@@ -405,7 +405,7 @@ INLINE void tile_rows(const xn_cpu_few_tile *t, const tile_tables *tables, const
             tile_pair(t, tables, block, from + x, to + x, both, last, ragged, most);
 }
 
-INLINE bool tile_by(const xn_cpu_few_tile *t, const tile_kind kind) {
+INLINE bool tile_by(const xn_cpu_lookup_tile *t, const tile_kind kind) {
     const tile_tables tables = tables_of(t);
     const float *from = t->from + 2 * t->from_pitch;
     const tile_block *blocks = t->blocks;
@@ -423,7 +423,7 @@ INLINE bool tile_by(const xn_cpu_few_tile *t, const tile_kind kind) {
     return must_be_finite(most, 4 * 9, t->factor, t->bias);
 }
 
-static tile_place tile_place_of(const xn_cpu_few_tile *t, int32_t x) {
+static tile_place tile_place_of(const xn_cpu_lookup_tile *t, int32_t x) {
     const int64_t column = (int64_t)t->start + x;
     if (x + BLOCK > t->n || column < -LANES || column + BLOCK > t->width)
         return RAGGED;
@@ -431,7 +431,7 @@ static tile_place tile_place_of(const xn_cpu_few_tile *t, int32_t x) {
 }
 
 /* The blocks of the strip, with the two input rows above the first pair. */
-static void tile_begin(const xn_cpu_few_tile *t) {
+static void tile_begin(const xn_cpu_lookup_tile *t) {
     tile_block *block = t->blocks;
     for (int32_t x = 0; x < t->n; x += BLOCK, block++) {
         const int64_t column = (int64_t)t->start + x;
@@ -451,7 +451,7 @@ static void tile_begin(const xn_cpu_few_tile *t) {
 }
 
 /* A bias of -0 leaves values as they are. */
-static bool tile(const xn_cpu_few_tile *t) {
+static bool tile(const xn_cpu_lookup_tile *t) {
     const bool with_bias = t->bias != 0.0f || !signbit(t->bias);
     const bool stream = t->stream && (uintptr_t)t->to % 64 == 0 && t->to_pitch % LANES == 0;
     tile_begin(t);

@@ -1,9 +1,9 @@
-/* few.c: mode xnor for few channels, the paper's workload (one channel, 3x3).
+/* lookup.c: mode xnor for few channels by look-up tables, the paper's workload (one channel, 3x3).
  *
  * One fused pass. A unit of work is a strip of output columns and a band of output rows; a thread
  * walks down it. Each input row is read once, when the first output row needs it, and leaves two
- * things in the thread's ring of rows, which stays in L1 or L2: planes of signs (few_kernels.h) and
- * the sums of |I| over the channels and the KW columns under each output. An output row is then
+ * things in the thread's ring of rows, which stays in L1 or L2: planes of signs (lookup_kernels.h)
+ * and the sums of |I| over the channels and the KW columns under each output. An output row is then
  * the sum of what KH rows of planes give, times the sum of KH rows of sums, and is written once.
  *
  * Strips bound the ring, whatever the width: a row of 1024 outputs takes 4 KiB of sums and 1 KiB of
@@ -13,7 +13,7 @@
  * K's sums (kmap.h) are separable: KW columns are added when a row comes in, KH rows when one goes
  * out. The boxes are short ones, so they are in fp32. A row with a value that is not finite is
  * written again, by way of its dots. */
-#include "few.h"
+#include "lookup.h"
 
 #include "kmap.h"
 #include "parallel.h"
@@ -44,7 +44,7 @@ static bool fits(const xn_step *step) {
     const xn_conv *conv = &step->conv;
     int64_t filter = (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w;
     if (conv->mode != XN_MODE_XNOR || conv->input_datatype == XN_BITS ||
-        conv->group_channels > XN_CPU_FEW_CHANNELS || filter > XN_CPU_FEW_FILTER ||
+        conv->group_channels > XN_CPU_LOOKUP_CHANNELS || filter > XN_CPU_LOOKUP_FILTER ||
         (conv->epilogue.k && !xn_cpu_k_is_short(conv)))
         return false;
     int64_t padded = (int64_t)conv->width + conv->pad_left + conv->pad_right;
@@ -52,10 +52,10 @@ static bool fits(const xn_step *step) {
     return pitch * (double)ring_rows(conv) * (conv->group_channels + 4) <= RING_BYTES;
 }
 
-bool xn_cpu_few_has_tiles(const xn_conv *conv, const xn_cpu_few_kernels *few) {
-    return few->tile && conv->group_channels == 1 && conv->kernel_h == 3 && conv->kernel_w == 3 &&
-           conv->stride_h == 1 && conv->stride_w == 1 && conv->dilation_h == 1 &&
-           conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
+bool xn_cpu_lookup_has_tiles(const xn_conv *conv, const xn_cpu_lookup_kernels *lookup) {
+    return lookup->tile && conv->group_channels == 1 && conv->kernel_h == 3 &&
+           conv->kernel_w == 3 && conv->stride_h == 1 && conv->stride_w == 1 &&
+           conv->dilation_h == 1 && conv->dilation_w == 1 && conv->input_datatype == XN_FP32 &&
            xn_cpu_is_plain(&conv->epilogue) && conv->epilogue.k && conv->group_out_channels == 1;
 }
 
@@ -64,17 +64,17 @@ bool xn_cpu_few_has_tiles(const xn_conv *conv, const xn_cpu_few_kernels *few) {
  * look-up or an addition takes 0.65 ns a block of outputs. Tiles go faster. */
 static double cost_ns(const xn_step *step, const void *kernels) {
     const xn_conv *conv = &step->conv;
-    const xn_cpu_few_kernels *few = kernels;
+    const xn_cpu_lookup_kernels *lookup = kernels;
     const double inputs = (double)xn_conv_input_elements(conv);
     const double outputs = (double)xn_conv_output_elements(conv);
     const double rows = (double)conv->out_channels * conv->out_height;
     const double in_rows =
         (double)conv->groups *
         (double)xn_cpu_min(conv->height, (int64_t)conv->out_height * conv->kernel_h);
-    const double planes = (double)xn_cpu_few_plane_count(conv, few);
-    const double across = few->lookup ? planes : planes * conv->kernel_w;
-    const double blocks = (double)xn_cpu_div_up(conv->out_width, few->lanes);
-    if (xn_cpu_few_has_tiles(conv, few))
+    const double planes = (double)xn_cpu_lookup_plane_count(conv, lookup);
+    const double across = lookup->lookup ? planes : planes * conv->kernel_w;
+    const double blocks = (double)xn_cpu_div_up(conv->out_width, lookup->lanes);
+    if (xn_cpu_lookup_has_tiles(conv, lookup))
         return 0.14 * outputs + 10 * rows;
     return rows * (35 + 0.65 * blocks * across * conv->kernel_h) +
            in_rows * (20 * (planes + conv->group_channels) +
@@ -82,13 +82,14 @@ static double cost_ns(const xn_step *step, const void *kernels) {
            0.03 * (outputs + inputs);
 }
 
-static void lay_out(const xn_conv *conv, const xn_cpu_few_kernels *few, xn_cpu_few_state *state,
-                    xn_cpu_sizer *sizer) {
+static void lay_out(const xn_conv *conv, const xn_cpu_lookup_kernels *lookup,
+                    xn_cpu_lookup_state *state, xn_cpu_sizer *sizer) {
     size_t pitch = (size_t)state->rows.pitch, ring = (size_t)state->ring;
-    size_t channels = (size_t)conv->group_channels, strip = (size_t)xn_cpu_few_strip_pitch(state);
+    size_t channels = (size_t)conv->group_channels,
+           strip = (size_t)xn_cpu_lookup_strip_pitch(state);
     size_t across = channels * (size_t)conv->kernel_w;
-    size_t plane = (size_t)xn_cpu_few_plane_pitch(state, few), longest = 0; /* segment */
-    size_t blocks = xn_cpu_few_has_tiles(conv, few) ? strip / (size_t)few->lanes : 0;
+    size_t plane = (size_t)xn_cpu_lookup_plane_pitch(state, lookup), longest = 0; /* segment */
+    size_t blocks = xn_cpu_lookup_has_tiles(conv, lookup) ? strip / (size_t)lookup->lanes : 0;
     for (int32_t s = 0; s < state->rows.segment_count; s++)
         longest = (size_t)xn_cpu_max((int64_t)longest, state->rows.segments[s].count);
 
@@ -96,31 +97,31 @@ static void lay_out(const xn_conv *conv, const xn_cpu_few_kernels *few, xn_cpu_f
         int array;
         size_t count, bytes;
     } arrays[] = {
-        {XN_CPU_FEW_PLANES, ring * (size_t)xn_cpu_few_plane_count(conv, few) * plane, 1},
-        {XN_CPU_FEW_PAD, plane, 1},
-        {XN_CPU_FEW_SIGNS, channels * pitch, 1},
-        {XN_CPU_FEW_MAGNITUDES, pitch, sizeof(float)},
-        {XN_CPU_FEW_SUMS, ring * strip, sizeof(float)},
-        {XN_CPU_FEW_ZERO, strip, sizeof(float)},
-        {XN_CPU_FEW_TAPS, across * (size_t)conv->kernel_h, sizeof(uint8_t *)},
-        {XN_CPU_FEW_POINTERS, across + (size_t)conv->kernel_h, sizeof(void *)},
-        {XN_CPU_FEW_SLOTS, (size_t)conv->kernel_h, sizeof(int32_t)},
-        {XN_CPU_FEW_FIRST, strip, sizeof(int16_t)},
-        {XN_CPU_FEW_K, strip, sizeof(float)},
-        {XN_CPU_FEW_ACC, strip, sizeof(int32_t)},
-        {XN_CPU_FEW_VALUES, strip, sizeof(float)},
-        {XN_CPU_FEW_TEMP, (size_t)conv->width, sizeof(float)},
-        {XN_CPU_FEW_GATHER, longest, sizeof(float)},
-        {XN_CPU_FEW_VERTICAL, (size_t)conv->width, sizeof(double)},
-        {XN_CPU_FEW_EXACT, (size_t)conv->out_width, sizeof(double)},
-        {XN_CPU_FEW_BLOCKS, blocks * XN_CPU_FEW_BLOCK_BYTES, 1},
+        {XN_CPU_LOOKUP_PLANES, ring * (size_t)xn_cpu_lookup_plane_count(conv, lookup) * plane, 1},
+        {XN_CPU_LOOKUP_PAD, plane, 1},
+        {XN_CPU_LOOKUP_SIGNS, channels * pitch, 1},
+        {XN_CPU_LOOKUP_MAGNITUDES, pitch, sizeof(float)},
+        {XN_CPU_LOOKUP_SUMS, ring * strip, sizeof(float)},
+        {XN_CPU_LOOKUP_ZERO, strip, sizeof(float)},
+        {XN_CPU_LOOKUP_TAPS, across * (size_t)conv->kernel_h, sizeof(uint8_t *)},
+        {XN_CPU_LOOKUP_POINTERS, across + (size_t)conv->kernel_h, sizeof(void *)},
+        {XN_CPU_LOOKUP_SLOTS, (size_t)conv->kernel_h, sizeof(int32_t)},
+        {XN_CPU_LOOKUP_FIRST, strip, sizeof(int16_t)},
+        {XN_CPU_LOOKUP_K, strip, sizeof(float)},
+        {XN_CPU_LOOKUP_ACC, strip, sizeof(int32_t)},
+        {XN_CPU_LOOKUP_VALUES, strip, sizeof(float)},
+        {XN_CPU_LOOKUP_TEMP, (size_t)conv->width, sizeof(float)},
+        {XN_CPU_LOOKUP_GATHER, longest, sizeof(float)},
+        {XN_CPU_LOOKUP_VERTICAL, (size_t)conv->width, sizeof(double)},
+        {XN_CPU_LOOKUP_EXACT, (size_t)conv->out_width, sizeof(double)},
+        {XN_CPU_LOOKUP_BLOCKS, blocks * XN_CPU_LOOKUP_BLOCK_BYTES, 1},
     };
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         state->offset[arrays[i].array] = xn_cpu_take(sizer, arrays[i].count, arrays[i].bytes);
 }
 
 static void destroy(void *state) {
-    xn_cpu_few_state *s = state;
+    xn_cpu_lookup_state *s = state;
     if (!s)
         return;
     xn_cpu_rows_free(&s->rows);
@@ -130,10 +131,10 @@ static void destroy(void *state) {
 static xn_status create(xn_plan *plan, xn_error *error) {
     xn_conv strip = plan->step.conv;
     xn_cpu_sizer shared = {0}, slice = {0};
-    xn_cpu_few_state *state = xn_cpu_state_create(plan, sizeof *state, error);
+    xn_cpu_lookup_state *state = xn_cpu_state_create(plan, sizeof *state, error);
     if (!state)
         return XN_ERR_NO_MEMORY;
-    const bool tiles = xn_cpu_few_has_tiles(&plan->step.conv, plan->path_kernels);
+    const bool tiles = xn_cpu_lookup_has_tiles(&plan->step.conv, plan->path_kernels);
     state->strip = strip.out_width = strip_width(&plan->step.conv, tiles ? TILE_STRIP : STRIP);
     xn_status status = xn_cpu_rows_create(&strip, &state->rows, error);
     if (status)
@@ -146,7 +147,7 @@ static xn_status create(xn_plan *plan, xn_error *error) {
 
 static xn_status prepare(const xn_plan *plan, const xn_prepared *prepared, xn_error *error) {
     (void)plan;
-    return xn_cpu_form_ready(prepared, &xn_cpu_few_form, 0, error);
+    return xn_cpu_form_ready(prepared, &xn_cpu_lookup_form, 0, error);
 }
 
 typedef struct job {
@@ -161,40 +162,40 @@ static void task(void *context, int64_t unit, int thread) {
     const job *j = context;
     const xn_plan *plan = j->run->plan;
     const xn_conv *conv = &plan->step.conv;
-    const xn_cpu_few_state *state = plan->state;
-    const xn_cpu_few_kernels *few = plan->path_kernels;
+    const xn_cpu_lookup_state *state = plan->state;
+    const xn_cpu_lookup_kernels *lookup = plan->path_kernels;
     const int64_t band = unit % j->bands, strip = unit / j->bands % j->strips;
     const int64_t rest = unit / j->bands / j->strips;
     const int32_t x0 = (int32_t)(strip * state->strip);
-    xn_cpu_few_unit u = {
+    xn_cpu_lookup_unit u = {
         .common = plan->kernels,
-        .kernels = few,
+        .kernels = lookup,
         .conv = conv,
         .state = state,
         .epilogue = &j->run->epilogue,
         .prepared = j->run->prepared,
-        .weights = xn_cpu_form_of(j->run->prepared, &xn_cpu_few_form, 0),
+        .weights = xn_cpu_form_of(j->run->prepared, &xn_cpu_lookup_form, 0),
         .image = &j->images[rest / conv->groups],
         .slice = xn_cpu_slice(plan, thread),
         .group = (int32_t)(rest % conv->groups),
         .x0 = x0,
         .n = (int32_t)xn_cpu_min(state->strip, conv->out_width - x0),
-        .plane_count = xn_cpu_few_plane_count(conv, few),
-        .plane_pitch = xn_cpu_few_plane_pitch(state, few),
-        .strip_pitch = xn_cpu_few_strip_pitch(state),
+        .plane_count = xn_cpu_lookup_plane_count(conv, lookup),
+        .plane_pitch = xn_cpu_lookup_plane_pitch(state, lookup),
+        .strip_pitch = xn_cpu_lookup_strip_pitch(state),
         .with_k = conv->epilogue.k,
         .stream = j->stream,
         .first_of = {-1, -1, -1, -1},
     };
     int64_t y0 = band * j->band;
     const int64_t y1 = xn_cpu_min(y0 + j->band, conv->out_height);
-    xn_cpu_few_do_unit(&u, (int32_t)y0, (int32_t)y1);
+    xn_cpu_lookup_do_unit(&u, (int32_t)y0, (int32_t)y1);
 }
 
 /* Bands repeat the input rows that they share, so they are as few as keep the threads busy. */
 static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count) {
     const xn_conv *conv = &run->plan->step.conv;
-    const xn_cpu_few_state *state = run->plan->state;
+    const xn_cpu_lookup_state *state = run->plan->state;
     const int64_t strips = xn_cpu_div_up(conv->out_width, state->strip);
     int64_t whole = count * conv->groups * strips;
     int64_t wanted = run->threads > 1 ? xn_cpu_div_up(3 * (int64_t)run->threads, whole) : 1;
@@ -212,8 +213,8 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
     xn_cpu_for(run->threads, whole * j.bands, task, &j);
 }
 
-const xn_cpu_path xn_cpu_few = {
-    .kernels = XN_CPU_PATH_KERNELS(few, vpopcnt, vpopcnt),
+const xn_cpu_path xn_cpu_lookup = {
+    .kernels = XN_CPU_PATH_KERNELS(lookup, vpopcnt, vpopcnt),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

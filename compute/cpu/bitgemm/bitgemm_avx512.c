@@ -1,5 +1,5 @@
-/* many_avx512.c: many channels on x86-64 with AVX-512 but no VPOPCNTDQ (Skylake-X, Cascade Lake):
- * byte look-ups of 64 pixels. */
+/* bitgemm_avx512.c: the path bitgemm on x86-64 with AVX-512 but no VPOPCNTDQ (Skylake-X, Cascade
+ * Lake): byte look-ups of 64 pixels. */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__x86_64__)
@@ -9,7 +9,7 @@ typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too
 
 XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
 
-#define KERNELS xn_cpu_many_avx512
+#define KERNELS xn_cpu_bitgemm_avx512
 #define VECTOR_BYTES 64
 #define STEP_NS 0.7
 #define STREAM(to, v) _mm512_stream_si512((void *)(to), (__m512i)(v))
@@ -23,7 +23,7 @@ XN_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq" XN_TARGET_WIDE)
     (vector_u8) _mm512_broadcast_i32x4(_mm_load_si128((const __m128i *)(const void *)(t)))
 #define NIBBLE_LOOKUP(table, i) (vector_u8) _mm512_shuffle_epi8((__m512i)(table), (__m512i)(i))
 
-#include "many_body.h"
+#include "bitgemm_body.h"
 
 XN_TARGET_END
 #endif

@@ -1,7 +1,8 @@
-/* few_body.h: the one text of the few-channel kernels (few_kernels.h). few_portable.c, few_avx2.c,
- * few_avx512.c and few_neon.c include it, each after choosing its instruction set and defining
+/* lookup_body.h: the one text of the kernels of lookup (lookup_kernels.h). lookup_portable.c,
+ * lookup_avx2.c, lookup_avx512.c and lookup_neon.c include it, each after choosing its instruction
+ * set and defining
  *
- *   FEW_KERNELS   the table's symbol
+ *   LOOKUP_KERNELS   the table's symbol
  *   VECTOR_BYTES  16, 32 or 64
  *   LOOKUP        1: LOOK_UP(table, patterns) gives table[pattern] for each byte, LOAD_TABLE(from)
  *                 repeats 16 bytes over a vector
@@ -90,8 +91,8 @@ static void add_rows(const float *const *rows, int32_t count, int32_t n, float *
 /* ---- a row of outputs ---- */
 
 /* Adds to sum, for `side` blocks from output x on, what planes from..to-1 give. */
-INLINE void add_planes(const xn_cpu_few_outputs *o, const int32_t from, const int32_t to, int32_t x,
-                       vector_u8 *sum, const int side) {
+INLINE void add_planes(const xn_cpu_lookup_outputs *o, const int32_t from, const int32_t to,
+                       int32_t x, vector_u8 *sum, const int side) {
 #if LOOKUP
     for (int32_t p = from; p < to; p++) {
         const uint8_t *plane = o->planes[p] + x;
@@ -119,8 +120,8 @@ INLINE void note_sums(vector_u32 *most, vector_f32 sums) {
     *most = MOST(*most, (vector_u32)sums);
 }
 
-/* Whether all values of such sums must be finite: a bound, which is had once and not for each. With
- * a factor that is NaN they are not. */
+/* Whether all values of such sums must be finite: a bound, which is computed once and not for each.
+ * With a factor that is NaN they are not. */
 INLINE bool must_be_finite(vector_u32 most, int32_t taps, float factor, float bias) {
     uint32_t bits = 0;
     float largest;
@@ -131,7 +132,7 @@ INLINE bool must_be_finite(vector_u32 most, int32_t taps, float factor, float bi
 }
 
 /* `side` blocks of outputs from x on to dst. */
-INLINE void emit_blocks(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
+INLINE void emit_blocks(const xn_cpu_lookup_outputs *o, const int32_t count, const int32_t rows,
                         int32_t x, float *dst, const bool stream, vector_u32 *most,
                         const int side) {
     vector_u8 sum[SIDE];
@@ -160,13 +161,13 @@ INLINE void emit_blocks(const xn_cpu_few_outputs *o, const int32_t count, const 
 }
 
 /* Without K the sum is 1. */
-INLINE bool are_known_finite(const xn_cpu_few_outputs *o, const int32_t rows, vector_u32 most) {
+INLINE bool are_known_finite(const xn_cpu_lookup_outputs *o, const int32_t rows, vector_u32 most) {
     const vector_u32 one = (vector_u32)((vector_f32){0} + 1.0f);
     return must_be_finite(rows ? most : one, o->taps, o->factor, o->bias);
 }
 
 /* The last outputs, fewer than a block: what lies past them is not looked at. */
-INLINE void emit_rest(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
+INLINE void emit_rest(const xn_cpu_lookup_outputs *o, const int32_t count, const int32_t rows,
                       int32_t x, float *dst, vector_u32 *most) {
     float values[BLOCK] __attribute__((aligned(64)));
     vector_u32 ignored = {0};
@@ -182,7 +183,7 @@ INLINE void emit_rest(const xn_cpu_few_outputs *o, const int32_t count, const in
     }
 }
 
-INLINE bool emit_row(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
+INLINE bool emit_row(const xn_cpu_lookup_outputs *o, const int32_t count, const int32_t rows,
                      const bool stream, float *dst) {
     vector_u32 most = {0};
     int32_t x = 0;
@@ -201,7 +202,7 @@ INLINE bool emit_row(const xn_cpu_few_outputs *o, const int32_t count, const int
     return are_known_finite(o, rows, most);
 }
 
-INLINE bool emit_some(const xn_cpu_few_outputs *o, const int32_t count, const int32_t rows,
+INLINE bool emit_some(const xn_cpu_lookup_outputs *o, const int32_t count, const int32_t rows,
                       float *dst) {
     if (o->stream)
         return emit_row(o, count, rows, true, dst);
@@ -210,12 +211,12 @@ INLINE bool emit_some(const xn_cpu_few_outputs *o, const int32_t count, const in
 
 /* Constant counts let the compiler keep tables and pointers in registers: one channel, 3x3, is what
  * the path is for. One row of sums is what several filters share. */
-static bool emit(const xn_cpu_few_outputs *outputs, float *dst) {
-    const xn_cpu_few_outputs o = *outputs;
+static bool emit(const xn_cpu_lookup_outputs *outputs, float *dst) {
+    const xn_cpu_lookup_outputs o = *outputs;
     if (LOOKUP && o.count == 3 && o.row_count == 3) {
         const float *const rows[3] = {o.rows[0], o.rows[1], o.rows[2]};
         const uint8_t *const planes[3] = {o.planes[0], o.planes[1], o.planes[2]};
-        xn_cpu_few_outputs three = o;
+        xn_cpu_lookup_outputs three = o;
         three.rows = rows;
         three.planes = planes;
         return emit_some(&three, 3, 3, dst);
@@ -227,7 +228,7 @@ static bool emit(const xn_cpu_few_outputs *outputs, float *dst) {
     return emit_some(&o, o.count, o.row_count, dst);
 }
 
-static void dots(const xn_cpu_few_outputs *o, int32_t *dst) {
+static void dots(const xn_cpu_lookup_outputs *o, int32_t *dst) {
     const int16_t *first = o->first;
     for (int32_t x = 0; x < o->n; x += BLOCK) {
         int16_t total[BLOCK] __attribute__((aligned(64)));
@@ -245,7 +246,7 @@ static void dots(const xn_cpu_few_outputs *o, int32_t *dst) {
     }
 }
 
-const xn_cpu_few_kernels FEW_KERNELS = {
+const xn_cpu_lookup_kernels LOOKUP_KERNELS = {
     .lanes = BLOCK,
     .lookup = LOOKUP,
     .split = split,

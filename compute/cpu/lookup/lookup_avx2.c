@@ -1,15 +1,15 @@
-/* few_avx2.c: the few-channel kernels for x86-64 with AVX2. */
+/* lookup_avx2.c: the kernels of lookup for x86-64 with AVX2. */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#include "few_kernels.h"
+#include "lookup_kernels.h"
 #include "target.h"
 
 XN_TARGET_BEGIN("avx2")
 
-#define FEW_KERNELS xn_cpu_few_avx2
+#define LOOKUP_KERNELS xn_cpu_lookup_avx2
 #define VECTOR_BYTES 32
 #define LOOKUP 1
 #define LOAD_TABLE(from)                                                                           \
@@ -40,7 +40,7 @@ static inline __attribute__((always_inline)) __m256 widen(__m256i v, const int q
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q % 2 ? _mm_srli_si128(half, 8) : half));
 }
 
-#include "few_body.h"
+#include "lookup_body.h"
 
 XN_TARGET_END
 #endif

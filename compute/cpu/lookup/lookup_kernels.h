@@ -1,5 +1,5 @@
-/* few_kernels.h: the vector kernels of the few-channel path, a table for each instruction set;
- * few_body.h is their one text. Pure functions of their arguments.
+/* lookup_kernels.h: the vector kernels of the path lookup, a table for each instruction set;
+ * lookup_body.h is their one text. Pure functions of their arguments.
  *
  * Signs of an input row become planes of bytes, which the outputs then add up:
  *
@@ -18,8 +18,8 @@
  * 16 bits. Reads may run up to 64 elements past the end of planes and of rows of sums, writes up to
  * 64 past n of planes, sums and dots: the buffers have that slack (xn_cpu_take). Outputs have
  * none. */
-#ifndef XN_CPU_FEW_KERNELS_H
-#define XN_CPU_FEW_KERNELS_H
+#ifndef XN_CPU_LOOKUP_KERNELS_H
+#define XN_CPU_LOOKUP_KERNELS_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,20 +29,20 @@ enum {
     XN_CPU_PATTERN_TAPS = 4,
     XN_CPU_TABLE_BYTES = 1 << XN_CPU_PATTERN_TAPS,
     XN_CPU_BYTE_TAPS = 127, /* the most taps whose dot fits a byte */
-    XN_CPU_FEW_BLOCK_BYTES = 12 * 64,
+    XN_CPU_LOOKUP_BLOCK_BYTES = 12 * 64,
 };
 
 /* A row of a single-channel image that is split into planes and sums in one pass (take). */
-typedef struct xn_cpu_few_row {
+typedef struct xn_cpu_lookup_row {
     const float *row;    /* column 0 */
     int32_t width;       /* of the image */
     int32_t start;       /* the column of output 0's tap 0; may be negative */
     int32_t kernel_w, n; /* taps side by side, outputs */
     uint8_t outside;     /* bit of taps outside the image */
-} xn_cpu_few_row;
+} xn_cpu_lookup_row;
 
 /* One row of outputs of one filter. */
-typedef struct xn_cpu_few_outputs {
+typedef struct xn_cpu_lookup_outputs {
     const uint8_t *const *planes; /* [count], where output 0 reads */
     int32_t count;                /* planes of patterns, or taps */
     const uint8_t *tables;        /* LOOKUP: [count][TABLE_BYTES] */
@@ -55,12 +55,12 @@ typedef struct xn_cpu_few_outputs {
     int32_t taps; /* of the filter: the largest dot */
     int32_t n;
     bool stream; /* write past the caches */
-} xn_cpu_few_outputs;
+} xn_cpu_lookup_outputs;
 
 /* Outputs of one 3x3 filter on one channel, stride and dilation 1, all kernel rows inside the
  * image. from, to and first are where output 0 of the first row reads and writes; from may be
  * outside. */
-typedef struct xn_cpu_few_tile {
+typedef struct xn_cpu_lookup_tile {
     const float *from;  /* the column `start` of the row of tap 0 */
     int32_t start;      /* may be negative */
     int32_t width;      /* of the image */
@@ -75,9 +75,9 @@ typedef struct xn_cpu_few_tile {
     uint8_t outside;
     bool stream;
     void *blocks; /* scratch: BLOCK_BYTES for each block of `lanes` outputs, aligned to 64 */
-} xn_cpu_few_tile;
+} xn_cpu_lookup_tile;
 
-typedef struct xn_cpu_few_kernels {
+typedef struct xn_cpu_lookup_kernels {
     int lanes; /* outputs of a block: bytes of a vector */
     bool lookup;
     /* sign[x] = the byte of src[x] (a pattern of one tap, or 0 and 2). magnitude: NULL, or |src| is
@@ -90,21 +90,21 @@ typedef struct xn_cpu_few_kernels {
     void (*add_rows)(const float *const *rows, int32_t count, int32_t n, float *dst);
     /* LOOKUP, kernels of up to 2 * PATTERN_TAPS columns: all of the above for one row. planes: 1 or
      * 2, plane_pitch apart. sums: NULL, or [n]. NULL where the steps by themselves are as fast. */
-    void (*take)(const xn_cpu_few_row *row, size_t plane_pitch, uint8_t *planes, float *sums);
+    void (*take)(const xn_cpu_lookup_row *row, size_t plane_pitch, uint8_t *planes, float *sums);
     /* From the image to the outputs, with K, in one pass. False as emit. May be NULL. */
-    bool (*tile)(const xn_cpu_few_tile *tile);
+    bool (*tile)(const xn_cpu_lookup_tile *tile);
     /* Filters of up to BYTE_TAPS taps: dst[x] = dot * factor * (sum of rows) + bias. False where
      * one is not finite: then the row is to be written again. */
-    bool (*emit)(const xn_cpu_few_outputs *outputs, float *dst);
+    bool (*emit)(const xn_cpu_lookup_outputs *outputs, float *dst);
     /* Any filter: the dots; first is int16. */
-    void (*dots)(const xn_cpu_few_outputs *outputs, int32_t *dst);
-} xn_cpu_few_kernels;
+    void (*dots)(const xn_cpu_lookup_outputs *outputs, int32_t *dst);
+} xn_cpu_lookup_kernels;
 
-extern const xn_cpu_few_kernels xn_cpu_few_portable;
+extern const xn_cpu_lookup_kernels xn_cpu_lookup_portable;
 #if defined(__x86_64__)
-extern const xn_cpu_few_kernels xn_cpu_few_avx2, xn_cpu_few_avx512, xn_cpu_few_vpopcnt;
+extern const xn_cpu_lookup_kernels xn_cpu_lookup_avx2, xn_cpu_lookup_avx512, xn_cpu_lookup_vpopcnt;
 #elif defined(__aarch64__)
-extern const xn_cpu_few_kernels xn_cpu_few_neon;
+extern const xn_cpu_lookup_kernels xn_cpu_lookup_neon;
 #endif
 
 #endif

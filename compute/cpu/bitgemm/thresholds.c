@@ -9,7 +9,7 @@
 
 bool xn_cpu_has_thresholds(const xn_conv *conv) {
     const xn_epilogue *e = &conv->epilogue;
-    /* differences are compared with limits that must fit 32 bits (many.c) */
+    /* differences are compared with limits that must fit 32 bits (bitgemm.c) */
     const int64_t filter = (int64_t)conv->group_channels * conv->kernel_h * conv->kernel_w;
     return conv->mode == XN_MODE_XNOR && e->datatype == XN_BITS && e->bits && !e->k &&
            !e->residual && e->activation == XN_ACTIVATION_NONE && filter < INT64_C(1) << 28;

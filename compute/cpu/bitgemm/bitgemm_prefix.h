@@ -1,7 +1,8 @@
-/* many_parities.h: what many_pairs.h counts, from input: packed pixels put in planes, and patches
- * in which each word is the xor of it and all before it (included by many_pairs.h). */
+/* bitgemm_prefix.h: what bitgemm_carry_save.h counts, from input: packed pixels put in planes, and
+ * patches in which each word is the xor of it and all before it (included by bitgemm_carry_save.h).
+ */
 #define SPREAD spread
-#define PATCH patch_parities
+#define PATCH patch_prefix_xor
 
 /* Arrays stay in registers only where the compiler unrolls a loop before it looks for them. */
 #if defined(__clang__)
@@ -246,9 +247,9 @@ static void patch_runs(const xn_conv *conv, const xn_cpu_patch *shape, const xn_
 }
 
 /* Vector after vector, with what it sees of each piece. */
-static void patch_parities(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
-                           const xn_cpu_piece *pieces, int32_t count, int32_t pitch,
-                           uint32_t *patches) {
+static void patch_prefix_xor(const xn_conv *conv, const xn_cpu_map *map, const xn_cpu_patch *shape,
+                             const xn_cpu_piece *pieces, int32_t count, int32_t pitch,
+                             uint32_t *patches) {
     const xn_cpu_piece *end = pieces + count;
     const int32_t lanes = end[-1].lane + end[-1].count;
     seen_piece seen[WORDS];

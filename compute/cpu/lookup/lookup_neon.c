@@ -1,13 +1,13 @@
-/* few_neon.c: the few-channel kernels for arm64, where NEON is always there: TBL looks up 16 bytes
- * at a time. */
+/* lookup_neon.c: the kernels of lookup for arm64, where NEON is always there: TBL looks up 16
+ * bytes at a time. */
 typedef int xn_cpu_not_empty; /* ISO C wants a declaration on other machines too */
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
 
-#include "few_kernels.h"
+#include "lookup_kernels.h"
 
-#define FEW_KERNELS xn_cpu_few_neon
+#define LOOKUP_KERNELS xn_cpu_lookup_neon
 #define VECTOR_BYTES 16
 #define LOOKUP 1
 #define LOAD_TABLE(from) (vector_u8) vld1q_u8(from)
@@ -35,5 +35,5 @@ static inline __attribute__((always_inline)) float32x4_t widen(int8x16_t v, cons
     return vcvtq_f32_s32(q % 2 ? vmovl_high_s16(half) : vmovl_s16(vget_low_s16(half)));
 }
 
-#include "few_body.h"
+#include "lookup_body.h"
 #endif

@@ -1,11 +1,11 @@
-/* many.h: what the files of the path for many channels share (mode xnor, signs as bits).
+/* bitgemm.h: what the files of the path bitgemm share (mode xnor, signs as bits).
  *
- *   many.c           plans and runs: packing, K
- *   many_dots.c      patches, counting, epilogue; many_job.h is what both know of a run
- *   many_map.c       what a plan knows of its geometry: valid taps, border classes
- *   many_weights.c   filters as words
- *   many_body.h      the one text of the vector kernels, compiled by
- *   many_*.c         once for each instruction set
+ *   bitgemm.c           plans and runs: packing, K
+ *   bitgemm_dots.c      patches, counting, epilogue; bitgemm_job.h is what both know of a run
+ *   bitgemm_map.c       what a plan knows of its geometry: valid taps, border classes
+ *   bitgemm_weights.c   filters as words
+ *   bitgemm_body.h      the one text of the vector kernels, compiled by
+ *   bitgemm_*.c         once for each instruction set
  *
  * A lane is one output pixel of the batch, numbered through its images. A patch is the column of
  * words that a lane's filter sees:
@@ -15,8 +15,8 @@
  * A tap takes ceil(C/groups / 32) words, or, with at most 16 channels, 32 / (C/groups) taps share a
  * word. Filters are laid out the same, bits[O][words]. Lanes are pixels, so a row of outputs leaves
  * as it is computed and K is applied to a vector; a filter's word is broadcast. */
-#ifndef XN_CPU_MANY_H
-#define XN_CPU_MANY_H
+#ifndef XN_CPU_BITGEMM_H
+#define XN_CPU_BITGEMM_H
 
 #include "xn_conv.h"
 
@@ -51,7 +51,7 @@ typedef struct xn_cpu_map {
     xn_cpu_range *outputs;                           /* [KW] whose tap in that column is inside */
     int32_t *row_kind;                               /* [OH] */
     int32_t *column_kind;                            /* [OW] */
-    /* What dot starts from, a class (many.c): base + factor * (+1 weights outside). Those inside
+    /* What dot starts from, a class (bitgemm.c): base + factor * (+1 weights outside). Those inside
      * are entries corner[0] - [1] - [2] + [3] of a filter's prefix sums, all of them entry `all`.
      */
     int32_t *base;      /* [pitch] */
@@ -66,14 +66,18 @@ void xn_cpu_map_free(xn_cpu_map *map); /* NULL-safe */
 /* ---- weights ---- */
 
 /* What kernels read beside the bits: the variants of the form. */
-typedef enum { XN_CPU_MANY_BITS, XN_CPU_MANY_NIBBLES, XN_CPU_MANY_PAIRS } xn_cpu_many_layout;
+typedef enum {
+    XN_CPU_BITGEMM_BITS,
+    XN_CPU_BITGEMM_NIBBLES,
+    XN_CPU_BITGEMM_PAIRS
+} xn_cpu_bitgemm_layout;
 
 /* Two words of 8 filters: for each the xor of all words up to it. */
 typedef struct xn_cpu_pair {
     uint32_t even[XN_CPU_PAIR_FILTERS], odd[XN_CPU_PAIR_FILTERS];
 } xn_cpu_pair;
 
-typedef struct xn_cpu_many_weights {
+typedef struct xn_cpu_bitgemm_weights {
     /* The words of each filter, [O][words]. */
     uint32_t *bits;
     /* NULL, or the same as offsets into a table of rows of 16 bytes: 16 * each nibble, the lowest
@@ -82,7 +86,7 @@ typedef struct xn_cpu_many_weights {
     xn_cpu_pair *pairs; /* NULL, or [O / 8][words / 2], both rounded up */
     int32_t *prefix;    /* [O][KH + 1][KW + 1]: +1 weights in taps [0, i) x [0, j) */
     int32_t words;      /* of a filter */
-} xn_cpu_many_weights;
+} xn_cpu_bitgemm_weights;
 
 /* The last one of an odd number of words is with 0. */
 static inline size_t xn_cpu_pairs(int32_t words) {
@@ -90,7 +94,8 @@ static inline size_t xn_cpu_pairs(int32_t words) {
 }
 
 /* Those of the block that filter o is in. */
-static inline const xn_cpu_pair *xn_cpu_pairs_of(const xn_cpu_many_weights *weights, int32_t o) {
+static inline const xn_cpu_pair *xn_cpu_word_pairs_of(const xn_cpu_bitgemm_weights *weights,
+                                                      int32_t o) {
     return weights->pairs + (size_t)(o / XN_CPU_PAIR_FILTERS) * xn_cpu_pairs(weights->words);
 }
 
@@ -125,9 +130,9 @@ typedef struct xn_cpu_dots {
     int32_t bit;
 } xn_cpu_dots;
 
-typedef struct xn_cpu_many_kernels {
+typedef struct xn_cpu_bitgemm_kernels {
     double step_ns; /* rough time of one word of 16 lanes and one filter */
-    xn_cpu_many_layout layout;
+    xn_cpu_bitgemm_layout layout;
     /* Lanes that dots() takes at a time; a multiple of the vectors of all kernels. */
     int32_t tile_lanes;
     /* Bytes that a patch's word takes in the form that dots() reads; 4: where it was. */
@@ -147,21 +152,22 @@ typedef struct xn_cpu_many_kernels {
     void (*arrange)(const uint32_t *patches, int32_t words, int32_t pitch, int32_t lanes,
                     void *arranged);
     /* Dots of filters [o, o + filters), a row or a bit each. */
-    void (*dots)(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+    void (*dots)(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weights, int32_t o,
                  int32_t filters, const xn_cpu_dots *to);
     bool direct; /* dots() reads nothing that it has written */
-    /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_many_weights). */
+    /* start[f][class] (rows of map.pitch) from filters' prefix sums (xn_cpu_bitgemm_weights). */
     void (*starts)(const xn_cpu_map *map, const int32_t *prefix, int32_t filters, int32_t *start);
     /* out[x] = dot * factor * k[x] + bias; k NULL is 1. False where one is not finite. */
     bool (*reals)(const int32_t *dot, const float *k, float factor, float bias, int32_t n,
                   bool stream, float *out);
-} xn_cpu_many_kernels;
+} xn_cpu_bitgemm_kernels;
 
-extern const xn_cpu_many_kernels xn_cpu_many_portable;
+extern const xn_cpu_bitgemm_kernels xn_cpu_bitgemm_portable;
 #if defined(__x86_64__)
-extern const xn_cpu_many_kernels xn_cpu_many_avx2, xn_cpu_many_avx512, xn_cpu_many_vpopcnt;
+extern const xn_cpu_bitgemm_kernels xn_cpu_bitgemm_avx2, xn_cpu_bitgemm_avx512,
+    xn_cpu_bitgemm_vpopcnt;
 #elif defined(__aarch64__)
-extern const xn_cpu_many_kernels xn_cpu_many_neon;
+extern const xn_cpu_bitgemm_kernels xn_cpu_bitgemm_neon;
 #endif
 
 #endif

@@ -1,10 +1,10 @@
-/* few_portable.c: the few-channel kernels for any machine, with what the compiler makes of 16-byte
- * vectors. */
-#include "few_kernels.h"
+/* lookup_portable.c: the kernels of lookup for any machine, with what the compiler makes of
+ * 16-byte vectors. */
+#include "lookup_kernels.h"
 
 #include <stddef.h>
 
-#define FEW_KERNELS xn_cpu_few_portable
+#define LOOKUP_KERNELS xn_cpu_lookup_portable
 #define VECTOR_BYTES 16
 #define LOOKUP 0
 #define SIGN_BYTES(v) sign_bytes(v)
@@ -44,4 +44,4 @@ static inline __attribute__((always_inline)) part_f32 widen(part_i8 v, const int
     return __builtin_convertvector((part_i32)words >> 24, part_f32);
 }
 
-#include "few_body.h"
+#include "lookup_body.h"

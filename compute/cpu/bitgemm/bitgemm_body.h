@@ -1,10 +1,10 @@
-/* many_body.h: the one text of the kernels for many channels (many.h). many_portable.c,
- * many_avx2.c, many_avx512.c, many_vpopcnt.c and many_neon.c include it, each after
+/* bitgemm_body.h: the one text of the kernels of bitgemm (bitgemm.h). bitgemm_portable.c,
+ * bitgemm_avx2.c, bitgemm_avx512.c, bitgemm_vpopcnt.c and bitgemm_neon.c include it, each after
  * choosing its instruction set and defining
  *
  *   KERNELS                the table's symbol
  *   VECTOR_BYTES           16, 32 or 64
- *   STEP_NS                many.h, step_ns
+ *   STEP_NS                bitgemm.h, step_ns
  *   STREAM(to, v)          stores a vector past the cache; to is aligned to VECTOR_BYTES
  *   LOOKUP(table, i)       optional: 16 words by index, for VECTOR_BYTES 64
  *   STORE_FIRST(to, n, v)  optional: the first n words of a vector
@@ -15,10 +15,10 @@
  *                FOLD_WORDS may be added before they are folded; TILE_VECTORS x TILE_FILTERS
  *                accumulators fit the registers
  *   COUNT3(a, b, c)  optional: of three words together, where that is cheaper
- *   NIBBLES      many_nibbles.h: a lane a byte, 4 channels a table look-up
- *   BY_PAIRS     many_pairs.h: COUNT(x) is of each word */
+ *   NIBBLES      bitgemm_nibbles.h: a lane a byte, 4 channels a table look-up
+ *   CARRY_SAVE     bitgemm_carry_save.h: COUNT(x) is of each word */
+#include "bitgemm.h"
 #include "index.h"
-#include "many.h"
 #include "vectors.h"
 
 enum { WORDS = LANES, PACK_ROWS = 8 };
@@ -253,13 +253,13 @@ static void starts(const xn_cpu_map *map, const int32_t *prefix, int32_t filters
 /* ---- bits that differ ---- */
 
 #if defined(NIBBLES)
-#include "many_nibbles.h"
-#elif defined(BY_PAIRS)
-#include "many_pairs.h"
+#include "bitgemm_nibbles.h"
+#elif defined(CARRY_SAVE)
+#include "bitgemm_carry_save.h"
 #else
 
 enum { TILE_LANES = WORDS, WORD_BYTES = 4 };
-#define LAYOUT XN_CPU_MANY_BITS
+#define LAYOUT XN_CPU_BITGEMM_BITS
 #define ARRANGE NULL
 #define DIRECT true
 
@@ -318,7 +318,7 @@ INLINE void differ_tile(const uint32_t *patches, int32_t words, int32_t pitch, c
 }
 
 /* Vectors of lanes from x on, for filter `first` of those asked for and some after it. */
-INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
+INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_bitgemm_weights *weights,
                       int32_t o, const xn_cpu_dots *to, int32_t first, const int vectors,
                       const int filters) {
     vector_u32 count[TILE_FILTERS][TILE_VECTORS];
@@ -336,7 +336,7 @@ INLINE void dots_tile(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_we
     }
 }
 
-INLINE void dots_of(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weights *weights,
+INLINE void dots_of(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_bitgemm_weights *weights,
                     int32_t o, int32_t filters, const xn_cpu_dots *to, const int vectors) {
     int32_t f = 0;
     for (; f + TILE_FILTERS <= filters; f += TILE_FILTERS)
@@ -345,7 +345,7 @@ INLINE void dots_of(const xn_cpu_lanes *lanes, int32_t x, const xn_cpu_many_weig
         dots_tile(lanes, x, weights, o, to, f, vectors, 1);
 }
 
-static void dots(const xn_cpu_lanes *lanes, const xn_cpu_many_weights *weights, int32_t o,
+static void dots(const xn_cpu_lanes *lanes, const xn_cpu_bitgemm_weights *weights, int32_t o,
                  int32_t filters, const xn_cpu_dots *to) {
     int32_t x = 0;
     for (; x + TILE_VECTORS * WORDS <= lanes->count; x += TILE_VECTORS * WORDS)
@@ -414,7 +414,7 @@ static bool reals(const int32_t *dot, const float *k, float factor, float bias, 
 #define SPREAD spread_plain
 #endif
 
-const xn_cpu_many_kernels KERNELS = {
+const xn_cpu_bitgemm_kernels KERNELS = {
     .step_ns = STEP_NS,
     .layout = LAYOUT,
     .tile_lanes = TILE_LANES,
