@@ -8,7 +8,6 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>

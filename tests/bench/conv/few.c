@@ -1,4 +1,4 @@
-/* lookup.c: `bench-conv few`: convolutions of few channels, K and alpha applied, beside a copy of the
+/* few.c: `bench-conv few`: convolutions of few channels, K and alpha applied, beside a copy of the
  * same bytes. */
 #include "bench.h"
 
