@@ -15,7 +15,7 @@
 extern "C" {
 #endif
 
-enum { BK_BACKENDS = 4, BK_PATHS = 24 };
+enum { BK_BACKENDS = 4, BK_PATHS = 32 };
 
 typedef struct bk_target {
     char name[40];    /* "cuda", "cuda:strips" */

@@ -128,7 +128,7 @@ void bk_each_plane(bk_visit visit, void *context) {
         }
 }
 
-/* cpu/few.c: tiles of 64 columns, two rows at a time, that are done again row by row
+/* cpu/lookup.c: tiles of 64 columns, two rows at a time, that are done again row by row
  * where a sum overflows; strips of 1024 columns, with tiles of 4096; outputs of 8 MiB and more past
  * the caches, from rows that start on a cache line and rows that do not. */
 void bk_each_strip_of_columns(bk_visit visit, void *context) {

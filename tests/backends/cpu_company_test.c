@@ -122,7 +122,7 @@ static void expect_same(const subject *s, const char *path, const char *than, in
                   text, (unsigned long long)xn_test_seed());
 }
 
-/* Its number; the set of "few/avx2" is "avx2". */
+/* Its number; the set of "lookup/avx2" is "avx2". */
 static int set_of(subject *s, const char *path) {
     const char *name = strchr(path, '/') + 1;
     int set = 0;

@@ -274,7 +274,7 @@ static xn_program *program_of(const bk_target *target, const xn_step *steps, int
 static void run_on(const bk_target *target, const packed_problem *p, const variant *v) {
     const xn_step step = step_of(p, v);
     const xn_prepared *const prepared[] = {p->prepared};
-    const bool many = !strncmp(target->path, "many/", 5);
+    const bool many = !strncmp(target->path, "bitgemm/", 8);
     xn_program *program =
         program_of(target, &step, 1, p->problem.images + p->problem.c->spare, prepared);
     ck_assert_msg(program || !many, "%s on %s: refused", v->name, target->path);
@@ -332,7 +332,7 @@ static void report(void) {
     const bk_target *target = cpu_target(), *forced;
     printf("packed:");
     for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++) {
-        bool xnor = !strncmp(forced->path, "many/", 5) || !strncmp(forced->path, "few/", 4);
+        bool xnor = !strncmp(forced->path, "bitgemm/", 8) || !strncmp(forced->path, "lookup/", 7);
         if (xnor)
             printf(" %s %d", forced->path, bk_tally_of(forced));
         ck_assert_msg((bk_tally_of(forced) > 0) == xnor, "%s ran %d times", forced->path,
@@ -372,7 +372,7 @@ static int64_t between(xn_rng *rng, int64_t least, int64_t most) {
 }
 
 /* Of small images with many channels and filters by 16: much of what a filter sees is outside, and
- * where it is not counted (many_turned.h) rows of the kernel begin and end anywhere. */
+ * where it is not counted (bitgemm_turned.h) rows of the kernel begin and end anywhere. */
 static bk_case small_image(uint64_t seed) {
     xn_rng rng = {seed};
     bk_case c = bk_case_default();
@@ -478,7 +478,7 @@ START_TEST(chained) {
             bk_tally_add(forced);
         }
     for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++)
-        ck_assert(!strncmp(forced->path, "many/", 5) == (bk_tally_of(forced) > 0));
+        ck_assert(!strncmp(forced->path, "bitgemm/", 8) == (bk_tally_of(forced) > 0));
     xn_mem_free(got);
     xn_mem_free(right);
     free_problem(target, &p);

@@ -10,9 +10,9 @@
  * double, and the mean rounded; of that the kernel rows, then the tap columns. K is S.
  *
  * Where S of a short box is not finite, a sum overflowed though its mean does not, or there is an
- * honest Inf or NaN: then K is had in double from the image itself (xn_cpu_k_row_exact). Sums are
- * never carried on by subtracting what leaves the box: Inf - Inf would spread a NaN, and rounding
- * errors would add up along the row. */
+ * honest Inf or NaN: then K is computed in double from the image itself (xn_cpu_k_row_exact). Sums
+ * are never carried on by subtracting what leaves the box: Inf - Inf would spread a NaN, and
+ * rounding errors would add up along the row. */
 #ifndef XN_CPU_KMAP_H
 #define XN_CPU_KMAP_H
 

@@ -109,9 +109,9 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     const size_t unit = (size_t)UNIT_POINTS * XN_CPU_DENSE_FILTERS;
     const int64_t terms = terms_of(conv);
     xn_cpu_sizer shared = {0}, slice = {0};
-    dense_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    dense_state *state = xn_cpu_state_create(plan, sizeof *state, error);
     if (!state)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a dense layer");
+        return XN_ERR_NO_MEMORY;
     state->wave = plan->max_images;
     if (!is_in_place(conv)) {
         const int64_t most = GATHER_BYTES / (int64_t)sizeof(float) / terms;
@@ -267,7 +267,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
 }
 
 const xn_cpu_path xn_cpu_dense = {
-    .kernels = XN_CPU_PATH_KERNELS(dense, avx512),
+    .kernels = XN_CPU_PATH_KERNELS(dense, avx512, avx512),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

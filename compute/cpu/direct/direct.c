@@ -76,7 +76,7 @@ static bool gathers(const xn_conv *conv) {
            group_outputs(conv) <= UNIT_OUTPUTS;
 }
 
-/* Rows of values that are had at a time. */
+/* Rows of values that are computed at a time. */
 static int64_t value_rows(const xn_conv *conv) {
     return xn_cpu_min(xn_cpu_max(1, VALUE_FLOATS / conv->out_width), conv->out_height);
 }
@@ -126,9 +126,9 @@ static xn_status lay_out_copies(const xn_conv *conv, direct_state *state, xn_cpu
 static xn_status create(xn_plan *plan, xn_error *error) {
     const xn_conv *conv = &plan->step.conv;
     xn_cpu_sizer shared = {0}, slice = {0};
-    direct_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    direct_state *state = xn_cpu_state_create(plan, sizeof *state, error);
     if (!state)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
+        return XN_ERR_NO_MEMORY;
     state->in_place = shifts(conv);
     state->band = conv->out_height;
     if (!state->in_place) {
@@ -381,7 +381,7 @@ static void run_images(const xn_cpu_run *run, const xn_cpu_image *images, int64_
 }
 
 const xn_cpu_path xn_cpu_direct = {
-    .kernels = XN_CPU_PATH_KERNELS(direct, avx512),
+    .kernels = XN_CPU_PATH_KERNELS(direct, avx512, avx512),
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

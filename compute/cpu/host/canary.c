@@ -100,10 +100,10 @@ xn_status xn_cpu_canary(xn_device *device, xn_error *error) {
         many_image[c * 2 + 1] = c < POSITIVE ? -2.0f : 2.0f;
         many_weights[c] = 0.5f;
     }
-    known cross_problem = {"few", XN_MODE_XNOR, {4, {1, 1, 3, 3}}, {4, {1, 1, 2, 2}},
-                           image, cross,        cross_expected,    4};
+    known cross_problem = {"lookup", XN_MODE_XNOR, {4, {1, 1, 3, 3}}, {4, {1, 1, 2, 2}},
+                           image,    cross,        cross_expected,    4};
     const known many_problem = {
-        "many",     XN_MODE_XNOR, {4, {1, MANY, 1, 2}}, {4, {1, MANY, 1, 1}},
+        "bitgemm",  XN_MODE_XNOR, {4, {1, MANY, 1, 2}}, {4, {1, MANY, 1, 1}},
         many_image, many_weights, many_expected,        2};
     xn_status status = check(device, &cross_problem, error);
     if (!status)

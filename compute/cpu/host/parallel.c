@@ -17,12 +17,12 @@
  * Neighbouring units go to one thread as far as that goes: what it wrote in one region, such as
  * packed rows, it then reads in the next, and repeated runs find their outputs in its own cache.
  * So units are shared out in ranges, and a thread whose range is done takes from the others'. And
- * helpers have seats of their own in a region, as far as there are seats: that is their number, by
+ * helpers have slots of their own in a region, as far as there are slots: that is their number, by
  * which they have their range and their scratch. Who has none there lets the others go first.
  *
  * Nobody who is awake takes a lock. A region is one of a few places that are never freed, so who
- * looks at one too late finds no seats, or those of the next region, which it may take as well. A
- * seat is a bit, taken by whoever clears it; the region is read only after that, until the one
+ * looks at one too late finds no slots, or those of the next region, which it may take as well. A
+ * slot is a bit, taken by whoever clears it; the region is read only after that, until the one
  * addition that leaves it. The caller, when the units are gone, clears the bits that are left,
  * knows from their number how many helpers came, and waits until so many have left.
  *
@@ -34,7 +34,6 @@
 #include "index.h"
 
 #include <execinfo.h>
-#include <math.h>
 #if XN_CPU_OPENMP_TEAMS
 #include <omp.h>
 #endif
@@ -46,14 +45,14 @@
 #include <time.h>
 
 enum {
-    LINE = 64, /* bytes of a line of the caches */
-    SPIN_NS = 50000,
+    LINE = 64,       /* bytes of a line of the caches */
     SPIN_LOOKS = 32, /* between two looks at the clock */
     WAKES = 4,
-    REGIONS = 64,  /* at a time; more callers than that work alone */
-    PATIENCE = 16, /* looks at open regions before a seat is taken that another helper has first */
-    SEAT_BITS = 64,
-    SEAT_WORDS = XN_CPU_MAX_THREADS / SEAT_BITS,
+    REGIONS = 64, /* at a time; more callers than that work alone */
+    BACK_OFF_LOOKS =
+        16, /* looks at open regions before a slot is taken that another helper has first */
+    SLOT_BITS = 64,
+    SLOT_WORDS = XN_CPU_MAX_THREADS / SLOT_BITS,
     MOST_RANGES = 16
 };
 enum { MOST_MEMBERS = XN_CPU_OPENMP_TEAMS ? XN_CPU_MAX_THREADS : 1 };
@@ -67,11 +66,11 @@ typedef struct range {
 /* One call of xn_cpu_for. */
 typedef struct region {
     _Alignas(LINE) atomic_int processor; /* the caller's, when it opened; -1: unknown */
-    atomic_int wanted; /* seats given; helpers first .. first + wanted - 1 have one of their own */
+    atomic_int wanted; /* slots given; helpers first .. first + wanted - 1 have one of their own */
     atomic_int first;
-    _Atomic uint64_t seats[SEAT_WORDS]; /* those that are free */
+    _Atomic uint64_t slots[SLOT_WORDS]; /* those that are free */
     _Alignas(LINE) atomic_int left;     /* helpers that have; the last they touch of it */
-    /* The caller's to write, before it gives seats and after all who took one have left: */
+    /* The caller's to write, before it gives slots and after all who took one have left: */
     _Alignas(LINE) xn_cpu_task task;
     void *context;
     int range_count;
@@ -105,7 +104,7 @@ static struct {
     team teams[XN_CPU_MAX_THREADS];
 
     region regions[REGIONS];
-    _Alignas(LINE) _Atomic uint64_t open; /* a bit for each that may have seats */
+    _Alignas(LINE) _Atomic uint64_t open; /* a bit for each that may have slots */
     atomic_bool stopping;
     _Alignas(LINE) _Atomic uint64_t used; /* a bit for each that has a caller */
     atomic_int demand;                    /* helpers that all of them want */
@@ -115,7 +114,7 @@ static struct {
     atomic_int waiting;                      /* callers asleep until their helpers left */
 
     pthread_mutex_t mutex;          /* guards this: */
-    uint64_t sleepers[SEAT_WORDS];  /* a bit for each helper that nobody has called yet */
+    uint64_t parked[SLOT_WORDS];    /* a bit for each helper that nobody has called yet */
     pthread_cond_t left;            /* a region's helper has left it */
     helper all[XN_CPU_MAX_THREADS]; /* by index; where it sleeps, under the mutex, else its own */
 } pool = {.life = PTHREAD_MUTEX_INITIALIZER,
@@ -178,8 +177,8 @@ static bool is_in_the_way(const helper *h, int there, int processor) {
     return h->may_move && processor >= 0 && there == processor;
 }
 
-/* How many sleepers to call for the seats that nobody awake will take: whoever is awake is in a
- * region, whose seats count, or looks for one. */
+/* How many parked to call for the slots that nobody awake will take: whoever is awake is in a
+ * region, whose slots count, or looks for one. */
 static int calls_worth(void) {
     int asleep = atomic_load(&pool.asleep);
     int missing = asleep > 0 ? atomic_load(&pool.demand) - atomic_load(&pool.awake) : 0;
@@ -188,24 +187,24 @@ static int calls_worth(void) {
 }
 
 /* Always the first: so the same few are called, and the others sleep on. */
-static helper *take_sleeper_locked(void) {
+static helper *take_parked_locked(void) {
     int word = 0;
-    while (!pool.sleepers[word])
+    while (!pool.parked[word])
         word++;
-    helper *h = &pool.all[word * SEAT_BITS + __builtin_ctzll(pool.sleepers[word])];
-    pool.sleepers[word] &= pool.sleepers[word] - 1;
+    helper *h = &pool.all[word * SLOT_BITS + __builtin_ctzll(pool.parked[word])];
+    pool.parked[word] &= pool.parked[word] - 1;
     return h;
 }
 
 /* processor: the caller's, that those who are called keep off; -1: they are not moved. */
-static void call_sleepers(int processor) {
+static void wake_parked(int processor) {
     helper *called[WAKES];
     if (calls_worth() <= 0)
         return;
     pthread_mutex_lock(&pool.mutex);
     int calls = calls_worth();
     for (int i = 0; i < calls; i++) {
-        called[i] = take_sleeper_locked();
+        called[i] = take_parked_locked();
         atomic_fetch_sub(&pool.asleep, 1);
         atomic_fetch_add(&pool.awake, 1);
     }
@@ -217,9 +216,9 @@ static void call_sleepers(int processor) {
     }
 }
 
-/* A caller opens a region and then looks for sleepers, a helper is one and then looks for regions:
+/* A caller opens a region and then looks for parked, a helper is one and then looks for regions:
  * so at least one sees the other. */
-static void fall_asleep(helper *h) {
+static void park(helper *h) {
     pthread_mutex_lock(&pool.mutex);
     atomic_fetch_sub(&pool.awake, 1);
     atomic_fetch_add(&pool.asleep, 1);
@@ -229,63 +228,63 @@ static void fall_asleep(helper *h) {
         atomic_fetch_add(&pool.awake, 1);
     } else {
         h->processor = sched_getcpu();
-        pool.sleepers[h->index / SEAT_BITS] |= (uint64_t)1 << h->index % SEAT_BITS;
+        pool.parked[h->index / SLOT_BITS] |= (uint64_t)1 << h->index % SLOT_BITS;
     }
     pthread_mutex_unlock(&pool.mutex);
     while (!wanted && sem_wait(&h->called))
         ; /* a signal came */
 }
 
-static int words_of(int seats) {
-    return (seats + SEAT_BITS - 1) / SEAT_BITS;
+static int words_of(int slots) {
+    return (slots + SLOT_BITS - 1) / SLOT_BITS;
 }
 
-static bool has_seats(const region *r) {
+static bool has_slots(const region *r) {
     int words = words_of(atomic_load_explicit(&r->wanted, memory_order_relaxed));
     uint64_t free = 0;
     for (int i = 0; i < words; i++)
-        free |= atomic_load_explicit(&r->seats[i], memory_order_relaxed);
+        free |= atomic_load_explicit(&r->slots[i], memory_order_relaxed);
     return free;
 }
 
-/* A seat, this one if it is free; -1: there is none. Who takes the last one closes the region. */
-static int take_seat(region *r, int seat) {
+/* A slot, this one if it is free; -1: there is none. Who takes the last one closes the region. */
+static int take_slot(region *r, int slot) {
     int words = words_of(atomic_load_explicit(&r->wanted, memory_order_relaxed));
     for (int i = 0; i < words; i++) {
-        int word = (seat / SEAT_BITS + i) % words;
-        uint64_t free = atomic_load_explicit(&r->seats[word], memory_order_relaxed);
+        int word = (slot / SLOT_BITS + i) % words;
+        uint64_t free = atomic_load_explicit(&r->slots[word], memory_order_relaxed);
         while (free) {
-            bool own = word == seat / SEAT_BITS && free >> seat % SEAT_BITS & 1;
-            int at = own ? seat % SEAT_BITS : __builtin_ctzll(free);
+            bool own = word == slot / SLOT_BITS && free >> slot % SLOT_BITS & 1;
+            int at = own ? slot % SLOT_BITS : __builtin_ctzll(free);
             uint64_t bit = (uint64_t)1 << at;
-            free = atomic_fetch_and_explicit(&r->seats[word], ~bit, memory_order_acquire);
+            free = atomic_fetch_and_explicit(&r->slots[word], ~bit, memory_order_acquire);
             if (!(free & bit))
                 continue;
-            if (free == bit && !has_seats(r))
+            if (free == bit && !has_slots(r))
                 close_region(r);
-            return word * SEAT_BITS + at;
+            return word * SLOT_BITS + at;
         }
     }
     return -1;
 }
 
 /* Helpers begin to look at different places, so that they spread over the regions. */
-static region *join(helper *h, bool patient, int *thread) {
+static region *join(helper *h, bool backs_off, int *thread) {
     uint64_t open = atomic_load_explicit(&pool.open, memory_order_relaxed);
     int begin = h->index % REGIONS;
     for (uint64_t rest = open >> begin | open << (-begin & (REGIONS - 1)); rest; rest &= rest - 1) {
         region *r = &pool.regions[(begin + __builtin_ctzll(rest)) % REGIONS];
-        int seat = h->index - atomic_load_explicit(&r->first, memory_order_relaxed);
-        bool own = seat >= 0 && seat < atomic_load_explicit(&r->wanted, memory_order_relaxed);
-        if (!has_seats(r) || (patient && !own))
+        int slot = h->index - atomic_load_explicit(&r->first, memory_order_relaxed);
+        bool own = slot >= 0 && slot < atomic_load_explicit(&r->wanted, memory_order_relaxed);
+        if (!has_slots(r) || (backs_off && !own))
             continue;
         int processor = atomic_load_explicit(&r->processor, memory_order_relaxed);
         if (is_in_the_way(h, sched_getcpu(), processor))
             keep_off(h, processor);
-        call_sleepers(-1); /* before it is one that the caller waits for */
-        seat = take_seat(r, own ? seat : 0);
-        if (seat >= 0) {
-            *thread = seat + 1;
+        wake_parked(-1); /* before it is one that the caller waits for */
+        slot = take_slot(r, own ? slot : 0);
+        if (slot >= 0) {
+            *thread = slot + 1;
             return r;
         }
     }
@@ -294,7 +293,7 @@ static region *join(helper *h, bool patient, int *thread) {
 
 /* NULL: the pool ends. */
 static region *wait_for_region(helper *h, int *thread) {
-    int64_t end = xn_cpu_now_ns() + SPIN_NS;
+    int64_t end = xn_cpu_now_ns() + XN_CPU_SPIN_NS;
     int looks = 0; /* at open regions */
     while (!atomic_load(&pool.stopping)) {
         for (int i = 0; i < SPIN_LOOKS; i++, relax()) {
@@ -302,13 +301,13 @@ static region *wait_for_region(helper *h, int *thread) {
                 looks = 0;
                 continue;
             }
-            region *r = join(h, looks++ < PATIENCE, thread);
+            region *r = join(h, looks++ < BACK_OFF_LOOKS, thread);
             if (r)
                 return r;
         }
         if (xn_cpu_now_ns() >= end) {
-            fall_asleep(h);
-            end = xn_cpu_now_ns() + SPIN_NS;
+            park(h);
+            end = xn_cpu_now_ns() + XN_CPU_SPIN_NS;
         }
     }
     return NULL;
@@ -343,7 +342,7 @@ static region *take_region(void) {
 }
 
 static void wait_for_helpers(region *r, int joined) {
-    int64_t end = xn_cpu_now_ns() + SPIN_NS;
+    int64_t end = xn_cpu_now_ns() + XN_CPU_SPIN_NS;
     do {
         for (int i = 0; i < SPIN_LOOKS; i++, relax())
             if (atomic_load(&r->left) == joined)
@@ -365,19 +364,19 @@ static void open_region(region *r, int wanted) {
     atomic_store_explicit(&r->wanted, wanted, memory_order_relaxed);
     atomic_store_explicit(&r->first, enough ? others : 0, memory_order_relaxed);
     atomic_store_explicit(&r->left, 0, memory_order_relaxed);
-    for (int i = 0, rest = wanted; rest > 0; i++, rest -= SEAT_BITS)
-        atomic_store_explicit(&r->seats[i],
-                              rest < SEAT_BITS ? ((uint64_t)1 << rest) - 1 : UINT64_MAX,
+    for (int i = 0, rest = wanted; rest > 0; i++, rest -= SLOT_BITS)
+        atomic_store_explicit(&r->slots[i],
+                              rest < SLOT_BITS ? ((uint64_t)1 << rest) - 1 : UINT64_MAX,
                               memory_order_release);
     atomic_fetch_or(&pool.open, bit_of(r));
-    call_sleepers(processor);
+    wake_parked(processor);
 }
 
 static void end_region(region *r, int wanted) {
     int joined = wanted;
     close_region(r);
     for (int i = 0; i < words_of(wanted); i++)
-        joined -= __builtin_popcountll(atomic_exchange(&r->seats[i], 0));
+        joined -= __builtin_popcountll(atomic_exchange(&r->slots[i], 0));
     wait_for_helpers(r, joined);
     atomic_fetch_sub(&pool.demand, wanted);
     atomic_fetch_and(&pool.used, ~bit_of(r));
@@ -410,17 +409,6 @@ void xn_cpu_for(int threads, int64_t units, xn_cpu_task task, void *context) {
     open_region(r, threads - 1);
     work(r, 0);
     end_region(r, threads - 1);
-}
-
-int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
-    /* Helpers that still spin join within 1 us. Those asleep take 20 us to come, more from a core
-     * that slept too, and cost the caller several (NOTES.md has the figures). */
-    bool awake = idle_ns < SPIN_NS;
-    double thread_ns = awake ? 5e3 : 10e3, alone_ns = awake ? 0 : 20e3;
-    double least_ns = awake ? 4e3 : 20e3; /* to be saved */
-    double saved_ns = (work_ns - alone_ns) * (most - 1) / most;
-    double worth = saved_ns < least_ns ? 1 : fmax(1, work_ns / thread_ns);
-    return worth < most ? (int)worth : most;
 }
 
 /* ---- life ---- */
@@ -542,8 +530,8 @@ void xn_cpu_threads_start(int helpers, bool pinned) {
 static void forget_helpers(void) {
     atomic_store(&pool.awake, 0);
     atomic_store(&pool.asleep, 0);
-    for (int i = 0; i < SEAT_WORDS; i++)
-        pool.sleepers[i] = 0;
+    for (int i = 0; i < SLOT_WORDS; i++)
+        pool.parked[i] = 0;
 }
 
 /* A forked child has none of the helpers; it can start its own, and what it runs before is run by
@@ -585,7 +573,7 @@ static void stop_life_locked(void) {
     pthread_mutex_lock(&pool.mutex);
     atomic_store(&pool.stopping, true);
     for (; atomic_load(&pool.asleep); atomic_fetch_sub(&pool.asleep, 1))
-        sem_post(&take_sleeper_locked()->called);
+        sem_post(&take_parked_locked()->called);
     pthread_mutex_unlock(&pool.mutex);
     for (int i = 0; i < pool.team_count; i++) {
         pthread_join(pool.teams[i].leader, NULL);

@@ -15,6 +15,7 @@
 #endif
 
 #define XN_CPU_MAX_THREADS 1024
+#define XN_CPU_SPIN_NS 50000 /* a thread without work looks for more for so long, then sleeps */
 
 /* Calls task(context, unit, thread) for every unit of [0, units), by the calling thread (number 0)
  * and at most threads - 1 of the pool's helpers; returns when all are done. Any thread, but not

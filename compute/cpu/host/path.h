@@ -1,10 +1,10 @@
 /* path.h: what a path is: a way to run a step, a row of the table in paths.c. Everything else that
  * it needs is its own: kernels, the state of a plan, forms of the weights.
  *
- * All memory of a run is had when its plan is made. Scratch belongs to the stream and is one block:
- * a part that the threads of a run share (written by one phase, read by the next, with a barrier
- * between), then a slice for each thread that the device could give, so that stream_set_threads
- * never needs memory. */
+ * All memory of a run is allocated when its plan is made. Scratch belongs to the stream and is one
+ * block: a part that the threads of a run share (written by one phase, read by the next, with a
+ * barrier between), then a slice for each thread that the device could give, so that
+ * stream_set_threads never needs memory. */
 #ifndef XN_CPU_PATH_H
 #define XN_CPU_PATH_H
 
@@ -26,7 +26,7 @@ typedef struct xn_cpu_path xn_cpu_path;
 
 /* A path with the kernels of one instruction set. */
 typedef struct xn_cpu_way {
-    const char *name; /* "few/avx2" */
+    const char *name; /* "lookup/avx2" */
     const xn_cpu_path *path;
     const xn_cpu_set *set;
 } xn_cpu_way;
@@ -87,26 +87,26 @@ struct xn_cpu_path {
     void (*run)(const xn_cpu_run *run, const xn_cpu_image *images, int64_t count);
 };
 
-/* kernels of a path: the tables xn_cpu_<family>_<set>. vpopcnt: whose is taken where there is
- * VPOPCNTDQ, its own or that of avx512. */
+/* kernels of a path: the tables xn_cpu_<family>_<set>. vpopcnt, amx: whose is taken where there is
+ * VPOPCNTDQ or AMX, its own or that of the set before. */
 #if defined(__x86_64__)
-#define XN_CPU_PATH_KERNELS(family, vpopcnt)                                                       \
+#define XN_CPU_PATH_KERNELS(family, vpopcnt, amx)                                                  \
     {                                                                                              \
         [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable, [XN_CPU_AVX2] = &xn_cpu_##family##_avx2,  \
         [XN_CPU_AVX512] = &xn_cpu_##family##_avx512,                                               \
-        [XN_CPU_VPOPCNT] = &xn_cpu_##family##_##vpopcnt                                            \
+        [XN_CPU_VPOPCNT] = &xn_cpu_##family##_##vpopcnt, [XN_CPU_AMX] = &xn_cpu_##family##_##amx   \
     }
 #elif defined(__aarch64__)
-#define XN_CPU_PATH_KERNELS(family, vpopcnt)                                                       \
+#define XN_CPU_PATH_KERNELS(family, vpopcnt, amx)                                                  \
     { [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable, [XN_CPU_NEON] = &xn_cpu_##family##_neon }
 #else
-#define XN_CPU_PATH_KERNELS(family, vpopcnt)                                                       \
+#define XN_CPU_PATH_KERNELS(family, vpopcnt, amx)                                                  \
     { [XN_CPU_PORTABLE] = &xn_cpu_##family##_portable }
 #endif
 
 /* ---- paths.c ---- */
 
-extern const xn_cpu_path xn_cpu_few, xn_cpu_many, xn_cpu_real, xn_cpu_direct, xn_cpu_dense,
+extern const xn_cpu_path xn_cpu_lookup, xn_cpu_bitgemm, xn_cpu_real, xn_cpu_direct, xn_cpu_dense,
     xn_cpu_ops, xn_cpu_stem;
 
 /* Way `index` of the ways that this machine can run convolutions, NULL past the last. */
@@ -144,7 +144,10 @@ typedef struct xn_cpu_sizer {
  * past the end. Returns its offset. */
 size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes);
 
-/* What a path's create does with the sums of both parts at its end. */
+/* Makes plan->state, so many bytes of zeros: what a path's create begins with. NULL with an error.
+ */
+void *xn_cpu_state_create(xn_plan *plan, size_t bytes, xn_error *error);
+/* What it does with the sums of both parts at its end. */
 xn_status xn_cpu_set_scratch(xn_plan *plan, const xn_cpu_sizer *shared, const xn_cpu_sizer *slice,
                              xn_error *error);
 

@@ -6,15 +6,14 @@
 
 /* One line a path. */
 #define WAYS(set, name)                                                                            \
-    {"few/" name, &xn_cpu_few, &set}, {"many/" name, &xn_cpu_many, &set},                          \
+    {"lookup/" name, &xn_cpu_lookup, &set}, {"bitgemm/" name, &xn_cpu_bitgemm, &set},              \
         {"real/" name, &xn_cpu_real, &set}, {"direct/" name, &xn_cpu_direct, &set}, {              \
         "dense/" name, &xn_cpu_dense, &set                                                         \
     }
 static const xn_cpu_way ways[] = {
 #if defined(__x86_64__)
-    WAYS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
-    WAYS(xn_cpu_set_avx512, "avx512"),
-    WAYS(xn_cpu_set_avx2, "avx2"),
+    WAYS(xn_cpu_set_amx, "amx"),           WAYS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
+    WAYS(xn_cpu_set_avx512, "avx512"),     WAYS(xn_cpu_set_avx2, "avx2"),
 #elif defined(__aarch64__)
     WAYS(xn_cpu_set_neon, "neon"),
 #endif
@@ -35,6 +34,7 @@ static const xn_cpu_way others[XN_CPU_SETS][2] = {
     [XN_CPU_AVX2] = OTHERS(xn_cpu_set_avx2, "avx2"),
     [XN_CPU_AVX512] = OTHERS(xn_cpu_set_avx512, "avx512"),
     [XN_CPU_VPOPCNT] = OTHERS(xn_cpu_set_vpopcnt, "avx512-vpopcnt"),
+    [XN_CPU_AMX] = OTHERS(xn_cpu_set_amx, "amx"),
 #elif defined(__aarch64__)
     [XN_CPU_NEON] = OTHERS(xn_cpu_set_neon, "neon"),
 #endif
@@ -45,9 +45,15 @@ bool xn_cpu_writes_all_bits(const xn_step *step) {
     return true;
 }
 
+/* Not the ways of AMX with the kernels of the set before it. */
+static bool is_another(const xn_cpu_way *way) {
+    const void *const *kernels = way->path->kernels;
+    return way->set->isa != XN_CPU_AMX || kernels[XN_CPU_AMX] != kernels[XN_CPU_VPOPCNT];
+}
+
 const xn_cpu_way *xn_cpu_way_at(int index) {
     for (int i = 0; i < WAY_COUNT; i++)
-        if (ways[i].set->has() && index-- == 0)
+        if (ways[i].set->has() && is_another(&ways[i]) && index-- == 0)
             return &ways[i];
     return NULL;
 }

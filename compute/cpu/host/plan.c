@@ -1,4 +1,5 @@
-/* plan.c: one step on one stream: the way it goes, its scratch. All memory of a run is had here. */
+/* plan.c: one step on one stream: the way it goes, its scratch. All memory of a run is allocated
+ * here. */
 #include "path.h"
 #include "xn_mem.h"
 
@@ -15,6 +16,14 @@ size_t xn_cpu_take(xn_cpu_sizer *sizer, size_t count, size_t bytes) {
     }
     sizer->bytes = end;
     return offset;
+}
+
+void *xn_cpu_state_create(xn_plan *plan, size_t bytes, xn_error *error) {
+    plan->state = xn_mem_zalloc(1, bytes);
+    if (!plan->state)
+        xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a step, %s",
+                xn_step_kind_name((xn_step_kind)plan->step.kind));
+    return plan->state;
 }
 
 xn_status xn_cpu_set_scratch(xn_plan *plan, const xn_cpu_sizer *shared, const xn_cpu_sizer *slice,

@@ -1,7 +1,10 @@
-/* run.c: a run of a plan: its path, and after that bits of the signs that the path left. */
+/* run.c: a run of a plan: its threads, its path, and after that bits of the signs that the path
+ * left. */
 #include "bits.h"
 #include "parallel.h"
 #include "path.h"
+
+#include <math.h>
 
 enum { CHUNK = 1024 /* pixels of a unit */, WORD_CHANNELS = 32 };
 
@@ -69,4 +72,15 @@ void xn_cpu_run_images(const xn_plan *plan, const xn_prepared *prepared, int64_t
         run_with_signs(&run, count);
     else
         plan->way->path->run(&run, plan->images, count);
+}
+
+int xn_cpu_threads_worth(double work_ns, int64_t idle_ns, int most) {
+    /* Helpers that still spin join within 1 us. Those asleep take 20 us to come, more from a core
+     * that slept too, and cost the caller several (NOTES.md has the figures). */
+    bool awake = idle_ns < XN_CPU_SPIN_NS;
+    double thread_ns = awake ? 5e3 : 10e3, alone_ns = awake ? 0 : 20e3;
+    double least_ns = awake ? 4e3 : 20e3; /* to be saved */
+    double saved_ns = (work_ns - alone_ns) * (most - 1) / most;
+    double worth = saved_ns < least_ns ? 1 : fmax(1, work_ns / thread_ns);
+    return worth < most ? (int)worth : most;
 }

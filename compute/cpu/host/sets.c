@@ -6,6 +6,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Not every compiler has a name for it. */
 static bool has_f16c(void) {
@@ -24,7 +26,15 @@ static bool has_avx512(void) {
 
 static bool has_vpopcnt(void) {
     return has_avx512() && __builtin_cpu_supports("avx512vpopcntdq") &&
-           __builtin_cpu_supports("avx512vbmi");
+           __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+}
+
+/* Linux lends a process the registers of AMX where it asks for them. */
+static bool has_amx(void) {
+    enum { REQUEST_STATE = 0x1023, TILE_DATA = 18, TILES = 1 << 24, TILES_OF_BYTES = 1 << 25 };
+    unsigned a, b, c, d = 0;
+    return has_vpopcnt() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & TILES) &&
+           (d & TILES_OF_BYTES) && !syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA);
 }
 #endif
 
@@ -35,7 +45,8 @@ static bool always(void) {
 const xn_cpu_set xn_cpu_set_portable = {"portable", XN_CPU_PORTABLE, &xn_cpu_kernels_portable,
                                         always};
 #if defined(__x86_64__)
-/* The common kernels have no use for VPOPCNTDQ. */
+/* The common kernels have no use for VPOPCNTDQ or AMX. */
+const xn_cpu_set xn_cpu_set_amx = {"amx", XN_CPU_AMX, &xn_cpu_kernels_avx512, has_amx};
 const xn_cpu_set xn_cpu_set_vpopcnt = {"avx512-vpopcnt", XN_CPU_VPOPCNT, &xn_cpu_kernels_avx512,
                                        has_vpopcnt};
 const xn_cpu_set xn_cpu_set_avx512 = {"avx512", XN_CPU_AVX512, &xn_cpu_kernels_avx512, has_avx512};
@@ -46,9 +57,7 @@ const xn_cpu_set xn_cpu_set_neon = {"neon", XN_CPU_NEON, &xn_cpu_kernels_neon, a
 
 static const xn_cpu_set *const sets[] = {
 #if defined(__x86_64__)
-    &xn_cpu_set_vpopcnt,
-    &xn_cpu_set_avx512,
-    &xn_cpu_set_avx2,
+    &xn_cpu_set_amx,      &xn_cpu_set_vpopcnt, &xn_cpu_set_avx512, &xn_cpu_set_avx2,
 #elif defined(__aarch64__)
     &xn_cpu_set_neon,
 #endif

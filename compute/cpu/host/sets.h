@@ -11,6 +11,7 @@ typedef enum {
     XN_CPU_AVX2,
     XN_CPU_AVX512,
     XN_CPU_VPOPCNT,
+    XN_CPU_AMX,
     XN_CPU_SETS
 } xn_cpu_isa;
 
@@ -28,7 +29,7 @@ const xn_cpu_set *xn_cpu_set_find(const char *name);
 
 extern const xn_cpu_set xn_cpu_set_portable;
 #if defined(__x86_64__)
-extern const xn_cpu_set xn_cpu_set_vpopcnt, xn_cpu_set_avx512, xn_cpu_set_avx2;
+extern const xn_cpu_set xn_cpu_set_amx, xn_cpu_set_vpopcnt, xn_cpu_set_avx512, xn_cpu_set_avx2;
 #elif defined(__aarch64__)
 extern const xn_cpu_set xn_cpu_set_neon;
 #endif

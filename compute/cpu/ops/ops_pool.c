@@ -1,9 +1,9 @@
 /* ops_pool.c: pools.
  *
- * The largest of a window is that of its columns, which are had first, whole rows at a time: the
- * row of them serves all taps across. Means are sums in double, tap by tap. Only taps inside the
- * image are looked at. Bits that nothing but bits are made of are joined as they are, 32 channels
- * at a time. */
+ * The largest of a window is that of its columns, which are computed first, whole rows at a time:
+ * the row of them serves all taps across. Means are sums in double, tap by tap. Only taps inside
+ * the image are looked at. Bits that nothing but bits are made of are joined as they are, 32
+ * channels at a time. */
 #include "bits.h"
 #include "ops.h"
 #include "xn_arith.h"

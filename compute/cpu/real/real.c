@@ -14,79 +14,16 @@
 #include "parallel.h"
 #include "xn_mem.h"
 
-#include <math.h>
 #include <string.h>
 
 enum {
     MOST_TILES = 64,
     MOST_RUN = 16,
-    MOST_TERMS_IN_PLACE = 160,
     MOST_FLOATS_IN_IMAGE = 1 << 20, /* of an image that is not packed: packing fetches ahead */
     /* every lane may begin a piece, and a piece ends a move early */
     MOST_PIECES = XN_CPU_REAL_LANES,
     MOST_MOVES = 2 * XN_CPU_REAL_LANES,
 };
-
-/* A group may lie across one tile more than it fills: what is not its own is multiplied, too. */
-static int64_t tiles_of(const xn_conv *conv) {
-    const int64_t filters = conv->group_out_channels;
-    int64_t tiles = 0;
-    for (int64_t g = 0; g < conv->groups; g++)
-        tiles += xn_cpu_div_up((g + 1) * filters, XN_CPU_REAL_FILTERS) -
-                 g * filters / XN_CPU_REAL_FILTERS;
-    return tiles;
-}
-
-/* How many pixels are left of full vectors, if so few that filters fill vectors better. */
-static int32_t tail_of(int64_t outputs, int32_t lanes) {
-    const int32_t left = (int32_t)(outputs % lanes);
-    return outputs > lanes && left <= XN_CPU_REAL_TAIL && 2 * left <= lanes ? left : 0;
-}
-
-/* Vectors of an image: of all its outputs, or of each row's. A pixel of a tail takes about an
- * eighth of one. */
-static double vectors_of(const xn_conv *conv, int lanes, bool by_rows) {
-    const int64_t outputs = (int64_t)conv->out_height * conv->out_width;
-    const int32_t tail = tail_of(outputs, lanes);
-    if (by_rows)
-        return (double)conv->out_height * (double)xn_cpu_div_up(conv->out_width, lanes);
-    return (double)xn_cpu_div_up(outputs - tail, lanes) + tail / 8.0;
-}
-
-static double cost_of(const xn_conv *conv, const xn_cpu_real_kernels *real,
-                      xn_cpu_reading reading) {
-    const xn_cpu_real_costs *costs = &real->costs;
-    const bool packed = reading != XN_CPU_READ_IN_PLACE;
-    const double vectors = vectors_of(conv, real->lanes, !packed);
-    const double panels = ceil(vectors / real->most), groups = conv->groups;
-    const double taps = (double)conv->kernel_h * conv->kernel_w;
-    const double tiles = (double)tiles_of(conv), terms = taps * conv->group_channels;
-    double cost =
-        vectors * (terms * costs->multiply * XN_CPU_REAL_FILTERS * tiles + costs->tile * tiles) +
-        groups * costs->panel * panels + costs->output * (double)xn_conv_output_elements(conv);
-    if (packed)
-        cost += groups *
-                (vectors * terms * costs->pack + costs->tap * taps * (panels + conv->out_height));
-    if (reading != XN_CPU_READ_IMAGE)
-        cost += costs->copy * (double)xn_conv_input_elements(conv);
-    return cost;
-}
-
-/* What panels are packed of, or that they are not: it takes rows of few terms, which L1 holds. */
-static xn_cpu_reading reading_of(const xn_conv *conv, const xn_cpu_real_kernels *real) {
-    const xn_cpu_reading packed =
-        xn_cpu_source_in_image(conv) ? XN_CPU_READ_IMAGE : XN_CPU_READ_ROWS;
-    const double terms = (double)conv->kernel_h * conv->kernel_w * conv->group_channels;
-    if (terms <= MOST_TERMS_IN_PLACE && xn_cpu_source_fits_in_place(conv) &&
-        cost_of(conv, real, XN_CPU_READ_IN_PLACE) < cost_of(conv, real, packed))
-        return XN_CPU_READ_IN_PLACE;
-    return packed;
-}
-
-static double cost_ns(const xn_step *step, const void *kernels) {
-    const xn_conv conv = xn_cpu_source_flat(&step->conv);
-    return cost_of(&conv, kernels, reading_of(&conv, kernels));
-}
 
 static void destroy(void *state) {
     xn_cpu_real_state *s = state;
@@ -106,11 +43,11 @@ static xn_status create(xn_plan *plan, xn_error *error) {
     const size_t panel = (size_t)XN_CPU_REAL_TAPS * XN_CPU_REAL_LANES;
     const size_t tile = (size_t)XN_CPU_REAL_FILTERS * XN_CPU_REAL_LANES;
     xn_cpu_sizer shared = {0}, slice = {0};
-    xn_cpu_real_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    xn_cpu_real_state *state = xn_cpu_state_create(plan, sizeof *state, error);
     if (!state)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a convolution");
+        return XN_ERR_NO_MEMORY;
     state->conv = xn_cpu_source_flat(conv);
-    state->reading = reading_of(&state->conv, plan->path_kernels);
+    state->reading = xn_cpu_real_reading(&state->conv, plan->path_kernels);
     xn_status status = xn_cpu_source_create(plan->max_images, state, &shared, &slice, error);
     if (status)
         return status;
@@ -581,7 +518,7 @@ static void count_panels(job *j) {
         j->vectors = j->source.count * conv->out_height * xn_cpu_div_up(conv->out_width, lanes);
         j->tail = 0;
     } else {
-        j->tail = tail_of(j->outputs, lanes);
+        j->tail = xn_cpu_real_tail(j->outputs, lanes);
         j->vectors = xn_cpu_div_up(j->outputs - j->tail, lanes);
     }
     j->panels = xn_cpu_div_up(j->vectors, j->kernels->most) + (j->tail > 0);
@@ -612,9 +549,9 @@ static bool fits(const xn_step *step) {
 }
 
 const xn_cpu_path xn_cpu_real = {
-    .kernels = XN_CPU_PATH_KERNELS(real, avx512),
+    .kernels = XN_CPU_PATH_KERNELS(real, avx512, avx512),
     .fits = fits,
-    .cost_ns = cost_ns,
+    .cost_ns = xn_cpu_real_cost_ns,
     .create = create,
     .destroy = destroy,
     .prepare = prepare,

@@ -81,4 +81,12 @@ static inline int64_t xn_cpu_source_next(const xn_cpu_source *source) {
                : (int64_t)source->state->height * source->state->rows.pitch;
 }
 
+/* ---- real_cost.c ---- */
+
+double xn_cpu_real_cost_ns(const xn_step *step, const void *kernels);
+/* How many pixels are left of full vectors, if so few that filters fill vectors better. */
+int32_t xn_cpu_real_tail(int64_t outputs, int32_t lanes);
+/* What panels are packed of, or that they are not: it takes rows of few terms, which L1 holds. */
+xn_cpu_reading xn_cpu_real_reading(const xn_conv *conv, const xn_cpu_real_kernels *real);
+
 #endif

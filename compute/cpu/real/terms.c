@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { AGAIN = 32 /* outputs whose sums are had at a time */ };
+enum { AGAIN = 32 /* outputs whose sums are computed at a time */ };
 
 float xn_cpu_term_weight(const xn_prepared *p, xn_mode mode, int32_t o, int32_t term) {
     const int32_t channel = term % p->group_channels, tap = term / p->group_channels;

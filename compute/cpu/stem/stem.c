@@ -1,33 +1,46 @@
 /* stem.c: the convolution of a picture by whole numbers, and the max-pool behind it (xn_planes.h).
  *
- * A unit of work is a band of an image's output rows. For each row of the convolution the thread
- * lays out what its outputs see, multiplies, makes values of the sums, and takes the larger of
- * those of a pool's rows: all of it in its caches. The row that two outputs of a pool share is made
- * once in a band. */
+ * A unit of work is a band of an image's output rows. The thread first lays out the band's input:
+ * for each row, 4 bytes under each column of the outputs as a word, all words of a tap row below
+ * each other. The rows under an output row follow one another, so what it sees is a matrix that
+ * lies there already, and rows of outputs share the rows of input that they overlap in. Then it
+ * multiplies row by row, makes values of the sums, and takes the largest of a pool's rows, all in
+ * its caches. */
+#include "bits.h"
 #include "parallel.h"
 #include "path.h"
 #include "stem_kernels.h"
 #include "xn_mem.h"
 #include "xn_planes.h"
 
-#include <math.h>
 #include <string.h>
 
-enum { BAND = 8 /* output rows of a unit */ };
+enum {
+    MOST_BAND = 8,          /* upper bound on output rows of a unit */
+    BAND_BYTES = 512 << 10, /* of the words of a unit, if it has more than one row */
+    POOL_ROWS = 3,
+    WORD = 4,           /* terms, bytes */
+    WORD_CHANNELS = 32, /* of bits */
+};
 
 /* Arrays of a thread's slice; rows are of the convolution. */
 enum {
-    PATCHES, /* int16 [OW][terms] */
-    SUMS,    /* int32 [parts][filters][OW] */
-    ROW,     /* float [filters][OW] */
-    LAST,    /* the same, the row that the next output of a pool begins with */
-    MOST,    /* the same, the largest so far */
-    VALUES,  /* float [OW] of the step */
+    ROW,    /* bytes of a row of input, [W + what is left and right of it][C] */
+    WORDS,  /* uint32 [rows of input][tap_words][columns] */
+    VALUES, /* float [POOL_ROWS][filters][columns] */
+    MOST,   /* float [columns + 2] */
+    POOLED, /* float [OW] of the step */
+    BITS,   /* uint32 [OW] of the step */
     ARRAYS
 };
 
 typedef struct stem_state {
-    int32_t terms, filters, parts; /* in whole groups of the kernels'; parts of m: int16 */
+    int32_t tap_bytes, tap_words; /* of a row of taps */
+    int32_t columns, filters;     /* in whole units of the kernels' */
+    int32_t row_step;             /* rows of WORDS from an output row's to the next one's */
+    int32_t column_step;          /* pixels from an output's to the next one's */
+    int64_t row_bytes;
+    int32_t band; /* output rows of a unit, at most */
     size_t offset[ARRAYS];
 } stem_state;
 
@@ -35,48 +48,63 @@ typedef struct stem_job {
     const xn_cpu_run *run;
     const xn_cpu_image *images;
     const xn_cpu_stem_kernels *kernels;
-    const int16_t *weights;
+    const void *weights;
     int64_t bands; /* of an image */
 } stem_job;
 
+static int32_t in_units(int64_t count) {
+    return (int32_t)(xn_cpu_div_up(count, XN_CPU_STEM_UNIT) * XN_CPU_STEM_UNIT);
+}
+
 /* ---- weights ---- */
 
-static int32_t terms_of(int32_t kernel_h, int32_t kernel_w, int32_t channels) {
-    return (int32_t)(xn_cpu_div_up((int64_t)kernel_h * kernel_w * channels, XN_CPU_STEM_TERMS) *
-                     XN_CPU_STEM_TERMS);
+/* Part `part` of m in halves. */
+static int16_t half_of(int32_t m, int32_t part, int32_t parts) {
+    const int32_t half = XN_CPU_STEM_HALF;
+    const int32_t first = parts == 1 ? m : ((m + half / 2) & (half - 1)) - half / 2;
+    return (int16_t)(part ? (m - first) / half : first);
 }
 
-static int32_t filters_of(int32_t out_channels) {
-    return (int32_t)(xn_cpu_div_up(out_channels, XN_CPU_STEM_FILTERS) * XN_CPU_STEM_FILTERS);
-}
-
-/* Part 0 of m, and where it is of two, 1. */
-static int16_t part_of(int32_t m, int32_t part, int32_t parts) {
-    if (parts == 1)
-        return (int16_t)m;
-    const int32_t low = ((m + XN_CPU_STEM_LOW / 2) & (XN_CPU_STEM_LOW - 1)) - XN_CPU_STEM_LOW / 2;
-    return (int16_t)(part ? (m - low) / XN_CPU_STEM_LOW : low);
+/* Writes term `at` of part `part`; size: the terms of a part. */
+static void put(xn_cpu_stem_packing packing, const xn_planes *planes, int32_t m, int32_t part,
+                size_t size, size_t at, void *to) {
+    static const uint8_t order[WORD] = {0, 2, 1, 3};
+    const size_t begin = (size_t)part * size;
+    if (packing == XN_CPU_STEM_BYTES)
+        ((int8_t *)to)[begin + at] = (int8_t)xn_plane_digit(m, part, planes->count);
+    else
+        ((int16_t *)to)[begin + at / WORD * WORD + order[at % WORD]] =
+            half_of(m, part, planes->count - 1);
 }
 
 static void *make(const xn_prepared *prepared, int variant) {
     const xn_planes *planes = prepared->weights->planes;
-    const int32_t each = planes->terms, terms = terms_of(1, 1, each), parts = planes->count - 1;
-    const int32_t filters = filters_of(prepared->out_channels);
-    (void)variant;
-    int16_t *to = xn_mem_zalloc((size_t)parts * (size_t)filters, (size_t)terms * sizeof *to);
-    for (int32_t p = 0; to && p < parts; p++)
-        for (int32_t o = 0; o < prepared->out_channels; o++)
-            for (int32_t k = 0; k < each; k++)
-                to[((size_t)p * (size_t)filters + (size_t)o) * (size_t)terms + (size_t)k] =
-                    part_of(planes->weight[(int64_t)o * each + k], p, parts);
+    const xn_cpu_stem_packing packing = (xn_cpu_stem_packing)variant;
+    const int32_t tap_bytes = planes->terms / planes->kernel_h;
+    const int32_t tap_words = (int32_t)xn_cpu_div_up(tap_bytes, WORD);
+    const int32_t parts = planes->count - (packing == XN_CPU_STEM_HALVES);
+    const size_t pitch = (size_t)xn_cpu_stem_pitch(planes->kernel_h * tap_words) * WORD;
+    const size_t size = pitch * (size_t)in_units(prepared->out_channels);
+    const size_t bytes = packing == XN_CPU_STEM_BYTES ? sizeof(int8_t) : sizeof(int16_t);
+    unsigned char *to = xn_mem_zalloc((size_t)parts * size, bytes);
+    const int32_t *m = planes->weight;
+    for (int32_t n = 0; to && n < prepared->out_channels * planes->terms; n++, m++) {
+        const int32_t o = n / planes->terms, term = n % planes->terms;
+        const size_t at = (size_t)(term / tap_bytes * tap_words * WORD + term % tap_bytes);
+        for (int32_t part = 0; part < parts; part++)
+            put(packing, planes, *m, part, size, (size_t)o * pitch + at, to);
+    }
     return to;
 }
 
 static const xn_cpu_form form = {XN_CPU_FORM_STEM, "the planes", make, xn_mem_free};
 
+static int packing_of(const xn_plan *plan) {
+    return (int)((const xn_cpu_stem_kernels *)plan->path_kernels)->packing;
+}
+
 static xn_status prepare(const xn_plan *plan, const xn_prepared *prepared, xn_error *error) {
-    (void)plan;
-    return xn_cpu_form_ready(prepared, &form, 0, error);
+    return xn_cpu_form_ready(prepared, &form, packing_of(plan), error);
 }
 
 /* ---- the plan ---- */
@@ -85,37 +113,68 @@ static bool fits(const xn_step *step) {
     return step->kind == XN_STEP_STEM && step->conv.input_datatype == XN_UINT8;
 }
 
+static int32_t planes_of(const xn_conv *c) {
+    return c->precision == XN_PRECISION_FP16 ? 2 : 3;
+}
+
 static double cost_ns(const xn_step *step, const void *kernels) {
+    const double value_ns = 0.5;
     const xn_conv *c = &step->conv;
     const double values = (double)step->stem_height * step->stem_width * c->out_channels;
-    const double terms = terms_of(c->kernel_h, c->kernel_w, c->channels);
-    const int32_t parts = c->precision == XN_PRECISION_FP16 ? 1 : 2;
-    return values * (terms * parts * ((const xn_cpu_stem_kernels *)kernels)->term_ns + 1);
+    const double terms = (double)c->kernel_h * c->kernel_w * c->channels * planes_of(c);
+    return values * (terms * ((const xn_cpu_stem_kernels *)kernels)->term_ns + value_ns);
+}
+
+/* Rows of the convolution under so many output rows. */
+static int32_t rows_under(const xn_step *step, int32_t outputs) {
+    return step->pool ? 2 * outputs + 1 : outputs;
+}
+
+/* Rows of WORDS that so many output rows want. */
+static int64_t inputs_under(const xn_step *step, const stem_state *state, int32_t outputs) {
+    return (int64_t)(rows_under(step, outputs) - 1) * state->row_step + step->conv.kernel_h;
+}
+
+static void set_geometry(const xn_step *step, stem_state *state) {
+    const xn_conv *c = &step->conv;
+    state->tap_bytes = c->kernel_w * c->channels;
+    state->tap_words = (int32_t)xn_cpu_div_up(state->tap_bytes, WORD);
+    state->columns = in_units(step->stem_width);
+    state->filters = in_units(c->out_channels);
+    state->column_step = step->stem_width > 1 ? c->stride_w : 1;
+    state->row_step = c->dilation_h == 1 && c->stride_h < c->kernel_h ? c->stride_h : c->kernel_h;
+    state->row_bytes = ((state->columns - 1) * (int64_t)state->column_step +
+                        (c->kernel_w - 1) * (int64_t)c->dilation_w + 1) *
+                           c->channels +
+                       WORD;
+    const int64_t bytes = (int64_t)state->tap_words * state->columns * WORD;
+    for (state->band = MOST_BAND;
+         state->band > 1 && inputs_under(step, state, state->band) * bytes > BAND_BYTES;)
+        state->band--;
 }
 
 static xn_status create(xn_plan *plan, xn_error *error) {
     const xn_step *step = &plan->step;
-    const xn_conv *c = &step->conv;
-    const size_t columns = (size_t)step->stem_width;
+    const size_t outputs = (size_t)step->conv.out_width;
     xn_cpu_sizer shared = {0}, slice = {0};
-    stem_state *state = plan->state = xn_mem_zalloc(1, sizeof *state);
+    stem_state *state = xn_cpu_state_create(plan, sizeof *state, error);
     if (!state)
-        return xn_fail(error, XN_ERR_NO_MEMORY, NULL, "no memory for the plan of a step");
-    state->terms = terms_of(c->kernel_h, c->kernel_w, c->channels);
-    state->filters = filters_of(c->out_channels);
-    state->parts = c->precision == XN_PRECISION_FP16 ? 1 : 2;
-    const size_t row = (size_t)state->filters * sizeof(float);
-    const size_t pooled = step->pool ? columns : 0;
-    state->offset[PATCHES] = xn_cpu_take(&slice, columns, (size_t)state->terms * sizeof(int16_t));
-    state->offset[SUMS] = xn_cpu_take(&slice, columns, row * (size_t)state->parts);
-    state->offset[ROW] = xn_cpu_take(&slice, columns, row);
-    state->offset[LAST] = xn_cpu_take(&slice, pooled, row);
-    state->offset[MOST] = xn_cpu_take(&slice, pooled, row);
-    state->offset[VALUES] = xn_cpu_take(&slice, (size_t)c->out_width, sizeof(float));
+        return XN_ERR_NO_MEMORY;
+    set_geometry(step, state);
+    const size_t columns = (size_t)state->columns;
+    const size_t words = (size_t)inputs_under(step, state, state->band) * (size_t)state->tap_words;
+    state->offset[ROW] = xn_cpu_take(&slice, (size_t)state->row_bytes, 1);
+    state->offset[WORDS] =
+        xn_cpu_take(&slice, words + XN_CPU_STEM_UNIT, columns * sizeof(uint32_t));
+    state->offset[VALUES] = xn_cpu_take(&slice, (size_t)(step->pool ? POOL_ROWS : 1),
+                                        (size_t)state->filters * columns * sizeof(float));
+    state->offset[MOST] = xn_cpu_take(&slice, columns + 2, sizeof(float));
+    state->offset[POOLED] = xn_cpu_take(&slice, outputs, sizeof(float));
+    state->offset[BITS] = xn_cpu_take(&slice, outputs, sizeof(uint32_t));
     return xn_cpu_set_scratch(plan, &shared, &slice, error);
 }
 
-/* ---- a row of the convolution ---- */
+/* ---- the input ---- */
 
 typedef struct stem_unit {
     const stem_job *j;
@@ -123,128 +182,201 @@ typedef struct stem_unit {
     const stem_state *state;
     const xn_cpu_image *image;
     unsigned char *slice;
+    int32_t first_row; /* of the convolution, laid out first */
 } stem_unit;
 
 static void *own(const stem_unit *u, int array) {
     return u->slice + u->state->offset[array];
 }
 
-static void lay_out_tap(const stem_unit *u, int32_t y, int32_t x, int16_t *to) {
+/* Row y of the image, pixel after pixel, behind the columns of zeros to the left of it. */
+static void read_row(const stem_unit *u, int32_t y, unsigned char *row) {
     const xn_conv *c = &u->step->conv;
-    const bool nhwc = u->step->input_layout == XN_LAYOUT_NHWC;
-    const int64_t pixels = (int64_t)c->height * c->width, at = (int64_t)y * c->width + x;
-    const bool inside = y >= 0 && y < c->height && x >= 0 && x < c->width;
-    for (int32_t k = 0; k < c->channels; k++)
-        to[k] = inside ? u->image->input[nhwc ? at * c->channels + k : k * pixels + at] : 0;
-}
-
-static void lay_out_row(const stem_unit *u, int32_t y) {
-    const xn_conv *c = &u->step->conv;
-    int16_t *to = own(u, PATCHES);
-    for (int32_t x = 0; x < u->step->stem_width; x++, to += u->state->terms) {
-        int16_t *tap = to;
-        for (int32_t i = 0; i < c->kernel_h; i++)
-            for (int32_t j = 0; j < c->kernel_w; j++, tap += c->channels)
-                lay_out_tap(u, y * c->stride_h - c->pad_top + i * c->dilation_h,
-                            x * c->stride_w - c->pad_left + j * c->dilation_w, tap);
-        memset(tap, 0, (size_t)(to + u->state->terms - tap) * sizeof *tap);
+    const int64_t before = (int64_t)c->pad_left * c->channels;
+    const int64_t room = (u->state->row_bytes - before) / c->channels;
+    const int64_t width = xn_cpu_min(c->width, room), plane = (int64_t)c->height * c->width;
+    if (width <= 0)
+        return;
+    if (u->step->input_layout == XN_LAYOUT_NHWC) {
+        memcpy(row + before, u->image->input + (int64_t)y * c->width * c->channels,
+               (size_t)(width * c->channels));
+        return;
+    }
+    for (int32_t k = 0; k < c->channels; k++) {
+        const unsigned char *from = u->image->input + k * plane + (int64_t)y * c->width;
+        unsigned char *to = row + before + k;
+        for (int64_t x = 0; x < width; x++)
+            to[x * c->channels] = from[x];
     }
 }
 
-/* Values of row y: [filters][OW]. */
-static void make_row(const stem_unit *u, int32_t y, float *to) {
+/* The words of a row of taps, [tap_words][columns], of a row as read_row leaves it. */
+static void lay_out_words(const stem_unit *u, const unsigned char *row, uint32_t *words) {
+    const xn_conv *c = &u->step->conv;
+    const stem_state *s = u->state;
+    const size_t step = (size_t)s->column_step * (size_t)c->channels;
+    for (int32_t t = 0; t < s->tap_words; t++, words += s->columns) {
+        if (c->dilation_w == 1) {
+            const unsigned char *from = row + (size_t)t * WORD;
+            for (int32_t x = 0; x < s->columns; x++)
+                memcpy(&words[x], from + (size_t)x * step, WORD);
+            continue;
+        }
+        unsigned char *bytes = (unsigned char *)words;
+        for (int32_t b = t * WORD; b < t * WORD + WORD; b++) {
+            const int32_t tap = b / c->channels,
+                          at = tap * c->dilation_w * c->channels + b % c->channels;
+            for (int32_t x = 0; x < s->columns; x++)
+                bytes[(size_t)x * WORD + (size_t)(b % WORD)] =
+                    b < s->tap_bytes ? row[(size_t)x * step + (size_t)at] : 0;
+        }
+    }
+}
+
+/* What rows [u->first_row, end) of the convolution see. */
+static void lay_out(const stem_unit *u, int32_t end) {
+    const xn_conv *c = &u->step->conv;
+    const stem_state *s = u->state;
+    const size_t size = (size_t)s->tap_words * (size_t)s->columns;
+    const int64_t count = (int64_t)(end - 1 - u->first_row) * s->row_step + c->kernel_h;
+    const bool shared = s->row_step < c->kernel_h;
+    uint32_t *words = own(u, WORDS);
+    unsigned char *row = own(u, ROW);
+    memset(row, 0, (size_t)s->row_bytes);
+    for (int64_t n = 0; n < count; n++, words += size) {
+        /* Output row and row of taps: of shared rows any that sees it. */
+        const int64_t out = shared ? 0 : n / s->row_step, tap = shared ? n : n % s->row_step;
+        const int64_t y = (u->first_row + out) * c->stride_h - c->pad_top + tap * c->dilation_h;
+        if (y < 0 || y >= c->height) {
+            memset(words, 0, size * sizeof *words);
+            continue;
+        }
+        read_row(u, (int32_t)y, row);
+        lay_out_words(u, row, words);
+    }
+}
+
+/* ---- a row of the convolution ---- */
+
+static float *row_of(const stem_unit *u, int32_t y) {
+    const size_t size = (size_t)u->state->filters * (size_t)u->state->columns;
+    return (float *)own(u, VALUES) + (u->step->pool ? (size_t)(y % POOL_ROWS) * size : 0);
+}
+
+/* Values of row y: [filters][columns]. */
+static void make_row(const stem_unit *u, int32_t y) {
     const xn_step *s = u->step;
     const stem_state *state = u->state;
     const xn_weights *w = u->j->run->prepared->weights;
     const xn_planes *p = w->planes;
-    const int32_t columns = p->left + 1 + p->right, width = s->stem_width;
-    const int64_t part = (int64_t)state->filters * width;
-    int32_t *sums = own(u, SUMS);
-    lay_out_row(u, y);
-    for (int32_t n = 0; n < state->parts; n++)
-        u->j->kernels->multiply(own(u, PATCHES), width, state->terms,
-                                u->j->weights + (int64_t)n * state->filters * state->terms,
-                                state->filters, sums + n * part, width);
+    const int32_t classes = p->left + 1 + p->right, width = s->stem_width;
+    const int64_t row = (int64_t)(y - u->first_row) * state->row_step * state->tap_words;
+    const xn_cpu_stem_product product = {.words = (uint32_t *)own(u, WORDS) + row * state->columns,
+                                         .weights = u->j->weights,
+                                         .count = s->conv.kernel_h * state->tap_words,
+                                         .columns = state->columns,
+                                         .filters = state->filters,
+                                         .planes = p->count};
+    float *v = row_of(u, y);
+    u->j->kernels->multiply(&product, v);
     const float *border =
-        p->border + (int64_t)xn_planes_class(y, s->stem_height, p->top, p->bottom) * columns *
+        p->border + (int64_t)xn_planes_class(y, s->stem_height, p->top, p->bottom) * classes *
                         s->conv.out_channels;
-    for (int32_t o = 0; o < s->conv.out_channels; o++, sums += width, to += width)
+    for (int32_t o = 0; o < s->conv.out_channels; o++, v += state->columns)
         for (int32_t x = 0, n; x < width; x += n) {
             const int32_t cls = xn_planes_class(x, width, p->left, p->right);
             n = cls == p->left ? (int32_t)xn_cpu_max(1, width - p->right - x) : 1;
-            u->j->kernels->values(sums + x, state->parts > 1 ? sums + part + x : NULL, w->scale[o],
-                                  border[(int64_t)cls * s->conv.out_channels + o], n, to + x);
+            u->j->kernels->values(w->scale[o], border[(int64_t)cls * s->conv.out_channels + o], n,
+                                  v + x);
         }
 }
 
 /* ---- outputs ---- */
 
-static void emit(const stem_unit *u, int32_t y, const float *rows) {
+/* Filter o of output row y. */
+static void emit_filter(const stem_unit *u, int32_t o, int32_t y, uint32_t *words) {
     const xn_step *s = u->step;
     const xn_conv *c = &s->conv;
-    float *v = own(u, VALUES);
-    for (int32_t o = 0; o < c->out_channels; o++, rows += s->stem_width) {
-        for (int32_t x = 0; s->pool && x < c->out_width; x++) {
-            const int32_t first = 2 * x - 1 < 0 ? 0 : 2 * x - 1;
-            v[x] = rows[first];
-            for (int32_t at = first + 1; at <= 2 * x + 1 && at < s->stem_width; at++)
-                v[x] = rows[at] > v[x] ? rows[at] : v[x];
-        }
-        const xn_cpu_place place =
-            xn_cpu_place_of(c, u->image, o, (size_t)y * (size_t)c->out_width);
-        xn_cpu_finish(&u->j->run->epilogue, o, s->pool ? v : rows, c->out_width, &place);
+    const int64_t at = (int64_t)o * u->state->columns;
+    const float *v = row_of(u, y) + at;
+    if (s->pool) {
+        const int32_t first = 2 * y - (y > 0), last = 2 * y + (2 * y + 1 < s->stem_height);
+        const float *rows[POOL_ROWS] = {row_of(u, first) + at, row_of(u, 2 * y) + at,
+                                        row_of(u, last) + at};
+        float *pooled = own(u, POOLED);
+        u->j->kernels->pool(rows, s->stem_width, c->out_width, own(u, MOST), pooled);
+        v = pooled;
     }
+    xn_cpu_place place = xn_cpu_place_of(c, u->image, o, (size_t)y * (size_t)c->out_width);
+    place.words = words;
+    place.bit = 1u << o % WORD_CHANNELS;
+    xn_cpu_finish(&u->j->run->epilogue, o, v, c->out_width, &place);
 }
 
-/* Rows 2 y - 1 (in LAST, from before), 2 y and 2 y + 1, which is the next LAST. */
-static void make_pooled(const stem_unit *u, int32_t y) {
-    const int32_t height = u->step->stem_height;
-    const int64_t values = (int64_t)u->step->conv.out_channels * u->step->stem_width;
-    float *row = own(u, ROW), *last = own(u, LAST), *most = own(u, MOST);
-    const bool has_first = y > 0, has_second = 2 * y < height;
-    if (has_first)
-        memcpy(most, last, (size_t)values * sizeof *most);
-    if (has_second)
-        make_row(u, 2 * y, has_first ? row : most);
-    if (has_first && has_second)
-        u->j->kernels->larger(row, (int32_t)values, most);
-    if (2 * y + 1 < height) {
-        make_row(u, 2 * y + 1, last);
-        u->j->kernels->larger(last, (int32_t)values, most);
+static void emit(const stem_unit *u, int32_t y) {
+    const xn_conv *c = &u->step->conv;
+    uint32_t *words = c->epilogue.bits ? own(u, BITS) : NULL;
+    const size_t pixel = (size_t)y * (size_t)c->out_width;
+    for (int32_t o = 0; o < c->out_channels; o += WORD_CHANNELS) {
+        const int32_t end = (int32_t)xn_cpu_min(o + WORD_CHANNELS, c->out_channels);
+        if (words)
+            memset(words, 0, (size_t)c->out_width * sizeof *words);
+        for (int32_t filter = o; filter < end; filter++)
+            emit_filter(u, filter, y, words);
+        if (words)
+            xn_cpu_bits_write(
+                u->step->bits_layout, c->out_channels, o / WORD_CHANNELS, words, 0, c->out_width,
+                u->image->bits + pixel * xn_cpu_bits_pitch(u->step->bits_layout, c->out_channels));
     }
-    emit(u, y, most);
 }
 
 static void run_band(void *context, int64_t unit, int thread) {
     const stem_job *j = context;
     const xn_plan *plan = j->run->plan;
-    const stem_unit u = {j, &plan->step, plan->state, &j->images[unit / j->bands],
-                         xn_cpu_slice(plan, thread)};
-    const int32_t first = (int32_t)(unit % j->bands) * BAND;
-    const int32_t end = (int32_t)xn_cpu_min(first + BAND, plan->step.conv.out_height);
-    if (plan->step.pool && first > 0)
-        make_row(&u, 2 * first - 1, own(&u, LAST));
+    const xn_step *step = &plan->step;
+    const int32_t height = step->conv.out_height;
+    const int64_t band = unit % j->bands;
+    const int32_t first = (int32_t)(band * height / j->bands);
+    const int32_t end = (int32_t)((band + 1) * height / j->bands);
+    stem_unit u = {.j = j,
+                   .step = step,
+                   .state = plan->state,
+                   .image = &j->images[unit / j->bands],
+                   .slice = xn_cpu_slice(plan, thread),
+                   .first_row = step->pool ? (int32_t)xn_cpu_max(0, 2 * first - 1) : first};
+    const int32_t last_row = step->pool ? (int32_t)xn_cpu_min(2 * end, step->stem_height) : end;
+    lay_out(&u, last_row);
+    int32_t made = u.first_row;
     for (int32_t y = first; y < end; y++) {
-        if (plan->step.pool) {
-            make_pooled(&u, y);
-        } else {
-            make_row(&u, y, own(&u, ROW));
-            emit(&u, y, own(&u, ROW));
-        }
+        const int32_t need = step->pool ? (int32_t)xn_cpu_min(2 * y + 2, last_row) : y + 1;
+        for (; made < need; made++)
+            make_row(&u, made);
+        emit(&u, y);
     }
+}
+
+/* Bands of an image: the least that are small enough, and as many for each thread. */
+static int64_t bands_of(const xn_cpu_run *r, int64_t images) {
+    const stem_state *state = r->plan->state;
+    const int32_t height = r->plan->step.conv.out_height;
+    int64_t bands = xn_cpu_div_up(height, state->band);
+    if (images % r->threads)
+        bands = xn_cpu_div_up(bands, r->threads) * r->threads;
+    return xn_cpu_min(bands, height);
 }
 
 static void run(const xn_cpu_run *r, const xn_cpu_image *images, int64_t count) {
     const stem_job j = {.run = r,
                         .images = images,
                         .kernels = r->plan->path_kernels,
-                        .weights = xn_cpu_form_of(r->prepared, &form, 0),
-                        .bands = xn_cpu_div_up(r->plan->step.conv.out_height, BAND)};
+                        .weights = xn_cpu_form_of(r->prepared, &form, packing_of(r->plan)),
+                        .bands = bands_of(r, count)};
     xn_cpu_for(r->threads, count * j.bands, run_band, (void *)&j);
 }
 
 const xn_cpu_path xn_cpu_stem = {
-    .kernels = XN_CPU_PATH_KERNELS(stem, avx512),
+    .kernels = XN_CPU_PATH_KERNELS(stem, vpopcnt, amx),
+    .writes_bits = xn_cpu_writes_all_bits,
     .fits = fits,
     .cost_ns = cost_ns,
     .create = create,

@@ -1,48 +1,41 @@
 /* stem_body.h: the kernels of stem_kernels.h, for the instruction set that they are compiled for.
- * The including file defines STEM_KERNELS and TERM_NS. */
+ * The including file defines STEM_KERNELS, TERM_NS, VECTOR_BYTES, PACKING and PRODUCTS, the header
+ * that multiplies weights in that packing.
+ *
+ * A sum of products has up to 38 bits, S = high * 2^14 + low with low from 0 to 2^14 - 1. high has
+ * 24 bits, for |m| <= 127 * 128^2, u <= 255 and a filter has at most 512 terms. So both are exact
+ * in fp32, and so is high * 2^14: one addition rounds S. */
 #include "stem_kernels.h"
+#include "vectors.h"
 
-#include <math.h>
-#include <stddef.h>
-
-/* The sums of 4 filters at a pixel: compilers make multiply-and-add of pairs of int16 of it. */
-static void multiply_four(const int16_t *restrict patch, const int16_t *restrict weights,
-                          int32_t terms, int32_t *restrict sums, size_t pitch) {
-    const int16_t *w1 = weights + terms, *w2 = w1 + terms, *w3 = w2 + terms;
-    int32_t a = 0, b = 0, c = 0, d = 0;
-    for (int32_t k = 0; k < terms; k++) {
-        a += patch[k] * weights[k];
-        b += patch[k] * w1[k];
-        c += patch[k] * w2[k];
-        d += patch[k] * w3[k];
-    }
-    sums[0] = a;
-    sums[pitch] = b;
-    sums[2 * pitch] = c;
-    sums[3 * pitch] = d;
+/* fp32 of high * XN_CPU_STEM_LOW + low, whatever 31 bits low has. */
+INLINE vector_f32 joined(vector_i32 high, vector_i32 low) {
+    high += low >> 14;
+    low &= XN_CPU_STEM_LOW - 1;
+    return __builtin_convertvector(high, vector_f32) * (float)XN_CPU_STEM_LOW +
+           __builtin_convertvector(low, vector_f32);
 }
 
-static void multiply(const int16_t *patches, int32_t pixels, int32_t terms, const int16_t *weights,
-                     int32_t filters, int32_t *sums, int32_t pitch) {
-    for (int32_t f = 0; f < filters; f += XN_CPU_STEM_FILTERS)
-        for (int32_t x = 0; x < pixels; x++)
-            multiply_four(patches + (size_t)x * (size_t)terms, weights + (size_t)f * (size_t)terms,
-                          terms, sums + (size_t)f * (size_t)pitch + x, (size_t)pitch);
-}
+#include PRODUCTS
 
-static void values(const int32_t *low, const int32_t *high, float scale, float border, int32_t n,
-                   float *v) {
-    if (high)
-        for (int32_t x = 0; x < n; x++)
-            v[x] = fmaf((float)(high[x] * (int64_t)XN_CPU_STEM_LOW + low[x]), scale, border);
-    else
-        for (int32_t x = 0; x < n; x++)
-            v[x] = fmaf((float)low[x], scale, border);
-}
-
-static void larger(const float *v, int32_t n, float *most) {
+static void values(float scale, float border, int32_t n, float *v) {
     for (int32_t x = 0; x < n; x++)
-        most[x] = v[x] > most[x] ? v[x] : most[x];
+        v[x] = fmaf(v[x], scale, border);
 }
 
-const xn_cpu_stem_kernels STEM_KERNELS = {TERM_NS, multiply, values, larger};
+static float larger(float a, float b) {
+    return a > b ? a : b;
+}
+
+static void pool(const float *const rows[3], int32_t width, int32_t out_width, float *restrict most,
+                 float *restrict v) {
+    const float *restrict a = rows[0], *restrict b = rows[1], *restrict c = rows[2];
+    for (int32_t x = 0; x < width; x++)
+        most[x + 1] = larger(larger(a[x], b[x]), c[x]);
+    most[0] = most[1];
+    most[width + 1] = most[width];
+    for (int32_t x = 0; x < out_width; x++)
+        v[x] = larger(larger(most[2 * x], most[2 * x + 1]), most[2 * x + 2]);
+}
+
+const xn_cpu_stem_kernels STEM_KERNELS = {TERM_NS, PACKING, multiply, values, pool};

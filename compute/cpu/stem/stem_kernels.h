@@ -1,35 +1,59 @@
-/* stem_kernels.h: the kernels of the path stem, a table for each instruction set; stem_body.h is
- * their one text. Pure functions of their arguments, whose results are the same bits on all.
+/* stem_kernels.h: the kernels of the path stem, a table for each instruction set. Pure functions of
+ * their arguments, whose results are the same bits on all.
  *
- *   patches  what each output sees, whole numbers from 0 to 255: [pixels][terms]
- *   weights  [filters][terms]; terms are a multiple of XN_CPU_STEM_TERMS
- *   sums     [filters][pitch] */
+ *   words    the bytes under each output, 4 terms a word: [count][columns]
+ *   weights  [part][filters][words][4 terms], in one of two packings
+ *   sums     fp32 of the exact sum of m * u, rounded once: [filters][columns] */
 #ifndef XN_CPU_STEM_KERNELS_H
 #define XN_CPU_STEM_KERNELS_H
 
 #include <stdint.h>
 
 enum {
-    XN_CPU_STEM_TERMS = 32,
-    XN_CPU_STEM_FILTERS = 4, /* filters are a multiple of that */
-    XN_CPU_STEM_LOW = 2048,  /* m of 22 bits is high * that + low (xn_planes.h) */
+    XN_CPU_STEM_UNIT = 16, /* columns, filters and words of a filter come in multiples of that */
+    XN_CPU_STEM_HALF = 2048,
+    XN_CPU_STEM_LOW = 1 << 14, /* a sum is high * that + low (stem_body.h) */
 };
 
+/* How the weights m of 15 or 22 bits (xn_planes.h) lie. */
+typedef enum {
+    /* int16: m itself, or two of them, m = second * XN_CPU_STEM_HALF + first. The terms of a word
+     * are in the order 0, 2, 1, 3: the even bytes of a word meet one pair, the odd ones the other.
+     */
+    XN_CPU_STEM_HALVES,
+    /* int8: the planes of xn_planes.h. */
+    XN_CPU_STEM_BYTES,
+    XN_CPU_STEM_PACKINGS
+} xn_cpu_stem_packing;
+
+typedef struct xn_cpu_stem_product {
+    const uint32_t *words; /* readable to a multiple of XN_CPU_STEM_UNIT rows */
+    const void *weights;
+    int32_t count, columns, filters; /* count as it is, the others in whole units */
+    int32_t planes;                  /* of xn_planes.h: 2 or 3 */
+} xn_cpu_stem_product;
+
 typedef struct xn_cpu_stem_kernels {
-    double term_ns; /* a product (stem.c, cost_ns) */
-    void (*multiply)(const int16_t *patches, int32_t pixels, int32_t terms, const int16_t *weights,
-                     int32_t filters, int32_t *sums, int32_t pitch);
-    /* v = fp32(low, or with high: high * XN_CPU_STEM_LOW + low) * scale + border, one rounding
-     * behind the first. high: NULL, or as low. */
-    void (*values)(const int32_t *low, const int32_t *high, float scale, float border, int32_t n,
-                   float *v);
-    /* most[x] = the larger of most[x] and v[x]. */
-    void (*larger)(const float *v, int32_t n, float *most);
+    double term_ns; /* of a product by one plane (stem.c, cost_ns) */
+    xn_cpu_stem_packing packing;
+    void (*multiply)(const xn_cpu_stem_product *product, float *sums);
+    /* v = v * scale + border, rounded once. */
+    void (*values)(float scale, float border, int32_t n, float *v);
+    /* The largest of windows of 3 rows, of which some may be the same, by 3 columns, 2 apart, from
+     * one before the first on. most: room for width + 2. */
+    void (*pool)(const float *const rows[3], int32_t width, int32_t out_width, float *most,
+                 float *v);
 } xn_cpu_stem_kernels;
+
+/* Words of a row of weights: a filter's, in whole units. */
+static inline int32_t xn_cpu_stem_pitch(int32_t count) {
+    return (count + XN_CPU_STEM_UNIT - 1) / XN_CPU_STEM_UNIT * XN_CPU_STEM_UNIT;
+}
 
 extern const xn_cpu_stem_kernels xn_cpu_stem_portable;
 #if defined(__x86_64__)
-extern const xn_cpu_stem_kernels xn_cpu_stem_avx2, xn_cpu_stem_avx512;
+extern const xn_cpu_stem_kernels xn_cpu_stem_avx2, xn_cpu_stem_avx512, xn_cpu_stem_vpopcnt,
+    xn_cpu_stem_amx;
 #elif defined(__aarch64__)
 extern const xn_cpu_stem_kernels xn_cpu_stem_neon;
 #endif

@@ -39,7 +39,7 @@ static xn_bench_options o = {.rounds = 5, .random = 100, .seed = 1};
 
 static const xn_option options[] = {
     {"backend", XN_OPTION_TEXT, &o.backend, "NAME", "cpu or cuda; else both, or what it is for"},
-    {"path", XN_OPTION_TEXT, &o.path, "NAME", "by that path only, such as many/avx2"},
+    {"path", XN_OPTION_TEXT, &o.path, "NAME", "by that path only, such as bitgemm/avx2"},
     {"only", XN_OPTION_TEXTS, &o.only, "TEXT", "rows with that in their name; again: or that"},
     {"batch", XN_OPTION_COUNT, &o.batch, "N", "rows of so many images"},
     {"chosen", XN_OPTION_FLAG, &o.chosen, "", "shapes: time only the path that the plan chose"},
