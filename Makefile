@@ -387,16 +387,16 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 	@deploy/install-deps.sh --with-bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,wrk,http) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
-	$(call bench_http,ways,http_ways) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,compare,http_ways) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-network: deps ## a whole network over HTTP, Bi-Real-18, beside the echo ceiling
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
-	$(call bench_http,network,http_network) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,compare,http_network) --workloads network $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-cache: deps ## the cache of answers on and off, by how many requests came before
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
-	$(call bench_http,cache,http_cache) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,compare,http_cache) --workloads "cache-4k cache-layer cache-network" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-devices: deps ## large layers over HTTP on one GPU and on more (GPUS="1 2"), beside the echo ceiling
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
-	$(call bench_http,devices,http_devices) --gpus "$(or $(GPUS),1)" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,compare,http_devices) --workloads devices --gpus "$(or $(GPUS),1)" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,overload,overload) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

@@ -75,7 +75,7 @@ static int64_t count_wrong_dots(const xn_subject *s, xn_stream *stream) {
 static void check(const xn_subject *s, xn_figures *way) {
     const xn_backend *b = s->on->backend;
     way->path[0] = way->terms[0] = '\0';
-    way->us = (xn_stats){NAN, NAN, NAN, NAN, NAN, NAN, 0};
+    way->us = (xn_stats){NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0};
     way->cost_us = way->tops = NAN;
     if (!xn_bench_plan(s->on, way->stream, &s->conv, s->images, s->kind, s->prepared, &way->plan)) {
         way->plan = NULL;
@@ -135,7 +135,7 @@ static xn_stats time_all(const xn_subject *s, const xn_turns *how, xn_figures *w
 xn_stats xn_bench_measure(const xn_bench_device *on, xn_bench_data *data, const xn_bench_kind *kind,
                           const xn_turns *how, xn_figures *ways, int count, xn_contender *others,
                           int other_count) {
-    xn_stats copy = {NAN, NAN, NAN, NAN, NAN, NAN, 0};
+    xn_stats copy = {NAN, NAN, NAN, NAN, NAN, NAN, NAN, 0};
     xn_subject s;
     xn_subject_make(on, data, kind, &s);
     for (int i = 0; i < count; i++)
