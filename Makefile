@@ -246,10 +246,13 @@ $(BUILD)/obj/compute/core/registry.c.o: compute/core/registry.c $(MADE_WITH)/reg
 	$(call say,CC,$<)
 	$(Q)$(command.registry) $(DEPFLAGS) -c -o $@ $<
 # ptxas reports every wgmma.fence it adds by itself, which costs nothing (C7519); all else is shown.
+# A kernel that keeps registers in memory is a fault, and where WERROR=1 an error, outside this list.
+MAY_SPILL = compute/cuda/stem/stem.cu
+spills = $(if $(filter $(MAY_SPILL),$<),,-Xptxas=-warn-spills$(if $(filter 1,$(WERROR)),$(comma)-Werror))
 $(BUILD)/obj/compute/%.cu.o: compute/%.cu $(MADE_WITH)/compute-cu
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)
-	$(Q)$(command.compute-cu) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
+	$(Q)$(command.compute-cu) $(spills) -MMD -MP -MF $(@:.o=.d) -c -o $@ $< \
 	  2>$@.log; status=$$?; grep -v C7519 $@.log >&2; exit $$status
 $(BUILD)/obj/proto/%.c.o: proto/%.c $(MADE_WITH)/proto
 	@mkdir -p $(@D)
