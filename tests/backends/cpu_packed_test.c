@@ -2,7 +2,7 @@
  * INT32, FP32 and FP16, from reals to bits, on every path that can, and two layers chained. The
  * geometries are the integer cases of the table and random ones; dots come from ref and are
  * compared bit by bit. Thresholds are the weights' scale, 1 or -1, and shift. */
-#include "bk_run.h"
+#include "bk_step.h"
 #include "path.h"
 #include "xn_arith.h"
 #include "xn_mem.h"
@@ -52,17 +52,11 @@ typedef struct {
 } packed_problem;
 
 static const bk_target *cpu_target(void) {
-    for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, "cpu"))
-            return bk_target_open(i);
-    ck_abort_msg("this build has no backend cpu");
-    return NULL;
+    return bk_target_named("cpu");
 }
 
 static void *take(size_t count, size_t bytes) {
-    void *memory = xn_mem_zalloc(count, bytes);
-    ck_assert_ptr_nonnull(memory);
-    return memory;
+    return bk_take(count * bytes);
 }
 
 /* 1, 2 or a multiple of 4 words. */
