@@ -127,7 +127,7 @@ static const rule rules[] = {
      "conv 0 scale bias > 1*; conv 1* > 2"},
     {"Bi-Real: a residual block is a step with two stores; a shortcut is pooled",
      "3x8x8: conv 8 float; affine; pool=max_pool; conv 8; affine; r1=add last pool; sign; conv 8;"
-     "affine; r2=add last r1; conv 16 stride=2; bn3=affine; avg_pool < r2; one 16 float; affine;"
+     "affine; r2=add last r1; conv 16 stride=2; bn3=affine; avg_pool < r2; conv1 16 float; affine;"
      "add bn3 last",
      "conv 0 scale bias > 1; max_pool 1 > 2 3*; conv 3* scale bias +2 > 4 5*; "
      "conv 5* scale bias +4 > 6 7*; conv 7* scale bias > 8; avg_pool 6 > 9; "
@@ -293,7 +293,7 @@ END_TEST
 
 START_TEST(folded_parameters_are_computed_in_double) {
     xn_rng rng = rng_of(0);
-    nw_net *net = nw_text(&rng, "1x1x1: one 1 scale=.1 bias=.7; affine scale=.3 bias=.2;"
+    nw_net *net = nw_text(&rng, "1x1x1: conv1 1 scale=.1 bias=.7; affine scale=.3 bias=.2;"
                                 "affine scale=-1.3 bias=.9");
     net->layers[0].weight = nw_values(net, 1, 1.);
     ((xn_tensor *)net->layers[0].weight)->shape = (xn_shape){2, {1, 1}};
@@ -368,7 +368,7 @@ END_TEST
 
 START_TEST(a_problem_is_a_network_or_a_convolution) {
     xn_rng rng = rng_of(34);
-    nw_net *net = nw_text(&rng, "3x4x5 uint8: affine; one 7");
+    nw_net *net = nw_text(&rng, "3x4x5 uint8: affine; conv1 7");
     xn_network *one = nw_lower(net), *other = nw_lower(net);
     xn_problem a, b, c;
     xn_problem_of_network(one, &a);

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT = 2000, WORDS = 80, NAME = 16 };
+enum { TEXT = 8000, WORDS = 80, NAME = 16 };
 
 typedef struct reader {
     nw_net *net;
@@ -74,6 +74,8 @@ static void read_member(reader *r, xn_layer *l, int64_t channels, const char *na
         w->padding[0] = w->padding[1] = w->padding[2] = w->padding[3] = atoi(value);
     else if (!strcmp(name, "pad_value"))
         w->pad_value = atoi(value);
+    else if (!strcmp(name, "quantum"))
+        l->quantum = strtof(value, NULL);
     else if (!strcmp(name, "low"))
         l->low = strtof(value, NULL);
     else if (!strcmp(name, "high"))
@@ -86,11 +88,17 @@ static void read_member(reader *r, xn_layer *l, int64_t channels, const char *na
         ck_abort_msg("a layer has no \"%s\"", name);
 }
 
-static xn_op op_of(const char *word) {
-    xn_op op = (xn_op)0;
-    if (!strcmp(word, "one") || !strcmp(word, "dense"))
-        word = "conv";
-    ck_assert_msg(xn_op_parse(word, &op), "no op \"%s\"", word);
+/* "conv7" is an op and the side of its kernel. */
+static xn_op op_of(const char *word, int64_t *side) {
+    char name[NAME];
+    xn_op op = XN_OP_CONV;
+    const size_t length = strcspn(word, "0123456789");
+    ck_assert_uint_lt(length, sizeof name);
+    snprintf(name, sizeof name, "%.*s", (int)length, word);
+    *side = atoi(word + length);
+    ck_assert_msg(!strcmp(name, "dense") || xn_op_parse(name, &op), "no op \"%s\"", word);
+    if (!*side && strcmp(name, "dense") != 0)
+        *side = op == XN_OP_CONV ? 3 : 2;
     return op;
 }
 
@@ -98,12 +106,12 @@ static bool has_many_inputs(xn_op op) {
     return op == XN_OP_ADD || op == XN_OP_MUL || op == XN_OP_CONCAT;
 }
 
-/* Weights of `out` filters of the channels that it reads, behind groups=. */
-static void set_filters(reader *r, xn_layer *l, const char *op, int64_t out, int64_t in) {
-    const int64_t side = !strcmp(op, "conv") ? 3 : !strcmp(op, "one") ? 1 : 0;
-    l->weight = nw_random(r->net, r->rng, true, out, in / (l->window.groups), side, side);
-    if (side == 3)
-        read_member(r, l, out, "padding", "1");
+static int64_t flat_channels(const reader *r, const char *name) {
+    xn_graph *graph = nw_graph(r->net);
+    xn_shape shape;
+    ck_assert(xn_graph_layer_shape(graph, name, &shape));
+    xn_graph_free(graph);
+    return shape.dims[0];
 }
 
 static void read_layer(reader *r, char *text) {
@@ -126,7 +134,8 @@ static void read_layer(reader *r, char *text) {
             nw_output(r->net, kept(r, name_of(r, words[i])));
         return;
     }
-    const xn_op kind = op_of(op);
+    int64_t side;
+    const xn_op kind = op_of(op, &side);
     const bool many = has_many_inputs(kind), filters = kind == XN_OP_CONV;
     const int64_t out = filters ? atoi(words[first++]) : 0;
     int64_t in = channels_of(r, name_of(r, "last")), sum = 0;
@@ -143,16 +152,17 @@ static void read_layer(reader *r, char *text) {
     }
     xn_layer *l = nw_add(r->net, kind, kept(r, name), *inputs ? inputs : NULL);
     if (kind == XN_OP_MAX_POOL || kind == XN_OP_AVG_POOL)
-        l->kernel[0] = l->kernel[1] = 2;
+        l->kernel[0] = l->kernel[1] = side;
+    for (int i = 0; i < 4 && filters; i++)
+        l->window.padding[i] = side / 2;
     for (int i = first; i < count; i++) {
         char *value = strchr(words[i], '=');
         if (value)
             *value++ = '\0';
         read_member(r, l, filters ? out : in, words[i], value);
     }
-    const int64_t *d = r->net->params.input_shape.dims;
     if (filters)
-        set_filters(r, l, op, out, in);
+        l->weight = nw_random(r->net, r->rng, true, out, in / l->window.groups, side, side);
     if (kind == XN_OP_AFFINE && first == count) {
         read_member(r, l, in, "scale", NULL);
         read_member(r, l, in, "bias", NULL);
@@ -160,7 +170,7 @@ static void read_layer(reader *r, char *text) {
     r->channels[index] = filters                 ? out
                          : kind == XN_OP_CONCAT  ? sum
                          : kind == XN_OP_SLICE   ? l->to - l->from
-                         : kind == XN_OP_FLATTEN ? d[0] * d[1] * d[2]
+                         : kind == XN_OP_FLATTEN ? flat_channels(r, l->name)
                                                  : in;
 }
 
