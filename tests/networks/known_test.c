@@ -87,8 +87,11 @@ static void residual_18(bool react) {
         const bool down = block > 0 && block % 4 == 0;
         const int out = width[block / 4];
         const char *sum = react ? "sum" : "x"; /* what the next block reads is named x */
-        say(react ? "; sign < x%d shift" : "; sign < x%d", block);
-        say("; conv %d stride=%d; main%d=affine", out, down ? 2 : 1, block);
+        if (react)
+            say("; sign < x%d shift; conv %d", block, out);
+        else
+            say("; conv %d < x%d", out, block);
+        say(" stride=%d; main%d=affine", down ? 2 : 1, block);
         if (down)
             say("; avg_pool < x%d; conv1 %d float; affine; %s%d=add main%d last", block, out, sum,
                 block + 1, block);
