@@ -61,9 +61,9 @@ static void pack(const char *floats, char *bits) {
 /* Without values one a connection, each with its own offset. */
 static void make_message(const way *w, ol_message *out) {
     const size_t variants = w->values ? 1 : CONNECTIONS;
-    float *values = bench_take(FLOATS + BITS);
-    char *bits = (char *)values + FLOATS, digits[16];
-    ol_fill(values, FLOATS / sizeof(float), 7);
+    float *values = bench_take(IMAGE_BYTES); /* the largest */
+    char *bits = bench_take(BITS), digits[16];
+    ol_fill(values, IMAGE_BYTES / sizeof(float), 7);
     pack((const char *)values, bits);
     ol_message_build("POST", w->path, w->json, w->values == BITS ? bits : (char *)values, w->values,
                      variants, out);
@@ -76,6 +76,7 @@ static void make_message(const way *w, ol_message *out) {
         while ((json = memmem(json, (size_t)(end - json), OFFSET, strlen(OFFSET))))
             memcpy(json, digits, strlen(OFFSET));
     }
+    free(bits);
     free(values);
 }
 
@@ -194,6 +195,7 @@ double bench_ways(const bench_options *o, xn_report *report, const char *name) {
     static const char *const flags[] = {"--allow-client-shm", NULL};
     const pair *p = pairs;
     struct sockaddr_in server;
+    char backend[32];
     ol_message messages[WAYS];
     while (strcmp(p->name, name) != 0)
         p++;
@@ -205,6 +207,7 @@ double bench_ways(const bench_options *o, xn_report *report, const char *name) {
                        .asked = p->asked,
                        .hits = NAN};
     bench_daemon_start(&c.sides[0].process, o, flags, &server);
+    bench_daemon_ready(&server, backend, sizeof backend);
     ol_put_weights("layer", CHANNELS, CHANNELS, &server);
     ol_put_weights("image", 1, 1, &server);
     if (!p->ways[1].values) {
