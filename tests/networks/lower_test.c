@@ -8,6 +8,7 @@
 #include "nw_model.h"
 #include "nw_text.h"
 
+#include "countdown.h"
 #include "xn_mem.h"
 #include "xn_problem.h"
 
@@ -67,7 +68,7 @@ static void say_step(words *t, const xn_step *s) {
 
 /* What the network means, of an input of small quarters, must come out exactly or within what
  * rounding explains. */
-static void check_results(const nw_net *net, const xn_network *network) {
+static void check_results(const nw_net *net, const xn_network *network, const char *rule) {
     xn_graph *graph = nw_graph(net);
     const int64_t *d = net->params.input_shape.dims;
     const int64_t count = d[0] * (d[1] ? d[1] : 1) * (d[2] ? d[2] : 1);
@@ -88,7 +89,8 @@ static void check_results(const nw_net *net, const xn_network *network) {
         for (int64_t k = 0; k < want->channels * want->height * want->width; k++, at++)
             ck_assert_msg((double)*at == want->value[k] ||
                               fabs((double)*at - want->value[k]) <= want->error[k],
-                          "%s[%d]: %g, not %g", end.name, (int)k, (double)*at, want->value[k]);
+                          "%s: %s[%d]: %g, not %g", rule, end.name, (int)k, (double)*at,
+                          want->value[k]);
     }
     nw_answer_free(&answer);
     free(got);
@@ -105,7 +107,7 @@ static void expect(nw_net *net, const char *rule, const char *steps) {
     }
     ck_assert_msg(!strcmp(t.text, steps), "%s: %s, not %s", rule, t.text, steps);
     if (net->params.input_datatype == XN_FP32 && net->params.input_layout == XN_IMAGE_NCHW)
-        check_results(net, network);
+        check_results(net, network, rule);
     xn_network_free(network);
     nw_free(net);
 }
@@ -406,17 +408,6 @@ END_TEST
 
 /* ---- memory ---- */
 
-typedef struct countdown {
-    int left, calls;
-} countdown;
-
-static bool counting(void *context, size_t bytes) {
-    countdown *c = context;
-    (void)bytes;
-    c->calls++;
-    return c->left-- != 0;
-}
-
 static nw_net *some_network(xn_rng *rng) {
     nw_net *net = nw_text(rng, "3x8x8: conv 8 float; affine; conv 8; pool=max_pool; affine; conv 8;"
                                "prelu; b=affine bias; s=sign; conv 8; r=add last b;"
@@ -432,11 +423,11 @@ START_TEST(every_allocation_failed_in_turn) {
     xn_rng rng = rng_of(30);
     nw_net *net = some_network(&rng);
     for (int fail = 0;; fail++) {
-        countdown c = {.left = fail};
+        xn_countdown c = {.left = fail};
         xn_graph *graph = NULL;
         xn_network *network = NULL;
         xn_error error = {0};
-        xn_mem_set_hook(counting, &c);
+        xn_mem_set_hook(xn_countdown_hook, &c);
         xn_status status = xn_graph_create(&net->params, &nw_limits, &graph, &error);
         if (!status)
             status = xn_network_lower(graph, &network, &error);
