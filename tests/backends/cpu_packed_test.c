@@ -222,6 +222,7 @@ static expected expect(const packed_problem *p, const variant *v) {
         memcpy(e.bytes, p->dots, e.count * e.size);
         return e;
     }
+    ck_assert_int_gt(plane, 0);
     e.values = take(e.count, sizeof *e.values);
     for (size_t first = 0; first < e.count; first += (size_t)plane) {
         const int64_t filter = (int64_t)first / plane % c->out_channels;
