@@ -115,12 +115,13 @@ static int64_t flat_channels(const reader *r, const char *name) {
 }
 
 static void read_layer(reader *r, char *text) {
-    char *words[WORDS], *rest, *name, *op;
+    char *words[WORDS] = {NULL}, *rest, *name, *op;
     char inputs[TEXT] = "", made[NAME];
     int count = 0, first = 1;
     for (char *w = strtok_r(text, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
         words[count < WORDS ? count++ : 0] = w;
-    ck_assert_int_lt(count, WORDS);
+    ck_assert(count > 0 && count < WORDS);
+    ck_assert_ptr_nonnull(words[0]);
     const int index = r->net->params.layer_count;
     snprintf(made, sizeof made, "l%d", index);
     op = strchr(words[0], '=');
