@@ -138,7 +138,9 @@ static void read_layer(reader *r, char *text) {
     int64_t side;
     const xn_op kind = op_of(op, &side);
     const bool many = has_many_inputs(kind), filters = kind == XN_OP_CONV;
-    const int64_t out = filters ? atoi(words[first++]) : 0;
+    const char *number = filters ? words[first++] : "0";
+    ck_assert_msg(number != NULL, "a convolution says how many outputs it has");
+    const int64_t out = atoi(number);
     int64_t in = channels_of(r, name_of(r, "last")), sum = 0;
     if (first + 1 < count && !strcmp(words[first], "<")) {
         strcpy(inputs, words[first + 1]);
