@@ -363,46 +363,46 @@ OPENCV = $(call once,OPENCV,$(shell for python in $(BUILD)/opencv/bin/python $(P
 
 bench: deps ## convolution: the CPU beside OpenVINO, oneDNN and OpenCV, then the GPU beside cuDNN; BENCH_FLAGS: bench-conv help
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,layers,layers,$(if $(PEER),--peer "$(PEER)") $(if $(OPENCV),--opencv "$(OPENCV)"))
-	$(call bench_conv,sets,sets)
+	$(call bench_conv,time,layers,--shapes layers $(if $(PEER),--peer "$(PEER)") $(if $(OPENCV),--opencv "$(OPENCV)"))
+	$(call bench_conv,paths,sets,--shapes isa --backend cpu)
 bench-gpu: deps ## the GPU's part of bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,layers,gpu,--backend cuda $(if $(PEER),--peer "$(PEER)"))
+	$(call bench_conv,time,gpu,--shapes layers --backend cuda $(if $(PEER),--peer "$(PEER)"))
 bench-cpu-layers: deps ## many channels on the CPU, packed and real, beside the machine's popcount peak
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,packed,cpu_layers,--backend cpu)
+	$(call bench_conv,time,cpu_layers,--shapes packed --backend cpu --peer none)
 bench-cpu-few: deps ## few channels on the CPU beside a parallel memcpy of the same bytes
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,few,cpu_few,--backend cpu)
+	$(call bench_conv,time,cpu_few,--shapes few --backend cpu --peer none)
 bench-gpu-few: deps ## few channels on the GPU beside a copy kernel of the same bytes
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,few,gpu_few,--backend cuda)
+	$(call bench_conv,time,gpu_few,--shapes few --backend cuda)
 bench-cpu-real: deps ## modes float and bwn on the CPU, beside the machine's peak of multiplications
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,real,cpu_real,--backend cpu)
+	$(call bench_conv,time,cpu_real,--shapes real --backend cpu)
 bench-gpu-real: deps ## modes float and bwn on the GPU, and cuDNN where PyTorch is
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,real,gpu_real,--backend cuda)
+	$(call bench_conv,time,gpu_real,--shapes real --backend cuda)
 	-$(PEER)
 bench-gpu-shapes: deps ## other shapes on the GPU, every path, each against its own floor
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,shapes,gpu_shapes)
+	$(call bench_conv,paths,gpu_shapes,--shapes networks --backend cuda)
 bench-gpu-runs: deps ## whole runs on one GPU and on all, from host memory: small ones without copies beside with
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,runs,gpu_runs)
+	$(call bench_conv,time,gpu_runs,--of runs --shapes runs)
 bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying the same bytes
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,pack,gpu_pack)
+	$(call bench_conv,time,gpu_pack,--of pack --shapes resnet --kind fp32 --kind fp16)
 # PYTHON: one that has PyTorch, for the peer.
 NETWORK_PEER = $(if $(PEER),$(firstword $(PEER)) tests/bench/conv/peers/peer_torch_network.py)
 bench-network: deps ## a whole network, Bi-Real-18, and ResNet-18 in PyTorch where that is (PYTHON, THREADS)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,network,network,--threads $(or $(THREADS),2))
+	$(call bench_conv,time,network,--of network --threads $(or $(THREADS),2))
 	-$(if $(PEER),$(NETWORK_PEER) cpu $(or $(THREADS),2))
 	-$(if $(PEER),$(NETWORK_PEER) cuda)
 bench-paper: deps ## the paper's three tables beside its published figures
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
-	$(call bench_conv,paper,paper)
+	$(call bench_conv,time,paper,--of stage --shapes paper)
 
 # DAEMON_FLAGS: the daemon's.
 bench_http = $(BUILD)/bench-http $(1) --json $(BUILD)/bench/bench_$(2).json --xnord $(BUILD)/xnord
@@ -413,16 +413,16 @@ bench-http: ## wrk against xnord, the echo ceiling and (if installed) the PyTorc
 	@deploy/install-deps.sh --with-bench
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,wrk,http) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
-	$(call bench_http,ways,http_ways) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,compare,http_ways) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-network: deps ## a whole network over HTTP, Bi-Real-18, beside the echo ceiling
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
-	$(call bench_http,network,http_network) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,compare,http_network) --workloads network $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-cache: deps ## the cache of answers on and off, by how many requests came before
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
-	$(call bench_http,cache,http_cache) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,compare,http_cache) --workloads "cache-4k cache-layer cache-network" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-http-devices: deps ## large layers over HTTP on one GPU and on more (GPUS="1 2"), beside the echo ceiling
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
-	$(call bench_http,devices,http_devices) --gpus "$(or $(GPUS),1)" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
+	$(call bench_http,compare,http_devices) --workloads devices --gpus "$(or $(GPUS),1)" $(BENCH_FLAGS) -- $(DAEMON_FLAGS)
 bench-overload: deps ## goodput, latency and memory at 1x to 10x of capacity (open loop, a few minutes)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/xnord $(BUILD)/bench-http
 	$(call bench_http,overload,overload) $(BENCH_FLAGS) -- $(DAEMON_FLAGS)

@@ -1,6 +1,6 @@
-/* bk_check.c: cases asked of a target. To know what is right takes most of the time, so it is
- * worked out once for all paths, a chunk of cases at a time on all cores; then the target runs the
- * chunk, case by case, path by path. */
+/* bk_check.c: cases asked of targets. To know what is right takes most of the time, so it is worked
+ * out once for all targets and paths, a chunk of cases at a time on all cores; then the targets run
+ * the chunk, case by case, path by path. */
 #include "bk_run.h"
 
 #include "xn_mem.h"
@@ -10,7 +10,7 @@ enum { CHUNK = 64 };
 /* A case and what is right. */
 typedef struct question {
     bk_problem problem;
-    void *reference; /* ref's output, FP32 or INT32; NULL when ref itself is asked */
+    void *reference; /* ref's output, FP32 or INT32; NULL when ref alone is asked */
     bk_expected *expected;
 } question;
 
@@ -45,7 +45,8 @@ static void free_question(question *q) {
     bk_problem_free(&q->problem);
 }
 
-static void ask(const bk_target *target, const question *q) {
+/* reference: NULL for ref itself. */
+static void ask(const bk_target *target, const question *q, const void *reference) {
     const bk_problem *problem = &q->problem;
     const xn_conv *conv = &problem->conv;
     const bk_target *at = target;
@@ -57,7 +58,7 @@ static void ask(const bk_target *target, const question *q) {
     int path = 0;
     do {
         if (bk_run_batch(at, &batch, conv, prepared, got)) {
-            bk_judge(at, problem, got, problem->images, q->reference, q->expected);
+            bk_judge(at, problem, got, problem->images, reference, q->expected);
             bk_tally_add(at);
         }
         at = bk_target_forced(target, path++);
@@ -67,17 +68,26 @@ static void ask(const bk_target *target, const question *q) {
     xn_mem_free(got);
 }
 
-void bk_check(const bk_target *target, const bk_case *cases, int count) {
+void bk_check_all(const bk_target *const *targets, int target_count, const bk_case *cases,
+                  int count) {
     const bk_target *ref = bk_target_ref();
     question questions[CHUNK];
+    bool with_reference = false;
+    for (int t = 0; t < target_count; t++)
+        with_reference = with_reference || targets[t] != ref;
     for (int first = 0; first < count; first += CHUNK) {
         int size = count - first < CHUNK ? count - first : CHUNK;
 #pragma omp parallel for schedule(dynamic)
         for (int i = 0; i < size; i++)
-            make_question(&cases[first + i], ref, target != ref, &questions[i]);
+            make_question(&cases[first + i], ref, with_reference, &questions[i]);
         for (int i = 0; i < size; i++) {
-            ask(target, &questions[i]);
+            for (int t = 0; t < target_count; t++)
+                ask(targets[t], &questions[i], targets[t] == ref ? NULL : questions[i].reference);
             free_question(&questions[i]);
         }
     }
+}
+
+void bk_check(const bk_target *target, const bk_case *cases, int count) {
+    bk_check_all(&target, 1, cases, count);
 }

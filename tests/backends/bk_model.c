@@ -39,8 +39,8 @@ static void board_paint(board *b, const xn_conv *v, const float *image) {
 
 /* What one filter finds at one place. */
 typedef struct sums {
-    double dot, absolute;   /* absolute: of |I| inside the image */
-    double real, magnitude; /* I * W; magnitude of its finite terms */
+    double dot, absolute;   /* of mode xnor; absolute: of |I| inside the image */
+    double real, magnitude; /* of the others: I * W; magnitude of its finite terms */
 } sums;
 
 static int sign(float value) {
@@ -60,10 +60,12 @@ static sums sum_at(const board *b, const xn_conv *v, const float *filter, int64_
         const float *values = b->values + group * v->group_channels * area + at;
         for (int64_t c = 0; counts && c < v->group_channels; c++) {
             float value = values[c * area], weight = filter[c * taps + tap];
-            double factor = v->mode == XN_MODE_BWN ? sign(weight) : (double)weight;
-            double term = (double)value * factor;
-            s.dot += sign(value) * sign(weight);
-            s.absolute += b->inside[at] ? fabs((double)value) : 0;
+            if (v->mode == XN_MODE_XNOR) {
+                s.dot += sign(value) * sign(weight);
+                s.absolute += b->inside[at] ? fabs((double)value) : 0;
+                continue;
+            }
+            double term = (double)value * (v->mode == XN_MODE_BWN ? sign(weight) : (double)weight);
             s.real += term;
             s.magnitude += isfinite(term) ? fabs(term) : 0;
         }

@@ -101,8 +101,10 @@ bool bk_is_right(xn_datatype datatype, double got, double reference, double tole
 void bk_judge(const bk_target *target, const bk_problem *problem, const void *got, int64_t images,
               const void *reference, const bk_expected *expected);
 
-/* Cases on a target and on every path of its device that can run them, judged against ref; ref
+/* Cases on targets and on every path of their devices that can run them, judged against ref; ref
  * itself is judged against the model. */
+void bk_check_all(const bk_target *const *targets, int target_count, const bk_case *cases,
+                  int count);
 void bk_check(const bk_target *target, const bk_case *cases, int count);
 
 #ifdef __cplusplus

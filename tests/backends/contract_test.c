@@ -2,6 +2,7 @@
  * streams on several threads, thread limits, and every host allocation failed in turn. */
 #include "bk_run.h"
 
+#include "countdown.h"
 #include "xn_mem.h"
 
 #include <pthread.h>
@@ -117,32 +118,58 @@ static bk_case usual_case(int which, int64_t images) {
     return c;
 }
 
-static xn_program *program_for(const bk_target *t, const bk_problem *p, int64_t images) {
+/* A problem that is ready on a target, and what comes of it. */
+typedef struct subject {
+    const bk_target *target;
+    bk_case c;
+    bk_problem problem;
+    xn_prepared *prepared;
+    bk_expected *expected;
+    void *output; /* of all its images */
+} subject;
+
+static void make_subject(const bk_target *t, const bk_case *c, subject *s) {
+    *s = (subject){.target = t, .c = *c};
+    bk_problem_make(&s->c, &s->problem);
+    s->prepared = bk_prepare(t, &s->problem);
+    s->expected = bk_model(&s->problem);
+    s->output = xn_mem_alloc((size_t)s->problem.images * xn_conv_output_bytes(&s->problem.conv));
+    ck_assert_ptr_nonnull(s->output);
+}
+
+static void free_subject(subject *s) {
+    xn_mem_free(s->output);
+    xn_mem_free(s->expected);
+    s->target->backend->weights_free(s->prepared);
+    bk_problem_free(&s->problem);
+}
+
+static xn_program *program_for(const subject *s, int64_t images) {
     xn_program *made = NULL;
     xn_error error = {0};
-    bk_expect_ok(t, p, "plan", bk_program_create(t, t->stream, &p->conv, images, &made, &error),
-                 &error);
+    bk_expect_ok(
+        s->target, &s->problem, "plan",
+        bk_program_create(s->target, s->target->stream, &s->problem.conv, images, &made, &error),
+        &error);
     return made;
 }
 
 /* Runs the first `images` images in `items` items, and judges them by the model. */
-static void run_and_judge(const bk_target *t, const bk_problem *p, xn_program *program,
-                          const xn_prepared *prepared, int64_t images, int items,
-                          const bk_expected *expected, void *output) {
+static void run_and_judge(const subject *s, xn_program *program, int64_t images, int items) {
+    const xn_prepared *const prepared[] = {s->prepared};
+    const bk_problem *p = &s->problem;
     bk_batch batch;
     xn_error error = {0};
     xn_run_times times;
-    bk_expect_ok(t, p, "ready",
-                 xn_program_ready(program, (const xn_prepared *[]){prepared}, &error), &error);
-    bk_batch_make(t, p, &p->conv, images, items, &batch);
+    bk_expect_ok(s->target, p, "ready", xn_program_ready(program, prepared, &error), &error);
+    bk_batch_make(s->target, p, &p->conv, images, items, &batch);
     bk_batch_poison(&batch, &p->conv);
-    bk_expect_ok(t, p, "run",
-                 xn_program_run(program, (const xn_prepared *[]){prepared}, batch.items,
-                                batch.count, &times, &error),
+    bk_expect_ok(s->target, p, "run",
+                 xn_program_run(program, prepared, batch.items, batch.count, &times, &error),
                  &error);
-    bk_batch_collect(&batch, &p->conv, output);
+    bk_batch_collect(&batch, &p->conv, s->output);
     bk_batch_free(&batch);
-    bk_judge(t, p, output, images, NULL, expected);
+    bk_judge(s->target, p, s->output, images, NULL, s->expected);
 }
 
 /* One plan for five images serves any number up to five, in any split, with any weights of its
@@ -155,31 +182,18 @@ START_TEST(one_plan_many_runs) {
     const bk_target *t = bk_target_open(_i / 2);
     if (!t)
         return;
-    bk_case cases[2] = {usual_case(_i % 2, 5), usual_case(_i % 2, 5)};
-    bk_problem problems[2];
-    xn_prepared *prepared[2];
-    bk_expected *expected[2];
-    cases[1].seed += 1000;
-    for (int k = 0; k < 2; k++) {
-        bk_problem_make(&cases[k], &problems[k]);
-        prepared[k] = bk_prepare(t, &problems[k]);
-        expected[k] = bk_model(&problems[k]);
-    }
-    ck_assert(!memcmp(&problems[0].conv, &problems[1].conv, sizeof(xn_conv)));
-    xn_program *program = program_for(t, &problems[0], 5);
-    void *output = xn_mem_alloc(5 * xn_conv_output_bytes(&problems[0].conv));
-    for (size_t i = 0; i < 2 * sizeof runs / sizeof *runs; i++) {
-        int k = (int)(i / 2 + i) % 2;
-        run_and_judge(t, &problems[k], program, prepared[k], runs[i / 2].images, runs[i / 2].items,
-                      expected[k], output);
-    }
-    xn_mem_free(output);
+    bk_case c = usual_case(_i % 2, 5);
+    subject subjects[2];
+    make_subject(t, &c, &subjects[0]);
+    c.seed += 1000;
+    make_subject(t, &c, &subjects[1]);
+    ck_assert(!memcmp(&subjects[0].problem.conv, &subjects[1].problem.conv, sizeof(xn_conv)));
+    xn_program *program = program_for(&subjects[0], 5);
+    for (size_t i = 0; i < 2 * sizeof runs / sizeof *runs; i++)
+        run_and_judge(&subjects[(i / 2 + i) % 2], program, runs[i / 2].images, runs[i / 2].items);
     xn_program_free(program);
-    for (int k = 0; k < 2; k++) {
-        xn_mem_free(expected[k]);
-        t->backend->weights_free(prepared[k]);
-        bk_problem_free(&problems[k]);
-    }
+    free_subject(&subjects[0]);
+    free_subject(&subjects[1]);
 }
 END_TEST
 
@@ -191,23 +205,16 @@ START_TEST(plans_share_a_stream) {
     const bk_target *t = bk_target_open(_i);
     if (!t)
         return;
-    bk_case cases[PLANS];
-    bk_problem problems[PLANS];
-    xn_prepared *prepared[PLANS];
-    bk_expected *expected[PLANS];
+    subject subjects[PLANS];
     xn_program *programs[PLANS];
-    void *output = xn_mem_alloc(1 << 20);
     for (int k = 0; k < PLANS; k++) {
-        cases[k] = usual_case(k % 2, 2);
-        cases[k].height = sizes[k];
-        cases[k].seed = (uint64_t)k;
-        bk_problem_make(&cases[k], &problems[k]);
-        ck_assert_uint_lt(2 * xn_conv_output_bytes(&problems[k].conv), 1 << 20);
-        prepared[k] = bk_prepare(t, &problems[k]);
-        expected[k] = bk_model(&problems[k]);
-        programs[k] = program_for(t, &problems[k], 2);
+        bk_case c = usual_case(k % 2, 2);
+        c.height = sizes[k];
+        c.seed = (uint64_t)k;
+        make_subject(t, &c, &subjects[k]);
+        programs[k] = program_for(&subjects[k], 2);
         for (int j = 0; j <= k; j++)
-            run_and_judge(t, &problems[j], programs[j], prepared[j], 2, 1, expected[j], output);
+            run_and_judge(&subjects[j], programs[j], 2, 1);
     }
     for (int k = 0; k < PLANS; k++) { /* freed in another order than made */
         int gone = (k * 3 + 2) % PLANS;
@@ -215,14 +222,10 @@ START_TEST(plans_share_a_stream) {
         programs[gone] = NULL;
         for (int j = 0; j < PLANS; j++)
             if (programs[j])
-                run_and_judge(t, &problems[j], programs[j], prepared[j], 2, 2, expected[j], output);
+                run_and_judge(&subjects[j], programs[j], 2, 2);
     }
-    for (int k = 0; k < PLANS; k++) {
-        xn_mem_free(expected[k]);
-        t->backend->weights_free(prepared[k]);
-        bk_problem_free(&problems[k]);
-    }
-    xn_mem_free(output);
+    for (int k = 0; k < PLANS; k++)
+        free_subject(&subjects[k]);
 }
 END_TEST
 
@@ -279,19 +282,17 @@ START_TEST(streams_at_once) {
     if (!t)
         return;
     bk_case c = usual_case(_i % 2, WORKER_IMAGES);
-    bk_problem problem;
-    bk_problem_make(&c, &problem);
-    xn_prepared *prepared = bk_prepare(t, &problem);
-    bk_expected *expected = bk_model(&problem);
+    subject s;
+    make_subject(t, &c, &s);
     worker workers[WORKERS];
     pthread_t threads[WORKERS];
     xn_error error = {0};
     for (int i = 0; i < WORKERS; i++) {
-        workers[i] = (worker){.target = t, .problem = &problem, .prepared = prepared};
-        workers[i].bytes = WORKER_IMAGES * xn_conv_output_bytes(&problem.conv);
+        workers[i] = (worker){.target = t, .problem = &s.problem, .prepared = s.prepared};
+        workers[i].bytes = WORKER_IMAGES * xn_conv_output_bytes(&s.problem.conv);
         workers[i].outputs = xn_mem_zalloc(ROUNDS, workers[i].bytes);
         ck_assert_ptr_nonnull(workers[i].outputs);
-        bk_batch_make(t, &problem, &problem.conv, WORKER_IMAGES, 1 + i, &workers[i].batch);
+        bk_batch_make(t, &s.problem, &s.problem.conv, WORKER_IMAGES, 1 + i, &workers[i].batch);
     }
     for (int i = 0; i < WORKERS; i++)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
@@ -300,16 +301,14 @@ START_TEST(streams_at_once) {
         pthread_join(threads[i], NULL);
     ck_assert_msg(canary == XN_OK, "canary: %s", error.message);
     for (int i = 0; i < WORKERS; i++) {
-        bk_expect_ok(t, &problem, "worker", workers[i].status, &workers[i].error);
+        bk_expect_ok(t, &s.problem, "worker", workers[i].status, &workers[i].error);
         for (int round = 0; round < ROUNDS; round++)
-            bk_judge(t, &problem, workers[i].outputs + (size_t)round * workers[i].bytes,
-                     WORKER_IMAGES, NULL, expected);
+            bk_judge(t, &s.problem, workers[i].outputs + (size_t)round * workers[i].bytes,
+                     WORKER_IMAGES, NULL, s.expected);
         bk_batch_free(&workers[i].batch);
         xn_mem_free(workers[i].outputs);
     }
-    xn_mem_free(expected);
-    t->backend->weights_free(prepared);
-    bk_problem_free(&problem);
+    free_subject(&s);
 }
 END_TEST
 
@@ -320,29 +319,25 @@ START_TEST(thread_limits_change_nothing) {
     if (!t)
         return;
     bk_case c = usual_case(_i % 2, 4);
-    bk_problem problem;
-    bk_problem_make(&c, &problem);
-    xn_prepared *prepared = bk_prepare(t, &problem);
-    bk_expected *expected = bk_model(&problem);
-    xn_program *program = program_for(t, &problem, 4);
-    size_t bytes = 4 * xn_conv_output_bytes(&problem.conv);
-    void *first = xn_mem_alloc(bytes), *again = xn_mem_alloc(bytes);
-    ck_assert(first && again);
-    run_and_judge(t, &problem, program, prepared, 4, 1, expected, first);
+    subject s;
+    make_subject(t, &c, &s);
+    xn_program *program = program_for(&s, 4);
+    const size_t bytes = 4 * xn_conv_output_bytes(&s.problem.conv);
+    void *first = xn_mem_alloc(bytes);
+    ck_assert_ptr_nonnull(first);
+    run_and_judge(&s, program, 4, 1);
+    memcpy(first, s.output, bytes);
     static const int limits[] = {1, 2, 3, 7, 64, 0};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
         if (t->backend->stream_set_threads)
             t->backend->stream_set_threads(t->stream, limits[i]);
-        run_and_judge(t, &problem, program, prepared, 4, 1, expected, again);
-        ck_assert_msg(!memcmp(first, again, bytes), "%s with %d threads gives other bits", t->name,
-                      limits[i]);
+        run_and_judge(&s, program, 4, 1);
+        ck_assert_msg(!memcmp(first, s.output, bytes), "%s with %d threads gives other bits",
+                      t->name, limits[i]);
     }
-    xn_mem_free(again);
     xn_mem_free(first);
     xn_program_free(program);
-    xn_mem_free(expected);
-    t->backend->weights_free(prepared);
-    bk_problem_free(&problem);
+    free_subject(&s);
 }
 END_TEST
 
@@ -410,17 +405,6 @@ END_TEST
 
 /* ---- memory ---- */
 
-typedef struct countdown {
-    int left, calls;
-} countdown;
-
-static bool counting(void *context, size_t bytes) {
-    countdown *c = context;
-    (void)bytes;
-    c->calls++;
-    return c->left-- != 0;
-}
-
 typedef struct made {
     xn_prepared *prepared;
     xn_stream *stream;
@@ -456,17 +440,15 @@ START_TEST(every_allocation_failed_in_turn) {
         return;
     bk_case c = usual_case(kind % 2, 2);
     c.params.mode = (xn_mode)(kind / 2);
-    bk_problem problem;
-    bk_problem_make(&c, &problem);
-    bk_expected *expected = bk_model(&problem);
-    void *output = xn_mem_alloc(2 * xn_conv_output_bytes(&problem.conv));
+    subject s;
+    make_subject(t, &c, &s);
     made m;
     int fail = 0;
     for (xn_status status = XN_ERR_NO_MEMORY; status != XN_OK; fail++) {
-        countdown count = {.left = fail};
+        xn_countdown count = {.left = fail};
         xn_error error = {0};
-        xn_mem_set_hook(counting, &count);
-        status = make_all(t, &problem, &m, &error);
+        xn_mem_set_hook(xn_countdown_hook, &count);
+        status = make_all(t, &s.problem, &m, &error);
         xn_mem_set_hook(NULL, NULL);
         if (status != XN_OK) {
             ck_assert_msg(status == XN_ERR_NO_MEMORY, "allocation %d: %s: %s", fail,
@@ -477,11 +459,12 @@ START_TEST(every_allocation_failed_in_turn) {
         }
     }
     ck_assert_msg(fail >= 3, "only %d allocations", fail);
-    run_and_judge(t, &problem, m.program, m.prepared, 2, 2, expected, output);
+    xn_prepared *own = s.prepared;
+    s.prepared = m.prepared;
+    run_and_judge(&s, m.program, 2, 2);
+    s.prepared = own;
     free_all(t, &m);
-    xn_mem_free(output);
-    xn_mem_free(expected);
-    bk_problem_free(&problem);
+    free_subject(&s);
 }
 END_TEST
 
@@ -494,31 +477,29 @@ START_TEST(runs_allocate_nothing) {
     bk_case c = usual_case(kind % 2, 3);
     c.params.mode = (xn_mode)(kind / 2);
     c.input_datatype = XN_FP16;
-    bk_problem problem;
-    bk_problem_make(&c, &problem);
-    xn_prepared *prepared = bk_prepare(t, &problem);
-    xn_program *program = program_for(t, &problem, 3);
+    subject s;
+    make_subject(t, &c, &s);
+    const xn_prepared *const prepared[] = {s.prepared};
+    xn_program *program = program_for(&s, 3);
     xn_error why = {0};
-    bk_expect_ok(t, &problem, "ready",
-                 xn_program_ready(program, (const xn_prepared *[]){prepared}, &why), &why);
+    bk_expect_ok(t, &s.problem, "ready", xn_program_ready(program, prepared, &why), &why);
     bk_batch batch;
-    bk_batch_make(t, &problem, &problem.conv, 3, 2, &batch);
+    bk_batch_make(t, &s.problem, &s.problem.conv, 3, 2, &batch);
     for (int round = 0; round < 2; round++) {
-        countdown count = {.left = -1};
+        xn_countdown count = {.left = -1};
         xn_error error = {0};
         xn_run_times times;
-        xn_mem_set_hook(counting, &count);
-        xn_status status = xn_program_run(program, (const xn_prepared *[]){prepared}, batch.items,
-                                          batch.count, &times, &error);
+        xn_mem_set_hook(xn_countdown_hook, &count);
+        xn_status status =
+            xn_program_run(program, prepared, batch.items, batch.count, &times, &error);
         xn_mem_set_hook(NULL, NULL);
-        bk_expect_ok(t, &problem, "run", status, &error);
+        bk_expect_ok(t, &s.problem, "run", status, &error);
         ck_assert_msg(count.calls == 0, "%s: run %d allocated %d times", t->name, round,
                       count.calls);
     }
     bk_batch_free(&batch);
     xn_program_free(program);
-    t->backend->weights_free(prepared);
-    bk_problem_free(&problem);
+    free_subject(&s);
 }
 END_TEST
 

@@ -1,7 +1,7 @@
 /* cpu_company_test.c: an answer of the CPU is the same bit for bit alone and in any company: on
  * every path of an instruction set, in batches of 1 to 5 images, with 1 to 4 threads, and while
  * other streams compute. Where it is NaN it is NaN everywhere. What is right, other tests say. */
-#include "bk_run.h"
+#include "bk_step.h"
 
 #include "xn_backends.h"
 #include "xn_mem.h"
@@ -25,12 +25,6 @@ typedef struct subject {
     unsigned char *first[MOST_SETS];
     char sets[MOST_SETS][24], paths[MOST_SETS][48];
 } subject;
-
-static void *take(size_t bytes) {
-    void *memory = xn_mem_zalloc(bytes, 1);
-    ck_assert_ptr_nonnull(memory);
-    return memory;
-}
 
 static void open_device(subject *s) {
     const xn_device_options options = {.threads = THREADS};
@@ -137,14 +131,14 @@ static int set_of(subject *s, const char *path) {
 static bool check_path(subject *s, const char *path) {
     const int64_t images = s->problem.images;
     const int set = set_of(s, path);
-    unsigned char *got = take((size_t)images * s->output_bytes);
+    unsigned char *got = bk_take((size_t)images * s->output_bytes);
     xn_error error = {0};
     bool can = true;
     for (int64_t n = 0; n < images && can; n++)
         can = run(s, path, 1, n, 1, got + (size_t)n * s->output_bytes, &error);
     ck_assert_msg(can || error.status == XN_ERR_UNSUPPORTED, "%s: %s", path, error.message);
     if (can && !s->first[set]) {
-        s->first[set] = take((size_t)images * s->output_bytes);
+        s->first[set] = bk_take((size_t)images * s->output_bytes);
         memcpy(s->first[set], got, (size_t)images * s->output_bytes);
         snprintf(s->paths[set], sizeof s->paths[set], "%s", path);
     }
@@ -263,12 +257,12 @@ START_TEST(under_load) {
         pthread_t threads[THREADS];
         xn_error error = {0};
         make_subject(&c, &s);
-        s.first[0] = take((size_t)s.problem.images * s.output_bytes);
+        s.first[0] = bk_take((size_t)s.problem.images * s.output_bytes);
         for (int64_t n = 0; n < s.problem.images; n++)
             ck_assert(run(&s, NULL, 1, n, 1, s.first[0] + (size_t)n * s.output_bytes, &error));
         for (int i = 0; i < THREADS; i++) {
             workers[i] = (worker){.s = &s, .number = i};
-            workers[i].got = take((size_t)s.problem.images * s.output_bytes);
+            workers[i].got = bk_take((size_t)s.problem.images * s.output_bytes);
             ck_assert_int_eq(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
         }
         for (int i = 0; i < THREADS; i++)

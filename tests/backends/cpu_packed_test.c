@@ -2,7 +2,7 @@
  * INT32, FP32 and FP16, from reals to bits, on every path that can, and two layers chained. The
  * geometries are the integer cases of the table and random ones; dots come from ref and are
  * compared bit by bit. Thresholds are the weights' scale, 1 or -1, and shift. */
-#include "bk_run.h"
+#include "bk_step.h"
 #include "path.h"
 #include "xn_arith.h"
 #include "xn_mem.h"
@@ -52,17 +52,11 @@ typedef struct {
 } packed_problem;
 
 static const bk_target *cpu_target(void) {
-    for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, "cpu"))
-            return bk_target_open(i);
-    ck_abort_msg("this build has no backend cpu");
-    return NULL;
+    return bk_target_named("cpu");
 }
 
 static void *take(size_t count, size_t bytes) {
-    void *memory = xn_mem_zalloc(count, bytes);
-    ck_assert_ptr_nonnull(memory);
-    return memory;
+    return bk_take(count * bytes);
 }
 
 /* 1, 2 or a multiple of 4 words. */
@@ -187,15 +181,13 @@ static double alpha_of(const xn_weights *w, int64_t filter) {
     return sum / (double)count;
 }
 
-static bool is_real_right(const packed_problem *p, const variant *v, const void *got, int64_t i) {
-    const xn_conv *c = &p->problem.conv;
-    int64_t filter = i / ((int64_t)c->out_height * c->out_width) % c->out_channels;
-    double factor = v->scaling == XN_SCALING_ALPHA ? alpha_of(p->problem.weights, filter) : 1.0;
-    double right = p->dots[i] * factor;
-    double denormal = (fabs((double)p->dots[i]) + 1) * 0x1p-149; /* alpha and product are rounded */
-    return bk_is_right(v->output, bk_value(v->output, got, i), right, 1e-5 * fabs(right) + denormal,
-                       false);
-}
+/* What a variant's outputs must be, worked out once for all paths. */
+typedef struct {
+    const variant *variant;
+    unsigned char *bytes; /* of packed outputs, or of dots: these and no others; */
+    double *values;       /* of reals: within a bound */
+    size_t count, size;   /* outputs, and the bytes of each */
+} expected;
 
 /* Byte i of the packed output. */
 static unsigned char right_byte(const packed_problem *p, int layout, int64_t i) {
@@ -212,24 +204,64 @@ static unsigned char right_byte(const packed_problem *p, int layout, int64_t i) 
     return (unsigned char)byte;
 }
 
-static void judge(const packed_problem *p, const variant *v, const char *path,
-                  const unsigned char *got, size_t bytes) {
-    const bool packed = v->out != REAL;
-    int64_t count = (int64_t)(bytes / (packed ? 1 : xn_datatype_bytes(v->output)));
-    int64_t wrong = 0, first = 0;
-    for (int64_t i = 0; i < count; i++) {
-        const unsigned char *output = got + GUARD;
-        bool right =
-            packed ? output[i] == right_byte(p, v->out, i) : is_real_right(p, v, output, i);
-        if (!right && !wrong++)
-            first = i;
+static expected expect(const packed_problem *p, const variant *v) {
+    const xn_conv *c = &p->problem.conv;
+    const int64_t plane = (int64_t)c->out_height * c->out_width;
+    const size_t outputs = (size_t)(p->problem.images * xn_conv_output_elements(c));
+    expected e = {.variant = v, .count = outputs, .size = 1};
+    if (v->out != REAL) {
+        e.count = (size_t)p->problem.images * bits_bytes(v->out, c->out_channels, 1, plane);
+        e.bytes = take(e.count, 1);
+        for (size_t i = 0; i < e.count; i++)
+            e.bytes[i] = right_byte(p, v->out, (int64_t)i);
+        return e;
     }
+    e.size = xn_datatype_bytes(v->output);
+    if (v->output == XN_INT32) {
+        e.bytes = take(e.count, e.size);
+        memcpy(e.bytes, p->dots, e.count * e.size);
+        return e;
+    }
+    ck_assert_int_gt(plane, 0);
+    e.values = take(e.count, sizeof *e.values);
+    for (size_t first = 0; first < e.count; first += (size_t)plane) {
+        const int64_t filter = (int64_t)first / plane % c->out_channels;
+        const double factor =
+            v->scaling == XN_SCALING_ALPHA ? alpha_of(p->problem.weights, filter) : 1.0;
+        for (size_t i = first; i < first + (size_t)plane; i++)
+            e.values[i] = p->dots[i] * factor;
+    }
+    return e;
+}
+
+static void free_expected(expected *e) {
+    xn_mem_free(e->bytes);
+    xn_mem_free(e->values);
+}
+
+static bool is_right(const packed_problem *p, const expected *e, const unsigned char *got,
+                     size_t i) {
+    if (e->bytes)
+        return !memcmp(got + i * e->size, e->bytes + i * e->size, e->size);
+    const double denormal = (fabs((double)p->dots[i]) + 1) * 0x1p-149; /* alpha and product round */
+    return bk_is_right(e->variant->output, bk_value(e->variant->output, got, (int64_t)i),
+                       e->values[i], 1e-5 * fabs(e->values[i]) + denormal, false);
+}
+
+static void judge(const packed_problem *p, const expected *e, const char *path,
+                  const unsigned char *got) {
+    const size_t bytes = e->count * e->size;
+    size_t wrong = 0, first = 0;
+    if (!e->bytes || memcmp(got + GUARD, e->bytes, bytes) != 0)
+        for (size_t i = 0; i < e->count; i++)
+            if (!is_right(p, e, got + GUARD, i) && !wrong++)
+                first = i;
     for (size_t i = 0; i < GUARD; i++)
         wrong += got[i] != POISON || got[GUARD + bytes + i] != POISON;
     char text[BK_TEXT];
     bk_case_describe(p->problem.c, text);
-    ck_assert_msg(!wrong, "%s on %s: %lld of %lld wrong, first %lld, of %s; run seed %llu", v->name,
-                  path, (long long)wrong, (long long)count, (long long)first, text,
+    ck_assert_msg(!wrong, "%s on %s: %zu of %zu wrong, first %zu, of %s; run seed %llu",
+                  e->variant->name, path, wrong, e->count, first, text,
                   (unsigned long long)xn_test_seed());
 }
 
@@ -271,7 +303,8 @@ static xn_program *program_of(const bk_target *target, const xn_step *steps, int
 }
 
 /* Of bits as input only the paths for many channels take any, and these take all. */
-static void run_on(const bk_target *target, const packed_problem *p, const variant *v) {
+static void run_on(const bk_target *target, const packed_problem *p, const expected *e) {
+    const variant *v = e->variant;
     const xn_step step = step_of(p, v);
     const xn_prepared *const prepared[] = {p->prepared};
     const bool many = !strncmp(target->path, "bitgemm/", 8);
@@ -288,7 +321,8 @@ static void run_on(const bk_target *target, const packed_problem *p, const varia
     const xn_batch_item item = {
         .input = input_of(p, v), .output = output + GUARD, .images = p->problem.images};
     ck_assert_int_eq(xn_program_run(program, prepared, &item, 1, NULL, NULL), XN_OK);
-    judge(p, v, target->path, output, bytes);
+    ck_assert_uint_eq(bytes, e->count * e->size);
+    judge(p, e, target->path, output);
     bk_tally_add(target);
     xn_mem_free(output);
     xn_program_free(program);
@@ -298,9 +332,12 @@ static void check_case(const bk_target *target, const bk_case *c, int variant_co
     packed_problem p = {0};
     const bk_target *forced;
     make(target, c, &p);
-    for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++)
-        for (int v = 0; v < variant_count; v++)
-            run_on(forced, &p, &variants[v]);
+    for (int v = 0; v < variant_count; v++) {
+        expected e = expect(&p, &variants[v]);
+        for (int path = 0; (forced = bk_target_forced(target, path)) != NULL; path++)
+            run_on(forced, &p, &e);
+        free_expected(&e);
+    }
     free_problem(target, &p);
 }
 

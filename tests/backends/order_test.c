@@ -1,7 +1,7 @@
 /* order_test.c: an answer with K is the same bit for bit alone and in any company: whatever path
  * runs it, however it is cut, in a batch of 1, 4 or 64 images. On the GPU it is also what
  * common/epilogue.cuh defines, which is computed here once more, one operation after the other. */
-#include "bk_run.h"
+#include "bk_step.h"
 
 #include "xn_arith.h"
 #include "xn_mem.h"
@@ -236,15 +236,8 @@ static void check_shape(const bk_target *target, const shape *s, bk_fill fill, u
     check(target, &c);
 }
 
-static const bk_target *target_of(const char *backend) {
-    for (int i = 0; i < bk_target_count(); i++)
-        if (!strcmp(xn_backend_all()[i]->name, backend))
-            return bk_target_open(i);
-    return NULL;
-}
-
 START_TEST(one_order) {
-    const bk_target *target = target_of("cuda");
+    const bk_target *target = bk_target_named("cuda");
     if (!target)
         return;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -255,7 +248,7 @@ END_TEST
 /* Sums of magnitudes, and what they are multiplied by, pass what fp32 holds. */
 START_TEST(extremes) {
     static const bk_fill fills[] = {BK_MIXED, BK_HUGE, BK_DENORMAL, BK_INFINITY, BK_NAN};
-    const bk_target *target = target_of("cuda");
+    const bk_target *target = bk_target_named("cuda");
     if (!target)
         return;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fits compute/cuda/host/costs.h to a chip.
 
-    bench-conv paths --json times.json       # on the chip: every path's time for each shape
+    bench-conv paths --backend cuda --shapes networks --random 100 --json times.json
+                                             # on the chip: every path's time for each shape
     tests/bench/fit_costs.py times.json      # prints the rows of costs.h, and what they choose
 
 A path's cost is a sum of terms (counts that its X_path.cu makes of a problem), each times its
@@ -36,7 +37,6 @@ def read(names):
     for row in rows:
         if isinstance(row["terms"], str):
             row["terms"] = [float(term) for term in row["terms"].split()]
-        row["shape"] = f"{row['shape']} {row.get('kind', '')}"
     rows = [row for row in rows if row["terms"]]
     if not rows:
         sys.exit("fit_costs.py: no row has a path's time and terms")

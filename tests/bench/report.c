@@ -170,5 +170,6 @@ xn_stats xn_stats_of(double *samples, int count) {
                       .mean = sum / count,
                       .p90 = samples[count - 1 - count / 10],
                       .p99 = samples[count - 1 - count / 100],
+                      .most = samples[count - 1],
                       .samples = count};
 }

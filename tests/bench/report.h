@@ -64,7 +64,7 @@ void xn_report_doing(xn_report *report, int number, int count, const char *what)
 /* ---- samples ---- */
 
 typedef struct xn_stats {
-    double least, p10, median, mean, p90, p99;
+    double least, p10, median, mean, p90, p99, most;
     int samples;
 } xn_stats;
 

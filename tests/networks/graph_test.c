@@ -1,6 +1,6 @@
 /* Graphs: shapes that are inferred, and what is refused: with which status, at which field, and in
  * which words. */
-#include "nw_net.h"
+#include "nw_text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,54 +20,34 @@ static void expect_shape(const nw_net *net, const char *layer, int64_t c, int64_
 
 START_TEST(shapes_are_inferred) {
     xn_rng rng = {xn_test_seed()};
-    nw_net *net = nw_create(3, 9, 12);
-    xn_layer *l = nw_add(net, XN_OP_CONV, "conv", NULL);
-    l->weight = nw_random(net, &rng, true, 8, 3, 3, 3);
-    l->window.stride[0] = l->window.stride[1] = 2;
-    l->window.padding_kind = XN_PADDING_SAME;
-    expect_shape(net, "conv", 8, 5, 6);
-    l = nw_add(net, XN_OP_MAX_POOL, "max", NULL);
-    l->kernel[0] = 2;
-    l->kernel[1] = 3; /* the stride is the kernel's */
-    expect_shape(net, "max", 8, 2, 2);
-    l = nw_add(net, XN_OP_AVG_POOL, "avg", NULL);
-    l->kernel[0] = l->kernel[1] = 2;
-    l->window.stride[0] = l->window.stride[1] = 1;
-    l->window.padding[0] = 1;
-    expect_shape(net, "avg", 8, 2, 1);
-    nw_add(net, XN_OP_CONCAT, "concat", "max max max");
-    expect_shape(net, "concat", 24, 2, 2);
-    l = nw_add(net, XN_OP_SLICE, "slice", NULL);
-    l->from = 3;
-    l->to = 10;
-    expect_shape(net, "slice", 7, 2, 2);
-    nw_add(net, XN_OP_FLATTEN, "flat", NULL);
-    expect_shape(net, "flat", 28, 1, 1);
-    l = nw_add(net, XN_OP_CONV, "dense", NULL);
+    nw_net *net = nw_text(&rng, "3x9x12: conv=conv 8 stride=2; max=max_pool; avg=avg_pool;"
+                                "concat=concat max max max; slice=slice from=3 to=10;"
+                                "flat=flatten; global=avg_pool < conv global; mul=mul conv global");
+    net->layers[0].window.padding_kind = XN_PADDING_SAME;
+    net->layers[1].kernel[1] = 3; /* the stride is the kernel's */
+    net->layers[2].window.stride[0] = net->layers[2].window.stride[1] = 1;
+    net->layers[2].window.padding[0] = 1;
+    xn_layer *l = nw_add(net, XN_OP_CONV, "dense", "flat");
     l->weight = nw_random(net, &rng, true, 5, 28, 0, 0);
-    expect_shape(net, "dense", 5, 1, 1);
-    l = nw_add(net, XN_OP_AVG_POOL, "global", "conv");
-    l->global = true;
+    expect_shape(net, "conv", 8, 5, 6);
+    expect_shape(net, "max", 8, 2, 2);
+    expect_shape(net, "avg", 8, 2, 1);
+    expect_shape(net, "concat", 24, 2, 2);
+    expect_shape(net, "slice", 7, 2, 2);
+    expect_shape(net, "flat", 28, 1, 1);
     expect_shape(net, "global", 8, 1, 1);
-    nw_add(net, XN_OP_MUL, "mul", "conv global");
     expect_shape(net, "mul", 8, 5, 6);
+    expect_shape(net, "dense", 5, 1, 1);
     nw_free(net);
 }
 END_TEST
 
 START_TEST(ends_are_as_the_user_sees_them) {
     xn_rng rng = {xn_test_seed()};
-    nw_net *net = nw_create(9, 12, 3);
+    nw_net *net = nw_text(&rng, "9x12x3 nhwc uint8: a=conv 8 float; b=avg_pool global; out b a");
     xn_graph_end end;
-    net->params.input_layout = XN_IMAGE_NHWC;
-    net->params.input_datatype = XN_UINT8;
     net->params.input_name = "picture";
-    xn_layer *l = nw_add(net, XN_OP_CONV, "a", NULL);
-    l->weight = nw_random(net, &rng, true, 8, 3, 3, 3);
-    l->window.mode = XN_MODE_FLOAT;
-    nw_add(net, XN_OP_AVG_POOL, "b", NULL)->global = true;
-    nw_output(net, "b");
-    nw_output(net, "a");
+    memset(net->layers[0].window.padding, 0, sizeof net->layers[0].window.padding);
     xn_graph *graph = nw_graph(net);
     xn_graph_input(graph, &end);
     ck_assert_str_eq(end.name, "picture");
@@ -103,12 +83,8 @@ END_TEST
 /* A network that is right, which a case then spoils: conv "c" [8, 6, 6], affine "a", max_pool "p",
  * add "s" of a and c. */
 static nw_net *good(xn_rng *rng) {
-    nw_net *net = nw_create(4, 8, 8);
-    nw_add(net, XN_OP_CONV, "c", NULL)->weight = nw_random(net, rng, true, 8, 4, 3, 3);
-    nw_add(net, XN_OP_AFFINE, "a", NULL)->scale = nw_random(net, rng, true, 8, 0, 0, 0);
-    xn_layer *p = nw_add(net, XN_OP_MAX_POOL, "p", NULL);
-    p->kernel[0] = p->kernel[1] = 2;
-    nw_add(net, XN_OP_ADD, "s", "a c");
+    nw_net *net = nw_text(rng, "4x8x8: c=conv 8; a=affine scale; p=max_pool; s=add a c");
+    memset(net->layers[0].window.padding, 0, sizeof net->layers[0].window.padding);
     return net;
 }
 
@@ -121,215 +97,70 @@ typedef struct refusal {
 
 enum { CONV, AFFINE, POOL, ADD };
 
-#define SPOIL(name_) static void name_(nw_net *net, xn_rng *rng)
-#define UNUSED (void)rng, (void)net
+static void read(nw_net *net, int layer, const char *first, const char *second) {
+    net->names[8] = first;
+    net->names[9] = second;
+    net->layers[layer].inputs = &net->names[8];
+    net->layers[layer].input_count = second ? 2 : 1;
+}
 
-SPOIL(no_layers) {
-    UNUSED;
-    net->params.layer_count = 0;
-}
-SPOIL(too_many_layers) {
-    UNUSED;
-    net->params.layer_count = XN_GRAPH_MAX_LAYERS + 1;
-}
-SPOIL(no_name) {
-    UNUSED;
-    net->layers[AFFINE].name = "";
-}
-SPOIL(no_input_name) {
-    UNUSED;
-    net->params.input_name = NULL;
-}
-SPOIL(long_name) {
-    UNUSED;
-    char *name = nw_take(net, 300);
-    net->layers[AFFINE].name = memset(name, 'x', 256);
-}
-SPOIL(same_name) {
-    UNUSED;
-    net->layers[POOL].name = "c";
-}
-SPOIL(name_of_the_input) {
-    UNUSED;
-    net->layers[POOL].name = "input";
-}
-SPOIL(unknown_input) {
-    UNUSED;
-    net->layers[ADD].inputs = (net->names[9] = "c", net->names[10] = "q", &net->names[9]);
-}
-SPOIL(itself) {
-    UNUSED;
-    net->layers[ADD].inputs = (net->names[9] = "s", net->names[10] = "c", &net->names[9]);
-}
-SPOIL(a_cycle) {
-    UNUSED;
-    net->names[9] = "s";
-    net->layers[AFFINE].inputs = &net->names[9];
-    net->layers[AFFINE].input_count = 1;
-}
-SPOIL(one_input_to_add) {
-    UNUSED;
-    net->layers[ADD].input_count = 1;
-}
-SPOIL(two_inputs_to_affine) {
-    UNUSED;
-    net->layers[AFFINE].inputs = net->layers[ADD].inputs;
-    net->layers[AFFINE].inputs = (net->names[9] = "c", net->names[10] = "c", &net->names[9]);
-    net->layers[AFFINE].input_count = 2;
-}
-SPOIL(too_many_inputs) {
-    UNUSED;
-    net->layers[ADD].input_count = XN_GRAPH_MAX_INPUTS + 1;
-}
-SPOIL(other_shapes) {
-    UNUSED;
-    net->layers[ADD].inputs = (net->names[9] = "c", net->names[10] = "p", &net->names[9]);
-}
-SPOIL(no_op) {
-    UNUSED;
-    net->layers[ADD].op = XN_OP_COUNT;
-}
-SPOIL(no_weight) {
-    UNUSED;
-    net->layers[CONV].weight = NULL;
-}
-SPOIL(rank_three) {
-    net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 3, 0);
-}
-SPOIL(dense_of_an_image) {
-    net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 0, 0);
-}
-SPOIL(other_channels) {
-    net->layers[CONV].weight = nw_random(net, rng, true, 8, 5, 3, 3);
-}
-SPOIL(large_kernel) {
-    net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 9, 3);
-}
-SPOIL(odd_groups) {
-    UNUSED;
-    net->layers[CONV].window.groups = 3;
-}
-SPOIL(no_stride) {
-    UNUSED;
-    net->layers[CONV].window.stride[1] = 0;
-}
-SPOIL(long_scale) {
-    net->layers[CONV].scale = nw_random(net, rng, true, 9, 0, 0, 0);
-}
-SPOIL(slope_of_a_conv) {
-    net->layers[CONV].slope = nw_random(net, rng, true, 8, 0, 0, 0);
-}
-SPOIL(k_of_reals) {
-    UNUSED;
-    net->layers[CONV].window.mode = XN_MODE_BWN;
-    net->layers[CONV].k_map = true;
-}
-SPOIL(integer_weights) {
-    UNUSED;
-    ((xn_tensor *)net->layers[CONV].weight)->datatype = XN_INT32;
-}
-SPOIL(short_weights) {
-    UNUSED;
-    ((xn_tensor *)net->layers[CONV].weight)->elements--;
-}
-SPOIL(affine_of_nothing) {
-    UNUSED;
-    net->layers[AFFINE].scale = NULL;
-}
-SPOIL(odd_affine) {
-    net->layers[AFFINE].bias = nw_random(net, rng, true, 8, 6, 5, 0);
-}
-SPOIL(no_kernel) {
-    UNUSED;
-    net->layers[POOL].kernel[1] = 0;
-}
-SPOIL(large_pool) {
-    UNUSED;
-    net->layers[POOL].kernel[0] = 7;
-}
-SPOIL(padding_alone) {
-    UNUSED;
-    net->layers[POOL].window.padding[2] = 2;
-}
-SPOIL(negative_padding) {
-    UNUSED;
-    net->layers[POOL].window.padding[0] = -1;
-}
-SPOIL(slice_of_nothing) {
-    UNUSED;
-    net->layers[POOL].op = XN_OP_SLICE;
-    net->layers[POOL].from = net->layers[POOL].to = 3;
-}
-SPOIL(slice_too_far) {
-    UNUSED;
-    net->layers[POOL].op = XN_OP_SLICE;
-    net->layers[POOL].to = 9;
-}
-SPOIL(concat_of_sizes) {
-    other_shapes(net, rng);
-    net->layers[ADD].op = XN_OP_CONCAT;
-}
-SPOIL(gate_of_an_image) {
-    UNUSED;
-    net->layers[ADD].op = XN_OP_MUL;
-}
-SPOIL(no_quantum) {
-    UNUSED;
-    net->layers[POOL].op = XN_OP_QUANTIZE;
-    net->layers[POOL].quantum = NAN;
-}
-SPOIL(clip_turned_round) {
-    UNUSED;
-    net->layers[POOL].op = XN_OP_CLIP;
-    net->layers[POOL].low = 2;
-}
-SPOIL(infinite_slope) {
-    UNUSED;
-    net->layers[POOL].op = XN_OP_PRELU;
-    net->layers[POOL].slope_value = INFINITY;
-}
-SPOIL(signs_of_pictures) {
-    UNUSED;
-    net->params.input_datatype = XN_UINT8;
-}
-SPOIL(sign_of_a_picture) {
-    UNUSED;
-    net->params.input_datatype = XN_UINT8;
-    net->layers[CONV].op = XN_OP_SIGN;
-    net->layers[CONV].weight = NULL;
-}
-SPOIL(input_of_integers) {
-    UNUSED;
-    net->params.input_datatype = XN_INT8;
-}
-SPOIL(input_of_rank_two) {
-    UNUSED;
-    net->params.input_shape.rank = 2;
-}
-SPOIL(input_of_nothing) {
-    UNUSED;
-    net->params.input_shape.dims[1] = 0;
-}
-SPOIL(input_too_large) {
-    UNUSED;
-    net->params.input_shape = (xn_shape){3, {1 << 30, 1 << 30, 1 << 30}};
-}
-SPOIL(unknown_output) {
-    UNUSED;
-    nw_output(net, "z");
-}
-SPOIL(input_as_output) {
-    UNUSED;
-    nw_output(net, "input");
-}
-SPOIL(too_many_outputs) {
-    UNUSED;
-    net->params.output_count = XN_GRAPH_MAX_OUTPUTS + 1;
-}
-SPOIL(odd_precision) {
-    UNUSED;
-    net->params.precision = (xn_precision)7;
-}
+#define SPOIL(name_, ...)                                                                          \
+    static void name_(nw_net *net, xn_rng *rng) {                                                  \
+        (void)rng;                                                                                 \
+        __VA_ARGS__;                                                                               \
+    }
+SPOIL(no_layers, net->params.layer_count = 0)
+SPOIL(too_many_layers, net->params.layer_count = XN_GRAPH_MAX_LAYERS + 1)
+SPOIL(no_name, net->layers[AFFINE].name = "")
+SPOIL(no_input_name, net->params.input_name = NULL)
+SPOIL(long_name, net->layers[AFFINE].name = memset(nw_take(net, 300), 'x', 256))
+SPOIL(same_name, net->layers[POOL].name = "c")
+SPOIL(name_of_the_input, net->layers[POOL].name = "input")
+SPOIL(unknown_input, read(net, ADD, "c", "q"))
+SPOIL(itself, read(net, ADD, "s", "c"))
+SPOIL(a_cycle, read(net, AFFINE, "s", NULL))
+SPOIL(one_input_to_add, net->layers[ADD].input_count = 1)
+SPOIL(two_inputs_to_affine, read(net, AFFINE, "c", "c"))
+SPOIL(too_many_inputs, net->layers[ADD].input_count = XN_GRAPH_MAX_INPUTS + 1)
+SPOIL(other_shapes, read(net, ADD, "c", "p"))
+SPOIL(no_op, net->layers[ADD].op = XN_OP_COUNT)
+SPOIL(no_weight, net->layers[CONV].weight = NULL)
+SPOIL(rank_three, net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 3, 0))
+SPOIL(dense_of_an_image, net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 0, 0))
+SPOIL(other_channels, net->layers[CONV].weight = nw_random(net, rng, true, 8, 5, 3, 3))
+SPOIL(large_kernel, net->layers[CONV].weight = nw_random(net, rng, true, 8, 4, 9, 3))
+SPOIL(odd_groups, net->layers[CONV].window.groups = 3)
+SPOIL(no_stride, net->layers[CONV].window.stride[1] = 0)
+SPOIL(long_scale, net->layers[CONV].scale = nw_random(net, rng, true, 9, 0, 0, 0))
+SPOIL(slope_of_a_conv, net->layers[CONV].slope = nw_random(net, rng, true, 8, 0, 0, 0))
+SPOIL(k_of_reals, net->layers[CONV].window.mode = XN_MODE_BWN; net->layers[CONV].k_map = true)
+SPOIL(integer_weights, ((xn_tensor *)net->layers[CONV].weight)->datatype = XN_INT32)
+SPOIL(short_weights, ((xn_tensor *)net->layers[CONV].weight)->elements--)
+SPOIL(affine_of_nothing, net->layers[AFFINE].scale = NULL)
+SPOIL(odd_affine, net->layers[AFFINE].bias = nw_random(net, rng, true, 8, 6, 5, 0))
+SPOIL(no_kernel, net->layers[POOL].kernel[1] = 0)
+SPOIL(large_pool, net->layers[POOL].kernel[0] = 7)
+SPOIL(padding_alone, net->layers[POOL].window.padding[2] = 2)
+SPOIL(negative_padding, net->layers[POOL].window.padding[0] = -1)
+SPOIL(slice_of_nothing, net->layers[POOL].op = XN_OP_SLICE;
+      net->layers[POOL].from = net->layers[POOL].to = 3)
+SPOIL(slice_too_far, net->layers[POOL].op = XN_OP_SLICE; net->layers[POOL].to = 9)
+SPOIL(concat_of_sizes, other_shapes(net, rng); net->layers[ADD].op = XN_OP_CONCAT)
+SPOIL(gate_of_an_image, net->layers[ADD].op = XN_OP_MUL)
+SPOIL(no_quantum, net->layers[POOL].op = XN_OP_QUANTIZE; net->layers[POOL].quantum = NAN)
+SPOIL(clip_turned_round, net->layers[POOL].op = XN_OP_CLIP; net->layers[POOL].low = 2)
+SPOIL(infinite_slope, net->layers[POOL].op = XN_OP_PRELU; net->layers[POOL].slope_value = INFINITY)
+SPOIL(signs_of_pictures, net->params.input_datatype = XN_UINT8)
+SPOIL(sign_of_a_picture, net->params.input_datatype = XN_UINT8; net->layers[CONV].op = XN_OP_SIGN;
+      net->layers[CONV].weight = NULL)
+SPOIL(input_of_integers, net->params.input_datatype = XN_INT8)
+SPOIL(input_of_rank_two, net->params.input_shape.rank = 2)
+SPOIL(input_of_nothing, net->params.input_shape.dims[1] = 0)
+SPOIL(input_too_large, net->params.input_shape = (xn_shape){3, {1 << 30, 1 << 30, 1 << 30}})
+SPOIL(unknown_output, nw_output(net, "z"))
+SPOIL(input_as_output, nw_output(net, "input"))
+SPOIL(too_many_outputs, net->params.output_count = XN_GRAPH_MAX_OUTPUTS + 1)
+SPOIL(odd_precision, net->params.precision = (xn_precision)7)
 
 static const refusal refusals[] = {
     {"no layers", no_layers, XN_ERR_MALFORMED, "layers", "has 0 layers"},

@@ -1,19 +1,21 @@
 /* What precision fp16 rounds (MODELS.md, section 9): never the network's input, never an output,
  * always what lies between steps; and weights of real convolutions that read such values. On every
  * backend, whatever the layout of the input. */
-#include "nw_net.h"
 #include "nw_random.h"
+#include "nw_text.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static float rounded(float value) {
     return xn_fp16_to_fp32(xn_fp32_to_fp16(value));
 }
 
-static nw_net *half_net(int64_t channels, int64_t height, int64_t width) {
-    nw_net *net = nw_create(channels, height, width);
+static nw_net *half_net(const char *text) {
+    xn_rng rng = {xn_test_seed()};
+    nw_net *net = nw_text(&rng, text);
     net->params.precision = XN_PRECISION_FP16;
     return net;
 }
@@ -39,63 +41,40 @@ static void expect(nw_net *net, float value, const float *want, int count) {
     nw_free(net);
 }
 
-/* A layer of the network's input alone; NHWC is H 2, W 2, C 3. */
-static nw_net *net_of(bool nhwc, xn_op op) {
-    nw_net *net = nhwc ? half_net(2, 2, 3) : half_net(3, 2, 2);
-    if (nhwc)
-        net->params.input_layout = XN_IMAGE_NHWC;
-    xn_layer *l =
-        nw_add(net, op, "y", op == XN_OP_CONCAT || op == XN_OP_ADD ? "input input" : NULL);
-    l->kernel[0] = l->kernel[1] = 1;
-    l->from = 1;
-    l->to = 2;
-    if (op == XN_OP_AFFINE)
-        l->scale = nw_values(net, 3, 1., 1., 1.);
-    if (op == XN_OP_CONV) {
-        l->window.mode = XN_MODE_FLOAT;
-        l->weight = nw_tensor(net, (const float[]){1, 0, 0}, 1, 3, 1, 1);
-    }
-    return net;
-}
-
 START_TEST(the_input_is_not_rounded) {
-    static const xn_op ops[] = {XN_OP_AFFINE,   XN_OP_PRELU,    XN_OP_CONV,
-                                XN_OP_MAX_POOL, XN_OP_AVG_POOL, XN_OP_CONCAT,
-                                XN_OP_SLICE,    XN_OP_FLATTEN,  XN_OP_ADD};
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
-        const float y = ops[i] == XN_OP_ADD ? 0.2f : 0.1f;
-        for (int nhwc = 0; nhwc < 2; nhwc++)
-            expect(net_of(nhwc, ops[i]), 0.1f, (const float[]){y, y, y, y}, 4);
+    static const char *const layers[] = {"affine scale=1,1,1", "prelu",     "conv1 1 float",
+                                         "max_pool1",          "avg_pool1", "concat input input",
+                                         "slice from=1 to=2",  "flatten",   "add input input"};
+    static const char *const inputs[] = {"3x2x2", "2x2x3 nhwc"};
+    for (size_t i = 0; i < 2 * sizeof layers / sizeof *layers; i++) {
+        const char *layer = layers[i / 2];
+        const float y = !strncmp(layer, "add", 3) ? 0.2f : 0.1f;
+        char text[80];
+        snprintf(text, sizeof text, "%s: %s", inputs[i % 2], layer);
+        nw_net *net = half_net(text);
+        if (net->layers[0].weight)
+            net->layers[0].weight = nw_tensor(net, (const float[]){1, 0, 0}, 1, 3, 1, 1);
+        expect(net, 0.1f, (const float[]){y, y, y, y}, 4);
     }
 }
 END_TEST
 
 /* Beside other values in a concat, as a residual, and read twice. */
 START_TEST(the_input_is_not_rounded_in_company) {
+    static const char layers[] = "twice=affine scale=2,2; both=concat input twice; kept=prelu;"
+                                 "other=softmax < both; sum=add twice input; out kept sum other";
     for (int nhwc = 0; nhwc < 2; nhwc++) {
-        nw_net *net = nhwc ? half_net(1, 1, 2) : half_net(2, 1, 1);
-        if (nhwc)
-            net->params.input_layout = XN_IMAGE_NHWC;
-        nw_add(net, XN_OP_AFFINE, "twice", NULL)->scale = nw_values(net, 2, 2., 2.);
-        nw_add(net, XN_OP_CONCAT, "both", "input twice");
-        nw_add(net, XN_OP_PRELU, "kept", NULL);
-        nw_add(net, XN_OP_SOFTMAX, "other", "both");
-        nw_add(net, XN_OP_ADD, "sum", "twice input");
-        nw_output(net, "kept");
-        nw_output(net, "sum");
-        nw_output(net, "other");
+        char text[200];
+        snprintf(text, sizeof text, "%s: %s", nhwc ? "1x1x2 nhwc" : "2x1x1", layers);
         const float sum = 0.2f + 0.1f;
-        expect(net, 0.1f, (const float[]){0.1f, 0.1f, 0.2f, 0.2f, sum, sum}, 4);
+        expect(half_net(text), 0.1f, (const float[]){0.1f, 0.1f, 0.2f, 0.2f, sum, sum}, 4);
     }
 }
 END_TEST
 
 /* 0.1 once rounded is what an average of it is. */
 START_TEST(what_lies_between_steps_is_rounded) {
-    nw_net *net = half_net(1, 1, 1);
-    nw_add(net, XN_OP_PRELU, "relu", NULL);
-    nw_add(net, XN_OP_AVG_POOL, "mean", NULL)->global = true;
-    expect(net, 0.1f, (const float[]){rounded(0.1f)}, 1);
+    expect(half_net("1x1x1: prelu; avg_pool global"), 0.1f, (const float[]){rounded(0.1f)}, 1);
     ck_assert(rounded(0.1f) != 0.1f);
 }
 END_TEST
@@ -103,26 +82,18 @@ END_TEST
 /* Neither its last bits nor its range are those of fp16, whatever makes it and whatever else reads
  * it. */
 START_TEST(outputs_are_not_rounded) {
-    for (int read = 0; read < 2; read++) {
-        nw_net *net = half_net(1, 1, 1);
-        nw_add(net, XN_OP_PRELU, "relu", NULL);
-        nw_add(net, XN_OP_AFFINE, "large", NULL)->scale = nw_values(net, 1, 700000.);
-        if (read)
-            nw_add(net, XN_OP_SIGMOID, "reader", NULL);
-        nw_output(net, "large");
-        expect(net, 0.1f, (const float[]){rounded(0.1f) * 700000}, 1);
-    }
+    static const char *const nets[] = {
+        "1x1x1: prelu; large=affine scale=700000; out large",
+        "1x1x1: prelu; large=affine scale=700000; sigmoid; out large"};
+    for (int i = 0; i < 2; i++)
+        expect(half_net(nets[i]), 0.1f, (const float[]){rounded(0.1f) * 700000}, 1);
 }
 END_TEST
 
 /* The residual is FP16, the sum FP32. */
 START_TEST(a_sum_that_is_an_output_is_not_rounded) {
-    nw_net *net = half_net(1, 1, 1);
-    nw_add(net, XN_OP_PRELU, "relu", NULL);
-    xn_layer *l = nw_add(net, XN_OP_CONV, "c", NULL);
-    l->window.mode = XN_MODE_FLOAT;
-    l->weight = nw_tensor(net, (const float[]){4096}, 1, 1, 1, 1);
-    nw_add(net, XN_OP_ADD, "sum", "c relu");
+    nw_net *net = half_net("1x1x1: relu=prelu; conv1 1 float; add last relu");
+    net->layers[1].weight = nw_tensor(net, (const float[]){4096}, 1, 1, 1, 1);
     expect(net, 3.0f, (const float[]){12291}, 1);
 }
 END_TEST
@@ -131,13 +102,9 @@ END_TEST
  * range does not matter. */
 START_TEST(weights_are_rounded_where_values_are) {
     for (int behind = 0; behind < 2; behind++) {
-        nw_net *net = half_net(1, 1, 1);
-        if (behind)
-            nw_add(net, XN_OP_PRELU, "relu", NULL);
-        xn_layer *l = nw_add(net, XN_OP_CONV, "c", NULL);
-        l->window.mode = XN_MODE_FLOAT;
+        nw_net *net = half_net(behind ? "1x1x1: prelu; conv1 3 float" : "1x1x1: conv1 3 float");
         const float weights[] = {1 + 0x1p-12f, 0x1.fffp100f, 0x1p-100f};
-        l->weight = nw_tensor(net, weights, 3, 1, 1, 1);
+        net->layers[behind].weight = nw_tensor(net, weights, 3, 1, 1, 1);
         expect(net, 1,
                behind ? (const float[]){1, 0x1p101f, 0x1p-100f}
                       : (const float[]){weights[0], weights[1], weights[2]},
@@ -147,8 +114,7 @@ START_TEST(weights_are_rounded_where_values_are) {
 END_TEST
 
 START_TEST(the_network_says_what_was_rounded) {
-    nw_net *net = half_net(1, 1, 1);
-    nw_add(net, XN_OP_PRELU, "relu", NULL);
+    nw_net *net = half_net("1x1x1: prelu");
     xn_network *network = nw_lower(net);
     ck_assert_int_eq(network->precision, XN_PRECISION_FP32); /* nothing lies between */
     xn_network_free(network);

@@ -2,6 +2,7 @@
  * has, and that a step of a batch sees each image's own tensors. */
 #include "nw_net.h"
 
+#include "countdown.h"
 #include "xn_arith.h"
 #include "xn_backend.h"
 #include "xn_mem.h"
@@ -148,25 +149,15 @@ START_TEST(more_images_than_addresses_are_refused) {
 }
 END_TEST
 
-typedef struct countdown {
-    int left;
-} countdown;
-
-static bool counting(void *context, size_t bytes) {
-    countdown *c = context;
-    (void)bytes;
-    return c->left-- != 0;
-}
-
 START_TEST(every_allocation_failed_in_turn) {
     bench b = open_backend("ref");
     xn_step steps[3] = {map_step(0, 1, 2, 3, 3), map_step(1, 2, 2, 3, 3), map_step(2, 3, 2, 3, 3)};
     int fail = 0;
     for (xn_status status = XN_ERR_INTERNAL; status != XN_OK; fail++) {
-        countdown c = {fail};
+        xn_countdown c = {.left = fail};
         xn_program *program = NULL;
         xn_error error = {0};
-        xn_mem_set_hook(counting, &c);
+        xn_mem_set_hook(xn_countdown_hook, &c);
         status = create(&b, steps, 3, 2, &program, &error);
         xn_mem_set_hook(NULL, NULL);
         ck_assert(status == XN_OK || status == XN_ERR_NO_MEMORY || status == XN_ERR_DEVICE_MEMORY);

@@ -1,7 +1,7 @@
 /* The first layers of a picture in bytes, which lowering makes one step of whole numbers
  * (xn_planes.h): ref against a float64 oracle within the definition's bound, and all other backends
  * and instruction sets bit for bit as ref, alone and in company. */
-#include "nw_net.h"
+#include "nw_text.h"
 
 #include "xn_mem.h"
 #include "xn_planes.h"
@@ -236,16 +236,15 @@ END_TEST
 /* What is no picture in bytes, or has weights that no planes hold, is served as before. */
 START_TEST(others_stay) {
     for (int i = 0; i < 4; i++) {
-        nw_net *net = nw_create(3, 8, 8);
-        net->params.input_datatype = i == 1 ? XN_FP32 : XN_UINT8;
-        xn_layer *l = nw_add(net, XN_OP_CONV, "conv", NULL);
+        xn_rng rng = {0};
+        nw_net *net = nw_text(&rng, i == 1   ? "3x8x8: conv 4 float"
+                                    : i == 3 ? "3x8x8 uint8: conv 4 float pad_value=1"
+                                             : "3x8x8 uint8: conv 4 float");
         float *w = nw_take(net, 4 * 27 * sizeof *w);
         for (int n = 0; n < 4 * 27; n++)
             w[n] = (float)n;
         w[5] = i == 2 ? INFINITY : 1;
-        l->window.mode = XN_MODE_FLOAT;
-        l->window.pad_value = i == 3;
-        l->weight = nw_tensor(net, w, 4, 3, 3, 3);
+        net->layers[0].weight = nw_tensor(net, w, 4, 3, 3, 3);
         xn_network *network = nw_lower(net);
         ck_assert_int_eq(network->steps[0].kind, i ? XN_STEP_CONV : XN_STEP_STEM);
         xn_network_free(network);

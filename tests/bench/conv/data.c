@@ -213,9 +213,12 @@ void xn_bench_fill_input(const xn_bench_data *d, const xn_bench_kind *kind, void
             pack_image(&d->conv, image, (uint32_t *)(void *)to);
         else if (kind->input == XN_FP32)
             memcpy(to, image, (size_t)count * sizeof(float));
-        else
+        else if (kind->input == XN_FP16)
             for (int64_t i = 0; i < count; i++)
                 ((uint16_t *)(void *)to)[i] = xn_fp32_to_fp16(image[i]);
+        else /* bytes: the sign is all that counts */
+            for (int64_t i = 0; i < count; i++)
+                to[i] = image[i] >= 0 ? 1 : -1;
     }
 }
 

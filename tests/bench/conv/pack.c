@@ -1,10 +1,7 @@
-/* pack.c: `bench-conv pack`: binarise-and-pack on a GPU, beside reading and copying the same bytes,
- * the layers that begin with it, and those that find their input packed. */
+/* pack.c: `bench-conv time --of pack`: binarise-and-pack on a GPU, beside reading and copying the
+ * same bytes, the layers that begin with it, and those that find their input packed. */
 #include "pack.h"
-#include "bench.h"
-
-static const xn_bench_shape layers[] = {XN_BENCH_RESNET(1), XN_BENCH_RESNET(64),
-                                        XN_BENCH_LAYER(64, 1024, 14)};
+#include "rows.h"
 
 static const xn_column columns[] = {
     {"layer", "images x channels x side", 24, XN_TEXT},
@@ -21,31 +18,27 @@ static const xn_column columns[] = {
     {"verdict", "", 5, XN_TEXT},
 };
 
-static void run_layer(xn_bench_session *s, const xn_bench_shape *shape, int kind_number) {
-    const xn_bench_kind *kind = &xn_bench_kinds[kind_number];
-    char name[XN_BENCH_NAME];
+static void run_row(xn_bench_session *s, const xn_row *r) {
+    const xn_bench_kind *packed_kind = &xn_bench_kinds[XN_BENCH_PACKED_FP16];
     xn_bench_data data;
     xn_figures layer, packed;
+    xn_stats copy, ignored;
     xn_subject subject;
     xn_turns how;
-    xn_bench_name(shape, name);
-    if (!xn_bench_wanted(s, name, shape->images))
-        return;
-    xn_report_doing(s->report, (int)(shape - layers) + 1, XN_COUNT(layers), name);
-    xn_bench_data_make(shape, XN_MODE_XNOR, &data);
-    xn_bench_how(s, &how);
-    if (xn_bench_measure(&s->on, &data, kind, &how, NULL, 0, &layer) &&
-        xn_bench_measure(&s->on, &data, &xn_bench_kinds[XN_BENCH_PACKED_FP16], &how, NULL, 0,
-                         &packed) &&
-        xn_subject_make(&s->on, &data, kind, &subject)) {
-        const double us = xn_bench_pack_us(&subject.conv, shape->images, subject.input, false);
-        const double overlapped =
-            xn_bench_pack_us(&subject.conv, shape->images, subject.input, true);
-        xn_report_row(s->report, XN_T(name), XN_T(xn_datatype_name(kind->input)),
-                      XN_N(xn_bench_pack_read_us(subject.input, subject.in_bytes)), XN_N(us),
+    xn_bench_data_make(&r->shape, XN_MODE_XNOR, &data);
+    xn_bench_how(s, 15, &how);
+    if (xn_bench_measure_one(&s->on, &data, r->kind, &how, NULL, 0, &layer, &copy) &&
+        xn_bench_measure_one(&s->on, &data, packed_kind, &how, NULL, 0, &packed, &ignored)) {
+        xn_subject_make(&s->on, &data, r->kind, &subject);
+        const int64_t images = subject.images;
+        const void *input = subject.io.input;
+        const double us = xn_bench_pack_us(&subject.conv, images, input, false);
+        const double overlapped = xn_bench_pack_us(&subject.conv, images, input, true);
+        xn_report_row(s->report, XN_T(r->name), XN_T(xn_datatype_name(r->kind->input)),
+                      XN_N(xn_bench_pack_read_us(input, subject.in_bytes)), XN_N(us),
                       XN_N(overlapped), XN_N((double)subject.in_bytes / overlapped / 1e6),
-                      XN_N(layer.ours.median), XN_T(layer.path), XN_N(layer.copy.median),
-                      XN_N(packed.ours.median), XN_T(packed.path),
+                      XN_N(layer.us.median), XN_T(layer.path), XN_N(copy.median),
+                      XN_N(packed.us.median), XN_T(packed.path),
                       XN_T(xn_bench_verdict(s, layer.wrong | packed.wrong)));
         xn_subject_free(&subject);
     }
@@ -53,7 +46,6 @@ static void run_layer(xn_bench_session *s, const xn_bench_shape *shape, int kind
 }
 
 void xn_bench_pack(xn_bench_session *s) {
-    const int kinds[] = {XN_BENCH_FP32, XN_BENCH_FP16};
     if (!s->is_cuda)
         xn_bench_fail("pack", "is for a GPU");
     s->wrong += xn_bench_pack_check();
@@ -63,7 +55,7 @@ void xn_bench_pack(xn_bench_session *s) {
         "layer: from real input, pack and all; packed: the same from packed bits, fp16 out; copy:\n"
         "of as many bytes as the layer reads and writes");
     xn_report_table(s->report, columns, XN_COUNT(columns));
-    for (int k = 0; k < XN_COUNT(kinds); k++)
-        for (int i = 0; i < XN_COUNT(layers); i++)
-            run_layer(s, &layers[i], kinds[k]);
+    const xn_row *r;
+    for (int i = 0; (r = xn_rows_next(s, &i));)
+        run_row(s, r);
 }

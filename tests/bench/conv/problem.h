@@ -16,18 +16,9 @@ typedef struct xn_bench_shape {
     int64_t images, channels, side, filters, kernel, stride, padding, dilation, groups;
 } xn_bench_shape;
 
-/* A layer that keeps its channels and its size: 3x3, padding 1. */
-#define XN_BENCH_LAYER(images, channels, side)                                                     \
-    { images, channels, side, channels, 3, 1, 1, 1, 1 }
-/* Those of a ResNet. */
-#define XN_BENCH_RESNET(images)                                                                    \
-    XN_BENCH_LAYER(images, 64, 56), XN_BENCH_LAYER(images, 128, 28),                               \
-        XN_BENCH_LAYER(images, 256, 14), XN_BENCH_LAYER(images, 512, 7)
-
 /* What is read and written, and how it is computed. */
 typedef struct xn_bench_kind {
-    const char *name; /* "fp32 -> fp32" */
-    const char *key;  /* on the command line */
+    const char *name;
     xn_mode mode;
     xn_datatype input, output;
     xn_scaling scaling;
@@ -35,17 +26,8 @@ typedef struct xn_bench_kind {
     bool packed_input, packed_output;
 } xn_bench_kind;
 
-/* Those of mode xnor. */
-enum {
-    XN_BENCH_FP32,          /* K and alpha applied; */
-    XN_BENCH_FP32_ALPHA,    /* alpha alone */
-    XN_BENCH_FP16,          /* K and alpha */
-    XN_BENCH_PACKED_INT32,  /* packed bits in, dots out */
-    XN_BENCH_PACKED_FP16,   /* packed bits in, alpha applied */
-    XN_BENCH_PACKED_PACKED, /* packed bits in, packed bits out */
-    XN_BENCH_DOTS,          /* fp32 in, dots out */
-    XN_BENCH_KINDS
-};
+/* Those that the code names are the first of the table. */
+enum { XN_BENCH_FP32, XN_BENCH_PACKED_FP16, XN_BENCH_DOTS, XN_BENCH_KINDS = 14 };
 extern const xn_bench_kind xn_bench_kinds[XN_BENCH_KINDS];
 
 /* Zero-filled. */

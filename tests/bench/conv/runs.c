@@ -1,10 +1,10 @@
-/* runs.c: `bench-conv runs`: whole runs on GPUs, from host memory to host memory, as the service's
- * workers do them: threads with a stream each, on one GPU and on all there are, batches of items
- * that lie apart. Two ways in turns: as the backend does it, which is without copies where a batch
- * is small, and with a copy an item and an event a stage. */
+/* runs.c: `bench-conv time --of runs`: whole runs on GPUs, from host memory to host memory, as the
+ * service's workers do them: threads with a stream each, on one GPU and on all there are, batches
+ * of items that lie apart. Two ways in turns: as the backend does it, which is without copies where
+ * a batch is small, and with a copy an item and an event a stage. */
 #include "../birealnet.h"
 #include "../clock.h"
-#include "bench.h"
+#include "rows.h"
 
 #include "xn_mem.h"
 #include "xn_rng.h"
@@ -196,7 +196,7 @@ static void play_turn(runner *runners, int count, int way, double seconds, int r
 }
 
 static const xn_column columns[] = {
-    {"work", "work", 20, XN_TEXT},
+    {"work", "work", 28, XN_TEXT},
     {"gpus", "GPUs", 4, 0},
     {"threads", "threads", 7, 0},
     {"items", "items", 5, 0},
@@ -253,8 +253,6 @@ static double run_row(xn_bench_session *s, const bench *b, int gpus, int threads
 
 static void run_work(xn_bench_session *s, bench *b, const work *w) {
     static const struct { int threads, items; } loads[] = {{1, 1}, {8, 1}, {1, 16}, {4, 16}};
-    if (!xn_bench_wanted(s, w->name, 1))
-        return;
     b->work = w;
     for (int i = 0; i < b->gpu_count; i++) {
         gpu *g = &b->gpus[i];
@@ -280,18 +278,16 @@ static void run_work(xn_bench_session *s, bench *b, const work *w) {
 
 /* ---- the works ---- */
 
-static void run_layer(xn_bench_session *s, bench *b, const char *name, xn_bench_shape shape,
-                      xn_datatype input, xn_datatype output) {
-    const xn_bench_kind kind = {.input = input, .output = output, .scaling = XN_SCALING_ALPHA};
-    const int64_t count = xn_bench_weight_count(&shape);
+static void run_layer(xn_bench_session *s, bench *b, const xn_row *r) {
+    const int64_t count = xn_bench_weight_count(&r->shape);
     float *real = xn_bench_take((size_t)count, sizeof *real);
     xn_rng rng = {3};
     for (int64_t i = 0; i < count; i++)
         real[i] = xn_rng_float(&rng);
-    xn_weights *weights = xn_bench_weights(&shape, real);
+    xn_weights *weights = xn_bench_weights(&r->shape, real);
     const xn_weights *const all[] = {weights};
-    work w = {.name = name, .weights = all, .weights_count = 1};
-    w.problem.conv = xn_bench_resolve(&shape, &kind);
+    work w = {.name = r->name, .weights = all, .weights_count = 1};
+    w.problem.conv = xn_bench_resolve(&r->shape, r->kind);
     w.in_bytes = xn_conv_input_bytes(&w.problem.conv);
     w.out_bytes = xn_conv_output_bytes(&w.problem.conv);
     run_work(s, b, &w);
@@ -335,18 +331,11 @@ void xn_bench_runs(xn_bench_session *s) {
     puts("threads: of each GPU; items: of a run, an image each; upload, compute, download: us of a "
          "run, by the device's clock");
     xn_report_table(s->report, columns, XN_COUNT(columns));
-    run_layer(s, &b, "1 ch of 32x32", (xn_bench_shape)XN_BENCH_LAYER(1, 1, 32), XN_FP32, XN_FP32);
-    run_layer(s, &b, "1 ch of 128x128", (xn_bench_shape)XN_BENCH_LAYER(1, 1, 128), XN_FP32,
-              XN_FP32);
-    run_layer(s, &b, "1 ch of 512x512", (xn_bench_shape)XN_BENCH_LAYER(1, 1, 512), XN_FP32,
-              XN_FP32);
-    run_layer(s, &b, "256x14, bytes to fp16", (xn_bench_shape)XN_BENCH_LAYER(1, 256, 14), XN_INT8,
-              XN_FP16);
-    run_layer(s, &b, "1024x14, bytes to fp16", (xn_bench_shape)XN_BENCH_LAYER(1, 1024, 14), XN_INT8,
-              XN_FP16);
-    run_layer(s, &b, "64x56, fp32 to fp32", (xn_bench_shape)XN_BENCH_LAYER(1, 64, 56), XN_FP32,
-              XN_FP32);
-    run_network(s, &b);
+    const xn_row *r;
+    for (int i = 0; (r = xn_rows_next(s, &i));)
+        run_layer(s, &b, r);
+    if (!s->options->only.count)
+        run_network(s, &b);
     for (int i = 1; i < b.gpu_count; i++)
         b.ways[0]->device_close(b.gpus[i].device);
 }

@@ -25,12 +25,12 @@ int bench_echo(const bench_options *o);
 int bench_load(const bench_options *o);
 int bench_json(const bench_options *o);
 int bench_wrk(const bench_options *o);
-int bench_ways(const bench_options *o);
-int bench_network(const bench_options *o);
-int bench_devices(const bench_options *o);
+int bench_compare(const bench_options *o);
 int bench_overload(const bench_options *o);
 int bench_probe(const bench_options *o);
-int bench_cache(const bench_options *o);
+
+/* Ends the program where there is no memory. */
+void *bench_take(size_t bytes);
 
 /* The next word of a list, into text; false at the end. at moves on. */
 bool bench_next_word(const char **at, char *text, size_t size);

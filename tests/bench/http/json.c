@@ -34,13 +34,6 @@ typedef struct result {
     int ok;
 } result;
 
-static void *allocate(size_t bytes) {
-    void *memory = malloc(bytes);
-    if (!memory)
-        xn_bench_fail("json", "no memory");
-    return memory;
-}
-
 static double now_s(void) {
     return 1e-9 * (double)xn_bench_now_ns();
 }
@@ -92,8 +85,8 @@ static body make_body(int index, int64_t values) {
     int64_t row = s->row ? s->row : values;
     values -= values % row;
     body b = {.name = s->name, .note = s->note, .values = values};
-    b.text = allocate((size_t)values * 40 + 1000);
-    b.expected = allocate((size_t)values * sizeof *b.expected);
+    b.text = bench_take((size_t)values * 40 + 1000);
+    b.expected = bench_take((size_t)values * sizeof *b.expected);
     uint64_t state = 20200728;
     size_t n = (size_t)sprintf(b.text,
                                "{\"weights\": \"edge\", \"input\": {\"shape\": [1, 1, %lld, %lld], "
@@ -145,7 +138,7 @@ static double resident_mib(void) {
 static result measure(const body *b, int jansson, int runs) {
     static double seconds[MAX_RUNS];
     double before = resident_mib();
-    float *values = jansson ? NULL : allocate((size_t)b->values * sizeof *values);
+    float *values = jansson ? NULL : bench_take((size_t)b->values * sizeof *values);
     result r = {.ok = 1};
     for (int i = 0; i < runs && r.ok; i++) {
         double start = now_s();

@@ -32,10 +32,7 @@ typedef struct ol_shape {
     const char *mode;
 } ol_shape;
 
-const ol_shape *ol_shape_find(const char *name); /* NULL: no such workload */
-extern const char ol_shape_names[];              /* for messages */
-/* Random 3x3 weights under that name. False with a line on stderr. */
-bool ol_put_weights(const char *name, int filters, int channels, const struct sockaddr_in *server);
+const ol_shape *ol_shape_named(const char *name);
 
 typedef struct ol_message {
     char *bytes; /* head and body */
@@ -44,13 +41,25 @@ typedef struct ol_message {
     size_t output_bytes;
     size_t stamp_at; /* where each request has OL_STAMP bytes of its own; 0: all are the same */
     bool any_length; /* a 200 is right, whatever it holds */
-    size_t variants; /* so many of that length lie in bytes: connections have theirs; 0: one */
+    size_t variants; /* so many of that length lie in bytes: connections have theirs */
 } ol_message;
 
 enum { OL_STAMP = sizeof(uint64_t), OL_STAMPS = 64 };
 
-/* Registers the weights, builds the request and asks it once. False with a line on stderr. */
-bool ol_message_make(const ol_shape *shape, const struct sockaddr_in *server, ol_message *out);
+void ol_fill(float *values, size_t count, uint64_t seed); /* random */
+
+/* Head, JSON and values, `variants` times one behind the other. */
+void ol_message_build(const char *method, const char *path, const char *json, const void *values,
+                      size_t bytes, size_t variants, ol_message *out);
+/* Registers the weights of a workload, builds its request, asks it once and keeps the output. */
+void ol_message_make(const ol_shape *shape, const struct sockaddr_in *server, ol_message *out);
+/* Random 3x3 weights under that name. */
+void ol_put_weights(const char *name, int filters, int channels, const struct sockaddr_in *server);
+/* The answer to it, owned by the caller; the program ends where that is no success. */
+char *ol_ask(const ol_message *message, size_t variant, const struct sockaddr_in *server,
+             size_t *length);
+/* The last output_bytes of the first answer: every other must hold them. */
+void ol_keep_output(ol_message *message, const struct sockaddr_in *server);
 void ol_message_free(ol_message *message);
 
 /* ---- what happened ---- */
@@ -170,9 +179,11 @@ enum { OL_ROUNDS = 64 };
 typedef struct ol_rounds {
     double rate[OL_ROUNDS]; /* good answers a second */
     double p50_us[OL_ROUNDS], p99_us[OL_ROUNDS], compute_us[OL_ROUNDS];
-    double failures; /* of all rounds: every answer that was not good */
+    double cpu_us[OL_ROUNDS]; /* of the server's process, for a good answer */
+    double failures;          /* of all rounds: every answer that was not good */
 } ol_rounds;
-void ol_play_round(ol_plan *plan, int round, ol_rounds *out);
+void ol_play_round(ol_plan *plan, pid_t server, int round, ol_rounds *out);
+int bench_rounds(const bench_options *options); /* at most OL_ROUNDS */
 /* Answers that were wrong, lost or without Retry-After. */
 uint64_t ol_faults(const ol_counts *counts);
 double ol_ms(const xn_histogram *h, double share);

@@ -87,7 +87,7 @@ static size_t pieces_of(ol_conn *conn, struct iovec out[3]) {
     const size_t stamp = message->stamp_at ? OL_STAMP : 0;
     const size_t lengths[] = {message->stamp_at, stamp,
                               message->length - message->stamp_at - stamp};
-    const size_t variant = message->variants ? (size_t)number_of(conn) % message->variants : 0;
+    const size_t variant = (size_t)number_of(conn) % message->variants;
     char *const bytes = message->bytes + variant * message->length;
     char *const pieces[] = {bytes, (char *)&conn->stamp, bytes + message->stamp_at + stamp};
     size_t count = 0, skip = conn->sent;

@@ -1,5 +1,5 @@
-/* load_message.c: the workloads of bench-http load. Weights are registered under a name, the
- * request is built once, and its first answer is what every later one is compared with. */
+/* load_message.c: requests: their bytes, what the first answer to one is, and the workloads that
+ * bench-http load and others name. */
 #include "load.h"
 
 #include <stdio.h>
@@ -14,119 +14,109 @@ static const ol_shape shapes[] = {{"4k", 1, 32, 1, "xnor"},
                                   {"layer", 64, 16, 64, "xnor"},
                                   {"slow", 64, 56, 64, "xnor"},
                                   {"heavy", 128, 14, 128, "float"}};
-const char ol_shape_names[] = "4k, 64k, layer, slow, heavy";
 
-const ol_shape *ol_shape_find(const char *name) {
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+const ol_shape *ol_shape_named(const char *name) {
+    for (int i = 0; i < XN_COUNT(shapes); i++)
         if (!strcmp(shapes[i].name, name))
             return &shapes[i];
-    return NULL;
+    xn_bench_fail("--workloads must be of 4k, 64k, layer, slow, heavy, not", name);
 }
 
-static void fill(float *values, size_t count, uint64_t seed) {
+void ol_fill(float *values, size_t count, uint64_t seed) {
     xn_rng rng = {seed};
     for (size_t i = 0; i < count; i++)
         values[i] = xn_rng_float(&rng);
 }
 
-/* Head, text and values in one piece. */
-static char *join(const char *head, const char *text, const void *values, size_t bytes,
-                  size_t *length) {
-    size_t head_length = strlen(head), text_length = strlen(text);
-    char *all = malloc(head_length + text_length + bytes);
-    if (!all)
-        return NULL;
-    memcpy(all, head, head_length);
-    memcpy(all + head_length, text, text_length);
-    memcpy(all + head_length + text_length, values, bytes);
-    *length = head_length + text_length + bytes;
-    return all;
-}
+/* ---- messages ---- */
 
-bool ol_put_weights(const char *name, int filters, int channels, const struct sockaddr_in *server) {
-    size_t count = (size_t)filters * (size_t)channels * 9, length = 0, got = 0;
-    size_t bytes = count * sizeof(float);
-    char head[256], text[256];
-    float *values = malloc(bytes);
-    if (!values)
-        return false;
-    fill(values, count, 11);
-    snprintf(text, sizeof text,
-             "{\"weights\": {\"shape\": [%d, %d, 3, 3], \"datatype\": \"FP32\", \"parameters\": "
-             "{\"binary_data_size\": %zu}}}",
-             filters, channels, bytes);
-    snprintf(head, sizeof head,
-             "PUT /weights/%s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-             "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %zu\r\n"
-             "Content-Length: %zu\r\n\r\n",
-             name, strlen(text), strlen(text) + bytes);
-    char *all = join(head, text, values, bytes, &length);
-    char *answer = all ? bench_exchange(server, all, length, &got) : NULL;
-    bool ok =
-        answer && (!strncmp(answer, "HTTP/1.1 201", 12) || !strncmp(answer, "HTTP/1.1 200", 12));
-    if (answer && !ok)
-        fprintf(stderr, "bench-http load: PUT: %.300s\n", answer);
-    free(answer);
-    free(all);
-    free(values);
-    return ok;
-}
-
-static char *build(const ol_shape *shape, const char *connection, const float *values,
-                   ol_message *out, size_t *length) {
-    size_t bytes = (size_t)shape->channels * (size_t)shape->side * (size_t)shape->side * 4;
-    char head[512], text[256];
-    snprintf(text, sizeof text,
-             "{\"input\": {\"shape\": [1, %d, %d, %d], \"datatype\": \"FP32\", \"parameters\": "
-             "{\"binary_data_size\": %zu}}, \"weights\": \"%s\", \"padding\": 1, \"mode\": "
-             "\"%s\"}",
-             shape->channels, shape->side, shape->side, bytes, shape->name, shape->mode);
-    out->body_length = strlen(text) + bytes;
-    snprintf(
+void ol_message_build(const char *method, const char *path, const char *json, const void *values,
+                      size_t bytes, size_t variants, ol_message *out) {
+    const size_t json_length = strlen(json);
+    char head[512];
+    *out = (ol_message){.body_length = json_length + bytes, .variants = variants};
+    const size_t head_length = (size_t)snprintf(
         head, sizeof head,
-        "POST /conv HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/octet-stream\r\n"
+        "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/octet-stream\r\n"
         "Inference-Header-Content-Length: %zu\r\nContent-Length: %zu\r\n\r\n",
-        connection, strlen(text), out->body_length);
-    return join(head, text, values, bytes, length);
-}
-
-/* Keeps the output's bytes of the first answer. */
-static bool keep_output(const ol_shape *shape, const char *answer, size_t length, ol_message *out) {
-    out->output_bytes = (size_t)shape->filters * (size_t)shape->side * (size_t)shape->side * 4;
-    if (strncmp(answer, "HTTP/1.1 200", 12) || length < out->output_bytes) {
-        fprintf(stderr, "bench-http load: the first answer: %.300s\n", answer);
-        return false;
+        method, path, json_length, out->body_length);
+    out->length = head_length + out->body_length;
+    out->bytes = bench_take(out->length * variants);
+    for (size_t i = 0; i < variants; i++) {
+        char *to = out->bytes + i * out->length;
+        memcpy(to, head, head_length);
+        memcpy(to + head_length, json, json_length);
+        memcpy(to + head_length + json_length, values, bytes);
     }
-    out->output = malloc(out->output_bytes);
-    if (!out->output)
-        return false;
-    memcpy(out->output, answer + length - out->output_bytes, out->output_bytes);
-    return true;
-}
-
-bool ol_message_make(const ol_shape *shape, const struct sockaddr_in *server, ol_message *out) {
-    size_t count = (size_t)shape->channels * (size_t)shape->side * (size_t)shape->side;
-    size_t length = 0, got = 0;
-    *out = (ol_message){0};
-    float *values = malloc(count * sizeof *values);
-    if (!values || !ol_put_weights(shape->name, shape->filters, shape->channels, server)) {
-        free(values);
-        return false;
-    }
-    fill(values, count, 7);
-    char *first = build(shape, "Connection: close\r\n", values, out, &length);
-    char *answer = first ? bench_exchange(server, first, length, &got) : NULL;
-    bool ok = answer && keep_output(shape, answer, got, out);
-    if (ok)
-        out->bytes = build(shape, "", values, out, &out->length);
-    free(answer);
-    free(first);
-    free(values);
-    return ok && out->bytes;
 }
 
 void ol_message_free(ol_message *message) {
     free(message->bytes);
     free(message->output);
     *message = (ol_message){0};
+}
+
+char *ol_ask(const ol_message *message, size_t variant, const struct sockaddr_in *server,
+             size_t *length) {
+    static const char closes[] = "Connection: close\r\n";
+    const char *bytes = message->bytes + variant * message->length;
+    const size_t line = strcspn(bytes, "\n") + 1, more = sizeof closes - 1;
+    char *all = bench_take(message->length + more);
+    memcpy(all, bytes, line);
+    memcpy(all + line, closes, more);
+    memcpy(all + line + more, bytes + line, message->length - line);
+    char *answer = bench_exchange(server, all, message->length + more, length);
+    free(all);
+    if (!answer || strncmp(answer, "HTTP/1.1 20", 11) != 0) {
+        fprintf(stderr, "%.*s: %.600s\n", (int)line - 2, bytes, answer ? answer : "no answer");
+        xn_bench_fail("the first request", "it failed");
+    }
+    return answer;
+}
+
+void ol_keep_output(ol_message *message, const struct sockaddr_in *server) {
+    size_t length = 0;
+    char *answer = ol_ask(message, 0, server, &length);
+    if (length < message->output_bytes)
+        xn_bench_fail("the first answer", "it is too short");
+    message->output = bench_take(message->output_bytes);
+    memcpy(message->output, answer + length - message->output_bytes, message->output_bytes);
+    free(answer);
+}
+
+/* ---- workloads ---- */
+
+void ol_put_weights(const char *name, int filters, int channels, const struct sockaddr_in *server) {
+    const size_t count = (size_t)filters * (size_t)channels * 9, bytes = count * sizeof(float);
+    char path[128], json[256];
+    float *values = bench_take(bytes);
+    ol_message message;
+    ol_fill(values, count, 11);
+    snprintf(path, sizeof path, "/weights/%s", name);
+    snprintf(json, sizeof json,
+             "{\"weights\": {\"shape\": [%d, %d, 3, 3], \"datatype\": \"FP32\", \"parameters\": "
+             "{\"binary_data_size\": %zu}}}",
+             filters, channels, bytes);
+    ol_message_build("PUT", path, json, values, bytes, 1, &message);
+    free(ol_ask(&message, 0, server, NULL));
+    ol_message_free(&message);
+    free(values);
+}
+
+void ol_message_make(const ol_shape *shape, const struct sockaddr_in *server, ol_message *out) {
+    const size_t pixels = (size_t)shape->side * (size_t)shape->side;
+    const size_t count = (size_t)shape->channels * pixels, bytes = count * sizeof(float);
+    char json[256];
+    float *values = bench_take(bytes);
+    ol_put_weights(shape->name, shape->filters, shape->channels, server);
+    ol_fill(values, count, 7);
+    snprintf(json, sizeof json,
+             "{\"input\": {\"shape\": [1, %d, %d, %d], \"datatype\": \"FP32\", \"parameters\": "
+             "{\"binary_data_size\": %zu}}, \"weights\": \"%s\", \"padding\": 1, \"mode\": "
+             "\"%s\"}",
+             shape->channels, shape->side, shape->side, bytes, shape->name, shape->mode);
+    ol_message_build("POST", "/conv", json, values, bytes, 1, out);
+    out->output_bytes = (size_t)shape->filters * pixels * sizeof(float);
+    ol_keep_output(out, server);
+    free(values);
 }

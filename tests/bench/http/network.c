@@ -1,10 +1,9 @@
-/* network.c: `bench-http network`: a whole network over HTTP, Bi-Real-18 of random weights for
- * pictures of 224x224 as bytes, beside the echo ceiling with the same bodies, by the same
- * generator, in turns, round after round. The first answers' logits are compared with ref's; every
- * other must be a 200 of the same length. The ceiling sends each body back, xnord 4,000 bytes an
- * image. */
+/* network.c: a work of `bench-http compare`: a whole network over HTTP, Bi-Real-18 of random
+ * weights for pictures of 224x224 as bytes, beside the echo ceiling with the same bodies. The first
+ * answers' logits are compared with ref's; every other must be a 200 of the same length. The
+ * ceiling sends each body back, xnord 4,000 bytes an image. */
 #include "../birealnet.h"
-#include "load.h"
+#include "compare.h"
 
 #include "xn_mem.h"
 #include "xn_program.h"
@@ -16,10 +15,6 @@
 
 enum { SIDE = 224, PIXELS = SIDE * SIDE * 3, CLASSES = XN_BIREALNET_CLASSES };
 enum { MOST_IMAGES = 8, PICTURES = 2 }; /* a batch has the same ones several times: ref is slow */
-enum { XNORD, ECHO, SERVERS, HEAD = 512 };
-
-static const char *const names[SERVERS] = {"xnord", "echo"};
-static const char *const paths[SERVERS] = {"/v2/models/birealnet/infer", "/"};
 
 /* How images are sent. Raw bodies are of one image. */
 typedef struct body_kind {
@@ -29,42 +24,12 @@ typedef struct body_kind {
 } body_kind;
 
 static const body_kind bodies[] = {
-    {"raw", true, 1}, {"OIP", false, 1}, {"OIP", false, MOST_IMAGES}};
+    {"raw, 1 image", true, 1}, {"OIP, 1 image", false, 1}, {"OIP, 8 images", false, MOST_IMAGES}};
 
-typedef struct bench {
-    const bench_options *o;
-    bench_process processes[SERVERS];
-    struct sockaddr_in servers[SERVERS];
+typedef struct pictures {
     unsigned char *pixels; /* of PICTURES */
     float *logits;         /* of each of them, by ref */
-    int rounds, failures;
-    xn_report report;
-} bench;
-
-static const xn_column columns[] = {
-    {"form", "form", 4, XN_TEXT},
-    {"images", "images", 6, 0},
-    {"body_bytes", "body bytes", 10, 0},
-    {"connections", "conns", 5, 0},
-    {"server", "server", 6, XN_TEXT},
-    {"requests_per_second", "requests/s", 10, 1},
-    {"least_per_second", "least", 9, 1},
-    {"most_per_second", "most", 9, 1},
-    {"images_per_second", "images/s", 9, 1},
-    {"megabytes_per_second", "MB/s in", 9, 1},
-    {"percent_of_echo", "% of echo", 9, 1},
-    {"p50_ms", "p50 ms", 9, 2},
-    {"p99_ms", "p99 ms", 9, 2},
-    {"compute_ms", "compute ms", 10, 2},
-    {"failures", "failures", 8, 0},
-};
-
-static void *take(size_t bytes) {
-    void *memory = malloc(bytes);
-    if (!memory)
-        xn_bench_fail("network", "no memory");
-    return memory;
-}
+} pictures;
 
 /* ---- what the answers must be ---- */
 
@@ -73,11 +38,11 @@ static void must(xn_status status, const xn_error *error) {
         xn_bench_fail("ref", error->message);
 }
 
-static void run_on_ref(const xn_network *network, bench *b) {
+static void run_on_ref(const xn_network *network, const pictures *b) {
     const xn_backend *ref = xn_backend_find("ref");
     const xn_batch_item item = {b->pixels, b->logits, PICTURES};
     const size_t count = (size_t)network->weights_count;
-    xn_prepared **prepared = take(count * sizeof *prepared);
+    xn_prepared **prepared = bench_take(count * sizeof *prepared);
     const xn_prepared *const *weights = (const xn_prepared *const *)prepared;
     xn_device *device = NULL;
     xn_stream *stream = NULL;
@@ -101,7 +66,7 @@ static void run_on_ref(const xn_network *network, bench *b) {
 }
 
 /* All but the last layer is exact (birealnet.h). */
-static bool is_right(const bench *b, const char *answer, size_t length, int images) {
+static bool is_right(const pictures *b, const char *answer, size_t length, int images) {
     const size_t known = (size_t)PICTURES * CLASSES, count = (size_t)images * CLASSES;
     const size_t bytes = count * sizeof(float);
     float most = 0;
@@ -120,99 +85,30 @@ static bool is_right(const bench *b, const char *answer, size_t length, int imag
 
 /* ---- requests ---- */
 
-static void make_message(const bench *b, const body_kind *body, int server, const char *connection,
-                         ol_message *out) {
-    char json[HEAD] = "", head[HEAD];
+static void make_message(const pictures *b, const body_kind *body, bool is_echo, ol_message *out) {
     const size_t values = (size_t)body->images * PIXELS;
+    char json[512] = "";
+    unsigned char *pixels = bench_take(values);
+    for (int i = 0; i < body->images; i++)
+        memcpy(pixels + (size_t)i * PIXELS, b->pixels + (size_t)(i % PICTURES) * PIXELS, PIXELS);
     if (!body->raw)
         snprintf(json, sizeof json,
                  "{\"inputs\": [{\"name\": \"input\", \"datatype\": \"UINT8\", \"shape\": [%d, %d, "
                  "%d, 3], \"parameters\": {\"binary_data_size\": %zu}}], \"parameters\": "
                  "{\"binary_data_output\": true}}",
                  body->images, SIDE, SIDE, values);
-    const size_t json_length = strlen(json);
-    out->body_length = json_length + values;
-    snprintf(head, sizeof head,
-             "POST %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Type: application/octet-stream\r\n"
-             "Inference-Header-Content-Length: %zu\r\nContent-Length: %zu\r\n\r\n",
-             paths[server], connection, json_length, out->body_length);
-    const size_t head_length = strlen(head);
-    out->length = head_length + out->body_length;
-    out->bytes = take(out->length);
-    memcpy(out->bytes, head, head_length);
-    memcpy(out->bytes + head_length, json, json_length);
-    for (int i = 0; i < body->images; i++)
-        memcpy(out->bytes + head_length + json_length + (size_t)i * PIXELS,
-               b->pixels + (size_t)(i % PICTURES) * PIXELS, PIXELS);
-    out->output = NULL;
-    out->output_bytes =
-        server == ECHO ? out->body_length : (size_t)body->images * CLASSES * sizeof(float);
+    ol_message_build("POST", is_echo ? "/" : "/v2/models/birealnet/infer", json, pixels, values, 1,
+                     out);
+    out->output_bytes = is_echo ? out->body_length : (size_t)body->images * CLASSES * sizeof(float);
+    free(pixels);
 }
 
-static void check_first(const bench *b, const body_kind *body) {
-    ol_message message;
+static void check_first(const pictures *b, const body_kind *body, const bench_side *side) {
     size_t length = 0;
-    make_message(b, body, XNORD, "Connection: close\r\n", &message);
-    char *answer = bench_exchange(&b->servers[XNORD], message.bytes, message.length, &length);
-    if (!answer || !is_right(b, answer, length, body->images)) {
-        fprintf(stderr, "the answer to %d images, %s: %.600s\n", body->images, body->form,
-                answer ? answer : "none");
-        xn_bench_fail("xnord", "its logits are not ref's");
-    }
+    char *answer = ol_ask(&side->message, 0, &side->server, &length);
+    if (!is_right(b, answer, length, body->images))
+        xn_bench_fail(body->form, "xnord's logits are not ref's");
     free(answer);
-    ol_message_free(&message);
-}
-
-/* ---- measuring ---- */
-
-static ol_plan plan_of(const bench *b, int server, int connections) {
-    bench_options o = *b->o;
-    const int threads = o.threads ? o.threads : sysconf(_SC_NPROCESSORS_ONLN) > 4 ? 4 : 1;
-    o.connections = connections;
-    o.threads = threads < connections ? threads : connections;
-    o.seconds = o.seconds > 0 ? o.seconds : 5;
-    o.rate = 0; /* a closed loop */
-    return ol_plan_of(&o, &b->servers[server]);
-}
-
-static void report(bench *b, const body_kind *body, const ol_plan *plans, ol_rounds *all) {
-    xn_stats rates[SERVERS];
-    for (int i = 0; i < SERVERS; i++)
-        rates[i] = xn_stats_of(all[i].rate, b->rounds);
-    for (int i = 0; i < SERVERS; i++) {
-        const double rate = rates[i].median, bytes = (double)plans[i].message.body_length;
-        b->failures += all[i].failures > 0;
-        xn_report_row(
-            &b->report, XN_T(body->form), XN_N(body->images), XN_N(bytes),
-            XN_N(plans[i].connections), XN_T(names[i]), XN_N(rate), XN_N(rates[i].least),
-            XN_N(all[i].rate[b->rounds - 1]), XN_N(rate * body->images), XN_N(rate * bytes / 1e6),
-            XN_N(100 * rate / rates[ECHO].median),
-            XN_N(1e-3 * xn_stats_of(all[i].p50_us, b->rounds).median),
-            XN_N(1e-3 * xn_stats_of(all[i].p99_us, b->rounds).median),
-            XN_N(i == XNORD ? 1e-3 * xn_stats_of(all[i].compute_us, b->rounds).median : NAN),
-            XN_N(all[i].failures));
-    }
-}
-
-static void run_body(bench *b, const body_kind *body, int connections) {
-    static ol_rounds all[SERVERS];
-    ol_plan plans[SERVERS];
-    memset(all, 0, sizeof all);
-    for (int i = 0; i < SERVERS; i++) {
-        plans[i] = plan_of(b, i, connections);
-        make_message(b, body, i, "", &plans[i].message);
-    }
-    for (int round = 0; round < b->rounds; round++) {
-        char doing[64];
-        snprintf(doing, sizeof doing, "round of %s, %d images, %d connections", body->form,
-                 body->images, connections);
-        xn_report_doing(&b->report, round + 1, b->rounds, doing);
-        for (int i = 0; i < SERVERS; i++)
-            ol_play_round(&plans[i], round, &all[i]);
-    }
-    report(b, body, plans, all);
-    for (int i = 0; i < SERVERS; i++)
-        ol_message_free(&plans[i].message);
 }
 
 /* ---- the servers ---- */
@@ -243,44 +139,40 @@ void bench_birealnet_start(bench_process *p, const bench_options *o, const xn_bi
     remove_folder(folder);
 }
 
-static void make_expected(bench *b, const xn_birealnet *net) {
+static void make_expected(pictures *b, const xn_birealnet *net) {
     xn_network *network = xn_birealnet_lower(net);
     xn_rng rng = {8};
-    b->pixels = take(PICTURES * PIXELS);
-    b->logits = take(PICTURES * CLASSES * sizeof(float));
+    b->pixels = bench_take(PICTURES * PIXELS);
+    b->logits = bench_take(PICTURES * CLASSES * sizeof(float));
     for (size_t i = 0; i < PICTURES * PIXELS; i++)
         b->pixels[i] = (unsigned char)xn_rng_next(&rng);
     run_on_ref(network, b);
     xn_network_free(network);
 }
 
-int bench_network(const bench_options *o) {
+double bench_network(const bench_options *o, xn_report *report, const char *name) {
     static const int connections[] = {1, 8, 32};
-    const xn_precision precision = o->fp16 ? XN_PRECISION_FP16 : XN_PRECISION_FP32;
-    bench b = {.o = o, .rounds = o->rounds < OL_ROUNDS ? o->rounds : OL_ROUNDS};
-    xn_birealnet *net = xn_birealnet_make(SIDE, precision);
-    char backend[32];
+    bench_contest c = {.o = o, .report = report, .hits = NAN};
+    bench_side *ours = &c.sides[c.count++];
+    xn_birealnet *net = xn_birealnet_make(SIDE, o->fp16 ? XN_PRECISION_FP16 : XN_PRECISION_FP32);
+    pictures b;
+    (void)name;
     make_expected(&b, net);
-    bench_birealnet_start(&b.processes[XNORD], o, net, NULL, &b.servers[XNORD]);
-    bench_daemon_ready(&b.servers[XNORD], backend, sizeof backend);
+    ours->name = "xnord";
+    bench_birealnet_start(&ours->process, o, net, NULL, &ours->server);
     xn_birealnet_free(net);
-    bench_echo_start(&b.processes[ECHO], o, &b.servers[ECHO]);
-    xn_report_open(&b.report, o->json);
-    printf("Bi-Real-18, %dx%dx3 bytes to logits, %s; xnord backend %s, %ld cores; medians of %d "
-           "rounds\n",
-           SIDE, SIDE, xn_precision_name(precision), backend, sysconf(_SC_NPROCESSORS_ONLN),
-           b.rounds);
-    xn_report_table(&b.report, columns, XN_COUNT(columns));
+    bench_echo_side(o, &c.sides[c.count++]);
     for (int i = 0; i < XN_COUNT(bodies); i++) {
-        check_first(&b, &bodies[i]);
-        for (int c = 0; c < XN_COUNT(connections); c++)
-            if (!o->connections || o->connections == connections[c])
-                run_body(&b, &bodies[i], connections[c]);
+        c.work = bodies[i].form;
+        c.images = bodies[i].images;
+        for (int k = 0; k < c.count; k++)
+            make_message(&b, &bodies[i], c.sides[k].is_echo, &c.sides[k].message);
+        check_first(&b, &bodies[i], ours);
+        bench_compare_sides(&c, connections, XN_COUNT(connections));
+        bench_contest_next(&c);
     }
-    xn_report_close(&b.report);
-    for (int i = 0; i < SERVERS; i++)
-        bench_process_stop(&b.processes[i]);
+    bench_contest_end(&c);
     free(b.pixels);
     free(b.logits);
-    return b.failures ? 1 : 0;
+    return c.failures;
 }

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LOADS = 8, ROUNDS = 64, CPUS_TEXT = 512 };
+enum { LOADS = 8, ROUNDS = OL_ROUNDS, CPUS_TEXT = 512 };
 
 /* What is asked for, at a multiple of capacity. */
 static double target_of(double load) {
@@ -192,17 +192,14 @@ static void report(bench *b, const char *workload) {
 static void run_workload(bench *b, const char *name) {
     bench_process daemon;
     struct sockaddr_in address;
-    const ol_shape *shape = ol_shape_find(name);
-    if (!shape)
-        xn_bench_fail("--workloads must be of", ol_shape_names);
+    const ol_shape *shape = ol_shape_named(name);
     bench_options of_load = b->daemon;
     of_load.connections = of_load.sources = 0;
     of_load.rate = 0;
     of_load.seconds = (b->o->seconds > 0 ? b->o->seconds : 3) + b->o->warmup;
     bench_daemon_start(&daemon, &b->daemon, NULL, &address);
     ol_plan closed = ol_plan_of(&of_load, &address);
-    if (!ol_message_make(shape, &address, &closed.message))
-        xn_bench_fail(name, "the daemon did not answer");
+    ol_message_make(shape, &address, &closed.message);
     for (int round = 0; round < b->rounds; round++)
         one_round(b, name, round, &closed, daemon.pid);
     bench_process_stop(&daemon);
@@ -234,7 +231,7 @@ int bench_overload(const bench_options *o) {
     const char *loads = o->loads, *workloads = o->workloads ? o->workloads : "4k 64k slow";
     char word[32];
     b.o = o;
-    b.rounds = o->rounds < ROUNDS ? o->rounds : ROUNDS;
+    b.rounds = bench_rounds(o);
     while (b.load_count < LOADS && bench_next_word(&loads, word, sizeof word))
         b.loads[b.load_count++] = strtod(word, NULL);
     share_cores(&b);

@@ -43,9 +43,7 @@ static void make_request(bench *b) {
              "Content-Length: %zu\r\n\r\n",
              body);
     b->length = strlen(head) + body;
-    b->request = malloc(b->length + sizeof number + 1);
-    if (!b->request)
-        xn_bench_fail("probe", "no memory");
+    b->request = bench_take(b->length + sizeof number + 1);
     char *at = put(put(b->request, head), start);
     for (int i = 0; i < HEIGHT * WIDTH; i++)
         at = put(at, number);

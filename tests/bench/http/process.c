@@ -18,6 +18,13 @@
 
 enum { START_SECONDS = 60, MOST_ARGUMENTS = 64 };
 
+void *bench_take(size_t bytes) {
+    void *memory = malloc(bytes ? bytes : 1);
+    if (!memory)
+        xn_bench_fail("bench-http", "no memory");
+    return memory;
+}
+
 bool bench_next_word(const char **at, char *text, size_t size) {
     const char *start = *at + strspn(*at, " ,");
     const size_t length = strcspn(start, " ,");
@@ -66,9 +73,7 @@ static void *drain(void *context) {
 
 static void drain_aside(int fd) {
     pthread_t thread;
-    int *own = malloc(sizeof *own);
-    if (!own)
-        xn_bench_fail("process", "no memory");
+    int *own = bench_take(sizeof *own);
     *own = fd;
     if (pthread_create(&thread, NULL, drain, own))
         xn_bench_fail("process", "no thread");

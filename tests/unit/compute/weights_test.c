@@ -1,4 +1,5 @@
 /* Kernel weights: the normative bit layout, alpha, and what is refused. */
+#include "countdown.h"
 #include "xn_mem.h"
 #include "xn_test.h"
 #include "xn_weights.h"
@@ -289,24 +290,13 @@ START_TEST(bad_tensors_are_refused) {
 }
 END_TEST
 
-typedef struct countdown {
-    int left, calls;
-} countdown;
-
-static bool counting(void *context, size_t bytes) {
-    countdown *c = context;
-    (void)bytes;
-    c->calls++;
-    return c->left-- != 0;
-}
-
 /* Fails allocation 0, 1, ... until creation succeeds; returns how many allocations it takes. */
 static int fail_each_in_turn(const xn_tensor *weights, const xn_tensor *channel) {
     for (int fail = 0;; fail++) {
-        countdown c = {.left = fail};
+        xn_countdown c = {.left = fail};
         xn_weights *made = NULL;
         xn_error error = {0};
-        xn_mem_set_hook(counting, &c);
+        xn_mem_set_hook(xn_countdown_hook, &c);
         const xn_weights_parts parts = {weights, channel, channel, channel, channel};
         xn_status status = xn_weights_create_parts(&parts, &made, &error);
         xn_mem_set_hook(NULL, NULL);

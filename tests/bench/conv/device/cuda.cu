@@ -117,45 +117,6 @@ static unsigned blocks_of(size_t count) {
     return (unsigned)((count + 255) / 256);
 }
 
-static __global__ void fill_kernel(float *v, size_t count) {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    uint64_t z = (i + 77) * 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    if (i < count)
-        v[i] = (float)(int32_t)((z ^ z >> 27) * 0x94d049bb133111ebu >> 32) * 0x1p-31f;
-}
-
-static void fill(float *values, size_t count) {
-    fill_kernel<<<blocks_of(count), 256, 0, xn_bench_cuda_stream()>>>(values, count);
-    CHECK(cudaGetLastError());
-    wait_all();
-}
-
-static __global__ void differ_kernel(const void *a, const void *b, size_t count, bool integers,
-                                     unsigned long long *wrong) {
-    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= count)
-        return;
-    const float x = ((const float *)a)[i], y = ((const float *)b)[i];
-    const bool same = integers ? ((const int32_t *)a)[i] == ((const int32_t *)b)[i]
-                               : fabsf(x - y) <= 2e-5f * fabsf(y);
-    if (!same)
-        atomicAdd(wrong, 1ull);
-}
-
-static int64_t differ(const void *a, const void *b, size_t count, bool integers) {
-    unsigned long long *wrong, host;
-    CHECK(cudaMalloc(&wrong, sizeof *wrong));
-    CHECK(cudaMemsetAsync(wrong, 0, sizeof *wrong, xn_bench_cuda_stream()));
-    differ_kernel<<<blocks_of(count), 256, 0, xn_bench_cuda_stream()>>>(a, b, count, integers,
-                                                                        wrong);
-    CHECK(cudaGetLastError());
-    wait_all();
-    CHECK(cudaMemcpy(&host, wrong, sizeof host, cudaMemcpyDeviceToHost));
-    CHECK(cudaFree(wrong));
-    return (int64_t)host;
-}
-
 /* ---- runs ---- */
 
 static void enqueue(xn_plan *plan, const xn_prepared *prepared, int64_t images,
@@ -227,8 +188,6 @@ const xn_bench_place *xn_bench_cuda(void) {
     place.upload = upload;
     place.download = download;
     place.poison = poison;
-    place.fill = fill;
-    place.differ = differ;
     place.path_name = path_name;
     place.plan_terms = plan_terms;
     place.enqueue = enqueue;

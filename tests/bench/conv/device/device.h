@@ -35,9 +35,6 @@ typedef struct xn_bench_place {
     void (*upload)(void *to, const void *from, size_t bytes);
     void (*download)(void *to, const void *from, size_t bytes);
     void (*poison)(void *memory, size_t bytes); /* NaN in fp32 and fp16 */
-    void (*fill)(float *values, size_t count);  /* random, in [-1, 1) */
-    /* Elements that are not the same: as INT32, or within 2e-5 as FP32. */
-    int64_t (*differ)(const void *a, const void *b, size_t count, bool integers);
 
     /* Starts a run; wait until it is done. */
     void (*enqueue)(xn_plan *plan, const xn_prepared *prepared, int64_t images,

@@ -1,5 +1,4 @@
 /* host.c: device.h on the CPU: host memory, the monotonic clock, a copy by all threads. */
-#include "xn_rng.h"
 #include "bench/clock.h"
 #include "device.h"
 #include "host_peak.h"
@@ -24,24 +23,6 @@ static void move(void *to, const void *from, size_t bytes) {
 
 static void poison(void *memory, size_t bytes) {
     memset(memory, 0xff, bytes);
-}
-
-static void fill(float *values, size_t count) {
-#pragma omp parallel for schedule(static)
-    for (size_t i = 0; i < count; i++) {
-        xn_rng rng = {77 + (uint64_t)i * 0x9e3779b97f4a7c15u};
-        values[i] = xn_rng_float(&rng);
-    }
-}
-
-static int64_t differ(const void *a, const void *b, size_t count, bool integers) {
-    const float *x = a, *y = b;
-    const int32_t *m = a, *n = b;
-    int64_t wrong = 0;
-#pragma omp parallel for schedule(static) reduction(+ : wrong)
-    for (size_t i = 0; i < count; i++)
-        wrong += integers ? m[i] != n[i] : !(fabsf(x[i] - y[i]) <= 2e-5f * fabsf(y[i]));
-    return wrong;
 }
 
 /* ---- runs ---- */
@@ -155,8 +136,6 @@ const xn_bench_place xn_bench_host = {.pause_ns = 10000000,
                                       .upload = move,
                                       .download = move,
                                       .poison = poison,
-                                      .fill = fill,
-                                      .differ = differ,
                                       .enqueue = enqueue,
                                       .wait = nothing,
                                       .copy = copy,

@@ -1,13 +1,13 @@
-/* pack.cu: `bench-conv pack`: binarise-and-pack of real input alone, and beside it the layers that
- * begin with it and those that read packed bits, with the floors of the same bytes: a kernel that
- * only reads them, and a copy.
+/* pack_cuda.cu: `bench-conv time --of pack`: binarise-and-pack of real input alone, and beside it
+ * the layers that begin with it and those that read packed bits, with the floors of the same bytes:
+ * a kernel that only reads them, and a copy.
  *
  * First every datatype on a table of shapes and random ones, with NaN, infinities, both zeros,
  * denormals and the largest numbers among ordinary ones, against the definition on the host: bits
  * and counts exactly, means to 1e-5. `overlap`: by programmatic launches, where the library makes
  * them; otherwise each kernel starts when the one before has ended. */
-#include "cuda_timing.cuh"
 #include "bench/conv/pack.h"
+#include "cuda_timing.cuh"
 #include "xn_cuda.h"
 #include "xn_rng.h"
 

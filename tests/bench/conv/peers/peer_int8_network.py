@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""INT8 networks of other runtimes beside `bench-conv network`: 224x224x3 in, 1000 logits out, in turns.
+"""INT8 networks of other runtimes beside `bench-conv time --of network`: 224x224x3 in, 1000 logits out, in turns.
 
     peer_int8_network.py BENCH_CONV THREADS [FOLDER]
 
@@ -161,7 +161,7 @@ def turn_of(run, threads):
 def our_turn(bench_conv, threads, batch, folder):
     """A process of its own for each turn: median and least of the turn's runs."""
     out = folder / "ours.json"
-    subprocess.run([bench_conv, "network", "--backend", "cpu", "--threads", str(threads), "--batch",
+    subprocess.run([bench_conv, "time", "--of", "network", "--backend", "cpu", "--threads", str(threads), "--batch",
                     str(batch), "--rounds", "1", "--ms", str(int(1e3 * TURN_S)), "--json", out],
                    check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     rows = json.loads(out.read_text())

@@ -39,16 +39,19 @@ static void check_peer(const xn_peer *peer, const xn_bench_shape *p) {
             xn_bench_fail("oneDNN", "its result is not the convolution");
 }
 
-static void make(const xn_bench_session *s, const xn_bench_shape *shape, const bool *wanted,
-                 xn_peers *out) {
-    *out = (xn_peers){0};
-    if (s->is_cuda || !is_wanted(s))
-        return;
+/* With fp32 in and out, or packed in layouts and datatypes of its own; of real-valued modes fp32 in
+ * every form. */
+static bool is_peer_of(const xn_bench_kind *kind, xn_peer_type type, xn_peer_form form) {
+    if (kind->mode != XN_MODE_XNOR)
+        return type == XN_PEER_FP32;
+    return kind->input == XN_FP32 && (form == XN_PEER_OWN) == kind->packed_input;
+}
+
+static void make_onednn(const xn_bench_shape *shape, const xn_bench_kind *kind, xn_peers *out) {
     for (int i = 0; i < XN_PEER_ONEDNN; i++) {
+        const xn_peer_type type = (xn_peer_type)(i / XN_PEER_FORMS);
         const xn_peer_form form = (xn_peer_form)(i % XN_PEER_FORMS);
-        if (!wanted[i])
-            continue;
-        xn_peer *peer = xn_peer_create(shape, (xn_peer_type)(i / XN_PEER_FORMS), form);
+        xn_peer *peer = is_peer_of(kind, type, form) ? xn_peer_create(shape, type, form) : NULL;
         if (!peer)
             continue;
         xn_peer_run(peer);
@@ -74,20 +77,12 @@ static void make_openvino(xn_bench_data *data, const xn_bench_kind *kind, xn_pee
 
 void xn_peers_make(const xn_bench_session *s, xn_bench_data *data, const xn_bench_kind *kind,
                    xn_peers *out) {
-    bool wanted[XN_PEER_ONEDNN];
-    for (int i = 0; i < XN_PEER_ONEDNN; i++)
-        wanted[i] =
-            kind->input == XN_FP32 && (i % XN_PEER_FORMS == XN_PEER_OWN) == kind->packed_input;
-    make(s, &data->shape, wanted, out);
-    if (!s->is_cuda && is_wanted(s) && kind->input == XN_FP32)
+    *out = (xn_peers){0};
+    if (s->is_cuda || !is_wanted(s))
+        return;
+    make_onednn(&data->shape, kind, out);
+    if (kind->input == XN_FP32)
         make_openvino(data, kind, out);
-}
-
-void xn_peers_make_fp32(const xn_bench_session *s, const xn_bench_shape *shape, xn_peers *out) {
-    bool wanted[XN_PEER_ONEDNN];
-    for (int i = 0; i < XN_PEER_ONEDNN; i++)
-        wanted[i] = i / XN_PEER_FORMS == XN_PEER_FP32;
-    make(s, shape, wanted, out);
 }
 
 void xn_peers_free(xn_peers *p) {
@@ -106,10 +101,11 @@ double xn_peers_form_us(const xn_peers *p, xn_peer_type type, xn_peer_form form)
     return side->place ? side->stats.median : NAN;
 }
 
-double xn_peers_us(const xn_peers *p, xn_peer_type type) {
+double xn_peers_us(const xn_peers *p, xn_peer_type type, const xn_bench_kind *kind) {
     double us = NAN;
-    for (int form = 0; form < XN_PEER_FORMS; form++) /* of a number and NAN the number */
-        us = fmin(us, xn_peers_form_us(p, type, (xn_peer_form)form));
+    for (int form = 0; form < XN_PEER_FORMS; form++)
+        if (form != XN_PEER_OWN || kind->packed_input) /* of a number and NAN the number */
+            us = fmin(us, xn_peers_form_us(p, type, (xn_peer_form)form));
     return us;
 }
 

@@ -22,15 +22,14 @@ typedef struct xn_peers {
 } xn_peers;
 
 /* Peers that compute what a kind does: with fp32 in and out, or packed in their own layouts and
- * datatypes. Their results are checked. */
+ * datatypes; beside real-valued modes oneDNN's fp32 in every form. Their results are checked. */
 void xn_peers_make(const xn_bench_session *s, xn_bench_data *data, const xn_bench_kind *kind,
                    xn_peers *out);
-/* oneDNN's fp32 in every form. */
-void xn_peers_make_fp32(const xn_bench_session *s, const xn_bench_shape *shape, xn_peers *out);
 void xn_peers_free(xn_peers *peers);
 double xn_peers_form_us(const xn_peers *peers, xn_peer_type type, xn_peer_form form);
-/* Microseconds of a datatype, the faster of the forms that were timed; NAN: none. */
-double xn_peers_us(const xn_peers *peers, xn_peer_type type);
+/* Microseconds of a datatype: the faster of the forms that read and write what the kind does; NAN:
+ * none. */
+double xn_peers_us(const xn_peers *peers, xn_peer_type type, const xn_bench_kind *kind);
 /* All NAN: none. */
 xn_stats xn_peers_openvino(const xn_peers *peers);
 

@@ -1,0 +1,45 @@
+/* bk_step.h: a step of any kind with its data, run on a target in guarded memory, and how far two
+ * results are apart. Values are small multiples of 1/4 and factors powers of 2, so that what a step
+ * computes of them is exact in fp32. */
+#ifndef BK_STEP_H
+#define BK_STEP_H
+
+#include "bk_run.h"
+
+typedef struct bk_step {
+    xn_step step;
+    bool exact; /* results are compared as they are; else within what sigmoid and softmax may err */
+    int64_t images;
+    uint64_t seed;                      /* printed */
+    xn_weights *weights;                /* or NULL */
+    xn_prepared *prepared[BK_BACKENDS]; /* made when it first runs on a backend */
+    unsigned char *input, *second, *residual;
+} bk_step;
+
+/* What a step wrote, with a guard behind each. */
+typedef struct bk_written {
+    unsigned char *real, *bits;
+    size_t real_bytes, bits_bytes;
+} bk_written;
+
+void *bk_take(size_t bytes); /* zeros; never NULL */
+/* The backend's free choice; NULL where there is no device. */
+const bk_target *bk_target_named(const char *backend);
+
+/* Values of a datatype; special: NaN, infinities and zeros of both signs are among them. */
+void bk_fill_quarters(xn_rng *rng, bool special, int32_t datatype, size_t bytes, void *to);
+/* Draws the input, the gate and the residual. */
+void bk_step_fill(xn_rng *rng, bool special, bk_step *s);
+/* Those parts that the step reads, or `all` there may be; `signs`: the kernel's are 1 and -1. */
+void bk_step_weigh(xn_rng *rng, bool all, bool signs, bk_step *s);
+void bk_step_free(bk_step *s);
+
+/* In batches of so many images; false where the path cannot run it. */
+bool bk_step_run(const bk_target *t, bk_step *s, int64_t batch, bk_written *out);
+void bk_written_free(bk_written *w);
+
+/* Values and bits that are not the same; 0 and -0 are. */
+size_t bk_step_differences(const bk_step *s, const bk_written *got, const bk_written *right);
+void bk_step_describe(const bk_step *s, char text[BK_TEXT]);
+
+#endif
