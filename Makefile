@@ -341,7 +341,7 @@ command.link-bench-conv = $(link) $(LIBS) $(BENCH_CONV_LIBS)
 $(BUILD)/bench-conv: $$(call obj,$$(BENCH_CONV_SRC)) $(BUILD)/libxn_compute.a $(MADE_WITH)/link-bench-conv
 	$(call say,LD,$@)
 	$(Q)$(link) -o $@ $(parts) $(LIBS) $(BENCH_CONV_LIBS)
-openvino: $(OPENVINO_VENV)/made-of ## OpenVINO (PyPI, 280 MB) in a venv in BUILD: from then on a peer in bench
+openvino: $(OPENVINO_VENV)/made-of ## OpenVINO and ONNX Runtime (PyPI, 350 MB) in a venv in BUILD: from then on peers in bench and bench-network
 $(OPENVINO_VENV)/made-of: tests/bench/conv/peers/requirements.txt
 	$(PYTHON) -m venv $(OPENVINO_VENV)
 	$(OPENVINO_VENV)/bin/pip --quiet --disable-pip-version-check install -r $<
@@ -395,9 +395,13 @@ bench-gpu-pack: deps ## binarise-and-pack on the GPU beside reading and copying 
 	$(call bench_conv,time,gpu_pack,--of pack --shapes resnet --kind fp32 --kind fp16)
 # PYTHON: one that has PyTorch, for the peer.
 NETWORK_PEER = $(if $(PEER),$(firstword $(PEER)) tests/bench/conv/peers/peer_torch_network.py)
-bench-network: deps ## a whole network, Bi-Real-18, and ResNet-18 in PyTorch where that is (PYTHON, THREADS)
+# The INT8 peers' Python: the one of `make openvino`, else this one where it has ONNX Runtime or OpenVINO.
+INT8_PYTHON = $(call once,INT8_PYTHON,$(shell for python in $(OPENVINO_VENV)/bin/python $(PYTHON); do \
+                $$python -c 'import onnx, onnxruntime' 2>/dev/null && echo $$python && break; done))
+bench-network: deps ## a whole network, Bi-Real-18, beside ResNet-18: INT8 in OpenVINO, ONNX Runtime and PyTorch, where they are (make openvino, PYTHON, THREADS)
 	@$(MAKE) $(BY_ITSELF) $(BUILD)/bench-conv
 	$(call bench_conv,time,network,--of network --threads $(or $(THREADS),2))
+	-$(if $(INT8_PYTHON),$(INT8_PYTHON) tests/bench/conv/peers/peer_int8_network.py $(BUILD)/bench-conv $(or $(THREADS),2) $(BUILD)/int8)
 	-$(if $(PEER),$(NETWORK_PEER) cpu $(or $(THREADS),2))
 	-$(if $(PEER),$(NETWORK_PEER) cuda)
 bench-paper: deps ## the paper's three tables beside its published figures

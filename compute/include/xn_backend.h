@@ -43,8 +43,8 @@ typedef struct xn_device_info {
 } xn_device_info;
 
 typedef struct xn_device_options {
-    /* CPU: the kernels' instruction set (avx512-vpopcnt, avx512, avx2, neon, portable); NULL takes
-     * the best that the machine has. Read during device_configure only. */
+    /* CPU: the kernels' instruction set (amx, avx512-vpopcnt, avx512, avx2, neon, portable); NULL
+     * takes the best that the machine has. Read during device_configure only. */
     const char *instruction_set;
     int threads;      /* CPU: the most threads of any run; 0 = all that the process may use */
     bool pin_threads; /* CPU: helper threads stay on a processor each */

@@ -35,7 +35,7 @@ typedef struct xn_config {
     /* what runs it */
     char backend[8];      /* --backend auto|cuda|cpu|ref */
     char devices[64];     /* --devices all         or CUDA ordinals "0,2" */
-    char cpu_isa[16];     /* --cpu-isa auto        or avx512-vpopcnt|avx512|avx2|neon|portable */
+    char cpu_isa[16];     /* --cpu-isa auto        or amx|avx512-vpopcnt|avx512|avx2|... */
     bool cpu_pin;         /* --cpu-pin             helper threads stay on a core each */
     int64_t workers;      /* --workers 0           per device; 0 = 3 a GPU, one a CPU thread */
     int64_t threads;      /* --threads 0           CPU thread budget; 0 = all the process may use */

@@ -67,7 +67,7 @@ const xn_setting xn_settings[] = {
     CHOICE("backend", backend, "auto|cuda|cpu|ref", "auto",
            "What computes; auto takes the GPUs where there are any, else the CPU."),
     TEXT("devices", devices, "LIST", "all", "CUDA devices to use: all, or ordinals such as 0,2."),
-    CHOICE("cpu-isa", cpu_isa, "auto|avx512-vpopcnt|avx512|avx2|neon|portable", "auto",
+    CHOICE("cpu-isa", cpu_isa, "auto|amx|avx512-vpopcnt|avx512|avx2|neon|portable", "auto",
            "Instruction set of the CPU's kernels; auto takes the best that the machine has."),
     NUMBER("workers", workers, "N", 0, 256, 0,
            "Workers of each device; 0 means 3 a GPU and one a CPU thread."),

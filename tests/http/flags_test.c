@@ -40,7 +40,8 @@ END_TEST
 /* The instruction sets of the CPU: of each, that it is taken by name, in --list-devices and as the
  * label of /metrics, or refused with the names of those that there are. */
 START_TEST(the_instruction_set_is_named_or_refused) {
-    static const char *const sets[] = {"avx512-vpopcnt", "avx512", "avx2", "neon", "portable"};
+    static const char *const sets[] = {"amx",  "avx512-vpopcnt", "avx512",
+                                       "avx2", "neon",           "portable"};
     xt_buffer out = {0}, err = {0};
     char label[80];
     int status = xt_run(XT_FLAGS("--list-devices", "--cpu-isa", sets[_i]), NULL, &out, NULL);
@@ -190,7 +191,7 @@ XN_SUITE(http_flags) {
     tcase_add_test(t, version);
     tcase_add_test(t, help_and_the_configuration_are_printed);
     tcase_add_test(t, list_devices_shows_the_cpu);
-    tcase_add_loop_test(t, the_instruction_set_is_named_or_refused, 0, 5);
+    tcase_add_loop_test(t, the_instruction_set_is_named_or_refused, 0, 6);
     tcase_add_loop_test(t, fewer_openmp_threads_than_asked_for, 0, 3);
     tcase_add_loop_test(t, bad_settings_are_named, 0, (int)(sizeof refusals / sizeof *refusals));
     tcase_add_test(t, no_function_is_exported);

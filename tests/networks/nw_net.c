@@ -228,8 +228,8 @@ static bool open_device(const xn_backend *backend, const char *set, nw_subject *
 }
 
 static void open_subjects(void) {
-    static const char *const sets[] = {NULL,   "avx512-vpopcnt", "avx512",
-                                       "avx2", "neon",           "portable"};
+    static const char *const sets[] = {NULL,   "amx",  "avx512-vpopcnt", "avx512",
+                                       "avx2", "neon", "portable"};
     const xn_backend *const *all = xn_backend_all();
     subject_count = 0;
     for (int b = 0; all[b]; b++) {
