@@ -479,8 +479,8 @@ static void help_setting(FILE *out, const xn_setting *setting) {
     xn_setting_range(setting, range, sizeof range);
     xn_setting_environment(setting, name);
     xn_setting_format(setting, &defaults, value);
-    snprintf(facts, sizeof facts, "[%s%sdefault %.100s, %s]", range, *range ? ", " : "",
-             *value ? value : "none", name);
+    snprintf(facts, sizeof facts, "[default %.100s, %s%s%s]", *value ? value : "none", range,
+             *range ? ", " : "", name);
     help_row(out, setting->name, setting->argument, setting->help);
     fprintf(out, "%*s", HELP_COLUMN, "");
     wrap(out, facts, HELP_COLUMN);
