@@ -4,6 +4,7 @@
 #include "clock.h"
 #include "device.h"
 #include "laws.h"
+#include "models_internal.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -238,6 +239,11 @@ static void live(void) {
     law(!w.busy && !w.request_count, "every request ends within a second once faults stop");
     for (int i = 0; i < SIM_DEVICES; i++)
         law(!devices.each[SIM_GPU][i].told || is_down(i), "a loss that was told is recorded");
+    for (int number = 0; number < MODELS; number++) {
+        const char name[2] = {(char)('m' + number), 0};
+        xn_models_unload(w.models, name, &error);
+    }
+    law(!w.models->bytes, "models that are unloaded take no room");
     xn_models_stop(w.models);
     begin_draining();
     law(xn_engine_wait_idle(w.engine, fibers_now() + XN_NS_PER_S), "a drain ends in its time");
