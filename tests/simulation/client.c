@@ -141,7 +141,7 @@ void world_sees_run(const xn_batch *batch, const xn_prepared *prepared) {
         images += batch->items[i].images;
     }
     law(images <= w.config.max_batch_images || batch->count == 1, "a batch keeps its limit");
-    if (first->submitted)
+    if (first && first->submitted)
         law_of_fairness(first);
     event("run of %zu requests, %lld images, %p first", batch->count, (long long)images,
           (const void *)first);

@@ -27,7 +27,7 @@ void world_check(void) {
     if (!w.engine)
         return;
     const xn_metrics *metrics = xn_engine_metrics(w.engine);
-    int64_t counted = 0, leaving = 0, waiting = 0;
+    int64_t counted = 0, leaving = 0;
     size_t bytes = 0, unsure = 0;
     law(fibers_now() > last_ns || w.request_count == 0, "time goes on");
     last_ns = fibers_now();
@@ -35,7 +35,6 @@ void world_check(void) {
         counted += !r->leaving;
         leaving += r->leaving;
         *(r->leaving ? &unsure : &bytes) += r->ticket.bytes;
-        waiting += r->submitted && !r->done;
     }
     const int64_t inflight = xn_metrics_gauge(metrics, XN_GAUGE_INFLIGHT);
     law(inflight >= counted && inflight <= counted + leaving + w.entering,

@@ -89,8 +89,8 @@ static void make_folder(void) {
 
 /* The path of a file in the folder; good until the third call from now. */
 static const char *in_folder(const char *file) {
-    static char paths[4][400];
-    static int next;
+    static _Thread_local char paths[4][400];
+    static _Thread_local int next;
     char *path = paths[next++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", folder, file);
     return path;
@@ -747,11 +747,11 @@ static bool meddle(void *context, size_t bytes) {
 /* Between the look at it and its last byte: nothing of what was read is taken. */
 START_TEST(a_file_written_while_it_is_read) {
     side s;
-    begin(&s);
     meddling.other = contents_of(2);
     meddling.other.bytes[meddling.other.length++] = 0; /* another size; what follows is wrong */
-    atomic_store(&meddling.bytes, meddling.other.length - 1);
     xn_mem_set_hook(meddle, NULL);
+    begin(&s);
+    atomic_store(&meddling.bytes, meddling.other.length - 1);
     move_in("w" XN_WEIGHTS_SUFFIX, 1);
     ck_assert(skipped_becomes(&s, 1));
     ck_assert(!atomic_load(&meddling.bytes) && value_of(&s, "w") == 0);
