@@ -29,7 +29,7 @@ from typing import Any, Callable
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 sys.path[:0] = [str(ROOT / "deploy/convert")]
 
 import onnx_cases  # noqa: E402
