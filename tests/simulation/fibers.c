@@ -252,13 +252,6 @@ int64_t fibers_memory(void) {
     return real_xn_mem_held();
 }
 
-int fibers_alive(void) {
-    int alive = 0;
-    for (int i = 0; i < sim.used; i++)
-        alive += sim.fibers[i].state != FREE && sim.fibers[i].state != ENDED;
-    return alive;
-}
-
 void fibers_print(void) {
     static const char *const states[] = {"", "ready", "locks", "waits", "sleeps", "joins", "ended"};
     for (int i = 0; i < sim.used; i++)

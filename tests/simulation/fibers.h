@@ -46,6 +46,5 @@ void fibers_print(void);
 
 /* A fiber that nobody joins. */
 void fibers_start(const char *name, void (*body)(void *argument), void *argument);
-int fibers_alive(void); /* how many have not ended, the first among them */
 
 #endif
