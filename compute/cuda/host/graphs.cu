@@ -76,9 +76,11 @@ void xn_cuda_recordings_free(xn_recordings *set) {
 
 static xn_status enqueue_steps(const xn_run *run, xn_error *error) {
     xn_status status = XN_OK;
-    for (int i = 0; i < run->count && status == XN_OK; i++) {
+    for (int i = 0, n = 1; i < run->count && status == XN_OK; i += n) {
         const xn_enqueued *step = &run->steps[i];
-        status = xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
+        n = xn_cuda_runs_as_one(step) ? step->fused : 1;
+        status = n > 1 ? xn_cuda_enqueue_stage(step, error)
+                       : xn_cuda_enqueue_step(step->plan, step->prepared, &step->io, error);
     }
     return status;
 }
