@@ -28,8 +28,12 @@ static nw_net *chain(xn_rng *rng) {
                        : pad == 1 ? " pad_value=-1"
                                   : "",
                        xn_rng_below(rng, 4) ? "affine; " : "", n + 1, n);
-    snprintf(text + at, sizeof text - (size_t)at,
-             "; reals=affine < x%d; bits=conv1 8 < x%d; out reals bits", layers, layers);
+    if (xn_rng_below(rng, 2)) /* as a stage ends */
+        snprintf(text + at, sizeof text - (size_t)at,
+                 "; c=conv 16 stride=2 < x%d; avg_pool < x%d; d=affine; out c d", layers, layers);
+    else
+        snprintf(text + at, sizeof text - (size_t)at,
+                 "; reals=affine < x%d; bits=conv1 8 < x%d; out reals bits", layers, layers);
     nw_net *net = nw_text(rng, text);
     net->params.precision = xn_rng_below(rng, 2) ? XN_PRECISION_FP16 : XN_PRECISION_FP32;
     return net;

@@ -188,11 +188,18 @@ cudaError_t xn_cuda_enqueue(const xn_plan *plan, const xn_prepared *prepared, in
                 : enqueue_conv(plan, prepared, images, io, stream);
 }
 
-bool xn_cuda_runs_as_one(const xn_enqueued *first) {
+static bool ends_in_pool(const xn_enqueued *first) {
+    return first[first->fused - 1].plan->step.kind == XN_STEP_AVG_POOL;
+}
+
+int xn_cuda_stage_layers(const xn_enqueued *first) {
     const xn_plan *plan = first->plan;
-    return first->fused > 1 && !plan->stream->path &&
-           xn_cuda_stage_band(&plan->step, first->fused, first->io.batch->images,
-                              &plan->stream->device->chip) > 0;
+    if (first->fused < 2 || plan->stream->path)
+        return 0;
+    const int layers = ends_in_pool(first) ? first->fused - 2 : first->fused;
+    const int32_t band = xn_cuda_stage_band(&plan->step, layers, first->io.batch->images,
+                                            &plan->stream->device->chip);
+    return band ? layers : 0;
 }
 
 static bool set_stage_layer(const xn_enqueued *step, xn_cuda_stage_layer *layer) {
@@ -206,14 +213,16 @@ static bool set_stage_layer(const xn_enqueued *step, xn_cuda_stage_layer *layer)
 }
 
 xn_status xn_cuda_enqueue_stage(const xn_enqueued *first, xn_error *error) {
-    const xn_enqueued *last = first + first->fused - 1;
     const xn_stream *s = first->plan->stream;
     xn_cuda_stage_io io = {};
-    io.layers = first->fused;
+    io.layers = xn_cuda_stage_layers(first);
     io.bits = (const uint32_t *)first->io.input;
     io.residual = first->io.residual;
-    io.words = (uint32_t *)last->io.bits;
-    io.output = last->io.output;
+    io.words = (uint32_t *)first[io.layers - 1].io.bits;
+    if (ends_in_pool(first))
+        io.pooled = first[first->fused - 1].io.output;
+    else
+        io.output = first[io.layers - 1].io.output;
     for (int i = 0; i < io.layers; i++)
         if (!set_stage_layer(first + i, &io.layer[i]))
             return xn_fail(error, XN_ERR_INTERNAL, NULL,

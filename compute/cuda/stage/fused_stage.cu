@@ -51,6 +51,19 @@ static bool follows(const xn_step *s, const xn_step *next, const int32_t *reads)
            next->conv.epilogue.datatype == s->conv.epilogue.datatype;
 }
 
+/* Means of 2 x 2 of what the chain's last layer writes, which nothing else reads. */
+static bool is_pool_of(const xn_step *s, const xn_step *pool, const int32_t *reads) {
+    const xn_conv *c = &pool->conv;
+    const xn_epilogue *e = &c->epilogue;
+    return pool->kind == XN_STEP_AVG_POOL && s->output != XN_NO_TENSOR &&
+           pool->input == s->output && reads[s->output] == 1 && c->kernel_h == 2 &&
+           c->kernel_w == 2 && c->stride_h == 2 && c->stride_w == 2 && !c->pad_top &&
+           !c->pad_left && !c->pad_bottom && !c->pad_right && c->height % 2 == 0 &&
+           c->width % 2 == 0 && !e->factor && !e->bias && !e->residual && !e->activation &&
+           !e->bits && e->datatype == s->conv.epilogue.datatype && is_whole(&pool->input_view) &&
+           is_whole(&pool->output_view);
+}
+
 int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads) {
     int length = 1;
     if (!xn_cuda_stage_takes(steps))
@@ -58,6 +71,9 @@ int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads) 
     while (length < std::min<int>(count, XN_STAGE_LAYERS) &&
            follows(&steps[length - 1], &steps[length], reads))
         length++;
+    if (length > 1 && length + 1 < count && !xn_cuda_stage_takes(&steps[length]) &&
+        is_pool_of(&steps[length - 1], &steps[length + 1], reads))
+        return length + 2;
     return length;
 }
 
@@ -81,15 +97,15 @@ static int64_t lay_out(const xn_step *step, int32_t layers, int32_t band, stage_
     a->rows = std::min(c->height, band + 2 * (layers - 1) + a->align - 1);
     a->pitch = words == 2 ? c->width + 2 : (c->width + 2 + 15) / 16 * 16;
     a->units = (a->rows * c->width + STAGE_UNIT - 1) / STAGE_UNIT;
-    const int64_t positions = (int64_t)(a->rows + 2) * a->pitch, pixels = a->units * STAGE_UNIT;
+    const int64_t positions = (int64_t)(a->rows + 3) * a->pitch, pixels = a->units * STAGE_UNIT;
     a->grid = aligned(pixels * c->channels * real);
     a->grid_bytes = aligned(positions * words * 4);
     a->popcounts = a->grid + 2 * a->grid_bytes;
     a->popcounts_bytes = aligned(positions * 4);
     a->places = a->popcounts + 2 * a->popcounts_bytes;
     a->windows = a->places + aligned(pixels * 4);
-    a->table = a->windows + aligned(pixels * 4);
-    a->table_bytes = aligned((int64_t)STAGE_TABLE_ROWS * c->channels * 4);
+    a->table = a->windows + aligned(pixels * 8);
+    a->table_bytes = aligned((int64_t)STAGE_TABLE_ROWS * (c->channels * 4 + 32));
     return a->table + 2 * (int64_t)a->table_bytes;
 }
 
@@ -116,7 +132,9 @@ int32_t xn_cuda_stage_band(const xn_step *step, int32_t layers, int64_t images,
     for (int32_t band = 1; band <= step->conv.height; band++) {
         const int64_t bytes = lay_out(step, layers, band, &a);
         const double cost = work(&a, layers, step->conv.channels, images, chip);
-        if (bytes <= chip->shared_bytes && band % a.align == 0 && (!best || cost < least)) {
+        if (bytes <= chip->shared_bytes &&
+            band % std::max(a.align, step->conv.height % 2 ? 1 : 2) == 0 &&
+            (!best || cost < least)) {
             best = band;
             least = cost;
         }

@@ -63,7 +63,8 @@ struct stage_shape {
         TAIL = WORDS < 8,                     /* and one of 128 */
         ROW_WORDS = WORDS == 2   ? 24
                     : WORDS == 4 ? 40
-                                 : 9 * WORDS
+                                 : 9 * WORDS,
+        TABLE_BYTES = CHANNELS * 4 + 32 /* of a row: two next to each other share no bank */
     };
 };
 
@@ -255,32 +256,40 @@ struct stage_values {
     }
 };
 
-/* Bit 4 p + f of the result is the sign of filter f of pixel p. y: [filter][pixel]. u is -0 or less
- * where y + shift is at least 0; NaN has no sign here. */
+/* Bit f of byte p of the result is the sign of filter f of pixel p. y: [filter][pixel]. u is -0 or
+ * less where y + shift is at least 0; NaN has no sign here. */
 __device__ __forceinline__ uint32_t stage_signs(const float (&y)[4][4], const float (&shift)[4]) {
-    uint32_t bits = 0;
+    uint32_t of[4];
 #pragma unroll
-    for (int p = 3; p >= 0; p--)
+    for (int p = 0; p < 4; p++) {
+        of[p] = 0;
 #pragma unroll
         for (int f = 3; f >= 0; f--) {
             const float u = __fadd_rd(-y[f][p], -shift[f]);
-            bits = __funnelshift_l(__float_as_uint(u), bits, 1);
+            of[p] = __funnelshift_l(__float_as_uint(u), of[p], 1);
         }
-    return bits;
+    }
+    const uint32_t low = __byte_perm(of[0], of[1], 0x1140);
+    return __byte_perm(low, __byte_perm(of[2], of[3], 0x1140), 0x5410);
 }
 
-/* Of the 16 bits of each of the 8 lanes with the same q: lane g gets the 16 filters of lanes
- * 4 (g / 4) .. of pixel 2 (g % 2) + g / 2 % 2. */
-__device__ __forceinline__ uint32_t stage_exchange(uint32_t bits) {
-    const bool odd = threadIdx.x & 4, upper = threadIdx.x & 8;
-    const uint32_t kept = odd ? bits >> 8 : bits & 0xff, sent = odd ? bits & 0xff : bits >> 8;
-    const uint32_t met = __shfl_xor_sync(0xffffffffu, sent, 4);
-    const uint32_t low = odd ? met : kept, high = odd ? kept : met;
-    const uint32_t two = (low & 0xf) | (high & 0xf) << 4 | (low & 0xf0) << 4 | (high & 0xf0) << 8;
-    const uint32_t own = upper ? two >> 8 : two & 0xff, other = upper ? two & 0xff : two >> 8;
-    const uint32_t back = __shfl_xor_sync(0xffffffffu, other, 8);
-    return upper ? back | own << 8 : own | back << 8;
-}
+/* Of the signs of the 8 lanes with the same q: lane g gets those of lanes 4 (g / 4) and the three
+ * behind it, 16 filters, of pixel 2 (g % 2) + g / 2 % 2. */
+struct stage_exchange {
+    uint32_t shift, select;
+
+    __device__ __forceinline__ stage_exchange() {
+        const uint32_t odd = threadIdx.x / 4 % 2, upper = threadIdx.x / 8 % 2;
+        const uint32_t own = 2 * odd + upper, other = own + 4;
+        shift = odd * 4;
+        select = upper ? other | own << 4 : own | other << 4;
+    }
+    __device__ __forceinline__ uint32_t operator()(uint32_t signs) const {
+        signs <<= shift;
+        signs |= __shfl_xor_sync(0xffffffffu, signs, 4);
+        return __byte_perm(signs, __shfl_xor_sync(0xffffffffu, signs, 8), select) & 0xffffu;
+    }
+};
 
 /* ---- a block ---- */
 
@@ -289,8 +298,8 @@ struct stage_block {
     typedef stage_shape<WORDS> shape;
     const stage_args &a;
     char *shared;
-    uint32_t *places,
-        *windows; /* of a pixel: position, place at the border << 16; half, row of F << 16 */
+    uint32_t *places; /* of a pixel: its position, and its place at the border << 16 */
+    uint2 *windows;   /* where its sums start, and the bytes from a table's start to its row of F */
     int32_t image, top, bottom; /* rows that the block holds: [top, bottom) */
     int32_t from, to;           /* rows that it writes */
     int32_t filter_warp, pixel_warp;
@@ -301,7 +310,7 @@ struct stage_block {
         const int32_t number = (int32_t)blockIdx.x % a.bands, more = a.io.layers - 1;
         image = (int32_t)blockIdx.x / a.bands;
         places = (uint32_t *)(shared + a.places);
-        windows = (uint32_t *)(shared + a.windows);
+        windows = (uint2 *)(shared + a.windows);
         from = number * a.band;
         to = min(from + a.band, a.height);
         top = max(from - more, 0) / a.align * a.align;
@@ -337,11 +346,11 @@ struct stage_block {
             counts[n] = fill ? shape::CHANNELS : 0;
     }
 
-    /* Past the last pixel places are the first one's: read, never written. */
+    /* Past the last pixel lies a row of the grids that nothing reads. */
     __device__ __forceinline__ void number_pixels() const {
         for (int32_t i = (int32_t)threadIdx.x; i < a.units * STAGE_UNIT; i += STAGE_THREADS) {
-            const int32_t n = i < pixels() ? i : 0, row = n / a.width, x = n - row * a.width;
-            const int32_t y = top + row;
+            const int32_t row = i < pixels() ? i / a.width : a.rows + 1;
+            const int32_t x = i < pixels() ? i - row * a.width : 0, y = top + row;
             const int32_t across = x == 0 ? 0 : x == a.width - 1 ? 2 : 1;
             const int32_t down = y == 0 ? 0 : y == a.height - 1 ? 2 : 1;
             const int32_t place = a.pad_value ? 4 : down * 3 + across;
@@ -381,7 +390,8 @@ struct stage_block {
             const uint32_t *low = mid + a.pitch;
             const uint32_t set =
                 (up[0] + up[1] + up[2]) + (mid[0] + mid[1] + mid[2]) + (low[0] + low[1] + low[2]);
-            windows[i] = (set + 1) / 2 | ((place >> 16) * 2 + (set & 1)) << 16;
+            windows[i] = make_uint2(STAGE_START - (set + 1) / 2,
+                                    ((place >> 16) * 2 + (set & 1)) * shape::TABLE_BYTES);
             own[at] = 0;
         }
     }
@@ -402,9 +412,9 @@ struct stage_block {
         for (int n = 0; n < 16; n++)
             prefix[n] = __ldg(l.prefix + n * shape::CHANNELS + filter);
         float *to_filter = table_of(layer) + filter;
-        to_filter[STAGE_FACTOR * shape::CHANNELS] = xn_factor_of(l.factor, filter);
-        to_filter[STAGE_BIAS * shape::CHANNELS] = xn_bias_of(l.bias, filter);
-        to_filter[STAGE_SHIFT * shape::CHANNELS] = xn_bias_of(l.shift, filter) + 0.0f;
+        to_filter[STAGE_FACTOR * shape::TABLE_BYTES / 4] = xn_factor_of(l.factor, filter);
+        to_filter[STAGE_BIAS * shape::TABLE_BYTES / 4] = xn_bias_of(l.bias, filter);
+        to_filter[STAGE_SHIFT * shape::TABLE_BYTES / 4] = xn_bias_of(l.shift, filter) + 0.0f;
 #pragma unroll
         for (int place = 0; place < STAGE_CLASSES; place++) {
             const int i0 = place / 3 == 0, i1 = place / 3 == 2 ? 2 : 3;
@@ -412,17 +422,17 @@ struct stage_block {
             const int32_t set = prefix[i1 * 4 + j1] - prefix[i0 * 4 + j1] - prefix[i1 * 4 + j0] +
                                 prefix[i0 * 4 + j0];
             const int32_t dot = shape::CHANNELS * (i1 - i0) * (j1 - j0) - 2 * set;
-            to_filter[(2 * place) * shape::CHANNELS] = (float)dot;
-            to_filter[(2 * place + 1) * shape::CHANNELS] = (float)(dot + 2);
+            to_filter[2 * place * shape::TABLE_BYTES / 4] = (float)dot;
+            to_filter[(2 * place + 1) * shape::TABLE_BYTES / 4] = (float)(dot + 2);
         }
     }
 
-    /* A row of the table, of the lane's filters. */
+    /* A row of the table, so many bytes from its start, of the lane's filters. */
     struct four {
         float of[4];
     };
-    __device__ __forceinline__ four row_of(const float *own, uint32_t row) const {
-        const float4 v = *(const float4 *)(own + row * shape::CHANNELS);
+    static __device__ __forceinline__ four row_of(const char *own, uint32_t bytes) {
+        const float4 v = *(const float4 *)(own + bytes);
         return {{v.x, v.y, v.z, v.w}};
     }
 
@@ -469,25 +479,48 @@ struct stage_block {
         }
     }
 
-    /* A unit's bits, where they are of the image. */
-    __device__ __forceinline__ void store_bits(int32_t layer, int32_t unit, uint32_t bits) const {
-        const uint32_t lane = threadIdx.x % 32;
-        const uint32_t pixel = (lane & 4) / 2 + (lane & 8) / 8 + lane % 4 * 4;
-        const int32_t i = unit * STAGE_UNIT + (int32_t)pixel;
-        if (i >= pixels())
-            return;
-        const uint32_t position = places[i] & 0xffffu;
-        char *word = shared + grid_of(layer + 1) +
-                     stage_word_at<WORDS>(position, (uint32_t)filter_warp) + lane / 16 * 2;
-        *(uint16_t *)word = (uint16_t)bits;
-        atomicAdd(popcounts_of(layer) + position, (uint32_t)__popc(bits));
+    /* 16 filters of a pixel to the layer's output. */
+    __device__ __forceinline__ void store_bits(char *grid, uint32_t *counts, uint32_t place,
+                                               uint32_t bits) const {
+        const uint32_t position = place & 0xffffu;
+        *(uint16_t *)(grid + stage_word_at<WORDS>(position, (uint32_t)filter_warp)) =
+            (uint16_t)bits;
+        atomicAdd(counts + position, (uint32_t)__popc(bits));
+    }
+
+    /* The values of a lane from its sums; r: its residuals, then the values. */
+    __device__ __forceinline__ uint32_t finish(const stage_sums &sums, const uint32_t (&parts)[4],
+                                               const char *own, stage_values<Real> &r) const {
+        const four factor = row_of(own, STAGE_FACTOR * shape::TABLE_BYTES);
+        const four bias = row_of(own, STAGE_BIAS * shape::TABLE_BYTES);
+        float y[4][4];
+#pragma unroll
+        for (int p = 0; p < 4; p++) {
+            const four part = row_of(own, parts[p]);
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                const int32_t sum = sums[n / 2][p / 2][n % 2 * 2 + p % 2];
+                const float dot =
+                    fmaf(__int_as_float(sum), 4.0f, -4.0f * (8388608.0f + 16384.0f)) + part.of[n];
+                y[n][p] = fmaf(dot, factor.of[n], bias.of[n]) + r.at(n, p);
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            r.set(n, y[n]);
+        return stage_signs(y, row_of(own, STAGE_SHIFT * shape::TABLE_BYTES).of);
     }
 
     __device__ __forceinline__ void run_layer(int32_t layer, const stage_filters<WORDS> &f) const {
         const uint32_t lane = threadIdx.x % 32, q = lane % 4;
+        const uint32_t pixel = (lane & 4) / 2 + (lane & 8) / 8 + q * 4; /* whose bits it stores */
         const bool last = layer == a.io.layers - 1;
+        const bool keeps = !last || a.io.pooled;
         const uint32_t grid = xn_shared_address(shared) + grid_of(layer);
-        const float *own = table_of(layer) + filter_warp * 32 + lane / 4 * 4;
+        char *next_grid = shared + grid_of(layer + 1) + lane / 16 * 2;
+        uint32_t *counts = popcounts_of(layer);
+        const char *own = (const char *)(table_of(layer) + filter_warp * 32 + lane / 4 * 4);
+        const stage_exchange exchange;
         int32_t first_row, last_row;
         rows_of(layer, &first_row, &last_row);
         const int32_t begin = first_row * a.width, end = last_row * a.width;
@@ -498,53 +531,66 @@ struct stage_block {
 #pragma unroll 1
             for (int n = 0; n < STAGE_AHEAD; n++)
                 copy_residuals(unit + n * shape::PIXEL_WARPS, units_end);
+        const uint32_t *place = places + unit * STAGE_UNIT;
+        const uint4 *window = (const uint4 *)(windows + unit * STAGE_UNIT) + q * 2;
+        uint4 *values = own_values(unit);
 #pragma unroll 1
         for (; unit < units_end; unit += shape::PIXEL_WARPS) {
-            const uint4 window = ((const uint4 *)windows)[unit * (STAGE_UNIT / 4) + q];
-            const uint32_t w[4] = {window.x, window.y, window.z, window.w};
-            int32_t start[4];
-#pragma unroll
-            for (int p = 0; p < 4; p++)
-                start[p] = STAGE_START - (int32_t)(w[p] & 0xffffu);
+            const uint4 low = window[0], high = window[1];
+            const int32_t start[4] = {(int32_t)low.x, (int32_t)low.z, (int32_t)high.x,
+                                      (int32_t)high.z};
+            const uint32_t parts[4] = {low.y, low.w, high.y, high.w};
             stage_sums sums;
-            stage_multiply<WORDS>(a, f, places + unit * STAGE_UNIT, grid, start, sums);
+            stage_multiply<WORDS>(a, f, place, grid, start, sums);
             if (layer == 0) {
                 copy_residuals(unit + STAGE_AHEAD * shape::PIXEL_WARPS, units_end);
                 xn_copy_wait<STAGE_AHEAD>();
             }
             stage_values<Real> r;
-            uint4 *values = own_values(unit);
 #pragma unroll
             for (int n = 0; n < stage_values<Real>::VECTORS; n++)
                 r.v[n] = values[n * 32];
-            float y[4][4];
-            const four factor = row_of(own, STAGE_FACTOR), bias = row_of(own, STAGE_BIAS);
-#pragma unroll
-            for (int p = 0; p < 4; p++) {
-                const four part = row_of(own, w[p] >> 16);
-#pragma unroll
-                for (int n = 0; n < 4; n++) {
-                    const int32_t sum = sums[n / 2][p / 2][n % 2 * 2 + p % 2];
-                    const float dot =
-                        fmaf(__int_as_float(sum), 4.0f, -4.0f * (8388608.0f + 16384.0f)) +
-                        part.of[n];
-                    y[n][p] = fmaf(dot, factor.of[n], bias.of[n]) + r.at(n, p);
-                }
-            }
-            const uint32_t bits = stage_exchange(stage_signs(y, row_of(own, STAGE_SHIFT).of));
-#pragma unroll
-            for (int n = 0; n < 4; n++)
-                r.set(n, y[n]);
-            store_bits(layer, unit, bits);
-            if (!last) {
+            const uint32_t bits = exchange(finish(sums, parts, own, r));
+            store_bits(next_grid, counts, place[pixel], bits);
+            if (keeps)
 #pragma unroll
                 for (int n = 0; n < stage_values<Real>::VECTORS; n++)
                     values[n * 32] = r.v[n];
-            } else if (a.io.output) {
-                const int32_t pixel = unit * STAGE_UNIT + (int32_t)q * 4;
-                if (pixel >= begin && pixel < end)
+            if (last && a.io.output) {
+                const int32_t at = unit * STAGE_UNIT + (int32_t)q * 4;
+                if (at >= begin && at < end)
                     store_reals(unit, r);
             }
+            place += shape::PIXEL_WARPS * STAGE_UNIT;
+            window += shape::PIXEL_WARPS * STAGE_UNIT / 2;
+            values += shape::PIXEL_WARPS * shape::FILTER_WARPS * stage_values<Real>::VECTORS * 32;
+        }
+    }
+
+    /* The element of a filter and a pixel among the values. */
+    __device__ __forceinline__ const Real *value_of(int32_t filter, int32_t pixel) const {
+        const int32_t warp = pixel / STAGE_UNIT * shape::FILTER_WARPS + filter / 32;
+        const int32_t lane = filter % 32 / 4 * 4 + pixel % STAGE_UNIT / 4;
+        const int32_t at = filter % 4 * 4 + pixel % 4, each = 16 / (int32_t)sizeof(Real);
+        return (const Real *)shared +
+               ((warp * stage_values<Real>::VECTORS + at / each) * 32 + lane) * each + at % each;
+    }
+
+    /* Means of 2 x 2 of the last layer's values, as the step avg_pool has them. Two pixels of a row
+     * next to each other are one thread's values. */
+    __device__ __forceinline__ void store_pooled() const {
+        const int32_t width = a.width / 2, plane = a.height / 2 * width;
+        const int32_t first = (from - top) * a.width, all = (to - from) / 2 * width;
+        Real *pooled = (Real *)a.io.pooled + (int64_t)image * shape::CHANNELS * plane +
+                       (int64_t)(from / 2) * width;
+        for (int32_t n = (int32_t)threadIdx.x; n < all * shape::CHANNELS; n += STAGE_THREADS) {
+            const int32_t filter = n / all, at = n - filter * all, row = at / width;
+            const int32_t pixel = first + row * 2 * a.width + (at - row * width) * 2;
+            const Real *up = value_of(filter, pixel), *low = value_of(filter, pixel + a.width);
+            const double sum = (double)xn_to_fp32(up[0]) + (double)xn_to_fp32(up[1]) +
+                               (double)xn_to_fp32(low[0]) + (double)xn_to_fp32(low[1]);
+            const float mean[1] = {(float)(sum * 0.25)};
+            xn_store(pooled + (int64_t)filter * plane + at, mean);
         }
     }
 
@@ -593,6 +639,8 @@ __global__ void __launch_bounds__(STAGE_THREADS, 1)
     __syncthreads();
     if (a.io.words)
         block.store_words();
+    if (a.io.pooled)
+        block.store_pooled();
 #else
     (void)a;
     __trap();

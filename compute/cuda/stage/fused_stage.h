@@ -15,7 +15,9 @@ enum { XN_STAGE_LAYERS = 4 }; /* the most of a chain */
 /* Whether a step can be a layer of a chain. */
 bool xn_cuda_stage_takes(const xn_step *step);
 
-/* How many of these steps, from the first on, one kernel can run: at least 1. reads: how often each
+/* How many of these steps, from the first on, belong to one kernel: at least 1. Layers of a chain;
+ * where the second step behind them is an average pool of 2 x 2 of the last one's reals, and all
+ * that reads these, the kernel makes that too, before the step between. reads: how often each
  * tensor is read. */
 int xn_cuda_stage_length(const xn_step *steps, int count, const int32_t *reads);
 
@@ -35,7 +37,7 @@ typedef struct xn_cuda_stage_io {
     const uint32_t *bits;
     const void *residual;
     uint32_t *words;
-    void *output;
+    void *output, *pooled; /* pooled: means of 2 x 2 */
 } xn_cuda_stage_io;
 
 /* Rows of output that a block makes; the rows around them, which the layers below need, are made
