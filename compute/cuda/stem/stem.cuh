@@ -147,11 +147,10 @@ struct stem_warp {
     typedef stem_number<PLANES> number;
     uint32_t weight[ROWS][PLANES][4];
     float scale[2], border[2]; /* border: of windows inside the picture */
-    int32_t first, o;          /* filters: the warp's first, the lane's */
+    int32_t o;                 /* the lane's first filter */
 
     __device__ __forceinline__ void load(const stem_args &a, int32_t filter) {
         const int32_t lane = (int32_t)threadIdx.x % 32;
-        first = filter;
         o = filter + lane / 4 * 2;
 #pragma unroll
         for (int f = 0; f < 2; f++) {
@@ -236,58 +235,74 @@ __device__ __forceinline__ void stem_values(const stem_args &a, const float (&sc
     }
 }
 
-/* W neighbouring outputs of a lane's filters, from (y, x) on, and of the warp their bits. All
- * lanes. out: the image's output of the lane's first filter. */
-template <int W>
-__device__ __forceinline__ void stem_store(const stem_args &a, int32_t first, int64_t image,
-                                           int64_t out, int32_t y, int32_t x, float (&v)[2][W]) {
-    const int32_t lane = (int32_t)threadIdx.x % 32, o = first + lane / 4 * 2;
-    const int32_t width = a.conv.out_width, pixel = y * width + x;
-    if (a.e.what.activation)
+/* Where a lane's outputs go, of an image. */
+struct stem_out {
+    void *output;  /* of its first filter */
+    uint8_t *bits; /* of the warp's filters, of pixel lane / 4 */
+    float shift[2];
+    int32_t o;
+
+    __device__ __forceinline__ stem_out(const stem_args &a, int64_t image, int32_t first) {
+        const int32_t own = (int32_t)threadIdx.x % 32 / 4;
+        o = first + own * 2;
+        const int64_t at = image * (a.conv.out_channels * a.plane + a.e.output_gap) + o * a.plane;
+        output = (char *)a.e.output + at * (a.e.what.datatype == XN_FP16 ? 2 : 4);
+        bits = (uint8_t *)a.e.bits + (image * a.plane + own) * a.bits_pitch + first / 8;
+        shift[0] = a.e.what.shift ? __ldg(a.e.shift + o) : 0.0f;
+        shift[1] = a.e.what.shift ? __ldg(a.e.shift + o + 1) : 0.0f;
+    }
+
+    template <typename T, int W>
+    __device__ __forceinline__ void put(const stem_args &a, int32_t pixel, int32_t left,
+                                        const float (&v)[2][W]) const {
+        const int32_t plane = (int32_t)a.plane;
+        if (a.vectors && left > 0) {
+            xn_store((T *)output + pixel, v[0]);
+            xn_store((T *)output + (pixel + plane), v[1]);
+            return;
+        }
 #pragma unroll
-        for (int n = 0; n < 2 * W; n++)
-            v[n / W][n % W] = xn_activate(a.e, o + n / W, v[n / W][n % W]);
-#pragma unroll
-    for (int f = 0; f < 2; f++) {
-        const int64_t at = out + pixel + f * a.plane;
-        if (a.e.what.datatype == XN_FP16 && a.vectors && x < width)
-            xn_store((__half *)a.e.output + at, v[f]);
-        else if (a.e.what.datatype == XN_FP32 && a.vectors && x < width)
-            xn_store((float *)a.e.output + at, v[f]);
-        else
-#pragma unroll
-            for (int n = 0; n < W; n++) {
-                if (a.e.what.datatype == XN_FP16 && x + n < width)
-                    ((__half *)a.e.output)[at + n] = __float2half_rn(v[f][n]);
-                if (a.e.what.datatype == XN_FP32 && x + n < width)
-                    ((float *)a.e.output)[at + n] = v[f][n];
+        for (int n = 0; n < W; n++)
+            if (n < left) {
+                xn_store((T *)output + pixel + n, {v[0][n]});
+                xn_store((T *)output + (pixel + plane) + n, {v[1][n]});
             }
     }
-    if (!a.e.what.bits)
-        return;
-    float shift[2] = {0.0f, 0.0f};
-    if (a.e.what.shift)
-        shift[0] = __ldg(a.e.shift + o), shift[1] = __ldg(a.e.shift + o + 1);
-    uint32_t bits[W / 2]; /* a half word for each output */
+
+    /* W neighbours from (y, x) on, and of the warp their bits. All lanes. */
+    template <int W>
+    __device__ __forceinline__ void store(const stem_args &a, int32_t y, int32_t x,
+                                          float (&v)[2][W]) const {
+        const int32_t lane = (int32_t)threadIdx.x % 32, own = lane / 4;
+        const int32_t pixel = y * a.conv.out_width + x, left = a.conv.out_width - x;
+        if (a.e.what.activation)
 #pragma unroll
-    for (int n = 0; n < W / 2; n++) {
-        bits[n] = 0;
+            for (int n = 0; n < 2 * W; n++)
+                v[n / W][n % W] = xn_activate(a.e, o + n / W, v[n / W][n % W]);
+        if (a.e.what.datatype == XN_FP16)
+            put<__half>(a, pixel, left, v);
+        else if (a.e.what.datatype == XN_FP32)
+            put<float>(a, pixel, left, v);
+        if (!a.e.what.bits)
+            return;
+        uint32_t word[W / 2]; /* a half word for each output */
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            bits[n] |= xn_sign_bit(v[k % 2][2 * n + k / 2] + shift[k % 2]) << (k % 2 + k / 2 * 16);
-        bits[n] <<= lane / 4 * 2;
+        for (int n = 0; n < W / 2; n++) {
+            word[n] = 0;
 #pragma unroll
-        for (int from = 4; from < 32; from *= 2)
-            bits[n] |= __shfl_xor_sync(0xffffffffu, bits[n], from);
+            for (int k = 0; k < 4; k++)
+                if (xn_sign_bit(v[k % 2][2 * n + k / 2] + shift[k % 2]))
+                    word[n] |= 1u << (k % 2 + k / 2 * 16);
+            word[n] <<= own * 2;
+#pragma unroll
+            for (int from = 4; from < 32; from *= 2)
+                word[n] |= __shfl_xor_sync(0xffffffffu, word[n], from);
+        }
+        if (own < W && own < left)
+            *(uint16_t *)(bits + (int64_t)pixel * a.bits_pitch) =
+                (uint16_t)((own < 2 ? word[0] : word[W / 2 - 1]) >> own % 2 * 16);
     }
-    const int32_t own = lane / 4; /* the output that the lane stores */
-    if (own < W && x + own < width) {
-        const uint32_t word = W == 2 || own < 2 ? bits[0] : bits[W / 2 - 1];
-        uint8_t *to =
-            (uint8_t *)a.e.bits + (image * a.plane + pixel + own) * a.bits_pitch + first / 8;
-        *(uint16_t *)to = (uint16_t)(word >> own % 2 * 16);
-    }
-}
+};
 
 /* ---- tiles ---- */
 
@@ -296,9 +311,9 @@ __device__ __forceinline__ void stem_store(const stem_args &a, int32_t first, in
  */
 template <int PLANES, int ROWS, int STRIDE>
 __device__ __forceinline__ void
-stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, int64_t image,
-               int64_t out, int32_t y, int32_t end, int32_t tile, const uint32_t *from,
-               const float2 *left_edge, float2 *edge) {
+stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, const stem_out &out,
+               int32_t y, int32_t end, int32_t tile, const uint32_t *from, const float2 *left_edge,
+               float2 *edge) {
     typedef stem_number<PLANES> number;
     const int32_t quad = (int32_t)threadIdx.x % 4, x = tile * STEM_TILE + quad * 4;
     const int32_t step = (STRIDE ? STRIDE : a.conv.stride_h) * a.pitch;
@@ -369,14 +384,14 @@ stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, int
 #pragma unroll
         for (int n = 0; n < 8; n++)
             above[0][n / 4][n % 4] = rows[1][n / 4][n % 4];
-        stem_store<2>(a, w.first, image, out, y, x / 2, result);
+        out.store(a, y, x / 2, result);
     }
 }
 
 template <int PLANES, int ROWS, int STRIDE>
 __device__ __forceinline__ void
-stem_plain_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, int64_t image,
-                int64_t out, int32_t y, int32_t end, int32_t tile, const uint32_t *from) {
+stem_plain_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, const stem_out &out,
+                int32_t y, int32_t end, int32_t tile, const uint32_t *from) {
     const int32_t x = tile * STEM_TILE + (int32_t)threadIdx.x % 4 * 4;
     const int32_t step = (STRIDE ? STRIDE : a.conv.stride_h) * a.pitch;
 #pragma unroll 1
@@ -388,7 +403,7 @@ stem_plain_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, in
             if (2 * y + n < a.height) { /* the same for all lanes */
                 stem_lane<float> v;
                 stem_values(a, w.scale, w.o, 2 * y + n, x, rows[n], v);
-                stem_store<4>(a, w.first, image, out, 2 * y + n, x, v);
+                out.store(a, 2 * y + n, x, v);
             }
     }
 }
@@ -418,7 +433,7 @@ __global__ void __launch_bounds__(STEM_WARPS * 32, PLANES == 2 ? 4 : 3)
     const int32_t parts = STEM_WARPS / a.filter_warps, part = warp / a.filter_warps;
     const int32_t each = (pairs + parts - 1) / parts, y = min(part * each, pairs);
     const int32_t end = min(y + each, pairs);
-    const int64_t out = image * (c.out_channels * a.plane + a.e.output_gap) + w.o * a.plane;
+    const stem_out out(a, image, own);
     const int32_t stride = STRIDE ? STRIDE : c.stride_w;
     const uint32_t *from = stem_rows + 2 * y * c.stride_h * a.pitch + a.lead - c.pad_left -
                            a.shift + lane / 4 * 2 * stride + lane % 4 * 2;
@@ -431,9 +446,9 @@ __global__ void __launch_bounds__(STEM_WARPS * 32, PLANES == 2 ? 4 : 3)
             float2 *edge = edges + tile % 2 * a.band * 8,
                    *other = edges + (tile + 1) % 2 * a.band * 8;
             if (POOL)
-                stem_pool_tile(a, w, image, out, begin + y, begin + end, tile, from, other, edge);
+                stem_pool_tile(a, w, out, begin + y, begin + end, tile, from, other, edge);
             else
-                stem_plain_tile(a, w, image, out, begin + y, begin + end, tile, from);
+                stem_plain_tile(a, w, out, begin + y, begin + end, tile, from);
             __syncwarp();
         }
 #else
