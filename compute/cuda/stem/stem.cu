@@ -86,7 +86,7 @@ static size_t tile_bytes(const stem_args *a) {
     const xn_conv *c = &a->conv;
     const int32_t rows = (2 * a->band + a->pool - 1) * c->stride_h + xn_stem_rows(c->kernel_h);
     return (size_t)rows * (size_t)a->pitch * sizeof(uint32_t) +
-           (size_t)STEM_WARPS * 2 * (size_t)a->band * 8 * sizeof(float2);
+           (size_t)(STEM_WARPS * a->band * 8) * sizeof(float2);
 }
 
 /* Blocks for all multiprocessors three times, where there are rows for that: a block of few rows
@@ -115,6 +115,10 @@ static void set_tiles(stem_args *a, int multiprocessors) {
     a->bits_pitch =
         (int32_t)(a->bits_unit == 1 ? c->out_channels / 8 : xn_packed_words(c->out_channels) * 4);
     a->none = (a->left + 1 + a->right) * c->out_channels;
+    a->even_rows[0] = (a->top + 2) / 2;            /* 2 y - 1 >= top */
+    a->even_rows[1] = (a->height - a->bottom) / 2; /* 2 y + 1 < height - bottom */
+    a->even_tiles[0] = (a->left + STEM_TILE - 1) / STEM_TILE;
+    a->even_tiles[1] = (a->width - a->right) / STEM_TILE;
 }
 
 static stem_args args_of(const xn_step *step) {

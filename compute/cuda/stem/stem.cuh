@@ -39,15 +39,17 @@ struct stem_args {
     int32_t top, bottom, left, right;
     int32_t height, width; /* of the convolution's output */
     int32_t pool, nhwc;
-    int32_t pairs, band, bands;    /* of rows of the convolution: an image's, a block's; blocks */
-    int32_t tiles, pitch;          /* across; words of a row in shared memory */
-    int32_t shift, lead;           /* the first tap's place; words before the first pixel */
-    int32_t filter_warps;          /* of a block; the others share the band */
-    int32_t bits_pitch, bits_unit; /* of a pixel, in units; bytes of a unit */
-    int32_t none;                  /* the border of columns that are not there: -infinity */
-    bool quads;                    /* 4 pixels are read as 3 aligned words */
-    bool vectors;                  /* neighbouring outputs are stored at once */
-    int64_t images, plane;         /* plane: outputs of a channel */
+    int32_t pairs, band, bands; /* of rows of the convolution: an image's, a block's; blocks */
+    int32_t tiles, pitch;       /* across; words of a row in shared memory */
+    int32_t shift, lead;        /* the first tap's place; words before the first pixel */
+    int32_t even_rows[2], even_tiles[2]; /* rows of windows, tiles, whose columns, rows have one
+                                            border: first, last + 1 */
+    int32_t filter_warps;                /* of a block; the others share the band */
+    int32_t bits_pitch, bits_unit;       /* of a pixel, in units; bytes of a unit */
+    int32_t none;                        /* the border of columns that are not there: -infinity */
+    bool quads;                          /* 4 pixels are read as 3 aligned words */
+    bool vectors;                        /* neighbouring outputs are stored at once */
+    int64_t images, plane;               /* plane: outputs of a channel */
 };
 
 /* What grows with the exact sum of planes: the sum, or with three planes its fp32. */
@@ -73,10 +75,10 @@ __device__ __forceinline__ float stem_larger(float a, float b) {
 
 __device__ __forceinline__ void stem_mma(int32_t (&acc)[4], const uint32_t (&a)[4], uint2 b) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 "
-                 "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                 : "+r"(acc[0]), "+r"(acc[1]), "+r"(acc[2]), "+r"(acc[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.u8.s32 "
+        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(acc[0]), "+r"(acc[1]), "+r"(acc[2]), "+r"(acc[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y));
 #else
     __trap();
 #endif
@@ -120,7 +122,7 @@ __device__ __forceinline__ uint4 stem_quad(const stem_args &a, const uint8_t *im
 /* Rows of the picture from row `y` on. */
 __device__ __forceinline__ void stem_load(const stem_args &a, const uint8_t *image, int32_t y,
                                           int32_t rows, uint32_t *to) {
-    const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
+    const int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     if (!a.quads) {
 #pragma unroll 1
         for (int32_t r = warp; r < rows; r += STEM_WARPS)
@@ -150,7 +152,7 @@ struct stem_warp {
     int32_t o;                 /* the lane's first filter */
 
     __device__ __forceinline__ void load(const stem_args &a, int32_t filter) {
-        const int32_t lane = (int32_t)threadIdx.x % 32;
+        const int32_t lane = (int32_t)(threadIdx.x % 32);
         o = filter + lane / 4 * 2;
 #pragma unroll
         for (int f = 0; f < 2; f++) {
@@ -174,45 +176,37 @@ struct stem_warp {
         scale[1] = fabsf(scale[1]);
     }
 
-    /* Rows of the convolution next to each other. from: the lane's words of the first. */
+    /* Rows of the convolution next to each other. from: the lane's words of the first. Even and odd
+     * columns one after the other, which need fewer registers. */
     template <int N>
     __device__ __forceinline__ void multiply(const stem_args &a, const uint32_t *from,
                                              stem_lane<number> (&sum)[N]) const {
         enum { STEP = STRIDE ? STRIDE : ROWS };
-        const int32_t column = STRIDE ? STRIDE : a.conv.stride_w;
-        int32_t acc[N][2][PLANES][4] = {};
 #pragma unroll
-        for (int r = 0; r < (N - 1) * STEP + ROWS; r++) {
-            if (!STRIDE && r == ROWS)
-                from += (a.conv.stride_h - ROWS) * a.pitch;
-            uint2 pixels[2];
+        for (int odd = 0; odd < 2; odd++) {
+            const uint32_t *at = from + odd * (STRIDE ? STRIDE : a.conv.stride_w);
+            int32_t acc[N][PLANES][4] = {};
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const uint32_t *at = from + j * column;
-                pixels[j] = STRIDE ? *(const uint2 *)at : make_uint2(at[0], at[1]);
-            }
-            from += a.pitch;
+            for (int r = 0; r < (N - 1) * STEP + ROWS; r++, at += a.pitch) {
+                if (!STRIDE && r == ROWS)
+                    at += (a.conv.stride_h - ROWS) * a.pitch;
+                const uint2 pixels = STRIDE ? *(const uint2 *)at : make_uint2(at[0], at[1]);
 #pragma unroll
-            for (int n = 0; n < N; n++)
-                if (r >= n * STEP && r < n * STEP + ROWS)
-#pragma unroll
-                    for (int j = 0; j < 2; j++)
+                for (int n = 0; n < N; n++)
+                    if (r >= n * STEP && r < n * STEP + ROWS)
 #pragma unroll
                         for (int p = 0; p < PLANES; p++)
-                            stem_mma(acc[n][j][p], weight[r - n * STEP][p], pixels[j]);
+                            stem_mma(acc[n][p], weight[r - n * STEP][p], pixels);
+            }
+#pragma unroll
+            for (int n = 0; n < N * 4; n++) {
+                int32_t s[PLANES];
+#pragma unroll
+                for (int p = 0; p < PLANES; p++)
+                    s[p] = acc[n / 4][p][n % 4];
+                sum[n / 4][n % 4 / 2][n % 2 * 2 + odd] = stem_sum(s);
+            }
         }
-#pragma unroll
-        for (int n = 0; n < N; n++)
-#pragma unroll
-            for (int f = 0; f < 2; f++)
-#pragma unroll
-                for (int x = 0; x < 4; x++) {
-                    int32_t s[PLANES];
-#pragma unroll
-                    for (int p = 0; p < PLANES; p++)
-                        s[p] = acc[n][x % 2][p][f * 2 + x / 2];
-                    sum[n][f][x] = stem_sum(s);
-                }
     }
 };
 
@@ -243,7 +237,7 @@ struct stem_out {
     int32_t o;
 
     __device__ __forceinline__ stem_out(const stem_args &a, int64_t image, int32_t first) {
-        const int32_t own = (int32_t)threadIdx.x % 32 / 4;
+        const int32_t own = (int32_t)(threadIdx.x % 32 / 4);
         o = first + own * 2;
         const int64_t at = image * (a.conv.out_channels * a.plane + a.e.output_gap) + o * a.plane;
         output = (char *)a.e.output + at * (a.e.what.datatype == XN_FP16 ? 2 : 4);
@@ -273,7 +267,7 @@ struct stem_out {
     template <int W>
     __device__ __forceinline__ void store(const stem_args &a, int32_t y, int32_t x,
                                           float (&v)[2][W]) const {
-        const int32_t lane = (int32_t)threadIdx.x % 32, own = lane / 4;
+        const int32_t own = (int32_t)(threadIdx.x % 32 / 4);
         const int32_t pixel = y * a.conv.out_width + x, left = a.conv.out_width - x;
         if (a.e.what.activation)
 #pragma unroll
@@ -300,73 +294,85 @@ struct stem_out {
         }
         if (own < W && own < left)
             *(uint16_t *)(bits + (int64_t)pixel * a.bits_pitch) =
-                (uint16_t)((own < 2 ? word[0] : word[W / 2 - 1]) >> own % 2 * 16);
+                (uint16_t)((own < 2 ? word[0] : word[W / 2 - 1]) >> (own & 1) * 16);
     }
 };
 
 /* ---- tiles ---- */
 
-/* Rows of windows [y, end) of a tile. from: the lane's words of the first window's first row.
- * edges: what the tile to the left left of its last column for each row, and the same of this tile.
+/* The largest value of each column in the rows of windows row y, whose borders differ. from: the
+ * lane's words of the first. last: the sums of the last. */
+template <int PLANES, int ROWS, int STRIDE>
+__device__ __forceinline__ void
+stem_three_rows(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, const uint32_t *from,
+                int32_t step, int32_t y, int32_t x, stem_lane<stem_number<PLANES>> (&last)[1],
+                stem_lane<float> &v) {
+#pragma unroll
+    for (int n = 0; n < 8; n++)
+        v[n / 4][n % 4] = -INFINITY;
+#pragma unroll 1
+    for (int32_t row = 2 * y - 1; row < 2 * y + 2; row++, from += step) {
+        w.multiply(a, from, last);
+        if (row < 0 || row >= a.height)
+            continue; /* the same for all lanes */
+        stem_lane<float> some;
+        stem_values(a, w.scale, w.o, row, x, last[0], some);
+#pragma unroll
+        for (int n = 0; n < 8; n++)
+            v[n / 4][n % 4] = fmaxf(v[n / 4][n % 4], some[n / 4][n % 4]);
+    }
+}
+
+/* Rows of windows [y, end) of a tile. from: the lane's words of the first window's first row. edge:
+ * the largest of the last column of the tile to the left for each row, then the same of this tile.
  */
 template <int PLANES, int ROWS, int STRIDE>
 __device__ __forceinline__ void
 stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, const stem_out &out,
-               int32_t y, int32_t end, int32_t tile, const uint32_t *from, const float2 *left_edge,
-               float2 *edge) {
+               int32_t y, int32_t end, int32_t tile, const uint32_t *from, float2 *edge) {
     typedef stem_number<PLANES> number;
-    const int32_t quad = (int32_t)threadIdx.x % 4, x = tile * STEM_TILE + quad * 4;
+    const int32_t quad = (int32_t)(threadIdx.x % 4), x = tile * STEM_TILE + quad * 4;
     const int32_t step = (STRIDE ? STRIDE : a.conv.stride_h) * a.pitch;
-    const bool inside = tile * STEM_TILE >= a.left && (tile + 1) * STEM_TILE <= a.width - a.right;
-    stem_lane<number> above[1], rows[2];
-    w.template multiply<1>(a, from, above);
-    from += step;
+    const bool inside = tile >= a.even_tiles[0] && tile < a.even_tiles[1];
+    stem_lane<number> above[1];
+    if (y >= a.even_rows[0] && y < a.even_rows[1])
+        w.multiply(a, from, above);
 #pragma unroll 1
-    for (; y < end; y++, from += 2 * step, edge += 8, left_edge += 8) {
-        const bool one_row = 2 * y - 1 >= a.top && 2 * y + 1 < a.height - a.bottom;
-        float2 beside = make_float2(-INFINITY, -INFINITY);
-        if (quad == 0 && tile > 0)
-            beside = *left_edge;
-        w.template multiply<2>(a, from, rows);
+    for (; y < end; y++, from += 2 * step, edge += 8) {
         stem_lane<number> most;
         stem_lane<float> v;
-        float result[2][2];
+        const bool one_border = y >= a.even_rows[0] && y < a.even_rows[1];
+        if (one_border) {
+            stem_lane<number> rows[2];
+            w.multiply(a, from + step, rows);
 #pragma unroll
-        for (int n = 0; n < 8; n++)
-            most[n / 4][n % 4] = stem_larger(
-                stem_larger(above[0][n / 4][n % 4], rows[0][n / 4][n % 4]), rows[1][n / 4][n % 4]);
-        if (one_row && inside) {
+            for (int n = 0; n < 8; n++) {
+                const number more = stem_larger(above[0][n / 4][n % 4], rows[0][n / 4][n % 4]);
+                above[0][n / 4][n % 4] = rows[1][n / 4][n % 4];
+                most[n / 4][n % 4] = stem_larger(more, rows[1][n / 4][n % 4]);
+            }
+            if (!inside)
+                stem_values(a, w.scale, w.o, 2 * y, x, most, v);
+        } else {
+            stem_three_rows(a, w, from, step, y, x, above, v);
+        }
+        float2 beside = make_float2(-INFINITY, -INFINITY);
+        if (quad == 0 && tile > 0)
+            beside = *edge;
+        __syncwarp();
+        float result[2][2];
+        if (one_border && inside) {
 #pragma unroll
             for (int f = 0; f < 2; f++) {
                 const number(&m)[4] = most[f];
                 const number other = __shfl_up_sync(0xffffffffu, m[3], 1, 4);
-                const number left = quad ? other : m[0], middle = m[1];
-                const number first = stem_larger(stem_larger(left, m[0]), middle);
-                const number second = stem_larger(stem_larger(middle, m[2]), m[3]);
+                const number first = stem_larger(stem_larger(quad ? other : m[0], m[0]), m[1]);
+                const number second = stem_larger(stem_larger(m[1], m[2]), m[3]);
                 result[f][0] = fmaf((float)first, w.scale[f], w.border[f]);
                 result[f][1] = fmaf((float)second, w.scale[f], w.border[f]);
                 v[f][3] = fmaf((float)m[3], w.scale[f], w.border[f]);
             }
         } else {
-            if (one_row) {
-                stem_values(a, w.scale, w.o, 2 * y, x, most, v);
-            } else {
-#pragma unroll
-                for (int n = 0; n < 8; n++)
-                    v[n / 4][n % 4] = -INFINITY;
-#pragma unroll
-                for (int r = 0; r < 3; r++) {
-                    const int32_t number_of_row = 2 * y - 1 + r;
-                    if (number_of_row < 0 || number_of_row >= a.height)
-                        continue; /* the same for all lanes */
-                    stem_lane<float> some;
-                    stem_values(a, w.scale, w.o, number_of_row, x, r ? rows[r - 1] : above[0],
-                                some);
-#pragma unroll
-                    for (int n = 0; n < 8; n++)
-                        v[n / 4][n % 4] = fmaxf(v[n / 4][n % 4], some[n / 4][n % 4]);
-                }
-            }
 #pragma unroll
             for (int f = 0; f < 2; f++) {
                 const float other = __shfl_up_sync(0xffffffffu, v[f][3], 1, 4);
@@ -374,16 +380,13 @@ stem_pool_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, con
                 result[f][1] = fmaxf(fmaxf(v[f][1], v[f][2]), v[f][3]);
             }
         }
-        /* A NaN is less than any value. */
-        result[0][0] = fmaxf(result[0][0], beside.x);
-        result[1][0] = fmaxf(result[1][0], beside.y);
-        result[0][1] = fmaxf(result[0][1], -INFINITY);
-        result[1][1] = fmaxf(result[1][1], -INFINITY);
+#pragma unroll
+        for (int f = 0; f < 2; f++) { /* a NaN is less than any value */
+            result[f][0] = fmaxf(result[f][0], f ? beside.y : beside.x);
+            result[f][1] = fmaxf(result[f][1], -INFINITY);
+        }
         if (quad == 3)
             *edge = make_float2(fmaxf(v[0][3], -INFINITY), fmaxf(v[1][3], -INFINITY));
-#pragma unroll
-        for (int n = 0; n < 8; n++)
-            above[0][n / 4][n % 4] = rows[1][n / 4][n % 4];
         out.store(a, y, x / 2, result);
     }
 }
@@ -392,12 +395,12 @@ template <int PLANES, int ROWS, int STRIDE>
 __device__ __forceinline__ void
 stem_plain_tile(const stem_args &a, const stem_warp<PLANES, ROWS, STRIDE> &w, const stem_out &out,
                 int32_t y, int32_t end, int32_t tile, const uint32_t *from) {
-    const int32_t x = tile * STEM_TILE + (int32_t)threadIdx.x % 4 * 4;
+    const int32_t x = tile * STEM_TILE + (int32_t)(threadIdx.x % 4) * 4;
     const int32_t step = (STRIDE ? STRIDE : a.conv.stride_h) * a.pitch;
 #pragma unroll 1
     for (; y < end; y++, from += 2 * step) {
         stem_lane<stem_number<PLANES>> rows[2];
-        w.template multiply<2>(a, from, rows);
+        w.multiply(a, from, rows);
 #pragma unroll
         for (int n = 0; n < 2; n++)
             if (2 * y + n < a.height) { /* the same for all lanes */
@@ -418,7 +421,7 @@ __global__ void __launch_bounds__(STEM_WARPS * 32, PLANES == 2 ? 4 : 3)
     const int32_t begin = (int32_t)(blockIdx.x - image * a.bands) * a.band;
     const int32_t pairs = min(a.band, a.pairs - begin);
     const int32_t row = 2 * begin - POOL, rows = 2 * pairs + POOL; /* of the convolution */
-    const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
+    const int32_t warp = (int32_t)(threadIdx.x / 32), lane = (int32_t)(threadIdx.x % 32);
     const int32_t own = ((int32_t)blockIdx.y * a.filter_warps + warp % a.filter_warps) * 16;
     stem_warp<PLANES, ROWS, STRIDE> w;
     xn_let_next_kernel_start();
@@ -437,16 +440,13 @@ __global__ void __launch_bounds__(STEM_WARPS * 32, PLANES == 2 ? 4 : 3)
     const int32_t stride = STRIDE ? STRIDE : c.stride_w;
     const uint32_t *from = stem_rows + 2 * y * c.stride_h * a.pitch + a.lead - c.pad_left -
                            a.shift + lane / 4 * 2 * stride + lane % 4 * 2;
-    float2 *edges =
-        (float2 *)(stem_rows + ((2 * a.band + POOL - 1) * c.stride_h + ROWS) * a.pitch) +
-        warp * 2 * a.band * 8 + lane / 4;
+    float2 *edge = (float2 *)(stem_rows + ((2 * a.band + POOL - 1) * c.stride_h + ROWS) * a.pitch) +
+                   warp * a.band * 8 + lane / 4;
     if (y < end)
 #pragma unroll 1
         for (int32_t tile = 0; tile < a.tiles; tile++, from += STEM_TILE * stride) {
-            float2 *edge = edges + tile % 2 * a.band * 8,
-                   *other = edges + (tile + 1) % 2 * a.band * 8;
             if (POOL)
-                stem_pool_tile(a, w, out, begin + y, begin + end, tile, from, other, edge);
+                stem_pool_tile(a, w, out, begin + y, begin + end, tile, from, edge);
             else
                 stem_plain_tile(a, w, out, begin + y, begin + end, tile, from);
             __syncwarp();
