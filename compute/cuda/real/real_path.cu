@@ -74,7 +74,8 @@ static bool gemm_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
 static cudaError_t gemm_run(xn_cuda_run *r) {
     if (!xn_cuda_is_finite(r->weights))
         return real_run(r);
-    return xn_cuda_real_gemm_launch(&r->job->conv, r->job->images, r->input,
+    return xn_cuda_real_gemm_launch(&r->job->conv, r->job->images, r->chip->multiprocessors,
+                                    r->input,
                                     (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS),
                                     r->chip->overlaps, &r->out, r->stream);
 }
