@@ -2,21 +2,29 @@
 #include "costs.h"
 #include "paths.h"
 #include "real.h"
+#include "real_depthwise.h"
 #include "real_gemm.h"
 #include "real_mma.h"
 #include "real_pointwise.h"
 #include "real_tile.h"
 
-/* Sums of real_pointwise.cu, which takes what it can on every chip that can run it, so that no
- * number of images makes them others. */
-static bool is_pointwise(const xn_cuda_job *job, const xn_cuda_chip *chip) {
-    return job->source == XN_CUDA_FROM_REALS && xn_cuda_has_reals(job) && chip->matrix &&
-           xn_cuda_real_pointwise_fits(&job->conv, job->images);
+static bool reads_reals(const xn_cuda_job *job) {
+    return job->conv.mode != XN_MODE_XNOR && job->source == XN_CUDA_FROM_REALS &&
+           xn_cuda_has_reals(job);
 }
 
+static bool is_pointwise(const xn_cuda_job *job, const xn_cuda_chip *chip) {
+    return reads_reals(job) && chip->matrix && xn_cuda_real_pointwise_fits(&job->conv, job->images);
+}
+
+static bool is_depthwise(const xn_cuda_job *job) {
+    return reads_reals(job) && xn_cuda_real_depthwise_fits(&job->conv, job->images);
+}
+
+/* For the other paths: what these two can run is theirs alone, so that no number of images makes
+ * its sums others. */
 static bool is_real(const xn_cuda_job *job, const xn_cuda_chip *chip) {
-    return job->conv.mode != XN_MODE_XNOR && job->source == XN_CUDA_FROM_REALS &&
-           xn_cuda_has_reals(job) && !is_pointwise(job, chip);
+    return reads_reals(job) && !is_pointwise(job, chip) && !is_depthwise(job);
 }
 
 /* ---- real.cu ---- */
@@ -288,6 +296,45 @@ const xn_cuda_path xn_cuda_real_pointwise_path = {"real_pointwise",
                                                   mma_wants,
                                                   pointwise_run,
                                                   pointwise_load};
+
+/* ---- real_depthwise.cu ---- */
+
+static void depthwise_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *,
+                            double *t) {
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    t[0] = 1;
+    t[1] = n.inputs + n.outputs;
+}
+
+static bool depthwise_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
+    return is_depthwise(job);
+}
+
+static cudaError_t depthwise_run(xn_cuda_run *r) {
+    if (!xn_cuda_is_finite(r->weights))
+        return real_run(r);
+    return xn_cuda_real_depthwise_launch(
+        &r->job->conv, r->job->images, r->input,
+        (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS), r->chip->overlaps, &r->out,
+        r->stream);
+}
+
+static cudaError_t depthwise_load(bool *) {
+    return xn_cuda_real_depthwise_load();
+}
+
+extern const xn_cuda_path xn_cuda_real_depthwise_path;
+const xn_cuda_path xn_cuda_real_depthwise_path = {"real_depthwise",
+                                                  XN_CUDA_ANY_CHIP,
+                                                  XN_CUDA_WRITES_PARTS,
+                                                  0,
+                                                  depthwise_fits,
+                                                  depthwise_terms,
+                                                  xn_cuda_costs_real_depthwise,
+                                                  NULL,
+                                                  real_wants,
+                                                  depthwise_run,
+                                                  depthwise_load};
 
 extern const xn_cuda_path xn_cuda_real_mma_path, xn_cuda_real_wgmma_path;
 const xn_cuda_path xn_cuda_real_mma_path = {
