@@ -210,12 +210,15 @@ static size_t shared_bytes_of(int32_t steps) {
     return xn_mma_shared<pointwise_form<FOURS_BYTES, Tile>>::bytes_of(steps);
 }
 
+/* Of smaller planes neighbouring pixels are in other images, too far apart to be read side by side:
+ * real_mma.cu's first pass is cheaper. */
 bool xn_cuda_real_pointwise_fits(const xn_conv *c, int64_t images) {
+    enum { LEAST_PLANE = 16 };
     const int64_t plane = (int64_t)c->height * c->width;
     return c->mode != XN_MODE_XNOR && c->precision == XN_PRECISION_FP16 &&
            c->input_datatype == XN_FP16 && c->kernel_h == 1 && c->kernel_w == 1 &&
            c->stride_h == 1 && c->stride_w == 1 && c->out_height == c->height &&
-           c->out_width == c->width && !c->pad_top && !c->pad_left &&
+           c->out_width == c->width && !c->pad_top && !c->pad_left && plane >= LEAST_PLANE &&
            plane <= (INT32_MAX - 256) / images &&
            xn_mma_blocks(c, images, small_tile::FILTERS, small_tile::PIXELS) <= INT32_MAX;
 }
