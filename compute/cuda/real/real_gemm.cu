@@ -1,27 +1,21 @@
-/* real_gemm.cu: modes bwn and float in fp32, as an implicit GEMM without matrix units: M = 64
- * filters of a group, N = 64 output pixels of all images, K = its channels times taps in the order
- * of the weights. A thread has 8 filters and 4 neighbouring pixels.
+/* real_gemm.cu: modes bwn and float in fp32, as an implicit GEMM without matrix units: M = filters
+ * of a group, N = output pixels of all images, K = its channels times taps in the order of the
+ * weights. A block of 128 threads has M = 8 T by N = 16 T, a thread T by T: T = 8, or 4 where there
+ * would be too few blocks for the chip. Copies to shared memory are one step of STEP terms ahead:
+ * of 16 bytes for 1x1 kernels that read whole planes, of 4 for other windows of fp32.
  *
- * Sums are those of real.cu: fp32 over runs of RUN terms, which are what a block has of K at a
- * time, added up in double; results that are not finite are taken again in double throughout. Taps
- * outside the image are multiplied too, by the filler, so weights must be finite. */
+ * Sums are the same whatever T is: fp32 over runs of RUN terms, added up in double. A run errs by
+ * at most RUN * 2^-24 of its magnitudes, less than half of what xn_conv.h allows; shorter runs
+ * spend more time on conversions to double. Values that are not finite are taken again in double
+ * throughout. Taps outside the image are multiplied too, by the filler, so weights must be finite.
+ */
 #include "real_gemm.h"
 
 #include "epilogue.cuh"
 #include "launch.cuh"
 #include "ptx.cuh"
 
-enum {
-    M = 64,
-    N = 64,
-    RUN = 32,
-    TM = 8, /* of a thread */
-    TN = 4,
-    THREADS = M / TM * (N / TN),
-    PITCH = M + 4,           /* floats; M is N */
-    EACH = M * RUN / THREADS /* values of either operand that a thread brings */
-};
-static_assert(M == N && EACH == 16, "both operands are brought alike");
+enum { THREADS = 128, STEP = 16, RUN = 4 * STEP };
 
 struct gemm_args {
     xn_conv conv;
@@ -29,9 +23,12 @@ struct gemm_args {
     const float *weights;
     xn_epilogue_args out;
     xn_fast_divisor plane, width, kernel, kernel_w; /* outputs of a filter and image; taps */
-    int64_t pixels;                                 /* of all images */
-    int32_t terms;                                  /* K */
-    bool vectors;                                   /* outputs and residuals by four */
+    xn_fast_divisor tiles_m;
+    int64_t pixels;    /* of all images */
+    int32_t terms;     /* K */
+    bool whole_planes; /* a term of four neighbouring pixels is 16 bytes of the input */
+    bool copies;       /* a term of a pixel is 4 bytes of the input, or 0 */
+    bool vectors;      /* outputs and residuals by four */
 };
 
 /* A term of K as a window has it: what its pixel is from the window's first. */
@@ -39,9 +36,28 @@ struct gemm_term {
     int32_t offset, y, x;
 };
 
+template <int T>
+struct gemm_tile {
+    enum { M = 8 * T, N = 16 * T, PITCH = M + 4 };
+};
+
+template <int T>
 struct gemm_shared {
-    float filters[2][RUN][PITCH], pixels[2][RUN][PITCH];
-    gemm_term terms[2][RUN];
+    enum { M = gemm_tile<T>::M, N = gemm_tile<T>::N };
+    gemm_term terms[2][STEP];
+    union {
+        struct {
+            float filters[2][STEP][gemm_tile<T>::PITCH], pixels[2][STEP][N];
+        };
+        float values[M][N]; /* when no thread reads the operands any more */
+    };
+};
+
+/* A block's place, and its first filter among those of all groups. */
+struct gemm_place {
+    int32_t group, m0;
+    int64_t n0, filter;
+    int32_t live; /* filters of the group from m0 on */
 };
 
 /* An output pixel: its image, and where its window starts, maybe outside. */
@@ -76,241 +92,391 @@ __device__ __forceinline__ gemm_term term_of(const gemm_args &a, int32_t k) {
     return t;
 }
 
+/* Where the group's first channel of a pixel's window begins, or would. */
+__device__ __forceinline__ int64_t group_start(const gemm_args &a, const gemm_pixel &p,
+                                               int32_t group) {
+    const xn_conv &c = a.conv;
+    return (p.image * c.groups + group) * c.group_channels * ((int64_t)c.height * c.width) +
+           (int64_t)p.y * c.width + p.x;
+}
+
 /* ---- operands ---- */
 
-/* What a thread brings of a run: of the filters four neighbouring terms of every 16th, of the
- * pixels every second term of one. */
-struct gemm_held {
-    float filters[EACH], pixels[EACH];
+/* Filters are brought in PARTS, one after the other, so that a thread holds no more than four
+ * neighbouring terms of a filter. */
+template <int T>
+struct gemm_filters {
+    enum { M = gemm_tile<T>::M, PARTS = STEP * M / 4 / THREADS };
+    float held[4];
+
+    static __device__ __forceinline__ int32_t filter_of(int part) {
+        return ((int32_t)threadIdx.x + part * THREADS) / 2 % M;
+    }
+    static __device__ __forceinline__ int32_t term_of(int part) {
+        const int32_t number = (int32_t)threadIdx.x + part * THREADS;
+        return number % 2 * 4 + number / (2 * M) * 8;
+    }
+    __device__ __forceinline__ void load(const gemm_args &a, const gemm_place &at, int32_t step,
+                                         int part) {
+        const int32_t m = filter_of(part), k = step * STEP + term_of(part);
+        const float *from = a.weights + (at.filter + m) * a.terms + k;
+        const int32_t left = m < at.live ? a.terms - k : 0;
+        uint32_t word[4] = {};
+        if (a.terms % 4 == 0)
+            xn_load_16_if(word, from, left > 0);
+        else
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                xn_load_4_if(word + e, from + e, e < left);
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            held[e] = __uint_as_float(word[e]);
+    }
+    __device__ __forceinline__ void store(const gemm_args &a, gemm_shared<T> &s, int32_t step,
+                                          int part) const {
+        const bool signs = a.conv.mode == XN_MODE_BWN;
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s.filters[step % 2][term_of(part) + e][filter_of(part)] = !signs ? held[e]
+                                                                      : xn_sign_bit(held[e])
+                                                                          ? 1.0f
+                                                                          : -1.0f;
+    }
 };
 
-__device__ __forceinline__ void bring_filters(const gemm_args &a, int64_t first, int32_t live,
-                                              int32_t run, gemm_held &held) {
-    const int32_t row = (int32_t)threadIdx.x / 8, k = run * RUN + (int32_t)threadIdx.x % 8 * 4;
-    const bool signs = a.conv.mode == XN_MODE_BWN;
-#pragma unroll
-    for (int r = 0; r < 4; r++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            const int32_t m = row + r * 16;
-            float w = 0.0f;
-            if (m < live && k + e < a.terms) {
-                w = __ldg(a.weights + (first + m) * a.terms + k + e);
-                if (signs)
-                    w = xn_sign_bit(w) ? 1.0f : -1.0f;
-            }
-            held.filters[r * 4 + e] = w;
-        }
+/* The pixel whose terms a thread brings, or the first of four. */
+template <int T>
+__device__ __forceinline__ int32_t own_pixel(const gemm_args &a) {
+    enum { N = gemm_tile<T>::N };
+    return a.whole_planes ? (int32_t)threadIdx.x % (N / 4) * 4 : (int32_t)threadIdx.x % N;
 }
 
-template <typename T>
-__device__ __forceinline__ void bring_pixels(const gemm_args &a, const gemm_pixel &p, const T *from,
-                                             int32_t run, const gemm_term *terms, gemm_held &held) {
-    const xn_conv &c = a.conv;
-    const float outside = (float)c.pad_value;
+/* from: the window of p in the group's first channel. */
+template <int T>
+__device__ __forceinline__ void bring_fours(const gemm_args &a, const gemm_pixel &p,
+                                            const float *from, int32_t step, gemm_shared<T> &s) {
+    enum { EACH = THREADS / (gemm_tile<T>::N / 4) };
 #pragma unroll
-    for (int r = 0; r < EACH; r++) {
-        const int32_t k = (int32_t)threadIdx.x / N + r * 2;
-        const gemm_term t = terms[k];
-        const bool inside =
-            (uint32_t)(p.y + t.y) < (uint32_t)c.height && (uint32_t)(p.x + t.x) < (uint32_t)c.width;
-        const bool exists = p.exists && run * RUN + k < a.terms;
-        held.pixels[r] = exists ? outside : 0.0f;
+    for (int r = 0; r < STEP / EACH; r++) {
+        const int32_t k = (int32_t)threadIdx.x / (gemm_tile<T>::N / 4) + r * EACH;
+        xn_copy_ahead<16>(&s.pixels[step % 2][k][own_pixel<T>(a)],
+                          from + (int64_t)(step * STEP + k) * a.plane.divisor,
+                          p.exists && step * STEP + k < a.terms ? 16 : 0);
+    }
+}
+
+template <int T, class Move>
+__device__ __forceinline__ void each_term(const gemm_args &a, const gemm_pixel &p, int32_t step,
+                                          const gemm_shared<T> &s, Move move) {
+    enum { EACH = THREADS / gemm_tile<T>::N };
+#pragma unroll
+    for (int r = 0; r < STEP / EACH; r++) {
+        const int32_t k = (int32_t)threadIdx.x / gemm_tile<T>::N + r * EACH;
+        const gemm_term t = s.terms[step % 2][k];
+        const bool exists = p.exists && step * STEP + k < a.terms;
+        const bool inside = (uint32_t)(p.y + t.y) < (uint32_t)a.conv.height &&
+                            (uint32_t)(p.x + t.x) < (uint32_t)a.conv.width;
+        move(r, k, t.offset, exists, inside);
+    }
+}
+
+/* Of any datatype and filler: loads, all at once, then stores. */
+template <int T, typename Input>
+__device__ __forceinline__ void bring_values(const gemm_args &a, const gemm_pixel &p,
+                                             const Input *from, int32_t step, gemm_shared<T> &s) {
+    enum { EACH = THREADS / gemm_tile<T>::N };
+    float value[STEP / EACH];
+    each_term<T>(a, p, step, s, [&](int r, int32_t, int32_t offset, bool exists, bool inside) {
+        value[r] = exists ? (float)a.conv.pad_value : 0.0f;
         if (exists && inside)
-            held.pixels[r] = xn_real_fp32(from[t.offset]);
-    }
+            value[r] = xn_real_fp32(from[offset]);
+    });
+#pragma unroll
+    for (int r = 0; r < STEP / EACH; r++)
+        s.pixels[step % 2][(int32_t)threadIdx.x / gemm_tile<T>::N + r * EACH][own_pixel<T>(a)] =
+            value[r];
 }
 
-__device__ __forceinline__ void put(const gemm_held &held, gemm_shared &s, int32_t at) {
-    const int32_t row = (int32_t)threadIdx.x / 8, k = (int32_t)threadIdx.x % 8 * 4;
-#pragma unroll
-    for (int n = 0; n < EACH; n++) {
-        s.filters[at][k + n % 4][row + n / 4 * 16] = held.filters[n];
-        s.pixels[at][(int32_t)threadIdx.x / N + n * 2][threadIdx.x % N] = held.pixels[n];
+template <int T>
+__device__ __forceinline__ void bring_pixels(const gemm_args &a, const gemm_pixel &p, int64_t start,
+                                             int32_t step, gemm_shared<T> &s) {
+    if (a.whole_planes) {
+        bring_fours<T>(a, p, (const float *)a.input + start, step, s);
+    } else if (a.copies) {
+        const float *from = (const float *)a.input + start;
+        each_term<T>(a, p, step, s, [&](int, int32_t k, int32_t offset, bool exists, bool inside) {
+            xn_copy_ahead<4>(&s.pixels[step % 2][k][own_pixel<T>(a)], from + offset,
+                             exists && inside ? 4 : 0);
+        });
+    } else {
+        xn_with_input(a.input, a.conv.input_datatype,
+                      [&](auto *input) { bring_values<T>(a, p, input + start, step, s); });
     }
+    xn_copy_commit();
+}
+
+template <int T>
+__device__ __forceinline__ void make_terms(const gemm_args &a, int32_t step, gemm_shared<T> &s) {
+    if (!a.whole_planes && threadIdx.x < STEP)
+        s.terms[step % 2][threadIdx.x] = term_of(a, step * STEP + (int32_t)threadIdx.x);
 }
 
 /* ---- products ---- */
 
-__device__ __forceinline__ void load_four(const float *from, float *to) {
-    const float4 v = *(const float4 *)from;
-    to[0] = v.x;
-    to[1] = v.y;
-    to[2] = v.z;
-    to[3] = v.w;
+/* Where a thread's filter i and pixel i are in the tile: fours of neighbours. Warps are 2 by 2,
+ * their lanes 4 by 8. */
+template <int T>
+__device__ __forceinline__ int32_t filter_at(int i) {
+    const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
+    return warp % 2 * (4 * T) + i / 4 * 16 + lane / 8 * 4 + i % 4;
+}
+template <int T>
+__device__ __forceinline__ int32_t pixel_at(int j) {
+    const int32_t warp = (int32_t)threadIdx.x / 32, lane = (int32_t)threadIdx.x % 32;
+    return warp / 2 * (8 * T) + j / 4 * 32 + lane % 8 * 4 + j % 4;
 }
 
-__device__ __forceinline__ void multiply_run(const gemm_shared &s, int32_t at, int32_t m, int32_t n,
-                                             double (&total)[TM][TN]) {
-    float run[TM][TN] = {};
-#pragma unroll 8
-    for (int k = 0; k < RUN; k++) {
-        float x[TM], y[TN];
-        load_four(&s.filters[at][k][m], x);
-        load_four(&s.filters[at][k][m + 4], x + 4);
-        load_four(&s.pixels[at][k][n], y);
+template <int T>
+__device__ __forceinline__ void load_fours(const float *from, int32_t apart, float (&to)[T]) {
 #pragma unroll
-        for (int i = 0; i < TM; i++)
+    for (int i = 0; i < T; i += 4) {
+        const float4 v = *(const float4 *)(from + i / 4 * apart);
+        to[i] = v.x;
+        to[i + 1] = v.y;
+        to[i + 2] = v.z;
+        to[i + 3] = v.w;
+    }
+}
+
+/* One of PARTS of a step. */
+template <int T>
+__device__ __forceinline__ void multiply(const gemm_shared<T> &s, int32_t at, int part,
+                                         float (&run)[T][T]) {
+    constexpr int TERMS = STEP / gemm_filters<T>::PARTS;
+    const int32_t m = filter_at<T>(0), n = pixel_at<T>(0);
 #pragma unroll
-            for (int j = 0; j < TN; j++)
+    for (int k = 0; k < TERMS; k++) {
+        float x[T], y[T];
+        load_fours(&s.filters[at][part * TERMS + k][m], 16, x);
+        load_fours(&s.pixels[at][part * TERMS + k][n], 32, y);
+#pragma unroll
+        for (int i = 0; i < T; i++)
+#pragma unroll
+            for (int j = 0; j < T; j++)
                 run[i][j] = fmaf(y[j], x[i], run[i][j]);
     }
+}
+
+/* Adds a run's sums and starts the next run. */
+template <int T>
+__device__ __forceinline__ void end_run(float (&run)[T][T], double (&total)[T][T]) {
 #pragma unroll
-    for (int i = 0; i < TM; i++)
+    for (int i = 0; i < T; i++)
 #pragma unroll
-        for (int j = 0; j < TN; j++)
+        for (int j = 0; j < T; j++) {
             total[i][j] += run[i][j];
+            run[i][j] = 0.0f;
+        }
 }
 
 /* ---- outputs ---- */
 
-/* A sum again, in double throughout. */
-__device__ __noinline__ double sum_again(const gemm_args &a, const gemm_pixel &p, int64_t plane,
-                                         int64_t filter) {
+/* A value again, its sum in double throughout. */
+__device__ __noinline__ float value_again(const gemm_args &a, int32_t group, int64_t number,
+                                          int64_t filter) {
     const xn_conv &c = a.conv;
+    const gemm_pixel p = pixel_of(a, number);
+    const int64_t start = group_start(a, p, group);
     double sum = 0;
     for (int32_t k = 0; k < a.terms; k++) {
         const gemm_term t = term_of(a, k);
         const bool inside =
             (uint32_t)(p.y + t.y) < (uint32_t)c.height && (uint32_t)(p.x + t.x) < (uint32_t)c.width;
         const float w = a.weights[filter * a.terms + k];
-        const int64_t at = plane + (int64_t)p.y * c.width + p.x + t.offset;
-        const double x =
-            inside ? (double)xn_read_real(a.input, c.input_datatype, at) : (double)c.pad_value;
+        const double x = inside ? (double)xn_read_real(a.input, c.input_datatype, start + t.offset)
+                                : (double)c.pad_value;
         if (inside || c.pad_value)
             sum += c.mode == XN_MODE_BWN ? (xn_sign_bit(w) ? x : -x) : x * (double)w;
     }
-    return sum;
+    return xn_value_again(a.out, filter, sum, 1.0);
 }
 
-/* V neighbouring pixels of filter o; index: of the first output. Their bits come back. */
+/* The tile's values, from a thread's sums. */
+template <int T>
+__device__ __forceinline__ void put_values(const gemm_args &a, const gemm_place &at,
+                                           const double (&total)[T][T], gemm_shared<T> &s) {
+#pragma unroll
+    for (int i = 0; i < T; i++) {
+        const int32_t m = filter_at<T>(i);
+        const int64_t o = at.filter + min(m, at.live - 1);
+#pragma unroll
+        for (int j = 0; j < T; j += 4) {
+            float v[4];
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                v[e] = xn_value_again(a.out, o, total[i][j + e], 1.0);
+            xn_store(&s.values[m][pixel_at<T>(j)], v);
+        }
+    }
+}
+
+/* V neighbouring outputs of filter o, from a pixel on; index: of the first. They take the place of
+ * their values where bits are wanted. */
 template <int V>
-__device__ __forceinline__ uint32_t write_outputs(const gemm_args &a, int64_t o, int64_t index,
-                                                  float (&y)[V]) {
-    uint32_t bits = 0;
-    if (a.out.what.residual) {
-        xn_residual_vector<V> residual;
-        residual.load(a.out, index, true);
+__device__ __forceinline__ void write_outputs(const gemm_args &a, const gemm_place &at, int64_t o,
+                                              int64_t pixel, int64_t index,
+                                              const xn_residual_vector<V> &residual, float *value) {
+    float y[V];
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        y[v] = value[v];
+#pragma unroll
+    for (int v = 0; v < V; v++)
+        if (!isfinite(y[v]))
+            y[v] = value_again(a, at.group, pixel + v, o);
+    if (a.out.what.residual)
 #pragma unroll
         for (int v = 0; v < V; v++)
             y[v] += residual.at(a.out, v);
-    }
-    const xn_activation_of_filter activate(a.out, o);
+    if (a.out.what.activation != XN_ACTIVATION_NONE) {
+        const xn_activation_of_filter activate(a.out, o);
 #pragma unroll
-    for (int v = 0; v < V; v++) {
-        if (a.out.what.activation != XN_ACTIVATION_NONE)
+        for (int v = 0; v < V; v++)
             y[v] = activate(y[v]);
-        if (a.out.what.bits)
-            bits |= xn_output_bit(a.out, o, y[v]) << v;
     }
     if (a.out.what.datatype != XN_BITS)
         xn_store_reals(a.out, xn_part_index(a.out, index, a.out.output_gap), y);
-    return bits;
+    if (a.out.what.bits)
+#pragma unroll
+        for (int v = 0; v < V; v++)
+            value[v] = y[v];
 }
 
-/* The 8 filters of a thread: a byte of a pixel's words, where they have no others. */
-__device__ __forceinline__ void store_bits(const gemm_args &a, const gemm_pixel &p, int32_t o,
-                                           uint32_t bits) {
-    const xn_conv &c = a.conv;
-    const int64_t pixel = p.image * a.plane.divisor + p.out;
-    if (xn_has_half_words(c))
-        ((uint8_t *)a.out.bits)[pixel * (c.out_channels / 8) + o / 8] = (uint8_t)bits;
-    else
-        xn_add_bits(a.out, c.out_channels, pixel, o, bits);
-}
-
-template <int V>
-__device__ __forceinline__ void write_pixels(const gemm_args &a, int32_t group, int32_t first,
-                                             int64_t number, const double (&total)[TM][TN]) {
-    const xn_conv &c = a.conv;
-    const int64_t in_plane = (int64_t)c.group_channels * c.height * c.width;
-    uint32_t bits[TN] = {};
+/* A thread has V pixels of some filters. */
+template <int T, int V>
+__device__ __forceinline__ void write_rows(const gemm_args &a, const gemm_place &at,
+                                           gemm_shared<T> &s) {
+    enum { LANES = gemm_tile<T>::N / V, EACH = THREADS / LANES, BATCH = 4 };
+    const int32_t column = (int32_t)threadIdx.x % LANES * V;
+    const gemm_pixel p = pixel_of(a, at.n0 + column);
+    const int32_t rows = p.exists ? min((int32_t)gemm_tile<T>::M, at.live) : 0;
+    const int64_t plane = a.plane.divisor;
+    const int64_t first = (p.image * a.conv.out_channels + at.filter) * plane + p.out;
+#pragma unroll 1
+    for (int32_t m = (int32_t)threadIdx.x / LANES; m < rows; m += BATCH * EACH) {
+        xn_residual_vector<V> residual[BATCH];
 #pragma unroll
-    for (int i = 0; i < TM; i++) {
-        const int32_t o = group * c.group_out_channels + first + i;
-        if (first + i >= c.group_out_channels)
-            break;
+        for (int r = 0; r < BATCH && a.out.what.residual; r++)
+            residual[r].load(a.out, first + (m + r * EACH) * plane, m + r * EACH < rows);
 #pragma unroll
-        for (int j = 0; j < TN; j += V) {
-            const gemm_pixel p = pixel_of(a, number + j);
-            float y[V];
-            if (!p.exists)
-                continue;
-#pragma unroll
-            for (int v = 0; v < V; v++) {
-                double sum = total[i][j + v];
-                if (!isfinite(sum))
-                    sum = sum_again(a, pixel_of(a, number + j + v),
-                                    (p.image * c.groups + group) * in_plane, o);
-                y[v] = xn_value_again(a.out, o, sum, 1.0);
-            }
-            const int64_t index = (p.image * c.out_channels + o) * (int64_t)a.plane.divisor + p.out;
-            const uint32_t own = write_outputs<V>(a, o, index, y);
-#pragma unroll
-            for (int v = 0; v < V; v++)
-                bits[j + v] |= (own >> v & 1u) << i;
-        }
+        for (int r = 0; r < BATCH; r++)
+            if (m + r * EACH < rows)
+                write_outputs<V>(a, at, at.filter + m + r * EACH, at.n0 + column,
+                                 first + (m + r * EACH) * plane, residual[r],
+                                 &s.values[m + r * EACH][column]);
     }
-    if (a.out.what.bits && first < c.group_out_channels)
-#pragma unroll
-        for (int j = 0; j < TN; j++) {
-            const gemm_pixel p = pixel_of(a, number + j);
-            if (p.exists)
-                store_bits(a, p, group * c.group_out_channels + first, bits[j]);
-        }
 }
 
-__global__ void __launch_bounds__(THREADS, 3)
-    real_gemm_kernel(const __grid_constant__ gemm_args a) {
-    __shared__ __align__(16) gemm_shared s;
-    const xn_conv &c = a.conv;
-    const int32_t group = (int32_t)blockIdx.z, m0 = (int32_t)blockIdx.y * M;
-    const int64_t n0 = (int64_t)blockIdx.x * N, first = (int64_t)group * c.group_out_channels + m0;
-    const int32_t live = c.group_out_channels - m0, runs = (a.terms - 1) / RUN + 1;
-    const int32_t m = (int32_t)threadIdx.x / (N / TN) * TM,
-                  n = (int32_t)threadIdx.x % (N / TN) * TN;
-    const gemm_pixel own = pixel_of(a, n0 + threadIdx.x % N);
-    const int64_t start =
-        (own.image * c.groups + group) * c.group_channels * ((int64_t)c.height * c.width) +
-        (int64_t)own.y * c.width + own.x;
-    double total[TM][TN] = {};
-    gemm_held held;
-    const auto bring = [&](int32_t run) {
-        bring_filters(a, first, live, run, held);
-        xn_with_input(a.input, c.input_datatype, [&](auto *input) {
-            bring_pixels(a, own, input + start, run, s.terms[run % 2], held);
-        });
-    };
-    const auto make_terms = [&](int32_t run) {
-        if (threadIdx.x < RUN)
-            s.terms[run % 2][threadIdx.x] = term_of(a, run * RUN + (int32_t)threadIdx.x);
-    };
-    make_terms(0);
-    make_terms(1);
-    xn_let_next_kernel_start();
-    __syncthreads();
-    xn_wait_for_previous_kernel();
-    bring(0);
-    put(held, s, 0);
+/* A thread has a pixel and 32 filters at a time. */
+template <int T>
+__device__ __forceinline__ void write_bits(const gemm_args &a, const gemm_place &at,
+                                           const gemm_shared<T> &s) {
+    const int32_t n = (int32_t)threadIdx.x % gemm_tile<T>::N;
+    const int64_t pixel = at.n0 + n;
+    if (pixel >= a.pixels)
+        return;
+    for (int32_t m = (int32_t)threadIdx.x / gemm_tile<T>::N * 32;
+         m < gemm_tile<T>::M && m < at.live; m += THREADS / gemm_tile<T>::N * 32) {
+        const int32_t o = (int32_t)at.filter + m, count = min(32, at.live - m);
+        uint32_t bits = 0;
+#pragma unroll 4
+        for (int32_t e = 0; e < count; e++)
+            bits |= xn_output_bit(a.out, o + e, s.values[m + e][n]) << e;
+        if (xn_has_half_words(a.conv))
+            a.out.bits[pixel * (a.conv.out_channels / 32) + o / 32] = bits;
+        else
+            xn_add_bits(a.out, a.conv.out_channels, pixel, o, bits);
+    }
+}
+
+/* ---- a block ---- */
+
+template <int T>
+__device__ __forceinline__ gemm_place place_of(const gemm_args &a) {
+    const int32_t number = (int32_t)blockIdx.x, tile = xn_divide(number, a.tiles_m);
+    gemm_place at;
+    at.group = (int32_t)blockIdx.y;
+    at.m0 = (number - tile * (int32_t)a.tiles_m.divisor) * gemm_tile<T>::M;
+    at.n0 = (int64_t)tile * gemm_tile<T>::N;
+    at.filter = (int64_t)at.group * a.conv.group_out_channels + at.m0;
+    at.live = a.conv.group_out_channels - at.m0;
+    return at;
+}
+
+template <int T>
+__device__ __forceinline__ void sum_up(const gemm_args &a, const gemm_place &at, gemm_shared<T> &s,
+                                       double (&total)[T][T]) {
+    const int32_t steps = (a.terms - 1) / STEP + 1;
+    const gemm_pixel own = pixel_of(a, at.n0 + own_pixel<T>(a));
+    const int64_t start = group_start(a, own, at.group);
+    constexpr int PARTS = gemm_filters<T>::PARTS;
+    float run[T][T] = {};
+    gemm_filters<T> filters;
+    make_terms<T>(a, 0, s);
     __syncthreads();
 #pragma unroll 1
-    for (int32_t run = 0; run < runs; run++) {
-        const bool more = run + 1 < runs;
+    for (int32_t step = -1; step < steps; step++) { /* the one before the first only brings */
+        const bool more = step + 1 < steps;
+        if (step >= 0) {
+            xn_copy_wait<0>();
+            __syncthreads();
+        }
         if (more)
-            bring(run + 1);
-        multiply_run(s, run % 2, m, n, total);
-        if (more)
-            put(held, s, (run + 1) % 2);
-        make_terms(run + 2); /* where those of this run are */
-        __syncthreads();
+            bring_pixels<T>(a, own, start, step + 1, s);
+        make_terms<T>(a, step + 2, s); /* where those of this step were */
+#pragma unroll
+        for (int part = 0; part < PARTS; part++) {
+            if (more)
+                filters.load(a, at, step + 1, part);
+            if (step >= 0)
+                multiply<T>(s, step % 2, part, run);
+            if (more)
+                filters.store(a, s, step + 1, part);
+        }
+        if (step % (RUN / STEP) == RUN / STEP - 1 || !more)
+            end_run<T>(run, total);
     }
+}
+
+template <int T, int BLOCKS>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    real_gemm_kernel(const __grid_constant__ gemm_args a) {
+    __shared__ __align__(16) gemm_shared<T> s;
+    const gemm_place at = place_of<T>(a);
+    double total[T][T] = {};
+    xn_let_next_kernel_start();
+    xn_wait_for_previous_kernel();
+    sum_up<T>(a, at, s, total);
+    __syncthreads();
+    put_values<T>(a, at, total, s);
+    __syncthreads();
     if (a.vectors)
-        write_pixels<TN>(a, group, m0 + m, n0 + n, total);
+        write_rows<T, 4>(a, at, s);
     else
-        write_pixels<1>(a, group, m0 + m, n0 + n, total);
+        write_rows<T, 1>(a, at, s);
+    if (!a.out.what.bits)
+        return;
+    __syncthreads();
+    write_bits<T>(a, at, s);
 }
 
 /* ---- launcher ---- */
+
+/* Blocks of a group. */
+static int64_t blocks_of(const xn_conv *c, int64_t images, int32_t m, int32_t n) {
+    const int64_t pixels = images * c->out_height * c->out_width;
+    return ((c->group_out_channels - 1) / m + 1) * ((pixels - 1) / n + 1);
+}
 
 bool xn_cuda_real_gemm_fits(const xn_conv *c, int64_t images) {
     enum { LEAST_FILTERS = 16, MOST = 1 << 30 };
@@ -320,33 +486,50 @@ bool xn_cuda_real_gemm_fits(const xn_conv *c, int64_t images) {
                          ((int64_t)c->width + c->kernel_w * (int64_t)c->dilation_w);
     return c->mode != XN_MODE_XNOR && c->group_out_channels >= LEAST_FILTERS && terms <= MOST / 4 &&
            span <= MOST / c->group_channels && outputs <= MOST / images &&
-           (c->group_out_channels - 1) / M < 65535 && c->groups < 65535;
+           blocks_of(c, images, gemm_tile<4>::M, gemm_tile<4>::N) <= MOST && c->groups < 65535;
 }
 
-cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, const void *input,
-                                     const float *weights, bool overlapped,
-                                     const xn_epilogue_args *epilogue, cudaStream_t stream) {
+static gemm_args arguments(const xn_conv *conv, int64_t images, const void *input,
+                           const float *weights, const xn_epilogue_args *epilogue) {
+    const int32_t plane = conv->out_height * conv->out_width;
     gemm_args a = {};
     a.conv = *conv;
     a.input = input;
     a.weights = weights;
     a.out = xn_epilogue_of(conv, epilogue);
-    a.plane = xn_fast_divisor_of(conv->out_height * conv->out_width);
+    a.plane = xn_fast_divisor_of(plane);
     a.width = xn_fast_divisor_of(conv->out_width);
     a.kernel = xn_fast_divisor_of(conv->kernel_h * conv->kernel_w);
     a.kernel_w = xn_fast_divisor_of(conv->kernel_w);
-    a.pixels = images * conv->out_height * conv->out_width;
+    a.pixels = images * plane;
     a.terms = conv->group_channels * conv->kernel_h * conv->kernel_w;
-    a.vectors = conv->out_height * conv->out_width % TN == 0 && xn_residual_has_vectors(a.out, TN);
-    const dim3 grid((unsigned)((a.pixels - 1) / N + 1),
-                    (unsigned)((conv->group_out_channels - 1) / M + 1), (unsigned)conv->groups);
+    a.copies = conv->input_datatype == XN_FP32 && !conv->pad_value;
+    a.whole_planes = conv->input_datatype == XN_FP32 && a.terms == conv->group_channels &&
+                     conv->height == conv->out_height && conv->width == conv->out_width &&
+                     conv->stride_h == 1 && conv->stride_w == 1 && !conv->pad_top &&
+                     !conv->pad_left && plane % 4 == 0 && (uintptr_t)input % 16 == 0;
+    a.vectors = plane % 4 == 0 && xn_residual_has_vectors(a.out, 4);
+    return a;
+}
+
+cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                     const void *input, const float *weights, bool overlapped,
+                                     const xn_epilogue_args *epilogue, cudaStream_t stream) {
+    gemm_args a = arguments(conv, images, input, weights, epilogue);
+    const bool large =
+        blocks_of(conv, images, gemm_tile<8>::M, gemm_tile<8>::N) * conv->groups >= multiprocessors;
+    const int32_t t = large ? 8 : 4, m = 8 * t, n = 16 * t;
+    const dim3 grid((unsigned)blocks_of(conv, images, m, n), (unsigned)conv->groups);
+    a.tiles_m = xn_fast_divisor_of((conv->group_out_channels - 1) / m + 1);
     const bool clears = conv->epilogue.bits && !xn_has_half_words(*conv);
     const cudaError_t e = clears ? xn_clear_bits(conv, images, epilogue, stream) : cudaSuccess;
-    return e != cudaSuccess ? e
-                            : xn_cuda_launch_with(real_gemm_kernel, grid, THREADS, 0,
-                                                  overlapped && !clears, stream, a);
+    return e != cudaSuccess
+               ? e
+               : xn_cuda_launch_with(large ? real_gemm_kernel<8, 2> : real_gemm_kernel<4, 4>, grid,
+                                     THREADS, 0, overlapped && !clears, stream, a);
 }
 
 cudaError_t xn_cuda_real_gemm_load(void) {
-    return xn_cuda_load(real_gemm_kernel);
+    const cudaError_t e = xn_cuda_load(real_gemm_kernel<8, 2>);
+    return e == cudaSuccess ? xn_cuda_load(real_gemm_kernel<4, 4>) : e;
 }

@@ -9,8 +9,8 @@
 bool xn_cuda_real_gemm_fits(const xn_conv *conv, int64_t images);
 /* weights: [O][C/groups][KH][KW], finite; overlapped: may start before the kernel ahead of it in
  * the stream has ended. */
-cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, const void *input,
-                                     const float *weights, bool overlapped,
+cudaError_t xn_cuda_real_gemm_launch(const xn_conv *conv, int64_t images, int multiprocessors,
+                                     const void *input, const float *weights, bool overlapped,
                                      const xn_epilogue_args *epilogue, cudaStream_t stream);
 cudaError_t xn_cuda_real_gemm_load(void);
 

@@ -2,13 +2,29 @@
 #include "costs.h"
 #include "paths.h"
 #include "real.h"
+#include "real_depthwise.h"
 #include "real_gemm.h"
 #include "real_mma.h"
+#include "real_pointwise.h"
 #include "real_tile.h"
 
-static bool is_real(const xn_cuda_job *job) {
+static bool reads_reals(const xn_cuda_job *job) {
     return job->conv.mode != XN_MODE_XNOR && job->source == XN_CUDA_FROM_REALS &&
            xn_cuda_has_reals(job);
+}
+
+static bool is_pointwise(const xn_cuda_job *job, const xn_cuda_chip *chip) {
+    return reads_reals(job) && chip->matrix && xn_cuda_real_pointwise_fits(&job->conv, job->images);
+}
+
+static bool is_depthwise(const xn_cuda_job *job) {
+    return reads_reals(job) && xn_cuda_real_depthwise_fits(&job->conv, job->images);
+}
+
+/* For the other paths: what these two can run is theirs alone, so that no number of images makes
+ * its sums others. */
+static bool is_real(const xn_cuda_job *job, const xn_cuda_chip *chip) {
+    return reads_reals(job) && !is_pointwise(job, chip) && !is_depthwise(job);
 }
 
 /* ---- real.cu ---- */
@@ -24,8 +40,8 @@ static void real_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const v
 }
 
 /* What real_gemm.cu cannot do, so that no number of images makes the sums others. */
-static bool real_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
-    return is_real(job) && !xn_cuda_real_gemm_fits(&job->conv, job->images);
+static bool real_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
+    return is_real(job, chip) && !xn_cuda_real_gemm_fits(&job->conv, job->images);
 }
 
 static uint64_t real_wants(const xn_cuda_job *, const xn_prepared *) {
@@ -67,14 +83,15 @@ static void gemm_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const v
     t[3] = n.outputs;
 }
 
-static bool gemm_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
-    return is_real(job) && xn_cuda_real_gemm_fits(&job->conv, job->images);
+static bool gemm_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
+    return is_real(job, chip) && xn_cuda_real_gemm_fits(&job->conv, job->images);
 }
 
 static cudaError_t gemm_run(xn_cuda_run *r) {
     if (!xn_cuda_is_finite(r->weights))
         return real_run(r);
-    return xn_cuda_real_gemm_launch(&r->job->conv, r->job->images, r->input,
+    return xn_cuda_real_gemm_launch(&r->job->conv, r->job->images, r->chip->multiprocessors,
+                                    r->input,
                                     (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS),
                                     r->chip->overlaps, &r->out, r->stream);
 }
@@ -112,8 +129,8 @@ static void mma_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const vo
     t[4] = n.outputs;
 }
 
-static bool mma_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
-    return is_real(job) && xn_cuda_real_mma_fits(&job->conv, job->images);
+static bool mma_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
+    return is_real(job, chip) && xn_cuda_real_mma_fits(&job->conv, job->images);
 }
 
 struct mma_scratch {
@@ -198,8 +215,8 @@ static void tile_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const v
     t[2] = n.outputs;
 }
 
-static bool tile_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
-    return is_real(job) && xn_cuda_real_tile_fits(&job->conv, job->images);
+static bool tile_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
+    return is_real(job, chip) && xn_cuda_real_tile_fits(&job->conv, job->images);
 }
 
 static cudaError_t tile_run(xn_cuda_run *r) {
@@ -232,6 +249,92 @@ const xn_cuda_path xn_cuda_real_tile_path = {"real_tile",
                                              mma_wants,
                                              tile_run,
                                              tile_load};
+
+/* ---- real_pointwise.cu ---- */
+
+static void pointwise_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *,
+                            double *t) {
+    const xn_conv *c = &job->conv;
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    t[0] = 1;
+    t[1] = n.windows * ((c->group_out_channels + 63) / 64 * 64) *
+           (double)xn_cuda_mma_row_bytes(c->precision, c->group_channels, 1);
+    t[2] = n.inputs + n.outputs;
+}
+
+static bool pointwise_fits(const xn_cuda_job *job, const xn_cuda_chip *chip, void *) {
+    return is_pointwise(job, chip);
+}
+
+static cudaError_t pointwise_run(xn_cuda_run *r) {
+    const xn_cuda_part filters = filters_of(&r->job->conv);
+    if (!(mma_wants(r->job, r->weights) & XN_CUDA_WANT(filters)))
+        return real_run(r);
+    xn_cuda_pointwise_io io = {};
+    io.input = r->input;
+    io.filters = xn_cuda_part_of(r->weights, filters);
+    if (filters == XN_CUDA_PART_FP16_REALS)
+        io.exponent = (const int32_t *)xn_cuda_part_of(r->weights, XN_CUDA_PART_EXPONENTS);
+    io.overlapped = r->chip->overlaps;
+    return xn_cuda_real_pointwise_launch(&r->job->conv, r->job->images, r->chip->multiprocessors,
+                                         &io, &r->out, r->stream);
+}
+
+static cudaError_t pointwise_load(bool *) {
+    return xn_cuda_real_pointwise_load();
+}
+
+extern const xn_cuda_path xn_cuda_real_pointwise_path;
+const xn_cuda_path xn_cuda_real_pointwise_path = {"real_pointwise",
+                                                  XN_CUDA_HAS_MATRIX,
+                                                  XN_CUDA_WRITES_PARTS,
+                                                  0,
+                                                  pointwise_fits,
+                                                  pointwise_terms,
+                                                  xn_cuda_costs_real_pointwise,
+                                                  NULL,
+                                                  mma_wants,
+                                                  pointwise_run,
+                                                  pointwise_load};
+
+/* ---- real_depthwise.cu ---- */
+
+static void depthwise_terms(const xn_cuda_job *job, const xn_cuda_chip *chip, const void *,
+                            double *t) {
+    const xn_cuda_counts n = xn_cuda_counts_of(job, chip);
+    t[0] = 1;
+    t[1] = n.inputs + n.outputs;
+}
+
+static bool depthwise_fits(const xn_cuda_job *job, const xn_cuda_chip *, void *) {
+    return is_depthwise(job);
+}
+
+static cudaError_t depthwise_run(xn_cuda_run *r) {
+    if (!xn_cuda_is_finite(r->weights))
+        return real_run(r);
+    return xn_cuda_real_depthwise_launch(
+        &r->job->conv, r->job->images, r->input,
+        (const float *)xn_cuda_part_of(r->weights, XN_CUDA_PART_REALS), r->chip->overlaps, &r->out,
+        r->stream);
+}
+
+static cudaError_t depthwise_load(bool *) {
+    return xn_cuda_real_depthwise_load();
+}
+
+extern const xn_cuda_path xn_cuda_real_depthwise_path;
+const xn_cuda_path xn_cuda_real_depthwise_path = {"real_depthwise",
+                                                  XN_CUDA_ANY_CHIP,
+                                                  XN_CUDA_WRITES_PARTS,
+                                                  0,
+                                                  depthwise_fits,
+                                                  depthwise_terms,
+                                                  xn_cuda_costs_real_depthwise,
+                                                  NULL,
+                                                  real_wants,
+                                                  depthwise_run,
+                                                  depthwise_load};
 
 extern const xn_cuda_path xn_cuda_real_mma_path, xn_cuda_real_wgmma_path;
 const xn_cuda_path xn_cuda_real_mma_path = {
