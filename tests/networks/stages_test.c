@@ -30,7 +30,7 @@ static nw_net *chain(xn_rng *rng) {
                        xn_rng_below(rng, 4) ? "affine; " : "", n + 1, n);
     if (xn_rng_below(rng, 2)) /* as a stage ends */
         snprintf(text + at, sizeof text - (size_t)at,
-                 "; c=conv 16 stride=2 < x%d; avg_pool < x%d; d=affine; out c d", layers, layers);
+                 "; c=conv 16 < x%d stride=2; avg_pool < x%d; d=affine; out c d", layers, layers);
     else
         snprintf(text + at, sizeof text - (size_t)at,
                  "; reals=affine < x%d; bits=conv1 8 < x%d; out reals bits", layers, layers);

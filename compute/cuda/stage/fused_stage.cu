@@ -111,13 +111,17 @@ static int64_t lay_out(const xn_step *step, int32_t layers, int32_t band, stage_
 
 /* Units of 32 filters that the busiest warp of the busiest multiprocessor makes, and as many more
  * as starting a block and its layers costs. */
-static double work(const stage_args *a, int32_t layers, int32_t channels, int64_t images,
+static int32_t threads_of(const xn_conv *c) {
+    return c->channels == 64 ? (int32_t)stage_shape<2>::THREADS : (int32_t)stage_shape<4>::THREADS;
+}
+
+static double work(const stage_args *a, int32_t layers, const xn_conv *c, int64_t images,
                    const xn_cuda_chip *chip) {
     const int64_t waves = (images * a->bands - 1) / chip->multiprocessors + 1;
     double units = 6.0 + 3.0 * layers;
     for (int32_t n = 0; n < layers; n++) {
         const int32_t rows = std::min(a->height, a->band + 2 * n);
-        units += (double)rows * a->width / STAGE_UNIT * channels / 32 / (STAGE_THREADS / 32);
+        units += (double)rows * a->width / STAGE_UNIT * c->channels / threads_of(c);
     }
     return units * (double)waves;
 }
@@ -131,7 +135,7 @@ int32_t xn_cuda_stage_band(const xn_step *step, int32_t layers, int64_t images,
         return 0;
     for (int32_t band = 1; band <= step->conv.height; band++) {
         const int64_t bytes = lay_out(step, layers, band, &a);
-        const double cost = work(&a, layers, step->conv.channels, images, chip);
+        const double cost = work(&a, layers, &step->conv, images, chip);
         if (bytes <= chip->shared_bytes &&
             band % std::max(a.align, step->conv.height % 2 ? 1 : 2) == 0 &&
             (!best || cost < least)) {
@@ -166,7 +170,7 @@ cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_c
     const int64_t bytes = lay_out(step, io->layers, band, &a);
     a.io = *io;
     return xn_cuda_launch_with(kernel_of(&step->conv), dim3((unsigned)(images * a.bands)),
-                               STAGE_THREADS, (size_t)bytes, chip->overlaps, stream, a);
+                               threads_of(&step->conv), (size_t)bytes, chip->overlaps, stream, a);
 }
 
 cudaError_t xn_cuda_stage_load(const xn_cuda_chip *chip) {

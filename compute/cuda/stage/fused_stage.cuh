@@ -25,7 +25,6 @@
 #include "ptx.cuh"
 
 enum {
-    STAGE_THREADS = 512,
     STAGE_UNIT = 16,
     STAGE_CLASSES = 9, /* places at the border: (top, middle, bottom) by (left, middle, right) */
     /* Rows of a layer's table, a value a filter: F of each place, twice; then factor, bias, shift.
@@ -54,8 +53,9 @@ template <int WORDS>
 struct stage_shape {
     enum {
         CHANNELS = WORDS * 32,
+        THREADS = WORDS == 2 ? 640 : 512,
         FILTER_WARPS = CHANNELS / 32,
-        PIXEL_WARPS = STAGE_THREADS / 32 / FILTER_WARPS,
+        PIXEL_WARPS = THREADS / 32 / FILTER_WARPS,
         CHUNKS = WORDS / 4, /* 0 below 128 channels */
         STEPS = WORDS == 2   ? 2
                 : WORDS == 4 ? 4
@@ -339,16 +339,17 @@ struct stage_block {
     __device__ __forceinline__ void clear() const {
         const uint32_t fill = a.pad_value > 0 ? 0xffffffffu : 0u;
         uint4 *grid = (uint4 *)(shared + a.grid);
-        for (uint32_t n = threadIdx.x; n < a.grid_bytes / 8; n += STAGE_THREADS)
+        for (uint32_t n = threadIdx.x; n < a.grid_bytes / 8; n += (int32_t)shape::THREADS)
             grid[n] = make_uint4(fill, fill, fill, fill);
         uint32_t *counts = popcounts_of(0);
-        for (uint32_t n = threadIdx.x; n < a.popcounts_bytes / 2; n += STAGE_THREADS)
+        for (uint32_t n = threadIdx.x; n < a.popcounts_bytes / 2; n += (int32_t)shape::THREADS)
             counts[n] = fill ? shape::CHANNELS : 0;
     }
 
     /* Past the last pixel lies a row of the grids that nothing reads. */
     __device__ __forceinline__ void number_pixels() const {
-        for (int32_t i = (int32_t)threadIdx.x; i < a.units * STAGE_UNIT; i += STAGE_THREADS) {
+        for (int32_t i = (int32_t)threadIdx.x; i < a.units * STAGE_UNIT;
+             i += (int32_t)shape::THREADS) {
             const int32_t row = i < pixels() ? i / a.width : a.rows + 1;
             const int32_t x = i < pixels() ? i - row * a.width : 0, y = top + row;
             const int32_t across = x == 0 ? 0 : x == a.width - 1 ? 2 : 1;
@@ -365,7 +366,7 @@ struct stage_block {
             (const uint2 *)(a.io.bits + ((int64_t)image * a.height + first) * a.width * WORDS);
         uint32_t *counts = popcounts_of(1); /* of the layer before the first */
         const int32_t all = (last - first) * a.width;
-        for (int32_t n = (int32_t)threadIdx.x; n < all; n += STAGE_THREADS) {
+        for (int32_t n = (int32_t)threadIdx.x; n < all; n += (int32_t)shape::THREADS) {
             const int32_t row = n / a.width, x = n - row * a.width;
             const uint32_t position = (uint32_t)((first + row - top + 1) * a.pitch + x + 1);
             uint32_t set = 0;
@@ -384,7 +385,8 @@ struct stage_block {
     __device__ __forceinline__ void sum_windows(int32_t layer) const {
         const uint32_t *counts = popcounts_of(layer + 1);
         uint32_t *own = popcounts_of(layer);
-        for (int32_t i = (int32_t)threadIdx.x; i < a.units * STAGE_UNIT; i += STAGE_THREADS) {
+        for (int32_t i = (int32_t)threadIdx.x; i < a.units * STAGE_UNIT;
+             i += (int32_t)shape::THREADS) {
             const uint32_t place = places[i], at = place & 0xffffu;
             const uint32_t *up = counts + at - a.pitch - 1, *mid = up + a.pitch;
             const uint32_t *low = mid + a.pitch;
@@ -567,30 +569,43 @@ struct stage_block {
         }
     }
 
-    /* The element of a filter and a pixel among the values. */
-    __device__ __forceinline__ const Real *value_of(int32_t filter, int32_t pixel) const {
-        const int32_t warp = pixel / STAGE_UNIT * shape::FILTER_WARPS + filter / 32;
-        const int32_t lane = filter % 32 / 4 * 4 + pixel % STAGE_UNIT / 4;
-        const int32_t at = filter % 4 * 4 + pixel % 4, each = 16 / (int32_t)sizeof(Real);
+    /* Of filters 0 .. 3, the first value of a pixel that has an even number. */
+    __device__ __forceinline__ const Real *values_of(int32_t pixel) const {
         return (const Real *)shared +
-               ((warp * stage_values<Real>::VECTORS + at / each) * 32 + lane) * each + at % each;
+               (pixel / STAGE_UNIT * shape::FILTER_WARPS * stage_values<Real>::VECTORS * 32 +
+                pixel % STAGE_UNIT / 4) *
+                   (16 / (int32_t)sizeof(Real)) +
+               pixel % 4;
     }
 
-    /* Means of 2 x 2 of the last layer's values, as the step avg_pool has them. Two pixels of a row
-     * next to each other are one thread's values. */
+    /* Means of 2 x 2 of the last layer's values, as the step avg_pool has them: sums in double,
+     * rounded once. A thread has a pixel, and of its filters every so many four. */
     __device__ __forceinline__ void store_pooled() const {
+        enum { EACH = 16 / (int)sizeof(Real), FOURS = shape::CHANNELS / 4 };
         const int32_t width = a.width / 2, plane = a.height / 2 * width;
         const int32_t first = (from - top) * a.width, all = (to - from) / 2 * width;
+        const int32_t sharing = max((int32_t)shape::THREADS / all, 1);
         Real *pooled = (Real *)a.io.pooled + (int64_t)image * shape::CHANNELS * plane +
                        (int64_t)(from / 2) * width;
-        for (int32_t n = (int32_t)threadIdx.x; n < all * shape::CHANNELS; n += STAGE_THREADS) {
-            const int32_t filter = n / all, at = n - filter * all, row = at / width;
-            const int32_t pixel = first + row * 2 * a.width + (at - row * width) * 2;
-            const Real *up = value_of(filter, pixel), *low = value_of(filter, pixel + a.width);
-            const double sum = (double)xn_to_fp32(up[0]) + (double)xn_to_fp32(up[1]) +
-                               (double)xn_to_fp32(low[0]) + (double)xn_to_fp32(low[1]);
-            const float mean[1] = {(float)(sum * 0.25)};
-            xn_store(pooled + (int64_t)filter * plane + at, mean);
+        for (int32_t at = (int32_t)threadIdx.x; at < all * sharing; at += (int32_t)shape::THREADS) {
+            const int32_t share = at / all, own = at - share * all, row = own / width;
+            const int32_t pixel = first + row * 2 * a.width + (own - row * width) * 2;
+            const Real *up = values_of(pixel), *low = values_of(pixel + a.width);
+#pragma unroll 2
+            for (int32_t four = share; four < FOURS; four += sharing) {
+                const int32_t to_four =
+                    (four / 8 * stage_values<Real>::VECTORS * 32 + four % 8 * 4) * EACH;
+                Real *out = pooled + (int64_t)four * 4 * plane + own;
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    const int32_t n_at = to_four + n * 4 / EACH * 32 * EACH + n * 4 % EACH;
+                    const Real *x = up + n_at, *y = low + n_at;
+                    const double sum = (double)xn_to_fp32(x[0]) + (double)xn_to_fp32(x[1]) +
+                                       (double)xn_to_fp32(y[0]) + (double)xn_to_fp32(y[1]);
+                    const float mean[1] = {(float)(sum * 0.25)};
+                    xn_store(out + n * plane, mean);
+                }
+            }
         }
     }
 
@@ -598,7 +613,7 @@ struct stage_block {
         uint2 *to_words =
             (uint2 *)(a.io.words + ((int64_t)image * a.height + from) * a.width * WORDS);
         const int32_t pairs = WORDS / 2, all = (to - from) * a.width * pairs;
-        for (int32_t n = (int32_t)threadIdx.x; n < all; n += STAGE_THREADS) {
+        for (int32_t n = (int32_t)threadIdx.x; n < all; n += (int32_t)shape::THREADS) {
             const int32_t pixel = (from - top) * a.width + n / pairs;
             const uint32_t at =
                 stage_word_at<WORDS>(places[pixel] & 0xffffu, (uint32_t)(n % pairs) * 2);
@@ -608,7 +623,7 @@ struct stage_block {
 };
 
 template <int WORDS, typename Real>
-__global__ void __launch_bounds__(STAGE_THREADS, 1)
+__global__ void __launch_bounds__(stage_shape<WORDS>::THREADS, 1)
     stage_kernel(const __grid_constant__ stage_args a) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     extern __shared__ char stage_memory[];
