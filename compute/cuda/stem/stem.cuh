@@ -42,14 +42,14 @@ struct stem_args {
     int32_t pairs, band, bands;   /* of rows of the convolution: an image's, a block's; blocks */
     int32_t tiles, across, pitch; /* of a row; of a block; words of a row in shared memory */
     int32_t shift, lead;          /* the first tap's place; words before the first pixel */
-    int32_t even_rows[2], even_tiles[2]; /* rows of windows, tiles, whose columns, rows have one
-                                            border: first, last + 1 */
-    int32_t filter_warps;                /* of a block; the others share the band */
-    int32_t bits_pitch, bits_unit;       /* of a pixel, in units; bytes of a unit */
-    int32_t none;                        /* the border of columns that are not there: -infinity */
-    bool quads;                          /* 4 pixels are read as 3 aligned words */
-    bool vectors;                        /* neighbouring outputs are stored at once */
-    int64_t images, plane;               /* plane: outputs of a channel */
+    /* Rows of windows, and tiles, all of whose rows, columns have one border: first, last + 1. */
+    int32_t even_rows[2], even_tiles[2];
+    int32_t filter_warps;          /* of a block; the others share the band */
+    int32_t bits_pitch, bits_unit; /* of a pixel, in units; bytes of a unit */
+    int32_t none;                  /* the border of columns that are not there: -infinity */
+    bool quads;                    /* 4 pixels are read as 3 aligned words */
+    bool vectors;                  /* neighbouring outputs are stored at once */
+    int64_t images, plane;         /* plane: outputs of a channel */
 };
 
 /* What grows with the exact sum of planes: the sum, or with three planes its fp32. */
