@@ -2,8 +2,8 @@
  * stage, as one kernel: reals and bits stay in shared memory from the first layer to the last.
  *
  * A layer of the chain is a convolution of mode xnor without K: kernel 3x3, stride 1, padding 1,
- * as many filters as channels (64, 128 or 256), a residual, no activation, reals and bits out. Each
- * layer reads the bits of the one before and adds its reals, and nothing else reads either. */
+ * as many filters as channels (64, 128, 256 or 512), a residual, no activation, reals and bits out.
+ * Each layer reads the bits of the one before and adds its reals, and nothing else reads either. */
 #ifndef XN_CUDA_FUSED_STAGE_H
 #define XN_CUDA_FUSED_STAGE_H
 
