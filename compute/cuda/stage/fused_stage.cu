@@ -155,10 +155,12 @@ static stage_function kernel_of(const xn_conv *c) {
         {stage_kernel<2, float>, stage_kernel<2, __half>},
         {stage_kernel<4, float>, stage_kernel<4, __half>},
         {stage_kernel<8, float>, stage_kernel<8, __half>},
+        {stage_kernel<16, float>, stage_kernel<16, __half>},
     };
-    return kernels[c->channels == 64    ? 0
-                   : c->channels == 128 ? 1
-                                        : 2][c->epilogue.datatype == XN_FP16];
+    int row = 0;
+    while (64 << row < c->channels)
+        row++;
+    return kernels[row][c->epilogue.datatype == XN_FP16];
 }
 
 cudaError_t xn_cuda_stage_launch(const xn_step *step, int64_t images, const xn_cuda_chip *chip,
